@@ -1,5 +1,5 @@
-/* One palette for the screen and for the figures: files NAME.theme, key = value with comments,
- * `inherit = dark`, named palette entries, roles that refer to them, 16-colour names allowed. */
+/* Themes of both screen and figures: files NAME.theme with key = value lines, comments, `inherit =
+ * dark`, named palette entries, and roles given as entries, RGB or 16-colour names. */
 #ifndef DS_FIGURES_PALETTE_H
 #define DS_FIGURES_PALETTE_H
 
@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* What a colour is for.  Adding a role: one row here and one in palette.c's table. */
+/* The purpose of a colour.  Adding a role: one row here and one in palette.c's table. */
 enum role {
     ROLE_TEXT,
     ROLE_BACKGROUND,
@@ -64,21 +64,21 @@ const char *role_name(enum role r);
 
 /* The built-in dark theme: never fails. */
 void theme_default(struct theme *t);
-/* The built-in light theme, the one of paper figures. */
+/* The built-in light theme, the default of figures. */
 void theme_default_light(struct theme *t);
-/* Reads the lines of a theme file onto *t (`inherit` is looked up as theme_load does); `what` names
- * the text in warnings.  Only memory and a missing or circular `inherit` are errors. */
+/* Parses the text of a theme file into *t (`inherit` is resolved as in theme_load); `what` names
+ * the text in warnings.  Errors: out of memory, a missing or circular `inherit`, or no role. */
 int theme_parse(struct theme *t, const char *text, size_t n, const char *what, struct str *warnings,
                 struct err *e) DS_CHECK;
-/* 0xRRGGBB of a colour for a figure: rgb, else the usual value of its 16-colour number, else
- * `otherwise`. (rgb -1 with ansi 0..15 means: that colour of the terminal's own palette.) */
+/* 0xRRGGBB of a colour for a figure: rgb, else the typical value of its 16-colour number, else
+ * `otherwise`. (rgb -1 with ansi 0..15 means that colour in the palette of the terminal.) */
 int colour_rgb(const struct colour *c, int otherwise);
-/* The 16 terminal colours by number: their usual 0xRRGGBB and their name in theme files. */
+/* The 16 terminal colours by number: typical 0xRRGGBB, and name in theme files. */
 int colour16_rgb(int i);
 const char *colour16_name(int i);
-/* NAME ("dark") searched in the user's theme folder, then themes/ beside the program, or a path.
- * Unknown keys, bad colours and missing roles are warnings in *warnings (one line each, may be
- * NULL), not errors. */
+/* NAME ("dark"), searched in the user's theme directory, then in themes/ next to the program; or a
+ * path. Unknown keys, bad colours and missing roles are warnings in *warnings (one line each, may
+ * be NULL), not errors. */
 int theme_load(struct theme *t, const char *name, struct str *warnings, struct err *e) DS_CHECK;
 /* Names of all themes found, sorted; free with fs_list_free. */
 int theme_list(char ***names, size_t *n, struct err *e) DS_CHECK;

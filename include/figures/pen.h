@@ -1,7 +1,7 @@
-/* What a figure draws with: paths, strokes, fills and text, in points (1/72 inch), y downwards,
- * origin at the top left.  A pen hides where it goes: a list of commands (goldens, replay) or cairo
- * (PNG, SVG, PDF, pixels).  Coordinates are rounded to 1/1000 point before a pen sees them, so that
- * the last bits of a machine's arithmetic never reach a file. */
+/* The drawing interface of figures: paths, strokes, fills and text, in points (1/72 inch), y
+ * downwards, origin at the top left.  The output is a list of commands (goldens, replay) or cairo
+ * (PNG, SVG, PDF, pixels).  Coordinates are rounded to 1/1000 point before they reach a pen, so
+ * that files do not depend on the last bits of the arithmetic. */
 #ifndef DS_FIGURES_PEN_H
 #define DS_FIGURES_PEN_H
 
@@ -31,7 +31,7 @@ struct pen_ops {
     void (*close)(struct pen *p);
     void (*rect)(struct pen *p, double x, double y, double w, double h);
     void (*circle)(struct pen *p, double x, double y, double r);
-    void (*stroke)(struct pen *p); /* each of these three takes the path and clears it */
+    void (*stroke)(struct pen *p); /* each of these three consumes the current path */
     void (*fill)(struct pen *p);
     void (*clip)(struct pen *p);
     void (*save)(struct pen *p); /* clip, colour, width, dash */
@@ -46,8 +46,8 @@ struct pen_ops {
 /* First member of every pen. */
 struct pen {
     const struct pen_ops *ops;
-    size_t bad;    /* coordinates that were not finite or beyond PEN_LIMIT; they are not drawn */
-    double dx, dy; /* added to every place (not to sizes): the margin of a sheet */
+    size_t bad;    /* number of coordinates not finite or beyond PEN_LIMIT; they are not drawn */
+    double dx, dy; /* offset added to coordinates (not to sizes): the margin of a sheet */
 };
 
 #define PEN_LIMIT 20000.0
@@ -66,25 +66,25 @@ void pen_restore(struct pen *p);
 void pen_width(struct pen *p, double w);
 void pen_dash(struct pen *p, const double *len, int n);
 void pen_colour(struct pen *p, int rgb, double alpha);
-/* Text is sanitised here (utf8_sanitise): whatever a run calls itself, it stays on its line. */
+/* Sanitises the text (utf8_sanitise), so that untrusted names stay on one line. */
 void pen_text(struct pen *p, double x, double y, const struct text_style *s, const char *utf8);
 
-/* Straight strokes and filled boxes, the commonest of paths. */
+/* Shortcuts for the most common paths: straight strokes and filled boxes. */
 void pen_segment(struct pen *p, double x0, double y0, double x1, double y1);
 void pen_box(struct pen *p, double x, double y, double w, double h, int rgb, double alpha);
 
 /* ---- a pen that remembers: the commands, to be replayed or printed ---- */
 struct pen_list;
-struct pen_list *pen_list_new(void); /* NULL: no memory */
+struct pen_list *pen_list_new(void); /* NULL: out of memory */
 void pen_list_free(struct pen_list *l);
 void pen_list_reset(struct pen_list *l);
 struct pen *pen_list_pen(struct pen_list *l);
-/* Draws everything again with another pen. */
+/* Replays all commands with another pen. */
 void pen_list_replay(const struct pen_list *l, struct pen *to);
-/* One command a line, text as text: what golden files hold. */
+/* Prints one command per line, the format of golden files. */
 void pen_list_print(const struct pen_list *l, struct str *out);
 size_t pen_list_count(const struct pen_list *l);
-/* 1 when memory ran out while recording: the list is not to be used. */
+/* 1 when recording ran out of memory: the list must not be used. */
 int pen_list_failed(const struct pen_list *l);
 
 /* ---- cairo ---- */
@@ -94,7 +94,7 @@ enum pen_format { PEN_PNG, PEN_SVG, PEN_PDF };
 int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h,
                     int background, double dpi, const char *recipe, struct str *out,
                     struct err *e) DS_CHECK;
-/* The same as pixels: 0xRRGGBB each, (*height, *width), owned by the caller (mem_free). */
+/* The same as pixels: 0xRRGGBB each, (*height, *width), freed by the caller with mem_free. */
 int pen_cairo_pixels(const struct pen_list *l, double w, double h, int background, double dpi,
                      unsigned **rgb, int *width, int *height, struct err *e) DS_CHECK;
 /* "png" -> PEN_PNG; -1 unknown. */

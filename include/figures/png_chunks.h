@@ -1,4 +1,4 @@
-/* PNG with what cairo leaves out: the print resolution (pHYs) and the recipe (iTXt). */
+/* PNG files with two chunks that cairo does not write: print resolution (pHYs) and recipe (iTXt). */
 #ifndef DS_FIGURES_PNG_CHUNKS_H
 #define DS_FIGURES_PNG_CHUNKS_H
 
@@ -13,13 +13,13 @@
 int pngfile_write(struct str *out, const unsigned *rgb, int width, int height, double dpi,
                   const char *recipe, struct err *e) DS_CHECK;
 
-/* What can be read back without decoding pixels. */
+/* The contents that are read without decoding pixels. */
 struct pngfile {
     unsigned width, height;
-    unsigned long per_metre_x, per_metre_y; /* 0 when there is no pHYs                  */
-    struct str recipe;                      /* empty when there is none; caller releases */
+    unsigned long per_metre_x, per_metre_y; /* 0 = missing pHYs                         */
+    struct str recipe;                      /* empty = none; released by the caller      */
 };
-/* Any bytes may come: DS_EFORMAT when they are no PNG or are cut. */
+/* Accepts untrusted bytes: DS_EFORMAT when they are not a PNG or truncated. */
 int pngfile_read(struct pngfile *info, const void *p, size_t n, const char *what,
                  struct err *e) DS_CHECK;
 

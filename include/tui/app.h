@@ -1,4 +1,4 @@
-/* The workbench as one call. */
+/* Runs the interactive workbench; the only entry point of this module. */
 #ifndef DS_TUI_APP_H
 #define DS_TUI_APP_H
 
@@ -19,17 +19,17 @@ struct tui_options {
     int readonly;
     double link_bytes_s; /* 0 = no budget */
     const char *view;    /* first view, NULL = "monitor" with a run, else "home" */
-    const char *script;  /* file of keys: no terminal is touched, see term_dump.c */
-    const char *dump;    /* where the scripted screens go; NULL or "-" = stdout */
+    const char *script;  /* key script, used instead of a terminal; see term_dump.c */
+    const char *dump;    /* output file of the scripted screens; NULL or "-" = stdout */
     const char *size;    /* "100x30" (columns x rows) for scripts */
-    const char *notice;  /* said at the start, or NULL */
+    const char *notice;  /* shown at start-up, or NULL */
     const char *program; /* own executable for `depthscope figure`; NULL = process_path */
 };
-/* Returns when the person quits: 0, or DS_* (no terminal, terminal gone: DS_EIO). */
+/* Returns when the user quits: 0, or DS_* (DS_EIO: no terminal, or it was hung up). */
 int tui_run(const struct tui_options *o, struct err *e) DS_CHECK;
-/* "20k" "1.5M" "300" -> bytes per second; -1 when it is none. */
+/* "20k" "1.5M" "300" -> bytes per second; -1 if malformed. */
 double tui_parse_link(const char *text);
-/* "100x30" -> cols, rows; 0 when it is none. */
+/* "100x30" -> cols, rows; 0 if malformed. */
 int tui_parse_size(const char *text, int *cols, int *rows);
 
 #endif

@@ -1,5 +1,5 @@
-/* Keys, events, and the one table of keys: overlay, hints, command line, completion, README and
- * manual are all made from its rows. */
+/* Keys, events and the key tables, from which overlay, hints, command line, completion, reference
+ * page and manual are all generated. */
 #ifndef DS_TUI_KEYMAP_H
 #define DS_TUI_KEYMAP_H
 
@@ -47,7 +47,7 @@ struct event {
     uint32_t key;             /* EVENT_KEY */
     enum mouse_action action; /* EVENT_MOUSE */
     int button;               /* 1 left, 2 middle, 3 right */
-    int y, x;                 /* cell, relative to the area that was drawn into */
+    int y, x;                 /* cell, relative to the area of the view */
     int is_double;            /* second press within 400 ms on the same cell */
     const char *text;         /* EVENT_PASTE: bytes, borrowed, untrusted */
     size_t len;
@@ -64,35 +64,34 @@ enum {
     KEY_HIDDEN = 4,      /* works, but not shown in hints (motion keys)          */
 };
 struct key {
-    const char
-        *keys; /* alternatives by blanks: "j Down", "gg", "]n", "C-d", "Space"; "" = command only */
-    const char *command; /* "down": what `:` takes                               */
+    const char *keys;    /* alternatives: "j Down", "gg", "]n", "C-d"; "" = command only */
+    const char *command; /* "down": the name after `:`                           */
     const char *args;    /* "KEY VALUE" or NULL                                   */
-    const char *help;    /* overlay and README, a few words, lower case          */
+    const char *help;    /* overlay and reference page, a few words, lower case  */
     const char *hint;    /* one word for the bottom line, NULL = command         */
-    int priority;        /* of the hint: higher stays longer when room is short; 0 = none */
+    int priority;        /* of the hint: the lowest is dropped first; 0 = none   */
     int flags;
     int value; /* for functions shared by several rows                 */
     key_fn *fn;
 };
 
-/* "C-d", "PgDn", "g" -> code, 0 if it is none; and back (out of at least 24 bytes). */
+/* "C-d", "PgDn", "g" -> code, 0 if unknown; and back (out of at least 24 bytes). */
 uint32_t key_parse(const char *name, size_t n);
 const char *key_print(char out[24], uint32_t key);
 /* Rows of a view and the global ones. Both end with a row whose command is NULL. */
 extern const struct key keys_global[];
 
 enum { KEYS_PENDING_MAX = 4 };
-/* Feeds keys pressed so far (1..KEYS_PENDING_MAX) to one table: the row, or NULL; *is_prefix is set
- * when they begin a longer sequence. */
+/* Looks up the keys pressed so far (1..KEYS_PENDING_MAX) in a table: the row, or NULL; *is_prefix
+ * is set when they begin a longer sequence. */
 const struct key *keys_match(const struct key *table, const uint32_t *pressed, size_t n,
                              int *is_prefix);
 const struct key *keys_command(const struct key *table, const char *name, size_t n);
-/* The first alternative of a row as shown to people ("j", "PgDn"); "" when there is none. */
+/* The first alternative of a row for display ("j", "PgDn"); "" when there is none. */
 void keys_label(const struct key *k, char *out, size_t size);
-/* The README section and the manual's: every view's table. */
+/* All key tables as Markdown, for the reference page. */
 void keys_markdown(struct str *out);
-/* The same for a terminal. */
+/* The same as plain text. */
 void keys_text(struct str *out);
 
 /* ---- bytes of a terminal -> events ---- */
@@ -103,14 +102,14 @@ struct decoder {
     int in_paste, is_overlong;
     struct str paste; /* at most DECODE_PASTE_MAX bytes kept */
     int buttons;
-    int sync_output; /* 0 unknown, 1 terminal has it, -1 has not (DECRPM reply seen) */
+    int sync_output; /* 0 unknown, 1 supported, -1 unsupported (from the DECRPM reply) */
     int background;  /* 0xRRGGBB from an OSC 11 reply, -1 unknown */
     struct str reply;
 };
-/* Takes bytes, calls fn for each event.  Replies and unknown sequences are swallowed. */
+/* Decodes bytes and calls fn for each event.  Replies and unknown sequences are swallowed. */
 void decoder_feed(struct decoder *d, const void *bytes, size_t n,
                   void (*fn)(void *ctx, const struct event *), void *ctx);
-/* 1 when a lone ESC waits: call decoder_flush if nothing follows within 25 ms. */
+/* 1 when a lone ESC is pending: call decoder_flush if nothing follows within 25 ms. */
 int decoder_pending(const struct decoder *d);
 void decoder_flush(struct decoder *d, void (*fn)(void *ctx, const struct event *), void *ctx);
 void decoder_release(struct decoder *d);

@@ -1,3 +1,4 @@
+/* Tick placement, number formats and the mapping of axes. */
 #include "figures/axes.h"
 
 #include <math.h>
@@ -12,10 +13,10 @@ static const char *const super[10] = {
 
 /* ---- extended Wilkinson
  * ------------------------------------------------------------------------------ Labels are at
- * multiples of q * 10^z; the score weighs how simple q is, how well the labels cover the data and
- * how near their number is to what was asked.  Upper bounds of each part end the loops.  Of the
- * paper's search the labels that skip multiples (j > 1) and those beyond the data are left out:
- * 0.4, 0.6, 0.8 and never 0.3, 0.5, 0.7. */
+ * multiples of q * 10^z; the score weighs the simplicity of q, the coverage of the data and the
+ * distance from the requested number of labels.  Upper bounds of each term end the loops.  Unlike
+ * the paper, labels that skip multiples (j > 1) and labels beyond the data are not searched: 0.4,
+ * 0.6, 0.8 but never 0.3, 0.5, 0.7. */
 
 static const double nice[] = {1, 5, 2, 2.5, 4, 3};
 enum { NICE = 6 };
@@ -48,7 +49,7 @@ struct found {
     int n;
 };
 
-/* The best start of k labels with this step. */
+/* The best first label for k labels with this step. */
 static void try_starts(struct found *best, double lo, double hi, int want, int q, int k,
                        double step)
 {
@@ -81,7 +82,7 @@ double ticks_extended(double lo, double hi, int want, double *first, int *n)
         want = 2;
     for (int q = 0; q < NICE; q++)
         try_counts(&best, lo, hi, want, q);
-    if (best.n == 0) /* no lattice has two places inside: the ends themselves */
+    if (best.n == 0) /* no step has two multiples inside: label the ends */
         best = (struct found){0, lo, hi - lo, 2};
     *first = best.first;
     *n = best.n;
@@ -158,8 +159,7 @@ void number_short(char *out, size_t size, double v)
              head, tail);
 }
 
-/* One way of writing for all labels of an axis: plain, thousands and millions, or a power of ten.
- */
+/* Chooses one format for all labels of an axis: plain, thousands, millions, or a power of ten. */
 static void label_all(struct axis *a, double step)
 {
     double most = 0;
@@ -236,7 +236,7 @@ static void ticks_log(struct axis *a, int want, int with_minor)
     for (int e = e0 - 1; e <= e1 && with_minor && e1 - e0 <= 5; e++)
         for (int m = 2; m <= 9; m++)
             add_tick(a, m * pow(10, e), 1);
-    /* Less than two decades in sight: name 2 and 5 as well, or all when even those are few. */
+    /* Over less than two decades 2 and 5 are labelled too, or all digits if that is still too few. */
     double span = log10(a->hi / a->lo);
     for (int i = 0; labelled < 2 && i < a->ticks; i++) {
         struct tick *t = &a->tick[i];
@@ -313,7 +313,7 @@ void axis_pad(struct axis *a, double fraction)
         return;
     }
     double by = (a->hi - a->lo) * fraction;
-    /* A flat line is shown in a range that its own size suggests. */
+    /* A constant value gets a range proportional to its magnitude. */
     if (!(a->hi - a->lo > 1e-12 * fmax(fabs(a->lo), fabs(a->hi))))
         by = fmax(fabs(a->hi) * 0.1, 1e-6);
     a->lo -= by;

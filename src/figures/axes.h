@@ -1,4 +1,4 @@
-/* Axes: where the ticks go, what they say, and the map from data to the page. */
+/* Axes: tick positions, tick labels, and the mapping from data to the page. */
 #ifndef DS_FIGURES_AXES_H
 #define DS_FIGURES_AXES_H
 
@@ -20,30 +20,30 @@ struct axis {
     int ticks;
 };
 
-/* Places labelled ticks on [lo, hi]: extended Wilkinson (Talbot, Lin, Hanrahan 2010), about `want`
- * of them. Returns the step; *first and *n describe the labels.  lo < hi, both finite. */
+/* Places about `want` labelled ticks on [lo, hi], finite with lo < hi: extended Wilkinson (Talbot,
+ * Lin, Hanrahan 2010).  Returns the step; *first and *n describe the labels. */
 double ticks_extended(double lo, double hi, int want, double *first, int *n);
 
-/* Fills the tick table.  `want`: labels that fit; with_minor: short ticks between. lo, hi stay as
- * they are. */
+/* Fills the tick table.  want: number of labels that fit; with_minor: short ticks between.  lo and
+ * hi are not changed. */
 void axis_ticks(struct axis *a, int want, int with_minor);
-/* Only at whole numbers (layers, counts). */
+/* Ticks only at integers (layers, counts). */
 void axis_ticks_whole(struct axis *a, int want);
-/* Widens [lo, hi] by a fraction at each end (in decades on a log axis); a range of width 0 becomes
- * one. */
+/* Widens [lo, hi] by a fraction at each end (in decades on a log axis); an empty range is widened
+ * too. */
 void axis_pad(struct axis *a, double fraction);
-/* Grows the range so that v lies in it; not finite (or <= 0 on a log axis) is ignored. A fresh axis
- * has lo > hi. */
+/* Extends the range to include v; non-finite values (and <= 0 on a log axis) are ignored.  An empty
+ * axis has lo > hi. */
 void axis_reset(struct axis *a);
 void axis_include(struct axis *a, double v);
 int axis_is_empty(const struct axis *a);
 /* Page coordinate of v. */
 double axis_at(const struct axis *a, double v);
 
-/* A number for people: `decimals` digits behind the point (-1: as few as are exact up to 6), a real
- * minus, thousands set off by a comma.  No locale. */
+/* Formats a number with `decimals` digits (-1: as few as are exact, at most 6), a true minus sign
+ * and commas between thousands, independent of the locale. */
 void number_format(char *out, size_t size, double v, int decimals);
-/* Three significant digits or so: "0.583", "12.3", "1,240", "3.1×10⁻⁴". */
+/* About three significant digits: "0.583", "12.3", "1,240", "3.1×10⁻⁴". */
 void number_short(char *out, size_t size, double v);
 
 #endif

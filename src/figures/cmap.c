@@ -1,5 +1,5 @@
-/* Colour maps: perceptually even ramps as a few stops, joined by straight lines in sRGB (the stops
- * lie close enough for the largest error to stay below one step of what an eye can tell). */
+/* Colour maps: perceptually uniform ramps as a few stops, interpolated linearly in sRGB (the stops
+ * are close enough that the largest error is not visible). */
 #include <math.h>
 #include <string.h>
 

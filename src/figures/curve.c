@@ -1,5 +1,4 @@
-/* Curves over training steps: one run's points smoothed, seeds as mean and band, layers as mean and
- * range. */
+/* Curves over training steps: one run smoothed, seeds as mean and band, layers as mean and range. */
 #include <math.h>
 #include <string.h>
 
@@ -27,8 +26,8 @@ static int curve_room(struct curve *c, size_t n)
     return 0;
 }
 
-/* Weighted mean of the past without the start's bias; a value that is no number leaves a hole and
- * no trace. */
+/* Bias-corrected exponential moving average; a non-finite value leaves a gap and is otherwise
+ * ignored. */
 static void smooth_curve(struct curve *c, double weight)
 {
     double sum = 0, mass = 0;
@@ -44,7 +43,7 @@ static void smooth_curve(struct curve *c, double weight)
     }
 }
 
-/* A schedule has no noise, and smoothing would only delay it. */
+/* Schedules have no noise: smoothing would only delay them. */
 static double weight_for(const struct sheet *s, const char *metric, size_t n)
 {
     if (s->opt.smooth >= 0)
@@ -54,14 +53,14 @@ static double weight_for(const struct sheet *s, const char *metric, size_t n)
     return n >= CURVE_SMOOTH_FROM ? CURVE_WEIGHT : 0;
 }
 
-/* The points of one run that a resume has not superseded. */
+/* The points of one run that were not superseded by a resume. */
 static int take_run(struct sheet *s, int run, const char *metric, struct curve *c, struct err *e)
 {
     const struct series *v = runview_series(s->run[run].view, metric);
     if (!v || v->n == 0)
         return sheet_refuse(s, run, e, "no record 'metric' has '%s'", metric);
     if (curve_room(c, v->n) < 0)
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (size_t i = 0; i < v->n; i++) {
         if (v->is_old && v->is_old[i])
             continue;
@@ -75,8 +74,8 @@ static int take_run(struct sheet *s, int run, const char *metric, struct curve *
     return 0;
 }
 
-/* Mean over seeds at the steps that all of them have; lo and hi: 95 % t interval of the mean. Of
- * a long run every k-th step: the curves are smoothed by then, and a page has no more columns. */
+/* Mean over seeds at the steps that all of them have; lo and hi: 95 % t interval of the mean.  Long
+ * runs use every k-th step: their curves are smoothed, and a page has no more columns. */
 static int merge(struct curve *out, const struct curve *seed, int n)
 {
     double *at = mem_alloc((size_t)n, sizeof *at);
@@ -117,10 +116,10 @@ int curve_metric(struct sheet *s, const struct group *g, const char *metric, str
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = take_run(s, g->run[i], metric, &seed[i], e);
     if (rc == 0 && merge(out, seed, g->runs) < 0)
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0 && out->n == 0)
-        rc = sheet_refuse(s, g->run[0], e, "and its other seeds have no step of '%s' in common",
-                          metric);
+        rc =
+            sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
     if (rc == 0)
         out->weight = seed[0].weight;
     for (int i = 0; seed && i < g->runs; i++)
@@ -129,8 +128,8 @@ int curve_metric(struct sheet *s, const struct group *g, const char *metric, str
     return rc;
 }
 
-/* Every point when they fit, else the least and the greatest of each column: a spike of one step
- * stays. */
+/* Every point if they fit, else the minimum and maximum of each column, so that a single-step spike
+ * remains visible. */
 static void draw_raw(struct sheet *s, struct panel *p, const struct curve *c, int rgb)
 {
     pen_dash(s->pen, NULL, 0);
@@ -156,7 +155,7 @@ static void draw_raw(struct sheet *s, struct panel *p, const struct curve *c, in
     }
 }
 
-/* A cross at the foot of the plot for each value that is no number. */
+/* A cross at the bottom of the plot for each non-finite value. */
 static void draw_holes(struct sheet *s, struct panel *p, const struct curve *c)
 {
     double r = s->venue->line * 1.6, y = p->y + p->h - r * 1.8, before = -1e9;
@@ -174,7 +173,7 @@ static void draw_holes(struct sheet *s, struct panel *p, const struct curve *c)
     }
 }
 
-/* No legend over a band either. */
+/* The legend must not cover a band either. */
 static void draw_band(struct sheet *s, struct panel *p, const struct curve *c, int rgb)
 {
     panel_band(s, p, c->x, c->lo, c->hi, c->n, rgb, 0.22);
@@ -218,8 +217,8 @@ void curve_include(struct panel *p, const struct curve *c)
 
 /* ---- layers ---- */
 
-/* A layer has the metric when it ever says something: layers that the method passes over are NaN
- * or always 0. */
+/* A layer has the metric if it is ever finite and non-zero: layers without a router record NaN or
+ * 0. */
 static void layers_with(const struct layer_series *v, unsigned char *has)
 {
     for (size_t i = 0; i < v->n; i++)
@@ -229,7 +228,7 @@ static void layers_with(const struct layer_series *v, unsigned char *has)
         }
 }
 
-/* Mean, least and greatest of one record's layers. */
+/* Mean, minimum and maximum over the layers of one record. */
 static void layer_point(const struct layer_series *v, size_t i, const unsigned char *has,
                         struct curve *c)
 {
@@ -251,7 +250,7 @@ static void layer_point(const struct layer_series *v, size_t i, const unsigned c
     c->nonfinite += n ? 0 : 1;
 }
 
-/* A record of layers whose step comes again later was superseded by a resume. */
+/* A record whose step occurs again later was superseded by a resume. */
 static int is_superseded(const struct layer_series *v, size_t i, int64_t *least)
 {
     int old = v->step[i] >= *least;
@@ -268,7 +267,7 @@ static int take_layers(struct sheet *s, int run, const char *metric, struct curv
     int64_t least = INT64_MAX;
     int rc = has && keep && curve_room(c, v->n) == 0
                  ? 0
-                 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+                 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (size_t i = v->n; rc == 0 && i-- > 0;)
         keep[i] = !is_superseded(v, i, &least);
     if (rc == 0)
@@ -288,7 +287,7 @@ static int take_layers(struct sheet *s, int run, const char *metric, struct curv
     return rc;
 }
 
-/* out becomes the mean of the means and the range of the ranges at the steps that both have. */
+/* out becomes the mean of the means and the union of the ranges at the steps that both have. */
 static void join_layers(struct curve *out, const struct curve *more, int before)
 {
     size_t n = 0;
@@ -318,8 +317,8 @@ int curve_layer(struct sheet *s, const struct group *g, const char *metric, stru
         curve_release(&more);
     }
     if (rc == 0 && out->n == 0)
-        rc = sheet_refuse(s, g->run[0], e, "and its other seeds have no step of '%s' in common",
-                          metric);
+        rc =
+            sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
     return rc;
 }
 
@@ -347,7 +346,7 @@ int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4
 {
     struct panel *p = mem_alloc(1, sizeof *p);
     if (!p)
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     axis_reset(&p->ax);
     axis_reset(&p->ay);
     p->ay.is_log = v->is_log;

@@ -1,5 +1,4 @@
-/* The doors through which numbers reach a figure: what is missing is said, what passes is hashed.
- */
+/* Access to the values of a figure: reports what is missing and hashes every value that is used. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -101,8 +100,8 @@ int data_layers(struct sheet *s, int run, int *out, struct err *e)
     return 0;
 }
 
-/* The evaluation counts dense over the very positions it ran on, the head over one training length:
- * the two differ, so either all runs are measured by the one or all by the other. */
+/* The evaluation counts dense FLOPs over the positions it evaluated, the head over the training
+ * context: the two differ, so all runs of a figure use the same one. */
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
 {
     double v = s->run[run].view->flops_dense;
@@ -154,20 +153,20 @@ int data_exit_layer(const struct matrix *exited, int token)
     return -1;
 }
 
-double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *beside,
+double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *with,
                         double *other)
 {
     const struct runview *v = s->run[run].view;
     const struct run_eval *r = final_eval(s, run);
     for (size_t i = v->n_evals + 1; i-- > 0;) {
         const struct run_eval *at = i == v->n_evals ? r : &v->eval[i];
-        const struct vector *a = eval_value(at, scalar), *b = eval_value(at, beside);
+        const struct vector *a = eval_value(at, scalar), *b = eval_value(at, with);
         if (!a || !b || a->n != 1 || b->n != 1 || !isfinite(a->v[0]) || !isfinite(b->v[0]))
             continue;
         double x = (double)a->v[0];
         *other = (double)b->v[0];
         data_hash(s, scalar, &x, sizeof x);
-        data_hash(s, beside, other, sizeof *other);
+        data_hash(s, with, other, sizeof *other);
         return x;
     }
     return (double)NAN;

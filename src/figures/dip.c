@@ -65,8 +65,7 @@ static void corners(struct dip *d, int low, int high)
         d->lcm[d->lcms + 1] = d->major[d->lcm[d->lcms]];
 }
 
-/* Largest gap between the two fits; *ig and *ih are the corners that bound the new modal interval.
- */
+/* Largest gap between the two fits; *ig and *ih are the corners of the new modal interval. */
 static double widest(const struct dip *d, int *ig, int *ih)
 {
     const double *x = d->x;
@@ -105,7 +104,7 @@ static double widest(const struct dip *d, int *ig, int *ih)
     }
 }
 
-/* Largest distance of the sample from one straight piece from jb to je; below it or above. */
+/* Largest distance of the sample below (or above) the straight segment from jb to je. */
 static double piece(const struct dip *d, int jb, int je, int is_convex)
 {
     const double *x = d->x;
@@ -160,13 +159,13 @@ static void dip_release(struct dip *d)
 static int dip_room(struct dip *d, size_t n, struct err *e)
 {
     if (n < 1 || n > 1 << 24)
-        return err_set(e, DS_ERANGE, "dip test: %zu values are none or too many", n);
+        return err_set(e, DS_ERANGE, "dip test: unsupported number of values, %zu", n);
     d->n = (int)n;
     d->x = mem_alloc(n + 1, sizeof *d->x);
     d->minor = mem_alloc(4 * (n + 3), sizeof *d->minor);
     if (!d->x || !d->minor) {
         dip_release(d);
-        return err_set(e, DS_EMEM, "dip test: no memory");
+        return err_set(e, DS_EMEM, "dip test: out of memory");
     }
     d->major = d->minor + (n + 3);
     d->gcm = d->minor + 2 * (n + 3);
@@ -186,7 +185,7 @@ int dip_statistic(const double *sorted, size_t n, double *dip, struct err *e)
     return 0;
 }
 
-/* Sorted uniforms without sorting: sums of exponential gaps. */
+/* Sorted uniform samples without sorting: normalised sums of exponential gaps. */
 static void uniform_sorted(double *x, size_t n, struct rng *r)
 {
     double sum = 0;
@@ -208,7 +207,7 @@ int dip_p(double dip, size_t n, int rounds, unsigned long long seed, double *p, 
         uniform_sorted(d.x + 1, n, &r);
         at_least += dip_of(&d) >= dip;
     }
-    *p = (at_least + 1.0) / (rounds + 1.0); /* never 0: that is not what a simulation can show */
+    *p = (at_least + 1.0) / (rounds + 1.0); /* never 0: a simulation cannot show that */
     dip_release(&d);
     return 0;
 }

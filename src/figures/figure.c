@@ -1,3 +1,4 @@
+/* Makes a figure from runs: the registry, options, caption, recipe and file formats. */
 #include "figures/figure.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@
 enum {
     RUNS_MAX = 256,
     MARGIN = 3
-}; /* points around a figure: strokes must not be cut at its edge */
+}; /* margin in points, so that strokes are not clipped at the edge */
 
 static const struct figure_ops *const table[] = {
     &figure_loss_flops,    &figure_loss_time,      &figure_signal_depth, &figure_layer_map,
@@ -55,7 +56,7 @@ static const struct figure_ops *find(const char *name, struct err *e)
             return table[i];
         nearest_try(&best, table[i]->name);
     }
-    err_set(e, DS_EUSAGE, "no figure is called \"%s\"%s (depthscope figure list)", name,
+    err_set(e, DS_EUSAGE, "unknown figure \"%s\"%s; see depthscope figure list", name,
             nearest_hint(&best, hint, sizeof hint));
     return NULL;
 }
@@ -64,15 +65,15 @@ static int check_options(struct sheet *s, struct err *e)
 {
     const struct figure_options *o = &s->opt;
     if (!s->venue)
-        return err_set(e, DS_EUSAGE, "no venue is called \"%s\"", o->venue);
+        return err_set(e, DS_EUSAGE, "unknown venue \"%s\"", o->venue);
     if (!(o->smooth < 1))
-        return err_set(e, DS_EUSAGE, "smooth must be at least 0 and below 1");
+        return err_set(e, DS_EUSAGE, "smooth: must be at least 0 and less than 1");
     if (!(o->dpi == 0 || (o->dpi >= 300 && o->dpi <= 2400)))
-        return err_set(e, DS_EUSAGE, "dpi must lie between 300 and 2400");
+        return err_set(e, DS_EUSAGE, "dpi: must be between 300 and 2400");
     return 0;
 }
 
-/* Breaks the caption into lines below the figure. */
+/* Wraps the caption below the figure. */
 static void draw_caption(struct sheet *s)
 {
     char line[512];
@@ -92,7 +93,7 @@ static void draw_caption(struct sheet *s)
                 break;
             fit = at = word;
         }
-        if (fit == 0) /* one word longer than any line: it is drawn and runs on */
+        if (fit == 0) /* a word longer than the line is drawn anyway */
             fit = strlen(text) < sizeof line ? strlen(text) : sizeof line - 1;
         memcpy(line, text, fit);
         line[fit] = '\0';
@@ -118,7 +119,7 @@ static int draw_once(struct sheet *s, struct pen_list *list, struct err *e)
         return err_set(e, DS_ENUMERIC, "figure %s: %zu coordinates are not finite", s->ops->name,
                        s->pen->bad);
     if (pen_list_failed(list) || s->caption.failed)
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     return 0;
 }
 
@@ -127,7 +128,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* SHA-256 over "key=value" in order of keys. */
+/* SHA-256 over "key=value" sorted by key. */
 static void config_hash(const struct runview *v, char out[65])
 {
     struct sha256 h = {0};
@@ -212,7 +213,7 @@ static int finish(struct sheet *s, struct figure *out, struct pen_list *list, st
     write_recipe(s, &f);
     if (f.recipe.failed || pen_list_failed(list) || !f.data_hash[0]) {
         str_release(&f.recipe);
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     }
     *out = f;
     return 0;
@@ -232,13 +233,13 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
         return rc;
     if (n < 1 || n > RUNS_MAX)
         return err_set(e, DS_EUSAGE, "figure %s: %s", name,
-                       n < 1 ? "name at least one run" : "at most 256 runs");
+                       n < 1 ? "name at least one run" : "too many runs: expected at most 256");
     rc = theme_load(&s.theme, s.opt.theme, NULL, e);
     if (rc < 0)
         return rc;
     list = pen_list_new();
     if (!list)
-        return err_set(e, DS_EMEM, "figure %s: no memory", name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", name);
     s.pen = pen_list_pen(list);
     s.width = s.venue->width * 72 - 2 * MARGIN;
     s.pen->dx = s.pen->dy = MARGIN;
@@ -278,8 +279,8 @@ int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *wid
                   struct err *e)
 {
     if (width_px < 16 || width_px > 16384)
-        return err_set(e, DS_ERANGE, "figure %s: a width of %d pixels is not possible", f->name,
-                       width_px);
+        return err_set(e, DS_ERANGE, "figure %s: width = %d pixels: must be between 16 and 16384",
+                       f->name, width_px);
     return pen_cairo_pixels(f->list, f->width, f->height, f->background, width_px * 72.0 / f->width,
                             rgb, width, height, e);
 }
@@ -292,7 +293,7 @@ int figure_draw(const char *name, const struct figure_run *runs, int n,
     const char *dot = strrchr(path, '.');
     int format = dot ? pen_format_find(dot + 1, strlen(dot + 1)) : -1;
     if (format < 0)
-        return err_set(e, DS_EUSAGE, "%s: the name must end in .png, .svg or .pdf", path);
+        return err_set(e, DS_EUSAGE, "%s: unsupported: expected a .png, .svg or .pdf file", path);
     int rc = figure_make(&f, name, runs, n, o, e);
     if (rc == 0)
         rc = figure_bytes(&f, (enum pen_format)format, &bytes, e);

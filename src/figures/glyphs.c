@@ -1,3 +1,4 @@
+/* Draws text as strokes from the glyph tables. */
 #include "figures/glyphs.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 
 #include "base/utf8.h"
 
-/* Units of the design, 1000 to the em. */
+/* Font units, 1000 per em. */
 enum {
     MARK_RISE = 190,
     SMALL_PERCENT = 62,
@@ -16,20 +17,20 @@ enum {
     BOX_ADVANCE = 640,
     TRACKING = 12
 };
-/* Small letters and the digits in boxes are stroked thinner, dots are filled: three passes. */
+/* Reduced letters and the digits in boxes have thinner strokes, dots are filled: three passes. */
 enum pass { PASS_LINES, PASS_THIN, PASS_DOTS };
-/* How far the handles of a quarter turn reach: 0.5523 is a circle, more is squarer. */
+/* Length of the control handles of a quarter turn: 0.5523 is a circle, more is squarer. */
 static const double turn = 0.585;
 
-/* Where a path goes: scale and rotation about the anchor, and what is being collected. */
+/* The transform of a path (scale and rotation about the anchor) and the current pass. */
 struct place {
     struct pen *pen;
-    double x, y;   /* origin of the present glyph on the page, before rotation */
+    double x, y;   /* origin of the current glyph on the page, before rotation */
     double ax, ay; /* the anchor                                                */
     double scale, cos_a, sin_a;
     double up; /* units added to y */
     enum pass pass;
-    int is_thin;   /* what is walked now belongs to PASS_THIN */
+    int is_thin;   /* the current shape belongs to PASS_THIN */
     double px, py; /* current point in units */
 };
 
@@ -76,7 +77,7 @@ static int is_combining(uint32_t code)
     return find_in(glyphs_mark, glyphs_mark_count, code) != NULL;
 }
 
-/* Space between two letters that stand too far apart or too close, in units. */
+/* Kerning of a pair of letters, in font units. */
 static int kern(uint32_t a, uint32_t b)
 {
     static const struct {
@@ -187,7 +188,7 @@ static void step(struct place *a, char op, const double v[6])
     a->py = v[1];
 }
 
-/* Walks one path; the tables are ours, so the text is well formed (a test reads every glyph). */
+/* Interprets one path; the built-in tables are well formed (a test reads every glyph). */
 static void walk(struct place *a, const char *path)
 {
     const char *p = path;
@@ -205,7 +206,7 @@ static void walk(struct place *a, const char *path)
     }
 }
 
-/* Four or six hex digits in a frame: a code point without a shape. */
+/* A code point without a glyph: four or six hex digits in a box. */
 static void box(struct place *a, uint32_t code)
 {
     char hex[8];
@@ -258,7 +259,7 @@ static void one(struct place *a, uint32_t code)
         made(a, m);
     else if (mark) {
         struct place at = *a;
-        at.x -= 270 * a->scale; /* over the middle of what went before, about */
+        at.x -= 270 * a->scale; /* roughly over the middle of the previous letter */
         walk(&at, mark->path);
     } else
         box(a, code);
@@ -281,7 +282,7 @@ static void draw_all(struct place a, const char *utf8)
     }
 }
 
-/* Whether a further pass could draw anything. */
+/* 1 when a further pass would draw something. */
 static int has_more(const char *utf8)
 {
     for (; *utf8; utf8++)

@@ -1,5 +1,5 @@
-/* The letters of the figures: a proportional single-stroke face with round ends, carried by the
- * program so that a figure has the same bytes where no font is installed.
+/* The built-in typeface of the figures: a proportional single-stroke face with round ends, so that
+ * a figure has the same bytes on every machine, even without fonts.
  *
  * A glyph is a text of path commands on a grid of 1000 units to the em (glyphs_latin.c says how to
  * read them).  Covered: ASCII, Latin-1 and Latin Extended-A (by composition), Greek, arrows, the
@@ -26,7 +26,7 @@ struct glyph {
 extern const struct glyph glyphs_latin[], glyphs_greek[], glyphs_symbol[], glyphs_mark[];
 extern const int glyphs_latin_count, glyphs_greek_count, glyphs_symbol_count, glyphs_mark_count;
 
-/* A letter made of others: base, with a mark above or below; or a digit, small and moved. */
+/* A composed letter: a base with a mark above or below; or a reduced and shifted digit. */
 struct glyph_made {
     uint32_t code;
     uint16_t base, mark;
@@ -34,12 +34,12 @@ struct glyph_made {
 extern const struct glyph_made glyphs_made[];
 extern const int glyphs_made_count;
 
-/* 1 when the code point has a shape of its own (not the box). */
+/* 1 when the code point has a glyph (not the box). */
 int glyph_has(uint32_t code);
 /* Width of a text in points at `size`. */
 double glyph_width(const char *utf8, double size);
-/* Draws with move, line, curve, stroke and fill only; sets width and dash, uses the pen's colour.
- */
+/* Draws with move, line, curve, stroke and fill only; sets width and dash, uses the colour of the
+ * pen. */
 void glyph_draw(struct pen *p, double x, double y, const struct text_style *s, const char *utf8);
 
 #endif

@@ -1,5 +1,5 @@
-/* Greek, the signs of mathematics, arrows, and the marks that accents are made of.  The path
- * language is that of glyphs_latin.c. */
+/* Glyphs of Greek, mathematical symbols, arrows and accents.  glyphs_latin.c describes the path
+ * language. */
 #include "figures/glyphs.h"
 
 /* clang-format off */
@@ -111,7 +111,7 @@ const struct glyph glyphs_symbol[] = {
 };
 const int glyphs_symbol_count = DS_LEN(glyphs_symbol);
 
-/* Marks stand over x = 0 and a small letter; over a capital they rise by 190. */
+/* Marks are centred at x = 0 above a lower-case letter; above a capital they are raised by 190. */
 const struct glyph glyphs_mark[] = {
     {0x0300, 0, "M -70 730 L 40 605"},
     {0x0301, 0, "M 70 730 L -40 605"},

@@ -1,13 +1,13 @@
-/* ASCII.  A path is read left to right; numbers are absolute, 1000 to the em, y upwards from the
- * baseline, and describe the middle of the stroke:
+/* Glyphs of ASCII.  A path is read left to right; coordinates are absolute, 1000 per em, y upwards
+ * from the baseline, and describe the centre line of the stroke:
  *
  *   M x y   start here            L x y   straight
  *   h x y   quarter turn that leaves horizontally and arrives vertically
  *   v x y   quarter turn that leaves vertically and arrives horizontally
  *   C ...   cubic, three points   D x y r  a filled dot     Z  close
  *
- * Lines of the design: capitals and digits 680, small letters 490, ascenders 700, descenders -205,
- * round letters pass both lines by 8 to 10.  Digits share one width, so columns of numbers align.
+ * Heights: capitals and digits 680, lower case 490, ascenders 700, descenders -205; round letters
+ * overshoot by 8 to 10.  Digits share one width, so that columns of numbers align.
  */
 #include "figures/glyphs.h"
 

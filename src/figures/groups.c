@@ -1,4 +1,4 @@
-/* Runs that are the same experiment with another seed. */
+/* Groups runs of the same experiment that differ only in seed. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 int config_is_incidental(const char *key)
 {
-    /* What changes neither the task nor the result: the seed, names, how often to log or to keep.
+    /* Keys that do not define the experiment: the seed, names, and how often to log or to keep.
      */
     static const char *const names[] = {
         "seed",
@@ -38,7 +38,7 @@ int config_is_incidental(const char *key)
     return strncmp(key, "run.", 4) == 0;
 }
 
-/* What a model's size is, and what follows from it and the budget. */
+/* Keys of the model size, and those derived from it and the budget. */
 static int is_of_size(const char *key)
 {
     static const char *const names[] = {
@@ -53,7 +53,7 @@ static int is_of_size(const char *key)
 
 typedef int ignored_fn(const char *key);
 
-/* 1 when every key of a that matters has the same value in b. */
+/* 1 when every relevant key of a has the same value in b. */
 static int covers(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)
 {
     for (size_t i = 0; i < a->configs; i++) {
@@ -75,7 +75,7 @@ static const char *method_of(const struct runview *v)
 
 static int same_but(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)
 {
-    /* Without any configuration nothing says that two runs are one experiment. */
+    /* Runs without a configuration cannot be known to be the same experiment. */
     if (a->configs == 0 || b->configs == 0)
         return 0;
     return strcmp(method_of(a), method_of(b)) == 0 && covers(a, b, is_ignored) &&
@@ -87,7 +87,7 @@ static int same_experiment(const struct runview *a, const struct runview *b)
     return a->layers == b->layers && same_but(a, b, config_is_incidental);
 }
 
-/* "ratio 0.6" for METHOD.target_ratio=0.6: last word of the key, and the value. */
+/* Label of a setting: "ratio 0.6" for METHOD.target_ratio=0.6. */
 static void add_difference(struct str *out, const char *key, const char *value)
 {
     const char *dot = strrchr(key, '.');
@@ -105,7 +105,7 @@ static const struct runview *view_of(const struct sheet *s, const struct group *
     return s->run[g->run[0]].view;
 }
 
-/* The method, and keys that are not ignored in which g differs from another group of it. */
+/* The method, followed by the settings that distinguish g from the other groups of that method. */
 static void name_group(const struct groups *set, const struct sheet *s, const struct group *g,
                        ignored_fn *is_ignored, char *out, size_t size)
 {
@@ -194,7 +194,7 @@ int groups_make(struct groups *out, const struct sheet *s, struct err *e)
     set.index = mem_alloc((size_t)s->runs * (size_t)s->runs, sizeof *set.index);
     if (!set.g || !set.index) {
         groups_release(&set);
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     }
     for (int i = 0; i < s->runs; i++)
         add_run(&set, s, i);
@@ -218,8 +218,8 @@ int groups_check(const struct groups *g, const struct sheet *s, int most, struct
 {
     return g->n <= most ? 0
                         : err_set(e, DS_EUSAGE,
-                                  "figure %s: %d different experiments are too many for one figure "
-                                  "(at most %d)",
+                                  "figure %s: too many different experiments, %d: expected "
+                                  "at most %d",
                                   s->ops->name, g->n, most);
 }
 
@@ -231,7 +231,7 @@ void groups_note(struct sheet *s, const struct groups *set)
         hi = set->g[i].runs > hi ? set->g[i].runs : hi;
     }
     if (hi == 1)
-        sheet_note(s, "One seed each (hollow marks): no interval can be given.");
+        sheet_note(s, "One seed each (hollow marks): no confidence interval.");
     else if (lo == hi)
         sheet_note(s, "Mean over n = %d seeds; bars: 95 %% confidence interval (Student's t) of the mean.", hi);
     else
@@ -245,7 +245,7 @@ int group_eval(struct sheet *s, const struct group *g, const char *scalar, struc
                struct err *e)
 {
     double *v = mem_alloc((size_t)g->runs, sizeof *v);
-    int rc = v ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = v ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = data_eval(s, g->run[i], scalar, &v[i], e);
     if (rc == 0)
@@ -254,7 +254,7 @@ int group_eval(struct sheet *s, const struct group *g, const char *scalar, struc
     return rc;
 }
 
-/* Takes run i's vector as column i of v (n, runs). */
+/* Copies the vector of run i to column i of v (n, runs). */
 static int take_vector(struct sheet *s, const struct group *g, int i, const char *name, int *n,
                        double **v, struct err *e)
 {
@@ -265,10 +265,10 @@ static int take_vector(struct sheet *s, const struct group *g, int i, const char
     if (*n == 0)
         *n = x->n;
     if (x->n != *n)
-        return sheet_refuse(s, g->run[i], e, "eval 'final': '%s' has %d values, %d are wanted",
-                            name, x->n, *n);
+        return sheet_refuse(s, g->run[i], e, "eval 'final': '%s' has %d values, expected %d", name,
+                            x->n, *n);
     if (!*v && !(*v = mem_alloc((size_t)*n * (size_t)g->runs, sizeof **v)))
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; k < *n; k++)
         (*v)[(size_t)k * (size_t)g->runs + (size_t)i] = (double)x->v[k];
     return 0;
@@ -283,7 +283,7 @@ int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = take_vector(s, g, i, name, n, &v, e);
     if (rc == 0 && !(*out = mem_alloc((size_t)*n, sizeof **out)))
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; rc == 0 && k < *n; k++)
         (*out)[k] = stat_interval(v + (size_t)k * (size_t)g->runs, (size_t)g->runs);
     mem_free(v);

@@ -1,5 +1,5 @@
-/* Where the legend goes: of nine places the one over which least is drawn; when every place is
- * covered, above the plot. */
+/* Places the legend: of nine positions the one that covers the least drawing; above the plot when
+ * all are covered. */
 #include <math.h>
 #include <stdio.h>
 
@@ -48,7 +48,7 @@ void panel_mark_box(struct panel *p, double x, double y, double w, double h)
             panel_mark(p, u, v);
 }
 
-/* What lies under a box, with a margin of one cell. */
+/* The amount of drawing under a box with a margin of one cell. */
 static double covered(const struct panel *p, double x, double y, double w, double h)
 {
     int c0 = (int)floor((x - p->x) / p->w * OCC_COLS) - 1,

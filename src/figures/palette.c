@@ -1,10 +1,11 @@
+/* Roles, their default colours, and the built-in themes. */
 #include "figures/palette.h"
 
 #include <string.h>
 
 #include "base/str.h"
 
-/* Names of the 16 colours and what they usually look like. */
+/* The 16 terminal colours: names and typical RGB values. */
 static const struct {
     const char *name;
     int rgb;
@@ -21,8 +22,8 @@ static const struct {
 
 enum { B = 1, D = 2, U = 4, R = 8 }; /* bold, dim, underline, reverse */
 
-/* One row a role: name, then rgb, 16-colour number and attributes in the dark and the light theme.
- */
+/* One row per role: name, then rgb, 16-colour number and attributes in the dark and the light
+ * theme. */
 /* clang-format off */
 static const struct { const char *name; struct { int rgb, ansi, attr; } dark, light; } role_table[ROLE_COUNT] = {
     [ROLE_TEXT]       = {"text",       {0xD8DEE9, -1, 0},  {0x1B1F24, -1, 0}},

@@ -1,3 +1,4 @@
+/* Panels: layout of title, axes and legend, and drawing in data coordinates. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static void choose_ticks(const struct sheet *s, struct axis *a, double length, i
 {
     double per = is_x ? s->venue->small * 5 : s->venue->small * 3.4;
     int want = (int)fmax(3, fmin(9, length / per));
-    /* Long labels on a horizontal axis: fewer, until they stand apart. */
+    /* Long labels on a horizontal axis: reduces their number until they do not overlap. */
     for (;; want--) {
         if (is_whole)
             axis_ticks_whole(a, want);
@@ -38,7 +39,7 @@ static void choose_ticks(const struct sheet *s, struct axis *a, double length, i
     }
 }
 
-/* Rows of a legend above the plot: how many lines the entries take in this width. */
+/* Number of rows of a legend above the plot at this width. */
 static int legend_rows(const struct sheet *s, const struct panel *p, double w)
 {
     double x = 0;
@@ -75,7 +76,7 @@ void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w
         widest_label(s, &p->ay) + TICK_LENGTH + GAP + (p->y_label ? base * 1.6 : small * 0.3);
     double right = p->right + small * 0.6;
     choose_ticks(s, &p->ax, w - left - right, 1, p->ticks_whole_x);
-    /* The last label of the horizontal axis must not be cut at the sheet's edge. */
+    /* The last label of the horizontal axis must not be clipped at the edge of the sheet. */
     for (int i = 0; i < p->ax.ticks; i++) {
         const struct tick *t = &p->ax.tick[i];
         p->ax.from = 0;
@@ -129,7 +130,7 @@ static void draw_labels(struct sheet *s, struct panel *p)
     double small = s->venue->small, base = s->venue->base;
     int ink = sheet_colour(s, ROLE_TEXT);
     if (p->x_label) {
-        /* A label wider than its plot is set smaller, down to the small size. */
+        /* A label wider than the plot is set in smaller type, down to the small size. */
         double wide = glyph_width(p->x_label, base), room = p->w + fmin(p->right, base * 2);
         struct text_style style = {.size = wide > room ? fmax(small, base * room / wide) : base,
                                    .rgb = ink,
@@ -150,7 +151,7 @@ static void draw_labels(struct sheet *s, struct panel *p)
     }
     if (p->sub[0])
         sheet_text(s, p->x, p->y - p->head + small * 0.75, TEXT_LEFT, TEXT_BASELINE, 1, ink,
-                   p->sub); /* above the legend, when that is above the plot */
+                   p->sub); /* above the legend if that is above the plot */
     if (p->title[0]) {
         struct text_style head = {
             .size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};

@@ -1,3 +1,4 @@
+/* The front end of all pens: rounds and checks coordinates, sanitises text. */
 #include "figures/pen.h"
 
 #include <math.h>
@@ -6,14 +7,14 @@
 #include "base/utf8.h"
 #include "figures/glyphs.h"
 
-/* Rounds to 1/1000 point.  The nudge keeps values that are halves in decimal on one side whatever
- * the last bit of the arithmetic was. */
+/* Rounds to 1/1000 point.  The offset makes decimal halves round the same way whatever the last bit
+ * of the arithmetic is. */
 static double grid(double x)
 {
     return floor(x * 1000 + 0.5 + 1e-5) / 1000;
 }
 
-/* 1 and rounded when all n are drawable; else counted and 0. */
+/* 1 and rounded when all n coordinates are drawable; else counts them as bad and returns 0. */
 static int take(struct pen *p, double *v, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -123,7 +124,7 @@ void pen_text(struct pen *p, double x, double y, const struct text_style *s, con
         if (p->ops->text)
             p->ops->text(p, v[0], v[1], &style, str_text(&clean));
         else {
-            pen_save(p); /* text leaves colour, width and dash as they were */
+            pen_save(p); /* text must not change colour, width and dash */
             pen_colour(p, style.rgb, 1);
             glyph_draw(p, x, y, &style, str_text(&clean)); /* adds the margin itself */
             pen_restore(p);

@@ -1,4 +1,4 @@
-/* The only file that knows cairo. */
+/* The cairo pen: PNG, SVG, PDF and pixels; the only file that uses cairo. */
 #include "figures/pen.h"
 
 #include <cairo-pdf.h>
@@ -45,7 +45,7 @@ static void c_rect(struct pen *p, double x, double y, double w, double h)
     cairo_rectangle(cr_of(p), x, y, w, h);
 }
 
-/* Four cubics rather than cairo_arc, whose number of pieces depends on the resolution. */
+/* Four cubics rather than cairo_arc, whose number of segments depends on the resolution. */
 static void c_circle(struct pen *p, double x, double y, double r)
 {
     cairo_t *cr = cr_of(p);
@@ -129,7 +129,7 @@ static int status_of(cairo_t *cr, cairo_surface_t *s, struct err *e)
                    cairo_status_to_string(st));
 }
 
-/* Draws the page; a coordinate that was refused is an error, for something would be missing. */
+/* Draws the page; a rejected coordinate is an error, because something would be missing. */
 static int page(const struct pen_list *l, cairo_surface_t *s, double scale, double w, double h,
                 int background, struct err *e)
 {
@@ -158,13 +158,12 @@ int pen_cairo_pixels(const struct pen_list *l, double w, double h, int backgroun
     double scale = dpi / 72, pw = ceil(w * scale - 1e-6), ph = ceil(h * scale - 1e-6);
     if (!(pw >= 1 && ph >= 1 && pw <= 16384 && ph <= 16384))
         return err_set(e, DS_ERANGE,
-                       "a picture of %.0f x %.0f pixels cannot be drawn (at most 16384 a side)", pw,
-                       ph);
+                       "image of %.0f x %.0f pixels: must be between 1 and 16384 per side", pw, ph);
     int cols = (int)pw, rows = (int)ph;
     cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, cols, rows);
     unsigned *out = mem_alloc((size_t)cols * (size_t)rows, sizeof *out);
     int rc = out ? page(l, s, scale, w, h, background < 0 ? 0xFFFFFF : background, e)
-                 : err_set(e, DS_EMEM, "no memory for a picture of %d x %d", cols, rows);
+                 : err_set(e, DS_EMEM, "image of %d x %d pixels: out of memory", cols, rows);
     if (rc < 0)
         goto out;
     cairo_surface_flush(s);
@@ -204,7 +203,7 @@ static int write_png(const struct pen_list *l, double w, double h, int backgroun
     return rc;
 }
 
-/* A PDF carries a date of creation; a fixed one keeps the same input the same bytes. */
+/* A PDF stores its creation date; a fixed one makes the bytes reproducible. */
 static void pdf_metadata(cairo_surface_t *s, const char *recipe)
 {
     cairo_pdf_surface_set_metadata(s, CAIRO_PDF_METADATA_CREATE_DATE, "2000-01-01T00:00:00Z");
@@ -213,8 +212,8 @@ static void pdf_metadata(cairo_surface_t *s, const char *recipe)
         cairo_pdf_surface_set_metadata(s, CAIRO_PDF_METADATA_SUBJECT, recipe);
 }
 
-/* SVG names its groups by a counter of the process ("surface7"): the number goes, the name stays.
- */
+/* Cairo names SVG groups by a process-wide counter ("surface7"): drops the number, so that the
+ * bytes are reproducible. */
 static void copy_svg(struct str *out, const struct str *svg)
 {
     static const char word[] = "surface";
@@ -251,7 +250,7 @@ int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, 
     if (format == PEN_PNG)
         return write_png(l, w, h, background, dpi, recipe, out, e);
     if (!(w >= 1 && h >= 1 && w <= 14400 && h <= 14400))
-        return err_set(e, DS_ERANGE, "a page of %.0f x %.0f points cannot be drawn", w, h);
+        return err_set(e, DS_ERANGE, "page of %.0f x %.0f points: unsupported size", w, h);
     if (format == PEN_PDF)
         return write_vector(l, format, w, h, background, recipe, out, e);
     int rc = write_vector(l, format, w, h, background, recipe, &svg, e);

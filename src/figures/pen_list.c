@@ -1,4 +1,4 @@
-/* The pen that remembers. */
+/* The recording pen: keeps the commands for replay and prints them for golden files. */
 #include "figures/pen.h"
 
 #include <string.h>
@@ -245,7 +245,7 @@ static void replay_one(const struct pen_list *l, const struct cmd *c, struct pen
     }
 }
 
-/* The places in the list are final; the other pen adds its own margin, usually none. */
+/* Recorded coordinates are final; the other pen adds only its own margin, usually none. */
 void pen_list_replay(const struct pen_list *l, struct pen *to)
 {
     for (size_t i = 0; i < l->n; i++)

@@ -1,6 +1,5 @@
-/* What the figure files share: the sheet they draw on, panels with axes and legend, groups of runs
- * that differ only in seed, and the doors through which data comes (each value that passes is
- * hashed). */
+/* Shared by the figure files: the sheet they draw on, panels with axes and legend, groups of runs
+ * that differ only in seed, and access to the data (every value used is hashed). */
 #ifndef DS_FIGURES_PLOT_H
 #define DS_FIGURES_PLOT_H
 
@@ -20,7 +19,7 @@ struct venue {
 const struct venue *venue_find(const char *name);
 const struct venue *venue_at(int i); /* NULL past the end */
 
-/* The sheet a figure is drawn on.  draw() sets `height` to where its drawing ends; the caption
+/* The sheet a figure is drawn on.  draw() sets `height` to the end of its drawing; the caption
  * follows below. */
 struct sheet {
     struct pen *pen;
@@ -34,7 +33,7 @@ struct sheet {
     int background;
     struct str caption;
     struct sha256 data;
-    int legend_above; /* no place inside was free: draw() is called again with this set */
+    int legend_above; /* no space was free inside the plot: draw() is called again with this set */
     int again;
 };
 
@@ -52,8 +51,8 @@ extern const struct figure_ops figure_loss_flops, figure_loss_time, figure_signa
 /* ---- sheet
  * ------------------------------------------------------------------------------------------- */
 int sheet_colour(const struct sheet *s, enum role r);
-int sheet_series(const struct sheet *s, int i); /* colour of the i-th series, going round */
-/* Between the background (0) and a colour (1). */
+int sheet_series(const struct sheet *s, int i); /* colour of the i-th series, cyclic */
+/* Mixes the background (0) and a colour (1). */
 int sheet_tint(const struct sheet *s, int rgb, double share);
 void sheet_text(struct sheet *s, double x, double y, enum text_h h, enum text_v v, int is_small,
                 int rgb, const char *text);
@@ -61,12 +60,12 @@ void sheet_text(struct sheet *s, double x, double y, enum text_h h, enum text_v 
 void sheet_note(struct sheet *s, const char *fmt, ...) DS_PRINTF(2, 3);
 /* Sets the dash of the i-th line style (0 solid). */
 void sheet_dash(struct sheet *s, int i);
-/* The i-th marker at a place: filled, or hollow. */
+/* Draws the i-th marker, filled or hollow. */
 void sheet_marker(struct sheet *s, int i, double x, double y, double r, int rgb, int is_hollow);
 /* "figure NAME: run RUN: " + text. */
 int sheet_refuse(const struct sheet *s, int run, struct err *e, const char *fmt, ...)
     DS_PRINTF(4, 5);
-/* The run's name, sanitised, cut to size. */
+/* The name of the run, sanitised and truncated. */
 void sheet_run_name(const struct sheet *s, int run, char *out, size_t size);
 
 /* ---- panel
@@ -77,25 +76,25 @@ struct legend_entry {
     int rgb, dash, marker, is_line, is_box;
 }; /* marker -1: none */
 struct panel {
-    double x, y, w, h; /* of the plot itself, once laid out */
+    double x, y, w, h; /* of the plot area, after layout */
     struct axis ax, ay;
     const char *x_label, *y_label;
-    char title[96], sub[160]; /* above the plot: what it is, and one line of result in small type */
-    double head;              /* room between the plot and its title, set by the layout */
-    double right;             /* room kept at the right, points: a colour bar */
+    char title[96], sub[160]; /* above the plot: the title, and one line of result in small type */
+    double head;              /* space between the plot and its title, set by the layout */
+    double right;             /* space reserved at the right in points, for a colour bar */
     int ticks_whole_x, ticks_whole_y, no_grid;
     struct legend_entry entry[LEGEND_MAX];
     int entries, left_out; /* entries beyond LEGEND_MAX */
     unsigned short occ[OCC_ROWS][OCC_COLS];
 };
 void panel_entry(struct panel *p, const char *text, int rgb, int dash, int marker, int is_line);
-/* Height that a sheet needs beyond its usual one when a legend above the plot is long. */
+/* Extra height that a sheet needs for a long legend above the plot. */
 double panel_legend_more(const struct sheet *s, const struct panel *p);
 /* Chooses ticks and margins inside the outer box and fixes the axes. */
 void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w, double h);
 void panel_axes(struct sheet *s, struct panel *p);
 void panel_legend(struct sheet *s, struct panel *p);
-/* Says that something is drawn here, for the legend to avoid. */
+/* Marks a place as drawn on, so that the legend avoids it. */
 void panel_mark(struct panel *p, double x, double y);
 void panel_mark_line(struct panel *p, double x0, double y0, double x1, double y1);
 void panel_mark_box(struct panel *p, double x, double y, double w, double h);
@@ -104,13 +103,13 @@ void panel_line(struct sheet *s, struct panel *p, const double *x, const double 
 /* The area between two curves. */
 void panel_band(struct sheet *s, struct panel *p, const double *x, const double *lo,
                 const double *hi, size_t n, int rgb, double alpha);
-/* A vertical or horizontal line across the plot at v. */
+/* Draws a vertical or horizontal line across the plot at v. */
 void panel_rule(struct sheet *s, struct panel *p, double v, int is_vertical, int rgb, int dash);
-/* A bar of colours right of the plot: lo..hi of the axis, with ticks and a label; and the room it
- * takes, to be put into `right` before the layout. */
+/* A colour bar to the right of the plot, with the ticks of an axis and a label; and the width it
+ * needs, to be assigned to `right` before the layout. */
 double panel_bar_room(const struct sheet *s, const struct axis *a);
 void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, const char *label);
-/* Boxes for n panels under each other and beside each other; returns the sheet's height. */
+/* Boxes for n panels, stacked or side by side; returns the height of the sheet. */
 double panel_grid(const struct sheet *s, int n, int max_cols, double ratio, int i, double box[4]);
 /* An interval bar with caps. */
 void panel_whisker(struct sheet *s, double x0, double y0, double x1, double y1, int rgb);
@@ -122,9 +121,9 @@ struct group {
     const char *method;
     int layers;
     double target;    /* edp.target_ratio or NaN */
-    int *run, runs;   /* indices into sheet.run; within the group's own memory */
+    int *run, runs;   /* indices into sheet.run; owned by the group */
     int method_index; /* dense 0 and so on, in order of appearance */
-    int family;       /* groups that differ in size and budget only have the same, from 0 */
+    int family;       /* the same for groups that differ only in size and budget; from 0 */
     char family_label[80];
 };
 struct groups {
@@ -136,24 +135,24 @@ struct groups {
 /* Groups runs whose configurations differ only in seed. */
 int groups_make(struct groups *out, const struct sheet *s, struct err *e) DS_CHECK;
 void groups_release(struct groups *g);
-/* DS_EUSAGE when there are more than `most`: what one figure can show. */
+/* DS_EUSAGE when there are more than `most` groups, the limit of the figure. */
 int groups_check(const struct groups *g, const struct sheet *s, int most, struct err *e) DS_CHECK;
-/* "Mean over n = 3 seeds; bars: ...", or that one seed gives no interval. */
+/* Adds "Mean over n = 3 seeds; bars: ..." to the caption, or that one seed has no interval. */
 void groups_note(struct sheet *s, const struct groups *g);
-/* Mean over a group's seeds of a scalar of the evaluation `final`, with its interval. */
+/* Mean over the seeds of a group of a scalar of the evaluation `final`, with its interval. */
 int group_eval(struct sheet *s, const struct group *g, const char *scalar, struct interval *out,
                struct err *e) DS_CHECK;
-/* The same for each of n values: the vector (n = layers) of `final`.  *n: 0 = not known yet; out (n) is heap (mem_free). */
+/* The same for a vector (n = layers) of `final`.  *n: 0 = not known yet; free out with mem_free. */
 int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
                       struct interval **out, int *n, struct err *e) DS_CHECK;
-/* A figure with a panel for each group, at most `most`; note (may be NULL) adds to the caption when all are drawn. */
+/* A figure with one panel per group, at most `most`; note (or NULL) then extends the caption. */
 int groups_draw(struct sheet *s, int most,
                 int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
                 void (*note)(struct sheet *s, const struct groups *set), struct err *e) DS_CHECK;
-/* Dense is drawn in the colour of references, the methods in series colours. */
+/* Dense is drawn in the reference colour, the methods in series colours. */
 int group_is_dense(const struct group *g);
 int group_colour(const struct sheet *s, const struct group *g);
-/* 1 for keys that do not make two runs different experiments: seed, run name, threads, ... */
+/* 1 for keys that do not distinguish experiments: seed, run name, threads, ... */
 int config_is_incidental(const char *key);
 
 /* Newest evaluation `final`; DS_ENOTFOUND with a line that names run and scalar. */
@@ -165,34 +164,34 @@ int data_eval_vector(struct sheet *s, int run, const char *name, const struct ve
 /* Column of the newest sample `val`. */
 int data_column(struct sheet *s, int run, const char *name, const struct vector **out,
                 struct err *e) DS_CHECK;
-/* Layers of a run; FLOPs a token of its dense counterpart (eval 'final' flops_dense_per_token where
- * all runs have it, else the head's flops_dense); refused when missing. */
+/* Layers of a run; FLOPs per token of its dense counterpart (flops_dense_per_token of eval 'final'
+ * if all runs have it, else flops_dense of the head); an error when missing. */
 int data_layers(struct sheet *s, int run, int *out, struct err *e) DS_CHECK;
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e) DS_CHECK;
-/* Whole number from the configuration; 0 and `otherwise` when absent or no number. */
+/* Integer from the configuration; 0 and `otherwise` when absent or malformed. */
 int data_config_int(struct sheet *s, int run, const char *key, int otherwise, int *out);
 void data_hash(struct sheet *s, const char *what, const void *p, size_t n);
-/* The i-th of a run's texts in their newest probes, in order of index; NULL past the end. */
+/* The newest probe of the i-th text of a run, in order of index; NULL past the end. */
 const struct probe *data_probe(const struct sheet *s, int run, int i);
-/* First layer that the token did not enter any more (cell "exited"); -1: it went through all. */
+/* The layer before which the token exited (cell "exited"); -1: it never exited. */
 int data_exit_layer(const struct matrix *exited, int token);
-/* The final evaluation's number where there is one, else that of the newest evaluation that also has `beside`; NaN. */
-double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *beside,
+/* A scalar of the final evaluation, else of the newest one that has both scalars; NaN if none. */
+double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *with,
                         double *other);
 
-/* ---- one text: layers by tokens in as many strips as its length takes, the tokens beneath
+/* ---- one text: layers by tokens, in as many strips as its length needs, with token labels below
  * -------------------------------------------------------------------------------- */
 /* Colour of a cell, -1 = empty. */
 typedef int strip_colour(const struct sheet *s, const struct probe *p, int l, int t,
                          const void *ctx);
-/* From y downwards; sets the sheet's height. Refuses a text that is too long to be drawn. */
+/* Draws from y downwards and sets the height of the sheet; an error when the text is too long. */
 int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip_colour *colour,
                 const void *ctx, struct err *e) DS_CHECK;
-/* Adds to the caption how a probe was decided, when that is not how the model is used. */
+/* Adds a note to the caption when the decisions of a probe are not inference-time ones. */
 void strips_caveat(struct sheet *s, const struct probe *p);
-/* The probe that --probe names (default: the newest) of the only run; refused when it has no decisions. */
+/* The probe selected by --probe (default: newest) of the only run; an error without decisions. */
 int strips_probe(struct sheet *s, const struct probe **out, struct err *e) DS_CHECK;
-/* A key above the strips: boxes with words, in rows; returns its height. */
+/* A legend above the strips, boxes with labels in rows; returns its height. */
 struct strip_key {
     int rgb;
     const char *text;
@@ -201,21 +200,21 @@ double strips_key(struct sheet *s, const struct strip_key *k, int n);
 
 /* ---- curves over steps
  * -------------------------------------------------------------------------------- */
-/* smooth is what is drawn; with has_band lo and hi are an interval over seeds or the range over
- * layers, otherwise y is the raw curve behind. */
+/* smooth is the drawn curve; with has_band lo and hi are an interval over seeds or the range over
+ * layers, otherwise y is the raw curve in the background. */
 struct curve {
     double *x, *y, *smooth, *lo, *hi;
     size_t n, nonfinite;
     double weight;
     int has_band;
 };
-/* Without --smooth: the weight of the past in curves of at least so many points. */
+/* Without --smooth: smoothing weight, used for curves of at least this many points. */
 #define CURVE_WEIGHT 0.9
 enum { CURVE_SMOOTH_FROM = 100 };
-/* A step metric: one run smoothed, seeds as their mean with its interval. */
+/* A step metric: one run smoothed, several seeds as mean with interval. */
 int curve_metric(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
                  struct err *e) DS_CHECK;
-/* A layer metric: the mean over the layers that have it, from the least to the greatest of them, over the seeds. */
+/* A layer metric: mean and range over the layers that have it, over all seeds. */
 int curve_layer(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
                 struct err *e) DS_CHECK;
 /* 1 when every run of the sheet logged it. */
@@ -224,7 +223,7 @@ int curve_has_layer(const struct sheet *s, const char *metric);
 void curve_include(struct panel *p, const struct curve *c);
 void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i);
 void curve_release(struct curve *c);
-/* One panel of curves: c (n) with labels; owns nothing. */
+/* One panel of curves c (n) with labels; owns nothing. */
 struct curve_panel {
     const struct curve *curve;
     const char *const *label; /* NULL: no legend */

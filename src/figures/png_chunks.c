@@ -1,3 +1,4 @@
+/* Writes PNG files with resolution and recipe, and reads both back; the only user of libpng. */
 #include "figures/png_chunks.h"
 
 #include <math.h>
@@ -8,8 +9,7 @@
 
 #include "base/mem.h"
 
-/* libpng reports errors by calling back and must not return from there: the jump stays in this
- * file. */
+/* The error callback of libpng must not return: the longjmp stays within this file. */
 struct sink {
     struct str *out;
     char text[128];
@@ -33,7 +33,7 @@ static void on_write(png_structp png, png_bytep p, png_size_t n)
     struct sink *s = png_get_io_ptr(png);
     str_add_bytes(s->out, p, n);
     if (s->out->failed)
-        png_error(png, "no memory");
+        png_error(png, "out of memory");
 }
 
 static void on_flush(png_structp png)
@@ -50,7 +50,7 @@ static void put_head(png_structp png, png_infop info, int width, int height, dou
                      .text = recipe,
                      .lang = none,
                      .lang_key = none};
-    /* Level and filter are fixed: the defaults of a library build must not decide the bytes. */
+    /* Level and filter are fixed, so that the bytes do not depend on the defaults of the library. */
     png_set_compression_level(png, 9);
     png_set_filter(png, PNG_FILTER_TYPE_BASE, PNG_FILTER_NONE);
     png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB,
@@ -88,7 +88,7 @@ int pngfile_write(struct str *out, const unsigned *rgb, int width, int height, d
     png_infop info = png ? png_create_info_struct(png) : NULL;
 
     if (!row || !info || (recipe && !copy)) {
-        err_set(e, rc, "PNG: no memory");
+        err_set(e, rc, "PNG: out of memory");
         goto out;
     }
     if (setjmp(png_jmpbuf(png))) {
@@ -107,7 +107,7 @@ out:
     return rc;
 }
 
-/* ---- reading back: by hand, since only three chunks matter and the bytes may be anyone's
+/* ---- reading: without libpng, since only three chunks matter and the bytes are untrusted
  * ----------- */
 
 static unsigned long be32(const unsigned char *p)
@@ -115,8 +115,8 @@ static unsigned long be32(const unsigned char *p)
     return (unsigned long)p[0] << 24 | (unsigned long)p[1] << 16 | (unsigned long)p[2] << 8 | p[3];
 }
 
-/* keyword NUL compressed method language NUL translated NUL text; only uncompressed ones are ours.
- */
+/* keyword NUL compressed method language NUL translated NUL text; only uncompressed text is
+ * written. / */
 static void take_text(struct pngfile *info, const unsigned char *p, size_t n)
 {
     size_t key = strlen(PNG_RECIPE_KEY) + 1;
@@ -166,11 +166,11 @@ int pngfile_read(struct pngfile *info, const void *data, size_t n, const char *w
     }
     if (got.recipe.failed) {
         str_release(&got.recipe);
-        return err_set(e, DS_EMEM, "%s: no memory for its recipe", what);
+        return err_set(e, DS_EMEM, "%s: recipe: out of memory", what);
     }
     *info = got;
     return 0;
 cut:
     str_release(&got.recipe);
-    return err_set(e, DS_EFORMAT, "%s: the PNG ends before its end", what);
+    return err_set(e, DS_EFORMAT, "%s: truncated PNG", what);
 }

@@ -1,4 +1,4 @@
-/* What a PNG says about how it was made: JSON in its iTXt. */
+/* Reads the recipe of a figure: JSON in the iTXt chunk of its PNG. */
 #include <math.h>
 #include <string.h>
 
@@ -61,14 +61,14 @@ int figure_recipe_read(struct figure_recipe *r, const void *png, size_t n, const
     if (rc < 0)
         return rc;
     if (info.recipe.len == 0)
-        rc = err_set(e, DS_ENOTFOUND, "%s: holds no recipe (it was not drawn by this program)",
-                     what);
+        rc = err_set(e, DS_ENOTFOUND,
+                     "%s: recipe not found; expected a PNG written by depthscope figure", what);
     else
         rc = json_parse(&j, info.recipe.p, info.recipe.len, what, e);
     if (rc == 0) {
         rc = take(&got, json_root(j));
         if (rc < 0)
-            err_set(e, rc, "%s: its recipe is not complete", what);
+            err_set(e, rc, "%s: recipe: missing or corrupt members", what);
     }
     if (rc == 0)
         *r = got;

@@ -1,3 +1,4 @@
+/* The sheet of a figure: colours, text, markers, dashes and the caption. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +102,7 @@ void sheet_marker(struct sheet *s, int i, double x, double y, double r, int rgb,
     pen_colour(s->pen, is_hollow ? s->background : rgb, 1);
     marker_path(s->pen, i, x, y, r);
     pen_fill(s->pen);
-    /* A rim in the background's colour keeps markers apart where they meet. */
+    /* An outline in the background colour separates overlapping markers. */
     pen_colour(s->pen, is_hollow ? rgb : s->background, 1);
     pen_width(s->pen, is_hollow ? s->venue->line * 0.75 : s->venue->axis);
     marker_path(s->pen, i, x, y, r);

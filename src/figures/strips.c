@@ -1,4 +1,4 @@
-/* One text as strips of cells, layers upwards and tokens to the right, the tokens' text beneath. */
+/* One text as strips of cells: layers upwards, tokens to the right, token labels below. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +15,7 @@ struct strip {
     double x, y, cell_w, cell_h, label_h;
 };
 
-/* What a token looks like in a label: blanks and line ends made visible, nothing longer than 12
- * letters. */
+/* Label of a token: blanks and newlines made visible, at most 12 characters. */
 static void token_text(const struct probe *p, int t, char *out, size_t size)
 {
     struct str clean = {0}, marked = {0};
@@ -123,7 +122,7 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
         strips = (p->tokens + per - 1) / per;
     }
     if (cell_w < 0.5)
-        return sheet_refuse(s, run, e, "its text of %d tokens is too long to be drawn", p->tokens);
+        return sheet_refuse(s, run, e, "its text is too long to draw: %d tokens", p->tokens);
     per = (p->tokens + strips - 1) / strips; /* strips of equal length, as wide as the sheet */
     cell_w = fmin((s->width - left) / per, small * 2.4);
     for (int i = 0; i < strips; i++) {
@@ -143,7 +142,7 @@ int strips_probe(struct sheet *s, const struct probe **out, struct err *e)
 {
     char name[200];
     if (s->runs != 1)
-        return err_set(e, DS_EUSAGE, "figure %s: shows one run; %d were named", s->ops->name,
+        return err_set(e, DS_EUSAGE, "figure %s: expected one run, found %d", s->ops->name,
                        s->runs);
     const struct probe *p = runview_probe(s->run[0].view, s->opt.probe);
     if (!p)

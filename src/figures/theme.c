@@ -1,4 +1,4 @@
-/* Theme files: reading them and finding them. */
+/* Reads and finds theme files. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void warn(struct parser *p, const char *fmt, ...)
     str_add_char(p->warnings, '\n');
 }
 
-/* Nearest of the 16 by plain distance: good enough where a theme gives no number. */
+/* Nearest of the 16 colours in RGB, for themes that give no number. */
 static int nearest_ansi(int rgb)
 {
     int best = 7;
@@ -124,7 +124,7 @@ static int take_attribute(struct colour *c, const char *w)
     return 1;
 }
 
-/* COLOUR [ansi N] [bold] [dim] [underline] [reverse]; 0 and a warning when it is no such thing. */
+/* COLOUR [ansi N] [bold] [dim] [underline] [reverse]; 0 and a warning when malformed. */
 static int parse_colour(struct parser *p, struct colour *c, char *value)
 {
     struct colour got = {.rgb = -1, .ansi = -1};
@@ -144,11 +144,11 @@ static int parse_colour(struct parser *p, struct colour *c, char *value)
             wants_ansi = 1;
             continue;
         }
-        warn(p, "\"%s\" is no colour or attribute", w);
+        warn(p, "unknown colour or attribute \"%s\"", w);
         return 0;
     }
     if (words == 0 || wants_ansi) {
-        warn(p, "a colour is missing");
+        warn(p, "missing colour");
         return 0;
     }
     *c = got;
@@ -168,7 +168,7 @@ static void take_palette(struct parser *p, const char *name, char *value)
 {
     struct colour c;
     if (p->palette_n == PALETTE_MAX) {
-        warn(p, "more than %d palette entries", PALETTE_MAX);
+        warn(p, "too many palette entries: expected at most %d", PALETTE_MAX);
         return;
     }
     if (!parse_colour(p, &c, value))
@@ -195,7 +195,7 @@ static int unknown_theme(const char *name, struct err *e)
             nearest_try(&best, names[i]);
     if (names)
         fs_list_free(names, n);
-    return err_set(e, DS_ENOTFOUND, "theme %s: no such theme%s", name,
+    return err_set(e, DS_ENOTFOUND, "theme %s: not found%s", name,
                    nearest_hint(&best, hint, sizeof hint));
 }
 
@@ -219,7 +219,7 @@ static int take_line(struct parser *p, const char *key, char *value, struct err 
         parse_colour(p, &t->role[role], value);
     } else if (strcmp(key, "kind") == 0) {
         if (strcmp(value, "light") != 0 && strcmp(value, "dark") != 0)
-            warn(p, "kind is light or dark, not \"%s\"", value);
+            warn(p, "kind = %s: expected light or dark", value);
         t->is_light = strcmp(value, "light") == 0;
     } else if (strcmp(key, "map.sequential") == 0)
         take_map(p, t->sequential, sizeof t->sequential, value);
@@ -232,7 +232,7 @@ static int take_line(struct parser *p, const char *key, char *value, struct err 
     return 0;
 }
 
-/* A '#' starts a comment at the start of a line, and between blanks: "#fff" is a colour. */
+/* '#' starts a comment at the start of a line and between blanks; "#fff" is a colour. */
 static void cut_comment(char *s)
 {
     for (char *h = s; (h = strchr(h, '#')) != NULL; h++)
@@ -259,7 +259,7 @@ static int parse_text(struct parser *p, const char *text, size_t n, struct err *
         size_t len = nl ? (size_t)(nl - text) - at : n - at;
         p->line++;
         if (len >= sizeof line || memchr(text + at, '\0', len)) {
-            warn(p, len >= sizeof line ? "the line is too long" : "the line holds a NUL byte");
+            warn(p, len >= sizeof line ? "line too long" : "unexpected NUL byte");
             at += len + 1;
             continue;
         }
@@ -271,7 +271,7 @@ static int parse_text(struct parser *p, const char *text, size_t n, struct err *
         if (!*key)
             continue;
         if (!eq) {
-            warn(p, "\"%s\" is not key = value", key);
+            warn(p, "\"%s\": expected key = value", key);
             continue;
         }
         *eq = '\0';
@@ -290,10 +290,10 @@ static int parse_at(struct theme *t, const char *text, size_t n, const char *wha
     for (int i = 0; i < ROLE_COUNT; i++)
         seen |= p.seen[i];
     if (rc == 0 && n > 0 && !seen)
-        rc = err_set(e, DS_EFORMAT, "%s is no theme: no line of it gives a role a colour", what);
+        rc = err_set(e, DS_EFORMAT, "%s: not a theme: expected lines ROLE = COLOUR", what);
     for (int i = 0; rc == 0 && !p.inherits && i < ROLE_COUNT; i++)
         if (!p.seen[i])
-            warn(&p, "role \"%s\" is missing; the default is used", role_name((enum role)i));
+            warn(&p, "missing role \"%s\"; using the default", role_name((enum role)i));
     return rc;
 }
 
@@ -312,7 +312,7 @@ int theme_parse(struct theme *t, const char *text, size_t n, const char *what, s
 
 enum { PLACES = 4 };
 
-/* Folder number i in order of search; 0 when there is none of that kind. */
+/* The i-th directory of the search order; 0 when it does not apply. */
 static int place(int i, char *out, size_t size)
 {
     char exe[1024];
@@ -367,7 +367,7 @@ static int load_named(struct theme *t, const char *name, struct str *warnings, i
     struct theme got;
     int rc = 0, is_light = strcmp(name, "light") == 0;
     if (depth > INHERIT_MAX)
-        return err_set(e, DS_EFORMAT, "theme %s: inherits itself or too deep", name);
+        return err_set(e, DS_EFORMAT, "theme %s: inherit: circular or nested too deeply", name);
     if (is_light)
         theme_default_light(&got);
     else
@@ -439,7 +439,7 @@ int theme_list(char ***names, size_t *n, struct err *e)
     }
     if (rc < 0) {
         fs_list_free(got, count);
-        return err_set(e, rc, "themes: no memory");
+        return err_set(e, rc, "themes: out of memory");
     }
     qsort(got, count, sizeof *got, by_name);
     *names = got;

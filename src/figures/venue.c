@@ -1,4 +1,4 @@
-/* Widths and type sizes of the places papers go to. */
+/* Widths and type sizes of conferences and journals. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The workbench: start, the loop, the end. */
+/* The workbench: start-up, event loop and shutdown. */
 #include "tui/app.h"
 
 #include <errno.h>
@@ -18,9 +18,9 @@
 #include "io/runlog.h"
 #include "tui/appstate.h"
 
-static const double frame_min_s = 1.0 / 30; /* keys are answered at once, data at this rate */
+static const double frame_min_s = 1.0 / 30; /* keys are drawn at once, data at most at this rate */
 static const double say_s = 6;
-static const double shortest_s = 0.02; /* between two looks at the data */
+static const double shortest_s = 0.02; /* least time between two reads of the data */
 
 /* ---- small services ---- */
 
@@ -65,7 +65,7 @@ int app_is_scripted(const struct app *app)
     return app->opt.script != NULL;
 }
 
-/* Scripted screens stand still at the moment of the newest record. */
+/* In scripts the clock is frozen at the newest record, so that screens are reproducible. */
 double app_now(const struct app *app)
 {
     if (app->opt.script)
@@ -113,7 +113,7 @@ static int flush_pending(struct app *app)
     return 0;
 }
 
-/* Bytes per second over about two seconds, for the status line and the budget. */
+/* Averages the bytes per second over about two seconds, for the status line and the link budget. */
 static void account(struct app *app, size_t bytes, double now)
 {
     app->bytes_sent += bytes;
@@ -147,7 +147,7 @@ static int send_frame(struct app *app, struct err *e)
     str_release(&frame);
     app->is_dirty = 0;
     account(app, app->pending.len, clock_mono());
-    return flush_pending(app) < 0 ? err_set(e, DS_EIO, "terminal gone") : 0;
+    return flush_pending(app) < 0 ? err_set(e, DS_EIO, "terminal: hung up") : 0;
 }
 
 /* ---- the loop ---- */
@@ -164,7 +164,7 @@ static void take_event(void *ctx, const struct event *ev)
         app->last_press_time = e.is_double ? 0 : now;
     }
     if (app->say_until > 0 && e.kind == EVENT_KEY && !app->prompt.is_active) {
-        app->say_until = 0; /* a key means: read */
+        app->say_until = 0; /* a key press dismisses the message */
         app->is_dirty = 1;
     }
     app_event(app, &e);
@@ -176,7 +176,7 @@ static int take_input(struct app *app, struct err *e)
     for (int turns = 0; turns < 64; turns++) {
         int n = tty_read(&app->tty, buf, sizeof buf);
         if (n < 0)
-            return err_set(e, DS_EIO, "terminal gone");
+            return err_set(e, DS_EIO, "terminal: hung up");
         if (n == 0)
             break;
         decoder_feed(&app->decoder, buf, (size_t)n, take_event, app);
@@ -210,14 +210,14 @@ static void take_signals(struct app *app)
     }
 }
 
-/* When runs are read again: often while there is more than one poll can take, so that a huge file is read on
- * between keys and frames.  A pipe is no reason to hurry: it is readable whenever its writer is fast. */
+/* When runs are read next: soon while one has more data than one poll takes.  A readable pipe is
+ * not read sooner: a fast writer keeps it readable all the time. */
 static double data_due(const struct app *app)
 {
     return app->data_time + (app_is_behind(app) ? shortest_s : app_has_live(app) ? 0.25 : 1.0);
 }
 
-/* A pipe that was quiet is read at once; one that was just read waits, or poll would return for ever. */
+/* An idle pipe is read at once; one just read is not polled for a while, or poll never blocks. */
 static double pipes_due(const struct app *app)
 {
     return app->data_time + (app_is_behind(app) ? shortest_s : 0.25);
@@ -228,8 +228,8 @@ static double sooner(double a, double b)
     return a < b ? a : b;
 }
 
-/* How long nothing can happen by itself, in milliseconds. */
-static int patience(const struct app *app, double now, double watch_again)
+/* Milliseconds until the next timer is due. */
+static int poll_timeout(const struct app *app, double now, double watch_again)
 {
     double until = app->runs ? data_due(app) : app->data_time + 2.0;
     until = sooner(sooner(until, watch_again), app_views_due(app));
@@ -244,7 +244,7 @@ static int patience(const struct app *app, double now, double watch_again)
 
 enum { WATCHED_FIRST = 3, WATCH_MAX = WATCHED_FIRST + APP_RUNS_MAX + APP_PANES_MAX + APP_REQUESTS_MAX };
 
-/* *again: when a descriptor that was left out for now is due. */
+/* *again: when a descriptor that was left out of this poll is due. */
 static int watch(struct app *app, struct pollfd *w, double now, double *again)
 {
     int n = 0;
@@ -273,7 +273,7 @@ static int watch(struct app *app, struct pollfd *w, double now, double *again)
     return n + app_watch_commands(app, w + n);
 }
 
-/* A live run's age is shown in seconds, so the line changes once a second and not more. */
+/* The age of a live run is shown in seconds, so its line is redrawn once a second. */
 static void take_data(struct app *app, int is_ready, double now)
 {
     if (now < (is_ready ? app->data_time + shortest_s : data_due(app)))
@@ -292,7 +292,7 @@ static int turn(struct app *app, struct err *e)
     struct pollfd w[WATCH_MAX];
     double start = clock_mono(), again;
     int n = watch(app, w, start, &again), is_ready = 0;
-    int got = poll(w, (nfds_t)n, patience(app, start, again));
+    int got = poll(w, (nfds_t)n, poll_timeout(app, start, again));
     if (got < 0 && errno != EINTR)
         return err_errno(e, "poll");
     if (got > 0 && w[1].revents)
@@ -302,7 +302,7 @@ static int turn(struct app *app, struct err *e)
         if (rc < 0)
             return rc;
         if (w[0].revents & (POLLHUP | POLLERR | POLLNVAL))
-            return err_set(e, DS_EIO, "terminal gone");
+            return err_set(e, DS_EIO, "terminal: hung up");
     } else if (got == 0 && decoder_pending(&app->decoder)) {
         decoder_flush(&app->decoder, take_event, app);
     }
@@ -319,7 +319,7 @@ static int turn(struct app *app, struct err *e)
         app->is_dirty = 1;
     }
     if (app->pending.len && flush_pending(app) < 0)
-        return err_set(e, DS_EIO, "terminal gone");
+        return err_set(e, DS_EIO, "terminal: hung up");
     if (app->is_dirty && app->pending.len == 0 && now >= app->next_frame)
         return send_frame(app, e);
     return 0;
@@ -338,7 +338,7 @@ static int open_terminal(struct app *app, struct err *e)
         return rc;
     tty_size(&app->tty, &rows, &cols);
     if (canvas_resize(&app->canvas, rows, cols) < 0)
-        return err_set(e, DS_EMEM, "screen of %d x %d", cols, rows);
+        return err_set(e, DS_EMEM, "screen of %d x %d cells: out of memory", cols, rows);
     rc = term_open(&app->term, &o, rows, cols, notice, e);
     if (rc < 0)
         return rc;
@@ -347,12 +347,12 @@ static int open_terminal(struct app *app, struct err *e)
         tty_size(&app->tty, &rows, &cols);
         term_resize(app->term, rows, cols);
         if (canvas_resize(&app->canvas, rows, cols) < 0)
-            return err_set(e, DS_EMEM, "screen of %d x %d", cols, rows);
+            return err_set(e, DS_EMEM, "screen of %d x %d cells: out of memory", cols, rows);
     }
     term_look(app->term, &app->canvas.look);
     if (notice[0])
         app_say(app, LOG_WARN, "%s", notice);
-    /* asks once; the answer may come late or never (decode.c swallows it) */
+    /* sent once; the reply may be late or missing (decode.c swallows it) */
     app->has_clipboard = !term_is_plain(name);
     if (app->canvas.look.colours >= 256)
         str_add(&app->extra, "\x1b[?2026$p");
@@ -412,16 +412,18 @@ static int check_options(const struct tui_options *o, struct err *e)
     for (size_t i = 0; i < DS_LEN(glyphs); i++)
         is_glyphs |= o->glyphs && strcmp(o->glyphs, glyphs[i]) == 0;
     if (!is_color)
-        return err_set(e, DS_EUSAGE, "--color=%s: auto, never, 16, 256 or truecolor", o->color);
+        return err_set(e, DS_EUSAGE, "--color=%s: expected auto, never, 16, 256 or truecolor",
+                       o->color);
     if (!is_glyphs)
-        return err_set(e, DS_EUSAGE, "--glyphs=%s: auto, braille, shades or ascii", o->glyphs);
+        return err_set(e, DS_EUSAGE, "--glyphs=%s: expected auto, braille, shades or ascii",
+                       o->glyphs);
     if (!o->view || view_find(o->view))
         return 0;
     char hint[NEAREST_MAX + 32];
     struct nearest best = nearest_to(o->view);
     for (int i = 0; view_registry[i]; i++)
         nearest_try(&best, view_registry[i]->name);
-    return err_set(e, DS_EUSAGE, "there is no view \"%s\"%s (depthscope help workbench)", o->view,
+    return err_set(e, DS_EUSAGE, "unknown view \"%s\"%s; see depthscope help workbench", o->view,
                    nearest_hint(&best, hint, sizeof hint));
 }
 
@@ -433,7 +435,7 @@ int tui_run(const struct tui_options *o, struct err *e)
     struct str farewell = {0};
     struct app *app = mem_alloc(1, sizeof *app);
     if (!app)
-        return err_set(e, DS_EMEM, "workbench");
+        return err_set(e, DS_EMEM, "workbench: out of memory");
     setlocale(LC_CTYPE, "");
     app->opt = *o;
     app->panes = 1;
@@ -461,10 +463,10 @@ int tui_run(const struct tui_options *o, struct err *e)
             tty_close(&app->tty);
         app_farewell(app, &farewell);
         if (rc == 0 && app->exit_code)
-            rc = err_set(e, app->exit_code, "ended by a signal");
+            rc = err_set(e, app->exit_code, "terminated by a signal");
     }
     close_all(app);
-    if (farewell.len) /* on the terminal as it was before */
+    if (farewell.len) /* printed after the terminal is restored */
         log_info("%s", str_text(&farewell));
     str_release(&farewell);
     return rc;

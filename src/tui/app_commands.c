@@ -1,12 +1,12 @@
-/* Commands to the processes of runs: sent without waiting, shown as pending until the run's records say that they were
- * carried out. */
+/* Commands to the processes of runs: sent without blocking, and pending until the run's records
+ * confirm that they were carried out. */
 #include <stdio.h>
 #include <string.h>
 
 #include "training/job.h"
 #include "tui/appstate.h"
 
-static const double answer_s = 2; /* a live run answers at once */
+static const double answer_s = 2; /* a live run replies at once */
 
 static void forget(struct app *app, int i)
 {
@@ -19,7 +19,7 @@ static void forget(struct app *app, int i)
 static void say_error(struct app *app, const char *command, int rc, const struct err *e)
 {
     if (rc == DS_ENOTFOUND)
-        app_say(app, LOG_WARN, "no process runs here now; \"%s\" was not sent", command);
+        app_say(app, LOG_WARN, "no running process; \"%s\" was not sent", command);
     else
         app_say(app, LOG_ERROR, "%s: %s", command, e->text);
 }
@@ -42,7 +42,7 @@ static int ask_to_confirm(struct app *app, const char *dir, const char *answer)
         return 0;
     str_copy(app->unsure.dir, sizeof app->unsure.dir, dir);
     str_copy(app->unsure.command, sizeof app->unsure.command, at + sizeof mark - 1);
-    snprintf(question, sizeof question, "%.*s: set it?", (int)(at - answer - 8), answer + 8);
+    snprintf(question, sizeof question, "%.*s: set it anyway?", (int)(at - answer - 8), answer + 8);
     app_confirm(app, question, send_confirmed, app);
     return 1;
 }
@@ -54,7 +54,7 @@ static void show_answer(struct app *app, const char *dir, const char *command, c
         app_say(app, is_ok ? LOG_INFO : LOG_ERROR, "%s: %s", command, answer);
 }
 
-/* A script of keys has no loop that would take the answer later. */
+/* A key script has no event loop that could receive the answer later. */
 static void send_and_wait(struct app *app, const char *dir, const char *command)
 {
     struct str answer = {0};
@@ -94,14 +94,14 @@ static void send_to(struct app *app, const char *dir, const char *command)
 void app_run_command(struct app *app, const char *command)
 {
     if (app->opt.readonly)
-        app_say(app, LOG_WARN, "read-only: \"%s\" was not sent", command);
+        app_say(app, LOG_WARN, "read-only mode: \"%s\" was not sent", command);
     else if (!app->runs || !app->run[app->current].dir[0])
-        app_say(app, LOG_WARN, "no run directory is open: nothing to send \"%s\" to", command);
+        app_say(app, LOG_WARN, "no run directory is open; \"%s\" was not sent", command);
     else
         send_to(app, app->run[app->current].dir, command);
 }
 
-/* 1 when there is nothing more to wait for. */
+/* 1 when the request is finished. */
 static int take_answer(struct app *app, struct app_request *q)
 {
     struct str answer = {0};
@@ -131,13 +131,13 @@ static const struct runview *view_of(const struct app *app, const char *dir)
 static int take_event_of(struct app *app, struct app_request *q)
 {
     const struct runview *v = view_of(app, q->dir);
-    if (!v) /* closed: nobody looks at it any more */
+    if (!v) /* the run was closed */
         return 1;
     for (size_t i = v->n_events; i-- > 0;) {
         const struct run_event *x = &v->event[i];
         long long id = 0;
         if (strcmp(x->name, "resume") == 0 && strncmp(x->text, "from the control", 16) != 0)
-            break; /* of another process, which counts from 1 as well */
+            break; /* the events before this were written by another process, whose IDs also start at 1 */
         if (strcmp(x->name, "command") != 0 || sscanf(x->text, "%lld", &id) != 1 ||
             id != q->pending)
             continue;

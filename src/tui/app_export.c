@@ -1,4 +1,4 @@
-/* Out of the terminal: figures by the program's own `figure` command, texts by OSC 52. */
+/* Exports: figures through the program's own `figure` command, text through OSC 52. */
 #include <string.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ void app_export(struct app *app)
         return;
     }
     if (app->export.pid > 0) {
-        app_say(app, LOG_WARN, "an export is still running");
+        app_say(app, LOG_WARN, "the previous export is still running");
         return;
     }
     argv[n++] = "depthscope";
@@ -80,7 +80,7 @@ void copy_add(struct str *out, const char *data)
 
 void app_copy(struct app *app, const char *text, size_t n)
 {
-    enum { COPY_MAX = 65536 }; /* terminals cut longer ones */
+    enum { COPY_MAX = 65536 }; /* terminals truncate longer text */
     struct str safe = {0};
     if (!app->term || !app->has_clipboard)
         return;
@@ -93,7 +93,7 @@ void app_copy(struct app *app, const char *text, size_t n)
             str_add_char(&safe, text[i++]);
     }
     if (safe.len > COPY_MAX)
-        safe.len = utf8_valid(safe.p, COPY_MAX); /* no cut character at the end */
+        safe.len = utf8_valid(safe.p, COPY_MAX); /* never ends within a character */
     str_add(&app->extra, "\x1b]52;c;");
     base64_encode(&app->extra, str_text(&safe), safe.len);
     str_add(&app->extra, "\x07");

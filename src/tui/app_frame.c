@@ -1,4 +1,4 @@
-/* The frame around the views: state at the top, hints at the bottom, help over everything. */
+/* The frame around the views: status line at the top, key hints at the bottom, help as an overlay. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static double newest(const struct runview *v, const char *name)
     return s && s->n ? s->value[s->n - 1] : (double)NAN;
 }
 
-/* Points of this process, from the end. */
+/* Number of points at the end of the series that the current process wrote. */
 static size_t own_points(const struct runview *v, const struct series *s)
 {
     size_t n = 0;
@@ -49,7 +49,7 @@ static size_t own_points(const struct runview *v, const struct series *s)
     return n;
 }
 
-/* Records of other programs may have no duration of a step; a pause is then one long step of many. */
+/* Third-party records may lack step durations; the median then keeps one long pause from counting. */
 static double time_left_by_records(const struct runview *v, const struct series *s, double left)
 {
     double ms[ETA_STEPS];
@@ -58,7 +58,7 @@ static double time_left_by_records(const struct runview *v, const struct series 
         double steps = (double)(s->step[i + 1] - s->step[i]);
         ms[k++] = steps > 0 ? 1e3 * (s->time[i + 1] - s->time[i]) / steps : (double)NAN;
     }
-    for (size_t i = 1; i < k; i++) /* the middle of them */
+    for (size_t i = 1; i < k; i++) /* insertion sort, for the median */
         for (size_t j = i; j > 0 && ms[j] < ms[j - 1]; j--) {
             double x = ms[j];
             ms[j] = ms[j - 1];
@@ -67,7 +67,7 @@ static double time_left_by_records(const struct runview *v, const struct series 
     return k >= 2 ? eta_seconds(&ms[k / 2], 1, 0, left) : (double)NAN;
 }
 
-/* Seconds to the planned end, from what the newest steps of this process took; NaN when unknown. */
+/* Seconds to the planned end, estimated from the newest steps of this process; NaN when unknown. */
 static double time_left(const struct runview *v)
 {
     const struct series *s = runview_series(v, "loss"), *ms = runview_series(v, "step_ms");
@@ -97,7 +97,7 @@ static void group_digits(char out[32], int64_t n)
     out[k] = '\0';
 }
 
-/* Passes over texts have no steps: what was looked at instead. */
+/* A trace has no steps: shows the size of its probe instead. */
 static int trace_parts(const struct runview *v, struct part *p)
 {
     const struct probe *probe = runview_probe(v, -1);
@@ -170,7 +170,7 @@ static int status_parts(struct app *app, struct part *p)
     return n;
 }
 
-/* Drops the least important parts until the rest fits right of column x. */
+/* Drops the least important parts until the rest fits to the right of column x. */
 static void draw_parts(struct area line, int x, struct part *p, int n)
 {
     for (;;) {
@@ -193,7 +193,7 @@ static void draw_parts(struct area line, int x, struct part *p, int n)
     }
 }
 
-/* Sign and word; a silent run says for how long, and one that is still being read how far. */
+/* Symbol and state; a silent run shows for how long, one still being read its progress. */
 static int draw_state(const struct app *app, struct area line, int x, const struct runview *v)
 {
     char word[64], age[16];
@@ -241,7 +241,7 @@ static void draw_top(struct app *app, struct area line)
 
 /* ---- bottom line ---- */
 
-/* Rows with a hint, best first; a view's come before the global ones of equal priority. */
+/* Rows with a hint by priority; those of the view come before global ones of equal priority. */
 static int collect_hints(struct app *app, const struct key **out, int max)
 {
     const struct key *tables[] = {app_focused(app)->keys, keys_global};
@@ -264,7 +264,7 @@ static void draw_hints(struct app *app, struct area line)
         keys_label(hint[i], label, sizeof label);
         int width = (int)strlen(label) + 1 + (int)strlen(word);
         if (x + width > line.cols)
-            continue; /* a shorter one further down may fit */
+            continue; /* a shorter hint of lower priority may fit */
         app_add_zone(app, (struct zone){line.y, x, x + width, hint[i], NULL, 0});
         x += area_text(line, 0, x, -1, ink(ROLE_HINT_KEY), label) + 1;
         x += area_text(line, 0, x, -1, ink(ROLE_HINT), word) + 2;
@@ -317,7 +317,7 @@ static void draw_help(struct app *app, struct area a)
     const struct view_ops *ops = app_focused(app);
     if (ops->keys)
         add_rows(&text, ops->title, ops->keys);
-    add_rows(&text, "Everywhere", keys_global);
+    add_rows(&text, "All views", keys_global);
     struct area inner = popup_begin(a, a.rows - 4, a.cols - 6 > 90 ? 90 : a.cols - 6, "keys");
     scroll_text(&app->help_scroll, inner, str_text(&text), ink(ROLE_TEXT));
     str_release(&text);
@@ -331,12 +331,12 @@ static void draw_glyph_test(struct app *app, struct area a)
         "half blocks \xE2\x96\x80 \xE2\x96\x84 \xE2\x96\x88   upper, lower, full: no gaps",
         "eighths     "
         "\xE2\x96\x81\xE2\x96\x82\xE2\x96\x83\xE2\x96\x84\xE2\x96\x85\xE2\x96\x86\xE2\x96\x87\xE2"
-        "\x96\x88   a rising stair",
+        "\x96\x88   a rising staircase",
         "shades      \xE2\x96\x91 \xE2\x96\x92 \xE2\x96\x93 \xE2\x96\x88   light to full",
         "lines       \xE2\x94\x80 \xE2\x94\x82 \xE2\x95\xAD \xE2\x95\xAE \xE2\x95\xB0 \xE2\x95\xAF "
         "\xE2\x94\xA4   joined, one cell each",
-        "ruler       |0123456789|   must be as wide as the lines above are drawn",
-        "If a row looks wrong: --glyphs=shades or --glyphs=ascii",
+        "ruler       |0123456789|   must be as wide as the line row above",
+        "If a row looks wrong, use --glyphs=shades or --glyphs=ascii",
     };
     struct area inner = popup_begin(a, (int)DS_LEN(row) + 2, 70, "glyph test");
     for (int i = 0; i < (int)DS_LEN(row); i++)

@@ -1,4 +1,4 @@
-/* What works in every view: one table. */
+/* The key table of all views. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,9 +29,9 @@ static void search(struct view *v, int direction)
 {
     struct app *app = v->app;
     if (!app->search[0])
-        app_say(app, LOG_INFO, "nothing searched for yet");
+        app_say(app, LOG_INFO, "no search yet: / starts one");
     else if (!v->ops->search)
-        app_say(app, LOG_INFO, "%s has nothing to search", v->ops->title);
+        app_say(app, LOG_INFO, "%s: search is not supported in this view", v->ops->title);
     else if (!v->ops->search(v, app->search, direction))
         app_say(app, LOG_WARN, "not found: %s", app->search);
 }
@@ -110,7 +110,7 @@ static void key_copy(struct view *v, const struct key *k, const char *args)
     if (v->ops->copy)
         v->ops->copy(v, &text);
     if (text.len && v->app->term && !v->app->has_clipboard) {
-        app_say(v->app, LOG_WARN, "this terminal has no clipboard that can be reached");
+        app_say(v->app, LOG_WARN, "clipboard: unsupported by this terminal");
     } else if (text.len) {
         app_copy(v->app, text.p, text.len);
         app_say(v->app, LOG_INFO, "copied %zu bytes", text.len);
@@ -177,7 +177,7 @@ static void key_theme(struct view *v, const struct key *k, const char *args)
     app->theme = next;
     if (app->term)
         term_theme_changed(app->term);
-    app_say(app, LOG_INFO, "theme %s", app->theme.name);
+    app_say(app, LOG_INFO, "theme: %s", app->theme.name);
 }
 
 static void key_run(struct view *v, const struct key *k, const char *args)
@@ -188,7 +188,7 @@ static void key_run(struct view *v, const struct key *k, const char *args)
         app_select_run(app, (app->current + (size_t)((int)app->runs + k->value)) % app->runs);
 }
 
-/* A path, or the name of a run, as on the command line. */
+/* A path or the name of a run, as on the command line. */
 static const char *run_path(const char *given, char *path, size_t size)
 {
     int is_name = !fs_exists(given) && fs_name_ok(given) &&
@@ -220,7 +220,7 @@ static void key_control(struct view *v, const struct key *k, const char *args)
     (void)args;
     if (strcmp(k->command, "stop") == 0) {
         const struct runview *r = app_run(v->app);
-        snprintf(line, sizeof line, "Stop run %s after a checkpoint?",
+        snprintf(line, sizeof line, "Save a checkpoint and stop run %s?",
                  r && r->name ? r->name : "?");
         app_confirm(v->app, line, stop_now, v->app);
         return;
@@ -243,43 +243,43 @@ static void key_set(struct view *v, const struct key *k, const char *args)
 
 /* clang-format off */
 const struct key keys_global[] = {
-    {"?",        "help",       NULL, "all keys that work here",             "keys",  90, 0, 0, key_help},
-    {"q",        "quit",       NULL, "leave; a running run goes on",        "quit",  88, 0, 0, key_quit},
-    {":",        "command",    NULL, "command line, Tab completes",         ":",     0,  0, 0, key_command_line},
+    {"?",        "help",       NULL, "keys of this view",                    "keys",  90, 0, 0, key_help},
+    {"q",        "quit",       NULL, "quit; training continues",             "quit",  88, 0, 0, key_quit},
+    {":",        "command",    NULL, "command line; Tab completes",          ":",     0,  0, 0, key_command_line},
     {"/",        "search",     "TEXT", "search in this view",               "search", 20, 0, 0, key_search},
     {"n",        "next-match", NULL, "next match",                          NULL,    0,  0, 1, key_search_next},
-    {"N",        "prev-match", NULL, "match before",                        NULL,    0,  0, -1, key_search_next},
-    {"1",        "view-1",     NULL, "view Home",                            "views", 0,  0, 0, key_show},
-    {"2",        "view-2",     NULL, "view Monitor",                         NULL,    0,  0, 1, key_show},
-    {"3",        "view-3",     NULL, "view Depth map",                       NULL,    0,  0, 2, key_show},
-    {"4",        "view-4",     NULL, "view Stepper",                         NULL,    0,  0, 3, key_show},
-    {"5",        "view-5",     NULL, "view Signals",                         NULL,    0,  0, 4, key_show},
-    {"6",        "view-6",     NULL, "view FLOPs",                           NULL,    0,  0, 5, key_show},
-    {"7",        "view-7",     NULL, "view Log",                             NULL,    0,  0, 6, key_show},
-    {"8",        "view-8",     NULL, "view Help",                            NULL,    0,  0, 7, key_show},
-    {"Esc -",    "back",       NULL, "one layer out, view before",          "back",  30, 0, -1, key_show},
+    {"N",        "prev-match", NULL, "previous match",                      NULL,    0,  0, -1, key_search_next},
+    {"1",        "view-1",     NULL, "Home view",                            "views", 0,  0, 0, key_show},
+    {"2",        "view-2",     NULL, "Monitor view",                         NULL,    0,  0, 1, key_show},
+    {"3",        "view-3",     NULL, "Depth map view",                       NULL,    0,  0, 2, key_show},
+    {"4",        "view-4",     NULL, "Stepper view",                         NULL,    0,  0, 3, key_show},
+    {"5",        "view-5",     NULL, "Signals view",                         NULL,    0,  0, 4, key_show},
+    {"6",        "view-6",     NULL, "FLOPs view",                           NULL,    0,  0, 5, key_show},
+    {"7",        "view-7",     NULL, "Log view",                             NULL,    0,  0, 6, key_show},
+    {"8",        "view-8",     NULL, "Help view",                            NULL,    0,  0, 7, key_show},
+    {"Esc -",    "back",       NULL, "close, or back to the previous view", "back",  30, 0, -1, key_show},
     {"Tab",      "focus",      NULL, "next pane",                           NULL,    0,  0, 1, key_focus},
-    {"S-Tab",    "focus-back", NULL, "pane before",                         NULL,    0,  0, -1, key_focus},
-    {"|",        "split",      NULL, "one, two or four views",              "split", 25, 0, 0, key_split},
-    {"+",        "zoom",       NULL, "this pane alone",                     NULL,    0,  0, 1, key_zoom},
-    {"_",        "unzoom",     NULL, "all panes",                           NULL,    0,  0, 0, key_zoom},
+    {"S-Tab",    "focus-back", NULL, "previous pane",                       NULL,    0,  0, -1, key_focus},
+    {"|",        "split",      NULL, "one, two or four panes",              "split", 25, 0, 0, key_split},
+    {"+",        "zoom",       NULL, "show only this pane",                 NULL,    0,  0, 1, key_zoom},
+    {"_",        "unzoom",     NULL, "show all panes",                      NULL,    0,  0, 0, key_zoom},
     {"]r",       "next-run",   NULL, "next open run",                       NULL,    0,  0, 1, key_run},
-    {"[r",       "prev-run",   NULL, "open run before",                     NULL,    0,  0, -1, key_run},
+    {"[r",       "prev-run",   NULL, "previous open run",                   NULL,    0,  0, -1, key_run},
     {"",         "open",       "PATH", "open a run, log, trace or model",          NULL,    0,  0, 0, key_open},
-    {"u",        "undo",       NULL, "undo a change of this view",          NULL,    0,  0, -1, key_undo},
+    {"u",        "undo",       NULL, "undo a setting of this view",         NULL,    0,  0, -1, key_undo},
     {"C-r",      "redo",       NULL, "redo it",                             NULL,    0,  0, 1, key_undo},
     {"y",        "copy",       NULL, "copy to the clipboard (OSC 52)",      "copy",  12, 0, 0, key_copy},
-    {"e",        "export",     NULL, "figure of this view into exports/",   "export", 14, 0, 0, key_export},
-    {"",         "theme",      "THEME", "another theme",                    NULL,    0,  0, 0, key_theme},
-    {"C-g",      "glyphs",     "braille|shades|ascii", "glyph test, or choose glyphs", NULL, 0, 0, 0, key_glyphs},
-    {"C-l",      "redraw",     NULL, "paint the screen again",              NULL,    0,  0, 0, key_redraw},
-    {"C-z",      "suspend",    NULL, "to the shell; fg comes back",         NULL,    0,  0, 0, key_suspend},
-    {"",         "pause",      NULL, "pause the run's training",            NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "resume",     NULL, "go on after a pause",                 NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"e",        "export",     NULL, "save the figure of this view to exports/", "export", 14, 0, 0, key_export},
+    {"",         "theme",      "THEME", "change the theme",                 NULL,    0,  0, 0, key_theme},
+    {"C-g",      "glyphs",     "braille|shades|ascii", "show the glyph test, or set the glyphs", NULL, 0, 0, 0, key_glyphs},
+    {"C-l",      "redraw",     NULL, "redraw the screen",                   NULL,    0,  0, 0, key_redraw},
+    {"C-z",      "suspend",    NULL, "suspend to the shell; fg resumes",    NULL,    0,  0, 0, key_suspend},
+    {"",         "pause",      NULL, "pause training",                      NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"",         "resume",     NULL, "resume training",                     NULL,    0,  KEY_MUTATES, 0, key_control},
     {"",         "checkpoint", NULL, "write a checkpoint now",              NULL,    0,  KEY_MUTATES, 0, key_control},
     {"",         "probe",      NULL, "record the probe texts now",          NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "stop",       NULL, "checkpoint and stop the run (asks)",  NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "set",        "KEY VALUE", "change a value of the running run", NULL, 0, KEY_MUTATES, 0, key_set},
+    {"",         "stop",       NULL, "save a checkpoint and stop the run (asks)", NULL,    0,  KEY_MUTATES, 0, key_control},
+    {"",         "set",        "KEY VALUE", "change a setting of the running run", NULL, 0, KEY_MUTATES, 0, key_set},
     {0},
 };
 /* clang-format on */

@@ -1,4 +1,4 @@
-/* The bottom line when a person types: commands, searches, answers. */
+/* The prompt on the bottom line: commands, searches and answers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static int set_view_setting(struct app *app, const char *args)
     return 0;
 }
 
-/* The command nearest in spelling, where one is near. */
+/* Reports an unknown command, with the closest known name if there is one. */
 static void suggest(struct app *app, const char *name)
 {
     const struct key *tables[] = {app_focused(app)->keys, keys_global};
@@ -67,7 +67,7 @@ static void suggest(struct app *app, const char *name)
             nearest_try(&best, k->command);
     for (int i = 0; view_registry[i]; i++)
         nearest_try(&best, view_registry[i]->name);
-    app_say(app, LOG_WARN, "no command \"%s\" here%s (:help lists them)", name,
+    app_say(app, LOG_WARN, "unknown command \"%s\"%s; :help lists the commands", name,
             nearest_hint(&best, hint, sizeof hint));
 }
 
@@ -99,7 +99,7 @@ void app_command(struct app *app, const char *line)
 /* ---- completion ---- */
 
 struct candidates {
-    char *text[64]; /* heap */
+    char *text[64]; /* owned */
     int n;
 };
 
@@ -132,7 +132,7 @@ static void add_commands(struct app *app, struct candidates *c, const char *pref
         add_candidate(c, view_registry[i]->name, prefix);
 }
 
-/* Files, directories with a slash behind them, and the names of runs.  What begins with a dot only when asked for. */
+/* Files, directories (with a slash) and runs; hidden files only for a prefix with a dot. */
 static void add_paths(struct app *app, struct candidates *c, const char *prefix)
 {
     const char *slash = strrchr(prefix, '/'), *base = slash ? slash + 1 : prefix;
@@ -185,7 +185,7 @@ static void add_themes(struct app *app, struct candidates *c, const char *prefix
     fs_list_free(names, n);
 }
 
-/* What the current run takes while it trains, nothing else. */
+/* Only the keys that the current run lets change while it trains. */
 static void add_live_keys(struct app *app, struct candidates *c, const char *prefix)
 {
     char key[32][64];
@@ -207,12 +207,12 @@ static void add_choices(struct candidates *c, const char *choices, const char *p
     }
 }
 
-/* What the word ARGS of a row stands for; those without a row here are free text. */
+/* What completes the ARGS of a key row; ARGS without a row here are free text. */
 static const struct {
     const char *args;
     void (*add)(struct app *app, struct candidates *c, const char *prefix);
     int is_list,
-        is_rest; /* several words of the kind; one that goes to the line's end, blanks and all */
+        is_rest; /* several words; one that extends to the end of the line, spaces included */
 } kinds[] = {
     {"PATH", add_paths, 0, 1},
     {"PRESET", add_presets, 1, 0},
@@ -220,7 +220,7 @@ static const struct {
     {"KEY VALUE", add_live_keys, 0, 0},
 };
 
-/* Words that may stand where the typed prefix ends; *from is where that word begins. */
+/* Completions of the last word of `typed`; *from is the offset where that word begins. */
 static void find_candidates(struct app *app, const char *typed, struct candidates *c, size_t *from)
 {
     c->n = 0;
@@ -259,8 +259,7 @@ static void complete(struct app *app, int by)
     if (p->candidate < 0)
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
     find_candidates(app, p->typed, &c, &from);
-    if (c.n == 1 &&
-        p->candidate == 0) { /* the only one is there: go on behind it, into a directory */
+    if (c.n == 1 && p->candidate == 0) { /* the only candidate is complete: continue after it */
         release_candidates(&c);
         p->candidate = -1;
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
@@ -350,7 +349,7 @@ int app_prompt_event(struct app *app, const struct event *ev)
     return 1;
 }
 
-/* The last part of a path: what tells candidates apart. */
+/* The last component of a path: it distinguishes the candidates. */
 static const char *shown_part(const char *text)
 {
     const char *at = text;
@@ -359,7 +358,7 @@ static const char *shown_part(const char *text)
     return at;
 }
 
-/* Behind what is typed: what it could become. */
+/* Shows the completions to the right of the typed text. */
 static void draw_candidates(struct app *app, struct area line, int x)
 {
     struct prompt *p = &app->prompt;

@@ -1,4 +1,4 @@
-/* Open runs: reading on, marking. */
+/* Open runs: opening, polling, marking, closing. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static struct open_run *find(struct app *app, const char *path)
     return NULL;
 }
 
-/* The smallest colour no open run has: it stays with the run while it is open. */
+/* The lowest colour index that no open run has; a run keeps its colour while it is open. */
 static int free_colour(const struct app *app)
 {
     for (int c = 0;; c++) {
@@ -51,7 +51,7 @@ static void close_run(struct app *app, size_t i)
         app->current--;
 }
 
-/* Makes room by closing the oldest run that is neither current nor marked. */
+/* Frees a slot by closing the oldest run that is neither current nor marked. */
 static int make_room(struct app *app, struct err *e)
 {
     for (size_t i = 0; app->runs >= APP_RUNS_MAX && i < app->runs; i++) {
@@ -62,7 +62,7 @@ static int make_room(struct app *app, struct err *e)
     }
     return app->runs < APP_RUNS_MAX
                ? 0
-               : err_set(e, DS_ERANGE, "%d runs are open and marked: unmark one first",
+               : err_set(e, DS_ERANGE, "%d runs are open and marked, the maximum; unmark one first",
                          APP_RUNS_MAX);
 }
 
@@ -72,7 +72,7 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
     int rc = make_room(app, e);
     if (rc < 0)
         return rc;
-    /* the rest of a large file comes by polls, so that keys are answered meanwhile */
+    /* the rest of a large file is read by polls, so that keys stay responsive */
     rc = runview_follow(&view, path, app_is_scripted(app) ? HUGE_VAL : 0.25, e);
     if (rc < 0)
         return rc;
@@ -117,7 +117,7 @@ static int has(const char *dir, const char *name)
     return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
 }
 
-/* Something that somebody can step through and that has nothing to be watched: a directory, or a model in one file. */
+/* A model without training records: a directory, or a model in a single file. */
 int app_is_model(const char *path)
 {
     const char *end = strrchr(path, '.');
@@ -138,7 +138,7 @@ void app_open_model(struct app *app, const char *path)
             app_press(app, k, path);
 }
 
-/* A trace has decisions and no metrics. */
+/* A trace has decisions but no metrics. */
 const char *app_first_view(struct app *app)
 {
     const struct runview *v = app_run(app);
@@ -161,11 +161,11 @@ int app_open(struct app *app, const char *path, struct err *e)
 
 /* ---- nothing to see ---- */
 
-/* A title, and in *text what is to be done or what the run said; NULL: there are records. */
+/* A title, and in *text what to do or the output of the run; NULL: the run has records. */
 static const char *why_nothing(const struct app *app, const char **text, char *words, size_t size)
 {
     const struct open_run *r = app->runs ? &app->run[app->current] : NULL;
-    *text = "1 goes Home, :open PATH takes a run, a log or a trace";
+    *text = "Press 1 for Home; :open PATH opens a run, a log or a trace";
     if (!r)
         return "No run is open";
     const struct runview *v = r->view;
@@ -174,15 +174,15 @@ static const char *why_nothing(const struct app *app, const char **text, char *w
         return NULL;
     if (!lives && job_last_words(r->dir, words, size)) {
         *text = words;
-        return "The run ended before its first step. It said:";
+        return "The run ended before its first step. Its output:";
     }
-    /* its process makes config.yaml first of all */
+    /* config.yaml is the first file that the process of a run writes */
     if (lives || (has(r->dir, "train.out") && !has(r->dir, "config.yaml"))) {
-        *text = "Text and tokenizer come first, then the first step";
+        *text = "It prepares the text and the tokenizer before the first step";
         return "The run is starting";
     }
-    *text = "No process writes this run now";
-    return "No step is recorded here";
+    *text = "No process is writing to this run";
+    return "No steps are recorded";
 }
 
 int app_draw_nothing(struct app *app, struct area a)
@@ -193,7 +193,7 @@ int app_draw_nothing(struct app *app, struct area a)
     if (!title)
         return 0;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), title);
-    struct scroll lines = {0}; /* wrapped: an error may be longer than the screen is wide */
+    struct scroll lines = {0}; /* wrapped, since an error may be wider than the screen */
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 2), text,
                 ink(text == words ? ROLE_BAD : ROLE_TEXT));
     return 1;
@@ -263,7 +263,7 @@ static int is_job_root(const char *path, size_t n)
            a.st_ino == b.st_ino;
 }
 
-/* Leaving the workbench ends no run: the line that says so, and what to type. */
+/* Runs continue after the workbench quits: the line that reports it, with the commands to use. */
 void app_farewell(const struct app *app, struct str *out)
 {
     const struct open_run *first = NULL;
@@ -280,14 +280,14 @@ void app_farewell(const struct app *app, struct str *out)
         return;
     const struct runview *v = first->view;
     const char *slash = strrchr(first->dir, '/');
-    /* a run that is not where runs are looked for is named by its path */
+    /* a run outside the runs directory is named by its path */
     const char *name =
         slash && is_job_root(first->dir, (size_t)(slash - first->dir)) ? slash + 1 : first->dir;
     str_addf(out, "run %s %s at step %lld", v->name,
-             v->state == RUN_PAUSED ? "stays paused" : "goes on", (long long)v->step);
+             v->state == RUN_PAUSED ? "remains paused" : "continues", (long long)v->step);
     if (v->steps_planned > 0)
         str_addf(out, " of %lld", (long long)v->steps_planned);
-    str_addf(out, "; watch it: depthscope %s; stop it: depthscope stop %s", first->dir, name);
+    str_addf(out, "; to watch it: depthscope %s; to stop it: depthscope stop %s", first->dir, name);
     if (more > 0)
         str_addf(out, " (and %d more run%s)", more, more > 1 ? "s" : "");
 }

@@ -1,4 +1,4 @@
-/* What is kept of the views: settings as text per run under $XDG_STATE_HOME, undo as snapshots. */
+/* Saved state of the views: settings per run as text under $XDG_STATE_HOME, undo as snapshots. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ void app_memory_release(struct app *app)
 
 /* ---- the file ---- */
 
-/* $XDG_STATE_HOME, else ~/.local/state; relative values do not count (XDG). */
+/* $XDG_STATE_HOME, else ~/.local/state; relative paths are ignored, as XDG requires. */
 static int state_dir(char *out, size_t size)
 {
     const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -69,7 +69,7 @@ static int state_dir(char *out, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
-/* One line each: the ends of lines in a value are written as \n, a backslash as two. */
+/* One line per value: newlines are written as \n, backslashes are doubled. */
 static void add_escaped(struct str *out, const char *value)
 {
     for (; *value; value++)
@@ -139,13 +139,13 @@ void app_state_save(struct app *app)
     const struct view_ops *ops = app_focused(app);
     if (ops)
         app_remember(app, "app.view", ops->name);
-    str_add(&text, "# depthscope: how this run was last looked at\n");
+    str_add(&text, "# depthscope: view settings of this run\n");
     for (size_t i = 0; i < app->memories; i++) {
         str_addf(&text, "%s = ", app->memory_key[i]);
         add_escaped(&text, app->memory_value[i]);
         str_add_char(&text, '\n');
     }
-    /* a read-only home is no reason to complain at the end of a session */
+    /* errors are ignored: a read-only home directory must not produce a warning at exit */
     if (!text.failed && fs_mkdirs(dir, &e) == 0 &&
         fs_write_file(app->state_path, text.p, text.len, &e) < 0)
         app->state_path[0] = '\0';
@@ -223,7 +223,7 @@ void view_undo_mark(struct view *v)
     u->n = u->at;
 }
 
-/* past[at] is where the present state is put when going back, so that redo can return to it. */
+/* Undo stores the current state in past[at], so that redo can return to it. */
 int view_undo_step(struct view *v, int direction)
 {
     struct view_undo *u = v->undo;

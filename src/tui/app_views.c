@@ -1,4 +1,4 @@
-/* Panes and the views in them: showing, splitting, and who gets an event. */
+/* Panes and their views: showing, splitting, and dispatch of events. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static struct view *view_new(struct app *app, const struct view_ops *ops)
     v->app = app;
     v->state = mem_alloc(1, ops->state_size + 1);
     v->undo = mem_alloc(1, sizeof *v->undo);
-    int rc = v->state && v->undo ? 0 : err_set(&e, DS_EMEM, "view %s", ops->name);
+    int rc = v->state && v->undo ? 0 : err_set(&e, DS_EMEM, "view %s: out of memory", ops->name);
     if (rc == 0 && ops->open)
         rc = ops->open(v, &e);
     if (rc < 0) {
@@ -78,7 +78,7 @@ void app_show(struct app *app, const char *view_name)
     struct pane *p = &app->pane[app->focus];
     int i = registry_index(view_name);
     if (i < 0) {
-        app_say(app, LOG_WARN, "there is no view \"%s\"", view_name);
+        app_say(app, LOG_WARN, "unknown view \"%s\"", view_name);
         return;
     }
     if (i == p->current)
@@ -103,7 +103,7 @@ void app_back(struct app *app)
     app->is_dirty = 1;
 }
 
-/* One, two, four, one: a new pane starts with what the focused one shows. */
+/* Cycles through one, two and four panes; a new pane starts with the view of the focused one. */
 void app_split(struct app *app)
 {
     int before = app->panes;
@@ -211,7 +211,7 @@ void app_press(struct app *app, const struct key *k, const char *args)
     if (!v)
         return;
     if ((k->flags & KEY_MUTATES) && app->opt.readonly) {
-        app_say(app, LOG_WARN, "read-only: %s is switched off", k->command);
+        app_say(app, LOG_WARN, "read-only mode: %s is disabled", k->command);
         return;
     }
     if (k->flags & KEY_VIEW_CHANGE)
@@ -227,7 +227,7 @@ static int send_to_view(struct view *v, const struct event *ev)
     return is_taken;
 }
 
-/* Rows of the view, then its own handler, then the global rows; sequences wait for their end. */
+/* Tries the rows of the view, its handler, then the global rows; incomplete sequences wait. */
 static void key_event(struct app *app, struct view *v, const struct event *ev)
 {
     int prefix_view = 0, prefix_global = 0;
@@ -251,7 +251,7 @@ static void key_event(struct app *app, struct view *v, const struct event *ev)
     else if (g)
         app_press(app, g, NULL);
     else if (n > 1)
-        key_event(app, v, ev); /* not a sequence after all: the last key counts by itself */
+        key_event(app, v, ev); /* not a sequence: handle the last key by itself */
 }
 
 static int zone_event(struct app *app, const struct event *ev)

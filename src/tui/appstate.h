@@ -1,4 +1,4 @@
-/* The workbench's own state, shared by the app_*.c files and by nobody else. */
+/* The state of the workbench, private to the app_*.c files. */
 #ifndef DS_TUI_APPSTATE_H
 #define DS_TUI_APPSTATE_H
 
@@ -31,13 +31,13 @@ struct view_undo {
 };
 
 struct pane {
-    struct view *view[APP_VIEWS_MAX]; /* by index in view_registry, made when first shown */
+    struct view *view[APP_VIEWS_MAX]; /* by index in view_registry, created when first shown */
     int current;
     int back[APP_BACK_MAX], backs;
     struct area area; /* of the last frame */
 };
 
-/* What a click does: a key row, a view or a run. */
+/* A clickable rectangle and its action: a key row, a view or a run. */
 struct zone {
     int y, x0, x1;
     const struct key *key;
@@ -53,8 +53,8 @@ struct prompt {
     void *ctx;
     char *history[APP_HISTORY_MAX];
     int histories, history_at;
-    int candidate;   /* of completion: how many Tab presses, -1 none */
-    char typed[256]; /* what was there before completion */
+    int candidate;   /* number of Tab presses in completion, -1 = none */
+    char typed[256]; /* the text before completion */
 };
 
 struct confirm {
@@ -64,7 +64,7 @@ struct confirm {
     void *ctx;
 };
 
-/* A command on its way to a run. */
+/* A command sent to a run and not finished yet. */
 struct app_request {
     struct job_request *sent; /* until it is answered; then NULL, and */
     long long pending;        /* the run carries it out after its current step */
@@ -90,22 +90,22 @@ struct app {
     int requests;
     struct {
         char dir[1024], command[256];
-    } unsure; /* what the question above sends when it is answered with yes */
+    } unsure; /* sent when the question above is answered with yes */
     int has_help, has_glyph_test;
     struct scroll help_scroll;
     struct app_line line[APP_LINES_MAX];
-    size_t lines; /* ever said */
+    size_t lines; /* total number of lines so far */
     double say_until;
     struct zone zone[APP_ZONES_MAX];
     int zones;
     char search[128];
     char *memory_key[APP_MEMORY_MAX], *memory_value[APP_MEMORY_MAX];
     size_t memories;
-    char state_path[1024]; /* "" when nothing is kept */
+    char state_path[1024]; /* "" = state is not saved */
     int is_dirty, must_quit, exit_code;
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
-    struct str extra; /* to be written after the next frame: OSC 52 */
+    struct str extra; /* written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
     struct child export; /* `depthscope figure`, while it draws */
@@ -117,15 +117,15 @@ struct app {
 /* app_runs.c */
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
-void app_farewell(const struct app *app, struct str *out); /* nothing when no open run lives */
+void app_farewell(const struct app *app, struct str *out); /* empty when no open run is live */
 int app_has_live(const struct app *app);
 /* app_commands.c */
 int app_poll_commands(struct app *app);                              /* 1 when something changed */
 int app_watch_commands(const struct app *app, struct pollfd *w);     /* APP_REQUESTS_MAX at most */
-int app_pending_text(const struct app *app, char *out, size_t size); /* 0: nothing is pending */
+int app_pending_text(const struct app *app, char *out, size_t size); /* 0 = no command is pending */
 void app_close_commands(struct app *app);
-int app_is_behind(const struct app *app);    /* a run has more to read than the last poll took */
-const char *app_first_view(struct app *app); /* where the current run is best looked at */
+int app_is_behind(const struct app *app);    /* a run has more data than the last poll read */
+const char *app_first_view(struct app *app); /* the best first view for the current run */
 int app_is_model(const char *path);          /* a directory with weights and no records */
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
@@ -156,7 +156,7 @@ void view_setting_set(struct view *v, const struct setting *s, double x);
 int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
-/* Takes the child's output, so that it never waits for a full pipe; says its last line when it has ended. */
+/* Reads the output of the child, so that it never blocks; shows its last line at the end. */
 void app_export_reap(struct app *app);
 /* term_dump.c */
 int app_play(struct app *app, struct err *e) DS_CHECK;

@@ -1,4 +1,4 @@
-/* Cells, areas, text: nothing here knows of a terminal. */
+/* Cells, areas and text, independent of any terminal. */
 #include "tui/canvas.h"
 
 #include <stdarg.h>
@@ -93,8 +93,8 @@ void canvas_text(const struct canvas *c, struct str *out)
     }
 }
 
-/* One character per role: in the order of enum role; a background other than the default wins,
- * because bars and selections are what a reader looks for. */
+/* One character per role, in the order of enum role.  A background other than the default takes
+ * precedence, so that bars and selections show. */
 static const char role_letter[] = ".~-Tbhk"
                                   "SCXM+!E_"
                                   "ag="
@@ -312,7 +312,7 @@ void area_box(struct area a, struct ink i, const char *title, struct ink title_i
     }
 }
 
-/* A bar in the margin and the first word, not a whole row: a cursor step must fit in 150 bytes. */
+/* Highlights the margin and the first word, so that a cursor step fits in 150 bytes. */
 void area_select(struct area a, int y, int x, int cols)
 {
     enum { LIT = 10 };

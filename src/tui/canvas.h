@@ -1,6 +1,6 @@
 /* A screen as a grid of cells.  Views draw into an area (a clipped rectangle of a canvas) and never
- * hear of a terminal: what they drew is sent as a difference (term.h) or written down as a text
- * fixture.  Every text that passes area_text* is sanitised, so untrusted text needs no care. */
+ * see a terminal: the canvas is sent as a difference (term.h) or written to a text fixture.
+ * area_text* sanitise every text, so callers may pass untrusted text. */
 #ifndef DS_TUI_CANVAS_H
 #define DS_TUI_CANVAS_H
 
@@ -11,10 +11,10 @@
 #include "base/str.h"
 #include "figures/palette.h"
 
-/* The glyph ladder: braille and half-blocks, three shades, plain ASCII. */
+/* Glyph sets, richest first: braille and half-blocks, three shades, plain ASCII. */
 enum glyphs { GLYPHS_BRAILLE, GLYPHS_SHADES, GLYPHS_ASCII };
 
-/* What the terminal can show; views may ask but rarely need to. */
+/* Capabilities of the terminal; views rarely need them. */
 struct look {
     enum glyphs glyphs;
     int colours; /* 0 mono, 8, 16, 256 or 1 << 24 */
@@ -24,7 +24,7 @@ struct look {
 /* A colour of a cell: a role (0..ROLE_COUNT-1), or INK_RGB | 0xRRGGBB, or one of these. */
 enum {
     INK_RGB = 1 << 24,
-    INK_KEEP = -1,     /* leave what the cell has (default: ROLE_TEXT on ROLE_BACKGROUND) */
+    INK_KEEP = -1,     /* keep the colour of the cell (default: ROLE_TEXT on ROLE_BACKGROUND) */
     INK_CONTRAST = -2, /* foreground only: black or white, whichever is readable on bg    */
 };
 enum { ATTR_BOLD = 1, ATTR_DIM = 2, ATTR_UNDERLINE = 4, ATTR_REVERSE = 8 };
@@ -89,20 +89,20 @@ void area_hline(struct area a, int y, int x, int n, struct ink i);
 void area_vline(struct area a, int y, int x, int n, struct ink i);
 /* Frame with a title in its upper edge (NULL: none). */
 void area_box(struct area a, struct ink i, const char *title, struct ink title_ink);
-/* Changes only colours/attributes of what is there (cursor bars, selections). */
+/* Changes only colours and attributes (cursor bars, selections). */
 void area_tint(struct area a, int y, int x, int rows, int cols, struct ink i);
-/* A row as the chosen one: a bar at x (keep that cell free) and its first cells lit; readable in
- * every theme and without colour. */
+/* Marks a row as selected: a bar at x (leave that cell free) and its first cells highlighted;
+ * readable in every theme and without colour. */
 void area_select(struct area a, int y, int x, int cols);
-/* A rune of the best rung the look allows: `fancy` with braille/shades, else `ascii`. */
+/* `fancy` where the glyph set is braille or shades, else `ascii`. */
 uint32_t area_rune(struct area a, uint32_t fancy, char ascii);
 
-/* One cell (width w) that stands for v in [0,1] of a colour map ("viridis"; diverging: 0.5 is the
+/* One cell (width w) that shows v in [0,1] through a colour map ("viridis"; diverging: 0.5 is the
  * centre): coloured block, or a shade / ASCII ramp without colour.  NaN = ROLE_DIM dot.  Colours
  * are quantised to HEAT_LEVELS so that frames stay small. */
 enum { HEAT_LEVELS = 16 };
 void area_heat(struct area a, int y, int x, int w, const char *map, double v);
-/* Two values in one cell, upper and lower half (half-blocks; on lower rungs their mean). */
+/* Two values in one cell, upper and lower half (half-blocks; their mean with other glyph sets). */
 void area_heat_pair(struct area a, int y, int x, const char *map, double upper, double lower);
 /* The quantised colour of v as an ink value for fg/bg, or INK_KEEP for NaN. */
 int32_t heat_ink(const char *map, double v);

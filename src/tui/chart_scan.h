@@ -1,5 +1,5 @@
-/* From a series to what one column of dots shows, and the ranges of the axes.  Part of the line
- * chart (widgets.h): no drawing here, so it can be tested with numbers alone. */
+/* Reduces series to columns of dots and chooses the ranges of the axes.  Part of the line chart
+ * (widgets.h), without drawing, so that it can be tested on numbers alone. */
 #ifndef DS_TUI_CHART_SCAN_H
 #define DS_TUI_CHART_SCAN_H
 
@@ -7,7 +7,7 @@
 
 enum { SCAN_SEGMENTS_MAX = 64, SCAN_COLUMNS_MAX = 2 * CANVAS_COLS_MAX };
 
-/* Runs of points that are all live, or all superseded by a resume. */
+/* Segments of points that are all live, or all superseded by a resume. */
 struct scan_segment {
     size_t begin, end;
     int is_old;
@@ -30,11 +30,11 @@ struct scan_axis {
 double scan_unit(const struct scan_axis *a, double x); /* 0..1 inside */
 double scan_value(const struct scan_axis *a, double unit);
 
-/* The x range of all curves; grows in steps of an eighth, so that a live chart is not redrawn at
- * every point and is never less than 8/9 full. */
+/* The x range of all curves; it grows in steps of an eighth, so that a live chart is not rescaled
+ * at every point and is always at least 8/9 full. */
 struct scan_axis scan_x_axis(const struct chart *c);
-/* The y range that shows the bulk of n column extremes; *is_cut_top/low tell that points lie
- * beyond. Rounded outwards to an eighth of a nice step, so it moves seldom. */
+/* The y range that shows the bulk of n column extremes; *is_cut_top/low are set when points are
+ * outside.  Rounded outwards to an eighth of a nice step, so that it seldom changes. */
 struct scan_axis scan_y_axis(const struct chart *c, double *lows, double *highs, int n);
 
 #endif

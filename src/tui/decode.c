@@ -1,5 +1,5 @@
-/* Bytes of a terminal -> events.  Own decoding, because it works without any terminfo entry, gives
- * SGR mouse and bracketed paste everywhere, and swallows late replies instead of typing them. */
+/* Decodes the bytes of a terminal into events.  Unlike ncurses it works without
+ * terminfo, supports SGR mouse and bracketed paste everywhere, and swallows late replies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,7 +152,7 @@ static void csi(struct decoder *d, emit_fn *fn, void *ctx)
         emit_key(fn, ctx, key | modifiers(v[1]));
 }
 
-/* Looks at the unfinished sequence: 1 = complete and handled, 0 = more bytes needed. */
+/* Tries the unfinished sequence: 1 = complete and handled, 0 = more bytes needed. */
 static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
 {
     if (d->n < 2)
@@ -259,7 +259,7 @@ static void take_byte(struct decoder *d, unsigned char c, emit_fn *fn, void *ctx
         }
         return;
     }
-    /* a new character in the middle of a broken one */
+    /* a new character begins within an incomplete one */
     if (d->n > 0 && (c & 0xC0) != 0x80)
         d->n = 0;
     d->buf[d->n++] = c;
@@ -286,7 +286,7 @@ void decoder_flush(struct decoder *d, emit_fn *fn, void *ctx)
     size_t n = d->n;
     unsigned char second = d->buf[1];
     if (n > 2 && strchr("]P_^", second))
-        return; /* a reply on a slow line: its end will come */
+        return; /* a reply on a slow line: its end follows */
     d->n = 0;
     d->is_overlong = 0;
     if (n == 1)

@@ -1,4 +1,4 @@
-/* Names of keys, matching of sequences, and the texts made from the tables. */
+/* Key names, matching of key sequences, and the help texts generated from the tables. */
 #include "tui/keymap.h"
 
 #include <stdio.h>
@@ -131,7 +131,7 @@ void keys_label(const struct key *k, char *out, size_t size)
     snprintf(out, size, "%.*s", (int)len, k->keys ? k->keys : "");
 }
 
-/* "|" would end a table cell. */
+/* Escapes "|", which would end a table cell. */
 static void add_cell(struct str *out, const char *text)
 {
     for (; *text; text++) {
@@ -163,7 +163,7 @@ static void markdown_table(struct str *out, const char *title, const char *summa
         str_addf(out, "%s\n\n", summary);
     if (!table || !table->command)
         return;
-    str_add(out, "| keys | command | what it does |\n|---|---|---|\n");
+    str_add(out, "| keys | command | action |\n|---|---|---|\n");
     for (const struct key *k = table; k->command; k++) {
         str_add(out, "| ");
         add_keys(out, k->keys);
@@ -192,14 +192,14 @@ static void text_table(struct str *out, const char *title, const char *summary,
 
 void keys_text(struct str *out)
 {
-    text_table(out, "Everywhere", NULL, keys_global);
+    text_table(out, "All views", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
         text_table(out, view_registry[i]->title, view_registry[i]->summary, view_registry[i]->keys);
 }
 
 void keys_markdown(struct str *out)
 {
-    markdown_table(out, "Everywhere", NULL, keys_global);
+    markdown_table(out, "All views", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
         markdown_table(out, view_registry[i]->title, view_registry[i]->summary,
                        view_registry[i]->keys);

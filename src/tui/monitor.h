@@ -1,4 +1,4 @@
-/* The Monitor view's two halves: keys and layout (views/monitor.c), panels
+/* State shared by the two halves of the Monitor view: keys and layout (views/monitor.c) and panels
  * (views/monitor_panels.c). */
 #ifndef DS_TUI_MONITOR_H
 #define DS_TUI_MONITOR_H
@@ -11,7 +11,7 @@ enum { PANELS_MAX = 40, PANEL_METRICS = 6, SMOOTH_SLOTS = 160, MONITOR_RUNS_MAX 
 enum panel_kind {
     PANEL_LINES,
     PANEL_LAYERS,
-    PANEL_SHARES, /* of a step: its metrics add up to the whole */
+    PANEL_SHARES, /* the metrics add up to the duration of a step */
 };
 struct panel {
     enum panel_kind kind;
@@ -19,7 +19,7 @@ struct panel {
     char metric[PANEL_METRICS][40]; /* "" = unused */
     unsigned reference;             /* bit i: metric i is drawn as a reference */
     int has_target;                 /* line at edp.target_ratio */
-    int is_log;                     /* y starts logarithmic */
+    int is_log;                     /* y axis is logarithmic by default */
 };
 
 struct smooth_slot {
@@ -30,12 +30,12 @@ struct smooth_slot {
 
 struct monitor {
     /* settings */
-    int columns;         /* 0 = by width */
+    int columns;         /* 0 = automatic */
     int focus, is_alone; /* panel, and whether it fills the view */
     int x_axis, smoothing, is_log_x, has_bands, has_events;
-    int log_flip; /* bit i: panel i against its own default */
+    int log_flip; /* bit i: panel i differs from its default */
     double x0, x1, cursor;
-    /* not kept */
+    /* not saved */
     int top; /* first panel shown */
     int shown_columns, shown_rows, origin_y, origin_x;
     struct panel panel[PANELS_MAX];
@@ -49,16 +49,16 @@ struct monitor {
 extern const double monitor_weights[];
 enum { MONITOR_WEIGHTS = 5 };
 
-/* What the loaded runs allow: known panels first, then every other metric. */
+/* Lists the panels that the open runs have data for: known panels first, then all other metrics. */
 void monitor_find_panels(struct view *v);
 void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact);
-/* Values under the cursor, one part a curve. */
+/* Draws the values at the cursor, one per curve. */
 void monitor_draw_readout(struct view *v, int index, struct area line);
-double monitor_target(const struct runview *r); /* NaN when the run has none */
+double monitor_target(const struct runview *r); /* NaN = none */
 void monitor_forget(struct monitor *m);
-/* Runs to be drawn: the current one and the marked ones. */
+/* The runs to draw: the current one and the marked ones. */
 int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX]);
-/* How many of them are drawn as one band with the first; 0 when bands are off. */
+/* The number of runs that are drawn as one band with the first; 0 when bands are off. */
 int monitor_seeds(struct view *v, const struct open_run *const *run, int runs);
 
 #endif

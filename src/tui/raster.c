@@ -1,5 +1,5 @@
-/* Below the cell: braille dots for curves, coloured cells for maps, and what stands for them on
- * terminals with fewer glyphs or no colour. */
+/* Graphics finer than a cell: braille dots for curves, coloured cells for maps, and their
+ * fallbacks on terminals with fewer glyphs or no colour. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -18,7 +18,7 @@ int32_t heat_ink(const char *map, double v)
     return isnan(v) ? INK_KEEP : INK_RGB | cmap_rgb(map, quantise(v));
 }
 
-/* Without enough colours a value is an amount of ink. */
+/* Without enough colours a value is shown by the density of its glyph. */
 static uint32_t shade(const struct look *look, double v)
 {
     static const uint32_t block[] = {' ', 0x2591, 0x2592, 0x2593, 0x2588};
@@ -53,7 +53,7 @@ void area_heat_pair(struct area a, int y, int x, const char *map, double upper, 
         return;
     }
     int32_t top = heat_ink(map, upper), bottom = heat_ink(map, lower);
-    if (top == bottom) /* one colour needs no glyph, and costs fewer bytes */
+    if (top == bottom) /* a single colour needs no glyph and fewer bytes */
         area_put(a, y, x, ' ', (struct ink){.fg = INK_CONTRAST, .bg = top});
     else
         area_put(a, y, x, 0x2580, (struct ink){.fg = top, .bg = bottom});
@@ -124,7 +124,7 @@ static int bit_count(unsigned char bits)
     return n;
 }
 
-/* Eight dots as one ASCII character: where the weight lies, or how much there is. */
+/* Eight dots as one ASCII character, chosen by their position or their number. */
 static char ascii_of(unsigned char bits)
 {
     int top = bit_count(bits & 0x09), upper = bit_count(bits & 0x12),

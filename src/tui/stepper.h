@@ -1,4 +1,4 @@
-/* The Stepper's own state, shared by the stepper_*.c files and by nobody else. */
+/* The state of the Stepper view, private to the stepper_*.c files. */
 #ifndef DS_TUI_STEPPER_H
 #define DS_TUI_STEPPER_H
 
@@ -13,7 +13,7 @@ enum { STEPPER_FORCED_MAX = 64, STEPPER_ASKED_MAX = 32, STEPPER_LENS = 5 };
 struct stepper_forced {
     int layer, token, run;
 };
-/* What was asked of the worker and not answered: in which state the text will be then. */
+/* A request that the worker has not answered: the state of the text after it. */
 struct stepper_asked {
     int is_plain;
     double offset;
@@ -23,28 +23,28 @@ struct stepper_asked {
 struct stepper {
     struct cells cells;
     /* the worker */
-    struct session *session;    /* NULL: none runs                                   */
-    char model[1024];           /* what it was started with                          */
+    struct session *session;    /* NULL: not running                                 */
+    char model[1024];           /* the path it was started with                      */
     char given[1024];           /* `:model PATH`; "" = the current run               */
-    char trouble[512];          /* why there is none; last words                     */
+    char trouble[512];          /* why it is not running: the last error             */
     struct runview *about;      /* its head: units, method, configuration            */
-    struct runview *now, *base; /* newest probe; the newest one with nothing forced  */
+    struct runview *now, *base; /* newest probe; newest probe without interventions  */
     struct stepper_asked asked[STEPPER_ASKED_MAX];
     int n_asked, had_model;
-    /* what a person set */
+    /* set by the user */
     struct field prompt;
     int is_typing;
     struct stepper_forced forced[STEPPER_FORCED_MAX];
     int n_forced;
-    double offset, offset_asked, offset_now; /* wanted, last sent, that of `now` */
-    int wants_newest;                        /* newest checkpoint instead of the best            */
+    double offset, offset_asked, offset_now; /* requested, last sent, that of `now` */
+    int wants_newest;                        /* newest checkpoint instead of the best one        */
     double temperature;
     int seed;
     int64_t newest_step; /* of the checkpoints when the worker was started, -1 none */
-    int64_t newer_step;  /* of one that came since, -1 none                   */
-    double looked;       /* when checkpoints were looked for                  */
+    int64_t newer_step;  /* of one written since, -1 none                     */
+    double looked;       /* time of the last search for checkpoints           */
     int is_started, head_rows, first_force;
-    /* made of these for a draw */
+    /* derived from these for a draw */
     int8_t *force;           /* (layers, tokens) */
     unsigned char *supposed; /* (layers, tokens) */
     size_t cells_cap;
@@ -54,21 +54,21 @@ struct stepper {
 /* Finds the model and starts a worker for it; on failure `trouble` says why. */
 void stepper_start(struct view *v);
 void stepper_stop(struct stepper *s);
-void stepper_forget(struct stepper *s); /* the text and all that was answered */
+void stepper_forget(struct stepper *s); /* drops the text and all answers */
 void stepper_ask_text(struct view *v, const char *text);
 void stepper_ask_ids(struct view *v, const struct probe *p);
 void stepper_ask_next(struct view *v);
 void stepper_ask_force(struct view *v, int layer, int token, int run);
 void stepper_ask_clear(struct view *v);
-int stepper_take(struct view *v); /* 1 = something came */
+int stepper_take(struct view *v); /* 1 = something was received */
 int stepper_is_busy(const struct stepper *s);
 
-/* stepper_numbers.c: what the numbers are, exactly or supposed */
+/* stepper_numbers.c: the values shown, exact or estimated */
 struct stepper_sum {
     double loss, run, flops;
 };
 const struct probe *stepper_probe(const struct runview *r);
-/* Fills cells.probe, other, force and run for a draw; 0 when there is nothing to show. */
+/* Sets cells.probe, other, force and run for a draw; 0 when there is nothing to show. */
 int stepper_prepare(struct view *v);
 int stepper_is_supposed(const struct stepper *s);
 struct stepper_sum stepper_sum(const struct probe *p, const unsigned char *run);

@@ -1,4 +1,4 @@
-/* Which terminal entry, how many colours, which glyphs: decided from words alone. */
+/* Chooses terminfo entry, number of colours and glyph set from names alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@ static int is_one_of(const char *s, const char *const *list)
     return 0;
 }
 
-/* Terminals of one byte a cell, without an alternate screen, mouse or clipboard: what is beyond ASCII, or a
- * private mode they do not know, is shown as rubbish. */
+/* Terminals with one byte per cell and without alternate screen, mouse or clipboard: they show
+ * characters beyond ASCII and unknown private modes as garbage. */
 static const struct {
     const char *begins;
     int colours;
@@ -47,7 +47,7 @@ int term_can_draw(const char *term)
     return term && *term && !is_one_of(term, none);
 }
 
-/* terminfo's names for monochrome variants: xterm-mono, ansi-m, linux-m. */
+/* terminfo's names for monochrome variants are xterm-mono, ansi-m, linux-m. */
 static int is_mono(const char *term)
 {
     size_t n = strlen(term);
@@ -110,7 +110,7 @@ enum glyphs glyphs_choose(const char *option, int is_utf8, const char *term)
                                  : GLYPHS_BRAILLE; /* console fonts have no braille */
 }
 
-/* What the fonts of the Linux console lack, and what stands for it there. */
+/* Replacements for glyphs that the fonts of the Linux console lack. */
 uint32_t term_console_rune(uint32_t rune)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* Canvas -> bytes, by ncurses' difference engine.  ncurses writes into an unnamed file instead of
- * the terminal: so every frame's size is known before it is sent (byte budget), a stalled line
- * never blocks in the middle of a frame, and a frame goes out as one bracketed write. */
+/* Turns a canvas into bytes with ncurses.  ncurses writes to an unnamed file instead of the
+ * terminal, so the size of a frame is known before it is sent (byte budget), a stalled line never
+ * blocks in the middle of a frame, and a frame is sent as one bracketed write. */
 #define NCURSES_WIDECHAR 1
 #include <ncurses.h>
 
@@ -19,13 +19,13 @@ struct term {
     FILE *out, *in;
     int colours;
     enum glyphs glyphs;
-    int is_console; /* of Linux: few glyphs in its fonts */
-    int margin;     /* columns that ncurses has and the canvas has not */
+    int is_console; /* the Linux console, whose fonts have few glyphs */
+    int margin;     /* columns of ncurses that are not part of the canvas */
     struct canvas sent;
     int must_repaint;
 };
 
-/* An unnamed file in memory if the host has such a place, else wherever temporary files go. */
+/* An unnamed file, in memory where the host has such a directory, else among the temporary files. */
 static FILE *scratch_file(void)
 {
     const char *dirs[] = {"/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
@@ -46,7 +46,7 @@ static FILE *scratch_file(void)
     return NULL;
 }
 
-/* TERMINFO holds the entry only while ncurses reads it: children must not inherit it. */
+/* TERMINFO is set only while ncurses reads it: child processes must not inherit it. */
 static SCREEN *start(struct term *t, const char *entry, const char *memory)
 {
     char *saved = NULL;
@@ -76,25 +76,25 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
     t->glyphs = glyphs_choose(o->glyphs, utf8_locale_is_utf8(), name);
     t->is_console = name && strncmp(name, "linux", 5) == 0;
     if (!term_can_draw(name))
-        return err_set(
-            e, DS_EIO,
-            "TERM=%s cannot move the cursor; use --term xterm, or the commands that print",
-            name ? name : "");
+        return err_set(e, DS_EIO,
+                       "TERM=%s: unsupported, it cannot move the cursor; use --term xterm or a "
+                       "command that prints",
+                       name ? name : "");
     use_env(FALSE);
     t->screen = start(t, c.entry, c.memory);
     if (!t->screen) {
         snprintf(notice, 160,
-                 "TERM=%.60s is not known here: drawing as xterm-256color (--term names another)",
+                 "TERM=%.60s: unknown terminal, using xterm-256color; --term selects another",
                  name ? name : "");
         t->screen = start(t, "ds-xterm-256", terminfo_xterm_256);
     }
     if (!t->screen)
-        return err_set(e, DS_EIO, "ncurses cannot start on TERM=%s", name ? name : "");
+        return err_set(e, DS_EIO, "TERM=%s: ncurses could not be initialised", name ? name : "");
     if (tigetflag("am") < 0 || !tigetstr("cup") || tigetstr("cup") == (char *)-1)
-        return err_set(
-            e, DS_EIO,
-            "TERM=%s cannot move the cursor; use --term xterm, or the commands that print",
-            name ? name : "");
+        return err_set(e, DS_EIO,
+                       "TERM=%s: unsupported, it cannot move the cursor; use --term xterm or a "
+                       "command that prints",
+                       name ? name : "");
     t->margin = tigetflag("am") > 0 && tigetflag("xenl") <= 0;
     if (t->colours && has_colors()) {
         start_color();
@@ -112,7 +112,7 @@ int term_open(struct term **out, const struct term_options *o, int rows, int col
     struct term *t = mem_alloc(1, sizeof *t);
     notice[0] = '\0';
     if (!t)
-        return err_set(e, DS_EMEM, "screen");
+        return err_set(e, DS_EMEM, "screen: out of memory");
     t->out = scratch_file();
     t->in = fopen("/dev/null", "r");
     int rc = t->out && t->in ? open_screen(t, o, notice, e)
@@ -171,7 +171,7 @@ void term_forget(struct term *t)
 void term_theme_changed(struct term *t)
 {
     for (size_t i = 0; i < (size_t)t->sent.rows * (size_t)t->sent.cols; i++)
-        t->sent.cell[i].fg = INK_KEEP; /* differs from anything drawn: colours are sent anew */
+        t->sent.cell[i].fg = INK_KEEP; /* equal to no drawn colour, so every colour is sent again */
 }
 
 /* ---- colours ---- */
@@ -180,7 +180,7 @@ static const int ansi_rgb[16] = {0x000000, 0xCD0000, 0x00CD00, 0xCDCD00, 0x0000E
                                  0x00CDCD, 0xE5E5E5, 0x7F7F7F, 0xFF0000, 0x00FF00, 0xFFFF00,
                                  0x5C5CFF, 0xFF00FF, 0x00FFFF, 0xFFFFFF};
 
-/* Weighted by how eyes see ("redmean"): close to a perceptual distance, in integers. */
+/* The "redmean" distance: an integer approximation of perceptual colour distance. */
 static long distance(int a, int b)
 {
     long r = (a >> 16 & 255) - (b >> 16 & 255), g = (a >> 8 & 255) - (b >> 8 & 255),
@@ -278,8 +278,8 @@ static attr_t attributes(const struct term *t, const struct canvas *c, const str
     return a;
 }
 
-/* The colours of a blank do not show: on the plain ground it takes its neighbours' when they agree
- * (no change of colour within a phrase) and none otherwise (so ncurses may skip or erase). */
+/* The foreground of a blank is invisible: it takes the colour of its neighbours when they agree
+ * (no change within a phrase) and none otherwise (so that ncurses may skip or erase it). */
 static int32_t blank_fg(const struct canvas *c, const struct cell *cell, int x)
 {
     if (x > 0 && x + 1 < c->cols && cell[-1].rune != ' ' && cell[1].rune != ' ' &&
@@ -300,7 +300,7 @@ static void put(struct term *t, const struct canvas *c, int y, int x)
         int32_t ink_fg =
             cell->rune == ' ' && cell->bg == ROLE_BACKGROUND ? blank_fg(c, cell, x) : cell->fg;
         int fg = number_of(t, c, ink_fg, cell->bg), bg = number_of(t, c, cell->bg, cell->bg);
-        if (fg == bg && fg != -1) /* few colours: two roles fell on one */
+        if (fg == bg && fg != -1) /* with few colours two roles may map to the same one */
             fg = number_of(t, c, INK_CONTRAST, cell->bg);
         if (t->colours == 8) {
             a |= fg >= 8 ? A_BOLD : 0;
@@ -327,7 +327,7 @@ static void put_changes(struct term *t, const struct canvas *c, int all)
         for (int x = 0; x < c->cols; x++) {
             size_t at = (size_t)y * (size_t)c->cols + (size_t)x;
             const struct cell *now = &c->cell[at];
-            /* a half of a wide rune is drawn with it */
+            /* drawn together with the left half of the wide rune */
             int is_changed =
                 all || !same(now, &t->sent.cell[at]) ||
                 (x + 1 < c->cols && now[1].rune == 0 && !same(now + 1, &t->sent.cell[at + 1]));
@@ -337,7 +337,7 @@ static void put_changes(struct term *t, const struct canvas *c, int all)
     }
 }
 
-/* What ncurses wrote since the file was rewound. */
+/* The bytes that ncurses wrote since the file was rewound. */
 static int collect(struct term *t, struct str *out, struct err *e)
 {
     int fd = fileno(t->out);
@@ -353,7 +353,7 @@ static int collect(struct term *t, struct str *out, struct err *e)
     }
     if (n < 0 || lseek(fd, 0, SEEK_SET) < 0)
         return err_errno(e, "screen");
-    return out->failed ? err_set(e, DS_EMEM, "screen") : 0;
+    return out->failed ? err_set(e, DS_EMEM, "screen: out of memory") : 0;
 }
 
 int term_render(struct term *t, const struct canvas *c, struct str *out, struct err *e)
@@ -363,7 +363,7 @@ int term_render(struct term *t, const struct canvas *c, struct str *out, struct 
         if (LINES != c->rows || COLS != c->cols + t->margin)
             resizeterm(c->rows, c->cols + t->margin);
         if (canvas_resize(&t->sent, c->rows, c->cols) < 0)
-            return err_set(e, DS_EMEM, "screen of %d x %d", c->cols, c->rows);
+            return err_set(e, DS_EMEM, "screen of %d x %d cells: out of memory", c->cols, c->rows);
         clearok(curscr, TRUE);
         t->must_repaint = 0;
     }

@@ -1,9 +1,9 @@
-/* The workbench without a terminal: keys from a file, screens into a file.
+/* The workbench without a terminal: reads keys from a script and writes screens to a file.
  *
  *   # comment            keys j j G Enter C-d     type some text      click ROW COL
  *   size 80x24           command :set lr 1e-4     wheel up|down R C   shot
  *
- * A screen is its text plane and its role plane; the end of the script is a shot too. */
+ * A screen is its text plane and its role plane; the end of the script also writes one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void send_event(struct app *app, const struct event *ev)
     app_event(app, ev);
     app_poll_runs(app, 0.05);
     app_poll_views(app);
-    app_draw(app); /* sizes and hit zones are those of the last frame */
+    app_draw(app); /* sizes and hit zones are computed when a frame is drawn */
 }
 
 static void send_key(struct app *app, uint32_t key)
@@ -41,7 +41,7 @@ static int do_keys(struct app *app, const char *p, struct err *e)
         size_t n = strcspn(p, " ");
         uint32_t key = n ? key_parse(p, n) : 0;
         if (n && !key)
-            return err_set(e, DS_EUSAGE, "no key \"%.*s\"", (int)(n > 40 ? 40 : n), p);
+            return err_set(e, DS_EUSAGE, "unknown key \"%.*s\"", (int)(n > 40 ? 40 : n), p);
         if (key)
             send_key(app, key);
         p += n + (p[n] == ' ');
@@ -57,7 +57,7 @@ static int do_mouse(struct app *app, const char *word, const char *rest, struct 
         rest += strcspn(rest, " ");
     }
     if (sscanf(rest, "%d %d", &ev.y, &ev.x) != 2)
-        return err_set(e, DS_EUSAGE, "%s wants ROW COLUMN", word);
+        return err_set(e, DS_EUSAGE, "%s: expected ROW COLUMN", word);
     send_event(app, &ev);
     if (ev.action == MOUSE_PRESS) {
         ev.action = MOUSE_RELEASE;
@@ -87,9 +87,9 @@ static int do_line(struct app *app, const char *line, struct str *out, struct er
     } else if (strcmp(word, "size") == 0) {
         int cols, rows;
         if (!tui_parse_size(rest, &cols, &rows) || canvas_resize(&app->canvas, rows, cols) < 0)
-            return err_set(e, DS_EUSAGE, "size wants COLUMNSxROWS");
+            return err_set(e, DS_EUSAGE, "size: expected COLUMNSxROWS");
     } else if (word[0] && word[0] != '#') {
-        return err_set(e, DS_EUSAGE, "unknown word \"%s\"", word);
+        return err_set(e, DS_EUSAGE, "unknown command \"%s\"", word);
     }
     return 0;
 }
@@ -114,9 +114,9 @@ static int prepare(struct app *app, struct err *e)
     int cols = 80, rows = 24;
     struct term_choice c;
     if (app->opt.size && !tui_parse_size(app->opt.size, &cols, &rows))
-        return err_set(e, DS_EUSAGE, "--size=%s: COLUMNSxROWS", app->opt.size);
+        return err_set(e, DS_EUSAGE, "--size=%s: expected COLUMNSxROWS", app->opt.size);
     if (canvas_resize(&app->canvas, rows, cols) < 0)
-        return err_set(e, DS_EMEM, "screen");
+        return err_set(e, DS_EMEM, "screen: out of memory");
     term_choose(&c, "xterm-256color", NULL, app->opt.color, NULL);
     app->canvas.look.colours = c.colours;
     app->canvas.look.glyphs = glyphs_choose(app->opt.glyphs, 1, "xterm-256color");
@@ -157,7 +157,7 @@ int app_play(struct app *app, struct err *e)
     if (rc == 0) {
         shot(app, &out);
         if (out.failed)
-            rc = err_set(e, DS_EMEM, "screens");
+            rc = err_set(e, DS_EMEM, "screens: out of memory");
         else if (app->opt.dump && strcmp(app->opt.dump, "-") != 0)
             rc = fs_write_file(app->opt.dump, out.p, out.len, e);
         else if (fwrite(out.p, 1, out.len, stdout) != out.len || fflush(stdout) != 0)

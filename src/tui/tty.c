@@ -1,5 +1,5 @@
-/* The terminal as a device: raw mode, signals, and the way back from any exit.
- * What must be undone is kept in static memory, because signal handlers have nothing else. */
+/* The terminal device: raw mode, signals, and its restoration on any exit.
+ * The saved settings are static, because signal handlers can reach nothing else. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,25 +19,25 @@ static struct {
     volatile sig_atomic_t is_raw;
     int fd, pipe[2];
     struct termios saved, raw;
-    /* one flag a signal: a handler that interrupts the loop between its read and its clear of one common
-     * word would be lost */
+    /* one flag per signal: a handler that interrupts the loop between its read and its clear of
+     * one common word would be lost */
     volatile sig_atomic_t pending[TTY_SIGNALS];
     int wants_mouse;
 } tty = {.fd = -1, .pipe = {-1, -1}};
 
-/* Alternate screen, no autowrap surprises, mouse by SGR, bracketed paste. */
+/* Alternate screen, SGR mouse, bracketed paste; mouse only if the user wants it. */
 static const char enter_text[] = "\x1b[?1049h\x1b[?2004h";
 static const char mouse_on[] = "\x1b[?1002h\x1b[?1006h";
 static const char leave_text[] =
     "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
     "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
-/* Without an alternate screen: attributes off, whole screen, the next prompt under what was drawn. */
+/* Without an alternate screen: attributes off, full scroll region, prompt below the drawing. */
 static const char plain_leave_text[] = "\x1b[m\x1b[r\x1b[999;1H\r\n", cursor_text[] = "\x1b[?25h";
-static int is_plain, is_vt, is_ecma48; /* what a plain one understands */
+static int is_plain, is_vt, is_ecma48; /* capabilities of a plain terminal */
 
 static void write_raw(const char *p, size_t n)
 {
-    /* A stalled line must not hold the exit for ever. */
+    /* A stalled line must not block the exit forever. */
     for (int tries = 0; n > 0 && tries < 20;) {
         ssize_t got = write(tty.fd, p, n);
         if (got > 0) {
@@ -220,7 +220,7 @@ int tty_signals(struct tty *t)
     int flags = 0;
     for (int i = 0; i < TTY_SIGNALS; i++)
         if (tty.pending[i]) {
-            tty.pending[i] = 0; /* first: what comes from here on is seen the next time */
+            tty.pending[i] = 0; /* cleared first: later signals are reported by the next call */
             flags |= signal_flag[i].flag;
         }
     return flags;
@@ -259,7 +259,7 @@ int tty_read(struct tty *t, void *p, size_t n)
         return (int)got;
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
-    if (got == 0) { /* VMIN 0: nothing there, unless the line was hung up */
+    if (got == 0) { /* VMIN 0: no input, unless the line was hung up */
         struct pollfd h = {.fd = t->fd, .events = POLLIN};
         return poll(&h, 1, 0) > 0 && (h.revents & (POLLHUP | POLLERR | POLLNVAL)) ? DS_EIO : 0;
     }

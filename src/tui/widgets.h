@@ -1,5 +1,5 @@
-/* What views are made of.  A widget is a function that draws, and for those with a cursor a small
- * struct that the view keeps.  None allocates except where a _release exists. */
+/* Building blocks of the views.  A widget is a function that draws, with a small struct in the
+ * view if it has a cursor.  Only those with a _release function allocate. */
 #ifndef DS_TUI_WIDGETS_H
 #define DS_TUI_WIDGETS_H
 
@@ -23,8 +23,8 @@ void tick_print(char out[24], double x, double step);
 enum chart_x { CHART_X_STEP, CHART_X_TOKENS, CHART_X_WALL, CHART_X_RELATIVE, CHART_X_COUNT };
 extern const char *const chart_x_name[CHART_X_COUNT];
 
-/* Smoothed values, extended as the series grows: bias-corrected EMA that skips what is not finite.
- */
+/* Smoothed values, extended as the series grows: a bias-corrected EMA that skips non-finite
+ * values. */
 struct smooth {
     const struct series *series;
     double weight; /* 0 = none .. 0.999 */
@@ -38,11 +38,11 @@ void smooth_release(struct smooth *s);
 enum { CHART_CURVES_MAX = 24, CHART_SEEDS_MAX = 16, CHART_MARKS_MAX = 64 };
 struct curve {
     const struct series *series;
-    const struct smooth *smooth; /* NULL or weight 0: raw only; else raw is its shadow */
+    const struct smooth *smooth; /* NULL or weight 0: raw only; else raw is drawn faintly */
     const char *label;           /* legend, untrusted, NULL = none */
     enum role role;
-    int is_reference; /* drawn dashed (time_ratio beside flops_ratio) */
-    int group;        /* >= 0: curves of equal group are seeds: mean and band are drawn for them */
+    int is_reference;      /* drawn dashed (time_ratio next to flops_ratio) */
+    int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band */
     int64_t steps_planned; /* for CHART_X_RELATIVE */
     double time_start;     /* for CHART_X_WALL */
 };
@@ -52,7 +52,7 @@ struct chart {
     int curves;
     enum chart_x x_axis;
     int is_log_y, is_log_x;
-    double x0, x1;    /* window; x0 >= x1: everything */
+    double x0, x1;    /* visible range; x0 >= x1: everything */
     double y0, y1;    /* the same */
     double reference; /* horizontal line (target ratio); NaN = none */
     const char *reference_label;
@@ -63,24 +63,24 @@ struct chart {
     int is_compact; /* one line of title, no x labels */
     struct ink title_ink;
 };
-struct chart chart_new(const char *title); /* zeroed with NaN where it means none */
-/* Where things came to lie, for hit tests and cursors. */
+struct chart chart_new(const char *title); /* zeroed, with NaN where NaN means none */
+/* The layout of a drawn chart, for hit tests and cursors. */
 struct chart_view {
     struct area plot;
     double x0, x1, y0, y1;
 };
-/* Draws; a spike of one point and a NaN are visible at any zoom. NULL out is fine. */
+/* Draws; single-point spikes and NaN are visible at any zoom.  out may be NULL. */
 void chart_draw(struct area a, const struct chart *c, struct chart_view *out);
 /* x in axis units of point i; NaN when unknown. */
 double chart_x_of(const struct curve *c, enum chart_x axis, size_t i);
 /* Index of the live point nearest to x, or n when there is none. */
 size_t chart_index_at(const struct curve *c, enum chart_x axis, double x);
 
-/* ---- small ones ---- */
+/* ---- small widgets ---- */
 /* One row of eighths (or shades, ASCII) for v[0..n); NaN is an x.  Range from the data if lo >= hi.
  */
 void spark_draw(struct area a, const double *v, size_t n, double lo, double hi, enum role r);
-/* "block ratio [#####|---] 0.712 of 0.70": value and target in 0..1 of `full`. */
+/* "block ratio [#####|---] 0.712 of 0.70": value and target as fractions of `full`. */
 void gauge_draw(struct area a, const char *label, double value, double target, double full,
                 enum role r);
 /* Horizontal bars, one row each, value at the right; reference is a vertical line (NaN none). */
@@ -109,21 +109,21 @@ struct list {
 };
 /* Clamp to n items and scroll so that the cursor shows (and the tail while following). */
 void list_fit(struct list *l, size_t n, int rows);
-/* Motion keys (j k arrows gg-less: Home End PgUp PgDn C-d C-u) and the wheel: 1 = taken. */
+/* Motion keys (j k arrows Home End PgUp PgDn C-d C-u, without gg) and the wheel: 1 = handled. */
 int list_event(struct list *l, const struct event *ev);
 void list_move(struct list *l, long by);
 void list_end(struct list *l, int is_last);
-/* A thin scroll bar in column x of the area, when not everything shows. */
+/* A thin scroll bar in column x of the area, when not all rows fit. */
 void scrollbar_draw(struct area a, int x, size_t n, size_t top, int rows);
 
-/* Columns: width < 0 = share of what is left; `right` aligns numbers. */
+/* Columns: width < 0 = share of the remaining width; `right` aligns numbers. */
 struct column {
     const char *title;
     int width;
     int right;
-    int priority; /* lowest vanish first */
+    int priority; /* the lowest is hidden first */
 };
-/* Final widths (0 = hidden) for `cols` cells with one blank between; *x starts at each column. */
+/* Widths (0 = hidden) and start columns x for `cols` cells, with one blank between columns. */
 void columns_fit(const struct column *c, int n, int cols, int *width, int *x);
 void columns_head(struct area a, int y, const struct column *c, int n, const int *width,
                   const int *x);
@@ -137,22 +137,22 @@ struct field {
     int scroll;      /* first cell shown */
 };
 void field_set(struct field *f, const char *text);
-/* 1 = taken. Emacs motions, arrows, Home, End, C-w, C-u, C-k, paste (newlines become blanks). */
+/* 1 = handled.  Emacs motions, arrows, Home, End, C-w, C-u, C-k, paste (newlines become blanks). */
 int field_event(struct field *f, const struct event *ev);
 /* Draws on one row and, when focused, sets the canvas cursor. */
 void field_draw(struct field *f, struct area a, int y, int x, int cols, int has_focus);
 void field_release(struct field *f);
 
-/* Wrapped text with a scroll position; rows of tables go on below their last column. */
+/* Wrapped text with a scroll position; rows of tables are continued below their last column. */
 struct scroll {
     int top, lines, page, cols;
 };
 void scroll_text(struct scroll *s, struct area a, const char *text, struct ink i);
 int scroll_event(struct scroll *s, const struct event *ev);
-/* The screen line of the byte `at` of `text`, as it was last drawn. */
+/* The screen line of byte `at` of `text` in the last draw. */
 int scroll_line_of(const struct scroll *s, const char *text, const char *at);
 
-/* A centred framed area on top of the rest (cleared), for dialogs. */
+/* A centred, framed and cleared area above the rest, for dialogs. */
 struct area popup_begin(struct area whole, int rows, int cols, const char *title);
 
 #endif

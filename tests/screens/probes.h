@@ -1,5 +1,5 @@
 /* Probes for the tests of the Depth map, Signals and the Stepper: TEST FIXTURES, computed from a
- * formula, of no model and no training.  Nothing in them is a result. */
+ * formula, not from a model or a training run.  Nothing in them is a result. */
 #ifndef DS_TESTS_SCREENS_PROBES_H
 #define DS_TESTS_SCREENS_PROBES_H
 
@@ -15,7 +15,7 @@ struct stream {
     int failed;
 };
 
-static double probe_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same everywhere */
+static double probe_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same on every machine */
 {
     uint32_t x = a * 2654435761u ^ b * 40503u ^ 0x9E3779B9u;
     x ^= x >> 15;
@@ -100,7 +100,7 @@ static void stream_end(struct stream *s, int step)
 
 enum { PROBE_L = 8, PROBE_T = 24, PROBE_K = 3 };
 
-/* Words, a wide rune, half a character, an escape sequence, a bidi override, marks on a letter. */
+/* Words, a wide rune, an incomplete character, an escape sequence, a bidi override, combining marks. */
 static const char *const probe_piece[PROBE_T] = {"The",
                                                  " cat",
                                                  " sat",
@@ -227,7 +227,7 @@ static void probes_bare(struct stream *s)
     stream_end(s, 10);
 }
 
-/* Of a method by rank, decided as in training: a reader must be told. */
+/* Top-k decisions as in training, which a view must report. */
 static void probes_topk(struct stream *s)
 {
     stream_head(s, "fixture-topk", "mod", 10);

@@ -1,5 +1,5 @@
-/* The record streams behind the screen tests: TEST FIXTURES, computed from a formula, of no model
- * and no training.  They exist to make every drawing path of the workbench repeatable; nothing in
+/* The record streams of the screen tests: TEST FIXTURES, computed from a formula, not from a model
+ * or a training run.  They exist to make every drawing path of the workbench repeatable; nothing in
  * them is a result.  test_screens.c checks that the committed .mp files are what this writes. */
 #ifndef DS_TESTS_SCREENS_STREAMS_H
 #define DS_TESTS_SCREENS_STREAMS_H
@@ -17,7 +17,7 @@ struct stream {
     int failed;
 };
 
-static double stream_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same everywhere */
+static double stream_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same on every machine */
 {
     uint32_t x = a * 2654435761u ^ b * 40503u ^ 0x9E3779B9u;
     x ^= x >> 15;
@@ -26,7 +26,7 @@ static double stream_noise(uint32_t a, uint32_t b) /* in -0.5..0.5, the same eve
     return (double)(x & 0xFFFF) / 65536.0 - 0.5;
 }
 
-/* Four decimals: what compilers round differently in the last bits is the same number. */
+/* Four decimals, so that differences between compilers in the last bits do not matter. */
 static double stream_round(double x)
 {
     return isfinite(x) ? (double)llround(x * 1e4) / 1e4 : x;
@@ -75,7 +75,7 @@ static void stream_head(struct stream *s, const char *run, const char *method, i
     stream_put(s);
 }
 
-/* Where a step's time goes: parts of about 400 ms. */
+/* Time of the parts of a step, about 400 ms in total. */
 static void stream_account(struct record *r, double wobble)
 {
     stream_num(r, "time_forward", 110 - 6 * wobble);
@@ -89,7 +89,7 @@ static void stream_account(struct record *r, double wobble)
     stream_num(r, "checkpoint_share", 0.008);
 }
 
-/* A loss that falls, with the events a real run has: a NaN at step 60, a spike at step 101. */
+/* A decreasing loss with the events of a real run: a NaN at step 60, a spike at step 101. */
 static void stream_step(struct stream *s, int step, int seed, int is_full)
 {
     struct record *r = s->record;
@@ -138,7 +138,7 @@ static void stream_event(struct stream *s, int step, const char *level, const ch
     stream_put(s);
 }
 
-/* Twelve tokens, among them a half character, an escape sequence and a wide rune. */
+/* Twelve tokens, among them an incomplete character, an escape sequence and a wide rune. */
 static void stream_probe(struct stream *s, int step)
 {
     static const char *const piece[12] = {"The",  " cat",    " sat", " on", " the", " \xE7\x8C\xAB",
@@ -234,7 +234,7 @@ static void stream_seed(struct stream *s, int seed)
     stream_end(s, 60);
 }
 
-/* Hostile names: what a file may claim must not reach the terminal raw. */
+/* Hostile names: untrusted bytes must not reach the terminal. */
 static void stream_hostile(struct stream *s)
 {
     stream_head(s, "a\x1b]0;owned\x07\xE2\x80\xAE name", "edp\x1b[2J", 1, -5);

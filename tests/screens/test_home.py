@@ -132,7 +132,7 @@ def a_value_that_its_row_refuses_stays_in_the_field_with_the_reason():
     for screen, part in zip(s, ("train.steps: 'abc': must be an integer", "train.steps: 0: must be")):
         shows(screen, "new run from preset quick")
         shows(screen, part)
-        shows(screen, "enter keeps")
+        shows(screen, "Enter saves")
     shows(s[2], "train.steps", "12")
     lacks(s[2], "must be an integer")
     shows(s[3], "Monitor") if not has(s[3], "new run") else shows(s[3], "starting")
@@ -163,7 +163,7 @@ def a_start_that_fails_shows_its_last_line_keeps_the_form_and_leaves_nothing():
     shows(s[-1], "new run from preset quick")
     shows(s[-1], "data.path", "/nonexistent.txt")
     shows(s[-1], "/nonexistent.txt: No such file")
-    shows(s[-1], "quick-1 did not start")
+    shows(s[-1], "quick-1 failed to start")
     assert sorted(os.listdir("runs")) == before
 
 
@@ -174,8 +174,8 @@ def n_in_the_form_moves_between_matches_and_keeps_what_was_changed():
     for screen in s[:4]:
         shows(screen, "new run from preset quick")
         shows(screen, "train.lr", "0.5")
-    shows(s[2], "Open another form and forget 1 changed value? y / n")
-    shows(s[4], "Leave the form and forget 1 changed value? y / n")
+    shows(s[2], "Discard 1 changed value and open another form? y / n")
+    shows(s[4], "Discard 1 changed value and close the form? y / n")
     lacks(s[5], "new run from preset")
 
 
@@ -188,7 +188,7 @@ def n_on_home_moves_to_the_next_match_and_never_opens_the_form():
     for screen in s[:3]:
         lacks(screen, "new run from preset")
     shows(s[3], "new run from preset")
-    shows(play("keys n")[-1], "nothing searched for yet")
+    shows(play("keys n")[-1], "no search yet")
 
 
 def completed(typed, *keys, words=("tiny",)):

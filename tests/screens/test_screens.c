@@ -1,6 +1,6 @@
-/* Scripted screens against committed ones, text plane and role plane.
+/* Compares scripted screens with committed ones, text plane and role plane.
  *
- *   GENERATE=1 test_screens    writes the streams and screens anew; look at the difference.
+ *   GENERATE=1 test_screens    regenerates the streams and screens; inspect the diff.
  */
 #include "t.h"
 
@@ -9,7 +9,7 @@
 #include "screens/streams.h"
 #include "tui/app.h"
 
-/* Tests run from the checkout's root. */
+/* Tests run in the repository root. */
 static const char folder[] = "tests/screens";
 
 struct screen {
@@ -51,7 +51,7 @@ static int wants_update(void)
     return getenv("GENERATE") != NULL;
 }
 
-/* The committed file must be these bytes (or becomes them). */
+/* Compares with the committed file (GENERATE=1 writes it). */
 static void compare(const char *path, const struct str *got)
 {
     struct str want = {0};
@@ -97,7 +97,7 @@ static void play(const struct screen *s)
     str_release(&got);
 }
 
-T(streams_are_what_their_formula_says)
+T(streams_match_their_formula)
 {
     for (int i = 0; i < STREAMS; i++) {
         char path[256];
@@ -117,7 +117,7 @@ T_SECONDS(screens_are_as_committed, 120)
             play(&screens[i]);
 }
 
-T(scripts_with_mistakes_name_the_line)
+T(errors_in_scripts_name_the_line)
 {
     char script[256];
     struct err e = {0};

@@ -1,7 +1,7 @@
-/* Scripted screens of the Depth map, Signals and the Stepper against committed ones.  The Stepper
- * talks to a worker made here: its answers are fixtures, at once, and it dies when it is told to.
+/* Compares scripted screens of the Depth map, Signals and the Stepper with committed ones.  The worker
+ * of the Stepper is a mock: it answers at once with fixtures, and exits on the prompt "worker exit".
  *
- *   GENERATE=1 test_screens_cells    writes the screens anew; look at the difference.
+ *   GENERATE=1 test_screens_cells    regenerates the screens; inspect the diff.
  */
 #include "t.h"
 
@@ -47,7 +47,7 @@ int session_send(struct session *s, const char *json, struct err *e)
     (void)e;
     const char *value = strstr(json, "\"value\":");
     int layer, token, run;
-    if (strstr(json, "please die")) {
+    if (strstr(json, "worker exit")) {
         s->is_dead = 1;
         return 0;
     }
@@ -59,7 +59,7 @@ int session_send(struct session *s, const char *json, struct err *e)
     }
     if (value) {
         s->offset = strtod(value + 8, NULL);
-        if (fabs(s->offset - 0.2) < 1e-9) /* thinks for ever */
+        if (fabs(s->offset - 0.2) < 1e-9) /* never answers */
             return 0;
     }
     if (strstr(json, "\"trace\""))
@@ -111,7 +111,7 @@ void session_close(struct session *s)
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color;
-    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 by rank, 3 trace */
+    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 top-k, 3 trace */
 };
 
 /* clang-format off */
@@ -137,7 +137,7 @@ static const struct screen screens[] = {
     {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x g", NULL, NULL, 0, 0},
     {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},
     {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},
-    {"stepper-dies",   "80x24",  "stepper", "command model fixture\nkeys l\ncommand prompt please die\nkeys l\nshot\nkeys g\nshot\nkeys R l", NULL, NULL, 0, 0},
+    {"stepper-dies",   "80x24",  "stepper", "command model fixture\nkeys l\ncommand prompt worker exit\nkeys l\nshot\nkeys g\nshot\nkeys R l", NULL, NULL, 0, 0},
     {"stepper-none",   "80x24",  "stepper", "keys l f g <\nshot\ncommand model missing\nkeys l", NULL, NULL, 0, 0},
     {"stepper-20x5",   "20x5",   "stepper", "command model fixture\nkeys l j",       NULL,     NULL,    0, 0},
 };
@@ -165,7 +165,7 @@ static void empty_run(struct stream *s)
     stream_head(s, "fixture-empty", "mod", 100);
 }
 
-/* What `depthscope trace` writes: a head that plans no steps, and one pass. */
+/* The output of `depthscope trace`: a head without planned steps, and one pass. */
 static void trace_file(struct stream *s)
 {
     stream_head(s, "fixture-trace", "edp", 0);
@@ -211,7 +211,7 @@ T_SECONDS(screens_of_cells_are_as_committed, 120)
             play(&screens[i]);
 }
 
-/* Every key of these views, at sizes from nothing to large, with and without something to show. */
+/* Every key of these views, at sizes from empty to large, with and without data. */
 T_SECONDS(no_key_at_any_size_does_harm, 120)
 {
     static const char *const views[] = {"depth", "signals", "stepper"}, *const sizes[] = {

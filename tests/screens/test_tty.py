@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The workbench on a real pseudo-terminal: bytes it costs, what it leaves behind, what it survives.
+"""The workbench on a real pseudo-terminal: bytes sent, terminal state at exit, robustness.
 
 The record streams are fixtures, written here from formulas.  Screens are read with pyte; without
-it those checks are skipped, aloud.
+it those checks are skipped with a printed reason.
 """
 import fcntl
 import math
@@ -101,7 +101,7 @@ class Tty:
         self.screen = pyte.Screen(cols, rows) if pyte else None
         self.stream = pyte.ByteStream(self.screen) if pyte else None
         full = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM", "LC_ALL", "LC_CTYPE")}
-        Tty.count += 1  # what one check looked at last must not be where the next one starts
+        Tty.count += 1  # a check must not start with the view saved by the previous one
         full.update({"TERM": "xterm-256color", "LANG": "C.UTF-8", "XDG_STATE_HOME": "%s/%d" % (STATE, Tty.count)})
         full.update(env or {})
         ready, go = os.pipe()
@@ -226,7 +226,7 @@ def step_with_its_account_costs_under_a_kilobyte():
     t.read(1.0)
     t.keys("G", 0.5)
     if pyte:
-        check("backward" in t.text() and "record" in t.text(), "the account is not shown\n" + t.text())
+        check("backward" in t.text() and "record" in t.text(), "the time breakdown is not shown\n" + t.text())
     start, n = len(t.out), 20
     for i in range(401, 401 + n):
         log.step(i)
@@ -376,7 +376,7 @@ def every_terminal_type_starts():
         t.close()
         is_sane(t)
         if term == "dumb":
-            check(b"TERM" in t.out, "dumb: no word about the terminal")
+            check(b"TERM" in t.out, "dumb: the terminal is not named in the error")
         else:
             check(b"loss" in raw, "%s: nothing drawn: %r" % (term, raw[:200]))
         if term == "vt100":
@@ -504,7 +504,7 @@ def a_model_in_one_file_opens_in_the_stepper():
     check(made.returncode == 0, made.stdout.decode("utf-8", "replace"))
     t = Tty([model])
     t.read(2.0)
-    check(b"Stepper" in bytes(t.out) and b"record stream" not in bytes(t.out), "a GGUF file is no model to the workbench")
+    check(b"Stepper" in bytes(t.out) and b"record stream" not in bytes(t.out), "a GGUF file is not opened as a model")
     t.close()
 
 
@@ -526,7 +526,7 @@ def run(name, checks):
         except (AssertionError, OSError) as e:
             if "out of pty devices" in str(e):
                 skipped.append(fn)
-                print("SKIP %s: no pseudo-terminal can be had here (/dev/pts)" % fn.__name__)
+                print("SKIP %s: no pseudo-terminal available (/dev/pts)" % fn.__name__)
                 continue
             failed.append(fn)
             print("FAIL %s: %s" % (fn.__name__, e))
@@ -535,7 +535,7 @@ def run(name, checks):
 
 
 def main(name, checks):
-    """Runs the checks in a folder that is gone afterwards; the exit status."""
+    """Runs the checks in a temporary directory; returns the exit status."""
     global TMP, STATE
     TMP = tempfile.mkdtemp(prefix="ds-tty-")
     STATE = os.path.join(TMP, "state")

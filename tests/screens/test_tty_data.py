@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The workbench on a pseudo-terminal: hostile, huge and piped record streams, and what leaves the program by
-the clipboard and by tables."""
+"""The workbench on a pseudo-terminal: hostile, huge and piped record streams, and the text it
+writes to the clipboard and to tables."""
 import base64
 import fcntl
 import os
@@ -143,7 +143,7 @@ def keys_are_answered_before_a_huge_file_is_read():
             f.truncate(1 << 40)
     with open(noise, "wb") as f:
         f.write(records)
-        for _ in range(40):  # heads of records that never come: the dearest noise there is
+        for _ in range(40):  # heads of records without a body, the most expensive input
             f.write(b"\xc9\x00\xff\xff\xf0\x44" * 200000)
     for path, seen in ((zeros, b"empty"), (tail, b"loss"), (noise, b"loss")):
         t = Tty([path])
@@ -154,7 +154,7 @@ def keys_are_answered_before_a_huge_file_is_read():
         check(seen in t.out, "%s: no frame: %r" % (path, bytes(t.out)[-200:]))
         t.keys("q", 0.2)
         t.wait(5.0)
-        check(t.status == 0, "%s: q was not answered: %r" % (path, t.status))
+        check(t.status == 0, "%s: q did not quit: %r" % (path, t.status))
         os.close(t.fd)
 
 
@@ -186,8 +186,8 @@ def leaving_a_live_run_says_that_it_goes_on():
         t.wait()
         os.close(t.fd)
         said = bytes(t.out).rsplit(b"\x1b[?1049l", 1)[-1].decode().strip()
-        check(t.status == 0 and "goes on at step 7 of 2000" in said, "q said %r" % said)
-        check("depthscope %s;" % os.path.join(runs, "slow") in said and said.endswith("depthscope stop " + name), "q said %r" % said)
+        check(t.status == 0 and "continues at step 7 of 2000" in said, "q printed %r" % said)
+        check("depthscope %s;" % os.path.join(runs, "slow") in said and said.endswith("depthscope stop " + name), "q printed %r" % said)
         check("\n" not in said, "more than a line: %r" % said)
     log.put("end", 7, status="done")
     t = Tty([os.path.join(runs, "slow")])
@@ -196,12 +196,12 @@ def leaving_a_live_run_says_that_it_goes_on():
     t.wait()
     os.close(t.fd)
     said = bytes(t.out).rsplit(b"\x1b[?1049l", 1)[-1].strip()
-    check(said == b"", "of a run that is done q said %r" % said)
+    check(said == b"", "q printed a note for a finished run: %r" % said)
     log.file.close()
 
 
 class Cells:
-    """Just enough of a terminal that waits at the right margin, as xterm and tmux do."""
+    """A minimal terminal with delayed wrap at the right margin, like xterm and tmux."""
 
     def __init__(self, data, rows=24, cols=80):
         self.rows, self.cols, self.y, self.x = rows, cols, 0, 0

@@ -1,4 +1,4 @@
-/* The workbench's loop on a pseudo-terminal: signals that come together, and an export that prints a lot. */
+/* The event loop of the workbench on a pseudo-terminal: simultaneous signals, and an export with much output. */
 #define _GNU_SOURCE /* posix_openpt */
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "tui/app.h"
 #include "tui/term.h"
 
-/* Runs fn in a child whose terminal is the other end of *fd. */
+/* Runs fn in a child whose controlling terminal is the other end of *fd. */
 static pid_t on_terminal(int *fd, void (*fn)(int out), int out)
 {
     *fd = posix_openpt(O_RDWR | O_NOCTTY);
@@ -41,7 +41,7 @@ static pid_t on_terminal(int *fd, void (*fn)(int out), int out)
 
 enum { LOST = 7, NO_TRACE = 8, NO_TERMINAL = 9 };
 
-/* The tracer gets one for each step and would fill the pipe that both share. */
+/* The tracer receives SIGCHLD at each step and would fill the shared pipe. */
 static void block_child_signal(int how)
 {
     sigset_t set;
@@ -50,7 +50,7 @@ static void block_child_signal(int how)
     sigprocmask(how, &set, NULL);
 }
 
-/* Looks for signals a few times; exit status 0 when SIGCHLD was among what they found. */
+/* Polls for signals a few times; exit status 0 when SIGCHLD was reported. */
 static void look(struct tty *t)
 {
     int flags = 0;
@@ -90,7 +90,7 @@ static void signal_everywhere(int out)
     int rc = tty_open(&t, "xterm", 0, &e) < 0 ? NO_TERMINAL : 0;
     block_child_signal(SIG_BLOCK);
     if (rc == 0)
-        tty_signals(&t); /* the linker's work is done before instructions are counted */
+        tty_signals(&t); /* resolves symbols before instructions are counted */
     for (int n = 1; n <= 400 && rc == 0; n++)
         rc = signal_after(&t, n);
     _exit(rc < 0 ? NO_TRACE : rc);
@@ -120,7 +120,7 @@ static void run_workbench(int out)
     _exit(tui_run(&o, &e) < 0);
 }
 
-/* Everything the terminal gets until `text` is among it; 0: not within the time. */
+/* Reads terminal output until it contains `text`; 0: timed out. */
 static int wait_for(int fd, struct str *seen, const char *text, double seconds)
 {
     double end = clock_mono() + seconds;
@@ -136,7 +136,7 @@ static int wait_for(int fd, struct str *seen, const char *text, double seconds)
     return strstr(str_text(seen), text) != NULL;
 }
 
-T(an_export_that_prints_200_kilobytes_ends_with_its_last_line)
+T(an_export_that_prints_200_kilobytes_reports_its_last_line)
 {
     static const char script[] = "#!/bin/sh\n"
                                  "i=0; while [ $i -lt 4000 ]; do echo \"note $i: fifty bytes of "

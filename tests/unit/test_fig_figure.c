@@ -1,5 +1,4 @@
-/* Whole figures from a made-up record stream: what they refuse, and that they are the same bytes
- * twice. */
+/* Figures from synthetic records: their errors, and that their bytes are reproducible. */
 #include "t.h"
 
 #include "base/fs.h"
@@ -135,12 +134,12 @@ T(ablations_need_a_matched_control)
 {
     const char *dir = t_tmpdir();
     add(fix_edp(dir, 0.65, 0), "control");
-    refuses("ablation_bars", "only the control was given");
+    refuses("ablation_bars", "missing ablation");
     clear();
     struct fix f = fix_edp(dir, 0.65, 0);
     f.ablation = "first_order";
     add(f, "first");
-    refuses("ablation_bars", "no control among the runs");
+    refuses("ablation_bars", "missing control");
     clear();
     add_ablation(dir, 200);
     refuses("ablation_bars",
@@ -148,12 +147,13 @@ T(ablations_need_a_matched_control)
     clear();
     add_ablation(dir, 0);
     struct figure d = draw("ablation_bars");
-    t_truef(strstr(str_text(&d.caption), "n = 2 seeds a row") != NULL, "%s", str_text(&d.caption));
+    t_truef(strstr(str_text(&d.caption), "n = 2 seeds per row") != NULL, "%s",
+            str_text(&d.caption));
     figure_release(&d);
     clear();
 }
 
-T(a_correlation_without_variance_is_said_to_be_undefined)
+T(a_correlation_without_variance_is_reported_as_undefined)
 {
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
     f.flat_depth = 1;
@@ -178,8 +178,7 @@ T(wrong_names_and_options_are_usage_errors)
             "did you mean loss_flops?");
     t_fails(figure_make(&f, "training", runs, 0, &o, &e), &e, DS_EUSAGE, "at least one run");
     o.venue = "vogue";
-    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE,
-            "no venue is called \"vogue\"");
+    t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE, "unknown venue \"vogue\"");
     o.venue = NULL;
     o.theme = "no-such";
     t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_ENOTFOUND, "theme no-such");
@@ -191,7 +190,7 @@ T(wrong_names_and_options_are_usage_errors)
     clear();
 }
 
-/* What this fixture has no records for is drawn by test_fig_methods.c. */
+/* Figures that need other records are tested in test_fig_methods.c. */
 static int is_of_methods(const char *name)
 {
     static const char *const others[] = {"router_hist", "topk_causal",   "gates_dtf", "prior_loss",
@@ -234,7 +233,7 @@ T_SECONDS(every_figure_gives_the_same_bytes_twice_in_every_format, 180)
     }
 }
 
-T(a_png_holds_300_dpi_and_a_recipe_that_reads_back)
+T(a_png_has_300_dpi_and_a_readable_recipe)
 {
     struct str png = {0};
     struct pngfile info = {0};
@@ -245,7 +244,7 @@ T(a_png_holds_300_dpi_and_a_recipe_that_reads_back)
     t_ok(figure_bytes(&f, PEN_PNG, &png, &e), &e);
     t_ok(pngfile_read(&info, png.p, png.len, "f.png", &e), &e);
     t_true(info.per_metre_x >= 11811 && info.per_metre_y >= 11811);
-    t_eq(info.width, 975); /* 3.25 inches at 300 a inch */
+    t_eq(info.width, 975); /* 3.25 inches at 300 dpi */
     t_ok(figure_recipe_read(&r, png.p, png.len, "f.png", &e), &e);
     t_str(r.name, "loss_flops");
     t_str(r.venue, "icml");
@@ -262,7 +261,7 @@ T(a_png_holds_300_dpi_and_a_recipe_that_reads_back)
     clear();
 }
 
-T(other_numbers_give_another_data_hash_and_other_looks_do_not)
+T(the_data_hash_depends_on_the_data_and_not_on_the_style)
 {
     const char *dir = t_tmpdir();
     struct figure_options o;
@@ -285,7 +284,7 @@ T(other_numbers_give_another_data_hash_and_other_looks_do_not)
     clear();
 }
 
-T(text_is_never_smaller_than_six_points)
+T(text_is_at_least_six_points)
 {
     char words[96];
     struct figure_options o;
@@ -311,7 +310,7 @@ T(text_is_never_smaller_than_six_points)
     clear();
 }
 
-T(a_nan_in_a_series_is_marked_and_said)
+T(nan_in_a_series_is_marked_and_reported)
 {
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
     f.nan_at = 100;
@@ -323,7 +322,7 @@ T(a_nan_in_a_series_is_marked_and_said)
     clear();
 }
 
-T(a_hostile_run_name_stays_text)
+T(an_untrusted_run_name_is_sanitised)
 {
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
     add(f, "ok");
@@ -337,7 +336,7 @@ T(a_hostile_run_name_stays_text)
     clear();
 }
 
-/* The commands of three figures, as committed.  GENERATE=1 writes them anew. */
+/* Compares pen commands with the committed golden files.  GENERATE=1 regenerates them. */
 static void compare_golden(const char *name)
 {
     char path[128];
@@ -357,7 +356,7 @@ static void compare_golden(const char *name)
     figure_release(&f);
 }
 
-T(pen_commands_are_those_of_the_golden_files)
+T(pen_commands_match_the_golden_files)
 {
     const char *dir = t_tmpdir();
     add_pareto(dir);

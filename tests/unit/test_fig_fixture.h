@@ -1,4 +1,4 @@
-/* Test fixture: runs with made-up numbers, written through io/record.h into a temporary directory.
+/* Test fixture: runs with synthetic numbers, written through io/record.h into a temporary directory.
  * Nothing here is a result; it exists so that drawing can be tested. */
 #ifndef DS_TESTS_FIG_FIXTURE_H
 #define DS_TESTS_FIG_FIXTURE_H
@@ -20,7 +20,7 @@ struct fix {
     int layers, seed, early, late;
     double ratio, loss;
     int no_eval, no_sample, no_probe, nan_at, steps;
-    const char *drop_scalar, *drop_column; /* left out, to see the refusal */
+    const char *drop_scalar, *drop_column; /* omitted, to test the error */
     int flat_depth;
 };
 
@@ -160,7 +160,7 @@ static inline void fix_probe(struct record *r, const struct fix *f, struct rng *
     record_bytes(r, "run", run, (size_t)f->layers * FIX_PROBE);
 }
 
-/* Writes one log; returns its path (static: copy it). 0 when it cannot be written. */
+/* Writes one log; returns its path (static: copy it), 0 on failure. */
 static inline const char *fix_write(const struct fix *f, const char *name)
 {
     static char path[1024];

@@ -1,4 +1,4 @@
-/* The stroke face and the pens. */
+/* The built-in typeface and the pens. */
 #include "t.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@ static size_t commands_of(const char *text, struct str *out)
     struct pen_list *inner = pen_list_new();
     struct pen *p = pen_list_pen(inner);
     struct text_style s = {.size = 10};
-    /* A list keeps text as text; glyph_draw asked directly gives the strokes. */
+    /* A list records text as text; calling glyph_draw directly gives the strokes. */
     glyph_draw(p, 0, 0, &s, text);
     if (out)
         pen_list_print(inner, out);
@@ -21,13 +21,13 @@ static size_t commands_of(const char *text, struct str *out)
     return n;
 }
 
-T(every_printable_ascii_letter_has_a_shape)
+T(every_printable_ascii_character_has_a_glyph)
 {
     for (uint32_t c = ' '; c < 127; c++)
         t_truef(glyph_has(c), "U+%04X has none", (unsigned)c);
 }
 
-T(latin_greek_arrows_and_signs_have_shapes)
+T(latin_greek_arrows_and_symbols_have_glyphs)
 {
     static const uint32_t need[] = {
         0x394,  0x3B4,  0x3BB,  0x3BC,  0x3C3,  0x3C1,  0x3C4,  0x3B8,  0x3B1,  0x3B2,  0x3B3,
@@ -87,7 +87,7 @@ T(width_grows_with_text_and_size)
     t_near(glyph_width("", 10), 0, 0);
 }
 
-T(an_unknown_letter_is_a_box_with_its_code_never_nothing)
+T(an_unknown_character_is_a_box_with_its_code)
 {
     t_true(!glyph_has(0x6F22));
     t_true(commands_of("\xE6\xBC\xA2", NULL) > 20);
@@ -154,7 +154,7 @@ T(a_replayed_list_prints_the_same)
     pen_list_free(b);
 }
 
-T(a_png_carries_resolution_and_recipe)
+T(a_png_contains_resolution_and_recipe)
 {
     unsigned rgb[6] = {0xFF0000, 0x00FF00, 0x0000FF, 0, 0xFFFFFF, 0x808080};
     struct str png = {0};
@@ -180,9 +180,9 @@ T(pages_too_large_are_refused)
     struct str out = {0};
     struct err e = {0};
     t_fails(pen_cairo_write(l, PEN_PNG, 90000, 10, 0xFFFFFF, 300, NULL, &out, &e), &e, DS_ERANGE,
-            "cannot be drawn");
+            "must be between 1 and 16384 per side");
     t_fails(pen_cairo_write(l, PEN_PNG, (double)NAN, 10, 0xFFFFFF, 300, NULL, &out, &e), &e,
-            DS_ERANGE, "cannot be drawn");
+            DS_ERANGE, "must be between 1 and 16384 per side");
     pen_list_free(l);
     str_release(&out);
 }

@@ -1,5 +1,5 @@
-/* Figures of routing methods from made-up records: what they refuse, what they say, and that they
- * are the same bytes twice. */
+/* Figures of routing methods from synthetic records: their errors and captions, and that their bytes
+ * are reproducible. */
 #include "t.h"
 
 #include "base/fs.h"
@@ -74,7 +74,7 @@ static void shows(const struct figure *f, const char *part, int want)
     str_release(&text);
 }
 
-/* One model in two seeds. */
+/* One model with two seeds. */
 static void add_seeds(const char *dir)
 {
     add(meth_routed(dir, 0.5, 0), "r0");
@@ -111,7 +111,7 @@ static void add_iso(const char *dir, const char *method, double budget, double b
         }
 }
 
-/* Enough for each figure by itself. */
+/* The runs that each figure needs. */
 static void add_for(const char *name, const char *dir)
 {
     if (strcmp(name, "pareto") == 0)
@@ -138,7 +138,7 @@ T(each_missing_record_is_named)
         const char *figure, *drop, *part;
     } row[] = {
         {"router_hist", "gate", "run r: record 'probe' of text 'text-0' has no cell 'gate'"},
-        {"topk_causal", "topk_loss", "run r: no record 'eval' has 'topk_loss' beside 'loss'"},
+        {"topk_causal", "topk_loss", "run r: no record 'eval' has both 'topk_loss' and 'loss'"},
         {"gates_dtf", "s_ce", "run r: no record 'layer' has 's_ce'"},
         {"gates_dtf", "m_cu", "no record 'layer' has 'm_cu'"},
         {"prior_loss", "prior_loss", "run r: no record 'metric' has 'prior_loss'"},
@@ -162,14 +162,14 @@ T(each_missing_record_is_named)
     }
 }
 
-T(whole_evaluations_and_sizes_that_are_missing_are_named)
+T(missing_evaluations_and_sizes_are_named)
 {
     const char *dir = t_tmpdir();
     struct meth m = meth_routed(dir, 0.5, 0);
     m.drop_task = "capacity";
     add(m, "r");
     refuses("tradeoff", DS_ENOTFOUND, "run r: no record 'eval' of task 'capacity'");
-    refuses("pareto", DS_EUSAGE, "one experiment is no front");
+    refuses("pareto", DS_EUSAGE, "expected runs of at least two experiments");
     clear();
     m.drop_task = "final";
     add(m, "r");
@@ -177,14 +177,14 @@ T(whole_evaluations_and_sizes_that_are_missing_are_named)
     refuses("capacity_layer", DS_ENOTFOUND, "run r: no record 'eval' of task 'final'");
     refuses("layer_skip", DS_ENOTFOUND, "run r: no record 'eval' of task 'final'");
     refuses("pareto", DS_ENOTFOUND, "run r: no record 'eval' of task 'final'");
-    refuses("exit_map", DS_EUSAGE, "shows one run; 2 were named");
+    refuses("exit_map", DS_EUSAGE, "expected one run, found 2");
     clear();
     m = meth_iso(dir, "dense", 1e12, 2e6, 1e6, 0);
     m.drop = "params_non_embedding";
     add(m, "r");
     refuses("isoflop", DS_ENOTFOUND, "run r: record 'head' has no 'params_non_embedding'");
     clear();
-    /* records of the training that other tests use have none of it */
+    /* the training records of the other fixture have no such data */
     struct fix f = fix_edp(dir, 0.65, 0);
     runs[count++] = (struct figure_run){.view = opened[0] = fix_open(&f, "bare"), .path = "bare"};
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
@@ -227,7 +227,7 @@ T_SECONDS(every_figure_gives_the_same_bytes_twice_in_every_format, 180)
     }
 }
 
-T(text_stays_on_the_page_and_legible_in_every_venue_and_theme)
+T(text_is_on_the_page_and_legible_in_every_venue_and_theme)
 {
     char words[96];
     const char *dir = t_tmpdir();
@@ -256,7 +256,7 @@ T(text_stays_on_the_page_and_legible_in_every_venue_and_theme)
     }
 }
 
-T(other_numbers_give_another_data_hash)
+T(the_data_hash_depends_on_the_data)
 {
     const char *dir = t_tmpdir();
     char before[65];
@@ -273,7 +273,7 @@ T(other_numbers_give_another_data_hash)
                             : meth_routed(dir, 0.55, 9);
         runs[0].view = opened[0] = meth_open(&m, names[0]);
         if (strcmp(figures[i], "gates_dtf") == 0 || strcmp(figures[i], "tradeoff") == 0) {
-            clear(); /* of another group: by itself, and with a terms' slope of its own */
+            clear(); /* another group: drawn by itself, with its own slope of the terms */
             m.layers = 10;
             add(m, "other");
         }
@@ -284,7 +284,7 @@ T(other_numbers_give_another_data_hash)
     }
 }
 
-T(the_front_leaves_out_what_another_beats)
+T(the_pareto_front_omits_dominated_experiments)
 {
     const char *dir = t_tmpdir();
     add_front(dir);
@@ -298,7 +298,7 @@ T(the_front_leaves_out_what_another_beats)
     clear();
 }
 
-T(an_optimum_is_marked_only_where_the_sizes_enclose_it)
+T(an_optimum_is_marked_only_inside_the_range_of_sizes)
 {
     const char *dir = t_tmpdir();
     add_iso(dir, "dense", 1e12, 2.6e6, 4, 3);
@@ -309,7 +309,7 @@ T(an_optimum_is_marked_only_where_the_sizes_enclose_it)
     clear();
     add_iso(dir, "dense", 1e12, 1e9, 4, 3);
     f = draw("isoflop");
-    says(&f, "the optimum is not enclosed by the sizes");
+    says(&f, "the optimum is outside the range of sizes");
     figure_release(&f);
     clear();
     add_iso(dir, "dense", 1e12, 2e6, 2, 1);
@@ -319,7 +319,7 @@ T(an_optimum_is_marked_only_where_the_sizes_enclose_it)
     clear();
     add_iso(dir, "dense", 1e12, 2.6e6, 4, 1);
     f = draw("isoflop");
-    says(&f, "no interval: it takes two seeds a size");
+    says(&f, "no interval: needs two seeds per size");
     figure_release(&f);
     clear();
 }
@@ -337,7 +337,7 @@ static void add_sizes(const char *dir, double capacity, int is_control, double b
     }
 }
 
-T(a_method_and_its_control_and_two_capacities_have_a_curve_each)
+T(a_method_its_control_and_each_capacity_have_separate_curves)
 {
     const char *dir = t_tmpdir();
     add_sizes(dir, 0.5, 0, 2e6);
@@ -361,7 +361,7 @@ T(a_method_and_its_control_and_two_capacities_have_a_curve_each)
     clear();
 }
 
-T(experiments_of_one_method_differ_in_the_front_and_its_legend)
+T(experiments_of_one_method_are_distinguished_in_the_front_and_its_legend)
 {
     const char *dir = t_tmpdir();
     add(meth_routed(dir, 0.5, 0), "a");
@@ -385,7 +385,7 @@ T(experiments_of_one_method_differ_in_the_front_and_its_legend)
     clear();
 }
 
-T(captions_say_that_decisions_are_by_rank)
+T(captions_report_top_k_decisions)
 {
     static const char *const name[] = {"routing_map", "exit_map", "router_hist"};
     const char *dir = t_tmpdir();
@@ -402,7 +402,7 @@ T(captions_say_that_decisions_are_by_rank)
         }
 }
 
-T(exits_come_from_probes_or_from_rates)
+T(exits_come_from_probes_or_from_exit_rates)
 {
     const char *dir = t_tmpdir();
     add(meth_routed(dir, 0.5, 0), "r");
@@ -410,7 +410,7 @@ T(exits_come_from_probes_or_from_rates)
     says(&f, "n = 96 tokens of the newest probes");
     figure_release(&f);
     f = draw("exit_map");
-    shows(&f, "never left", 1);
+    shows(&f, "never exited", 1);
     figure_release(&f);
     clear();
     struct meth m = meth_routed(dir, 0.5, 0);
@@ -427,8 +427,8 @@ static float left_at(int text, int i)
     return probe_cell(runview_probe(runs[0].view, text), "exited")->v[i];
 }
 
-/* What captions and sub-titles state, counted again from the records. */
-T(stated_numbers_are_those_of_the_records)
+/* Values of captions and subtitles, recomputed from the records. */
+T(stated_numbers_match_the_records)
 {
     char want[160];
     double layers = 0, above = 0, cells = 0;
@@ -444,7 +444,8 @@ T(stated_numbers_are_those_of_the_records)
         layers += l;
     }
     struct figure f = draw("exit_map");
-    snprintf(want, sizeof want, "%d of 48 tokens left early; %.2f of 8 layers", left, layers / 48);
+    snprintf(want, sizeof want, "%d of 48 tokens exited early; mean %.2f of 8 layers", left,
+             layers / 48);
     says(&f, want);
     figure_release(&f);
     for (int k = 0; k < 2; k++) {
@@ -462,7 +463,7 @@ T(stated_numbers_are_those_of_the_records)
     clear();
 }
 
-T(what_may_be_missing_is_left_out)
+T(optional_data_may_be_missing)
 {
     const char *dir = t_tmpdir();
     struct meth m = meth_routed(dir, 0.5, 0);
@@ -501,12 +502,12 @@ T(what_may_be_missing_is_left_out)
     f = draw("category_depth");
     shows(&f, "Mean loss (nats)", 0);
     shows(&f, "rare", 0);
-    says(&f, "Classes of fewer than 10 tokens are not shown");
+    says(&f, "Classes with fewer than 10 tokens are not shown");
     figure_release(&f);
     clear();
 }
 
-/* Height on the page of the first text that begins so. */
+/* y coordinate of the first text with this prefix. */
 static double height_of(const struct figure *f, const char *words)
 {
     struct str text = {0};
@@ -521,11 +522,11 @@ static double height_of(const struct figure *f, const char *words)
     return y;
 }
 
-T(a_result_stands_above_a_legend_that_is_above_the_plot)
+T(the_result_is_above_a_legend_above_the_plot)
 {
     const char *dir = t_tmpdir();
     struct meth m = meth_routed(dir, 0.02, 0);
-    add(m, "r"); /* bars up to the top leave no place inside */
+    add(m, "r"); /* bars up to the top leave no space inside */
     m.layers = 16;
     m.capacity = 0.01;
     add(m, "q");
@@ -537,7 +538,7 @@ T(a_result_stands_above_a_legend_that_is_above_the_plot)
     clear();
 }
 
-/* The numbers of data/token_class.h are those of the records. */
+/* The class numbers of data/token_class.h are those of the records. */
 T(token_classes_have_names)
 {
     static const struct {
@@ -558,7 +559,7 @@ T(token_classes_have_names)
     t_true(runview_class(-1) == NULL && runview_class(RUN_CLASSES) == NULL);
 }
 
-/* The commands of three figures, as committed.  GENERATE=1 writes them anew. */
+/* Compares pen commands with the committed golden files.  GENERATE=1 regenerates them. */
 static void compare_golden(const char *name)
 {
     char path[128];
@@ -578,7 +579,7 @@ static void compare_golden(const char *name)
     figure_release(&f);
 }
 
-T(pen_commands_are_those_of_the_golden_files)
+T(pen_commands_match_the_golden_files)
 {
     static const char *const name[] = {"pareto", "isoflop", "capacity_layer"};
     const char *dir = t_tmpdir();

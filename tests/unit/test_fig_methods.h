@@ -1,4 +1,4 @@
-/* Test fixture: runs of routed models with made-up numbers, everything that the figures of routing
+/* Test fixture: runs of routed models with synthetic numbers, with all data that the figures of routing
  * methods read.  Nothing here is a result; it exists so that drawing can be tested. */
 #ifndef DS_TESTS_FIG_METHODS_H
 #define DS_TESTS_FIG_METHODS_H
@@ -10,11 +10,11 @@ enum { METH_STEPS = 200, METH_TOKENS = 3000, METH_PROBE = 48 };
 struct meth {
     const char *dir, *method;
     int layers, seed;
-    double capacity, loss, budget, params; /* budget 0: no key train.flops_budget */
-    const char *drop;                      /* a key that is left out, to see the refusal */
-    const char *drop_task;                 /* an evaluation that is */
-    int rates;                             /* exits as rates of layers, not in probes */
-    int is_control, is_topk; /* routed.stochastic is set; probes are decided by rank */
+    double capacity, loss, budget, params; /* budget 0: without train.flops_budget */
+    const char *drop;                      /* an omitted key, to test the error          */
+    const char *drop_task;                 /* an omitted evaluation */
+    int rates;                             /* exits as rates per layer, not in probes */
+    int is_control, is_topk; /* routed.stochastic is set; probes have top-k decisions */
 };
 
 static inline int meth_has(const struct meth *m, const char *key)
@@ -63,7 +63,7 @@ static inline void meth_metric(struct record *r, const struct meth *m, int step,
     meth_num(r, m, "causal_accuracy", 0.95 - 0.4 * exp(-step / 25.0) + 0.01 * rng_normal(g));
 }
 
-/* Odd layers are routed, the others are always on (NaN in the method's own metrics). */
+/* Odd layers are routed, the others are always on (NaN in the metrics of the method). */
 static inline int meth_is_routed(int l)
 {
     return l % 2 == 1;
@@ -276,7 +276,7 @@ static inline struct meth meth_dense(const char *dir, int seed)
     return m;
 }
 
-/* Loss of a size at a budget: a bowl whose least point is at `best` parameters. */
+/* Loss of a size at a budget: a parabola with its minimum at `best` parameters. */
 static inline struct meth meth_iso(const char *dir, const char *method, double budget, double best,
                                    double params, int seed)
 {

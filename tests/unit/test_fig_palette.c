@@ -39,20 +39,20 @@ T(a_colour_has_number_name_and_attributes)
     t_eq(colour_rgb(&t.role[ROLE_BAD], 0x123), 0x123);
 }
 
-T(bad_lines_are_warnings_with_their_place)
+T(malformed_lines_are_warnings_with_their_line_number)
 {
     static const struct {
         const char *line, *part;
     } bad[] = {
-        {"text = #12345g", "x.theme:2: \"#12345g\" is no colour"},
-        {"text = #12", "\"#12\" is no colour"},
-        {"text =", "a colour is missing"},
-        {"text = red ansi", "a colour is missing"},
-        {"text = red ansi 16", "\"16\" is no colour"},
-        {"text = red blink", "\"blink\" is no colour or attribute"},
+        {"text = #12345g", "x.theme:2: unknown colour or attribute \"#12345g\""},
+        {"text = #12", "colour or attribute \"#12\""},
+        {"text =", "missing colour"},
+        {"text = red ansi", "missing colour"},
+        {"text = red ansi 16", "colour or attribute \"16\""},
+        {"text = red blink", "unknown colour or attribute \"blink\""},
         {"texf = red", "unknown key \"texf\", did you mean text?"},
-        {"what", "is not key = value"},
-        {"kind = bright", "kind is light or dark"},
+        {"what", "expected key = value"},
+        {"kind = bright", "kind = bright: expected light or dark"},
         {"map.sequential = jet", "unknown colour map \"jet\""},
         {"completely.unknown.key = red", "unknown key"},
     };
@@ -76,7 +76,7 @@ T(missing_roles_are_named_unless_inherited)
     struct theme t;
     struct str w = {0};
     parse(&t, "text = red\n", &w);
-    t_true(strstr(str_text(&w), "role \"series.7\" is missing") != NULL);
+    t_true(strstr(str_text(&w), "missing role \"series.7\"") != NULL);
     str_release(&w);
     w = (struct str){0};
     parse(&t, "inherit = light\ntext = red\n", &w);
@@ -94,7 +94,7 @@ T(a_theme_that_inherits_itself_is_refused)
     snprintf(path, sizeof path, "%s/loop.theme", dir);
     snprintf(text, sizeof text, "inherit = %s\n", path);
     t_ok(fs_write_file(path, text, strlen(text), &e), &e);
-    t_fails(theme_load(&t, path, NULL, &e), &e, DS_EFORMAT, "inherits itself");
+    t_fails(theme_load(&t, path, NULL, &e), &e, DS_EFORMAT, "inherit: circular");
     t_fails(theme_load(&t, "no-such-theme", NULL, &e), &e, DS_ENOTFOUND, "no-such-theme");
 }
 
@@ -127,7 +127,7 @@ T(shipped_themes_load_without_a_warning_and_match_the_built_in_ones)
     }
 }
 
-T(themes_are_listed_sorted_and_once)
+T(themes_are_listed_sorted_without_duplicates)
 {
     char **names;
     size_t n;
@@ -139,7 +139,7 @@ T(themes_are_listed_sorted_and_once)
     fs_list_free(names, n);
 }
 
-T(maps_are_clamped_and_nan_has_no_colour)
+T(colour_maps_are_clamped_and_nan_has_no_colour)
 {
     t_eq(cmap_rgb("viridis", 0), 0x440154);
     t_eq(cmap_rgb("viridis", 1), 0xFDE725);
@@ -155,7 +155,7 @@ static double luma(int rgb)
     return 0.2126 * (rgb >> 16 & 255) + 0.7152 * (rgb >> 8 & 255) + 0.0722 * (rgb & 255);
 }
 
-T(sequential_maps_grow_lighter_all_the_way)
+T(lightness_of_sequential_maps_is_monotonic)
 {
     static const char *const maps[] = {"viridis", "cividis", "magma", "grey"};
     for (size_t m = 0; m < sizeof maps / sizeof *maps; m++)

@@ -1,4 +1,4 @@
-/* Ticks, numbers, and the statistics that figures state. */
+/* Ticks, number formats, and the statistics of figures. */
 #include "t.h"
 
 #include "base/rng.h"
@@ -16,7 +16,7 @@ static int is_nice(double v)
     return 0;
 }
 
-T(ticks_lie_inside_on_a_nice_lattice)
+T(ticks_are_inside_the_range_at_round_values)
 {
     struct rng r;
     rng_init(&r, 1, RNG_TEST, 0, 0);
@@ -32,7 +32,7 @@ T(ticks_lie_inside_on_a_nice_lattice)
     }
 }
 
-T(zero_to_one_is_cut_at_round_places)
+T(zero_to_one_has_round_ticks)
 {
     struct axis a = {.lo = 0, .hi = 1};
     axis_ticks(&a, 5, 0);
@@ -59,7 +59,7 @@ T(log_axes_have_decades_and_minor_ticks)
     t_true(labels >= 2);
 }
 
-T(whole_ticks_are_whole)
+T(integer_ticks_are_integers)
 {
     struct axis a = {.lo = 0.2, .hi = 12.8};
     axis_ticks_whole(&a, 5);
@@ -68,7 +68,7 @@ T(whole_ticks_are_whole)
     t_true(a.ticks >= 2 && a.ticks <= 7);
 }
 
-T(numbers_have_a_real_minus_and_commas)
+T(numbers_have_a_true_minus_sign_and_commas)
 {
     static const struct {
         double v;
@@ -99,7 +99,7 @@ T(numbers_have_a_real_minus_and_commas)
     t_str(out, "NaN");
 }
 
-T(tick_labels_of_one_axis_are_written_alike)
+T(tick_labels_of_one_axis_share_a_format)
 {
     struct axis a = {.lo = 0, .hi = 40000};
     axis_ticks(&a, 5, 0);
@@ -107,7 +107,7 @@ T(tick_labels_of_one_axis_are_written_alike)
     t_str(a.tick[a.ticks - 1].text, "40k");
 }
 
-T(a_flat_line_and_an_empty_axis_get_a_range)
+T(a_constant_and_an_empty_axis_get_a_range)
 {
     struct axis a = {0};
     axis_reset(&a);
@@ -169,8 +169,8 @@ T(density_integrates_to_one)
     t_near(sum, 1, 1e-3);
 }
 
-/* What a kernel has beyond a bound falls back: nothing is lost, and nothing is where no value can be. */
-T(density_stays_where_values_can_be)
+/* The kernel is reflected at the bounds: the mass is preserved, and the density is zero outside. */
+T(density_is_zero_outside_its_support)
 {
     double v[200], d[513], sum = 0;
     struct rng r;
@@ -198,7 +198,7 @@ T(values_at_edges_are_in_a_bin)
     t_eq(stat_bin(1e300, 0, 1e-300, 10), 9);
     t_eq(stat_bin(-1e300, 0, 1e-300, 10), 0);
     t_eq(stat_bin(0, 0, 0, 10), 0);
-    /* edges half a width from a lattice, as the histogram of costs has them: the lowest value lies on one, give or take */
+    /* edges half a bin from a lattice, as in the histogram of costs: the lowest value is on an edge up to rounding */
     struct rng r;
     int below = 0;
     rng_init(&r, 3, RNG_TEST, 0, 0);
@@ -223,7 +223,7 @@ static double dip(double *v, size_t n)
     return out;
 }
 
-T(dip_of_an_even_sample_is_its_least_value)
+T(dip_of_an_evenly_spaced_sample_is_minimal)
 {
     double v[100];
     for (int i = 0; i < 100; i++)
@@ -231,7 +231,7 @@ T(dip_of_an_even_sample_is_its_least_value)
     t_near(dip(v, 100), 1 / 200.0, 1e-12);
 }
 
-T(dip_of_two_far_clusters_comes_near_a_quarter)
+T(dip_of_two_distant_clusters_approaches_a_quarter)
 {
     double v[1000];
     for (int i = 0; i < 1000; i++)
@@ -239,7 +239,7 @@ T(dip_of_two_far_clusters_comes_near_a_quarter)
     t_near(dip(v, 1000), 0.25, 0.01);
 }
 
-/* The definition, asked directly: is there a unimodal distribution within d (steps of 1/n) of a
+/* The definition, evaluated directly: is there a unimodal distribution within d (steps of 1/n) of a
  * sample of n?  With its mode at point t it must be convex before and concave after.  At a point i
  * it may lie between i + 1 - d and i + d; a bound in between three points fails when the middle one
  * sticks out of the chord of its neighbours' opposite bounds. */
@@ -304,7 +304,7 @@ T(dip_agrees_with_its_definition_on_small_samples)
     }
 }
 
-T(dip_test_tells_one_mode_from_two)
+T(dip_test_distinguishes_one_mode_from_two)
 {
     double one[500], two[500], p;
     struct rng r;

@@ -51,7 +51,7 @@ T(control_bytes_and_bidi_are_shown_not_sent)
     canvas_release(&c);
 }
 
-T(half_of_a_wide_rune_is_never_left)
+T(no_half_of_a_wide_rune_remains)
 {
     struct canvas c;
     begin(&c, 1, 6, GLYPHS_BRAILLE);
@@ -85,7 +85,7 @@ T(every_role_has_a_letter_and_maps_have_a_hash)
     canvas_release(&c);
 }
 
-T(dots_walk_down_the_glyph_ladder)
+T(dots_fall_back_to_poorer_glyph_sets)
 {
     static const struct {
         enum glyphs g;
@@ -117,7 +117,7 @@ T(sizes_are_clamped)
     canvas_release(&c);
 }
 
-T(list_follows_the_tail_until_one_moves_up)
+T(list_follows_the_tail_until_the_cursor_moves_up)
 {
     struct list l = {.follow_tail = 1};
     list_fit(&l, 100, 10);
@@ -134,7 +134,7 @@ T(list_follows_the_tail_until_one_moves_up)
     t_eq(l.cursor, 0);
 }
 
-T(columns_vanish_by_priority)
+T(columns_are_hidden_by_priority)
 {
     static const struct column c[] = {{"a", 10, 0, 3}, {"b", 10, 0, 1}, {"c", -1, 0, 2}};
     int w[3], x[3];

@@ -1,4 +1,4 @@
-/* The line chart: what must be seen is seen, and quickly. */
+/* The line chart: spikes, NaN, smoothing, ticks and drawing cost. */
 #include "t.h"
 
 #include "base/clock.h"
@@ -54,7 +54,7 @@ static int count(const struct canvas *c, uint32_t rune)
     return n;
 }
 
-/* Dots of the curve in a column of cells. */
+/* Number of dots of the curve in a column of cells. */
 static int column_height(const struct canvas *c, int x)
 {
     int n = 0;
@@ -63,7 +63,7 @@ static int column_height(const struct canvas *c, int x)
     return n;
 }
 
-T(spike_of_one_point_in_a_million_is_seen_at_every_zoom)
+T(a_single_spike_in_a_million_points_is_visible_at_every_zoom)
 {
     enum { N = 1000000, AT = 700003 };
     struct series s;
@@ -81,7 +81,7 @@ T(spike_of_one_point_in_a_million_is_seen_at_every_zoom)
     series_drop(&s);
 }
 
-T(a_number_that_is_none_is_marked_and_the_curve_goes_on)
+T(nan_is_marked_and_the_curve_continues)
 {
     struct series s;
     struct smooth smooth = {0};
@@ -112,7 +112,7 @@ T(smoothing_is_unbiased_from_the_first_point)
     series_drop(&s);
 }
 
-/* Through the records, as a run has them: the series then carries its index. */
+/* Built from records, as in a run, so that the series has its index. */
 static struct runview *record_run(int n, int spike)
 {
     struct runview *run = runview_new();
@@ -207,7 +207,7 @@ T(x_range_grows_in_steps)
     series_drop(&s);
 }
 
-T(odd_series_draw_without_harm)
+T(degenerate_series_are_drawn_safely)
 {
     static const double odd[][4] = {{0, 0, 0, 0},
                                     {1e308, -1e308, 1e308, 0},
@@ -247,7 +247,7 @@ T(terminals_get_the_entry_they_can_use)
     t_eq(glyphs_choose("braille", 0, "dumb"), GLYPHS_BRAILLE);
 }
 
-T(terminals_of_one_byte_a_cell_get_ascii_and_no_private_modes)
+T(terminals_with_one_byte_per_cell_get_ascii_and_no_private_modes)
 {
     static const struct {
         const char *term;

@@ -1,4 +1,4 @@
-/* Names of keys, the tables, and bytes of a terminal turned into events. */
+/* Key names, key tables, and decoding of terminal bytes into events. */
 #include "t.h"
 
 #include "tui/keymap.h"
@@ -23,7 +23,7 @@ static struct seen feed(const char *bytes, size_t n)
 {
     struct decoder d = {0};
     struct seen s = {0};
-    for (size_t i = 0; i < n; i++) /* worst case: one byte a read */
+    for (size_t i = 0; i < n; i++) /* worst case: one byte per read */
         decoder_feed(&d, bytes + i, 1, take, &s);
     decoder_flush(&d, take, &s);
     decoder_release(&d);
@@ -31,7 +31,7 @@ static struct seen feed(const char *bytes, size_t n)
 }
 #define FEED(text) feed(text, sizeof(text) - 1)
 
-T(names_and_codes_go_both_ways)
+T(key_names_and_codes_convert_both_ways)
 {
     static const char *const names[] = {"j",  "Up",  "C-d",   "PgDn",    "S-Tab",
                                         "F5", "M-x", "Space", "C-Right", "\xC3\xA4"};
@@ -45,7 +45,7 @@ T(names_and_codes_go_both_ways)
     t_eq(key_parse("", 0), 0);
 }
 
-T(arrows_mouse_and_modifiers_are_read)
+T(arrows_mouse_and_modifiers_are_decoded)
 {
     struct seen s = FEED(
         "\x1b[A\x1bOB\x1b[1;5C\x1b[5~\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;1;1M\x1b[Z\x1bx\xC3\xA4");
@@ -105,7 +105,7 @@ T(paste_is_text_and_bounded)
     decoder_release(&d);
 }
 
-T(broken_input_yields_no_keys_and_recovers)
+T(malformed_input_yields_no_keys_and_recovers)
 {
     struct seen s = FEED("\xFF\xC3(\x1b[<999999999;0;0M\x1b["
                          "99999999999999999999999999999999999999999999999999999999999999999999Aj");
@@ -113,7 +113,7 @@ T(broken_input_yields_no_keys_and_recovers)
     t_eq(s.ev[s.n - 1].key, 'j');
 }
 
-T(sequences_wait_for_their_end)
+T(key_sequences_wait_until_complete)
 {
     static const struct key table[] = {{"gg", "first", NULL, "h", NULL, 0, 0, 0, NULL},
                                        {"]n", "next", NULL, "h", NULL, 0, 0, 0, NULL},
@@ -128,7 +128,7 @@ T(sequences_wait_for_their_end)
     t_true(keys_match(table, pressed, 1, &is_prefix) == NULL && !is_prefix);
 }
 
-/* One table is the truth: every row can be pressed, named and explained. */
+/* Every row of a key table can be pressed, named and documented. */
 static void check_table(const struct key *table)
 {
     for (const struct key *k = table; k && k->command; k++) {
@@ -155,8 +155,8 @@ static int has_key(const struct key *row, const char *key, size_t n)
     return 0;
 }
 
-/* n, N, u, y, q and the rest do in every view what they do everywhere: after a search n never starts or adds anything. */
-T(a_view_gives_no_key_of_everywhere_another_meaning)
+/* n, N, u, y, q and the other global keys mean the same in every view: after a search, n must not start a run. */
+T(no_view_redefines_a_global_key)
 {
     int seen = 0;
     for (const struct key *g = keys_global; g->command; g++)
@@ -173,7 +173,7 @@ T(a_view_gives_no_key_of_everywhere_another_meaning)
     t_true(seen > 25);
 }
 
-T(the_number_keys_are_the_views_there_are)
+T(the_number_keys_match_the_views)
 {
     int views = 0, rows = 0;
     while (view_registry[views])
@@ -183,7 +183,7 @@ T(the_number_keys_are_the_views_there_are)
             continue;
         char want[80];
         t_true(rows < views && k->value == rows);
-        snprintf(want, sizeof want, "view %s", view_registry[rows]->title);
+        snprintf(want, sizeof want, "%s view", view_registry[rows]->title);
         t_str(k->help, want);
         snprintf(want, sizeof want, "view-%d", ++rows);
         t_str(k->command, want);
@@ -191,7 +191,7 @@ T(the_number_keys_are_the_views_there_are)
     t_eq(rows, views);
 }
 
-T(every_row_of_every_table_is_whole)
+T(every_row_of_every_key_table_is_complete)
 {
     struct str md = {0};
     check_table(keys_global);

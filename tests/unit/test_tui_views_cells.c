@@ -1,4 +1,4 @@
-/* What the pictures of tokens x layers are made of. */
+/* The parts of the tokens x layers picture. */
 #include "screens/probes.h"
 #include "t.h"
 #include "tui/cells.h"
@@ -30,12 +30,12 @@ static const struct look looks[] = {{GLYPHS_BRAILLE, 1 << 24, NULL},
                                     {GLYPHS_SHADES, 0, NULL},
                                     {GLYPHS_ASCII, 0, NULL}};
 
-T(fields_are_what_the_probe_carries)
+T(fields_match_the_matrices_of_the_probe)
 {
     struct runview *r = view_of(probes_run);
     const struct probe *p = runview_probe(r, 0);
     t_eq(cells_fields(p), 1 + 5 + 1);
-    t_str(cells_field_name(p, 0), "run or skip");
+    t_str(cells_field_name(p, 0), "executed or skipped");
     t_str(cells_field_name(p, 1), "score");
     t_str(cells_field_name(p, 6), "margin");
     t_near(cells_value(p, 6, 3, 4), cells_value(p, 1, 3, 4) - cells_value(p, 2, 3, 4), 1e-9);
@@ -47,19 +47,19 @@ T(fields_are_what_the_probe_carries)
     runview_free(r);
 }
 
-T(a_probe_by_rank_is_told)
+T(a_top_k_probe_is_reported)
 {
     struct runview *r = view_of(probes_topk);
     t_str(runview_probe(r, 0)->routing, "topk");
     t_str(probe_caveat(runview_probe(r, 0)), "top-k, not causal");
     runview_free(r);
-    r = view_of(probes_bare); /* it does not tell */
+    r = view_of(probes_bare); /* a probe without a decision mode */
     t_str(runview_probe(r, 0)->routing, "");
     t_str(probe_caveat(runview_probe(r, 0)), "");
     runview_free(r);
 }
 
-T(a_layer_that_always_ran_counts_as_by_rule)
+T(a_layer_that_executes_every_token_is_always_on)
 {
     struct runview *r = view_of(probes_bare);
     struct cells c = {.probe = runview_probe(r, 0)};
@@ -110,7 +110,7 @@ T(search_finds_text_that_spans_tokens)
     runview_free(r);
 }
 
-T(a_pick_follows_until_it_is_held)
+T(a_selection_follows_the_newest_probe_until_held)
 {
     struct runview *r = view_of(probes_run);
     struct pick k = {.text = -1};
@@ -140,7 +140,7 @@ T(a_pick_follows_until_it_is_held)
     runview_free(r);
 }
 
-T(pearson_says_when_it_is_undefined)
+T(pearson_reports_when_it_is_undefined)
 {
     float x[] = {1, 2, 3, 4, NAN, 6}, y[] = {2, 4, 6, 8, 1, 12}, flat[] = {5, 5, 5, 5, 5, 5},
           z[] = {1, -1, 1, -1, 1, -1};
@@ -154,8 +154,8 @@ T(pearson_says_when_it_is_undefined)
     t_near(signals_pearson(y, z, 6, &n), -15 / sqrt(83.5 * 6), 1e-7);
 }
 
-/* Nothing outside the area changes, whatever the tokens are made of. */
-T(every_size_and_look_stays_inside_its_area)
+/* No cell outside the area changes, whatever bytes the tokens have. */
+T(drawing_stays_inside_its_area_at_every_size_and_look)
 {
     struct runview *r = view_of(probes_run);
     static const int sizes[][2] = {{1, 1},   {1, 40},  {3, 7},    {5, 20},   {9, 30},
@@ -186,7 +186,7 @@ T(every_size_and_look_stays_inside_its_area)
     runview_free(r);
 }
 
-T(a_click_finds_the_token_and_the_layer_that_were_drawn)
+T(a_click_selects_the_token_and_layer_under_it)
 {
     struct runview *r = view_of(probes_run);
     struct canvas canvas = {.look = looks[1]};

@@ -1,4 +1,4 @@
-/* What each ablation changes against its matched control: validation loss and FLOPs, one row an
+/* Validation loss and FLOPs of each ablation compared with its matched control, one row per
  * ablation. */
 #include <math.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static int collect(struct sheet *s, struct rows *t, struct err *e)
     t->values = mem_alloc(n * n, sizeof *t->values);
     t->control = -1;
     if (!t->r || !t->index || !t->values)
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; i < s->runs; i++) {
         const char *key = ablation_of(s, i);
         struct str clean = {0};
@@ -69,16 +69,16 @@ static int collect(struct sheet *s, struct rows *t, struct err *e)
     }
     if (t->control < 0)
         return err_set(e, DS_ENOTFOUND,
-                       "figure %s: no control among the runs (one whose METHOD.ablation is none)",
+                       "figure %s: missing control: name a run with METHOD.ablation=none",
                        s->ops->name);
     if (t->n < 2)
         return err_set(e, DS_ENOTFOUND,
-                       "figure %s: only the control was given; name runs with METHOD.ablation set",
+                       "figure %s: missing ablation: name runs with METHOD.ablation set",
                        s->ops->name);
     return 0;
 }
 
-/* A control is matched when the training and the data are the same. */
+/* A control is matched when training and data settings are the same. */
 static int check_matched(const struct sheet *s, int control, int run, struct err *e)
 {
     const struct runview *c = s->run[control].view, *v = s->run[run].view;
@@ -99,7 +99,7 @@ static int check_matched(const struct sheet *s, int control, int run, struct err
 static int measure(struct sheet *s, struct rows *t, struct err *e)
 {
     double *flops = mem_alloc((size_t)s->runs, sizeof *flops);
-    int rc = flops ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = flops ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; rc == 0 && k < t->n; k++) {
         struct row *r = &t->r[k];
         for (int i = 0; rc == 0 && i < r->runs; i++) {
@@ -145,7 +145,7 @@ static int row_colour(const struct sheet *s, const struct rows *t, int k)
     return k == t->control ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, 0);
 }
 
-/* Loss: its zero means nothing, so a mark with its interval, against the control's band. */
+/* Loss has no meaningful zero: drawn as a mark with interval, against the band of the control. */
 static void draw_loss(struct sheet *s, struct panel *p, const struct rows *t)
 {
     const struct interval *c = &t->r[t->control].loss;
@@ -172,7 +172,7 @@ static void draw_loss(struct sheet *s, struct panel *p, const struct rows *t)
     }
 }
 
-/* FLOPs start at nothing, so bars. */
+/* FLOPs start at zero: drawn as bars. */
 static void draw_flops(struct sheet *s, struct panel *p, const struct rows *t)
 {
     double h = p->h / t->n * 0.56;
@@ -232,7 +232,7 @@ static int draw(struct sheet *s, struct err *e)
     struct rows t = {0};
     struct panel *p = mem_alloc(2, sizeof *p);
     int lo = 1 << 30, hi = 0,
-        rc = p ? collect(s, &t, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = p ? collect(s, &t, e) : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0)
         rc = measure(s, &t, e);
     if (rc == 0) {
@@ -243,12 +243,12 @@ static int draw(struct sheet *s, struct err *e)
             hi = t.r[k].runs > hi ? t.r[k].runs : hi;
         }
         if (lo == hi)
-            sheet_note(s, "n = %d seed%s a row", hi, hi == 1 ? "" : "s");
+            sheet_note(s, "n = %d seed%s per row", hi, hi == 1 ? "" : "s");
         else
-            sheet_note(s, "n = %d to %d seeds a row", lo, hi);
+            sheet_note(s, "n = %d to %d seeds per row", lo, hi);
         sheet_note(s, hi > 1 ? "(small dots); mark: mean, bars and grey band: 95 %% confidence "
                                "interval of the mean (Student's t)."
-                             : "(hollow): no interval can be given.");
+                             : "(hollow): no confidence interval.");
         sheet_note(
             s, "Dashed: the control, trained on the same data for the same steps; dotted: dense.");
     }
@@ -259,7 +259,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_ablation_bars = {
     .name = "ablation_bars",
-    .title = "Validation loss and FLOPs of each ablation beside its matched control",
+    .title = "Validation loss and FLOPs of each ablation and its matched control",
     .needs = "eval 'final': loss, flops_ratio; config: METHOD.ablation, one run without",
     .draw = draw,
 };

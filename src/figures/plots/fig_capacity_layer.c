@@ -1,5 +1,5 @@
-/* What share of the tokens each layer really ran: by causal decisions, by rank over the sequence
- * where that was evaluated, and how far the share moved in training. */
+/* Share of tokens executed in each layer: with causal decisions, with top-k decisions where these
+ * were evaluated, and its range during training. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,14 +19,14 @@ static void shares_release(struct shares *v)
 {
     mem_free(v->causal);
     mem_free(v->topk);
-    mem_free(v->lo); /* one block with hi */
+    mem_free(v->lo); /* the same block as hi */
 }
 
 static int take_range(struct sheet *s, const struct group *g, struct shares *v, struct err *e)
 {
     v->lo = mem_alloc(2 * (size_t)v->layers, sizeof *v->lo);
     if (!v->lo)
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     v->hi = v->lo + v->layers;
     for (int l = 0; l < v->layers; l++) {
         v->lo[l] = (double)INFINITY;
@@ -106,13 +106,13 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     struct shares v = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4];
-    int rc =
-        p ? take(s, &set->g[i], &v, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = p ? take(s, &set->g[i], &v, e)
+               : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0) {
         p->ax = (struct axis){.lo = -0.6, .hi = v.layers - 0.4};
         p->ay = (struct axis){.lo = 0, .hi = 1.05};
         p->x_label = "Layer";
-        p->y_label = "Share of tokens that ran";
+        p->y_label = "Executed share of tokens";
         p->ticks_whole_x = 1;
         if (set->n > 1)
             str_copy(p->title, sizeof p->title, set->g[i].label);
@@ -145,9 +145,9 @@ static void note(struct sheet *s, const struct groups *set)
                    "95 %% confidence interval (Student's t).",
                    seeds);
     else
-        sheet_note(s, "One seed: no interval can be given.");
+        sheet_note(s, "One seed: no confidence interval.");
     if (curve_has_layer(s, "gate_ratio"))
-        sheet_note(s, "Grey: from the least to the greatest share of a logged training step.");
+        sheet_note(s, "Grey: range of the share over the logged training steps.");
 }
 
 static int draw(struct sheet *s, struct err *e)
@@ -157,7 +157,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_capacity_layer = {
     .name = "capacity_layer",
-    .title = "Share of tokens that each layer ran",
-    .needs = "eval 'final': capacity; capacity_topk and layer metric gate_ratio where there",
+    .title = "Share of tokens executed in each layer",
+    .needs = "eval 'final': capacity; optional: capacity_topk, layer metric gate_ratio",
     .draw = draw,
 };

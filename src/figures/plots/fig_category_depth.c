@@ -1,4 +1,4 @@
-/* Which kinds of tokens get how much depth, and how hard they are. */
+/* Mean depth and loss of each class of tokens. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { GROUPS_MAX = 6, LEAST_TOKENS = 10 };
 
-/* Of one column and class: over the tokens of one run, or over the means of several. */
+/* Statistics of one column and class: over the tokens of one run, or over the means of several. */
 struct kind {
     struct interval depth, nll;
     double tokens;
@@ -49,7 +49,7 @@ static int take_run(struct sheet *s, int run, struct kinds *out, struct err *e)
     int rc = take_columns(s, run, &c, &d, &nll, e);
     double *room = rc == 0 ? mem_alloc((size_t)c->n, sizeof *room) : NULL;
     if (rc == 0 && !room)
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; rc == 0 && k < RUN_CLASSES; k++) {
         out->k[k].depth = of_class(c, d, k, room);
         out->k[k].tokens = (double)out->k[k].depth.n;
@@ -61,7 +61,7 @@ static int take_run(struct sheet *s, int run, struct kinds *out, struct err *e)
     return rc;
 }
 
-/* Over seeds: the mean of the seeds' means. */
+/* Over seeds: the mean of their means. */
 static void join(const struct kinds *run, int runs, struct kinds *out)
 {
     double depth[256], nll[256];
@@ -83,7 +83,7 @@ static int take(struct sheet *s, const struct group *g, struct kinds *out, struc
 {
     struct kinds *run = mem_alloc((size_t)g->runs, sizeof *run);
     double all = 0;
-    int rc = run ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = run ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = take_run(s, g->run[i], &run[i], e);
     if (rc == 0)
@@ -97,7 +97,7 @@ static int take(struct sheet *s, const struct group *g, struct kinds *out, struc
     return rc;
 }
 
-/* Classes with enough tokens in every group, the deepest of the first group on top. */
+/* Classes with enough tokens in every group, sorted by their depth in the first group. */
 static int order(const struct kinds *v, int groups, int out[RUN_CLASSES])
 {
     int n = 0;
@@ -154,7 +154,7 @@ static void include(struct panel *p, const struct groups *set, const struct kind
     p->x_label = is_nll ? "Mean loss (nats)" : "Mean depth (layers)";
 }
 
-/* Names at the left once, then depth and loss beside each other. */
+/* Class names at the left once, then depth and loss side by side. */
 static void draw_panels(struct sheet *s, struct panel *p, const struct groups *set,
                         const struct kinds *v, const int *kind, int n, int panels)
 {
@@ -176,7 +176,7 @@ static void draw_panels(struct sheet *s, struct panel *p, const struct groups *s
     for (int k = 0; k < panels; k++) {
         include(&p[k], set, v, kind, n, k);
         panel_layout(s, &p[k], names + small * 0.5 + k * wide, 0, wide, h);
-        p[k].y = p[0].y; /* the second has no legend above it */
+        p[k].y = p[0].y; /* the second panel has no legend above it */
         p[k].h = p[0].h;
         p[k].ay.ticks = 0;
         panel_axes(s, &p[k]);
@@ -197,20 +197,20 @@ static void note(struct sheet *s, const struct groups *set, int n)
         hi = set->g[g].runs > hi ? set->g[g].runs : hi;
     }
     if (set->n == 1)
-        sheet_note(s, "Shown: %s; in brackets: tokens.", set->g[0].label);
+        sheet_note(s, "Shown: %s; number of tokens in brackets.", set->g[0].label);
     if (hi == 1)
-        sheet_note(s, "Bars: 95 %% interval of the mean over tokens of one seed, as if they were "
-                      "independent.");
+        sheet_note(s, "Bars: 95 %% confidence interval of the mean over the tokens of one seed, "
+                      "assumed independent.");
     else if (lo > 1)
         sheet_note(s, "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) over seeds.",
                    hi);
     else
         sheet_note(s,
-                   "Bars: 95 %% confidence interval (Student's t) over up to n = %d seeds; of single runs over "
-                   "tokens, as if independent.",
+                   "Bars: 95 %% confidence interval (Student's t) over up to n = %d seeds; for "
+                   "single runs over tokens, assumed independent.",
                    hi);
     if (n < RUN_CLASSES)
-        sheet_note(s, "Classes of fewer than %d tokens are not shown.", LEAST_TOKENS);
+        sheet_note(s, "Classes with fewer than %d tokens are not shown.", LEAST_TOKENS);
 }
 
 static int draw(struct sheet *s, struct err *e)
@@ -222,7 +222,7 @@ static int draw(struct sheet *s, struct err *e)
     struct kinds *v = mem_alloc((size_t)set.n, sizeof *v);
     struct panel *p = mem_alloc(2, sizeof *p);
     if (!v || !p)
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0)
         rc = groups_check(&set, s, GROUPS_MAX, e);
     for (int g = 0; rc == 0 && g < set.n; g++) {
@@ -230,7 +230,7 @@ static int draw(struct sheet *s, struct err *e)
         panels = rc == 0 && !v[g].has_nll ? 1 : panels;
     }
     if (rc == 0 && (n = order(v, set.n, kind)) == 0)
-        rc = sheet_refuse(s, 0, e, "sample 'val': no class has %d tokens or more", LEAST_TOKENS);
+        rc = sheet_refuse(s, 0, e, "sample 'val': no class has at least %d tokens", LEAST_TOKENS);
     if (rc == 0) {
         draw_panels(s, p, &set, v, kind, n, panels);
         note(s, &set, n);
@@ -243,7 +243,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_category_depth = {
     .name = "category_depth",
-    .title = "Depth and loss by kind of token",
-    .needs = "sample 'val': class, depth; nll where there",
+    .title = "Depth and loss by token class",
+    .needs = "sample 'val': class, depth; optional: nll",
     .draw = draw,
 };

@@ -1,5 +1,5 @@
-/* Before which layers tokens leave, and how many never do: counted in the probes, or from the exit
- * rates of training where probes do not say. */
+/* Layers before which tokens exit, and the share that never exits: counted in the probes, or else
+ * from the exit rates logged in training. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { PANELS_MAX = 6, LAYERS_MAX = 1024 };
 
-/* share (layers + 1, runs): of tokens that left before each layer; the last: never. */
+/* share (layers + 1, runs): tokens that exited before each layer; the last row: never. */
 struct exits {
     double *share;
     int layers, runs;
@@ -40,11 +40,11 @@ static int room(struct sheet *s, struct exits *x, int run, int layers, struct er
     if (x->share && x->layers == layers)
         return 0;
     if (x->share || layers < 1 || layers > LAYERS_MAX)
-        return sheet_refuse(s, run, e, "has exits of %d layers, the others of %d", layers,
-                            x->layers);
+        return sheet_refuse(s, run, e, "exits of %d layers, expected %d as in the other runs",
+                            layers, x->layers);
     x->layers = layers;
     x->share = mem_alloc((size_t)(layers + 1) * (size_t)x->runs, sizeof *x->share);
-    return x->share ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    return x->share ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
 }
 
 static int take_probes(struct sheet *s, struct exits *x, int run, int place, struct err *e)
@@ -98,7 +98,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct exits *x)
     double w = (axis_at(&p->ax, 1) - axis_at(&p->ax, 0)) * 0.7;
     for (int l = 0; l <= x->layers; l++) {
         struct interval v = stat_interval(share_at(x, l, 0), (size_t)x->runs);
-        /* "never" stands apart from the layers */
+        /* "never" is separated from the layers */
         double at = axis_at(&p->ax, l == x->layers ? x->layers + 0.5 : l);
         double y = axis_at(&p->ay, v.mean);
         int rgb = l == x->layers ? sheet_colour(s, ROLE_FORCED) : sheet_series(s, 0);
@@ -120,16 +120,16 @@ static void draw_exits(struct sheet *s, const struct groups *set, int i, const s
             most = fmax(most, *share_at(x, l, r));
     p->ax = (struct axis){.lo = -0.7, .hi = x->layers + 1.2};
     p->ay = (struct axis){.lo = 0, .hi = most * 1.08};
-    p->x_label = "Left before layer";
+    p->x_label = "Exited before layer";
     p->y_label = "Share of tokens";
     p->ticks_whole_x = 1;
-    panel_entry(p, "left", sheet_tint(s, sheet_series(s, 0), 0.7), 0, -1, 0);
-    panel_entry(p, "never left", sheet_tint(s, sheet_colour(s, ROLE_FORCED), 0.7), 0, -1, 0);
+    panel_entry(p, "exited", sheet_tint(s, sheet_series(s, 0), 0.7), 0, -1, 0);
+    panel_entry(p, "never exited", sheet_tint(s, sheet_colour(s, ROLE_FORCED), 0.7), 0, -1, 0);
     if (set->n > 1)
         str_copy(p->title, sizeof p->title, set->g[i].label);
     s->height = panel_grid(s, set->n, 2, 0.62, i, box);
     panel_layout(s, p, box[0], box[1], box[2], box[3]);
-    for (int t = 0; t < p->ax.ticks; t++) /* the place of "never" is no layer */
+    for (int t = 0; t < p->ax.ticks; t++) /* the position of "never" is not a layer */
         if (p->ax.tick[t].value >= x->layers)
             p->ax.ticks = t;
     panel_axes(s, p);
@@ -143,7 +143,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     struct exits x = {.runs = g->runs};
     struct panel *p = mem_alloc(1, sizeof *p);
     int cells = has_cells(s, g),
-        rc = p ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = p ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; rc == 0 && k < g->runs; k++)
         rc = (cells ? take_probes : take_rates)(s, &x, g->run[k], k, e);
     if (rc == 0) {
@@ -177,7 +177,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_exit_hist = {
     .name = "exit_hist",
-    .title = "Before which layers tokens left the model",
+    .title = "Layers before which tokens exited",
     .needs = "records 'probe': cell 'exited'; or layer metric exit_rate",
     .draw = draw,
 };

@@ -1,4 +1,4 @@
-/* Where each token of a text left the model: its column ends there and has that layer's colour. */
+/* The exit layer of each token of a text: its column ends there and has the colour of that layer. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { LAYERS_MAX = 256, WORD = 16 };
 
-/* Layers from light to dark; the ends of the map, hardly seen on paper or in the dark, are spared. */
+/* Layers from light to dark, without the ends of the map, which are hardly visible. */
 static int layer_colour(const struct sheet *s, int l, int layers)
 {
     return cmap_rgb(s->theme.sequential, 0.12 + 0.8 * l / (layers > 1 ? layers - 1 : 1));
@@ -22,7 +22,7 @@ static int cell_colour(const struct sheet *s, const struct probe *p, int l, int 
     return l < exit ? layer_colour(s, exit, p->layers) : sheet_colour(s, ROLE_SKIP);
 }
 
-/* "left before layer", the layers at which somebody left, and "never". */
+/* Legend: "exited before layer", the layers where tokens exited, and "never". */
 static double draw_key(struct sheet *s, const struct probe *p, const struct matrix *exited)
 {
     struct strip_key key[LAYERS_MAX + 3];
@@ -34,13 +34,13 @@ static double draw_key(struct sheet *s, const struct probe *p, const struct matr
         if (l >= 0)
             seen[l] = 1;
     }
-    key[n++] = (struct strip_key){-1, "left before layer"};
+    key[n++] = (struct strip_key){-1, "exited before layer"};
     for (int l = 0; word && l < p->layers; l++)
         if (seen[l]) {
             snprintf(word[l], WORD, "%d", l);
             key[n++] = (struct strip_key){layer_colour(s, l, p->layers), word[l]};
         }
-    key[n++] = (struct strip_key){sheet_colour(s, ROLE_FORCED), "never left"};
+    key[n++] = (struct strip_key){sheet_colour(s, ROLE_FORCED), "never exited"};
     key[n++] = (struct strip_key){sheet_colour(s, ROLE_SKIP), "after its exit"};
     double y = strips_key(s, key, n);
     mem_free(word);
@@ -58,7 +58,7 @@ static void note(struct sheet *s, const struct probe *p, const struct matrix *ex
         sum += l >= 0 ? l : p->layers;
     }
     number_format(mean, sizeof mean, sum / p->tokens, 2);
-    sheet_note(s, "Text '%s' at step %lld: %d of %d tokens left early; %s of %d layers on average.",
+    sheet_note(s, "Text '%s' at step %lld: %d of %d tokens exited early; mean %s of %d layers.",
                p->name ? p->name : "", (long long)p->step, left, p->tokens, mean, p->layers);
     strips_caveat(s, p);
 }
@@ -74,8 +74,8 @@ static int draw(struct sheet *s, struct err *e)
         return sheet_refuse(s, 0, e, "record 'probe' of text '%s' has no cell 'exited'",
                             p->name ? p->name : "");
     if (p->layers > LAYERS_MAX)
-        return sheet_refuse(s, 0, e, "%d layers are too many for this figure (at most %d)",
-                            p->layers, LAYERS_MAX);
+        return sheet_refuse(s, 0, e, "too many layers, %d: expected at most %d", p->layers,
+                            LAYERS_MAX);
     data_hash(s, "exited", exited->v,
               (size_t)exited->rows * (size_t)exited->cols * sizeof *exited->v);
     rc = strips_draw(s, p, 0, draw_key(s, p, exited), cell_colour, exited, e);
@@ -86,7 +86,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_exit_map = {
     .name = "exit_map",
-    .title = "Where each token of a text left the model",
+    .title = "Exit layer of each token of a text",
     .needs = "a record 'probe': run, text, cell 'exited'",
     .draw = draw,
 };

@@ -1,5 +1,4 @@
-/* FLOPs per token as a share of dense: histogram, density, mean, the dense line, and the dip test.
- */
+/* FLOPs per token as a fraction of dense: histogram, density, mean, dense line and dip test. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +34,7 @@ static int gather(struct sheet *s, const struct group *g, struct costs *c, struc
         double *d = mem_realloc(c->depth, c->n + (size_t)flops->n + 1, sizeof *d);
         c->depth = d ? d : c->depth;
         if (!v || !d)
-            return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+            return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
         for (int k = 0; k < flops->n; k++)
             if (isfinite(flops->v[k])) {
                 c->depth[c->n] = c->has_depth ? (double)depth->v[k] : 0;
@@ -49,7 +48,7 @@ static int gather(struct sheet *s, const struct group *g, struct costs *c, struc
     return 0;
 }
 
-/* What one more layer costs, as a share of dense: the slope of cost on depth.  0 when depth is
+/* Cost of one more layer as a fraction of dense: the slope of cost over depth; 0 when depth is
  * unknown. */
 static double layer_cost(const struct costs *c)
 {
@@ -72,15 +71,15 @@ struct shape {
     size_t tested;
 };
 
-/* Depth is a whole number, and a lattice is never unimodal: the test sees each cost moved at random
- * within the width of one layer, so that it asks about humps wider than that. */
+/* Depth is an integer, and a discrete distribution is never unimodal: the test uses costs jittered
+ * by the width of one layer, so that only modes wider than that count. */
 static int dip_test(const struct costs *c, struct shape *h, struct err *e)
 {
     size_t n = c->n < DIP_MAX ? c->n : DIP_MAX;
     double *x = mem_alloc(n, sizeof *x);
     struct rng r;
     if (!x)
-        return err_set(e, DS_EMEM, "dip test: no memory");
+        return err_set(e, DS_EMEM, "dip test: out of memory");
     rng_init(&r, 1, RNG_BOOT, 2, (uint32_t)c->n);
     for (size_t i = 0; i < n; i++) {
         size_t k = c->n <= DIP_MAX ? i : rng_below(&r, (uint32_t)c->n);
@@ -95,8 +94,8 @@ static int dip_test(const struct costs *c, struct shape *h, struct err *e)
     return rc;
 }
 
-/* No token costs less than nothing.  None costs more than dense but by its place in the text or by the routing itself, and
- * then the highest cost of the sample shows by how much. */
+/* The support of the density: from 0 to dense, or to the highest cost of the sample, since
+ * position and router can make a token more expensive than dense. */
 static struct density_range support(double highest, const struct shape *h)
 {
     struct density_range d = {.least = 0, .most = fmax(1, highest)};
@@ -121,7 +120,7 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
     h->width = h->layer > 0 ? h->layer : (hi - lo) / 40;
     while ((hi - lo) / h->width > BINS_MAX - 4)
         h->width *= 2;
-    /* Bins are centred on the means of depths, so that no depth is split between two of them. */
+    /* Bins are centred on the mean cost of each depth, so that no depth is split between two bins. */
     double d0 = h->layer > 0 ? h->mean - h->layer * stat_mean(c->depth, c->n) : lo;
     h->lo = d0 + (floor((lo - d0) / h->width + 0.5) - 0.5) * h->width;
     h->bins = (int)floor((hi - h->lo) / h->width) + 1;
@@ -179,13 +178,13 @@ static void ranges(struct panel *p, const struct shape *h)
 static void dip_words(const struct shape *h, char *out, size_t size)
 {
     char d[24], v[24], n[20];
-    /* no sample reached it: all that is known is that p is below one in so many */
+    /* no simulated sample reached it: p is only known to be below 1 / rounds */
     int is_least = h->p <= 1.0 / (DIP_ROUNDS + 1) + 1e-12;
     number_format(d, sizeof d, h->dip, 3);
     number_format(n, sizeof n, is_least ? 1.0 / DIP_ROUNDS : h->p, 3);
     snprintf(v, sizeof v, "p %s %s", is_least ? "<" : "=", n);
     snprintf(out, size, "dip %s, %s: %s", d, v,
-             h->p < 0.05 ? "more than one mode" : "one mode is not ruled out");
+             h->p < 0.05 ? "more than one mode" : "unimodality not rejected");
 }
 
 static int draw_panel(struct sheet *s, const struct group *g, int i, int n, struct err *e)
@@ -195,8 +194,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     struct shape *h = mem_alloc(1, sizeof *h);
     char mean[24], text[120], count[32], dip[100];
     double box[4];
-    int rc =
-        p && h ? gather(s, g, &c, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = p && h ? gather(s, g, &c, e)
+                    : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0)
         rc = measure(&c, h, e);
     if (rc < 0)
@@ -204,13 +203,13 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     number_format(mean, sizeof mean, h->mean, 3);
     number_format(count, sizeof count, (double)c.n, 0);
     if (h->is_constant) {
-        rc = sheet_refuse(
-            s, g->run[0], e,
-            "every token costs the same (%s of dense): there is no distribution to draw", mean);
+        rc = sheet_refuse(s, g->run[0], e,
+                          "every token costs the same (%s of dense): expected different costs",
+                          mean);
         goto out;
     }
     ranges(p, h);
-    p->x_label = "FLOPs of a token (fraction of dense)";
+    p->x_label = "FLOPs per token (fraction of dense)";
     p->y_label = "Density of tokens";
     if (n > 1)
         str_copy(p->title, sizeof p->title, g->label);
@@ -229,12 +228,12 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     text[0] = '\0';
     if (h->tested < c.n) {
         number_format(mean, sizeof mean, (double)h->tested, 0);
-        snprintf(text, sizeof text, " (tested on %s tokens drawn at random)", mean);
+        snprintf(text, sizeof text, " (tested on %s random tokens)", mean);
     }
     sheet_note(s, "%s: n = %s tokens, %d seed%s; %s%s.", g->label, count, g->runs,
                g->runs == 1 ? "" : "s", dip, text);
     if (c.dropped > 0)
-        sheet_note(s, "%zu tokens without a finite cost are left out.", c.dropped);
+        sheet_note(s, "%zu tokens without a finite cost are omitted.", c.dropped);
 out:
     mem_free(c.v);
     mem_free(c.depth);
@@ -251,15 +250,15 @@ static int draw(struct sheet *s, struct err *e)
         return rc;
     if (set.n > PANELS_MAX)
         rc = err_set(e, DS_EUSAGE,
-                     "figure %s: %d different experiments are too many for one figure (at most %d)",
+                     "figure %s: too many different experiments, %d: expected at most %d",
                      s->ops->name, set.n, PANELS_MAX);
     for (int i = 0; rc == 0 && i < set.n; i++)
         rc = draw_panel(s, &set.g[i], i, set.n, e);
     if (rc == 0)
         sheet_note(s,
                    "Line: Gaussian kernel density. Hartigan's dip test, p from %d uniform samples, "
-                   "costs spread "
-                   "evenly over the width of one layer.",
+                   "costs jittered "
+                   "uniformly within the width of one layer.",
                    DIP_ROUNDS);
     groups_release(&set);
     return rc;

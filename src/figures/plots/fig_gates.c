@@ -1,5 +1,5 @@
-/* The parts of a gate made of two surprise criteria, over training: the criteria and what they add
- * up to, and the learned scalars of each. */
+/* A gate with two surprise criteria over training: the criteria, the resulting gate, and the
+ * learned scalars of each. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static const struct part {
     {{"o_ce", "m_cu"}, {"o_CE", "m_CU"}, "Offset o, multiplier m", "offset and multiplier", 2, 0},
 };
 
-/* A value of each layer, or one for all of them. */
+/* A value per layer, or one for all layers. */
 static int take(struct sheet *s, const struct group *g, const char *metric, struct curve *c,
                 struct err *e)
 {
@@ -72,8 +72,8 @@ static int draw(struct sheet *s, struct err *e)
 {
     int rc = groups_draw(s, GROUPS_MAX, draw_group, NULL, e);
     if (rc == 0)
-        sheet_note(s, "Mean over the layers that have the value (and over seeds); bands: from the "
-                      "least to the greatest layer.");
+        sheet_note(s, "Mean over the layers that have the value (and over seeds); bands: range "
+                      "over the layers.");
     return rc;
 }
 

@@ -1,5 +1,5 @@
-/* Depth against a per-token quantity: how many tokens fall where, the least-squares line, and r
- * with its interval. */
+/* Depth against a per-token quantity: hexagonal histogram, least-squares line, and r with its
+ * interval. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void cloud_release(struct cloud *c)
     *c = (struct cloud){0};
 }
 
-/* All tokens of a group's runs. */
+/* All tokens of the runs of a group. */
 static int gather(struct sheet *s, const struct group *g, const char *column, struct cloud *c,
                   struct err *e)
 {
@@ -39,7 +39,7 @@ static int gather(struct sheet *s, const struct group *g, const char *column, st
         float *ny = mem_realloc(c->y, c->n + n + 1, sizeof *ny);
         c->y = ny ? ny : c->y;
         if (!nx || !ny)
-            return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+            return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
         for (size_t k = 0; k < n; k++)
             if (isfinite(x->v[k]) && isfinite(y->v[k])) {
                 c->x[c->n] = x->v[k];
@@ -60,7 +60,7 @@ struct hexes {
     unsigned most;
 };
 
-/* Pointy hexagons; rows lie on whole layers, two or more to a layer so that neighbours touch. */
+/* Hexagons with a vertex at the top; two or more rows per layer, so that neighbours touch. */
 static int bin(const struct panel *p, const struct cloud *c, double size, struct hexes *h)
 {
     double layer = fabs(axis_at(&p->ay, 1) - axis_at(&p->ay, 0));
@@ -132,7 +132,7 @@ static void draw_hexes(struct sheet *s, struct panel *p, const struct hexes *h,
 static void draw_trend(struct sheet *s, struct panel *p, const struct correlation *k)
 {
     double x[2] = {p->ax.lo, p->ax.hi}, y[2];
-    /* The line ends where it leaves the plot, not at the frame it would be clipped by. */
+    /* The line is cut at the bounds of the plot rather than clipped by the frame. */
     for (int i = 0; i < 2; i++) {
         y[i] = k->intercept + k->slope * x[i];
         double edge = y[i] > p->ay.hi ? p->ay.hi : y[i] < p->ay.lo ? p->ay.lo : y[i];
@@ -151,7 +151,7 @@ static void draw_trend(struct sheet *s, struct panel *p, const struct correlatio
     pen_dash(s->pen, NULL, 0);
 }
 
-/* "r = −0.42 [−0.45, −0.39], n = 12,288" or why there is none. */
+/* "r = −0.42 [−0.45, −0.39], n = 12,288" or why r is undefined. */
 static void result_text(const struct correlation *k, size_t n, char *out, size_t size)
 {
     char r[24], lo[24], hi[24], count[32];
@@ -186,8 +186,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     struct hexes h = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4];
-    int rc =
-        p ? gather(s, g, column, &c, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = p ? gather(s, g, column, &c, e)
+               : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc < 0)
         goto out;
     ranges(p, &c);
@@ -205,7 +205,7 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     panel_layout(s, p, box[0], box[1], box[2], box[3]);
     panel_axes(s, p);
     if (bin(p, &c, s->venue->small * 0.62, &h) < 0) {
-        rc = err_set(e, DS_ERANGE, "figure %s: too many cells or no memory", s->ops->name);
+        rc = err_set(e, DS_ERANGE, "figure %s: too many cells or out of memory", s->ops->name);
         goto out;
     }
     struct axis scale = {
@@ -215,7 +215,7 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
         draw_trend(s, p, &k);
     panel_colour_bar(s, p, &scale, "tokens per cell");
     if (c.dropped > 0)
-        sheet_note(s, "%zu tokens without a finite value are left out.", c.dropped);
+        sheet_note(s, "%zu tokens without a finite value are omitted.", c.dropped);
 out:
     mem_free(h.count);
     cloud_release(&c);
@@ -231,7 +231,7 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
         return rc;
     if (set.n > PANELS_MAX)
         rc = err_set(e, DS_EUSAGE,
-                     "figure %s: %d different experiments are too many for one figure (at most %d)",
+                     "figure %s: too many different experiments, %d: expected at most %d",
                      s->ops->name, set.n, PANELS_MAX);
     for (int i = 0; rc == 0 && i < set.n; i++) {
         rc = draw_panel(s, &set.g[i], i, set.n, column, x_label, e);
@@ -241,9 +241,10 @@ static int draw(struct sheet *s, const char *column, const char *x_label, struct
         if (set.n == 1)
             sheet_note(s, "Shown: %s.", set.g[0].label);
         if (seeds > 1)
-            sheet_note(s, "Tokens of up to %d seeds pooled.", seeds);
-        sheet_note(s, "r: Pearson, with Fisher's 95 %% interval over n validation tokens; dashed: "
-                      "least squares.");
+            sheet_note(s, "Tokens of up to %d seeds are pooled.", seeds);
+        sheet_note(s,
+                   "r: Pearson, with Fisher's 95 %% confidence interval over n validation tokens; "
+                   "dashed: least squares.");
     }
     groups_release(&set);
     return rc;
@@ -272,13 +273,13 @@ static int draw_entropy(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_signal_depth = {
     .name = "signal_depth",
-    .title = "Routing signal against the depth each token used",
+    .title = "Routing signal against the depth of each token",
     .needs = "sample 'val': signal, depth",
     .draw = draw_signal,
 };
 const struct figure_ops figure_entropy_depth = {
     .name = "entropy_depth",
-    .title = "Predictive entropy against the depth each token used",
+    .title = "Predictive entropy against the depth of each token",
     .needs = "sample 'val': entropy, depth",
     .draw = draw_entropy,
 };

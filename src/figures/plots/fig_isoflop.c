@@ -1,5 +1,5 @@
-/* Which size is best for a fixed budget of training FLOPs: final loss over non-embedding
- * parameters, a parabola in their logarithm through each budget, its least point marked. */
+/* The best model size for a fixed budget of training FLOPs: final loss over non-embedding
+ * parameters, with a parabola in their logarithm per budget and its minimum. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct point {
 struct parabola {
     double a, b, c, centre; /* a (x - centre)^2 + b (x - centre) + c */
 };
-/* Points of one experiment at one budget, next to each other, by size. */
+/* The points of one experiment at one budget, contiguous and sorted by size. */
 struct iso {
     struct point *p;
     int n, budget, sizes;
@@ -47,8 +47,8 @@ static int take_point(struct sheet *s, struct point *p, struct err *e)
         double budget = text ? strtod(text, NULL) : 0, params = (double)v->params_non_embedding;
         if (!(budget > 0) || !isfinite(budget))
             return sheet_refuse(s, run, e,
-                                "record 'head': config has no train.flops_budget above 0 (runs of "
-                                "`depthscope isoflop` have)");
+                                "record 'head': config has no train.flops_budget above 0; "
+                                "expected a run of `depthscope isoflop`");
         if (!(params > 0))
             return sheet_refuse(s, run, e, "record 'head' has no 'params_non_embedding'");
         p->budget = budget;
@@ -81,7 +81,7 @@ static int budget_index(struct isos *t, double budget)
     return t->budgets++;
 }
 
-/* Cuts the sorted points into curves. */
+/* Splits the sorted points into curves. */
 static int cut(struct isos *t, int n)
 {
     for (int i = 1; i < n; i++)
@@ -110,7 +110,7 @@ static int take(struct sheet *s, const struct groups *set, struct isos *t, struc
     t->point = mem_alloc((size_t)set->n, sizeof *t->point);
     t->loss = mem_alloc((size_t)s->runs, sizeof *t->loss);
     if (!t->point || !t->loss)
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < set->n; i++) {
         t->point[i].g = &set->g[i];
         t->point[i].loss = t->loss + at;
@@ -132,7 +132,7 @@ static double det3(double m[3][3])
            m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
 }
 
-/* Least squares; 0 when the sizes are fewer than three. */
+/* Least squares; 0 with fewer than three sizes. */
 static int fit(const struct iso *c, const double *y, struct parabola *out)
 {
     double sum[5] = {0}, rhs[3] = {0}, centre = 0, value[3];
@@ -167,14 +167,14 @@ static double parabola_at(const struct parabola *f, double x)
     return (f->a * u + f->b) * u + f->c;
 }
 
-/* Where it is least; infinite when it opens downwards. */
+/* Position of the minimum; infinite when the parabola opens downwards. */
 static double least_of(const struct parabola *f)
 {
     return f->a > 0 ? f->centre - f->b / (2 * f->a) : (double)INFINITY;
 }
 
-/* The optimum again from seeds drawn with replacement: 95 % of these; none when a size has one
- * seed, or when more than that many have no least point. */
+/* Bootstrap over seeds of the optimum: the central 95 %; none when a size has a single seed, or
+ * when more than 5 % of the samples have no minimum. */
 static void bootstrap(struct iso *c, double *y, double *least)
 {
     struct rng r;
@@ -202,7 +202,7 @@ static int fit_curve(struct sheet *s, struct iso *c, struct err *e)
 {
     double *y = mem_alloc((size_t)c->n + ROUNDS, sizeof *y);
     if (!y)
-        return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; i < c->n; i++) {
         c->sizes += i == 0 || c->p[i].x > c->p[i - 1].x;
         y[i] = c->p[i].y.mean;
@@ -240,7 +240,7 @@ static void include(struct panel *p, const struct isos *t)
     axis_pad(&p->ay, 0.1);
 }
 
-/* Dashes go with the experiment, as do markers; colours with the budget. */
+/* Dashes and markers distinguish experiments, colours budgets. */
 static void draw_fit(struct sheet *s, struct panel *p, const struct iso *c)
 {
     double x[LINE], y[LINE], from = c->p[0].x, to = c->p[c->n - 1].x;
@@ -272,8 +272,7 @@ static void draw_points(struct sheet *s, struct panel *p, const struct iso *c)
     }
 }
 
-/* A star-like cross at the least point, with its interval along the axis of sizes; cut where the
- * plot ends. */
+/* A cross at the minimum, with its interval along the size axis, cut at the bounds of the plot. */
 static void draw_best(struct sheet *s, struct panel *p, const struct iso *c)
 {
     double x = axis_at(&p->ax, pow(10, c->best)),
@@ -316,11 +315,11 @@ static void note_curve(struct sheet *s, const struct iso *c, double budget)
         sheet_note(s, "%s, %s FLOPs: %d size%s, no fit.", name, number, c->sizes,
                    c->sizes == 1 ? "" : "s");
     else if (!c->is_enclosed)
-        sheet_note(s, "%s, %s FLOPs: the optimum is not enclosed by the sizes.", name, number);
+        sheet_note(s, "%s, %s FLOPs: the optimum is outside the range of sizes.", name, number);
     else if (!c->has_interval)
         sheet_note(s,
-                   "%s, %s FLOPs: best at %s M parameters (no interval: it takes two seeds a "
-                   "size, and a least point for 95 %% of them).",
+                   "%s, %s FLOPs: best at %s M parameters (no interval: needs two seeds per "
+                   "size, and a minimum in 95 %% of the bootstrap samples).",
                    name, number, best);
     else
         sheet_note(s, "%s, %s FLOPs: best at %s M parameters [%s, %s].", name, number, best, lo,
@@ -334,7 +333,7 @@ static int draw(struct sheet *s, struct err *e)
     struct panel *p = mem_alloc(1, sizeof *p);
     int rc = groups_make(&set, s, e);
     if (rc == 0 && (!t || !p))
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0)
         rc = take(s, &set, t, e);
     for (int i = 0; rc == 0 && i < t->n; i++)
@@ -356,7 +355,7 @@ static int draw(struct sheet *s, struct err *e)
                 draw_best(s, p, &t->curve[i]);
         panel_legend(s, p);
         groups_note(s, &set);
-        sheet_note(s, "Lines: parabolas in log parameters; crosses: their least points.");
+        sheet_note(s, "Lines: parabolas in log parameters; crosses: their minima.");
         for (int i = 0; i < t->n; i++)
             note_curve(s, &t->curve[i], t->budget[t->curve[i].budget]);
     }
@@ -372,7 +371,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_isoflop = {
     .name = "isoflop",
-    .title = "Loss against size at a fixed budget of training FLOPs",
+    .title = "Loss against model size at a fixed budget of training FLOPs",
     .needs = "eval 'final': loss; head: params_non_embedding, config train.flops_budget",
     .draw = draw,
 };

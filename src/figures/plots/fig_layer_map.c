@@ -1,4 +1,4 @@
-/* How often each layer ran at each true position of the sequence. */
+/* Share of tokens executed in each layer per position of the sequence. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static int gather(struct sheet *s, const struct group *g, struct map *m, struct 
                                 "its map is %d x %g, that of the other seeds %d x %d", layers,
                                 positions, m->layers, m->positions);
         if (!m->v && !(m->v = mem_alloc((size_t)v->n, sizeof *m->v)))
-            return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+            return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
         m->layers = layers;
         m->positions = (int)positions;
         for (int k = 0; k < v->n; k++)
@@ -47,8 +47,8 @@ static int gather(struct sheet *s, const struct group *g, struct map *m, struct 
     return rc;
 }
 
-/* Cells of one colour in a row become one box; each reaches under its right and lower neighbour, so
- * that no seam shows between them. */
+/* Adjacent cells of one colour in a row become one box, which extends under its right and lower
+ * neighbours, so that no seam is visible. */
 static void draw_cells(struct sheet *s, const struct panel *p, const struct map *m)
 {
     double h = p->h / m->layers;
@@ -61,7 +61,7 @@ static void draw_cells(struct sheet *s, const struct panel *p, const struct map 
                 ;
             double x0 = p->x + p->w * a / m->positions, x1 = p->x + p->w * b / m->positions;
             double more_x = b < m->positions ? 0.25 : 0, more_y = l + 1 < m->layers ? 0.25 : 0;
-            if (rgb < 0) /* never measured: the ground shows, struck through */
+            if (rgb < 0) /* never measured: background, crossed out */
                 continue;
             pen_box(s->pen, x0, p->y + l * h, x1 - x0 + more_x, h + more_y, rgb, 1);
         }
@@ -100,7 +100,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int 
     struct map m = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4], missing = 0;
-    int rc = p ? gather(s, g, &m, e) : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc =
+        p ? gather(s, g, &m, e) : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc < 0)
         goto out;
     for (int k = 0; k < m.layers * m.positions; k++)
@@ -117,7 +118,7 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int 
         str_copy(p->title, sizeof p->title, g->label);
     s->height = panel_grid(s, n, 2, 0.62, i, box);
     panel_layout(s, p, box[0], box[1], box[2], box[3]);
-    /* Layer 0 is at the top: the axis counts downwards and its labels lose the sign. */
+    /* Layer 0 is at the top: the axis is negated and its labels drop the sign. */
     for (int t = 0; t < p->ay.ticks; t++)
         number_format(p->ay.tick[t].text, sizeof p->ay.tick[t].text, fabs(p->ay.tick[t].value), 0);
     draw_cells(s, p, &m);
@@ -140,7 +141,7 @@ static int draw(struct sheet *s, struct err *e)
         return rc;
     if (set.n > PANELS_MAX)
         rc = err_set(e, DS_EUSAGE,
-                     "figure %s: %d different experiments are too many for one figure (at most %d)",
+                     "figure %s: too many different experiments, %d: expected at most %d",
                      s->ops->name, set.n, PANELS_MAX);
     for (int i = 0; rc == 0 && i < set.n; i++) {
         rc = draw_panel(s, &set.g[i], i, set.n, &bounds, e);
@@ -150,7 +151,7 @@ static int draw(struct sheet *s, struct err *e)
         if (set.n == 1)
             sheet_note(s, "Shown: %s.", set.g[0].label);
         sheet_note(s,
-                   "Share of validation tokens at each true position for which the layer ran; %s%d "
+                   "Share of validation tokens executed in each layer per position; %s%d "
                    "seed%s.",
                    seeds > 1 ? "mean over up to " : "", seeds, seeds > 1 ? "s" : "");
         if (bounds > 0)
@@ -162,7 +163,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_layer_map = {
     .name = "layer_map",
-    .title = "Gate rate by layer and true position",
+    .title = "Gate rate by layer and position",
     .needs = "eval 'final': map (layers x positions), map_positions; head: layers",
     .draw = draw,
 };

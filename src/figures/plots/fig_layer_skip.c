@@ -1,4 +1,4 @@
-/* How much of its tokens each layer skips, with the layers that run for every token marked. */
+/* Share of tokens skipped in each layer, with always-on layers marked. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { PANELS_MAX = 6 };
 
-/* 1 - capacity, as percent. */
+/* 1 - capacity, in percent. */
 static struct interval skipped(const struct interval *c)
 {
     return (struct interval){
@@ -65,7 +65,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     double box[4];
     int layers = 0, on = 0;
     int rc = p ? group_eval_vector(s, &set->g[i], "capacity", &c, &layers, e)
-               : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+               : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0) {
         p->ax = (struct axis){.lo = -0.6, .hi = layers - 0.4};
         p->ay = (struct axis){.lo = 0, .hi = 100};
@@ -101,8 +101,8 @@ static void note(struct sheet *s, const struct groups *set)
         sheet_note(s, "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) of the mean.",
                    seeds);
     else
-        sheet_note(s, "One seed: no interval can be given.");
-    sheet_note(s, "Causal decisions on validation text; always on: ran for every token of it.");
+        sheet_note(s, "One seed: no confidence interval.");
+    sheet_note(s, "Causal decisions on validation text; always on: executed for every token.");
 }
 
 static int draw(struct sheet *s, struct err *e)
@@ -112,7 +112,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_layer_skip = {
     .name = "layer_skip",
-    .title = "Share of tokens that each layer skipped",
+    .title = "Share of tokens skipped in each layer",
     .needs = "eval 'final': capacity",
     .draw = draw,
 };

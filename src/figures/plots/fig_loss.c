@@ -1,5 +1,5 @@
-/* Loss against compute, two ways: as FLOPs and as measured time.  Each method is a line through its
- * budgets; dense models of every depth form the line to beat. */
+/* Loss against compute, measured as FLOPs and as time.  Each method is a line through its budgets;
+ * dense models of several depths are the baseline. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct point {
 
 enum axis_kind { BY_FLOPS, BY_TIME };
 
-/* The dense model everything is measured by: the most FLOPs a token among the runs. */
+/* The reference: the run with the most FLOPs per token. */
 static int reference_flops(struct sheet *s, double *ref, struct err *e)
 {
     *ref = 0;
@@ -37,7 +37,7 @@ static int is_dense(const struct sheet *s, int run)
     return m && strcmp(m, "dense") == 0;
 }
 
-/* Mean measured time of the dense runs at full depth; NaN when there are none. */
+/* Mean measured time of the dense runs of full depth; NaN when there are none. */
 static int reference_time(struct sheet *s, double ref, double *out, struct err *e)
 {
     double sum = 0, t, f;
@@ -70,7 +70,7 @@ static int place_run(struct sheet *s, int run, enum axis_kind kind, double ref, 
         *x = rc == 0 ? ratio * flops / ref : (double)NAN;
         return rc;
     }
-    if (flops > ref * 0.999) /* at full depth: the pair was timed side by side by the evaluation */
+    if (flops > ref * 0.999) /* full depth: the evaluation timed both models together */
         return data_eval(s, run, "time_ratio", x, e);
     if (!isfinite(ref_time))
         return sheet_refuse(s, run, e,
@@ -87,7 +87,7 @@ static int make_point(struct sheet *s, const struct group *g, enum axis_kind kin
     const char *metric = s->opt.metric ? s->opt.metric : "loss";
     size_t n = (size_t)g->runs;
     double *y = mem_alloc(2 * n, sizeof *y), *x = y + n;
-    int rc = y ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = y ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++) {
         rc = place_run(s, g->run[i], kind, ref, ref_time, &x[i], e);
         if (rc == 0)
@@ -139,7 +139,7 @@ static void draw_method(struct sheet *s, struct panel *p, const struct point *pt
         }
         if (isfinite(pt[i].across.lo)) {
             double lo = axis_at(&p->ax, pt[i].across.lo), hi = axis_at(&p->ax, pt[i].across.hi);
-            if (hi - lo > 2 * r) /* else it would hide behind its mark */
+            if (hi - lo > 2 * r) /* else the mark would hide it */
                 panel_whisker(s, lo, y, hi, y, rgb);
             panel_mark_line(p, lo, y, hi, y);
         }
@@ -181,7 +181,7 @@ static void draw_points(struct sheet *s, struct panel *p, struct point *pt, int 
     panel_legend(s, p);
 }
 
-/* Times of different machines are ratios of different things. */
+/* Times from different machines are not comparable. */
 static void note_hosts(struct sheet *s)
 {
     for (int i = 1; i < s->runs; i++) {
@@ -211,7 +211,7 @@ static int draw(struct sheet *s, enum axis_kind kind, struct err *e)
     pt = mem_alloc((size_t)set.n, sizeof *pt);
     p = mem_alloc(1, sizeof *p);
     if (!pt || !p)
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < set.n; i++)
         rc = make_point(s, &set.g[i], kind, ref, ref_time, &pt[i], e);
     if (rc == 0) {
@@ -225,7 +225,7 @@ static int draw(struct sheet *s, enum axis_kind kind, struct err *e)
         draw_points(s, p, pt, set.n);
         number_short(number, sizeof number, ref / 1e6);
         groups_note(s, &set);
-        sheet_note(s, "1.0 = dense at full depth (%s MFLOPs a token).", number);
+        sheet_note(s, "1.0 = dense at full depth (%s MFLOPs per token).", number);
         if (kind == BY_TIME)
             note_hosts(s);
     }
@@ -247,7 +247,7 @@ static int draw_time(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_loss_flops = {
     .name = "loss_flops",
-    .title = "Validation loss against FLOPs, dense at equal FLOPs beside it",
+    .title = "Validation loss against FLOPs, compared with dense at equal FLOPs",
     .needs = "eval 'final': loss, flops_ratio; flops_dense_per_token (or head: flops_dense)",
     .draw = draw_flops,
 };

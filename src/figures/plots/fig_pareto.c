@@ -1,5 +1,4 @@
-/* Loss against the share of cells that ran: every experiment a point, the front of those that no
- * other beats in both. */
+/* Loss against the share of executed cells: one point per experiment, and the Pareto front. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,14 +16,14 @@ struct names {
     char x[64], y[64];
 };
 
-/* --metric: a name that ends in _ratio goes to the horizontal axis, any other to the vertical. */
+/* --metric: a name that ends in _ratio is the horizontal axis, any other the vertical one. */
 static int read_names(const struct sheet *s, struct names *n, struct err *e)
 {
     *n = (struct names){.x = "block_ratio", .y = "loss"};
     for (const char *at = s->opt.metric; at && *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= sizeof n->x)
-            return err_set(e, DS_EUSAGE, "metric \"%s\": two names, separated by a comma, at most",
+            return err_set(e, DS_EUSAGE, "metric = %s: expected at most two names: NAME,NAME",
                            s->opt.metric);
         int is_x = len > 6 && strncmp(at + len - 6, "_ratio", 6) == 0;
         snprintf(is_x ? n->x : n->y, sizeof n->x, "%.*s", (int)len, at);
@@ -36,7 +35,7 @@ static int read_names(const struct sheet *s, struct names *n, struct err *e)
 static const char *axis_name(const char *metric)
 {
     static const char *const words[][2] = {
-        {"block_ratio", "Share of cells that ran"},
+        {"block_ratio", "Share of executed cells"},
         {"flops_ratio", "FLOPs (fraction of dense)"},
         {"time_ratio", "Measured time (fraction of dense)"},
         {"loss", "Validation loss (nats)"},
@@ -48,7 +47,7 @@ static const char *axis_name(const char *metric)
     return metric;
 }
 
-/* Sorted by x; on the front: nothing that is cheaper or as cheap has less or equal loss. */
+/* Sorted by x; on the front: no experiment of lower or equal cost has lower or equal loss. */
 static void find_front(struct dot *d, int n)
 {
     for (int i = 1; i < n; i++)
@@ -89,7 +88,7 @@ static void draw_front(struct sheet *s, struct panel *p, const struct dot *d, in
 
 enum { MARKERS = 6, NAMED_MAX = LEGEND_MAX - 2 /* the front and dense */ };
 
-/* Experiments of the same method before this one. */
+/* The number of preceding experiments of the same method. */
 static int place_in_method(const struct groups *set, const struct group *g)
 {
     int n = 0;
@@ -98,7 +97,7 @@ static int place_in_method(const struct groups *set, const struct group *g)
     return n;
 }
 
-/* Colours go with the method, markers and then tints with the experiment. */
+/* Colours distinguish methods, markers and then tints experiments. */
 static int marker_of(const struct groups *set, const struct group *g)
 {
     return (g->method_index + place_in_method(set, g)) % MARKERS;
@@ -137,7 +136,7 @@ static void add_entries(struct sheet *s, struct panel *p, const struct groups *s
     }
     if (set->n > NAMED_MAX)
         sheet_note(s, "%d of %d experiments are not in the legend.", set->n - NAMED_MAX, set->n);
-    panel_entry(p, "not dominated", sheet_tint(s, sheet_colour(s, ROLE_TEXT), 0.55), 0, -1, 1);
+    panel_entry(p, "Pareto front", sheet_tint(s, sheet_colour(s, ROLE_TEXT), 0.55), 0, -1, 1);
 }
 
 static double dense_loss(const struct dot *d, int n)
@@ -170,7 +169,7 @@ static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set
         panel_entry(p, "loss of dense", sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
     s->height = s->width * 0.68 + panel_legend_more(s, p);
     panel_layout(s, p, 0, 0, s->width, s->height);
-    /* Less compute is to the right, as such fronts are usually shown. */
+    /* Compute decreases to the right, the usual orientation of such fronts. */
     double from = p->ax.from;
     p->ax.from = p->ax.to;
     p->ax.to = from;
@@ -195,11 +194,10 @@ static int draw(struct sheet *s, struct err *e)
     struct dot *d = mem_alloc((size_t)set.n, sizeof *d);
     struct panel *p = mem_alloc(1, sizeof *p);
     if (!d || !p)
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     else if (set.n < 2)
-        rc =
-            err_set(e, DS_EUSAGE, "figure %s: one experiment is no front; name runs of two or more",
-                    s->ops->name);
+        rc = err_set(e, DS_EUSAGE, "figure %s: expected runs of at least two experiments",
+                     s->ops->name);
     for (int i = 0; rc == 0 && i < set.n; i++) {
         d[i].g = &set.g[i];
         rc = group_eval(s, &set.g[i], names.x, &d[i].x, e);
@@ -212,7 +210,7 @@ static int draw(struct sheet *s, struct err *e)
         find_front(d, set.n);
         draw_dots(s, p, &set, d);
         groups_note(s, &set);
-        sheet_note(s, "Line: experiments that no other beats in both; less compute to the right.");
+        sheet_note(s, "Line: Pareto front; compute decreases to the right.");
     }
     mem_free(d);
     mem_free(p);
@@ -222,7 +220,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_pareto = {
     .name = "pareto",
-    .title = "Loss against compute, with the front of what nothing else beats",
-    .needs = "eval 'final': loss, block_ratio (or what --metric names), of two experiments or more",
+    .title = "Loss against compute, with the Pareto front",
+    .needs = "eval 'final': loss, block_ratio (or --metric), of at least two experiments",
     .draw = draw,
 };

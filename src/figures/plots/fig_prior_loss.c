@@ -1,5 +1,5 @@
 /* How well the prior network predicts the residual stream: its loss over training, and its error
- * over the layers where it was logged. */
+ * per layer where logged. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 typedef int take_fn(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
                     struct err *e);
 
-/* A panel of one metric, a curve for each group, on a log axis. */
+/* A panel of one metric on a log axis, one curve per group. */
 static int draw_panel(struct sheet *s, const struct groups *set, take_fn *take, const char *metric,
                       const char *y_label, int i, int n, struct err *e)
 {
     struct curve *c = mem_alloc((size_t)set->n, sizeof *c);
     const char *label[LEGEND_MAX];
     double box[4], most = 0;
-    int rc = c ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = c ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int g = 0; rc == 0 && g < set->n; g++) {
         label[g] = set->g[g].label;
         rc = take(s, &set->g[g], metric, &c[g], e);
@@ -25,7 +25,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, take_fn *take, 
             most = fmax(most, isfinite(c[g].smooth[k]) ? c[g].smooth[k] : 0);
     }
     if (rc == 0 && !(most > 0))
-        rc = sheet_refuse(s, set->g[0].run[0], e, "'%s' is never above 0: there is no log axis",
+        rc = sheet_refuse(s, set->g[0].run[0], e, "'%s': must be greater than 0 on a log axis",
                           metric);
     if (rc == 0) {
         s->height = panel_grid(s, n, 2, 0.66, i, box);
@@ -56,13 +56,13 @@ static void note(struct sheet *s, const struct groups *set, int layers)
                    "mean.",
                    seeds);
     else if (s->opt.smooth < 0)
-        sheet_note(s, "Loss: smoothed where there are %d points or more, raw values behind.",
+        sheet_note(s, "Loss: smoothed from %d points on; raw values in the background.",
                    (int)CURVE_SMOOTH_FROM);
     else if (s->opt.smooth > 0)
-        sheet_note(s, "Loss: smoothed with weight %g, raw values behind.", s->opt.smooth);
+        sheet_note(s, "Loss: smoothed with weight %g, over the raw values.", s->opt.smooth);
     if (layers)
-        sheet_note(s, "Error: mean over the layers that have a prior; band: from the least to the "
-                      "greatest layer.");
+        sheet_note(s, "Error: mean over the layers that have a prior; band: range over the "
+                      "layers.");
 }
 
 static int draw(struct sheet *s, struct err *e)

@@ -1,4 +1,4 @@
-/* How decided the router is: the soft gates of routed cells, with the line at 0.5. */
+/* Confidence of the router: histogram of the soft gates of routed cells, with a line at 0.5. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 enum { PANELS_MAX = 6, BINS = 25 };
 
 struct gates {
-    double *v, *share; /* pooled; share above 0.5 of each run */
+    double *v, *share; /* all gates; share above 0.5 per run */
     size_t n;
     int texts;
-    const struct probe *caveat; /* one that must be told of, or NULL */
+    const struct probe *caveat; /* a probe that needs a note, or NULL */
 };
 
-/* A layer where every gate is 1 decides nothing: it is always on. */
+/* A layer where every gate is 1 is always on. */
 static int is_routed(const struct matrix *gate, int l)
 {
     for (int t = 0; t < gate->cols; t++) {
@@ -26,7 +26,7 @@ static int is_routed(const struct matrix *gate, int l)
     return 0;
 }
 
-/* 1 where nobody asked the router: another decided, or the token had left before. */
+/* 1 where the router did not decide: forced cells, and tokens that had exited. */
 static int is_set(const struct probe *p, const char *cell, const struct matrix *gate, int i)
 {
     const struct matrix *m = probe_cell(p, cell);
@@ -68,7 +68,7 @@ static int take_run(struct sheet *s, struct gates *g, int run, int place, struct
                                 p->name ? p->name : "");
         data_hash(s, "gate", gate->v, (size_t)gate->rows * (size_t)gate->cols * sizeof *gate->v);
         if (take_probe(g, p, gate, &above, &cells) < 0)
-            return err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+            return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
         g->texts++;
         g->caveat = *probe_caveat(p) ? p : g->caveat;
     }
@@ -136,7 +136,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     const struct group *g = &set->g[i];
     struct panel *p = mem_alloc(1, sizeof *p);
     struct gates all = {.share = mem_alloc((size_t)g->runs, sizeof *all.share)};
-    int rc = p && all.share ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = p && all.share ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; rc == 0 && k < g->runs; k++)
         rc = take_run(s, &all, g->run[k], k, e);
     if (rc == 0) {
@@ -157,17 +157,15 @@ static int draw(struct sheet *s, struct err *e)
 {
     int rc = groups_draw(s, PANELS_MAX, draw_panel, NULL, e);
     if (rc == 0)
-        sheet_note(
-            s,
-            "Gates of the newest probe of each text, without layers that are always on and tokens "
-            "that had left; "
-            "dashed: 0.5.");
+        sheet_note(s, "Gates of the newest probe of each text, without always-on layers and tokens "
+                      "that had exited; "
+                      "dashed: 0.5.");
     return rc;
 }
 
 const struct figure_ops figure_router_hist = {
     .name = "router_hist",
-    .title = "How decided the router is: its soft gates and the share above 0.5",
+    .title = "Soft gates of the router and the share above 0.5",
     .needs = "records 'probe': cell 'gate'",
     .draw = draw,
 };

@@ -1,4 +1,4 @@
-/* Which layers each token of a text ran: one box a cell, the text beneath. */
+/* The layers executed by each token of a text: one box per cell, with the text below. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,9 +21,10 @@ static void note(struct sheet *s, const struct probe *p)
         ran += p->run[i] ? 1 : 0;
     number_format(share, sizeof share, ran / ((double)p->layers * p->tokens), 3);
     number_format(depth, sizeof depth, ran / (double)p->tokens, 2);
-    sheet_note(
-        s, "Text '%s' at step %lld: %d tokens, %d layers; %s of all cells ran, %s layers a token.",
-        p->name ? p->name : "", (long long)p->step, p->tokens, p->layers, share, depth);
+    sheet_note(s,
+               "Text '%s' at step %lld: %d tokens, %d layers; %s of all cells executed, %s layers "
+               "per token.",
+               p->name ? p->name : "", (long long)p->step, p->tokens, p->layers, share, depth);
     strips_caveat(s, p);
 }
 
@@ -49,7 +50,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_routing_map = {
     .name = "routing_map",
-    .title = "Which layers each token of a text ran",
+    .title = "Layers executed by each token of a text",
     .needs = "a record 'probe': run, text",
     .draw = draw,
 };

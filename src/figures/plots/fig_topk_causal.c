@@ -1,5 +1,5 @@
-/* What causality costs: loss by rank over whole sequences beside loss by the decisions of use, run
- * by run; and how well the causal predictor does, where there is one. */
+/* The top-k gap: loss with top-k decisions over whole sequences compared with causal,
+ * inference-time decisions, per run; and the accuracy of the causal predictor, if any. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { GROUPS_MAX = 12 };
 
-/* One run's two losses. */
+/* The two losses of a run. */
 struct pair {
     double topk, causal;
 };
@@ -22,7 +22,7 @@ static int take(struct sheet *s, const struct groups *set, struct pair *v, struc
             int run = set->g[g].run[i];
             v[run].topk = data_eval_beside(s, run, "topk_loss", "loss", &v[run].causal);
             if (!isfinite(v[run].topk))
-                return sheet_refuse(s, run, e, "no record 'eval' has 'topk_loss' beside 'loss'");
+                return sheet_refuse(s, run, e, "no record 'eval' has both 'topk_loss' and 'loss'");
         }
     return 0;
 }
@@ -68,7 +68,7 @@ static double row_height(const struct sheet *s, const struct group *g)
     return s->venue->small * fmax(2, 0.9 * g->runs + 0.6);
 }
 
-/* Rows of experiments from the top; the gap stands behind each. */
+/* One row per experiment from the top, followed by its gap. */
 static void draw_pairs(struct sheet *s, const struct groups *set, const struct pair *v,
                        struct panel *p)
 {
@@ -119,7 +119,7 @@ static int draw_accuracy(struct sheet *s, const struct groups *set, struct err *
     struct curve *c = mem_alloc((size_t)set->n, sizeof *c);
     const char *label[GROUPS_MAX];
     double top = s->height + s->venue->base, box[4] = {0, top, s->width, s->width * 0.55};
-    int rc = c ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = c ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int g = 0; rc == 0 && g < set->n; g++) {
         label[g] = set->g[g].label;
         rc = curve_metric(s, &set->g[g], "causal_accuracy", &c[g], e);
@@ -138,7 +138,7 @@ static int draw_accuracy(struct sheet *s, const struct groups *set, struct err *
     return rc;
 }
 
-/* Where accuracy was not logged: F1 at the end, in words. */
+/* Where accuracy was not logged: the final F1, as text. */
 static int note_f1(struct sheet *s, const struct groups *set, struct err *e)
 {
     int all = 1, rc = 0;
@@ -162,7 +162,7 @@ static int draw(struct sheet *s, struct err *e)
     struct panel *p = mem_alloc(1, sizeof *p);
     int rc = groups_make(&set, s, e), accuracy = curve_has_metric(s, "causal_accuracy");
     if (rc == 0 && (!v || !p))
-        rc = err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0)
         rc = groups_check(&set, s, GROUPS_MAX, e);
     if (rc == 0)
@@ -178,7 +178,7 @@ static int draw(struct sheet *s, struct err *e)
     if (rc == 0 && accuracy)
         rc = draw_accuracy(s, &set, e);
     if (rc == 0 && accuracy)
-        sheet_note(s, "Below: share of cells where the causal predictor says what top-k did.");
+        sheet_note(s, "Below: share of cells where the causal predictor agrees with top-k.");
     groups_release(&set);
     mem_free(v);
     mem_free(p);
@@ -187,7 +187,7 @@ static int draw(struct sheet *s, struct err *e)
 
 const struct figure_ops figure_topk_causal = {
     .name = "topk_causal",
-    .title = "Loss by top-k over whole sequences beside causal loss",
-    .needs = "an eval: topk_loss, loss; metric causal_accuracy or eval predictor_f1 where there",
+    .title = "Loss with top-k over whole sequences compared with causal loss",
+    .needs = "an eval: topk_loss, loss; optional: metric causal_accuracy or eval predictor_f1",
     .draw = draw,
 };

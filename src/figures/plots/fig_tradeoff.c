@@ -1,5 +1,5 @@
-/* One model at every capacity it can be asked for: loss against the speed-up in FLOPs and in
- * measured time, beside lots drawn at the same capacity. */
+/* One model at several capacities: loss against the speed-up in FLOPs and in measured time,
+ * compared with random routing at the same capacity. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "figures/plot.h"
 
 enum { PANELS_MAX = 6, POINTS_MAX = 64 };
-enum kind { BY_FLOPS, BY_TIME, BY_LOT, SERIES };
+enum kind { BY_FLOPS, BY_TIME, BY_RANDOM, SERIES };
 
-/* The newest evaluation of a capacity; NaN: it does not say. */
+/* The newest evaluation of a capacity; NaN = not recorded. */
 struct ask {
-    double capacity, loss, flops, time, lot, lot_flops, dense;
+    double capacity, loss, flops, time, random, random_flops, dense;
 };
 struct asks {
     struct ask a[POINTS_MAX];
@@ -22,12 +22,12 @@ struct asks {
 /* One point of a panel: means over seeds. */
 struct point {
     double capacity, x[SERIES];
-    struct interval y, lot;
+    struct interval y, random;
 };
 struct points {
     struct point p[POINTS_MAX];
     int n, seeds;
-    double dense; /* loss of the same model with every cell, NaN when not recorded */
+    double dense; /* loss of the same model with all cells executed, NaN = not recorded */
 };
 
 static double number(const struct run_eval *r, const char *name)
@@ -65,14 +65,14 @@ static int take_one(struct sheet *s, int run, const struct run_eval *r, struct a
         return sheet_refuse(s, run, e, "record 'eval' of task 'capacity' has no scalar '%s'", lack);
     struct ask *a = ask_of(all, capacity);
     if (!a)
-        return sheet_refuse(s, run, e, "more than %d capacities were evaluated", POINTS_MAX);
+        return sheet_refuse(s, run, e, "too many capacities: expected at most %d", POINTS_MAX);
     a->loss = loss;
     a->flops = flops;
     a->time = number(r, "time_ratio");
-    a->lot = number(r, "control_random_loss");
-    a->lot_flops = number(r, "control_random_flops_ratio");
-    if (!(a->lot_flops > 0)) /* it was made at equal rates */
-        a->lot_flops = flops;
+    a->random = number(r, "control_random_loss");
+    a->random_flops = number(r, "control_random_flops_ratio");
+    if (!(a->random_flops > 0)) /* the control was run at equal capacity */
+        a->random_flops = flops;
     a->dense = number(r, "dense_loss");
     return 0;
 }
@@ -97,10 +97,10 @@ static double shown(const struct sheet *s, double loss)
     return s->opt.metric && strcmp(s->opt.metric, "perplexity") == 0 ? exp(loss) : loss;
 }
 
-/* Means over seeds of what all were asked for. */
+/* Means over seeds at the capacities that all of them have. */
 static void join(const struct sheet *s, const struct asks *run, int runs, struct points *out)
 {
-    double y[256], lot[256], x[256], lot_x[256], t[256], dense[256];
+    double y[256], random_y[256], x[256], random_x[256], t[256], dense[256];
     for (int r = 0; r < runs; r++)
         dense[r] = shown(s, run[r].a[0].dense);
     out->dense = stat_mean(dense, (size_t)runs);
@@ -112,9 +112,9 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
             for (int k = 0; k < run[r].n; k++)
                 if (fabs(run[r].a[k].capacity - run[0].a[i].capacity) < 1e-6) {
                     y[n] = shown(s, run[r].a[k].loss);
-                    lot[n] = shown(s, run[r].a[k].lot);
+                    random_y[n] = shown(s, run[r].a[k].random);
                     x[n] = 1 / run[r].a[k].flops;
-                    lot_x[n] = 1 / run[r].a[k].lot_flops;
+                    random_x[n] = 1 / run[r].a[k].random_flops;
                     t[n++] = run[r].a[k].time > 0 ? 1 / run[r].a[k].time : (double)NAN;
                 }
         if (n < runs)
@@ -122,9 +122,9 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
         struct point *p = &out->p[out->n++];
         *p = (struct point){.capacity = run[0].a[i].capacity,
                             .y = stat_interval(y, (size_t)n),
-                            .lot = stat_interval(lot, (size_t)n)};
+                            .random = stat_interval(random_y, (size_t)n)};
         p->x[BY_FLOPS] = stat_mean(x, (size_t)n);
-        p->x[BY_LOT] = stat_mean(lot_x, (size_t)n);
+        p->x[BY_RANDOM] = stat_mean(random_x, (size_t)n);
         p->x[BY_TIME] = stat_mean(t, (size_t)n);
     }
 }
@@ -132,20 +132,20 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
 static int take(struct sheet *s, const struct group *g, struct points *out, struct err *e)
 {
     struct asks *run = mem_alloc((size_t)g->runs, sizeof *run);
-    int rc = run ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = run ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = take_run(s, g->run[i], &run[i], e);
     if (rc == 0)
         join(s, run, g->runs, out);
     if (rc == 0 && out->n == 0)
-        rc = sheet_refuse(s, g->run[0], e, "and its other seeds have no capacity in common");
+        rc = sheet_refuse(s, g->run[0], e, "no capacity in common with its other seeds");
     mem_free(run);
     return rc;
 }
 
 static const struct interval *height_of(const struct point *p, enum kind k)
 {
-    return k == BY_LOT ? &p->lot : &p->y;
+    return k == BY_RANDOM ? &p->random : &p->y;
 }
 
 static int has(const struct points *v, enum kind k)
@@ -158,7 +158,7 @@ static int has(const struct points *v, enum kind k)
 
 static int colour_of(const struct sheet *s, enum kind k)
 {
-    return k == BY_LOT ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, k == BY_TIME);
+    return k == BY_RANDOM ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, k == BY_TIME);
 }
 
 static void draw_series(struct sheet *s, struct panel *p, const struct points *v, enum kind k)
@@ -171,7 +171,7 @@ static void draw_series(struct sheet *s, struct panel *p, const struct points *v
     }
     pen_colour(s->pen, rgb, 1);
     pen_width(s->pen, s->venue->line);
-    sheet_dash(s, k == BY_LOT ? 1 : 0);
+    sheet_dash(s, k == BY_RANDOM ? 1 : 0);
     panel_line(s, p, x, y, (size_t)v->n);
     for (int i = 0; i < v->n; i++) {
         const struct interval *h = height_of(&v->p[i], k);
@@ -180,12 +180,12 @@ static void draw_series(struct sheet *s, struct panel *p, const struct points *v
         double ux = axis_at(&p->ax, x[i]), uy = axis_at(&p->ay, y[i]);
         if (isfinite(h->lo) && axis_at(&p->ay, h->lo) - axis_at(&p->ay, h->hi) > 2 * r)
             panel_whisker(s, ux, axis_at(&p->ay, h->lo), ux, axis_at(&p->ay, h->hi), rgb);
-        sheet_marker(s, (int)k, ux, uy, r, rgb, v->seeds == 1 && k != BY_LOT);
+        sheet_marker(s, (int)k, ux, uy, r, rgb, v->seeds == 1 && k != BY_RANDOM);
         panel_mark_box(p, ux - r, uy - r, 2 * r, 2 * r);
     }
 }
 
-/* The capacity asked for below each point by FLOPs, where it would not stand on the last one. */
+/* Labels the points by FLOPs with their capacity, unless it would overlap the previous label. */
 static void draw_capacities(struct sheet *s, struct panel *p, const struct points *v)
 {
     double small = s->venue->small, last_x = 1e9, last_y = 1e9;
@@ -230,7 +230,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     struct points *v = mem_alloc(1, sizeof *v);
     double box[4];
     int rc = p && v ? take(s, &set->g[i], v, e)
-                    : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+                    : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0) {
         include(p, v);
         p->x_label = "Speed-up over dense";
@@ -241,9 +241,9 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
             str_copy(p->title, sizeof p->title, set->g[i].label);
         for (int k = 0; k < SERIES; k++)
             if (has(v, (enum kind)k))
-                panel_entry(p, label[k], colour_of(s, (enum kind)k), k == BY_LOT, k, 1);
+                panel_entry(p, label[k], colour_of(s, (enum kind)k), k == BY_RANDOM, k, 1);
         if (isfinite(v->dense))
-            panel_entry(p, "every cell", sheet_colour(s, ROLE_TEXT), 2, -1, 1);
+            panel_entry(p, "all cells", sheet_colour(s, ROLE_TEXT), 2, -1, 1);
         s->height = panel_grid(s, set->n, 2, 0.68, i, box);
         panel_layout(s, p, box[0], box[1], box[2], box[3]);
         panel_axes(s, p);
@@ -265,19 +265,19 @@ static int draw(struct sheet *s, struct err *e)
 {
     if (s->opt.metric && strcmp(s->opt.metric, "perplexity") != 0 &&
         strcmp(s->opt.metric, "loss") != 0)
-        return err_set(e, DS_EUSAGE, "figure %s: metric \"%s\": loss or perplexity", s->ops->name,
-                       s->opt.metric);
+        return err_set(e, DS_EUSAGE, "figure %s: metric = %s: expected loss or perplexity",
+                       s->ops->name, s->opt.metric);
     int rc = groups_draw(s, PANELS_MAX, draw_panel, groups_note, e);
     if (rc == 0)
-        sheet_note(s, "Small numbers: the capacity asked for. Speed-up: dense over sparse, of the "
+        sheet_note(s, "Small numbers: requested capacity. Speed-up: dense over sparse, of the "
                       "whole model.");
     return rc;
 }
 
 const struct figure_ops figure_tradeoff = {
     .name = "tradeoff",
-    .title = "Loss against speed-up at every capacity asked for",
-    .needs = "evals 'capacity': capacity_asked, loss, flops_ratio; time_ratio, "
-             "control_random_loss, dense_loss where there",
+    .title = "Loss against speed-up at each requested capacity",
+    .needs = "evals 'capacity': capacity_asked, loss, flops_ratio; optional: time_ratio, "
+             "control_random_loss, dense_loss",
     .draw = draw,
 };

@@ -1,5 +1,4 @@
-/* Any logged metric over steps: the raw curve behind the smoothed one, seeds as mean and band, NaN
- * marked. */
+/* Logged metrics over steps: raw and smoothed curve, seeds as mean and band, NaN marked. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +17,7 @@ static const char *label_of(const char *metric)
         {"grad_norm", "Gradient norm"},
         {"tok_s", "Tokens per second"},
         {"flops_ratio", "FLOPs (fraction of dense)"},
-        {"block_ratio", "Blocks run (fraction of dense)"},
+        {"block_ratio", "Executed blocks (fraction of dense)"},
         {"time_ratio", "Time (fraction of dense)"},
         {"tokens", "Tokens seen"},
         {"bits_per_byte", "Bits per byte"},
@@ -36,7 +35,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
     struct curve *c = mem_alloc((size_t)set->n, sizeof *c);
     double box[4];
     size_t bad = 0;
-    int rc = p && c ? 0 : err_set(e, DS_EMEM, "figure %s: no memory", s->ops->name);
+    int rc = p && c ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int g = 0; rc == 0 && g < set->n; g++)
         rc = curve_metric(s, &set->g[g], metric, &c[g], e);
     if (rc < 0)
@@ -67,7 +66,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
     panel_legend(s, p);
     if (bad > 0)
         sheet_note(s, "%s: %zu value%s not finite%s.", metric, bad, bad == 1 ? " is" : "s are",
-                   set->n < s->runs ? " and left out of the means" : " (crosses)");
+                   set->n < s->runs ? " and omitted from the means" : " (crosses)");
 out:
     for (int g = 0; c && g < set->n; g++)
         curve_release(&c[g]);
@@ -76,7 +75,7 @@ out:
     return rc;
 }
 
-/* Splits "a,b,c"; without a list: loss, and val_loss where every run has it. */
+/* Splits "a,b,c"; the default is loss, and val_loss if every run has it. */
 static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYTES], struct err *e)
 {
     const char *list = s->opt.metric;
@@ -88,13 +87,13 @@ static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYT
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= NAME_MAX_BYTES || n == METRICS_MAX)
-            return err_set(e, DS_EUSAGE, "metric \"%s\": at most %d names, separated by commas",
-                           list, METRICS_MAX);
+            return err_set(e, DS_EUSAGE, "metric = %s: expected at most %d names, A,B,...", list,
+                           METRICS_MAX);
         memcpy(name[n], at, len);
         name[n++][len] = '\0';
         at += len + (at[len] == ',');
     }
-    return n > 0 ? n : err_set(e, DS_EUSAGE, "metric: the list is empty");
+    return n > 0 ? n : err_set(e, DS_EUSAGE, "metric: expected at least one name");
 }
 
 static void note(struct sheet *s, const struct groups *set)
@@ -115,10 +114,10 @@ static void note(struct sheet *s, const struct groups *set)
                      : "Mean over up to n = %d seeds; band: 95 %% confidence interval (Student's t) of the mean.",
             hi);
     if (s->opt.smooth < 0)
-        snprintf(from, sizeof from, " where there are %d points or more", (int)CURVE_SMOOTH_FROM);
+        snprintf(from, sizeof from, " if there are at least %d points", (int)CURVE_SMOOTH_FROM);
     if (s->opt.smooth != 0)
         sheet_note(s, "Smoothed with weight %s%s%s.", weight, from,
-                   hi > 1 ? "" : "; raw values behind");
+                   hi > 1 ? "" : "; raw values in the background");
 }
 
 static int draw(struct sheet *s, struct err *e)
@@ -133,7 +132,7 @@ static int draw(struct sheet *s, struct err *e)
         return rc;
     if (set.n > LEGEND_MAX)
         rc = err_set(e, DS_EUSAGE,
-                     "figure %s: %d different experiments are too many for one figure (at most %d)",
+                     "figure %s: too many different experiments, %d: expected at most %d",
                      s->ops->name, set.n, LEGEND_MAX);
     for (int i = 0; rc == 0 && i < n; i++)
         rc = draw_metric(s, &set, name[i], i, n, e);
@@ -146,6 +145,6 @@ static int draw(struct sheet *s, struct err *e)
 const struct figure_ops figure_training = {
     .name = "training",
     .title = "Logged metrics over training",
-    .needs = "metric records; --metric names the series (default loss, and val_loss where logged)",
+    .needs = "metric records; --metric selects the series (default: loss, and val_loss if logged)",
     .draw = draw,
 };

@@ -1,4 +1,4 @@
-/* What a cell can show, and in which colours: all of it read from the probe. */
+/* The fields that a cell can show and their colours, all taken from the probe. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ int cells_fields(const struct probe *p)
 const char *cells_field_name(const struct probe *p, int field)
 {
     if (field <= 0)
-        return "run or skip";
+        return "executed or skipped";
     return field <= p->cells ? p->cell[field - 1].name : "margin";
 }
 
@@ -39,7 +39,7 @@ const char *cells_unit(const struct runview *r, const char *name)
     return r ? runview_unit(r, name) : "";
 }
 
-/* The next round number that is not smaller. */
+/* The smallest round number that is at least x. */
 static double round_up(double x)
 {
     static const double steps[] = {1, 1.5, 2, 3, 4, 5, 6, 8, 10};
@@ -74,7 +74,7 @@ const char *cells_range(const struct probe *p, int field, const struct look *loo
         *lo = -*hi;
         return look->theme ? look->theme->diverging : "balance";
     }
-    /* ranges begin at 0: an amount of colour is an amount of the value */
+    /* ranges begin at 0, so that the amount of colour is proportional to the value */
     *hi = max > 0 ? round_up(max) : 0;
     *lo = min < 0 ? -round_up(-min) : 0;
     if (!(*hi > *lo))
@@ -95,7 +95,7 @@ double cells_depth(const struct probe *p, const unsigned char *run, int token)
     return n;
 }
 
-/* From the quiet colour of a skipped cell to that of one that ran. */
+/* Interpolates from the colour of a skipped cell to that of an executed one. */
 struct ink cells_depth_ink(const struct look *look, double unit)
 {
     if (isnan(unit))
@@ -160,7 +160,7 @@ void cells_release(struct cells *c)
     c->is_moving = 0;
 }
 
-/* By rule: the probe says so cell by cell, or the whole layer ran. */
+/* Always on: marked as forced in the probe, or else the layer executed every token. */
 enum cell_state cells_state(const struct cells *c, int layer, int token)
 {
     const struct probe *p = c->probe;
@@ -176,7 +176,7 @@ enum cell_state cells_state(const struct cells *c, int layer, int token)
     return layer < c->by_rule_n && c->by_rule[layer] ? CELL_RULE : CELL_RUN;
 }
 
-/* To the next layer whose decision differs, else to the end. */
+/* Moves to the next layer whose decision differs, else to the last one. */
 static void jump(struct cells *c, int by)
 {
     const struct probe *p = c->probe;

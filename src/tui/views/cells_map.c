@@ -1,5 +1,4 @@
-/* The map itself: a column per token, a row per layer; two layers share a row when space is short.
- */
+/* The map: one column per token, one row per layer; two layers share a row when space is short. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 
 enum { GUTTER = 6, HEIGHT_MAX = 3 };
 
-/* How a field is turned into colours, once per draw. */
+/* How a field is mapped to colours, computed once per draw. */
 struct paint {
     struct cells *c;
     const char *map;
@@ -36,7 +35,7 @@ static int forced(const struct cells *c, int layer, int token)
     return c->force ? c->force[(size_t)layer * (size_t)c->probe->tokens + (size_t)token] : -1;
 }
 
-/* The ground of a cell: a role, a colour of the map, or the background where there is no value. */
+/* The background of a cell: a role, a colour of the map, or the default without a value. */
 static int32_t ground(const struct paint *p, int layer, int token)
 {
     static const enum role role[] = {
@@ -47,7 +46,7 @@ static int32_t ground(const struct paint *p, int layer, int token)
     return isnan(u) ? ROLE_BACKGROUND : heat_ink(p->map, u);
 }
 
-/* Without colours a cell is an amount of ink. */
+/* Without colours a value is shown by the density of its glyph. */
 static void put_plain(struct area a, int y, int x, int w, const struct paint *p, int layer,
                       int token)
 {
@@ -63,7 +62,7 @@ static void put_plain(struct area a, int y, int x, int w, const struct paint *p,
         area_put(a, y, x + k, rune, ink(s == CELL_SKIP ? ROLE_DIM : ROLE_TEXT));
 }
 
-/* What lies upon a cell: forced by a person, or supposed other than it was. */
+/* The sign on a cell: forced by the user, or estimated to differ from the recorded decision. */
 static char sign_of(const struct cells *c, int layer, int token)
 {
     size_t at = (size_t)layer * (size_t)c->probe->tokens + (size_t)token;
@@ -92,7 +91,7 @@ static void put_cell(struct area a, int y, int x, int w, const struct paint *p, 
                                : ink_attr(ink(ROLE_MARKED), ATTR_BOLD));
 }
 
-/* The cursor: the terminal's own where this view has the keys, a sign in the cell elsewhere. */
+/* The cursor: that of the terminal where this view has the focus, else a sign in the cell. */
 static void put_cursor(struct area a, int y, int x, int w, const struct paint *p, int32_t bg)
 {
     struct ink i = p->has_colour ? (struct ink){.fg = INK_CONTRAST, .bg = bg, .attr = ATTR_BOLD}
@@ -108,22 +107,22 @@ static void put_cursor(struct area a, int y, int x, int w, const struct paint *p
     }
 }
 
-/* ---- how it fits ---- */
+/* ---- layout ---- */
 
 static int can_pair(const struct look *look, int field)
 {
     return look->glyphs != GLYPHS_ASCII && look->colours >= (field > 0 ? 256 : 16);
 }
 
-/* Lines around the cells: tokens above, depth and numbers below, as far as there is room; what is
- * left over makes the cells taller and then shows loss and entropy on the same columns. */
+/* Lines around the cells, as space allows: tokens above, depth and token numbers below; spare rows
+ * first make the cells taller, then show loss and entropy in the same columns. */
 struct frame {
     int above, below, tracks, track_rows, lines, height, per_row;
 };
 
 enum { TRACKS_MAX = 4, TRACK_ROWS_MAX = 4 };
 
-/* Per-token values below the map; 0 when there is none of that number. */
+/* The i-th per-token series below the map; 0 past the last one. */
 static int track(const struct cells *c, int i, const char **label, const float **v)
 {
     const struct probe *p = c->probe;
@@ -191,8 +190,7 @@ static int token_width(int room, int tokens)
     return 1;
 }
 
-/* Where things lie, and what part shows; scrolling goes by half a window so that few steps scroll.
- */
+/* The layout and the visible part; it scrolls by half a window, so that few steps scroll. */
 static void arrange(struct cells *c, struct area a, const struct frame *f, int y0, int x0)
 {
     struct cells_at *at = &c->at;
@@ -267,7 +265,7 @@ static void draw_pair(struct area a, int y, int x, int w, const struct paint *p,
     int32_t top = ground(p, upper, token),
             bottom = lower >= 0 ? ground(p, lower, token) : ROLE_BACKGROUND;
     int f = forced(c, upper, token),
-        g = lower >= 0 ? forced(c, lower, token) : -1; /* no room for signs: colours */
+        g = lower >= 0 ? forced(c, lower, token) : -1; /* too narrow for signs: uses colours */
     top = f < 0 ? top : f ? ROLE_MARKED : ROLE_BAD;
     bottom = g < 0 ? bottom : g ? ROLE_MARKED : ROLE_BAD;
     int is_here = token == c->token && (upper == c->layer || lower == c->layer);
@@ -320,7 +318,7 @@ static void draw_numbers(struct area a, const struct cells *c, int gutter)
         area_textf(a, 0, gutter + (t - c->first_token) * c->at.width, -1, ink(ROLE_DIM), "%d", t);
 }
 
-/* A bar of a few rows, upwards; nothing where there is no value. */
+/* A vertical bar of a few rows; empty without a value. */
 static void put_bar(struct area a, int x, int w, double unit, enum role r)
 {
     for (int y = a.rows - 1; y >= 0 && !isnan(unit); y--) {
@@ -369,7 +367,7 @@ static void draw_below(struct area a, const struct cells *c, const struct frame 
 void cells_map_draw(struct area a, struct cells *c)
 {
     struct frame f = frame_of(c, &a.canvas->look, a.rows);
-    int y0 = c->at.map_y, x0 = c->at.map_x; /* the caller left the area's origin there */
+    int y0 = c->at.map_y, x0 = c->at.map_x; /* the caller stored the origin of the area there */
     arrange(c, a, &f, y0, x0);
     int gutter = c->at.map_x - x0;
     struct paint p = paint_of(c, &a.canvas->look);
@@ -391,8 +389,8 @@ static int legend_states(struct area line, int x_end, const struct cells *c)
         enum cell_state state;
         uint32_t rune;
         char ascii;
-    } row[] = {{"run", ROLE_RUN, CELL_RUN, 0x2588, '#'},
-               {"by rule", ROLE_FORCED, CELL_RULE, 0x2592, '='},
+    } row[] = {{"executed", ROLE_RUN, CELL_RUN, 0x2588, '#'},
+               {"always on", ROLE_FORCED, CELL_RULE, 0x2592, '='},
                {"skipped", ROLE_SKIP, CELL_SKIP, 0xB7, '.'}};
     int x = x_end, has_colour = line.canvas->look.colours >= 16;
     (void)c;
@@ -415,7 +413,7 @@ int cells_legend(struct area line, int x_end, struct cells *c)
         return legend_states(line, x_end, c);
     struct paint p = paint_of(c, &line.canvas->look);
     if (!p.map)
-        return area_right(line, 0, x_end, ink(ROLE_WARN), "no values here");
+        return area_right(line, 0, x_end, ink(ROLE_WARN), "no values");
     int x = area_right(line, 0, x_end, ink(ROLE_DIM), num_print(hi, p.hi)) - 1 - STEPS;
     for (int k = 0; k < STEPS; k++)
         area_heat(line, 0, x + k, 1, p.map, (double)k / (STEPS - 1));

@@ -1,4 +1,4 @@
-/* The shared choice of probe, cursor and marks. */
+/* The selection of probe, cursor and marks that the views share. */
 #include "tui/cells_pick.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ void pick_save(const struct pick *k, struct app *app)
     app_remember(app, pick_key, text);
 }
 
-/* The text itself, or the lowest index there is. */
+/* The selected text, or the lowest index if it does not exist. */
 static int text_of(const struct pick *k, const struct runview *r)
 {
     int lowest = -1;
@@ -53,8 +53,8 @@ static int text_of(const struct pick *k, const struct runview *r)
     return lowest;
 }
 
-/* Index into r->probe, or -1: while held the last one that is not later than the step, else the
- * newest. */
+/* Index into r->probe, or -1: the newest probe, or while held the last one at or before the held
+ * step. */
 static long find(const struct pick *k, const struct runview *r)
 {
     int text = text_of(k, r);
@@ -76,7 +76,7 @@ const struct probe *pick_probe(const struct pick *k, const struct runview *r)
     return i < 0 ? NULL : r->probe[i];
 }
 
-/* The next larger (by > 0) or smaller index than `text` among the texts; -1 when there is none. */
+/* The next larger (by > 0) or smaller text index than `text`; -1 when there is none. */
 static int next_text(const struct runview *r, int text, int by)
 {
     int best = -1;
@@ -117,7 +117,7 @@ int pick_time(struct pick *k, const struct runview *r, int by)
     }
     if (to < 0)
         return 0;
-    k->is_held = by < 0 || to != beyond; /* the newest is followed */
+    k->is_held = by < 0 || to != beyond; /* at the newest it follows */
     k->step = r->probe[to]->step;
     return 1;
 }

@@ -1,5 +1,5 @@
-/* The read-out at the cursor, and the arrangement of text, map and read-out.  Numbers stand in
- * fixed places with fixed widths: a step of the cursor changes digits and nothing else. */
+/* The read-out at the cursor, and the layout of text, map and read-out.  Values have fixed
+ * positions and widths, so that a cursor step changes digits and nothing else. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,13 +29,13 @@ static struct row *add(struct rows *r, const char *label)
     return x;
 }
 
-/* Three decimals where they fit: equal widths from token to token. */
+/* Three decimals where they fit, so that all tokens have the same width. */
 static void print_value(char out[24], double x, const char *unit)
 {
     char plain[24];
     if (isnan(x))
         snprintf(out, 24, "-");
-    else if (!unit[0] && x < 1e-3 && x >= 1e-9) { /* six cells: "probability" stays whole */
+    else if (!unit[0] && x < 1e-3 && x >= 1e-9) { /* six cells: "probability" must fit */
         snprintf(plain, sizeof plain, "%.1e", x);
         snprintf(out, 24, "%.4s-%s", plain, plain + 6); /* 1.2e-04 without the 0 */
     } else if (fabs(x) < 100 && (fabs(x) >= 1e-3 || x == 0))
@@ -49,7 +49,7 @@ static void add_value(struct rows *r, const char *label, double x, const char *u
     print_value(add(r, label)->value, x, unit);
 }
 
-/* What came of a disturbance, beside the value. */
+/* A value together with its change by the interventions. */
 static void add_compared(struct rows *r, const char *label, double x, double before,
                          const char *unit)
 {
@@ -67,7 +67,7 @@ static double at(const float *v, int t)
     return v ? (double)v[t] : (double)NAN;
 }
 
-/* Sum over the layers up to the cursor; NaN when costs are not recorded cell by cell. */
+/* FLOPs summed over the layers up to the cursor; NaN when costs are not recorded per cell. */
 static double flops_so_far(const struct cells *c)
 {
     const struct matrix *m = probe_cell(c->probe, "flops");
@@ -100,7 +100,7 @@ static void token_rows(struct rows *r, const struct cells *c)
     else if (isfinite(flops))
         snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s", str_si(text, flops));
     if (isfinite(so_far))
-        snprintf(add(r, "to this layer")->value, sizeof r->row->value, "%s", str_si(text, so_far));
+        snprintf(add(r, "cumulative")->value, sizeof r->row->value, "%s", str_si(text, so_far));
     for (int i = 0; i < p->vectors; i++)
         if (&p->token[i] != truth)
             add_value(r, p->token[i].name, (double)p->token[i].v[t], "");
@@ -111,7 +111,7 @@ static void cell_rows(struct rows *r, const struct cells *c)
     const struct probe *p = c->probe;
     for (int f = 1; f < cells_fields(p); f++) {
         const char *name = cells_field_name(p, f);
-        if (strcmp(name, "forced") == 0) /* said in words above */
+        if (strcmp(name, "forced") == 0) /* part of the title above */
             continue;
         double x = cells_value(p, f, c->seen_layer, c->seen_token);
         char text[16];
@@ -133,7 +133,7 @@ static const char *state_words(const struct cells *c)
     enum cell_state s = cells_state(c, c->layer, c->token);
     if (f >= 0)
         return f ? "forced to run" : "forced to skip";
-    return s == CELL_SKIP ? "skipped" : s == CELL_RULE ? "run by rule" : "run";
+    return s == CELL_SKIP ? "skipped" : s == CELL_RULE ? "always on" : "executed";
 }
 
 /* ---- drawing ---- */
@@ -147,11 +147,11 @@ static void draw_rows(struct area a, const struct rows *r, int from)
     }
 }
 
-/* The titles follow the cursor at once, in one ink each. */
+/* The titles follow the cursor at once, each in a single colour. */
 static void token_title(struct area line, const struct cells *c)
 {
     const struct probe *p = c->probe;
-    struct ink k = ink(ROLE_TEXT); /* not bold: blanks would change the pen twice each */
+    struct ink k = ink(ROLE_TEXT); /* not bold: each blank would cost two attribute changes */
     int t = c->token, x = area_textf(line, 0, 0, -1, k, "token %d \"", t);
     x += area_bytes(line, 0, x, line.cols - x - 1, k, p->piece[t], p->piece_len[t]);
     x += area_text(line, 0, x, 1, k, "\"");
@@ -165,7 +165,7 @@ static void layer_title(struct area line, const struct cells *c)
                state_words(c));
 }
 
-/* What the head would say behind this layer: the likeliest next tokens. */
+/* Logit lens: the most likely next tokens if the output head followed this layer. */
 static void draw_lens(struct area a, const struct cells *c)
 {
     const struct probe *p = c->probe, *o = c->other;
@@ -175,8 +175,7 @@ static void draw_lens(struct area a, const struct cells *c)
         ((size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token) * (size_t)p->lens_k;
     int has_other =
         o && o->lens_k > 0 && c->seen_token < o->tokens && o->layers == p->layers && a.cols >= 26;
-    area_text(a, 0, 0, -1, ink(ROLE_DIM),
-              has_other ? "next, from here      was" : "next, from here");
+    area_text(a, 0, 0, -1, ink(ROLE_DIM), has_other ? "logit lens           was" : "logit lens");
     for (int k = 0; k < p->lens_k && k + 1 < a.rows; k++) {
         const char *piece = p->lens_piece ? p->lens_piece[cell + (size_t)k] : "";
         area_textf(a, k + 1, 0, 6, ink(ROLE_TEXT), "%.3f", (double)p->lens_p[cell + (size_t)k]);
@@ -208,7 +207,7 @@ static void collect(const struct cells *c, struct rows *token, struct rows *cell
     cell_rows(cell, c);
 }
 
-/* Columns of a panel below: some for the token, some for its cell, one for the lens. */
+/* Columns of a panel below the map: some for the token, some for its cell, one for the logit lens. */
 struct split {
     int columns, token, cell, lens, rows;
 };
@@ -242,7 +241,7 @@ int cells_readout_rows(const struct cells *c, int cols)
     return 1 + split_columns(c, cols, &token, &cell).rows;
 }
 
-/* One above the other, for a panel at the side. */
+/* Stacked, for a panel at the side. */
 static void draw_side(struct area a, const struct cells *c, const struct rows *token,
                       const struct rows *cell)
 {
@@ -254,7 +253,7 @@ static void draw_side(struct area a, const struct cells *c, const struct rows *t
     draw_lens(area_sub(a, y + cell->n + 2, 0, c->probe->lens_k + 1, a.cols), c);
 }
 
-/* Side by side, for a panel below: the token, its cell, the lens. */
+/* Side by side, for a panel below the map: the token, its cell, the logit lens. */
 static void draw_below(struct area a, const struct cells *c, const struct rows *token,
                        const struct rows *cell)
 {
@@ -289,9 +288,9 @@ void cells_readout_draw(struct area a, struct cells *c)
         draw_below(a, c, &token, &cell);
 }
 
-/* ---- all together ---- */
+/* ---- the whole picture ---- */
 
-/* Rows of each part.  Every layer goes before every number, and a layer on a row of its own before
+/* Rows of each part.  Showing all layers has priority over the read-out, and one row per layer over
  * the third line of text. */
 struct parts {
     int text, gap, map, foot;
@@ -322,7 +321,7 @@ static struct parts share_rows(struct area main, const struct cells *c, int has_
     return s;
 }
 
-/* Text above, map below it; the read-out at the side of wide screens, else at the foot. */
+/* Text above the map; the read-out at the side of wide screens, else at the bottom. */
 void cells_draw(struct area a, struct cells *c)
 {
     int is_wide = a.cols >= 110 && a.rows >= 20, y;

@@ -1,4 +1,4 @@
-/* The text above the map: wrapped at words, each token on the colour of its depth. */
+/* The text above the map: wrapped at words, each token on a background that shows its depth. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { TOKENS_MAX = 50000 };
 
-/* Cells a token takes when it is shown whole. */
+/* Width of a token in cells when shown in full. */
 static int token_cells(const struct probe *p, int t, int ascii)
 {
     struct str safe = {0};
@@ -22,7 +22,7 @@ static int is_blank(const struct probe *p, int t)
     return p->piece_len[t] > 0 && (p->piece[t][0] == ' ' || p->piece[t][0] == '\n');
 }
 
-/* Lays out token by token; stops at token `until` and says where it begins. */
+/* Position of the layout, advanced token by token. */
 struct flow {
     const struct probe *p;
     int cols, ascii, y, x, token, width;
@@ -35,7 +35,7 @@ static int flow_next(struct flow *f)
         return 0;
     f->x += f->width;
     f->width = token_cells(f->p, t, f->ascii);
-    int word = f->width; /* a word moves to the next line as a whole, when one line can hold it */
+    int word = f->width; /* a word that fits on one line moves to the next line as a whole */
     if (t == 0 || is_blank(f->p, t) || is_blank(f->p, t - 1))
         for (int k = t + 1; k < f->p->tokens && !is_blank(f->p, k) && word <= f->cols; k++)
             word += token_cells(f->p, k, f->ascii);
@@ -56,7 +56,7 @@ static struct flow flow_begin(const struct probe *p, int cols, int ascii)
 int cells_text_rows(const struct cells *c, int cols, int most)
 {
     if (c->probe->tokens > TOKENS_MAX)
-        return 0; /* nobody reads that in three lines, and laying it out takes long */
+        return 0; /* too long to read in three lines, and slow to lay out */
     struct flow f = flow_begin(c->probe, cols, 0);
     while (flow_next(&f) && f.y < most)
         ;
@@ -117,8 +117,7 @@ int cells_text_hit(const struct cells *c, int y, int x)
     return -1;
 }
 
-/* A token in few cells: blanks in front are left out when it says more; what has no glyph is a
- * sign. */
+/* A token in a few cells: leading blanks are dropped, and what has no glyph becomes a placeholder. */
 void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p,
                  int token)
 {
@@ -149,7 +148,7 @@ void cells_piece(struct area a, int y, int x, int width, struct ink i, const str
     area_put(room, 0, 0, cut ? rune : rune == '\n' && !ascii ? 0x2424 : (uint32_t)'?', i);
 }
 
-/* Its first word where there is no room for all. */
+/* Shortened to its first part where the whole does not fit. */
 int cells_caveat(struct area line, int x, int x_end, const struct probe *p)
 {
     const char *text = probe_caveat(p);

@@ -1,5 +1,5 @@
-/* Depth map: what every token cost in every layer, from the newest probe as it arrives or any
- * before. */
+/* Depth map: which layers every token executed and at what cost, from the newest or any earlier
+ * probe. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static void depth_close(struct view *v)
     mem_free(d->mark);
 }
 
-/* Looks up what is to be shown; 0 when there is nothing. */
+/* Selects the probe to show; 0 when there is none. */
 static int prepare(struct view *v)
 {
     struct depth *d = v->state;
@@ -75,15 +75,15 @@ static void draw_empty(struct view *v, struct area a)
         return;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
     const char *every = runview_config(r, "train.probe_every");
-    area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe is every decision over a fixed text.");
+    area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "A probe records all decisions over a fixed text.");
     if (every && r->state == RUN_LIVE)
-        area_textf(a, y + 3, 2, -1, ink(ROLE_TEXT), "This run records its texts every %.12s steps;",
-                   every);
+        area_textf(a, y + 3, 2, -1, ink(ROLE_TEXT),
+                   "This run records its probe texts every %.12s steps;", every);
     else
         area_text(a, y + 3, 2, -1, ink(ROLE_TEXT),
-                  "Runs record them every train.probe_every steps;");
+                  "Runs record one every train.probe_every steps;");
     area_text(a, y + 4, 2, -1, ink(ROLE_TEXT),
-              ":probe asks a running process now, `depthscope trace` asks a model.");
+              ":probe records one now in a running process, `depthscope trace` from a model.");
 }
 
 static double mean_depth(const struct probe *p)
@@ -154,7 +154,7 @@ static void key_time(struct view *v, const struct key *k, const char *args)
     else if (!pick_time(&d->pick, app_run(v->app), k->value))
         app_say(v->app, LOG_INFO,
                 k->value < 0 ? "this is the first probe of this text"
-                             : "this is the newest probe; the next is shown when it comes");
+                             : "this is the newest probe; newer ones are shown as they arrive");
     pick_save(&d->pick, v->app);
 }
 
@@ -201,7 +201,7 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     if (k->value)
         d->pick.marks = 0;
     else if (!pick_toggle(&d->pick, d->cells.token))
-        app_say(v->app, LOG_WARN, "%d tokens are marked: unmark one, or X for all", PICK_MARKS_MAX);
+        app_say(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&d->pick, v->app);
 }
 
@@ -246,27 +246,27 @@ static double depth_due(struct view *v)
 
 /* clang-format off */
 static const struct key depth_keys[] = {
-    {"h Left",     "left",       NULL, "token before",                         NULL,     0, KEY_HIDDEN, CELLS_LEFT,       key_move},
+    {"h Left",     "left",       NULL, "previous token",                       NULL,     0, KEY_HIDDEN, CELLS_LEFT,       key_move},
     {"l Right",    "right",      NULL, "next token",                           NULL,     0, KEY_HIDDEN, CELLS_RIGHT,      key_move},
-    {"k Up",       "up",         NULL, "layer above in the picture",           NULL,     0, KEY_HIDDEN, CELLS_UP,         key_move},
-    {"j Down",     "down",       NULL, "layer below in the picture",           NULL,     0, KEY_HIDDEN, CELLS_DOWN,       key_move},
-    {"K",          "jump-up",    NULL, "up to where the decision changes",     NULL,     0, KEY_HIDDEN, CELLS_JUMP_UP,    key_move},
-    {"J",          "jump-down",  NULL, "down to where the decision changes",   NULL,     0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
-    {"PgUp C-u H", "page-left",  NULL, "a page of tokens back",                NULL,     0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
-    {"PgDn C-d L", "page-right", NULL, "a page of tokens on",                  NULL,     0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
+    {"k Up",       "up",         NULL, "layer above on the screen",            NULL,     0, KEY_HIDDEN, CELLS_UP,         key_move},
+    {"j Down",     "down",       NULL, "layer below on the screen",            NULL,     0, KEY_HIDDEN, CELLS_DOWN,       key_move},
+    {"K",          "jump-up",    NULL, "up to the next change of decision",    NULL,     0, KEY_HIDDEN, CELLS_JUMP_UP,    key_move},
+    {"J",          "jump-down",  NULL, "down to the next change of decision",  NULL,     0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
+    {"PgUp C-u H", "page-left",  NULL, "previous page of tokens",              NULL,     0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
+    {"PgDn C-d L", "page-right", NULL, "next page of tokens",                  NULL,     0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
     {"gg Home",    "first",      NULL, "first token",                          NULL,     0, KEY_HIDDEN, CELLS_FIRST,      key_move},
     {"G End",      "last",       NULL, "last token",                           NULL,     0, KEY_HIDDEN, CELLS_LAST,       key_move},
-    {"c",          "field",      NULL, "what cells show: run or skip, then every recorded value", "values", 70, KEY_VIEW_CHANGE, 1, key_field},
-    {"C",          "field-back", NULL, "the value before",                     NULL,     0, KEY_VIEW_CHANGE, -1, key_field},
-    {",",          "earlier",    NULL, "earlier probe of this text: back in training", "time", 66, 0, -1, key_time},
-    {".",          "later",      NULL, "later probe; at the newest it follows", NULL,    0, 0, 1, key_time},
-    {"F",          "newest",     NULL, "the newest probe, following",          NULL,     0, 0, 0, key_time},
+    {"c",          "field",      NULL, "cycle the value that the cells show", "values", 70, KEY_VIEW_CHANGE, 1, key_field},
+    {"C",          "field-back", NULL, "previous value",                       NULL,     0, KEY_VIEW_CHANGE, -1, key_field},
+    {",",          "earlier",    NULL, "earlier probe of this text", "time", 66, 0, -1, key_time},
+    {".",          "later",      NULL, "later probe; the newest is followed",  NULL,    0, 0, 1, key_time},
+    {"F",          "newest",     NULL, "follow the newest probe",              NULL,     0, 0, 0, key_time},
     {"}",          "next-text",  NULL, "next probe text",                      "text",  64, 0, 1, key_text},
-    {"{",          "prev-text",  NULL, "probe text before",                    NULL,     0, 0, -1, key_text},
+    {"{",          "prev-text",  NULL, "previous probe text",                  NULL,     0, 0, -1, key_text},
     {"Space",      "mark",       NULL, "mark this token for Signals",          "mark",  60, 0, 0, key_mark},
     {"X",          "unmark",     NULL, "unmark all tokens",                    NULL,     0, 0, 1, key_mark},
-    {"w",          "width",      NULL, "columns: all that fit, or 4, 8, 16 wide to read the tokens", "width", 50, KEY_VIEW_CHANGE, 0, key_wide},
-    {"o",          "flip",       NULL, "layer 0 at the top or at the bottom",  "flip",  40, KEY_VIEW_CHANGE, 0, key_flip},
+    {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", "width", 50, KEY_VIEW_CHANGE, 0, key_wide},
+    {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     "flip",  40, KEY_VIEW_CHANGE, 0, key_flip},
     {0},
 };
 static const struct setting depth_settings[] = {
@@ -278,7 +278,7 @@ static const struct setting depth_settings[] = {
 
 const struct view_ops view_depth = {
     .name = "depth",  .title = "Depth map",
-    .summary = "Tokens x layers of the newest probe: what ran, what was skipped, and every value behind the decision.",
+    .summary = "Tokens x layers of the newest probe: which cells were executed or skipped, and every recorded value.",
     .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),
     .figure = "routing_map",
     .open = depth_open,  .close = depth_close,  .draw = depth_draw,  .event = depth_event,

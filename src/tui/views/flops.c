@@ -1,5 +1,4 @@
-/* FLOPs: where the compute of a token goes; measured time beside it, because FLOPs are not latency.
- */
+/* FLOPs: the compute of each token, next to measured time, because FLOPs are not latency. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@ struct flops {
     int top;
 };
 
-/* What one picture is made of, borrowed from the run. */
+/* The data of one picture, borrowed from the run. */
 struct source {
     const float *flops, *class_of;
     size_t n;
@@ -35,7 +34,7 @@ static const float *column_of(const struct run_sample *s, const char *name, size
     return c ? c->v : NULL;
 }
 
-/* The newest one that knows FLOPs. */
+/* The newest sample that records FLOPs. */
 static const struct run_sample *newest_sample(const struct runview *r)
 {
     for (size_t i = r->n_samples; i-- > 0;)
@@ -153,7 +152,7 @@ static void draw_classes(struct area a, const struct source *s, double mean)
     size_t bars = 0;
     area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "by token class");
     if (!s->class_of) {
-        area_text(a, 1, 0, -1, ink(ROLE_DIM), "no classes recorded with these tokens");
+        area_text(a, 1, 0, -1, ink(ROLE_DIM), "no token classes recorded");
         return;
     }
     for (size_t i = 0; i < s->n; i++) {
@@ -206,7 +205,7 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
     int layers = r->layers > 0 ? r->layers : s->probe ? s->probe->layers : 0, known = 0;
     layers = layers > LAYERS_SHOWN_MAX ? LAYERS_SHOWN_MAX : layers;
     area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-              "share of tokens computed, by layer");
+              "share of tokens executed, by layer");
     for (int l = 0; l < layers; l++) {
         double x = layer_share(r, s, l);
         known += isfinite(x);
@@ -215,7 +214,7 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
             (struct bar){.label = label[l], .value = x, .role = x > 0.999 ? ROLE_FORCED : ROLE_RUN};
     }
     if (!known) {
-        area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe and no gate ratios recorded");
+        area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe or gate ratios recorded");
         return;
     }
     int rows = a.rows - 1, last = layers > rows ? layers - rows : 0;
@@ -235,8 +234,8 @@ static void draw_empty(struct view *v, struct area a)
         return;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
     area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-              "They come with the next probe (train.probe_every) or evaluation of this run;");
-    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now.");
+              "The next probe (train.probe_every) or evaluation of this run records them;");
+    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe records one now in a running process.");
 }
 
 static void flops_draw(struct view *v, struct area a)
@@ -299,8 +298,8 @@ static void flops_copy(struct view *v, struct str *out)
 
 /* clang-format off */
 static const struct key flops_keys[] = {
-    {"s", "source", NULL, "tokens of the newest evaluation, or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_toggle},
-    {"p", "part",   NULL, "on narrow screens: classes or layers",                    NULL,      0, KEY_VIEW_CHANGE, 1, key_toggle},
+    {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_toggle},
+    {"p", "part",   NULL, "on narrow screens: token classes or layers",             NULL,      0, KEY_VIEW_CHANGE, 1, key_toggle},
     {0},
 };
 static const struct setting flops_settings[] = {
@@ -311,7 +310,7 @@ static const struct setting flops_settings[] = {
 
 const struct view_ops view_flops = {
     .name = "flops",  .title = "FLOPs",
-    .summary = "FLOPs per token: distribution, by token class, by layer, with measured time beside them.",
+    .summary = "FLOPs per token: distribution, by token class and by layer, compared with measured time.",
     .keys = flops_keys,  .settings = flops_settings,  .state_size = sizeof(struct flops),
     .figure = "flops_hist",
     .draw = flops_draw,  .event = flops_event,  .copy = flops_copy,

@@ -1,4 +1,4 @@
-/* Help: what each view is for, and every key, from the tables. */
+/* Help: the purpose and the keys of every view, generated from the tables. */
 #include <string.h>
 
 #include "tui/view.h"
@@ -21,10 +21,10 @@ static void text_of(struct str *out)
 {
     str_add(
         out,
-        "A researcher's window on what every token costs in every layer.\n"
-        "Every key has a command; : takes it, Tab completes. Shift with the mouse selects "
-        "text in most terminals. A viewer never hurts a run: q leaves, the training goes on.\n\n");
-    add_table(out, "EVERYWHERE", NULL, keys_global);
+        "Shows what every token costs in every layer.\n"
+        "Every key has a command, typed after : and completed by Tab. Hold Shift to select text "
+        "with the mouse in most terminals. q quits the workbench; training continues.\n\n");
+    add_table(out, "ALL VIEWS", NULL, keys_global);
     for (size_t i = 0; view_registry[i]; i++)
         add_table(out, view_registry[i]->title, view_registry[i]->summary, view_registry[i]->keys);
 }
@@ -50,7 +50,7 @@ static void key_ends(struct view *v, const struct key *k, const char *args)
     h->scroll.top = k->value ? h->scroll.lines : 0;
 }
 
-/* The line of the next hit becomes the first one shown. */
+/* Scrolls the line of the next match to the top. */
 static int help_search(struct view *v, const char *text, int direction)
 {
     struct help *h = v->state;

@@ -1,4 +1,4 @@
-/* Home: the runs there are (live first) with their states, presets, and the form that starts a new run. */
+/* Home: all runs (live first) with their states, the presets, and the form that starts a new run. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,27 +11,27 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-/* What Home knows of a run beside its row in the list. */
+/* Summary of a run, in addition to its row in the list. */
 struct glance {
     char path[1024];
-    double modified; /* of the file, when it was read */
+    double modified; /* modification time of the log when it was read */
     struct run_glance is;
 };
 
 struct home {
-    struct form form; /* first: what the form calls back with is the state of its view */
+    struct form form; /* first member: the callbacks of the form receive the state of the view */
     struct job_info *job;
     struct glance *glance; /* of each job */
     size_t jobs;
     char **preset;
     size_t presets;
     struct list list; /* jobs, then presets */
-    double listed;    /* when the folder was last read */
+    double listed;    /* time when the directory was last read */
     char error[256];
-    char asked[256]; /* presets of the form that waits for an answer */
+    char asked[256]; /* presets of the form to open after confirmation */
 };
 
-/* A log that nobody writes and that has not changed is not read again. */
+/* An unchanged log without a writer is not read again. */
 static void glance_at(struct glance *g, const struct job_info *j, const struct glance *old,
                       size_t olds)
 {
@@ -113,7 +113,7 @@ static int home_poll(struct view *v)
 static const struct column columns[] = {
     {"", 1, 0, 9}, /* mark or live */
     {"run", -3, 0, 10},  {"method", 8, 0, 6}, {"preset", -1, 0, 3},
-    {"state", 12, 0, 8}, {"step", 12, 1, 5},  {"written", 10, 1, 4},
+    {"state", 12, 0, 8}, {"step", 12, 1, 5},  {"updated", 10, 1, 4},
 };
 enum { COLUMNS = (int)DS_LEN(columns) };
 
@@ -129,7 +129,7 @@ static enum role state_role(enum run_state state)
     }
 }
 
-/* "silent 42m": how long nobody has heard of a run is what is worth knowing of it. */
+/* "silent 42m": a silent run shows the time since its last record. */
 static void describe_state(struct view *v, const struct run_glance *g, char *out, size_t size)
 {
     char age[16];
@@ -188,10 +188,10 @@ static void draw_empty(const struct home *h, struct area a)
     int x = 2;
     area_text(a, 1, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No runs here yet");
     area_textf(a, 3, x, -1, ink(ROLE_TEXT),
-               "Runs are looked for in %s/ (DEPTHSCOPE_RUNS names another folder).", job_root());
+               "Runs are read from %s/ (DEPTHSCOPE_RUNS sets another directory).", job_root());
     area_text(a, 4, x, -1, ink(ROLE_TEXT),
-              h->presets ? "a starts one from the preset below; :open PATH takes a log or trace."
-                         : ":open PATH takes a run, a log or a trace.");
+              h->presets ? "a starts one from the preset below; :open PATH opens a log or trace."
+                         : ":open PATH opens a run, a log or a trace.");
     if (h->error[0])
         area_text(a, 6, x, -1, ink(ROLE_BAD), h->error);
 }
@@ -216,7 +216,7 @@ static void draw_list(struct view *v, struct area a)
         if (i == h->jobs && y + 1 < a.rows) {
             y += y > 1;
             area_text(table, y++, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                      "presets: enter or a starts a run");
+                      "presets: Enter or a starts a run");
         }
         if (i < h->jobs)
             draw_job(v, table, y, &h->job[i], h->glance ? &h->glance[i].is : &none, width, x);
@@ -246,14 +246,14 @@ static void open_asked(void *ctx)
     form_open(&h->form, v, h->asked);
 }
 
-/* A form with changes is not thrown away for another one unless the user says so. */
+/* Asks before discarding a form with changes. */
 static void open_form(struct view *v, const char *preset)
 {
     struct home *h = v->state;
     char question[128];
     size_t n = h->form.is_open ? form_changed(&h->form) : 0;
     if (h->form.is_starting) {
-        app_say(v->app, LOG_WARN, "run %s is starting: one at a time", h->form.launch.name);
+        app_say(v->app, LOG_WARN, "run %s is still starting; try later", h->form.launch.name);
         return;
     }
     str_copy(h->asked, sizeof h->asked, preset);
@@ -261,7 +261,7 @@ static void open_form(struct view *v, const char *preset)
         open_asked(v);
         return;
     }
-    snprintf(question, sizeof question, "Open another form and forget %zu changed value%s?", n,
+    snprintf(question, sizeof question, "Discard %zu changed value%s and open another form?", n,
              n > 1 ? "s" : "");
     app_confirm(v->app, question, open_asked, v);
 }
@@ -271,11 +271,11 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
     struct home *h = v->state;
     struct err e = {0};
     (void)k, (void)args;
-    if (h->form.is_open) /* the hint was clicked behind it */
+    if (h->form.is_open) /* a key hint was clicked below the form */
         return;
     if (h->list.cursor >= h->jobs) {
         if (app_is_readonly(v->app))
-            app_say(v->app, LOG_WARN, "read-only: no run is started");
+            app_say(v->app, LOG_WARN, "read-only mode: runs cannot be started");
         else if (h->presets)
             open_form(
                 v, h->preset[h->list.cursor - h->jobs < h->presets ? h->list.cursor - h->jobs : 0]);
@@ -295,7 +295,7 @@ static void key_new(struct view *v, const struct key *k, const char *args)
     else if (i < h->presets)
         open_form(v, h->preset[i]);
     else
-        app_say(v->app, LOG_WARN, "no presets found");
+        app_say(v->app, LOG_WARN, "presets: not found");
 }
 
 static void key_mark(struct view *v, const struct key *k, const char *args)
@@ -376,9 +376,9 @@ static void home_copy(struct view *v, struct str *out)
 /* clang-format off */
 static const struct key home_keys[] = {
     {"Enter", "enter",   NULL,     "open the run, or start one from the preset", "open", 70, 0, 0, key_enter},
-    {"a",     "new",     "PRESET", "new run: form of all keys",        "new run", 68, KEY_MUTATES, 0, key_new},
+    {"a",     "new",     "PRESET", "new run: opens the form",          "new run", 68, KEY_MUTATES, 0, key_new},
     {"Space", "mark",    NULL,     "mark for overlay and comparison",  "mark",    66, 0, 0, key_mark},
-    {"R",     "refresh", NULL,     "read the folder again",            NULL,      0,  0, 0, key_refresh},
+    {"R",     "refresh", NULL,     "read the directory again",         NULL,      0,  0, 0, key_refresh},
     {"gg",    "first",   NULL,     "first row",                        NULL,      0,  KEY_HIDDEN, 0, key_ends},
     {"G",     "last",    NULL,     "last row",                         NULL,      0,  KEY_HIDDEN, 1, key_ends},
     {0},

@@ -1,5 +1,5 @@
-/* The form that starts a run.  Nothing is started before the option tables agree to every value, and the form stays
- * until the run has begun: what was typed is never lost to a mistake. */
+/* The form that starts a run.  The run starts only after every value is valid, and the form stays
+ * open until the run has started, so that an error never loses what was typed. */
 #include "tui/form.h"
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ void form_open(struct form *f, struct view *v, const char *preset)
 
 /* ---- drawing ---- */
 
-/* Below the rows: what is wrong, else what the rows have no room for. */
+/* Below the rows: the error, or else the full help of the selected row. */
 static void draw_foot(const struct form *f, struct area a)
 {
     const struct job_key *k = &f->key[f->list.cursor];
@@ -71,10 +71,10 @@ static void draw_foot(const struct form *f, struct area a)
             area_textf(a, 0, x + 1, a.cols - x - 1, ink(ROLE_HINT_KEY), "(%s)", k->choices);
     }
     area_text(a, 2, 0, -1, ink(ROLE_HINT),
-              f->is_starting ? "starting ...   esc leaves, the run goes on"
+              f->is_starting ? "starting ...   Esc closes the form; the run continues"
               : f->is_editing
-                  ? "enter keeps   esc drops   tab keeps and goes to the next"
-                  : "enter edits   / n N find   r starts the run   x resets   esc leaves");
+                  ? "Enter saves   Esc cancels   Tab saves and edits the next"
+                  : "Enter edits   / n N search   r starts the run   x resets   Esc closes");
 }
 
 /* The error without the key, which the row shows already. */
@@ -134,7 +134,7 @@ static void forget_error(struct form *f)
     f->wrong = f->keys;
 }
 
-/* Takes what was typed when the key's row takes it; else the field stays open, with the reason.  1 = taken. */
+/* Saves the typed value if it is valid; else the field stays open and shows the error.  1 = saved. */
 static int edit_keep(struct form *f)
 {
     size_t i = f->list.cursor;
@@ -152,7 +152,7 @@ static int edit_keep(struct form *f)
     mem_free(f->value[i]);
     f->value[i] = copy;
     f->is_editing = 0;
-    forget_error(f); /* it may have been about this value together with others */
+    forget_error(f); /* the error may depend on this value in combination with others */
     return 1;
 }
 
@@ -171,8 +171,8 @@ int form_search(struct form *f, const char *text, int direction)
 
 /* ---- starting ---- */
 
-/* The row that a message names, by its key or else by its value: a changed one first, then any; the longest name, as
- * keys begin with others. */
+/* The row that a message refers to, by its key or else by its value: changed rows first, then
+ * any.  The longest key wins, since one key can be a prefix of another. */
 static size_t row_of(const struct form *f, const char *text)
 {
     size_t best = f->keys, length = 0;
@@ -235,7 +235,7 @@ int form_poll(struct form *f, struct view *v, char *path, size_t size)
         return 0;
     enum launch_state state = job_launch_state(&f->launch, words, sizeof words);
     while (app_is_scripted(v->app) && state == LAUNCH_STARTING && clock_mono() < end) {
-        clock_sleep(0.02); /* a script has no later moment */
+        clock_sleep(0.02); /* a key script is not polled again, so it waits here */
         state = job_launch_state(&f->launch, words, sizeof words);
     }
     if (state == LAUNCH_STARTING)
@@ -245,7 +245,7 @@ int form_poll(struct form *f, struct view *v, char *path, size_t size)
     v->is_dirty = 1;
     if (state == LAUNCH_FAILED) {
         show_error(f, words);
-        app_say(v->app, LOG_ERROR, "%s did not start: %s", f->launch.name, words);
+        app_say(v->app, LOG_ERROR, "run %s failed to start: %s", f->launch.name, words);
         return 0;
     }
     str_copy(path, size, f->launch.dir);
@@ -258,7 +258,7 @@ int form_poll(struct form *f, struct view *v, char *path, size_t size)
 static void discard(void *ctx)
 {
     struct view *v = ctx;
-    form_close(v->state, v); /* the form is what a Home begins with */
+    form_close(v->state, v); /* the form is the first member of struct home */
 }
 
 static void leave(struct form *f, struct view *v)
@@ -269,7 +269,7 @@ static void leave(struct form *f, struct view *v)
         form_close(f, v);
         return;
     }
-    snprintf(question, sizeof question, "Leave the form and forget %zu changed value%s?", n,
+    snprintf(question, sizeof question, "Discard %zu changed value%s and close the form?", n,
              n > 1 ? "s" : "");
     app_confirm(v->app, question, discard, v);
 }
@@ -336,11 +336,11 @@ int form_event(struct form *f, struct view *v, const struct event *ev)
         return 1;
     case 'r':
         if (app_is_readonly(v->app))
-            app_say(v->app, LOG_WARN, "read-only: no run is started");
+            app_say(v->app, LOG_WARN, "read-only mode: runs cannot be started");
         else
             start(f, v);
         return 1;
-    default: /* these work everywhere; every other key would act on the list behind the form */
+    default: /* only these global keys: any other would act on the list below the form */
         return !(ev->key < 0x80 && strchr("/nN?:g", (int)ev->key)) &&
                ev->key != (KEYCODE_CTRL | 'l') && ev->key != (KEYCODE_CTRL | 'z');
     }

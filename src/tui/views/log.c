@@ -1,4 +1,4 @@
-/* Log: the run's events and the workbench's own messages, newest last. */
+/* Log: the events of the run and the messages of the workbench, newest last. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -8,7 +8,7 @@
 
 struct log {
     struct list list;
-    int level; /* least level shown */
+    int level; /* lowest level shown */
 };
 
 struct entry {
@@ -25,7 +25,7 @@ static int log_open(struct view *v, struct err *e)
     return 0;
 }
 
-/* Events and messages in one order of time: entry i of n, both lists are sorted already. */
+/* Entry i of n of events and messages merged by time; both lists are already sorted. */
 struct merge {
     struct view *v;
     const struct runview *run;
@@ -99,14 +99,13 @@ static void log_draw(struct view *v, struct area a)
     size_t n = count(v), i = 0;
     list_fit(&s->list, n, a.rows);
     if (n == 0) {
-        area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                  "Nothing to report");
+        area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No events");
         area_text(a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
-                  "Checkpoints, NaN, alarms, changed settings and messages appear here.");
+                  "Checkpoints, NaN values, alarms, changed settings and messages appear here.");
         if (s->level > LOG_INFO)
             area_text(a, a.rows / 2 + 2, 2, -1, ink(ROLE_WARN),
-                      s->level == LOG_WARN ? "Only warnings and errors are shown: v shows the rest."
-                                           : "Only errors are shown: v shows the rest.");
+                      s->level == LOG_WARN ? "Only warnings and errors are shown: v shows all."
+                                           : "Only errors are shown: v shows all.");
         return;
     }
     for (; merge_next(&m, &e); i++) {
@@ -189,7 +188,7 @@ static void key_ends(struct view *v, const struct key *k, const char *args)
 
 /* clang-format off */
 static const struct key log_keys[] = {
-    {"v",      "level", NULL, "least level shown",                      "level",  60, KEY_VIEW_CHANGE, 0, key_level},
+    {"v",      "level", NULL, "lowest level shown",                     "level",  60, KEY_VIEW_CHANGE, 0, key_level},
     {"gg",     "first", NULL, "oldest",                                 NULL,     0, KEY_HIDDEN, 0, key_ends},
     {"G",      "last",  NULL, "newest, and follow",                     "follow", 50, 0, 1, key_ends},
     {0},

@@ -1,5 +1,4 @@
-/* Monitor: the curves of a run while it runs, several runs over each other, and the keys that act
- * on the run. */
+/* Monitor: live curves of one run or of several overlaid runs, and the keys that control the run. */
 #include "tui/monitor.h"
 
 #include <math.h>
@@ -29,16 +28,16 @@ static void draw_empty(struct view *v, struct area a)
     int y = a.rows / 2 - 2, x = a.cols > 50 ? a.cols / 2 - 24 : 1;
     if (!r) {
         area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No run is open");
-        area_text(a, y + 2, x, -1, ink(ROLE_TEXT), "1 goes Home: enter opens a run, n starts one");
-        area_text(a, y + 3, x, -1, ink(ROLE_TEXT), ":open PATH takes a run, a log or a trace");
+        area_text(a, y + 2, x, -1, ink(ROLE_TEXT), "Home (1): Enter opens a run, a starts one");
+        area_text(a, y + 3, x, -1, ink(ROLE_TEXT), ":open PATH opens a run, a log or a trace");
         return;
     }
     if (app_draw_nothing(v->app, a))
         return;
-    area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Waiting for the first numbers");
-    area_textf(a, y + 2, x, -1, ink(ROLE_TEXT), "%llu record%s read, no metric among them yet",
+    area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "Waiting for the first metrics");
+    area_textf(a, y + 2, x, -1, ink(ROLE_TEXT), "%llu record%s read, none of them a metric yet",
                (unsigned long long)r->records, r->records == 1 ? "" : "s");
-    area_text(a, y + 3, x, -1, ink(ROLE_DIM), "A trace has none: see Depth map and FLOPs");
+    area_text(a, y + 3, x, -1, ink(ROLE_DIM), "A trace has no metrics: see Depth map and FLOPs");
 }
 
 /* Names of overlaid runs in their colours. */
@@ -58,7 +57,7 @@ static int draw_legend(struct view *v, struct area a)
     int seeds = monitor_seeds(v, run, runs);
     if (seeds >= 2 && x + 40 < a.cols) {
         char text[64];
-        snprintf(text, sizeof text, "curves: mean of n = %d seeds, band: 95 %% t interval", seeds);
+        snprintf(text, sizeof text, "mean of n = %d seeds, band: 95 %% CI (t)", seeds);
         area_right(a, 0, a.cols - 1, ink(ROLE_DIM), text);
     }
     return 1;
@@ -80,7 +79,7 @@ static void draw_event_rows(struct view *v, struct area a)
     }
 }
 
-/* Budget on the left, how the curves are drawn on the right. */
+/* The compute budget on the left, the drawing options of the curves on the right. */
 static void draw_strip(struct view *v, struct area line)
 {
     const struct monitor *m = v->state;
@@ -103,7 +102,7 @@ static void draw_strip(struct view *v, struct area line)
                    isfinite(target) && fabs(value - target) > 0.1 ? ROLE_WARN : ROLE_GOOD);
 }
 
-/* As many charts as are readable, then as few holes as possible, then wide ones. */
+/* Prefers many readable charts, then few empty slots, then balanced proportions. */
 static int choose_columns(const struct monitor *m, struct area a)
 {
     int fits = a.rows / 7 < 1 ? 1 : a.rows / 7, best = 1, best_score = -1000;
@@ -238,7 +237,7 @@ static void key_cycle(struct view *v, const struct key *k, const char *args)
     case 2:
         m->x_axis = (m->x_axis + 1) % CHART_X_COUNT;
         m->x0 = m->x1 = 0;
-        m->cursor = (double)NAN; /* it was a place on the other axis */
+        m->cursor = (double)NAN; /* it was a position on the previous axis */
         break;
     case 3: m->log_flip ^= 1 << (m->focus % 31); break;
     case 4: m->is_log_x = !m->is_log_x; break;
@@ -247,7 +246,7 @@ static void key_cycle(struct view *v, const struct key *k, const char *args)
     }
 }
 
-/* Zoom and pan of the x window, about the cursor or the middle. */
+/* Zooms and pans the x range about the cursor or the centre. */
 static void key_window(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
@@ -365,33 +364,33 @@ static void monitor_run_changed(struct view *v)
 
 /* clang-format off */
 static const struct key monitor_keys[] = {
-    {"h Left",     "left",       NULL, "chart to the left; in one chart: cursor", NULL,     0, KEY_HIDDEN, -1, key_move},
-    {"l Right",    "right",      NULL, "chart to the right; in one chart: cursor", NULL,    0, KEY_HIDDEN, 1, key_move},
+    {"h Left",     "left",       NULL, "chart to the left; in a single chart: cursor", NULL,     0, KEY_HIDDEN, -1, key_move},
+    {"l Right",    "right",      NULL, "chart to the right; in a single chart: cursor", NULL,    0, KEY_HIDDEN, 1, key_move},
     {"k Up",       "up",         NULL, "chart above",                        NULL,          0, KEY_HIDDEN, -2, key_move},
     {"j Down",     "down",       NULL, "chart below",                        NULL,          0, KEY_HIDDEN, 2, key_move},
     {"PgDn C-d",   "page-down",  NULL, "next page of charts",                NULL,          0, KEY_HIDDEN, 1, key_page},
-    {"PgUp C-u",   "page-up",    NULL, "page before",                        NULL,          0, KEY_HIDDEN, -1, key_page},
+    {"PgUp C-u",   "page-up",    NULL, "previous page of charts",            NULL,          0, KEY_HIDDEN, -1, key_page},
     {"gg Home",    "first",      NULL, "first chart",                        NULL,          0, KEY_HIDDEN, -9, key_page},
     {"G End",      "last",       NULL, "last chart",                         NULL,          0, KEY_HIDDEN, 9, key_page},
-    {"Enter",      "alone",      NULL, "this chart alone, and back",         "one chart",  60, KEY_VIEW_CHANGE, 0, key_alone},
+    {"Enter",      "alone",      NULL, "show only this chart, and back",     "one chart",  60, KEY_VIEW_CHANGE, 0, key_alone},
     {"s",          "smooth",     NULL, "smoothing: none, 0.6, 0.9, 0.97, 0.99", NULL,     58, KEY_VIEW_CHANGE, 1, key_cycle},
     {"x",          "x-axis",     NULL, "x: step, tokens, wall time, progress", "x axis",   56, KEY_VIEW_CHANGE, 2, key_cycle},
-    {"L",          "log-y",      NULL, "logarithmic y of this chart",        "log",        54, KEY_VIEW_CHANGE, 3, key_cycle},
-    {"X",          "log-x",      NULL, "logarithmic x",                      NULL,          0, KEY_VIEW_CHANGE, 4, key_cycle},
-    {"c",          "columns",    NULL, "columns of charts: by width, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_cycle},
+    {"L",          "log-y",      NULL, "log y axis of this chart",           "log",        54, KEY_VIEW_CHANGE, 3, key_cycle},
+    {"X",          "log-x",      NULL, "log x axis",                         NULL,          0, KEY_VIEW_CHANGE, 4, key_cycle},
+    {"c",          "columns",    NULL, "columns of charts: automatic, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_cycle},
     {"b",          "bands",      NULL, "seeds as mean and 95 % confidence band (Student's t)", NULL,       0, KEY_VIEW_CHANGE, 5, key_cycle},
-    {"E",          "events",     NULL, "show the newest events below",       NULL,          0, KEY_VIEW_CHANGE, 6, key_cycle},
-    {"i",          "zoom-in",    NULL, "half of the x range",                "zoom",       38, KEY_VIEW_CHANGE, 1, key_window},
+    {"E",          "events",     NULL, "show the newest events",             NULL,          0, KEY_VIEW_CHANGE, 6, key_cycle},
+    {"i",          "zoom-in",    NULL, "halve the x range",                  "zoom",       38, KEY_VIEW_CHANGE, 1, key_window},
     {"o",          "zoom-out",   NULL, "double the x range",                 NULL,          0, KEY_VIEW_CHANGE, 2, key_window},
-    {"<",          "pan-left",   NULL, "earlier",                            NULL,          0, KEY_VIEW_CHANGE, -3, key_window},
-    {">",          "pan-right",  NULL, "later",                              NULL,          0, KEY_VIEW_CHANGE, 3, key_window},
-    {"0",          "all",        NULL, "the whole x range, following",       NULL,          0, KEY_VIEW_CHANGE, 0, key_window},
-    {"Space",      "mark",       NULL, "mark this run: marked ones are overlaid", NULL,     0, 0, 0, key_mark},
-    {"P",          "pause-resume", NULL, "pause the training, or go on",     "pause",      50, KEY_MUTATES, 0, key_send},
+    {"<",          "pan-left",   NULL, "move the x range back",              NULL,          0, KEY_VIEW_CHANGE, -3, key_window},
+    {">",          "pan-right",  NULL, "move the x range forward",           NULL,          0, KEY_VIEW_CHANGE, 3, key_window},
+    {"0",          "all",        NULL, "show and follow the whole x range",  NULL,          0, KEY_VIEW_CHANGE, 0, key_window},
+    {"Space",      "mark",       NULL, "mark this run; marked runs are overlaid", NULL,     0, 0, 0, key_mark},
+    {"P",          "pause-resume", NULL, "pause or resume training",         "pause",      50, KEY_MUTATES, 0, key_send},
     {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES, 0, key_send},
     {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES, 0, key_send},
-    {"S",          "set-value",  NULL, "change a value of the run",          "set",        46, KEY_MUTATES, 0, key_send},
-    {"K",          "run-stop",   NULL, "checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES, 0, key_send},
+    {"S",          "set-value",  NULL, "change a setting of the run",        "set",        46, KEY_MUTATES, 0, key_send},
+    {"K",          "run-stop",   NULL, "save a checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES, 0, key_send},
     {0},
 };
 
@@ -412,7 +411,7 @@ static const struct setting monitor_settings[] = {
 
 const struct view_ops view_monitor = {
     .name = "monitor",  .title = "Monitor",
-    .summary = "Curves of the run as it trains, several runs over each other, and the keys that act on the run.",
+    .summary = "Live curves of the run, overlays of several runs, and the keys that control the run.",
     .keys = monitor_keys,  .settings = monitor_settings,  .state_size = sizeof(struct monitor),
     .figure = "training",
     .open = monitor_open,  .close = monitor_close,  .draw = monitor_draw,  .event = monitor_event,

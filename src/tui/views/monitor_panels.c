@@ -1,4 +1,4 @@
-/* Panels of the Monitor: which there are, and how each becomes a chart. */
+/* Panels of the Monitor: selects them and draws each as a chart. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static const struct panel known[] = {
 };
 /* clang-format on */
 
-/* Axes or bookkeeping, not curves of their own; the shares of the run stand in the panel of the step. */
+/* Metrics without their own chart: axes, bookkeeping, shares (they are in the step panel). */
 static const char *const unplotted[] = {
     "tokens", "step", "time", "epoch", "seq", "evaluation_share", "checkpoint_share", NULL};
 
@@ -133,7 +133,7 @@ void monitor_forget(struct monitor *m)
 
 /* ---- seeds ---- */
 
-/* Runs that differ in nothing but seed and name are one experiment. */
+/* Runs that differ only in seed and name are one experiment. */
 static uint64_t experiment(const struct runview *r)
 {
     uint64_t h = hash64(r->method ? r->method : "", r->method ? strlen(r->method) : 0, 1);
@@ -193,7 +193,7 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
             u->role = (enum role)(ROLE_SERIES_0 + run[u->group]->colour % ROLE_SERIES_COUNT);
     }
     if (runs > 1 && r > 0)
-        u->label = NULL; /* the title shows the current run's numbers */
+        u->label = NULL; /* the title shows the values of the current run */
 }
 
 static void add_marks(struct chart *c, const struct runview *r)
@@ -280,9 +280,9 @@ static void layer_labels(struct area a, struct area plot, int layers, double lo,
     }
 }
 
-/* Where a layer's bar stands in the plot, and how high it is in eighths of a cell. */
+/* Position of the bar of a layer in the plot, and its height in eighths of a cell. */
 struct layer_bar {
-    int x, width, pitch, eighths; /* pitch: with the gap that follows it */
+    int x, width, pitch, eighths; /* pitch: width plus the gap after it */
     int is_finite;
 };
 
@@ -318,7 +318,7 @@ static void bar_draw(struct area plot, const struct layer_bar *b, enum role r)
     }
 }
 
-/* The target over one layer: on the bar where that reaches it, on the ground next to the bar. */
+/* The target at one layer: on the bar if the bar reaches it, else on the background. */
 static void draw_target(struct area plot, const struct layer_bar *b, int y)
 {
     for (int k = 0; k < b->pitch; k++) {
@@ -366,9 +366,9 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
 
 /* ---- shares of a step ---- */
 
-enum { SHARES_WIDE = 52 }; /* columns from which the times stand beside the shares */
+enum { SHARES_WIDE = 52 }; /* from this width on the times are next to the shares */
 
-/* The newest value of the run in view, smoothed as the curves are; NaN when there is none. */
+/* The newest value of the current run, smoothed like the curves; NaN when there is none. */
 static double newest(struct view *v, const char *metric)
 {
     const struct runview *r = app_run(v->app);
@@ -391,8 +391,7 @@ static void share_bars(struct area a, const struct panel *p, const double ms[PAN
                               .role = (enum role)(ROLE_SERIES_0 + n)};
     }
     bars_draw(area_sub(a, 0, 0, a.rows, end), bar, (size_t)n, 1, (double)NAN, 0);
-    for (int k = 0; k < n && k < a.rows;
-         k++) { /* points below each other, over the bar's own number */
+    for (int k = 0; k < n && k < a.rows; k++) { /* dotted above the value of the bar */
         char text[24];
         area_textf(a, k, end - 7, -1, ink(ROLE_TEXT), "%7.1f %%", 100 * bar[k].value);
         snprintf(text, sizeof text, ms[k] < 9.995 ? "%.2f ms" : "%.1f ms", ms[k]);
@@ -401,7 +400,7 @@ static void share_bars(struct area a, const struct panel *p, const double ms[PAN
     }
 }
 
-/* What is not the step's: the rest of the run, and the means it has. */
+/* Statistics that are not part of a step: shares of the run, measured peak, memory. */
 static void share_notes(struct view *v, struct area a)
 {
     const struct runview *r = app_run(v->app);
@@ -409,7 +408,7 @@ static void share_notes(struct view *v, struct area a)
     char si[16];
     int y = 0, x = 0;
     if (isfinite(evaluation) && isfinite(checkpoint))
-        area_textf(a, y++, 0, -1, ink(ROLE_DIM), "run: evaluation %.1f %%, saving %.1f %%",
+        area_textf(a, y++, 0, -1, ink(ROLE_DIM), "run: eval %.1f %%, checkpoints %.1f %%",
                    100 * evaluation, 100 * checkpoint);
     if (r->peak_gflops > 0)
         area_textf(a, y++, 0, -1, ink(ROLE_DIM), "measured peak, %s: %.4g GFLOP/s", r->peak_format,

@@ -1,5 +1,5 @@
-/* Signals: what the decision is made from, along the layers, over the tokens, and against the loss.
- */
+/* Signals: the inputs of the routing decision over layers and tokens, and their correlation with
+ * the loss. */
 #include "tui/signals.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@ static void draw_title(struct view *v, struct area line)
     area_text(line, 0, x, -1, ink(ROLE_DIM), text);
 }
 
-/* All three where there is room, else the one that is chosen. */
+/* Draws all three parts where they fit, else the selected one. */
 static void signals_draw(struct view *v, struct area a)
 {
     struct signals *s = v->state;
@@ -44,7 +44,7 @@ static void signals_draw(struct view *v, struct area a)
         area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
         area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
                   "Signals are recorded with probes (train.probe_every);");
-        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe asks a running process for one now.");
+        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe records one now in a running process.");
         return;
     }
     draw_title(v, area_sub(a, 0, 0, 1, a.cols));
@@ -110,7 +110,7 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     if (k->value)
         s->pick.marks = 0;
     else if (!pick_toggle(&s->pick, s->pick.token))
-        app_say(v->app, LOG_WARN, "%d tokens are marked: unmark one, or X for all", PICK_MARKS_MAX);
+        app_say(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&s->pick, v->app);
 }
 
@@ -125,7 +125,7 @@ static void key_probe(struct view *v, const struct key *k, const char *args)
         s->pick.is_held = 0;
     else if (strstr(k->command, "text") ? !pick_text(&s->pick, r, k->value)
                                         : !pick_time(&s->pick, r, k->value))
-        app_say(v->app, LOG_INFO, "there is none %s", k->value < 0 ? "before" : "after");
+        app_say(v->app, LOG_INFO, "this is the %s one", k->value < 0 ? "first" : "last");
     pick_save(&s->pick, v->app);
 }
 
@@ -137,7 +137,7 @@ static void key_show(struct view *v, const struct key *k, const char *args)
     if (strcmp(k->command, "part") == 0) {
         s->part = (s->part + 1) % SIGNALS_PARTS;
         if (s->part == SIGNALS_ALL && (v->rows < 31 || v->cols < 72))
-            s->part = SIGNALS_CURVES; /* all would be the curves alone here */
+            s->part = SIGNALS_CURVES; /* in this size "all" would show only the curves */
         else if (s->part == SIGNALS_CURVES && (v->rows < 31 || v->cols < 72))
             s->part = SIGNALS_SPREAD;
     } else if (strcmp(k->command, "source") == 0) {
@@ -169,7 +169,7 @@ static int signals_search(struct view *v, const char *text, int direction)
     return 1;
 }
 
-/* The signals of the cursor's token, a row per layer. */
+/* The signals of the token at the cursor, one row per layer. */
 static void signals_copy(struct view *v, struct str *out)
 {
     struct signals *s = v->state;
@@ -190,23 +190,23 @@ static void signals_copy(struct view *v, struct str *out)
 
 /* clang-format off */
 static const struct key signals_keys[] = {
-    {"h Left",   "left",       NULL, "token before",                          NULL,      0, KEY_HIDDEN, -1, key_move},
+    {"h Left",   "left",       NULL, "previous token",                        NULL,      0, KEY_HIDDEN, -1, key_move},
     {"l Right",  "right",      NULL, "next token",                            NULL,      0, KEY_HIDDEN, 1, key_move},
-    {"k Up",     "up",         NULL, "layer before (deep models: scrolls the spread)", NULL, 0, KEY_HIDDEN, -1, key_layer},
+    {"k Up",     "up",         NULL, "previous layer (scrolls the distribution of deep models)", NULL, 0, KEY_HIDDEN, -1, key_layer},
     {"j Down",   "down",       NULL, "next layer",                            NULL,      0, KEY_HIDDEN, 1, key_layer},
     {"gg Home",  "first",      NULL, "first token",                           NULL,      0, KEY_HIDDEN, -9, key_move},
     {"G End",    "last",       NULL, "last token",                            NULL,      0, KEY_HIDDEN, 9, key_move},
-    {"p",        "part",       NULL, "all, curves, spread or correlation",    "part",    70, KEY_VIEW_CHANGE, 0, key_show},
-    {"Space",    "mark",       NULL, "mark this token: its curve stays",      "mark",    66, 0, 0, key_mark},
+    {"p",        "part",       NULL, "all, curves, distribution or correlation", "part",    70, KEY_VIEW_CHANGE, 0, key_show},
+    {"Space",    "mark",       NULL, "mark this token to keep its curve",     "mark",    66, 0, 0, key_mark},
     {"X",        "unmark",     NULL, "unmark all tokens",                     NULL,      0, 0, 1, key_mark},
-    {"c",        "field",      NULL, "the signal whose spread is shown",      "signal",  64, KEY_VIEW_CHANGE, 1, key_show},
-    {"C",        "field-back", NULL, "the signal before",                     NULL,      0, KEY_VIEW_CHANGE, -1, key_show},
-    {"s",        "source",     NULL, "correlation over this probe, or over the newest evaluation", "source", 60, KEY_VIEW_CHANGE, 0, key_show},
+    {"c",        "field",      NULL, "signal whose distribution is shown",    "signal",  64, KEY_VIEW_CHANGE, 1, key_show},
+    {"C",        "field-back", NULL, "previous signal",                       NULL,      0, KEY_VIEW_CHANGE, -1, key_show},
+    {"s",        "source",     NULL, "correlation over this probe or over the newest evaluation", "source", 60, KEY_VIEW_CHANGE, 0, key_show},
     {",",        "earlier",    NULL, "earlier probe of this text",            "time",    50, 0, -1, key_probe},
     {".",        "later",      NULL, "later probe",                           NULL,      0, 0, 1, key_probe},
-    {"F",        "newest",     NULL, "the newest probe, following",           NULL,      0, 0, 0, key_probe},
+    {"F",        "newest",     NULL, "follow the newest probe",               NULL,      0, 0, 0, key_probe},
     {"}",        "next-text",  NULL, "next probe text",                       "text",    48, 0, 1, key_probe},
-    {"{",        "prev-text",  NULL, "probe text before",                     NULL,      0, 0, -1, key_probe},
+    {"{",        "prev-text",  NULL, "previous probe text",                   NULL,      0, 0, -1, key_probe},
     {0},
 };
 static const struct setting signals_settings[] = {
@@ -218,7 +218,7 @@ static const struct setting signals_settings[] = {
 
 const struct view_ops view_signals = {
     .name = "signals",  .title = "Signals",
-    .summary = "What decisions are made from: signals and thresholds along the layers, their spread, and their correlation with the loss.",
+    .summary = "Inputs of the routing decisions: signals and thresholds over the layers, their distribution, and their correlation with the loss.",
     .keys = signals_keys,  .settings = signals_settings,  .state_size = sizeof(struct signals),
     .figure = "signal_depth",
     .draw = signals_draw,  .event = signals_event,  .search = signals_search,  .copy = signals_copy,

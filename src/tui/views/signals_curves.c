@@ -1,4 +1,4 @@
-/* Every signal along the layers, a curve for each marked token. */
+/* Every signal over the layers, one curve per marked token. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum { AXIS = 7, PANELS_MAX = 12 };
 
-/* Only zeros and ones: a decision, not a signal. */
+/* A matrix of only zeros and ones is a decision, not a signal. */
 static int is_binary(const struct matrix *m)
 {
     size_t n = (size_t)m->rows * (size_t)m->cols;
@@ -43,7 +43,7 @@ static void add_range(double x, double *lo, double *hi)
     }
 }
 
-/* Over all tokens, so that the axis stays when marks move. */
+/* The range over all tokens, so that the axis does not change with the marks. */
 static void range_of(struct panel *n, const struct matrix *threshold)
 {
     n->lo = (double)INFINITY;
@@ -91,7 +91,7 @@ static void curve(struct dots *d, const struct panel *n, int token, enum role r)
     }
 }
 
-/* A short level line at each layer: a threshold belongs to its layer and to no place between. */
+/* A short horizontal line per layer: a threshold is not defined between layers. */
 static void thresholds(const struct panel *n, const struct matrix *m, int token)
 {
     int half = n->p->layers > 1 ? n->plot.cols / (n->p->layers - 1) / 3 : 2;
@@ -108,7 +108,7 @@ static void thresholds(const struct panel *n, const struct matrix *m, int token)
     }
 }
 
-/* Where the cursor's token ran: signs on its curve. */
+/* Marks on the curve where the token at the cursor was executed. */
 static void runs(const struct panel *n, int token)
 {
     for (int l = 0; l < n->p->layers; l++) {
@@ -171,11 +171,11 @@ static void draw_panel(struct area a, const struct signals *s, const struct runv
         runs(&n, s->pick.token);
 }
 
-/* The tokens in the inks of their curves. */
+/* The tokens in the colours of their curves. */
 static void legend(struct area line, const struct signals *s)
 {
     const struct probe *p = s->probe;
-    int x = area_text(line, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "along the layers") + 2;
+    int x = area_text(line, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "over the layers") + 2;
     int t = s->pick.token;
     x += area_textf(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%d ", t);
     x += area_bytes(line, 0, x, 14, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->piece[t],
@@ -190,7 +190,7 @@ static void legend(struct area line, const struct signals *s)
         x += area_bytes(line, 0, x, 14, k, p->piece[t], p->piece_len[t]) + 2;
     }
     if (s->pick.marks == 0 && line.cols - x > 44)
-        area_text(line, 0, x, -1, ink(ROLE_DIM), "h l another token, Space marks it to stay");
+        area_text(line, 0, x, -1, ink(ROLE_DIM), "h l selects a token, Space keeps its curve");
 }
 
 void signals_curves(struct area a, const struct signals *s, const struct runview *r)
@@ -198,7 +198,7 @@ void signals_curves(struct area a, const struct signals *s, const struct runview
     int field[PANELS_MAX], n = signals_fields(s->probe, field, PANELS_MAX);
     legend(area_sub(a, 0, 0, 1, a.cols), s);
     if (n == 0) {
-        area_text(a, 2, 0, -1, ink(ROLE_DIM), "this probe carries decisions only, no signals");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM), "no signals recorded: this probe has only decisions");
         return;
     }
     int across = a.cols / 34 < 1 ? 1 : a.cols / 34,

@@ -1,4 +1,4 @@
-/* How a signal is spread over the tokens in each layer, and what it has to do with the loss. */
+/* The distribution of a signal over the tokens in each layer, and its correlation with the loss. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { BINS_MAX = 120, AXIS = 7 };
 
-/* ---- spread: a histogram on its side for every layer ---- */
+/* ---- distribution: a horizontal histogram per layer ---- */
 
 struct spread {
     const struct probe *p;
@@ -19,7 +19,7 @@ struct spread {
 static int bin_of(const struct spread *s, double v)
 {
     double at = (s->hi - v) / (s->hi - s->lo) * s->rows;
-    return at >= s->rows ? s->rows - 1 : at >= 0 ? (int)at : 0; /* no span: all in the first */
+    return at >= s->rows ? s->rows - 1 : at >= 0 ? (int)at : 0; /* empty range: first bin */
 }
 
 static double threshold_of(const struct probe *p, int layer)
@@ -85,7 +85,7 @@ static void draw_layer(struct area a, const struct spread *s, int layer, int x, 
         area_textf(a, s->rows + 1, x, s->width - 1, ink(ROLE_DIM), "%.0f%%", 100.0 * above / n);
 }
 
-/* The largest bin of all layers, so that lengths compare. */
+/* The largest bin of all layers, so that bar lengths are comparable. */
 static int largest(const struct spread *s)
 {
     int count[BINS_MAX], above, top = 0;
@@ -109,18 +109,16 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
 {
     char text[24];
     struct spread d = {.p = s->probe, .field = pick_field(s), .rows = a.rows - 3};
-    int x = area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                      "spread over tokens, by layer") +
-            2;
+    int x =
+        area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "distribution by layer") + 2;
     if (d.field < 0) {
-        area_text(a, 2, 0, -1, ink(ROLE_DIM), "this probe carries decisions only, no signals");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM), "no signals recorded: this probe has only decisions");
         return;
     }
     const char *name = cells_field_name(s->probe, d.field), *unit = cells_unit(r, name);
     area_textf(a, 0, x, -1, ink(ROLE_TEXT), unit[0] ? "%s (%s)" : "%s", name, unit);
     if (!cells_range(s->probe, d.field, &a.canvas->look, &d.lo, &d.hi) || d.rows < 3) {
-        area_text(a, 2, 0, -1, ink(ROLE_DIM),
-                  d.rows < 3 ? "too little room" : "no values in this probe");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM), d.rows < 3 ? "too small" : "no values in this probe");
         return;
     }
     d.lo = (double)INFINITY;
@@ -153,13 +151,13 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
         draw_layer(plot, &d, d.first + i, AXIS + 1 + i * d.width, top);
 }
 
-/* ---- relation ---- */
+/* ---- correlation ---- */
 
 double signals_pearson(const float *x, const float *y, size_t count, size_t *n)
 {
     double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
     *n = 0;
-    for (size_t i = 0; x && y && i < count; i++) { /* one pass that stays exact (Welford) */
+    for (size_t i = 0; x && y && i < count; i++) { /* one numerically stable pass (Welford) */
         if (!isfinite(x[i]) || !isfinite(y[i]))
             continue;
         double dx = (double)x[i] - mx, dy = (double)y[i] - my;
@@ -248,7 +246,7 @@ static int table_of_sample(struct table *t, const struct run_sample *x)
     *t = (struct table){.n = x->n};
     for (int i = 0; i < x->columns; i++) {
         const struct vector *c = &x->column[i];
-        int is_target = strcmp(c->name, "class") == 0; /* a number that counts nothing */
+        int is_target = strcmp(c->name, "class") == 0; /* a label, not a quantity */
         for (size_t k = 0; k < DS_LEN(targets); k++)
             is_target |= strcmp(c->name, targets[k][0]) == 0;
         if (!is_target)
@@ -261,7 +259,7 @@ static int table_of_sample(struct table *t, const struct run_sample *x)
     return 1;
 }
 
-/* r, how far it can be trusted (Fisher's 95 % interval), and from how many tokens. */
+/* Draws r, Fisher's 95 % confidence interval and the number of tokens. */
 static void draw_r(struct area cell, const float *x, const float *y, size_t count)
 {
     size_t n;
@@ -300,15 +298,14 @@ void signals_relation(struct area a, const struct signals *s, const struct runvi
                    (long long)x->step);
     else
         area_text(a, 0, at, a.cols - at, ink(ROLE_DIM),
-                  s->sample ? "over this probe (no evaluation is recorded), means over layers"
-                            : "over the tokens of this probe, means over layers");
+                  s->sample ? "over this probe (no evaluation recorded), layer means"
+                            : "over the tokens of this probe, layer means");
     int width = t.targets ? (a.cols - NAME - 1) / t.targets : 0;
     width = width > 34 ? 34 : width;
     for (int k = 0; k < t.targets; k++)
         area_text(a, 1, NAME + 1 + k * width, width - 1, ink(ROLE_DIM), t.target[k].name);
     if (t.targets == 0)
-        area_text(a, 2, 0, -1, ink(ROLE_DIM),
-                  "neither loss nor entropy is recorded with these tokens");
+        area_text(a, 2, 0, -1, ink(ROLE_DIM), "no loss or entropy recorded for these tokens");
     for (int i = 0; i < t.rows && t.targets && i + 2 < a.rows; i++) {
         area_text(a, i + 2, 0, NAME, ink(ROLE_TEXT), t.row[i].name);
         for (int k = 0; k < t.targets; k++)

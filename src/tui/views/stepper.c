@@ -1,5 +1,5 @@
-/* Stepper: a loaded model on a text of one's own: token by token, layer by layer, forward and back;
- * cells forced to run or to skip, the threshold moved, and what comes of it. */
+/* Stepper: runs a loaded model on the user's text and steps through tokens and layers; cells can be
+ * forced to run or to skip and the threshold moved, and the effect is shown. */
 #include "tui/stepper.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void stepper_close(struct view *v)
     mem_free(s->supposed);
 }
 
-/* Another run: its model is loaded when the view is looked at next. */
+/* The current run changed: its model is loaded when the view is shown next. */
 static void stepper_run_changed(struct view *v)
 {
     struct stepper *s = v->state;
@@ -73,12 +73,12 @@ static void draw_title(struct view *v, struct area line)
                                                 : "ready";
     enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;
     x += area_text(line, 0, x, 7, ink(role), word);
-    x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* one place, whatever the word */
+    x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* the same column for every word */
     if (s->cells.probe && *probe_caveat(s->cells.probe))
         x += cells_caveat(line, x, end - 1, s->cells.probe) + 2;
     char text[64] = "";
     if (s->newer_step >= 0)
-        snprintf(text, sizeof text, "step %lld is there: R loads it", (long long)s->newer_step);
+        snprintf(text, sizeof text, "R loads step %lld", (long long)s->newer_step);
     else if (s->newest_step >= 0)
         snprintf(text, sizeof text, "%s checkpoint", s->wants_newest ? "newest" : "best");
     if (x + (int)strlen(text) < end - 1)
@@ -91,7 +91,7 @@ static void draw_prompt(struct view *v, struct area line)
     int x = 1 + area_text(line, 0, 1, -1, ink(s->is_typing ? ROLE_SELECTED : ROLE_DIM), "prompt ");
     int is_here = s->is_typing && v->has_focus;
     if (s->prompt.text.len == 0 && !s->is_typing)
-        area_text(line, 0, x, -1, ink(ROLE_DIM), "i types one, p takes the text of the Depth map");
+        area_text(line, 0, x, -1, ink(ROLE_DIM), "i: type one, p: use the text of the Depth map");
     else if (s->is_typing)
         field_draw(&s->prompt, line, 0, x, line.cols - x - 1, is_here);
     else
@@ -99,7 +99,7 @@ static void draw_prompt(struct view *v, struct area line)
                    s->prompt.text.len);
 }
 
-/* "loss 2.310 +0.042": the change only when there is one to tell. */
+/* "loss 2.310 +0.042": the change is shown only when it is not 0. */
 static int put_number(struct area line, int x, const char *label, double now, double before,
                       int is_supposed)
 {
@@ -125,7 +125,7 @@ static void draw_numbers(struct view *v, struct area line)
         was = stepper_sum(c->other, NULL);
     int is_supposed = c->run != NULL, x = 1;
     x = put_number(line, x, "loss", now.loss, was.loss, 0);
-    x = put_number(line, x, "run", now.run, was.run, is_supposed);
+    x = put_number(line, x, "exec", now.run, was.run, is_supposed);
     x = put_number(line, x, "FLOPs", now.flops, was.flops, is_supposed);
     int has_threshold = probe_cell(c->probe, "threshold") != NULL;
     if (has_threshold || s->offset != 0) {
@@ -137,13 +137,13 @@ static void draw_numbers(struct view *v, struct area line)
     if (s->n_forced > 0)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%d forced", s->n_forced) + 2;
     if (is_supposed)
-        area_text(line, 0, x, -1, ink(ROLE_DIM), "~ by stored scores");
+        area_text(line, 0, x, -1, ink(ROLE_DIM), "~ estimated");
     else if (s->n_forced == 0 && s->offset == 0 && line.cols - x > 40)
         area_text(line, 0, x, -1, ink(ROLE_DIM), "f forces a cell, < > move the threshold");
 }
 
-/* Probability of a token in the last layer's words at one position; NaN when it is not among them.
- */
+/* Probability of token `id` in the top k of the last layer at one position; NaN when it is not
+ * among them. */
 static double probability_of(const struct probe *p, int token, int32_t id)
 {
     if (!p || p->lens_k < 1 || !p->lens_id || token >= p->tokens)
@@ -155,7 +155,7 @@ static double probability_of(const struct probe *p, int token, int32_t id)
     return (double)NAN;
 }
 
-/* What the model says after the cursor's token, and how that was before anything was disturbed. */
+/* The predictions for the token after the cursor, and their change by the interventions. */
 static void draw_next(struct view *v, struct area line)
 {
     struct stepper *s = v->state;
@@ -187,14 +187,14 @@ static void draw_empty(struct view *v, struct area a)
         area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
                   stepper_is_busy(s) ? "Loading the model" : "No text yet");
         area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-                  "i types a prompt, p takes the text of the Depth map");
+                  "Press i to type a prompt, or p to use the text of the Depth map");
         return;
     }
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-              s->had_model ? "The model's process is gone" : "No model");
+              s->had_model ? "The model process has stopped" : "No model");
     area_text(a, y + 2, 2, a.cols - 4, ink(s->had_model ? ROLE_BAD : ROLE_TEXT), s->trouble);
     if (s->had_model)
-        area_text(a, y + 3, 2, -1, ink(ROLE_DIM), "R starts it again");
+        area_text(a, y + 3, 2, -1, ink(ROLE_DIM), "R restarts it");
 }
 
 static void stepper_draw(struct view *v, struct area a)
@@ -219,10 +219,10 @@ static void stepper_draw(struct view *v, struct area a)
     if (head > 2)
         draw_next(v, area_sub(a, y++, 0, 1, a.cols));
     if (!s->session && s->trouble[0] &&
-        y > 0) { /* the picture stays, and says that it is all there will be */
+        y > 0) { /* the last picture stays, with a note that it is not updated */
         struct area line = area_sub(a, y - 1, 0, 1, a.cols);
         area_fill(line, ' ', ink_on(ROLE_TEXT, ROLE_BACKGROUND));
-        area_textf(line, 0, 1, a.cols - 2, ink(ROLE_BAD), "%s; R starts it again", s->trouble);
+        area_textf(line, 0, 1, a.cols - 2, ink(ROLE_BAD), "%s; R restarts it", s->trouble);
     }
     s->cells.has_focus = v->has_focus && !s->is_typing && !app_is_scripted(v->app);
     cells_draw(area_sub(a, y, 0, a.rows - y, a.cols), &s->cells);
@@ -261,12 +261,12 @@ static void end_typing(struct view *v, int is_taken)
     if (!is_taken)
         return;
     if (s->prompt.text.len == 0) {
-        app_say(v->app, LOG_INFO, "an empty prompt asks nothing");
+        app_say(v->app, LOG_INFO, "the prompt is empty");
         return;
     }
     app_remember(v->app, "stepper.prompt", str_text(&s->prompt.text));
     if (!s->session)
-        app_say(v->app, LOG_WARN, "no model is loaded: %s", s->trouble);
+        app_say(v->app, LOG_WARN, "no model loaded: %s", s->trouble);
     stepper_ask_text(v, str_text(&s->prompt.text));
 }
 
@@ -274,9 +274,9 @@ static int ready(struct view *v)
 {
     struct stepper *s = v->state;
     if (!s->session)
-        app_say(v->app, LOG_WARN, "no model is loaded: %s", s->trouble);
+        app_say(v->app, LOG_WARN, "no model loaded: %s", s->trouble);
     else if (!stepper_prepare(v))
-        app_say(v->app, LOG_INFO, "there is no text yet: i types one");
+        app_say(v->app, LOG_INFO, "no text yet; i types one");
     else
         return 1;
     return 0;
@@ -288,11 +288,11 @@ static void key_next(struct view *v, const struct key *k, const char *args)
     (void)k, (void)args;
     if (!ready(v))
         return;
-    s->cells.token = s->cells.probe->tokens - 1; /* follow what comes */
+    s->cells.token = s->cells.probe->tokens - 1; /* follow the generated tokens */
     stepper_ask_next(v);
 }
 
-/* free -> the opposite of what it does -> the other -> free */
+/* free -> the opposite of its decision -> its own decision -> free */
 static void key_force(struct view *v, const struct key *k, const char *args)
 {
     struct stepper *s = v->state;
@@ -319,7 +319,7 @@ static void key_offset(struct view *v, const struct key *k, const char *args)
     if (!ready(v))
         return;
     if (!probe_cell(s->cells.probe, "threshold")) {
-        app_say(v->app, LOG_INFO, "this model records no threshold to move");
+        app_say(v->app, LOG_INFO, "this model does not record a threshold");
         return;
     }
     double to = k->value ? s->offset + 0.05 * k->value : 0;
@@ -346,11 +346,9 @@ static void key_temperature(struct view *v, const struct key *k, const char *arg
     (void)k, (void)args;
     s->temperature = s->temperature <= 0 ? 0.7 : s->temperature < 1 ? 1 : 0;
     if (s->temperature > 0)
-        app_say(v->app, LOG_INFO,
-                "generated tokens are drawn at temperature %g from the 40 likeliest",
-                s->temperature);
+        app_say(v->app, LOG_INFO, "generation: temperature %g, top-k 40", s->temperature);
     else
-        app_say(v->app, LOG_INFO, "generated tokens are the likeliest ones");
+        app_say(v->app, LOG_INFO, "generation: greedy");
 }
 
 static void key_load(struct view *v, const struct key *k, const char *args)
@@ -431,30 +429,30 @@ static void stepper_copy(struct view *v, struct str *out)
 static const struct key stepper_keys[] = {
     {"i Enter",    "prompt",     "TEXT", "type a prompt",                      "type",    72, 0, 0, key_type},
     {"g",          "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
-    {"f",          "force",      NULL, "force this cell: the other way, back, free", "force", 68, 0, 0, key_force},
+    {"f",          "force",      NULL, "force this cell: flip, keep, free",      "force", 68, 0, 0, key_force},
     {"x",          "clear",      NULL, "free all forced cells",                "clear",   44, 0, 1, key_force},
-    {"<",          "offset-down", NULL, "lower the threshold: more cells run", "threshold", 66, 0, -1, key_offset},
-    {">",          "offset-up",  NULL, "raise the threshold: fewer cells run", NULL,       0, 0, 1, key_offset},
-    {"(",          "offset-far-down", NULL, "lower it ten times as far",       NULL,       0, 0, -10, key_offset},
-    {")",          "offset-far-up", NULL, "raise it ten times as far",         NULL,       0, 0, 10, key_offset},
-    {"0",          "offset-none", NULL, "the threshold as it was learnt",      NULL,       0, 0, 0, key_offset},
-    {"c",          "field",      NULL, "what cells show: run or skip, then every recorded value", "values", 60, KEY_VIEW_CHANGE, 1, key_show},
-    {"C",          "field-back", NULL, "the value before",                     NULL,       0, KEY_VIEW_CHANGE, -1, key_show},
-    {"p",          "probe-text", NULL, "load the text of the Depth map",       "probe",   40, 0, 0, key_load},
-    {"t",          "temperature", NULL, "generated tokens: likeliest, 0.7, 1", NULL,       0, KEY_VIEW_CHANGE, 0, key_temperature},
+    {"<",          "offset-down", NULL, "lower the threshold: more cells executed", "threshold", 66, 0, -1, key_offset},
+    {">",          "offset-up",  NULL, "raise the threshold: fewer cells executed", NULL,       0, 0, 1, key_offset},
+    {"(",          "offset-far-down", NULL, "lower it by ten steps",           NULL,       0, 0, -10, key_offset},
+    {")",          "offset-far-up", NULL, "raise it by ten steps",             NULL,       0, 0, 10, key_offset},
+    {"0",          "offset-none", NULL, "restore the learned threshold",       NULL,       0, 0, 0, key_offset},
+    {"c",          "field",      NULL, "cycle the value that the cells show", "values", 60, KEY_VIEW_CHANGE, 1, key_show},
+    {"C",          "field-back", NULL, "previous value",                       NULL,       0, KEY_VIEW_CHANGE, -1, key_show},
+    {"p",          "probe-text", NULL, "use the text of the Depth map",        "probe",   40, 0, 0, key_load},
+    {"t",          "temperature", NULL, "generation: greedy, temperature 0.7 or 1", NULL,       0, KEY_VIEW_CHANGE, 0, key_temperature},
     {"m",          "which",      NULL, "best or newest checkpoint",            "model",   36, KEY_VIEW_CHANGE, 0, key_load},
-    {"R",          "reload",     NULL, "load the model again",                 NULL,       0, 0, 0, key_load},
-    {"",           "model",      "PATH", "step through another model; without PATH the run's", NULL, 0, 0, 0, key_load},
-    {"w",          "width",      NULL, "columns: all that fit, or 4, 8, 16 wide to read the tokens", NULL, 0, KEY_VIEW_CHANGE, 0, key_show},
-    {"o",          "flip",       NULL, "layer 0 at the top or at the bottom",  NULL,       0, KEY_VIEW_CHANGE, 0, key_show},
-    {"h Left",     "left",       NULL, "token before",                         NULL,       0, KEY_HIDDEN, CELLS_LEFT,       key_move},
+    {"R",          "reload",     NULL, "reload the model",                     NULL,       0, 0, 0, key_load},
+    {"",           "model",      "PATH", "load another model; without PATH that of the run", NULL, 0, 0, 0, key_load},
+    {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL, 0, KEY_VIEW_CHANGE, 0, key_show},
+    {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     NULL,       0, KEY_VIEW_CHANGE, 0, key_show},
+    {"h Left",     "left",       NULL, "previous token",                       NULL,       0, KEY_HIDDEN, CELLS_LEFT,       key_move},
     {"l Right",    "right",      NULL, "next token",                           NULL,       0, KEY_HIDDEN, CELLS_RIGHT,      key_move},
-    {"k Up",       "up",         NULL, "layer above in the picture",           NULL,       0, KEY_HIDDEN, CELLS_UP,         key_move},
-    {"j Down",     "down",       NULL, "layer below in the picture",           NULL,       0, KEY_HIDDEN, CELLS_DOWN,       key_move},
-    {"K",          "jump-up",    NULL, "up to where the decision changes",     NULL,       0, KEY_HIDDEN, CELLS_JUMP_UP,    key_move},
-    {"J",          "jump-down",  NULL, "down to where the decision changes",   NULL,       0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
-    {"PgUp C-u H", "page-left",  NULL, "a page of tokens back",                NULL,       0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
-    {"PgDn C-d L", "page-right", NULL, "a page of tokens on",                  NULL,       0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
+    {"k Up",       "up",         NULL, "layer above on the screen",            NULL,       0, KEY_HIDDEN, CELLS_UP,         key_move},
+    {"j Down",     "down",       NULL, "layer below on the screen",            NULL,       0, KEY_HIDDEN, CELLS_DOWN,       key_move},
+    {"K",          "jump-up",    NULL, "up to the next change of decision",    NULL,       0, KEY_HIDDEN, CELLS_JUMP_UP,    key_move},
+    {"J",          "jump-down",  NULL, "down to the next change of decision",  NULL,       0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
+    {"PgUp C-u H", "page-left",  NULL, "previous page of tokens",              NULL,       0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
+    {"PgDn C-d L", "page-right", NULL, "next page of tokens",                  NULL,       0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
     {"Home",       "first",      NULL, "first token",                          NULL,       0, KEY_HIDDEN, CELLS_FIRST,      key_move},
     {"G End",      "last",       NULL, "last token",                           NULL,       0, KEY_HIDDEN, CELLS_LAST,       key_move},
     {0},
@@ -470,7 +468,7 @@ static const struct setting stepper_settings[] = {
 
 const struct view_ops view_stepper = {
     .name = "stepper",  .title = "Stepper",
-    .summary = "A model on a text of your own: step through tokens and layers, force cells, move the threshold, generate.",
+    .summary = "A model on your own text: step through tokens and layers, force cells, move the threshold, generate.",
     .keys = stepper_keys,  .settings = stepper_settings,  .state_size = sizeof(struct stepper),
     .open = stepper_open,  .close = stepper_close,  .draw = stepper_draw,  .event = stepper_event,
     .poll = stepper_poll,  .fd = stepper_fd,

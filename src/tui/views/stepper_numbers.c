@@ -1,5 +1,4 @@
-/* Numbers of the Stepper: exact ones from the newest answer, supposed ones from its stored scores.
- */
+/* Values of the Stepper: exact ones from the newest answer, estimates from its stored scores. */
 #include <math.h>
 #include <string.h>
 
@@ -12,15 +11,15 @@ const struct probe *stepper_probe(const struct runview *r)
     return p && p->tokens > 0 && p->layers > 0 ? p : NULL;
 }
 
-/* While the wanted offset is not the one that was computed, and scores can say what it would do. */
+/* 1 while the requested offset has not been computed yet but can be estimated from the scores. */
 int stepper_is_supposed(const struct stepper *s)
 {
     const struct probe *p = stepper_probe(s->now);
     return p && s->offset != s->offset_now && probe_cell(p, "score") && probe_cell(p, "threshold");
 }
 
-/* A cell runs when its stored score passes the moved threshold.  Approximate: scores of later
- * layers would be others if earlier decisions were. */
+/* A cell is executed when its stored score exceeds the moved threshold.  This is approximate:
+ * other decisions in earlier layers would change the scores of later ones. */
 static void suppose(struct stepper *s, const struct probe *p)
 {
     const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold"),
@@ -79,8 +78,7 @@ int stepper_prepare(struct view *v)
     return 1;
 }
 
-/* Mean cost of a cell of a layer that ran (or was skipped); what no token shows is taken from all
- * layers. */
+/* Mean cost of the executed (or skipped) cells of a layer; of all layers where the layer has none. */
 static double layer_cost(const struct probe *p, const struct matrix *m, int layer, int is_run)
 {
     double sum = 0;
@@ -95,7 +93,7 @@ static double layer_cost(const struct probe *p, const struct matrix *m, int laye
     return n ? sum / n : (double)NAN;
 }
 
-/* The recorded FLOPs, moved by the cells that would change. */
+/* The recorded FLOPs, corrected for the cells whose decision would change. */
 static double supposed_flops(const struct probe *p, const unsigned char *run)
 {
     const struct matrix *m = probe_cell(p, "flops");
@@ -135,7 +133,7 @@ struct stepper_sum stepper_sum(const struct probe *p, const unsigned char *run)
             counted++;
         }
     }
-    if (counted && !run) /* a supposed decision has no loss before it is computed */
+    if (counted && !run) /* the loss of estimated decisions is unknown until computed */
         s.loss = loss / counted;
     for (int t = 0; p->flops && t < p->tokens; t++)
         flops += (double)p->flops[t];

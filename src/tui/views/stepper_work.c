@@ -1,4 +1,4 @@
-/* The Stepper's worker: found, started, asked, listened to.  Nothing here waits. */
+/* The worker process of the Stepper: start, requests and answers, all without blocking. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int64_t newest_checkpoint(const char *dir, char *path, size_t size)
             continue;
         long long step = strtoll(names[i] + 5, &end, 10);
         if (*end || step <= best || fs_join(path, size, root, names[i], NULL) < 0)
-            continue; /* a temporary one, or an older one */
+            continue; /* a temporary or an older one */
         best = step;
     }
     fs_list_free(names, n);
@@ -51,21 +51,21 @@ static int find_model(struct view *v, char *path, size_t size)
     }
     if (!r)
         str_copy(s->trouble, sizeof s->trouble,
-                 "no run is open: open one in Home (1), or :model PATH loads a model");
+                 "no run is open; open one in Home (1), or load a model with :model PATH");
     else if (!r->dir[0])
         str_copy(s->trouble, sizeof s->trouble,
-                 "a log or trace has no weights: :model PATH loads a model");
+                 "a log or trace has no weights; load a model with :model PATH");
     if (s->trouble[0])
         return 0;
     s->newest_step = newest_checkpoint(r->dir, path, size);
     if (s->newest_step < 0) {
         const char *every = runview_config(r->view, "train.checkpoint_every");
         snprintf(s->trouble, sizeof s->trouble, "no checkpoint yet%s%.12s",
-                 every ? ": the first is written at step " : "", every ? every : "");
+                 every ? "; the first is written at step " : "", every ? every : "");
         return 0;
     }
     if (!s->wants_newest)
-        str_copy(path, size, r->dir); /* a run stands for its best checkpoint */
+        str_copy(path, size, r->dir); /* the path of a run means its best checkpoint */
     return 1;
 }
 
@@ -96,11 +96,11 @@ static int send(struct view *v, const struct str *line, struct stepper_asked a)
     if (!s->session)
         return 0;
     if (s->n_asked == STEPPER_ASKED_MAX) {
-        app_say(v->app, LOG_WARN, "the model is still busy with what was asked before");
+        app_say(v->app, LOG_WARN, "the model is still busy with the previous request");
         return 0;
     }
     if (line->failed || session_send(s->session, str_text(line), &e) < 0) {
-        app_say(v->app, LOG_ERROR, "%s", line->failed ? "no memory for the request" : e.text);
+        app_say(v->app, LOG_ERROR, "%s", line->failed ? "request: out of memory" : e.text);
         return 0;
     }
     s->asked[s->n_asked++] = a;
@@ -170,7 +170,7 @@ void stepper_ask_text(struct view *v, const char *text)
     str_add(&line, "{\"do\":\"trace\",\"text\":");
     str_add_json(&line, text, strlen(text));
     str_addf(&line, ",\"lens\":%d}", STEPPER_LENS);
-    s->n_forced = 0; /* another text: what was forced does not apply */
+    s->n_forced = 0; /* forced cells do not apply to another text */
     struct stepper_asked a = state_then(s);
     a.moves_on = a.is_text = 1;
     send(v, &line, a);
@@ -188,7 +188,7 @@ void stepper_ask_ids(struct view *v, const struct probe *p)
     }
     str_addf(&line, "],\"lens\":%d}", STEPPER_LENS);
     s->n_forced = 0;
-    if (p != stepper_probe(s->now)) /* the same text again keeps what was typed */
+    if (p != stepper_probe(s->now)) /* the same text keeps the typed prompt */
         field_set(&s->prompt, str_text(&text));
     send(v, &line, state_then(s));
     str_release(&line);
@@ -207,7 +207,7 @@ void stepper_ask_next(struct view *v)
     str_release(&line);
 }
 
-/* run 1, 0, or -1 to leave the cell to the method again. */
+/* run: 1, 0, or -1 to return the decision to the method. */
 void stepper_ask_force(struct view *v, int layer, int token, int run)
 {
     struct stepper *s = v->state;
@@ -216,7 +216,7 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
     while (i < s->n_forced && (s->forced[i].layer != layer || s->forced[i].token != token))
         i++;
     if (i == STEPPER_FORCED_MAX) {
-        app_say(v->app, LOG_WARN, "%d cells are forced: x clears them", STEPPER_FORCED_MAX);
+        app_say(v->app, LOG_WARN, "at most %d forced cells: x frees all", STEPPER_FORCED_MAX);
         return;
     }
     struct stepper_forced before =
@@ -238,7 +238,7 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
     str_release(&line);
 }
 
-/* The same text again: that forgets every forced cell. */
+/* Sends the same text again, which frees all forced cells. */
 void stepper_ask_clear(struct view *v)
 {
     struct stepper *s = v->state;
@@ -247,7 +247,7 @@ void stepper_ask_clear(struct view *v)
         stepper_ask_ids(v, p);
 }
 
-/* Only the newest wish goes out, when nothing else is under way. */
+/* Sends only the newest offset, and only when no other request is pending. */
 static int ask_offset(struct view *v)
 {
     struct stepper *s = v->state;
@@ -306,17 +306,16 @@ static void take_body(struct view *v, struct value body)
     } else if (value_is(kind, "error")) {
         size_t n = 0;
         const char *text = value_bytes(value_get(body, "text"), &n);
-        app_say(v->app, LOG_WARN, "the model says: %.*s", (int)(n > 200 ? 200 : n),
-                text ? text : "error");
+        app_say(v->app, LOG_WARN, "model: %.*s", (int)(n > 200 ? 200 : n), text ? text : "error");
         int was_text = s->n_asked > 0 && s->asked[0].is_text;
         const struct probe *p = stepper_probe(s->now);
         end_of_request(s);
-        if (was_text && p) /* the old text stays, without what was forced on it */
+        if (was_text && p) /* the previous text stays, without its forced cells */
             stepper_ask_ids(v, p);
     }
 }
 
-/* Every two seconds: a first checkpoint starts the worker, a newer one is announced. */
+/* Every two seconds: the first checkpoint starts the worker, a newer one is reported. */
 static int look_for_newer(struct view *v)
 {
     static const double every_s = 2;
@@ -348,7 +347,7 @@ int stepper_take(struct view *v)
     }
     if (s->session && rc < 0) {
         str_copy(s->trouble, sizeof s->trouble, e.text);
-        if (s->n_asked > 0) /* what it died of is not asked again at the next start */
+        if (s->n_asked > 0) /* the request that ended the worker is not repeated */
             app_remember(v->app, "stepper.prompt", "");
         stepper_stop(s);
         changed = 1;

@@ -1,5 +1,5 @@
-/* The line chart.  Every column of dots shows the minimum and maximum of its points, so a spike of
- * one point in a million is seen at any zoom; a value that is no number is an x on the axis. */
+/* The line chart.  Every column of dots shows the minimum and maximum of its points, so that a
+ * single spike in a million points is visible at any zoom; NaN is drawn as an x on the axis. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,11 +31,11 @@ static int y_dot(const struct paint *p, double v)
 {
     double unit = scan_unit(&p->y, v);
     unit = unit < -0.5 ? -0.5 : unit > 1.5 ? 1.5 : unit;
-    /* a value right between two rows falls the same way however the compiler rounded it */
+    /* a value exactly between two rows is rounded the same way by every compiler */
     return (int)lround((1 - unit) * (p->height - 1) + 1e-9);
 }
 
-/* Beyond the edge: a caret in the outermost row, so that it is never silently clipped. */
+/* Values outside the range get a caret in the outermost row: nothing is silently clipped. */
 static void mark_outside(struct paint *p, int column, const struct scan_column *s, enum role r)
 {
     struct area a = p->plot;
@@ -144,7 +144,7 @@ static void draw_group(struct paint *p, int group)
     }
 }
 
-/* x for what is not a number, carets for what lies outside: on top of the raster. */
+/* Draws x for NaN and carets for values outside the range, above the raster. */
 static void draw_marks(struct paint *p)
 {
     for (int k = 0; k < p->c->curves; k++) {
@@ -257,7 +257,7 @@ static void draw_events(struct paint *p)
     }
 }
 
-/* "val_loss" beside the title "loss" is "val"; "flops_ratio" is "flops". */
+/* Shortens labels: "val_loss" under the title "loss" is "val"; "flops_ratio" is "flops". */
 static int short_label(const char *label, const char *title)
 {
     size_t n = strlen(label), t = strlen(title);
@@ -266,7 +266,7 @@ static int short_label(const char *label, const char *title)
     return n > 6 && strcmp(label + n - 6, "_ratio") == 0 ? (int)n - 6 : (int)n;
 }
 
-/* "loss 1.234  val 1.301   x3 NaN": the newest values are what people look for first. */
+/* The title row with the newest values: "loss 1.234  val 1.301   x3 NaN". */
 static void draw_title(const struct chart *c, struct area a)
 {
     struct ink k = c->has_focus ? ink_attr(c->title_ink, ATTR_BOLD | ATTR_UNDERLINE)

@@ -1,4 +1,4 @@
-/* Columns and axes of the line chart. */
+/* Reduces the series of a line chart to columns and chooses its axis ranges. */
 #include "tui/chart_scan.h"
 
 #include <math.h>
@@ -30,8 +30,8 @@ double chart_x_of(const struct curve *c, enum chart_x axis, size_t i)
     }
 }
 
-/* First index in [begin, end) whose x is >= at.  An x that is not a number sorts as its step would:
- * last, so a series without tokens shows nothing instead of everything in one column. */
+/* First index in [begin, end) whose x is >= at.  NaN sorts last, so that a series without a token
+ * count shows nothing instead of everything in one column. */
 static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin, size_t end,
                           double at)
 {
@@ -145,8 +145,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The bulk of the columns is what a person wants to read; a far outlier gets a mark at the edge
- * instead of flattening everything else. */
+/* The range covers the bulk of the columns; a far outlier gets a mark at the edge instead of
+ * flattening everything else. */
 static void bulk(double *lows, double *highs, int n, double *lo, double *hi)
 {
     qsort(lows, (size_t)n, sizeof *lows, ascending);
@@ -205,6 +205,6 @@ struct scan_axis scan_y_axis(const struct chart *c, double *lows, double *highs,
     a.lo = floor(a.lo / step) * step;
     a.hi = ceil(a.hi / step) * step;
     if (was_positive && a.lo > 0 && a.lo < 0.15 * a.hi)
-        a.lo = 0; /* close to zero: say so by starting there */
+        a.lo = 0; /* close to zero: start at zero */
     return a;
 }

@@ -1,4 +1,4 @@
-/* One line of typed text. */
+/* A single-line text field. */
 #include <string.h>
 
 #include "base/utf8.h"

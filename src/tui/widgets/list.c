@@ -1,4 +1,4 @@
-/* Lists, tables, scrolled text: a cursor, a first row, and what keeps them together. */
+/* Lists, tables and scrolled text, with cursor and scroll position. */
 #include <stdio.h>
 #include <string.h>
 
@@ -150,8 +150,8 @@ static size_t line_length(const char *text, int cols)
     return at;
 }
 
-/* Where the last column of a table's row begins (behind two blanks or more): what does not fit
- * goes on below it.  0 for plain text, and where that column would be too narrow. */
+/* Start of the last column of a table row (after two or more blanks), below which the row is
+ * continued. 0 for plain text, and where that column would be too narrow. */
 static int hang_of(const char *text, int cols)
 {
     int hang = 0;
@@ -162,9 +162,9 @@ static int hang_of(const char *text, int cols)
     return hang > cols * 2 / 3 ? 0 : hang;
 }
 
-/* One line of the screen after the other. */
+/* Iterates over the lines of the screen. */
 struct wrap {
-    const char *text; /* what is left */
+    const char *text; /* the remaining text */
     int cols, hang, goes_on;
 };
 
@@ -196,7 +196,7 @@ int scroll_line_of(const struct scroll *s, const char *text, const char *at)
 
 void scroll_text(struct scroll *s, struct area a, const char *text, struct ink i)
 {
-    struct wrap w = {.text = text, .cols = a.cols - 2}; /* the bar, and a blank before it */
+    struct wrap w = {.text = text, .cols = a.cols - 2}; /* minus the scroll bar and a blank */
     const char *at;
     size_t n;
     int line = 0, from;

@@ -1,4 +1,4 @@
-/* Numbers and ticks for people. */
+/* Formats numbers and places ticks. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +89,7 @@ int ticks_nice(double lo, double hi, int is_log, double *tick, int max)
     return n;
 }
 
-/* "1e-04" -> "1e-4", "2e+308" -> "2e308": labels have six cells. */
+/* "1e-04" -> "1e-4", "2e+308" -> "2e308": labels are six cells wide. */
 static void short_exponent(char *text)
 {
     char *e = strchr(text, 'e'), *from;

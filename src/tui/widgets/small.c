@@ -1,4 +1,4 @@
-/* Sparkline, gauge, bars, histogram, popup: a value as an amount of ink. */
+/* Small widgets: sparkline, gauge, bars, histogram and popup. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,7 +60,7 @@ void spark_draw(struct area a, const double *v, size_t n, double lo, double hi, 
     }
 }
 
-/* A horizontal bar of `cells` cells that is full at 1, in eighths of a cell. */
+/* A horizontal bar of `cells` cells, full at 1, drawn in eighths of a cell. */
 static void bar_fill(struct area a, int y, int x, int cells, double unit, enum role r)
 {
     int eighths = (int)lround((unit < 0 ? 0 : unit > 1 ? 1 : unit) * cells * 8);

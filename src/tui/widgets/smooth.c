@@ -1,12 +1,12 @@
-/* Smoothing that a NaN cannot poison. */
+/* Exponential smoothing that skips NaN. */
 #include <math.h>
 
 #include "base/mem.h"
 #include "tui/widgets.h"
 
 /* acc_t = w acc + (1-w) x, norm_t = w norm + (1-w), smoothed = acc / norm: unbiased from the first
- * point on (Adam's correction).  A value that is not finite leaves both as they were.  After a
- * resume the average goes on from where the superseded points began to be replaced. */
+ * point on (as in Adam).  A non-finite value changes neither.  After a resume the average
+ * continues from the first point that was replaced. */
 int smooth_update(struct smooth *s, const struct series *series, double weight)
 {
     if (s->series != series || s->weight != weight || series->n < s->n) {
