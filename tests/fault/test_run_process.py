@@ -351,7 +351,7 @@ def bad_corpora():
 
 def bad_options():
     for args, parts in [
-        (["train.lr=nan"], ["not a number"]), (["train.lr=0"], ["outside"]), (["train.lr=-1"], ["outside"]),
+        (["train.lr=nan"], ["must be a number"]), (["train.lr=0"], ["must be"]), (["train.lr=-1"], ["must be"]),
         (["train.lr=1e999"], ["outside"]), (["train.batch=0"], ["outside"]), (["train.batch=1e30"], ["train.batch"]),
         (["train.steps=1.5"], ["whole number"]), (["train.steps="], ["train.steps"]), (["train.seq=2048"], ["model.max_seq"]),
         (["model.heads=5"], ["does not divide"]), (["model.heads=0"], ["outside"]), (["model.dim=0"], ["outside"]),
