@@ -351,14 +351,14 @@ def bad_corpora():
 
 def bad_options():
     for args, parts in [
-        (["train.lr=nan"], ["not a number"]), (["train.lr=0"], ["outside"]), (["train.lr=-1"], ["outside"]),
-        (["train.lr=1e999"], ["outside"]), (["train.batch=0"], ["outside"]), (["train.batch=1e30"], ["train.batch"]),
-        (["train.steps=1.5"], ["whole number"]), (["train.steps="], ["train.steps"]), (["train.seq=2048"], ["model.max_seq"]),
-        (["model.heads=5"], ["must divide"]), (["model.heads=0"], ["outside"]), (["model.dim=0"], ["outside"]),
+        (["train.lr=nan"], ["must be a number"]), (["train.lr=0"], ["must be"]), (["train.lr=-1"], ["must be"]),
+        (["train.lr=1e999"], ["must be"]), (["train.batch=0"], ["must be"]), (["train.batch=1e30"], ["train.batch"]),
+        (["train.steps=1.5"], ["must be an integer"]), (["train.steps="], ["train.steps"]), (["train.seq=2048"], ["model.max_seq"]),
+        (["model.heads=5"], ["must divide"]), (["model.heads=0"], ["must be"]), (["model.dim=0"], ["must be"]),
         (["trian.steps=3"], ["did you mean train.steps"]), (["edp.targt_ratio=0.6"], ["edp.target_ratio"]),
         (["model.method=nope"], ["dense", "edp", "random", "static"]), (["edp.target_ratio=0.1"], ["0.500"]),
         (["random.target_ratio=0.1", "model.method=random"], ["cannot be reached"]), (["edp.signal=x"], ["velocity"]),
-        (["a..b=1"], ["key"]), (["a.b="], ["unknown key"]), (["~seed"], ["not there"]), (["seed=1", "+seed=2"], ["there already"]),
+        (["a..b=1"], ["key"]), (["a.b="], ["unknown key"]), (["~seed"], ["not set"]), (["seed=1", "+seed=2"], ["duplicate key"]),
         (["train.batch=0", "model.heads=5", "trian.steps=3", "edp.early=x", "=1"], ["train.batch", "model.heads", "trian", "edp.early", "setting 5"]),
         (["model.dim=65536", "model.heads=64", "model.layers=400"], ["memory"]),
         (["nosuch"], ["unknown preset nosuch"]), (["quick", "quick"], ["duplicate preset quick"]), (["tiny", "stores"], ["did you mean stories?"]), (["--run", "../x"], ["expected a name"]),
