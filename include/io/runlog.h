@@ -23,8 +23,9 @@ uint64_t runlog_writer_lost(const struct runlog_writer *w);
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
 /* What the file held when it was opened: the id of the run in its newest head that has one ("" = none), the furthest step with a
  * metric (-1 = none), whether there is a head at all. */
-enum { RUNLOG_RUN_ID = 40 };
+enum { RUNLOG_RUN_ID = 40, RUNLOG_PARENT = 65 };
 const char *runlog_writer_run_id(const struct runlog_writer *w);
+const char *runlog_writer_parent(const struct runlog_writer *w); /* likewise */
 int64_t runlog_writer_step(const struct runlog_writer *w);
 int runlog_writer_has_head(const struct runlog_writer *w);
 /* 1 while the path leads to the file that is written: it was not removed, and nothing was put in its place. */

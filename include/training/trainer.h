@@ -85,6 +85,7 @@ struct trainer {
     struct live_setting
         live[LIVE_MAX]; /* kept in live.json, oldest first; the last of a key holds */
     int n_live;
+    int live_differs; /* from what the log says: the settings follow behind the head */
     int64_t
         saved_step; /* of the newest checkpoint that this process wrote or began from; -1 none */
     const char *const
@@ -165,10 +166,15 @@ int trainer_keep_live(const struct trainer *t,
 int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK; /* what it holds, at a resume */
 /* What run `from` had set by `step`, for a run that begins with that step. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
-/* What a log says was set while the run ran, in order: each event "set". */
-int trainer_live_from_log(const char *dir,
-                          void (*each)(void *ctx, const char *key, double value, int64_t step),
-                          void *ctx, struct err *e) DS_CHECK;
+/* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key overrides makes room.  1: no room. */
+int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, double value,
+                     int64_t step);
+/* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says holds at its end: */
+int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int *n,
+                          struct err *e) DS_CHECK;
+/* For what no "set" of this log has told: inherited, overridden or taken back. */
+int trainer_log_live(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_log_set(struct trainer *t, struct err *e) DS_CHECK; /* the newest of t->live */
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
 /* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */

@@ -404,6 +404,10 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = runlog_writer_open(&t->log, path, e);
     if (rc == 0)
         rc = trainer_home_identify(t, resume, e);
+    if (rc == 0) /* before a damaged meta.json is written again, which the log knows as well */
+        fork_read_parent(dir, t->parent, sizeof t->parent);
+    if (rc == 0 && !t->parent[0])
+        str_copy(t->parent, sizeof t->parent, runlog_writer_parent(t->log));
     if (rc == 0)
         rc = pool_start((int)t->config.run.threads, e);
     if (rc == 0)
@@ -421,11 +425,12 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
     if (rc == 0 && resume) /* a changed configuration holds from now on */
         rc = trainer_repair(t, e);
-    fork_read_parent(dir, t->parent, sizeof t->parent);
     if (rc == 0)
         rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
         rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);
+    if (rc == 0 && t->live_differs)
+        rc = trainer_log_live(t, e);
     if (rc == 0 && t->started[0])
         rc = trainer_log_event(t, LOG_INFO, "init", t->started, e);
     if (rc < 0)
