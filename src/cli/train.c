@@ -51,6 +51,8 @@ static void on_signal(int sig)
         atomic_compare_exchange_strong(&stop_signal, &none, SIGNAL_CHECKPOINT);
         return;
     }
+    if (atomic_load(&stop_signal) > 0 && sig == SIGXCPU)
+        return; /* comes again every second of the time that is left */
     if (atomic_load(&stop_signal) > 0)
         _exit(128 + sig); /* asked twice: at once; the log is append-only, the checkpoint whole */
     atomic_store(&stop_signal, sig);
@@ -61,8 +63,9 @@ static void catch_signals(void)
     struct sigaction sa = {.sa_handler = on_signal};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGUSR1, &sa, NULL);
+    for (int i = 0; process_end_signals[i]; i++)
+        sigaction(process_end_signals[i], &sa, NULL);
     signal(SIGHUP, SIG_IGN); /* a line that drops never hurts a run */
     signal(SIGPIPE, SIG_IGN);
 }
