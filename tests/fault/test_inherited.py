@@ -174,10 +174,10 @@ def signals_that_ask_to_end_leave_a_checkpoint():
 @test
 def what_is_no_directory_and_no_run_is_called_so():
     code, _, err = run("train", "quick", *TINY, "--run", "x", DEPTHSCOPE_RUNS="/dev/null")
-    assert code == 1 and b"Not a directory" in err, err
+    assert code == 1 and "Not a directory" in err, err
     os.makedirs("runs/empty")
     code, _, err = run("stop", "empty")
-    assert code == 1 and b"no such run" in err and b"did you mean empty" not in err, err
+    assert code == 1 and "no such run" in err and "did you mean empty" not in err, err
     os.rmdir("runs/empty")
 
 
