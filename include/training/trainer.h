@@ -139,6 +139,8 @@ int trainer_home_open(int *home, const char *dir, struct err *e) DS_CHECK;
 void trainer_home_close(int home); /* -1 is allowed */
 /* 1 when the directory, or its log, was removed or replaced. */
 int trainer_home_is_gone(const struct trainer *t);
+/* Where the run is by now, for whoever is to find it: t->dir unless it was renamed. */
+void trainer_home_now(const struct trainer *t, char *out, size_t size);
 /* DS_ENOTFOUND when it is gone; notes a rename, once. */
 int trainer_home_check(struct trainer *t, struct err *e) DS_CHECK;
 /* DS_EEXIST when files of a run are there; has_begun: other ones than checkpoints, tokenizer and live settings. */

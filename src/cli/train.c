@@ -229,6 +229,8 @@ static void end_bar(struct progress *p)
 /* What a finished run gave, where it is, and what one does with it. */
 static void print_end(const struct trainer *t, struct progress *p)
 {
+    char now[1024];
+    trainer_home_now(t, now, sizeof now);
     const struct step_report *s = &t->report;
     char took[16];
     end_bar(p);
@@ -244,11 +246,11 @@ static void print_end(const struct trainer *t, struct progress *p)
         putchar('\n');
     }
     if (t->state.best_step >= 0 && t->state.best_step != t->state.step)
-        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", t->dir, (long long)t->state.step,
+        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", now, (long long)t->state.step,
                (long long)t->state.best_step);
     else
-        printf("  %s/checkpoints/step-%08lld\n", t->dir, (long long)t->state.step);
-    printf("  next: depthscope %s    depthscope generate %s --prompt TEXT\n", t->dir, t->dir);
+        printf("  %s/checkpoints/step-%08lld\n", now, (long long)t->state.step);
+    printf("  next: depthscope %s    depthscope generate %s --prompt TEXT\n", now, now);
     fflush(stdout);
 }
 
@@ -528,6 +530,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
     rc = trainer_run(&t, &e);
     if (rc == 0 && p.steps > 0 && (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES))
         print_end(&t, &p);
+    trainer_home_now(&t, dir, sizeof dir);
     trainer_close(&t);
     return exit_status(rc, &e, &p, dir);
 }

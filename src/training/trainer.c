@@ -276,6 +276,8 @@ static int obey(struct trainer *t, struct err *e)
 /* Where a run that went wrong can be taken up again, as a command. */
 static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct str *out)
 {
+    char now[1024];
+    trainer_home_now(t, now, sizeof now);
     if (t->saved_step < 0) {
         str_addf(out,
                  "no checkpoint was written before; start again with a lower train.lr (was %g)",
@@ -283,7 +285,7 @@ static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct st
         return;
     }
     str_addf(out, "the last good checkpoint is of step %" PRId64 ": depthscope train --resume %s",
-             t->saved_step, t->dir);
+             t->saved_step, now);
     if (is_same_lr) /* the same steps would end in the same way */
         str_addf(out, " --allow-change train.lr=%.3g", t->config.train.lr / 10);
     if (t->state.best_step >= 0 && t->state.best_step != t->saved_step)

@@ -468,6 +468,7 @@ def a_renamed_run_goes_on_in_its_directory():
     check(ask("new", "status").endswith("paused"), "the socket moved along")
     ask("new", "resume")
     status, out, err = finish(p)
+    out_of_old = out
     check(status == 0 and "old was renamed to" in err and "/new" in err, "it says so, and goes on", "%d %s" % (status, err))
     status, out, err = finish(other)
     check((status, out, err) == (0, "", ""), "the other one knows of nothing", "%d %s" % (status, err))
@@ -482,7 +483,20 @@ def a_renamed_run_goes_on_in_its_directory():
         check(len(set(ids(run))) == 1 and re.fullmatch("[0-9a-f]{16}", ids(run)[0]), "one id", str(ids(run)))
     check(ids("old")[0] != ids("new")[0], "an id of its own")
     check(len(events("new", "moved")) == 1, "noted once")
+    check("generate %s " % path("new") in out_of_old and path("old") not in out_of_old, "the end names where it is", out_of_old)
     check(train("--resume", "new", "--quiet")[0] == 0, "resumes under its new name")
+    p = start(*TINY, "train.steps=1000000", "--run", "before", "--quiet")
+    wait_for(is_up("before"))
+    os.rename(path("before"), path("after"))
+    os.mkdir(path("before"))
+    p.terminate()
+    status, out, err = finish(p)
+    check(status == 143 and "continue with: depthscope train --resume %s\n" % path("after") in err, "and so does a stop", err)
+    p = start(*TINY, "train.steps=1000000", "train.nan_limit=3", "--run", "ill", "--quiet", DEPTHSCOPE_FAIL="nan:500+")
+    wait_for(lambda: is_up("ill")() and os.path.isdir(path("ill", "checkpoints", "step-00000020")))
+    os.rename(path("ill"), path("iller"))
+    status, out, err = finish(p)
+    check(status == 1 and "train --resume %s " % path("iller") in err, "and a failure", err)
 
 
 def a_directory_that_was_replaced_ends_the_run():
