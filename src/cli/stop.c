@@ -87,6 +87,8 @@ static void describe_idle(struct target *t)
     double silent = clock_wall() - t->glance.last_time;
     other_host(t, host, sizeof host);
     t->status = NOT_RUNNING;
+    if (!host[0] && (t->glance.state == RUN_LIVE || t->glance.state == RUN_PAUSED))
+        t->glance.state = RUN_SILENT; /* its records are young, but nobody here holds its lock */
     if (host[0] && (t->glance.state == RUN_LIVE || t->glance.state == RUN_PAUSED ||
                     t->glance.state == RUN_SILENT)) {
         t->status = ELSEWHERE;

@@ -182,6 +182,13 @@ def what_is_no_directory_and_no_run_is_called_so():
 
 
 @test
+def a_sweep_that_nobody_can_read_says_so_once():
+    p = subprocess.run([PROGRAM, "sweep", "quick", *TINY, "--seeds", "1", "--quiet"], stderr=subprocess.PIPE, timeout=60 * SLOW,
+                       preexec_fn=without((1,)))
+    assert p.returncode == 1 and p.stderr.count(b"standard output") == 1, (p.returncode, p.stderr)
+
+
+@test
 def nohup_keeps_its_promise():
     def ignore():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

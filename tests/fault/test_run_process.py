@@ -695,6 +695,22 @@ def damaged_files_of_a_run():
     check(train("--resume", "hurt", "--quiet")[0] == 0, "a directory in the socket's place")
 
 
+def what_a_kill_leaves_is_described_as_it_is():
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "slain", "--quiet")
+    wait_for(lambda: is_up("slain")() and step_of("slain") > 3)
+    p.kill()
+    finish(p)
+    def ds(*args):
+        p = subprocess.run([PROGRAM, *args], env=environment(), capture_output=True, timeout=60 * SLOW)
+        return p.returncode, p.stderr.decode()
+    status, err = ds("stop", "slain")
+    check(status == 1 and "not running: silent at step" in err and "live" not in err, "a young log without a writer", err)
+    for command in (("eval", "slain"), ("generate", "slain", "--prompt", "a")):
+        status, err = ds(*command)
+        check(status == 1 and "slain: no checkpoint yet; depthscope train --resume" in err, "a run, though no model yet", err)
+        check("did you mean" not in err, "no guess", err)
+
+
 def unfinished_files_are_cleaned():
     """kill -9 in the middle of every write: the next start removes what was left, and nothing else."""
     run, keys = "litter", TINY + ["train.steps=60", "train.checkpoint_every=3", "train.keep=2"]
@@ -745,7 +761,8 @@ TESTS = [kill_at_random_moments, term_saves_and_exits_143, a_second_interrupt_en
          reference_for_disks, failing_disk, interrupted_calls_do_not_fail_a_run, full_tmpfs, directory_goes_away, read_only_directory, damaged_checkpoints,
          changed_corpus, bad_corpora, bad_options, output_shapes, a_bar_on_a_terminal, a_terminal_that_goes_away,
          a_renamed_run_goes_on_in_its_directory, a_directory_that_was_replaced_ends_the_run, leftovers_without_a_config,
-         a_checkpoint_of_another_run_is_refused, runs_from_before_ids, damaged_files_of_a_run, unfinished_files_are_cleaned]
+         a_checkpoint_of_another_run_is_refused, runs_from_before_ids, damaged_files_of_a_run,
+         what_a_kill_leaves_is_described_as_it_is, unfinished_files_are_cleaned]
 
 
 run_tests("test_run_process", TESTS, __file__)
