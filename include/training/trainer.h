@@ -176,7 +176,7 @@ int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int 
                           struct err *e) DS_CHECK;
 /* For what no "set" of this log has told: inherited, overridden or taken back. */
 int trainer_log_live(struct trainer *t, struct err *e) DS_CHECK;
-int trainer_log_set(struct trainer *t, struct err *e) DS_CHECK; /* the newest of t->live */
+int trainer_log_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
 /* Appends t->record.  A record that the disk refuses waits in memory; only many refusals in a row are an error. */

@@ -94,7 +94,7 @@ static void obey_set(struct trainer *t, const char *rest, struct str *answer)
     str_addf(answer, "ok %s %g", s.key, s.value);
     if (trainer_keep_live(t, &e) < 0)
         str_addf(answer, ", but a resume will not know: %s", e.text);
-    if (trainer_log_set(t, &e) < 0)
+    if (trainer_log_set(t, s.key, s.value, &e) < 0)
         log_warn("%s", e.text);
 }
 

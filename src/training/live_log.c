@@ -86,12 +86,11 @@ static int log_text(struct trainer *t, const char *name, struct str *s, struct e
     return rc;
 }
 
-int trainer_log_set(struct trainer *t, struct err *e)
+int trainer_log_set(struct trainer *t, const char *key, double value, struct err *e)
 {
     struct str s = {0};
-    const struct live_setting *v = &t->live[t->n_live - 1];
-    str_addf(&s, "%s ", v->key);
-    add_value(&s, v->value);
+    str_addf(&s, "%s ", key);
+    add_value(&s, value);
     return log_text(t, "set", &s, e);
 }
 
