@@ -29,4 +29,8 @@ int process_find(char *out, size_t size, const char *link, const char *argv0, co
  * `ulimit -s` is too small for the program's deepest calls. */
 int process_run(int (*main_fn)(int argc, char **argv), int argc, char **argv);
 
+/* Signals that ask to end and that a batch system, a timer or a user may send, 0 behind the last: whose default leaves no time
+ * for a checkpoint, or for the terminal.  Those of the terminal itself (SIGINT, SIGQUIT, SIGHUP) are not among them. */
+extern const int process_end_signals[];
+
 #endif

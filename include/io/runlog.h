@@ -23,8 +23,9 @@ uint64_t runlog_writer_lost(const struct runlog_writer *w);
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
 /* State of the file when it was opened: the run id of the newest head that has one ("" = none), the
  * highest step with a metric (-1 = none), and whether there is a head at all. */
-enum { RUNLOG_RUN_ID = 40 };
+enum { RUNLOG_RUN_ID = 40, RUNLOG_PARENT = 65 };
 const char *runlog_writer_run_id(const struct runlog_writer *w);
+const char *runlog_writer_parent(const struct runlog_writer *w); /* likewise */
 int64_t runlog_writer_step(const struct runlog_writer *w);
 int runlog_writer_has_head(const struct runlog_writer *w);
 /* 1 while the path still names the file being written, i.e. it was neither removed nor replaced. */

@@ -17,10 +17,13 @@ struct fork_point {
 int fork_find(struct fork_point *p, const char *run_dir, const char *from, struct err *e) DS_CHECK;
 /* Turns the empty directory DIR into a run with this configuration, with p as its only checkpoint
  * and p's run as its parent; tokenizer and live settings up to p are copied.  Resuming DIR starts
- * it.  On failure everything is removed, including DIR. */
+ * it.  DIR appears whole or not at all: on failure everything is removed, including DIR; after a
+ * kill it is empty, and a later start removes what was begun. */
 int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
               struct train_config *config, int argc, char **argv, const char *version,
               struct err *e) DS_CHECK;
+/* Takes back what fork_make made: for a run that could not begin.  One that has told something stays. */
+void fork_discard(const char *dir);
 /* "parent" of DIR/meta.json; "" = none. */
 void fork_read_parent(const char *dir, char *parent, size_t size);
 

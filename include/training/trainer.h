@@ -85,6 +85,7 @@ struct trainer {
     struct live_setting
         live[LIVE_MAX]; /* kept in live.json, oldest first; the last entry of a key is in effect */
     int n_live;
+    int live_differs; /* from what the log says: the settings follow behind the head */
     int64_t
         saved_step; /* newest checkpoint that this process wrote or started from; -1 = none */
     const char *const
@@ -145,6 +146,8 @@ int trainer_home_open(int *home, const char *dir, struct err *e) DS_CHECK;
 void trainer_home_close(int home); /* -1 is allowed */
 /* 1 when the directory, or its log, was removed or replaced. */
 int trainer_home_is_gone(const struct trainer *t);
+/* Where the run is by now, for whoever is to find it: t->dir unless it was renamed. */
+void trainer_home_now(const struct trainer *t, char *out, size_t size);
 /* DS_ENOTFOUND when it was removed or replaced; logs a rename once. */
 int trainer_home_check(struct trainer *t, struct err *e) DS_CHECK;
 /* DS_EEXIST when it holds files of a run; has_begun: other than checkpoints, tokenizer and live
@@ -174,10 +177,15 @@ int trainer_keep_live(const struct trainer *t,
 int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK; /* applies live.json at a resume */
 /* Copies the live settings that run `from` had at `step` to run `to`. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
-/* The live settings of a log in order, from its events "set". */
-int trainer_live_from_log(const char *dir,
-                          void (*each)(void *ctx, const char *key, double value, int64_t step),
-                          void *ctx, struct err *e) DS_CHECK;
+/* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key overrides makes room.  1: no room. */
+int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, double value,
+                     int64_t step);
+/* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says holds at its end: */
+int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int *n,
+                          struct err *e) DS_CHECK;
+/* For what no "set" of this log has told: inherited, overridden or taken back. */
+int trainer_log_live(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_log_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;
 int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* report.c */
 /* Appends t->record.  A record that cannot be written is kept in memory; only many consecutive

@@ -178,6 +178,8 @@ int fs_mkdirs(const char *path, struct err *e)
         part[i] = '\0';
         if (fs_mkdir(part, 0755) == 0 || fs_is_dir(part))
             continue;
+        if (errno == EEXIST)
+            errno = ENOTDIR;
         return err_errno(e, "create directory %s", part);
     }
     return 0;

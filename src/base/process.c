@@ -45,6 +45,16 @@ void process_discard_stdout(void)
     close(fd);
 }
 
+/* ---- signals --------------------------------------------------------------------------------------- */
+
+const int process_end_signals[] = {
+    SIGTERM, SIGUSR2, SIGALRM, SIGXCPU, /* the soft limit of processor time: some is left */
+#ifdef SIGPWR
+    SIGPWR,
+#endif
+    0,
+};
+
 /* ---- the executable -------------------------------------------------------------------------------- */
 
 static int is_program(const char *path)

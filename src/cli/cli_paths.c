@@ -94,7 +94,7 @@ const char *cli_run_hint(const char *word, int commands_too, char *out, size_t s
     }
     if (fs_is_dir(job_root()) && fs_list(job_root(), &names, &n, NULL) == 0)
         for (size_t i = 0; i < n; i++)
-            if (fs_name_ok(names[i]))
+            if (fs_name_ok(names[i]) && strcmp(names[i], word) != 0) /* there, and no run */
                 nearest_try(&best, names[i]);
     if (names)
         fs_list_free(names, n);

@@ -29,6 +29,7 @@ struct target {
     char name[80], dir[1024], log[1100];
     enum status status;
     int is_asked, is_told; /* the run was asked; the wait was reported */
+    char stuck[200];       /* why it does not answer, "" when it did */
     struct run_glance glance;
     char text[400];
 };
@@ -88,6 +89,8 @@ static void describe_idle(struct target *t)
     double silent = clock_wall() - t->glance.last_time;
     other_host(t, host, sizeof host);
     t->status = NOT_RUNNING;
+    if (!host[0] && (t->glance.state == RUN_LIVE || t->glance.state == RUN_PAUSED))
+        t->glance.state = RUN_SILENT; /* its records are young, but nobody here holds its lock */
     if (host[0] && (t->glance.state == RUN_LIVE || t->glance.state == RUN_PAUSED ||
                     t->glance.state == RUN_SILENT)) {
         t->status = ELSEWHERE;
@@ -125,7 +128,10 @@ static void ask(struct target *t)
     struct str answer = {0};
     struct err e = {0};
     int rc = job_command(t->dir, "stop", 2, &answer, &e);
-    if (rc == 0 && strncmp(str_text(&answer), "error", 5) == 0) {
+    int is_over = rc == 0 && strncmp(str_text(&answer), "error the run ended", 19) == 0;
+    if (rc == DS_EBUSY)
+        str_copy(t->stuck, sizeof t->stuck, e.text);
+    if (rc == 0 && !is_over && strncmp(str_text(&answer), "error", 5) == 0) {
         t->status = REFUSED;
         snprintf(t->text, sizeof t->text, "refused: %.300s", str_text(&answer) + 6);
     } else if (rc == 0 || rc == DS_EBUSY) {
@@ -153,9 +159,13 @@ static void step(struct target *t)
 
 static void note_waiting(struct target *t, double waited)
 {
-    if (t->is_told || waited < 2 || !isatty(STDERR_FILENO))
+    if (t->is_told || waited < 2 || (!t->stuck[0] && !isatty(STDERR_FILENO)))
         return;
     t->is_told = 1;
+    if (t->stuck[0]) { /* also in a script: it may wait for ever */
+        fprintf(stderr, "depthscope: stop: %s: %s\n", t->name, t->stuck);
+        return;
+    }
     fprintf(stderr,
             "depthscope: stop: %s: waiting for its %s; Ctrl-C ends the wait, not the "
             "stop\n",
@@ -175,8 +185,11 @@ static void wait_for(struct target *t, size_t n, double timeout)
             if (t[i].status == WAITING && waited > timeout) {
                 t[i].status = TIMEOUT;
                 look(&t[i]);
-                snprintf(t[i].text, sizeof t[i].text, "still running after %g s%s", timeout,
-                         t[i].is_asked ? "; it will stop after its current step" : "");
+                snprintf(t[i].text, sizeof t[i].text, "still running after %g s%s%s", timeout,
+                         t[i].stuck[0]   ? ": "
+                         : t[i].is_asked ? "; it will stop after its current step"
+                                         : "",
+                         t[i].stuck);
             }
             waiting += t[i].status == WAITING;
             if (t[i].status == WAITING)

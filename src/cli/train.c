@@ -1,9 +1,11 @@
 /* depthscope train: trains a run in this process. */
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -50,6 +52,8 @@ static void on_signal(int sig)
         atomic_compare_exchange_strong(&stop_signal, &none, SIGNAL_CHECKPOINT);
         return;
     }
+    if (atomic_load(&stop_signal) > 0 && sig == SIGXCPU)
+        return; /* comes again every second of the time that is left */
     if (atomic_load(&stop_signal) > 0)
         _exit(128 + sig); /* second signal: safe, the log is append-only, checkpoints are atomic */
     atomic_store(&stop_signal, sig);
@@ -60,8 +64,9 @@ static void catch_signals(void)
     struct sigaction sa = {.sa_handler = on_signal};
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGUSR1, &sa, NULL);
+    for (int i = 0; process_end_signals[i]; i++)
+        sigaction(process_end_signals[i], &sa, NULL);
     signal(SIGHUP, SIG_IGN); /* a dropped connection must not stop a run */
     signal(SIGPIPE, SIG_IGN);
 }
@@ -225,6 +230,8 @@ static void end_bar(struct progress *p)
 /* Result of a finished run, its path, and suggested next commands. */
 static void print_end(const struct trainer *t, struct progress *p)
 {
+    char now[1024];
+    trainer_home_now(t, now, sizeof now);
     const struct step_report *s = &t->report;
     char took[16];
     end_bar(p);
@@ -240,11 +247,11 @@ static void print_end(const struct trainer *t, struct progress *p)
         putchar('\n');
     }
     if (t->state.best_step >= 0 && t->state.best_step != t->state.step)
-        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", t->dir, (long long)t->state.step,
+        printf("  %s/checkpoints/step-%08lld (best: step %lld)\n", now, (long long)t->state.step,
                (long long)t->state.best_step);
     else
-        printf("  %s/checkpoints/step-%08lld\n", t->dir, (long long)t->state.step);
-    printf("  next: depthscope %s    depthscope generate %s --prompt TEXT\n", t->dir, t->dir);
+        printf("  %s/checkpoints/step-%08lld\n", now, (long long)t->state.step);
+    printf("  next: depthscope %s    depthscope generate %s --prompt TEXT\n", now, now);
     fflush(stdout);
 }
 
@@ -255,6 +262,16 @@ static enum shape choose_shape(const struct cli_args *a)
     if (cli_flag(a, "quiet"))
         return SHAPE_QUIET;
     return isatty(2) && isatty(1) ? SHAPE_BAR : SHAPE_LINES;
+}
+
+/* What fs_name_ok takes. */
+static void make_name(char *name)
+{
+    for (char *p = name; *p; p++)
+        if (!strchr("._-", *p) && ((unsigned char)*p >= 0x80 || !isalnum((unsigned char)*p)))
+            *p = '_';
+    if (name[0] == '.' || name[0] == '-')
+        name[0] = '_';
 }
 
 /* "stories-mod": the presets, and the method unless a preset has its name. */
@@ -271,11 +288,7 @@ static void name_stem(char *stem, size_t size, const struct train_config *c)
             break;
         *p = '-';
     }
-    for (char *p = stem; *p; p++)
-        if (!isalnum((unsigned char)*p) && !strchr("._-", *p))
-            *p = '_';
-    if (stem[0] == '.' || stem[0] == '-')
-        stem[0] = '_';
+    make_name(stem);
     size_t n = strlen(stem);
     if (!is_named)
         snprintf(stem + n, size - n, "-%s", method);
@@ -313,6 +326,23 @@ static int choose_dir(const struct cli_args *a, const struct train_config *c, ch
 
 /* ---- resume and fork ---- */
 
+struct origin {
+    int is_fork; /* `dir` was made now, around a checkpoint of another run */
+    int is_lost; /* config.yaml could not be read and comes from elsewhere */
+};
+
+/* A directory that is there may be the reservation of a start that was killed. */
+static int check_is_empty(const char *dir, struct err *e)
+{
+    char **names = NULL;
+    size_t n = 0;
+    int rc = fs_list(dir, &names, &n, e);
+    fs_list_free(names, n);
+    return rc == 0 && n > 0
+               ? err_set(e, DS_EEXIST, "%s: a run is there already; --run names a new one", dir)
+               : rc;
+}
+
 /* NAME-from-STEP, -2, ...; a name given by --run must be free. */
 static int choose_fork(const struct cli_args *a, const char *parent, int64_t step, char *dir,
                        size_t size, struct err *e)
@@ -324,11 +354,10 @@ static int choose_fork(const struct cli_args *a, const char *parent, int64_t ste
         rc = fs_mkdirs(job_root(), e);
     if (rc == 0 && given)
         rc = reserve(dir, size, given, &is_taken, e);
-    if (rc == 0 && given && is_taken)
-        rc = err_set(e, DS_EEXIST, "%s: run exists; choose a new name with --run", dir);
     if (given || rc < 0)
-        return rc;
+        return rc == 0 && is_taken ? check_is_empty(dir, e) : rc;
     snprintf(stem, sizeof stem, "%.36s-from-%lld", slash ? slash + 1 : parent, (long long)step);
+    make_name(stem);
     for (int i = 1; rc == 0 && is_taken && i < 1000; i++) {
         snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", stem, i);
         rc = reserve(dir, size, name, &is_taken, e);
@@ -358,16 +387,33 @@ static int fork_run(const struct cli_args *a, struct train_config *c, const stru
     return rc;
 }
 
+/* The directory that was named, with a name of its own: "." has none. */
+static int find_run(char *dir, size_t size, const char *resume, struct err *e)
+{
+    char full[PATH_MAX];
+    if (!fs_is_dir(resume))
+        return fs_join(dir, size, job_root(), resume, e);
+    size_t n = strlen(resume);
+    while (n > 1 && resume[n - 1] == '/')
+        n--;
+    int is_dot =
+        resume[n - 1] == '.' && (n == 1 || resume[n - 2] == '/' ||
+                                 (resume[n - 2] == '.' && (n == 2 || resume[n - 3] == '/')));
+    if (is_dot && realpath(resume, full))
+        return str_copy(dir, size, full) ? err_set(e, DS_ERANGE, "path too long: %.80s", full) : 0;
+    if (n >= size)
+        return err_set(e, DS_ERANGE, "path too long: %.80s", resume);
+    snprintf(dir, size, "%.*s", (int)n, resume);
+    return 0;
+}
+
 static int prepare_resume(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
-                          int *is_lost, int argc, char **argv, struct err *e)
+                          struct origin *o, int argc, char **argv, struct err *e)
 {
     const char *resume = cli_value(a, "resume"), *from = cli_value(a, "from");
     char path[1100], log[1100];
     struct fork_point p = {0};
-    int rc = fs_is_dir(resume) ? (str_copy(dir, size, resume) ? DS_ERANGE : 0)
-                               : fs_join(dir, size, job_root(), resume, e);
-    for (size_t n = strlen(dir); rc == 0 && n > 1 && dir[n - 1] == '/'; n--)
-        dir[n - 1] = '\0';
+    int rc = find_run(dir, size, resume, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, dir, "config.yaml", e);
     if (rc == 0)
@@ -376,21 +422,21 @@ static int prepare_resume(const struct cli_args *a, struct train_config *c, char
         rc = err_set(e, DS_ENOTFOUND, "--resume %s: run not found (missing %s)", resume, path);
     if (rc == 0 && from)
         rc = fork_find(&p, dir, from, e);
-    int forks = from && (!p.is_newest || cli_value(a, "run"));
+    o->is_fork = from && (!p.is_newest || cli_value(a, "run"));
     if (rc == 0 && cli_value(a, "run") && !from)
         rc = err_set(e, DS_EUSAGE,
                      "--resume continues %s itself; use --from best|STEP to start a new "
                      "run named by --run",
                      resume);
-    if (rc == 0 && !forks) /* a fork may change keys of its parent */
+    if (rc == 0 && !o->is_fork) /* a fork may change keys of its parent */
         rc = check_overrides(a, e);
     if (rc == 0)
-        rc = train_config_read(c, dir, a->override, (size_t)a->n_override, is_lost, e);
-    return rc == 0 && forks ? fork_run(a, c, &p, dir, size, argc, argv, e) : rc;
+        rc = train_config_read(c, dir, a->override, (size_t)a->n_override, &o->is_lost, e);
+    return rc == 0 && o->is_fork ? fork_run(a, c, &p, dir, size, argc, argv, e) : rc;
 }
 
 static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
-                   int *is_lost, int argc, char **argv, struct err *e)
+                   struct origin *o, int argc, char **argv, struct err *e)
 {
     const char **preset = NULL;
     size_t presets = 0;
@@ -399,7 +445,7 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
         rc = err_set(e, DS_EUSAGE,
                      "--resume uses the run's own configuration; unexpected preset %s", preset[0]);
     else if (rc == 0 && cli_value(a, "resume"))
-        rc = prepare_resume(a, c, dir, size, is_lost, argc, argv, e);
+        rc = prepare_resume(a, c, dir, size, o, argc, argv, e);
     else if (rc == 0 && cli_value(a, "from"))
         rc = err_set(e, DS_EUSAGE, "--from %s: missing run; use --resume NAME",
                      cli_value(a, "from"));
@@ -446,8 +492,9 @@ static int run(const struct cli_args *a, int argc, char **argv)
     struct progress p = {.shape = choose_shape(a)};
     struct err e = {0};
     char dir[1024];
-    int resume = cli_value(a, "resume") != NULL, is_lost = 0;
-    int rc = prepare(a, &config, dir, sizeof dir, &is_lost, argc, argv, &e);
+    int resume = cli_value(a, "resume") != NULL;
+    struct origin origin = {0};
+    int rc = prepare(a, &config, dir, sizeof dir, &origin, argc, argv, &e);
     if (rc < 0) {
         train_config_release(&config);
         return command_fail(&e);
@@ -461,13 +508,15 @@ static int run(const struct cli_args *a, int argc, char **argv)
     if (resume) {
         t.override = a->override;
         t.n_override = a->n_override;
-        t.config_is_lost = is_lost;
+        t.config_is_lost = origin.is_lost;
     }
     catch_signals();
     rc = trainer_open(&t, dir, &config, resume, cli_flag(a, "allow-change"), &e);
     train_config_release(&config);
     if (rc < 0 && rc != DS_EBUSY && !resume)
         trainer_discard(dir);
+    if (rc < 0 && rc != DS_EBUSY && origin.is_fork)
+        fork_discard(dir);
     if (rc < 0)
         return command_fail(&e);
     if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES) {
@@ -482,6 +531,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
     rc = trainer_run(&t, &e);
     if (rc == 0 && p.steps > 0 && (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES))
         print_end(&t, &p);
+    trainer_home_now(&t, dir, sizeof dir);
     trainer_close(&t);
     return exit_status(rc, &e, &p, dir);
 }

@@ -28,8 +28,8 @@ struct runlog_writer {
     uint64_t lost;
     double sync_interval_s, synced_at;
     int is_dirty;
-    char run_id[RUNLOG_RUN_ID]; /* of the newest head that has one */
-    int64_t step;               /* the highest one with a logged metric, -1 none */
+    char run_id[RUNLOG_RUN_ID], parent[RUNLOG_PARENT]; /* of the newest head that has one */
+    int64_t step; /* the highest one with a logged metric, -1 none */
     int has_head;
 };
 
@@ -134,19 +134,25 @@ static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
     return rc;
 }
 
+static void note_text(char *out, size_t size, struct value v)
+{
+    size_t n = 0;
+    const char *text = value_bytes(v, &n);
+    if (text && n > 0 && n < size)
+        snprintf(out, size, "%.*s", (int)n, text);
+}
+
 /* Collects what the writer needs to know about the existing records. */
 static void note(struct runlog_writer *w, struct value body)
 {
-    size_t n = 0;
     struct value kind = value_get(body, "kind");
     if (value_is(kind, "metric")) {
         int64_t step = value_int(value_get(body, "step"), -1);
         w->step = step > w->step ? step : w->step;
     } else if (value_is(kind, "head")) {
-        const char *id = value_bytes(value_get(body, "run_id"), &n);
         w->has_head = 1;
-        if (id && n > 0 && n < sizeof w->run_id)
-            snprintf(w->run_id, sizeof w->run_id, "%.*s", (int)n, id);
+        note_text(w->run_id, sizeof w->run_id, value_get(body, "run_id"));
+        note_text(w->parent, sizeof w->parent, value_get(body, "parent"));
     }
 }
 
@@ -351,6 +357,11 @@ void runlog_writer_sync_interval(struct runlog_writer *w, double seconds)
 const char *runlog_writer_run_id(const struct runlog_writer *w)
 {
     return w->run_id;
+}
+
+const char *runlog_writer_parent(const struct runlog_writer *w)
+{
+    return w->parent;
 }
 
 int64_t runlog_writer_step(const struct runlog_writer *w)

@@ -95,9 +95,7 @@ static void obey_set(struct trainer *t, const char *rest, struct str *answer)
     str_addf(answer, "ok %s %g", s.key, s.value);
     if (trainer_keep_live(t, &e) < 0)
         str_addf(answer, ", but not saved for resume: %s", e.text);
-    char text[128];
-    snprintf(text, sizeof text, "%s %.10g", s.key, s.value);
-    if (trainer_log_event(t, LOG_INFO, "set", text, &e) < 0)
+    if (trainer_log_set(t, s.key, s.value, &e) < 0)
         log_warn("%s", e.text);
 }
 

@@ -53,7 +53,7 @@ struct control {
     pthread_cond_t arrived;
     int is_closing;
     char status[LINE_MAX_BYTES];
-    struct entry entry[WAITING_MAX];
+    struct entry entry[WAITING_MAX + 1]; /* the last is kept for "stop" */
     int64_t last_id;
     struct client client[CLIENTS_MAX]; /* control thread only, oldest connection first */
     int clients;
@@ -81,7 +81,7 @@ static int is_same_user(int fd)
 
 static struct entry *entry_of(struct control *c, int64_t id)
 {
-    for (int i = 0; i < WAITING_MAX; i++)
+    for (int i = 0; i <= WAITING_MAX; i++)
         if (c->entry[i].state != ENTRY_FREE && c->entry[i].id == id)
             return &c->entry[i];
     return NULL;
@@ -142,10 +142,11 @@ static int say(const struct client *k, const char *text)
     return send(k->fd, line, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n;
 }
 
-/* Queues a line for the trainer; 0 when the queue is full. */
+/* Queues a line for the trainer; 0 when the queue is full.  One place is kept for "stop". */
 static int64_t add_entry(struct control *c, const char *line)
 {
-    for (int i = 0; i < WAITING_MAX; i++) {
+    int n = WAITING_MAX + (strcmp(line, "stop") == 0);
+    for (int i = 0; i < n; i++) {
         struct entry *x = &c->entry[i];
         if (x->state != ENTRY_FREE)
             continue;
@@ -413,7 +414,7 @@ void control_tell(struct control *c, const char *status)
 static struct entry *first_waiting(struct control *c)
 {
     struct entry *first = NULL;
-    for (int i = 0; i < WAITING_MAX; i++)
+    for (int i = 0; i <= WAITING_MAX; i++)
         if (c->entry[i].state == ENTRY_WAITING && (!first || c->entry[i].id < first->id))
             first = &c->entry[i];
     return first;

@@ -71,7 +71,7 @@ int trainer_repair(struct trainer *t, struct err *e)
     }
     log_warn("%s; rewriting it without the command line", why.text);
     rc = trainer_set_aside(path, e);
-    return rc == 0 ? write_meta(t->dir, &t->config, 0, NULL, t->version, "", e) : rc;
+    return rc == 0 ? write_meta(t->dir, &t->config, 0, NULL, t->version, t->parent, e) : rc;
 }
 
 /* Removes the created files from the held directory. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -171,21 +172,52 @@ void fork_read_parent(const char *dir, char *parent, size_t size)
     read_meta(dir, "parent", parent, size);
 }
 
+/* In the place of the reserved, empty directory. */
+static int publish(const char *temp, const char *dir, struct err *e)
+{
+    char root[1100];
+    const char *slash = strrchr(dir, '/');
+    snprintf(root, sizeof root, "%.*s", slash ? (int)(slash - dir) : 1, slash ? dir : ".");
+    if (fs_rename(temp, dir) < 0)
+        return errno == ENOTEMPTY || errno == EEXIST
+                   ? err_set(e, DS_EEXIST, "%s: a run is there already; --run names a new one", dir)
+                   : err_errno(e, "rename to %s", dir);
+    return fs_sync_dir(root[0] ? root : "/", e);
+}
+
 int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
               struct train_config *config, int argc, char **argv, const char *version,
               struct err *e)
 {
     const char *slash = strrchr(run_dir, '/');
+    char temp[1200] = "";
     struct err ignored = {0};
     read_meta(run_dir, "preset", config->preset, sizeof config->preset);
-    int rc = take_checkpoint(dir, p, e);
+    int rc = fs_new_dir(temp, sizeof temp, dir, e);
+    int is_made = rc == 0;
     if (rc == 0)
-        rc = take_tokenizer(dir, p, e);
+        rc = take_checkpoint(temp, p, e);
     if (rc == 0)
-        rc = trainer_copy_live(run_dir, dir, p->step, e);
-    if (rc == 0) /* last, so that an interrupted fork is not taken for a run */
-        rc = trainer_create_begun(dir, config, argc, argv, version, slash ? slash + 1 : run_dir, e);
-    if (rc < 0 && fs_remove_tree(dir, &ignored) < 0)
+        rc = take_tokenizer(temp, p, e);
+    if (rc == 0)
+        rc = trainer_copy_live(run_dir, temp, p->step, e);
+    if (rc == 0)
+        rc =
+            trainer_create_begun(temp, config, argc, argv, version, slash ? slash + 1 : run_dir, e);
+    if (rc == 0)
+        rc = publish(temp, dir, e);
+    if (rc < 0 && is_made && fs_remove_tree(temp, &ignored) < 0)
         err_add(e, rc, "%s", ignored.text);
+    if (rc < 0)
+        fs_rmdir(dir); /* the reservation; nothing of another's, which it would not remove */
     return rc < 0 ? err_add(e, rc, "fork of %s", run_dir) : 0;
+}
+
+void fork_discard(const char *dir)
+{
+    char path[1200];
+    struct stat st;
+    if (fs_join(path, sizeof path, dir, "log.mp", NULL) == 0 && fs_stat(path, &st) == 0 &&
+        st.st_size == 0)
+        (void)!fs_remove_tree(dir, NULL);
 }

@@ -56,6 +56,13 @@ int trainer_home_is_gone(const struct trainer *t)
     return !runlog_writer_is_named(t->log);
 }
 
+void trainer_home_now(const struct trainer *t, char *out, size_t size)
+{
+    if (fs_is_held_at(t->home, t->dir) || !fs_where(t->home, out, size) ||
+        !fs_is_held_at(t->home, out))
+        str_copy(out, size, t->dir);
+}
+
 int trainer_home_check(struct trainer *t, struct err *e)
 {
     char now[1024], text[2200];

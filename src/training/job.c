@@ -148,6 +148,8 @@ static int describe(const char *root, const char *name, struct job_info *info)
     char log[1100];
     struct stat st;
     memset(info, 0, sizeof *info);
+    if (name[0] == '.') /* no run's name, but that of one which is not finished */
+        return 0;
     if (fs_join(info->path, sizeof info->path, root, name, NULL) < 0 || !fs_is_dir(info->path) ||
         fs_join(log, sizeof log, info->path, "log.mp", NULL) < 0)
         return 0;

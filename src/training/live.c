@@ -82,26 +82,36 @@ int trainer_is_far(const struct trainer *t, const char *key, double value, char 
 
 /* ---- setting ---- */
 
+static int is_overridden_later(const struct live_setting *v, int n, int i)
+{
+    for (int k = i + 1; k < n; k++)
+        if (strcmp(v[i].key, v[k].key) == 0)
+            return 1;
+    return 0;
+}
+
+int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, double value,
+                     int64_t step)
+{
+    int drop = 0;
+    while (*n == LIVE_MAX && drop < *n && !is_overridden_later(v, *n, drop))
+        drop++;
+    if (*n == LIVE_MAX && drop < *n)
+        memmove(&v[drop], &v[drop + 1], (size_t)(--*n - drop) * sizeof *v);
+    if (*n == LIVE_MAX)
+        return 1;
+    v[*n] = (struct live_setting){.value = value, .step = step};
+    str_copy(v[*n].key, sizeof v[*n].key, key);
+    ++*n;
+    return 0;
+}
+
 /* The last entry of a key is in effect; trainer_take_back restores the earlier ones. */
 static int note_live(struct trainer *t, const char *full, double value, struct err *e)
 {
-    int drop = -1;
-    for (int i = 0, same = 0; i < t->n_live && t->n_live == (int)DS_LEN(t->live); i++)
-        if (drop < 0) { /* full: drop the oldest entry that a later one of its key overrides */
-            for (int k = i + 1; k < t->n_live && !same; k++)
-                same = strcmp(t->live[i].key, t->live[k].key) == 0;
-            drop = same ? i : -1;
-        }
-    if (drop >= 0)
-        memmove(&t->live[drop], &t->live[drop + 1],
-                (size_t)(--t->n_live - drop) * sizeof t->live[0]);
-    if (t->n_live == (int)DS_LEN(t->live))
-        return err_set(e, DS_ERANGE, "too many live settings");
-    struct live_setting *s = &t->live[t->n_live++];
-    str_copy(s->key, sizeof s->key, full);
-    s->value = value;
-    s->step = t->state.step;
-    return 0;
+    return trainer_add_live(t->live, &t->n_live, full, value, t->state.step)
+               ? err_set(e, DS_ERANGE, "too many live settings")
+               : 0;
 }
 
 int trainer_check_set(const struct trainer *t, const char *key, double value, struct err *e)
@@ -176,26 +186,7 @@ static void add_live(struct live_setting *v, int *n, const char *key, const stru
                      int64_t step)
 {
     const char *text = json_str(value, NULL);
-    if (*n == LIVE_MAX)
-        return;
-    v[*n] = (struct live_setting){.value = text ? strtod(text, NULL) : (double)NAN, .step = step};
-    str_copy(v[*n].key, sizeof v[*n].key, key);
-    ++*n;
-}
-
-struct found {
-    struct live_setting *v;
-    int *n;
-};
-
-static void add_found(void *ctx, const char *key, double value, int64_t step)
-{
-    struct found *f = ctx;
-    if (*f->n == LIVE_MAX)
-        return;
-    f->v[*f->n] = (struct live_setting){.value = value, .step = step};
-    str_copy(f->v[*f->n].key, sizeof f->v[0].key, strcmp(key, "lr") == 0 ? "train.lr" : key);
-    ++*f->n;
+    (void)trainer_add_live(v, n, key, text ? strtod(text, NULL) : (double)NAN, step);
 }
 
 /* No settings without a file.  Older runs store one value per key and no step.  *is_lost: the file
@@ -203,7 +194,6 @@ static void add_found(void *ctx, const char *key, double value, int64_t step)
 static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lost, struct err *e)
 {
     struct err why = {0};
-    struct found f = {v, n};
     char path[1200];
     const char *key;
     const struct json_node *x;
@@ -215,7 +205,7 @@ static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lo
     if (json_read_file(&j, path, 1 << 20, &why) < 0) {
         log_warn("%s; live settings are recovered from log.mp", why.text);
         *is_lost = 1;
-        return trainer_live_from_log(dir, add_found, &f, e);
+        return trainer_live_from_log(dir, v, n, e);
     }
     for (void *at = NULL; rc == 0 && (x = json_next(json_root(j), &at, &key, NULL)) != NULL;) {
         if (json_kind_of(x) != JSON_KIND_ARRAY)
@@ -275,6 +265,7 @@ int trainer_apply_live(struct trainer *t, struct err *e)
         rc = trainer_set_aside(path, e);
     if (rc == 0 && (is_lost || (n > 0 && t->n_override > 0)))
         rc = trainer_keep_live(t, e);
+    t->live_differs = t->n_live < n || (n > 0 && !runlog_writer_has_head(t->log));
     return rc < 0 ? err_add(e, rc, "%s/live.json", t->dir) : 0;
 }
 
@@ -291,5 +282,6 @@ int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct 
     if (n == t->n_live)
         return 0;
     t->n_live = n;
-    return trainer_keep_live(t, e);
+    int rc = trainer_keep_live(t, e);
+    return rc == 0 ? trainer_log_live(t, e) : rc;
 }

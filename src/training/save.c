@@ -274,6 +274,9 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
                  runlog_writer_step(t->log));
     } else if (newest < 0)
         snprintf(t->resumed_from, sizeof t->resumed_from, "no checkpoint yet: from the start");
+    else if (rc == 0 && step == newest && t->parent[0] && !runlog_writer_has_head(t->log))
+        snprintf(t->resumed_from, sizeof t->resumed_from, "begins with step %" PRId64 " of %s",
+                 step, t->parent);
     else if (rc == 0 && step == newest && !runlog_writer_has_head(t->log)) {
         t->resumed_level = LOG_WARN;
         snprintf(t->resumed_from, sizeof t->resumed_from,

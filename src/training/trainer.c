@@ -279,6 +279,8 @@ static int obey(struct trainer *t, struct err *e)
 /* Appends the command that resumes a failed run. */
 static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct str *out)
 {
+    char now[1024];
+    trainer_home_now(t, now, sizeof now);
     if (t->saved_step < 0) {
         str_addf(out,
                  "no checkpoint yet; start again with a lower train.lr (was %g)",
@@ -286,7 +288,7 @@ static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct st
         return;
     }
     str_addf(out, "last good checkpoint: step %" PRId64 ": depthscope train --resume %s",
-             t->saved_step, t->dir);
+             t->saved_step, now);
     if (is_same_lr) /* the same steps would fail again */
         str_addf(out, " --allow-change train.lr=%.3g", t->config.train.lr / 10);
     if (t->state.best_step >= 0 && t->state.best_step != t->saved_step)
@@ -407,6 +409,10 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         rc = runlog_writer_open(&t->log, path, e);
     if (rc == 0)
         rc = trainer_home_identify(t, resume, e);
+    if (rc == 0) /* before a damaged meta.json is written again, which the log knows as well */
+        fork_read_parent(dir, t->parent, sizeof t->parent);
+    if (rc == 0 && !t->parent[0])
+        str_copy(t->parent, sizeof t->parent, runlog_writer_parent(t->log));
     if (rc == 0)
         rc = pool_start((int)t->config.run.threads, e);
     if (rc == 0)
@@ -424,11 +430,12 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
         account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
     if (rc == 0 && resume) /* the changed configuration applies from now on */
         rc = trainer_repair(t, e);
-    fork_read_parent(dir, t->parent, sizeof t->parent);
     if (rc == 0)
         rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
         rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);
+    if (rc == 0 && t->live_differs)
+        rc = trainer_log_live(t, e);
     if (rc == 0 && t->started[0])
         rc = trainer_log_event(t, LOG_INFO, "init", t->started, e);
     if (rc < 0)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/guard.h"
+#include "base/process.h"
 #include "tui/term.h"
 
 enum { TTY_SIGNALS = 5 };
@@ -136,11 +137,13 @@ static void install(int signo, void (*fn)(int), int flags)
 
 static void install_all(void)
 {
-    static const int loop[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGTERM,
-                               SIGHUP,   SIGINT,  SIGQUIT, SIGCHLD};
+    static const int loop[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGHUP,
+                               SIGINT,   SIGQUIT, SIGCHLD, SIGUSR1};
     static const int crash[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     for (size_t i = 0; i < DS_LEN(loop); i++)
         install(loop[i], on_signal, SA_RESTART);
+    for (int i = 0; process_end_signals[i]; i++)
+        install(process_end_signals[i], on_signal, SA_RESTART);
     for (size_t i = 0; i < DS_LEN(crash); i++)
         install(crash[i], on_crash, (int)SA_RESETHAND);
     guard_renew();
@@ -202,10 +205,12 @@ void tty_close(struct tty *t)
 {
     restore();
     bug_set_restore(NULL);
-    static const int all[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGTERM, SIGHUP, SIGINT, SIGQUIT,
+    static const int all[] = {SIGWINCH, SIGTSTP, SIGCONT, SIGUSR1, SIGHUP, SIGINT, SIGQUIT,
                               SIGCHLD,  SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGABRT};
     for (size_t i = 0; i < DS_LEN(all); i++)
         install(all[i], SIG_DFL, 0);
+    for (int i = 0; process_end_signals[i]; i++)
+        install(process_end_signals[i], SIG_DFL, 0);
     guard_renew();
     if (t->fd >= 0)
         close(t->fd);

@@ -155,6 +155,40 @@ def stop_continue_hangup_and_quit_leave_a_whole_log():
 
 
 @test
+def signals_that_ask_to_end_leave_a_checkpoint():
+    for number in (signal.SIGXCPU, signal.SIGUSR2, signal.SIGALRM, signal.SIGPWR):
+        name = "end-%d" % number
+        p = subprocess.Popen([PROGRAM, "train", "quick", *TINY, *LONG, "--run", name, "--quiet"], stderr=subprocess.PIPE)
+        await_run(name)
+        p.send_signal(number)
+        _, err = p.communicate(timeout=60 * SLOW)
+        assert p.returncode == 128 + number and b"continue with" in err, (number, p.returncode, err)
+        assert os.listdir("runs/%s/checkpoints" % name), number
+    def little_time():
+        resource.setrlimit(resource.RLIMIT_CPU, (1, 30))
+    p = subprocess.run([PROGRAM, "train", "quick", *TINY, *LONG, "--run", "time", "--quiet"], preexec_fn=little_time,
+                       stderr=subprocess.PIPE, timeout=120 * SLOW)
+    assert p.returncode == 128 + signal.SIGXCPU and os.listdir("runs/time/checkpoints"), (p.returncode, p.stderr)
+
+
+@test
+def what_is_no_directory_and_no_run_is_called_so():
+    code, _, err = run("train", "quick", *TINY, "--run", "x", DEPTHSCOPE_RUNS="/dev/null")
+    assert code == 1 and "Not a directory" in err, err
+    os.makedirs("runs/empty")
+    code, _, err = run("stop", "empty")
+    assert code == 1 and "no such run" in err and "did you mean empty" not in err, err
+    os.rmdir("runs/empty")
+
+
+@test
+def a_sweep_that_nobody_can_read_says_so_once():
+    p = subprocess.run([PROGRAM, "sweep", "quick", *TINY, "--seeds", "1", "--quiet"], stderr=subprocess.PIPE, timeout=60 * SLOW,
+                       preexec_fn=without((1,)))
+    assert p.returncode == 1 and p.stderr.count(b"standard output") == 1, (p.returncode, p.stderr)
+
+
+@test
 def nohup_keeps_its_promise():
     def ignore():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

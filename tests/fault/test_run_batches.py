@@ -53,6 +53,17 @@ def a_signal_to_the_parent_alone_stops_its_run_in_order():
             shutil.rmtree(path(run))
 
 
+def a_batch_system_can_ask_for_a_checkpoint_and_for_the_end():
+    p, run = begin(KINDS["sweep"])
+    p.send_signal(signal.SIGUSR1)
+    wait_for(lambda: os.path.isdir(path(run, "checkpoints")) and os.listdir(path(run, "checkpoints")))
+    check(p.poll() is None, "a checkpoint ends nothing")
+    p.send_signal(signal.SIGUSR2)
+    check(finish(p)[0] == 128 + signal.SIGUSR2, "the end")
+    check(end_of(run)["status"] == "stopped", "in order", str(end_of(run)))
+    shutil.rmtree(path(run))
+
+
 def a_signal_to_the_whole_group_is_heard_once():
     p, run = begin(KINDS["sweep"])
     os.killpg(p.pid, signal.SIGINT)   # what a terminal does at Ctrl-C
@@ -142,7 +153,8 @@ def compare_marks_runs_that_failed():
     check("state" in text and "1 failed" in text and "note: c3 failed at step 31 of 40: excluded from the means" in text, "a mark and a note", text)
 
 
-TESTS = [a_signal_to_the_parent_alone_stops_its_run_in_order, a_signal_to_the_whole_group_is_heard_once,
+TESTS = [a_signal_to_the_parent_alone_stops_its_run_in_order, a_batch_system_can_ask_for_a_checkpoint_and_for_the_end,
+         a_signal_to_the_whole_group_is_heard_once,
          a_second_signal_ends_the_run_at_once, a_parent_that_was_killed_is_followed_by_one_that_waits,
          a_wait_for_another_process_can_be_interrupted, ctrl_z_stops_the_run_too, runs_that_fail_are_in_no_mean_and_are_named,
          compare_marks_runs_that_failed]

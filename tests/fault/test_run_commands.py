@@ -147,9 +147,41 @@ def a_stopped_process_is_one_clear_line():
         s.close()
 
 
+def ds_stop(*args):
+    p = subprocess.run([PROGRAM, "stop", *args], env=environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * SLOW)
+    return p.returncode, p.stdout.decode() + p.stderr.decode()
+
+
+def a_stop_is_taken_however_many_commands_wait():
+    p = start(*TINY, "train.steps=1000000", "--run", "full", "--quiet", DEPTHSCOPE_FAIL="slow:5+")
+    wait_for(lambda: is_up("full")() and step_of("full") >= 4)
+    clients = []
+    for _ in range(7):
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(20 * SLOW)
+        s.connect(path("full", "control.sock"))
+        s.sendall(b"probe\n" * 3)
+        clients.append(s)
+    wait_for(lambda: "16 commands wait" in ask_once("full", "probe") or p.poll() is not None)
+    status, text = ds_stop("full")
+    check(status == 0 and "full: stopped at step" in text, "stopped", text)
+    check(finish(p)[0] == 0, "and ended in order")
+
+
+def a_stop_of_a_suspended_process_says_what_it_waits_for():
+    p = start(*TINY, "train.steps=1000000", "--run", "asleep", "--quiet")
+    wait_for(is_up("asleep"))
+    p.send_signal(signal.SIGSTOP)
+    status, text = ds_stop("asleep", "--timeout", "2.5")
+    p.send_signal(signal.SIGCONT)
+    check(status == 1 and "kill -CONT %d" % p.pid in text, "the process and what to do", text)
+    check(finish(p)[0] == 0, "and it was asked all the same")
+
+
 TESTS = [a_long_step_answers_at_once_and_obeys_afterwards, a_far_value_is_set_when_it_is_confirmed,
          the_client_that_was_silent_longest_makes_room, the_workbench_shows_pending_and_stays_awake,
-         a_stopped_process_is_one_clear_line]
+         a_stopped_process_is_one_clear_line,
+         a_stop_is_taken_however_many_commands_wait, a_stop_of_a_suspended_process_says_what_it_waits_for]
 
 if __name__ == "__main__":
     run_tests("test_run_commands", TESTS, __file__)

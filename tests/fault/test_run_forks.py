@@ -107,9 +107,103 @@ def a_run_that_diverged_resumes_from_its_last_good_checkpoint():
     check(check_stream("nan")[-1]["status"] == "done", "to the end")
 
 
+def lr_of(run, step):
+    return [x["lr"] for _, x in records(run) if x["kind"] == "metric" and x["step"] == step][-1]
+
+
+def set_while_it_runs(run, *lines):
+    """A run of 100 steps that was paused early, told these lines, and ran to its end."""
+    p = start(*KEYS, "train.schedule=constant", "--run", run)
+    wait_for(is_up(run))
+    for line in ("pause",) + lines + ("resume",):
+        check(ask(run, line).startswith("ok"), line)
+    check(finish(p)[0] == 0, "with settings")
+    return events(run, "set")[-1]["step"]
+
+
+def settings_of_the_parent_are_in_the_log_of_the_fork():
+    """live.json can be lost in a fork, too, whose own log holds no event "set"."""
+    step = set_while_it_runs("told", "set lr 0.0001", "set lr 0.0000333333333333333")
+    check(step < 80, "set before the fork", str(step))
+    check(train("--resume", "told", "--from", "80", "--run", "heir", "--quiet")[0] == 0, "the fork")
+    note = events("heir", "resume")[0]
+    check(note["level"] == "info" and note["text"] == "begins with step 80 of told", "it has lost nothing", str(note))
+    os.truncate(path("heir", "live.json"), 0)
+    os.truncate(path("heir", "meta.json"), 0)
+    status, _, err = train("--resume", "heir", "--quiet", "--allow-change", "train.steps=110")
+    check(status == 0 and lr_of("heir", 110) == 0.0000333333333333333, "the inherited rate holds, to the last bit",
+          "%r %s" % (lr_of("heir", 110), err))
+    check(len(json.load(open(path("heir", "live.json")))["train.lr"]) == 2, "and what it replaced is known")
+    check(meta("heir")["parent"] == "told", "as its parent is", str(meta("heir")))
+
+
+def settings_that_were_taken_back_stay_so():
+    """A key that a resume named anew, or that a divergence took back, does not return out of the log."""
+    set_while_it_runs("back", "set lr 0.9 yes")
+    status, _, err = train("--resume", "back", "--quiet", "--allow-change", "train.steps=105", "train.lr=0.001")
+    check(status == 0 and lr_of("back", 105) == 0.001, "the command line rules", err)
+    with open(path("back", "live.json"), "w") as f:
+        f.write("half")
+    status, _, err = train("--resume", "back", "--quiet", "--allow-change", "train.steps=110")
+    check(status == 0 and lr_of("back", 110) == 0.001, "also without live.json", "%r %s" % (lr_of("back", 110), err))
+    p = start(*KEYS, "train.schedule=constant", "train.nan_limit=3", "train.steps=100000", "train.checkpoint_every=100000", "--run",
+              "wild", DEPTHSCOPE_FAIL="nan:2000+")
+    wait_for(is_up("wild"))
+    for line in ("pause", "checkpoint", "resume"):
+        check(ask("wild", line).startswith("ok"), line)
+    wait_for(lambda: os.path.isdir(path("wild", "checkpoints")) and os.listdir(path("wild", "checkpoints")))
+    check(ask("wild", "set lr 0.7 yes").startswith("ok"), "a far value")
+    check(finish(p)[0] == 1, "it diverges")
+    check("taken back: train.lr = 0.7" in check_stream("wild")[-1]["text"], "and says so", str(check_stream("wild")[-1]))
+    with open(path("wild", "live.json"), "w") as f:
+        f.write("half")
+    last = check_stream("wild")[-1]["step"]
+    status, _, err = train("--resume", "wild", "--quiet", "--allow-change", "train.steps=%d" % (last + 5))
+    check(status == 0 and lr_of("wild", last + 5) == 0.003, "the first rate", "%r %s" % (lr_of("wild", last + 5), err))
+
+
+def a_fork_is_there_as_a_whole_or_not_at_all():
+    check(train(*KEYS, "--run", "root")[0] == 0, "a run")
+    runs = set(os.listdir(RUNS))
+    status, _, err = train("--resume", "root", "--from", "40", "--run", "wide", "model.dim=32", "--quiet")
+    check(status == 1 and set(os.listdir(RUNS)) == runs, "one that cannot begin leaves nothing", err)
+    cut = ["--resume", "root", "--from", "40", "--run", "half", "--quiet", "train.steps=1000000"]
+    random.seed(7)
+    for i in range(25):
+        shutil.rmtree(path("half"), ignore_errors=True)
+        p = start(*cut)
+        time.sleep(random.uniform(0.002, 0.04) * SLOW)
+        p.kill()
+        finish(p)
+        names = os.listdir(path("half")) if os.path.isdir(path("half")) else []
+        check(names == [] or {"config.yaml", "checkpoints", "meta.json", "log.mp"} <= set(names), "empty or whole", str(names))
+        again = ["--resume", "half", "--allow-change", "train.steps=42", "--quiet"] if names else cut[:-1] + ["train.steps=42"]
+        status, _, err = train(*again)
+        check(status == 0 and check_stream("half")[-1]["status"] == "done", "and the next command begins it", "%s: %s" % (names, err))
+    check(set(os.listdir(RUNS)) - runs == {"half"}, "what was cut short is swept", str(set(os.listdir(RUNS)) - runs))
+    os.makedirs(path(".hidden.123.tmp", "checkpoints"))
+    open(path(".hidden.123.tmp", "log.mp"), "w").close()
+    p = subprocess.run([PROGRAM, "runs"], env=environment(), capture_output=True, timeout=60 * SLOW)
+    check(p.returncode == 0 and b"hidden" not in p.stdout, "one that is not finished is no run yet", p.stdout.decode())
+    shutil.rmtree(path(".hidden.123.tmp"))
+
+
+def a_fork_of_any_path_has_a_name_that_runs_may_have():
+    for where, name in ((".", "root-from-60"), ("./.", "root-from-60-2"), ("../root/", "root-from-60-3")):
+        p = subprocess.run([PROGRAM, "train", "--resume", where, "--from", "60", "--quiet"], env=environment(), cwd=path("root"),
+                           capture_output=True, timeout=60 * SLOW)
+        check(p.returncode == 0 and os.path.isdir(path(name)), where, p.stderr.decode())
+        check(meta(name)["parent"] == "root", "its parent", str(meta(name)))
+    shutil.copytree(path("root"), path("a b", "-\u00e4 \u00f6"))
+    check(train("--resume", path("a b", "-\u00e4 \u00f6"), "--from", "60", "--quiet")[0] == 0, "blanks and letters of others")
+    check(any(re.fullmatch(r"_[A-Za-z0-9._-]*-from-60", n) for n in os.listdir(RUNS)), "a name", str(os.listdir(RUNS)))
+
+
 TESTS = [an_older_step_is_a_new_run_and_the_parent_is_not_touched, a_fork_may_have_other_keys_and_another_name,
          the_newest_step_goes_on_in_place, best_is_what_best_json_names, invalid_requests_are_one_line,
-         a_run_that_diverged_resumes_from_its_last_good_checkpoint]
+         a_run_that_diverged_resumes_from_its_last_good_checkpoint, settings_of_the_parent_are_in_the_log_of_the_fork,
+         settings_that_were_taken_back_stay_so, a_fork_is_there_as_a_whole_or_not_at_all,
+         a_fork_of_any_path_has_a_name_that_runs_may_have]
 
 if __name__ == "__main__":
     run_tests("test_run_forks", TESTS, __file__)

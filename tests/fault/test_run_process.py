@@ -468,6 +468,7 @@ def a_renamed_run_goes_on_in_its_directory():
     check(ask("new", "status").endswith("paused"), "the socket moved along")
     ask("new", "resume")
     status, out, err = finish(p)
+    out_of_old = out
     check(status == 0 and "old was renamed to" in err and "/new" in err, "it says so, and goes on", "%d %s" % (status, err))
     status, out, err = finish(other)
     check((status, out, err) == (0, "", ""), "the other one knows of nothing", "%d %s" % (status, err))
@@ -482,7 +483,20 @@ def a_renamed_run_goes_on_in_its_directory():
         check(len(set(ids(run))) == 1 and re.fullmatch("[0-9a-f]{16}", ids(run)[0]), "one id", str(ids(run)))
     check(ids("old")[0] != ids("new")[0], "an id of its own")
     check(len(events("new", "moved")) == 1, "noted once")
+    check("generate %s " % path("new") in out_of_old and path("old") not in out_of_old, "the end names where it is", out_of_old)
     check(train("--resume", "new", "--quiet")[0] == 0, "resumes under its new name")
+    p = start(*TINY, "train.steps=1000000", "--run", "before", "--quiet")
+    wait_for(is_up("before"))
+    os.rename(path("before"), path("after"))
+    os.mkdir(path("before"))
+    p.terminate()
+    status, out, err = finish(p)
+    check(status == 143 and "continue with: depthscope train --resume %s\n" % path("after") in err, "and so does a stop", err)
+    p = start(*TINY, "train.steps=1000000", "train.nan_limit=3", "--run", "ill", "--quiet", DEPTHSCOPE_FAIL="nan:500+")
+    wait_for(lambda: is_up("ill")() and os.path.isdir(path("ill", "checkpoints", "step-00000020")))
+    os.rename(path("ill"), path("iller"))
+    status, out, err = finish(p)
+    check(status == 1 and "train --resume %s " % path("iller") in err, "and a failure", err)
 
 
 def a_directory_that_was_replaced_ends_the_run():
@@ -681,6 +695,22 @@ def damaged_files_of_a_run():
     check(train("--resume", "hurt", "--quiet")[0] == 0, "a directory in the socket's place")
 
 
+def what_a_kill_leaves_is_described_as_it_is():
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "slain", "--quiet")
+    wait_for(lambda: is_up("slain")() and step_of("slain") > 3)
+    p.kill()
+    finish(p)
+    def ds(*args):
+        p = subprocess.run([PROGRAM, *args], env=environment(), capture_output=True, timeout=60 * SLOW)
+        return p.returncode, p.stderr.decode()
+    status, err = ds("stop", "slain")
+    check(status == 1 and "not running: silent at step" in err and "live" not in err, "a young log without a writer", err)
+    for command in (("eval", "slain"), ("generate", "slain", "--prompt", "a")):
+        status, err = ds(*command)
+        check(status == 1 and "slain: no checkpoint yet; depthscope train --resume" in err, "a run, though no model yet", err)
+        check("did you mean" not in err, "no guess", err)
+
+
 def unfinished_files_are_cleaned():
     """kill -9 in the middle of every write: the next start removes what was left, and nothing else."""
     run, keys = "litter", TINY + ["train.steps=60", "train.checkpoint_every=3", "train.keep=2"]
@@ -731,7 +761,8 @@ TESTS = [kill_at_random_moments, term_saves_and_exits_143, a_second_interrupt_en
          reference_for_disks, failing_disk, interrupted_calls_do_not_fail_a_run, full_tmpfs, directory_goes_away, read_only_directory, damaged_checkpoints,
          changed_corpus, bad_corpora, bad_options, output_shapes, a_bar_on_a_terminal, a_terminal_that_goes_away,
          a_renamed_run_goes_on_in_its_directory, a_directory_that_was_replaced_ends_the_run, leftovers_without_a_config,
-         a_checkpoint_of_another_run_is_refused, runs_from_before_ids, damaged_files_of_a_run, unfinished_files_are_cleaned]
+         a_checkpoint_of_another_run_is_refused, runs_from_before_ids, damaged_files_of_a_run,
+         what_a_kill_leaves_is_described_as_it_is, unfinished_files_are_cleaned]
 
 
 run_tests("test_run_process", TESTS, __file__)

@@ -320,6 +320,11 @@ def sigterm_leaves_the_terminal_clean():
     ends_clean(signal.SIGTERM, lambda s: os.WIFEXITED(s))
 
 
+def signals_of_batch_systems_and_timers_leave_it_clean():
+    for signo in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU):
+        ends_clean(signo, os.WIFEXITED)
+
+
 def sigsegv_leaves_the_terminal_clean():
     ends_clean(signal.SIGSEGV, lambda s: True)
 
@@ -551,7 +556,7 @@ if __name__ == "__main__":
         step_costs_under_a_kilobyte, step_with_its_account_costs_under_a_kilobyte,
         step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small, idle_is_silent_and_free,
         a_million_points_show_spike_and_nan, quit_leaves_the_terminal_clean,
-        sigterm_leaves_the_terminal_clean, sigsegv_leaves_the_terminal_clean,
+        sigterm_leaves_the_terminal_clean, signals_of_batch_systems_and_timers_leave_it_clean, sigsegv_leaves_the_terminal_clean,
         sigabrt_leaves_the_terminal_clean, lost_terminal_ends_without_spinning,
         suspend_and_continue_ten_times, every_terminal_type_starts, no_colour_and_no_utf8, sizes_and_storms,
         random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,

@@ -397,8 +397,11 @@ static int finish(const struct batch_plan *p, struct results *x, struct err *e)
             str_add(&out, "\n");
         }
     }
-    if (rc == 0 && cli_print(&out) != 0)
-        rc = err_set(e, DS_EIO, "standard output: write failed");
+    if (rc == 0) {
+        fflush(stdout);
+        rc =
+            out.failed ? err_set(e, DS_EMEM, "%s", p->kind) : cli_write(str_text(&out), out.len, e);
+    }
     str_release(&out);
     str_release(&json);
     return rc;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/child.h"
+#include "base/process.h"
 #include "cli/batch/batch_child.h"
 
 volatile sig_atomic_t batch_signal;
@@ -28,7 +29,10 @@ static void pass_on(int number)
 static void on_signal(int number)
 {
     int before = errno;
-    batch_signal = number;
+    if (number == SIGXCPU && batch_signal)
+        return;            /* repeated every second */
+    if (number != SIGUSR1) /* asks a run for a checkpoint and ends nothing */
+        batch_signal = number;
     pass_on(number);
     errno = before;
 }
@@ -61,7 +65,9 @@ static void catch_signal(int number, void (*handler)(int))
 void batch_catch_signals(void)
 {
     catch_signal(SIGINT, on_signal);
-    catch_signal(SIGTERM, on_signal);
+    catch_signal(SIGUSR1, on_signal);
+    for (int i = 0; process_end_signals[i]; i++)
+        catch_signal(process_end_signals[i], on_signal);
     catch_signal(SIGHUP, on_signal);
     catch_signal(SIGQUIT, on_signal);
     catch_signal(SIGTSTP, on_stop);

@@ -254,11 +254,18 @@ static int refuse_file(const char *path, struct err *e)
                      path);
 }
 
+static int is_run(const char *root)
+{
+    char path[1200];
+    return (fs_join(path, sizeof path, root, "log.mp", NULL) == 0 && fs_exists(path)) ||
+           (fs_join(path, sizeof path, root, "config.yaml", NULL) == 0 && fs_exists(path));
+}
+
 int model_locate(const char *model, char *dir, size_t size, struct err *e)
 {
     char path[1024], root[1024];
     const char *runs = getenv("DEPTHSCOPE_RUNS");
-    const char *where[] = {"", runs ? runs : "runs"};
+    const char *where[] = {"", runs && runs[0] ? runs : "runs"};
     if (model_is_file(model) && !str_copy(dir, size, model))
         return 0;
     for (size_t i = 0; i < DS_LEN(where); i++) {
@@ -277,6 +284,10 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
                 return 0;
             return checkpoint_latest(path, dir, size, &step, e);
         }
+        if (is_run(root))
+            return err_set(e, DS_ENOTFOUND,
+                           "%s: no checkpoint yet; depthscope train --resume %s continues the run",
+                           root, root);
     }
     if (fs_exists(model) && !fs_is_dir(model))
         return refuse_file(model, e);
