@@ -211,6 +211,51 @@ T_SECONDS(screens_of_cells_are_as_committed, 120)
             play(&screens[i]);
 }
 
+enum { DEEP_L = 1000 };
+
+static void deep_run(struct stream *s)
+{
+    static float gate[DEEP_L];
+    static unsigned char run[DEEP_L];
+    const int32_t id[1] = {7};
+    struct record *r = s->record;
+    for (int l = 0; l < DEEP_L; l++)
+        gate[l] = (float)(2.012e-4 + 0.99 * l / DEEP_L);
+    stream_head(s, "fixture-deep", "mod", 100);
+    record_begin(r, "probe", 1, 1001);
+    record_int(r, "layers", DEEP_L);
+    record_i32s(r, "ids", id, 1);
+    record_bytes(r, "run", run, DEEP_L);
+    const float depth[1] = {(float)NAN};
+    record_f32s(r, "depth", depth, 1);
+    record_map(r, "cell");
+    record_f32s(r, "gate", gate, DEEP_L);
+    record_close(r);
+    stream_put(s);
+}
+
+T(labels_of_a_deep_model_stand_apart)
+{
+    struct err e = {0};
+    char script[256], run[256], dump[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run}, *const keys = "shot\nkeys 3";
+    struct str log = {0}, got = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_eq(probes_make(deep_run, &log), 0);
+    t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    struct tui_options o = {.view = "signals", .size = "80x24", .paths = paths, .n = 1, .script = script, .dump = dump};
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
+    t_truef(strstr(str_text(&got), " 0   64  128  192 256  320 384 448  512 576 640  704 768 832  896 960") != NULL, "%s", str_text(&got));
+    t_truef(strstr(str_text(&got), "   2e-4 ") != NULL, "%s", str_text(&got));
+    t_truef(strstr(str_text(&got), "nan") == NULL, "%s", str_text(&got));
+    str_release(&got);
+    str_release(&log);
+}
+
 /* Every key of these views, at sizes from nothing to large, with and without something to show. */
 T_SECONDS(no_key_at_any_size_does_harm, 120)
 {
