@@ -318,7 +318,8 @@ static void draw_help(struct app *app, struct area a)
     if (ops->keys)
         add_rows(&text, ops->title, ops->keys);
     add_rows(&text, "Everywhere", keys_global);
-    struct area inner = popup_begin(a, a.rows - 4, a.cols - 6 > 90 ? 90 : a.cols - 6, "keys");
+    int rows = a.rows < 12 ? a.rows - 2 : a.rows - 4, cols = a.cols < 60 ? a.cols - 4 : a.cols - 6;
+    struct area inner = popup_begin(a, rows, cols > 90 ? 90 : cols, "keys");
     scroll_text(&app->help_scroll, inner, str_text(&text), ink(ROLE_TEXT));
     str_release(&text);
 }
@@ -339,9 +340,10 @@ static void draw_glyph_test(struct app *app, struct area a)
         "If a row looks wrong: --glyphs=shades or --glyphs=ascii",
     };
     struct area inner = popup_begin(a, (int)DS_LEN(row) + 2, 70, "glyph test");
+    int from = inner.rows > (int)DS_LEN(row); /* below the colours, where there is a row for them */
     for (int i = 0; i < (int)DS_LEN(row); i++)
-        area_text(inner, i + 1, 0, -1, ink(ROLE_TEXT), row[i]);
-    for (int i = 0; i < HEAT_LEVELS * 2 && i < inner.cols; i++)
+        area_text(inner, i + from, 0, -1, ink(ROLE_TEXT), row[i]);
+    for (int i = 0; from && i < HEAT_LEVELS * 2 && i < inner.cols; i++)
         area_heat(inner, 0, i, 1, app->theme.sequential, i / (HEAT_LEVELS * 2.0 - 1));
 }
 
