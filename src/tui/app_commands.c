@@ -91,6 +91,14 @@ static void send_to(struct app *app, const char *dir, const char *command)
     app->is_dirty = 1;
 }
 
+int app_has_process(struct app *app)
+{
+    if (!app->runs)
+        return 0;
+    enum run_state state = app_run(app)->state;
+    return state == RUN_LIVE || state == RUN_PAUSED || state == RUN_EMPTY || state == RUN_SILENT;
+}
+
 void app_run_command(struct app *app, const char *command)
 {
     if (app->opt.readonly)

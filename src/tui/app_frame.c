@@ -242,6 +242,12 @@ static void draw_top(struct app *app, struct area line)
 /* ---- bottom line ---- */
 
 /* Rows with a hint, best first; a view's come before the global ones of equal priority. */
+static int is_of_use(struct app *app, const struct key *k)
+{
+    return !(k->flags & KEY_HIDDEN) && !((k->flags & KEY_MUTATES) && app->opt.readonly) &&
+           (!(k->flags & KEY_ON_RUN) || app_has_process(app));
+}
+
 static int collect_hints(struct app *app, const struct key **out, int max)
 {
     const struct key *tables[] = {app_focused(app)->keys, keys_global};
@@ -249,7 +255,7 @@ static int collect_hints(struct app *app, const struct key **out, int max)
     for (int want = 99; want > 0 && n < max; want--)
         for (size_t t = 0; t < DS_LEN(tables); t++)
             for (const struct key *k = tables[t]; k && k->command && n < max; k++)
-                if (k->priority == want && !(k->flags & KEY_HIDDEN))
+                if (k->priority == want && is_of_use(app, k))
                     out[n++] = k;
     return n;
 }

@@ -277,6 +277,27 @@ T(keys_and_glyphs_are_shown_in_the_smallest_window)
     str_release(&log);
 }
 
+T(commands_to_a_run_are_not_offered_for_a_trace)
+{
+    struct err e = {0};
+    char script[256], run[256], dump[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run}, *const keys = "shot\ncommand stop\nshot";
+    struct str log = {0}, got = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_eq(probes_make(trace_file, &log), 0);
+    t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    struct tui_options o = {.view = "monitor", .size = "100x24", .paths = paths, .n = 1, .script = script, .dump = dump};
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
+    t_truef(strstr(str_text(&got), "Enter one chart") && !strstr(str_text(&got), "P pause"), "%s", str_text(&got));
+    t_truef(strstr(str_text(&got), "nothing to stop") && !strstr(str_text(&got), "y / n"), "%s", str_text(&got));
+    str_release(&got);
+    str_release(&log);
+}
+
 /* Every key of these views, at sizes from nothing to large, with and without something to show. */
 T_SECONDS(no_key_at_any_size_does_harm, 120)
 {

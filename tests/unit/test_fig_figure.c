@@ -191,6 +191,8 @@ T(wrong_names_and_options_are_usage_errors)
     o.venue = "vogue";
     t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE,
             "no venue is called \"vogue\"");
+    o.venue = "icmll";
+    t_fails(figure_make(&f, "training", runs, count, &o, &e), &e, DS_EUSAGE, "did you mean icml?");
     o.venue = NULL;
     o.theme = "no-such";
     t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_ENOTFOUND, "theme no-such");
