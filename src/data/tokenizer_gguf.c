@@ -26,7 +26,8 @@ static int flag_of(const struct gguf *g, const char *key, int otherwise, int *ou
     int64_t v = otherwise;
     const struct gguf_meta *m = gguf_meta_find(g, key);
     if (m && (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &v)))
-        return err_set(e, DS_EFORMAT, "%s: expected true or false, found %s", key, gguf_kind_name(m->kind));
+        return err_set(e, DS_EFORMAT, "%s: expected true or false, found %s", key,
+                       gguf_kind_name(m->kind));
     *out = v != 0;
     return 0;
 }

@@ -18,7 +18,12 @@ static void forget(struct app *app, int i)
 
 static void say_error(struct app *app, const char *command, int rc, const struct err *e)
 {
-    if (rc == DS_ENOTFOUND)
+    const struct runview *r = app_run(app);
+    if (rc == DS_ENOTFOUND && r && r->state == RUN_LIVE && r->step == 0)
+        app_say(app, LOG_WARN,
+                "the run is starting and takes commands from its first step; \"%s\" was not sent",
+                command);
+    else if (rc == DS_ENOTFOUND)
         app_say(app, LOG_WARN, "no process runs here now; \"%s\" was not sent", command);
     else
         app_say(app, LOG_ERROR, "%s: %s", command, e->text);

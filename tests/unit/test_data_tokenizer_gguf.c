@@ -226,7 +226,8 @@ T(missing_keys_have_defaults)
 T(flags_and_ids_of_another_type_are_refused)
 {
     static const char *const tokens[] = {"<unk>", "<s>", "<e>", MARK, MARK "a"};
-    static const char *const flag[] = {KEY "add_bos_token", KEY "add_eos_token", KEY "add_space_prefix"};
+    static const char *const flag[] = {KEY "add_bos_token", KEY "add_eos_token",
+                                       KEY "add_space_prefix"};
     struct str scores = {0}, ids = {0};
     for (int i = 0; i < 5; i++)
         str_add_bytes(&scores, &(float){(float)-i}, 4);
@@ -243,7 +244,8 @@ T(flags_and_ids_of_another_type_are_refused)
             gv_list(&f, flag[k - 3], GGUF_U32, 1, &ids);
         else
             gv_list(&f, KEY "bos_token_id", GGUF_U32, 1, &ids);
-        t_fails(tokenizer_load(&t, gf_write(&f), &err), &err, DS_EFORMAT, k < 6 ? flag[k % 3] : "found an array");
+        t_fails(tokenizer_load(&t, gf_write(&f), &err), &err, DS_EFORMAT,
+                k < 6 ? flag[k % 3] : "found an array");
     }
     str_release(&scores);
     str_release(&ids);

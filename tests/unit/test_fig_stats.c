@@ -33,7 +33,8 @@ T(ticks_lie_inside_on_a_nice_lattice)
 
 T(ticks_of_huge_and_of_far_ranges_end)
 {
-    static const double range[][2] = {{1e17, 1e17 + 32}, {-1e300, 1e300}, {9e15, 9e15 + 4}, {0, 1e20}, {-1e308, 1e308}};
+    static const double range[][2] = {
+        {1e17, 1e17 + 32}, {-1e300, 1e300}, {9e15, 9e15 + 4}, {0, 1e20}, {-1e308, 1e308}};
     for (size_t i = 0; i < sizeof range / sizeof *range; i++)
         for (int whole = 0; whole < 2; whole++) {
             struct axis a = {0};
