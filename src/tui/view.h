@@ -116,6 +116,8 @@ void app_ask(struct app *app, const char *label, const char *initial,
 void app_confirm(struct app *app, const char *question, void (*done)(void *ctx), void *ctx);
 /* Sends a command ("pause", "set lr 1e-4") to the current run and reports the answer. */
 void app_run_command(struct app *app, const char *command);
+/* 0 when no open run can take a command: none is open, it has ended, or it is a trace. */
+int app_has_process(struct app *app);
 /* Executes a command as typed after `:`. */
 void app_command(struct app *app, const char *line);
 /* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control

@@ -283,6 +283,7 @@ T(what_is_not_there_is_named)
 {
     const char *d = t_tmpdir();
     refused("nothing", d, 0, "unknown task=nothing; expected one of ppl, mmlu, arc_challenge");
+    refused("mmul", d, 0, "did you mean mmlu?");
     refused("mmlu", "", 0, "needs data=DIRECTORY or FILE: test/SUBJECT_test.csv");
     refused("mmlu", d, 0, "not found: expected one of test/abstract_algebra_test.csv");
     refused("mmlu_cooking", mmlu(), 0, "unknown mmlu subject \"cooking\"");

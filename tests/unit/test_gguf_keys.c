@@ -1,4 +1,6 @@
 /* GGUF metadata, one table row per key: llama.cpp's default, and values that are refused. */
+#include <math.h>
+
 #include "kit.h"
 
 #include "gguf_file.h"
@@ -88,6 +90,13 @@ T(keys_mandatory_in_llama_cpp_are_mandatory)
         snprintf(part, sizeof part, "missing key %s", keys[i]);
         refuse(keys[i], NULL, part);
     }
+}
+
+T(a_value_that_is_no_number_is_the_fault_of_the_file)
+{
+    static const struct more theta = {"llama.rope.freq_base", 'f', (double)NAN};
+    refuse(NULL, &theta, "llama.rope.freq_base");
+    t_eq(err.code, DS_EFORMAT); /* exit status 1: the user's words are right */
 }
 
 T(an_absent_key_takes_llama_cpp_s_default)

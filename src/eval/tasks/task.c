@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/mt19937.h"
+#include "base/nearest.h"
 #include "eval/tasks/task_log.h"
 #include "eval/tasks/task_score.h"
 
@@ -40,9 +41,14 @@ const struct task *task_find_name(const char *name, const char **subject)
 static int unknown(const char *name, struct err *e)
 {
     struct str list = {0};
-    for (size_t i = 0; tasks[i]; i++)
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(name);
+    for (size_t i = 0; tasks[i]; i++) {
         str_addf(&list, ", %s", tasks[i]->name);
-    int rc = err_set(e, DS_EUSAGE, "unknown task=%.80s; expected one of ppl%s", name, str_text(&list));
+        nearest_try(&best, tasks[i]->name);
+    }
+    int rc = err_set(e, DS_EUSAGE, "unknown task=%.80s%s; expected one of ppl%s", name,
+                     nearest_hint(&best, hint, sizeof hint), str_text(&list));
     str_release(&list);
     return rc;
 }

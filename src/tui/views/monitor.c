@@ -386,11 +386,11 @@ static const struct key monitor_keys[] = {
     {">",          "pan-right",  NULL, "move the x range forward",           NULL,          0, KEY_VIEW_CHANGE, 3, key_window},
     {"0",          "all",        NULL, "show and follow the whole x range",  NULL,          0, KEY_VIEW_CHANGE, 0, key_window},
     {"Space",      "mark",       NULL, "mark this run; marked runs are overlaid", NULL,     0, 0, 0, key_mark},
-    {"P",          "pause-resume", NULL, "pause or resume training",         "pause",      50, KEY_MUTATES, 0, key_send},
-    {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES, 0, key_send},
-    {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES, 0, key_send},
-    {"S",          "set-value",  NULL, "change a setting of the run",        "set",        46, KEY_MUTATES, 0, key_send},
-    {"K",          "run-stop",   NULL, "save a checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES, 0, key_send},
+    {"P",          "pause-resume", NULL, "pause or resume training",         "pause",      50, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"S",          "set-value",  NULL, "change a setting of the run",        "set",        46, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"K",          "run-stop",   NULL, "save a checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
     {0},
 };
 
