@@ -5,6 +5,10 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 DATADIR := $(PREFIX)/share/depthscope
+MANDIR  ?= $(PREFIX)/share/man
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR  ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 JOBS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 ifeq ($(MAKELEVEL)$(MAKE_RESTARTS),0)
 MAKEFLAGS += -j$(JOBS)# a -j on the command line wins
@@ -180,10 +184,16 @@ fuzz: ## FUZZ_SECONDS=60 of libFuzzer for each target (needs clang; without it t
 install: all ## into PREFIX (/usr/local), below DESTDIR
 	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(DATADIR)/themes' '$(DESTDIR)$(DATADIR)/data'
 	install -m 755 depthscope '$(DESTDIR)$(PREFIX)/bin/depthscope'
+	install -d '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(BASHDIR)' '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)'
+	./depthscope help man >'$(DESTDIR)$(MANDIR)/man1/depthscope.1'
+	./depthscope help bash >'$(DESTDIR)$(BASHDIR)/depthscope'
+	./depthscope help zsh >'$(DESTDIR)$(ZSHDIR)/_depthscope'
+	./depthscope help fish >'$(DESTDIR)$(FISHDIR)/depthscope.fish'
 	$(foreach d,themes data,$(if $(wildcard $(d)/*),cp -R $(wildcard $(d)/*) '$(DESTDIR)$(DATADIR)/$(d)/';))
 
 uninstall: ## what install put there
-	rm -rf '$(DESTDIR)$(PREFIX)/bin/depthscope' '$(DESTDIR)$(DATADIR)'
+	rm -rf '$(DESTDIR)$(PREFIX)/bin/depthscope' '$(DESTDIR)$(DATADIR)' '$(DESTDIR)$(MANDIR)/man1/depthscope.1' \
+		'$(DESTDIR)$(BASHDIR)/depthscope' '$(DESTDIR)$(ZSHDIR)/_depthscope' '$(DESTDIR)$(FISHDIR)/depthscope.fish'
 
 clean: ## remove everything that was built
 	rm -rf build depthscope

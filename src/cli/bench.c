@@ -12,7 +12,7 @@
 #include "models/config.h"
 #include "models/load.h"
 
-static struct cli_option options[] = {
+struct cli_option bench_options[] = {
     {.name = "json",
      .help = "one JSON object: results, each with name, unit, median, min, max, vs"},
     {.name = NULL},
@@ -193,7 +193,7 @@ int bench_command(int argc, char **argv)
     struct speed_list l = {0};
     struct config c = {0};
     struct str out = {0};
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, bench_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     int json = cli_flag(&a, "json");

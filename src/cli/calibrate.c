@@ -16,7 +16,7 @@
 #include "models/load.h"
 #include "models/peft.h"
 
-static struct cli_option options[] = {
+struct cli_option calibrate_options[] = {
     {.name = "o",
      .has_value = 1,
      .help = "DIR  write the model into a new directory instead of its own checkpoint"},
@@ -231,7 +231,7 @@ int calibrate_command(int argc, char **argv)
     struct ppl_options o = {0};
     struct subject s = {0};
     const char *model;
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, calibrate_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     rc = cli_apply(&a, &ppl_group, &o, &e);

@@ -7,14 +7,18 @@
 #include "base/err.h"
 
 /* Returns the exit status: 0 done, 1 failed, 2 usage.  argv[0] is the subcommand's name. */
+struct cli_option;
 typedef int command_fn(int argc, char **argv);
+enum command_word { WORD_NONE, WORD_RUN, WORD_MODEL, WORD_PRESET, WORD_FIGURE, WORD_COMMAND };
 struct command {
     const char *name, *args, *summary;
     command_fn *run;
+    const struct cli_option *options; /* ends with name NULL */
+    enum command_word word;           /* what its words name, for completion */
 };
 extern const struct command commands[]; /* ends with name NULL */
 
-command_fn ablate_command, bench_command, calibrate_command, compare_command, convert_command,
+command_fn ablate_command, bench_command, calibrate_command, compare_command, complete_command, convert_command,
     doctor_command, eval_command, figure_command, generate_command, get_command, help_command,
     inspect_command, isoflop_command, presets_command, runs_command, serve_command, stop_command,
     stream_command, sweep_command, tokenize_command, trace_command, train_command,
@@ -32,6 +36,7 @@ struct cli_option {
     int is_set;
     const char *help;
 };
+extern struct cli_option ablate_options[], bench_options[], calibrate_options[], compare_options[], complete_options[], convert_options[], doctor_options[], eval_options[], figure_options[], generate_options[], get_options[], help_options[], inspect_options[], isoflop_options[], presets_options[], runs_options[], serve_options[], stop_options[], stream_options[], sweep_options[], tokenize_options[], trace_options[], train_options[];
 struct cli_given {
     const struct cli_option *option;
     const char *value;

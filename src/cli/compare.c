@@ -6,7 +6,7 @@
 #include "cli/report.h"
 #include "cli/use.h"
 
-static struct cli_option options[] = {
+struct cli_option compare_options[] = {
     {.name = "json", .help = "one JSON object: runs, groups, differences"},
     {.name = "each", .help = "one line per run, without grouping seeds"},
     {.name = NULL},
@@ -181,5 +181,5 @@ static int compare(const struct cli_args *a, struct str *out, struct err *e)
 
 int compare_command(int argc, char **argv)
 {
-    return cli_report(argc, argv, options, compare);
+    return cli_report(argc, argv, compare_options, compare);
 }

@@ -17,7 +17,7 @@
 #include "figures/palette.h"
 #include "training/job.h"
 
-static struct cli_option options[] = {
+struct cli_option doctor_options[] = {
     {.name = "json", .help = "a JSON array of {name, ok, text}"},
     {.name = NULL},
 };
@@ -166,7 +166,7 @@ int doctor_command(int argc, char **argv)
     struct err e = {0};
     struct cli_args a;
     struct str out = {0};
-    int worst = 1, rc = cli_parse(&a, options, argc, argv, &e);
+    int worst = 1, rc = cli_parse(&a, doctor_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     int json = cli_flag(&a, "json");

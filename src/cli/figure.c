@@ -14,7 +14,7 @@
 
 enum { RUNS_MAX = 256, PNG_BYTES_MAX = 256 << 20 };
 
-static struct cli_option options[] = {
+struct cli_option figure_options[] = {
     {.name = "o", .has_value = 1, .help = "DIR  output directory (default: exports)"},
     {.name = "out", .has_value = 1, .help = "DIR  same as -o"},
     {.name = "format", .has_value = 1, .help = "png,svg,pdf  output formats"},
@@ -375,7 +375,7 @@ int figure_command(int argc, char **argv)
     r = (struct request){.dir = "exports", .formats = "png,svg,pdf"};
     figure_options_default(&r.opt);
     r.opt.version = DEPTHSCOPE_VERSION;
-    if (cli_parse(&a, options, argc, argv, &e) < 0)
+    if (cli_parse(&a, figure_options, argc, argv, &e) < 0)
         return command_fail(&e);
     int status = read_request(&r, &a, &e) < 0  ? command_fail(&e)
                  : r.again                     ? again_command(&r)

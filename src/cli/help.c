@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/nearest.h"
 #include "cli/keys.h"
+#include "cli/manual.h"
 #include "cli/use.h"
 #include "cli/version.h"
 #include "eval/generation.h"
@@ -16,7 +17,7 @@
 #include "training/options.h"
 #include "tui/keymap.h"
 
-static struct cli_option options[] = {
+struct cli_option help_options[] = {
     {.name = "markdown", .help = "for keys and views: Markdown even on a terminal"},
     {.name = NULL},
 };
@@ -182,6 +183,14 @@ static int help_on(const char *what, int is_markdown, struct err *e)
         (is_markdown ? keys_markdown : keys_text)(&out);
         return cli_print(&out);
     }
+    if (strcmp(what, "man") == 0) {
+        manual_page(&out);
+        return cli_print(&out);
+    }
+    if (manual_script(what)) {
+        str_add(&out, manual_script(what));
+        return cli_print(&out);
+    }
     if (strcmp(what, "workbench") == 0) /* argv[0] is the program name here */
         return help_of("depthscope", workbench_command, &out);
     if (!what[0]) {
@@ -189,7 +198,7 @@ static int help_on(const char *what, int is_markdown, struct err *e)
         return cli_print(&out);
     }
     if (strcmp(what, "help") == 0) {
-        cli_usage("help", options);
+        cli_usage("help", help_options);
         return 0;
     }
     for (const struct command *c = commands; c->name; c++) {
@@ -212,7 +221,7 @@ int help_command(int argc, char **argv)
     struct cli_args a;
     if (argc > 0)
         argv[0] = name; /* may be --help */
-    if (cli_parse(&a, options, argc, argv, &e) < 0)
+    if (cli_parse(&a, help_options, argc, argv, &e) < 0)
         return command_fail(&e);
     int is_markdown = cli_flag(&a, "markdown") || !isatty(STDOUT_FILENO);
     int status =

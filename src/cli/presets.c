@@ -7,7 +7,7 @@
 #include "models/adapters.h"
 #include "training/options.h"
 
-static struct cli_option options[] = {
+struct cli_option presets_options[] = {
     {.name = "json", .help = "one JSON document"},
     {.name = "markdown", .help = "print a Markdown table"},
     {.name = NULL},
@@ -225,5 +225,5 @@ static int make(const struct cli_args *a, struct str *out, struct err *e)
 
 int presets_command(int argc, char **argv)
 {
-    return cli_report(argc, argv, options, make);
+    return cli_report(argc, argv, presets_options, make);
 }

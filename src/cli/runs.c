@@ -9,7 +9,7 @@
 #include "eval/summary.h"
 #include "training/job.h"
 
-static struct cli_option options[] = {
+struct cli_option runs_options[] = {
     {.name = "json", .help = "a JSON array of objects"},
     {.name = NULL},
 };
@@ -99,5 +99,5 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
 
 int runs_command(int argc, char **argv)
 {
-    return cli_report(argc, argv, options, list);
+    return cli_report(argc, argv, runs_options, list);
 }

@@ -7,14 +7,14 @@
 #include "cli/version.h"
 #include "eval/serve.h"
 
-static struct cli_option options[] = {{.name = NULL}};
+struct cli_option serve_options[] = {{.name = NULL}};
 
 int serve_command(int argc, char **argv)
 {
     struct err e = {0};
     struct cli_args a;
     const char *model;
-    int rc = cli_parse(&a, options, argc, argv, &e), out = -1;
+    int rc = cli_parse(&a, serve_options, argc, argv, &e), out = -1;
     if (rc < 0)
         return command_fail(&e);
     rc = cli_one(&a, "serve", "MODEL", &model, &e);

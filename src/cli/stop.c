@@ -14,7 +14,7 @@
 #include "io/runlog.h"
 #include "training/job.h"
 
-static struct cli_option options[] = {
+struct cli_option stop_options[] = {
     {.name = "all", .help = "stop every live run on this host"},
     {.name = "timeout", .has_value = 1, .help = "SECONDS  maximum wait (default: no limit)"},
     {.name = "json", .help = "a JSON array of {name, path, status, state, step, text}"},
@@ -292,7 +292,7 @@ int stop_command(int argc, char **argv)
     struct target *t = NULL;
     size_t n = 0;
     double timeout = (double)INFINITY;
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, stop_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     const char *limit = cli_value(&a, "timeout");

@@ -9,7 +9,7 @@
 #include "cli/use.h"
 #include "io/runlog.h"
 
-static struct cli_option options[] = {
+struct cli_option stream_options[] = {
     {.name = "no-follow", .help = "stop at the current end even if the run is live"},
     {.name = NULL},
 };
@@ -111,7 +111,7 @@ int stream_command(int argc, char **argv)
 {
     struct err e = {0};
     struct cli_args a;
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, stream_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     if (isatty(STDOUT_FILENO))

@@ -7,7 +7,7 @@
 #include "data/tokenizer.h"
 #include "models/load.h"
 
-static struct cli_option options[] = {
+struct cli_option tokenize_options[] = {
     {.name = "text", .has_value = 1, .help = "TEXT  text to tokenise (default: standard input)"},
     {.name = "file", .has_value = 1, .help = "FILE  read the text from a file; - = standard input"},
     {.name = "special",
@@ -99,5 +99,5 @@ static int tokenize(const struct cli_args *a, struct str *out, struct err *e)
 
 int tokenize_command(int argc, char **argv)
 {
-    return cli_report(argc, argv, options, tokenize);
+    return cli_report(argc, argv, tokenize_options, tokenize);
 }

@@ -14,7 +14,7 @@
 #include "io/runview.h"
 #include "models/trace.h"
 
-static struct cli_option options[] = {
+struct cli_option trace_options[] = {
     {.name = "text", .has_value = 1, .help = "TEXT  text to trace"},
     {.name = "file", .has_value = 1, .help = "FILE  read the text from a file; - = standard input"},
     {.name = "o", .has_value = 1, .help = "OUT.mp  the record file to write"},
@@ -220,7 +220,7 @@ int trace_command(int argc, char **argv)
     struct cli_args a;
     struct trace_settings o = {0};
     struct str out = {0};
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, trace_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     if (!!cli_value(&a, "text") + !!cli_value(&a, "file") != 1)

@@ -26,7 +26,7 @@
 #include "training/job.h"
 #include "training/trainer.h"
 
-static struct cli_option train_cli[] = {
+struct cli_option train_options[] = {
     {"run", 1, NULL, 0, "name of the run (default: derived from the preset)"},
     {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
     {"from", 1, NULL, 0,
@@ -339,7 +339,7 @@ static int check_is_empty(const char *dir, struct err *e)
     int rc = fs_list(dir, &names, &n, e);
     fs_list_free(names, n);
     return rc == 0 && n > 0
-               ? err_set(e, DS_EEXIST, "%s: a run is there already; --run names a new one", dir)
+               ? err_set(e, DS_EEXIST, "%s: run exists; choose a new name with --run", dir)
                : rc;
 }
 
@@ -548,7 +548,7 @@ int train_command(int argc, char **argv)
             argv[i][1] = 'm';
             return sweep_command(argc, argv);
         }
-    if (cli_parse(&a, train_cli, argc, argv, &e) < 0)
+    if (cli_parse(&a, train_options, argc, argv, &e) < 0)
         return command_fail(&e);
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
         train_config_preset_dir(data);

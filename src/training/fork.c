@@ -180,7 +180,7 @@ static int publish(const char *temp, const char *dir, struct err *e)
     snprintf(root, sizeof root, "%.*s", slash ? (int)(slash - dir) : 1, slash ? dir : ".");
     if (fs_rename(temp, dir) < 0)
         return errno == ENOTEMPTY || errno == EEXIST
-                   ? err_set(e, DS_EEXIST, "%s: a run is there already; --run names a new one", dir)
+                   ? err_set(e, DS_EEXIST, "%s: run exists; choose a new name with --run", dir)
                    : err_errno(e, "rename to %s", dir);
     return fs_sync_dir(root[0] ? root : "/", e);
 }

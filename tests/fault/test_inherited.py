@@ -162,7 +162,7 @@ def signals_that_ask_to_end_leave_a_checkpoint():
         await_run(name)
         p.send_signal(number)
         _, err = p.communicate(timeout=60 * SLOW)
-        assert p.returncode == 128 + number and b"continue with" in err, (number, p.returncode, err)
+        assert p.returncode == 128 + number and b"resume with" in err, (number, p.returncode, err)
         assert os.listdir("runs/%s/checkpoints" % name), number
     def little_time():
         resource.setrlimit(resource.RLIMIT_CPU, (1, 30))
@@ -177,7 +177,7 @@ def what_is_no_directory_and_no_run_is_called_so():
     assert code == 1 and "Not a directory" in err, err
     os.makedirs("runs/empty")
     code, _, err = run("stop", "empty")
-    assert code == 1 and "no such run" in err and "did you mean empty" not in err, err
+    assert code == 1 and "not found" in err and "did you mean empty" not in err, err
     os.rmdir("runs/empty")
 
 

@@ -118,7 +118,7 @@ def the_workbench_shows_pending_and_stays_awake():
         s.wait("Log")
         s.wait("set lr 0.002: ok lr 0.002")
         s.type(":set lr 0.9\r")
-        s.wait("450 times the current 0.002: set it?", repaint=False)
+        s.wait("450 times the current 0.002: set it anyway?", repaint=False)
         s.type("n")
         s.read(0.3)
     finally:
@@ -142,7 +142,7 @@ def a_stopped_process_is_one_clear_line():
         p.kill()
         p.wait()
         s.type(":probe\r")
-        s.wait("no process runs here now")
+        s.wait("no running process")
     finally:
         s.close()
 
@@ -162,7 +162,7 @@ def a_stop_is_taken_however_many_commands_wait():
         s.connect(path("full", "control.sock"))
         s.sendall(b"probe\n" * 3)
         clients.append(s)
-    wait_for(lambda: "16 commands wait" in ask_once("full", "probe") or p.poll() is not None)
+    wait_for(lambda: "16 commands are already queued" in ask_once("full", "probe") or p.poll() is not None)
     status, text = ds_stop("full")
     check(status == 0 and "full: stopped at step" in text, "stopped", text)
     check(finish(p)[0] == 0, "and ended in order")

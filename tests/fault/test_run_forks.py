@@ -98,7 +98,7 @@ def a_run_that_diverged_resumes_from_its_last_good_checkpoint():
     p = start(*KEYS, "train.nan_limit=3", "--run", "nan", DEPTHSCOPE_FAIL="nan:50+")
     status, _, err = finish(p)
     check(status == 1 and "3 consecutive steps had NaN or Inf" in err, "it fails", err)
-    command = re.search(r"of step 40: depthscope (train --resume \S+ --allow-change train.lr=\S+)", err)
+    command = re.search(r"step 40: depthscope (train --resume \S+ --allow-change train.lr=\S+)", err)
     check(command, "the command is told", err)
     check(sorted(os.listdir(path("nan", "checkpoints"))) == ["step-00000020", "step-00000040"], "no broken one",
           str(os.listdir(path("nan", "checkpoints"))))
@@ -154,7 +154,7 @@ def settings_that_were_taken_back_stay_so():
     wait_for(lambda: os.path.isdir(path("wild", "checkpoints")) and os.listdir(path("wild", "checkpoints")))
     check(ask("wild", "set lr 0.7 yes").startswith("ok"), "a far value")
     check(finish(p)[0] == 1, "it diverges")
-    check("taken back: train.lr = 0.7" in check_stream("wild")[-1]["text"], "and says so", str(check_stream("wild")[-1]))
+    check("reverted: train.lr = 0.7" in check_stream("wild")[-1]["text"], "and says so", str(check_stream("wild")[-1]))
     with open(path("wild", "live.json"), "w") as f:
         f.write("half")
     last = check_stream("wild")[-1]["step"]

@@ -491,7 +491,7 @@ def a_renamed_run_goes_on_in_its_directory():
     os.mkdir(path("before"))
     p.terminate()
     status, out, err = finish(p)
-    check(status == 143 and "continue with: depthscope train --resume %s\n" % path("after") in err, "and so does a stop", err)
+    check(status == 143 and "resume with: depthscope train --resume %s\n" % path("after") in err, "and so does a stop", err)
     p = start(*TINY, "train.steps=1000000", "train.nan_limit=3", "--run", "ill", "--quiet", DEPTHSCOPE_FAIL="nan:500+")
     wait_for(lambda: is_up("ill")() and os.path.isdir(path("ill", "checkpoints", "step-00000020")))
     os.rename(path("ill"), path("iller"))

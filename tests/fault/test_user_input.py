@@ -200,7 +200,7 @@ def words_that_mean_nothing_get_a_hint():
     refused("unknown command, run, trace or model", "", code=2)
     refused("missing argument", "figure", code=2)
     refused("unknown format", "figure", "training", "tiny", "--format", "", code=2)
-    refused("no theme", "figure", "training", "tiny", "--theme", "bad/garbage", "-o", "never")
+    refused("not a theme", "figure", "training", "tiny", "--theme", "bad/garbage", "-o", "never")
     refused("unknown option", "figure", "training", "tiny", "--nope", "3", code=2)
     refused("not a directory", "runs", "nope")
     refused("not a directory", "runs", "bad/empty")
@@ -265,12 +265,12 @@ def a_run_without_records_says_why():
     os.makedirs("runs/broken", exist_ok=True)
     open("runs/broken/log.mp", "w").close()
     open("runs/broken/config.yaml", "w").close()
-    assert "No step is recorded here" in shots("", "broken")
+    assert "No steps are recorded" in shots("", "broken")
     with open("runs/broken/train.out", "w") as f:
         f.write("depthscope: model.heads=5: must divide model.dim=96\n")
     for view in ("monitor", "depth", "signals", "flops"):
         screen = shots("", "--view", view, "broken")
-        assert "It said:" in screen and "must divide" in screen, screen
+        assert "Its output:" in screen and "must divide" in screen, screen
     os.remove("runs/broken/config.yaml")
     os.remove("runs/broken/train.out")
     open("runs/broken/train.out", "w").close()

@@ -63,7 +63,7 @@ def a_trace_opens():
 @test
 def a_figure_is_drawn_again_from_its_recipe():
     said = run("figure", "--again", "fig/training.png") + run.err
-    assert "same" in said, said
+    assert "data unchanged" in said, said
 
 
 def main():

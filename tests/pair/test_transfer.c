@@ -492,5 +492,5 @@ T(an_impossible_teacher_is_refused_in_one_line)
             "train.teacher (off, self, or a model): nowhere: model not found");
     refused((const char *[]){"train.teacher=self", "model.method=dense", NULL}, DS_EUSAGE,
             "is its own teacher");
-    refused((const char *[]){"train.kd_alpha=1.5", NULL}, DS_EUSAGE, "outside 0 to 1");
+    refused((const char *[]){"train.kd_alpha=1.5", NULL}, DS_EUSAGE, "must be 0 to 1");
 }

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "cli/use.h"
 
-const struct command commands[] = {{NULL, NULL, NULL, NULL}};
+const struct command commands[] = {{.name = NULL}};
 
 int command_fail(const struct err *e)
 {

@@ -354,7 +354,7 @@ def isoflop_rejects_invalid_arguments():
     assert run.err.count("\n") == 1, run.err
     refused("train.teacher=self: the teacher's forward", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e9", "--sizes", "8x32",
             "--methods", "edp", "train.teacher=self")
-    refused("model.method=mood is unknown", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
+    refused("unknown model.method=mood", "isoflop", "--budget", "1e9", "--sizes", "4x32", "--methods", "mood")
     refused("expected at least 20", "isoflop", *TINY[3:4], "data.docs=60", "--budget", "1e6", "--sizes", "4x32",
             "--methods", "dense")
     refused("--max-tokens allows", "isoflop", *TINY[3:4], "data.docs=60", "train.batch=2", "--budget", "1e13", "--sizes",
@@ -476,7 +476,7 @@ def bench_measures_only_what_is_requested():
     refused("must divide", "bench", "dim=100", "heads=3", code=1)
     if os.path.exists("/proc/meminfo"):
         p = subprocess.run([PROGRAM, "bench", "shape=1.1b", "batch=1024", "seq=32768"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert p.returncode == 1 and b"are free" in p.stderr and b"train" in p.stderr and p.stdout == b"", p
+        assert p.returncode == 1 and b"free" in p.stderr and b"train" in p.stderr and p.stdout == b"", p
 
 
 def llama2c_file(path, dim=8, hidden=16, layers=2, heads=2, vocab=300, seq=64):

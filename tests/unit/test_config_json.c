@@ -222,7 +222,7 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
     refuse_value("rms_norm_eps", "0", "0: must be");
     refuse_value("rms_norm_eps", "-1e-5", ": must be");
     refuse_value("rope_theta", "1e308", ": must be");
-    refuse_value("rope_theta", "false", "'false' is not a number");
+    refuse_value("rope_theta", "false", "'false': must be a number");
     refuse_value("tie_word_embeddings", "2", "'2': must be true or false");
     refuse_value("attention_bias", "\"yes\"", "must be a number or a boolean, found \"yes\"");
     refuse(TINY ", \"rms_norm_eps\": 1e999}", "number overflow");

@@ -301,7 +301,7 @@ static const struct {
     {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{}},", "\"vocab\":{\"a\":0}",
      "Replace without"},
     {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"}},", "\"vocab\":{\"a\":0}",
-     "normalizer: the pattern is wrong"},
+     "normalizer: invalid pattern"},
     {"\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"},",
      "\"vocab\":{\"a\":0}", "Precompiled"},
     {"\"decoder\":{\"type\":\"WordPiece\"},", "\"vocab\":{\"a\":0}", "WordPiece"},

@@ -496,11 +496,11 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
     t_fails(trainer_set(&trainer, "edp.target_ratio", 0.01, &e), &e, DS_ERANGE,
             "cannot be reached");
     t_fails(trainer_set(&trainer, "lr", (double)NAN, &e), &e, DS_ERANGE, "finite");
-    t_fails(trainer_set(&trainer, "lr", -1, &e), &e, DS_ERANGE, "outside");
+    t_fails(trainer_set(&trainer, "lr", -1, &e), &e, DS_ERANGE, "must be");
     t_fails(trainer_set(&trainer, "lr", 99, &e), &e, DS_ERANGE,
             "train.lr: 99: must be 1e-12 to 1");
     t_fails(trainer_set(&trainer, "edp.threshold_offset", 99, &e), &e, DS_ERANGE,
-            "outside -20 to 20");
+            "must be -20 to 20");
     char why[200];
     t_true(trainer_is_far(&trainer, "edp.target_ratio", 8.8, why, sizeof why));
     t_true(trainer_is_far(&trainer, "lr", 2.6, why, sizeof why));

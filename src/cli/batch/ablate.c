@@ -8,7 +8,7 @@
 #include "training/options.h"
 #include "training/preset.h"
 
-static struct cli_option options[] = {
+struct cli_option ablate_options[] = {
     {.name = "only", .has_value = 1, .help = "a,b  only these rows (the control always runs)"},
     {.name = "seeds", .has_value = 1, .help = "1,2,3  seeds of every row"},
     {.name = "out", .has_value = 1, .help = "FILE  JSON summary (default: runs/ablate.json)"},
@@ -159,5 +159,5 @@ static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct
 
 int ablate_command(int argc, char **argv)
 {
-    return batch_command("ablate", argc, argv, options, plan_ablations);
+    return batch_command("ablate", argc, argv, ablate_options, plan_ablations);
 }

@@ -10,7 +10,7 @@
 #include "training/cost.h"
 #include "training/preset.h"
 
-static struct cli_option options[] = {
+struct cli_option isoflop_options[] = {
     {.name = "budget", .has_value = 1, .help = "1e12,4e12  training FLOPs per run"},
     {.name = "sizes", .has_value = 1, .help = "4x64,6x96  LAYERSxDIM[xHEADS], or presets"},
     {.name = "methods",
@@ -369,5 +369,5 @@ static int plan_isoflop(struct batch_plan *p, const struct cli_args *a, struct e
 
 int isoflop_command(int argc, char **argv)
 {
-    return batch_command("isoflop", argc, argv, options, plan_isoflop);
+    return batch_command("isoflop", argc, argv, isoflop_options, plan_isoflop);
 }

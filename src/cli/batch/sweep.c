@@ -7,7 +7,7 @@
 #include "cli/batch/batch.h"
 #include "training/preset.h"
 
-static struct cli_option options[] = {
+struct cli_option sweep_options[] = {
     {.name = "seeds", .has_value = 1, .help = "1,2,3  seeds of every combination (or seed=1,2,3)"},
     {.name = "out", .has_value = 1, .help = "FILE  JSON summary (default: runs/sweep.json)"},
     {.name = "json", .help = "print the summary as JSON instead of the table"},
@@ -151,5 +151,5 @@ static int plan_sweep(struct batch_plan *p, const struct cli_args *a, struct err
 
 int sweep_command(int argc, char **argv)
 {
-    return batch_command("sweep", argc, argv, options, plan_sweep);
+    return batch_command("sweep", argc, argv, sweep_options, plan_sweep);
 }

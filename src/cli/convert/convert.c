@@ -9,7 +9,7 @@
 #include "cli/convert/convert.h"
 #include "cli/convert/convert_job.h"
 
-static struct cli_option options[] = {
+struct cli_option convert_options[] = {
     {.name = "o",
      .has_value = 1,
      .help = "OUT  a file if it ends in .gguf or .bin, else a directory"},
@@ -188,7 +188,7 @@ int convert_command(int argc, char **argv)
     struct config given = {0};
     struct str out = {0};
     const char *model;
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, convert_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     rc = cli_one(&a, "convert", "MODEL", &model, &e);

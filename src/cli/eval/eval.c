@@ -15,7 +15,7 @@
 #include "eval/perplexity.h"
 #include "eval/perplexity_windows.h"
 
-static struct cli_option options[] = {
+struct cli_option eval_options[] = {
     {.name = "json", .help = "one JSON object instead of the table"},
     {.name = "o",
      .has_value = 1,
@@ -284,7 +284,7 @@ int eval_command(int argc, char **argv)
     struct cli_args a;
     struct ppl_options o = {0};
     struct str out = {0};
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, eval_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     rc = cli_apply(&a, &ppl_group, &o, &e);

@@ -12,7 +12,7 @@
 #include "cli/generate/generate.h"
 #include "eval/capacity.h"
 
-static struct cli_option options[] = {
+struct cli_option generate_options[] = {
     {.name = "prompt", .has_value = 1, .help = "TEXT  prompt; \"\" starts a new text; repeatable"},
     {.name = "file",
      .has_value = 1,
@@ -358,7 +358,7 @@ int generate_command(int argc, char **argv)
     struct asked q = {.a = &a, .s = &s, .o = &o};
     struct sigaction act = {.sa_handler = on_interrupt};
     setlocale(LC_CTYPE, "");
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, generate_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     sigaction(SIGINT, &act, NULL); /* the text so far and its cost are still printed */

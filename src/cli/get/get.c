@@ -12,7 +12,7 @@
 #include "cli/get/get.h"
 #include "cli/use.h"
 
-static struct cli_option options[] = {
+struct cli_option get_options[] = {
     {.name = "o", .has_value = 1, .help = "DIR  output directory (default: ./NAME)"},
     {.name = "list", .help = "list known names with sizes and licences"},
     {.name = "json", .help = "one JSON document"},
@@ -218,5 +218,5 @@ static int get(const struct cli_args *a, struct str *out, struct err *e)
 
 int get_command(int argc, char **argv)
 {
-    return cli_report(argc, argv, options, get);
+    return cli_report(argc, argv, get_options, get);
 }

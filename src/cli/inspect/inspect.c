@@ -9,7 +9,7 @@
 #include "models/load.h"
 #include "training/preset.h"
 
-static struct cli_option options[] = {
+struct cli_option inspect_options[] = {
     {.name = "json", .help = "one JSON object: kind, path and contents"},
     {.name = NULL},
 };
@@ -201,7 +201,7 @@ int inspect_command(int argc, char **argv)
     struct str out = {0};
     char path[1024];
     const char *what = NULL;
-    int rc = cli_parse(&a, options, argc, argv, &e);
+    int rc = cli_parse(&a, inspect_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
     struct inspect x = {&out, cli_flag(&a, "json")};

@@ -1,0 +1,111 @@
+"""What shells complete, and the man page: from the same tables as the help.  DEPTHSCOPE names the program."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = os.environ.get("DEPTHSCOPE", "")
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, **env):
+    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env}, timeout=60)
+    assert p.returncode == 0, (words, p.stderr)
+    return p.stdout.decode()
+
+
+def complete(*words):
+    return [line.split("\t")[0] for line in run("complete", *words).splitlines()]
+
+
+@test
+def commands_runs_presets_keys_and_values_are_completed():
+    os.makedirs("runs/my-run")
+    open("runs/my-run/log.mp", "w").close()
+    assert {"train", "trace"} == set(complete("tr"))
+    assert "my-run" in complete("my") and "my-run" in complete("stop", "") and "my-run" in complete("compare", "x", "my")
+    assert "quick" in complete("train", "qu")
+    assert complete("train", "train.lr") == ["train.lr="]
+    assert "model.method=edp" in complete("train", "model.method=")
+    assert complete("train", "compute=b") == ["compute=bf16"]
+    assert complete("train", "--resume", "") == ["my-run"]
+    assert "--allow-change" in complete("train", "--al")
+    assert complete("train", "--mode", "q") == ["quick"]
+    assert "training" in complete("figure", "trai")
+    assert "--theme" in complete("--th")
+    assert complete("train", "no.such.key") == [] and complete("nosuch", "word") == []
+
+
+@test
+def hostile_names_of_runs_are_safe_on_a_terminal():
+    os.makedirs("runs/a\x1b]0;x\x07")
+    open("runs/a\x1b]0;x\x07/log.mp", "w").close()
+    assert "\x1b" not in run("complete", "stop", "")
+
+
+@test
+def the_man_page_has_every_command_and_option():
+    page = run("help", "man").replace("\\-", "-")
+    for line in run("help").splitlines():
+        m = re.match(r"  depthscope ([a-z]+)", line)
+        if m:
+            assert "\n.SS %s " % m.group(1) in page, m.group(1)
+            for option in re.findall(r"^  (--[a-z-]+)", run("help", m.group(1)), re.M):
+                assert option in page or option in ("--help", "--version"), (m.group(1), option)
+    assert not re.search(r"^'", page, re.M)
+    if shutil.which("groff"):
+        p = subprocess.run(["groff", "-man", "-ww", "-Tascii"], input=run("help", "man").encode(), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE)
+        assert not p.stderr, p.stderr
+
+
+@test
+def the_bash_script_completes_behind_an_equals_sign():
+    bash = shutil.which("bash")
+    if not bash:
+        print("SKIP the_bash_script_completes_behind_an_equals_sign: bash is not installed")
+        return "skipped"
+    os.makedirs("bin", exist_ok=True)
+    os.symlink(PROGRAM, "bin/depthscope")
+    script = run("help", "bash") + """
+COMP_LINE='depthscope train model.method=ed'; COMP_POINT=${#COMP_LINE}
+_depthscope
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+    p = subprocess.run([bash, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       env={**os.environ, "PATH": os.path.abspath("bin") + ":" + os.environ["PATH"]})
+    assert p.stdout == b"edp\n", (p.stdout, p.stderr)
+
+
+def main():
+    name = "test_completion"
+    if not PROGRAM:
+        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
+        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
+        return 0
+    failed = skipped = 0
+    for t in tests:
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as d:
+            os.chdir(d)
+            os.environ["DEPTHSCOPE_RUNS"] = "runs"
+            try:
+                skipped += t() == "skipped"
+            except Exception as e:
+                failed += 1
+                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
+            finally:
+                os.chdir(before)
+    print("%s: %d passed, %d failed, %d skipped" % (name, len(tests) - failed - skipped, failed, skipped))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
