@@ -105,7 +105,7 @@ static const struct opt edp_opts_table[] = {
      "train=sparse: probability that a skipped row is computed for its gate's gradient (weight "
      "1/rate)", NULL},
     {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL,
-     "gate gradients also flow into the states behind the signal", NULL},
+     "gate gradients also flow into the states that the signal reads", NULL},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
      "decay of running means, deviations and quantiles", NULL},
     {"noise", OPT_REAL, AT(noise), "1", 0, 100, NULL,

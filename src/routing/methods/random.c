@@ -124,7 +124,7 @@ static int random_set(struct route *r, const char *key, double value, struct err
 
 const struct route_ops route_random = {
     .name = "random",
-    .summary = "control: gated cells run at random, at a given utilisation",
+    .summary = "control: random routing at a given utilisation",
     .paper = "-",
     .flags = ROUTE_GATED | ROUTE_CONTROL,
     .opts_size = sizeof(struct random_opts),
