@@ -115,6 +115,8 @@ void app_ask(struct app *app, const char *label, const char *initial,
 void app_confirm(struct app *app, const char *question, void (*done)(void *ctx), void *ctx);
 /* A command line to the current run's process ("pause", "set lr 1e-4"); the answer is said. */
 void app_run_command(struct app *app, const char *command);
+/* 0 where no run is open, or one that has ended, or a trace: nothing that a command could be sent to. */
+int app_has_process(struct app *app);
 /* Runs a command of the table as typed after `:`. */
 void app_command(struct app *app, const char *line);
 /* To the clipboard by OSC 52.  Tabs and newlines are the program's own; all else is made safe as for the

@@ -20,11 +20,16 @@ static int text_is(const struct gguf_text *t, const char *want)
     return t->n == strlen(want) && memcmp(t->p, want, t->n) == 0;
 }
 
-/* A truth value, `otherwise` where the key is missing. */
-static int flag_of(const struct gguf *g, const char *key, int otherwise)
+/* A truth value, `otherwise` where the key is missing.  Of another type it could be read either way. */
+static int flag_of(const struct gguf *g, const char *key, int otherwise, int *out, struct err *e)
 {
     int64_t v = otherwise;
-    return gguf_int(gguf_meta_find(g, key), 0, &v) ? v != 0 : otherwise;
+    const struct gguf_meta *m = gguf_meta_find(g, key);
+    if (m && (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &v)))
+        return err_set(e, DS_EFORMAT, "%s: expected true or false, found %s", key,
+                       gguf_kind_name(m->kind));
+    *out = v != 0;
+    return 0;
 }
 
 /* `otherwise` where the key is missing and there is such a token. */
@@ -36,6 +41,8 @@ static int id_of(const struct gguf *g, const char *key, int32_t tokens, int32_t 
     *out = otherwise < tokens ? otherwise : -1;
     if (!m)
         return 0;
+    if (m->kind == GGUF_ARRAY)
+        return err_set(e, DS_EFORMAT, "%s: expected one id, found an array", key);
     if (!gguf_int(m, 0, &v) || v < 0 || v >= tokens)
         return err_set(e, DS_ERANGE, "%s is %lld, not one of %d tokens", key, (long long)v, tokens);
     *out = (int32_t)v;
@@ -150,9 +157,12 @@ static int take_ids(struct tokenizer_parts *p, const struct gguf *g, struct err 
         rc = id_of(g, KEY "eos_token_id", p->tokens, scored ? 2 : -1, &p->eos, e);
     if (rc >= 0)
         rc = id_of(g, KEY "unknown_token_id", p->tokens, scored ? 0 : -1, &p->unk, e);
-    p->add_bos = flag_of(g, KEY "add_bos_token", scored || (pre && pre->add_bos));
-    p->add_eos = flag_of(g, KEY "add_eos_token", 0);
-    p->add_space_prefix = flag_of(g, KEY "add_space_prefix", 1);
+    if (rc >= 0)
+        rc = flag_of(g, KEY "add_bos_token", scored || (pre && pre->add_bos), &p->add_bos, e);
+    if (rc >= 0)
+        rc = flag_of(g, KEY "add_eos_token", 0, &p->add_eos, e);
+    if (rc >= 0)
+        rc = flag_of(g, KEY "add_space_prefix", 1, &p->add_space_prefix, e);
     return rc;
 }
 

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/mt19937.h"
+#include "base/nearest.h"
 #include "eval/task_log.h"
 #include "eval/task_score.h"
 
@@ -39,9 +40,14 @@ const struct task *task_find_name(const char *name, const char **subject)
 static int unknown(const char *name, struct err *e)
 {
     struct str list = {0};
-    for (size_t i = 0; tasks[i]; i++)
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(name);
+    for (size_t i = 0; tasks[i]; i++) {
         str_addf(&list, ", %s", tasks[i]->name);
-    int rc = err_set(e, DS_EUSAGE, "task=%.80s is unknown; there are ppl%s", name, str_text(&list));
+        nearest_try(&best, tasks[i]->name);
+    }
+    int rc = err_set(e, DS_EUSAGE, "task=%.80s is unknown%s; there are ppl%s", name,
+                     nearest_hint(&best, hint, sizeof hint), str_text(&list));
     str_release(&list);
     return rc;
 }

@@ -18,7 +18,7 @@ static const char *const super[10] = {
  * 0.4, 0.6, 0.8 and never 0.3, 0.5, 0.7. */
 
 static const double nice[] = {1, 5, 2, 2.5, 4, 3};
-enum { NICE = 6 };
+enum { NICE = 6, STARTS_MAX = 1000 };
 static const double w_simple = 0.25, w_cover = 0.2, w_dense = 0.55;
 
 static double simplicity(int q, int has_zero)
@@ -52,9 +52,11 @@ struct found {
 static void try_starts(struct found *best, double lo, double hi, int want, int q, int k,
                        double step)
 {
-    double slack = 1e-9 * (hi - lo);
-    for (double s = floor(hi / step + 1e-9) - (k - 1); s >= lo / step - 1e-9; s--) {
-        double l0 = s * step, l1 = l0 + step * (k - 1);
+    double slack = 1e-9 * (hi - lo), top = floor(hi / step + 1e-9) - (k - 1);
+    /* Counted: beyond 2^53 steps a double less one is itself. */
+    int starts = (int)fmin(fmax(floor(top - lo / step + 1e-9) + 1, 0), STARTS_MAX);
+    for (int i = 0; i < starts; i++) {
+        double s = top - i, l0 = s * step, l1 = l0 + step * (k - 1);
         double score = w_simple * simplicity(q, l0 <= slack && l1 >= -slack) +
                        w_cover * coverage(lo, hi, l0, l1) +
                        w_dense * density(k, want, lo, hi, l0, l1);
@@ -79,7 +81,7 @@ double ticks_extended(double lo, double hi, int want, double *first, int *n)
     struct found best = {.score = -1e9};
     if (want < 2)
         want = 2;
-    for (int q = 0; q < NICE; q++)
+    for (int q = 0; q < NICE && isfinite(hi - lo) && hi > lo; q++)
         try_counts(&best, lo, hi, want, q);
     if (best.n == 0) /* no lattice has two places inside: the ends themselves */
         best = (struct found){0, lo, hi - lo, 2};
@@ -272,10 +274,11 @@ void axis_ticks_whole(struct axis *a, int want)
     static const double steps[] = {1, 2, 5};
     double step = 1;
     a->ticks = 0;
-    for (int i = 0; (a->hi - a->lo) / step > want && i < 30; i++)
+    for (int i = 0; (a->hi - a->lo) / step > want && step < 1e300; i++)
         step = steps[(i + 1) % 3] * pow(10, (i + 1) / 3);
-    for (double v = ceil(a->lo / step - 1e-9) * step; v <= a->hi + 1e-9; v += step)
-        add_tick(a, v, 0);
+    double first = ceil(a->lo / step - 1e-9) * step;
+    for (int i = 0; i < AXIS_TICKS_MAX && first + i * step <= a->hi + 1e-9; i++)
+        add_tick(a, first + i * step, 0);
     label_all(a, step);
 }
 
@@ -292,8 +295,11 @@ int axis_is_empty(const struct axis *a)
 
 void axis_include(struct axis *a, double v)
 {
+    /* The width of a range of larger numbers has no double. */
+    const double most = 1e300;
     if (!isfinite(v) || (a->is_log && v <= 0))
         return;
+    v = fmax(-most, fmin(most, v));
     if (axis_is_empty(a))
         a->lo = a->hi = v;
     a->lo = fmin(a->lo, v);

@@ -39,7 +39,7 @@ int data_has_eval(const struct sheet *s, int run, const char *scalar)
 int data_has_vector(const struct sheet *s, int run, const char *name)
 {
     const struct vector *v = eval_value(final_eval(s, run), name);
-    return v && v->n >= 2;
+    return v && v->n >= 1;
 }
 
 int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct err *e)
@@ -67,7 +67,7 @@ int data_eval_vector(struct sheet *s, int run, const char *name, const struct ve
     if (!r)
         return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its vector '%s')",
                             name);
-    if (!v || v->n < 2)
+    if (!v || v->n < 1)
         return sheet_refuse(s, run, e, "record 'eval' of task 'final' has no vector '%s'", name);
     *out = v;
     data_hash(s, name, v->v, (size_t)v->n * sizeof *v->v);

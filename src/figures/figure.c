@@ -62,8 +62,14 @@ static const struct figure_ops *find(const char *name, struct err *e)
 static int check_options(struct sheet *s, struct err *e)
 {
     const struct figure_options *o = &s->opt;
-    if (!s->venue)
-        return err_set(e, DS_EUSAGE, "no venue is called \"%s\"", o->venue);
+    if (!s->venue) {
+        char hint[NEAREST_MAX + 32];
+        struct nearest best = nearest_to(o->venue);
+        for (int i = 0; venue_at(i); i++)
+            nearest_try(&best, venue_at(i)->name);
+        return err_set(e, DS_EUSAGE, "no venue is called \"%s\"%s (depthscope figure list)",
+                       o->venue, nearest_hint(&best, hint, sizeof hint));
+    }
     if (!(o->smooth < 1))
         return err_set(e, DS_EUSAGE, "smooth must be at least 0 and below 1");
     if (!(o->dpi == 0 || (o->dpi >= 300 && o->dpi <= 2400)))

@@ -35,7 +35,13 @@ int load_set_text(struct model_config *c, const char *key, const char *v, const 
 {
     char full[64];
     snprintf(full, sizeof full, "model.%s", key);
-    return opt_set(opt_find(&model_group, full), c, v, from, e);
+    int rc = opt_set(opt_find(&model_group, full), c, v, from, e);
+    if (rc == DS_EUSAGE) { /* a value that is no number: the file's fault, not the user's */
+        rc = DS_EFORMAT;
+        if (e)
+            e->code = rc;
+    }
+    return rc;
 }
 
 int load_set_int(struct model_config *c, const char *key, int64_t v, const char *from,

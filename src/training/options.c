@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "io/runconfig.h"
 #include "models/weights.h"
 #include "training/preset.h"
@@ -278,7 +279,12 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         check_route_options(given, ops, &c->route, all);
         check_other_methods(given, ops, all);
     } else if (c->model.method) {
-        str_addf(all, "%smodel.method=%s is unknown; known:", between(all), c->model.method);
+        char hint[NEAREST_MAX + 32];
+        struct nearest best = nearest_to(c->model.method);
+        for (const struct route_ops *const *m = route_all(); *m; m++)
+            nearest_try(&best, (*m)->name);
+        str_addf(all, "%smodel.method=%s is unknown%s; known:", between(all), c->model.method,
+                 nearest_hint(&best, hint, sizeof hint));
         for (const struct route_ops *const *m = route_all(); *m; m++)
             str_addf(all, " %s", (*m)->name);
     }

@@ -18,7 +18,12 @@ static void forget(struct app *app, int i)
 
 static void say_error(struct app *app, const char *command, int rc, const struct err *e)
 {
-    if (rc == DS_ENOTFOUND)
+    const struct runview *r = app_run(app);
+    if (rc == DS_ENOTFOUND && r && r->state == RUN_LIVE && r->step == 0)
+        app_say(app, LOG_WARN,
+                "the run is starting and takes commands from its first step; \"%s\" was not sent",
+                command);
+    else if (rc == DS_ENOTFOUND)
         app_say(app, LOG_WARN, "no process runs here now; \"%s\" was not sent", command);
     else
         app_say(app, LOG_ERROR, "%s: %s", command, e->text);
@@ -89,6 +94,14 @@ static void send_to(struct app *app, const char *dir, const char *command)
     else
         app->requests++;
     app->is_dirty = 1;
+}
+
+int app_has_process(struct app *app)
+{
+    if (!app->runs)
+        return 0;
+    enum run_state state = app_run(app)->state;
+    return state == RUN_LIVE || state == RUN_PAUSED || state == RUN_EMPTY || state == RUN_SILENT;
 }
 
 void app_run_command(struct app *app, const char *command)

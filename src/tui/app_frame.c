@@ -242,6 +242,12 @@ static void draw_top(struct app *app, struct area line)
 /* ---- bottom line ---- */
 
 /* Rows with a hint, best first; a view's come before the global ones of equal priority. */
+static int is_of_use(struct app *app, const struct key *k)
+{
+    return !(k->flags & KEY_HIDDEN) && !((k->flags & KEY_MUTATES) && app->opt.readonly) &&
+           (!(k->flags & KEY_ON_RUN) || app_has_process(app));
+}
+
 static int collect_hints(struct app *app, const struct key **out, int max)
 {
     const struct key *tables[] = {app_focused(app)->keys, keys_global};
@@ -249,7 +255,7 @@ static int collect_hints(struct app *app, const struct key **out, int max)
     for (int want = 99; want > 0 && n < max; want--)
         for (size_t t = 0; t < DS_LEN(tables); t++)
             for (const struct key *k = tables[t]; k && k->command && n < max; k++)
-                if (k->priority == want && !(k->flags & KEY_HIDDEN))
+                if (k->priority == want && is_of_use(app, k))
                     out[n++] = k;
     return n;
 }
@@ -318,7 +324,8 @@ static void draw_help(struct app *app, struct area a)
     if (ops->keys)
         add_rows(&text, ops->title, ops->keys);
     add_rows(&text, "Everywhere", keys_global);
-    struct area inner = popup_begin(a, a.rows - 4, a.cols - 6 > 90 ? 90 : a.cols - 6, "keys");
+    int rows = a.rows < 12 ? a.rows - 2 : a.rows - 4, cols = a.cols < 60 ? a.cols - 4 : a.cols - 6;
+    struct area inner = popup_begin(a, rows, cols > 90 ? 90 : cols, "keys");
     scroll_text(&app->help_scroll, inner, str_text(&text), ink(ROLE_TEXT));
     str_release(&text);
 }
@@ -339,9 +346,10 @@ static void draw_glyph_test(struct app *app, struct area a)
         "If a row looks wrong: --glyphs=shades or --glyphs=ascii",
     };
     struct area inner = popup_begin(a, (int)DS_LEN(row) + 2, 70, "glyph test");
+    int from = inner.rows > (int)DS_LEN(row); /* below the colours, where there is a row for them */
     for (int i = 0; i < (int)DS_LEN(row); i++)
-        area_text(inner, i + 1, 0, -1, ink(ROLE_TEXT), row[i]);
-    for (int i = 0; i < HEAT_LEVELS * 2 && i < inner.cols; i++)
+        area_text(inner, i + from, 0, -1, ink(ROLE_TEXT), row[i]);
+    for (int i = 0; from && i < HEAT_LEVELS * 2 && i < inner.cols; i++)
         area_heat(inner, 0, i, 1, app->theme.sequential, i / (HEAT_LEVELS * 2.0 - 1));
 }
 

@@ -220,6 +220,10 @@ static void key_control(struct view *v, const struct key *k, const char *args)
     (void)args;
     if (strcmp(k->command, "stop") == 0) {
         const struct runview *r = app_run(v->app);
+        if (!app_has_process(v->app)) { /* nothing to ask about */
+            app_say(v->app, LOG_WARN, "no running run is open: nothing to stop");
+            return;
+        }
         snprintf(line, sizeof line, "Stop run %s after a checkpoint?",
                  r && r->name ? r->name : "?");
         app_confirm(v->app, line, stop_now, v->app);
@@ -274,12 +278,12 @@ const struct key keys_global[] = {
     {"C-g",      "glyphs",     "braille|shades|ascii", "glyph test, or choose glyphs", NULL, 0, 0, 0, key_glyphs},
     {"C-l",      "redraw",     NULL, "paint the screen again",              NULL,    0,  0, 0, key_redraw},
     {"C-z",      "suspend",    NULL, "to the shell; fg comes back",         NULL,    0,  0, 0, key_suspend},
-    {"",         "pause",      NULL, "pause the run's training",            NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "resume",     NULL, "go on after a pause",                 NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "checkpoint", NULL, "write a checkpoint now",              NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "probe",      NULL, "record the probe texts now",          NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "stop",       NULL, "checkpoint and stop the run (asks)",  NULL,    0,  KEY_MUTATES, 0, key_control},
-    {"",         "set",        "KEY VALUE", "change a value of the running run", NULL, 0, KEY_MUTATES, 0, key_set},
+    {"",         "pause",      NULL, "pause the run's training",            NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
+    {"",         "resume",     NULL, "go on after a pause",                 NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
+    {"",         "checkpoint", NULL, "write a checkpoint now",              NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
+    {"",         "probe",      NULL, "record the probe texts now",          NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
+    {"",         "stop",       NULL, "checkpoint and stop the run (asks)",  NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
+    {"",         "set",        "KEY VALUE", "change a value of the running run", NULL, 0, KEY_MUTATES | KEY_ON_RUN, 0, key_set},
     {0},
 };
 /* clang-format on */

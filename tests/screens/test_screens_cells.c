@@ -3,6 +3,10 @@
  *
  *   UPDATE_SCREENS=1 test_screens_cells    writes the screens anew; look at the difference.
  */
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "t.h"
 
 #include "base/fs.h"
@@ -209,6 +213,135 @@ T_SECONDS(screens_of_cells_are_as_committed, 120)
     for (size_t i = 0; i < DS_LEN(screens); i++)
         if (!only || strcmp(only, screens[i].name) == 0)
             play(&screens[i]);
+}
+
+enum { DEEP_L = 1000 };
+
+static void deep_run(struct stream *s)
+{
+    static float gate[DEEP_L];
+    static unsigned char run[DEEP_L];
+    const int32_t id[1] = {7};
+    struct record *r = s->record;
+    for (int l = 0; l < DEEP_L; l++)
+        gate[l] = (float)(2.012e-4 + 0.99 * l / DEEP_L);
+    stream_head(s, "fixture-deep", "mod", 100);
+    record_begin(r, "probe", 1, 1001);
+    record_int(r, "layers", DEEP_L);
+    record_i32s(r, "ids", id, 1);
+    record_bytes(r, "run", run, DEEP_L);
+    const float depth[1] = {(float)NAN};
+    record_f32s(r, "depth", depth, 1);
+    record_map(r, "cell");
+    record_f32s(r, "gate", gate, DEEP_L);
+    record_close(r);
+    stream_put(s);
+}
+
+T(labels_of_a_deep_model_stand_apart)
+{
+    struct err e = {0};
+    char script[256], run[256], dump[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run}, *const keys = "shot\nkeys 3";
+    struct str log = {0}, got = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_eq(probes_make(deep_run, &log), 0);
+    t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    struct tui_options o = {
+        .view = "signals", .size = "80x24", .paths = paths, .n = 1, .script = script, .dump = dump};
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
+    t_truef(strstr(str_text(&got),
+                   " 0   64  128  192 256  320 384 448  512 576 640  704 768 832  896 960") != NULL,
+            "%s", str_text(&got));
+    t_truef(strstr(str_text(&got), "   2e-4 ") != NULL, "%s", str_text(&got));
+    t_truef(strstr(str_text(&got), "nan") == NULL, "%s", str_text(&got));
+    str_release(&got);
+    str_release(&log);
+}
+
+T(keys_and_glyphs_are_shown_in_the_smallest_window)
+{
+    struct err e = {0};
+    char script[256], run[256], dump[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run}, *const keys = "keys ? j\nshot\nkeys ? C-g";
+    struct str log = {0}, got = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_eq(probes_make(empty_run, &log), 0);
+    t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    struct tui_options o = {
+        .view = "depth", .size = "20x5", .paths = paths, .n = 1, .script = script, .dump = dump};
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
+    t_truef(strstr(str_text(&got), "h Left") != NULL, "%s", str_text(&got));
+    t_truef(strstr(str_text(&got), "braille") != NULL, "%s", str_text(&got));
+    str_release(&got);
+    str_release(&log);
+}
+
+T(commands_to_a_run_are_not_offered_for_a_trace)
+{
+    struct err e = {0};
+    char script[256], run[256], dump[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run}, *const keys = "shot\ncommand stop\nshot";
+    struct str log = {0}, got = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_eq(probes_make(trace_file, &log), 0);
+    t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    struct tui_options o = {.view = "monitor",
+                            .size = "100x24",
+                            .paths = paths,
+                            .n = 1,
+                            .script = script,
+                            .dump = dump};
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
+    t_truef(strstr(str_text(&got), "Enter one chart") && !strstr(str_text(&got), "P pause"), "%s",
+            str_text(&got));
+    t_truef(strstr(str_text(&got), "nothing to stop") && !strstr(str_text(&got), "y / n"), "%s",
+            str_text(&got));
+    str_release(&got);
+    str_release(&log);
+}
+
+/* The process holds the log before it listens: text and tokenizer come first. */
+T(a_run_that_is_starting_says_so_to_a_command)
+{
+    struct err e = {0};
+    char script[256], log_path[256], dump[256];
+    const char *dir = t_tmpdir(), *paths[1] = {dir}, *const keys = "command checkpoint\nshot";
+    struct str log = {0}, got = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(log_path, sizeof log_path, "%s/log.mp", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_eq(probes_make(empty_run, &log), 0);
+    t_ok(fs_write_file(log_path, log.p, log.len, &e), &e);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    int fd = open(log_path, O_RDWR);
+    t_true(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+    struct tui_options o = {.view = "monitor",
+                            .size = "100x24",
+                            .paths = paths,
+                            .n = 1,
+                            .script = script,
+                            .dump = dump};
+    t_ok(tui_run(&o, &e), &e);
+    close(fd);
+    t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
+    t_truef(strstr(str_text(&got), "the run is starting and takes commands from its first step") !=
+                NULL,
+            "%s", str_text(&got));
+    str_release(&got);
+    str_release(&log);
 }
 
 /* Every key of these views, at sizes from nothing to large, with and without something to show. */

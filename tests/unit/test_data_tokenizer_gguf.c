@@ -223,6 +223,34 @@ T(missing_keys_have_defaults)
     tokenizer_free(t);
 }
 
+T(flags_and_ids_of_another_type_are_refused)
+{
+    static const char *const tokens[] = {"<unk>", "<s>", "<e>", MARK, MARK "a"};
+    static const char *const flag[] = {KEY "add_bos_token", KEY "add_eos_token",
+                                       KEY "add_space_prefix"};
+    struct str scores = {0}, ids = {0};
+    for (int i = 0; i < 5; i++)
+        str_add_bytes(&scores, &(float){(float)-i}, 4);
+    gf_uint(&ids, 2, 4);
+    for (int k = 0; k < 7; k++) {
+        struct tokenizer *t = NULL;
+        struct gguf_file f = {0};
+        gf_string(&f, KEY "model", "llama");
+        gf_strings(&f, KEY "tokens", tokens, 5);
+        gv_list(&f, KEY "scores", GGUF_F32, 5, &scores);
+        if (k < 3)
+            gf_string(&f, flag[k], "false");
+        else if (k < 6)
+            gv_list(&f, flag[k - 3], GGUF_U32, 1, &ids);
+        else
+            gv_list(&f, KEY "bos_token_id", GGUF_U32, 1, &ids);
+        t_fails(tokenizer_load(&t, gf_write(&f), &err), &err, DS_EFORMAT,
+                k < 6 ? flag[k % 3] : "found an array");
+    }
+    str_release(&scores);
+    str_release(&ids);
+}
+
 T(merges_and_the_name_of_the_pre_tokenizer)
 {
     struct small s;

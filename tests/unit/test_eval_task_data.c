@@ -283,6 +283,7 @@ T(what_is_not_there_is_named)
 {
     const char *d = t_tmpdir();
     refused("nothing", d, 0, "task=nothing is unknown; there are ppl, mmlu, arc_challenge");
+    refused("mmul", d, 0, "did you mean mmlu?");
     refused("mmlu", "", 0, "needs data=FOLDER or FILE: test/SUBJECT_test.csv");
     refused("mmlu", d, 0, "holds none of test/abstract_algebra_test.csv");
     refused("mmlu_cooking", mmlu(), 0, "no subject \"cooking\"");

@@ -167,6 +167,17 @@ T(a_correlation_without_variance_is_said_to_be_undefined)
     clear();
 }
 
+T(a_model_of_one_layer_has_figures_of_layers)
+{
+    add(fix_dense(t_tmpdir(), 1, 0), "one");
+    static const char *const name[] = {"capacity_layer", "layer_skip", "layer_map"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        struct figure d = draw(name[i]);
+        figure_release(&d);
+    }
+    clear();
+}
+
 T(wrong_names_and_options_are_usage_errors)
 {
     struct figure f;
@@ -180,6 +191,8 @@ T(wrong_names_and_options_are_usage_errors)
     o.venue = "vogue";
     t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_EUSAGE,
             "no venue is called \"vogue\"");
+    o.venue = "icmll";
+    t_fails(figure_make(&f, "training", runs, count, &o, &e), &e, DS_EUSAGE, "did you mean icml?");
     o.venue = NULL;
     o.theme = "no-such";
     t_fails(figure_make(&f, "training", runs, 1, &o, &e), &e, DS_ENOTFOUND, "theme no-such");

@@ -31,6 +31,29 @@ T(ticks_lie_inside_on_a_nice_lattice)
     }
 }
 
+T(ticks_of_huge_and_of_far_ranges_end)
+{
+    static const double range[][2] = {
+        {1e17, 1e17 + 32}, {-1e300, 1e300}, {9e15, 9e15 + 4}, {0, 1e20}, {-1e308, 1e308}};
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        for (int whole = 0; whole < 2; whole++) {
+            struct axis a = {0};
+            axis_reset(&a);
+            axis_include(&a, range[i][0]);
+            axis_include(&a, range[i][1]);
+            t_true(isfinite(a.hi - a.lo));
+            if (whole)
+                axis_ticks_whole(&a, 5);
+            else
+                axis_ticks(&a, 5, 1);
+            t_truef(a.ticks >= 1 && a.ticks <= AXIS_TICKS_MAX, "[%g, %g]: %d", a.lo, a.hi, a.ticks);
+        }
+    double first;
+    int n;
+    ticks_extended(-(double)INFINITY, (double)INFINITY, 5, &first, &n);
+    t_eq(n, 2);
+}
+
 T(zero_to_one_is_cut_at_round_places)
 {
     struct axis a = {.lo = 0, .hi = 1};

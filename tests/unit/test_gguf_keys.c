@@ -1,4 +1,6 @@
 /* The metadata of GGUF files: a row a key, with what llama.cpp takes without it and what is refused. */
+#include <math.h>
+
 #include "kit.h"
 
 #include "gguf_file.h"
@@ -88,6 +90,13 @@ T(keys_that_llama_cpp_needs_are_needed)
         snprintf(part, sizeof part, "it has no %s", keys[i]);
         refuse(keys[i], NULL, part);
     }
+}
+
+T(a_value_that_is_no_number_is_the_fault_of_the_file)
+{
+    static const struct more theta = {"llama.rope.freq_base", 'f', (double)NAN};
+    refuse(NULL, &theta, "llama.rope.freq_base");
+    t_eq(err.code, DS_EFORMAT); /* exit status 1: the user's words are right */
 }
 
 T(an_absent_key_is_what_llama_cpp_takes)

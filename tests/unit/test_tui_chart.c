@@ -207,6 +207,25 @@ T(x_range_grows_in_steps)
     series_drop(&s);
 }
 
+T(labels_that_share_a_row_do_not_write_over_each_other)
+{
+    struct series s;
+    series_make(&s, 20);
+    for (int i = 0; i < 20; i++)
+        s.value[i] = 0;
+    for (int rows = 3; rows <= 6; rows++) {
+        struct canvas c = draw(&s, NULL, rows, 40, 0, 20);
+        for (int y = 1; y < rows - 1; y++) {
+            char label[8] = "";
+            for (int x = 0; x < 6; x++)
+                label[x] = (char)c.cell[y * c.cols + x].rune;
+            t_truef(strstr(label, "-0.0") == NULL, "%d rows: %s", rows, label);
+        }
+        canvas_release(&c);
+    }
+    series_drop(&s);
+}
+
 T(odd_series_draw_without_harm)
 {
     static const double odd[][4] = {{0, 0, 0, 0},

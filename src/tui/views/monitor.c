@@ -29,7 +29,7 @@ static void draw_empty(struct view *v, struct area a)
     int y = a.rows / 2 - 2, x = a.cols > 50 ? a.cols / 2 - 24 : 1;
     if (!r) {
         area_text(a, y, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No run is open");
-        area_text(a, y + 2, x, -1, ink(ROLE_TEXT), "1 goes Home: enter opens a run, n starts one");
+        area_text(a, y + 2, x, -1, ink(ROLE_TEXT), "1 goes Home: enter opens a run, a starts one");
         area_text(a, y + 3, x, -1, ink(ROLE_TEXT), ":open PATH takes a run, a log or a trace");
         return;
     }
@@ -387,11 +387,11 @@ static const struct key monitor_keys[] = {
     {">",          "pan-right",  NULL, "later",                              NULL,          0, KEY_VIEW_CHANGE, 3, key_window},
     {"0",          "all",        NULL, "the whole x range, following",       NULL,          0, KEY_VIEW_CHANGE, 0, key_window},
     {"Space",      "mark",       NULL, "mark this run: marked ones are overlaid", NULL,     0, 0, 0, key_mark},
-    {"P",          "pause-resume", NULL, "pause the training, or go on",     "pause",      50, KEY_MUTATES, 0, key_send},
-    {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES, 0, key_send},
-    {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES, 0, key_send},
-    {"S",          "set-value",  NULL, "change a value of the run",          "set",        46, KEY_MUTATES, 0, key_send},
-    {"K",          "run-stop",   NULL, "checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES, 0, key_send},
+    {"P",          "pause-resume", NULL, "pause the training, or go on",     "pause",      50, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"S",          "set-value",  NULL, "change a value of the run",          "set",        46, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"K",          "run-stop",   NULL, "checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
     {0},
 };
 

@@ -119,12 +119,31 @@ static void runs(const struct panel *n, int token)
     }
 }
 
+static void end_label(struct area a, int row, double v)
+{
+    char text[24];
+    if (strlen(num_print(text, v)) > AXIS - 1) /* a power of ten with two decimals */
+        tick_print(text, v, v);
+    area_right(a, row, AXIS - 1, ink(ROLE_AXIS), text);
+}
+
+/* Layers between two labels, so that the widest stands apart from the next. */
+static int label_every(const struct panel *n)
+{
+    char widest[16];
+    int every = 1, cells = snprintf(widest, sizeof widest, "%d", n->p->layers - 1) + 1;
+    cells = cells < 4 ? 4 : cells;
+    while (every < n->p->layers && every * n->plot.cols < cells * (n->p->layers - 1))
+        every *= 2;
+    return every;
+}
+
 static void axes(struct area a, const struct panel *n, int has_layers)
 {
     char text[24];
-    area_right(a, 1, AXIS - 1, ink(ROLE_AXIS), num_print(text, n->hi));
+    end_label(a, 1, n->hi);
     if (n->plot.rows > 1)
-        area_right(a, n->plot.rows, AXIS - 1, ink(ROLE_AXIS), num_print(text, n->lo));
+        end_label(a, n->plot.rows, n->lo);
     if (n->lo < 0 && n->hi > 0 && n->plot.rows > 4) {
         int y = dot_y(n, 0) / 4;
         if (y > 0 && y < n->plot.rows - 1)
@@ -132,11 +151,11 @@ static void axes(struct area a, const struct panel *n, int has_layers)
     }
     for (int y = 0; y < n->plot.rows; y++)
         area_put(a, y + 1, AXIS, area_rune(a, 0x2502, '|'), ink(ROLE_GRID));
-    int every = 1, room = n->plot.cols / (n->p->layers > 1 ? n->p->layers - 1 : 1);
-    while (every * (room < 1 ? 1 : room) < 4 && every < n->p->layers)
-        every *= 2;
-    for (int l = 0; has_layers && l < n->p->layers; l += every)
-        area_textf(a, n->plot.rows + 1, AXIS + 1 + dot_x(n, l) / 2, -1, ink(ROLE_AXIS), "%d", l);
+    for (int l = 0, every = label_every(n); has_layers && l < n->p->layers; l += every) {
+        int x = AXIS + 1 + dot_x(n, l) / 2;
+        if (snprintf(text, sizeof text, "%d", l) <= a.cols - x)
+            area_text(a, n->plot.rows + 1, x, -1, ink(ROLE_AXIS), text);
+    }
 }
 
 static void draw_panel(struct area a, const struct signals *s, const struct runview *r, int field)

@@ -188,11 +188,12 @@ static void draw_axes(struct paint *p, struct area a, int top)
     int rows = p->plot.rows;
     int n = ticks_nice(p->y.lo, p->y.hi, p->y.is_log, tick, rows >= 12 ? 6 : rows >= 5 ? 3 : 2);
     area_vline(a, top, LABEL_COLS, rows, ink(ROLE_AXIS));
-    for (int k = 0; k < n; k++) {
+    for (int k = 0, taken = -1; k < n; k++) {
         char text[24];
         int y = y_dot(p, tick[k]) / 4;
-        if (y < 0 || y >= rows)
+        if (y < 0 || y >= rows || y == taken)
             continue;
+        taken = y;
         tick_print(text, tick[k], n > 1 && !p->y.is_log ? tick[1] - tick[0] : tick[k]);
         area_right(area_sub(a, 0, 0, a.rows, LABEL_COLS), top + y, LABEL_COLS, ink(ROLE_AXIS),
                    text);
