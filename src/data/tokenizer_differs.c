@@ -135,7 +135,7 @@ static uint32_t literal(const char *p, size_t *n)
         return k > 0 ? c : (unsigned char)p[0];
     }
     const char *at = p[1] ? strchr(name, p[1]) : NULL;
-    *n = 2;
+    *n = p[1] ? 2 : 1; /* a lone backslash at the end */
     if (at)
         return (unsigned char)value[at - name];
     if (p[1] && strchr("/'\"!,:;<=>@_`~%", p[1]))
