@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/inspect.h"
+#include "io/run_state.h"
 #include "io/runlog.h"
 #include "io/runview.h"
 
@@ -12,9 +13,6 @@ struct kinds {
     size_t count[KINDS_MAX], n, others;
     uint64_t gaps, lost, repeats;
 };
-
-static const char *const state_name[] = {"unknown", "live",    "paused", "stalled",
-                                         "done",    "stopped", "failed"};
 
 static void count_kind(struct kinds *k, struct value body)
 {
@@ -69,7 +67,7 @@ static void add_head(struct str *out, const struct runview *v)
     if (v->steps_planned > 0)
         str_addf(out, " of %lld", (long long)v->steps_planned);
     str_addf(out, ", seed %llu, %s; written by version ", (unsigned long long)v->seed,
-             state_name[v->state]);
+             run_state_name(v->state));
     inspect_safe(out, v->version && v->version[0] ? v->version : "?");
     str_add(out, v->host && v->host[0] ? " on " : "");
     inspect_safe(out, v->host);
@@ -214,7 +212,7 @@ static void tell_json(struct str *out, const struct runview *v, const struct kin
     json_add_int(out, "step", v->step);
     json_add_int(out, "steps", v->steps_planned);
     json_add_int(out, "seed", (int64_t)v->seed);
-    json_add_str(out, "state", state_name[v->state]);
+    json_add_str(out, "state", run_state_name(v->state));
     json_add_str(out, "version", v->version ? v->version : "");
     json_add_int(out, "bytes", (int64_t)v->bytes);
     json_key(out, "records");
