@@ -37,7 +37,7 @@ int load_set_text(struct model_config *c, const char *key, const char *v, const 
     char full[64];
     snprintf(full, sizeof full, "model.%s", key);
     int rc = opt_set(opt_find(&model_group, full), c, v, from, e);
-    if (rc == DS_EUSAGE) { /* a value that is no number: the file's fault, not the user's */
+    if (rc == DS_EUSAGE) { /* not a number: the file's fault, not the user's */
         rc = DS_EFORMAT;
         if (e)
             e->code = rc;
