@@ -38,7 +38,7 @@ static inline int kit_try(struct model **out, const char *options, uint64_t seed
     if (rc == 0)
         rc = model_new(out, &c, &all, seed, train, e);
     if (rc == 0)
-        rc = weights_use(*out, &(struct number_options){.compute = KIT_COMPUTE}, e);
+        rc = weights_use(*out, &(struct numeric_options){.compute = KIT_COMPUTE}, e);
     opt_release(&model_group, &c);
     if (rc == 0) {
         char prefix[40];

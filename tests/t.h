@@ -46,7 +46,7 @@ double t_rel_l2(const double *a, const double *b, size_t n);
 #define t_near(got, want, tol)                                                                     \
     do {                                                                                           \
         double g_ = (double)(got), w_ = (double)(want), t_ = (double)(tol);                        \
-        t_assert(fabs(g_ - w_) <= t_, "%s = %.17g, expected %.17g within %g", #got, g_, w_, t_);       \
+        t_assert(fabs(g_ - w_) <= t_, "%s = %.17g, expected %.17g within %g", #got, g_, w_, t_);   \
     } while (0)
 #define t_ok(rc, err)                                                                              \
     do {                                                                                           \
@@ -57,7 +57,7 @@ double t_rel_l2(const double *a, const double *b, size_t n);
 #define t_fails(rc, err, want_code, part)                                                          \
     do {                                                                                           \
         int rc_ = (rc);                                                                            \
-        t_assert(rc_ == (want_code), "%s: got %d, expected %d (%s)", #rc, rc_, want_code,              \
+        t_assert(rc_ == (want_code), "%s: got %d, expected %d (%s)", #rc, rc_, want_code,          \
                  (err)->text);                                                                     \
         t_assert(strstr((err)->text, part) != NULL, "%s: \"%s\" lacks \"%s\"", #rc, (err)->text,   \
                  part);                                                                            \

@@ -9,10 +9,11 @@
 
 /* A child's descriptor 0, 1 or 2: one of these, or a descriptor of ours (>= 0). */
 enum {
-    CHILD_NULL = -1,   /* /dev/null                                                     */
-    CHILD_PIPE = -2,   /* a pipe; our end is in struct child                            */
-    CHILD_SOCKET = -3, /* descriptor 0 only: a socket, so that writing to a dead child is an error and not a signal */
-    CHILD_SAME = -4,   /* descriptor 2 only: where descriptor 1 goes                    */
+    CHILD_NULL = -1, /* /dev/null                                                     */
+    CHILD_PIPE = -2, /* a pipe; our end is in struct child                            */
+    CHILD_SOCKET =
+        -3, /* descriptor 0 only: a socket, so that writing to a dead child is an error and not a signal */
+    CHILD_SAME = -4, /* descriptor 2 only: where descriptor 1 goes                    */
 };
 
 struct child_setup {
@@ -34,7 +35,10 @@ struct child {
     char tail[CHILD_TAIL]; /* the newest bytes read by child_tail, NUL-terminated */
     size_t tail_n;
 };
-#define CHILD_NONE {.in = -1, .out = -1, .err = -1}
+#define CHILD_NONE                                                                                 \
+    {                                                                                              \
+        .in = -1, .out = -1, .err = -1                                                             \
+    }
 
 /* Starts the program with default signal dispositions (an ignored SIGHUP stays ignored, for nohup),
  * no blocked signals and descriptors above 2 closed.  DS_ENOTFOUND: no such program; DS_EIO.  On

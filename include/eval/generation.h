@@ -14,7 +14,7 @@ struct gen_options {
     int64_t logprobs, echo, together;
     int routing, speedup_by; /* enum gen_routing; enum speedup_by of eval/perplexity.h */
     int sampler, template;   /* enum gen_sampler; enum chat_template of data/chat.h    */
-    struct number_options numbers;
+    struct numeric_options numbers;
 };
 enum gen_routing { GEN_CAUSAL, GEN_TOPK /* whole texts only: rejected */, GEN_DENSE };
 enum gen_sampler { GEN_SAMPLER_OWN, GEN_SAMPLER_LLAMA2C };
@@ -66,7 +66,7 @@ struct gen_watch {
 }; /* a result below 0 ends generation with that error, which the callback has reported */
 
 /* Checks that text can be generated with these options; DS_EUSAGE with advice.  Called first by
- * gen_run and gen_talk_open. */
+ * gen_run and gen_chat_open. */
 int gen_check(const struct subject *s, const struct gen_options *o, struct err *e) DS_CHECK;
 /* out (n): one result per prompt, which has at least one id; text k is sampled with seed + k.
  * Takes ownership of the id lists.  At most o->together texts are decoded at once.  DS_ENUMERIC
@@ -81,16 +81,16 @@ int gen_prompt(const struct subject *s, const char *text, size_t n, struct ids *
                struct err *e) DS_CHECK;
 
 /* A chat: earlier turns stay in the KV cache.  Borrows all but `out`. */
-struct gen_talk;
-int gen_talk_open(struct gen_talk **out, struct subject *s, const struct gen_options *o,
+struct gen_chat;
+int gen_chat_open(struct gen_chat **out, struct subject *s, const struct gen_options *o,
                   const struct gen_rules *rules, const struct gen_watch *watch,
                   struct err *e) DS_CHECK;
 /* Adds ids, then generates an answer; *r (borrowed until the next call) is the whole text, n_prompt
  * where the answer starts.  DS_ERANGE when the ids do not fit into the rest of the context: then
  * nothing has changed. */
-int gen_talk_turn(struct gen_talk *t, const struct ids *more, struct gen_result **r,
+int gen_chat_turn(struct gen_chat *t, const struct ids *more, struct gen_result **r,
                   struct err *e) DS_CHECK;
-void gen_talk_reset(struct gen_talk *t);
-void gen_talk_close(struct gen_talk *t);
+void gen_chat_reset(struct gen_chat *t);
+void gen_chat_close(struct gen_chat *t);
 
 #endif

@@ -21,7 +21,7 @@ struct ppl_options {
     int64_t stride;
     int windows; /* eval/perplexity_windows.h */
     int routing, split, controls, speedup_by;
-    struct number_options numbers;
+    struct numeric_options numbers;
 };
 enum ppl_routing { PPL_CAUSAL, PPL_TOPK, PPL_DENSE };
 enum speedup_by { SPEEDUP_FLOPS, SPEEDUP_TIME };
@@ -48,7 +48,7 @@ struct ppl;
 int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o,
              struct err *e) DS_CHECK;
 void ppl_close(struct ppl *p);
-struct ppl_wants {
+struct ppl_request {
     double capacity; /* NaN: the method's own */
     int64_t tokens;  /* most tokens to score; 0 = all that were opened */
     int topk, controls,
@@ -56,7 +56,7 @@ struct ppl_wants {
     int prefill_rounds, decode_rounds;
 };
 /* Result in *out, which the caller releases. */
-int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w,
+int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request *w,
                 struct err *e) DS_CHECK;
 /* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; and the number of
  * batches. */

@@ -18,7 +18,7 @@
 struct speed_options {
     int64_t rounds, layers, dim, heads, vocab, prefill, decode, batch, seq, threads;
     int quick, shape;
-    struct number_options numbers;
+    struct numeric_options numbers;
     char *only; /* groups or parts of names, separated by commas; "" = all */
 };
 extern const struct opt_group speed_group;

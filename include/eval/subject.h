@@ -18,7 +18,7 @@ struct subject {
 };
 /* Opens MODEL as on the command line for inference.  The tokenizer's ids must fit the embedding.
  * numbers: NULL = all automatic, the formats that the model's run was trained with. */
-int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
+int subject_open(struct subject *s, const char *model, const struct numeric_options *numbers,
                  struct err *e) DS_CHECK;
 void subject_close(struct subject *s);
 /* A key of the run's configuration, or `otherwise`. */

@@ -18,8 +18,8 @@ enum {
     SUMMARY_FLOPS,
     SUMMARY_TIME,
     SUMMARY_DECODE,
-    SUMMARY_LOT, /* controls on the same weights: random routing, and a static mask */
-    SUMMARY_PATTERN,
+    SUMMARY_RANDOM, /* controls on the same weights: random routing, and a static mask */
+    SUMMARY_STATIC,
     SUMMARY_DEPTH,
     SUMMARY_DEPTH_SD,
     SUMMARY_DEPTH_VARIANCE,
@@ -74,7 +74,8 @@ void summary_group_json(struct str *out, const struct summary_group *g, const st
 
 /* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: runs with the same data in
  * the same order.  Without pairs of.n is 0. */
-struct difference summary_paired(const struct summary_group *other, const struct summary_group *base,
-                                 const struct summary *runs, int row);
+struct difference summary_paired(const struct summary_group *other,
+                                 const struct summary_group *base, const struct summary *runs,
+                                 int row);
 
 #endif

@@ -17,27 +17,27 @@ struct task_options {
     const char *path; /* directory of the data                        */
     const char *
         results; /* FILE: finished documents are appended, and those in it are not evaluated again; "" = none */
-    int64_t shots;   /* -1: the task's default                       */
-    int64_t limit;   /* most documents per part; 0 = all             */
-    int64_t seq;     /* context tokens; 0 = the model's whole context */
-    int64_t max_gen; /* most tokens of a generated text              */
-    uint64_t seed;   /* of random routing                            */
-    int is_dense;    /* execute all cells                            */
+    int64_t shots;                     /* -1: the task's default                       */
+    int64_t limit;                     /* most documents per part; 0 = all             */
+    int64_t seq;                       /* context tokens; 0 = the model's whole context */
+    int64_t max_gen;                   /* most tokens of a generated text              */
+    uint64_t seed;                     /* of random routing                            */
+    int is_dense;                      /* execute all cells                            */
     double capacity, threshold_offset; /* as in struct pass; capacity -1: the method's own */
 };
 
 /* Executed compute.  A cell is one token in one layer. */
-struct task_spent {
+struct task_cost {
     double run, cells, flops, dense, tokens;
     double scored,
         scored_depth; /* scored tokens; sum of executed layers where each was predicted */
 };
-void task_spent_add(struct task_spent *to, const struct task_spent *x);
-double task_depth(const struct task_spent *s,
+void task_spent_add(struct task_cost *to, const struct task_cost *x);
+double task_depth(const struct task_cost *s,
                   int layers); /* executed layers per token, over all tokens fed */
-double task_scored_depth(const struct task_spent *s);
-double task_block_ratio(const struct task_spent *s);
-double task_flops_ratio(const struct task_spent *s);
+double task_scored_depth(const struct task_cost *s);
+double task_block_ratio(const struct task_cost *s);
+double task_flops_ratio(const struct task_cost *s);
 
 /* The score of one part, or of a group of them. */
 struct task_score {
@@ -45,9 +45,8 @@ struct task_score {
     const char *group;  /* of a part: its group, or NULL */
     int level;          /* 0, 1, 2: nesting depth */
     size_t n, original; /* evaluated documents, and all documents */
-    double value[TASK_METRICS_MAX],
-        error[TASK_METRICS_MAX]; /* standard error; NaN if undefined */
-    struct task_spent spent;
+    double value[TASK_METRICS_MAX], error[TASK_METRICS_MAX]; /* standard error; NaN if undefined */
+    struct task_cost spent;
 };
 struct task_result {
     const struct task *task;

@@ -71,7 +71,7 @@ struct task_value {
 struct task_env {
     const char *path;    /* data.path: a directory, or a single file if sufficient */
     const char *subject; /* text after "NAME_", for parts; "" = all of them    */
-    int wants_shots;     /* read the shots too                                 */
+    int has_shots;       /* read the shots too                                 */
 };
 struct task {
     const char *name, *summary, *output_type;
@@ -79,8 +79,8 @@ struct task {
     enum task_kind kind;
     int shots;             /* default number of shots */
     int takes_first_shots; /* the same first ones for every document; else sampled per document */
-    int draws_spare;       /* sampled: one extra is drawn, so that the document itself can be left out */
-    int has_parts;         /* "NAME_SUBJECT" is one part */
+    int draws_spare; /* sampled: one extra is drawn, so that the document itself can be left out */
+    int has_parts;   /* "NAME_SUBJECT" is one part */
     double version, group_version; /* of the harness' task; of its groups */
     const char *const *until;      /* stop strings, NULL-terminated; TASK_GENERATE */
     const struct task_metric *metrics;

@@ -49,7 +49,7 @@ int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every,
 
 /* As checkpoint_prune, after a commit: tx->step is known to be complete; checkpoints of other runs
  * are left alone. */
-int checkpoint_prune_behind(const struct checkpoint_tx *tx, int keep, int64_t best, int64_t every,
-                            struct err *e) DS_CHECK;
+int checkpoint_prune_after(const struct checkpoint_tx *tx, int keep, int64_t best, int64_t every,
+                           struct err *e) DS_CHECK;
 
 #endif

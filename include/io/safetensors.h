@@ -45,7 +45,7 @@ int st_check_read(const struct st_tensor *t, uint64_t items, struct err *e) DS_C
 void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n);
 void st_take_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n);
 /* Read-ahead hint: these values will be read soon. */
-void st_want(const struct st_tensor *t, uint64_t at, uint64_t n);
+void st_prefetch(const struct st_tensor *t, uint64_t at, uint64_t n);
 /* Hint that these values have been read: their pages may be evicted (a later access reads the file
  * again). */
 void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n);

@@ -72,8 +72,8 @@ struct measure_number {
     double value;
     int is_optional; /* omitted from records and tables when NaN */
 };
-enum { MEASURE_NUMBERS = 64 };
-size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_NUMBERS]);
+enum { MEASURE_SIZES = 64 };
+size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_SIZES]);
 /* The i-th vector over layers into out (L); its key, or NULL after the last.  *is_there = 0:
  * unknown. */
 const char *measure_vector(const struct measure *s, int i, double *out, int *is_there);

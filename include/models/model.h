@@ -113,9 +113,9 @@ static inline int head_chunk(int64_t V)
 
 /* The purpose of a model.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no
  * gradient and no moments); adapters and what the method registered are trained.  MODEL_EDIT:
- * inference with all values in memory and writable; with MODEL_USE, and for a frozen base, matrices
+ * inference with all values in memory and writable; with MODEL_INFERENCE, and for a frozen base, matrices
  * loaded from a file stay there (models/stored.h). */
-enum { MODEL_USE, MODEL_TRAIN, MODEL_TRAIN_OWN, MODEL_EDIT };
+enum { MODEL_INFERENCE, MODEL_TRAIN, MODEL_TRAIN_OWN, MODEL_EDIT };
 /* route_options: the method's options (config entries with its prefix), may be NULL for defaults.
  * Takes the strings of *c.  The parameters are reserved and initialised at `seed`; those of the
  * base come first in the table. */
@@ -170,7 +170,7 @@ int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, 
 /* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read
  * once for all.  By the row guarantee of engine/gemm.h every sequence gets bitwise the result it
  * would get alone.  The caches must be distinct. */
-enum { DECODE_TOGETHER = 256 }; /* most sequences per call */
+enum { DECODE_BATCH = 256 }; /* most sequences per call */
 int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                        struct pass *pass, struct err *e) DS_CHECK;
 

@@ -50,11 +50,11 @@ int model_write_own_config(const struct model *m, const char *dir, const struct 
  * read is appended. */
 int model_read_own(struct model *m, const char *dir, struct str *told, struct err *e) DS_CHECK;
 /* model_open for a DIR for which model_base returns 1. */
-int model_open_apart(struct model **out, const char *dir, const char *base,
-                     struct config *overrides, int train, struct err *e) DS_CHECK;
+int model_open_adapted(struct model **out, const char *dir, const char *base,
+                       struct config *overrides, int train, struct err *e) DS_CHECK;
 /* model_start_from for it. */
-int model_start_apart(struct model *m, const char *dir, const char *base, struct str *told,
-                      struct err *e) DS_CHECK;
+int model_start_adapted(struct model *m, const char *dir, const char *base, struct str *told,
+                        struct err *e) DS_CHECK;
 /* model_coverage for it: one line. */
 int model_apart_coverage(const char *dir, const char *base, struct str *out,
                          struct err *e) DS_CHECK;

@@ -50,8 +50,8 @@ void stored_free(struct model *m);
 /* out (n,C): rows [row, row + n) in our layout.  Any thread. */
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out);
 /* Read-ahead hints: parameter i will be read soon; those rows will be read now. */
-void stored_want(const struct model *m, int i);
-void stored_bring(const struct stored *s, const struct param *p, size_t row, size_t n);
+void stored_prefetch(const struct model *m, int i);
+void stored_read(const struct stored *s, const struct param *p, size_t row, size_t n);
 /* Hint that the pages of those rows may be evicted. */
 void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n);
 /* The rows as the blocks they are stored in (kind is not QUANT_NONE). */

@@ -13,7 +13,7 @@ struct model;
 
 /* How a model computes; keys "compute", "weights", "kv_cache" (no prefix).  Not part of a
  * checkpoint. */
-struct number_options {
+struct numeric_options {
     int compute;  /* COMPUTE_* */
     int weights;  /* enum quant_kind, or WEIGHTS_AUTO; of frozen parameters */
     int kv_cache; /* KV_CACHE_* */
@@ -23,11 +23,11 @@ enum { WEIGHTS_AUTO = QUANT_KINDS }; /* quantised where the file is, else not */
 enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
 enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
 
-/* The three rows of an option table; at: offset of the struct number_options. */
-#define NUMBER_OPTS(at)                                                                            \
+/* The three rows of an option table; at: offset of the struct numeric_options. */
+#define NUMERIC_OPTS(at)                                                                           \
     {"compute",                                                                                    \
      OPT_ENUM,                                                                                     \
-     (at) + offsetof(struct number_options, compute),                                              \
+     (at) + offsetof(struct numeric_options, compute),                                             \
      "auto",                                                                                       \
      0,                                                                                            \
      0,                                                                                            \
@@ -36,7 +36,7 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
      NULL},                                                                                        \
         {"weights",                                                                                \
          OPT_ENUM,                                                                                 \
-         (at) + offsetof(struct number_options, weights),                                          \
+         (at) + offsetof(struct numeric_options, weights),                                         \
          "auto",                                                                                   \
          0,                                                                                        \
          0,                                                                                        \
@@ -44,7 +44,7 @@ enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };
          "quantised weights; auto: as stored in the file; none: not quantised",                    \
          NULL},                                                                                    \
     {                                                                                              \
-        "kv_cache", OPT_ENUM, (at) + offsetof(struct number_options, kv_cache), "auto", 0, 0,      \
+        "kv_cache", OPT_ENUM, (at) + offsetof(struct numeric_options, kv_cache), "auto", 0, 0,     \
             "auto|fp32|bf16", "number format of the KV cache; auto: same as compute", NULL         \
     }
 
@@ -57,7 +57,7 @@ struct weight {
     struct lora lora; /* of the current pass; r = 0: none */
 };
 struct weights {
-    struct number_options numbers;
+    struct numeric_options numbers;
     enum gemm_format format; /* of GEMMs */
     struct weight *v;        /* by parameter; O = 0: not a GEMM matrix */
     int n;
@@ -74,7 +74,7 @@ int weights_init(struct model *m, struct err *e) DS_CHECK;
  * are whole blocks and keeps the rest; DS_ERANGE when there are none, or a scale overflows its
  * format.  Quantised parameters must not change afterwards. DS_EMEM names the estimated and the
  * available memory.  Also DS_ENUMERIC. */
-int weights_use(struct model *m, const struct number_options *o, struct err *e) DS_CHECK;
+int weights_use(struct model *m, const struct numeric_options *o, struct err *e) DS_CHECK;
 /* Repacks when parameters have changed.  Called at the start of each pass. */
 void weights_refresh(struct model *m);
 /* The same at once, to detect a file that changed under the model: DS_EFORMAT. */

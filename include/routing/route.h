@@ -209,8 +209,8 @@ int route_ready(const struct route *r, const struct pass *pass, struct err *e) D
 /* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = factor on its gate's
  * gradient (NULL = 1).  all_rows: list every row (masked), else those wanted and rows with probe[i]
  * (may be NULL). */
-void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
-                     int R, int all_rows);
+void plan_from_mask(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
+                    int R, int all_rows);
 /* The same from gates (R) of any value: rows with gate != 0 run. */
 void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R, int all_rows);
 /* Forced value of cell (l, i) in the current pass: 1, 0, or -1. */

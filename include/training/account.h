@@ -36,7 +36,7 @@ struct account {
     double since;
     double spent[ACCOUNT_PARTS]; /* seconds of the current step; RECORD: since the last record */
     double total[ACCOUNT_PARTS]; /* seconds since account_begin */
-    double record_told;          /* share of spent[RECORD] in the newest report */
+    double record_reported;      /* share of spent[RECORD] in the newest report */
     int64_t steps;               /* since the last record */
     enum peak_unit unit;         /* of the step's matrix multiplications */
     double peak;                 /* GFLOP/s, 0 = not measured */
@@ -52,7 +52,7 @@ enum account_part account_enter(struct account *a, enum account_part part);
  * last record, including the cost of writing that record. */
 void account_step(struct account *a, double ms[ACCOUNT_STEP]);
 /* Call when a report has been written to a record. */
-void account_told(struct account *a);
+void account_reported(struct account *a);
 /* Share of EVALUATION or CHECKPOINT in the time since account_begin, excluding pauses; 0 at
  * first. */
 double account_share(const struct account *a, enum account_part part);

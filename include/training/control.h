@@ -16,7 +16,7 @@ struct control;
 /* Called on the control thread with control_lock held: 1 = answered at once, 0 = to be queued for
  * the trainer. */
 typedef int (*control_check_fn)(void *ctx, const char *line, struct str *answer);
-/* Listens on DIR/control.sock (mode 0600, same user only).  status: see control_tell. */
+/* Listens on DIR/control.sock (mode 0600, same user only).  status: see control_set_status. */
 int control_open(struct control **out, const char *dir, const char *status, control_check_fn check,
                  void *ctx, struct err *e) DS_CHECK;
 
@@ -31,7 +31,7 @@ struct control_calls {
 /* Executes the queued lines; wait_s > 0: waits up to that many seconds for one. */
 void control_poll(struct control *c, double wait_s, const struct control_calls *calls);
 /* Sets the answer to `status`. */
-void control_tell(struct control *c, const char *status);
+void control_set_status(struct control *c, const char *status);
 /* Must be held while changing values that `check` reads.  NULL is allowed. */
 void control_lock(struct control *c);
 void control_unlock(struct control *c);

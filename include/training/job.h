@@ -80,7 +80,7 @@ int job_launch(struct job_launch *l, const char *const *args, size_t n, struct e
 enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size);
 void job_launch_release(struct job_launch *l); /* does not stop the run */
 /* The last line of RUN/train.out, the output of a run started in the background; 0 = none. */
-int job_last_words(const char *dir, char *out, size_t size);
+int job_last_line(const char *dir, char *out, size_t size);
 
 /* All option rows that a run accepts, static; common ones first. */
 const struct job_key *job_keys(size_t *n);

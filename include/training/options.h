@@ -20,7 +20,7 @@ struct train_options {
     int schedule, recompute, allow_nonfinite;
     char *init;        /* model to start from, "" = none */
     int freeze;        /* FREEZE_* */
-    int base_weights;  /* as number_options.weights, for a frozen base */
+    int base_weights;  /* as numeric_options.weights, for a frozen base */
     int save;          /* SAVE_* */
     char *teacher;     /* "off", "self", or a model */
     int no_kd;         /* as if teacher were off */

@@ -58,8 +58,8 @@ struct trainer {
     struct train_config config;
     char dir[1024], name[65];
     char run_id[40]; /* stored in the log's head and in each checkpoint's manifest */
-    int home;        /* descriptor of the directory: paths under `dir` resolve to it even after a rename */
-    int has_moved;   /* a rename was detected and logged */
+    int home; /* descriptor of the directory: paths under `dir` resolve to it even after a rename */
+    int has_moved;      /* a rename was detected and logged */
     int config_is_lost; /* with resume: config.yaml was unreadable and is rewritten */
     struct corpus *corpus;
     struct tokenizer *tokenizer;
@@ -77,21 +77,19 @@ struct trainer {
     struct runlog_writer *log;
     struct record *record;
     struct control *control;
-    atomic_int
-        *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of a stop signal */
-    int wants_checkpoint, wants_probe, wants_stop, is_paused, save_failed, log_failures,
+    atomic_int *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of a stop signal */
+    int checkpoint_requested, wants_probe, wants_stop, is_paused, save_failed, log_failures,
         told_unready;
     const char *version;
     struct live_setting
         live[LIVE_MAX]; /* kept in live.json, oldest first; the last entry of a key is in effect */
     int n_live;
-    int live_differs; /* from what the log says: the settings follow behind the head */
-    int64_t
-        saved_step; /* newest checkpoint that this process wrote or started from; -1 = none */
+    int live_differs;   /* from what the log says: the settings follow behind the head */
+    int64_t saved_step; /* newest checkpoint that this process wrote or started from; -1 = none */
     const char *const
         *override; /* borrowed, with resume: keys given again, which override live.json */
     int n_override;
-    char parent[65];        /* run it was forked from (meta.json), "" = none; written to the log's head */
+    char parent[65]; /* run it was forked from (meta.json), "" = none; written to the log's head */
     char resumed_from[128]; /* text of the event after a resume's head */
     int resumed_level;
     char started[600]; /* what was loaded from train.init, "" = nothing */
@@ -138,7 +136,7 @@ int trainer_check_set(const struct trainer *t, const char *key, double value,
 int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size);
 /* Drops the settings made after `step`, in memory and in live.json; told: their list ("" =
  * none). */
-int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct err *e) DS_CHECK;
+int trainer_revert_live(struct trainer *t, int64_t step, struct str *told, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
 /* home.c: opens and locks the run's directory; DS_EBUSY when another process writes there. */
@@ -161,20 +159,21 @@ int trainer_set_aside(const char *path, struct err *e) DS_CHECK;
 int trainer_listen(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_obey(void *ctx, const char *line, struct str *answer);
 void trainer_obeyed(void *ctx, int64_t id, const char *line, const char *answer);
-void trainer_tell_status(struct trainer *t);
+void trainer_set_status(struct trainer *t);
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
 /* Call once the weights are loaded: prepares them for the matrix multiplications. */
-int trainer_use_numbers(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_prepare_weights(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
-/* sound.c: DS_ENUMERIC when trained values, moments or the newest validation loss are not finite,
+/* finite.c: DS_ENUMERIC when trained values, moments or the newest validation loss are not finite,
  * so that the state must not be resumed from. */
-int trainer_check_sound(const struct trainer *t, struct err *e) DS_CHECK;
+int trainer_check_finite(const struct trainer *t, struct err *e) DS_CHECK;
 /* Decides what checkpoints hold (train.save); call after loading the weights, before the first
  * checkpoint. */
 int trainer_find_base(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_keep_live(const struct trainer *t,
                       struct err *e) DS_CHECK; /* live.c: live.json of the run */
-int trainer_apply_live(struct trainer *t, struct err *e) DS_CHECK; /* applies live.json at a resume */
+int trainer_apply_live(struct trainer *t,
+                       struct err *e) DS_CHECK; /* applies live.json at a resume */
 /* Copies the live settings that run `from` had at `step` to run `to`. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
 /* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key overrides makes room.  1: no room. */

@@ -191,10 +191,8 @@ int child_start(struct child *c, const struct child_setup *how, struct err *e)
     if (why != 0)
         rc = err_set(e, why == ENOENT ? DS_ENOTFOUND : DS_EIO, "start %s: %s", path, strerror(why));
     else
-        *c = (struct child){.pid = how->is_detached ? 0 : pid,
-                            .in = ours[0],
-                            .out = ours[1],
-                            .err = ours[2]};
+        *c = (struct child){
+            .pid = how->is_detached ? 0 : pid, .in = ours[0], .out = ours[1], .err = ours[2]};
 out:
     close_fd(&report[0]);
     close_fd(&report[1]);

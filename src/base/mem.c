@@ -117,7 +117,7 @@ static void advise_around(void *p, size_t bytes, int advice)
         (void)madvise((char *)p - before, bytes + before, advice);
 }
 
-void mem_want(void *p, size_t bytes)
+void mem_prefetch(void *p, size_t bytes)
 {
     advise_around(p, bytes, MADV_WILLNEED);
 }

@@ -197,7 +197,7 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
 {
     struct ppl *p = NULL;
     struct runlog_writer *lock = NULL;
-    struct number_options keep = s->model->weights.numbers;
+    struct numeric_options keep = s->model->weights.numbers;
     const char *where = "";
     if (!s->model->route.ops->calibrate)
         return err_set(e, DS_EUSAGE, "%s: the method has nothing to calibrate",
@@ -236,7 +236,7 @@ int calibrate_command(int argc, char **argv)
         return command_fail(&e);
     rc = cli_apply(&a, &ppl_group, &o, &e);
     if (rc == 0) {
-        rc = cli_one(&a, "calibrate", "MODEL", &model, &e);
+        rc = cli_single(&a, "calibrate", "MODEL", &model, &e);
         if (rc == 0)
             rc = check_settings(&a, &o, &e);
         if (rc == 0)

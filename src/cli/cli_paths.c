@@ -76,9 +76,9 @@ int cli_run_name(const char **name, const char *given, struct err *e)
             "--run %s: expected a name, not a path; runs are created in %s; to use another place: "
             "DEPTHSCOPE_RUNS=%.*s depthscope train --run %s",
             given, job_root(), n ? (int)n : 1, n ? given : "/", slash + 1);
-    return err_set(
-        e, DS_EUSAGE,
-        "--run %s: expected a name of 1 to 64 [A-Za-z0-9._-], not starting with . or -", given);
+    return err_set(e, DS_EUSAGE,
+                   "--run %s: expected a name of 1 to 64 [A-Za-z0-9._-], not starting with . or -",
+                   given);
 }
 
 const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size)

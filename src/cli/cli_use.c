@@ -62,8 +62,8 @@ int cli_seed_setting(const char *override, const char **value)
     return 1;
 }
 
-int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
-            struct err *e)
+int cli_single(const struct cli_args *a, const char *command, const char *what, const char **out,
+               struct err *e)
 {
     if (a->n_rest == 0)
         return err_set(e, DS_EUSAGE, "%s: missing argument %s (depthscope help %s)", command, what,

@@ -73,8 +73,9 @@ void manual_page(struct str *out)
         add_text(out, variables[i].about);
         str_add(out, "\n");
     }
-    str_add(out, ".SH FILES\n.TP\n.I runs/NAME\na run: config.yaml, meta.json, log.mp, checkpoints\n"
-                 ".SH EXIT STATUS\n0 done, 1 failed, 2 usage, 128 + N ended by signal N\n");
+    str_add(out,
+            ".SH FILES\n.TP\n.I runs/NAME\na run: config.yaml, meta.json, log.mp, checkpoints\n"
+            ".SH EXIT STATUS\n0 done, 1 failed, 2 usage, 128 + N ended by signal N\n");
 }
 
 const char *manual_script(const char *shell)
@@ -82,43 +83,41 @@ const char *manual_script(const char *shell)
     static const struct {
         const char *shell, *text;
     } script[] = {
-        {"bash",
-         "# bash completion of depthscope\n"
-         "_depthscope() {\n"
-         "    local line=${COMP_LINE:0:COMP_POINT} IFS=$' \\t\\n' words last cut i\n"
-         "    read -ra words <<<\"$line\"\n"
-         "    [[ $line == *[[:space:]] ]] && words+=('')\n"
-         "    last=${words[-1]}\n"
-         "    cut=${last%\"${last##*[=:]}\"} # what the shell takes for earlier words\n"
-         "    IFS=$'\\n'\n"
-         "    COMPREPLY=($(depthscope complete \"${words[@]:1}\" 2>/dev/null | cut -f1))\n"
-         "    for i in \"${!COMPREPLY[@]}\"; do\n"
-         "        COMPREPLY[i]=${COMPREPLY[i]#\"$cut\"}\n"
-         "    done\n"
-         "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
-         "    return 0\n"
-         "}\n"
-         "complete -o default -F _depthscope depthscope\n"},
-        {"zsh",
-         "#compdef depthscope\n"
-         "local -a word about\n"
-         "local line\n"
-         "for line in \"${(@f)$(depthscope complete \"${(@)words[2,CURRENT]}\" 2>/dev/null)}\"; do\n"
-         "    [[ -n $line ]] || continue\n"
-         "    word+=(\"${line%%$'\\t'*}\")\n"
-         "    about+=(\"${line/$'\\t'/  }\")\n"
-         "done\n"
-         "if (( $#word )); then\n"
-         "    local end=' '\n"
-         "    [[ $#word == 1 && $word[1] == *= ]] && end=''\n"
-         "    compadd -S \"$end\" -l -d about -a word\n"
-         "else\n"
-         "    _files\n"
-         "fi\n"},
-        {"fish",
-         "# fish completion of depthscope\n"
-         "complete -c depthscope -a '(depthscope complete (commandline -opc)[2..] "
-         "(commandline -ct) 2>/dev/null)'\n"},
+        {"bash", "# bash completion of depthscope\n"
+                 "_depthscope() {\n"
+                 "    local line=${COMP_LINE:0:COMP_POINT} IFS=$' \\t\\n' words last cut i\n"
+                 "    read -ra words <<<\"$line\"\n"
+                 "    [[ $line == *[[:space:]] ]] && words+=('')\n"
+                 "    last=${words[-1]}\n"
+                 "    cut=${last%\"${last##*[=:]}\"} # what the shell takes for earlier words\n"
+                 "    IFS=$'\\n'\n"
+                 "    COMPREPLY=($(depthscope complete \"${words[@]:1}\" 2>/dev/null | cut -f1))\n"
+                 "    for i in \"${!COMPREPLY[@]}\"; do\n"
+                 "        COMPREPLY[i]=${COMPREPLY[i]#\"$cut\"}\n"
+                 "    done\n"
+                 "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
+                 "    return 0\n"
+                 "}\n"
+                 "complete -o default -F _depthscope depthscope\n"},
+        {"zsh", "#compdef depthscope\n"
+                "local -a word about\n"
+                "local line\n"
+                "for line in \"${(@f)$(depthscope complete \"${(@)words[2,CURRENT]}\" "
+                "2>/dev/null)}\"; do\n"
+                "    [[ -n $line ]] || continue\n"
+                "    word+=(\"${line%%$'\\t'*}\")\n"
+                "    about+=(\"${line/$'\\t'/  }\")\n"
+                "done\n"
+                "if (( $#word )); then\n"
+                "    local end=' '\n"
+                "    [[ $#word == 1 && $word[1] == *= ]] && end=''\n"
+                "    compadd -S \"$end\" -l -d about -a word\n"
+                "else\n"
+                "    _files\n"
+                "fi\n"},
+        {"fish", "# fish completion of depthscope\n"
+                 "complete -c depthscope -a '(depthscope complete (commandline -opc)[2..] "
+                 "(commandline -ct) 2>/dev/null)'\n"},
     };
     for (size_t i = 0; i < DS_LEN(script); i++)
         if (strcmp(script[i].shell, shell) == 0)

@@ -19,7 +19,7 @@ struct facts {
     char name[80], base[80];
     struct train_config config;
     int64_t params, beside, layer; /* beside: without embedding, head and position table */
-    double flops; /* forward FLOPs per token, mean over a full context */
+    double flops;                  /* forward FLOPs per token, mean over a full context */
     double bytes; /* weights, gradients and both Adam moments in fp32, of method and adapters too */
 };
 

@@ -39,8 +39,8 @@ static int add_part(struct str *out, const struct summary_group *g, size_t n, in
         for (int row = from; row < to; row++) {
             char text[64];
             if (shown[row])
-                table_add(&t, stat_print(text, sizeof text, &g[k].value[row],
-                                             summary_rows[row].digits));
+                table_add(
+                    &t, stat_print(text, sizeof text, &g[k].value[row], summary_rows[row].digits));
         }
     }
     table_print(&t, out);
@@ -50,18 +50,19 @@ static int add_part(struct str *out, const struct summary_group *g, size_t n, in
 
 void report_groups(struct str *out, const struct summary_group *g, size_t n)
 {
-    if (add_part(out, g, n, 0, SUMMARY_LOT))
+    if (add_part(out, g, n, 0, SUMMARY_RANDOM))
         str_add(out, "\n");
-    if (add_part(out, g, n, SUMMARY_LOT, SUMMARY_N))
+    if (add_part(out, g, n, SUMMARY_RANDOM, SUMMARY_N))
         str_add(out, "\n");
-    str_add(out, "mean over n seeds [95 % confidence interval, Student's t]; blocks, FLOPs and time are shares "
+    str_add(out, "mean over n seeds [95 % confidence interval, Student's t]; blocks, FLOPs and "
+                 "time are shares "
                  "of the dense model\n");
 }
 
 /* Compares every group with the first; p values adjusted jointly.  Returns how many have an
  * interval. */
-static size_t compare_with_first(struct difference *d, double *p, const struct summary_group *g, size_t n,
-                                 const struct summary *runs)
+static size_t compare_with_first(struct difference *d, double *p, const struct summary_group *g,
+                                 size_t n, const struct summary *runs)
 {
     size_t known = 0;
     for (size_t k = 1; k < n; k++) {
@@ -74,7 +75,8 @@ static size_t compare_with_first(struct difference *d, double *p, const struct s
     return known;
 }
 
-void report_paired(struct str *out, const struct summary_group *g, size_t n, const struct summary *runs)
+void report_paired(struct str *out, const struct summary_group *g, size_t n,
+                   const struct summary *runs)
 {
     struct difference *d = mem_alloc(n, sizeof *d);
     double *p = mem_alloc(n, sizeof *p);

@@ -7,7 +7,8 @@
 
 /* Differences in validation loss from the first group, paired by seed, with p values adjusted by Holm's method; nothing where
  * no two groups share two seeds. */
-void report_paired(struct str *out, const struct summary_group *g, size_t n, const struct summary *runs);
+void report_paired(struct str *out, const struct summary_group *g, size_t n,
+                   const struct summary *runs);
 void report_paired_json(struct str *out, const struct summary_group *g, size_t n,
                         const struct summary *runs);
 /* One line per group: label, n, then the columns that at least one group has, with 95 % intervals;

@@ -17,7 +17,7 @@ int serve_command(int argc, char **argv)
     int rc = cli_parse(&a, serve_options, argc, argv, &e), out = -1;
     if (rc < 0)
         return command_fail(&e);
-    rc = cli_one(&a, "serve", "MODEL", &model, &e);
+    rc = cli_single(&a, "serve", "MODEL", &model, &e);
     if (rc == 0 && a.n_override > 0)
         rc = err_set(&e, DS_EUSAGE, "serve: unexpected setting %s", a.override[0]);
     /* the original stdout carries only records; all other output goes to stderr */

@@ -86,7 +86,7 @@ static int stream(const struct cli_args *a, struct err *e)
     char path[1024], log[1100];
     struct runlog_reader *r = NULL;
     const char *run;
-    int rc = cli_one(a, "stream", "RUN", &run, e);
+    int rc = cli_single(a, "stream", "RUN", &run, e);
     if (rc == 0 && a->n_override > 0)
         rc = err_set(e, DS_EUSAGE, "stream: unexpected setting %s", a->override[0]);
     if (rc == 0)

@@ -73,7 +73,7 @@ static int tokenize(const struct cli_args *a, struct str *out, struct err *e)
     struct str text = {0};
     struct ids ids = {0};
     const char *what, *given = cli_value(a, "text"), *file = cli_value(a, "file");
-    int rc = cli_one(a, "tokenize", "MODEL or tokenizer.json", &what, e);
+    int rc = cli_single(a, "tokenize", "MODEL or tokenizer.json", &what, e);
     if (rc == 0 && a->n_override > 0)
         rc = err_set(e, DS_EUSAGE, "tokenize: unexpected setting %s", a->override[0]);
     if (rc == 0 && given && file)

@@ -28,7 +28,7 @@ struct trace_settings {
     int64_t lens, seed, threads;
     double threshold_offset, capacity;
     int routing, cut;
-    struct number_options numbers;
+    struct numeric_options numbers;
 };
 #define AT(field) offsetof(struct trace_settings, field)
 static const struct opt trace_opts[] = {
@@ -41,7 +41,7 @@ static const struct opt trace_opts[] = {
     {"cut",     OPT_BOOL, AT(cut),     "false", 0, 0, NULL, "truncate a text longer than the context instead of failing", NULL},
     {"name",    OPT_STRING, AT(name),  "trace", 0, 0, NULL, "name of the text in the records", NULL},
     {"threads", OPT_INT,  AT(threads), "0", 0, 4096, NULL, "threads; 0 = as many as affinity and quota allow", NULL},
-    NUMBER_OPTS(AT(numbers)),
+    NUMERIC_OPTS(AT(numbers)),
     // clang-format on
 };
 enum { ROUTING_CAUSAL, ROUTING_TOPK, ROUTING_DENSE };
@@ -180,7 +180,8 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     struct record *rec = record_new(), *head = record_new();
     struct pass use = use_of(o);
     const char *model;
-    int rc = rec && head ? cli_one(a, "trace", "MODEL", &model, e) : err_set(e, DS_EMEM, "trace");
+    int rc =
+        rec && head ? cli_single(a, "trace", "MODEL", &model, e) : err_set(e, DS_EMEM, "trace");
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)

@@ -31,8 +31,8 @@ int cli_refuse_settings(const struct cli_args *a, const struct opt_group *g, con
 /* 1 when the argument sets the seed, in any spelling; *value points into it. */
 int cli_seed_setting(const char *override, const char **value);
 /* The only positional argument; DS_EUSAGE when missing or not the only one. */
-int cli_one(const struct cli_args *a, const char *command, const char *what, const char **out,
-            struct err *e) DS_CHECK;
+int cli_single(const struct cli_args *a, const char *command, const char *what, const char **out,
+               struct err *e) DS_CHECK;
 /* The preset arguments, followed by that of --mode quick|scratch|transfer: heap array (mem_free),
  * texts borrowed. */
 int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struct err *e) DS_CHECK;

@@ -30,9 +30,9 @@ int chat_add_json(struct chat_messages *m, const struct json_node *list, const c
 {
     static const char *const role_name[] = {"system", "user", "assistant"};
     if (json_kind_of(list) != JSON_KIND_ARRAY || json_len(list) == 0)
-        return err_set(e, DS_EFORMAT,
-                       "%s: expected a list of messages, [{\"role\": \"user\", \"content\": \"...\"}]",
-                       what);
+        return err_set(
+            e, DS_EFORMAT,
+            "%s: expected a list of messages, [{\"role\": \"user\", \"content\": \"...\"}]", what);
     for (size_t i = 0; i < json_len(list); i++) {
         size_t n = 0, k = 0;
         const char *role = json_str(json_get(json_at(list, i), "role"), NULL);
@@ -44,8 +44,8 @@ int chat_add_json(struct chat_messages *m, const struct json_node *list, const c
                            role ? "content" : "role");
         if (k == DS_LEN(role_name))
             return err_set(e, DS_EFORMAT,
-                           "%s: message %zu: role \"%.40s\", expected system, user or assistant", what,
-                           i + 1, role);
+                           "%s: message %zu: role \"%.40s\", expected system, user or assistant",
+                           what, i + 1, role);
         int rc = chat_add(m, (enum chat_role)k, text, n, e);
         if (rc < 0)
             return rc;
@@ -281,7 +281,11 @@ static void zephyr_next(const struct writer *w)
     words(w->out, "\n");
 }
 
-enum { SYSTEM_NONE, SYSTEM_FIRST /* once, then alternating questions and answers */, SYSTEM_ANYWHERE };
+enum {
+    SYSTEM_NONE,
+    SYSTEM_FIRST /* once, then alternating questions and answers */,
+    SYSTEM_ANYWHERE
+};
 
 static const struct family {
     const char *mark[2];     /* strings that the template contains; */
@@ -452,7 +456,8 @@ static int find_template(struct str *text, struct json **config, const char *mod
         rc = dir_template(text, config, model, e);
     else if (n > 5 && strcmp(model + n - 5, ".gguf") == 0)
         rc = gguf_template(text, model, e);
-    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "out of memory for the chat template") : rc;
+    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "out of memory for the chat template")
+                                   : rc;
 }
 
 int chat_template_of(struct str *out, const char *model, struct err *e)
@@ -496,8 +501,7 @@ static int check_roles(const struct chat *c, const struct chat_messages *m, stru
     if (m->n == first)
         return err_set(e, DS_EUSAGE, "no user message: expected at least one");
     if (m->v[m->n - 1].role != CHAT_USER)
-        return err_set(e, DS_EUSAGE,
-                       "the last message must be a user message");
+        return err_set(e, DS_EUSAGE, "the last message must be a user message");
     for (size_t i = first; i < m->n && f->system != SYSTEM_ANYWHERE; i++) {
         if (m->v[i].role == CHAT_SYSTEM)
             return err_set(e, DS_EUSAGE, "template %s does not support a system message%s", name,

@@ -162,7 +162,8 @@ static int compile(struct grammar *g, struct err *e)
             struct alt *a = &g->alt[g->alts++];
             a->p = rule->alt[i].weight / sum;
             if (!(a->p > 0))
-                return err_set(e, DS_EFORMAT, "rule %s: weights must be greater than 0", rule->name);
+                return err_set(e, DS_EFORMAT, "rule %s: weights must be greater than 0",
+                               rule->name);
             int rc = parse_alt(g, a, rule->alt[i].text, rule->name, e);
             if (rc < 0)
                 return rc;
@@ -287,8 +288,8 @@ static enum step advance(const struct grammar *g, struct derivation *d, const ch
 
 static int bad_table(struct err *e)
 {
-    return err_set(e, DS_EFORMAT,
-                   "the grammar copies an unset variable, or nests deeper than %d", DEPTH);
+    return err_set(e, DS_EFORMAT, "the grammar copies an unset variable, or nests deeper than %d",
+                   DEPTH);
 }
 
 static uint32_t draw(const struct grammar *g, int rule, struct rng *rng)
@@ -456,8 +457,7 @@ static int measure(struct filter *f, const char *s, size_t n, float *entropy, fl
         double p;
         double h = next_symbol(f, symbol, &p);
         if (!(p > 0))
-            return err_set(e, DS_EFORMAT, "byte %zu of this text does not match the grammar",
-                           i);
+            return err_set(e, DS_EFORMAT, "byte %zu of this text does not match the grammar", i);
         entropy[i] = (float)h;
         surprisal[i] = p < 1 ? (float)-log(p) : 0;
         if (i < n)

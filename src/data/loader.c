@@ -28,10 +28,10 @@ static int check_ids(const struct loader *l, size_t from, int vocab, size_t doc,
 {
     for (size_t i = from; i < l->stream.n; i++)
         if (l->stream.v[i] < 0 || l->stream.v[i] >= vocab)
-            return err_set(
-                e, DS_ERANGE,
-                "token id %d (number %zu of document %zu): must be below the model's vocabulary of %d",
-                l->stream.v[i], i - from, doc, vocab);
+            return err_set(e, DS_ERANGE,
+                           "token id %d (number %zu of document %zu): must be below the model's "
+                           "vocabulary of %d",
+                           l->stream.v[i], i - from, doc, vocab);
     return 0;
 }
 
@@ -133,8 +133,8 @@ int loader_open(struct loader **out, const struct corpus *c, const struct tokeni
     if (seq < 1 || seq > (1 << 24) || !(val_fraction >= 0 && val_fraction <= 0.5))
         return err_set(
             e, DS_ERANGE,
-            "windows of %d tokens, validation fraction %g: must be at least 1, and 0 to 0.5",
-            seq, val_fraction);
+            "windows of %d tokens, validation fraction %g: must be at least 1, and 0 to 0.5", seq,
+            val_fraction);
     struct loader *l = mem_alloc(1, sizeof *l);
     if (!l)
         return err_set(e, DS_EMEM, "out of memory for a loader");

@@ -16,13 +16,18 @@ static int parse(struct capacity_table *t, const char *text, struct err *e)
         double x = strtod(p, &end);
         if (end == p || (*end && (*end != ',' || !end[1])) || !(x >= 0 && x <= 1))
             return err_set(e, DS_EUSAGE,
-                           "capacities=%s: expected numbers from 0 to 1, separated by commas", text);
+                           "capacities=%s: expected numbers from 0 to 1, separated by commas",
+                           text);
         if (t->n == CAPACITY_ROWS)
-            return err_set(e, DS_ERANGE, "capacities: must be at most %d values", (int)CAPACITY_ROWS);
+            return err_set(e, DS_ERANGE, "capacities: must be at most %d values",
+                           (int)CAPACITY_ROWS);
         t->row[t->n++].asked = x;
         p = *end ? end + 1 : end;
     }
-    return t->n > 0 ? 0 : err_set(e, DS_EUSAGE, "capacities is empty: expected numbers from 0 to 1, separated by commas");
+    return t->n > 0
+               ? 0
+               : err_set(e, DS_EUSAGE,
+                         "capacities is empty: expected numbers from 0 to 1, separated by commas");
 }
 
 /* Checked before any text is read. */
@@ -37,11 +42,11 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
 {
     struct capacity_row *x = &t->row[i];
     struct ppl_result r;
-    struct ppl_wants w = {.capacity = x->asked,
-                          .controls = o->controls ? 2 : 0,
-                          .dense = i == 0,
-                          .prefill_rounds = (int)o->time_rounds,
-                          .decode_rounds = (int)o->time_rounds};
+    struct ppl_request w = {.capacity = x->asked,
+                            .controls = o->controls ? 2 : 0,
+                            .dense = i == 0,
+                            .prefill_rounds = (int)o->time_rounds,
+                            .decode_rounds = (int)o->time_rounds};
     int rc = ppl_measure(&r, p, &w, e);
     if (rc < 0)
         return rc;
@@ -96,10 +101,10 @@ static int speedup_at(void *ctx, double capacity, double *speedup, struct err *e
 {
     const struct search *s = ctx;
     struct ppl_result r;
-    struct ppl_wants w = {.capacity = capacity,
-                          .tokens = SEARCH_TOKENS,
-                          .prefill_rounds = s->of == SPEEDUP_OF_PREFILL ? s->rounds : 0,
-                          .decode_rounds = s->of == SPEEDUP_OF_DECODE ? s->rounds : 0};
+    struct ppl_request w = {.capacity = capacity,
+                            .tokens = SEARCH_TOKENS,
+                            .prefill_rounds = s->of == SPEEDUP_OF_PREFILL ? s->rounds : 0,
+                            .decode_rounds = s->of == SPEEDUP_OF_DECODE ? s->rounds : 0};
     int rc = ppl_measure(&r, s->p, &w, e);
     if (rc < 0)
         return rc;

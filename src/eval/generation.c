@@ -23,7 +23,7 @@ static const struct opt gen_opts[] = {
     {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "random seed; the k-th of several texts uses seed + k", NULL},
     {"logprobs",    OPT_INT,  AT(logprobs),    "0",   0, GEN_LOGPROBS_MAX, NULL, "--json: log-probability of every token and of the k most likely alternatives", NULL},
     {"echo",        OPT_INT,  AT(echo),        "-1",  -1, 1, NULL, "print the prompt before its text: 1 yes, with its log-probabilities; 0 no; -1 yes except in --chat and --json", NULL},
-    {"together",    OPT_INT,  AT(together),    "16",  1, DECODE_TOGETHER, NULL, "texts decoded in one batch", NULL},
+    {"together",    OPT_INT,  AT(together),    "16",  1, DECODE_BATCH, NULL, "texts decoded in one batch", NULL},
     {"template",    OPT_ENUM, AT(template),    "auto", 0, 0, CHAT_CHOICES, "chat template of --chat; auto: the model's own", NULL},
     {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; dense: all cells (topk: whole texts only, see eval and trace)", NULL},
     {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = the method's own", NULL},
@@ -32,7 +32,7 @@ static const struct opt gen_opts[] = {
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"time_rounds", OPT_INT,  AT(time_rounds), "3",   0, ROUNDS_MAX, NULL, "timing rounds against the dense model; 0 = not timed", NULL},
     {"threads",     OPT_INT,  AT(threads),     "0",   0, 4096, NULL, "worker threads; 0 = as many as CPU affinity and quota allow", NULL},
-    NUMBER_OPTS(AT(numbers)),
+    NUMERIC_OPTS(AT(numbers)),
     // clang-format on
 };
 const struct opt_group gen_group = {
@@ -91,7 +91,8 @@ static int check_prompts(const struct gen_walk *w, const struct ids *prompt, siz
                 "prompt%s is empty and the tokenizer has no end-of-text token to start from",
                 n > 1 ? which : "");
         if (prompt[k].n > context)
-            return err_set(e, DS_ERANGE, "prompt%s has %zu tokens, expected at most %zu, the model's context",
+            return err_set(e, DS_ERANGE,
+                           "prompt%s has %zu tokens, expected at most %zu, the model's context",
                            which, prompt[k].n, context);
         *longest = prompt[k].n > *longest ? prompt[k].n : *longest;
     }
@@ -153,7 +154,8 @@ static int walk(struct gen_walk *w, struct gen_result *out, const struct ids *pr
             }
         if (rc == 0 && !gen_is_stopped(w))
             rc = gen_walk_step(w, e);
-        is_over = gen_is_stopped(w); /* asked once per step, so that all texts see the same answer */
+        is_over =
+            gen_is_stopped(w); /* asked once per step, so that all texts see the same answer */
         for (int i = 0; i < w->slots && rc == 0; i++)
             if (w->seq[i].out && (w->seq[i].is_done || is_over)) {
                 rc = finish(w, &w->seq[i], n, e);
@@ -183,19 +185,19 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
 
 /* ---- chat ---- */
 
-struct gen_talk {
+struct gen_chat {
     struct gen_walk walk;
     struct gen_result result;
     size_t cap;
 };
 
-int gen_talk_open(struct gen_talk **out, struct subject *s, const struct gen_options *o,
+int gen_chat_open(struct gen_chat **out, struct subject *s, const struct gen_options *o,
                   const struct gen_rules *rules, const struct gen_watch *watch, struct err *e)
 {
     int rc = gen_check(s, o, e);
     if (rc < 0)
         return rc;
-    struct gen_talk *t = mem_alloc(1, sizeof *t);
+    struct gen_chat *t = mem_alloc(1, sizeof *t);
     if (!t)
         return err_set(e, DS_EMEM, "out of memory for a chat");
     t->walk = (struct gen_walk){.s = s, .o = o, .rules = rules, .watch = watch};
@@ -204,21 +206,19 @@ int gen_talk_open(struct gen_talk **out, struct subject *s, const struct gen_opt
     if (rc == 0)
         rc = gen_seq_begin(&t->walk, &t->walk.seq[0], 0, &t->result, t->cap, e);
     if (rc < 0) {
-        gen_talk_close(t);
+        gen_chat_close(t);
         return rc;
     }
     *out = t;
     return 0;
 }
 
-int gen_talk_turn(struct gen_talk *t, const struct ids *more, struct gen_result **r, struct err *e)
+int gen_chat_turn(struct gen_chat *t, const struct ids *more, struct gen_result **r, struct err *e)
 {
     struct gen_seq *q = &t->walk.seq[0];
     if (t->result.ids.n + more->n > t->cap)
-        return err_set(
-            e, DS_ERANGE,
-            "%zu more tokens after %zu exceed the model's context of %zu",
-            more->n, t->result.ids.n, t->cap);
+        return err_set(e, DS_ERANGE, "%zu more tokens after %zu exceed the model's context of %zu",
+                       more->n, t->result.ids.n, t->cap);
     gen_text_reset(&q->text, &t->result.text);
     int rc = gen_seq_feed(&t->walk, q, more, e);
     q->begins = 1;
@@ -231,7 +231,7 @@ int gen_talk_turn(struct gen_talk *t, const struct ids *more, struct gen_result 
     return rc;
 }
 
-void gen_talk_reset(struct gen_talk *t)
+void gen_chat_reset(struct gen_chat *t)
 {
     struct gen_seq *q = &t->walk.seq[0];
     kv_cache_reset(q->cache);
@@ -242,7 +242,7 @@ void gen_talk_reset(struct gen_talk *t)
     gen_text_reset(&q->text, &t->result.text);
 }
 
-void gen_talk_close(struct gen_talk *t)
+void gen_chat_close(struct gen_chat *t)
 {
     if (!t)
         return;

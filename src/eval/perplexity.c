@@ -53,7 +53,7 @@ static const struct opt ppl_opts[] = {
     {"controls",      OPT_BOOL,   AT(controls),  "true", 0, 0, NULL, "also evaluate the controls at the same rates, dense, and top-k if the method has it", NULL},
     {"time_rounds",   OPT_INT,    AT(time_rounds), "5", 0, 1000, NULL, "timing rounds against the dense model; 0 = not timed", NULL},
     {"threads",       OPT_INT,    AT(threads),   "0", 0, 4096, NULL, "worker threads; 0 = as many as CPU affinity and quota allow", NULL},
-    NUMBER_OPTS(AT(numbers)),
+    NUMERIC_OPTS(AT(numbers)),
     // clang-format on
 };
 const struct opt_group ppl_group = {
@@ -108,8 +108,8 @@ static int choose_seq(struct ppl_result *r, const struct subject *s, const struc
                        windows_name[o->windows]);
     r->stride = o->windows != WINDOWS_SLIDING ? 0 : o->stride ? o->stride : (r->seq + 1) / 2;
     if (r->stride > r->seq)
-        return err_set(e, DS_ERANGE, "stride=%lld: must be at most %lld, the tokens per window", (long long)r->stride,
-                       (long long)r->seq);
+        return err_set(e, DS_ERANGE, "stride=%lld: must be at most %lld, the tokens per window",
+                       (long long)r->stride, (long long)r->seq);
     return 0;
 }
 
@@ -126,9 +126,10 @@ static int choose_split(int *is_val, double *fraction, const struct subject *s,
     if (split == PPL_SPLIT_ALL)
         *fraction = 0;
     else if (!(*fraction > 0 && *fraction <= 0.5))
-        return err_set(e, DS_ERANGE,
-                       "data.val_fraction=%g: must be above 0 and at most 0.5 for a validation split",
-                       *fraction);
+        return err_set(
+            e, DS_ERANGE,
+            "data.val_fraction=%g: must be above 0 and at most 0.5 for a validation split",
+            *fraction);
     return 0;
 }
 
@@ -212,7 +213,7 @@ static struct pass use_of(const struct ppl *p, double capacity)
 /* Evaluates each batch with inference-time decisions and with top-k.  *last: tokens of the last
  * batch in rows.input. */
 static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pass *use,
-                           const struct ppl_wants *want, int *last, struct err *e)
+                           const struct ppl_request *want, int *last, struct err *e)
 {
     struct model *m = p->s->model;
     struct sweep w = {.p = p, .want = r->windows};
@@ -234,7 +235,7 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
 }
 
 static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pass *use,
-                            const struct ppl_wants *want, struct err *e)
+                            const struct ppl_request *want, struct err *e)
 {
     const int wanted[CONTRAST_KINDS] = {[CONTRAST_RANDOM] = want->controls > 0,
                                         [CONTRAST_STATIC] = want->controls > 1,
@@ -253,7 +254,7 @@ static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pa
 }
 
 static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass *use,
-                         const struct ppl_wants *want, int n, struct err *e)
+                         const struct ppl_request *want, int n, struct err *e)
 {
     struct model *m = p->s->model;
     int T = n < TIME_TOKENS ? n : TIME_TOKENS;
@@ -267,7 +268,7 @@ static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass 
     return measure_decode(&r->measure, m, p->rows.input, T - made, T, want->decode_rounds, use, e);
 }
 
-int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_wants *w, struct err *e)
+int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request *w, struct err *e)
 {
     struct ppl_result r = p->about;
     struct pass use = use_of(p, w->capacity);
@@ -363,15 +364,18 @@ static int size_up(struct ppl *p, struct err *e)
                      : o->windows == WINDOWS_PACKED
                          ? run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE)
                          : INT64_MAX;
-    int by_rank = p->s->model->route.ops->flags & ROUTE_TOPK; /* top-k ranks within a row of the batch */
+    int by_rank =
+        p->s->model->route.ops->flags & ROUTE_TOPK; /* top-k ranks within a row of the batch */
     p->seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(p->s, "seed", "0"), NULL, 10);
     r->windows = windows_for(p->windows, tokens);
     r->batch = o->windows != WINDOWS_PACKED && by_rank ? 1
                : o->batch < r->windows                 ? o->batch
                                                        : r->windows;
     int64_t n = r->batch * r->seq;
-    int rc = n > 1 << 24 ? err_set(e, DS_ERANGE, "batch x seq = %lld tokens: must be at most 16,777,216", (long long)n)
-                         : windows_rows_new(&p->rows, (size_t)n, e);
+    int rc = n > 1 << 24
+                 ? err_set(e, DS_ERANGE, "batch x seq = %lld tokens: must be at most 16,777,216",
+                           (long long)n)
+                 : windows_rows_new(&p->rows, (size_t)n, e);
     return rc == 0 ? model_reserve(p->s->model, (int)n, 0, 0, e) : rc;
 }
 
@@ -412,12 +416,12 @@ void ppl_close(struct ppl *p)
 int ppl_run(struct ppl_result *out, struct subject *s, const struct ppl_options *o, struct err *e)
 {
     struct ppl *p = NULL;
-    struct ppl_wants w = {.capacity = o->capacity == -1 ? (double)NAN : o->capacity,
-                          .topk = o->controls,
-                          .controls = o->controls ? 2 : 0,
-                          .dense = o->controls,
-                          .prefill_rounds = (int)o->time_rounds,
-                          .decode_rounds = (int)o->time_rounds};
+    struct ppl_request w = {.capacity = o->capacity == -1 ? (double)NAN : o->capacity,
+                            .topk = o->controls,
+                            .controls = o->controls ? 2 : 0,
+                            .dense = o->controls,
+                            .prefill_rounds = (int)o->time_rounds,
+                            .decode_rounds = (int)o->time_rounds};
     memset(out, 0, sizeof *out);
     int rc = ppl_open(&p, s, o, e);
     if (rc == 0)

@@ -322,8 +322,9 @@ static int do_next(struct serve *s, const struct json_node *q, struct err *e)
     int64_t k = json_int(json_get(q, "top_k"), 0);
     if (!(o.temperature >= 0 && o.temperature <= 100) || !(o.top_p > 0 && o.top_p <= 1) || k < 0 ||
         k > 1 << 24)
-        return err_set(e, DS_EUSAGE,
-                       "next: temperature must be 0 to 100, top_p above 0 and at most 1, top_k 0 or more");
+        return err_set(
+            e, DS_EUSAGE,
+            "next: temperature must be 0 to 100, top_p above 0 and at most 1, top_k 0 or more");
     if (s->ids.n == 0)
         return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
     o.top_k = (int)k;

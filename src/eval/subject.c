@@ -50,9 +50,10 @@ static int check_vocab(const struct subject *s, struct err *e)
 }
 
 /* By default use the number format that the run was trained with. */
-static int use_numbers(struct subject *s, const struct number_options *numbers, struct err *e)
+static int use_numbers(struct subject *s, const struct numeric_options *numbers, struct err *e)
 {
-    struct number_options o = numbers ? *numbers : (struct number_options){.weights = WEIGHTS_AUTO};
+    struct numeric_options o =
+        numbers ? *numbers : (struct numeric_options){.weights = WEIGHTS_AUTO};
     if (o.compute == COMPUTE_AUTO)
         o.compute =
             strcmp(subject_key(s, "compute", "fp32"), "bf16") == 0 ? COMPUTE_BF16 : COMPUTE_FP32;
@@ -72,7 +73,7 @@ static int open_tokenizer(struct subject *s, struct err *e)
     return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
 }
 
-int subject_open(struct subject *s, const char *model, const struct number_options *numbers,
+int subject_open(struct subject *s, const char *model, const struct numeric_options *numbers,
                  struct err *e)
 {
     memset(s, 0, sizeof *s);
@@ -206,7 +207,8 @@ int subject_encode(const struct subject *s, const char *text, size_t n, size_t c
     if (rc == 0 && out->n == 0)
         rc = err_set(e, DS_EUSAGE, "empty text");
     if (rc == 0 && cap > 0 && out->n > cap)
-        rc = err_set(e, DS_ERANGE, "the text has %zu tokens, expected at most %zu, the model's context", out->n,
+        rc = err_set(e, DS_ERANGE,
+                     "the text has %zu tokens, expected at most %zu, the model's context", out->n,
                      cap);
     return rc;
 }

@@ -17,8 +17,8 @@ const struct summary_row summary_rows[SUMMARY_N] = {
     [SUMMARY_FLOPS]     = {"flops_ratio", "FLOPs", 3},
     [SUMMARY_TIME]      = {"time_ratio", "time", 3},
     [SUMMARY_DECODE]    = {"decode_time_ratio", "decode time", 3},
-    [SUMMARY_LOT]       = {"control_random_loss", "loss, random routing", 4},
-    [SUMMARY_PATTERN]   = {"control_static_loss", "static mask", 4},
+    [SUMMARY_RANDOM]       = {"control_random_loss", "loss, random routing", 4},
+    [SUMMARY_STATIC]   = {"control_static_loss", "static mask", 4},
     [SUMMARY_DEPTH]     = {"depth_mean", "depth", 3},
     [SUMMARY_DEPTH_SD]  = {"depth_sd", "depth sd", 3},
     [SUMMARY_DEPTH_VARIANCE] = {"depth_variance", "depth var", 3},
@@ -229,8 +229,9 @@ void summary_estimate(struct summary_group *g, const struct summary *runs)
     }
 }
 
-struct difference summary_paired(const struct summary_group *other, const struct summary_group *base,
-                                 const struct summary *runs, int row)
+struct difference summary_paired(const struct summary_group *other,
+                                 const struct summary_group *base, const struct summary *runs,
+                                 int row)
 {
     double a[DS_LEN(other->member)], b[DS_LEN(other->member)];
     size_t n = 0;

@@ -58,7 +58,7 @@ static int take_run(struct sheet *s, int run, const char *metric, struct curve *
 {
     const struct series *v = runview_series(s->run[run].view, metric);
     if (!v || v->n == 0)
-        return sheet_refuse(s, run, e, "no record 'metric' has '%s'", metric);
+        return sheet_fail(s, run, e, "no record 'metric' has '%s'", metric);
     if (curve_room(c, v->n) < 0)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (size_t i = 0; i < v->n; i++) {
@@ -118,8 +118,7 @@ int curve_metric(struct sheet *s, const struct group *g, const char *metric, str
     if (rc == 0 && merge(out, seed, g->runs) < 0)
         rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0 && out->n == 0)
-        rc =
-            sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
+        rc = sheet_fail(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
     if (rc == 0)
         out->weight = seed[0].weight;
     for (int i = 0; seed && i < g->runs; i++)
@@ -262,7 +261,7 @@ static int take_layers(struct sheet *s, int run, const char *metric, struct curv
 {
     const struct layer_series *v = runview_layer(s->run[run].view, metric);
     if (!v || v->n == 0 || v->layers < 1)
-        return sheet_refuse(s, run, e, "no record 'layer' has '%s'", metric);
+        return sheet_fail(s, run, e, "no record 'layer' has '%s'", metric);
     unsigned char *has = mem_alloc((size_t)v->layers, 1), *keep = mem_alloc(v->n, 1);
     int64_t least = INT64_MAX;
     int rc = has && keep && curve_room(c, v->n) == 0
@@ -317,8 +316,7 @@ int curve_layer(struct sheet *s, const struct group *g, const char *metric, stru
         curve_release(&more);
     }
     if (rc == 0 && out->n == 0)
-        rc =
-            sheet_refuse(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
+        rc = sheet_fail(s, g->run[0], e, "no step of '%s' in common with its other seeds", metric);
     return rc;
 }
 

@@ -46,13 +46,13 @@ int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct 
     const struct run_eval *r = final_eval(s, run);
     const struct vector *v = eval_value(r, scalar);
     if (!r)
-        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its scalar '%s')",
-                            scalar);
+        return sheet_fail(s, run, e, "no record 'eval' of task 'final' (needs its scalar '%s')",
+                          scalar);
     if (!v || v->n != 1)
-        return sheet_refuse(s, run, e, "record 'eval' of task 'final' has no scalar '%s'", scalar);
+        return sheet_fail(s, run, e, "record 'eval' of task 'final' has no scalar '%s'", scalar);
     if (!isfinite(v->v[0]))
-        return sheet_refuse(s, run, e, "record 'eval' of task 'final': '%s' is not a finite number",
-                            scalar);
+        return sheet_fail(s, run, e, "record 'eval' of task 'final': '%s' is not a finite number",
+                          scalar);
     *out = (double)v->v[0];
     data_hash(s, scalar, out, sizeof *out);
     return 0;
@@ -64,10 +64,10 @@ int data_eval_vector(struct sheet *s, int run, const char *name, const struct ve
     const struct run_eval *r = final_eval(s, run);
     const struct vector *v = eval_value(r, name);
     if (!r)
-        return sheet_refuse(s, run, e, "no record 'eval' of task 'final' (needs its vector '%s')",
-                            name);
+        return sheet_fail(s, run, e, "no record 'eval' of task 'final' (needs its vector '%s')",
+                          name);
     if (!v || v->n < 1)
-        return sheet_refuse(s, run, e, "record 'eval' of task 'final' has no vector '%s'", name);
+        return sheet_fail(s, run, e, "record 'eval' of task 'final' has no vector '%s'", name);
     *out = v;
     data_hash(s, name, v->v, (size_t)v->n * sizeof *v->v);
     return 0;
@@ -79,12 +79,12 @@ int data_column(struct sheet *s, int run, const char *name, const struct vector 
     const struct run_sample *sample = runview_sample(s->run[run].view, "val");
     const struct vector *v = sample ? sample_column(sample, name) : NULL;
     if (!sample)
-        return sheet_refuse(s, run, e, "no record 'sample' named 'val' (needs its column '%s')",
-                            name);
+        return sheet_fail(s, run, e, "no record 'sample' named 'val' (needs its column '%s')",
+                          name);
     if (!v)
-        return sheet_refuse(s, run, e, "record 'sample' named 'val' has no column '%s'", name);
+        return sheet_fail(s, run, e, "record 'sample' named 'val' has no column '%s'", name);
     if (v->n < 1)
-        return sheet_refuse(s, run, e, "record 'sample' named 'val': column '%s' is empty", name);
+        return sheet_fail(s, run, e, "record 'sample' named 'val': column '%s' is empty", name);
     *out = v;
     data_hash(s, name, v->v, (size_t)v->n * sizeof *v->v);
     return 0;
@@ -94,7 +94,7 @@ int data_layers(struct sheet *s, int run, int *out, struct err *e)
 {
     int layers = s->run[run].view->layers;
     if (layers < 1)
-        return sheet_refuse(s, run, e, "record 'head' has no 'layers'");
+        return sheet_fail(s, run, e, "record 'head' has no 'layers'");
     *out = layers;
     data_hash(s, "layers", out, sizeof *out);
     return 0;
@@ -111,7 +111,7 @@ int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
     if (all)
         return data_eval(s, run, "flops_dense_per_token", out, e);
     if (!(v > 0) || !isfinite(v))
-        return sheet_refuse(s, run, e, "record 'head' has no 'flops_dense'");
+        return sheet_fail(s, run, e, "record 'head' has no 'flops_dense'");
     *out = v;
     data_hash(s, "flops_dense", out, sizeof *out);
     return 0;
@@ -153,8 +153,7 @@ int data_exit_layer(const struct matrix *exited, int token)
     return -1;
 }
 
-double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *with,
-                        double *other)
+double data_eval_pair(struct sheet *s, int run, const char *scalar, const char *with, double *other)
 {
     const struct runview *v = s->run[run].view;
     const struct run_eval *r = final_eval(s, run);

@@ -69,8 +69,8 @@ static int check_options(struct sheet *s, struct err *e)
         struct nearest best = nearest_to(o->venue);
         for (int i = 0; venue_at(i); i++)
             nearest_try(&best, venue_at(i)->name);
-        return err_set(e, DS_EUSAGE, "unknown venue \"%s\"%s (depthscope figure list)",
-                       o->venue, nearest_hint(&best, hint, sizeof hint));
+        return err_set(e, DS_EUSAGE, "unknown venue \"%s\"%s (depthscope figure list)", o->venue,
+                       nearest_hint(&best, hint, sizeof hint));
     }
     if (!(o->smooth < 1))
         return err_set(e, DS_EUSAGE, "smooth: must be at least 0 and less than 1");

@@ -233,10 +233,13 @@ void groups_note(struct sheet *s, const struct groups *set)
     if (hi == 1)
         sheet_note(s, "One seed each (hollow marks): no confidence interval.");
     else if (lo == hi)
-        sheet_note(s, "Mean over n = %d seeds; bars: 95 %% confidence interval (Student's t) of the mean.", hi);
+        sheet_note(
+            s, "Mean over n = %d seeds; bars: 95 %% confidence interval (Student's t) of the mean.",
+            hi);
     else
         sheet_note(s,
-                   "Mean over n = %d to %d seeds; bars: 95 %% confidence interval (Student's t) of the mean; "
+                   "Mean over n = %d to %d seeds; bars: 95 %% confidence interval (Student's t) of "
+                   "the mean; "
                    "hollow: one seed.",
                    lo, hi);
 }
@@ -265,8 +268,8 @@ static int take_vector(struct sheet *s, const struct group *g, int i, const char
     if (*n == 0)
         *n = x->n;
     if (x->n != *n)
-        return sheet_refuse(s, g->run[i], e, "eval 'final': '%s' has %d values, expected %d", name,
-                            x->n, *n);
+        return sheet_fail(s, g->run[i], e, "eval 'final': '%s' has %d values, expected %d", name,
+                          x->n, *n);
     if (!*v && !(*v = mem_alloc((size_t)*n * (size_t)g->runs, sizeof **v)))
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; k < *n; k++)

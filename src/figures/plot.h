@@ -63,8 +63,7 @@ void sheet_dash(struct sheet *s, int i);
 /* Draws the i-th marker, filled or hollow. */
 void sheet_marker(struct sheet *s, int i, double x, double y, double r, int rgb, int is_hollow);
 /* "figure NAME: run RUN: " + text. */
-int sheet_refuse(const struct sheet *s, int run, struct err *e, const char *fmt, ...)
-    DS_PRINTF(4, 5);
+int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, ...) DS_PRINTF(4, 5);
 /* The name of the run, sanitised and truncated. */
 void sheet_run_name(const struct sheet *s, int run, char *out, size_t size);
 
@@ -176,8 +175,8 @@ const struct probe *data_probe(const struct sheet *s, int run, int i);
 /* The layer before which the token exited (cell "exited"); -1: it never exited. */
 int data_exit_layer(const struct matrix *exited, int token);
 /* A scalar of the final evaluation, else of the newest one that has both scalars; NaN if none. */
-double data_eval_beside(struct sheet *s, int run, const char *scalar, const char *with,
-                        double *other);
+double data_eval_pair(struct sheet *s, int run, const char *scalar, const char *with,
+                      double *other);
 
 /* ---- one text: layers by tokens, in as many strips as its length needs, with token labels below
  * -------------------------------------------------------------------------------- */

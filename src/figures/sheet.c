@@ -119,7 +119,7 @@ void sheet_run_name(const struct sheet *s, int run, char *out, size_t size)
     str_release(&clean);
 }
 
-int sheet_refuse(const struct sheet *s, int run, struct err *e, const char *fmt, ...)
+int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, ...)
 {
     va_list ap;
     char name[200];

@@ -122,7 +122,7 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
         strips = (p->tokens + per - 1) / per;
     }
     if (cell_w < 0.5)
-        return sheet_refuse(s, run, e, "its text is too long to draw: %d tokens", p->tokens);
+        return sheet_fail(s, run, e, "its text is too long to draw: %d tokens", p->tokens);
     per = (p->tokens + strips - 1) / strips; /* strips of equal length, as wide as the sheet */
     cell_w = fmin((s->width - left) / per, small * 2.4);
     for (int i = 0; i < strips; i++) {
@@ -146,12 +146,12 @@ int strips_probe(struct sheet *s, const struct probe **out, struct err *e)
                        s->runs);
     const struct probe *p = runview_probe(s->run[0].view, s->opt.probe);
     if (!p)
-        return sheet_refuse(
-            s, 0, e, s->opt.probe >= 0 ? "no record 'probe' of index %d" : "no record 'probe'",
-            s->opt.probe);
+        return sheet_fail(s, 0, e,
+                          s->opt.probe >= 0 ? "no record 'probe' of index %d" : "no record 'probe'",
+                          s->opt.probe);
     if (!p->run || p->layers < 1 || p->tokens < 1 || !p->piece)
-        return sheet_refuse(s, 0, e,
-                            "its newest record 'probe' has no decisions ('run') or no 'text'");
+        return sheet_fail(s, 0, e,
+                          "its newest record 'probe' has no decisions ('run') or no 'text'");
     for (int t = 0; t < p->tokens; t++)
         data_hash(s, "piece", p->piece[t], p->piece_len[t]);
     sheet_run_name(s, 0, name, sizeof name);

@@ -502,8 +502,8 @@ int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, st
     return prune(root, "", -1, keep, best, every, e);
 }
 
-int checkpoint_prune_behind(const struct checkpoint_tx *tx, int keep, int64_t best, int64_t every,
-                            struct err *e)
+int checkpoint_prune_after(const struct checkpoint_tx *tx, int keep, int64_t best, int64_t every,
+                           struct err *e)
 {
     return prune(tx->root, tx->run_id, tx->step, keep, best, every, e);
 }

@@ -130,10 +130,10 @@ void st_take_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n
         out[i] = st_value(t->data + size * (at + i), t->dtype);
 }
 
-void st_want(const struct st_tensor *t, uint64_t at, uint64_t n)
+void st_prefetch(const struct st_tensor *t, uint64_t at, uint64_t n)
 {
     uint64_t size = (uint64_t)float_size(t->dtype);
-    mem_want((void *)(uintptr_t)(t->data + size * at), (size_t)(size * n));
+    mem_prefetch((void *)(uintptr_t)(t->data + size * at), (size_t)(size * n));
 }
 
 void st_drop(const struct st_tensor *t, uint64_t at, uint64_t n)

@@ -105,9 +105,9 @@ static int check_room(const struct model *m, const struct kv_cache *c, int T, st
 int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                        struct pass *pass, struct err *e)
 {
-    void *memory[DECODE_TOGETHER];
+    void *memory[DECODE_BATCH];
     int rc = 0;
-    BUG_IF(n < 1 || n > DECODE_TOGETHER || n * T > m->R_max || pass->kind == PASS_MASKED,
+    BUG_IF(n < 1 || n > DECODE_BATCH || n * T > m->R_max || pass->kind == PASS_MASKED,
            "decode: %d x %d rows exceed buffers for %d", n, T, m->R_max);
     for (int s = 0; s < n && rc == 0; s++) {
         rc = check_room(m, c[s], T, e);

@@ -21,7 +21,7 @@ struct list {
 
 static void add(struct list *l, const char *key, const char *title, double value)
 {
-    BUG_IF(l->n == MEASURE_NUMBERS, "more than %d numbers", (int)MEASURE_NUMBERS);
+    BUG_IF(l->n == MEASURE_SIZES, "more than %d numbers", (int)MEASURE_SIZES);
     l->out[l->n++] = (struct measure_number){key, title, value, 0};
 }
 
@@ -113,7 +113,7 @@ static void add_contrast(struct list *l, const struct measure *s)
                  seen < s->tokens ? "control tokens (controls and dense)" : NULL, seen);
 }
 
-size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_NUMBERS])
+size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_SIZES])
 {
     struct list l = {.out = out};
     add(&l, "loss", s->is_topk ? "loss (nats/token, not causal)" : "loss (nats/token)",
@@ -226,7 +226,7 @@ static void add_vectors(const struct measure *s, struct record *rec)
 void measure_eval_record(const struct measure *s, struct record *rec, const char *task,
                          const char *routing, int64_t step, double time)
 {
-    struct measure_number x[MEASURE_NUMBERS];
+    struct measure_number x[MEASURE_SIZES];
     size_t n = measure_numbers(s, x);
     record_begin(rec, "eval", step, time);
     record_str(rec, "task", task);

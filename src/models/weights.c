@@ -117,7 +117,7 @@ static void want_next(const struct model *m, int i)
     const struct weights *w = &m->weights;
     while (++i < w->n)
         if (w->v[i].O > 0) {
-            stored_want(m, i);
+            stored_prefetch(m, i);
             return;
         }
 }
@@ -130,7 +130,7 @@ static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct 
     const struct stored *s = &m->stored.v[i];
     int rc;
     want_next(m, i);
-    stored_bring(s, p, 0, (size_t)x->O);
+    stored_read(s, p, 0, (size_t)x->O);
     if (s->kind == kind) {
         rc = stored_quant(&x->quant, s, p, e);
     } else {
@@ -239,7 +239,7 @@ static int place(struct model *m, struct err *e)
 int weights_init(struct model *m, struct err *e)
 {
     weights_release(&m->weights);
-    m->weights.numbers = (struct number_options){0};
+    m->weights.numbers = (struct numeric_options){0};
     m->weights.format = GEMM_FP32;
     m->weights.version = m->params.version - 1;
     m->weights.given = m->params.given - 1;
@@ -247,7 +247,7 @@ int weights_init(struct model *m, struct err *e)
     return find_matrices(m, e);
 }
 
-int weights_use(struct model *m, const struct number_options *o, struct err *e)
+int weights_use(struct model *m, const struct numeric_options *o, struct err *e)
 {
     struct weights *w = &m->weights;
     int rc = weights_init(m, e);
@@ -280,7 +280,7 @@ static void read_part(void *ctx, int task, int worker)
     size_t items = (size_t)n * (size_t)x->C, bad = 0;
     real *w = x->own ? x->own + (size_t)row * (size_t)x->C
                      : r->space + (size_t)worker * (size_t)r->step * (size_t)x->C;
-    stored_bring(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
+    stored_read(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
     stored_rows(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n, w);
     stored_drop(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
     for (size_t k = 0; k < items; k++)

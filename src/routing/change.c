@@ -52,7 +52,7 @@ int change_reserve(struct change *x, int R, struct err *e)
     layout(x, &measure, (size_t)R);
     int rc = arena_reserve(&x->rows, "changes", measure.peak, e);
     if (rc == 0)
-        rc = prior_room_reserve(&x->room, x->is.net.C, x->is.net.D, e);
+        rc = prior_scratch_reserve(&x->room, x->is.net.C, x->is.net.D, e);
     if (rc < 0)
         return rc;
     layout(x, &x->rows, (size_t)R);
@@ -63,7 +63,7 @@ int change_reserve(struct change *x, int R, struct err *e)
 void change_release(struct change *x)
 {
     arena_release(&x->rows);
-    prior_room_release(&x->room);
+    prior_scratch_release(&x->room);
     mem_free(x->prior);
     mem_free(x->error);
     mem_free(x->guessed);

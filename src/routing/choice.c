@@ -53,11 +53,11 @@ static double threshold_of(struct choice *c, const struct pass *p, const struct 
     double gamma = capacity_of(p, rule);
     double offset = p->kind == PASS_TRAIN ? 0 : rule->offset + p->offset;
     int is_fixed = rule->kind == CHOICE_FIXED && !p->has_capacity;
-    if (p->calibrate && rule->kind != CHOICE_LOT)
+    if (p->calibrate && rule->kind != CHOICE_RANDOM)
         return quantiles_calibrate(q, l, p->calibrate - 1, c->score, p->R);
     if (!is_fixed && (gamma <= 0 || gamma >= 1))
         return gamma <= 0 ? (double)INFINITY : -(double)INFINITY;
-    if (rule->kind == CHOICE_LOT)
+    if (rule->kind == CHOICE_RANDOM)
         return 1 - gamma;
     double base = is_fixed                ? rule->fixed
                   : quantiles_known(q, l) ? quantiles_at(q, l, gamma)
@@ -70,7 +70,7 @@ void choice_make(struct choice *c, const struct route *r, const struct choice_ru
     const struct pass *p = &r->pass;
     int training = p->kind == PASS_TRAIN;
     int by_rank = p->topk || (training && rule->kind != CHOICE_FIXED);
-    if (training && rule->kind != CHOICE_LOT)
+    if (training && rule->kind != CHOICE_RANDOM)
         quantiles_note(&c->quantiles, l, c->score, p->R);
     double threshold = c->threshold = threshold_of(c, p, rule, l);
     if (by_rank)
@@ -92,7 +92,7 @@ void choice_target(struct choice *c, const struct route *r, const struct choice_
     rank_target(r, c->score, capacity_of(&r->pass, rule), c->target);
 }
 
-real choice_lot(const struct route *r, int l, int i)
+real choice_random(const struct route *r, int l, int i)
 {
     const struct pass *p = &r->pass;
     if (p->kind == PASS_TRAIN)
@@ -106,7 +106,7 @@ int choice_ready(const struct choice *c, const struct choice_rule *rule, const c
 {
     double gamma = capacity_of(pass, rule);
     int needs_none = pass->kind == PASS_TRAIN || pass->topk || pass->calibrate ||
-                     rule->kind == CHOICE_LOT || gamma <= 0 || gamma >= 1;
+                     rule->kind == CHOICE_RANDOM || gamma <= 0 || gamma >= 1;
     int has_other = !pass->has_capacity && (rule->kind == CHOICE_FIXED || !isnan(rule->neutral));
     if (needs_none || has_other || quantiles_known(&c->quantiles, l))
         return 0;

@@ -8,7 +8,7 @@
 #include "routing/rank.h"
 #include "routing/route.h"
 
-enum choice_kind { CHOICE_RANK, CHOICE_FIXED, CHOICE_LOT };
+enum choice_kind { CHOICE_RANK, CHOICE_FIXED, CHOICE_RANDOM };
 struct choice_rule {
     enum choice_kind kind;
     double capacity; /* share of a document's rows, unless the pass sets one */
@@ -38,7 +38,7 @@ void choice_make(struct choice *c, const struct route *r, const struct choice_ru
 void choice_target(struct choice *c, const struct route *r, const struct choice_rule *rule);
 /* A random score in [0, 1): drawn anew in each training step; at inference it depends only on the
  * token and its position. */
-real choice_lot(const struct route *r, int l, int i);
+real choice_random(const struct route *r, int l, int i);
 /* For ops->ready: does layer l have a threshold for what the pass asks for? */
 int choice_ready(const struct choice *c, const struct choice_rule *rule, const char *method, int l,
                  const struct pass *pass, struct err *e) DS_CHECK;

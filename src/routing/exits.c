@@ -165,7 +165,7 @@ void exits_release(struct exits *x)
         mlp_release(&x->gate[g]);
 }
 
-void exits_hold(struct exits *x, double lr)
+void exits_freeze(struct exits *x, double lr)
 {
     struct param *p = x->params->p;
     for (int g = 0; g < x->n; g++)
@@ -233,7 +233,7 @@ double exits_share(const struct exits *x, int l)
     return x->R > 0 ? left / x->R : 0;
 }
 
-double exits_gone(const struct exits *x)
+double exits_rate(const struct exits *x)
 {
     const real *alive = exits_alive(x, x->L);
     double gone = 0;
@@ -434,22 +434,22 @@ static struct moments moments_of(const struct exits *x, const struct route *r)
 /* Below this standard deviation of depth (in layers) spread and order are undefined. */
 static const double least_spread = 1e-6;
 
-static double spread_penalty(const struct exits *x, const struct exits_price *p,
+static double spread_penalty(const struct exits *x, const struct exits_penalty *p,
                              const struct moments *m)
 {
     double sd = x->R > 1 ? sqrt(m->var_depth * x->R / (x->R - 1)) : p->spread;
     return p->diversity * fmax(0, p->spread - sd);
 }
 
-static double order_penalty(const struct exits_price *p, const struct moments *m)
+static double order_penalty(const struct exits_penalty *p, const struct moments *m)
 {
     double scale = sqrt(m->var_depth * m->var_place);
     return scale > least_spread ? p->monotone * fmax(0, -m->cov / scale) : 0;
 }
 
 /* d (spread and order penalties) / d expected layer of row i. */
-static double moments_bwd(const struct exits *x, const struct route *r, const struct exits_price *p,
-                          const struct moments *m, int i)
+static double moments_bwd(const struct exits *x, const struct route *r,
+                          const struct exits_penalty *p, const struct moments *m, int i)
 {
     double d = x->depth[i] - m->depth, place = r->pass.pos[i] - m->place, sum = 0;
     double sd = sqrt(m->var_depth), scale = sd * sqrt(m->var_place);
@@ -465,7 +465,7 @@ static double smooth_distance(double d)
     return fabs(d) < 1 ? 0.5 * d * d : fabs(d) - 0.5;
 }
 
-static int is_frequent(const struct route *r, const struct exits_price *p, int i)
+static int is_frequent(const struct route *r, const struct exits_penalty *p, int i)
 {
     return p->early > 0 && r->pass.id[i] < p->early_ids;
 }
@@ -476,12 +476,13 @@ struct early {
     double num, den;
 };
 
-static double distance_of(const struct exits *x, const struct exits_price *p, int g)
+static double distance_of(const struct exits *x, const struct exits_penalty *p, int g)
 {
     return smooth_distance(x->layer[g] - p->early_layer * x->L);
 }
 
-static void count_early(const struct exits *x, const struct exits_price *p, int i, struct early *y)
+static void count_early(const struct exits *x, const struct exits_penalty *p, int i,
+                        struct early *y)
 {
     int g[EXITS_MAX];
     double P[EXITS_MAX], T[EXITS_MAX], A = 1;
@@ -494,14 +495,14 @@ static void count_early(const struct exits *x, const struct exits_price *p, int 
 }
 
 /* Cost of exiting for a frequent row: d (num / den). */
-static void early_bwd(const struct exits *x, const struct exits_price *p, const struct early *y,
+static void early_bwd(const struct exits *x, const struct exits_penalty *p, const struct early *y,
                       double *leave)
 {
     for (int g = 0; g < x->n; g++)
         leave[g] = y->den > 0 ? p->early * (distance_of(x, p, g) - y->num / y->den) / y->den : 0;
 }
 
-double exits_aux(struct exits *x, const struct route *r, const struct exits_price *p)
+double exits_aux(struct exits *x, const struct route *r, const struct exits_penalty *p)
 {
     static const double nothing[EXITS_MAX];
     double stay = 0, R = x->R, leave[EXITS_MAX];

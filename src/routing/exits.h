@@ -35,7 +35,7 @@ struct exits_rule {
 };
 
 /* Weights of the exit penalties, nats per token.  All are computed from expected values under P. */
-struct exits_price {
+struct exits_penalty {
     double rate, target; /* rate (exit share - target)^2 */
     double depth;        /* depth * mean expected exit layer / L */
     double early,
@@ -75,7 +75,7 @@ int exits_init(struct exits *x, struct params *ps, const char *prefix, int L, in
 int exits_reserve(struct exits *x, int R, struct err *e) DS_CHECK;
 void exits_release(struct exits *x);
 /* lr as in struct param; 0 = frozen. */
-void exits_hold(struct exits *x, double lr);
+void exits_freeze(struct exits *x, double lr);
 void exits_begin(struct exits *x, int R, int is_on);
 /* Clears the statistics of a training step that exits_update has not consumed. */
 void exits_forget(struct exits *x);
@@ -89,14 +89,14 @@ const real *exits_alive(const struct exits *x, int l);
 int exits_at(const struct exits *x, int l);
 double exits_temperature(const struct exits *x, int g); /* T_fwd */
 double exits_share(const struct exits *x, int l);       /* share of all rows that exit at layer l */
-double exits_gone(const struct exits *x);               /* and at any layer */
+double exits_rate(const struct exits *x);               /* and at any layer */
 double exits_threshold(const struct exits *x, const struct exits_rule *rule, int g);
 /* Backward goes from the last layer down: call begin, then per layer add d loss / d survival after
  * its gate to reach (R), then call this.  dh (R,C) may be NULL. */
 void exits_bwd_begin(struct exits *x);
 void exits_bwd(struct exits *x, int l, const real *h, real *dh);
 /* The penalties; their gradient is kept for exits_bwd. */
-double exits_aux(struct exits *x, const struct route *r, const struct exits_price *p);
+double exits_aux(struct exits *x, const struct route *r, const struct exits_penalty *p);
 /* After the optimiser: clamps temperatures, updates running rates and thresholds. */
 void exits_update(struct exits *x, double ema);
 double exits_flops(const struct exits *x, int l); /* per row of layer l */

@@ -104,7 +104,7 @@ void gates_plan(struct gates *g, const struct route *r, int l, struct plan *out,
         g->weight[i] = forced[i] ? 0 : 1;
     if (probes)
         choose_probes(g, r, l, probe_rate);
-    plan_from_wants(out, g->want, g->weight, probes ? g->probe : NULL, R, !sparse || r->pass.soft);
+    plan_from_mask(out, g->want, g->weight, probes ? g->probe : NULL, R, !sparse || r->pass.soft);
     for (int k = 0; r->pass.soft && k < out->n; k++)
         if (!forced[out->row[k]])
             out->gate[k] = g->soft[cell_of(r, l, out->row[k])];
@@ -119,8 +119,8 @@ void gates_next(struct gates *g, int R)
     }
 }
 
-void gates_again(struct gates *g, const struct route *r, int l, struct plan *out, int k, real score,
-                 double tau, double temperature)
+void gates_rescore(struct gates *g, const struct route *r, int l, struct plan *out, int k,
+                   real score, double tau, double temperature)
 {
     size_t cell = cell_of(r, l, out->row[k]);
     if (g->forced[cell])

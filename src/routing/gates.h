@@ -29,7 +29,7 @@ int gates_reserve(struct gates *g, int R, int L, struct err *e) DS_CHECK;
 void gates_release(struct gates *g);
 void gates_begin(struct gates *g, int R);
 /* Decides cell (l, i): it runs when the pass or the method forces it, else when score > tau. */
-void gates_decide(struct gates *g, const struct route *r, int l, int i, int by_rule, real score,
+void gates_decide(struct gates *g, const struct route *r, int l, int i, int always_on, real score,
                   double tau, double temperature);
 /* The plan of layer l from these decisions: every row (masked) or those that run (sparse).  Sparse
  * training with probe_rate > 0 also lists random skipped rows, weight 1 / rate.  Soft passes get
@@ -39,8 +39,8 @@ void gates_plan(struct gates *g, const struct route *r, int l, struct plan *out,
 /* Ends the layer: counts its skips. */
 void gates_next(struct gates *g, int R);
 /* In a frozen soft pass: recomputes the soft gate of plan row k from another score or threshold. */
-void gates_again(struct gates *g, const struct route *r, int l, struct plan *out, int k, real score,
-                 double tau, double temperature);
+void gates_rescore(struct gates *g, const struct route *r, int l, struct plan *out, int k,
+                   real score, double tau, double temperature);
 /* Depth of row i after the last layer; in a soft pass the sum of its gates. */
 double gates_depth(const struct gates *g, const struct route *r, int i);
 /* Executed cells / all cells of the pass. */

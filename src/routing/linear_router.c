@@ -57,7 +57,7 @@ void linear_router_release(struct linear_router *x)
     x->mean = x->count = NULL;
 }
 
-void linear_router_hold(struct linear_router *x, double lr)
+void linear_router_freeze(struct linear_router *x, double lr)
 {
     x->params->p[x->weight].lr = x->params->p[x->bias].lr = lr;
 }
@@ -91,7 +91,7 @@ real *linear_router_fwd(struct linear_router *x, int l, const real *in)
     return linear_router_score(x, l);
 }
 
-double linear_router_chance(real score)
+double linear_router_probability(real score)
 {
     return 1 / (1 + exp(-(double)score));
 }
@@ -112,21 +112,21 @@ double linear_router_entropy(const struct linear_router *x, int l, const uint8_t
     double sum = 0, n = 0;
     for (int i = 0; i < x->R; i++)
         if (counts[i]) {
-            sum += entropy_of(linear_router_chance(linear_router_score(x, l)[i]));
+            sum += entropy_of(linear_router_probability(linear_router_score(x, l)[i]));
             n++;
         }
     return n > 0 ? sum / n : 0;
 }
 
-void linear_router_pay(struct linear_router *x, int l, const uint8_t *counts,
-                       const struct router_price *price, double loss[ROUTER_PRICES])
+void linear_router_penalty(struct linear_router *x, int l, const uint8_t *counts,
+                           const struct router_penalty *price, double loss[ROUTER_PENALTIES])
 {
     const real *score = linear_router_score(x, l);
     double p = 0, square = 0, n = 0;
     x->price = *price;
     for (int i = 0; i < x->R; i++)
         if (counts[i]) {
-            p += linear_router_chance(score[i]);
+            p += linear_router_probability(score[i]);
             square += (double)score[i] * (double)score[i];
             n++;
         }
@@ -143,7 +143,7 @@ void linear_router_pay(struct linear_router *x, int l, const uint8_t *counts,
  * bounds. */
 static double penalty_slope(const struct linear_router *x, int l, double score, double p)
 {
-    const struct router_price *w = &x->price;
+    const struct router_penalty *w = &x->price;
     double slope = p * (1 - p), is_inside = bounded(p) == p;
     return (2 * w->capacity * (x->mean[l] - w->target) * slope + 2 * w->z * score +
             w->entropy * is_inside * score * slope) /
@@ -157,7 +157,7 @@ void linear_router_bwd(struct linear_router *x, int l, const real *dp, const uin
     const real *score = linear_router_score(x, l);
     struct linear w = map_of(x, l);
     for (int i = 0; i < x->R; i++) {
-        double p = linear_router_chance(score[i]), d = (double)dp[i] * p * (1 - p);
+        double p = linear_router_probability(score[i]), d = (double)dp[i] * p * (1 - p);
         if (x->count[l] > 0 && counts[i])
             d += penalty_slope(x, l, (double)score[i], p);
         x->dscore[i] = (real)d;

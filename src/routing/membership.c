@@ -72,7 +72,7 @@ static double share(double part, double all)
     return all > 0 ? part / all : (double)NAN;
 }
 
-double tally_said(const struct tally *t)
+double tally_predicted_rate(const struct tally *t)
 {
     return share(t->hit + t->false_alarm, t->all);
 }

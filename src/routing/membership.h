@@ -29,7 +29,7 @@ struct tally {
 void tally_add(struct tally *t, const real *score, double threshold, const uint8_t *target, int n);
 void tally_merge(struct tally *t, const struct tally *other);
 /* Ratios; NaN when the denominator is 0. */
-double tally_said(const struct tally *t); /* share predicted to be in the top k */
+double tally_predicted_rate(const struct tally *t); /* share predicted to be in the top k */
 double tally_accuracy(const struct tally *t);
 double
 tally_base_rate(const struct tally *t); /* accuracy of always predicting the majority class */

@@ -44,7 +44,7 @@ int prior_init(struct prior *p, struct params *ps, const char *prefix,
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct prior_room *room, struct arena *a, size_t C, size_t D)
+static void layout(struct prior_scratch *room, struct arena *a, size_t C, size_t D)
 {
     room->xn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
     room->dxn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
@@ -54,19 +54,19 @@ static void layout(struct prior_room *room, struct arena *a, size_t C, size_t D)
         *inner[k] = arena_alloc(a, PRIOR_ROWS * D, sizeof(real));
 }
 
-int prior_room_reserve(struct prior_room *room, int C, int D, struct err *e)
+int prior_scratch_reserve(struct prior_scratch *room, int C, int D, struct err *e)
 {
     struct arena measure;
     arena_measure(&measure, "priors");
     layout(room, &measure, (size_t)C, (size_t)D);
-    prior_room_release(room);
+    prior_scratch_release(room);
     int rc = arena_reserve(&room->rows, "priors", measure.peak, e);
     if (rc == 0)
         layout(room, &room->rows, (size_t)C, (size_t)D);
     return rc;
 }
 
-void prior_room_release(struct prior_room *room)
+void prior_scratch_release(struct prior_scratch *room)
 {
     arena_release(&room->rows);
     memset(room, 0, sizeof *room);
@@ -77,7 +77,7 @@ static struct linear map_of(const struct prior *p, int index, int C, int O)
     return (struct linear){.C = C, .O = O, .format = GEMM_FP32, .w = p->params->p[index].value};
 }
 
-void prior_fwd(const struct prior *p, struct prior_room *room, real *y, const real *x, int N)
+void prior_fwd(const struct prior *p, struct prior_scratch *room, real *y, const real *x, int N)
 {
     BUG_IF(N > PRIOR_ROWS, "prior network of %d rows, at most %d", N, PRIOR_ROWS);
     struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
@@ -89,7 +89,7 @@ void prior_fwd(const struct prior *p, struct prior_room *room, real *y, const re
     linear_fwd(y, room->hid, &down, N, 0, NULL);                       /* 4 */
 }
 
-void prior_bwd(const struct prior *p, struct prior_room *room, real *dx, const real *dy,
+void prior_bwd(const struct prior *p, struct prior_scratch *room, real *dx, const real *dy,
                const real *x, int N)
 {
     const struct param *q = p->params->p;

@@ -26,7 +26,7 @@ struct prior_shape {
     double lr;  /* factor on the routers' learning rate */
 };
 /* Workspace for any number of networks of one shape. */
-struct prior_room {
+struct prior_scratch {
     real *xn, *rstd, *a, *b, *hid; /* of the last forward */
     real *da, *db, *dhid, *dxn;
     struct arena rows; /* owns the arrays */
@@ -36,12 +36,12 @@ struct prior_room {
 int prior_width(int C, double factor);
 int prior_init(struct prior *p, struct params *ps, const char *prefix,
                const struct prior_shape *shape, struct err *e) DS_CHECK;
-int prior_room_reserve(struct prior_room *room, int C, int D, struct err *e) DS_CHECK;
-void prior_room_release(struct prior_room *room);
-void prior_fwd(const struct prior *p, struct prior_room *room, real *y, const real *x, int N);
+int prior_scratch_reserve(struct prior_scratch *room, int C, int D, struct err *e) DS_CHECK;
+void prior_scratch_release(struct prior_scratch *room);
+void prior_fwd(const struct prior *p, struct prior_scratch *room, real *y, const real *x, int N);
 /* Backward of the last prior_fwd with this workspace.  Accumulates into dx (not NULL) and the
  * parameters' gradients. */
-void prior_bwd(const struct prior *p, struct prior_room *room, real *dx, const real *dy,
+void prior_bwd(const struct prior *p, struct prior_scratch *room, real *dx, const real *dy,
                const real *x, int N);
 double prior_flops(int C, int D); /* per row */
 

@@ -191,8 +191,8 @@ int route_ready(const struct route *r, const struct pass *pass, struct err *e)
     return ops->ready && pass->kind != PASS_DENSE ? ops->ready(r, pass, e) : 0;
 }
 
-void plan_from_wants(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
-                     int R, int all_rows)
+void plan_from_mask(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,
+                    int R, int all_rows)
 {
     int n = 0, active = 0;
     for (int i = 0; i < R; i++) {

@@ -117,12 +117,12 @@ static real *held_at(struct scorer *s, int l)
     return s->held + (size_t)l * n;
 }
 
-void scorer_hold(struct scorer *s, int l, const real *h, int R)
+void scorer_keep(struct scorer *s, int l, const real *h, int R)
 {
     memcpy(held_at(s, l), h, (size_t)R * (size_t)s->C * sizeof *h);
 }
 
-void scorer_again(struct scorer *s, int l, real *score, int R)
+void scorer_rescore(struct scorer *s, int l, real *score, int R)
 {
     scorer_fwd(s, l, score, held_at(s, l), R);
 }

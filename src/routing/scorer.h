@@ -17,7 +17,7 @@ struct scorer {
     int normalise;
     struct arena rows;
     real *x, *dx, *rstd, *ones; /* (R,C), (R,C), (R), (C); only when normalised */
-    real *held;                 /* (L, R_max, C) after scorer_hold */
+    real *held;                 /* (L, R_max, C) after scorer_keep */
     int R_max;
 };
 int scorer_init(struct scorer *s, int L, int C, int normalise, struct err *e) DS_CHECK;
@@ -30,9 +30,9 @@ void scorer_release(struct scorer *s);
 /* score (R) from h (R,C). */
 void scorer_fwd(struct scorer *s, int l, real *score, const real *h, int R);
 /* For gradient checks of scores that are detached from the residual stream: keeps h of layer l, so
- * that scorer_again can score it again.  The first call allocates; failing to aborts. */
-void scorer_hold(struct scorer *s, int l, const real *h, int R);
-void scorer_again(struct scorer *s, int l, real *score, int R);
+ * that scorer_rescore can score it again.  The first call allocates; failing to aborts. */
+void scorer_keep(struct scorer *s, int l, const real *h, int R);
+void scorer_rescore(struct scorer *s, int l, real *score, int R);
 /* Accumulates into the parameters' gradients and, unless NULL, dh (R,C). */
 void scorer_bwd(struct scorer *s, int l, real *dh, const real *dscore, const real *h, int R);
 /* FLOPs per row of layer l. */

@@ -62,7 +62,7 @@ void selector_begin(struct selector *x, int R)
     x->nan = 0;
 }
 
-void selector_see(struct selector *x, const real *alive)
+void selector_update(struct selector *x, const real *alive)
 {
     for (int i = 0; i < x->router.R; i++)
         x->here[i] = alive[i] > 0;

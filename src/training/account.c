@@ -9,7 +9,8 @@
 const struct account_row account_row[ACCOUNT_STEP] = {
     [ACCOUNT_FORWARD] = {"forward", "time_forward", "embedding, routing decisions and blocks"},
     [ACCOUNT_LOSS] = {"loss", "time_loss", "head and cross-entropy, with the head's gradients"},
-    [ACCOUNT_BACKWARD] = {"backward", "time_backward", "backward pass of the blocks, recomputation included"},
+    [ACCOUNT_BACKWARD] = {"backward", "time_backward",
+                          "backward pass of the blocks, recomputation included"},
     [ACCOUNT_OPTIMIZER] = {"optimizer", "time_optimizer", "gradient checks and AdamW"},
     [ACCOUNT_DATA] = {"data", "time_data", "loader"},
     [ACCOUNT_RECORD] = {"record", "time_record",
@@ -35,7 +36,7 @@ void account_begin(struct account *a)
     a->part = ACCOUNT_RECORD;
     memset(a->spent, 0, sizeof a->spent);
     memset(a->total, 0, sizeof a->total);
-    a->record_told = 0;
+    a->record_reported = 0;
     a->steps = 0;
     a->since = clock_mono();
 }
@@ -59,14 +60,14 @@ void account_step(struct account *a, double ms[ACCOUNT_STEP])
         a->spent[i] = 0;
     }
     a->steps++;
-    a->record_told = a->spent[ACCOUNT_RECORD];
-    ms[ACCOUNT_RECORD] = 1e3 * a->record_told / (double)a->steps;
+    a->record_reported = a->spent[ACCOUNT_RECORD];
+    ms[ACCOUNT_RECORD] = 1e3 * a->record_reported / (double)a->steps;
 }
 
-void account_told(struct account *a)
+void account_reported(struct account *a)
 {
-    a->spent[ACCOUNT_RECORD] -= a->record_told;
-    a->record_told = 0;
+    a->spent[ACCOUNT_RECORD] -= a->record_reported;
+    a->record_reported = 0;
     a->steps = 0;
 }
 

@@ -72,11 +72,11 @@ int trainer_listen(struct trainer *t, struct err *e)
     return control_open(&t->control, t->dir, text, check_command, t, e);
 }
 
-void trainer_tell_status(struct trainer *t)
+void trainer_set_status(struct trainer *t)
 {
     char text[200];
     describe_status(t, text, sizeof text);
-    control_tell(t->control, text);
+    control_set_status(t->control, text);
 }
 
 static void obey_set(struct trainer *t, const char *rest, struct str *answer)
@@ -113,9 +113,9 @@ void trainer_obey(void *ctx, const char *line, struct str *answer)
         if (want != t->is_paused)
             rc = trainer_log_event(t, LOG_INFO, line, "from the control socket", &e);
         t->is_paused = want;
-        trainer_tell_status(t); /* before the answer, so that a following status is up to date */
+        trainer_set_status(t); /* before the answer, so that a following status is up to date */
     } else if (strcmp(line, "checkpoint") == 0) {
-        t->wants_checkpoint = 1;
+        t->checkpoint_requested = 1;
     } else if (strcmp(line, "probe") == 0) {
         t->wants_probe = 1;
     } else if (strcmp(line, "stop") == 0) {

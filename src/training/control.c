@@ -30,7 +30,8 @@ struct client {
     int fd;
     char line[LINE_MAX_BYTES];
     size_t n;
-    int64_t waits;      /* ID of the command being answered, 0 = none; no further line is read meanwhile */
+    int64_t
+        waits; /* ID of the command being answered, 0 = none; no further line is read meanwhile */
     double until, used; /* when to answer "pending"; time of the last input */
 };
 
@@ -403,7 +404,7 @@ void control_unlock(struct control *c)
         pthread_mutex_unlock(&c->lock);
 }
 
-void control_tell(struct control *c, const char *status)
+void control_set_status(struct control *c, const char *status)
 {
     control_lock(c);
     str_copy(c->status, sizeof c->status, status);
@@ -446,7 +447,8 @@ void control_poll(struct control *c, double wait_s, const struct control_calls *
         struct entry copy;
         x->state = ENTRY_TAKEN;
         control_unlock(c);
-        calls->handle(calls->ctx, x->line, &answer); /* no other thread writes the line of a taken entry */
+        calls->handle(calls->ctx, x->line,
+                      &answer); /* no other thread writes the line of a taken entry */
         control_lock(c);
         str_copy(x->answer, sizeof x->answer, str_text(&answer));
         x->state = x->is_pending ? ENTRY_FREE : ENTRY_DONE;

@@ -72,8 +72,8 @@ static int count(struct train_cost *out, struct model *m, const struct train_con
     int T = (int)c->train.seq;
     int32_t *id = mem_alloc((size_t)T, sizeof *id);
     struct rng r;
-    int rc = id ? model_reserve(m, T, 0, 0, e)
-                : err_set(e, DS_EMEM, "out of memory for %d tokens", T);
+    int rc =
+        id ? model_reserve(m, T, 0, 0, e) : err_set(e, DS_EMEM, "out of memory for %d tokens", T);
     rng_init(&r, 1, RNG_ROUTE, 0, 0);
     for (int i = 0; id && i < T; i++)
         id[i] = (int32_t)rng_below(&r, (uint32_t)m->config.vocab);
@@ -97,8 +97,7 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
     char a[16], b[16];
     *out = (struct train_cost){0};
     if (c->train.init[0])
-        return err_set(e, DS_EUSAGE,
-                       "train.init=%s fixes the model size; omit it to vary the size",
+        return err_set(e, DS_EUSAGE, "train.init=%s fixes the model size; omit it to vary the size",
                        c->train.init);
     if (train_has_teacher(&c->train))
         return err_set(e, DS_EUSAGE,
@@ -110,7 +109,7 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
                        str_si(a, need), str_si(b, left));
     int rc = ask_vocab(c, cache, e);
     if (rc == 0)
-        rc = model_new(&m, &c->model, &c->route, 1, MODEL_USE, e);
+        rc = model_new(&m, &c->model, &c->route, 1, MODEL_INFERENCE, e);
     if (rc == 0)
         rc = count(out, m, c, e);
     model_free(m);

@@ -92,8 +92,8 @@ static int copy_bytes(const char *from, const char *to, struct err *e)
     char *buf = mem_alloc(CHUNK, 1);
     int in = -1, out = -1;
     size_t got = 1;
-    int rc = buf ? fs_open_read(&in, from, e)
-                 : err_set(e, DS_EMEM, "out of memory copying %s", from);
+    int rc =
+        buf ? fs_open_read(&in, from, e) : err_set(e, DS_EMEM, "out of memory copying %s", from);
     if (rc == 0)
         rc = fs_open_write(&out, to, O_CREAT | O_EXCL, e);
     while (rc == 0 && got > 0) {

@@ -108,12 +108,11 @@ int trainer_home_is_empty(const char *dir, int has_begun, struct err *e)
             return rc;
         if (fs_lstat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0 && i > 0))
             continue;
-        return i == 0
-                   ? err_set(e, DS_EEXIST, "%s: run already exists; --resume continues it", dir)
-                   : err_set(e, DS_EEXIST,
-                             "%s: contains %s of an earlier run but no config.yaml; --resume "
-                             "continues that run, or move the directory away",
-                             dir, name[i]);
+        return i == 0 ? err_set(e, DS_EEXIST, "%s: run already exists; --resume continues it", dir)
+                      : err_set(e, DS_EEXIST,
+                                "%s: contains %s of an earlier run but no config.yaml; --resume "
+                                "continues that run, or move the directory away",
+                                dir, name[i]);
     }
     return 0;
 }

@@ -188,7 +188,7 @@ static int has_records(const struct job_launch *l)
            st.st_size > 0;
 }
 
-int job_last_words(const char *dir, char *out, size_t size)
+int job_last_line(const char *dir, char *out, size_t size)
 {
     enum { TAIL = 1 << 12 };
     char path[1200], text[TAIL];
@@ -232,7 +232,7 @@ enum launch_state job_launch_state(struct job_launch *l, char *words, size_t siz
         return LAUNCH_RUNS;
     if (!is_over)
         return LAUNCH_STARTING;
-    if (!job_last_words(l->dir, words, size))
+    if (!job_last_line(l->dir, words, size))
         str_copy(words, size, "the process ended at once without output");
     static const char own[] = "depthscope: ";
     if (strncmp(words, own, sizeof own - 1) == 0)

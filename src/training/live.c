@@ -106,7 +106,7 @@ int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, d
     return 0;
 }
 
-/* The last entry of a key is in effect; trainer_take_back restores the earlier ones. */
+/* The last entry of a key is in effect; trainer_revert_live restores the earlier ones. */
 static int note_live(struct trainer *t, const char *full, double value, struct err *e)
 {
     return trainer_add_live(t->live, &t->n_live, full, value, t->state.step)
@@ -269,7 +269,7 @@ int trainer_apply_live(struct trainer *t, struct err *e)
     return rc < 0 ? err_add(e, rc, "%s/live.json", t->dir) : 0;
 }
 
-int trainer_take_back(struct trainer *t, int64_t step, struct str *told, struct err *e)
+int trainer_revert_live(struct trainer *t, int64_t step, struct str *told, struct err *e)
 {
     int n = 0;
     for (int i = 0; i < t->n_live; i++) {

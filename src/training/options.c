@@ -108,8 +108,8 @@ static void check_open(const struct opt_group *g, void *values, int is_look, str
         if (strcmp(text, "???") != 0)
             continue;
         if (!is_look)
-            str_addf(all, "%smissing %s%s: the preset leaves it open, set %s%s=...",
-                     between(all), g->prefix, o->key, g->prefix, o->key);
+            str_addf(all, "%smissing %s%s: the preset leaves it open, set %s%s=...", between(all),
+                     g->prefix, o->key, g->prefix, o->key);
         else if (opt_set(o, values, o->otherwise, NULL, NULL) < 0)
             all->failed = 1;
     }
@@ -187,7 +187,8 @@ static void check_values(struct train_config *c, struct str *all)
     if (o->probe_tokens > max_seq && max_seq >= 2)
         o->probe_tokens = max_seq; /* clamp the default to a small context */
     if (o->batch * o->seq > 1 << 24)
-        str_addf(all, "%strain.batch * train.seq = %lld tokens per step: must be at most 16,777,216",
+        str_addf(all,
+                 "%strain.batch * train.seq = %lld tokens per step: must be at most 16,777,216",
                  between(all), (long long)(o->batch * o->seq));
 }
 
@@ -200,11 +201,9 @@ static void check_save(const struct train_options *o, struct str *all)
     if (o->save != SAVE_OWN)
         return;
     if (o->freeze != FREEZE_BASE)
-        str_addf(all, "%strain.save=own needs a frozen base; set train.freeze=base",
-                 between(all));
+        str_addf(all, "%strain.save=own needs a frozen base; set train.freeze=base", between(all));
     if (!o->init[0])
-        str_addf(all, "%strain.save=own needs a base model; set train.init=MODEL",
-                 between(all));
+        str_addf(all, "%strain.save=own needs a base model; set train.init=MODEL", between(all));
 }
 
 /* With a frozen base only adapters and the method's parameters (own) are trained. */
@@ -241,9 +240,8 @@ static void check_method(struct train_config *c, const struct route_ops *ops, st
     struct route r = {0};
     struct config copy = {0};
     void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
-    int rc =
-        values ? opt_defaults(&g, values, &e)
-               : err_set(&e, DS_EMEM, "out of memory for the options of %s", ops->name);
+    int rc = values ? opt_defaults(&g, values, &e)
+                    : err_set(&e, DS_EMEM, "out of memory for the options of %s", ops->name);
     if (rc == 0)
         rc = config_merge(&copy, &c->route, &e);
     if (rc == 0)
@@ -287,8 +285,8 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         struct nearest best = nearest_to(c->model.method);
         for (const struct route_ops *const *m = route_all(); *m; m++)
             nearest_try(&best, (*m)->name);
-        str_addf(all, "%sunknown model.method=%s%s; expected one of:", between(all), c->model.method,
-                 nearest_hint(&best, hint, sizeof hint));
+        str_addf(all, "%sunknown model.method=%s%s; expected one of:", between(all),
+                 c->model.method, nearest_hint(&best, hint, sizeof hint));
         for (const struct route_ops *const *m = route_all(); *m; m++)
             str_addf(all, " %s", (*m)->name);
     }

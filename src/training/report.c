@@ -59,7 +59,9 @@ static const struct {
     {"time_ratio", "", "measured: seconds of sparse prefill / dense prefill in this process",
      "step"},
     {"skipped_steps", "", "steps skipped for NaN or Inf", "step"},
-    {"mfu", "", "model FLOPs utilisation: FLOPs of the step's matrix multiplications / peak FLOPs in step_ms", "step"},
+    {"mfu", "",
+     "model FLOPs utilisation: FLOPs of the step's matrix multiplications / peak FLOPs in step_ms",
+     "step"},
     {"evaluation_share", "", "share of the time since start or resume, excluding pauses", "step"},
     {"checkpoint_share", "", "share of the time since start or resume, excluding pauses", "step"},
     {"gate_ratio", "", "share of executed rows", "layer"},
@@ -155,7 +157,7 @@ static void add_account(struct trainer *t)
         record_num(t->record, "mfu", s->mfu);
     record_num(t->record, "evaluation_share", account_share(&t->account, ACCOUNT_EVALUATION));
     record_num(t->record, "checkpoint_share", account_share(&t->account, ACCOUNT_CHECKPOINT));
-    account_told(&t->account);
+    account_reported(&t->account);
 }
 
 static void add_step_metrics(struct trainer *t)

@@ -66,9 +66,10 @@ int trainer_find_base(struct trainer *t, struct err *e)
         return 0;
     int rc = model_locate(t->config.train.init, dir, sizeof dir, e);
     if (rc == 0 && strstr(dir, "/checkpoints/step-"))
-        log_warn("%s: checkpoints depend on %s, which its run removes when it is resumed: keep a copy "
-                 "(depthscope convert) or set train.save=all",
-                 t->name, dir);
+        log_warn(
+            "%s: checkpoints depend on %s, which its run removes when it is resumed: keep a copy "
+            "(depthscope convert) or set train.save=all",
+            t->name, dir);
     if (rc == 0)
         rc = base_ref_make(&t->base, dir, e);
     return rc < 0 ? err_add(e, rc, "train.save=own") : 0;
@@ -173,7 +174,7 @@ int trainer_save(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = write_best(t, e);
     if (rc == 0)
-        rc = checkpoint_prune_behind(&tx, (int)t->config.train.keep, t->state.best_step, 0, e);
+        rc = checkpoint_prune_after(&tx, (int)t->config.train.keep, t->state.best_step, 0, e);
     return rc < 0 ? err_add(e, rc, "checkpoint at step %" PRId64, t->state.step) : 0;
 }
 
@@ -290,8 +291,9 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
                  "the checkpoint of step %" PRId64 " is corrupt: from that of step %" PRId64,
                  newest, step);
     } else if (rc == DS_ENOTFOUND)
-        return err_set(e, DS_EFORMAT, "%s: all checkpoints are corrupt, the newest is of step %" PRId64,
-                       root, newest);
+        return err_set(e, DS_EFORMAT,
+                       "%s: all checkpoints are corrupt, the newest is of step %" PRId64, root,
+                       newest);
     return rc;
 }
 

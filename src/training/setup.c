@@ -84,9 +84,10 @@ static int fit_vocab(struct trainer *t, struct err *e)
 {
     int64_t *vocab = &t->config.model.vocab, have = tokenizer_vocab(t->tokenizer);
     if (t->config.train.init[0] && have > *vocab)
-        return err_set(
-            e, DS_EFORMAT, "tokenizer %s: ids up to %lld, but train.init=%s has %lld embedding rows",
-            t->config.data.tokenizer, (long long)have - 1, t->config.train.init, (long long)*vocab);
+        return err_set(e, DS_EFORMAT,
+                       "tokenizer %s: ids up to %lld, but train.init=%s has %lld embedding rows",
+                       t->config.data.tokenizer, (long long)have - 1, t->config.train.init,
+                       (long long)*vocab);
     if (!t->config.train.init[0])
         *vocab = have;
     return 0;
@@ -102,11 +103,10 @@ static int open_loaders(struct trainer *t, struct err *e)
     if (rc < 0)
         return err_add(e, rc, "training split of %s", c->data.path);
     if (loader_windows(t->train) < (uint64_t)c->train.batch)
-        return err_set(
-            e, DS_ERANGE,
-            "%s: training split has %llu windows of %d tokens, one batch needs %lld",
-            c->data.path, (unsigned long long)loader_windows(t->train), seq,
-            (long long)c->train.batch);
+        return err_set(e, DS_ERANGE,
+                       "%s: training split has %llu windows of %d tokens, one batch needs %lld",
+                       c->data.path, (unsigned long long)loader_windows(t->train), seq,
+                       (long long)c->train.batch);
     if (c->data.val_fraction <= 0)
         return 0;
     rc =
@@ -130,16 +130,17 @@ static int check_memory(const struct train_config *c, struct err *e)
     double weights = stays_in_file(c) ? 0 : model_config_weights(m);
     double states = 2 * (double)(c->train.batch * c->train.seq * m->dim * (m->layers + 1));
     enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
-    double packed =
-        2 * (double)gemm_packed_bytes(format, 256, 256) / 65536; /* for the forward and backward pass */
-    int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4;        /* value, gradient, two moments */
+    double packed = 2 * (double)gemm_packed_bytes(format, 256, 256) /
+                    65536;                                /* for the forward and backward pass */
+    int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4; /* value, gradient, two moments */
     double need = sizeof(real) * (tensors * weights + 4 * adapters_weights(m) + states) +
                   packed * weights + start_teacher_bytes(c),
            left = mem_left();
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;
-    return err_set(e, DS_EMEM, "out of memory: this model and batch need at least %sB, %sB available",
+    return err_set(e, DS_EMEM,
+                   "out of memory: this model and batch need at least %sB, %sB available",
                    str_si(a, need), str_si(b, left));
 }
 
@@ -184,20 +185,21 @@ static int open_model(struct trainer *t, struct err *e)
     return model_reserve(t->model, rows, 1, !c->train.recompute, e);
 }
 
-int trainer_use_numbers(struct trainer *t, struct err *e)
+int trainer_prepare_weights(struct trainer *t, struct err *e)
 {
     const struct train_config *c = &t->config;
-    struct number_options o = {.compute = COMPUTE_FP32 + (int)c->run.compute};
+    struct numeric_options o = {.compute = COMPUTE_FP32 + (int)c->run.compute};
     if (c->train.freeze == FREEZE_BASE)
         o.weights = c->train.base_weights;
     int rc = weights_use(t->model, &o, e);
     const char *end = strrchr(c->train.init, '.');
     if (rc == 0 && c->train.save == SAVE_ALL && end && strcmp(end, ".gguf") == 0 &&
         strcmp(weights_held(t->model), "none") != 0)
-        return err_set(e, DS_EUSAGE,
-                       "train.save=all stores the base unquantised, so a resumed run would not "
-                       "use the quantised weights of %s; set train.save=own or train.base_weights=none",
-                       c->train.init);
+        return err_set(
+            e, DS_EUSAGE,
+            "train.save=all stores the base unquantised, so a resumed run would not "
+            "use the quantised weights of %s; set train.save=own or train.base_weights=none",
+            c->train.init);
     return rc == 0 ? weights_ready(t->model, e) : rc;
 }
 

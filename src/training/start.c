@@ -94,8 +94,7 @@ static void take_tokenizer(struct config *given, const char *dir, struct str *al
             all->failed = 1;
         return;
     }
-    snprintf(text, sizeof text,
-             "train.init=%.300s: no tokenizer found; set data.tokenizer=PATH",
+    snprintf(text, sizeof text, "train.init=%.300s: no tokenizer found; set data.tokenizer=PATH",
              dir);
     tell(all, text);
 }
@@ -273,12 +272,12 @@ static int fits_student(const struct trainer *t, const char *dir, struct err *e)
 static int open_teacher(struct trainer *t, struct err *e)
 {
     const struct train_config *c = &t->config;
-    struct number_options numbers = {.compute = COMPUTE_FP32 + c->run.compute,
-                                     .weights = WEIGHTS_AUTO};
+    struct numeric_options numbers = {.compute = COMPUTE_FP32 + c->run.compute,
+                                      .weights = WEIGHTS_AUTO};
     char dir[1024];
     int rc = model_locate(c->train.teacher, dir, sizeof dir, e);
     if (rc == 0)
-        rc = model_open(&t->teacher, dir, NULL, MODEL_USE, e);
+        rc = model_open(&t->teacher, dir, NULL, MODEL_INFERENCE, e);
     if (rc == 0)
         rc = check_finite(t->teacher, c->train.allow_nonfinite, e);
     if (rc == 0)

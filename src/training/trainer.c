@@ -191,11 +191,11 @@ static int save_now(struct trainer *t, struct err *e)
     enum account_part was = account_enter(&t->account, ACCOUNT_CHECKPOINT);
     char text[600];
     int rc = 0;
-    t->wants_checkpoint = 0;
-    int is_sound = trainer_check_sound(t, &why) == 0;
+    t->checkpoint_requested = 0;
+    int is_sound = trainer_check_finite(t, &why) == 0;
     if (is_sound && !t->report.has_val && t->val) {
         rc = evaluate(t, t->config.train.eval_tokens, 0, e);
-        is_sound = trainer_check_sound(t, &why) == 0;
+        is_sound = trainer_check_finite(t, &why) == 0;
     }
     int64_t best_step = t->state.best_step;
     double best_loss = t->state.best_loss;
@@ -233,8 +233,8 @@ static int after_step(struct trainer *t, struct err *e)
     if (rc == 0 && (every(step, o->layer_every) || last))
         rc = trainer_log_layers(t, e);
     /* after a NaN step the weights may be bad: delay the checkpoint by a step */
-    t->wants_checkpoint |= every(step, o->checkpoint_every);
-    int saves = last || (t->wants_checkpoint && t->state.bad_in_row == 0);
+    t->checkpoint_requested |= every(step, o->checkpoint_every);
+    int saves = last || (t->checkpoint_requested && t->state.bad_in_row == 0);
     if (rc == 0 && !last && (every(step, o->eval_every) || saves))
         rc = evaluate(t, o->eval_tokens, 0, e);
     if (rc == 0 && last)
@@ -258,16 +258,16 @@ static int obey(struct trainer *t, struct err *e)
     int rc = 0;
     do {
         account_enter(&t->account, t->is_paused ? ACCOUNT_PAUSE : ACCOUNT_RECORD);
-        trainer_tell_status(t);
+        trainer_set_status(t);
         control_poll(t->control, t->is_paused ? 0.1 : 0, &calls);
         int asked = SIGNAL_CHECKPOINT;
         if (atomic_compare_exchange_strong(t->stop_signal, &asked, 0))
-            t->wants_checkpoint = 1;
+            t->checkpoint_requested = 1;
         else if (asked)
             t->wants_stop = 1;
         if (t->is_paused)
             rc = trainer_home_check(t, e);
-        if (rc == 0 && t->is_paused && t->wants_checkpoint && t->state.bad_in_row == 0)
+        if (rc == 0 && t->is_paused && t->checkpoint_requested && t->state.bad_in_row == 0)
             rc = save_now(t, e);
         if (rc == 0 && t->is_paused && t->wants_probe)
             rc = probe(t, e);
@@ -282,8 +282,7 @@ static void say_how_to_resume(const struct trainer *t, int is_same_lr, struct st
     char now[1024];
     trainer_home_now(t, now, sizeof now);
     if (t->saved_step < 0) {
-        str_addf(out,
-                 "no checkpoint yet; start again with a lower train.lr (was %g)",
+        str_addf(out, "no checkpoint yet; start again with a lower train.lr (was %g)",
                  t->config.train.lr);
         return;
     }
@@ -321,7 +320,7 @@ static int give_up(struct trainer *t, struct err *e)
     if (t->on_step)
         t->on_step(t->ctx, t);
     if (rc == 0)
-        rc = trainer_take_back(t, t->saved_step, &back, e);
+        rc = trainer_revert_live(t, t->saved_step, &back, e);
     if (back.len)
         str_addf(&text, "reverted: %s; ", str_text(&back));
     say_how_to_resume(t, !back.len, &text);
@@ -340,7 +339,7 @@ static int give_up(struct trainer *t, struct err *e)
 static int last_words(struct trainer *t, int rc, struct err *e)
 {
     struct err ignored = {0};
-    if (t->state.step > 0 && trainer_check_sound(t, &ignored) == 0 &&
+    if (t->state.step > 0 && trainer_check_finite(t, &ignored) == 0 &&
         trainer_save(t, &ignored) == 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
     if (!trainer_home_is_gone(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
@@ -422,7 +421,7 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     if (rc == 0)
         rc = trainer_find_base(t, e);
     if (rc == 0)
-        rc = trainer_use_numbers(t, e);
+        rc = trainer_prepare_weights(t, e);
     t->report.lr = lr_at(&t->config.train, t->state.step > 0 ? t->state.step : 1);
     if (rc == 0)
         rc = trainer_listen(t, e);

@@ -24,7 +24,7 @@ static const double shortest_s = 0.02; /* least time between two reads of the da
 
 /* ---- small services ---- */
 
-void app_say(struct app *app, enum log_level level, const char *fmt, ...)
+void app_notify(struct app *app, enum log_level level, const char *fmt, ...)
 {
     struct app_line *l = &app->line[app->lines % APP_LINES_MAX];
     va_list ap;
@@ -52,7 +52,7 @@ const struct app_line *app_line(const struct app *app, size_t i)
 static void log_sink_say(void *ctx, enum log_level level, const char *text)
 {
     if (level >= LOG_INFO)
-        app_say(ctx, level, "%s", text);
+        app_notify(ctx, level, "%s", text);
 }
 
 int app_is_readonly(const struct app *app)
@@ -242,7 +242,10 @@ static int poll_timeout(const struct app *app, double now, double watch_again)
     return until <= now ? 0 : (int)ceil((until - now) * 1000);
 }
 
-enum { WATCHED_FIRST = 3, WATCH_MAX = WATCHED_FIRST + APP_RUNS_MAX + APP_PANES_MAX + APP_REQUESTS_MAX };
+enum {
+    WATCHED_FIRST = 3,
+    WATCH_MAX = WATCHED_FIRST + APP_RUNS_MAX + APP_PANES_MAX + APP_REQUESTS_MAX
+};
 
 /* *again: when a descriptor that was left out of this poll is due. */
 static int watch(struct app *app, struct pollfd *w, double now, double *again)
@@ -351,7 +354,7 @@ static int open_terminal(struct app *app, struct err *e)
     }
     term_look(app->term, &app->canvas.look);
     if (notice[0])
-        app_say(app, LOG_WARN, "%s", notice);
+        app_notify(app, LOG_WARN, "%s", notice);
     /* sent once; the reply may be late or missing (decode.c swallows it) */
     app->has_clipboard = !term_is_plain(name);
     if (app->canvas.look.colours >= 256)
@@ -368,7 +371,7 @@ static void open_paths(struct app *app)
         if (app_is_model(app->opt.paths[i]))
             model = app->opt.paths[i];
         else if (app_open_run(app, app->opt.paths[i], &e) < 0)
-            app_say(app, LOG_ERROR, "%s", e.text);
+            app_notify(app, LOG_ERROR, "%s", e.text);
         else if (app->opt.n > 1)
             app_mark_run(app, app->opt.paths[i], 1);
     }
@@ -384,7 +387,7 @@ static void open_paths(struct app *app)
     if (model)
         app_open_model(app, model);
     if (app->opt.notice)
-        app_say(app, LOG_WARN, "%s", app->opt.notice);
+        app_notify(app, LOG_WARN, "%s", app->opt.notice);
 }
 
 static void close_all(struct app *app)
@@ -461,7 +464,7 @@ int tui_run(const struct tui_options *o, struct err *e)
         term_close(app->term);
         if (app->tty.fd > 0)
             tty_close(&app->tty);
-        app_farewell(app, &farewell);
+        app_exit_note(app, &farewell);
         if (rc == 0 && app->exit_code)
             rc = err_set(e, app->exit_code, "terminated by a signal");
     }

@@ -20,13 +20,14 @@ static void say_error(struct app *app, const char *command, int rc, const struct
 {
     const struct runview *r = app_run(app);
     if (rc == DS_ENOTFOUND && r && r->state == RUN_LIVE && r->step == 0)
-        app_say(app, LOG_WARN,
-                "the run is starting and takes commands from its first step; \"%s\" was not sent",
-                command);
+        app_notify(
+            app, LOG_WARN,
+            "the run is starting and takes commands from its first step; \"%s\" was not sent",
+            command);
     else if (rc == DS_ENOTFOUND)
-        app_say(app, LOG_WARN, "no running process; \"%s\" was not sent", command);
+        app_notify(app, LOG_WARN, "no running process; \"%s\" was not sent", command);
     else
-        app_say(app, LOG_ERROR, "%s: %s", command, e->text);
+        app_notify(app, LOG_ERROR, "%s: %s", command, e->text);
 }
 
 static void send_to(struct app *app, const char *dir, const char *command);
@@ -56,7 +57,7 @@ static void show_answer(struct app *app, const char *dir, const char *command, c
 {
     int is_ok = strncmp(answer, "ok", 2) == 0;
     if (!ask_to_confirm(app, dir, answer))
-        app_say(app, is_ok ? LOG_INFO : LOG_ERROR, "%s: %s", command, answer);
+        app_notify(app, is_ok ? LOG_INFO : LOG_ERROR, "%s: %s", command, answer);
 }
 
 /* A key script has no event loop that could receive the answer later. */
@@ -80,8 +81,8 @@ static void send_to(struct app *app, const char *dir, const char *command)
         return;
     }
     if (app->requests == APP_REQUESTS_MAX) {
-        app_say(app, LOG_WARN, "%d commands are pending; \"%s\" was not sent", APP_REQUESTS_MAX,
-                command);
+        app_notify(app, LOG_WARN, "%d commands are pending; \"%s\" was not sent", APP_REQUESTS_MAX,
+                   command);
         return;
     }
     struct app_request *q = &app->request[app->requests];
@@ -107,9 +108,9 @@ int app_has_process(struct app *app)
 void app_run_command(struct app *app, const char *command)
 {
     if (app->opt.readonly)
-        app_say(app, LOG_WARN, "read-only mode: \"%s\" was not sent", command);
+        app_notify(app, LOG_WARN, "read-only mode: \"%s\" was not sent", command);
     else if (!app->runs || !app->run[app->current].dir[0])
-        app_say(app, LOG_WARN, "no run directory is open; \"%s\" was not sent", command);
+        app_notify(app, LOG_WARN, "no run directory is open; \"%s\" was not sent", command);
     else
         send_to(app, app->run[app->current].dir, command);
 }
@@ -154,12 +155,12 @@ static int take_event_of(struct app *app, struct app_request *q)
         if (strcmp(x->name, "command") != 0 || sscanf(x->text, "%lld", &id) != 1 ||
             id != q->pending)
             continue;
-        app_say(app, LOG_INFO, "%s", x->text + strcspn(x->text, " ") + 1);
+        app_notify(app, LOG_INFO, "%s", x->text + strcspn(x->text, " ") + 1);
         return 1;
     }
     if (v->state != RUN_DONE && v->state != RUN_STOPPED && v->state != RUN_FAILED)
         return 0;
-    app_say(app, LOG_WARN, "the run ended before \"%s\" was carried out", q->command);
+    app_notify(app, LOG_WARN, "the run ended before \"%s\" was carried out", q->command);
     return 1;
 }
 

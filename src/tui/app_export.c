@@ -20,11 +20,11 @@ void app_export(struct app *app)
     struct err e = {0};
     int n = 0;
     if (!ops || !ops->figure || !app->runs) {
-        app_say(app, LOG_WARN, "this view has no figure to export");
+        app_notify(app, LOG_WARN, "this view has no figure to export");
         return;
     }
     if (app->export.pid > 0) {
-        app_say(app, LOG_WARN, "the previous export is still running");
+        app_notify(app, LOG_WARN, "the previous export is still running");
         return;
     }
     argv[n++] = "depthscope";
@@ -37,9 +37,9 @@ void app_export(struct app *app)
     argv[n++] = "exports";
     argv[n] = NULL;
     if (child_start(&app->export, &how, &e) < 0)
-        app_say(app, LOG_ERROR, "export: %s", e.text);
+        app_notify(app, LOG_ERROR, "export: %s", e.text);
     else
-        app_say(app, LOG_INFO, "drawing figure %s into exports/ ...", ops->figure);
+        app_notify(app, LOG_INFO, "drawing figure %s into exports/ ...", ops->figure);
 }
 
 /* What is there now: a child that prints a lot must not wait for us. */
@@ -66,9 +66,9 @@ void app_export_reap(struct app *app)
     take_output(c);
     const char *last = child_last_line(c);
     if (child_verdict(c, why, sizeof why) == 0)
-        app_say(app, LOG_INFO, "figure written: %s", last[0] ? last : "exports/");
+        app_notify(app, LOG_INFO, "figure written: %s", last[0] ? last : "exports/");
     else
-        app_say(app, LOG_ERROR, "figure failed: %s", why);
+        app_notify(app, LOG_ERROR, "figure failed: %s", why);
     child_close(c, 0);
     *c = (struct child)CHILD_NONE;
 }

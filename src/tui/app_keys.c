@@ -29,11 +29,11 @@ static void search(struct view *v, int direction)
 {
     struct app *app = v->app;
     if (!app->search[0])
-        app_say(app, LOG_INFO, "no search yet: / starts one");
+        app_notify(app, LOG_INFO, "no search yet: / starts one");
     else if (!v->ops->search)
-        app_say(app, LOG_INFO, "%s: search is not supported in this view", v->ops->title);
+        app_notify(app, LOG_INFO, "%s: search is not supported in this view", v->ops->title);
     else if (!v->ops->search(v, app->search, direction))
-        app_say(app, LOG_WARN, "not found: %s", app->search);
+        app_notify(app, LOG_WARN, "not found: %s", app->search);
 }
 
 static void search_done(void *ctx, const char *text)
@@ -99,8 +99,8 @@ static void key_undo(struct view *v, const struct key *k, const char *args)
 {
     (void)args;
     if (!view_undo_step(v, k->value))
-        app_say(v->app, LOG_INFO,
-                k->value < 0 ? "nothing to undo in this view" : "nothing to redo in this view");
+        app_notify(v->app, LOG_INFO,
+                   k->value < 0 ? "nothing to undo in this view" : "nothing to redo in this view");
 }
 
 static void key_copy(struct view *v, const struct key *k, const char *args)
@@ -110,12 +110,12 @@ static void key_copy(struct view *v, const struct key *k, const char *args)
     if (v->ops->copy)
         v->ops->copy(v, &text);
     if (text.len && v->app->term && !v->app->has_clipboard) {
-        app_say(v->app, LOG_WARN, "clipboard: unsupported by this terminal");
+        app_notify(v->app, LOG_WARN, "clipboard: unsupported by this terminal");
     } else if (text.len) {
         app_copy(v->app, text.p, text.len);
-        app_say(v->app, LOG_INFO, "copied %zu bytes", text.len);
+        app_notify(v->app, LOG_INFO, "copied %zu bytes", text.len);
     } else {
-        app_say(v->app, LOG_INFO, "nothing to copy here");
+        app_notify(v->app, LOG_INFO, "nothing to copy here");
     }
     str_release(&text);
 }
@@ -171,13 +171,13 @@ static void key_theme(struct view *v, const struct key *k, const char *args)
         fs_list_free(names, n);
     struct theme next;
     if (!pick[0] || theme_load(&next, pick, NULL, &e) < 0) {
-        app_say(app, LOG_WARN, "%s", e.text[0] ? e.text : "no themes found");
+        app_notify(app, LOG_WARN, "%s", e.text[0] ? e.text : "no themes found");
         return;
     }
     app->theme = next;
     if (app->term)
         term_theme_changed(app->term);
-    app_say(app, LOG_INFO, "theme: %s", app->theme.name);
+    app_notify(app, LOG_INFO, "theme: %s", app->theme.name);
 }
 
 static void key_run(struct view *v, const struct key *k, const char *args)
@@ -204,7 +204,7 @@ static void key_open(struct view *v, const struct key *k, const char *args)
     if (!args || !*args)
         app_open_command(v->app, "open ");
     else if (app_open(v->app, run_path(args, path, sizeof path), &e) < 0)
-        app_say(v->app, LOG_ERROR, "%s", e.text);
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
 }
 
 /* ---- commands to the run ---- */
@@ -221,7 +221,7 @@ static void key_control(struct view *v, const struct key *k, const char *args)
     if (strcmp(k->command, "stop") == 0) {
         const struct runview *r = app_run(v->app);
         if (!app_has_process(v->app)) { /* nothing to ask about */
-            app_say(v->app, LOG_WARN, "no running run is open: nothing to stop");
+            app_notify(v->app, LOG_WARN, "no running run is open: nothing to stop");
             return;
         }
         snprintf(line, sizeof line, "Save a checkpoint and stop run %s?",

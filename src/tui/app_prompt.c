@@ -67,8 +67,8 @@ static void suggest(struct app *app, const char *name)
             nearest_try(&best, k->command);
     for (int i = 0; view_registry[i]; i++)
         nearest_try(&best, view_registry[i]->name);
-    app_say(app, LOG_WARN, "unknown command \"%s\"%s; :help lists the commands", name,
-            nearest_hint(&best, hint, sizeof hint));
+    app_notify(app, LOG_WARN, "unknown command \"%s\"%s; :help lists the commands", name,
+               nearest_hint(&best, hint, sizeof hint));
 }
 
 void app_command(struct app *app, const char *line)

@@ -172,7 +172,7 @@ static const char *why_nothing(const struct app *app, const char **text, char *w
     int lives = v->state == RUN_LIVE || v->state == RUN_PAUSED;
     if (!r->dir[0] || v->n_series + v->n_probes + v->n_samples + v->n_evals > 0)
         return NULL;
-    if (!lives && job_last_words(r->dir, words, size)) {
+    if (!lives && job_last_line(r->dir, words, size)) {
         *text = words;
         return "The run ended before its first step. Its output:";
     }
@@ -204,7 +204,7 @@ void app_mark_run(struct app *app, const char *path, int is_marked)
     struct open_run *r = find(app, path);
     struct err e = {0};
     if (!r && is_marked && add_run(app, path, &r, &e) < 0)
-        app_say(app, LOG_ERROR, "%s", e.text);
+        app_notify(app, LOG_ERROR, "%s", e.text);
     if (r)
         r->is_marked = is_marked;
     app->is_dirty = 1;
@@ -229,7 +229,7 @@ int app_poll_runs(struct app *app, double budget_s)
         if (rc < 0) {
             r->failed = 1;
             str_copy(r->error, sizeof r->error, e.text);
-            app_say(app, LOG_ERROR, "%s", e.text);
+            app_notify(app, LOG_ERROR, "%s", e.text);
             changed = 1;
         }
     }
@@ -264,7 +264,7 @@ static int is_job_root(const char *path, size_t n)
 }
 
 /* Runs continue after the workbench quits: the line that reports it, with the commands to use. */
-void app_farewell(const struct app *app, struct str *out)
+void app_exit_note(const struct app *app, struct str *out)
 {
     const struct open_run *first = NULL;
     int more = -1;

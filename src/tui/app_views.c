@@ -34,7 +34,7 @@ static struct view *view_new(struct app *app, const struct view_ops *ops)
     if (rc == 0 && ops->open)
         rc = ops->open(v, &e);
     if (rc < 0) {
-        app_say(app, LOG_ERROR, "%s", e.text);
+        app_notify(app, LOG_ERROR, "%s", e.text);
         mem_free(v->undo);
         mem_free(v->state);
         mem_free(v);
@@ -78,7 +78,7 @@ void app_show(struct app *app, const char *view_name)
     struct pane *p = &app->pane[app->focus];
     int i = registry_index(view_name);
     if (i < 0) {
-        app_say(app, LOG_WARN, "unknown view \"%s\"", view_name);
+        app_notify(app, LOG_WARN, "unknown view \"%s\"", view_name);
         return;
     }
     if (i == p->current)
@@ -211,7 +211,7 @@ void app_press(struct app *app, const struct key *k, const char *args)
     if (!v)
         return;
     if ((k->flags & KEY_MUTATES) && app->opt.readonly) {
-        app_say(app, LOG_WARN, "read-only mode: %s is disabled", k->command);
+        app_notify(app, LOG_WARN, "read-only mode: %s is disabled", k->command);
         return;
     }
     if (k->flags & KEY_VIEW_CHANGE)

@@ -109,7 +109,7 @@ struct app {
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
     struct child export; /* `depthscope figure`, while it draws */
-    int has_clipboard;      /* the terminal may know OSC 52: plain ones print it */
+    int has_clipboard;   /* the terminal may know OSC 52: plain ones print it */
     struct event last_press;
     double last_press_time, data_time;
 };
@@ -117,7 +117,7 @@ struct app {
 /* app_runs.c */
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
-void app_farewell(const struct app *app, struct str *out); /* empty when no open run is live */
+void app_exit_note(const struct app *app, struct str *out); /* empty when no open run is live */
 int app_has_live(const struct app *app);
 /* app_commands.c */
 int app_poll_commands(struct app *app);                              /* 1 when something changed */

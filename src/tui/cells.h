@@ -25,14 +25,13 @@ const char *cells_range(const struct probe *p, int field, const struct look *loo
 enum cell_state {
     CELL_SKIP,
     CELL_RUN,
-    CELL_RULE
+    CELL_ALWAYS_ON
 }; /* rule: executed without a decision, as in an always-on layer */
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers */
 /* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown), also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
 /* From the configuration: 1 when K and V of skipped tokens are cached, 0 when not, -1 unknown. */
 int cells_kv(const struct runview *r);
-
 
 /* ---- the picture ---- */
 enum { CELLS_WIDE_MAX = 3 };
@@ -54,8 +53,8 @@ struct cells {
     int seen_token, seen_layer;
     double rests_at; /* is_moving: when it will have come to rest, by clock_mono */
     int first_token, first_layer, text_top;
-    unsigned char *by_rule; /* (layers): 1 = always on in this probe */
-    int by_rule_n;
+    unsigned char *always_on; /* (layers): 1 = always on in this probe */
+    int always_on_n;
     /* of the last draw, in coordinates of the area given to cells_draw */
     struct cells_at {
         int map_y, map_x, rows, tokens; /* area of the cells, number of visible tokens  */
@@ -67,10 +66,10 @@ struct cells {
 
 /* A cursor step updates the details only when the cursor rests; otherwise a held key would send
  * every value that it passes over a slow line.  Call cells_moved after a step; cells_due is then the
- * view's deadline, and cells_rested returns 1 once when the cursor has come to rest. */
+ * view's deadline, and cells_settled returns 1 once when the cursor has come to rest. */
 void cells_moved(struct cells *c, int is_scripted);
 double cells_due(const struct cells *c); /* HUGE_VAL: none */
-int cells_rested(struct cells *c);
+int cells_settled(struct cells *c);
 /* Clamps the cursor and prepares what draw needs.  DS_EMEM only. */
 int cells_fit(struct cells *c) DS_CHECK;
 void cells_release(struct cells *c);
@@ -88,7 +87,7 @@ int cells_legend(struct area line, int x_end, struct cells *c);
 void cells_map_draw(struct area a, struct cells *c); /* cells_map.c  */
 int cells_map_rows(const struct cells *c, const struct look *look, int most);
 int cells_map_least(const struct cells *c, const struct look *look); /* rows that show all layers */
-void cells_text_draw(struct area a, struct cells *c); /* cells_text.c */
+void cells_text_draw(struct area a, struct cells *c);                /* cells_text.c */
 int cells_text_rows(const struct cells *c, int cols, int most);
 int cells_text_hit(const struct cells *c, int y, int x); /* token or -1  */
 void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p,

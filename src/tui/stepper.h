@@ -37,7 +37,7 @@ struct stepper {
     struct stepper_forced forced[STEPPER_FORCED_MAX];
     int n_forced;
     double offset, offset_asked, offset_now; /* requested, last sent, that of `now` */
-    int wants_newest;                        /* newest checkpoint instead of the best one        */
+    int follows_newest;                      /* newest checkpoint instead of the best one        */
     double temperature;
     int seed;
     int64_t newest_step; /* of the checkpoints when the worker was started, -1 none */
@@ -45,8 +45,8 @@ struct stepper {
     double looked;       /* time of the last search for checkpoints           */
     int is_started, head_rows, first_force;
     /* derived from these for a draw */
-    int8_t *force;           /* (layers, tokens) */
-    unsigned char *supposed; /* (layers, tokens) */
+    int8_t *force;            /* (layers, tokens) */
+    unsigned char *estimated; /* (layers, tokens) */
     size_t cells_cap;
 };
 
@@ -70,7 +70,7 @@ struct stepper_sum {
 const struct probe *stepper_probe(const struct runview *r);
 /* Sets cells.probe, other, force and run for a draw; 0 when there is nothing to show. */
 int stepper_prepare(struct view *v);
-int stepper_is_supposed(const struct stepper *s);
+int stepper_is_estimated(const struct stepper *s);
 struct stepper_sum stepper_sum(const struct probe *p, const unsigned char *run);
 
 #endif

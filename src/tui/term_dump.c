@@ -141,7 +141,7 @@ static int prepare(struct app *app, struct err *e)
         app_open_model(app, model);
     app->say_until = 0;
     if (app->opt.notice)
-        app_say(app, LOG_WARN, "%s", app->opt.notice);
+        app_notify(app, LOG_WARN, "%s", app->opt.notice);
     app_draw(app);
     return 0;
 }

@@ -55,8 +55,10 @@ struct view_ops {
     /* Called after data arrived, when fd() is readable and at least once a second; 1 = draw again.
      */
     int (*poll)(struct view *v);
-    int (*fd)(struct view *v);           /* descriptor to poll, -1 = none */
-    double (*due)(struct view *v);       /* when poll is to be called at the latest, by clock_mono; HUGE_VAL = any time */
+    int (*fd)(struct view *v); /* descriptor to poll, -1 = none */
+    double (*due)(
+        struct view
+            *v); /* when poll is to be called at the latest, by clock_mono; HUGE_VAL = any time */
     void (*run_changed)(struct view *v); /* another run became the current one */
     int (*search)(struct view *v, const char *text, int direction); /* 1 = moved to a hit */
     void (*copy)(struct view *v, struct str *out);                  /* what `y` copies */
@@ -100,7 +102,7 @@ void app_show(struct app *app, const char *view_name);
 void app_back(struct app *app);
 
 /* A message to the user: on the bottom line for some seconds, and in the Log view. */
-void app_say(struct app *app, enum log_level level, const char *fmt, ...) DS_PRINTF(3, 4);
+void app_notify(struct app *app, enum log_level level, const char *fmt, ...) DS_PRINTF(3, 4);
 /* These messages, oldest first: index 0..n-1 (NULL beyond). */
 struct app_line {
     double time;

@@ -331,7 +331,7 @@ static int save_and_prune(const char *root, int64_t step, const char *run_id, st
     if (rc == 0)
         rc = checkpoint_commit(&tx, e);
     checkpoint_abort(&tx);
-    return rc == 0 ? checkpoint_prune_behind(&tx, 2, -1, 0, e) : rc;
+    return rc == 0 ? checkpoint_prune_after(&tx, 2, -1, 0, e) : rc;
 }
 
 T(a_save_hashes_each_file_once)

@@ -256,7 +256,7 @@ static const char *model_dir(void)
 {
     struct err e = {0};
     static char dir[400];
-    struct model *m = kit_model(options, 3, 8, MODEL_USE, 0);
+    struct model *m = kit_model(options, 3, 8, MODEL_INFERENCE, 0);
     snprintf(dir, sizeof dir, "%s", t_tmpdir());
     snprintf(path, sizeof path, "%s/config.json", dir);
     t_ok(model_write_config(m, path, &e), &e);
@@ -292,7 +292,8 @@ static void cut_between_loading_and_use(const char *file)
     struct pass pass = kit_pass(PASS_DENSE);
     char dir[1000];
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(file, '/') - file), file);
-    if (model_open(&m, dir, NULL, MODEL_USE, NULL) < 0 || model_reserve(m, 64, 0, 0, NULL) < 0)
+    if (model_open(&m, dir, NULL, MODEL_INFERENCE, NULL) < 0 ||
+        model_reserve(m, 64, 0, 0, NULL) < 0)
         _exit(8);
     if (truncate(file, 0) != 0)
         _exit(9);
@@ -320,7 +321,7 @@ T(saving_over_a_model_s_own_directory_keeps_the_open_file_intact) /* A17 */
     struct model *m = NULL;
     const char *dir = model_dir();
     t_ok(st_open(&old, path, &e), &e);
-    t_ok(model_open(&m, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&m, dir, NULL, MODEL_INFERENCE, &e), &e);
     t_ok(model_write_weights(m, path, 0, &e), &e);
     t_eq(st_nonfinite(st_find(old, "model.embed_tokens.weight")), 0);
     t_fails(st_unchanged(old, &e), &e, DS_EFORMAT, "changed since it was opened");

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void use(struct model *m)
 {
     struct err e = {0};
-    if (weights_use(m, &(struct number_options){.compute = COMPUTE_FP32}, &e) < 0 ||
+    if (weights_use(m, &(struct numeric_options){.compute = COMPUTE_FP32}, &e) < 0 ||
         weights_ready(m, &e) < 0) {
         if (!e.text[0] || strchr(e.text, '\n'))
             abort();
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fd < 0 || write(fd, data, size) != (ssize_t)size)
         abort();
     close(fd);
-    if (model_open(&m, path, NULL, MODEL_USE, &e) == 0)
+    if (model_open(&m, path, NULL, MODEL_INFERENCE, &e) == 0)
         use(m);
     else if (m || !e.text[0] || strchr(e.text, '\n'))
         abort();

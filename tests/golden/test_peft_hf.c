@@ -48,7 +48,7 @@ static double far_from(const char *dir)
     real logits[IDS * VOCAB];
     double most = 0;
     snprintf(path, sizeof path, "%s/lora", dir);
-    t_ok(model_open(&m, path, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&m, path, NULL, MODEL_INFERENCE, &e), &e);
     snprintf(path, sizeof path, "%s/ids.json", dir);
     t_ok(json_read_file(&ids, path, 1 << 20, &e), &e);
     snprintf(path, sizeof path, "%s/logits.json", dir);

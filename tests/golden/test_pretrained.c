@@ -44,7 +44,7 @@ static void greedy_is(const char *dir, const char *kind)
     snprintf(golden, sizeof golden, "%s", t_shared("derived/golden/TinyStories-656K.greedy.json"));
     snprintf(model, sizeof model, "%s", t_shared(dir));
     t_ok(json_read_file(&j, golden, 1 << 24, &e), &e);
-    t_ok(model_open(&m, model, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&m, model, NULL, MODEL_INFERENCE, &e), &e);
     t_ok(model_reserve(m, 512, 0, 0, &e), &e);
     const struct json_node *cases = json_get(json_root(j), kind);
     t_true(json_len(cases) > 0);

@@ -18,7 +18,7 @@ static struct model *open_stories(int rows)
     const char *path = t_shared("weights/stories260K/stories260K.bin");
     t_ok(model_locate(path, dir, sizeof dir, &err), &err);
     t_str(dir, path);
-    t_ok(model_open(&m, dir, NULL, MODEL_USE, &err), &err);
+    t_ok(model_open(&m, dir, NULL, MODEL_INFERENCE, &err), &err);
     t_ok(model_reserve(m, rows, 0, 0, &err), &err);
     return m;
 }

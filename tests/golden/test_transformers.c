@@ -44,7 +44,7 @@ static void same_logits(const char *dir)
     struct json *ids = NULL, *want = NULL;
     int32_t id[IDS];
     real logits[IDS * VOCAB];
-    t_ok(model_open(&m, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&m, dir, NULL, MODEL_INFERENCE, &e), &e);
     snprintf(path, sizeof path, "%s/ids.json", dir);
     t_ok(json_read_file(&ids, path, 1 << 20, &e), &e);
     snprintf(path, sizeof path, "%s/logits.json", dir);

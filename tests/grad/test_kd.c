@@ -107,7 +107,7 @@ static void check(const char *more, struct model *by, double alpha, double t)
 
 T(a_distilled_model_has_the_gradients_of_the_whole_loss)
 {
-    struct model *by = make("model.dim=4", 4, MODEL_USE);
+    struct model *by = make("model.dim=4", 4, MODEL_INFERENCE);
     check("model.dim=8", by, 0.3, 2);
     check("model.dim=8 model.tied=false", by, 0, 1);
     check("model.dim=8 model.lora_r=2", by, 0.9, 4);

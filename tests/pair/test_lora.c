@@ -55,7 +55,7 @@ T(a_zero_adapter_changes_no_bit)
     static const char *const weights[] = {"none", "q8_0"};
     for (int k = 0; k < 2; k++) {
         struct model *m = make("model.method=dense" ALL, 0), *base = make("model.method=dense", 0);
-        struct number_options o = {.compute = KIT_COMPUTE, .weights = k ? QUANT_Q8_0 : QUANT_NONE};
+        struct numeric_options o = {.compute = KIT_COMPUTE, .weights = k ? QUANT_Q8_0 : QUANT_NONE};
         struct pass pass = kit_pass(PASS_SPARSE);
         struct err e = {0};
         t_ok(weights_use(m, &o, &e), &e);

@@ -178,8 +178,8 @@ static struct kit_batch batch;
 static struct model *model_over(enum quant_kind kind, int is_held)
 {
     struct model *m = kit_model(MODEL, 5, B * T, MODEL_TRAIN_OWN, 1);
-    struct number_options o = {.compute = COMPUTE_FP32,
-                               .weights = is_held ? (int)kind : QUANT_NONE};
+    struct numeric_options o = {.compute = COMPUTE_FP32,
+                                .weights = is_held ? (int)kind : QUANT_NONE};
     struct err e = {0};
     kit_fill(&batch, B, T, 60, 3);
     kit_shake(m, 0.05, 9);

@@ -80,7 +80,7 @@ static struct model *opened(const char *dir)
 {
     struct model *m = NULL;
     struct err e = {0};
-    t_ok(model_open(&m, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&m, dir, NULL, MODEL_INFERENCE, &e), &e);
     return m;
 }
 
@@ -209,7 +209,7 @@ static void open_fails(const char *dir, int code, const char *part)
 {
     struct model *m = NULL;
     struct err e = {0};
-    t_fails(model_open(&m, dir, NULL, MODEL_USE, &e), &e, code, part);
+    t_fails(model_open(&m, dir, NULL, MODEL_INFERENCE, &e), &e, code, part);
     t_true(!strchr(e.text, '\n'));
 }
 

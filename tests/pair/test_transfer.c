@@ -145,8 +145,10 @@ T(keys_that_contradict_the_initial_model_name_both_values)
 {
     char init[700], base[600];
     make_base(init, base, "model.method=dense");
-    refused((const char *[]){init, "model.layers=8", NULL}, DS_EUSAGE, "model.layers=8: expected 6");
-    refused((const char *[]){init, "model.tied=false", NULL}, DS_EUSAGE, "model.tied=false: expected true from train.init");
+    refused((const char *[]){init, "model.layers=8", NULL}, DS_EUSAGE,
+            "model.layers=8: expected 6");
+    refused((const char *[]){init, "model.tied=false", NULL}, DS_EUSAGE,
+            "model.tied=false: expected true from train.init");
     struct train_config c;
     struct err e = {0};
     const char *same[] = {init,           "model.layers=6",         "model.kv_heads=0",

@@ -40,7 +40,7 @@ static inline void fake_decide(struct route *r, int l, struct plan *out, const s
         fake_passes++;
         fake_seen[r->pass.calibrate - 1] = r->pass.capacity;
     }
-    plan_from_wants(out, want, NULL, NULL, r->pass.R, r->pass.kind != PASS_SPARSE);
+    plan_from_mask(out, want, NULL, NULL, r->pass.R, r->pass.kind != PASS_SPARSE);
     free(want);
 }
 

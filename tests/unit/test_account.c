@@ -60,7 +60,7 @@ T(parts_add_up_to_the_whole_and_belong_to_one_step_each)
         t_near(sum, 1e3 * (a.since - start), 1e-6);
         t_true(ms[ACCOUNT_RECORD] >= (step == 1 ? 0 : 2));
         told += sum + ms[ACCOUNT_RECORD];
-        account_told(&a);
+        account_reported(&a);
         spend(2); /* recording of this step: in the report of the next */
     }
     account_enter(&a, ACCOUNT_RECORD);
@@ -77,7 +77,7 @@ T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_
     double ms[ACCOUNT_STEP];
     account_begin(&a);
     account_step(&a, ms);
-    account_told(&a);
+    account_reported(&a);
     double before = a.total[ACCOUNT_RECORD];
     spend(20); /* writes the record */
     for (int step = 2; step <= 5; step++) {
@@ -87,7 +87,7 @@ T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_
     }
     t_truef(ms[ACCOUNT_RECORD] >= (20 + 3) / 4.0, "%g ms", ms[ACCOUNT_RECORD]);
     t_near(ms[ACCOUNT_RECORD], 1e3 * (a.total[ACCOUNT_RECORD] - before) / 4, 1e-6);
-    account_told(&a);
+    account_reported(&a);
     before = a.total[ACCOUNT_RECORD];
     account_step(&a, ms);
     t_near(ms[ACCOUNT_RECORD], 1e3 * (a.total[ACCOUNT_RECORD] - before), 1e-6);

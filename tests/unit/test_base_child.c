@@ -14,7 +14,8 @@ static int run_shell(struct child *c, const char *script, int out, int err)
 {
     const char *argv[] = {"sh", "-c", script, NULL};
     struct err e = {0};
-    struct child_setup how = {.program = "sh", .argv = argv, .in = CHILD_NULL, .out = out, .err = err};
+    struct child_setup how = {
+        .program = "sh", .argv = argv, .in = CHILD_NULL, .out = out, .err = err};
     int rc = child_start(c, &how, &e);
     t_ok(rc, &e);
     return rc;
@@ -42,8 +43,9 @@ T(the_reason_is_the_last_line_without_the_programs_name)
 {
     struct child c;
     char why[200];
-    run_shell(&c, "echo 'depthscope: first' >&2; echo 'depthscope: no room left' >&2; echo >&2; exit 3", CHILD_NULL,
-              CHILD_PIPE);
+    run_shell(&c,
+              "echo 'depthscope: first' >&2; echo 'depthscope: no room left' >&2; echo >&2; exit 3",
+              CHILD_NULL, CHILD_PIPE);
     drain(&c, c.err);
     t_eq(child_verdict(&c, why, sizeof why), -1);
     t_str(why, "no room left");
@@ -67,7 +69,8 @@ T(silent_exits_are_reported_by_status_and_signal)
 T(the_newest_bytes_of_a_long_output_are_kept)
 {
     struct child c;
-    run_shell(&c, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done", CHILD_PIPE, CHILD_SAME);
+    run_shell(&c, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done", CHILD_PIPE,
+              CHILD_SAME);
     drain(&c, c.out);
     t_true(c.tail_n < CHILD_TAIL && c.tail_n > CHILD_TAIL / 2);
     t_str(child_last_line(&c), "line 19999");
@@ -79,7 +82,8 @@ T(a_missing_program_is_not_found)
     const char *argv[] = {"no-such-program-here", NULL};
     struct child c;
     struct err e = {0};
-    struct child_setup how = {.program = argv[0], .argv = argv, .in = CHILD_NULL, .out = CHILD_NULL, .err = CHILD_NULL};
+    struct child_setup how = {
+        .program = argv[0], .argv = argv, .in = CHILD_NULL, .out = CHILD_NULL, .err = CHILD_NULL};
     t_fails(child_start(&c, &how, &e), &e, DS_ENOTFOUND, "no-such-program-here");
     t_eq(c.pid, 0);
 }
@@ -97,7 +101,8 @@ T(a_child_starts_with_clean_signals_and_descriptors)
     int extra = open("/dev/null", O_RDONLY);
     t_true(extra > 2);
     char script[200];
-    snprintf(script, sizeof script, "[ ! -e /dev/fd/%d ] || { echo open >&2; exit 1; }; kill -TERM $$; sleep 5", extra);
+    snprintf(script, sizeof script,
+             "[ ! -e /dev/fd/%d ] || { echo open >&2; exit 1; }; kill -TERM $$; sleep 5", extra);
     run_shell(&c, script, CHILD_NULL, CHILD_PIPE);
     drain(&c, c.err);
     t_eq(child_verdict(&c, why, sizeof why), -1);
@@ -111,7 +116,8 @@ T(writing_to_a_dead_child_socket_is_an_error_not_a_signal)
     const char *argv[] = {"sh", "-c", "read x; echo got $x", NULL};
     struct child c;
     struct err e = {0};
-    struct child_setup how = {.program = "sh", .argv = argv, .in = CHILD_SOCKET, .out = CHILD_PIPE, .err = CHILD_NULL};
+    struct child_setup how = {
+        .program = "sh", .argv = argv, .in = CHILD_SOCKET, .out = CHILD_PIPE, .err = CHILD_NULL};
     t_ok(child_start(&c, &how, &e), &e);
     t_eq(write(c.in, "word\n", 5), 5);
     drain(&c, c.out);
@@ -128,7 +134,12 @@ T(a_detached_child_outlives_its_starter_and_is_not_waited_for)
     const char *argv[] = {"sh", "-c", script, NULL};
     struct child c;
     struct err e = {0};
-    struct child_setup how = {.program = "sh", .argv = argv, .in = CHILD_NULL, .out = CHILD_NULL, .err = CHILD_NULL, .is_detached = 1};
+    struct child_setup how = {.program = "sh",
+                              .argv = argv,
+                              .in = CHILD_NULL,
+                              .out = CHILD_NULL,
+                              .err = CHILD_NULL,
+                              .is_detached = 1};
     t_ok(child_start(&c, &how, &e), &e);
     t_eq(c.pid, 0);
     for (int i = 0; i < 500 && !fs_exists(path); i++)

@@ -73,13 +73,20 @@ T(opt_set_rejects_values_of_the_wrong_type)
         int row, code;
         const char *in, *part;
     } cases[] = {
-        {0, DS_EUSAGE, "", "must be an integer"},    {0, DS_EUSAGE, "1.5", "must be an integer"},
-        {0, DS_EUSAGE, "0x10", "must be an integer"},       {0, DS_EUSAGE, " 5", "must be an integer"},
-        {0, DS_ERANGE, "0", "must be 1 to"},   {0, DS_ERANGE, "99999999999999999999", "must be"},
-        {0, DS_ERANGE, "1e400", "must be"},    {1, DS_ERANGE, "11", "must be 0 to 10"},
-        {1, DS_EUSAGE, "nan", "must be a number"}, {1, DS_EUSAGE, "inf", "must be a number"},
-        {5, DS_ERANGE, "1e999", "too large"},  {1, DS_EUSAGE, "1-2", "must be a number"},
-        {2, DS_EUSAGE, "maybe", "true or false"},    {4, DS_EUSAGE, "mo", "one of dense|mod|edp"},
+        {0, DS_EUSAGE, "", "must be an integer"},
+        {0, DS_EUSAGE, "1.5", "must be an integer"},
+        {0, DS_EUSAGE, "0x10", "must be an integer"},
+        {0, DS_EUSAGE, " 5", "must be an integer"},
+        {0, DS_ERANGE, "0", "must be 1 to"},
+        {0, DS_ERANGE, "99999999999999999999", "must be"},
+        {0, DS_ERANGE, "1e400", "must be"},
+        {1, DS_ERANGE, "11", "must be 0 to 10"},
+        {1, DS_EUSAGE, "nan", "must be a number"},
+        {1, DS_EUSAGE, "inf", "must be a number"},
+        {5, DS_ERANGE, "1e999", "too large"},
+        {1, DS_EUSAGE, "1-2", "must be a number"},
+        {2, DS_EUSAGE, "maybe", "true or false"},
+        {4, DS_EUSAGE, "mo", "one of dense|mod|edp"},
         {4, DS_EUSAGE, "", "one of"},
     };
     struct values v = {.steps = 5, .lr = 0.5, .method = 2, .beta = 3};
@@ -178,7 +185,8 @@ T(config_yaml_is_bounded)
     for (int i = 0; i < 1 << 20; i++)
         str_add_char(&s, 'x');
     str_add_char(&s, 'x');
-    t_fails(config_read_yaml_text(&c, s.p, s.len, "p", &e), &e, DS_ERANGE, "must be at most 1048576");
+    t_fails(config_read_yaml_text(&c, s.p, s.len, "p", &e), &e, DS_ERANGE,
+            "must be at most 1048576");
     str_reset(&s);
     for (int i = 0; s.len < 500000; i++)
         str_addf(&s, "k%d: 1\n", i);
@@ -194,10 +202,18 @@ T(config_overrides_follow_hydra_syntax)
     static const struct {
         const char *text, *part;
     } bad[] = {
-        {"a", "key=value"},       {"=1", "invalid key"},    {"a..b=1", "invalid key"},
-        {".a=1", "invalid key"}, {"a.=1", "invalid key"},  {"+x=1", "duplicate key"},
-        {"~absent", "not set"}, {"~x=2", "cannot remove"}, {"a b=1", "invalid key"},
-        {"--help", "key=value"},  {"a=${x}", "unsupported reference"},  {"", "key=value"},
+        {"a", "key=value"},
+        {"=1", "invalid key"},
+        {"a..b=1", "invalid key"},
+        {".a=1", "invalid key"},
+        {"a.=1", "invalid key"},
+        {"+x=1", "duplicate key"},
+        {"~absent", "not set"},
+        {"~x=2", "cannot remove"},
+        {"a b=1", "invalid key"},
+        {"--help", "key=value"},
+        {"a=${x}", "unsupported reference"},
+        {"", "key=value"},
         {"~", "invalid key"},
     };
     struct config c = {0};

@@ -301,9 +301,14 @@ T(unfinished_file_of_a_living_writer_is_never_removed)
     put_old(dir, ".e.png.00000001-999999998-5-0.tmp"); /* another host, days ago, but locked */
     int locked = open(path, O_RDWR);
     t_true(locked >= 0 && flock(locked, LOCK_EX) == 0);
-    t_ok(fs_write_file(in_tmp(dir, ".f.png.00000001-999999997-5-0.tmp"), "", 0, &e), &e); /* just now */
-    static const char *const others[] = {".vimrc.tmp", "x.part-1", ".g.12-0.tmp", ".h.00000001-1-1.tmp",
-                                         "i.png.00000001-1-1-1.tmp", ".00000001-1-1-1.tmp"};
+    t_ok(fs_write_file(in_tmp(dir, ".f.png.00000001-999999997-5-0.tmp"), "", 0, &e),
+         &e); /* just now */
+    static const char *const others[] = {".vimrc.tmp",
+                                         "x.part-1",
+                                         ".g.12-0.tmp",
+                                         ".h.00000001-1-1.tmp",
+                                         "i.png.00000001-1-1-1.tmp",
+                                         ".00000001-1-1-1.tmp"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         put_old(dir, others[i]);
     snprintf(gone, sizeof gone, "%s/.l.png.%.*s-999999999-5-1.tmp", dir, (int)tag, owner);

@@ -170,7 +170,8 @@ T(large_integers_parse_only_with_json_parse_wide)
 
 T(json_escapes_round_trip)
 {
-    static const char in[] = "a\xe2\x80\xae\xe2\x80\x8b\xf3\xa0\x81\x81\xef\xb8\x8f\xf0\x9f\x98\x80";
+    static const char in[] =
+        "a\xe2\x80\xae\xe2\x80\x8b\xf3\xa0\x81\x81\xef\xb8\x8f\xf0\x9f\x98\x80";
     struct str text = {0};
     struct json *j = NULL;
     struct err e = {0};

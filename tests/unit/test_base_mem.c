@@ -206,12 +206,12 @@ T(failed_str_stays_failed_and_unchanged)
 T(str_json_escapes_hidden_and_control_characters)
 {
     struct str s = {0};
-    static const char in[] = "a\xe2\x80\xae"  /* U+202E right-to-left override */
-                             "\xe2\x80\x8b"   /* U+200B zero-width space */
-                             "\xf3\xa0\x81\x81" /* U+E0041 tag A */
-                             "\xef\xb8\x8f"   /* U+FE0F variation selector */
-                             "\xe2\x80\xa8"   /* U+2028 line separator */
-                             "\xc2\x9b"        /* U+009B CSI */
+    static const char in[] = "a\xe2\x80\xae"             /* U+202E right-to-left override */
+                             "\xe2\x80\x8b"              /* U+200B zero-width space */
+                             "\xf3\xa0\x81\x81"          /* U+E0041 tag A */
+                             "\xef\xb8\x8f"              /* U+FE0F variation selector */
+                             "\xe2\x80\xa8"              /* U+2028 line separator */
+                             "\xc2\x9b"                  /* U+009B CSI */
                              "\xf0\x9f\x98\x80\xc3\xa9"; /* U+1F600, U+00E9 */
     str_add_json(&s, in, sizeof in - 1);
     t_str(str_text(&s), "\"a\\u202e\\u200b\\udb40\\udc41\\ufe0f\\u2028\\u009b"

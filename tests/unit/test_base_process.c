@@ -57,7 +57,8 @@ T(without_proc_the_executable_is_found_from_argv_and_path)
     snprintf(path, sizeof path, "/nonexistent::%s:/bin", dir);
     t_eq(process_find(out, sizeof out, none, "p", path, "/"), 1);
     t_str(out, program);
-    t_eq(process_find(out, sizeof out, none, "p", "", dir), 1); /* an empty entry is the directory */
+    t_eq(process_find(out, sizeof out, none, "p", "", dir),
+         1); /* an empty entry is the directory */
     t_eq(process_find(out, sizeof out, none, "p", "/nonexistent", dir), 0);
     t_eq(process_find(out, sizeof out, none, "p", NULL, dir), 0);
     t_eq(process_find(out, sizeof out, none, NULL, "/bin", "/"), 0);
@@ -65,4 +66,3 @@ T(without_proc_the_executable_is_found_from_argv_and_path)
     chmod(program, 0644); /* not a program */
     t_eq(process_find(out, sizeof out, none, program, "/bin", "/"), 0);
 }
-

@@ -158,7 +158,8 @@ T(seeds_are_distinct_non_negative_integers)
     t_fails(cli_seeds(&seed, &n, "1,2,", &e), &e, DS_EUSAGE, "non-negative integer");
     t_fails(cli_seeds(&seed, &n, "1,1", &e), &e, DS_EUSAGE, "duplicate");
     t_fails(cli_seeds(&seed, &n, "-1", &e), &e, DS_EUSAGE, "non-negative integer");
-    t_fails(cli_seeds(&seed, &n, "99999999999999999999", &e), &e, DS_EUSAGE, "non-negative integer");
+    t_fails(cli_seeds(&seed, &n, "99999999999999999999", &e), &e, DS_EUSAGE,
+            "non-negative integer");
 }
 
 T(a_table_aligns_and_escapes)

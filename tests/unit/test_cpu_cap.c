@@ -70,15 +70,17 @@ T(no_cap_allows_everything)
 
 T(cpuid_agrees_with_the_kernel)
 {
-    static const char *const name[] = {"sse4_2",   "avx",         "f16c",        "fma",      "avx2",
-                                       "avx512f",  "avx512bw",    "avx512_vnni", "avx_vnni", "avx512_bf16",
-                                       "amx_tile", "avx512_fp16", "amx_int8",    "amx_bf16"};
+    static const char *const name[] = {"sse4_2",   "avx",         "f16c",     "fma",
+                                       "avx2",     "avx512f",     "avx512bw", "avx512_vnni",
+                                       "avx_vnni", "avx512_bf16", "amx_tile", "avx512_fp16",
+                                       "amx_int8", "amx_bf16"};
     char asked_for[1024], padded[32];
     cpu_ask(asked_for, sizeof asked_for);
     if (!asked_for[0] || access("/proc/cpuinfo", R_OK) != 0)
         return; /* not an x86, or nothing to compare with */
     for (size_t i = 0; i < DS_LEN(name); i++) {
         snprintf(padded, sizeof padded, " %s ", name[i]);
-        t_truef((strstr(asked_for, padded) != NULL) == cpu_has(name[i]), "%s: \"%s\"", name[i], asked_for);
+        t_truef((strstr(asked_for, padded) != NULL) == cpu_has(name[i]), "%s: \"%s\"", name[i],
+                asked_for);
     }
 }

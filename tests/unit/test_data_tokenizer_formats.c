@@ -287,7 +287,8 @@ T(a_normalizer_that_multiplies_text_is_stopped)
     t_ok(load(&t, str_text(&steps), "\"vocab\":{\"a\":0},\"merges\":[]", ""), &err);
     for (int i = 0; i < 100000; i++)
         str_add_char(&text, 'a');
-    t_fails(tokenizer_encode(t, text.p, text.len, 0, &ids, &err), &err, DS_ERANGE, "a factor of 16");
+    t_fails(tokenizer_encode(t, text.p, text.len, 0, &ids, &err), &err, DS_ERANGE,
+            "a factor of 16");
     tokenizer_free(t);
     str_release(&steps);
     str_release(&text);
@@ -312,7 +313,8 @@ static const struct {
      "CharDelimiterSplit"},
     {"", "\"unk_token\":\"u\",\"vocab\":{\"a\":0}", "unk_token"},
     {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[1]", "out of order"},
-    {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[]", "0 entries, expected 1"},
+    {"", "\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"],\"merge_ranks\":[]",
+     "0 entries, expected 1"},
 };
 
 T(what_is_not_supported_is_named)

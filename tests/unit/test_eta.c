@@ -75,7 +75,8 @@ static void check_screen(int with_ms, int has_resume, double gap, const char *wa
     add_steps(6, 30, 1300 + gap, 0.1, with_ms, &e);
     t_ok(runlog_writer_sync(log_file, &e), &e);
     t_ok(fs_write_file(script, "shot\n", 5, &e), &e);
-    struct tui_options o = {.paths = paths, .n = 1, .size = "120x30", .script = script, .dump = out};
+    struct tui_options o = {
+        .paths = paths, .n = 1, .size = "120x30", .script = script, .dump = out};
     t_ok(tui_run(&o, &e), &e);
     t_ok(fs_read_file(&dump, out, 1 << 20, &e), &e);
     t_truef(strstr(str_text(&dump), want) != NULL, "no \"%s\" in %.300s", want, str_text(&dump));

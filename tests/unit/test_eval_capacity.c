@@ -190,7 +190,7 @@ T(the_search_on_a_model_ends_at_a_capacity_with_that_many_flops)
     t_ok(ppl_open(&p, &s, &o, &e), &e);
     t_ok(capacity_search(&f, p, 1.1, SPEEDUP_OF_FLOPS, 0, &e), &e);
     t_true(f.is_met && f.capacity > 0 && f.capacity < 1);
-    t_ok(ppl_measure(&r, p, &(struct ppl_wants){.capacity = f.capacity}, &e), &e);
+    t_ok(ppl_measure(&r, p, &(struct ppl_request){.capacity = f.capacity}, &e), &e);
     t_near(1 / measure_model_ratio(&r.measure), f.speedup, 1e-12);
     t_near(f.speedup, 1.1, 0.022);
     t_near(r.capacity, f.capacity, 0);

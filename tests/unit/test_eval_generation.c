@@ -245,12 +245,12 @@ T(log_probabilities_are_those_of_the_whole_text)
 
 /* ---- talk ---- */
 
-static void turn(struct gen_talk *t, const struct subject *s, const char *say,
+static void turn(struct gen_chat *t, const struct subject *s, const char *say,
                  struct gen_result **r)
 {
     struct err e = {0};
     struct ids more = ids_of(s, say);
-    t_ok(gen_talk_turn(t, &more, r, &e), &e);
+    t_ok(gen_chat_turn(t, &more, r, &e), &e);
     ids_release(&more);
 }
 
@@ -261,11 +261,11 @@ T(a_chat_equals_the_whole_conversation_at_once)
         struct subject s = subject_of(method[k]);
         struct err e = {0};
         struct gen_options o = options();
-        struct gen_talk *t = NULL;
+        struct gen_chat *t = NULL;
         struct gen_result *r, alone;
         struct ids ids = {0};
         o.max_tokens = 15;
-        t_ok(gen_talk_open(&t, &s, &o, NULL, NULL, &e), &e);
+        t_ok(gen_chat_open(&t, &s, &o, NULL, NULL, &e), &e);
         turn(t, &s, "hello", &r);
         turn(t, &s, " and then", &r);
         for (size_t i = 0; i < r->n_prompt; i++)
@@ -275,12 +275,12 @@ T(a_chat_equals_the_whole_conversation_at_once)
         t_true(memcmp(alone.ids.v, r->ids.v, r->ids.n * sizeof *r->ids.v) == 0);
         t_true(memcmp(alone.depth, r->depth, r->ids.n * sizeof *r->depth) == 0);
         t_str(str_text(&alone.text), str_text(&r->text));
-        gen_talk_reset(t);
+        gen_chat_reset(t);
         turn(t, &s, "hello", &r);
         t_eq(r->n_prompt, 5);
         gen_result_release(&alone);
         ids_release(&ids);
-        gen_talk_close(t);
+        gen_chat_close(t);
         model_free(s.model);
         tokenizer_free(s.tokenizer);
     }
@@ -291,21 +291,21 @@ T(a_question_that_does_not_fit_changes_nothing)
     struct subject s = subject_of("edp");
     struct err e = {0};
     struct gen_options o = options();
-    struct gen_talk *t = NULL;
+    struct gen_chat *t = NULL;
     struct gen_result *r;
     struct ids more = {0};
     o.max_tokens = 10;
-    t_ok(gen_talk_open(&t, &s, &o, NULL, NULL, &e), &e);
+    t_ok(gen_chat_open(&t, &s, &o, NULL, NULL, &e), &e);
     turn(t, &s, "hello", &r);
     size_t before = r->ids.n;
     for (int i = 0; i < 125; i++)
         t_eq(ids_add(&more, 65), 0);
-    t_fails(gen_talk_turn(t, &more, &r, &e), &e, DS_ERANGE, "context of 128");
+    t_fails(gen_chat_turn(t, &more, &r, &e), &e, DS_ERANGE, "context of 128");
     t_eq(r->ids.n, before);
     turn(t, &s, "x", &r);
     t_eq(r->n_prompt, before + 1);
     ids_release(&more);
-    gen_talk_close(t);
+    gen_chat_close(t);
     model_free(s.model);
     tokenizer_free(s.tokenizer);
 }

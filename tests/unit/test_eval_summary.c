@@ -62,11 +62,13 @@ T(val_loss_is_of_causal_decisions_at_the_capacity_in_use)
 
 T(differences_are_paired_by_seed_and_left_out_where_a_seed_is_missing)
 {
-    struct summary runs[] = {{.seed = 1}, {.seed = 2}, {.seed = 3}, {.seed = 3}, {.seed = 1}, {.seed = 9}};
+    struct summary runs[] = {{.seed = 1}, {.seed = 2}, {.seed = 3},
+                             {.seed = 3}, {.seed = 1}, {.seed = 9}};
     const double loss[] = {3.0, 3.5, 4.0, 3.9, 2.9, 1.0};
     for (int i = 0; i < 6; i++)
         runs[i].value[SUMMARY_VAL_LOSS] = loss[i];
-    struct summary_group base = {.n = 3, .member = {0, 1, 2}}, other = {.n = 3, .member = {3, 4, 5}};
+    struct summary_group base = {.n = 3, .member = {0, 1, 2}},
+                         other = {.n = 3, .member = {3, 4, 5}};
     struct difference d = summary_paired(&other, &base, runs, SUMMARY_VAL_LOSS);
     t_eq(d.of.n, 2); /* seeds 1 and 3 */
     t_near(d.of.mean, -0.1, 1e-12);

@@ -180,7 +180,8 @@ T(shots_that_may_hold_the_question_are_drawn_with_a_spare_one)
     }
     task_set_close(&s);
     o.shots = 12;
-    t_fails(task_set_open(&s, &o, &e), &e, DS_ERANGE, "only 12 documents for shots and a spare one");
+    t_fails(task_set_open(&s, &o, &e), &e, DS_ERANGE,
+            "only 12 documents for shots and a spare one");
     str_release(&text);
     str_release(&prompt);
 }
@@ -235,12 +236,14 @@ T(damaged_data_is_one_line_with_its_place)
     } row[] = {
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,C\n", ":1: 5 columns, expected 6"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,E\n", "answer \"E\", expected 0 to 3"},
-        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut", ":2: truncated: a quote is never"},
+        {"mmlu_anatomy", "test/anatomy_test.csv", "Q,1,2,3,4,1\n\"cut",
+         ":2: truncated: a quote is never"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "Q\xff,1,2,3,4,1\n", "not UTF-8"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "", ": no documents"},
         {"mmlu_anatomy", "test/anatomy_test.csv", "PAR1....PAR1", "is parquet"},
         {"arc_easy", "test.jsonl", "{\"question\": \"Q\"}\n", ":1: 0 \"choices\""},
-        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n", "missing string \"question\""},
+        {"arc_easy", "test.jsonl", "{\"choices\": [\"a\", \"b\"]}\n",
+         "missing string \"question\""},
         {"arc_easy", "test.jsonl", "{\"question\": \"Q\", \"choices\": [\"a\", 2], \"gold\": 0}",
          "choice 1: must be a string"},
         {"arc_easy", "test.jsonl",
@@ -249,8 +252,7 @@ T(damaged_data_is_one_line_with_its_place)
         {"gsm8k", "test.jsonl", "{\"question\": \"Q\"}\n", "missing string \"answer\""},
         {"gsm8k", "test.jsonl", "[1]\n", "not an object"},
         {"gsm8k", "test.jsonl", "\n", ": no documents"},
-        {"gsm8k", "test-0001.parquet", "PAR1",
-         "is parquet: unsupported; convert it to JSON Lines"},
+        {"gsm8k", "test-0001.parquet", "PAR1", "is parquet: unsupported; convert it to JSON Lines"},
         {"gsm8k", "test.jsonl.gz", "\x1f\x8b\x08", "gunzip it first"},
         {"gsm8k", "test.jsonl", "\x1f\x8b\x08", "gunzip it first"},
         {"gsm8k", "test.jsonl", "PAR1....PAR1", "pandas.read_parquet"},
@@ -266,9 +268,11 @@ T(damaged_data_is_one_line_with_its_place)
          "must be four strings"},
         {"hellaswag", "val.jsonl", "{\"activity_label\": \"\", \"ctx_a\": \"\", \"ctx_b\": \"\"}",
          "0 \"endings\""},
-        {"piqa", "valid.jsonl", "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\"}", "\"label\": must be 0 or 1"},
+        {"piqa", "valid.jsonl", "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\"}",
+         "\"label\": must be 0 or 1"},
         {"piqa", "valid.jsonl",
-         "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\", \"label\": 4294967296}", "\"label\": must be 0 or 1"},
+         "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\", \"label\": 4294967296}",
+         "\"label\": must be 0 or 1"},
         {"lambada_openai", "test.jsonl", "{\"text\": \"\"}", "empty \"text\""},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

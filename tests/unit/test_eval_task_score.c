@@ -68,7 +68,7 @@ static void check_method(const char *method)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a, alone;
-    struct task_spent spent = {0}, other = {0};
+    struct task_cost spent = {0}, other = {0};
     char sheep[] = "sheep", wool[] = "wool and more";
     struct task_doc one = doc_of(sheep, NULL), two = doc_of(wool, sheep);
     double run, depth;
@@ -108,7 +108,7 @@ T(a_routed_model_runs_less_than_a_dense_one_and_dense_routing_says_so)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a;
-    struct task_spent routed = {0}, dense = {0};
+    struct task_cost routed = {0}, dense = {0};
     char x[] = "x";
     struct task_doc d = doc_of(x, NULL);
     t_ok(scorer_open(&c, &s, &o, &e), &e);
@@ -132,7 +132,7 @@ T(what_is_too_long_is_truncated_from_the_left)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a;
-    struct task_spent spent = {0};
+    struct task_cost spent = {0};
     char prompt[200], yes[] = "yes", so[] = "quite so", longer[40];
     struct task_doc d = doc_of(yes, so), over = doc_of(longer, NULL);
     double run, depth;
@@ -162,7 +162,7 @@ T(an_empty_prompt_begins_with_the_end_of_text)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a, blank;
-    struct task_spent spent = {0};
+    struct task_cost spent = {0};
     char x[] = "ab";
     struct task_doc d = doc_of(x, NULL);
     t_ok(scorer_open(&c, &s, &o, &e), &e);
@@ -184,7 +184,7 @@ T(the_greedy_flag_is_of_the_most_likely_tokens_alone)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a;
-    struct task_spent spent = {0};
+    struct task_cost spent = {0};
     char prompt[3] = "", none[] = "", more[] = "~!";
     struct task_doc d = doc_of(none, more);
     int32_t next = 0;
@@ -214,7 +214,7 @@ static void check_shared(const char *method)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer alone[3], shared[3];
-    struct task_spent before[3] = {{0}}, after[3] = {{0}};
+    struct task_cost before[3] = {{0}}, after[3] = {{0}};
     char sheep[] = "sheep", wool[] = "wool and";
     struct task_doc d = doc_of(wool, sheep);
     char prompt[MAX_SEQ];
@@ -231,10 +231,10 @@ static void check_shared(const char *method)
                                 on ? &after[i] : &before[i], &e),
                  &e);
             if (i == 1) /* another text in between, and another beginning */
-                t_ok(scorer_rolling(c, "Hm.", &ll, &(struct task_spent){0}, &e), &e);
+                t_ok(scorer_rolling(c, "Hm.", &ll, &(struct task_cost){0}, &e), &e);
         }
         t_ok(scorer_choices(c, "So?", &d, &(struct task_answer){{0}, {0}, NULL},
-                            &(struct task_spent){0}, &e),
+                            &(struct task_cost){0}, &e),
              &e);
     }
     for (int i = 0; i < 3; i++) {
@@ -267,7 +267,7 @@ T(text_ends_at_the_ids_of_the_model)
     struct err e = {0};
     struct task_options o = options("gsm8k", "");
     struct str all = {0}, cut = {0};
-    struct task_spent spent = {0}, less = {0};
+    struct task_cost spent = {0}, less = {0};
     size_t at = 0;
     t_ok(scorer_open(&c, &s, &o, &e), &e);
     t_ok(scorer_text(c, "A:", none, &all, &spent, &e), &e);
@@ -292,7 +292,7 @@ T(text_ends_before_a_stop_string_and_is_greedy)
     struct err e = {0};
     struct task_options o = options("gsm8k", "");
     struct str all = {0}, cut = {0};
-    struct task_spent spent = {0}, less = {0};
+    struct task_cost spent = {0}, less = {0};
     const int32_t prompt[] = {'A', ':'};
     int32_t want[24];
     char stop[3];
@@ -326,7 +326,7 @@ T(a_whole_text_is_predicted_once_in_windows)
     struct scorer *c = NULL;
     struct err e = {0};
     struct task_options o = options("wikitext", "");
-    struct task_spent spent = {0};
+    struct task_cost spent = {0};
     const char *text = "Twenty bytes of text"; /* L = 8: 8 after the prefix, 8, 4 */
     const char *first = "Twenty b", *second = "bytes of ", *third = "es of text";
     double ll, run, depth, want;
@@ -335,7 +335,7 @@ T(a_whole_text_is_predicted_once_in_windows)
     t_ok(scorer_rolling(c, text, &ll, &spent, &e), &e);
     t_eq(spent.scored, 20);
     t_eq(spent.tokens, 8 + 8 + 8);
-    t_ok(scorer_rolling(c, first, &want, &(struct task_spent){0}, &e), &e);
+    t_ok(scorer_rolling(c, first, &want, &(struct task_cost){0}, &e), &e);
     want += whole(&s, second, 8, &run, &depth);
     want += whole(&s, third + 1, 4, &run, &depth); /* what still fits is in front of the last */
     t_near(ll, want, 2e-3);

@@ -147,7 +147,7 @@ static void check_method(const char *method)
     struct err e = {0};
     struct scorer *c = NULL;
     struct task_options t = {.results = "", .seq = 16, .max_gen = 1, .capacity = -1};
-    struct task_spent spent = {0};
+    struct task_cost spent = {0};
     double ll, sum = 0;
     if (scorer_open(&c, &s, &t, &e) < 0) { /* what has to be calibrated */
         subject_close(&s);

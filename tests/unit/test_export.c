@@ -40,7 +40,7 @@ static struct model *make(const char *options)
 {
     char all[500];
     snprintf(all, sizeof all, SHAPE "%s", options);
-    struct model *m = kit_model(all, 3, 16, MODEL_USE, 0);
+    struct model *m = kit_model(all, 3, 16, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->params.n; i++)
         m->params.p[i].train = 1; /* kit_shake moves these */
     kit_shake(m, 0.1, 4);
@@ -70,7 +70,7 @@ static struct model *back(writer *write, const char *name, const struct model *m
         t_eq(stat(path, &st), 0);
         t_eq(st.st_size, r.bytes);
     }
-    t_ok(model_open(&b, path, NULL, MODEL_USE, &err), &err);
+    t_ok(model_open(&b, path, NULL, MODEL_INFERENCE, &err), &err);
     return b;
 }
 
@@ -123,7 +123,7 @@ T(interleaved_pairs_are_distinguished_from_half_split_ones)
     struct pass pass = kit_pass(PASS_DENSE);
     real *x = malloc(40 * sizeof *x), *y = malloc(40 * sizeof *y);
     kit_fill(&k, 1, 12, 40, 5);
-    t_ok(model_reserve(b, 16, MODEL_USE, 0, &err), &err);
+    t_ok(model_reserve(b, 16, MODEL_INFERENCE, 0, &err), &err);
     model_forward(m, &k.b, &pass);
     model_logits(m, 11, x);
     model_forward(b, &k.b, &pass);
@@ -194,7 +194,7 @@ T(large_directories_are_sharded_with_an_index)
     t_eq(mkdir(at("s"), 0755), 0);
     t_ok(export_hf(&s, &o, path, &r, &err), &err);
     t_truef(r.files > 3, "%d files", (int)r.files);
-    t_ok(model_open(&b, path, NULL, MODEL_USE, &err), &err);
+    t_ok(model_open(&b, path, NULL, MODEL_INFERENCE, &err), &err);
     same_values(m, b);
     t_ok(json_read_file(&j, at("s/model.safetensors.index.json"), 1 << 20, &err), &err);
     const struct json_node *root = json_root(j);
@@ -252,7 +252,7 @@ T(blocks_come_from_the_encoder_and_are_copied_unchanged_between_files)
 T(rows_that_are_not_whole_blocks_fall_back)
 {
     struct model *m =
-        kit_model(SHAPE "model.method=dense model.dim=96 model.ffn=104", 3, 16, MODEL_USE, 0);
+        kit_model(SHAPE "model.method=dense model.dim=96 model.ffn=104", 3, 16, MODEL_INFERENCE, 0);
     struct export_source s = {.m = m};
     struct export_options o = as(GGUF_T_Q8_0);
     struct export_result r;
@@ -260,7 +260,7 @@ T(rows_that_are_not_whole_blocks_fall_back)
     t_ok(export_gguf(&s, &o, at("f.gguf"), &r, &err), &err);
     t_eq(r.fell_back, 2); /* down_proj of two layers: rows of 104 */
     t_str(r.fallback, "f16");
-    t_ok(model_open(&b, path, NULL, MODEL_USE, &err), &err);
+    t_ok(model_open(&b, path, NULL, MODEL_INFERENCE, &err), &err);
     model_free(b);
     o.type = GGUF_T_Q4_K;
     t_ok(export_gguf(&s, &o, path, &r, &err), &err);
@@ -300,15 +300,16 @@ T(initial_weights_can_be_drawn_from_any_element)
 T(random_weights_equal_the_initial_weights_of_training)
 {
     struct model_config c = {0};
-    struct model *m = kit_model(SHAPE "model.method=dense model.vocab=700", 9, 16, MODEL_USE, 0);
+    struct model *m =
+        kit_model(SHAPE "model.method=dense model.vocab=700", 9, 16, MODEL_INFERENCE, 0);
     struct model *table = NULL, *b = NULL;
     struct export_options o = as(GGUF_T_F32);
     struct export_result r;
     t_ok(model_config_copy(&c, &m->config, &err), &err);
-    t_ok(model_new_table(&table, &c, NULL, 9, MODEL_USE, &err), &err);
+    t_ok(model_new_table(&table, &c, NULL, 9, MODEL_INFERENCE, &err), &err);
     struct export_source s = {.m = table, .is_random = 1, .seed = 9};
     t_ok(export_gguf(&s, &o, at("r.gguf"), &r, &err), &err);
-    t_ok(model_open(&b, path, NULL, MODEL_USE, &err), &err);
+    t_ok(model_open(&b, path, NULL, MODEL_INFERENCE, &err), &err);
     same_values(m, b);
     model_free(m);
     model_free(b);
@@ -361,7 +362,7 @@ T(the_base_of_a_routed_model_can_be_exported_alone)
     model_free(b);
     t_eq(mkdir(at("b"), 0755), 0);
     t_ok(export_hf(&s, &o, path, &r, &err), &err);
-    t_ok(model_open(&b, path, NULL, MODEL_USE, &err), &err);
+    t_ok(model_open(&b, path, NULL, MODEL_INFERENCE, &err), &err);
     t_str(b->config.method, "dense");
     t_eq(b->params.n, m->n_base);
     model_free(b);
@@ -459,13 +460,14 @@ T(logits_of_a_trained_model_are_the_same_through_gguf)
     struct model *m = NULL, *b;
     struct kit_batch k;
     struct pass pass = kit_pass(PASS_DENSE);
-    t_ok(model_open(&m, t_shared("weights/TinyStories-656K-f32"), NULL, MODEL_USE, &err), &err);
+    t_ok(model_open(&m, t_shared("weights/TinyStories-656K-f32"), NULL, MODEL_INFERENCE, &err),
+         &err);
     b = back(export_gguf, "t.gguf", m, GGUF_T_F32);
     int V = (int)m->config.vocab;
     real *x = malloc((size_t)V * sizeof *x), *y = malloc((size_t)V * sizeof *y);
     kit_fill(&k, 1, 64, V, 5);
-    t_ok(model_reserve(m, 64, MODEL_USE, 0, &err), &err);
-    t_ok(model_reserve(b, 64, MODEL_USE, 0, &err), &err);
+    t_ok(model_reserve(m, 64, MODEL_INFERENCE, 0, &err), &err);
+    t_ok(model_reserve(b, 64, MODEL_INFERENCE, 0, &err), &err);
     model_forward(m, &k.b, &pass);
     model_forward(b, &k.b, &pass);
     for (int row = 0; row < 64; row += 7) {

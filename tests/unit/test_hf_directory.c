@@ -90,7 +90,7 @@ T(shards_open_as_one_model)
     write_shard(m, dir, "a.safetensors", 0, 7, -1);
     write_shard(m, dir, "b.safetensors", 7, m->params.n, -1);
     write_index(m, dir, 7, 0, "");
-    t_ok(model_open(&back, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e);
     kit_same_params(m, back);
     t_ok(model_coverage(dir, &told, &e), &e);
     t_str(str_text(&told), "weights: 20 tensors used, 0 missing, 0 unexpected, in 2 shards\n");
@@ -194,7 +194,7 @@ static int open_with(const struct model *m, const char *dir, int embed, const st
     if (head)
         t[n++] = *head;
     t_ok(st_write(in(dir, "model.safetensors"), t, n, NULL, 0, e), e);
-    return model_open(out, dir, NULL, MODEL_USE, e);
+    return model_open(out, dir, NULL, MODEL_INFERENCE, e);
 }
 
 T(a_tied_head_may_have_either_name_or_both)
@@ -251,7 +251,7 @@ T(gpt2_is_written_and_read_in_its_own_layout)
         for (int o = 0; o < 8; o++)
             t_true(all[i * 24 + 16 + o] == (float)v[o * 8 + i]);
     st_close(s);
-    t_ok(model_open(&back, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e);
     kit_same_params(m, back);
     model_free(back);
     model_free(m);
@@ -275,7 +275,7 @@ T(bodies_without_a_prefix_and_buffers_are_read)
                              .shape = {2},
                              .data = frequencies};
     t_ok(st_write(in(dir, "model.safetensors"), t, n, NULL, 0, &e), &e);
-    t_ok(model_open(&back, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e);
     kit_same_params(m, back);
     model_free(back);
     model_free(m);
@@ -291,7 +291,7 @@ T(a_mismatched_config_names_both_shapes)
     struct model *m = shaken(SHAPE, dir), *back = NULL;
     t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
     model_free(shaken(SHAPE "model.ffn=14 ", dir));
-    t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+    t_fails(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
             "tensor model.layers.0.mlp.gate_proj.weight: shape [12,8], expected [14,8] from the "
             "model's configuration");
     t_ok(model_coverage(dir, &told, &e), &e);
@@ -299,10 +299,10 @@ T(a_mismatched_config_names_both_shapes)
         strstr(str_text(&told), "20 tensors used, 0 missing, 0 unexpected\n") &&
         strstr(str_text(&told), "shape [12,8], expected [14,8] from the model's configuration\n"));
     model_free(shaken(SHAPE "model.layers=1 ", dir));
-    t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+    t_fails(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
             "11 tensors used, 0 missing, 9 unexpected (model.layers.1.");
     model_free(shaken(SHAPE "model.layers=3 model.attn_bias=qkv ", dir));
-    t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+    t_fails(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
             "20 tensors used, 18 missing (model.layers.0.self_attn.q_proj.bias, ");
     str_release(&told);
     model_free(m);
@@ -315,7 +315,7 @@ T(a_vocabulary_other_than_the_embedding_names_both_shapes) /* A22 */
     struct model *m = shaken(SHAPE, dir), *back = NULL;
     t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
     model_free(shaken(SHAPE "model.vocab=20 ", dir));
-    t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+    t_fails(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
             "tensor model.embed_tokens.weight: shape [16,8], expected [20,8] from the model's "
             "configuration");
     model_free(m);
@@ -334,7 +334,7 @@ T(a_config_of_thousands_of_layers_is_refused_soon)
                                "\"tie_word_embeddings\": true}";
     put(dir, "config.json", text, sizeof text - 1);
     clock_t begin = clock();
-    t_fails(model_open(&back, dir, NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+    t_fails(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
             "20 tensors used, 36846 missing (model.layers.2.");
     double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
     t_truef(took < (getenv("T_SLOW_FACTOR") ? 40 : 5), "%.1f s", took);
@@ -366,8 +366,8 @@ T(non_finite_values_are_counted_per_tensor) /* A18 */
     t_ok(model_open(&back, dir, NULL, MODEL_EDIT, &e), &e);
     t_eq(warnings, 2);
     model_free(back);
-    t_ok(model_open(&back, dir, NULL, MODEL_USE, &e), &e);
-    t_ok(weights_use(back, &(struct number_options){.compute = COMPUTE_FP32}, &e), &e);
+    t_ok(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e);
+    t_ok(weights_use(back, &(struct numeric_options){.compute = COMPUTE_FP32}, &e), &e);
     t_ok(weights_ready(back, &e), &e);
     log_to(NULL, NULL);
     t_eq(warnings, 4);
@@ -459,13 +459,13 @@ T(a_model_larger_than_memory_is_refused_with_both_sizes)
     struct err e = {0};
     struct model *m = NULL, *none = NULL;
     put(dir, "config.json", text, sizeof text - 1);
-    t_ok(model_open_table(&m, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open_table(&m, dir, NULL, MODEL_INFERENCE, &e), &e);
     write_sparse(in(dir, "model.safetensors"), m);
     t_fails(model_open(&none, dir, NULL, MODEL_EDIT, &e), &e, DS_EMEM,
             "out of memory: 274878824448 parameters need 1.10TB, ");
     t_true(strstr(e.text, "B available") != NULL);
-    t_ok(model_open(&none, dir, NULL, MODEL_USE, &e), &e); /* its matrices stay in the file */
-    t_fails(weights_use(none, &(struct number_options){.compute = COMPUTE_BF16}, &e), &e, DS_EMEM,
+    t_ok(model_open(&none, dir, NULL, MODEL_INFERENCE, &e), &e); /* its matrices stay in the file */
+    t_fails(weights_use(none, &(struct numeric_options){.compute = COMPUTE_BF16}, &e), &e, DS_EMEM,
             "out of memory: weights need ");
     t_true(strstr(e.text, "B available") != NULL);
     model_free(none);
@@ -480,7 +480,7 @@ T(a_base_that_changed_in_its_file_is_not_written_again)
     struct err e = {0};
     struct model *m = shaken(SHAPE, dir), *back = NULL;
     t_ok(model_write_weights(m, in(dir, "model.safetensors"), 0, &e), &e);
-    t_ok(model_open(&back, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e);
     t_ok(model_write_weights(back, in(dir, "copy.safetensors"), 0, &e), &e);
     FILE *f = fopen(in(dir, "model.safetensors"), "r+b");
     t_true(f && fseek(f, -4, SEEK_END) == 0 && fputs("abcd", f) >= 0 && fclose(f) == 0);

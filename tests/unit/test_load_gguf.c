@@ -121,13 +121,13 @@ static struct model *open_as(struct gguf_file *f, int mode)
 
 static struct model *open_file(struct gguf_file *f)
 {
-    return open_as(f, MODEL_USE);
+    return open_as(f, MODEL_INFERENCE);
 }
 
 static void refuse(struct gguf_file *f, const char *part)
 {
     struct model *m = NULL;
-    int rc = model_open(&m, gf_write(f), NULL, MODEL_USE, &err);
+    int rc = model_open(&m, gf_write(f), NULL, MODEL_INFERENCE, &err);
     t_truef(rc < 0 && m == NULL, "opened, expected: %s", part);
     t_truef(strstr(err.text, part) && strstr(err.text, "x.gguf") && !strchr(err.text, '\n'),
             "%s: expected: %s", err.text, part);
@@ -147,7 +147,7 @@ static void same_model(const char *options, const char *arch)
 {
     struct gguf_file f = {0};
     real a[64], b[64];
-    struct model *m = kit_model(options, 1, 64, MODEL_USE, 0);
+    struct model *m = kit_model(options, 1, 64, MODEL_INFERENCE, 0);
     kit_shake(m, 0.1, 2);
     put_model(&f, m, arch, NULL);
     struct model *back = open_file(&f);
@@ -189,13 +189,13 @@ T(half_split_rows_give_the_logits_of_interleaved_ones)
     struct gguf_file f = {0};
     char options[600];
     real a[64], b[64];
-    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    struct model *m = kit_model(llama, 1, 64, MODEL_INFERENCE, 0);
     kit_shake(m, 0.1, 2);
     put_model(&f, m, "llama", NULL);
     struct model *split = open_file(&f);
     t_eq(split->config.position, POS_ROPE);
     snprintf(options, sizeof options, "%s model.position=rope_interleaved", llama);
-    struct model *lie = kit_model(options, 9, 64, MODEL_USE, 0);
+    struct model *lie = kit_model(options, 9, 64, MODEL_INFERENCE, 0);
     for (int i = 0; i < m->params.n; i++) {
         const struct param *p = &m->params.p[i];
         int C = p->rank > 1 ? p->shape[1] : 1;
@@ -226,7 +226,7 @@ T(every_type_in_both_architectures)
         unsigned char *block[64] = {0};
         uint32_t type[64];
         snprintf(options, sizeof options, "%s model.attn_bias=%s", shape, a ? "qkv" : "false");
-        struct model *m = kit_model(options, 1, 16, MODEL_USE, 0);
+        struct model *m = kit_model(options, 1, 16, MODEL_INFERENCE, 0);
         put_metadata(&f, m, a ? "qwen2" : "llama");
         for (int i = 0; i < m->params.n; i++) {
             const struct param *p = &m->params.p[i];
@@ -269,7 +269,7 @@ static struct model *open_blocks(uint32_t type, int mode)
     int items, bytes;
     struct model *m = kit_model("model.method=dense model.layers=1 model.dim=256 model.heads=4 "
                                 "model.kv_heads=2 model.ffn=256 model.vocab=32 model.max_seq=64",
-                                1, 16, MODEL_USE, 0);
+                                1, 16, MODEL_INFERENCE, 0);
     put_metadata(&f, m, "llama");
     for (int i = 0; i < m->params.n; i++) {
         const struct param *p = &m->params.p[i];
@@ -322,8 +322,8 @@ T(quantised_blocks_of_the_file_are_used_unchanged)
                                     GGUF_T_Q6_K};
     static const int kind[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
     for (size_t t = 0; t < DS_LEN(type); t++) {
-        const struct number_options use = {.weights = kind[t]}, same = {.weights = WEIGHTS_AUTO};
-        struct model *m = open_blocks(type[t], MODEL_USE);
+        const struct numeric_options use = {.weights = kind[t]}, same = {.weights = WEIGHTS_AUTO};
+        struct model *m = open_blocks(type[t], MODEL_INFERENCE);
         t_ok(weights_use(m, t % 2 ? &use : &same, &err), &err);
         for (size_t i = 0; i < DS_LEN(matrix); i++)
             t_near(rounded_off(m, matrix[i]), 0, 1e-7);
@@ -358,7 +358,7 @@ T(llama3_rope_factors_become_rope_scaling)
 {
     struct gguf_file f = {0};
     float factor[4];
-    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    struct model *m = kit_model(llama, 1, 64, MODEL_INFERENCE, 0);
     llama3_factors(factor);
     t_true(factor[0] == 1 && factor[2] > 1 && factor[2] < 32 && factor[3] == 32);
     for (int wrong = 0; wrong < 2; wrong++) {
@@ -382,7 +382,7 @@ T(llama3_rope_factors_become_rope_scaling)
 static void refuse_with(const char *key, uint32_t v, const char *part)
 {
     struct gguf_file f = {0};
-    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    struct model *m = kit_model(llama, 1, 64, MODEL_INFERENCE, 0);
     put_model(&f, m, "llama", NULL);
     gf_u32(&f, key, v);
     refuse(&f, part);
@@ -402,7 +402,7 @@ T(unsupported_features_are_refused_by_name)
 T(tensors_and_metadata_must_agree)
 {
     struct gguf_file f = {0};
-    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    struct model *m = kit_model(llama, 1, 64, MODEL_INFERENCE, 0);
     const float x[4] = {0};
     put_model(&f, m, "llama", "model.layers.1.mlp.up_proj.weight");
     refuse(&f, "missing tensor blk.1.ffn_up.weight");
@@ -434,7 +434,7 @@ static void refuse_meta(const char *key, uint32_t kind, const void *p, size_t n,
         "attention.head_count", "attention.head_count_kv", "context_length"};
     static const uint32_t values[] = {2, 32, 48, 4, 2, 64};
     struct gguf_file f = {0};
-    struct model *m = kit_model(llama, 1, 64, MODEL_USE, 0);
+    struct model *m = kit_model(llama, 1, 64, MODEL_INFERENCE, 0);
     char full[128];
     gf_string(&f, "general.architecture", "llama");
     for (size_t i = 0; i < DS_LEN(sizes); i++) {
@@ -519,8 +519,9 @@ T(models_larger_than_memory_are_refused_with_both_sizes)
     struct model *m = NULL;
     t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
     t_truef(strstr(err.text, "x.gguf: out of memory: 283") && m == NULL, "%s", err.text);
-    t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
-    t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
+    t_ok(model_open(&m, path, NULL, MODEL_INFERENCE, &err),
+         &err); /* its matrices stay in the file */
+    t_fails(weights_use(m, &(struct numeric_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
             "out of memory: weights need ");
     model_free(m);
 }
@@ -531,7 +532,7 @@ T(sizes_far_beyond_the_tensors_are_refused_before_allocation)
     const float x[64] = {0};
     struct model *m = kit_model("model.method=dense model.layers=1 model.dim=32 model.heads=4 "
                                 "model.ffn=48 model.vocab=40",
-                                1, 64, MODEL_USE, 0);
+                                1, 64, MODEL_INFERENCE, 0);
     m->config.layers = 4000;
     m->config.ffn = 1 << 20;
     put_metadata(&f, m, "llama");

@@ -74,9 +74,9 @@ T(models_round_trip_tied_or_not)
                  "model.method=dense model.layers=2 model.dim=32 model.heads=4 model.kv_heads=2 "
                  "model.ffn=40 model.vocab=24 model.max_seq=16 model.tied=%s",
                  tied ? "true" : "false");
-        struct model *m = kit_model(options, 1, 16, MODEL_USE, 0);
+        struct model *m = kit_model(options, 1, 16, MODEL_INFERENCE, 0);
         kit_shake(m, 0.1, 4);
-        t_ok(model_open(&back, put_model(m), NULL, MODEL_USE, &err), &err);
+        t_ok(model_open(&back, put_model(m), NULL, MODEL_INFERENCE, &err), &err);
         kit_same_params(back, m);
         t_eq(back->config.tied, tied);
         t_eq(back->config.max_seq, 16);
@@ -98,8 +98,8 @@ T(widths_that_look_like_a_pickle_are_read)
                  "model.method=dense model.layers=1 model.dim=%d model.heads=4 model.ffn=8 "
                  "model.vocab=8 model.max_seq=4",
                  dim);
-        struct model *m = kit_model(options, 1, 4, MODEL_USE, 0);
-        t_ok(model_open(&back, put_model(m), NULL, MODEL_USE, &err), &err);
+        struct model *m = kit_model(options, 1, 4, MODEL_INFERENCE, 0);
+        t_ok(model_open(&back, put_model(m), NULL, MODEL_INFERENCE, &err), &err);
         t_eq(back->config.dim, dim);
         model_free(m);
         model_free(back);
@@ -109,7 +109,7 @@ T(widths_that_look_like_a_pickle_are_read)
 static void refuse(const void *p, size_t n, const char *part)
 {
     struct model *m = NULL;
-    t_fails(model_open(&m, put(p, n), NULL, MODEL_USE, &err), &err, DS_EFORMAT, part);
+    t_fails(model_open(&m, put(p, n), NULL, MODEL_INFERENCE, &err), &err, DS_EFORMAT, part);
     t_truef(m == NULL && strstr(err.text, "m.bin") && !strchr(err.text, '\n'), "%s", err.text);
 }
 
@@ -153,7 +153,7 @@ T(fields_of_wrong_sign_or_size_are_refused)
     static const int32_t values[] = {0, -1, INT32_MIN, INT32_MAX, 1 << 30, 0x01000000, 65537};
     struct model *m = kit_model("model.method=dense model.layers=1 model.dim=8 model.heads=2 "
                                 "model.ffn=8 model.vocab=8 model.max_seq=4",
-                                1, 4, MODEL_USE, 0);
+                                1, 4, MODEL_INFERENCE, 0);
     put_model(m);
     FILE *f = fopen(path, "rb");
     char file[8000];
@@ -185,8 +185,9 @@ T(models_larger_than_memory_are_refused_with_both_sizes)
         t_skip("the file system keeps no file of %.0f GB", 4e-9 * (double)values);
     t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
     t_truef(strstr(err.text, "m.bin: out of memory: 283") && m == NULL, "%s", err.text);
-    t_ok(model_open(&m, path, NULL, MODEL_USE, &err), &err); /* its matrices stay in the file */
-    t_fails(weights_use(m, &(struct number_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
+    t_ok(model_open(&m, path, NULL, MODEL_INFERENCE, &err),
+         &err); /* its matrices stay in the file */
+    t_fails(weights_use(m, &(struct numeric_options){.compute = COMPUTE_BF16}, &err), &err, DS_EMEM,
             "out of memory: weights need ");
     model_free(m);
 }

@@ -39,7 +39,7 @@ static struct measure measure_of(struct model *m, const struct pass *pass)
 
 static double number_of(const struct measure *s, const char *key)
 {
-    struct measure_number x[MEASURE_NUMBERS];
+    struct measure_number x[MEASURE_SIZES];
     size_t n = measure_numbers(s, x);
     for (size_t i = 0; i < n; i++)
         if (strcmp(x[i].key, key) == 0)

@@ -80,7 +80,7 @@ static struct model *opened(const char *dir)
 {
     struct err e = {0};
     struct model *m = NULL;
-    t_ok(model_open(&m, dir, NULL, MODEL_USE, &e), &e);
+    t_ok(model_open(&m, dir, NULL, MODEL_INFERENCE, &e), &e);
     return m;
 }
 
@@ -119,7 +119,7 @@ T(the_merged_model_computes_what_the_adapted_one_does)
     real a[IDS * VOCAB], b[IDS * VOCAB];
     struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=q,k,v,o,gate,up,down", t_tmpdir()),
                  *merged = NULL;
-    t_ok(kit_try(&merged, SHAPE, SEED + 1, MODEL_USE, &e), &e);
+    t_ok(kit_try(&merged, SHAPE, SEED + 1, MODEL_INFERENCE, &e), &e);
     for (int i = 0; i < m->n_base; i++) {
         struct param *p = &merged->params.p[i];
         size_t rows = (size_t)p->shape[0], half = rows / 2, columns = p->n / rows;
@@ -346,7 +346,7 @@ static void weights_fail(const char *dir, const struct st_out *t, size_t n, cons
     struct err e = {0};
     struct model *back = NULL;
     t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
-    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_EFORMAT, part);
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT, part);
     t_true(strstr(e.text, "adapter_model.safetensors") && !strchr(e.text, '\n'));
 }
 
@@ -360,10 +360,10 @@ T(tensors_of_wrong_shape_are_named_with_both_shapes)
     str_copy(dir, sizeof dir, t_tmpdir());
     struct model *m = adapted(SHAPE, "lora_r=2 lora_alpha=8 lora_targets=q,v", dir);
     put(dir, "lora/adapter_config.json", HEAD ALL "}");
-    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_ENOTFOUND,
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_ENOTFOUND,
             "neither adapter_model.safetensors nor own.safetensors");
     put(dir, "lora/adapter_model.bin", "PK");
-    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_EFORMAT,
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
             "can execute code and are not loaded; convert it to safetensors");
     size_t n = tensors(m, t, name);
     t_eq(n, 8);
@@ -440,12 +440,12 @@ T(a_base_is_found_next_to_its_adapters_or_through_the_environment)
     t_ok(peft_save(m, in(dir, "lora"), in(dir, "base"), &e), &e);
     model_free(opened(in(dir, "lora")));
     t_eq(rename(in(dir, "base"), in(dir, "elsewhere")), 0);
-    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_ENOTFOUND,
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_ENOTFOUND,
             "not found (looked next to the adapter and in .); set DEPTHSCOPE_BASE=PATH");
     setenv("DEPTHSCOPE_BASE", in(dir, "elsewhere"), 1);
     model_free(opened(in(dir, "lora")));
     setenv("DEPTHSCOPE_BASE", in(dir, "gone"), 1);
-    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_USE, &e), &e, DS_ENOTFOUND,
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_ENOTFOUND,
             "DEPTHSCOPE_BASE: ");
     unsetenv("DEPTHSCOPE_BASE");
     model_free(m);

@@ -150,8 +150,7 @@ T(transfer_asks_for_the_model_to_start_from)
     struct train_config c;
     struct err e = {0};
     static const char *const preset[] = {"small", "transfer"}, *const init[] = {"train.init=none"};
-    t_fails(train_config_make(&c, preset, 2, NULL, 0, &e), &e, DS_EUSAGE,
-            "missing train.init");
+    t_fails(train_config_make(&c, preset, 2, NULL, 0, &e), &e, DS_EUSAGE, "missing train.init");
     t_true(strchr(e.text, ';') == NULL); /* and says nothing else */
     t_fails(train_config_make(&c, preset, 2, init, 1, &e), &e, DS_EUSAGE, "model not found");
     t_ok(train_config_look(&c, preset, 2, &e), &e);

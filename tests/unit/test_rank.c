@@ -446,7 +446,7 @@ T(tallies_match_a_hand_count)
     const uint8_t target[8] = {1, 0, 1, 1, 1, 0, 0, 1};
     struct tally t = {0}, sum = {0}, none = {0};
     tally_add(&t, score, 0, target, 8); /* predicts 2, 1, 3 and 5; targets are 2, -1, 3, 0 and 5 */
-    t_near(tally_said(&t), 0.5, 1e-12);
+    t_near(tally_predicted_rate(&t), 0.5, 1e-12);
     t_near(tally_accuracy(&t), 5.0 / 8, 1e-12);
     t_near(tally_base_rate(&t), 5.0 / 8, 1e-12);
     t_near(tally_precision(&t), 3.0 / 4, 1e-12);

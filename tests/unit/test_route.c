@@ -17,23 +17,23 @@ T(a_plan_lists_the_wanted_rows)
     int32_t row[6];
     real gate[6], factor[6];
     struct plan p = {.row = row, .gate = gate, .weight = factor};
-    plan_from_wants(&p, want, weight, NULL, 6, 0);
+    plan_from_mask(&p, want, weight, NULL, 6, 0);
     t_eq(p.n, 3);
     t_eq(p.active, 3);
     t_eq(row[1], 3);
     t_near(factor[1], 3, 0);
-    plan_from_wants(&p, want, weight, probe, 6, 0);
+    plan_from_mask(&p, want, weight, probe, 6, 0);
     t_eq(p.n, 4);
     t_eq(p.active, 3);
     t_eq(row[1], 2);
     t_near(gate[1], 0, 0);
     t_near(factor[1], 2, 0);
-    plan_from_wants(&p, want, NULL, NULL, 6, 1);
+    plan_from_mask(&p, want, NULL, NULL, 6, 1);
     t_eq(p.n, 6);
     t_eq(p.active, 3);
     t_near(gate[4], 0, 0);
     t_near(factor[4], 1, 0);
-    plan_from_wants(&p, want, NULL, NULL, 0, 1);
+    plan_from_mask(&p, want, NULL, NULL, 0, 1);
     t_eq(p.n, 0);
 }
 

@@ -76,7 +76,8 @@ T(a_teacher_costs_what_is_not_counted)
     static const char *const without[] = {BASE, "model.method=edp", "train.teacher=self",
                                           "train.no_kd=true"};
     struct err e = {0};
-    t_fails(ask(with, DS_LEN(with), &e), &e, DS_EUSAGE, "train.teacher=self: the teacher's forward");
+    t_fails(ask(with, DS_LEN(with), &e), &e, DS_EUSAGE,
+            "train.teacher=self: the teacher's forward");
     e = (struct err){0};
     t_ok(ask(without, DS_LEN(without), &e), &e);
 }

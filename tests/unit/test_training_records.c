@@ -497,8 +497,7 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
             "cannot be reached");
     t_fails(trainer_set(&trainer, "lr", (double)NAN, &e), &e, DS_ERANGE, "finite");
     t_fails(trainer_set(&trainer, "lr", -1, &e), &e, DS_ERANGE, "must be");
-    t_fails(trainer_set(&trainer, "lr", 99, &e), &e, DS_ERANGE,
-            "train.lr: 99: must be 1e-12 to 1");
+    t_fails(trainer_set(&trainer, "lr", 99, &e), &e, DS_ERANGE, "train.lr: 99: must be 1e-12 to 1");
     t_fails(trainer_set(&trainer, "edp.threshold_offset", 99, &e), &e, DS_ERANGE,
             "must be -20 to 20");
     char why[200];

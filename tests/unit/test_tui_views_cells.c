@@ -64,13 +64,13 @@ T(a_layer_that_executes_every_token_is_always_on)
     struct runview *r = view_of(probes_bare);
     struct cells c = {.probe = runview_probe(r, 0)};
     t_eq(cells_fit(&c), 0);
-    t_eq(cells_state(&c, 0, 3), CELL_RULE);
-    t_eq(cells_state(&c, 7, 3), CELL_RULE);
+    t_eq(cells_state(&c, 0, 3), CELL_ALWAYS_ON);
+    t_eq(cells_state(&c, 7, 3), CELL_ALWAYS_ON);
     int seen[3] = {0};
     for (int t = 0; t < c.probe->tokens; t++)
         seen[cells_state(&c, 4, t)]++;
     t_true(seen[CELL_SKIP] > 0 && seen[CELL_RUN] > 0);
-    t_eq(seen[CELL_RULE], 0);
+    t_eq(seen[CELL_ALWAYS_ON], 0);
     cells_release(&c);
     runview_free(r);
 }

@@ -191,7 +191,7 @@ int convert_command(int argc, char **argv)
     int rc = cli_parse(&a, convert_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
-    rc = cli_one(&a, "convert", "MODEL", &model, &e);
+    rc = cli_single(&a, "convert", "MODEL", &model, &e);
     if (rc == 0)
         rc = split_settings(&a, &j.o, &given, &e);
     if (rc == 0 && strncmp(model, "random:", 7) != 0 && cli_has_setting(&a, &convert_group, "seed"))

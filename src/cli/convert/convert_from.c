@@ -78,7 +78,7 @@ static int open_random(struct convert_from *f, const char *preset, struct config
     if (rc == 0)
         rc = check_given(given, route_find(shape.method), e);
     if (rc == 0)
-        rc = model_new_table(&f->m, &shape, &c, seed, MODEL_USE, e);
+        rc = model_new_table(&f->m, &shape, &c, seed, MODEL_INFERENCE, e);
     opt_release(&model_group, &shape);
     config_release(&c);
     if (rc < 0)
@@ -172,7 +172,7 @@ static int open_model(struct convert_from *f, const char *what, struct err *e)
 {
     int rc = model_locate(what, f->dir, sizeof f->dir, e);
     if (rc == 0)
-        rc = model_open(&f->m, f->dir, NULL, MODEL_USE, e);
+        rc = model_open(&f->m, f->dir, NULL, MODEL_INFERENCE, e);
     if (rc < 0)
         return rc;
     f->s = (struct export_source){.m = f->m};

@@ -139,7 +139,7 @@ static int write_llama2c(struct convert_job *j, struct err *e)
 /* ---- directories ------------------------------------------------------------------------------------- */
 
 /* Files that other programs keep next to the model and that this one does not read. */
-static int copy_beside(const char *from, const char *to, struct err *e)
+static int copy_companion(const char *from, const char *to, struct err *e)
 {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
                                         "generation_config.json", "chat_template.jinja"};
@@ -172,7 +172,7 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
         j->has_vocabulary = rc == 0;
     }
     if (rc == 0 && !j->from.other_tokenizer)
-        rc = copy_beside(j->from.dir, dir, e);
+        rc = copy_companion(j->from.dir, dir, e);
     if (rc == 0)
         rc = convert_write_template(&j->from, dir, e);
     return rc < 0 ? rc : fs_sync_dir(dir, e);

@@ -47,7 +47,7 @@ static void add_layers_json(struct str *s, const struct measure *m)
 static void print_json(struct str *s, const struct subject *subject, const struct answer *a)
 {
     const struct ppl_result *r = &a->r;
-    struct measure_number x[MEASURE_NUMBERS];
+    struct measure_number x[MEASURE_SIZES];
     size_t n = measure_numbers(&r->measure, x);
     str_add(s, "{");
     json_add_str(s, "task", r->task);
@@ -137,7 +137,7 @@ static void add_windows(struct str *s, const struct ppl_result *r)
 static void print_table(struct str *s, const struct subject *subject, const struct answer *a)
 {
     const struct ppl_result *r = &a->r;
-    struct measure_number x[MEASURE_NUMBERS];
+    struct measure_number x[MEASURE_SIZES];
     struct table t;
     size_t n = measure_numbers(&r->measure, x);
     struct measure_number bytes = {"bytes", "bytes of text", r->measure.bytes, 0};
@@ -262,7 +262,7 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str 
 {
     struct subject s = {0};
     const char *model;
-    int rc = cli_one(a, "eval", "MODEL", &model, e);
+    int rc = cli_single(a, "eval", "MODEL", &model, e);
     if (rc == 0)
         rc = check_settings(a, o, e);
     if (rc == 0)

@@ -319,7 +319,7 @@ static int make_talk(const struct asked *q, struct err *e)
     struct chat_messages m = {0};
     int rc = add_system(q, &m, e);
     if (rc == 0)
-        rc = generate_talk(q->a, q->s, &q->chat, &m, q->o, &q->rules, e);
+        rc = generate_chat(q->a, q->s, &q->chat, &m, q->o, &q->rules, e);
     chat_messages_release(&m);
     return rc;
 }
@@ -327,7 +327,7 @@ static int make_talk(const struct asked *q, struct err *e)
 static int generate(struct asked *q, struct err *e)
 {
     const char *model;
-    int rc = cli_one(q->a, "generate", "MODEL", &model, e);
+    int rc = cli_single(q->a, "generate", "MODEL", &model, e);
     if (rc == 0)
         rc = check_words(q, e);
     if (rc == 0)

@@ -43,7 +43,7 @@ int gen_interrupted(void);
 void gen_interrupt_clear(void);
 
 /* Chat: reads messages from standard input line by line and prints answers until it ends. */
-int generate_talk(const struct cli_args *a, struct subject *s, const struct chat *chat,
+int generate_chat(const struct cli_args *a, struct subject *s, const struct chat *chat,
                   struct chat_messages *m, const struct gen_options *o,
                   const struct gen_rules *rules, struct err *e) DS_CHECK;
 

@@ -199,7 +199,7 @@ static int get(const struct cli_args *a, struct str *out, struct err *e)
     if (rc == 0 && listing && a->n_rest > 0)
         rc = err_set(e, DS_EUSAGE, "get: --list: unexpected name");
     if (rc == 0 && !listing)
-        rc = cli_one(a, "get", "NAME", &name, e);
+        rc = cli_single(a, "get", "NAME", &name, e);
     if (rc == 0)
         rc = read_table(&table, &o, e);
     if (rc == 0 && listing)

@@ -71,7 +71,7 @@ static const char *last_line(char *words)
     return strncmp(line, "curl: ", 6) == 0 ? line + 6 : line;
 }
 
-static int tell_failure(const struct get_job *j, int status, char *words, struct err *e)
+static int report_failure(const struct get_job *j, int status, char *words, struct err *e)
 {
     const char *line = last_line(words), *resume = "; run the same command again to resume";
     char have[48] = "";
@@ -148,7 +148,7 @@ static int ask_server(struct get_job *j, struct err *e)
     struct get_listener listener = {.take = take_headers, .ctx = &out};
     int rc = get_curl(argv, &listener, words, sizeof words, &status, e);
     if (rc == 0 && status != 0)
-        rc = tell_failure(j, status, words, e);
+        rc = report_failure(j, status, words, e);
     if (rc == 0) {
         header(v, sizeof v, str_text(&out), "x-linked-etag");
         if (strlen(v) == 64 && strspn(v, "0123456789abcdef") == 64 && !j->file->sha256[0])
@@ -330,7 +330,7 @@ static int transfer(struct get_job *j, struct err *e)
         return j->file->sha256[0] ? 0 : tell_unknown_end(j, e);
     if (rc < 0)
         return rc;
-    return status == 0 ? 0 : tell_failure(j, status, words, e);
+    return status == 0 ? 0 : report_failure(j, status, words, e);
 }
 
 /* ---- verification -------------------------------------------------------------------------------------- */

@@ -205,7 +205,7 @@ int inspect_command(int argc, char **argv)
     if (rc < 0)
         return command_fail(&e);
     struct inspect x = {&out, cli_flag(&a, "json")};
-    rc = cli_one(&a, "inspect", "FILE or DIR", &what, &e);
+    rc = cli_single(&a, "inspect", "FILE or DIR", &what, &e);
     if (rc == 0 && a.n_override > 0)
         rc = err_set(&e, DS_EUSAGE, "inspect: unexpected setting %s", a.override[0]);
     if (rc == 0 && strcmp(what, "-") == 0)

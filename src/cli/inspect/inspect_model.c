@@ -233,7 +233,7 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
 {
     /* tensor files that replace or complement those of the base model */
     static const char *const extra[][2] = {{"adapter_tensors", "adapter_model.safetensors"},
-                                            {"own_tensors", "own.safetensors"}};
+                                           {"own_tensors", "own.safetensors"}};
     struct model_config c;
     struct config route = {0};
     struct err why = {0};

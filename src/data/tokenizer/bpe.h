@@ -232,10 +232,10 @@ struct tokenizer {
     const char *kind;
     int vocab;
     int32_t eot, bos;
-    int32_t after;    /* token after a text, -1: none; only exported, for other programs */
-    struct str bytes; /* all pieces, end to end         */
-    uint64_t *offset; /* of piece i in bytes            */
-    uint32_t *length; /* of piece i                     */
+    int32_t after;          /* token after a text, -1: none; only exported, for other programs */
+    struct str bytes;       /* all pieces, end to end         */
+    uint64_t *offset;       /* of piece i in bytes            */
+    uint32_t *length;       /* of piece i                     */
     unsigned char *present; /* 0: a gap in the ids            */
     struct bpe *bpe;        /* NULL: plain bytes              */
     struct norm norm, decoder;

@@ -99,9 +99,8 @@ static int count_word(void *ctx, const char *s, size_t n, struct err *e)
     r->words++;
     str_add_bytes(&r->text, s, n);
     str_add_char(&r->text, '\0');
-    return r->text.failed
-               ? err_set(e, DS_EMEM, "out of memory for %zu distinct words", r->words)
-               : 0;
+    return r->text.failed ? err_set(e, DS_EMEM, "out of memory for %zu distinct words", r->words)
+                          : 0;
 }
 
 /* --- pairs

@@ -12,7 +12,8 @@ enum { GROWTH = 16, GROWTH_FREE = 4096 };
 int norm_add(struct norm *m, struct norm_step s, struct err *e)
 {
     if (m->n >= NORM_STEPS)
-        return err_set(e, DS_ERANGE, "too many normalizers or decoders: must be at most %d", NORM_STEPS);
+        return err_set(e, DS_ERANGE, "too many normalizers or decoders: must be at most %d",
+                       NORM_STEPS);
     int rc = s.kind == NORM_CHARSMAP ? charsmap_check(s.from, s.from_len, e) : 0;
     if (rc < 0)
         return rc;
@@ -156,8 +157,8 @@ int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
         if (own->failed)
             return err_set(e, DS_EMEM, "out of memory normalising %zu bytes", *n);
         if (*n > most)
-            return err_set(e, DS_ERANGE, "the normalizer lengthens text by more than a factor of %d",
-                           GROWTH);
+            return err_set(e, DS_ERANGE,
+                           "the normalizer lengthens text by more than a factor of %d", GROWTH);
     }
     return 0;
 }

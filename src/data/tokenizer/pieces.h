@@ -60,26 +60,26 @@ enum { FAMILY_SPECIALS = 256 }; /* number of ids reserved after the vocabulary *
 /* Appends the added tokens that a family's files omit, each preceded by a comma. */
 void family_add_specials(struct str *out, const struct family *f, int first);
 
-/* --- tokenizer_beside.c: Hugging Face's companion files of a tokenizer's main file ----------------------- */
+/* --- tokenizer_companion.c: Hugging Face's companion files of a tokenizer's main file ----------------------- */
 
-struct beside;
+struct companion;
 struct json_node;
 /* Reads the companion files in the directory of `path`.  DS_EFORMAT when they contradict each
  * other. */
-int beside_open(struct beside **out, const char *path, struct err *e) DS_CHECK;
-void beside_free(struct beside *b); /* NULL allowed */
+int companion_open(struct companion **out, const char *path, struct err *e) DS_CHECK;
+void companion_free(struct companion *b); /* NULL allowed */
 const struct json_node *
-beside_config(const struct beside *b); /* tokenizer_config.json; NULL: none */
-int beside_names(const struct beside *b, int32_t first,
-                 int32_t end); /* tokens with ids in [first, end) */
+companion_config(const struct companion *b); /* tokenizer_config.json; NULL: none */
+int companion_names(const struct companion *b, int32_t first,
+                    int32_t end); /* tokens with ids in [first, end) */
 /* Kind of the main file: only a model's own file takes tokens from companion files; text of a
  * .model has no normalised form in which tokens could be matched. */
-enum { BESIDE_JSON, BESIDE_OTHER, BESIDE_MODEL, BESIDE_VOCAB };
+enum { COMPANION_JSON, COMPANION_OTHER, COMPANION_MODEL, COMPANION_VOCAB };
 /* Merges them into *t's tokenizer.json, and reloads it if it changed.  *t is unchanged on
  * failure. */
-int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const char *path,
-                 struct err *e) DS_CHECK;
-int beside_load(struct tokenizer **t, int kind, const char *path, struct err *e) DS_CHECK;
+int companion_apply(const struct companion *b, struct tokenizer **t, int kind, const char *path,
+                    struct err *e) DS_CHECK;
+int companion_load(struct tokenizer **t, int kind, const char *path, struct err *e) DS_CHECK;
 
 /* A pre-tokenizer and its names in tokenizer.ggml.pre. */
 enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 14 };

@@ -47,9 +47,7 @@ static int translate(struct str *out, const char *p, struct err *e)
         const char *other = *p == '\\' && p[1] ? translate_escape(p[1], in_class) : NULL;
         if ((other && !*other) || (in_class && *p == '[' && p[1] != ':') ||
             (in_class && *p == '&' && p[1] == '&'))
-            return err_set(
-                e, DS_EFORMAT,
-                "tokenizer pattern: \"%.2s\" inside []: unsupported", p);
+            return err_set(e, DS_EFORMAT, "tokenizer pattern: \"%.2s\" inside []: unsupported", p);
         if (other) {
             str_add(out, other);
             p++;
@@ -98,7 +96,8 @@ int pretok_regex(struct regex **out, const char *pattern, const char *what, stru
 int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e)
 {
     if (p->n >= PRETOK_STAGES)
-        return err_set(e, DS_ERANGE, "too many pre-tokenizer stages: must be at most %d", PRETOK_STAGES);
+        return err_set(e, DS_ERANGE, "too many pre-tokenizer stages: must be at most %d",
+                       PRETOK_STAGES);
     struct regex *re = NULL;
     int rc = pretok_regex(&re, stage->pattern, "pre-tokenizer", e);
     if (rc < 0)

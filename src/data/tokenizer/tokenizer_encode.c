@@ -233,7 +233,8 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
                         struct err *e)
 {
     const struct added_index *x = &c->t->find[round];
-    size_t at = 0, from = 0, where = 0, len = 0; /* at: start of unencoded text; from: start of the search */
+    size_t at = 0, from = 0, where = 0,
+           len = 0; /* at: start of unencoded text; from: start of the search */
     int rc = 0;
     const struct added_token *a = NULL;
     int search = x->pair && (c->special || x->has_plain), by_length = round == 0 && c->t->by_length;
@@ -278,10 +279,9 @@ static void tell_dropped(const struct tokenizer *t)
     if (!d || d->bytes == 0 || d->is_told)
         return;
     d->is_told = 1;
-    log_warn(
-        "the vocabulary has no token for byte 0x%02X: such bytes are dropped from texts, as "
-        "in other programs (%llu byte%s so far)",
-        (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
+    log_warn("the vocabulary has no token for byte 0x%02X: such bytes are dropped from texts, as "
+             "in other programs (%llu byte%s so far)",
+             (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
 }
 
 static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_special, int first,

@@ -45,7 +45,7 @@ static int load_json_file(struct tokenizer **out, const char *path, struct err *
     str_release(&text);
     int is_own = strcmp(name, "tokenizer.json") == 0;
     if (rc >= 0 && (is_own || t->bos < 0 || t->eot < 0))
-        rc = beside_load(&t, is_own ? BESIDE_JSON : BESIDE_OTHER, path, e);
+        rc = companion_load(&t, is_own ? COMPANION_JSON : COMPANION_OTHER, path, e);
     if (rc >= 0)
         *out = t;
     else
@@ -86,7 +86,8 @@ static int find_in_dir(char *out, size_t size, const char *dir, struct err *e)
             return (int)i;
     }
     return err_set(e, DS_ENOTFOUND,
-                   "%s: no tokenizer.json, vocab.json, tokenizer.model or tokenizer.bin found", dir);
+                   "%s: no tokenizer.json, vocab.json, tokenizer.model or tokenizer.bin found",
+                   dir);
 }
 
 /* Detects the type from the first bytes: 1 GGUF, 0 possibly a tokenizer, else an error. */

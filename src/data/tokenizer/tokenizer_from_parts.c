@@ -57,9 +57,8 @@ static int check_token(struct map *seen, const struct token_part *t, int32_t id,
         return err_set(e, DS_EFORMAT, "token %d is not UTF-8", id);
     if (map_get(seen, t->text, t->n, &other))
         return err_set(e, DS_EFORMAT, "duplicate tokens %lld and %d", (long long)other, id);
-    return map_set(seen, t->text, t->n, id) < 0
-               ? err_set(e, DS_EMEM, "out of memory for tokens")
-               : 0;
+    return map_set(seen, t->text, t->n, id) < 0 ? err_set(e, DS_EMEM, "out of memory for tokens")
+                                                : 0;
 }
 
 /* Unused ids only pad the vocabulary: no text is encoded to them. */

@@ -44,7 +44,8 @@ static int id_of(const struct gguf *g, const char *key, int32_t tokens, int32_t 
     if (m->kind == GGUF_ARRAY)
         return err_set(e, DS_EFORMAT, "%s: expected one id, found an array", key);
     if (!gguf_int(m, 0, &v) || v < 0 || v >= tokens)
-        return err_set(e, DS_ERANGE, "%s = %lld: must be below %d, the number of tokens", key, (long long)v, tokens);
+        return err_set(e, DS_ERANGE, "%s = %lld: must be below %d, the number of tokens", key,
+                       (long long)v, tokens);
     *out = (int32_t)v;
     return 0;
 }
@@ -57,7 +58,8 @@ static int take_texts(const struct gguf *g, const char *key, size_t most, struct
 {
     const struct gguf_meta *m = gguf_meta_find(g, key);
     if (!m || m->kind != GGUF_ARRAY || m->item != GGUF_STRING)
-        return err_set(e, DS_EFORMAT, "%s %s", key, m ? "must be an array of strings" : "is missing");
+        return err_set(e, DS_EFORMAT, "%s %s", key,
+                       m ? "must be an array of strings" : "is missing");
     if (m->count > most)
         return err_set(e, DS_ERANGE, "%s has %llu entries: must be at most %zu", key,
                        (unsigned long long)m->count, most);
@@ -111,8 +113,7 @@ static int take_tokens(struct tokenizer_parts *p, const struct gguf *g, struct e
         if (type && !gguf_int(type, (uint64_t)i, &kind))
             kind = 0;
         if (kind < TOKEN_NORMAL || kind > TOKEN_BYTE)
-            rc = err_set(e, DS_EFORMAT, "token %d: unknown type %lld", i,
-                         (long long)kind);
+            rc = err_set(e, DS_EFORMAT, "token %d: unknown type %lld", i, (long long)kind);
         p->token[i].type = (enum token_type)kind;
     }
     return rc;

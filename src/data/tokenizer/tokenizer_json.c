@@ -38,8 +38,7 @@ static int largest_id(const struct json_node *vocab, const struct json_node *add
             return 0;
         int64_t id = json_int(a, -1);
         if (id < 0 || id >= BPE_IDS_MAX)
-            return err_set(e, DS_ERANGE,
-                           "token id must be a number in 0..%d; \"%.40s\" has %lld",
+            return err_set(e, DS_ERANGE, "token id must be a number in 0..%d; \"%.40s\" has %lld",
                            BPE_IDS_MAX - 1, v ? key : "an added token", (long long)id);
         *max = id > *max ? id : *max;
     }
@@ -140,8 +139,8 @@ static int read_ranks(struct bpe *b, const struct json_node *ranks, struct err *
     if (json_kind_of(ranks) == JSON_KIND_NULL)
         return 0;
     if (json_len(ranks) != b->merges)
-        return err_set(e, DS_EFORMAT, "merge_ranks has %zu entries, expected %zu, one per merge", json_len(ranks),
-                       b->merges);
+        return err_set(e, DS_EFORMAT, "merge_ranks has %zu entries, expected %zu, one per merge",
+                       json_len(ranks), b->merges);
     b->rank = mem_alloc(b->merges, sizeof *b->rank);
     if (!b->rank)
         return err_set(e, DS_EMEM, "out of memory for the merges");

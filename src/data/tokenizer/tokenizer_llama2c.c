@@ -39,8 +39,7 @@ static int read_llama2c(struct list *m, const char *p, size_t n, struct err *e)
 {
     uint32_t longest = n >= 4 ? u32(p) : 0;
     if (longest == 0 || longest > PIECE_BYTES)
-        return err_set(e, DS_EFORMAT,
-                       "not a llama2.c tokenizer: longest piece of %u bytes",
+        return err_set(e, DS_EFORMAT, "not a llama2.c tokenizer: longest piece of %u bytes",
                        (unsigned)longest);
     for (size_t at = 4; at < n;) {
         uint32_t len = n - at >= 8 ? u32(p + at + 4) : UINT32_MAX;

@@ -42,7 +42,8 @@ static int check_piece(const struct writer *w, size_t i, struct err *e)
 {
     const struct token_part *p = &w->p[i];
     if (p->n == 0 || p->n > PIECE_BYTES)
-        return err_set(e, DS_EFORMAT, "piece %zu has %zu bytes, expected 1 to %d", i, p->n, PIECE_BYTES);
+        return err_set(e, DS_EFORMAT, "piece %zu has %zu bytes, expected 1 to %d", i, p->n,
+                       PIECE_BYTES);
     if (!isfinite(p->score))
         return err_set(e, DS_EFORMAT, "piece %zu: score must be finite", i);
     if (!w->style->byte_level && utf8_valid(p->text, p->n) < p->n)

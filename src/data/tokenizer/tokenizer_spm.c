@@ -170,8 +170,7 @@ static int check_model(const struct model *m, struct err *e)
     if (m->type != TYPE_BPE)
         return err_set(e, DS_EFORMAT, "model_type %s: unsupported, expected bpe",
                        m->type < DS_LEN(types) ? types[m->type] : "(unknown)");
-    return field ? err_set(e, DS_EFORMAT, "SentencePiece model with %s: unsupported", field)
-                 : 0;
+    return field ? err_set(e, DS_EFORMAT, "SentencePiece model with %s: unsupported", field) : 0;
 }
 
 /* ModelProto { pieces = 1, trainer_spec = 2, normalizer_spec = 3 } */

@@ -15,8 +15,7 @@ static const char *type_of(const struct json_node *n)
 
 int tokenizer_refuse(struct err *e, const char *part, const char *name)
 {
-    return err_set(e, DS_EFORMAT, "%s \"%.64s\": unsupported (this program reads BPE)", part,
-                   name);
+    return err_set(e, DS_EFORMAT, "%s \"%.64s\": unsupported (this program reads BPE)", part, name);
 }
 
 /* --- pre-tokenizer
@@ -74,8 +73,7 @@ static int read_split(struct bpe *b, const struct json_node *n, struct err *e)
     struct str quoted = {0};
     struct pretok_stage st = {0};
     if (!regex && !text)
-        return err_set(e, DS_EFORMAT,
-                       "Split pre-tokenizer: missing Regex or String pattern");
+        return err_set(e, DS_EFORMAT, "Split pre-tokenizer: missing Regex or String pattern");
     if (!regex)
         quote_pattern(&quoted, text, len);
     int rc = quoted.failed ? err_set(e, DS_EMEM, "out of memory for a pattern")

@@ -29,8 +29,8 @@ static int read_line(struct ranks *r, const char *s, size_t n, struct err *e)
     if (len <= 0 || digits == 0)
         return err_set(e, DS_EFORMAT, "line %zu: expected a base64 token and a rank", r->n + 1);
     if (rank != r->n)
-        return err_set(e, DS_EFORMAT, "line %zu: rank %zu, expected consecutive ranks from 0", r->n + 1,
-                       rank);
+        return err_set(e, DS_EFORMAT, "line %zu: rank %zu, expected consecutive ranks from 0",
+                       r->n + 1, rank);
     void *v = r->piece;
     if (mem_grow(&v, &r->cap, r->n + 1, sizeof *r->piece) < 0)
         return err_set(e, DS_EMEM, "out of memory for %zu tokens", r->n + 1);
@@ -68,7 +68,7 @@ static const struct family *family_of(size_t ranks)
 }
 
 /* b: companion files, which may name the special tokens; NULL: none. */
-static int parse(struct tokenizer **out, const char *p, size_t n, const struct beside *b,
+static int parse(struct tokenizer **out, const char *p, size_t n, const struct companion *b,
                  const char *what, struct err *e)
 {
     struct ranks r = {0};
@@ -80,7 +80,7 @@ static int parse(struct tokenizer **out, const char *p, size_t n, const struct b
                      "tiktoken file of %zu tokens: unknown pre-tokenizer; expected 50256 "
                      "(GPT-2), 128000 (Llama 3) or 151643 (Qwen2) tokens",
                      r.n);
-    if (f && !(b && beside_names(b, (int32_t)r.n, (int32_t)r.n + FAMILY_SPECIALS)))
+    if (f && !(b && companion_names(b, (int32_t)r.n, (int32_t)r.n + FAMILY_SPECIALS)))
         family_add_specials(&added, f, (int)r.n);
     if (added.failed)
         rc = err_set(e, DS_EMEM, "out of memory for added tokens");
@@ -121,24 +121,24 @@ static int looks_like_tiktoken(const char *p, size_t n)
 int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e)
 {
     struct str file = {0};
-    struct beside *b = NULL;
+    struct companion *b = NULL;
     struct tokenizer *t = NULL;
-    int rc = tokenizer_read_file(&file, path, e), kind = BESIDE_MODEL;
+    int rc = tokenizer_read_file(&file, path, e), kind = COMPANION_MODEL;
     if (rc >= 0)
-        rc = beside_open(&b, path, e);
+        rc = companion_open(&b, path, e);
     if (rc >= 0 && looks_like_tiktoken(str_text(&file), file.len)) {
         rc = parse(&t, str_text(&file), file.len, b, path, e);
-        kind = BESIDE_VOCAB;
+        kind = COMPANION_VOCAB;
     } else if (rc >= 0) {
         rc = tokenizer_parse_spm(&t, str_text(&file), file.len, path, e);
     }
     if (rc >= 0)
-        rc = beside_apply(b, &t, kind, path, e);
+        rc = companion_apply(b, &t, kind, path, e);
     if (rc >= 0)
         *out = t;
     else
         tokenizer_free(t);
-    beside_free(b);
+    companion_free(b);
     str_release(&file);
     return rc;
 }

@@ -12,13 +12,13 @@ struct source {
     char dir[4096];
     struct str vocab_text, out;
     struct json *vocab;
-    struct beside *beside;
+    struct companion *companion;
     const struct family *family;
 };
 
 static int pick_family(struct source *s, struct err *e)
 {
-    const char *class = json_str(json_get(beside_config(s->beside), "tokenizer_class"), NULL);
+    const char *class = json_str(json_get(companion_config(s->companion), "tokenizer_class"), NULL);
     size_t n = json_len(json_root(s->vocab)), k = class ? strlen(class) : 0;
     if (k > 4 && strcmp(class + k - 4, "Fast") == 0)
         k -= 4;
@@ -49,7 +49,7 @@ static void add_added(struct source *s)
                  "{\"id\":%lld,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
                  "\"rstrip\":false,\"normalized\":false,\"special\":true}",
                  (long long)id, end);
-    if (s->family->specials && !beside_names(s->beside, first, first + FAMILY_SPECIALS)) {
+    if (s->family->specials && !companion_names(s->companion, first, first + FAMILY_SPECIALS)) {
         struct str list = {0};
         family_add_specials(&list, s->family, first);
         str_add(&s->out, str_text(&list) + (id < 0 && list.len > 0));
@@ -116,7 +116,7 @@ static int read_all(struct source *s, const char *path, struct err *e)
     if (rc >= 0 && json_kind_of(json_root(s->vocab)) != JSON_KIND_OBJECT)
         rc = err_set(e, DS_EFORMAT, "%s: vocabulary must be an object", path);
     if (rc >= 0)
-        rc = beside_open(&s->beside, path, e);
+        rc = companion_open(&s->companion, path, e);
     return rc < 0 ? rc : pick_family(s, e);
 }
 
@@ -149,7 +149,7 @@ int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e
     if (rc >= 0)
         rc = tokenizer_load_json(&t, s.out.p, s.out.len, path, e);
     if (rc >= 0)
-        rc = beside_apply(s.beside, &t, BESIDE_VOCAB, path, e);
+        rc = companion_apply(s.companion, &t, COMPANION_VOCAB, path, e);
     if (rc >= 0)
         *out = t;
     else
@@ -158,6 +158,6 @@ int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e
     str_release(&s.vocab_text);
     str_release(&s.out);
     json_free(s.vocab);
-    beside_free(s.beside);
+    companion_free(s.companion);
     return rc;
 }

@@ -206,10 +206,11 @@ KERNEL static void micro(int rows, const float *a, const BUNIT *b, int units,
         ROWS(5)
         ROWS(6)
 #if MR > 6
-            ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
+        ROWS(7)
+        ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
 #endif
 #undef ROWS
-                default : break;
+            default : break;
     }
 }
 

@@ -21,7 +21,7 @@ static const struct opt speed_opts[] = {
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "small model and few rounds: seconds instead of a minute", NULL},
     {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, blocks, train, prefill, decode) or parts of names to measure, separated by commas", NULL},
     {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "small, big: 6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256); 1.1b: 22 x 2048 as Llama; model.* keys override it", NULL},
-    NUMBER_OPTS(AT(numbers)),
+    NUMERIC_OPTS(AT(numbers)),
     {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "measurement rounds; 0 = 5 (quick: 3)", NULL},
     {"layers",  OPT_INT,  AT(layers),  "0",   0, 256, NULL, "layers of the model; 0 = by shape, 8", NULL},
     {"dim",     OPT_INT,  AT(dim),     "0",   0, 16384, NULL, "width of the model; 0 = by shape, 192 (quick: 96)", NULL},
@@ -114,7 +114,7 @@ static int make_keys(struct speed *s, const struct config *model_keys, struct er
 /* Chooses the number formats, and with them the peaks, of training and inference. */
 static void resolve_numbers(struct speed *s)
 {
-    struct number_options *n = &s->o.numbers;
+    struct numeric_options *n = &s->o.numbers;
     if (n->compute == COMPUTE_AUTO)
         n->compute = COMPUTE_FP32;
     if (n->weights == WEIGHTS_AUTO && !s->from) /* random weights come from no file */
@@ -145,9 +145,9 @@ static int shape_from(struct speed *s, const struct config *model_keys, struct e
         rc = model_config_open(&s->config, &own, s->from, e);
     config_release(&own);
     if (rc == 0 && s->config.max_seq < s->o.prefill + s->o.decode)
-        rc = err_set(e, DS_ERANGE,
-                     "context of %lld tokens: prefill=%lld and decode=%lld do not fit",
-                     (long long)s->config.max_seq, (long long)s->o.prefill, (long long)s->o.decode);
+        rc =
+            err_set(e, DS_ERANGE, "context of %lld tokens: prefill=%lld and decode=%lld do not fit",
+                    (long long)s->config.max_seq, (long long)s->o.prefill, (long long)s->o.decode);
     return rc;
 }
 
@@ -226,7 +226,7 @@ static int is_asked(const struct speed *s, const char *group, const char *name, 
     return 0;
 }
 
-int speed_wants(const struct speed *s, const char *group, const char *name)
+int speed_request(const struct speed *s, const char *group, const char *name)
 {
     return !s->o.only[0] || is_asked(s, group, name, 0);
 }
@@ -253,10 +253,11 @@ static int check_memory(struct speed *s, struct err *e)
     s->out->memory_bytes = most + (double)s->line_bytes;
     if (left <= 0 || s->out->memory_bytes <= left)
         return 0;
-    return err_set(e, DS_ERANGE,
-                   "bench: not enough memory: %sB free, need %s and %sB for read rates; use a smaller "
-                   "shape or only=GROUP",
-                   str_si(a, left), text, str_si(b, (double)s->line_bytes));
+    return err_set(
+        e, DS_ERANGE,
+        "bench: not enough memory: %sB free, need %s and %sB for read rates; use a smaller "
+        "shape or only=GROUP",
+        str_si(a, left), text, str_si(b, (double)s->line_bytes));
 }
 
 /* ---- results ---- */
@@ -336,7 +337,8 @@ void speed_fill_ids(int32_t *id, size_t n, int vocab)
 static int add_reading(struct speed *s, const char *name, size_t bytes, double *most, struct err *e)
 {
     double sample[SPEED_ROUNDS_MAX];
-    int again = bytes < s->line_bytes ? 8 : 1; /* small enough for a cache: repeat, so that it is filled */
+    int again =
+        bytes < s->line_bytes ? 8 : 1; /* small enough for a cache: repeat, so that it is filled */
     for (int i = -1; i < s->o.rounds; i++) {
         double best = 0;
         for (int k = 0; k < again; k++) {
@@ -382,15 +384,14 @@ static int time_peaks(struct speed *s, struct err *e)
 static int check_asked(const struct speed *s, struct err *e)
 {
     for (size_t i = 0; i < s->out->n; i++)
-        if (speed_wants(s, s->out->v[i].group, s->out->v[i].name))
+        if (speed_request(s, s->out->v[i].group, s->out->v[i].name))
             return 0;
-    return err_set(e, DS_EUSAGE, "bench: only=%s: no measurement has that name",
-                   s->o.only);
+    return err_set(e, DS_EUSAGE, "bench: only=%s: no measurement has that name", s->o.only);
 }
 
 static int speed_random(struct speed *s, struct err *e)
 {
-    int rc = speed_products(s, e);
+    int rc = speed_gemm(s, e);
     if (rc == 0)
         rc = speed_quants(s, e);
     if (rc == 0)
@@ -415,7 +416,7 @@ int speed_run(struct speed_list *out, const struct speed_options *given, const c
     if (rc == 0 && !from)
         rc = speed_random(&s, e);
     for (int is_decode = 0; is_decode < 2 && rc == 0; is_decode++)
-        rc = speed_use(&s, is_decode, e);
+        rc = speed_inference(&s, is_decode, e);
     if (rc == 0)
         rc = check_asked(&s, e);
     mem_free_aligned(s.lines);

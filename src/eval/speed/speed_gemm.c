@@ -85,7 +85,7 @@ static int is_timed(const struct gemm_bench *x, const struct speed *s, int k, en
     char name[64];
     name_of(name, sizeof name, gemm_name(g), layout, &x->p);
     return gemm_available(g) && strncmp(gemm_name(g), "ref", 3) != 0 &&
-           speed_wants(s, "ops", name) &&
+           speed_request(s, "ops", name) &&
            (layout == NT || strstr(s->o.only, gemm_name(g)) ||
             strcmp(gemm_name(g), x->used[gemm_format_of(g)]) == 0);
 }
@@ -206,7 +206,7 @@ static void note_used(const char *used[2])
     used[GEMM_BF16] = REAL_BITS == 32 ? gemm_name(gemm_provider(GEMM_BF16)) : used[GEMM_FP32];
 }
 
-int speed_products(struct speed *s, struct err *e)
+int speed_gemm(struct speed *s, struct err *e)
 {
     struct gemm_bench *x = mem_alloc(1, sizeof *x);
     const char *used[2];

@@ -23,7 +23,7 @@ struct speed {
 };
 
 /* ---- results: speed.c ---- */
-int speed_wants(const struct speed *s, const char *group, const char *name);
+int speed_request(const struct speed *s, const char *group, const char *name);
 /* Adds the median of n samples and their range; NULL when out of memory.  Valid until the next
  * call. */
 struct speed_result *speed_add(struct speed *s, const char *group, const char *name,
@@ -36,13 +36,13 @@ void speed_fill(real *x, size_t n, double scale);
 void speed_fill_ids(int32_t *id, size_t n, int vocab);
 
 /* ---- groups ---- */
-int speed_load(struct speed *s, struct err *e) DS_CHECK;     /* speed_load.c */
-int speed_products(struct speed *s, struct err *e) DS_CHECK; /* speed_gemm.c */
-int speed_quants(struct speed *s, struct err *e) DS_CHECK;   /* speed_quant.c */
-int speed_ops(struct speed *s, struct err *e) DS_CHECK;      /* speed_ops.c */
-int speed_blocks(struct speed *s, struct err *e) DS_CHECK;   /* speed_train.c */
+int speed_load(struct speed *s, struct err *e) DS_CHECK;   /* speed_load.c */
+int speed_gemm(struct speed *s, struct err *e) DS_CHECK;   /* speed_gemm.c */
+int speed_quants(struct speed *s, struct err *e) DS_CHECK; /* speed_quant.c */
+int speed_ops(struct speed *s, struct err *e) DS_CHECK;    /* speed_ops.c */
+int speed_blocks(struct speed *s, struct err *e) DS_CHECK; /* speed_train.c */
 int speed_training(struct speed *s, struct err *e) DS_CHECK;
-int speed_use(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_use.c */
+int speed_inference(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_inference.c */
 
 /* ---- a model in its measured configurations: speed_model.c ---- */
 

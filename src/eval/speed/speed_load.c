@@ -111,8 +111,7 @@ int speed_load(struct speed *s, struct err *e)
     struct times t;
     void *chunk = mem_alloc(CHUNK, 1);
     int rc = chunk ? 0 : err_set(e, DS_EMEM, "out of memory for the read buffer");
-    for (int i = -1; i < s->o.rounds && rc == 0;
-         i++) /* the first round fills the page cache */
+    for (int i = -1; i < s->o.rounds && rc == 0; i++) /* the first round fills the page cache */
         rc = one_round(s, &t, i < 0 ? 0 : i, chunk, e);
     if (rc == 0)
         rc = add(s, &t, e);

@@ -35,7 +35,7 @@ static void add_way(struct speed_subject *u, const struct speed *s, const struct
 {
     char name[128];
     snprintf(name, sizeof name, "%s%s%s", u->what, w->name[0] ? " " : "", w->name);
-    if (w->is_dense || speed_wants(s, u->group, name))
+    if (w->is_dense || speed_request(s, u->group, name))
         u->way[u->n++] = *w;
 }
 
@@ -69,7 +69,7 @@ static void list_ways(struct speed_subject *u, const struct speed *s, const stru
     if (tells && sparse)
         add_ratio(u, s, 0.5, " masked", 1);
     snprintf(name, sizeof name, "%s dense", u->what);
-    if (u->n == 1 && !speed_wants(s, u->group, name))
+    if (u->n == 1 && !speed_request(s, u->group, name))
         u->n = 0;
 }
 
@@ -112,7 +112,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
     if (rc == 0)
         rc = set_option(&route, ops, "target_ratio", "0.75", e);
     if (rc == 0)
-        rc = model_new_table(&m, &c, &route, 1, MODEL_USE, e);
+        rc = model_new_table(&m, &c, &route, 1, MODEL_INFERENCE, e);
     if (rc == 0)
         rc = stored_leave(m, e);
     if (rc == 0)
@@ -166,7 +166,7 @@ static int make_model(struct speed_subject *u, const struct speed *s, const stru
         rc = set_option(&route, ops, "train", "sparse", e);
     if (rc == 0)
         rc = model_new(&u->model, &c, &route, 1, p->train, e);
-    struct number_options numbers = s->o.numbers;
+    struct numeric_options numbers = s->o.numbers;
     if (p->train)
         numbers.weights = QUANT_NONE; /* quantised weights are for inference only */
     if (rc == 0)

@@ -248,10 +248,10 @@ static int time_ops(struct speed *s, struct ops *x, const struct op *op, size_t 
     int rc = 0;
     for (int i = -1; i < s->o.rounds; i++)
         for (size_t k = 0; k < n; k++)
-            if (speed_wants(s, "ops", op[k].name))
+            if (speed_request(s, "ops", op[k].name))
                 seconds[k][i < 0 ? 0 : i] = op_s(x, op[k].run);
     for (size_t k = 0; k < n && rc == 0; k++)
-        if (speed_wants(s, "ops", op[k].name))
+        if (speed_request(s, "ops", op[k].name))
             rc = add_op(s, &op[k], seconds[k], e);
     return rc;
 }
@@ -283,7 +283,7 @@ int speed_ops(struct speed *s, struct err *e)
     };
     int any = 0, rc;
     for (size_t k = 0; k < DS_LEN(op); k++)
-        any |= speed_wants(s, "ops", op[k].name);
+        any |= speed_request(s, "ops", op[k].name);
     if (!any)
         return 0;
     rc = open_ops(&x, s, e);

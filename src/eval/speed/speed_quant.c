@@ -37,7 +37,7 @@ static int is_timed(const struct kinds *k, const struct speed *s, enum what what
 {
     char name[64];
     name_of(name, k, what);
-    return speed_wants(s, "ops", name);
+    return speed_request(s, "ops", name);
 }
 
 static int once(struct kinds *k, enum what what, struct err *e)

@@ -64,7 +64,8 @@ static uint32_t drawn(const struct task_set *s)
 static int check_shots(const struct task_set *s, struct err *e)
 {
     if (s->shots > TASK_SHOTS_MAX)
-        return err_set(e, DS_ERANGE, "shots=%lld: must be at most %d", (long long)s->shots, TASK_SHOTS_MAX);
+        return err_set(e, DS_ERANGE, "shots=%lld: must be at most %d", (long long)s->shots,
+                       TASK_SHOTS_MAX);
     for (size_t i = 0; i < s->parts.n; i++)
         if (s->parts.v[i].shots.n < drawn(s))
             return err_set(e, DS_ERANGE, "shots=%lld: %s has only %zu documents for %s",
@@ -83,7 +84,7 @@ int task_set_open(struct task_set *out, const struct task_options *o, struct err
         return err_set(e, DS_EUSAGE, "task=%s needs data=DIRECTORY or FILE: %s", s.task->name,
                        s.task->source);
     s.shots = o->shots >= 0 ? o->shots : s.task->shots;
-    env.wants_shots = s.shots > 0;
+    env.has_shots = s.shots > 0;
     int rc = s.task->read(&s.parts, s.task, &env, e);
     if (rc == 0)
         rc = check_shots(&s, e);
@@ -177,7 +178,7 @@ void task_sum_end(const struct task_sum *s, enum task_mean how, double *value, d
     }
 }
 
-void task_spent_add(struct task_spent *to, const struct task_spent *x)
+void task_spent_add(struct task_cost *to, const struct task_cost *x)
 {
     to->run += x->run;
     to->cells += x->cells;
@@ -188,22 +189,22 @@ void task_spent_add(struct task_spent *to, const struct task_spent *x)
     to->scored_depth += x->scored_depth;
 }
 
-double task_depth(const struct task_spent *s, int layers)
+double task_depth(const struct task_cost *s, int layers)
 {
     return s->cells > 0 ? s->run / s->cells * layers : (double)NAN;
 }
 
-double task_scored_depth(const struct task_spent *s)
+double task_scored_depth(const struct task_cost *s)
 {
     return s->scored > 0 ? s->scored_depth / s->scored : (double)NAN;
 }
 
-double task_block_ratio(const struct task_spent *s)
+double task_block_ratio(const struct task_cost *s)
 {
     return s->cells > 0 ? s->run / s->cells : (double)NAN;
 }
 
-double task_flops_ratio(const struct task_spent *s)
+double task_flops_ratio(const struct task_cost *s)
 {
     return s->dense > 0 ? s->flops / s->dense : (double)NAN;
 }

@@ -26,10 +26,10 @@ static int add_choices(struct task_doc *d, const struct json_node *row,
     const struct json_node *list =
         json_kind_of(choices) == JSON_KIND_OBJECT ? json_get(choices, "text") : choices;
     size_t n = json_kind_of(list) == JSON_KIND_ARRAY ? json_len(list) : 0;
-    int rc =
-        n < 2 || n > TASK_CHOICES_MAX
-            ? err_set(e, DS_EFORMAT, "%s: %zu \"choices\", expected 2 to %d", where, n, TASK_CHOICES_MAX)
-            : 0;
+    int rc = n < 2 || n > TASK_CHOICES_MAX
+                 ? err_set(e, DS_EFORMAT, "%s: %zu \"choices\", expected 2 to %d", where, n,
+                           TASK_CHOICES_MAX)
+                 : 0;
     for (size_t k = 0; k < n && rc == 0; k++) {
         const char *choice = choice_at(choices, k, &label);
         rc = choice ? task_set(&d->choice[k], choice, e)
@@ -38,8 +38,8 @@ static int add_choices(struct task_doc *d, const struct json_node *row,
             gold = (int64_t)k;
     }
     if (rc == 0 && (gold < 0 || gold >= (int64_t)n))
-        rc = err_set(e, DS_EFORMAT, "%s: missing \"gold\" (or \"answerKey\") among %zu choices", where,
-                     n);
+        rc = err_set(e, DS_EFORMAT, "%s: missing \"gold\" (or \"answerKey\") among %zu choices",
+                     where, n);
     d->choices = (int)n;
     d->gold = (int)gold;
     return rc;
@@ -85,5 +85,6 @@ static int read_arc(struct task_parts *out, const struct task *t, const struct t
         .metrics = task_choice_metrics, .n_metrics = 3, .read = read_arc,                          \
         .judge = task_judge_choices,                                                               \
     }
-const struct task task_arc_challenge = ARC("arc_challenge", "science exam questions, challenge set");
+const struct task task_arc_challenge =
+    ARC("arc_challenge", "science exam questions, challenge set");
 const struct task task_arc_easy = ARC("arc_easy", "science exam questions, easy set");

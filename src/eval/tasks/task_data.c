@@ -105,9 +105,9 @@ static int not_found(const char *path, const char *const *names, struct err *e)
             rc = task_check_name(file, e);
         }
     if (rc == 0)
-        rc = fs_exists(path)
-                 ? err_set(e, DS_ENOTFOUND, "%s: not found: expected one of %s", path, str_text(&list))
-                 : err_set(e, DS_ENOTFOUND, "data.path=%s: not found", path);
+        rc = fs_exists(path) ? err_set(e, DS_ENOTFOUND, "%s: not found: expected one of %s", path,
+                                       str_text(&list))
+                             : err_set(e, DS_ENOTFOUND, "data.path=%s: not found", path);
     fs_list_free(have, n);
     str_release(&list);
     return rc;
@@ -153,15 +153,16 @@ int task_read_splits(struct task_parts *out, const struct task *t, const struct 
     int rc = task_find(path, sizeof path, env->path, asked, e);
     if (rc == 0)
         rc = task_read_rows(&part->asked, path, row, e);
-    if (rc < 0 || !env->wants_shots)
+    if (rc < 0 || !env->has_shots)
         return rc;
     if (!shots)
         return err_set(e, DS_EUSAGE, "task=%s has no few-shot split; set shots=0", t->name);
     if (!fs_is_dir(env->path))
-        return err_set(e, DS_EUSAGE,
-                       "%s is a single file, but shots come from another split; give its directory or "
-                       "set shots=0",
-                       env->path);
+        return err_set(
+            e, DS_EUSAGE,
+            "%s is a single file, but shots come from another split; give its directory or "
+            "set shots=0",
+            env->path);
     rc = task_find(path, sizeof path, env->path, shots, e);
     return rc == 0 ? task_read_rows(&part->shots, path, row, e) : rc;
 }

@@ -215,7 +215,7 @@ static int read_cot(struct task_parts *out, const struct task *t, const struct t
 {
     static const char *const asked[] = {"test.jsonl", NULL};
     struct task_env test = *env;
-    test.wants_shots = 0;
+    test.has_shots = 0;
     int rc = task_read_splits(out, t, &test, asked, NULL, add_row_cot, e);
     for (size_t i = 0; i < sizeof worked / sizeof *worked && rc == 0; i++) {
         struct task_doc *d = task_add_doc(&out->v[0].shots);

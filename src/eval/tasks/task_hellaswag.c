@@ -80,7 +80,8 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
     if (rc == 0)
         rc = task_text(&b, row, "ctx_b", where, e);
     if (rc == 0 && (n < 2 || n > TASK_CHOICES_MAX))
-        rc = err_set(e, DS_EFORMAT, "%s: %zu \"endings\", expected 2 to %d", where, n, TASK_CHOICES_MAX);
+        rc = err_set(e, DS_EFORMAT, "%s: %zu \"endings\", expected 2 to %d", where, n,
+                     TASK_CHOICES_MAX);
     for (size_t k = 0; k < n && rc == 0; k++)
         rc = add_ending(d, k, json_at(endings, k), where, e);
     if (rc < 0)

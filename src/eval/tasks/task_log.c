@@ -32,8 +32,8 @@ static const char *key_of(char out[160], const char *part, size_t i)
     return out;
 }
 
-/* Field i of struct task_spent, in the order of the file. */
-static double *spent_at(struct task_spent *s, size_t i)
+/* Field i of struct task_cost, in the order of the file. */
+static double *spent_at(struct task_cost *s, size_t i)
 {
     double *const at[] = {&s->run,    &s->cells,  &s->flops,       &s->dense,
                           &s->tokens, &s->scored, &s->scored_depth};
@@ -85,8 +85,9 @@ static int take_file(struct task_log *l, const char *text, size_t n, const char 
         if (rc == 0 && line > 1)
             rc = take_line(l, json_root(j), where, e);
         else if (rc == 0 && (!was || strcmp(was, about) != 0))
-            rc = err_set(e, DS_EEXIST, "%s: contains %s%.160s, expected %.160s; choose another file",
-                         l->path, was ? "results of " : "something else", was ? was : "", about);
+            rc =
+                err_set(e, DS_EEXIST, "%s: contains %s%.160s, expected %.160s; choose another file",
+                        l->path, was ? "results of " : "something else", was ? was : "", about);
         json_free(j);
         at += k + 1;
     }
@@ -132,8 +133,7 @@ int task_log_open(struct task_log **out, const char *path, const char *about, st
     if (!l)
         return err_set(e, DS_EMEM, "out of memory for results");
     l->fd = -1;
-    int rc =
-        str_copy(l->path, sizeof l->path, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
+    int rc = str_copy(l->path, sizeof l->path, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
     if (rc == 0 && path[0])
         rc = read_old(l, about, &is_new, e);
     if (rc == 0 && path[0]) {
@@ -185,7 +185,7 @@ int task_log_add(struct task_log *l, const char *part, size_t i, uint64_t hash,
                  struct err *e)
 {
     struct str s = {0};
-    struct task_spent spent = x->spent;
+    struct task_cost spent = x->spent;
     if (l->fd < 0)
         return 0;
     str_add(&s, "{\"task\": ");

@@ -113,8 +113,9 @@ static int add_cells(void *ctx, struct task_docs *out, char **cell, size_t n, in
     int gold;
     (void)ctx;
     if (n != COLUMNS)
-        return err_set(e, DS_EFORMAT, "%s:%d: %zu columns, expected %d: question, four choices, answer",
-                       path, line, n, COLUMNS);
+        return err_set(e, DS_EFORMAT,
+                       "%s:%d: %zu columns, expected %d: question, four choices, answer", path,
+                       line, n, COLUMNS);
     if (line == 1 && strcmp(cell[0], "question") == 0)
         return 0; /* a header */
     if ((gold = answer_of(cell[COLUMNS - 1])) < 0)
@@ -185,7 +186,7 @@ static int read_subject(struct task_parts *out, const struct task_env *env,
     if (!part)
         return err_set(e, DS_EMEM, "out of memory for documents");
     int rc = read_split(&part->asked, env, s->name, "test", e);
-    if (rc == 0 && env->wants_shots)
+    if (rc == 0 && env->has_shots)
         rc = read_split(&part->shots, env, s->name, "dev", e);
     return rc;
 }
@@ -225,8 +226,7 @@ static int read_mixed(struct task_parts *out, const struct task *t, const struct
             rc = task_take_tagged(&part->shots, &all.v[0].shots, name, e);
     }
     if (rc == 0 && out->n == 0)
-        rc = err_set(e, DS_EFORMAT, "%s: no rows of subject \"%.60s\"", env->path,
-                     env->subject);
+        rc = err_set(e, DS_EFORMAT, "%s: no rows of subject \"%.60s\"", env->path, env->subject);
     task_parts_release(&all);
     return rc;
 }
@@ -247,8 +247,9 @@ static int read_mmlu(struct task_parts *out, const struct task *t, const struct 
     for (size_t i = 0; i < DS_LEN(subjects) && rc == 0; i++)
         if (has_subject(env, &subjects[i]))
             rc = read_subject(out, env, &subjects[i], e);
-    return rc < 0 || out->n > 0 ? rc
-                                : read_subject(out, env, &subjects[0], e); /* reports the missing file */
+    return rc < 0 || out->n > 0
+               ? rc
+               : read_subject(out, env, &subjects[0], e); /* reports the missing file */
 }
 
 const struct task task_mmlu = {

@@ -28,8 +28,7 @@ static const struct foreign {
 
 static int refuse(const char *path, const struct foreign *f, struct err *e)
 {
-    return err_set(e, DS_EFORMAT, "%.200s is %s: unsupported; %s", path, f->what,
-                   f->help);
+    return err_set(e, DS_EFORMAT, "%.200s is %s: unsupported; %s", path, f->what, f->help);
 }
 
 int task_check_name(const char *path, struct err *e)
@@ -175,8 +174,7 @@ static int csv_cell(struct csv *c, char **cell, int *last, const char *path, str
         *to++ = *c->at;
     }
     if (quoted)
-        return err_set(e, DS_EFORMAT, "%s:%d: truncated: a quote is never closed", path,
-                       start);
+        return err_set(e, DS_EFORMAT, "%s:%d: truncated: a quote is never closed", path, start);
     *last = c->at >= c->end || *c->at == '\n';
     c->line += c->at < c->end && *c->at == '\n';
     if (*last && to > *cell && to[-1] == '\r')
@@ -197,7 +195,8 @@ static int read_cells(struct task_docs *out, struct str *text, const char *path,
         int last = 0, line = c.line;
         while (rc == 0 && !last) {
             if (n == CELLS_MAX)
-                rc = err_set(e, DS_EFORMAT, "%s:%d: too many columns: must be at most %d", path, line, CELLS_MAX);
+                rc = err_set(e, DS_EFORMAT, "%s:%d: too many columns: must be at most %d", path,
+                             line, CELLS_MAX);
             else
                 rc = csv_cell(&c, &cell[n++], &last, path, e);
         }
@@ -257,7 +256,8 @@ static int cells_row(void *ctx, struct task_docs *out, char **cell, size_t n, in
         return header(t, cell, n, e);
     snprintf(where, sizeof where, "%.1000s:%d", path, line);
     if (n != t->n)
-        return err_set(e, DS_EFORMAT, "%s: %zu columns, expected %zu as in the first line", where, n, t->n);
+        return err_set(e, DS_EFORMAT, "%s: %zu columns, expected %zu as in the first line", where,
+                       n, t->n);
     for (size_t i = 0; i < n; i++) {
         str_add(&s, i ? ", " : "{");
         str_add_json(&s, t->column[i], strlen(t->column[i]));

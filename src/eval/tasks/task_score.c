@@ -35,7 +35,7 @@ struct scorer {
     struct ids shared;      /* common prefix of several prompts */
     struct mark shared_end; /* after shared_n of these, when shared_n > 0 */
     size_t shared_n;
-    struct task_spent shared_spent;
+    struct task_cost shared_spent;
 };
 
 static int mark_new(struct mark *x, const struct kv_cache *c, struct err *e)
@@ -125,7 +125,7 @@ static void mark_return(const struct mark *x, struct kv_cache *c)
 }
 
 /* Feeds at most CHUNK ids; the only place that adds up what their plans executed. */
-static int feed(struct scorer *s, const int32_t *id, int n, struct task_spent *spent, struct err *e)
+static int feed(struct scorer *s, const int32_t *id, int n, struct task_cost *spent, struct err *e)
 {
     struct model *m = s->s->model;
     struct pass pass = {.kind = s->o.is_dense ? PASS_DENSE : PASS_SPARSE,
@@ -180,7 +180,7 @@ static int damaged(const struct scorer *s, double ll, struct err *e)
 
 /* Appends any number of ids; *last: rows of the last chunk. */
 static int feed_all(struct scorer *s, const int32_t *id, size_t n, int *last,
-                    struct task_spent *spent, struct err *e)
+                    struct task_cost *spent, struct err *e)
 {
     int rc = 0;
     for (size_t at = 0; at < n && rc == 0; at += (size_t)*last) {
@@ -200,7 +200,7 @@ static size_t shared_of(const struct scorer *s, const int32_t *id, size_t n)
 
 /* Rewinds the cache to the end of the shared ids.  Their cost is counted for every prompt that uses
  * them. */
-static int start_shared(struct scorer *s, size_t n, struct task_spent *spent, struct err *e)
+static int start_shared(struct scorer *s, size_t n, struct task_cost *spent, struct err *e)
 {
     int rc = 0, last;
     if (n > 0 && s->shared_n == n)
@@ -208,7 +208,7 @@ static int start_shared(struct scorer *s, size_t n, struct task_spent *spent, st
     else {
         kv_cache_reset(s->cache);
         s->shared_n = 0;
-        s->shared_spent = (struct task_spent){0};
+        s->shared_spent = (struct task_cost){0};
         rc = feed_all(s, s->shared.v, n, &last, &s->shared_spent, e);
         mark_set(&s->shared_end, s->cache);
     }
@@ -220,7 +220,7 @@ static int start_shared(struct scorer *s, size_t n, struct task_spent *spent, st
 }
 
 /* Feeds ids to an empty cache; sets s->first to the logits after the last one, and the mark. */
-static int start(struct scorer *s, const int32_t *id, size_t n, struct task_spent *spent,
+static int start(struct scorer *s, const int32_t *id, size_t n, struct task_cost *spent,
                  struct err *e)
 {
     size_t c = shared_of(s, id, n);
@@ -266,7 +266,7 @@ static int are_best(struct scorer *s, int k)
 
 /* Scores n ids from the mark; the last one is only predicted, not fed. */
 static int continuation(struct scorer *s, const int32_t *id, size_t n, double *ll, int *greedy,
-                        struct task_spent *spent, struct err *e)
+                        struct task_cost *spent, struct err *e)
 {
     int rc = 0;
     *ll = (double)s->first[id[0]] - s->first_sum;
@@ -353,7 +353,7 @@ int scorer_share(struct scorer *s, const char *text, struct err *e)
 }
 
 int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *d,
-                   struct task_answer *a, struct task_spent *spent, struct err *e)
+                   struct task_answer *a, struct task_cost *spent, struct err *e)
 {
     size_t started = SIZE_MAX, from, at = 0;
     int rc = encode(s, prompt, prompt_end(prompt), &s->prompt, e);
@@ -393,7 +393,7 @@ static int is_end(const struct scorer *s, int32_t id)
 }
 
 static int text_on(struct scorer *s, const char *const *until, struct str *out,
-                   struct task_spent *spent, struct err *e)
+                   struct task_cost *spent, struct err *e)
 {
     int rc = 0;
     s->line.n = 0;
@@ -419,7 +419,7 @@ static int text_on(struct scorer *s, const char *const *until, struct str *out,
 }
 
 int scorer_text(struct scorer *s, const char *prompt, const char *const *until, struct str *out,
-                struct task_spent *spent, struct err *e)
+                struct task_cost *spent, struct err *e)
 {
     if (s->o.max_gen >= s->max)
         return err_set(e, DS_ERANGE,
@@ -445,7 +445,7 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
 
 /* Sums the log-probabilities of n ids after `context` ids, which are only fed. */
 static int window(struct scorer *s, const int32_t *id, size_t context, size_t n, double *ll,
-                  struct task_spent *spent, struct err *e)
+                  struct task_cost *spent, struct err *e)
 {
     size_t inputs = context + n - 1;
     int rc = 0;
@@ -470,7 +470,7 @@ static int window(struct scorer *s, const int32_t *id, size_t context, size_t n,
 
 /* s->whole: the prefix, then the text.  Windows predict `max` tokens each; the first sees the
  * prefix, later ones the token before them, and the last, shorter one as much context as fits. */
-int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_spent *spent,
+int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_cost *spent,
                    struct err *e)
 {
     size_t max = (size_t)s->max;
@@ -498,7 +498,7 @@ int scorer_fingerprint(struct scorer *s, char out[64], struct err *e)
     enum { IDS = 24 };
     int32_t id[IDS];
     double ll = 0;
-    struct task_spent spent = {0};
+    struct task_cost spent = {0};
     size_t n = (size_t)(s->max < IDS ? s->max : IDS);
     for (size_t i = 0; i < n; i++)
         id[i] =

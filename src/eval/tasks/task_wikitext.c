@@ -164,7 +164,7 @@ static int read_wikitext(struct task_parts *out, const struct task *t, const str
     char path[1024];
     struct task_part *part = task_add_part(out, t->name, "", NULL);
     int rc = part ? 0 : err_set(e, DS_EMEM, "out of memory for documents");
-    if (rc == 0 && env->wants_shots)
+    if (rc == 0 && env->has_shots)
         rc = err_set(e, DS_EUSAGE, "task=wikitext scores whole texts; set shots=0");
     if (rc == 0)
         rc = task_find(path, sizeof path, env->path, names, e);

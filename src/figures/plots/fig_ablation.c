@@ -89,7 +89,7 @@ static int check_matched(const struct sheet *s, int control, int run, struct err
             continue;
         const char *theirs = runview_config(c, key);
         if (!theirs || strcmp(theirs, v->config_value[i]) != 0)
-            return sheet_refuse(
+            return sheet_fail(
                 s, run, e, "differs from the control in %s (%s, control %s): not a matched control",
                 key, v->config_value[i], theirs ? theirs : "unset");
     }

@@ -35,9 +35,9 @@ static int take_range(struct sheet *s, const struct group *g, struct shares *v, 
     for (int i = 0; i < g->runs; i++) {
         const struct layer_series *r = runview_layer(s->run[g->run[i]].view, "gate_ratio");
         if (r->layers != v->layers)
-            return sheet_refuse(s, g->run[i], e,
-                                "layer metric 'gate_ratio' has %d layers, 'capacity' %d", r->layers,
-                                v->layers);
+            return sheet_fail(s, g->run[i], e,
+                              "layer metric 'gate_ratio' has %d layers, 'capacity' %d", r->layers,
+                              v->layers);
         data_hash(s, "gate_ratio", r->value, r->n * (size_t)r->layers * sizeof *r->value);
         for (size_t k = 0; k < r->n * (size_t)r->layers; k++) {
             double x = (double)r->value[k];

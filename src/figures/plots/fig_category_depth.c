@@ -91,8 +91,7 @@ static int take(struct sheet *s, const struct group *g, struct kinds *out, struc
     for (int k = 0; rc == 0 && k < RUN_CLASSES; k++)
         all += out->k[k].tokens;
     if (rc == 0 && all == 0)
-        rc =
-            sheet_refuse(s, g->run[0], e, "sample 'val': no token of 'class' has a finite 'depth'");
+        rc = sheet_fail(s, g->run[0], e, "sample 'val': no token of 'class' has a finite 'depth'");
     mem_free(run);
     return rc;
 }
@@ -202,7 +201,9 @@ static void note(struct sheet *s, const struct groups *set, int n)
         sheet_note(s, "Bars: 95 %% confidence interval of the mean over the tokens of one seed, "
                       "assumed independent.");
     else if (lo > 1)
-        sheet_note(s, "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) over seeds.",
+        sheet_note(s,
+                   "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) "
+                   "over seeds.",
                    hi);
     else
         sheet_note(s,
@@ -230,7 +231,7 @@ static int draw(struct sheet *s, struct err *e)
         panels = rc == 0 && !v[g].has_nll ? 1 : panels;
     }
     if (rc == 0 && (n = order(v, set.n, kind)) == 0)
-        rc = sheet_refuse(s, 0, e, "sample 'val': no class has at least %d tokens", LEAST_TOKENS);
+        rc = sheet_fail(s, 0, e, "sample 'val': no class has at least %d tokens", LEAST_TOKENS);
     if (rc == 0) {
         draw_panels(s, p, &set, v, kind, n, panels);
         note(s, &set, n);

@@ -40,8 +40,8 @@ static int room(struct sheet *s, struct exits *x, int run, int layers, struct er
     if (x->share && x->layers == layers)
         return 0;
     if (x->share || layers < 1 || layers > LAYERS_MAX)
-        return sheet_refuse(s, run, e, "exits of %d layers, expected %d as in the other runs",
-                            layers, x->layers);
+        return sheet_fail(s, run, e, "exits of %d layers, expected %d as in the other runs", layers,
+                          x->layers);
     x->layers = layers;
     x->share = mem_alloc((size_t)(layers + 1) * (size_t)x->runs, sizeof *x->share);
     return x->share ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
@@ -75,9 +75,9 @@ static int take_rates(struct sheet *s, struct exits *x, int run, int place, stru
 {
     const struct layer_series *v = runview_layer(s->run[run].view, "exit_rate");
     if (!v || v->n == 0)
-        return sheet_refuse(s, run, e,
-                            "no record 'probe' has the cell 'exited' and no record 'layer' has "
-                            "'exit_rate'");
+        return sheet_fail(s, run, e,
+                          "no record 'probe' has the cell 'exited' and no record 'layer' has "
+                          "'exit_rate'");
     int rc = room(s, x, run, v->layers, e);
     if (rc < 0)
         return rc;

@@ -71,11 +71,11 @@ static int draw(struct sheet *s, struct err *e)
         return rc;
     const struct matrix *exited = probe_cell(p, "exited");
     if (!exited || exited->rows != p->layers || exited->cols != p->tokens)
-        return sheet_refuse(s, 0, e, "record 'probe' of text '%s' has no cell 'exited'",
-                            p->name ? p->name : "");
+        return sheet_fail(s, 0, e, "record 'probe' of text '%s' has no cell 'exited'",
+                          p->name ? p->name : "");
     if (p->layers > LAYERS_MAX)
-        return sheet_refuse(s, 0, e, "too many layers, %d: expected at most %d", p->layers,
-                            LAYERS_MAX);
+        return sheet_fail(s, 0, e, "too many layers, %d: expected at most %d", p->layers,
+                          LAYERS_MAX);
     data_hash(s, "exited", exited->v,
               (size_t)exited->rows * (size_t)exited->cols * sizeof *exited->v);
     rc = strips_draw(s, p, 0, draw_key(s, p, exited), cell_colour, exited, e);

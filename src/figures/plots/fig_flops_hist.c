@@ -43,8 +43,8 @@ static int gather(struct sheet *s, const struct group *g, struct costs *c, struc
                 c->dropped++;
     }
     if (c->n < 4)
-        return sheet_refuse(s, g->run[0], e,
-                            "sample 'val': column 'flops' has fewer than 4 finite values");
+        return sheet_fail(s, g->run[0], e,
+                          "sample 'val': column 'flops' has fewer than 4 finite values");
     return 0;
 }
 
@@ -203,9 +203,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     number_format(mean, sizeof mean, h->mean, 3);
     number_format(count, sizeof count, (double)c.n, 0);
     if (h->is_constant) {
-        rc = sheet_refuse(s, g->run[0], e,
-                          "every token costs the same (%s of dense): expected different costs",
-                          mean);
+        rc = sheet_fail(s, g->run[0], e,
+                        "every token costs the same (%s of dense): expected different costs", mean);
         goto out;
     }
     ranges(p, h);

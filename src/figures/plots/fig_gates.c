@@ -31,7 +31,7 @@ static int take(struct sheet *s, const struct group *g, const char *metric, stru
         return curve_layer(s, g, metric, c, e);
     if (runview_series(s->run[g->run[0]].view, metric))
         return curve_metric(s, g, metric, c, e);
-    return sheet_refuse(s, g->run[0], e, "no record 'layer' has '%s'", metric);
+    return sheet_fail(s, g->run[0], e, "no record 'layer' has '%s'", metric);
 }
 
 static int draw_part(struct sheet *s, const struct groups *set, int i, const struct part *part,

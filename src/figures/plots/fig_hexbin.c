@@ -48,8 +48,8 @@ static int gather(struct sheet *s, const struct group *g, const char *column, st
                 c->dropped++;
     }
     if (c->n == 0)
-        return sheet_refuse(s, g->run[0], e,
-                            "sample 'val' has no token with both '%s' and 'depth' finite", column);
+        return sheet_fail(s, g->run[0], e,
+                          "sample 'val' has no token with both '%s' and 'depth' finite", column);
     return 0;
 }
 

@@ -46,11 +46,11 @@ static int take_point(struct sheet *s, struct point *p, struct err *e)
         const char *text = runview_config(v, "train.flops_budget");
         double budget = text ? strtod(text, NULL) : 0, params = (double)v->params_non_embedding;
         if (!(budget > 0) || !isfinite(budget))
-            return sheet_refuse(s, run, e,
-                                "record 'head': config has no train.flops_budget above 0; "
-                                "expected a run of `depthscope isoflop`");
+            return sheet_fail(s, run, e,
+                              "record 'head': config has no train.flops_budget above 0; "
+                              "expected a run of `depthscope isoflop`");
         if (!(params > 0))
-            return sheet_refuse(s, run, e, "record 'head' has no 'params_non_embedding'");
+            return sheet_fail(s, run, e, "record 'head' has no 'params_non_embedding'");
         p->budget = budget;
         p->x = log10(params) - MILLION;
         data_hash(s, "train.flops_budget", &budget, sizeof budget);

@@ -29,14 +29,14 @@ static int gather(struct sheet *s, const struct group *g, struct map *m, struct 
         if (rc < 0)
             return rc;
         if (!(positions >= 1 && positions <= CELLS_MAX) || (double)v->n != layers * positions)
-            return sheet_refuse(
+            return sheet_fail(
                 s, g->run[i], e,
                 "eval 'final': 'map' has %d values, not layers x map_positions = %d x %g", v->n,
                 layers, positions);
         if (m->v && (m->layers != layers || m->positions != (int)positions))
-            return sheet_refuse(s, g->run[i], e,
-                                "its map is %d x %g, that of the other seeds %d x %d", layers,
-                                positions, m->layers, m->positions);
+            return sheet_fail(s, g->run[i], e,
+                              "its map is %d x %g, that of the other seeds %d x %d", layers,
+                              positions, m->layers, m->positions);
         if (!m->v && !(m->v = mem_alloc((size_t)v->n, sizeof *m->v)))
             return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
         m->layers = layers;

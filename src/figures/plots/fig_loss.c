@@ -73,9 +73,9 @@ static int place_run(struct sheet *s, int run, enum axis_kind kind, double ref, 
     if (flops > ref * 0.999) /* full depth: the evaluation timed both models together */
         return data_eval(s, run, "time_ratio", x, e);
     if (!isfinite(ref_time))
-        return sheet_refuse(s, run, e,
-                            "is shallower than the others, and no dense run of full depth has "
-                            "'time_per_token_ms' to compare it with");
+        return sheet_fail(s, run, e,
+                          "is shallower than the others, and no dense run of full depth has "
+                          "'time_per_token_ms' to compare it with");
     rc = data_eval(s, run, "time_per_token_ms", &ratio, e);
     *x = rc == 0 ? ratio / ref_time : (double)NAN;
     return rc;

@@ -25,8 +25,8 @@ static int draw_panel(struct sheet *s, const struct groups *set, take_fn *take, 
             most = fmax(most, isfinite(c[g].smooth[k]) ? c[g].smooth[k] : 0);
     }
     if (rc == 0 && !(most > 0))
-        rc = sheet_refuse(s, set->g[0].run[0], e, "'%s': must be greater than 0 on a log axis",
-                          metric);
+        rc = sheet_fail(s, set->g[0].run[0], e, "'%s': must be greater than 0 on a log axis",
+                        metric);
     if (rc == 0) {
         s->height = panel_grid(s, n, 2, 0.66, i, box);
         rc = curve_panel(s,
@@ -52,7 +52,8 @@ static void note(struct sheet *s, const struct groups *set, int layers)
         sheet_note(s, "Shown: %s.", set->g[0].label);
     if (seeds > 1)
         sheet_note(s,
-                   "Loss: mean over up to n = %d seeds; band: 95 %% confidence interval (Student's t) of the "
+                   "Loss: mean over up to n = %d seeds; band: 95 %% confidence interval (Student's "
+                   "t) of the "
                    "mean.",
                    seeds);
     else if (s->opt.smooth < 0)

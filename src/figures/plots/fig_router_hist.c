@@ -60,12 +60,12 @@ static int take_run(struct sheet *s, struct gates *g, int run, int place, struct
     double above = 0;
     size_t cells = 0;
     if (!data_probe(s, run, 0))
-        return sheet_refuse(s, run, e, "no record 'probe' (needs its cell 'gate')");
+        return sheet_fail(s, run, e, "no record 'probe' (needs its cell 'gate')");
     for (int i = 0; (p = data_probe(s, run, i)) != NULL; i++) {
         const struct matrix *gate = probe_cell(p, "gate");
         if (!gate)
-            return sheet_refuse(s, run, e, "record 'probe' of text '%s' has no cell 'gate'",
-                                p->name ? p->name : "");
+            return sheet_fail(s, run, e, "record 'probe' of text '%s' has no cell 'gate'",
+                              p->name ? p->name : "");
         data_hash(s, "gate", gate->v, (size_t)gate->rows * (size_t)gate->cols * sizeof *gate->v);
         if (take_probe(g, p, gate, &above, &cells) < 0)
             return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
@@ -73,7 +73,7 @@ static int take_run(struct sheet *s, struct gates *g, int run, int place, struct
         g->caveat = *probe_caveat(p) ? p : g->caveat;
     }
     if (cells == 0)
-        return sheet_refuse(s, run, e, "record 'probe': every cell of 'gate' is always on");
+        return sheet_fail(s, run, e, "record 'probe': every cell of 'gate' is always on");
     g->share[place] = above / (double)cells;
     return 0;
 }

@@ -20,9 +20,9 @@ static int take(struct sheet *s, const struct groups *set, struct pair *v, struc
     for (int g = 0; g < set->n; g++)
         for (int i = 0; i < set->g[g].runs; i++) {
             int run = set->g[g].run[i];
-            v[run].topk = data_eval_beside(s, run, "topk_loss", "loss", &v[run].causal);
+            v[run].topk = data_eval_pair(s, run, "topk_loss", "loss", &v[run].causal);
             if (!isfinite(v[run].topk))
-                return sheet_refuse(s, run, e, "no record 'eval' has both 'topk_loss' and 'loss'");
+                return sheet_fail(s, run, e, "no record 'eval' has both 'topk_loss' and 'loss'");
         }
     return 0;
 }

@@ -62,10 +62,10 @@ static int take_one(struct sheet *s, int run, const struct run_eval *r, struct a
                        : !(flops > 0)      ? "flops_ratio"
                                            : NULL;
     if (lack)
-        return sheet_refuse(s, run, e, "record 'eval' of task 'capacity' has no scalar '%s'", lack);
+        return sheet_fail(s, run, e, "record 'eval' of task 'capacity' has no scalar '%s'", lack);
     struct ask *a = ask_of(all, capacity);
     if (!a)
-        return sheet_refuse(s, run, e, "too many capacities: expected at most %d", POINTS_MAX);
+        return sheet_fail(s, run, e, "too many capacities: expected at most %d", POINTS_MAX);
     a->loss = loss;
     a->flops = flops;
     a->time = number(r, "time_ratio");
@@ -86,7 +86,7 @@ static int take_run(struct sheet *s, int run, struct asks *all, struct err *e)
         if (v->eval[i].task && strcmp(v->eval[i].task, "capacity") == 0)
             rc = take_one(s, run, &v->eval[i], all, e);
     if (rc == 0 && all->n == 0)
-        rc = sheet_refuse(s, run, e, "no record 'eval' of task 'capacity'");
+        rc = sheet_fail(s, run, e, "no record 'eval' of task 'capacity'");
     if (rc == 0)
         data_hash(s, "capacity", all->a, (size_t)all->n * sizeof all->a[0]);
     return rc;
@@ -138,7 +138,7 @@ static int take(struct sheet *s, const struct group *g, struct points *out, stru
     if (rc == 0)
         join(s, run, g->runs, out);
     if (rc == 0 && out->n == 0)
-        rc = sheet_refuse(s, g->run[0], e, "no capacity in common with its other seeds");
+        rc = sheet_fail(s, g->run[0], e, "no capacity in common with its other seeds");
     mem_free(run);
     return rc;
 }

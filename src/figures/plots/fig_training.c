@@ -49,7 +49,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
             panel_entry(p, set->g[g].label, sheet_series(s, g), g, -1, 1);
     }
     if (axis_is_empty(&p->ay)) {
-        rc = sheet_refuse(s, set->g[0].run[0], e, "metric '%s' has no finite value", metric);
+        rc = sheet_fail(s, set->g[0].run[0], e, "metric '%s' has no finite value", metric);
         goto out;
     }
     if (p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
@@ -108,11 +108,12 @@ static void note(struct sheet *s, const struct groups *set)
         sheet_note(s, "Shown: %s.", set->g[0].label);
     number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : CURVE_WEIGHT, -1);
     if (hi > 1)
-        sheet_note(
-            s,
-            lo == hi ? "Mean over n = %d seeds; band: 95 %% confidence interval (Student's t) of the mean."
-                     : "Mean over up to n = %d seeds; band: 95 %% confidence interval (Student's t) of the mean.",
-            hi);
+        sheet_note(s,
+                   lo == hi ? "Mean over n = %d seeds; band: 95 %% confidence interval (Student's "
+                              "t) of the mean."
+                            : "Mean over up to n = %d seeds; band: 95 %% confidence interval "
+                              "(Student's t) of the mean.",
+                   hi);
     if (s->opt.smooth < 0)
         snprintf(from, sizeof from, " if there are at least %d points", (int)CURVE_SMOOTH_FROM);
     if (s->opt.smooth != 0)

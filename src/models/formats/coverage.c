@@ -102,7 +102,7 @@ static void add_count(struct str *out, int n, const char *what, const struct str
         str_addf(out, " (%s%s)", str_text(names), n > COVERAGE_NAMES ? ", ..." : "");
 }
 
-void coverage_tell(const struct coverage *v, struct str *out)
+void coverage_report(const struct coverage *v, struct str *out)
 {
     str_addf(out, "%d tensors used", v->used_n);
     add_count(out, v->missing_n, "missing", &v->missing);
@@ -175,7 +175,7 @@ int coverage_check(const struct coverage *v, const struct model *m, const struct
     int rc = 0;
     if (v->missing_n > 0 || v->stray_n > 0) {
         struct str text = {0};
-        coverage_tell(v, &text);
+        coverage_report(v, &text);
         rc = err_set(e, DS_EFORMAT, "%s: %s (method %s)", st_set_path(s), str_text(&text),
                      m->config.method);
         str_release(&text);

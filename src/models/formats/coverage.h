@@ -35,6 +35,6 @@ int coverage_check(const struct coverage *v, const struct model *m, const struct
 /* Checks the shape and type of one tensor. */
 int coverage_check_shape(const struct source *x, const struct param *p, struct err *e) DS_CHECK;
 /* "20 tensors used, 2 missing (a, b), 1 unexpected (c)" */
-void coverage_tell(const struct coverage *v, struct str *out);
+void coverage_report(const struct coverage *v, struct str *out);
 
 #endif

@@ -219,7 +219,7 @@ static void encode_task(void *ctx, int task, int worker)
     mem_free(w);
 }
 
-static int tell_failure(int rc, const char *name, uint32_t type, struct err *e)
+static int report_failure(int rc, const char *name, uint32_t type, struct err *e)
 {
     const char *in = gguf_type_name(type);
     if (rc == DS_ENUMERIC)
@@ -244,7 +244,7 @@ int export_encode(const struct export_source *s, int i, enum row_order order, ui
     pool_run((int)tasks, encode_task, &j);
     int rc = 0;
     for (size_t t = 0; t < tasks && rc == 0; t++)
-        rc = j.rc[t] < 0 ? tell_failure(j.rc[t], p->name, type, e) : 0;
+        rc = j.rc[t] < 0 ? report_failure(j.rc[t], p->name, type, e) : 0;
     mem_free(j.rc);
     return rc;
 }

@@ -354,7 +354,7 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
         return model_open_file(out, dir, overrides, train, e);
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
-        return rc < 0 ? rc : model_open_apart(out, dir, base, overrides, train, e);
+        return rc < 0 ? rc : model_open_adapted(out, dir, base, overrides, train, e);
     rc = model_open_table(&m, dir, overrides, train, e);
     if (rc == 0 && train != MODEL_EDIT)
         rc = stored_leave(m, e);

@@ -70,8 +70,8 @@ static int read_values(struct model *m, const char *dir, const char *base, int t
     return rc;
 }
 
-int model_start_apart(struct model *m, const char *dir, const char *base, struct str *told,
-                      struct err *e)
+int model_start_adapted(struct model *m, const char *dir, const char *base, struct str *told,
+                        struct err *e)
 {
     struct str of_base = {0};
     int rc = model_start_from(m, base, &of_base, e);
@@ -105,7 +105,7 @@ int model_apart_coverage(const char *dir, const char *base, struct str *out, str
     static const char lead[] = "weights: ";
     struct model *m = NULL;
     struct str of_base = {0};
-    int rc = open_table(&m, dir, base, NULL, MODEL_USE, e);
+    int rc = open_table(&m, dir, base, NULL, MODEL_INFERENCE, e);
     if (rc == 0 && !model_is_file(base))
         rc = model_coverage(base, &of_base, e);
     if (rc == 0) {
@@ -121,8 +121,8 @@ int model_apart_coverage(const char *dir, const char *base, struct str *out, str
     return rc;
 }
 
-int model_open_apart(struct model **out, const char *dir, const char *base,
-                     struct config *overrides, int train, struct err *e)
+int model_open_adapted(struct model **out, const char *dir, const char *base,
+                       struct config *overrides, int train, struct err *e)
 {
     struct model *m = NULL;
     int rc = open_table(&m, dir, base, overrides, train, e);

@@ -78,9 +78,10 @@ static void want_piece(const struct reading *r, int i)
     const struct piece *p = &r->piece[i];
     const struct item *x = p->item;
     if (x->place.is_transposed && p->row == 0)
-        st_want(x->tensor, 0, x->tensor->items);
+        st_prefetch(x->tensor, 0, x->tensor->items);
     else if (!x->place.is_transposed)
-        st_want(x->tensor, ((uint64_t)x->place.part * x->rows + p->row) * x->cols, p->n * x->cols);
+        st_prefetch(x->tensor, ((uint64_t)x->place.part * x->rows + p->row) * x->cols,
+                    p->n * x->cols);
 }
 
 static void read_piece(void *ctx, int task, int worker)
@@ -331,7 +332,7 @@ static int take_param(struct model *m, struct model *from, int i, struct err *e)
 static int start_from_file(struct model *m, const char *path, struct str *told, struct err *e)
 {
     struct model *from = NULL;
-    int rc = model_open(&from, path, NULL, MODEL_USE, e), kept = 0;
+    int rc = model_open(&from, path, NULL, MODEL_INFERENCE, e), kept = 0;
     if (rc == 0 &&
         (from->config.heads != m->config.heads || from->config.kv_heads != m->config.kv_heads))
         rc = err_set(e, DS_EFORMAT, "expected %lld heads over %lld kv heads, found %lld over %lld",
@@ -360,7 +361,7 @@ int model_start_from(struct model *m, const char *dir, struct str *told, struct 
     char base[1024];
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
-        return rc < 0 ? rc : model_start_apart(m, dir, base, told, e);
+        return rc < 0 ? rc : model_start_adapted(m, dir, base, told, e);
     return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, told, e);
 }
 
@@ -374,14 +375,14 @@ int model_coverage(const char *dir, struct str *out, struct err *e)
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
         return rc < 0 ? rc : model_apart_coverage(dir, base, out, e);
-    rc = model_open_table(&m, dir, NULL, MODEL_USE, e);
+    rc = model_open_table(&m, dir, NULL, MODEL_INFERENCE, e);
     if (rc == 0)
         rc = st_set_open(&s, dir, e);
     if (rc == 0)
         rc = coverage_make(&v, m, s, 1, e);
     if (rc == 0) {
         str_add(out, "weights: ");
-        coverage_tell(&v, out);
+        coverage_report(&v, out);
         if (st_set_shards(s) > 1)
             str_addf(out, ", in %zu shards", st_set_shards(s));
         str_add(out, "\n");

@@ -108,17 +108,17 @@ static void *bytes_of(const struct stored *s, const struct param *p, size_t row,
     return (void *)(uintptr_t)(s->data + begin);
 }
 
-void stored_want(const struct model *m, int i)
+void stored_prefetch(const struct model *m, int i)
 {
     const struct param *p = &m->params.p[i];
     size_t n = (size_t)p->shape[0];
     if (p->elsewhere && !m->stored.v[i].is_transposed) {
         void *at = bytes_of(&m->stored.v[i], p, 0, &n);
-        mem_want(at, n);
+        mem_prefetch(at, n);
     }
 }
 
-void stored_bring(const struct stored *s, const struct param *p, size_t row, size_t n)
+void stored_read(const struct stored *s, const struct param *p, size_t row, size_t n)
 {
     if (!s->is_transposed) {
         void *at = bytes_of(s, p, row, &n);

@@ -20,7 +20,7 @@
 #include "routing/cut.h"
 #include "routing/gates.h"
 #include "routing/gatestats.h"
-#include "routing/layerprice.h"
+#include "routing/layer_penalty.h"
 #include "routing/mlp.h"
 #include "routing/prefix.h"
 #include "routing/rank.h"
@@ -438,8 +438,8 @@ static void dlr_regate(struct route *r, int l, struct plan *out)
         mlp_fwd(&s->net, s->logit, s->in, r->pass.R);
     for (int k = 0; k < out->n; k++) {
         int i = out->row[k];
-        gates_again(&s->gates, r, l, out, k, (real)((double)logit_at(r, l, i) + noise_at(r, l, i)),
-                    0, s->tau);
+        gates_rescore(&s->gates, r, l, out, k,
+                      (real)((double)logit_at(r, l, i) + noise_at(r, l, i)), 0, s->tau);
     }
     s->mean[l] = mean_gate(out, r->pass.R);
 }
@@ -500,13 +500,13 @@ static void dlr_aux(struct route *r, struct losses *x)
     const struct dlr_opts *o = opts_of(r);
     struct dlr *s = dlr_of(r);
     int flat = o->prices == PRICES_FLAT, keep = (int)o->keep;
-    struct layer_price p = {.lambda = o->lambda,
-                            .low = flat ? 1 : o->price_low,
-                            .high = flat ? 1 : o->price_high,
-                            .mu = o->mu,
-                            .target = o->target_skip,
-                            .beta = o->entropy_beta};
-    layer_price(&p, s->mean + keep, s->price + keep, s->routed);
+    struct layer_penalty p = {.lambda = o->lambda,
+                              .low = flat ? 1 : o->price_low,
+                              .high = flat ? 1 : o->price_high,
+                              .mu = o->mu,
+                              .target = o->target_skip,
+                              .beta = o->entropy_beta};
+    layer_penalty(&p, s->mean + keep, s->price + keep, s->routed);
     r->metric[M_GATE_LOSS][0] = p.gate;
     r->metric[M_TARGET_LOSS][0] = p.miss;
     x->aux = p.total;

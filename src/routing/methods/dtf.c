@@ -399,7 +399,7 @@ static void set_scores(struct route *r, int l)
     struct surprise_scalars x = scalars_of(r, l / 2);
     for (int i = 0; i < r->pass.R; i++) {
         s->seen[i] = surprise_in(r, &x, l, i);
-        s->choice.score[i] = o->score == SCORE_RANDOM ? choice_lot(r, l, i)
+        s->choice.score[i] = o->score == SCORE_RANDOM ? choice_random(r, l, i)
                              : o->score == SCORE_D_ST ? (real)s->change.d_st[cell_of(r, l, i)]
                                                       : (real)s->seen[i].g;
     }
@@ -410,7 +410,7 @@ static struct choice_rule rule_of(const struct route *r)
     const struct dtf_opts *o = opts_of(r);
     double without_surprise = kind_of(o) == SURPRISE_BOTH ? 0.75 : 0.5;
     return (struct choice_rule){
-        .kind = o->score == SCORE_RANDOM          ? CHOICE_LOT
+        .kind = o->score == SCORE_RANDOM          ? CHOICE_RANDOM
                 : o->threshold == THRESHOLD_FIXED ? CHOICE_FIXED
                                                   : CHOICE_RANK,
         .capacity = o->capacity,
@@ -427,7 +427,7 @@ static void make_plan(struct route *r, int l, struct plan *out)
     /* gradient checks: every row that is not forced off runs with its gate */
     for (int i = 0; gates && r->pass.soft && i < r->pass.R; i++)
         s->choice.want[i] = route_forced(r, l, i) != 0;
-    plan_from_wants(out, s->choice.want, s->choice.weight, NULL, r->pass.R, lists_all);
+    plan_from_mask(out, s->choice.want, s->choice.weight, NULL, r->pass.R, lists_all);
     for (int k = 0; gates && k < out->n; k++)
         if (out->gate[k] != 0)
             out->gate[k] = (real)s->seen[out->row[k]].g;
@@ -479,8 +479,8 @@ static void run_all(struct route *r, int l, struct plan *out)
         s->choice.want[i] = route_forced(r, l, i) != 0;
         s->choice.weight[i] = 0;
     }
-    plan_from_wants(out, s->choice.want, s->choice.weight, NULL, r->pass.R,
-                    r->pass.kind == PASS_MASKED);
+    plan_from_mask(out, s->choice.want, s->choice.weight, NULL, r->pass.R,
+                   r->pass.kind == PASS_MASKED);
 }
 
 static void dtf_decide(struct route *r, int l, struct plan *out, const struct stream *st)

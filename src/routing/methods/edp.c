@@ -423,8 +423,8 @@ static void edp_regate(struct route *r, int l, struct plan *out)
     struct standard t = standard_of(r, l);
     double tau = tau_of(r, l);
     for (int k = 0; k < out->n; k++)
-        gates_again(&s->gates, r, l, out, k, score_of(r, l, out->row[k], &t), tau,
-                    opts_of(r)->temperature);
+        gates_rescore(&s->gates, r, l, out, k, score_of(r, l, out->row[k], &t), tau,
+                      opts_of(r)->temperature);
 }
 
 /* The quantile of this step's scores that would meet the target if no cell were forced; the budget

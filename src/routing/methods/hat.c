@@ -25,12 +25,12 @@ enum { SELECT_DOCUMENT, SELECT_BATCH };
 enum { DROP_STREAM = 1 << 16 };
 
 struct hat_opts {
-    double capacity, capacity_start, capacity_hold, layer_dropout, phase_split, ema;
+    double capacity, capacity_start, capacity_freeze, layer_dropout, phase_split, ema;
     double temperature, temperature_end, noise, router_gain;
     double exit_noise, exit_bias;
-    struct router_price price;
+    struct router_penalty price;
     struct exits_shape shape;
-    struct exits_price leaving;
+    struct exits_penalty leaving;
     int phase, exits, exited, train, select, attach, exit_threshold;
     char *exit_layers;
 };
@@ -55,7 +55,7 @@ static const struct opt hat_opts_table[] = {
      "share of the remaining tokens whose FFN runs, in each layer", "capacity_end"},
     {"capacity_start", OPT_REAL, AT(capacity_start), "0.9", 0, 1, NULL,
      "capacity at the start of training", "capacity_start"},
-    {"capacity_hold", OPT_REAL, AT(capacity_hold), "0.3", 0, 1, NULL,
+    {"capacity_freeze", OPT_REAL, AT(capacity_freeze), "0.3", 0, 1, NULL,
      "share of the routers' training before capacity starts falling linearly from capacity_start",
      "capacity_warmup_ratio"},
     {"select", OPT_ENUM, AT(select), "document", 0, 0, "document|batch",
@@ -341,13 +341,13 @@ static void hat_begin(struct route *r)
     s->choice.noise = o->noise * s->temperature;
     s->choice.capacity = r->pass.has_capacity ? r->pass.capacity
                          : r->pass.kind == PASS_TRAIN
-                             ? line(o->capacity_start, o->capacity, o->capacity_hold, progress)
+                             ? line(o->capacity_start, o->capacity, o->capacity_freeze, progress)
                              : o->capacity;
     s->nan = 0;
     drop_layers(r, progress);
     if (r->pass.kind == PASS_TRAIN) { /* a learning rate of 0 freezes */
-        linear_router_hold(&s->choice.router, s->trains_routers);
-        exits_hold(&s->exits, s->trains_exits);
+        linear_router_freeze(&s->choice.router, s->trains_routers);
+        exits_freeze(&s->exits, s->trains_exits);
         quantiles_begin(&s->choice.table); /* drops the scores of a skipped step */
         exits_forget(&s->exits);
     }
@@ -456,7 +456,7 @@ static void set_values(const struct route *r, int l)
     const real *score = linear_router_score(&s->choice.router, l);
     real *value = cells_of(r, s->value, l);
     for (int i = 0; i < r->pass.R; i++)
-        value[i] = r->pass.soft || !s->choice.here[i] ? (real)linear_router_chance(score[i])
+        value[i] = r->pass.soft || !s->choice.here[i] ? (real)linear_router_probability(score[i])
                                                       : s->choice.want[i];
 }
 
@@ -472,7 +472,7 @@ static void record_cells(struct route *r, int l)
         size_t cell = base + (size_t)i;
         r->cell[M_SCORE][cell] = score[i];
         r->cell[M_THRESHOLD][cell] = (real)s->choice.cut;
-        r->cell[M_GATE][cell] = s->choice.here[i] ? (real)linear_router_chance(score[i]) : 0;
+        r->cell[M_GATE][cell] = s->choice.here[i] ? (real)linear_router_probability(score[i]) : 0;
         r->cell[M_TOPK][cell] = s->choice.here[i] ? s->choice.top[i] : (real)NAN;
         r->cell[M_EXITED][cell] = !s->choice.here[i];
     }
@@ -504,7 +504,7 @@ static void decide_ffn(struct route *r, int l, struct plan *out, const struct st
     struct hat *s = hat_of(r);
     keep(r, l, 1, st->mid);
     linear_router_fwd(&s->choice.router, l, st->mid);
-    selector_see(&s->choice, exits_alive(&s->exits, l));
+    selector_update(&s->choice, exits_alive(&s->exits, l));
     selector_choose(&s->choice, r, l, opts_of(r)->ema);
     set_values(r, l);
     ffn_gates(r, l);
@@ -537,7 +537,7 @@ static void hat_regate(struct route *r, int l, struct plan *out)
         attention_gates(r, l);
     } else {
         linear_router_fwd(&s->choice.router, l, kept_of(r, l, 1));
-        selector_see(&s->choice, exits_alive(&s->exits, l));
+        selector_update(&s->choice, exits_alive(&s->exits, l));
         set_values(r, l);
         ffn_gates(r, l);
     }
@@ -552,22 +552,22 @@ static void hat_finish(struct route *r, const struct stream *st)
         return; /* step metrics describe the training pass */
     r->metric[M_CAPACITY][0] = s->choice.capacity;
     r->metric[M_TEMPERATURE][0] = s->temperature;
-    r->metric[M_EXITS][0] = exits_gone(&s->exits);
+    r->metric[M_EXITS][0] = exits_rate(&s->exits);
     r->metric[M_NAN][0] = s->nan + s->choice.nan;
     r->metric[M_PHASE][0] = s->trains_routers + 2 * s->trains_exits;
 }
 
-static double router_prices(struct route *r, double loss[ROUTER_PRICES])
+static double router_prices(struct route *r, double loss[ROUTER_PENALTIES])
 {
     struct hat *s = hat_of(r);
-    struct router_price price = opts_of(r)->price;
+    struct router_penalty price = opts_of(r)->price;
     price.target = s->choice.capacity;
-    memset(loss, 0, ROUTER_PRICES * sizeof *loss);
+    memset(loss, 0, ROUTER_PENALTIES * sizeof *loss);
     for (int l = 0; l < r->L && s->trains_routers; l++) {
         if (s->dropped[l])
             continue;
-        selector_see(&s->choice, exits_alive(&s->exits, l));
-        linear_router_pay(&s->choice.router, l, s->choice.here, &price, loss);
+        selector_update(&s->choice, exits_alive(&s->exits, l));
+        linear_router_penalty(&s->choice.router, l, s->choice.here, &price, loss);
     }
     return loss[0] + loss[1] + loss[2];
 }
@@ -575,7 +575,7 @@ static double router_prices(struct route *r, double loss[ROUTER_PRICES])
 static void hat_aux(struct route *r, struct losses *x)
 {
     struct hat *s = hat_of(r);
-    double loss[ROUTER_PRICES], exit = 0;
+    double loss[ROUTER_PENALTIES], exit = 0;
     x->aux = router_prices(r, loss);
     if (s->trains_exits)
         exit = exits_aux(&s->exits, r, &opts_of(r)->leaving);
@@ -599,7 +599,7 @@ static void ffn_bwd(struct route *r, int l, const struct plan *p, const real *dg
         dp[i] = alive[i] * dgate[k];
         s->exits.reach[i] += value[i] * dgate[k];
     }
-    selector_see(&s->choice, exits_alive(&s->exits, l));
+    selector_update(&s->choice, exits_alive(&s->exits, l));
     linear_router_bwd(&s->choice.router, l, dp, s->choice.here, st->mid,
                       opts_of(r)->attach ? st->dmid : NULL);
 }

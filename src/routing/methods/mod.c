@@ -311,7 +311,7 @@ static void score_rows(struct route *r, int l, const struct stream *st)
     for (int k = 0; k < s->nets; k++)
         scorer_fwd(&s->net[k], l, s->logit[k] + at, st->h[l], r->pass.R);
     if (has_predictor(r) && r->pass.soft)
-        scorer_hold(&s->net[PREDICTOR], l, st->h[l], r->pass.R);
+        scorer_keep(&s->net[PREDICTOR], l, st->h[l], r->pass.R);
     if (s->noise)
         rank_noise(r, l, s->noise + at);
 }
@@ -392,7 +392,7 @@ static void make_plan(struct route *r, int l, struct plan *out, int all_rows)
     int routed = is_routed(r, l);
     for (int i = 0; i < r->pass.R; i++)
         s->weight[i] = routed && s->want[i] && route_forced(r, l, i) < 0;
-    plan_from_wants(out, s->want, s->weight, NULL, r->pass.R, all_rows);
+    plan_from_mask(out, s->want, s->weight, NULL, r->pass.R, all_rows);
     out->kv = routed && opts_of(r)->kv == 1 ? KV_PLAN : KV_ALL;
     if (routed)
         set_gates(r, l, out);
@@ -414,7 +414,7 @@ static void layer_metrics(struct route *r, int l, const struct plan *p, double t
     r->metric[M_SD][l] = sqrt(var > 0 ? var : 0);
     r->metric[M_GATE_MEAN][l] = gate / p->active;
     r->metric[M_SELECTED][l] = p->active / n;
-    r->metric[M_CAUSAL][l] = tally_said(t);
+    r->metric[M_CAUSAL][l] = tally_predicted_rate(t);
     r->metric[M_PRECISION][l] = tally_precision(t);
     r->metric[M_RECALL][l] = tally_recall(t);
     r->metric[M_F1][l] = tally_f1(t);
@@ -494,7 +494,7 @@ static void mod_regate(struct route *r, int l, struct plan *out)
         return;
     scorer_fwd(&s->net[ROUTER], l, s->logit[ROUTER] + at, s->stream->h[l], r->pass.R);
     if (has_predictor(r))
-        scorer_again(&s->net[PREDICTOR], l, s->logit[PREDICTOR] + at, r->pass.R);
+        scorer_rescore(&s->net[PREDICTOR], l, s->logit[PREDICTOR] + at, r->pass.R);
     set_gates(r, l, out);
 }
 
@@ -510,7 +510,7 @@ static void mod_finish(struct route *r, const struct stream *st)
         tally_merge(&all, &s->tally[l]);
     r->metric[M_ACCURACY][0] = tally_accuracy(&all);
     r->metric[M_BASE][0] = tally_base_rate(&all);
-    r->metric[M_SHARE][0] = tally_said(&all);
+    r->metric[M_SHARE][0] = tally_predicted_rate(&all);
     r->metric[M_NAN][0] = s->nan;
 }
 

@@ -108,7 +108,7 @@ static void random_decide(struct route *r, int l, struct plan *out, const struct
         if (r->pass.record)
             r->cell[M_GATE][(size_t)l * (size_t)R + (size_t)i] = s->want[i];
     }
-    plan_from_wants(out, s->want, NULL, NULL, R, !sparse);
+    plan_from_mask(out, s->want, NULL, NULL, R, !sparse);
 }
 
 static int random_set(struct route *r, const char *key, double value, struct err *e)

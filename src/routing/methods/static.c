@@ -91,7 +91,7 @@ static void static_decide(struct route *r, int l, struct plan *out, const struct
         int forced = route_forced(r, l, i);
         s->want[i] = (uint8_t)(forced >= 0 ? forced : runs(r, l, r->pass.pos[i]));
     }
-    plan_from_wants(out, s->want, NULL, NULL, r->pass.R, !sparse);
+    plan_from_mask(out, s->want, NULL, NULL, r->pass.R, !sparse);
 }
 
 const struct route_ops route_static = {

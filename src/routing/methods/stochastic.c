@@ -206,7 +206,7 @@ static void stochastic_decide(struct route *r, int l, struct plan *out, const st
         if (r->pass.record)
             r->cell[M_GATE][(size_t)l * (size_t)R + (size_t)i] = s->want[i];
     }
-    plan_from_wants(out, s->want, NULL, NULL, R, !sparse);
+    plan_from_mask(out, s->want, NULL, NULL, R, !sparse);
     s->runs += (double)out->active / (R > 0 ? R : 1);
     if (!training && o->scale)
         scale_gates(r, l, out);

@@ -140,11 +140,11 @@ int cells_fit(struct cells *c)
     c->field = clamp(c->field, cells_fields(p));
     c->seen_token = clamp(c->is_moving ? c->seen_token : c->token, p->tokens);
     c->seen_layer = clamp(c->is_moving ? c->seen_layer : c->layer, p->layers);
-    unsigned char *rule = mem_realloc(c->by_rule, (size_t)p->layers + 1, 1);
+    unsigned char *rule = mem_realloc(c->always_on, (size_t)p->layers + 1, 1);
     if (!rule)
         return DS_EMEM;
-    c->by_rule = rule;
-    c->by_rule_n = p->layers;
+    c->always_on = rule;
+    c->always_on_n = p->layers;
     for (int l = 0; l < p->layers; l++) {
         const unsigned char *row = p->run ? p->run + (size_t)l * (size_t)p->tokens : NULL;
         rule[l] = row && !memchr(row, 0, (size_t)p->tokens);
@@ -154,9 +154,9 @@ int cells_fit(struct cells *c)
 
 void cells_release(struct cells *c)
 {
-    mem_free(c->by_rule);
-    c->by_rule = NULL;
-    c->by_rule_n = 0;
+    mem_free(c->always_on);
+    c->always_on = NULL;
+    c->always_on_n = 0;
     c->is_moving = 0;
 }
 
@@ -172,8 +172,8 @@ enum cell_state cells_state(const struct cells *c, int layer, int token)
     if (c->force && c->force[at] >= 0)
         return CELL_RUN;
     if (forced)
-        return forced->v[at] > 0 ? CELL_RULE : CELL_RUN;
-    return layer < c->by_rule_n && c->by_rule[layer] ? CELL_RULE : CELL_RUN;
+        return forced->v[at] > 0 ? CELL_ALWAYS_ON : CELL_RUN;
+    return layer < c->always_on_n && c->always_on[layer] ? CELL_ALWAYS_ON : CELL_RUN;
 }
 
 /* Moves to the next layer whose decision differs, else to the last one. */
@@ -299,7 +299,7 @@ double cells_due(const struct cells *c)
     return c->is_moving ? c->rests_at : HUGE_VAL;
 }
 
-int cells_rested(struct cells *c)
+int cells_settled(struct cells *c)
 {
     if (!c->is_moving || clock_mono() < c->rests_at)
         return 0;

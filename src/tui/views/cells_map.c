@@ -39,7 +39,7 @@ static int forced(const struct cells *c, int layer, int token)
 static int32_t ground(const struct paint *p, int layer, int token)
 {
     static const enum role role[] = {
-        [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_RULE] = ROLE_FORCED};
+        [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_ALWAYS_ON] = ROLE_FORCED};
     if (p->c->field <= 0)
         return (int32_t)role[cells_state(p->c, layer, token)];
     double u = p->map ? unit_of(p, layer, token) : (double)NAN;
@@ -390,7 +390,7 @@ static int legend_states(struct area line, int x_end, const struct cells *c)
         uint32_t rune;
         char ascii;
     } row[] = {{"executed", ROLE_RUN, CELL_RUN, 0x2588, '#'},
-               {"always on", ROLE_FORCED, CELL_RULE, 0x2592, '='},
+               {"always on", ROLE_FORCED, CELL_ALWAYS_ON, 0x2592, '='},
                {"skipped", ROLE_SKIP, CELL_SKIP, 0xB7, '.'}};
     int x = x_end, has_colour = line.canvas->look.colours >= 16;
     (void)c;

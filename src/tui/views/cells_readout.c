@@ -133,7 +133,7 @@ static const char *state_words(const struct cells *c)
     enum cell_state s = cells_state(c, c->layer, c->token);
     if (f >= 0)
         return f ? "forced to run" : "forced to skip";
-    return s == CELL_SKIP ? "skipped" : s == CELL_RULE ? "always on" : "executed";
+    return s == CELL_SKIP ? "skipped" : s == CELL_ALWAYS_ON ? "always on" : "executed";
 }
 
 /* ---- drawing ---- */

@@ -153,9 +153,9 @@ static void key_time(struct view *v, const struct key *k, const char *args)
     if (k->value == 0)
         d->pick.is_held = 0;
     else if (!pick_time(&d->pick, app_run(v->app), k->value))
-        app_say(v->app, LOG_INFO,
-                k->value < 0 ? "this is the first probe of this text"
-                             : "this is the newest probe; newer ones are shown as they arrive");
+        app_notify(v->app, LOG_INFO,
+                   k->value < 0 ? "this is the first probe of this text"
+                                : "this is the newest probe; newer ones are shown as they arrive");
     pick_save(&d->pick, v->app);
 }
 
@@ -164,8 +164,8 @@ static void key_text(struct view *v, const struct key *k, const char *args)
     struct depth *d = v->state;
     (void)args;
     if (prepare(v) && !pick_text(&d->pick, app_run(v->app), k->value))
-        app_say(v->app, LOG_INFO,
-                k->value < 0 ? "this is the first probe text" : "this is the last probe text");
+        app_notify(v->app, LOG_INFO,
+                   k->value < 0 ? "this is the first probe text" : "this is the last probe text");
     pick_save(&d->pick, v->app);
 }
 
@@ -202,7 +202,7 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     if (k->value)
         d->pick.marks = 0;
     else if (!pick_toggle(&d->pick, d->cells.token))
-        app_say(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
+        app_notify(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&d->pick, v->app);
 }
 
@@ -236,7 +236,7 @@ static void depth_copy(struct view *v, struct str *out)
 static int depth_poll(struct view *v)
 {
     struct depth *d = v->state;
-    return cells_rested(&d->cells);
+    return cells_settled(&d->cells);
 }
 
 static double depth_due(struct view *v)

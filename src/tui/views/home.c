@@ -97,7 +97,7 @@ static int home_poll(struct view *v)
         if (app_open_run(v->app, path, &e) == 0)
             app_show(v->app, "monitor");
         else
-            app_say(v->app, LOG_ERROR, "%s", e.text);
+            app_notify(v->app, LOG_ERROR, "%s", e.text);
         return 1;
     }
     if (was_starting && !h->form.is_starting)
@@ -253,7 +253,7 @@ static void open_form(struct view *v, const char *preset)
     char question[128];
     size_t n = h->form.is_open ? form_changed(&h->form) : 0;
     if (h->form.is_starting) {
-        app_say(v->app, LOG_WARN, "run %s is still starting; try later", h->form.launch.name);
+        app_notify(v->app, LOG_WARN, "run %s is still starting; try later", h->form.launch.name);
         return;
     }
     str_copy(h->asked, sizeof h->asked, preset);
@@ -275,14 +275,14 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
         return;
     if (h->list.cursor >= h->jobs) {
         if (app_is_readonly(v->app))
-            app_say(v->app, LOG_WARN, "read-only mode: runs cannot be started");
+            app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
         else if (h->presets)
             open_form(
                 v, h->preset[h->list.cursor - h->jobs < h->presets ? h->list.cursor - h->jobs : 0]);
         return;
     }
     if (app_open(v->app, h->job[h->list.cursor].path, &e) < 0)
-        app_say(v->app, LOG_ERROR, "%s", e.text);
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
 }
 
 static void key_new(struct view *v, const struct key *k, const char *args)
@@ -295,7 +295,7 @@ static void key_new(struct view *v, const struct key *k, const char *args)
     else if (i < h->presets)
         open_form(v, h->preset[i]);
     else
-        app_say(v->app, LOG_WARN, "presets: not found");
+        app_notify(v->app, LOG_WARN, "presets: not found");
 }
 
 static void key_mark(struct view *v, const struct key *k, const char *args)

@@ -49,7 +49,7 @@ void form_open(struct form *f, struct view *v, const char *preset)
     f->wrong = f->keys;
     str_copy(f->preset, sizeof f->preset, preset);
     if (job_preset_values(preset, f->base, f->keys, &e) < 0) {
-        app_say(v->app, LOG_ERROR, "%s", e.text);
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
         return;
     }
     f->is_open = 1;
@@ -221,7 +221,7 @@ static void start(struct form *f, struct view *v)
     if (rc < 0)
         show_error(f, e.text);
     else
-        app_say(v->app, LOG_INFO, "run %s is starting", f->launch.name);
+        app_notify(v->app, LOG_INFO, "run %s is starting", f->launch.name);
     f->is_starting = rc == 0;
     for (size_t i = 0; i < f->keys; i++)
         str_release(&text[i]);
@@ -245,7 +245,7 @@ int form_poll(struct form *f, struct view *v, char *path, size_t size)
     v->is_dirty = 1;
     if (state == LAUNCH_FAILED) {
         show_error(f, words);
-        app_say(v->app, LOG_ERROR, "run %s failed to start: %s", f->launch.name, words);
+        app_notify(v->app, LOG_ERROR, "run %s failed to start: %s", f->launch.name, words);
         return 0;
     }
     str_copy(path, size, f->launch.dir);
@@ -336,7 +336,7 @@ int form_event(struct form *f, struct view *v, const struct event *ev)
         return 1;
     case 'r':
         if (app_is_readonly(v->app))
-            app_say(v->app, LOG_WARN, "read-only mode: runs cannot be started");
+            app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
         else
             start(f, v);
         return 1;

@@ -175,7 +175,7 @@ static void key_level(struct view *v, const struct key *k, const char *args)
     static const char *const name[] = {"everything", "information", "warnings", "errors"};
     (void)k, (void)args;
     s->level = (s->level + 1) % 4;
-    app_say(v->app, LOG_INFO, "shown: %s%s", name[s->level], s->level ? " and worse" : "");
+    app_notify(v->app, LOG_INFO, "shown: %s%s", name[s->level], s->level ? " and worse" : "");
 }
 
 static void key_ends(struct view *v, const struct key *k, const char *args)

@@ -110,7 +110,7 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     if (k->value)
         s->pick.marks = 0;
     else if (!pick_toggle(&s->pick, s->pick.token))
-        app_say(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
+        app_notify(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&s->pick, v->app);
 }
 
@@ -125,7 +125,7 @@ static void key_probe(struct view *v, const struct key *k, const char *args)
         s->pick.is_held = 0;
     else if (strstr(k->command, "text") ? !pick_text(&s->pick, r, k->value)
                                         : !pick_time(&s->pick, r, k->value))
-        app_say(v->app, LOG_INFO, "this is the %s one", k->value < 0 ? "first" : "last");
+        app_notify(v->app, LOG_INFO, "this is the %s one", k->value < 0 ? "first" : "last");
     pick_save(&s->pick, v->app);
 }
 

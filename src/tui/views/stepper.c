@@ -25,7 +25,7 @@ static void stepper_close(struct view *v)
     field_release(&s->prompt);
     cells_release(&s->cells);
     mem_free(s->force);
-    mem_free(s->supposed);
+    mem_free(s->estimated);
 }
 
 /* The current run changed: its model is loaded when the view is shown next. */
@@ -80,7 +80,7 @@ static void draw_title(struct view *v, struct area line)
     if (s->newer_step >= 0)
         snprintf(text, sizeof text, "R loads step %lld", (long long)s->newer_step);
     else if (s->newest_step >= 0)
-        snprintf(text, sizeof text, "%s checkpoint", s->wants_newest ? "newest" : "best");
+        snprintf(text, sizeof text, "%s checkpoint", s->follows_newest ? "newest" : "best");
     if (x + (int)strlen(text) < end - 1)
         area_text(line, 0, x, -1, ink(s->newer_step >= 0 ? ROLE_WARN : ROLE_DIM), text);
 }
@@ -261,12 +261,12 @@ static void end_typing(struct view *v, int is_taken)
     if (!is_taken)
         return;
     if (s->prompt.text.len == 0) {
-        app_say(v->app, LOG_INFO, "the prompt is empty");
+        app_notify(v->app, LOG_INFO, "the prompt is empty");
         return;
     }
     app_remember(v->app, "stepper.prompt", str_text(&s->prompt.text));
     if (!s->session)
-        app_say(v->app, LOG_WARN, "no model loaded: %s", s->trouble);
+        app_notify(v->app, LOG_WARN, "no model loaded: %s", s->trouble);
     stepper_ask_text(v, str_text(&s->prompt.text));
 }
 
@@ -274,9 +274,9 @@ static int ready(struct view *v)
 {
     struct stepper *s = v->state;
     if (!s->session)
-        app_say(v->app, LOG_WARN, "no model loaded: %s", s->trouble);
+        app_notify(v->app, LOG_WARN, "no model loaded: %s", s->trouble);
     else if (!stepper_prepare(v))
-        app_say(v->app, LOG_INFO, "no text yet; i types one");
+        app_notify(v->app, LOG_INFO, "no text yet; i types one");
     else
         return 1;
     return 0;
@@ -319,7 +319,7 @@ static void key_offset(struct view *v, const struct key *k, const char *args)
     if (!ready(v))
         return;
     if (!probe_cell(s->cells.probe, "threshold")) {
-        app_say(v->app, LOG_INFO, "this model does not record a threshold");
+        app_notify(v->app, LOG_INFO, "this model does not record a threshold");
         return;
     }
     double to = k->value ? s->offset + 0.05 * k->value : 0;
@@ -346,9 +346,9 @@ static void key_temperature(struct view *v, const struct key *k, const char *arg
     (void)k, (void)args;
     s->temperature = s->temperature <= 0 ? 0.7 : s->temperature < 1 ? 1 : 0;
     if (s->temperature > 0)
-        app_say(v->app, LOG_INFO, "generation: temperature %g, top-k 40", s->temperature);
+        app_notify(v->app, LOG_INFO, "generation: temperature %g, top-k 40", s->temperature);
     else
-        app_say(v->app, LOG_INFO, "generation: greedy");
+        app_notify(v->app, LOG_INFO, "generation: greedy");
 }
 
 static void key_load(struct view *v, const struct key *k, const char *args)
@@ -359,7 +359,7 @@ static void key_load(struct view *v, const struct key *k, const char *args)
         pick_load(&pick, v->app);
         const struct probe *p = pick_probe(&pick, app_run(v->app));
         if (!p)
-            app_say(v->app, LOG_INFO, "this run has no probe text");
+            app_notify(v->app, LOG_INFO, "this run has no probe text");
         else
             stepper_ask_ids(v, p);
         return;
@@ -369,7 +369,7 @@ static void key_load(struct view *v, const struct key *k, const char *args)
     else if (strcmp(k->command, "model") == 0)
         s->given[0] = '\0';
     if (strcmp(k->command, "which") == 0)
-        s->wants_newest = !s->wants_newest;
+        s->follows_newest = !s->follows_newest;
     s->is_started = 1;
     stepper_start(v);
 }
@@ -397,7 +397,7 @@ static int stepper_event(struct view *v, const struct event *ev)
 static int stepper_poll(struct view *v)
 {
     start_once(v);
-    return stepper_take(v) | cells_rested(&((struct stepper *)v->state)->cells);
+    return stepper_take(v) | cells_settled(&((struct stepper *)v->state)->cells);
 }
 
 static int stepper_fd(struct view *v)
@@ -461,7 +461,7 @@ static const struct setting stepper_settings[] = {
     {"field",       SETTING_INT,  offsetof(struct stepper, cells.field),     0, 255},
     {"wide",        SETTING_INT,  offsetof(struct stepper, cells.wide),      0, CELLS_WIDE_MAX},
     {"upward",      SETTING_INT,  offsetof(struct stepper, cells.is_upward), 0, 1},
-    {"newest",      SETTING_INT,  offsetof(struct stepper, wants_newest),    0, 1},
+    {"newest",      SETTING_INT,  offsetof(struct stepper, follows_newest),    0, 1},
     {"temperature", SETTING_REAL, offsetof(struct stepper, temperature),     0, 2},
     {0},
 };

@@ -12,7 +12,7 @@ const struct probe *stepper_probe(const struct runview *r)
 }
 
 /* 1 while the requested offset has not been computed yet but can be estimated from the scores. */
-int stepper_is_supposed(const struct stepper *s)
+int stepper_is_estimated(const struct stepper *s)
 {
     const struct probe *p = stepper_probe(s->now);
     return p && s->offset != s->offset_now && probe_cell(p, "score") && probe_cell(p, "threshold");
@@ -29,7 +29,7 @@ static void suppose(struct stepper *s, const struct probe *p)
     for (size_t i = 0; i < n; i++) {
         double margin = (double)score->v[i] - ((double)threshold->v[i] + shift);
         int is_free = !isnan(margin) && !(rule && rule->v[i] > 0) && s->force[i] < 0;
-        s->supposed[i] = is_free ? margin > 0 : p->run && p->run[i];
+        s->estimated[i] = is_free ? margin > 0 : p->run && p->run[i];
     }
 }
 
@@ -39,9 +39,9 @@ static int make_room(struct stepper *s, size_t n)
         return 1;
     int8_t *force = mem_realloc(s->force, n, 1);
     s->force = force ? force : s->force;
-    unsigned char *supposed = mem_realloc(s->supposed, n, 1);
-    s->supposed = supposed ? supposed : s->supposed;
-    if (!force || !supposed)
+    unsigned char *estimated = mem_realloc(s->estimated, n, 1);
+    s->estimated = estimated ? estimated : s->estimated;
+    if (!force || !estimated)
         return 0;
     s->cells_cap = n;
     return 1;
@@ -71,9 +71,9 @@ int stepper_prepare(struct view *v)
     c->force = s->force;
     if (s->n_forced > 0 || s->offset != 0)
         c->other = stepper_probe(s->base);
-    if (stepper_is_supposed(s)) {
+    if (stepper_is_estimated(s)) {
         suppose(s, c->probe);
-        c->run = s->supposed;
+        c->run = s->estimated;
     }
     return 1;
 }

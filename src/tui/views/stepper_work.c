@@ -64,7 +64,7 @@ static int find_model(struct view *v, char *path, size_t size)
                  every ? "; the first is written at step " : "", every ? every : "");
         return 0;
     }
-    if (!s->wants_newest)
+    if (!s->follows_newest)
         str_copy(path, size, r->dir); /* the path of a run means its best checkpoint */
     return 1;
 }
@@ -96,11 +96,11 @@ static int send(struct view *v, const struct str *line, struct stepper_asked a)
     if (!s->session)
         return 0;
     if (s->n_asked == STEPPER_ASKED_MAX) {
-        app_say(v->app, LOG_WARN, "the model is still busy with the previous request");
+        app_notify(v->app, LOG_WARN, "the model is still busy with the previous request");
         return 0;
     }
     if (line->failed || session_send(s->session, str_text(line), &e) < 0) {
-        app_say(v->app, LOG_ERROR, "%s", line->failed ? "request: out of memory" : e.text);
+        app_notify(v->app, LOG_ERROR, "%s", line->failed ? "request: out of memory" : e.text);
         return 0;
     }
     s->asked[s->n_asked++] = a;
@@ -216,7 +216,7 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
     while (i < s->n_forced && (s->forced[i].layer != layer || s->forced[i].token != token))
         i++;
     if (i == STEPPER_FORCED_MAX) {
-        app_say(v->app, LOG_WARN, "at most %d forced cells: x frees all", STEPPER_FORCED_MAX);
+        app_notify(v->app, LOG_WARN, "at most %d forced cells: x frees all", STEPPER_FORCED_MAX);
         return;
     }
     struct stepper_forced before =
@@ -306,7 +306,8 @@ static void take_body(struct view *v, struct value body)
     } else if (value_is(kind, "error")) {
         size_t n = 0;
         const char *text = value_bytes(value_get(body, "text"), &n);
-        app_say(v->app, LOG_WARN, "model: %.*s", (int)(n > 200 ? 200 : n), text ? text : "error");
+        app_notify(v->app, LOG_WARN, "model: %.*s", (int)(n > 200 ? 200 : n),
+                   text ? text : "error");
         int was_text = s->n_asked > 0 && s->asked[0].is_text;
         const struct probe *p = stepper_probe(s->now);
         end_of_request(s);

@@ -1,5 +1,5 @@
 /* The depth penalty on the layers' mean gates. */
-#include "routing/layerprice.h"
+#include "routing/layer_penalty.h"
 
 #include <math.h>
 
@@ -11,7 +11,7 @@ static double clamped(double m)
     return fmin(fmax(m, 1e-6), 1 - 1e-6);
 }
 
-void layer_price(struct layer_price *x, const double *mean, double *price, int n)
+void layer_penalty(struct layer_penalty *x, const double *mean, double *price, int n)
 {
     double run = 0;
     for (int l = 0; l < n; l++)

@@ -30,7 +30,7 @@ static void look_at(void *ctx, int i, int worker)
         x->bad[i] = count_bad(p->value, p->n) + count_bad(p->m, p->n) + count_bad(p->v, p->n);
 }
 
-int trainer_check_sound(const struct trainer *t, struct err *e)
+int trainer_check_finite(const struct trainer *t, struct err *e)
 {
     const struct params *ps = &t->model->params;
     struct look x = {ps, mem_alloc((size_t)ps->n + 1, sizeof *x.bad)};

@@ -75,10 +75,10 @@ struct talk {
     const struct chat *chat;
     struct chat_messages *m; /* the conversation, system prompt first */
     size_t first, known;     /* messages kept by /reset; messages in the cache */
-    struct gen_talk *gen;
+    struct gen_chat *gen;
     struct gen_show show;
     struct subject *s;
-    int is_person; /* standard input is a terminal */
+    int is_interactive; /* standard input is a terminal */
 };
 
 static void forget_from(struct chat_messages *m, size_t n)
@@ -98,9 +98,9 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
     if (rc == 0)
         rc = chat_encode(t->chat, t->s->tokenizer, t->m, t->known, &more, e);
     if (rc == 0)
-        rc = gen_talk_turn(t->gen, &more, &r, e);
+        rc = gen_chat_turn(t->gen, &more, &r, e);
     ids_release(&more);
-    if (rc == DS_ERANGE && t->is_person) {
+    if (rc == DS_ERANGE && t->is_interactive) {
         fprintf(stderr, "depthscope: %s (/reset starts a new conversation)\n", e->text);
         *e = (struct err){0};
         forget_from(t->m, before);
@@ -128,7 +128,7 @@ static int obey(struct talk *t, const char *word)
     if (strcmp(word, "/quit") == 0 || strcmp(word, "/exit") == 0)
         return 1;
     if (strcmp(word, "/reset") == 0) {
-        gen_talk_reset(t->gen);
+        gen_chat_reset(t->gen);
         forget_from(t->m, t->first);
         t->known = 0;
         gen_note(&t->show, "new conversation");
@@ -142,7 +142,7 @@ static int obey(struct talk *t, const char *word)
 static int ask(const struct talk *t, struct err *e)
 {
     const char *prompt = t->show.has_colour ? "\x1b[1m>\x1b[0m " : "> ";
-    return t->is_person ? cli_write(prompt, strlen(prompt), e) : 0;
+    return t->is_interactive ? cli_write(prompt, strlen(prompt), e) : 0;
 }
 
 static int talk(struct talk *t, struct err *e)
@@ -159,26 +159,26 @@ static int talk(struct talk *t, struct err *e)
         if (rc < 0)
             break;
         if (what == LINE_BROKEN)
-            rc = t->is_person ? cli_write("\n", 1, e) : 0;
-        if (what == LINE_BROKEN && !t->is_person)
+            rc = t->is_interactive ? cli_write("\n", 1, e) : 0;
+        if (what == LINE_BROKEN && !t->is_interactive)
             break;
         is_over = what == LINE_END;
         if (what != LINE_READ || strspn(str_text(&line), " \t\r") == line.len)
             continue;
-        if (t->is_person && line.p[0] == '/') /* from a pipe every line is a message */
+        if (t->is_interactive && line.p[0] == '/') /* from a pipe every line is a message */
             is_over = obey(t, line.p);
         else
             rc = answer(t, &line, e);
-        if (gen_interrupted() && !t->is_person)
+        if (gen_interrupted() && !t->is_interactive)
             break;
     }
-    if (rc == 0 && t->is_person && str_text(&line)[0] == '\0')
+    if (rc == 0 && t->is_interactive && str_text(&line)[0] == '\0')
         rc = cli_write("\n", 1, e);
     str_release(&line);
     return rc;
 }
 
-int generate_talk(const struct cli_args *a, struct subject *s, const struct chat *chat,
+int generate_chat(const struct cli_args *a, struct subject *s, const struct chat *chat,
                   struct chat_messages *m, const struct gen_options *o,
                   const struct gen_rules *rules, struct err *e)
 {
@@ -186,16 +186,16 @@ int generate_talk(const struct cli_args *a, struct subject *s, const struct chat
     struct gen_watch watch;
     int rc = gen_show_init(&t.show, a, s, o, NULL, 1, 1, e);
     watch = gen_show_watch(&t.show);
-    t.is_person = isatty(STDIN_FILENO) && t.show.is_terminal;
+    t.is_interactive = isatty(STDIN_FILENO) && t.show.is_terminal;
     if (rc == 0)
-        rc = gen_talk_open(&t.gen, s, o, rules, &watch, e);
-    if (rc == 0 && t.is_person)
+        rc = gen_chat_open(&t.gen, s, o, rules, &watch, e);
+    if (rc == 0 && t.is_interactive)
         gen_note(&t.show, "%s, template %s, context %lld; /reset, /quit, Ctrl-C stops an answer",
                  subject_name(s), chat_template_name[chat->kind],
                  (long long)s->model->config.max_seq);
     if (rc == 0)
         rc = talk(&t, e);
-    gen_talk_close(t.gen);
+    gen_chat_close(t.gen);
     gen_show_release(&t.show);
     return rc;
 }

@@ -166,7 +166,7 @@ static int time_method(struct speed *s, const char *method, int is_decode, struc
     return rc;
 }
 
-int speed_use(struct speed *s, int is_decode, struct err *e)
+int speed_inference(struct speed *s, int is_decode, struct err *e)
 {
     return speed_each_method(s, time_method, is_decode, e);
 }

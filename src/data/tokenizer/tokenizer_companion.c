@@ -21,7 +21,7 @@ struct named {
     struct added_token a;        /* text: owned by its file; id -1: only the name is known */
     const struct json_node *obj; /* its flags, NULL: none */
 };
-struct beside {
+struct companion {
     struct json *file[FILES]; /* NULL: not there */
     struct named *v;
     size_t n, cap;
@@ -30,7 +30,7 @@ struct beside {
 
 /* --- reading ------------------------------------------------------------------------------------------- */
 
-static int add_named(struct beside *b, int which, int64_t id, const char *text, size_t len,
+static int add_named(struct companion *b, int which, int64_t id, const char *text, size_t len,
                      const struct json_node *obj, int is_special, struct err *e)
 {
     int64_t other;
@@ -69,7 +69,7 @@ static int add_named(struct beside *b, int which, int64_t id, const char *text, 
 }
 
 /* {"ID": {"content": TEXT, flags}} */
-static int read_decoder(struct beside *b, const struct json_node *decoder, struct err *e)
+static int read_decoder(struct companion *b, const struct json_node *decoder, struct err *e)
 {
     const char *key;
     size_t len;
@@ -92,7 +92,7 @@ static int read_decoder(struct beside *b, const struct json_node *decoder, struc
 }
 
 /* {"TEXT": ID}; they are special where another file names them so. */
-static int read_added(struct beside *b, const struct json_node *added, struct err *e)
+static int read_added(struct companion *b, const struct json_node *added, struct err *e)
 {
     const char *key;
     size_t len;
@@ -109,7 +109,7 @@ static int read_added(struct beside *b, const struct json_node *added, struct er
 }
 
 /* A string, an object with one, or a list or object of these. */
-static int read_name(struct beside *b, int which, const struct json_node *n, int depth,
+static int read_name(struct companion *b, int which, const struct json_node *n, int depth,
                      struct err *e)
 {
     size_t len = 0;
@@ -129,7 +129,7 @@ static int read_name(struct beside *b, int which, const struct json_node *n, int
     return rc;
 }
 
-static int read_names(struct beside *b, int which, struct err *e)
+static int read_names(struct companion *b, int which, struct err *e)
 {
     static const char *const keys[] = {
         "bos_token",           "eos_token", "unk_token",  "sep_token",
@@ -151,7 +151,7 @@ static void read_flags(struct named *k)
 }
 
 /* As transformers does: the map of special tokens is for configs without a list of their own. */
-static int read_all(struct beside *b, struct err *e)
+static int read_all(struct companion *b, struct err *e)
 {
     const struct json_node *decoder =
         json_get(b->file[CONFIG] ? json_root(b->file[CONFIG]) : NULL, "added_tokens_decoder");
@@ -178,10 +178,10 @@ static int path_of(char *out, size_t size, const char *path, const char *name, s
     return 0;
 }
 
-int beside_open(struct beside **out, const char *path, struct err *e)
+int companion_open(struct companion **out, const char *path, struct err *e)
 {
     char other[4096];
-    struct beside *b = mem_alloc(1, sizeof *b);
+    struct companion *b = mem_alloc(1, sizeof *b);
     int rc = b ? 0 : err_set(e, DS_EMEM, "out of memory for added tokens");
     for (int i = 0; rc >= 0 && i < FILES; i++) {
         rc = path_of(other, sizeof other, path, file_name[i], e);
@@ -191,13 +191,13 @@ int beside_open(struct beside **out, const char *path, struct err *e)
     if (rc >= 0 && (rc = read_all(b, e)) < 0)
         err_add(e, rc, "next to %s", path);
     if (rc < 0)
-        beside_free(b);
+        companion_free(b);
     else
         *out = b;
     return rc < 0 ? rc : 0;
 }
 
-void beside_free(struct beside *b)
+void companion_free(struct companion *b)
 {
     if (!b)
         return;
@@ -209,12 +209,12 @@ void beside_free(struct beside *b)
     mem_free(b);
 }
 
-const struct json_node *beside_config(const struct beside *b)
+const struct json_node *companion_config(const struct companion *b)
 {
     return b->file[CONFIG] ? json_root(b->file[CONFIG]) : NULL;
 }
 
-int beside_names(const struct beside *b, int32_t first, int32_t end)
+int companion_names(const struct companion *b, int32_t first, int32_t end)
 {
     for (size_t i = 0; i < b->n; i++)
         if (b->v[i].a.id >= first && b->v[i].a.id < end)
@@ -253,11 +253,11 @@ static void note_conflict(struct conflict *c, const struct added_token *a, int32
         return;
     if (own >= 0)
         snprintf(c->first, sizeof c->first,
-                 "\"%.40s\" has id %d in its companion files, but %d here", a->text, a->id,
-                 own);
+                 "\"%.40s\" has id %d in its companion files, but %d here", a->text, a->id, own);
     else
         snprintf(c->first, sizeof c->first,
-                 "token %d is \"%.40s\" in its companion files, but different here", a->id, a->text);
+                 "token %d is \"%.40s\" in its companion files, but different here", a->id,
+                 a->text);
 }
 
 static void take_flags(struct added_token *own, const struct added_token *a, int is_raw)
@@ -293,7 +293,7 @@ static void write_token(struct str *out, const struct added_token *a)
 }
 
 /* Writes the complete list; 1: it changed. */
-static int write_list(struct str *out, const struct beside *b, const struct tokenizer *t,
+static int write_list(struct str *out, const struct companion *b, const struct tokenizer *t,
                       int is_raw, struct conflict *c)
 {
     int changed = 0;
@@ -439,10 +439,10 @@ static struct ends find_ends(const struct json_node *config, const struct tokeni
 }
 
 /* SentencePiece's file names bos, and the config says whether it is added. */
-static int drops_bos(const struct beside *b, const struct tokenizer *t, int kind)
+static int drops_bos(const struct companion *b, const struct tokenizer *t, int kind)
 {
-    const struct json_node *add = json_get(beside_config(b), "add_bos_token");
-    return kind == BESIDE_MODEL && t->bos >= 0 && json_kind_of(add) == JSON_KIND_BOOL &&
+    const struct json_node *add = json_get(companion_config(b), "add_bos_token");
+    return kind == COMPANION_MODEL && t->bos >= 0 && json_kind_of(add) == JSON_KIND_BOOL &&
            !json_bool(add, 1);
 }
 
@@ -456,17 +456,17 @@ static void put_no_template(struct str *doc)
     str_release(&none);
 }
 
-int beside_apply(const struct beside *b, struct tokenizer **t, int kind, const char *path,
-                 struct err *e)
+int companion_apply(const struct companion *b, struct tokenizer **t, int kind, const char *path,
+                    struct err *e)
 {
     struct str list = {0}, doc = {0};
     struct tokenizer *other = NULL;
     struct conflict c = {0};
     struct ends ends = {0};
     int no_bos = drops_bos(b, *t, kind);
-    if (kind != BESIDE_VOCAB)
-        ends = find_ends(beside_config(b), *t);
-    int changed = kind != BESIDE_OTHER && write_list(&list, b, *t, kind == BESIDE_MODEL, &c),
+    if (kind != COMPANION_VOCAB)
+        ends = find_ends(companion_config(b), *t);
+    int changed = kind != COMPANION_OTHER && write_list(&list, b, *t, kind == COMPANION_MODEL, &c),
         rc = 0;
     if (c.n)
         log_warn("%s: %s%s; using its own tokens", path, c.first, c.n > 1 ? " (and more)" : "");
@@ -493,12 +493,12 @@ out:
     return rc < 0 ? rc : 0;
 }
 
-int beside_load(struct tokenizer **t, int kind, const char *path, struct err *e)
+int companion_load(struct tokenizer **t, int kind, const char *path, struct err *e)
 {
-    struct beside *b = NULL;
-    int rc = beside_open(&b, path, e);
+    struct companion *b = NULL;
+    int rc = companion_open(&b, path, e);
     if (rc >= 0)
-        rc = beside_apply(b, t, kind, path, e);
-    beside_free(b);
+        rc = companion_apply(b, t, kind, path, e);
+    companion_free(b);
     return rc;
 }

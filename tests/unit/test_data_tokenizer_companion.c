@@ -215,13 +215,13 @@ T(a_sentencepiece_model_takes_them_too)
 T(names_of_a_tiktoken_file_come_from_its_config)
 {
     struct tokenizer *t = NULL;
-    struct beside *b = NULL;
+    struct companion *b = NULL;
     begin("merges.txt", "", 0);
     PUT("tokenizer_config.json", "{\"added_tokens_decoder\":{\"128004\":{\"content\":\"<pad>\"}}}");
-    t_ok(beside_open(&b, at("tokenizer.model"), &err), &err);
-    t_true(beside_names(b, 128000, 128000 + FAMILY_SPECIALS));
-    t_true(!beside_names(b, 128005, 128256));
-    beside_free(b);
+    t_ok(companion_open(&b, at("tokenizer.model"), &err), &err);
+    t_true(companion_names(b, 128000, 128000 + FAMILY_SPECIALS));
+    t_true(!companion_names(b, 128005, 128256));
+    companion_free(b);
     const char *model = t_shared("tokenizers/llama3/tokenizer.model");
     if (!fs_exists(model))
         return;
@@ -250,8 +250,7 @@ T(a_config_that_contradicts_its_tokenizer_is_reported)
         "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<s>\"}}}",
         "{\"added_tokens_decoder\":{\"9\":{\"content\":\"c\"}}}",
         "{\"added_tokens_decoder\":{\"6\":{\"content\":\"<x>\"}}}"};
-    static const char *const want[] = {"\"<s>\" has id 9", "\"c\" has id 9",
-                                       "token 6 is \"<x>\""};
+    static const char *const want[] = {"\"<s>\" has id 9", "\"c\" has id 9", "token 6 is \"<x>\""};
     for (size_t i = 0; i < DS_LEN(config); i++) {
         struct tokenizer *t = NULL;
         begin("tokenizer.json", letters, sizeof letters - 1);

@@ -7,11 +7,11 @@
 #ifndef DS_ROUTING_LAYERPRICE_H
 #define DS_ROUTING_LAYERPRICE_H
 
-struct layer_price {
+struct layer_penalty {
     double lambda, low, high, mu, target, beta;
     double gate, miss, total; /* out: first term, second term, total; nats */
 };
 /* price (n): d total / d m_l. */
-void layer_price(struct layer_price *x, const double *mean, double *price, int n);
+void layer_penalty(struct layer_penalty *x, const double *mean, double *price, int n);
 
 #endif
