@@ -27,6 +27,8 @@ struct trace_options {
     int topk, has_capacity; /* as in struct pass; check with route_ready first */
     double capacity;
 };
+/* Appends the rows of the method to the head's metric table, which is open in rec. */
+void trace_metric_rows(const struct route_ops *ops, struct record *rec);
 /* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec
  * with a probe record, left open: the caller may add keys, then record_end / runlog_append.  nll[t]
  * is of token t given its past. */

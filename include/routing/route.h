@@ -91,6 +91,7 @@ struct pass {
  *           prior_error  mean squared error of a prior network
  *   steps   prior_loss, causal_loss (of a causal predictor), causal_accuracy */
 enum metric_scope { METRIC_STEP, METRIC_LAYER, METRIC_CELL };
+extern const char *const metric_scope_name[]; /* "step", "layer", "cell" */
 struct metric {
     const char *name, *unit, *help;
     enum metric_scope scope;

@@ -5,6 +5,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/metric.h"
+
+void trace_metric_rows(const struct route_ops *ops, struct record *rec)
+{
+    for (size_t i = 0; i < ops->n_metrics; i++)
+        metric_row_record(rec, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
+                          metric_scope_name[ops->metrics[i].scope]);
+}
 
 enum { LENS_MAX = 16 };
 

@@ -7,6 +7,9 @@
 
 #include "base/mem.h"
 
+const char *const metric_scope_name[] = {
+    [METRIC_STEP] = "step", [METRIC_LAYER] = "layer", [METRIC_CELL] = "cell"};
+
 extern const struct route_ops route_dense, route_dlr, route_dtf, route_edp, route_hat, route_mod,
     route_random, route_static, route_stochastic;
 
