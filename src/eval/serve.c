@@ -92,8 +92,8 @@ static int run_trace(struct serve *s, int forced, int lens_k, struct err *e)
                                   .piece_of = subject_piece_of,
                                   .ctx = &s->subject,
                                   .kind = PASS_SPARSE,
-                                  .force = forced && s->forced ? s->force : NULL,
-                                  .offset = s->offset};
+                                  .inference.force = forced && s->forced ? s->force : NULL,
+                                  .inference.offset = s->offset};
         trace_run(s->subject.model, &t, &o, s->rec);
     }
     mem_free(piece);
