@@ -452,7 +452,7 @@ static void stepper_copy(struct view *v, struct str *out)
 /* clang-format off */
 static const struct key stepper_keys[] = {
     {"i Enter",    "prompt",     "TEXT", "type a prompt",                      "type",    72, 0, 0, key_type},
-    {"g",          "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
+    {"s",          "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
     {"f",          "force",      NULL, "force this cell: flip, keep, free",      "force", 68, 0, 0, key_force},
     {"x",          "clear",      NULL, "free all forced cells",                "clear",   44, 0, 0, key_clear},
     {"<",          "offset-down", NULL, "lower the threshold: more cells executed", "threshold", 66, 0, -1, key_offset},
@@ -477,7 +477,7 @@ static const struct key stepper_keys[] = {
     {"J",          "jump-down",  NULL, "down to the next change of decision",  NULL,       0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
     {"PgUp C-u H", "page-left",  NULL, "previous page of tokens",              NULL,       0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
     {"PgDn C-d L", "page-right", NULL, "next page of tokens",                  NULL,       0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
-    {"Home",       "first",      NULL, "first token",                          NULL,       0, KEY_HIDDEN, CELLS_FIRST,      key_move},
+    {"gg Home",    "first",      NULL, "first token",                          NULL,       0, KEY_HIDDEN, CELLS_FIRST,      key_move},
     {"G End",      "last",       NULL, "last token",                           NULL,       0, KEY_HIDDEN, CELLS_LAST,       key_move},
     {0},
 };
