@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/subject.h"
 #include "io/runview.h"

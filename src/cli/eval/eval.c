@@ -9,7 +9,7 @@
 #include "cli/eval/eval_capacity.h"
 #include "cli/eval/eval_task.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/capacity.h"
 #include "eval/perplexity.h"
