@@ -26,6 +26,9 @@ struct trace_options {
     uint64_t seed;
     int topk, has_capacity; /* as in struct pass; check with route_ready first */
     double capacity;
+    /* Adds values per token (n) to the map "token" of the record, after the pass; or NULL. */
+    void (*more)(void *ctx, struct record *rec);
+    void *more_ctx;
 };
 /* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec
  * with a probe record, left open: the caller may add keys, then record_end / runlog_append.  nll[t]
