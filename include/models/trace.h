@@ -24,6 +24,9 @@ struct trace_options {
     enum pass_kind kind;             /* PASS_SPARSE, or PASS_DENSE */
     struct pass_inference inference; /* check with route_ready first */
     uint64_t seed;
+    /* Adds values per token (n) to the map "token" of the record, after the pass; or NULL. */
+    void (*more)(void *ctx, struct record *rec);
+    void *more_ctx;
 };
 /* Appends the rows of the method to the head's metric table, which is open in rec. */
 void trace_metric_rows(const struct route_ops *ops, struct record *rec);
