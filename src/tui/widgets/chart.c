@@ -7,8 +7,6 @@
 #include "base/statistics.h"
 #include "tui/chart_scan.h"
 
-const char *const chart_x_name[CHART_X_COUNT] = {"step", "tokens", "seconds", "progress"};
-
 struct chart chart_new(const char *title)
 {
     struct chart c;
@@ -224,7 +222,7 @@ static void draw_x_axis(struct paint *p, struct area a, int y)
         area_text(a, y, x, -1, ink(ROLE_AXIS), text);
         free_from = x + len + 2;
     }
-    const char *name = chart_x_name[p->c->x_axis];
+    const char *name = run_axis_name[p->c->x_axis];
     if (free_from + (int)strlen(name) <= a.cols)
         area_right(a, y, a.cols, ink(ROLE_AXIS), name);
 }
