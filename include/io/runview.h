@@ -108,7 +108,13 @@ struct run_arena {
     double bytes;
 };
 
-enum { RUNVIEW_ARENAS = 8 };
+/* A setting that can be changed while the run trains; NaN: no limit. */
+struct run_live {
+    char key[64];
+    double min, max;
+};
+
+enum { RUNVIEW_ARENAS = 8, RUNVIEW_LIVE = 32 };
 
 struct runview {
     char *path, *name; /* the log file; the run's name                      */
@@ -123,6 +129,8 @@ struct runview {
     int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the writing process */
     int arenas;
+    struct run_live live[RUNVIEW_LIVE];
+    int lives;
     char **config_key, **config_value; /* the resolved configuration, flat */
     size_t configs;
     uint64_t seed;
@@ -182,6 +190,9 @@ const char *runview_config(const struct runview *v, const char *key); /* NULL if
 const char *runview_method_config(const struct runview *v, const char *key);
 /* Wall seconds (Unix) of the first metric record; NaN when there is none. */
 double runview_start(const struct runview *v);
+/* Current value of a live setting: that of the newest event which names it, else the
+ * configuration's.  0 when unknown. */
+int runview_live_value(const struct runview *v, const char *key, double *value);
 /* Is layer l always on?  0 when unknown. */
 int runview_always_on(const struct runview *v, int l);
 /* Unit of a metric, a layer metric or a cell value by the head's metric table; "" when unknown. */

@@ -58,6 +58,8 @@ void probe_free(struct probe *p);
 void probes_thin(struct runview *v);
 
 /* ---- runview_take.c ---- */
+/* The current name of a metric that earlier versions wrote under another. */
+const char *runview_metric_name(const char *name);
 void runview_clear(struct runview *v);
 
 /* ---- runview_head.c ---- */

@@ -21,6 +21,17 @@ static int is_common(struct value key)
 /* ---- metrics
  * ---------------------------------------------------------------------------------------- */
 
+const char *runview_metric_name(const char *name)
+{
+    static const struct {
+        const char *former, *now;
+    } renamed[] = {{"skip_chance", "drop_probability"}};
+    for (size_t i = 0; i < DS_LEN(renamed); i++)
+        if (strcmp(renamed[i].former, name) == 0)
+            return renamed[i].now;
+    return name;
+}
+
 static const struct metric_meta *meta_find(const struct runview_index *x, const char *name)
 {
     for (size_t i = 0; i < x->metas; i++)
@@ -192,7 +203,7 @@ static void take_layer(struct runview *v, struct value body, const struct record
         int64_t n = value_f32s(item, NULL, 0);
         struct layer_series *s = NULL;
         if (n > 0 && n <= LAYERS_MAX && name_copy(name, key) && (v->layers == 0 || n == v->layers))
-            s = layer_of(v, name, (int)n);
+            s = layer_of(v, runview_metric_name(name), (int)n);
         if (!s || s->layers != n) {
             v->invalid++;
             continue;

@@ -346,6 +346,87 @@ static int same(double a, double b)
     return (isnan(a) && isnan(b)) || a == b;
 }
 
+static void head_live(struct runview *v, const char *key)
+{
+    begin("head", 0);
+    record_map(r, "config");
+    record_str(r, "train.lr", "0.003");
+    record_str(r, "edp.target_ratio", "0.6");
+    record_str(r, "edp.name", "text");
+    record_close(r);
+    if (key) {
+        record_array(r, "live");
+        record_map(r, NULL);
+        record_str(r, "key", key);
+        record_num(r, "min", 0);
+        record_num(r, "max", 1);
+        record_close(r);
+        record_close(r);
+    }
+    take(v);
+}
+
+static void event(struct runview *v, const char *name, const char *text)
+{
+    begin("event", 5);
+    record_str(r, "name", name);
+    record_str(r, "text", text);
+    take(v);
+}
+
+static void check_live(const struct runview *v, const char *key, double want)
+{
+    double x;
+    t_truef(runview_live_value(v, key, &x) && x == want, "%s: %g, expected %g", key, x, want);
+}
+
+T(live_settings_have_the_value_of_the_newest_event)
+{
+    double x;
+    struct runview *v = runview_new();
+    head_live(v, "edp.target_ratio");
+    t_eq(v->lives, 1);
+    t_str(v->live[0].key, "edp.target_ratio");
+    t_true(v->live[0].min == 0 && v->live[0].max == 1);
+    check_live(v, "edp.target_ratio", 0.6);
+    event(v, "set", "lr 0.5");
+    event(v, "set", "edp.target_ratio 0.7");
+    check_live(v, "train.lr", 0.5);
+    check_live(v, "edp.target_ratio", 0.7);
+    event(v, "settings", "edp.target_ratio 0.7 after step 2; edp.target_ratio 0.8 after step 4");
+    check_live(v, "edp.target_ratio", 0.8);
+    check_live(v, "train.lr", 0.003);
+    event(v, "settings", "none");
+    check_live(v, "edp.target_ratio", 0.6);
+    t_true(!runview_live_value(v, "edp.name", &x) && !runview_live_value(v, "edp.absent", &x));
+    head_live(v, "edp.\x1b[2J");
+    t_true(v->lives == 0 && v->invalid == 1);
+    head_live(v, NULL);
+    t_eq(v->lives, 0);
+    runview_free(v);
+}
+
+T(layer_metrics_under_a_former_name_have_the_current_one)
+{
+    static const double skip[2] = {0, 0.5};
+    struct runview *v = runview_new();
+    begin("head", 0);
+    record_array(r, "metrics");
+    record_map(r, NULL);
+    record_str(r, "name", "skip_chance");
+    record_str(r, "unit", "share");
+    record_close(r);
+    record_close(r);
+    take(v);
+    begin("layer", 1);
+    record_nums(r, "skip_chance", skip, 2);
+    take(v);
+    const struct layer_series *s = runview_layer(v, "drop_probability");
+    t_true(s && s->n == 1 && s->value[1] == 0.5f && !runview_layer(v, "skip_chance"));
+    t_str(runview_unit(v, "drop_probability"), "share");
+    runview_free(v);
+}
+
 T(range_equals_the_slow_way_while_the_series_grows)
 {
     struct runview *v = runview_new();

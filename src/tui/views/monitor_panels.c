@@ -44,7 +44,7 @@ double monitor_target(const struct runview *r)
     const char *text = r ? runview_method_config(r, "target_ratio") : NULL;
     char *end;
     double x = text ? strtod(text, &end) : (double)NAN;
-    return text && end != text ? x : (double)NAN;
+    return text && end != text && x > 0 ? x : (double)NAN; /* 0: not in use */
 }
 
 static int is_present(const struct panel *p, const struct open_run *const *run, int runs)
