@@ -302,3 +302,44 @@ T(terminals_with_one_byte_per_cell_get_ascii_and_no_private_modes)
     t_eq(term_console_rune(0x2713), '+');
     t_eq(term_console_rune(0x2588), 0x2588);
 }
+
+static const char *const thirteen[] = {"Home",    "Monitor", "Depth map", "Stepper", "Signals",
+                                       "FLOPs",   "Compare", "Timeline",  "Pareto",  "Generate",
+                                       "Figures", "Log",     "Help"};
+enum { TABS = (int)DS_LEN(thirteen) };
+
+T(tabs_never_overlap_nor_leave_the_bar)
+{
+    int x[TABS], width[TABS];
+    for (int cols = 8; cols < 220; cols++)
+        for (int current = 0; current < TABS; current++) {
+            int end = 0;
+            tabs_fit(thirteen, TABS, current, 9, cols, x, width);
+            for (int i = 0; i < TABS; i++) {
+                if (width[i] == 0)
+                    continue;
+                t_truef(x[i] >= end && x[i] + width[i] <= cols, "%d columns, tab %d", cols, i);
+                end = x[i] + width[i] + 1;
+            }
+        }
+}
+
+T(tabs_show_titles_then_cut_ones_then_numbers)
+{
+    int x[TABS], width[TABS];
+    tabs_fit(thirteen, TABS, 2, 9, 200, x, width);
+    for (int i = 0; i < TABS; i++)
+        t_eq(width[i], (int)strlen(thirteen[i]) + (i < 9 ? 2 : 0));
+    tabs_fit(thirteen, TABS, 2, 9, 110, x, width);
+    t_eq(width[2], 2 + 9); /* the current title stays whole */
+    t_eq(width[1], width[3]);
+    t_true(width[1] >= 2 + 4 && width[1] < 2 + 7 && width[12] == 4);
+    tabs_fit(thirteen, TABS, 2, 9, 60, x, width);
+    t_eq(width[0], 1);
+    t_eq(width[2], 2 + 9);
+    t_eq(width[8], 1);
+    t_eq(width[9], 0); /* no number and no title: only in the picker */
+    t_true(x[8] + 1 + 4 <= 60);
+    tabs_fit(thirteen, TABS, 9, 9, 60, x, width);
+    t_eq(width[9], 8); /* unless it is the current one */
+}
