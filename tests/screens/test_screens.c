@@ -33,7 +33,7 @@ static const struct screen screens[] = {
     {"monitor-hostile", "80x24",  NULL,      "",                         NULL,     NULL,   {"hostile"}},
     {"log",             "80x24",  "log",     "keys k k\nshot\nkeys v v", NULL,     NULL,   {"training"}},
     {"log-hostile",     "80x24",  "log",     "",                         NULL,     NULL,   {"hostile"}},
-    {"flops",           "80x24",  "flops",   "shot\nkeys s\nshot\nsize 50x20", NULL, NULL, {"training"}},
+    {"flops",           "80x24",  "flops",   "shot\nkeys s\nshot\nsize 50x20\nshot\nsize 160x45", NULL, NULL, {"training"}},
     {"flops-empty",     "80x24",  "flops",   "",                         NULL,     NULL,   {"empty"}},
     {"split",           "120x30", NULL,      "keys |\ncommand log\nkeys Tab\nshot\nkeys + ", NULL, NULL, {"training"}},
     {"command",         "80x24",  NULL,      "keys : s m Tab\nshot\nkeys Esc :\ntype nosuch\nkeys Enter", NULL, NULL, {"training"}},
