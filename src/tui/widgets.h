@@ -16,8 +16,22 @@ const char *num_print(char out[24], double x);
 /* Nice ticks (1, 2, 2.5, 5 x 10^k; decades on a log axis) inside [lo, hi], at most `max`; the
  * count. */
 int ticks_nice(double lo, double hi, int is_log, double *tick, int max);
-/* Labels of ticks that share decimals, so they align. */
-void tick_print(char out[24], double x, double step);
+/* The one routine for the ticks of an axis: evenly spaced, at most `max`, with labels of one
+ * precision and one suffix that are never wider than `cols` (fewer ticks are chosen instead). */
+enum { AXIS_TICKS_MAX = 16, AXIS_COLS = 6 };
+struct axis_labels {
+    int n;
+    double at[AXIS_TICKS_MAX];
+    char label[AXIS_TICKS_MAX][24];
+};
+void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int max, int cols);
+/* The axis left of a plot of `rows` rows from row `top`: labels in the first AXIS_COLS columns, the
+ * line in the next one. */
+void axis_draw_y(struct area a, int top, int rows, double lo, double hi, int is_log);
+/* The labels of the axis below a plot of `cols` columns from column `left`, in row y, and its name
+ * (NULL: none) at the right end where there is room.  As many ticks as stand apart. */
+void axis_draw_x(struct area a, int y, int left, int cols, double lo, double hi, int is_log,
+                 const char *name);
 
 /* ---- line chart ---- */
 /* Smoothed values, extended as the series grows: a bias-corrected EMA that skips non-finite
@@ -126,6 +140,13 @@ void columns_head(struct area a, int y, const struct column *c, int n, const int
                   const int *x);
 void columns_text(struct area a, int y, const struct column *c, int i, const int *width,
                   const int *x, struct ink k, const char *text);
+
+/* Start and width of each tab of a bar of `cols` cells; the first `numbered` begin with a digit and
+ * a blank.  What does not fit is cut: all titles to one length (4 at least), then away, except that
+ * of the current tab.  A tab without number and title is hidden (width 0), and 4 cells at the end
+ * of the bar are then free for their count. */
+void tabs_fit(const char *const *title, int n, int current, int numbered, int cols, int *x,
+              int *width);
 
 /* ---- text entry ---- */
 struct field {

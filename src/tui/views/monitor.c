@@ -102,10 +102,16 @@ static void draw_strip(struct view *v, struct area line)
                    isfinite(target) && fabs(value - target) > 0.1 ? ROLE_WARN : ROLE_GOOD);
 }
 
+static int rows_that_fit(struct area a)
+{
+    enum { PANEL_ROWS_MIN = 6 }; /* a title and five rows of a chart */
+    return a.rows < PANEL_ROWS_MIN ? 1 : a.rows / PANEL_ROWS_MIN;
+}
+
 /* Prefers many readable charts, then few empty slots, then balanced proportions. */
 static int choose_columns(const struct monitor *m, struct area a)
 {
-    int fits = a.rows / 7 < 1 ? 1 : a.rows / 7, best = 1, best_score = -1000;
+    int fits = rows_that_fit(a), best = 1, best_score = -1000;
     for (int c = 1; c <= 5 && c <= m->panels && (c == 1 || a.cols / c >= 38); c++) {
         int rows = (m->panels + c - 1) / c;
         rows = rows < fits ? rows : fits;
@@ -126,7 +132,7 @@ static void choose_grid(struct monitor *m, struct area a)
     columns = columns > m->panels ? m->panels : columns;
     while (columns > 1 && a.cols / columns < 24)
         columns--;
-    int needed = (m->panels + columns - 1) / columns, fits = a.rows / 7 < 1 ? 1 : a.rows / 7;
+    int needed = (m->panels + columns - 1) / columns, fits = rows_that_fit(a);
     m->shown_columns = columns;
     m->shown_rows = needed < fits ? needed : fits;
     if (m->shown_columns * m->shown_rows < m->panels && m->shown_rows == needed)

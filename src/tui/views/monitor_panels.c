@@ -284,12 +284,7 @@ static void layer_range(const struct layer_series *s, size_t at, double target, 
 static void layer_labels(struct area a, struct area plot, int layers, double lo, double hi)
 {
     char text[24];
-    area_vline(a, 1, 6, plot.rows, ink(ROLE_AXIS));
-    tick_print(text, hi, hi - lo);
-    area_right(area_sub(a, 0, 0, a.rows, 6), 1, 6, ink(ROLE_AXIS),
-               hi == 1 ? "1" : num_print(text, hi));
-    area_right(area_sub(a, 0, 0, a.rows, 6), plot.rows, 6, ink(ROLE_AXIS),
-               lo == 0 ? "0" : num_print(text, lo));
+    axis_draw_y(a, 1, plot.rows, lo, hi, 0);
     for (int l = 0, free_from = 0; l < layers && a.rows > plot.rows + 1; l++) {
         int x = plot.x - a.x + l * plot.cols / layers;
         snprintf(text, sizeof text, "%d", l);
