@@ -75,8 +75,8 @@ static int run_trace(struct serve *s, int forced, int lens_k, struct err *e)
 {
     const char **piece = NULL;
     size_t *len = NULL;
-    struct pass use = {.kind = PASS_SPARSE};
-    int rc = route_ready(&s->subject.model->route, &use, e);
+    struct pass pass = {.kind = PASS_SPARSE};
+    int rc = route_ready(&s->subject.model->route, &pass, e);
     if (rc == 0)
         rc = subject_pieces(&s->subject, s->ids.v, s->ids.n, &piece, &len, e);
     if (rc == 0)
