@@ -134,6 +134,13 @@ def is_live(name):
 
 
 @test
+def a_opens_the_form_from_every_view():
+    for view in ("monitor", "depth", "stepper", "signals", "flops", "log", "manual"):
+        shows(play("command view %s" % view, "keys a")[-1], "new run from preset quick")
+    shows(play("command view log", "command new dlr-scratch")[-1], "new run from preset dlr-scratch")
+
+
+@test
 def values_that_do_not_go_together_start_nothing_and_name_the_row():
     before = sorted(os.listdir("runs"))
     s = play(*FORM, "keys /", "type train.seq", "keys Enter Enter C-u", "type 60000", "keys Enter", "keys g g", "keys r")
