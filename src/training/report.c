@@ -134,8 +134,8 @@ int trainer_log_layers(struct trainer *t, struct err *e)
 int trainer_log_probes(struct trainer *t, struct err *e)
 {
     struct err why = {0};
-    struct pass use = {.kind = PASS_SPARSE};
-    int rc = 0, ready = route_ready(&t->model->route, &use, &why) == 0;
+    struct pass pass = {.kind = PASS_SPARSE};
+    int rc = 0, ready = route_ready(&t->model->route, &pass, &why) == 0;
     /* no causal decisions yet: use top-k as in training, if the method has it */
     if (!ready && !(t->model->route.ops->flags & ROUTE_TOPK))
         return 0;
