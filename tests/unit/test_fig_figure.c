@@ -203,12 +203,12 @@ T(wrong_names_and_options_are_usage_errors)
     clear();
 }
 
-/* Figures that need other records are tested in test_fig_methods.c. */
+/* Figures that need other records are tested in test_fig_methods.c, of JSON in test_fig_json.c. */
 static int is_of_methods(const char *name)
 {
-    static const char *const others[] = {"router_hist", "topk_causal",   "gates_dtf", "prior_loss",
-                                         "exit_map",    "exit_hist",     "tradeoff",  "pareto",
-                                         "isoflop",     "category_depth"};
+    static const char *const others[] = {
+        "router_hist", "topk_causal", "gates_dtf", "prior_loss",     "exit_map",   "exit_hist",
+        "tradeoff",    "pareto",      "isoflop",   "category_depth", "bench_bars", "task_bars"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i]) == 0)
             return 1;

@@ -59,15 +59,27 @@ out:
     return rc;
 }
 
+/* The first metrics that every run logged: for tables without a loss. */
+static int metrics_shared(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYTES])
+{
+    const struct runview *v = s->run[0].view;
+    int n = 0;
+    for (size_t i = 0; i < v->n_series && n < METRICS_MAX; i++)
+        if (strcmp(v->series[i].name, "tokens") != 0 && curve_has_metric(s, v->series[i].name) &&
+            !str_copy(name[n], NAME_MAX_BYTES, v->series[i].name))
+            n++;
+    return n;
+}
+
 /* Splits "a,b,c"; the default is loss, and val_loss if every run has it. */
 static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYTES], struct err *e)
 {
     const char *list = s->opt.metric;
-    int n = 0, all = 1;
-    for (int i = 0; i < s->runs; i++)
-        all &= runview_series(s->run[i].view, "val_loss") != NULL;
+    int n = 0;
+    if (!list && !curve_has_metric(s, "loss") && (n = metrics_shared(s, name)) > 0)
+        return n;
     if (!list)
-        list = all ? "loss,val_loss" : "loss";
+        list = curve_has_metric(s, "val_loss") ? "loss,val_loss" : "loss";
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= NAME_MAX_BYTES || n == METRICS_MAX)
