@@ -115,8 +115,8 @@ int trainer_write_config(const char *dir, const struct train_config *config,
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
-/* Changes a live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"),
- * within the range of its option row.  In effect for the rest of the run, also after a resume
+/* Changes a live setting: an option of training or of the method whose row has is_live ("train.lr"
+ * or "lr", "edp.target_ratio"), within the range of the row.  DS_ENOTFOUND names them all.  In effect for the rest of the run, also after a resume
  * (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 /* Validates a live setting without changing it. */
@@ -165,6 +165,8 @@ int trainer_keep_live(const struct trainer *t,
                       struct err *e) DS_CHECK; /* live.c: live.json of the run */
 int trainer_apply_live(struct trainer *t,
                        struct err *e) DS_CHECK; /* applies live.json at a resume */
+/* Adds `live` to the head record: key and range of each live setting. */
+void trainer_record_live(const struct trainer *t);
 /* Copies the live settings that run `from` had at `step` to run `to`. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
 /* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key overrides makes room.  1: no room. */

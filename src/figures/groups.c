@@ -70,7 +70,7 @@ static const char *method_of(const struct runview *v)
 {
     const char *m = runview_config(v, "model.method");
     m = m ? m : v->method;
-    return m && *m ? m : "run";
+    return m && *m ? m : v->configs == 0 && v->name && *v->name ? v->name : "run";
 }
 
 static int same_but(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)

@@ -94,6 +94,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     train_config_each(&t->config, add_config, r);
     record_close(r);
     add_metric_table(t);
+    trainer_record_live(t);
     return trainer_append(t, e);
 }
 
