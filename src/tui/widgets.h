@@ -34,9 +34,6 @@ void axis_draw_x(struct area a, int y, int left, int cols, double lo, double hi,
                  const char *name);
 
 /* ---- line chart ---- */
-enum chart_x { CHART_X_STEP, CHART_X_TOKENS, CHART_X_WALL, CHART_X_RELATIVE, CHART_X_COUNT };
-extern const char *const chart_x_name[CHART_X_COUNT];
-
 /* Smoothed values, extended as the series grows: a bias-corrected EMA that skips non-finite
  * values. */
 struct smooth {
@@ -57,14 +54,14 @@ struct curve {
     enum role role;
     int is_reference;      /* drawn dashed (time_ratio next to flops_ratio) */
     int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band */
-    int64_t steps_planned; /* for CHART_X_RELATIVE */
-    double time_start;     /* for CHART_X_WALL */
+    int64_t steps_planned; /* for AXIS_PROGRESS */
+    double time_start;     /* for AXIS_SECONDS */
 };
 struct chart {
     const char *title, *unit;
     struct curve curve[CHART_CURVES_MAX];
     int curves;
-    enum chart_x x_axis;
+    enum run_axis x_axis;
     int is_log_y, is_log_x;
     double x0, x1;    /* visible range; x0 >= x1: everything */
     double y0, y1;    /* the same */
@@ -86,9 +83,9 @@ struct chart_view {
 /* Draws; single-point spikes and NaN are visible at any zoom.  out may be NULL. */
 void chart_draw(struct area a, const struct chart *c, struct chart_view *out);
 /* x in axis units of point i; NaN when unknown. */
-double chart_x_of(const struct curve *c, enum chart_x axis, size_t i);
+double chart_x_of(const struct curve *c, enum run_axis axis, size_t i);
 /* Index of the live point nearest to x, or n when there is none. */
-size_t chart_index_at(const struct curve *c, enum chart_x axis, double x);
+size_t chart_index_at(const struct curve *c, enum run_axis axis, double x);
 
 /* ---- small widgets ---- */
 /* One row of eighths (or shades, ASCII) for v[0..n); NaN is an x.  Range from the data if lo >= hi.

@@ -38,6 +38,8 @@ static const struct screen screens[] = {
     {"split",           "120x30", NULL,      "keys |\ncommand log\nkeys Tab\nshot\nkeys + ", NULL, NULL, {"training"}},
     {"command",         "80x24",  NULL,      "keys : s m Tab\nshot\nkeys Esc :\ntype nosuch\nkeys Enter", NULL, NULL, {"training"}},
     {"views",           "80x24",  NULL,      "keys V\nshot\ntype log\nshot\nkeys Down Enter\nshot\ncommand view log\nkeys Esc 9\nshot\nkeys V\ntype zzz", NULL, NULL, {"training"}},
+    {"command-set",     "120x12", NULL,      "keys :\ntype set \nshot\ntype lr\nkeys Tab\nshot\ntype  \nkeys Tab", NULL, NULL, {"live"}},
+    {"command-set-old", "120x12", NULL,      "keys :\ntype set \nkeys Tab", NULL, NULL, {"training"}},
     {"bar",             "60x16",  NULL,      "shot\nsize 40x14\nshot\nclick 1 15\nshot\nsize 40x11", NULL, NULL, {"training"}},
     {"nothing-open",    "80x24",  "monitor", "",                         NULL,     NULL,   {NULL}},
 };

@@ -167,7 +167,7 @@ T(superseded_points_do_not_zigzag)
         s.step[i] = i - 10;
     t_eq(scan_segments(&s, segment), 3);
     struct curve c = {.series = &s, .group = -1};
-    struct scan_column now = scan_range(&c, CHART_X_STEP, 12, 13, segment, 3, 0);
+    struct scan_column now = scan_range(&c, AXIS_STEP, 12, 13, segment, 3, 0);
     t_eq(now.n, 1);
     t_near(now.last, s.value[22], 0);
     series_drop(&s);

@@ -7,8 +7,6 @@
 #include "base/statistics.h"
 #include "tui/chart_scan.h"
 
-const char *const chart_x_name[CHART_X_COUNT] = {"step", "tokens", "seconds", "progress"};
-
 struct chart chart_new(const char *title)
 {
     struct chart c;
