@@ -44,32 +44,15 @@ int prior_init(struct prior *p, struct params *ps, const char *prefix,
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct prior_scratch *room, struct arena *a, size_t C, size_t D)
+void prior_scratch_layout(struct prior_scratch *room, struct arena *a, int channels, int inner)
 {
+    size_t C = (size_t)channels, D = (size_t)inner;
     room->xn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
     room->dxn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
     room->rstd = arena_alloc(a, PRIOR_ROWS, sizeof(real));
-    real **inner[] = {&room->a, &room->b, &room->hid, &room->da, &room->db, &room->dhid};
-    for (size_t k = 0; k < DS_LEN(inner); k++)
-        *inner[k] = arena_alloc(a, PRIOR_ROWS * D, sizeof(real));
-}
-
-int prior_scratch_reserve(struct prior_scratch *room, int C, int D, struct err *e)
-{
-    struct arena measure;
-    arena_measure(&measure, "priors");
-    layout(room, &measure, (size_t)C, (size_t)D);
-    prior_scratch_release(room);
-    int rc = arena_reserve(&room->rows, "priors", measure.peak, e);
-    if (rc == 0)
-        layout(room, &room->rows, (size_t)C, (size_t)D);
-    return rc;
-}
-
-void prior_scratch_release(struct prior_scratch *room)
-{
-    arena_release(&room->rows);
-    memset(room, 0, sizeof *room);
+    real **part[] = {&room->a, &room->b, &room->hid, &room->da, &room->db, &room->dhid};
+    for (size_t k = 0; k < DS_LEN(part); k++)
+        *part[k] = arena_alloc(a, PRIOR_ROWS * D, sizeof(real));
 }
 
 static struct linear map_of(const struct prior *p, int index, int C, int O)
