@@ -24,7 +24,12 @@ struct trace_options {
     enum pass_kind kind;             /* PASS_SPARSE, or PASS_DENSE */
     struct pass_inference inference; /* check with route_ready first */
     uint64_t seed;
+    /* Adds values per token (n) to the map "token" of the record, after the pass; or NULL. */
+    void (*more)(void *ctx, struct record *rec);
+    void *more_ctx;
 };
+/* Appends the rows of the method to the head's metric table, which is open in rec. */
+void trace_metric_rows(const struct route_ops *ops, struct record *rec);
 /* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec
  * with a probe record, left open: the caller may add keys, then record_end / runlog_append.  nll[t]
  * is of token t given its past. */

@@ -5,6 +5,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/metric.h"
+
+void trace_metric_rows(const struct route_ops *ops, struct record *rec)
+{
+    for (size_t i = 0; i < ops->n_metrics; i++)
+        metric_row_record(rec, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
+                          metric_scope_name[ops->metrics[i].scope]);
+}
 
 enum { LENS_MAX = 16 };
 
@@ -126,7 +134,7 @@ static void add_lens(struct record *rec, struct model *m, const struct trace_opt
 }
 
 static void add_tokens(struct record *rec, const struct model *m, const struct trace_text *t,
-                       float *tmp)
+                       const struct trace_options *o, float *tmp)
 {
     int n = t->n;
     add_shifted(rec, "nll", m->nll, tmp, n);
@@ -137,6 +145,8 @@ static void add_tokens(struct record *rec, const struct model *m, const struct t
     record_map(rec, "token");
     if (t->true_entropy)
         record_f32s(rec, "true_entropy", t->true_entropy, (size_t)n);
+    if (o->more)
+        o->more(o->more_ctx, rec);
     record_close(rec);
 }
 
@@ -165,7 +175,7 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
         record_num(rec, "flops_ratio", flops_model_ratio(&m->flops));
         record_num(rec, "loss", m->loss);
         add_decisions(rec, m, run, tmp);
-        add_tokens(rec, m, t, tmp);
+        add_tokens(rec, m, t, o, tmp);
         add_cells(rec, m, tmp);
         if (o->lens_k > 0)
             add_lens(rec, m, o);
