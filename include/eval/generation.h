@@ -69,7 +69,7 @@ struct gen_watch {
  * gen_run and gen_chat_open. */
 int gen_check(const struct subject *s, const struct gen_options *o, struct err *e) DS_CHECK;
 /* out (n): one result per prompt, which has at least one id; text k is sampled with seed + k.
- * Takes ownership of the id lists.  At most o->together texts are decoded at once.  DS_ENUMERIC
+ * At most o->together texts are decoded at once.  DS_ENUMERIC
  * when logits are not finite, DS_ERANGE when a prompt fills the context.  rules and watch may be
  * NULL. */
 int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt, size_t n,

@@ -6,7 +6,7 @@
 #include "base/nearest.h"
 #include "cli/keys.h"
 #include "cli/manual.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/generation.h"
 #include "eval/perplexity.h"
@@ -67,7 +67,7 @@ static void plain_group(struct str *out, const struct opt_group *g, const char *
         if (*p != '`')
             str_add_char(out, *p);
     str_add(out, "\n\n");
-    keys_lines(out, g, cli_columns());
+    keys_lines(out, g, cli_columns(80));
     str_add(out, "\n");
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/process.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 
 const struct command commands[] = {

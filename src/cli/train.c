@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/keys.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "training/fork.h"
 #include "training/job.h"

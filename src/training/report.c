@@ -150,7 +150,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
         struct trace_options o = {.step = t->state.step,
                                   .time = clock_wall(),
                                   .kind = PASS_SPARSE,
-                                  .topk = !ready,
+                                  .inference.topk = !ready,
                                   .seed = (uint64_t)t->config.run.seed};
         trace_run(t->model, &text, &o, t->record);
         rc = trainer_append(t, e);
