@@ -138,7 +138,8 @@ static struct stepcode table_of(struct params *ps, enum stepcode_kind kind, int 
 {
     struct err e = {0};
     struct stepcode c = {0};
-    t_ok(stepcode_init(&c, ps, "codes", kind, L, 4, gated, buckets, &e), &e);
+    struct stepcode_shape shape = {kind, L, 4, gated, buckets};
+    t_ok(stepcode_init(&c, ps, "codes", &shape, &e), &e);
     t_ok(stepcode_reserve(&c, 2, &e), &e);
     return c;
 }
