@@ -11,6 +11,8 @@ const struct view_ops *const view_registry[] = {
     &view_flops,
     &view_log,
     &view_help,
+    &view_compare,
+    &view_generate,
     NULL,
 };
 /* clang-format on */
