@@ -5,7 +5,14 @@
 
 #include "tui/compare.h"
 
-enum { FOOT_MOST = 9, FOOT_LEAST = 4, SIDE_COLS = 46, WIDE_COLS = 110, PANEL_COLS = 150 };
+enum {
+    FOOT_MOST = 9,
+    FOOT_LEAST = 4,
+    SIDE_COLS = 46,
+    WIDE_COLS = 110,
+    PANEL_COLS = 150,
+    LEGEND_COLS = 40
+};
 
 static const char *const side_name[2] = {"A", "B"};
 static const enum role side_role[2] = {ROLE_SERIES_1, ROLE_SERIES_2};
@@ -20,9 +27,7 @@ static const char *title_of(const struct compare *c, int k)
 static void draw_title(struct view *v, struct area line)
 {
     struct compare *c = v->state;
-    int end = line.cols, x = 1;
-    if (c->diff.probe && line.cols >= 100)
-        end = cells_legend(line, line.cols - 1, &c->cells[0]) - 1;
+    int x = 1;
     for (int k = 0; k < 2; k++) {
         x += area_text(line, 0, x, -1, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]) + 1;
         x += area_text(line, 0, x, line.cols / 4, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
@@ -41,14 +46,16 @@ static void draw_title(struct view *v, struct area line)
         snprintf(part[2], sizeof part[2], "tokenizers differ, aligned by bytes");
     for (int i = 0; i < 3; i++) {
         int n = (int)strlen(part[i]);
-        if (n == 0 || x + n >= end)
+        if (n == 0 || x + n >= line.cols)
             continue;
         x += area_text(line, 0, x, n, ink(i == 2 || c->asked > 0 ? ROLE_WARN : ROLE_DIM), part[i]) +
              2;
     }
+    if (c->diff.probe && line.cols - x >= LEGEND_COLS)
+        cells_legend(line, line.cols - 1, &c->cells[0]);
 }
 
-/* "loss 2.310 > 2.281 (-0.029)" */
+/* "loss 2.310, 2.281 (-0.029)": of A, of B, the change. */
 static int put_change(struct area line, int x, const char *label, const double was_now[2])
 {
     char text[96];
@@ -65,19 +72,20 @@ static int put_change(struct area line, int x, const char *label, const double w
 static void draw_numbers(const struct compare *c, struct area line)
 {
     const struct compare_total *t = &c->total;
-    int x = put_change(line, 1, c->match.is_exact ? "loss" : "loss/byte", t->loss);
+    int is_layered = c->side[0].probe->layers == c->side[1].probe->layers, x = 1;
+    x += area_textf(line, 0, x, -1, ink(t->differ ? ROLE_WARN : ROLE_GOOD), "%d %s differ",
+                    t->differ, is_layered ? "cells" : "tokens") +
+         2;
+    x = put_change(line, x, c->match.is_exact ? "loss" : "loss/byte", t->loss);
     x = put_change(line, x, "FLOPs", t->flops);
     char text[80];
-    snprintf(text, sizeof text, "%d of %d %s differ", t->differ, t->compared,
-             c->side[0].probe->layers == c->side[1].probe->layers ? "cells" : "tokens");
+    snprintf(text, sizeof text, "mean KL %s%.4f nats", t->is_bound ? "at least " : "", t->kl);
+    if (isfinite(t->kl) && x + (int)strlen(text) <= line.cols)
+        x += area_text(line, 0, x, -1, ink(ROLE_TEXT), text) + 2;
+    x = put_change(line, x, "executed", t->run);
+    snprintf(text, sizeof text, "of %d %s", t->compared, is_layered ? "cells" : "tokens");
     if (x + (int)strlen(text) <= line.cols)
-        x += area_text(line, 0, x, -1, ink(t->differ ? ROLE_WARN : ROLE_GOOD), text) + 2;
-    if (isfinite(t->kl)) {
-        snprintf(text, sizeof text, "KL %s%.4f nats", t->is_bound ? "at least " : "", t->kl);
-        if (x + (int)strlen(text) <= line.cols)
-            x += area_text(line, 0, x, -1, ink(ROLE_DIM), text) + 2;
-    }
-    put_change(line, x, "executed", t->run);
+        area_text(line, 0, x, -1, ink(ROLE_DIM), text);
 }
 
 static void draw_prompt(struct view *v, struct area line)

@@ -99,9 +99,9 @@ static void draw_choice(struct area a, int y, const struct generate_choice *c, i
     area_textf(a, y, 1, 7, ink(is_chosen ? ROLE_TITLE : ROLE_TEXT), c->p < 0.9995 ? "%.4f" : "%.3f",
                c->p);
     double left = c->p * BAR;
-    for (int x = 0; x < BAR && left > 0; x++, left--)
+    for (int x = 0; x < BAR && left >= 0.25; x++, left--)
         area_put(a, y, BAR_X + x,
-                 left >= 0.5 ? area_rune(a, 0x2588, '#') : area_rune(a, 0x258C, '-'),
+                 left >= 0.75 ? area_rune(a, 0x2588, '#') : area_rune(a, 0x258C, '-'),
                  ink(is_chosen ? ROLE_SERIES_1 : ROLE_DIM));
     struct area room = area_sub(a, y, PIECE_X, 1, a.cols - PIECE_X);
     struct ink k = is_chosen ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD) : ink(ROLE_TEXT);
@@ -151,9 +151,9 @@ static void draw_token(struct area a, const struct generate *g)
     value_row(a, y++, "loss", isfinite(seen->logprob) ? text : "-");
     snprintf(text, sizeof text, "%g of %d layers", seen->depth, g->layers);
     value_row(a, y++, "depth", text);
-    snprintf(text, sizeof text, "%s, %.3f of dense", str_si(si, seen->flops),
-             seen->flops / seen->dense);
-    value_row(a, y++, "FLOPs", text);
+    value_row(a, y++, "FLOPs", str_si(si, seen->flops));
+    snprintf(text, sizeof text, "%.3f", seen->flops / seen->dense);
+    value_row(a, y++, "of dense", text);
     area_text(a, y, 0, 14, ink(ROLE_DIM), "layers");
     for (int l = 0; l < g->layers; l++)
         area_put(a, y, 14 + l, seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
@@ -165,7 +165,7 @@ static void draw_token(struct area a, const struct generate *g)
 static void draw_form(struct view *v, struct area whole)
 {
     struct generate *g = v->state;
-    int rows = GENERATE_SETTINGS + 4 < whole.rows ? GENERATE_SETTINGS + 4 : whole.rows,
+    int rows = GENERATE_SETTINGS + 2 < whole.rows ? GENERATE_SETTINGS + 2 : whole.rows,
         cols = whole.cols < 72 ? whole.cols : 72;
     struct area a = popup_begin(whole, rows, cols, "sampling");
     list_fit(&g->form, GENERATE_SETTINGS, GENERATE_SETTINGS);
