@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "data/loader.h"
 #include "engine/param.h"
+#include "io/metric.h"
 #include "io/record.h"
 #include "io/runlog.h"
 #include "models/measure.h"
@@ -34,16 +35,6 @@ struct train_state {
     int64_t step, tokens, skipped, bad_in_row, best_step;
     double best_loss, seconds;
     struct loader_pos pos;
-};
-
-/* Results of the newest step, for records, progress and JSON lines. */
-struct step_report {
-    int64_t step;
-    double loss, kd, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
-        val_loss, bits_per_byte, time_ratio, val_flops_ratio, mfu;
-    double ms[ACCOUNT_STEP];     /* step_ms is the sum without ACCOUNT_RECORD */
-    int is_bad, has_val, has_kd; /* kd: the distillation loss of this step */
-    const char *first_bad;
 };
 
 enum { LIVE_MAX = 64 };

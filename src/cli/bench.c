@@ -5,7 +5,7 @@
 #include "base/config.h"
 #include "base/cpu.h"
 #include "base/pool.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "engine/peak.h"
 #include "eval/speed.h"

@@ -4,7 +4,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "cli/keys.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "figures/figure.h"
 #include "routing/route.h"
 #include "training/job.h"

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "figures/figure.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "eval/generation.h"
 #include "eval/perplexity.h"
 #include "eval/speed.h"

@@ -3,7 +3,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "models/adapters.h"
 #include "training/options.h"
 

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "eval/summary.h"
 #include "training/job.h"
 

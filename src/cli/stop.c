@@ -9,7 +9,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "io/run_state.h"
 #include "io/runlog.h"
 #include "training/job.h"

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/subject.h"
 #include "io/runview.h"
@@ -52,9 +52,10 @@ const struct opt_group trace_group = {
 static struct pass use_of(const struct trace_settings *o)
 {
     return (struct pass){.kind = o->routing == ROUTING_DENSE ? PASS_DENSE : PASS_SPARSE,
-                         .topk = o->routing == ROUTING_TOPK,
-                         .has_capacity = o->capacity != -1,
-                         .capacity = o->capacity};
+                         .inference.topk = o->routing == ROUTING_TOPK,
+                         .inference.offset = o->threshold_offset,
+                         .inference.has_capacity = o->capacity != -1,
+                         .inference.capacity = o->capacity};
 }
 
 static int fill_record(struct subject *s, const struct ids *ids, const struct trace_settings *o,
@@ -74,10 +75,7 @@ static int fill_record(struct subject *s, const struct ids *ids, const struct tr
                                    .piece_of = subject_piece_of,
                                    .ctx = s,
                                    .kind = use.kind,
-                                   .topk = use.topk,
-                                   .has_capacity = use.has_capacity,
-                                   .capacity = use.capacity,
-                                   .offset = o->threshold_offset,
+                                   .inference = use.inference,
                                    .seed = (uint64_t)o->seed};
         trace_run(s->model, &text, &to, rec);
     }
@@ -188,7 +186,7 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
         rc = subject_open(&s, model, &o->numbers, e);
     if (rc == 0)
         rc = route_ready(&s.model->route, &use, e);
-    if (rc == 0 && use.topk)
+    if (rc == 0 && use.inference.topk)
         fprintf(stderr, "depthscope: trace: routing=topk depends on later tokens: not causal\n");
     if (rc == 0)
         rc = read_ids(a, &s, o, &ids, e);

@@ -33,7 +33,8 @@ static int parse(struct capacity_table *t, const char *text, struct err *e)
 /* Checked before any text is read. */
 static int check_method(const struct subject *s, struct err *e)
 {
-    struct pass pass = {.kind = PASS_SPARSE, .has_capacity = 1, .capacity = 0.5};
+    struct pass pass = {
+        .kind = PASS_SPARSE, .inference.has_capacity = 1, .inference.capacity = 0.5};
     return route_ready(&s->model->route, &pass, e);
 }
 

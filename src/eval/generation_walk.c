@@ -12,9 +12,9 @@ struct pass gen_pass(const struct gen_options *o, enum pass_kind kind, uint64_t 
 {
     return (struct pass){.kind = kind,
                          .seed = seed,
-                         .offset = o->threshold_offset,
-                         .has_capacity = o->capacity != -1,
-                         .capacity = o->capacity};
+                         .inference.offset = o->threshold_offset,
+                         .inference.has_capacity = o->capacity != -1,
+                         .inference.capacity = o->capacity};
 }
 
 static struct pass pass_of(const struct gen_walk *w, const struct gen_seq *q)

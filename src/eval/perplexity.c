@@ -203,10 +203,10 @@ static struct pass use_of(const struct ppl *p, double capacity)
 {
     int given = !isnan(capacity);
     return (struct pass){.kind = p->o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE,
-                         .topk = p->o->routing == PPL_TOPK,
-                         .offset = p->o->threshold_offset,
-                         .has_capacity = given,
-                         .capacity = given ? capacity : 0,
+                         .inference.topk = p->o->routing == PPL_TOPK,
+                         .inference.offset = p->o->threshold_offset,
+                         .inference.has_capacity = given,
+                         .inference.capacity = given ? capacity : 0,
                          .seed = p->seed};
 }
 
@@ -226,7 +226,7 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
         measure_add(&r->measure, m, p->rows.true_entropy, w.bytes);
         if (r->measure.contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
             contrast_add(&r->measure.contrast, CONTRAST_CAUSAL, m);
-        if (want->topk && use->kind == PASS_SPARSE && !use->topk)
+        if (want->topk && use->kind == PASS_SPARSE && !use->inference.topk)
             rc = measure_contrast(&r->measure, m, CONTRAST_TOPK, &w.b, use, (uint64_t)w.done, e);
         m->batch = NULL;
         *last = n;
@@ -258,7 +258,7 @@ static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass 
 {
     struct model *m = p->s->model;
     int T = n < TIME_TOKENS ? n : TIME_TOKENS;
-    if (use->kind == PASS_DENSE || use->topk)
+    if (use->kind == PASS_DENSE || use->inference.topk)
         return 0;
     if (T > m->config.max_seq)
         T = (int)m->config.max_seq;

@@ -81,8 +81,8 @@ int serve_trace(const struct serve_pass *a, struct record *rec, struct err *e)
                                   .piece_of = subject_piece_of,
                                   .ctx = a->subject,
                                   .kind = PASS_SPARSE,
-                                  .force = a->force,
-                                  .offset = a->offset,
+                                  .inference.force = a->force,
+                                  .inference.offset = a->offset,
                                   .more = a->more,
                                   .more_ctx = a->ctx};
         trace_run(m, &t, &o, rec);

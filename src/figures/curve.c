@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "figures/plot.h"
+#include "io/metric.h"
 
 enum { COLUMNS = 600 };
 
@@ -48,7 +49,8 @@ static double weight_for(const struct sheet *s, const char *metric, size_t n)
 {
     if (s->opt.smooth >= 0)
         return s->opt.smooth;
-    if (strcmp(metric, "lr") == 0 || strcmp(metric, "tokens") == 0)
+    const struct run_metric *m = run_metric_find(metric);
+    if (m && m->flags & METRIC_EXACT)
         return 0;
     return n >= CURVE_SMOOTH_FROM ? CURVE_WEIGHT : 0;
 }

@@ -5,20 +5,21 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/metric.h"
+
+void trace_metric_rows(const struct route_ops *ops, struct record *rec)
+{
+    for (size_t i = 0; i < ops->n_metrics; i++)
+        metric_row_record(rec, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
+                          metric_scope_name[ops->metrics[i].scope]);
+}
 
 enum { LENS_MAX = 16 };
 
 static void forward(struct model *m, const struct trace_text *t, const struct trace_options *o,
                     int32_t *target)
 {
-    struct pass pass = {.kind = o->kind,
-                        .seed = o->seed,
-                        .force = o->force,
-                        .offset = o->offset,
-                        .topk = o->topk,
-                        .has_capacity = o->has_capacity,
-                        .capacity = o->capacity,
-                        .record = 1};
+    struct pass pass = {.kind = o->kind, .seed = o->seed, .inference = o->inference, .record = 1};
     struct batch b = {.B = 1, .T = t->n, .id = t->id, .target = target};
     for (int i = 0; i < t->n; i++)
         target[i] = i + 1 < t->n ? t->id[i + 1] : -1;
@@ -162,7 +163,10 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
         forward(m, t, o, target);
         record_int(rec, "index", t->index);
         record_str(rec, "name", t->name);
-        record_str(rec, "routing", o->kind == PASS_DENSE ? "dense" : o->topk ? "topk" : "causal");
+        record_str(rec, "routing",
+                   o->kind == PASS_DENSE ? "dense"
+                   : o->inference.topk   ? "topk"
+                                         : "causal");
         record_int(rec, "layers", m->config.layers);
         record_i32s(rec, "ids", t->id, (size_t)t->n);
         record_pieces(rec, "text", t->piece, t->piece_len, (size_t)t->n);

@@ -77,13 +77,20 @@ static struct linear map_of(const struct prior *p, int index, int C, int O)
     return (struct linear){.C = C, .O = O, .format = GEMM_FP32, .w = p->params->p[index].value};
 }
 
+static struct norm norm_of(const struct prior *p, const struct prior_scratch *room, int N)
+{
+    return (struct norm){
+        .w = p->params->p[p->norm].value, .rstd = room->rstd, .N = N, .C = p->C, .eps = norm_eps};
+}
+
 void prior_fwd(const struct prior *p, struct prior_scratch *room, real *y, const real *x, int N)
 {
     BUG_IF(N > PRIOR_ROWS, "prior network of %d rows, at most %d", N, PRIOR_ROWS);
     struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
     struct linear down = map_of(p, p->down, p->D, p->C);
-    rmsnorm_fwd(room->xn, room->rstd, x, p->params->p[p->norm].value, N, p->C, norm_eps); /* 1 */
-    linear_fwd(room->a, room->xn, &gate, N, 0, NULL);                                     /* 2 */
+    struct norm n = norm_of(p, room, N);
+    norm_fwd(room->xn, x, &n);                        /* 1 */
+    linear_fwd(room->a, room->xn, &gate, N, 0, NULL); /* 2 */
     linear_fwd(room->b, room->xn, &up, N, 0, NULL);
     swiglu_fwd(room->hid, room->a, room->b, (size_t)N * (size_t)p->D); /* 3 */
     linear_fwd(y, room->hid, &down, N, 0, NULL);                       /* 4 */
@@ -107,7 +114,8 @@ void prior_bwd(const struct prior *p, struct prior_scratch *room, real *dx, cons
     linear_bwd_w(q[p->up].grad, NULL, room->db, &xn, &up);
     linear_bwd_x(room->dxn, room->da, &gate, N, 0, NULL);
     linear_bwd_x(room->dxn, room->db, &up, N, 1, NULL);
-    rmsnorm_bwd(dx, q[p->norm].grad, room->dxn, x, q[p->norm].value, room->rstd, N, p->C); /* 1 */
+    struct norm n = norm_of(p, room, N);
+    norm_bwd(dx, q[p->norm].grad, NULL, room->dxn, x, &n); /* 1 */
 }
 
 /* Three matrices; four operations per element in the norm, about five in the activation. */

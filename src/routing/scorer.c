@@ -95,11 +95,17 @@ void scorer_release(struct scorer *s)
     memset(s, 0, sizeof *s);
 }
 
+static struct norm norm_of(const struct scorer *s, int R)
+{
+    return (struct norm){.w = s->ones, .rstd = s->rstd, .N = R, .C = s->C, .eps = (real)1e-6};
+}
+
 static const real *input_of(struct scorer *s, const real *h, int R)
 {
     if (!s->normalise)
         return h;
-    rmsnorm_fwd(s->x, s->rstd, h, s->ones, R, s->C, (real)1e-6);
+    struct norm n = norm_of(s, R);
+    norm_fwd(s->x, h, &n);
     return s->x;
 }
 
@@ -136,7 +142,8 @@ void scorer_bwd(struct scorer *s, int l, real *dh, const real *dscore, const rea
     }
     memset(s->dx, 0, (size_t)R * (size_t)s->C * sizeof *s->dx);
     mlp_bwd(&s->net[l], s->dx, dscore, x, R);
-    rmsnorm_bwd(dh, NULL, s->dx, h, s->ones, s->rstd, R, s->C);
+    struct norm n = norm_of(s, R);
+    norm_bwd(dh, NULL, NULL, s->dx, h, &n);
 }
 
 /* Normalising a row: its squares, and its product with their inverse root. */

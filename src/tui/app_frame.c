@@ -373,4 +373,6 @@ void app_draw(struct app *app)
         draw_help(app, body);
     if (app->has_glyph_test)
         draw_glyph_test(app, body);
+    if (app->picker.is_open)
+        app_picker_draw(app, body);
 }

@@ -122,14 +122,20 @@ static void release_candidates(struct candidates *c)
     c->n = 0;
 }
 
+static void add_views(struct app *app, struct candidates *c, const char *prefix)
+{
+    (void)app;
+    for (int i = 0; view_registry[i]; i++)
+        add_candidate(c, view_registry[i]->name, prefix);
+}
+
 static void add_commands(struct app *app, struct candidates *c, const char *prefix)
 {
     for (const struct key *k = app_focused(app)->keys; k && k->command; k++)
         add_candidate(c, k->command, prefix);
     for (const struct key *k = keys_global; k->command; k++)
         add_candidate(c, k->command, prefix);
-    for (int i = 0; view_registry[i]; i++)
-        add_candidate(c, view_registry[i]->name, prefix);
+    add_views(app, c, prefix);
 }
 
 /* Files, directories (with a slash) and runs; hidden files only for a prefix with a dot. */
@@ -214,10 +220,8 @@ static const struct {
     int is_list,
         is_rest; /* several words; one that extends to the end of the line, spaces included */
 } kinds[] = {
-    {"PATH", add_paths, 0, 1},
-    {"PRESET", add_presets, 1, 0},
-    {"THEME", add_themes, 0, 1},
-    {"KEY VALUE", add_live_keys, 0, 0},
+    {"PATH", add_paths, 0, 1}, {"PRESET", add_presets, 1, 0},      {"THEME", add_themes, 0, 1},
+    {"VIEW", add_views, 0, 0}, {"KEY VALUE", add_live_keys, 0, 0},
 };
 
 /* Completions of the last word of `typed`; *from is the offset where that word begins. */

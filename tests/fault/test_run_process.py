@@ -765,4 +765,4 @@ TESTS = [kill_at_random_moments, term_saves_and_exits_143, a_second_interrupt_en
          what_a_kill_leaves_is_described_as_it_is, unfinished_files_are_cleaned]
 
 
-run_tests("test_run_process", TESTS, __file__)
+run_tests(TESTS)

@@ -241,7 +241,7 @@ T(gates_of_forced_rows_have_no_gradient)
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m = small("mod.causal=threshold mod.z_weight=0 mod.balance_weight=0", 9);
     memset(force, 1, sizeof force);
-    pass.force = force;
+    pass.inference.force = force;
     kit_step(m, &batch.b, &pass);
     const struct param *w = &m->params.p[params_find(&m->params, "mod.1.router.0.weight")];
     for (size_t i = 0; i < w->n; i++)

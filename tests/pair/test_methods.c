@@ -162,7 +162,7 @@ T(all_gates_one_equals_dense_and_all_gates_zero_equals_the_embedding)
             for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
                 struct pass pass = kit_pass((enum pass_kind)kind);
                 memset(force, one, sizeof force);
-                pass.force = force;
+                pass.inference.force = force;
                 pass.unit = 1;
                 model_forward(m, &batch.b, &pass);
                 t_eq(m->flops.rows_run, one ? L * B * T : 0);
@@ -247,7 +247,7 @@ T(decisions_by_rank_are_not_causal)
         int changed = 0;
         struct pass pass = kit_pass(PASS_SPARSE);
         struct err e = {0};
-        pass.topk = 1;
+        pass.inference.topk = 1;
         if (!has(m, ROUTE_TOPK)) {
             t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "causal");
             model_free(m);
@@ -537,28 +537,28 @@ T(any_capacity_can_be_requested)
         struct model *m = prepared(name, 0);
         struct pass pass = kit_pass(PASS_SPARSE);
         int64_t last = -1;
-        pass.has_capacity = 1;
-        pass.capacity = 0.5;
+        pass.inference.has_capacity = 1;
+        pass.inference.capacity = 0.5;
         if (!has(m, ROUTE_CAPACITY)) {
             t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "capacity");
             model_free(m);
             continue;
         }
         for (int i = 0; i <= 4; i++) {
-            pass.capacity = 0.25 * i;
+            pass.inference.capacity = 0.25 * i;
             t_ok(route_ready(&m->route, &pass, &e), &e);
             model_forward(m, &batch.b, &pass);
             for (size_t k = 0; k < kit_states(m); k++)
-                t_truef(isfinite(m->stream.h[L][k]), "%s at %g", name, pass.capacity);
+                t_truef(isfinite(m->stream.h[L][k]), "%s at %g", name, pass.inference.capacity);
             t_truef(i == 0 || m->flops.rows_run > last || last == L * B * T, "%s at %g: %lld", name,
-                    pass.capacity, (long long)m->flops.rows_run);
+                    pass.inference.capacity, (long long)m->flops.rows_run);
             last = m->flops.rows_run;
             for (int l = 0; i == 0 && l < L; l++)
                 t_truef(model_plan(m, l)->active == 0 || m->route.ops->always_on(&m->route, l),
                         "%s: layer %d runs at 0", name, l);
         }
         for (int i = 0; i < 2; i++) {
-            pass.capacity = i ? 1.5 : -0.5;
+            pass.inference.capacity = i ? 1.5 : -0.5;
             t_fails(route_ready(&m->route, &pass, &e), &e, DS_ERANGE, "capacity");
         }
         model_free(m);
@@ -577,7 +577,7 @@ T(a_higher_threshold_runs_less)
             continue;
         }
         for (int i = 0; i < 3; i++) {
-            pass.offset = 50.0 * (i - 1);
+            pass.inference.offset = 50.0 * (i - 1);
             model_forward(m, &batch.b, &pass);
             ran[i] = m->flops.rows_run;
         }

@@ -37,6 +37,7 @@ static const struct screen screens[] = {
     {"flops-empty",     "80x24",  "flops",   "",                         NULL,     NULL,   {"empty"}},
     {"split",           "120x30", NULL,      "keys |\ncommand log\nkeys Tab\nshot\nkeys + ", NULL, NULL, {"training"}},
     {"command",         "80x24",  NULL,      "keys : s m Tab\nshot\nkeys Esc :\ntype nosuch\nkeys Enter", NULL, NULL, {"training"}},
+    {"views",           "80x24",  NULL,      "keys V\nshot\ntype log\nshot\nkeys Down Enter\nshot\ncommand view log\nkeys Esc 9\nshot\nkeys V\ntype zzz", NULL, NULL, {"training"}},
     {"nothing-open",    "80x24",  "monitor", "",                         NULL,     NULL,   {NULL}},
 };
 /* clang-format on */

@@ -109,7 +109,7 @@ T(there_is_no_noise_at_inference)
         run(m, &pass);
         for (int l = 0; l < L; l++)
             t_eq(m->plan[l].active, l < KEEP || bias[l - KEEP] > 0 ? R : 0);
-        pass.offset = 0.5;
+        pass.inference.offset = 0.5;
         run(m, &pass);
         t_eq(m->plan[KEEP + 1].active, 0);
         t_eq(m->plan[KEEP + 3].active, R);
@@ -312,8 +312,8 @@ T(a_capacity_is_met_over_all_layers_or_in_each)
         for (int k = 0; k < 5; k++) {
             struct pass pass = kit_pass(PASS_SPARSE);
             struct err e = {0};
-            pass.has_capacity = 1;
-            pass.capacity = capacity[k];
+            pass.inference.has_capacity = 1;
+            pass.inference.capacity = capacity[k];
             t_ok(route_ready(&m->route, &pass, &e), &e);
             run(m, &pass);
             t_near(routed_share(m), capacity[k], k % 4 ? 0.04 : 0);
@@ -346,10 +346,10 @@ T(an_untrained_router_refuses_a_capacity_and_compares_logits_with_zero)
     run(m, &pass);
     t_eq(m->plan[KEEP].active, 0);
     t_eq(m->plan[KEEP + 1].active, R);
-    pass.has_capacity = 1;
-    pass.capacity = 0.5;
+    pass.inference.has_capacity = 1;
+    pass.inference.capacity = 0.5;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "capacity=0.5");
-    pass.capacity = 0;
+    pass.inference.capacity = 0;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     run(m, &pass);
     t_eq(m->flops.rows_run, R * KEEP);

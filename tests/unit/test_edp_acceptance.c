@@ -66,7 +66,7 @@ T(acceptance_01_tau_minus_infinity_equals_dense)
         real *want = kit_copy(m->stream.h[8], kit_states(m));
         for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
             struct pass pass = kit_pass((enum pass_kind)kind);
-            pass.offset = -INFINITY;
+            pass.inference.offset = -INFINITY;
             model_forward(m, &batch.b, &pass);
             t_true(kit_same(m->stream.h[8], want, kit_states(m)));
             t_true(flops_block_ratio(&m->flops) == 1);
@@ -88,7 +88,7 @@ T(acceptance_02_tau_plus_infinity_runs_forced_cells_and_costs_what_the_formula_s
                                   5, 1);
         struct pass pass = kit_pass(PASS_SPARSE);
         double want = 0, router = 5 * (8 * C + 4 * 5); /* five gated layers */
-        pass.offset = INFINITY;
+        pass.inference.offset = INFINITY;
         model_forward(m, &batch.b, &pass);
         t_eq(m->config.ffn, F);
         for (int l = 0; l < 8; l++) {

@@ -9,7 +9,7 @@
 #include "cli/eval/eval_capacity.h"
 #include "cli/eval/eval_task.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/capacity.h"
 #include "eval/perplexity.h"
@@ -188,7 +188,7 @@ static int measure_at_speedup(struct answer *out, struct subject *s, struct ppl_
                               struct err *e)
 {
     struct ppl *p = NULL;
-    struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
+    struct pass asked = {.kind = PASS_SPARSE, .inference.has_capacity = 1};
     if (o->target_speedup <= 0)
         return ppl_run(&out->r, s, o, e);
     int rc = o->routing != PPL_CAUSAL || o->capacity != -1

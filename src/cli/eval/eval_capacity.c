@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 
 #define AT(field) offsetof(struct capacity_row, field)

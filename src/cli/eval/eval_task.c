@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/utf8.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "eval/task.h"
 
 enum { BAR_CELLS = 24, NAME_CELLS = 32 };

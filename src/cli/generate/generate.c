@@ -265,7 +265,7 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
         return err_set(e, DS_EUSAGE,
                        "target_speedup searches the capacity of causal routing: "
                        "capacity= and routing= must not be set");
-    struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
+    struct pass asked = {.kind = PASS_SPARSE, .inference.has_capacity = 1};
     int rc = route_ready(&s->model->route, &asked, e);
     if (rc == 0)
         rc = opt_defaults(&ppl_group, &text, e);

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "cli/batch/batch_child.h"
 #include "cli/get/get.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 
 struct cli_option get_options[] = {
     {.name = "o", .has_value = 1, .help = "DIR  output directory (default: ./NAME)"},

@@ -227,7 +227,7 @@ void speed_subject_set(struct speed_subject *u, const struct speed_way *w, struc
     pass->kind = w->is_dense ? PASS_DENSE : train ? PASS_TRAIN : PASS_SPARSE;
     pass->progress = 1;
     pass->seed = 1;
-    pass->force = w->force;
+    pass->inference.force = w->force;
     if (w->is_dense || !(r->ops->flags & ROUTE_GATED))
         return;
     for (int l = 0; l < r->L; l++)

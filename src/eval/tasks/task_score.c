@@ -55,8 +55,8 @@ int scorer_open(struct scorer **out, struct subject *s, const struct task_option
 {
     struct model *m = s->model;
     struct pass use = {.kind = o->is_dense ? PASS_DENSE : PASS_SPARSE,
-                       .has_capacity = o->capacity != -1,
-                       .capacity = o->capacity};
+                       .inference.has_capacity = o->capacity != -1,
+                       .inference.capacity = o->capacity};
     if (o->seq > m->config.max_seq)
         return err_set(e, DS_ERANGE, "seq=%lld: must be at most %lld, the model's context",
                        (long long)o->seq, (long long)m->config.max_seq);
@@ -130,9 +130,9 @@ static int feed(struct scorer *s, const int32_t *id, int n, struct task_cost *sp
     struct model *m = s->s->model;
     struct pass pass = {.kind = s->o.is_dense ? PASS_DENSE : PASS_SPARSE,
                         .seed = s->o.seed,
-                        .offset = s->o.threshold_offset,
-                        .has_capacity = s->o.capacity != -1,
-                        .capacity = s->o.capacity};
+                        .inference.offset = s->o.threshold_offset,
+                        .inference.has_capacity = s->o.capacity != -1,
+                        .inference.capacity = s->o.capacity};
     int rc = model_decode(m, s->cache, id, n, &pass, e);
     if (rc < 0)
         return rc;

@@ -5,28 +5,9 @@
 
 #include "base/mem.h"
 #include "figures/plot.h"
+#include "io/metric.h"
 
 enum { METRICS_MAX = 8, NAME_MAX_BYTES = 64 };
-
-static const char *label_of(const char *metric)
-{
-    static const char *const words[][2] = {
-        {"loss", "Training loss (nats)"},
-        {"val_loss", "Validation loss (nats)"},
-        {"lr", "Learning rate"},
-        {"grad_norm", "Gradient norm"},
-        {"tok_s", "Tokens per second"},
-        {"flops_ratio", "FLOPs (fraction of dense)"},
-        {"block_ratio", "Executed blocks (fraction of dense)"},
-        {"time_ratio", "Time (fraction of dense)"},
-        {"tokens", "Tokens seen"},
-        {"bits_per_byte", "Bits per byte"},
-    };
-    for (size_t i = 0; i < DS_LEN(words); i++)
-        if (strcmp(words[i][0], metric) == 0)
-            return words[i][1];
-    return metric;
-}
 
 static int draw_metric(struct sheet *s, const struct groups *set, const char *metric, int i, int n,
                        struct err *e)
@@ -34,6 +15,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
     struct panel *p = mem_alloc(1, sizeof *p);
     struct curve *c = mem_alloc((size_t)set->n, sizeof *c);
     double box[4];
+    char label[128];
     size_t bad = 0;
     int rc = p && c ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int g = 0; rc == 0 && g < set->n; g++)
@@ -57,7 +39,8 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
     axis_pad(&p->ax, 0);
     axis_pad(&p->ay, 0.05);
     p->x_label = "Training step";
-    p->y_label = label_of(metric);
+    run_metric_label(label, sizeof label, metric, runview_unit(s->run[0].view, metric));
+    p->y_label = label;
     s->height = panel_grid(s, n, 3, n > 1 ? 0.68 : 0.62, i, box);
     panel_layout(s, p, box[0], box[1], box[2], box[3]);
     panel_axes(s, p);

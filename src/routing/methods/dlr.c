@@ -313,8 +313,8 @@ static size_t dlr_memory(const struct route *r)
 static double capacity_of(const struct route *r)
 {
     const struct dlr_opts *o = opts_of(r);
-    if (r->pass.has_capacity)
-        return r->pass.capacity;
+    if (r->pass.inference.has_capacity)
+        return r->pass.inference.capacity;
     if (o->threshold == THRESHOLD_ZERO || !quantiles_known(&dlr_of(r)->table, (int)o->keep))
         return -1;
     return 1 - o->target_skip;
@@ -326,12 +326,12 @@ static double threshold_of(struct route *r, int l, int n)
     double capacity = capacity_of(r), tau = 0;
     if (r->pass.kind == PASS_TRAIN)
         return 0;
-    if (r->pass.calibrate)
-        return quantiles_calibrate(&s->table, l, r->pass.calibrate - 1, s->free_logit, n);
+    if (r->pass.inference.calibrate)
+        return quantiles_calibrate(&s->table, l, r->pass.inference.calibrate - 1, s->free_logit, n);
     if (capacity >= 0)
         tau =
             opts_of(r)->spread == SPREAD_LAYER ? quantiles_at(&s->table, l, capacity) : s->tau_use;
-    double offset = opts_of(r)->threshold_offset + r->pass.offset;
+    double offset = opts_of(r)->threshold_offset + r->pass.inference.offset;
     return offset == 0 ? tau : tau + offset * quantiles_spread(&s->table, l);
 }
 
@@ -588,12 +588,14 @@ static int dlr_set(struct route *r, const char *key, double value, struct err *e
 
 static int dlr_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
-    int inside = pass->has_capacity && pass->capacity > 0 && pass->capacity < 1;
-    if (inside && !pass->calibrate && !quantiles_known(&dlr_of(r)->table, (int)opts_of(r)->keep))
+    int inside = pass->inference.has_capacity && pass->inference.capacity > 0 &&
+                 pass->inference.capacity < 1;
+    if (inside && !pass->inference.calibrate &&
+        !quantiles_known(&dlr_of(r)->table, (int)opts_of(r)->keep))
         return err_set(e, DS_EUSAGE,
                        "capacity=%g: the router has no logit quantiles yet; run depthscope "
                        "calibrate MODEL, or ask for 0 or 1",
-                       pass->capacity);
+                       pass->inference.capacity);
     return 0;
 }
 

@@ -312,7 +312,8 @@ static double tau_of(const struct route *r, int l)
 {
     const struct edp_opts *o = opts_of(r);
     const struct edp *s = edp_of(r);
-    double tau = (double)value_of(r, s->tau)[l], shift = o->threshold_offset + r->pass.offset;
+    double tau = (double)value_of(r, s->tau)[l],
+           shift = o->threshold_offset + r->pass.inference.offset;
     if (is_literal(r) && o->threshold == THRESHOLD_LEARNED)
         tau = tau_low + (tau_high - tau_low) / (1 + exp(-tau));
     if (o->budget == BUDGET_OFFSET)

@@ -312,7 +312,7 @@ static void drop_layers(struct route *r, double progress)
     const struct hat_opts *o = opts_of(r);
     struct hat *s = hat_of(r);
     memset(s->dropped, 0, (size_t)r->L);
-    for (int l = 1; l < r->L && r->pass.kind == PASS_TRAIN && !r->pass.force; l++) {
+    for (int l = 1; l < r->L && r->pass.kind == PASS_TRAIN && !r->pass.inference.force; l++) {
         double rate = o->layer_dropout * l / (r->L - 1) * clip(2 * progress);
         s->dropped[l] = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, DROP_STREAM,
                                (uint32_t)l) < rate;
@@ -339,7 +339,7 @@ static void hat_begin(struct route *r)
     double progress = router_progress(r);
     s->temperature = cosine(o->temperature, o->temperature_end, progress);
     s->choice.noise = o->noise * s->temperature;
-    s->choice.capacity = r->pass.has_capacity ? r->pass.capacity
+    s->choice.capacity = r->pass.inference.has_capacity ? r->pass.inference.capacity
                          : r->pass.kind == PASS_TRAIN
                              ? line(o->capacity_start, o->capacity, o->capacity_freeze, progress)
                              : o->capacity;
@@ -383,7 +383,7 @@ static void keep(const struct route *r, int l, int k, const real *x)
 /* Is this the calibration pass at the grid point nearest to the method's own capacity? */
 static int is_own_calibration(const struct route *r)
 {
-    return r->pass.calibrate == 1 + (int)lround(opts_of(r)->capacity * (ROUTE_GRID - 1));
+    return r->pass.inference.calibrate == 1 + (int)lround(opts_of(r)->capacity * (ROUTE_GRID - 1));
 }
 
 static struct exits_rule exit_rule(const struct route *r)
@@ -393,7 +393,7 @@ static struct exits_rule exit_rule(const struct route *r)
     return (struct exits_rule){
         .noise = is_training ? o->exit_noise : 0,
         /* a positive offset means less compute everywhere: earlier exits, fewer FFNs */
-        .threshold = is_training ? 0 : -r->pass.offset,
+        .threshold = is_training ? 0 : -r->pass.inference.offset,
         .use_stored = !is_training && o->exit_threshold == 0 &&
                       (double)r->params->p[hat_of(r)->exits.trained].value[0] > 0,
         .soft = r->pass.soft,
@@ -640,9 +640,9 @@ static void hat_calibrate(struct route *r, int begin)
 
 static int hat_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
-    double c = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
+    double c = pass->inference.has_capacity ? pass->inference.capacity : opts_of(r)->capacity;
     int is_inference = pass->kind == PASS_MASKED || pass->kind == PASS_SPARSE;
-    if (!is_inference || pass->topk || pass->calibrate)
+    if (!is_inference || pass->inference.topk || pass->inference.calibrate)
         return 0;
     int l = selector_unknown(&hat_of(r)->choice, c);
     if (l >= 0)

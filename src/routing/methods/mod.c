@@ -318,8 +318,8 @@ static void score_rows(struct route *r, int l, const struct stream *st)
 
 static double capacity_of(const struct route *r)
 {
-    return r->pass.kind != PASS_TRAIN && r->pass.has_capacity ? r->pass.capacity
-                                                              : opts_of(r)->capacity;
+    return r->pass.kind != PASS_TRAIN && r->pass.inference.has_capacity ? r->pass.inference.capacity
+                                                                        : opts_of(r)->capacity;
 }
 
 /* At inference a token runs when its score is above this. */
@@ -328,18 +328,20 @@ static double threshold_of(struct route *r, int l)
     const struct mod_opts *o = opts_of(r);
     struct quantiles *q = table_of(r);
     double capacity = capacity_of(r), tau = 0;
-    if (r->pass.calibrate && !o->stochastic)
-        return quantiles_calibrate(q, l, r->pass.calibrate - 1, compared(r, l), r->pass.R);
+    if (r->pass.inference.calibrate && !o->stochastic)
+        return quantiles_calibrate(q, l, r->pass.inference.calibrate - 1, compared(r, l),
+                                   r->pass.R);
     if (capacity <= 0)
         return (double)INFINITY;
     if (capacity >= 1)
         return -(double)INFINITY;
     if (o->stochastic)
         tau = rank_noise_above(capacity);
-    else if ((r->pass.has_capacity || o->causal == CAUSAL_THRESHOLD) && quantiles_known(q, l))
+    else if ((r->pass.inference.has_capacity || o->causal == CAUSAL_THRESHOLD) &&
+             quantiles_known(q, l))
         tau = quantiles_at(q, l, capacity);
-    if (r->pass.offset != 0)
-        tau += r->pass.offset * (o->stochastic ? 1 : quantiles_spread(q, l));
+    if (r->pass.inference.offset != 0)
+        tau += r->pass.inference.offset * (o->stochastic ? 1 : quantiles_spread(q, l));
     return tau;
 }
 
@@ -362,7 +364,7 @@ static void choose(struct route *r, int l, double tau)
 {
     struct mod *s = mod_of(r);
     const real *score = compared(r, l);
-    if (r->pass.kind == PASS_TRAIN || r->pass.topk) {
+    if (r->pass.kind == PASS_TRAIN || r->pass.inference.topk) {
         s->nan += rank_topk(r, l, ranked(r, l), capacity_of(r), s->want);
         return;
     }
@@ -594,9 +596,10 @@ static int mod_set(struct route *r, const char *key, double value, struct err *e
 static int mod_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
     const struct mod *s = mod_of(r);
-    double capacity = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
-    if (!(pass->has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD) || capacity <= 0 ||
-        capacity >= 1 || pass->topk || pass->calibrate)
+    double capacity =
+        pass->inference.has_capacity ? pass->inference.capacity : opts_of(r)->capacity;
+    if (!(pass->inference.has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD) ||
+        capacity <= 0 || capacity >= 1 || pass->inference.topk || pass->inference.calibrate)
         return 0;
     for (int l = s->first; l < r->L && !opts_of(r)->stochastic; l += (int)opts_of(r)->every)
         if (!quantiles_known(table_of(r), l))

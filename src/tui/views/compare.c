@@ -133,38 +133,56 @@ static void key_type(struct view *v, const struct key *k, const char *args)
     }
 }
 
+static void key_recorded(struct view *v, const struct key *k, const char *args)
+{
+    struct compare *c = v->state;
+    (void)k, (void)args;
+    c->is_live = 0;
+    c->trouble[0] = '\0';
+}
+
 static void key_text(struct view *v, const struct key *k, const char *args)
 {
     struct compare *c = v->state;
     (void)args;
-    if (k->value == 0) {
-        c->is_live = 0;
-        c->trouble[0] = '\0';
-    } else if (compare_prepare(v)) {
-        int to = c->text + k->value;
-        if (to < 0 || to >= c->texts || c->is_live)
-            app_notify(v->app, LOG_INFO, "no further text that both have recorded");
-        else
-            c->text = to;
-    }
+    if (!compare_prepare(v))
+        return;
+    int to = c->text + k->value;
+    if (to < 0 || to >= c->texts || c->is_live)
+        app_notify(v->app, LOG_INFO, "no further text that both have recorded");
+    else
+        c->text = to;
 }
 
-static void key_show(struct view *v, const struct key *k, const char *args)
+static void key_maps(struct view *v, const struct key *k, const char *args)
 {
     static const char *const what[] = {"all maps that fit", "the maps of A and B",
                                        "the difference"};
     struct compare *c = v->state;
-    (void)args;
-    if (strcmp(k->command, "settings") == 0)
-        c->is_listing = !c->is_listing;
-    else if (strcmp(k->command, "flip") == 0)
-        c->diff.is_upward = !c->diff.is_upward;
-    else if (strcmp(k->command, "width") == 0)
-        c->diff.wide = (c->diff.wide + 1) % (CELLS_WIDE_MAX + 1);
-    else {
-        c->shown = (c->shown + 1) % COMPARE_SHOWN;
-        app_notify(v->app, LOG_INFO, "showing %s", what[c->shown]);
-    }
+    (void)k, (void)args;
+    c->shown = (c->shown + 1) % COMPARE_SHOWN;
+    app_notify(v->app, LOG_INFO, "showing %s", what[c->shown]);
+}
+
+static void key_settings(struct view *v, const struct key *k, const char *args)
+{
+    struct compare *c = v->state;
+    (void)k, (void)args;
+    c->is_listing = !c->is_listing;
+}
+
+static void key_width(struct view *v, const struct key *k, const char *args)
+{
+    struct compare *c = v->state;
+    (void)k, (void)args;
+    c->diff.wide = (c->diff.wide + 1) % (CELLS_WIDE_MAX + 1);
+}
+
+static void key_flip(struct view *v, const struct key *k, const char *args)
+{
+    struct compare *c = v->state;
+    (void)k, (void)args;
+    c->diff.is_upward = !c->diff.is_upward;
 }
 
 static void key_swap(struct view *v, const struct key *k, const char *args)
@@ -261,15 +279,15 @@ static const struct key compare_keys[] = {
     {"]d",         "next-difference", NULL, "next token whose decisions differ",   "next difference", 72, 0, 1, key_disagree},
     {"[d",         "prev-difference", NULL, "previous token whose decisions differ", NULL, 0, 0, -1, key_disagree},
     {"i",          "text",       "TEXT", "run both models on a text",         "text",     70, 0, 0, key_type},
-    {"p",          "recorded",   NULL, "back to the recorded texts",          "recorded", 50, 0, 0, key_text},
+    {"p",          "recorded",   NULL, "back to the recorded texts",          "recorded", 50, 0, 0, key_recorded},
     {"}",          "next-text",  NULL, "next text that both have recorded",   "other text", 40, 0, 1, key_text},
     {"{",          "prev-text",  NULL, "previous text that both have recorded", NULL,     0, 0, -1, key_text},
-    {"m",          "maps",       NULL, "all maps that fit, A and B, or the difference", "maps", 60, KEY_VIEW_CHANGE, 0, key_show},
-    {"s",          "settings",   NULL, "list the settings that differ",       "settings", 66, 0, 0, key_show},
+    {"m",          "maps",       NULL, "all maps that fit, A and B, or the difference", "maps", 60, KEY_VIEW_CHANGE, 0, key_maps},
+    {"s",          "settings",   NULL, "list the settings that differ",       "settings", 66, 0, 0, key_settings},
     {"x",          "swap",       NULL, "exchange A and B",                    "swap",     36, 0, 0, key_swap},
     {"",           "compare",    "A B", "compare these runs, checkpoints, models or traces; without them the marked runs", NULL, 0, 0, 0, key_compare},
-    {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL,  0, KEY_VIEW_CHANGE, 0, key_show},
-    {"o",          "flip",       NULL, "layer 0 at the top or the bottom",    NULL,       0, KEY_VIEW_CHANGE, 0, key_show},
+    {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL,  0, KEY_VIEW_CHANGE, 0, key_width},
+    {"o",          "flip",       NULL, "layer 0 at the top or the bottom",    NULL,       0, KEY_VIEW_CHANGE, 0, key_flip},
     {"h Left",     "left",       NULL, "previous token",                      NULL,       0, KEY_HIDDEN, CELLS_LEFT,       key_move},
     {"l Right",    "right",      NULL, "next token",                          NULL,       0, KEY_HIDDEN, CELLS_RIGHT,      key_move},
     {"k Up",       "up",         NULL, "layer above on the screen",           NULL,       0, KEY_HIDDEN, CELLS_UP,         key_move},

@@ -268,14 +268,18 @@ static void flops_draw(struct view *v, struct area a)
     }
 }
 
-static void key_toggle(struct view *v, const struct key *k, const char *args)
+static void key_source(struct view *v, const struct key *k, const char *args)
 {
     struct flops *f = v->state;
-    (void)args;
-    if (k->value)
-        f->page = !f->page;
-    else
-        f->source = !f->source;
+    (void)k, (void)args;
+    f->source = !f->source;
+}
+
+static void key_part(struct view *v, const struct key *k, const char *args)
+{
+    struct flops *f = v->state;
+    (void)k, (void)args;
+    f->page = !f->page;
 }
 
 static int flops_event(struct view *v, const struct event *ev)
@@ -298,8 +302,8 @@ static void flops_copy(struct view *v, struct str *out)
 
 /* clang-format off */
 static const struct key flops_keys[] = {
-    {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_toggle},
-    {"p", "part",   NULL, "on narrow screens: token classes or layers",             NULL,      0, KEY_VIEW_CHANGE, 1, key_toggle},
+    {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_source},
+    {"p", "part",   NULL, "on narrow screens: token classes or layers",             NULL,      0, KEY_VIEW_CHANGE, 0, key_part},
     {0},
 };
 static const struct setting flops_settings[] = {

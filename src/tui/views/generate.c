@@ -124,22 +124,29 @@ static void key_change(struct view *v, const struct key *k, const char *args)
     field_set(&g->field, g->token[g->cells.token].piece);
 }
 
-/* Goes on at the end, with a selected token from the cursor, or draws the token at the cursor anew. */
+/* The next seed: the same one would draw the same tokens. */
+static void key_again(struct view *v, const struct key *k, const char *args)
+{
+    struct generate *g = v->state;
+    (void)k, (void)args;
+    if (!has_text(v))
+        return;
+    g->seed = g->seed < 2147483647 ? g->seed + 1 : 1;
+    generate_ask_from(v, (size_t)g->cells.token, NULL, -1);
+}
+
+/* At the end, or with the selected token from the cursor on. */
 static void key_go_on(struct view *v, const struct key *k, const char *args)
 {
     struct generate *g = v->state;
-    (void)args;
+    (void)k, (void)args;
     if (!has_text(v))
         return;
     size_t at = (size_t)g->cells.token;
-    if (k->value) {
-        g->seed = g->seed < 2147483647 ? g->seed + 1 : 1;
-        generate_ask_from(v, at, NULL, -1);
-    } else if (g->choice >= 0) {
+    if (g->choice >= 0)
         generate_ask_from(v, at, NULL, g->token[at].choice[g->choice].id);
-    } else {
+    else
         generate_ask_from(v, g->n, NULL, -1);
-    }
 }
 
 static void key_stop(struct view *v, const struct key *k, const char *args)
@@ -189,15 +196,33 @@ static void key_save(struct view *v, const struct key *k, const char *args)
         generate_ask_save(v, args && *args ? args : NULL);
 }
 
-static void key_load(struct view *v, const struct key *k, const char *args)
+static void load(struct view *v)
 {
     struct generate *g = v->state;
-    if (strcmp(k->command, "model") == 0)
-        str_copy(g->given, sizeof g->given, args ? args : "");
-    if (strcmp(k->command, "which") == 0)
-        g->follows_newest = !g->follows_newest;
     g->is_started = 1;
     generate_start(v);
+}
+
+static void key_model(struct view *v, const struct key *k, const char *args)
+{
+    struct generate *g = v->state;
+    (void)k;
+    str_copy(g->given, sizeof g->given, args ? args : "");
+    load(v);
+}
+
+static void key_which(struct view *v, const struct key *k, const char *args)
+{
+    struct generate *g = v->state;
+    (void)k, (void)args;
+    g->follows_newest = !g->follows_newest;
+    load(v);
+}
+
+static void key_reload(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    load(v);
 }
 
 static void key_wide(struct view *v, const struct key *k, const char *args)
@@ -326,11 +351,11 @@ static const struct key generate_keys[] = {
     {"t",          "chat",       NULL, "completion or chat",                  "chat",     46, 0, 0, key_chat},
     {"C",          "new-chat",   NULL, "the next message starts a conversation", NULL,    0, 0, 1, key_chat},
     {"S",          "save-trace", "FILE", "save the text as a trace (default: in exports/)", "save", 60, 0, 0, key_save},
-    {"j Down",     "choose-down", NULL, "select the next likely token",       "choose",   62, 0, 1, key_choose},
-    {"k Up",       "choose-up",  NULL, "select the previous likely token",    NULL,       0, KEY_HIDDEN, -1, key_choose},
-    {"m",          "which",      NULL, "best or newest checkpoint",           NULL,       0, KEY_VIEW_CHANGE, 0, key_load},
-    {"R",          "reload",     NULL, "reload the model",                    NULL,       0, 0, 0, key_load},
-    {"",           "model",      "PATH", "load another model; without PATH that of the run", NULL, 0, 0, 0, key_load},
+    {"j Down",     "down",       NULL, "select the next likely token",       "choose",   62, 0, 1, key_choose},
+    {"k Up",       "up",         NULL, "select the previous likely token",    NULL,       0, KEY_HIDDEN, -1, key_choose},
+    {"m",          "which",      NULL, "best or newest checkpoint",           NULL,       0, KEY_VIEW_CHANGE, 0, key_which},
+    {"R",          "reload",     NULL, "reload the model",                    NULL,       0, 0, 0, key_reload},
+    {"",           "model",      "PATH", "load another model; without PATH that of the run", NULL, 0, 0, 0, key_model},
     {"",           "temperature", "X", "sampling temperature; 0 = greedy",    NULL,       0, KEY_VIEW_CHANGE, 0, key_set},
     {"",           "top-k",      "N",  "sample from the k most likely tokens; 0 = all", NULL, 0, KEY_VIEW_CHANGE, 1, key_set},
     {"",           "top-p",      "X",  "sample from the smallest set with this probability", NULL, 0, KEY_VIEW_CHANGE, 2, key_set},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "io/metric.h"
 #include "tui/monitor.h"
 
 const double monitor_weights[MONITOR_WEIGHTS] = {0, 0.6, 0.9, 0.97, 0.99};
@@ -18,14 +19,12 @@ static const struct panel known[] = {
     {PANEL_LINES,  "compute",   {"flops_ratio", "time_ratio", "block_ratio"},  2, 1, 0},
     {PANEL_LAYERS, "gate ratio by layer", {"gate_ratio"},                      0, 1, 0},
     {PANEL_LAYERS, "threshold by layer",  {"threshold"},                       0, 0, 0},
-    {PANEL_SHARES, "step",      {"time_forward", "time_loss", "time_backward", "time_optimizer",
-                                 "time_data", "time_record"},                  0, 0, 0},
+    {PANEL_SHARES, "step",      {""}, /* the parts of a step: io/metric.h */   0, 0, 0},
 };
 /* clang-format on */
 
-/* Metrics without their own chart: axes, bookkeeping, shares (they are in the step panel). */
-static const char *const unplotted[] = {
-    "tokens", "step", "time", "epoch", "seq", "evaluation_share", "checkpoint_share", NULL};
+/* Axes and bookkeeping of other programs' logs. */
+static const char *const unplotted[] = {"step", "time", "epoch", "seq", NULL};
 
 int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX])
 {
@@ -69,7 +68,8 @@ static int is_shown(const struct monitor *m, enum panel_kind kind, const char *m
     for (int i = 0; kind == PANEL_LINES && unplotted[i]; i++)
         if (strcmp(metric, unplotted[i]) == 0)
             return 1;
-    return 0;
+    const struct run_metric *row = run_metric_find(metric);
+    return kind == PANEL_LINES && row && row->flags & METRIC_NO_CHART;
 }
 
 static void add_panel(struct monitor *m, enum panel_kind kind, const char *metric)
@@ -83,15 +83,28 @@ static void add_panel(struct monitor *m, enum panel_kind kind, const char *metri
     snprintf(p->metric[0], sizeof p->metric[0], "%s", metric);
 }
 
+/* The i-th known panel, with the metrics that it does not name. */
+static struct panel known_panel(size_t i)
+{
+    struct panel p = known[i];
+    int n = 0;
+    for (const struct run_metric *m = run_metrics; p.kind == PANEL_SHARES && m->name; m++)
+        if (m->flags & METRIC_PART && n < PANEL_METRICS)
+            str_copy(p.metric[n++], sizeof p.metric[0], m->name);
+    return p;
+}
+
 void monitor_find_panels(struct view *v)
 {
     struct monitor *m = v->state;
     const struct open_run *run[MONITOR_RUNS_MAX];
     int runs = monitor_runs(v, run);
     m->panels = 0;
-    for (size_t i = 0; i < DS_LEN(known); i++)
-        if (is_present(&known[i], run, runs))
-            m->panel[m->panels++] = known[i];
+    for (size_t i = 0; i < DS_LEN(known); i++) {
+        struct panel p = known_panel(i);
+        if (is_present(&p, run, runs))
+            m->panel[m->panels++] = p;
+    }
     for (int r = 0; r < runs; r++) {
         for (size_t i = 0; i < run[r]->view->n_layer; i++)
             add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
@@ -207,6 +220,13 @@ static void add_marks(struct chart *c, const struct runview *r)
                 c->mark[c->marks++] = (double)r->event[i].step;
 }
 
+/* The unit of the log's head, else the table's. */
+static const char *unit_of(const char *name, const char *unit)
+{
+    const struct run_metric *m = unit[0] ? NULL : run_metric_find(name);
+    return m ? m->unit : unit;
+}
+
 static struct chart make_chart(struct view *v, int index)
 {
     struct monitor *m = v->state;
@@ -235,6 +255,7 @@ static struct chart make_chart(struct view *v, int index)
     }
     if (runs)
         add_marks(&c, run[0]->view);
+    c.unit = c.curves ? unit_of(c.curve[0].series->name, c.curve[0].series->unit) : "";
     if (m->is_alone)
         c.cursor = m->cursor;
     return c;
@@ -361,7 +382,8 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     }
     char text[24];
     if (finite)
-        area_textf(a, 0, x, -1, ink(ROLE_DIM), "mean %s", num_print(text, sum / finite));
+        area_textf(a, 0, x, -1, ink(ROLE_DIM), "mean %s %s", num_print(text, sum / finite),
+                   unit_of(s->name, s->unit));
 }
 
 /* ---- shares of a step ---- */
@@ -385,8 +407,7 @@ static void share_bars(struct area a, const struct panel *p, const double ms[PAN
     struct bar bar[PANEL_METRICS];
     int n = 0, is_wide = a.cols >= SHARES_WIDE, end = a.cols - (is_wide ? 14 : 2);
     for (; n < PANEL_METRICS && p->metric[n][0]; n++) {
-        const char *name = strchr(p->metric[n], '_');
-        bar[n] = (struct bar){.label = name ? name + 1 : p->metric[n],
+        bar[n] = (struct bar){.label = run_metric_part(run_metric_find(p->metric[n])),
                               .value = ms[n] / whole,
                               .role = (enum role)(ROLE_SERIES_0 + n)};
     }

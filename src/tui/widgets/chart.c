@@ -296,6 +296,8 @@ static void draw_title(const struct chart *c, struct area a)
             x += area_bytes(room, 0, x, -1, ink(ROLE_DIM), u->label, (size_t)label) + 1;
         x += area_text(room, 0, x, -1, isfinite(last) ? ink(u->role) : ink(ROLE_BAD), value) + 2;
     }
+    if (c->unit && x + (int)strlen(c->unit) <= end)
+        area_text(a, 0, x, -1, ink(ROLE_DIM), c->unit);
     if (nonfinite)
         area_right(a, 0, a.cols, ink(ROLE_BAD), bad);
 }
