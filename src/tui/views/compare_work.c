@@ -408,8 +408,8 @@ int compare_take(struct view *v)
         c->asked = 0;
         changed = 1;
     }
-    if (c->table.pid > 0 || c->table.out >= 0)
-        changed |= compare_table(v) == NULL;
+    if (c->table.out >= 0)
+        changed |= compare_table(v) != NULL;
     return changed;
 }
 
@@ -419,13 +419,13 @@ int compare_take(struct view *v)
 static void read_table(struct compare *c)
 {
     char buf[16384];
-    size_t got = 1;
+    size_t got = c->table.out >= 0;
     while (c->table.out >= 0 && got > 0 && c->table_text.len < 1 << 20) {
         if (fs_read_some(c->table.out, buf, sizeof buf, &got, "compare", NULL) < 0)
             break; /* nothing yet */
         str_add_bytes(&c->table_text, buf, got);
     }
-    if (got == 0 || child_poll(&c->table)) {
+    if (c->table.out >= 0 && got == 0) {
         child_wait(&c->table);
         child_close(&c->table, SIGTERM);
         c->table = (struct child)CHILD_NONE;

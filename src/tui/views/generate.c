@@ -344,7 +344,7 @@ static void generate_copy(struct view *v, struct str *out)
 static const struct key generate_keys[] = {
     {"i",          "prompt",     "TEXT", "type a prompt, or a message of a chat", "prompt", 74, 0, 0, key_type},
     {"Enter",      "go-on",      NULL, "go on at the end, or with the selected token", "go on", 72, 0, 0, key_go_on},
-    {"r",          "regenerate", NULL, "draw again from the cursor with the next seed", "again", 70, 0, 1, key_go_on},
+    {"r",          "regenerate", NULL, "draw again from the cursor with the next seed", "again", 70, 0, 0, key_again},
     {"c",          "change",     "TEXT", "replace the token at the cursor and go on", "change", 64, 0, 0, key_change},
     {"x",          "halt",       NULL, "stop generating",                     "stop",     68, 0, 0, key_stop},
     {"s",          "sampling",   NULL, "sampling settings",                   "sampling", 66, 0, 0, key_sampling},

@@ -9,10 +9,10 @@ const struct view_ops *const view_registry[] = {
     &view_stepper,
     &view_signals,
     &view_flops,
-    &view_log,
-    &view_help,
     &view_compare,
     &view_generate,
+    &view_log,
+    &view_help,
     NULL,
 };
 /* clang-format on */
