@@ -29,8 +29,9 @@ int change_init(struct change *x, struct params *ps, const char *prefix,
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct change *x, struct arena *a, size_t R)
+void change_layout(struct change *x, struct arena *a, int rows)
 {
+    size_t R = (size_t)rows;
     size_t cells = R * (size_t)x->is.pairs, chunk = (size_t)PRIOR_ROWS * (size_t)x->is.net.C;
     x->d_st = arena_alloc(a, cells, sizeof(double));
     x->d_ch = arena_alloc(a, cells, sizeof(double));
@@ -41,29 +42,12 @@ static void layout(struct change *x, struct arena *a, size_t R)
     real **part[] = {&x->guess, &x->dguess, &x->in, &x->din};
     for (size_t k = 0; k < DS_LEN(part); k++)
         *part[k] = arena_alloc(a, chunk, sizeof(real));
-}
-
-int change_reserve(struct change *x, int R, struct err *e)
-{
-    struct arena measure;
-    x->R_max = 0;
-    arena_release(&x->rows);
-    arena_measure(&measure, "changes");
-    layout(x, &measure, (size_t)R);
-    int rc = arena_reserve(&x->rows, "changes", measure.peak, e);
-    if (rc == 0)
-        rc = prior_scratch_reserve(&x->scratch, x->is.net.C, x->is.net.D, e);
-    if (rc < 0)
-        return rc;
-    layout(x, &x->rows, (size_t)R);
-    x->R_max = R;
-    return 0;
+    prior_scratch_layout(&x->scratch, a, x->is.net.C, x->is.net.D);
+    x->R_max = rows;
 }
 
 void change_release(struct change *x)
 {
-    arena_release(&x->rows);
-    prior_scratch_release(&x->scratch);
     mem_free(x->prior);
     mem_free(x->error);
     mem_free(x->guessed);

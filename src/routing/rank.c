@@ -169,20 +169,14 @@ int quantiles_init(struct quantiles *q, struct params *ps, const char *prefix, i
     return 0;
 }
 
-int quantiles_reserve(struct quantiles *q, int R, struct err *e)
+void quantiles_layout(struct quantiles *q, struct arena *a, int R)
 {
-    mem_free(q->sorted);
-    q->R_max = 0;
-    q->sorted = mem_alloc((size_t)R, sizeof *q->sorted);
-    if (!q->sorted)
-        return err_set(e, DS_EMEM, "thresholds of %d rows", R);
+    q->sorted = arena_zalloc(a, (size_t)R, sizeof *q->sorted);
     q->R_max = R;
-    return 0;
 }
 
 void quantiles_release(struct quantiles *q)
 {
-    mem_free(q->sorted);
     mem_free(q->step);
     mem_free(q->n);
     memset(q, 0, sizeof *q);

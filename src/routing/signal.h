@@ -40,8 +40,7 @@ struct signal {
     int16_t *at, *before;
     int16_t *newest, *older; /* (R) */
 };
-int signal_reserve(struct signal *s, int R, int C, int L, int is_literal, struct err *e) DS_CHECK;
-void signal_release(struct signal *s);
+void signal_layout(struct signal *s, struct arena *a, int R, int C, int L, int is_literal);
 void signal_begin(struct signal *s, int R);
 /* Before the decision of layer l: updates the history with what layer l-1 did.  ran[i]: row i
  * executed layer l-1 (unused for l = 0). */

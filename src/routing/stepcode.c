@@ -28,17 +28,9 @@ int stepcode_init(struct stepcode *c, struct params *ps, const char *name, enum 
     return c->table < 0 ? err_set(e, DS_EMEM, "%s", name) : 0;
 }
 
-int stepcode_reserve(struct stepcode *c, int R, struct err *e)
+void stepcode_layout(struct stepcode *c, struct arena *a, int R)
 {
-    mem_free(c->code);
-    c->code = mem_alloc((size_t)c->L * (size_t)R, sizeof *c->code);
-    return c->code ? 0 : err_set(e, DS_EMEM, "step codes of %d rows", R);
-}
-
-void stepcode_release(struct stepcode *c)
-{
-    mem_free(c->code);
-    c->code = NULL;
+    c->code = arena_zalloc(a, (size_t)c->L * (size_t)R, sizeof *c->code);
 }
 
 /* A forced pass may skip more blocks than the method would; they share the last row. */

@@ -258,39 +258,21 @@ static int edp_init(struct route *r, struct err *e)
     return standardizer_init(&s->std, ps, "edp", r->L, FEATURES, e);
 }
 
-static void free_rows(struct edp *s)
-{
-    mem_free(s->depth);
-    mem_free(s->price);
-    mem_free(s->sorted);
-    mem_free(s->quantile);
-    s->depth = s->quantile = NULL;
-    s->price = s->sorted = NULL;
-}
-
-static int edp_reserve(struct route *r, int R, struct err *e)
+static void edp_layout(struct route *r, struct arena *a, int R)
 {
     struct edp *s = edp_of(r);
-    free_rows(s);
-    s->depth = mem_alloc((size_t)R, sizeof *s->depth);
-    s->price = mem_alloc((size_t)R, sizeof *s->price);
-    s->sorted = mem_alloc((size_t)R, sizeof *s->sorted);
-    s->quantile = mem_alloc((size_t)r->L, sizeof *s->quantile);
-    if (!s->depth || !s->price || !s->sorted || !s->quantile)
-        return err_set(e, DS_EMEM, "edp: state of %d rows", R);
-    int rc = gates_reserve(&s->gates, R, r->L, e);
-    if (rc == 0)
-        rc = stepcode_reserve(&s->code, R, e);
-    return rc < 0 ? rc : signal_reserve(&s->sig, R, r->C, r->L, is_literal(r), e);
+    s->depth = arena_zalloc(a, (size_t)R, sizeof *s->depth);
+    s->price = arena_zalloc(a, (size_t)R, sizeof *s->price);
+    s->sorted = arena_zalloc(a, (size_t)R, sizeof *s->sorted);
+    s->quantile = arena_zalloc(a, (size_t)r->L, sizeof *s->quantile);
+    gates_layout(&s->gates, a, R, r->L);
+    stepcode_layout(&s->code, a, R);
+    signal_layout(&s->sig, a, R, r->C, r->L, is_literal(r));
 }
 
 static void edp_release(struct route *r)
 {
     struct edp *s = edp_of(r);
-    free_rows(s);
-    gates_release(&s->gates);
-    stepcode_release(&s->code);
-    signal_release(&s->sig);
     standardizer_release(&s->std);
 }
 
@@ -624,7 +606,7 @@ const struct route_ops route_edp = {
     .metrics = edp_metrics,
     .n_metrics = DS_LEN(edp_metrics),
     .init = edp_init,
-    .reserve = edp_reserve,
+    .layout = edp_layout,
     .begin = edp_begin,
     .decide = edp_decide,
     .regate = edp_regate,

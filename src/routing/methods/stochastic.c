@@ -113,22 +113,11 @@ static int check(struct route *r, struct err *e)
                                                                r->L, "stochastic.target_ratio", e);
 }
 
-static void stochastic_release(struct route *r)
+static void stochastic_layout(struct route *r, struct arena *a, int R)
 {
     struct stochastic *s = r->state;
-    mem_free(s->want);
-    mem_free(s->skip);
-    s->want = NULL;
-    s->skip = NULL;
-}
-
-static int stochastic_reserve(struct route *r, int R, struct err *e)
-{
-    struct stochastic *s = r->state;
-    stochastic_release(r);
-    s->want = mem_alloc((size_t)R, 1);
-    s->skip = mem_alloc((size_t)r->L, sizeof *s->skip);
-    return s->want && s->skip ? 0 : err_set(e, DS_EMEM, "stochastic: %d rows", R);
+    s->want = arena_zalloc(a, (size_t)R, 1);
+    s->skip = arena_zalloc(a, (size_t)r->L, sizeof *s->skip);
 }
 
 static double skipped_at(const struct route *r, int schedule, double c)
@@ -232,11 +221,10 @@ const struct route_ops route_stochastic = {
     .metrics = stochastic_metrics,
     .n_metrics = DS_LEN(stochastic_metrics),
     .init = check,
-    .reserve = stochastic_reserve,
+    .layout = stochastic_layout,
     .begin = stochastic_begin,
     .decide = stochastic_decide,
     .finish = stochastic_finish,
     .changed = check,
     .always_on = stochastic_always_on,
-    .release = stochastic_release,
 };
