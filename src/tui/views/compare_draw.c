@@ -156,7 +156,7 @@ static int least(const struct compare *c, const struct look *look)
 
 /* The bands of maps that fit, from top to bottom; each shows 1 to 2 of them. */
 struct plan_of_maps {
-    int bands, band[3][2], foot, has_panel;
+    int bands, band[3][2], foot, gap, has_panel;
 };
 
 static struct plan_of_maps plan_maps(const struct compare *c, struct area a)
@@ -166,9 +166,9 @@ static struct plan_of_maps plan_maps(const struct compare *c, struct area a)
         has_difference = c->shown != COMPARE_MAPS;
     int lines = least(c, &a.canvas->look), all = (is_wide ? 1 : 2) * has_maps + has_difference;
     int foot_least = a.rows >= 9 && !p.has_panel ? FOOT_LEAST : 0;
-    int fits = a.rows >= all * (lines + 1) + 1 + foot_least;
+    int fits = a.rows >= all * (lines + 1) + foot_least;
     if (!fits && c->shown == COMPARE_ALL) { /* the difference says most in one band */
-        fits = a.rows >= (is_wide ? 1 : 2) * (lines + 1) + 1 + foot_least;
+        fits = a.rows >= (is_wide ? 1 : 2) * (lines + 1) + foot_least;
         has_difference = !fits || is_wide;
         has_maps = fits && !is_wide;
     }
@@ -186,8 +186,9 @@ static struct plan_of_maps plan_maps(const struct compare *c, struct area a)
         p.band[p.bands++][1] = -1;
     }
     if (foot_least) {
-        p.foot = a.rows - p.bands * (lines + 1) - 1 - 1;
-        p.foot = p.foot > FOOT_MOST ? FOOT_MOST : p.foot < FOOT_LEAST ? FOOT_LEAST : p.foot;
+        int left = a.rows - p.bands * (lines + 1);
+        p.foot = left - 2 > FOOT_MOST ? FOOT_MOST : left - 2 < FOOT_LEAST ? FOOT_LEAST : left - 2;
+        p.gap = left > p.foot;
     }
     return p;
 }
@@ -214,7 +215,7 @@ static void draw_maps(struct area a, struct compare *c, const struct plan_of_map
 
 static void table_row(struct area a, int y, const char *label, double va, double vb, int digits)
 {
-    if (y >= a.rows || (isnan(va) && isnan(vb)))
+    if (y >= a.rows)
         return;
     const double v[3] = {va, vb, vb - va};
     area_text(a, y, 0, 15, ink(ROLE_DIM), label);
@@ -418,13 +419,13 @@ void compare_draw(struct view *v, struct area a)
         c->cells[0].has_focus = c->diff.has_focus;
         c->diff.has_focus = 0;
     }
-    int side = p.has_panel ? SIDE_COLS : 0, rows = body.rows - p.foot - (p.foot > 0);
+    int side = p.has_panel ? SIDE_COLS : 0, rows = body.rows - p.foot - p.gap;
     draw_maps(area_sub(body, 0, 1, rows, body.cols - 2 - side), c, &p, y);
     if (p.has_panel) {
         area_vline(body, 0, body.cols - side, body.rows, ink(ROLE_BORDER));
         draw_panel(area_sub(body, 0, body.cols - side + 2, body.rows, side - 3), c);
     } else if (p.foot) {
-        draw_foot(area_sub(body, rows + 1, 1, p.foot, body.cols - 2), c);
+        draw_foot(area_sub(body, rows + p.gap, 1, p.foot, body.cols - 2), c);
     }
     c->head_rows = y;
 }

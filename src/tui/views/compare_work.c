@@ -437,10 +437,13 @@ const char *compare_table(struct view *v)
     struct compare *c = v->state;
     size_t n, at;
     const struct open_run *all = app_runs(v->app, &n, &at);
-    const char *argv[64] = {"depthscope", "compare"};
+    char width[16];
+    const char *argv[64] = {"depthscope", "compare", "--width", width};
     struct str of = {0};
     struct err e = {0};
-    int k = 2;
+    int k = 4;
+    snprintf(width, sizeof width, "%d", v->cols > 23 ? v->cols - 3 : 20);
+    str_addf(&of, "%s\n", width);
     for (size_t i = 0; i < n && k < 63; i++)
         if (all[i].is_marked) {
             argv[k++] = all[i].path;
