@@ -388,6 +388,7 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
     struct figure_options opt = {.venue = recipe->venue,
                                  .theme = recipe->theme,
                                  .metric = recipe->metric,
+                                 .label = recipe->label,
                                  .version = r->opt.version,
                                  .smooth = recipe->smooth,
                                  .probe = recipe->probe,
