@@ -433,7 +433,9 @@ static int evaluate_into(struct pipeline *p, const char *name, const char *const
 static int evaluate(struct pipeline *p, struct err *e)
 {
     const struct entry *method = first_run(p, 1);
-    char path[1200];
+    char path[1200], only[200];
+    snprintf(only, sizeof only, "only=prefill dense,prefill %s,decode dense,decode %s", p->method,
+             p->method);
     if (!method)
         return err_set(e, DS_ENOTFOUND, "pipeline: no run of %s finished", p->method);
     int rc = fs_join(path, sizeof path, p->dir, "capacity.mp", e);
@@ -448,13 +450,9 @@ static int evaluate(struct pipeline *p, struct err *e)
                                     p->is_quick ? "tokens=4096" : "tokens=0",
                                     p->is_quick ? "capacities=0.3,0.6,1" : NULL,
                                     NULL};
-    const char *const bench[] = {"depthscope",
-                                 "bench",
-                                 method->name,
-                                 "only=prefill,decode",
-                                 p->is_quick ? "rounds=3" : "rounds=5",
-                                 "--json",
-                                 NULL};
+    const char *const bench[] = {
+        "depthscope", "bench", method->name, only, p->is_quick ? "rounds=3" : "rounds=5",
+        "--json",     NULL};
     rc = evaluate_into(p, "capacity.mp", capacity, 0, e);
     if (rc == 0 && !batch_signal)
         rc = evaluate_into(p, "bench.json", bench, 1, e);
