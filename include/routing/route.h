@@ -149,8 +149,6 @@ struct route_ops {
     size_t n_opts;
     const struct metric *metrics;
     size_t n_metrics;
-    const char
-        *live; /* keys that `set` takes while a run trains, with spaces between; NULL = none */
 
     /* Checks options (r->opts is filled), registers parameters. */
     int (*init)(struct route *r, struct err *e);
@@ -176,8 +174,10 @@ struct route_ops {
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
     /* After the optimiser: controllers and running statistics. */
     void (*update)(struct route *r);
-    /* Live settings from the control socket: a key among `live`, or DS_ENOTFOUND. */
-    int (*set)(struct route *r, const char *key, double value, struct err *e);
+    /* A live setting (is_live in its row) has a new value, inside its range: checks it with the
+     * other options and recomputes what depends on it.  An error takes the value back, so state
+     * must not have changed.  NULL = nothing to do. */
+    int (*changed)(struct route *r, struct err *e);
     /* Bytes of state that cached inference keeps per sequence (running sums, last values); NULL =
      * none. A whole pass starts every document afresh; a cached one continues from pass.memory. */
     size_t (*memory)(const struct route *r);
@@ -203,6 +203,8 @@ int route_init(struct route *r, const struct route_ops *ops, void *opts, struct 
                int C, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 void route_release(struct route *r);
+/* Writes a live setting: a row of ops->opts with is_live.  DS_EUSAGE and DS_ERANGE change nothing. */
+int route_set(struct route *r, const struct opt *row, double value, struct err *e) DS_CHECK;
 
 void route_begin(struct route *r, const struct pass *pass);
 /* Decides a span of layer l into out (arrays for R rows); handles PASS_DENSE, unit and frozen. */
@@ -223,9 +225,6 @@ void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R
 int route_forced(const struct route *r, int l, int i);
 /* The same for the attention of a split layer. */
 int route_forced_attention(const struct route *r, int l, int i);
-/* For ops->set: an unknown key (DS_ENOTFOUND naming those of ops->live), and a share of 0 to 1 (else DS_ERANGE). */
-int route_no_live(const struct route *r, const char *key, struct err *e);
-int route_set_share(double *to, double value, const char *key, struct err *e) DS_CHECK;
 /* Every row runs at least `on` of L layers: DS_ERANGE with the feasible ratios when the target is
  * not feasible. */
 int route_check_target(double target, int on, int L, const char *key, struct err *e) DS_CHECK;

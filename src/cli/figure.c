@@ -21,6 +21,9 @@ struct cli_option figure_options[] = {
     {.name = "venue", .has_value = 1, .help = "NAME  sizes and fonts of a venue (see figure list)"},
     {.name = "theme", .has_value = 1, .help = "NAME  theme in themes/, or a file"},
     {.name = "metric", .has_value = 1, .help = "a,b  metrics of figure training"},
+    {.name = "x",
+     .has_value = 1,
+     .help = "NAME  x axis of curves: step, tokens, seconds, progress, flops or a metric"},
     {.name = "smooth", .has_value = 1, .help = "X  smoothing of curves, 0 to 1"},
     {.name = "probe", .has_value = 1, .help = "N  index of the probe text"},
     {.name = "dpi", .has_value = 1, .help = "N  resolution of the PNG, 300 to 2400"},
@@ -90,6 +93,7 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     words(a, "venue", &r->opt.venue);
     words(a, "theme", &r->opt.theme);
     words(a, "metric", &r->opt.metric);
+    words(a, "x", &r->opt.x);
     r->json = cli_flag(a, "json");
     r->is_dry = cli_flag(a, "dry-run");
     int rc = number(a, "smooth", &r->opt.smooth, e);
@@ -389,6 +393,7 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
                                  .theme = recipe->theme,
                                  .metric = recipe->metric,
                                  .label = recipe->label,
+                                 .x = recipe->x,
                                  .version = r->opt.version,
                                  .smooth = recipe->smooth,
                                  .probe = recipe->probe,

@@ -88,6 +88,7 @@ static void markdown_group(struct str *out, const struct opt_group *g, const cha
         }
         if (o->alias)
             str_addf(out, "; also `%s`", o->alias);
+        str_add(out, keys_live_note(o));
         str_add(out, " |\n");
     }
     str_add(out, "\n");

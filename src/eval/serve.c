@@ -64,8 +64,8 @@ int serve_trace(const struct serve_pass *a, struct record *rec, struct err *e)
     struct model *m = a->subject->model;
     const char **piece = NULL;
     size_t *len = NULL;
-    struct pass use = {.kind = PASS_SPARSE};
-    int rc = route_ready(&m->route, &use, e);
+    struct pass pass = {.kind = PASS_SPARSE};
+    int rc = route_ready(&m->route, &pass, e);
     if (rc == 0)
         rc = subject_pieces(a->subject, a->ids->v, a->ids->n, &piece, &len, e);
     if (rc == 0)

@@ -123,7 +123,7 @@ static int run(struct serve *s, const struct ids *prompt, const struct json_node
                             .capacity = -1,
                             .logprobs = top,
                             .echo = 1,
-                            .together = 1};
+                            .batch = 1};
     if (is_turn)
         rules = (struct gen_rules){.end = s->talk.end.v, .n_end = s->talk.end.n};
     s->must_stop = 0;

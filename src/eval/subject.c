@@ -104,10 +104,10 @@ void subject_close(struct subject *s)
     memset(s, 0, sizeof *s);
 }
 
-const char *subject_key(const struct subject *s, const char *key, const char *otherwise)
+const char *subject_key(const struct subject *s, const char *key, const char *fallback)
 {
     const char *v = config_get(&s->run, key);
-    return v && v[0] ? v : otherwise;
+    return v && v[0] ? v : fallback;
 }
 
 const char *subject_name(const struct subject *s)

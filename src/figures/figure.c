@@ -186,6 +186,8 @@ static void command_text(const struct sheet *s, struct str *out)
     str_addf(out, " --venue %s --theme %s", s->venue->name, s->opt.theme);
     if (s->opt.metric)
         str_addf(out, " --metric %s", s->opt.metric);
+    if (s->opt.x)
+        str_addf(out, " --x %s", s->opt.x);
     if (s->opt.smooth >= 0)
         str_addf(out, " --smooth %.9g", s->opt.smooth);
     if (s->opt.probe >= 0)
@@ -208,6 +210,8 @@ static void write_recipe(const struct sheet *s, struct figure *f)
         json_add_str(out, "metric", s->opt.metric);
     if (s->opt.label)
         json_add_str(out, "label", s->opt.label);
+    if (s->opt.x)
+        json_add_str(out, "x", s->opt.x);
     json_add_num(out, "smooth", s->opt.smooth);
     json_add_int(out, "probe", s->opt.probe);
     json_add_num(out, "dpi", s->opt.dpi);

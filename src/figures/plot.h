@@ -213,12 +213,12 @@ struct strip_key {
 };
 double strips_key(struct sheet *s, const struct strip_key *k, int n);
 
-/* ---- curves over steps
+/* ---- curves over training
  * -------------------------------------------------------------------------------- */
 /* smooth is the drawn curve; with has_band lo and hi are an interval over seeds or the range over
  * layers, otherwise y is the raw curve in the background. */
 struct curve {
-    double *x, *y, *smooth, *lo, *hi;
+    double *x, *y, *smooth, *lo, *hi, *step;
     size_t n, nonfinite;
     double weight;
     int has_band;
@@ -232,6 +232,8 @@ int curve_metric(struct sheet *s, const struct group *g, const char *metric, str
 /* A layer metric: mean and range over the layers that have it, over all seeds. */
 int curve_layer(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
                 struct err *e) DS_CHECK;
+/* Label of the x axis: --x, a run_axis or a metric; default: the step. */
+void curve_x_label(const struct sheet *s, char *out, size_t size);
 /* 1 when every run of the sheet logged it. */
 int curve_has_metric(const struct sheet *s, const char *metric);
 int curve_has_layer(const struct sheet *s, const char *metric);

@@ -113,18 +113,20 @@ void route_release(struct route *r)
     memset(r, 0, sizeof *r);
 }
 
-int route_no_live(const struct route *r, const char *key, struct err *e)
+int route_set(struct route *r, const struct opt *row, double value, struct err *e)
 {
-    return err_set(e, DS_ENOTFOUND, "%s has no live setting %s (%s)", r->ops->name, key,
-                   r->ops->live);
-}
-
-int route_set_share(double *to, double value, const char *key, struct err *e)
-{
-    if (!(value >= 0 && value <= 1))
-        return err_set(e, DS_ERANGE, "%s=%g: must be between 0 and 1", key, value);
-    *to = value;
-    return 0;
+    char prefix[40], before[64];
+    route_group(r->ops, prefix);
+    opt_print(row, r->opts, before, sizeof before);
+    int rc = opt_set_number(row, prefix, r->opts, value, e);
+    if (rc < 0 || !r->ops->changed)
+        return rc;
+    rc = r->ops->changed(r, e);
+    if (rc < 0) {
+        int back = opt_set_named(row, prefix, r->opts, before, NULL, NULL);
+        BUG_IF(back < 0, "%s%s does not take its own value %s", prefix, row->key, before);
+    }
+    return rc;
 }
 
 void route_begin(struct route *r, const struct pass *pass)

@@ -94,6 +94,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     train_config_each(&t->config, add_config, r);
     record_close(r);
     add_metric_table(t);
+    trainer_record_live(t);
     return trainer_append(t, e);
 }
 
@@ -133,8 +134,8 @@ int trainer_log_layers(struct trainer *t, struct err *e)
 int trainer_log_probes(struct trainer *t, struct err *e)
 {
     struct err why = {0};
-    struct pass use = {.kind = PASS_SPARSE};
-    int rc = 0, ready = route_ready(&t->model->route, &use, &why) == 0;
+    struct pass pass = {.kind = PASS_SPARSE};
+    int rc = 0, ready = route_ready(&t->model->route, &pass, &why) == 0;
     /* no causal decisions yet: use top-k as in training, if the method has it */
     if (!ready && !(t->model->route.ops->flags & ROUTE_TOPK))
         return 0;

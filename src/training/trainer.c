@@ -206,7 +206,7 @@ static void note_best(struct trainer *t)
     }
 }
 
-static void tell_phase(const struct trainer *t, const char *what)
+static void show_phase(const struct trainer *t, const char *what)
 {
     if (t->on_phase)
         t->on_phase(t->ctx, t, what);
@@ -214,7 +214,7 @@ static void tell_phase(const struct trainer *t, const char *what)
 
 static int evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
 {
-    tell_phase(t, final ? "final evaluation" : "evaluation");
+    show_phase(t, final ? "final evaluation" : "evaluation");
     int was = account_enter(&t->account, ACCOUNT_EVALUATION);
     int rc = trainer_evaluate(t, tokens, final, e);
     account_enter(&t->account, was);
@@ -247,7 +247,7 @@ static int save_now(struct trainer *t, struct err *e)
     if (is_sound)
         note_best(t);
     if (rc == 0) { /* a failed save does not end training: the next one tries again */
-        tell_phase(t, "writing the checkpoint");
+        show_phase(t, "writing the checkpoint");
         t->save_failed = !is_sound || trainer_save(t, &why) < 0;
         if (t->save_failed) { /* a missing checkpoint cannot be the best */
             t->state.best_step = best_step;
@@ -295,7 +295,7 @@ static int after_step(struct trainer *t, struct err *e)
 /* Executes commands; blocks while paused. */
 static int obey(struct trainer *t, struct err *e)
 {
-    const struct control_calls calls = {trainer_obey, trainer_obeyed, t};
+    const struct control_calls calls = {trainer_command_run, trainer_command_done, t};
     int rc = 0;
     do {
         account_enter(&t->account, t->is_paused ? ACCOUNT_PAUSE : STEP_RECORD);

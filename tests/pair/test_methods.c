@@ -88,6 +88,58 @@ T(every_option_prints_the_value_it_read)
     }
 }
 
+/* Configurations, checkpoints and command lines of earlier versions. */
+T(former_names_of_options_and_values_are_read)
+{
+    static const struct {
+        const char *former, *key, *text;
+    } rows[] = {
+        {"model.method=edp edp.history=held", "edp.history", "kept"},
+        {"model.method=dtf dtf.prior_input=held", "dtf.prior_input", "detached"},
+        {"model.method=dtf dtf.normalise=true", "dtf.normalize", "true"},
+        {"model.method=mod mod.normalise=true", "mod.normalize", "true"},
+        {"model.method=stochastic stochastic.use=budget", "stochastic.inference", "budget"},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        char prefix[40], text[64];
+        struct model *m = kit_model(rows[i].former, 1, 8, 0, 0);
+        struct opt_group g = route_group(m->route.ops, prefix);
+        opt_print(opt_find(&g, rows[i].key), m->route.opts, text, sizeof text);
+        t_str(text, rows[i].text);
+        model_free(m);
+    }
+}
+
+/* A live row needs nothing but its flag: its value is written where the row says. */
+T(live_settings_are_written_within_their_range_or_not_at_all)
+{
+    int rows = 0;
+    EACH_METHOD(name)
+    {
+        struct err e = {0};
+        struct model *m = prepared(name, 0);
+        struct opt_group g = {.opts = m->route.ops->opts, .n = m->route.ops->n_opts};
+        for (size_t i = 0; i < g.n; i++) {
+            const struct opt *o = &g.opts[i];
+            char before[64], after[64];
+            if (!o->is_live)
+                continue;
+            rows++;
+            t_truef((o->type == OPT_REAL || o->type == OPT_INT) && o->min < o->max,
+                    "%s.%s: a live setting is a number with a range", name, o->key);
+            opt_print(o, m->route.opts, before, sizeof before);
+            t_fails(route_set(&m->route, o, o->max + 1, &e), &e, DS_ERANGE, o->key);
+            opt_print(o, m->route.opts, after, sizeof after);
+            t_str(after, before);
+            t_ok(route_set(&m->route, o, o->max, &e), &e);
+            opt_print(o, m->route.opts, after, sizeof after);
+            t_near(strtod(after, NULL), o->max, 0);
+        }
+        model_free(m);
+    }
+    t_true(rows >= 10);
+}
+
 T(gathered_equals_masked)
 {
     EACH_METHOD(name)

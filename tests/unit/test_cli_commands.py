@@ -225,6 +225,9 @@ def keys_list_aliases_ranges_and_defaults():
     assert len({x.index("first") for x in lines if "first layers" in x} | {early.index("first")}) == 1, "aligned"
     rows = {r["key"]: r for r in run_json("train", "--keys", "all")}
     assert rows["edp.early"]["alias"] == "early_layers" and rows["train.lr"]["max"] == 1
+    live = {k for k in rows if rows[k]["live"]}
+    assert {"train.lr", "edp.target_ratio", "dlr.target_ratio"} <= live and "train.steps" not in live
+    assert [x.split()[0] for x in lines if "can be set while a run trains" in x] == [k for k in rows if k in live and k[:4] == "edp."]
     assert rows["model.attn_bias"]["choices"] == "false|true|qkv" and "seed" in rows and "data.path" in rows
     assert set(r["key"] for r in run_json("train", "--keys", "model")) == {k for k in rows if k.startswith("model.")}
     assert run_json("train", "--keys", "dense") == [] and "no keys of its own" in run("train", "--keys", "dense")

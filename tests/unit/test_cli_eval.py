@@ -140,7 +140,7 @@ def calibration_text_is_disjoint_from_the_final_evaluation():
 def benchmark(name):
     words = ("capacities=0.3,1", "tokens=256", "time_rounds=1")
     x = run_json("eval", name, "--benchmark", *words, "-o", "rows.mp")
-    assert [r["capacity_asked"] for r in x["rows"]] == [0.3, 1], x
+    assert [r["capacity_target"] for r in x["rows"]] == [0.3, 1], x
     assert x["rows"][0]["block_ratio"] <= x["rows"][1]["block_ratio"], x
     assert all(r["decode_time_ratio"] > 0 and r["control_random_loss"] > 0 for r in x["rows"]), x
     assert "1 head, 2 eval" in run("inspect", "rows.mp")
@@ -191,7 +191,7 @@ def every_method_is_evaluated_with_its_settings():
         p = subprocess.run([PROGRAM, "eval", name, "capacity=0.5", "tokens=256"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if p.returncode == 0:
             benchmark(name)
-            assert run_json("generate", name, "--prompt", "The", "capacity=0.5", "max_tokens=4")["capacity_asked"] == 0.5
+            assert run_json("generate", name, "--prompt", "The", "capacity=0.5", "max_tokens=4")["capacity_target"] == 0.5
         else:
             assert b"no capacity" in p.stderr, (name, p.stderr)
 

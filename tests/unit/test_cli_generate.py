@@ -42,13 +42,13 @@ def refused(part, *words, code=2, **kw):
 def a_batch_equals_its_prompts_run_singly_in_order():
     with open("b.txt", "w") as f:
         f.write('The cat\n"line one\\nline two"\n\n{"prompt": "A dog"}\r\nOne more\n')
-    for together in ("1", "2", "16"):
-        got = lines("tiny", "--batch", "b.txt", "max_tokens=12", "seed=5", "together=" + together)
+    for batch in ("batch=1", "batch=2", "together=16"):  # its earlier name
+        got = lines("tiny", "--batch", "b.txt", "max_tokens=12", "seed=5", batch)
         assert [x["index"] for x in got] == [0, 1, 2, 3]
         for k, text in enumerate(["The cat", "line one\nline two", "A dog", "One more"]):
             alone = lines("tiny", "--prompt", text, "max_tokens=12", "seed=%d" % (5 + k))[0]
             for key in "ids text depth prompt_ids stop flops_ratio block_ratio seed".split():
-                assert got[k][key] == alone[key], (together, k, key)
+                assert got[k][key] == alone[key], (batch, k, key)
     two = lines("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=3")
     assert len(two) == 2
     plain = run("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=3")
@@ -360,7 +360,7 @@ def ctrl_c_prints_the_text_so_far():
     end = got[-1]
     assert end["stop"] == "stopped" and len(end["ids"]) == len(got) - 1 > 0, end
     assert "".join(x["new_text"] for x in got) == end["text"] and 0 < end["flops_ratio"] and 0 < end["block_ratio"]
-    got = [json.loads(x) for x in interrupted("tiny", *["--prompt", "abc"] * 9, "--json", "--stream", "together=4")[0]
+    got = [json.loads(x) for x in interrupted("tiny", *["--prompt", "abc"] * 9, "--json", "--stream", "batch=4")[0]
            .splitlines()]
     ends = [x for x in got if "stop" in x]
     assert [x["index"] for x in ends] == list(range(len(ends))) and 4 <= len(ends) < 9, ends
@@ -371,7 +371,7 @@ def ctrl_c_prints_the_text_so_far():
 @test
 def ctrl_c_prints_the_cost_so_far():
     words = [x for k in range(4) for x in ("--prompt", "word " * 40)] * 8
-    out, err = interrupted("tiny", *words, "together=2")
+    out, err = interrupted("tiny", *words, "batch=2")
     cost = re.search(r"in (\d+) texts.*blocks ([0-9.]+), FLOPs ([0-9.]+)", err)
     assert cost and 0 < int(cost[1]) < 32 and float(cost[2]) > 0 and float(cost[3]) > 0, err
     assert out.count(b"\n---- ") == int(cost[1]) - 1, (out, err)

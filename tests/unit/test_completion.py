@@ -22,6 +22,8 @@ def commands_runs_presets_keys_and_values_are_completed():
     assert "my-run" in complete("my") and "my-run" in complete("stop", "") and "my-run" in complete("compare", "x", "my")
     assert "quick" in complete("train", "qu")
     assert complete("train", "train.lr") == ["train.lr="]
+    assert "can be set while a run trains" in run("complete", "train", "train.lr")
+    assert "can be set" not in run("complete", "train", "train.steps")
     assert "model.method=edp" in complete("train", "model.method=")
     assert complete("train", "compute=b") == ["compute=bf16"]
     assert complete("train", "--resume", "") == ["my-run"]

@@ -272,14 +272,38 @@ T(live_settings_are_applied_or_refused)
     struct err e = {0};
     struct pass pass = kit_pass(PASS_SPARSE);
     struct model *m = model_of("dlr.threshold=zero", R);
-    const struct route_ops *ops = m->route.ops;
-    t_ok(ops->set(&m->route, "threshold_offset", 1000, &e), &e);
+    t_ok(kit_set(m, "threshold_offset", 100, &e), &e);
     run(m, &pass);
     t_eq(m->flops.rows_run, R * KEEP);
-    t_ok(ops->set(&m->route, "target_ratio", 0.75, &e), &e);
-    t_fails(ops->set(&m->route, "target_ratio", 0.25, &e), &e, DS_ERANGE, "4 of 8 layers");
-    t_fails(ops->set(&m->route, "colour", 1, &e), &e, DS_ENOTFOUND, "colour");
+    t_ok(kit_set(m, "target_ratio", 0.75, &e), &e);
+    t_fails(kit_set(m, "target_ratio", 0.25, &e), &e, DS_ERANGE, "4 of 8 layers");
     model_free(m);
+}
+
+/* 8 layers of which 4 are kept: three quarters of all cells are half of the routed ones. */
+T(a_target_ratio_replaces_the_target_of_skips)
+{
+    struct err e = {0};
+    struct pass train = kit_pass(PASS_TRAIN);
+    double loss[3];
+    for (int i = 0; i < 3; i++) {
+        struct model *m = model_of(i == 0   ? "dlr.init=constant dlr.target_skip=0.5"
+                                   : i == 1 ? "dlr.init=constant dlr.target_ratio=0.75"
+                                            : "dlr.init=constant",
+                                   R);
+        if (i == 2)
+            t_ok(kit_set(m, "target_ratio", 0.75, &e), &e);
+        run(m, &train);
+        struct losses x = {.R = R, .L = L};
+        m->route.ops->aux(&m->route, &x);
+        loss[i] = x.aux;
+        model_free(m);
+    }
+    t_near(loss[1], loss[0], 0);
+    t_near(loss[2], loss[0], 0);
+    struct model *m = NULL;
+    t_fails(kit_try(&m, "model.method=dlr model.layers=8 dlr.target_ratio=0.25", 1, 0, &e), &e,
+            DS_ERANGE, "dlr.target_ratio=0.25 cannot be reached");
 }
 
 /* ---- thresholds ------------------------------------------------------------------------------ */

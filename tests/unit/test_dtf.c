@@ -408,7 +408,7 @@ T(a_cached_sequence_keeps_its_past)
     static const char *const options[] = {
         "dtf.ma_window=4", "dtf.ma_window=1 dtf.prior=transition",
         "dtf.ma_window=7 dtf.pad=replicate dtf.prior=transition dtf.kv=all",
-        "dtf.ma_window=100 dtf.normalise=true", "dtf.score=random"};
+        "dtf.ma_window=100 dtf.normalize=true", "dtf.score=random"};
     for (size_t k = 0; k < DS_LEN(options); k++) {
         struct err e = {0};
         struct kv_cache *cache = NULL;
@@ -473,13 +473,11 @@ T(capacity_and_offset_can_be_set_during_a_run)
 {
     struct err e = {0};
     struct model *m = small("", 3);
-    struct route *r = &m->route;
-    t_ok(r->ops->set(r, "capacity", 0.25, &e), &e);
+    t_ok(kit_set(m, "capacity", 0.25, &e), &e);
     forward(m, PASS_TRAIN, 0);
     t_eq(m->plan[1].n, B * T / 4);
-    t_fails(r->ops->set(r, "capacity", 2, &e), &e, DS_ERANGE, "must be between 0 and 1");
-    t_fails(r->ops->set(r, "target", 1, &e), &e, DS_ENOTFOUND, "no live setting");
-    t_ok(r->ops->set(r, "threshold_offset", 20, &e), &e);
+    t_fails(kit_set(m, "capacity", 2, &e), &e, DS_ERANGE, "must be 0 to 1");
+    t_ok(kit_set(m, "threshold_offset", 20, &e), &e);
     forward(m, PASS_SPARSE, 0);
     t_eq(m->plan[1].n, 0);
     model_free(m);

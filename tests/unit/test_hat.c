@@ -715,9 +715,8 @@ T(invalid_combinations_are_refused_in_one_line)
             "hat.exits=off");
     t_fails(kit_try(&m, "model.method=hat hat.capacity=1.2", 1, 0, &e), &e, DS_EUSAGE, "1.2");
     m = fresh("", 0);
-    t_fails(m->route.ops->set(&m->route, "capacity", 2, &e), &e, DS_ERANGE, "hat.capacity=2");
-    t_fails(m->route.ops->set(&m->route, "speed", 2, &e), &e, DS_ENOTFOUND, "speed");
-    t_ok(m->route.ops->set(&m->route, "capacity", 0.25, &e), &e);
+    t_fails(kit_set(m, "capacity", 2, &e), &e, DS_ERANGE, "hat.capacity: 2");
+    t_ok(kit_set(m, "capacity", 0.25, &e), &e);
     model_free(m);
 }
 

@@ -113,7 +113,7 @@ T(each_routed_block_has_its_own_router_and_predictors_are_optional)
     t_true(i >= 0 && m->params.p[i].shape[0] == C / 2 && m->params.p[i].shape[1] == C);
     t_near(m->route.ops->flops(&m->route, 3), 2 * C + C * C + C, 0);
     model_free(m);
-    m = make("mod.causal=predictor mod.width=5 mod.normalise=true");
+    m = make("mod.causal=predictor mod.width=5 mod.normalize=true");
     i = params_find(&m->params, "mod.3.predictor.0.weight");
     t_eq(m->params.p[i].shape[0], 5);
     t_near(m->route.ops->flops(&m->route, 3), 2 * C + 2 * 5 * C + 10 + 6 * C, 0);
@@ -166,14 +166,12 @@ T(the_capacity_can_be_set_during_training)
 {
     struct err e = {0};
     struct model *m = make("");
-    const struct route_ops *ops = m->route.ops;
     kit_fill(&batch, B, T, V, 1);
-    t_ok(ops->set(&m->route, "capacity", 0.25, &e), &e);
+    t_ok(kit_set(m, "capacity", 0.25, &e), &e);
     run(m, kit_pass(PASS_TRAIN));
     t_eq(m->plan[1].n, B * 12);
-    t_fails(ops->set(&m->route, "capacity", 1.1, &e), &e, DS_ERANGE, "1.1");
-    t_fails(ops->set(&m->route, "capacity", (double)NAN, &e), &e, DS_ERANGE, "capacity");
-    t_fails(ops->set(&m->route, "gate", 1, &e), &e, DS_ENOTFOUND, "capacity");
+    t_fails(kit_set(m, "capacity", 1.1, &e), &e, DS_ERANGE, "1.1");
+    t_fails(kit_set(m, "capacity", (double)NAN, &e), &e, DS_EUSAGE, "mod.capacity");
     model_free(m);
 }
 
@@ -490,7 +488,7 @@ static int moves_the_past(struct model *m, struct pass pass)
     return moved;
 }
 
-static const char *const ways[] = {"mod.causal=router", "mod.causal=predictor mod.normalise=true",
+static const char *const ways[] = {"mod.causal=router", "mod.causal=predictor mod.normalize=true",
                                    "mod.causal=threshold mod.every=1",
                                    "mod.stochastic=true mod.kv=all",
                                    "mod.causal=predictor mod.kv=all mod.gate=raw"};
@@ -603,7 +601,7 @@ T(predictor_only_freezes_everything_else)
 T(a_predictor_learns_the_ranks_of_a_frozen_model)
 {
     struct model *m =
-        make("mod.causal=predictor mod.predictor_only=true mod.capacity=0.25 mod.normalise=true");
+        make("mod.causal=predictor mod.predictor_only=true mod.capacity=0.25 mod.normalize=true");
     double first = 0;
     for (int step = 1; step <= 120; step++) {
         kit_fill(&batch, B, T, V, (uint64_t)step);

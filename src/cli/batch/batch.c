@@ -217,8 +217,8 @@ static int wait_for_other(const struct one *o, enum progress *state, struct err 
 }
 
 /* Reads the results of a finished run: 1; else 0 and the reason. */
-static int take_numbers(struct results *x, size_t row, const struct one *o, char *reason,
-                        size_t size)
+static int read_result(struct results *x, size_t row, const struct one *o, char *reason,
+                       size_t size)
 {
     struct err why = {0};
     struct summary *s = &x->run[x->n];
@@ -283,7 +283,7 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
     if (rc < 0 || (batch_signal && state == PROGRESS_BUSY))
         goto out;
     rc = 0;
-    if (child == 0 && take_numbers(x, row, &o, reason, sizeof reason)) {
+    if (child == 0 && read_result(x, row, &o, reason, sizeof reason)) {
         const struct summary *s = &x->run[x->n - 1];
         if (p->dry)
             goto out;

@@ -104,7 +104,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
 {
     struct model_config c = {0};
     struct config own = {0}, route = {0};
-    struct str told = {0};
+    struct str notes = {0};
     struct model *m = NULL;
     int rc = model_config_open(&c, &own, s->from, e);
     if (rc == 0)
@@ -119,7 +119,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
         rc = model_reserve_values(m, e);
     if (rc == 0) {
         params_init(&m->params, 1);
-        rc = model_start_from(m, s->from, &told, e);
+        rc = model_start_from(m, s->from, &notes, e);
     }
     if (rc == 0)
         rc = weights_use(m, &s->o.numbers, e);
@@ -128,7 +128,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
     opt_release(&model_group, &c); /* empty when it was taken */
     config_release(&own);
     config_release(&route);
-    str_release(&told);
+    str_release(&notes);
     if (rc == 0)
         *out = m;
     else

@@ -15,7 +15,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
     struct panel *p = mem_alloc(1, sizeof *p);
     struct curve *c = mem_alloc((size_t)set->n, sizeof *c);
     double box[4];
-    char label[128];
+    char label[128], x_label[128];
     size_t bad = 0;
     int rc = p && c ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int g = 0; rc == 0 && g < set->n; g++)
@@ -38,7 +38,8 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
         p->ax.lo = 0;
     axis_pad(&p->ax, 0);
     axis_pad(&p->ay, 0.05);
-    p->x_label = "Training step";
+    curve_x_label(s, x_label, sizeof x_label);
+    p->x_label = x_label;
     run_metric_label(label, sizeof label, metric, runview_unit(s->run[0].view, metric));
     p->y_label = label;
     s->height = panel_grid(s, n, 3, n > 1 ? 0.68 : 0.62, i, box);
@@ -101,6 +102,8 @@ static void note(struct sheet *s, const struct groups *set)
     }
     if (set->n == 1)
         sheet_note(s, "Shown: %s.", set->g[0].label);
+    if (s->opt.x && run_axis_find(s->opt.x) < 0)
+        sheet_note(s, "Points are the steps that recorded %s as well.", s->opt.x);
     number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : CURVE_WEIGHT, -1);
     if (hi > 1)
         sheet_note(s,

@@ -93,7 +93,7 @@ static void draw_strip(struct view *v, struct area line)
     if (!m->is_alone && m->panels > per_page)
         snprintf(pages, sizeof pages, "%d-%d of %d  ", m->top + 1,
                  m->top + per_page < m->panels ? m->top + per_page : m->panels, m->panels);
-    snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, chart_x_name[m->x_axis],
+    snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, run_axis_name[m->x_axis],
              m->is_log_x ? " (log)" : "", monitor_weights[m->smoothing]);
     int end = area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
     if (isfinite(value) && end > 40)
@@ -102,10 +102,16 @@ static void draw_strip(struct view *v, struct area line)
                    isfinite(target) && fabs(value - target) > 0.1 ? ROLE_WARN : ROLE_GOOD);
 }
 
+static int rows_that_fit(struct area a)
+{
+    enum { PANEL_ROWS_MIN = 6 }; /* a title and five rows of a chart */
+    return a.rows < PANEL_ROWS_MIN ? 1 : a.rows / PANEL_ROWS_MIN;
+}
+
 /* Prefers many readable charts, then few empty slots, then balanced proportions. */
 static int choose_columns(const struct monitor *m, struct area a)
 {
-    int fits = a.rows / 7 < 1 ? 1 : a.rows / 7, best = 1, best_score = -1000;
+    int fits = rows_that_fit(a), best = 1, best_score = -1000;
     for (int c = 1; c <= 5 && c <= m->panels && (c == 1 || a.cols / c >= 38); c++) {
         int rows = (m->panels + c - 1) / c;
         rows = rows < fits ? rows : fits;
@@ -126,7 +132,7 @@ static void choose_grid(struct monitor *m, struct area a)
     columns = columns > m->panels ? m->panels : columns;
     while (columns > 1 && a.cols / columns < 24)
         columns--;
-    int needed = (m->panels + columns - 1) / columns, fits = a.rows / 7 < 1 ? 1 : a.rows / 7;
+    int needed = (m->panels + columns - 1) / columns, fits = rows_that_fit(a);
     m->shown_columns = columns;
     m->shown_rows = needed < fits ? needed : fits;
     if (m->shown_columns * m->shown_rows < m->panels && m->shown_rows == needed)
@@ -245,7 +251,7 @@ static void key_x_axis(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
     (void)k, (void)args;
-    m->x_axis = (m->x_axis + 1) % CHART_X_COUNT;
+    m->x_axis = (m->x_axis + 1) % RUN_AXES;
     m->x0 = m->x1 = 0;
     m->cursor = (double)NAN; /* it was a position on the previous axis */
 }
@@ -466,7 +472,7 @@ static const struct setting monitor_settings[] = {
     {"columns",   SETTING_INT,  offsetof(struct monitor, columns),   0, 3},
     {"focus",     SETTING_INT,  offsetof(struct monitor, focus),     0, PANELS_MAX - 1},
     {"alone",     SETTING_INT,  offsetof(struct monitor, is_alone),  0, 1},
-    {"x_axis",    SETTING_INT,  offsetof(struct monitor, x_axis),    0, CHART_X_COUNT - 1},
+    {"x_axis",    SETTING_INT,  offsetof(struct monitor, x_axis),    0, RUN_AXES - 1},
     {"smoothing", SETTING_INT,  offsetof(struct monitor, smoothing), 0, MONITOR_WEIGHTS - 1},
     {"log_x",     SETTING_INT,  offsetof(struct monitor, is_log_x),  0, 1},
     {"bands",     SETTING_INT,  offsetof(struct monitor, has_bands), 0, 1},

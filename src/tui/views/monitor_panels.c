@@ -44,7 +44,7 @@ double monitor_target(const struct runview *r)
     const char *text = r ? runview_method_config(r, "target_ratio") : NULL;
     char *end;
     double x = text ? strtod(text, &end) : (double)NAN;
-    return text && end != text ? x : (double)NAN;
+    return text && end != text && x > 0 ? x : (double)NAN; /* 0: not in use */
 }
 
 static int is_present(const struct panel *p, const struct open_run *const *run, int runs)
@@ -199,7 +199,7 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
     int hue = runs > 1 ? run[r]->colour : metric;
     u->role = (enum role)(ROLE_SERIES_0 + hue % ROLE_SERIES_COUNT);
     u->is_reference = runs > 1 ? metric > 0 : (p->reference >> metric & 1) != 0;
-    u->time_start = s->n && s->time ? s->time[0] : 0;
+    u->time_start = runview_start(run[r]->view);
     if (m->has_bands && runs > 1 && metric == 0) {
         u->group = group_of(run, runs, r);
         if (u->group >= 0)
@@ -212,7 +212,7 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
 static void add_marks(struct chart *c, const struct runview *r)
 {
     static const char *const shown[] = {"resume", "set", "nan", "alarm", "pause", "stop", NULL};
-    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == CHART_X_STEP;
+    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == AXIS_STEP;
          i++)
         for (int k = 0; shown[k]; k++)
             if (r->event[i].name && strcmp(r->event[i].name, shown[k]) == 0 &&
@@ -234,7 +234,7 @@ static struct chart make_chart(struct view *v, int index)
     const struct open_run *run[MONITOR_RUNS_MAX];
     int runs = monitor_runs(v, run);
     struct chart c = chart_new(p->title);
-    c.x_axis = (enum chart_x)m->x_axis;
+    c.x_axis = (enum run_axis)m->x_axis;
     c.is_log_x = m->is_log_x;
     c.is_log_y = p->is_log ^ (m->log_flip >> (index % 31) & 1);
     c.x0 = m->x0;
@@ -284,12 +284,7 @@ static void layer_range(const struct layer_series *s, size_t at, double target, 
 static void layer_labels(struct area a, struct area plot, int layers, double lo, double hi)
 {
     char text[24];
-    area_vline(a, 1, 6, plot.rows, ink(ROLE_AXIS));
-    tick_print(text, hi, hi - lo);
-    area_right(area_sub(a, 0, 0, a.rows, 6), 1, 6, ink(ROLE_AXIS),
-               hi == 1 ? "1" : num_print(text, hi));
-    area_right(area_sub(a, 0, 0, a.rows, 6), plot.rows, 6, ink(ROLE_AXIS),
-               lo == 0 ? "0" : num_print(text, lo));
+    axis_draw_y(a, 1, plot.rows, lo, hi, 0);
     for (int l = 0, free_from = 0; l < layers && a.rows > plot.rows + 1; l++) {
         int x = plot.x - a.x + l * plot.cols / layers;
         snprintf(text, sizeof text, "%d", l);
@@ -488,7 +483,7 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
     if (m->panel[index].kind != PANEL_LINES || !isfinite(m->cursor))
         return;
     struct chart c = make_chart(v, index);
-    x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", chart_x_name[c.x_axis],
+    x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", run_axis_name[c.x_axis],
                     num_print(text, m->cursor)) +
          2;
     for (int i = 0; i < c.curves; i++) {
