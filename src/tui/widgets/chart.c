@@ -272,7 +272,7 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     axis_draw_y(a, 1, p.plot.rows, p.y.lo, p.y.hi, p.y.is_log);
     if (bottom)
         axis_draw_x(a, a.rows - 1, p.plot.x - a.x, p.plot.cols, p.x.lo, p.x.hi, p.x.is_log,
-                    chart_x_name[c->x_axis]);
+                    run_axis_name[c->x_axis]);
     if (dots_begin(&p.dots, p.plot) < 0)
         return;
     draw_reference(&p);
