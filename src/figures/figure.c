@@ -141,6 +141,8 @@ static int draw_once(struct sheet *s, struct pen_list *list, struct err *e)
     s->again = 0;
     s->height = s->width * 0.618;
     sha256_init(&s->data);
+    if (s->opt.label)
+        sheet_note(s, "%s", s->opt.label);
     int rc = s->ops->draw(s, e);
     if (rc < 0)
         return rc;
@@ -206,6 +208,8 @@ static void write_recipe(const struct sheet *s, struct figure *f)
     json_add_str(out, "theme", s->opt.theme ? s->opt.theme : "");
     if (s->opt.metric)
         json_add_str(out, "metric", s->opt.metric);
+    if (s->opt.label)
+        json_add_str(out, "label", s->opt.label);
     if (s->opt.x)
         json_add_str(out, "x", s->opt.x);
     json_add_num(out, "smooth", s->opt.smooth);
