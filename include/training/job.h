@@ -1,4 +1,4 @@
-/* Runs as other processes: start one detached, list them, send commands to a live one.  Must not
+/* Runs as other processes: start one detached, send commands to a live one.  Must not
  * know tensors. */
 #ifndef DS_TRAINING_JOB_H
 #define DS_TRAINING_JOB_H
@@ -18,15 +18,6 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
  * ends. */
 int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
                       struct err *e) DS_CHECK;
-
-struct job_info {
-    char name[65], path[1024], method[32], preset[65];
-    int is_live;     /* a process holds the log's lock */
-    double modified; /* wall-clock time of the last write, seconds */
-    long pid;        /* 0 = unknown */
-};
-/* Runs below `root`, live first, then newest first; *jobs is heap (mem_free). */
-int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e) DS_CHECK;
 
 /* Sends one command line ("pause", "resume", "checkpoint", "probe", "stop", "set lr 1e-4", "set
  * edp.threshold_offset 0.1", "set edp.target_ratio 0.7", "status") to RUN's control.sock and waits

@@ -243,22 +243,21 @@ static int cell_width(const struct table *t, size_t i)
 
 void table_print(const struct table *t, struct str *out)
 {
-    for (size_t row = 0; row * t->columns < t->n; row++) {
-        for (size_t c = 0; c < t->columns && row * t->columns + c < t->n; c++) {
-            size_t at = row * t->columns + c;
-            int width = 0, pad;
-            for (size_t i = c; i < t->n; i += t->columns)
-                if (cell_width(t, i) > width)
-                    width = cell_width(t, i);
-            pad = width - cell_width(t, at);
-            int last = c + 1 == t->columns || at + 1 == t->n;
-            str_addf(out, "%s%*s%s%*s", c ? "  " : "", c ? pad : 0, "", str_text(&t->cell[at]),
-                     c || last ? 0 : pad, "");
-        }
-        str_add(out, "\n");
-    }
-    if (t->failed)
+    int *width = mem_alloc(t->columns + 1, sizeof *width);
+    if (t->failed || !width)
         out->failed = 1;
+    for (size_t i = 0; width && i < t->n; i++)
+        if (cell_width(t, i) > width[i % t->columns])
+            width[i % t->columns] = cell_width(t, i);
+    for (size_t i = 0; width && i < t->n; i++) {
+        size_t c = i % t->columns;
+        int pad = width[c] - cell_width(t, i), last = c + 1 == t->columns || i + 1 == t->n;
+        str_addf(out, "%s%*s%s%*s", c ? "  " : "", c ? pad : 0, "", str_text(&t->cell[i]),
+                 c || last ? 0 : pad, "");
+        if (last)
+            str_add(out, "\n");
+    }
+    mem_free(width);
 }
 
 void table_release(struct table *t)

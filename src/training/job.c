@@ -1,4 +1,4 @@
-/* Runs as other processes: starting, listing and controlling them without loading tensors. */
+/* Runs as other processes: starting and controlling them without loading tensors. */
 #include "training/job.h"
 
 #include <errno.h>
@@ -117,85 +117,4 @@ done:
         close(alive[0]);
     mem_free((void *)(uintptr_t)argv); /* pointers to const text, in memory of our own */
     return rc;
-}
-
-static void read_meta(const char *dir, struct job_info *info)
-{
-    char path[1100];
-    struct json *j = NULL;
-    if (fs_join(path, sizeof path, dir, "meta.json", NULL) < 0 ||
-        json_read_file(&j, path, 1 << 20, NULL) < 0)
-        return;
-    const char *preset = json_str(json_get(json_root(j), "preset"), NULL);
-    str_copy(info->preset, sizeof info->preset, preset ? preset : "");
-    json_free(j);
-}
-
-static void read_method(const char *dir, struct job_info *info)
-{
-    char path[1100];
-    struct config c = {0};
-    if (fs_join(path, sizeof path, dir, "config.yaml", NULL) == 0 && fs_exists(path) &&
-        config_read_yaml(&c, path, NULL) == 0) {
-        const char *method = config_get(&c, "model.method");
-        str_copy(info->method, sizeof info->method, method ? method : "");
-    }
-    config_release(&c);
-}
-
-static int describe(const char *root, const char *name, struct job_info *info)
-{
-    char log[1100];
-    struct stat st;
-    memset(info, 0, sizeof *info);
-    if (name[0] == '.') /* no run's name, but that of one which is not finished */
-        return 0;
-    if (fs_join(info->path, sizeof info->path, root, name, NULL) < 0 || !fs_is_dir(info->path) ||
-        fs_join(log, sizeof log, info->path, "log.mp", NULL) < 0)
-        return 0;
-    int has_log = stat(log, &st) == 0 && S_ISREG(st.st_mode);
-    char config[1100];
-    if (!has_log && (fs_join(config, sizeof config, info->path, "config.yaml", NULL) < 0 ||
-                     stat(config, &st) != 0))
-        return 0;
-    str_copy(info->name, sizeof info->name, name);
-    info->modified = (double)st.st_mtime;
-    info->is_live = has_log && runlog_is_locked(log);
-    read_meta(info->path, info);
-    read_method(info->path, info);
-    return 1;
-}
-
-static int by_age(const void *a, const void *b)
-{
-    const struct job_info *x = a, *y = b;
-    if (x->is_live != y->is_live)
-        return y->is_live - x->is_live;
-    return x->modified != y->modified ? (x->modified < y->modified) - (x->modified > y->modified)
-                                      : strcmp(x->name, y->name);
-}
-
-int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
-{
-    char **names = NULL;
-    size_t count = 0, k = 0;
-    *jobs = NULL;
-    *n = 0;
-    if (!fs_is_dir(root))
-        return 0; /* no runs yet */
-    int rc = fs_list(root, &names, &count, e);
-    if (rc < 0)
-        return rc;
-    struct job_info *list = mem_alloc(count, sizeof *list);
-    if (!list)
-        rc = err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        k += (size_t)describe(root, names[i], &list[k]);
-    fs_list_free(names, count);
-    if (rc < 0)
-        return rc;
-    qsort(list, k, sizeof *list, by_age);
-    *jobs = list;
-    *n = k;
-    return 0;
 }
