@@ -32,7 +32,7 @@ VARIANT        := $(if $(filter san,$(KIND)),san-$(SAN),$(KIND))$(if $(filter re
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
 	-Wold-style-definition -Wvla -Wundef -Wwrite-strings -Wpointer-arith -Wformat=2 \
-	-Wdouble-promotion -Wimplicit-fallthrough -Wcast-qual $(if $(filter 1,$(WERROR)),-Werror)
+	-Wdouble-promotion -Wimplicit-fallthrough -Wcast-qual -Wno-missing-field-initializers $(if $(filter 1,$(WERROR)),-Werror)
 
 # ---- sources -------------------------------------------------------------------------------------
 # PARTS='base io' builds only those layers, ONLY='io_ json' only the tests whose path holds a word.

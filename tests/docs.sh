@@ -20,12 +20,14 @@ page() { # FILE TITLE INTRODUCTION COMMAND...
 
 page KEYS.md Settings 'Every key, its default and its meaning. Keys are set as `a.b=value` on the command line or in a preset.' help keys
 page WORKBENCH.md 'Keys of the workbench' 'Every view with its keys and commands.' help views
+page METRICS.md Metrics 'What the log of a run (`metric` and `layer` records) and `train --json` contain, and the values per cell of a recorded pass. A metric is absent while it
+is not measured.' help metrics
 page PRESETS.md Presets 'Parameters are those of the base model; router parameters are listed separately and adapters are not
 counted. FLOPs are of a forward pass, averaged over the context; memory is that of weights, gradients and two AdamW moments in
 fp32, without activations.' presets --markdown
 
 status=0
-for file in KEYS.md WORKBENCH.md PRESETS.md; do
+for file in KEYS.md WORKBENCH.md METRICS.md PRESETS.md; do
     if [ -z "$check" ]; then
         cp "$tmp/$file" "$pages/$file"
     elif ! cmp -s "$tmp/$file" "$pages/$file"; then

@@ -60,6 +60,17 @@ static inline struct model *kit_model(const char *options, uint64_t seed, int ro
     return m;
 }
 
+/* Writes a live setting of the model's method, as a run does. */
+static inline int kit_set(struct model *m, const char *key, double value, struct err *e)
+{
+    char prefix[40], full[80];
+    struct opt_group g = route_group(m->route.ops, prefix);
+    snprintf(full, sizeof full, "%s%s", prefix, key);
+    const struct opt *row = opt_find(&g, full);
+    t_truef(row && row->is_live, "%s is not a live setting", full);
+    return route_set(&m->route, row, value, e);
+}
+
 /* The values of parameter i, wherever stored; freed at the end of the test. */
 static inline real *kit_values(const struct model *m, int i)
 {

@@ -24,8 +24,10 @@ struct opt {
     double min, max;       /* inclusive; both 0 = unlimited (numbers must be finite in any case) */
     const char *choices;   /* OPT_ENUM                            */
     const char *help;      /* one line; units in it               */
-    const char *
-        alias; /* other full keys for the same option (names used in papers), space-separated; or NULL */
+    /* Further slots of a row may be left out: NULL, 0. */
+    const char *alias;  /* other full keys of the option (names used in papers), space-separated */
+    const char *former; /* OPT_ENUM: earlier spellings that are still read: "old=new older=new" */
+    int is_live;        /* a number that can be set while a run trains */
 };
 
 struct opt_group {
@@ -45,8 +47,13 @@ int opt_set(const struct opt *o, void *values, const char *text, const char *whe
  * DS_ERANGE: outside min..max; DS_EMEM. */
 int opt_set_named(const struct opt *o, const char *prefix, void *values, const char *text,
                   const char *where, struct err *e) DS_CHECK;
+/* The same from a number, which must fit the row's type. */
+int opt_set_number(const struct opt *o, const char *prefix, void *values, double value,
+                   struct err *e) DS_CHECK;
 /* The value as text that opt_set can parse. */
 void opt_print(const struct opt *o, const void *values, char *out, size_t size);
+/* 1 when min and max limit the row's number. */
+int opt_is_limited(const struct opt *o);
 /* The i-th alias; 0 when there is none. */
 int opt_alias(const struct opt *o, int i, char *out, size_t size);
 const struct opt *opt_find(const struct opt_group *g, const char *full_key);

@@ -95,10 +95,4 @@ enum gemm_format gemm_format_of(const struct gemm_provider *p);
 int gemm_available(const struct gemm_provider *p);
 extern const char *const gemm_format_name[2]; /* "fp32", "bf16" */
 
-/* Reference implementation in fp32. */
-void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
-          const real *B, int ldb, real beta, real *C, int ldc);
-void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
-                 const real *B, int ldb, real beta, real *C, int ldc);
-
 #endif

@@ -20,19 +20,20 @@
 
 #include "engine/real.h"
 
-/* RMSNorm: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps).  Saves rstd (N). */
-void rmsnorm_fwd(real *y, real *rstd, const real *x, const real *w, int N, int C, real eps);
-void rmsnorm_bwd(real *dx, real *dw, const real *dy, const real *x, const real *w, const real *rstd,
-                 int N, int C);
-/* LayerNorm: y = (x - mean) * rstd * w + b.  Saves mean, rstd (N each).  b may be NULL. */
-void layernorm_fwd(real *y, real *mean, real *rstd, const real *x, const real *w, const real *b,
-                   int N, int C, real eps);
-void layernorm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const real *w,
-                   const real *mean, const real *rstd, int N, int C);
-/* Addition and norm in one pass: u (N,C) = x[row[i]] + f (row NULL: x row i), then y = norm(u).
- * mean != NULL: LayerNorm with b, else RMSNorm. */
-void add_norm_fwd(real *u, real *y, real *mean, real *rstd, const real *x, const int32_t *row,
-                  const real *f, const real *w, const real *b, int N, int C, real eps);
+/* A norm of N rows.  With `mean` it is LayerNorm, else RMSNorm:
+ *     LayerNorm: y = (x - mean) * rstd * w + b      RMSNorm: y = x * rstd * w
+ *     rstd = 1/sqrt(variance + eps)                 rstd = 1/sqrt(mean(x^2) + eps) */
+struct norm {
+    const real *w, *b; /* (C); b NULL: no bias */
+    real *mean, *rstd; /* (N) written by the forward, read by the backward */
+    int N, C;
+    real eps; /* forward only */
+};
+void norm_fwd(real *y, const real *x, const struct norm *n);
+void norm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const struct norm *n);
+/* Addition and norm in one pass: u (N,C) = x[row[i]] + f (row NULL: x row i), then y = norm(u). */
+void add_norm_fwd(real *u, real *y, const real *x, const int32_t *row, const real *f,
+                  const struct norm *n);
 
 /* Rotary embedding in place on x (N, heads, D) at integer positions pos (N).  inv_freq (D/2).
  * half != 0: pairs (i, i + D/2) (Hugging Face Llama); else pairs (2i, 2i+1). */
@@ -88,8 +89,12 @@ struct attn {
  * H % K == 0. */
 void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,
                    const struct attn *a);
-void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k,
-                   const real *v, const real *o, const real *lse, const struct attn *a);
+/* What the backward reads and what it accumulates into, with the shapes of the forward. */
+struct attn_grad {
+    real *dq, *dk, *dv;
+    const real *dout, *q, *k, *v, *o, *lse;
+};
+void attention_bwd(const struct attn_grad *g, const struct attn *a);
 
 /* x (N,C) = scale * w[id] (+ pos_w[pos]).  pos_w may be NULL. Ids must be < V (checked by the
  * caller). */

@@ -33,6 +33,9 @@ struct param {
     int elsewhere;      /* set before reserving: values stay in a file, value is NULL */
     double lr; /* factor on its group's learning rate; 0 = frozen: no step, decay or norm */
     real *value, *grad, *m, *v;
+    /* sums of squares: of the gradient (params_grad_health), of the newest update and of the values
+     * before it (adamw_step with `measure`); 0 when there is none */
+    double grad_squares, update_squares, value_squares;
 };
 struct params {
     struct param *p;
@@ -79,13 +82,14 @@ struct adamw {
     double weight_decay; /* PARAM_MATRIX only */
     double router_lr;    /* factor on lr of PARAM_ROUTER */
     double clip; /* global norm of the non-router groups; router gradients separately; 0 = off */
+    int measure; /* also sums the squares of updates and values; the step is the same bit by bit */
 };
 struct grad_health {
     double norm, router_norm;
     uint64_t bad;
     const char *first_bad; /* name of the first tensor with NaN/Inf */
 };
-/* Norms and health of the current gradients. */
+/* Norms and health of the current gradients; sets each grad_squares. */
 struct grad_health params_grad_health(const struct params *ps);
 /* One AdamW step (Loshchilov & Hutter 2019), step counts from 1; also zeroes the gradients, in one
  * pass over the memory of each tensor.  The caller skips it when health.bad != 0 (and zeroes them

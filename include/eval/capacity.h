@@ -9,9 +9,9 @@
 
 /* Results at one capacity, all over the same text; NaN: not measured. */
 struct capacity_row {
-    double asked, realised; /* realised: blocks executed / all                       */
-    double loss, delta;     /* nats per token; relative to dense, 0.01 = 1 % more    */
-    double ppl_delta;       /* the same for perplexity, exp(loss) */
+    double target, realised; /* realised: blocks executed / all                       */
+    double loss, delta;      /* nats per token; relative to dense, 0.01 = 1 % more    */
+    double ppl_delta;        /* the same for perplexity, exp(loss) */
     double flops_ratio, time_ratio, decode_time_ratio; /* prefill and decoding, medians of pairs */
     double control_random_loss; /* random routing at the same rates per layer */
     double control_static_loss; /* static mask at the same rates */

@@ -11,7 +11,7 @@ struct gen_options {
     double temperature, top_p, threshold_offset;
     double capacity, target_speedup; /* -1: the method's own; 0: none */
     int64_t top_k, max_tokens, seed, threads, time_rounds;
-    int64_t logprobs, echo, together;
+    int64_t logprobs, echo, batch;
     int routing, speedup_by; /* enum gen_routing; enum speedup_by of eval/perplexity.h */
     int sampler, template;   /* enum gen_sampler; enum chat_template of data/chat.h    */
     struct numeric_options numbers;
@@ -69,7 +69,7 @@ struct gen_watch {
  * gen_run and gen_chat_open. */
 int gen_check(const struct subject *s, const struct gen_options *o, struct err *e) DS_CHECK;
 /* out (n): one result per prompt, which has at least one id; text k is sampled with seed + k.
- * Takes ownership of the id lists.  At most o->together texts are decoded at once.  DS_ENUMERIC
+ * At most o->batch texts are decoded at once.  DS_ENUMERIC
  * when logits are not finite, DS_ERANGE when a prompt fills the context.  rules and watch may be
  * NULL. */
 int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt, size_t n,

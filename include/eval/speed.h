@@ -41,9 +41,9 @@ struct speed_result {
 struct speed_list {
     struct speed_result *v;
     size_t n, cap;
-    double memory_bytes;  /* estimated before the start */
-    char model[160];      /* "12 x 512, 8 heads, ..." */
-    const char *products; /* the provider of the model's format */
+    double memory_bytes; /* estimated before the start */
+    char model[160];     /* "12 x 512, 8 heads, ..." */
+    const char *gemm;    /* the provider of the model's format */
 };
 
 /* from: a model on disk (as model_locate found it) whose loading and inference are measured, with

@@ -22,7 +22,7 @@ int subject_open(struct subject *s, const char *model, const struct numeric_opti
                  struct err *e) DS_CHECK;
 void subject_close(struct subject *s);
 /* A key of the run's configuration, or `otherwise`. */
-const char *subject_key(const struct subject *s, const char *key, const char *otherwise);
+const char *subject_key(const struct subject *s, const char *key, const char *fallback);
 /* Display name: the run's or the directory's name. */
 const char *subject_name(const struct subject *s);
 /* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by the caller. */

@@ -33,6 +33,7 @@ enum {
 extern const struct summary_row {
     const char *key, *title;
     int digits;
+    int rank; /* narrow tables drop the highest first; 0: kept */
 } summary_rows[SUMMARY_N];
 
 /* One run. */
@@ -73,7 +74,7 @@ void summary_run_json(struct str *out, const struct summary *s);
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);
 
 /* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: runs with the same data in
- * the same order.  Without pairs of.n is 0. */
+ * the same order.  Failed runs are excluded.  Without pairs of.n is 0. */
 struct difference summary_paired(const struct summary_group *other,
                                  const struct summary_group *base, const struct summary *runs,
                                  int row);

@@ -32,7 +32,7 @@ struct task_cost {
     double scored,
         scored_depth; /* scored tokens; sum of executed layers where each was predicted */
 };
-void task_spent_add(struct task_cost *to, const struct task_cost *x);
+void task_cost_add(struct task_cost *to, const struct task_cost *x);
 double task_depth(const struct task_cost *s,
                   int layers); /* executed layers per token, over all tokens fed */
 double task_scored_depth(const struct task_cost *s);
@@ -46,7 +46,7 @@ struct task_score {
     int level;          /* 0, 1, 2: nesting depth */
     size_t n, original; /* evaluated documents, and all documents */
     double value[TASK_METRICS_MAX], error[TASK_METRICS_MAX]; /* standard error; NaN if undefined */
-    struct task_cost spent;
+    struct task_cost cost;
 };
 struct task_result {
     const struct task *task;

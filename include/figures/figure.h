@@ -15,6 +15,7 @@ struct figure_options {
     const char *venue;   /* "icml" (default), "icml-wide", "neurips", ...: figure_venue_list */
     const char *theme;   /* "light" (default)                                                */
     const char *metric;  /* training: "loss,val_loss"; loss_*: the scalar of the evaluation   */
+    const char *x;       /* curves over training: a run_axis (io/runview.h) or a metric; "step" */
     const char *version; /* of the program, for the recipe                                   */
     double smooth;       /* training: smoothing weight, 0 <= x < 1; < 0 = 0.9                */
     int probe;           /* routing_map: index of the text; < 0 = the newest                 */
@@ -22,11 +23,22 @@ struct figure_options {
 };
 void figure_options_default(struct figure_options *o);
 
-/* A run and its path as given by the user (stored in the recipe). */
+/* One argument of a figure, a run or a JSON file of results, and its path as given by the user
+ * (stored in the recipe).  One of view and json is NULL. */
+struct json;
 struct figure_run {
     struct runview *view;
+    struct json *json;
     const char *path;
 };
+/* Opens FILE by its extension: .json is a file of results, .csv a table of metrics that becomes a
+ * run (io/foreign.h), everything else a run.  `given` is borrowed.  Close with figure_close. */
+int figure_open(struct figure_run *out, const char *file, const char *given,
+                struct err *e) DS_CHECK;
+void figure_close(struct figure_run *r);
+/* 1 when the i-th figure has a use for this argument: runs for most, JSON files of one shape for
+ * the others. */
+int figure_takes(int i, const struct figure_run *r);
 
 /* A drawn figure.  Free with figure_release. */
 struct figure {
@@ -64,7 +76,7 @@ const char *figure_venue(int i, char *words, size_t size);
 
 /* The recipe of a PNG.  Free with figure_recipe_release. */
 struct figure_recipe {
-    char *name, *venue, *theme, *metric, *version, *data_hash;
+    char *name, *venue, *theme, *metric, *x, *version, *data_hash;
     char **path, **run; /* path as given; name of the run */
     int runs;
     double smooth, dpi;

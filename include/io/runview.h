@@ -17,12 +17,23 @@ struct series {
     char *unit, *help; /* from the head's metric table, "" when unknown */
     size_t n, cap;
     int64_t *step;
-    double *value, *tokens,
-        *time; /* tokens seen, wall seconds (Unix) of the record; NaN when unknown */
+    double *value, *tokens, *flops,
+        *time; /* tokens seen, training FLOPs (below), wall seconds (Unix); NaN when unknown */
     unsigned char *is_old;
     size_t nonfinite;           /* how many values are NaN or Inf */
     struct series_index *index; /* min/max pyramid and resume points: io/series.c */
 };
+
+/* What a curve may be drawn over.  FLOPs: 3 x flops_dense x flops_ratio per token, so those of the
+ * decisions, forward and backward; the ratio of a record holds for the tokens since the one before.
+ * Seconds: since the run's first metric record, pauses included. */
+enum run_axis { AXIS_STEP, AXIS_TOKENS, AXIS_SECONDS, AXIS_PROGRESS, AXIS_FLOPS, RUN_AXES };
+extern const char *const run_axis_name[RUN_AXES];  /* "step" */
+extern const char *const run_axis_label[RUN_AXES]; /* "Training step", for a figure */
+int run_axis_find(const char *name);               /* -1: not an axis */
+/* Position of point i; NaN when unknown.  steps_planned and start are those of the run. */
+double series_x(const struct series *s, size_t i, enum run_axis axis, int64_t steps_planned,
+                double start);
 
 /* A per-layer metric over steps: value[i * layers + l]. */
 struct layer_series {
@@ -97,7 +108,13 @@ struct run_arena {
     double bytes;
 };
 
-enum { RUNVIEW_ARENAS = 8 };
+/* A setting that can be changed while the run trains; NaN: no limit. */
+struct run_live {
+    char key[64];
+    double min, max;
+};
+
+enum { RUNVIEW_ARENAS = 8, RUNVIEW_LIVE = 32 };
 
 struct runview {
     char *path, *name; /* the log file; the run's name                      */
@@ -112,6 +129,8 @@ struct runview {
     int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the writing process */
     int arenas;
+    struct run_live live[RUNVIEW_LIVE];
+    int lives;
     char **config_key, **config_value; /* the resolved configuration, flat */
     size_t configs;
     uint64_t seed;
@@ -169,6 +188,11 @@ const struct layer_series *runview_layer(const struct runview *v, const char *na
 const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
 /* The same for the run's method: "KEY" of "METHOD.KEY". */
 const char *runview_method_config(const struct runview *v, const char *key);
+/* Wall seconds (Unix) of the first metric record; NaN when there is none. */
+double runview_start(const struct runview *v);
+/* Current value of a live setting: that of the newest event which names it, else the
+ * configuration's.  0 when unknown. */
+int runview_live_value(const struct runview *v, const char *key, double *value);
 /* Is layer l always on?  0 when unknown. */
 int runview_always_on(const struct runview *v, int l);
 /* Unit of a metric, a layer metric or a cell value by the head's metric table; "" when unknown. */

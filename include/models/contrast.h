@@ -11,7 +11,7 @@
 
 enum contrast_kind {
     CONTRAST_CAUSAL, /* inference-time decisions, on the tokens that the controls see     */
-    CONTRAST_TOPK,   /* pass.topk: not causal                                            */
+    CONTRAST_TOPK,   /* inference.topk: not causal                                            */
     CONTRAST_RANDOM, /* control: random cells of a gated layer, at the layer's rate       */
     CONTRAST_STATIC, /* control: frac(position * golden ratio + layer * (sqrt 2 - 1)) < rate */
     CONTRAST_DENSE,

@@ -17,16 +17,19 @@ struct trace_text {
 struct trace_options {
     int64_t step;
     double time;
-    int lens_k; /* top-k of the logit lens per cell, 0 = none, at most 16; the pieces come from `piece_of` */
+    int lens_k; /* top-k of the logit lens per cell, 0 = none, at most 16 */
+    /* The text of a token of the lens. */
     const char *(*piece_of)(const void *ctx, int32_t id, size_t *n);
     const void *ctx;
-    enum pass_kind kind; /* PASS_SPARSE, or PASS_DENSE */
-    const int8_t *force; /* (L, n) or NULL */
-    double offset;
+    enum pass_kind kind;             /* PASS_SPARSE, or PASS_DENSE */
+    struct pass_inference inference; /* check with route_ready first */
     uint64_t seed;
-    int topk, has_capacity; /* as in struct pass; check with route_ready first */
-    double capacity;
+    /* Adds values per token (n) to the map "token" of the record, after the pass; or NULL. */
+    void (*more)(void *ctx, struct record *rec);
+    void *more_ctx;
 };
+/* Appends the rows of the method to the head's metric table, which is open in rec. */
+void trace_metric_rows(const struct route_ops *ops, struct record *rec);
 /* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec
  * with a probe record, left open: the caller may add keys, then record_end / runlog_append.  nll[t]
  * is of token t given its past. */

@@ -55,6 +55,19 @@ enum pass_kind {
     PASS_SPARSE, /* inference-time decisions, only the rows that run are computed */
 };
 
+/* What a pass at inference may ask for; all zero: the method's own decisions. */
+struct pass_inference {
+    /* Forced cells (L,R): 1 run, 0 skip, -1 the method decides; NULL: none.  In a split layer they
+     * apply to the FFN, and force_attention to the attention (NULL: it follows the method). */
+    const int8_t *force;
+    const int8_t *force_attention;
+    double offset;    /* what-if: added to thresholds, in the method's standardised units */
+    int topk;         /* by rank over whole sequences: not causal (ROUTE_TOPK) */
+    int has_capacity; /* `capacity` is set: this share of the routed cells runs (ROUTE_CAPACITY) */
+    double capacity;  /* in [0, 1] */
+    int calibrate;    /* 1 + index of `capacity` in the calibration grid; else 0 */
+};
+
 /* One forward pass, as far as a method may know it. */
 struct pass {
     enum pass_kind kind;
@@ -64,19 +77,11 @@ struct pass {
     int64_t step;       /* training step from 1; 0 at inference */
     double progress;    /* step / planned steps, in [0, 1] */
     uint64_t seed;
-    /* Forced cells (L,R): 1 run, 0 skip, -1 the method decides; NULL: none.  In a split layer they
-     * apply to the FFN, and force_attention to the attention (NULL: it follows the method). */
-    const int8_t *force;
-    const int8_t *force_attention;
-    double offset;    /* what-if: added to thresholds, in the method's standardised units */
-    int soft;         /* gradient checks: gates take their soft value */
-    int record;       /* fill the cell arrays */
-    int topk;         /* inference by rank over whole sequences: not causal (ROUTE_TOPK) */
-    int unit;         /* checks: non-zero gates are set to 1 after the decision */
-    int has_capacity; /* inference runs this share of the routed cells (ROUTE_CAPACITY) */
-    double capacity;  /* in [0, 1] */
-    int calibrate;    /* 1 + index of `capacity` in the calibration grid; else 0 */
-    int adapters_off; /* the base model alone: no LoRA (teachers) */
+    int soft;                        /* gradient checks: gates take their soft value */
+    int record;                      /* fill the cell arrays */
+    int unit;                        /* checks: non-zero gates are set to 1 after the decision */
+    int adapters_off;                /* the base model alone: no LoRA (teachers) */
+    struct pass_inference inference; /* a training pass leaves it zero */
     /* (B) cached inference: ops->memory bytes per sequence, zero before its first token; else
      * NULL */
     void *const *memory;
@@ -91,6 +96,7 @@ struct pass {
  *           prior_error  mean squared error of a prior network
  *   steps   prior_loss, causal_loss (of a causal predictor), causal_accuracy */
 enum metric_scope { METRIC_STEP, METRIC_LAYER, METRIC_CELL };
+extern const char *const metric_scope_name[]; /* "step", "layer", "cell" */
 struct metric {
     const char *name, *unit, *help;
     enum metric_scope scope;
@@ -127,8 +133,8 @@ enum {
     ROUTE_CONTROL = 8,    /* a control: random, static, stochastic */
     ROUTE_GRAD = 16,      /* has trainable parameters or penalties: needs dgate */
     ROUTE_SPLIT = 32,     /* layers are split: `decide` is called for attention, then for the FFN */
-    ROUTE_TOPK = 64,      /* trains by rank over whole sequences; pass.topk is obeyed */
-    ROUTE_CAPACITY = 128, /* pass.capacity is obeyed at inference */
+    ROUTE_TOPK = 64,      /* trains by rank over whole sequences; inference.topk is obeyed */
+    ROUTE_CAPACITY = 128, /* inference.capacity is obeyed */
     ROUTE_SOFT = 256,     /* gates at inference may be any value, not only 0 and 1 */
 };
 
@@ -143,8 +149,6 @@ struct route_ops {
     size_t n_opts;
     const struct metric *metrics;
     size_t n_metrics;
-    const char
-        *live; /* keys that `set` takes while a run trains, with spaces between; NULL = none */
 
     /* Checks options (r->opts is filled), registers parameters. */
     int (*init)(struct route *r, struct err *e);
@@ -170,14 +174,16 @@ struct route_ops {
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
     /* After the optimiser: controllers and running statistics. */
     void (*update)(struct route *r);
-    /* Live settings from the control socket: a key among `live`, or DS_ENOTFOUND. */
-    int (*set)(struct route *r, const char *key, double value, struct err *e);
+    /* A live setting (is_live in its row) has a new value, inside its range: checks it with the
+     * other options and recomputes what depends on it.  An error takes the value back, so state
+     * must not have changed.  NULL = nothing to do. */
+    int (*changed)(struct route *r, struct err *e);
     /* Bytes of state that cached inference keeps per sequence (running sums, last values); NULL =
      * none. A whole pass starts every document afresh; a cached one continues from pass.memory. */
     size_t (*memory)(const struct route *r);
     /* Can such a pass be decided now?  DS_EUSAGE with the command to run first; NULL = always. */
     int (*ready)(const struct route *r, const struct pass *pass, struct err *e);
-    /* Calibration on held-out text.  begin 1: clear; then passes (PASS_SPARSE, pass.calibrate) at
+    /* Calibration on held-out text.  begin 1: clear; then passes (PASS_SPARSE, inference.calibrate) at
      * each capacity of the grid, several batches of each; begin 0: store.  NULL = nothing to
      * calibrate. */
     void (*calibrate)(struct route *r, int begin);
@@ -197,6 +203,8 @@ int route_init(struct route *r, const struct route_ops *ops, void *opts, struct 
                int C, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 void route_release(struct route *r);
+/* Writes a live setting: a row of ops->opts with is_live.  DS_EUSAGE and DS_ERANGE change nothing. */
+int route_set(struct route *r, const struct opt *row, double value, struct err *e) DS_CHECK;
 
 void route_begin(struct route *r, const struct pass *pass);
 /* Decides a span of layer l into out (arrays for R rows); handles PASS_DENSE, unit and frozen. */
@@ -217,9 +225,6 @@ void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R
 int route_forced(const struct route *r, int l, int i);
 /* The same for the attention of a split layer. */
 int route_forced_attention(const struct route *r, int l, int i);
-/* For ops->set: an unknown key (DS_ENOTFOUND naming those of ops->live), and a share of 0 to 1 (else DS_ERANGE). */
-int route_no_live(const struct route *r, const char *key, struct err *e);
-int route_set_share(double *to, double value, const char *key, struct err *e) DS_CHECK;
 /* Every row runs at least `on` of L layers: DS_ERANGE with the feasible ratios when the target is
  * not feasible. */
 int route_check_target(double target, int on, int L, const char *key, struct err *e) DS_CHECK;

@@ -9,30 +9,19 @@
 #include <stdint.h>
 
 #include "engine/peak.h"
+#include "io/metric.h"
 #include "models/model.h"
 
+/* What the clock runs for, after the parts of a step (io/metric.h). */
 enum account_part {
-    ACCOUNT_FORWARD, /* embedding, decisions, blocks */
-    ACCOUNT_LOSS,    /* head, cross-entropy, and the head's gradients */
-    ACCOUNT_BACKWARD,
-    ACCOUNT_OPTIMIZER,
-    ACCOUNT_DATA,
-    ACCOUNT_RECORD,                    /* between two steps: records, control, progress */
-    ACCOUNT_STEP,                      /* number of parts of a step                     */
-    ACCOUNT_EVALUATION = ACCOUNT_STEP, /* not part of a step: validation and probes */
+    ACCOUNT_EVALUATION = STEP_PARTS, /* not part of a step: validation and probes */
     ACCOUNT_CHECKPOINT,
     ACCOUNT_PAUSE, /* counted nowhere */
     ACCOUNT_PARTS
 };
 
-/* A part of a step: name ("forward"), metric ("time_forward", ms), help. */
-struct account_row {
-    const char *name, *metric, *help;
-};
-extern const struct account_row account_row[ACCOUNT_STEP];
-
 struct account {
-    enum account_part part; /* now */
+    int part; /* now */
     double since;
     double spent[ACCOUNT_PARTS]; /* seconds of the current step; RECORD: since the last record */
     double total[ACCOUNT_PARTS]; /* seconds since account_begin */
@@ -44,18 +33,18 @@ struct account {
 
 /* Measures the peak of `unit`, about 50 ms. */
 void account_measure(struct account *a, enum peak_unit unit);
-/* Starts the clock, in ACCOUNT_RECORD. */
+/* Starts the clock, in STEP_RECORD. */
 void account_begin(struct account *a);
-/* Switches the clock to `part`; returns the previous part. */
-enum account_part account_enter(struct account *a, enum account_part part);
-/* Ends a step and starts ACCOUNT_RECORD.  ms: time per part; RECORD is the mean per step since the
+/* Switches the clock to `part`, of a step or an account_part; returns the previous part. */
+int account_enter(struct account *a, int part);
+/* Ends a step and starts STEP_RECORD.  ms: time per part; RECORD is the mean per step since the
  * last record, including the cost of writing that record. */
-void account_step(struct account *a, double ms[ACCOUNT_STEP]);
+void account_step(struct account *a, double ms[STEP_PARTS]);
 /* Call when a report has been written to a record. */
 void account_reported(struct account *a);
 /* Share of EVALUATION or CHECKPOINT in the time since account_begin, excluding pauses; 0 at
  * first. */
-double account_share(const struct account *a, enum account_part part);
+double account_share(const struct account *a, int part);
 
 /* FLOPs of the matrix multiplications of a training step over these plans (L) of R rows: a
  * multiply-add is 2; every listed row is computed, also with gate 0; attention counts visible keys,

@@ -56,8 +56,6 @@ int job_check_value(const char *key, const char *text, struct err *e) DS_CHECK;
 /* Reports every error that `depthscope train ARGS...` (presets, then settings) finds before it
  * creates a run. */
 int job_check(const char *const *args, size_t n, struct err *e) DS_CHECK;
-/* Fills in the live settings of a method ("lr", "edp.target_ratio"); returns their number. */
-size_t job_live_keys(const char *method, char key[][64], size_t max);
 
 /* A start, watched until the run has written its first record. */
 struct job_launch {

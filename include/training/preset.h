@@ -18,14 +18,15 @@ int preset_names(char ***names, size_t *n, struct err *e) DS_CHECK;
  * directory. */
 int preset_path(char *path, size_t size, const char *preset, struct err *e) DS_CHECK;
 /* Reads presets into c in order: later ones win.  Besides its keys a file may have
- *   extends: NAME  the preset it is a variant of: always read before it (base/config.h);
- *   alone: NAME    the base read before it when no other preset precedes it, such as the size for a method's preset.
+ *   extends: NAME       the preset it is a variant of: always read before it (base/config.h);
+ *   default_base: NAME  the base read before it when no other preset precedes it, such as the
+ *                       size for a method's preset.
  * No preset, or quick by itself, adds nothing: the tables' defaults apply.  DS_EUSAGE for a
  * duplicate or one without keys. */
 int presets_read(struct config *c, const char *const *preset, size_t n, struct err *e) DS_CHECK;
 /* "stories+mod": names without directory and extension. */
 void presets_label(char *out, size_t size, const char *const *preset, size_t n);
-/* The preset named by `extends` or `alone`, or "" (heap, mem_free; NULL if out of memory or not
+/* The preset named by `extends` or `default_base`, or "" (heap, mem_free; NULL if out of memory or not
  * found). */
 char *preset_base(const char *preset);
 

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "data/loader.h"
 #include "engine/param.h"
+#include "io/metric.h"
 #include "io/record.h"
 #include "io/runlog.h"
 #include "models/measure.h"
@@ -34,16 +35,6 @@ struct train_state {
     int64_t step, tokens, skipped, bad_in_row, best_step;
     double best_loss, seconds;
     struct loader_pos pos;
-};
-
-/* Results of the newest step, for records, progress and JSON lines. */
-struct step_report {
-    int64_t step;
-    double loss, kd, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
-        val_loss, bits_per_byte, time_ratio, val_flops_ratio, mfu;
-    double ms[ACCOUNT_STEP];     /* step_ms is the sum without ACCOUNT_RECORD */
-    int is_bad, has_val, has_kd; /* kd: the distillation loss of this step */
-    const char *first_bad;
 };
 
 enum { LIVE_MAX = 64 };
@@ -79,7 +70,7 @@ struct trainer {
     struct control *control;
     atomic_int *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of a stop signal */
     int checkpoint_requested, wants_probe, wants_stop, is_paused, save_failed, log_failures,
-        told_unready;
+        has_reported_unready;
     const char *version;
     struct live_setting
         live[LIVE_MAX]; /* kept in live.json, oldest first; the last entry of a key is in effect */
@@ -124,8 +115,8 @@ int trainer_write_config(const char *dir, const struct train_config *config,
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
-/* Changes a live setting: "lr" or one of the method's ("edp.threshold_offset", "edp.target_ratio"),
- * within the range of its option row.  In effect for the rest of the run, also after a resume
+/* Changes a live setting: an option of training or of the method whose row has is_live ("train.lr"
+ * or "lr", "edp.target_ratio"), within the range of the row.  DS_ENOTFOUND names them all.  In effect for the rest of the run, also after a resume
  * (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 /* Validates a live setting without changing it. */
@@ -157,8 +148,8 @@ int trainer_home_identify(struct trainer *t, int resume, struct err *e) DS_CHECK
 int trainer_set_aside(const char *path, struct err *e) DS_CHECK;
 /* command.c: opens control.sock and handles its commands; ctx is the trainer. */
 int trainer_listen(struct trainer *t, struct err *e) DS_CHECK;
-void trainer_obey(void *ctx, const char *line, struct str *answer);
-void trainer_obeyed(void *ctx, int64_t id, const char *line, const char *answer);
+void trainer_command_run(void *ctx, const char *line, struct str *answer);
+void trainer_command_done(void *ctx, int64_t id, const char *line, const char *answer);
 void trainer_set_status(struct trainer *t);
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
 /* Call once the weights are loaded: prepares them for the matrix multiplications. */
@@ -174,6 +165,8 @@ int trainer_keep_live(const struct trainer *t,
                       struct err *e) DS_CHECK; /* live.c: live.json of the run */
 int trainer_apply_live(struct trainer *t,
                        struct err *e) DS_CHECK; /* applies live.json at a resume */
+/* Adds `live` to the head record: key and range of each live setting. */
+void trainer_record_live(const struct trainer *t);
 /* Copies the live settings that run `from` had at `step` to run `to`. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
 /* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key overrides makes room.  1: no room. */

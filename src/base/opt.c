@@ -30,21 +30,33 @@ static int bad(struct err *e, int code, const char *where, const char *prefix, c
                    what);
 }
 
-static int is_limited(const struct opt *o)
+int opt_is_limited(const struct opt *o)
 {
     return o->min < o->max || (o->min == o->max && o->min != 0);
 }
 
-/* "a|b|c": the index of text, or -1. */
-static int choice_index(const char *choices, const char *text)
+/* "a|b|c": the index of the first `len` bytes of text, or -1. */
+static int choice_index(const char *choices, const char *text, size_t len)
 {
-    size_t len = strlen(text);
     int i = 0;
     for (const char *p = choices; *p; i++) {
         size_t n = strcspn(p, "|");
         if (n == len && memcmp(p, text, n) == 0)
             return i;
         p += n + (p[n] == '|');
+    }
+    return -1;
+}
+
+/* The same for an earlier spelling of a choice. */
+static int former_index(const struct opt *o, const char *text)
+{
+    size_t len = strlen(text);
+    for (const char *p = o->former ? o->former : ""; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " "), old = strcspn(p, "=");
+        if (old == len && memcmp(p, text, len) == 0)
+            return choice_index(o->choices, p + old + 1, n - old - 1);
+        p += n;
     }
     return -1;
 }
@@ -111,8 +123,8 @@ static int set_number(const struct opt *o, const char *prefix, void *values, con
                  o->type == OPT_INT ? "an integer" : "a number");
         return bad(e, DS_EUSAGE, where, prefix, o, what);
     }
-    if (ok < 0 || (is_limited(o) && !(real >= o->min && real <= o->max))) {
-        if (is_limited(o))
+    if (ok < 0 || (opt_is_limited(o) && !(real >= o->min && real <= o->max))) {
+        if (opt_is_limited(o))
             snprintf(what, sizeof what, "%.80s: must be %.10g to %.10g", text, o->min, o->max);
         else
             snprintf(what, sizeof what, "%.80s is too large", text);
@@ -152,7 +164,9 @@ int opt_set_named(const struct opt *o, const char *prefix, void *values, const c
         snprintf(what, sizeof what, "'%.80s': must be true or false", text);
         return bad(e, DS_EUSAGE, where, prefix, o, what);
     case OPT_ENUM:
-        index = choice_index(o->choices, text);
+        index = choice_index(o->choices, text, strlen(text));
+        if (index < 0)
+            index = former_index(o, text);
         if (index >= 0) {
             *(int *)place(o, values) = index;
             return 0;
@@ -161,6 +175,26 @@ int opt_set_named(const struct opt *o, const char *prefix, void *values, const c
         return bad(e, DS_EUSAGE, where, prefix, o, what);
     }
     return bad(e, DS_EUSAGE, where, prefix, o, "unknown type");
+}
+
+/* As short as it is exact. */
+static void print_real(double x, char *out, size_t size)
+{
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    str_copy(out, size, text);
+}
+
+int opt_set_number(const struct opt *o, const char *prefix, void *values, double value,
+                   struct err *e)
+{
+    char text[40];
+    print_real(value, text, sizeof text);
+    return opt_set_named(o, prefix, values, text, NULL, e);
 }
 
 int opt_set(const struct opt *o, void *values, const char *text, const char *where, struct err *e)
@@ -193,17 +227,6 @@ int opt_defaults(const struct opt_group *g, void *values, struct err *e)
         BUG_IF(rc < 0, "%s", local.text);
     }
     return 0;
-}
-
-static void print_real(double x, char *out, size_t size)
-{
-    char text[40];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    str_copy(out, size, text);
 }
 
 static void print_choice(const char *choices, int index, char *out, size_t size)

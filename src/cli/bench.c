@@ -5,7 +5,7 @@
 #include "base/config.h"
 #include "base/cpu.h"
 #include "base/pool.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "engine/peak.h"
 #include "eval/speed.h"
@@ -66,7 +66,7 @@ static void print_json(struct str *out, const struct speed_list *l)
     json_add_str(out, "version", DEPTHSCOPE_VERSION);
     json_add_str(out, "cpu", cpu);
     json_add_int(out, "threads", pool_threads());
-    json_add_str(out, "products", l->products);
+    json_add_str(out, "gemm", l->gemm);
     json_add_str(out, "model", l->model);
     json_add_num(out, "memory_bytes", l->memory_bytes);
     str_add(out, "}\n");
@@ -154,7 +154,7 @@ static void print_tables(struct str *out, const struct speed_list *l)
     for (size_t i = 0; i < l->n;)
         i = print_group(out, l, i);
     str_addf(out, "\n%s\n%d threads, GEMMs by %s, about %.0f MiB\n", l->model, pool_threads(),
-             l->products, l->memory_bytes / (1 << 20));
+             l->gemm, l->memory_bytes / (1 << 20));
     str_add(out,
             "share: of the named limit, at the median; G/s: GFLOP/s, or GB/s where memory "
             "bandwidth\nis the limit; time, FLOPs: relative to the dense pass measured alongside; "

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "eval/perplexity.h"
 #include "io/checkpoint.h"
 #include "io/runlog.h"

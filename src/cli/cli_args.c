@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/keys.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 
 static struct cli_option *find_option(struct cli_option *o, const char *name, size_t len)

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/process.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "training/job.h"
 
 /* The directory of the running program; "" when unknown. */
@@ -101,8 +101,8 @@ const char *cli_run_hint(const char *word, int commands_too, char *out, size_t s
     return nearest_hint(&best, out, size);
 }
 
-int cli_columns(void)
+int cli_columns(int none)
 {
     struct winsize w;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : 80;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col >= 20 ? w.ws_col : none;
 }

@@ -4,36 +4,43 @@
 
 #include "base/mem.h"
 #include "cli/report.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 
 struct cli_option compare_options[] = {
     {.name = "json", .help = "one JSON object: runs, groups, differences"},
+    {.name = "latex", .help = "a LaTeX table (booktabs) of groups and paired differences"},
+    {.name = "csv", .help = "comma-separated values, one line per group"},
     {.name = "each", .help = "one line per run, without grouping seeds"},
     {.name = NULL},
 };
 enum { RUNS_MAX = 1024 };
 
-static void print_json(struct str *out, const struct summary *runs, size_t n,
-                       const struct summary_group *g, size_t groups, const char **key, size_t keys)
+static const char *group_setting(const struct report *r, size_t k, const char *key)
+{
+    return summary_setting(&r->runs[r->group[k].member[0]], key);
+}
+
+static void print_json(struct str *out, const struct report *r, size_t n_runs, const char **key,
+                       size_t keys)
 {
     str_add(out, "{\"runs\":[");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n_runs; i++) {
         json_key(out, NULL);
-        summary_run_json(out, &runs[i]);
+        summary_run_json(out, &r->runs[i]);
     }
     str_add(out, "],\"groups\":[");
-    for (size_t i = 0; i < groups; i++) {
+    for (size_t i = 0; i < r->n; i++) {
         json_key(out, NULL);
-        summary_group_json(out, &g[i], runs);
+        summary_group_json(out, &r->group[i], r->runs);
     }
     str_add(out, "],\"paired\":");
-    report_paired_json(out, g, groups, runs);
+    report_paired_json(out, r);
     str_add(out, ",\"differences\":{");
     for (size_t i = 0; i < keys; i++) {
         json_key(out, key[i]);
         str_add(out, "[");
-        for (size_t k = 0; k < groups; k++) {
-            const char *v = summary_setting(&runs[g[k].member[0]], key[i]);
+        for (size_t k = 0; k < r->n; k++) {
+            const char *v = group_setting(r, k, key[i]);
             json_key(out, NULL);
             if (v)
                 str_add_json(out, v, strlen(v));
@@ -46,12 +53,11 @@ static void print_json(struct str *out, const struct summary *runs, size_t n,
 }
 
 /* Keys of a single method are left out: they follow from the method's name. */
-static int is_told(const struct summary *runs, const struct summary_group *g, size_t groups,
-                   const char *key)
+static int is_shown(const struct report *r, const char *key)
 {
     const char *first = NULL;
-    for (size_t k = 0; k < groups; k++) {
-        const char *v = summary_setting(&runs[g[k].member[0]], key);
+    for (size_t k = 0; k < r->n; k++) {
+        const char *v = group_setting(r, k, key);
         if (v && first && strcmp(v, first) != 0)
             return 1;
         first = first ? first : v;
@@ -59,28 +65,27 @@ static int is_told(const struct summary *runs, const struct summary_group *g, si
     return 0;
 }
 
-static void print_differences(struct str *out, const struct summary *runs,
-                              const struct summary_group *g, size_t groups, const char **key,
+static void print_differences(struct str *out, const struct report *r, const char **key,
                               size_t keys)
 {
     struct table t;
-    if (keys == 0 || groups < 2)
+    if (keys == 0 || r->n < 2)
         return;
-    table_init(&t, groups + 1);
+    table_init(&t, r->n + 1);
     table_add(&t, "");
-    for (size_t k = 0; k < groups; k++)
-        table_add(&t, g[k].label);
+    for (size_t k = 0; k < r->n; k++)
+        table_add(&t, r->group[k].label);
     for (size_t i = 0; i < keys; i++) {
-        if (!is_told(runs, g, groups, key[i]))
+        if (!is_shown(r, key[i]))
             continue;
         table_add(&t, key[i]);
-        for (size_t k = 0; k < groups; k++) {
-            const char *v = summary_setting(&runs[g[k].member[0]], key[i]);
+        for (size_t k = 0; k < r->n; k++) {
+            const char *v = group_setting(r, k, key[i]);
             table_add(&t, v && v[0] ? v : "-");
         }
     }
     str_add(out, "\nsettings that differ:\n");
-    table_print(&t, out);
+    table_wrap(&t, out, r->width);
     table_release(&t);
 }
 
@@ -126,8 +131,8 @@ static int read_runs(struct summary *runs, size_t *n, const struct cli_args *a, 
     return 0;
 }
 
-static int alone(struct summary_group **g, size_t *groups, const struct summary *runs, size_t n,
-                 struct err *e)
+static int each_run(struct summary_group **g, size_t *groups, const struct summary *runs, size_t n,
+                    struct err *e)
 {
     *g = mem_alloc(n, sizeof **g);
     if (!*g)
@@ -142,35 +147,53 @@ static int alone(struct summary_group **g, size_t *groups, const struct summary 
     return 0;
 }
 
+static int check_arguments(const struct cli_args *a, struct err *e)
+{
+    if (a->n_override > 0)
+        return err_set(e, DS_EUSAGE, "compare: unexpected setting %s", a->override[0]);
+    if (a->n_rest == 0 || a->n_rest > RUNS_MAX)
+        return err_set(e, DS_EUSAGE, "compare: expected 1 to %d runs (depthscope runs lists them)",
+                       RUNS_MAX);
+    if (cli_flag(a, "json") + cli_flag(a, "latex") + cli_flag(a, "csv") > 1)
+        return err_set(e, DS_EUSAGE, "compare: use only one of --json, --latex and --csv");
+    return 0;
+}
+
 static int compare(const struct cli_args *a, struct str *out, struct err *e)
 {
     struct summary *runs = NULL;
     struct summary_group *g = NULL;
     const char **key = NULL;
     size_t n = 0, groups = 0, keys = 0;
-    int rc = 0;
-    if (a->n_override > 0)
-        rc = err_set(e, DS_EUSAGE, "compare: unexpected setting %s", a->override[0]);
-    else if (a->n_rest == 0 || a->n_rest > RUNS_MAX)
-        rc = err_set(e, DS_EUSAGE, "compare: expected 1 to %d runs (depthscope runs lists them)",
-                     RUNS_MAX);
-    else if (!(runs = mem_alloc((size_t)a->n_rest, sizeof *runs)))
-        rc = err_set(e, DS_EMEM, "compare");
-    if (rc == 0)
-        rc = read_runs(runs, &n, a, e);
-    if (rc == 0)
-        rc = cli_flag(a, "each") ? alone(&g, &groups, runs, n, e)
-                                 : summary_group(&g, &groups, runs, n, e);
-    if (rc == 0)
-        rc = summary_differences(&key, &keys, runs, n, e);
-    if (rc == 0 && cli_flag(a, "json")) {
-        print_json(out, runs, n, g, groups, key, keys);
-    } else if (rc == 0) {
-        report_groups(out, g, groups);
-        report_paired(out, g, groups, runs);
-        print_differences(out, runs, g, groups, key, keys);
+    int rc = check_arguments(a, e);
+    if (rc < 0)
+        return rc;
+    runs = mem_alloc((size_t)a->n_rest, sizeof *runs);
+    if (!runs)
+        return err_set(e, DS_EMEM, "compare: out of memory");
+    rc = read_runs(runs, &n, a, e);
+    if (rc < 0)
+        goto out;
+    rc = (cli_flag(a, "each") ? each_run : summary_group)(&g, &groups, runs, n, e);
+    if (rc < 0)
+        goto out;
+    rc = summary_differences(&key, &keys, runs, n, e);
+    if (rc < 0)
+        goto out;
+    struct report r = {.group = g, .n = groups, .runs = runs, .width = cli_columns(0)};
+    if (cli_flag(a, "json")) {
+        print_json(out, &r, n, key, keys);
+    } else if (cli_flag(a, "latex")) {
+        report_latex(out, &r);
+    } else if (cli_flag(a, "csv")) {
+        report_csv(out, &r);
+    } else {
+        report_groups(out, &r);
+        report_paired(out, &r);
+        print_differences(out, &r, key, keys);
         print_unfinished(out, runs, n);
     }
+out:
     for (size_t i = 0; i < n; i++)
         summary_release(&runs[i]);
     mem_free(runs);

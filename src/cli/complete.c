@@ -5,7 +5,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "cli/keys.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "figures/figure.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
@@ -163,9 +163,11 @@ static void offer_keys(struct candidates *c, const struct opt_group *groups)
 {
     for (const struct opt_group *g = groups; g->title; g++)
         for (size_t i = 0; i < g->n; i++) {
-            char word[164];
-            snprintf(word, sizeof word, "%s%s=", g->prefix, g->opts[i].key);
-            offer(c, word, g->opts[i].help);
+            char word[164], about[400];
+            const struct opt *o = &g->opts[i];
+            snprintf(word, sizeof word, "%s%s=", g->prefix, o->key);
+            snprintf(about, sizeof about, "%s%s", o->help ? o->help : "", keys_live_note(o));
+            offer(c, word, about);
         }
 }
 

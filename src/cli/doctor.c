@@ -11,7 +11,7 @@
 #include "base/fs.h"
 #include "base/pool.h"
 #include "base/utf8.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "engine/gemm.h"
 #include "figures/palette.h"

@@ -1,14 +1,14 @@
-/* depthscope figure: draws figures from runs, lists them, and redraws a PNG from its own
- * recipe. */
+/* depthscope figure: draws figures from runs, CSV tables and JSON results, lists them, and redraws
+ * a PNG from its own recipe. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "base/log.h"
+#include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "figures/figure.h"
 
@@ -21,11 +21,17 @@ struct cli_option figure_options[] = {
     {.name = "venue", .has_value = 1, .help = "NAME  sizes and fonts of a venue (see figure list)"},
     {.name = "theme", .has_value = 1, .help = "NAME  theme in themes/, or a file"},
     {.name = "metric", .has_value = 1, .help = "a,b  metrics of figure training"},
+    {.name = "x",
+     .has_value = 1,
+     .help = "NAME  x axis of curves: step, tokens, seconds, progress, flops or a metric"},
     {.name = "smooth", .has_value = 1, .help = "X  smoothing of curves, 0 to 1"},
     {.name = "probe", .has_value = 1, .help = "N  index of the probe text"},
     {.name = "dpi", .has_value = 1, .help = "N  resolution of the PNG, 300 to 2400"},
     {.name = "again", .has_value = 1, .help = "FILE.png  redraw it from its own recipe"},
-    {.name = "json", .help = "one JSON object: files, data, captions"},
+    {.name = "dry-run",
+     .help = "draw, but write nothing: which figures the data allows, and why not"},
+    {.name = "preview", .has_value = 1, .help = "N  a PPM image N pixels wide on standard output"},
+    {.name = "json", .help = "one JSON object: files, data, captions; figures skipped, and why"},
     {.name = NULL},
 };
 
@@ -33,7 +39,8 @@ struct request {
     struct figure_options opt;
     const char *name, *dir, *again, *formats;
     const char *path[RUNS_MAX];
-    int paths, json;
+    int paths, json, is_dry;
+    double preview; /* width in pixels, 0 = write files */
 };
 
 struct opened {
@@ -86,12 +93,16 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     words(a, "venue", &r->opt.venue);
     words(a, "theme", &r->opt.theme);
     words(a, "metric", &r->opt.metric);
+    words(a, "x", &r->opt.x);
     r->json = cli_flag(a, "json");
+    r->is_dry = cli_flag(a, "dry-run");
     int rc = number(a, "smooth", &r->opt.smooth, e);
     if (rc == 0)
         rc = number(a, "probe", &probe, e);
     if (rc == 0)
         rc = number(a, "dpi", &r->opt.dpi, e);
+    if (rc == 0)
+        rc = number(a, "preview", &r->preview, e);
     if (rc == 0)
         rc = check_formats(r->formats, e);
     if (rc == 0 && a->n_override > 0)
@@ -115,24 +126,18 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
 static void close_runs(struct opened *o)
 {
     for (int i = 0; i < o->n; i++)
-        runview_free(o->run[i].view);
+        figure_close(&o->run[i]);
     o->n = 0;
 }
 
 static int open_run(struct opened *o, const char *path, struct err *e)
 {
-    struct runview *v = NULL;
     char full[2048];
     int rc = cli_run_path(full, sizeof full, path, e);
     if (rc == 0)
-        rc = runview_read(&v, full, e);
-    if (rc < 0)
-        return rc;
-    if (v->gaps > 0)
-        log_warn("%s: skipped %llu corrupt places (%llu records lost)", path,
-                 (unsigned long long)v->gaps, (unsigned long long)v->lost);
-    o->run[o->n++] = (struct figure_run){.view = v, .path = path};
-    return 0;
+        rc = figure_open(&o->run[o->n], full, path, e);
+    o->n += rc == 0;
+    return rc;
 }
 
 static int open_runs(struct opened *o, const char *const *paths, int n, struct err *e)
@@ -193,14 +198,38 @@ static void json_field(struct str *out, const char *key, const char *value)
     str_add_json(out, value, strlen(value));
 }
 
+/* A binary PPM: what a terminal preview needs, without decoding a PNG. */
+static int write_pixels(const struct figure *f, int width, struct err *e)
+{
+    unsigned *rgb = NULL;
+    int w, h, rc = figure_pixels(f, width, &rgb, &w, &h, e);
+    struct str out = {0};
+    if (rc < 0)
+        return rc;
+    str_addf(&out, "P6\n%d %d\n255\n", w, h);
+    for (size_t i = 0; i < (size_t)w * (size_t)h; i++) {
+        str_add_char(&out, (char)(rgb[i] >> 16 & 255));
+        str_add_char(&out, (char)(rgb[i] >> 8 & 255));
+        str_add_char(&out, (char)(rgb[i] & 255));
+    }
+    rc = out.failed ? err_set(e, DS_EMEM, "preview") : cli_write(out.p, out.len, e);
+    str_release(&out);
+    mem_free(rgb);
+    return rc;
+}
+
 static int draw_one(const struct request *r, const struct opened *o, const char *name,
                     struct str *drawn, struct err *e)
 {
     struct figure f = {0};
     struct str files = {0};
     int rc = figure_make(&f, name, o->run, o->n, &r->opt, e);
-    if (rc == 0)
+    if (rc == 0 && r->preview > 0)
+        rc = write_pixels(&f, (int)r->preview, e);
+    else if (rc == 0 && !r->is_dry)
         rc = write_formats(r, &f, &files, e);
+    else if (rc == 0 && !r->json)
+        printf("%s\n", name);
     if (rc == 0) {
         str_add(drawn, drawn->len ? ",{" : "{");
         json_field(drawn, "name", name);
@@ -215,44 +244,83 @@ static int draw_one(const struct request *r, const struct opened *o, const char 
     return rc;
 }
 
-/* A single figure must succeed; of `all` at least one, and each failure is reported with its
- * reason. */
+/* The arguments that figure i of `all` reads; DS_ENOTFOUND when there are none. */
+static int choose_inputs(const struct opened *o, int i, struct opened *out, struct err *e)
+{
+    out->n = 0;
+    for (int k = 0; k < o->n; k++)
+        if (figure_takes(i, &o->run[k]))
+            out->run[out->n++] = o->run[k];
+    return out->n ? 0 : err_set(e, DS_ENOTFOUND, "needs %s", figure_needs(i));
+}
+
+/* "figure NAME: " in front of a reason is dropped: the line names the figure already. */
+static void skip_one(const char *name, const char *why, struct str *skipped)
+{
+    struct str line = {0};
+    size_t n = strlen(name);
+    if (strncmp(why, "figure ", 7) == 0 && strncmp(why + 7, name, n) == 0 &&
+        strncmp(why + 7 + n, ": ", 2) == 0)
+        why += 9 + n;
+    cli_add_safe(&line, why, strlen(why), -1);
+    fprintf(stderr, "skipped %s: %s\n", name, str_text(&line));
+    str_release(&line);
+    str_add(skipped, skipped->len ? ",{" : "{");
+    json_field(skipped, "name", name);
+    str_add_char(skipped, ',');
+    json_field(skipped, "why", why);
+    str_add_char(skipped, '}');
+}
+
+/* Every figure that the arguments allow; the others are reported with the reason.  The number of
+ * figures drawn; *status: an error that is not for lack of data (a full disk). */
+static int draw_all(const struct request *r, const struct opened *o, struct str *drawn,
+                    struct str *skipped, int *status)
+{
+    static struct opened some;
+    int count = 0;
+    for (int i = 0; figure_name(i) && *status == 0; i++) {
+        struct err e = {0};
+        int rc = choose_inputs(o, i, &some, &e);
+        if (rc == 0)
+            rc = draw_one(r, &some, figure_name(i), drawn, &e);
+        if (rc == 0)
+            count++;
+        else if (rc == DS_EIO || rc == DS_EMEM)
+            *status = command_fail(&e);
+        else
+            skip_one(figure_name(i), e.text, skipped);
+    }
+    return count;
+}
+
+/* A single figure must succeed; of `all` at least one. */
 static int draw_command(const struct request *r)
 {
     static struct opened o;
-    struct str drawn = {0}, refused = {0};
+    struct str drawn = {0}, skipped = {0};
     struct err e = {0};
-    int all = strcmp(r->name, "all") == 0, status = 0, count = 0;
-    if (r->paths == 0) {
+    int all = strcmp(r->name, "all") == 0, status = 0, writes = !r->is_dry && r->preview == 0;
+    if (r->paths == 0)
         err_set(&e, DS_EUSAGE, "figure %s: name at least one run", r->name);
+    else if (all && r->preview > 0)
+        err_set(&e, DS_EUSAGE, "figure --preview: expected the name of one figure, not all");
+    if (e.code < 0)
         return command_fail(&e);
-    }
-    if (open_runs(&o, r->path, r->paths, &e) < 0 || fs_mkdirs(r->dir, &e) < 0) {
+    if (open_runs(&o, r->path, r->paths, &e) < 0 || (writes && fs_mkdirs(r->dir, &e) < 0)) {
         close_runs(&o);
         return command_fail(&e);
     }
-    for (int i = 0; figure_name(i); i++) {
-        const char *name = all ? figure_name(i) : r->name;
-        e = (struct err){0};
-        if (draw_one(r, &o, name, &drawn, &e) == 0)
-            count++;
-        else {
-            status = command_fail(&e);
-            str_add(&refused, refused.len ? ",{" : "{");
-            json_field(&refused, "name", name);
-            str_add_char(&refused, ',');
-            json_field(&refused, "why", e.text);
-            str_add_char(&refused, '}');
-        }
-        if (!all)
-            break;
-    }
-    if (r->json)
-        printf("{\"figures\":[%s],\"refused\":[%s]}\n", str_text(&drawn), str_text(&refused));
+    if (all && draw_all(r, &o, &drawn, &skipped, &status) == 0 && status == 0)
+        status = EXIT_FAILURE;
+    else if (!all && draw_one(r, &o, r->name, &drawn, &e) < 0)
+        status = command_fail(&e);
+    if (r->json && (all || status == 0))
+        printf("{\"figures\":[%s],\"skipped\":[%s]}\n", str_text(&drawn), str_text(&skipped));
     str_release(&drawn);
-    str_release(&refused);
+    str_release(&skipped);
     close_runs(&o);
-    return all ? count ? EXIT_SUCCESS : EXIT_FAILURE : status;
+    return status;
 }
 
 static int list_command(const struct request *r)
@@ -324,6 +392,7 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
     struct figure_options opt = {.venue = recipe->venue,
                                  .theme = recipe->theme,
                                  .metric = recipe->metric,
+                                 .x = recipe->x,
                                  .version = r->opt.version,
                                  .smooth = recipe->smooth,
                                  .probe = recipe->probe,

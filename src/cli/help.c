@@ -6,11 +6,12 @@
 #include "base/nearest.h"
 #include "cli/keys.h"
 #include "cli/manual.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/generation.h"
 #include "eval/perplexity.h"
 #include "eval/speed.h"
+#include "io/metric.h"
 #include "models/config.h"
 #include "routing/route.h"
 #include "training/job.h"
@@ -18,7 +19,7 @@
 #include "tui/keymap.h"
 
 struct cli_option help_options[] = {
-    {.name = "markdown", .help = "for keys and views: Markdown even on a terminal"},
+    {.name = "markdown", .help = "for keys, views and metrics: Markdown even on a terminal"},
     {.name = NULL},
 };
 
@@ -66,7 +67,7 @@ static void plain_group(struct str *out, const struct opt_group *g, const char *
         if (*p != '`')
             str_add_char(out, *p);
     str_add(out, "\n\n");
-    keys_lines(out, g, cli_columns());
+    keys_lines(out, g, cli_columns(80));
     str_add(out, "\n");
 }
 
@@ -87,6 +88,7 @@ static void markdown_group(struct str *out, const struct opt_group *g, const cha
         }
         if (o->alias)
             str_addf(out, "; also `%s`", o->alias);
+        str_add(out, keys_live_note(o));
         str_add(out, " |\n");
     }
     str_add(out, "\n");
@@ -121,6 +123,47 @@ static void list_keys(struct str *out, list_fn *list)
     }
     for (size_t i = 0; i < DS_LEN(other); i++)
         list(out, other[i].group, other[i].heading);
+}
+
+static void metric_line(struct str *out, int is_markdown, const char *name, const char *scope,
+                        const char *unit, const char *help)
+{
+    str_addf(out, is_markdown ? "| `%s` | %s | %s | " : "%-20s %-6s %-11s ", name, scope, unit);
+    if (is_markdown)
+        add_cell(out, help);
+    else
+        str_add(out, help);
+    str_add(out, is_markdown ? " |\n" : "\n");
+}
+
+static void metric_heading(struct str *out, int is_markdown, const char *heading)
+{
+    str_addf(out,
+             is_markdown ? "### %s\n\n| name | per | unit | meaning |\n|---|---|---|---|\n"
+                         : "%s\n\n",
+             heading);
+}
+
+/* Every metric that a run records: those of each run, then those of each method. */
+static void list_metrics(struct str *out, int is_markdown)
+{
+    metric_heading(out, is_markdown, "Every run");
+    for (const struct run_metric *m = run_metrics; m->name; m++)
+        metric_line(out, is_markdown, m->name, run_metric_scope(m), m->unit, m->help);
+    for (size_t i = 0; route_all()[i]; i++) {
+        const struct route_ops *ops = route_all()[i];
+        char heading[80];
+        snprintf(heading, sizeof heading, is_markdown ? "`model.method=%s`" : "model.method=%s",
+                 ops->name);
+        if (ops->n_metrics > 0) {
+            str_add_char(out, '\n');
+            metric_heading(out, is_markdown, heading);
+        }
+        for (size_t k = 0; k < ops->n_metrics; k++)
+            metric_line(out, is_markdown, ops->metrics[k].name,
+                        metric_scope_name[ops->metrics[k].scope], ops->metrics[k].unit,
+                        ops->metrics[k].help);
+    }
 }
 
 static void list_presets(struct str *out)
@@ -183,6 +226,10 @@ static int help_on(const char *what, int is_markdown, struct err *e)
         (is_markdown ? keys_markdown : keys_text)(&out);
         return cli_print(&out);
     }
+    if (strcmp(what, "metrics") == 0) {
+        list_metrics(&out, is_markdown);
+        return cli_print(&out);
+    }
     if (strcmp(what, "man") == 0) {
         manual_page(&out);
         return cli_print(&out);
@@ -208,6 +255,7 @@ static int help_on(const char *what, int is_markdown, struct err *e)
     }
     nearest_try(&best, "keys");
     nearest_try(&best, "views");
+    nearest_try(&best, "metrics");
     nearest_try(&best, "workbench");
     err_set(e, DS_EUSAGE, "help: unknown command %s%s (depthscope help lists them)", what,
             nearest_hint(&best, hint, sizeof hint));

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "eval/generation.h"
 #include "eval/perplexity.h"
 #include "eval/speed.h"
@@ -84,6 +84,11 @@ static void describe_range(const struct opt *o, char *out, size_t size)
         snprintf(out, size, "%.10g to %.10g", o->min, o->max);
 }
 
+const char *keys_live_note(const struct opt *o)
+{
+    return o->is_live ? "; can be set while a run trains" : "";
+}
+
 static const char *default_of(const struct opt *o)
 {
     return !o->otherwise ? "0" : o->otherwise[0] ? o->otherwise : "\"\"";
@@ -113,6 +118,8 @@ static void add_json(struct str *out, const struct opt_group *g)
         }
         if (o->choices)
             json_add_str(out, "choices", o->choices);
+        json_key(out, "live");
+        str_add(out, o->is_live ? "true" : "false");
         json_add_str(out, "help", o->help ? o->help : "");
         str_add(out, "}");
     }
@@ -147,6 +154,7 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
                  o->help ? o->help : "");
         if (o->alias)
             str_addf(out, "; also %s", o->alias);
+        str_add(out, keys_live_note(o));
         str_add_char(out, '\n');
     }
 }
@@ -190,8 +198,9 @@ void keys_lines(struct str *out, const struct opt_group *g, int width)
         str_addf(out, "%s%s%*s", str_text(&line), is_wide ? "\n" : "",
                  is_wide ? indent : indent - (int)line.len, "");
         str_reset(&line);
-        str_addf(&line, "%s%s%s%s%s%s", o->help ? o->help : "", range[0] ? " (" : "", range,
-                 range[0] ? ")" : "", o->alias ? "; also " : "", o->alias ? o->alias : "");
+        str_addf(&line, "%s%s%s%s%s%s%s", o->help ? o->help : "", range[0] ? " (" : "", range,
+                 range[0] ? ")" : "", o->alias ? "; also " : "", o->alias ? o->alias : "",
+                 keys_live_note(o));
         for (char *p = line.p; p && *p; p++)
             *p = *p == '`' ? '\'' : *p; /* Markdown code quotes */
         add_wrapped(out, str_text(&line), indent, indent, width);

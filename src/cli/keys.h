@@ -15,4 +15,7 @@ const struct opt_group *keys_groups(const char *command);
 /* One group as text: key, default and description, wrapped at `width` columns. */
 void keys_lines(struct str *out, const struct opt_group *g, int width);
 
+/* "; can be set while a run trains" for a live setting, else "". */
+const char *keys_live_note(const struct opt *o);
+
 #endif

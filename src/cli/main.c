@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/process.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 
 const struct command commands[] = {
@@ -30,7 +30,7 @@ const struct command commands[] = {
     {"doctor",   "",                                   "report what this machine and terminal support", doctor_command, doctor_options, WORD_NONE},
     {"serve",    "MODEL",                              "serve the workbench's requests on stdin (JSON lines)", serve_command, serve_options, WORD_MODEL},
     {"complete", "WORD ...",                            "print candidates for the last word, for completion scripts", complete_command, complete_options, WORD_NONE},
-    {"help",     "[COMMAND|workbench|keys|views|man|bash|zsh|fish]",     "list commands; help on one command, all settings, the workbench's keys, the man page, completion scripts", help_command, help_options, WORD_COMMAND},
+    {"help",     "[COMMAND|workbench|keys|views|metrics|man|bash|zsh|fish]",     "list commands; help on one command, all settings, the workbench's keys, all metrics, the man page, completion scripts", help_command, help_options, WORD_COMMAND},
     {.name = NULL},
     // clang-format on
 };

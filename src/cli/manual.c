@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 
 static const struct {

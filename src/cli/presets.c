@@ -3,7 +3,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "models/adapters.h"
 #include "training/options.h"
 
@@ -18,8 +18,9 @@ struct cli_option presets_options[] = {
 struct facts {
     char name[80], base[80];
     struct train_config config;
-    int64_t params, beside, layer; /* beside: without embedding, head and position table */
-    double flops;                  /* forward FLOPs per token, mean over a full context */
+    int64_t params, non_embedding,
+        layer;    /* non_embedding: without embedding, head and position table */
+    double flops; /* forward FLOPs per token, mean over a full context */
     double bytes; /* weights, gradients and both Adam moments in fp32, of method and adapters too */
 };
 
@@ -38,7 +39,7 @@ static int facts_read(struct facts *f, const char *const *preset, size_t n, stru
     str_copy(f->name, sizeof f->name, f->config.preset);
     f->params = model_config_params(m);
     f->layer = model_config_params_layer(m);
-    f->beside = f->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
+    f->non_embedding = f->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
     f->flops = flops_dense_token(&shape, (int)m->max_seq);
     int frozen = f->config.train.freeze == FREEZE_BASE; /* then only its weights are in memory */
     f->bytes = 4.0 * ((frozen ? 1 : 4) * (double)f->params +
@@ -52,7 +53,7 @@ static void add_json(struct str *out, const struct facts *f)
     json_add_str(out, "extends", f->base);
     json_add_str(out, "method", f->config.model.method);
     json_add_int(out, "params", f->params);
-    json_add_int(out, "params_beside_embedding", f->beside);
+    json_add_int(out, "params_non_embedding", f->non_embedding);
     json_add_int(out, "params_layer", f->layer);
     json_add_int(out, "params_method", f->config.method_params);
     json_add_int(out, "layers", f->config.model.layers);
@@ -87,7 +88,7 @@ static void cells(const struct facts *f, char cell[COLUMNS][80])
     str_copy(cell[1], 80, f->base);
     str_copy(cell[2], 80, f->config.model.method);
     str_copy(cell[3], 80, grouped(f->params, a));
-    str_copy(cell[4], 80, grouped(f->beside, a));
+    str_copy(cell[4], 80, grouped(f->non_embedding, a));
     str_copy(cell[5], 80, grouped(f->layer, a));
     str_copy(cell[6], 80, grouped(f->config.method_params, a));
     str_copy(cell[7], 80, grouped(f->config.model.max_seq, a));

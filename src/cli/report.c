@@ -1,134 +1,394 @@
 /* Tables of run groups and paired differences, for compare, sweep and ablate. */
 #include "cli/report.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/use.h"
+#include "base/utf8.h"
+#include "cli/cli.h"
 
-/* Prints the columns from..to-1 that at least one group has; 0 when none does. */
-static int add_part(struct str *out, const struct summary_group *g, size_t n, int from, int to)
+enum { CELL = 96 };
+
+/* 1 when at least one group has the summary row. */
+static int is_known(const struct report *r, int row)
 {
-    int shown[SUMMARY_N] = {0};
+    for (size_t k = 0; k < r->n; k++)
+        if (r->group[k].value[row].n > 0)
+            return 1;
+    return 0;
+}
+
+static size_t failures(const struct summary_group *g)
+{
+    return g->failed + g->missing;
+}
+
+/* "1.234 [1.2, 1.3]"; narrow: "1.234 ±0.05". */
+static const char *print_interval(char out[CELL], const struct interval *x, int digits,
+                                  int is_narrow)
+{
+    if (!is_narrow || x->n < 2)
+        return stat_print(out, CELL, x, digits);
+    snprintf(out, CELL, "%.*g %s%.2g", digits, x->mean, utf8_locale_is_utf8() ? "±" : "+-",
+             x->hi - x->mean);
+    return out;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------- */
+
+/* Summary rows from..to-1, with the rank of each column; 0 when no group has one. */
+static int fill_part(struct table *t, int *rank, const struct report *r, int from, int to,
+                     int is_narrow)
+{
     size_t columns = 2, failed = 0;
-    struct table t;
-    for (int row = from; row < to; row++) {
-        for (size_t k = 0; k < n && !shown[row]; k++)
-            shown[row] = g[k].value[row].n > 0;
-        columns += (size_t)shown[row];
-    }
-    if (columns == 2)
-        return 0;
-    for (size_t k = 0; k < n; k++)
-        failed += g[k].failed + g[k].missing;
-    table_init(&t, columns + (failed > 0));
-    table_add(&t, "");
-    table_add(&t, "n");
-    if (failed > 0)
-        table_add(&t, "state");
+    for (size_t k = 0; k < r->n; k++)
+        failed += failures(&r->group[k]);
+    columns += failed > 0;
     for (int row = from; row < to; row++)
-        if (shown[row])
-            table_add(&t, summary_rows[row].title);
-    for (size_t k = 0; k < n; k++) {
-        table_add(&t, g[k].label);
-        table_addf(&t, "%zu", g[k].n - g[k].failed);
-        if (g[k].failed + g[k].missing > 0)
-            table_addf(&t, "%zu failed", g[k].failed + g[k].missing);
+        if (is_known(r, row))
+            rank[columns++] = summary_rows[row].rank;
+    table_init(t, columns);
+    table_add(t, "");
+    table_add(t, "n");
+    if (failed > 0)
+        table_add(t, "state");
+    for (int row = from; row < to; row++)
+        if (is_known(r, row))
+            table_add(t, summary_rows[row].title);
+    for (size_t k = 0; k < r->n; k++) {
+        const struct summary_group *g = &r->group[k];
+        table_add(t, g->label);
+        table_addf(t, "%zu", g->n - g->failed);
+        if (failures(g) > 0)
+            table_addf(t, "%zu failed", failures(g));
         else if (failed > 0)
-            table_add(&t, "ok");
+            table_add(t, "ok");
         for (int row = from; row < to; row++) {
-            char text[64];
-            if (shown[row])
+            char text[CELL];
+            if (is_known(r, row))
                 table_add(
-                    &t, stat_print(text, sizeof text, &g[k].value[row], summary_rows[row].digits));
+                    t, print_interval(text, &g->value[row], summary_rows[row].digits, is_narrow));
         }
     }
-    table_print(&t, out);
+    return columns > 2 + (size_t)(failed > 0);
+}
+
+static void add_part(struct str *out, const struct report *r, int from, int to)
+{
+    int rank[SUMMARY_N + 3] = {0};
+    struct table t;
+    int has_columns = fill_part(&t, rank, r, from, to, 0);
+    if (has_columns && r->width > 0 && table_width(&t) > r->width) {
+        table_release(&t);
+        fill_part(&t, rank, r, from, to, 1);
+    }
+    if (has_columns) {
+        table_fit(&t, out, r->width, rank);
+        str_add(out, "\n");
+    }
     table_release(&t);
+}
+
+void report_groups(struct str *out, const struct report *r)
+{
+    add_part(out, r, 0, SUMMARY_RANDOM);
+    add_part(out, r, SUMMARY_RANDOM, SUMMARY_N);
+    table_note(out,
+               "mean over n seeds [95 % confidence interval, Student's t]; blocks, FLOPs and time "
+               "are shares of the dense model",
+               r->width);
+}
+
+/* ---- paired differences ------------------------------------------------------------------------- */
+
+/* Every group against the reference, the first group with results. */
+struct comparison {
+    size_t reference;
+    struct difference *of; /* per group; of.n = 0: no shared seed */
+    double *p_holm;        /* NaN: not compared */
+    size_t compared;       /* groups with two pairs or more */
+};
+
+static void comparison_release(struct comparison *c)
+{
+    mem_free(c->of);
+    mem_free(c->p_holm);
+    *c = (struct comparison){0};
+}
+
+/* 0 when out of memory. */
+static int compare_groups(struct comparison *c, const struct report *r)
+{
+    *c = (struct comparison){.of = mem_alloc(r->n, sizeof *c->of),
+                             .p_holm = mem_alloc(r->n, sizeof *c->p_holm)};
+    if (!c->of || !c->p_holm) {
+        comparison_release(c);
+        return 0;
+    }
+    while (c->reference + 1 < r->n && r->group[c->reference].value[SUMMARY_VAL_LOSS].n == 0)
+        c->reference++;
+    for (size_t k = 0; k < r->n; k++) {
+        c->p_holm[k] = (double)NAN;
+        if (k == c->reference)
+            continue;
+        c->of[k] = summary_paired(&r->group[k], &r->group[c->reference], r->runs, SUMMARY_VAL_LOSS);
+        c->p_holm[k] = c->of[k].p;
+        c->compared += c->of[k].of.n > 1;
+    }
+    stat_holm(c->p_holm, r->n);
     return 1;
 }
 
-void report_groups(struct str *out, const struct summary_group *g, size_t n)
+static void fill_paired(struct table *t, const struct report *r, const struct comparison *c,
+                        int is_narrow)
 {
-    if (add_part(out, g, n, 0, SUMMARY_RANDOM))
-        str_add(out, "\n");
-    if (add_part(out, g, n, SUMMARY_RANDOM, SUMMARY_N))
-        str_add(out, "\n");
-    str_add(out, "mean over n seeds [95 % confidence interval, Student's t]; blocks, FLOPs and "
-                 "time are shares "
-                 "of the dense model\n");
-}
-
-/* Compares every group with the first; p values adjusted jointly.  Returns how many have an
- * interval. */
-static size_t compare_with_first(struct difference *d, double *p, const struct summary_group *g,
-                                 size_t n, const struct summary *runs)
-{
-    size_t known = 0;
-    for (size_t k = 1; k < n; k++) {
-        d[k] = summary_paired(&g[k], &g[0], runs, SUMMARY_VAL_LOSS);
-        p[k] = d[k].p;
-        known += d[k].of.n > 1;
-    }
-    if (n > 1)
-        stat_holm(p + 1, n - 1);
-    return known;
-}
-
-void report_paired(struct str *out, const struct summary_group *g, size_t n,
-                   const struct summary *runs)
-{
-    struct difference *d = mem_alloc(n, sizeof *d);
-    double *p = mem_alloc(n, sizeof *p);
-    struct table t;
-    if (!d || !p || compare_with_first(d, p, g, n, runs) == 0)
-        goto out;
-    str_add(out, "\nval loss minus that of ");
-    cli_add_safe(out, g[0].label, strlen(g[0].label), -1);
-    str_add(out, ", paired by seed:\n");
-    table_init(&t, 4);
-    table_add(&t, "");
-    table_add(&t, "pairs");
-    table_add(&t, "difference [95 % t interval]");
-    table_add(&t, "p (Holm)");
-    for (size_t k = 1; k < n; k++) {
-        char text[64];
-        table_add(&t, g[k].label);
-        table_addf(&t, "%zu", d[k].of.n);
-        table_add(&t, stat_print(text, sizeof text, &d[k].of, 3));
-        if (d[k].of.n > 1)
-            table_addf(&t, "%.2g", p[k]);
+    table_init(t, 4);
+    table_add(t, "");
+    table_add(t, "n pairs");
+    table_add(t, "difference");
+    table_add(t, "p (Holm)");
+    for (size_t k = 0; k < r->n; k++) {
+        char text[CELL];
+        if (k == c->reference)
+            continue;
+        table_add(t, r->group[k].label);
+        table_addf(t, "%zu", c->of[k].of.n);
+        table_add(t, print_interval(text, &c->of[k].of, 3, is_narrow));
+        if (isnan(c->p_holm[k]))
+            table_add(t, "-");
         else
-            table_add(&t, "-");
+            table_addf(t, "%.2g", c->p_holm[k]);
     }
-    table_print(&t, out);
+}
+
+void report_paired(struct str *out, const struct report *r)
+{
+    static const int rank[] = {0, 1, 0, 0};
+    struct comparison c;
+    struct table t;
+    struct str note = {0};
+    if (!compare_groups(&c, r)) {
+        out->failed = 1;
+        return;
+    }
+    if (c.compared == 0)
+        goto out;
+    str_add(&note, "val loss minus that of ");
+    cli_add_safe(&note, r->group[c.reference].label, strlen(r->group[c.reference].label), -1);
+    str_addf(&note,
+             ", paired by seed [95 %% confidence interval, Student's t]; p: paired t test, Holm's "
+             "adjustment for %zu comparison%s",
+             c.compared, c.compared == 1 ? "" : "s");
+    str_add(out, "\n");
+    table_note(out, str_text(&note), r->width);
+    fill_paired(&t, r, &c, 0);
+    if (r->width > 0 && table_width(&t) > r->width) {
+        table_release(&t);
+        fill_paired(&t, r, &c, 1);
+    }
+    table_fit(&t, out, r->width, rank);
     table_release(&t);
 out:
-    mem_free(d);
-    mem_free(p);
+    str_release(&note);
+    comparison_release(&c);
 }
 
-void report_paired_json(struct str *out, const struct summary_group *g, size_t n,
-                        const struct summary *runs)
+void report_paired_json(struct str *out, const struct report *r)
 {
-    struct difference *d = mem_alloc(n, sizeof *d);
-    double *p = mem_alloc(n, sizeof *p);
+    struct comparison c;
+    if (!compare_groups(&c, r)) {
+        out->failed = 1;
+        return;
+    }
     str_add(out, "[");
-    if (d && p)
-        compare_with_first(d, p, g, n, runs);
-    for (size_t k = 1; d && p && k < n; k++) {
+    for (size_t k = 0; k < r->n; k++) {
+        if (k == c.reference)
+            continue;
         json_key(out, NULL);
         str_add(out, "{");
-        json_add_str(out, "label", g[k].label);
-        json_add_int(out, "n", (int64_t)d[k].of.n);
-        json_add_num(out, "mean", d[k].of.mean);
-        json_add_num(out, "lo", d[k].of.lo);
-        json_add_num(out, "hi", d[k].of.hi);
-        json_add_num(out, "p", d[k].p);
-        json_add_num(out, "p_holm", p[k]);
+        json_add_str(out, "label", r->group[k].label);
+        json_add_int(out, "n", (int64_t)c.of[k].of.n);
+        json_add_num(out, "mean", c.of[k].of.mean);
+        json_add_num(out, "lo", c.of[k].of.lo);
+        json_add_num(out, "hi", c.of[k].of.hi);
+        json_add_num(out, "p", c.of[k].p);
+        json_add_num(out, "p_holm", c.p_holm[k]);
         str_add(out, "}");
     }
     str_add(out, "]");
-    mem_free(d);
-    mem_free(p);
+    comparison_release(&c);
+}
+
+/* ---- LaTeX -------------------------------------------------------------------------------------- */
+
+static void latex_text(struct str *out, const char *text)
+{
+    struct str safe = {0};
+    utf8_sanitise(&safe, text, strlen(text), -1, 0);
+    for (const char *p = str_text(&safe); *p; p++) {
+        if (strchr("{}$&#_%", *p))
+            str_addf(out, "\\%c", *p);
+        else if (*p == '\\' || *p == '~' || *p == '^')
+            str_addf(out, "\\text%s{}",
+                     *p == '\\'  ? "backslash"
+                     : *p == '~' ? "asciitilde"
+                                 : "asciicircum");
+        else if (*p == '<' || *p == '>')
+            str_addf(out, "$%c$", *p);
+        else
+            str_add_char(out, *p);
+    }
+    out->failed |= safe.failed;
+    str_release(&safe);
+}
+
+/* In math mode; 1e-05 as 1\times10^{-5}. */
+static void latex_number(struct str *out, double v, int digits)
+{
+    char text[40], *e;
+    snprintf(text, sizeof text, "%.*g", digits, v);
+    if ((e = strchr(text, 'e')) != NULL) {
+        int exponent = 0;
+        sscanf(e + 1, "%d", &exponent);
+        str_addf(out, "%.*s\\times10^{%d}", (int)(e - text), text, exponent);
+    } else {
+        str_add(out, text);
+    }
+}
+
+static void latex_interval(struct str *out, const struct interval *x, int digits)
+{
+    if (x->n == 0) {
+        str_add(out, "--");
+        return;
+    }
+    str_add(out, "$");
+    latex_number(out, x->mean, digits);
+    str_add(out, "$");
+    if (x->n < 2)
+        return;
+    str_add(out, " {\\scriptsize$[");
+    latex_number(out, x->lo, digits);
+    str_add(out, ", ");
+    latex_number(out, x->hi, digits);
+    str_add(out, "]$}");
+}
+
+void report_latex(struct str *out, const struct report *r)
+{
+    struct comparison c;
+    if (!compare_groups(&c, r)) {
+        out->failed = 1;
+        return;
+    }
+    str_add(out,
+            "% needs \\usepackage{booktabs}; n seeds, mean [95 % confidence interval, Student's "
+            "t]\n");
+    if (c.compared > 0)
+        str_addf(out,
+                 "%% $\\Delta$: val loss minus that of the first row, paired by seed; p: paired t "
+                 "test, Holm's adjustment for %zu comparison%s\n",
+                 c.compared, c.compared == 1 ? "" : "s");
+    str_add(out, "\\begin{tabular}{lr");
+    for (int row = 0; row < SUMMARY_N; row++)
+        str_add(out, is_known(r, row) ? "r" : "");
+    str_addf(out, "%s}\n\\toprule\n & $n$", c.compared ? "rrr" : "");
+    for (int row = 0; row < SUMMARY_N; row++)
+        if (is_known(r, row)) {
+            str_add(out, " & ");
+            latex_text(out, summary_rows[row].title);
+        }
+    str_addf(out, "%s \\\\\n\\midrule\n",
+             c.compared ? " & $\\Delta$ val loss & pairs & $p$ (Holm)" : "");
+    for (size_t k = 0; k < r->n; k++) {
+        const struct summary_group *g = &r->group[k];
+        latex_text(out, g->label);
+        str_addf(out, " & %zu", g->n - g->failed);
+        for (int row = 0; row < SUMMARY_N; row++)
+            if (is_known(r, row)) {
+                str_add(out, " & ");
+                latex_interval(out, &g->value[row], summary_rows[row].digits);
+            }
+        if (c.compared) {
+            str_add(out, " & ");
+            latex_interval(out, &c.of[k].of, 3);
+            if (c.of[k].of.n > 0)
+                str_addf(out, " & %zu & ", c.of[k].of.n);
+            else
+                str_add(out, " & -- & ");
+            if (isnan(c.p_holm[k])) {
+                str_add(out, "--");
+            } else {
+                str_add(out, "$");
+                latex_number(out, c.p_holm[k], 2);
+                str_add(out, "$");
+            }
+        }
+        str_add(out, " \\\\\n");
+    }
+    str_add(out, "\\bottomrule\n\\end{tabular}\n");
+    comparison_release(&c);
+}
+
+/* ---- CSV ---------------------------------------------------------------------------------------- */
+
+/* RFC 4180: in quotes where it holds a comma or a quote; control characters are made visible. */
+static void csv_text(struct str *out, const char *text)
+{
+    struct str safe = {0};
+    utf8_sanitise(&safe, text, strlen(text), -1, 0);
+    int is_quoted = strpbrk(str_text(&safe), ",\"") != NULL;
+    str_add(out, is_quoted ? "\"" : "");
+    for (const char *p = str_text(&safe); *p; p++)
+        str_addf(out, "%s%c", *p == '"' ? "\"" : "", *p);
+    str_add(out, is_quoted ? "\"" : "");
+    out->failed |= safe.failed;
+    str_release(&safe);
+}
+
+static void csv_number(struct str *out, double v)
+{
+    if (isfinite(v))
+        str_addf(out, ",%.9g", v);
+    else
+        str_add(out, ",");
+}
+
+void report_csv(struct str *out, const struct report *r)
+{
+    struct comparison c;
+    if (!compare_groups(&c, r)) {
+        out->failed = 1;
+        return;
+    }
+    str_add(out, "label,n,failed");
+    for (int row = 0; row < SUMMARY_N; row++) {
+        const char *key = summary_rows[row].key;
+        str_addf(out, ",%s,%s_sd,%s_lo,%s_hi", key, key, key, key);
+    }
+    str_add(out, ",paired_n,paired_val_loss,paired_lo,paired_hi,p,p_holm\n");
+    for (size_t k = 0; k < r->n; k++) {
+        const struct summary_group *g = &r->group[k];
+        csv_text(out, g->label);
+        str_addf(out, ",%zu,%zu", g->n - g->failed, failures(g));
+        for (int row = 0; row < SUMMARY_N; row++) {
+            csv_number(out, g->value[row].mean);
+            csv_number(out, g->value[row].sd);
+            csv_number(out, g->value[row].lo);
+            csv_number(out, g->value[row].hi);
+        }
+        if (k == c.reference) {
+            str_add(out, ",,,,,,\n");
+            continue;
+        }
+        str_addf(out, ",%zu", c.of[k].of.n);
+        csv_number(out, c.of[k].of.mean);
+        csv_number(out, c.of[k].of.lo);
+        csv_number(out, c.of[k].of.hi);
+        csv_number(out, c.of[k].p);
+        csv_number(out, c.p_holm[k]);
+        str_add(out, "\n");
+    }
+    comparison_release(&c);
 }

@@ -1,18 +1,32 @@
-/* The result tables of compare, sweep and ablate. */
+/* The result tables of compare, sweep and ablate: groups of runs that differ only in their seed,
+ * and the paired difference of each from the first group that has results. */
 #ifndef DS_CLI_REPORT_H
 #define DS_CLI_REPORT_H
 
 #include "base/str.h"
 #include "eval/summary.h"
 
-/* Differences in validation loss from the first group, paired by seed, with p values adjusted by Holm's method; nothing where
- * no two groups share two seeds. */
-void report_paired(struct str *out, const struct summary_group *g, size_t n,
-                   const struct summary *runs);
-void report_paired_json(struct str *out, const struct summary_group *g, size_t n,
-                        const struct summary *runs);
-/* One line per group: label, n, then the columns that at least one group has, with 95 % intervals;
- * first cost, then depth. */
-void report_groups(struct str *out, const struct summary_group *g, size_t n);
+/* Borrows everything. */
+struct report {
+    const struct summary_group *group;
+    size_t n;
+    const struct summary *runs;
+    int width; /* cells of the terminal; 0: no limit */
+};
+
+/* One line per group: label, n, then the columns that at least one group has, as mean [95 % t
+ * interval]; first cost, then depth.  Where that is too wide: mean +- half the interval, then
+ * fewer columns. */
+void report_groups(struct str *out, const struct report *r);
+/* Differences in validation loss from the reference, paired by seed, with p values of the paired t
+ * test adjusted by Holm's method; nothing where no two groups share two seeds. */
+void report_paired(struct str *out, const struct report *r);
+/* [{"label","n","mean","lo","hi","p","p_holm"}, ...]: every group but the reference. */
+void report_paired_json(struct str *out, const struct report *r);
+/* One booktabs tabular of groups and paired differences. */
+void report_latex(struct str *out, const struct report *r);
+/* One line per group: label, n, failed, then of every column mean, sd, lo and hi, then the paired
+ * difference.  Empty: not recorded. */
+void report_csv(struct str *out, const struct report *r);
 
 #endif

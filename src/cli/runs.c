@@ -2,13 +2,11 @@
  * moves them to the trash and back. */
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/utf8.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
 #include "training/job.h"
@@ -36,18 +34,17 @@ static const char usage_after[] =
 /* ---- the table ---- */
 
 enum { CELL_MAX = 64 };
-struct listed {
+static const struct listed {
     const char *key, *title;
-    int priority; /* the lowest is dropped first where the terminal is narrow; 0 = never */
+    int rank; /* the highest is dropped first where the terminal is narrow; 0 = never */
+} listed[] = {
+    {"name", "run", 0},        {"method", "method", 4},     {"state", "state", 1},
+    {"step", "step", 2},       {"val_loss", "val loss", 3}, {"flops_ratio", "FLOPs", 5},
+    {"time_ratio", "time", 6}, {"tok_s", "tok/s", 9},       {"eta", "ETA", 8},
+    {"age", "newest", 7},      {"host", "host", 12},        {"tag", "tags", 10},
+    {"note", "note", 11},
 };
-static const struct listed listed[] = {
-    {"name", "run", 0},        {"method", "method", 9},      {"state", "state", 12},
-    {"step", "step", 11},      {"val_loss", "val loss", 10}, {"flops_ratio", "FLOPs", 8},
-    {"time_ratio", "time", 7}, {"tok_s", "tok/s", 4},        {"eta", "ETA", 5},
-    {"age", "newest", 6},      {"host", "host", 1},          {"tag", "tags", 3},
-    {"note", "note", 2},
-};
-enum { LISTED = DS_LEN(listed) };
+enum { LISTED = (int)DS_LEN(listed), ALWAYS = 4 };
 
 static void cell_text(const struct run_row *r, int column, double now, char *out, size_t size)
 {
@@ -74,74 +71,43 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
         run_column_text(r, c, now, out, size);
 }
 
-struct cells {
-    char (*text)[LISTED][CELL_MAX];
-    struct run_row **row;
-    size_t n;
-    int shown[LISTED];
-};
-
-/* Columns that no run has are left out, then those of the lowest priority until the rest fits. */
-static void choose_columns(struct cells *c)
-{
-    int width[LISTED], limit = isatty(STDOUT_FILENO) ? cli_columns() : 1 << 20;
-    for (int k = 0; k < LISTED; k++) {
-        width[k] = (int)strlen(listed[k].title);
-        c->shown[k] = k < 4;
-        for (size_t i = 0; i < c->n; i++) {
-            struct str safe = {0};
-            cli_add_safe(&safe, c->text[i][k], strlen(c->text[i][k]), 48);
-            int w = utf8_cells(str_text(&safe), safe.len);
-            width[k] = w > width[k] ? w : width[k];
-            c->shown[k] |= c->text[i][k][0] && strcmp(c->text[i][k], "-") != 0;
-            str_release(&safe);
-        }
-    }
-    for (;;) {
-        int total = -2, worst = -1;
-        for (int k = 0; k < LISTED; k++) {
-            total += c->shown[k] ? width[k] + 2 : 0;
-            if (c->shown[k] && listed[k].priority > 0 &&
-                (worst < 0 || listed[k].priority < listed[worst].priority))
-                worst = k;
-        }
-        if (total <= limit || worst < 0)
-            return;
-        c->shown[worst] = 0;
-    }
-}
-
-static void print_rows(const struct cells *c, size_t from, size_t to, struct str *out)
+/* Rows [from, to) of the columns shown. */
+static void print_rows(char (*text)[LISTED][CELL_MAX], const int *shown, size_t from, size_t to,
+                       struct str *out)
 {
     struct table t;
-    size_t columns = 0;
+    int rank[LISTED], columns = 0;
     for (int k = 0; k < LISTED; k++)
-        columns += (size_t)c->shown[k];
-    table_init(&t, columns);
+        if (shown[k])
+            rank[columns++] = listed[k].rank;
+    table_init(&t, (size_t)columns);
     for (int k = 0; k < LISTED; k++)
-        if (c->shown[k])
+        if (shown[k])
             table_add(&t, listed[k].title);
     for (size_t i = from; i < to; i++)
         for (int k = 0; k < LISTED; k++)
-            if (c->shown[k])
-                table_add(&t, c->text[i][k]);
-    table_print(&t, out);
+            if (shown[k])
+                table_add(&t, text[i][k]);
+    table_fit(&t, out, cli_columns(0), rank);
     table_release(&t);
 }
 
 static int print_table(struct run_row **row, size_t n, const char *group, double now,
                        struct str *out, struct err *e)
 {
-    struct cells c = {.row = row, .n = n};
-    c.text = mem_alloc(n + 1, sizeof *c.text);
-    if (!c.text)
+    char(*text)[LISTED][CELL_MAX] = mem_alloc(n + 1, sizeof *text);
+    int shown[LISTED];
+    if (!text)
         return err_set(e, DS_EMEM, "out of memory for a table of %zu runs", n);
-    for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < LISTED; k++)
-            cell_text(row[i], k, now, c.text[i][k], CELL_MAX);
-    choose_columns(&c);
+    for (int k = 0; k < LISTED; k++) {
+        shown[k] = k < ALWAYS; /* the others when a run has a value */
+        for (size_t i = 0; i < n; i++) {
+            cell_text(row[i], k, now, text[i][k], CELL_MAX);
+            shown[k] |= text[i][k][0] && strcmp(text[i][k], "-") != 0;
+        }
+    }
     if (!group)
-        print_rows(&c, 0, n, out);
+        print_rows(text, shown, 0, n, out);
     for (size_t i = 0, to; group && i < n; i = to) {
         char value[CELL_MAX], next[CELL_MAX];
         run_row_text(row[i], group, now, value, sizeof value);
@@ -151,9 +117,9 @@ static int print_table(struct run_row **row, size_t n, const char *group, double
         str_addf(out, "%s%s = ", i ? "\n" : "", group);
         cli_add_safe(out, value[0] ? value : "-", strlen(value[0] ? value : "-"), CELL_MAX);
         str_addf(out, " (%zu run%s)\n", to - i, to - i > 1 ? "s" : "");
-        print_rows(&c, i, to, out);
+        print_rows(text, shown, i, to, out);
     }
-    mem_free(c.text);
+    mem_free(text);
     return 0;
 }
 

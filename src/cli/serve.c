@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/pool.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/serve.h"
 

@@ -9,7 +9,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
 #include "training/job.h"
@@ -28,8 +28,8 @@ static const char *const status_name[] = {"waiting",   "stopped", "not_running",
 struct target {
     char name[80], dir[1024], log[1100];
     enum status status;
-    int is_asked, is_told; /* the run was asked; the wait was reported */
-    char stuck[200];       /* why it does not answer, "" when it did */
+    int is_asked, is_reported; /* the run was asked; the wait was reported */
+    char stuck[200];           /* why it does not answer, "" when it did */
     struct run_row run;
     char text[400];
 };
@@ -77,7 +77,7 @@ static void other_host(const struct target *t, char *out, size_t size)
     json_free(j);
 }
 
-static void look(struct target *t)
+static void read_state(struct target *t)
 {
     if (run_row_read(&t->run, t->log, NULL) < 0)
         t->run.state = RUN_EMPTY;
@@ -148,7 +148,7 @@ static void ask(struct target *t)
 static void step(struct target *t)
 {
     if (!runlog_is_locked(t->log)) {
-        look(t);
+        read_state(t);
         if (t->is_asked)
             describe_end(t);
         else
@@ -160,9 +160,9 @@ static void step(struct target *t)
 
 static void note_waiting(struct target *t, double waited)
 {
-    if (t->is_told || waited < 2 || (!t->stuck[0] && !isatty(STDERR_FILENO)))
+    if (t->is_reported || waited < 2 || (!t->stuck[0] && !isatty(STDERR_FILENO)))
         return;
-    t->is_told = 1;
+    t->is_reported = 1;
     if (t->stuck[0]) { /* also in a script: it may wait for ever */
         fprintf(stderr, "depthscope: stop: %s: %s\n", t->name, t->stuck);
         return;
@@ -185,7 +185,7 @@ static void wait_for(struct target *t, size_t n, double timeout)
             step(&t[i]);
             if (t[i].status == WAITING && waited > timeout) {
                 t[i].status = TIMEOUT;
-                look(&t[i]);
+                read_state(&t[i]);
                 snprintf(t[i].text, sizeof t[i].text, "still running after %g s%s%s", timeout,
                          t[i].stuck[0]   ? ": "
                          : t[i].is_asked ? "; it will stop after its current step"

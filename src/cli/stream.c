@@ -6,7 +6,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "io/runlog.h"
 
 struct cli_option stream_options[] = {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/fs.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "data/tokenizer.h"
 #include "models/load.h"
 

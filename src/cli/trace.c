@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/subject.h"
 #include "io/runview.h"
@@ -49,18 +49,19 @@ static const char *const routing_name[] = {"causal", "topk", "dense"};
 const struct opt_group trace_group = {
     .prefix = "", .title = "trace", .opts = trace_opts, .n = DS_LEN(trace_opts)};
 
-static struct pass use_of(const struct trace_settings *o)
+static struct pass inference_pass(const struct trace_settings *o)
 {
     return (struct pass){.kind = o->routing == ROUTING_DENSE ? PASS_DENSE : PASS_SPARSE,
-                         .topk = o->routing == ROUTING_TOPK,
-                         .has_capacity = o->capacity != -1,
-                         .capacity = o->capacity};
+                         .inference.topk = o->routing == ROUTING_TOPK,
+                         .inference.offset = o->threshold_offset,
+                         .inference.has_capacity = o->capacity != -1,
+                         .inference.capacity = o->capacity};
 }
 
 static int fill_record(struct subject *s, const struct ids *ids, const struct trace_settings *o,
                        struct record *rec, struct err *e)
 {
-    struct pass use = use_of(o);
+    struct pass pass = inference_pass(o);
     const char **piece = NULL;
     size_t *len = NULL;
     int rc = subject_pieces(s, ids->v, ids->n, &piece, &len, e);
@@ -73,11 +74,8 @@ static int fill_record(struct subject *s, const struct ids *ids, const struct tr
                                    .lens_k = (int)o->lens,
                                    .piece_of = subject_piece_of,
                                    .ctx = s,
-                                   .kind = use.kind,
-                                   .topk = use.topk,
-                                   .has_capacity = use.has_capacity,
-                                   .capacity = use.capacity,
-                                   .offset = o->threshold_offset,
+                                   .kind = pass.kind,
+                                   .inference = pass.inference,
                                    .seed = (uint64_t)o->seed};
         trace_run(s->model, &text, &to, rec);
     }
@@ -178,7 +176,7 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     struct ids ids = {0};
     struct str frames = {0};
     struct record *rec = record_new(), *head = record_new();
-    struct pass use = use_of(o);
+    struct pass pass = inference_pass(o);
     const char *model;
     int rc =
         rec && head ? cli_single(a, "trace", "MODEL", &model, e) : err_set(e, DS_EMEM, "trace");
@@ -187,8 +185,8 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     if (rc == 0)
         rc = subject_open(&s, model, &o->numbers, e);
     if (rc == 0)
-        rc = route_ready(&s.model->route, &use, e);
-    if (rc == 0 && use.topk)
+        rc = route_ready(&s.model->route, &pass, e);
+    if (rc == 0 && pass.inference.topk)
         fprintf(stderr, "depthscope: trace: routing=topk depends on later tokens: not causal\n");
     if (rc == 0)
         rc = read_ids(a, &s, o, &ids, e);

@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/keys.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "training/fork.h"
 #include "training/job.h"
@@ -80,60 +80,12 @@ struct progress {
     int drawn;
 };
 
-/* Time shares of a step, recording included. */
-static void json_shares(struct str *o, const struct step_report *s)
+static void json_line(const struct step_report *s)
 {
-    double whole = s->step_ms + s->ms[ACCOUNT_RECORD];
-    str_add(o, ", \"share\": {");
-    for (int i = 0; i < ACCOUNT_STEP; i++) {
-        str_addf(o, "%s\"%s\": ", i ? ", " : "", account_row[i].name);
-        str_add_json_num(o, whole > 0 ? s->ms[i] / whole : 0);
-    }
-    str_add(o, "}");
-}
-
-static void json_line(const struct trainer *t)
-{
-    const struct step_report *s = &t->report;
     struct str o = {0};
-    const struct {
-        const char *key;
-        double v;
-    } field[] = {
-        {"loss", s->loss},
-        {"lr", s->lr},
-        {"grad_norm", s->grad_norm},
-        {"tok_s", s->tok_s},
-        {"block_ratio", s->block_ratio},
-        {"flops_ratio", s->flops_ratio},
-        {"aux_loss", s->aux},
-        {"step_ms", s->step_ms},
-        {"mfu", s->mfu},
-        {"evaluation_share", account_share(&t->account, ACCOUNT_EVALUATION)},
-        {"checkpoint_share", account_share(&t->account, ACCOUNT_CHECKPOINT)},
-    };
-    str_addf(&o, "{\"step\": %lld, \"tokens\": %lld", (long long)s->step,
-             (long long)t->state.tokens);
-    for (size_t i = 0; i < DS_LEN(field); i++) {
-        str_addf(&o, ", \"%s\": ", field[i].key);
-        str_add_json_num(&o, field[i].v);
-    }
-    if (s->has_kd) {
-        str_add(&o, ", \"kd_loss\": ");
-        str_add_json_num(&o, s->kd);
-    }
-    json_shares(&o, s);
-    if (s->has_val) {
-        str_add(&o, ", \"val_loss\": ");
-        str_add_json_num(&o, s->val_loss);
-        str_add(&o, ", \"bits_per_byte\": ");
-        str_add_json_num(&o, s->bits_per_byte);
-        if (isfinite(s->time_ratio)) {
-            str_add(&o, ", \"time_ratio\": ");
-            str_add_json_num(&o, s->time_ratio);
-        }
-    }
-    str_addf(&o, ", \"skipped_steps\": %lld}\n", (long long)t->state.skipped);
+    str_add(&o, "{");
+    step_report_json(s, &o);
+    str_add(&o, "}\n");
     fputs(str_text(&o), stdout);
     fflush(stdout);
     str_release(&o);
@@ -191,10 +143,10 @@ static void on_step(void *ctx, const struct trainer *t)
 {
     struct progress *p = ctx;
     double now = clock_mono();
-    p->step_ms[p->steps++ % ETA_STEPS] = t->report.step_ms + t->report.ms[ACCOUNT_RECORD];
+    p->step_ms[p->steps++ % ETA_STEPS] = t->report.step_ms + t->report.ms[STEP_RECORD];
     int last = t->state.step == t->config.train.steps;
     if (p->shape == SHAPE_JSON)
-        json_line(t);
+        json_line(&t->report);
     if (p->shape == SHAPE_BAR && (now - p->last > 0.1 || last)) {
         bar(p, t, NULL);
         p->last = now;

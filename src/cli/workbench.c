@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "io/runindex.h"
 #include "training/job.h"
 #include "training/options.h"

@@ -77,7 +77,8 @@ struct step_job {
     struct param *p;
     int n;
     int *first;
-    double *sum; /* health: SPAN_CHUNKS per span */
+    double *sum; /* SPAN_CHUNKS per span; health: of the gradient, a measured step: of the update */
+    double *value_sum; /* of the values before a measured step, else NULL */
     uint32_t *bad;
     struct vec_adamw rates[PARAM_GROUPS];
 };
@@ -140,6 +141,7 @@ struct grad_health params_grad_health(const struct params *ps)
         for (int s = j.first[i]; s < j.first[i + 1]; s++)
             bad += j.bad[s];
         double squares = tree_sum(j.sum + (size_t)j.first[i] * SPAN_CHUNKS, chunk_count(p->n));
+        ps->p[i].grad_squares = squares;
         if (p->lr > 0)
             *(p->group == PARAM_ROUTER ? &router : &sum) += squares;
         h.bad += bad;
@@ -149,6 +151,28 @@ struct grad_health params_grad_health(const struct params *ps)
     h.norm = sqrt(sum);
     h.router_norm = sqrt(router);
     return h;
+}
+
+/* A chunk at a time, so that the values before the step stay in the cache.  A chunk is a multiple
+ * of every vector width: the same instructions compute each element as without measuring. */
+static void measured_step(const struct step_job *j, struct param *p, size_t begin, size_t end,
+                          const struct vec_adamw *rates, size_t chunk)
+{
+    real before[SQUARES_CHUNK];
+    for (size_t i = begin; i < end; i += SQUARES_CHUNK, chunk++) {
+        size_t n = end - i < SQUARES_CHUNK ? end - i : SQUARES_CHUNK;
+        memcpy(before, p->value + i, n * sizeof *before);
+        j->value_sum[chunk] = j->by->squares(before, n);
+        j->by->adamw(p->value + i, p->grad + i, p->m + i, p->v + i, rates, n);
+        for (size_t k = 0; k < n; k++)
+            before[k] = p->value[i + k] - before[k];
+        j->sum[chunk] = j->by->squares(before, n);
+    }
+}
+
+static int is_stepped(const struct param *p)
+{
+    return p->train && p->lr > 0;
 }
 
 static void adamw_task(void *ctx, int task, int worker)
@@ -162,7 +186,9 @@ static void adamw_task(void *ctx, int task, int worker)
         rates.rate *= (real)p->lr;
         rates.keep = 1 - (1 - rates.keep) * (real)p->lr;
     }
-    if (p->train && p->lr > 0)
+    if (is_stepped(p) && j->value_sum)
+        measured_step(j, p, i, end, &rates, (size_t)task * SPAN_CHUNKS);
+    else if (is_stepped(p))
         j->by->adamw(p->value + i, p->grad + i, p->m + i, p->v + i, &rates, end - i);
     else
         memset(p->grad + i, 0, (end - i) * sizeof *p->grad);
@@ -202,5 +228,17 @@ void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
     step_init(&j, ps);
     for (int group = 0; group < PARAM_GROUPS; group++)
         j.rates[group] = rates_of((enum param_group)group, o, step, health);
+    size_t chunks = (size_t)j.first[j.n] * SPAN_CHUNKS;
+    if (o->measure) {
+        j.sum = scratch_get(SCRATCH_PART, 2 * chunks, sizeof *j.sum);
+        j.value_sum = j.sum + chunks;
+    }
     pool_run(j.first[j.n], adamw_task, &j);
+    for (int i = 0; o->measure && i < ps->n; i++) {
+        struct param *p = &ps->p[i];
+        size_t first = (size_t)j.first[i] * SPAN_CHUNKS;
+        int n = p->grad && is_stepped(p) ? chunk_count(p->n) : 0;
+        p->update_squares = tree_sum(j.sum + first, n);
+        p->value_squares = tree_sum(j.value_sum + first, n);
+    }
 }

@@ -354,34 +354,3 @@ void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int
                      N - n < by->panel_cols ? N - n : by->panel_cols, k,
                      K - k < by->kc ? K - k : by->kc);
 }
-
-/* ---- reference implementation ---- */
-
-static struct gemm_job plain_job(int trans_a, int trans_b, int M, int N, int K, real alpha,
-                                 const real *A, int lda, const real *B, int ldb, real beta, real *C,
-                                 int ldc)
-{
-    return (struct gemm_job){.M = M,
-                             .N = N,
-                             .K = K,
-                             .alpha = alpha,
-                             .beta = beta,
-                             .a = {A, lda, trans_a, NULL},
-                             .b = {B, ldb, trans_b, NULL},
-                             .C = C,
-                             .ldc = ldc};
-}
-
-void gemm(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
-          const real *B, int ldb, real beta, real *C, int ldc)
-{
-    struct gemm_job j = plain_job(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-    gemm_run(&j);
-}
-
-void gemm_inline(int trans_a, int trans_b, int M, int N, int K, real alpha, const real *A, int lda,
-                 const real *B, int ldb, real beta, real *C, int ldc)
-{
-    struct gemm_job j = plain_job(trans_a, trans_b, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-    gemm_run_inline(&j, 0, 0);
-}

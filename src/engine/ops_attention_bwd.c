@@ -274,25 +274,24 @@ static int share_count(const struct attn_job *job, int cells, int blocks)
     return most < 1 ? 1 : (size_t)wanted < most ? wanted : (int)most;
 }
 
-void attention_bwd(real *dq, real *dk, real *dv, const real *dout, const real *q, const real *k,
-                   const real *v, const real *o, const real *lse, const struct attn *a)
+void attention_bwd(const struct attn_grad *g, const struct attn *a)
 {
     struct attn_job job = {.a = a,
-                           .dq = dq,
-                           .dk = dk,
-                           .dv = dv,
-                           .q = q,
-                           .k = k,
-                           .v = v,
-                           .dout = dout,
-                           .o_in = o,
-                           .lse = lse};
+                           .dq = g->dq,
+                           .dk = g->dk,
+                           .dv = g->dv,
+                           .q = g->q,
+                           .k = g->k,
+                           .v = g->v,
+                           .dout = g->dout,
+                           .o_in = g->o,
+                           .lse = g->lse};
     BUG_IF(a->k16 || a->v16, "attention: cached keys have no gradient");
-    if ((!dq && !dk && !dv) || !attn_begin(&job))
+    if ((!g->dq && !g->dk && !g->dv) || !attn_begin(&job))
         return;
     int cells = a->segs * a->K, blocks = task_count(job.most, ATTN_BLOCK);
     job.chunks = share_count(&job, cells, blocks);
-    job.sides = 1U << ATTN_KT | 1U << ATTN_VT | (dq ? 1U << ATTN_K : 0);
+    job.sides = 1U << ATTN_KT | 1U << ATTN_VT | (g->dq ? 1U << ATTN_K : 0);
     attn_cuts_size(&job);
     if (a->self)
         pool_run(cells, own_keys_bwd, &job);

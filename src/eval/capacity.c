@@ -21,7 +21,7 @@ static int parse(struct capacity_table *t, const char *text, struct err *e)
         if (t->n == CAPACITY_ROWS)
             return err_set(e, DS_ERANGE, "capacities: must be at most %d values",
                            (int)CAPACITY_ROWS);
-        t->row[t->n++].asked = x;
+        t->row[t->n++].target = x;
         p = *end ? end + 1 : end;
     }
     return t->n > 0
@@ -33,7 +33,8 @@ static int parse(struct capacity_table *t, const char *text, struct err *e)
 /* Checked before any text is read. */
 static int check_method(const struct subject *s, struct err *e)
 {
-    struct pass pass = {.kind = PASS_SPARSE, .has_capacity = 1, .capacity = 0.5};
+    struct pass pass = {
+        .kind = PASS_SPARSE, .inference.has_capacity = 1, .inference.capacity = 0.5};
     return route_ready(&s->model->route, &pass, e);
 }
 
@@ -42,7 +43,7 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
 {
     struct capacity_row *x = &t->row[i];
     struct ppl_result r;
-    struct ppl_request w = {.capacity = x->asked,
+    struct ppl_request w = {.capacity = x->target,
                             .controls = o->controls ? 2 : 0,
                             .dense = i == 0,
                             .prefill_rounds = (int)o->time_rounds,
@@ -119,8 +120,8 @@ static int speedup_at(void *ctx, double capacity, double *speedup, struct err *e
 }
 
 /* Measures the speedup and keeps the capacity nearest to the target. */
-static int look(struct capacity_found *f, double capacity, double target,
-                capacity_speedup_fn *measure, void *ctx, double *speedup, struct err *e)
+static int try_capacity(struct capacity_found *f, double capacity, double target,
+                        capacity_speedup_fn *measure, void *ctx, double *speedup, struct err *e)
 {
     int rc = measure(ctx, capacity, speedup, e);
     if (rc < 0)
@@ -140,9 +141,9 @@ int capacity_bisect(struct capacity_found *out, double target, capacity_speedup_
     memset(out, 0, sizeof *out);
     if (!(target > 0 && isfinite(target)))
         return err_set(e, DS_ERANGE, "target_speedup=%g: must be greater than 0", target);
-    int rc = look(out, high, target, measure, ctx, &least, e);
+    int rc = try_capacity(out, high, target, measure, ctx, &least, e);
     if (rc == 0)
-        rc = look(out, low, target, measure, ctx, &most, e);
+        rc = try_capacity(out, low, target, measure, ctx, &most, e);
     if (rc < 0)
         return rc;
     if (!out->is_met && (target > fmax(least, most) || target < fmin(least, most)))
@@ -151,7 +152,7 @@ int capacity_bisect(struct capacity_found *out, double target, capacity_speedup_
                        fmin(least, most), fmax(least, most));
     for (int i = 0; i < STEPS_MAX && !out->is_met && rc == 0; i++) {
         double middle = 0.5 * (low + high), speedup = 0;
-        rc = look(out, middle, target, measure, ctx, &speedup, e);
+        rc = try_capacity(out, middle, target, measure, ctx, &speedup, e);
         *(speedup > target ? &low : &high) = middle; /* more capacity is slower */
     }
     return rc;

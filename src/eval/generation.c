@@ -23,7 +23,7 @@ static const struct opt gen_opts[] = {
     {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "random seed; the k-th of several texts uses seed + k", NULL},
     {"logprobs",    OPT_INT,  AT(logprobs),    "0",   0, GEN_LOGPROBS_MAX, NULL, "--json: log-probability of every token and of the k most likely alternatives", NULL},
     {"echo",        OPT_INT,  AT(echo),        "-1",  -1, 1, NULL, "print the prompt before its text: 1 yes, with its log-probabilities; 0 no; -1 yes except in --chat and --json", NULL},
-    {"together",    OPT_INT,  AT(together),    "16",  1, DECODE_BATCH, NULL, "texts decoded in one batch", NULL},
+    {"batch",       OPT_INT,  AT(batch),       "16",  1, DECODE_BATCH, NULL, "texts decoded in one batch", "together"},
     {"template",    OPT_ENUM, AT(template),    "auto", 0, 0, CHAT_CHOICES, "chat template of --chat; auto: the model's own", NULL},
     {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; dense: all cells (topk: whole texts only, see eval and trace)", NULL},
     {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = the method's own", NULL},
@@ -170,7 +170,7 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
             const struct gen_watch *watch, struct err *e)
 {
     struct gen_walk w = {.s = s, .o = o, .rules = rules, .watch = watch};
-    size_t longest, slots = (size_t)(o->together > 0 ? o->together : 1);
+    size_t longest, slots = (size_t)(o->batch > 0 ? o->batch : 1);
     memset(out, 0, n * sizeof *out);
     int rc = check_prompts(&w, prompt, n, &longest, e);
     if (rc == 0)

@@ -12,9 +12,9 @@ struct pass gen_pass(const struct gen_options *o, enum pass_kind kind, uint64_t 
 {
     return (struct pass){.kind = kind,
                          .seed = seed,
-                         .offset = o->threshold_offset,
-                         .has_capacity = o->capacity != -1,
-                         .capacity = o->capacity};
+                         .inference.offset = o->threshold_offset,
+                         .inference.has_capacity = o->capacity != -1,
+                         .inference.capacity = o->capacity};
 }
 
 static struct pass pass_of(const struct gen_walk *w, const struct gen_seq *q)
@@ -177,7 +177,7 @@ static void note_prompt(struct gen_walk *w, struct gen_seq *q, size_t at, int n)
     }
 }
 
-static int tell_tokens(struct gen_walk *w, const struct gen_seq *q, size_t at, int n)
+static int report_tokens(struct gen_walk *w, const struct gen_seq *q, size_t at, int n)
 {
     int rc = 0;
     for (int i = 0; w->watch && w->watch->token && i < n && rc >= 0; i++)
@@ -218,7 +218,7 @@ int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt
             note_prompt(w, q, at, n);
         if (at + (size_t)n == out->n_prompt)
             model_logits(m, m->R - 1, q->logits);
-        rc = tell_tokens(w, q, at, n);
+        rc = report_tokens(w, q, at, n);
     }
     q->is_done = at < out->n_prompt;
     out->stop = GEN_STOP_ASKED;
@@ -284,7 +284,7 @@ static int take_row(struct gen_walk *w, struct gen_seq *q, int row, struct err *
     if (rc == 0)
         rc = gen_text_settle(&q->text, w->rules, found, w->watch, q->k, 0);
     if (rc == 0)
-        rc = tell_tokens(w, q, at, 1);
+        rc = report_tokens(w, q, at, 1);
     if (found) {
         q->is_done = 1;
         q->out->stop = GEN_STOP_TEXT;

@@ -11,9 +11,9 @@
 #include "eval/perplexity_windows.h"
 
 enum {
-    SEQ_OTHERWISE = 256,
-    CONTEXT_OTHERWISE = 2048, /* documents, sliding: at most this much of the context */
-    TOKENS_OTHERWISE = 65536,
+    DEFAULT_SEQ = 256,
+    DEFAULT_CONTEXT = 2048, /* documents, sliding: at most this much of the context */
+    DEFAULT_TOKENS = 65536,
     SAMPLES_MAX = 1 << 16,
     TIME_TOKENS = 512,
     DECODE_TOKENS = 32,
@@ -60,17 +60,17 @@ const struct opt_group ppl_group = {
     .prefix = "", .title = "evaluation", .opts = ppl_opts, .n = DS_LEN(ppl_opts)};
 const char *const ppl_routing_name[] = {"causal", "topk", "dense"};
 
-static int64_t run_int(const struct subject *s, const char *key, int64_t otherwise)
+static int64_t run_int(const struct subject *s, const char *key, int64_t fallback)
 {
     return strtoll(subject_key(s, key, ""), NULL, 10) > 0
                ? strtoll(subject_key(s, key, ""), NULL, 10)
-               : otherwise;
+               : fallback;
 }
 
 static const char *or_run(const struct subject *s, const char *own, const char *key,
-                          const char *otherwise)
+                          const char *fallback)
 {
-    return own[0] ? own : subject_key(s, key, otherwise);
+    return own[0] ? own : subject_key(s, key, fallback);
 }
 
 static int open_corpus(struct corpus **c, const struct subject *s, const struct ppl_options *o,
@@ -97,11 +97,11 @@ static int choose_seq(struct ppl_result *r, const struct subject *s, const struc
                       struct err *e)
 {
     int64_t context = s->model->config.max_seq;
-    int64_t otherwise = o->windows == WINDOWS_PACKED ? SEQ_OTHERWISE : CONTEXT_OTHERWISE;
+    int64_t fallback = o->windows == WINDOWS_PACKED ? DEFAULT_SEQ : DEFAULT_CONTEXT;
     if (o->seq > context)
         return err_set(e, DS_ERANGE, "seq=%lld: must be at most %lld, the model's context",
                        (long long)o->seq, (long long)context);
-    r->seq = o->seq ? o->seq : run_int(s, "train.seq", otherwise);
+    r->seq = o->seq ? o->seq : run_int(s, "train.seq", fallback);
     r->seq = r->seq < context ? r->seq : context;
     if (o->stride && o->windows != WINDOWS_SLIDING)
         return err_set(e, DS_EUSAGE, "stride needs windows=sliding, not windows=%s",
@@ -199,42 +199,42 @@ static int sweep_next(struct sweep *w)
     return w->b.B * w->b.T;
 }
 
-static struct pass use_of(const struct ppl *p, double capacity)
+static struct pass inference_pass(const struct ppl *p, double capacity)
 {
     int given = !isnan(capacity);
     return (struct pass){.kind = p->o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE,
-                         .topk = p->o->routing == PPL_TOPK,
-                         .offset = p->o->threshold_offset,
-                         .has_capacity = given,
-                         .capacity = given ? capacity : 0,
+                         .inference.topk = p->o->routing == PPL_TOPK,
+                         .inference.offset = p->o->threshold_offset,
+                         .inference.has_capacity = given,
+                         .inference.capacity = given ? capacity : 0,
                          .seed = p->seed};
 }
 
 /* Evaluates each batch with inference-time decisions and with top-k.  *last: tokens of the last
  * batch in rows.input. */
-static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pass *use,
+static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pass *pass,
                            const struct ppl_request *want, int *last, struct err *e)
 {
     struct model *m = p->s->model;
     struct sweep w = {.p = p, .want = r->windows};
     int rc = 0;
     for (int n; rc == 0 && (n = sweep_next(&w)) > 0;) {
-        struct pass pass = *use;
-        pass.record = 1;
-        model_forward(m, &w.b, &pass);
+        struct pass recorded = *pass;
+        recorded.record = 1;
+        model_forward(m, &w.b, &recorded);
         model_loss(m, 0, 1);
         measure_add(&r->measure, m, p->rows.true_entropy, w.bytes);
         if (r->measure.contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
             contrast_add(&r->measure.contrast, CONTRAST_CAUSAL, m);
-        if (want->topk && use->kind == PASS_SPARSE && !use->topk)
-            rc = measure_contrast(&r->measure, m, CONTRAST_TOPK, &w.b, use, (uint64_t)w.done, e);
+        if (want->topk && pass->kind == PASS_SPARSE && !pass->inference.topk)
+            rc = measure_contrast(&r->measure, m, CONTRAST_TOPK, &w.b, pass, (uint64_t)w.done, e);
         m->batch = NULL;
         *last = n;
     }
     return rc;
 }
 
-static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pass *use,
+static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pass *pass,
                             const struct ppl_request *want, struct err *e)
 {
     const int wanted[CONTRAST_KINDS] = {[CONTRAST_RANDOM] = want->controls > 0,
@@ -243,41 +243,41 @@ static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pa
     double tokens = r->measure.contrast.sum[CONTRAST_CAUSAL].tokens;
     struct sweep w = {.p = p, .want = windows_for(p->windows, (int64_t)tokens)};
     int rc = 0;
-    if (use->kind == PASS_DENSE || !r->measure.is_gated || !(want->controls || want->dense))
+    if (pass->kind == PASS_DENSE || !r->measure.is_gated || !(want->controls || want->dense))
         return 0;
     while (rc == 0 && sweep_next(&w) > 0)
         for (int k = CONTRAST_RANDOM; k < CONTRAST_KINDS && rc == 0; k++)
             if (wanted[k])
-                rc = measure_contrast(&r->measure, p->s->model, (enum contrast_kind)k, &w.b, use,
+                rc = measure_contrast(&r->measure, p->s->model, (enum contrast_kind)k, &w.b, pass,
                                       (uint64_t)w.done, e);
     return rc;
 }
 
-static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass *use,
+static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass *pass,
                          const struct ppl_request *want, int n, struct err *e)
 {
     struct model *m = p->s->model;
     int T = n < TIME_TOKENS ? n : TIME_TOKENS;
-    if (use->kind == PASS_DENSE || use->topk)
+    if (pass->kind == PASS_DENSE || pass->inference.topk)
         return 0;
     if (T > m->config.max_seq)
         T = (int)m->config.max_seq;
     int made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
     if (want->prefill_rounds > 0)
-        measure_time(&r->measure, m, p->rows.input, T, want->prefill_rounds, use);
-    return measure_decode(&r->measure, m, p->rows.input, T - made, T, want->decode_rounds, use, e);
+        measure_time(&r->measure, m, p->rows.input, T, want->prefill_rounds, pass);
+    return measure_decode(&r->measure, m, p->rows.input, T - made, T, want->decode_rounds, pass, e);
 }
 
 int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request *w, struct err *e)
 {
     struct ppl_result r = p->about;
-    struct pass use = use_of(p, w->capacity);
+    struct pass pass = inference_pass(p, w->capacity);
     int64_t some = windows_for(p->windows, w->tokens);
     int last = 0;
     if (w->tokens > 0 && some < r.windows)
         r.windows = some;
     r.capacity = w->capacity;
-    int rc = route_ready(&p->s->model->route, &use, e);
+    int rc = route_ready(&p->s->model->route, &pass, e);
     if (rc < 0)
         return rc;
     int64_t total = windows_tokens(p->windows, 0, r.windows);
@@ -285,14 +285,14 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request 
                       (size_t)(total < SAMPLES_MAX ? total : SAMPLES_MAX), e);
     if (rc < 0)
         return rc;
-    rc = measure_windows(&r, p, &use, w, &last, e);
+    rc = measure_windows(&r, p, &pass, w, &last, e);
     if (rc == 0 && !(measure_loss(&r.measure) < 1e30))
         rc = err_set(e, DS_ENUMERIC, "%s: loss is %g: corrupt model weights", p->s->dir,
                      measure_loss(&r.measure));
     if (rc == 0) /* before the controls, whose last batch may be shorter */
-        rc = measure_speed(&r, p, &use, w, last, e);
+        rc = measure_speed(&r, p, &pass, w, last, e);
     if (rc == 0)
-        rc = measure_controls(&r, p, &use, w, e);
+        rc = measure_controls(&r, p, &pass, w, e);
     if (rc < 0)
         ppl_result_release(&r);
     else
@@ -323,8 +323,8 @@ int ppl_is_scored(const struct ppl *p)
 
 int ppl_skip_scored(struct ppl *p)
 {
-    int64_t own = run_int(p->s, "train.seq", SEQ_OTHERWISE), seq = p->about.seq;
-    int64_t tokens = run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE);
+    int64_t own = run_int(p->s, "train.seq", DEFAULT_SEQ), seq = p->about.seq;
+    int64_t tokens = run_int(p->s, "train.final_tokens", DEFAULT_TOKENS);
     int64_t scored = (tokens + own - 1) / own * own, first = (scored + seq - 1) / seq;
     int64_t used = (int64_t)ppl_batches(p) * p->about.batch;
     if (first + used > windows_count(p->windows))
@@ -362,7 +362,7 @@ static int size_up(struct ppl *p, struct err *e)
     struct ppl_result *r = &p->about;
     int64_t tokens = o->tokens ? o->tokens
                      : o->windows == WINDOWS_PACKED
-                         ? run_int(p->s, "train.final_tokens", TOKENS_OTHERWISE)
+                         ? run_int(p->s, "train.final_tokens", DEFAULT_TOKENS)
                          : INT64_MAX;
     int by_rank =
         p->s->model->route.ops->flags & ROUTE_TOPK; /* top-k ranks within a row of the batch */
@@ -388,10 +388,10 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, s
     p->o = o;
     p->about.task = "ppl";
     p->about.routing = ppl_routing_name[o->routing];
-    struct pass use = use_of(p, o->capacity == -1 ? (double)NAN : o->capacity);
+    struct pass pass = inference_pass(p, o->capacity == -1 ? (double)NAN : o->capacity);
     int rc = check_options(o, e);
     if (rc == 0) /* before any text is read */
-        rc = route_ready(&s->model->route, &use, e);
+        rc = route_ready(&s->model->route, &pass, e);
     if (rc == 0)
         rc = open_data(&p->windows, &p->about, s, o, e);
     if (rc == 0)

@@ -2,36 +2,19 @@
 #include "eval/serve.h"
 
 #include <math.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/json.h"
 #include "base/mem.h"
-#include "eval/subject.h"
-#include "models/sample.h"
 #include "models/trace.h"
+#include "serve_impl.h"
 
-/* One session: a text, its forced cells, and a what-if offset. */
-struct serve {
-    struct subject subject;
-    struct record *rec;
-    struct str frame;
-    uint64_t seq;
-    int out;
-    const char *version;
-    struct ids ids;
-    int8_t *force;  /* (L, force_n), -1 = the method decides */
-    size_t force_n; /* tokens that the table covers         */
-    int forced;     /* cells not -1                          */
-    double offset;
-    int lens_k;
-};
-
-static int answer(struct serve *s, struct err *e)
+int serve_answer(struct serve *s, struct record *rec, struct err *e)
 {
     s->frame.len = 0;
-    int rc = record_end(s->rec, ++s->seq, &s->frame, e);
+    int rc = record_end(rec, ++s->seq, &s->frame, e);
     return rc < 0 ? rc : fs_write_all(s->out, s->frame.p, s->frame.len, "answer", e);
 }
 
@@ -39,14 +22,14 @@ static int answer_done(struct serve *s, const char *what, struct err *e)
 {
     record_begin(s->rec, "done", 0, clock_wall());
     record_str(s->rec, "do", what);
-    return answer(s, e);
+    return serve_answer(s, s->rec, e);
 }
 
 static int answer_error(struct serve *s, const struct err *why, struct err *e)
 {
     record_begin(s->rec, "error", 0, clock_wall());
     record_str(s->rec, "text", why->text[0] ? why->text : err_name(why->code));
-    return answer(s, e);
+    return serve_answer(s, s->rec, e);
 }
 
 /* Resizes the table of forced cells to n tokens; cells forced on earlier tokens are kept. */
@@ -71,37 +54,45 @@ static int force_fit(struct serve *s, size_t n, struct err *e)
     return 0;
 }
 
-static int run_trace(struct serve *s, int forced, int lens_k, struct err *e)
+static struct serve_pass plain_pass(const struct serve *s)
 {
+    return (struct serve_pass){.subject = &s->subject, .ids = &s->ids, .offset = s->offset};
+}
+
+int serve_trace(const struct serve_pass *a, struct record *rec, struct err *e)
+{
+    struct model *m = a->subject->model;
     const char **piece = NULL;
     size_t *len = NULL;
-    struct pass use = {.kind = PASS_SPARSE};
-    int rc = route_ready(&s->subject.model->route, &use, e);
+    struct pass pass = {.kind = PASS_SPARSE};
+    int rc = route_ready(&m->route, &pass, e);
     if (rc == 0)
-        rc = subject_pieces(&s->subject, s->ids.v, s->ids.n, &piece, &len, e);
+        rc = subject_pieces(a->subject, a->ids->v, a->ids->n, &piece, &len, e);
     if (rc == 0)
-        rc = model_reserve(s->subject.model, (int)s->ids.n, 0, 0, e);
+        rc = model_reserve(m, (int)a->ids->n, 0, 0, e);
     if (rc == 0) {
         struct trace_text t = {.name = "session",
-                               .id = s->ids.v,
+                               .id = a->ids->v,
                                .piece = piece,
                                .piece_len = len,
-                               .n = (int)s->ids.n};
+                               .n = (int)a->ids->n};
         struct trace_options o = {.time = clock_wall(),
-                                  .lens_k = lens_k,
+                                  .lens_k = a->lens_k,
                                   .piece_of = subject_piece_of,
-                                  .ctx = &s->subject,
+                                  .ctx = a->subject,
                                   .kind = PASS_SPARSE,
-                                  .force = forced && s->forced ? s->force : NULL,
-                                  .offset = s->offset};
-        trace_run(s->subject.model, &t, &o, s->rec);
+                                  .inference.force = a->force,
+                                  .inference.offset = a->offset,
+                                  .more = a->more,
+                                  .more_ctx = a->ctx};
+        trace_run(m, &t, &o, rec);
     }
     mem_free(piece);
     mem_free(len);
     return rc;
 }
 
-/* Copies the nll of each token given its past from the last pass. */
+/* The nll of each token given its past, of the last pass. */
 static void keep_nll(const struct serve *s, float *out)
 {
     out[0] = NAN;
@@ -109,134 +100,73 @@ static void keep_nll(const struct serve *s, float *out)
         out[t] = (float)s->subject.model->nll[t - 1];
 }
 
-/* ---- copying a record with one more vector ---- */
+struct delta {
+    const struct serve *s;
+    const float *base; /* nll without forced cells */
+    float *change;
+};
 
-static void copy_value(struct record *to, const char *key, struct value v);
-
-static void copy_items(struct record *to, struct value v, int is_map)
+static void add_delta(void *ctx, struct record *rec)
 {
-    struct value_iter it = {0};
-    struct value k, item;
-    while (value_next(v, &it, &k, &item)) {
-        char name[64];
-        size_t n = 0;
-        const char *p = is_map ? value_bytes(k, &n) : NULL;
-        if (is_map && (!p || n >= sizeof name))
-            continue;
-        if (p)
-            memcpy(name, p, n);
-        name[n] = '\0';
-        copy_value(to, is_map ? name : NULL, item);
-    }
+    struct delta *d = ctx;
+    keep_nll(d->s, d->change);
+    for (size_t t = 0; t < d->s->ids.n; t++)
+        d->change[t] -= d->base[t];
+    record_f32s(rec, "delta_loss", d->change, d->s->ids.n);
 }
 
-static void copy_value(struct record *to, const char *key, struct value v)
-{
-    size_t n;
-    switch (value_kind(v)) {
-    case VALUE_BOOL: record_bool(to, key, value_num(v, 0) != 0); break;
-    case VALUE_INT: record_int(to, key, value_int(v, 0)); break;
-    case VALUE_REAL: record_num(to, key, value_num(v, (double)NAN)); break;
-    case VALUE_BIN: {
-        const char *p = value_bytes(v, &n);
-        record_bytes(to, key, p, n);
-        break;
-    }
-    case VALUE_STR: {
-        char text[512];
-        const char *p = value_bytes(v, &n);
-        n = n < sizeof text - 1 ? n : sizeof text - 1;
-        memcpy(text, p, n);
-        text[n] = '\0';
-        record_str(to, key, text);
-        break;
-    }
-    case VALUE_ARRAY:
-        record_array(to, key);
-        copy_items(to, v, 0);
-        record_close(to);
-        break;
-    case VALUE_MAP:
-        record_map(to, key);
-        copy_items(to, v, 1);
-        record_close(to);
-        break;
-    default: break;
-    }
-}
-
-static void copy_probe(struct record *to, struct value body, const float *delta, size_t n)
-{
-    struct value_iter it = {0};
-    struct value k, item;
-    record_begin(to, "probe", value_int(value_get(body, "step"), 0),
-                 value_num(value_get(body, "time"), 0));
-    while (value_next(body, &it, &k, &item)) {
-        char name[64];
-        size_t len;
-        const char *p = value_bytes(k, &len);
-        if (!p || len >= sizeof name || value_is(k, "kind") || value_is(k, "step") ||
-            value_is(k, "time"))
-            continue;
-        memcpy(name, p, len);
-        name[len] = '\0';
-        if (strcmp(name, "token") != 0) {
-            copy_value(to, name, item);
-            continue;
-        }
-        record_map(to, name);
-        copy_items(to, item, 1);
-        record_f32s(to, "delta_loss", delta, n);
-        record_close(to);
-    }
-}
-
-/* Writes the probe of the current text; with forced cells also their loss change per token. */
-static int answer_probe(struct serve *s, struct err *e)
+/* Fills s->rec with the probe of the current text; with forced cells also their loss change per
+ * token. */
+static int fill_probe(struct serve *s, int lens_k, struct err *e)
 {
     size_t n = s->ids.n;
-    float *base = NULL, *with = NULL;
-    struct str first = {0};
-    struct value body;
-    uint64_t seq;
+    struct serve_pass a = plain_pass(s);
     if (n == 0)
         return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
     int rc = force_fit(s, n, e);
     if (rc == 0 && s->forced == 0) {
-        rc = run_trace(s, 0, s->lens_k, e);
-        return rc == 0 ? answer(s, e) : rc;
+        a.lens_k = lens_k;
+        return serve_trace(&a, s->rec, e);
     }
-    base = mem_alloc(n, sizeof *base);
-    with = mem_alloc(n, sizeof *with);
-    if (rc == 0 && (!base || !with))
+    float *base = mem_alloc(n, sizeof *base), *change = mem_alloc(n, sizeof *change);
+    if (rc == 0 && (!base || !change))
         rc = err_set(e, DS_EMEM, "out of memory for the trace");
     if (rc == 0)
-        rc = run_trace(s, 0, 0, e);
+        rc = serve_trace(&a, s->rec, e);
     if (rc == 0) {
+        struct delta d = {s, base, change};
         keep_nll(s, base);
-        rc = run_trace(s, 1, s->lens_k, e);
-    }
-    if (rc == 0) {
-        keep_nll(s, with);
-        for (size_t i = 0; i < n; i++)
-            with[i] -= base[i];
-        rc = record_end(s->rec, 0, &first, e);
-    }
-    if (rc == 0)
-        rc = record_parse(first.p, first.len, &seq, &body, e) > 0 ? 0 : DS_EFORMAT;
-    if (rc == 0) {
-        copy_probe(s->rec, body, with, n);
-        rc = answer(s, e);
+        a.lens_k = lens_k;
+        a.force = s->force;
+        a.more = add_delta;
+        a.ctx = &d;
+        rc = serve_trace(&a, s->rec, e);
     }
     mem_free(base);
-    mem_free(with);
-    str_release(&first);
+    mem_free(change);
     return rc;
+}
+
+static int answer_probe(struct serve *s, struct err *e)
+{
+    int rc = fill_probe(s, s->lens_k, e);
+    return rc < 0 ? rc : serve_answer(s, s->rec, e);
 }
 
 /* ---- requests ---- */
 
-static int set_text(struct serve *s, const struct json_node *q, struct err *e)
+void serve_set_ids(struct serve *s, struct ids *ids)
+{
+    ids_release(&s->ids);
+    s->ids = *ids;
+    *ids = (struct ids){0};
+    mem_free(s->force); /* forced cells do not apply to a new text */
+    s->force = NULL;
+    s->force_n = 0;
+    s->forced = 0;
+}
+
+int serve_set_text(struct serve *s, const struct json_node *q, struct err *e)
 {
     struct ids ids = {0};
     size_t n, cap = (size_t)s->subject.model->config.max_seq;
@@ -259,12 +189,27 @@ static int set_text(struct serve *s, const struct json_node *q, struct err *e)
         ids_release(&ids);
         return rc;
     }
-    ids_release(&s->ids);
-    s->ids = ids;
-    mem_free(s->force); /* forced cells do not apply to a new text */
-    s->force = NULL;
-    s->force_n = 0;
-    s->forced = 0;
+    serve_set_ids(s, &ids);
+    serve_talk_forget(&s->talk);
+    return 0;
+}
+
+int serve_sampling(struct sample_options *o, const struct json_node *q, const char *what,
+                   struct err *e)
+{
+    int64_t k = json_int(json_get(q, "top_k"), 0), seed = json_int(json_get(q, "seed"), 1);
+    *o = (struct sample_options){
+        .temperature = json_num(json_get(q, "temperature"), 0),
+        .top_p = json_num(json_get(q, "top_p"), 1),
+        .seed = (uint64_t)seed,
+    };
+    if (!(o->temperature >= 0 && o->temperature <= 100) || !(o->top_p > 0 && o->top_p <= 1) ||
+        k < 0 || k > 1 << 24 || seed < 0)
+        return err_set(e, DS_EUSAGE,
+                       "%s: temperature must be 0 to 100, top_p above 0 and at most 1, top_k and "
+                       "seed 0 or more",
+                       what);
+    o->top_k = (int)k;
     return 0;
 }
 
@@ -282,8 +227,10 @@ static int append_token(struct serve *s, const struct sample_options *o, struct 
         rc = force_fit(s, s->ids.n, e);
     if (rc == 0)
         rc = sampler_init(&sampler, (int)m->config.vocab, e);
+    struct serve_pass a = plain_pass(s);
+    a.force = s->force;
     if (rc == 0)
-        rc = run_trace(s, 1, 0, e);
+        rc = serve_trace(&a, s->rec, e);
     if (rc == 0) {
         model_logits(m, m->R - 1, logits);
         rc = sampler_pick(&sampler, logits, o, s->ids.n, &id, NULL, e);
@@ -301,7 +248,7 @@ static int do_trace(struct serve *s, const struct json_node *q, struct err *e)
     int64_t make = json_int(json_get(q, "generate"), 0), lens = json_int(json_get(q, "lens"), 0);
     if (make < 0 || lens < 0 || lens > 16)
         return err_set(e, DS_EUSAGE, "trace: \"generate\" must be 0 or more, \"lens\" 0 to 16");
-    int rc = set_text(s, q, e);
+    int rc = serve_set_text(s, q, e);
     s->lens_k = (int)lens;
     for (int64_t i = 0; i < make && rc == 0 && s->ids.n < (size_t)s->subject.model->config.max_seq;
          i++) {
@@ -314,21 +261,12 @@ static int do_trace(struct serve *s, const struct json_node *q, struct err *e)
 
 static int do_next(struct serve *s, const struct json_node *q, struct err *e)
 {
-    struct sample_options o = {
-        .temperature = json_num(json_get(q, "temperature"), 0),
-        .top_p = json_num(json_get(q, "top_p"), 1),
-        .seed = (uint64_t)json_int(json_get(q, "seed"), 1),
-    };
-    int64_t k = json_int(json_get(q, "top_k"), 0);
-    if (!(o.temperature >= 0 && o.temperature <= 100) || !(o.top_p > 0 && o.top_p <= 1) || k < 0 ||
-        k > 1 << 24)
-        return err_set(
-            e, DS_EUSAGE,
-            "next: temperature must be 0 to 100, top_p above 0 and at most 1, top_k 0 or more");
-    if (s->ids.n == 0)
-        return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
-    o.top_k = (int)k;
-    int rc = append_token(s, &o, e);
+    struct sample_options o;
+    int rc = serve_sampling(&o, q, "next", e);
+    if (rc == 0 && s->ids.n == 0)
+        rc = err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
+    if (rc == 0)
+        rc = append_token(s, &o, e);
     return rc < 0 ? rc : answer_probe(s, e);
 }
 
@@ -360,20 +298,123 @@ static int do_offset(struct serve *s, const struct json_node *q, struct err *e)
     return answer_probe(s, e);
 }
 
+/* ---- the rest ---- */
+
+static int make_parent(const char *path, struct err *e)
+{
+    char dir[1024];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path)
+        return 0;
+    if (str_copy(dir, sizeof dir, path))
+        return err_set(e, DS_ERANGE, "save: the path is too long");
+    dir[slash - path] = '\0';
+    return fs_mkdirs(dir, e);
+}
+
+/* A trace file as `depthscope trace` writes it. */
+static int do_save(struct serve *s, const struct json_node *q, struct err *e)
+{
+    size_t n = 0;
+    const char *path = json_str(json_get(q, "file"), &n), *slash = path ? strrchr(path, '/') : NULL;
+    int64_t lens = json_int(json_get(q, "lens"), 0);
+    struct str frames = {0};
+    struct record *head = NULL;
+    if (!path || n == 0 || lens < 0 || lens > 16)
+        return err_set(e, DS_EUSAGE, "save: expected \"file\", and \"lens\" 0 to 16");
+    if (fs_exists(path) || strcmp(slash ? slash + 1 : path, "log.mp") == 0)
+        return err_set(e, DS_EEXIST,
+                       "%s exists, or is the name of a run's log; choose another name", path);
+    int rc = fill_probe(s, (int)lens, e);
+    if (rc == 0 && !(head = record_new()))
+        rc = err_set(e, DS_EMEM, "out of memory for the trace");
+    if (rc == 0) {
+        subject_head(&s->subject, head, s->version);
+        rc = record_end(head, 1, &frames, e);
+    }
+    if (rc == 0)
+        rc = record_end(s->rec, 2, &frames, e);
+    if (rc == 0)
+        rc = make_parent(path, e);
+    if (rc == 0)
+        rc = fs_write_file(path, str_text(&frames), frames.len, e);
+    record_free(head);
+    str_release(&frames);
+    return rc;
+}
+
 static int do_info(struct serve *s, const struct json_node *q, struct err *e)
 {
+    const char *chat = serve_chat_name(s);
     (void)q;
     subject_head(&s->subject, s->rec, s->version);
-    return answer(s, e);
+    record_int(s->rec, "context", s->subject.model->config.max_seq);
+    if (chat)
+        record_str(s->rec, "chat", chat);
+    return serve_answer(s, s->rec, e);
+}
+
+/* What it stops has ended when its turn comes. */
+static int do_stop(struct serve *s, const struct json_node *q, struct err *e)
+{
+    (void)s, (void)q, (void)e;
+    return 0;
 }
 
 static const struct {
     const char *name;
     int (*run)(struct serve *s, const struct json_node *q, struct err *e);
 } requests[] = {
-    {"trace", do_trace},   {"next", do_next}, {"force", do_force},
-    {"offset", do_offset}, {"info", do_info},
+    {"trace", do_trace},
+    {"next", do_next},
+    {"force", do_force},
+    {"offset", do_offset},
+    {"generate", serve_generate},
+    {"chat", serve_chat},
+    {"stop", do_stop},
+    {"compare", serve_compare},
+    {"save", do_save},
+    {"info", do_info},
 };
+
+/* ---- lines ---- */
+
+/* Reads what has arrived; 0 at the end of input. */
+static int read_lines(struct serve *s, struct err *e)
+{
+    char chunk[65536];
+    size_t got = 0;
+    int rc = fs_read_some(s->in, chunk, sizeof chunk, &got, "requests", e);
+    str_add_bytes(&s->lines, chunk, rc == 0 ? got : 0);
+    if (rc == 0 && s->lines.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for requests");
+    return rc < 0 ? rc : got > 0;
+}
+
+static int is_stop(const char *line, size_t n)
+{
+    struct json *j = NULL;
+    int yes = json_parse(&j, line, n, "request", NULL) == 0;
+    const char *what = yes ? json_str(json_get(json_root(j), "do"), NULL) : NULL;
+    yes = what && strcmp(what, "stop") == 0;
+    json_free(j);
+    return yes;
+}
+
+int serve_is_stopped(struct serve *s)
+{
+    struct pollfd p = {.fd = s->in, .events = POLLIN};
+    struct err e = {0};
+    if (!s->must_stop && s->lines.len <= SERVE_LINE_MAX && poll(&p, 1, 0) > 0)
+        s->must_stop = read_lines(s, &e) <= 0;
+    for (char *end; !s->must_stop && s->looked < s->lines.len &&
+                    (end = memchr(s->lines.p + s->looked, '\n', s->lines.len - s->looked));) {
+        const char *line = s->lines.p + s->looked;
+        s->must_stop = is_stop(line, (size_t)(end - line));
+        s->looked = (size_t)(end - s->lines.p) + 1;
+    }
+    return s->must_stop;
+}
 
 /* Fails only when an answer cannot be written, which ends the session. */
 static int serve_line(struct serve *s, const char *line, size_t n, struct err *e)
@@ -384,7 +425,9 @@ static int serve_line(struct serve *s, const char *line, size_t n, struct err *e
     int rc = json_parse(&j, line, n, "request", &why);
     if (rc == 0) {
         what = json_str(json_get(json_root(j), "do"), NULL);
-        rc = err_set(&why, DS_EUSAGE, "request: \"do\" must be trace, next, force, offset or info");
+        rc = err_set(&why, DS_EUSAGE,
+                     "request: \"do\" must be trace, next, force, offset, generate, chat, stop, "
+                     "compare, save or info");
         for (size_t i = 0; what && i < DS_LEN(requests); i++)
             if (strcmp(what, requests[i].name) == 0) {
                 memset(&why, 0, sizeof why);
@@ -396,62 +439,54 @@ static int serve_line(struct serve *s, const char *line, size_t n, struct err *e
     return sent;
 }
 
-/* Answers every complete line of buf and keeps the rest. */
-static int serve_lines(struct serve *s, struct str *buf, struct err *e)
+/* Answers every complete line and keeps the rest; more may arrive meanwhile. */
+static int serve_lines(struct serve *s, struct err *e)
 {
     size_t at = 0;
     int rc = 0;
-    for (char *end; rc == 0 && (end = memchr(buf->p + at, '\n', buf->len - at)) != NULL;) {
-        size_t n = (size_t)(end - (buf->p + at));
-        size_t blank = 0;
-        while (blank < n && strchr(" \t\r", buf->p[at + blank]))
+    for (char *end; rc == 0 && (end = memchr(s->lines.p + at, '\n', s->lines.len - at)) != NULL;) {
+        size_t n = (size_t)(end - (s->lines.p + at)), blank = 0;
+        while (blank < n && strchr(" \t\r", s->lines.p[at + blank]))
             blank++;
+        s->looked = at + n + 1;
         if (blank < n)
-            rc = serve_line(s, buf->p + at, n, e);
+            rc = serve_line(s, s->lines.p + at, n, e);
         at += n + 1;
     }
-    memmove(buf->p, buf->p + at, buf->len - at);
-    buf->len -= at;
+    memmove(s->lines.p, s->lines.p + at, s->lines.len - at);
+    s->lines.len -= at;
     return rc;
 }
 
 /* A line without end is an error that ends the session. */
-static int serve_loop(struct serve *s, int in, struct err *e)
+static int serve_loop(struct serve *s, struct err *e)
 {
-    struct str buf = {0};
-    char chunk[65536];
-    size_t got = 1;
-    int rc = 0;
-    while (rc == 0) {
-        rc = fs_read_some(in, chunk, sizeof chunk, &got, "requests", e);
-        if (rc < 0 || got == 0)
-            break;
-        str_add_bytes(&buf, chunk, got);
-        if (buf.failed)
-            rc = err_set(e, DS_EMEM, "out of memory for requests");
-        else
-            rc = serve_lines(s, &buf, e);
-        if (rc == 0 && buf.len > SERVE_LINE_MAX) {
+    int rc;
+    while ((rc = read_lines(s, e)) > 0) {
+        rc = serve_lines(s, e);
+        if (rc == 0 && s->lines.len > SERVE_LINE_MAX) {
             struct err why = {0};
             rc = err_set(&why, DS_ERANGE, "request longer than %d bytes", SERVE_LINE_MAX);
             if (answer_error(s, &why, e) == 0)
                 err_set(e, rc, "%s", why.text);
         }
+        if (rc < 0)
+            break;
     }
-    str_release(&buf);
     return rc;
 }
 
 int serve_run(const char *model, int in, int out, const char *version, struct err *e)
 {
-    struct serve s = {.out = out, .version = version};
+    struct serve s = {.in = in, .out = out, .version = version};
     s.rec = record_new();
     if (!s.rec)
         return err_set(e, DS_EMEM, "out of memory for the session");
     int rc = subject_open(&s.subject, model, NULL, e);
     if (rc == 0) {
-        rc = serve_loop(&s, in, e);
+        rc = serve_loop(&s, e);
         subject_close(&s.subject);
+        subject_close(&s.other);
     } else {
         struct err ignored = {0};
         if (answer_error(&s, e, &ignored) < 0)
@@ -459,6 +494,8 @@ int serve_run(const char *model, int in, int out, const char *version, struct er
     }
     record_free(s.rec);
     str_release(&s.frame);
+    str_release(&s.lines);
+    serve_talk_release(&s.talk);
     ids_release(&s.ids);
     mem_free(s.force);
     return rc;

@@ -12,6 +12,7 @@
 #include "io/runconfig.h"
 #include "models/load.h"
 #include "models/peft.h"
+#include "models/trace.h"
 
 /* RUN/checkpoints/step-N belongs to RUN, whose configuration names the training data. */
 static int read_run(struct subject *s, struct err *e)
@@ -103,10 +104,10 @@ void subject_close(struct subject *s)
     memset(s, 0, sizeof *s);
 }
 
-const char *subject_key(const struct subject *s, const char *key, const char *otherwise)
+const char *subject_key(const struct subject *s, const char *key, const char *fallback)
 {
     const char *v = config_get(&s->run, key);
-    return v && v[0] ? v : otherwise;
+    return v && v[0] ? v : fallback;
 }
 
 const char *subject_name(const struct subject *s)
@@ -117,17 +118,8 @@ const char *subject_name(const struct subject *s)
 
 static void add_metrics(const struct route_ops *ops, struct record *rec)
 {
-    static const char *const scope[] = {
-        [METRIC_STEP] = "step", [METRIC_LAYER] = "layer", [METRIC_CELL] = "cell"};
     record_array(rec, "metrics");
-    for (size_t i = 0; i < ops->n_metrics; i++) {
-        record_map(rec, NULL);
-        record_str(rec, "name", ops->metrics[i].name);
-        record_str(rec, "unit", ops->metrics[i].unit);
-        record_str(rec, "help", ops->metrics[i].help);
-        record_str(rec, "scope", scope[ops->metrics[i].scope]);
-        record_close(rec);
-    }
+    trace_metric_rows(ops, rec);
     record_close(rec);
 }
 

@@ -10,23 +10,23 @@
 
 const struct summary_row summary_rows[SUMMARY_N] = {
     // clang-format off
-    [SUMMARY_VAL_LOSS]  = {"val_loss", "val loss", 4},
-    [SUMMARY_TOPK_GAP]  = {"topk_gap", "top-k gap", 2},
-    [SUMMARY_BPB]       = {"bits_per_byte", "bits/byte", 4},
-    [SUMMARY_BLOCK]     = {"block_ratio", "blocks", 3},
-    [SUMMARY_FLOPS]     = {"flops_ratio", "FLOPs", 3},
-    [SUMMARY_TIME]      = {"time_ratio", "time", 3},
-    [SUMMARY_DECODE]    = {"decode_time_ratio", "decode time", 3},
-    [SUMMARY_RANDOM]       = {"control_random_loss", "loss, random routing", 4},
-    [SUMMARY_STATIC]   = {"control_static_loss", "static mask", 4},
-    [SUMMARY_DEPTH]     = {"depth_mean", "depth", 3},
-    [SUMMARY_DEPTH_SD]  = {"depth_sd", "depth sd", 3},
-    [SUMMARY_DEPTH_VARIANCE] = {"depth_variance", "depth var", 3},
-    [SUMMARY_MI]        = {"mi_mean", "I(token; run)", 3},
-    [SUMMARY_R_SIGNAL]  = {"corr_signal_depth", "r(signal)", 3},
-    [SUMMARY_R_ENTROPY] = {"corr_entropy_depth", "r(entropy)", 3},
-    [SUMMARY_R_NLL]     = {"corr_nll_depth", "r(loss)", 3},
-    [SUMMARY_R_TRUE]    = {"corr_true_entropy_depth", "r(true entropy)", 3},
+    [SUMMARY_VAL_LOSS]         = {"val_loss",                "val loss",              4, 0},
+    [SUMMARY_TOPK_GAP]         = {"topk_gap",                "top-k gap",             2, 3},
+    [SUMMARY_BPB]              = {"bits_per_byte",           "bits/byte",             4, 5},
+    [SUMMARY_BLOCK]            = {"block_ratio",             "blocks",                3, 2},
+    [SUMMARY_FLOPS]            = {"flops_ratio",             "FLOPs",                 3, 1},
+    [SUMMARY_TIME]             = {"time_ratio",              "time",                  3, 1},
+    [SUMMARY_DECODE]           = {"decode_time_ratio",       "decode time",           3, 4},
+    [SUMMARY_RANDOM]           = {"control_random_loss",     "loss, random routing",  4, 1},
+    [SUMMARY_STATIC]           = {"control_static_loss",     "static mask",           4, 1},
+    [SUMMARY_DEPTH]            = {"depth_mean",              "depth",                 3, 0},
+    [SUMMARY_DEPTH_SD]         = {"depth_sd",                "depth sd",              3, 4},
+    [SUMMARY_DEPTH_VARIANCE]   = {"depth_variance",          "depth var",             3, 3},
+    [SUMMARY_MI]               = {"mi_mean",                 "I(token; run)",         3, 2},
+    [SUMMARY_R_SIGNAL]         = {"corr_signal_depth",       "r(signal)",             3, 3},
+    [SUMMARY_R_ENTROPY]        = {"corr_entropy_depth",      "r(entropy)",            3, 3},
+    [SUMMARY_R_NLL]            = {"corr_nll_depth",          "r(loss)",               3, 2},
+    [SUMMARY_R_TRUE]           = {"corr_true_entropy_depth", "r(true entropy)",       3, 5},
     // clang-format on
 };
 
@@ -236,12 +236,14 @@ struct difference summary_paired(const struct summary_group *other,
     double a[DS_LEN(other->member)], b[DS_LEN(other->member)];
     size_t n = 0;
     for (size_t i = 0; i < other->n; i++)
-        for (size_t k = 0; k < base->n; k++)
-            if (runs[other->member[i]].seed == runs[base->member[k]].seed) {
-                a[n] = runs[other->member[i]].value[row];
-                b[n++] = runs[base->member[k]].value[row];
-                break;
-            }
+        for (size_t k = 0; k < base->n; k++) {
+            const struct summary *x = &runs[other->member[i]], *y = &runs[base->member[k]];
+            if (x->seed != y->seed || summary_failed(x) || summary_failed(y))
+                continue;
+            a[n] = x->value[row];
+            b[n++] = y->value[row];
+            break;
+        }
     return stat_paired(a, b, n);
 }
 

@@ -1,28 +1,30 @@
-/* Curves over training steps: one run smoothed, seeds as mean and band, layers as mean and range. */
+/* Curves over training: one run smoothed, seeds as mean and band, layers as mean and range. */
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "figures/plot.h"
+#include "io/metric.h"
 
 enum { COLUMNS = 600 };
 
 void curve_release(struct curve *c)
 {
-    mem_free(c->x); /* one block holds all five */
+    mem_free(c->x); /* one block holds all six */
     *c = (struct curve){0};
 }
 
 static int curve_room(struct curve *c, size_t n)
 {
-    double *block = mem_alloc(5 * (n + 1), sizeof *block);
+    double *block = mem_alloc(6 * (n + 1), sizeof *block);
     if (!block)
         return DS_EMEM;
     *c = (struct curve){.x = block,
                         .y = block + (n + 1),
                         .smooth = block + 2 * (n + 1),
                         .lo = block + 3 * (n + 1),
-                        .hi = block + 4 * (n + 1)};
+                        .hi = block + 4 * (n + 1),
+                        .step = block + 5 * (n + 1)};
     return 0;
 }
 
@@ -48,10 +50,68 @@ static double weight_for(const struct sheet *s, const char *metric, size_t n)
 {
     if (s->opt.smooth >= 0)
         return s->opt.smooth;
-    if (strcmp(metric, "lr") == 0 || strcmp(metric, "tokens") == 0)
+    const struct run_metric *m = run_metric_find(metric);
+    if (m && m->flags & METRIC_EXACT)
         return 0;
     return n >= CURVE_SMOOTH_FROM ? CURVE_WEIGHT : 0;
 }
+
+/* ---- the x axis ---- */
+
+/* Positions of one run's points, asked for in ascending order of steps. */
+struct position {
+    const struct series *of;
+    size_t at;
+    int axis; /* enum run_axis, or -1: the value of the series */
+    int64_t steps_planned;
+    double start;
+};
+
+static int x_axis(const struct sheet *s)
+{
+    return s->opt.x ? run_axis_find(s->opt.x) : AXIS_STEP;
+}
+
+/* own: series of the curve, NULL when it has none and that of the tokens must do. */
+static int position_init(struct position *x, struct sheet *s, int run, const struct series *own,
+                         struct err *e)
+{
+    const struct runview *v = s->run[run].view;
+    *x = (struct position){
+        .of = own, .axis = x_axis(s), .steps_planned = v->steps_planned, .start = runview_start(v)};
+    if (x->axis < 0)
+        x->of = runview_series(v, s->opt.x);
+    else if (!own)
+        x->of = runview_series(v, "tokens");
+    return x->of || x->axis == AXIS_STEP ? 0
+                                         : sheet_fail(s, run, e, "no record 'metric' has '%s'",
+                                                      x->axis < 0 ? s->opt.x : "tokens");
+}
+
+/* NaN: unknown at this step. */
+static double position_at(struct position *x, int64_t step)
+{
+    const struct series *v = x->of;
+    if (x->axis == AXIS_STEP)
+        return (double)step;
+    while (x->at < v->n && (v->step[x->at] < step || (v->is_old && v->is_old[x->at])))
+        x->at++;
+    if (x->at == v->n || v->step[x->at] != step)
+        return (double)NAN;
+    return x->axis < 0 ? v->value[x->at]
+                       : series_x(v, x->at, (enum run_axis)x->axis, x->steps_planned, x->start);
+}
+
+void curve_x_label(const struct sheet *s, char *out, size_t size)
+{
+    int axis = x_axis(s);
+    if (axis >= 0)
+        str_copy(out, size, run_axis_label[axis]);
+    else
+        run_metric_label(out, size, s->opt.x, runview_unit(s->run[0].view, s->opt.x));
+}
+
+/* ---- metrics ---- */
 
 /* The points of one run that were not superseded by a resume. */
 static int take_run(struct sheet *s, int run, const char *metric, struct curve *c, struct err *e)
@@ -59,15 +119,26 @@ static int take_run(struct sheet *s, int run, const char *metric, struct curve *
     const struct series *v = runview_series(s->run[run].view, metric);
     if (!v || v->n == 0)
         return sheet_fail(s, run, e, "no record 'metric' has '%s'", metric);
+    struct position at;
+    int rc = position_init(&at, s, run, v, e);
+    if (rc < 0)
+        return rc;
     if (curve_room(c, v->n) < 0)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (size_t i = 0; i < v->n; i++) {
         if (v->is_old && v->is_old[i])
             continue;
-        c->x[c->n] = (double)v->step[i];
+        double x = position_at(&at, v->step[i]);
+        if (!isfinite(x))
+            continue;
+        c->step[c->n] = (double)v->step[i];
+        c->x[c->n] = x;
         c->y[c->n++] = v->value[i];
         c->nonfinite += isfinite(v->value[i]) ? 0 : 1;
     }
+    if (c->n == 0)
+        return sheet_fail(s, run, e, "no point of '%s' has x = %s", metric,
+                          s->opt.x ? s->opt.x : "step");
     data_hash(s, metric, c->x, c->n * sizeof *c->x);
     data_hash(s, metric, c->y, c->n * sizeof *c->y);
     smooth_curve(c, weight_for(s, metric, c->n));
@@ -83,17 +154,19 @@ static int merge(struct curve *out, const struct curve *seed, int n)
     int rc = at && k && curve_room(out, seed[0].n) == 0 ? 0 : DS_EMEM;
     for (size_t i = 0, every = seed[0].n / COLUMNS + 1; rc == 0 && i < seed[0].n; i += every) {
         int found = 1;
+        double x = seed[0].x[i];
         at[0] = seed[0].smooth[i];
         for (int r = 1; found && r < n; r++) {
-            while (k[r] < seed[r].n && seed[r].x[k[r]] < seed[0].x[i])
+            while (k[r] < seed[r].n && seed[r].step[k[r]] < seed[0].step[i])
                 k[r]++;
-            found = k[r] < seed[r].n && seed[r].x[k[r]] == seed[0].x[i];
+            found = k[r] < seed[r].n && seed[r].step[k[r]] == seed[0].step[i];
+            x += found ? seed[r].x[k[r]] : 0;
             at[r] = found ? seed[r].smooth[k[r]] : (double)NAN;
         }
         if (!found)
             continue;
         struct interval v = stat_interval(at, (size_t)n);
-        out->x[out->n] = seed[0].x[i];
+        out->x[out->n] = x / n;
         out->smooth[out->n] = v.mean;
         out->lo[out->n] = v.lo;
         out->hi[out->n++] = v.hi;
@@ -228,21 +301,22 @@ static void layers_with(const struct layer_series *v, unsigned char *has)
 }
 
 /* Mean, minimum and maximum over the layers of one record. */
-static void layer_point(const struct layer_series *v, size_t i, const unsigned char *has,
+static void layer_point(const struct layer_series *v, size_t i, double x, const unsigned char *has,
                         struct curve *c)
 {
     double sum = 0, lo = (double)INFINITY, hi = -(double)INFINITY;
     int n = 0;
     for (int l = 0; l < v->layers; l++) {
-        double x = (double)v->value[i * (size_t)v->layers + (size_t)l];
-        if (!has[l] || !isfinite(x))
+        double y = (double)v->value[i * (size_t)v->layers + (size_t)l];
+        if (!has[l] || !isfinite(y))
             continue;
-        sum += x;
-        lo = fmin(lo, x);
-        hi = fmax(hi, x);
+        sum += y;
+        lo = fmin(lo, y);
+        hi = fmax(hi, y);
         n++;
     }
-    c->x[c->n] = (double)v->step[i];
+    c->step[c->n] = (double)v->step[i];
+    c->x[c->n] = x;
     c->y[c->n] = c->smooth[c->n] = n ? sum / n : (double)NAN;
     c->lo[c->n] = n ? lo : (double)NAN;
     c->hi[c->n++] = n ? hi : (double)NAN;
@@ -264,6 +338,7 @@ static int take_layers(struct sheet *s, int run, const char *metric, struct curv
         return sheet_fail(s, run, e, "no record 'layer' has '%s'", metric);
     unsigned char *has = mem_alloc((size_t)v->layers, 1), *keep = mem_alloc(v->n, 1);
     int64_t least = INT64_MAX;
+    struct position at = {0};
     int rc = has && keep && curve_room(c, v->n) == 0
                  ? 0
                  : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
@@ -271,9 +346,16 @@ static int take_layers(struct sheet *s, int run, const char *metric, struct curv
         keep[i] = !is_superseded(v, i, &least);
     if (rc == 0)
         layers_with(v, has);
-    for (size_t i = 0; rc == 0 && i < v->n; i++)
-        if (keep[i])
-            layer_point(v, i, has, c);
+    if (rc == 0)
+        rc = position_init(&at, s, run, NULL, e);
+    for (size_t i = 0; rc == 0 && i < v->n; i++) {
+        double x = keep[i] ? position_at(&at, v->step[i]) : (double)NAN;
+        if (isfinite(x))
+            layer_point(v, i, x, has, c);
+    }
+    if (rc == 0 && c->n == 0)
+        rc = sheet_fail(s, run, e, "no point of '%s' has x = %s", metric,
+                        s->opt.x ? s->opt.x : "step");
     if (rc == 0) {
         c->has_band = 1;
         data_hash(s, metric, c->x, c->n * sizeof *c->x);
@@ -291,11 +373,12 @@ static void join_layers(struct curve *out, const struct curve *more, int before)
 {
     size_t n = 0;
     for (size_t i = 0, k = 0; i < out->n; i++) {
-        while (k < more->n && more->x[k] < out->x[i])
+        while (k < more->n && more->step[k] < out->step[i])
             k++;
-        if (k == more->n || more->x[k] != out->x[i])
+        if (k == more->n || more->step[k] != out->step[i])
             continue;
-        out->x[n] = out->x[i];
+        out->step[n] = out->step[i];
+        out->x[n] = (out->x[i] * before + more->x[k]) / (before + 1);
         out->y[n] = out->smooth[n] = (out->smooth[i] * before + more->smooth[k]) / (before + 1);
         out->lo[n] = fmin(out->lo[i], more->lo[k]);
         out->hi[n++] = fmax(out->hi[i], more->hi[k]);
@@ -343,6 +426,7 @@ int curve_has_layer(const struct sheet *s, const char *metric)
 int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4], struct err *e)
 {
     struct panel *p = mem_alloc(1, sizeof *p);
+    char x_label[128];
     if (!p)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     axis_reset(&p->ax);
@@ -359,7 +443,8 @@ int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4
         p->ax.lo = 0;
     axis_pad(&p->ax, 0);
     axis_pad(&p->ay, 0.05);
-    p->x_label = "Training step";
+    curve_x_label(s, x_label, sizeof x_label);
+    p->x_label = x_label;
     p->y_label = v->y_label;
     str_copy(p->title, sizeof p->title, v->title ? v->title : "");
     panel_layout(s, p, box[0], box[1], box[2], box[3]);

@@ -24,7 +24,7 @@ static const struct figure_ops *const table[] = {
     &figure_ablation_bars, &figure_router_hist,    &figure_topk_causal,  &figure_gates_dtf,
     &figure_prior_loss,    &figure_capacity_layer, &figure_exit_map,     &figure_exit_hist,
     &figure_tradeoff,      &figure_pareto,         &figure_layer_skip,   &figure_category_depth,
-    &figure_isoflop,
+    &figure_isoflop,       &figure_bench_bars,     &figure_task_bars,
 };
 
 const char *figure_name(int i)
@@ -40,6 +40,14 @@ const char *figure_title(int i)
 const char *figure_needs(int i)
 {
     return i >= 0 && (size_t)i < DS_LEN(table) ? table[i]->needs : NULL;
+}
+
+int figure_takes(int i, const struct figure_run *r)
+{
+    const struct figure_ops *ops = i >= 0 && (size_t)i < DS_LEN(table) ? table[i] : NULL;
+    if (!ops || !ops->takes)
+        return ops && r->view;
+    return r->json && ops->takes(r->json);
 }
 
 void figure_options_default(struct figure_options *o)
@@ -76,6 +84,21 @@ static int check_options(struct sheet *s, struct err *e)
         return err_set(e, DS_EUSAGE, "smooth: must be at least 0 and less than 1");
     if (!(o->dpi == 0 || (o->dpi >= 300 && o->dpi <= 2400)))
         return err_set(e, DS_EUSAGE, "dpi: must be between 300 and 2400");
+    return 0;
+}
+
+/* Runs for a figure of runs, JSON files of its shape for the others. */
+static int check_inputs(const struct sheet *s, struct err *e)
+{
+    for (int i = 0; i < s->runs; i++) {
+        const char *path = s->run[i].path ? s->run[i].path : "-";
+        if (s->ops->takes && !(s->run[i].json && s->ops->takes(s->run[i].json)))
+            return err_set(e, DS_EUSAGE, "figure %s: %s: expected %s", s->ops->name, path,
+                           s->ops->needs);
+        if (!s->ops->takes && !s->run[i].view)
+            return err_set(e, DS_EUSAGE, "figure %s: %s: expected a run, found a JSON file",
+                           s->ops->name, path);
+    }
     return 0;
 }
 
@@ -161,6 +184,8 @@ static void command_text(const struct sheet *s, struct str *out)
     str_addf(out, " --venue %s --theme %s", s->venue->name, s->opt.theme);
     if (s->opt.metric)
         str_addf(out, " --metric %s", s->opt.metric);
+    if (s->opt.x)
+        str_addf(out, " --x %s", s->opt.x);
     if (s->opt.smooth >= 0)
         str_addf(out, " --smooth %.9g", s->opt.smooth);
     if (s->opt.probe >= 0)
@@ -181,19 +206,24 @@ static void write_recipe(const struct sheet *s, struct figure *f)
     json_add_str(out, "theme", s->opt.theme ? s->opt.theme : "");
     if (s->opt.metric)
         json_add_str(out, "metric", s->opt.metric);
+    if (s->opt.x)
+        json_add_str(out, "x", s->opt.x);
     json_add_num(out, "smooth", s->opt.smooth);
     json_add_int(out, "probe", s->opt.probe);
     json_add_num(out, "dpi", s->opt.dpi);
     json_key(out, "runs");
     str_add(out, "[");
     for (int i = 0; i < s->runs; i++) {
-        const char *path = s->run[i].path, *run = s->run[i].view->name;
+        const char *path = s->run[i].path;
+        const struct runview *view = s->run[i].view;
         json_key(out, NULL);
         str_add(out, "{");
         json_add_str(out, "path", path ? path : "");
-        json_add_str(out, "run", run ? run : "");
-        config_hash(s->run[i].view, hash);
-        json_add_str(out, "config", hash);
+        json_add_str(out, "run", view && view->name ? view->name : "");
+        if (view) {
+            config_hash(view, hash);
+            json_add_str(out, "config", hash);
+        }
         str_add(out, "}");
     }
     str_add(out, "]");
@@ -239,7 +269,12 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
         return rc;
     if (n < 1 || n > RUNS_MAX)
         return err_set(e, DS_EUSAGE, "figure %s: %s", name,
-                       n < 1 ? "name at least one run" : "too many runs: expected at most 256");
+                       n >= 1          ? "too many runs: expected at most 256"
+                       : !s.ops->takes ? "name at least one run"
+                                       : s.ops->needs);
+    rc = check_inputs(&s, e);
+    if (rc < 0)
+        return rc;
     rc = theme_load(&s.theme, s.opt.theme, NULL, e);
     if (rc < 0)
         return rc;

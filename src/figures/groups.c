@@ -39,7 +39,7 @@ int config_is_incidental(const char *key)
 }
 
 /* Keys of the model size, and those derived from it and the budget. */
-static int is_of_size(const char *key)
+static int is_size_key(const char *key)
 {
     static const char *const names[] = {
         "model.layers", "model.dim",          "model.heads", "model.kv_heads", "model.head_dim",
@@ -70,7 +70,7 @@ static const char *method_of(const struct runview *v)
 {
     const char *m = runview_config(v, "model.method");
     m = m ? m : v->method;
-    return m && *m ? m : "run";
+    return m && *m ? m : v->configs == 0 && v->name && *v->name ? v->name : "run";
 }
 
 static int same_but(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)
@@ -156,13 +156,13 @@ static void find_family(struct groups *set, const struct sheet *s, int i)
 {
     struct group *g = &set->g[i];
     for (int k = 0; k < i; k++)
-        if (same_but(view_of(s, &set->g[k]), view_of(s, g), is_of_size)) {
+        if (same_but(view_of(s, &set->g[k]), view_of(s, g), is_size_key)) {
             g->family = set->g[k].family;
             str_copy(g->family_label, sizeof g->family_label, set->g[k].family_label);
             return;
         }
     g->family = set->families++;
-    name_group(set, s, g, is_of_size, g->family_label, sizeof g->family_label);
+    name_group(set, s, g, is_size_key, g->family_label, sizeof g->family_label);
 }
 
 static void add_run(struct groups *out, const struct sheet *s, int run)

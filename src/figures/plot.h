@@ -41,12 +41,15 @@ struct sheet {
 struct figure_ops {
     const char *name, *title, *needs;
     int (*draw)(struct sheet *s, struct err *e);
+    /* NULL: it reads runs.  Otherwise it reads JSON files, and this is 1 for those it can read. */
+    int (*takes)(const struct json *j);
 };
 extern const struct figure_ops figure_loss_flops, figure_loss_time, figure_signal_depth,
     figure_layer_map, figure_entropy_depth, figure_flops_hist, figure_routing_map, figure_training,
     figure_ablation_bars, figure_router_hist, figure_topk_causal, figure_gates_dtf,
     figure_prior_loss, figure_capacity_layer, figure_exit_map, figure_exit_hist, figure_tradeoff,
-    figure_pareto, figure_layer_skip, figure_category_depth, figure_isoflop;
+    figure_pareto, figure_layer_skip, figure_category_depth, figure_isoflop, figure_bench_bars,
+    figure_task_bars;
 
 /* ---- sheet
  * ------------------------------------------------------------------------------------------- */
@@ -64,8 +67,21 @@ void sheet_dash(struct sheet *s, int i);
 void sheet_marker(struct sheet *s, int i, double x, double y, double r, int rgb, int is_hollow);
 /* "figure NAME: run RUN: " + text. */
 int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, ...) DS_PRINTF(4, 5);
-/* The name of the run, sanitised and truncated. */
+/* The name of the run, or of the JSON file without its extension, sanitised and truncated. */
 void sheet_run_name(const struct sheet *s, int run, char *out, size_t size);
+
+/* ---- rows of horizontal bars: labels at the left of one or two panels
+ * ------------------------------------------------------------------------------------------- */
+/* Lays out `columns` (1 or 2) panels with n rows of height `row` below y and draws their axes;
+ * returns the end of the drawing. The caller has set ax and x_label of each panel. */
+struct panel;
+struct bar_rows {
+    const char *const *label;
+    int n;
+    double row;
+};
+double bars_layout(struct sheet *s, const struct bar_rows *r, struct panel *p, int columns,
+                   double y);
 
 /* ---- panel
  * ------------------------------------------------------------------------------------------- */
@@ -197,12 +213,12 @@ struct strip_key {
 };
 double strips_key(struct sheet *s, const struct strip_key *k, int n);
 
-/* ---- curves over steps
+/* ---- curves over training
  * -------------------------------------------------------------------------------- */
 /* smooth is the drawn curve; with has_band lo and hi are an interval over seeds or the range over
  * layers, otherwise y is the raw curve in the background. */
 struct curve {
-    double *x, *y, *smooth, *lo, *hi;
+    double *x, *y, *smooth, *lo, *hi, *step;
     size_t n, nonfinite;
     double weight;
     int has_band;
@@ -216,6 +232,8 @@ int curve_metric(struct sheet *s, const struct group *g, const char *metric, str
 /* A layer metric: mean and range over the layers that have it, over all seeds. */
 int curve_layer(struct sheet *s, const struct group *g, const char *metric, struct curve *out,
                 struct err *e) DS_CHECK;
+/* Label of the x axis: --x, a run_axis or a metric; default: the step. */
+void curve_x_label(const struct sheet *s, char *out, size_t size);
 /* 1 when every run of the sheet logged it. */
 int curve_has_metric(const struct sheet *s, const char *metric);
 int curve_has_layer(const struct sheet *s, const char *metric);

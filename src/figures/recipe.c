@@ -41,6 +41,7 @@ static int take(struct figure_recipe *r, const struct json_node *root)
     r->venue = text_of(root, "venue");
     r->theme = text_of(root, "theme");
     r->metric = text_of(root, "metric");
+    r->x = text_of(root, "x");
     r->version = text_of(root, "version");
     r->data_hash = text_of(root, "data");
     r->smooth = json_num(json_get(root, "smooth"), -1);
@@ -91,6 +92,7 @@ void figure_recipe_release(struct figure_recipe *r)
     mem_free(r->venue);
     mem_free(r->theme);
     mem_free(r->metric);
+    mem_free(r->x);
     mem_free(r->version);
     mem_free(r->data_hash);
     *r = (struct figure_recipe){0};

@@ -112,9 +112,16 @@ void sheet_marker(struct sheet *s, int i, double x, double y, double r, int rgb,
 void sheet_run_name(const struct sheet *s, int run, char *out, size_t size)
 {
     struct str clean = {0};
-    const char *name = s->run[run].view->name ? s->run[run].view->name : s->run[run].path;
-    name = name ? name : "?";
-    utf8_sanitise(&clean, name, strlen(name), 40, 0);
+    const struct figure_run *r = &s->run[run];
+    const char *name = r->view && r->view->name ? r->view->name : r->path ? r->path : "?";
+    size_t n = strlen(name);
+    if (r->json) {
+        const char *slash = strrchr(name, '/');
+        name = slash ? slash + 1 : name;
+        n = strlen(name);
+        n -= n > 5 && strcmp(name + n - 5, ".json") == 0 ? 5 : 0;
+    }
+    utf8_sanitise(&clean, name, n, 40, 0);
     str_copy(out, size, str_text(&clean));
     str_release(&clean);
 }
@@ -126,7 +133,7 @@ int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, .
     struct str text = {0};
     if (run >= 0) {
         sheet_run_name(s, run, name, sizeof name);
-        str_addf(&text, "run %s: ", name);
+        str_addf(&text, "%s %s: ", s->run[run].json ? "file" : "run", name);
     }
     va_start(ap, fmt);
     str_vaddf(&text, fmt, ap);

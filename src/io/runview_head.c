@@ -175,6 +175,16 @@ void runview_metas_release(struct runview_index *x)
     x->metas = 0;
 }
 
+static char *metric_name(struct value v)
+{
+    char *name = text_copy(v, 256);
+    const char *now = name ? runview_metric_name(name) : name;
+    if (now == name)
+        return name;
+    mem_free(name);
+    return mem_strdup(now);
+}
+
 static void take_metas(struct runview *v, struct value array)
 {
     struct runview_index *x = v->index;
@@ -190,7 +200,7 @@ static void take_metas(struct runview *v, struct value array)
     }
     while (x->metas < n && value_next(array, &it, NULL, &item)) {
         struct metric_meta *m = &x->meta[x->metas++];
-        m->name = text_copy(value_get(item, "name"), 256);
+        m->name = metric_name(value_get(item, "name"));
         m->unit = text_copy(value_get(item, "unit"), 64);
         m->help = text_copy(value_get(item, "help"), 1024);
         if (!m->name || !m->unit || !m->help)
@@ -238,6 +248,69 @@ static void take_always_on(struct runview *v, struct value list)
     mem_free(flag);
 }
 
+static int is_key(const char *text)
+{
+    return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.")];
+}
+
+static double limit_of(struct value v)
+{
+    double x;
+    return value_is_num(v, &x) && isfinite(x) ? x : (double)NAN;
+}
+
+/* Belongs to the writing process, too: a head without the list has none. */
+static void take_live(struct runview *v, struct value array)
+{
+    struct value_iter it = {0};
+    struct value item;
+    v->lives = 0;
+    if (value_kind(array) != VALUE_ARRAY)
+        return;
+    while (v->lives < RUNVIEW_LIVE && value_next(array, &it, NULL, &item)) {
+        struct run_live *x = &v->live[v->lives];
+        int is_good = name_copy(x->key, value_get(item, "key")) && is_key(x->key);
+        x->min = limit_of(value_get(item, "min"));
+        x->max = limit_of(value_get(item, "max"));
+        v->lives += is_good;
+        v->invalid += !is_good;
+    }
+}
+
+/* "KEY VALUE", or "KEY VALUE after step N; ..." where the last one holds.  Older runs wrote the key
+ * as it was typed: "lr" of train.lr. */
+static int read_setting(const char *text, const char *key, double *value)
+{
+    const char *dot = strrchr(key, '.');
+    char name[64];
+    double x;
+    int found = 0;
+    for (; text && sscanf(text, " %63s %lf", name, &x) == 2;
+         text = strchr(text, ';'), text = text ? text + 1 : NULL) {
+        if (strcmp(name, key) == 0 || (dot && strcmp(name, dot + 1) == 0)) {
+            *value = x;
+            found = 1;
+        }
+    }
+    return found;
+}
+
+int runview_live_value(const struct runview *v, const char *key, double *value)
+{
+    char *end;
+    const char *text = runview_config(v, key);
+    for (size_t i = v->n_events; i-- > 0;) {
+        const struct run_event *x = &v->event[i];
+        int is_all = strcmp(x->name, "settings") == 0; /* in place of all before */
+        if ((is_all || strcmp(x->name, "set") == 0) && read_setting(x->text, key, value))
+            return 1;
+        if (is_all)
+            break;
+    }
+    *value = text ? strtod(text, &end) : 0;
+    return text && end != text;
+}
+
 const char *runview_method_config(const struct runview *v, const char *key)
 {
     char full[128];
@@ -283,6 +356,7 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     take_always_on(v, value_get(body, "always_on"));
     take_config(v, value_get(body, "config"));
     take_metas(v, value_get(body, "metrics"));
+    take_live(v, value_get(body, "live"));
     v->head_time = c->time;
     if (v->index->has_head || value_num(resume, 0) > 0)
         for (size_t i = 0; i < v->n_series && c->step >= 0; i++)

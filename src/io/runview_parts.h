@@ -18,8 +18,9 @@ struct runview_index {
     struct metric_meta *meta;
     size_t metas;
     size_t probe_bytes;
-    double tokens; /* newest token count and its step */
+    double tokens, flops; /* newest token count with its FLOPs, and its step */
     int64_t tokens_step;
+    int walks; /* back over superseded points, bounded */
     int is_failed, has_head;
     struct run_phase phase;
     uint64_t stop_at;  /* where the first read of a growing file ends; 0 = no limit */
@@ -31,12 +32,13 @@ struct runview_index {
 struct record_common {
     struct value kind;
     int64_t step;
-    double time, tokens;
+    double time, tokens, flops_ratio; /* flops_ratio: NaN when absent */
     int has_tokens;
 };
 
 /* ---- series.c ---- */
-int series_add(struct series *s, int64_t step, double value, double tokens, double time) DS_CHECK;
+int series_add(struct series *s, int64_t step, double value, double tokens, double flops,
+               double time) DS_CHECK;
 /* Marks the points of steps > step as superseded. */
 void series_resume(struct series *s, int64_t step);
 void series_release(struct series *s);
@@ -56,6 +58,8 @@ void probe_free(struct probe *p);
 void probes_thin(struct runview *v);
 
 /* ---- runview_take.c ---- */
+/* The current name of a metric that earlier versions wrote under another. */
+const char *runview_metric_name(const char *name);
 void runview_clear(struct runview *v);
 
 /* ---- runview_head.c ---- */

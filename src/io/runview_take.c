@@ -21,6 +21,17 @@ static int is_common(struct value key)
 /* ---- metrics
  * ---------------------------------------------------------------------------------------- */
 
+const char *runview_metric_name(const char *name)
+{
+    static const struct {
+        const char *former, *now;
+    } renamed[] = {{"skip_chance", "drop_probability"}};
+    for (size_t i = 0; i < DS_LEN(renamed); i++)
+        if (strcmp(renamed[i].former, name) == 0)
+            return renamed[i].now;
+    return name;
+}
+
 static const struct metric_meta *meta_find(const struct runview_index *x, const char *name)
 {
     for (size_t i = 0; i < x->metas; i++)
@@ -83,18 +94,43 @@ static struct series *series_of(struct runview *v, struct value key)
     return &v->series[v->n_series++];
 }
 
+/* Training FLOPs up to this record: those of the newest valid point, and those of the tokens since.
+ * Walking back over superseded points is bounded, as marking them is. */
+static double flops_at(struct runview *v, const struct record_common *c)
+{
+    enum { WALKS_MAX = 1000 };
+    const struct series *s = runview_series(v, "tokens");
+    size_t i = s ? s->n : 0;
+    if (i > 0 && (s->is_old[i - 1] || s->step[i - 1] > c->step) && ++v->index->walks > WALKS_MAX)
+        return (double)NAN;
+    while (i > 0 && (s->is_old[i - 1] || s->step[i - 1] > c->step))
+        i--;
+    double before = i > 0 ? s->flops[i - 1] : 0, tokens = i > 0 ? s->value[i - 1] : 0;
+    double ratio = isnan(c->flops_ratio) ? 1 : c->flops_ratio;
+    return v->flops_dense > 0 ? before + 3 * v->flops_dense * ratio * (c->tokens - tokens)
+                              : (double)NAN;
+}
+
+double runview_start(const struct runview *v)
+{
+    return v->n_series && v->series[0].n ? v->series[0].time[0] : (double)NAN;
+}
+
 static void take_metric(struct runview *v, struct value body, const struct record_common *c)
 {
     struct runview_index *x = v->index;
     struct value_iter it = {0};
     struct value key, item;
-    double value, tokens = (double)NAN;
+    double value, tokens = (double)NAN, flops = (double)NAN;
     if (c->has_tokens) {
         x->tokens = c->tokens;
+        x->flops = flops_at(v, c);
         x->tokens_step = c->step;
     }
-    if (x->tokens_step == c->step)
+    if (x->tokens_step == c->step) {
         tokens = x->tokens;
+        flops = x->flops;
+    }
     x->hint = 0;
     while (value_next(body, &it, &key, &item)) {
         if (is_common(key))
@@ -104,7 +140,7 @@ static void take_metric(struct runview *v, struct value body, const struct recor
             continue;
         }
         struct series *s = series_of(v, key);
-        if (s && series_add(s, c->step, value, tokens, c->time) < 0)
+        if (s && series_add(s, c->step, value, tokens, flops, c->time) < 0)
             runview_no_memory(v);
     }
 }
@@ -167,7 +203,7 @@ static void take_layer(struct runview *v, struct value body, const struct record
         int64_t n = value_f32s(item, NULL, 0);
         struct layer_series *s = NULL;
         if (n > 0 && n <= LAYERS_MAX && name_copy(name, key) && (v->layers == 0 || n == v->layers))
-            s = layer_of(v, name, (int)n);
+            s = layer_of(v, runview_metric_name(name), (int)n);
         if (!s || s->layers != n) {
             v->invalid++;
             continue;
@@ -309,7 +345,7 @@ static void take_sample(struct runview *v, struct value body, const struct recor
 
 static struct record_common common_of(struct runview *v, struct value body)
 {
-    struct record_common c = {.step = -1, .time = (double)NAN};
+    struct record_common c = {.step = -1, .time = (double)NAN, .flops_ratio = (double)NAN};
     struct value_iter it = {0};
     struct value key, item;
     while (value_next(body, &it, &key, &item)) {
@@ -321,6 +357,8 @@ static struct record_common common_of(struct runview *v, struct value body)
             c.time = value_num(item, (double)NAN);
         else if (value_is(key, "tokens"))
             c.has_tokens = value_is_num(item, &c.tokens);
+        else if (value_is(key, "flops_ratio"))
+            c.flops_ratio = value_num(item, (double)NAN);
     }
     if (!(fabs(c.time) <= 1e12)) { /* year 33658: later values are not timestamps */
         v->invalid += !isnan(c.time);

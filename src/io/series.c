@@ -24,13 +24,13 @@ static int grow(void **p, size_t *cap, size_t need, size_t size)
     return *cap >= need ? 0 : mem_grow(p, cap, need, size);
 }
 
-/* The five columns share one capacity: each is grown from the old one, the new one is kept last. */
+/* The six columns share one capacity: each is grown from the old one, the new one is kept last. */
 static int series_grow(struct series *s, size_t need)
 {
     size_t cap = 0;
-    void *column[] = {s->step, s->value, s->tokens, s->time, s->is_old};
-    static const size_t size[] = {sizeof *s->step, sizeof *s->value, sizeof *s->tokens,
-                                  sizeof *s->time, 1};
+    void *column[] = {s->step, s->value, s->tokens, s->flops, s->time, s->is_old};
+    static const size_t size[] = {sizeof *s->step,  sizeof *s->value, sizeof *s->tokens,
+                                  sizeof *s->flops, sizeof *s->time,  1};
     int rc = 0;
     for (size_t i = 0; i < DS_LEN(column) && rc == 0; i++) {
         cap = s->cap;
@@ -39,8 +39,9 @@ static int series_grow(struct series *s, size_t need)
     s->step = column[0];
     s->value = column[1];
     s->tokens = column[2];
-    s->time = column[3];
-    s->is_old = column[4];
+    s->flops = column[3];
+    s->time = column[4];
+    s->is_old = column[5];
     if (rc == 0)
         s->cap = cap;
     return rc;
@@ -70,7 +71,8 @@ void series_resume(struct series *s, int64_t step)
     x->is_resumed = 1;
 }
 
-int series_add(struct series *s, int64_t step, double value, double tokens, double time)
+int series_add(struct series *s, int64_t step, double value, double tokens, double flops,
+               double time)
 {
     if (s->n == s->cap && series_grow(s, s->n + 1) < 0)
         return DS_EMEM;
@@ -86,6 +88,7 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
     s->step[i] = step;
     s->value[i] = value;
     s->tokens[i] = tokens;
+    s->flops[i] = flops;
     s->time[i] = time;
     s->is_old[i] = 0;
     s->nonfinite += !isfinite(value);
@@ -103,8 +106,37 @@ void series_release(struct series *s)
     mem_free(s->step);
     mem_free(s->value);
     mem_free(s->tokens);
+    mem_free(s->flops);
     mem_free(s->time);
     mem_free(s->is_old);
+}
+
+/* ---- axes ---- */
+
+const char *const run_axis_name[RUN_AXES] = {"step", "tokens", "seconds", "progress", "flops"};
+const char *const run_axis_label[RUN_AXES] = {
+    "Training step", "Training data (tokens)", "Wall time (s)",
+    "Progress (fraction of the planned steps)", "Training compute (FLOPs)"};
+
+int run_axis_find(const char *name)
+{
+    for (int i = 0; i < RUN_AXES; i++)
+        if (strcmp(run_axis_name[i], name) == 0)
+            return i;
+    return -1;
+}
+
+double series_x(const struct series *s, size_t i, enum run_axis axis, int64_t steps_planned,
+                double start)
+{
+    switch (axis) {
+    case AXIS_TOKENS: return s->tokens ? s->tokens[i] : (double)NAN;
+    case AXIS_FLOPS: return s->flops ? s->flops[i] : (double)NAN;
+    case AXIS_SECONDS: return s->time ? s->time[i] - start : (double)NAN;
+    case AXIS_PROGRESS:
+        return steps_planned > 0 ? (double)s->step[i] / (double)steps_planned : (double)NAN;
+    default: return (double)s->step[i];
+    }
 }
 
 /* ---- pyramid ----------------------------------------------------------------------------------

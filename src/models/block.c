@@ -20,24 +20,26 @@ static real *grd(const struct model *m, int i)
     return i < 0 ? NULL : m->params.p[i].grad;
 }
 
-static void norm_fwd(const struct model *m, real *y, real *mean, real *rstd, const real *x, int w,
-                     int b, int N)
+/* The norm with weight w and bias b (params) of N rows; keeps mean and rstd there. */
+static struct norm norm_of(const struct model *m, int w, int b, real *mean, real *rstd, int N)
 {
-    int C = (int)m->config.dim;
-    if (m->config.norm == NORM_RMS)
-        rmsnorm_fwd(y, rstd, x, val(m, w), N, C, (real)m->config.norm_eps);
-    else
-        layernorm_fwd(y, mean, rstd, x, val(m, w), val(m, b), N, C, (real)m->config.norm_eps);
+    return (struct norm){.w = val(m, w),
+                         .b = val(m, b),
+                         .mean = m->config.norm == NORM_LAYER ? mean : NULL,
+                         .rstd = rstd,
+                         .N = N,
+                         .C = (int)m->config.dim,
+                         .eps = (real)m->config.norm_eps};
 }
 
-static void norm_bwd(const struct model *m, real *dx, const real *dy, const real *mean,
-                     const real *rstd, const real *x, int w, int b, int N)
+static struct norm norm1_of(const struct model *m, int l, const struct block_work *w, int N)
 {
-    int C = (int)m->config.dim;
-    if (m->config.norm == NORM_RMS)
-        rmsnorm_bwd(dx, grd(m, w), dy, x, val(m, w), rstd, N, C);
-    else
-        layernorm_bwd(dx, grd(m, w), grd(m, b), dy, x, val(m, w), mean, rstd, N, C);
+    return norm_of(m, m->block[l].norm1, m->block[l].norm1_b, w->mean1, w->rstd1, N);
+}
+
+static struct norm norm2_of(const struct model *m, int l, const struct block_work *w, int N)
+{
+    return norm_of(m, m->block[l].norm2, m->block[l].norm2_b, w->mean2, w->rstd2, N);
 }
 
 static void rope(const struct model *m, real *x, const int32_t *pos, int N, int heads, int back)
@@ -125,13 +127,13 @@ static const int32_t *query_rows(const struct model *m, const struct plan *p)
 /* 1: xn (Mn,C), the normed key rows. */
 static void enter_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
-    const struct block_params *b = &m->block[l];
     w->x = m->stream.h[l];
     if (p->kv == KV_PLAN && !is_whole(m, p)) {
         rows_gather(w->gathered, w->x, p->row, p->n, (int)m->config.dim);
         w->x = w->gathered;
     }
-    norm_fwd(m, w->xn, w->mean1, w->rstd1, w->x, b->norm1, b->norm1_b, key_rows(m, p));
+    struct norm n = norm1_of(m, l, w, key_rows(m, p));
+    norm_fwd(w->xn, w->x, &n);
 }
 
 /* 2, 3: queries of the executed rows, keys and values of the key rows. */
@@ -150,10 +152,8 @@ static void qkv_fwd(struct model *m, int l, const struct plan *p, struct block_w
 /* 6: u = x + f, un = norm2(u). */
 static void second_norm_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
-    const struct block_params *b = &m->block[l];
-    add_norm_fwd(w->u, w->un, m->config.norm == NORM_RMS ? NULL : w->mean2, w->rstd2,
-                 m->stream.h[l], is_whole(m, p) ? NULL : p->row, w->f, val(m, b->norm2),
-                 val(m, b->norm2_b), p->n, (int)m->config.dim, (real)m->config.norm_eps);
+    struct norm n = norm2_of(m, l, w, p->n);
+    add_norm_fwd(w->u, w->un, m->stream.h[l], is_whole(m, p) ? NULL : p->row, w->f, &n);
 }
 
 /* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
@@ -247,8 +247,9 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
         linear_bwd_w(grd(m, b->gate), grd(m, b->gate_b), d->a, &un, &gate);
         linear_bwd_x(d->un, d->a, &gate, N, 1, NULL);
     }
+    struct norm n = norm2_of(m, l, w, N);
     bulk_zero(d->u, (size_t)N * (size_t)C);
-    norm_bwd(m, d->u, d->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, N); /* 6 */
+    norm_bwd(d->u, grd(m, b->norm2), grd(m, b->norm2_b), d->un, w->u, &n); /* 6 */
 }
 
 /* 2: from d->q, d->k, d->v to d->xn, the normed key rows. */
@@ -289,8 +290,17 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     bulk_zero(d->k, nk);
     bulk_zero(d->v, nk);
     struct attn a = attn_shape(m, N);
-    attention_bwd(d->q, d->k, d->v, d->att, w->q, w->k, w->v, w->att, w->lse, &a); /* 4 */
-    rope(m, d->q, m->ranges.qpos, N, H, 1);                                        /* 3 */
+    attention_bwd(&(struct attn_grad){.dq = d->q,
+                                      .dk = d->k,
+                                      .dv = d->v,
+                                      .dout = d->att,
+                                      .q = w->q,
+                                      .k = w->k,
+                                      .v = w->v,
+                                      .o = w->att,
+                                      .lse = w->lse},
+                  &a);                      /* 4 */
+    rope(m, d->q, m->ranges.qpos, N, H, 1); /* 3 */
     rope(m, d->k, m->ranges.kpos, Mn, K, 1);
     qkv_bwd(m, l, p, d, w); /* 2 */
 }
@@ -303,12 +313,11 @@ static void enter_bwd(struct model *m, int l, const struct plan *p, struct block
     const struct block_params *b = &m->block[l];
     int C = (int)m->config.dim, N = p->n;
     real *dh = m->stream.dh[l];
-    if (is_whole(m, p) || p->kv == KV_ALL) {
-        norm_bwd(m, dh, d->xn, w->mean1, w->rstd1, m->stream.h[l], b->norm1, b->norm1_b, m->R);
-    } else {
-        norm_bwd(m, d->u, d->xn, w->mean1, w->rstd1, w->x, b->norm1, b->norm1_b, N);
-        is_block = 1;
-    }
+    int every = is_whole(m, p) || p->kv == KV_ALL;
+    struct norm n = norm1_of(m, l, w, every ? m->R : N);
+    norm_bwd(every ? dh : d->u, grd(m, b->norm1), grd(m, b->norm1_b), d->xn,
+             every ? m->stream.h[l] : w->x, &n);
+    is_block |= !every;
     if (!is_block)
         return;
     if (is_whole(m, p))
@@ -352,10 +361,10 @@ static void gather_mid(struct model *m, const struct plan *p, struct block_work 
 
 void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, int update)
 {
-    const struct block_params *b = &m->block[l];
+    struct norm n = norm2_of(m, l, w, p->n);
     gather_mid(m, p, w);
-    norm_fwd(m, w->un, w->mean2, w->rstd2, w->u, b->norm2, b->norm2_b, p->n); /* 6 */
-    mlp_fwd(m, l, p->n, w, w->g, 0);                                          /* 7, 8 */
+    norm_fwd(w->un, w->u, &n);       /* 6 */
+    mlp_fwd(m, l, p->n, w, w->g, 0); /* 7, 8 */
     if (update)
         rows_update(m->stream.h[l + 1], w->mid, w->g, p->row, p->gate, p->n, m->R,
                     (int)m->config.dim);

@@ -15,9 +15,9 @@ int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void
             struct batch b = {0};
             struct pass pass = {.kind = PASS_SPARSE,
                                 .seed = seed,
-                                .has_capacity = 1,
-                                .capacity = (double)g / (ROUTE_GRID - 1),
-                                .calibrate = 1 + g};
+                                .inference.has_capacity = 1,
+                                .inference.capacity = (double)g / (ROUTE_GRID - 1),
+                                .inference.calibrate = 1 + g};
             fill(ctx, k, &b);
             model_forward(m, &b, &pass);
             m->batch = NULL;

@@ -76,16 +76,17 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
     if (rc < 0)
         return rc;
     pass.kind = kind == CONTRAST_DENSE ? PASS_DENSE : PASS_SPARSE;
-    pass.force = is_control ? c->force : NULL;
+    pass.inference.force = is_control ? c->force : NULL;
     if (is_control && rate->attention)
-        pass.force_attention = c->force + (size_t)c->L * (size_t)b->B * (size_t)b->T;
-    pass.topk = kind == CONTRAST_TOPK;
+        pass.inference.force_attention = c->force + (size_t)c->L * (size_t)b->B * (size_t)b->T;
+    pass.inference.topk = kind == CONTRAST_TOPK;
     pass.record = 0;
     model_forward(m, b, &pass);
     model_loss(m, 0, 0);
     contrast_add(c, kind, m);
     m->batch = NULL;
-    m->route.pass.force = m->route.pass.force_attention = NULL; /* they point into c */
+    m->route.pass.inference.force = m->route.pass.inference.force_attention =
+        NULL; /* they point into c */
     return 0;
 }
 

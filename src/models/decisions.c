@@ -99,7 +99,7 @@ static void add_layer(struct decisions *d, const struct model *m, int l, const i
         int ran = next_active(p, &k, m->R) == i;
         k += ran;
         run[id[i]] += (uint32_t)ran;
-        if (topk && !m->route.pass.topk) /* a top-k decision predicts nothing */
+        if (topk && !m->route.pass.inference.topk) /* a top-k decision predicts nothing */
             add_prediction(&d->prediction[l], ran, topk[i]);
         if (gate)
             add_soft(d, l, gate[i]);

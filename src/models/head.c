@@ -16,27 +16,31 @@ static real *head_grad(const struct model *m)
     return m->params.p[m->head < 0 ? m->embed : m->head].grad;
 }
 
-static void final_norm(const struct model *m, real *y, real *mean, real *rstd, const real *x, int N)
+static struct norm final_norm_of(const struct model *m, real *mean, real *rstd, int N)
 {
     const struct param *p = m->params.p;
-    int C = (int)m->config.dim;
-    if (m->config.norm == NORM_RMS)
-        rmsnorm_fwd(y, rstd, x, p[m->norm].value, N, C, (real)m->config.norm_eps);
-    else
-        layernorm_fwd(y, mean, rstd, x, p[m->norm].value, p[m->norm_b].value, N, C,
-                      (real)m->config.norm_eps);
+    int is_layer = m->config.norm == NORM_LAYER;
+    return (struct norm){.w = p[m->norm].value,
+                         .b = is_layer ? p[m->norm_b].value : NULL,
+                         .mean = is_layer ? mean : NULL,
+                         .rstd = rstd,
+                         .N = N,
+                         .C = (int)m->config.dim,
+                         .eps = (real)m->config.norm_eps};
+}
+
+static void final_norm(const struct model *m, real *y, real *mean, real *rstd, const real *x, int N)
+{
+    struct norm n = final_norm_of(m, mean, rstd, N);
+    norm_fwd(y, x, &n);
 }
 
 static void final_norm_bwd(const struct model *m, real *dx)
 {
     const struct param *p = m->params.p;
-    int C = (int)m->config.dim;
-    const real *x = m->stream.h[m->config.layers];
-    if (m->config.norm == NORM_RMS)
-        rmsnorm_bwd(dx, p[m->norm].grad, m->dxf, x, p[m->norm].value, m->rstdf, m->R, C);
-    else
-        layernorm_bwd(dx, p[m->norm].grad, p[m->norm_b].grad, m->dxf, x, p[m->norm].value, m->meanf,
-                      m->rstdf, m->R, C);
+    struct norm n = final_norm_of(m, m->meanf, m->rstdf, m->R);
+    norm_bwd(dx, p[m->norm].grad, m->norm_b < 0 ? NULL : p[m->norm_b].grad, m->dxf,
+             m->stream.h[m->config.layers], &n);
 }
 
 static int count_targets(const int32_t *target, int R)

@@ -143,7 +143,7 @@ void measure_add(struct measure *s, const struct model *m, const float *true_ent
     s->cells += (double)m->flops.rows;
     s->flops += flops_total(&m->flops);
     s->flops_dense += m->flops.dense;
-    s->is_topk |= m->route.pass.topk != 0;
+    s->is_topk |= m->route.pass.inference.topk != 0;
     if (s->is_gated && m->route.pass.kind != PASS_DENSE)
         decisions_add(&s->decisions, m);
     mem_free(depth);

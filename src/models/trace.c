@@ -5,20 +5,21 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/metric.h"
+
+void trace_metric_rows(const struct route_ops *ops, struct record *rec)
+{
+    for (size_t i = 0; i < ops->n_metrics; i++)
+        metric_row_record(rec, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
+                          metric_scope_name[ops->metrics[i].scope]);
+}
 
 enum { LENS_MAX = 16 };
 
 static void forward(struct model *m, const struct trace_text *t, const struct trace_options *o,
                     int32_t *target)
 {
-    struct pass pass = {.kind = o->kind,
-                        .seed = o->seed,
-                        .force = o->force,
-                        .offset = o->offset,
-                        .topk = o->topk,
-                        .has_capacity = o->has_capacity,
-                        .capacity = o->capacity,
-                        .record = 1};
+    struct pass pass = {.kind = o->kind, .seed = o->seed, .inference = o->inference, .record = 1};
     struct batch b = {.B = 1, .T = t->n, .id = t->id, .target = target};
     for (int i = 0; i < t->n; i++)
         target[i] = i + 1 < t->n ? t->id[i + 1] : -1;
@@ -133,7 +134,7 @@ static void add_lens(struct record *rec, struct model *m, const struct trace_opt
 }
 
 static void add_tokens(struct record *rec, const struct model *m, const struct trace_text *t,
-                       float *tmp)
+                       const struct trace_options *o, float *tmp)
 {
     int n = t->n;
     add_shifted(rec, "nll", m->nll, tmp, n);
@@ -144,6 +145,8 @@ static void add_tokens(struct record *rec, const struct model *m, const struct t
     record_map(rec, "token");
     if (t->true_entropy)
         record_f32s(rec, "true_entropy", t->true_entropy, (size_t)n);
+    if (o->more)
+        o->more(o->more_ctx, rec);
     record_close(rec);
 }
 
@@ -160,7 +163,10 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
         forward(m, t, o, target);
         record_int(rec, "index", t->index);
         record_str(rec, "name", t->name);
-        record_str(rec, "routing", o->kind == PASS_DENSE ? "dense" : o->topk ? "topk" : "causal");
+        record_str(rec, "routing",
+                   o->kind == PASS_DENSE ? "dense"
+                   : o->inference.topk   ? "topk"
+                                         : "causal");
         record_int(rec, "layers", m->config.layers);
         record_i32s(rec, "ids", t->id, (size_t)t->n);
         record_pieces(rec, "text", t->piece, t->piece_len, (size_t)t->n);
@@ -169,7 +175,7 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
         record_num(rec, "flops_ratio", flops_model_ratio(&m->flops));
         record_num(rec, "loss", m->loss);
         add_decisions(rec, m, run, tmp);
-        add_tokens(rec, m, t, tmp);
+        add_tokens(rec, m, t, o, tmp);
         add_cells(rec, m, tmp);
         if (o->lens_k > 0)
             add_lens(rec, m, o);

@@ -52,7 +52,7 @@ int change_reserve(struct change *x, int R, struct err *e)
     layout(x, &measure, (size_t)R);
     int rc = arena_reserve(&x->rows, "changes", measure.peak, e);
     if (rc == 0)
-        rc = prior_scratch_reserve(&x->room, x->is.net.C, x->is.net.D, e);
+        rc = prior_scratch_reserve(&x->scratch, x->is.net.C, x->is.net.D, e);
     if (rc < 0)
         return rc;
     layout(x, &x->rows, (size_t)R);
@@ -63,7 +63,7 @@ int change_reserve(struct change *x, int R, struct err *e)
 void change_release(struct change *x)
 {
     arena_release(&x->rows);
-    prior_scratch_release(&x->room);
+    prior_scratch_release(&x->scratch);
     mem_free(x->prior);
     mem_free(x->error);
     mem_free(x->guessed);
@@ -151,8 +151,8 @@ static void measure(struct change *x, const struct pass *p, int pair, const real
     for (int i0 = 0; i0 < p->R; i0 += PRIOR_ROWS) {
         int N = rows_at(p, i0);
         if (wants_guess)
-            prior_fwd(&x->prior[pair], &x->room, x->guess, input_of(x, p, pair, i0, N, orig, post),
-                      N);
+            prior_fwd(&x->prior[pair], &x->scratch, x->guess,
+                      input_of(x, p, pair, i0, N, orig, post), N);
         for (int k = 0; k < N; k++) {
             size_t at = (size_t)(i0 + k) * (size_t)C;
             d_st[i0 + k] = change_of(orig + at, post + at, NULL, C);
@@ -224,8 +224,8 @@ static void network_bwd(struct change *x, const struct pass *p, int pair, int i0
     size_t C = (size_t)x->is.net.C;
     int is_direct = dorig && !x->is.by_last;
     memset(x->din, 0, (size_t)N * C * sizeof *x->din);
-    prior_bwd(&x->prior[pair], &x->room, is_direct ? dorig + (size_t)i0 * C : x->din, x->dguess, in,
-              N);
+    prior_bwd(&x->prior[pair], &x->scratch, is_direct ? dorig + (size_t)i0 * C : x->din, x->dguess,
+              in, N);
     for (int k = 0; dpost && x->is.by_last && k < N; k++) {
         int i = i0 + k; /* the input was the previous row's post */
         for (size_t c = 0; i > 0 && c < C && !begins(x, p, pair, i); c++)
@@ -255,7 +255,7 @@ void change_bwd(struct change *x, const struct pass *p, int pair, real *dorig, r
         int N = rows_at(p, i0);
         const real *in = guessed ? input_of(x, p, pair, i0, N, orig, post) : NULL;
         if (guessed)
-            prior_fwd(&x->prior[pair], &x->room, x->guess, in, N);
+            prior_fwd(&x->prior[pair], &x->scratch, x->guess, in, N);
         for (int k = 0; k < N; k++) {
             size_t here = (size_t)k * C, at = (size_t)(i0 + k) * C;
             distances_bwd(x->is.net.C, x->dd_st[i0 + k], x->dd_ch[i0 + k], x->dguess + here,
@@ -278,7 +278,7 @@ void change_loss_bwd(struct change *x, const struct pass *p, int pair, double we
         int N = rows_at(p, i0);
         size_t at = (size_t)i0 * C;
         const real *in = input_of(x, p, pair, i0, N, orig, post);
-        prior_fwd(&x->prior[pair], &x->room, x->guess, in, N);
+        prior_fwd(&x->prior[pair], &x->scratch, x->guess, in, N);
         for (size_t k = 0; k < (size_t)N * C; k++) {
             double dx = (double)post[at + k] - (double)orig[at + k];
             x->dguess[k] = (real)(price * ((double)x->guess[k] - dx));

@@ -27,7 +27,7 @@ struct change_shape {
 struct change {
     struct change_shape is;
     struct prior *prior; /* (pairs) */
-    struct prior_scratch room;
+    struct prior_scratch scratch;
     int R_max;
     double *d_st, *d_ch, *ma; /* (pairs,R) of the current pass; d_ch is NaN without a guess */
     double *dd_st, *dd_ch;    /* (R) in: d loss / d D_st and d D_ch of the current pair */

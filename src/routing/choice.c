@@ -43,7 +43,7 @@ void choice_release(struct choice *c)
 
 static double capacity_of(const struct pass *p, const struct choice_rule *rule)
 {
-    return p->has_capacity ? p->capacity : rule->capacity;
+    return p->inference.has_capacity ? p->inference.capacity : rule->capacity;
 }
 
 static double threshold_of(struct choice *c, const struct pass *p, const struct choice_rule *rule,
@@ -51,10 +51,10 @@ static double threshold_of(struct choice *c, const struct pass *p, const struct 
 {
     struct quantiles *q = &c->quantiles;
     double gamma = capacity_of(p, rule);
-    double offset = p->kind == PASS_TRAIN ? 0 : rule->offset + p->offset;
-    int is_fixed = rule->kind == CHOICE_FIXED && !p->has_capacity;
-    if (p->calibrate && rule->kind != CHOICE_RANDOM)
-        return quantiles_calibrate(q, l, p->calibrate - 1, c->score, p->R);
+    double offset = p->kind == PASS_TRAIN ? 0 : rule->offset + p->inference.offset;
+    int is_fixed = rule->kind == CHOICE_FIXED && !p->inference.has_capacity;
+    if (p->inference.calibrate && rule->kind != CHOICE_RANDOM)
+        return quantiles_calibrate(q, l, p->inference.calibrate - 1, c->score, p->R);
     if (!is_fixed && (gamma <= 0 || gamma >= 1))
         return gamma <= 0 ? (double)INFINITY : -(double)INFINITY;
     if (rule->kind == CHOICE_RANDOM)
@@ -69,7 +69,7 @@ void choice_make(struct choice *c, const struct route *r, const struct choice_ru
 {
     const struct pass *p = &r->pass;
     int training = p->kind == PASS_TRAIN;
-    int by_rank = p->topk || (training && rule->kind != CHOICE_FIXED);
+    int by_rank = p->inference.topk || (training && rule->kind != CHOICE_FIXED);
     if (training && rule->kind != CHOICE_RANDOM)
         quantiles_note(&c->quantiles, l, c->score, p->R);
     double threshold = c->threshold = threshold_of(c, p, rule, l);
@@ -105,9 +105,11 @@ int choice_ready(const struct choice *c, const struct choice_rule *rule, const c
                  const struct pass *pass, struct err *e)
 {
     double gamma = capacity_of(pass, rule);
-    int needs_none = pass->kind == PASS_TRAIN || pass->topk || pass->calibrate ||
-                     rule->kind == CHOICE_RANDOM || gamma <= 0 || gamma >= 1;
-    int has_other = !pass->has_capacity && (rule->kind == CHOICE_FIXED || !isnan(rule->neutral));
+    int needs_none = pass->kind == PASS_TRAIN || pass->inference.topk ||
+                     pass->inference.calibrate || rule->kind == CHOICE_RANDOM || gamma <= 0 ||
+                     gamma >= 1;
+    int has_other =
+        !pass->inference.has_capacity && (rule->kind == CHOICE_FIXED || !isnan(rule->neutral));
     if (needs_none || has_other || quantiles_known(&c->quantiles, l))
         return 0;
     return err_set(e, DS_EUSAGE,

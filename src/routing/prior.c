@@ -44,32 +44,33 @@ int prior_init(struct prior *p, struct params *ps, const char *prefix,
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct prior_scratch *room, struct arena *a, size_t C, size_t D)
+static void layout(struct prior_scratch *scratch, struct arena *a, size_t C, size_t D)
 {
-    room->xn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
-    room->dxn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
-    room->rstd = arena_alloc(a, PRIOR_ROWS, sizeof(real));
-    real **inner[] = {&room->a, &room->b, &room->hid, &room->da, &room->db, &room->dhid};
+    scratch->xn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
+    scratch->dxn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
+    scratch->rstd = arena_alloc(a, PRIOR_ROWS, sizeof(real));
+    real **inner[] = {&scratch->a,  &scratch->b,  &scratch->hid,
+                      &scratch->da, &scratch->db, &scratch->dhid};
     for (size_t k = 0; k < DS_LEN(inner); k++)
         *inner[k] = arena_alloc(a, PRIOR_ROWS * D, sizeof(real));
 }
 
-int prior_scratch_reserve(struct prior_scratch *room, int C, int D, struct err *e)
+int prior_scratch_reserve(struct prior_scratch *scratch, int C, int D, struct err *e)
 {
     struct arena measure;
     arena_measure(&measure, "priors");
-    layout(room, &measure, (size_t)C, (size_t)D);
-    prior_scratch_release(room);
-    int rc = arena_reserve(&room->rows, "priors", measure.peak, e);
+    layout(scratch, &measure, (size_t)C, (size_t)D);
+    prior_scratch_release(scratch);
+    int rc = arena_reserve(&scratch->rows, "priors", measure.peak, e);
     if (rc == 0)
-        layout(room, &room->rows, (size_t)C, (size_t)D);
+        layout(scratch, &scratch->rows, (size_t)C, (size_t)D);
     return rc;
 }
 
-void prior_scratch_release(struct prior_scratch *room)
+void prior_scratch_release(struct prior_scratch *scratch)
 {
-    arena_release(&room->rows);
-    memset(room, 0, sizeof *room);
+    arena_release(&scratch->rows);
+    memset(scratch, 0, sizeof *scratch);
 }
 
 static struct linear map_of(const struct prior *p, int index, int C, int O)
@@ -77,37 +78,45 @@ static struct linear map_of(const struct prior *p, int index, int C, int O)
     return (struct linear){.C = C, .O = O, .format = GEMM_FP32, .w = p->params->p[index].value};
 }
 
-void prior_fwd(const struct prior *p, struct prior_scratch *room, real *y, const real *x, int N)
+static struct norm norm_of(const struct prior *p, const struct prior_scratch *scratch, int N)
+{
+    return (struct norm){
+        .w = p->params->p[p->norm].value, .rstd = scratch->rstd, .N = N, .C = p->C, .eps = norm_eps};
+}
+
+void prior_fwd(const struct prior *p, struct prior_scratch *scratch, real *y, const real *x, int N)
 {
     BUG_IF(N > PRIOR_ROWS, "prior network of %d rows, at most %d", N, PRIOR_ROWS);
     struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
     struct linear down = map_of(p, p->down, p->D, p->C);
-    rmsnorm_fwd(room->xn, room->rstd, x, p->params->p[p->norm].value, N, p->C, norm_eps); /* 1 */
-    linear_fwd(room->a, room->xn, &gate, N, 0, NULL);                                     /* 2 */
-    linear_fwd(room->b, room->xn, &up, N, 0, NULL);
-    swiglu_fwd(room->hid, room->a, room->b, (size_t)N * (size_t)p->D); /* 3 */
-    linear_fwd(y, room->hid, &down, N, 0, NULL);                       /* 4 */
+    struct norm n = norm_of(p, scratch, N);
+    norm_fwd(scratch->xn, x, &n);                        /* 1 */
+    linear_fwd(scratch->a, scratch->xn, &gate, N, 0, NULL); /* 2 */
+    linear_fwd(scratch->b, scratch->xn, &up, N, 0, NULL);
+    swiglu_fwd(scratch->hid, scratch->a, scratch->b, (size_t)N * (size_t)p->D); /* 3 */
+    linear_fwd(y, scratch->hid, &down, N, 0, NULL);                       /* 4 */
 }
 
-void prior_bwd(const struct prior *p, struct prior_scratch *room, real *dx, const real *dy,
+void prior_bwd(const struct prior *p, struct prior_scratch *scratch, real *dx, const real *dy,
                const real *x, int N)
 {
     const struct param *q = p->params->p;
     size_t inner = (size_t)N * (size_t)p->D;
     struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
     struct linear down = map_of(p, p->down, p->D, p->C);
-    struct linear_rows hid = linear_rows(GEMM_FP32, room->hid, NULL, N, p->D);
+    struct linear_rows hid = linear_rows(GEMM_FP32, scratch->hid, NULL, N, p->D);
     linear_bwd_w(q[p->down].grad, NULL, dy, &hid, &down); /* 4 */
-    linear_bwd_x(room->dhid, dy, &down, N, 0, NULL);
-    memset(room->da, 0, inner * sizeof(real));
-    memset(room->db, 0, inner * sizeof(real));
-    swiglu_bwd(room->da, room->db, room->dhid, room->a, room->b, inner); /* 3 */
-    struct linear_rows xn = linear_rows(GEMM_FP32, room->xn, NULL, N, p->C);
-    linear_bwd_w(q[p->gate].grad, NULL, room->da, &xn, &gate); /* 2 */
-    linear_bwd_w(q[p->up].grad, NULL, room->db, &xn, &up);
-    linear_bwd_x(room->dxn, room->da, &gate, N, 0, NULL);
-    linear_bwd_x(room->dxn, room->db, &up, N, 1, NULL);
-    rmsnorm_bwd(dx, q[p->norm].grad, room->dxn, x, q[p->norm].value, room->rstd, N, p->C); /* 1 */
+    linear_bwd_x(scratch->dhid, dy, &down, N, 0, NULL);
+    memset(scratch->da, 0, inner * sizeof(real));
+    memset(scratch->db, 0, inner * sizeof(real));
+    swiglu_bwd(scratch->da, scratch->db, scratch->dhid, scratch->a, scratch->b, inner); /* 3 */
+    struct linear_rows xn = linear_rows(GEMM_FP32, scratch->xn, NULL, N, p->C);
+    linear_bwd_w(q[p->gate].grad, NULL, scratch->da, &xn, &gate); /* 2 */
+    linear_bwd_w(q[p->up].grad, NULL, scratch->db, &xn, &up);
+    linear_bwd_x(scratch->dxn, scratch->da, &gate, N, 0, NULL);
+    linear_bwd_x(scratch->dxn, scratch->db, &up, N, 1, NULL);
+    struct norm n = norm_of(p, scratch, N);
+    norm_bwd(dx, q[p->norm].grad, NULL, scratch->dxn, x, &n); /* 1 */
 }
 
 /* Three matrices; four operations per element in the norm, about five in the activation. */

@@ -36,12 +36,12 @@ struct prior_scratch {
 int prior_width(int C, double factor);
 int prior_init(struct prior *p, struct params *ps, const char *prefix,
                const struct prior_shape *shape, struct err *e) DS_CHECK;
-int prior_scratch_reserve(struct prior_scratch *room, int C, int D, struct err *e) DS_CHECK;
-void prior_scratch_release(struct prior_scratch *room);
-void prior_fwd(const struct prior *p, struct prior_scratch *room, real *y, const real *x, int N);
+int prior_scratch_reserve(struct prior_scratch *scratch, int C, int D, struct err *e) DS_CHECK;
+void prior_scratch_release(struct prior_scratch *scratch);
+void prior_fwd(const struct prior *p, struct prior_scratch *scratch, real *y, const real *x, int N);
 /* Backward of the last prior_fwd with this workspace.  Accumulates into dx (not NULL) and the
  * parameters' gradients. */
-void prior_bwd(const struct prior *p, struct prior_scratch *room, real *dx, const real *dy,
+void prior_bwd(const struct prior *p, struct prior_scratch *scratch, real *dx, const real *dy,
                const real *x, int N);
 double prior_flops(int C, int D); /* per row */
 

@@ -7,6 +7,9 @@
 
 #include "base/mem.h"
 
+const char *const metric_scope_name[] = {
+    [METRIC_STEP] = "step", [METRIC_LAYER] = "layer", [METRIC_CELL] = "cell"};
+
 extern const struct route_ops route_dense, route_dlr, route_dtf, route_edp, route_hat, route_mod,
     route_random, route_static, route_stochastic;
 
@@ -110,18 +113,20 @@ void route_release(struct route *r)
     memset(r, 0, sizeof *r);
 }
 
-int route_no_live(const struct route *r, const char *key, struct err *e)
+int route_set(struct route *r, const struct opt *row, double value, struct err *e)
 {
-    return err_set(e, DS_ENOTFOUND, "%s has no live setting %s (%s)", r->ops->name, key,
-                   r->ops->live);
-}
-
-int route_set_share(double *to, double value, const char *key, struct err *e)
-{
-    if (!(value >= 0 && value <= 1))
-        return err_set(e, DS_ERANGE, "%s=%g: must be between 0 and 1", key, value);
-    *to = value;
-    return 0;
+    char prefix[40], before[64];
+    route_group(r->ops, prefix);
+    opt_print(row, r->opts, before, sizeof before);
+    int rc = opt_set_number(row, prefix, r->opts, value, e);
+    if (rc < 0 || !r->ops->changed)
+        return rc;
+    rc = r->ops->changed(r, e);
+    if (rc < 0) {
+        int back = opt_set_named(row, prefix, r->opts, before, NULL, NULL);
+        BUG_IF(back < 0, "%s%s does not take its own value %s", prefix, row->key, before);
+    }
+    return rc;
 }
 
 void route_begin(struct route *r, const struct pass *pass)
@@ -178,16 +183,18 @@ void route_decide(struct route *r, int l, enum route_span span, struct plan *out
 int route_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
     const struct route_ops *ops = r->ops;
-    if (pass->topk && !(ops->flags & ROUTE_TOPK))
+    if (pass->inference.topk && !(ops->flags & ROUTE_TOPK))
         return err_set(
             e, DS_EUSAGE,
             "routing=topk: %s has no top-k routing, it decides causally in training too; expected "
             "routing=causal or dense",
             ops->name);
-    if (pass->has_capacity && !(ops->flags & ROUTE_CAPACITY))
+    if (pass->inference.has_capacity && !(ops->flags & ROUTE_CAPACITY))
         return err_set(e, DS_EUSAGE, "capacity: %s has no capacity setting", ops->name);
-    if (pass->has_capacity && !(pass->capacity >= 0 && pass->capacity <= 1))
-        return err_set(e, DS_ERANGE, "capacity=%g: must be between 0 and 1", pass->capacity);
+    if (pass->inference.has_capacity &&
+        !(pass->inference.capacity >= 0 && pass->inference.capacity <= 1))
+        return err_set(e, DS_ERANGE, "capacity=%g: must be between 0 and 1",
+                       pass->inference.capacity);
     return ops->ready && pass->kind != PASS_DENSE ? ops->ready(r, pass, e) : 0;
 }
 
@@ -226,12 +233,14 @@ void plan_from_gates(struct plan *p, const real *gate, const real *weight, int R
 
 int route_forced(const struct route *r, int l, int i)
 {
-    return r->pass.force ? r->pass.force[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
+    return r->pass.inference.force
+               ? r->pass.inference.force[(size_t)l * (size_t)r->pass.R + (size_t)i]
+               : -1;
 }
 
 int route_forced_attention(const struct route *r, int l, int i)
 {
-    const int8_t *forced = r->pass.force_attention;
+    const int8_t *forced = r->pass.inference.force_attention;
     return forced ? forced[(size_t)l * (size_t)r->pass.R + (size_t)i] : -1;
 }
 

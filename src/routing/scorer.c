@@ -8,12 +8,12 @@
 #include "base/mem.h"
 #include "engine/ops.h"
 
-int scorer_init(struct scorer *s, int L, int C, int normalise, struct err *e)
+int scorer_init(struct scorer *s, int L, int C, int normalize, struct err *e)
 {
     memset(s, 0, sizeof *s);
     s->L = L;
     s->C = C;
-    s->normalise = normalise;
+    s->normalize = normalize;
     s->owner = -1;
     s->net = mem_alloc((size_t)L, sizeof *s->net);
     return s->net ? 0 : err_set(e, DS_EMEM, "routers of %d layers", L);
@@ -66,8 +66,8 @@ static int reserve_inputs(struct scorer *s, int R, struct err *e)
  * suffices. */
 int scorer_reserve(struct scorer *s, int R, struct err *e)
 {
-    mem_free(s->held);
-    s->held = NULL;
+    mem_free(s->kept);
+    s->kept = NULL;
     s->R_max = R;
     if (s->owner < 0)
         return 0;
@@ -82,7 +82,7 @@ int scorer_reserve(struct scorer *s, int R, struct err *e)
         memcpy(m->grad, own->grad, sizeof m->grad);
         m->R_max = own->R_max;
     }
-    return rc == 0 && s->normalise ? reserve_inputs(s, R, e) : rc;
+    return rc == 0 && s->normalize ? reserve_inputs(s, R, e) : rc;
 }
 
 void scorer_release(struct scorer *s)
@@ -90,16 +90,22 @@ void scorer_release(struct scorer *s)
     if (s->net && s->owner >= 0)
         mlp_release(&s->net[s->owner]);
     mem_free(s->net);
-    mem_free(s->held);
+    mem_free(s->kept);
     arena_release(&s->rows);
     memset(s, 0, sizeof *s);
 }
 
+static struct norm norm_of(const struct scorer *s, int R)
+{
+    return (struct norm){.w = s->ones, .rstd = s->rstd, .N = R, .C = s->C, .eps = (real)1e-6};
+}
+
 static const real *input_of(struct scorer *s, const real *h, int R)
 {
-    if (!s->normalise)
+    if (!s->normalize)
         return h;
-    rmsnorm_fwd(s->x, s->rstd, h, s->ones, R, s->C, (real)1e-6);
+    struct norm n = norm_of(s, R);
+    norm_fwd(s->x, h, &n);
     return s->x;
 }
 
@@ -111,10 +117,10 @@ void scorer_fwd(struct scorer *s, int l, real *score, const real *h, int R)
 static real *held_at(struct scorer *s, int l)
 {
     size_t n = (size_t)s->R_max * (size_t)s->C;
-    if (!s->held)
-        s->held = mem_alloc((size_t)s->L * n, sizeof *s->held);
-    BUG_IF(!s->held, "out of memory keeping the states of %d layers", s->L);
-    return s->held + (size_t)l * n;
+    if (!s->kept)
+        s->kept = mem_alloc((size_t)s->L * n, sizeof *s->kept);
+    BUG_IF(!s->kept, "out of memory keeping the states of %d layers", s->L);
+    return s->kept + (size_t)l * n;
 }
 
 void scorer_keep(struct scorer *s, int l, const real *h, int R)
@@ -130,19 +136,20 @@ void scorer_rescore(struct scorer *s, int l, real *score, int R)
 void scorer_bwd(struct scorer *s, int l, real *dh, const real *dscore, const real *h, int R)
 {
     const real *x = input_of(s, h, R);
-    if (!s->normalise || !dh) {
+    if (!s->normalize || !dh) {
         mlp_bwd(&s->net[l], dh, dscore, x, R);
         return;
     }
     memset(s->dx, 0, (size_t)R * (size_t)s->C * sizeof *s->dx);
     mlp_bwd(&s->net[l], s->dx, dscore, x, R);
-    rmsnorm_bwd(dh, NULL, s->dx, h, s->ones, s->rstd, R, s->C);
+    struct norm n = norm_of(s, R);
+    norm_bwd(dh, NULL, NULL, s->dx, h, &n);
 }
 
 /* Normalising a row: its squares, and its product with their inverse root. */
 double scorer_flops(const struct scorer *s, int l)
 {
-    return mlp_flops(&s->net[l]) + (s->normalise ? 3.0 * s->C : 0);
+    return mlp_flops(&s->net[l]) + (s->normalize ? 3.0 * s->C : 0);
 }
 
 static double scale_of(enum score_gate kind)

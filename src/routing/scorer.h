@@ -14,13 +14,13 @@
 struct scorer {
     struct mlp *net; /* (L); the networks share one set of buffers */
     int L, C, owner; /* owner of the buffers; -1 = no network */
-    int normalise;
+    int normalize;
     struct arena rows;
     real *x, *dx, *rstd, *ones; /* (R,C), (R,C), (R), (C); only when normalised */
-    real *held;                 /* (L, R_max, C) after scorer_keep */
+    real *kept;                 /* (L, R_max, C) after scorer_keep */
     int R_max;
 };
-int scorer_init(struct scorer *s, int L, int C, int normalise, struct err *e) DS_CHECK;
+int scorer_init(struct scorer *s, int L, int C, int normalize, struct err *e) DS_CHECK;
 /* Adds a network of this shape (the same for all layers) to layer l: parameters
  * "PREFIX.l.WHAT.K.weight", ".bias".  train 0: frozen. */
 int scorer_add(struct scorer *s, struct params *ps, const char *prefix, const char *what, int l,

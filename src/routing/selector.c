@@ -97,13 +97,13 @@ static double stored_cut(const struct selector *x, int l)
 static void choose_above(struct selector *x, const struct route *r, int l)
 {
     const real *score = linear_router_score(&x->router, l);
-    if (r->pass.calibrate) {
+    if (r->pass.inference.calibrate) {
         int n = gather_present(x, l);
-        x->cut = quantiles_calibrate(&x->table, l, r->pass.calibrate - 1, x->row, n);
+        x->cut = quantiles_calibrate(&x->table, l, r->pass.inference.calibrate - 1, x->row, n);
     } else {
         x->cut = stored_cut(x, l);
-        if (r->pass.offset != 0)
-            x->cut += r->pass.offset * quantiles_spread(&x->table, l);
+        if (r->pass.inference.offset != 0)
+            x->cut += r->pass.inference.offset * quantiles_spread(&x->table, l);
     }
     for (int i = 0; i < x->router.R; i++) { /* capacity 1 runs every row, even NaN scores */
         x->want[i] = x->here[i] && ((double)score[i] > x->cut || x->cut == -(double)INFINITY);
@@ -139,7 +139,7 @@ void selector_choose(struct selector *x, const struct route *r, int l, double em
     int is_training = r->pass.kind == PASS_TRAIN;
     if (is_training)
         note_scores(x, l, ema);
-    if (is_training || r->pass.topk)
+    if (is_training || r->pass.inference.topk)
         choose_ranked(x, r, l, is_training ? x->noise : 0);
     else
         choose_above(x, r, l);

@@ -20,7 +20,7 @@ const char *const feature_name[FEATURES] = {
 void signal_release(struct signal *s)
 {
     mem_free(s->last);
-    mem_free(s->held);
+    mem_free(s->kept);
     mem_free(s->runs);
     mem_free(s->value);
     mem_free(s->at);
@@ -39,14 +39,14 @@ int signal_reserve(struct signal *s, int R, int C, int L, int is_literal, struct
     s->L = L;
     s->is_literal = is_literal;
     s->last = mem_alloc(r * (size_t)C, sizeof(real));
-    s->held = mem_alloc(r * FEATURES, sizeof(real));
+    s->kept = mem_alloc(r * FEATURES, sizeof(real));
     s->runs = mem_alloc(r, sizeof(int16_t));
     s->value = mem_alloc(cells * FEATURES, sizeof(real));
     s->at = mem_alloc(cells, sizeof(int16_t));
     s->before = mem_alloc(cells, sizeof(int16_t));
     s->newest = mem_alloc(r, sizeof(int16_t));
     s->older = mem_alloc(r, sizeof(int16_t));
-    if (s->last && s->held && s->runs && s->value && s->at && s->before && s->newest && s->older)
+    if (s->last && s->kept && s->runs && s->value && s->at && s->before && s->newest && s->older)
         return 0;
     signal_release(s);
     return err_set(e, DS_EMEM, "signals of %d rows", R);
@@ -55,7 +55,7 @@ int signal_reserve(struct signal *s, int R, int C, int L, int is_literal, struct
 void signal_begin(struct signal *s, int R)
 {
     size_t r = (size_t)R;
-    memset(s->held, 0, r * FEATURES * sizeof(real));
+    memset(s->kept, 0, r * FEATURES * sizeof(real));
     memset(s->runs, 0, r * sizeof(int16_t));
     for (size_t i = 0; i < r; i++)
         s->newest[i] = s->older[i] = -1;
@@ -66,7 +66,7 @@ static void take_increment(struct signal *s, int row, const real *restrict y,
                            const real *restrict x)
 {
     real *restrict last = s->last + (size_t)row * (size_t)s->C,
-                   *held = s->held + (size_t)row * FEATURES;
+                   *kept = s->kept + (size_t)row * FEATURES;
     int has_last = s->runs[row] > 0;
     real dd = 0, yy = 0, diff = 0, dot = 0, ll = 0;
 #pragma omp simd reduction(+ : dd, yy, diff, dot, ll)
@@ -81,11 +81,11 @@ static void take_increment(struct signal *s, int row, const real *restrict y,
     }
     real norm = sqrt_r(yy), v = sqrt_r(dd) / (norm > norm_floor ? norm : norm_floor);
     real both = sqrt_r(dd) * sqrt_r(ll);
-    held[FEATURE_SPEED] = has_last ? fabs_r(v - held[FEATURE_VELOCITY]) : v;
-    held[FEATURE_VELOCITY] = v;
-    held[FEATURE_ACCELERATION] = sqrt_r(diff) / (norm > norm_floor ? norm : norm_floor);
-    held[FEATURE_TURN] = both > 0 ? dot / both : 0;
-    held[FEATURE_GROWTH] = log_r(norm > norm_floor ? norm : norm_floor);
+    kept[FEATURE_SPEED] = has_last ? fabs_r(v - kept[FEATURE_VELOCITY]) : v;
+    kept[FEATURE_VELOCITY] = v;
+    kept[FEATURE_ACCELERATION] = sqrt_r(diff) / (norm > norm_floor ? norm : norm_floor);
+    kept[FEATURE_TURN] = both > 0 ? dot / both : 0;
+    kept[FEATURE_GROWTH] = log_r(norm > norm_floor ? norm : norm_floor);
     s->runs[row]++;
 }
 
@@ -126,7 +126,7 @@ static void observe_literal(struct signal *s, int l, const struct stream *st)
     size_t C = (size_t)s->C;
     for (int i = 0; i < st->R; i++) {
         const real *x = st->h[l] + (size_t)i * C;
-        real *last = s->last + (size_t)i * C, *held = s->held + (size_t)i * FEATURES, dd = 0,
+        real *last = s->last + (size_t)i * C, *kept = s->kept + (size_t)i * FEATURES, dd = 0,
              xx = 0;
         for (size_t c = 0; l > 0 && c < C; c++) {
             dd += (x[c] - last[c]) * (x[c] - last[c]);
@@ -134,8 +134,8 @@ static void observe_literal(struct signal *s, int l, const struct stream *st)
         }
         real norm = sqrt_r(xx),
              v = l > 0 ? sqrt_r(dd) / (norm > norm_floor ? norm : norm_floor) : 0;
-        held[FEATURE_SPEED] = fabs_r(v - held[FEATURE_VELOCITY]);
-        held[FEATURE_VELOCITY] = v;
+        kept[FEATURE_SPEED] = fabs_r(v - kept[FEATURE_VELOCITY]);
+        kept[FEATURE_VELOCITY] = v;
         memcpy(last, x, C * sizeof(real));
     }
 }
@@ -148,7 +148,7 @@ void signal_observe(struct signal *s, int l, const uint8_t *ran, const struct st
         observe_literal(s, l, st);
     else
         observe_held(s, l, ran, st);
-    memcpy(s->value + base * FEATURES, s->held, R * FEATURES * sizeof(real));
+    memcpy(s->value + base * FEATURES, s->kept, R * FEATURES * sizeof(real));
     memcpy(s->at + base, s->newest, R * sizeof(int16_t));
     memcpy(s->before + base, s->older, R * sizeof(int16_t));
 }

@@ -33,7 +33,7 @@ extern const char *const feature_name[FEATURES];
 struct signal {
     int R_max, C, L, is_literal;
     real *last;    /* (R,C) D of the last executed block; literal: x_{l-1} before its step code */
-    real *held;    /* (R,FEATURES) latest values */
+    real *kept;    /* (R,FEATURES) latest values */
     int16_t *runs; /* (R) executed blocks so far */
     real *value;   /* (L,R,FEATURES) what each decision read: for replay and backward */
     /* (L,R) layers of the last two executed blocks at each decision, -1 none */

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-int standardiser_init(struct standardiser *s, struct params *ps, const char *prefix, int L,
+int standardizer_init(struct standardizer *s, struct params *ps, const char *prefix, int L,
                       int width, struct err *e)
 {
     size_t n = (size_t)L * (size_t)width;
@@ -25,7 +25,7 @@ int standardiser_init(struct standardiser *s, struct params *ps, const char *pre
     return 0;
 }
 
-void standardiser_release(struct standardiser *s)
+void standardizer_release(struct standardizer *s)
 {
     mem_free(s->sum);
     mem_free(s->sum2);
@@ -33,7 +33,7 @@ void standardiser_release(struct standardiser *s)
     memset(s, 0, sizeof *s);
 }
 
-void standardiser_begin(struct standardiser *s)
+void standardizer_begin(struct standardizer *s)
 {
     size_t n = (size_t)s->L * (size_t)s->width;
     memset(s->sum, 0, n * sizeof(double));
@@ -41,7 +41,7 @@ void standardiser_begin(struct standardiser *s)
     memset(s->n, 0, (size_t)s->L * sizeof(double));
 }
 
-void standardiser_add(struct standardiser *s, int l, const real *x)
+void standardizer_add(struct standardizer *s, int l, const real *x)
 {
     s->n[l] += 1;
     for (int k = 0; k < s->width; k++) {
@@ -50,7 +50,7 @@ void standardiser_add(struct standardiser *s, int l, const real *x)
     }
 }
 
-struct standard standardiser_at(const struct standardiser *s, int l, int fresh)
+struct standard standardizer_at(const struct standardizer *s, int l, int fresh)
 {
     const struct param *p = s->params->p;
     struct standard t;
@@ -68,7 +68,7 @@ struct standard standardiser_at(const struct standardiser *s, int l, int fresh)
 }
 
 /* The stored means and their weight decay together, so early steps are not biased towards 0. */
-void standardiser_update(struct standardiser *s, double ema)
+void standardizer_update(struct standardizer *s, double ema)
 {
     const struct param *p = s->params->p;
     for (int l = 0; l < s->L; l++) {

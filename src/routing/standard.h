@@ -7,7 +7,7 @@
 #include "engine/param.h"
 
 enum { STANDARD_MAX = 8 };
-struct standardiser {
+struct standardizer {
     struct params *params;
     int L, width;            /* values per layer, <= STANDARD_MAX */
     int mean, square, count; /* params: (L, width), (L, width), (L): decayed sums */
@@ -18,14 +18,14 @@ struct standard {
     real mean[STANDARD_MAX], inv[STANDARD_MAX];
 };
 
-int standardiser_init(struct standardiser *s, struct params *ps, const char *prefix, int L,
+int standardizer_init(struct standardizer *s, struct params *ps, const char *prefix, int L,
                       int width, struct err *e) DS_CHECK;
-void standardiser_release(struct standardiser *s);
-void standardiser_begin(struct standardiser *s); /* clears the current step's sums */
-void standardiser_add(struct standardiser *s, int l, const real *x);
+void standardizer_release(struct standardizer *s);
+void standardizer_begin(struct standardizer *s); /* clears the current step's sums */
+void standardizer_add(struct standardizer *s, int l, const real *x);
 /* Statistics of layer l.  fresh: while nothing is stored, those of the current step. */
-struct standard standardiser_at(const struct standardiser *s, int l, int fresh);
+struct standard standardizer_at(const struct standardizer *s, int l, int fresh);
 /* Folds the current step into the decayed sums. */
-void standardiser_update(struct standardiser *s, double ema);
+void standardizer_update(struct standardizer *s, double ema);
 
 #endif

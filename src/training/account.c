@@ -6,17 +6,6 @@
 
 #include "base/clock.h"
 
-const struct account_row account_row[ACCOUNT_STEP] = {
-    [ACCOUNT_FORWARD] = {"forward", "time_forward", "embedding, routing decisions and blocks"},
-    [ACCOUNT_LOSS] = {"loss", "time_loss", "head and cross-entropy, with the head's gradients"},
-    [ACCOUNT_BACKWARD] = {"backward", "time_backward",
-                          "backward pass of the blocks, recomputation included"},
-    [ACCOUNT_OPTIMIZER] = {"optimizer", "time_optimizer", "gradient checks and AdamW"},
-    [ACCOUNT_DATA] = {"data", "time_data", "loader"},
-    [ACCOUNT_RECORD] = {"record", "time_record",
-                        "records, control and progress: mean per step since the previous record"},
-};
-
 /* A busy machine can only lower a measured peak, so the highest of several is kept: long
  * measurements amortise thread wake-up, short ones fit between two time slices of other
  * programs. */
@@ -33,7 +22,7 @@ void account_measure(struct account *a, enum peak_unit unit)
 
 void account_begin(struct account *a)
 {
-    a->part = ACCOUNT_RECORD;
+    a->part = STEP_RECORD;
     memset(a->spent, 0, sizeof a->spent);
     memset(a->total, 0, sizeof a->total);
     a->record_reported = 0;
@@ -41,9 +30,9 @@ void account_begin(struct account *a)
     a->since = clock_mono();
 }
 
-enum account_part account_enter(struct account *a, enum account_part part)
+int account_enter(struct account *a, int part)
 {
-    enum account_part was = a->part;
+    int was = a->part;
     double now = clock_mono();
     a->spent[was] += now - a->since;
     a->total[was] += now - a->since;
@@ -52,26 +41,26 @@ enum account_part account_enter(struct account *a, enum account_part part)
     return was;
 }
 
-void account_step(struct account *a, double ms[ACCOUNT_STEP])
+void account_step(struct account *a, double ms[STEP_PARTS])
 {
-    account_enter(a, ACCOUNT_RECORD);
-    for (int i = 0; i < ACCOUNT_RECORD; i++) {
+    account_enter(a, STEP_RECORD);
+    for (int i = 0; i < STEP_RECORD; i++) {
         ms[i] = 1e3 * a->spent[i];
         a->spent[i] = 0;
     }
     a->steps++;
-    a->record_reported = a->spent[ACCOUNT_RECORD];
-    ms[ACCOUNT_RECORD] = 1e3 * a->record_reported / (double)a->steps;
+    a->record_reported = a->spent[STEP_RECORD];
+    ms[STEP_RECORD] = 1e3 * a->record_reported / (double)a->steps;
 }
 
 void account_reported(struct account *a)
 {
-    a->spent[ACCOUNT_RECORD] -= a->record_reported;
+    a->spent[STEP_RECORD] -= a->record_reported;
     a->record_reported = 0;
     a->steps = 0;
 }
 
-double account_share(const struct account *a, enum account_part part)
+double account_share(const struct account *a, int part)
 {
     double sum = 0;
     for (int i = 0; i < ACCOUNT_PAUSE; i++)

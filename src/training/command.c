@@ -29,7 +29,7 @@ static int check_set(const struct trainer *t, const char *rest, struct str *answ
     char why[200];
     struct err e = {0};
     if (!parse_set(&s, rest)) {
-        str_add(answer, "error set: expected KEY NUMBER (lr, or a method key such as "
+        str_add(answer, "error set: expected KEY NUMBER (train.lr, or a method key such as "
                         "edp.target_ratio)");
         return 1;
     }
@@ -79,7 +79,7 @@ void trainer_set_status(struct trainer *t)
     control_set_status(t->control, text);
 }
 
-static void obey_set(struct trainer *t, const char *rest, struct str *answer)
+static void command_set(struct trainer *t, const char *rest, struct str *answer)
 {
     struct set s;
     struct err e = {0};
@@ -99,13 +99,13 @@ static void obey_set(struct trainer *t, const char *rest, struct str *answer)
         log_warn("%s", e.text);
 }
 
-void trainer_obey(void *ctx, const char *line, struct str *answer)
+void trainer_command_run(void *ctx, const char *line, struct str *answer)
 {
     struct trainer *t = ctx;
     struct err e = {0};
     int rc = 0;
     if (strncmp(line, "set ", 4) == 0) {
-        obey_set(t, line + 4, answer);
+        command_set(t, line + 4, answer);
         return;
     }
     if (strcmp(line, "pause") == 0 || strcmp(line, "resume") == 0) {
@@ -124,7 +124,7 @@ void trainer_obey(void *ctx, const char *line, struct str *answer)
     str_addf(answer, rc < 0 ? "error %s" : "ok %s", rc < 0 ? e.text : line);
 }
 
-void trainer_obeyed(void *ctx, int64_t id, const char *line, const char *answer)
+void trainer_command_done(void *ctx, int64_t id, const char *line, const char *answer)
 {
     char text[600];
     struct err e = {0};

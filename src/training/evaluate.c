@@ -54,7 +54,7 @@ static int walk_next(struct walk *w)
     return n;
 }
 
-static struct pass use_of(const struct trainer *t)
+static struct pass inference_pass(const struct trainer *t)
 {
     return (struct pass){.kind = PASS_SPARSE, .seed = (uint64_t)t->config.run.seed};
 }
@@ -67,19 +67,19 @@ static int has_topk(const struct trainer *t)
 static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, struct err *e)
 {
     struct walk w = walk_begin(t, tokens);
-    struct pass use = use_of(t);
+    struct pass pass = inference_pass(t);
     int rc = 0;
     for (int n; rc == 0 && (n = walk_next(&w)) > 0;) {
-        struct pass pass = use;
-        pass.record = 1;
-        model_forward(t->model, &w.b, &pass);
+        struct pass recorded = pass;
+        recorded.record = 1;
+        model_forward(t->model, &w.b, &recorded);
         model_loss(t->model, 0, 1);
         measure_add(s, t->model, t->true_entropy,
                     loader_target_bytes(t->val, t->target, (size_t)n * (size_t)w.b.T));
         if (s->contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
             contrast_add(&s->contrast, CONTRAST_CAUSAL, t->model);
         if (has_topk(t))
-            rc = measure_contrast(s, t->model, CONTRAST_TOPK, &w.b, &use, w.done, e);
+            rc = measure_contrast(s, t->model, CONTRAST_TOPK, &w.b, &pass, w.done, e);
         t->model->batch = NULL;
     }
     return rc;
@@ -91,11 +91,11 @@ static int add_controls(struct trainer *t, struct measure *s, struct err *e)
 {
     static const enum contrast_kind kinds[] = {CONTRAST_RANDOM, CONTRAST_STATIC, CONTRAST_DENSE};
     struct walk w = walk_begin(t, (int64_t)s->contrast.sum[CONTRAST_CAUSAL].tokens);
-    struct pass use = use_of(t);
+    struct pass pass = inference_pass(t);
     int rc = 0;
     while (s->is_gated && rc == 0 && walk_next(&w) > 0)
         for (size_t i = 0; i < DS_LEN(kinds) && rc == 0; i++)
-            rc = measure_contrast(s, t->model, kinds[i], &w.b, &use, w.done, e);
+            rc = measure_contrast(s, t->model, kinds[i], &w.b, &pass, w.done, e);
     return rc;
 }
 
@@ -119,12 +119,12 @@ static int read_text(struct trainer *t)
 static int add_times(struct trainer *t, struct measure *s, int final, struct err *e)
 {
     int rounds = final ? (int)t->config.train.time_rounds : t->config.train.time_rounds > 0;
-    struct pass use = use_of(t);
+    struct pass pass = inference_pass(t);
     if (rounds == 0)
         return 0;
     int T = read_text(t), made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
-    measure_time(s, t->model, t->input, T, rounds, &use);
-    return final ? measure_decode(s, t->model, t->input, T - made, T, rounds, &use, e) : 0;
+    measure_time(s, t->model, t->input, T, rounds, &pass);
+    return final ? measure_decode(s, t->model, t->input, T - made, T, rounds, &pass, e) : 0;
 }
 
 /* ---- calibration ---- */
@@ -181,11 +181,11 @@ static int calibrate(struct trainer *t, int64_t tokens, struct err *e)
 
 /* While a method has no causal decisions yet there is no evaluation: reported once, and at the
  * end. */
-static int tell_unready(struct trainer *t, const struct err *why, int final, struct err *e)
+static int report_unready(struct trainer *t, const struct err *why, int final, struct err *e)
 {
-    if (t->told_unready && !final)
+    if (t->has_reported_unready && !final)
         return 0;
-    t->told_unready = 1;
+    t->has_reported_unready = 1;
     return trainer_log_event(t, final ? LOG_WARN : LOG_INFO, "evaluation", why->text, e);
 }
 
@@ -205,14 +205,14 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
 {
     struct measure s;
     struct err why = {0};
-    struct pass use = use_of(t);
+    struct pass pass = inference_pass(t);
     if (!t->val)
         return 0;
     int rc = final ? calibrate(t, tokens, e) : 0;
     if (rc < 0)
         return rc;
-    if (route_ready(&t->model->route, &use, &why) < 0)
-        return tell_unready(t, &why, final, e);
+    if (route_ready(&t->model->route, &pass, &why) < 0)
+        return report_unready(t, &why, final, e);
     rc = measure_init(&s, t->model, (int)t->config.train.seq,
                       final ? (size_t)t->config.train.samples : 1024, e);
     if (rc < 0)

@@ -21,7 +21,7 @@ static size_t count_bad(const real *v, size_t n)
 }
 
 /* Frozen tensors were checked when they were read and never change. */
-static void look_at(void *ctx, int i, int worker)
+static void check_chunk(void *ctx, int i, int worker)
 {
     struct look *x = ctx;
     const struct param *p = &x->params->p[i];
@@ -38,7 +38,7 @@ int trainer_check_finite(const struct trainer *t, struct err *e)
     int n = 0, rc = 0;
     if (!x.bad)
         return err_set(e, DS_EMEM, "out of memory checking the weights");
-    pool_run(ps->n, look_at, &x);
+    pool_run(ps->n, check_chunk, &x);
     for (int i = 0; i < ps->n; i++)
         if (x.bad[i] > 0 && n++ < NAMES_MAX)
             str_addf(&names, "%s%s", n > 1 ? ", " : "", ps->p[i].name);

@@ -162,22 +162,6 @@ int job_check(const char *const *args, size_t n, struct err *e)
     return rc;
 }
 
-size_t job_live_keys(const char *method, char key[][64], size_t max)
-{
-    const struct route_ops *ops = method ? route_find(method) : NULL;
-    size_t n = 0;
-    if (max > 1) {
-        str_copy(key[n++], sizeof *key, "lr");
-        str_copy(key[n++], sizeof *key, "train.lr");
-    }
-    for (const char *p = ops && ops->live ? ops->live : ""; *p && n < max; p += *p == ' ') {
-        int len = (int)strcspn(p, " ");
-        snprintf(key[n++], sizeof *key, "%s.%.*s", ops->name, len, p);
-        p += len;
-    }
-    return n;
-}
-
 /* ---- watched start ---- */
 
 static int has_records(const struct job_launch *l)

@@ -17,64 +17,89 @@ static const double far_factor = 10;
 
 /* ---- the row of a setting ---- */
 
-/* "lr", "capacity" and the like -> the full key, as a command line would name it. */
-static void full_key(const struct trainer *t, const char *key, char *out, size_t size)
-{
-    int is_train = 0;
-    snprintf(out, size, "%s%s", train_group.prefix, key);
-    is_train = opt_find(&train_group, out) != NULL;
-    if (strchr(key, '.'))
-        snprintf(out, size, "%s", key);
-    else if (!is_train)
-        snprintf(out, size, "%s.%s", t->model->route.ops->name, key);
-}
+/* The rows with is_live of training and of the method, one after the other. */
+struct place {
+    struct opt_group group;
+    char prefix[40]; /* of the method's group */
+    const struct opt *row;
+    const void *values;
+    int is_method;
+};
 
-/* The live settings of every run; a method's own `set` accepts more. */
-static double *train_value(struct trainer *t, const char *full)
+/* The i-th live row; 0 when there is none. */
+static int place_at(const struct trainer *t, int i, struct place *p)
 {
-    return strcmp(full, "train.lr") == 0 ? &t->config.train.lr : NULL;
-}
-
-/* The option row and its values; NULL for a key that only the method knows. */
-static const struct opt *find_row(const struct trainer *t, const char *full, char prefix[40],
-                                  const void **values)
-{
-    const struct opt *o = opt_find(&train_group, full);
-    struct opt_group g = route_group(t->model->route.ops, prefix);
-    *values = &t->config.train;
-    if (o) {
-        snprintf(prefix, 40, "%s", train_group.prefix);
-        return o;
+    const struct route *route = &t->model->route;
+    for (p->is_method = 0; p->is_method < 2; p->is_method++) {
+        p->group = p->is_method ? route_group(route->ops, p->prefix) : train_group;
+        p->values = p->is_method ? route->opts : &t->config.train;
+        for (size_t k = 0; k < p->group.n; k++) {
+            p->row = &p->group.opts[k];
+            if (p->row->is_live && i-- == 0)
+                return 1;
+        }
     }
-    *values = t->model->route.opts;
-    return opt_find(&g, full);
+    return 0;
 }
 
-/* The same range check as on the command line. */
-static int check_range(const struct opt *o, const char *prefix, double value, struct err *e)
+static void full_key(const struct place *p, char *out, size_t size)
 {
-    struct opt alone = *o;
-    double unused;
-    char text[32];
-    if (o->type != OPT_REAL)
-        return 0;
-    alone.offset = 0;
-    snprintf(text, sizeof text, "%.10g", value);
-    return opt_set_named(&alone, prefix, &unused, text, NULL, e);
+    snprintf(out, size, "%s%s", p->group.prefix, p->row->key);
+}
+
+/* Key "train.lr", also as "lr", and under the row's aliases. */
+static int find_place(const struct trainer *t, const char *key, struct place *p)
+{
+    char full[128];
+    for (int i = 0; place_at(t, i, p); i++) {
+        snprintf(full, sizeof full, "%s%s", p->group.prefix, key);
+        if (opt_find(&p->group, key) == p->row || opt_find(&p->group, full) == p->row)
+            return 1;
+    }
+    return 0;
+}
+
+static int no_place(const struct trainer *t, const char *key, struct err *e)
+{
+    struct str known = {0};
+    struct place p;
+    for (int i = 0; place_at(t, i, &p); i++)
+        str_addf(&known, "%s%s%s", i ? ", " : "", p.group.prefix, p.row->key);
+    int rc = err_set(e, DS_ENOTFOUND, "%.80s: not a live setting, expected one of: %s", key,
+                     str_text(&known));
+    str_release(&known);
+    return rc;
+}
+
+void trainer_record_live(const struct trainer *t)
+{
+    char key[128];
+    struct place p;
+    record_array(t->record, "live");
+    for (int i = 0; place_at(t, i, &p); i++) {
+        full_key(&p, key, sizeof key);
+        record_map(t->record, NULL);
+        record_str(t->record, "key", key);
+        if (opt_is_limited(p.row)) {
+            record_num(t->record, "min", p.row->min);
+            record_num(t->record, "max", p.row->max);
+        }
+        record_close(t->record);
+    }
+    record_close(t->record);
 }
 
 int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size)
 {
-    char full[64], prefix[40], text[64];
-    const void *values;
-    full_key(t, key, full, sizeof full);
-    const struct opt *o = find_row(t, full, prefix, &values);
-    if (!o || o->type != OPT_REAL)
+    char full[128], text[64];
+    struct place p;
+    if (!find_place(t, key, &p))
         return 0;
-    opt_print(o, values, text, sizeof text);
+    opt_print(p.row, p.values, text, sizeof text);
     double now = strtod(text, NULL);
     if (!(fabs(value) > far_factor * fabs(now)) || now == 0)
         return 0;
+    full_key(&p, full, sizeof full);
     snprintf(why, size, "%s = %g is %.3g times the current %g", full, value, fabs(value / now),
              now);
     return 1;
@@ -114,36 +139,39 @@ static int note_live(struct trainer *t, const char *full, double value, struct e
                : 0;
 }
 
-int trainer_check_set(const struct trainer *t, const char *key, double value, struct err *e)
+static int check_set(const struct trainer *t, const char *key, double value, struct place *p,
+                     struct err *e)
 {
-    char full[64], prefix[40];
-    const void *values;
+    union {
+        int64_t whole;
+        double real;
+        int index;
+    } unused;
     if (!isfinite(value))
         return err_set(e, DS_ERANGE, "%s: must be a finite number", key);
-    full_key(t, key, full, sizeof full);
-    const struct opt *o = find_row(t, full, prefix, &values);
-    return o ? check_range(o, prefix, value, e) : 0;
+    if (!find_place(t, key, p))
+        return no_place(t, key, e);
+    struct opt alone = *p->row;
+    alone.offset = 0;
+    return opt_set_number(&alone, p->group.prefix, &unused, value, e);
+}
+
+int trainer_check_set(const struct trainer *t, const char *key, double value, struct err *e)
+{
+    struct place p;
+    return check_set(t, key, value, &p, e);
 }
 
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 {
     char full[64];
-    struct route *route = &t->model->route;
-    int rc = trainer_check_set(t, key, value, e);
+    struct place p;
+    int rc = check_set(t, key, value, &p, e);
     if (rc < 0)
         return rc;
-    full_key(t, key, full, sizeof full);
-    double *own = train_value(t, full);
-    if (own) {
-        *own = value;
-        return note_live(t, full, value, e);
-    }
-    if (!route->ops->set)
-        return err_set(e, DS_ENOTFOUND, "unknown live setting %s (method %s has only lr)", key,
-                       route->ops->name);
-    size_t n = strlen(route->ops->name);
-    int is_own = strncmp(full, route->ops->name, n) == 0 && full[n] == '.';
-    rc = route->ops->set(route, is_own ? full + n + 1 : key, value, e);
+    rc = p.is_method ? route_set(&t->model->route, p.row, value, e)
+                     : opt_set_number(p.row, p.group.prefix, &t->config.train, value, e);
+    full_key(&p, full, sizeof full);
     return rc < 0 ? rc : note_live(t, full, value, e);
 }
 
@@ -235,13 +263,13 @@ int trainer_copy_live(const char *from, const char *to, int64_t step, struct err
 /* 1 when the command line of this resume sets the key, under any of its names. */
 static int is_overridden(const struct trainer *t, const char *key)
 {
-    char prefix[40];
-    const void *values;
-    const struct opt *row = find_row(t, key, prefix, &values);
+    struct place p, other;
+    if (!find_place(t, key, &p))
+        return 0;
     for (int i = 0; i < t->n_override; i++) {
         struct override o;
         if (override_parse(&o, t->override[i], "--resume", NULL) == 0 &&
-            (strcmp(o.key, key) == 0 || (row && find_row(t, o.key, prefix, &values) == row)))
+            find_place(t, o.key, &other) && other.row == p.row)
             return 1;
     }
     return 0;

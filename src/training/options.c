@@ -17,7 +17,7 @@ static const struct opt train_opts[] = {
     {"steps", OPT_INT, AT(steps), "1500", 1, 1e15, NULL, "optimiser steps", NULL},
     {"batch", OPT_INT, AT(batch), "8", 1, 65536, NULL, "sequences per step", NULL},
     {"seq", OPT_INT, AT(seq), "128", 2, 1 << 20, NULL, "tokens per sequence", NULL},
-    {"lr", OPT_REAL, AT(lr), "3e-3", 1e-12, 1, NULL, "peak learning rate", NULL},
+    {"lr", OPT_REAL, AT(lr), "3e-3", 1e-12, 1, NULL, "peak learning rate", .is_live = 1},
     {"min_lr", OPT_REAL, AT(min_lr), "0.1", 0, 1, NULL, "final learning rate as a fraction of the peak", NULL},
     {"warmup", OPT_INT, AT(warmup), "50", 0, 1e12, NULL, "steps of linear warm-up", NULL},
     {"schedule", OPT_ENUM, AT(schedule), "cosine", 0, 0, "cosine|linear|constant", "learning-rate schedule after warm-up, over exactly the steps of the run", NULL},

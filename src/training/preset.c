@@ -89,7 +89,14 @@ int preset_path(char *path, size_t size, const char *preset, struct err *e)
     return rc;
 }
 
-/* is_first: read the preset's `alone` base before it. */
+/* The base of a preset that no other precedes.  Presets of earlier versions name it `alone`. */
+static const char *default_base(const struct config *c)
+{
+    const char *base = config_get(c, "default_base");
+    return base ? base : config_get(c, "alone");
+}
+
+/* is_first: read the preset's `default_base` before it. */
 static int read_one(struct config *c, const char *preset, int is_first, struct err *e)
 {
     char path[1024];
@@ -99,15 +106,17 @@ static int read_one(struct config *c, const char *preset, int is_first, struct e
         rc = config_read_yaml(&own, path, e);
     if (rc == 0 && own.n == 0)
         rc = err_set(e, DS_EUSAGE, "preset %s: %s has no keys", preset, path);
-    const char *alone = rc == 0 && is_first ? config_get(&own, "alone") : NULL;
-    if (alone) {
-        rc = preset_path(path, sizeof path, alone, e);
+    const char *base = rc == 0 && is_first ? default_base(&own) : NULL;
+    if (base) {
+        rc = preset_path(path, sizeof path, base, e);
         if (rc == 0)
             rc = config_read_yaml(c, path, e);
         if (rc < 0)
-            err_add(e, rc, "preset %s, alone", preset);
+            err_add(e, rc, "preset %s, default_base", preset);
+        config_remove(c, "default_base");
         config_remove(c, "alone");
     }
+    config_remove(&own, "default_base");
     config_remove(&own, "alone");
     if (rc == 0)
         rc = config_merge(c, &own, e);
@@ -151,8 +160,8 @@ char *preset_base(const char *preset)
     if (preset_path(path, sizeof path, preset, NULL) == 0 &&
         fs_read_file(&text, path, 1 << 20, NULL) == 0 &&
         config_read_yaml_text(&c, str_text(&text), text.len, preset, NULL) == 0) {
-        const char *extends = config_get(&c, "extends"), *alone = config_get(&c, "alone");
-        base = mem_strdup(extends ? extends : alone ? alone : "");
+        const char *extends = config_get(&c, "extends"), *first = default_base(&c);
+        base = mem_strdup(extends ? extends : first ? first : "");
     }
     str_release(&text);
     config_release(&c);

@@ -26,62 +26,11 @@ static void add_config(void *ctx, const char *key, const char *value)
     record_str(ctx, key, value);
 }
 
-static const char *const scope_name[] = {"step", "layer", "cell"};
-
-static void add_metric_row(struct record *r, const char *name, const char *unit, const char *help,
-                           const char *scope)
-{
-    record_map(r, NULL);
-    record_str(r, "name", name);
-    record_str(r, "unit", unit);
-    record_str(r, "help", help);
-    record_str(r, "scope", scope);
-    record_close(r);
-}
-
-/* Metrics of every run; those of the method come from its own table. */
-static const struct {
-    const char *name, *unit, *help, *scope;
-} run_metrics[] = {
-    {"loss", "nats/token", "training loss", "step"},
-    {"val_loss", "nats/token", "validation loss with causal decisions and real skipping", "step"},
-    {"bits_per_byte", "bits/byte", "validation loss per byte of text", "step"},
-    {"lr", "", "learning rate", "step"},
-    {"grad_norm", "", "global norm of the gradients before clipping", "step"},
-    {"router_norm", "", "gradient norm of thresholds and routers", "step"},
-    {"tok_s", "tokens/s", "training speed", "step"},
-    {"step_ms", "ms", "duration of a training step, excluding time_record", "step"},
-    {"tokens", "tokens", "training tokens so far", "step"},
-    {"aux_loss", "nats/token", "auxiliary loss of the method", "step"},
-    {"block_ratio", "", "executed cells / all cells (decisions; masked training computes all)",
-     "step"},
-    {"flops_ratio", "", "FLOPs of the decisions / FLOPs of the dense model, head included", "step"},
-    {"time_ratio", "", "measured: seconds of sparse prefill / dense prefill in this process",
-     "step"},
-    {"skipped_steps", "", "steps skipped for NaN or Inf", "step"},
-    {"mfu", "",
-     "model FLOPs utilisation: FLOPs of the step's matrix multiplications / peak FLOPs in step_ms",
-     "step"},
-    {"evaluation_share", "", "share of the time since start or resume, excluding pauses", "step"},
-    {"checkpoint_share", "", "share of the time since start or resume, excluding pauses", "step"},
-    {"gate_ratio", "", "share of executed rows", "layer"},
-};
-
 static void add_metric_table(struct trainer *t)
 {
-    const struct route_ops *ops = t->model->route.ops;
     record_array(t->record, "metrics");
-    for (size_t i = 0; i < DS_LEN(run_metrics); i++)
-        add_metric_row(t->record, run_metrics[i].name, run_metrics[i].unit, run_metrics[i].help,
-                       run_metrics[i].scope);
-    if (t->model->distill)
-        add_metric_row(t->record, "kd_loss", "nats/token",
-                       "T^2 KL(teacher || student); loss is the cross-entropy alone", "step");
-    for (int i = 0; i < ACCOUNT_STEP; i++)
-        add_metric_row(t->record, account_row[i].metric, "ms", account_row[i].help, "step");
-    for (size_t i = 0; i < ops->n_metrics; i++)
-        add_metric_row(t->record, ops->metrics[i].name, ops->metrics[i].unit, ops->metrics[i].help,
-                       scope_name[ops->metrics[i].scope]);
+    run_metrics_record(t->record);
+    trace_metric_rows(t->model->route.ops, t->record);
     record_close(t->record);
 }
 
@@ -145,19 +94,8 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     train_config_each(&t->config, add_config, r);
     record_close(r);
     add_metric_table(t);
+    trainer_record_live(t);
     return trainer_append(t, e);
-}
-
-static void add_account(struct trainer *t)
-{
-    const struct step_report *s = &t->report;
-    for (int i = 0; i < ACCOUNT_STEP; i++)
-        record_num(t->record, account_row[i].metric, s->ms[i]);
-    if (isfinite(s->mfu))
-        record_num(t->record, "mfu", s->mfu);
-    record_num(t->record, "evaluation_share", account_share(&t->account, ACCOUNT_EVALUATION));
-    record_num(t->record, "checkpoint_share", account_share(&t->account, ACCOUNT_CHECKPOINT));
-    account_reported(&t->account);
 }
 
 static void add_step_metrics(struct trainer *t)
@@ -170,29 +108,9 @@ static void add_step_metrics(struct trainer *t)
 
 int trainer_log_step(struct trainer *t, struct err *e)
 {
-    const struct step_report *s = &t->report;
-    struct record *r = t->record;
-    record_begin(r, "metric", s->step, clock_wall());
-    record_num(r, "loss", s->loss);
-    record_num(r, "lr", s->lr);
-    record_num(r, "grad_norm", s->grad_norm);
-    record_num(r, "router_norm", s->router_norm);
-    record_num(r, "tok_s", s->tok_s);
-    record_num(r, "step_ms", s->step_ms);
-    record_int(r, "tokens", t->state.tokens);
-    record_num(r, "aux_loss", s->aux);
-    if (s->has_kd)
-        record_num(r, "kd_loss", s->kd);
-    record_num(r, "block_ratio", s->block_ratio);
-    record_num(r, "flops_ratio", s->flops_ratio);
-    record_int(r, "skipped_steps", t->state.skipped);
-    add_account(t);
-    if (s->has_val) {
-        record_num(r, "val_loss", s->val_loss);
-        record_num(r, "bits_per_byte", s->bits_per_byte);
-        if (isfinite(s->time_ratio))
-            record_num(r, "time_ratio", s->time_ratio);
-    }
+    record_begin(t->record, "metric", t->report.step, clock_wall());
+    step_report_record(&t->report, t->record);
+    account_reported(&t->account);
     add_step_metrics(t);
     return trainer_append(t, e);
 }
@@ -202,25 +120,22 @@ int trainer_log_layers(struct trainer *t, struct err *e)
     const struct model *m = t->model;
     const struct route_ops *ops = m->route.ops;
     size_t L = (size_t)m->config.layers;
-    double *gate = mem_alloc(L, sizeof *gate);
-    if (!gate)
-        return err_set(e, DS_EMEM, "out of memory for the layer record");
     for (size_t l = 0; l < L; l++)
-        gate[l] = m->R > 0 ? (double)model_plan(m, (int)l)->active / m->R : 0;
+        t->report.layer[LAYER_GATE_RATIO][l] =
+            m->R > 0 ? (double)model_plan(m, (int)l)->active / m->R : 0;
     record_begin(t->record, "layer", t->report.step, clock_wall());
-    record_nums(t->record, "gate_ratio", gate, L);
+    step_report_record_layers(&t->report, t->record);
     for (size_t i = 0; i < ops->n_metrics; i++)
         if (ops->metrics[i].scope == METRIC_LAYER)
             record_nums(t->record, ops->metrics[i].name, m->route.metric[i], L);
-    mem_free(gate);
     return trainer_append(t, e);
 }
 
 int trainer_log_probes(struct trainer *t, struct err *e)
 {
     struct err why = {0};
-    struct pass use = {.kind = PASS_SPARSE};
-    int rc = 0, ready = route_ready(&t->model->route, &use, &why) == 0;
+    struct pass pass = {.kind = PASS_SPARSE};
+    int rc = 0, ready = route_ready(&t->model->route, &pass, &why) == 0;
     /* no causal decisions yet: use top-k as in training, if the method has it */
     if (!ready && !(t->model->route.ops->flags & ROUTE_TOPK))
         return 0;
@@ -236,7 +151,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
         struct trace_options o = {.step = t->state.step,
                                   .time = clock_wall(),
                                   .kind = PASS_SPARSE,
-                                  .topk = !ready,
+                                  .inference.topk = !ready,
                                   .seed = (uint64_t)t->config.run.seed};
         trace_run(t->model, &text, &o, t->record);
         rc = trainer_append(t, e);

@@ -178,10 +178,10 @@ int trainer_save(struct trainer *t, struct err *e)
     return rc < 0 ? err_add(e, rc, "checkpoint at step %" PRId64, t->state.step) : 0;
 }
 
-static double hex_num(const struct json_node *n, double otherwise)
+static double hex_num(const struct json_node *n, double fallback)
 {
     const char *s = json_str(n, NULL);
-    return s ? strtod(s, NULL) : otherwise;
+    return s ? strtod(s, NULL) : fallback;
 }
 
 static int check_hash(const struct json_node *n, uint64_t now, const char *what, int allow_change,
@@ -302,7 +302,7 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
 static int read_model(struct trainer *t, const char *dir, struct err *e)
 {
     char path[1200], base[1024];
-    struct str told = {0};
+    struct str notes = {0};
     int rc = model_base(dir, base, sizeof base, e);
     if (rc < 0)
         return rc;
@@ -310,10 +310,10 @@ static int read_model(struct trainer *t, const char *dir, struct err *e)
         rc = fs_join(path, sizeof path, dir, "model.safetensors", e);
         return rc == 0 ? model_read_weights(t->model, path, 0, e) : rc;
     }
-    rc = model_start_from(t->model, base, &told, e);
+    rc = model_start_from(t->model, base, &notes, e);
     if (rc == 0)
         rc = model_read_own(t->model, dir, NULL, e);
-    str_release(&told);
+    str_release(&notes);
     return rc == 0 && wants_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
 }
 

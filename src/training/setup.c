@@ -291,5 +291,7 @@ int trainer_setup(struct trainer *t, struct err *e)
         rc = start_teacher(t, e);
     if (rc == 0)
         rc = alloc_batch(t, e);
+    if (rc == 0)
+        rc = step_report_init(&t->report, t->model->config.layers, e);
     return rc == 0 ? open_probes(t, e) : rc;
 }

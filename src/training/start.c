@@ -18,22 +18,22 @@
 
 /* Which keys are taken from the source's config.json.  ALWAYS: tensors, or what they compute,
  * depend on it.  DEFAULT: taken unless given.  Method and initialisation are the new run's own. */
-enum taken { TAKE_NOT, TAKE_ALWAYS, TAKE_DEFAULT };
+enum inherit { INHERIT_NEVER, INHERIT_ALWAYS, INHERIT_DEFAULT };
 
-static enum taken taken_of(const char *key, const struct model_config *source)
+static enum inherit policy_of(const char *key, const struct model_config *source)
 {
     static const char *const own[] = {"method", "init_std", "depth_init"};
     for (size_t i = 0; i < DS_LEN(own); i++)
         if (strcmp(key, own[i]) == 0)
-            return TAKE_NOT;
+            return INHERIT_NEVER;
     if (strcmp(key, "max_seq") == 0 && source->position != POS_LEARNED)
-        return TAKE_DEFAULT; /* no tensor dimension */
+        return INHERIT_DEFAULT; /* no tensor dimension */
     if (strcmp(key, "end_ids") == 0)
-        return TAKE_DEFAULT; /* no tensor depends on it */
-    return strncmp(key, "lora_", 5) == 0 ? TAKE_DEFAULT : TAKE_ALWAYS;
+        return INHERIT_DEFAULT; /* no tensor depends on it */
+    return strncmp(key, "lora_", 5) == 0 ? INHERIT_DEFAULT : INHERIT_ALWAYS;
 }
 
-static void tell(struct str *all, const char *text)
+static void add_note(struct str *all, const char *text)
 {
     str_addf(all, "%s%s", all->len ? "; " : "", text);
 }
@@ -61,12 +61,12 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
                      const char *dir, struct str *all)
 {
     char key[64], want[256], text[700];
-    enum taken how = taken_of(o->key, source);
+    enum inherit how = policy_of(o->key, source);
     snprintf(key, sizeof key, "%s%s", model_group.prefix, o->key);
     const char *have = config_get(given, key);
     for (int i = 0; !have && opt_alias(o, i, text, sizeof text); i++)
         have = config_get(given, text);
-    if (how == TAKE_NOT || (how == TAKE_DEFAULT && have))
+    if (how == INHERIT_NEVER || (how == INHERIT_DEFAULT && have))
         return;
     if (strcmp(o->key, "end_ids") == 0 && config_get(given, "data.tokenizer"))
         return; /* ids of a different vocabulary */
@@ -77,7 +77,7 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
     } else if (!is_same(o, have, want)) {
         snprintf(text, sizeof text, "%s=%.60s: expected %.60s from train.init=%.300s", key, have,
                  want, dir);
-        tell(all, text);
+        add_note(all, text);
     }
 }
 
@@ -96,7 +96,7 @@ static void take_tokenizer(struct config *given, const char *dir, struct str *al
     }
     snprintf(text, sizeof text, "train.init=%.300s: no tokenizer found; set data.tokenizer=PATH",
              dir);
-    tell(all, text);
+    add_note(all, text);
 }
 
 /* Replaces a teacher's name by its directory. */
@@ -112,7 +112,7 @@ static void take_teacher(struct config *given, struct str *all)
         rc = config_set(given, "train.teacher", dir, "train.teacher", &e);
     if (rc < 0) {
         err_add(&e, rc, "train.teacher (off, self, or a model)");
-        tell(all, e.text);
+        add_note(all, e.text);
     }
 }
 
@@ -138,7 +138,7 @@ void start_keys(struct config *given, struct str *all)
     }
     if (rc < 0) {
         err_add(&e, rc, "train.init");
-        tell(all, e.text);
+        add_note(all, e.text);
     }
     opt_release(&model_group, &source);
     config_release(&route);
@@ -203,21 +203,21 @@ static int check_finite(const struct model *m, int is_allowed, struct err *e)
 int start_weights(struct trainer *t, struct err *e)
 {
     const char *init = t->config.train.init;
-    struct str told = {0};
+    struct str notes = {0};
     char dir[1024];
     if (!init[0])
         return 0;
     int rc = model_locate(init, dir, sizeof dir, e);
     if (rc == 0)
-        rc = model_start_from(t->model, dir, &told, e);
-    if (rc == 0 && told.failed)
+        rc = model_start_from(t->model, dir, &notes, e);
+    if (rc == 0 && notes.failed)
         rc = err_set(e, DS_EMEM, "out of memory for tensor names");
     if (rc == 0) {
-        str_copy(t->started, sizeof t->started, str_text(&told));
+        str_copy(t->started, sizeof t->started, str_text(&notes));
         log_info("%s: %s", t->name, t->started);
         rc = check_finite(t->model, t->config.train.allow_nonfinite, e);
     }
-    str_release(&told);
+    str_release(&notes);
     return rc < 0 ? err_add(e, rc, "train.init (required until the first checkpoint)") : 0;
 }
 

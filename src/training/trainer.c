@@ -64,27 +64,33 @@ static void forward_backward(struct trainer *t)
                         .progress = (double)step / (double)o->steps,
                         .seed = (uint64_t)t->config.run.seed};
     loader_next(t->train, &t->state.pos, b.B, t->input, t->target, t->doc_start, NULL);
-    account_enter(&t->account, ACCOUNT_FORWARD);
+    account_enter(&t->account, STEP_FORWARD);
     struct distill *d = step > o->kd_warmup ? t->model->distill : NULL;
     if (d)
         distill_pass(d, t->model, &b, &pass);
     model_forward(t->model, &b, &pass);
-    account_enter(&t->account, ACCOUNT_LOSS);
+    account_enter(&t->account, STEP_LOSS);
     t->report.loss = model_loss(t->model, 1, 0);
     t->report.has_kd = d != NULL;
     if (d) {
         t->report.kd = d->loss;
         d->is_on = 0;
     }
-    account_enter(&t->account, ACCOUNT_BACKWARD);
+    account_enter(&t->account, STEP_BACKWARD);
     model_backward(t->model);
-    account_enter(&t->account, ACCOUNT_OPTIMIZER);
+    account_enter(&t->account, STEP_OPTIMIZER);
     t->model->batch = NULL;
     poison(t);
     slow_down(t);
     t->report.aux = t->model->aux_loss;
     t->report.block_ratio = flops_block_ratio(&t->model->flops);
     t->report.flops_ratio = flops_model_ratio(&t->model->flops);
+}
+
+static void update_shares(struct trainer *t)
+{
+    t->report.evaluation_share = account_share(&t->account, ACCOUNT_EVALUATION);
+    t->report.checkpoint_share = account_share(&t->account, ACCOUNT_CHECKPOINT);
 }
 
 /* Fills the report with the time of the step's parts and its FLOPs utilisation. */
@@ -94,13 +100,47 @@ static void close_account(struct trainer *t)
     struct flops_shape shape = model_config_flops(&m->config);
     struct step_report *s = &t->report;
     account_step(&t->account, s->ms);
-    for (int i = 0; i < ACCOUNT_RECORD; i++)
+    for (int i = 0; i < STEP_RECORD; i++)
         s->step_ms += s->ms[i];
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
     double flops = account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep,
                                  t->config.train.freeze == FREEZE_BASE);
     s->mfu = account_mfu(&t->account, flops + (s->has_kd ? m->distill->flops : 0), s->step_ms);
     t->state.seconds += s->step_ms / 1e3;
+    update_shares(t);
+}
+
+static int every(int64_t step, int64_t n)
+{
+    return step % n == 0;
+}
+
+static int logs_layers(const struct trainer *t, int64_t step)
+{
+    const struct train_options *o = &t->config.train;
+    return every(step, o->layer_every) || step == o->steps;
+}
+
+/* Norms over the parameters of each block, adapters included; routers are in router_norm. */
+static void measure_layers(struct trainer *t)
+{
+    struct step_report *s = &t->report;
+    const struct params *ps = &t->model->params;
+    for (int l = 0; l < s->layers; l++) {
+        double grad = 0, update = 0, value = 0;
+        char prefix[40];
+        size_t n = (size_t)snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
+        for (int i = 0; i < ps->n; i++) {
+            const struct param *p = &ps->p[i];
+            if (strncmp(p->name, prefix, n) != 0 || !p->grad || p->lr <= 0)
+                continue;
+            grad += p->grad_squares;
+            update += s->is_bad ? 0 : p->update_squares;
+            value += s->is_bad ? 0 : p->value_squares;
+        }
+        s->layer[LAYER_GRAD_NORM][l] = sqrt(grad);
+        s->layer[LAYER_UPDATE_RATIO][l] = value > 0 ? sqrt(update / value) : 0;
+    }
 }
 
 /* A step with NaN or Inf leaves the weights untouched and is counted. */
@@ -108,8 +148,8 @@ static int train_step(struct trainer *t, struct err *e)
 {
     const struct train_options *o = &t->config.train;
     struct step_report *s = &t->report;
-    account_enter(&t->account, ACCOUNT_DATA);
-    memset(s, 0, sizeof *s);
+    account_enter(&t->account, STEP_DATA);
+    step_report_reset(s);
     s->step = t->state.step + 1;
     s->lr = lr_at(o, s->step);
     s->time_ratio = (double)NAN;
@@ -126,16 +166,21 @@ static int train_step(struct trainer *t, struct err *e)
                           .eps = 1e-8,
                           .weight_decay = o->weight_decay,
                           .router_lr = o->router_lr,
-                          .clip = o->clip};
+                          .clip = o->clip,
+                          .measure = logs_layers(t, s->step)};
         adamw_step(&t->model->params, &a, s->step - t->state.skipped, &h);
         if (t->model->route.ops->update)
             t->model->route.ops->update(&t->model->route);
     } else {
         params_zero_grad(&t->model->params);
     }
+    if (logs_layers(t, s->step))
+        measure_layers(t);
     t->state.step = s->step;
     t->state.tokens += o->batch * o->seq;
     t->state.skipped += s->is_bad;
+    s->tokens = t->state.tokens;
+    s->skipped = t->state.skipped;
     t->state.bad_in_row = s->is_bad ? t->state.bad_in_row + 1 : 0;
     close_account(t);
     if (!s->is_bad)
@@ -161,7 +206,7 @@ static void note_best(struct trainer *t)
     }
 }
 
-static void tell_phase(const struct trainer *t, const char *what)
+static void show_phase(const struct trainer *t, const char *what)
 {
     if (t->on_phase)
         t->on_phase(t->ctx, t, what);
@@ -169,8 +214,8 @@ static void tell_phase(const struct trainer *t, const char *what)
 
 static int evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
 {
-    tell_phase(t, final ? "final evaluation" : "evaluation");
-    enum account_part was = account_enter(&t->account, ACCOUNT_EVALUATION);
+    show_phase(t, final ? "final evaluation" : "evaluation");
+    int was = account_enter(&t->account, ACCOUNT_EVALUATION);
     int rc = trainer_evaluate(t, tokens, final, e);
     account_enter(&t->account, was);
     return rc;
@@ -178,7 +223,7 @@ static int evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
 
 static int probe(struct trainer *t, struct err *e)
 {
-    enum account_part was = account_enter(&t->account, ACCOUNT_EVALUATION);
+    int was = account_enter(&t->account, ACCOUNT_EVALUATION);
     t->wants_probe = 0;
     int rc = trainer_log_probes(t, e);
     account_enter(&t->account, was);
@@ -188,7 +233,7 @@ static int probe(struct trainer *t, struct err *e)
 static int save_now(struct trainer *t, struct err *e)
 {
     struct err why = {0};
-    enum account_part was = account_enter(&t->account, ACCOUNT_CHECKPOINT);
+    int was = account_enter(&t->account, ACCOUNT_CHECKPOINT);
     char text[600];
     int rc = 0;
     t->checkpoint_requested = 0;
@@ -202,7 +247,7 @@ static int save_now(struct trainer *t, struct err *e)
     if (is_sound)
         note_best(t);
     if (rc == 0) { /* a failed save does not end training: the next one tries again */
-        tell_phase(t, "writing the checkpoint");
+        show_phase(t, "writing the checkpoint");
         t->save_failed = !is_sound || trainer_save(t, &why) < 0;
         if (t->save_failed) { /* a missing checkpoint cannot be the best */
             t->state.best_step = best_step;
@@ -219,18 +264,13 @@ static int save_now(struct trainer *t, struct err *e)
     return rc;
 }
 
-static int every(int64_t step, int64_t n)
-{
-    return step % n == 0;
-}
-
 static int after_step(struct trainer *t, struct err *e)
 {
     const struct train_options *o = &t->config.train;
     int64_t step = t->state.step;
     int rc = 0, last = step == o->steps;
     rc = trainer_home_check(t, e);
-    if (rc == 0 && (every(step, o->layer_every) || last))
+    if (rc == 0 && logs_layers(t, step))
         rc = trainer_log_layers(t, e);
     /* after a NaN step the weights may be bad: delay the checkpoint by a step */
     t->checkpoint_requested |= every(step, o->checkpoint_every);
@@ -241,6 +281,7 @@ static int after_step(struct trainer *t, struct err *e)
         rc = evaluate(t, o->final_tokens, 1, e);
     if (rc == 0 && (every(step, o->probe_every) || last || t->wants_probe))
         rc = probe(t, e);
+    update_shares(t);
     /* before the checkpoint, so that a run killed after it has logged this step */
     if (rc == 0 && (every(step, o->log_every) || t->report.has_val || last || t->report.is_bad))
         rc = trainer_log_step(t, e);
@@ -254,10 +295,10 @@ static int after_step(struct trainer *t, struct err *e)
 /* Executes commands; blocks while paused. */
 static int obey(struct trainer *t, struct err *e)
 {
-    const struct control_calls calls = {trainer_obey, trainer_obeyed, t};
+    const struct control_calls calls = {trainer_command_run, trainer_command_done, t};
     int rc = 0;
     do {
-        account_enter(&t->account, t->is_paused ? ACCOUNT_PAUSE : ACCOUNT_RECORD);
+        account_enter(&t->account, t->is_paused ? ACCOUNT_PAUSE : STEP_RECORD);
         trainer_set_status(t);
         control_poll(t->control, t->is_paused ? 0.1 : 0, &calls);
         int asked = SIGNAL_CHECKPOINT;
@@ -272,7 +313,7 @@ static int obey(struct trainer *t, struct err *e)
         if (rc == 0 && t->is_paused && t->wants_probe)
             rc = probe(t, e);
     } while (rc == 0 && t->is_paused && !t->wants_stop);
-    account_enter(&t->account, ACCOUNT_RECORD);
+    account_enter(&t->account, STEP_RECORD);
     return rc;
 }
 
@@ -460,6 +501,7 @@ void trainer_close(struct trainer *t)
     trainer_home_close(t->home);
     release_probes(t);
     record_free(t->record);
+    step_report_release(&t->report);
     mem_free(t->input);
     mem_free(t->target);
     mem_free(t->doc_start);

@@ -396,6 +396,7 @@ static void close_all(struct app *app)
     app_close_views(app);
     app_close_runs(app);
     app_prompt_release(app);
+    app_picker_release(app);
     app_memory_release(app);
     decoder_release(&app->decoder);
     str_release(&app->pending);

@@ -239,6 +239,42 @@ static void draw_top(struct app *app, struct area line)
     draw_parts(line, x + 1, part, status_parts(app, part));
 }
 
+/* ---- bar of views ---- */
+
+enum { BAR_ROWS_MIN = 12 };
+
+static void draw_bar(struct app *app, struct area line)
+{
+    const char *title[APP_VIEWS_MAX];
+    int x[APP_VIEWS_MAX], cols[APP_VIEWS_MAX], n = 0, hidden = 0, end = 1;
+    for (; view_registry[n] && n < APP_VIEWS_MAX; n++)
+        title[n] = view_registry[n]->title;
+    int current = app->pane[app->focus].current;
+    tabs_fit(title, n, current, APP_NUMBER_KEYS, line.cols - 2, x, cols);
+    for (int i = 0; i < n; i++) {
+        int from = 1 + x[i], at = from;
+        struct ink k = ink(ROLE_HINT), number = ink(ROLE_HINT_KEY);
+        hidden += cols[i] == 0;
+        if (cols[i] == 0)
+            continue;
+        if (i == current) {
+            k = ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_UNDERLINE);
+            number = ink_attr(number, ATTR_BOLD | ATTR_UNDERLINE);
+        }
+        end = from + cols[i];
+        app_add_zone(app, (struct zone){line.y, from, end, NULL, view_registry[i]->name, 0});
+        if (i < APP_NUMBER_KEYS)
+            at += 1 + area_textf(line, 0, at, -1, number, "%d", i + 1);
+        if (at < end)
+            area_bytes(line, 0, at, -1, k, title[i], (size_t)(end - at));
+    }
+    const struct key *all = keys_command(keys_global, "view", 4);
+    if (hidden && all) { /* the picker has the rest */
+        int used = area_textf(line, 0, end + 1, -1, ink(ROLE_HINT), "+%d", hidden);
+        app_add_zone(app, (struct zone){line.y, end + 1, end + 1 + used, all, NULL, 0});
+    }
+}
+
 /* ---- bottom line ---- */
 
 /* Rows with a hint by priority; those of the view come before global ones of equal priority. */
@@ -366,11 +402,16 @@ void app_draw(struct app *app)
         return;
     }
     draw_top(app, area_sub(a, 0, 0, 1, a.cols));
-    struct area body = area_sub(a, 1, 0, a.rows - 2, a.cols);
+    int top = 1 + (a.rows >= BAR_ROWS_MIN);
+    if (top > 1)
+        draw_bar(app, area_sub(a, 1, 0, 1, a.cols));
+    struct area body = area_sub(a, top, 0, a.rows - top - 1, a.cols);
     app_draw_panes(app, body);
     draw_bottom(app, area_sub(a, a.rows - 1, 0, 1, a.cols));
     if (app->has_help)
         draw_help(app, body);
     if (app->has_glyph_test)
         draw_glyph_test(app, body);
+    if (app->picker.is_open)
+        app_picker_draw(app, body);
 }

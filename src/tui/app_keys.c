@@ -72,15 +72,40 @@ static void key_focus(struct view *v, const struct key *k, const char *args)
 static void key_show(struct view *v, const struct key *k, const char *args)
 {
     (void)args;
-    if (k->value >= 0) {
-        int n = 0;
-        while (view_registry[n])
-            n++;
-        if (k->value < n)
-            app_show(v->app, view_registry[k->value]->name);
-    } else {
-        app_back(v->app);
-    }
+    int n = 0;
+    while (view_registry[n])
+        n++;
+    if (k->value < n)
+        app_show(v->app, view_registry[k->value]->name);
+    else
+        app_notify(v->app, LOG_INFO, "there is no view %d; V lists all views", k->value + 1);
+}
+
+static void key_view(struct view *v, const struct key *k, const char *args)
+{
+    (void)k;
+    if (args && *args)
+        app_show(v->app, args);
+    else
+        app_picker_open(v->app);
+}
+
+/* The form belongs to Home, which has this command too. */
+static void key_new(struct view *v, const struct key *k, const char *args)
+{
+    struct app *app = v->app;
+    app_show(app, "home");
+    struct view *home = app_focused_view(app);
+    const struct key *own =
+        home ? keys_command(home->ops->keys, k->command, strlen(k->command)) : NULL;
+    if (own)
+        app_press(app, own, args);
+}
+
+static void key_back(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    app_back(v->app);
 }
 
 static void key_split(struct view *v, const struct key *k, const char *args)
@@ -214,21 +239,24 @@ static void stop_now(void *ctx)
     app_run_command(ctx, "stop");
 }
 
-static void key_control(struct view *v, const struct key *k, const char *args)
+static void key_stop(struct view *v, const struct key *k, const char *args)
 {
-    char line[256];
-    (void)args;
-    if (strcmp(k->command, "stop") == 0) {
-        const struct runview *r = app_run(v->app);
-        if (!app_has_process(v->app)) { /* nothing to ask about */
-            app_notify(v->app, LOG_WARN, "no running run is open: nothing to stop");
-            return;
-        }
-        snprintf(line, sizeof line, "Save a checkpoint and stop run %s?",
-                 r && r->name ? r->name : "?");
-        app_confirm(v->app, line, stop_now, v->app);
+    char question[256];
+    const struct runview *r = app_run(v->app);
+    (void)k, (void)args;
+    if (!app_has_process(v->app)) { /* nothing to ask about */
+        app_notify(v->app, LOG_WARN, "no running run is open: nothing to stop");
         return;
     }
+    snprintf(question, sizeof question, "Save a checkpoint and stop run %s?",
+             r && r->name ? r->name : "?");
+    app_confirm(v->app, question, stop_now, v->app);
+}
+
+/* Commands that reach the run under the name that they have here. */
+static void key_control(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
     app_run_command(v->app, k->command);
 }
 
@@ -253,15 +281,18 @@ const struct key keys_global[] = {
     {"/",        "search",     "TEXT", "search in this view",               "search", 20, 0, 0, key_search},
     {"n",        "next-match", NULL, "next match",                          NULL,    0,  0, 1, key_search_next},
     {"N",        "prev-match", NULL, "previous match",                      NULL,    0,  0, -1, key_search_next},
-    {"1",        "view-1",     NULL, "Home view",                            "views", 0,  0, 0, key_show},
-    {"2",        "view-2",     NULL, "Monitor view",                         NULL,    0,  0, 1, key_show},
-    {"3",        "view-3",     NULL, "Depth map view",                       NULL,    0,  0, 2, key_show},
-    {"4",        "view-4",     NULL, "Stepper view",                         NULL,    0,  0, 3, key_show},
-    {"5",        "view-5",     NULL, "Signals view",                         NULL,    0,  0, 4, key_show},
-    {"6",        "view-6",     NULL, "FLOPs view",                           NULL,    0,  0, 5, key_show},
-    {"7",        "view-7",     NULL, "Log view",                             NULL,    0,  0, 6, key_show},
-    {"8",        "view-8",     NULL, "Help view",                            NULL,    0,  0, 7, key_show},
-    {"Esc -",    "back",       NULL, "close, or back to the previous view", "back",  30, 0, -1, key_show},
+    {"V",        "view",       "VIEW", "list all views to open one; with VIEW that one", "views", 10, 0, 0, key_view},
+    {"1",        "view-1",     NULL, "first view of the bar",               NULL,    0,  0, 0, key_show},
+    {"2",        "view-2",     NULL, "second view of the bar",              NULL,    0,  0, 1, key_show},
+    {"3",        "view-3",     NULL, "third view of the bar",               NULL,    0,  0, 2, key_show},
+    {"4",        "view-4",     NULL, "fourth view of the bar",              NULL,    0,  0, 3, key_show},
+    {"5",        "view-5",     NULL, "fifth view of the bar",               NULL,    0,  0, 4, key_show},
+    {"6",        "view-6",     NULL, "sixth view of the bar",               NULL,    0,  0, 5, key_show},
+    {"7",        "view-7",     NULL, "seventh view of the bar",             NULL,    0,  0, 6, key_show},
+    {"8",        "view-8",     NULL, "eighth view of the bar",              NULL,    0,  0, 7, key_show},
+    {"9",        "view-9",     NULL, "ninth view of the bar",               NULL,    0,  0, 8, key_show},
+    {"a",        "new",        "PRESET", "new run: opens the form in Home",   NULL,    0,  KEY_MUTATES, 0, key_new},
+    {"Esc -",    "back",       NULL, "close, or back to the previous view", "back",  30, 0, 0, key_back},
     {"Tab",      "focus",      NULL, "next pane",                           NULL,    0,  0, 1, key_focus},
     {"S-Tab",    "focus-back", NULL, "previous pane",                       NULL,    0,  0, -1, key_focus},
     {"|",        "split",      NULL, "one, two or four panes",              "split", 25, 0, 0, key_split},
@@ -282,7 +313,7 @@ const struct key keys_global[] = {
     {"",         "resume",     NULL, "resume training",                     NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
     {"",         "checkpoint", NULL, "write a checkpoint now",              NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
     {"",         "probe",      NULL, "record the probe texts now",          NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
-    {"",         "stop",       NULL, "save a checkpoint and stop the run (asks)", NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_control},
+    {"",         "stop",       NULL, "save a checkpoint and stop the run (asks)", NULL,    0,  KEY_MUTATES | KEY_ON_RUN, 0, key_stop},
     {"",         "set",        "KEY VALUE", "change a setting of the running run", NULL, 0, KEY_MUTATES | KEY_ON_RUN, 0, key_set},
     {0},
 };

@@ -99,7 +99,8 @@ void app_command(struct app *app, const char *line)
 /* ---- completion ---- */
 
 struct candidates {
-    char *text[64]; /* owned */
+    char *text[64];    /* owned */
+    char note[64][96]; /* shown after the text */
     int n;
 };
 
@@ -111,8 +112,10 @@ static void add_candidate(struct candidates *c, const char *text, const char *pr
         if (strcmp(c->text[i], text) == 0)
             return;
     char *copy = mem_strdup(text);
-    if (copy)
-        c->text[c->n++] = copy;
+    if (!copy)
+        return;
+    c->note[c->n][0] = '\0';
+    c->text[c->n++] = copy;
 }
 
 static void release_candidates(struct candidates *c)
@@ -122,23 +125,31 @@ static void release_candidates(struct candidates *c)
     c->n = 0;
 }
 
+static void add_views(struct app *app, struct candidates *c, const char *args,
+                      const char *prefix)
+{
+    (void)app, (void)args;
+    for (int i = 0; view_registry[i]; i++)
+        add_candidate(c, view_registry[i]->name, prefix);
+}
+
 static void add_commands(struct app *app, struct candidates *c, const char *prefix)
 {
     for (const struct key *k = app_focused(app)->keys; k && k->command; k++)
         add_candidate(c, k->command, prefix);
     for (const struct key *k = keys_global; k->command; k++)
         add_candidate(c, k->command, prefix);
-    for (int i = 0; view_registry[i]; i++)
-        add_candidate(c, view_registry[i]->name, prefix);
+    add_views(app, c, "", prefix);
 }
 
 /* Files, directories (with a slash) and runs; hidden files only for a prefix with a dot. */
-static void add_paths(struct app *app, struct candidates *c, const char *prefix)
+static void add_paths(struct app *app, struct candidates *c, const char *args, const char *prefix)
 {
     const char *slash = strrchr(prefix, '/'), *base = slash ? slash + 1 : prefix;
     char dir[1024], path[2100], **names = NULL;
     size_t n = 0;
     (void)app;
+    (void)args;
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - prefix + 1) : 1, slash ? prefix : ".");
     if (fs_list(dir, &names, &n, NULL) == 0) {
         for (size_t i = 0; i < n; i++) {
@@ -161,11 +172,12 @@ static void add_paths(struct app *app, struct candidates *c, const char *prefix)
         fs_list_free(names, n);
 }
 
-static void add_presets(struct app *app, struct candidates *c, const char *prefix)
+static void add_presets(struct app *app, struct candidates *c, const char *args, const char *prefix)
 {
     char **names = NULL;
     size_t n = 0;
     (void)app;
+    (void)args;
     if (job_presets(&names, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n; i++)
@@ -173,11 +185,12 @@ static void add_presets(struct app *app, struct candidates *c, const char *prefi
     fs_list_free(names, n);
 }
 
-static void add_themes(struct app *app, struct candidates *c, const char *prefix)
+static void add_themes(struct app *app, struct candidates *c, const char *args, const char *prefix)
 {
     char **names = NULL;
     size_t n = 0;
     (void)app;
+    (void)args;
     if (theme_list(&names, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n; i++)
@@ -185,14 +198,51 @@ static void add_themes(struct app *app, struct candidates *c, const char *prefix
     fs_list_free(names, n);
 }
 
-/* Only the keys that the current run lets change while it trains. */
-static void add_live_keys(struct app *app, struct candidates *c, const char *prefix)
+/* Adds `text` with the setting's value, unless that is the text, and its range. */
+static void add_setting(struct candidates *c, const struct run_live *x, const char *value,
+                        const char *text, const char *prefix)
 {
-    char key[32][64];
+    char range[48] = "";
+    int n = c->n;
+    add_candidate(c, text, prefix);
+    if (c->n == n)
+        return;
+    if (x->min < x->max)
+        snprintf(range, sizeof range, "%.6g to %.6g", x->min, x->max);
+    int is_key = value[0] && strcmp(text, value) != 0;
+    snprintf(c->note[n], sizeof *c->note, "%s%s%s%s", is_key ? "= " : "", is_key ? value : "",
+             is_key && range[0] ? ", " : "", range);
+}
+
+/* Does a word of n bytes name the setting?  "lr" names train.lr, too. */
+static int names_setting(const struct run_live *x, const char *word, size_t n, int is_whole)
+{
+    const char *dot = strrchr(x->key, '.'), *name[] = {x->key, dot ? dot + 1 : x->key};
+    for (size_t i = 0; i < DS_LEN(name); i++)
+        if (strncmp(name[i], word, n) == 0 && (!is_whole || strlen(name[i]) == n))
+            return 1;
+    return 0;
+}
+
+/* The settings that the current run can change while it trains, and after one its value. */
+static void add_live(struct app *app, struct candidates *c, const char *args, const char *prefix)
+{
     const struct runview *r = app_run(app);
-    size_t n = job_live_keys(r ? r->method : NULL, key, DS_LEN(key));
-    for (size_t i = 0; i < n; i++)
-        add_candidate(c, key[i], prefix);
+    size_t first = strcspn(args, " "), second = first + strspn(args + first, " ");
+    int is_value = prefix != args;
+    for (int i = 0; r && i < r->lives; i++) {
+        const struct run_live *x = &r->live[i];
+        char value[32] = "";
+        double now;
+        if ((is_value && prefix != args + second) || !names_setting(x, args, first, is_value))
+            continue;
+        if (runview_live_value(r, x->key, &now))
+            snprintf(value, sizeof value, "%.10g", now);
+        if (!is_value)
+            add_setting(c, x, value, x->key, "");
+        else if (value[0])
+            add_setting(c, x, value, value, prefix);
+    }
 }
 
 /* "braille|shades|ascii" */
@@ -210,14 +260,13 @@ static void add_choices(struct candidates *c, const char *choices, const char *p
 /* What completes the ARGS of a key row; ARGS without a row here are free text. */
 static const struct {
     const char *args;
-    void (*add)(struct app *app, struct candidates *c, const char *prefix);
+    /* args: all of the command's words; prefix: where the last one begins */
+    void (*add)(struct app *app, struct candidates *c, const char *args, const char *prefix);
     int is_list,
         is_rest; /* several words; one that extends to the end of the line, spaces included */
 } kinds[] = {
-    {"PATH", add_paths, 0, 1},
-    {"PRESET", add_presets, 1, 0},
-    {"THEME", add_themes, 0, 1},
-    {"KEY VALUE", add_live_keys, 0, 0},
+    {"PATH", add_paths, 0, 1}, {"PRESET", add_presets, 1, 0},      {"THEME", add_themes, 0, 1},
+    {"VIEW", add_views, 0, 0}, {"KEY VALUE", add_live, 1, 0},
 };
 
 /* Completions of the last word of `typed`; *from is the offset where that word begins. */
@@ -239,13 +288,14 @@ static void find_candidates(struct app *app, const char *typed, struct candidate
             add_candidate(c, s->name, typed + *from);
     if (!k || !k->args)
         return;
+    size_t args = name + 1 + strspn(typed + name + 1, " ");
     for (size_t i = 0; i < DS_LEN(kinds); i++) {
         if (strcmp(kinds[i].args, k->args) != 0)
             continue;
         if (kinds[i].is_rest)
-            *from = name + 1 + strspn(typed + name + 1, " ");
-        if (kinds[i].is_list || *from == name + 1 + strspn(typed + name + 1, " "))
-            kinds[i].add(app, c, typed + *from);
+            *from = args;
+        if (kinds[i].is_list || *from == args)
+            kinds[i].add(app, c, typed + args, typed + *from);
     }
     if (strchr(k->args, '|') && *from == name + 1)
         add_choices(c, k->args, typed + *from);
@@ -365,9 +415,12 @@ static void draw_candidates(struct app *app, struct area line, int x)
     struct candidates c;
     size_t from;
     find_candidates(app, p->candidate < 0 ? str_text(&p->field.text) : p->typed, &c, &from);
-    for (int i = 0; i < c.n && x < line.cols - 4; i++)
-        x += 2 + area_text(line, 0, x, -1, i == p->candidate ? ink(ROLE_HINT_KEY) : ink(ROLE_DIM),
-                           shown_part(c.text[i]));
+    for (int i = 0; i < c.n && x < line.cols - 4; i++) {
+        struct ink look = ink(i == p->candidate ? ROLE_HINT_KEY : ROLE_DIM);
+        x += 2 + area_text(line, 0, x, -1, look, shown_part(c.text[i]));
+        if (c.note[i][0])
+            x += 1 + area_text(line, 0, x - 1, -1, ink(ROLE_DIM), c.note[i]);
+    }
     release_candidates(&c);
 }
 

@@ -133,9 +133,9 @@ void app_open_model(struct app *app, const char *path)
         app_state_load(app, path);
     app_show(app, "stepper");
     struct view *v = app_focused_view(app);
-    for (const struct key *k = v ? v->ops->keys : NULL; k && k->command; k++)
-        if (strcmp(k->command, "model") == 0)
-            app_press(app, k, path);
+    const struct key *k = v ? keys_command(v->ops->keys, "model", 5) : NULL;
+    if (k)
+        app_press(app, k, path);
 }
 
 /* A trace has decisions but no metrics. */

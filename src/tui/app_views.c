@@ -324,6 +324,8 @@ void app_event(struct app *app, const struct event *ev)
     }
     if (app->confirm.is_active)
         confirm_event(app, ev);
+    else if (app->picker.is_open)
+        app_picker_event(app, ev);
     else if (app->has_help || app->has_glyph_test)
         help_event(app, ev);
     else if (app->prompt.is_active && app_prompt_event(app, ev))

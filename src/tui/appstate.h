@@ -14,7 +14,8 @@
 enum {
     APP_RUNS_MAX = 16,
     APP_PANES_MAX = 4,
-    APP_VIEWS_MAX = 16,
+    APP_VIEWS_MAX = 24,
+    APP_NUMBER_KEYS = 9, /* views that the keys 1 to 9 open */
     APP_LINES_MAX = 256,
     APP_ZONES_MAX = 64,
     APP_BACK_MAX = 16,
@@ -64,6 +65,14 @@ struct confirm {
     void *ctx;
 };
 
+/* The list of all views, above the rest while it is open. */
+struct picker {
+    int is_open;
+    struct field filter;
+    struct list list;
+    struct area rows; /* of the last draw */
+};
+
 /* A command sent to a run and not finished yet. */
 struct app_request {
     struct job_request *sent; /* until it is answered; then NULL, and */
@@ -86,6 +95,7 @@ struct app {
     size_t n_pressed;
     struct prompt prompt;
     struct confirm confirm;
+    struct picker picker;
     struct app_request request[APP_REQUESTS_MAX];
     int requests;
     struct {
@@ -145,6 +155,11 @@ void app_open_command(struct app *app, const char *initial);
 int app_prompt_event(struct app *app, const struct event *ev);
 void app_draw_prompt(struct app *app, struct area line);
 void app_prompt_release(struct app *app);
+/* app_picker.c */
+void app_picker_open(struct app *app);
+void app_picker_event(struct app *app, const struct event *ev);
+void app_picker_draw(struct app *app, struct area a);
+void app_picker_release(struct app *app);
 /* app_state.c */
 void app_state_load(struct app *app, const char *run_path);
 void app_state_save(struct app *app);

@@ -19,7 +19,7 @@ struct scan_column {
     double min, max, last, smooth;
     size_t n, nonfinite;
 };
-struct scan_column scan_range(const struct curve *c, enum chart_x axis, double x0, double x1,
+struct scan_column scan_range(const struct curve *c, enum run_axis axis, double x0, double x1,
                               const struct scan_segment *segment, int segments, int wants_old);
 
 /* Axis position -> x and back; x axes may be logarithmic. */

@@ -16,13 +16,24 @@ const char *num_print(char out[24], double x);
 /* Nice ticks (1, 2, 2.5, 5 x 10^k; decades on a log axis) inside [lo, hi], at most `max`; the
  * count. */
 int ticks_nice(double lo, double hi, int is_log, double *tick, int max);
-/* Labels of ticks that share decimals, so they align. */
-void tick_print(char out[24], double x, double step);
+/* The one routine for the ticks of an axis: evenly spaced, at most `max`, with labels of one
+ * precision and one suffix that are never wider than `cols` (fewer ticks are chosen instead). */
+enum { AXIS_TICKS_MAX = 16, AXIS_COLS = 6 };
+struct axis_labels {
+    int n;
+    double at[AXIS_TICKS_MAX];
+    char label[AXIS_TICKS_MAX][24];
+};
+void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int max, int cols);
+/* The axis left of a plot of `rows` rows from row `top`: labels in the first AXIS_COLS columns, the
+ * line in the next one. */
+void axis_draw_y(struct area a, int top, int rows, double lo, double hi, int is_log);
+/* The labels of the axis below a plot of `cols` columns from column `left`, in row y, and its name
+ * (NULL: none) at the right end where there is room.  As many ticks as stand apart. */
+void axis_draw_x(struct area a, int y, int left, int cols, double lo, double hi, int is_log,
+                 const char *name);
 
 /* ---- line chart ---- */
-enum chart_x { CHART_X_STEP, CHART_X_TOKENS, CHART_X_WALL, CHART_X_RELATIVE, CHART_X_COUNT };
-extern const char *const chart_x_name[CHART_X_COUNT];
-
 /* Smoothed values, extended as the series grows: a bias-corrected EMA that skips non-finite
  * values. */
 struct smooth {
@@ -43,14 +54,14 @@ struct curve {
     enum role role;
     int is_reference;      /* drawn dashed (time_ratio next to flops_ratio) */
     int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band */
-    int64_t steps_planned; /* for CHART_X_RELATIVE */
-    double time_start;     /* for CHART_X_WALL */
+    int64_t steps_planned; /* for AXIS_PROGRESS */
+    double time_start;     /* for AXIS_SECONDS */
 };
 struct chart {
     const char *title, *unit;
     struct curve curve[CHART_CURVES_MAX];
     int curves;
-    enum chart_x x_axis;
+    enum run_axis x_axis;
     int is_log_y, is_log_x;
     double x0, x1;    /* visible range; x0 >= x1: everything */
     double y0, y1;    /* the same */
@@ -72,9 +83,9 @@ struct chart_view {
 /* Draws; single-point spikes and NaN are visible at any zoom.  out may be NULL. */
 void chart_draw(struct area a, const struct chart *c, struct chart_view *out);
 /* x in axis units of point i; NaN when unknown. */
-double chart_x_of(const struct curve *c, enum chart_x axis, size_t i);
+double chart_x_of(const struct curve *c, enum run_axis axis, size_t i);
 /* Index of the live point nearest to x, or n when there is none. */
-size_t chart_index_at(const struct curve *c, enum chart_x axis, double x);
+size_t chart_index_at(const struct curve *c, enum run_axis axis, double x);
 
 /* ---- small widgets ---- */
 /* One row of eighths (or shades, ASCII) for v[0..n); NaN is an x.  Range from the data if lo >= hi.
@@ -129,6 +140,13 @@ void columns_head(struct area a, int y, const struct column *c, int n, const int
                   const int *x);
 void columns_text(struct area a, int y, const struct column *c, int i, const int *width,
                   const int *x, struct ink k, const char *text);
+
+/* Start and width of each tab of a bar of `cols` cells; the first `numbered` begin with a digit and
+ * a blank.  What does not fit is cut: all titles to one length (4 at least), then away, except that
+ * of the current tab.  A tab without number and title is hidden (width 0), and 4 cells at the end
+ * of the bar are then free for their count. */
+void tabs_fit(const char *const *title, int n, int current, int numbered, int cols, int *x,
+              int *width);
 
 /* ---- text entry ---- */
 struct field {

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-import beside
+import side_by_side
 
 # layers, dim, heads, kv_heads, ffn, vocab; and ours
 SHAPES = {
@@ -73,7 +73,7 @@ class Model:
         c = L.llama_context_default_params()
         c.n_ctx = self.prefill + self.decode + 64
         c.n_batch = c.n_ubatch = self.prefill
-        c.n_threads = c.n_threads_batch = int(beside.THREADS)
+        c.n_threads = c.n_threads_batch = int(side_by_side.THREADS)
         self.context = L.llama_init_from_model(self.model, c)
         self.memory = L.llama_get_memory(self.context)
         self.ids = (L.llama_token * self.prefill)(*[(7 * i + 3) % 1000 for i in range(self.prefill)])
@@ -104,14 +104,14 @@ def compare(o, kind):
     compute, weights = OURS[kind]
     want = {"shape": o["shape"], "type": kind, "prefill": int(o["prefill"]), "decode": int(o["decode"])}
     try:
-        worker = beside.Worker(os.path.abspath(__file__), want)
-    except beside.Missing as e:
+        worker = side_by_side.Worker(os.path.abspath(__file__), want)
+    except side_by_side.Missing as e:
         print("%-26s not measured: %s" % (kind, e))
         return
     ours, theirs, share = {"prefill": [], "decode": []}, {"prefill": [], "decode": []}, {}
     try:
         for _ in range(int(o["rounds"])):
-            rows = beside.bench("only=prefill dense,decode dense", "compute=" + compute, "weights=" + weights, "rounds=3",
+            rows = side_by_side.bench("only=prefill dense,decode dense", "compute=" + compute, "weights=" + weights, "rounds=3",
                                 "prefill=" + o["prefill"], "decode=" + o["decode"], *SHAPES[o["shape"]][1])
             peer = worker.ask({})
             for what in ours:
@@ -120,25 +120,25 @@ def compare(o, kind):
                 share[what] = (row["share"], row["limit"])
                 theirs[what].append(peer[what])
         for what in ours:
-            beside.line("%s %s, %s" % (what, kind, worker.about["version"]), ours[what], theirs[what], share[what])
-    except beside.Missing as e:
+            side_by_side.line("%s %s, %s" % (what, kind, worker.about["version"]), ours[what], theirs[what], share[what])
+    except side_by_side.Missing as e:
         print("%-26s not measured: %s" % (kind, e))
     worker.close()
 
 
 def main():
-    o = beside.settings({"shape": "1.1b", "type": "F32,BF16,Q8_0,Q4_0", "rounds": "3", "prefill": "512", "decode": "16"})
+    o = side_by_side.settings({"shape": "1.1b", "type": "F32,BF16,Q8_0,Q4_0", "rounds": "3", "prefill": "512", "decode": "16"})
     if o["shape"] not in SHAPES or any(k not in OURS for k in o["type"].split(",")):
         sys.exit("shape is one of %s, type of %s" % (" ".join(SHAPES), " ".join(OURS)))
-    beside.need("llama_cpp", "gguf")
+    side_by_side.need("llama_cpp", "gguf")
     print("%s: %d x %d, %d heads, %d kv heads, ffn %d, vocab %d, %s threads; tokens/s" % (
-        (o["shape"], SHAPES[o["shape"]][0][0], SHAPES[o["shape"]][0][1]) + SHAPES[o["shape"]][0][2:] + (beside.THREADS,)))
+        (o["shape"], SHAPES[o["shape"]][0][0], SHAPES[o["shape"]][0][1]) + SHAPES[o["shape"]][0][2:] + (side_by_side.THREADS,)))
     print("%-26s %-26s %-26s %s" % ("", "depthscope", "llama.cpp", "ratio"), flush=True)
     for kind in o["type"].split(","):
         compare(o, kind)
 
 
 if sys.argv[1:] == ["worker"]:
-    beside.serve(start, lambda m, want: m.turn())
+    side_by_side.serve(start, lambda m, want: m.turn())
 else:
     main()

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-import beside
+import side_by_side
 
 SHAPES = {"big": (12, 512, 8, 32000, 8, 256), "small": (6, 256, 4, 4096, 8, 256)}
 TUNED = {
@@ -68,7 +68,7 @@ def make_model(layers, dim, heads, vocab, seq):
 def start(want):
     import torch
     layers, dim, heads, vocab, B, T = SHAPES[want["shape"]]
-    torch.set_num_threads(int(beside.THREADS))
+    torch.set_num_threads(int(side_by_side.THREADS))
     torch.manual_seed(1)
     model = make_model(layers, dim, heads, vocab, T)
     try:
@@ -102,30 +102,30 @@ def turn(state, want):
 def compare(o, compute, mode):
     name = "%s %s" % (compute, mode)
     try:
-        worker = beside.Worker(os.path.abspath(__file__), {"shape": o["shape"], "compute": compute, "mode": mode}, TUNED)
-    except beside.Missing as e:
+        worker = side_by_side.Worker(os.path.abspath(__file__), {"shape": o["shape"], "compute": compute, "mode": mode}, TUNED)
+    except side_by_side.Missing as e:
         print("%-26s not measured: %s" % (name, e))
         return
     ours, theirs, share = [], [], None
     try:
         for _ in range(int(o["rounds"])):
-            row = beside.bench("only=train step dense", "shape=" + o["shape"], "compute=" + compute, "rounds=3")["train step dense"]
+            row = side_by_side.bench("only=train step dense", "shape=" + o["shape"], "compute=" + compute, "rounds=3")["train step dense"]
             ours.append(row["median"])
             share = (row["share"], row["limit"] + " peak")
             theirs.append(worker.ask({"steps": int(o["steps"])})["tokens_s"])
-        beside.line(name + ", " + worker.about["version"], ours, theirs, share)
-    except beside.Missing as e:
+        side_by_side.line(name + ", " + worker.about["version"], ours, theirs, share)
+    except side_by_side.Missing as e:
         print("%-26s not measured: %s" % (name, e))
     worker.close()
 
 
 def main():
-    o = beside.settings({"shape": "big", "compute": "fp32,bf16", "mode": "eager,compile", "rounds": "5", "steps": "3"})
+    o = side_by_side.settings({"shape": "big", "compute": "fp32,bf16", "mode": "eager,compile", "rounds": "5", "steps": "3"})
     if o["shape"] not in SHAPES:
         sys.exit("shape is one of %s" % " ".join(SHAPES))
-    beside.need("torch")
+    side_by_side.need("torch")
     print("%s: %d x %d, %d heads, vocab %d, batch %d x %d, %s threads; tokens/s of a training step" % (
-        (o["shape"],) + SHAPES[o["shape"]] + (beside.THREADS,)))
+        (o["shape"],) + SHAPES[o["shape"]] + (side_by_side.THREADS,)))
     print("%-26s %-26s %-26s %s" % ("", "depthscope", "torch", "ratio"), flush=True)
     for compute in o["compute"].split(","):
         for mode in o["mode"].split(","):
@@ -133,6 +133,6 @@ def main():
 
 
 if sys.argv[1:] == ["worker"]:
-    beside.serve(start, turn)
+    side_by_side.serve(start, turn)
 else:
     main()

@@ -1,9 +1,10 @@
 """Runs as processes: start them, ask them, read their record stream with nothing but its description."""
 import fcntl, hashlib, json, os, pty, random, re, select, shutil, signal, socket, struct, subprocess, sys, tempfile, termios, time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.environ.get("DEPTHSCOPE") or os.path.join(ROOT, "depthscope")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, ROOT, SLOW, Skip  # noqa: E402
+
 RUNS = tempfile.mkdtemp(prefix="ds-run-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 data.docs=20 data.tokenizer=bytes "
         "data.val_fraction=0.2 train.batch=4 train.seq=32 train.warmup=3 train.eval_tokens=64 train.final_tokens=64 "
@@ -197,44 +198,10 @@ def step_of(run):
     return int(ask(run, "status").split()[2])
 
 
-def line_of(x, file):
-    """Of the innermost test function, not of check()."""
-    t, line = x.__traceback__, 0
-    while t:
-        if t.tb_frame.f_code.co_name != "check" and t.tb_frame.f_code.co_filename == file:
-            line = t.tb_lineno
-        t = t.tb_next
-    return line
-
-
-class Skip(Exception):
-    pass
-
-
-def run_tests(name, tests, file):
-    """All of them, or those whose name holds the first argument."""
-    passed = failed = skipped = 0
-    only = sys.argv[1] if len(sys.argv) > 1 else ""
-    for test in tests:
-        if only not in test.__name__:
-            continue
-        began = time.monotonic()
-        try:
-            test()
-            passed += 1
-        except Skip as x:
-            skipped += 1
-            print("SKIP %s: %s" % (test.__name__, x))
-        except (AssertionError, subprocess.TimeoutExpired, OSError, ValueError, KeyError, IndexError) as x:
-            if "out of pty devices" in str(x):
-                skipped += 1
-                print("SKIP %s: no pseudo-terminal can be had here (/dev/pts)" % test.__name__)
-                continue
-            failed += 1
-            print("FAIL %s: %s: line %s: %s: %s" % (name, test.__name__, line_of(x, file), type(x).__name__, str(x)[:900]))
-        if os.environ.get("T_TIMES"):
-            print("%6.2f s %s" % (time.monotonic() - began, test.__name__))
-    subprocess.run(["chmod", "-R", "u+rwX", RUNS], capture_output=True)
-    shutil.rmtree(RUNS, ignore_errors=True)
-    print("%s: %d passed, %d failed, %d skipped" % (name, passed, failed, skipped))
-    sys.exit(failed > 0)
+def run_tests(chosen):
+    """Run by t.main; the runs are in a directory of their own (RUNS)."""
+    try:
+        t.main(chosen=chosen)
+    finally:
+        subprocess.run(["chmod", "-R", "u+rwX", RUNS], capture_output=True)
+        shutil.rmtree(RUNS, ignore_errors=True)

@@ -7,18 +7,13 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from test_user_input import PROGRAM, SLOW, STEP, TINY, accepted, digest, one_line, refused, run  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, test  # noqa: E402
+from test_user_input import STEP, TINY, accepted, digest, one_line, refused, run  # noqa: E402
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def put(path, data):
@@ -224,34 +219,11 @@ def a_model_beyond_the_memory_limit_is_refused_with_both_sizes():
     os.remove("big.bin")
 
 
-def main():
-    name = "test_bad_models"
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    os.chdir(top)
-    os.environ.update(DEPTHSCOPE_RUNS="runs", HOME=top, XDG_STATE_HOME=top + "/state")
-    failed = 0
-    try:
-        status, _, said = run("train", *TINY, "--run", "tiny", "--quiet")
-        assert status == 0, said
-        shutil.copy(os.path.join(STEP, "tokenizer.json"), ".")  # for single-file models
-        for f in tests:
-            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
-                continue
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    os.environ.update(HOME=os.getcwd(), XDG_STATE_HOME=os.path.abspath("state"))
+    status, _, said = run("train", *TINY, "--run", "tiny", "--quiet")
+    assert status == 0, said
+    shutil.copy(os.path.join(STEP, "tokenizer.json"), ".")  # for single-file models
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+t.main(setup)

@@ -11,32 +11,22 @@ import sys
 import tempfile
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, Skip, test  # noqa: E402
+
 TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 train.steps=4 train.seq=32 train.batch=2 "
         "train.eval_every=4 train.checkpoint_every=2 train.final_tokens=64 train.eval_tokens=64 train.samples=8 "
         "train.time_rounds=0 data.docs=20 data.tokenizer=bytes data.val_fraction=0.3").split()
 LONG = ["train.steps=1000000", "train.checkpoint_every=1000000", "train.eval_every=1000000"]
 GENERATE = ("generate", "tiny", "--prompt", "a", "max_tokens=2", "--quiet")
-tests = []
 
 
 SANITIZED = "san" in os.environ.get("BUILD_DIR", "")  # sanitizers need threads, /proc and address space of their own
 
 
-class Skip(Exception):
-    pass
-
-
-def test(f):
-    tests.append(f)
-    return f
-
-
 def run(*words, setup=None, **env):
-    p = subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       timeout=60 * SLOW, preexec_fn=setup, env={**os.environ, **env})
-    return p.returncode, p.stdout, p.stderr.decode("utf-8", "replace")
+    return t.call(*words, seconds=60, preexec_fn=setup, env=env)
 
 
 def done(*words, **kw):
@@ -350,37 +340,13 @@ def without_proc_the_program_finds_its_files():
     assert p.returncode == 1 and b"choose a shorter" in p.stderr and p.stderr.count(b"\n") == 1, p.stderr
 
 
-def main():
-    name = os.path.splitext(os.path.basename(__file__))[0]
-    if not PROGRAM:
-        print("%s: skipped: no program\n%s: 0 passed, 0 failed, %d skipped" % (name, name, len(tests)))
-        return 0
-    failed = skipped = 0
-    with tempfile.TemporaryDirectory() as d:
-        os.chdir(d)
-        os.chmod(d, 0o777)
-        os.environ["DEPTHSCOPE_RUNS"] = "runs"
-        with open("text", "w") as f:
-            f.write("a line of a text that is long enough to be cut into windows\n" * 60)
-        done("train", "quick", *TINY, "--run", "tiny", "--quiet")
-        shutil.copytree("runs/tiny", "runs/other")
-        only = sys.argv[1] if len(sys.argv) > 1 else ""
-        chosen = [t for t in tests if only in t.__name__]
-        for t in chosen:
-            began = time.monotonic()
-            try:
-                t()
-            except Skip as x:
-                skipped += 1
-                print("SKIP %s: %s" % (t.__name__, x))
-            except (Exception, subprocess.TimeoutExpired) as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, str(e)[:900]))
-            if os.environ.get("T_TIMES"):
-                print("%6.2f s %s" % (time.monotonic() - began, t.__name__))
-        os.chdir("/")
-    print("%s: %d passed, %d failed, %d skipped" % (name, len(chosen) - failed - skipped, failed, skipped))
-    return 1 if failed else 0
+def setup():
+    os.chmod(".", 0o777)
+    os.chmod("..", 0o777)
+    with open("text", "w") as f:
+        f.write("a line of a text that is long enough to be cut into windows\n" * 60)
+    done("train", "quick", *TINY, "--run", "tiny", "--quiet")
+    shutil.copytree("runs/tiny", "runs/other")
 
 
-sys.exit(main())
+t.main(setup)

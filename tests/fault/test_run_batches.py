@@ -160,4 +160,4 @@ TESTS = [a_signal_to_the_parent_alone_stops_its_run_in_order, a_batch_system_can
          compare_marks_runs_that_failed]
 
 if __name__ == "__main__":
-    run_tests("test_run_batches", TESTS, __file__)
+    run_tests(TESTS)

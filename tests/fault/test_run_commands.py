@@ -184,4 +184,4 @@ TESTS = [a_long_step_answers_at_once_and_obeys_afterwards, a_far_value_is_set_wh
          a_stop_is_taken_however_many_commands_wait, a_stop_of_a_suspended_process_says_what_it_waits_for]
 
 if __name__ == "__main__":
-    run_tests("test_run_commands", TESTS, __file__)
+    run_tests(TESTS)

@@ -206,4 +206,4 @@ TESTS = [an_older_step_is_a_new_run_and_the_parent_is_not_touched, a_fork_may_ha
          a_fork_of_any_path_has_a_name_that_runs_may_have]
 
 if __name__ == "__main__":
-    run_tests("test_run_forks", TESTS, __file__)
+    run_tests(TESTS)

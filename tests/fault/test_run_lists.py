@@ -162,4 +162,4 @@ TESTS = [filters_sorts_and_groups, the_table_fits_the_terminal, tags_and_notes, 
          runs_that_vanish_while_they_are_listed]
 
 if __name__ == "__main__":
-    run_tests("test_run_lists", TESTS, __file__)
+    run_tests(TESTS)

@@ -103,7 +103,7 @@ def control_socket():
         ("set lr 0.001", "ok lr 0.001"), ("set edp.threshold_offset 0.5", "ok"), ("set edp.target_ratio 0.75", "ok"),
         ("set edp.target_ratio 0.1", "error edp.target_ratio=0.1 cannot be reached"), ("set edp.target_ratio 7", "error"),
         ("set lr nan", "error"), ("set lr -1", "error"), ("set lr", "error"), ("set lr 1 2", "error"), ("set", "error"),
-        ("set %s 1" % ("k" * 300), "error"), ("set edp.nothing 1", "error edp has no live setting nothing"),
+        ("set %s 1" % ("k" * 300), "error"), ("set edp.nothing 1", "error edp.nothing: not a live setting, expected one of: train.lr, "),
         ("set lr 1e999", "error"), ("", "error"), ("garbage", "error unknown command"), ("\x1b]0;x\x07", "error"),
         ("status\r", "ok step"), ("x" * 600, "error"),
     ]:
@@ -765,4 +765,4 @@ TESTS = [kill_at_random_moments, term_saves_and_exits_143, a_second_interrupt_en
          what_a_kill_leaves_is_described_as_it_is, unfinished_files_are_cleaned]
 
 
-run_tests("test_run_process", TESTS, __file__)
+run_tests(TESTS)

@@ -6,29 +6,23 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, test  # noqa: E402
+
 TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 train.steps=4 train.seq=32 train.batch=2 "
         "train.eval_every=4 train.checkpoint_every=2 train.final_tokens=64 train.eval_tokens=64 train.samples=8 "
         "train.time_rounds=0 data.docs=20 data.tokenizer=bytes data.val_fraction=0.3 threads=1").split()
 TEXT = "a line of a text that is long enough to be cut into windows\n" * 60
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def run(*words, stdin=subprocess.DEVNULL, **kw):
     """Hanging is a failure: nothing here takes seconds."""
-    p = subprocess.run([PROGRAM, *words], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=30 * SLOW, **kw)
-    said = p.stderr.decode("utf-8", "replace")
-    assert 0 <= p.returncode <= 2 and "Sanitizer" not in said, "%r: status %d: %s" % (words, p.returncode, said)
-    return p.returncode, p.stdout.decode("utf-8", "replace"), said
+    status, out, said = t.call(*words, seconds=30, stdin=stdin, **kw)
+    assert status <= 2, "%r: status %d: %s" % (words, status, said)
+    return status, out.decode("utf-8", "replace"), said
 
 
 def refused(part, *words):
@@ -222,30 +216,11 @@ def nothing_is_writable_by_others_whatever_the_umask():
     assert found > 12, found
 
 
-def main():
-    name = os.path.splitext(os.path.basename(__file__))[0]
-    if not PROGRAM:
-        print("%s: skipped: no program\n%s: 0 passed, 0 failed, %d skipped" % (name, name, len(tests)))
-        return 0
-    failed = 0
-    with tempfile.TemporaryDirectory() as d:
-        os.chdir(d)
-        os.environ["DEPTHSCOPE_RUNS"] = "runs"
-        with open("text", "w") as f:
-            f.write(TEXT)
-        accepted("train", "quick", *TINY, "--run", "tiny", "--quiet")
-        accepted("convert", "tiny", "-o", "hf")
-        only = sys.argv[1] if len(sys.argv) > 1 else ""
-        chosen = [t for t in tests if only in t.__name__]
-        for t in chosen:
-            try:
-                t()
-            except (Exception, subprocess.TimeoutExpired) as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, str(e)[:900]))
-        os.chdir("/")
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(chosen) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    with open("text", "w") as f:
+        f.write(TEXT)
+    accepted("train", "quick", *TINY, "--run", "tiny", "--quiet")
+    accepted("convert", "tiny", "-o", "hf")
 
 
-sys.exit(main())
+t.main(setup)

@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import unicodedata
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, ROOT, SLOW, one_line, test  # noqa: E402
+
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=6 train.seq=32 train.batch=2 "
         "train.eval_every=3 train.final_tokens=128 train.eval_tokens=128 data.docs=60 data.val_fraction=0.3 "
         "train.time_rounds=1 train.checkpoint_every=3").split()
@@ -19,27 +19,12 @@ STEP = "runs/tiny/checkpoints/step-00000006"
 # What is no run, model, log, tokenizer, figure or theme.
 WRONG = ["nope", "bad/garbage", "bad/empty", "bad/dir", "bad/cut.json", "bad/object.json", "bad/loop", "/dev/null",
          "/dev/zero", "", "\x1b[31mred\n"]
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def run(*words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **env):
-    p = subprocess.run([PROGRAM, *words], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=60 * SLOW,
-                       env={**os.environ, **env})
-    said = p.stderr.decode("utf-8", "replace")
-    is_sound = 0 <= p.returncode <= 2 and "Sanitizer" not in said and "runtime error" not in said
-    assert is_sound, "%r: exit status %d\n%s" % (words, p.returncode, said)
-    return p.returncode, p.stdout, said
-
-
-def one_line(words, said):
-    assert said.startswith("depthscope: ") and said.count("\n") == 1, "%r: not one line: %r" % (words, said)
-    bad = [c for c in said[:-1] if ord(c) < 32 or ord(c) == 127]
-    assert not bad, "%r: control bytes in %r" % (words, said)
+    status, out, said = t.call(*words, seconds=60, env=env, stdin=stdin, stdout=stdout)
+    assert status <= 2, "%r: exit status %d\n%s" % (words, status, said)
+    return status, out, said
 
 
 def refused(part, *words, code=1, **kw):
@@ -278,15 +263,8 @@ def a_run_without_records_says_why():
     assert "No run is open" in shots("", "--view", "depth")
 
 
-def main():
-    name = "test_user_input"
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    os.chdir(top)
-    os.environ.update(DEPTHSCOPE_RUNS="runs", HOME=top, XDG_STATE_HOME=top + "/state")
+def setup():
+    os.environ.update(HOME=os.getcwd(), XDG_STATE_HOME=os.path.abspath("state"))
     os.makedirs("bad/dir")
     with open("bad/garbage", "wb") as f:
         f.write(bytes((7 * i * i + i) % 251 for i in range(3000)))
@@ -296,27 +274,9 @@ def main():
     with open("bad/object.json", "w") as f:
         f.write("{}")
     os.symlink("loop", "bad/loop")
-    failed = 0
-    try:
-        status, _, said = run("train", *TINY, "--run", "tiny", "--quiet")
-        assert status == 0, said
-        for f in tests:
-            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
-                continue
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    except AssertionError as e:
-        failed += 1
-        print("FAIL setup: %s" % e)
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+    status, _, said = run("train", *TINY, "--run", "tiny", "--quiet")
+    assert status == 0, said
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    t.main(setup)

@@ -2,26 +2,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import run, test  # noqa: E402
+
 FIXTURE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "earlier")
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
-
-
-def run(*words):
-    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=240 * SLOW)
-    assert p.returncode == 0, (words, p.stderr.decode("utf-8", "replace"))
-    run.err = p.stderr.decode("utf-8", "replace")
-    return p.stdout.decode("utf-8")
 
 
 @test
@@ -66,33 +53,13 @@ def a_figure_is_drawn_again_from_its_recipe():
     assert "data unchanged" in said, said
 
 
-def main():
-    name = "test_earlier"
-    if not PROGRAM:
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    failed = 0
-    for t in tests:
-        before = os.getcwd()
-        with tempfile.TemporaryDirectory() as d:
-            shutil.copytree(FIXTURE, os.path.join(d, "earlier"))
-            os.chdir(os.path.join(d, "earlier"))
-            os.environ["DEPTHSCOPE_RUNS"] = "runs"
-            with open("text.txt", "w") as f:
-                f.write("Once upon a time Tom had two apples. He gave one to Ann.\n" * 20)
-            with open("keys", "w") as f:
-                f.write("shot\n")
-            try:
-                t()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
-            finally:
-                os.chdir(before)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    shutil.copytree(FIXTURE, "earlier")
+    os.chdir("earlier")
+    with open("text.txt", "w") as f:
+        f.write("Once upon a time Tom had two apples. He gave one to Ann.\n" * 20)
+    with open("keys", "w") as f:
+        f.write("shot\n")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+t.main(setup, fresh=True)

@@ -146,7 +146,7 @@ T(soft_gates_have_the_right_gradients_down_to_the_blocks_and_networks)
     check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.kv=all model.norm=layer model.mlp=gelu "
                           "model.attn_bias=true model.tied=false");
     check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.prior=transition");
-    check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.normalise=true");
+    check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.normalize=true");
     check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.g_weight=0.3");
 }
 
@@ -214,7 +214,7 @@ T(detached_gates_have_the_right_gradients_with_d_replayed)
 {
     check_held("dtf.detach=true dtf.prior_weight=0");
     check_held("dtf.detach=true dtf.prior_weight=0 dtf.pad=replicate dtf.ma_window=100");
-    check_held("dtf.detach=true dtf.prior_weight=0 dtf.normalise=true dtf.prior=transition");
+    check_held("dtf.detach=true dtf.prior_weight=0 dtf.normalize=true dtf.prior=transition");
 }
 
 /* After the last network nothing is detached, so its part of both losses is a plain derivative. */

@@ -120,10 +120,10 @@ T(every_loss_weight_has_the_right_gradients)
 
 T(normalised_inputs_and_all_keys_have_the_right_gradients)
 {
-    check_all("mod.causal=router mod.normalise=true mod.aux_weight=0.9");
+    check_all("mod.causal=router mod.normalize=true mod.aux_weight=0.9");
     check_all("mod.causal=router mod.kv=all mod.gate=raw mod.aux_weight=0.4");
     check_all(
-        "mod.causal=router mod.capacity=0.2 mod.normalise=true model.norm=layer model.mlp=gelu "
+        "mod.causal=router mod.capacity=0.2 mod.normalize=true model.norm=layer model.mlp=gelu "
         "model.position=learned model.tied=false");
 }
 
@@ -143,7 +143,7 @@ T(a_predictor_has_the_right_gradients)
     struct model *m = clear_model("mod.causal=predictor mod.predictor_weight=0.8", &pass);
     check_params("predictor", m, &pass, ".predictor.");
     model_free(m);
-    m = clear_model("mod.causal=predictor mod.width=3 mod.normalise=true", &pass);
+    m = clear_model("mod.causal=predictor mod.width=3 mod.normalize=true", &pass);
     check_params("normalised", m, &pass, ".predictor.");
     model_free(m);
 }
@@ -184,7 +184,7 @@ T(soft_gates_of_a_fixed_plan_have_the_right_gradients)
 {
     static const char *const options[] = {"mod.predictor_weight=0.8",
                                           "mod.causal=router mod.aux_weight=0.6",
-                                          "mod.normalise=true mod.gate=raw", "mod.stochastic=true"};
+                                          "mod.normalize=true mod.gate=raw", "mod.stochastic=true"};
     for (size_t k = 0; k < DS_LEN(options); k++) {
         struct pass pass = kit_pass(PASS_TRAIN);
         struct model *m = small(options[k], 9);
@@ -241,7 +241,7 @@ T(gates_of_forced_rows_have_no_gradient)
     struct pass pass = kit_pass(PASS_TRAIN);
     struct model *m = small("mod.causal=threshold mod.z_weight=0 mod.balance_weight=0", 9);
     memset(force, 1, sizeof force);
-    pass.force = force;
+    pass.inference.force = force;
     kit_step(m, &batch.b, &pass);
     const struct param *w = &m->params.p[params_find(&m->params, "mod.1.router.0.weight")];
     for (size_t i = 0; i < w->n; i++)

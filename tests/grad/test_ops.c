@@ -186,30 +186,45 @@ T(the_checker_detects_a_derivative_off_by_a_thousandth)
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
+static struct norm norm_of(const struct check *c, real *const *x, real *mean, real *rstd)
+{
+    return (struct norm){.w = x[1],
+                         .b = mean ? x[2] : NULL,
+                         .mean = mean,
+                         .rstd = rstd,
+                         .N = c->N,
+                         .C = c->C,
+                         .eps = 1e-5};
+}
+
 static void rms_y(const struct check *c, real *y, real *const *x)
 {
     real rstd[64];
-    rmsnorm_fwd(y, rstd, x[0], x[1], c->N, c->C, 1e-5);
+    struct norm n = norm_of(c, x, NULL, rstd);
+    norm_fwd(y, x[0], &n);
 }
 
 static void rms_d(const struct check *c, real *const *d, const real *dy, real *const *x)
 {
     real rstd[64], y[ROOM];
-    rmsnorm_fwd(y, rstd, x[0], x[1], c->N, c->C, 1e-5);
-    rmsnorm_bwd(d[0], d[1], dy, x[0], x[1], rstd, c->N, c->C);
+    struct norm n = norm_of(c, x, NULL, rstd);
+    norm_fwd(y, x[0], &n);
+    norm_bwd(d[0], d[1], NULL, dy, x[0], &n);
 }
 
 static void layer_y(const struct check *c, real *y, real *const *x)
 {
     real mean[64], rstd[64];
-    layernorm_fwd(y, mean, rstd, x[0], x[1], x[2], c->N, c->C, 1e-5);
+    struct norm n = norm_of(c, x, mean, rstd);
+    norm_fwd(y, x[0], &n);
 }
 
 static void layer_d(const struct check *c, real *const *d, const real *dy, real *const *x)
 {
     real mean[64], rstd[64], y[ROOM];
-    layernorm_fwd(y, mean, rstd, x[0], x[1], x[2], c->N, c->C, 1e-5);
-    layernorm_bwd(d[0], d[1], d[2], dy, x[0], x[1], mean, rstd, c->N, c->C);
+    struct norm n = norm_of(c, x, mean, rstd);
+    norm_fwd(y, x[0], &n);
+    norm_bwd(d[0], d[1], d[2], dy, x[0], &n);
 }
 
 T(norm_backwards_are_the_derivatives)
@@ -519,7 +534,16 @@ static void attn_d(const struct check *c, real *const *d, const real *dy, real *
     struct scene s;
     scene_make(&s, c->mode);
     attention_fwd(o, lse, x[0], x[1], x[2], &s.a);
-    attention_bwd(d[0], d[1], d[2], dy, x[0], x[1], x[2], o, lse, &s.a);
+    attention_bwd(&(struct attn_grad){.dq = d[0],
+                                      .dk = d[1],
+                                      .dv = d[2],
+                                      .dout = dy,
+                                      .q = x[0],
+                                      .k = x[1],
+                                      .v = x[2],
+                                      .o = o,
+                                      .lse = lse},
+                  &s.a);
 }
 
 T(attention_backward_is_the_derivative)
@@ -554,7 +578,10 @@ T(attention_without_keys_is_zero)
                      .seg_k = seg_k};
     fill(q, 6), fill(k, 6), fill(v, 6), fill(o, 6), fill(dout, 6);
     attention_fwd(o, lse, q, k, v, &a);
-    attention_bwd(dq, dk, dv, dout, q, k, v, o, lse, &a);
+    attention_bwd(
+        &(struct attn_grad){
+            .dq = dq, .dk = dk, .dv = dv, .dout = dout, .q = q, .k = k, .v = v, .o = o, .lse = lse},
+        &a);
     for (int d = 0; d < 6; d++)
         t_true(o[d] == 0 && dq[d] == 0 && dk[d] == 0 && dv[d] == 0);
     t_true(lse[0] == -INFINITY);

@@ -123,6 +123,20 @@ static void near_all(const char *what, const real *got, const double *want, size
                 (double)got[i], want[i]);
 }
 
+static void backward(struct scene *s)
+{
+    struct attn_grad g = {.dq = s->dq,
+                          .dk = s->dk,
+                          .dv = s->dv,
+                          .dout = s->dout,
+                          .q = s->q,
+                          .k = s->k,
+                          .v = s->v,
+                          .o = s->o,
+                          .lse = s->lse};
+    attention_bwd(&g, &s->a);
+}
+
 /* Tolerances are those of fp32 times `wide`. */
 static void against_loops_within(struct scene *s, double wide)
 {
@@ -131,7 +145,7 @@ static void against_loops_within(struct scene *s, double wide)
     double *dq = calloc(nq, sizeof *dq), *dk = calloc(nk, sizeof *dk), *dv = calloc(nk, sizeof *dv),
            o[64], lse;
     attention_fwd(s->o, s->lse, s->q, s->k, s->v, a);
-    attention_bwd(s->dq, s->dk, s->dv, s->dout, s->q, s->k, s->v, s->o, s->lse, a);
+    backward(s);
     for (int i = 0; i < a->N; i++)
         for (int h = 0; h < a->H; h++) {
             slow_head(s, i, h, o, &lse, dq, dk, dv);
@@ -305,8 +319,8 @@ static void same_as_gathered(struct scene *s, int keys)
             memset(s->dout + i * qw, 0, (size_t)qw * sizeof(real));
     attention_fwd(s->o, s->lse, s->q, s->k, s->v, a);
     attention_fwd(g->o, g->lse, g->q, g->k, g->v, &g->a);
-    attention_bwd(s->dq, s->dk, s->dv, s->dout, s->q, s->k, s->v, s->o, s->lse, a);
-    attention_bwd(g->dq, g->dk, g->dv, g->dout, g->q, g->k, g->v, g->o, g->lse, &g->a);
+    backward(s);
+    backward(g);
     for (int n = 0; n < g->a.N; n++) {
         size_t width = (size_t)qw * sizeof(real);
         t_true(memcmp(g->o + n * qw, s->o + row[n] * qw, width) == 0);
@@ -373,7 +387,7 @@ static uint64_t outcome(struct scene *s)
            nk = (size_t)(a->M * a->K * a->D) * sizeof(real);
     memset(s->dq, 0, nq), memset(s->dk, 0, nk), memset(s->dv, 0, nk);
     attention_fwd(s->o, s->lse, s->q, s->k, s->v, a);
-    attention_bwd(s->dq, s->dk, s->dv, s->dout, s->q, s->k, s->v, s->o, s->lse, a);
+    backward(s);
     uint64_t sum = hash64(s->o, nq, 0);
     sum = hash64(s->lse, (size_t)(a->N * a->H) * sizeof(real), sum);
     return hash64(s->dv, nk, hash64(s->dk, nk, hash64(s->dq, nq, sum)));

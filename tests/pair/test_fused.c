@@ -60,17 +60,22 @@ static void add_norm_case(int C, int gathered, int layer, int bias)
     const int32_t *row = gathered ? rows_of_plan : NULL;
     const real *b = bias ? in[3] : NULL, eps = (real)1e-5;
     inputs();
-    add_norm_fwd(out[0], out[1], layer ? out[2] : NULL, out[3], in[0], row, in[1], in[2], b, N, C,
-                 eps);
+    struct norm n = {.w = in[2],
+                     .b = layer ? b : NULL,
+                     .mean = layer ? out[2] : NULL,
+                     .rstd = out[3],
+                     .N = N,
+                     .C = C,
+                     .eps = eps};
+    add_norm_fwd(out[0], out[1], in[0], row, in[1], &n);
     if (gathered)
         rows_gather(want[0], in[0], row, N, C);
     else
         memcpy(want[0], in[0], (size_t)(N * C) * sizeof(real));
     add_into(want[0], in[1], (size_t)(N * C));
-    if (layer)
-        layernorm_fwd(want[1], want[2], want[3], want[0], in[2], b, N, C, eps);
-    else
-        rmsnorm_fwd(want[1], want[3], want[0], in[2], N, C, eps);
+    n.mean = layer ? want[2] : NULL;
+    n.rstd = want[3];
+    norm_fwd(want[1], want[0], &n);
     same_outputs("add_norm_fwd", C, gathered * 4 + layer * 2 + bias);
 }
 
@@ -164,7 +169,8 @@ static void fused_once(void)
     char name[16];
     for (int i = 0; i < N; i++)
         row[i] = i + i / 7;
-    add_norm_fwd(out[0], out[1], NULL, out[2], in[0], NULL, in[1], in[2], NULL, N, C, REAL_C(1e-5));
+    struct norm n = {.w = in[2], .rstd = out[2], .N = N, .C = C, .eps = REAL_C(1e-5)};
+    add_norm_fwd(out[0], out[1], in[0], NULL, in[1], &n);
     rows_update(out[2], in[3], in[4], row, in[5], 50, 66, C);
     for (int i = 0; i < MANY; i++) {
         snprintf(name, sizeof name, "t%d", i);

@@ -88,6 +88,58 @@ T(every_option_prints_the_value_it_read)
     }
 }
 
+/* Configurations, checkpoints and command lines of earlier versions. */
+T(former_names_of_options_and_values_are_read)
+{
+    static const struct {
+        const char *former, *key, *text;
+    } rows[] = {
+        {"model.method=edp edp.history=held", "edp.history", "kept"},
+        {"model.method=dtf dtf.prior_input=held", "dtf.prior_input", "detached"},
+        {"model.method=dtf dtf.normalise=true", "dtf.normalize", "true"},
+        {"model.method=mod mod.normalise=true", "mod.normalize", "true"},
+        {"model.method=stochastic stochastic.use=budget", "stochastic.inference", "budget"},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        char prefix[40], text[64];
+        struct model *m = kit_model(rows[i].former, 1, 8, 0, 0);
+        struct opt_group g = route_group(m->route.ops, prefix);
+        opt_print(opt_find(&g, rows[i].key), m->route.opts, text, sizeof text);
+        t_str(text, rows[i].text);
+        model_free(m);
+    }
+}
+
+/* A live row needs nothing but its flag: its value is written where the row says. */
+T(live_settings_are_written_within_their_range_or_not_at_all)
+{
+    int rows = 0;
+    EACH_METHOD(name)
+    {
+        struct err e = {0};
+        struct model *m = prepared(name, 0);
+        struct opt_group g = {.opts = m->route.ops->opts, .n = m->route.ops->n_opts};
+        for (size_t i = 0; i < g.n; i++) {
+            const struct opt *o = &g.opts[i];
+            char before[64], after[64];
+            if (!o->is_live)
+                continue;
+            rows++;
+            t_truef((o->type == OPT_REAL || o->type == OPT_INT) && o->min < o->max,
+                    "%s.%s: a live setting is a number with a range", name, o->key);
+            opt_print(o, m->route.opts, before, sizeof before);
+            t_fails(route_set(&m->route, o, o->max + 1, &e), &e, DS_ERANGE, o->key);
+            opt_print(o, m->route.opts, after, sizeof after);
+            t_str(after, before);
+            t_ok(route_set(&m->route, o, o->max, &e), &e);
+            opt_print(o, m->route.opts, after, sizeof after);
+            t_near(strtod(after, NULL), o->max, 0);
+        }
+        model_free(m);
+    }
+    t_true(rows >= 10);
+}
+
 T(gathered_equals_masked)
 {
     EACH_METHOD(name)
@@ -162,7 +214,7 @@ T(all_gates_one_equals_dense_and_all_gates_zero_equals_the_embedding)
             for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
                 struct pass pass = kit_pass((enum pass_kind)kind);
                 memset(force, one, sizeof force);
-                pass.force = force;
+                pass.inference.force = force;
                 pass.unit = 1;
                 model_forward(m, &batch.b, &pass);
                 t_eq(m->flops.rows_run, one ? L * B * T : 0);
@@ -247,7 +299,7 @@ T(decisions_by_rank_are_not_causal)
         int changed = 0;
         struct pass pass = kit_pass(PASS_SPARSE);
         struct err e = {0};
-        pass.topk = 1;
+        pass.inference.topk = 1;
         if (!has(m, ROUTE_TOPK)) {
             t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "causal");
             model_free(m);
@@ -537,28 +589,28 @@ T(any_capacity_can_be_requested)
         struct model *m = prepared(name, 0);
         struct pass pass = kit_pass(PASS_SPARSE);
         int64_t last = -1;
-        pass.has_capacity = 1;
-        pass.capacity = 0.5;
+        pass.inference.has_capacity = 1;
+        pass.inference.capacity = 0.5;
         if (!has(m, ROUTE_CAPACITY)) {
             t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "capacity");
             model_free(m);
             continue;
         }
         for (int i = 0; i <= 4; i++) {
-            pass.capacity = 0.25 * i;
+            pass.inference.capacity = 0.25 * i;
             t_ok(route_ready(&m->route, &pass, &e), &e);
             model_forward(m, &batch.b, &pass);
             for (size_t k = 0; k < kit_states(m); k++)
-                t_truef(isfinite(m->stream.h[L][k]), "%s at %g", name, pass.capacity);
+                t_truef(isfinite(m->stream.h[L][k]), "%s at %g", name, pass.inference.capacity);
             t_truef(i == 0 || m->flops.rows_run > last || last == L * B * T, "%s at %g: %lld", name,
-                    pass.capacity, (long long)m->flops.rows_run);
+                    pass.inference.capacity, (long long)m->flops.rows_run);
             last = m->flops.rows_run;
             for (int l = 0; i == 0 && l < L; l++)
                 t_truef(model_plan(m, l)->active == 0 || m->route.ops->always_on(&m->route, l),
                         "%s: layer %d runs at 0", name, l);
         }
         for (int i = 0; i < 2; i++) {
-            pass.capacity = i ? 1.5 : -0.5;
+            pass.inference.capacity = i ? 1.5 : -0.5;
             t_fails(route_ready(&m->route, &pass, &e), &e, DS_ERANGE, "capacity");
         }
         model_free(m);
@@ -577,7 +629,7 @@ T(a_higher_threshold_runs_less)
             continue;
         }
         for (int i = 0; i < 3; i++) {
-            pass.offset = 50.0 * (i - 1);
+            pass.inference.offset = 50.0 * (i - 1);
             model_forward(m, &batch.b, &pass);
             ran[i] = m->flops.rows_run;
         }

@@ -295,7 +295,7 @@ T(all_gates_one_is_the_dense_model)
         real *dense = last_states(m);
         for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
             struct pass pass = kit_pass((enum pass_kind)kind);
-            pass.force = force;
+            pass.inference.force = force;
             model_forward(m, &batch.b, &pass);
             expect_same("forced", method, m->stream.h[L], dense, kit_states(m));
             t_eq(rows_skipped(m), 0);
@@ -315,7 +315,7 @@ T(all_gates_zero_leave_the_embedding)
         struct model *m = prepared(shape, method, 0);
         for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
             struct pass pass = kit_pass((enum pass_kind)kind);
-            pass.force = force;
+            pass.inference.force = force;
             model_forward(m, &batch.b, &pass);
             t_eq(m->flops.rows_run, 0);
             if (!strstr(method, "step_code=every"))

@@ -47,9 +47,18 @@ static void inputs(void)
 
 static void op_gemm(void)
 {
-    gemm(0, 1, N, V, C, 1, buffer[0], C, weight[0], C, 0, buffer[1], V);
-    gemm(1, 0, O, C, N, 1, buffer[0], O, buffer[2], C, 1, weight[1], C);
-    gemm(0, 1, 1, O, C, 1, buffer[0], C, weight[0], C, 0, buffer[3], O);
+    struct gemm_job j = {.M = N, .N = V, .K = C, .alpha = 1, .C = buffer[1], .ldc = V};
+    j.a = (struct operand){.p = buffer[0], .ld = C};
+    j.b = (struct operand){.p = weight[0], .ld = C, .trans = 1};
+    gemm_run(&j);
+    j.M = 1;
+    j.N = j.ldc = O;
+    j.C = buffer[3];
+    gemm_run(&j);
+    j = (struct gemm_job){.M = O, .N = C, .K = N, .alpha = 1, .beta = 1, .C = weight[1], .ldc = C};
+    j.a = (struct operand){.p = buffer[0], .ld = O, .trans = 1};
+    j.b = (struct operand){.p = buffer[2], .ld = C};
+    gemm_run(&j);
 }
 
 static void op_linear(void)
@@ -63,12 +72,14 @@ static void op_linear(void)
 
 static void op_norm(void)
 {
-    rmsnorm_fwd(buffer[1], weight[1], buffer[0], weight[0], N, C, (real)1e-5);
-    rmsnorm_bwd(buffer[2], weight[2], buffer[3], buffer[0], weight[0], weight[1], N, C);
-    layernorm_fwd(buffer[4], weight[1], weight[1] + N, buffer[0], weight[0], weight[3], N, C,
-                  (real)1e-5);
-    layernorm_bwd(buffer[5], weight[2] + C, weight[3], buffer[3], buffer[0], weight[0], weight[1],
-                  weight[1] + N, N, C);
+    struct norm n = {.w = weight[0], .rstd = weight[1], .N = N, .C = C, .eps = (real)1e-5};
+    norm_fwd(buffer[1], buffer[0], &n);
+    norm_bwd(buffer[2], weight[2], NULL, buffer[3], buffer[0], &n);
+    n.b = weight[3];
+    n.mean = weight[1];
+    n.rstd = weight[1] + N;
+    norm_fwd(buffer[4], buffer[0], &n);
+    norm_bwd(buffer[5], weight[2] + C, weight[3], buffer[3], buffer[0], &n);
 }
 
 static void op_rope(void)
@@ -102,8 +113,16 @@ static void op_attention(void)
                      .seg_q = seg,
                      .seg_k = seg};
     attention_fwd(buffer[3], weight[0], buffer[0], buffer[1], buffer[2], &a);
-    attention_bwd(buffer[4], buffer[5], buffer[6], buffer[7], buffer[0], buffer[1], buffer[2],
-                  buffer[3], weight[0], &a);
+    attention_bwd(&(struct attn_grad){.dq = buffer[4],
+                                      .dk = buffer[5],
+                                      .dv = buffer[6],
+                                      .dout = buffer[7],
+                                      .q = buffer[0],
+                                      .k = buffer[1],
+                                      .v = buffer[2],
+                                      .o = buffer[3],
+                                      .lse = weight[0]},
+                  &a);
 }
 
 static void op_embed(void)

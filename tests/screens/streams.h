@@ -44,7 +44,8 @@ static void stream_put(struct stream *s)
         s->failed = 1;
 }
 
-static void stream_head(struct stream *s, const char *run, const char *method, int seed, int steps)
+static void stream_begin_head(struct stream *s, const char *run, const char *method, int seed,
+                              int steps)
 {
     struct record *r = s->record;
     char text[16];
@@ -72,6 +73,11 @@ static void stream_head(struct stream *s, const char *run, const char *method, i
     snprintf(text, sizeof text, "%d", seed);
     record_str(r, "seed", text);
     record_close(r);
+}
+
+static void stream_head(struct stream *s, const char *run, const char *method, int seed, int steps)
+{
+    stream_begin_head(s, run, method, seed, steps);
     stream_put(s);
 }
 
@@ -234,6 +240,30 @@ static void stream_seed(struct stream *s, int seed)
     stream_end(s, 60);
 }
 
+/* A run with live settings, one of them changed and one without a known value. */
+static void stream_live(struct stream *s, int seed)
+{
+    static const struct {
+        const char *key;
+        double min, max;
+    } live[] = {
+        {"train.lr", 1e-12, 1}, {"edp.threshold_offset", -20, 20}, {"edp.target_ratio", 0, 1}};
+    stream_begin_head(s, "fixture-live", "edp", seed, 120);
+    record_array(s->record, "live");
+    for (size_t i = 0; i < sizeof live / sizeof *live; i++) {
+        record_map(s->record, NULL);
+        record_str(s->record, "key", live[i].key);
+        record_num(s->record, "min", live[i].min);
+        record_num(s->record, "max", live[i].max);
+        record_close(s->record);
+    }
+    record_close(s->record);
+    stream_put(s);
+    for (int step = 1; step <= 20; step++)
+        stream_step(s, step, seed, 0);
+    stream_event(s, 10, "info", "set", "lr 0.0005");
+}
+
 /* Hostile names: untrusted bytes must not reach the terminal. */
 static void stream_hostile(struct stream *s)
 {
@@ -274,6 +304,7 @@ static void make_empty(struct stream *s, int seed)
 static const struct stream_row stream_rows[] = {
     {"training", make_training}, {"seed1", stream_seed}, {"seed2", stream_seed},
     {"seed3", stream_seed},      {"empty", make_empty},  {"hostile", make_hostile},
+    {"live", stream_live},
 };
 enum { STREAMS = (int)(sizeof stream_rows / sizeof stream_rows[0]) };
 

@@ -3,36 +3,23 @@ DEPTHSCOPE names the program."""
 import os
 import shutil
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import run, test  # noqa: E402
+
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
         "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
         "train.time_rounds=0 train.checkpoint_every=5 threads=1").split()
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
-
-
-def program(*words, code=0):
-    p = subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       timeout=120 * SLOW)
-    assert p.returncode == code, (words, p.returncode, p.stderr)
-    return p.stdout.decode("utf-8")
 
 
 def play(*script, size="80x24", words=()):
     """The screens of a script as lists of lines, without the role planes; the last is the end."""
     with open("script.keys", "w") as f:
         f.write("\n".join(script) + "\n")
-    out = program(*words, "--script", "script.keys", "--size", size)
+    out = run(*words, "--script", "script.keys", "--size", size)
     screens, lines = [], None
     for line in out.splitlines():
         if line.startswith("== "):
@@ -138,12 +125,19 @@ def a_value_that_its_row_refuses_stays_in_the_field_with_the_reason():
     shows(s[3], "Monitor") if not has(s[3], "new run") else shows(s[3], "starting")
     new = [n for n in sorted(os.listdir("runs")) if n not in before]
     assert new == ["quick-1"], new
-    program("stop", "quick-1") if is_live("quick-1") else None
+    run("stop", "quick-1") if is_live("quick-1") else None
     shutil.rmtree("runs/quick-1")
 
 
 def is_live(name):
-    return '"name":"%s"' % name in program("runs", "--json").replace('"state":"running"', "LIVE").split("LIVE")[0]
+    return '"name":"%s"' % name in run("runs", "--json").replace('"state":"running"', "LIVE").split("LIVE")[0]
+
+
+@test
+def a_opens_the_form_from_every_view():
+    for view in ("monitor", "depth", "stepper", "signals", "flops", "log", "manual"):
+        shows(play("command view %s" % view, "keys a")[-1], "new run from preset quick")
+    shows(play("command view log", "command new dlr-scratch")[-1], "new run from preset dlr-scratch")
 
 
 @test
@@ -226,33 +220,9 @@ def a_mistyped_command_names_the_nearest():
     shows(play("command :open tiny")[-1], "Monitor")
 
 
-def main():
-    name = "test_home"
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    os.chdir(top)
-    os.environ.update(DEPTHSCOPE_RUNS="runs", XDG_STATE_HOME=top + "/state", XDG_CONFIG_HOME=top + "/config", LANG="C.UTF-8")
-    failed = 0
-    try:
-        program("train", "quick", *TINY, "--run", "tiny", "--quiet")
-        for f in tests:
-            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
-                continue
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    except AssertionError as e:
-        failed += 1
-        print("FAIL setup: %s" % e)
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    os.environ.update(XDG_STATE_HOME=os.path.abspath("state"), XDG_CONFIG_HOME=os.path.abspath("config"), LANG="C.UTF-8")
+    run("train", "quick", *TINY, "--run", "tiny", "--quiet")
 
 
-sys.exit(main())
+t.main(setup)

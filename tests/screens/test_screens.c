@@ -33,10 +33,14 @@ static const struct screen screens[] = {
     {"monitor-hostile", "80x24",  NULL,      "",                         NULL,     NULL,   {"hostile"}},
     {"log",             "80x24",  "log",     "keys k k\nshot\nkeys v v", NULL,     NULL,   {"training"}},
     {"log-hostile",     "80x24",  "log",     "",                         NULL,     NULL,   {"hostile"}},
-    {"flops",           "80x24",  "flops",   "shot\nkeys s\nshot\nsize 50x20", NULL, NULL, {"training"}},
+    {"flops",           "80x24",  "flops",   "shot\nkeys s\nshot\nsize 50x20\nshot\nsize 160x45", NULL, NULL, {"training"}},
     {"flops-empty",     "80x24",  "flops",   "",                         NULL,     NULL,   {"empty"}},
     {"split",           "120x30", NULL,      "keys |\ncommand log\nkeys Tab\nshot\nkeys + ", NULL, NULL, {"training"}},
     {"command",         "80x24",  NULL,      "keys : s m Tab\nshot\nkeys Esc :\ntype nosuch\nkeys Enter", NULL, NULL, {"training"}},
+    {"views",           "80x24",  NULL,      "keys V\nshot\ntype log\nshot\nkeys Down Enter\nshot\ncommand view log\nkeys Esc 9\nshot\nkeys V\ntype zzz", NULL, NULL, {"training"}},
+    {"command-set",     "120x12", NULL,      "keys :\ntype set \nshot\ntype lr\nkeys Tab\nshot\ntype  \nkeys Tab", NULL, NULL, {"live"}},
+    {"command-set-old", "120x12", NULL,      "keys :\ntype set \nkeys Tab", NULL, NULL, {"training"}},
+    {"bar",             "60x16",  NULL,      "shot\nsize 40x14\nshot\nclick 1 15\nshot\nsize 40x11", NULL, NULL, {"training"}},
     {"nothing-open",    "80x24",  "monitor", "",                         NULL,     NULL,   {NULL}},
 };
 /* clang-format on */

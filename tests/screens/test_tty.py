@@ -25,10 +25,11 @@ try:
 except ImportError:
     pyte = None
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.environ.get("DEPTHSCOPE") or os.path.join(ROOT, "depthscope")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, ROOT  # noqa: E402
+
 FIXTURE = os.path.join(ROOT, "tests", "screens", "training.mp")
-passed, failed, skipped = [], [], []
 
 
 # ---- records ----
@@ -513,46 +514,20 @@ def a_model_in_one_file_opens_in_the_stepper():
     t.close()
 
 
-def run(name, checks):
-    if not os.access(PROGRAM, os.X_OK):
-        print("SKIP no program at %s" % PROGRAM)
-        print(name + ": 0 passed, 0 failed, 1 skipped")
-        return 0
-    if not pyte:
-        print("SKIP pyte is not installed: what the screen shows is not checked, only bytes")
-        skipped.append("pyte")
-    only = sys.argv[1:] or None
-    for fn in checks:
-        if only and fn.__name__ not in only:
-            continue
-        try:
-            fn()
-            passed.append(fn)
-        except (AssertionError, OSError) as e:
-            if "out of pty devices" in str(e):
-                skipped.append(fn)
-                print("SKIP %s: no pseudo-terminal available (/dev/pts)" % fn.__name__)
-                continue
-            failed.append(fn)
-            print("FAIL %s: %s" % (fn.__name__, e))
-    print("%s: %d passed, %d failed, %d skipped" % (name, len(passed), len(failed), len(skipped)))
-    return 1 if failed else 0
-
-
-def main(name, checks):
-    """Runs the checks in a temporary directory; returns the exit status."""
+def main(checks):
+    """Runs the checks with a temporary directory of their own, TMP."""
     global TMP, STATE
     TMP = tempfile.mkdtemp(prefix="ds-tty-")
     STATE = os.path.join(TMP, "state")
     os.mkdir(STATE)
     try:
-        return run(name, checks)
+        t.main(chosen=checks, unchecked="" if pyte else "pyte is not installed: what the screen shows is not checked, only bytes")
     finally:
         shutil.rmtree(TMP, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main("test_tty.py", (
+    main((
         step_costs_under_a_kilobyte, step_with_its_account_costs_under_a_kilobyte,
         step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small, idle_is_silent_and_free,
         a_million_points_show_spike_and_nan, quit_leaves_the_terminal_clean,
@@ -561,4 +536,4 @@ if __name__ == "__main__":
         suspend_and_continue_ten_times, every_terminal_type_starts, no_colour_and_no_utf8, sizes_and_storms,
         random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,
         the_view_of_a_run_is_kept, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
-        a_model_in_one_file_opens_in_the_stepper)))
+        a_model_in_one_file_opens_in_the_stepper))

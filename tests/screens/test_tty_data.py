@@ -282,8 +282,8 @@ def terminals_of_one_byte_a_cell_get_ascii():
 
 
 if __name__ == "__main__":
-    sys.exit(kit.main("test_tty_data.py", (
+    kit.main((
         what_y_copies_of_hostile_records_is_safe_to_paste, tables_and_notes_of_hostile_records_are_safe,
         figures_of_hostile_runs_have_safe_names, a_piped_live_run_leaves_the_processor_alone,
         keys_are_answered_before_a_huge_file_is_read, commands_end_on_a_terabyte_of_zeros,
-        leaving_a_live_run_says_that_it_goes_on, plain_terminals_show_their_lines_in_their_places, terminals_of_one_byte_a_cell_get_ascii)))
+        leaving_a_live_run_says_that_it_goes_on, plain_terminals_show_their_lines_in_their_places, terminals_of_one_byte_a_cell_get_ascii))

@@ -36,9 +36,9 @@ static inline void fake_decide(struct route *r, int l, struct plan *out, const s
         for (int k = 0; k <= FAKE_TOPK && r->pass.record && fake_cell && l >= fake_on; k++)
             r->cell[k][(size_t)l * (size_t)r->pass.R + (size_t)i] = fake_cell(r, k, l, i);
     }
-    if (r->pass.calibrate && l == 0) {
+    if (r->pass.inference.calibrate && l == 0) {
         fake_passes++;
-        fake_seen[r->pass.calibrate - 1] = r->pass.capacity;
+        fake_seen[r->pass.inference.calibrate - 1] = r->pass.inference.capacity;
     }
     plan_from_mask(out, want, NULL, NULL, r->pass.R, r->pass.kind != PASS_SPARSE);
     free(want);
@@ -56,7 +56,7 @@ static inline void fake_calibrate(struct route *r, int begin)
 static inline int fake_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
     (void)r;
-    return fake_ended || pass->topk
+    return fake_ended || pass->inference.topk
                ? 0
                : err_set(e, DS_EUSAGE, "fake is not calibrated: depthscope calibrate MODEL");
 }
@@ -84,7 +84,7 @@ static inline double fake_hash(const struct route *r, int l, int i)
 
 static inline int fake_by_capacity(const struct route *r, int l, int i)
 {
-    return fake_hash(r, l, i) < (r->pass.has_capacity ? r->pass.capacity : 0.5);
+    return fake_hash(r, l, i) < (r->pass.inference.has_capacity ? r->pass.inference.capacity : 0.5);
 }
 
 #endif

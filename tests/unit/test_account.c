@@ -22,17 +22,25 @@ static void spend(double ms)
         ;
 }
 
-static void fake_step(struct account *a, double ms[ACCOUNT_STEP], int scale)
+static const char *part_name(int part)
 {
-    account_enter(a, ACCOUNT_DATA);
+    const struct run_metric *m = run_metrics;
+    while (m->offset != offsetof(struct step_report, ms) + (size_t)part * sizeof(double))
+        m++;
+    return run_metric_part(m);
+}
+
+static void fake_step(struct account *a, double ms[STEP_PARTS], int scale)
+{
+    account_enter(a, STEP_DATA);
     spend(1 * scale);
-    account_enter(a, ACCOUNT_FORWARD);
+    account_enter(a, STEP_FORWARD);
     spend(2 * scale);
-    account_enter(a, ACCOUNT_LOSS);
+    account_enter(a, STEP_LOSS);
     spend(3 * scale);
-    account_enter(a, ACCOUNT_BACKWARD);
+    account_enter(a, STEP_BACKWARD);
     spend(4 * scale);
-    account_enter(a, ACCOUNT_OPTIMIZER);
+    account_enter(a, STEP_OPTIMIZER);
     spend(5 * scale);
     account_step(a, ms);
 }
@@ -41,77 +49,77 @@ static void fake_step(struct account *a, double ms[ACCOUNT_STEP], int scale)
 T(parts_add_up_to_the_whole_and_belong_to_one_step_each)
 {
     static const double least[] = {
-        [ACCOUNT_FORWARD] = 2,   [ACCOUNT_LOSS] = 3, [ACCOUNT_BACKWARD] = 4,
-        [ACCOUNT_OPTIMIZER] = 5, [ACCOUNT_DATA] = 1,
+        [STEP_FORWARD] = 2,   [STEP_LOSS] = 3, [STEP_BACKWARD] = 4,
+        [STEP_OPTIMIZER] = 5, [STEP_DATA] = 1,
     };
     struct account a = {0};
     account_begin(&a);
     double begin = a.since, told = 0, total = 0;
     for (int step = 1; step <= 4; step++) {
-        double ms[ACCOUNT_STEP], sum = 0;
-        account_enter(&a, ACCOUNT_DATA);
+        double ms[STEP_PARTS], sum = 0;
+        account_enter(&a, STEP_DATA);
         double start = a.since;
         fake_step(&a, ms, step);
-        for (int i = 0; i < ACCOUNT_RECORD; i++) {
-            t_truef(ms[i] >= least[i] * step, "step %d, %s: %g ms", step, account_row[i].name,
+        for (int i = 0; i < STEP_RECORD; i++) {
+            t_truef(ms[i] >= least[i] * step, "step %d, %s: %g ms", step, part_name(i),
                     ms[i]);
             sum += ms[i];
         }
         t_near(sum, 1e3 * (a.since - start), 1e-6);
-        t_true(ms[ACCOUNT_RECORD] >= (step == 1 ? 0 : 2));
-        told += sum + ms[ACCOUNT_RECORD];
+        t_true(ms[STEP_RECORD] >= (step == 1 ? 0 : 2));
+        told += sum + ms[STEP_RECORD];
         account_reported(&a);
         spend(2); /* recording of this step: in the report of the next */
     }
-    account_enter(&a, ACCOUNT_RECORD);
+    account_enter(&a, STEP_RECORD);
     for (int i = 0; i < ACCOUNT_PARTS; i++)
         total += a.total[i];
     t_near(total, a.since - begin, 1e-9);
-    t_near(told + 1e3 * a.spent[ACCOUNT_RECORD], 1e3 * total, 1e-6);
-    t_true(a.spent[ACCOUNT_RECORD] >= 0.002);
+    t_near(told + 1e3 * a.spent[STEP_RECORD], 1e3 * total, 1e-6);
+    t_true(a.spent[STEP_RECORD] >= 0.002);
 }
 
 T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_it)
 {
     struct account a = {0};
-    double ms[ACCOUNT_STEP];
+    double ms[STEP_PARTS];
     account_begin(&a);
     account_step(&a, ms);
     account_reported(&a);
-    double before = a.total[ACCOUNT_RECORD];
+    double before = a.total[STEP_RECORD];
     spend(20); /* writes the record */
     for (int step = 2; step <= 5; step++) {
-        account_enter(&a, ACCOUNT_FORWARD);
+        account_enter(&a, STEP_FORWARD);
         account_step(&a, ms);
         spend(step < 5 ? 1 : 0);
     }
-    t_truef(ms[ACCOUNT_RECORD] >= (20 + 3) / 4.0, "%g ms", ms[ACCOUNT_RECORD]);
-    t_near(ms[ACCOUNT_RECORD], 1e3 * (a.total[ACCOUNT_RECORD] - before) / 4, 1e-6);
+    t_truef(ms[STEP_RECORD] >= (20 + 3) / 4.0, "%g ms", ms[STEP_RECORD]);
+    t_near(ms[STEP_RECORD], 1e3 * (a.total[STEP_RECORD] - before) / 4, 1e-6);
     account_reported(&a);
-    before = a.total[ACCOUNT_RECORD];
+    before = a.total[STEP_RECORD];
     account_step(&a, ms);
-    t_near(ms[ACCOUNT_RECORD], 1e3 * (a.total[ACCOUNT_RECORD] - before), 1e-6);
+    t_near(ms[STEP_RECORD], 1e3 * (a.total[STEP_RECORD] - before), 1e-6);
 }
 
 T(evaluation_checkpoints_and_pauses_are_not_part_of_a_step)
 {
     struct account a = {0};
-    double ms[ACCOUNT_STEP], whole = 0;
+    double ms[STEP_PARTS], whole = 0;
     account_begin(&a);
     double begin = a.since;
     t_near(account_share(&a, ACCOUNT_EVALUATION), 0, 0);
-    t_eq(account_enter(&a, ACCOUNT_CHECKPOINT), ACCOUNT_RECORD);
+    t_eq(account_enter(&a, ACCOUNT_CHECKPOINT), STEP_RECORD);
     spend(10);
     t_eq(account_enter(&a, ACCOUNT_EVALUATION), ACCOUNT_CHECKPOINT);
     spend(30);
     account_enter(&a, ACCOUNT_CHECKPOINT);
     account_enter(&a, ACCOUNT_PAUSE);
     spend(50);
-    account_enter(&a, ACCOUNT_RECORD);
+    account_enter(&a, STEP_RECORD);
     fake_step(&a, ms, 1);
     t_true(a.total[ACCOUNT_CHECKPOINT] >= 0.01 && a.total[ACCOUNT_EVALUATION] >= 0.03 &&
            a.total[ACCOUNT_PAUSE] >= 0.05);
-    for (int i = 0; i < ACCOUNT_STEP; i++) {
+    for (int i = 0; i < STEP_PARTS; i++) {
         t_true(ms[i] >= 0);
         whole += 1e-3 * ms[i];
     }

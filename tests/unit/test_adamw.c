@@ -242,3 +242,74 @@ T(sum_of_squares_is_accurate_and_counts_bad_values)
     sum_squares(x, N, &bad);
     t_eq(bad, 1);
 }
+
+/* ---- norms of tensors ---- */
+
+enum { BIG = 40961 }; /* several chunks, the last one not a multiple of a vector */
+
+static void make_big(struct params *ps)
+{
+    struct err e = {0};
+    t_true(params_add(ps, "a", BIG, 0, PARAM_MATRIX, INIT_NORMAL, 0.5) == 0);
+    t_true(params_add(ps, "b", 33, 7, PARAM_PLAIN, INIT_NORMAL, 1) == 1);
+    t_true(params_add(ps, "held", 9, 0, PARAM_PLAIN, INIT_NORMAL, 1) == 2);
+    t_ok(params_reserve(ps, 1, &e), &e);
+    params_init(ps, 3);
+    ps->p[2].lr = 0;
+}
+
+static void give_gradients(struct params *ps)
+{
+    for (int i = 0; i < ps->n; i++)
+        for (size_t k = 0; k < ps->p[i].n; k++)
+            ps->p[i].grad[k] = (real)(0.01 * (double)((int)(k * 7919 % 201) - 100));
+}
+
+T(a_measured_step_is_the_same_and_reports_norms_of_each_tensor)
+{
+    struct params a = {0}, b = {0};
+    struct adamw o = {.lr = 1e-2,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .router_lr = 1,
+                      .clip = 1};
+    make_big(&a);
+    make_big(&b);
+    real *before = mem_alloc(BIG, sizeof *before);
+    for (int step = 1; step <= 3; step++) {
+        give_gradients(&a);
+        give_gradients(&b);
+        struct grad_health h = params_grad_health(&a), same = params_grad_health(&b);
+        double grad = 0, update = 0, value = 0;
+        memcpy(before, b.p[0].value, BIG * sizeof *before);
+        for (size_t k = 0; k < BIG; k++)
+            grad += (double)b.p[0].grad[k] * (double)b.p[0].grad[k];
+        o.measure = 0;
+        adamw_step(&a, &o, step, &h);
+        o.measure = 1;
+        adamw_step(&b, &o, step, &same);
+        for (size_t k = 0; k < BIG; k++) {
+            double d = (double)b.p[0].value[k] - (double)before[k];
+            update += d * d;
+            value += (double)before[k] * (double)before[k];
+        }
+        t_near(b.p[0].grad_squares, grad, 1e-5 * grad);
+        t_near(b.p[0].update_squares, update, 1e-4 * update);
+        t_near(b.p[0].value_squares, value, 1e-5 * value);
+        t_true(update > 0 && b.p[1].update_squares > 0);
+        t_near(sqrt(b.p[0].grad_squares + b.p[1].grad_squares), same.norm, 1e-9 * same.norm);
+        t_true(b.p[2].update_squares == 0 && b.p[2].value_squares == 0); /* held: no step */
+        t_true(a.p[0].update_squares == 0);                              /* not asked for */
+        for (int i = 0; i < a.n; i++) {
+            size_t n = a.p[i].n * sizeof(real);
+            t_true(memcmp(a.p[i].value, b.p[i].value, n) == 0);
+            t_true(memcmp(a.p[i].m, b.p[i].m, n) == 0 && memcmp(a.p[i].v, b.p[i].v, n) == 0);
+            t_true(memcmp(a.p[i].grad, b.p[i].grad, n) == 0);
+        }
+    }
+    mem_free(before);
+    params_release(&a);
+    params_release(&b);
+}

@@ -23,7 +23,8 @@ static const struct opt rows[] = {
     {"lr", OPT_REAL, offsetof(struct values, lr), "0.1", 0, 10, NULL, "rate", "learning_rate eta"},
     {"resume", OPT_BOOL, offsetof(struct values, resume), "no", 0, 0, NULL, "go on", NULL},
     {"name", OPT_STRING, offsetof(struct values, name), "run", 0, 0, NULL, "name", NULL},
-    {"method", OPT_ENUM, offsetof(struct values, method), "mod", 0, 0, "dense|mod|edp", "m", NULL},
+    {"method", OPT_ENUM, offsetof(struct values, method), "mod", 0, 0, "dense|mod|edp", "m",
+     .former = "whole=dense elastic=edp"},
     {"adam.beta", OPT_REAL, offsetof(struct values, beta), NULL, 0, 0, NULL, "beta", NULL},
 };
 static const struct opt_group group = {"train.", "training", rows, sizeof rows / sizeof *rows};
@@ -45,6 +46,8 @@ T(opt_defaults_and_values_round_trip)
         {3, "a b", "a b"},
         {4, "edp", "edp"},
         {4, "dense", "dense"},
+        {4, "elastic", "edp"},
+        {4, "whole", "dense"},
         {5, "-1.5", "-1.5"},
         {1, "1", "1"},
         {5, "0.30000000000000004", "0.30000000000000004"},
@@ -97,6 +100,19 @@ T(opt_set_rejects_values_of_the_wrong_type)
         t_true(strncmp(e.text, "f:3: ", 5) == 0);
     }
     t_true(v.steps == 5 && v.lr == 0.5 && v.method == 2 && v.beta == 3);
+}
+
+T(numbers_are_set_exactly_and_within_their_range)
+{
+    struct values v = {0};
+    struct err e = {0};
+    t_ok(opt_set_number(&rows[5], "train.", &v, 0.1 + 0.2, &e), &e);
+    t_near(v.beta, 0.1 + 0.2, 0);
+    t_ok(opt_set_number(&rows[0], "train.", &v, 7, &e), &e);
+    t_eq(v.steps, 7);
+    t_fails(opt_set_number(&rows[0], "train.", &v, 7.5, &e), &e, DS_EUSAGE, "train.steps: '7.5'");
+    t_fails(opt_set_number(&rows[1], "train.", &v, 11, &e), &e, DS_ERANGE, "must be 0 to 10");
+    t_true(v.steps == 7 && v.lr == 0);
 }
 
 static void yaml(struct config *c, const char *text)

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 
 #include "base/mem.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 
 const struct command commands[] = {{.name = NULL}};
 

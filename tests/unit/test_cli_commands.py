@@ -1,46 +1,20 @@
 """The subcommands as a script meets them: JSON shapes, exit statuses, one-line errors, resumable batches.
 DEPTHSCOPE names the program."""
+import csv
+import io
 import json
 import os
+import pty
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
-TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
-        "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
-        "train.time_rounds=2 train.checkpoint_every=5").split()
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
-
-
-def run(*words, code=0, data=None, raw=False, **env):
-    p = subprocess.run([PROGRAM, *words], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       env={**os.environ, **env}, timeout=120 * SLOW)
-    err = p.stderr.decode("utf-8", "replace")
-    assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, err)
-    if code in (1, 2) and words[0] not in ("sweep", "ablate", "isoflop"):
-        assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
-    run.err = err
-    return p.stdout if raw else p.stdout.decode("utf-8")
-
-
-def run_json(*words, **kw):
-    return json.loads(run(*words, "--json", **kw))
-
-
-def refused(part, *words, code=2):
-    run(*words, code=code)
-    assert part in run.err, "%r lacks %r" % (run.err, part)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, TINY, refused, run, run_json, test  # noqa: E402
 
 
 @test
@@ -251,6 +225,9 @@ def keys_list_aliases_ranges_and_defaults():
     assert len({x.index("first") for x in lines if "first layers" in x} | {early.index("first")}) == 1, "aligned"
     rows = {r["key"]: r for r in run_json("train", "--keys", "all")}
     assert rows["edp.early"]["alias"] == "early_layers" and rows["train.lr"]["max"] == 1
+    live = {k for k in rows if rows[k]["live"]}
+    assert {"train.lr", "edp.target_ratio", "dlr.target_ratio"} <= live and "train.steps" not in live
+    assert [x.split()[0] for x in lines if "can be set while a run trains" in x] == [k for k in rows if k in live and k[:4] == "edp."]
     assert rows["model.attn_bias"]["choices"] == "false|true|qkv" and "seed" in rows and "data.path" in rows
     assert set(r["key"] for r in run_json("train", "--keys", "model")) == {k for k in rows if k.startswith("model.")}
     assert run_json("train", "--keys", "dense") == [] and "no keys of its own" in run("train", "--keys", "dense")
@@ -291,6 +268,10 @@ def ablate_compares_rows_with_a_matched_control():
     lower = [x for x in rows if x.startswith("target_ratio_")]
     assert list(rows) == ["control", "no_warp_forward", *lower] and len(lower) == 1, list(rows)
     assert rows["control"]["n"] == 2 and rows["no_warp_forward"]["n"] == 2 and rows[lower[0]]["n"] == 2
+    assert [p["label"] for p in x["paired"]] == list(rows)[1:] and all(p["n"] == 2 for p in x["paired"]), x["paired"]
+    assert all(p["p_holm"] >= p["p"] for p in x["paired"])
+    text = run("ablate", *TINY, "--seeds", "1,2", "--only", "no_warp_forward,target_ratio_0.4")
+    assert "val loss minus that of control, paired by seed" in text and "for 2 comparisons" in text, text
     refused("did you mean no_warp_forward", "ablate", "--only", "no_warp")
     refused("must be edp for ablations", "ablate", *TINY, "model.method=dense")
     dry = run("ablate", *TINY, "--seeds", "1", "--dry-run")
@@ -371,6 +352,65 @@ def compare_groups_seeds_and_names_what_differs():
     one = run("compare", names[0])
     assert "-" in one and "[" not in one.split("\n")[1]
     assert len(run_json("compare", "--each", *names)["groups"]) == 4
+    text = run("compare", *names)
+    assert "paired by seed" in text and "Holm's adjustment for 1 comparison\n" in text, text
+    pair = x["paired"]
+    losses = [[r["val_loss"] for r in sorted(g["runs"], key=lambda r: r["seed"])] for g in x["groups"]]
+    mean = sum(b - a for a, b in zip(*losses)) / 2
+    assert len(pair) == 1 and pair[0]["n"] == 2 and abs(pair[0]["mean"] - mean) < 1e-6 and pair[0]["p"] == pair[0]["p_holm"], pair
+
+
+@test
+def compare_prints_csv_and_latex():
+    names = sorted(d for d in os.listdir("runs") if d.startswith("sweep-lr"))
+    groups = run_json("compare", *names)["groups"]
+    rows = list(csv.DictReader(io.StringIO(run("compare", "--csv", *names))))
+    assert [r["label"] for r in rows] == [g["label"] for g in groups] and len(rows) == 2
+    for r, g in zip(rows, groups):
+        assert int(r["n"]) == 2 and abs(float(r["val_loss"]) - g["val_loss"]["mean"]) < 1e-6, r
+        assert abs(float(r["flops_ratio_lo"]) - g["flops_ratio"]["lo"]) < 1e-6, r
+    assert rows[0]["p_holm"] == "" and 0 <= float(rows[1]["p_holm"]) <= 1
+    latex = run("compare", "--latex", *names)
+    body = latex.split("\\midrule\n")[1].split("\\bottomrule")[0]
+    assert body.count("\\\\\n") == 2 and names[0].replace("_", "\\_") in body, latex
+    columns = latex.split("tabular}{")[1].index("}")
+    assert all(line.count("&") == columns - 1 for line in body.splitlines()), latex
+    refused("only one of", "compare", "--csv", "--json", *names)
+
+
+@test
+def compare_fits_the_terminal_and_is_whole_in_a_pipe():
+    names = sorted(d for d in os.listdir("runs") if d.startswith("sweep-lr"))
+    assert max(map(len, run("compare", *names).splitlines())) > 100
+    for columns in (60, 80, 132):
+        text = at_terminal(columns, "compare", *names)
+        assert max(map(len, text.splitlines())) <= columns, text
+        assert "val loss" in text and "p (Holm)" in text and "train.lr" in text, text
+    assert "omitted to fit the terminal" in at_terminal(60, "compare", *names)
+
+
+def at_terminal(columns, *words):
+    """What the program prints on a terminal of this width."""
+    lines = []
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve("/bin/sh", ["sh", "-c", "stty cols %d; exec \"$0\" \"$@\"" % columns, PROGRAM, *words],
+                  {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"})
+    while True:
+        try:
+            got = os.read(fd, 65536)
+        except OSError:  # the end of a terminal
+            break
+        if not got:
+            break
+        lines.append(got)
+    assert os.waitpid(pid, 0)[1] == 0, b"".join(lines)
+    os.close(fd)
+    return b"".join(lines).decode("utf-8").replace("\r\n", "\n")
+
+
+@test
+def compare_rejects_invalid_arguments():
     refused("no run or file of this name", "compare", "nothing", code=1)
     refused("1 to", "compare")
 
@@ -510,34 +550,8 @@ def a_full_disk_is_reported():
     assert p.returncode == 1 and b"standard output" in p.stderr, p
 
 
-def main():
-    name = "test_cli_commands"
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    os.chdir(top)
-    os.environ["DEPTHSCOPE_RUNS"] = "runs"
-    failed = 0
-    try:
-        run("train", *TINY, "--run", "tiny", "--quiet")
-        for f in tests:
-            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
-                continue
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    except AssertionError as e:
-        failed += 1
-        print("FAIL setup: %s" % e)
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    run("train", *TINY, "--run", "tiny", "--quiet")
 
 
-sys.exit(main())
+t.main(setup)

@@ -5,41 +5,16 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, refused, run, run_json, test  # noqa: E402
+
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=6 train.seq=32 train.batch=2 "
         "train.eval_every=3 train.final_tokens=512 train.eval_tokens=128 data.docs=60 data.val_fraction=0.3 "
         "train.time_rounds=1 train.checkpoint_every=6").split()
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
-
-
-def run(*words, code=0):
-    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120 * SLOW)
-    err = p.stderr.decode("utf-8", "replace")
-    assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, err)
-    if code:
-        assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
-    run.err = err
-    return p.stdout.decode("utf-8")
-
-
-def run_json(*words):
-    return json.loads(run(*words, "--json"))
-
-
-def refused(part, *words, code=2):
-    run(*words, code=code)
-    assert part in run.err, "%r lacks %r" % (run.err, part)
 
 
 def methods():
@@ -165,7 +140,7 @@ def calibration_text_is_disjoint_from_the_final_evaluation():
 def benchmark(name):
     words = ("capacities=0.3,1", "tokens=256", "time_rounds=1")
     x = run_json("eval", name, "--benchmark", *words, "-o", "rows.mp")
-    assert [r["capacity_asked"] for r in x["rows"]] == [0.3, 1], x
+    assert [r["capacity_target"] for r in x["rows"]] == [0.3, 1], x
     assert x["rows"][0]["block_ratio"] <= x["rows"][1]["block_ratio"], x
     assert all(r["decode_time_ratio"] > 0 and r["control_random_loss"] > 0 for r in x["rows"]), x
     assert "1 head, 2 eval" in run("inspect", "rows.mp")
@@ -216,7 +191,7 @@ def every_method_is_evaluated_with_its_settings():
         p = subprocess.run([PROGRAM, "eval", name, "capacity=0.5", "tokens=256"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if p.returncode == 0:
             benchmark(name)
-            assert run_json("generate", name, "--prompt", "The", "capacity=0.5", "max_tokens=4")["capacity_asked"] == 0.5
+            assert run_json("generate", name, "--prompt", "The", "capacity=0.5", "max_tokens=4")["capacity_target"] == 0.5
         else:
             assert b"no capacity" in p.stderr, (name, p.stderr)
 
@@ -293,35 +268,9 @@ def a_text_is_scored_in_windows_of_three_kinds():
     refused("windows=: unsupported by calibrate", "calibrate", "mod", "windows=sliding")
 
 
-def main():
-    name = "test_cli_eval"
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    os.chdir(top)
-    os.environ["DEPTHSCOPE_RUNS"] = "runs"
-    failed = 0
-    try:
-        run("train", *TINY, "--run", "edp", "model.method=edp", "--quiet")
-        run("train", *TINY, "--run", "mod", "model.method=mod", "--quiet")
-        for f in tests:
-            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
-                continue
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    except AssertionError as e:
-        failed += 1
-        print("FAIL setup: %s" % e)
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    run("train", *TINY, "--run", "edp", "model.method=edp", "--quiet")
+    run("train", *TINY, "--run", "mod", "model.method=mod", "--quiet")
 
 
-sys.exit(main())
+t.main(setup)

@@ -12,32 +12,21 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
-TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
-        "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
-        "train.time_rounds=2 train.checkpoint_every=5").split()
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, TINY, test  # noqa: E402
+
 CHATML = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}"
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def run(*words, code=0, data=b"", **env):
-    p = subprocess.run([PROGRAM, "generate", *words, "time_rounds=0"], input=data, stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, env={**os.environ, **env}, timeout=120 * SLOW)
-    run.err = p.stderr.decode("utf-8", "replace")
-    assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, run.err)
-    if code in (1, 2):
-        assert run.err.startswith("depthscope: ") and run.err.count("\n") == 1, "not one line: %r" % run.err
-    return p.stdout
+    """The bytes of standard output."""
+    out = t.run("generate", *words, "time_rounds=0", code=code, data=data, raw=True, **env)
+    run.err = t.run.err
+    return out
 
 
 def lines(*words, **kw):
@@ -53,13 +42,13 @@ def refused(part, *words, code=2, **kw):
 def a_batch_equals_its_prompts_run_singly_in_order():
     with open("b.txt", "w") as f:
         f.write('The cat\n"line one\\nline two"\n\n{"prompt": "A dog"}\r\nOne more\n')
-    for together in ("1", "2", "16"):
-        got = lines("tiny", "--batch", "b.txt", "max_tokens=12", "seed=5", "together=" + together)
+    for batch in ("batch=1", "batch=2", "together=16"):  # its earlier name
+        got = lines("tiny", "--batch", "b.txt", "max_tokens=12", "seed=5", batch)
         assert [x["index"] for x in got] == [0, 1, 2, 3]
         for k, text in enumerate(["The cat", "line one\nline two", "A dog", "One more"]):
             alone = lines("tiny", "--prompt", text, "max_tokens=12", "seed=%d" % (5 + k))[0]
             for key in "ids text depth prompt_ids stop flops_ratio block_ratio seed".split():
-                assert got[k][key] == alone[key], (together, k, key)
+                assert got[k][key] == alone[key], (batch, k, key)
     two = lines("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=3")
     assert len(two) == 2
     plain = run("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=3")
@@ -371,7 +360,7 @@ def ctrl_c_prints_the_text_so_far():
     end = got[-1]
     assert end["stop"] == "stopped" and len(end["ids"]) == len(got) - 1 > 0, end
     assert "".join(x["new_text"] for x in got) == end["text"] and 0 < end["flops_ratio"] and 0 < end["block_ratio"]
-    got = [json.loads(x) for x in interrupted("tiny", *["--prompt", "abc"] * 9, "--json", "--stream", "together=4")[0]
+    got = [json.loads(x) for x in interrupted("tiny", *["--prompt", "abc"] * 9, "--json", "--stream", "batch=4")[0]
            .splitlines()]
     ends = [x for x in got if "stop" in x]
     assert [x["index"] for x in ends] == list(range(len(ends))) and 4 <= len(ends) < 9, ends
@@ -382,37 +371,14 @@ def ctrl_c_prints_the_text_so_far():
 @test
 def ctrl_c_prints_the_cost_so_far():
     words = [x for k in range(4) for x in ("--prompt", "word " * 40)] * 8
-    out, err = interrupted("tiny", *words, "together=2")
+    out, err = interrupted("tiny", *words, "batch=2")
     cost = re.search(r"in (\d+) texts.*blocks ([0-9.]+), FLOPs ([0-9.]+)", err)
     assert cost and 0 < int(cost[1]) < 32 and float(cost[2]) > 0 and float(cost[3]) > 0, err
     assert out.count(b"\n---- ") == int(cost[1]) - 1, (out, err)
 
 
-def main():
-    name = "test_cli_generate"
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    os.chdir(top)
-    os.environ["DEPTHSCOPE_RUNS"] = "runs"
-    failed = 0
-    try:
-        subprocess.run([PROGRAM, "train", *TINY, "--run", "tiny", "--quiet"], check=True, timeout=120 * SLOW)
-        for f in tests:
-            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
-                continue
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    t.run("train", *TINY, "--run", "tiny", "--quiet")
 
 
-sys.exit(main())
+t.main(setup)

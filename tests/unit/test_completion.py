@@ -4,21 +4,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
-
-
-def run(*words, **env):
-    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **env}, timeout=60)
-    assert p.returncode == 0, (words, p.stderr)
-    return p.stdout.decode()
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, run, test  # noqa: E402
 
 
 def complete(*words):
@@ -33,6 +22,8 @@ def commands_runs_presets_keys_and_values_are_completed():
     assert "my-run" in complete("my") and "my-run" in complete("stop", "") and "my-run" in complete("compare", "x", "my")
     assert "quick" in complete("train", "qu")
     assert complete("train", "train.lr") == ["train.lr="]
+    assert "can be set while a run trains" in run("complete", "train", "train.lr")
+    assert "can be set" not in run("complete", "train", "train.steps")
     assert "model.method=edp" in complete("train", "model.method=")
     assert complete("train", "compute=b") == ["compute=bf16"]
     assert complete("train", "--resume", "") == ["my-run"]
@@ -87,28 +78,4 @@ printf '%s\\n' "${COMPREPLY[@]}"
     assert p.stdout == b"edp\n", (p.stdout, p.stderr)
 
 
-def main():
-    name = "test_completion"
-    if not PROGRAM:
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    failed = skipped = 0
-    for t in tests:
-        before = os.getcwd()
-        with tempfile.TemporaryDirectory() as d:
-            os.chdir(d)
-            os.environ["DEPTHSCOPE_RUNS"] = "runs"
-            try:
-                skipped += t() == "skipped"
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
-            finally:
-                os.chdir(before)
-    print("%s: %d passed, %d failed, %d skipped" % (name, len(tests) - failed - skipped, failed, skipped))
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+t.main(fresh=True)

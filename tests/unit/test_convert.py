@@ -6,43 +6,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
-SHARED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "shared", "data")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, shared, test  # noqa: E402
+
 TEXT = "Once upon a time, Lily said: \"I\u2019m 3!\"  Then\nshe ran \u2603."
-tests = []
-
-
-class Skip(Exception):
-    pass
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def run(*words, code=0):
-    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100 * SLOW)
-    err = p.stderr.decode()
-    assert p.returncode == code, (words, p.returncode, err)
-    if code:
-        assert err.startswith("depthscope: ") and err.count("\n") == 1, "not one line: %r" % err
-    return p.stdout.decode() if code == 0 else err
+    """Standard output, or the line of a refusal."""
+    out = t.run(*words, code=code)
+    return t.run.err if code else out
 
 
 def convert(*words):
     return json.loads(run("convert", *words, "--json"))
-
-
-def shared(path):
-    full = os.path.join(SHARED, path)
-    if not os.path.exists(full):
-        raise Skip(path)
-    return full
 
 
 def weights(path):
@@ -422,29 +402,4 @@ def the_chat_template_is_exported():
     assert any("chat template" in n for n in convert("jinja", "-o", "j.gguf")["notes"])
 
 
-def main():
-    name = os.path.splitext(os.path.basename(__file__))[0]
-    if not PROGRAM:
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    failed = skipped = 0
-    for t in tests:
-        before = os.getcwd()
-        with tempfile.TemporaryDirectory() as d:
-            os.chdir(d)
-            try:
-                t()
-            except Skip as e:
-                skipped += 1
-                print("SKIP %s: %s is not there" % (t.__name__, e))
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
-            finally:
-                os.chdir(before)
-    print("%s: %d passed, %d failed, %d skipped" % (name, len(tests) - failed - skipped, failed, skipped))
-    return 1 if failed else 0
-
-
-sys.exit(main())
+t.main(fresh=True)

@@ -1,25 +1,19 @@
-"""DEPTHSCOPE_CPU caps the kernels: which products doctor names under each cap, what is said when the processor lacks it, and that
+"""DEPTHSCOPE_CPU caps the kernels: which GEMM kernels doctor names under each cap, what it reports when the processor lacks them, and that
 training works with each.  DEPTHSCOPE names the program."""
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, test  # noqa: E402
+
 LEVELS = "ref avx2 avx512 amx".split()
 NEEDS = {"avx2": "avx2", "avx512": "avx512f", "amx": "amx_tile"}
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=2 train.seq=32 train.batch=2 "
         "train.eval_every=2 train.final_tokens=64 train.eval_tokens=64 data.docs=30 data.val_fraction=0.3 "
         "train.time_rounds=0").split()
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def features():
@@ -37,15 +31,14 @@ def run(cap, *words):
     env = {k: v for k, v in os.environ.items() if k not in ("DEPTHSCOPE_CPU", "DEPTHSCOPE_GEMM")}
     if cap is not None:
         env["DEPTHSCOPE_CPU"] = cap
-    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
-                       timeout=60 * SLOW)
+    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, timeout=60 * SLOW)
     err = p.stderr.decode("utf-8", "replace")
     assert p.returncode == 0, "DEPTHSCOPE_CPU=%s %s: exit status %d\n%s" % (cap, words[0], p.returncode, err)
     return p.stdout.decode("utf-8"), err
 
 
-def products(cap):
-    """The providers in use, {format: name}, those that could be, and what was said."""
+def kernels(cap):
+    """The providers in use, {format: name}, those supported, and standard error."""
     out, err = run(cap, "doctor", "--json")
     text = [x["text"] for x in json.loads(out) if x["name"] == "gemm"][0]
     used, known = text.split(", supported:")
@@ -63,7 +56,7 @@ def vectors(name):
 @test
 def a_cap_keeps_every_provider_above_it_out():
     for i, cap in enumerate(LEVELS):
-        used, there, _ = products(cap)
+        used, there, _ = kernels(cap)
         for name in [*used.values(), *there]:
             assert LEVELS.index(vectors(name)) <= i, (cap, name, used)
 
@@ -79,20 +72,20 @@ def each_level_uses_what_the_processor_has():
         best["avx512"] = ("avx512", rounds)
     best["amx"] = best["avx512"]
     for cap in LEVELS:
-        used, _, err = products(cap)
+        used, _, err = kernels(cap)
         if cap == "amx" and {"amx_tile", "amx_bf16"} <= have and "denied" not in err:
             assert used["bf16"] == "amx", used
         elif best[cap]:
             assert (used["fp32"], used["bf16"]) == best[cap], (cap, used)
-    assert products(None)[0] == products("amx")[0], "no cap is the highest cap"
-    assert products("")[0] == products("amx")[0], "an empty cap is none"
+    assert kernels(None)[0] == kernels("amx")[0], "no cap is the highest cap"
+    assert kernels("")[0] == kernels("amx")[0], "an empty cap is none"
 
 
 @test
 def an_unsupported_level_is_reported_in_one_line():
     have = features()
     for cap in LEVELS:
-        err = products(cap)[2]
+        err = kernels(cap)[2]
         if cap in NEEDS and NEEDS[cap] not in have:
             assert "DEPTHSCOPE_CPU=%s" % cap in err and "unsupported" in err, err
             assert err.count("\n") == 1, "not one line: %r" % err
@@ -102,15 +95,15 @@ def an_unsupported_level_is_reported_in_one_line():
 
 @test
 def an_unknown_level_is_reported_in_one_line_and_ignored():
-    used, there, err = products("abacus")
+    used, there, err = kernels("abacus")
     assert "DEPTHSCOPE_CPU=abacus" in err and "ignored" in err and err.count("\n") == 1, err
-    assert (used, there) == products(None)[:2]
+    assert (used, there) == kernels(None)[:2]
 
 
 @test
 def the_software_model_of_amx_is_never_chosen_automatically():
     for cap in LEVELS:
-        used, there, _ = products(cap)
+        used, there, _ = kernels(cap)
         assert "amx-soft" in there and not any(name.endswith("-soft") for name in used.values()), (used, there)
 
 
@@ -124,28 +117,4 @@ def training_works_with_each():
     assert max(loss.values()) - min(loss.values()) < 1e-2, loss
 
 
-def main():
-    name = "test_cpu_cap"
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    os.chdir(top)
-    os.environ["DEPTHSCOPE_RUNS"] = "runs"
-    failed = 0
-    try:
-        for f in tests:
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
-
-
-sys.exit(main())
+t.main()

@@ -109,7 +109,7 @@ T(there_is_no_noise_at_inference)
         run(m, &pass);
         for (int l = 0; l < L; l++)
             t_eq(m->plan[l].active, l < KEEP || bias[l - KEEP] > 0 ? R : 0);
-        pass.offset = 0.5;
+        pass.inference.offset = 0.5;
         run(m, &pass);
         t_eq(m->plan[KEEP + 1].active, 0);
         t_eq(m->plan[KEEP + 3].active, R);
@@ -272,14 +272,38 @@ T(live_settings_are_applied_or_refused)
     struct err e = {0};
     struct pass pass = kit_pass(PASS_SPARSE);
     struct model *m = model_of("dlr.threshold=zero", R);
-    const struct route_ops *ops = m->route.ops;
-    t_ok(ops->set(&m->route, "threshold_offset", 1000, &e), &e);
+    t_ok(kit_set(m, "threshold_offset", 100, &e), &e);
     run(m, &pass);
     t_eq(m->flops.rows_run, R * KEEP);
-    t_ok(ops->set(&m->route, "target_ratio", 0.75, &e), &e);
-    t_fails(ops->set(&m->route, "target_ratio", 0.25, &e), &e, DS_ERANGE, "4 of 8 layers");
-    t_fails(ops->set(&m->route, "colour", 1, &e), &e, DS_ENOTFOUND, "colour");
+    t_ok(kit_set(m, "target_ratio", 0.75, &e), &e);
+    t_fails(kit_set(m, "target_ratio", 0.25, &e), &e, DS_ERANGE, "4 of 8 layers");
     model_free(m);
+}
+
+/* 8 layers of which 4 are kept: three quarters of all cells are half of the routed ones. */
+T(a_target_ratio_replaces_the_target_of_skips)
+{
+    struct err e = {0};
+    struct pass train = kit_pass(PASS_TRAIN);
+    double loss[3];
+    for (int i = 0; i < 3; i++) {
+        struct model *m = model_of(i == 0   ? "dlr.init=constant dlr.target_skip=0.5"
+                                   : i == 1 ? "dlr.init=constant dlr.target_ratio=0.75"
+                                            : "dlr.init=constant",
+                                   R);
+        if (i == 2)
+            t_ok(kit_set(m, "target_ratio", 0.75, &e), &e);
+        run(m, &train);
+        struct losses x = {.R = R, .L = L};
+        m->route.ops->aux(&m->route, &x);
+        loss[i] = x.aux;
+        model_free(m);
+    }
+    t_near(loss[1], loss[0], 0);
+    t_near(loss[2], loss[0], 0);
+    struct model *m = NULL;
+    t_fails(kit_try(&m, "model.method=dlr model.layers=8 dlr.target_ratio=0.25", 1, 0, &e), &e,
+            DS_ERANGE, "dlr.target_ratio=0.25 cannot be reached");
 }
 
 /* ---- thresholds ------------------------------------------------------------------------------ */
@@ -312,8 +336,8 @@ T(a_capacity_is_met_over_all_layers_or_in_each)
         for (int k = 0; k < 5; k++) {
             struct pass pass = kit_pass(PASS_SPARSE);
             struct err e = {0};
-            pass.has_capacity = 1;
-            pass.capacity = capacity[k];
+            pass.inference.has_capacity = 1;
+            pass.inference.capacity = capacity[k];
             t_ok(route_ready(&m->route, &pass, &e), &e);
             run(m, &pass);
             t_near(routed_share(m), capacity[k], k % 4 ? 0.04 : 0);
@@ -346,10 +370,10 @@ T(an_untrained_router_refuses_a_capacity_and_compares_logits_with_zero)
     run(m, &pass);
     t_eq(m->plan[KEEP].active, 0);
     t_eq(m->plan[KEEP + 1].active, R);
-    pass.has_capacity = 1;
-    pass.capacity = 0.5;
+    pass.inference.has_capacity = 1;
+    pass.inference.capacity = 0.5;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "capacity=0.5");
-    pass.capacity = 0;
+    pass.inference.capacity = 0;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     run(m, &pass);
     t_eq(m->flops.rows_run, R * KEEP);

@@ -185,8 +185,8 @@ T(inference_compares_with_a_stored_quantile)
     forward(m, PASS_TRAIN, 0);
     m->route.ops->update(&m->route);
     for (int c = 0; c <= 4; c++) {
-        pass.has_capacity = pass.record = 1;
-        pass.capacity = c / 4.0;
+        pass.inference.has_capacity = pass.record = 1;
+        pass.inference.capacity = c / 4.0;
         t_ok(route_ready(&m->route, &pass, &e), &e);
         model_forward(m, &batch.b, &pass);
         t_eq(m->plan[1].n, B * T * c / 4);
@@ -195,8 +195,8 @@ T(inference_compares_with_a_stored_quantile)
             for (int i = 0; i < B * T; i++)
                 above += of_cells(m, "score", l)[i] > of_cells(m, "threshold", l)[i];
             t_eq(m->plan[l].n, above);
-            t_truef(fabs(m->plan[l].n / (double)(B * T) - pass.capacity) < 0.15,
-                    "layer %d at %g: %d", l, pass.capacity, m->plan[l].n);
+            t_truef(fabs(m->plan[l].n / (double)(B * T) - pass.inference.capacity) < 0.15,
+                    "layer %d at %g: %d", l, pass.inference.capacity, m->plan[l].n);
         }
     }
     model_free(m);
@@ -210,16 +210,16 @@ T(before_any_training_surprise_is_compared_with_its_neutral_value)
     t_ok(route_ready(&m->route, &pass, &e), &e);
     forward(m, PASS_SPARSE, 0);
     t_near(of_layer(m, "threshold", 1), 0.75, 0);
-    pass.has_capacity = 1;
-    pass.capacity = 0.3;
+    pass.inference.has_capacity = 1;
+    pass.inference.capacity = 0.3;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate");
-    pass.capacity = 1;
+    pass.inference.capacity = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     model_free(m);
     m = small("dtf.score=d_st", 0);
-    pass.has_capacity = 0;
+    pass.inference.has_capacity = 0;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "thresholds of dtf");
-    pass.topk = 1;
+    pass.inference.topk = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     model_free(m);
 }
@@ -230,16 +230,16 @@ T(a_calibration_stores_thresholds_for_any_capacity)
     struct model *m = small("", 0);
     struct pass pass = kit_pass(PASS_SPARSE);
     m->route.ops->calibrate(&m->route, 1);
-    pass.has_capacity = 1;
+    pass.inference.has_capacity = 1;
     for (int i = 0; i < ROUTE_GRID; i++) {
-        pass.calibrate = i + 1;
-        pass.capacity = i / (ROUTE_GRID - 1.0);
+        pass.inference.calibrate = i + 1;
+        pass.inference.capacity = i / (ROUTE_GRID - 1.0);
         t_ok(route_ready(&m->route, &pass, &e), &e);
         model_forward(m, &batch.b, &pass);
     }
     m->route.ops->calibrate(&m->route, 0);
-    pass.calibrate = 0;
-    pass.capacity = 0.25;
+    pass.inference.calibrate = 0;
+    pass.inference.capacity = 0.25;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     model_forward(m, &batch.b, &pass);
     for (int l = 1; l < L; l += 2)
@@ -289,7 +289,7 @@ T(forced_cells_are_obeyed_and_keep_their_gate)
     pass.record = 1;
     for (int i = 0; i < L * B * T; i++)
         force[i] = (int8_t)(i % 3 - 1);
-    pass.force = force;
+    pass.inference.force = force;
     model_forward(m, &batch.b, &pass);
     for (int l = 1; l < L; l += 2)
         for (int i = 0; i < B * T; i++) {
@@ -408,7 +408,7 @@ T(a_cached_sequence_keeps_its_past)
     static const char *const options[] = {
         "dtf.ma_window=4", "dtf.ma_window=1 dtf.prior=transition",
         "dtf.ma_window=7 dtf.pad=replicate dtf.prior=transition dtf.kv=all",
-        "dtf.ma_window=100 dtf.normalise=true", "dtf.score=random"};
+        "dtf.ma_window=100 dtf.normalize=true", "dtf.score=random"};
     for (size_t k = 0; k < DS_LEN(options); k++) {
         struct err e = {0};
         struct kv_cache *cache = NULL;
@@ -473,13 +473,11 @@ T(capacity_and_offset_can_be_set_during_a_run)
 {
     struct err e = {0};
     struct model *m = small("", 3);
-    struct route *r = &m->route;
-    t_ok(r->ops->set(r, "capacity", 0.25, &e), &e);
+    t_ok(kit_set(m, "capacity", 0.25, &e), &e);
     forward(m, PASS_TRAIN, 0);
     t_eq(m->plan[1].n, B * T / 4);
-    t_fails(r->ops->set(r, "capacity", 2, &e), &e, DS_ERANGE, "must be between 0 and 1");
-    t_fails(r->ops->set(r, "target", 1, &e), &e, DS_ENOTFOUND, "no live setting");
-    t_ok(r->ops->set(r, "threshold_offset", 20, &e), &e);
+    t_fails(kit_set(m, "capacity", 2, &e), &e, DS_ERANGE, "must be 0 to 1");
+    t_ok(kit_set(m, "threshold_offset", 20, &e), &e);
     forward(m, PASS_SPARSE, 0);
     t_eq(m->plan[1].n, 0);
     model_free(m);

@@ -66,7 +66,7 @@ T(acceptance_01_tau_minus_infinity_equals_dense)
         real *want = kit_copy(m->stream.h[8], kit_states(m));
         for (int kind = PASS_TRAIN; kind <= PASS_SPARSE; kind++) {
             struct pass pass = kit_pass((enum pass_kind)kind);
-            pass.offset = -INFINITY;
+            pass.inference.offset = -INFINITY;
             model_forward(m, &batch.b, &pass);
             t_true(kit_same(m->stream.h[8], want, kit_states(m)));
             t_true(flops_block_ratio(&m->flops) == 1);
@@ -88,7 +88,7 @@ T(acceptance_02_tau_plus_infinity_runs_forced_cells_and_costs_what_the_formula_s
                                   5, 1);
         struct pass pass = kit_pass(PASS_SPARSE);
         double want = 0, router = 5 * (8 * C + 4 * 5); /* five gated layers */
-        pass.offset = INFINITY;
+        pass.inference.offset = INFINITY;
         model_forward(m, &batch.b, &pass);
         t_eq(m->config.ffn, F);
         for (int l = 0; l < 8; l++) {
@@ -273,10 +273,9 @@ T(acceptance_08_an_infeasible_target_is_refused_with_the_reason)
     struct model *m = kit_model("model.method=edp model.layers=12 edp.early=3 edp.late=3 "
                                 "edp.max_skip=4 edp.target_ratio=0.7",
                                 1, 8, 0, 0);
-    t_fails(m->route.ops->set(&m->route, "target_ratio", 0.5, &e), &e, DS_ERANGE,
+    t_fails(kit_set(m, "target_ratio", 0.5, &e), &e, DS_ERANGE,
             "edp.target_ratio=0.5 cannot be reached");
-    t_ok(m->route.ops->set(&m->route, "target_ratio", 0.8, &e), &e);
-    t_fails(m->route.ops->set(&m->route, "nonsense", 1, &e), &e, DS_ENOTFOUND, "nonsense");
+    t_ok(kit_set(m, "target_ratio", 0.8, &e), &e);
     model_free(m);
 }
 

@@ -1,4 +1,4 @@
-/* Capacities that are asked for: the search for a speedup, the table, and what is refused. */
+/* Requested capacities: the search for a speedup, the table, and what is refused. */
 #include "../kit.h"
 #include "base/fs.h"
 #include "base/mem.h"
@@ -138,9 +138,9 @@ T(the_table_has_what_each_capacity_really_did)
     t_near(t.tokens, 640, 0);
     for (size_t i = 0; i < 3; i++) {
         /* layer 0 of 5 is always on */
-        t_near(t.row[i].realised, (1 + 4 * t.row[i].asked) / 5, 0.05);
+        t_near(t.row[i].realised, (1 + 4 * t.row[i].target) / 5, 0.05);
         t_true(t.row[i].time_ratio > 0 && t.row[i].decode_time_ratio > 0);
-        o.capacity = t.row[i].asked;
+        o.capacity = t.row[i].target;
         t_ok(ppl_run(&r, &s, &o, &e), &e);
         t_near(t.row[i].loss, measure_loss(&r.measure), 1e-12);
         t_near(t.row[i].flops_ratio, measure_model_ratio(&r.measure), 1e-12);

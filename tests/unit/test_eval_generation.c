@@ -61,7 +61,7 @@ T(batched_decoding_equals_decoding_alone)
         struct ids prompt[N];
         struct gen_result all[N], one;
         struct gen_options o = options();
-        o.together = 3;
+        o.batch = 3;
         o.logprobs = 2;
         for (size_t i = 0; i < N; i++)
             prompt[i] = ids_of(&s, say[i]);
@@ -375,7 +375,7 @@ T(texts_that_are_stopped_in_a_step_are_finished)
     struct broken x = {0};
     struct gen_watch watch = {
         .token = count_token, .done = count_done, .is_stopped = is_seventh, .ctx = &x};
-    o.together = 3;
+    o.batch = 3;
     for (int i = 0; i < 5; i++)
         prompt[i] = ids_of(&s, "the cat");
     t_ok(gen_run(r, &s, prompt, 5, &o, NULL, &watch, &e), &e);

@@ -12,20 +12,21 @@
 #include "eval/perplexity.h"
 #include "eval/serve.h"
 #include "fake_method.h"
+#include "io/runview.h"
 #include "models/load.h"
 
-enum { LAYERS = 5, CONTEXT = 48 };
+enum { LAYERS = 5, CONTEXT = 48, MADE_MAX = 256 };
 
-static const char *vocab = "257", *ends = "";
+static const char *vocab = "257", *ends = "", *context = "48";
 
 /* Byte tokens, five layers, nothing learned: decisions and numbers are real all the same. */
 static const char *make_model(const char *method)
 {
     static char dir[512];
     char path[600];
-    const char *keys[][2] = {{"model.layers", "5"},   {"model.dim", "16"},
-                             {"model.heads", "2"},    {"model.vocab", vocab},
-                             {"model.max_seq", "48"}, {"model.init_std", "0.3"},
+    const char *keys[][2] = {{"model.layers", "5"},      {"model.dim", "16"},
+                             {"model.heads", "2"},       {"model.vocab", vocab},
+                             {"model.max_seq", context}, {"model.init_std", "0.3"},
                              {"model.end_ids", ends}};
     struct model_config c = {0};
     struct config k = {0};
@@ -353,6 +354,16 @@ T(a_session_answers_wrong_requests_and_lives_on)
          "at most 48"},
         {"{\"do\":\"force\",\"layer\":0,\"token\":0,\"run\":1}", "no text yet"},
         {"{\"do\":\"offset\",\"value\":1e9}", "offset"},
+        {"{\"do\":\"generate\"}", "expected \"text\""},
+        {"{\"do\":\"generate\",\"text\":\"a\",\"keep\":1}", "keep"},
+        {"{\"do\":\"generate\",\"text\":\"a\",\"top\":21}", "0 to 20"},
+        {"{\"do\":\"generate\",\"text\":\"a\",\"top_p\":0}", "top_p above 0"},
+        {"{\"do\":\"generate\",\"text\":\"a\",\"max_tokens\":-1}", "max_tokens"},
+        {"{\"do\":\"chat\"}", "the message"},
+        {"{\"do\":\"compare\",\"text\":\"a\"}", "the second model"},
+        {"{\"do\":\"compare\",\"text\":\"a\",\"other\":\"/nowhere/at/all\"}", "/nowhere/at/all"},
+        {"{\"do\":\"compare\",\"other\":\"/nowhere\"}", "expected \"text\""},
+        {"{\"do\":\"save\"}", "expected \"file\""},
     };
     for (size_t i = 0; i < DS_LEN(bad); i++) {
         struct reply r = ask(s, bad[i][0]);
@@ -363,6 +374,312 @@ T(a_session_answers_wrong_requests_and_lives_on)
     t_eq(r.tokens, 2);
     struct reply f = ask(s, "{\"do\":\"force\",\"layer\":9,\"token\":0,\"run\":1}");
     t_truef(strstr(f.error, "layer must be 0..4") != NULL, "%s", f.error);
+    session_close(s);
+}
+
+/* ---- generation ---- */
+
+struct made {
+    size_t tokens;
+    int32_t id[MADE_MAX], top[MADE_MAX];
+    int depth[MADE_MAX];
+    double logprob[MADE_MAX], top_logprob[MADE_MAX];
+    char stop[32], text[MADE_MAX + 1];
+    int64_t prompt;
+};
+
+static void take_token(struct made *m, struct value body)
+{
+    int64_t at = value_int(value_get(body, "index"), -1);
+    unsigned char run[LAYERS] = {0};
+    size_t n = 0;
+    const char *bits = value_bytes(value_get(body, "run"), &n);
+    t_true(at >= 0 && at < MADE_MAX && n == LAYERS);
+    memcpy(run, bits, n);
+    m->id[at] = (int32_t)value_int(value_get(body, "id"), -1);
+    m->depth[at] = (int)value_int(value_get(body, "depth"), -1);
+    t_eq(m->depth[at], run[0] + run[1] + run[2] + run[3] + run[4]);
+    t_true(value_num(value_get(body, "flops"), 0) <=
+           1.01 * value_num(value_get(body, "flops_dense"), 0));
+    m->logprob[at] = value_num(value_get(body, "logprob"), (double)NAN);
+    m->top[at] = (int32_t)value_int(value_at(value_get(body, "top_id"), 0), -1);
+    m->top_logprob[at] = value_num(value_at(value_get(body, "top_logprob"), 0), (double)NAN);
+    t_eq((int)at, (int)m->tokens);
+    m->tokens++;
+}
+
+/* Reads the tokens of a generate or chat request; stop_after: asks to stop after so many. */
+static struct made make_text(struct session *s, const char *json, size_t stop_after)
+{
+    struct made m = {0};
+    struct err e = {0};
+    struct value body;
+    size_t n;
+    t_ok(session_send(s, json, &e), &e);
+    for (;;) {
+        t_eq(next_record(s, &body, &e), 1);
+        struct value kind = value_get(body, "kind");
+        if (value_is(kind, "token")) {
+            take_token(&m, body);
+            if (m.tokens == stop_after)
+                t_ok(session_send(s, "{\"do\":\"stop\"}", &e), &e);
+        } else if (value_is(kind, "generated")) {
+            const char *p = value_bytes(value_get(body, "stop"), &n);
+            snprintf(m.stop, sizeof m.stop, "%.*s", (int)n, p);
+            p = value_bytes(value_get(body, "text"), &n);
+            t_true(n <= MADE_MAX);
+            memcpy(m.text, p, n);
+            m.prompt = value_int(value_get(body, "prompt"), -1);
+            t_eq((size_t)value_int(value_get(body, "tokens"), 0), m.tokens);
+        } else {
+            t_truef(value_is(kind, "done"), "%s", value_bytes(value_get(body, "text"), &n));
+            if (!value_is(value_get(body, "do"), "stop") && stop_after)
+                continue;
+            return m;
+        }
+    }
+}
+
+T(a_session_streams_the_text_that_generation_makes)
+{
+    struct subject own = open_subject("edp");
+    struct gen_result want =
+        generate(&own, "abc", (struct gen_options){.temperature = 1, .max_tokens = 20, .seed = 4});
+    struct session *s = start(make_model("edp"));
+    struct made m = make_text(s,
+                              "{\"do\":\"generate\",\"text\":\"abc\",\"max_tokens\":20,"
+                              "\"temperature\":1,\"seed\":4,\"top\":3}",
+                              0);
+    t_eq(m.tokens, want.ids.n);
+    t_eq((size_t)m.prompt, want.n_prompt);
+    for (size_t i = 0; i < m.tokens; i++) {
+        t_eq(m.id[i], want.ids.v[i]);
+        t_eq(m.depth[i], want.depth[i]);
+    }
+    t_true(isnan(m.logprob[0]) && m.top[0] == -1);
+    for (size_t i = 1; i < m.tokens; i++) /* the sampled token, and the likeliest, given the past */
+        t_true(m.logprob[i] < 0 && m.top_logprob[i] >= m.logprob[i] && m.top[i] >= 0);
+    t_str(m.stop, gen_stop_name[want.stop]);
+    /* the trace of the same text agrees with what was streamed */
+    struct reply r = ask(s, "{\"do\":\"offset\",\"value\":0}");
+    t_eq(r.tokens, m.tokens);
+    for (size_t i = 1; i < m.tokens; i++)
+        t_near(r.nll[i], -m.logprob[i], 1e-3);
+    session_close(s);
+    gen_result_release(&want);
+    subject_close(&own);
+}
+
+T(a_session_regenerates_from_any_token_and_edits_it)
+{
+    struct session *s = start(make_model("edp"));
+    struct made a = make_text(
+        s, "{\"do\":\"generate\",\"text\":\"abc\",\"max_tokens\":12,\"temperature\":1,\"seed\":2}",
+        0);
+    struct made b = make_text(
+        s, "{\"do\":\"generate\",\"keep\":7,\"max_tokens\":8,\"temperature\":1,\"seed\":2}", 0);
+    t_eq(a.tokens, 15);
+    t_eq(b.tokens, 15);
+    t_eq(b.prompt, 7); /* the same seed at the same place draws the same tokens */
+    t_true(memcmp(a.id, b.id, 15 * sizeof *a.id) == 0);
+    struct made c = make_text(
+        s, "{\"do\":\"generate\",\"keep\":5,\"text\":\"XY\",\"max_tokens\":3,\"seed\":2}", 0);
+    t_eq(c.tokens, 10);
+    t_true(memcmp(a.id, c.id, 5 * sizeof *a.id) == 0);
+    t_eq(c.id[5], 'X');
+    t_eq(c.id[6], 'Y');
+    struct made d = make_text(s, "{\"do\":\"generate\",\"max_tokens\":2}", 0);
+    t_eq(d.tokens, 12); /* all of the text, and two more */
+    t_true(memcmp(c.id, d.id, 10 * sizeof *c.id) == 0);
+    session_close(s);
+}
+
+T(a_stop_request_ends_generation_at_once)
+{
+    struct session *s = start(make_model("edp"));
+    struct made m = make_text(s, "{\"do\":\"generate\",\"text\":\"abc\",\"max_tokens\":1000}", 3);
+    t_str(m.stop, m.tokens < CONTEXT ? "stopped" : "context full");
+    struct reply r = ask(s, "{\"do\":\"offset\",\"value\":0}"); /* the text so far is current */
+    t_eq(r.tokens, m.tokens);
+    /* queued with its request: the answer is the prompt alone, whatever the speed */
+    struct err e = {0};
+    t_ok(session_send(s, "{\"do\":\"generate\",\"text\":\"abcdefgh\",\"max_tokens\":1000}\r", &e),
+         &e);
+    t_ok(session_send(s, "{\"do\":\"stop\"}", &e), &e);
+    struct value body;
+    int done = 0;
+    for (; done < 2;) {
+        t_eq(next_record(s, &body, &e), 1);
+        done += value_is(value_get(body, "kind"), "done");
+    }
+    t_eq(session_busy(s), 0);
+    session_close(s);
+}
+
+/* ChatML, with the markers as bytes: the byte tokenizer has no special tokens. */
+static void add_template(const char *dir)
+{
+    static const char text[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+    char path[600];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+    t_ok(fs_write_file(path, text, sizeof text - 1, &e), &e);
+}
+
+T(a_session_chats_in_the_model_s_template_and_continues_the_conversation)
+{
+    const char *dir = make_model("edp");
+    struct session *s = start(dir);
+    struct reply r = ask(s, "{\"do\":\"chat\",\"text\":\"a\"}");
+    t_str(r.kind, "error");
+    t_truef(strstr(r.error, "no chat template") != NULL, "%s", r.error);
+    session_close(s);
+    context = "200";
+    dir = make_model("edp");
+    context = "48";
+    add_template(dir);
+    s = start(dir);
+    struct made a = make_text(s, "{\"do\":\"chat\",\"text\":\"hi\",\"max_tokens\":4}", 0);
+    char text[MADE_MAX + 1] = {0};
+    for (size_t i = 0; i < a.tokens; i++)
+        text[i] = (char)a.id[i];
+    t_truef(strstr(text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n") == text, "%s",
+            text);
+    struct made b = make_text(s, "{\"do\":\"chat\",\"text\":\"so\",\"max_tokens\":4}", 0);
+    t_true((size_t)b.prompt > a.tokens); /* the question and its answer stay */
+    t_true(memcmp(a.id, b.id, a.tokens * sizeof *a.id) == 0);
+    char next[64] = {0};
+    for (size_t i = a.tokens; i < (size_t)b.prompt; i++)
+        next[i - a.tokens] = (char)b.id[i];
+    t_truef(strstr(next, "<|im_start|>user\nso<|im_end|>\n<|im_start|>assistant\n") != NULL, "%s",
+            next);
+    /* regenerating inside the first answer drops what follows */
+    struct made c = make_text(s, "{\"do\":\"generate\",\"keep\":54,\"max_tokens\":2}", 0);
+    t_eq((size_t)c.prompt, 54);
+    struct made d = make_text(s, "{\"do\":\"chat\",\"text\":\"no\",\"max_tokens\":2}", 0);
+    t_true(memcmp(c.id, d.id, c.tokens * sizeof *c.id) == 0);
+    t_true((size_t)d.prompt > c.tokens);
+    struct made f =
+        make_text(s, "{\"do\":\"chat\",\"text\":\"hi\",\"new\":true,\"max_tokens\":4}", 0);
+    t_eq(f.tokens, a.tokens);
+    t_true(memcmp(f.id, a.id, a.tokens * sizeof *a.id) == 0);
+    session_close(s);
+}
+
+/* ---- two models ---- */
+
+/* The same model under another method: same weights and tokenizer, other decisions. */
+static void check_kl(const struct reply *a, const float *kl, int64_t n)
+{
+    t_eq(n, (int64_t)a->tokens);
+    t_true(isnan(kl[0]));
+    for (size_t t = 1; t < a->tokens; t++)
+        t_true(kl[t] >= 0 && isfinite(kl[t]));
+}
+
+T(a_session_compares_two_models_and_measures_their_divergence)
+{
+    char first[600], json[1400];
+    struct err e = {0};
+    struct value body;
+    struct reply side[2] = {{{0}, {0}, 0, {0}, {0}, {0}, {0}, 0, 0, 0}};
+    float kl[CONTEXT];
+    int64_t n = -1;
+    int heads = 0, probes = 0;
+    const char *dir = make_model("edp");
+    snprintf(first, sizeof first, "%s-a", dir);
+    t_eq(rename(dir, first), 0);
+    dir = make_model("dense");
+    struct session *s = start(first);
+    snprintf(json, sizeof json, "{\"do\":\"compare\",\"other\":\"%s\",\"text\":\"hello there\"}",
+             dir);
+    t_ok(session_send(s, json, &e), &e);
+    for (int is_done = 0; !is_done;) {
+        t_eq(next_record(s, &body, &e), 1);
+        struct value kind = value_get(body, "kind");
+        heads += value_is(kind, "head");
+        is_done = value_is(kind, "done");
+        if (!value_is(kind, "probe"))
+            continue;
+        t_eq(heads, probes + 1);
+        struct reply *r = &side[probes++];
+        r->tokens = value_len(value_get(body, "ids"));
+        value_f32s(value_get(body, "nll"), r->nll, CONTEXT);
+        if (probes == 1)
+            n = value_f32s(value_get(value_get(body, "token"), "kl"), kl, CONTEXT);
+    }
+    t_eq(heads, 2);
+    t_eq(probes, 2);
+    check_kl(&side[0], kl, n);
+    /* against the definition, from the logits of both models in this process */
+    struct subject a, b;
+    t_ok(subject_open(&a, first, NULL, &e), &e);
+    t_ok(subject_open(&b, dir, NULL, &e), &e);
+    int32_t id[11];
+    real p[257], q[257];
+    for (int t = 0; t < 11; t++)
+        id[t] = (unsigned char)"hello there"[t];
+    struct pass pass = {.kind = PASS_SPARSE};
+    struct batch batch = {.B = 1, .T = 11, .id = id};
+    t_ok(model_reserve(a.model, 11, 0, 0, &e), &e);
+    t_ok(model_reserve(b.model, 11, 0, 0, &e), &e);
+    model_forward(a.model, &batch, &pass);
+    model_forward(b.model, &batch, &pass);
+    for (int t = 1; t < 11; t++) {
+        double sum_p = 0, sum_q = 0, want = 0;
+        model_logits(a.model, t - 1, p);
+        model_logits(b.model, t - 1, q);
+        for (int v = 0; v < 257; v++) {
+            sum_p += exp((double)p[v]);
+            sum_q += exp((double)q[v]);
+        }
+        for (int v = 0; v < 257; v++) {
+            double x = exp((double)p[v]) / sum_p, y = exp((double)q[v]) / sum_q;
+            want += x * log(x / y);
+        }
+        t_near(kl[t], want, 1e-5 + 1e-3 * want);
+    }
+    subject_close(&a);
+    subject_close(&b);
+    struct reply same = {0};
+    snprintf(json, sizeof json, "{\"do\":\"compare\",\"other\":\"%s\",\"text\":\"hello there\"}",
+             first);
+    t_ok(session_send(s, json, &e), &e);
+    for (int is_done = 0; !is_done;) {
+        t_eq(next_record(s, &body, &e), 1);
+        is_done = value_is(value_get(body, "kind"), "done");
+        if (!value_is(value_get(body, "kind"), "probe") || same.tokens)
+            continue;
+        same.tokens = value_len(value_get(body, "ids"));
+        value_f32s(value_get(value_get(body, "token"), "kl"), kl, CONTEXT);
+    }
+    for (size_t t = 1; t < same.tokens; t++)
+        t_near(kl[t], 0, 1e-6); /* a model does not diverge from itself */
+    session_close(s);
+}
+
+T(a_session_saves_its_text_as_a_trace)
+{
+    char path[600], json[1400];
+    struct err e = {0};
+    struct runview *v = NULL;
+    struct session *s = start(make_model("edp"));
+    snprintf(path, sizeof path, "%s/exports/one.mp", t_tmpdir());
+    snprintf(json, sizeof json, "{\"do\":\"save\",\"file\":\"%s\",\"lens\":2}", path);
+    struct reply r = ask(s, json);
+    t_truef(strstr(r.error, "no text yet") != NULL, "%s", r.error);
+    r = ask(s, "{\"do\":\"trace\",\"text\":\"hello\"}");
+    t_eq(r.tokens, 5);
+    t_str(ask(s, json).kind, ""); /* done, without another record */
+    t_ok(runview_open(&v, path, &e), &e);
+    t_eq(v->state, RUN_TRACE);
+    t_true(runview_probe(v, -1) != NULL);
+    t_eq(runview_probe(v, -1)->tokens, 5);
+    t_eq(runview_probe(v, -1)->lens_k, 2);
+    runview_free(v);
+    r = ask(s, json);
+    t_truef(strstr(r.error, "exists") != NULL, "%s", r.error);
     session_close(s);
 }
 

@@ -72,6 +72,8 @@ T(differences_are_paired_by_seed_and_left_out_where_a_seed_is_missing)
     struct difference d = summary_paired(&other, &base, runs, SUMMARY_VAL_LOSS);
     t_eq(d.of.n, 2); /* seeds 1 and 3 */
     t_near(d.of.mean, -0.1, 1e-12);
+    str_copy(runs[4].status, sizeof runs[4].status, "failed"); /* excluded, as from the means */
+    t_eq(summary_paired(&other, &base, runs, SUMMARY_VAL_LOSS).of.n, 1);
     other.n = 0;
     t_eq(summary_paired(&other, &base, runs, SUMMARY_VAL_LOSS).of.n, 0);
 }

@@ -173,7 +173,7 @@ static void same_scores(const struct task_result *a, const struct task_result *b
     for (size_t i = 0; i < a->n; i++) {
         t_str(a->v[i].name, b->v[i].name);
         t_near(a->v[i].value[0], b->v[i].value[0], 0);
-        t_true(memcmp(&a->v[i].spent, &b->v[i].spent, sizeof a->v[i].spent) == 0);
+        t_true(memcmp(&a->v[i].cost, &b->v[i].cost, sizeof a->v[i].cost) == 0);
     }
 }
 
@@ -248,8 +248,8 @@ T(a_routed_score_is_no_dense_one_in_disguise)
     t_near(depth[1], 5, 0);
     t_true(depth[0] > 0 && depth[0] < 4.9);
     t_true(fabs(ll[0] - ll[1]) > 1e-3);
-    t_near(task_depth(&dense.v[0].spent, 5), 5, 0);
-    t_true(task_depth(&routed.v[0].spent, 5) < 4.9);
+    t_near(task_depth(&dense.v[0].cost, 5), 5, 0);
+    t_true(task_depth(&routed.v[0].cost, 5) < 4.9);
     str_release(&text);
     task_result_release(&routed);
     task_result_release(&dense);

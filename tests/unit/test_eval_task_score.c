@@ -68,7 +68,7 @@ static void check_method(const char *method)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a, alone;
-    struct task_cost spent = {0}, other = {0};
+    struct task_cost cost = {0}, other = {0};
     char sheep[] = "sheep", wool[] = "wool and more";
     struct task_doc one = doc_of(sheep, NULL), two = doc_of(wool, sheep);
     double run, depth;
@@ -76,16 +76,15 @@ static void check_method(const char *method)
         subject_close(&s);
         return;
     }
-    t_ok(scorer_choices(c, "A question: what eats grass?", &one, &alone, &spent, &e), &e);
+    t_ok(scorer_choices(c, "A question: what eats grass?", &one, &alone, &cost, &e), &e);
     double want = whole(&s, "A question: what eats grass? sheep", 6, &run, &depth);
     t_near(alone.ll[0], want, 2e-3);
-    t_truef(spent.run == run, "%s: %g cells were counted, the plans ran %g", method, spent.run,
-            run);
-    t_eq(spent.tokens, 33);
-    t_eq(spent.cells, 33 * 5);
-    t_eq(spent.scored, 6);
-    t_eq(spent.scored_depth, depth);
-    t_near(task_depth(&spent, 5), run / 33, 1e-12);
+    t_truef(cost.run == run, "%s: %g cells were counted, the plans ran %g", method, cost.run, run);
+    t_eq(cost.tokens, 33);
+    t_eq(cost.cells, 33 * 5);
+    t_eq(cost.scored, 6);
+    t_eq(cost.scored_depth, depth);
+    t_near(task_depth(&cost, 5), run / 33, 1e-12);
     t_ok(scorer_choices(c, "A question: what eats grass?", &two, &a, &other, &e), &e);
     t_near(a.ll[1], alone.ll[0], 1e-4); /* whatever was scored before it */
     t_eq(other.tokens, 33 + 13);
@@ -132,7 +131,7 @@ T(what_is_too_long_is_truncated_from_the_left)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a;
-    struct task_cost spent = {0};
+    struct task_cost cost = {0};
     char prompt[200], yes[] = "yes", so[] = "quite so", longer[40];
     struct task_doc d = doc_of(yes, so), over = doc_of(longer, NULL);
     double run, depth;
@@ -141,7 +140,7 @@ T(what_is_too_long_is_truncated_from_the_left)
     snprintf(prompt + 100, 100, "and the end of it is a question?");
     prompt[100 + 32] = '\0';
     t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, prompt, &d, &a, &spent, &e), &e);
+    t_ok(scorer_choices(c, prompt, &d, &a, &cost, &e), &e);
     char text[256]; /* 32 ids go in, and the last is predicted */
     snprintf(text, sizeof text, "%s yes", prompt + 132 - (33 - 4));
     t_near(a.ll[0], whole(&s, text, 4, &run, &depth), 2e-3);
@@ -149,7 +148,7 @@ T(what_is_too_long_is_truncated_from_the_left)
     t_near(a.ll[1], whole(&s, text, 9, &run, &depth), 2e-3);
     memset(longer, 'x', 39);
     longer[39] = '\0';
-    t_fails(scorer_choices(c, "So?", &over, &a, &spent, &e), &e, DS_ERANGE,
+    t_fails(scorer_choices(c, "So?", &over, &a, &cost, &e), &e, DS_ERANGE,
             "40 tokens, must be at most 32");
     scorer_close(c);
     subject_close(&s);
@@ -162,16 +161,16 @@ T(an_empty_prompt_begins_with_the_end_of_text)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a, blank;
-    struct task_cost spent = {0};
+    struct task_cost cost = {0};
     char x[] = "ab";
     struct task_doc d = doc_of(x, NULL);
     t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, "", &d, &a, &spent, &e), &e);
-    t_eq(spent.scored, 3); /* " ab" */
-    t_eq(spent.tokens, 3);
+    t_ok(scorer_choices(c, "", &d, &a, &cost, &e), &e);
+    t_eq(cost.scored, 3); /* " ab" */
+    t_eq(cost.tokens, 3);
     t_true(a.ll[0] < 0);
-    t_ok(scorer_choices(c, "Q: \n", &d, &a, &spent, &e), &e); /* its blanks are scored too */
-    t_ok(scorer_choices(c, "Q:", &d, &blank, &spent, &e), &e);
+    t_ok(scorer_choices(c, "Q: \n", &d, &a, &cost, &e), &e); /* its blanks are scored too */
+    t_ok(scorer_choices(c, "Q:", &d, &blank, &cost, &e), &e);
     t_true(a.ll[0] < blank.ll[0] - 1);
     scorer_close(c);
     subject_close(&s);
@@ -184,7 +183,7 @@ T(the_greedy_flag_is_of_the_most_likely_tokens_alone)
     struct err e = {0};
     struct task_options o = options("piqa", "");
     struct task_answer a;
-    struct task_cost spent = {0};
+    struct task_cost cost = {0};
     char prompt[3] = "", none[] = "", more[] = "~!";
     struct task_doc d = doc_of(none, more);
     int32_t next = 0;
@@ -195,10 +194,10 @@ T(the_greedy_flag_is_of_the_most_likely_tokens_alone)
         }
     t_truef(next == ' ', "no prompt is followed by a blank");
     t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_choices(c, prompt, &d, &a, &spent, &e), &e);
+    t_ok(scorer_choices(c, prompt, &d, &a, &cost, &e), &e);
     t_eq(a.greedy[0], 1); /* " " alone */
     t_eq(a.greedy[1], 0);
-    t_ok(scorer_choices(c, "a", &d, &a, &spent, &e), &e);
+    t_ok(scorer_choices(c, "a", &d, &a, &cost, &e), &e);
     kit_generate(s.model, (int32_t[]){'a'}, 1, &next, 1);
     t_eq(a.greedy[0], next == ' ');
     scorer_close(c);
@@ -267,17 +266,17 @@ T(text_ends_at_the_ids_of_the_model)
     struct err e = {0};
     struct task_options o = options("gsm8k", "");
     struct str all = {0}, cut = {0};
-    struct task_cost spent = {0}, less = {0};
+    struct task_cost cost = {0}, less = {0};
     size_t at = 0;
     t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_text(c, "A:", none, &all, &spent, &e), &e);
+    t_ok(scorer_text(c, "A:", none, &all, &cost, &e), &e);
     unsigned char last = (unsigned char)all.p[all.len - 1];
     while ((unsigned char)all.p[at] != last)
         at++;
     t_eq(model_config_add_end(&s.model->config, last), 0);
     t_ok(scorer_text(c, "A:", none, &cut, &less, &e), &e);
     t_eq(cut.len, at);
-    t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < spent.scored);
+    t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < cost.scored);
     scorer_close(c);
     str_release(&all);
     str_release(&cut);
@@ -292,27 +291,27 @@ T(text_ends_before_a_stop_string_and_is_greedy)
     struct err e = {0};
     struct task_options o = options("gsm8k", "");
     struct str all = {0}, cut = {0};
-    struct task_cost spent = {0}, less = {0};
+    struct task_cost cost = {0}, less = {0};
     const int32_t prompt[] = {'A', ':'};
     int32_t want[24];
     char stop[3];
     kit_generate(s.model, prompt, 2, want, 24);
     t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_text(c, "A:", none, &all, &spent, &e), &e);
+    t_ok(scorer_text(c, "A:", none, &all, &cost, &e), &e);
     t_true(all.len > 4 && all.len <= 24);
     for (size_t i = 0; i < all.len; i++)
         t_eq((unsigned char)all.p[i], want[i]);
-    t_eq(spent.scored, all.len);
+    t_eq(cost.scored, all.len);
     memcpy(stop, all.p + 3, 2);
     stop[2] = '\0';
     const char *const until[] = {"nothing like it", stop, NULL};
     t_ok(scorer_text(c, "A:", until, &cut, &less, &e), &e);
     t_eq(cut.len, strstr(all.p, stop) - all.p);
-    t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < spent.scored);
+    t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < cost.scored);
     scorer_close(c);
     o.max_gen = MAX_SEQ;
     t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_fails(scorer_text(c, "A:", none, &all, &spent, &e), &e, DS_ERANGE, "max_gen=96");
+    t_fails(scorer_text(c, "A:", none, &all, &cost, &e), &e, DS_ERANGE, "max_gen=96");
     scorer_close(c);
     str_release(&all);
     str_release(&cut);
@@ -326,15 +325,15 @@ T(a_whole_text_is_predicted_once_in_windows)
     struct scorer *c = NULL;
     struct err e = {0};
     struct task_options o = options("wikitext", "");
-    struct task_cost spent = {0};
+    struct task_cost cost = {0};
     const char *text = "Twenty bytes of text"; /* L = 8: 8 after the prefix, 8, 4 */
     const char *first = "Twenty b", *second = "bytes of ", *third = "es of text";
     double ll, run, depth, want;
     o.seq = 8;
     t_ok(scorer_open(&c, &s, &o, &e), &e);
-    t_ok(scorer_rolling(c, text, &ll, &spent, &e), &e);
-    t_eq(spent.scored, 20);
-    t_eq(spent.tokens, 8 + 8 + 8);
+    t_ok(scorer_rolling(c, text, &ll, &cost, &e), &e);
+    t_eq(cost.scored, 20);
+    t_eq(cost.tokens, 8 + 8 + 8);
     t_ok(scorer_rolling(c, first, &want, &(struct task_cost){0}, &e), &e);
     want += whole(&s, second, 8, &run, &depth);
     want += whole(&s, third + 1, 4, &run, &depth); /* what still fits is in front of the last */

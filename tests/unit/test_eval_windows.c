@@ -147,14 +147,14 @@ static void check_method(const char *method)
     struct err e = {0};
     struct scorer *c = NULL;
     struct task_options t = {.results = "", .seq = 16, .max_gen = 1, .capacity = -1};
-    struct task_cost spent = {0};
+    struct task_cost cost = {0};
     double ll, sum = 0;
     if (scorer_open(&c, &s, &t, &e) < 0) { /* what has to be calibrated */
         subject_close(&s);
         return;
     }
     for (int i = 0; i < 3; i++) {
-        t_ok(scorer_rolling(c, lines[i], &ll, &spent, &e), &e);
+        t_ok(scorer_rolling(c, lines[i], &ll, &cost, &e), &e);
         sum += ll;
     }
     t_ok(opt_defaults(&ppl_group, &o, &e), &e);
@@ -172,8 +172,8 @@ static void check_method(const char *method)
         t_eq(r.measure.tokens, 65);
         t_eq(r.measure.bytes, 65);
         t_near(r.measure.nll, -sum, 1e-3);
-        t_truef(r.measure.run == spent.run, "%s: %g cells ran, alone %g", method, r.measure.run,
-                spent.run);
+        t_truef(r.measure.run == cost.run, "%s: %g cells ran, alone %g", method, r.measure.run,
+                cost.run);
         ppl_result_release(&r);
     }
     opt_release(&ppl_group, &o);

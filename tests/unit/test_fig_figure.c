@@ -203,12 +203,12 @@ T(wrong_names_and_options_are_usage_errors)
     clear();
 }
 
-/* Figures that need other records are tested in test_fig_methods.c. */
+/* Figures that need other records are tested in test_fig_methods.c, of JSON in test_fig_json.c. */
 static int is_of_methods(const char *name)
 {
-    static const char *const others[] = {"router_hist", "topk_causal",   "gates_dtf", "prior_loss",
-                                         "exit_map",    "exit_hist",     "tradeoff",  "pareto",
-                                         "isoflop",     "category_depth"};
+    static const char *const others[] = {
+        "router_hist", "topk_causal", "gates_dtf", "prior_loss",     "exit_map",   "exit_hist",
+        "tradeoff",    "pareto",      "isoflop",   "category_depth", "bench_bars", "task_bars"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i]) == 0)
             return 1;
@@ -380,5 +380,59 @@ T(pen_commands_match_the_golden_files)
     clear();
     add(fix_edp(dir, 0.65, 0), "one");
     compare_golden("flops_hist");
+    clear();
+}
+
+/* The drawing of `training` over an x axis, and the hash of its data. */
+static void draw_over(const char *x, struct str *drawn, char hash[65])
+{
+    struct figure f;
+    struct figure_options o;
+    struct err e = {0};
+    figure_options_default(&o);
+    o.metric = "lr";
+    o.x = x;
+    t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
+    str_reset(drawn);
+    pen_list_print(f.list, drawn);
+    snprintf(hash, 65, "%s", f.data_hash);
+    t_true(!x || strstr(str_text(&f.recipe), "\"x\":\""));
+    figure_release(&f);
+}
+
+T(curves_are_drawn_over_any_axis)
+{
+    static const struct {
+        const char *x, *label, *tick;
+    } row[] = {
+        {NULL, "Training step", "\"400\""},
+        {"step", "Training step", "\"400\""},
+        {"tokens", "Training data (tokens)", "\"800k\""},
+        {"seconds", "Wall time (s)", "\"300\""},
+        {"progress", "Progress (fraction of the planned steps)", "\"0.50\""},
+        {"flops", "Training compute (FLOPs)", "\"3.0\xC3\x97\x31\x30"}, /* 10^13 */
+        {"val_loss", "Validation loss (nats/token)", "\"3"}, /* at every tenth of the points */
+    };
+    struct str drawn = {0};
+    char hash[DS_LEN(row)][65];
+    const char *dir = t_tmpdir();
+    add(fix_edp(dir, 0.5, 0), "one");
+    add(fix_edp(dir, 0.5, 1), "two");
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        draw_over(row[i].x, &drawn, hash[i]);
+        const char *x = row[i].x ? row[i].x : "no --x";
+        t_truef(strstr(str_text(&drawn), row[i].label), "%s: no \"%s\"", x, row[i].label);
+        t_truef(strstr(str_text(&drawn), row[i].tick), "%s: no tick %s", x, row[i].tick);
+        for (size_t k = 0; k < i; k++)
+            t_truef((strcmp(hash[i], hash[k]) == 0) == (i == 1), "%s and row %zu", x, k);
+    }
+    str_release(&drawn);
+    struct figure f;
+    struct figure_options o;
+    struct err e = {0};
+    figure_options_default(&o);
+    o.x = "epochs";
+    t_fails(figure_make(&f, "training", runs, count, &o, &e), &e, DS_ENOTFOUND,
+            "no record 'metric' has 'epochs'");
     clear();
 }

@@ -145,7 +145,7 @@ T(each_missing_record_is_named)
         {"capacity_layer", "capacity", "task 'final' has no vector 'capacity'"},
         {"exit_map", "exited", "run r: record 'probe' of text 'text-1' has no cell 'exited'"},
         {"exit_hist", "exited", "run r: no record 'probe' has the cell 'exited' and no record"},
-        {"tradeoff", "capacity_asked", "task 'capacity' has no scalar 'capacity_asked'"},
+        {"tradeoff", "capacity_target", "task 'capacity' has no scalar 'capacity_target'"},
         {"tradeoff", "flops_ratio", "task 'capacity' has no scalar 'flops_ratio'"},
         {"layer_skip", "capacity", "task 'final' has no vector 'capacity'"},
         {"category_depth", "class", "sample' named 'val' has no column 'class'"},
@@ -160,6 +160,21 @@ T(each_missing_record_is_named)
         refuses(row[i].figure, DS_ENOTFOUND, row[i].part);
         clear();
     }
+}
+
+T(capacities_under_their_earlier_key_give_the_same_tradeoff)
+{
+    struct figure f[2];
+    for (int old = 0; old < 2; old++) {
+        struct meth m = meth_routed(t_tmpdir(), 0.5, 0);
+        m.has_old_keys = old;
+        add(m, "r");
+        f[old] = draw("tradeoff");
+        clear();
+    }
+    t_str(f[1].data_hash, f[0].data_hash);
+    figure_release(&f[0]);
+    figure_release(&f[1]);
 }
 
 T(missing_evaluations_and_sizes_are_named)

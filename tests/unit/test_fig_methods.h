@@ -14,6 +14,7 @@ struct meth {
     const char *drop;                      /* an omitted key, to test the error          */
     const char *drop_task;                 /* an omitted evaluation */
     int rates;                             /* exits as rates per layer, not in probes */
+    int has_old_keys;                      /* as records of earlier versions */
     int is_control, is_topk; /* routed.stochastic is set; probes have top-k decisions */
 };
 
@@ -127,7 +128,7 @@ static inline void meth_asked(struct record *r, const struct meth *m, double ask
     record_begin(r, "eval", METH_STEPS, 2003);
     record_str(r, "task", "capacity");
     record_str(r, "routing", "causal");
-    meth_num(r, m, "capacity_asked", asked);
+    meth_num(r, m, m->has_old_keys ? "capacity_asked" : "capacity_target", asked);
     meth_num(r, m, "loss", loss);
     meth_num(r, m, "flops_ratio", 0.35 + 0.65 * asked);
     meth_num(r, m, "time_ratio", 0.5 + 0.52 * asked);

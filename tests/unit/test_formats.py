@@ -1,9 +1,16 @@
 """The Python writer in include/io/FORMATS.md is run verbatim, and the C side reads its bytes."""
-import os, re, shutil, struct, subprocess, sys, tempfile
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("BUILD_DIR", os.path.join(ROOT, "build", "release"))
-passed = failed = skipped = 0
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import ROOT, Skip, run, test  # noqa: E402
+
+BUILD = os.path.abspath(os.environ.get("BUILD_DIR", os.path.join(ROOT, "build", "release")))
 
 CHECKER = r"""
 #include <stdio.h>
@@ -29,20 +36,15 @@ int main(int argc, char **argv)
 WANT = "mine 2 records=7 gaps=0 invalid=0 repeats=0 loss=4 last=0.25 nan=1 probe=2 run=1 gate=4 piece=\u00e9 state=4"
 
 
-def check(what, ok, note=""):
-    global passed, failed
-    passed, failed = passed + bool(ok), failed + (not ok)
-    if not ok:
-        print("FAIL test_formats: %s %s" % (what, note))
-
-
-def skip(why):
-    global skipped
-    skipped += 1
-    print("SKIP %s" % why)
+def module(name):
+    try:
+        return __import__(name)
+    except ImportError:
+        raise Skip("python3 has no %s" % name)
 
 
 def writer():
+    module("msgpack")
     text = open(os.path.join(ROOT, "include/io/FORMATS.md"), encoding="utf-8").read()
     code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
     space = {}
@@ -60,21 +62,22 @@ def write_stream(space, path):
     log("end", 3, status="done")
 
 
-def check_bytes(space, data):
-    import msgpack
-    check("crc32c of the standard test string", space["crc32c"](b"123456789") == 0xE3069283)
+@test
+def the_documented_writer_writes_whole_records():
+    msgpack, space = module("msgpack"), writer()
+    assert space["crc32c"](b"123456789") == 0xE3069283
+    write_stream(space, "log.mp")
     unpacker, n = msgpack.Unpacker(max_ext_len=1 << 24, strict_map_key=False), 0
-    unpacker.feed(data)
+    unpacker.feed(open("log.mp", "rb").read())
     for n, ext in enumerate(unpacker, 1):
         crc, seq = struct.unpack(">IQ", ext.data[:12])
-        body = msgpack.unpackb(ext.data[12:])
-        check("frame %d" % n, ext.code == 0x44 and seq == n and crc == space["crc32c"](ext.data[4:]))
-        check("body %d" % n, {"kind", "step", "time"} <= set(body))
-    check("number of frames", n == 7, str(n))
+        assert ext.code == 0x44 and seq == n and crc == space["crc32c"](ext.data[4:]), n
+        assert {"kind", "step", "time"} <= set(msgpack.unpackb(ext.data[12:])), n
+    assert n == 7, n
 
 
 def link_flags():
-    need = ["msgpack", "msgpack-c"], ["jansson"], ["libxxhash"], ["yaml-0.1"], ["libpcre2-8"], ["libutf8proc"]
+    need = ["msgpack", "msgpack-c"], ["jansson"], ["libxxhash"], ["yaml-0.1"], ["libpcre2-8"], ["libutf8proc"], ["libcrypto"]
     flags = []
     for names in need:
         for name in names:
@@ -85,46 +88,26 @@ def link_flags():
     return flags + ["-lm", "-pthread"]
 
 
-def check_with_c(path, scratch):
+@test
+def c_code_reads_what_it_writes():
     lib, cc = os.path.join(BUILD, "libdepthscope.a"), os.environ.get("CC", "cc").split()
     if not os.path.exists(lib) or not shutil.which(cc[0]) or "san" in os.path.basename(BUILD):
-        return skip("no plain library in %s to check with" % BUILD)
-    source, program = os.path.join(scratch, "check.c"), os.path.join(scratch, "check")
-    with open(source, "w") as f:
+        raise Skip("no plain library in %s to check with" % BUILD)
+    write_stream(writer(), "log.mp")
+    with open("check.c", "w") as f:
         f.write(CHECKER)
-    built = subprocess.run(cc + ["-std=c11", "-I" + os.path.join(ROOT, "include"), source, lib, "-o", program]
-                           + link_flags(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    built = subprocess.run(cc + ["-std=c11", "-I" + os.path.join(ROOT, "include"), "check.c", lib, "-o", "check"] + link_flags(),
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if built.returncode:
-        return skip("the checker does not link here: %s" % built.stdout.decode()[-200:])
-    out = subprocess.run([program, path], stdout=subprocess.PIPE).stdout.decode().strip()
-    check("what the C side reads", out == WANT, "\n  got  %s\n  want %s" % (out, WANT))
+        raise Skip("the checker does not link here: %s" % built.stdout.decode()[-200:])
+    out = subprocess.run(["./check", "log.mp"], stdout=subprocess.PIPE).stdout.decode().strip()
+    assert out == WANT, "\n  got  %s\n  want %s" % (out, WANT)
 
 
-def check_with_program(path):
-    program = os.path.join(ROOT, "depthscope")
-    if not os.path.exists(program):
-        return skip("no ./depthscope to inspect with")
-    run = subprocess.run([program, "inspect", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    text = run.stdout.decode(errors="replace")
-    if run.returncode == 2:
-        return skip("./depthscope has no inspect yet: %s" % text.strip()[:100])
-    check("depthscope inspect", run.returncode == 0 and "mine" in text, text[:300])
+@test
+def the_program_inspects_what_it_writes():
+    write_stream(writer(), "log.mp")
+    assert "mine" in run("inspect", "log.mp")
 
 
-def main():
-    try:
-        import msgpack  # noqa: F401
-    except ImportError:
-        return skip("python3 has no msgpack")
-    with tempfile.TemporaryDirectory() as scratch:
-        path, space = os.path.join(scratch, "log.mp"), writer()
-        write_stream(space, path)
-        with open(path, "rb") as f:
-            check_bytes(space, f.read())
-        check_with_c(path, scratch)
-        check_with_program(path)
-
-
-main()
-print("test_formats: %d passed, %d failed, %d skipped" % (passed, failed, skipped))
-sys.exit(1 if failed else 0)
+t.main(fresh=True)

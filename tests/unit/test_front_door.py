@@ -7,38 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, ROOT, SLOW, refused, run, test  # noqa: E402
+
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
         "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
         "train.time_rounds=0 train.checkpoint_every=5 threads=1").split()
 LONG = [w for w in TINY if "steps" not in w and "every" not in w] + [
     "train.steps=1000000", "train.eval_every=1000000", "train.checkpoint_every=1000000"]
-SOURCES = "src/cli"
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
-
-
-def run(*words, code=0, **env):
-    p = subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       env={**os.environ, **env}, timeout=120 * SLOW)
-    err = p.stderr.decode("utf-8", "replace")
-    assert p.returncode == code, "%s: exit status %d, want %d\n%s" % (" ".join(words), p.returncode, code, err)
-    run.err = err
-    return p.stdout.decode("utf-8")
-
-
-def refused(part, *words, code=2):
-    run(*words, code=code)
-    assert run.err.startswith("depthscope: ") and run.err.count("\n") == 1, "not one line: %r" % run.err
-    assert part in run.err, "%s: %r lacks %r" % (" ".join(words), run.err, part)
+SOURCES = os.path.join(ROOT, "src/cli")
 
 
 @test
@@ -272,36 +252,9 @@ def on_terminal(*words):
     return out.decode("utf-8").replace("\r\n", "\n")
 
 
-def main():
-    name = "test_front_door"
-    global SOURCES
-    if not PROGRAM or not os.path.exists(PROGRAM):
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    home, top = os.getcwd(), tempfile.mkdtemp()
-    SOURCES = os.path.join(home, SOURCES)
-    os.chdir(top)
-    os.environ["DEPTHSCOPE_RUNS"] = "runs"
-    failed = 0
-    try:
-        run("train", *TINY, "--run", "tiny", "--quiet")
-        run("train", "quick", "mod", *TINY, "--run", "mod", "--quiet")
-        for f in tests:
-            if len(sys.argv) > 1 and sys.argv[1] not in f.__name__:
-                continue
-            try:
-                f()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (f.__name__, type(e).__name__, e))
-    except AssertionError as e:
-        failed += 1
-        print("FAIL setup: %s" % e)
-    finally:
-        os.chdir(home)
-        shutil.rmtree(top, ignore_errors=True)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
+def setup():
+    run("train", *TINY, "--run", "tiny", "--quiet")
+    run("train", "quick", "mod", *TINY, "--run", "mod", "--quiet")
 
 
-sys.exit(main())
+t.main(setup)

@@ -8,15 +8,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, refused, test  # noqa: E402
+
 BODY = bytes((i * 7 + i // 251) & 255 for i in range(300000))
 SUM = hashlib.sha256(BODY).hexdigest()
-tests = []
 served = []  # (path, Range or None) of each GET
 poured = [0]  # bytes that an endless answer sent beyond the file
 
@@ -113,11 +113,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             pass
         if end < len(data):
             self.close_connection = True
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def table(mode, size=len(BODY), sha=SUM, name="a.bin"):
@@ -445,32 +440,7 @@ def the_list_has_every_name_and_its_addresses_are_pinned():
             assert f["sha256"] or "huggingface.co" in f["url"], f
 
 
-def main():
-    name = os.path.splitext(os.path.basename(__file__))[0]
-    if not PROGRAM or not shutil.which("curl"):
-        print("SKIP %s: %s" % (name, "curl is not installed" if PROGRAM else "no program to test (DEPTHSCOPE names it)"))
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    global URL
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    URL = "http://127.0.0.1:%d" % server.server_address[1]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    failed = 0
-    for t in tests:
-        before = os.getcwd()
-        with tempfile.TemporaryDirectory() as d:
-            os.chdir(d)
-            del served[:]
-            try:
-                t()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
-            finally:
-                os.chdir(before)
-    server.shutdown()
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
-
-
-sys.exit(main())
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+URL = "http://127.0.0.1:%d" % server.server_address[1]
+threading.Thread(target=server.serve_forever, daemon=True).start()
+t.main(lambda: served.clear(), fresh=True, needs="curl")

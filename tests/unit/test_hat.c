@@ -141,7 +141,7 @@ T(exited_tokens_are_not_ranked)
     force[0] = 0;
     force[1] = 1;
     force[3] = 1;
-    r.pass.force = force; /* a forced row that has exited takes no place */
+    r.pass.inference.force = force; /* a forced row that has exited takes no place */
     rank_active(&r, 0, score, here, 0.5, 0, 1, want);
     t_true(memcmp(want, (uint8_t[]){0, 1, 1, 1, 0, 1, 1, 0, 0, 0}, 10) == 0);
 }
@@ -154,12 +154,12 @@ T(capacity_one_without_exits_is_the_base_bit_for_bit_and_capacity_zero_has_no_ff
     for (int kind = PASS_MASKED; kind <= PASS_SPARSE; kind++)
         for (int topk = 0; topk < 2; topk++) {
             struct pass pass = kit_pass((enum pass_kind)kind);
-            pass.has_capacity = 1;
-            pass.capacity = 1;
-            pass.topk = topk;
+            pass.inference.has_capacity = 1;
+            pass.inference.capacity = 1;
+            pass.inference.topk = topk;
             run(m, pass);
             t_true(kit_same(base, m->stream.h[L], kit_states(m)));
-            pass.capacity = 0;
+            pass.inference.capacity = 0;
             run(m, pass);
             t_eq(m->flops.rows_run, 0);
             t_true(!kit_same(base, m->stream.h[L], kit_states(m)));
@@ -173,35 +173,36 @@ T(any_capacity_can_be_requested_after_calibration)
     struct err e = {0};
     struct model *m = fresh("hat.exits=off", 0);
     struct pass pass = kit_pass(PASS_SPARSE);
-    pass.has_capacity = 1;
-    pass.capacity = 0.5;
+    pass.inference.has_capacity = 1;
+    pass.inference.capacity = 0.5;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate MODEL");
-    pass.capacity = 1;
+    pass.inference.capacity = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
-    pass.capacity = 1.01;
+    pass.inference.capacity = 1.01;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_ERANGE, "1.01");
     m->route.ops->calibrate(&m->route, 1);
     for (int i = 0; i < ROUTE_GRID; i++)
         for (int b = 0; b < 4; b++) {
             kit_fill(&batch, B, T, V, (uint64_t)(20 + b));
-            pass.calibrate = i + 1;
-            pass.capacity = (double)i / (ROUTE_GRID - 1);
+            pass.inference.calibrate = i + 1;
+            pass.inference.capacity = (double)i / (ROUTE_GRID - 1);
             t_ok(route_ready(&m->route, &pass, &e), &e);
             run(m, pass);
         }
     m->route.ops->calibrate(&m->route, 0);
-    pass.calibrate = 0;
+    pass.inference.calibrate = 0;
     double last = -1;
     for (int i = 0; i <= 13; i++) {
         double got = 0;
-        pass.capacity = i / 13.0;
+        pass.inference.capacity = i / 13.0;
         t_ok(route_ready(&m->route, &pass, &e), &e);
         for (int b = 0; b < 4; b++) {
             kit_fill(&batch, B, T, V, (uint64_t)(40 + b));
             run(m, pass);
             got += flops_block_ratio(&m->flops) / 4;
         }
-        t_truef(fabs(got - pass.capacity) < 0.1, "capacity %g gave %g", pass.capacity, got);
+        t_truef(fabs(got - pass.inference.capacity) < 0.1, "capacity %g gave %g",
+                pass.inference.capacity, got);
         t_true(got > last);
         last = got;
     }
@@ -236,7 +237,7 @@ T(an_offset_means_less_compute)
     for (int k = 0; k < 5; k++) {
         static const double offset[5] = {-INFINITY, -0.05, 0, 0.05, INFINITY};
         struct pass pass = kit_pass(PASS_SPARSE);
-        pass.offset = offset[k];
+        pass.inference.offset = offset[k];
         run(m, pass);
         double now = flops_model_ratio(&m->flops);
         t_truef(now < last, "offset %g", offset[k]);
@@ -249,12 +250,12 @@ T(topk_at_inference_is_training_without_noise)
 {
     struct model *m = trained("hat.exits=off hat.noise=0 hat.layer_dropout=0");
     struct pass use = kit_pass(PASS_MASKED), learn = kit_pass(PASS_TRAIN);
-    use.topk = 1;
+    use.inference.topk = 1;
     run(m, use);
     real *want = kit_copy(m->stream.h[L], kit_states(m));
     run(m, learn);
     t_true(kit_same(want, m->stream.h[L], kit_states(m)));
-    use.topk = 0;
+    use.inference.topk = 0;
     use.record = 1;
     run(m, use);
     t_true(!kit_same(want, m->stream.h[L], kit_states(m)));
@@ -552,7 +553,7 @@ T(forced_cells_are_obeyed)
         struct pass pass = kit_pass((enum pass_kind)kind);
         for (int i = 0; i < L * R; i++)
             force[i] = (int8_t)(i % 3 - 1);
-        pass.force = force;
+        pass.inference.force = force;
         run(m, pass);
         for (int l = 0; l < L; l++) {
             real ffn[R] = {0}, attention[R] = {0};
@@ -572,7 +573,7 @@ T(forced_cells_are_obeyed)
     run(m, kit_pass(PASS_DENSE));
     real *dense = kit_copy(m->stream.h[L], kit_states(m));
     struct pass pass = kit_pass(PASS_SPARSE);
-    pass.force = force;
+    pass.inference.force = force;
     run(m, pass);
     t_true(kit_same(dense, m->stream.h[L], kit_states(m)));
     free(dense);
@@ -714,9 +715,8 @@ T(invalid_combinations_are_refused_in_one_line)
             "hat.exits=off");
     t_fails(kit_try(&m, "model.method=hat hat.capacity=1.2", 1, 0, &e), &e, DS_EUSAGE, "1.2");
     m = fresh("", 0);
-    t_fails(m->route.ops->set(&m->route, "capacity", 2, &e), &e, DS_ERANGE, "hat.capacity=2");
-    t_fails(m->route.ops->set(&m->route, "speed", 2, &e), &e, DS_ENOTFOUND, "speed");
-    t_ok(m->route.ops->set(&m->route, "capacity", 0.25, &e), &e);
+    t_fails(kit_set(m, "capacity", 2, &e), &e, DS_ERANGE, "hat.capacity: 2");
+    t_ok(kit_set(m, "capacity", 0.25, &e), &e);
     model_free(m);
 }
 

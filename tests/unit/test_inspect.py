@@ -2,33 +2,24 @@
 import json
 import os
 import struct
-import subprocess
 import sys
-import tempfile
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
-SHARED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "shared", "data")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import SHARED, test  # noqa: E402
+
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e"
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
 
 
 def run(*words, code=0):
-    p = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * SLOW,
-                       env={**os.environ, "LC_ALL": "C.UTF-8"})
-    assert p.returncode == code, (words, p.returncode, p.stderr)
-    out = p.stdout.decode("utf-8")
+    """Standard output, or the line of a refusal; neither holds control characters."""
+    out = t.run(*words, code=code, LC_ALL="C.UTF-8")
     for bad in "\x1b\x07" + ("" if "--json" in words else "\u202e"):
-        assert bad not in out and bad not in p.stderr.decode("utf-8"), "%r comes through" % bad
-    return out if code == 0 else p.stderr.decode()
+        assert bad not in out and bad not in t.run.err, "%r comes through" % bad
+    return t.run.err if code else out
 
 
-def told(path, text, kind):
+def inspected(path, text, kind):
     """The text has this, and the JSON is of this kind."""
     out = run("inspect", path)
     assert text in out, "%r lacks %r" % (out[:2000], text)
@@ -70,7 +61,7 @@ def safetensors(path, names):
 @test
 def a_gguf_file_shows_its_types_and_vocabulary():
     make("m.gguf", "weights=q8_0", "model.dim=96", "model.heads=3")
-    x = told("m.gguf", "vocabulary: 1024 tokens", "gguf")
+    x = inspected("m.gguf", "vocabulary: 1024 tokens", "gguf")
     assert x["types"]["Q8_0"] > 10 and x["metadata"]["general.architecture"] == "llama", x["types"]
     assert x["vocabulary"]["tokens"] == 1024 and x["vocabulary"]["types"]["unused"] == 1024 - 257
     assert x["metadata"]["tokenizer.ggml.tokens"]["count"] == 1024
@@ -81,26 +72,26 @@ def a_gguf_file_shows_its_types_and_vocabulary():
 @test
 def a_directory_shows_settings_tensors_and_tokenizer():
     make("m", "weights=bf16")
-    x = told("m", "model.method = dense", "model")
+    x = inspected("m", "model.method = dense", "model")
     assert x["config"]["model.method"] == "dense" and x["tokenizer"]["ids"] == 257
     assert x["tensors"]["tensors"][0]["type"] == "BF16"
     assert x["weights"].startswith(str(len(x["tensors"]["tensors"])))
     make("s", "shard_size=100000")
-    x = told("s", "shards", "model")
+    x = inspected("s", "shards", "model")
     assert x["tensors"]["files"] > 1
-    told("s/model.safetensors.index.json", "safetensors:", "safetensors")
-    told("m/model.safetensors", "safetensors:", "safetensors")
-    told("m/tokenizer.json", "tokenizer:", "tokenizer")
+    inspected("s/model.safetensors.index.json", "safetensors:", "safetensors")
+    inspected("m/model.safetensors", "safetensors:", "safetensors")
+    inspected("m/tokenizer.json", "tokenizer:", "tokenizer")
 
 
 @test
 def a_llama2c_model_shows_its_header_and_tokenizer():
     make("m.bin")
-    x = told("m.bin", "llama2.c model", "llama2c")
+    x = inspected("m.bin", "llama2.c model", "llama2c")
     assert x["vocab"] == 1024
     tok = os.path.join(SHARED, "weights/stories260K/tok512.bin")
     if os.path.exists(tok):
-        told(tok, "512 ids", "tokenizer")
+        inspected(tok, "512 ids", "tokenizer")
 
 
 @test
@@ -111,7 +102,7 @@ def an_adapter_shows_its_settings_and_tensors():
                    "base_model_name_or_path": HOSTILE, "modules_to_save": None, HOSTILE: 1}, f)
     assert "missing adapter_model.safetensors" in run("inspect", "a")
     safetensors("a/adapter_model.safetensors", ["x.lora_A.weight", HOSTILE])
-    x = told("a", "r = 8", "adapter")
+    x = inspected("a", "r = 8", "adapter")
     assert x["config"]["r"] == "8" and x["config"]["target_modules"].startswith("q_proj, ")
     assert [t["name"] for t in x["tensors"]["tensors"]][0] == "x.lora_A.weight"
 
@@ -128,10 +119,10 @@ def hostile_text_of_a_gguf_file_stays_on_its_line():
     gguf("h.gguf", [("general.architecture", HOSTILE), ("general.name", HOSTILE), ("tokenizer.ggml.tokens", tokens),
                     ("tokenizer.ggml.model", HOSTILE), ("tokenizer.ggml.bos_token_id", 1),
                     ("tokenizer.ggml.eos_token_id", 4000000000)])
-    x = told("h.gguf", "vocabulary: 3 tokens", "gguf")
+    x = inspected("h.gguf", "vocabulary: 3 tokens", "gguf")
     assert x["vocabulary"]["bos"] == 1 and x["metadata"]["general.architecture"] == HOSTILE
     gguf("k.gguf", [("tokenizer.ggml.tokens", 5), ("tokenizer.ggml.merges", "x")])
-    x = told("k.gguf", "GGUF version 3", "gguf")
+    x = inspected("k.gguf", "GGUF version 3", "gguf")
     assert "vocabulary" not in x
 
 
@@ -174,30 +165,8 @@ def records_and_figures_have_json_too():
     assert json.loads(run("inspect", x["model"], "--json"))["kind"] == "checkpoint"
     run("figure", "training", "r", "-o", "figs", "--format", "png")
     figure = os.path.join("figs", os.listdir("figs")[0])
-    x = told(figure, "figure:", "figure")
+    x = inspected(figure, "figure:", "figure")
     assert "training" in x["recipe"] and x["width"] > 100
 
 
-def main():
-    name = os.path.splitext(os.path.basename(__file__))[0]
-    if not PROGRAM:
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(tests)))
-        return 0
-    failed = 0
-    for t in tests:
-        before = os.getcwd()
-        with tempfile.TemporaryDirectory() as d:
-            os.chdir(d)
-            try:
-                t()
-            except Exception as e:
-                failed += 1
-                print("FAIL %s: %s: %s" % (t.__name__, type(e).__name__, e))
-            finally:
-                os.chdir(before)
-    print("%s: %d passed, %d failed, 0 skipped" % (name, len(tests) - failed, failed))
-    return 1 if failed else 0
-
-
-sys.exit(main())
+t.main(fresh=True)

@@ -259,6 +259,64 @@ T(resume_marks_superseded_points)
     runview_free(v);
 }
 
+static void trained(struct runview *v, int64_t step, double tokens, double ratio)
+{
+    begin("metric", step);
+    record_num(r, "loss", 3); /* before the values that its axes need */
+    record_num(r, "tokens", tokens);
+    if (ratio > 0)
+        record_num(r, "flops_ratio", ratio);
+    take(v);
+}
+
+static void head_at(struct runview *v, int64_t step, int resume)
+{
+    begin("head", step);
+    record_int(r, "steps", 40);
+    record_num(r, "flops_dense", 100);
+    record_bool(r, "resume", resume);
+    take(v);
+}
+
+T(points_have_a_position_on_every_axis_also_after_a_resume)
+{
+    struct runview *v = runview_new();
+    t_true(isnan(runview_start(v)));
+    trained(v, 1, 5, 0.5); /* flops_dense is not known yet */
+    t_true(isnan(runview_series(v, "loss")->flops[0]));
+    runview_free(v);
+    v = runview_new();
+    head_at(v, 0, 0);
+    trained(v, 10, 1000, 0.5);
+    trained(v, 20, 2000, 0.25);
+    trained(v, 30, 3000, 1);
+    head_at(v, 20, 1);
+    trained(v, 25, 2500, 0.5); /* after step 20, not after the superseded 30 */
+    trained(v, 30, 3000, 0);   /* no ratio: a dense model */
+    begin("metric", 30);       /* of the same step, in its own record */
+    record_num(r, "val_loss", 2);
+    take(v);
+    trained(v, 15, 1500, 1); /* back without a head */
+    const struct series *s = runview_series(v, "loss"), *val = runview_series(v, "val_loss");
+    static const double want[] = {150e3, 225e3, 525e3, 300e3, 450e3, 300e3};
+    double start = runview_start(v);
+    t_eq(s->n, 6);
+    for (size_t i = 0; i < s->n; i++) {
+        t_near(series_x(s, i, AXIS_FLOPS, 40, start), want[i], 1e-6);
+        t_near(series_x(s, i, AXIS_TOKENS, 40, start), 100.0 * (double)s->step[i], 0);
+        t_near(series_x(s, i, AXIS_STEP, 40, start), (double)s->step[i], 0);
+        t_near(series_x(s, i, AXIS_PROGRESS, 40, start), (double)s->step[i] / 40, 1e-12);
+        t_near(series_x(s, i, AXIS_SECONDS, 40, start), (double)s->step[i] - 10, 0);
+    }
+    t_near(series_x(val, 0, AXIS_FLOPS, 40, start), 450e3, 1e-6);
+    t_near(series_x(val, 0, AXIS_SECONDS, 40, start), 20, 0);
+    t_true(isnan(series_x(s, 0, AXIS_PROGRESS, 0, start)));
+    for (int i = 0; i < RUN_AXES; i++)
+        t_eq(run_axis_find(run_axis_name[i]), i);
+    t_eq(run_axis_find("loss"), -1);
+    runview_free(v);
+}
+
 T(many_resumes_stay_cheap)
 {
     struct runview *v = runview_new();
@@ -286,6 +344,87 @@ static void slow_range(const struct series *s, size_t i0, size_t i1, struct seri
 static int same(double a, double b)
 {
     return (isnan(a) && isnan(b)) || a == b;
+}
+
+static void head_live(struct runview *v, const char *key)
+{
+    begin("head", 0);
+    record_map(r, "config");
+    record_str(r, "train.lr", "0.003");
+    record_str(r, "edp.target_ratio", "0.6");
+    record_str(r, "edp.name", "text");
+    record_close(r);
+    if (key) {
+        record_array(r, "live");
+        record_map(r, NULL);
+        record_str(r, "key", key);
+        record_num(r, "min", 0);
+        record_num(r, "max", 1);
+        record_close(r);
+        record_close(r);
+    }
+    take(v);
+}
+
+static void event(struct runview *v, const char *name, const char *text)
+{
+    begin("event", 5);
+    record_str(r, "name", name);
+    record_str(r, "text", text);
+    take(v);
+}
+
+static void check_live(const struct runview *v, const char *key, double want)
+{
+    double x;
+    t_truef(runview_live_value(v, key, &x) && x == want, "%s: %g, expected %g", key, x, want);
+}
+
+T(live_settings_have_the_value_of_the_newest_event)
+{
+    double x;
+    struct runview *v = runview_new();
+    head_live(v, "edp.target_ratio");
+    t_eq(v->lives, 1);
+    t_str(v->live[0].key, "edp.target_ratio");
+    t_true(v->live[0].min == 0 && v->live[0].max == 1);
+    check_live(v, "edp.target_ratio", 0.6);
+    event(v, "set", "lr 0.5");
+    event(v, "set", "edp.target_ratio 0.7");
+    check_live(v, "train.lr", 0.5);
+    check_live(v, "edp.target_ratio", 0.7);
+    event(v, "settings", "edp.target_ratio 0.7 after step 2; edp.target_ratio 0.8 after step 4");
+    check_live(v, "edp.target_ratio", 0.8);
+    check_live(v, "train.lr", 0.003);
+    event(v, "settings", "none");
+    check_live(v, "edp.target_ratio", 0.6);
+    t_true(!runview_live_value(v, "edp.name", &x) && !runview_live_value(v, "edp.absent", &x));
+    head_live(v, "edp.\x1b[2J");
+    t_true(v->lives == 0 && v->invalid == 1);
+    head_live(v, NULL);
+    t_eq(v->lives, 0);
+    runview_free(v);
+}
+
+T(layer_metrics_under_a_former_name_have_the_current_one)
+{
+    static const double skip[2] = {0, 0.5};
+    struct runview *v = runview_new();
+    begin("head", 0);
+    record_array(r, "metrics");
+    record_map(r, NULL);
+    record_str(r, "name", "skip_chance");
+    record_str(r, "unit", "share");
+    record_close(r);
+    record_close(r);
+    take(v);
+    begin("layer", 1);
+    record_nums(r, "skip_chance", skip, 2);
+    take(v);
+    const struct layer_series *s = runview_layer(v, "drop_probability");
+    t_true(s && s->n == 1 && s->value[1] == 0.5f && !runview_layer(v, "skip_chance"));
+    t_str(runview_unit(v, "drop_probability"), "share");
+    runview_free(v);
 }
 
 T(range_equals_the_slow_way_while_the_series_grows)

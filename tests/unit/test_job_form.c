@@ -1,4 +1,4 @@
-/* The form of a new run, without a screen: what is wrong with a value, what can be set live, a start that fails. */
+/* The form of a new run, without a screen: what is wrong with a value, a start that fails. */
 #include "kit.h"
 
 #include <sys/stat.h>
@@ -54,42 +54,6 @@ T(a_start_is_checked_as_the_command_line_is)
     t_fails(job_check(together, 2, &e), &e, DS_EUSAGE, "model.max_seq");
     t_fails(job_check(unknown, 2, &e), &e, DS_EUSAGE, "did you mean train.steps?");
     t_fails(job_check(preset, 1, &e), &e, DS_EUSAGE, "nosuch");
-}
-
-T(live_keys_are_exactly_those_that_set_takes)
-{
-    int methods = 0;
-    for (const struct route_ops *const *m = route_all(); *m; m++, methods++) {
-        const struct route_ops *ops = *m;
-        char options[64], key[32][64];
-        struct err e = {0};
-        snprintf(options, sizeof options, "model.method=%s model.layers=6", ops->name);
-        struct model *model = kit_model(options, 1, 8, 0, 0);
-        size_t n = job_live_keys(ops->name, key, DS_LEN(key)), found = 2,
-               skip = strlen(ops->name) + 1;
-        t_str(key[0], "lr");
-        t_str(key[1], "train.lr");
-        t_true((ops->set != NULL) == (ops->live != NULL));
-        for (size_t i = 2; i < n; i++)
-            t_truef(ops->set(&model->route, key[i] + skip, 0.5, &e) != DS_ENOTFOUND, "%s: %s",
-                    key[i], e.text);
-        for (size_t i = 0; i < ops->n_opts; i++) {
-            int is_listed = 0;
-            for (size_t k = 2; k < n; k++)
-                is_listed |= strcmp(key[k] + skip, ops->opts[i].key) == 0;
-            int takes =
-                ops->set && ops->set(&model->route, ops->opts[i].key, 0.5, &e) != DS_ENOTFOUND;
-            t_truef(takes == is_listed, "%s.%s: takes %d, listed %d", ops->name, ops->opts[i].key,
-                    takes, is_listed);
-            found += (size_t)is_listed;
-        }
-        t_true(found <= n);
-        model_free(model);
-    }
-    t_true(methods >= 6);
-    char key[4][64];
-    t_eq(job_live_keys(NULL, key, 4), 2);
-    t_eq(job_live_keys("nosuch", key, 4), 2);
 }
 
 static enum launch_state wait_for(struct job_launch *l, char *words, size_t size)

@@ -238,7 +238,7 @@ static const int chosen[10] = {1, 1, 1, 1, 0, 0, 0, 0, 0, -1};
 
 static int listed(const struct route *r, int l, int i)
 {
-    return r->pass.topk ? chosen[i] == 1 : l == 2 ? 0 : ran[i];
+    return r->pass.inference.topk ? chosen[i] == 1 : l == 2 ? 0 : ran[i];
 }
 
 static real listed_cell(const struct route *r, int k, int l, int i)
@@ -299,7 +299,7 @@ T(top_k_and_dense_losses_come_from_executed_passes)
     fake_cell = NULL;
     struct measure s = measure_of(m, &use);
     double causal = loss_of(m, (struct pass){.kind = PASS_SPARSE});
-    double topk = loss_of(m, (struct pass){.kind = PASS_SPARSE, .topk = 1});
+    double topk = loss_of(m, (struct pass){.kind = PASS_SPARSE, .inference.topk = 1});
     double dense = loss_of(m, (struct pass){.kind = PASS_DENSE});
     t_true(causal != topk && causal != dense);
     t_str(measure_not_causal(&s), "");
@@ -318,7 +318,7 @@ T(top_k_and_dense_losses_come_from_executed_passes)
     t_near(x[1], 0.4, 1e-12);
     t_true(strstr(measure_not_causal(&s), "topk_loss") != NULL);
     measure_release(&s);
-    use.topk = 1;
+    use.inference.topk = 1;
     s = measure_of(m, &use);
     t_true(s.is_topk && strstr(measure_not_causal(&s), "loss") == measure_not_causal(&s));
     measure_release(&s);
@@ -344,7 +344,7 @@ static void check_control(struct measure *s, struct model *m, enum contrast_kind
     for (int l = 0; l < m->config.layers; l++)
         for (int k = 0; k < model_plan(m, l)->n; k++)
             force[l * R + model_plan(m, l)->row[k]] = 1;
-    double loss = loss_of(m, (struct pass){.kind = PASS_SPARSE, .force = force});
+    double loss = loss_of(m, (struct pass){.kind = PASS_SPARSE, .inference.force = force});
     t_near(contrast_loss(&s->contrast, kind), loss, 1e-9);
     free(force);
 }
@@ -357,9 +357,9 @@ T(controls_execute_the_same_share_of_each_layer_and_keep_always_on_layers)
     struct pass use = {.seed = 5};
     kit_fill(&batch, 2, ROWS / 2, V, 4);
     kit_documents(&batch);
-    use.offset = 0.5;
+    use.inference.offset = 0.5;
     struct measure s = measure_of(m, &use);
-    use.offset = 0;
+    use.inference.offset = 0;
     t_true(measure_block_ratio(&s) < 0.98);
     check_control(&s, m, CONTRAST_RANDOM);
     double random = contrast_loss(&s.contrast, CONTRAST_RANDOM);

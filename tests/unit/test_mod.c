@@ -113,7 +113,7 @@ T(each_routed_block_has_its_own_router_and_predictors_are_optional)
     t_true(i >= 0 && m->params.p[i].shape[0] == C / 2 && m->params.p[i].shape[1] == C);
     t_near(m->route.ops->flops(&m->route, 3), 2 * C + C * C + C, 0);
     model_free(m);
-    m = make("mod.causal=predictor mod.width=5 mod.normalise=true");
+    m = make("mod.causal=predictor mod.width=5 mod.normalize=true");
     i = params_find(&m->params, "mod.3.predictor.0.weight");
     t_eq(m->params.p[i].shape[0], 5);
     t_near(m->route.ops->flops(&m->route, 3), 2 * C + 2 * 5 * C + 10 + 6 * C, 0);
@@ -166,14 +166,12 @@ T(the_capacity_can_be_set_during_training)
 {
     struct err e = {0};
     struct model *m = make("");
-    const struct route_ops *ops = m->route.ops;
     kit_fill(&batch, B, T, V, 1);
-    t_ok(ops->set(&m->route, "capacity", 0.25, &e), &e);
+    t_ok(kit_set(m, "capacity", 0.25, &e), &e);
     run(m, kit_pass(PASS_TRAIN));
     t_eq(m->plan[1].n, B * 12);
-    t_fails(ops->set(&m->route, "capacity", 1.1, &e), &e, DS_ERANGE, "1.1");
-    t_fails(ops->set(&m->route, "capacity", (double)NAN, &e), &e, DS_ERANGE, "capacity");
-    t_fails(ops->set(&m->route, "gate", 1, &e), &e, DS_ENOTFOUND, "capacity");
+    t_fails(kit_set(m, "capacity", 1.1, &e), &e, DS_ERANGE, "1.1");
+    t_fails(kit_set(m, "capacity", (double)NAN, &e), &e, DS_EUSAGE, "mod.capacity");
     model_free(m);
 }
 
@@ -351,12 +349,12 @@ T(any_capacity_can_be_requested_at_inference)
             trained_at(more[k], 30, 1e-5); /* thresholds track a slowly changing model */
         struct pass pass = kit_pass(PASS_SPARSE);
         struct err e = {0};
-        pass.has_capacity = 1;
+        pass.inference.has_capacity = 1;
         for (int c = 0; c <= 10; c++) {
-            pass.capacity = c / 10.0;
+            pass.inference.capacity = c / 10.0;
             t_ok(route_ready(&m->route, &pass, &e), &e);
             run(m, pass);
-            t_near(share_of(m), pass.capacity, c == 0 || c == 10 ? 0 : 0.12);
+            t_near(share_of(m), pass.inference.capacity, c == 0 || c == 10 ? 0 : 0.12);
         }
         model_free(m);
     }
@@ -368,15 +366,15 @@ T(a_capacity_without_thresholds_says_how_to_calibrate)
     struct err e = {0};
     struct pass pass = kit_pass(PASS_SPARSE);
     t_ok(route_ready(&m->route, &pass, &e), &e);
-    pass.has_capacity = 1;
-    pass.capacity = 1;
+    pass.inference.has_capacity = 1;
+    pass.inference.capacity = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
-    pass.capacity = 0.3;
+    pass.inference.capacity = 0.3;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate");
-    pass.calibrate = 7;
+    pass.inference.calibrate = 7;
     t_ok(route_ready(&m->route, &pass, &e), &e);
-    pass.calibrate = 0;
-    pass.topk = 1;
+    pass.inference.calibrate = 0;
+    pass.inference.topk = 1;
     t_ok(route_ready(&m->route, &pass, &e), &e);
     model_free(m);
 }
@@ -387,20 +385,20 @@ T(a_calibrated_model_meets_the_capacity_on_that_text)
         struct model *m = make(predictor ? "" : "mod.causal=router");
         struct pass pass = kit_pass(PASS_SPARSE);
         kit_fill(&batch, B, T, V, 1);
-        pass.has_capacity = 1;
+        pass.inference.has_capacity = 1;
         m->route.ops->calibrate(&m->route, 1);
         for (int i = 0; i < ROUTE_GRID; i++) {
-            pass.calibrate = i + 1;
-            pass.capacity = (double)i / (ROUTE_GRID - 1);
+            pass.inference.calibrate = i + 1;
+            pass.inference.capacity = (double)i / (ROUTE_GRID - 1);
             run(m, pass);
-            t_near(share_of(m), pass.capacity, 0.011);
+            t_near(share_of(m), pass.inference.capacity, 0.011);
         }
         m->route.ops->calibrate(&m->route, 0);
-        pass.calibrate = 0;
+        pass.inference.calibrate = 0;
         for (int i = 0; i < ROUTE_GRID; i++) {
-            pass.capacity = (double)i / (ROUTE_GRID - 1);
+            pass.inference.capacity = (double)i / (ROUTE_GRID - 1);
             run(m, pass);
-            t_near(share_of(m), pass.capacity, 0.011);
+            t_near(share_of(m), pass.inference.capacity, 0.011);
         }
         model_free(m);
     }
@@ -410,7 +408,7 @@ T(ranks_can_be_requested_at_inference_too)
 {
     struct model *m = trained("mod.causal=predictor", 3);
     struct pass pass = kit_pass(PASS_MASKED);
-    pass.topk = 1;
+    pass.inference.topk = 1;
     run(m, pass);
     t_eq(m->plan[1].n, B * T);
     t_eq(m->plan[1].active, B * T / 8);
@@ -419,8 +417,8 @@ T(ranks_can_be_requested_at_inference_too)
     run(m, pass);
     t_eq(m->plan[1].n, B * T / 8);
     t_true(kit_same(masked, m->stream.h[L], kit_states(m)));
-    pass.has_capacity = 1;
-    pass.capacity = 0.5;
+    pass.inference.has_capacity = 1;
+    pass.inference.capacity = 0.5;
     run(m, pass);
     t_eq(m->plan[1].n, B * T / 2);
     free(masked);
@@ -435,7 +433,7 @@ T(an_offset_in_standard_deviations_selects_fewer_or_more)
         double share[3];
         for (int i = 0; i < 3; i++) {
             struct pass pass = kit_pass(PASS_SPARSE);
-            pass.offset = i - 1;
+            pass.inference.offset = i - 1;
             run(m, pass);
             share[i] = share_of(m);
         }
@@ -453,7 +451,7 @@ T(forced_cells_are_obeyed_and_keep_the_gate_of_their_logit)
         struct pass pass = kit_pass((enum pass_kind)kind);
         for (int i = 0; i < L * B * T; i++)
             force[i] = (int8_t)(i % 3 - 1);
-        pass.force = force;
+        pass.inference.force = force;
         pass.record = 1;
         run(m, pass);
         const real *router = cells(m, "router");
@@ -490,7 +488,7 @@ static int moves_the_past(struct model *m, struct pass pass)
     return moved;
 }
 
-static const char *const ways[] = {"mod.causal=router", "mod.causal=predictor mod.normalise=true",
+static const char *const ways[] = {"mod.causal=router", "mod.causal=predictor mod.normalize=true",
                                    "mod.causal=threshold mod.every=1",
                                    "mod.stochastic=true mod.kv=all",
                                    "mod.causal=predictor mod.kv=all mod.gate=raw"};
@@ -501,10 +499,10 @@ T(inference_decisions_are_causal_and_ranks_are_not)
         struct model *m = trained(ways[k], 3);
         struct pass pass = kit_pass(PASS_SPARSE);
         t_truef(moves_the_past(m, pass) == 0, "%s", ways[k]);
-        pass.has_capacity = 1;
-        pass.capacity = 0.4;
+        pass.inference.has_capacity = 1;
+        pass.inference.capacity = 0.4;
         t_truef(moves_the_past(m, pass) == 0, "%s at a capacity", ways[k]);
-        pass.topk = 1;
+        pass.inference.topk = 1;
         t_truef(moves_the_past(m, pass) > 0, "%s by rank", ways[k]);
         model_free(m);
     }
@@ -519,8 +517,8 @@ T(a_cache_holds_selected_tokens_only_and_equals_the_whole_pass)
         struct batch one = {.B = 1, .T = T, .id = batch.id};
         struct pass pass = kit_pass(PASS_SPARSE);
         real whole[V], got[V];
-        pass.has_capacity = 1;
-        pass.capacity = 0.4;
+        pass.inference.has_capacity = 1;
+        pass.inference.capacity = 0.4;
         model_forward(m, &one, &pass);
         int taken = m->plan[1].active;
         model_logits(m, T - 1, whole);
@@ -603,7 +601,7 @@ T(predictor_only_freezes_everything_else)
 T(a_predictor_learns_the_ranks_of_a_frozen_model)
 {
     struct model *m =
-        make("mod.causal=predictor mod.predictor_only=true mod.capacity=0.25 mod.normalise=true");
+        make("mod.causal=predictor mod.predictor_only=true mod.capacity=0.25 mod.normalize=true");
     double first = 0;
     for (int step = 1; step <= 120; step++) {
         kit_fill(&batch, B, T, V, (uint64_t)step);

@@ -12,7 +12,7 @@ static const char *const none[] = {NULL};
 /* 0: nothing is published of it. */
 static const struct {
     const char *name;
-    int64_t params, beside, layer;
+    int64_t params, non_embedding, layer;
     double theta, eps;
     int position, tied, bias;
 } published[] = {
@@ -41,12 +41,12 @@ T(sizes_have_the_published_counts)
         const struct model_config *m = &c.model;
         t_ok(train_config_make(&c, &published[i].name, 1, NULL, 0, &e), &e);
         int64_t params = model_config_params(m),
-                beside = params - m->vocab * m->dim * (m->tied ? 1 : 2);
+                non_embedding = params - m->vocab * m->dim * (m->tied ? 1 : 2);
         if (published[i].params)
             t_truef(params == published[i].params, "%s: %lld", published[i].name,
                     (long long)params);
-        if (published[i].beside)
-            t_eq(beside, published[i].beside);
+        if (published[i].non_embedding)
+            t_eq(non_embedding, published[i].non_embedding);
         if (published[i].layer)
             t_eq(model_config_params_layer(m), published[i].layer);
         t_near(m->rope_theta, published[i].theta, 0);
@@ -197,7 +197,7 @@ T(a_methods_preset_leaves_the_size_before_it)
             t_ok(train_config_look(&c, preset, 2, &e), &e);
             t_str(c.model.method, (*m)->name);
             t_truef(c.model.layers == 8 && c.model.dim == 128,
-                    "%s: `alone`, not `extends`, is for the size it is shown at", names[i]);
+                    "%s: `default_base`, not `extends`, is for the size it is shown at", names[i]);
             train_config_release(&c);
             seen++;
         }
@@ -209,10 +209,11 @@ T(a_methods_preset_leaves_the_size_before_it)
 
 static const char *file(char path[1024], const char *name, const char *text);
 
-T(what_stands_alone_stands_under_nothing_else)
+T(a_default_base_is_read_only_without_another_preset)
 {
     char path[1024], bad[1024];
-    const char *mine = file(path, "own.yaml", "alone: stories\nmodel:\n  method: random\n"), *wrong;
+    const char *mine = file(path, "own.yaml", "default_base: stories\nmodel:\n  method: random\n"),
+               *wrong;
     struct train_config a = made((const char *const[]){mine, NULL}, none),
                         b = made((const char *const[]){"small", mine, NULL}, none),
                         c = made((const char *const[]){mine, "small", NULL}, none), d;
@@ -226,7 +227,12 @@ T(what_stands_alone_stands_under_nothing_else)
     train_config_release(&a);
     train_config_release(&b);
     train_config_release(&c);
-    wrong = file(bad, "wrong.yaml", "alone: storeis\nmodel:\n  method: random\n");
+    mine =
+        file(path, "old.yaml", "alone: stories\nmodel:\n  method: random\n"); /* its earlier name */
+    d = made((const char *const[]){mine, NULL}, none);
+    t_eq(d.model.layers, 10);
+    train_config_release(&d);
+    wrong = file(bad, "wrong.yaml", "default_base: storeis\nmodel:\n  method: random\n");
     t_fails(train_config_make(&d, &wrong, 1, NULL, 0, &e), &e, DS_EUSAGE, "did you mean stories?");
 }
 

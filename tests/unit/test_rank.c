@@ -102,7 +102,7 @@ T(forced_rows_are_obeyed_and_the_others_compete_for_the_remaining_places)
     const real score[R] = {6, 5, 4, 3, 2, 1, 6, 5, 4, 3, 2, 1};
     place(-1, -1);
     memset(force, -1, sizeof force);
-    route.pass.force = force;
+    route.pass.inference.force = force;
     force[R + 5] = 1; /* in layer 1 the lowest is forced to run, so two places are left */
     force[R + 0] = 0;
     topk(score, 0.5, ".11..1111...");
@@ -120,7 +120,7 @@ T(the_target_is_the_rank_whatever_is_forced)
     uint8_t target[R];
     place(-1, -1);
     memset(force, 0, sizeof force);
-    route.pass.force = force;
+    route.pass.inference.force = force;
     rank_target(&route, score, 0.5, target);
     expect(target, "111...111...");
 }

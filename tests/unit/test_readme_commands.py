@@ -11,15 +11,14 @@ import shutil
 import signal
 import struct
 import sys
-import tempfile
 import termios
 import threading
 import time
 
-PROGRAM = os.environ.get("DEPTHSCOPE", "")
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SHARED = os.environ.get("DEPTHSCOPE_SHARED", os.path.join(ROOT, "..", "shared", "data"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, ROOT, SHARED, SLOW, Skip  # noqa: E402
+
 LIMIT_S = 240 * SLOW
 
 # What begins like this gets these words appended: the same command, sooner done.
@@ -122,52 +121,37 @@ def make_user_files(work):
         os.chmod(path, 0o755)
 
 
-def main():
-    name = "test_readme_commands"
-    lines = list(commands())
-    if not PROGRAM:
-        print("SKIP %s: no program to test (DEPTHSCOPE names it)" % name)
-        print("%s: 0 passed, 0 failed, %d skipped" % (name, len(lines)))
-        return 0
-    has_mirror = shutil.which("curl") and os.path.isdir(os.path.join(SHARED, "weights", "TinyStories-656K-f32"))
-    passed = failed = skipped = 0
-    work = tempfile.mkdtemp()
+def setup():
+    work = os.getcwd()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("DEPTHSCOPE", "XDG_"))}
+    env.update({k: v for k, v in os.environ.items() if not k.startswith(("DEPTHSCOPE", "XDG_"))})
     env.update(HOME=os.path.join(work, "home"), TERM="xterm-256color", LANG="C.UTF-8", PATH=work + "/bin:" + env["PATH"],
                DEPTHSCOPE_MIRROR="http://127.0.0.1:%d" % server.server_address[1], NO_PROXY="*")
-    try:
-        make_user_files(work)
-        os.mkdir(env["HOME"])
-        os.chdir(work)
-        if not lines:
-            failed += 1
-            print("FAIL README.md holds no command")
-        for line in lines:
-            if READS_THE_MIRROR.search(line) and not has_mirror:
-                skipped += 1
-                print("SKIP %s: no curl, or no stored TinyStories-656K" % line)
-                continue
-            began = time.monotonic()
-            status, out = at_terminal(prepare(line, work), env)
-            if status == 0:
-                passed += 1
-                print("ok  %5.1f s  %s" % (time.monotonic() - began, line))
-            else:
-                failed += 1
-                print("FAIL %s\n  as %s\n  exit status %d\n%s" % (line, prepare(line, work), status, out[-1500:]))
-        drawn = os.path.join(work, "exports")
-        if not os.path.isdir(drawn) or not [f for f in os.listdir(drawn) if f.endswith(".png")]:
-            failed += 1
-            print("FAIL the commands of README.md drew no figure")
-    finally:
-        server.shutdown()
-        os.chdir(ROOT)
-        shutil.rmtree(work, ignore_errors=True)
-    print("%s: %d passed, %d failed, %d skipped" % (name, passed, failed, skipped))
-    return 1 if failed else 0
+    make_user_files(work)
+    os.mkdir(env["HOME"])
 
 
+def command_test(line):
+    def f():
+        has_mirror = shutil.which("curl") and os.path.isdir(os.path.join(SHARED, "weights", "TinyStories-656K-f32"))
+        if READS_THE_MIRROR.search(line) and not has_mirror:
+            raise Skip("no curl, or no stored TinyStories-656K")
+        status, out = at_terminal(prepare(line, os.getcwd()), env)
+        assert status == 0, "as %s\n  exit status %d\n%s" % (prepare(line, os.getcwd()), status, out[-1200:])
+    f.__name__ = line
+    return f
+
+
+def figures_were_drawn():
+    assert [f for f in os.listdir("exports") if f.endswith(".png")]
+
+
+def there_are_commands():
+    assert len(all_tests) > 2
+
+
+env = {}
+all_tests = [*map(command_test, commands()), figures_were_drawn, there_are_commands]
 if __name__ == "__main__":
-    sys.exit(main())
+    t.main(setup, chosen=all_tests)

@@ -196,31 +196,31 @@ T(running_statistics_match_the_data)
 {
     struct err e = {0};
     struct params ps = {0};
-    struct standardiser s = {0};
-    t_ok(standardiser_init(&s, &ps, "x", 2, 2, &e), &e);
+    struct standardizer s = {0};
+    t_ok(standardizer_init(&s, &ps, "x", 2, 2, &e), &e);
     t_ok(params_reserve(&ps, 1, &e), &e);
-    struct standard t = standardiser_at(&s, 1, 1);
+    struct standard t = standardizer_at(&s, 1, 1);
     t_near(t.mean[0], 0, 0);
     t_near(t.inv[1], 1, 0);
     for (int step = 0; step < 2; step++) {
         const real x[3][2] = {{1, 10}, {2, 10}, {(real)(3 + step * 3), 40}};
-        standardiser_begin(&s);
+        standardizer_begin(&s);
         for (int i = 0; i < 3; i++)
-            standardiser_add(&s, 1, x[i]);
+            standardizer_add(&s, 1, x[i]);
         if (step == 0) { /* nothing stored: uses the current step, when allowed */
-            t = standardiser_at(&s, 1, 1);
+            t = standardizer_at(&s, 1, 1);
             t_near(t.mean[0], 2, 1e-6);
             t_near(t.inv[0], 1 / sqrt(2.0 / 3), 1e-6);
-            t_near(standardiser_at(&s, 1, 0).mean[0], 0, 0);
+            t_near(standardizer_at(&s, 1, 0).mean[0], 0, 0);
         }
-        standardiser_update(&s, 0.9);
-        t = standardiser_at(&s, 1, 1);
+        standardizer_update(&s, 0.9);
+        t = standardizer_at(&s, 1, 1);
         t_near(t.mean[1], 20, 1e-4);
         t_near(t.inv[1], 1 / sqrt(200), 1e-6);
     }
     t_near(t.mean[0], (0.09 * 2 + 0.1 * 3) / 0.19, 1e-5); /* unbiased from the first step on */
-    t_near(standardiser_at(&s, 0, 1).inv[0], 1, 0);       /* a layer without data */
-    standardiser_release(&s);
+    t_near(standardizer_at(&s, 0, 1).inv[0], 1, 0);       /* a layer without data */
+    standardizer_release(&s);
     params_release(&ps);
 }
 

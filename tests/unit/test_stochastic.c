@@ -108,7 +108,7 @@ static void check_budget(const char *more, int falls)
 {
     char text[200];
     struct pass use = kit_pass(PASS_SPARSE);
-    snprintf(text, sizeof text, "stochastic.use=budget stochastic.target_ratio=0.7 %s", more);
+    snprintf(text, sizeof text, "stochastic.inference=budget stochastic.target_ratio=0.7 %s", more);
     struct model *m = model_of(text);
     model_forward(m, &batch.b, &use);
     t_near(flops_block_ratio(&m->flops), 0.7, 0.02);
@@ -132,7 +132,7 @@ T(decisions_at_a_budget_are_the_same_in_every_kind_of_pass)
     struct err e = {0};
     struct kv_cache *cache = NULL;
     struct model *m =
-        model_of("stochastic.use=budget stochastic.mask=linear stochastic.target_ratio=0.7");
+        model_of("stochastic.inference=budget stochastic.mask=linear stochastic.target_ratio=0.7");
     struct pass masked = kit_pass(PASS_MASKED), use = kit_pass(PASS_SPARSE);
     struct batch one = {.B = 1, .T = T, .id = batch.id};
     model_forward(m, &batch.b, &masked);
@@ -160,17 +160,17 @@ T(invalid_option_combinations_are_refused)
     t_fails(kit_try(&m, "model.method=stochastic model.layers=4", 1, 0, &e), &e, DS_ERANGE,
             "stochastic.keep=4 leaves no layer of model.layers=4");
     t_fails(kit_try(&m,
-                    "model.method=stochastic model.layers=8 stochastic.use=budget "
+                    "model.method=stochastic model.layers=8 stochastic.inference=budget "
                     "stochastic.target_ratio=0.4",
                     1, 0, &e),
             &e, DS_ERANGE, "4 of 8 layers");
     t_fails(kit_try(&m,
-                    "model.method=stochastic model.layers=8 stochastic.use=budget "
+                    "model.method=stochastic model.layers=8 stochastic.inference=budget "
                     "stochastic.schedule=linear stochastic.target_ratio=0.5",
                     1, 0, &e),
             &e, DS_ERANGE, "5 of 8 layers");
     t_fails(kit_try(&m,
-                    "model.method=stochastic model.layers=8 stochastic.use=budget "
+                    "model.method=stochastic model.layers=8 stochastic.inference=budget "
                     "stochastic.scale=true",
                     1, 0, &e),
             &e, DS_EUSAGE, "stochastic.scale");

@@ -129,7 +129,7 @@ static int note_windows(const struct route *r, int l, int i)
     if (l == fake_on && i % p->T == 0 && p->T == SEQ && p->step == 0) {
         for (int t = 0; t < p->T; t++)
             x = (x ^ (uint64_t)p->id[i + t]) * 1099511628211u;
-        if (p->calibrate)
+        if (p->inference.calibrate)
             note(fitted, &n_fitted, x);
         else if (p->record)
             note(scored, &n_scored, x);

@@ -105,38 +105,21 @@ static void check_head(const struct runview *v)
 
 static void check_series(const struct runview *v)
 {
-    static const struct {
-        const char *name;
-        size_t n;
-    } want[] = {
-        {"loss", 12},
-        {"lr", 12},
-        {"grad_norm", 12},
-        {"tok_s", 12},
-        {"step_ms", 12},
-        {"tokens", 12},
-        {"block_ratio", 12},
-        {"flops_ratio", 12},
-        {"skipped_steps", 12},
-        {"target_ratio", 12},
-        {"mfu", 12},
-        {"evaluation_share", 12},
-        {"time_forward", 12},
-        {"time_loss", 12},
-        {"time_backward", 12},
-        {"time_optimizer", 12},
-        {"time_data", 12},
-        {"time_record", 12},
-        {"checkpoint_share", 12},
-        {"val_loss", 4},
-        {"bits_per_byte", 4}, /* 5, 6 (checkpoint), 10, 12 */
-    };
-    for (size_t i = 0; i < DS_LEN(want); i++) {
-        const struct series *s = runview_series(v, want[i].name);
-        t_truef(s && s->n == want[i].n, "%s: %zu points", want[i].name, s ? s->n : 0);
-        t_truef(s->help[0], "%s has no help", want[i].name);
+    for (const struct run_metric *m = run_metrics; m->name; m++) {
+        const struct series *s = runview_series(v, m->name);
+        int is_val = m->when == offsetof(struct step_report, has_val);
+        size_t n = is_val    ? 4 /* 5, 6 (checkpoint), 10, 12 */
+                   : m->when ? 0 /* no distillation */
+                             : 12;
+        if (m->flags & METRIC_PER_LAYER || n == 0) {
+            t_true(s == NULL);
+            continue;
+        }
+        t_truef(s && s->n == n, "%s: %zu points", m->name, s ? s->n : 0);
+        t_str(s->help, m->help);
         t_eq(s->nonfinite, 0);
     }
+    t_true(runview_series(v, "target_ratio") && runview_series(v, "target_ratio")->n == 12);
     const struct series *s = runview_series(v, "tokens");
     t_near(s->value[11], 12 * 4 * 32, 0);
     t_near(runview_series(v, "loss")->tokens[0], 4 * 32, 0);
@@ -171,6 +154,27 @@ static void check_account(const struct runview *v, size_t steps, int sessions)
     t_true(runview_series(v, "time_forward")->value[0] > 0);
 }
 
+/* The blocks hold most of the global gradient; what is left is that of embedding and norm.  AdamW
+ * moves every weight by at most about the learning rate a step. */
+static void check_norms(const struct runview *v)
+{
+    const struct layer_series *grad = runview_layer(v, "layer_grad_norm"),
+                              *update = runview_layer(v, "layer_update_ratio");
+    const struct series *whole = runview_series(v, "grad_norm"), *lr = runview_series(v, "lr");
+    for (size_t i = 0; i < grad->n; i++) {
+        size_t at = (size_t)grad->step[i] - 1;
+        double sum = 0;
+        for (size_t l = 0; l < 6; l++) {
+            double g = (double)grad->value[i * 6 + l], u = (double)update->value[i * 6 + l];
+            t_true(g > 0 && u > 0);
+            t_truef(u < 60 * lr->value[at], "layer %zu: %g at lr %g", l, u, lr->value[at]);
+            sum += g * g;
+        }
+        double all = whole->value[at] * whole->value[at];
+        t_truef(sum < all && sum > 0.001 * all, "%g of %g", sum, all);
+    }
+}
+
 static void check_layers(const struct runview *v)
 {
     static const char *const name[] = {"gate_ratio", "threshold", "signal_mean", "signal_sd",
@@ -179,6 +183,13 @@ static void check_layers(const struct runview *v)
         const struct layer_series *s = runview_layer(v, name[i]);
         t_truef(s && s->n == 4 && s->layers == 6, "layer metric %s", name[i]);
     }
+    for (const struct run_metric *m = run_metrics; m->name; m++) {
+        const struct layer_series *s = runview_layer(v, m->name);
+        t_true(!(m->flags & METRIC_PER_LAYER) == !s);
+        t_truef(!s || (s->n == 4 && s->layers == 6 && strcmp(s->help, m->help) == 0), "%s",
+                m->name);
+    }
+    check_norms(v);
     const struct layer_series *gate = runview_layer(v, "gate_ratio");
     t_near(gate->value[0], 1, 0);
     t_near(gate->value[5], 1, 0);
@@ -506,7 +517,8 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
     t_true(strstr(why, "train.lr = 2.6 is 10.4 times the current 0.25"));
     t_true(!trainer_is_far(&trainer, "lr", trainer.config.train.lr * 9, why, sizeof why));
     t_true(!trainer_is_far(&trainer, "edp.threshold_offset", 3, why, sizeof why));
-    t_fails(trainer_set(&trainer, "edp.nothing", 1, &e), &e, DS_ENOTFOUND, "no live setting");
+    t_fails(trainer_set(&trainer, "edp.nothing", 1, &e), &e, DS_ENOTFOUND, "expected one of: train.lr, edp.t");
+    t_fails(trainer_set(&trainer, "train.steps", 9, &e), &e, DS_ENOTFOUND, "not a live setting");
     t_ok(trainer_keep_live(&trainer, &e), &e);
     t_eq(trainer_run(&trainer, &e), DS_ESTOP);
     trainer_close(&trainer);

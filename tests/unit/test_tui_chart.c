@@ -167,7 +167,7 @@ T(superseded_points_do_not_zigzag)
         s.step[i] = i - 10;
     t_eq(scan_segments(&s, segment), 3);
     struct curve c = {.series = &s, .group = -1};
-    struct scan_column now = scan_range(&c, CHART_X_STEP, 12, 13, segment, 3, 0);
+    struct scan_column now = scan_range(&c, AXIS_STEP, 12, 13, segment, 3, 0);
     t_eq(now.n, 1);
     t_near(now.last, s.value[22], 0);
     series_drop(&s);
@@ -186,12 +186,63 @@ T(ticks_are_nice_and_inside)
     t_eq(ticks_nice((double)NAN, 1, 0, t, 5), 0);
     t_eq(ticks_nice(0, (double)INFINITY, 0, t, 5), 0);
     char text[24];
-    tick_print(text, 1200000, 200000);
-    t_str(text, "1.2M");
-    tick_print(text, 3e-4, 1e-4);
-    t_str(text, "3e-4");
     num_print(text, (double)NAN);
     t_str(text, "NaN");
+}
+
+/* The part of a label after its digits, and the number of its decimals. */
+static const char *label_parts(const char *text, int *decimals)
+{
+    const char *digits = text + (*text == '-'), *end = digits + strspn(digits, "0123456789.");
+    const char *dot = memchr(digits, '.', (size_t)(end - digits));
+    *decimals = dot ? (int)(end - dot) - 1 : 0;
+    return end;
+}
+
+static double label_value(const char *text)
+{
+    char *end;
+    double v = strtod(text, &end);
+    const char *p = *end ? strchr("kMGTP", *end) : NULL;
+    return p ? v * pow(1e3, (double)(p - "kMGTP" + 1)) : v;
+}
+
+T(labels_of_an_axis_share_precision_and_unit_and_are_never_cut)
+{
+    static const double lo[] = {0,     -1, 0.13,  5100,   5.2301, -3.6e-4,
+                                1e-12, 0,  1.2e6, -2e300, 0.9999},
+                        span[] = {1, 2, 0.84, 230, 1e-4, 7e-4, 6e-12, 3e-4, 4e6, 4e300, 2e-4};
+    for (size_t i = 0; i < DS_LEN(lo); i++)
+        for (int max = 1; max <= 12; max++) {
+            struct axis_labels t;
+            axis_labels(&t, lo[i], lo[i] + span[i], 0, max, AXIS_COLS);
+            t_truef(t.n <= max && (t.n > 0 || max < 3 || span[i] < 3e-4 * fabs(lo[i])),
+                    "range %zu: %d of %d ticks", i, t.n, max);
+            int decimals = -1;
+            const char *suffix = "";
+            for (int k = 0; k < t.n; k++) {
+                int d;
+                const char *s = label_parts(t.label[k], &d);
+                t_truef(strlen(t.label[k]) <= AXIS_COLS, "\"%s\" is too wide", t.label[k]);
+                t_truef(fabs(label_value(t.label[k]) - t.at[k]) <= 1e-6 * span[i],
+                        "\"%s\" labels %g", t.label[k], t.at[k]);
+                if (k > 1)
+                    t_near(t.at[k] - t.at[k - 1], t.at[1] - t.at[0], 1e-6 * span[i]);
+                if (t.at[k] == 0 && strcmp(t.label[k], "0") == 0)
+                    continue;
+                t_truef(decimals < 0 || (d == decimals && strcmp(s, suffix) == 0),
+                        "\"%s\" does not match \"%s\"", t.label[k], t.label[k - 1]);
+                decimals = d;
+                suffix = s;
+            }
+        }
+    struct axis_labels t;
+    axis_labels(&t, 0, 1.6e6, 0, 5, AXIS_COLS);
+    t_str(t.label[1], "0.5M");
+    t_str(t.label[2], "1.0M");
+    axis_labels(&t, 1e-5, 0.2, 1, 6, AXIS_COLS);
+    t_str(t.label[0], "1e-5");
+    t_str(t.label[t.n - 1], "1e-1");
 }
 
 T(x_range_grows_in_steps)
@@ -301,4 +352,45 @@ T(terminals_with_one_byte_per_cell_get_ascii_and_no_private_modes)
     t_eq(c.colours, 8);
     t_eq(term_console_rune(0x2713), '+');
     t_eq(term_console_rune(0x2588), 0x2588);
+}
+
+static const char *const thirteen[] = {"Home",    "Monitor", "Depth map", "Stepper", "Signals",
+                                       "FLOPs",   "Compare", "Timeline",  "Pareto",  "Generate",
+                                       "Figures", "Log",     "Help"};
+enum { TABS = (int)DS_LEN(thirteen) };
+
+T(tabs_never_overlap_nor_leave_the_bar)
+{
+    int x[TABS], width[TABS];
+    for (int cols = 8; cols < 220; cols++)
+        for (int current = 0; current < TABS; current++) {
+            int end = 0;
+            tabs_fit(thirteen, TABS, current, 9, cols, x, width);
+            for (int i = 0; i < TABS; i++) {
+                if (width[i] == 0)
+                    continue;
+                t_truef(x[i] >= end && x[i] + width[i] <= cols, "%d columns, tab %d", cols, i);
+                end = x[i] + width[i] + 1;
+            }
+        }
+}
+
+T(tabs_show_titles_then_cut_ones_then_numbers)
+{
+    int x[TABS], width[TABS];
+    tabs_fit(thirteen, TABS, 2, 9, 200, x, width);
+    for (int i = 0; i < TABS; i++)
+        t_eq(width[i], (int)strlen(thirteen[i]) + (i < 9 ? 2 : 0));
+    tabs_fit(thirteen, TABS, 2, 9, 110, x, width);
+    t_eq(width[2], 2 + 9); /* the current title stays whole */
+    t_eq(width[1], width[3]);
+    t_true(width[1] >= 2 + 4 && width[1] < 2 + 7 && width[12] == 4);
+    tabs_fit(thirteen, TABS, 2, 9, 60, x, width);
+    t_eq(width[0], 1);
+    t_eq(width[2], 2 + 9);
+    t_eq(width[8], 1);
+    t_eq(width[9], 0); /* no number and no title: only in the picker */
+    t_true(x[8] + 1 + 4 <= 60);
+    tabs_fit(thirteen, TABS, 9, 9, 60, x, width);
+    t_eq(width[9], 8); /* unless it is the current one */
 }

@@ -222,8 +222,8 @@ static int wait_for_other(const struct one *o, enum progress *state, struct err 
 }
 
 /* Reads the results of a finished run: 1; else 0 and the reason. */
-static int take_numbers(struct results *x, size_t row, const struct one *o, char *reason,
-                        size_t size)
+static int read_result(struct results *x, size_t row, const struct one *o, char *reason,
+                       size_t size)
 {
     struct err why = {0};
     struct summary *s = &x->run[x->n];
@@ -285,7 +285,7 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
     if (rc < 0 || (batch_signal && state == PROGRESS_BUSY))
         goto out;
     rc = 0;
-    if (child == 0 && take_numbers(x, row, &o, reason, sizeof reason)) {
+    if (child == 0 && read_result(x, row, &o, reason, sizeof reason)) {
         const struct summary *s = &x->run[x->n - 1];
         snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)",
                  s->value[SUMMARY_VAL_LOSS], s->value[SUMMARY_FLOPS], clock_mono() - t);
@@ -316,7 +316,8 @@ static void add_failures(struct str *out, const struct results *x, size_t row)
     str_add(out, "]");
 }
 
-static void add_json(struct str *out, const struct batch_plan *p, const struct results *x)
+static void add_json(struct str *out, const struct batch_plan *p, const struct results *x,
+                     const struct report *r)
 {
     str_add(out, "{");
     json_add_str(out, "kind", p->kind);
@@ -348,7 +349,9 @@ static void add_json(struct str *out, const struct batch_plan *p, const struct r
             json_add_str(out, "refused", p->row[i].refused);
         str_add(out, "}");
     }
-    str_add(out, "]}\n");
+    str_add(out, "],\"paired\":");
+    report_paired_json(out, r);
+    str_add(out, "}\n");
 }
 
 static int write_summary(const struct batch_plan *p, const struct str *json, struct err *e)
@@ -373,18 +376,20 @@ static int write_summary(const struct batch_plan *p, const struct str *json, str
 static int finish(const struct batch_plan *p, struct results *x, struct err *e)
 {
     struct str json = {0}, out = {0};
+    struct report r = {.group = x->group, .n = p->n, .runs = x->run, .width = cli_columns(0)};
     for (size_t i = 0; i < p->n; i++) {
         str_copy(x->group[i].label, sizeof x->group[i].label, p->row[i].label);
         summary_estimate(&x->group[i], x->run);
     }
     for (size_t i = 0; i < x->failed; i++)
         x->group[x->failure[i].row].missing++;
-    add_json(&json, p, x);
+    add_json(&json, p, x, &r);
     int rc = write_summary(p, &json, e);
     if (p->json) {
         str_add_bytes(&out, json.p, json.len);
     } else {
-        report_groups(&out, x->group, p->n);
+        report_groups(&out, &r);
+        report_paired(&out, &r);
         for (size_t i = 0; i < p->n; i++)
             if (p->row[i].refused[0]) {
                 str_addf(&out, "not run: %s: ", p->row[i].label);

@@ -3,7 +3,7 @@
 #ifndef DS_CLI_BATCH_H
 #define DS_CLI_BATCH_H
 
-#include "cli/use.h"
+#include "cli/cli.h"
 
 /* One line of the table: settings on top of presets. */
 struct batch_row {

@@ -50,7 +50,7 @@ struct task {
     const char **preset;
     size_t presets;
     struct train_cost_cache cache;
-    struct str told; /* cost per step; printed before anything runs */
+    struct str costs; /* cost per step; printed before anything runs */
 };
 
 static int read_words(struct words *w, const char *name, const char *text, struct err *e)
@@ -218,14 +218,14 @@ static void tell(struct task *t, const struct candidate *c)
 {
     char step[16], params[16];
     double share = c->cost.flops / c->cost.dense;
-    str_addf(&t->told,
+    str_addf(&t->costs,
              "isoflop: %s%s%s: %s non-embedding parameters, %sFLOPs per step: ", c->method,
              c->method[0] ? " " : "", c->size, str_si(params, (double)c->cost.parameters),
              str_si(step, c->cost.flops));
     if (share < 0.995)
-        str_addf(&t->told, "training skips rows, %.0f %% of dense\n", 100 * share);
+        str_addf(&t->costs, "training skips rows, %.0f %% of dense\n", 100 * share);
     else
-        str_add(&t->told, "training computes every row\n");
+        str_add(&t->costs, "training computes every row\n");
 }
 
 /* An invalid model is reported in its row; only errors common to all rows (memory) end the
@@ -337,7 +337,7 @@ static int add_rows(struct task *t, struct batch_plan *p, struct candidate *all,
             fine += rc == 0 && !p->row[p->n - 1].refused[0];
         }
     if (rc == 0 && fine > 0 && !p->quiet)
-        fputs(str_text(&t->told), stderr);
+        fputs(str_text(&t->costs), stderr);
     return rc;
 }
 
@@ -360,7 +360,7 @@ static int plan_isoflop(struct batch_plan *p, const struct cli_args *a, struct e
         release(&all[i]);
     mem_free(all);
     if (t) {
-        str_release(&t->told);
+        str_release(&t->costs);
         mem_free(t->preset);
     }
     mem_free(t);

@@ -107,7 +107,7 @@ static void type_text(char out[16], uint32_t type)
 
 static const char *const format_name[] = {"auto", "hf", "gguf", "llama2c"};
 
-static void tell_json(const struct convert_job *j, struct str *out)
+static void print_json(const struct convert_job *j, struct str *out)
 {
     char type[16], head[16];
     type_text(type, j->type);
@@ -134,7 +134,7 @@ static void tell_json(const struct convert_job *j, struct str *out)
     str_add(out, "]}\n");
 }
 
-static void tell_text(const struct convert_job *j, struct str *out)
+static void print_text(const struct convert_job *j, struct str *out)
 {
     char type[16], head[16], n[16], bytes[16], time[16];
     type_text(type, j->type);
@@ -206,9 +206,9 @@ int convert_command(int argc, char **argv)
     if (rc == 0)
         rc = run(&j, model, &given, &e);
     if (rc == 0 && cli_flag(&a, "json"))
-        tell_json(&j, &out);
+        print_json(&j, &out);
     else if (rc == 0)
-        tell_text(&j, &out);
+        print_text(&j, &out);
     opt_release(&convert_group, &j.o);
     config_release(&given);
     cli_release(&a);

@@ -2,7 +2,7 @@
 #ifndef DS_CLI_CONVERT_H
 #define DS_CLI_CONVERT_H
 
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "data/tokenizer.h"
 #include "models/export.h"
 

@@ -22,7 +22,7 @@ struct convert_job {
     struct export_result r;
     int64_t parameters;
     int has_vocabulary;
-    double seconds, told_at;
+    double seconds, shown_at;
     char note[CONVERT_NOTES][400];
     size_t notes;
 };

@@ -115,7 +115,7 @@ static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
 }
 
 /* One line: the name that was written, and how programs that rely on it differ. */
-static void tell_differs(struct str *out, const struct tokenizer_parts *p)
+static void explain_differences(struct str *out, const struct tokenizer_parts *p)
 {
     const char *why = str_text(&p->differs);
     int is_scored = strcmp(p->model, "llama") == 0;
@@ -156,7 +156,7 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
         gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", p.add_space_prefix);
     if (!p.is_exact)
         gguf_put_text(w, "tokenizer.huggingface.json", p.json, p.json_len);
-    tell_differs(differs, &p);
+    explain_differences(differs, &p);
     tokenizer_parts_release(&p);
     return 0;
 }

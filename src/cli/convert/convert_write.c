@@ -28,10 +28,10 @@ static int on_progress(void *ctx, double done, double all)
     double now = clock_mono();
     char a[16], b[16];
     int is_end = done >= all;
-    if (isatty(STDERR_FILENO) && (is_end || now - j->told_at > 0.1)) {
+    if (isatty(STDERR_FILENO) && (is_end || now - j->shown_at > 0.1)) {
         fprintf(stderr, is_end ? "\r\033[K" : "\r%s of %s weights\033[K", str_si(a, done),
                 str_si(b, all));
-        j->told_at = now;
+        j->shown_at = now;
     }
     return batch_signal != 0;
 }
@@ -59,7 +59,7 @@ static struct export_options export_options_of(struct convert_job *j)
 }
 
 /* Outside GGUF quantised blocks are dequantised: the file grows, and a note says why. */
-static void tell_blocks(struct convert_job *j)
+static void note_quantized(struct convert_job *j)
 {
     char types[120];
     int blocks;
@@ -130,7 +130,7 @@ static int write_llama2c(struct convert_job *j, struct err *e)
     j->has_vocabulary = rc;
     if (stays)
         note(j, "tokenizer.bin next to the output belongs to the source: left unchanged");
-    tell_blocks(j);
+    note_quantized(j);
     if (rc == 0 && j->from.tokenizer)
         note(j, "no tokenizer.bin: %s", why);
     return 0;
@@ -164,7 +164,7 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
     char path[1200];
     int rc = export_hf(&j->from.s, &o, dir, &j->r, e);
     if (rc == 0)
-        tell_blocks(j);
+        note_quantized(j);
     if (rc == 0 && j->from.tokenizer) {
         rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
         if (rc == 0)
@@ -229,7 +229,7 @@ static int write_directory(struct convert_job *j, struct err *e)
 
 /* ---- common to all formats ------------------------------------------------------------------------------- */
 
-static void tell_template(struct convert_job *j)
+static void note_template(struct convert_job *j)
 {
     struct err e = {0};
     struct str text = {0};
@@ -240,7 +240,7 @@ static void tell_template(struct convert_job *j)
     str_release(&text);
 }
 
-static void tell_what_stays(struct convert_job *j)
+static void note_contents(struct convert_job *j)
 {
     const struct model *m = j->from.m;
     int64_t base = model_config_params(&m->config), left = params_count(&m->params) - base;
@@ -252,7 +252,7 @@ static void tell_what_stays(struct convert_job *j)
              m->config.method, (long long)left);
     if (!j->from.tokenizer)
         note(j, "without a tokenizer: none found with the model (use tokenizer=PATH)");
-    tell_template(j);
+    note_template(j);
 }
 
 /* Checks options that concern adapters. */
@@ -284,7 +284,7 @@ int convert_write(struct convert_job *j, struct err *e)
         return rc;
     j->from.s.base_only = j->o.method || j->o.merge;
     j->from.s.is_merged = j->o.merge;
-    tell_what_stays(j);
+    note_contents(j);
     switch (j->o.to) {
     case CONVERT_GGUF: return write_gguf(j, e);
     case CONVERT_LLAMA2C: return write_llama2c(j, e);

@@ -9,7 +9,7 @@
 #include "cli/eval/eval_capacity.h"
 #include "cli/eval/eval_task.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 #include "eval/capacity.h"
 #include "eval/perplexity.h"
@@ -58,7 +58,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     json_add_str(s, "model", subject->dir);
     json_add_str(s, "method", subject->model->config.method);
     json_add_str(s, "data", r->data);
-    json_add_num(s, "capacity_asked", r->capacity);
+    json_add_num(s, "capacity_target", r->capacity);
     if (a->found.passes > 0) {
         json_add_num(s, "speedup", a->found.speedup);
         json_key(s, "speedup_met");
@@ -188,14 +188,14 @@ static int measure_at_speedup(struct answer *out, struct subject *s, struct ppl_
                               struct err *e)
 {
     struct ppl *p = NULL;
-    struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
+    struct pass pass = {.kind = PASS_SPARSE, .inference.has_capacity = 1};
     if (o->target_speedup <= 0)
         return ppl_run(&out->r, s, o, e);
     int rc = o->routing != PPL_CAUSAL || o->capacity != -1
                  ? err_set(e, DS_EUSAGE,
                            "target_speedup searches the capacity of causal routing: "
                            "capacity= and routing= must not be set")
-                 : route_ready(&s->model->route, &asked, e);
+                 : route_ready(&s->model->route, &pass, e);
     if (rc == 0)
         rc = ppl_open(&p, s, o, e);
     if (rc == 0)

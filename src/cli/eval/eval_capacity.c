@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/records.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "cli/version.h"
 
 #define AT(field) offsetof(struct capacity_row, field)
@@ -16,7 +16,7 @@ static const struct {
     double scale;
     int digits;
 } columns[] = {
-    {"capacity_asked", "asked", AT(asked), 1, 2},
+    {"capacity_target", "target", AT(target), 1, 2},
     {"block_ratio", "realised", AT(realised), 1, 3},
     {"loss", "loss", AT(loss), 1, 4},
     {"loss_delta", "loss vs dense %", AT(delta), 100, 2},

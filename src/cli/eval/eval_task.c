@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/utf8.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "eval/task.h"
 
 enum { BAR_CELLS = 24, NAME_CELLS = 32 };
@@ -120,10 +120,10 @@ static void add_row(struct table *t, const struct task_result *r, const struct t
     add_number(t, x->value[k], 4);
     add_number(t, x->error[k], 4);
     table_addf(t, "%zu", x->n);
-    add_number(t, task_depth(&x->spent, r->layers), 2);
-    add_number(t, task_scored_depth(&x->spent), 2);
-    add_number(t, task_block_ratio(&x->spent), 3);
-    add_number(t, task_flops_ratio(&x->spent), 3);
+    add_number(t, task_depth(&x->cost, r->layers), 2);
+    add_number(t, task_scored_depth(&x->cost), 2);
+    add_number(t, task_block_ratio(&x->cost), 3);
+    add_number(t, task_flops_ratio(&x->cost), 3);
 }
 
 static void print_result(struct str *out, const struct task_result *r, const struct subject *s,

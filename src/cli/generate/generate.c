@@ -59,7 +59,7 @@ void gen_interrupt_clear(void)
 
 /* ---- request ---- */
 
-struct asked {
+struct request {
     const struct cli_args *a;
     struct subject *s;
     struct gen_options *o;
@@ -72,7 +72,7 @@ struct asked {
     struct gen_rules rules;
 };
 
-static int add_ids(struct asked *q, const struct chat_messages *m, const char *text, size_t len,
+static int add_ids(struct request *q, const struct chat_messages *m, const char *text, size_t len,
                    struct err *e)
 {
     void *v = q->prompt;
@@ -87,13 +87,13 @@ static int add_ids(struct asked *q, const struct chat_messages *m, const char *t
              : gen_prompt(q->s, text, len, out, e);
 }
 
-static int add_system(const struct asked *q, struct chat_messages *m, struct err *e)
+static int add_system(const struct request *q, struct chat_messages *m, struct err *e)
 {
     const char *system = cli_value(q->a, "system");
     return system ? chat_add(m, CHAT_SYSTEM, system, strlen(system), e) : 0;
 }
 
-static int add_prompt(struct asked *q, const char *text, size_t len, struct err *e)
+static int add_prompt(struct request *q, const char *text, size_t len, struct err *e)
 {
     struct chat_messages m = {0};
     if (!q->is_chat)
@@ -107,7 +107,7 @@ static int add_prompt(struct asked *q, const char *text, size_t len, struct err 
     return rc;
 }
 
-static int add_messages(struct asked *q, const struct json_node *list, const char *what,
+static int add_messages(struct request *q, const struct json_node *list, const char *what,
                         struct err *e)
 {
     struct chat_messages m = {0};
@@ -120,7 +120,8 @@ static int add_messages(struct asked *q, const struct json_node *list, const cha
     return rc < 0 ? err_add(e, rc, "%s", what) : 0;
 }
 
-static int add_json_line(struct asked *q, const char *p, size_t n, const char *where, struct err *e)
+static int add_json_line(struct request *q, const char *p, size_t n, const char *where,
+                         struct err *e)
 {
     struct json *j = NULL;
     size_t len = 0;
@@ -142,7 +143,7 @@ static int add_json_line(struct asked *q, const char *p, size_t n, const char *w
     return rc;
 }
 
-static int add_batch(struct asked *q, const char *path, struct err *e)
+static int add_batch(struct request *q, const char *path, struct err *e)
 {
     struct str text = {0};
     int rc = cli_read_text(&text, path, PROMPT_MAX, e);
@@ -165,7 +166,7 @@ static int add_batch(struct asked *q, const char *path, struct err *e)
     return rc;
 }
 
-static int add_file(struct asked *q, const char *path, int is_messages, struct err *e)
+static int add_file(struct request *q, const char *path, int is_messages, struct err *e)
 {
     struct str text = {0};
     struct json *j = NULL;
@@ -182,7 +183,7 @@ static int add_file(struct asked *q, const char *path, int is_messages, struct e
 }
 
 /* Exactly one source of prompts; none means interactive chat. */
-static int check_words(struct asked *q, struct err *e)
+static int check_words(struct request *q, struct err *e)
 {
     static const char *const way[] = {"prompt", "file", "batch", "messages"};
     const char *show = cli_value(q->a, "show");
@@ -204,7 +205,7 @@ static int check_words(struct asked *q, struct err *e)
     return 0;
 }
 
-static int read_stops(struct asked *q, struct err *e)
+static int read_stops(struct request *q, struct err *e)
 {
     size_t n = 0;
     q->stop = mem_alloc((size_t)q->a->n_given, sizeof *q->stop);
@@ -219,7 +220,7 @@ static int read_stops(struct asked *q, struct err *e)
     return 0;
 }
 
-static int open_chat(struct asked *q, struct err *e)
+static int open_chat(struct request *q, struct err *e)
 {
     int rc = chat_open(&q->chat, (enum chat_template)q->o->template, q->s->dir, e);
     if (rc == 0)
@@ -229,7 +230,7 @@ static int open_chat(struct asked *q, struct err *e)
     return rc;
 }
 
-static int read_prompts(struct asked *q, struct err *e)
+static int read_prompts(struct request *q, struct err *e)
 {
     const char *file = cli_value(q->a, "file"), *batch = cli_value(q->a, "batch"),
                *messages = cli_value(q->a, "messages"), *text;
@@ -243,7 +244,7 @@ static int read_prompts(struct asked *q, struct err *e)
     return rc;
 }
 
-static void asked_release(struct asked *q)
+static void request_release(struct request *q)
 {
     for (size_t i = 0; i < q->n; i++)
         ids_release(&q->prompt[i]);
@@ -265,8 +266,8 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
         return err_set(e, DS_EUSAGE,
                        "target_speedup searches the capacity of causal routing: "
                        "capacity= and routing= must not be set");
-    struct pass asked = {.kind = PASS_SPARSE, .has_capacity = 1};
-    int rc = route_ready(&s->model->route, &asked, e);
+    struct pass pass = {.kind = PASS_SPARSE, .inference.has_capacity = 1};
+    int rc = route_ready(&s->model->route, &pass, e);
     if (rc == 0)
         rc = opt_defaults(&ppl_group, &text, e);
     if (rc == 0)
@@ -289,7 +290,7 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
 
 /* ---- generation ---- */
 
-static int make_texts(const struct asked *q, struct err *e)
+static int make_texts(const struct request *q, struct err *e)
 {
     struct gen_result *r = mem_alloc(q->n, sizeof *r);
     struct gen_show show = {0};
@@ -314,7 +315,7 @@ static int make_texts(const struct asked *q, struct err *e)
     return rc;
 }
 
-static int make_talk(const struct asked *q, struct err *e)
+static int make_talk(const struct request *q, struct err *e)
 {
     struct chat_messages m = {0};
     int rc = add_system(q, &m, e);
@@ -324,7 +325,7 @@ static int make_talk(const struct asked *q, struct err *e)
     return rc;
 }
 
-static int generate(struct asked *q, struct err *e)
+static int generate(struct request *q, struct err *e)
 {
     const char *model;
     int rc = cli_single(q->a, "generate", "MODEL", &model, e);
@@ -355,7 +356,7 @@ int generate_command(int argc, char **argv)
     struct cli_args a;
     struct gen_options o = {0};
     struct subject s = {0};
-    struct asked q = {.a = &a, .s = &s, .o = &o};
+    struct request q = {.a = &a, .s = &s, .o = &o};
     struct sigaction act = {.sa_handler = on_interrupt};
     setlocale(LC_CTYPE, "");
     int rc = cli_parse(&a, generate_options, argc, argv, &e);
@@ -367,7 +368,7 @@ int generate_command(int argc, char **argv)
         rc = generate(&q, &e);
         opt_release(&gen_group, &o);
     }
-    asked_release(&q);
+    request_release(&q);
     subject_close(&s);
     pool_stop();
     cli_release(&a);

@@ -3,7 +3,7 @@
 #define DS_CLI_GENERATE_H
 
 #include "base/str.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 #include "data/chat.h"
 #include "eval/generation.h"
 

@@ -188,7 +188,7 @@ void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct ge
     }
     json_add_str(out, "compute", gemm_format_name[m->weights.format]);
     json_add_str(out, "weights", weights_held(m));
-    json_add_num(out, "capacity_asked", w->o->capacity == -1 ? (double)NAN : w->o->capacity);
+    json_add_num(out, "capacity_target", w->o->capacity == -1 ? (double)NAN : w->o->capacity);
     json_add_num(out, "block_ratio", r->block_ratio);
     json_add_num(out, "flops_ratio", r->flops_ratio);
     json_add_num(out, "time_ratio", r->time_ratio);
@@ -350,7 +350,7 @@ static int on_done(void *ctx, size_t k, struct gen_result *r)
     return put_next(w);
 }
 
-static int on_asked(void *ctx)
+static int is_stopped(void *ctx)
 {
     (void)ctx;
     return gen_interrupted();
@@ -359,7 +359,7 @@ static int on_asked(void *ctx)
 struct gen_watch gen_show_watch(struct gen_show *w)
 {
     return (struct gen_watch){
-        .text = on_text, .token = on_token, .done = on_done, .is_stopped = on_asked, .ctx = w};
+        .text = on_text, .token = on_token, .done = on_done, .is_stopped = is_stopped, .ctx = w};
 }
 
 int gen_show_end_line(struct gen_show *w)

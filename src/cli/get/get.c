@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "cli/batch/batch_child.h"
 #include "cli/get/get.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 
 struct cli_option get_options[] = {
     {.name = "o", .has_value = 1, .help = "DIR  output directory (default: ./NAME)"},
@@ -132,7 +132,7 @@ static int list(const struct config *known, struct str *out, int json, struct er
 
 /* ---- download ---------------------------------------------------------------------------------------- */
 
-static void tell_file(const struct get_job *j, struct str *out, int json)
+static void print_file(const struct get_job *j, struct str *out, int json)
 {
     const struct get_file *f = j->file;
     char size[16];
@@ -182,7 +182,7 @@ static int fetch_all(struct get_known *k, const char *name, const char *dir, con
                             .file = &k->file[i]};
         rc = get_fetch(&j, e);
         if (rc == 0)
-            tell_file(&j, out, json);
+            print_file(&j, out, json);
     }
     str_add(out, json ? "]}\n" : "");
     return rc;

@@ -16,12 +16,13 @@ enum { TICK_MS = 200 };
 static int listen_to(struct child *c, const struct get_listener *l, struct err *e)
 {
     struct pollfd fd[2] = {{.fd = c->out, .events = POLLIN}, {.fd = c->err, .events = POLLIN}};
-    int told = 0, rc = 0;
+    int is_forwarded = 0, rc = 0;
     double ticked = clock_mono();
     while (fd[0].fd >= 0 || fd[1].fd >= 0) {
         char buf[65536];
         int ready = poll(fd, 2, TICK_MS);
-        if (batch_signal == SIGTERM && !told++) /* the terminal already sends Ctrl-C to the child */
+        if (batch_signal == SIGTERM &&
+            !is_forwarded++) /* the terminal already sends Ctrl-C to the child */
             kill(c->pid, SIGTERM);
         if (l->tick && rc == 0 && clock_mono() - ticked >= TICK_MS / 1000.0) {
             l->tick(l->ctx);

@@ -275,7 +275,7 @@ static int is_at_end(const struct get_job *j, int status, const char *words)
     return status == CURL_HTTP && j->begun_at > 0 && j->file->bytes < 0 && strstr(words, ": 416");
 }
 
-static int tell_unknown_end(const struct get_job *j, struct err *e)
+static int fail_unknown_size(const struct get_job *j, struct err *e)
 {
     return err_set(e, DS_EIO,
                    "get: %s: no data after the %" PRId64
@@ -292,7 +292,7 @@ static void set_aside(const struct get_job *j, char *bad, size_t size)
         str_copy(bad, size, j->part);
 }
 
-static int tell_too_long(const struct get_job *j, struct err *e)
+static int fail_too_long(const struct get_job *j, struct err *e)
 {
     char bad[1300];
     set_aside(j, bad, sizeof bad);
@@ -325,9 +325,9 @@ static int transfer(struct get_job *j, struct err *e)
     if (j->is_terminal)
         fputs("\r\033[K", stderr);
     if (rc == 0 && j->is_over)
-        return tell_too_long(j, e);
+        return fail_too_long(j, e);
     if (rc == 0 && is_at_end(j, status, words))
-        return j->file->sha256[0] ? 0 : tell_unknown_end(j, e);
+        return j->file->sha256[0] ? 0 : fail_unknown_size(j, e);
     if (rc < 0)
         return rc;
     return status == 0 ? 0 : report_failure(j, status, words, e);

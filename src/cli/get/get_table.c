@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "cli/get/get.h"
-#include "cli/use.h"
+#include "cli/cli.h"
 
 int get_names(const struct config *table, char ***names, size_t *n, struct err *e)
 {

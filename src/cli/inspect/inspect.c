@@ -186,7 +186,7 @@ static int is_preset(const char *what)
                            : preset_path(path, sizeof path, what, NULL) == 0;
 }
 
-static int tell_preset(const char *what, int json)
+static int print_preset(const char *what, int json)
 {
     char command[] = "presets", flag[] = "--json", name[1024];
     char *words[] = {command, name, json ? flag : NULL, NULL};
@@ -215,7 +215,7 @@ int inspect_command(int argc, char **argv)
     if (rc == 0)
         rc = fs_is_dir(path) ? 0 : fs_check_regular(path, &e);
     if ((rc == 0 || rc == DS_ENOTFOUND) && is_preset(what) && (rc < 0 || strcmp(path, what) == 0)) {
-        int status = tell_preset(what, x.json);
+        int status = print_preset(what, x.json);
         cli_release(&a);
         return status;
     }

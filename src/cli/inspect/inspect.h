@@ -2,7 +2,7 @@
 #ifndef DS_CLI_INSPECT_H
 #define DS_CLI_INSPECT_H
 
-#include "cli/use.h"
+#include "cli/cli.h"
 
 /* Output: text for a terminal, or one JSON object per call. */
 struct inspect {

@@ -45,7 +45,7 @@ static void json_tensor(struct str *out, const struct st_tensor *x, uint64_t odd
     str_add(out, "}");
 }
 
-static void tell_tensors(struct inspect *x, const struct st_set *s, const char *path)
+static void print_tensors(struct inspect *x, const struct st_set *s, const char *path)
 {
     struct sums sum = {0};
     struct str rows = {0};
@@ -90,7 +90,7 @@ int inspect_tensors(const char *path, struct inspect *x, struct err *e)
     int rc = st_set_open(&s, path, e);
     if (rc < 0)
         return rc;
-    tell_tensors(x, s, path);
+    print_tensors(x, s, path);
     rc = st_set_unchanged(s, e);
     st_set_close(s);
     if (rc < 0 && before < x->out->len)

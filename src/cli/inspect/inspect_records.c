@@ -139,7 +139,7 @@ static void add_rest(struct str *out, const struct runview *v)
     add_evals(out, v);
 }
 
-static void tell_text(struct str *out, const struct runview *v, const struct kinds *k)
+static void print_text(struct str *out, const struct runview *v, const struct kinds *k)
 {
     add_head(out, v);
     str_addf(out, "%llu bytes:", (unsigned long long)v->bytes);
@@ -202,7 +202,7 @@ static void json_evals(struct str *out, const struct runview *v)
     str_add(out, "]");
 }
 
-static void tell_json(struct str *out, const struct runview *v, const struct kinds *k)
+static void print_json(struct str *out, const struct runview *v, const struct kinds *k)
 {
     json_add_str(out, "run", v->name ? v->name : "");
     json_add_str(out, "method", v->method ? v->method : "");
@@ -242,10 +242,10 @@ int inspect_records(const char *path, struct inspect *x, struct err *e)
         rc = count_records(&k, v->path, e);
     if (rc == 0 && x->json) {
         inspect_begin(x, "records", path);
-        tell_json(x->out, v, &k);
+        print_json(x->out, v, &k);
         str_add(x->out, "}");
     } else if (rc == 0) {
-        tell_text(x->out, v, &k);
+        print_text(x->out, v, &k);
     }
     runview_free(v);
     return rc;

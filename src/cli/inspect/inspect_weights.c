@@ -160,7 +160,7 @@ static int read_vocabulary(struct vocabulary *v, const struct gguf *g)
 static const char *const token_type[TOKEN_TYPES] = {
     "of unknown type", "normal", "unknown", "control", "user-defined", "unused", "bytes"};
 
-static void tell_vocabulary(struct str *out, const struct vocabulary *v)
+static void print_vocabulary(struct str *out, const struct vocabulary *v)
 {
     const char *between = " (";
     str_addf(out, "vocabulary: %llu tokens", (unsigned long long)v->tokens);
@@ -299,8 +299,8 @@ static void json_gguf(struct inspect *x, const struct gguf *g, const char *path,
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
-static void tell_gguf(struct str *out, const struct gguf *g, const struct sums *s,
-                      const struct vocabulary *v)
+static void print_gguf(struct str *out, const struct gguf *g, const struct sums *s,
+                       const struct vocabulary *v)
 {
     struct table t;
     table_init(&t, 3);
@@ -314,7 +314,7 @@ static void tell_gguf(struct str *out, const struct gguf *g, const struct sums *
     if (gguf_meta_count(g) > METAS_SHOWN)
         str_addf(out, "and %zu more keys\n", gguf_meta_count(g) - METAS_SHOWN);
     if (v)
-        tell_vocabulary(out, v);
+        print_vocabulary(out, v);
     for (size_t i = 0; i < s->n; i++) {
         const struct type_sum *k = &s->type[i];
         str_addf(out, "%s%llu %s (%.2f bits per weight)",
@@ -343,7 +343,7 @@ int inspect_gguf(const char *path, struct inspect *x, struct err *e)
     if (x->json)
         json_gguf(x, g, path, &s, has_vocabulary ? &v : NULL);
     else
-        tell_gguf(x->out, g, &s, has_vocabulary ? &v : NULL);
+        print_gguf(x->out, g, &s, has_vocabulary ? &v : NULL);
     gguf_close(g);
     return 0;
 }

@@ -84,7 +84,7 @@ struct bpe_cached {
 struct bpe_dropped {
     uint64_t bytes;
     unsigned char first;
-    int is_told;
+    int is_reported;
 };
 /* State of a character-level vocabulary (SentencePiece and similar):
  * words start as characters, and missing characters fall back to bytes or to the unknown token.

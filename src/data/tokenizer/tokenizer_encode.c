@@ -273,12 +273,12 @@ uint64_t tokenizer_dropped(const struct tokenizer *t)
 }
 
 /* Warns once per tokenizer; further bytes are only counted. */
-static void tell_dropped(const struct tokenizer *t)
+static void warn_dropped(const struct tokenizer *t)
 {
     struct bpe_dropped *d = t->bpe ? t->bpe->dropped : NULL;
-    if (!d || d->bytes == 0 || d->is_told)
+    if (!d || d->bytes == 0 || d->is_reported)
         return;
-    d->is_told = 1;
+    d->is_reported = 1;
     log_warn("the vocabulary has no token for byte 0x%02X: such bytes are dropped from texts, as "
              "in other programs (%llu byte%s so far)",
              (unsigned)d->first, (unsigned long long)d->bytes, d->bytes == 1 ? "" : "s");
@@ -293,7 +293,7 @@ static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_
     if (rc < 0)
         out->n = before;
     else
-        tell_dropped(t);
+        warn_dropped(t);
     return rc;
 }
 

@@ -170,7 +170,7 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
     s->o.vocab = c->vocab;
     resolve_numbers(s);
     int weights = s->o.numbers.weights == WEIGHTS_AUTO ? QUANT_NONE : s->o.numbers.weights;
-    s->out->products =
+    s->out->gemm =
         gemm_name(gemm_provider(s->unit == PEAK_BF16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32));
     char *text = s->out->model;
     int n = snprintf(text, sizeof s->out->model, "%lld x %lld, %lld heads, ffn %lld, vocab %lld, ",

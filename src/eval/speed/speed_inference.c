@@ -76,7 +76,7 @@ static int decode_s(struct use *u, int k, int round, struct speed_figures *f, st
         speed_subject_set(x, w, &pass, 0);
         for (int l = 0; w->force && l < L; l++)
             u->column[l] = w->force[(size_t)l * (size_t)x->cells + (size_t)at];
-        pass.force = w->force ? u->column : NULL;
+        pass.inference.force = w->force ? u->column : NULL;
         double start = clock_mono();
         rc = model_decode(m, u->cache, &u->id[at], 1, &pass, e);
         if (rc == 0)

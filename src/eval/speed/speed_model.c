@@ -104,7 +104,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
 {
     struct model_config c = {0};
     struct config own = {0}, route = {0};
-    struct str told = {0};
+    struct str notes = {0};
     struct model *m = NULL;
     int rc = model_config_open(&c, &own, s->from, e);
     if (rc == 0)
@@ -119,7 +119,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
         rc = model_reserve_values(m, e);
     if (rc == 0) {
         params_init(&m->params, 1);
-        rc = model_start_from(m, s->from, &told, e);
+        rc = model_start_from(m, s->from, &notes, e);
     }
     if (rc == 0)
         rc = weights_use(m, &s->o.numbers, e);
@@ -128,7 +128,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
     opt_release(&model_group, &c); /* empty when it was taken */
     config_release(&own);
     config_release(&route);
-    str_release(&told);
+    str_release(&notes);
     if (rc == 0)
         *out = m;
     else
@@ -227,7 +227,7 @@ void speed_subject_set(struct speed_subject *u, const struct speed_way *w, struc
     pass->kind = w->is_dense ? PASS_DENSE : train ? PASS_TRAIN : PASS_SPARSE;
     pass->progress = 1;
     pass->seed = 1;
-    pass->force = w->force;
+    pass->inference.force = w->force;
     if (w->is_dense || !(r->ops->flags & ROUTE_GATED))
         return;
     for (int l = 0; l < r->L; l++)

@@ -23,22 +23,28 @@ struct ops {
 
 typedef void op_fn(struct ops *x);
 
+static struct norm norm_of(const struct ops *x)
+{
+    int is_layer = x->c->norm == NORM_LAYER;
+    return (struct norm){.w = x->norm_w,
+                         .b = is_layer ? x->norm_w : NULL,
+                         .mean = is_layer ? x->mean : NULL,
+                         .rstd = x->rstd,
+                         .N = x->R,
+                         .C = (int)x->c->dim,
+                         .eps = REAL_C(1e-5)};
+}
+
 static void norm_forward(struct ops *x)
 {
-    int C = (int)x->c->dim;
-    if (x->c->norm == NORM_RMS)
-        rmsnorm_fwd(x->y, x->rstd, x->x, x->norm_w, x->R, C, REAL_C(1e-5));
-    else
-        layernorm_fwd(x->y, x->mean, x->rstd, x->x, x->norm_w, x->norm_w, x->R, C, REAL_C(1e-5));
+    struct norm n = norm_of(x);
+    norm_fwd(x->y, x->x, &n);
 }
 
 static void norm_backward(struct ops *x)
 {
-    int C = (int)x->c->dim;
-    if (x->c->norm == NORM_RMS)
-        rmsnorm_bwd(x->y, x->w, x->z, x->x, x->norm_w, x->rstd, x->R, C);
-    else
-        layernorm_bwd(x->y, x->w, x->w, x->z, x->x, x->norm_w, x->mean, x->rstd, x->R, C);
+    struct norm n = norm_of(x);
+    norm_bwd(x->y, x->w, n.b ? x->w : NULL, x->z, x->x, &n);
 }
 
 static void act_forward(struct ops *x)
@@ -70,7 +76,16 @@ static void attention_forward(struct ops *x)
 
 static void attention_backward(struct ops *x)
 {
-    attention_bwd(x->dq, x->dk, x->dv, x->o, x->q, x->k, x->v, x->o, x->lse, &x->attn);
+    attention_bwd(&(struct attn_grad){.dq = x->dq,
+                                      .dk = x->dk,
+                                      .dv = x->dv,
+                                      .dout = x->o,
+                                      .q = x->q,
+                                      .k = x->k,
+                                      .v = x->v,
+                                      .o = x->o,
+                                      .lse = x->lse},
+                  &x->attn);
 }
 
 static void xent(struct ops *x)

@@ -178,7 +178,7 @@ void task_sum_end(const struct task_sum *s, enum task_mean how, double *value, d
     }
 }
 
-void task_spent_add(struct task_cost *to, const struct task_cost *x)
+void task_cost_add(struct task_cost *to, const struct task_cost *x)
 {
     to->run += x->run;
     to->cells += x->cells;
@@ -223,7 +223,7 @@ struct run {
     double *kept; /* values of a perplexity metric, for its standard error */
 };
 
-static size_t asked(const struct run *r, const struct task_part *p)
+static size_t requested(const struct run *r, const struct task_part *p)
 {
     size_t limit = (size_t)r->o->limit;
     return limit > 0 && limit < p->asked.n ? limit : p->asked.n;
@@ -244,12 +244,12 @@ static int ask(struct run *r, const struct task_doc *d, struct task_answer *a, s
     const char *prompt = str_text(&r->prompt);
     int rc = 0;
     switch (t->kind) {
-    case TASK_CHOICE: rc = scorer_choices(r->scorer, prompt, d, a, &x->spent, e); break;
+    case TASK_CHOICE: rc = scorer_choices(r->scorer, prompt, d, a, &x->cost, e); break;
     case TASK_GENERATE:
-        rc = scorer_text(r->scorer, prompt, t->until, &r->text, &x->spent, e);
+        rc = scorer_text(r->scorer, prompt, t->until, &r->text, &x->cost, e);
         a->text = str_text(&r->text);
         break;
-    case TASK_ROLLING: rc = scorer_rolling(r->scorer, prompt, &a->ll[0], &x->spent, e); break;
+    case TASK_ROLLING: rc = scorer_rolling(r->scorer, prompt, &a->ll[0], &x->cost, e); break;
     }
     if (rc == 0)
         t->judge(d, a, x->value);
@@ -316,7 +316,7 @@ static int one_part(struct run *r, const struct task_part *p, struct task_score 
     mt19937_init(&random, TASK_SHOTS_SEED);
     str_copy(out->name, sizeof out->name, p->name);
     out->group = p->group;
-    out->n = asked(r, p);
+    out->n = requested(r, p);
     out->original = p->asked.n;
     r->at.part = p->name;
     mem_free(r->kept);
@@ -333,7 +333,7 @@ static int one_part(struct run *r, const struct task_part *p, struct task_score 
         if (rc < 0)
             return rc;
         add_values(r, sum, x.value, i);
-        task_spent_add(&out->spent, &x.spent);
+        task_cost_add(&out->cost, &x.cost);
         r->at.done++;
     }
     return end_part(r, sum, out, e);
@@ -357,7 +357,7 @@ static void group_score(struct task_score *g, const char *group, const struct ta
         members++;
         g->n += p->n;
         g->original += p->original;
-        task_spent_add(&g->spent, &p->spent);
+        task_cost_add(&g->cost, &p->cost);
     }
     for (size_t k = 0; k < metrics; k++) {
         g->value[k] /= sizes;
@@ -401,7 +401,7 @@ static int all_parts(struct task_result *out, struct run *r, struct err *e)
     out->v = mem_alloc(2 * n + 1, sizeof *out->v);
     int rc = part && out->v ? 0 : err_set(e, DS_EMEM, "out of memory for scores");
     for (size_t i = 0; i < n && rc == 0; i++)
-        r->at.total += asked(r, &r->set.parts.v[i]);
+        r->at.total += requested(r, &r->set.parts.v[i]);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = one_part(r, &r->set.parts.v[i], &part[i], e);
     r->at.part = out->task->name;

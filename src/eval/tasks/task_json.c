@@ -60,11 +60,11 @@ static void scores(struct str *s, const struct task_result *r, const struct task
         else
             number(s, &first, name, x->error[k]);
     }
-    number(s, &first, "mean_depth", task_depth(&x->spent, r->layers));
-    number(s, &first, "scored_depth", task_scored_depth(&x->spent));
-    number(s, &first, "block_ratio", task_block_ratio(&x->spent));
-    number(s, &first, "flops_ratio", task_flops_ratio(&x->spent));
-    number(s, &first, "tokens", x->spent.tokens);
+    number(s, &first, "mean_depth", task_depth(&x->cost, r->layers));
+    number(s, &first, "scored_depth", task_scored_depth(&x->cost));
+    number(s, &first, "block_ratio", task_block_ratio(&x->cost));
+    number(s, &first, "flops_ratio", task_flops_ratio(&x->cost));
+    number(s, &first, "tokens", x->cost.tokens);
     str_add(s, "}");
 }
 

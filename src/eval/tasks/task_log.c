@@ -33,7 +33,7 @@ static const char *key_of(char out[160], const char *part, size_t i)
 }
 
 /* Field i of struct task_cost, in the order of the file. */
-static double *spent_at(struct task_cost *s, size_t i)
+static double *cost_field(struct task_cost *s, size_t i)
 {
     double *const at[] = {&s->run,    &s->cells,  &s->flops,       &s->dense,
                           &s->tokens, &s->scored, &s->scored_depth};
@@ -47,18 +47,18 @@ static int take_line(struct task_log *l, const struct json_node *row, const char
     struct entry x = {0};
     void *v = l->v;
     const struct json_node *values = json_get(row, "value"), *weights = json_get(row, "weight"),
-                           *spent = json_get(row, "spent");
+                           *cost = json_get(row, "cost");
     const char *part = json_str(json_get(row, "task"), NULL),
                *hash = json_str(json_get(row, "hash"), NULL);
     if (!part || !hash || json_len(values) != TASK_METRICS_MAX ||
-        json_len(weights) != TASK_METRICS_MAX || json_len(spent) != 7)
+        json_len(weights) != TASK_METRICS_MAX || json_len(cost) != 7)
         return err_set(e, DS_EFORMAT, "%s: malformed line of results", where);
     x.hash = strtoull(hash, NULL, 16);
     for (size_t i = 0; i < TASK_METRICS_MAX; i++)
         x.done.value[i] =
             (struct task_value){json_num(json_at(values, i), 0), json_num(json_at(weights, i), 0)};
-    for (size_t i = 0; spent_at(&x.done.spent, i); i++)
-        *spent_at(&x.done.spent, i) = json_num(json_at(spent, i), 0);
+    for (size_t i = 0; cost_field(&x.done.cost, i); i++)
+        *cost_field(&x.done.cost, i) = json_num(json_at(cost, i), 0);
     key_of(key, part, (size_t)json_int(json_get(row, "doc"), 0));
     if (mem_grow(&v, &l->cap, l->n + 1, sizeof *l->v) < 0 ||
         map_set(&l->place, key, strlen(key), (int64_t)l->n) < 0) {
@@ -185,7 +185,7 @@ int task_log_add(struct task_log *l, const char *part, size_t i, uint64_t hash,
                  struct err *e)
 {
     struct str s = {0};
-    struct task_cost spent = x->spent;
+    struct task_cost cost = x->cost;
     if (l->fd < 0)
         return 0;
     str_add(&s, "{\"task\": ");
@@ -204,16 +204,16 @@ int task_log_add(struct task_log *l, const char *part, size_t i, uint64_t hash,
     else
         str_add(&s, "null");
     str_add(&s, ", \"depth\": ");
-    str_add_json_num(&s, spent.tokens > 0 ? spent.run / spent.tokens : (double)NAN);
+    str_add_json_num(&s, cost.tokens > 0 ? cost.run / cost.tokens : (double)NAN);
     for (int w = 0; w < 2; w++) {
         str_addf(&s, ", \"%s\": [", w ? "weight" : "value");
         for (int k = 0; k < TASK_METRICS_MAX; k++)
             str_addf(&s, "%s%.17g", k ? ", " : "", w ? x->value[k].weight : x->value[k].value);
         str_add(&s, "]");
     }
-    str_add(&s, ", \"spent\": [");
-    for (size_t k = 0; spent_at(&spent, k); k++)
-        str_addf(&s, "%s%.17g", k ? ", " : "", *spent_at(&spent, k));
+    str_add(&s, ", \"cost\": [");
+    for (size_t k = 0; cost_field(&cost, k); k++)
+        str_addf(&s, "%s%.17g", k ? ", " : "", *cost_field(&cost, k));
     str_add(&s, "]}\n");
     return append(l, &s, e);
 }

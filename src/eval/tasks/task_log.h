@@ -14,7 +14,7 @@ void task_log_close(struct task_log *l);
 
 struct task_done {
     struct task_value value[TASK_METRICS_MAX];
-    struct task_cost spent;
+    struct task_cost cost;
 };
 /* 1 and *out when document i of the part is in the file; hash: of its prompt and choices, DS_EEXIST
  * when they differ. */

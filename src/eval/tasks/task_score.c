@@ -35,7 +35,7 @@ struct scorer {
     struct ids shared;      /* common prefix of several prompts */
     struct mark shared_end; /* after shared_n of these, when shared_n > 0 */
     size_t shared_n;
-    struct task_cost shared_spent;
+    struct task_cost shared_cost;
 };
 
 static int mark_new(struct mark *x, const struct kv_cache *c, struct err *e)
@@ -54,13 +54,13 @@ static void mark_free(struct mark *x)
 int scorer_open(struct scorer **out, struct subject *s, const struct task_options *o, struct err *e)
 {
     struct model *m = s->model;
-    struct pass use = {.kind = o->is_dense ? PASS_DENSE : PASS_SPARSE,
-                       .has_capacity = o->capacity != -1,
-                       .capacity = o->capacity};
+    struct pass pass = {.kind = o->is_dense ? PASS_DENSE : PASS_SPARSE,
+                        .inference.has_capacity = o->capacity != -1,
+                        .inference.capacity = o->capacity};
     if (o->seq > m->config.max_seq)
         return err_set(e, DS_ERANGE, "seq=%lld: must be at most %lld, the model's context",
                        (long long)o->seq, (long long)m->config.max_seq);
-    int rc = route_ready(&m->route, &use, e);
+    int rc = route_ready(&m->route, &pass, e);
     if (rc < 0)
         return rc;
     struct scorer *c = mem_alloc(1, sizeof *c);
@@ -125,14 +125,14 @@ static void mark_return(const struct mark *x, struct kv_cache *c)
 }
 
 /* Feeds at most CHUNK ids; the only place that adds up what their plans executed. */
-static int feed(struct scorer *s, const int32_t *id, int n, struct task_cost *spent, struct err *e)
+static int feed(struct scorer *s, const int32_t *id, int n, struct task_cost *cost, struct err *e)
 {
     struct model *m = s->s->model;
     struct pass pass = {.kind = s->o.is_dense ? PASS_DENSE : PASS_SPARSE,
                         .seed = s->o.seed,
-                        .offset = s->o.threshold_offset,
-                        .has_capacity = s->o.capacity != -1,
-                        .capacity = s->o.capacity};
+                        .inference.offset = s->o.threshold_offset,
+                        .inference.has_capacity = s->o.capacity != -1,
+                        .inference.capacity = s->o.capacity};
     int rc = model_decode(m, s->cache, id, n, &pass, e);
     if (rc < 0)
         return rc;
@@ -143,11 +143,11 @@ static int feed(struct scorer *s, const int32_t *id, int n, struct task_cost *sp
             s->depth[p->row[i]] += p->gate[i] != 0;
     }
     for (int i = 0; i < n; i++)
-        spent->run += s->depth[i];
-    spent->cells += (double)n * (double)m->config.layers;
-    spent->flops += flops_total(&m->flops);
-    spent->dense += m->flops.dense;
-    spent->tokens += n;
+        cost->run += s->depth[i];
+    cost->cells += (double)n * (double)m->config.layers;
+    cost->flops += flops_total(&m->flops);
+    cost->dense += m->flops.dense;
+    cost->tokens += n;
     return 0;
 }
 
@@ -180,12 +180,12 @@ static int damaged(const struct scorer *s, double ll, struct err *e)
 
 /* Appends any number of ids; *last: rows of the last chunk. */
 static int feed_all(struct scorer *s, const int32_t *id, size_t n, int *last,
-                    struct task_cost *spent, struct err *e)
+                    struct task_cost *cost, struct err *e)
 {
     int rc = 0;
     for (size_t at = 0; at < n && rc == 0; at += (size_t)*last) {
         *last = (int)(n - at < CHUNK ? n - at : CHUNK);
-        rc = feed(s, id + at, *last, spent, e);
+        rc = feed(s, id + at, *last, cost, e);
     }
     return rc;
 }
@@ -200,7 +200,7 @@ static size_t shared_of(const struct scorer *s, const int32_t *id, size_t n)
 
 /* Rewinds the cache to the end of the shared ids.  Their cost is counted for every prompt that uses
  * them. */
-static int start_shared(struct scorer *s, size_t n, struct task_cost *spent, struct err *e)
+static int start_shared(struct scorer *s, size_t n, struct task_cost *cost, struct err *e)
 {
     int rc = 0, last;
     if (n > 0 && s->shared_n == n)
@@ -208,26 +208,26 @@ static int start_shared(struct scorer *s, size_t n, struct task_cost *spent, str
     else {
         kv_cache_reset(s->cache);
         s->shared_n = 0;
-        s->shared_spent = (struct task_cost){0};
-        rc = feed_all(s, s->shared.v, n, &last, &s->shared_spent, e);
+        s->shared_cost = (struct task_cost){0};
+        rc = feed_all(s, s->shared.v, n, &last, &s->shared_cost, e);
         mark_set(&s->shared_end, s->cache);
     }
     if (rc < 0)
         return rc;
     s->shared_n = n;
-    task_spent_add(spent, &s->shared_spent);
+    task_cost_add(cost, &s->shared_cost);
     return 0;
 }
 
 /* Feeds ids to an empty cache; sets s->first to the logits after the last one, and the mark. */
-static int start(struct scorer *s, const int32_t *id, size_t n, struct task_cost *spent,
+static int start(struct scorer *s, const int32_t *id, size_t n, struct task_cost *cost,
                  struct err *e)
 {
     size_t c = shared_of(s, id, n);
     int last = 0;
-    int rc = start_shared(s, c, spent, e);
+    int rc = start_shared(s, c, cost, e);
     if (rc == 0)
-        rc = feed_all(s, id + c, n - c, &last, spent, e);
+        rc = feed_all(s, id + c, n - c, &last, cost, e);
     if (rc < 0)
         return rc;
     model_logits(s->s->model, last - 1, s->first);
@@ -266,21 +266,21 @@ static int are_best(struct scorer *s, int k)
 
 /* Scores n ids from the mark; the last one is only predicted, not fed. */
 static int continuation(struct scorer *s, const int32_t *id, size_t n, double *ll, int *greedy,
-                        struct task_cost *spent, struct err *e)
+                        struct task_cost *cost, struct err *e)
 {
     int rc = 0;
     *ll = (double)s->first[id[0]] - s->first_sum;
     *greedy = id[0] == s->first_best;
-    spent->scored += (double)n;
-    spent->scored_depth += s->first_depth;
+    cost->scored += (double)n;
+    cost->scored_depth += s->first_depth;
     mark_return(&s->mark, s->cache);
     for (size_t at = 0; at + 1 < n && rc == 0;) {
         int k = (int)(n - 1 - at < CHUNK ? n - 1 - at : CHUNK);
-        rc = feed(s, id + at, k, spent, e);
+        rc = feed(s, id + at, k, cost, e);
         if (rc < 0)
             break;
         for (int i = 0; i < k; i++)
-            spent->scored_depth += s->depth[i];
+            cost->scored_depth += s->depth[i];
         memcpy(s->target, id + at + 1, (size_t)k * sizeof *id);
         *ll += log_probs(s, id + at, k);
         *greedy = *greedy && are_best(s, k);
@@ -353,7 +353,7 @@ int scorer_share(struct scorer *s, const char *text, struct err *e)
 }
 
 int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *d,
-                   struct task_answer *a, struct task_cost *spent, struct err *e)
+                   struct task_answer *a, struct task_cost *cost, struct err *e)
 {
     size_t started = SIZE_MAX, from, at = 0;
     int rc = encode(s, prompt, prompt_end(prompt), &s->prompt, e);
@@ -365,11 +365,11 @@ int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *
         if (rc == 0)
             rc = cut(s, s->whole.n - from, &at, e);
         if (rc == 0 && at != started)
-            rc = start(s, s->prompt.v + at, s->prompt.n - at, spent, e);
+            rc = start(s, s->prompt.v + at, s->prompt.n - at, cost, e);
         started = at;
         if (rc == 0)
             rc = continuation(s, s->whole.v + from, s->whole.n - from, &a->ll[k], &a->greedy[k],
-                              spent, e);
+                              cost, e);
     }
     return rc;
 }
@@ -393,7 +393,7 @@ static int is_end(const struct scorer *s, int32_t id)
 }
 
 static int text_on(struct scorer *s, const char *const *until, struct str *out,
-                   struct task_cost *spent, struct err *e)
+                   struct task_cost *cost, struct err *e)
 {
     int rc = 0;
     s->line.n = 0;
@@ -404,22 +404,22 @@ static int text_on(struct scorer *s, const char *const *until, struct str *out,
         rc = damaged(s, (double)logits[id] - sum, e);
         if (rc < 0 || is_end(s, id))
             break;
-        spent->scored++;
-        spent->scored_depth += made ? s->depth[0] : s->first_depth;
+        cost->scored++;
+        cost->scored_depth += made ? s->depth[0] : s->first_depth;
         if (ids_add(&s->line, id) < 0)
             return err_set(e, DS_EMEM, "out of memory for a text");
         str_reset(out);
         tokenizer_decode(s->s->tokenizer, s->line.v, s->line.n, out);
         if (stop_at(str_text(out), until) != SIZE_MAX || made + 1 == s->o.max_gen)
             break;
-        rc = feed(s, &id, 1, spent, e);
+        rc = feed(s, &id, 1, cost, e);
         model_logits(s->s->model, 0, s->logits);
     }
     return rc;
 }
 
 int scorer_text(struct scorer *s, const char *prompt, const char *const *until, struct str *out,
-                struct task_cost *spent, struct err *e)
+                struct task_cost *cost, struct err *e)
 {
     if (s->o.max_gen >= s->max)
         return err_set(e, DS_ERANGE,
@@ -430,9 +430,9 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
     int rc = encode(s, prompt, strlen(prompt), &s->prompt, e);
     size_t from = rc == 0 && s->prompt.n > room ? s->prompt.n - room : 0;
     if (rc == 0)
-        rc = start(s, s->prompt.v + from, s->prompt.n - from, spent, e);
+        rc = start(s, s->prompt.v + from, s->prompt.n - from, cost, e);
     if (rc == 0)
-        rc = text_on(s, until, out, spent, e);
+        rc = text_on(s, until, out, cost, e);
     size_t end = stop_at(str_text(out), until);
     if (rc == 0 && end != SIZE_MAX) {
         out->len = end;
@@ -445,7 +445,7 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
 
 /* Sums the log-probabilities of n ids after `context` ids, which are only fed. */
 static int window(struct scorer *s, const int32_t *id, size_t context, size_t n, double *ll,
-                  struct task_cost *spent, struct err *e)
+                  struct task_cost *cost, struct err *e)
 {
     size_t inputs = context + n - 1;
     int rc = 0;
@@ -453,12 +453,12 @@ static int window(struct scorer *s, const int32_t *id, size_t context, size_t n,
     s->shared_n = 0;
     for (size_t at = 0; at < inputs && rc == 0;) {
         int k = (int)(inputs - at < CHUNK ? inputs - at : CHUNK);
-        rc = feed(s, id + at, k, spent, e);
+        rc = feed(s, id + at, k, cost, e);
         for (int i = 0; i < k && rc == 0; i++) {
             int is_scored = at + (size_t)i + 1 >= context;
             s->target[i] = is_scored ? id[at + (size_t)i + 1] : -1;
-            spent->scored += is_scored;
-            spent->scored_depth += is_scored ? s->depth[i] : 0;
+            cost->scored += is_scored;
+            cost->scored_depth += is_scored ? s->depth[i] : 0;
         }
         if (rc < 0)
             break;
@@ -470,7 +470,7 @@ static int window(struct scorer *s, const int32_t *id, size_t context, size_t n,
 
 /* s->whole: the prefix, then the text.  Windows predict `max` tokens each; the first sees the
  * prefix, later ones the token before them, and the last, shorter one as much context as fits. */
-int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_cost *spent,
+int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_cost *cost,
                    struct err *e)
 {
     size_t max = (size_t)s->max;
@@ -487,7 +487,7 @@ int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_c
         size_t n = all - done < max ? all - done : max;
         size_t context = done == 0 ? 1 : max - n + 1;
         /* token i of the text is whole[1 + i] */
-        rc = window(s, s->whole.v + 1 + done - context, context, n, ll, spent, e);
+        rc = window(s, s->whole.v + 1 + done - context, context, n, ll, cost, e);
         done += n;
     }
     return rc;
@@ -498,12 +498,12 @@ int scorer_fingerprint(struct scorer *s, char out[64], struct err *e)
     enum { IDS = 24 };
     int32_t id[IDS];
     double ll = 0;
-    struct task_cost spent = {0};
+    struct task_cost cost = {0};
     size_t n = (size_t)(s->max < IDS ? s->max : IDS);
     for (size_t i = 0; i < n; i++)
         id[i] =
             (int32_t)((uint64_t)(i * i * 7919 + i * 31 + 5) % (uint64_t)s->s->model->config.vocab);
-    int rc = n > 1 ? window(s, id, 1, n - 1, &ll, &spent, e) : 0;
-    snprintf(out, 64, "%.5g of %.0f cells", ll, spent.run);
+    int rc = n > 1 ? window(s, id, 1, n - 1, &ll, &cost, e) : 0;
+    snprintf(out, 64, "%.5g of %.0f cells", ll, cost.run);
     return rc;
 }

@@ -15,14 +15,14 @@ void scorer_close(struct scorer *s);
  * ran all of it. */
 int scorer_share(struct scorer *s, const char *text, struct err *e) DS_CHECK;
 /* Sum of log-probabilities (nats) of " choice" after the prompt, for each choice; adds to
- * *spent. */
+ * *cost. */
 int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *d,
-                   struct task_answer *a, struct task_cost *spent, struct err *e) DS_CHECK;
+                   struct task_answer *a, struct task_cost *cost, struct err *e) DS_CHECK;
 /* Greedy text, cut before the first stop string (NULL-terminated list). */
 int scorer_text(struct scorer *s, const char *prompt, const char *const *until, struct str *out,
-                struct task_cost *spent, struct err *e) DS_CHECK;
+                struct task_cost *cost, struct err *e) DS_CHECK;
 /* Sum of log-probabilities of a whole text, each token predicted once. */
-int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_cost *spent,
+int scorer_rolling(struct scorer *s, const char *text, double *ll, struct task_cost *cost,
                    struct err *e) DS_CHECK;
 /* A fingerprint that distinguishes models and routings: the log-probability of a fixed text. */
 int scorer_fingerprint(struct scorer *s, char out[64], struct err *e) DS_CHECK;

@@ -55,9 +55,11 @@ static struct ask *ask_of(struct asks *all, double capacity)
 static int take_one(struct sheet *s, int run, const struct run_eval *r, struct asks *all,
                     struct err *e)
 {
-    double capacity = number(r, "capacity_asked"), loss = number(r, "loss"),
+    double capacity = number(r, "capacity_target"), loss = number(r, "loss"),
            flops = number(r, "flops_ratio");
-    const char *lack = !isfinite(capacity) ? "capacity_asked"
+    if (!isfinite(capacity))
+        capacity = number(r, "capacity_asked"); /* of earlier versions */
+    const char *lack = !isfinite(capacity) ? "capacity_target"
                        : !isfinite(loss)   ? "loss"
                        : !(flops > 0)      ? "flops_ratio"
                                            : NULL;
@@ -277,7 +279,7 @@ static int draw(struct sheet *s, struct err *e)
 const struct figure_ops figure_tradeoff = {
     .name = "tradeoff",
     .title = "Loss against speed-up at each requested capacity",
-    .needs = "evals 'capacity': capacity_asked, loss, flops_ratio; optional: time_ratio, "
+    .needs = "evals 'capacity': capacity_target, loss, flops_ratio; optional: time_ratio, "
              "control_random_loss, dense_loss",
     .draw = draw,
 };

@@ -5,28 +5,9 @@
 
 #include "base/mem.h"
 #include "figures/plot.h"
+#include "io/metric.h"
 
 enum { METRICS_MAX = 8, NAME_MAX_BYTES = 64 };
-
-static const char *label_of(const char *metric)
-{
-    static const char *const words[][2] = {
-        {"loss", "Training loss (nats)"},
-        {"val_loss", "Validation loss (nats)"},
-        {"lr", "Learning rate"},
-        {"grad_norm", "Gradient norm"},
-        {"tok_s", "Tokens per second"},
-        {"flops_ratio", "FLOPs (fraction of dense)"},
-        {"block_ratio", "Executed blocks (fraction of dense)"},
-        {"time_ratio", "Time (fraction of dense)"},
-        {"tokens", "Tokens seen"},
-        {"bits_per_byte", "Bits per byte"},
-    };
-    for (size_t i = 0; i < DS_LEN(words); i++)
-        if (strcmp(words[i][0], metric) == 0)
-            return words[i][1];
-    return metric;
-}
 
 static int draw_metric(struct sheet *s, const struct groups *set, const char *metric, int i, int n,
                        struct err *e)
@@ -34,6 +15,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
     struct panel *p = mem_alloc(1, sizeof *p);
     struct curve *c = mem_alloc((size_t)set->n, sizeof *c);
     double box[4];
+    char label[128], x_label[128];
     size_t bad = 0;
     int rc = p && c ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int g = 0; rc == 0 && g < set->n; g++)
@@ -56,8 +38,10 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
         p->ax.lo = 0;
     axis_pad(&p->ax, 0);
     axis_pad(&p->ay, 0.05);
-    p->x_label = "Training step";
-    p->y_label = label_of(metric);
+    curve_x_label(s, x_label, sizeof x_label);
+    p->x_label = x_label;
+    run_metric_label(label, sizeof label, metric, runview_unit(s->run[0].view, metric));
+    p->y_label = label;
     s->height = panel_grid(s, n, 3, n > 1 ? 0.68 : 0.62, i, box);
     panel_layout(s, p, box[0], box[1], box[2], box[3]);
     panel_axes(s, p);
@@ -75,15 +59,27 @@ out:
     return rc;
 }
 
+/* The first metrics that every run logged: for tables without a loss. */
+static int metrics_shared(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYTES])
+{
+    const struct runview *v = s->run[0].view;
+    int n = 0;
+    for (size_t i = 0; i < v->n_series && n < METRICS_MAX; i++)
+        if (strcmp(v->series[i].name, "tokens") != 0 && curve_has_metric(s, v->series[i].name) &&
+            !str_copy(name[n], NAME_MAX_BYTES, v->series[i].name))
+            n++;
+    return n;
+}
+
 /* Splits "a,b,c"; the default is loss, and val_loss if every run has it. */
 static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYTES], struct err *e)
 {
     const char *list = s->opt.metric;
-    int n = 0, all = 1;
-    for (int i = 0; i < s->runs; i++)
-        all &= runview_series(s->run[i].view, "val_loss") != NULL;
+    int n = 0;
+    if (!list && !curve_has_metric(s, "loss") && (n = metrics_shared(s, name)) > 0)
+        return n;
     if (!list)
-        list = all ? "loss,val_loss" : "loss";
+        list = curve_has_metric(s, "val_loss") ? "loss,val_loss" : "loss";
     for (const char *at = list; *at;) {
         size_t len = strcspn(at, ",");
         if (len == 0 || len >= NAME_MAX_BYTES || n == METRICS_MAX)
@@ -106,6 +102,8 @@ static void note(struct sheet *s, const struct groups *set)
     }
     if (set->n == 1)
         sheet_note(s, "Shown: %s.", set->g[0].label);
+    if (s->opt.x && run_axis_find(s->opt.x) < 0)
+        sheet_note(s, "Points are the steps that recorded %s as well.", s->opt.x);
     number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : CURVE_WEIGHT, -1);
     if (hi > 1)
         sheet_note(s,

@@ -37,7 +37,7 @@ struct dlr_opts {
     int64_t keep, prompt, tau_epochs;
     int level, attach, start, estimator, prices, threshold, spread, kv;
     double init_bias, init_bias_last, init_gain;
-    double lambda, price_low, price_high, target_skip, mu, entropy_beta;
+    double lambda, price_low, price_high, target_skip, target_ratio, mu, entropy_beta;
     double tau_start, tau_decay, tau_min, threshold_offset, ema;
 };
 
@@ -68,34 +68,37 @@ static const struct opt dlr_opts_table[] = {
      "always_keep"},
     {"level", OPT_ENUM, AT(level), "token", 0, 0, PREFIX_CHOICES,
      "router input: the token's state; the mean of the document so far; the mean of its first "
-     "`prompt` tokens, which run everything, for the rest of the document", NULL},
+     "`prompt` tokens, which run everything, for the rest of the document"},
     {"prompt", OPT_INT, AT(prompt), "16", 1, 1000000, NULL,
-     "level=prompt: tokens read before the decision", NULL},
+     "level=prompt: tokens read before the decision"},
     {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL,
-     "gate gradients also flow into the states that the router reads (published: detached)", NULL},
+     "gate gradients also flow into the states that the router reads (published: detached)"},
     {"init", OPT_ENUM, AT(start), "target", 0, 0, "target|constant|ramp",
      "initial biases of the last layer: at the rate of target_skip; init_bias; from init_bias to "
-     "init_bias_last over the routed layers", NULL},
+     "init_bias_last over the routed layers"},
     {"init_bias", OPT_REAL, AT(init_bias), "-1.5", -100, 100, NULL,
-     "initial bias of the router's output (published 0, -1.5, -2, -2.5; ramp from 1)", NULL},
+     "initial bias of the router's output (published 0, -1.5, -2, -2.5; ramp from 1)"},
     {"init_bias_last", OPT_REAL, AT(init_bias_last), "-3", -100, 100, NULL,
-     "init=ramp: initial bias for the last layer (published -3)", NULL},
+     "init=ramp: initial bias for the last layer (published -3)"},
     {"init_gain", OPT_REAL, AT(init_gain), "0.577", 1e-3, 100, NULL,
-     "initial weights have standard deviation init_gain / sqrt(inputs)", NULL},
+     "initial weights have standard deviation init_gain / sqrt(inputs)"},
     {"estimator", OPT_ENUM, AT(estimator), "gumbel", 0, 0, "gumbel|reinforce|none",
      "router gradient: straight-through with logistic noise; score function; none (the router "
-     "stays at its initialisation)", NULL},
+     "stays at its initialisation)"},
     {"lambda", OPT_REAL, AT(lambda), "0.02", 0, 1000, NULL,
      "depth penalty: weight of the sum of the layers' mean gates (published 0.02, 0.05; 0.01 to "
      "500 where losses were not per token)", "lambda_sparsity"},
     {"depth_weights", OPT_ENUM, AT(prices), "flat", 0, 0, "linear|flat",
-     "depth penalty per layer: rising from depth_weight_low to depth_weight_high, or 1 each", NULL},
+     "depth penalty per layer: rising from depth_weight_low to depth_weight_high, or 1 each"},
     {"depth_weight_low", OPT_REAL, AT(price_low), "0.1", 0, 1000, NULL,
-     "penalty weight of the first routed layer (published 0.1)", NULL},
+     "penalty weight of the first routed layer (published 0.1)"},
     {"depth_weight_high", OPT_REAL, AT(price_high), "2", 0, 1000, NULL,
-     "penalty weight of the last layer (published 2)", NULL},
+     "penalty weight of the last layer (published 2)"},
     {"target_skip", OPT_REAL, AT(target_skip), "0.4", 0, 1, NULL,
      "target share of skipped routed cells (published 0.4)", "target_skip"},
+    {"target_ratio", OPT_REAL, AT(target_ratio), "0", 0, 1, NULL,
+     "the same as a whole-block ratio, executed cells / all cells; 0: target_skip holds",
+     .is_live = 1},
     {"mu", OPT_REAL, AT(mu), "8", 0, 1e6, NULL,
      "weight of (skipped - target_skip)^2 (published 8, 5, 0.5)", "target_penalty"},
     {"entropy_beta", OPT_REAL, AT(entropy_beta), "0", 0, 1000, NULL,
@@ -106,19 +109,18 @@ static const struct opt dlr_opts_table[] = {
     {"tau_decay", OPT_REAL, AT(tau_decay), "0.95", 1e-3, 1, NULL,
      "factor on the temperature after each epoch", "temp_anneal_rate"},
     {"tau_epochs", OPT_INT, AT(tau_epochs), "3", 1, 1000000, NULL,
-     "epochs per run, for tau_decay", NULL},
-    {"tau_min", OPT_REAL, AT(tau_min), "0.5", 1e-3, 100, NULL, "minimum temperature", NULL},
+     "epochs per run, for tau_decay"},
+    {"tau_min", OPT_REAL, AT(tau_min), "0.5", 1e-3, 100, NULL, "minimum temperature"},
     {"threshold", OPT_ENUM, AT(threshold), "target", 0, 0, "target|zero",
-     "inference compares logits with: the stored quantile that skips target_skip; 0 (published)",
-     NULL},
+     "inference compares logits with: the stored quantile that skips target_skip; 0 (published)"},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL,
-     "added to the inference threshold, in standard deviations of the logits", NULL},
+     "added to the inference threshold, in standard deviations of the logits", .is_live = 1},
     {"spread", OPT_ENUM, AT(spread), "common", 0, 0, "common|layer",
-     "a capacity is met by one threshold for all layers; or separately in each layer", NULL},
+     "a capacity is met by one threshold for all layers; or separately in each layer"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
-     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+     "skipped tokens write keys and values too, or only executed tokens are keys"},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
-     "decay of the running logit quantiles and mean reward", NULL},
+     "decay of the running logit quantiles and mean reward"},
     // clang-format on
 };
 
@@ -201,13 +203,21 @@ static real logit_at(const struct route *r, int l, int i)
     return s->logit[(size_t)i * (size_t)s->routed + (size_t)(l - (int)opts_of(r)->keep)];
 }
 
+/* The target as a share of skipped routed cells. */
+static double target_skip_of(const struct route *r)
+{
+    const struct dlr_opts *o = opts_of(r);
+    return o->target_ratio > 0 ? (1 - o->target_ratio) * r->L / (r->L - (double)o->keep)
+                               : o->target_skip;
+}
+
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 static void start_biases(const struct route *r, struct mlp_shape *shape)
 {
     const struct dlr_opts *o = opts_of(r);
     int routed = dlr_of(r)->routed;
-    double run = 1 - o->target_skip;
+    double run = 1 - target_skip_of(r);
     run = run < 0.02 ? 0.02 : run > 0.98 ? 0.98 : run;
     shape->last_bias = o->start == START_TARGET ? log(run / (1 - run)) : o->init_bias;
     if (o->start == START_RAMP && routed > 1)
@@ -222,11 +232,9 @@ static void freeze_router(struct route *r)
         r->params->p[m->w[k]].lr = r->params->p[m->b[k]].lr = 0;
 }
 
-static int dlr_init(struct route *r, struct err *e)
+static int check(struct route *r, struct err *e)
 {
     const struct dlr_opts *o = opts_of(r);
-    struct dlr *s = dlr_of(r);
-    int C = r->C, half = C / 2 > 0 ? C / 2 : 1, quarter = C / 4 > 0 ? C / 4 : 1;
     if (o->keep >= r->L)
         return err_set(e, DS_ERANGE,
                        "dlr.keep=%lld leaves no routed layer of model.layers=%d; lower dlr.keep",
@@ -234,6 +242,19 @@ static int dlr_init(struct route *r, struct err *e)
     if (o->tau_min > o->tau_start)
         return err_set(e, DS_ERANGE, "dlr.tau_min=%g: must not be above dlr.tau_start=%g",
                        o->tau_min, o->tau_start);
+    return o->target_ratio > 0
+               ? route_check_target(o->target_ratio, (int)o->keep, r->L, "dlr.target_ratio", e)
+               : 0;
+}
+
+static int dlr_init(struct route *r, struct err *e)
+{
+    const struct dlr_opts *o = opts_of(r);
+    struct dlr *s = dlr_of(r);
+    int C = r->C, half = C / 2 > 0 ? C / 2 : 1, quarter = C / 4 > 0 ? C / 4 : 1;
+    int rc = check(r, e);
+    if (rc < 0)
+        return rc;
     s->routed = r->L - (int)o->keep;
     struct mlp_shape shape = {.n = 3,
                               .dim = {C, half, quarter, s->routed},
@@ -241,7 +262,7 @@ static int dlr_init(struct route *r, struct err *e)
                               .bias = 1,
                               .gain = o->init_gain};
     start_biases(r, &shape);
-    int rc = mlp_init(&s->net, r->params, "dlr.router", &shape, e);
+    rc = mlp_init(&s->net, r->params, "dlr.router", &shape, e);
     if (rc < 0)
         return rc;
     rc = quantiles_init(&s->table, r->params, "dlr", r->L, e);
@@ -313,11 +334,11 @@ static size_t dlr_memory(const struct route *r)
 static double capacity_of(const struct route *r)
 {
     const struct dlr_opts *o = opts_of(r);
-    if (r->pass.has_capacity)
-        return r->pass.capacity;
+    if (r->pass.inference.has_capacity)
+        return r->pass.inference.capacity;
     if (o->threshold == THRESHOLD_ZERO || !quantiles_known(&dlr_of(r)->table, (int)o->keep))
         return -1;
-    return 1 - o->target_skip;
+    return 1 - target_skip_of(r);
 }
 
 static double threshold_of(struct route *r, int l, int n)
@@ -326,12 +347,12 @@ static double threshold_of(struct route *r, int l, int n)
     double capacity = capacity_of(r), tau = 0;
     if (r->pass.kind == PASS_TRAIN)
         return 0;
-    if (r->pass.calibrate)
-        return quantiles_calibrate(&s->table, l, r->pass.calibrate - 1, s->free_logit, n);
+    if (r->pass.inference.calibrate)
+        return quantiles_calibrate(&s->table, l, r->pass.inference.calibrate - 1, s->free_logit, n);
     if (capacity >= 0)
         tau =
             opts_of(r)->spread == SPREAD_LAYER ? quantiles_at(&s->table, l, capacity) : s->tau_use;
-    double offset = opts_of(r)->threshold_offset + r->pass.offset;
+    double offset = opts_of(r)->threshold_offset + r->pass.inference.offset;
     return offset == 0 ? tau : tau + offset * quantiles_spread(&s->table, l);
 }
 
@@ -504,7 +525,7 @@ static void dlr_aux(struct route *r, struct losses *x)
                               .low = flat ? 1 : o->price_low,
                               .high = flat ? 1 : o->price_high,
                               .mu = o->mu,
-                              .target = o->target_skip,
+                              .target = target_skip_of(r),
                               .beta = o->entropy_beta};
     layer_penalty(&p, s->mean + keep, s->price + keep, s->routed);
     r->metric[M_GATE_LOSS][0] = p.gate;
@@ -571,29 +592,16 @@ static void dlr_update(struct route *r)
 
 /* ---- between passes -------------------------------------------------------------------------- */
 
-static int dlr_set(struct route *r, const char *key, double value, struct err *e)
-{
-    struct dlr_opts *o = r->opts;
-    if (strcmp(key, "threshold_offset") == 0) {
-        o->threshold_offset = value;
-        return 0;
-    }
-    if (strcmp(key, "target_ratio") != 0)
-        return route_no_live(r, key, e);
-    int rc = route_check_target(value, (int)o->keep, r->L, "target_ratio", e);
-    if (rc == 0)
-        o->target_skip = (1 - value) * r->L / dlr_of(r)->routed;
-    return rc;
-}
-
 static int dlr_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
-    int inside = pass->has_capacity && pass->capacity > 0 && pass->capacity < 1;
-    if (inside && !pass->calibrate && !quantiles_known(&dlr_of(r)->table, (int)opts_of(r)->keep))
+    int inside = pass->inference.has_capacity && pass->inference.capacity > 0 &&
+                 pass->inference.capacity < 1;
+    if (inside && !pass->inference.calibrate &&
+        !quantiles_known(&dlr_of(r)->table, (int)opts_of(r)->keep))
         return err_set(e, DS_EUSAGE,
                        "capacity=%g: the router has no logit quantiles yet; run depthscope "
                        "calibrate MODEL, or ask for 0 or 1",
-                       pass->capacity);
+                       pass->inference.capacity);
     return 0;
 }
 
@@ -631,8 +639,7 @@ const struct route_ops route_dlr = {
     .aux = dlr_aux,
     .decide_bwd = dlr_decide_bwd,
     .update = dlr_update,
-    .live = "threshold_offset target_ratio",
-    .set = dlr_set,
+    .changed = check,
     .memory = dlr_memory,
     .ready = dlr_ready,
     .calibrate = dlr_calibrate,

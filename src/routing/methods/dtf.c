@@ -25,13 +25,13 @@ enum { SCORE_G, SCORE_CE, SCORE_CU, SCORE_D_ST, SCORE_RANDOM };
 enum { GATE_G, GATE_ONE };
 enum { THRESHOLD_QUANTILE, THRESHOLD_FIXED };
 enum { PRIOR_FFN, PRIOR_TRANSITION };
-enum { INPUT_HELD, INPUT_ATTACHED };
+enum { INPUT_DETACHED, INPUT_ATTACHED };
 enum { REDUCE_MEAN, REDUCE_SUM };
 enum { PAD_HISTORY, PAD_REPLICATE };
 
 struct dtf_opts {
     int64_t prior_decay_steps, ma_window;
-    int kv, score, gate, threshold, prior, prior_input, reduce, pad, detach, normalise;
+    int kv, score, gate, threshold, prior, prior_input, reduce, pad, detach, normalize;
     int learn_beta_ce, learn_beta_cu, learn_o_ce, learn_m_cu;
     double capacity, g_threshold, threshold_offset, g_weight, ema;
     double prior_factor, prior_std, prior_lr, prior_weight, prior_weight_final;
@@ -46,7 +46,7 @@ struct dtf {
     struct change change;
     struct surprise_params scalars; /* (P) */
     struct choice choice;
-    struct standardiser std; /* of D_st, with normalise=true */
+    struct standardizer std; /* of D_st, with normalize=true */
     struct surprise *seen;   /* (R) surprise in the current layer */
     double *scale;           /* (P) factor on D */
     double price;            /* weight of one pair's prior loss in this step */
@@ -58,49 +58,48 @@ static const struct opt dtf_opts_table[] = {
     // clang-format off
     {"capacity", OPT_REAL, AT(capacity), "0.5", 0, 1, NULL,
      "share of a document's tokens that a dynamic layer runs (thesis 0.5, published code 0.125)",
-     "dtf_capacity"},
+     "dtf_capacity", .is_live = 1},
     {"score", OPT_ENUM, AT(score), "g", 0, 0, "g|ce|cu|d_st|random",
      "what is ranked: G; S_CE or S_CU alone (also as the gate); controls: size of the update, "
-     "random", NULL},
+     "random"},
     {"gate", OPT_ENUM, AT(gate), "g", 0, 0, "g|one",
-     "increments are multiplied by G; or not, a control that isolates the effect of the gate",
-     NULL},
+     "increments are multiplied by G; or not, a control that isolates the effect of the gate"},
     {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "quantile|fixed",
      "ranks in training and the stored quantile at inference; or g_threshold in both, which keeps "
-     "no capacity", NULL},
+     "no capacity"},
     {"g_threshold", OPT_REAL, AT(g_threshold), "0.75", 0, 1, NULL,
-     "threshold=fixed: a token runs when its score is above; without surprise G is 0.75", NULL},
+     "threshold=fixed: a token runs when its score is above; without surprise G is 0.75"},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
-     "added to inference thresholds, in standard deviations of the score (what-if)", NULL},
+     "added to inference thresholds, in standard deviations of the score (what-if)", .is_live = 1},
     {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "plan|all",
-     "only executed tokens are keys, or skipped tokens write keys and values too", NULL},
+     "only executed tokens are keys, or skipped tokens write keys and values too"},
     {"prior", OPT_ENUM, AT(prior), "ffn", 0, 0, "ffn|transition",
      "the network predicts a token's update from its own state before; or from the previous "
-     "token's state after (STT)", NULL},
-    {"prior_input", OPT_ENUM, AT(prior_input), "held", 0, 0, "held|attached",
+     "token's state after (STT)"},
+    {"prior_input", OPT_ENUM, AT(prior_input), "detached", 0, 0, "detached|attached",
      "the prior loss trains the network alone; or (published) also its input state, which then "
-     "follows its own update: from scratch states grew without bound", NULL},
+     "follows its own update: from scratch states grew without bound", .former = "held=detached"},
     {"prior_factor", OPT_REAL, AT(prior_factor), "0.0625", 1e-4, 16, NULL,
      "inner width of the network / model.dim, rounded up to even (thesis best 0.0625, published "
      "code 0.25)", "prior_ffn_intermediate_size_factor"},
     {"prior_std", OPT_REAL, AT(prior_std), "0.02", 1e-9, 10, NULL,
-     "standard deviation of the network's initial weights", NULL},
+     "standard deviation of the network's initial weights"},
     {"prior_lr", OPT_REAL, AT(prior_lr), "0.1", 0, 1e6, NULL,
      "factor on the network's learning rate, on top of train.router_lr (thesis: 1e-3 with 1e-2 for "
-     "the scalars)", NULL},
+     "the scalars)"},
     {"prior_weight", OPT_REAL, AT(prior_weight), "0.05", 0, 1000, NULL,
      "weight of the prior loss, MSE(prior, detached post)", "prior_loss_weight"},
     {"prior_weight_final", OPT_REAL, AT(prior_weight_final), "0.05", 0, 1000, NULL,
-     "value that the weight reaches linearly over prior_decay_steps", NULL},
+     "value that the weight reaches linearly over prior_decay_steps"},
     {"prior_decay_steps", OPT_INT, AT(prior_decay_steps), "0", 0, 1e12, NULL,
-     "steps until prior_weight_final; 0: prior_weight throughout", NULL},
+     "steps until prior_weight_final; 0: prior_weight throughout"},
     {"reduce", OPT_ENUM, AT(reduce), "mean", 0, 0, "mean|sum",
-     "prior loss over layers: mean (thesis) or sum (published code)", NULL},
+     "prior loss over layers: mean (thesis) or sum (published code)"},
     {"ma_window", OPT_INT, AT(ma_window), "100", 1, 65536, NULL,
      "tokens in the moving average of D_st, including the current one", "ma_window"},
     {"pad", OPT_ENUM, AT(pad), "history", 0, 0, "history|replicate",
      "averages at a document's start: over the tokens so far; or (thesis) its first token fills "
-     "the window", NULL},
+     "the window"},
     {"beta_ce", OPT_REAL, AT(beta_ce), "-0.3", -50, 50, NULL,
      "initial sharpness of S_CE before softplus (thesis -0.3, published code -0.5)",
      "beta_ce_init"},
@@ -135,15 +134,14 @@ static const struct opt dtf_opts_table[] = {
     {"beta_warmup_steps", OPT_INT, AT(betas.warmup), "1000", 0, 1e12, NULL,
      "steps before scheduled betas change", "beta_schedule.warmup_steps"},
     {"detach", OPT_BOOL, AT(detach), "false", 0, 0, NULL,
-     "G's gradient stops at D: it trains the four scalars, but not the blocks or the network",
-     NULL},
-    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL,
+     "G's gradient stops at D: it trains the four scalars, but not the blocks or the network"},
+    {"normalize", OPT_BOOL, AT(normalize), "false", 0, 0, NULL,
      "D is divided by a running mean of D_st per layer, so that betas do not depend on its scale",
-     NULL},
+     "dtf.normalise"},
     {"g_weight", OPT_REAL, AT(g_weight), "0", 0, 1000, NULL,
-     "penalty on the mean of G over all cells (published for STT: 0.001)", NULL},
+     "penalty on the mean of G over all cells (published for STT: 0.001)"},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
-     "decay of running thresholds and means", NULL},
+     "decay of running thresholds and means"},
     // clang-format on
 };
 
@@ -288,8 +286,8 @@ static int dtf_init(struct route *r, struct err *e)
     if (rc < 0)
         return rc;
     rc = choice_init(&s->choice, r->params, "dtf", r->L, e);
-    if (rc == 0 && o->normalise)
-        rc = standardiser_init(&s->std, r->params, "dtf", r->L, 1, e);
+    if (rc == 0 && o->normalize)
+        rc = standardizer_init(&s->std, r->params, "dtf", r->L, 1, e);
     return rc;
 }
 
@@ -310,7 +308,7 @@ static void dtf_release(struct route *r)
     mem_free(s->seen);
     change_release(&s->change);
     choice_release(&s->choice);
-    standardiser_release(&s->std);
+    standardizer_release(&s->std);
     mem_free(s->scale);
 }
 
@@ -321,8 +319,8 @@ static void dtf_begin(struct route *r)
     if (r->pass.kind == PASS_TRAIN) /* drops the scores of a skipped step */
         quantiles_begin(&s->choice.quantiles);
     memset(s->change.error, 0, (size_t)s->pairs * sizeof *s->change.error);
-    if (r->pass.kind == PASS_TRAIN && opts_of(r)->normalise)
-        standardiser_begin(&s->std);
+    if (r->pass.kind == PASS_TRAIN && opts_of(r)->normalize)
+        standardizer_begin(&s->std);
 }
 
 static size_t dtf_memory(const struct route *r)
@@ -381,13 +379,13 @@ static double scale_of(struct route *r, int l)
 {
     struct dtf *s = dtf_of(r);
     int is_training = r->pass.kind == PASS_TRAIN;
-    if (!opts_of(r)->normalise)
+    if (!opts_of(r)->normalize)
         return 1;
     for (int i = 0; is_training && i < r->pass.R; i++) {
         real d = (real)s->change.d_st[cell_of(r, l, i)];
-        standardiser_add(&s->std, l, &d);
+        standardizer_add(&s->std, l, &d);
     }
-    double mean = (double)standardiser_at(&s->std, l, is_training).mean[0];
+    double mean = (double)standardizer_at(&s->std, l, is_training).mean[0];
     return mean > 1e-30 ? 1 / mean : 1;
 }
 
@@ -586,15 +584,15 @@ static void dtf_decide_bwd(struct route *r, int l, const struct plan *p, const r
 {
     struct dtf *s = dtf_of(r);
     const real *orig = l > 0 ? st->h[l - 1] : NULL, *post = st->h[l];
-    int is_held = opts_of(r)->prior_input == INPUT_HELD, pair = l / 2;
+    int is_detached = opts_of(r)->prior_input == INPUT_DETACHED, pair = l / 2;
     if (!is_dynamic(l))
         return;
     surprise_back(r, l, p, dgate);
     if (!opts_of(r)->detach)
         change_bwd(&s->change, &r->pass, pair, st->dh[l - 1], st->dh[l], orig, post);
     if (s->price > 0 && s->change.guessed[pair])
-        change_loss_bwd(&s->change, &r->pass, pair, s->price, is_held ? NULL : st->dh[l - 1],
-                        is_held ? NULL : st->dh[l], orig, post);
+        change_loss_bwd(&s->change, &r->pass, pair, s->price, is_detached ? NULL : st->dh[l - 1],
+                        is_detached ? NULL : st->dh[l], orig, post);
 }
 
 /* ---- between passes -------------------------------------------------------------------------- */
@@ -604,8 +602,8 @@ static void dtf_update(struct route *r)
     const struct dtf_opts *o = opts_of(r);
     struct dtf *s = dtf_of(r);
     quantiles_update(&s->choice.quantiles, o->ema);
-    if (o->normalise)
-        standardiser_update(&s->std, o->ema);
+    if (o->normalize)
+        standardizer_update(&s->std, o->ema);
     surprise_schedule(&s->scalars, &o->betas, r->pass.step, r->pass.progress);
 }
 
@@ -618,18 +616,6 @@ static int dtf_ready(const struct route *r, const struct pass *pass, struct err 
 {
     struct choice_rule rule = rule_of(r);
     return choice_ready(&dtf_of(r)->choice, &rule, "dtf", 1, pass, e);
-}
-
-static int dtf_set(struct route *r, const char *key, double value, struct err *e)
-{
-    struct dtf_opts *o = r->opts;
-    if (strcmp(key, "threshold_offset") == 0) {
-        o->threshold_offset = value;
-        return 0;
-    }
-    if (strcmp(key, "capacity") != 0)
-        return route_no_live(r, key, e);
-    return route_set_share(&o->capacity, value, "dtf.capacity", e);
 }
 
 /* The network; D_st and D_ch, three and four operations per element; the moving average. */
@@ -660,8 +646,6 @@ const struct route_ops route_dtf = {
     .aux = dtf_aux,
     .decide_bwd = dtf_decide_bwd,
     .update = dtf_update,
-    .live = "capacity threshold_offset",
-    .set = dtf_set,
     .memory = dtf_memory,
     .ready = dtf_ready,
     .calibrate = dtf_calibrate,

@@ -23,7 +23,7 @@
 #include "routing/stepcode.h"
 
 enum { SIGNAL_VELOCITY, SIGNAL_SPEED, SIGNAL_VECTOR, SIGNAL_LEARNED };
-enum { HISTORY_HELD, HISTORY_LITERAL };
+enum { HISTORY_KEPT, HISTORY_LITERAL };
 enum { THRESHOLD_LEARNED, THRESHOLD_FIXED, THRESHOLD_QUANTILE };
 enum { TRAIN_MASKED, TRAIN_SPARSE };
 enum { LITERAL_BUCKETS = 64 };
@@ -42,7 +42,7 @@ struct edp {
     struct signal sig;
     int gated;               /* M: gated layers */
     int tau, weight, budget; /* params */
-    struct standardiser std;
+    struct standardizer std;
     struct stepcode code;
     struct gates gates;
     double *depth;    /* (R) executed layers; soft: sum of gates */
@@ -61,60 +61,60 @@ static const struct opt edp_opts_table[] = {
      "last layers that every token runs", "late_layers"},
     {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned",
      "first difference; second difference (scalar); vector second difference; that plus a learned "
-     "linear map of all five", NULL},
-    {"history", OPT_ENUM, AT(history), "held", 0, 0, "held|literal",
-     "velocities of executed blocks, kept through skips; or the published rule", NULL},
+     "linear map of all five"},
+    {"history", OPT_ENUM, AT(history), "kept", 0, 0, "kept|literal",
+     "velocities of executed blocks, kept through skips; or the published rule",
+     .former = "held=kept"},
     {"threshold", OPT_ENUM, AT(threshold), "quantile", 0, 0, "learned|fixed|quantile",
-     "per layer: learned straight-through; constant; following the quantile that meets the target",
-     NULL},
+     "per layer: learned straight-through; constant; following the quantile that meets the target"},
     {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL,
-     "in standard deviations of the signal (history=literal: raw)", NULL},
+     "in standard deviations of the signal (history=literal: raw)"},
     {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL,
-     "bandwidth of the soft gate, in units of the signal", NULL},
+     "bandwidth of the soft gate, in units of the signal"},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
-     "added to every threshold (what-if)", NULL},
+     "added to every threshold (what-if)", .is_live = 1},
     {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES,
      "vector added where a token runs again after skips; at every gated layer by skipped FLOPs; by "
-     "layer; none", NULL},
+     "layer; none"},
     {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL,
      "a cell is forced after this many consecutive skips", "max_skip_layers"},
     {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES,
-     "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)", NULL},
+     "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)"},
     {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL,
      "weight of the penalty", "lambda_sparsity"},
     {"sparsity_warmup", OPT_REAL, AT(sparsity_warmup), "0.2", 0, 1, NULL,
      "share of the run over which the penalty rises to its weight", "sparsity_warmup_fraction"},
     {"budget", OPT_ENUM, AT(budget), "offset", 0, 0, BUDGET_CHOICES,
      "integral control of a common threshold offset; dual variable in the loss; |ratio - target| "
-     "in the loss; none", NULL},
+     "in the loss; none"},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
      "whole-block ratio: executed cells / all cells, including always-on layers",
-     "target_compute_ratio target_ratio"},
+     "target_compute_ratio target_ratio", .is_live = 1},
     {"lambda_budget", OPT_REAL, AT(lambda_budget), "0.05", 0, 1000, NULL,
      "weight of budget=loss; bound of budget=dual", "lambda_budget"},
     {"budget_rate", OPT_REAL, AT(budget_rate), "0.5", 0, 100, NULL,
-     "gain of the controller per step", NULL},
+     "gain of the controller per step"},
     {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL,
-     "share of the run over which the target falls from 1 to target_ratio", NULL},
+     "share of the run over which the target falls from 1 to target_ratio"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
-     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+     "skipped tokens write keys and values too, or only executed tokens are keys"},
     {"train", OPT_ENUM, AT(train), "masked", 0, 0, "masked|sparse",
      "all rows are computed with gates 0/1 (no saving in training); or only executed rows, plus "
-     "probes", NULL},
+     "probes"},
     {"probe_rate", OPT_REAL, AT(probe_rate), "0.1", 0, 1, NULL,
      "train=sparse: probability that a skipped row is computed for its gate's gradient (weight "
-     "1/rate)", NULL},
+     "1/rate)"},
     {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL,
-     "gate gradients also flow into the states that the signal reads", NULL},
+     "gate gradients also flow into the states that the signal reads"},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
-     "decay of running means, deviations and quantiles", NULL},
+     "decay of running means, deviations and quantiles"},
     {"noise", OPT_REAL, AT(noise), "1", 0, 100, NULL,
      "logistic noise on the score in training, in temperatures: at 1 the gate is a draw from its "
-     "soft value, so every layer keeps seeing every kind of token", NULL},
+     "soft value, so every layer keeps seeing every kind of token"},
     {"noise_until", OPT_REAL, AT(noise_until), "0.7", 0, 1, NULL,
-     "share of the run over which the noise falls to 0; inference has none", NULL},
+     "share of the run over which the noise falls to 0; inference has none"},
     {"ablation", OPT_STRING, AT(ablation), "", 0, 0, NULL,
-     "label of an ablation, for tables and figures", NULL},
+     "label of an ablation, for tables and figures"},
     // clang-format on
 };
 
@@ -197,7 +197,7 @@ static int least_depth(const struct route *r)
     return runs;
 }
 
-static int check(const struct route *r, struct err *e)
+static int check(struct route *r, struct err *e)
 {
     const struct edp_opts *o = opts_of(r);
     if (o->early + o->late >= r->L)
@@ -207,7 +207,7 @@ static int check(const struct route *r, struct err *e)
     if (o->attach && (is_literal(r) || o->step_code == STEPCODE_EVERY ||
                       o->step_code == STEPCODE_STATIC || o->signal == SIGNAL_LEARNED))
         return err_set(e, DS_EUSAGE,
-                       "edp.attach=true needs edp.history=held, edp.step_code=landing or off, and "
+                       "edp.attach=true needs edp.history=kept, edp.step_code=landing or off, and "
                        "edp.signal=velocity, speed or vector");
     if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
         return err_set(
@@ -255,7 +255,7 @@ static int edp_init(struct route *r, struct err *e)
     if (s->budget < 0)
         return err_set(e, DS_EMEM, "parameters of edp");
     ps->p[s->budget].train = 0;
-    return standardiser_init(&s->std, ps, "edp", r->L, FEATURES, e);
+    return standardizer_init(&s->std, ps, "edp", r->L, FEATURES, e);
 }
 
 static void free_rows(struct edp *s)
@@ -291,7 +291,7 @@ static void edp_release(struct route *r)
     gates_release(&s->gates);
     stepcode_release(&s->code);
     signal_release(&s->sig);
-    standardiser_release(&s->std);
+    standardizer_release(&s->std);
 }
 
 static void edp_begin(struct route *r)
@@ -301,7 +301,7 @@ static void edp_begin(struct route *r)
     gates_begin(&s->gates, r->pass.R);
     if (r->pass.kind != PASS_TRAIN)
         return;
-    standardiser_begin(&s->std);
+    standardizer_begin(&s->std);
     if (opts_of(r)->noise_until > 0)
         s->gates.noise =
             opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
@@ -312,7 +312,8 @@ static double tau_of(const struct route *r, int l)
 {
     const struct edp_opts *o = opts_of(r);
     const struct edp *s = edp_of(r);
-    double tau = (double)value_of(r, s->tau)[l], shift = o->threshold_offset + r->pass.offset;
+    double tau = (double)value_of(r, s->tau)[l],
+           shift = o->threshold_offset + r->pass.inference.offset;
     if (is_literal(r) && o->threshold == THRESHOLD_LEARNED)
         tau = tau_low + (tau_high - tau_low) / (1 + exp(-tau));
     if (o->budget == BUDGET_OFFSET)
@@ -323,7 +324,7 @@ static double tau_of(const struct route *r, int l)
 /* The literal rule compares raw signals. */
 static struct standard standard_of(const struct route *r, int l)
 {
-    struct standard t = standardiser_at(&edp_of(r)->std, l, r->pass.kind == PASS_TRAIN);
+    struct standard t = standardizer_at(&edp_of(r)->std, l, r->pass.kind == PASS_TRAIN);
     for (int k = 0; is_literal(r) && k < FEATURES; k++) {
         t.mean[k] = 0;
         t.inv[k] = 1;
@@ -355,7 +356,7 @@ static void count_features(struct route *r, int l)
     struct edp *s = edp_of(r);
     for (int i = 0; i < r->pass.R; i++)
         if (is_literal(r) || s->sig.runs[i] >= 2)
-            standardiser_add(&s->std, l, signal_at(&s->sig, l, r->pass.R, i));
+            standardizer_add(&s->std, l, signal_at(&s->sig, l, r->pass.R, i));
 }
 
 /* Must this row run whatever its signal? */
@@ -595,28 +596,13 @@ static void edp_update(struct route *r)
         track_quantiles(r);
     if (o->threshold == THRESHOLD_LEARNED && o->budget == BUDGET_OFFSET)
         fix_mean_threshold(r);
-    standardiser_update(&s->std, o->ema);
+    standardizer_update(&s->std, o->ema);
     if (o->budget == BUDGET_OFFSET)
         budget[0] =
             (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
     if (o->budget == BUDGET_DUAL)
         budget[1] = (real)budget_step((double)budget[1], s->ratio, target, o->budget_rate,
                                       o->lambda_budget);
-}
-
-static int edp_set(struct route *r, const char *key, double value, struct err *e)
-{
-    struct edp_opts *o = r->opts;
-    if (strcmp(key, "threshold_offset") == 0) {
-        o->threshold_offset = value;
-        return 0;
-    }
-    if (strcmp(key, "target_ratio") != 0)
-        return route_no_live(r, key, e);
-    int rc = route_check_target(value, least_depth(r), r->L, "edp.target_ratio", e);
-    if (rc == 0)
-        o->target_ratio = value;
-    return rc;
 }
 
 /* About 8 C for the norms of increment, state and difference and one dot product; the linear map is
@@ -648,8 +634,7 @@ const struct route_ops route_edp = {
     .decide_bwd = edp_decide_bwd,
     .enter_bwd = edp_enter_bwd,
     .update = edp_update,
-    .live = "threshold_offset target_ratio",
-    .set = edp_set,
+    .changed = check,
     .flops = edp_flops,
     .always_on = edp_always_on,
     .release = edp_release,

@@ -52,27 +52,27 @@ struct hat {
 static const struct opt hat_opts_table[] = {
     // clang-format off
     {"capacity", OPT_REAL, AT(capacity), "0.55", 0, 1, NULL,
-     "share of the remaining tokens whose FFN runs, in each layer", "capacity_end"},
+     "share of the remaining tokens whose FFN runs, in each layer", "capacity_end", .is_live = 1},
     {"capacity_start", OPT_REAL, AT(capacity_start), "0.9", 0, 1, NULL,
      "capacity at the start of training", "capacity_start"},
     {"capacity_freeze", OPT_REAL, AT(capacity_freeze), "0.3", 0, 1, NULL,
      "share of the routers' training before capacity starts falling linearly from capacity_start",
      "capacity_warmup_ratio"},
     {"select", OPT_ENUM, AT(select), "document", 0, 0, "document|batch",
-     "training ranks the tokens of a document, or (published) of the whole batch", NULL},
+     "training ranks the tokens of a document, or (published) of the whole batch"},
     {"train", OPT_ENUM, AT(train), "masked", 0, 0, "masked|selected",
      "all rows are computed, so that skipped ones have a gradient too; or (published) only "
-     "selected ones", NULL},
+     "selected ones"},
     {"attach", OPT_BOOL, AT(attach), "false", 0, 0, NULL,
-     "gate gradients also flow into the states that routers and gates read (published)", NULL},
+     "gate gradients also flow into the states that routers and gates read (published)"},
     {"noise", OPT_REAL, AT(noise), "1", 0, 100, NULL,
-     "Gumbel noise on the scores in training, in units of the router temperature", NULL},
+     "Gumbel noise on the scores in training, in units of the router temperature"},
     {"router_temperature", OPT_REAL, AT(temperature), "1", 0, 100, NULL,
      "temperature of that noise at the start, falling along a cosine", "initial_temp"},
     {"router_temperature_end", OPT_REAL, AT(temperature_end), "0.1", 0, 100, NULL,
      "temperature at the end of the routers' training, then constant", "min_temp"},
     {"router_gain", OPT_REAL, AT(router_gain), "0.01", 1e-6, 100, NULL,
-     "standard deviation of the routers' initial weights: gain * sqrt(2 / (dim + 1))", NULL},
+     "standard deviation of the routers' initial weights: gain * sqrt(2 / (dim + 1))"},
     {"layer_dropout", OPT_REAL, AT(layer_dropout), "0.2", 0, 1, NULL,
      "probability that a batch skips the last layer; lower in earlier layers and before half of "
      "training", "layer_dropout_max"},
@@ -83,30 +83,29 @@ static const struct opt hat_opts_table[] = {
     {"entropy_bonus", OPT_REAL, AT(price.entropy), "1e-3", 0, 1000, NULL,
      "weight of the mean entropy of p, per layer, as a bonus", "entropy_weight"},
     {"phase", OPT_ENUM, AT(phase), "both", 0, 0, "routers|exits|both|full",
-     "what is trained: routers; exit gates with routers frozen; one after the other; all at once",
-     NULL},
+     "what is trained: routers; exit gates with routers frozen; one after the other; all at once"},
     {"phase_split", OPT_REAL, AT(phase_split), "0.6", 0, 1, NULL,
-     "phase=both: share of the run that trains routers (published: 3 of 5 epochs)", NULL},
+     "phase=both: share of the run that trains routers (published: 3 of 5 epochs)"},
     {"exit_layers", OPT_STRING, AT(exit_layers), "", 0, 0, NULL,
      "layers with an exit gate, as 4,8,12,16,19 (published, of 22); empty: the same places in "
      "model.layers; none", "exit_layers"},
     {"exits", OPT_ENUM, AT(exits), "auto", 0, 0, "auto|on|off",
-     "exit gates at inference: on once trained; always; never (also in training)", NULL},
+     "exit gates at inference: on once trained; always; never (also in training)"},
     {"exited", OPT_ENUM, AT(exited), "freeze", 0, 0, "freeze|attention_only",
      "a token that exited keeps its state, from which later layers read keys and values; or it "
-     "only skips its FFNs (published)", NULL},
+     "only skips its FFNs (published)"},
     {"exit_hidden", OPT_INT, AT(shape.hidden[0]), "64", 1, 65536, NULL,
-     "width of a gate's first hidden layer", NULL},
+     "width of a gate's first hidden layer"},
     {"exit_hidden2", OPT_INT, AT(shape.hidden[1]), "32", 1, 65536, NULL,
-     "width of a gate's second hidden layer", NULL},
+     "width of a gate's second hidden layer"},
     {"exit_std", OPT_REAL, AT(shape.std), "0.02", 1e-6, 100, NULL,
-     "standard deviation of a gate's initial weights", NULL},
+     "standard deviation of a gate's initial weights"},
     {"exit_bias", OPT_REAL, AT(exit_bias), "-2", -100, 100, NULL,
      "constant added to the exit logit; with the published 0.5 untrained gates let almost every "
-     "token exit", NULL},
+     "token exit"},
     {"exit_noise", OPT_REAL, AT(exit_noise), "1", 0, 100, NULL,
      "logistic noise in training, in forward temperatures: at 1 a token exits with probability "
-     "sigmoid(z / T_fwd)", NULL},
+     "sigmoid(z / T_fwd)"},
     {"exit_temperature_forward", OPT_REAL, AT(shape.forward), "0.5", 0.05, 2, NULL,
      "initial T_fwd", "initial_temp_forward"},
     {"exit_temperature_backward", OPT_REAL, AT(shape.backward), "1", 0.05, 2, NULL,
@@ -115,29 +114,29 @@ static const struct opt hat_opts_table[] = {
      "both are learned, between 0.05 and 2", "use_learnable_temp"},
     {"exit_threshold", OPT_ENUM, AT(exit_threshold), "calibrated", 0, 0, "calibrated|zero",
      "at inference a token exits when z is above: the threshold that gives the training exit rate; "
-     "0", NULL},
+     "0"},
     {"exit_loss", OPT_REAL, AT(leaving.rate), "0.1", 0, 1000, NULL,
-     "weight of (expected exit share - exit_target)^2", NULL},
+     "weight of (expected exit share - exit_target)^2"},
     {"exit_target", OPT_REAL, AT(leaving.target), "0.4", 0, 1, NULL,
-     "share of tokens that should exit before the last layer", "target_exit_rate"},
+     "share of tokens that should exit before the last layer", "target_exit_rate", .is_live = 1},
     {"exit_depth", OPT_REAL, AT(leaving.depth), "0", 0, 1000, NULL,
-     "penalty on the expected exit layer, as a share of the depth", NULL},
+     "penalty on the expected exit layer, as a share of the depth"},
     {"exit_early", OPT_REAL, AT(leaving.early), "0", 0, 1000, NULL,
      "penalty on frequent ids that exit far from exit_early_layer (published 0.03)",
      "exit_early_weight"},
     {"exit_early_ids", OPT_INT, AT(leaving.early_ids), "1000", 0, 1 << 30, NULL,
-     "ids below this are frequent", NULL},
+     "ids below this are frequent"},
     {"exit_early_layer", OPT_REAL, AT(leaving.early_layer), "0.3", 0, 1, NULL,
-     "target exit layer of frequent ids, as a share of the depth", NULL},
+     "target exit layer of frequent ids, as a share of the depth"},
     {"exit_diversity", OPT_REAL, AT(leaving.diversity), "0", 0, 1000, NULL,
      "penalty on expected exit layers with less spread than exit_spread (published 0.01)",
      "exit_diversity_weight"},
     {"exit_spread", OPT_REAL, AT(leaving.spread), "2", 0, 4096, NULL,
-     "target standard deviation of expected exit layers", NULL},
+     "target standard deviation of expected exit layers"},
     {"exit_monotone", OPT_REAL, AT(leaving.monotone), "0", 0, 1000, NULL,
      "penalty on later positions exiting earlier (published 0.005)", "exit_monotonicity_weight"},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL,
-     "decay of running thresholds and rates", NULL},
+     "decay of running thresholds and rates"},
     // clang-format on
 };
 
@@ -312,7 +311,7 @@ static void drop_layers(struct route *r, double progress)
     const struct hat_opts *o = opts_of(r);
     struct hat *s = hat_of(r);
     memset(s->dropped, 0, (size_t)r->L);
-    for (int l = 1; l < r->L && r->pass.kind == PASS_TRAIN && !r->pass.force; l++) {
+    for (int l = 1; l < r->L && r->pass.kind == PASS_TRAIN && !r->pass.inference.force; l++) {
         double rate = o->layer_dropout * l / (r->L - 1) * clip(2 * progress);
         s->dropped[l] = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, DROP_STREAM,
                                (uint32_t)l) < rate;
@@ -339,7 +338,7 @@ static void hat_begin(struct route *r)
     double progress = router_progress(r);
     s->temperature = cosine(o->temperature, o->temperature_end, progress);
     s->choice.noise = o->noise * s->temperature;
-    s->choice.capacity = r->pass.has_capacity ? r->pass.capacity
+    s->choice.capacity = r->pass.inference.has_capacity ? r->pass.inference.capacity
                          : r->pass.kind == PASS_TRAIN
                              ? line(o->capacity_start, o->capacity, o->capacity_freeze, progress)
                              : o->capacity;
@@ -383,7 +382,7 @@ static void keep(const struct route *r, int l, int k, const real *x)
 /* Is this the calibration pass at the grid point nearest to the method's own capacity? */
 static int is_own_calibration(const struct route *r)
 {
-    return r->pass.calibrate == 1 + (int)lround(opts_of(r)->capacity * (ROUTE_GRID - 1));
+    return r->pass.inference.calibrate == 1 + (int)lround(opts_of(r)->capacity * (ROUTE_GRID - 1));
 }
 
 static struct exits_rule exit_rule(const struct route *r)
@@ -393,7 +392,7 @@ static struct exits_rule exit_rule(const struct route *r)
     return (struct exits_rule){
         .noise = is_training ? o->exit_noise : 0,
         /* a positive offset means less compute everywhere: earlier exits, fewer FFNs */
-        .threshold = is_training ? 0 : -r->pass.offset,
+        .threshold = is_training ? 0 : -r->pass.inference.offset,
         .use_stored = !is_training && o->exit_threshold == 0 &&
                       (double)r->params->p[hat_of(r)->exits.trained].value[0] > 0,
         .soft = r->pass.soft,
@@ -640,9 +639,9 @@ static void hat_calibrate(struct route *r, int begin)
 
 static int hat_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
-    double c = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
+    double c = pass->inference.has_capacity ? pass->inference.capacity : opts_of(r)->capacity;
     int is_inference = pass->kind == PASS_MASKED || pass->kind == PASS_SPARSE;
-    if (!is_inference || pass->topk || pass->calibrate)
+    if (!is_inference || pass->inference.topk || pass->inference.calibrate)
         return 0;
     int l = selector_unknown(&hat_of(r)->choice, c);
     if (l >= 0)
@@ -651,16 +650,6 @@ static int hat_ready(const struct route *r, const struct pass *pass, struct err 
                        "calibrate MODEL, or ask for capacity=1",
                        l, c);
     return 0;
-}
-
-static int hat_set(struct route *r, const char *key, double value, struct err *e)
-{
-    struct hat_opts *o = r->opts;
-    if (strcmp(key, "capacity") == 0)
-        return route_set_share(&o->capacity, value, "hat.capacity", e);
-    if (strcmp(key, "exit_target") == 0)
-        return route_set_share(&o->leaving.target, value, "hat.exit_target", e);
-    return route_no_live(r, key, e);
 }
 
 static double hat_flops(const struct route *r, int l)
@@ -688,8 +677,6 @@ const struct route_ops route_hat = {
     .aux = hat_aux,
     .decide_bwd = hat_decide_bwd,
     .update = hat_update,
-    .live = "capacity exit_target",
-    .set = hat_set,
     .ready = hat_ready,
     .calibrate = hat_calibrate,
     .flops = hat_flops,

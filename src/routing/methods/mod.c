@@ -26,7 +26,7 @@ static const char *const net_name[NETS] = {"router", "predictor"};
 
 struct mod_opts {
     int64_t every, first, width;
-    int gate, stochastic, causal, predictor_only, kv, normalise;
+    int gate, stochastic, causal, predictor_only, kv, normalize;
     double capacity, aux_weight, predictor_weight, balance_weight, z_weight, ema, init_std;
 };
 
@@ -51,20 +51,20 @@ struct mod {
 static const struct opt mod_opts_table[] = {
     // clang-format off
     {"capacity", OPT_REAL, AT(capacity), "0.125", 0, 1, NULL,
-     "share of a document's tokens that run a routed block", "mod_capacity"},
+     "share of a document's tokens that run a routed block", "mod_capacity", .is_live = 1},
     {"every", OPT_INT, AT(every), "2", 1, 4096, NULL,
      "every k-th block is routed; the others run all tokens", "router_skip_blocks"},
     {"first", OPT_INT, AT(first), "-1", -1, 4095, NULL,
-     "first routed block; -1 = every - 1 (blocks 1, 3, 5, ... of every=2)", NULL},
+     "first routed block; -1 = every - 1 (blocks 1, 3, 5, ... of every=2)"},
     {"gate", OPT_ENUM, AT(gate), "sigmoid", 0, 0, SCORE_GATES,
      "factor on a block's increment: r as in the paper; sigmoid(r); 2 sigmoid(r), near 1 at "
-     "initialisation, for transfer", NULL},
+     "initialisation, for transfer"},
     {"stochastic", OPT_BOOL, AT(stochastic), "false", 0, 0, NULL,
      "control: ranks Gaussian noise in place of the router's logits, in training and at inference; "
-     "mod.causal is ignored", NULL},
+     "mod.causal is ignored"},
     {"causal", OPT_ENUM, AT(causal), "predictor", 0, 0, "router|predictor|threshold",
      "inference-time decisions: r > 0, trained by a loss on the router (paper's first way); a "
-     "predictor's logit > 0 (its second); r above its stored quantile", NULL},
+     "predictor's logit > 0 (its second); r above its stored quantile"},
     {"aux_weight", OPT_REAL, AT(aux_weight), "0.01", 0, 1000, NULL,
      "causal=router: weight of the router's cross-entropy to the ranks, mean over tokens and "
      "blocks (published: 0.01, and 1, which hurts small models)", "mod.router_aux_loss_weight"},
@@ -72,21 +72,21 @@ static const struct opt mod_opts_table[] = {
      "causal=predictor: weight of its cross-entropy, mean over tokens and blocks (published: 1 and "
      "0.01)", "mod.causal_router_loss_weight"},
     {"predictor_only", OPT_BOOL, AT(predictor_only), "false", 0, 0, NULL,
-     "freezes everything but the predictors, to train them on a finished model (train.init)", NULL},
+     "freezes everything but the predictors, to train them on a finished model (train.init)"},
     {"width", OPT_INT, AT(width), "0", 0, 65536, NULL,
-     "hidden units of a predictor; 0 = half of model.dim", NULL},
+     "hidden units of a predictor; 0 = half of model.dim"},
     {"balance_weight", OPT_REAL, AT(balance_weight), "0", 0, 1000, NULL,
      "weight of (mean sigmoid(r) - k/T)^2, mean over blocks (published: 0.01, effectively 0.0001); "
      "ranks need none", "mod_aux_loss_weight"},
     {"z_weight", OPT_REAL, AT(z_weight), "1e-4", 0, 1000, NULL,
      "weight of mean r^2, mean over blocks", "mod.z_loss_weight"},
-    {"normalise", OPT_BOOL, AT(normalise), "false", 0, 0, NULL,
-     "routers and predictors read x / rms(x), not x", NULL},
+    {"normalize", OPT_BOOL, AT(normalize), "false", 0, 0, NULL,
+     "routers and predictors read x / rms(x), not x", "mod.normalise"},
     {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "all|plan",
-     "keys in a routed block: every token, or only those that run it", NULL},
-    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "decay of the stored quantiles", NULL},
+     "keys in a routed block: every token, or only those that run it"},
+    {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "decay of the stored quantiles"},
     {"init_std", OPT_REAL, AT(init_std), "0.02", 0, 100, NULL,
-     "standard deviation of the routers' and predictors' initial weights", NULL},
+     "standard deviation of the routers' and predictors' initial weights"},
     // clang-format on
 };
 
@@ -207,7 +207,7 @@ static int add_net(struct route *r, int k, struct err *e)
         .n = 2, .dim = {r->C, hidden, 1}, .act = MLP_ACT_SILU, .std = o->init_std};
     char prefix[32];
     snprintf(prefix, sizeof prefix, "mod.%s", net_name[k]);
-    int rc = scorer_init(&s->net[k], r->L, r->C, o->normalise, e);
+    int rc = scorer_init(&s->net[k], r->L, r->C, o->normalize, e);
     for (int l = s->first; l < r->L && rc == 0; l += (int)o->every)
         rc = scorer_add(&s->net[k], r->params, "mod", net_name[k], l, k == ROUTER ? &line : &small,
                         k == PREDICTOR || !o->predictor_only, e);
@@ -318,8 +318,8 @@ static void score_rows(struct route *r, int l, const struct stream *st)
 
 static double capacity_of(const struct route *r)
 {
-    return r->pass.kind != PASS_TRAIN && r->pass.has_capacity ? r->pass.capacity
-                                                              : opts_of(r)->capacity;
+    return r->pass.kind != PASS_TRAIN && r->pass.inference.has_capacity ? r->pass.inference.capacity
+                                                                        : opts_of(r)->capacity;
 }
 
 /* At inference a token runs when its score is above this. */
@@ -328,18 +328,20 @@ static double threshold_of(struct route *r, int l)
     const struct mod_opts *o = opts_of(r);
     struct quantiles *q = table_of(r);
     double capacity = capacity_of(r), tau = 0;
-    if (r->pass.calibrate && !o->stochastic)
-        return quantiles_calibrate(q, l, r->pass.calibrate - 1, compared(r, l), r->pass.R);
+    if (r->pass.inference.calibrate && !o->stochastic)
+        return quantiles_calibrate(q, l, r->pass.inference.calibrate - 1, compared(r, l),
+                                   r->pass.R);
     if (capacity <= 0)
         return (double)INFINITY;
     if (capacity >= 1)
         return -(double)INFINITY;
     if (o->stochastic)
         tau = rank_noise_above(capacity);
-    else if ((r->pass.has_capacity || o->causal == CAUSAL_THRESHOLD) && quantiles_known(q, l))
+    else if ((r->pass.inference.has_capacity || o->causal == CAUSAL_THRESHOLD) &&
+             quantiles_known(q, l))
         tau = quantiles_at(q, l, capacity);
-    if (r->pass.offset != 0)
-        tau += r->pass.offset * (o->stochastic ? 1 : quantiles_spread(q, l));
+    if (r->pass.inference.offset != 0)
+        tau += r->pass.inference.offset * (o->stochastic ? 1 : quantiles_spread(q, l));
     return tau;
 }
 
@@ -362,7 +364,7 @@ static void choose(struct route *r, int l, double tau)
 {
     struct mod *s = mod_of(r);
     const real *score = compared(r, l);
-    if (r->pass.kind == PASS_TRAIN || r->pass.topk) {
+    if (r->pass.kind == PASS_TRAIN || r->pass.inference.topk) {
         s->nan += rank_topk(r, l, ranked(r, l), capacity_of(r), s->want);
         return;
     }
@@ -583,20 +585,13 @@ static void mod_update(struct route *r)
         quantiles_update(&s->table[k], opts_of(r)->ema);
 }
 
-static int mod_set(struct route *r, const char *key, double value, struct err *e)
-{
-    struct mod_opts *o = r->opts;
-    if (strcmp(key, "capacity") != 0)
-        return route_no_live(r, key, e);
-    return route_set_share(&o->capacity, value, "mod.capacity", e);
-}
-
 static int mod_ready(const struct route *r, const struct pass *pass, struct err *e)
 {
     const struct mod *s = mod_of(r);
-    double capacity = pass->has_capacity ? pass->capacity : opts_of(r)->capacity;
-    if (!(pass->has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD) || capacity <= 0 ||
-        capacity >= 1 || pass->topk || pass->calibrate)
+    double capacity =
+        pass->inference.has_capacity ? pass->inference.capacity : opts_of(r)->capacity;
+    if (!(pass->inference.has_capacity || opts_of(r)->causal == CAUSAL_THRESHOLD) ||
+        capacity <= 0 || capacity >= 1 || pass->inference.topk || pass->inference.calibrate)
         return 0;
     for (int l = s->first; l < r->L && !opts_of(r)->stochastic; l += (int)opts_of(r)->every)
         if (!quantiles_known(table_of(r), l))
@@ -641,8 +636,6 @@ const struct route_ops route_mod = {
     .aux = mod_aux,
     .decide_bwd = mod_decide_bwd,
     .update = mod_update,
-    .live = "capacity",
-    .set = mod_set,
     .ready = mod_ready,
     .calibrate = mod_calibrate,
     .flops = mod_flops,

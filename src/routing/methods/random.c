@@ -21,16 +21,16 @@ struct random {
 #define AT(field) offsetof(struct random_opts, field)
 static const struct opt random_opts_table[] = {
     // clang-format off
-    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs", NULL},
-    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", NULL},
+    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs"},
+    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs"},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
-     "whole-block ratio: executed cells / all cells, including always-on layers", "target_ratio"},
+     "whole-block ratio: executed cells / all cells, including always-on layers", "target_ratio", .is_live = 1},
     {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL,
-     "share of the run over which the target falls from 1", NULL},
+     "share of the run over which the target falls from 1"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
-     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+     "skipped tokens write keys and values too, or only executed tokens are keys"},
     {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
-     "compute all rows while training, or only those that run", NULL},
+     "compute all rows while training, or only those that run"},
     // clang-format on
 };
 
@@ -50,7 +50,7 @@ static int random_always_on(const struct route *r, int l)
     return l < opts_of(r)->early || l >= r->L - opts_of(r)->late;
 }
 
-static int random_init(struct route *r, struct err *e)
+static int check(struct route *r, struct err *e)
 {
     const struct random_opts *o = opts_of(r);
     int on = (int)(o->early + o->late);
@@ -111,17 +111,6 @@ static void random_decide(struct route *r, int l, struct plan *out, const struct
     plan_from_mask(out, s->want, NULL, NULL, R, !sparse);
 }
 
-static int random_set(struct route *r, const char *key, double value, struct err *e)
-{
-    struct random_opts *o = r->opts;
-    if (strcmp(key, "target_ratio") != 0)
-        return route_no_live(r, key, e);
-    int rc = route_check_target(value, (int)(o->early + o->late), r->L, "random.target_ratio", e);
-    if (rc == 0)
-        o->target_ratio = value;
-    return rc;
-}
-
 const struct route_ops route_random = {
     .name = "random",
     .summary = "control: random routing at a given utilisation",
@@ -133,12 +122,11 @@ const struct route_ops route_random = {
     .n_opts = DS_LEN(random_opts_table),
     .metrics = random_metrics,
     .n_metrics = DS_LEN(random_metrics),
-    .init = random_init,
+    .init = check,
     .reserve = random_reserve,
     .begin = random_begin,
     .decide = random_decide,
-    .live = "target_ratio",
-    .set = random_set,
+    .changed = check,
     .always_on = random_always_on,
     .release = random_release,
 };

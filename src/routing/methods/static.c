@@ -20,16 +20,16 @@ struct static_state {
 #define AT(field) offsetof(struct static_opts, field)
 static const struct opt static_opts_table[] = {
     // clang-format off
-    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs", NULL},
-    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs", NULL},
+    {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs"},
+    {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs"},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
      "whole-block ratio: executed cells / all cells, including always-on layers", "target_ratio"},
     {"pattern", OPT_ENUM, AT(pattern), "stripes", 0, 0, "stripes|layers",
-     "fixed mask over positions and layers, or whole layers", NULL},
+     "fixed mask over positions and layers, or whole layers"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
-     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+     "skipped tokens write keys and values too, or only executed tokens are keys"},
     {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
-     "compute all rows while training, or only those that run", NULL},
+     "compute all rows while training, or only those that run"},
     // clang-format on
 };
 

@@ -16,12 +16,12 @@
 
 enum { SCHEDULE_UNIFORM, SCHEDULE_LINEAR };
 enum { UNIT_SEQUENCE, UNIT_BATCH };
-enum { USE_FULL, USE_BUDGET };
+enum { INFERENCE_FULL, INFERENCE_BUDGET };
 enum { MASK_SAME, MASK_RANDOM, MASK_LINEAR };
 
 struct stochastic_opts {
     int64_t keep;
-    int schedule, unit, use, scale, mask, kv, train;
+    int schedule, unit, inference, scale, mask, kv, train;
     double p, target_ratio;
 };
 struct stochastic {
@@ -36,32 +36,32 @@ static const struct opt stochastic_opts_table[] = {
     {"keep", OPT_INT, AT(keep), "4", 0, 4096, NULL,
      "first layers that are never dropped (published 4)", "always_keep"},
     {"p", OPT_REAL, AT(p), "0.5", 0, 1, NULL,
-     "drop probability of a layer; with schedule=linear that of the last (published 0.5)", NULL},
+     "drop probability of a layer; with schedule=linear that of the last (published 0.5)"},
     {"schedule", OPT_ENUM, AT(schedule), "uniform", 0, 0, "uniform|linear",
-     "one drop probability for all layers after the kept ones, or rising from 0 to p", NULL},
+     "one drop probability for all layers after the kept ones, or rising from 0 to p"},
     {"unit", OPT_ENUM, AT(unit), "sequence", 0, 0, "sequence|batch",
-     "draws are made per sequence, or once for the batch (published)", NULL},
-    {"use", OPT_ENUM, AT(use), "full", 0, 0, "full|budget",
-     "at inference: all layers (published), or target_ratio of the cells", NULL},
+     "draws are made per sequence, or once for the batch (published)"},
+    {"inference", OPT_ENUM, AT(inference), "full", 0, 0, "full|budget",
+     "inference runs all layers (published), or target_ratio of the cells", "stochastic.use"},
     {"scale", OPT_BOOL, AT(scale), "false", 0, 0, NULL,
-     "use=full: increments are multiplied by the share of steps in which their layer ran in "
-     "training", NULL},
+     "inference=full: increments are multiplied by the share of steps in which their layer ran in "
+     "training"},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
-     "use=budget: whole-block ratio, executed cells / all cells", "target_ratio"},
+     "inference=budget: whole-block ratio, executed cells / all cells", "target_ratio", .is_live = 1},
     {"mask", OPT_ENUM, AT(mask), "same", 0, 0, "same|random|linear",
-     "use=budget: random draws per token, with the training schedule; one probability for all "
-     "layers; rising with depth", NULL},
+     "inference=budget: random draws per token, with the training schedule; one probability for all "
+     "layers; rising with depth"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
-     "skipped tokens write keys and values too, or only executed tokens are keys", NULL},
+     "skipped tokens write keys and values too, or only executed tokens are keys"},
     {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
-     "compute all rows while training, or only those that run", NULL},
+     "compute all rows while training, or only those that run"},
     // clang-format on
 };
 
 enum { M_ACTIVE, M_SKIP, M_GATE };
 static const struct metric stochastic_metrics[] = {
     [M_ACTIVE] = {"active_layers", "layers", "layers that a token runs", METRIC_STEP},
-    [M_SKIP] = {"skip_chance", "", "drop probability", METRIC_LAYER},
+    [M_SKIP] = {"drop_probability", "", "drop probability", METRIC_LAYER},
     [M_GATE] = {"gate", "", "1 = executed", METRIC_CELL},
 };
 
@@ -99,18 +99,18 @@ static int least_depth(const struct route *r)
     return (int)o->keep + (schedule_of(o, 0) == SCHEDULE_LINEAR && M > 1);
 }
 
-static int stochastic_init(struct route *r, struct err *e)
+static int check(struct route *r, struct err *e)
 {
     const struct stochastic_opts *o = opts_of(r);
     if (o->keep >= r->L)
         return err_set(e, DS_ERANGE,
                        "stochastic.keep=%lld leaves no layer of model.layers=%d to drop",
                        (long long)o->keep, r->L);
-    if (o->scale && o->use == USE_BUDGET)
-        return err_set(e, DS_EUSAGE, "stochastic.scale=true needs stochastic.use=full");
-    return o->use == USE_FULL ? 0
-                              : route_check_target(o->target_ratio, least_depth(r), r->L,
-                                                   "stochastic.target_ratio", e);
+    if (o->scale && o->inference == INFERENCE_BUDGET)
+        return err_set(e, DS_EUSAGE, "stochastic.scale=true needs stochastic.inference=full");
+    return o->inference == INFERENCE_FULL ? 0
+                                          : route_check_target(o->target_ratio, least_depth(r),
+                                                               r->L, "stochastic.target_ratio", e);
 }
 
 static void stochastic_release(struct route *r)
@@ -159,7 +159,7 @@ static void stochastic_begin(struct route *r)
 {
     const struct stochastic_opts *o = opts_of(r);
     struct stochastic *s = r->state;
-    int training = r->pass.kind == PASS_TRAIN, full = !training && o->use == USE_FULL;
+    int training = r->pass.kind == PASS_TRAIN, full = !training && o->inference == INFERENCE_FULL;
     int schedule = schedule_of(o, training);
     double c = training ? o->p : full ? 0 : factor_of(r);
     for (int l = 0; l < r->L; l++) {
@@ -219,17 +219,6 @@ static void stochastic_finish(struct route *r, const struct stream *st)
         r->metric[M_ACTIVE][0] = ((struct stochastic *)r->state)->runs;
 }
 
-static int stochastic_set(struct route *r, const char *key, double value, struct err *e)
-{
-    struct stochastic_opts *o = r->opts;
-    if (strcmp(key, "target_ratio") != 0)
-        return route_no_live(r, key, e);
-    int rc = route_check_target(value, least_depth(r), r->L, "stochastic.target_ratio", e);
-    if (rc == 0)
-        o->target_ratio = value;
-    return rc;
-}
-
 const struct route_ops route_stochastic = {
     .name = "stochastic",
     .summary = "control: stochastic depth, random layers dropped in training; inference whole or "
@@ -242,13 +231,12 @@ const struct route_ops route_stochastic = {
     .n_opts = DS_LEN(stochastic_opts_table),
     .metrics = stochastic_metrics,
     .n_metrics = DS_LEN(stochastic_metrics),
-    .init = stochastic_init,
+    .init = check,
     .reserve = stochastic_reserve,
     .begin = stochastic_begin,
     .decide = stochastic_decide,
     .finish = stochastic_finish,
-    .live = "target_ratio",
-    .set = stochastic_set,
+    .changed = check,
     .always_on = stochastic_always_on,
     .release = stochastic_release,
 };

@@ -144,15 +144,23 @@ static void key_move(struct view *v, const struct key *k, const char *args)
     keep_cursor(v);
 }
 
+static void key_newest(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)k, (void)args;
+    if (!prepare(v))
+        return;
+    d->pick.is_held = 0;
+    pick_save(&d->pick, v->app);
+}
+
 static void key_time(struct view *v, const struct key *k, const char *args)
 {
     struct depth *d = v->state;
     (void)args;
     if (!prepare(v))
         return;
-    if (k->value == 0)
-        d->pick.is_held = 0;
-    else if (!pick_time(&d->pick, app_run(v->app), k->value))
+    if (!pick_time(&d->pick, app_run(v->app), k->value))
         app_notify(v->app, LOG_INFO,
                    k->value < 0 ? "this is the first probe of this text"
                                 : "this is the newest probe; newer ones are shown as they arrive");
@@ -193,15 +201,23 @@ static void key_wide(struct view *v, const struct key *k, const char *args)
     d->cells.wide = (d->cells.wide + 1) % (CELLS_WIDE_MAX + 1);
 }
 
+static void key_unmark(struct view *v, const struct key *k, const char *args)
+{
+    struct depth *d = v->state;
+    (void)k, (void)args;
+    if (!prepare(v))
+        return;
+    d->pick.marks = 0;
+    pick_save(&d->pick, v->app);
+}
+
 static void key_mark(struct view *v, const struct key *k, const char *args)
 {
     struct depth *d = v->state;
-    (void)args;
+    (void)k, (void)args;
     if (!prepare(v))
         return;
-    if (k->value)
-        d->pick.marks = 0;
-    else if (!pick_toggle(&d->pick, d->cells.token))
+    if (!pick_toggle(&d->pick, d->cells.token))
         app_notify(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&d->pick, v->app);
 }
@@ -261,11 +277,11 @@ static const struct key depth_keys[] = {
     {"C",          "field-back", NULL, "previous value",                       NULL,     0, KEY_VIEW_CHANGE, -1, key_field},
     {",",          "earlier",    NULL, "earlier probe of this text", "time", 66, 0, -1, key_time},
     {".",          "later",      NULL, "later probe; the newest is followed",  NULL,    0, 0, 1, key_time},
-    {"F",          "newest",     NULL, "follow the newest probe",              NULL,     0, 0, 0, key_time},
+    {"F",          "newest",     NULL, "follow the newest probe",              NULL,     0, 0, 0, key_newest},
     {"}",          "next-text",  NULL, "next probe text",                      "text",  64, 0, 1, key_text},
     {"{",          "prev-text",  NULL, "previous probe text",                  NULL,     0, 0, -1, key_text},
     {"Space",      "mark",       NULL, "mark this token for Signals",          "mark",  60, 0, 0, key_mark},
-    {"X",          "unmark",     NULL, "unmark all tokens",                    NULL,     0, 0, 1, key_mark},
+    {"X",          "unmark",     NULL, "unmark all tokens",                    NULL,     0, 0, 0, key_unmark},
     {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", "width", 50, KEY_VIEW_CHANGE, 0, key_wide},
     {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     "flip",  40, KEY_VIEW_CHANGE, 0, key_flip},
     {0},

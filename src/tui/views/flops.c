@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/statistics.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
 
@@ -91,11 +92,34 @@ static double mean_of(const struct source *s, double *lo, double *hi)
 
 /* ---- histogram ---- */
 
+/* The number of bins over `width`, from that of the tokens: the narrower of Freedman and Diaconis'
+ * bins, 2 IQR / n^(1/3), and Sturges', range / (log2 n + 1).  The first alone are too wide for two
+ * separate peaks. */
+static int bins_for(const struct source *s, double width, int most)
+{
+    double *v = mem_alloc(s->n, sizeof *v), bins = 1;
+    size_t n = 0;
+    if (!v)
+        return 1;
+    for (size_t i = 0; i < s->n; i++)
+        if (isfinite(s->flops[i]))
+            v[n++] = (double)s->flops[i];
+    if (n > 1) {
+        stat_sort(v, n);
+        double spread = 2 * (v[n - 1 - (n - 1) / 4] - v[(n - 1) / 4]) / cbrt((double)n),
+               sturges = (v[n - 1] - v[0]) / (log2((double)n) + 1);
+        double bin = spread > 0 && spread < sturges ? spread : sturges;
+        bins = bin > 0 ? ceil(width / bin) : 1;
+    }
+    mem_free(v);
+    return bins < 1 ? 1 : bins > most ? most : (int)bins;
+}
+
 static void draw_histogram(struct area a, const struct source *s, double mean, double lo, double hi)
 {
     double count[BINS_MAX] = {0}, unit = s->dense > 0 ? s->dense : 1;
     struct hist_mark mark[2];
-    int bins = a.cols < BINS_MAX ? a.cols : BINS_MAX, marks = 0;
+    int marks = 0, most = a.cols - AXIS_COLS - 1;
     double x0 = lo / unit, x1 = hi / unit;
     if (s->dense > 0) {
         x0 = x0 < 0.95 ? floor(x0 * 20) / 20 : 0.9;
@@ -104,14 +128,14 @@ static void draw_histogram(struct area a, const struct source *s, double mean, d
         x0 -= 1;
         x1 += 1;
     }
-    for (size_t i = 0; i < s->n; i++) {
-        double at = ((double)s->flops[i] / unit - x0) / (x1 - x0);
-        if (at >= 0 && at <= 1)
-            count[at >= 1 ? bins - 1 : (int)(at * bins)]++;
-    }
+    int bins = bins_for(s, (x1 - x0) * unit, most < BINS_MAX ? most : BINS_MAX);
+    for (size_t i = 0; i < s->n && bins > 0; i++)
+        if (isfinite(s->flops[i]))
+            count[stat_bin((double)s->flops[i] / unit, x0, (x1 - x0) / bins, bins)]++;
     mark[marks++] = (struct hist_mark){mean / unit, "mean", ROLE_WARN};
     if (s->dense > 0)
         mark[marks++] = (struct hist_mark){1, "dense", ROLE_REFERENCE};
+    area_text(a, 0, 0, AXIS_COLS, ink(ROLE_DIM), "tokens");
     hist_draw(a, count, bins, x0, x1, mark, marks, ROLE_RUN);
 }
 
@@ -254,7 +278,14 @@ static void flops_draw(struct view *v, struct area a)
         area_text(a, 2, 1, -1, ink(ROLE_BAD), "every value is NaN");
         return;
     }
-    int top = a.rows >= 16 ? a.rows / 2 : a.rows - 1;
+    /* the histogram takes what the lists below leave, at least half */
+    int layers = r->layers > 0 ? r->layers
+                 : s.probe     ? s.probe->layers
+                               : 0,
+        lists = 2 + (layers > CLASSES_MAX ? layers : CLASSES_MAX),
+        top = a.rows < 16          ? a.rows - 1
+              : lists < a.rows / 2 ? a.rows - lists
+                                   : a.rows / 2;
     draw_histogram(area_sub(a, 1, 1, top - 1, a.cols - 2), &s, mean, lo, hi);
     struct area low = area_sub(a, top + 1, 1, a.rows - top - 1, a.cols - 2);
     if (low.cols >= 70) {
@@ -268,14 +299,18 @@ static void flops_draw(struct view *v, struct area a)
     }
 }
 
-static void key_toggle(struct view *v, const struct key *k, const char *args)
+static void key_source(struct view *v, const struct key *k, const char *args)
 {
     struct flops *f = v->state;
-    (void)args;
-    if (k->value)
-        f->page = !f->page;
-    else
-        f->source = !f->source;
+    (void)k, (void)args;
+    f->source = !f->source;
+}
+
+static void key_part(struct view *v, const struct key *k, const char *args)
+{
+    struct flops *f = v->state;
+    (void)k, (void)args;
+    f->page = !f->page;
 }
 
 static int flops_event(struct view *v, const struct event *ev)
@@ -298,8 +333,8 @@ static void flops_copy(struct view *v, struct str *out)
 
 /* clang-format off */
 static const struct key flops_keys[] = {
-    {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_toggle},
-    {"p", "part",   NULL, "on narrow screens: token classes or layers",             NULL,      0, KEY_VIEW_CHANGE, 1, key_toggle},
+    {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_source},
+    {"p", "part",   NULL, "on narrow screens: token classes or layers",             NULL,      0, KEY_VIEW_CHANGE, 0, key_part},
     {0},
 };
 static const struct setting flops_settings[] = {

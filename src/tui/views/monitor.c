@@ -93,7 +93,7 @@ static void draw_strip(struct view *v, struct area line)
     if (!m->is_alone && m->panels > per_page)
         snprintf(pages, sizeof pages, "%d-%d of %d  ", m->top + 1,
                  m->top + per_page < m->panels ? m->top + per_page : m->panels, m->panels);
-    snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, chart_x_name[m->x_axis],
+    snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, run_axis_name[m->x_axis],
              m->is_log_x ? " (log)" : "", monitor_weights[m->smoothing]);
     int end = area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
     if (isfinite(value) && end > 40)
@@ -102,10 +102,16 @@ static void draw_strip(struct view *v, struct area line)
                    isfinite(target) && fabs(value - target) > 0.1 ? ROLE_WARN : ROLE_GOOD);
 }
 
+static int rows_that_fit(struct area a)
+{
+    enum { PANEL_ROWS_MIN = 6 }; /* a title and five rows of a chart */
+    return a.rows < PANEL_ROWS_MIN ? 1 : a.rows / PANEL_ROWS_MIN;
+}
+
 /* Prefers many readable charts, then few empty slots, then balanced proportions. */
 static int choose_columns(const struct monitor *m, struct area a)
 {
-    int fits = a.rows / 7 < 1 ? 1 : a.rows / 7, best = 1, best_score = -1000;
+    int fits = rows_that_fit(a), best = 1, best_score = -1000;
     for (int c = 1; c <= 5 && c <= m->panels && (c == 1 || a.cols / c >= 38); c++) {
         int rows = (m->panels + c - 1) / c;
         rows = rows < fits ? rows : fits;
@@ -126,7 +132,7 @@ static void choose_grid(struct monitor *m, struct area a)
     columns = columns > m->panels ? m->panels : columns;
     while (columns > 1 && a.cols / columns < 24)
         columns--;
-    int needed = (m->panels + columns - 1) / columns, fits = a.rows / 7 < 1 ? 1 : a.rows / 7;
+    int needed = (m->panels + columns - 1) / columns, fits = rows_that_fit(a);
     m->shown_columns = columns;
     m->shown_rows = needed < fits ? needed : fits;
     if (m->shown_columns * m->shown_rows < m->panels && m->shown_rows == needed)
@@ -227,44 +233,89 @@ static void key_alone(struct view *v, const struct key *k, const char *args)
     state(v)->cursor = (double)NAN;
 }
 
-static void key_cycle(struct view *v, const struct key *k, const char *args)
+static void key_columns(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
-    (void)args;
-    switch (k->value) {
-    case 0: m->columns = (m->columns + 1) % 4; break;
-    case 1: m->smoothing = (m->smoothing + 1) % MONITOR_WEIGHTS; break;
-    case 2:
-        m->x_axis = (m->x_axis + 1) % CHART_X_COUNT;
-        m->x0 = m->x1 = 0;
-        m->cursor = (double)NAN; /* it was a position on the previous axis */
-        break;
-    case 3: m->log_flip ^= 1 << (m->focus % 31); break;
-    case 4: m->is_log_x = !m->is_log_x; break;
-    case 5: m->has_bands = !m->has_bands; break;
-    default: m->has_events = !m->has_events; break;
-    }
+    (void)k, (void)args;
+    m->columns = (m->columns + 1) % 4;
 }
 
-/* Zooms and pans the x range about the cursor or the centre. */
-static void key_window(struct view *v, const struct key *k, const char *args)
+static void key_smooth(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
+    (void)k, (void)args;
+    m->smoothing = (m->smoothing + 1) % MONITOR_WEIGHTS;
+}
+
+static void key_x_axis(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)k, (void)args;
+    m->x_axis = (m->x_axis + 1) % RUN_AXES;
+    m->x0 = m->x1 = 0;
+    m->cursor = (double)NAN; /* it was a position on the previous axis */
+}
+
+static void key_log_y(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)k, (void)args;
+    m->log_flip ^= 1 << (m->focus % 31);
+}
+
+static void key_log_x(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)k, (void)args;
+    m->is_log_x = !m->is_log_x;
+}
+
+static void key_bands(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)k, (void)args;
+    m->has_bands = !m->has_bands;
+}
+
+static void key_events(struct view *v, const struct key *k, const char *args)
+{
+    struct monitor *m = state(v);
+    (void)k, (void)args;
+    m->has_events = !m->has_events;
+}
+
+/* Shows `factor` times the x range of the focused chart about its cursor or its centre, moved by
+ * the share `shift` of the range. */
+static void set_window(struct monitor *m, double factor, double shift)
+{
     const struct chart_view *at = &m->at[m->focus];
-    double lo = at->x0, hi = at->x1, span = hi - lo,
-           middle = isfinite(m->cursor) ? m->cursor : (lo + hi) / 2;
-    (void)args;
-    if (k->value == 0 || m->panel[m->focus].kind != PANEL_LINES || !(span > 0)) {
+    double lo = at->x0, span = at->x1 - lo,
+           middle = isfinite(m->cursor) ? m->cursor : lo + span / 2;
+    if (m->panel[m->focus].kind != PANEL_LINES || !(span > 0)) {
         m->x0 = m->x1 = 0;
         return;
     }
-    double unit = (middle - lo) / span, next = k->value == 1   ? span * 0.5
-                                               : k->value == 2 ? span * 2
-                                                               : span;
-    if (k->value == 3 || k->value == -3)
-        middle += (k->value > 0 ? 0.25 : -0.25) * span;
-    m->x0 = middle - unit * next;
-    m->x1 = m->x0 + next;
+    double left = (middle - lo) / span * factor * span;
+    m->x0 = middle + shift * span - left;
+    m->x1 = m->x0 + factor * span;
+}
+
+static void key_all(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    state(v)->x0 = state(v)->x1 = 0;
+}
+
+static void key_zoom(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
+    set_window(state(v), k->value > 0 ? 0.5 : 2, 0);
+}
+
+static void key_pan(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
+    set_window(state(v), 1, 0.25 * k->value);
 }
 
 static void key_mark(struct view *v, const struct key *k, const char *args)
@@ -276,14 +327,37 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
         app_mark_run(v->app, all[current].path, !all[current].is_marked);
 }
 
-static void key_send(struct view *v, const struct key *k, const char *args)
+/* ---- the run of this view: its commands, on a key each ---- */
+
+static void key_pause_resume(struct view *v, const struct key *k, const char *args)
 {
     const struct runview *r = app_run(v->app);
-    (void)args;
-    if (strcmp(k->command, "pause-resume") == 0)
-        app_command(v->app, r && r->state == RUN_PAUSED ? "resume" : "pause");
-    else
-        app_command(v->app, strcmp(k->command, "set-value") == 0 ? "set" : k->command + 4);
+    (void)k, (void)args;
+    app_command(v->app, r && r->state == RUN_PAUSED ? "resume" : "pause");
+}
+
+static void key_checkpoint(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    app_command(v->app, "checkpoint");
+}
+
+static void key_probe(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    app_command(v->app, "probe");
+}
+
+static void key_set(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    app_command(v->app, "set");
+}
+
+static void key_stop(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    app_command(v->app, "stop");
 }
 
 static int panel_under(const struct monitor *m, const struct event *ev)
@@ -373,24 +447,24 @@ static const struct key monitor_keys[] = {
     {"gg Home",    "first",      NULL, "first chart",                        NULL,          0, KEY_HIDDEN, -9, key_page},
     {"G End",      "last",       NULL, "last chart",                         NULL,          0, KEY_HIDDEN, 9, key_page},
     {"Enter",      "alone",      NULL, "show only this chart, and back",     "one chart",  60, KEY_VIEW_CHANGE, 0, key_alone},
-    {"s",          "smooth",     NULL, "smoothing: none, 0.6, 0.9, 0.97, 0.99", NULL,     58, KEY_VIEW_CHANGE, 1, key_cycle},
-    {"x",          "x-axis",     NULL, "x: step, tokens, wall time, progress", "x axis",   56, KEY_VIEW_CHANGE, 2, key_cycle},
-    {"L",          "log-y",      NULL, "log y axis of this chart",           "log",        54, KEY_VIEW_CHANGE, 3, key_cycle},
-    {"X",          "log-x",      NULL, "log x axis",                         NULL,          0, KEY_VIEW_CHANGE, 4, key_cycle},
-    {"c",          "columns",    NULL, "columns of charts: automatic, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_cycle},
-    {"b",          "bands",      NULL, "seeds as mean and 95 % confidence band (Student's t)", NULL,       0, KEY_VIEW_CHANGE, 5, key_cycle},
-    {"E",          "events",     NULL, "show the newest events",             NULL,          0, KEY_VIEW_CHANGE, 6, key_cycle},
-    {"i",          "zoom-in",    NULL, "halve the x range",                  "zoom",       38, KEY_VIEW_CHANGE, 1, key_window},
-    {"o",          "zoom-out",   NULL, "double the x range",                 NULL,          0, KEY_VIEW_CHANGE, 2, key_window},
-    {"<",          "pan-left",   NULL, "move the x range back",              NULL,          0, KEY_VIEW_CHANGE, -3, key_window},
-    {">",          "pan-right",  NULL, "move the x range forward",           NULL,          0, KEY_VIEW_CHANGE, 3, key_window},
-    {"0",          "all",        NULL, "show and follow the whole x range",  NULL,          0, KEY_VIEW_CHANGE, 0, key_window},
+    {"s",          "smooth",     NULL, "smoothing: none, 0.6, 0.9, 0.97, 0.99", NULL,     58, KEY_VIEW_CHANGE, 0, key_smooth},
+    {"x",          "x-axis",     NULL, "x: step, tokens, wall time, progress", "x axis",   56, KEY_VIEW_CHANGE, 0, key_x_axis},
+    {"L",          "log-y",      NULL, "log y axis of this chart",           "log",        54, KEY_VIEW_CHANGE, 0, key_log_y},
+    {"X",          "log-x",      NULL, "log x axis",                         NULL,          0, KEY_VIEW_CHANGE, 0, key_log_x},
+    {"c",          "columns",    NULL, "columns of charts: automatic, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_columns},
+    {"b",          "bands",      NULL, "seeds as mean and 95 % confidence band (Student's t)", NULL,       0, KEY_VIEW_CHANGE, 0, key_bands},
+    {"E",          "events",     NULL, "show the newest events",             NULL,          0, KEY_VIEW_CHANGE, 0, key_events},
+    {"i",          "zoom-in",    NULL, "halve the x range",                  "zoom",       38, KEY_VIEW_CHANGE, 1, key_zoom},
+    {"o",          "zoom-out",   NULL, "double the x range",                 NULL,          0, KEY_VIEW_CHANGE, -1, key_zoom},
+    {"<",          "pan-left",   NULL, "move the x range back",              NULL,          0, KEY_VIEW_CHANGE, -1, key_pan},
+    {">",          "pan-right",  NULL, "move the x range forward",           NULL,          0, KEY_VIEW_CHANGE, 1, key_pan},
+    {"0",          "all",        NULL, "show and follow the whole x range",  NULL,          0, KEY_VIEW_CHANGE, 0, key_all},
     {"Space",      "mark",       NULL, "mark this run; marked runs are overlaid", NULL,     0, 0, 0, key_mark},
-    {"P",          "pause-resume", NULL, "pause or resume training",         "pause",      50, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
-    {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
-    {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
-    {"S",          "set-value",  NULL, "change a setting of the run",        "set",        46, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
-    {"K",          "run-stop",   NULL, "save a checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES | KEY_ON_RUN, 0, key_send},
+    {"P",          "pause-resume", NULL, "pause or resume training",         "pause",      50, KEY_MUTATES | KEY_ON_RUN, 0, key_pause_resume},
+    {"C",          "run-checkpoint", NULL, "write a checkpoint now",         "save",       48, KEY_MUTATES | KEY_ON_RUN, 0, key_checkpoint},
+    {"B",          "run-probe",  NULL, "record the probe texts now",         "probe",      44, KEY_MUTATES | KEY_ON_RUN, 0, key_probe},
+    {"S",          "set-value",  NULL, "change a setting of the run",        "set",        46, KEY_MUTATES | KEY_ON_RUN, 0, key_set},
+    {"K",          "run-stop",   NULL, "save a checkpoint and stop the run (asks)", NULL,          0, KEY_MUTATES | KEY_ON_RUN, 0, key_stop},
     {0},
 };
 
@@ -398,7 +472,7 @@ static const struct setting monitor_settings[] = {
     {"columns",   SETTING_INT,  offsetof(struct monitor, columns),   0, 3},
     {"focus",     SETTING_INT,  offsetof(struct monitor, focus),     0, PANELS_MAX - 1},
     {"alone",     SETTING_INT,  offsetof(struct monitor, is_alone),  0, 1},
-    {"x_axis",    SETTING_INT,  offsetof(struct monitor, x_axis),    0, CHART_X_COUNT - 1},
+    {"x_axis",    SETTING_INT,  offsetof(struct monitor, x_axis),    0, RUN_AXES - 1},
     {"smoothing", SETTING_INT,  offsetof(struct monitor, smoothing), 0, MONITOR_WEIGHTS - 1},
     {"log_x",     SETTING_INT,  offsetof(struct monitor, is_log_x),  0, 1},
     {"bands",     SETTING_INT,  offsetof(struct monitor, has_bands), 0, 1},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "io/metric.h"
 #include "tui/monitor.h"
 
 const double monitor_weights[MONITOR_WEIGHTS] = {0, 0.6, 0.9, 0.97, 0.99};
@@ -18,14 +19,12 @@ static const struct panel known[] = {
     {PANEL_LINES,  "compute",   {"flops_ratio", "time_ratio", "block_ratio"},  2, 1, 0},
     {PANEL_LAYERS, "gate ratio by layer", {"gate_ratio"},                      0, 1, 0},
     {PANEL_LAYERS, "threshold by layer",  {"threshold"},                       0, 0, 0},
-    {PANEL_SHARES, "step",      {"time_forward", "time_loss", "time_backward", "time_optimizer",
-                                 "time_data", "time_record"},                  0, 0, 0},
+    {PANEL_SHARES, "step",      {""}, /* the parts of a step: io/metric.h */   0, 0, 0},
 };
 /* clang-format on */
 
-/* Metrics without their own chart: axes, bookkeeping, shares (they are in the step panel). */
-static const char *const unplotted[] = {
-    "tokens", "step", "time", "epoch", "seq", "evaluation_share", "checkpoint_share", NULL};
+/* Axes and bookkeeping of other programs' logs. */
+static const char *const unplotted[] = {"step", "time", "epoch", "seq", NULL};
 
 int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX])
 {
@@ -45,7 +44,7 @@ double monitor_target(const struct runview *r)
     const char *text = r ? runview_method_config(r, "target_ratio") : NULL;
     char *end;
     double x = text ? strtod(text, &end) : (double)NAN;
-    return text && end != text ? x : (double)NAN;
+    return text && end != text && x > 0 ? x : (double)NAN; /* 0: not in use */
 }
 
 static int is_present(const struct panel *p, const struct open_run *const *run, int runs)
@@ -69,7 +68,8 @@ static int is_shown(const struct monitor *m, enum panel_kind kind, const char *m
     for (int i = 0; kind == PANEL_LINES && unplotted[i]; i++)
         if (strcmp(metric, unplotted[i]) == 0)
             return 1;
-    return 0;
+    const struct run_metric *row = run_metric_find(metric);
+    return kind == PANEL_LINES && row && row->flags & METRIC_NO_CHART;
 }
 
 static void add_panel(struct monitor *m, enum panel_kind kind, const char *metric)
@@ -83,15 +83,28 @@ static void add_panel(struct monitor *m, enum panel_kind kind, const char *metri
     snprintf(p->metric[0], sizeof p->metric[0], "%s", metric);
 }
 
+/* The i-th known panel, with the metrics that it does not name. */
+static struct panel known_panel(size_t i)
+{
+    struct panel p = known[i];
+    int n = 0;
+    for (const struct run_metric *m = run_metrics; p.kind == PANEL_SHARES && m->name; m++)
+        if (m->flags & METRIC_PART && n < PANEL_METRICS)
+            str_copy(p.metric[n++], sizeof p.metric[0], m->name);
+    return p;
+}
+
 void monitor_find_panels(struct view *v)
 {
     struct monitor *m = v->state;
     const struct open_run *run[MONITOR_RUNS_MAX];
     int runs = monitor_runs(v, run);
     m->panels = 0;
-    for (size_t i = 0; i < DS_LEN(known); i++)
-        if (is_present(&known[i], run, runs))
-            m->panel[m->panels++] = known[i];
+    for (size_t i = 0; i < DS_LEN(known); i++) {
+        struct panel p = known_panel(i);
+        if (is_present(&p, run, runs))
+            m->panel[m->panels++] = p;
+    }
     for (int r = 0; r < runs; r++) {
         for (size_t i = 0; i < run[r]->view->n_layer; i++)
             add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
@@ -186,7 +199,7 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
     int hue = runs > 1 ? run[r]->colour : metric;
     u->role = (enum role)(ROLE_SERIES_0 + hue % ROLE_SERIES_COUNT);
     u->is_reference = runs > 1 ? metric > 0 : (p->reference >> metric & 1) != 0;
-    u->time_start = s->n && s->time ? s->time[0] : 0;
+    u->time_start = runview_start(run[r]->view);
     if (m->has_bands && runs > 1 && metric == 0) {
         u->group = group_of(run, runs, r);
         if (u->group >= 0)
@@ -199,12 +212,19 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
 static void add_marks(struct chart *c, const struct runview *r)
 {
     static const char *const shown[] = {"resume", "set", "nan", "alarm", "pause", "stop", NULL};
-    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == CHART_X_STEP;
+    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == AXIS_STEP;
          i++)
         for (int k = 0; shown[k]; k++)
             if (r->event[i].name && strcmp(r->event[i].name, shown[k]) == 0 &&
                 c->marks < CHART_MARKS_MAX)
                 c->mark[c->marks++] = (double)r->event[i].step;
+}
+
+/* The unit of the log's head, else the table's. */
+static const char *unit_of(const char *name, const char *unit)
+{
+    const struct run_metric *m = unit[0] ? NULL : run_metric_find(name);
+    return m ? m->unit : unit;
 }
 
 static struct chart make_chart(struct view *v, int index)
@@ -214,7 +234,7 @@ static struct chart make_chart(struct view *v, int index)
     const struct open_run *run[MONITOR_RUNS_MAX];
     int runs = monitor_runs(v, run);
     struct chart c = chart_new(p->title);
-    c.x_axis = (enum chart_x)m->x_axis;
+    c.x_axis = (enum run_axis)m->x_axis;
     c.is_log_x = m->is_log_x;
     c.is_log_y = p->is_log ^ (m->log_flip >> (index % 31) & 1);
     c.x0 = m->x0;
@@ -235,6 +255,7 @@ static struct chart make_chart(struct view *v, int index)
     }
     if (runs)
         add_marks(&c, run[0]->view);
+    c.unit = c.curves ? unit_of(c.curve[0].series->name, c.curve[0].series->unit) : "";
     if (m->is_alone)
         c.cursor = m->cursor;
     return c;
@@ -263,12 +284,7 @@ static void layer_range(const struct layer_series *s, size_t at, double target, 
 static void layer_labels(struct area a, struct area plot, int layers, double lo, double hi)
 {
     char text[24];
-    area_vline(a, 1, 6, plot.rows, ink(ROLE_AXIS));
-    tick_print(text, hi, hi - lo);
-    area_right(area_sub(a, 0, 0, a.rows, 6), 1, 6, ink(ROLE_AXIS),
-               hi == 1 ? "1" : num_print(text, hi));
-    area_right(area_sub(a, 0, 0, a.rows, 6), plot.rows, 6, ink(ROLE_AXIS),
-               lo == 0 ? "0" : num_print(text, lo));
+    axis_draw_y(a, 1, plot.rows, lo, hi, 0);
     for (int l = 0, free_from = 0; l < layers && a.rows > plot.rows + 1; l++) {
         int x = plot.x - a.x + l * plot.cols / layers;
         snprintf(text, sizeof text, "%d", l);
@@ -361,7 +377,8 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     }
     char text[24];
     if (finite)
-        area_textf(a, 0, x, -1, ink(ROLE_DIM), "mean %s", num_print(text, sum / finite));
+        area_textf(a, 0, x, -1, ink(ROLE_DIM), "mean %s %s", num_print(text, sum / finite),
+                   unit_of(s->name, s->unit));
 }
 
 /* ---- shares of a step ---- */
@@ -385,8 +402,7 @@ static void share_bars(struct area a, const struct panel *p, const double ms[PAN
     struct bar bar[PANEL_METRICS];
     int n = 0, is_wide = a.cols >= SHARES_WIDE, end = a.cols - (is_wide ? 14 : 2);
     for (; n < PANEL_METRICS && p->metric[n][0]; n++) {
-        const char *name = strchr(p->metric[n], '_');
-        bar[n] = (struct bar){.label = name ? name + 1 : p->metric[n],
+        bar[n] = (struct bar){.label = run_metric_part(run_metric_find(p->metric[n])),
                               .value = ms[n] / whole,
                               .role = (enum role)(ROLE_SERIES_0 + n)};
     }
@@ -467,7 +483,7 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
     if (m->panel[index].kind != PANEL_LINES || !isfinite(m->cursor))
         return;
     struct chart c = make_chart(v, index);
-    x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", chart_x_name[c.x_axis],
+    x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", run_axis_name[c.x_axis],
                     num_print(text, m->cursor)) +
          2;
     for (int i = 0; i < c.curves; i++) {

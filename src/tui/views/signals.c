@@ -101,50 +101,84 @@ static void key_layer(struct view *v, const struct key *k, const char *args)
     pick_save(&s->pick, v->app);
 }
 
+static void key_unmark(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    (void)k, (void)args;
+    if (!prepare(v))
+        return;
+    s->pick.marks = 0;
+    pick_save(&s->pick, v->app);
+}
+
 static void key_mark(struct view *v, const struct key *k, const char *args)
 {
     struct signals *s = v->state;
-    (void)args;
+    (void)k, (void)args;
     if (!prepare(v))
         return;
-    if (k->value)
-        s->pick.marks = 0;
-    else if (!pick_toggle(&s->pick, s->pick.token))
+    if (!pick_toggle(&s->pick, s->pick.token))
         app_notify(v->app, LOG_WARN, "at most %d marks: unmark one, or all with X", PICK_MARKS_MAX);
     pick_save(&s->pick, v->app);
 }
 
-static void key_probe(struct view *v, const struct key *k, const char *args)
+static void key_newest(struct view *v, const struct key *k, const char *args)
 {
     struct signals *s = v->state;
-    const struct runview *r = app_run(v->app);
+    (void)k, (void)args;
+    if (!prepare(v))
+        return;
+    s->pick.is_held = 0;
+    pick_save(&s->pick, v->app);
+}
+
+static void key_time(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
     (void)args;
     if (!prepare(v))
         return;
-    if (strcmp(k->command, "newest") == 0)
-        s->pick.is_held = 0;
-    else if (strstr(k->command, "text") ? !pick_text(&s->pick, r, k->value)
-                                        : !pick_time(&s->pick, r, k->value))
+    if (!pick_time(&s->pick, app_run(v->app), k->value))
         app_notify(v->app, LOG_INFO, "this is the %s one", k->value < 0 ? "first" : "last");
     pick_save(&s->pick, v->app);
 }
 
-static void key_show(struct view *v, const struct key *k, const char *args)
+static void key_text(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    (void)args;
+    if (!prepare(v))
+        return;
+    if (!pick_text(&s->pick, app_run(v->app), k->value))
+        app_notify(v->app, LOG_INFO, "this is the %s one", k->value < 0 ? "first" : "last");
+    pick_save(&s->pick, v->app);
+}
+
+static void key_part(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    (void)k, (void)args;
+    s->part = (s->part + 1) % SIGNALS_PARTS;
+    if (s->part == SIGNALS_ALL && (v->rows < 31 || v->cols < 72))
+        s->part = SIGNALS_CURVES; /* in this size "all" would show only the curves */
+    else if (s->part == SIGNALS_CURVES && (v->rows < 31 || v->cols < 72))
+        s->part = SIGNALS_SPREAD;
+}
+
+static void key_source(struct view *v, const struct key *k, const char *args)
+{
+    struct signals *s = v->state;
+    (void)k, (void)args;
+    s->sample = !s->sample;
+}
+
+static void key_field(struct view *v, const struct key *k, const char *args)
 {
     struct signals *s = v->state;
     int field[32], n = prepare(v) ? signals_fields(s->probe, field, 32) : 0;
     (void)args;
-    if (strcmp(k->command, "part") == 0) {
-        s->part = (s->part + 1) % SIGNALS_PARTS;
-        if (s->part == SIGNALS_ALL && (v->rows < 31 || v->cols < 72))
-            s->part = SIGNALS_CURVES; /* in this size "all" would show only the curves */
-        else if (s->part == SIGNALS_CURVES && (v->rows < 31 || v->cols < 72))
-            s->part = SIGNALS_SPREAD;
-    } else if (strcmp(k->command, "source") == 0) {
-        s->sample = !s->sample;
-    } else if (n > 0) {
+    if (n > 0)
         s->field = (s->field % n + k->value + n) % n;
-    }
 }
 
 static int signals_event(struct view *v, const struct event *ev)
@@ -196,17 +230,17 @@ static const struct key signals_keys[] = {
     {"j Down",   "down",       NULL, "next layer",                            NULL,      0, KEY_HIDDEN, 1, key_layer},
     {"gg Home",  "first",      NULL, "first token",                           NULL,      0, KEY_HIDDEN, -9, key_move},
     {"G End",    "last",       NULL, "last token",                            NULL,      0, KEY_HIDDEN, 9, key_move},
-    {"p",        "part",       NULL, "all, curves, distribution or correlation", "part",    70, KEY_VIEW_CHANGE, 0, key_show},
+    {"p",        "part",       NULL, "all, curves, distribution or correlation", "part",    70, KEY_VIEW_CHANGE, 0, key_part},
     {"Space",    "mark",       NULL, "mark this token to keep its curve",     "mark",    66, 0, 0, key_mark},
-    {"X",        "unmark",     NULL, "unmark all tokens",                     NULL,      0, 0, 1, key_mark},
-    {"c",        "field",      NULL, "signal whose distribution is shown",    "signal",  64, KEY_VIEW_CHANGE, 1, key_show},
-    {"C",        "field-back", NULL, "previous signal",                       NULL,      0, KEY_VIEW_CHANGE, -1, key_show},
-    {"s",        "source",     NULL, "correlation over this probe or over the newest evaluation", "source", 60, KEY_VIEW_CHANGE, 0, key_show},
-    {",",        "earlier",    NULL, "earlier probe of this text",            "time",    50, 0, -1, key_probe},
-    {".",        "later",      NULL, "later probe",                           NULL,      0, 0, 1, key_probe},
-    {"F",        "newest",     NULL, "follow the newest probe",               NULL,      0, 0, 0, key_probe},
-    {"}",        "next-text",  NULL, "next probe text",                       "text",    48, 0, 1, key_probe},
-    {"{",        "prev-text",  NULL, "previous probe text",                   NULL,      0, 0, -1, key_probe},
+    {"X",        "unmark",     NULL, "unmark all tokens",                     NULL,      0, 0, 0, key_unmark},
+    {"c",        "field",      NULL, "signal whose distribution is shown",    "signal",  64, KEY_VIEW_CHANGE, 1, key_field},
+    {"C",        "field-back", NULL, "previous signal",                       NULL,      0, KEY_VIEW_CHANGE, -1, key_field},
+    {"s",        "source",     NULL, "correlation over this probe or over the newest evaluation", "source", 60, KEY_VIEW_CHANGE, 0, key_source},
+    {",",        "earlier",    NULL, "earlier probe of this text",            "time",    50, 0, -1, key_time},
+    {".",        "later",      NULL, "later probe",                           NULL,      0, 0, 1, key_time},
+    {"F",        "newest",     NULL, "follow the newest probe",               NULL,      0, 0, 0, key_newest},
+    {"}",        "next-text",  NULL, "next probe text",                       "text",    48, 0, 1, key_text},
+    {"{",        "prev-text",  NULL, "previous probe text",                   NULL,      0, 0, -1, key_text},
     {0},
 };
 static const struct setting signals_settings[] = {

@@ -5,7 +5,7 @@
 
 #include "tui/signals.h"
 
-enum { AXIS = 7, PANELS_MAX = 12 };
+enum { AXIS = AXIS_COLS, PANELS_MAX = 12 };
 
 /* A matrix of only zeros and ones is a decision, not a signal. */
 static int is_binary(const struct matrix *m)
@@ -119,14 +119,6 @@ static void runs(const struct panel *n, int token)
     }
 }
 
-static void end_label(struct area a, int row, double v)
-{
-    char text[24];
-    if (strlen(num_print(text, v)) > AXIS - 1) /* a power of ten with two decimals */
-        tick_print(text, v, v);
-    area_right(a, row, AXIS - 1, ink(ROLE_AXIS), text);
-}
-
 /* Layers between two labels, so that the widest stands apart from the next. */
 static int label_every(const struct panel *n)
 {
@@ -141,16 +133,7 @@ static int label_every(const struct panel *n)
 static void axes(struct area a, const struct panel *n, int has_layers)
 {
     char text[24];
-    end_label(a, 1, n->hi);
-    if (n->plot.rows > 1)
-        end_label(a, n->plot.rows, n->lo);
-    if (n->lo < 0 && n->hi > 0 && n->plot.rows > 4) {
-        int y = dot_y(n, 0) / 4;
-        if (y > 0 && y < n->plot.rows - 1)
-            area_right(a, y + 1, AXIS - 1, ink(ROLE_AXIS), "0");
-    }
-    for (int y = 0; y < n->plot.rows; y++)
-        area_put(a, y + 1, AXIS, area_rune(a, 0x2502, '|'), ink(ROLE_GRID));
+    axis_draw_y(a, 1, n->plot.rows, n->lo, n->hi, 0);
     for (int l = 0, every = label_every(n); has_layers && l < n->p->layers; l += every) {
         int x = AXIS + 1 + dot_x(n, l) / 2;
         if (snprintf(text, sizeof text, "%d", l) <= a.cols - x)

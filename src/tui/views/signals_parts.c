@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "tui/signals.h"
 
-enum { BINS_MAX = 120, AXIS = 7 };
+enum { BINS_MAX = 120, AXIS = AXIS_COLS };
 
 /* ---- distribution: a horizontal histogram per layer ---- */
 
@@ -107,7 +107,6 @@ static int pick_field(const struct signals *s)
 
 void signals_spread(struct area a, const struct signals *s, const struct runview *r)
 {
-    char text[24];
     struct spread d = {.p = s->probe, .field = pick_field(s), .rows = a.rows - 3};
     int x =
         area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "distribution by layer") + 2;
@@ -141,11 +140,10 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
     d.first = s->pick.layer - d.layers / 2;
     d.first = d.first > d.p->layers - d.layers ? d.p->layers - d.layers : d.first < 0 ? 0 : d.first;
     struct area plot = area_sub(a, 1, 0, a.rows - 1, a.cols);
-    area_right(plot, 0, AXIS - 1, ink(ROLE_AXIS), num_print(text, d.hi));
-    area_right(plot, d.rows - 1, AXIS - 1, ink(ROLE_AXIS), num_print(text, d.lo));
-    area_right(plot, d.rows, AXIS - 1, ink(ROLE_DIM), "layer");
+    axis_draw_y(plot, 0, d.rows, d.lo, d.hi, 0);
+    area_right(plot, d.rows, AXIS, ink(ROLE_DIM), "layer");
     if (strcmp(name, "score") == 0 && probe_cell(d.p, "threshold") && d.width >= 5)
-        area_right(plot, d.rows + 1, AXIS - 1, ink(ROLE_DIM), "above");
+        area_right(plot, d.rows + 1, AXIS, ink(ROLE_DIM), "above");
     int top = largest(&d);
     for (int i = 0; i < d.layers; i++)
         draw_layer(plot, &d, d.first + i, AXIS + 1 + i * d.width, top);

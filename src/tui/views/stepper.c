@@ -292,17 +292,20 @@ static void key_next(struct view *v, const struct key *k, const char *args)
     stepper_ask_next(v);
 }
 
+static void key_clear(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    if (ready(v))
+        stepper_ask_clear(v);
+}
+
 /* free -> the opposite of its decision -> its own decision -> free */
 static void key_force(struct view *v, const struct key *k, const char *args)
 {
     struct stepper *s = v->state;
-    (void)args;
+    (void)k, (void)args;
     if (!ready(v))
         return;
-    if (k->value) {
-        stepper_ask_clear(v);
-        return;
-    }
     const struct cells *c = &s->cells;
     size_t cell = (size_t)c->layer * (size_t)c->probe->tokens + (size_t)c->token;
     int is_run = c->probe->run && c->probe->run[cell], now = c->force[cell];
@@ -327,15 +330,25 @@ static void key_offset(struct view *v, const struct key *k, const char *args)
     stepper_take(v);
 }
 
-static void key_show(struct view *v, const struct key *k, const char *args)
+static void key_flip(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)k, (void)args;
+    s->cells.is_upward = !s->cells.is_upward;
+}
+
+static void key_width(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    (void)k, (void)args;
+    s->cells.wide = (s->cells.wide + 1) % (CELLS_WIDE_MAX + 1);
+}
+
+static void key_field(struct view *v, const struct key *k, const char *args)
 {
     struct stepper *s = v->state;
     (void)args;
-    if (strcmp(k->command, "flip") == 0)
-        s->cells.is_upward = !s->cells.is_upward;
-    else if (strcmp(k->command, "width") == 0)
-        s->cells.wide = (s->cells.wide + 1) % (CELLS_WIDE_MAX + 1);
-    else if (stepper_prepare(v))
+    if (stepper_prepare(v))
         s->cells.field = (s->cells.field + k->value + cells_fields(s->cells.probe)) %
                          cells_fields(s->cells.probe);
 }
@@ -351,27 +364,38 @@ static void key_temperature(struct view *v, const struct key *k, const char *arg
         app_notify(v->app, LOG_INFO, "generation: greedy");
 }
 
-static void key_load(struct view *v, const struct key *k, const char *args)
+static void key_probe_text(struct view *v, const struct key *k, const char *args)
+{
+    struct pick pick;
+    (void)k, (void)args;
+    pick_load(&pick, v->app);
+    const struct probe *p = pick_probe(&pick, app_run(v->app));
+    if (p)
+        stepper_ask_ids(v, p);
+    else
+        app_notify(v->app, LOG_INFO, "this run has no probe text");
+}
+
+static void key_reload(struct view *v, const struct key *k, const char *args)
 {
     struct stepper *s = v->state;
-    struct pick pick;
-    if (strcmp(k->command, "probe-text") == 0) {
-        pick_load(&pick, v->app);
-        const struct probe *p = pick_probe(&pick, app_run(v->app));
-        if (!p)
-            app_notify(v->app, LOG_INFO, "this run has no probe text");
-        else
-            stepper_ask_ids(v, p);
-        return;
-    }
-    if (strcmp(k->command, "model") == 0 && args && *args)
-        str_copy(s->given, sizeof s->given, args);
-    else if (strcmp(k->command, "model") == 0)
-        s->given[0] = '\0';
-    if (strcmp(k->command, "which") == 0)
-        s->follows_newest = !s->follows_newest;
+    (void)k, (void)args;
     s->is_started = 1;
     stepper_start(v);
+}
+
+static void key_which(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    s->follows_newest = !s->follows_newest;
+    key_reload(v, k, args);
+}
+
+static void key_model(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    str_copy(s->given, sizeof s->given, args ? args : "");
+    key_reload(v, k, args);
 }
 
 static int stepper_event(struct view *v, const struct event *ev)
@@ -428,23 +452,23 @@ static void stepper_copy(struct view *v, struct str *out)
 /* clang-format off */
 static const struct key stepper_keys[] = {
     {"i Enter",    "prompt",     "TEXT", "type a prompt",                      "type",    72, 0, 0, key_type},
-    {"g",          "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
+    {"s",          "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
     {"f",          "force",      NULL, "force this cell: flip, keep, free",      "force", 68, 0, 0, key_force},
-    {"x",          "clear",      NULL, "free all forced cells",                "clear",   44, 0, 1, key_force},
+    {"x",          "clear",      NULL, "free all forced cells",                "clear",   44, 0, 0, key_clear},
     {"<",          "offset-down", NULL, "lower the threshold: more cells executed", "threshold", 66, 0, -1, key_offset},
     {">",          "offset-up",  NULL, "raise the threshold: fewer cells executed", NULL,       0, 0, 1, key_offset},
     {"(",          "offset-far-down", NULL, "lower it by ten steps",           NULL,       0, 0, -10, key_offset},
     {")",          "offset-far-up", NULL, "raise it by ten steps",             NULL,       0, 0, 10, key_offset},
     {"0",          "offset-none", NULL, "restore the learned threshold",       NULL,       0, 0, 0, key_offset},
-    {"c",          "field",      NULL, "cycle the value that the cells show", "values", 60, KEY_VIEW_CHANGE, 1, key_show},
-    {"C",          "field-back", NULL, "previous value",                       NULL,       0, KEY_VIEW_CHANGE, -1, key_show},
-    {"p",          "probe-text", NULL, "use the text of the Depth map",        "probe",   40, 0, 0, key_load},
+    {"c",          "field",      NULL, "cycle the value that the cells show", "values", 60, KEY_VIEW_CHANGE, 1, key_field},
+    {"C",          "field-back", NULL, "previous value",                       NULL,       0, KEY_VIEW_CHANGE, -1, key_field},
+    {"p",          "probe-text", NULL, "use the text of the Depth map",        "probe",   40, 0, 0, key_probe_text},
     {"t",          "temperature", NULL, "generation: greedy, temperature 0.7 or 1", NULL,       0, KEY_VIEW_CHANGE, 0, key_temperature},
-    {"m",          "which",      NULL, "best or newest checkpoint",            "model",   36, KEY_VIEW_CHANGE, 0, key_load},
-    {"R",          "reload",     NULL, "reload the model",                     NULL,       0, 0, 0, key_load},
-    {"",           "model",      "PATH", "load another model; without PATH that of the run", NULL, 0, 0, 0, key_load},
-    {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL, 0, KEY_VIEW_CHANGE, 0, key_show},
-    {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     NULL,       0, KEY_VIEW_CHANGE, 0, key_show},
+    {"m",          "which",      NULL, "best or newest checkpoint",            "model",   36, KEY_VIEW_CHANGE, 0, key_which},
+    {"R",          "reload",     NULL, "reload the model",                     NULL,       0, 0, 0, key_reload},
+    {"",           "model",      "PATH", "load another model; without PATH that of the run", NULL, 0, 0, 0, key_model},
+    {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL, 0, KEY_VIEW_CHANGE, 0, key_width},
+    {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     NULL,       0, KEY_VIEW_CHANGE, 0, key_flip},
     {"h Left",     "left",       NULL, "previous token",                       NULL,       0, KEY_HIDDEN, CELLS_LEFT,       key_move},
     {"l Right",    "right",      NULL, "next token",                           NULL,       0, KEY_HIDDEN, CELLS_RIGHT,      key_move},
     {"k Up",       "up",         NULL, "layer above on the screen",            NULL,       0, KEY_HIDDEN, CELLS_UP,         key_move},
@@ -453,7 +477,7 @@ static const struct key stepper_keys[] = {
     {"J",          "jump-down",  NULL, "down to the next change of decision",  NULL,       0, KEY_HIDDEN, CELLS_JUMP_DOWN,  key_move},
     {"PgUp C-u H", "page-left",  NULL, "previous page of tokens",              NULL,       0, KEY_HIDDEN, CELLS_PAGE_LEFT,  key_move},
     {"PgDn C-d L", "page-right", NULL, "next page of tokens",                  NULL,       0, KEY_HIDDEN, CELLS_PAGE_RIGHT, key_move},
-    {"Home",       "first",      NULL, "first token",                          NULL,       0, KEY_HIDDEN, CELLS_FIRST,      key_move},
+    {"gg Home",    "first",      NULL, "first token",                          NULL,       0, KEY_HIDDEN, CELLS_FIRST,      key_move},
     {"G End",      "last",       NULL, "last token",                           NULL,       0, KEY_HIDDEN, CELLS_LAST,       key_move},
     {0},
 };

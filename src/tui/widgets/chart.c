@@ -7,8 +7,6 @@
 #include "base/statistics.h"
 #include "tui/chart_scan.h"
 
-const char *const chart_x_name[CHART_X_COUNT] = {"step", "tokens", "seconds", "progress"};
-
 struct chart chart_new(const char *title)
 {
     struct chart c;
@@ -181,54 +179,6 @@ static void find_y(struct paint *p)
     p->y = scan_y_axis(p->c, lows, highs, n);
 }
 
-enum { LABEL_COLS = 6 };
-
-static void draw_axes(struct paint *p, struct area a, int top)
-{
-    double tick[16];
-    int rows = p->plot.rows;
-    int n = ticks_nice(p->y.lo, p->y.hi, p->y.is_log, tick, rows >= 12 ? 6 : rows >= 5 ? 3 : 2);
-    area_vline(a, top, LABEL_COLS, rows, ink(ROLE_AXIS));
-    for (int k = 0, taken = -1; k < n; k++) {
-        char text[24];
-        int y = y_dot(p, tick[k]) / 4;
-        if (y < 0 || y >= rows || y == taken)
-            continue;
-        taken = y;
-        tick_print(text, tick[k], n > 1 && !p->y.is_log ? tick[1] - tick[0] : tick[k]);
-        area_right(area_sub(a, 0, 0, a.rows, LABEL_COLS), top + y, LABEL_COLS, ink(ROLE_AXIS),
-                   text);
-        area_put(a, top + y, LABEL_COLS, area_rune(a, 0x2524, '+'), ink(ROLE_AXIS));
-    }
-}
-
-static void draw_x_axis(struct paint *p, struct area a, int y)
-{
-    double tick[16];
-    int max = p->plot.cols / 10;
-    int n = ticks_nice(p->x.lo, p->x.hi, p->x.is_log, tick,
-                       max < 2    ? 2
-                       : max > 12 ? 12
-                                  : max),
-        free_from = 0;
-    char text[24];
-    int left = p->plot.x - a.x;
-    for (int k = 0; k < n; k++) {
-        tick_print(text, tick[k], n > 1 && !p->x.is_log ? tick[1] - tick[0] : tick[k]);
-        int len = (int)strlen(text),
-            at = left + (int)lround(scan_unit(&p->x, tick[k]) * (p->plot.cols - 1));
-        int x = at - len / 2;
-        x = x + len > a.cols ? a.cols - len : x;
-        if (x < free_from)
-            continue;
-        area_text(a, y, x, -1, ink(ROLE_AXIS), text);
-        free_from = x + len + 2;
-    }
-    const char *name = chart_x_name[p->c->x_axis];
-    if (free_from + (int)strlen(name) <= a.cols)
-        area_right(a, y, a.cols, ink(ROLE_AXIS), name);
-}
-
 static void draw_reference(struct paint *p)
 {
     if (!isfinite(p->c->reference))
@@ -272,7 +222,7 @@ static void draw_title(const struct chart *c, struct area a)
 {
     struct ink k = c->has_focus ? ink_attr(c->title_ink, ATTR_BOLD | ATTR_UNDERLINE)
                                 : ink_attr(c->title_ink, ATTR_BOLD);
-    int x = LABEL_COLS + 1 < a.cols / 2 ? LABEL_COLS + 1 : 0;
+    int x = AXIS_COLS + 1 < a.cols / 2 ? AXIS_COLS + 1 : 0;
     x += area_text(a, 0, x, -1, k, c->title) + 1;
     size_t nonfinite = 0;
     for (int i = 0; i < c->curves; i++)
@@ -296,6 +246,8 @@ static void draw_title(const struct chart *c, struct area a)
             x += area_bytes(room, 0, x, -1, ink(ROLE_DIM), u->label, (size_t)label) + 1;
         x += area_text(room, 0, x, -1, isfinite(last) ? ink(u->role) : ink(ROLE_BAD), value) + 2;
     }
+    if (c->unit && x + (int)strlen(c->unit) <= end)
+        area_text(a, 0, x, -1, ink(ROLE_DIM), c->unit);
     if (nonfinite)
         area_right(a, 0, a.cols, ink(ROLE_BAD), bad);
 }
@@ -306,7 +258,7 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     struct paint p = {.c = c};
     if (a.rows >= 1)
         draw_title(c, a);
-    p.plot = area_sub(a, 1, LABEL_COLS + 1, a.rows - 1 - bottom, a.cols - LABEL_COLS - 1);
+    p.plot = area_sub(a, 1, AXIS_COLS + 1, a.rows - 1 - bottom, a.cols - AXIS_COLS - 1);
     if (out)
         *out = (struct chart_view){.plot = p.plot, .x1 = 1, .y1 = 1};
     if (p.plot.rows < 1 || p.plot.cols < 4)
@@ -317,9 +269,10 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     if (c->x1 > c->x0)
         p.x = (struct scan_axis){c->x0, c->x1, p.x.is_log && c->x0 > 0};
     find_y(&p);
-    draw_axes(&p, a, 1);
+    axis_draw_y(a, 1, p.plot.rows, p.y.lo, p.y.hi, p.y.is_log);
     if (bottom)
-        draw_x_axis(&p, a, a.rows - 1);
+        axis_draw_x(a, a.rows - 1, p.plot.x - a.x, p.plot.cols, p.x.lo, p.x.hi, p.x.is_log,
+                    run_axis_name[c->x_axis]);
     if (dots_begin(&p.dots, p.plot) < 0)
         return;
     draw_reference(&p);

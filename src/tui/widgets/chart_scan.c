@@ -18,21 +18,14 @@ int scan_segments(const struct series *s, struct scan_segment out[SCAN_SEGMENTS_
     return n;
 }
 
-double chart_x_of(const struct curve *c, enum chart_x axis, size_t i)
+double chart_x_of(const struct curve *c, enum run_axis axis, size_t i)
 {
-    const struct series *s = c->series;
-    switch (axis) {
-    case CHART_X_TOKENS: return s->tokens ? s->tokens[i] : (double)NAN;
-    case CHART_X_WALL: return s->time ? s->time[i] - c->time_start : (double)NAN;
-    case CHART_X_RELATIVE:
-        return c->steps_planned > 0 ? (double)s->step[i] / (double)c->steps_planned : (double)NAN;
-    default: return (double)s->step[i];
-    }
+    return series_x(c->series, i, axis, c->steps_planned, c->time_start);
 }
 
 /* First index in [begin, end) whose x is >= at.  NaN sorts last, so that a series without a token
  * count shows nothing instead of everything in one column. */
-static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin, size_t end,
+static size_t lower_bound(const struct curve *c, enum run_axis axis, size_t begin, size_t end,
                           double at)
 {
     while (begin < end) {
@@ -45,7 +38,7 @@ static size_t lower_bound(const struct curve *c, enum chart_x axis, size_t begin
     return begin;
 }
 
-struct scan_column scan_range(const struct curve *c, enum chart_x axis, double x0, double x1,
+struct scan_column scan_range(const struct curve *c, enum run_axis axis, double x0, double x1,
                               const struct scan_segment *segment, int segments, int wants_old)
 {
     struct scan_column out = {.min = (double)INFINITY,
@@ -73,7 +66,7 @@ struct scan_column scan_range(const struct curve *c, enum chart_x axis, double x
     return out;
 }
 
-size_t chart_index_at(const struct curve *c, enum chart_x axis, double x)
+size_t chart_index_at(const struct curve *c, enum run_axis axis, double x)
 {
     struct scan_segment segment[SCAN_SEGMENTS_MAX];
     int n = scan_segments(c->series, segment);
@@ -134,7 +127,7 @@ struct scan_axis scan_x_axis(const struct chart *c)
     /* rounds up to the next of 8/8, 9/8, ... 16/8 of a power of two */
     double span = hi - lo, base = exp2(floor(log2(span)));
     a.hi = lo + base * ceil(span / base * 8) / 8;
-    if (c->x_axis == CHART_X_RELATIVE && hi <= 1 && a.hi > 1)
+    if (c->x_axis == AXIS_PROGRESS && hi <= 1 && a.hi > 1)
         a.hi = 1;
     return a;
 }

@@ -104,43 +104,84 @@ static void short_exponent(char *text)
     memmove(e, from, strlen(from) + 1);
 }
 
-void tick_print(char out[24], double x, double step)
+/* How the labels of one axis are written: a shared unit, so that all have the same precision. */
+struct notation {
+    double unit;
+    int decimals;
+    char suffix[8];
+};
+
+static int decimals_of(double step)
 {
-    double a = fabs(x), s = fabs(step);
-    if (x == 0) {
-        snprintf(out, 24, "0");
-        return;
+    int d = step > 0 ? (int)ceil(-log10(step) - 1e-9) : 0;
+    d = d < 0 ? 0 : d;
+    return fabs(step * pow(10, d) - round(step * pow(10, d))) > 1e-6 ? d + 1 : d;
+}
+
+static struct notation notation_of(double most, double step)
+{
+    static const struct {
+        double unit;
+        const char *suffix;
+    } large[] = {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+    struct notation f = {.unit = 1};
+    if (most >= 1e18 || (most > 0 && most < 1e-2 && step < 1e-3)) {
+        int power = (int)floor(log10(most) + 1e-9);
+        f.unit = pow(10, power);
+        snprintf(f.suffix, sizeof f.suffix, "e%d", power);
     }
-    if (a >= 1e4 && a < 1e15) {
-        static const struct {
-            double unit;
-            const char *suffix;
-        } unit[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
-        for (size_t i = 0; i < DS_LEN(unit); i++) {
-            if (a >= unit[i].unit) {
-                double v = x / unit[i].unit, vs = s / unit[i].unit;
-                int d = vs >= 1 || vs == 0 ? (v == floor(v) ? 0 : 1) : vs >= 0.1 ? 1 : 2;
-                snprintf(out, 24, "%.*f", d, v);
-                trim(out);
-                size_t used = strlen(out);
-                snprintf(out + used, 24 - used, "%s", unit[i].suffix);
-                return;
-            }
+    for (size_t i = 0; i < DS_LEN(large) && most >= 1e4 && most < 1e18; i++) {
+        if (most < large[i].unit)
+            continue;
+        f.unit = large[i].unit;
+        str_copy(f.suffix, sizeof f.suffix, large[i].suffix);
+        break;
+    }
+    f.decimals = decimals_of(step / f.unit);
+    return f;
+}
+
+/* Decades, or 1, 2, 5 of each: plain numbers if all are short, else powers of ten. */
+static void log_labels(struct axis_labels *t)
+{
+    int is_plain = t->n > 0 && t->at[0] >= 1e-3 && t->at[t->n - 1] < 1e5;
+    for (int k = 0; k < t->n; k++) {
+        double power = floor(log10(t->at[k]) + 1e-9);
+        if (is_plain)
+            snprintf(t->label[k], sizeof t->label[k], "%g", t->at[k]);
+        else
+            snprintf(t->label[k], sizeof t->label[k], "%.0fe%.0f", t->at[k] / pow(10, power),
+                     power);
+    }
+}
+
+static int widest(const struct axis_labels *t)
+{
+    size_t most = 0;
+    for (int k = 0; k < t->n; k++)
+        most = strlen(t->label[k]) > most ? strlen(t->label[k]) : most;
+    return (int)most;
+}
+
+void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int max, int cols)
+{
+    max = max > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : max;
+    for (; max > 0; max--) {
+        t->n = ticks_nice(lo, hi, is_log, t->at, max);
+        if (is_log && lo > 0) {
+            log_labels(t);
+        } else if (t->n > 0) {
+            double a = fabs(t->at[0]), b = fabs(t->at[t->n - 1]), step = nice_step((hi - lo) / max);
+            struct notation f = notation_of(a > b ? a : b, step);
+            for (int k = 0; k < t->n; k++)
+                if (t->at[k] == 0 && f.suffix[0])
+                    str_copy(t->label[k], sizeof t->label[k], "0");
+                else
+                    snprintf(t->label[k], sizeof t->label[k], "%.*f%s", f.decimals,
+                             t->at[k] / f.unit, f.suffix);
         }
+        if (widest(t) <= cols)
+            return;
     }
-    if (a < 1e-3 || a >= 1e15) {
-        snprintf(out, 24, "%.0e", x);
-        if (fabs(x / pow(10, floor(log10(a))) - round(x / pow(10, floor(log10(a))))) > 0.05)
-            snprintf(out, 24, "%.1e", x);
-        short_exponent(out);
-        if (strlen(out) > 6) {
-            snprintf(out, 24, "%.0e", x);
-            short_exponent(out);
-        }
-        return;
-    }
-    int d = s > 0 ? (int)ceil(-log10(s) - 1e-9) : 3;
-    if (s > 0 && d >= 0 && fabs(s * pow(10, d) - round(s * pow(10, d))) > 1e-6)
-        d++;
-    snprintf(out, 24, "%.*f", d < 0 ? 0 : d > 6 ? 6 : d, x);
+    t->n = 0;
 }

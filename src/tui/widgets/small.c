@@ -112,36 +112,73 @@ void bars_draw(struct area a, const struct bar *b, size_t n, double full, double
     }
 }
 
-static void hist_axis(struct area a, double x0, double x1)
+/* ---- axes ---- */
+
+static double axis_unit(double v, double lo, double hi, int is_log)
 {
-    double tick[12];
-    int n = ticks_nice(x0, x1, 0, tick,
-                       a.cols / 10 < 2    ? 2
-                       : a.cols / 10 > 10 ? 10
-                                          : a.cols / 10),
-        free_from = 0;
-    for (int k = 0; k < n; k++) {
-        char text[24];
-        tick_print(text, tick[k], n > 1 ? tick[1] - tick[0] : tick[k]);
-        int len = (int)strlen(text),
-            x = (int)lround((tick[k] - x0) / (x1 - x0) * (a.cols - 1)) - len / 2;
-        x = x < 0 ? 0 : x + len > a.cols ? a.cols - len : x;
-        if (x < free_from)
+    return is_log && lo > 0 ? log(v / lo) / log(hi / lo) : (v - lo) / (hi - lo);
+}
+
+void axis_draw_y(struct area a, int top, int rows, double lo, double hi, int is_log)
+{
+    struct axis_labels t;
+    axis_labels(&t, lo, hi, is_log, rows >= 12 ? 6 : rows >= 5 ? 3 : 2, AXIS_COLS);
+    area_vline(a, top, AXIS_COLS, rows, ink(ROLE_AXIS));
+    for (int k = 0, taken = -1; k < t.n; k++) {
+        /* the row of this value in dots, of which a row has four */
+        double unit = axis_unit(t.at[k], lo, hi, is_log);
+        int y = (int)lround((1 - unit) * (4 * rows - 1) + 1e-9) / 4;
+        if (y < 0 || y >= rows || y == taken)
             continue;
-        area_text(a, a.rows - 1, x, -1, ink(ROLE_AXIS), text);
-        free_from = x + len + 1;
+        taken = y;
+        area_right(area_sub(a, 0, 0, a.rows, AXIS_COLS), top + y, AXIS_COLS, ink(ROLE_AXIS),
+                   t.label[k]);
+        area_put(a, top + y, AXIS_COLS, area_rune(a, 0x2524, '+'), ink(ROLE_AXIS));
     }
 }
 
-void hist_draw(struct area a, const double *count, int bins, double x0, double x1,
+/* Places the labels; 0 when two of them touch. */
+static int place_labels(const struct axis_labels *t, struct area a, int left, int cols, double lo,
+                        double hi, int is_log, int *x)
+{
+    int is_apart = 1;
+    for (int k = 0; k < t->n; k++) {
+        int len = (int)strlen(t->label[k]);
+        x[k] = left + (int)lround(axis_unit(t->at[k], lo, hi, is_log) * (cols - 1)) - len / 2;
+        x[k] = x[k] + len > a.cols ? a.cols - len : x[k] < 0 ? 0 : x[k];
+        is_apart &= k == 0 || x[k] >= x[k - 1] + (int)strlen(t->label[k - 1]) + 2;
+    }
+    return is_apart;
+}
+
+void axis_draw_x(struct area a, int y, int left, int cols, double lo, double hi, int is_log,
+                 const char *name)
+{
+    struct axis_labels t = {0};
+    int x[AXIS_TICKS_MAX], max = cols / 10, end = 0;
+    max = max < 2 ? 2 : max > 12 ? 12 : max;
+    do
+        axis_labels(&t, lo, hi, is_log, max, a.cols);
+    while (!place_labels(&t, a, left, cols, lo, hi, is_log, x) && --max > 0);
+    for (int k = 0; k < t.n && max > 0; k++) {
+        area_text(a, y, x[k], -1, ink(ROLE_AXIS), t.label[k]);
+        end = x[k] + (int)strlen(t.label[k]) + 2;
+    }
+    if (name && end + (int)strlen(name) <= a.cols)
+        area_right(a, y, a.cols, ink(ROLE_AXIS), name);
+}
+
+void hist_draw(struct area whole, const double *count, int bins, double x0, double x1,
                const struct hist_mark *mark, int marks, enum role r)
 {
     double top = 0;
-    int rows = a.rows - 2; /* one line of mark labels above, one of ticks below */
+    int rows = whole.rows - 2; /* one line of mark labels above, one of ticks below */
+    struct area a = area_sub(whole, 0, AXIS_COLS + 1, whole.rows, whole.cols - AXIS_COLS - 1);
     if (rows < 1 || a.cols < 8 || bins < 1 || !(x1 > x0))
         return;
     for (int i = 0; i < bins; i++)
         top = count[i] > top ? count[i] : top;
+    axis_draw_y(whole, 1, rows, 0, top > 0 ? top : 1, 0);
     for (int x = 0; x < a.cols; x++) {
         double v = count[(long)x * bins / a.cols];
         int eighths = top > 0 ? (int)ceil(v / top * rows * 8 - 1e-9) : 0;
@@ -162,7 +199,7 @@ void hist_draw(struct area a, const double *count, int bins, double x0, double x
             free_from = at + len + 1;
         }
     }
-    hist_axis(a, x0, x1);
+    axis_draw_x(whole, whole.rows - 1, AXIS_COLS + 1, a.cols, x0, x1, 0, NULL);
 }
 
 struct area popup_begin(struct area whole, int rows, int cols, const char *title)

@@ -1,6 +1,6 @@
-/* Shared by the subcommands: settings, paths, output, JSON fragments and tables. */
-#ifndef DS_CLI_USE_H
-#define DS_CLI_USE_H
+/* Shared by the subcommands: settings, paths and output. */
+#ifndef DS_CLI_CLI_H
+#define DS_CLI_CLI_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +10,7 @@
 #include "base/opt.h"
 #include "base/str.h"
 #include "cli/commands.h"
+#include "cli/table.h"
 
 /* Option groups of commands, for `help keys`; those of other modules are in their own headers. */
 extern const struct opt_group convert_group, get_group, trace_group;
@@ -49,8 +50,8 @@ int cli_run_name(const char **name, const char *given, struct err *e) DS_CHECK;
 /* ", did you mean NAME?" among runs, and commands when `commands_too`; "" when none is near.
  * Returns out. */
 const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size);
-/* Columns of the terminal on standard output, 80 where there is none. */
-int cli_columns(void);
+/* Columns of the terminal on standard output, `none` when it is not a terminal. */
+int cli_columns(int none);
 
 /* Text from outside, safe for a terminal, at most `cells` wide (-1: no limit). */
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
@@ -65,17 +66,5 @@ int cli_report(int argc, char **argv, struct cli_option *options,
                int (*make)(const struct cli_args *a, struct str *out, struct err *e));
 /* 1 when `stream` is a terminal that may be coloured (no NO_COLOR, TERM not dumb). */
 int cli_has_colour(FILE *stream);
-
-/* A table: rows of cells, columns as wide as their widest; numbers right-aligned (column > 0). */
-struct table {
-    struct str *cell;
-    size_t columns, n, cap;
-    int failed;
-};
-void table_init(struct table *t, size_t columns);
-void table_add(struct table *t, const char *text); /* sanitised */
-void table_addf(struct table *t, const char *fmt, ...) DS_PRINTF(2, 3);
-void table_print(const struct table *t, struct str *out);
-void table_release(struct table *t);
 
 #endif

@@ -1,5 +1,5 @@
-/* Helpers that the subcommands share: settings, presets, seeds, JSON and tables. */
-#include "cli/use.h"
+/* Helpers that the subcommands share: settings, presets, seeds, text and output. */
+#include "cli/cli.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -198,74 +198,6 @@ int cli_has_colour(FILE *stream)
 {
     const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
     return isatty(fileno(stream)) && !(none && none[0]) && term && strcmp(term, "dumb") != 0;
-}
-
-/* ---- tables ---- */
-
-void table_init(struct table *t, size_t columns)
-{
-    *t = (struct table){.columns = columns};
-}
-
-static struct str *table_cell(struct table *t)
-{
-    void *p = t->cell;
-    if (t->failed || mem_grow(&p, &t->cap, t->n + 1, sizeof *t->cell) < 0) {
-        t->failed = 1;
-        return NULL;
-    }
-    t->cell = p;
-    t->cell[t->n] = (struct str){0};
-    return &t->cell[t->n++];
-}
-
-void table_add(struct table *t, const char *text)
-{
-    struct str *s = table_cell(t);
-    if (s)
-        cli_add_safe(s, text, strlen(text), 48);
-}
-
-void table_addf(struct table *t, const char *fmt, ...)
-{
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    table_add(t, text);
-}
-
-static int cell_width(const struct table *t, size_t i)
-{
-    return i < t->n ? utf8_cells(str_text(&t->cell[i]), t->cell[i].len) : 0;
-}
-
-void table_print(const struct table *t, struct str *out)
-{
-    int *width = mem_alloc(t->columns + 1, sizeof *width);
-    if (t->failed || !width)
-        out->failed = 1;
-    for (size_t i = 0; width && i < t->n; i++)
-        if (cell_width(t, i) > width[i % t->columns])
-            width[i % t->columns] = cell_width(t, i);
-    for (size_t i = 0; width && i < t->n; i++) {
-        size_t c = i % t->columns;
-        int pad = width[c] - cell_width(t, i), last = c + 1 == t->columns || i + 1 == t->n;
-        str_addf(out, "%s%*s%s%*s", c ? "  " : "", c ? pad : 0, "", str_text(&t->cell[i]),
-                 c || last ? 0 : pad, "");
-        if (last)
-            str_add(out, "\n");
-    }
-    mem_free(width);
-}
-
-void table_release(struct table *t)
-{
-    for (size_t i = 0; i < t->n; i++)
-        str_release(&t->cell[i]);
-    mem_free(t->cell);
-    *t = (struct table){0};
 }
 
 int cli_report(int argc, char **argv, struct cli_option *options,

@@ -1,0 +1,236 @@
+/* Streams generated text for a session: completion, chat, and regeneration from any token. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "eval/generation.h"
+#include "serve_impl.h"
+
+enum { TOKENS_DEFAULT = 64 };
+
+/* ---- the answers ---- */
+
+struct gen_stream {
+    struct serve *s;
+    struct err *e;
+    int top;
+};
+
+static void add_run(struct record *rec, const struct model *m, int row)
+{
+    unsigned char run[4096] = {0};
+    size_t L = (size_t)m->config.layers < sizeof run ? (size_t)m->config.layers : sizeof run;
+    for (size_t l = 0; l < L; l++) {
+        const struct plan *p = model_plan(m, (int)l);
+        for (int i = 0; i < p->n; i++)
+            run[l] |= (unsigned char)(p->row[i] == row && p->gate[i] != 0);
+    }
+    record_bytes(rec, "run", run, L);
+}
+
+/* The most likely tokens at position `at`, by the logits before it. */
+static void add_top(struct record *rec, const struct gen_stream *w, const struct gen_result *r,
+                    size_t at)
+{
+    int32_t id[GEN_LOGPROBS_MAX];
+    double p[GEN_LOGPROBS_MAX];
+    const char *piece[GEN_LOGPROBS_MAX];
+    size_t len[GEN_LOGPROBS_MAX];
+    size_t n = r->n_top ? (size_t)r->n_top[at] : 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct sample_rank *x = &r->top[at * (size_t)w->top + i];
+        id[i] = x->id;
+        p[i] = x->logprob;
+        piece[i] = subject_piece_of(&w->s->subject, x->id, &len[i]);
+    }
+    if (n == 0)
+        return;
+    record_i32s(rec, "top_id", id, n);
+    record_nums(rec, "top_logprob", p, n);
+    record_pieces(rec, "top_text", piece, len, n);
+}
+
+static int send_token(void *ctx, size_t k, const struct gen_result *r, size_t at)
+{
+    struct gen_stream *w = ctx;
+    const struct model *m = w->s->subject.model;
+    struct record *rec = w->s->rec;
+    int row = (int)at - m->pos[0]; /* of the last pass, whose rows follow each other */
+    size_t n;
+    const char *piece = subject_piece_of(&w->s->subject, r->ids.v[at], &n);
+    (void)k;
+    record_begin(rec, "token", 0, clock_wall());
+    record_int(rec, "index", (int64_t)at);
+    record_int(rec, "id", r->ids.v[at]);
+    record_bytes(rec, "text", piece, n);
+    record_bool(rec, "is_prompt", at < r->n_prompt);
+    record_num(rec, "depth", r->depth[at]);
+    record_num(rec, "flops", m->flops.token[row]);
+    /* the mean over a text of 2 t + 1 tokens is that of its token t */
+    record_num(rec, "flops_dense", flops_dense_token(&m->flops.shape, 2 * (int)at + 1));
+    if (r->logprob)
+        record_num(rec, "logprob", r->logprob[at]);
+    add_run(rec, m, row);
+    add_top(rec, w, r, at);
+    return serve_answer(w->s, rec, w->e);
+}
+
+static int is_stopped(void *ctx)
+{
+    return serve_is_stopped(((struct gen_stream *)ctx)->s);
+}
+
+static int send_end(struct serve *s, const struct gen_result *r, struct err *e)
+{
+    struct record *rec = s->rec;
+    record_begin(rec, "generated", 0, clock_wall());
+    record_str(rec, "stop", gen_stop_name[r->stop]);
+    record_int(rec, "prompt", (int64_t)r->n_prompt);
+    record_int(rec, "tokens", (int64_t)r->ids.n);
+    record_num(rec, "tok_s", r->tok_s);
+    record_num(rec, "block_ratio", r->block_ratio);
+    record_num(rec, "flops_ratio", r->flops_ratio);
+    record_bytes(rec, "text", str_text(&r->text), r->text.len);
+    return serve_answer(s, rec, e);
+}
+
+/* ---- the request ---- */
+
+/* Generates after the prompt; then the current text is the prompt and the answer.  answer: NULL, or
+ * its text is appended.  is_turn: the end of a chat's answer ends it. */
+static int run(struct serve *s, const struct ids *prompt, const struct json_node *q,
+               const char *what, int is_turn, struct str *answer, struct err *e)
+{
+    struct sample_options so;
+    int64_t most = json_int(json_get(q, "max_tokens"), TOKENS_DEFAULT),
+            top = json_int(json_get(q, "top"), 0);
+    struct gen_stream w = {.s = s, .e = e, .top = (int)top};
+    struct gen_watch watch = {.token = send_token, .is_stopped = is_stopped, .ctx = &w};
+    struct gen_rules rules = {0};
+    struct gen_result r;
+    int rc = serve_sampling(&so, q, what, e);
+    if (rc == 0 && (most < 0 || most > 1 << 24 || top < 0 || top > GEN_LOGPROBS_MAX))
+        rc = err_set(e, DS_EUSAGE, "%s: \"max_tokens\" must be 0 or more, \"top\" 0 to %d", what,
+                     GEN_LOGPROBS_MAX);
+    if (rc < 0)
+        return rc;
+    struct gen_options o = {.temperature = so.temperature,
+                            .top_k = so.top_k,
+                            .top_p = so.top_p,
+                            .seed = (int64_t)so.seed,
+                            .max_tokens = most,
+                            .threshold_offset = s->offset,
+                            .capacity = -1,
+                            .logprobs = top,
+                            .echo = 1,
+                            .batch = 1};
+    if (is_turn)
+        rules = (struct gen_rules){.end = s->talk.end.v, .n_end = s->talk.end.n};
+    s->must_stop = 0;
+    rc = gen_run(&r, &s->subject, prompt, 1, &o, &rules, &watch, e);
+    if (rc < 0)
+        return rc;
+    if (answer)
+        str_add_bytes(answer, str_text(&r.text), r.text.len);
+    rc = send_end(s, &r, e);
+    serve_set_ids(s, &r.ids);
+    gen_result_release(&r);
+    return rc;
+}
+
+static int copy_ids(struct ids *to, const struct ids *from, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids_add(to, from->v[i]) < 0)
+            return err_set(e, DS_EMEM, "out of memory for the text");
+    return 0;
+}
+
+int serve_generate(struct serve *s, const struct json_node *q, struct err *e)
+{
+    struct ids prompt = {0};
+    size_t n = 0;
+    const char *text = json_str(json_get(q, "text"), &n);
+    int64_t keep = json_int(json_get(q, "keep"), text ? 0 : (int64_t)s->ids.n);
+    if (keep < 0 || (size_t)keep > s->ids.n)
+        return err_set(e, DS_ERANGE, "generate: \"keep\" must be 0..%zu, the tokens of the text",
+                       s->ids.n);
+    if (!text && s->ids.n == 0)
+        return err_set(e, DS_EUSAGE, "generate: expected \"text\", there is no text yet");
+    int rc = copy_ids(&prompt, &s->ids, (size_t)keep, e);
+    if (rc == 0 && keep == 0)
+        rc = gen_prompt(&s->subject, text ? text : "", n, &prompt, e);
+    else if (rc == 0 && n > 0)
+        rc = tokenizer_encode(s->subject.tokenizer, text, n, 0, &prompt, e);
+    if (rc == 0)
+        rc = run(s, &prompt, q, "generate", s->talk.messages.n > 0 && keep > 0, NULL, e);
+    if (rc == 0 && keep == 0)
+        serve_talk_forget(&s->talk);
+    ids_release(&prompt);
+    return rc;
+}
+
+/* ---- chat ---- */
+
+void serve_talk_forget(struct serve_talk *t)
+{
+    chat_messages_release(&t->messages);
+    t->messages = (struct chat_messages){0};
+}
+
+void serve_talk_release(struct serve_talk *t)
+{
+    serve_talk_forget(t);
+    ids_release(&t->end);
+}
+
+const char *serve_chat_name(const struct serve *s)
+{
+    struct chat c;
+    return chat_open(&c, CHAT_AUTO, s->subject.dir, NULL) == 0 ? chat_template_name[c.kind] : NULL;
+}
+
+static int open_talk(struct serve *s, struct err *e)
+{
+    struct serve_talk *t = &s->talk;
+    if (t->is_open)
+        return 0;
+    int rc = chat_open(&t->chat, CHAT_AUTO, s->subject.dir, e);
+    if (rc < 0)
+        return err_set(e, DS_EUSAGE, "chat: this model has no chat template that is supported");
+    rc = chat_ends(&t->chat, s->subject.tokenizer, &t->end, e);
+    t->is_open = rc == 0;
+    return rc;
+}
+
+/* One message and its answer; on failure the conversation is what it was before. */
+int serve_chat(struct serve *s, const struct json_node *q, struct err *e)
+{
+    struct serve_talk *t = &s->talk;
+    struct ids prompt = {0};
+    struct str answer = {0};
+    size_t n = 0;
+    const char *text = json_str(json_get(q, "text"), &n);
+    if (!text || n == 0)
+        return err_set(e, DS_EUSAGE, "chat: expected \"text\", the message");
+    int rc = open_talk(s, e);
+    if (rc < 0)
+        return rc;
+    if (json_bool(json_get(q, "new"), 0))
+        serve_talk_forget(t);
+    size_t before = t->messages.n, start = before > 0 ? s->ids.n : 0;
+    rc = chat_add(&t->messages, CHAT_USER, text, n, e);
+    if (rc == 0)
+        rc = copy_ids(&prompt, &s->ids, start, e);
+    if (rc == 0)
+        rc = chat_encode(&t->chat, s->subject.tokenizer, &t->messages, before, &prompt, e);
+    if (rc == 0)
+        rc = run(s, &prompt, q, "chat", 1, &answer, e);
+    if (rc == 0)
+        rc = chat_add(&t->messages, CHAT_ASSISTANT, str_text(&answer), answer.len, e);
+    while (rc < 0 && t->messages.n > before)
+        str_release(&t->messages.v[--t->messages.n].text);
+    ids_release(&prompt);
+    str_release(&answer);
+    return rc;
+}

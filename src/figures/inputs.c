@@ -1,0 +1,37 @@
+/* Opens the arguments of a figure: runs, CSV tables of metrics, and JSON files of results. */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "figures/figure.h"
+#include "io/foreign.h"
+
+enum { JSON_BYTES_MAX = 256 << 20 };
+
+static int ends_in(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), k = strlen(suffix);
+    return n > k && strcmp(path + n - k, suffix) == 0;
+}
+
+int figure_open(struct figure_run *out, const char *file, const char *given, struct err *e)
+{
+    struct figure_run r = {.path = given};
+    int rc = ends_in(file, ".json")  ? json_read_wide(&r.json, file, JSON_BYTES_MAX, e)
+             : ends_in(file, ".csv") ? foreign_csv(&r.view, file, e)
+                                     : runview_read(&r.view, file, e);
+    if (rc < 0)
+        return rc;
+    if (r.view && r.view->gaps > 0)
+        log_warn("%s: skipped %llu corrupt places (%llu records lost)", given,
+                 (unsigned long long)r.view->gaps, (unsigned long long)r.view->lost);
+    *out = r;
+    return 0;
+}
+
+void figure_close(struct figure_run *r)
+{
+    runview_free(r->view);
+    json_free(r->json);
+    *r = (struct figure_run){0};
+}

@@ -1,0 +1,105 @@
+"""depthscope figure as a script meets it: tables and JSON files, skipped figures, previews, recipes."""
+import json
+import os
+import subprocess
+import tempfile
+
+PROGRAM = os.environ["DEPTHSCOPE"]
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+tests = []
+
+
+def test(f):
+    tests.append(f)
+    return f
+
+
+def run(*words, code=0):
+    p = subprocess.run([PROGRAM, "figure", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120 * SLOW)
+    assert p.returncode == code, (words, p.returncode, p.stderr)
+    return p.stdout, p.stderr.decode()
+
+
+def write(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+
+
+TASKS = {"results": {"piqa": {"acc,none": 0.6, "acc_stderr,none": 0.01}}, "config": {"method": "mod"}}
+
+
+@test
+def all_draws_what_the_data_allows_and_names_what_it_skips():
+    out, err = run("all", "log.csv", "tasks.json", "-o", "all", "--format", "png")
+    assert out.decode().split() == ["all/training.png", "all/task_bars.png"], out
+    lines = err.splitlines()
+    assert all(line.startswith("skipped ") for line in lines), err
+    assert "skipped routing_map: run log: no record 'probe'" in lines
+    assert any(line.startswith("skipped bench_bars: needs JSON files of depthscope bench") for line in lines), err
+    both = json.loads(run("all", "log.csv", "tasks.json", "-o", "all", "--json")[0])
+    assert [f["name"] for f in both["figures"]] == ["training", "task_bars"]
+    assert {s["name"] for s in both["skipped"]} >= {"routing_map", "bench_bars", "pareto"}
+    assert len(both["figures"]) + len(both["skipped"]) == len(json.loads(run("list", "--json")[0])["figures"])
+
+
+@test
+def all_fails_only_when_nothing_could_be_drawn():
+    write("other.json", '{"a":1}')
+    out, err = run("all", "other.json", "-o", "none", code=1)
+    assert out == b"" and "skipped training: needs" in err
+    run("training", "other.json", "-o", "none", code=2)
+
+
+@test
+def a_dry_run_writes_no_file():
+    both = json.loads(run("all", "log.csv", "-o", "dry", "--dry-run", "--json")[0])
+    assert [f["name"] for f in both["figures"]] == ["training"] and not os.path.exists("dry")
+    assert both["figures"][0]["files"] == []
+
+
+@test
+def a_preview_is_an_image_on_standard_output():
+    out, _ = run("training", "log.csv", "--preview", "120", "-o", "never")
+    head, size, top, pixels = out.split(b"\n", 3)
+    wide, high = map(int, size.split())
+    assert head == b"P6" and top == b"255" and wide == 120 and len(pixels) == 3 * wide * high
+    assert len(set(pixels)) > 10 and not os.path.exists("never")
+    run("training", "log.csv", "--preview", "5", code=1)
+    run("all", "log.csv", "--preview", "120", code=2)
+
+
+@test
+def again_redraws_json_and_tables_and_notices_a_change():
+    run("all", "log.csv", "tasks.json", "-o", "again", "--format", "png")
+    for name in ("training", "task_bars"):
+        before = open("again/%s.png" % name, "rb").read()
+        assert b"unchanged" in run("--again", "again/%s.png" % name)[0]
+        assert open("again/%s.png" % name, "rb").read() == before
+    write("tasks.json", json.dumps({**TASKS, "results": {"piqa": {"acc,none": 0.7}}}))
+    assert b"data changed" in run("--again", "again/task_bars.png", code=1)[0]
+    write("tasks.json", json.dumps(TASKS))
+
+
+@test
+def bad_files_are_one_line():
+    write("bad.json", '{"results":')
+    write("bad.csv", "step,loss\n1,x\n")
+    for name in ("bad.json", "bad.csv", "missing.json"):
+        _, err = run("all", name, code=1)
+        assert err.startswith("depthscope: ") and err.count("\n") == 1 and name in err, err
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
+        write("log.csv", "step,loss\n" + "".join("%d,%g\n" % (i, 2 + 3 / (i + 1)) for i in range(40)))
+        write("tasks.json", json.dumps(TASKS))
+        failed = 0
+        for t in tests:
+            try:
+                t()
+            except Exception as problem:  # one failing test must not hide the others
+                failed += 1
+                print("    FAIL test_cli_figure: %s: %r" % (t.__name__, problem))
+        print("test_cli_figure: %d passed, %d failed, 0 skipped" % (len(tests) - failed, failed))
+    raise SystemExit(failed > 0)
