@@ -68,45 +68,26 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
     return job_start_watched(args, n, name, size, NULL, e);
 }
 
-int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
-                      struct err *e)
+int job_start_in(const char *dir, const char *const *args, size_t n, int *ended, struct err *e)
 {
-    char dir[1024] = "", path[1100];
-    const char **argv = mem_alloc(n + 6, sizeof *argv);
-    int out = -1, alive[2] = {-1, -1},
-        rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
+    char path[1100];
+    const char **argv = mem_alloc(n + 3, sizeof *argv);
+    int out = -1, alive[2] = {-1, -1};
+    int rc = argv ? fs_join(path, sizeof path, dir, "train.out", e)
                   : err_set(e, DS_EMEM, "out of memory for starting a run");
-    if (rc < 0)
-        goto done;
-    size_t k = 0;
-    argv[k++] = "depthscope";
-    argv[k++] = "train";
-    for (size_t i = 0; i < n; i++)
-        argv[k++] = args[i];
-    argv[k++] = "--run";
-    argv[k++] = name;
-    argv[k++] = "--quiet";
-    /* the log exists from the start, so that a viewer can follow it before the run writes */
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0)
-        rc = fs_open_write(&out, path, O_CREAT, e);
-    if (out >= 0)
-        close(out);
-    out = -1;
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "train.out", e);
     if (rc == 0)
         rc = fs_open_write(&out, path, O_CREAT | O_TRUNC, e);
     if (rc == 0)
         rc = ended && pipe(alive) < 0 ? err_errno(e, "pipe") : 0;
     if (rc == 0 && ended && fcntl(alive[0], F_SETFD, FD_CLOEXEC) < 0)
         rc = err_errno(e, "pipe");
-    if (rc == 0)
+    if (rc == 0) {
+        argv[0] = "depthscope";
+        argv[1] = "train";
+        for (size_t i = 0; i < n; i++)
+            argv[2 + i] = args[i];
         rc = start(argv, out, alive[1], e);
-    if (rc < 0 && fs_remove_tree(dir, NULL) < 0) /* reserved here, and nobody writes to it */
-        err_add(e, rc, "%s stays", dir);
-done:
+    }
     if (out >= 0)
         close(out);
     if (alive[1] >= 0)
@@ -116,5 +97,34 @@ done:
     else if (alive[0] >= 0)
         close(alive[0]);
     mem_free((void *)(uintptr_t)argv); /* pointers to const text, in memory of our own */
+    return rc;
+}
+
+int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
+                      struct err *e)
+{
+    char dir[1024] = "", path[1100];
+    const char **all = mem_alloc(n + 3, sizeof *all);
+    int out = -1, rc = all ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
+                           : err_set(e, DS_EMEM, "out of memory for starting a run");
+    int is_ours = rc == 0;
+    /* the log exists from the start, so that a viewer can follow it before the run writes */
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "log.mp", e);
+    if (rc == 0)
+        rc = fs_open_write(&out, path, O_CREAT, e);
+    if (out >= 0)
+        close(out);
+    if (rc == 0) {
+        for (size_t i = 0; i < n; i++)
+            all[i] = args[i];
+        all[n] = "--run";
+        all[n + 1] = name;
+        all[n + 2] = "--quiet";
+        rc = job_start_in(dir, all, n + 3, ended, e);
+    }
+    if (rc < 0 && is_ours && fs_remove_tree(dir, NULL) < 0) /* nobody writes to it */
+        err_add(e, rc, "%s stays", dir);
+    mem_free((void *)(uintptr_t)all);
     return rc;
 }
