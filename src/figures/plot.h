@@ -44,12 +44,6 @@ struct figure_ops {
     /* NULL: it reads runs.  Otherwise it reads JSON files, and this is 1 for those it can read. */
     int (*takes)(const struct json *j);
 };
-extern const struct figure_ops figure_loss_flops, figure_loss_time, figure_signal_depth,
-    figure_layer_map, figure_entropy_depth, figure_flops_hist, figure_routing_map, figure_training,
-    figure_ablation_bars, figure_router_hist, figure_topk_causal, figure_gates_dtf,
-    figure_prior_loss, figure_capacity_layer, figure_exit_map, figure_exit_hist, figure_tradeoff,
-    figure_pareto, figure_layer_skip, figure_category_depth, figure_isoflop, figure_bench_bars,
-    figure_task_bars;
 
 /* ---- sheet
  * ------------------------------------------------------------------------------------------- */

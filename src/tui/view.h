@@ -69,9 +69,6 @@ struct view_ops {
 extern const struct view_ops *const view_registry[];
 const struct view_ops *view_find(const char *name);
 
-extern const struct view_ops view_home, view_monitor, view_depth, view_stepper, view_signals,
-    view_flops, view_log, view_help, view_compare, view_generate;
-
 /* ---- what a view may ask of the workbench ---- */
 
 /* An open run. All open runs are polled; marked ones are overlaid. */
