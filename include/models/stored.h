@@ -1,4 +1,4 @@
-/* Values of frozen parameters that stay in their file and are read on demand. */
+/* Values of parameters: in memory, or, of frozen ones, left in their file and read on demand. */
 #ifndef DS_MODELS_STORED_H
 #define DS_MODELS_STORED_H
 
@@ -57,5 +57,9 @@ void stored_drop(const struct stored *s, const struct param *p, size_t row, size
 /* The rows as the blocks they are stored in (kind is not QUANT_NONE). */
 int stored_quant(struct quant **out, const struct stored *s, const struct param *p,
                  struct err *e) DS_CHECK;
+
+/* out (n, columns) = rows [row, row + n) of parameter i; a vector has one column.  Our layout:
+ * (out, in), rotary pairs in half-split order.  Any thread. */
+void model_values(const struct model *m, int i, size_t row, size_t n, real *out);
 
 #endif

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/eta.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/str.h"
-#include "models/values.h"
+#include "models/model.h"
 
 /* Rows of a file read at once; for a matrix packed in both directions one whole slice of its inner
  * dimension. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/eta.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "io/runlog.h"

@@ -12,7 +12,6 @@
 #include "io/st_dtype.h"
 #include "models/export.h"
 #include "models/load.h"
-#include "models/values.h"
 
 static struct err err;
 static char path[600];

@@ -2,7 +2,6 @@
 #include "fake_method.h"
 #include "../kit.h"
 #include "io/record.h"
-#include "models/calibrate.h"
 #include "models/measure.h"
 
 enum { L = 4, V = 16, ROWS = 2048 };

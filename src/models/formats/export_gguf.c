@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "export_rows.h"
-#include "gguf_names.h"
+#include "names.h"
 
 enum { KEY_SIZE = 160, QUANTIZATION_VERSION = 2 };
 

@@ -11,7 +11,6 @@
 #include "io/gguf.h"
 #include "io/st_dtype.h"
 #include "models/peft.h"
-#include "models/values.h"
 
 /* Values per chunk in memory, and per task in it. */
 enum { CHUNK = 1 << 21, TASK = 1 << 16 };

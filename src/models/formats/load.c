@@ -15,7 +15,6 @@
 #include "load_file.h"
 #include "models/formats/coverage.h"
 #include "models/peft.h"
-#include "models/values.h"
 
 /* Writes a tensor whose values stay in a file, row by row. */
 struct row_of {

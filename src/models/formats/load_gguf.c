@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "gguf_config.h"
-#include "gguf_names.h"
+#include "names.h"
 #include "load_file.h"
 
 enum { KEY_SIZE = 160 };

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/st_set.h"
-#include "models/values.h"
 #include "peft_names.h"
 
 static const char peft_prefix[] = "base_model.model.";

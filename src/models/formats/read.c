@@ -12,7 +12,6 @@
 #include "models/formats/coverage.h"
 #include "models/load.h"
 #include "models/peft.h"
-#include "models/values.h"
 
 /* Values per task; columns of a transposed tensor read at a time, each into its own row. */
 enum { PIECE = 1 << 19, TILE = 64 };

@@ -154,3 +154,13 @@ int stored_quant(struct quant **out, const struct stored *s, const struct param 
     mem_free(split);
     return rc;
 }
+
+void model_values(const struct model *m, int i, size_t row, size_t n, real *out)
+{
+    const struct param *p = &m->params.p[i];
+    size_t columns = p->rank > 1 ? (size_t)p->shape[1] : 1;
+    if (p->elsewhere)
+        stored_rows(&m->stored.v[i], p, row, n, out);
+    else
+        memcpy(out, p->value + row * columns, n * columns * sizeof *out);
+}
