@@ -420,7 +420,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
 }
 
 /* Passes the gate gradient of a finished span to the method. */
-static void hand_gates(struct model *m, int l, const struct plan *p, int routed)
+static void gates_bwd(struct model *m, int l, const struct plan *p, int routed)
 {
     const struct route_ops *ops = m->route.ops;
     if (!routed)
@@ -440,7 +440,7 @@ static void block_back(struct model *m, int l, int routed)
     if (!m->keep)
         block_increment(m, l, p, w, NULL);
     block_bwd(m, l, p, w, routed ? m->dgate : NULL);
-    hand_gates(m, l, p, routed);
+    gates_bwd(m, l, p, routed);
 }
 
 static void split_back(struct model *m, int l, int routed)
@@ -452,9 +452,9 @@ static void split_back(struct model *m, int l, int routed)
         ffn_half_fwd(m, l, f, w, 0);
     }
     ffn_half_bwd(m, l, f, w, routed ? m->dgate : NULL);
-    hand_gates(m, l, f, routed);
+    gates_bwd(m, l, f, routed);
     attention_half_bwd(m, l, p, w, routed ? m->dgate : NULL);
-    hand_gates(m, l, p, routed);
+    gates_bwd(m, l, p, routed);
 }
 
 void model_backward(struct model *m)
