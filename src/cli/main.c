@@ -39,7 +39,7 @@ static int run_command(int argc, char **argv)
     else
         status = c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
     /* a full disk is a failure; a reader that closed the pipe early is not */
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !cli_reader_gone(0)) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0 && !cli_stdout_closed(0)) {
         struct err e = {0};
         err_set(&e, DS_EIO, "standard output: write incomplete");
         status = command_fail(&e);

@@ -339,10 +339,15 @@ void figure_release(struct figure *f)
     *f = (struct figure){0};
 }
 
+static struct pen_page page_of(const struct figure *f, double dpi)
+{
+    return (struct pen_page){f->width, f->height, dpi, f->background, str_text(&f->recipe)};
+}
+
 int figure_bytes(const struct figure *f, enum pen_format format, struct str *out, struct err *e)
 {
-    int rc = pen_cairo_write(f->list, format, f->width, f->height, f->background, f->dpi,
-                             str_text(&f->recipe), out, e);
+    const struct pen_page page = page_of(f, f->dpi);
+    int rc = pen_cairo_write(f->list, format, &page, out, e);
     return rc < 0 ? err_add(e, rc, "figure %s", f->name) : 0;
 }
 
@@ -352,8 +357,8 @@ int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *wid
     if (width_px < 16 || width_px > 16384)
         return err_set(e, DS_ERANGE, "figure %s: width = %d pixels: must be between 16 and 16384",
                        f->name, width_px);
-    return pen_cairo_pixels(f->list, f->width, f->height, f->background, width_px * 72.0 / f->width,
-                            rgb, width, height, e);
+    const struct pen_page page = page_of(f, width_px * 72.0 / f->width);
+    return pen_cairo_pixels(f->list, &page, rgb, width, height, e);
 }
 
 int figure_draw(const char *name, const struct figure_run *runs, int n,

@@ -154,10 +154,11 @@ int group_eval(struct sheet *s, const struct group *g, const char *scalar, struc
 /* The same for a vector (n = layers) of `final`.  *n: 0 = not known yet; free out with mem_free. */
 int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
                       struct interval **out, int *n, struct err *e) DS_CHECK;
+typedef int groups_panel_fn(struct sheet *s, const struct groups *set, int i, struct err *e);
+typedef void groups_note_fn(struct sheet *s, const struct groups *set);
 /* A figure with one panel per group, at most `most`; note (or NULL) then extends the caption. */
-int groups_draw(struct sheet *s, int most,
-                int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
-                void (*note)(struct sheet *s, const struct groups *set), struct err *e) DS_CHECK;
+int groups_draw(struct sheet *s, int most, groups_panel_fn *panel, groups_note_fn *note,
+                struct err *e) DS_CHECK;
 /* Dense is drawn in the reference colour, the methods in series colours. */
 int group_is_dense(const struct group *g);
 int group_colour(const struct sheet *s, const struct group *g);

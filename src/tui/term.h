@@ -47,7 +47,7 @@ void term_resize(struct term *t, int rows, int cols);
 void term_forget(struct term *t); /* the next render redraws everything */
 void term_theme_changed(struct term *t);
 /* Bytes that leave the terminal clean, to be written at the end. */
-void term_goodbye(struct term *t, struct str *out);
+void term_exit_text(struct term *t, struct str *out);
 /* Pure part of term_open, for tests: which entry and how many colours. */
 struct term_choice {
     const char *entry;

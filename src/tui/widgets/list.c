@@ -204,7 +204,7 @@ static int hang_of(const char *text, int cols)
 /* Iterates over the lines of the screen. */
 struct wrap {
     const char *text; /* the remaining text */
-    int cols, hang, goes_on;
+    int cols, hang, is_continued;
 };
 
 /* The next line's bytes in *line and its first column; 0 at the end. */
@@ -212,13 +212,13 @@ static int wrap_next(struct wrap *w, const char **line, size_t *n, int *from)
 {
     if (!*w->text || w->cols <= 0)
         return 0;
-    if (!w->goes_on)
+    if (!w->is_continued)
         w->hang = hang_of(w->text, w->cols);
-    *from = w->goes_on ? w->hang : 0;
+    *from = w->is_continued ? w->hang : 0;
     *line = w->text;
     *n = line_length(w->text, w->cols - *from);
-    w->goes_on = w->text[*n] != '\n';
-    w->text += *n + !w->goes_on;
+    w->is_continued = w->text[*n] != '\n';
+    w->text += *n + !w->is_continued;
     return 1;
 }
 
