@@ -104,7 +104,12 @@ static void map_title(struct area line, const struct compare *c, int k)
     for (int t = 0; t < p->tokens; t++)
         depth += cells_depth(p, NULL, t) / p->tokens;
     int x = area_text(line, 0, 0, -1, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]) + 1;
-    x += cells_title(line, x, line.cols / 3, line.cols, p) + 2;
+    if (c->is_live) /* the text is the user's: the model has a name */
+        x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                       title_of(c, k)) +
+             2;
+    else
+        x += cells_title(line, x, line.cols / 3, line.cols, p) + 2;
     if (isfinite(depth) && x + 24 < line.cols)
         x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "mean depth %.2f of %d", depth, p->layers) +
              2;
@@ -115,14 +120,19 @@ static void map_title(struct area line, const struct compare *c, int k)
 static void difference_title(struct area line, struct compare *c)
 {
     int is_layered = c->side[0].probe->layers == c->side[1].probe->layers;
+    int is_shared = is_layered && c->match.is_exact;
     int x = area_text(line, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "B - A") + 2;
-    char text[96] = "executed share: + B more, - A more";
-    if (!is_layered)
-        snprintf(text, sizeof text, "share of executed layers; the models have %d and %d",
-                 c->side[0].probe->layers, c->side[1].probe->layers);
-    else if (c->match.is_exact)
-        str_copy(text, sizeof text, "+ only B executes, - only A");
-    if (line.cols - x >= (int)strlen(text))
+    for (int k = 0; k < 2; k++) { /* the colours of the cells, for every look */
+        char text[32];
+        snprintf(text, sizeof text, "%c %s%s", "-+"[k], is_shared ? "only " : "", side_name[k]);
+        x += area_text(line, 0, x, -1, ink(side_role[k]), text);
+        x += area_text(line, 0, x, -1, ink(ROLE_DIM), is_shared ? " executes" : " executes more") +
+             2;
+    }
+    char text[64];
+    snprintf(text, sizeof text, "share of all layers, %d and %d", c->side[0].probe->layers,
+             c->side[1].probe->layers);
+    if (!is_layered && line.cols - x >= (int)strlen(text))
         area_text(line, 0, x, -1, ink(ROLE_DIM), text);
 }
 
@@ -262,18 +272,18 @@ static void draw_values(struct area a, const struct compare *c)
     int g = d->seen_token, y = 0;
     struct compare_values v[2] = {compare_values(&c->match, c->side[0].probe, 0, g),
                                   compare_values(&c->match, c->side[1].probe, 1, g)};
-    int x = area_textf(a, y, 0, -1, ink(ROLE_TEXT), "token %d \"", d->token);
-    x += area_bytes(a, y, x, a.cols - x - 1, ink(ROLE_TEXT), d->probe->piece[d->token],
+    int is_short = a.rows < 6, room = is_short ? 17 : a.cols - 1; /* the heads share its line */
+    int x = area_textf(a, y, 0, room, ink(ROLE_TEXT), "token %d \"", d->token);
+    x += area_bytes(a, y, x, room - x, ink(ROLE_TEXT), d->probe->piece[d->token],
                     d->probe->piece_len[d->token]);
-    area_text(a, y++, x, 1, ink(ROLE_TEXT), "\"");
+    area_text(a, y, x, 1, ink(ROLE_TEXT), "\"");
+    y += !is_short;
     if (a.rows >= 8)
         area_textf(a, y++, 0, a.cols, ink(ROLE_DIM), "layer %d: A %s, B %s", c->cells[0].layer,
                    state_of(&c->cells[0]), state_of(&c->cells[1]));
-    if (a.rows >= 6) {
-        for (int k = 0; k < 2; k++)
-            area_right(a, y, 24 + 9 * k, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]);
-        area_right(a, y++, 42, ink(ROLE_DIM), "B - A");
-    }
+    for (int k = 0; k < 2; k++)
+        area_right(a, y, 24 + 9 * k, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]);
+    area_right(a, y++, 42, ink(ROLE_DIM), "B - A");
     table_row(a, y++, "probability", exp(-v[0].nll), exp(-v[1].nll), 4);
     if (a.rows >= 5)
         table_row(a, y++, "loss, nats", v[0].nll, v[1].nll, 3);

@@ -155,8 +155,10 @@ static void draw_token(struct area a, const struct generate *g)
     snprintf(text, sizeof text, "%.3f", seen->flops / seen->dense);
     value_row(a, y++, "of dense", text);
     area_text(a, y, 0, 14, ink(ROLE_DIM), "layers");
-    for (int l = 0; l < g->layers; l++)
-        area_put(a, y, 14 + l, seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
+    x = g->layers <= a.cols - 14 ? 14 : 0; /* many get a line of their own, or only the map */
+    y += x == 0;
+    for (int l = 0; l < g->layers && g->layers <= a.cols; l++)
+        area_put(a, y, x + l, seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
                  ink(seen->run[l] ? ROLE_RUN : ROLE_DIM));
 }
 
