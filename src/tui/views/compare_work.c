@@ -290,6 +290,7 @@ int compare_prepare(struct view *v)
 {
     struct compare *c = v->state;
     c->why[0] = '\0';
+    c->diff.probe = NULL;
     if (!choose(v)) {
         c->made_of[0] = NULL;
         return 0;

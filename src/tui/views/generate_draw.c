@@ -34,6 +34,8 @@ static void draw_title(struct view *v, struct area line)
              g->temperature > 0 ? top_k : "", g->top_p, g->seed, g->max_tokens);
     if (g->temperature <= 0)
         snprintf(text, sizeof text, "greedy  max %d", g->max_tokens);
+    if (g->temperature > 0 && x + (int)strlen(text) >= line.cols)
+        snprintf(text, sizeof text, "temperature %.4g  seed %d", g->temperature, g->seed);
     if (x + (int)strlen(text) < line.cols)
         area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
 }
@@ -83,10 +85,10 @@ static void draw_numbers(const struct generate *g, struct area line)
     x = put(line, x, isfinite(speed) ? text : "", ROLE_TEXT);
     snprintf(text, sizeof text, "FLOPs %.3f of dense", flops / dense);
     x = put(line, x, dense > 0 ? text : "", ROLE_TEXT);
-    snprintf(text, sizeof text, "mean depth %.2f of %d", depth, g->layers);
-    x = put(line, x, text, ROLE_DIM);
     snprintf(text, sizeof text, "ended: %.40s", g->stop);
     x = put(line, x, g->stop[0] ? text : "", ROLE_DIM);
+    snprintf(text, sizeof text, "mean depth %.2f of %d", depth, g->layers);
+    put(line, x, text, ROLE_DIM);
 }
 
 /* ---- the token at the cursor ---- */
