@@ -208,7 +208,7 @@ int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 /* What route_reserve lays out; with a measuring arena its size, after which r must not run. */
 void route_layout(struct route *r, struct arena *a, int R);
 void route_release(struct route *r);
-/* Writes a live setting: a row of ops->opts with is_live.  DS_EUSAGE and DS_ERANGE change nothing. */
+/* Writes a live setting: a row of ops->opts with is_live.  On an error nothing has changed. */
 int route_set(struct route *r, const struct opt *row, double value, struct err *e) DS_CHECK;
 
 void route_begin(struct route *r, const struct pass *pass);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "io/runindex.h"
 #include "training/job.h"
 #include "training/options.h"
 #include "tui/app.h"
@@ -60,19 +61,19 @@ static int resolve(const char *given, char *out, size_t size, struct err *e)
 /* Finds the newest live run of the preset; 0 when there is none. */
 static int find_live_quick(char *path, size_t size, struct str *notice)
 {
-    struct job_info *jobs = NULL;
-    size_t n = 0, i = 0;
-    if (job_list(job_root(), &jobs, &n, NULL) < 0)
+    struct runindex x = {0};
+    size_t i = 0;
+    if (runindex_refresh(&x, job_root(), NULL) < 0)
         return 0;
-    while (i < n && !(jobs[i].is_live && strcmp(jobs[i].preset, "quick") == 0))
+    while (i < x.n && !(x.row[i]->is_live && strcmp(x.row[i]->preset, "quick") == 0))
         i++;
-    int is_found = i < n && str_copy(path, size, jobs[i].path) == 0;
+    int is_found = i < x.n && str_copy(path, size, x.row[i]->path) == 0;
     if (is_found)
         str_addf(notice,
                  "%s is already training, so no new run was started; a on Home starts one, "
                  ":stop ends this one",
-                 jobs[i].name);
-    mem_free(jobs);
+                 x.row[i]->name);
+    runindex_release(&x);
     return is_found;
 }
 

@@ -217,16 +217,22 @@ static void network_bwd(struct change *x, const struct pass *p, int pair, int i0
     }
 }
 
-/* One row.  miss = guess - dx; d D_st = 2/C dx ddx; d D_ch = 2/C miss (dguess - ddx). */
-static void distances_bwd(int C, double dst, double dch, real *dguess, real *dorig, real *dpost,
-                          const real *orig, const real *post, const real *guess)
+/* One row: before and after the block, the network's guess (NULL: none), and their gradients. */
+struct change_row {
+    const real *orig, *post, *guess;
+    real *dorig, *dpost, *dguess;
+};
+
+/* miss = guess - dx; d D_st = 2/C dx ddx; d D_ch = 2/C miss (dguess - ddx). */
+static void distances_bwd(const struct change_row *x, int C, double dst, double dch)
 {
     for (int c = 0; c < C; c++) {
-        double dx = (double)post[c] - (double)orig[c], miss = guess ? (double)guess[c] - dx : 0;
+        double dx = (double)x->post[c] - (double)x->orig[c];
+        double miss = x->guess ? (double)x->guess[c] - dx : 0;
         double ddx = 2 * (dst * dx - dch * miss) / C;
-        dpost[c] += (real)ddx;
-        dorig[c] -= (real)ddx;
-        dguess[c] = (real)(2 * dch * miss / C);
+        x->dpost[c] += (real)ddx;
+        x->dorig[c] -= (real)ddx;
+        x->dguess[c] = (real)(2 * dch * miss / C);
     }
 }
 
@@ -242,9 +248,9 @@ void change_bwd(struct change *x, const struct pass *p, int pair, real *dorig, r
             prior_fwd(&x->prior[pair], &x->scratch, x->guess, in, N);
         for (int k = 0; k < N; k++) {
             size_t here = (size_t)k * C, at = (size_t)(i0 + k) * C;
-            distances_bwd(x->is.net.C, x->dd_st[i0 + k], x->dd_ch[i0 + k], x->dguess + here,
-                          dorig + at, dpost + at, orig + at, post + at,
-                          guessed ? x->guess + here : NULL);
+            struct change_row row = {orig + at,  post + at,  guessed ? x->guess + here : NULL,
+                                     dorig + at, dpost + at, x->dguess + here};
+            distances_bwd(&row, x->is.net.C, x->dd_st[i0 + k], x->dd_ch[i0 + k]);
         }
         if (guessed)
             network_bwd(x, p, pair, i0, N, in, dorig, dpost);

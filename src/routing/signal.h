@@ -3,7 +3,7 @@
  * For the blocks a token has executed, with D_k the k-th executed increment and y_k the state after
  * it:
  *   velocity      v_k = |D_k| / max(|y_k|, 1e-8)
- *   speed change  s_k = | v_k - v_{k-1} |                    (EDP's "acceleration", a difference of two scalars)
+ *   speed change  s_k = | v_k - v_{k-1} |                    (EDP's "acceleration", of two scalars)
  *   acceleration  a_k = |D_k - D_{k-1}| / max(|y_k|, 1e-8)   (arXiv 2509.23314)
  *   turn          c_k = cos(D_k, D_{k-1})
  *   growth        n_k = ln |y_k|

@@ -78,7 +78,7 @@ static void key_show(struct view *v, const struct key *k, const char *args)
     if (k->value < n)
         app_show(v->app, view_registry[k->value]->name);
     else
-        app_notify(v->app, LOG_INFO, "there is no view %d; V lists all views", k->value + 1);
+        app_notify(v->app, LOG_INFO, "view %d does not exist; V lists all views", k->value + 1);
 }
 
 static void key_view(struct view *v, const struct key *k, const char *args)

@@ -125,9 +125,9 @@ static void release_candidates(struct candidates *c)
     c->n = 0;
 }
 
-static void add_views(struct app *app, struct candidates *c, const char *prefix)
+static void add_views(struct app *app, struct candidates *c, const char *args, const char *prefix)
 {
-    (void)app;
+    (void)app, (void)args;
     for (int i = 0; view_registry[i]; i++)
         add_candidate(c, view_registry[i]->name, prefix);
 }
@@ -138,7 +138,7 @@ static void add_commands(struct app *app, struct candidates *c, const char *pref
         add_candidate(c, k->command, prefix);
     for (const struct key *k = keys_global; k->command; k++)
         add_candidate(c, k->command, prefix);
-    add_views(app, c, prefix);
+    add_views(app, c, "", prefix);
 }
 
 /* Files, directories (with a slash) and runs; hidden files only for a prefix with a dot. */
@@ -264,7 +264,7 @@ static const struct {
     int is_list,
         is_rest; /* several words; one that extends to the end of the line, spaces included */
 } kinds[] = {
-    {"PATH", add_paths, 0, 1}, {"PRESET", add_presets, 1, 0},      {"THEME", add_themes, 0, 1},
+    {"PATH", add_paths, 0, 1}, {"PRESET", add_presets, 1, 0}, {"THEME", add_themes, 0, 1},
     {"VIEW", add_views, 0, 0}, {"KEY VALUE", add_live, 1, 0},
 };
 

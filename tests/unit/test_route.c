@@ -141,7 +141,8 @@ static struct stepcode table_of(struct params *ps, enum stepcode_kind kind, int 
 {
     struct err e = {0};
     struct stepcode c = {0};
-    t_ok(stepcode_init(&c, ps, "codes", kind, L, 4, gated, buckets, &e), &e);
+    struct stepcode_shape shape = {kind, L, 4, gated, buckets};
+    t_ok(stepcode_init(&c, ps, "codes", &shape, &e), &e);
     if (!row_arena.base)
         t_ok(arena_reserve(&row_arena, "rows", 1 << 16, &e), &e);
     stepcode_layout(&c, &row_arena, 2);

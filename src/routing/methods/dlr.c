@@ -20,7 +20,6 @@
 #include "routing/cut.h"
 #include "routing/gates.h"
 #include "routing/gatestats.h"
-#include "routing/layer_penalty.h"
 #include "routing/mlp.h"
 #include "routing/prefix.h"
 #include "routing/rank.h"
@@ -494,6 +493,38 @@ static void set_rewards(struct route *r, const struct losses *x)
         s->reward[i] = reward_of(r, x, i);
     reinforce_note(&s->reinforce, s->reward, x->target, x->R);
     r->metric[M_REWARD][0] = s->reinforce.mean;
+}
+
+struct layer_penalty {
+    double lambda, low, high, mu, target, beta;
+    double gate, miss, total; /* out: first term, second term, total; nats */
+};
+
+/* The slope of the entropy is infinite at 0 and 1. */
+static double clamped(double m)
+{
+    return fmin(fmax(m, 1e-6), 1 - 1e-6);
+}
+
+/* The depth penalty on mean gates m (n), with weights linear from `low` at the first layer to
+ * `high` at the last.  price (n): d total / d m_l. */
+static void layer_penalty(struct layer_penalty *x, const double *mean, double *price, int n)
+{
+    double run = 0;
+    for (int l = 0; l < n; l++)
+        run += mean[l] / n;
+    double miss = (1 - run) - x->target;
+    x->gate = 0;
+    x->miss = x->mu * miss * miss;
+    x->total = x->miss;
+    for (int l = 0; l < n; l++) {
+        double weight = n < 2 ? x->high : x->low + (x->high - x->low) * l / (n - 1);
+        double m = clamped(mean[l]);
+        x->gate += x->lambda * weight * mean[l];
+        x->total -= x->beta * gate_entropy(m) / n;
+        price[l] = x->lambda * weight - 2 * x->mu * miss / n + x->beta * log(m / (1 - m)) / n;
+    }
+    x->total += x->gate;
 }
 
 static void dlr_aux(struct route *r, struct losses *x)

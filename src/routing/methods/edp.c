@@ -1,7 +1,8 @@
 /* edp: Elastic-Depth Pretraining.  A token runs a block when its own recent motion through the
  * layers is above the block's threshold; otherwise the block passes it on unchanged.
  *
- *   z = signal of the executed blocks so far, standardised per layer    p = sigmoid((z - tau_l) / T)
+ *   z = signal of the executed blocks so far, standardised per layer
+ *   p = sigmoid((z - tau_l) / T)
  *   g = 1 if always on, fewer than two blocks executed, or max_skip in a row; else [z > tau_l]
  *
  * The gate's value is hard, its gradient that of p (straight-through).  T is the bandwidth of the
@@ -247,8 +248,12 @@ static int edp_init(struct route *r, struct err *e)
     s->weight = -1;
     if (o->signal == SIGNAL_LEARNED)
         s->weight = params_add(ps, "edp.score.weight", r->L, FEATURES, PARAM_ROUTER, INIT_ZERO, 0);
-    rc = stepcode_init(&s->code, ps, "edp.step_codes", (enum stepcode_kind)o->step_code, r->L, r->C,
-                       s->gated, is_literal(r) ? LITERAL_BUCKETS : 0, e);
+    struct stepcode_shape codes = {.kind = (enum stepcode_kind)o->step_code,
+                                   .L = r->L,
+                                   .C = r->C,
+                                   .gated = s->gated,
+                                   .buckets = is_literal(r) ? LITERAL_BUCKETS : 0};
+    rc = stepcode_init(&s->code, ps, "edp.step_codes", &codes, e);
     if (rc < 0)
         return rc;
     s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset; dual */

@@ -47,10 +47,11 @@ static const struct opt stochastic_opts_table[] = {
      "inference=full: increments are multiplied by the share of steps in which their layer ran in "
      "training"},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
-     "inference=budget: whole-block ratio, executed cells / all cells", "target_ratio", .is_live = 1},
+     "inference=budget: whole-block ratio, executed cells / all cells", "target_ratio",
+     .is_live = 1},
     {"mask", OPT_ENUM, AT(mask), "same", 0, 0, "same|random|linear",
-     "inference=budget: random draws per token, with the training schedule; one probability for all "
-     "layers; rising with depth"},
+     "inference=budget: random draws per token, with the training schedule; one probability for "
+     "all layers; rising with depth"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
      "skipped tokens write keys and values too, or only executed tokens are keys"},
     {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
