@@ -169,7 +169,7 @@ def a_text_is_generated_token_by_token_and_saved_as_a_trace():
     end(t)
 
 
-def a_text_goes_on_from_any_of_its_tokens():
+def a_text_continues_from_any_of_its_tokens():
     t = start("one", "--view", "generate", rows=24, cols=100)
     until(t, "ready")
     t.keys(":max-tokens 8\r", 0.2)
@@ -245,5 +245,5 @@ if __name__ == "__main__":
         recorded_texts_of_two_runs_are_compared_without_a_model, a_cursor_step_in_compare_is_small,
         two_models_run_on_a_text_and_their_divergence_is_shown, checkpoints_of_one_run_are_models_too,
         a_text_for_something_else_than_two_models_is_refused, any_view_compares_by_command, a_model_that_is_missing_is_one_line, three_marked_runs_are_a_table,
-        a_text_is_generated_token_by_token_and_saved_as_a_trace, a_text_goes_on_from_any_of_its_tokens, generation_stops_when_asked,
+        a_text_is_generated_token_by_token_and_saved_as_a_trace, a_text_continues_from_any_of_its_tokens, generation_stops_when_asked,
         a_cursor_step_in_generate_is_small, a_model_that_dies_leaves_the_text_and_starts_again))

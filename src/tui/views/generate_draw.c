@@ -54,9 +54,10 @@ static void draw_field(struct view *v, struct area line)
         area_textf(line, 0, 1, line.cols - 2, ink(ROLE_BAD), "%s; R restarts it", g->trouble);
     } else {
         area_text(line, 0, 1, line.cols - 2, ink(ROLE_DIM),
-                  g->n == 0 ? "i: type a prompt"
-                            : "i: new text, Enter: go on, r: again from the cursor, c: change the "
-                              "token");
+                  g->n == 0
+                      ? "i: type a prompt"
+                      : "i: new text, Enter: continue, r: again from the cursor, c: change the "
+                        "token");
     }
 }
 
@@ -203,7 +204,7 @@ static void draw_empty(struct view *v, struct area a)
                *text = !g->session ? g->trouble
                        : g->chat[0]
                            ? "Press i to type a prompt; t changes between completion and chat"
-                           : "Press i to type a prompt for the model to go on with";
+                           : "Press i to type a prompt for the model to continue";
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), title);
     struct scroll lines = {0};
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 3), text,
