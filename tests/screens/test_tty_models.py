@@ -163,9 +163,18 @@ def a_text_is_generated_token_by_token_and_saved_as_a_trace():
     path = os.path.join("exports", "one-trace-1.mp")
     check(os.path.exists(os.path.join(root, path)), "no file %s" % path)
     t.keys(":open %s\r" % path, 0.5)
-    until(t, "Depth map")
-    text = until(t, "trace")
-    check("mean depth" in text or "executed" in text, text)
+    text = until(t, "one \u203a Depth map")
+    check(re.search("Depth map *[^ ]+ trace", text) and "mean depth" in text, text)
+    end(t)
+
+
+def a_model_that_is_no_run_opens_in_generate():
+    root = setup()
+    points = os.path.join("runs", "one", "checkpoints")
+    points = [os.path.join(points, p) for p in sorted(os.listdir(os.path.join(root, points))) if p.startswith("step-")]
+    t = start(points[0], "--view", "generate")
+    until(t, "ready")
+    check(os.path.basename(points[0]) in shown(t), shown(t))
     end(t)
 
 
@@ -245,5 +254,5 @@ if __name__ == "__main__":
         recorded_texts_of_two_runs_are_compared_without_a_model, a_cursor_step_in_compare_is_small,
         two_models_run_on_a_text_and_their_divergence_is_shown, checkpoints_of_one_run_are_models_too,
         a_text_for_something_else_than_two_models_is_refused, any_view_compares_by_command, a_model_that_is_missing_is_one_line, three_marked_runs_are_a_table,
-        a_text_is_generated_token_by_token_and_saved_as_a_trace, a_text_continues_from_any_of_its_tokens, generation_stops_when_asked,
+        a_text_is_generated_token_by_token_and_saved_as_a_trace, a_model_that_is_no_run_opens_in_generate, a_text_continues_from_any_of_its_tokens, generation_stops_when_asked,
         a_cursor_step_in_generate_is_small, a_model_that_dies_leaves_the_text_and_starts_again))

@@ -223,6 +223,7 @@ static struct plan_of_maps plan_maps(const struct compare *c, struct area a)
 static void draw_maps(struct area a, struct compare *c, const struct plan_of_maps *p, int y0)
 {
     int lines = least(c, &a.canvas->look), y = 0;
+    c->cells[0].at = c->cells[1].at = c->diff.at = (struct cells_at){0}; /* what is not drawn */
     for (int i = 0; i < p->bands; i++) {
         int rows = (a.rows - y) / (p->bands - i), is_tight = rows < lines + 4;
         if (is_tight && i == 0 && p->bands > 1 && a.rows > p->bands * (lines + 1))
@@ -233,7 +234,7 @@ static void draw_maps(struct area a, struct compare *c, const struct plan_of_map
         int n = p->band[i][1] >= 0 ? 2 : 1, width = (a.cols - 2 * (n - 1)) / n;
         for (int k = 0; k < n; k++)
             draw_block(area_sub(a, y, k * (width + 2), rows, width), c, p->band[i][k], hides,
-                       y0 + y, a.x + k * (width + 2));
+                       y0 + y, 1 + k * (width + 2));
         y += rows;
     }
 }

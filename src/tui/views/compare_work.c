@@ -298,6 +298,8 @@ int compare_prepare(struct view *v)
     if (!find_views(v)) {
         c->made_of[0] = NULL;
         begin_live(v);
+        if (c->asked == 0)
+            str_copy(c->why, sizeof c->why, "a model alone has no recorded texts");
         return 0;
     }
     return make(c) && place_cursors(c);

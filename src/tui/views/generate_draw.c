@@ -226,11 +226,11 @@ static void draw_main(struct area a, struct generate *g, int y0)
     if (map > 0)
         map = cells_map_rows(c, &a.canvas->look, a.rows - rows - 1);
     c->at = (struct cells_at){.text_y = y0,
-                              .text_x = a.x,
+                              .text_x = 1,
                               .text_rows = rows,
                               .text_cols = a.cols,
                               .map_y = y0 + rows + 1,
-                              .map_x = a.x};
+                              .map_x = 1};
     if (rows > 0)
         cells_text_draw(area_sub(a, 0, 0, rows, a.cols), c);
     if (map > 0)
