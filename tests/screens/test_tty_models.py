@@ -164,7 +164,7 @@ def a_text_is_generated_token_by_token_and_saved_as_a_trace():
     check(os.path.exists(os.path.join(root, path)), "no file %s" % path)
     t.keys(":open %s\r" % path, 0.5)
     text = until(t, "one \u203a Depth map")
-    check(re.search("Depth map *[^ ]+ trace", text) and "mean depth" in text, text)
+    check(re.search("Depth map *[^ ]+ trace", text) and "session" in text, text)
     end(t)
 
 
