@@ -31,9 +31,9 @@ struct figures {
     int is_zoomed;            /* the preview has the whole view */
     enum figures_job job;
     struct child child;
-    struct str out; /* its standard output */
+    struct str out;                          /* its standard output */
     struct str runs_checked, key, key_shown; /* what the check, the child and the picture are of */
-    double start_at;          /* a preview starts when the cursor has rested */
+    double start_at;                         /* a preview starts when the cursor has rested */
     int has_moved, has_failed_list;
     /* the newest preview */
     struct str picture; /* PPM or PNG */

@@ -30,9 +30,9 @@ enum graphics graphics_choose(const struct decoder *d, int cell_w, int cell_h)
 {
     if (!d->has_attributes) /* the last answer: the others have come before it */
         return GRAPHICS_NONE;
-    return d->has_kitty                                  ? GRAPHICS_KITTY
+    return d->has_kitty                               ? GRAPHICS_KITTY
            : d->has_sixel && cell_w > 1 && cell_h > 1 ? GRAPHICS_SIXEL
-                                                         : GRAPHICS_NONE;
+                                                      : GRAPHICS_NONE;
 }
 
 enum graphics app_graphics(struct app *app, int *cell_w, int *cell_h)
@@ -125,14 +125,18 @@ void graphics_end(struct graphics_state *g, struct str *out)
     if (p->rows == 0 || g->shown.rows > 0)
         return;
     /* saved and restored: ncurses must find cursor and colours as it left them */
-    str_addf(out, "\x1b" "7\x1b[%d;%dH", p->y + 1, p->x + 1);
+    str_addf(out,
+             "\x1b"
+             "7\x1b[%d;%dH",
+             p->y + 1, p->x + 1);
     if (g->kind == GRAPHICS_KITTY) {
         tty_images(1);
         send_kitty(p, out);
     } else {
         sixel_encode(out, p->image.bytes, p->image.width, p->image.height);
     }
-    str_add(out, "\x1b" "8");
+    str_add(out, "\x1b"
+                 "8");
     g->shown = *p;
 }
 

@@ -49,7 +49,8 @@ void term_look(const struct term *t, struct look *look); /* colours and glyphs *
 int term_render(struct term *t, const struct canvas *c, struct str *out, struct err *e) DS_CHECK;
 void term_resize(struct term *t, int rows, int cols);
 void term_forget(struct term *t); /* the next render redraws everything */
-int term_is_stale(const struct term *t, const struct canvas *c); /* it will: the screen is cleared */
+int term_is_stale(const struct term *t,
+                  const struct canvas *c); /* it will: the screen is cleared */
 /* The next render redraws these rows, whatever the terminal shows there. */
 void term_touch(struct term *t, int y, int rows);
 void term_theme_changed(struct term *t);

@@ -12,7 +12,7 @@
 #include "tui/figures.h"
 #include "tui/graphics.h"
 
-enum { WIDE_COLS = 60, LIST_LEAST = 20, LIST_MOST = 30 };
+enum { WIDE_COLS = 60, LIST_LEAST = 20, LIST_MOST = 30, PICTURE_ROWS = 6 };
 static const double rest_s = 0.12;
 
 static int figures_open(struct view *v, struct err *e)
@@ -192,7 +192,7 @@ static void draw_words(struct view *v, struct area a)
             "not show; e exports the figure.");
         return;
     } else {
-        say(a, y, ROLE_DIM, "drawing ...");
+        say(a, y, ROLE_DIM, a.rows < PICTURE_ROWS ? "too small for a preview" : "drawing ...");
         return;
     }
     snprintf(text, sizeof text, "Needs: %s", f->needs);
@@ -217,8 +217,8 @@ static void draw_preview(struct view *v, struct area a)
     area_box(a, ink(ROLE_BORDER), f ? f->title : NULL, ink(ROLE_TITLE));
     struct area in = area_inset(a, 1, 1);
     s->kind = app_graphics(v->app, &s->cell_w, &s->cell_h);
-    s->preview_cols = a.canvas->look.colours > 0 ? in.cols : 0;
-    if (is_shown(v) && (s->kind == GRAPHICS_KITTY) == s->is_png && a.canvas->look.colours > 0)
+    s->preview_cols = a.canvas->look.colours > 0 && in.rows >= PICTURE_ROWS ? in.cols : 0;
+    if (is_shown(v) && (s->kind == GRAPHICS_KITTY) == s->is_png && s->preview_cols > 0)
         draw_picture(v, in);
     else
         draw_words(v, area_inset(in, 0, 1));
@@ -286,11 +286,13 @@ static int figures_event(struct view *v, const struct event *ev)
         s->list.top + (size_t)ev->y < s->n && !s->is_zoomed &&
         (v->cols < WIDE_COLS || ev->x < LIST_MOST)) {
         s->list.cursor = s->list.top + (size_t)ev->y;
+        s->has_moved = 1;
         moved(v);
         return 1;
     }
     if (!list_event(&s->list, ev))
         return 0;
+    s->has_moved = 1;
     moved(v);
     return 1;
 }
@@ -302,6 +304,7 @@ static int figures_search(struct view *v, const char *text, int direction)
         size_t i = (s->list.cursor + (direction > 0 ? k : s->n - k % s->n)) % s->n;
         if (strstr(s->figure[i].name, text) || strstr(s->figure[i].title, text)) {
             s->list.cursor = i;
+            s->has_moved = 1;
             moved(v);
             return 1;
         }
@@ -333,8 +336,8 @@ static int figures_words(struct view *v, const char **word)
     const struct figure_entry *f = figures_at(s);
     if (!f)
         return 0;
-    const char *const all[] = {f->name,   "--venue", figures_venue(s), "--theme", figures_theme(s),
-                               "--format", figures_format[s->format]};
+    const char *const all[] = {f->name,          "--venue",  figures_venue(s),         "--theme",
+                               figures_theme(s), "--format", figures_format[s->format]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         word[i] = all[i];
     return (int)(sizeof all / sizeof *all);
@@ -408,8 +411,10 @@ static void key_check(struct view *v, const struct key *k, const char *args)
 
 static void key_ends(struct view *v, const struct key *k, const char *args)
 {
+    struct figures *s = v->state;
     (void)args;
-    list_end(&((struct figures *)v->state)->list, k->value);
+    list_end(&s->list, k->value);
+    s->has_moved = 1;
     moved(v);
 }
 

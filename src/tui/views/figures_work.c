@@ -111,8 +111,8 @@ static void start(struct view *v, enum figures_job job)
         argv[n++] = "--json";
     if (job == FIGURES_PREVIEW) {
         snprintf(width, sizeof width, "%d", preview_width(s));
-        const char *const more[] = {"--preview", width, "--venue", figures_venue(s), "--theme",
-                                    figures_theme(s)};
+        const char *const more[] = {"--preview",      width,     "--venue",
+                                    figures_venue(s), "--theme", figures_theme(s)};
         for (size_t i = 0; i < sizeof more / sizeof *more; i++)
             argv[n++] = more[i];
         if (s->kind == GRAPHICS_KITTY) {
@@ -167,7 +167,7 @@ static void take_check(struct figures *s, const struct json_node *root)
                 f->why[0] = '\0';
             }
         }
-        for (size_t i = 0; i < json_len(not); i++) {
+        for (size_t i = 0; i < json_len(not ); i++) {
             const char *name = json_str(json_get(json_at(not, i), "name"), NULL);
             if (name && strcmp(name, f->name) == 0) {
                 f->is_checked = 1;
@@ -175,6 +175,9 @@ static void take_check(struct figures *s, const struct json_node *root)
             }
         }
     }
+    for (size_t k = s->n; !s->has_moved && k-- > 0;) /* a figure that can be seen */
+        if (s->figure[k].is_checked && !s->figure[k].why[0])
+            s->list.cursor = k;
 }
 
 /* "P6\n640 400\n255\n" and pixels, or a PNG, whose size is in its first chunk. */
@@ -225,7 +228,9 @@ static void finish(struct view *v)
         if (failed || !take_picture(s)) {
             const char *colon = strncmp(why, "figure ", 7) == 0 ? strstr(why, ": ") : NULL;
             str_copy(s->error, sizeof s->error,
-                     !failed ? "the preview could not be read" : colon ? colon + 2 : why);
+                     !failed ? "the preview could not be read"
+                     : colon ? colon + 2
+                             : why);
         }
     } else if (json_parse(&j, s->out.p ? s->out.p : "", s->out.len, "figure", &e) == 0) {
         (job == FIGURES_LIST ? take_list : take_check)(s, json_root(j));
