@@ -114,6 +114,9 @@ int fs_sync_dir(const char *path, struct err *e) DS_CHECK;
 /* Removes a directory tree without following links. */
 int fs_remove_tree(const char *path, struct err *e) DS_CHECK;
 int fs_remove_tree_at(int at, const char *name, const char *path, struct err *e) DS_CHECK;
+/* Copies a directory tree to the new path `to`, which exists complete and synced afterwards or not
+ * at all.  Links are copied as links; sockets, FIFOs and devices are left out. */
+int fs_copy_tree(const char *from, const char *to, struct err *e) DS_CHECK;
 int fs_exists(const char *path);
 int fs_is_dir(const char *path);
 /* Sorted names (without . and ..) in *names, each heap string; free with fs_list_free. */

@@ -38,13 +38,4 @@ void run_phase_take(struct run_phase *p, struct value body);
  * newest record is younger than 15 s counts as live, too. */
 enum run_state run_phase_state(const struct run_phase *p, int is_locked, double now);
 
-/* The same for a run directory or a log on disk, from its first and last records: the work is
- * bounded whatever the size of the file.  DS_ENOTFOUND: there is no log. */
-struct run_glance {
-    enum run_state state;
-    int64_t step, steps_planned; /* newest; 0 = not stated */
-    double last_time;            /* wall seconds, 0 = none */
-};
-int run_glance_read(struct run_glance *g, const char *path, struct err *e) DS_CHECK;
-
 #endif

@@ -10,5 +10,7 @@
  * used with one warning, and *is_lost (may be NULL) is set. DS_ENOTFOUND when DIR has neither file,
  * DS_EFORMAT when neither holds a configuration. */
 int runconfig_read(struct config *c, const char *dir, int *is_lost, struct err *e) DS_CHECK;
+/* Only the copy in the first head of the log; `c` stays empty when there is none. */
+int runconfig_read_head(struct config *c, const char *dir, struct err *e) DS_CHECK;
 
 #endif

@@ -27,4 +27,16 @@ struct train_cost {
 int train_cost(struct train_cost *out, struct train_config *c, struct train_cost_cache *cache,
                struct err *e) DS_CHECK;
 
+/* What a configuration says of its size, without opening texts.  Counts are of the base model,
+ * without method and adapters; bytes include both. */
+struct train_size {
+    int64_t params, non_embedding, /* without embedding, head and position table */
+        layer;
+    double flops;  /* forward FLOPs per token, mean over a full context */
+    double bytes;  /* weights, gradients and both Adam moments in fp32; of a frozen base, weights */
+    double tokens; /* of the whole run */
+    double work;   /* FLOPs of the whole run, dense: 3 x forward */
+};
+void train_config_size(struct train_size *s, const struct train_config *c);
+
 #endif

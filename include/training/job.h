@@ -1,9 +1,10 @@
-/* Runs as other processes: start one detached, list them, send commands to a live one.  Must not
+/* Runs as other processes: start one detached, send commands to a live one.  Must not
  * know tensors. */
 #ifndef DS_TRAINING_JOB_H
 #define DS_TRAINING_JOB_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -19,14 +20,9 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
 int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
                       struct err *e) DS_CHECK;
 
-struct job_info {
-    char name[65], path[1024], method[32], preset[65];
-    int is_live;     /* a process holds the log's lock */
-    double modified; /* wall-clock time of the last write, seconds */
-    long pid;        /* 0 = unknown */
-};
-/* Runs below `root`, live first, then newest first; *jobs is heap (mem_free). */
-int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e) DS_CHECK;
+/* Starts `depthscope train ARGS...` with output to DIR/train.out; *ended as above (may be NULL). */
+int job_start_in(const char *dir, const char *const *args, size_t n, int *ended,
+                 struct err *e) DS_CHECK;
 
 /* Sends one command line ("pause", "resume", "checkpoint", "probe", "stop", "set lr 1e-4", "set
  * edp.threshold_offset 0.1", "set edp.target_ratio 0.7", "status") to RUN's control.sock and waits
@@ -54,6 +50,16 @@ struct job_key {
     const char *key, *otherwise, *help, *choices;
 };
 int job_presets(char ***names, size_t *n, struct err *e) DS_CHECK; /* free with fs_list_free */
+/* One preset: what it is for (the first comment of its file), and what its run takes. */
+struct job_preset {
+    char about[160], method[32];
+    int64_t params;
+    double bytes, work; /* memory of weights, gradients and moments; FLOPs of the run, dense */
+};
+int job_preset_read(struct job_preset *p, const char *name, struct err *e) DS_CHECK;
+/* GFLOP/s of this machine's processors in fp32: 0 until it has been measured, by a thread that the
+ * first call starts. */
+double job_peak(void);
 /* Values of the first n rows of job_keys under one preset or several separated by spaces: heap
  * strings (mem_free); NULL for keys of other methods. */
 int job_preset_values(const char *presets, char **value, size_t n, struct err *e) DS_CHECK;
@@ -70,10 +76,16 @@ int job_check(const char *const *args, size_t n, struct err *e) DS_CHECK;
 struct job_launch {
     char name[65], dir[1024];
     int fd; /* readable when the state may have changed */
+    int is_resume;     /* `dir` holds an earlier log of `log_bytes` bytes and is kept on failure */
+    int64_t log_bytes;
+    char output[1024]; /* directory of train.out */
 };
 enum launch_state { LAUNCH_STARTING, LAUNCH_RUNS, LAUNCH_FAILED };
 int job_launch(struct job_launch *l, const char *const *args, size_t n, struct err *e) DS_CHECK;
-/* Never blocks.  LAUNCH_FAILED: the process ended without a record; its directory is removed and
+/* Starts `depthscope train --resume NAME` (from NULL), or `--from FROM` as a new run NAME-from-FROM. */
+int job_launch_resume(struct job_launch *l, const char *name, const char *from,
+                      struct err *e) DS_CHECK;
+/* Never blocks.  LAUNCH_FAILED: the process ended without a record; the directory of a new run is removed and
  * `words` is its last line of output. */
 enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size);
 void job_launch_release(struct job_launch *l); /* does not stop the run */

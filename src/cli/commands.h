@@ -9,7 +9,7 @@
 /* Returns the exit status: 0 done, 1 failed, 2 usage.  argv[0] is the subcommand's name. */
 struct cli_option;
 typedef int command_fn(int argc, char **argv);
-enum command_word { WORD_NONE, WORD_RUN, WORD_MODEL, WORD_PRESET, WORD_FIGURE, WORD_COMMAND };
+enum command_word { WORD_NONE, WORD_RUN, WORD_MODEL, WORD_PRESET, WORD_FIGURE, WORD_COMMAND, WORD_RUNS };
 struct command {
     const char *name, *args, *summary;
     command_fn *run;
@@ -63,6 +63,8 @@ const char *cli_value(const struct cli_args *a, const char *name); /* the last; 
 const char *cli_value_at(const struct cli_args *a, const char *name, int i);
 int cli_flag(const struct cli_args *a, const char *name);
 void cli_usage(const char *command, const struct cli_option *options);
+/* The i-th verb of `runs` ("tag"), NULL after the last. */
+const char *runs_verb(int i);
 /* The options of the workbench, which is not in the table of commands. */
 const struct cli_option *workbench_options(void);
 /* Directory of data files ("data", "themes"): next to the program, else the installed path; `out`

@@ -1,11 +1,14 @@
 /* depthscope complete WORD...: candidates for the last word, for completion scripts (depthscope help bash). */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "cli/keys.h"
 #include "cli/cli.h"
 #include "figures/figure.h"
+#include "io/runindex.h"
+#include "io/runquery.h"
 #include "routing/route.h"
 #include "training/job.h"
 #include "training/options.h"
@@ -30,13 +33,47 @@ static void offer(struct candidates *c, const char *word, const char *about)
 
 static void offer_runs(struct candidates *c)
 {
-    struct job_info *job = NULL;
+    struct runindex x = {0};
+    if (runindex_refresh(&x, job_root(), NULL) < 0)
+        return;
+    for (size_t i = 0; i < x.n; i++)
+        offer(c, x.row[i]->name, x.row[i]->is_live ? "live run" : "run");
+    runindex_release(&x);
+}
+
+static void offer_trash(struct candidates *c)
+{
+    struct run_trashed *t = NULL;
     size_t n = 0;
-    if (job_list(job_root(), &job, &n, NULL) < 0)
+    if (run_trash_list(job_root(), &t, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n; i++)
-        offer(c, job[i].name, job[i].is_live ? "live run" : "run");
-    mem_free(job);
+        offer(c, t[i].name, "run in the trash");
+    mem_free(t);
+}
+
+/* --sort and --group take columns, --filter terms of columns and the values that runs have. */
+static void offer_query(struct candidates *c, const char *option)
+{
+    struct runindex x = {0};
+    char **word = NULL, text[300];
+    size_t n = 0, from = 0;
+    int is_sort = strcmp(option, "sort") == 0;
+    if (strcmp(option, "filter") != 0) {
+        for (const struct run_column *k = run_columns; k->key; k++) {
+            snprintf(text, sizeof text, "%s%s", is_sort && c->begin[0] == '-' ? "-" : "", k->key);
+            offer(c, text, k->help);
+        }
+        return;
+    }
+    if (runindex_refresh(&x, job_root(), NULL) == 0 &&
+        runquery_complete(&word, &n, &from, c->begin, &x, clock_wall(), NULL) == 0)
+        for (size_t i = 0; i < n; i++) {
+            snprintf(text, sizeof text, "%.*s%s", (int)from, c->begin, word[i]);
+            offer(c, text, NULL);
+        }
+    fs_list_free(word, n);
+    runindex_release(&x);
 }
 
 static void offer_presets(struct candidates *c)
@@ -84,6 +121,10 @@ static void offer_words(struct candidates *c, enum command_word kind)
     case WORD_PRESET: offer_presets(c); break;
     case WORD_FIGURE: offer_figures(c); break;
     case WORD_COMMAND: offer_commands(c); break;
+    case WORD_RUNS:
+        for (int i = 0; runs_verb(i); i++)
+            offer(c, runs_verb(i), "of a run");
+        break;
     }
 }
 
@@ -164,9 +205,20 @@ static void offer_option_values(struct candidates *c, const struct cli_option *o
         offer_runs(c);
     else if (strcmp(o->name, "keys") == 0 || strcmp(o->name, "methods") == 0)
         offer_methods(c, "");
+    else if (strcmp(o->name, "sort") == 0 || strcmp(o->name, "filter") == 0 ||
+             strcmp(o->name, "group") == 0)
+        offer_query(c, o->name);
     for (size_t i = 0; i < DS_LEN(fixed); i++)
         if (strcmp(o->name, fixed[i].name) == 0)
             offer_choices(c, "", fixed[i].choices);
+}
+
+static int is_runs_verb(const char *word)
+{
+    for (int i = 0; runs_verb(i); i++)
+        if (strcmp(runs_verb(i), word) == 0)
+            return 1;
+    return 0;
 }
 
 static void complete(struct candidates *c, int n, char **word)
@@ -182,7 +234,9 @@ static void complete(struct candidates *c, int n, char **word)
     const struct cli_option *options = k->name ? k->options : workbench_options(),
                             *open = n > 1 ? open_option(options, word[n - 2]) : NULL;
     const struct opt_group *groups = keys_groups(k->name ? k->name : "");
-    if (open)
+    if (k->word == WORD_RUNS && n > 2 && is_runs_verb(word[1]))
+        strcmp(word[1], "restore") == 0 ? offer_trash(c) : offer_runs(c);
+    else if (open)
         offer_option_values(c, open);
     else if (c->begin[0] == '-')
         offer_options(c, options);

@@ -20,7 +20,7 @@ const struct command commands[] = {
     {"isoflop",  "[PRESET ...] --budget F --sizes LxD", "train sizes and methods at equal training FLOPs; resumable", isoflop_command, isoflop_options, WORD_PRESET},
     {"pipeline", "[PRESET ...] [key=value ...] [--quick]", "baseline, method, controls, ablations, evaluation, figures and a table in one resumable command", pipeline_command, pipeline_options, WORD_PRESET},
     {"compare",  "RUN RUN ...",                        "compare runs, with confidence intervals over seeds", compare_command, compare_options, WORD_RUN},
-    {"runs",     "[DIR]",                              "list runs", runs_command, runs_options, WORD_NONE},
+    {"runs",     "[DIR]|tag|note|rename|rm|restore NAME ...", "list, filter and sort runs; tag, annotate and rename them, move them to the trash and back", runs_command, runs_options, WORD_RUNS},
     {"stop",     "RUN ...|--all",                      "ask live runs to save a checkpoint and stop, and wait for them", stop_command, stop_options, WORD_RUN},
     {"inspect",  "FILE|DIR|PRESET",                    "show the contents of a record file, checkpoint, model, adapter, tokenizer, figure or preset", inspect_command, inspect_options, WORD_MODEL},
     {"convert",  "MODEL|random:PRESET -o OUT [key=value ...]", "export a model as a Hugging Face directory, GGUF or llama2.c file", convert_command, convert_options, WORD_MODEL},

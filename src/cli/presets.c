@@ -4,7 +4,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "models/adapters.h"
+#include "training/cost.h"
 #include "training/options.h"
 
 struct cli_option presets_options[] = {
@@ -13,15 +13,11 @@ struct cli_option presets_options[] = {
     {.name = NULL},
 };
 
-/* Facts about one preset.  Counts are of the base model, without method and adapters; bytes include
- * both. */
+/* Facts about one preset. */
 struct facts {
     char name[80], base[80];
     struct train_config config;
-    int64_t params, non_embedding,
-        layer;    /* non_embedding: without embedding, head and position table */
-    double flops; /* forward FLOPs per token, mean over a full context */
-    double bytes; /* weights, gradients and both Adam moments in fp32, of method and adapters too */
+    struct train_size size;
 };
 
 static int facts_read(struct facts *f, const char *const *preset, size_t n, struct err *e)
@@ -30,20 +26,11 @@ static int facts_read(struct facts *f, const char *const *preset, size_t n, stru
     int rc = train_config_look(&f->config, preset, n, e);
     if (rc < 0)
         return rc;
-    const struct model_config *m = &f->config.model;
-    struct flops_shape shape = model_config_flops(m);
-    int64_t table = m->position == POS_LEARNED ? m->max_seq * m->dim : 0;
     char *base = n == 1 ? preset_base(preset[0]) : NULL;
     str_copy(f->base, sizeof f->base, base ? base : "");
     mem_free(base);
     str_copy(f->name, sizeof f->name, f->config.preset);
-    f->params = model_config_params(m);
-    f->layer = model_config_params_layer(m);
-    f->non_embedding = f->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
-    f->flops = flops_dense_token(&shape, (int)m->max_seq);
-    int frozen = f->config.train.freeze == FREEZE_BASE; /* then only its weights are in memory */
-    f->bytes = 4.0 * ((frozen ? 1 : 4) * (double)f->params +
-                      4 * ((double)f->config.method_params + adapters_weights(m)));
+    train_config_size(&f->size, &f->config);
     return 0;
 }
 
@@ -52,14 +39,14 @@ static void add_json(struct str *out, const struct facts *f)
     json_add_str(out, "preset", f->name);
     json_add_str(out, "extends", f->base);
     json_add_str(out, "method", f->config.model.method);
-    json_add_int(out, "params", f->params);
-    json_add_int(out, "params_non_embedding", f->non_embedding);
-    json_add_int(out, "params_layer", f->layer);
+    json_add_int(out, "params", f->size.params);
+    json_add_int(out, "params_non_embedding", f->size.non_embedding);
+    json_add_int(out, "params_layer", f->size.layer);
     json_add_int(out, "params_method", f->config.method_params);
     json_add_int(out, "layers", f->config.model.layers);
     json_add_int(out, "context", f->config.model.max_seq);
-    json_add_num(out, "flops_token", f->flops);
-    json_add_num(out, "train_bytes", f->bytes);
+    json_add_num(out, "flops_token", f->size.flops);
+    json_add_num(out, "train_bytes", f->size.bytes);
 }
 
 /* 494032768 -> "494,032,768". */
@@ -87,13 +74,13 @@ static void cells(const struct facts *f, char cell[COLUMNS][80])
     str_copy(cell[0], 80, f->name);
     str_copy(cell[1], 80, f->base);
     str_copy(cell[2], 80, f->config.model.method);
-    str_copy(cell[3], 80, grouped(f->params, a));
-    str_copy(cell[4], 80, grouped(f->non_embedding, a));
-    str_copy(cell[5], 80, grouped(f->layer, a));
+    str_copy(cell[3], 80, grouped(f->size.params, a));
+    str_copy(cell[4], 80, grouped(f->size.non_embedding, a));
+    str_copy(cell[5], 80, grouped(f->size.layer, a));
     str_copy(cell[6], 80, grouped(f->config.method_params, a));
     str_copy(cell[7], 80, grouped(f->config.model.max_seq, a));
-    str_copy(cell[8], 80, str_si(a, f->flops));
-    str_copy(cell[9], 80, str_si(a, f->bytes));
+    str_copy(cell[8], 80, str_si(a, f->size.flops));
+    str_copy(cell[9], 80, str_si(a, f->size.bytes));
 }
 
 /* Calls back for every preset; unreadable ones are reported on stderr and skipped. */

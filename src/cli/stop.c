@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "io/run_state.h"
+#include "io/runindex.h"
 #include "io/runlog.h"
 #include "training/job.h"
 
@@ -30,7 +30,7 @@ struct target {
     enum status status;
     int is_asked, is_reported; /* the run was asked; the wait was reported */
     char stuck[200];           /* why it does not answer, "" when it did */
-    struct run_glance glance;
+    struct run_row run;
     char text[400];
 };
 
@@ -79,45 +79,46 @@ static void other_host(const struct target *t, char *out, size_t size)
 
 static void read_state(struct target *t)
 {
-    if (run_glance_read(&t->glance, t->log, NULL) < 0)
-        t->glance = (struct run_glance){.state = RUN_EMPTY};
+    if (run_row_read(&t->run, t->log, NULL) < 0)
+        t->run.state = RUN_EMPTY;
+    run_row_release(&t->run);
 }
 
 static void describe_idle(struct target *t)
 {
     char host[256], age[16];
-    double silent = clock_wall() - t->glance.last_time;
+    double silent = clock_wall() - t->run.last_time;
     other_host(t, host, sizeof host);
     t->status = NOT_RUNNING;
-    if (!host[0] && (t->glance.state == RUN_LIVE || t->glance.state == RUN_PAUSED))
-        t->glance.state = RUN_SILENT; /* its records are young, but nobody here holds its lock */
-    if (host[0] && (t->glance.state == RUN_LIVE || t->glance.state == RUN_PAUSED ||
-                    t->glance.state == RUN_SILENT)) {
+    if (!host[0] && (t->run.state == RUN_LIVE || t->run.state == RUN_PAUSED))
+        t->run.state = RUN_SILENT; /* its records are young, but nobody here holds its lock */
+    if (host[0] &&
+        (t->run.state == RUN_LIVE || t->run.state == RUN_PAUSED || t->run.state == RUN_SILENT)) {
         t->status = ELSEWHERE;
         snprintf(t->text, sizeof t->text,
                  "runs on host %.100s; use ssh %.100s depthscope stop %.64s", host, host, t->name);
-    } else if (t->glance.state == RUN_EMPTY) {
+    } else if (t->run.state == RUN_EMPTY) {
         snprintf(t->text, sizeof t->text, "not running: no records yet");
     } else {
         snprintf(t->text, sizeof t->text, "not running: %s at step %lld%s%s",
-                 run_state_name(t->glance.state), (long long)t->glance.step,
-                 t->glance.state == RUN_SILENT && silent > 0 ? ", last record " : "",
-                 t->glance.state == RUN_SILENT && silent > 0 ? str_duration(age, silent) : "");
-        if (t->glance.state == RUN_SILENT && silent > 0)
+                 run_state_name(t->run.state), (long long)t->run.phase.step,
+                 t->run.state == RUN_SILENT && silent > 0 ? ", last record " : "",
+                 t->run.state == RUN_SILENT && silent > 0 ? str_duration(age, silent) : "");
+        if (t->run.state == RUN_SILENT && silent > 0)
             str_copy(t->text + strlen(t->text), sizeof t->text - strlen(t->text), " ago");
     }
 }
 
 static void describe_end(struct target *t)
 {
-    const char *state = run_state_name(t->glance.state);
+    const char *state = run_state_name(t->run.state);
     t->status = STOPPED;
     snprintf(t->text, sizeof t->text, "%s at step %lld",
-             t->glance.state == RUN_SILENT ? "ended" : state, (long long)t->glance.step);
-    if (t->glance.steps_planned > 0)
+             t->run.state == RUN_SILENT ? "ended" : state, (long long)t->run.phase.step);
+    if (t->run.phase.steps_planned > 0)
         snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), " of %lld",
-                 (long long)t->glance.steps_planned);
-    if (t->glance.state == RUN_STOPPED)
+                 (long long)t->run.phase.steps_planned);
+    if (t->run.state == RUN_STOPPED)
         snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text),
                  "; resume with depthscope train --resume %.64s", t->name);
 }
@@ -203,16 +204,15 @@ static void wait_for(struct target *t, size_t n, double timeout)
 
 static int add_live(struct target **t, size_t *n, struct err *e)
 {
-    struct job_info *jobs = NULL;
-    size_t count = 0;
-    int rc = job_list(job_root(), &jobs, &count, e);
-    *t = rc == 0 ? mem_alloc(count + 1, sizeof **t) : NULL;
+    struct runindex x = {0};
+    int rc = runindex_refresh(&x, job_root(), e);
+    *t = rc == 0 ? mem_alloc(x.n + 1, sizeof **t) : NULL;
     if (rc == 0 && !*t)
         rc = err_set(e, DS_EMEM, "stop");
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        if (jobs[i].is_live)
-            find(&(*t)[(*n)++], jobs[i].path);
-    mem_free(jobs);
+    for (size_t i = 0; rc == 0 && i < x.n; i++)
+        if (x.row[i]->is_live)
+            find(&(*t)[(*n)++], x.row[i]->path);
+    runindex_release(&x);
     return rc;
 }
 
@@ -250,8 +250,8 @@ static void add_json(struct str *out, const struct target *t)
     json_add_str(out, "name", t->name);
     json_add_str(out, "path", t->dir);
     json_add_str(out, "status", status_name[t->status]);
-    json_add_str(out, "state", t->status == UNKNOWN ? "" : run_state_name(t->glance.state));
-    json_add_int(out, "step", t->glance.step);
+    json_add_str(out, "state", t->status == UNKNOWN ? "" : run_state_name(t->run.state));
+    json_add_int(out, "step", t->run.phase.step);
     json_add_str(out, "text", t->text);
     str_add(out, "}");
 }

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "io/runindex.h"
 #include "training/job.h"
 #include "training/options.h"
 #include "tui/app.h"
@@ -17,7 +18,9 @@
 static struct cli_option workbench_cli[] = {
     {"quick", 0, NULL, 0, "watch the live quick run, or start one: elastic depth, embedded corpus"},
     {"view", 1, NULL, 0,
-     "NAME  first view: home, monitor, depth, stepper, signals, flops, log, manual"},
+     "NAME  first view: home, monitor, depth, stepper, signals, flops, compare, generate, log, "
+     "manual"},
+    {"text", 1, NULL, 0, "TEXT  with --view compare and two models: run both on this text"},
     {"theme", 1, NULL, 0, "NAME  dark, light, high-contrast, colour-blind, 16-colour, or a file"},
     {"color", 1, NULL, 0, "WHICH  auto, never, 16, 256, truecolor"},
     {"glyphs", 1, NULL, 0, "WHICH  auto, braille, shades, ascii"},
@@ -58,19 +61,19 @@ static int resolve(const char *given, char *out, size_t size, struct err *e)
 /* Finds the newest live run of the preset; 0 when there is none. */
 static int find_live_quick(char *path, size_t size, struct str *notice)
 {
-    struct job_info *jobs = NULL;
-    size_t n = 0, i = 0;
-    if (job_list(job_root(), &jobs, &n, NULL) < 0)
+    struct runindex x = {0};
+    size_t i = 0;
+    if (runindex_refresh(&x, job_root(), NULL) < 0)
         return 0;
-    while (i < n && !(jobs[i].is_live && strcmp(jobs[i].preset, "quick") == 0))
+    while (i < x.n && !(x.row[i]->is_live && strcmp(x.row[i]->preset, "quick") == 0))
         i++;
-    int is_found = i < n && str_copy(path, size, jobs[i].path) == 0;
+    int is_found = i < x.n && str_copy(path, size, x.row[i]->path) == 0;
     if (is_found)
         str_addf(notice,
                  "%s is already training, so no new run was started; a on Home starts one, "
                  ":stop ends this one",
-                 jobs[i].name);
-    mem_free(jobs);
+                 x.row[i]->name);
+    runindex_release(&x);
     return is_found;
 }
 
@@ -114,6 +117,7 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         .theme = cli_value(a, "theme"),
         .term = cli_value(a, "term"),
         .view = cli_value(a, "view"),
+        .text = cli_value(a, "text"),
         .script = cli_value(a, "script"),
         .dump = cli_value(a, "dump"),
         .size = cli_value(a, "size"),
@@ -126,6 +130,9 @@ static int open_workbench(const struct cli_args *a, struct err *e)
                        cli_value(a, "link"));
     if (a->n_rest > PATHS_MAX)
         return err_set(e, DS_EUSAGE, "too many runs, must be at most %d", PATHS_MAX);
+    if (o.text && (a->n_rest != 2 || !o.view || strcmp(o.view, "compare") != 0))
+        return err_set(e, DS_EUSAGE,
+                       "--text: expected --view compare and two runs, checkpoints or models");
     int rc = 0;
     for (int i = 0; i < a->n_rest && rc == 0; i++, n++) {
         rc = resolve(a->rest[i], path[n], sizeof path[n], e);

@@ -93,10 +93,10 @@ static int check_inputs(const struct sheet *s, struct err *e)
     for (int i = 0; i < s->runs; i++) {
         const char *path = s->run[i].path ? s->run[i].path : "-";
         if (s->ops->takes && !(s->run[i].json && s->ops->takes(s->run[i].json)))
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected %s", s->ops->name, path,
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected %s", s->ops->name, path,
                            s->ops->needs);
         if (!s->ops->takes && !s->run[i].view)
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected a run, found a JSON file",
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected a run, found a JSON file",
                            s->ops->name, path);
     }
     return 0;

@@ -304,10 +304,9 @@ static uint64_t get_be(const unsigned char *p, int bytes)
     return x;
 }
 
-/* Whole length of the frame whose head is at p, 0 when more bytes are needed to say, -1 when
- * this is not a head. */
-static int64_t frame_length(const unsigned char *p, size_t n)
+int64_t record_length(const void *bytes, size_t n)
 {
+    const unsigned char *p = bytes;
     if (n > 0 && p[0] != FRAME_MARK)
         return -1;
     if (n > 1 && p[1] > RECORD_MAX >> 24)
@@ -325,7 +324,7 @@ int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body,
     const unsigned char *b = p;
     struct value v;
     size_t used;
-    int64_t whole = frame_length(b, n);
+    int64_t whole = record_length(b, n);
     if (whole < 0)
         return err_set(e, DS_EFORMAT, "not a record frame");
     if (whole == 0 || (uint64_t)whole > n)
@@ -356,7 +355,7 @@ size_t record_scan(const void *p, size_t n, size_t from, size_t *pending)
         if (!mark)
             return n;
         i = (size_t)(mark - b);
-        int64_t whole = frame_length(mark, n - i);
+        int64_t whole = record_length(mark, n - i);
         if (whole < 0 || (whole > 512 && budget < (uint64_t)whole))
             continue;
         if (whole == 0 || (uint64_t)whole > n - i) {

@@ -2,14 +2,6 @@
 #include "io/run_state.h"
 
 #include <math.h>
-#include <string.h>
-
-#include "base/clock.h"
-#include "base/fs.h"
-#include "io/runlog.h"
-
-/* A head may carry a large configuration, and an end record is short and last. */
-enum { FIRST_RECORDS = 64, TAIL_BYTES = 256 << 10, NOISE_MAX = 4 << 20 };
 
 static const double live_age_s = 15;
 
@@ -74,46 +66,4 @@ enum run_state run_phase_state(const struct run_phase *p, int is_locked, double 
     if (is_young)
         return p->is_paused ? RUN_PAUSED : RUN_LIVE;
     return RUN_SILENT;
-}
-
-static int take_some(struct run_phase *p, struct runlog_reader *r, int max, struct err *e)
-{
-    struct runlog_entry entry;
-    int rc = 0;
-    for (int i = 0; i < max && (rc = runlog_next(r, &entry, e)) > 0; i++)
-        if (!entry.is_gap && !entry.is_repeat)
-            run_phase_take(p, entry.body);
-    return rc;
-}
-
-int run_glance_read(struct run_glance *g, const char *path, struct err *e)
-{
-    char log[4096];
-    struct runlog_reader *r = NULL;
-    struct run_phase p = {0};
-    int rc = fs_is_dir(path)                   ? fs_join(log, sizeof log, path, "log.mp", e)
-             : str_copy(log, sizeof log, path) ? err_set(e, DS_ERANGE, "path too long")
-                                               : 0;
-    if (rc == 0 && !fs_exists(log))
-        rc = err_set(e, DS_ENOTFOUND, "%s: not found", log);
-    if (rc == 0)
-        rc = runlog_reader_open(&r, log, e);
-    if (rc == 0) {
-        runlog_reader_bound(r, NOISE_MAX);
-        rc = take_some(&p, r, FIRST_RECORDS, e);
-    }
-    if (rc > 0 || (rc == 0 && runlog_reader_is_behind(r))) {
-        runlog_reader_skip_to_tail(r, TAIL_BYTES);
-        rc = take_some(&p, r, TAIL_BYTES, e);
-    }
-    runlog_reader_close(r);
-    if (rc < 0)
-        return rc;
-    *g = (struct run_glance){
-        .state = run_phase_state(&p, runlog_is_locked(log), clock_wall()),
-        .step = p.step,
-        .steps_planned = p.steps_planned,
-        .last_time = p.last_time,
-    };
-    return 0;
 }

@@ -95,6 +95,11 @@ static int read_file(struct config *c, const char *dir, const char *path, struct
     return rc == 0;
 }
 
+int runconfig_read_head(struct config *c, const char *dir, struct err *e)
+{
+    return read_head(c, dir, 1, e);
+}
+
 int runconfig_read(struct config *c, const char *dir, int *is_lost, struct err *e)
 {
     char path[1100];

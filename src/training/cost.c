@@ -1,4 +1,4 @@
-/* Counts the FLOPs of a training step on a forward-only model. */
+/* Counts the FLOPs of a training step on a forward-only model, and sizes without one. */
 #include "training/cost.h"
 
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "models/adapters.h"
 #include "models/model.h"
 #include "training/account.h"
 #include "training/texts.h"
@@ -114,4 +115,20 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
         rc = count(out, m, c, e);
     model_free(m);
     return rc;
+}
+
+void train_config_size(struct train_size *s, const struct train_config *c)
+{
+    const struct model_config *m = &c->model;
+    struct flops_shape shape = model_config_flops(m);
+    int64_t table = m->position == POS_LEARNED ? m->max_seq * m->dim : 0;
+    int frozen = c->train.freeze == FREEZE_BASE; /* then only its weights are in memory */
+    *s = (struct train_size){.params = model_config_params(m),
+                             .layer = model_config_params_layer(m),
+                             .flops = flops_dense_token(&shape, (int)m->max_seq)};
+    s->non_embedding = s->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
+    s->bytes = 4.0 * ((frozen ? 1 : 4) * (double)s->params +
+                      4 * ((double)c->method_params + adapters_weights(m)));
+    s->tokens = (double)c->train.steps * (double)c->train.batch * (double)c->train.seq;
+    s->work = 3 * flops_dense_token(&shape, (int)c->train.seq) * s->tokens;
 }

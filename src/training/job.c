@@ -1,4 +1,4 @@
-/* Runs as other processes: starting, listing and controlling them without loading tensors. */
+/* Runs as other processes: starting and controlling them without loading tensors. */
 #include "training/job.h"
 
 #include <errno.h>
@@ -68,45 +68,26 @@ int job_start(const char *const *args, size_t n, char *name, size_t size, struct
     return job_start_watched(args, n, name, size, NULL, e);
 }
 
-int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
-                      struct err *e)
+int job_start_in(const char *dir, const char *const *args, size_t n, int *ended, struct err *e)
 {
-    char dir[1024] = "", path[1100];
-    const char **argv = mem_alloc(n + 6, sizeof *argv);
-    int out = -1, alive[2] = {-1, -1},
-        rc = argv ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
+    char path[1100];
+    const char **argv = mem_alloc(n + 3, sizeof *argv);
+    int out = -1, alive[2] = {-1, -1};
+    int rc = argv ? fs_join(path, sizeof path, dir, "train.out", e)
                   : err_set(e, DS_EMEM, "out of memory for starting a run");
-    if (rc < 0)
-        goto done;
-    size_t k = 0;
-    argv[k++] = "depthscope";
-    argv[k++] = "train";
-    for (size_t i = 0; i < n; i++)
-        argv[k++] = args[i];
-    argv[k++] = "--run";
-    argv[k++] = name;
-    argv[k++] = "--quiet";
-    /* the log exists from the start, so that a viewer can follow it before the run writes */
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0)
-        rc = fs_open_write(&out, path, O_CREAT, e);
-    if (out >= 0)
-        close(out);
-    out = -1;
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "train.out", e);
     if (rc == 0)
         rc = fs_open_write(&out, path, O_CREAT | O_TRUNC, e);
     if (rc == 0)
         rc = ended && pipe(alive) < 0 ? err_errno(e, "pipe") : 0;
     if (rc == 0 && ended && fcntl(alive[0], F_SETFD, FD_CLOEXEC) < 0)
         rc = err_errno(e, "pipe");
-    if (rc == 0)
+    if (rc == 0) {
+        argv[0] = "depthscope";
+        argv[1] = "train";
+        for (size_t i = 0; i < n; i++)
+            argv[2 + i] = args[i];
         rc = start(argv, out, alive[1], e);
-    if (rc < 0 && fs_remove_tree(dir, NULL) < 0) /* reserved here, and nobody writes to it */
-        err_add(e, rc, "%s stays", dir);
-done:
+    }
     if (out >= 0)
         close(out);
     if (alive[1] >= 0)
@@ -119,83 +100,31 @@ done:
     return rc;
 }
 
-static void read_meta(const char *dir, struct job_info *info)
+int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
+                      struct err *e)
 {
-    char path[1100];
-    struct json *j = NULL;
-    if (fs_join(path, sizeof path, dir, "meta.json", NULL) < 0 ||
-        json_read_file(&j, path, 1 << 20, NULL) < 0)
-        return;
-    const char *preset = json_str(json_get(json_root(j), "preset"), NULL);
-    str_copy(info->preset, sizeof info->preset, preset ? preset : "");
-    json_free(j);
-}
-
-static void read_method(const char *dir, struct job_info *info)
-{
-    char path[1100];
-    struct config c = {0};
-    if (fs_join(path, sizeof path, dir, "config.yaml", NULL) == 0 && fs_exists(path) &&
-        config_read_yaml(&c, path, NULL) == 0) {
-        const char *method = config_get(&c, "model.method");
-        str_copy(info->method, sizeof info->method, method ? method : "");
+    char dir[1024] = "", path[1100];
+    const char **all = mem_alloc(n + 3, sizeof *all);
+    int out = -1, rc = all ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
+                           : err_set(e, DS_EMEM, "out of memory for starting a run");
+    int is_ours = rc == 0;
+    /* the log exists from the start, so that a viewer can follow it before the run writes */
+    if (rc == 0)
+        rc = fs_join(path, sizeof path, dir, "log.mp", e);
+    if (rc == 0)
+        rc = fs_open_write(&out, path, O_CREAT, e);
+    if (out >= 0)
+        close(out);
+    if (rc == 0) {
+        for (size_t i = 0; i < n; i++)
+            all[i] = args[i];
+        all[n] = "--run";
+        all[n + 1] = name;
+        all[n + 2] = "--quiet";
+        rc = job_start_in(dir, all, n + 3, ended, e);
     }
-    config_release(&c);
-}
-
-static int describe(const char *root, const char *name, struct job_info *info)
-{
-    char log[1100];
-    struct stat st;
-    memset(info, 0, sizeof *info);
-    if (name[0] == '.') /* no run's name, but that of one which is not finished */
-        return 0;
-    if (fs_join(info->path, sizeof info->path, root, name, NULL) < 0 || !fs_is_dir(info->path) ||
-        fs_join(log, sizeof log, info->path, "log.mp", NULL) < 0)
-        return 0;
-    int has_log = stat(log, &st) == 0 && S_ISREG(st.st_mode);
-    char config[1100];
-    if (!has_log && (fs_join(config, sizeof config, info->path, "config.yaml", NULL) < 0 ||
-                     stat(config, &st) != 0))
-        return 0;
-    str_copy(info->name, sizeof info->name, name);
-    info->modified = (double)st.st_mtime;
-    info->is_live = has_log && runlog_is_locked(log);
-    read_meta(info->path, info);
-    read_method(info->path, info);
-    return 1;
-}
-
-static int by_age(const void *a, const void *b)
-{
-    const struct job_info *x = a, *y = b;
-    if (x->is_live != y->is_live)
-        return y->is_live - x->is_live;
-    return x->modified != y->modified ? (x->modified < y->modified) - (x->modified > y->modified)
-                                      : strcmp(x->name, y->name);
-}
-
-int job_list(const char *root, struct job_info **jobs, size_t *n, struct err *e)
-{
-    char **names = NULL;
-    size_t count = 0, k = 0;
-    *jobs = NULL;
-    *n = 0;
-    if (!fs_is_dir(root))
-        return 0; /* no runs yet */
-    int rc = fs_list(root, &names, &count, e);
-    if (rc < 0)
-        return rc;
-    struct job_info *list = mem_alloc(count, sizeof *list);
-    if (!list)
-        rc = err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        k += (size_t)describe(root, names[i], &list[k]);
-    fs_list_free(names, count);
-    if (rc < 0)
-        return rc;
-    qsort(list, k, sizeof *list, by_age);
-    *jobs = list;
-    *n = k;
-    return 0;
+    if (rc < 0 && is_ours && fs_remove_tree(dir, NULL) < 0) /* nobody writes to it */
+        err_add(e, rc, "%s stays", dir);
+    mem_free((void *)(uintptr_t)all);
+    return rc;
 }

@@ -169,7 +169,7 @@ static int has_records(const struct job_launch *l)
     char path[1100];
     struct stat st;
     return fs_join(path, sizeof path, l->dir, "log.mp", NULL) == 0 && stat(path, &st) == 0 &&
-           st.st_size > 0;
+           st.st_size > l->log_bytes;
 }
 
 int job_last_line(const char *dir, char *out, size_t size)
@@ -204,7 +204,54 @@ int job_launch(struct job_launch *l, const char *const *args, size_t n, struct e
     int rc = job_start_watched(args, n, l->name, sizeof l->name, &l->fd, e);
     if (rc == 0)
         rc = fs_join(l->dir, sizeof l->dir, job_root(), l->name, e);
+    str_copy(l->output, sizeof l->output, l->dir);
     return rc;
+}
+
+/* A name that no run has: NAME-from-FROM, -2, ... */
+static int free_name(char *out, size_t size, const char *name, const char *from, struct err *e)
+{
+    char path[1100];
+    for (int i = 1; i < 10000; i++) {
+        if (i == 1)
+            snprintf(out, size, "%.40s-from-%.12s", name, from);
+        else
+            snprintf(out, size, "%.40s-from-%.12s-%d", name, from, i);
+        int rc = fs_join(path, sizeof path, job_root(), out, e);
+        if (rc < 0 || !fs_exists(path))
+            return rc;
+    }
+    return err_set(e, DS_EEXIST, "%s: no free run name", name);
+}
+
+int job_launch_resume(struct job_launch *l, const char *name, const char *from, struct err *e)
+{
+    const char *args[8] = {"--resume", name};
+    char log[1100];
+    size_t n = 2;
+    struct stat st;
+    *l = (struct job_launch){.fd = -1, .is_resume = !from};
+    int rc = fs_join(l->output, sizeof l->output, job_root(), name, e);
+    if (rc == 0 && from)
+        rc = free_name(l->name, sizeof l->name, name, from, e);
+    else
+        str_copy(l->name, sizeof l->name, name);
+    if (rc == 0)
+        rc = fs_join(l->dir, sizeof l->dir, job_root(), l->name, e);
+    if (rc == 0)
+        rc = fs_join(log, sizeof log, l->dir, "log.mp", e);
+    if (rc < 0)
+        return rc;
+    if (!from && stat(log, &st) == 0)
+        l->log_bytes = st.st_size;
+    if (from) {
+        args[n++] = "--from";
+        args[n++] = from;
+        args[n++] = "--run";
+        args[n++] = l->name;
+    }
+    args[n++] = "--quiet";
+    return job_start_in(l->output, args, n, &l->fd, e);
 }
 
 enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size)
@@ -216,13 +263,13 @@ enum launch_state job_launch_state(struct job_launch *l, char *words, size_t siz
         return LAUNCH_RUNS;
     if (!is_over)
         return LAUNCH_STARTING;
-    if (!job_last_line(l->dir, words, size))
+    if (!job_last_line(l->output, words, size))
         str_copy(words, size, "the process ended at once without output");
     static const char own[] = "depthscope: ";
     if (strncmp(words, own, sizeof own - 1) == 0)
         memmove(words, words + sizeof own - 1, strlen(words) - sizeof own + 2);
     struct err e = {0};
-    if (fs_remove_tree(l->dir, &e) < 0)
+    if (strcmp(l->output, l->dir) == 0 && !l->is_resume && fs_remove_tree(l->dir, &e) < 0)
         snprintf(words + strlen(words), size - strlen(words), " (%s)", e.text);
     return LAUNCH_FAILED;
 }

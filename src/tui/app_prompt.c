@@ -127,8 +127,7 @@ static void release_candidates(struct candidates *c)
 
 static void add_views(struct app *app, struct candidates *c, const char *args, const char *prefix)
 {
-    (void)app;
-    (void)args;
+    (void)app, (void)args;
     for (int i = 0; view_registry[i]; i++)
         add_candidate(c, view_registry[i]->name, prefix);
 }
@@ -139,7 +138,7 @@ static void add_commands(struct app *app, struct candidates *c, const char *pref
         add_candidate(c, k->command, prefix);
     for (const struct key *k = keys_global; k->command; k++)
         add_candidate(c, k->command, prefix);
-    add_views(app, c, prefix, prefix);
+    add_views(app, c, "", prefix);
 }
 
 /* Files, directories (with a slash) and runs; hidden files only for a prefix with a dot. */

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "io/runindex.h"
 #include "io/runview.h"
 #include "t.h"
 #include "training/job.h"
@@ -89,20 +90,18 @@ T(a_started_run_can_be_asked_listed_and_stopped_and_leaves_no_zombie)
 {
     const char *root = make_root();
     char name[65], dir[600];
-    struct job_info *jobs;
+    struct runindex x = {0};
     struct err e = {0};
     struct str answer = {0};
-    size_t n;
     start(name);
     dir_of(dir, root, name);
     t_str(name, "quick-1");
     ask_until(dir, "status", "ok step");
-    t_ok(job_list(root, &jobs, &n, &e), &e);
-    t_eq(n, 1);
-    t_true(jobs[0].is_live && strcmp(jobs[0].name, name) == 0 &&
-           strcmp(jobs[0].method, "edp") == 0 && strcmp(jobs[0].preset, "quick") == 0 &&
-           jobs[0].modified > 1e9);
-    mem_free(jobs);
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 1);
+    t_true(x.row[0]->is_live && strcmp(x.row[0]->name, name) == 0 &&
+           strcmp(x.row[0]->method, "edp") == 0 && strcmp(x.row[0]->preset, "quick") == 0 &&
+           x.row[0]->modified > 1e9);
     ask_until(dir, "pause", "ok pause");
     /* a step that takes long is answered "ok pending" first */
     ask_until(dir, "set edp.target_ratio 0.01", "error edp.target_ratio=0.01 cannot be reached");
@@ -111,9 +110,9 @@ T(a_started_run_can_be_asked_listed_and_stopped_and_leaves_no_zombie)
     t_eq(errno, ECHILD);
     ask_until(dir, "stop", "ok stop");
     wait_until_dead(dir);
-    t_ok(job_list(root, &jobs, &n, &e), &e);
-    t_true(n == 1 && !jobs[0].is_live);
-    mem_free(jobs);
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_true(x.n == 1 && !x.row[0]->is_live);
+    runindex_release(&x);
     str_release(&answer);
 }
 
@@ -169,31 +168,29 @@ T(a_start_that_fails_says_why_in_its_output_and_is_no_run)
     const char *root = make_root();
     static const char *const bad[] = {"data.path=/nonexistent/corpus", "train.steps=3"};
     char name[65], path[700];
-    struct job_info *jobs;
+    struct runindex x = {0};
     struct str text = {0};
     struct err e = {0};
-    size_t n = 9;
     t_ok(job_start(bad, 2, name, sizeof name, &e), &e);
     snprintf(path, sizeof path, "%s/%s/train.out", root, name);
     for (double end = clock_mono() + 20; clock_mono() < end && text.len == 0; clock_sleep(0.02))
         t_ok(fs_read_file(&text, path, 4096, &e), &e);
     t_true(strstr(str_text(&text), "No such file"));
     clock_sleep(0.1);
-    t_ok(job_list(root, &jobs, &n, &e), &e);
-    t_eq(n, 0);
-    mem_free(jobs);
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 0);
+    runindex_release(&x);
     str_release(&text);
 }
 
 T(a_list_of_runs_survives_what_else_lies_there)
 {
     const char *root = make_root();
-    struct job_info *jobs;
+    struct runindex x = {0};
     struct err e = {0};
-    size_t n = 9;
     char path[700];
-    t_ok(job_list(root, &jobs, &n, &e), &e); /* no such directory: nothing has run */
-    t_true(n == 0 && !jobs);
+    t_ok(runindex_refresh(&x, root, &e), &e); /* no such directory: nothing has run */
+    t_eq(x.n, 0);
     snprintf(path, sizeof path, "%s/empty", root);
     t_ok(fs_mkdirs(path, &e), &e);
     snprintf(path, sizeof path, "%s/odd", root);
@@ -208,11 +205,11 @@ T(a_list_of_runs_survives_what_else_lies_there)
     t_ok(fs_write_file(path, "x", 1, &e), &e);
     snprintf(path, sizeof path, "%s/loop", root);
     t_true(symlink("loop", path) == 0);
-    t_ok(job_list(root, &jobs, &n, &e), &e);
-    t_eq(n, 1);
-    t_str(jobs[0].name, "odd");
-    t_true(!jobs[0].is_live && !jobs[0].method[0]);
-    mem_free(jobs);
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 1);
+    t_str(x.row[0]->name, "odd");
+    t_true(!x.row[0]->is_live && !x.row[0]->method[0]);
+    runindex_release(&x);
 }
 
 T(presets_and_keys_name_what_a_run_takes)

@@ -70,7 +70,7 @@ def kitty_shows_a_png_and_removes_it_when_covered_and_at_exit():
     t.keys("\x1b", 0.5)
     check(b"a=T," in t.out[size:], "not shown again")
     size = len(t.out)
-    t.keys("2", 0.5)  # another view
+    t.keys("2", 0.5)  # Monitor
     check(DELETE in t.out[size:] and b"a=T," not in t.out[size:], "the view changed, but it is still there")
     t.keys("V", 0.3)
     t.keys("figures\r", 0.5)

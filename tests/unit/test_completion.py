@@ -31,6 +31,9 @@ def commands_runs_presets_keys_and_values_are_completed():
     assert complete("train", "--mode", "q") == ["quick"]
     assert "training" in complete("figure", "trai")
     assert "--theme" in complete("--th")
+    assert {"rename", "restore", "rm"} == set(complete("runs", "r")) and complete("runs", "tag", "m") == ["my-run"]
+    assert complete("runs", "--sort", "-val") == ["-val_loss"] and complete("runs", "--group", "meth") == ["method"]
+    assert complete("runs", "--filter", "state=em") == ["state=empty"] and complete("runs", "--filter", "x name=m") == ["x name=my-run"]
     assert complete("train", "no.such.key") == [] and complete("nosuch", "word") == []
 
 

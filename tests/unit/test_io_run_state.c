@@ -1,10 +1,11 @@
-/* The state of a run from its records: the whole log and the glance at it give one answer. */
+/* The state of a run from its records: the whole log and the row of it give one answer. */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "io/runindex.h"
 #include "io/runlog.h"
 #include "io/runview.h"
 #include "t.h"
@@ -49,10 +50,11 @@ static int state_now(void)
 {
     struct err e = {0};
     struct runview *v = NULL;
-    struct run_glance g;
+    struct run_row row;
     t_ok(runview_open(&v, dir, &e), &e);
-    t_ok(run_glance_read(&g, dir, &e), &e);
-    int state = v->state == g.state && v->step == g.step ? (int)v->state : -1;
+    t_ok(run_row_read(&row, dir, &e), &e);
+    int state = v->state == row.state && v->step == row.phase.step ? (int)v->state : -1;
+    run_row_release(&row);
     runview_free(v);
     return state;
 }
@@ -89,14 +91,14 @@ T(each_log_has_its_state_with_and_without_a_writer)
         runlog_writer_close(w);
         t_eq(state_now(), row[i].without);
     }
-    t_fails(run_glance_read(&(struct run_glance){0}, "/nonexistent", &e), &e, DS_ENOTFOUND,
+    t_fails(run_row_read(&(struct run_row){0}, "/nonexistent", &e), &e, DS_ENOTFOUND,
             "/nonexistent");
 }
 
-T(a_glance_at_a_long_log_finds_its_end_before_gigabytes_of_zeros)
+T(a_row_of_a_long_log_finds_its_end_before_gigabytes_of_zeros)
 {
     struct err e = {0};
-    struct run_glance g;
+    struct run_row row;
     struct runlog_writer *w = open_log();
     put(w, 0, "head 20000", 3600);
     for (int i = 1; i <= 20000; i++)
@@ -105,10 +107,12 @@ T(a_glance_at_a_long_log_finds_its_end_before_gigabytes_of_zeros)
     off_t size = (off_t)runlog_writer_offset(w);
     runlog_writer_close(w);
     t_eq(truncate(log_path, size + ((off_t)20 << 30)), 0);
-    t_ok(run_glance_read(&g, dir, &e), &e);
-    t_eq(g.state, RUN_DONE);
-    t_eq(g.step, 20000);
-    t_eq(g.steps_planned, 20000);
+    t_ok(run_row_read(&row, dir, &e), &e);
+    t_eq(row.state, RUN_DONE);
+    t_near(row.number[RUN_STEP], 20000, 0);
+    t_near(row.number[RUN_STEPS], 20000, 0);
+    t_truef(row.bytes_read < 2 << 20, "%llu bytes read", (unsigned long long)row.bytes_read);
+    run_row_release(&row);
     t_eq(state_now(), RUN_DONE);
 }
 

@@ -4,65 +4,30 @@
 #include <string.h>
 
 #include "base/fs.h"
-#include "base/mem.h"
-#include "io/run_state.h"
+#include "io/runindex.h"
 #include "training/job.h"
 #include "tui/form.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-/* Summary of a run, in addition to its row in the list. */
-struct glance {
-    char path[1024];
-    double modified; /* modification time of the log when it was read */
-    struct run_glance is;
-};
-
 struct home {
     struct form form; /* first member: the callbacks of the form receive the state of the view */
-    struct job_info *job;
-    struct glance *glance; /* of each job */
-    size_t jobs;
+    struct runindex index;
     char **preset;
     size_t presets;
-    struct list list; /* jobs, then presets */
+    struct list list; /* runs, then presets */
     double listed;    /* time when the directory was last read */
     char error[256];
     char asked[256]; /* presets of the form to open after confirmation */
 };
 
-/* An unchanged log without a writer is not read again. */
-static void glance_at(struct glance *g, const struct job_info *j, const struct glance *old,
-                      size_t olds)
-{
-    for (size_t i = 0; i < olds && !j->is_live; i++)
-        if (old[i].modified == j->modified && strcmp(old[i].path, j->path) == 0 &&
-            old[i].is.state != RUN_LIVE && old[i].is.state != RUN_PAUSED) {
-            *g = old[i];
-            return;
-        }
-    *g = (struct glance){.modified = j->modified};
-    str_copy(g->path, sizeof g->path, j->path);
-    if (run_glance_read(&g->is, j->path, NULL) < 0)
-        g->is = (struct run_glance){.state = RUN_EMPTY};
-}
-
 static void load(struct view *v)
 {
     struct home *h = v->state;
     struct err e = {0};
-    struct glance *old = h->glance;
-    size_t olds = old ? h->jobs : 0;
-    mem_free(h->job);
-    h->job = NULL;
-    h->jobs = 0;
     h->error[0] = '\0';
-    if (job_list(job_root(), &h->job, &h->jobs, &e) < 0)
+    if (runindex_refresh(&h->index, job_root(), &e) < 0)
         str_copy(h->error, sizeof h->error, e.text);
-    h->glance = mem_alloc(h->jobs + 1, sizeof *h->glance);
-    for (size_t i = 0; h->glance && i < h->jobs; i++)
-        glance_at(&h->glance[i], &h->job[i], old, olds);
-    mem_free(old);
     if (!h->preset && job_presets(&h->preset, &h->presets, &e) < 0)
         h->presets = 0;
     h->listed = app_now(v->app);
@@ -80,8 +45,7 @@ static void home_close(struct view *v)
 {
     struct home *h = v->state;
     form_close(&h->form, v);
-    mem_free(h->job);
-    mem_free(h->glance);
+    runindex_release(&h->index);
     if (h->preset)
         fs_list_free(h->preset, h->presets);
 }
@@ -130,7 +94,7 @@ static enum role state_role(enum run_state state)
 }
 
 /* "silent 42m": a silent run shows the time since its last record. */
-static void describe_state(struct view *v, const struct run_glance *g, char *out, size_t size)
+static void describe_state(struct view *v, const struct run_row *g, char *out, size_t size)
 {
     char age[16];
     double silent = app_now(v->app) - g->last_time;
@@ -142,28 +106,29 @@ static void describe_state(struct view *v, const struct run_glance *g, char *out
     }
 }
 
-static void describe_step(const struct run_glance *g, char *out, size_t size)
+static void describe_step(const struct run_row *g, char *out, size_t size)
 {
     char step[16], all[16];
     out[0] = '\0';
-    if (g->state == RUN_EMPTY || (g->step == 0 && g->steps_planned <= 0))
+    if (g->state == RUN_EMPTY || (g->phase.step == 0 && g->phase.steps_planned <= 0))
         return;
-    snprintf(step, sizeof step, "%lld", (long long)g->step);
-    snprintf(all, sizeof all, "%lld", (long long)g->steps_planned);
-    snprintf(out, size, "%s%s%s", g->step > 99999 ? str_si(step, (double)g->step) : step,
-             g->steps_planned > 0 ? "/" : "",
-             g->steps_planned <= 0      ? ""
-             : g->steps_planned > 99999 ? str_si(all, (double)g->steps_planned)
-                                        : all);
+    snprintf(step, sizeof step, "%lld", (long long)g->phase.step);
+    snprintf(all, sizeof all, "%lld", (long long)g->phase.steps_planned);
+    snprintf(out, size, "%s%s%s",
+             g->phase.step > 99999 ? str_si(step, (double)g->phase.step) : step,
+             g->phase.steps_planned > 0 ? "/" : "",
+             g->phase.steps_planned <= 0      ? ""
+             : g->phase.steps_planned > 99999 ? str_si(all, (double)g->phase.steps_planned)
+                                              : all);
 }
 
-static void draw_job(struct view *v, struct area a, int y, const struct job_info *j,
-                     const struct run_glance *g, const int *width, const int *x)
+static void draw_job(struct view *v, struct area a, int y, const struct run_row *g,
+                     const int *width, const int *x)
 {
     char state[40], step[40];
     char age[24] = "";
-    double seconds = app_now(v->app) - j->modified;
-    int is_marked = app_is_marked(v->app, j->path);
+    double seconds = app_now(v->app) - g->modified;
+    int is_marked = app_is_marked(v->app, g->path);
     uint32_t sign = is_marked              ? area_rune(a, 0x25A0, '#')
                     : g->state == RUN_LIVE ? area_rune(a, 0x25CF, '*')
                                            : ' ';
@@ -175,9 +140,9 @@ static void draw_job(struct view *v, struct area a, int y, const struct job_info
         snprintf(age + strlen(age), sizeof age - strlen(age), " ago");
     }
     area_put(a, y, x[0], sign, ink(is_marked ? ROLE_MARKED : ROLE_GOOD));
-    columns_text(a, y, columns, 1, width, x, ink(ROLE_TEXT), j->name);
-    columns_text(a, y, columns, 2, width, x, ink(ROLE_TEXT), j->method);
-    columns_text(a, y, columns, 3, width, x, ink(ROLE_DIM), j->preset);
+    columns_text(a, y, columns, 1, width, x, ink(ROLE_TEXT), g->name);
+    columns_text(a, y, columns, 2, width, x, ink(ROLE_TEXT), g->method);
+    columns_text(a, y, columns, 3, width, x, ink(ROLE_DIM), g->preset);
     columns_text(a, y, columns, 4, width, x, ink(state_role(g->state)), state);
     columns_text(a, y, columns, 5, width, x, ink(ROLE_TEXT), step);
     columns_text(a, y, columns, 6, width, x, ink(ROLE_DIM), age);
@@ -199,12 +164,11 @@ static void draw_empty(const struct home *h, struct area a)
 static void draw_list(struct view *v, struct area a)
 {
     struct home *h = v->state;
-    static const struct run_glance none = {.state = RUN_EMPTY};
     int width[COLUMNS], x[COLUMNS], y = 0;
-    size_t total = h->jobs + h->presets;
+    size_t total = h->index.n + h->presets;
     struct area table = area_sub(a, 0, 1, a.rows, a.cols - 2);
     columns_fit(columns, COLUMNS, table.cols, width, x);
-    if (h->jobs) {
+    if (h->index.n) {
         columns_head(table, y++, columns, COLUMNS, width, x);
     } else {
         draw_empty(h, a);
@@ -213,15 +177,15 @@ static void draw_list(struct view *v, struct area a)
     int rows = a.rows - y - (h->presets ? 2 : 0);
     list_fit(&h->list, total, rows);
     for (size_t i = h->list.top; i < total && y < a.rows; i++) {
-        if (i == h->jobs && y + 1 < a.rows) {
+        if (i == h->index.n && y + 1 < a.rows) {
             y += y > 1;
             area_text(table, y++, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
                       "presets: Enter or a starts a run");
         }
-        if (i < h->jobs)
-            draw_job(v, table, y, &h->job[i], h->glance ? &h->glance[i].is : &none, width, x);
+        if (i < h->index.n)
+            draw_job(v, table, y, h->index.row[i], width, x);
         else
-            area_text(table, y, x[1], -1, ink(ROLE_TEXT), h->preset[i - h->jobs]);
+            area_text(table, y, x[1], -1, ink(ROLE_TEXT), h->preset[i - h->index.n]);
         if (i == h->list.cursor)
             area_select(a, y, 0, a.cols);
         y++;
@@ -273,15 +237,16 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
     (void)k, (void)args;
     if (h->form.is_open) /* a key hint was clicked below the form */
         return;
-    if (h->list.cursor >= h->jobs) {
+    if (h->list.cursor >= h->index.n) {
         if (app_is_readonly(v->app))
             app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
         else if (h->presets)
             open_form(
-                v, h->preset[h->list.cursor - h->jobs < h->presets ? h->list.cursor - h->jobs : 0]);
+                v, h->preset[h->list.cursor - h->index.n < h->presets ? h->list.cursor - h->index.n
+                                                                      : 0]);
         return;
     }
-    if (app_open(v->app, h->job[h->list.cursor].path, &e) < 0)
+    if (app_open(v->app, h->index.row[h->list.cursor]->path, &e) < 0)
         app_notify(v->app, LOG_ERROR, "%s", e.text);
 }
 
@@ -289,7 +254,7 @@ static void key_new(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
     (void)k;
-    size_t i = h->list.cursor >= h->jobs ? h->list.cursor - h->jobs : 0;
+    size_t i = h->list.cursor >= h->index.n ? h->list.cursor - h->index.n : 0;
     if (args && *args)
         open_form(v, args);
     else if (i < h->presets)
@@ -302,9 +267,9 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
     (void)k, (void)args;
-    if (h->list.cursor >= h->jobs || h->form.is_open)
+    if (h->list.cursor >= h->index.n || h->form.is_open)
         return;
-    const char *path = h->job[h->list.cursor].path;
+    const char *path = h->index.row[h->list.cursor]->path;
     app_mark_run(v->app, path, !app_is_marked(v->app, path));
     list_move(&h->list, 1);
 }
@@ -328,11 +293,11 @@ static int home_event(struct view *v, const struct event *ev)
     if (h->form.is_open)
         return form_event(&h->form, v, ev);
     if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS && ev->button == 1) {
-        int first = h->jobs ? 1 : 8, row = ev->y - first;
+        int first = h->index.n ? 1 : 8, row = ev->y - first;
         size_t at = row >= 0 ? h->list.top + (size_t)row : h->list.cursor;
-        if (at >= h->jobs && h->jobs)
-            at = at >= h->jobs + 2 ? at - 2 : h->list.cursor;
-        else if (!h->jobs)
+        if (at >= h->index.n && h->index.n)
+            at = at >= h->index.n + 2 ? at - 2 : h->list.cursor;
+        else if (!h->index.n)
             at = row >= 1 ? h->list.top + (size_t)row - 1 : h->list.cursor;
         if (at < h->list.n)
             h->list.cursor = at;
@@ -346,13 +311,13 @@ static int home_event(struct view *v, const struct event *ev)
 static int home_search(struct view *v, const char *text, int direction)
 {
     struct home *h = v->state;
-    size_t total = h->jobs + h->presets;
+    size_t total = h->index.n + h->presets;
     if (h->form.is_open)
         return form_search(&h->form, text, direction);
     for (size_t k = 1; k <= total; k++) {
         size_t i =
             direction > 0 ? (h->list.cursor + k) % total : (h->list.cursor + total - k) % total;
-        if (strstr(i < h->jobs ? h->job[i].name : h->preset[i - h->jobs], text)) {
+        if (strstr(i < h->index.n ? h->index.row[i]->name : h->preset[i - h->index.n], text)) {
             h->list.cursor = i;
             return 1;
         }
@@ -369,8 +334,8 @@ static int home_fd(struct view *v)
 static void home_copy(struct view *v, struct str *out)
 {
     struct home *h = v->state;
-    if (h->list.cursor < h->jobs)
-        copy_add(out, h->job[h->list.cursor].path);
+    if (h->list.cursor < h->index.n)
+        copy_add(out, h->index.row[h->list.cursor]->path);
 }
 
 /* clang-format off */

@@ -1,0 +1,104 @@
+/* The runs below a directory, one row each: what lists, Home and filters show of a run without
+ * reading its log whole.  All text in a row is untrusted: sanitise before showing. */
+#ifndef DS_IO_RUNINDEX_H
+#define DS_IO_RUNINDEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/config.h"
+#include "base/err.h"
+#include "io/run_state.h"
+#include "io/runnotes.h"
+
+enum { RUN_ROW_SPARK = 32 };
+
+/* Numbers of a row; NaN where nothing is recorded. */
+enum run_number {
+    RUN_STEP,
+    RUN_STEPS, /* planned */
+    RUN_VAL_LOSS,
+    RUN_LOSS,
+    RUN_FLOPS_RATIO,
+    RUN_TIME_RATIO,
+    RUN_TOK_S,
+    RUN_ETA, /* seconds, of live runs only */
+    RUN_SEED,
+    RUN_PID, /* of the process that wrote the newest head */
+    RUN_NUMBERS
+};
+
+struct run_row {
+    char name[256], path[1024]; /* name: the directory's; path: the directory */
+    enum run_state state;
+    int is_live;                 /* a process holds the log's lock */
+    char method[32], preset[65]; /* "" where unknown, as below */
+    char host[65], run_id[40], parent[65];
+    double number[RUN_NUMBERS];
+    double last_time; /* wall seconds of the newest record, 0 = none */
+    double modified;  /* of the log, wall seconds */
+    struct run_notes notes;
+    float spark[RUN_ROW_SPARK]; /* losses over the run, oldest first */
+    int sparks;
+    struct run_phase phase;
+    uint64_t bytes_read, reads; /* work of reading this row */
+    /* What an unchanged run is recognised by: the log, and the directory of the other files. */
+    struct {
+        uint64_t size, inode;
+        struct timespec log, dir;
+    } seen;
+    struct config *config; /* read on demand by run_row_config; owned */
+    int is_kept;           /* of runindex_refresh */
+};
+
+/* Reads a run directory or a log from its first and last records and evenly spaced samples between
+ * them: the work is bounded whatever the size of the file.  DS_ENOTFOUND: there is neither a log
+ * nor a config.yaml. row is overwritten; release it with run_row_release. */
+int run_row_read(struct run_row *row, const char *path, struct err *e) DS_CHECK;
+void run_row_release(struct run_row *row);
+/* The resolved setting of a run, NULL when absent; config.yaml or the head is read once. */
+const char *run_row_config(struct run_row *row, const char *key);
+/* Seconds since the newest record (else since the log was written); NaN when unknown. */
+double run_row_age(const struct run_row *row, double now);
+
+/* ---- all runs below a directory ---- */
+
+struct runindex {
+    struct run_row *
+        *row; /* in the order of the last sort; pointers stay valid while a run stays unchanged */
+    size_t n;
+    uint64_t rows_read, bytes_read; /* by the last refresh */
+};
+/* Lists `root` again: only runs whose log or directory changed are read.  Runs that vanish or are
+ * damaged meanwhile are left out or keep the state that their records show; a missing root is an
+ * empty list.  On failure the index is unchanged.  Sorted live first, then newest first. */
+int runindex_refresh(struct runindex *x, const char *root, struct err *e) DS_CHECK;
+void runindex_release(struct runindex *x);
+/* The row of a name or path, NULL when there is none. */
+struct run_row *runindex_find(const struct runindex *x, const char *name);
+
+/* ---- columns: what lists sort, filter and group by ---- */
+
+struct run_column {
+    const char *key, *title, *help;
+    int is_number;
+    int from; /* of the index */
+};
+extern const struct run_column run_columns[]; /* ends with key NULL */
+const struct run_column *run_column_find(const char *key);
+/* The value as a number, NaN when missing or text; age needs `now` (wall seconds). */
+double run_column_number(const struct run_row *row, const struct run_column *c, double now);
+/* The value as text, untrusted; "" when missing.  Returns out. */
+const char *run_column_text(const struct run_row *row, const struct run_column *c, double now,
+                            char *out, size_t size);
+/* "COLUMN", or "-COLUMN" for descending; a column or a configuration key.  Missing values come last
+ * either way, equal ones keep their order.  DS_EUSAGE: unknown column. */
+int runindex_sort(struct runindex *x, const char *by, double now, struct err *e) DS_CHECK;
+/* Orders rows by the text of a column or configuration key, keeping the order within each value:
+ * rows of one group are adjacent, groups in order of first appearance. */
+int runindex_group(struct runindex *x, const char *key, double now, struct err *e) DS_CHECK;
+/* Text of a column or of a configuration key, "" when missing.  Returns out. */
+const char *run_row_text(struct run_row *row, const char *key, double now, char *out, size_t size);
+
+#endif

@@ -1,0 +1,381 @@
+/* Keeps one row per run below a directory: lists it again cheaply, sorts and groups it. */
+#include "io/runindex.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "io/runlog.h"
+
+/* ---- columns ---- */
+
+/* Where a column is read from: an enum run_number, or one of these. */
+enum {
+    FROM_NAME = RUN_NUMBERS,
+    FROM_STATE,
+    FROM_METHOD,
+    FROM_PRESET,
+    FROM_HOST,
+    FROM_RUN_ID,
+    FROM_PARENT,
+    FROM_TAGS,
+    FROM_NOTE,
+    FROM_PROGRESS,
+    FROM_AGE
+};
+
+const struct run_column run_columns[] = {
+    // clang-format off
+    {"state",       "state",    "live, paused, silent, done, stopped, failed, empty or trace", 0, FROM_STATE},
+    {"name",        "name",     "name of the run",                               0, FROM_NAME},
+    {"method",      "method",   "routing method",                                0, FROM_METHOD},
+    {"preset",      "preset",   "presets that it was started from",              0, FROM_PRESET},
+    {"progress",    "progress", "share of the planned steps, 0 to 1",            1, FROM_PROGRESS},
+    {"step",        "step",     "newest step",                                   1, RUN_STEP},
+    {"steps",       "steps",    "planned steps",                                 1, RUN_STEPS},
+    {"val_loss",    "val loss", "newest validation loss, nats per token",        1, RUN_VAL_LOSS},
+    {"loss",        "loss",     "newest training loss, nats per token",          1, RUN_LOSS},
+    {"flops_ratio", "FLOPs",    "FLOPs relative to the dense model",             1, RUN_FLOPS_RATIO},
+    {"time_ratio",  "time",     "measured time relative to the dense model",     1, RUN_TIME_RATIO},
+    {"tok_s",       "tok/s",    "tokens per second of the newest step",          1, RUN_TOK_S},
+    {"eta",         "ETA",      "seconds to the planned end of a live run",      1, RUN_ETA},
+    {"age",         "age",      "seconds since the newest record",               1, FROM_AGE},
+    {"host",        "host",     "host of the process that wrote it",             0, FROM_HOST},
+    {"seed",        "seed",     "seed",                                          1, RUN_SEED},
+    {"parent",      "parent",   "run that it was started from",                  0, FROM_PARENT},
+    {"run_id",      "run id",   "id in its records and checkpoints",             0, FROM_RUN_ID},
+    {"tag",         "tags",     "tags; = and != compare with each of them",      0, FROM_TAGS},
+    {"note",        "note",     "note",                                          0, FROM_NOTE},
+    {.key = NULL},
+    // clang-format on
+};
+
+const struct run_column *run_column_find(const char *key)
+{
+    for (const struct run_column *c = run_columns; c->key; c++)
+        if (strcmp(c->key, key) == 0)
+            return c;
+    return strcmp(key, "tags") == 0 ? run_column_find("tag") : NULL;
+}
+
+double run_column_number(const struct run_row *row, const struct run_column *c, double now)
+{
+    if (c->from == FROM_AGE)
+        return run_row_age(row, now);
+    if (c->from == FROM_PROGRESS)
+        return row->number[RUN_STEP] / row->number[RUN_STEPS];
+    return c->from < RUN_NUMBERS ? row->number[c->from] : (double)NAN;
+}
+
+const char *run_column_text(const struct run_row *row, const struct run_column *c, double now,
+                            char *out, size_t size)
+{
+    double x = run_column_number(row, c, now);
+    out[0] = '\0';
+    switch (c->from) {
+    case FROM_NAME: str_copy(out, size, row->name); break;
+    case FROM_STATE: str_copy(out, size, run_state_name(row->state)); break;
+    case FROM_METHOD: str_copy(out, size, row->method); break;
+    case FROM_PRESET: str_copy(out, size, row->preset); break;
+    case FROM_HOST: str_copy(out, size, row->host); break;
+    case FROM_RUN_ID: str_copy(out, size, row->run_id); break;
+    case FROM_PARENT: str_copy(out, size, row->parent); break;
+    case FROM_NOTE: str_copy(out, size, row->notes.note); break;
+    case FROM_TAGS:
+        for (int i = 0; i < row->notes.tags; i++)
+            snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? " " : "",
+                     row->notes.tag[i]);
+        break;
+    default:
+        if (isfinite(x))
+            snprintf(out, size, "%.9g", x);
+    }
+    return out;
+}
+
+const char *run_row_text(struct run_row *row, const char *key, double now, char *out, size_t size)
+{
+    const struct run_column *c = run_column_find(key);
+    const char *text = c ? NULL : run_row_config(row, key);
+    if (c)
+        return run_column_text(row, c, now, out, size);
+    str_copy(out, size, text ? text : "");
+    return out;
+}
+
+/* ---- order ---- */
+
+struct key {
+    struct run_row *row;
+    size_t at; /* equal rows keep their order */
+    double number;
+    char *text;
+    int is_missing, is_descending;
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const struct key *x = a, *y = b;
+    int order = x->is_missing - y->is_missing;
+    if (order == 0 && !x->is_missing) {
+        /* as numbers when both are, else as text */
+        order = isfinite(x->number) && isfinite(y->number)
+                    ? (x->number > y->number) - (x->number < y->number)
+                    : strcmp(x->text, y->text);
+        order = x->is_descending ? -order : order;
+    }
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+static double number_of(const char *text)
+{
+    char *end;
+    double x = strtod(text, &end);
+    return end != text && *end == '\0' ? x : (double)NAN;
+}
+
+static int is_known_key(const struct runindex *x, const char *key)
+{
+    if (run_column_find(key))
+        return 1;
+    for (size_t i = 0; i < x->n; i++)
+        if (run_row_config(x->row[i], key))
+            return 1;
+    return x->n == 0;
+}
+
+static int unknown_key(const char *what, const char *key, struct err *e)
+{
+    struct nearest best = nearest_to(key);
+    char hint[NEAREST_MAX + 32];
+    for (const struct run_column *c = run_columns; c->key; c++)
+        nearest_try(&best, c->key);
+    return err_set(e, DS_EUSAGE, "%s %s: unknown column or configuration key%s", what, key,
+                   nearest_hint(&best, hint, sizeof hint));
+}
+
+static void keys_release(struct key *k, size_t n)
+{
+    for (size_t i = 0; k && i < n; i++)
+        mem_free(k[i].text);
+    mem_free(k);
+}
+
+/* The sort keys of all rows; NULL when out of memory. */
+static struct key *keys_of(struct runindex *x, const char *name, int is_descending, double now)
+{
+    const struct run_column *c = run_column_find(name);
+    struct key *k = mem_alloc(x->n + 1, sizeof *k);
+    for (size_t i = 0; k && i < x->n; i++) {
+        char text[RUN_NOTE_MAX + 1];
+        run_row_text(x->row[i], name, now, text, sizeof text);
+        k[i] = (struct key){.row = x->row[i], .at = i, .is_descending = is_descending};
+        k[i].number = c && c->is_number ? run_column_number(x->row[i], c, now)
+                      : c               ? (double)NAN
+                                        : number_of(text);
+        k[i].text = mem_strdup(text);
+        k[i].is_missing = !text[0];
+        if (!k[i].text) {
+            keys_release(k, i);
+            return NULL;
+        }
+    }
+    return k;
+}
+
+int runindex_sort(struct runindex *x, const char *by, double now, struct err *e)
+{
+    int is_descending = by[0] == '-';
+    const char *name = by + is_descending;
+    if (!is_known_key(x, name))
+        return unknown_key("sort", name, e);
+    struct key *k = keys_of(x, name, is_descending, now);
+    if (!k)
+        return err_set(e, DS_EMEM, "out of memory for sorting %zu runs", x->n);
+    qsort(k, x->n, sizeof *k, by_key);
+    for (size_t i = 0; i < x->n; i++)
+        x->row[i] = k[i].row;
+    keys_release(k, x->n);
+    return 0;
+}
+
+int runindex_group(struct runindex *x, const char *key, double now, struct err *e)
+{
+    struct map seen = {0};
+    int rc = 0;
+    if (!is_known_key(x, key))
+        return unknown_key("group", key, e);
+    struct key *k = keys_of(x, key, 0, now);
+    for (size_t i = 0; k && rc == 0 && i < x->n; i++) {
+        int64_t group = (int64_t)i;
+        if (!map_get(&seen, k[i].text, strlen(k[i].text), &group))
+            rc = map_set(&seen, k[i].text, strlen(k[i].text), group);
+        k[i].number = (double)group;
+        k[i].is_missing = 0;
+    }
+    if (!k || rc < 0) {
+        keys_release(k, x->n);
+        map_release(&seen);
+        return err_set(e, DS_EMEM, "out of memory for grouping %zu runs", x->n);
+    }
+    qsort(k, x->n, sizeof *k, by_key);
+    for (size_t i = 0; i < x->n; i++)
+        x->row[i] = k[i].row;
+    keys_release(k, x->n);
+    map_release(&seen);
+    return 0;
+}
+
+static int is_running(const struct run_row *r)
+{
+    return r->state == RUN_LIVE || r->state == RUN_PAUSED;
+}
+
+static int by_newest(const void *a, const void *b)
+{
+    const struct run_row *x = *(struct run_row *const *)a, *y = *(struct run_row *const *)b;
+    if (is_running(x) != is_running(y))
+        return is_running(y) - is_running(x);
+    return x->modified != y->modified ? (x->modified < y->modified) - (x->modified > y->modified)
+                                      : strcmp(x->name, y->name);
+}
+
+/* ---- the directory ---- */
+
+static int same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* Neither the log nor the directory changed.  A resume makes a socket in the directory before it
+ * writes, so an idle run needs no look at its lock. */
+static int is_unchanged(const struct run_row *r)
+{
+    char log[1100];
+    struct stat st, dir;
+    if (fs_join(log, sizeof log, r->path, "log.mp", NULL) < 0 || fs_stat(r->path, &dir) != 0 ||
+        !same_time(&dir.st_mtim, &r->seen.dir))
+        return 0;
+    if (fs_stat(log, &st) != 0)
+        return r->seen.inode == 0;
+    return (uint64_t)st.st_size == r->seen.size && (uint64_t)st.st_ino == r->seen.inode &&
+           same_time(&st.st_mtim, &r->seen.log);
+}
+
+/* The state of an unchanged run that was live: its process may have ended, or it fell silent. */
+static void look_again(struct run_row *r)
+{
+    char log[1100];
+    if (!is_running(r) && r->state != RUN_EMPTY)
+        return;
+    if (r->seen.inode == 0 || fs_join(log, sizeof log, r->path, "log.mp", NULL) < 0)
+        return;
+    r->is_live = runlog_is_locked(log);
+    r->state = run_phase_state(&r->phase, r->is_live, clock_wall());
+    if (r->state != RUN_LIVE)
+        r->number[RUN_ETA] = (double)NAN;
+}
+
+static void free_row(struct run_row *r)
+{
+    if (r)
+        run_row_release(r);
+    mem_free(r);
+}
+
+/* The row of one entry of the directory: the old one, a new one, or none (*out NULL). */
+static int take_entry(struct runindex *x, const struct map *old, const char *root, const char *name,
+                      struct run_row **out, struct err *e)
+{
+    char path[1024];
+    int64_t at;
+    *out = NULL;
+    if (name[0] == '.' || fs_join(path, sizeof path, root, name, NULL) < 0)
+        return 0; /* not a run's name, but that of one which is not finished, or the trash */
+    if (map_get(old, name, strlen(name), &at) && is_unchanged(x->row[at])) {
+        *out = x->row[at];
+        (*out)->is_kept = 1;
+        look_again(*out);
+        return 0;
+    }
+    if (!fs_is_dir(path))
+        return 0;
+    struct run_row *r = mem_alloc(1, sizeof *r);
+    if (!r)
+        return err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
+    int rc = run_row_read(r, path, NULL);
+    x->rows_read++;
+    x->bytes_read += r->bytes_read;
+    if (rc == DS_ENOTFOUND || rc == DS_EMEM || !fs_is_dir(path)) {
+        free_row(r);
+        return rc == DS_EMEM ? err_set(e, DS_EMEM, "out of memory for run %s", path) : 0;
+    }
+    *out = r; /* unreadable ones show as empty */
+    return 0;
+}
+
+int runindex_refresh(struct runindex *x, const char *root, struct err *e)
+{
+    char **names = NULL;
+    size_t count = 0, k = 0;
+    struct map old = {0};
+    int rc = fs_is_dir(root) ? fs_list(root, &names, &count, e) : 0;
+    if (rc < 0)
+        return rc;
+    struct run_row **rows = mem_alloc(count + 1, sizeof *rows);
+    if (!rows)
+        rc = err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
+    x->rows_read = x->bytes_read = 0;
+    for (size_t i = 0; rc == 0 && i < x->n; i++) {
+        char path[1024]; /* another root has other runs */
+        if (fs_join(path, sizeof path, root, x->row[i]->name, NULL) == 0 &&
+            strcmp(path, x->row[i]->path) == 0 &&
+            map_set(&old, x->row[i]->name, strlen(x->row[i]->name), (int64_t)i) < 0)
+            rc = err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
+    }
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = take_entry(x, &old, root, names[i], &rows[k], e);
+        k += rc == 0 && rows[k];
+    }
+    fs_list_free(names, count);
+    map_release(&old);
+    if (rc < 0) {
+        for (size_t i = 0; i < k; i++)
+            if (!rows[i]->is_kept)
+                free_row(rows[i]);
+        mem_free(rows);
+    } else {
+        for (size_t i = 0; i < x->n; i++)
+            if (!x->row[i]->is_kept)
+                free_row(x->row[i]);
+        mem_free(x->row);
+        qsort(rows, k, sizeof *rows, by_newest);
+        x->row = rows;
+        x->n = k;
+    }
+    for (size_t i = 0; i < x->n; i++)
+        x->row[i]->is_kept = 0;
+    return rc;
+}
+
+void runindex_release(struct runindex *x)
+{
+    for (size_t i = 0; i < x->n; i++)
+        free_row(x->row[i]);
+    mem_free(x->row);
+    *x = (struct runindex){0};
+}
+
+struct run_row *runindex_find(const struct runindex *x, const char *name)
+{
+    for (size_t i = 0; i < x->n; i++)
+        if (strcmp(x->row[i]->name, name) == 0 || strcmp(x->row[i]->path, name) == 0)
+            return x->row[i];
+    return NULL;
+}

@@ -1,0 +1,628 @@
+/* Reads one run into a row: its first and last records, and samples of the loss between them.  The
+ * work is bounded whatever the size of the log; frames are followed by their heads, large ones are
+ * stepped over unread. */
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/eta.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "io/runconfig.h"
+#include "io/runindex.h"
+#include "io/runlog.h"
+
+enum {
+    BLOCK = 4096,                 /* one read; a metric record is smaller */
+    WHOLE_MAX = 16 << 10,         /* larger records are judged by their first keys */
+    HEAD_MAX = 1 << 20,           /* except the first, which carries the configuration */
+    FIRST_FRAMES = 96,            /* logs of fewer frames are followed from end to end */
+    SAMPLES = 24,                 /* of the loss, in longer ones, */
+    SAMPLES_READ_MAX = 128 << 10, /* reading as many bytes */
+    SMALL = 64 << 10,             /* logs up to here are read at once */
+    SYNC_MAX = 64 << 10,          /* bytes searched for a frame from one offset */
+    TAIL_FRAMES = 4096,           /* followed from one offset near the end */
+    TAIL_BACK_MAX = 64 << 20,
+    TAIL_READ_MAX = 256 << 10, /* bytes read for the newest validation, four times as many for a */
+    POINTS = 1024,             /* run that is known to validate */
+    AFTER_EVAL = 8             /* metric records after the final evaluation, at most */
+};
+
+struct point {
+    int64_t step;
+    float loss;
+};
+
+struct scan {
+    struct run_row *row;
+    int fd;
+    uint64_t size, end; /* of the file; where zeros after the last record begin */
+    unsigned char *buf;
+    size_t len, cap;
+    uint64_t at; /* buf holds [at, at + len) */
+    unsigned char brief[256];
+    uint64_t from[RUN_NUMBERS]; /* offset + 1 of the record that each number comes from */
+    int rank[RUN_NUMBERS];      /* its source: 0 metric, then the tasks of evaluations */
+    struct point point[POINTS];
+    int points;
+    int is_last_pass; /* records are taken in order up to the end */
+    int has_val, has_eval, metrics, no_memory;
+    double step_ms[ETA_STEPS], share[2];
+    size_t steps;
+    struct {
+        double time;
+        int64_t step;
+    } first, last; /* metric records of the last process */
+};
+
+/* ---- bytes ---- */
+
+/* Bytes at `off`, at least min(n, what the file has); *got says how many. */
+static const unsigned char *peek(struct scan *s, uint64_t off, size_t n, size_t *got)
+{
+    *got = 0;
+    if (off >= s->size)
+        return s->buf;
+    if (n > s->size - off)
+        n = (size_t)(s->size - off);
+    if (off < s->at || off + n > s->at + s->len) {
+        size_t ask = n > BLOCK ? n : BLOCK;
+        void *p = s->buf;
+        if (mem_grow(&p, &s->cap, ask, 1) < 0) {
+            s->no_memory = 1;
+            return s->buf;
+        }
+        s->buf = p;
+        ssize_t r = pread(s->fd, s->buf, ask, (off_t)off);
+        s->at = off;
+        s->len = r > 0 ? (size_t)r : 0;
+        s->row->bytes_read += s->len;
+        s->row->reads++;
+    }
+    *got = s->at + s->len > off ? (size_t)(s->at + s->len - off) : 0;
+    return s->buf + (off - s->at);
+}
+
+/* The kind, step and time at the beginning of a body that is not read whole. */
+static struct value brief_of(struct scan *s, const unsigned char *p, size_t n)
+{
+    static const char *const wanted[] = {"kind", "step", "time"};
+    struct value key, item, out = {0};
+    size_t at = n == 0 ? 0 : p[0] >> 4 == 8 ? 1 : p[0] == 0xde ? 3 : p[0] == 0xdf ? 5 : n;
+    size_t used, fill = 1, count = 0;
+    while (at < n && count < DS_LEN(wanted) &&
+           value_check(p + at, n - at, &key, &used, NULL) >= 0) {
+        size_t start = at, k = 0;
+        at += used;
+        if (at >= n || value_check(p + at, n - at, &item, &used, NULL) < 0)
+            break;
+        at += used;
+        while (k < DS_LEN(wanted) && !value_is(key, wanted[k]))
+            k++;
+        if (k == DS_LEN(wanted) || fill + (at - start) > sizeof s->brief)
+            continue;
+        memcpy(s->brief + fill, p + start, at - start);
+        fill += at - start;
+        count++;
+    }
+    s->brief[0] = (unsigned char)(0x80 | count);
+    if (value_check(s->brief, fill, &out, &used, NULL) < 0)
+        out = (struct value){0};
+    return out;
+}
+
+/* The frame at `off`: its length and body (a brief one when it is large); 0 at the end of what has
+ * been written, negative when there is no valid frame. */
+static int64_t frame_at(struct scan *s, uint64_t off, struct value *body)
+{
+    size_t got, want;
+    const unsigned char *p = peek(s, off, RECORD_OVERHEAD + sizeof s->brief, &got);
+    int64_t whole = got ? record_length(p, got) : 0;
+    if (whole <= 0)
+        return whole;
+    if ((uint64_t)whole > s->size - off)
+        return 0;
+    want = (size_t)whole;
+    if (want > (off == 0 ? (size_t)HEAD_MAX : (size_t)WHOLE_MAX)) {
+        size_t n =
+            got < RECORD_OVERHEAD + sizeof s->brief ? got : RECORD_OVERHEAD + sizeof s->brief;
+        *body = brief_of(s, p + RECORD_OVERHEAD, n > RECORD_OVERHEAD ? n - RECORD_OVERHEAD : 0);
+        return whole;
+    }
+    p = peek(s, off, want, &got);
+    if (got < want)
+        return 0;
+    return record_parse(p, want, NULL, body, NULL) > 0 ? whole : -1;
+}
+
+/* Is there a frame at `off`?  A large one is believed when another begins where it ends. */
+static int is_frame(struct scan *s, uint64_t off)
+{
+    struct value body;
+    size_t got;
+    int64_t whole = frame_at(s, off, &body);
+    if (whole <= 0)
+        return 0;
+    if (whole <= WHOLE_MAX || off + (uint64_t)whole == s->size)
+        return 1;
+    const unsigned char *p = peek(s, off + (uint64_t)whole, RECORD_HEAD, &got);
+    return got >= RECORD_HEAD && record_length(p, got) > 0;
+}
+
+/* Offset of the first frame that begins in [from, to), `to` when none is found within SYNC_MAX
+ * bytes. */
+static uint64_t sync_to_frame(struct scan *s, uint64_t from, uint64_t to)
+{
+    uint64_t limit = to - from > SYNC_MAX ? from + SYNC_MAX : to;
+    while (from < limit) {
+        size_t got, n;
+        const unsigned char *p = peek(s, from, 1, &got);
+        if (got == 0)
+            break;
+        n = got < limit - from ? got : (size_t)(limit - from);
+        const unsigned char *mark = memchr(p, 0xC9, n);
+        if (!mark) {
+            from += n;
+            continue;
+        }
+        from += (uint64_t)(mark - p);
+        if (is_frame(s, from))
+            return from;
+        from++;
+    }
+    return to;
+}
+
+/* ---- records ---- */
+
+static void put(struct scan *s, enum run_number which, uint64_t off, int rank, double x)
+{
+    if (!isfinite(x) || s->rank[which] > rank || (s->rank[which] == rank && s->from[which] > off))
+        return;
+    s->row->number[which] = x;
+    s->rank[which] = rank;
+    s->from[which] = off + 1;
+}
+
+static void take_text(char *out, size_t size, struct value v)
+{
+    size_t n = 0;
+    const char *p = value_bytes(v, &n);
+    if (!p)
+        return;
+    n = n < size - 1 ? n : size - 1;
+    memcpy(out, p, n);
+    out[n] = '\0';
+}
+
+static void take_head(struct scan *s, struct value body)
+{
+    struct run_row *row = s->row;
+    take_text(row->method, sizeof row->method, value_get(body, "method"));
+    take_text(row->host, sizeof row->host, value_get(body, "host"));
+    take_text(row->run_id, sizeof row->run_id, value_get(body, "run_id"));
+    take_text(row->parent, sizeof row->parent, value_get(body, "parent"));
+    row->number[RUN_SEED] = value_num(value_get(body, "seed"), row->number[RUN_SEED]);
+    row->number[RUN_PID] = value_num(value_get(body, "pid"), row->number[RUN_PID]);
+    /* what follows is another process: its speed is its own, and an earlier final evaluation is
+     * that of another length */
+    s->steps = 0;
+    s->first.step = s->last.step = -1;
+    for (int i = RUN_VAL_LOSS; i <= RUN_TIME_RATIO; i++)
+        s->rank[i] = 0;
+}
+
+static void take_point(struct scan *s, int64_t step, double loss)
+{
+    if (step < 0 || !isfinite(loss))
+        return;
+    if (s->points == POINTS) { /* every second one says the same at half the cost */
+        for (int i = 0; i < POINTS / 2; i++)
+            s->point[i] = s->point[2 * i];
+        s->points = POINTS / 2;
+    }
+    s->point[s->points++] = (struct point){step, (float)loss};
+}
+
+/* The numbers of a metric record that a row shows, found in one pass over its keys. */
+enum metric_key {
+    METRIC_STEP,
+    METRIC_TIME,
+    METRIC_LOSS,
+    METRIC_VAL_LOSS,
+    METRIC_FLOPS,
+    METRIC_TIME_RATIO,
+    METRIC_TOK_S,
+    METRIC_STEP_MS,
+    METRIC_EVALUATION,
+    METRIC_CHECKPOINT,
+    METRIC_KEYS
+};
+
+static void read_metric(double out[METRIC_KEYS], struct value body)
+{
+    static const char *const name[METRIC_KEYS] = {
+        "step",       "time",  "loss",    "val_loss",         "flops_ratio",
+        "time_ratio", "tok_s", "step_ms", "evaluation_share", "checkpoint_share"};
+    struct value_iter it = {0};
+    struct value key, item;
+    for (int k = 0; k < METRIC_KEYS; k++)
+        out[k] = (double)NAN;
+    while (value_next(body, &it, &key, &item)) {
+        size_t n = 0;
+        const char *p = value_bytes(key, &n);
+        for (int k = 0; n > 0 && k < METRIC_KEYS; k++)
+            if (p[0] == name[k][0] && n == strlen(name[k]) && memcmp(p, name[k], n) == 0)
+                out[k] = value_num(item, (double)NAN);
+    }
+}
+
+static void take_metric(struct scan *s, struct value body, uint64_t off)
+{
+    static const struct {
+        enum metric_key key;
+        enum run_number to;
+    } row[] = {{METRIC_VAL_LOSS, RUN_VAL_LOSS},
+               {METRIC_LOSS, RUN_LOSS},
+               {METRIC_FLOPS, RUN_FLOPS_RATIO},
+               {METRIC_TIME_RATIO, RUN_TIME_RATIO},
+               {METRIC_TOK_S, RUN_TOK_S}};
+    double x[METRIC_KEYS];
+    read_metric(x, body);
+    int64_t step = x[METRIC_STEP] >= 0 && x[METRIC_STEP] < 9e15 ? (int64_t)x[METRIC_STEP] : -1;
+    for (size_t i = 0; i < DS_LEN(row); i++)
+        put(s, row[i].to, off, 0, x[row[i].key]);
+    take_point(s, step, x[METRIC_LOSS]);
+    s->has_val |= isfinite(x[METRIC_VAL_LOSS]);
+    s->metrics++;
+    if (!s->is_last_pass)
+        return;
+    if (isfinite(x[METRIC_STEP_MS]))
+        s->step_ms[s->steps++ % ETA_STEPS] = x[METRIC_STEP_MS];
+    for (int i = 0; i < 2; i++)
+        s->share[i] = isfinite(x[METRIC_EVALUATION + i]) ? x[METRIC_EVALUATION + i] : s->share[i];
+    s->last.step = step;
+    s->last.time = x[METRIC_TIME];
+    if (s->first.step < 0)
+        s->first = s->last;
+}
+
+/* Results with inference-time decisions; the final evaluation counts before any other. */
+static void take_eval(struct scan *s, struct value body, uint64_t off)
+{
+    static const char *const task[] = {"val", "ppl", "final"};
+    size_t rank = 0;
+    while (rank < DS_LEN(task) && !value_is(value_get(body, "task"), task[rank]))
+        rank++;
+    if (rank == DS_LEN(task) || !value_is(value_get(body, "routing"), "causal"))
+        return;
+    int r = (int)rank + 1;
+    put(s, RUN_VAL_LOSS, off, r, value_num(value_get(body, "loss"), (double)NAN));
+    put(s, RUN_FLOPS_RATIO, off, r, value_num(value_get(body, "flops_ratio"), (double)NAN));
+    put(s, RUN_TIME_RATIO, off, r, value_num(value_get(body, "time_ratio"), (double)NAN));
+    s->has_val = s->has_eval = 1;
+}
+
+static void take(struct scan *s, struct value body, uint64_t off)
+{
+    struct value kind = value_get(body, "kind");
+    if (s->is_last_pass)
+        run_phase_take(&s->row->phase, body);
+    if (value_is(kind, "metric"))
+        take_metric(s, body, off);
+    else if (value_is(kind, "eval"))
+        take_eval(s, body, off);
+    else if (value_is(kind, "head") && s->is_last_pass)
+        take_head(s, body);
+}
+
+/* Takes frames from `off` until `to`, at most `max`; returns where it stopped: `to` or beyond, or
+ * short of it after `max` frames or long damage.  *at_end: what follows has not been written yet. */
+static uint64_t follow(struct scan *s, uint64_t off, uint64_t to, int max, int *at_end)
+{
+    *at_end = 0;
+    for (int i = 0; i < max && off < to; i++) {
+        struct value body;
+        int64_t whole = frame_at(s, off, &body);
+        if (whole > 0) {
+            take(s, body, off);
+            off += (uint64_t)whole;
+            continue;
+        }
+        /* a torn end, unless a whole frame follows: then the length itself is damaged */
+        uint64_t next = sync_to_frame(s, off + 1, to);
+        if (next == to && (whole == 0 || to - off <= SYNC_MAX)) {
+            *at_end = 1;
+            return off;
+        }
+        if (next == to)
+            return off;
+        off = next;
+    }
+    *at_end = off >= to;
+    return off;
+}
+
+/* ---- the log ---- */
+
+/* The first metric record with a loss at or after `off`, a few frames on. */
+static void sample_at(struct scan *s, uint64_t off, uint64_t to)
+{
+    off = sync_to_frame(s, off, to);
+    for (int i = 0, points = s->points; i < 12 && off < to && s->points == points; i++) {
+        struct value body;
+        int64_t whole = frame_at(s, off, &body);
+        if (whole <= 0)
+            return;
+        if (value_is(value_get(body, "kind"), "metric"))
+            take_point(s, value_int(value_get(body, "step"), -1),
+                       value_num(value_get(body, "loss"), (double)NAN));
+        s->has_val |= value_kind(value_get(body, "val_loss")) != VALUE_NONE;
+        off += (uint64_t)whole;
+    }
+}
+
+static int knows_enough(const struct scan *s, uint64_t bytes)
+{
+    int has_val = isfinite(s->row->number[RUN_VAL_LOSS]) && s->from[RUN_VAL_LOSS] > 0;
+    int may_have_eval = s->row->phase.has_end && !s->has_eval && s->metrics < AFTER_EVAL;
+    if (s->metrics > 0 && has_val && !may_have_eval)
+        return 1;
+    return bytes > (s->has_val ? 4 : 1) * (uint64_t)TAIL_READ_MAX;
+}
+
+/* The last records, from further and further before the end until they hold what a row shows. */
+static void read_tail(struct scan *s, uint64_t from)
+{
+    uint64_t known = s->end, before = s->row->bytes_read;
+    int is_first = 1, at_end;
+    for (uint64_t back = BLOCK; back <= TAIL_BACK_MAX; back *= 4) {
+        uint64_t lo = s->end - from > back ? s->end - back : from;
+        uint64_t start = lo == from ? from : sync_to_frame(s, lo, known);
+        if (start < known) {
+            s->is_last_pass = is_first;
+            follow(s, start, known, TAIL_FRAMES, &at_end);
+            known = start;
+            is_first = 0;
+        }
+        if (lo == from || (!is_first && knows_enough(s, s->row->bytes_read - before)))
+            return;
+    }
+}
+
+/* Values that a later part of the log may replace; the first part is no longer the newest. */
+static void forget_newest(struct scan *s)
+{
+    static const enum run_number newest[] = {RUN_LOSS, RUN_TOK_S, RUN_FLOPS_RATIO, RUN_TIME_RATIO,
+                                             RUN_VAL_LOSS};
+    for (size_t i = 0; i < DS_LEN(newest); i++) {
+        s->row->number[newest[i]] = (double)NAN;
+        s->rank[newest[i]] = 0;
+        s->from[newest[i]] = 0;
+    }
+    s->row->phase.has_end = s->row->phase.is_paused = 0;
+    s->has_eval = s->metrics = 0;
+    s->steps = 0;
+    s->first.step = s->last.step = -1;
+}
+
+static void read_log(struct scan *s)
+{
+    int at_end;
+    s->is_last_pass = 1;
+    uint64_t done = follow(s, 0, s->end, FIRST_FRAMES, &at_end);
+    if (at_end)
+        return;
+    forget_newest(s);
+    uint64_t before = s->row->bytes_read;
+    /* 7 and 24 have no common factor: the samples are spread evenly however many there are */
+    for (int i = 0; i < SAMPLES && s->row->bytes_read - before < SAMPLES_READ_MAX; i++)
+        sample_at(s, done + (s->end - done) / SAMPLES * (uint64_t)(i * 7 % SAMPLES), s->end);
+    read_tail(s, done);
+}
+
+/* The mean of the points of each of RUN_ROW_SPARK equal ranges of steps; ranges without points are
+ * left out. */
+static void make_spark(struct scan *s)
+{
+    double sum[RUN_ROW_SPARK] = {0};
+    int count[RUN_ROW_SPARK] = {0};
+    int64_t lo = INT64_MAX, hi = -1;
+    for (int i = 0; i < s->points; i++) {
+        lo = s->point[i].step < lo ? s->point[i].step : lo;
+        hi = s->point[i].step > hi ? s->point[i].step : hi;
+    }
+    for (int i = 0; i < s->points; i++) {
+        double part = hi > lo ? (double)(s->point[i].step - lo) / (double)(hi - lo) : 0;
+        int k = (int)(part * (RUN_ROW_SPARK - 1) + 0.5);
+        sum[k] += (double)s->point[i].loss;
+        count[k]++;
+    }
+    for (int k = 0; k < RUN_ROW_SPARK; k++)
+        if (count[k])
+            s->row->spark[s->row->sparks++] = (float)(sum[k] / count[k]);
+}
+
+static void estimate_end(struct scan *s)
+{
+    struct run_row *row = s->row;
+    double left = (double)(row->phase.steps_planned - row->phase.step);
+    double share = 0, per_step = (double)(s->last.step - s->first.step);
+    if (row->state != RUN_LIVE || left <= 0)
+        return;
+    for (int i = 0; i < 2; i++)
+        share += isfinite(s->share[i]) ? s->share[i] : 0;
+    if (s->steps > 0) {
+        row->number[RUN_ETA] =
+            eta_seconds(s->step_ms, s->steps < ETA_STEPS ? s->steps : ETA_STEPS, share, left);
+    } else if (s->first.step >= 0 && per_step > 0) { /* foreign logs: from the times of records */
+        double ms = 1e3 * (s->last.time - s->first.time) / per_step;
+        row->number[RUN_ETA] = eta_seconds(&ms, 1, 0, left);
+    }
+}
+
+/* Zeros after the last record are what a crash leaves. */
+static uint64_t end_of_data(int fd, uint64_t size, const char *path)
+{
+    unsigned char last[16];
+    uint64_t end = size;
+    if (size < sizeof last || pread(fd, last, sizeof last, (off_t)(size - sizeof last)) < 16)
+        return size;
+    for (size_t i = 0; i < sizeof last; i++)
+        if (last[i])
+            return size;
+    if (fs_nonzero_end(fd, 0, size, 16 << 20, &end, path, NULL) < 0)
+        return size;
+    return size - end > 8 ? end + 8 : size; /* a record may end with zeros of its own */
+}
+
+static int scan_log(struct run_row *row, const char *log, struct err *e)
+{
+    struct stat st;
+    struct scan *s = mem_alloc(1, sizeof *s);
+    int fd = -1, rc = s ? fs_open_read(&fd, log, e) : err_set(e, DS_EMEM, "%s: out of memory", log);
+    if (rc == 0 && fstat(fd, &st) != 0)
+        rc = err_errno(e, "stat %s", log);
+    if (rc == 0) {
+        *s = (struct scan){.row = row, .fd = fd, .size = (uint64_t)st.st_size};
+        s->first.step = s->last.step = -1;
+        s->share[0] = s->share[1] = (double)NAN;
+        s->end = end_of_data(fd, s->size, log);
+        size_t got;
+        if (s->size <= SMALL)
+            (void)peek(s, 0, (size_t)s->size, &got);
+        read_log(s);
+        row->is_live = runlog_is_locked(log);
+        row->state = run_phase_state(&row->phase, row->is_live, clock_wall());
+        row->last_time = row->phase.last_time;
+        make_spark(s);
+        estimate_end(s);
+        if (s->no_memory)
+            rc = err_set(e, DS_EMEM, "%s: out of memory", log);
+    }
+    if (fd >= 0)
+        fs_close(fd);
+    if (s)
+        mem_free(s->buf);
+    mem_free(s);
+    return rc;
+}
+
+/* ---- the directory ---- */
+
+static void read_meta(struct run_row *row, const char *dir)
+{
+    char path[1100];
+    struct json *j = NULL;
+    if (fs_join(path, sizeof path, dir, "meta.json", NULL) < 0 || !fs_exists(path) ||
+        json_read_file(&j, path, 1 << 20, NULL) < 0)
+        return;
+    const char *preset = json_str(json_get(json_root(j), "preset"), NULL),
+               *host = json_str(json_get(json_root(j), "host"), NULL);
+    str_copy(row->preset, sizeof row->preset, preset ? preset : "");
+    if (host && !row->host[0])
+        str_copy(row->host, sizeof row->host, host);
+    json_free(j);
+}
+
+static void finish(struct run_row *row)
+{
+    const struct run_phase *p = &row->phase;
+    const char *text;
+    if (p->records > 0 && (p->step > 0 || p->is_log))
+        row->number[RUN_STEP] = (double)p->step;
+    if (p->steps_planned > 0)
+        row->number[RUN_STEPS] = (double)p->steps_planned;
+    if (p->records == 0 && (text = run_row_config(row, "model.method")))
+        str_copy(row->method, sizeof row->method, text);
+    /* a resume that asked for more steps, in a part of a long log that was not read */
+    if (p->steps_planned > 0 && p->step > p->steps_planned &&
+        (text = run_row_config(row, "train.steps"))) {
+        struct err ignored = {0};
+        int64_t steps = 0;
+        const struct opt o = {.key = "steps", .type = OPT_INT, .help = ""};
+        if (opt_set(&o, &steps, text, "config.yaml", &ignored) == 0 && steps > p->steps_planned)
+            row->number[RUN_STEPS] = (double)steps;
+    }
+}
+
+/* RUN and RUN/log.mp -> both; 0 or DS_*. */
+static int split(struct run_row *row, const char *path, char *log, size_t size, struct err *e)
+{
+    size_t n = strlen(path);
+    int is_dir = fs_is_dir(path);
+    if (str_copy(row->path, sizeof row->path, path))
+        return err_set(e, DS_ERANGE, "%s: the path is too long", path);
+    if (is_dir)
+        return fs_join(log, size, path, "log.mp", e);
+    if (n > 7 && strcmp(path + n - 7, "/log.mp") == 0)
+        row->path[n - 7] = '\0';
+    return str_copy(log, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
+}
+
+int run_row_read(struct run_row *row, const char *path, struct err *e)
+{
+    char log[1100], config[1100];
+    struct stat st, dir;
+    *row = (struct run_row){.state = RUN_EMPTY};
+    for (int i = 0; i < RUN_NUMBERS; i++)
+        row->number[i] = (double)NAN;
+    int rc = split(row, path, log, sizeof log, e);
+    if (rc < 0)
+        return rc;
+    const char *slash = strrchr(row->path, '/');
+    str_copy(row->name, sizeof row->name, slash && slash[1] ? slash + 1 : row->path);
+    if (fs_stat(row->path, &dir) == 0)
+        row->seen.dir = dir.st_mtim;
+    if (fs_stat(log, &st) != 0 || !S_ISREG(st.st_mode)) {
+        if (fs_join(config, sizeof config, path, "config.yaml", e) < 0 || !fs_exists(config))
+            return err_set(e, DS_ENOTFOUND, "%s: not found", log);
+        row->modified = (double)dir.st_mtim.tv_sec;
+    } else {
+        row->seen.size = (uint64_t)st.st_size;
+        row->seen.inode = (uint64_t)st.st_ino;
+        row->seen.log = st.st_mtim;
+        row->modified = (double)st.st_mtim.tv_sec;
+        rc = scan_log(row, log, e);
+    }
+    if (rc == 0) {
+        read_meta(row, row->path);
+        (void)!run_notes_read(&row->notes, row->path, NULL);
+        finish(row);
+    }
+    return rc;
+}
+
+void run_row_release(struct run_row *row)
+{
+    if (row->config)
+        config_release(row->config);
+    mem_free(row->config);
+    row->config = NULL;
+}
+
+const char *run_row_config(struct run_row *row, const char *key)
+{
+    char path[1100];
+    if (!row->config) {
+        struct config *c = row->config = mem_alloc(1, sizeof *c);
+        if (!c)
+            return NULL;
+        if (fs_join(path, sizeof path, row->path, "config.yaml", NULL) < 0 || !fs_exists(path) ||
+            config_read_yaml(c, path, NULL) < 0 || c->n == 0) {
+            config_release(c);
+            (void)!runconfig_read_head(c, row->path, NULL);
+        }
+    }
+    return config_get(row->config, key);
+}
+
+double run_row_age(const struct run_row *row, double now)
+{
+    double then = row->last_time > 0 ? row->last_time : row->modified;
+    return then > 0 && now > 0 ? now - then : (double)NAN;
+}

@@ -1,0 +1,433 @@
+/* The index of runs: what a row shows, bounded reading, refreshing, sorting, grouping. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "io/runindex.h"
+#include "io/runlog.h"
+#include "io/runview.h"
+#include "t.h"
+
+static struct record *r;
+static double when = 1e9;
+
+static struct runlog_writer *open_log(const char *root, const char *name)
+{
+    char path[700];
+    struct runlog_writer *w = NULL;
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/%s/log.mp", root, name);
+    t_ok(runlog_writer_open(&w, path, &e), &e);
+    r = r ? r : record_new();
+    return w;
+}
+
+static void append(struct runlog_writer *w)
+{
+    struct err e = {0};
+    t_ok(runlog_append(w, r, &e), &e);
+}
+
+static void put_head(struct runlog_writer *w, const char *method, int64_t step, int64_t steps)
+{
+    record_begin(r, "head", step, when);
+    record_str(r, "method", method);
+    record_str(r, "host", "there");
+    record_str(r, "run_id", "0123456789abcdef");
+    record_int(r, "steps", steps);
+    record_int(r, "seed", 7);
+    record_map(r, "config");
+    record_str(r, "model.method", method);
+    record_str(r, "train.lr", "1e-3");
+    record_close(r);
+    append(w);
+}
+
+static void put_metric(struct runlog_writer *w, int64_t step, double loss, double val)
+{
+    record_begin(r, "metric", step, when + (double)step);
+    record_num(r, "loss", loss);
+    record_num(r, "tok_s", 1000);
+    record_num(r, "step_ms", 500);
+    record_num(r, "flops_ratio", 0.5);
+    if (isfinite(val)) {
+        record_num(r, "val_loss", val);
+        record_num(r, "time_ratio", 0.75);
+    }
+    append(w);
+}
+
+/* A record of `bytes` bytes whose values look like heads of frames here and there. */
+static void put_large(struct runlog_writer *w, const char *kind, int64_t step, size_t bytes)
+{
+    char *noise = calloc(bytes, 1);
+    for (size_t i = 0; i + 6 < bytes; i += 97)
+        memcpy(noise + i, i % 2 ? "\xc9\0\0\1\0\x44" : "\xc9\0\0\0\x40\x44", 6);
+    record_begin(r, kind, step, when + (double)step);
+    record_bytes(r, "noise", noise, bytes);
+    append(w);
+    free(noise);
+}
+
+static void put_eval(struct runlog_writer *w, const char *task, const char *routing, int64_t step,
+                     double loss)
+{
+    record_begin(r, "eval", step, when + (double)step);
+    record_str(r, "task", task);
+    record_str(r, "routing", routing);
+    record_num(r, "loss", loss);
+    record_num(r, "flops_ratio", 0.625);
+    append(w);
+}
+
+static void put_end(struct runlog_writer *w, int64_t step, const char *status)
+{
+    record_begin(r, "end", step, when + (double)step);
+    record_str(r, "status", status);
+    append(w);
+}
+
+static struct run_row *read_row(const char *root, const char *name)
+{
+    static struct run_row row;
+    char path[700];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    t_ok(run_row_read(&row, path, &e), &e);
+    return &row;
+}
+
+T(a_row_has_what_the_log_states_and_nan_for_the_rest)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "edp", 0, 10);
+    for (int i = 1; i <= 10; i++)
+        put_metric(w, i, 5.0 - 0.25 * i, i == 5 ? 4.5 : (double)NAN);
+    put_end(w, 10, "done");
+    runlog_writer_close(w);
+    struct run_row *row = read_row(root, "a");
+    t_str(row->name, "a");
+    t_str(row->method, "edp");
+    t_str(row->host, "there");
+    t_str(row->run_id, "0123456789abcdef");
+    t_eq(row->state, RUN_DONE);
+    t_near(row->number[RUN_STEP], 10, 0);
+    t_near(row->number[RUN_STEPS], 10, 0);
+    t_near(row->number[RUN_LOSS], 2.5, 0);
+    t_near(row->number[RUN_VAL_LOSS], 4.5, 0);
+    t_near(row->number[RUN_TIME_RATIO], 0.75, 0);
+    t_near(row->number[RUN_SEED], 7, 0);
+    t_true(isnan(row->number[RUN_ETA])); /* it has ended */
+    t_eq(row->sparks, 10);
+    t_near(row->spark[0], 4.75, 1e-6);
+    t_near(row->spark[9], 2.5, 1e-6);
+    t_near(run_row_age(row, when + 70), 60, 1e-3);
+    t_str(run_row_config(row, "train.lr"), "1e-3"); /* no config.yaml: from the head */
+    t_true(!run_row_config(row, "train.nothing"));
+    run_row_release(row);
+}
+
+T(a_live_run_has_the_time_left_and_a_silent_one_has_none)
+{
+    const char *root = t_tmpdir();
+    when = clock_wall() - 100;
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "edp", 0, 100);
+    for (int i = 1; i <= 20; i++)
+        put_metric(w, i, 3, (double)NAN);
+    struct run_row *row = read_row(root, "a");
+    t_true(row->is_live);
+    t_eq(row->state, RUN_LIVE);
+    t_near(row->number[RUN_ETA], 80 * 0.5, 1e-6);
+    runlog_writer_close(w);
+    row = read_row(root, "a");
+    t_eq(row->state, RUN_SILENT);
+    t_true(isnan(row->number[RUN_ETA]));
+}
+
+T(the_final_evaluation_is_found_before_large_samples_and_probes)
+{
+    const char *root = t_tmpdir();
+    for (int steps = 40; steps <= 4000; steps *= 10) { /* followed whole, and sampled */
+        struct runlog_writer *w = open_log(root, steps == 40 ? "a" : steps == 400 ? "b" : "c");
+        put_head(w, "edp", 0, steps);
+        for (int i = 1; i <= steps; i++) {
+            put_metric(w, i, 4 - (double)i / steps, i % 20 == 0 ? 9 : (double)NAN);
+            if (i % 20 == 0)
+                put_large(w, "probe", i, 40000);
+        }
+        put_eval(w, "final", "topk", steps, 1.0); /* not what holds at inference */
+        put_eval(w, "final", "causal", steps, 2.5);
+        put_large(w, "sample", steps, 3000000);
+        put_large(w, "probe", steps, 40000);
+        put_metric(w, steps, 3, 9);
+        put_end(w, steps, "done");
+        runlog_writer_close(w);
+        struct run_row *row = read_row(root, steps == 40 ? "a" : steps == 400 ? "b" : "c");
+        t_eq(row->state, RUN_DONE);
+        t_near(row->number[RUN_STEP], steps, 0);
+        t_near(row->number[RUN_VAL_LOSS], 2.5, 0);
+        t_near(row->number[RUN_FLOPS_RATIO], 0.625, 0);
+        t_near(row->number[RUN_LOSS], 3, 0);
+        t_truef(row->bytes_read < 1500000, "%d steps: %llu bytes", steps,
+                (unsigned long long)row->bytes_read);
+        t_truef(row->sparks >= 8, "%d sparks", row->sparks);
+        for (int i = 1; i < row->sparks; i++)
+            t_true(row->spark[i] < row->spark[i - 1] + 1e-6F);
+        run_row_release(row);
+    }
+}
+
+T(the_newest_validation_of_a_long_run_is_found_though_it_is_far_from_the_end)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "dense", 0, 100000);
+    for (int i = 1; i <= 20000; i++)
+        put_metric(w, i, 4, i % 1000 == 1 ? 4 - i / 1e5 : (double)NAN);
+    runlog_writer_close(w);
+    struct run_row *row = read_row(root, "a");
+    t_near(row->number[RUN_VAL_LOSS], 4 - 19001 / 1e5, 1e-12);
+    t_eq(row->state, RUN_SILENT);
+    t_truef(row->bytes_read < 1500000, "%llu bytes", (unsigned long long)row->bytes_read);
+    run_row_release(row);
+}
+
+T(damage_and_torn_ends_cost_only_the_records_they_hit)
+{
+    char path[700];
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "mod", 0, 5000);
+    for (int i = 1; i <= 5000; i++)
+        put_metric(w, i, 4 - i / 5000.0, i == 4990 ? 3.25 : (double)NAN);
+    off_t size = (off_t)runlog_writer_offset(w);
+    runlog_writer_close(w);
+    snprintf(path, sizeof path, "%s/a/log.mp", root);
+    int fd = open(path, O_WRONLY);
+    for (off_t at = 3000; at < size - 9000; at += 20000) /* a broken length, and a broken body */
+        t_eq(pwrite(fd, "\xc9\x01\xff\xff\xff\x44 damage", 13, at), 13);
+    t_eq(pwrite(fd, "\xc9\0\0\1\0\x44torn", 10, size), 10);
+    close(fd);
+    struct run_row *row = read_row(root, "a");
+    t_str(row->method, "mod");
+    t_near(row->number[RUN_STEP], 5000, 0);
+    t_near(row->number[RUN_VAL_LOSS], 3.25, 0);
+    t_near(row->number[RUN_LOSS], 3, 1e-9);
+    t_truef(row->sparks > 8, "%d sparks", row->sparks);
+    run_row_release(row);
+    /* nothing but noise, and an empty file */
+    fd = open(path, O_WRONLY | O_TRUNC);
+    for (int i = 0; i < 5000; i++)
+        t_eq(write(fd, "\xc9\0\0\0\x20\x44noise", 11), 11);
+    close(fd);
+    row = read_row(root, "a");
+    t_eq(row->state, RUN_EMPTY);
+    t_true(isnan(row->number[RUN_STEP]));
+    run_row_release(row);
+    t_eq(truncate(path, 0), 0);
+    row = read_row(root, "a");
+    t_eq(row->state, RUN_EMPTY);
+    run_row_release(row);
+}
+
+T(a_run_that_was_resumed_for_longer_shows_the_new_length_and_not_the_old_result)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "edp", 0, 10);
+    for (int i = 1; i <= 10; i++)
+        put_metric(w, i, 3, 3.5);
+    put_eval(w, "final", "causal", 10, 3.25);
+    put_end(w, 10, "done");
+    put_head(w, "edp", 10, 20);
+    for (int i = 11; i <= 12; i++)
+        put_metric(w, i, 2, 2.5);
+    runlog_writer_close(w);
+    struct run_row *row = read_row(root, "a");
+    t_eq(row->state, RUN_SILENT);
+    t_near(row->number[RUN_STEPS], 20, 0);
+    t_near(row->number[RUN_VAL_LOSS], 2.5, 0);
+    run_row_release(row);
+}
+
+/* ---- the index ---- */
+
+static void put_run(const char *root, const char *name, const char *method, double val,
+                    const char *status)
+{
+    struct runlog_writer *w = open_log(root, name);
+    put_head(w, method, 0, 10);
+    put_metric(w, 10, 3, val);
+    if (status)
+        put_end(w, 10, status);
+    runlog_writer_close(w);
+}
+
+static const char *names(const struct runindex *x)
+{
+    static char out[400];
+    out[0] = '\0';
+    for (size_t i = 0; i < x->n; i++)
+        snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", i ? " " : "",
+                 x->row[i]->name);
+    return out;
+}
+
+T(a_refresh_reads_only_what_changed)
+{
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    char path[700], to[700];
+    for (int i = 0; i < 20; i++) {
+        snprintf(path, sizeof path, "run-%02d", i);
+        put_run(root, path, "edp", 3, "done");
+    }
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 20);
+    t_eq(x.rows_read, 20);
+    const struct run_row *kept = runindex_find(&x, "run-07");
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.rows_read, 0);
+    t_eq(x.bytes_read, 0);
+    t_true(runindex_find(&x, "run-07") == kept);
+    /* one grows, one gets a note, one vanishes, one is renamed, one is replaced */
+    struct runlog_writer *w = open_log(root, "run-00");
+    put_end(w, 11, "stopped");
+    runlog_writer_close(w);
+    struct run_notes notes = {0};
+    t_ok(run_notes_tag(&notes, "paper", &e), &e);
+    snprintf(path, sizeof path, "%s/run-01", root);
+    t_ok(run_notes_write(&notes, path, &e), &e);
+    snprintf(path, sizeof path, "%s/run-02", root);
+    t_ok(fs_remove_tree(path, &e), &e);
+    snprintf(path, sizeof path, "%s/run-03", root);
+    snprintf(to, sizeof to, "%s/renamed", root);
+    t_eq(rename(path, to), 0);
+    snprintf(path, sizeof path, "%s/run-04", root);
+    t_ok(fs_remove_tree(path, &e), &e);
+    put_run(root, "run-04", "mod", 2, NULL);
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 19);
+    t_eq(x.rows_read, 4);
+    t_eq(runindex_find(&x, "run-00")->state, RUN_STOPPED);
+    t_str(runindex_find(&x, "run-01")->notes.tag[0], "paper");
+    t_true(!runindex_find(&x, "run-02") && !runindex_find(&x, "run-03"));
+    t_true(runindex_find(&x, "renamed") != NULL);
+    t_str(runindex_find(&x, "run-04")->method, "mod");
+    runindex_release(&x);
+}
+
+T(a_list_survives_what_else_lies_below_the_root)
+{
+    char path[700];
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    put_run(root, "good", "edp", 3, "done");
+    put_run(root, "\x1b[2Jname", "edp", 3, "done");
+    snprintf(path, sizeof path, "%s/plain", root);
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/.hidden", root);
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/dangling", root);
+    t_eq(symlink("nowhere", path), 0);
+    snprintf(path, sizeof path, "%s/loop", root);
+    t_eq(symlink("loop", path), 0);
+    snprintf(path, sizeof path, "%s/directory", root);
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/directory/log.mp", root);
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/notes", root);
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(path, sizeof path, "%s/notes/config.yaml", root);
+    t_ok(fs_write_file(path, "\xff: [", 4, &e), &e);
+    snprintf(path, sizeof path, "%s/notes/notes.json", root);
+    t_ok(fs_write_file(path, "[1,", 3, &e), &e);
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 3);
+    t_eq(runindex_find(&x, "notes")->state, RUN_EMPTY);
+    t_ok(runindex_refresh(&x, "/nonexistent/runs", &e), &e);
+    t_eq(x.n, 0);
+    runindex_release(&x);
+}
+
+T(sorting_by_any_column_puts_missing_values_last_and_keeps_equal_ones)
+{
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    put_run(root, "a", "mod", 3.5, "done");
+    put_run(root, "b", "edp", (double)NAN, "failed");
+    put_run(root, "c", "edp", 2.5, "done");
+    put_run(root, "d", "dense", 3.0, "stopped");
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_ok(runindex_sort(&x, "name", 0, &e), &e);
+    t_str(names(&x), "a b c d");
+    t_ok(runindex_sort(&x, "val_loss", 0, &e), &e);
+    t_str(names(&x), "c d a b");
+    t_ok(runindex_sort(&x, "-val_loss", 0, &e), &e);
+    t_str(names(&x), "a d c b");
+    t_ok(runindex_sort(&x, "method", 0, &e), &e);
+    t_str(names(&x), "d c b a");
+    t_ok(runindex_group(&x, "state", 0, &e), &e);
+    t_str(names(&x), "d c a b");
+    t_ok(runindex_sort(&x, "-train.lr", 0, &e), &e);
+    t_str(names(&x), "d c a b");
+    t_fails(runindex_sort(&x, "vall_loss", 0, &e), &e, DS_EUSAGE, "did you mean val_loss?");
+    t_fails(runindex_group(&x, "no.such.key", 0, &e), &e, DS_EUSAGE, "unknown column");
+    for (const struct run_column *c = run_columns; c->key; c++) {
+        t_ok(runindex_sort(&x, c->key, 1e9, &e), &e);
+        t_eq(x.n, 4);
+    }
+    runindex_release(&x);
+}
+
+/* Time is printed, work is asserted: the budget is 300 ms from a warm cache. */
+T(a_thousand_runs_are_listed_from_a_bounded_part_of_their_logs)
+{
+    const char *root = t_tmpdir();
+    char path[700];
+    struct runindex x = {0};
+    struct err e = {0};
+    struct str log = {0};
+    struct runlog_writer *w = open_log(root, "r0");
+    put_head(w, "edp", 0, 300);
+    for (int i = 1; i <= 300; i++) {
+        put_metric(w, i, 4, i % 100 == 0 ? 3 : (double)NAN);
+        if (i % 100 == 0)
+            put_large(w, "probe", i, 38000);
+    }
+    put_end(w, 300, "done");
+    runlog_writer_close(w);
+    snprintf(path, sizeof path, "%s/r0/log.mp", root);
+    t_ok(fs_read_file(&log, path, 1 << 24, &e), &e);
+    for (int i = 1; i < 1000; i++) {
+        snprintf(path, sizeof path, "%s/r%d", root, i);
+        t_ok(fs_mkdirs(path, &e), &e);
+        snprintf(path, sizeof path, "%s/r%d/log.mp", root, i);
+        int fd = open(path, O_CREAT | O_WRONLY, 0644);
+        t_eq(write(fd, log.p, log.len), (ssize_t)log.len);
+        close(fd);
+    }
+    double started = clock_mono();
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    double first = clock_mono() - started;
+    t_eq(x.n, 1000);
+    t_eq(x.rows_read, 1000);
+    t_truef(x.bytes_read < 1000 * (uint64_t)300000, "%llu bytes", (unsigned long long)x.bytes_read);
+    uint64_t bytes = x.bytes_read;
+    started = clock_mono();
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.rows_read, 0);
+    printf("1000 runs of %zu kB: %.0f ms, %llu kB read; again: %.0f ms\n", log.len / 1000,
+           1e3 * first, (unsigned long long)bytes / 1000, 1e3 * (clock_mono() - started));
+    runindex_release(&x);
+    str_release(&log);
+}
