@@ -131,7 +131,10 @@ static int send_frame(struct app *app, struct err *e)
 {
     struct str frame = {0};
     app_draw(app);
+    graphics_begin(&app->graphics, app->term, &app->canvas, &frame);
     int rc = term_render(app->term, &app->canvas, &frame, e);
+    if (rc == 0)
+        graphics_end(&app->graphics, &frame);
     if (rc < 0) {
         str_release(&frame);
         return rc;
@@ -179,7 +182,9 @@ static int take_input(struct app *app, struct err *e)
             return err_set(e, DS_EIO, "terminal: hung up");
         if (n == 0)
             break;
+        int before = graphics_answers(&app->decoder);
         decoder_feed(&app->decoder, buf, (size_t)n, take_event, app);
+        app->is_dirty |= graphics_answers(&app->decoder) != before;
         app->next_frame = app->opt.link_bytes_s > 0 ? app->next_frame : 0;
     }
     return 0;

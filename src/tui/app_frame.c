@@ -392,6 +392,7 @@ void app_draw(struct app *app)
     struct area a = canvas_area(&app->canvas);
     app->canvas.look.theme = &app->theme;
     canvas_clear(&app->canvas);
+    app->graphics.want.rows = 0;
     app->zones = 0;
     if (a.rows < 4 || a.cols < 16) {
         area_text(a, 0, 0, -1, ink(ROLE_WARN), "too small");

@@ -7,6 +7,7 @@
 
 #include "base/child.h"
 #include "tui/app.h"
+#include "tui/graphics.h"
 #include "tui/term.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
@@ -118,6 +119,8 @@ struct app {
     struct str extra; /* written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
+    struct graphics_state graphics;
+    char exported[1024]; /* the file of the last export */
     struct child export; /* `depthscope figure`, while it draws */
     int has_clipboard;   /* the terminal may know OSC 52: plain ones print it */
     struct event last_press;

@@ -42,6 +42,14 @@ static const struct screen screens[] = {
     {"command-set",     "120x12", NULL,      "keys :\ntype set \nshot\ntype lr\nkeys Tab\nshot\ntype  \nkeys Tab", NULL, NULL, {"live"}},
     {"command-set-old", "120x12", NULL,      "keys :\ntype set \nkeys Tab", NULL, NULL, {"training"}},
     {"bar",             "60x16",  NULL,      "shot\nsize 40x14\nshot\nclick 1 15\nshot\nsize 40x11", NULL, NULL, {"training"}},
+    {"figures",         "80x24",  "figures", "shot\nkeys j j v t f\nshot\nkeys G\nshot\nkeys u u Enter", NULL, NULL, {"training"}},
+    {"figures-120x40",  "120x40", "figures", "",                         NULL,     NULL,   {"training"}},
+    {"figures-200x50",  "200x50", "figures", "",                         NULL,     "truecolor", {"training"}},
+    {"figures-20x5",    "20x5",   "figures", "shot\nkeys Enter",         NULL,     NULL,   {"training"}},
+    {"figures-16",      "80x24",  "figures", "command theme light",      "shades", "16",   {"training"}},
+    {"figures-mono",    "80x24",  "figures", "",                         "ascii",  "never", {"training"}},
+    {"figures-hostile", "80x24",  "figures", "",                         NULL,     NULL,   {"hostile"}},
+    {"figures-none",    "80x24",  "figures", "",                         NULL,     NULL,   {NULL}},
     {"nothing-open",    "80x24",  "monitor", "",                         NULL,     NULL,   {NULL}},
 };
 /* clang-format on */

@@ -11,6 +11,7 @@
     X(flops) \
     X(compare) \
     X(generate) \
+    X(figures) \
     X(log) \
     X(help)
 
