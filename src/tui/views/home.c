@@ -100,16 +100,18 @@ static void make_items(struct view *v, const struct home_item *old, const char *
     struct home *h = v->state;
     h->items = 0;
     add_runs(v);
-    if (h->presets)
+    size_t presets = h->query.n ? 0 : h->presets; /* a filter is about runs */
+    if (presets)
         add_heading(h, "presets: Enter or a starts a run");
-    for (size_t i = 0; i < h->presets; i++) {
+    for (size_t i = 0; i < presets; i++) {
         struct home_item *item = add_item(h, HOME_PRESET);
         if (item)
             item->at = i;
     }
-    if (h->files)
+    size_t files = h->query.n ? 0 : h->files;
+    if (files)
         add_heading(h, "models and traces here: Enter opens");
-    for (size_t i = 0; i < h->files; i++) {
+    for (size_t i = 0; i < files; i++) {
         struct home_item *item = add_item(h, HOME_FILE);
         if (item)
             item->at = i;
@@ -119,6 +121,8 @@ static void make_items(struct view *v, const struct home_item *old, const char *
     size_t at = old->kind == HOME_HEADING ? h->items : find_item(h, old, path);
     if (at < h->items)
         h->list.cursor = at;
+    else if (old->kind == HOME_RUN || h->is_filtering)
+        h->list.cursor = 0;
     skip_headings(h, 1);
     v->is_dirty = 1;
 }

@@ -11,7 +11,13 @@ void home_filter_apply(struct view *v)
     struct runquery q;
     struct err e = {0};
     static const char lead[] = "filter: ";
-    int rc = runquery_parse(&q, str_text(&h->filter.text), &e);
+    const char *text = str_text(&h->filter.text);
+    if (h->is_filtering && h->filter.text.len && strchr("=!<>~\"", text[h->filter.text.len - 1])) {
+        h->wrong[0] = '\0'; /* a value is to follow */
+        v->is_dirty = 1;
+        return;
+    }
+    int rc = runquery_parse(&q, text, &e);
     if (rc == 0)
         rc = runquery_check(&q, &h->index, &e);
     h->wrong[0] = '\0';
@@ -103,7 +109,7 @@ void home_filter_draw(struct view *v, struct area line)
     snprintf(count, sizeof count, "%zu of %zu", shown, h->index.n);
     int wrong = (int)strlen(h->wrong), end = line.cols - (int)strlen(count) - 2;
     if (wrong)
-        end = line.cols - (wrong < line.cols / 2 ? wrong : line.cols / 2) - 2;
+        end = wrong + x + 14 < line.cols ? line.cols - wrong - 2 : x + 12;
     field_draw(&h->filter, line, 0, x, end - x - 1, h->is_filtering && v->has_focus);
     if (wrong)
         area_text(line, 0, end + 1, -1, ink(ROLE_BAD), h->wrong);

@@ -242,11 +242,10 @@ static int draw_welcome(struct view *v, struct area a)
     }
     area_text(a, ++y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No runs here yet");
     y++;
-    area_text(
-        a, ++y, 2, -1, ink(ROLE_TEXT),
-        h->presets && !app_is_readonly(v->app)
-            ? "Enter trains the quick run (elastic depth on a small corpus) and shows it live."
-            : ":open PATH opens a run, a log, a trace or a model.");
+    area_text(a, ++y, 2, -1, ink(ROLE_TEXT),
+              h->presets && !app_is_readonly(v->app)
+                  ? "Enter trains the quick run (elastic depth, small corpus) and shows it live."
+                  : ":open PATH opens a run, a log, a trace or a model.");
     area_textf(a, ++y, 2, -1, ink(ROLE_DIM),
                "Runs are read from %s/ (DEPTHSCOPE_RUNS sets another directory).", job_root());
     if (h->error[0])
@@ -273,6 +272,9 @@ void home_draw_table(struct view *v, struct area a)
     }
     h->table_y = y;
     h->table_rows = a.rows - y;
+    if (h->items == 0 && h->query.n)
+        area_text(a, y, 3, -1, ink(ROLE_DIM),
+                  "no run matches the filter; Esc in its line clears it");
     list_fit(&h->list, h->items, h->table_rows);
     for (size_t i = h->list.top; i < h->items && y < a.rows; i++, y++) {
         const struct home_item *item = &h->item[i];
