@@ -18,7 +18,8 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  *   {"do":"offset","value":x}                                  -> threshold offset in standardised units, then "probe"
  *   {"do":"generate","text":"...","keep":k,"max_tokens":64,"temperature","top_k","top_p","seed","top":10}
  *        -> streams the text: a record "token" for each of its tokens, prompt included, then "generated".  keep: the first k
- *           tokens of the current text stay and "text" follows them (default: 0 with "text", else all of it).  top: at most 20.
+ *           tokens of the current text stay, and "text" or "ids" follow them (default: 0 with "text", else all of it).  top: at
+ *           most 20.
  *           Forced cells are freed; the offset applies.  The text is then current.
  *   {"do":"chat","text":"...","new":false, sampling as above}  -> the same for a message in the format of the model's chat template;
  *                                                                 it continues the conversation unless "new", or another request

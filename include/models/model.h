@@ -130,9 +130,10 @@ void model_free(struct model *m);
 /* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Buffers never shrink;
  * results of the last pass are lost when they grow. */
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e) DS_CHECK;
-/* Bytes that model_reserve would allocate, without the method's per-row state other than its
- * recorded cells. */
-size_t model_bytes(const struct model_config *c, int rows, int train, int keep);
+/* Bytes that model_reserve would reserve for such a model: the same layouts, measured.
+ * route_options as in model_new. */
+int model_bytes(size_t *bytes, const struct model_config *c, struct config *route_options, int rows,
+                int train, int keep, struct err *e) DS_CHECK;
 
 /* Forward through embedding and blocks, without logits. pass->B.. are filled from the batch.  The
  * caller ensures that ids are in the vocabulary and, with learned positions, that documents are no

@@ -1,9 +1,10 @@
 /* FLOPs counted from the plans that ran; a multiply-add counts as 2.
  *
- * Layer, executed row with c visible keys:  2*C*H*D (q) + 2*H*D*C (out) + 4*c*H*D (scores, weighted
- * sum)
- *   + 2*m*C*F (m = 3 SwiGLU, 2 GELU); K,V: 2*2*C*K*D for every row that is a key; router: ops->flops;
- *   head: 2*C*V per row; a rank-r adapter on a (O,C) matrix: 2*r*(C+O) per row, also in the dense model.
+ *   executed row with c visible keys: 2*C*H*D (q) + 2*H*D*C (out) + 4*c*H*D (scores, weighted sum)
+ *                                     + 2*m*C*F (m = 3 SwiGLU, 2 GELU)
+ *   K,V: 2*2*C*K*D for every row that is a key        router: ops->flops
+ *   head: 2*C*V per row
+ *   rank-r adapter on a (O,C) matrix: 2*r*(C+O) per row, also in the dense model
  * Norms, activations and softmax are not counted (well under 1 %). */
 #ifndef DS_ROUTING_FLOPS_H
 #define DS_ROUTING_FLOPS_H

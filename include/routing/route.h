@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/config.h"
 #include "base/err.h"
 #include "base/opt.h"
@@ -111,6 +112,7 @@ struct route {
     void *opts;  /* the method's option struct */
     void *state; /* state_size bytes, zeroed */
     struct params *params;
+    struct arena rows;                 /* what depends on R_max: cells and the method's layout */
     struct pass pass;                  /* the current pass */
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L) */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R), filled when recording */
@@ -152,8 +154,9 @@ struct route_ops {
 
     /* Checks options (r->opts is filled), registers parameters. */
     int (*init)(struct route *r, struct err *e);
-    /* Reserves per-row state for R rows (again when R grows). */
-    int (*reserve)(struct route *r, int R, struct err *e);
+    /* Lays out per-row state for R rows in the arena: once to measure (a->measuring), once to
+     * allocate, and again when R grows. NULL: none. */
+    void (*layout)(struct route *r, struct arena *a, int R);
     /* A new pass, described by r->pass. */
     void (*begin)(struct route *r);
     /* Split layers: called twice, out->span says for which half; the FFN's decision reads
@@ -202,8 +205,10 @@ struct opt_group route_group(const struct route_ops *ops, char prefix[40]);
 int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
                int C, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
+/* What route_reserve lays out; with a measuring arena its size, after which r must not run. */
+void route_layout(struct route *r, struct arena *a, int R);
 void route_release(struct route *r);
-/* Writes a live setting: a row of ops->opts with is_live.  DS_EUSAGE and DS_ERANGE change nothing. */
+/* Writes a live setting: a row of ops->opts with is_live.  On an error nothing has changed. */
 int route_set(struct route *r, const struct opt *row, double value, struct err *e) DS_CHECK;
 
 void route_begin(struct route *r, const struct pass *pass);

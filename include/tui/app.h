@@ -19,6 +19,7 @@ struct tui_options {
     int readonly;
     double link_bytes_s; /* 0 = no budget */
     const char *view;    /* first view, NULL = "monitor" with a run, else "home" */
+    const char *text;    /* with the view "compare" and two paths: run both models on it; or NULL */
     const char *script;  /* key script, used instead of a terminal; see term_dump.c */
     const char *dump;    /* output file of the scripted screens; NULL or "-" = stdout */
     const char *size;    /* "100x30" (columns x rows) for scripts */

@@ -206,19 +206,15 @@ static int calibrate(struct subject *s, struct ppl_options *o, const char *to, s
     if (o->tokens == 0)
         o->tokens = TOKENS_EACH;
     int rc = claim_target(&lock, s, to, e);
-    if (rc == 0)
-        rc = weights_use(s->model, &keep, e);
-    if (rc == 0)
-        rc = weights_ready(s->model, e);
-    if (rc == 0)
-        rc = open_text(&p, s, o, &where, e);
-    if (rc == 0)
-        rc = model_calibrate(s->model, ppl_batches(p), ppl_batch, p, ppl_seed(p), e);
-    if (rc == 0)
-        rc = to ? write_to_directory(s, to, e) : write_to_run(s, e);
+    if (rc < 0 || (rc = weights_use(s->model, &keep, e)) < 0 ||
+        (rc = weights_ready(s->model, e)) < 0 || (rc = open_text(&p, s, o, &where, e)) < 0 ||
+        (rc = model_calibrate(s->model, ppl_batches(p), ppl_batch, p, ppl_seed(p), e)) < 0)
+        goto out;
+    rc = to ? write_to_directory(s, to, e) : write_to_run(s, e);
     if (rc == 0)
         log_info("calibrated %d capacities on %lld tokens of %s%s; wrote %s", (int)ROUTE_GRID,
                  (long long)ppl_tokens(p), ppl_data(p), where, to ? to : s->dir);
+out:
     ppl_close(p);
     runlog_writer_close(lock);
     return rc;

@@ -1,4 +1,5 @@
 /* depthscope compare RUN...: a table of runs; those that differ only in their seed share a line. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -11,6 +12,9 @@ struct cli_option compare_options[] = {
     {.name = "latex", .help = "a LaTeX table (booktabs) of groups and paired differences"},
     {.name = "csv", .help = "comma-separated values, one line per group"},
     {.name = "each", .help = "one line per run, without grouping seeds"},
+    {.name = "width",
+     .has_value = 1,
+     .help = "COLUMNS  fold tables that are wider (default: the terminal's)"},
     {.name = NULL},
 };
 enum { RUNS_MAX = 1024 };
@@ -159,13 +163,26 @@ static int check_arguments(const struct cli_args *a, struct err *e)
     return 0;
 }
 
+static int asked_width(int *out, const struct cli_args *a, struct err *e)
+{
+    const char *text = cli_value(a, "width");
+    char *end;
+    long n = text ? strtol(text, &end, 10) : cli_columns(0);
+    if (text && (end == text || *end || n < 20 || n > 10000))
+        return err_set(e, DS_EUSAGE, "compare: --width %s: must be from 20 to 10000 columns", text);
+    *out = (int)n;
+    return 0;
+}
+
 static int compare(const struct cli_args *a, struct str *out, struct err *e)
 {
     struct summary *runs = NULL;
     struct summary_group *g = NULL;
     const char **key = NULL;
     size_t n = 0, groups = 0, keys = 0;
-    int rc = check_arguments(a, e);
+    int width = 0, rc = check_arguments(a, e);
+    if (rc == 0)
+        rc = asked_width(&width, a, e);
     if (rc < 0)
         return rc;
     runs = mem_alloc((size_t)a->n_rest, sizeof *runs);
@@ -180,7 +197,7 @@ static int compare(const struct cli_args *a, struct str *out, struct err *e)
     rc = summary_differences(&key, &keys, runs, n, e);
     if (rc < 0)
         goto out;
-    struct report r = {.group = g, .n = groups, .runs = runs, .width = cli_columns(0)};
+    struct report r = {.group = g, .n = groups, .runs = runs, .width = width};
     if (cli_flag(a, "json")) {
         print_json(out, &r, n, key, keys);
     } else if (cli_flag(a, "latex")) {

@@ -392,6 +392,7 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
     struct figure_options opt = {.venue = recipe->venue,
                                  .theme = recipe->theme,
                                  .metric = recipe->metric,
+                                 .label = recipe->label,
                                  .x = recipe->x,
                                  .version = r->opt.version,
                                  .smooth = recipe->smooth,

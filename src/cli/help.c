@@ -200,7 +200,7 @@ static void list_settings(struct str *out, const char *command)
 /* The command prints its own options; its keys and presets follow. */
 static int help_of(const char *command, command_fn *run, struct str *out)
 {
-    static const char *const with_presets[] = {"train", "sweep", "ablate", "isoflop"};
+    static const char *const with_presets[] = {"train", "sweep", "ablate", "isoflop", "pipeline"};
     char name[32], flag[] = "--help";
     char *argv[] = {name, flag, NULL};
     str_copy(name, sizeof name, command);

@@ -331,6 +331,52 @@ void report_latex(struct str *out, const struct report *r)
     comparison_release(&c);
 }
 
+/* ---- Markdown ----------------------------------------------------------------------------------- */
+
+static void markdown_text(struct str *out, const char *text)
+{
+    struct str safe = {0};
+    utf8_sanitise(&safe, text, strlen(text), -1, 0);
+    for (const char *p = str_text(&safe); *p; p++)
+        str_addf(out, "%s%c", strchr("|*_`<\\[", *p) ? "\\" : "", *p);
+    out->failed |= safe.failed;
+    str_release(&safe);
+}
+
+void report_markdown(struct str *out, const struct report *r)
+{
+    struct comparison c;
+    char cell[CELL];
+    if (!compare_groups(&c, r)) {
+        out->failed = 1;
+        return;
+    }
+    str_add(out, "| | n |");
+    for (int row = 0; row < SUMMARY_N; row++)
+        if (is_known(r, row))
+            str_addf(out, " %s |", summary_rows[row].title);
+    str_add(out, c.compared ? " Δ val loss (paired) |\n|---|---:|" : "\n|---|---:|");
+    for (int row = 0; row < SUMMARY_N; row++)
+        str_add(out, is_known(r, row) ? "---:|" : "");
+    str_add(out, c.compared ? "---:|\n" : "\n");
+    for (size_t k = 0; k < r->n; k++) {
+        const struct summary_group *g = &r->group[k];
+        str_add(out, "| ");
+        markdown_text(out, g->label);
+        str_addf(out, " | %zu |", g->n - g->failed);
+        for (int row = 0; row < SUMMARY_N; row++)
+            if (is_known(r, row))
+                str_addf(out, " %s |",
+                         g->value[row].n
+                             ? print_interval(cell, &g->value[row], summary_rows[row].digits, 0)
+                             : "-");
+        if (c.compared)
+            str_addf(out, " %s |", c.of[k].of.n ? print_interval(cell, &c.of[k].of, 3, 0) : "-");
+        str_add(out, "\n");
+    }
+    comparison_release(&c);
+}
+
 /* ---- CSV ---------------------------------------------------------------------------------------- */
 
 /* RFC 4180: in quotes where it holds a comma or a quote; control characters are made visible. */

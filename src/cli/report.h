@@ -25,6 +25,9 @@ void report_paired(struct str *out, const struct report *r);
 void report_paired_json(struct str *out, const struct report *r);
 /* One booktabs tabular of groups and paired differences. */
 void report_latex(struct str *out, const struct report *r);
+/* The same groups as a Markdown table: mean [95 % t interval] of the columns of report_groups, and
+ * the paired difference. */
+void report_markdown(struct str *out, const struct report *r);
 /* One line per group: label, n, failed, then of every column mean, sd, lo and hi, then the paired
  * difference.  Empty: not recorded. */
 void report_csv(struct str *out, const struct report *r);

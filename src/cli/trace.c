@@ -177,33 +177,31 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     struct str frames = {0};
     struct record *rec = record_new(), *head = record_new();
     struct pass pass = inference_pass(o);
-    const char *model;
-    int rc =
-        rec && head ? cli_single(a, "trace", "MODEL", &model, e) : err_set(e, DS_EMEM, "trace");
-    if (rc == 0)
-        rc = pool_start((int)o->threads, e);
-    if (rc == 0)
-        rc = subject_open(&s, model, &o->numbers, e);
-    if (rc == 0)
-        rc = route_ready(&s.model->route, &pass, e);
-    if (rc == 0 && pass.inference.topk)
+    const char *model, *to = cli_value(a, "o");
+    size_t at;
+    int rc = rec && head ? cli_single(a, "trace", "MODEL", &model, e)
+                         : err_set(e, DS_EMEM, "trace: out of memory");
+    if (rc < 0 || (rc = pool_start((int)o->threads, e)) < 0 ||
+        (rc = subject_open(&s, model, &o->numbers, e)) < 0 ||
+        (rc = route_ready(&s.model->route, &pass, e)) < 0)
+        goto out;
+    if (pass.inference.topk)
         fprintf(stderr, "depthscope: trace: routing=topk depends on later tokens: not causal\n");
-    if (rc == 0)
-        rc = read_ids(a, &s, o, &ids, e);
-    if (rc == 0)
-        rc = fill_record(&s, &ids, o, rec, e);
-    const char *to = cli_value(a, "o");
-    if (rc == 0 && to) {
+    if ((rc = read_ids(a, &s, o, &ids, e)) < 0 || (rc = fill_record(&s, &ids, o, rec, e)) < 0)
+        goto out;
+    if (to) {
         subject_head(&s, head, DEPTHSCOPE_VERSION);
         rc = record_end(head, 1, &frames, e);
+        if (rc < 0)
+            goto out;
     }
-    size_t at = frames.len;
-    if (rc == 0)
-        rc = record_end(rec, 2, &frames, e);
+    at = frames.len;
+    rc = record_end(rec, 2, &frames, e);
     if (rc == 0 && cli_flag(a, "json"))
         rc = print_json(out, routing_name[o->routing], frames.p + at, frames.len - at, e);
     if (rc == 0 && to)
         rc = cli_records_write(to, &frames, e);
+out:
     record_free(rec);
     record_free(head);
     str_release(&frames);

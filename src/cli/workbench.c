@@ -18,7 +18,9 @@
 static struct cli_option workbench_cli[] = {
     {"quick", 0, NULL, 0, "watch the live quick run, or start one: elastic depth, embedded corpus"},
     {"view", 1, NULL, 0,
-     "NAME  first view: home, monitor, depth, stepper, signals, flops, log, manual"},
+     "NAME  first view: home, monitor, depth, stepper, signals, flops, compare, generate, log, "
+     "manual"},
+    {"text", 1, NULL, 0, "TEXT  with --view compare and two models: run both on this text"},
     {"theme", 1, NULL, 0, "NAME  dark, light, high-contrast, colour-blind, 16-colour, or a file"},
     {"color", 1, NULL, 0, "WHICH  auto, never, 16, 256, truecolor"},
     {"glyphs", 1, NULL, 0, "WHICH  auto, braille, shades, ascii"},
@@ -115,6 +117,7 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         .theme = cli_value(a, "theme"),
         .term = cli_value(a, "term"),
         .view = cli_value(a, "view"),
+        .text = cli_value(a, "text"),
         .script = cli_value(a, "script"),
         .dump = cli_value(a, "dump"),
         .size = cli_value(a, "size"),
@@ -127,6 +130,9 @@ static int open_workbench(const struct cli_args *a, struct err *e)
                        cli_value(a, "link"));
     if (a->n_rest > PATHS_MAX)
         return err_set(e, DS_EUSAGE, "too many runs, must be at most %d", PATHS_MAX);
+    if (o.text && (a->n_rest != 2 || !o.view || strcmp(o.view, "compare") != 0))
+        return err_set(e, DS_EUSAGE,
+                       "--text: expected --view compare and two runs, checkpoints or models");
     int rc = 0;
     for (int i = 0; i < a->n_rest && rc == 0; i++, n++) {
         rc = resolve(a->rest[i], path[n], sizeof path[n], e);

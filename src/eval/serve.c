@@ -166,6 +166,20 @@ void serve_set_ids(struct serve *s, struct ids *ids)
     s->forced = 0;
 }
 
+int serve_add_ids(const struct serve *s, const struct json_node *list, const char *what,
+                  struct ids *out, struct err *e)
+{
+    for (size_t i = 0; i < json_len(list); i++) {
+        int64_t id = json_int(json_at(list, i), -1);
+        if (id < 0 || id >= s->subject.model->config.vocab)
+            return err_set(e, DS_ERANGE, "%s: ids[%zu]: must be in 0..%lld", what, i,
+                           (long long)s->subject.model->config.vocab - 1);
+        if (ids_add(out, (int32_t)id) < 0)
+            return err_set(e, DS_EMEM, "out of memory for the text");
+    }
+    return 0;
+}
+
 int serve_set_text(struct serve *s, const struct json_node *q, struct err *e)
 {
     struct ids ids = {0};
@@ -177,14 +191,8 @@ int serve_set_text(struct serve *s, const struct json_node *q, struct err *e)
         rc = subject_encode(&s->subject, text, n, cap, &ids, e);
     else if (json_kind_of(list) != JSON_KIND_ARRAY || json_len(list) == 0 || json_len(list) > cap)
         rc = err_set(e, DS_EUSAGE, "trace: expected \"text\", or 1 to %zu \"ids\"", cap);
-    for (size_t i = 0; !text && i < json_len(list) && rc == 0; i++) {
-        int64_t id = json_int(json_at(list, i), -1);
-        if (id < 0 || id >= s->subject.model->config.vocab)
-            rc = err_set(e, DS_ERANGE, "trace: ids[%zu]: must be in 0..%lld", i,
-                         (long long)s->subject.model->config.vocab - 1);
-        else if (ids_add(&ids, (int32_t)id) < 0)
-            rc = err_set(e, DS_EMEM, "out of memory for the trace");
-    }
+    else
+        rc = serve_add_ids(s, list, "trace", &ids, e);
     if (rc < 0) {
         ids_release(&ids);
         return rc;

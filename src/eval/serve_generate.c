@@ -155,10 +155,13 @@ int serve_generate(struct serve *s, const struct json_node *q, struct err *e)
     if (keep < 0 || (size_t)keep > s->ids.n)
         return err_set(e, DS_ERANGE, "generate: \"keep\" must be 0..%zu, the tokens of the text",
                        s->ids.n);
-    if (!text && s->ids.n == 0)
-        return err_set(e, DS_EUSAGE, "generate: expected \"text\", there is no text yet");
+    const struct json_node *list = json_get(q, "ids");
+    if (!text && !list && s->ids.n == 0)
+        return err_set(e, DS_EUSAGE, "generate: expected \"text\", the session has no text");
     int rc = copy_ids(&prompt, &s->ids, (size_t)keep, e);
-    if (rc == 0 && keep == 0)
+    if (rc == 0 && list)
+        rc = serve_add_ids(s, list, "generate", &prompt, e);
+    else if (rc == 0 && keep == 0)
         rc = gen_prompt(&s->subject, text ? text : "", n, &prompt, e);
     else if (rc == 0 && n > 0)
         rc = tokenizer_encode(s->subject.tokenizer, text, n, 0, &prompt, e);

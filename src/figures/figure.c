@@ -93,10 +93,10 @@ static int check_inputs(const struct sheet *s, struct err *e)
     for (int i = 0; i < s->runs; i++) {
         const char *path = s->run[i].path ? s->run[i].path : "-";
         if (s->ops->takes && !(s->run[i].json && s->ops->takes(s->run[i].json)))
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected %s", s->ops->name, path,
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected %s", s->ops->name, path,
                            s->ops->needs);
         if (!s->ops->takes && !s->run[i].view)
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected a run, found a JSON file",
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected a run, found a JSON file",
                            s->ops->name, path);
     }
     return 0;
@@ -141,6 +141,8 @@ static int draw_once(struct sheet *s, struct pen_list *list, struct err *e)
     s->again = 0;
     s->height = s->width * 0.618;
     sha256_init(&s->data);
+    if (s->opt.label)
+        sheet_note(s, "%s", s->opt.label);
     int rc = s->ops->draw(s, e);
     if (rc < 0)
         return rc;
@@ -206,6 +208,8 @@ static void write_recipe(const struct sheet *s, struct figure *f)
     json_add_str(out, "theme", s->opt.theme ? s->opt.theme : "");
     if (s->opt.metric)
         json_add_str(out, "metric", s->opt.metric);
+    if (s->opt.label)
+        json_add_str(out, "label", s->opt.label);
     if (s->opt.x)
         json_add_str(out, "x", s->opt.x);
     json_add_num(out, "smooth", s->opt.smooth);

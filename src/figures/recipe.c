@@ -43,6 +43,7 @@ static int take(struct figure_recipe *r, const struct json_node *root)
     r->metric = text_of(root, "metric");
     r->x = text_of(root, "x");
     r->version = text_of(root, "version");
+    r->label = text_of(root, "label");
     r->data_hash = text_of(root, "data");
     r->smooth = json_num(json_get(root, "smooth"), -1);
     r->dpi = json_num(json_get(root, "dpi"), 0);
@@ -94,6 +95,7 @@ void figure_recipe_release(struct figure_recipe *r)
     mem_free(r->metric);
     mem_free(r->x);
     mem_free(r->version);
+    mem_free(r->label);
     mem_free(r->data_hash);
     *r = (struct figure_recipe){0};
 }

@@ -244,9 +244,23 @@ static void layout_work(struct model *m, struct arena *a, int R, int train, int 
         block_work_alloc(&m->dwork, a, &m->config, R, m->ffn != NULL);
 }
 
+/* Bytes of the two arenas. */
+struct buffer_sizes {
+    size_t stream, work;
+};
+
+static struct buffer_sizes measure_buffers(struct model *m, int rows, int train, int keep)
+{
+    struct arena stream, work;
+    arena_measure(&stream, "stream");
+    layout_stream(m, &stream, (size_t)rows, train);
+    arena_measure(&work, "work");
+    layout_work(m, &work, rows, train, keep);
+    return (struct buffer_sizes){stream.peak, work.peak};
+}
+
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
 {
-    struct arena measure;
     keep = (train && keep) || m->keep;
     train = train || m->stream.dh;
     if (rows <= m->R_max && (!train || m->stream.dh) && keep == m->keep)
@@ -255,21 +269,20 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
     release_buffers(m);
     m->keep = keep;
     m->work = mem_alloc((size_t)m->config.layers, sizeof *m->work);
-    if (!m->work)
-        return err_set(e, DS_EMEM, "work");
-    arena_measure(&measure, "stream");
-    layout_stream(m, &measure, (size_t)rows, train);
-    int rc = arena_reserve(&m->stream_arena, "stream", measure.peak, e);
-    if (rc == 0) {
-        layout_stream(m, &m->stream_arena, (size_t)rows, train);
-        arena_measure(&measure, "work");
-        layout_work(m, &measure, rows, train, keep);
-        rc = arena_reserve(&m->work_arena, "work", measure.peak, e);
-    }
-    if (rc == 0) {
-        layout_work(m, &m->work_arena, rows, train, keep);
-        rc = route_reserve(&m->route, rows, e);
-    }
+    int rc = m->work ? 0 : err_set(e, DS_EMEM, "out of memory");
+    if (rc < 0)
+        goto out;
+    struct buffer_sizes size = measure_buffers(m, rows, train, keep);
+    rc = arena_reserve(&m->stream_arena, "stream", size.stream, e);
+    if (rc < 0)
+        goto out;
+    layout_stream(m, &m->stream_arena, (size_t)rows, train);
+    rc = arena_reserve(&m->work_arena, "work", size.work, e);
+    if (rc < 0)
+        goto out;
+    layout_work(m, &m->work_arena, rows, train, keep);
+    rc = route_reserve(&m->route, rows, e);
+out:
     if (rc < 0) {
         release_buffers(m);
         return err_add(e, rc, "buffers for %d rows", rows);
@@ -280,38 +293,29 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
     return 0;
 }
 
-/* Cell metrics that the method records, for all layers (route_reserve). */
-static size_t cell_bytes(const struct route_ops *ops, size_t L, size_t R)
+int model_bytes(size_t *bytes, const struct model_config *c, struct config *route_options, int rows,
+                int train, int keep, struct err *e)
 {
-    size_t n = 0;
-    for (size_t i = 0; ops && i < ops->n_metrics; i++)
-        n += ops->metrics[i].scope == METRIC_CELL;
-    return n * L * R * sizeof(real);
-}
-
-/* Lays out a model that has only its shape, so that the estimate equals what is reserved. */
-size_t model_bytes(const struct model_config *c, int rows, int train, int keep)
-{
-    const struct route_ops *ops = c->method ? route_find(c->method) : NULL;
-    int is_split = ops && (ops->flags & ROUTE_SPLIT);
-    size_t L = (size_t)c->layers, bytes = SIZE_MAX; /* out of memory even for the estimate */
-    struct model m = {.config = *c};
-    struct arena measure;
-    m.plan = mem_alloc(L, sizeof *m.plan);
-    m.ffn = is_split ? mem_alloc(L, sizeof *m.ffn) : NULL;
-    m.work = mem_alloc(L, sizeof *m.work);
-    if (m.plan && m.work && (m.ffn || !is_split)) {
-        arena_measure(&measure, "stream");
-        layout_stream(&m, &measure, (size_t)rows, train);
-        bytes = measure.peak + cell_bytes(ops, L, (size_t)rows);
-        arena_measure(&measure, "work");
-        layout_work(&m, &measure, rows, train, keep);
-        bytes += measure.peak;
-    }
-    mem_free(m.plan);
-    mem_free(m.ffn);
-    mem_free(m.work);
-    return bytes;
+    struct model_config copy = {0};
+    struct model *m = NULL;
+    struct arena routing;
+    int rc = model_config_copy(&copy, c, e);
+    if (rc == 0)
+        rc = model_new_table(&m, &copy, route_options, 0, MODEL_TRAIN, e);
+    if (rc < 0)
+        goto out;
+    m->work = mem_alloc((size_t)m->config.layers, sizeof *m->work);
+    rc = m->work ? 0 : err_set(e, DS_EMEM, "out of memory");
+    if (rc < 0)
+        goto out;
+    struct buffer_sizes size = measure_buffers(m, rows, train, keep);
+    arena_measure(&routing, "routing");
+    route_layout(&m->route, &routing, rows);
+    *bytes = size.stream + size.work + routing.peak;
+out:
+    opt_release(&model_group, &copy);
+    model_free(m);
+    return rc;
 }
 
 static void place_rows(struct model *m, const struct batch *b)

@@ -29,8 +29,9 @@ int change_init(struct change *x, struct params *ps, const char *prefix,
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct change *x, struct arena *a, size_t R)
+void change_layout(struct change *x, struct arena *a, int rows)
 {
+    size_t R = (size_t)rows;
     size_t cells = R * (size_t)x->is.pairs, chunk = (size_t)PRIOR_ROWS * (size_t)x->is.net.C;
     x->d_st = arena_alloc(a, cells, sizeof(double));
     x->d_ch = arena_alloc(a, cells, sizeof(double));
@@ -41,29 +42,12 @@ static void layout(struct change *x, struct arena *a, size_t R)
     real **part[] = {&x->guess, &x->dguess, &x->in, &x->din};
     for (size_t k = 0; k < DS_LEN(part); k++)
         *part[k] = arena_alloc(a, chunk, sizeof(real));
-}
-
-int change_reserve(struct change *x, int R, struct err *e)
-{
-    struct arena measure;
-    x->R_max = 0;
-    arena_release(&x->rows);
-    arena_measure(&measure, "changes");
-    layout(x, &measure, (size_t)R);
-    int rc = arena_reserve(&x->rows, "changes", measure.peak, e);
-    if (rc == 0)
-        rc = prior_scratch_reserve(&x->scratch, x->is.net.C, x->is.net.D, e);
-    if (rc < 0)
-        return rc;
-    layout(x, &x->rows, (size_t)R);
-    x->R_max = R;
-    return 0;
+    prior_scratch_layout(&x->scratch, a, x->is.net.C, x->is.net.D);
+    x->R_max = rows;
 }
 
 void change_release(struct change *x)
 {
-    arena_release(&x->rows);
-    prior_scratch_release(&x->scratch);
     mem_free(x->prior);
     mem_free(x->error);
     mem_free(x->guessed);
@@ -233,16 +217,22 @@ static void network_bwd(struct change *x, const struct pass *p, int pair, int i0
     }
 }
 
-/* One row.  miss = guess - dx; d D_st = 2/C dx ddx; d D_ch = 2/C miss (dguess - ddx). */
-static void distances_bwd(int C, double dst, double dch, real *dguess, real *dorig, real *dpost,
-                          const real *orig, const real *post, const real *guess)
+/* One row: before and after the block, the network's guess (NULL: none), and their gradients. */
+struct change_row {
+    const real *orig, *post, *guess;
+    real *dorig, *dpost, *dguess;
+};
+
+/* miss = guess - dx; d D_st = 2/C dx ddx; d D_ch = 2/C miss (dguess - ddx). */
+static void distances_bwd(const struct change_row *x, int C, double dst, double dch)
 {
     for (int c = 0; c < C; c++) {
-        double dx = (double)post[c] - (double)orig[c], miss = guess ? (double)guess[c] - dx : 0;
+        double dx = (double)x->post[c] - (double)x->orig[c];
+        double miss = x->guess ? (double)x->guess[c] - dx : 0;
         double ddx = 2 * (dst * dx - dch * miss) / C;
-        dpost[c] += (real)ddx;
-        dorig[c] -= (real)ddx;
-        dguess[c] = (real)(2 * dch * miss / C);
+        x->dpost[c] += (real)ddx;
+        x->dorig[c] -= (real)ddx;
+        x->dguess[c] = (real)(2 * dch * miss / C);
     }
 }
 
@@ -258,9 +248,9 @@ void change_bwd(struct change *x, const struct pass *p, int pair, real *dorig, r
             prior_fwd(&x->prior[pair], &x->scratch, x->guess, in, N);
         for (int k = 0; k < N; k++) {
             size_t here = (size_t)k * C, at = (size_t)(i0 + k) * C;
-            distances_bwd(x->is.net.C, x->dd_st[i0 + k], x->dd_ch[i0 + k], x->dguess + here,
-                          dorig + at, dpost + at, orig + at, post + at,
-                          guessed ? x->guess + here : NULL);
+            struct change_row row = {orig + at,  post + at,  guessed ? x->guess + here : NULL,
+                                     dorig + at, dpost + at, x->dguess + here};
+            distances_bwd(&row, x->is.net.C, x->dd_st[i0 + k], x->dd_ch[i0 + k]);
         }
         if (guessed)
             network_bwd(x, p, pair, i0, N, in, dorig, dpost);

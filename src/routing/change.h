@@ -35,13 +35,12 @@ struct change {
     int *guessed;             /* (pairs) */
     double *past;             /* (W - 1 + R) D_st: remembered rows, then those of this pass */
     real *guess, *dguess, *in, *din; /* (PRIOR_ROWS,C) */
-    struct arena rows;               /* owns the arrays that are per row */
 };
 
 /* Parameters "PREFIX.prior.2p...": the network of pair p is named after the pair's first layer. */
 int change_init(struct change *x, struct params *ps, const char *prefix,
                 const struct change_shape *shape, struct err *e) DS_CHECK;
-int change_reserve(struct change *x, int R, struct err *e) DS_CHECK;
+void change_layout(struct change *x, struct arena *a, int rows);
 void change_release(struct change *x);
 /* Bytes of pass.memory per sequence. */
 size_t change_memory(const struct change *x);

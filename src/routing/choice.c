@@ -13,30 +13,19 @@ int choice_init(struct choice *c, struct params *ps, const char *prefix, int L, 
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct choice *c, struct arena *a, size_t R)
-{
-    c->score = arena_alloc(a, R, sizeof(real));
-    c->weight = arena_alloc(a, R, sizeof(real));
-    c->want = arena_alloc(a, R, 1);
-    c->target = arena_alloc(a, R, 1);
-}
 
-int choice_reserve(struct choice *c, int R, struct err *e)
+void choice_layout(struct choice *c, struct arena *a, int R)
 {
-    struct arena measure;
-    arena_measure(&measure, "choice");
-    layout(c, &measure, (size_t)R);
-    arena_release(&c->rows);
-    int rc = arena_reserve(&c->rows, "choice", measure.peak, e);
-    if (rc < 0)
-        return rc;
-    layout(c, &c->rows, (size_t)R);
-    return quantiles_reserve(&c->quantiles, R, e);
+    size_t n = (size_t)R;
+    c->score = arena_alloc(a, n, sizeof(real));
+    c->weight = arena_alloc(a, n, sizeof(real));
+    c->want = arena_alloc(a, n, 1);
+    c->target = arena_alloc(a, n, 1);
+    quantiles_layout(&c->quantiles, a, R);
 }
 
 void choice_release(struct choice *c)
 {
-    arena_release(&c->rows);
     quantiles_release(&c->quantiles);
     memset(c, 0, sizeof *c);
 }

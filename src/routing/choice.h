@@ -18,18 +18,17 @@ struct choice_rule {
 };
 struct choice {
     struct quantiles quantiles;
-    real *score;       /* (R) in: the scores */
-    uint8_t *want;     /* (R) out: 1 runs, 0 is skipped */
-    real *weight;      /* (R) out: 0 = forced, else 1 */
-    uint8_t *target;   /* (R) set by choice_target */
-    double threshold;  /* out: the threshold used, or that inference would use */
-    int nan;           /* out: NaN scores */
-    struct arena rows; /* owns the arrays */
+    real *score;      /* (R) in: the scores */
+    uint8_t *want;    /* (R) out: 1 runs, 0 is skipped */
+    real *weight;     /* (R) out: 0 = forced, else 1 */
+    uint8_t *target;  /* (R) set by choice_target */
+    double threshold; /* out: the threshold used, or that inference would use */
+    int nan;          /* out: NaN scores */
 };
 
 int choice_init(struct choice *c, struct params *ps, const char *prefix, int L,
                 struct err *e) DS_CHECK;
-int choice_reserve(struct choice *c, int R, struct err *e) DS_CHECK;
+void choice_layout(struct choice *c, struct arena *a, int R);
 void choice_release(struct choice *c);
 /* Decides layer l from c->score; training passes also update the stored quantiles.  NaN scores rank
  * last, and pass a threshold only when every row runs. */

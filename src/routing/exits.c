@@ -117,52 +117,30 @@ int exits_init(struct exits *x, struct params *ps, const char *prefix, int L, in
     return 0;
 }
 
-static void free_rows(struct exits *x)
+void exits_layout(struct exits *x, struct arena *a, int R)
 {
-    mem_free(x->z);
-    mem_free(x->ones);
-    mem_free(x->logit);
-    mem_free(x->depth);
-    mem_free(x->stays);
-    x->stays = NULL;
-    x->z = x->value = x->after = x->push = x->ones = x->reach = x->row = x->logit = NULL;
-    x->depth = NULL;
-    x->R_max = 0;
-}
-
-int exits_reserve(struct exits *x, int R, struct err *e)
-{
-    size_t n = (size_t)x->n * (size_t)R;
-    free_rows(x);
-    x->z = mem_alloc(4 * n, sizeof(real));
-    x->ones = mem_alloc(3 * (size_t)R, sizeof(real));
-    x->logit = mem_alloc(2 * (size_t)R, sizeof(real));
-    x->depth = mem_alloc((size_t)R, sizeof(double));
-    x->stays = mem_alloc((size_t)R, 1);
-    if (!x->z || !x->ones || !x->logit || !x->depth || !x->stays) {
-        free_rows(x);
-        return err_set(e, DS_EMEM, "exit gates of %d rows", R);
-    }
-    x->value = x->z + n;
-    x->after = x->value + n;
-    x->push = x->after + n;
-    x->reach = x->ones + R;
-    x->row = x->reach + R;
-    for (int i = 0; i < R; i++)
+    size_t r = (size_t)R, n = (size_t)x->n * r;
+    x->z = arena_zalloc(a, n, sizeof(real));
+    x->value = arena_zalloc(a, n, sizeof(real));
+    x->after = arena_zalloc(a, n, sizeof(real));
+    x->push = arena_zalloc(a, n, sizeof(real));
+    x->ones = arena_zalloc(a, r, sizeof(real));
+    x->reach = arena_zalloc(a, r, sizeof(real));
+    x->row = arena_zalloc(a, r, sizeof(real));
+    x->logit = arena_zalloc(a, 2 * r, sizeof(real));
+    x->depth = arena_zalloc(a, r, sizeof(double));
+    x->stays = arena_zalloc(a, r, 1);
+    for (size_t i = 0; i < r && !a->measuring; i++)
         x->ones[i] = 1;
-    int rc = quantiles_reserve(&x->table, R, e);
-    for (int g = 0; g < x->n && rc == 0; g++)
-        rc = mlp_reserve(&x->gate[g], R, e);
-    x->R_max = rc == 0 ? R : 0;
-    return rc;
+    quantiles_layout(&x->table, a, R);
+    for (int g = 0; g < x->n; g++)
+        mlp_layout(&x->gate[g], a, R);
+    x->R_max = R;
 }
 
 void exits_release(struct exits *x)
 {
-    free_rows(x);
     quantiles_release(&x->table);
-    for (int g = 0; g < x->n; g++)
-        mlp_release(&x->gate[g]);
 }
 
 void exits_freeze(struct exits *x, double lr)

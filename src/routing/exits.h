@@ -72,7 +72,7 @@ int exits_parse(struct exits_shape *shape, const char *key, const char *text, in
 /* Params: "PREFIX.LAYER.K.weight|bias", "PREFIX.log_temperature_forward|backward", plus buffers. */
 int exits_init(struct exits *x, struct params *ps, const char *prefix, int L, int C,
                const struct exits_shape *shape, struct err *e) DS_CHECK;
-int exits_reserve(struct exits *x, int R, struct err *e) DS_CHECK;
+void exits_layout(struct exits *x, struct arena *a, int R);
 void exits_release(struct exits *x);
 /* lr as in struct param; 0 = frozen. */
 void exits_freeze(struct exits *x, double lr);

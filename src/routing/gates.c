@@ -7,8 +7,10 @@
 #include "base/rng.h"
 
 /* Called once to measure and once to allocate. */
-static void layout(struct gates *g, struct arena *a, size_t R, size_t L)
+void gates_layout(struct gates *g, struct arena *a, int rows, int layers)
 {
+    size_t R = (size_t)rows, L = (size_t)layers;
+    g->L = layers;
     g->want = arena_alloc(a, R, 1);
     g->ran = arena_alloc(a, R, 1);
     g->probe = arena_alloc(a, R, 1);
@@ -18,26 +20,6 @@ static void layout(struct gates *g, struct arena *a, size_t R, size_t L)
     g->score = arena_alloc(a, L * R, sizeof(real));
     g->soft = arena_alloc(a, L * R, sizeof(real));
     g->weight = arena_alloc(a, R, sizeof(real));
-}
-
-int gates_reserve(struct gates *g, int R, int L, struct err *e)
-{
-    struct arena measure;
-    arena_measure(&measure, "gates");
-    layout(g, &measure, (size_t)R, (size_t)L);
-    gates_release(g);
-    int rc = arena_reserve(&g->rows, "gates", measure.peak, e);
-    if (rc < 0)
-        return rc;
-    layout(g, &g->rows, (size_t)R, (size_t)L);
-    g->L = L;
-    return 0;
-}
-
-void gates_release(struct gates *g)
-{
-    arena_release(&g->rows);
-    memset(g, 0, sizeof *g);
 }
 
 void gates_begin(struct gates *g, int R)

@@ -19,14 +19,12 @@ struct gates {
     uint8_t *forced;           /* (L,R) by the method or the pass: no gate gradient */
     real *score, *soft;        /* (L,R) compared value; sigmoid((score - tau) / T) */
     real *weight;              /* (R) factor on the gate's gradient, as in struct plan */
-    struct arena rows;         /* owns the arrays */
     /* Logistic noise on the score, in temperatures: at 1 a gate is a draw from its soft value.  Set
      * by the method after gates_begin, 0 at inference. */
     double noise;
 };
 
-int gates_reserve(struct gates *g, int R, int L, struct err *e) DS_CHECK;
-void gates_release(struct gates *g);
+void gates_layout(struct gates *g, struct arena *a, int rows, int layers);
 void gates_begin(struct gates *g, int R);
 /* Decides cell (l, i): it runs when the pass or the method forces it, else when score > tau. */
 void gates_decide(struct gates *g, const struct route *r, int l, int i, int always_on, real score,

@@ -31,28 +31,15 @@ int linear_router_init(struct linear_router *x, struct params *ps, const char *p
     return 0;
 }
 
-static void free_rows(struct linear_router *x)
+void linear_router_layout(struct linear_router *x, struct arena *a, int R)
 {
-    mem_free(x->score);
-    mem_free(x->dscore);
-    x->score = x->dscore = NULL;
-    x->R_max = 0;
-}
-
-int linear_router_reserve(struct linear_router *x, int R, struct err *e)
-{
-    free_rows(x);
-    x->score = mem_alloc((size_t)x->L * (size_t)R, sizeof(real));
-    x->dscore = mem_alloc((size_t)R, sizeof(real));
-    if (!x->score || !x->dscore)
-        return err_set(e, DS_EMEM, "router scores of %d rows", R);
+    x->score = arena_zalloc(a, (size_t)x->L * (size_t)R, sizeof(real));
+    x->dscore = arena_zalloc(a, (size_t)R, sizeof(real));
     x->R_max = R;
-    return 0;
 }
 
 void linear_router_release(struct linear_router *x)
 {
-    free_rows(x);
     mem_free(x->mean);
     x->mean = x->count = NULL;
 }

@@ -30,7 +30,7 @@ struct linear_router {
 /* Initial weights are N(0, gain^2 2 / (C + 1)). */
 int linear_router_init(struct linear_router *x, struct params *ps, const char *prefix, int L, int C,
                        double gain, struct err *e) DS_CHECK;
-int linear_router_reserve(struct linear_router *x, int R, struct err *e) DS_CHECK;
+void linear_router_layout(struct linear_router *x, struct arena *a, int R);
 void linear_router_release(struct linear_router *x);
 /* lr as in struct param; 0 = frozen. */
 void linear_router_freeze(struct linear_router *x, double lr);

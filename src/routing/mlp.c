@@ -52,32 +52,15 @@ int mlp_init(struct mlp *m, struct params *ps, const char *prefix, const struct 
     return 0;
 }
 
-int mlp_reserve(struct mlp *m, int R, struct err *e)
+void mlp_layout(struct mlp *m, struct arena *a, int R)
 {
-    mlp_release(m);
     for (int k = 0; k + 1 < m->n; k++) {
         size_t n = (size_t)R * (size_t)m->dim[k + 1];
-        m->pre[k] = mem_alloc(n, sizeof(real));
-        m->post[k] = mem_alloc(n, sizeof(real));
-        m->grad[k] = mem_alloc(n, sizeof(real));
-        if (!m->pre[k] || !m->post[k] || !m->grad[k]) {
-            mlp_release(m);
-            return err_set(e, DS_EMEM, "router buffers for %d rows", R);
-        }
+        m->pre[k] = arena_zalloc(a, n, sizeof(real));
+        m->post[k] = arena_zalloc(a, n, sizeof(real));
+        m->grad[k] = arena_zalloc(a, n, sizeof(real));
     }
     m->R_max = R;
-    return 0;
-}
-
-void mlp_release(struct mlp *m)
-{
-    for (int k = 0; k < MLP_MAPS; k++) {
-        mem_free(m->pre[k]);
-        mem_free(m->post[k]);
-        mem_free(m->grad[k]);
-        m->pre[k] = m->post[k] = m->grad[k] = NULL;
-    }
-    m->R_max = 0;
 }
 
 static struct linear map_of(const struct mlp *m, int k)

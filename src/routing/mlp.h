@@ -6,6 +6,7 @@
 #ifndef DS_ROUTING_MLP_H
 #define DS_ROUTING_MLP_H
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "engine/param.h"
 #include "engine/real.h"
@@ -33,8 +34,7 @@ struct mlp_shape {
 };
 int mlp_init(struct mlp *m, struct params *ps, const char *prefix, const struct mlp_shape *shape,
              struct err *e) DS_CHECK;
-int mlp_reserve(struct mlp *m, int R, struct err *e) DS_CHECK;
-void mlp_release(struct mlp *m);
+void mlp_layout(struct mlp *m, struct arena *a, int R);
 /* y (R, dim[n]).  R may be 0. */
 void mlp_fwd(struct mlp *m, real *y, const real *x, int R);
 /* Accumulates into the parameters' gradients and, unless NULL, dx.  Recomputes forward from x. */

@@ -44,33 +44,16 @@ int prior_init(struct prior *p, struct params *ps, const char *prefix,
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct prior_scratch *scratch, struct arena *a, size_t C, size_t D)
+void prior_scratch_layout(struct prior_scratch *scratch, struct arena *a, int channels, int inner)
 {
+    size_t C = (size_t)channels, D = (size_t)inner;
     scratch->xn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
     scratch->dxn = arena_alloc(a, PRIOR_ROWS * C, sizeof(real));
     scratch->rstd = arena_alloc(a, PRIOR_ROWS, sizeof(real));
-    real **inner[] = {&scratch->a,  &scratch->b,  &scratch->hid,
-                      &scratch->da, &scratch->db, &scratch->dhid};
-    for (size_t k = 0; k < DS_LEN(inner); k++)
-        *inner[k] = arena_alloc(a, PRIOR_ROWS * D, sizeof(real));
-}
-
-int prior_scratch_reserve(struct prior_scratch *scratch, int C, int D, struct err *e)
-{
-    struct arena measure;
-    arena_measure(&measure, "priors");
-    layout(scratch, &measure, (size_t)C, (size_t)D);
-    prior_scratch_release(scratch);
-    int rc = arena_reserve(&scratch->rows, "priors", measure.peak, e);
-    if (rc == 0)
-        layout(scratch, &scratch->rows, (size_t)C, (size_t)D);
-    return rc;
-}
-
-void prior_scratch_release(struct prior_scratch *scratch)
-{
-    arena_release(&scratch->rows);
-    memset(scratch, 0, sizeof *scratch);
+    real **part[] = {&scratch->a,  &scratch->b,  &scratch->hid,
+                     &scratch->da, &scratch->db, &scratch->dhid};
+    for (size_t k = 0; k < DS_LEN(part); k++)
+        *part[k] = arena_alloc(a, PRIOR_ROWS * D, sizeof(real));
 }
 
 static struct linear map_of(const struct prior *p, int index, int C, int O)
@@ -80,8 +63,11 @@ static struct linear map_of(const struct prior *p, int index, int C, int O)
 
 static struct norm norm_of(const struct prior *p, const struct prior_scratch *scratch, int N)
 {
-    return (struct norm){
-        .w = p->params->p[p->norm].value, .rstd = scratch->rstd, .N = N, .C = p->C, .eps = norm_eps};
+    return (struct norm){.w = p->params->p[p->norm].value,
+                         .rstd = scratch->rstd,
+                         .N = N,
+                         .C = p->C,
+                         .eps = norm_eps};
 }
 
 void prior_fwd(const struct prior *p, struct prior_scratch *scratch, real *y, const real *x, int N)
@@ -90,11 +76,11 @@ void prior_fwd(const struct prior *p, struct prior_scratch *scratch, real *y, co
     struct linear gate = map_of(p, p->gate, p->C, p->D), up = map_of(p, p->up, p->C, p->D);
     struct linear down = map_of(p, p->down, p->D, p->C);
     struct norm n = norm_of(p, scratch, N);
-    norm_fwd(scratch->xn, x, &n);                        /* 1 */
+    norm_fwd(scratch->xn, x, &n);                           /* 1 */
     linear_fwd(scratch->a, scratch->xn, &gate, N, 0, NULL); /* 2 */
     linear_fwd(scratch->b, scratch->xn, &up, N, 0, NULL);
     swiglu_fwd(scratch->hid, scratch->a, scratch->b, (size_t)N * (size_t)p->D); /* 3 */
-    linear_fwd(y, scratch->hid, &down, N, 0, NULL);                       /* 4 */
+    linear_fwd(y, scratch->hid, &down, N, 0, NULL);                             /* 4 */
 }
 
 void prior_bwd(const struct prior *p, struct prior_scratch *scratch, real *dx, const real *dy,

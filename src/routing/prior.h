@@ -29,15 +29,13 @@ struct prior_shape {
 struct prior_scratch {
     real *xn, *rstd, *a, *b, *hid; /* of the last forward */
     real *da, *db, *dhid, *dxn;
-    struct arena rows; /* owns the arrays */
 };
 
 /* Inner width: C * factor rounded up, then up to an even number; at least 2. */
 int prior_width(int C, double factor);
 int prior_init(struct prior *p, struct params *ps, const char *prefix,
                const struct prior_shape *shape, struct err *e) DS_CHECK;
-int prior_scratch_reserve(struct prior_scratch *scratch, int C, int D, struct err *e) DS_CHECK;
-void prior_scratch_release(struct prior_scratch *scratch);
+void prior_scratch_layout(struct prior_scratch *scratch, struct arena *a, int channels, int inner);
 void prior_fwd(const struct prior *p, struct prior_scratch *scratch, real *y, const real *x, int N);
 /* Backward of the last prior_fwd with this workspace.  Accumulates into dx (not NULL) and the
  * parameters' gradients. */

@@ -42,53 +42,83 @@ static int share_of(int n, double gamma)
     return gamma <= 0 ? 0 : k < 1 ? 1 : k > n ? n : k;
 }
 
-/* Active rows of begin..end (NULL: all) compete for k places, minus those of rows forced to run. */
-static int rank_rows(const struct route *r, int l, const real *score, const uint8_t *active,
-                     int begin, int end, int k, int obey, uint8_t *want, struct ranked *scratch)
+/* What is ranked, and where the decisions go. */
+struct ranking {
+    const struct route *route;
+    int layer;
+    const real *score;
+    const uint8_t *active; /* rows that compete; NULL: all */
+    int obey;              /* forced cells keep their value */
+    uint8_t *want;
+    struct ranked *scratch;
+};
+
+/* Active rows of begin..end compete for k places, minus those of rows forced to run. */
+static int rank_rows(const struct ranking *x, int begin, int end, int k)
 {
     int n = 0, nan = 0;
     for (int i = begin; i < end; i++) {
-        int forced = obey ? route_forced(r, l, i) : -1;
-        want[i] = forced == 1;
-        if (active && !active[i])
+        int forced = x->obey ? route_forced(x->route, x->layer, i) : -1;
+        x->want[i] = forced == 1;
+        if (x->active && !x->active[i])
             continue;
         k -= forced == 1;
-        nan += isnan(score[i]) != 0;
+        nan += isnan(x->score[i]) != 0;
         if (forced < 0)
-            scratch[n++] = (struct ranked){score[i], i};
+            x->scratch[n++] = (struct ranked){x->score[i], i};
     }
-    qsort(scratch, (size_t)n, sizeof *scratch, by_rank);
+    qsort(x->scratch, (size_t)n, sizeof *x->scratch, by_rank);
     for (int j = 0; j < k && j < n; j++)
-        want[scratch[j].row] = 1;
+        x->want[x->scratch[j].row] = 1;
     return nan;
 }
 
-static int rank_all(const struct route *r, int l, const real *score, double gamma, int obey,
-                    uint8_t *want)
+/* Places for n rows, rounded to the nearest. */
+static int rounded_share(int n, double gamma)
 {
-    const struct pass *p = &r->pass;
-    struct ranked small[512],
-        *scratch = p->T <= 512 ? small : mem_alloc((size_t)p->T, sizeof *scratch);
-    int nan = 0;
-    BUG_IF(!scratch, "out of memory ranking %d rows", p->T);
+    int k = (int)floor(gamma * n + 0.5);
+    return gamma <= 0 || n == 0 ? 0 : k < 1 ? 1 : k > n ? n : k;
+}
+
+/* Ranks each document, or the whole batch.  Places are a share of the rows, rounded down, or of the
+ * active ones, rounded to the nearest. */
+static int rank_all(struct ranking *x, double gamma, int whole)
+{
+    const struct pass *p = &x->route->pass;
+    int size = whole ? p->R : p->T, nan = 0;
+    struct ranked small[512];
+    x->scratch = size <= 512 ? small : mem_alloc((size_t)size, sizeof *x->scratch);
+    BUG_IF(!x->scratch, "out of memory ranking %d rows", size);
     for (int i = 0; i < p->R;) {
-        int end = document_end(p, i);
-        nan += rank_rows(r, l, score, NULL, i, end, share_of(end - i, gamma), obey, want, scratch);
+        int end = whole ? p->R : document_end(p, i), n = 0;
+        for (int j = i; x->active && j < end; j++)
+            n += x->active[j] != 0;
+        nan += rank_rows(x, i, end, x->active ? rounded_share(n, gamma) : share_of(end - i, gamma));
         i = end;
     }
-    if (scratch != small)
-        mem_free(scratch);
+    if (x->scratch != small)
+        mem_free(x->scratch);
     return nan;
 }
 
 int rank_topk(const struct route *r, int l, const real *score, double gamma, uint8_t *want)
 {
-    return rank_all(r, l, score, gamma, 1, want);
+    struct ranking x = {.route = r, .layer = l, .score = score, .obey = 1, .want = want};
+    return rank_all(&x, gamma, 0);
 }
 
 void rank_target(const struct route *r, const real *score, double gamma, uint8_t *target)
 {
-    (void)rank_all(r, 0, score, gamma, 0, target);
+    struct ranking x = {.route = r, .score = score, .want = target};
+    (void)rank_all(&x, gamma, 0);
+}
+
+int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
+                double gamma, int whole, int obey, uint8_t *want)
+{
+    struct ranking x = {
+        .route = r, .layer = l, .score = score, .active = active, .obey = obey, .want = want};
+    return rank_all(&x, gamma, whole);
 }
 
 /* ---- noise ---- */
@@ -125,33 +155,6 @@ double rank_noise_above(double share)
     return 0.5 * (low + high);
 }
 
-/* Places for n rows, rounded to the nearest. */
-static int rounded_share(int n, double gamma)
-{
-    int k = (int)floor(gamma * n + 0.5);
-    return gamma <= 0 || n == 0 ? 0 : k < 1 ? 1 : k > n ? n : k;
-}
-
-int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
-                double gamma, int whole, int obey, uint8_t *want)
-{
-    const struct pass *p = &r->pass;
-    int size = whole ? p->R : p->T, nan = 0;
-    struct ranked small[512],
-        *scratch = size <= 512 ? small : mem_alloc((size_t)size, sizeof *scratch);
-    BUG_IF(!scratch, "out of memory ranking %d rows", size);
-    for (int i = 0; i < p->R;) {
-        int end = whole ? p->R : document_end(p, i), n = 0;
-        for (int j = i; j < end; j++)
-            n += active[j] != 0;
-        nan += rank_rows(r, l, score, active, i, end, rounded_share(n, gamma), obey, want, scratch);
-        i = end;
-    }
-    if (scratch != small)
-        mem_free(scratch);
-    return nan;
-}
-
 /* ---- thresholds ---- */
 
 int quantiles_init(struct quantiles *q, struct params *ps, const char *prefix, int L, struct err *e)
@@ -169,20 +172,14 @@ int quantiles_init(struct quantiles *q, struct params *ps, const char *prefix, i
     return 0;
 }
 
-int quantiles_reserve(struct quantiles *q, int R, struct err *e)
+void quantiles_layout(struct quantiles *q, struct arena *a, int R)
 {
-    mem_free(q->sorted);
-    q->R_max = 0;
-    q->sorted = mem_alloc((size_t)R, sizeof *q->sorted);
-    if (!q->sorted)
-        return err_set(e, DS_EMEM, "thresholds of %d rows", R);
+    q->sorted = arena_zalloc(a, (size_t)R, sizeof *q->sorted);
     q->R_max = R;
-    return 0;
 }
 
 void quantiles_release(struct quantiles *q)
 {
-    mem_free(q->sorted);
     mem_free(q->step);
     mem_free(q->n);
     memset(q, 0, sizeof *q);

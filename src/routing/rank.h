@@ -44,7 +44,7 @@ struct quantiles {
 };
 int quantiles_init(struct quantiles *q, struct params *ps, const char *prefix, int L,
                    struct err *e) DS_CHECK;
-int quantiles_reserve(struct quantiles *q, int R, struct err *e) DS_CHECK;
+void quantiles_layout(struct quantiles *q, struct arena *a, int R);
 void quantiles_release(struct quantiles *q);
 /* Clears the sums of the current step or calibration. */
 void quantiles_begin(struct quantiles *q);

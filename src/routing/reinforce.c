@@ -19,17 +19,9 @@ int reinforce_init(struct reinforce *x, struct params *ps, const char *prefix, s
     return 0;
 }
 
-int reinforce_reserve(struct reinforce *x, int R, struct err *e)
+void reinforce_layout(struct reinforce *x, struct arena *a, int R)
 {
-    mem_free(x->advantage);
-    x->advantage = mem_alloc((size_t)R, sizeof *x->advantage);
-    return x->advantage ? 0 : err_set(e, DS_EMEM, "rewards of %d rows", R);
-}
-
-void reinforce_release(struct reinforce *x)
-{
-    mem_free(x->advantage);
-    x->advantage = NULL;
+    x->advantage = arena_zalloc(a, (size_t)R, sizeof *x->advantage);
 }
 
 void reinforce_note(struct reinforce *x, const double *reward, const int32_t *target, int R)

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "engine/param.h"
 
@@ -19,8 +20,7 @@ struct reinforce {
 };
 int reinforce_init(struct reinforce *x, struct params *ps, const char *prefix,
                    struct err *e) DS_CHECK;
-int reinforce_reserve(struct reinforce *x, int R, struct err *e) DS_CHECK;
-void reinforce_release(struct reinforce *x);
+void reinforce_layout(struct reinforce *x, struct arena *a, int R);
 /* Takes the rewards (R) of the rows with target >= 0.  In the first step the baseline is their
  * mean. */
 void reinforce_note(struct reinforce *x, const double *reward, const int32_t *target, int R);

@@ -74,23 +74,31 @@ int route_init(struct route *r, const struct route_ops *ops, void *opts, struct 
     return rc;
 }
 
+void route_layout(struct route *r, struct arena *a, int R)
+{
+    for (size_t i = 0; i < r->ops->n_metrics; i++)
+        if (r->ops->metrics[i].scope == METRIC_CELL)
+            r->cell[i] = arena_zalloc(a, (size_t)r->L * (size_t)R, sizeof(real));
+    if (r->ops->layout)
+        r->ops->layout(r, a, R);
+}
+
 int route_reserve(struct route *r, int R, struct err *e)
 {
+    struct arena measure;
     if (R <= r->R_max)
         return 0;
-    r->R_max = 0; /* stays 0 when an allocation fails */
-    for (size_t i = 0; i < r->ops->n_metrics; i++) {
-        if (r->ops->metrics[i].scope != METRIC_CELL)
-            continue;
-        mem_free(r->cell[i]);
-        r->cell[i] = mem_alloc((size_t)r->L * (size_t)R, sizeof(real));
-        if (!r->cell[i])
-            return err_set(e, DS_EMEM, "cells of %s for %d rows", r->ops->name, R);
-    }
-    int rc = r->ops->reserve ? r->ops->reserve(r, R, e) : 0;
-    if (rc == 0)
-        r->R_max = R;
-    return rc;
+    r->R_max = 0; /* stays 0 when memory is not available */
+    arena_release(&r->rows);
+    arena_measure(&measure, "routing");
+    route_layout(r, &measure, R);
+    int rc = measure.peak > 0 ? arena_reserve(&r->rows, "routing", measure.peak, e) : 0;
+    if (rc < 0)
+        return err_add(e, rc, "%s: state of %d rows", r->ops->name, R);
+    if (measure.peak > 0)
+        route_layout(r, &r->rows, R);
+    r->R_max = R;
+    return 0;
 }
 
 void route_release(struct route *r)
@@ -99,10 +107,9 @@ void route_release(struct route *r)
         return;
     if (r->ops->release && r->state)
         r->ops->release(r);
-    for (size_t i = 0; i < ROUTE_METRICS_MAX; i++) {
+    for (size_t i = 0; i < ROUTE_METRICS_MAX; i++)
         mem_free(r->metric[i]);
-        mem_free(r->cell[i]);
-    }
+    arena_release(&r->rows);
     if (r->opts) {
         char prefix[40];
         struct opt_group g = route_group(r->ops, prefix);

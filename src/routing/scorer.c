@@ -37,43 +37,29 @@ int scorer_add(struct scorer *s, struct params *ps, const char *prefix, const ch
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(struct scorer *s, struct arena *a, size_t R)
+static void layout_inputs(struct scorer *s, struct arena *a, size_t R)
 {
     size_t C = (size_t)s->C;
     s->x = arena_alloc(a, R * C, sizeof(real));
     s->dx = arena_alloc(a, R * C, sizeof(real));
     s->rstd = arena_alloc(a, R, sizeof(real));
     s->ones = arena_alloc(a, C, sizeof(real));
-}
-
-static int reserve_inputs(struct scorer *s, int R, struct err *e)
-{
-    struct arena measure;
-    arena_measure(&measure, "router inputs");
-    layout(s, &measure, (size_t)R);
-    s->x = NULL;
-    arena_release(&s->rows);
-    int rc = arena_reserve(&s->rows, "router inputs", measure.peak, e);
-    if (rc < 0)
-        return rc;
-    layout(s, &s->rows, (size_t)R);
-    for (int c = 0; c < s->C; c++)
+    for (size_t c = 0; c < C && !a->measuring; c++)
         s->ones[c] = 1;
-    return 0;
 }
 
 /* Networks run one after the other and backward recomputes forward, so one set of buffers
  * suffices. */
-int scorer_reserve(struct scorer *s, int R, struct err *e)
+void scorer_layout(struct scorer *s, struct arena *a, int R)
 {
     mem_free(s->kept);
     s->kept = NULL;
     s->R_max = R;
     if (s->owner < 0)
-        return 0;
+        return;
     const struct mlp *own = &s->net[s->owner];
-    int rc = mlp_reserve(&s->net[s->owner], R, e);
-    for (int l = 0; l < s->L && rc == 0; l++) {
+    mlp_layout(&s->net[s->owner], a, R);
+    for (int l = 0; l < s->L; l++) {
         struct mlp *m = &s->net[l];
         if (m == own || m->n == 0)
             continue;
@@ -82,16 +68,14 @@ int scorer_reserve(struct scorer *s, int R, struct err *e)
         memcpy(m->grad, own->grad, sizeof m->grad);
         m->R_max = own->R_max;
     }
-    return rc == 0 && s->normalize ? reserve_inputs(s, R, e) : rc;
+    if (s->normalize)
+        layout_inputs(s, a, (size_t)R);
 }
 
 void scorer_release(struct scorer *s)
 {
-    if (s->net && s->owner >= 0)
-        mlp_release(&s->net[s->owner]);
     mem_free(s->net);
     mem_free(s->kept);
-    arena_release(&s->rows);
     memset(s, 0, sizeof *s);
 }
 

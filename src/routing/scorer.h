@@ -15,7 +15,6 @@ struct scorer {
     struct mlp *net; /* (L); the networks share one set of buffers */
     int L, C, owner; /* owner of the buffers; -1 = no network */
     int normalize;
-    struct arena rows;
     real *x, *dx, *rstd, *ones; /* (R,C), (R,C), (R), (C); only when normalised */
     real *kept;                 /* (L, R_max, C) after scorer_keep */
     int R_max;
@@ -25,7 +24,7 @@ int scorer_init(struct scorer *s, int L, int C, int normalize, struct err *e) DS
  * "PREFIX.l.WHAT.K.weight", ".bias".  train 0: frozen. */
 int scorer_add(struct scorer *s, struct params *ps, const char *prefix, const char *what, int l,
                const struct mlp_shape *shape, int train, struct err *e) DS_CHECK;
-int scorer_reserve(struct scorer *s, int R, struct err *e) DS_CHECK;
+void scorer_layout(struct scorer *s, struct arena *a, int R);
 void scorer_release(struct scorer *s);
 /* score (R) from h (R,C). */
 void scorer_fwd(struct scorer *s, int l, real *score, const real *h, int R);

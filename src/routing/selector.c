@@ -26,30 +26,18 @@ int selector_init(struct selector *x, struct params *ps, const char *prefix, int
     return 0;
 }
 
-static void free_rows(struct selector *x)
+void selector_layout(struct selector *x, struct arena *a, int R)
 {
-    mem_free(x->want);
-    mem_free(x->row);
-    x->want = x->here = x->top = NULL;
-    x->row = NULL;
-}
-
-int selector_reserve(struct selector *x, int R, struct err *e)
-{
-    free_rows(x);
-    x->want = mem_alloc(3 * (size_t)R, 1);
-    x->row = mem_alloc((size_t)R, sizeof *x->row);
-    if (!x->want || !x->row)
-        return err_set(e, DS_EMEM, "selection among %d rows", R);
-    x->here = x->want + R;
-    x->top = x->here + R;
-    int rc = quantiles_reserve(&x->table, R, e);
-    return rc < 0 ? rc : linear_router_reserve(&x->router, R, e);
+    x->want = arena_zalloc(a, (size_t)R, 1);
+    x->here = arena_zalloc(a, (size_t)R, 1);
+    x->top = arena_zalloc(a, (size_t)R, 1);
+    x->row = arena_zalloc(a, (size_t)R, sizeof *x->row);
+    quantiles_layout(&x->table, a, R);
+    linear_router_layout(&x->router, a, R);
 }
 
 void selector_release(struct selector *x)
 {
-    free_rows(x);
     mem_free(x->excess);
     x->excess = NULL;
     quantiles_release(&x->table);

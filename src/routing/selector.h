@@ -22,7 +22,7 @@ struct selector {
 /* Parameters: "PREFIX.router.weight|bias" and the buffers of routing/rank.h. */
 int selector_init(struct selector *x, struct params *ps, const char *prefix, int L, int C,
                   double gain, struct err *e) DS_CHECK;
-int selector_reserve(struct selector *x, int R, struct err *e) DS_CHECK;
+void selector_layout(struct selector *x, struct arena *a, int R);
 void selector_release(struct selector *x);
 void selector_begin(struct selector *x, int R);
 /* Sets which tokens remain: those with alive[i] > 0. */

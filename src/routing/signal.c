@@ -17,39 +17,21 @@ const char *const feature_name[FEATURES] = {
     [FEATURE_GROWTH] = "growth",
 };
 
-void signal_release(struct signal *s)
-{
-    mem_free(s->last);
-    mem_free(s->kept);
-    mem_free(s->runs);
-    mem_free(s->value);
-    mem_free(s->at);
-    mem_free(s->before);
-    mem_free(s->newest);
-    mem_free(s->older);
-    memset(s, 0, sizeof *s);
-}
-
-int signal_reserve(struct signal *s, int R, int C, int L, int is_literal, struct err *e)
+void signal_layout(struct signal *s, struct arena *a, int R, int C, int L, int is_literal)
 {
     size_t r = (size_t)R, cells = r * (size_t)L;
-    signal_release(s);
     s->R_max = R;
     s->C = C;
     s->L = L;
     s->is_literal = is_literal;
-    s->last = mem_alloc(r * (size_t)C, sizeof(real));
-    s->kept = mem_alloc(r * FEATURES, sizeof(real));
-    s->runs = mem_alloc(r, sizeof(int16_t));
-    s->value = mem_alloc(cells * FEATURES, sizeof(real));
-    s->at = mem_alloc(cells, sizeof(int16_t));
-    s->before = mem_alloc(cells, sizeof(int16_t));
-    s->newest = mem_alloc(r, sizeof(int16_t));
-    s->older = mem_alloc(r, sizeof(int16_t));
-    if (s->last && s->kept && s->runs && s->value && s->at && s->before && s->newest && s->older)
-        return 0;
-    signal_release(s);
-    return err_set(e, DS_EMEM, "signals of %d rows", R);
+    s->last = arena_zalloc(a, r * (size_t)C, sizeof(real));
+    s->kept = arena_zalloc(a, r * FEATURES, sizeof(real));
+    s->runs = arena_zalloc(a, r, sizeof(int16_t));
+    s->value = arena_zalloc(a, cells * FEATURES, sizeof(real));
+    s->at = arena_zalloc(a, cells, sizeof(int16_t));
+    s->before = arena_zalloc(a, cells, sizeof(int16_t));
+    s->newest = arena_zalloc(a, r, sizeof(int16_t));
+    s->older = arena_zalloc(a, r, sizeof(int16_t));
 }
 
 void signal_begin(struct signal *s, int R)

@@ -3,7 +3,7 @@
  * For the blocks a token has executed, with D_k the k-th executed increment and y_k the state after
  * it:
  *   velocity      v_k = |D_k| / max(|y_k|, 1e-8)
- *   speed change  s_k = | v_k - v_{k-1} |                    (EDP's "acceleration", a difference of two scalars)
+ *   speed change  s_k = | v_k - v_{k-1} |                    (EDP's "acceleration", of two scalars)
  *   acceleration  a_k = |D_k - D_{k-1}| / max(|y_k|, 1e-8)   (arXiv 2509.23314)
  *   turn          c_k = cos(D_k, D_{k-1})
  *   growth        n_k = ln |y_k|
@@ -40,8 +40,7 @@ struct signal {
     int16_t *at, *before;
     int16_t *newest, *older; /* (R) */
 };
-int signal_reserve(struct signal *s, int R, int C, int L, int is_literal, struct err *e) DS_CHECK;
-void signal_release(struct signal *s);
+void signal_layout(struct signal *s, struct arena *a, int R, int C, int L, int is_literal);
 void signal_begin(struct signal *s, int R);
 /* Before the decision of layer l: updates the history with what layer l-1 did.  ran[i]: row i
  * executed layer l-1 (unused for l = 0). */

@@ -12,33 +12,25 @@ static int rows_of(const struct stepcode *c, int gated)
     return c->buckets > 0 ? c->buckets : gated + 1;
 }
 
-int stepcode_init(struct stepcode *c, struct params *ps, const char *name, enum stepcode_kind kind,
-                  int L, int C, int gated, int buckets, struct err *e)
+int stepcode_init(struct stepcode *c, struct params *ps, const char *name,
+                  const struct stepcode_shape *shape, struct err *e)
 {
-    c->kind = kind;
+    c->kind = shape->kind;
     c->params = ps;
-    c->L = L;
-    c->C = C;
-    c->buckets = buckets;
-    c->rows = rows_of(c, gated);
+    c->L = shape->L;
+    c->C = shape->C;
+    c->buckets = shape->buckets;
+    c->rows = rows_of(c, shape->gated);
     c->table = -1;
     if (c->rows == 0)
         return 0;
-    c->table = params_add(ps, name, c->rows, C, PARAM_PLAIN, INIT_NORMAL, 0.02);
+    c->table = params_add(ps, name, c->rows, c->C, PARAM_PLAIN, INIT_NORMAL, 0.02);
     return c->table < 0 ? err_set(e, DS_EMEM, "%s", name) : 0;
 }
 
-int stepcode_reserve(struct stepcode *c, int R, struct err *e)
+void stepcode_layout(struct stepcode *c, struct arena *a, int R)
 {
-    mem_free(c->code);
-    c->code = mem_alloc((size_t)c->L * (size_t)R, sizeof *c->code);
-    return c->code ? 0 : err_set(e, DS_EMEM, "step codes of %d rows", R);
-}
-
-void stepcode_release(struct stepcode *c)
-{
-    mem_free(c->code);
-    c->code = NULL;
+    c->code = arena_zalloc(a, (size_t)c->L * (size_t)R, sizeof *c->code);
 }
 
 /* A forced pass may skip more blocks than the method would; they share the last row. */

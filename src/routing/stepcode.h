@@ -26,11 +26,16 @@ struct stepcode {
     int16_t *code; /* (L,R) row added on entry to each cell, -1 none */
 };
 
-/* Registers the table as NAME; gated = number of layers that may be skipped. */
-int stepcode_init(struct stepcode *c, struct params *ps, const char *name, enum stepcode_kind kind,
-                  int L, int C, int gated, int buckets, struct err *e) DS_CHECK;
-int stepcode_reserve(struct stepcode *c, int R, struct err *e) DS_CHECK;
-void stepcode_release(struct stepcode *c);
+struct stepcode_shape {
+    enum stepcode_kind kind;
+    int L, C;
+    int gated;   /* layers that may be skipped */
+    int buckets; /* 0: one row per number of skipped blocks */
+};
+/* Registers the table as NAME. */
+int stepcode_init(struct stepcode *c, struct params *ps, const char *name,
+                  const struct stepcode_shape *shape, struct err *e) DS_CHECK;
+void stepcode_layout(struct stepcode *c, struct arena *a, int R);
 /* Chooses the code of row i in layer l.  runs: row i runs here; skipped, in_row: blocks skipped so
  * far, and consecutively before this one. */
 void stepcode_choose(struct stepcode *c, int l, int R, int i, int runs, int is_gated, int skipped,

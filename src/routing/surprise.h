@@ -1,10 +1,10 @@
 /* Surprise of a token at a block: how far the block moved it, against a prediction and an average.
  *
- *     D_st = mean_C (post - orig)^2        static: predicts no change
- *     D_ch = mean_C (post - prior)^2       change: predicted by a prior network
- *     CE = a (D_st - D_ch) + log o         expected change      S_CE = sigmoid(softplus(beta_ce) CE)
- *     CU = a (D_st - m MA(D_st))           unexpected change    S_CU = sigmoid(softplus(beta_cu) CU)
- *     G  = S_CE + S_CU - S_CE S_CU         either of them
+ *     D_st = mean_C (post - orig)^2       static: predicts no change
+ *     D_ch = mean_C (post - prior)^2      change: predicted by a prior network
+ *     CE = a (D_st - D_ch) + log o        expected change      S_CE = sigmoid(softplus(beta_ce) CE)
+ *     CU = a (D_st - m MA(D_st))          unexpected change    S_CU = sigmoid(softplus(beta_cu) CU)
+ *     G  = S_CE + S_CU - S_CE S_CU        either of them
  *
  * MA is the causal moving average of a document's last W values, including the current one; it is
  * detached.  a is 1, or the inverse of a running mean of D_st.  All in double. */

@@ -97,17 +97,11 @@ static int create(const char *dir, int has_begun, const struct train_config *con
     char path[1100];
     struct runlog_writer *lock = NULL;
     int home = -1, rc = trainer_home_is_empty(dir, has_begun, e);
-    if (rc == 0)
-        rc = fs_mkdirs(dir, e);
-    if (rc == 0) /* of two simultaneous starts, one writes and the other then sees its files */
-        rc = trainer_home_open(&home, dir, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0)
-        rc = runlog_writer_open(&lock, path, e);
-    if (rc == 0)
-        rc = trainer_home_is_empty(dir, has_begun, e);
-    if (rc < 0)
+    /* of two simultaneous starts, one writes and the other then sees its files */
+    if (rc < 0 || (rc = fs_mkdirs(dir, e)) < 0 || (rc = trainer_home_open(&home, dir, e)) < 0 ||
+        (rc = fs_join(path, sizeof path, dir, "log.mp", e)) < 0 ||
+        (rc = runlog_writer_open(&lock, path, e)) < 0 ||
+        (rc = trainer_home_is_empty(dir, has_begun, e)) < 0)
         goto out;
     rc = trainer_write_config(dir, config, e);
     if (rc == 0)

@@ -335,23 +335,17 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
 {
     char root[1100], dir[1100], path[1200];
     int found = 0, rc = trainer_apply_live(t, e);
-    if (rc == 0)
-        rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
-    if (rc == 0)
-        rc = find_checkpoint(t, &found, root, dir, sizeof dir, e);
-    if (rc == 0 && !found)
+    if (rc < 0 || (rc = fs_join(root, sizeof root, t->dir, "checkpoints", e)) < 0 ||
+        (rc = find_checkpoint(t, &found, root, dir, sizeof dir, e)) < 0)
+        goto out;
+    if (!found)
         return start_weights(t, e); /* killed before the first checkpoint */
-    if (rc == 0)
-        rc = read_model(t, dir, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e);
-    if (rc == 0)
-        rc = model_read_weights(t->model, path, 1, e);
-    if (rc == 0)
-        rc = read_state(t, dir, allow_change, e);
-    if (rc == 0)
-        rc = forget_lost_best(t, root, e);
-    if (rc == 0)
-        rc = repair_best(t, e);
+    if ((rc = read_model(t, dir, e)) < 0 ||
+        (rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e)) < 0 ||
+        (rc = model_read_weights(t->model, path, 1, e)) < 0 ||
+        (rc = read_state(t, dir, allow_change, e)) < 0 || (rc = forget_lost_best(t, root, e)) < 0)
+        goto out;
+    rc = repair_best(t, e);
+out:
     return rc < 0 ? err_add(e, rc, "resume of %s", t->dir) : 0;
 }

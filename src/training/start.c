@@ -232,17 +232,16 @@ double start_teacher_bytes(const struct train_config *c)
         is_self = strcmp(c->train.teacher, "self") == 0;
     if (!train_has_teacher(&c->train))
         return 0;
-    double bytes = 0;
+    size_t bytes = 0;
     int64_t C = c->model.dim;
-    /* an unreadable teacher is reported when it is opened */
+    /* an unreadable teacher is reported when it is opened; weights_use counts its weights */
     if (!is_self && model_locate(c->train.teacher, dir, sizeof dir, NULL) == 0 &&
-        model_config_open(&by, &route, dir, NULL) == 0) {
+        model_config_open(&by, &route, dir, NULL) == 0 &&
+        model_bytes(&bytes, &by, &route, rows, 0, 0, NULL) == 0)
         C = by.dim;
-        bytes = (double)model_bytes(&by, rows, 0, 0); /* its weights are counted by weights_use */
-    }
     opt_release(&model_group, &by);
     config_release(&route);
-    return bytes + (double)distill_bytes(rows, C, c->model.vocab);
+    return (double)bytes + (double)distill_bytes(rows, C, c->model.vocab);
 }
 
 static int fits_student(const struct trainer *t, const char *dir, struct err *e)

@@ -443,41 +443,36 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     str_copy(t->name, sizeof t->name, slash ? slash + 1 : dir);
     t->home = -1;
     int rc = trainer_home_open(&t->home, dir, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "log.mp", e);
-    if (rc == 0) /* lock first: a second writer must not change anything */
-        rc = runlog_writer_open(&t->log, path, e);
-    if (rc == 0)
-        rc = trainer_home_identify(t, resume, e);
-    if (rc == 0) /* before a damaged meta.json is written again, which the log knows as well */
-        fork_read_parent(dir, t->parent, sizeof t->parent);
-    if (rc == 0 && !t->parent[0])
+    if (rc < 0 || (rc = fs_join(path, sizeof path, dir, "log.mp", e)) < 0)
+        goto out;
+    rc = runlog_writer_open(&t->log, path, e); /* lock before anything is changed */
+    if (rc < 0 || (rc = trainer_home_identify(t, resume, e)) < 0)
+        goto out;
+    /* before a damaged meta.json is written again; the log knows the parent as well */
+    fork_read_parent(dir, t->parent, sizeof t->parent);
+    if (!t->parent[0])
         str_copy(t->parent, sizeof t->parent, runlog_writer_parent(t->log));
-    if (rc == 0)
-        rc = pool_start((int)t->config.run.threads, e);
-    if (rc == 0)
-        rc = trainer_setup(t, e);
-    if (rc == 0)
-        rc = resume ? trainer_restore(t, allow_change, e) : start_weights(t, e);
-    if (rc == 0)
-        rc = trainer_find_base(t, e);
-    if (rc == 0)
-        rc = trainer_prepare_weights(t, e);
+    if ((rc = pool_start((int)t->config.run.threads, e)) < 0 || (rc = trainer_setup(t, e)) < 0)
+        goto out;
+    rc = resume ? trainer_restore(t, allow_change, e) : start_weights(t, e);
+    if (rc < 0 || (rc = trainer_find_base(t, e)) < 0 || (rc = trainer_prepare_weights(t, e)) < 0)
+        goto out;
     t->report.lr = lr_at(&t->config.train, t->state.step > 0 ? t->state.step : 1);
-    if (rc == 0)
-        rc = trainer_listen(t, e);
-    if (rc == 0)
-        account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
-    if (rc == 0 && resume) /* the changed configuration applies from now on */
-        rc = trainer_repair(t, e);
-    if (rc == 0)
-        rc = trainer_log_head(t, resume, e);
+    rc = trainer_listen(t, e);
+    if (rc < 0)
+        goto out;
+    account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
+    if (resume &&
+        (rc = trainer_repair(t, e)) < 0) /* the changed configuration applies from now on */
+        goto out;
+    rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
         rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);
     if (rc == 0 && t->live_differs)
         rc = trainer_log_live(t, e);
     if (rc == 0 && t->started[0])
         rc = trainer_log_event(t, LOG_INFO, "init", t->started, e);
+out:
     if (rc < 0)
         trainer_close(t);
     return rc;

@@ -384,7 +384,9 @@ static void open_paths(struct app *app)
                                                   : app_first_view(app);
     app_show(app, first);
     app->pane[0].backs = 0;
-    if (model)
+    if (app_wants_pair(app))
+        app_compare(app, app->opt.paths[0], app->opt.paths[1], app->opt.text);
+    else if (model)
         app_open_model(app, model);
     if (app->opt.notice)
         app_notify(app, LOG_WARN, "%s", app->opt.notice);

@@ -78,7 +78,7 @@ static void key_show(struct view *v, const struct key *k, const char *args)
     if (k->value < n)
         app_show(v->app, view_registry[k->value]->name);
     else
-        app_notify(v->app, LOG_INFO, "there is no view %d; V lists all views", k->value + 1);
+        app_notify(v->app, LOG_INFO, "view %d does not exist; V lists all views", k->value + 1);
 }
 
 static void key_view(struct view *v, const struct key *k, const char *args)
@@ -213,12 +213,11 @@ static void key_run(struct view *v, const struct key *k, const char *args)
         app_select_run(app, (app->current + (size_t)((int)app->runs + k->value)) % app->runs);
 }
 
-/* A path or the name of a run, as on the command line. */
-static const char *run_path(const char *given, char *path, size_t size)
+const char *app_path(const char *given, char *room, size_t size)
 {
     int is_name = !fs_exists(given) && fs_name_ok(given) &&
-                  fs_join(path, size, job_root(), given, NULL) == 0 && fs_exists(path);
-    return is_name ? path : given;
+                  fs_join(room, size, job_root(), given, NULL) == 0 && fs_exists(room);
+    return is_name ? room : given;
 }
 
 static void key_open(struct view *v, const struct key *k, const char *args)
@@ -228,8 +227,16 @@ static void key_open(struct view *v, const struct key *k, const char *args)
     (void)k;
     if (!args || !*args)
         app_open_command(v->app, "open ");
-    else if (app_open(v->app, run_path(args, path, sizeof path), &e) < 0)
+    else if (app_open(v->app, app_path(args, path, sizeof path), &e) < 0)
         app_notify(v->app, LOG_ERROR, "%s", e.text);
+}
+
+/* From any view; Compare has a row of this name for itself. */
+static void key_compare(struct view *v, const struct key *k, const char *args)
+{
+    struct app *app = v->app;
+    app_show(app, k->command);
+    app_press_command(app, k->command, args);
 }
 
 /* ---- commands to the run ---- */
@@ -301,6 +308,7 @@ const struct key keys_global[] = {
     {"]r",       "next-run",   NULL, "next open run",                       NULL,    0,  0, 1, key_run},
     {"[r",       "prev-run",   NULL, "previous open run",                   NULL,    0,  0, -1, key_run},
     {"",         "open",       "PATH", "open a run, log, trace or model",          NULL,    0,  0, 0, key_open},
+    {"",         "compare",    "A B", "compare two runs, checkpoints, models or traces", NULL, 0, 0, 0, key_compare},
     {"u",        "undo",       NULL, "undo a setting of this view",         NULL,    0,  0, -1, key_undo},
     {"C-r",      "redo",       NULL, "redo it",                             NULL,    0,  0, 1, key_undo},
     {"y",        "copy",       NULL, "copy to the clipboard (OSC 52)",      "copy",  12, 0, 0, key_copy},

@@ -125,8 +125,7 @@ static void release_candidates(struct candidates *c)
     c->n = 0;
 }
 
-static void add_views(struct app *app, struct candidates *c, const char *args,
-                      const char *prefix)
+static void add_views(struct app *app, struct candidates *c, const char *args, const char *prefix)
 {
     (void)app, (void)args;
     for (int i = 0; view_registry[i]; i++)
@@ -265,7 +264,7 @@ static const struct {
     int is_list,
         is_rest; /* several words; one that extends to the end of the line, spaces included */
 } kinds[] = {
-    {"PATH", add_paths, 0, 1}, {"PRESET", add_presets, 1, 0},      {"THEME", add_themes, 0, 1},
+    {"PATH", add_paths, 0, 1}, {"PRESET", add_presets, 1, 0}, {"THEME", add_themes, 0, 1},
     {"VIEW", add_views, 0, 0}, {"KEY VALUE", add_live, 1, 0},
 };
 

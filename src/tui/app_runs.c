@@ -132,10 +132,23 @@ void app_open_model(struct app *app, const char *path)
     if (app->runs == 0)
         app_state_load(app, path);
     app_show(app, "stepper");
-    struct view *v = app_focused_view(app);
-    const struct key *k = v ? keys_command(v->ops->keys, "model", 5) : NULL;
-    if (k)
-        app_press(app, k, path);
+    app_press_command(app, "model", path);
+}
+
+void app_compare(struct app *app, const char *a, const char *b, const char *text)
+{
+    struct str pair = {0};
+    str_addf(&pair, "%s\n%s", a, b);
+    app_show(app, "compare");
+    app_press_command(app, "compare", str_text(&pair));
+    if (text)
+        app_press_command(app, "text", text);
+    str_release(&pair);
+}
+
+int app_wants_pair(const struct app *app)
+{
+    return app->opt.n == 2 && app->opt.view && strcmp(app->opt.view, "compare") == 0;
 }
 
 /* A trace has decisions but no metrics. */

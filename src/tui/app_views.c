@@ -220,6 +220,14 @@ void app_press(struct app *app, const struct key *k, const char *args)
     app->is_dirty = 1;
 }
 
+void app_press_command(struct app *app, const char *command, const char *args)
+{
+    struct view *v = app_focused_view(app);
+    const struct key *k = v ? keys_command(v->ops->keys, command, strlen(command)) : NULL;
+    if (k)
+        app_press(app, k, args);
+}
+
 static int send_to_view(struct view *v, const struct event *ev)
 {
     int is_taken = v->ops->event ? v->ops->event(v, ev) : 0;

@@ -134,9 +134,9 @@ int app_poll_commands(struct app *app);                              /* 1 when s
 int app_watch_commands(const struct app *app, struct pollfd *w);     /* APP_REQUESTS_MAX at most */
 int app_pending_text(const struct app *app, char *out, size_t size); /* 0 = no command is pending */
 void app_close_commands(struct app *app);
+int app_wants_pair(const struct app *app);   /* --view compare with two paths */
 int app_is_behind(const struct app *app);    /* a run has more data than the last poll read */
 const char *app_first_view(struct app *app); /* the best first view for the current run */
-int app_is_model(const char *path);          /* a directory with weights and no records */
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);
@@ -146,6 +146,8 @@ double app_views_due(const struct app *app); /* the earliest deadline of a view,
 void app_close_views(struct app *app);
 void app_views_run_changed(struct app *app);
 void app_press(struct app *app, const struct key *k, const char *args);
+/* Presses a row of the focused view by its command; nothing when it has none. */
+void app_press_command(struct app *app, const char *command, const char *args);
 void app_split(struct app *app);
 /* app_frame.c */
 void app_draw(struct app *app);

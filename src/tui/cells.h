@@ -34,7 +34,7 @@ struct ink cells_depth_ink(const struct look *look, double unit);
 int cells_kv(const struct runview *r);
 
 /* ---- the picture ---- */
-enum { CELLS_WIDE_MAX = 3 };
+enum { CELLS_WIDE_MAX = 3, CELLS_HIDES_TOKENS = 1, CELLS_HIDES_BELOW = 2 };
 struct cells {
     /* input: borrowed, set before every draw */
     const struct probe *probe;
@@ -48,6 +48,10 @@ struct cells {
     int field, is_upward, token, layer;
     int wide;      /* columns per token: 0 = automatic, else 4, 8, 16 */
     int has_focus; /* marks the cell with the cursor of the terminal, which costs few bytes */
+    /* of a map of differences */
+    double span;             /* > 0: colours run from -span to span, and cells have signs */
+    const char *depth_label; /* of the bars below the map; NULL = "depth"                 */
+    int hides;               /* CELLS_HIDES_*: lines that another map next to it has      */
     /* kept between draws */
     int is_moving; /* the cursor is still moving: details still show the previous cell */
     int seen_token, seen_layer;

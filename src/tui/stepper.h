@@ -7,6 +7,7 @@
 #include "tui/cells_pick.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
+#include "tui/worker.h"
 
 enum { STEPPER_FORCED_MAX = 64, STEPPER_ASKED_MAX = 32, STEPPER_LENS = 5 };
 
@@ -67,7 +68,6 @@ int stepper_is_busy(const struct stepper *s);
 struct stepper_sum {
     double loss, run, flops;
 };
-const struct probe *stepper_probe(const struct runview *r);
 /* Sets cells.probe, other, force and run for a draw; 0 when there is nothing to show. */
 int stepper_prepare(struct view *v);
 int stepper_is_estimated(const struct stepper *s);

@@ -137,7 +137,9 @@ static int prepare(struct app *app, struct err *e)
         ;
     app_show(app, app->opt.view ? app->opt.view : app_first_view(app));
     app->pane[0].backs = 0;
-    if (model)
+    if (app_wants_pair(app))
+        app_compare(app, app->opt.paths[0], app->opt.paths[1], app->opt.text);
+    else if (model)
         app_open_model(app, model);
     app->say_until = 0;
     if (app->opt.notice)

@@ -70,7 +70,7 @@ extern const struct view_ops *const view_registry[];
 const struct view_ops *view_find(const char *name);
 
 extern const struct view_ops view_home, view_monitor, view_depth, view_stepper, view_signals,
-    view_flops, view_log, view_help;
+    view_flops, view_log, view_help, view_compare, view_generate;
 
 /* ---- what a view may ask of the workbench ---- */
 
@@ -91,6 +91,12 @@ int app_open_run(struct app *app, const char *path, struct err *e) DS_CHECK;
 void app_select_run(struct app *app, size_t index);
 /* Opens a model instead of a run, in the Stepper. */
 void app_open_model(struct app *app, const char *path);
+/* 1 for a model without records: a directory, or a model in a single file. */
+int app_is_model(const char *path);
+/* A path as typed: the name of a run becomes its path.  `room` holds the result where needed. */
+const char *app_path(const char *given, char *room, size_t size);
+/* Shows Compare on two runs, checkpoints, models or traces; text: for both models, or NULL. */
+void app_compare(struct app *app, const char *a, const char *b, const char *text);
 /* Opens `path` as a run, log, trace or model, depending on its files, and shows it. */
 int app_open(struct app *app, const char *path, struct err *e) DS_CHECK;
 /* Explains in `a` why the current run shows nothing: no run is open, it is starting, or it ended

@@ -257,6 +257,7 @@ enum { C = 6, D = 4, R = B * T };
 
 struct parts {
     struct change x;
+    struct arena rows;
     struct params ps;
     struct pass pass;
     int32_t pos[R];
@@ -277,7 +278,8 @@ static void parts_new(int by_last)
     t_ok(change_init(&parts.x, &parts.ps, "x", &shape, &e), &e);
     t_ok(params_reserve(&parts.ps, 1, &e), &e);
     params_init(&parts.ps, 3);
-    t_ok(change_reserve(&parts.x, R, &e), &e);
+    t_ok(arena_reserve(&parts.rows, "rows", 1 << 24, &e), &e);
+    change_layout(&parts.x, &parts.rows, R);
     rng_init(&r, 1, RNG_TEST, 9, 0);
     for (int i = 0; i < R * C; i++) {
         parts.orig[i] = rng_normal(&r);
@@ -291,6 +293,7 @@ static void parts_new(int by_last)
 static void parts_free(void)
 {
     change_release(&parts.x);
+    arena_release(&parts.rows);
     params_release(&parts.ps);
 }
 

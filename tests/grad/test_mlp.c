@@ -8,6 +8,7 @@ enum { R = 7, DIM = 9 };
 struct net {
     struct params ps;
     struct mlp m;
+    struct arena rows;
     real x[R * DIM], dx[R * DIM], dy[R * DIM], y[R * DIM];
 };
 
@@ -27,7 +28,8 @@ static void net_open(struct net *t, const struct mlp_shape *shape, real start)
     t_ok(mlp_init(&t->m, &t->ps, "t.net", shape, &e), &e);
     t_ok(params_reserve(&t->ps, 1, &e), &e);
     params_init(&t->ps, 3);
-    t_ok(mlp_reserve(&t->m, R, &e), &e);
+    t_ok(arena_reserve(&t->rows, "rows", 1 << 20, &e), &e);
+    mlp_layout(&t->m, &t->rows, R);
     for (int k = 0; k < shape->n; k++)
         if (t->m.b[k] >= 0)
             fill(t->ps.p[t->m.b[k]].value, t->ps.p[t->m.b[k]].n, (uint32_t)k);
@@ -39,7 +41,7 @@ static void net_open(struct net *t, const struct mlp_shape *shape, real start)
 
 static void net_close(struct net *t)
 {
-    mlp_release(&t->m);
+    arena_release(&t->rows);
     params_release(&t->ps);
 }
 
@@ -143,7 +145,8 @@ T(frozen_weights_pass_gradients_on)
     t.ps.p[t.m.w[1]].train = t.ps.p[t.m.b[1]].train = 0;
     t_ok(params_reserve(&t.ps, 1, &e), &e);
     params_init(&t.ps, 3);
-    t_ok(mlp_reserve(&t.m, R, &e), &e);
+    t_ok(arena_reserve(&t.rows, "rows", 1 << 20, &e), &e);
+    mlp_layout(&t.m, &t.rows, R);
     fill(t.x, R * DIM, 20);
     fill(t.dy, R * DIM, 21);
     mlp_bwd(&t.m, t.dx, t.dy, t.x, R);

@@ -255,7 +255,8 @@ T(labels_of_a_deep_model_stand_apart)
     t_ok(tui_run(&o, &e), &e);
     t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
     t_truef(strstr(str_text(&got),
-                   " 0   64   128 192 256  320 384  448 512  576 640 704  768 832  896 960") != NULL,
+                   " 0   64   128 192 256  320 384  448 512  576 640 704  768 832  896 960") !=
+                NULL,
             "%s", str_text(&got));
     t_truef(strstr(str_text(&got), "    0.8\u2524") && strstr(str_text(&got), "    0.2\u2524"),
             "%s", str_text(&got));

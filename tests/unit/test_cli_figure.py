@@ -1,23 +1,17 @@
 """depthscope figure as a script meets it: tables and JSON files, skipped figures, previews, recipes."""
 import json
 import os
-import subprocess
-import tempfile
+import sys
 
-PROGRAM = os.environ["DEPTHSCOPE"]
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
-tests = []
-
-
-def test(f):
-    tests.append(f)
-    return f
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import call, test  # noqa: E402
 
 
 def run(*words, code=0):
-    p = subprocess.run([PROGRAM, "figure", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120 * SLOW)
-    assert p.returncode == code, (words, p.returncode, p.stderr)
-    return p.stdout, p.stderr.decode()
+    status, out, err = call("figure", *words)
+    assert status == code, (words, status, err)
+    return out, err
 
 
 def write(path, text):
@@ -89,17 +83,9 @@ def bad_files_are_one_line():
         assert err.startswith("depthscope: ") and err.count("\n") == 1 and name in err, err
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as directory:
-        os.chdir(directory)
-        write("log.csv", "step,loss\n" + "".join("%d,%g\n" % (i, 2 + 3 / (i + 1)) for i in range(40)))
-        write("tasks.json", json.dumps(TASKS))
-        failed = 0
-        for t in tests:
-            try:
-                t()
-            except Exception as problem:  # one failing test must not hide the others
-                failed += 1
-                print("    FAIL test_cli_figure: %s: %r" % (t.__name__, problem))
-        print("test_cli_figure: %d passed, %d failed, 0 skipped" % (len(tests) - failed, failed))
-    raise SystemExit(failed > 0)
+def setup():
+    write("log.csv", "step,loss\n" + "".join("%d,%g\n" % (i, 2 + 3 / (i + 1)) for i in range(40)))
+    write("tasks.json", json.dumps(TASKS))
+
+
+t.main(setup)

@@ -359,6 +359,7 @@ T(a_session_answers_wrong_requests_and_lives_on)
         {"{\"do\":\"generate\",\"text\":\"a\",\"top\":21}", "0 to 20"},
         {"{\"do\":\"generate\",\"text\":\"a\",\"top_p\":0}", "top_p above 0"},
         {"{\"do\":\"generate\",\"text\":\"a\",\"max_tokens\":-1}", "max_tokens"},
+        {"{\"do\":\"generate\",\"ids\":[257]}", "ids[0]"},
         {"{\"do\":\"chat\"}", "the message"},
         {"{\"do\":\"compare\",\"text\":\"a\"}", "the second model"},
         {"{\"do\":\"compare\",\"text\":\"a\",\"other\":\"/nowhere/at/all\"}", "/nowhere/at/all"},
@@ -491,6 +492,10 @@ T(a_session_regenerates_from_any_token_and_edits_it)
     struct made d = make_text(s, "{\"do\":\"generate\",\"max_tokens\":2}", 0);
     t_eq(d.tokens, 12); /* all of the text, and two more */
     t_true(memcmp(c.id, d.id, 10 * sizeof *c.id) == 0);
+    struct made f =
+        make_text(s, "{\"do\":\"generate\",\"keep\":2,\"ids\":[200],\"max_tokens\":1}", 0);
+    t_eq(f.tokens, 4); /* a byte that is no character */
+    t_eq(f.id[2], 200);
     session_close(s);
 }
 

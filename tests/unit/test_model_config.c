@@ -1,5 +1,6 @@
 /* Model configurations: parameter counts against tensors and published counts, rotary frequencies, Hugging Face's files. */
 #include "base/fs.h"
+#include "base/mem.h"
 #include "kit.h"
 #include "training/options.h"
 
@@ -44,39 +45,78 @@ static struct model_config rope_config(double theta, int64_t head_dim)
     return c;
 }
 
-static size_t bytes_of_cells(const struct model *m, int rows)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->route.ops->n_metrics; i++)
-        n += m->route.ops->metrics[i].scope == METRIC_CELL;
-    return n * (size_t)m->config.layers * (size_t)rows * sizeof(real);
-}
+/* Row state that depends on the method's options, besides the defaults of every method. */
+static const char *const optional_state[] = {
+    "model.method=dlr dlr.attach=true",
+    "model.method=dtf dtf.score=random",
+    "model.method=edp edp.step_code=every",
+    "model.method=hat hat.exits=off",
+    "model.method=mod mod.causal=predictor mod.predictor_only=true",
+    "model.method=mod mod.stochastic=true mod.normalise=true",
+};
 
-T(the_buffer_estimate_equals_the_reservation)
+static void estimate_equals_reservation(const char *options)
 {
     static const struct {
         const char *options;
         int rows, train, keep;
     } shape[] = {
-        {"model.layers=3 model.dim=32 model.heads=2 model.method=dense", 64, 0, 0},
-        {"model.layers=8 model.dim=32 model.heads=2 model.method=edp", 64, 1, 1},
-        {"model.layers=8 model.dim=32 model.heads=2 model.method=edp", 100, 1, 0},
-        {"model.layers=6 model.dim=48 model.heads=3 model.method=hat", 32, 1, 1},
-        {"model.layers=4 model.dim=64 model.heads=4 model.kv_heads=2 model.method=mod "
-         "model.vocab=5000",
-         257, 0, 0},
-        {"model.layers=6 model.dim=32 model.heads=2 model.method=dtf model.ffn=200", 1, 1, 1},
-        {"model.layers=40 model.dim=16 model.heads=2 model.method=dense model.position=learned "
-         "model.norm=layer",
-         512, 0, 0},
+        {"model.layers=8 model.dim=32 model.heads=2", 64, 0, 0},
+        {"model.layers=8 model.dim=32 model.heads=2", 64, 1, 1},
+        {"model.layers=6 model.dim=48 model.heads=3 model.ffn=200", 1, 1, 0},
+        {"model.layers=10 model.dim=64 model.heads=4 model.kv_heads=2 model.vocab=5000", 257, 0, 0},
+        {"model.layers=24 model.dim=16 model.heads=2 model.position=learned model.norm=layer", 512,
+         1, 0},
     };
     for (size_t i = 0; i < DS_LEN(shape); i++) {
-        struct model *m =
-            kit_model(shape[i].options, 1, shape[i].rows, shape[i].train, shape[i].keep);
-        t_eq(model_bytes(&m->config, shape[i].rows, shape[i].train, shape[i].keep),
-             m->stream_arena.size + m->work_arena.size + bytes_of_cells(m, shape[i].rows));
+        struct err e = {0};
+        struct config route = {0};
+        char text[256];
+        size_t bytes = 0;
+        int rows = shape[i].rows, train = shape[i].train, keep = shape[i].keep;
+        snprintf(text, sizeof text, "%s %s", options, shape[i].options);
+        struct model *m = kit_model(text, 1, rows, train, keep);
+        const struct arena *a[] = {&m->stream_arena, &m->work_arena, &m->route.rows};
+        size_t reserved = 0;
+        for (size_t k = 0; k < DS_LEN(a); k++) {
+            t_eq(a[k]->used, a[k]->size); /* all that was reserved was laid out */
+            reserved += a[k]->size;
+        }
+        char word[64];
+        const char *rest = options;
+        for (int n = 0; sscanf(rest, " %63s%n", word, &n) == 1; rest += n)
+            t_ok(config_override(&route, word, "test", &e), &e);
+        t_ok(model_bytes(&bytes, &m->config, &route, rows, train, keep, &e), &e);
+        t_truef(bytes == reserved, "%s: %zu bytes estimated, %zu reserved", text, bytes, reserved);
+        t_truef(m->route.rows.size > 0 || !m->route.ops->layout, "%s: no row state", text);
+        config_release(&route);
         model_free(m);
     }
+}
+
+T(the_buffer_estimate_equals_the_reservation)
+{
+    const struct route_ops *const *ops = route_all();
+    for (size_t i = 0; ops[i]; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "model.method=%s", ops[i]->name);
+        estimate_equals_reservation(text);
+    }
+    for (size_t i = 0; i < DS_LEN(optional_state); i++)
+        estimate_equals_reservation(optional_state[i]);
+}
+
+T(a_buffer_estimate_needs_a_known_method)
+{
+    struct err e = {0};
+    struct model_config c = {0};
+    size_t bytes = 7;
+    t_ok(opt_defaults(&model_group, &c, &e), &e);
+    mem_free(c.method);
+    c.method = mem_strdup("none");
+    t_fails(model_bytes(&bytes, &c, NULL, 8, 0, 0, &e), &e, DS_EUSAGE, "none");
+    t_eq(bytes, 7);
+    opt_release(&model_group, &c);
 }
 
 T(plain_frequencies_are_powers_of_theta)

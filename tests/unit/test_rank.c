@@ -207,6 +207,7 @@ T(noise_is_normal_and_new_in_each_step_and_fixed_per_token_at_inference)
 
 static struct params params;
 static struct quantiles table;
+static struct arena arena; /* its row state */
 
 static void make_table(int rows)
 {
@@ -214,13 +215,15 @@ static void make_table(int rows)
     memset(&params, 0, sizeof params);
     t_ok(quantiles_init(&table, &params, "test", L, &e), &e);
     t_ok(params_reserve(&params, 0, &e), &e);
-    t_ok(quantiles_reserve(&table, rows, &e), &e);
+    t_ok(arena_reserve(&arena, "rows", (size_t)rows * sizeof *table.sorted, &e), &e);
+    quantiles_layout(&table, &arena, rows);
     quantiles_begin(&table);
 }
 
 static void drop_table(void)
 {
     quantiles_release(&table);
+    arena_release(&arena);
     params_release(&params);
 }
 

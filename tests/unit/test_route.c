@@ -133,13 +133,19 @@ T(penalties_have_the_right_values_and_slopes)
     t_near(penalty_ramp(0, 0), 1, 0);
 }
 
+/* Row state of the current test. */
+static struct arena row_arena;
+
 static struct stepcode table_of(struct params *ps, enum stepcode_kind kind, int L, int gated,
                                 int buckets)
 {
     struct err e = {0};
     struct stepcode c = {0};
-    t_ok(stepcode_init(&c, ps, "codes", kind, L, 4, gated, buckets, &e), &e);
-    t_ok(stepcode_reserve(&c, 2, &e), &e);
+    struct stepcode_shape shape = {kind, L, 4, gated, buckets};
+    t_ok(stepcode_init(&c, ps, "codes", &shape, &e), &e);
+    if (!row_arena.base)
+        t_ok(arena_reserve(&row_arena, "rows", 1 << 16, &e), &e);
+    stepcode_layout(&c, &row_arena, 2);
     return c;
 }
 
@@ -160,7 +166,7 @@ T(the_published_table_of_64_rows_uses_seven_with_twelve_layers_and_a_bowl_profil
         stepcode_choose(&c, l, 2, 1, 1, 1, 0, 0);
     }
     t_eq(stepcode_used(&c, 2), 7);
-    stepcode_release(&c);
+    arena_release(&row_arena);
     params_release(&ps);
 }
 
@@ -188,7 +194,7 @@ T(step_codes_are_added_at_the_right_cells)
     t_eq(fixed.code[8], 4);
     stepcode_choose(&fixed, 0, 2, 0, 1, 0, 0, 0);
     t_eq(fixed.code[0], -1);
-    stepcode_release(&land), stepcode_release(&fixed), stepcode_release(&off);
+    arena_release(&row_arena);
     params_release(&ps), params_release(&ps2), params_release(&ps3);
 }
 
@@ -244,7 +250,8 @@ T(signals_come_from_executed_blocks_and_are_kept)
     struct stream st = stream_of(h);
     struct signal s = {0};
     static const uint8_t ran0[2] = {1, 0}, ran1[2] = {1, 1}, ran2[2] = {0, 1};
-    t_ok(signal_reserve(&s, 2, 3, 4, 0, &e), &e);
+    t_ok(arena_reserve(&row_arena, "rows", 1 << 16, &e), &e);
+    signal_layout(&s, &row_arena, 2, 3, 4, 0);
     signal_begin(&s, 2);
     signal_observe(&s, 0, ran0, &st);
     signal_observe(&s, 1, ran0, &st);
@@ -270,7 +277,7 @@ T(signals_come_from_executed_blocks_and_are_kept)
     t_eq(s.before[3 * 2 + 1], 1);
     t_eq(s.at[2 * 2], 1);
     t_eq(s.before[2], -1);
-    signal_release(&s);
+    arena_release(&row_arena);
 }
 
 T(literal_signals_compare_states_before_the_step_code_at_every_layer)
@@ -280,7 +287,8 @@ T(literal_signals_compare_states_before_the_step_code_at_every_layer)
     struct stream st = stream_of(h);
     struct signal s = {0};
     static const uint8_t none[2] = {0, 0};
-    t_ok(signal_reserve(&s, 2, 3, 4, 1, &e), &e);
+    t_ok(arena_reserve(&row_arena, "rows", 1 << 16, &e), &e);
+    signal_layout(&s, &row_arena, 2, 3, 4, 1);
     signal_begin(&s, 2);
     for (int l = 0; l < 4; l++) {
         signal_observe(&s, l, none, &st);
@@ -291,7 +299,7 @@ T(literal_signals_compare_states_before_the_step_code_at_every_layer)
     t_near(signal_at(&s, 1, 2, 0)[FEATURE_SPEED], sqrt(8) / 3, 1e-6);
     t_near(signal_at(&s, 2, 2, 0)[FEATURE_SPEED], fabs(3 / sqrt(30) - sqrt(8) / 3), 1e-6);
     t_near(signal_at(&s, 1, 2, 1)[FEATURE_VELOCITY], 0, 0);
-    signal_release(&s);
+    arena_release(&row_arena);
 }
 
 static double ratio_of(const char *options, enum pass_kind kind)

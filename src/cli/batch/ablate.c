@@ -141,6 +141,15 @@ static int add_edit(struct batch_plan *p, const struct edit *x, const struct cli
     return rc == 0 ? batch_set(r, label, e) : rc;
 }
 
+int ablate_rows(struct batch_plan *p, const struct cli_args *a, const char *only, struct err *e)
+{
+    int rc = only ? check_only(only, e) : 0;
+    for (size_t i = 0; i < DS_LEN(edits) && rc == 0; i++)
+        if (is_chosen(only, edits[i].name))
+            rc = add_edit(p, &edits[i], a, e);
+    return rc;
+}
+
 static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct err *e)
 {
     const char *only = cli_value(a, "only"), *seeds = cli_value(a, "seeds");
@@ -148,13 +157,8 @@ static int plan_ablations(struct batch_plan *p, const struct cli_args *a, struct
         if (cli_seed_setting(a->override[i], &(const char *){NULL}))
             return err_set(e, DS_EUSAGE, "ablate: unexpected setting seed; use --seeds 1,2,3");
     presets_label(p->preset, sizeof p->preset, a->rest, (size_t)a->n_rest);
-    int rc = only ? check_only(only, e) : 0;
-    if (rc == 0)
-        rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);
-    for (size_t i = 0; i < DS_LEN(edits) && rc == 0; i++)
-        if (is_chosen(only, edits[i].name))
-            rc = add_edit(p, &edits[i], a, e);
-    return rc;
+    int rc = cli_seeds(&p->seed, &p->seeds, seeds ? seeds : "1,2,3", e);
+    return rc == 0 ? ablate_rows(p, a, only, e) : rc;
 }
 
 int ablate_command(int argc, char **argv)

@@ -176,32 +176,27 @@ static int one_run(const struct one *o, enum progress state, char *reason, size_
     }
     argv[k++] = "--quiet";
     argv[k] = NULL;
-    int rc = batch_child(argv, reason, size, e);
+    int rc = batch_child(argv, -1, reason, size, e);
     mem_free(argv);
     return rc;
 }
 
 /* ---- the whole plan ---- */
 
-/* A run that did not finish. */
-struct failure {
-    size_t row;
-    char name[65], reason[512];
-};
-
 struct results {
     struct summary *run;
     size_t n;
     struct summary_group *group;
-    struct failure *failure;
+    struct batch_failure *failure;
     size_t failed;
 };
 
-static void say(const struct batch_plan *p, size_t at, size_t all, const char *name,
-                const char *what)
+static void say(struct batch_plan *p, size_t at, size_t all, const char *name, const char *what)
 {
     struct str s = {0};
-    if (p->quiet)
+    if (p->say)
+        p->say(p, at, name, what);
+    if (p->quiet || p->say)
         return;
     str_addf(&s, "[%zu/%zu] %s: ", at, all, name);
     cli_add_safe(&s, what, strlen(what), -1);
@@ -245,7 +240,7 @@ static int read_result(struct results *x, size_t row, const struct one *o, char 
 
 static void note_failure(struct results *x, size_t row, const char *name, const char *reason)
 {
-    struct failure *f = &x->failure[x->failed++];
+    struct batch_failure *f = &x->failure[x->failed++];
     f->row = row;
     str_copy(f->name, sizeof f->name, name);
     str_copy(f->reason, sizeof f->reason, reason);
@@ -271,8 +266,11 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
         rc = one_look(&o, &state, e);
     if (rc < 0)
         goto out;
-    say(p, at, all, o.name, p->dry ? would[state] : what[state]);
-    if (p->dry)
+    snprintf(text, sizeof text, "%s%s%s", p->dry ? would[state] : what[state],
+             p->row[row].note[0] && state != PROGRESS_DONE ? ", " : "",
+             state != PROGRESS_DONE ? p->row[row].note : "");
+    say(p, at, all, o.name, text);
+    if (p->dry && !(p->finish && state == PROGRESS_DONE))
         goto out;
     double t = clock_mono();
     if (state == PROGRESS_BUSY) {
@@ -287,6 +285,8 @@ static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t
     rc = 0;
     if (child == 0 && read_result(x, row, &o, reason, sizeof reason)) {
         const struct summary *s = &x->run[x->n - 1];
+        if (p->dry)
+            goto out;
         snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)",
                  s->value[SUMMARY_VAL_LOSS], s->value[SUMMARY_FLOPS], clock_mono() - t);
         say(p, at, all, o.name, text);
@@ -373,7 +373,7 @@ static int write_summary(const struct batch_plan *p, const struct str *json, str
     return rc;
 }
 
-static int finish(const struct batch_plan *p, struct results *x, struct err *e)
+static int finish(struct batch_plan *p, struct results *x, struct err *e)
 {
     struct str json = {0}, out = {0};
     struct report r = {.group = x->group, .n = p->n, .runs = x->run, .width = cli_columns(0)};
@@ -383,6 +383,8 @@ static int finish(const struct batch_plan *p, struct results *x, struct err *e)
     }
     for (size_t i = 0; i < x->failed; i++)
         x->group[x->failure[i].row].missing++;
+    if (p->finish)
+        return p->finish(p, &(struct batch_done){x->run, x->n, x->group, x->failure, x->failed}, e);
     add_json(&json, p, x, &r);
     int rc = write_summary(p, &json, e);
     if (p->json) {
@@ -467,7 +469,7 @@ int batch_run(struct batch_plan *p)
             if (!p->row[row].refused[0])
                 rc = take_one(p, &x, row, p->seed[s], at, all, &e);
         }
-    if (rc == 0 && !p->dry)
+    if (rc == 0 && (!p->dry || p->finish))
         rc = finish(p, &x, &e);
     for (size_t i = 0; i < x.n; i++)
         summary_release(&x.run[i]);

@@ -4,6 +4,7 @@
 #define DS_CLI_BATCH_H
 
 #include "cli/cli.h"
+#include "eval/summary.h"
 
 /* One line of the table: settings on top of presets. */
 struct batch_row {
@@ -13,6 +14,20 @@ struct batch_row {
     char **override; /* heap strings */
     size_t n;
     char refused[256]; /* why it cannot run, or ""; the plan may set it */
+    char note[64];     /* shown where the run is listed, "about 3m"; or "" */
+};
+/* A run that did not finish. */
+struct batch_failure {
+    size_t row;
+    char name[65], reason[512];
+};
+/* What has finished: the runs that succeeded, one group per row, and the runs that failed. */
+struct batch_done {
+    const struct summary *run;
+    size_t n;
+    const struct summary_group *group;
+    const struct batch_failure *failure;
+    size_t failed;
 };
 struct batch_plan {
     char preset[128]; /* as given, "stories+mod,dtf"; default: quick */
@@ -23,6 +38,12 @@ struct batch_plan {
     size_t seeds;
     const char *out;      /* path of the JSON summary; NULL: KIND.json next to the runs */
     int json, quiet, dry; /* dry: only lists what would run */
+    /* Takes the results in place of the table and the summary file; NULL: these.  x lives until it
+     * returns. */
+    int (*finish)(struct batch_plan *p, const struct batch_done *x, struct err *e);
+    void *ctx;
+    /* Reports progress in place of lines on standard error; NULL: these. */
+    void (*say)(struct batch_plan *p, size_t at, const char *name, const char *what);
 };
 enum { BATCH_RUNS_MAX = 10000 };
 
@@ -35,6 +56,10 @@ int batch_preset(struct batch_row *r, const char *preset, struct err *e) DS_CHEC
  * HUP, QUIT) that interrupted it: the current run then stops with a checkpoint, and the same
  * command resumes it. */
 int batch_run(struct batch_plan *p);
+/* Adds the rows of depthscope ablate for these presets and overrides, the control first; `only`:
+ * "a,b" of them, NULL for all. */
+int ablate_rows(struct batch_plan *p, const struct cli_args *a, const char *only,
+                struct err *e) DS_CHECK;
 /* Entry point of a batch command with --out, --json, --quiet and --dry-run among its options; plan
  * adds the rows. */
 int batch_command(const char *kind, int argc, char **argv, struct cli_option *options,

@@ -73,11 +73,14 @@ void batch_catch_signals(void)
     catch_signal(SIGTSTP, on_stop);
 }
 
-int batch_child(const char *const *argv, char *reason, size_t size, struct err *e)
+int batch_child(const char *const *argv, int out, char *reason, size_t size, struct err *e)
 {
     struct child c;
-    const struct child_setup how = {
-        .argv = argv, .in = CHILD_NULL, .out = CHILD_NULL, .err = CHILD_PIPE, .is_group = 1};
+    const struct child_setup how = {.argv = argv,
+                                    .in = CHILD_NULL,
+                                    .out = out >= 0 ? out : CHILD_NULL,
+                                    .err = CHILD_PIPE,
+                                    .is_group = 1};
     atomic_store(&child_pid, STARTING);
     int rc = child_start(&c, &how, e);
     if (rc == 0) {

@@ -65,20 +65,18 @@ static int open_random(struct convert_from *f, const char *preset, struct config
     if (cli_data_dir(dir, sizeof dir, "data", NULL) == 0)
         train_config_preset_dir(dir);
     int rc = full_name(name, sizeof name, preset, e);
-    if (rc == 0)
-        rc = presets_read(&c, list, 1, e);
-    if (rc == 0)
-        rc = config_merge(&c, given, e);
-    if (rc == 0)
-        rc = opt_defaults(&model_group, &shape, e);
-    if (rc == 0)
-        rc = config_apply(&c, &model_group, &shape, e);
-    if (rc == 0 && !route_find(shape.method))
+    if (rc < 0 || (rc = presets_read(&c, list, 1, e)) < 0 ||
+        (rc = config_merge(&c, given, e)) < 0 || (rc = opt_defaults(&model_group, &shape, e)) < 0 ||
+        (rc = config_apply(&c, &model_group, &shape, e)) < 0)
+        goto out;
+    if (!route_find(shape.method)) {
         rc = err_set(e, DS_EUSAGE, "model.method=%s: unknown method", shape.method);
-    if (rc == 0)
-        rc = check_given(given, route_find(shape.method), e);
+        goto out;
+    }
+    rc = check_given(given, route_find(shape.method), e);
     if (rc == 0)
         rc = model_new_table(&f->m, &shape, &c, seed, MODEL_INFERENCE, e);
+out:
     opt_release(&model_group, &shape);
     config_release(&c);
     if (rc < 0)

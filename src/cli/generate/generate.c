@@ -328,24 +328,17 @@ static int make_talk(const struct request *q, struct err *e)
 static int generate(struct request *q, struct err *e)
 {
     const char *model;
-    int rc = cli_single(q->a, "generate", "MODEL", &model, e);
-    if (rc == 0)
-        rc = check_words(q, e);
-    if (rc == 0)
-        rc = read_stops(q, e);
-    if (rc == 0)
-        rc = pool_start((int)q->o->threads, e);
-    if (rc == 0)
-        rc = subject_open(q->s, model, &q->o->numbers, e);
-    if (rc == 0)
-        rc = gen_check(q->s, q->o, e);
-    if (rc == 0 && q->is_chat)
-        rc = open_chat(q, e);
-    if (rc == 0)
-        rc = find_capacity(q->o, q->s, cli_flag(q->a, "quiet"), e);
-    if (rc == 0)
-        rc = read_prompts(q, e);
-    if (rc < 0)
+    int rc;
+    if ((rc = cli_single(q->a, "generate", "MODEL", &model, e)) < 0 ||
+        (rc = check_words(q, e)) < 0 || (rc = read_stops(q, e)) < 0 ||
+        (rc = pool_start((int)q->o->threads, e)) < 0 ||
+        (rc = subject_open(q->s, model, &q->o->numbers, e)) < 0 ||
+        (rc = gen_check(q->s, q->o, e)) < 0)
+        return rc;
+    if (q->is_chat && (rc = open_chat(q, e)) < 0)
+        return rc;
+    if ((rc = find_capacity(q->o, q->s, cli_flag(q->a, "quiet"), e)) < 0 ||
+        (rc = read_prompts(q, e)) < 0)
         return rc;
     return q->n > 0 ? make_texts(q, e) : make_talk(q, e);
 }

@@ -186,6 +186,14 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
 
 /* ---- memory ---- */
 
+/* Buffers of a pass; infinite when they cannot even be measured. */
+static double buffers_of(const struct speed *s, int rows, int train)
+{
+    size_t bytes;
+    int rc = model_bytes(&bytes, &s->config, NULL, rows, train, train, NULL);
+    return rc < 0 ? (double)INFINITY : (double)bytes;
+}
+
 /* One model is loaded at a time: values, gradients and two moments when training, and the weights
  * packed for the matrix multiplications, when training for both forward and backward. */
 static double memory_of(const struct speed *s, const char *group)
@@ -197,15 +205,14 @@ static double memory_of(const struct speed *s, const char *group)
            kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
     if (strcmp(group, "train") == 0)
-        return weights * (4.0 * sizeof(real) + 2 * s->held_bytes) +
-               (double)model_bytes(c, rows, 1, 1);
+        return weights * (4.0 * sizeof(real) + 2 * s->held_bytes) + buffers_of(s, rows, 1);
     if (strcmp(group, "prefill") == 0 || strcmp(group, "decode") == 0)
-        return weights * (sizeof(real) + s->use_bytes) + (double)model_bytes(c, use, 0, 0) +
+        return weights * (sizeof(real) + s->use_bytes) + buffers_of(s, use, 0) +
                kv * (double)(s->o.prefill + s->o.decode);
     if (strcmp(group, "blocks") == 0)
         return (weights - (double)c->vocab * (double)c->dim) / (double)c->layers *
                    (4.0 * sizeof(real) + 2 * s->held_bytes) +
-               (double)model_bytes(c, rows, 1, 1) / (double)c->layers;
+               buffers_of(s, rows, 1) / (double)c->layers;
     return 0;
 }
 

@@ -107,24 +107,18 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
     struct str notes = {0};
     struct model *m = NULL;
     int rc = model_config_open(&c, &own, s->from, e);
-    if (rc == 0)
-        rc = opt_set(opt_find(&model_group, "model.method"), &c, ops->name, "bench", e);
-    if (rc == 0)
-        rc = set_option(&route, ops, "target_ratio", "0.75", e);
-    if (rc == 0)
-        rc = model_new_table(&m, &c, &route, 1, MODEL_INFERENCE, e);
-    if (rc == 0)
-        rc = stored_leave(m, e);
-    if (rc == 0)
-        rc = model_reserve_values(m, e);
-    if (rc == 0) {
-        params_init(&m->params, 1);
-        rc = model_start_from(m, s->from, &notes, e);
-    }
-    if (rc == 0)
-        rc = weights_use(m, &s->o.numbers, e);
-    if (rc == 0)
-        rc = weights_ready(m, e);
+    if (rc < 0 ||
+        (rc = opt_set(opt_find(&model_group, "model.method"), &c, ops->name, "bench", e)) < 0 ||
+        (rc = set_option(&route, ops, "target_ratio", "0.75", e)) < 0 ||
+        (rc = model_new_table(&m, &c, &route, 1, MODEL_INFERENCE, e)) < 0 ||
+        (rc = stored_leave(m, e)) < 0 || (rc = model_reserve_values(m, e)) < 0)
+        goto out;
+    params_init(&m->params, 1);
+    if ((rc = model_start_from(m, s->from, &notes, e)) < 0 ||
+        (rc = weights_use(m, &s->o.numbers, e)) < 0)
+        goto out;
+    rc = weights_ready(m, e);
+out:
     opt_release(&model_group, &c); /* empty when it was taken */
     config_release(&own);
     config_release(&route);
@@ -145,34 +139,28 @@ static int make_model(struct speed_subject *u, const struct speed *s, const stru
         int rc = speed_model_from(&u->model, s, ops, e);
         return rc == 0 ? model_reserve(u->model, p->rows, p->train, 1, e) : rc;
     }
-    int rc = opt_defaults(&model_group, &c, e);
-    if (rc == 0)
-        rc = config_merge(&keys, &s->keys, e);
-    if (rc == 0)
-        rc = config_set(&keys, "model.method", ops->name, "bench", e);
-    if (rc == 0 && p->is_block)
-        rc = config_set(&keys, "model.layers", "1", "bench", e);
-    if (rc == 0 && p->is_block)
-        rc = config_set(&keys, "model.vocab", "64", "bench", e);
-    if (rc == 0)
-        rc = config_apply(&keys, &model_group, &c, e);
-    if (rc == 0 && p->is_block)
-        rc = set_option(&route, ops, "early", "0", e);
-    if (rc == 0 && p->is_block)
-        rc = set_option(&route, ops, "late", "0", e);
-    if (rc == 0)
-        rc = set_option(&route, ops, "target_ratio", "0.75", e);
-    if (rc == 0 && p->train && trains_sparse(ops))
-        rc = set_option(&route, ops, "train", "sparse", e);
-    if (rc == 0)
-        rc = model_new(&u->model, &c, &route, 1, p->train, e);
     struct numeric_options numbers = s->o.numbers;
     if (p->train)
         numbers.weights = QUANT_NONE; /* quantised weights are for inference only */
-    if (rc == 0)
-        rc = weights_use(u->model, &numbers, e);
-    if (rc == 0)
-        rc = model_reserve(u->model, p->rows, p->train, 1, e);
+    int rc = opt_defaults(&model_group, &c, e);
+    if (rc < 0 || (rc = config_merge(&keys, &s->keys, e)) < 0 ||
+        (rc = config_set(&keys, "model.method", ops->name, "bench", e)) < 0)
+        goto out;
+    if (p->is_block && ((rc = config_set(&keys, "model.layers", "1", "bench", e)) < 0 ||
+                        (rc = config_set(&keys, "model.vocab", "64", "bench", e)) < 0 ||
+                        (rc = set_option(&route, ops, "early", "0", e)) < 0 ||
+                        (rc = set_option(&route, ops, "late", "0", e)) < 0))
+        goto out;
+    if ((rc = config_apply(&keys, &model_group, &c, e)) < 0 ||
+        (rc = set_option(&route, ops, "target_ratio", "0.75", e)) < 0)
+        goto out;
+    if (p->train && trains_sparse(ops) && (rc = set_option(&route, ops, "train", "sparse", e)) < 0)
+        goto out;
+    if ((rc = model_new(&u->model, &c, &route, 1, p->train, e)) < 0 ||
+        (rc = weights_use(u->model, &numbers, e)) < 0)
+        goto out;
+    rc = model_reserve(u->model, p->rows, p->train, 1, e);
+out:
     opt_release(&model_group, &c); /* empty when it was taken */
     config_release(&route);
     config_release(&keys);

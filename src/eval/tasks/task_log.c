@@ -47,7 +47,7 @@ static int take_line(struct task_log *l, const struct json_node *row, const char
     struct entry x = {0};
     void *v = l->v;
     const struct json_node *values = json_get(row, "value"), *weights = json_get(row, "weight"),
-                           *cost = json_get(row, "cost");
+                           *cost = json_get(row, "spent");
     const char *part = json_str(json_get(row, "task"), NULL),
                *hash = json_str(json_get(row, "hash"), NULL);
     if (!part || !hash || json_len(values) != TASK_METRICS_MAX ||
@@ -211,7 +211,7 @@ int task_log_add(struct task_log *l, const char *part, size_t i, uint64_t hash,
             str_addf(&s, "%s%.17g", k ? ", " : "", w ? x->value[k].weight : x->value[k].value);
         str_add(&s, "]");
     }
-    str_add(&s, ", \"cost\": [");
+    str_add(&s, ", \"spent\": [");
     for (size_t k = 0; cost_field(&cost, k); k++)
         str_addf(&s, "%s%.17g", k ? ", " : "", *cost_field(&cost, k));
     str_add(&s, "]}\n");

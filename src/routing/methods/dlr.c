@@ -20,7 +20,6 @@
 #include "routing/cut.h"
 #include "routing/gates.h"
 #include "routing/gatestats.h"
-#include "routing/layer_penalty.h"
 #include "routing/mlp.h"
 #include "routing/prefix.h"
 #include "routing/rank.h"
@@ -48,7 +47,6 @@ struct dlr {
     struct quantiles table; /* of logits */
     struct gates gates;     /* score: logit + noise */
     struct reinforce reinforce;
-    struct arena rows;    /* owns the arrays that follow */
     real *in, *din;       /* (R,C) network input; its gradient when attached, else NULL */
     real *logit, *dlogit; /* (R,M) */
     real *free_logit;     /* (R) one layer's logits, without those of prompt rows */
@@ -278,10 +276,10 @@ static int dlr_init(struct route *r, struct err *e)
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(const struct route *r, struct arena *a, size_t R)
+static void dlr_layout(struct route *r, struct arena *a, int rows)
 {
     struct dlr *s = dlr_of(r);
-    size_t M = (size_t)s->routed, L = (size_t)r->L, C = (size_t)r->C;
+    size_t R = (size_t)rows, M = (size_t)s->routed, L = (size_t)r->L, C = (size_t)r->C;
     s->in = arena_alloc(a, R * C, sizeof *s->in);
     s->din = opts_of(r)->attach ? arena_alloc(a, R * C, sizeof *s->din) : NULL;
     s->logit = arena_alloc(a, R * M, sizeof *s->logit);
@@ -291,35 +289,16 @@ static void layout(const struct route *r, struct arena *a, size_t R)
     s->reward = arena_alloc(a, R, sizeof *s->reward);
     s->mean = arena_alloc(a, L, sizeof *s->mean);
     s->price = arena_alloc(a, L, sizeof *s->price);
-}
-
-static int dlr_reserve(struct route *r, int R, struct err *e)
-{
-    struct dlr *s = dlr_of(r);
-    struct arena measure;
-    arena_measure(&measure, "dlr");
-    layout(r, &measure, (size_t)R);
-    arena_release(&s->rows);
-    int rc = arena_reserve(&s->rows, "dlr", measure.peak, e);
-    if (rc < 0)
-        return rc;
-    layout(r, &s->rows, (size_t)R);
-    rc = mlp_reserve(&s->net, R, e);
-    if (rc == 0)
-        rc = reinforce_reserve(&s->reinforce, R, e);
-    if (rc == 0)
-        rc = quantiles_reserve(&s->table, R, e);
-    return rc < 0 ? rc : gates_reserve(&s->gates, R, r->L, e);
+    mlp_layout(&s->net, a, rows);
+    reinforce_layout(&s->reinforce, a, rows);
+    quantiles_layout(&s->table, a, rows);
+    gates_layout(&s->gates, a, rows, r->L);
 }
 
 static void dlr_release(struct route *r)
 {
     struct dlr *s = dlr_of(r);
-    arena_release(&s->rows);
-    mlp_release(&s->net);
     quantiles_release(&s->table);
-    gates_release(&s->gates);
-    reinforce_release(&s->reinforce);
     prefix_release(&s->prefix);
 }
 
@@ -516,6 +495,38 @@ static void set_rewards(struct route *r, const struct losses *x)
     r->metric[M_REWARD][0] = s->reinforce.mean;
 }
 
+struct layer_penalty {
+    double lambda, low, high, mu, target, beta;
+    double gate, miss, total; /* out: first term, second term, total; nats */
+};
+
+/* The slope of the entropy is infinite at 0 and 1. */
+static double clamped(double m)
+{
+    return fmin(fmax(m, 1e-6), 1 - 1e-6);
+}
+
+/* The depth penalty on mean gates m (n), with weights linear from `low` at the first layer to
+ * `high` at the last.  price (n): d total / d m_l. */
+static void layer_penalty(struct layer_penalty *x, const double *mean, double *price, int n)
+{
+    double run = 0;
+    for (int l = 0; l < n; l++)
+        run += mean[l] / n;
+    double miss = (1 - run) - x->target;
+    x->gate = 0;
+    x->miss = x->mu * miss * miss;
+    x->total = x->miss;
+    for (int l = 0; l < n; l++) {
+        double weight = n < 2 ? x->high : x->low + (x->high - x->low) * l / (n - 1);
+        double m = clamped(mean[l]);
+        x->gate += x->lambda * weight * mean[l];
+        x->total -= x->beta * gate_entropy(m) / n;
+        price[l] = x->lambda * weight - 2 * x->mu * miss / n + x->beta * log(m / (1 - m)) / n;
+    }
+    x->total += x->gate;
+}
+
 static void dlr_aux(struct route *r, struct losses *x)
 {
     const struct dlr_opts *o = opts_of(r);
@@ -631,7 +642,7 @@ const struct route_ops route_dlr = {
     .metrics = dlr_metrics,
     .n_metrics = DS_LEN(dlr_metrics),
     .init = dlr_init,
-    .reserve = dlr_reserve,
+    .layout = dlr_layout,
     .begin = dlr_begin,
     .decide = dlr_decide,
     .regate = dlr_regate,

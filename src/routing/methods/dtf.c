@@ -291,21 +291,17 @@ static int dtf_init(struct route *r, struct err *e)
     return rc;
 }
 
-static int dtf_reserve(struct route *r, int R, struct err *e)
+static void dtf_layout(struct route *r, struct arena *a, int R)
 {
     struct dtf *s = dtf_of(r);
-    mem_free(s->seen);
-    s->seen = mem_alloc((size_t)R, sizeof *s->seen);
-    if (!s->seen)
-        return err_set(e, DS_EMEM, "dtf: state of %d rows", R);
-    int rc = change_reserve(&s->change, R, e);
-    return rc < 0 ? rc : choice_reserve(&s->choice, R, e);
+    s->seen = arena_zalloc(a, (size_t)R, sizeof *s->seen);
+    change_layout(&s->change, a, R);
+    choice_layout(&s->choice, a, R);
 }
 
 static void dtf_release(struct route *r)
 {
     struct dtf *s = dtf_of(r);
-    mem_free(s->seen);
     change_release(&s->change);
     choice_release(&s->choice);
     standardizer_release(&s->std);
@@ -638,7 +634,7 @@ const struct route_ops route_dtf = {
     .metrics = dtf_metrics,
     .n_metrics = DS_LEN(dtf_metrics),
     .init = dtf_init,
-    .reserve = dtf_reserve,
+    .layout = dtf_layout,
     .begin = dtf_begin,
     .decide = dtf_decide,
     .regate = dtf_regate,

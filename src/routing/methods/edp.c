@@ -1,7 +1,8 @@
 /* edp: Elastic-Depth Pretraining.  A token runs a block when its own recent motion through the
  * layers is above the block's threshold; otherwise the block passes it on unchanged.
  *
- *   z = signal of the executed blocks so far, standardised per layer    p = sigmoid((z - tau_l) / T)
+ *   z = signal of the executed blocks so far, standardised per layer
+ *   p = sigmoid((z - tau_l) / T)
  *   g = 1 if always on, fewer than two blocks executed, or max_skip in a row; else [z > tau_l]
  *
  * The gate's value is hard, its gradient that of p (straight-through).  T is the bandwidth of the
@@ -247,8 +248,12 @@ static int edp_init(struct route *r, struct err *e)
     s->weight = -1;
     if (o->signal == SIGNAL_LEARNED)
         s->weight = params_add(ps, "edp.score.weight", r->L, FEATURES, PARAM_ROUTER, INIT_ZERO, 0);
-    rc = stepcode_init(&s->code, ps, "edp.step_codes", (enum stepcode_kind)o->step_code, r->L, r->C,
-                       s->gated, is_literal(r) ? LITERAL_BUCKETS : 0, e);
+    struct stepcode_shape codes = {.kind = (enum stepcode_kind)o->step_code,
+                                   .L = r->L,
+                                   .C = r->C,
+                                   .gated = s->gated,
+                                   .buckets = is_literal(r) ? LITERAL_BUCKETS : 0};
+    rc = stepcode_init(&s->code, ps, "edp.step_codes", &codes, e);
     if (rc < 0)
         return rc;
     s->budget = params_add(ps, "edp.budget", 2, 0, PARAM_ROUTER, INIT_ZERO, 0); /* offset; dual */
@@ -258,39 +263,21 @@ static int edp_init(struct route *r, struct err *e)
     return standardizer_init(&s->std, ps, "edp", r->L, FEATURES, e);
 }
 
-static void free_rows(struct edp *s)
-{
-    mem_free(s->depth);
-    mem_free(s->price);
-    mem_free(s->sorted);
-    mem_free(s->quantile);
-    s->depth = s->quantile = NULL;
-    s->price = s->sorted = NULL;
-}
-
-static int edp_reserve(struct route *r, int R, struct err *e)
+static void edp_layout(struct route *r, struct arena *a, int R)
 {
     struct edp *s = edp_of(r);
-    free_rows(s);
-    s->depth = mem_alloc((size_t)R, sizeof *s->depth);
-    s->price = mem_alloc((size_t)R, sizeof *s->price);
-    s->sorted = mem_alloc((size_t)R, sizeof *s->sorted);
-    s->quantile = mem_alloc((size_t)r->L, sizeof *s->quantile);
-    if (!s->depth || !s->price || !s->sorted || !s->quantile)
-        return err_set(e, DS_EMEM, "edp: state of %d rows", R);
-    int rc = gates_reserve(&s->gates, R, r->L, e);
-    if (rc == 0)
-        rc = stepcode_reserve(&s->code, R, e);
-    return rc < 0 ? rc : signal_reserve(&s->sig, R, r->C, r->L, is_literal(r), e);
+    s->depth = arena_zalloc(a, (size_t)R, sizeof *s->depth);
+    s->price = arena_zalloc(a, (size_t)R, sizeof *s->price);
+    s->sorted = arena_zalloc(a, (size_t)R, sizeof *s->sorted);
+    s->quantile = arena_zalloc(a, (size_t)r->L, sizeof *s->quantile);
+    gates_layout(&s->gates, a, R, r->L);
+    stepcode_layout(&s->code, a, R);
+    signal_layout(&s->sig, a, R, r->C, r->L, is_literal(r));
 }
 
 static void edp_release(struct route *r)
 {
     struct edp *s = edp_of(r);
-    free_rows(s);
-    gates_release(&s->gates);
-    stepcode_release(&s->code);
-    signal_release(&s->sig);
     standardizer_release(&s->std);
 }
 
@@ -624,7 +611,7 @@ const struct route_ops route_edp = {
     .metrics = edp_metrics,
     .n_metrics = DS_LEN(edp_metrics),
     .init = edp_init,
-    .reserve = edp_reserve,
+    .layout = edp_layout,
     .begin = edp_begin,
     .decide = edp_decide,
     .regate = edp_regate,

@@ -232,33 +232,21 @@ static int hat_init(struct route *r, struct err *e)
     return rc;
 }
 
-static void free_rows(struct hat *s)
-{
-    mem_free(s->value);
-    mem_free(s->gate);
-    mem_free(s->kept);
-    s->value = s->gate = s->weight = s->dp = s->kept = NULL;
-    s->kept_n = 0;
-}
-
-static int hat_reserve(struct route *r, int R, struct err *e)
+static void hat_layout(struct route *r, struct arena *a, int R)
 {
     struct hat *s = hat_of(r);
-    free_rows(s);
-    s->value = mem_alloc((size_t)r->L * (size_t)R, sizeof(real));
-    s->gate = mem_alloc(3 * (size_t)R, sizeof(real));
-    if (!s->value || !s->gate)
-        return err_set(e, DS_EMEM, "hat: state of %d rows", R);
-    s->weight = s->gate + R;
-    s->dp = s->weight + R;
-    int rc = selector_reserve(&s->choice, R, e);
-    return rc < 0 ? rc : exits_reserve(&s->exits, R, e);
+    s->value = arena_zalloc(a, (size_t)r->L * (size_t)R, sizeof(real));
+    s->gate = arena_zalloc(a, (size_t)R, sizeof(real));
+    s->weight = arena_zalloc(a, (size_t)R, sizeof(real));
+    s->dp = arena_zalloc(a, (size_t)R, sizeof(real));
+    selector_layout(&s->choice, a, R);
+    exits_layout(&s->exits, a, R);
 }
 
 static void hat_release(struct route *r)
 {
     struct hat *s = hat_of(r);
-    free_rows(s);
+    mem_free(s->kept);
     mem_free(s->dropped);
     selector_release(&s->choice);
     exits_release(&s->exits);
@@ -669,7 +657,7 @@ const struct route_ops route_hat = {
     .metrics = hat_metrics,
     .n_metrics = DS_LEN(hat_metrics),
     .init = hat_init,
-    .reserve = hat_reserve,
+    .layout = hat_layout,
     .begin = hat_begin,
     .decide = hat_decide,
     .regate = hat_regate,

@@ -36,14 +36,13 @@ struct mod {
     struct scorer net[NETS];
     struct quantiles table[NETS];
     const struct stream *stream; /* of the current pass */
-    struct arena rows;
-    real *logit[NETS];   /* (L,R) */
-    real *noise;         /* (L,R) ranked and compared in place of the logits, or NULL */
-    uint8_t *target;     /* (L,R) 1 = among the top k */
-    uint8_t *is_known;   /* (L) the ranks of this pass were computed */
-    uint8_t *want;       /* (R) */
-    real *weight, *push; /* (R) the plan's weights; d loss / d logit */
-    struct tally *tally; /* (L) of this pass */
+    real *logit[NETS];           /* (L,R) */
+    real *noise;                 /* (L,R) ranked and compared in place of the logits, or NULL */
+    uint8_t *target;             /* (L,R) 1 = among the top k */
+    uint8_t *is_known;           /* (L) the ranks of this pass were computed */
+    uint8_t *want;               /* (R) */
+    real *weight, *push;         /* (R) the plan's weights; d loss / d logit */
+    struct tally *tally;         /* (L) of this pass */
     double nan;
 };
 
@@ -233,10 +232,10 @@ static int mod_init(struct route *r, struct err *e)
 }
 
 /* Called once to measure and once to allocate. */
-static void layout(const struct route *r, struct arena *a, size_t R)
+static void mod_layout(struct route *r, struct arena *a, int rows)
 {
     struct mod *s = mod_of(r);
-    size_t L = (size_t)r->L;
+    size_t R = (size_t)rows, L = (size_t)r->L;
     for (int k = 0; k < s->nets; k++)
         s->logit[k] = arena_alloc(a, L * R, sizeof(real));
     s->noise = opts_of(r)->stochastic ? arena_alloc(a, L * R, sizeof(real)) : NULL;
@@ -246,25 +245,10 @@ static void layout(const struct route *r, struct arena *a, size_t R)
     s->want = arena_alloc(a, R, 1);
     s->weight = arena_alloc(a, R, sizeof(real));
     s->push = arena_alloc(a, R, sizeof(real));
-}
-
-static int mod_reserve(struct route *r, int R, struct err *e)
-{
-    struct mod *s = mod_of(r);
-    struct arena measure;
-    arena_measure(&measure, "mod");
-    layout(r, &measure, (size_t)R);
-    arena_release(&s->rows);
-    int rc = arena_reserve(&s->rows, "mod", measure.peak, e);
-    if (rc < 0)
-        return rc;
-    layout(r, &s->rows, (size_t)R);
-    for (int k = 0; k < s->nets && rc == 0; k++) {
-        rc = scorer_reserve(&s->net[k], R, e);
-        if (rc == 0)
-            rc = quantiles_reserve(&s->table[k], R, e);
+    for (int k = 0; k < s->nets; k++) {
+        scorer_layout(&s->net[k], a, rows);
+        quantiles_layout(&s->table[k], a, rows);
     }
-    return rc;
 }
 
 static void mod_release(struct route *r)
@@ -274,7 +258,6 @@ static void mod_release(struct route *r)
         scorer_release(&s->net[k]);
         quantiles_release(&s->table[k]);
     }
-    arena_release(&s->rows);
 }
 
 /* ---- scores ---- */
@@ -628,7 +611,7 @@ const struct route_ops route_mod = {
     .metrics = mod_metrics,
     .n_metrics = DS_LEN(mod_metrics),
     .init = mod_init,
-    .reserve = mod_reserve,
+    .layout = mod_layout,
     .begin = mod_begin,
     .decide = mod_decide,
     .regate = mod_regate,

@@ -24,7 +24,8 @@ static const struct opt random_opts_table[] = {
     {"early", OPT_INT, AT(early), "1", 0, 4096, NULL, "first layers that every token runs"},
     {"late", OPT_INT, AT(late), "1", 0, 4096, NULL, "last layers that every token runs"},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
-     "whole-block ratio: executed cells / all cells, including always-on layers", "target_ratio", .is_live = 1},
+     "whole-block ratio: executed cells / all cells, including always-on layers", "target_ratio",
+     .is_live = 1},
     {"anneal", OPT_REAL, AT(anneal), "0.1", 0, 1, NULL,
      "share of the run over which the target falls from 1"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
@@ -60,17 +61,10 @@ static int check(struct route *r, struct err *e)
     return route_check_target(o->target_ratio, on, r->L, "random.target_ratio", e);
 }
 
-static int random_reserve(struct route *r, int R, struct err *e)
+static void random_layout(struct route *r, struct arena *a, int R)
 {
     struct random *s = r->state;
-    mem_free(s->want);
-    s->want = mem_alloc((size_t)R, 1);
-    return s->want ? 0 : err_set(e, DS_EMEM, "random: %d rows", R);
-}
-
-static void random_release(struct route *r)
-{
-    mem_free(((struct random *)r->state)->want);
+    s->want = arena_zalloc(a, (size_t)R, 1);
 }
 
 static void random_begin(struct route *r)
@@ -123,10 +117,9 @@ const struct route_ops route_random = {
     .metrics = random_metrics,
     .n_metrics = DS_LEN(random_metrics),
     .init = check,
-    .reserve = random_reserve,
+    .layout = random_layout,
     .begin = random_begin,
     .decide = random_decide,
     .changed = check,
     .always_on = random_always_on,
-    .release = random_release,
 };

@@ -52,17 +52,10 @@ static int static_init(struct route *r, struct err *e)
     return route_check_target(opts_of(r)->target_ratio, on, r->L, "static.target_ratio", e);
 }
 
-static int static_reserve(struct route *r, int R, struct err *e)
+static void static_layout(struct route *r, struct arena *a, int R)
 {
     struct static_state *s = r->state;
-    mem_free(s->want);
-    s->want = mem_alloc((size_t)R, 1);
-    return s->want ? 0 : err_set(e, DS_EMEM, "static: %d rows", R);
-}
-
-static void static_release(struct route *r)
-{
-    mem_free(((struct static_state *)r->state)->want);
+    s->want = arena_zalloc(a, (size_t)R, 1);
 }
 
 static int runs(const struct route *r, int l, int pos)
@@ -104,8 +97,7 @@ const struct route_ops route_static = {
     .opts = static_opts_table,
     .n_opts = DS_LEN(static_opts_table),
     .init = static_init,
-    .reserve = static_reserve,
+    .layout = static_layout,
     .decide = static_decide,
     .always_on = static_always_on,
-    .release = static_release,
 };

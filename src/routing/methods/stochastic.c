@@ -47,10 +47,11 @@ static const struct opt stochastic_opts_table[] = {
      "inference=full: increments are multiplied by the share of steps in which their layer ran in "
      "training"},
     {"target_ratio", OPT_REAL, AT(target_ratio), "0.6", 0, 1, NULL,
-     "inference=budget: whole-block ratio, executed cells / all cells", "target_ratio", .is_live = 1},
+     "inference=budget: whole-block ratio, executed cells / all cells", "target_ratio",
+     .is_live = 1},
     {"mask", OPT_ENUM, AT(mask), "same", 0, 0, "same|random|linear",
-     "inference=budget: random draws per token, with the training schedule; one probability for all "
-     "layers; rising with depth"},
+     "inference=budget: random draws per token, with the training schedule; one probability for "
+     "all layers; rising with depth"},
     {"kv", OPT_ENUM, AT(kv), "all", 0, 0, "all|plan",
      "skipped tokens write keys and values too, or only executed tokens are keys"},
     {"train", OPT_ENUM, AT(train), "sparse", 0, 0, "masked|sparse",
@@ -113,22 +114,11 @@ static int check(struct route *r, struct err *e)
                                                                r->L, "stochastic.target_ratio", e);
 }
 
-static void stochastic_release(struct route *r)
+static void stochastic_layout(struct route *r, struct arena *a, int R)
 {
     struct stochastic *s = r->state;
-    mem_free(s->want);
-    mem_free(s->skip);
-    s->want = NULL;
-    s->skip = NULL;
-}
-
-static int stochastic_reserve(struct route *r, int R, struct err *e)
-{
-    struct stochastic *s = r->state;
-    stochastic_release(r);
-    s->want = mem_alloc((size_t)R, 1);
-    s->skip = mem_alloc((size_t)r->L, sizeof *s->skip);
-    return s->want && s->skip ? 0 : err_set(e, DS_EMEM, "stochastic: %d rows", R);
+    s->want = arena_zalloc(a, (size_t)R, 1);
+    s->skip = arena_zalloc(a, (size_t)r->L, sizeof *s->skip);
 }
 
 static double skipped_at(const struct route *r, int schedule, double c)
@@ -232,11 +222,10 @@ const struct route_ops route_stochastic = {
     .metrics = stochastic_metrics,
     .n_metrics = DS_LEN(stochastic_metrics),
     .init = check,
-    .reserve = stochastic_reserve,
+    .layout = stochastic_layout,
     .begin = stochastic_begin,
     .decide = stochastic_decide,
     .finish = stochastic_finish,
     .changed = check,
     .always_on = stochastic_always_on,
-    .release = stochastic_release,
 };

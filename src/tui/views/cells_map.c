@@ -22,6 +22,11 @@ static struct paint paint_of(struct cells *c, const struct look *look)
         .c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= (c->field > 0 ? 256 : 16)};
     if (c->field > 0)
         p.map = cells_range(c->probe, c->field, look, &p.lo, &p.hi);
+    if (c->span > 0) {
+        p.map = look->theme ? look->theme->diverging : "balance";
+        p.lo = -c->span;
+        p.hi = c->span;
+    }
     return p;
 }
 
@@ -50,6 +55,11 @@ static int32_t ground(const struct paint *p, int layer, int token)
 static void put_plain(struct area a, int y, int x, int w, const struct paint *p, int layer,
                       int token)
 {
+    if (p->c->span > 0) { /* its sign, if any, is put on top */
+        for (int k = 0; k < w; k++)
+            area_put(a, y, x + k, area_rune(a, 0xB7, '.'), ink(ROLE_DIM));
+        return;
+    }
     if (p->c->field > 0) {
         area_heat(a, y, x, w, "grey", p->map ? unit_of(p, layer, token) : (double)NAN);
         return;
@@ -67,6 +77,10 @@ static char sign_of(const struct cells *c, int layer, int token)
 {
     size_t at = (size_t)layer * (size_t)c->probe->tokens + (size_t)token;
     int f = forced(c, layer, token);
+    if (c->span > 0) {
+        double x = cells_value(c->probe, c->field, layer, token);
+        return (char)(x > 0 ? '+' : x < 0 ? '-' : 0);
+    }
     if (f >= 0)
         return f ? '+' : '-';
     return c->run && c->probe->run && (c->run[at] != 0) != (c->probe->run[at] != 0) ? '~' : 0;
@@ -141,8 +155,10 @@ static int track(const struct cells *c, int i, const char **label, const float *
 
 static struct frame frame_of(const struct cells *c, const struct look *look, int rows)
 {
-    struct frame f = {
-        .above = rows >= 4, .below = (rows >= 3) + (rows >= 7), .height = 1, .per_row = 1};
+    struct frame f = {.above = rows >= 4 && !(c->hides & CELLS_HIDES_TOKENS),
+                      .below = c->hides & CELLS_HIDES_BELOW ? 0 : (rows >= 3) + (rows >= 7),
+                      .height = 1,
+                      .per_row = 1};
     const char *label;
     const float *v;
     int layers = c->probe->layers, room = rows - f.above - f.below, has = 0;
@@ -150,6 +166,8 @@ static struct frame frame_of(const struct cells *c, const struct look *look, int
     f.lines = (layers + f.per_row - 1) / f.per_row;
     while (track(c, has, &label, &v))
         has++;
+    if (c->hides & CELLS_HIDES_BELOW)
+        has = 0;
     int spare = room - f.lines;
     if (spare < 0)
         return f;
@@ -160,6 +178,8 @@ static struct frame frame_of(const struct cells *c, const struct look *look, int
         spare -= f.lines;
     }
     f.track_rows = 1;
+    if (c->hides & CELLS_HIDES_BELOW)
+        return f;
     while (f.track_rows < TRACK_ROWS_MAX && spare >= f.tracks + 1) {
         f.track_rows++;
         spare -= f.tracks + 1;
@@ -356,7 +376,8 @@ static void draw_below(struct area a, const struct cells *c, const struct frame 
     const char *label;
     const float *v;
     int y = 0, rows = f->track_rows < 1 ? 1 : f->track_rows;
-    draw_track(area_sub(a, y, 0, rows, a.cols), c, gutter, "depth", NULL, ROLE_RUN);
+    draw_track(area_sub(a, y, 0, rows, a.cols), c, gutter,
+               c->depth_label ? c->depth_label : "depth", NULL, ROLE_RUN);
     y += rows;
     for (int i = 0; i < f->tracks && track(c, i, &label, &v); i++, y += rows)
         draw_track(area_sub(a, y, 0, rows, a.cols), c, gutter, label, v, role[i]);

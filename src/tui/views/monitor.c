@@ -448,7 +448,7 @@ static const struct key monitor_keys[] = {
     {"G End",      "last",       NULL, "last chart",                         NULL,          0, KEY_HIDDEN, 9, key_page},
     {"Enter",      "alone",      NULL, "show only this chart, and back",     "one chart",  60, KEY_VIEW_CHANGE, 0, key_alone},
     {"s",          "smooth",     NULL, "smoothing: none, 0.6, 0.9, 0.97, 0.99", NULL,     58, KEY_VIEW_CHANGE, 0, key_smooth},
-    {"x",          "x-axis",     NULL, "x: step, tokens, wall time, progress", "x axis",   56, KEY_VIEW_CHANGE, 0, key_x_axis},
+    {"x",          "x-axis",     NULL, "x: step, tokens, wall time, progress, FLOPs", "x axis",   56, KEY_VIEW_CHANGE, 0, key_x_axis},
     {"L",          "log-y",      NULL, "log y axis of this chart",           "log",        54, KEY_VIEW_CHANGE, 0, key_log_y},
     {"X",          "log-x",      NULL, "log x axis",                         NULL,          0, KEY_VIEW_CHANGE, 0, key_log_x},
     {"c",          "columns",    NULL, "columns of charts: automatic, 1, 2, 3", NULL,       40, KEY_VIEW_CHANGE, 0, key_columns},

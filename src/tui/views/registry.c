@@ -9,6 +9,8 @@ const struct view_ops *const view_registry[] = {
     &view_stepper,
     &view_signals,
     &view_flops,
+    &view_compare,
+    &view_generate,
     &view_log,
     &view_help,
     NULL,

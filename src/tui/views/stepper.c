@@ -51,12 +51,6 @@ static void start_once(struct view *v)
 
 /* ---- drawing ---- */
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 static void draw_title(struct view *v, struct area line)
 {
     struct stepper *s = v->state;
@@ -65,12 +59,12 @@ static void draw_title(struct view *v, struct area line)
         x = 1;
     line = area_sub(line, 0, 0, 1, end - 1);
     x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                   s->model[0] ? base_name(s->model) : "no model") +
+                   s->model[0] ? worker_name(s->model) : "no model") +
          2;
-    const char *word = !s->session              ? "stopped"
-                       : !stepper_probe(s->now) ? "loading"
-                       : stepper_is_busy(s)     ? "working"
-                                                : "ready";
+    const char *word = !s->session             ? "stopped"
+                       : !worker_probe(s->now) ? "loading"
+                       : stepper_is_busy(s)    ? "working"
+                                               : "ready";
     enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;
     x += area_text(line, 0, x, 7, ink(role), word);
     x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* the same column for every word */

@@ -5,16 +5,10 @@
 #include "base/mem.h"
 #include "tui/stepper.h"
 
-const struct probe *stepper_probe(const struct runview *r)
-{
-    const struct probe *p = r ? runview_probe(r, -1) : NULL;
-    return p && p->tokens > 0 && p->layers > 0 ? p : NULL;
-}
-
 /* 1 while the requested offset has not been computed yet but can be estimated from the scores. */
 int stepper_is_estimated(const struct stepper *s)
 {
-    const struct probe *p = stepper_probe(s->now);
+    const struct probe *p = worker_probe(s->now);
     return p && s->offset != s->offset_now && probe_cell(p, "score") && probe_cell(p, "threshold");
 }
 
@@ -51,7 +45,7 @@ int stepper_prepare(struct view *v)
 {
     struct stepper *s = v->state;
     struct cells *c = &s->cells;
-    c->probe = stepper_probe(s->now);
+    c->probe = worker_probe(s->now);
     c->other = NULL;
     c->run = NULL;
     c->force = NULL;
@@ -70,7 +64,7 @@ int stepper_prepare(struct view *v)
     }
     c->force = s->force;
     if (s->n_forced > 0 || s->offset != 0)
-        c->other = stepper_probe(s->base);
+        c->other = worker_probe(s->base);
     if (stepper_is_estimated(s)) {
         suppose(s, c->probe);
         c->run = s->estimated;

@@ -1,73 +1,10 @@
 /* The worker process of the Stepper: start, requests and answers, all without blocking. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "base/mem.h"
 #include "tui/stepper.h"
-
-/* ---- which model ---- */
-
-/* Step of the newest checkpoint directory by name, -1 none. */
-static int64_t newest_checkpoint(const char *dir, char *path, size_t size)
-{
-    char root[1024], **names = NULL;
-    size_t n = 0;
-    int64_t best = -1;
-    if (fs_join(root, sizeof root, dir, "checkpoints", NULL) < 0 || !fs_is_dir(root) ||
-        fs_list(root, &names, &n, NULL) < 0)
-        return -1;
-    for (size_t i = 0; i < n; i++) {
-        char *end;
-        if (strncmp(names[i], "step-", 5) != 0)
-            continue;
-        long long step = strtoll(names[i] + 5, &end, 10);
-        if (*end || step <= best || fs_join(path, size, root, names[i], NULL) < 0)
-            continue; /* a temporary or an older one */
-        best = step;
-    }
-    fs_list_free(names, n);
-    return best;
-}
-
-static const struct open_run *current_run(struct view *v)
-{
-    size_t n, at;
-    const struct open_run *all = app_runs(v->app, &n, &at);
-    return n ? &all[at] : NULL;
-}
-
-static int find_model(struct view *v, char *path, size_t size)
-{
-    struct stepper *s = v->state;
-    const struct open_run *r = current_run(v);
-    s->newest_step = -1;
-    s->trouble[0] = '\0';
-    if (s->given[0]) {
-        str_copy(path, size, s->given);
-        return 1;
-    }
-    if (!r)
-        str_copy(s->trouble, sizeof s->trouble,
-                 "no run is open; open one in Home (1), or load a model with :model PATH");
-    else if (!r->dir[0])
-        str_copy(s->trouble, sizeof s->trouble,
-                 "a log or trace has no weights; load a model with :model PATH");
-    if (s->trouble[0])
-        return 0;
-    s->newest_step = newest_checkpoint(r->dir, path, size);
-    if (s->newest_step < 0) {
-        const char *every = runview_config(r->view, "train.checkpoint_every");
-        snprintf(s->trouble, sizeof s->trouble, "no checkpoint yet%s%.12s",
-                 every ? "; the first is written at step " : "", every ? every : "");
-        return 0;
-    }
-    if (!s->follows_newest)
-        str_copy(path, size, r->dir); /* the path of a run means its best checkpoint */
-    return 1;
-}
 
 /* ---- start and stop ---- */
 
@@ -139,7 +76,9 @@ void stepper_start(struct view *v)
     stepper_stop(s);
     stepper_forget(s);
     s->newer_step = -1;
-    if (!find_model(v, path, sizeof path))
+    s->trouble[0] = '\0';
+    if (!worker_find_model(v->app, s->given, s->follows_newest, path, sizeof path, &s->newest_step,
+                           s->trouble, sizeof s->trouble))
         return;
     str_copy(s->model, sizeof s->model, path);
     int rc = session_open(&s->session, path, &e);
@@ -188,7 +127,7 @@ void stepper_ask_ids(struct view *v, const struct probe *p)
     }
     str_addf(&line, "],\"lens\":%d}", STEPPER_LENS);
     s->n_forced = 0;
-    if (p != stepper_probe(s->now)) /* the same text keeps the typed prompt */
+    if (p != worker_probe(s->now)) /* the same text keeps the typed prompt */
         field_set(&s->prompt, str_text(&text));
     send(v, &line, state_then(s));
     str_release(&line);
@@ -242,7 +181,7 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
 void stepper_ask_clear(struct view *v)
 {
     struct stepper *s = v->state;
-    const struct probe *p = stepper_probe(s->now);
+    const struct probe *p = worker_probe(s->now);
     if (p)
         stepper_ask_ids(v, p);
 }
@@ -252,7 +191,7 @@ static int ask_offset(struct view *v)
 {
     struct stepper *s = v->state;
     struct str line = {0};
-    if (!s->session || s->n_asked > 0 || s->offset == s->offset_asked || !stepper_probe(s->now))
+    if (!s->session || s->n_asked > 0 || s->offset == s->offset_asked || !worker_probe(s->now))
         return 0;
     s->offset_asked = s->offset;
     str_addf(&line, "{\"do\":\"offset\",\"value\":%.17g}", s->offset);
@@ -263,26 +202,16 @@ static int ask_offset(struct view *v)
 
 /* ---- answers ---- */
 
-static void replace(struct runview **r, struct value body)
-{
-    struct runview *fresh = runview_new();
-    if (!fresh)
-        return;
-    runview_take(fresh, body);
-    runview_free(*r);
-    *r = fresh;
-}
-
 static void take_probe(struct stepper *s, struct value body)
 {
     struct stepper_asked a = s->n_asked > 0 ? s->asked[0] : (struct stepper_asked){0};
-    const struct probe *old = stepper_probe(s->now);
+    const struct probe *old = worker_probe(s->now);
     int was_last = !old || s->cells.token >= old->tokens - 1;
-    replace(&s->now, body);
+    worker_replace(&s->now, body);
     s->offset_now = a.offset;
-    const struct probe *p = stepper_probe(s->now);
+    const struct probe *p = worker_probe(s->now);
     if (a.is_plain)
-        replace(&s->base, body);
+        worker_replace(&s->base, body);
     if (p && a.moves_on && was_last)
         s->cells.token = p->tokens - 1;
 }
@@ -300,7 +229,7 @@ static void take_body(struct view *v, struct value body)
     if (value_is(kind, "probe")) {
         take_probe(s, body);
     } else if (value_is(kind, "head")) {
-        replace(&s->about, body);
+        worker_replace(&s->about, body);
     } else if (value_is(kind, "done")) {
         end_of_request(s);
     } else if (value_is(kind, "error")) {
@@ -309,7 +238,7 @@ static void take_body(struct view *v, struct value body)
         app_notify(v->app, LOG_WARN, "model: %.*s", (int)(n > 200 ? 200 : n),
                    text ? text : "error");
         int was_text = s->n_asked > 0 && s->asked[0].is_text;
-        const struct probe *p = stepper_probe(s->now);
+        const struct probe *p = worker_probe(s->now);
         end_of_request(s);
         if (was_text && p) /* the previous text stays, without its forced cells */
             stepper_ask_ids(v, p);
@@ -321,13 +250,13 @@ static int look_for_newer(struct view *v)
 {
     static const double every_s = 2;
     struct stepper *s = v->state;
-    const struct open_run *r = current_run(v);
+    const struct open_run *r = worker_run(v->app);
     char path[1024];
     double now = app_now(v->app);
     if (fabs(now - s->looked) < every_s || s->given[0] || !r || !r->dir[0])
         return 0;
     s->looked = now;
-    int64_t step = newest_checkpoint(r->dir, path, sizeof path), before = s->newer_step;
+    int64_t step = worker_newest_checkpoint(r->dir, path, sizeof path), before = s->newer_step;
     if (!s->session && !s->had_model && step >= 0) {
         stepper_start(v);
         return 1;

@@ -1,0 +1,97 @@
+/* The model of the views that run one, and views of single records. */
+#include "tui/worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+
+int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size)
+{
+    char root[1024], **names = NULL;
+    size_t n = 0;
+    int64_t best = -1;
+    if (fs_join(root, sizeof root, dir, "checkpoints", NULL) < 0 || !fs_is_dir(root) ||
+        fs_list(root, &names, &n, NULL) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        if (strncmp(names[i], "step-", 5) != 0)
+            continue;
+        long long step = strtoll(names[i] + 5, &end, 10);
+        if (*end || step <= best || fs_join(path, size, root, names[i], NULL) < 0)
+            continue; /* a temporary or an older one */
+        best = step;
+    }
+    fs_list_free(names, n);
+    return best;
+}
+
+const struct open_run *worker_run(struct app *app)
+{
+    size_t n, at;
+    const struct open_run *all = app_runs(app, &n, &at);
+    return n ? &all[at] : NULL;
+}
+
+int worker_find_model(struct app *app, const char *given, int is_newest, char *path, size_t size,
+                      int64_t *newest, char *why, size_t why_size)
+{
+    const struct open_run *r = worker_run(app);
+    *newest = -1;
+    if (given[0])
+        return !str_copy(path, size, given);
+    if (!r) {
+        str_copy(why, why_size,
+                 "no run is open; open one in Home (1), or load a model with :model PATH");
+        return 0;
+    }
+    if (!r->dir[0]) {
+        str_copy(why, why_size, "a log or trace has no weights; load a model with :model PATH");
+        return 0;
+    }
+    *newest = worker_newest_checkpoint(r->dir, path, size);
+    if (*newest < 0) {
+        const char *every = runview_config(r->view, "train.checkpoint_every");
+        snprintf(why, why_size, "no checkpoint yet%s%.12s",
+                 every ? "; the first is written at step " : "", every ? every : "");
+        return 0;
+    }
+    if (!is_newest)
+        str_copy(path, size, r->dir); /* the path of a run means its best checkpoint */
+    return 1;
+}
+
+const char *worker_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+void worker_replace(struct runview **r, struct value body)
+{
+    struct runview *fresh = runview_new();
+    if (!fresh)
+        return;
+    runview_take(fresh, body);
+    runview_free(*r);
+    *r = fresh;
+}
+
+void worker_replace_by(struct runview **r, struct record *record)
+{
+    struct str frame = {0};
+    struct value body;
+    uint64_t seq;
+    if (record_end(record, 1, &frame, NULL) == 0 &&
+        record_parse(frame.p, frame.len, &seq, &body, NULL) > 0)
+        worker_replace(r, body);
+    str_release(&frame);
+}
+
+const struct probe *worker_probe(const struct runview *r)
+{
+    const struct probe *p = r ? runview_probe(r, -1) : NULL;
+    return p && p->tokens > 0 && p->layers > 0 ? p : NULL;
+}

@@ -1,0 +1,26 @@
+/* What the views with a model's process share: which model, and the records that it answers. */
+#ifndef DS_TUI_WORKER_H
+#define DS_TUI_WORKER_H
+
+#include "eval/job.h"
+#include "tui/view.h"
+
+/* The current run, NULL when none is open. */
+const struct open_run *worker_run(struct app *app);
+/* Step and path of the newest checkpoint directory of a run by name, -1 none. */
+int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size);
+/* The model to load: `given` unless "", else the best checkpoint of the current run or its newest
+ * one.  0: there is none, and `why` says what to do.  *newest: step of the newest checkpoint, -1
+ * when not of a run. */
+int worker_find_model(struct app *app, const char *given, int is_newest, char *path, size_t size,
+                      int64_t *newest, char *why, size_t why_size);
+/* The last part of a path. */
+const char *worker_name(const char *path);
+/* Replaces *r with a view of this record alone. */
+void worker_replace(struct runview **r, struct value body);
+/* The same of the record under construction. */
+void worker_replace_by(struct runview **r, struct record *record);
+/* The newest probe that has cells, or NULL. */
+const struct probe *worker_probe(const struct runview *r);
+
+#endif

@@ -1,0 +1,113 @@
+"""depthscope pipeline: one command trains, evaluates and draws everything, and continues where it stopped."""
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from t import PROGRAM, SLOW, TINY, call, refused, run, run_json, test  # noqa: E402
+
+WORDS = ["pipeline", *TINY, "--quick", "-o", "out", "--format", "png"]
+
+
+def logs():
+    return {p: os.stat(p).st_mtime_ns for p in glob.glob("runs/pipeline-*/log.mp")}
+
+
+@test
+def a_killed_pipeline_continues_where_it_stopped_and_redoes_nothing():
+    p = subprocess.Popen([PROGRAM, *WORDS], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    lines = []
+    for line in p.stderr:
+        lines.append(line)
+        if line.startswith("[4/") and "val loss" in line:
+            p.send_signal(signal.SIGINT)
+            break
+    rest = p.stderr.read()
+    assert p.wait(60 * SLOW) == 128 + signal.SIGINT and "run the same command again" in rest, rest
+    before = logs()
+    assert 4 <= len(before) <= 6, sorted(before)
+    status, out, err = call(*WORDS, seconds=300)
+    assert status == 0, err
+    assert sum("already done" in line for line in err.splitlines()) >= 4, err
+    assert "\r" not in err  # plain lines in a pipe
+    after = logs()
+    done = [p for p in before if after[p] == before[p]]
+    assert len(done) >= 4 and len(after) == 16, (len(done), len(after))
+    table = out.decode()
+    for row in ("dense", "edp", "control: random", "control: static", "control: dense, ", "ablation: no_budget_loss"):
+        assert row in table, table
+    for name in ("table.md", "table.tex", "table.csv", "bench.json", "loss_flops.png", "ablation_bars.png",
+                 "training.png", "bench_bars.png", "routing_map.png"):
+        assert os.path.getsize("out/" + name) > 100, name
+    assert "skipped exit_map: " in err and "skipped isoflop: " in err
+
+
+@test
+def a_finished_pipeline_trains_nothing_and_draws_the_same_bytes():
+    before, bench = logs(), os.stat("out/bench.json").st_mtime_ns
+    picture = open("out/loss_flops.png", "rb").read()
+    x = run_json(*WORDS)
+    assert logs() == before and os.stat("out/bench.json").st_mtime_ns == bench
+    assert open("out/loss_flops.png", "rb").read() == picture
+    assert x["method"] == "edp" and x["quick"] is True and len(x["runs"]) == 16
+    drawn = {f["name"] for f in x["figures"]}
+    skipped = {s["name"] for s in x["skipped"]}
+    every = {f["name"] for f in run_json("figure", "list")["figures"]}
+    assert drawn | (skipped & every) == every and not drawn & skipped
+    assert [os.path.basename(p) for p in x["tables"]] == ["table.md", "table.tex", "table.csv"]
+
+
+@test
+def its_figures_and_table_say_quick():
+    again = run("figure", "--again", "out/loss_flops.png")
+    assert "unchanged" in again, again
+    recipe = run("inspect", "out/loss_flops.png")
+    assert "Quick: " in recipe and "not a result" in recipe, recipe
+    assert open("out/table.md").read().startswith("Quick: ")
+    assert open("out/table.tex").read().startswith("% Quick: ")
+
+
+@test
+def the_controls_execute_what_the_method_was_measured_to_execute():
+    rows = {line.split(",")[0]: line.split(",") for line in open("out/table.csv").read().splitlines()}
+    head = rows["label"]
+    blocks = head.index("block_ratio")
+    edp, rand = float(rows["edp"][blocks]), float(rows["control: random"][blocks])
+    assert abs(edp - rand) < 0.12, (edp, rand)
+    dense = [k for k in rows if k.startswith('"control: dense')] or [k for k in rows if "control: dense" in k]
+    assert dense, list(rows)
+
+
+@test
+def a_dry_run_lists_runs_with_estimates_and_starts_nothing():
+    count = len(logs())
+    status, out, err = call("pipeline", *TINY, "model.method=mod", "--quick", "-o", "new", "--dry-run")
+    assert status == 0 and not os.path.exists("new") and len(logs()) == count
+    lines = err.splitlines()
+    assert any("pipeline-mod-s1" in x and "would start" in x and "about" in x for x in lines), err
+    assert "skipped ablations: none are defined for this method" in lines
+    assert lines[-1].startswith("then the evaluation, figures and table in new; about "), lines[-1]
+
+
+@test
+def what_cannot_work_is_refused_before_anything_starts():
+    refused("the preset is dense", "pipeline", "model.method=dense", code=2)
+    refused("use --seeds", "pipeline", "seed=3", code=2)
+    refused("unknown format", "pipeline", "--format", "gif", code=2)
+    refused("holds another pipeline", "pipeline", "tiny", "--quick", "-o", "out", code=1)
+    with open("out/pipeline.json", "r+") as f:
+        saved = f.read()
+        f.seek(0)
+        f.write('{"pre')
+        f.truncate()
+    refused("pipeline.json", *WORDS, code=1)
+    with open("out/pipeline.json", "w") as f:
+        f.write(saved)
+
+
+t.main()
