@@ -2,6 +2,7 @@
  * work is bounded whatever the size of the log; frames are followed by their heads, large ones are
  * stepped over unread. */
 #include <fcntl.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -218,7 +219,7 @@ static void take_head(struct scan *s, struct value body)
 
 static void take_point(struct scan *s, int64_t step, double loss)
 {
-    if (step < 0 || !isfinite(loss))
+    if (step < 0 || !(fabs(loss) <= (double)FLT_MAX))
         return;
     if (s->points == POINTS) { /* every second one says the same at half the cost */
         for (int i = 0; i < POINTS / 2; i++)

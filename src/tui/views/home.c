@@ -332,7 +332,8 @@ static void home_draw(struct view *v, struct area a)
 {
     struct home *h = v->state;
     int wide = a.cols >= DETAILS_COLS && h->shows_details && h->index.n > 0;
-    int details = wide ? (a.cols * 2 / 5 > 72 ? 72 : a.cols * 2 / 5) : 0;
+    int part = a.cols * 3 / 8;
+    int details = !wide ? 0 : part > 72 ? 72 : part;
     h->body = a;
     if (h->ordered[0] != h->sort || h->ordered[1] != h->is_descending || h->ordered[2] != h->group)
         home_rebuild(v); /* settings were restored or undone */

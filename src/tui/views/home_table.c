@@ -27,7 +27,7 @@ static const struct column columns[HOME_COLUMNS] = {
     [COL_MARK] = {"", 1, 0, 20},        [COL_NAME] = {"run", -1, 0, 19},
     [COL_STATE] = {"state", 10, 0, 18}, [COL_METHOD] = {"method", 7, 0, 13},
     [COL_PROGRESS] = {"", 8, 0, 11},    [COL_STEP] = {"step", 11, 1, 15},
-    [COL_VAL] = {"val loss", 8, 1, 14}, [COL_FLOPS] = {"FLOPs", 5, 1, 12},
+    [COL_VAL] = {"val loss", 9, 1, 14}, [COL_FLOPS] = {"FLOPs", 6, 1, 12},
     [COL_TIME] = {"time", 5, 1, 9},     [COL_RATE] = {"tok/s", 6, 1, 7},
     [COL_ETA] = {"ETA", 7, 1, 10},      [COL_AGE] = {"age", 5, 1, 8},
     [COL_HOST] = {"host", 8, 0, 4},     [COL_SPARK] = {"loss", 12, 0, 6},
@@ -258,7 +258,13 @@ void home_draw_table(struct view *v, struct area a)
     struct home *h = v->state;
     struct area table = area_sub(a, 0, 1, a.rows, a.cols - 2);
     int y = 0;
-    columns_fit(columns, HOME_COLUMNS, table.cols, h->width, h->x);
+    struct column fit[HOME_COLUMNS];
+    memcpy(fit, columns, sizeof fit);
+    size_t live = 0; /* without a live run there is no ETA */
+    for (size_t i = 0; i < h->items; i++)
+        live += h->item[i].kind == HOME_RUN && isfinite(h->item[i].row->number[RUN_ETA]);
+    fit[COL_ETA].priority = live ? fit[COL_ETA].priority : 0;
+    columns_fit(fit, HOME_COLUMNS, table.cols, h->width, h->x);
     if (h->is_filtering || h->filter.text.len)
         home_filter_draw(v, area_sub(a, y++, 0, 1, a.cols));
     h->head_y = -1;
