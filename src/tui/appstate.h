@@ -173,7 +173,6 @@ void view_settings_apply(struct view *v); /* remembered values into a new view *
 void view_settings_keep(struct view *v);
 double view_setting_get(const struct view *v, const struct setting *s);
 void view_setting_set(struct view *v, const struct setting *s, double x);
-int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
 /* Reads the output of the child, so that it never blocks; shows its last line at the end. */

@@ -149,6 +149,8 @@ void app_confirm(struct app *app, const char *question, void (*done)(void *ctx),
 void app_run_command(struct app *app, const char *command);
 /* 0 when no open run can take a command: none is open, it has ended, or it is a trace. */
 int app_has_process(struct app *app);
+/* The same to any run directory. */
+void app_send(struct app *app, const char *dir, const char *command);
 /* Executes a command as typed after `:`. */
 void app_command(struct app *app, const char *line);
 /* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control
@@ -167,5 +169,7 @@ const char *app_recall(struct app *app, const char *key);
 void app_remember(struct app *app, const char *key, const char *value);
 /* Makes a change undoable; call it before changing settings outside a KEY_VIEW_CHANGE row (mouse). */
 void view_undo_mark(struct view *v);
+/* -1 undoes, 1 redoes a change of settings; 0 when there is none. */
+int view_undo_step(struct view *v, int direction);
 
 #endif
