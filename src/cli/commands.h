@@ -21,7 +21,7 @@ extern const struct command commands[]; /* ends with name NULL */
 command_fn ablate_command, bench_command, calibrate_command, compare_command, complete_command,
     convert_command, doctor_command, eval_command, figure_command, generate_command, get_command,
     help_command, inspect_command, isoflop_command, pipeline_command, presets_command, runs_command,
-    serve_command, stop_command, stream_command, sweep_command, tokenize_command, trace_command,
+    serve_command, show_command, stop_command, stream_command, sweep_command, tokenize_command, trace_command,
     train_command, workbench_command;
 
 /* Prints "depthscope: TEXT" on stderr and returns the exit status for e->code. */
@@ -39,7 +39,7 @@ struct cli_option {
 extern struct cli_option ablate_options[], bench_options[], calibrate_options[], compare_options[],
     complete_options[], convert_options[], doctor_options[], eval_options[], figure_options[],
     generate_options[], get_options[], help_options[], inspect_options[], isoflop_options[],
-    pipeline_options[], presets_options[], runs_options[], serve_options[], stop_options[],
+    pipeline_options[], presets_options[], runs_options[], serve_options[], show_options[], stop_options[],
     stream_options[], sweep_options[], tokenize_options[], trace_options[], train_options[];
 struct cli_given {
     const struct cli_option *option;

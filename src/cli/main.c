@@ -21,6 +21,7 @@ const struct command commands[] = {
     {"pipeline", "[PRESET ...] [key=value ...] [--quick]", "baseline, method, controls, ablations, evaluation, figures and a table in one resumable command", pipeline_command, pipeline_options, WORD_PRESET},
     {"compare",  "RUN RUN ...",                        "compare runs, with confidence intervals over seeds", compare_command, compare_options, WORD_RUN},
     {"runs",     "[DIR]|tag|note|rename|rm|restore NAME ...", "list, filter and sort runs; tag, annotate and rename them, move them to the trash and back", runs_command, runs_options, WORD_RUNS},
+    {"show",     "VIEW [RUN ...]",                     "print a view of the workbench without a terminal: text, ANSI, HTML or PNG", show_command, show_options, WORD_RUN},
     {"stop",     "RUN ...|--all",                      "ask live runs to save a checkpoint and stop, and wait for them", stop_command, stop_options, WORD_RUN},
     {"inspect",  "FILE|DIR|PRESET",                    "show the contents of a record file, checkpoint, model, adapter, tokenizer, figure or preset", inspect_command, inspect_options, WORD_MODEL},
     {"convert",  "MODEL|random:PRESET -o OUT [key=value ...]", "export a model as a Hugging Face directory, GGUF or llama2.c file", convert_command, convert_options, WORD_MODEL},
