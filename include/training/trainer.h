@@ -116,8 +116,8 @@ int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
 /* Changes a live setting: an option of training or of the method whose row has is_live ("train.lr"
- * or "lr", "edp.target_ratio"), within the range of the row.  DS_ENOTFOUND names them all.  In effect for the rest of the run, also after a resume
- * (trainer_keep_live). */
+ * or "lr", "edp.target_ratio"), within the range of the row.  DS_ENOTFOUND names them all.  In
+ * effect for the rest of the run, also after a resume (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 /* Validates a live setting without changing it. */
 int trainer_check_set(const struct trainer *t, const char *key, double value,
@@ -169,10 +169,12 @@ int trainer_apply_live(struct trainer *t,
 void trainer_record_live(const struct trainer *t);
 /* Copies the live settings that run `from` had at `step` to run `to`. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
-/* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key overrides makes room.  1: no room. */
+/* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key
+ * overrides makes room.  1: no room. */
 int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, double value,
                      int64_t step);
-/* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says holds at its end: */
+/* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says
+ * holds at its end: */
 int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int *n,
                           struct err *e) DS_CHECK;
 /* For what no "set" of this log has note: inherited, overridden or taken back. */

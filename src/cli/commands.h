@@ -9,7 +9,15 @@
 /* Returns the exit status: 0 done, 1 failed, 2 usage.  argv[0] is the subcommand's name. */
 struct cli_option;
 typedef int command_fn(int argc, char **argv);
-enum command_word { WORD_NONE, WORD_RUN, WORD_MODEL, WORD_PRESET, WORD_FIGURE, WORD_COMMAND, WORD_RUNS };
+enum command_word {
+    WORD_NONE,
+    WORD_RUN,
+    WORD_MODEL,
+    WORD_PRESET,
+    WORD_FIGURE,
+    WORD_COMMAND,
+    WORD_RUNS
+};
 struct command {
     const char *name, *args, *summary;
     command_fn *run;

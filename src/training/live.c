@@ -178,7 +178,8 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 /* ---- live.json ---- */
 
 /* Belongs to the run, not to a checkpoint, so a setting survives a kill between two checkpoints.
- * {"train.lr": [[61, "0x1p-9"], ...]}: the step after which, and the value as C writes it exactly. */
+ * {"train.lr": [[61, "0x1p-9"], ...]}: the step after which, and the value as C writes it
+ * exactly. */
 static void print_live(struct str *s, const struct live_setting *v, int n)
 {
     str_add(s, "{");

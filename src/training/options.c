@@ -354,7 +354,7 @@ int train_config_make(struct train_config *c, const char *const *preset, size_t 
 }
 
 int train_config_preview(struct train_config *c, const char *const *preset, size_t presets,
-                      struct err *e)
+                         struct err *e)
 {
     return from_presets(c, preset, presets, NULL, 0, 1, e);
 }

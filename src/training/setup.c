@@ -279,20 +279,10 @@ static int open_probes(struct trainer *t, struct err *e)
 int trainer_setup(struct trainer *t, struct err *e)
 {
     int rc = texts_open(&t->corpus, &t->config.data, e);
-    if (rc == 0)
-        rc = open_tokenizer(t, e);
-    if (rc < 0)
+    if (rc < 0 || (rc = open_tokenizer(t, e)) < 0 || (rc = fit_vocab(t, e)) < 0 ||
+        (rc = open_loaders(t, e)) < 0 || (rc = open_model(t, e)) < 0 ||
+        (rc = start_teacher(t, e)) < 0 || (rc = alloc_batch(t, e)) < 0 ||
+        (rc = step_report_init(&t->report, t->model->config.layers, e)) < 0)
         return rc;
-    rc = fit_vocab(t, e);
-    if (rc == 0)
-        rc = open_loaders(t, e);
-    if (rc == 0)
-        rc = open_model(t, e);
-    if (rc == 0)
-        rc = start_teacher(t, e);
-    if (rc == 0)
-        rc = alloc_batch(t, e);
-    if (rc == 0)
-        rc = step_report_init(&t->report, t->model->config.layers, e);
-    return rc == 0 ? open_probes(t, e) : rc;
+    return open_probes(t, e);
 }

@@ -132,7 +132,8 @@ void app_command(struct app *app, const char *line);
 /* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control
  * characters are made visible as on the screen, because a shell executes pasted text. */
 void app_copy(struct app *app, const char *text, size_t n);
-/* Appends untrusted data (names, messages) to such a text: a tab or newline in it becomes visible. */
+/* Appends untrusted data (names, messages) to such a text: a tab or newline in it becomes
+ * visible. */
 void copy_add(struct str *out, const char *data);
 int app_is_readonly(const struct app *app);
 double app_now(const struct app *app); /* wall seconds, fixed when scripted */
@@ -143,7 +144,8 @@ const struct view_ops *app_focused(const struct app *app);
  * unset. */
 const char *app_recall(struct app *app, const char *key);
 void app_remember(struct app *app, const char *key, const char *value);
-/* Makes a change undoable; call it before changing settings outside a KEY_VIEW_CHANGE row (mouse). */
+/* Makes a change undoable; call it before changing settings outside a KEY_VIEW_CHANGE row
+ * (mouse). */
 void view_undo_mark(struct view *v);
 
 #endif

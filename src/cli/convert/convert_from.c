@@ -13,7 +13,7 @@
 
 static const char random_prefix[] = "random:";
 
-/* ---- random weights -------------------------------------------------------------------------------- */
+/* ---- random weights ---- */
 
 /* A preset's name, or a unique prefix of one: "tinyllama". */
 static int full_name(char *out, size_t size, const char *name, struct err *e)
@@ -87,7 +87,7 @@ out:
     return 0;
 }
 
-/* ---- existing models -------------------------------------------------------------------------------- */
+/* ---- existing models ---- */
 
 /* The common type of all matrices of a directory, fp32 when they differ. */
 static uint32_t type_of_set(const char *dir)

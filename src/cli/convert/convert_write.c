@@ -73,7 +73,7 @@ static void note_quantized(struct convert_job *j)
          j->o.to == CONVERT_HF ? "; weights=f16 or bf16 halves the size" : "");
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---- */
 
 static int write_gguf(struct convert_job *j, struct err *e)
 {
@@ -136,7 +136,7 @@ static int write_llama2c(struct convert_job *j, struct err *e)
     return 0;
 }
 
-/* ---- directories ------------------------------------------------------------------------------------- */
+/* ---- directories ---- */
 
 /* Files that other programs keep next to the model and that this one does not read. */
 static int copy_companion(const char *from, const char *to, struct err *e)
@@ -227,7 +227,7 @@ static int write_directory(struct convert_job *j, struct err *e)
     return fs_sync_dir(parent, e);
 }
 
-/* ---- common to all formats ------------------------------------------------------------------------------- */
+/* ---- common to all formats ---- */
 
 static void note_template(struct convert_job *j)
 {

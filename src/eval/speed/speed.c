@@ -216,7 +216,8 @@ static double memory_of(const struct speed *s, const char *group)
     return 0;
 }
 
-/* One word of only= at a time ("" = all); `about`: "train", "train step dense" and "tra" are all about the group train. */
+/* One word of only= at a time ("" = all); `about`: "train", "train step dense" and "tra" are all
+ * about the group train. */
 static int asks_for(const char *word, const char *group, const char *name, int about)
 {
     return strcmp(word, group) == 0 || strstr(name, word) || (about && strstr(word, group));

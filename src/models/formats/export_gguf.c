@@ -276,26 +276,19 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
     x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
     rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
-    if (rc == 0) {
-        choose_types(&x);
-        put_meta(&x);
-    }
-    if (rc == 0 && o->vocabulary)
-        rc = o->vocabulary(x.w, o->ctx, e);
-    if (rc == 0)
-        rc = add_tensors(&x, e);
-    if (rc == 0)
-        rc = export_check_room(path, gguf_out_bytes(x.w), e);
-    if (rc == 0)
-        rc = gguf_out_begin(x.w, path, e);
-    if (rc == 0)
-        rc = write_tensors(&x, e);
-    if (rc == 0)
-        rc = export_check_source(s, e);
-    if (rc == 0)
-        rc = gguf_out_end(x.w, e);
-    if (rc == 0)
-        fill_result(&x);
+    if (rc < 0)
+        goto out;
+    choose_types(&x);
+    put_meta(&x);
+    if (o->vocabulary && (rc = o->vocabulary(x.w, o->ctx, e)) < 0)
+        goto out;
+    if ((rc = add_tensors(&x, e)) < 0 ||
+        (rc = export_check_room(path, gguf_out_bytes(x.w), e)) < 0 ||
+        (rc = gguf_out_begin(x.w, path, e)) < 0 || (rc = write_tensors(&x, e)) < 0 ||
+        (rc = export_check_source(s, e)) < 0 || (rc = gguf_out_end(x.w, e)) < 0)
+        goto out;
+    fill_result(&x);
+out:
     gguf_out_free(x.w);
     mem_free(x.type);
     return rc;

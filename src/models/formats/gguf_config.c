@@ -361,21 +361,12 @@ int gguf_config_read(struct model_config *c, char arch[GGUF_ARCH_SIZE], struct g
     struct source s = {.g = g, .path = path, .arch = arch};
     memset(c, 0, sizeof *c);
     int rc = opt_defaults(&model_group, c, e);
-    if (rc == 0)
-        rc = read_arch(&s, arch, e);
-    if (rc == 0)
-        rc = read_sizes(&s, c, e);
-    if (rc == 0)
-        rc = read_switches(&s, c, e);
-    if (rc == 0)
-        rc = model_config_check(c, e); /* head_dim is known from here on */
-    if (rc == 0)
-        rc = refuse_others(&s, c, e);
-    if (rc == 0)
-        rc = refuse_unknown(&s, e);
-    if (rc == 0)
-        rc = read_scaling(&s, c, e);
-    if (rc == 0)
-        rc = read_ends(&s, c, e);
-    return rc == 0 ? check_values(&s, c, e) : rc;
+    if (rc < 0 || (rc = read_arch(&s, arch, e)) < 0 || (rc = read_sizes(&s, c, e)) < 0 ||
+        (rc = read_switches(&s, c, e)) < 0)
+        return rc;
+    rc = model_config_check(c, e); /* head_dim is known from here on */
+    if (rc < 0 || (rc = refuse_others(&s, c, e)) < 0 || (rc = refuse_unknown(&s, e)) < 0 ||
+        (rc = read_scaling(&s, c, e)) < 0 || (rc = read_ends(&s, c, e)) < 0)
+        return rc;
+    return check_values(&s, c, e);
 }
