@@ -9,8 +9,8 @@
 
 /* A child's descriptor 0, 1 or 2: one of these, or a descriptor of ours (>= 0). */
 enum {
-    CHILD_NULL = -1, /* /dev/null                                                     */
-    CHILD_PIPE = -2, /* a pipe; our end is in struct child                            */
+    CHILD_NULL = -1,   /* /dev/null                                                     */
+    CHILD_PIPE = -2,   /* a pipe; our end is in struct child                            */
     CHILD_SOCKET = -3, /* descriptor 0 only: writing to a dead child is an error, not a signal */
     CHILD_SAME = -4,   /* descriptor 2 only: where descriptor 1 goes                    */
 };

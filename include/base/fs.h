@@ -45,7 +45,7 @@ void fs_unhold(int fd); /* and closes it */
 /* 1 while `path` still resolves to the directory of fd for other processes. */
 int fs_is_held_at(int fd, const char *path);
 /* The current path of the directory of fd; 0 when unknown. */
-int fs_where(int fd, char *out, size_t size);
+int fs_path_of_fd(int fd, char *out, size_t size);
 /* For the *at calls: the descriptor that `path` is relative to, and the rest of the path. */
 int fs_at(const char *path, const char **rest);
 struct stat;

@@ -51,7 +51,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int all
                      struct ids *out, struct err *e) DS_CHECK;
 /* Bytes of all texts so far for which the vocabulary has neither a token nor an unknown token: they
  * are dropped, as in Hugging Face's tokenizers and llama.cpp, and a warning is printed once. */
-uint64_t tokenizer_dropped(const struct tokenizer *t);
+uint64_t tokenizer_dropped_bytes(const struct tokenizer *t);
 /* The same for text that follows a special token: as if both had been encoded together. */
 int tokenizer_encode_on(const struct tokenizer *t, const char *s, size_t n, int allow_special,
                         struct ids *out, struct err *e) DS_CHECK;

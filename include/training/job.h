@@ -76,7 +76,7 @@ int job_check(const char *const *args, size_t n, struct err *e) DS_CHECK;
 /* A start, watched until the run has written its first record. */
 struct job_launch {
     char name[65], dir[1024];
-    int fd; /* readable when the state may have changed */
+    int fd;        /* readable when the state may have changed */
     int is_resume; /* `dir` holds an earlier log of `log_bytes` bytes and is kept on failure */
     int64_t log_bytes;
     char output[1024]; /* directory of train.out */

@@ -68,7 +68,7 @@ int train_config_read(struct train_config *c, const char *dir, const char *const
 /* config.yaml, every key. */
 void train_config_print(struct str *out, const struct train_config *c);
 /* Calls back for every key and value, in order. */
-void train_config_each(const struct train_config *c,
-                       void (*each)(void *ctx, const char *key, const char *value), void *ctx);
+void train_config_for_each(const struct train_config *c,
+                           void (*each)(void *ctx, const char *key, const char *value), void *ctx);
 void train_config_release(struct train_config *c);
 #endif

@@ -124,7 +124,8 @@ int trainer_check_set(const struct trainer *t, const char *key, double value,
                       struct err *e) DS_CHECK;
 /* 1 when the value is so far from the current one that the user should confirm it; why: one
  * line. */
-int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size);
+int trainer_is_large_change(const struct trainer *t, const char *key, double value, char *why,
+                            size_t size);
 /* Drops the settings made after `step`, in memory and in live.json; note: their list ("" =
  * none). */
 int trainer_revert_live(struct trainer *t, int64_t step, struct str *note, struct err *e) DS_CHECK;
@@ -145,7 +146,7 @@ int trainer_home_is_empty(const char *dir, int has_begun, struct err *e) DS_CHEC
 /* Sets t->run_id: the log's, else the newest checkpoint's, else a new one. */
 int trainer_home_identify(struct trainer *t, int resume, struct err *e) DS_CHECK;
 /* Renames an unreadable file to PATH.broken, so that it can be rewritten. */
-int trainer_set_aside(const char *path, struct err *e) DS_CHECK;
+int trainer_rename_broken(const char *path, struct err *e) DS_CHECK;
 /* command.c: opens control.sock and handles its commands; ctx is the trainer. */
 int trainer_listen(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_command_run(void *ctx, const char *line, struct str *answer);

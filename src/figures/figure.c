@@ -18,14 +18,40 @@ enum {
     MARGIN = 3
 }; /* margin in points, so that strokes are not clipped at the edge */
 
-static const struct figure_ops *const table[] = {
-    &figure_loss_flops,    &figure_loss_time,      &figure_signal_depth, &figure_layer_map,
-    &figure_entropy_depth, &figure_flops_hist,     &figure_routing_map,  &figure_training,
-    &figure_ablation_bars, &figure_router_hist,    &figure_topk_causal,  &figure_gates_dtf,
-    &figure_prior_loss,    &figure_capacity_layer, &figure_exit_map,     &figure_exit_hist,
-    &figure_tradeoff,      &figure_pareto,         &figure_layer_skip,   &figure_category_depth,
-    &figure_isoflop,       &figure_bench_bars,     &figure_task_bars,
-};
+/* All figures, one line each. */
+/* clang-format off */
+#define FIGURES(X) \
+    X(loss_flops) \
+    X(loss_time) \
+    X(signal_depth) \
+    X(layer_map) \
+    X(entropy_depth) \
+    X(flops_hist) \
+    X(routing_map) \
+    X(training) \
+    X(ablation_bars) \
+    X(router_hist) \
+    X(topk_causal) \
+    X(gates_dtf) \
+    X(prior_loss) \
+    X(capacity_layer) \
+    X(exit_map) \
+    X(exit_hist) \
+    X(tradeoff) \
+    X(pareto) \
+    X(layer_skip) \
+    X(category_depth) \
+    X(isoflop) \
+    X(bench_bars) \
+    X(task_bars)
+
+#define DECLARE(name) extern const struct figure_ops figure_##name;
+#define ROW(name) &figure_##name,
+
+FIGURES(DECLARE)
+
+static const struct figure_ops *const table[] = { FIGURES(ROW) };
+/* clang-format on */
 
 const char *figure_name(int i)
 {
@@ -93,10 +119,10 @@ static int check_inputs(const struct sheet *s, struct err *e)
     for (int i = 0; i < s->runs; i++) {
         const char *path = s->run[i].path ? s->run[i].path : "-";
         if (s->ops->takes && !(s->run[i].json && s->ops->takes(s->run[i].json)))
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected %s", s->ops->name, path,
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected %s", s->ops->name, path,
                            s->ops->needs);
         if (!s->ops->takes && !s->run[i].view)
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected a run, found a JSON file",
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected a run, found a JSON file",
                            s->ops->name, path);
     }
     return 0;

@@ -44,12 +44,6 @@ struct figure_ops {
     /* NULL: it reads runs.  Otherwise it reads JSON files, and this is 1 for those it can read. */
     int (*takes)(const struct json *j);
 };
-extern const struct figure_ops figure_loss_flops, figure_loss_time, figure_signal_depth,
-    figure_layer_map, figure_entropy_depth, figure_flops_hist, figure_routing_map, figure_training,
-    figure_ablation_bars, figure_router_hist, figure_topk_causal, figure_gates_dtf,
-    figure_prior_loss, figure_capacity_layer, figure_exit_map, figure_exit_hist, figure_tradeoff,
-    figure_pareto, figure_layer_skip, figure_category_depth, figure_isoflop, figure_bench_bars,
-    figure_task_bars;
 
 /* ---- sheet
  * ------------------------------------------------------------------------------------------- */
@@ -168,8 +162,6 @@ int groups_draw(struct sheet *s, int most, groups_panel_fn *panel, groups_note_f
 /* Dense is drawn in the reference colour, the methods in series colours. */
 int group_is_dense(const struct group *g);
 int group_colour(const struct sheet *s, const struct group *g);
-/* 1 for keys that do not distinguish experiments: seed, run name, threads, ... */
-int config_is_incidental(const char *key);
 
 /* Newest evaluation `final`; DS_ENOTFOUND with a line that names run and scalar. */
 int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct err *e) DS_CHECK;

@@ -229,6 +229,7 @@ static void take_probe(struct runview *v, struct value body, const struct record
         return;
     }
     v->probe = p;
+    probes_supersede(v, probe->index, c->step);
     v->probe[v->n_probes++] = probe;
     v->index->probe_bytes += probe_bytes(probe);
     probes_thin(v);
@@ -376,7 +377,7 @@ static const struct {
 void runview_take(struct runview *v, struct value body)
 {
     struct record_common c = common_of(v, body);
-    run_phase_take(&v->index->phase, body);
+    run_phase_update(&v->index->phase, body);
     v->records++;
     v->generation++;
     if (!isnan(c.time))

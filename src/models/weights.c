@@ -183,7 +183,7 @@ static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
 static int check_memory(const struct model *m, struct err *e)
 {
     const struct weights *w = &m->weights;
-    double need = 0, passing = 0, left = mem_left();
+    double need = 0, passing = 0, left = mem_available();
     char a[16], b[16];
     for (int i = 0; i < w->n; i++) {
         const struct weight *x = &w->v[i];

@@ -29,15 +29,14 @@ static int check_set(const struct trainer *t, const char *rest, struct str *answ
     char why[200];
     struct err e = {0};
     if (!parse_set(&s, rest)) {
-        str_add(answer, "error set: expected KEY NUMBER (train.lr, or a method key such as "
-                        "edp.target_ratio)");
+        str_add(answer, "error set: expected KEY NUMBER, such as train.lr 1e-4");
         return 1;
     }
     if (trainer_check_set(t, s.key, s.value, &e) < 0) {
         str_addf(answer, "error %s", e.text);
         return 1;
     }
-    if (s.is_confirmed || !trainer_is_far(t, s.key, s.value, why, sizeof why))
+    if (s.is_confirmed || !trainer_is_large_change(t, s.key, s.value, why, sizeof why))
         return 0;
     str_addf(answer, "confirm %s; to set it: set %s %.10g yes", why, s.key, s.value);
     return 1;

@@ -91,7 +91,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     add_means(t);
     add_always_on(t);
     record_map(r, "config");
-    train_config_each(&t->config, add_config, r);
+    train_config_for_each(&t->config, add_config, r);
     record_close(r);
     add_metric_table(t);
     trainer_record_live(t);
@@ -147,6 +147,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
                                   .piece = p->piece,
                                   .piece_len = p->piece_len,
                                   .true_entropy = p->true_entropy,
+                                  .token_class = t->token_class,
                                   .n = p->n};
         struct trace_options o = {.step = t->state.step,
                                   .time = clock_wall(),

@@ -133,7 +133,7 @@ static int repair_best(const struct trainer *t, struct err *e)
         return rc;
     if (json_read_file(&j, path, 1 << 16, &why) < 0) {
         log_warn("%s; rewriting it", why.text);
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
         if (rc == 0)
             rc = write_best(t, e);
     }

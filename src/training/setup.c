@@ -35,7 +35,7 @@ static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const ch
     log_warn("%s; restoring the copy from %s", why, dir);
     rc = fs_read_file(&bytes, copy, TOKENIZER_MAX, e);
     if (rc == 0)
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
     if (rc == 0)
         rc = fs_replace_file(path, bytes.p, bytes.len, e);
     str_release(&bytes);
@@ -65,7 +65,7 @@ static int open_tokenizer(struct trainer *t, struct err *e)
         return rc < 0 ? rc : 0;
     if (is_there) { /* nothing was trained with it: train it again from the texts */
         log_warn("%s; rebuilding it", why.text);
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
         if (rc < 0)
             return rc;
     }
@@ -136,7 +136,7 @@ static int check_memory(const struct train_config *c, struct err *e)
     int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4; /* value, gradient, two moments */
     double need = sizeof(real) * (tensors * weights + 4 * adapters_weights(m) + states) +
                   packed * weights + start_teacher_bytes(c),
-           left = mem_left();
+           left = mem_available();
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;

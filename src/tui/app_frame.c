@@ -162,7 +162,7 @@ static int status_parts(struct app *app, struct part *p)
         snprintf(p[n++].text, sizeof p->text, "link %s/%s B/s", str_si(a, app->link_rate),
                  str_si(b, app->opt.link_bytes_s));
     }
-    if (app->opt.readonly) {
+    if (app->opt.readonly && !app->screen) {
         p[n] = (struct part){.role = ROLE_WARN, .priority = 9};
         snprintf(p[n++].text, sizeof p->text, "read-only");
     }
@@ -280,6 +280,7 @@ static void draw_bar(struct app *app, struct area line)
 static int is_useful(struct app *app, const struct key *k)
 {
     return !(k->flags & KEY_HIDDEN) && !((k->flags & KEY_MUTATES) && app->opt.readonly) &&
+           (!(k->flags & KEY_ON_FIGURE) || app_focused(app)->figure) &&
            (!(k->flags & KEY_ON_RUN) || app_has_process(app));
 }
 
@@ -393,6 +394,7 @@ void app_draw(struct app *app)
     struct area a = canvas_area(&app->canvas);
     app->canvas.look.theme = &app->theme;
     canvas_clear(&app->canvas);
+    app->graphics.want.rows = 0;
     app->zones = 0;
     if (a.rows < 4 || a.cols < 16) {
         area_text(a, 0, 0, -1, ink(ROLE_WARN), "too small");

@@ -93,8 +93,8 @@ static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
     static const char *const names[] = {"tokenizer.ggml.eos_token_id",
                                         "tokenizer.ggml.eot_token_id",
                                         "tokenizer.ggml.eom_token_id"};
-    int32_t end[MODEL_ENDS_MAX + 1], key[3] = {-1, -1, -1};
-    int n = model_config_ends(c, end), at = 1;
+    int32_t end[MODEL_EOS_MAX + 1], key[3] = {-1, -1, -1};
+    int n = model_config_eos_ids(c, end), at = 1;
     if (n == 0)
         end[n++] = p->eos;
     key[0] = end[0];

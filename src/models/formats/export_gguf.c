@@ -123,7 +123,7 @@ static void put_meta(struct writing *x)
 static uint32_t target_type(const struct writing *x, int i)
 {
     uint32_t t = x->o->type, six;
-    if (x->o->keep && export_own_type(x->s, i, &six))
+    if (x->o->keep && export_stored_type(x->s, i, &six))
         return six;
     if (export_is_head(x->s, i) && (t == GGUF_T_Q4_K || t == GGUF_T_Q5_K) &&
         export_type(&six, "q6_k", NULL) == 0)
@@ -171,7 +171,7 @@ static void choose_types(struct writing *x)
     int kept = 0;
     for (int i = 0; i < x->n; i++) {
         x->type[i] = type_of(x, i);
-        kept += x->o->keep && export_own_type(x->s, i, &own);
+        kept += x->o->keep && export_stored_type(x->s, i, &own);
     }
     x->r->type = kept ? most_common(x) : x->o->type;
 }

@@ -226,7 +226,7 @@ static int read_ends(const struct source *s, struct model_config *c, struct err 
         if (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &id))
             return err_set(e, DS_EFORMAT, "%s must be a single integer, found %s", names[i],
                            gguf_kind_name(m->kind));
-        rc = model_config_add_end(c, id);
+        rc = model_config_add_eos(c, id);
     }
     return rc < 0 ? err_set(e, rc, "end-of-text token ids: too many, or out of memory") : 0;
 }

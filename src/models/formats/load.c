@@ -334,7 +334,7 @@ out:
 /* An overcommitting system would kill the program later without a message. */
 int load_check_memory(const struct model *m, const char *dir, struct err *e)
 {
-    double need = params_bytes(&m->params, m->is_training), left = mem_left();
+    double need = params_bytes(&m->params, m->is_training), left = mem_available();
     char a[16], b[16];
     if (left == 0 || need <= left)
         return 0;
