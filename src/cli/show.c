@@ -1,5 +1,4 @@
-/* depthscope show: prints a view of the workbench without a terminal, as text, ANSI, HTML or
- * PNG. */
+/* depthscope show: prints a view of the workbench without a terminal, as text, ANSI, HTML or PNG. */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +71,10 @@ static int add_png(const struct screen *s, struct str *out, struct err *e)
             draw_cell(pen_list_pen(l), s, y, x);
     if (rc == 0 && pen_list_failed(l))
         rc = err_set(e, DS_EMEM, "picture of %d x %d cells: out of memory", s->cols, s->rows);
-    const struct pen_page page = {s->cols * cell_w, s->rows * cell_h, png_dpi, s->bg, NULL};
+    struct pen_page page = {.w = s->cols * cell_w,
+                            .h = s->rows * cell_h,
+                            .dpi = png_dpi,
+                            .background = s->bg};
     if (rc == 0)
         rc = pen_cairo_write(l, PEN_PNG, &page, out, e);
     pen_list_free(l);
