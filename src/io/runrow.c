@@ -310,7 +310,7 @@ static void take(struct scan *s, struct value body, uint64_t off)
 {
     struct value kind = value_get(body, "kind");
     if (s->is_last_pass)
-        run_phase_take(&s->row->phase, body);
+        run_phase_update(&s->row->phase, body);
     if (value_is(kind, "metric"))
         take_metric(s, body, off);
     else if (value_is(kind, "eval"))
@@ -320,7 +320,8 @@ static void take(struct scan *s, struct value body, uint64_t off)
 }
 
 /* Takes frames from `off` until `to`, at most `max`; returns where it stopped: `to` or beyond, or
- * short of it after `max` frames or long damage.  *at_end: what follows has not been written yet. */
+ * short of it after `max` frames or long damage.  *at_end: what follows has not been written
+ * yet. */
 static uint64_t follow(struct scan *s, uint64_t off, uint64_t to, int max, int *at_end)
 {
     *at_end = 0;

@@ -71,8 +71,8 @@ struct cells {
 };
 
 /* A cursor step updates the details only when the cursor rests; otherwise a held key would send
- * every value that it passes over a slow line.  Call cells_moved after a step; cells_due is then the
- * view's deadline, and cells_settled returns 1 once when the cursor has come to rest. */
+ * every value that it passes over a slow line.  Call cells_moved after a step; cells_due is then
+ * the view's deadline, and cells_settled returns 1 once when the cursor has come to rest. */
 void cells_moved(struct cells *c, int is_scripted);
 double cells_due(const struct cells *c); /* HUGE_VAL: none */
 int cells_settled(struct cells *c);

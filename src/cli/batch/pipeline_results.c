@@ -156,7 +156,8 @@ static int write_figure(struct pipeline *p, const struct figure *f, struct err *
 }
 
 /* Tries the arguments a figure may be about, the widest set first: all main runs, the method's, and
- * its first; ablation_bars takes the ablations, the others may be about a file of the evaluation. */
+ * its first; ablation_bars takes the ablations, the others may be about a file of the
+ * evaluation. */
 static int draw(struct pipeline *p, int i, const struct inputs *in, struct figure_run *extra,
                 int extras, struct err *e)
 {

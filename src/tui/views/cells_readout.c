@@ -213,7 +213,8 @@ static void collect(const struct cells *c, struct rows *token, struct rows *cell
     cell_rows(cell, c);
 }
 
-/* Columns of a panel below the map: some for the token, some for its cell, one for the logit lens. */
+/* Columns of a panel below the map: some for the token, some for its cell, one for the logit
+ * lens. */
 struct split {
     int columns, token, cell, lens, rows;
 };

@@ -1,5 +1,5 @@
-/* Generate: completion and chat with a loaded model; every token shows what it cost and what else was
- * likely, and the text can be continued from any of them. */
+/* Generate: completion and chat with a loaded model; every token shows what it cost and what else
+ * was likely, and the text can be continued from any of them. */
 #include "tui/generate.h"
 
 #include <string.h>

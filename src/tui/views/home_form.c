@@ -153,7 +153,8 @@ static void forget_error(struct form *f)
     f->wrong = f->keys;
 }
 
-/* Saves the typed value if it is valid; else the field stays open and shows the error.  1 = saved. */
+/* Saves the typed value if it is valid; else the field stays open and shows the error.  1 =
+ * saved. */
 static int edit_keep(struct form *f)
 {
     size_t i = f->list.cursor;
