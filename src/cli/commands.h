@@ -59,6 +59,8 @@ struct cli_option {
         "compare runs, with confidence intervals over seeds", WORD_RUN) \
     X(runs, "[DIR]|tag|note|rename|rm|restore NAME ...",\
         "list, filter and sort runs; tag, annotate and rename them, move them to the trash and back", WORD_RUNS) \
+    X(show, "VIEW [RUN ...]",\
+        "print a view of the workbench without a terminal: text, ANSI, HTML or PNG", WORD_RUN) \
     X(stop, "RUN ...|--all",\
         "ask live runs to save a checkpoint and stop, and wait for them", WORD_RUN) \
     X(inspect, "FILE|DIR|PRESET",\

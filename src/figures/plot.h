@@ -162,8 +162,6 @@ int groups_draw(struct sheet *s, int most, groups_panel_fn *panel, groups_note_f
 /* Dense is drawn in the reference colour, the methods in series colours. */
 int group_is_dense(const struct group *g);
 int group_colour(const struct sheet *s, const struct group *g);
-/* 1 for keys that do not distinguish experiments: seed, run name, threads, ... */
-int config_is_incidental(const char *key);
 
 /* Newest evaluation `final`; DS_ENOTFOUND with a line that names run and scalar. */
 int data_eval(struct sheet *s, int run, const char *scalar, double *out, struct err *e) DS_CHECK;

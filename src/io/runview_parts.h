@@ -58,6 +58,8 @@ struct probe *probe_read(struct runview *v, struct value body, int64_t step);
 size_t probe_bytes(const struct probe *p);
 void probe_free(struct probe *p);
 void probes_thin(struct runview *v);
+/* Marks the probes of a text (index < 0: of all) after `step` as superseded. */
+void probes_supersede(struct runview *v, int index, int64_t step);
 
 /* ---- runview_take.c ---- */
 /* The current name of a metric that earlier versions wrote under another. */

@@ -328,3 +328,16 @@ void probes_thin(struct runview *v)
         v->thinned += removed;
     }
 }
+
+void probes_supersede(struct runview *v, int index, int64_t step)
+{
+    for (size_t i = v->n_probes; i-- > 0;) {
+        struct probe *p = v->probe[i];
+        if (index >= 0 && p->index != index)
+            continue;
+        if (p->step > step)
+            p->is_old = 1;
+        else if (index >= 0 && !p->is_old) /* those before it have lower steps, or are superseded */
+            break;
+    }
+}

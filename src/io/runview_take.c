@@ -229,6 +229,7 @@ static void take_probe(struct runview *v, struct value body, const struct record
         return;
     }
     v->probe = p;
+    probes_supersede(v, probe->index, c->step);
     v->probe[v->n_probes++] = probe;
     v->index->probe_bytes += probe_bytes(probe);
     probes_thin(v);

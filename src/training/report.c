@@ -147,6 +147,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
                                   .piece = p->piece,
                                   .piece_len = p->piece_len,
                                   .true_entropy = p->true_entropy,
+                                  .token_class = t->token_class,
                                   .n = p->n};
         struct trace_options o = {.step = t->state.step,
                                   .time = clock_wall(),

@@ -160,7 +160,7 @@ static int status_parts(struct app *app, struct part *p)
         snprintf(p[n++].text, sizeof p->text, "link %s/%s B/s", str_si(a, app->link_rate),
                  str_si(b, app->opt.link_bytes_s));
     }
-    if (app->opt.readonly) {
+    if (app->opt.readonly && !app->screen) {
         p[n] = (struct part){.role = ROLE_WARN, .priority = 9};
         snprintf(p[n++].text, sizeof p->text, "read-only");
     }
