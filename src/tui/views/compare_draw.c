@@ -428,6 +428,8 @@ static void draw_table(struct view *v, struct area a)
 void compare_draw(struct view *v, struct area a)
 {
     struct compare *c = v->state;
+    if (app_is_scripted(v->app))
+        compare_take(v);
     int y = 0, is_table = !c->given[0][0] && compare_marked(v) > 2,
         has = !is_table && compare_prepare(v);
     if (is_table) {
