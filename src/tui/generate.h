@@ -41,7 +41,7 @@ struct generate {
     int context, asked, is_started, had_model;
     struct runview *about, *now; /* head of the model; the text as a probe */
     struct generate_token *token;
-    size_t n, cap;
+    size_t n, cap, keep;    /* keep: tokens that the answer in progress continues */
     int layers, is_changed; /* is_changed: `now` is out of date */
     /* of the last complete answer; stop "" = none yet */
     char stop[32];

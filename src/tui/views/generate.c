@@ -60,6 +60,8 @@ static void start_once(struct view *v)
 static void show(struct view *v, struct area a)
 {
     start_once(v);
+    if (app_is_scripted(v->app))
+        generate_take(v);
     generate_draw(v, a);
 }
 
