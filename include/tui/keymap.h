@@ -62,6 +62,7 @@ enum {
     KEY_VIEW_CHANGE = 1, /* changes settings of the view: undo with u            */
     KEY_MUTATES = 2,     /* acts on a run: refused in read-only mode             */
     KEY_HIDDEN = 4,      /* works, but not shown in hints (motion keys)          */
+    KEY_ON_FIGURE = 16,  /* needs a view with a figure: no hint in the others */
     KEY_ON_RUN = 8,      /* speaks to the run's process: no hint where there is none */
 };
 struct key {

@@ -55,7 +55,7 @@ int term_is_stale(const struct term *t,
 void term_touch(struct term *t, int y, int rows);
 void term_theme_changed(struct term *t);
 /* Bytes that leave the terminal clean, to be written at the end. */
-void term_goodbye(struct term *t, struct str *out);
+void term_exit_text(struct term *t, struct str *out);
 /* Pure part of term_open, for tests: which entry and how many colours. */
 struct term_choice {
     const char *entry;

@@ -394,7 +394,7 @@ int term_render(struct term *t, const struct canvas *c, struct str *out, struct 
     return collect(t, out, e);
 }
 
-void term_goodbye(struct term *t, struct str *out)
+void term_exit_text(struct term *t, struct str *out)
 {
     endwin();
     struct err ignored;

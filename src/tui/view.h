@@ -72,9 +72,6 @@ struct view_ops {
 extern const struct view_ops *const view_registry[];
 const struct view_ops *view_find(const char *name);
 
-extern const struct view_ops view_home, view_monitor, view_depth, view_stepper, view_signals,
-    view_flops, view_compare, view_generate, view_figures, view_log, view_help;
-
 /* ---- what a view may ask of the workbench ---- */
 
 /* An open run. All open runs are polled; marked ones are overlaid. */
@@ -92,7 +89,7 @@ const struct open_run *app_runs(struct app *app, size_t *n, size_t *current);
 /* Opens a run (unless it is open) and makes it current; DS_* when it cannot be read. */
 int app_open_run(struct app *app, const char *path, struct err *e) DS_CHECK;
 void app_select_run(struct app *app, size_t index);
-/* Opens a model instead of a run, in the Stepper. */
+/* Opens a model instead of a run, in the focused view if it runs models, else in the Stepper. */
 void app_open_model(struct app *app, const char *path);
 /* 1 for a model without records: a directory, or a model in a single file. */
 int app_is_model(const char *path);
@@ -152,6 +149,8 @@ void app_confirm(struct app *app, const char *question, void (*done)(void *ctx),
 void app_run_command(struct app *app, const char *command);
 /* 0 when no open run can take a command: none is open, it has ended, or it is a trace. */
 int app_has_process(struct app *app);
+/* The same to any run directory. */
+void app_send(struct app *app, const char *dir, const char *command);
 /* Executes a command as typed after `:`. */
 void app_command(struct app *app, const char *line);
 /* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control
@@ -170,5 +169,7 @@ const char *app_recall(struct app *app, const char *key);
 void app_remember(struct app *app, const char *key, const char *value);
 /* Makes a change undoable; call it before changing settings outside a KEY_VIEW_CHANGE row (mouse). */
 void view_undo_mark(struct view *v);
+/* -1 undoes, 1 redoes a change of settings; 0 when there is none. */
+int view_undo_step(struct view *v, int direction);
 
 #endif
