@@ -280,7 +280,8 @@ static void draw_bar(struct app *app, struct area line)
 static int is_useful(struct app *app, const struct key *k)
 {
     return !(k->flags & KEY_HIDDEN) && !((k->flags & KEY_MUTATES) && app->opt.readonly) &&
-           (!(k->flags & KEY_ON_FIGURE) || app_focused(app)->figure) &&
+           (!(k->flags & KEY_ON_FIGURE) || app_focused(app)->figure ||
+            app_focused(app)->figure_words) &&
            (!(k->flags & KEY_ON_RUN) || app_has_process(app));
 }
 

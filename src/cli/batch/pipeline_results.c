@@ -341,6 +341,10 @@ int pipeline_results(struct pipeline *p, struct err *e)
             pipeline_json(&out, p);
         rc = cli_write(str_text(&out), out.len, e);
     }
+    if (batch_signal)
+        fprintf(stderr,
+                "%sdepthscope: pipeline: interrupted; run the same command again to resume\n",
+                p->is_terminal ? "\r\033[K" : "");
     str_release(&out);
     return rc;
 }
