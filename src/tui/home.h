@@ -89,9 +89,13 @@ struct home {
     int table_y, table_rows, head_y, width[HOME_COLUMNS], x[HOME_COLUMNS];
 };
 
-/* home.c */
+/* home_items.c */
 void home_load(struct view *v);
 void home_rebuild(struct view *v); /* the items, from the index, filter, order and group */
+/* A heading is never selected: the cursor moves on in the direction of `by`. */
+void home_skip_headings(struct home *h, int by);
+
+/* home.c */
 struct run_row *home_run(const struct home *h); /* the selected run, NULL when it is another item */
 void home_open_path(struct view *v, const char *path);
 
