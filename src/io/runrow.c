@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/eta.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"

@@ -76,7 +76,7 @@ static void send_and_wait(struct app *app, const char *dir, const char *command)
 static void send_to(struct app *app, const char *dir, const char *command)
 {
     struct err e = {0};
-    if (app->opt.script) {
+    if (app_is_scripted(app)) {
         send_and_wait(app, dir, command);
         return;
     }

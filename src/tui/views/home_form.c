@@ -227,7 +227,7 @@ static void start(struct form *f, struct view *v)
         return;
     forget_error(f);
     str_copy(preset, sizeof preset, f->preset);
-    size_t n = job_cut_words(preset, args, FORM_PRESETS_MAX);
+    size_t n = job_split_words(preset, args, FORM_PRESETS_MAX);
     for (size_t i = 0; i < f->keys; i++) {
         if (!f->value[i])
             continue;
