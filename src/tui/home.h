@@ -111,6 +111,8 @@ extern const char *const home_sorts[];
 /* home_details.c */
 void home_draw_details(struct view *v, struct area a);
 int home_poll_details(struct view *v); /* 1 = draw again */
+/* When it is to be polled at the latest, by clock_mono; HUGE_VAL = any time. */
+double home_details_due(const struct home *h);
 void home_details_release(struct home_details *d);
 
 /* home_filter.c: the line above the table. */

@@ -348,6 +348,11 @@ static int home_fd(struct view *v)
     return h->form.is_starting ? h->form.launch.fd : h->is_launching ? h->launch.fd : -1;
 }
 
+static double home_due(struct view *v)
+{
+    return home_details_due(v->state);
+}
+
 static void home_copy(struct view *v, struct str *out)
 {
     struct home *h = v->state;
@@ -395,7 +400,7 @@ const struct view_ops view_home = {
     .summary = "Runs (live first), presets, models and traces: open, filter, start, resume, tag, compare.",
     .keys = home_keys,  .settings = home_settings,  .state_size = sizeof(struct home),
     .open = home_open,  .close = home_close,  .draw = home_draw,  .event = home_event,  .poll = home_poll,
-    .fd = home_fd,
+    .fd = home_fd,  .due = home_due,
     .search = home_search,  .copy = home_copy,
 };
 /* clang-format on */
