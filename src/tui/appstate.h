@@ -103,7 +103,8 @@ struct app {
     struct {
         char dir[1024], command[256];
     } unsure; /* sent when the question above is answered with yes */
-    int has_help, has_glyph_test;
+    int has_help, has_glyph_test, has_explain;
+    struct subject explain;
     struct scroll help_scroll;
     struct app_line line[APP_LINES_MAX];
     size_t lines; /* total number of lines so far */
@@ -159,6 +160,9 @@ void app_open_command(struct app *app, const char *initial);
 int app_prompt_event(struct app *app, const struct event *ev);
 void app_draw_prompt(struct app *app, struct area line);
 void app_prompt_release(struct app *app);
+/* app_explain.c */
+void app_explain(struct app *app, const char *name); /* NULL or "": what is under the cursor */
+void app_explain_draw(struct app *app, struct area a);
 /* app_picker.c */
 void app_picker_open(struct app *app);
 void app_picker_event(struct app *app, const struct event *ev);

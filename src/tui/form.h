@@ -59,6 +59,8 @@ void form_draw(struct form *f, struct area whole);
 int form_event(struct form *f, struct view *v, const struct event *ev);
 /* Moves to the next row whose key or help has the text, and unfolds its section.  1 = moved. */
 int form_search(struct form *f, const char *text, int direction);
+/* The key under the cursor; 0 = a section. */
+int form_subject(const struct form *f, struct subject *out);
 /* Polls a run that is starting.  1 = started: path is its directory, the form is closed. */
 int form_poll(struct form *f, struct view *v, char *path, size_t size);
 

@@ -517,6 +517,23 @@ int form_search(struct form *f, const char *text, int direction)
     return 0;
 }
 
+int form_subject(const struct form *f, struct subject *out)
+{
+    struct form_row r = form_at(f);
+    if (r.kind == FORM_SECTION)
+        return 0;
+    str_copy(out->key, sizeof out->key, form_row_name(f, &r));
+    str_copy(out->text, sizeof out->text, form_row_value(f, &r));
+    str_copy(out->where, sizeof out->where,
+             r.kind == FORM_KEY && f->value[r.at] ? "setting of the new run, changed here"
+                                                  : "setting of the new run");
+    out->help = r.kind == FORM_NAME     ? "name of the run and of its directory"
+                : r.kind == FORM_PRESET ? "named settings that the run starts from"
+                                        : NULL;
+    out->record = "config.yaml, when the run starts";
+    return 1;
+}
+
 /* ---- starting ---- */
 
 static void show_error(struct form *f, const char *text)
@@ -718,7 +735,7 @@ static int key_event(struct form *f, struct view *v, uint32_t key)
             start(f, v);
         return 1;
     default: /* only these global keys: any other would act on the list below the form */
-        return !(key < 0x80 && strchr("/nN?:g", (int)key)) && key != (KEYCODE_CTRL | 'l') &&
+        return !(key < 0x80 && strchr("/nN?:g=", (int)key)) && key != (KEYCODE_CTRL | 'l') &&
                key != (KEYCODE_CTRL | 'z');
     }
 }
