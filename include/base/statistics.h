@@ -46,6 +46,20 @@ struct correlation {
 };
 struct correlation stat_correlation(const float *x, const float *y, size_t n);
 
+/* y = a u^2 + b u + c with u = x - centre. */
+struct parabola {
+    double a, b, c, centre;
+};
+/* Least squares through n points; 0 with fewer than three distinct x, then *out is unchanged. */
+int stat_parabola(const double *x, const double *y, size_t n, struct parabola *out);
+double stat_parabola_at(const struct parabola *f, double x);
+/* Position of the minimum; infinite when the parabola opens downwards. */
+double stat_parabola_least(const struct parabola *f);
+
+/* is_front[i]: no other point has both coordinates lower or equal and one of them lower.  Points
+ * that are not finite are not on the front and dominate none. */
+void stat_front(const double *x, const double *y, size_t n, unsigned char *is_front);
+
 /* The bin of v among `bins` bins of equal width from lo.  A value that rounding puts outside
  * belongs to the edge bin. */
 int stat_bin(double v, double lo, double width, int bins);

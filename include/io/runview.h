@@ -59,6 +59,7 @@ struct vector {
 struct probe {
     int64_t step;
     int index;        /* which probe text (stable over steps)            */
+    int is_old;       /* superseded: a resume went back to an earlier step */
     char *name;       /* "synth-3"                                        */
     char routing[16]; /* "causal", "topk", "dense"; "" = unknown     */
     int layers, tokens;

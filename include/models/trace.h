@@ -12,6 +12,7 @@ struct trace_text {
     const char *const *piece; /* (n) bytes of each token */
     const size_t *piece_len;
     const float *true_entropy; /* (n) of each token given its past, NaN unknown; or NULL */
+    const float *token_class;  /* (vocab) of each id (data/token_class.h); or NULL */
     int n;
 };
 struct trace_options {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define UNDEFINED ((double)NAN)
 #define NORMAL_975 1.959964
@@ -277,4 +278,62 @@ double stat_kde(const double *v, size_t n, double bandwidth, const struct densit
             add_kernel(density, points, range, 2 * range->most - v[i], bandwidth, norm);
     }
     return bandwidth;
+}
+
+/* ---- fronts and parabolas ---- */
+
+static double det3(double m[3][3])
+{
+    return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) -
+           m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) +
+           m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
+}
+
+int stat_parabola(const double *x, const double *y, size_t n, struct parabola *out)
+{
+    double sum[5] = {0}, rhs[3] = {0}, centre = 0, value[3];
+    for (size_t i = 0; i < n; i++)
+        centre += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        double u = x[i] - centre, power = 1;
+        for (int k = 0; k < 5; k++, power *= u) {
+            sum[k] += power;
+            if (k < 3)
+                rhs[k] += power * y[i];
+        }
+    }
+    double m[3][3] = {{sum[4], sum[3], sum[2]}, {sum[3], sum[2], sum[1]}, {sum[2], sum[1], sum[0]}};
+    double d = det3(m);
+    if (!(fabs(d) > 1e-12 * sum[4] * sum[2] * sum[0]))
+        return 0;
+    for (int k = 0; k < 3; k++) {
+        double with[3][3];
+        memcpy(with, m, sizeof with);
+        for (int i = 0; i < 3; i++)
+            with[i][k] = rhs[2 - i];
+        value[k] = det3(with) / d;
+    }
+    *out = (struct parabola){value[0], value[1], value[2], centre};
+    return 1;
+}
+
+double stat_parabola_at(const struct parabola *f, double x)
+{
+    double u = x - f->centre;
+    return (f->a * u + f->b) * u + f->c;
+}
+
+double stat_parabola_least(const struct parabola *f)
+{
+    return f->a > 0 ? f->centre - f->b / (2 * f->a) : (double)INFINITY;
+}
+
+void stat_front(const double *x, const double *y, size_t n, unsigned char *is_front)
+{
+    for (size_t i = 0; i < n; i++) {
+        is_front[i] = isfinite(x[i]) && isfinite(y[i]);
+        for (size_t k = 0; k < n && is_front[i]; k++)
+            is_front[i] = !(isfinite(x[k]) && isfinite(y[k]) && x[k] <= x[i] && y[k] <= y[i] &&
+                            (x[k] < x[i] || y[k] < y[i]));
+    }
 }

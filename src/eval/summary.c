@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "io/experiment.h"
 
 const struct summary_row summary_rows[SUMMARY_N] = {
     // clang-format off
@@ -29,43 +30,6 @@ const struct summary_row summary_rows[SUMMARY_N] = {
     [SUMMARY_R_TRUE]           = {"corr_true_entropy_depth", "r(true entropy)",       3, 5},
     // clang-format on
 };
-
-/* Newest finite point that was not superseded by a resume. */
-static double last_point(const struct runview *v, const char *name)
-{
-    const struct series *s = runview_series(v, name);
-    for (size_t i = s ? s->n : 0; i-- > 0;)
-        if (!s->is_old[i] && isfinite(s->value[i]))
-            return s->value[i];
-    return (double)NAN;
-}
-
-/* Value of the newest evaluation of that task with inference-time decisions; dense and top-k
- * evaluations do not describe the model at inference. */
-static double newest(const struct runview *v, const char *task, const char *key)
-{
-    for (size_t i = v->n_evals; i-- > 0;) {
-        const struct run_eval *x = &v->eval[i];
-        if (strcmp(x->task, task) != 0 || strcmp(x->routing, "causal") != 0)
-            continue;
-        for (int k = 0; k < x->values; k++)
-            if (strcmp(x->value[k].name, key) == 0 && x->value[k].n == 1)
-                return (double)x->value[k].v[0];
-    }
-    return (double)NAN;
-}
-
-static double number(const struct runview *v, int row)
-{
-    static const char *const task[] = {"final", "ppl", "val"};
-    const char *key = row == SUMMARY_VAL_LOSS ? "loss" : summary_rows[row].key;
-    for (size_t i = 0; i < DS_LEN(task); i++) {
-        double x = newest(v, task[i], key);
-        if (isfinite(x))
-            return x;
-    }
-    return last_point(v, summary_rows[row].key);
-}
 
 static const char *status_of(const struct runview *v)
 {
@@ -112,7 +76,7 @@ int summary_read(struct summary *s, const char *path, struct err *e)
     s->step = v->step;
     s->steps = v->steps_planned;
     for (int i = 0; i < SUMMARY_N; i++)
-        s->value[i] = number(v, i);
+        s->value[i] = experiment_result(v, summary_rows[i].key);
     rc = copy_settings(s, v, e);
     runview_free(v);
     if (rc < 0)
@@ -131,38 +95,15 @@ void summary_release(struct summary *s)
     memset(s, 0, sizeof *s);
 }
 
-const char *summary_setting(const struct summary *s, const char *key)
+static struct experiment_settings settings_of(const struct summary *s)
 {
-    for (size_t i = 0; i < s->settings; i++)
-        if (strcmp(s->key[i], key) == 0)
-            return s->setting[i];
-    return NULL;
+    return (struct experiment_settings){s->key, s->setting, s->settings};
 }
 
-/* Keys that affect neither task nor result, such as logging intervals and threads. */
-static int is_ignored(const char *key)
+const char *summary_setting(const struct summary *s, const char *key)
 {
-    static const char *const keys[] = {
-        "seed",
-        "threads",
-        "preset",
-        "run",
-        "name",
-        "train.log_every",
-        "train.layer_every",
-        "train.probe_every",
-        "train.checkpoint_every",
-        "train.keep",
-        "train.probes",
-        "train.probe_tokens",
-        "train.samples",
-        "train.time_rounds",
-        "train.recompute",
-    };
-    for (size_t i = 0; i < DS_LEN(keys); i++)
-        if (strcmp(key, keys[i]) == 0)
-            return 1;
-    return 0;
+    const struct experiment_settings x = settings_of(s);
+    return experiment_setting(&x, key);
 }
 
 static int same_setting(const struct summary *a, const struct summary *b, const char *key)
@@ -173,15 +114,10 @@ static int same_setting(const struct summary *a, const struct summary *b, const 
 
 static int is_same(const struct summary *a, const struct summary *b)
 {
+    const struct experiment_settings x = settings_of(a), y = settings_of(b);
     if (strcmp(a->method, b->method) != 0 || a->settings == 0 || b->settings == 0)
         return 0; /* a run without a configuration forms a group of its own */
-    for (size_t i = 0; i < a->settings; i++)
-        if (!is_ignored(a->key[i]) && !same_setting(a, b, a->key[i]))
-            return 0;
-    for (size_t i = 0; i < b->settings; i++)
-        if (!is_ignored(b->key[i]) && !summary_setting(a, b->key[i]))
-            return 0;
-    return 1;
+    return experiment_settings_same(&x, &y, experiment_ignores);
 }
 
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
@@ -261,7 +197,7 @@ int summary_differences(const char ***keys, size_t *n, const struct summary *run
                 differs = runs[o].settings > 0 && !same_setting(&runs[r], &runs[o], key);
             for (size_t j = 0; j < count && !known; j++)
                 known = strcmp(k[j], key) == 0;
-            if (!differs || known || is_ignored(key))
+            if (!differs || known || experiment_ignores(key))
                 continue;
             if (mem_grow(&p, &cap, count + 1, sizeof *k) < 0) {
                 mem_free(p);

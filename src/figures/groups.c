@@ -5,139 +5,26 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "io/experiment.h"
 #include "figures/plot.h"
-
-int config_is_incidental(const char *key)
-{
-    /* Keys that do not define the experiment: the seed, names, and how often to log or to keep.
-     */
-    static const char *const names[] = {
-        "seed",
-        "threads",
-        "preset",
-        "run",
-        "name",
-        "note",
-        "train.log_every",
-        "train.layer_every",
-        "train.probe_every",
-        "train.eval_every",
-        "train.eval_tokens",
-        "train.checkpoint_every",
-        "train.keep",
-        "train.probes",
-        "train.probe_tokens",
-        "train.samples",
-        "train.time_rounds",
-        "train.recompute",
-    };
-    for (size_t i = 0; i < DS_LEN(names); i++)
-        if (strcmp(names[i], key) == 0)
-            return 1;
-    return strncmp(key, "run.", 4) == 0;
-}
-
-/* Keys of the model size, and those derived from it and the budget. */
-static int is_size_key(const char *key)
-{
-    static const char *const names[] = {
-        "model.layers", "model.dim",          "model.heads", "model.kv_heads", "model.head_dim",
-        "model.ffn",    "train.flops_budget", "train.steps", "train.warmup",
-    };
-    for (size_t i = 0; i < DS_LEN(names); i++)
-        if (strcmp(names[i], key) == 0)
-            return 1;
-    return config_is_incidental(key);
-}
-
-typedef int ignored_fn(const char *key);
-
-/* 1 when every relevant key of a has the same value in b. */
-static int covers(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)
-{
-    for (size_t i = 0; i < a->configs; i++) {
-        if (is_ignored(a->config_key[i]))
-            continue;
-        const char *other = runview_config(b, a->config_key[i]);
-        if (!other || strcmp(other, a->config_value[i]) != 0)
-            return 0;
-    }
-    return 1;
-}
-
-static const char *method_of(const struct runview *v)
-{
-    const char *m = runview_config(v, "model.method");
-    m = m ? m : v->method;
-    return m && *m ? m : v->configs == 0 && v->name && *v->name ? v->name : "run";
-}
-
-static int same_but(const struct runview *a, const struct runview *b, ignored_fn *is_ignored)
-{
-    /* Runs without a configuration cannot be known to be the same experiment. */
-    if (a->configs == 0 || b->configs == 0)
-        return 0;
-    return strcmp(method_of(a), method_of(b)) == 0 && covers(a, b, is_ignored) &&
-           covers(b, a, is_ignored);
-}
-
-static int same_experiment(const struct runview *a, const struct runview *b)
-{
-    return a->layers == b->layers && same_but(a, b, config_is_incidental);
-}
-
-/* Label of a setting: "ratio 0.6" for METHOD.target_ratio=0.6. */
-static void add_difference(struct str *out, const char *key, const char *value)
-{
-    const char *dot = strrchr(key, '.');
-    const char *word = dot ? dot + 1 : key;
-    if (strcmp(word, "layers") == 0)
-        str_addf(out, "%s%s layers", out->len ? ", " : "", value);
-    else if (strcmp(word, "target_ratio") == 0)
-        str_addf(out, "%sratio %s", out->len ? ", " : "", value);
-    else
-        str_addf(out, "%s%s %s", out->len ? ", " : "", word, value);
-}
 
 static const struct runview *view_of(const struct sheet *s, const struct group *g)
 {
     return s->run[g->run[0]].view;
 }
 
-/* The method, followed by the settings that distinguish g from the other groups of that method. */
-static void name_group(const struct groups *set, const struct sheet *s, const struct group *g,
-                       ignored_fn *is_ignored, char *out, size_t size)
+/* Names group i among the first n, from the settings that are not ignored. */
+static void name_group(const struct groups *set, const struct sheet *s, int i, int n,
+                       experiment_ignores_fn *ignores, char *out, size_t size)
 {
-    const struct runview *v = view_of(s, g);
-    struct str words = {0}, clean = {0}, all = {0};
-    int is_alone = 1;
-    for (int o = 0; o < set->n; o++)
-        is_alone &= &set->g[o] == g || strcmp(set->g[o].method, g->method) != 0 ||
-                    same_but(view_of(s, &set->g[o]), v, is_ignored);
-    for (size_t i = 0; !is_alone && i < v->configs; i++) {
-        int differs = 0;
-        for (int o = 0; o < set->n; o++) {
-            const struct group *other = &set->g[o];
-            if (strcmp(other->method, g->method) != 0 || is_ignored(v->config_key[i]))
-                continue;
-            const char *theirs = runview_config(view_of(s, other), v->config_key[i]);
-            differs |= !theirs || strcmp(theirs, v->config_value[i]) != 0;
-        }
-        if (differs)
-            add_difference(&words, v->config_key[i], v->config_value[i]);
-    }
-    str_addf(&all, "%s%s%s", g->method, words.len ? ", " : "", str_text(&words));
-    if (!is_alone && words.len == 0) {
-        char name[200];
-        sheet_run_name(s, g->run[0], name, sizeof name);
-        str_addf(&all, ", %s", name);
-    }
-    utf8_sanitise(&clean, str_text(&all), all.len, 48, 0);
-    str_copy(out, size, str_text(&clean));
-    str_release(&words);
-    str_release(&clean);
-    str_release(&all);
+    const struct runview **run = mem_alloc((size_t)n, sizeof *run);
+    char name[200];
+    sheet_run_name(s, set->g[i].run[0], name, sizeof name);
+    for (int k = 0; run && k < n; k++)
+        run[k] = view_of(s, &set->g[k]);
+    if (run)
+        experiment_label(out, size, run, n, i, ignores, name);
+    mem_free(run);
 }
 
 static int method_index(const struct groups *set, int upto, const char *method)
@@ -156,26 +43,26 @@ static void find_family(struct groups *set, const struct sheet *s, int i)
 {
     struct group *g = &set->g[i];
     for (int k = 0; k < i; k++)
-        if (same_but(view_of(s, &set->g[k]), view_of(s, g), is_size_key)) {
+        if (experiment_same_but(view_of(s, &set->g[k]), view_of(s, g), experiment_ignores_size)) {
             g->family = set->g[k].family;
             str_copy(g->family_label, sizeof g->family_label, set->g[k].family_label);
             return;
         }
     g->family = set->families++;
-    name_group(set, s, g, is_size_key, g->family_label, sizeof g->family_label);
+    name_group(set, s, i, set->n, experiment_ignores_size, g->family_label, sizeof g->family_label);
 }
 
 static void add_run(struct groups *out, const struct sheet *s, int run)
 {
     const struct runview *v = s->run[run].view;
     for (int i = 0; i < out->n; i++)
-        if (same_experiment(s->run[out->g[i].run[0]].view, v)) {
+        if (experiment_same(s->run[out->g[i].run[0]].view, v)) {
             out->g[i].run[out->g[i].runs++] = run;
             return;
         }
     struct group *g = &out->g[out->n];
     const char *target = runview_method_config(v, "target_ratio");
-    *g = (struct group){.method = method_of(v),
+    *g = (struct group){.method = experiment_method(v),
                         .layers = v->layers,
                         .target = target ? strtod(target, NULL) : (double)NAN,
                         .run = out->index + (size_t)out->n * (size_t)s->runs,
@@ -200,7 +87,7 @@ int groups_make(struct groups *out, const struct sheet *s, struct err *e)
         add_run(&set, s, i);
     for (int i = 0; i < set.n; i++) {
         struct group *g = &set.g[i];
-        name_group(&set, s, g, config_is_incidental, g->label, sizeof g->label);
+        name_group(&set, s, i, set.n, experiment_ignores, g->label, sizeof g->label);
         find_family(&set, s, i);
     }
     *out = set;
@@ -303,9 +190,8 @@ int group_colour(const struct sheet *s, const struct group *g)
     return group_is_dense(g) ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, g->method_index);
 }
 
-int groups_draw(struct sheet *s, int most,
-                int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
-                void (*note)(struct sheet *s, const struct groups *set), struct err *e)
+int groups_draw(struct sheet *s, int most, groups_panel_fn *panel, groups_note_fn *note,
+                struct err *e)
 {
     struct groups set;
     int rc = groups_make(&set, s, e);

@@ -361,6 +361,8 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     if (v->index->has_head || value_num(resume, 0) > 0)
         for (size_t i = 0; i < v->n_series && c->step >= 0; i++)
             series_resume(&v->series[i], c->step);
+    if (v->index->has_head || value_num(resume, 0) > 0)
+        probes_supersede(v, -1, c->step);
     if (format > FORMAT)
         runview_event_add(
             v, c->step, c->time, LOG_WARN, "format",

@@ -48,6 +48,8 @@ char *text_copy(struct value v, size_t max); /* "" when v is not text; ends at a
 /* Keys become C strings of 1 to 63 bytes; 0 when the key is invalid. */
 int name_copy(char out[64], struct value key);
 int vector_read(struct vector *out, const char *name, struct value v, size_t max) DS_CHECK;
+void vector_clear(struct vector *x); /* frees what it owns */
+void vectors_release(struct vector *x, int n);
 
 /* ---- runview_probe.c ---- */
 /* New probe from a body, or NULL (malformed: counted in v->invalid; no memory: index->is_failed).
@@ -56,6 +58,8 @@ struct probe *probe_read(struct runview *v, struct value body, int64_t step);
 size_t probe_bytes(const struct probe *p);
 void probe_free(struct probe *p);
 void probes_thin(struct runview *v);
+/* Marks the probes of a text (index < 0: of all) after `step` as superseded. */
+void probes_supersede(struct runview *v, int index, int64_t step);
 
 /* ---- runview_take.c ---- */
 /* The current name of a metric that earlier versions wrote under another. */

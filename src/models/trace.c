@@ -145,6 +145,10 @@ static void add_tokens(struct record *rec, const struct model *m, const struct t
     record_map(rec, "token");
     if (t->true_entropy)
         record_f32s(rec, "true_entropy", t->true_entropy, (size_t)n);
+    for (int i = 0; t->token_class && i < n; i++)
+        tmp[i] = t->token_class[t->id[i]];
+    if (t->token_class)
+        record_f32s(rec, "class", tmp, (size_t)n);
     if (o->more)
         o->more(o->more_ctx, rec);
     record_close(rec);

@@ -110,7 +110,7 @@ int trainer_log_step(struct trainer *t, struct err *e)
 {
     record_begin(t->record, "metric", t->report.step, clock_wall());
     step_report_record(&t->report, t->record);
-    account_reported(&t->account);
+    account_restart_window(&t->account);
     add_step_metrics(t);
     return trainer_append(t, e);
 }
@@ -147,6 +147,7 @@ int trainer_log_probes(struct trainer *t, struct err *e)
                                   .piece = p->piece,
                                   .piece_len = p->piece_len,
                                   .true_entropy = p->true_entropy,
+                                  .token_class = t->token_class,
                                   .n = p->n};
         struct trace_options o = {.step = t->state.step,
                                   .time = clock_wall(),

@@ -131,7 +131,10 @@ static int send_frame(struct app *app, struct err *e)
 {
     struct str frame = {0};
     app_draw(app);
+    graphics_begin(&app->graphics, app->term, &app->canvas, &frame);
     int rc = term_render(app->term, &app->canvas, &frame, e);
+    if (rc == 0)
+        graphics_end(&app->graphics, &frame);
     if (rc < 0) {
         str_release(&frame);
         return rc;
@@ -179,7 +182,9 @@ static int take_input(struct app *app, struct err *e)
             return err_set(e, DS_EIO, "terminal: hung up");
         if (n == 0)
             break;
+        int before = graphics_answers(&app->decoder);
         decoder_feed(&app->decoder, buf, (size_t)n, take_event, app);
+        app->is_dirty |= graphics_answers(&app->decoder) != before;
         app->next_frame = app->opt.link_bytes_s > 0 ? app->next_frame : 0;
     }
     return 0;
@@ -465,25 +470,25 @@ static int app_new(struct app **out, const struct tui_options *o, struct err *e)
 
 static int run_terminal(struct app *app, struct err *e)
 {
-    struct str farewell = {0}, ignored = {0};
+    struct str exit_text = {0}, ignored = {0};
     int rc = open_terminal(app, e);
     if (rc == 0)
         open_paths(app);
     while (rc == 0 && !app->must_quit)
         rc = turn(app, e);
     if (app->term)
-        term_goodbye(app->term, &ignored);
+        term_exit_text(app->term, &ignored);
     str_release(&ignored);
     term_close(app->term);
     if (app->tty.fd > 0)
         tty_close(&app->tty);
-    app_exit_note(app, &farewell);
+    app_exit_note(app, &exit_text);
     if (rc == 0 && app->exit_code)
         rc = err_set(e, app->exit_code, "terminated by a signal");
     close_all(app);
-    if (farewell.len) /* printed after the terminal is restored */
-        log_info("%s", str_text(&farewell));
-    str_release(&farewell);
+    if (exit_text.len) /* printed after the terminal is restored */
+        log_info("%s", str_text(&exit_text));
+    str_release(&exit_text);
     return rc;
 }
 

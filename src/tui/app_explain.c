@@ -55,7 +55,7 @@ static void explain_text(struct app *app, const struct subject *s, struct str *o
                  s->text[0] ? s->text : num_print(value, s->value), unit ? " " : "",
                  unit ? unit : "");
     add_line(out, "definition", s->help ? s->help : m.help);
-    add_line(out, "unit", unit ? unit : strcmp(m.kind, "metric") == 0 ? "none (a number)" : NULL);
+    add_line(out, "unit", unit ? unit : !s->text[0] && strcmp(m.kind, "metric") == 0 ? "none (a number)" : NULL);
     add_line(out, "formula", s->formula ? s->formula : m.formula);
     add_line(out, "choices", m.choices);
     if (s->step >= 0)

@@ -7,6 +7,7 @@
 
 #include "base/child.h"
 #include "tui/app.h"
+#include "tui/graphics.h"
 #include "tui/screen.h"
 #include "tui/term.h"
 #include "tui/view.h"
@@ -121,6 +122,8 @@ struct app {
     struct str extra; /* written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
+    struct graphics_state graphics;
+    char exported[1024]; /* the file of the last export */
     struct child export; /* `depthscope figure`, while it draws */
     int has_clipboard;   /* the terminal may know OSC 52: plain ones print it */
     struct event last_press;
@@ -176,7 +179,6 @@ void view_settings_apply(struct view *v); /* remembered values into a new view *
 void view_settings_keep(struct view *v);
 double view_setting_get(const struct view *v, const struct setting *s);
 void view_setting_set(struct view *v, const struct setting *s, double x);
-int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
 /* Reads the output of the child, so that it never blocks; shows its last line at the end. */

@@ -31,6 +31,8 @@ enum cell_state {
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers */
 /* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown), also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
+/* The colour of a skipped cell (0) turning into that of a role (1). */
+int32_t cells_mix(const struct look *look, enum role to, double unit);
 /* From the configuration: 1 when K and V of skipped tokens are cached, 0 when not, -1 unknown. */
 int cells_kv(const struct runview *r);
 
@@ -50,7 +52,7 @@ struct cells {
     int wide;      /* columns per token: 0 = automatic, else 4, 8, 16 */
     int has_focus; /* marks the cell with the cursor of the terminal, which costs few bytes */
     /* of a map of differences */
-    double span;             /* > 0: colours run from -span to span, and cells have signs */
+    double span; /* > 0: cells have a sign and ROLE_SERIES_1 (-) or _2 (+), full at span */
     const char *depth_label; /* of the bars below the map; NULL = "depth"                 */
     int hides;               /* CELLS_HIDES_*: lines that another map next to it has      */
     /* kept between draws */

@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "figures/glyphs.h"
 #include "figures/plot.h"
+#include "io/experiment.h"
 
 struct row {
     char label[64];
@@ -85,7 +86,7 @@ static int check_matched(const struct sheet *s, int control, int run, struct err
     for (size_t i = 0; i < v->configs; i++) {
         const char *key = v->config_key[i];
         if ((strncmp(key, "train.", 6) != 0 && strncmp(key, "data.", 5) != 0) ||
-            config_is_incidental(key))
+            experiment_ignores(key))
             continue;
         const char *theirs = runview_config(c, key);
         if (!theirs || strcmp(theirs, v->config_value[i]) != 0)

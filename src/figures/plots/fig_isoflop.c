@@ -19,9 +19,6 @@ struct point {
     double *loss;     /* (g->runs) */
     struct interval y;
 };
-struct parabola {
-    double a, b, c, centre; /* a (x - centre)^2 + b (x - centre) + c */
-};
 /* The points of one experiment at one budget, contiguous and sorted by size. */
 struct iso {
     struct point *p;
@@ -125,57 +122,9 @@ static int take(struct sheet *s, const struct groups *set, struct isos *t, struc
 
 /* ---- the parabola ---- */
 
-static double det3(double m[3][3])
-{
-    return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) -
-           m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) +
-           m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
-}
-
-/* Least squares; 0 with fewer than three sizes. */
-static int fit(const struct iso *c, const double *y, struct parabola *out)
-{
-    double sum[5] = {0}, rhs[3] = {0}, centre = 0, value[3];
-    for (int i = 0; i < c->n; i++)
-        centre += c->p[i].x / c->n;
-    for (int i = 0; i < c->n; i++) {
-        double u = c->p[i].x - centre, power = 1;
-        for (int k = 0; k < 5; k++, power *= u) {
-            sum[k] += power;
-            if (k < 3)
-                rhs[k] += power * y[i];
-        }
-    }
-    double m[3][3] = {{sum[4], sum[3], sum[2]}, {sum[3], sum[2], sum[1]}, {sum[2], sum[1], sum[0]}};
-    double d = det3(m);
-    if (!(fabs(d) > 1e-12 * sum[4] * sum[2] * sum[0]))
-        return 0;
-    for (int k = 0; k < 3; k++) {
-        double with[3][3];
-        memcpy(with, m, sizeof with);
-        for (int i = 0; i < 3; i++)
-            with[i][k] = rhs[2 - i];
-        value[k] = det3(with) / d;
-    }
-    *out = (struct parabola){value[0], value[1], value[2], centre};
-    return 1;
-}
-
-static double parabola_at(const struct parabola *f, double x)
-{
-    double u = x - f->centre;
-    return (f->a * u + f->b) * u + f->c;
-}
-
-/* Position of the minimum; infinite when the parabola opens downwards. */
-static double least_of(const struct parabola *f)
-{
-    return f->a > 0 ? f->centre - f->b / (2 * f->a) : (double)INFINITY;
-}
-
 /* Bootstrap over seeds of the optimum: the central 95 %; none when a size has a single seed, or
  * when more than 5 % of the samples have no minimum. */
-static void bootstrap(struct iso *c, double *y, double *least)
+static void bootstrap(struct iso *c, const double *x, double *y, double *least)
 {
     struct rng r;
     struct parabola f;
@@ -190,7 +139,8 @@ static void bootstrap(struct iso *c, double *y, double *least)
             for (int k = 0; k < p->g->runs; k++)
                 y[i] += p->loss[rng_below(&r, (uint32_t)p->g->runs)] / p->g->runs;
         }
-        least[b] = fit(c, y, &f) ? least_of(&f) : (double)INFINITY;
+        least[b] =
+            stat_parabola(x, y, (size_t)c->n, &f) ? stat_parabola_least(&f) : (double)INFINITY;
     }
     stat_sort(least, ROUNDS);
     c->lo = least[ROUNDS * 25 / 1000];
@@ -200,21 +150,22 @@ static void bootstrap(struct iso *c, double *y, double *least)
 
 static int fit_curve(struct sheet *s, struct iso *c, struct err *e)
 {
-    double *y = mem_alloc((size_t)c->n + ROUNDS, sizeof *y);
-    if (!y)
+    double *x = mem_alloc(2 * (size_t)c->n + ROUNDS, sizeof *x), *y = x + c->n;
+    if (!x)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; i < c->n; i++) {
         c->sizes += i == 0 || c->p[i].x > c->p[i - 1].x;
+        x[i] = c->p[i].x;
         y[i] = c->p[i].y.mean;
     }
-    c->has_fit = c->sizes >= SIZES_TO_FIT && fit(c, y, &c->fit);
+    c->has_fit = c->sizes >= SIZES_TO_FIT && stat_parabola(x, y, (size_t)c->n, &c->fit);
     if (c->has_fit) {
-        c->best = least_of(&c->fit);
+        c->best = stat_parabola_least(&c->fit);
         c->is_enclosed = c->best > c->p[0].x && c->best < c->p[c->n - 1].x;
     }
     if (c->is_enclosed)
-        bootstrap(c, y, y + c->n);
-    mem_free(y);
+        bootstrap(c, x, y, y + c->n);
+    mem_free(x);
     return 0;
 }
 
@@ -234,7 +185,7 @@ static void include(struct panel *p, const struct isos *t)
             axis_include(&p->ay, c->p[i].y.hi);
         }
         if (c->is_enclosed)
-            axis_include(&p->ay, parabola_at(&c->fit, c->best));
+            axis_include(&p->ay, stat_parabola_at(&c->fit, c->best));
     }
     axis_pad(&p->ax, 0.08);
     axis_pad(&p->ay, 0.1);
@@ -248,7 +199,7 @@ static void draw_fit(struct sheet *s, struct panel *p, const struct iso *c)
     for (int i = 0; i < n && n <= LINE; i++) {
         double at = c->has_fit ? from + (to - from) * i / (LINE - 1) : c->p[i].x;
         x[i] = pow(10, at);
-        y[i] = c->has_fit ? parabola_at(&c->fit, at) : c->p[i].y.mean;
+        y[i] = c->has_fit ? stat_parabola_at(&c->fit, at) : c->p[i].y.mean;
     }
     pen_colour(s->pen, sheet_series(s, c->budget), c->has_fit ? 1 : 0.4);
     pen_width(s->pen, s->venue->line);
@@ -276,7 +227,7 @@ static void draw_points(struct sheet *s, struct panel *p, const struct iso *c)
 static void draw_best(struct sheet *s, struct panel *p, const struct iso *c)
 {
     double x = axis_at(&p->ax, pow(10, c->best)),
-           y = axis_at(&p->ay, parabola_at(&c->fit, c->best)), r = s->venue->line * 2.4;
+           y = axis_at(&p->ay, stat_parabola_at(&c->fit, c->best)), r = s->venue->line * 2.4;
     int rgb = sheet_colour(s, ROLE_TEXT);
     if (c->has_interval)
         panel_whisker(s, fmax(p->x, axis_at(&p->ax, pow(10, c->lo))), y,

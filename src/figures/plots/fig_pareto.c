@@ -47,9 +47,12 @@ static const char *axis_name(const char *metric)
     return metric;
 }
 
-/* Sorted by x; on the front: no experiment of lower or equal cost has lower or equal loss. */
-static void find_front(struct dot *d, int n)
+/* Sorts by x, and finds the experiments that no other one dominates. */
+static int find_front(struct dot *d, int n, struct err *e)
 {
+    double *x = mem_alloc(2 * (size_t)n, sizeof *x), *y = x + n;
+    unsigned char *is_front = mem_alloc((size_t)n, 1);
+    int rc = x && is_front ? 0 : err_set(e, DS_EMEM, "figure pareto: out of memory");
     for (int i = 1; i < n; i++)
         for (int k = i;
              k > 0 && (d[k].x.mean < d[k - 1].x.mean ||
@@ -59,11 +62,17 @@ static void find_front(struct dot *d, int n)
             d[k] = d[k - 1];
             d[k - 1] = t;
         }
-    double best = (double)INFINITY;
-    for (int i = 0; i < n; i++) {
-        d[i].is_front = d[i].y.mean < best;
-        best = fmin(best, d[i].y.mean);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        x[i] = d[i].x.mean;
+        y[i] = d[i].y.mean;
     }
+    if (rc == 0)
+        stat_front(x, y, (size_t)n, is_front);
+    for (int i = 0; rc == 0 && i < n; i++)
+        d[i].is_front = is_front[i];
+    mem_free(x);
+    mem_free(is_front);
+    return rc;
 }
 
 static void draw_front(struct sheet *s, struct panel *p, const struct dot *d, int n)
@@ -204,10 +213,11 @@ static int draw(struct sheet *s, struct err *e)
         if (rc == 0)
             rc = group_eval(s, &set.g[i], names.y, &d[i].y, e);
     }
+    if (rc == 0)
+        rc = find_front(d, set.n, e);
     if (rc == 0) {
         p->x_label = axis_name(names.x);
         p->y_label = axis_name(names.y);
-        find_front(d, set.n);
         draw_dots(s, p, &set, d);
         groups_note(s, &set);
         sheet_note(s, "Line: Pareto front; compute decreases to the right.");

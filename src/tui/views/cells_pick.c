@@ -54,13 +54,13 @@ static int text_of(const struct pick *k, const struct runview *r)
 }
 
 /* Index into r->probe, or -1: the newest probe, or while held the last one at or before the held
- * step. */
+ * step; none that a resume has superseded. */
 static long find(const struct pick *k, const struct runview *r)
 {
     int text = text_of(k, r);
     long best = -1, first = -1;
     for (size_t i = 0; i < r->n_probes; i++) {
-        if (r->probe[i]->index != text)
+        if (r->probe[i]->index != text || r->probe[i]->is_old)
             continue;
         if (first < 0)
             first = (long)i;
@@ -94,8 +94,9 @@ struct pick_place pick_place(const struct pick *k, const struct runview *r)
     long here = find(k, r);
     int text = text_of(k, r);
     for (size_t i = 0; i < r->n_probes; i++) {
-        p.of += r->probe[i]->index == text;
-        p.at += r->probe[i]->index == text && (long)i <= here;
+        int counts = r->probe[i]->index == text && !r->probe[i]->is_old;
+        p.of += counts;
+        p.at += counts && (long)i <= here;
     }
     for (int x = next_text(r, -1, 1); x >= 0; x = next_text(r, x, 1)) {
         p.texts++;
@@ -108,7 +109,7 @@ int pick_time(struct pick *k, const struct runview *r, int by)
 {
     long here = find(k, r), to = -1, beyond = -1;
     for (long i = 0; here >= 0 && i < (long)r->n_probes; i++) {
-        if (r->probe[i]->index != r->probe[here]->index)
+        if (r->probe[i]->index != r->probe[here]->index || r->probe[i]->is_old)
             continue;
         if (by < 0 ? i < here : i > here && to < 0)
             to = i;

@@ -101,8 +101,12 @@ static void token_rows(struct rows *r, const struct cells *c)
         snprintf(add(r, "FLOPs")->value, sizeof r->row->value, "%s", str_si(text, flops));
     if (isfinite(so_far))
         snprintf(add(r, "cumulative")->value, sizeof r->row->value, "%s", str_si(text, so_far));
+    const struct vector *kind = probe_token(p, "class");
+    const char *word = kind ? runview_class((int)kind->v[t]) : NULL;
+    if (word)
+        str_copy(add(r, "class")->value, sizeof r->row->value, word);
     for (int i = 0; i < p->vectors; i++)
-        if (&p->token[i] != truth)
+        if (&p->token[i] != truth && !(word && &p->token[i] == kind))
             add_value(r, p->token[i].name, (double)p->token[i].v[t], "");
 }
 

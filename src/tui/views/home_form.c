@@ -200,7 +200,7 @@ static void words_make(struct words *w, const struct form *f, struct form_row wi
 {
     memset(w, 0, sizeof *w);
     str_copy(w->preset, sizeof w->preset, with.kind == FORM_PRESET ? text : f->preset);
-    w->n = job_cut_words(w->preset, w->arg, FORM_PRESETS_MAX);
+    w->n = job_split_words(w->preset, w->arg, FORM_PRESETS_MAX);
     for (size_t i = 0; i < f->keys; i++) {
         int is_with = with.kind == FORM_KEY && with.at == i;
         const char *value = is_with ? text : f->value[i];
@@ -289,6 +289,29 @@ void form_open(struct form *f, struct view *v, const char *preset)
     f->list.cursor = 1;
     check_saved(f);
     v->grabs_text = 1;
+}
+
+void form_open_like(struct form *f, struct view *v, struct run_row *run)
+{
+    char presets[sizeof f->preset];
+    struct err ignored = {0};
+    str_copy(presets, sizeof presets, run->preset);
+    for (char *p = presets; *p; p++)
+        *p = *p == '+' ? ' ' : *p;
+    char **probe = mem_alloc(1, sizeof *probe); /* presets may be gone: then all defaults */
+    int rc = probe ? job_preset_values(presets, probe, 1, &ignored) : DS_EMEM;
+    mem_free(probe ? probe[0] : NULL);
+    mem_free(probe);
+    form_open(f, v, rc == 0 && presets[0] ? presets : "quick");
+    for (size_t i = 0; f->is_open && i < f->keys; i++) {
+        const char *value = run_row_config(run, f->key[i].key);
+        if (value && strcmp(value, base_of(f, i)) != 0)
+            f->value[i] = mem_strdup(value);
+    }
+    if (f->is_open) {
+        make_rows(f);
+        check_saved(f);
+    }
 }
 
 /* ---- what may be typed ---- */

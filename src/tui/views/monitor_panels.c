@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
+#include "io/experiment.h"
 #include "io/metric.h"
 #include "tui/monitor.h"
 
@@ -106,10 +106,10 @@ void monitor_find_panels(struct view *v)
             m->panel[m->panels++] = p;
     }
     for (int r = 0; r < runs; r++) {
-        for (size_t i = 0; i < run[r]->view->n_layer; i++)
-            add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
         for (size_t i = 0; i < run[r]->view->n_series; i++)
             add_panel(m, PANEL_LINES, run[r]->view->series[i].name);
+        for (size_t i = 0; i < run[r]->view->n_layer; i++)
+            add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
     }
 }
 
@@ -146,26 +146,11 @@ void monitor_forget(struct monitor *m)
 
 /* ---- seeds ---- */
 
-/* Runs that differ only in seed and name are one experiment. */
-static uint64_t experiment(const struct runview *r)
-{
-    uint64_t h = hash64(r->method ? r->method : "", r->method ? strlen(r->method) : 0, 1);
-    for (size_t i = 0; i < r->configs; i++) {
-        const char *key = r->config_key[i], *value = r->config_value[i];
-        if (strcmp(key, "seed") == 0 || strcmp(key, "run") == 0 || strcmp(key, "name") == 0 ||
-            !value)
-            continue;
-        h ^= hash64(key, strlen(key), hash64(value, strlen(value), 7)); /* order does not matter */
-    }
-    return h;
-}
-
 static int group_of(const struct open_run *const *run, int runs, int r)
 {
-    uint64_t mine = experiment(run[r]->view);
     int first = -1, members = 0;
     for (int i = 0; i < runs; i++) {
-        if (experiment(run[i]->view) == mine) {
+        if (i == r || experiment_same(run[i]->view, run[r]->view)) {
             first = first < 0 ? i : first;
             members++;
         }
@@ -212,8 +197,7 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
 static void add_marks(struct chart *c, const struct runview *r)
 {
     static const char *const shown[] = {"resume", "set", "nan", "alarm", "pause", "stop", NULL};
-    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == AXIS_STEP;
-         i++)
+    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == AXIS_STEP; i++)
         for (int k = 0; shown[k]; k++)
             if (r->event[i].name && strcmp(r->event[i].name, shown[k]) == 0 &&
                 c->marks < CHART_MARKS_MAX)

@@ -1,0 +1,45 @@
+/* Which runs are seeds of one experiment, what to call it, and the result of a run: one answer for
+ * figures, tables and views. */
+#ifndef DS_IO_EXPERIMENT_H
+#define DS_IO_EXPERIMENT_H
+
+#include <stddef.h>
+
+#include "io/runview.h"
+
+/* 1 for keys that do not define an experiment: the seed, names, and how often to log or to keep. */
+int experiment_ignores(const char *key);
+/* These, and the keys of the model's size with those that follow from it and the budget. */
+int experiment_ignores_size(const char *key);
+typedef int experiment_ignores_fn(const char *key);
+
+/* A flat configuration, borrowed; keys are unique. */
+struct experiment_settings {
+    char *const *key, *const *value;
+    size_t n;
+};
+/* NULL when the key is absent. */
+const char *experiment_setting(const struct experiment_settings *s, const char *key);
+/* 1 when both have the same keys with the same values, apart from the ignored ones. */
+int experiment_settings_same(const struct experiment_settings *a,
+                             const struct experiment_settings *b, experiment_ignores_fn *ignores);
+
+/* The method; for a run that states none its name.  Never NULL. */
+const char *experiment_method(const struct runview *v);
+/* 1 when method and settings agree, apart from the ignored ones.  Runs without a configuration are
+ * never known to be the same. */
+int experiment_same_but(const struct runview *a, const struct runview *b,
+                        experiment_ignores_fn *ignores);
+/* 1 when they differ only in seed. */
+int experiment_same(const struct runview *a, const struct runview *b);
+/* The name of the i-th of n experiments, each given by one of its runs: the method, and the settings
+ * that distinguish it from the others of that method, else `name`.  Sanitised; returns out. */
+const char *experiment_label(char *out, size_t size, const struct runview *const *run, int n, int i,
+                             experiment_ignores_fn *ignores, const char *name);
+
+/* The result of a run at inference: `key` of the newest evaluation with causal decisions (that of
+ * task "final", else "ppl", else "val"), else the newest point of the metric that no resume has
+ * superseded.  "val_loss" is "loss" of an evaluation.  NaN: not recorded. */
+double experiment_result(const struct runview *v, const char *key);
+
+#endif

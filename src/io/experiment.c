@@ -1,0 +1,187 @@
+/* Seeds of one experiment: which settings define it, its name, and the results of its runs. */
+#include "io/experiment.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "base/utf8.h"
+
+static int is_one_of(const char *key, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i], key) == 0)
+            return 1;
+    return 0;
+}
+
+int experiment_ignores(const char *key)
+{
+    static const char *const names[] = {
+        "seed",
+        "threads",
+        "preset",
+        "run",
+        "name",
+        "note",
+        "train.log_every",
+        "train.layer_every",
+        "train.probe_every",
+        "train.eval_every",
+        "train.eval_tokens",
+        "train.checkpoint_every",
+        "train.keep",
+        "train.probes",
+        "train.probe_tokens",
+        "train.samples",
+        "train.time_rounds",
+        "train.recompute",
+    };
+    return is_one_of(key, names, DS_LEN(names)) || strncmp(key, "run.", 4) == 0;
+}
+
+int experiment_ignores_size(const char *key)
+{
+    static const char *const names[] = {
+        "model.layers", "model.dim",          "model.heads", "model.kv_heads", "model.head_dim",
+        "model.ffn",    "train.flops_budget", "train.steps", "train.warmup",
+    };
+    return is_one_of(key, names, DS_LEN(names)) || experiment_ignores(key);
+}
+
+/* ---- settings ---- */
+
+const char *experiment_setting(const struct experiment_settings *s, const char *key)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->key[i], key) == 0)
+            return s->value[i];
+    return NULL;
+}
+
+/* 1 when every relevant key of a has the same value in b. */
+static int covers(const struct experiment_settings *a, const struct experiment_settings *b,
+                  experiment_ignores_fn *ignores)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        /* most configurations list the same keys in the same order */
+        int is_there = i < b->n && strcmp(b->key[i], a->key[i]) == 0;
+        const char *other = is_there ? b->value[i] : experiment_setting(b, a->key[i]);
+        if ((!other || strcmp(other, a->value[i]) != 0) && !ignores(a->key[i]))
+            return 0;
+    }
+    return 1;
+}
+
+int experiment_settings_same(const struct experiment_settings *a,
+                             const struct experiment_settings *b, experiment_ignores_fn *ignores)
+{
+    return covers(a, b, ignores) && covers(b, a, ignores);
+}
+
+/* ---- runs ---- */
+
+const char *experiment_method(const struct runview *v)
+{
+    const char *m = runview_config(v, "model.method");
+    m = m ? m : v->method;
+    return m && *m ? m : v->configs == 0 && v->name && *v->name ? v->name : "run";
+}
+
+int experiment_same_but(const struct runview *a, const struct runview *b,
+                        experiment_ignores_fn *ignores)
+{
+    const struct experiment_settings x = {a->config_key, a->config_value, a->configs},
+                                     y = {b->config_key, b->config_value, b->configs};
+    return a->configs > 0 && b->configs > 0 &&
+           strcmp(experiment_method(a), experiment_method(b)) == 0 &&
+           experiment_settings_same(&x, &y, ignores);
+}
+
+int experiment_same(const struct runview *a, const struct runview *b)
+{
+    return a->layers == b->layers && experiment_same_but(a, b, experiment_ignores);
+}
+
+/* Label of a setting: "ratio 0.6" for METHOD.target_ratio=0.6. */
+static void add_difference(struct str *out, const char *key, const char *value)
+{
+    const char *dot = strrchr(key, '.');
+    const char *word = dot ? dot + 1 : key;
+    if (strcmp(word, "layers") == 0)
+        str_addf(out, "%s%s layers", out->len ? ", " : "", value);
+    else if (strcmp(word, "target_ratio") == 0)
+        str_addf(out, "%sratio %s", out->len ? ", " : "", value);
+    else
+        str_addf(out, "%s%s %s", out->len ? ", " : "", word, value);
+}
+
+/* 1 when another experiment of the method has another value of the key, or lacks it. */
+static int distinguishes(const struct runview *const *run, int n, int i, const char *key,
+                         const char *value)
+{
+    for (int o = 0; o < n; o++) {
+        const char *theirs = strcmp(experiment_method(run[o]), experiment_method(run[i])) == 0
+                                 ? runview_config(run[o], key)
+                                 : value;
+        if (!theirs || strcmp(theirs, value) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+const char *experiment_label(char *out, size_t size, const struct runview *const *run, int n, int i,
+                             experiment_ignores_fn *ignores, const char *name)
+{
+    const struct runview *v = run[i];
+    struct str words = {0}, clean = {0}, all = {0};
+    int is_alone = 1;
+    for (int o = 0; o < n; o++)
+        is_alone &= o == i || strcmp(experiment_method(run[o]), experiment_method(v)) != 0 ||
+                    experiment_same_but(run[o], v, ignores);
+    for (size_t k = 0; !is_alone && k < v->configs; k++)
+        if (!ignores(v->config_key[k]) &&
+            distinguishes(run, n, i, v->config_key[k], v->config_value[k]))
+            add_difference(&words, v->config_key[k], v->config_value[k]);
+    str_addf(&all, "%s%s%s", experiment_method(v), words.len ? ", " : "", str_text(&words));
+    if (!is_alone && words.len == 0)
+        str_addf(&all, ", %s", name);
+    utf8_sanitise(&clean, str_text(&all), all.len, 48, 0);
+    str_copy(out, size, str_text(&clean));
+    str_release(&words);
+    str_release(&clean);
+    str_release(&all);
+    return out;
+}
+
+/* ---- results ---- */
+
+/* Dense and top-k evaluations do not describe the model at inference. */
+static double newest(const struct runview *v, const char *task, const char *key)
+{
+    for (size_t i = v->n_evals; i-- > 0;) {
+        const struct run_eval *x = &v->eval[i];
+        if (strcmp(x->task, task) != 0 || strcmp(x->routing, "causal") != 0)
+            continue;
+        for (int k = 0; k < x->values; k++)
+            if (strcmp(x->value[k].name, key) == 0 && x->value[k].n == 1)
+                return (double)x->value[k].v[0];
+    }
+    return (double)NAN;
+}
+
+double experiment_result(const struct runview *v, const char *key)
+{
+    static const char *const task[] = {"final", "ppl", "val"};
+    const char *name = strcmp(key, "val_loss") == 0 ? "loss" : key;
+    for (size_t i = 0; i < DS_LEN(task); i++) {
+        double x = newest(v, task[i], name);
+        if (isfinite(x))
+            return x;
+    }
+    const struct series *s = runview_series(v, key);
+    for (size_t i = s ? s->n : 0; i-- > 0;)
+        if (!s->is_old[i] && isfinite(s->value[i]))
+            return s->value[i];
+    return (double)NAN;
+}
