@@ -58,9 +58,9 @@ static void explain_text(struct app *app, const struct subject *s, struct str *o
     add_line(out, "unit", unit ? unit : !s->text[0] && strcmp(m.kind, "metric") == 0 ? "none (a number)" : NULL);
     add_line(out, "formula", s->formula ? s->formula : m.formula);
     add_line(out, "choices", m.choices);
-    if (s->step >= 0)
+    if (s->record && s->step >= 0)
         snprintf(source, sizeof source, "%s, step %lld", s->record, (long long)s->step);
-    else
+    else if (s->record)
         str_copy(source, sizeof source, s->record);
     add_line(out, "source", source);
     if (!s->help && !m.help)

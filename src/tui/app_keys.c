@@ -206,6 +206,9 @@ static void key_theme(struct view *v, const struct key *k, const char *args)
         return;
     }
     app->theme = next;
+    app->has_chosen_theme = 1;
+    if (app->term)
+        app_fit_theme(app);
     if (app->term)
         term_theme_changed(app->term);
     app_notify(app, LOG_INFO, "theme: %s", app->theme.name);

@@ -116,6 +116,8 @@ struct app {
     char *memory_key[APP_MEMORY_MAX], *memory_value[APP_MEMORY_MAX];
     size_t memories;
     char state_path[1024]; /* "" = state is not saved */
+    int background;       /* of the terminal, as the theme was fitted to it; -1 = unknown */
+    int has_chosen_theme; /* by :theme */
     int is_dirty, must_quit, exit_code;
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
@@ -155,6 +157,8 @@ void app_press(struct app *app, const struct key *k, const char *args);
 /* Presses a row of the focused view by its command; nothing when it has none. */
 void app_press_command(struct app *app, const char *command, const char *args);
 void app_split(struct app *app);
+/* app.c */
+void app_fit_theme(struct app *app); /* after a theme was loaded */
 /* app_frame.c */
 void app_draw(struct app *app);
 void app_add_zone(struct app *app, struct zone z);
