@@ -31,6 +31,9 @@ enum { FREEZE_NONE, FREEZE_BASE };
 enum { SAVE_AUTO, SAVE_ALL, SAVE_OWN };
 /* 1 when distillation from a teacher is enabled. */
 int train_has_teacher(const struct train_options *o);
+/* 1 when checkpoints hold only what is trained, and refer to a frozen base by its path. */
+struct train_config;
+int train_saves_own(const struct train_config *c);
 /* Keys "data.*". */
 struct data_options {
     char *path, *format, *text_key, *tokenizer;

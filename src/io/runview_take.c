@@ -52,6 +52,12 @@ const char *runview_unit(const struct runview *v, const char *name)
     return m && m->unit ? m->unit : "";
 }
 
+const char *runview_help(const struct runview *v, const char *name)
+{
+    const struct metric_meta *m = meta_find(v->index, name);
+    return m && m->help ? m->help : "";
+}
+
 /* The key's series: almost always the one after the last used. NULL: no name, no memory, or beyond
  * the cap. */
 static struct series *series_of(struct runview *v, struct value key)

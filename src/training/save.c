@@ -42,7 +42,7 @@ static int write_state(const struct trainer *t, const char *dir, struct err *e)
 
 enum { OWN_ABOVE = 1000000000 }; /* bytes of a base as floats */
 
-static int wants_own(const struct train_config *c)
+int train_saves_own(const struct train_config *c)
 {
     const char *end = strrchr(c->train.init, '.');
     int is_of_run =
@@ -56,7 +56,7 @@ static int wants_own(const struct train_config *c)
 int trainer_find_base(struct trainer *t, struct err *e)
 {
     char dir[1024];
-    if (!wants_own(&t->config) || t->base.path[0])
+    if (!train_saves_own(&t->config) || t->base.path[0])
         return 0;
     int rc = model_locate(t->config.train.init, dir, sizeof dir, e);
     if (rc == 0 && strstr(dir, "/checkpoints/step-"))
@@ -304,7 +304,7 @@ static int read_model(struct trainer *t, const char *dir, struct err *e)
     if (rc == 0)
         rc = model_read_own(t->model, dir, NULL, e);
     str_release(&notes);
-    return rc == 0 && wants_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
+    return rc == 0 && train_saves_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
 }
 
 /* A forked run lacks earlier checkpoints: one that does not exist cannot be the best. */

@@ -412,6 +412,8 @@ void app_draw(struct app *app)
     draw_bottom(app, area_sub(a, a.rows - 1, 0, 1, a.cols));
     if (app->has_help)
         draw_help(app, body);
+    if (app->has_explain)
+        app_explain_draw(app, body);
     if (app->has_glyph_test)
         draw_glyph_test(app, body);
     if (app->picker.is_open)

@@ -39,6 +39,17 @@ struct setting {
     double min, max; /* values outside (from a corrupt file) are ignored */
 };
 
+/* The value under the cursor of a view, for the overlay that explains it. */
+struct subject {
+    char key[64];    /* metric, recorded value or setting: finds definition, unit and formula */
+    char where[160]; /* "layer 3, token 5"; untrusted text must be sanitised by drawing only */
+    char text[96];   /* the value when it is not a number */
+    double value;    /* NaN = none */
+    int64_t step;    /* of the record, -1 = none */
+    const char *record;                  /* "metric record"; NULL = not recorded */
+    const char *help, *unit, *formula;   /* of values that no table has; or NULL */
+};
+
 enum { VIEW_WORDS = 16 };
 struct view_ops {
     const char *name;       /* "monitor": command and file name */
@@ -67,6 +78,7 @@ struct view_ops {
     void (*run_changed)(struct view *v); /* another run became the current one */
     int (*search)(struct view *v, const char *text, int direction); /* 1 = moved to a hit */
     void (*copy)(struct view *v, struct str *out);                  /* what `y` copies */
+    int (*subject)(struct view *v, struct subject *out); /* what `=` explains; 0 = nothing */
 };
 
 /* Rows of views/registry.c, in the order of the number keys; NULL-terminated. */

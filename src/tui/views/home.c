@@ -342,6 +342,23 @@ static int home_search(struct view *v, const char *text, int direction)
     return 0;
 }
 
+/* The key of the form, or the loss that runs are compared by. */
+static int home_subject(struct view *v, struct subject *out)
+{
+    struct home *h = v->state;
+    const struct run_row *r = h->form.is_open ? NULL : home_run(h);
+    if (h->form.is_open)
+        return form_subject(&h->form, out);
+    if (!r)
+        return 0;
+    str_copy(out->key, sizeof out->key, "val_loss");
+    snprintf(out->where, sizeof out->where, "newest validation of run %.120s", r->name);
+    out->value = r->number[RUN_VAL_LOSS];
+    out->step = (int64_t)r->number[RUN_STEP];
+    out->record = "metric records of the run, up to";
+    return 1;
+}
+
 static int home_fd(struct view *v)
 {
     const struct home *h = v->state;
@@ -401,6 +418,6 @@ const struct view_ops view_home = {
     .keys = home_keys,  .settings = home_settings,  .state_size = sizeof(struct home),
     .open = home_open,  .close = home_close,  .draw = home_draw,  .event = home_event,  .poll = home_poll,
     .fd = home_fd,  .due = home_due,
-    .search = home_search,  .copy = home_copy,
+    .search = home_search,  .copy = home_copy,  .subject = home_subject,
 };
 /* clang-format on */
