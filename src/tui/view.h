@@ -70,7 +70,7 @@ extern const struct view_ops *const view_registry[];
 const struct view_ops *view_find(const char *name);
 
 extern const struct view_ops view_home, view_monitor, view_depth, view_stepper, view_signals,
-    view_flops, view_log, view_help, view_compare, view_generate;
+    view_flops, view_log, view_help, view_compare, view_timeline, view_pareto, view_generate;
 
 /* ---- what a view may ask of the workbench ---- */
 

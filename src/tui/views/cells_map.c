@@ -22,6 +22,11 @@ static struct paint paint_of(struct cells *c, const struct look *look)
         .c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= (c->field > 0 ? 256 : 16)};
     if (c->field > 0)
         p.map = cells_range(c->probe, c->field, look, &p.lo, &p.hi);
+    if (c->full > 0) {
+        p.map = look->theme ? look->theme->sequential : "viridis";
+        p.lo = 0;
+        p.hi = c->full;
+    }
     if (c->span > 0) {
         p.map = look->theme ? look->theme->diverging : "balance";
         p.lo = -c->span;
@@ -45,6 +50,8 @@ static int32_t ground(const struct paint *p, int layer, int token)
 {
     static const enum role role[] = {
         [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_ALWAYS_ON] = ROLE_FORCED};
+    if (p->c->fixed && p->c->fixed[layer])
+        return ROLE_FORCED;
     if (p->c->field <= 0)
         return (int32_t)role[cells_state(p->c, layer, token)];
     double u = p->map ? unit_of(p, layer, token) : (double)NAN;
@@ -60,11 +67,12 @@ static void put_plain(struct area a, int y, int x, int w, const struct paint *p,
             area_put(a, y, x + k, area_rune(a, 0xB7, '.'), ink(ROLE_DIM));
         return;
     }
-    if (p->c->field > 0) {
+    int is_fixed = p->c->fixed && p->c->fixed[layer];
+    if (p->c->field > 0 && !is_fixed) {
         area_heat(a, y, x, w, "grey", p->map ? unit_of(p, layer, token) : (double)NAN);
         return;
     }
-    enum cell_state s = cells_state(p->c, layer, token);
+    enum cell_state s = is_fixed ? CELL_ALWAYS_ON : cells_state(p->c, layer, token);
     uint32_t rune = s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
                     : s == CELL_RUN ? area_rune(a, 0x2588, '#')
                                     : area_rune(a, 0x2592, '=');

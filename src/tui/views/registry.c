@@ -10,6 +10,8 @@ const struct view_ops *const view_registry[] = {
     &view_signals,
     &view_flops,
     &view_compare,
+    &view_timeline,
+    &view_pareto,
     &view_generate,
     &view_log,
     &view_help,
