@@ -18,9 +18,9 @@ enum pareto_x {
     PARETO_AXES
 };
 struct pareto_axis {
-    const char *name; /* "flops-ratio", as typed after :axis */
-    const char *title, *unit;
-    int is_size; /* budgets make isoFLOP curves over this axis */
+    const char *name;                /* "flops-ratio", as typed after :axis */
+    const char *title, *unit, *head; /* head: of a narrow column */
+    int is_size;                     /* budgets make isoFLOP curves over this axis */
 };
 extern const struct pareto_axis pareto_axes[PARETO_AXES];
 /* The coordinate of a run; NaN when it is not recorded. */

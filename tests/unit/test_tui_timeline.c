@@ -64,8 +64,7 @@ T(a_collapsed_layer_is_named_with_its_first_step_and_its_probes)
     t_str(timeline_words(text, sizeof text, &t, r, &f[1]),
           "layer 1: never executed since step 30 (4 probes)");
     t_str(timeline_words(text, sizeof text, &t, r, &f[2]),
-          "layer 3: specialised by token class since step 40 (3 probes): punctuation 1.00, word "
-          "0.00");
+          "layer 3: specialised since step 40 (3 probes): punctuation 1.00, word 0.00");
     t_true(f[1].is_now && f[2].is_now && !f[3].is_now);
     t_str(timeline_words(text, sizeof text, &t, r, &f[3]),
           "layer 2: executed for every token from step 10 to 30 (3 probes)");

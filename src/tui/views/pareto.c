@@ -326,12 +326,11 @@ static void draw_chart(struct view *v, struct area a)
 
 /* ---- table, title and read-out ---- */
 
-static const struct column columns[] = {
+static const struct column table_columns[] = {
     {"", 1, 0, 7}, {"experiment", -1, 0, 10}, {"n", 3, 1, 4}, {"", 9, 1, 6}, {"", 9, 1, 8},
 };
-enum { COLUMNS = (int)DS_LEN(columns) };
+enum { COLUMNS = (int)DS_LEN(table_columns) };
 
-/* "FLOPs" of "FLOPs per token": heads of columns are short. */
 static void head_of(struct area a, int y, const int *width, const int *x, int i, const char *text)
 {
     char word[16];
@@ -345,10 +344,15 @@ static void draw_table(struct pareto *p, struct area a)
 {
     int width[COLUMNS], x[COLUMNS], rows = a.rows - 1;
     char text[24];
+    struct column columns[COLUMNS];
+    memcpy(columns, table_columns, sizeof columns);
+    int head = (int)strlen(p->metric);
+    if (head > columns[4].width && a.cols >= 50)
+        columns[4].width = head < 20 ? head : 20;
     columns_fit(columns, COLUMNS, a.cols - 2, width, x);
     struct area t = area_sub(a, 0, 1, a.rows, a.cols - 2);
     columns_head(t, 0, columns, COLUMNS, width, x);
-    head_of(t, 0, width, x, 3, p->axis == PARETO_PARAMS ? "params" : pareto_axes[p->axis].title);
+    head_of(t, 0, width, x, 3, pareto_axes[p->axis].head);
     head_of(t, 0, width, x, 4, p->metric);
     list_fit(&p->list, (size_t)p->set.n, rows);
     for (int y = 1; y <= rows && p->list.top + (size_t)y - 1 < p->list.n; y++) {
@@ -517,9 +521,9 @@ static void pareto_draw(struct view *v, struct area a)
     }
     int is_wide = a.cols >= WIDE_COLS && a.rows >= 16, has_chart = a.rows >= CHART_ROWS_MIN + 4,
         head = a.rows >= 6, left = p->set.lefts > 0 && a.rows >= 10,
-        readout = !has_chart     ? 0
-                  : a.rows >= 18 ? 3
-                                 : 1;
+        readout = !has_chart                                     ? 0
+                  : a.rows < 18 || (is_wide && p->set.isos == 0) ? 1
+                                                                 : 2;
     if (head)
         draw_title(p, area_sub(a, 0, 0, 1, a.cols));
     struct area body = area_sub(a, head, 0, a.rows - head - left - readout, a.cols);

@@ -10,12 +10,12 @@
 
 /* clang-format off */
 const struct pareto_axis pareto_axes[PARETO_AXES] = {
-    [PARETO_FLOPS_RATIO] = {"flops-ratio",    "FLOPs",            "of dense",  0},
-    [PARETO_FLOPS]       = {"flops",          "FLOPs per token",  "",          1},
-    [PARETO_TIME_RATIO]  = {"time-ratio",     "measured time",    "of dense",  0},
-    [PARETO_TIME]        = {"time",           "time per token",   "ms",        0},
-    [PARETO_PARAMS]      = {"parameters",     "parameters",       "",          1},
-    [PARETO_TRAINING]    = {"training-flops", "training FLOPs",   "",          0},
+    [PARETO_FLOPS_RATIO] = {"flops-ratio",    "FLOPs",           "of dense", "FLOPs",     0},
+    [PARETO_FLOPS]       = {"flops",          "FLOPs per token", "",         "FLOPs/tok", 1},
+    [PARETO_TIME_RATIO]  = {"time-ratio",     "measured time",   "of dense", "time",      0},
+    [PARETO_TIME]        = {"time",           "time per token",  "ms",       "ms/token",  0},
+    [PARETO_PARAMS]      = {"parameters",     "parameters",      "",         "params",    1},
+    [PARETO_TRAINING]    = {"training-flops", "training FLOPs",  "",         "FLOPs",     0},
 };
 /* clang-format on */
 

@@ -19,7 +19,7 @@ static const double speeds[SPEEDS] = {1, 2, 4, 8, 16, 32}; /* probes a second */
 
 enum { STRIP_SHARE, STRIP_CLASS, STRIP_FIELDS };
 enum { REDUCE_MEAN, REDUCE_LEAST, REDUCE_MOST, REDUCES };
-static const char *const reduce_name[REDUCES] = {"mean", "minimum", "maximum"};
+static const char *const reduce_name[REDUCES] = {"mean", "min", "max"};
 
 struct view_of_time {
     struct timeline line;
@@ -75,12 +75,15 @@ static void timeline_run_changed(struct view *v)
 
 /* ---- the picture of the strip ---- */
 
-/* Powers of two, so that the columns of a live run stay where they are. */
+/* In steps of a third to a half, so that the columns of a live run seldom move. */
 static int probes_per_column(size_t n, int cols)
 {
-    int per = 1;
-    while (cols > 0 && (n + (size_t)per - 1) / (size_t)per > (size_t)cols)
-        per *= 2;
+    int per = 1, next = 2; /* 1 2 3 4 6 8 12 16 ... */
+    while (cols > 0 && (n + (size_t)per - 1) / (size_t)per > (size_t)cols) {
+        int after = per >= 2 ? 2 * per : 3;
+        per = next;
+        next = after;
+    }
     return per;
 }
 
@@ -311,30 +314,41 @@ static void draw_title(struct view *v, struct area line)
     const struct runview *r = app_run(v->app);
     const struct probe *p = probe_at(s, r, s->pos);
     struct pick_place at = pick_place(&s->pick, r);
-    char part[6][64] = {{0}};
+    /* the long words where there is room, else the short ones */
+    struct {
+        char words[2][48];
+    } part[6];
+    memset(part, 0, sizeof part);
     int end = line.cols >= 76 ? cells_legend(line, line.cols - 1, &s->strip) - 1 : line.cols, x = 1;
     x += cells_title(line, x, line.cols > 100 ? 24 : 12, end, p) + 2;
-    snprintf(part[0], sizeof part[0], "step %lld", (long long)p->step);
+    snprintf(part[0].words[0], 48, "step %lld", (long long)p->step);
     if (s->is_playing)
-        snprintf(part[1], sizeof part[1], "playing %g/s", speeds[s->speed]);
+        snprintf(part[1].words[0], 48, "playing %g/s", speeds[s->speed]);
     else if (s->pick.is_held)
-        snprintf(part[1], sizeof part[1], "probe %zu/%zu", s->pos + 1, s->line.n);
+        snprintf(part[1].words[0], 48, "probe %zu/%zu", s->pos + 1, s->line.n);
     else
-        snprintf(part[1], sizeof part[1], "newest of %zu", s->line.n);
-    snprintf(part[2], sizeof part[2], "text %d/%d", at.text, at.texts);
-    if (s->per > 1)
-        snprintf(part[3], sizeof part[3], "%s of %d probes a column", reduce_name[s->reduce],
-                 s->per);
-    if (s->line.superseded)
-        snprintf(part[4], sizeof part[4], "%zu superseded by a resume", s->line.superseded);
+        snprintf(part[1].words[0], 48, "newest of %zu", s->line.n);
+    if (s->per > 1) {
+        snprintf(part[2].words[0], 48, "column: %s of %d probes", reduce_name[s->reduce], s->per);
+        snprintf(part[2].words[1], 48, "%s of %d", reduce_name[s->reduce], s->per);
+    }
+    if (s->line.superseded) {
+        snprintf(part[3].words[0], 48, "%zu superseded by a resume", s->line.superseded);
+        snprintf(part[3].words[1], 48, "%zu superseded", s->line.superseded);
+    }
+    snprintf(part[4].words[0], 48, "text %d/%d", at.text, at.texts);
     if (r->thinned)
-        snprintf(part[5], sizeof part[5], "%llu older ones dropped",
-                 (unsigned long long)r->thinned);
+        snprintf(part[5].words[0], 48, "%llu older ones dropped", (unsigned long long)r->thinned);
     for (int i = 0; i < 6; i++) {
-        int n = (int)strlen(part[i]), is_state = i == 1 && (s->pick.is_held || s->is_playing);
-        if (n == 0 || x + n + 1 > end)
-            continue;
-        x += area_text(line, 0, x, n, ink(is_state ? ROLE_WARN : ROLE_DIM), part[i]) + 2;
+        int is_state = i == 1 && (s->pick.is_held || s->is_playing);
+        for (int k = 0; k < 2; k++) {
+            int n = (int)strlen(part[i].words[k]);
+            if (n == 0 || x + n + 1 > end)
+                continue;
+            x += area_text(line, 0, x, n, ink(is_state ? ROLE_WARN : ROLE_DIM), part[i].words[k]) +
+                 2;
+            break;
+        }
     }
 }
 
@@ -376,11 +390,11 @@ static void draw_readout(struct view *v, struct area line)
     x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "layer %d ", l);
     if (isnan(share))
         x += area_text(text, 0, x, -1, ink(ROLE_DIM), "no decisions") + 2;
+    else if (s->line.always_on[l])
+        x += area_text(text, 0, x, -1, ink(ROLE_TEXT), "always on") + 2;
     else
-        x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "%.3f%s", share,
-                        s->line.always_on[l] ? " always on" : "") +
-             2;
-    if (isfinite(part) && x + 20 <= end)
+        x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "executed %.3f", share) + 2;
+    if (isfinite(part) && x + 19 <= end)
         x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "class explains %.2f", part) + 2;
     char more[64];
     snprintf(more, sizeof more, "%.0f of %d tokens", share * p->tokens, p->tokens);
@@ -421,7 +435,9 @@ static void draw_findings(struct view *v, struct area a, size_t top, long cursor
         enum role k = !f->is_now                        ? ROLE_DIM
                       : f->kind == TIMELINE_SPECIALISED ? ROLE_GOOD
                                                         : ROLE_WARN;
-        area_text(a, (int)(i - top), 0, end, ink(k), text);
+        if (f->kind != TIMELINE_SPECIALISED || s->shown == STRIP_CLASS) /* its sign on the strip */
+            area_put(a, (int)(i - top), 0, f->kind == TIMELINE_NEVER ? '-' : '+', ink(k));
+        area_text(a, (int)(i - top), 2, end - 2, ink(k), text);
         if ((long)i == cursor)
             area_tint(a, (int)(i - top), 0, 1, 10, ink_attr(ink(ROLE_SELECTED), ATTR_BOLD));
     }
@@ -440,12 +456,16 @@ static struct parts share_rows(const struct view_of_time *s, struct area a)
     int found = s->findings > 8 ? 8 : s->findings < 1 ? 1 : (int)s->findings;
     p.found = a.rows < 12 ? 0 : a.rows < 20 ? 1 : a.rows < 34 ? (found > 2 ? 2 : found) : found;
     int room = a.rows - p.title - p.steps - p.readout - p.found;
+    if (room < 2 * full + 1 && room + p.found - 1 >= 2 * full + 1 && p.found > 1) {
+        room += p.found - 1;
+        p.found = 1;
+    }
     if (a.rows < 8) { /* only the strip */
         p.strip = room;
         return p;
     }
-    /* every layer a row in both, then the strip pairs layers, then both do */
-    most = room - (full + 1) >= full ? full : room - (full + 1) >= least ? least : room / 2;
+    /* every layer a row in both, then the map pairs layers, then both do: the strip has signs */
+    most = room - full >= least + 1 ? full : room / 2;
     while (most + full <= 3 * full && room - most - full >= full + 1 + TALL_ROWS)
         most += full;
     p.strip = cells_map_rows(&s->strip, look, most > 0 ? most : 1);

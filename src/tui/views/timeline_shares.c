@@ -254,7 +254,7 @@ const char *timeline_words(char *out, size_t size, const struct timeline *t,
     static const char *const words[] = {
         [TIMELINE_NEVER] = "never executed",
         [TIMELINE_EVERY] = "executed for every token",
-        [TIMELINE_SPECIALISED] = "specialised by token class",
+        [TIMELINE_SPECIALISED] = "specialised",
     };
     const struct probe *last = r->probe[t->at[f->last]];
     long long from = (long long)r->probe[t->at[f->first]]->step, to = (long long)last->step;
