@@ -7,7 +7,7 @@
 
 #include "base/config.h"
 #include "base/rng.h"
-#include "models/values.h"
+#include "models/model.h"
 #include "t.h"
 
 enum { KIT_ROWS = 4096 };

@@ -79,6 +79,8 @@ int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e)
 int fs_write_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
 /* The same, but replaces whatever is at `path`; a directory is an error. */
 int fs_replace_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
+/* The same for DIR/NAME with a text, which it releases; DS_EMEM when the text is incomplete. */
+int fs_replace_text(const char *dir, const char *name, struct str *text, struct err *e) DS_CHECK;
 
 /* ---- unfinished files (fs_temp.c) ----
  * Named DIR/.NAME.OWNER.tmp, where OWNER identifies the writing process and its host.  Before a process creates its first
@@ -104,7 +106,7 @@ size_t fs_owner_length(const char *text);
 /* 1 when the entry at `path` (a file or directory named after its owner) is abandoned: its
  * process has ended or, where that is unknown (another host or container), it is not locked and
  * a day old. */
-int fs_owner_is_gone(const char *owner, const char *path);
+int fs_owner_is_dead(const char *owner, const char *path);
 int fs_owner_is_own(const char *owner); /* the owner is this process */
 /* Removes the unfinished entries of dead owners in `dir`. */
 void fs_temp_sweep(const char *dir);

@@ -27,7 +27,7 @@ void mem_discard(void *p, size_t bytes);
 /* Hints that the pages of a mapped file in [p, p + bytes) will be read soon. */
 void mem_prefetch(void *p, size_t bytes);
 /* Reads these pages now, by one call instead of many page faults. */
-void mem_bring(void *p, size_t bytes);
+void mem_populate(void *p, size_t bytes);
 /* Bytes that this process can still allocate, 0 when unknown: the minimum of the machine's
  * available memory, the rest of its cgroup limit (containers) and of its address-space limit
  * (ulimit -v). */

@@ -27,7 +27,8 @@ struct opt {
     /* Further slots of a row may be left out: NULL, 0. */
     const char *alias;  /* other full keys of the option (names used in papers), space-separated */
     const char *former; /* OPT_ENUM: earlier spellings that are still read: "old=new older=new" */
-    int is_live;        /* a number that can be set while a run trains */
+    int is_live; /* a number that can be set while a run trains: only where every step reads it anew,
+                  * or the method's `changed` hook recomputes what depends on it */
 };
 
 struct opt_group {

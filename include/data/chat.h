@@ -46,7 +46,7 @@ struct chat {
     enum chat_template kind;
     char bos[64], eos[64];   /* special tokens of the format */
     char system[512];        /* default system prompt; "" = none */
-    int space_behind_answer; /* Mistral's first template */
+    int space_after_answer; /* Mistral's first template */
 };
 /* kind CHAT_AUTO: recognised from `text` (n), the template in the model's files (NULL: none); else
  * the requested family.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE suggesting template= when

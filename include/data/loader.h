@@ -15,13 +15,20 @@ struct loader_pos {
     uint64_t epoch, window;
 }; /* next window of this epoch's order */
 
-/* Encodes the split (val = 0/1) once: a flat stream doc eot doc eot ..., and true entropy per token
+struct loader_options {
+    int is_val; /* the validation split, in order */
+    double val_fraction;
+    int seq, vocab;
+    uint64_t seed;
+};
+
+/* Encodes the split once: a flat stream doc eot doc eot ..., and true entropy per token
  * when known.  If the tokenizer puts a token before every text, each doc begins with it; as a
  * target it is -1. Without an end-of-text token in the tokenizer documents follow each other
  * directly.  A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids
  * beyond `vocab`: DS_ERANGE with index. */
-int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val,
-                double val_fraction, int seq, int vocab, uint64_t seed, struct err *e) DS_CHECK;
+int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t,
+                const struct loader_options *o, struct err *e) DS_CHECK;
 uint64_t loader_tokens(const struct loader *l);
 uint64_t loader_bytes(const struct loader *l); /* bytes of text in the split, for bits per byte */
 uint64_t loader_windows(const struct loader *l);

@@ -73,14 +73,14 @@ void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
                       const struct operand *b, int K, int N);
 /* Storage of a packed op(B): the format's own units or, for GEMM_FP32, bfloat16 in half the bytes.
  * Results have the same bits when its values are bfloat16. */
-enum gemm_hold { GEMM_WHOLE, GEMM_NARROW };
+enum gemm_storage { GEMM_WHOLE, GEMM_NARROW };
 /* Its size in bytes; 0: not supported by the current provider. */
-size_t gemm_held_bytes(enum gemm_format format, enum gemm_hold hold, int K, int N);
+size_t gemm_storage_bytes(enum gemm_format format, enum gemm_storage storage, int K, int N);
 size_t gemm_size_of(const struct packed *p); /* bytes */
 /* Packing in parts, which may come from a file; `memory` is for the whole, and is complete when
  * every part was given once.  b: columns [n0, n0 + N) and inner indices [k0, k0 + K) of op(B); n0 a
  * multiple of GEMM_COLS, k0 of GEMM_DEEP.  Call in a pool task. */
-void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_hold hold,
+void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_storage storage,
                      int K, int N);
 void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N);
 

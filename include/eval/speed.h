@@ -36,7 +36,7 @@ struct speed_result {
     double share;      /* of that peak, as measured in this process */
     double tokens_s;
     double time_ratio, flops_ratio;                 /* relative to the alternating dense pass */
-    double weights_bytes, stream_bytes, work_bytes; /* peaks of the arenas */
+    double weights_bytes, stream_bytes, scratch_bytes; /* peaks of the arenas */
 };
 struct speed_list {
     struct speed_result *v;

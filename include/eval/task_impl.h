@@ -90,8 +90,6 @@ struct task {
     void (*judge)(const struct task_doc *d, const struct task_answer *a,
                   struct task_value out[TASK_METRICS_MAX]);
 };
-extern const struct task task_mmlu, task_arc_challenge, task_arc_easy, task_gsm8k, task_gsm8k_cot,
-    task_hellaswag, task_piqa, task_lambada, task_wikitext;
 
 /* ---- for readers ---- */
 /* Appends an empty part; NULL if out of memory.  group: borrowed. */

@@ -89,14 +89,17 @@ int pen_list_failed(const struct pen_list *l);
 
 /* ---- cairo ---- */
 enum pen_format { PEN_PNG, PEN_SVG, PEN_PDF };
-/* Replays the list on a page of w x h points with this background and appends the file's bytes
- * to *out.  `recipe` (NULL: none) is stored in a PNG's iTXt and as the PDF's subject. */
-int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h,
-                    int background, double dpi, const char *recipe, struct str *out,
-                    struct err *e) DS_CHECK;
+struct pen_page {
+    double w, h, dpi;   /* points; dots per inch of a PNG */
+    int background;     /* 0xRRGGBB, -1: transparent, in a PNG white */
+    const char *recipe; /* stored in a PNG's iTXt and as the PDF's subject; NULL: none */
+};
+/* Replays the list on the page and appends the file's bytes to *out. */
+int pen_cairo_write(const struct pen_list *l, enum pen_format format, const struct pen_page *page,
+                    struct str *out, struct err *e) DS_CHECK;
 /* The same as pixels: 0xRRGGBB each, (*height, *width), freed by the caller with mem_free. */
-int pen_cairo_pixels(const struct pen_list *l, double w, double h, int background, double dpi,
-                     unsigned **rgb, int *width, int *height, struct err *e) DS_CHECK;
+int pen_cairo_pixels(const struct pen_list *l, const struct pen_page *page, unsigned **rgb,
+                     int *width, int *height, struct err *e) DS_CHECK;
 /* "png" -> PEN_PNG; -1 unknown. */
 int pen_format_find(const char *name, size_t len);
 const char *pen_format_name(enum pen_format format);

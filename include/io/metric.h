@@ -1,7 +1,8 @@
 /* The metrics of a training step: one report that the trainer fills, and one table that says what
  * each value is called and means.  The head's metric table, the records of a step, `--json`, the
  * Monitor, the figures' labels and data/reference/METRICS.md follow from the rows, so that a new
- * metric is a field of the report and a row.  Metrics of a routing method are rows of its own table
+ * metric is a field of the report, a row, and the value that the trainer sets (train_step,
+ * close_account).  Metrics of a routing method are rows of its own table
  * (routing/route.h); readers know them from the head of the log. */
 #ifndef DS_IO_METRIC_H
 #define DS_IO_METRIC_H

@@ -24,6 +24,7 @@ enum run_number {
     RUN_TIME_RATIO,
     RUN_TOK_S,
     RUN_ETA, /* seconds, of live runs only */
+    RUN_MFU, /* utilisation of the newest step, 0 to 1 */
     RUN_SEED,
     RUN_PID, /* of the process that wrote the newest head */
     RUN_NUMBERS

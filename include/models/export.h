@@ -32,7 +32,7 @@ struct export_options {
 struct export_result {
     uint64_t bytes, tensors, files;
     uint32_t type;      /* GGUF: the requested type; with `keep` the type of most weights */
-    int fell_back;      /* matrices whose row length is not a multiple of the block size */
+    int fallback_n;      /* matrices whose row length is not a multiple of the block size */
     char fallback[48];  /* the types used instead: "f16 2, q8_0 1" */
     uint32_t head_type; /* of embedding and head; differs from `type` where they fell back */
 };

@@ -28,7 +28,7 @@ int model_open_table(struct model **out, const char *dir, struct config *overrid
                      struct err *e) DS_CHECK;
 /* Appends one line: the number of tensors of DIR that are used, missing and unexpected, with the
  * first names. */
-int model_coverage(const char *dir, struct str *out, struct err *e) DS_CHECK;
+int model_tensor_match(const char *dir, struct str *out, struct err *e) DS_CHECK;
 /* Reads weights from a file, an index or a directory; with optimizer, AdamW's moments, whose names
  * end in ".m" and ".v". */
 int model_read_weights(struct model *m, const char *path, int optimizer, struct err *e) DS_CHECK;
@@ -41,9 +41,9 @@ int model_write_weights(const struct model *m, const char *path, int optimizer,
 /* Initialises from DIR (or a file): every tensor of the base model must be there and no other
  * (DS_EFORMAT names missing, misshaped and unexpected ones).  Adapters and the method's parameters
  * are read where DIR has them in this shape, else they keep their values; those of other methods
- * are ignored.  Appends to *told one line: how many tensors are read, new and ignored, with
+ * are ignored.  Appends to *note one line: how many tensors are read, new and ignored, with
  * names. */
-int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e) DS_CHECK;
+int model_start_from(struct model *m, const char *dir, struct str *note, struct err *e) DS_CHECK;
 /* config.json; `more` (may be NULL): entries in addition to the method's options. */
 int model_write_config(const struct model *m, const char *path, struct err *e) DS_CHECK;
 int model_write_config_with(const struct model *m, const struct config *more, const char *path,

@@ -67,13 +67,13 @@ int measure_decode(struct measure *s, struct model *m, const int32_t *id, int fr
                    int rounds, const struct pass *use, struct err *e) DS_CHECK;
 
 /* One scalar result; the record, the JSON object and the table are generated from these rows. */
-struct measure_number {
+struct measure_scalar {
     const char *key, *title; /* title NULL: not for tables */
     double value;
     int is_optional; /* omitted from records and tables when NaN */
 };
-enum { MEASURE_SIZES = 64 };
-size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_SIZES]);
+enum { MEASURE_SCALARS_MAX = 64 };
+size_t measure_scalars(const struct measure *s, struct measure_scalar out[MEASURE_SCALARS_MAX]);
 /* The i-th vector over layers into out (L); its key, or NULL after the last.  *is_there = 0:
  * unknown. */
 const char *measure_vector(const struct measure *s, int i, double *out, int *is_there);

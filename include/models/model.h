@@ -175,4 +175,12 @@ enum { DECODE_BATCH = 256 }; /* most sequences per call */
 int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                        struct pass *pass, struct err *e) DS_CHECK;
 
+/* Fills the k-th batch of held-out text; the same k gives the same batch.  Targets are not needed. */
+typedef void calibrate_batch_fn(void *ctx, int k, struct batch *b);
+/* Runs `batches` batches at each of the ROUTE_GRID capacities, then the method stores the
+ * calibrated thresholds in its parameters.  Buffers for the rows must be reserved.  DS_EUSAGE when
+ * the method has nothing to calibrate, DS_ERANGE when batches is not positive. */
+int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                    uint64_t seed, struct err *e) DS_CHECK;
+
 #endif

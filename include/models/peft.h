@@ -45,23 +45,23 @@ int model_write_own(const struct model *m, const char *dir, const struct base_re
 int model_write_own_config(const struct model *m, const char *dir, const struct base_ref *base,
                            struct err *e) DS_CHECK;
 /* Reads the adapters, and from a checkpoint also the method's parameters, from such a DIR.  With
- * told NULL every tensor must be used and every parameter found, and a shape mismatch names both
+ * note NULL every tensor must be used and every parameter found, and a shape mismatch names both
  * shapes; else parameters not found in this shape keep their values, and one line about what was
  * read is appended. */
-int model_read_own(struct model *m, const char *dir, struct str *told, struct err *e) DS_CHECK;
+int model_read_own(struct model *m, const char *dir, struct str *note, struct err *e) DS_CHECK;
 /* model_open for a DIR for which model_base returns 1. */
 int model_open_adapted(struct model **out, const char *dir, const char *base,
                        struct config *overrides, int train, struct err *e) DS_CHECK;
 /* model_start_from for it. */
-int model_start_adapted(struct model *m, const char *dir, const char *base, struct str *told,
+int model_start_adapted(struct model *m, const char *dir, const char *base, struct str *note,
                         struct err *e) DS_CHECK;
-/* model_coverage for it: one line. */
-int model_apart_coverage(const char *dir, const char *base, struct str *out,
+/* model_tensor_match for it: one line. */
+int model_adapted_tensor_match(const char *dir, const char *base, struct str *out,
                          struct err *e) DS_CHECK;
-int model_own_coverage(struct model *m, const char *dir, struct str *out, struct err *e) DS_CHECK;
+int model_own_tensor_match(struct model *m, const char *dir, struct str *out, struct err *e) DS_CHECK;
 /* Its complete configuration, as model_config_from_json returns for self-contained models; c is
  * empty on failure. */
-int model_apart_config(struct model_config *c, struct config *route, const char *dir,
+int model_adapted_config(struct model_config *c, struct config *route, const char *dir,
                        const char *base, struct err *e) DS_CHECK;
 
 /* ---- merging ---- */

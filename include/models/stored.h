@@ -1,4 +1,4 @@
-/* Values of frozen parameters that stay in their file and are read on demand. */
+/* Values of parameters: in memory, or, of frozen ones, left in their file and read on demand. */
 #ifndef DS_MODELS_STORED_H
 #define DS_MODELS_STORED_H
 
@@ -38,11 +38,11 @@ struct stored_table {
 
 /* Marks the values that may stay in a file: the base's frozen matrices.  Call between
  * model_new_table and model_reserve_values. */
-int stored_leave(struct model *m, struct err *e) DS_CHECK;
+int stored_mark(struct model *m, struct err *e) DS_CHECK;
 /* Sets where parameter i, which was left in its file, is stored. */
 void stored_set(struct model *m, int i, const struct stored *at);
 /* Takes ownership of the file.  DS_ERANGE: too many files (f is closed). */
-int stored_keep(struct model *m, const struct stored_file *f, struct err *e) DS_CHECK;
+int stored_add_file(struct model *m, const struct stored_file *f, struct err *e) DS_CHECK;
 /* DS_EFORMAT when one of the files has changed. */
 int stored_unchanged(const struct model *m, struct err *e) DS_CHECK;
 void stored_free(struct model *m);
@@ -51,11 +51,15 @@ void stored_free(struct model *m);
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out);
 /* Read-ahead hints: parameter i will be read soon; those rows will be read now. */
 void stored_prefetch(const struct model *m, int i);
-void stored_read(const struct stored *s, const struct param *p, size_t row, size_t n);
+void stored_populate(const struct stored *s, const struct param *p, size_t row, size_t n);
 /* Hint that the pages of those rows may be evicted. */
 void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n);
 /* The rows as the blocks they are stored in (kind is not QUANT_NONE). */
 int stored_quant(struct quant **out, const struct stored *s, const struct param *p,
                  struct err *e) DS_CHECK;
+
+/* out (n, columns) = rows [row, row + n) of parameter i; a vector has one column.  Our layout:
+ * (out, in), rotary pairs in half-split order.  Any thread. */
+void model_values(const struct model *m, int i, size_t row, size_t n, real *out);
 
 #endif

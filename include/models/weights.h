@@ -80,7 +80,7 @@ void weights_refresh(struct model *m);
 /* The same at once, to detect a file that changed under the model: DS_EFORMAT. */
 int weights_ready(struct model *m, struct err *e) DS_CHECK;
 /* Name of the quantisation of most matrices, "none" when they are not quantised. */
-const char *weights_held(const struct model *m);
+const char *weights_quant_name(const struct model *m);
 void weights_release(struct weights *w);
 /* Parameter `index` (bias: -1 = none) as a linear map. */
 struct linear weights_linear(const struct model *m, int index, int bias);

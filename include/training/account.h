@@ -41,7 +41,7 @@ int account_enter(struct account *a, int part);
  * last record, including the cost of writing that record. */
 void account_step(struct account *a, double ms[STEP_PARTS]);
 /* Call when a report has been written to a record. */
-void account_reported(struct account *a);
+void account_restart_window(struct account *a);
 /* Share of EVALUATION or CHECKPOINT in the time since account_begin, excluding pauses; 0 at
  * first. */
 double account_share(const struct account *a, int part);

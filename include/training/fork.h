@@ -22,7 +22,7 @@ int fork_find(struct fork_point *p, const char *run_dir, const char *from, struc
 int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
               struct train_config *config, int argc, char **argv, const char *version,
               struct err *e) DS_CHECK;
-/* Takes back what fork_make made: for a run that could not begin.  One that has told something stays. */
+/* Takes back what fork_make made: for a run that could not begin.  One with a report stays. */
 void fork_discard(const char *dir);
 /* "parent" of DIR/meta.json; "" = none. */
 void fork_read_parent(const char *dir, char *parent, size_t size);

@@ -64,7 +64,7 @@ double job_peak(void);
  * strings (mem_free); NULL for keys of other methods. */
 int job_preset_values(const char *presets, char **value, size_t n, struct err *e) DS_CHECK;
 /* Splits `text` in place at spaces into at most `max` words; returns their number. */
-size_t job_cut_words(char *text, const char **word, size_t max);
+size_t job_split_words(char *text, const char **word, size_t max);
 /* Validates one value against its option row; unknown keys pass.  Same message as on the command
  * line. */
 int job_check_value(const char *key, const char *text, struct err *e) DS_CHECK;
@@ -75,8 +75,8 @@ int job_check(const char *const *args, size_t n, struct err *e) DS_CHECK;
 /* A start, watched until the run has written its first record. */
 struct job_launch {
     char name[65], dir[1024];
-    int fd; /* readable when the state may have changed */
-    int is_resume;     /* `dir` holds an earlier log of `log_bytes` bytes and is kept on failure */
+    int fd;        /* readable when the state may have changed */
+    int is_resume; /* `dir` holds an earlier log of `log_bytes` bytes and is kept on failure */
     int64_t log_bytes;
     char output[1024]; /* directory of train.out */
 };

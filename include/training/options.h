@@ -60,7 +60,7 @@ struct train_config {
 int train_config_make(struct train_config *c, const char *const *preset, size_t presets,
                       const char *const *override, size_t n, struct err *e) DS_CHECK;
 /* The same for display: keys that presets leave open (???) keep their default. */
-int train_config_look(struct train_config *c, const char *const *preset, size_t presets,
+int train_config_preview(struct train_config *c, const char *const *preset, size_t presets,
                       struct err *e) DS_CHECK;
 /* Reads a run directory's configuration (resume; io/runconfig.h); overrides as above. */
 int train_config_read(struct train_config *c, const char *dir, const char *const *override,

@@ -125,16 +125,16 @@ int trainer_check_set(const struct trainer *t, const char *key, double value,
 /* 1 when the value is so far from the current one that the user should confirm it; why: one
  * line. */
 int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size);
-/* Drops the settings made after `step`, in memory and in live.json; told: their list ("" =
+/* Drops the settings made after `step`, in memory and in live.json; note: their list ("" =
  * none). */
-int trainer_revert_live(struct trainer *t, int64_t step, struct str *told, struct err *e) DS_CHECK;
+int trainer_revert_live(struct trainer *t, int64_t step, struct str *note, struct err *e) DS_CHECK;
 
 /* ---- parts, each in its own file ---- */
 /* home.c: opens and locks the run's directory; DS_EBUSY when another process writes there. */
 int trainer_home_open(int *home, const char *dir, struct err *e) DS_CHECK;
 void trainer_home_close(int home); /* -1 is allowed */
 /* 1 when the directory, or its log, was removed or replaced. */
-int trainer_home_is_gone(const struct trainer *t);
+int trainer_home_is_missing(const struct trainer *t);
 /* Where the run is by now, for whoever is to find it: t->dir unless it was renamed. */
 void trainer_home_now(const struct trainer *t, char *out, size_t size);
 /* DS_ENOTFOUND when it was removed or replaced; logs a rename once. */
@@ -175,7 +175,7 @@ int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, d
 /* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says holds at its end: */
 int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int *n,
                           struct err *e) DS_CHECK;
-/* For what no "set" of this log has told: inherited, overridden or taken back. */
+/* For what no "set" of this log has note: inherited, overridden or taken back. */
 int trainer_log_live(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 int trainer_restore(struct trainer *t, int allow_change, struct err *e) DS_CHECK;

@@ -23,11 +23,14 @@ struct tui_options {
     const char *script;  /* key script, used instead of a terminal; see term_dump.c */
     const char *dump;    /* output file of the scripted screens; NULL or "-" = stdout */
     const char *size;    /* "100x30" (columns x rows) for scripts */
+    const char *keys;    /* for screen_make: what is pressed before the picture; or NULL */
     const char *notice;  /* shown at start-up, or NULL */
     const char *program; /* own executable for `depthscope figure`; NULL = process_path */
 };
 /* Returns when the user quits: 0, or DS_* (DS_EIO: no terminal, or it was hung up). */
 int tui_run(const struct tui_options *o, struct err *e) DS_CHECK;
+/* DS_EUSAGE with the nearest name when there is no such view. */
+int tui_check_view(const char *name, struct err *e) DS_CHECK;
 /* "20k" "1.5M" "300" -> bytes per second; -1 if malformed. */
 double tui_parse_link(const char *text);
 /* "100x30" -> cols, rows; 0 if malformed. */

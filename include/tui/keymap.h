@@ -62,6 +62,7 @@ enum {
     KEY_VIEW_CHANGE = 1, /* changes settings of the view: undo with u            */
     KEY_MUTATES = 2,     /* acts on a run: refused in read-only mode             */
     KEY_HIDDEN = 4,      /* works, but not shown in hints (motion keys)          */
+    KEY_ON_FIGURE = 16,  /* needs a view with a figure: no hint in the others */
     KEY_ON_RUN = 8,      /* speaks to the run's process: no hint where there is none */
 };
 struct key {
@@ -104,7 +105,9 @@ struct decoder {
     struct str paste; /* at most DECODE_PASTE_MAX bytes kept */
     int buttons;
     int sync_output; /* 0 unknown, 1 supported, -1 unsupported (from the DECRPM reply) */
-    int background;  /* 0xRRGGBB from an OSC 11 reply, -1 unknown */
+    /* Replies to graphics_probe (tui/graphics.h): answered at all, and what was answered. */
+    int has_attributes, has_sixel, has_kitty, cell_w, cell_h;
+    int background; /* 0xRRGGBB from an OSC 11 reply, -1 unknown */
     struct str reply;
 };
 /* Decodes bytes and calls fn for each event.  Replies and unknown sequences are swallowed. */

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,4 +50,18 @@ void clock_sleep(double seconds)
         left.tv_nsec = 999999999L;
     while (nanosleep(&left, &left) != 0 && errno == EINTR)
         ;
+}
+
+double eta_seconds(const double *step_ms, size_t n, double other_share, double left)
+{
+    double sum = 0;
+    size_t known = 0;
+    for (size_t i = n > ETA_STEPS ? n - ETA_STEPS : 0; i < n; i++)
+        if (isfinite(step_ms[i]) && step_ms[i] > 0) {
+            sum += step_ms[i];
+            known++;
+        }
+    /* at the start a single evaluation may dominate the total time */
+    double share = other_share >= 0 && other_share < 0.95 ? other_share : 0;
+    return known ? left * sum / (double)known / 1e3 / (1 - share) : (double)NAN;
 }

@@ -86,7 +86,7 @@ int config_check_unused(const struct config *c, const struct opt_group *const *g
                         struct err *e)
 {
     struct str text = {0};
-    size_t unused = 0, told = 0;
+    size_t unused = 0, named = 0;
     for (size_t i = 0; i < c->n; i++) {
         const struct config_entry *x = &c->entry[i];
         if (x->used)
@@ -98,13 +98,13 @@ int config_check_unused(const struct config *c, const struct opt_group *const *g
             continue;
         for (size_t k = 0; k < n; k++)
             config_nearest_key(&best, groups[k]);
-        str_addf(&text, "%s%.100s: unknown key %s%s%s%s", told++ ? "; " : "", x->where, x->key,
+        str_addf(&text, "%s%.100s: unknown key %s%s%s%s", named++ ? "; " : "", x->where, x->key,
                  best.name[0] ? ", did you mean " : "", best.name, best.name[0] ? "?" : "");
     }
     if (unused == 0)
         return 0;
-    if (told < unused)
-        str_addf(&text, "; and %zu more", unused - told);
+    if (named < unused)
+        str_addf(&text, "; and %zu more", unused - named);
     int rc = text.failed ? err_set(e, DS_EMEM, "out of memory while listing unknown keys")
                          : err_set(e, DS_EUSAGE, "%s", str_text(&text));
     str_release(&text);

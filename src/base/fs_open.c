@@ -11,7 +11,7 @@
 
 /* N of /dev/stdin, /dev/fd/N and /proc/self/fd/N, else -1.  By name only: a link in a model
  * directory that resolves to a terminal was not passed by the user. */
-static int handed_over(const char *path)
+static int inherited_fd(const char *path)
 {
     int fd = -1, end = 0;
     if (strcmp(path, "/dev/stdin") == 0)
@@ -39,7 +39,7 @@ static int refuse(const char *path, mode_t mode, struct err *e)
 
 /* Reopens a descriptor passed by the user; where that is impossible (a socket, no /proc) duplicates
  * it.  Reads may block, since its writer exists. */
-static int open_handed(int *fd, int from, const char *path, struct err *e)
+static int open_inherited(int *fd, int from, const char *path, struct err *e)
 {
     int got = fs_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (got < 0 && (errno == ENXIO || errno == ENOENT || errno == EACCES))
@@ -61,9 +61,9 @@ int fs_check_regular(const char *path, struct err *e)
 int fs_open_read(int *fd, const char *path, struct err *e)
 {
     struct stat st;
-    int from = handed_over(path);
+    int from = inherited_fd(path);
     if (from >= 0)
-        return open_handed(fd, from, path, e);
+        return open_inherited(fd, from, path, e);
     int is_null = strcmp(path, "/dev/null") == 0;
     /* checked first: opening a device can have side effects */
     int rc = is_null ? 0 : fs_check_regular(path, e);

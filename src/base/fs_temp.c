@@ -147,7 +147,7 @@ int fs_owner_is_own(const char *owner)
            (!own_tag[0] || start == start_of((long)getpid()));
 }
 
-int fs_owner_is_gone(const char *owner, const char *path)
+int fs_owner_is_dead(const char *owner, const char *path)
 {
     const char *rest;
     int at = fs_at(path, &rest);
@@ -356,6 +356,17 @@ int fs_replace_file(const char *path, const void *p, size_t n, struct err *e)
     if (rc == 0)
         rc = fs_new_commit(&f, e);
     fs_new_abort(&f);
+    return rc;
+}
+
+int fs_replace_text(const char *dir, const char *name, struct str *text, struct err *e)
+{
+    char path[PATH_MAX_BYTES];
+    int rc = text->failed ? err_set(e, DS_EMEM, "%s: out of memory", name)
+                          : fs_join(path, sizeof path, dir, name, e);
+    if (rc == 0)
+        rc = fs_replace_file(path, text->p, text->len, e);
+    str_release(text);
     return rc;
 }
 

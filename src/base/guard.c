@@ -55,7 +55,7 @@ static void add_number(struct line *l, uint64_t v)
     add_text(l, digits + at);
 }
 
-static void tell(const struct region *r)
+static void print_fault(const struct region *r)
 {
     struct line l = {.n = 0};
     struct stat now;
@@ -94,7 +94,7 @@ static void on_bus(int signo, siginfo_t *info, void *context)
             for (;;)
                 pause(); /* another thread already reports it */
         bug_run_restore();
-        tell(r);
+        print_fault(r);
         _exit(1);
     }
     errno = saved;

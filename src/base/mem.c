@@ -122,7 +122,7 @@ void mem_prefetch(void *p, size_t bytes)
     advise_around(p, bytes, MADV_WILLNEED);
 }
 
-void mem_bring(void *p, size_t bytes)
+void mem_populate(void *p, size_t bytes)
 {
 #ifdef MADV_POPULATE_READ /* Linux 5.14; older kernels fault pages in on access */
     advise_around(p, bytes, MADV_POPULATE_READ);

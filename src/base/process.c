@@ -77,15 +77,15 @@ static int take(char *out, size_t size, const char *dir, size_t n, const char *c
 static int by_link(char *out, size_t size, const char *link)
 {
     char path[PATH_BYTES];
-    static const char gone[] = " (deleted)"; /* appended by Linux once the file was replaced */
+    static const char deleted[] = " (deleted)"; /* appended by Linux once the file was replaced */
     ssize_t n = readlink(link, path, sizeof path - 1);
     if (n <= 0 || (size_t)n >= sizeof path - 1)
         return 0;
     path[n] = '\0';
     if (is_program(path))
         return !str_copy(out, size, path);
-    size_t end = sizeof gone - 1;
-    if ((size_t)n <= end || strcmp(path + n - end, gone) != 0)
+    size_t end = sizeof deleted - 1;
+    if ((size_t)n <= end || strcmp(path + n - end, deleted) != 0)
         return 0;
     path[(size_t)n - end] = '\0';
     return is_program(path) && !str_copy(out, size, path);
@@ -159,7 +159,7 @@ static void *run_call(void *arg)
 
 /* The new thread inherits the open mask; the waiting one blocks signals, so that they interrupt the
  * calls of the new one. */
-static int run_apart(struct call *c)
+static int run_on_large_stack(struct call *c)
 {
     pthread_t thread;
     pthread_attr_t attr;
@@ -188,7 +188,7 @@ int process_run(int (*main_fn)(int argc, char **argv), int argc, char **argv)
     struct rlimit limit;
     struct call c = {.fn = main_fn, .argc = argc, .argv = argv};
     if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        limit.rlim_cur < (rlim_t)STACK_LEAST && run_apart(&c))
+        limit.rlim_cur < (rlim_t)STACK_LEAST && run_on_large_stack(&c))
         return c.status;
     return main_fn(argc, argv);
 }

@@ -149,9 +149,9 @@ int utf8_is_hidden(uint32_t cp)
 }
 
 /* Treatment of one code point: unchanged, dropped, or escaped. */
-enum fate { SHOW, DROP, NAME, NAME_BARE };
+enum display { SHOW, DROP, NAME, NAME_BARE };
 
-static enum fate fate_of(uint32_t cp)
+static enum display display_of(uint32_t cp)
 {
     if (is_dropped(cp))
         return DROP;
@@ -182,16 +182,16 @@ static size_t add_unit(struct sanitiser *z, const char *s, size_t n, int *cells)
     uint32_t cp;
     int len = utf8_decode(s, n, &cp);
     size_t before = z->out->len;
-    enum fate fate = len > 1 ? fate_of(cp) : SHOW;
+    enum display display = len > 1 ? display_of(cp) : SHOW;
     if (len == 1 && (cp == '\n' || cp == '\t')) {
         str_add(z->out, cp == '\n' ? "\\n" : "\\t");
     } else if (len == 0 || cp < 0x20 || cp == 0x7f) {
         str_addf(z->out, "<0x%02X>", (unsigned)cp);
-    } else if (fate == NAME || (z->ascii && len > 1 && fate == SHOW)) {
+    } else if (display == NAME || (z->ascii && len > 1 && display == SHOW)) {
         str_addf(z->out, "<U+%04X>", (unsigned)cp);
-    } else if (fate == NAME_BARE) {
+    } else if (display == NAME_BARE) {
         str_addf(z->out, "U+%04X", (unsigned)cp);
-    } else if (fate == SHOW && utf8_width(cp) == 0) {
+    } else if (display == SHOW && utf8_width(cp) == 0) {
         *cells = !z->has_base; /* a mark without a base would attach to preceding text */
         if (!z->has_base)
             str_add(z->out, "\xe2\x97\x8c");
@@ -199,7 +199,7 @@ static size_t add_unit(struct sanitiser *z, const char *s, size_t n, int *cells)
         if (z->marks++ < MARKS_PER_CELL)
             str_add_bytes(z->out, s, (size_t)len);
         return (size_t)len;
-    } else if (fate == SHOW) {
+    } else if (display == SHOW) {
         str_add_bytes(z->out, s, (size_t)len);
         *cells = utf8_width(cp);
         z->marks = 0;
@@ -249,14 +249,14 @@ void utf8_scrub(char *text)
         uint32_t cp;
         int len = utf8_decode(text + i, n - i, &cp);
         size_t step = len ? (size_t)len : 1;
-        enum fate fate = len > 1 ? fate_of(cp) : SHOW;
+        enum display display = len > 1 ? display_of(cp) : SHOW;
         if (len == 1 && (cp == '\n' || cp == '\t'))
             memset(text + to, ' ', step);
-        else if (len == 0 || cp < 0x20 || cp == 0x7f || fate == NAME)
+        else if (len == 0 || cp < 0x20 || cp == 0x7f || display == NAME)
             memset(text + to, '?', step);
         else
             memmove(text + to, text + i, step);
-        to += fate == DROP ? 0 : step;
+        to += display == DROP ? 0 : step;
         i += step;
     }
     text[to] = '\0';

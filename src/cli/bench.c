@@ -49,7 +49,7 @@ static void print_result(struct str *out, const struct speed_result *r)
     add_known(out, "flops_ratio", r->flops_ratio);
     add_known(out, "weights_bytes", r->weights_bytes);
     add_known(out, "stream_bytes", r->stream_bytes);
-    add_known(out, "work_bytes", r->work_bytes);
+    add_known(out, "work_bytes", r->scratch_bytes);
     str_add(out, "}");
 }
 
@@ -95,7 +95,7 @@ static void add_ratio(struct table *t, double v)
 static void add_row(struct table *t, const struct speed_result *r, int is_model)
 {
     double rate = isfinite(r->gbs) ? r->gbs : r->gflops,
-           mib = (r->weights_bytes + r->stream_bytes + r->work_bytes) / (1 << 20);
+           mib = (r->weights_bytes + r->stream_bytes + r->scratch_bytes) / (1 << 20);
     table_add(t, r->name);
     add_number(t, r->median);
     add_number(t, r->min);

@@ -12,7 +12,6 @@
 #include "eval/perplexity.h"
 #include "io/checkpoint.h"
 #include "io/runlog.h"
-#include "models/calibrate.h"
 #include "models/load.h"
 #include "models/peft.h"
 

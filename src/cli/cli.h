@@ -58,7 +58,7 @@ void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
 /* Writes all to stdout; DS_EIO when that fails, also for a closed pipe. */
 int cli_write(const void *p, size_t n, struct err *e) DS_CHECK;
 /* 1 when the reader of our output has closed the pipe. */
-int cli_reader_gone(int wait_ms);
+int cli_stdout_closed(int wait_ms);
 /* Prints a text on stdout and releases it.  Returns the exit status. */
 int cli_print(struct str *s);
 /* Runs a command that produces one text: parses, calls make, prints.  Returns the exit status. */

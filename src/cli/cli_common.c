@@ -180,7 +180,7 @@ int cli_write(const void *p, size_t n, struct err *e)
     return fs_write_all(STDOUT_FILENO, p, n, "standard output", e);
 }
 
-int cli_reader_gone(int wait_ms)
+int cli_stdout_closed(int wait_ms)
 {
     struct pollfd p = {.fd = STDOUT_FILENO};
     return poll(&p, 1, wait_ms) > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL));

@@ -18,12 +18,6 @@ struct command {
 };
 extern const struct command commands[]; /* ends with name NULL */
 
-command_fn ablate_command, bench_command, calibrate_command, compare_command, complete_command,
-    convert_command, doctor_command, eval_command, figure_command, generate_command, get_command,
-    help_command, inspect_command, isoflop_command, pipeline_command, presets_command, runs_command,
-    serve_command, stop_command, stream_command, sweep_command, tokenize_command, trace_command,
-    train_command, workbench_command;
-
 /* Prints "depthscope: TEXT" on stderr and returns the exit status for e->code. */
 int command_fail(const struct err *e);
 /* Splits argv[1..] into options ("--name value", "--name=value", "--flag"), overrides
@@ -36,11 +30,68 @@ struct cli_option {
     int is_set;
     const char *help;
 };
-extern struct cli_option ablate_options[], bench_options[], calibrate_options[], compare_options[],
-    complete_options[], convert_options[], doctor_options[], eval_options[], figure_options[],
-    generate_options[], get_options[], help_options[], inspect_options[], isoflop_options[],
-    pipeline_options[], presets_options[], runs_options[], serve_options[], stop_options[],
-    stream_options[], sweep_options[], tokenize_options[], trace_options[], train_options[];
+/* clang-format off */
+/* All subcommands, one line each: name, arguments, summary, what its words name (for completion). */
+#define COMMANDS(X) \
+    X(train, "[PRESET ...] [key=value ...]",\
+        "train a model; PRESET is a name in data/ (quick) or a file; later presets override earlier ones", WORD_PRESET) \
+    X(presets, "[PRESET ...]",\
+        "list presets with their sizes; with names, every key they set", WORD_PRESET) \
+    X(eval, "MODEL [task=ppl] [key=value ...]",\
+        "evaluate a model: loss, bits per byte, compute and depth", WORD_MODEL) \
+    X(generate, "MODEL --prompt TEXT|--chat [key=value ...]",\
+        "generate text or chat, with the depth of every token", WORD_MODEL) \
+    X(trace, "MODEL --text TEXT -o OUT.mp",\
+        "record every routing decision of one forward pass", WORD_MODEL) \
+    X(calibrate, "MODEL [key=value ...] [-o DIR]",\
+        "calibrate inference thresholds per capacity on held-out text and save them", WORD_MODEL) \
+    X(figure, "NAME|all|list RUN|CSV|JSON... [-o DIR]",\
+        "draw a paper figure from logged runs, CSV tables of metrics, or JSON results of bench and eval", WORD_FIGURE) \
+    X(sweep, "[PRESET,PRESET ...] key=a,b,c ...",\
+        "train over a grid of values and presets, with seeds; resumable", WORD_PRESET) \
+    X(ablate, "[PRESET ...] [--seeds 1,2,3]",\
+        "train the EDP ablations and a matched control; resumable", WORD_PRESET) \
+    X(isoflop, "[PRESET ...] --budget F --sizes LxD",\
+        "train sizes and methods at equal training FLOPs; resumable", WORD_PRESET) \
+    X(pipeline, "[PRESET ...] [key=value ...] [--quick]",\
+        "baseline, method, controls, ablations, evaluation, figures and a table in one resumable command", WORD_PRESET) \
+    X(compare, "RUN RUN ...",\
+        "compare runs, with confidence intervals over seeds", WORD_RUN) \
+    X(runs, "[DIR]|tag|note|rename|rm|restore NAME ...",\
+        "list, filter and sort runs; tag, annotate and rename them, move them to the trash and back", WORD_RUNS) \
+    X(show, "VIEW [RUN ...]",\
+        "print a view of the workbench without a terminal: text, ANSI, HTML or PNG", WORD_RUN) \
+    X(stop, "RUN ...|--all",\
+        "ask live runs to save a checkpoint and stop, and wait for them", WORD_RUN) \
+    X(inspect, "FILE|DIR|PRESET",\
+        "show the contents of a record file, checkpoint, model, adapter, tokenizer, figure or preset", WORD_MODEL) \
+    X(convert, "MODEL|random:PRESET -o OUT [key=value ...]",\
+        "export a model as a Hugging Face directory, GGUF or llama2.c file", WORD_MODEL) \
+    X(get, "NAME|--list [-o DIR]",\
+        "download a known model, tokenizer or corpus; resumable, checksummed", WORD_NONE) \
+    X(tokenize, "MODEL|TOKENIZER --text TEXT",\
+        "print the token ids and pieces of a text", WORD_MODEL) \
+    X(stream, "RUN",\
+        "write a run's records to stdout, following a live run", WORD_RUN) \
+    X(bench, "[MODEL] [key=value ...]",\
+        "measure matrix multiplications, training steps, prefill and decoding; with MODEL, loading and inference", WORD_MODEL) \
+    X(doctor, "",\
+        "report what this machine and terminal support", WORD_NONE) \
+    X(serve, "MODEL",\
+        "serve the workbench's requests on stdin (JSON lines)", WORD_MODEL) \
+    X(complete, "WORD ...",\
+        "print candidates for the last word, for completion scripts", WORD_NONE) \
+    X(help, "[COMMAND|workbench|keys|views|metrics|man|bash|zsh|fish]",\
+        "list commands; help on one command, all settings, the workbench's keys, all metrics, the man page, completion scripts", WORD_COMMAND)
+/* clang-format on */
+
+#define DECLARE(name, args, about, word) \
+    command_fn name##_command;           \
+    extern struct cli_option name##_options[];
+COMMANDS(DECLARE)
+#undef DECLARE
+command_fn workbench_command; /* anything else: a run, a trace, a model or "-" */
+
 struct cli_given {
     const struct cli_option *option;
     const char *value;

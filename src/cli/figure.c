@@ -30,7 +30,7 @@ struct cli_option figure_options[] = {
     {.name = "again", .has_value = 1, .help = "FILE.png  redraw it from its own recipe"},
     {.name = "dry-run",
      .help = "draw, but write nothing: which figures the data allows, and why not"},
-    {.name = "preview", .has_value = 1, .help = "N  a PPM image N pixels wide on standard output"},
+    {.name = "preview", .has_value = 1, .help = "N  an image N pixels wide on standard output: PPM, or PNG with --format png"},
     {.name = "json", .help = "one JSON object: files, data, captions; figures skipped, and why"},
     {.name = NULL},
 };
@@ -198,12 +198,20 @@ static void json_field(struct str *out, const char *key, const char *value)
     str_add_json(out, value, strlen(value));
 }
 
-/* A binary PPM: what a terminal preview needs, without decoding a PNG. */
-static int write_pixels(const struct figure *f, int width, struct err *e)
+/* A binary PPM, which needs no decoder, or a PNG, which is smaller. */
+static int write_preview(struct figure *f, int width, int is_png, struct err *e)
 {
     unsigned *rgb = NULL;
-    int w, h, rc = figure_pixels(f, width, &rgb, &w, &h, e);
     struct str out = {0};
+    int w, h, rc = figure_pixels(f, width, &rgb, &w, &h, e);
+    if (rc == 0 && is_png) {
+        f->dpi = width * 72.0 / f->width;
+        rc = figure_bytes(f, PEN_PNG, &out, e);
+        rc = rc == 0 ? cli_write(out.p, out.len, e) : rc;
+        str_release(&out);
+        mem_free(rgb);
+        return rc;
+    }
     if (rc < 0)
         return rc;
     str_addf(&out, "P6\n%d %d\n255\n", w, h);
@@ -225,7 +233,7 @@ static int draw_one(const struct request *r, const struct opened *o, const char 
     struct str files = {0};
     int rc = figure_make(&f, name, o->run, o->n, &r->opt, e);
     if (rc == 0 && r->preview > 0)
-        rc = write_pixels(&f, (int)r->preview, e);
+        rc = write_preview(&f, (int)r->preview, strcmp(r->formats, "png") == 0, e);
     else if (rc == 0 && !r->is_dry)
         rc = write_formats(r, &f, &files, e);
     else if (rc == 0 && !r->json)

@@ -23,7 +23,7 @@ struct facts {
 static int facts_read(struct facts *f, const char *const *preset, size_t n, struct err *e)
 {
     memset(f, 0, sizeof *f);
-    int rc = train_config_look(&f->config, preset, n, e);
+    int rc = train_config_preview(&f->config, preset, n, e);
     if (rc < 0)
         return rc;
     char *base = n == 1 ? preset_base(preset[0]) : NULL;

@@ -260,17 +260,17 @@ static void add_json(struct str *out, const struct target *t)
  * stopped. */
 static int report(const struct target *t, size_t n, int json)
 {
-    struct str out = {0}, said = {0};
+    struct str out = {0}, errors = {0};
     int failed = 0;
     str_add(&out, json ? "[" : "");
     for (size_t i = 0; i < n; i++) {
-        struct str *to = t[i].status == STOPPED ? &out : &said;
+        struct str *to = t[i].status == STOPPED ? &out : &errors;
         failed |= t[i].status != STOPPED;
         if (json) {
             add_json(&out, &t[i]);
             continue;
         }
-        str_add(to, to == &said ? "depthscope: stop: " : "");
+        str_add(to, to == &errors ? "depthscope: stop: " : "");
         cli_add_safe(to, t[i].name, strlen(t[i].name), -1);
         str_add(to, ": ");
         cli_add_safe(to, t[i].text, strlen(t[i].text), -1);
@@ -279,8 +279,8 @@ static int report(const struct target *t, size_t n, int json)
     if (n == 0 && !json)
         str_add(&out, "no live runs on this host\n");
     str_add(&out, json ? "]\n" : "");
-    fputs(str_text(&said), stderr);
-    str_release(&said);
+    fputs(str_text(&errors), stderr);
+    str_release(&errors);
     int status = cli_print(&out);
     return status ? status : failed;
 }

@@ -65,7 +65,7 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
                 continue;
         }
         int more = rc && runlog_reader_position(r) < end;
-        if ((rc = send_out(&out, e)) < 0 || cli_reader_gone(more ? 0 : POLL_MS))
+        if ((rc = send_out(&out, e)) < 0 || cli_stdout_closed(more ? 0 : POLL_MS))
             break;
         if (more)
             continue;
@@ -122,7 +122,7 @@ int stream_command(int argc, char **argv)
     if (rc == 0)
         rc = stream(&a, &e);
     cli_release(&a);
-    if (rc < 0 && cli_reader_gone(0))
+    if (rc < 0 && cli_stdout_closed(0))
         return 0; /* the reader closed the pipe */
     return rc < 0 ? command_fail(&e) : 0;
 }

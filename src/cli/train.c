@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/eta.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -424,7 +423,7 @@ static int exit_status(int rc, const struct err *e, struct progress *p, const ch
 }
 
 /* Memory by arena, and the peak GFLOP/s that utilisation is relative to. */
-static void tell_budget(const struct trainer *t)
+static void print_budget(const struct trainer *t)
 {
     struct account_arena arena[ACCOUNT_ARENAS];
     struct str o = {0};
@@ -475,7 +474,7 @@ static int run(const struct cli_args *a, int argc, char **argv)
         log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name,
                  t.model->config.method, (long long)params_count(&t.model->params), pool_threads(),
                  dir);
-        tell_budget(&t);
+        print_budget(&t);
     }
     if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON)
         log_info("%s: all %lld steps are done; continue with --allow-change train.steps=N", t.name,

@@ -96,7 +96,7 @@ static void words(struct parts *p, const char *s)
     add_part(p, s, strlen(s), 0);
 }
 
-static void said(struct parts *p, const struct chat_message *m)
+static void add_message(struct parts *p, const struct chat_message *m)
 {
     add_part(p, str_text(&m->text), m->text.len, 0);
 }
@@ -160,7 +160,7 @@ static void chatml_message(const struct writer *w, size_t i)
     mark(w->out, "<|im_start|>");
     words(w->out, role_word[w->m->v[i].role]);
     words(w->out, "\n");
-    said(w->out, &w->m->v[i]);
+    add_message(w->out, &w->m->v[i]);
     chatml_end_answer(w, i);
 }
 
@@ -189,7 +189,7 @@ static void llama2_message(const struct writer *w, size_t i)
     words(w->out, "[INST] ");
     if (has_system) {
         words(w->out, "<<SYS>>\n");
-        said(w->out, &w->m->v[0]);
+        add_message(w->out, &w->m->v[0]);
         words(w->out, "\n<</SYS>>\n\n");
     }
     trimmed(w->out, x, !has_system, 1);
@@ -244,7 +244,7 @@ static void mistral_end_answer(const struct writer *w, size_t i)
 {
     (void)i;
     mark(w->out, w->c->eos);
-    if (w->c->space_behind_answer)
+    if (w->c->space_after_answer)
         words(w->out, " ");
 }
 
@@ -252,7 +252,7 @@ static void mistral_message(const struct writer *w, size_t i)
 {
     int is_user = w->m->v[i].role == CHAT_USER;
     words(w->out, is_user ? "[INST] " : "");
-    said(w->out, &w->m->v[i]);
+    add_message(w->out, &w->m->v[i]);
     if (is_user)
         words(w->out, " [/INST]");
     else
@@ -271,7 +271,7 @@ static void zephyr_message(const struct writer *w, size_t i)
     static const char *const tag[] = {"<|system|>", "<|user|>", "<|assistant|>"};
     mark(w->out, tag[w->m->v[i].role]);
     words(w->out, "\n");
-    said(w->out, &w->m->v[i]);
+    add_message(w->out, &w->m->v[i]);
     zephyr_end_answer(w, i);
 }
 
@@ -383,7 +383,7 @@ int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t 
     str_copy(c->eos, sizeof c->eos, f->eos ? f->eos : eos && eos[0] ? eos : "</s>");
     if (text && c->kind == CHAT_CHATML)
         find_system(c, text, n);
-    c->space_behind_answer = text && c->kind == CHAT_MISTRAL && has(text, n, "eos_token + ' ' ");
+    c->space_after_answer = text && c->kind == CHAT_MISTRAL && has(text, n, "eos_token + ' ' ");
     return 0;
 }
 

@@ -109,39 +109,39 @@ static int measure_pieces(struct loader *l, const struct tokenizer *t, struct er
     return 0;
 }
 
-static int fill(struct loader *l, const struct corpus *c, const struct tokenizer *t, int val,
-                double fraction, int vocab, struct err *e)
+static int fill(struct loader *l, const struct corpus *c, const struct tokenizer *t,
+                const struct loader_options *o, struct err *e)
 {
     int rc = measure_pieces(l, t, e);
     for (size_t i = 0; rc >= 0 && i < corpus_count(c); i++)
-        if (corpus_is_val(c, i, fraction) == (val != 0))
-            rc = add_document(l, c, i, t, vocab, e);
+        if (corpus_is_val(c, i, o->val_fraction) == (o->is_val != 0))
+            rc = add_document(l, c, i, t, o->vocab, e);
     if (rc < 0)
         return rc;
     if (l->stream.n < (size_t)l->seq + 1)
         return err_set(e, DS_ERANGE,
                        "the %s split has %zu tokens in %zu of %zu documents; one window needs %d",
-                       val ? "validation" : "training", l->stream.n, l->docs, corpus_count(c),
+                       o->is_val ? "validation" : "training", l->stream.n, l->docs, corpus_count(c),
                        l->seq + 1);
     l->windows = (l->stream.n - 1) / (size_t)l->seq;
     return 0;
 }
 
-int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t, int val,
-                double val_fraction, int seq, int vocab, uint64_t seed, struct err *e)
+int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t,
+                const struct loader_options *o, struct err *e)
 {
-    if (seq < 1 || seq > (1 << 24) || !(val_fraction >= 0 && val_fraction <= 0.5))
+    if (o->seq < 1 || o->seq > (1 << 24) || !(o->val_fraction >= 0 && o->val_fraction <= 0.5))
         return err_set(
             e, DS_ERANGE,
-            "windows of %d tokens, validation fraction %g: must be at least 1, and 0 to 0.5", seq,
-            val_fraction);
+            "windows of %d tokens, validation fraction %g: must be at least 1, and 0 to 0.5",
+            o->seq, o->val_fraction);
     struct loader *l = mem_alloc(1, sizeof *l);
     if (!l)
         return err_set(e, DS_EMEM, "out of memory for a loader");
-    l->seq = seq;
-    l->seed = seed;
-    l->ordered = val;
-    int rc = fill(l, c, t, val, val_fraction, vocab, e);
+    l->seq = o->seq;
+    l->seed = o->seed;
+    l->ordered = o->is_val;
+    int rc = fill(l, c, t, o, e);
     if (rc < 0)
         loader_close(l);
     else
@@ -160,8 +160,7 @@ void loader_close(struct loader *l)
     mem_free(l);
 }
 
-/* --- queries
- * -------------------------------------------------------------------------------------------- */
+/* --- queries --- */
 
 uint64_t loader_tokens(const struct loader *l)
 {

@@ -271,15 +271,15 @@ size_t gemm_packed_bytes(enum gemm_format format, int K, int N)
     return bytes_by(gemm_provider(format), K, N);
 }
 
-static const struct gemm_provider *holder(enum gemm_format format, enum gemm_hold hold)
+static const struct gemm_provider *holder(enum gemm_format format, enum gemm_storage storage)
 {
     const struct gemm_provider *by = gemm_provider(format);
-    return hold == GEMM_NARROW ? by->narrow : by;
+    return storage == GEMM_NARROW ? by->narrow : by;
 }
 
-size_t gemm_held_bytes(enum gemm_format format, enum gemm_hold hold, int K, int N)
+size_t gemm_storage_bytes(enum gemm_format format, enum gemm_storage storage, int K, int N)
 {
-    return bytes_by(holder(format, hold), K, N);
+    return bytes_by(holder(format, storage), K, N);
 }
 
 size_t gemm_size_of(const struct packed *p)
@@ -335,10 +335,10 @@ void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
     *out = t.p;
 }
 
-void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_hold hold,
+void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_storage storage,
                      int K, int N)
 {
-    *out = (struct packed){.by = holder(format, hold), .K = K, .N = N, .data = memory};
+    *out = (struct packed){.by = holder(format, storage), .K = K, .N = N, .data = memory};
     BUG_IF(bytes_by(out->by, K, N) == 0, "gemm: %d x %d: storage not supported", K, N);
 }
 

@@ -90,12 +90,12 @@ static void distill_row(const struct distill_job *j, int i)
     j->by->scale(u, 1 / j->T, V);
     j->by->scale(q, 1 / j->T, V);
     real top_u = j->by->max(u, V), top_x = j->by->max(q, V);
-    double sum_u, sum_x, apart = 0;
+    double sum_u, sum_x, cross = 0;
     j->by->exp_sum(p, u, top_u, V, &sum_u, NULL);
     for (size_t v = 0; v < V; v++)
-        apart += (double)p[v] * ((double)u[v] - (double)q[v]);
+        cross += (double)p[v] * ((double)u[v] - (double)q[v]);
     j->by->exp_sum(q, q, top_x, V, &sum_x, NULL);
-    double kl = apart / sum_u - (log(sum_u) - log(sum_x)) - ((double)top_u - (double)top_x);
+    double kl = cross / sum_u - (log(sum_u) - log(sum_x)) - ((double)top_u - (double)top_x);
     j->kd[i] = kl > 0 || isnan(kl) ? j->T * j->T * (real)kl : 0; /* 9.4; below 0 only by rounding */
     j->by->scale(p, (real)(1 / sum_u), V);
     j->by->scale(q, (real)(1 / sum_x), V);

@@ -78,7 +78,7 @@ static int block_size(const struct params *ps, int train, uint64_t *total)
     *total = 0;
     for (int i = 0; i < ps->n; i++) {
         uint64_t bytes, all;
-        if (ps->p[i].elsewhere)
+        if (ps->p[i].in_file)
             continue;
         if (padded_bytes(&ps->p[i], &bytes) < 0 ||
             checked_mul(bytes, train && ps->p[i].train ? TENSORS : 1, &all) ||
@@ -89,7 +89,7 @@ static int block_size(const struct params *ps, int train, uint64_t *total)
 }
 
 /* Walks the table once per kind of tensor: all values together, then all gradients, and so on. */
-static void block_deal(struct params *ps, int train)
+static void assign_block(struct params *ps, int train)
 {
     char *at = ps->block;
     for (int kind = 0; kind < (train ? TENSORS : 1); kind++)
@@ -97,7 +97,7 @@ static void block_deal(struct params *ps, int train)
             struct param *p = &ps->p[i];
             real **slot[TENSORS] = {&p->value, &p->grad, &p->m, &p->v};
             uint64_t bytes;
-            if (p->elsewhere || (kind > 0 && !p->train) || padded_bytes(p, &bytes) < 0)
+            if (p->in_file || (kind > 0 && !p->train) || padded_bytes(p, &bytes) < 0)
                 continue;
             *slot[kind] = (real *)(void *)at;
             at += bytes;
@@ -115,7 +115,7 @@ static int reserve(struct params *ps, int train, int zero, struct err *e)
         return err_set(e, DS_EMEM, "parameters: out of memory for %.1f MiB",
                        (double)bytes / 1048576.0);
     ps->block_bytes = (size_t)bytes;
-    block_deal(ps, train);
+    assign_block(ps, train);
     if (!zero && train && block_size(ps, 0, &values) == 0)
         memset((char *)ps->block + values, 0, (size_t)(bytes - values));
     return DS_OK;
@@ -135,7 +135,7 @@ double params_bytes(const struct params *ps, int train)
 {
     double n = 0;
     for (int i = 0; i < ps->n; i++)
-        n += ps->p[i].elsewhere ? 0 : (double)ps->p[i].n * (train && ps->p[i].train ? TENSORS : 1);
+        n += ps->p[i].in_file ? 0 : (double)ps->p[i].n * (train && ps->p[i].train ? TENSORS : 1);
     return n * sizeof(real);
 }
 
@@ -210,7 +210,7 @@ void params_init(struct params *ps, uint64_t seed)
     params_changed(ps);
     for (int i = 0; i < ps->n; i++) {
         struct init_job j = {&ps->p[i], seed};
-        if (!ps->p[i].elsewhere)
+        if (!ps->p[i].in_file)
             pool_run(span_tasks(ps->p[i].n), init_chunk, &j);
     }
 }

@@ -280,3 +280,15 @@ int quant_encode(uint8_t *block, enum quant_kind kind, const real *w)
     default: return encode_minima(block, f, kind == QUANT_Q5_K ? 5 : 4);
     }
 }
+
+int quant_encode_row(enum quant_kind kind, const real *w, int C, void *blocks)
+{
+    uint8_t *to = blocks;
+    const struct quant_format *f = &quant_format[kind];
+    for (int c = 0; c < C; c += f->columns, to += f->bytes) {
+        int rc = quant_encode(to, kind, w + c);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}

@@ -4,6 +4,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "engine/vmath.h"
+
+/* What the functions of vmath.h read. */
+#if REAL_BITS == 32
+const struct v_bounds v_bound = {
+    .exp_most = 88.37F, .exp_least = -87.33F, .normal_exp = 13.2F, .normal_poly = 5.0F};
+#endif
+
 /* In order of preference. */
 static const struct vec_set *const sets[] = {
 #ifdef VEC_X86

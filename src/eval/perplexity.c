@@ -67,7 +67,7 @@ static int64_t run_int(const struct subject *s, const char *key, int64_t fallbac
                : fallback;
 }
 
-static const char *or_run(const struct subject *s, const char *own, const char *key,
+static const char *or_setting(const struct subject *s, const char *own, const char *key,
                           const char *fallback)
 {
     return own[0] ? own : subject_key(s, key, fallback);
@@ -79,9 +79,9 @@ static int open_corpus(struct corpus **c, const struct subject *s, const struct 
     struct corpus_options co = {
         .path = own_data ? o->path : subject_key(s, "data.path", "synth"),
         .format = own_data ? (o->format[0] ? o->format : NULL)
-                           : or_run(s, o->format, "data.format", NULL),
+                           : or_setting(s, o->format, "data.format", NULL),
         .text_key = own_data ? (o->text_key[0] ? o->text_key : NULL)
-                             : or_run(s, o->text_key, "data.text_key", NULL),
+                             : or_setting(s, o->text_key, "data.text_key", NULL),
         .max_bytes =
             (uint64_t)(o->max_bytes || own_data ? o->max_bytes : run_int(s, "data.max_bytes", 0)),
         .max_docs = o->docs || own_data ? o->docs : run_int(s, "data.docs", 0),

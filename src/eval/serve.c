@@ -414,7 +414,7 @@ int serve_is_stopped(struct serve *s)
     struct pollfd p = {.fd = s->in, .events = POLLIN};
     struct err e = {0};
     if (!s->must_stop && s->lines.len <= SERVE_LINE_MAX && poll(&p, 1, 0) > 0)
-        s->must_stop = read_lines(s, &e) <= 0;
+        s->must_stop = read_lines(s, &e) < 0; /* the end of input ends no answer */
     for (char *end; !s->must_stop && s->looked < s->lines.len &&
                     (end = memchr(s->lines.p + s->looked, '\n', s->lines.len - s->looked));) {
         const char *line = s->lines.p + s->looked;

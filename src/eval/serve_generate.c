@@ -157,7 +157,7 @@ int serve_generate(struct serve *s, const struct json_node *q, struct err *e)
                        s->ids.n);
     const struct json_node *list = json_get(q, "ids");
     if (!text && !list && s->ids.n == 0)
-        return err_set(e, DS_EUSAGE, "generate: expected \"text\", there is no text yet");
+        return err_set(e, DS_EUSAGE, "generate: expected \"text\", the session has no text");
     int rc = copy_ids(&prompt, &s->ids, (size_t)keep, e);
     if (rc == 0 && list)
         rc = serve_add_ids(s, list, "generate", &prompt, e);

@@ -59,7 +59,7 @@ int serve_set_text(struct serve *s, const struct json_node *q, struct err *e) DS
 /* Appends the items of a JSON array of ids, checked against the vocabulary. */
 int serve_add_ids(const struct serve *s, const struct json_node *list, const char *what,
                   struct ids *out, struct err *e) DS_CHECK;
-/* 1 when a "stop" request, or the end of input, has arrived; stays so until must_stop is cleared. */
+/* 1 when a "stop" request has arrived; stays so until must_stop is cleared. */
 int serve_is_stopped(struct serve *s);
 /* temperature, top_k, top_p and seed of request `what`. */
 int serve_sampling(struct sample_options *o, const struct json_node *q, const char *what,

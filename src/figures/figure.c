@@ -18,14 +18,40 @@ enum {
     MARGIN = 3
 }; /* margin in points, so that strokes are not clipped at the edge */
 
-static const struct figure_ops *const table[] = {
-    &figure_loss_flops,    &figure_loss_time,      &figure_signal_depth, &figure_layer_map,
-    &figure_entropy_depth, &figure_flops_hist,     &figure_routing_map,  &figure_training,
-    &figure_ablation_bars, &figure_router_hist,    &figure_topk_causal,  &figure_gates_dtf,
-    &figure_prior_loss,    &figure_capacity_layer, &figure_exit_map,     &figure_exit_hist,
-    &figure_tradeoff,      &figure_pareto,         &figure_layer_skip,   &figure_category_depth,
-    &figure_isoflop,       &figure_bench_bars,     &figure_task_bars,
-};
+/* All figures, one line each. */
+/* clang-format off */
+#define FIGURES(X) \
+    X(loss_flops) \
+    X(loss_time) \
+    X(signal_depth) \
+    X(layer_map) \
+    X(entropy_depth) \
+    X(flops_hist) \
+    X(routing_map) \
+    X(training) \
+    X(ablation_bars) \
+    X(router_hist) \
+    X(topk_causal) \
+    X(gates_dtf) \
+    X(prior_loss) \
+    X(capacity_layer) \
+    X(exit_map) \
+    X(exit_hist) \
+    X(tradeoff) \
+    X(pareto) \
+    X(layer_skip) \
+    X(category_depth) \
+    X(isoflop) \
+    X(bench_bars) \
+    X(task_bars)
+
+#define DECLARE(name) extern const struct figure_ops figure_##name;
+#define ROW(name) &figure_##name,
+
+FIGURES(DECLARE)
+
+static const struct figure_ops *const table[] = { FIGURES(ROW) };
+/* clang-format on */
 
 const char *figure_name(int i)
 {
@@ -93,10 +119,10 @@ static int check_inputs(const struct sheet *s, struct err *e)
     for (int i = 0; i < s->runs; i++) {
         const char *path = s->run[i].path ? s->run[i].path : "-";
         if (s->ops->takes && !(s->run[i].json && s->ops->takes(s->run[i].json)))
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected %s", s->ops->name, path,
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected %s", s->ops->name, path,
                            s->ops->needs);
         if (!s->ops->takes && !s->run[i].view)
-            return err_set(e, DS_EUSAGE, "figure %s: %s: expected a run, found a JSON file",
+            return err_set(e, DS_EFORMAT, "figure %s: %s: expected a run, found a JSON file",
                            s->ops->name, path);
     }
     return 0;
@@ -313,10 +339,15 @@ void figure_release(struct figure *f)
     *f = (struct figure){0};
 }
 
+static struct pen_page page_of(const struct figure *f, double dpi)
+{
+    return (struct pen_page){f->width, f->height, dpi, f->background, str_text(&f->recipe)};
+}
+
 int figure_bytes(const struct figure *f, enum pen_format format, struct str *out, struct err *e)
 {
-    int rc = pen_cairo_write(f->list, format, f->width, f->height, f->background, f->dpi,
-                             str_text(&f->recipe), out, e);
+    const struct pen_page page = page_of(f, f->dpi);
+    int rc = pen_cairo_write(f->list, format, &page, out, e);
     return rc < 0 ? err_add(e, rc, "figure %s", f->name) : 0;
 }
 
@@ -326,8 +357,8 @@ int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *wid
     if (width_px < 16 || width_px > 16384)
         return err_set(e, DS_ERANGE, "figure %s: width = %d pixels: must be between 16 and 16384",
                        f->name, width_px);
-    return pen_cairo_pixels(f->list, f->width, f->height, f->background, width_px * 72.0 / f->width,
-                            rgb, width, height, e);
+    const struct pen_page page = page_of(f, width_px * 72.0 / f->width);
+    return pen_cairo_pixels(f->list, &page, rgb, width, height, e);
 }
 
 int figure_draw(const char *name, const struct figure_run *runs, int n,

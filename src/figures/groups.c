@@ -190,9 +190,8 @@ int group_colour(const struct sheet *s, const struct group *g)
     return group_is_dense(g) ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, g->method_index);
 }
 
-int groups_draw(struct sheet *s, int most,
-                int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
-                void (*note)(struct sheet *s, const struct groups *set), struct err *e)
+int groups_draw(struct sheet *s, int most, groups_panel_fn *panel, groups_note_fn *note,
+                struct err *e)
 {
     struct groups set;
     int rc = groups_make(&set, s, e);

@@ -130,8 +130,8 @@ static int status_of(cairo_t *cr, cairo_surface_t *s, struct err *e)
 }
 
 /* Draws the page; a rejected coordinate is an error, because something would be missing. */
-static int page(const struct pen_list *l, cairo_surface_t *s, double scale, double w, double h,
-                int background, struct err *e)
+static int draw_page(const struct pen_list *l, cairo_surface_t *s, double scale,
+                     const struct pen_page *page, int background, struct err *e)
 {
     struct pen_cairo p = {.pen.ops = &cairo_ops, .cr = cairo_create(s)};
     cairo_scale(p.cr, scale, scale);
@@ -140,7 +140,7 @@ static int page(const struct pen_list *l, cairo_surface_t *s, double scale, doub
     cairo_set_line_cap(p.cr, CAIRO_LINE_CAP_ROUND);
     if (background >= 0) {
         c_colour(&p.pen, background, 1);
-        cairo_rectangle(p.cr, 0, 0, w + 1, h + 1);
+        cairo_rectangle(p.cr, 0, 0, page->w + 1, page->h + 1);
         cairo_fill(p.cr);
     }
     pen_list_replay(l, &p.pen);
@@ -152,17 +152,19 @@ static int page(const struct pen_list *l, cairo_surface_t *s, double scale, doub
     return rc;
 }
 
-int pen_cairo_pixels(const struct pen_list *l, double w, double h, int background, double dpi,
-                     unsigned **rgb, int *width, int *height, struct err *e)
+int pen_cairo_pixels(const struct pen_list *l, const struct pen_page *page, unsigned **rgb,
+                     int *width, int *height, struct err *e)
 {
-    double scale = dpi / 72, pw = ceil(w * scale - 1e-6), ph = ceil(h * scale - 1e-6);
+    double scale = page->dpi / 72;
+    double pw = ceil(page->w * scale - 1e-6), ph = ceil(page->h * scale - 1e-6);
     if (!(pw >= 1 && ph >= 1 && pw <= 16384 && ph <= 16384))
         return err_set(e, DS_ERANGE,
                        "image of %.0f x %.0f pixels: must be between 1 and 16384 per side", pw, ph);
     int cols = (int)pw, rows = (int)ph;
     cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, cols, rows);
     unsigned *out = mem_alloc((size_t)cols * (size_t)rows, sizeof *out);
-    int rc = out ? page(l, s, scale, w, h, background < 0 ? 0xFFFFFF : background, e)
+    int rc = out ? draw_page(l, s, scale, page, page->background < 0 ? 0xFFFFFF : page->background,
+                             e)
                  : err_set(e, DS_EMEM, "image of %d x %d pixels: out of memory", cols, rows);
     if (rc < 0)
         goto out;
@@ -192,13 +194,13 @@ static cairo_status_t sink(void *ctx, const unsigned char *p, unsigned n)
     return out->failed ? CAIRO_STATUS_WRITE_ERROR : CAIRO_STATUS_SUCCESS;
 }
 
-static int write_png(const struct pen_list *l, double w, double h, int background, double dpi,
-                     const char *recipe, struct str *out, struct err *e)
+static int write_png(const struct pen_list *l, const struct pen_page *page, struct str *out,
+                     struct err *e)
 {
     unsigned *rgb = NULL;
-    int cols, rows, rc = pen_cairo_pixels(l, w, h, background, dpi, &rgb, &cols, &rows, e);
+    int cols, rows, rc = pen_cairo_pixels(l, page, &rgb, &cols, &rows, e);
     if (rc == 0)
-        rc = pngfile_write(out, rgb, cols, rows, dpi, recipe, e);
+        rc = pngfile_write(out, rgb, cols, rows, page->dpi, page->recipe, e);
     mem_free(rgb);
     return rc;
 }
@@ -227,14 +229,15 @@ static void copy_svg(struct str *out, const struct str *svg)
     out->failed |= svg->failed;
 }
 
-static int write_vector(const struct pen_list *l, enum pen_format format, double w, double h,
-                        int background, const char *recipe, struct str *out, struct err *e)
+static int write_vector(const struct pen_list *l, enum pen_format format,
+                        const struct pen_page *page, struct str *out, struct err *e)
 {
+    double w = page->w, h = page->h;
     cairo_surface_t *s = format == PEN_SVG ? cairo_svg_surface_create_for_stream(sink, out, w, h)
                                            : cairo_pdf_surface_create_for_stream(sink, out, w, h);
     if (format == PEN_PDF)
-        pdf_metadata(s, recipe);
-    int rc = page(l, s, 1, w, h, background, e);
+        pdf_metadata(s, page->recipe);
+    int rc = draw_page(l, s, 1, page, page->background, e);
     cairo_surface_finish(s);
     if (rc == 0 && (cairo_surface_status(s) != CAIRO_STATUS_SUCCESS || out->failed))
         rc = err_set(e, out->failed ? DS_EMEM : DS_EIO, "cairo: %s",
@@ -243,17 +246,18 @@ static int write_vector(const struct pen_list *l, enum pen_format format, double
     return rc;
 }
 
-int pen_cairo_write(const struct pen_list *l, enum pen_format format, double w, double h,
-                    int background, double dpi, const char *recipe, struct str *out, struct err *e)
+int pen_cairo_write(const struct pen_list *l, enum pen_format format, const struct pen_page *page,
+                    struct str *out, struct err *e)
 {
     struct str svg = {0};
     if (format == PEN_PNG)
-        return write_png(l, w, h, background, dpi, recipe, out, e);
-    if (!(w >= 1 && h >= 1 && w <= 14400 && h <= 14400))
-        return err_set(e, DS_ERANGE, "page of %.0f x %.0f points: unsupported size", w, h);
+        return write_png(l, page, out, e);
+    if (!(page->w >= 1 && page->h >= 1 && page->w <= 14400 && page->h <= 14400))
+        return err_set(e, DS_ERANGE, "page of %.0f x %.0f points: unsupported size", page->w,
+                       page->h);
     if (format == PEN_PDF)
-        return write_vector(l, format, w, h, background, recipe, out, e);
-    int rc = write_vector(l, format, w, h, background, recipe, &svg, e);
+        return write_vector(l, format, page, out, e);
+    int rc = write_vector(l, format, page, &svg, e);
     if (rc == 0)
         copy_svg(out, &svg);
     str_release(&svg);

@@ -44,12 +44,6 @@ struct figure_ops {
     /* NULL: it reads runs.  Otherwise it reads JSON files, and this is 1 for those it can read. */
     int (*takes)(const struct json *j);
 };
-extern const struct figure_ops figure_loss_flops, figure_loss_time, figure_signal_depth,
-    figure_layer_map, figure_entropy_depth, figure_flops_hist, figure_routing_map, figure_training,
-    figure_ablation_bars, figure_router_hist, figure_topk_causal, figure_gates_dtf,
-    figure_prior_loss, figure_capacity_layer, figure_exit_map, figure_exit_hist, figure_tradeoff,
-    figure_pareto, figure_layer_skip, figure_category_depth, figure_isoflop, figure_bench_bars,
-    figure_task_bars;
 
 /* ---- sheet
  * ------------------------------------------------------------------------------------------- */
@@ -160,10 +154,11 @@ int group_eval(struct sheet *s, const struct group *g, const char *scalar, struc
 /* The same for a vector (n = layers) of `final`.  *n: 0 = not known yet; free out with mem_free. */
 int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
                       struct interval **out, int *n, struct err *e) DS_CHECK;
+typedef int groups_panel_fn(struct sheet *s, const struct groups *set, int i, struct err *e);
+typedef void groups_note_fn(struct sheet *s, const struct groups *set);
 /* A figure with one panel per group, at most `most`; note (or NULL) then extends the caption. */
-int groups_draw(struct sheet *s, int most,
-                int (*panel)(struct sheet *s, const struct groups *set, int i, struct err *e),
-                void (*note)(struct sheet *s, const struct groups *set), struct err *e) DS_CHECK;
+int groups_draw(struct sheet *s, int most, groups_panel_fn *panel, groups_note_fn *note,
+                struct err *e) DS_CHECK;
 /* Dense is drawn in the reference colour, the methods in series colours. */
 int group_is_dense(const struct group *g);
 int group_colour(const struct sheet *s, const struct group *g);

@@ -122,7 +122,7 @@ static int list_file(struct str *m, const char *dir, const char *name, struct er
 static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
 {
     struct str m = {0};
-    char **names = NULL, path[1200];
+    char **names = NULL;
     size_t n = 0;
     str_addf(&m, "{\"format\": 1, \"step\": %" PRId64, tx->step);
     if (tx->run_id[0])
@@ -134,12 +134,8 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
         if (strcmp(names[i], manifest_name) != 0)
             rc = list_file(&m, tx->dir, names[i], e);
     str_add(&m, "\n}}\n");
-    if (rc == 0 && m.failed)
-        rc = err_set(e, DS_EMEM, "checkpoint manifest: out of memory");
     if (rc == 0)
-        rc = fs_join(path, sizeof path, tx->dir, manifest_name, e);
-    if (rc == 0)
-        rc = fs_write_file(path, m.p, m.len, e);
+        rc = fs_replace_text(tx->dir, manifest_name, &m, e);
     if (rc == 0)
         rc = fs_sync_dir(tx->dir, e);
     fs_list_free(names, n);
@@ -385,7 +381,7 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
 /* 1 when its owner has ended or is this process, whose commits are sequential. */
 static int is_over(const char *owner, const char *path)
 {
-    return fs_owner_is_own(owner) || fs_owner_is_gone(owner, path);
+    return fs_owner_is_own(owner) || fs_owner_is_dead(owner, path);
 }
 
 /* 1 when name is a complete checkpoint moved aside for one that was never committed: it is at
@@ -455,7 +451,7 @@ static int remove_stale(const char *root, struct err *e)
 }
 
 /* Steps of this run only; checkpoints of other runs are neither counted nor removed. */
-static size_t leave_foreign(const char *root, const char *run_id, int64_t *steps, size_t n)
+static size_t drop_foreign(const char *root, const char *run_id, int64_t *steps, size_t n)
 {
     char dir[1200];
     size_t own = 0;
@@ -480,7 +476,7 @@ static int prune(const char *root, const char *run_id, int64_t verified, int kee
     checkpoint_recover(root);
     int rc = list_steps(root, &steps, &n, e);
     if (rc == 0)
-        n = leave_foreign(root, run_id, steps, n);
+        n = drop_foreign(root, run_id, steps, n);
     while (verified >= 0 && whole < n && steps[whole] != verified)
         whole++;
     /* Nothing is removed before a newer checkpoint has been verified; newer broken ones are kept

@@ -119,9 +119,7 @@ int run_notes_read(struct run_notes *n, const char *dir, struct err *e)
 
 int run_notes_write(const struct run_notes *n, const char *dir, struct err *e)
 {
-    char path[1100];
     struct str s = {0};
-    int rc = fs_join(path, sizeof path, dir, notes_file, e);
     str_add(&s, "{\"tags\":[");
     for (int i = 0; i < n->tags; i++) {
         str_add(&s, i ? "," : "");
@@ -130,12 +128,7 @@ int run_notes_write(const struct run_notes *n, const char *dir, struct err *e)
     str_add(&s, "]");
     json_add_str(&s, "note", n->note);
     str_add(&s, "}\n");
-    if (rc == 0 && s.failed)
-        rc = err_set(e, DS_EMEM, "%s: out of memory", path);
-    if (rc == 0)
-        rc = fs_write_file(path, str_text(&s), s.len, e);
-    str_release(&s);
-    return rc;
+    return fs_replace_text(dir, notes_file, &s, e);
 }
 
 /* ---- moves ---- */

@@ -2,13 +2,13 @@
  * work is bounded whatever the size of the log; frames are followed by their heads, large ones are
  * stepped over unread. */
 #include <fcntl.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/eta.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -218,7 +218,7 @@ static void take_head(struct scan *s, struct value body)
 
 static void take_point(struct scan *s, int64_t step, double loss)
 {
-    if (step < 0 || !isfinite(loss))
+    if (step < 0 || !(fabs(loss) <= (double)FLT_MAX))
         return;
     if (s->points == POINTS) { /* every second one says the same at half the cost */
         for (int i = 0; i < POINTS / 2; i++)
@@ -237,6 +237,7 @@ enum metric_key {
     METRIC_FLOPS,
     METRIC_TIME_RATIO,
     METRIC_TOK_S,
+    METRIC_MFU,
     METRIC_STEP_MS,
     METRIC_EVALUATION,
     METRIC_CHECKPOINT,
@@ -246,8 +247,8 @@ enum metric_key {
 static void read_metric(double out[METRIC_KEYS], struct value body)
 {
     static const char *const name[METRIC_KEYS] = {
-        "step",       "time",  "loss",    "val_loss",         "flops_ratio",
-        "time_ratio", "tok_s", "step_ms", "evaluation_share", "checkpoint_share"};
+        "step",  "time", "loss",    "val_loss",         "flops_ratio",     "time_ratio",
+        "tok_s", "mfu",  "step_ms", "evaluation_share", "checkpoint_share"};
     struct value_iter it = {0};
     struct value key, item;
     for (int k = 0; k < METRIC_KEYS; k++)
@@ -266,11 +267,9 @@ static void take_metric(struct scan *s, struct value body, uint64_t off)
     static const struct {
         enum metric_key key;
         enum run_number to;
-    } row[] = {{METRIC_VAL_LOSS, RUN_VAL_LOSS},
-               {METRIC_LOSS, RUN_LOSS},
-               {METRIC_FLOPS, RUN_FLOPS_RATIO},
-               {METRIC_TIME_RATIO, RUN_TIME_RATIO},
-               {METRIC_TOK_S, RUN_TOK_S}};
+    } row[] = {{METRIC_VAL_LOSS, RUN_VAL_LOSS}, {METRIC_LOSS, RUN_LOSS},
+               {METRIC_FLOPS, RUN_FLOPS_RATIO}, {METRIC_TIME_RATIO, RUN_TIME_RATIO},
+               {METRIC_TOK_S, RUN_TOK_S},       {METRIC_MFU, RUN_MFU}};
     double x[METRIC_KEYS];
     read_metric(x, body);
     int64_t step = x[METRIC_STEP] >= 0 && x[METRIC_STEP] < 9e15 ? (int64_t)x[METRIC_STEP] : -1;
@@ -397,8 +396,8 @@ static void read_tail(struct scan *s, uint64_t from)
 /* Values that a later part of the log may replace; the first part is no longer the newest. */
 static void forget_newest(struct scan *s)
 {
-    static const enum run_number newest[] = {RUN_LOSS, RUN_TOK_S, RUN_FLOPS_RATIO, RUN_TIME_RATIO,
-                                             RUN_VAL_LOSS};
+    static const enum run_number newest[] = {RUN_LOSS,        RUN_TOK_S,      RUN_MFU,
+                                             RUN_FLOPS_RATIO, RUN_TIME_RATIO, RUN_VAL_LOSS};
     for (size_t i = 0; i < DS_LEN(newest); i++) {
         s->row->number[newest[i]] = (double)NAN;
         s->rank[newest[i]] = 0;

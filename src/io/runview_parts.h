@@ -48,6 +48,8 @@ char *text_copy(struct value v, size_t max); /* "" when v is not text; ends at a
 /* Keys become C strings of 1 to 63 bytes; 0 when the key is invalid. */
 int name_copy(char out[64], struct value key);
 int vector_read(struct vector *out, const char *name, struct value v, size_t max) DS_CHECK;
+void vector_clear(struct vector *x); /* frees what it owns */
+void vectors_release(struct vector *x, int n);
 
 /* ---- runview_probe.c ---- */
 /* New probe from a body, or NULL (malformed: counted in v->invalid; no memory: index->is_failed).

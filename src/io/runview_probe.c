@@ -25,12 +25,7 @@ void probe_free(struct probe *p)
         mem_free(p->cell[i].v);
     }
     mem_free(p->cell);
-    for (int i = 0; i < p->vectors; i++) {
-        mem_free(p->token[i].name);
-        mem_free(p->token[i].help);
-        mem_free(p->token[i].v);
-    }
-    mem_free(p->token);
+    vectors_release(p->token, p->vectors);
     mem_free(p->lens_id);
     mem_free(p->lens_p);
     mem_free(p->lens_piece);
@@ -179,9 +174,7 @@ static int named_vectors(struct runview *v, struct probe *p, struct value map)
             p->token[p->vectors++] = got;
             continue;
         }
-        mem_free(got.name);
-        mem_free(got.help);
-        mem_free(got.v);
+        vector_clear(&got);
         v->invalid++;
     }
     return 0;
@@ -316,23 +309,23 @@ static size_t thin_once(struct runview *v)
         v->probe[drop ? i : kept] = drop ? NULL : p;
         kept += !drop;
     }
-    size_t gone = v->n_probes - kept;
+    size_t removed = v->n_probes - kept;
     v->n_probes = kept;
-    return gone;
+    return removed;
 }
 
 void probes_thin(struct runview *v)
 {
     while (is_over(v) && v->n_probes > 1) {
-        size_t gone = thin_once(v);
-        if (gone == 0) { /* each is the newest of its text: drop the oldest */
+        size_t removed = thin_once(v);
+        if (removed == 0) { /* each is the newest of its text: drop the oldest */
             v->index->probe_bytes -= probe_bytes(v->probe[0]);
             probe_free(v->probe[0]);
             memmove(v->probe, v->probe + 1, (v->n_probes - 1) * sizeof *v->probe);
             v->n_probes--;
-            gone = 1;
+            removed = 1;
         }
-        v->thinned += gone;
+        v->thinned += removed;
     }
 }
 

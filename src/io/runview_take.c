@@ -235,16 +235,6 @@ static void take_probe(struct runview *v, struct value body, const struct record
     probes_thin(v);
 }
 
-static void vectors_release(struct vector *p, int n)
-{
-    for (int i = 0; i < n; i++) {
-        mem_free(p[i].name);
-        mem_free(p[i].help);
-        mem_free(p[i].v);
-    }
-    mem_free(p);
-}
-
 static void eval_release(struct run_eval *x)
 {
     mem_free(x->task);
@@ -311,9 +301,7 @@ static int sample_columns(struct runview *v, struct run_sample *x, struct value 
             x->column[x->columns++] = got;
             continue;
         }
-        mem_free(got.name);
-        mem_free(got.help);
-        mem_free(got.v);
+        vector_clear(&got);
         v->invalid++;
     }
     return 0;

@@ -28,6 +28,20 @@ int name_copy(char out[64], struct value key)
     return 1;
 }
 
+void vector_clear(struct vector *x)
+{
+    mem_free(x->name);
+    mem_free(x->help);
+    mem_free(x->v);
+}
+
+void vectors_release(struct vector *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        vector_clear(&x[i]);
+    mem_free(x);
+}
+
 int vector_read(struct vector *out, const char *name, struct value v, size_t max)
 {
     double x;
@@ -38,9 +52,7 @@ int vector_read(struct vector *out, const char *name, struct value v, size_t max
     r.v = mem_alloc((size_t)n + 1, sizeof *r.v);
     r.n = (int)n;
     if (!r.name || !r.help || !r.v) {
-        mem_free(r.name);
-        mem_free(r.help);
-        mem_free(r.v);
+        vector_clear(&r);
         return DS_EMEM;
     }
     if (value_is_num(v, &x))

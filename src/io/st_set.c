@@ -179,11 +179,11 @@ static int check_index(const struct st_set *s, const struct json_node *map, stru
     const char *key;
     for (void *next = NULL; (v = json_next(map, &next, &key, NULL)) != NULL;) {
         int64_t at;
-        int said = shard_number(s, json_str(v, NULL));
+        int expected = shard_number(s, json_str(v, NULL));
         if (!map_get(&s->names, key, strlen(key), &at))
             return err_set(e, DS_EFORMAT, "tensor %.120s is missing from its shard %.80s", key,
                            json_str(v, NULL));
-        if ((int)s->of[at] != said)
+        if ((int)s->of[at] != expected)
             return err_set(e, DS_EFORMAT,
                            "tensor %.120s is in shard %.80s, expected %.80s from the index", key,
                            s->shard[s->of[at]].name, json_str(v, NULL));

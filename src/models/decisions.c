@@ -125,7 +125,7 @@ static double term(double on, double N, double n, double ran)
 
 /* Expected contribution of n rows of one id when `ran` of N decisions are assigned at random:
  * hypergeometric mean. */
-static double by_lot(double n, double N, double ran)
+static double chance_mi(double n, double N, double ran)
 {
     double low = fmax(0, n - (N - ran)), high = fmin(n, ran), sum = 0;
     double whole =
@@ -153,7 +153,7 @@ double decisions_mi(const struct decisions *d, int l)
     for (int v = 0; v < d->V; v++) {
         double n = d->seen[v], on = run[v];
         if (n > 0)
-            sum += term(on, N, n, ran) + term(n - on, N, n, N - ran) - by_lot(n, N, ran);
+            sum += term(on, N, n, ran) + term(n - on, N, n, N - ran) - chance_mi(n, N, ran);
     }
     return sum / N;
 }

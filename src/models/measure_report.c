@@ -15,14 +15,14 @@ static const char *const column_name[MEASURE_COLUMNS] = {
 /* ---- numeric values ---- */
 
 struct list {
-    struct measure_number *out;
+    struct measure_scalar *out;
     size_t n;
 };
 
 static void add(struct list *l, const char *key, const char *title, double value)
 {
-    BUG_IF(l->n == MEASURE_SIZES, "more than %d numbers", (int)MEASURE_SIZES);
-    l->out[l->n++] = (struct measure_number){key, title, value, 0};
+    BUG_IF(l->n == MEASURE_SCALARS_MAX, "more than %d numbers", (int)MEASURE_SCALARS_MAX);
+    l->out[l->n++] = (struct measure_scalar){key, title, value, 0};
 }
 
 static void add_optional(struct list *l, const char *key, const char *title, double value)
@@ -113,7 +113,7 @@ static void add_contrast(struct list *l, const struct measure *s)
                  seen < s->tokens ? "control tokens (controls and dense)" : NULL, seen);
 }
 
-size_t measure_numbers(const struct measure *s, struct measure_number out[MEASURE_SIZES])
+size_t measure_scalars(const struct measure *s, struct measure_scalar out[MEASURE_SCALARS_MAX])
 {
     struct list l = {.out = out};
     add(&l, "loss", s->is_topk ? "loss (nats/token, not causal)" : "loss (nats/token)",
@@ -226,8 +226,8 @@ static void add_vectors(const struct measure *s, struct record *rec)
 void measure_eval_record(const struct measure *s, struct record *rec, const char *task,
                          const char *routing, int64_t step, double time)
 {
-    struct measure_number x[MEASURE_SIZES];
-    size_t n = measure_numbers(s, x);
+    struct measure_scalar x[MEASURE_SCALARS_MAX];
+    size_t n = measure_scalars(s, x);
     record_begin(rec, "eval", step, time);
     record_str(rec, "task", task);
     record_str(rec, "routing", routing);

@@ -1,22 +1,10 @@
 /* Measures prefill and decode time, alternating dense and routed in one process. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/statistics.h"
 #include "models/measure.h"
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
-}
 
 /* Dense seconds and the ratio of each pair.  The order alternates between pairs, so that drift of
  * the machine affects both. */
@@ -70,8 +58,8 @@ void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, 
                 seconds[which] = prefill_seconds(m, &b, pair_kind(i, which), use, logits);
             pair_set(&p, i, seconds);
         }
-        s->time_dense = median(p.dense, rounds) / T;
-        s->time_ratio = median(p.ratio, rounds);
+        s->time_dense = stat_median(p.dense, (size_t)rounds) / T;
+        s->time_ratio = stat_median(p.ratio, (size_t)rounds);
     }
     m->batch = NULL;
     mem_free(p.dense);
@@ -139,8 +127,8 @@ int measure_decode(struct measure *s, struct model *m, const int32_t *id, int fr
     if (rc == 0)
         rc = walk_pairs(&w, &p, e);
     if (rc == 0) {
-        s->decode_dense = median(p.dense, rounds) / (T - from);
-        s->decode_ratio = median(p.ratio, rounds);
+        s->decode_dense = stat_median(p.dense, (size_t)rounds) / (T - from);
+        s->decode_ratio = stat_median(p.ratio, (size_t)rounds);
     }
     mem_free(p.dense);
     mem_free(w.logits);

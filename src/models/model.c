@@ -8,7 +8,6 @@
 #include "bulk.h"
 #include "engine/ops.h"
 #include "models/block.h"
-#include "models/values.h"
 
 static int register_params(struct model *m, struct err *e)
 {
@@ -421,7 +420,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
 }
 
 /* Passes the gate gradient of a finished span to the method. */
-static void hand_gates(struct model *m, int l, const struct plan *p, int routed)
+static void gates_bwd(struct model *m, int l, const struct plan *p, int routed)
 {
     const struct route_ops *ops = m->route.ops;
     if (!routed)
@@ -441,7 +440,7 @@ static void block_back(struct model *m, int l, int routed)
     if (!m->keep)
         block_increment(m, l, p, w, NULL);
     block_bwd(m, l, p, w, routed ? m->dgate : NULL);
-    hand_gates(m, l, p, routed);
+    gates_bwd(m, l, p, routed);
 }
 
 static void split_back(struct model *m, int l, int routed)
@@ -453,9 +452,9 @@ static void split_back(struct model *m, int l, int routed)
         ffn_half_fwd(m, l, f, w, 0);
     }
     ffn_half_bwd(m, l, f, w, routed ? m->dgate : NULL);
-    hand_gates(m, l, f, routed);
+    gates_bwd(m, l, f, routed);
     attention_half_bwd(m, l, p, w, routed ? m->dgate : NULL);
-    hand_gates(m, l, p, routed);
+    gates_bwd(m, l, p, routed);
 }
 
 void model_backward(struct model *m)
@@ -477,4 +476,29 @@ void model_backward(struct model *m)
     struct params *ps = &m->params;
     embed_bwd(ps->p[m->embed].grad, m->pos_embed < 0 ? NULL : ps->p[m->pos_embed].grad,
               m->stream.dh[0], m->batch->id, m->pos, (real)m->config.embed_scale, m->R, C);
+}
+
+int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                    uint64_t seed, struct err *e)
+{
+    struct route *r = &m->route;
+    if (!r->ops->calibrate)
+        return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
+    if (batches <= 0)
+        return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
+    r->ops->calibrate(r, 1);
+    for (int g = 0; g < ROUTE_GRID; g++)
+        for (int k = 0; k < batches; k++) {
+            struct batch b = {0};
+            struct pass pass = {.kind = PASS_SPARSE,
+                                .seed = seed,
+                                .inference.has_capacity = 1,
+                                .inference.capacity = (double)g / (ROUTE_GRID - 1),
+                                .inference.calibrate = 1 + g};
+            fill(ctx, k, &b);
+            model_forward(m, &b, &pass);
+            m->batch = NULL;
+        }
+    r->ops->calibrate(r, 0);
+    return 0;
 }

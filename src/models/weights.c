@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/str.h"
-#include "models/values.h"
+#include "models/model.h"
 
 /* Rows of a file read at once; for a matrix packed in both directions one whole slice of its inner
  * dimension. */
@@ -64,33 +64,33 @@ static size_t aligned(size_t n)
 }
 
 /* A bfloat16 matrix stays bfloat16 in fp32 mode too: its values do not change. */
-static enum gemm_hold hold_of(const struct model *m, int i)
+static enum gemm_storage storage_of(const struct model *m, int i)
 {
     const struct weight *x = &m->weights.v[i];
-    int is_narrow = m->weights.format == GEMM_FP32 && m->params.p[i].elsewhere &&
+    int is_narrow = m->weights.format == GEMM_FP32 && m->params.p[i].in_file &&
                     m->stored.v[i].is_bf16 &&
-                    gemm_held_bytes(GEMM_FP32, GEMM_NARROW, x->C, x->O) > 0;
+                    gemm_storage_bytes(GEMM_FP32, GEMM_NARROW, x->C, x->O) > 0;
     return is_narrow ? GEMM_NARROW : GEMM_WHOLE;
 }
 
 /* Bytes of an unquantised matrix packed for one direction. */
-static size_t held_bytes(const struct model *m, int i, int is_back)
+static size_t storage_bytes(const struct model *m, int i, int is_back)
 {
     const struct weight *x = &m->weights.v[i];
-    return gemm_held_bytes(m->weights.format, hold_of(m, i), is_back ? x->O : x->C,
+    return gemm_storage_bytes(m->weights.format, storage_of(m, i), is_back ? x->O : x->C,
                            is_back ? x->C : x->O);
 }
 
 /* Assigns parts of the block, or only counts.  w^T is for forward; w for backward, if there is
  * one. */
-static size_t deal(struct model *m, char *at)
+static size_t assign_block(struct model *m, char *at)
 {
     struct weights *w = &m->weights;
     size_t used = 0;
     for (int i = 0; i < w->n; i++) {
         struct weight *x = &w->v[i];
-        size_t fwd = x->O && !x->quant ? aligned(held_bytes(m, i, 0)) : 0;
-        size_t bwd = fwd && m->is_training ? aligned(held_bytes(m, i, 1)) : 0;
+        size_t fwd = x->O && !x->quant ? aligned(storage_bytes(m, i, 0)) : 0;
+        size_t bwd = fwd && m->is_training ? aligned(storage_bytes(m, i, 1)) : 0;
         x->fwd.data = at && fwd ? at + used : NULL;
         x->bwd.data = at && bwd ? at + used + fwd : NULL;
         used += fwd + bwd;
@@ -107,7 +107,7 @@ static enum quant_kind kind_of(const struct model *m, int i)
     if (x->O == 0 || (m->is_training && p->train))
         return QUANT_NONE;
     if (kind == WEIGHTS_AUTO)
-        return p->elsewhere ? m->stored.v[i].kind : QUANT_NONE;
+        return p->in_file ? m->stored.v[i].kind : QUANT_NONE;
     return quant_row_bytes((enum quant_kind)kind, x->C) > 0 ? (enum quant_kind)kind : QUANT_NONE;
 }
 
@@ -130,7 +130,7 @@ static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct 
     const struct stored *s = &m->stored.v[i];
     int rc;
     want_next(m, i);
-    stored_read(s, p, 0, (size_t)x->O);
+    stored_populate(s, p, 0, (size_t)x->O);
     if (s->kind == kind) {
         rc = stored_quant(&x->quant, s, p, e);
     } else {
@@ -155,7 +155,7 @@ static int quantise(struct model *m, struct err *e)
         enum quant_kind as = kind_of(m, i);
         if (as == QUANT_NONE)
             continue;
-        rc = p->elsewhere ? quantise_stored(m, i, as, e)
+        rc = p->in_file ? quantise_stored(m, i, as, e)
                           : quant_new(&x->quant, as, p->value, x->O, x->C, e);
         if (rc < 0)
             rc = err_add(e, rc, "%s", p->name);
@@ -174,7 +174,7 @@ static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
 {
     const struct param *p = &m->params.p[i];
     double rows = (double)pool_threads() * (m->is_training ? ROWS_BOTH : ROWS_FWD);
-    if (!p->elsewhere || (kind != QUANT_NONE && m->stored.v[i].kind == kind))
+    if (!p->in_file || (kind != QUANT_NONE && m->stored.v[i].kind == kind))
         return 0;
     return sizeof(real) * (kind != QUANT_NONE ? (double)p->n : rows * (double)p->shape[1]);
 }
@@ -190,14 +190,14 @@ static int check_memory(const struct model *m, struct err *e)
         enum quant_kind kind = kind_of(m, i);
         if (x->O == 0)
             continue;
-        double as_numbers = (double)held_bytes(m, i, 0);
+        double unquantised = (double)storage_bytes(m, i, 0);
         if (m->is_training)
-            as_numbers += (double)held_bytes(m, i, 1);
+            unquantised += (double)storage_bytes(m, i, 1);
         passing = fmax(passing, passing_bytes(m, i, kind));
-        if (as_numbers == 0 && m->params.p[i].elsewhere)
-            as_numbers = (double)m->params.p[i].n * sizeof(real);
+        if (unquantised == 0 && m->params.p[i].in_file)
+            unquantised = (double)m->params.p[i].n * sizeof(real);
         need +=
-            kind == QUANT_NONE ? as_numbers : (double)quant_row_bytes(kind, x->C) * (double)x->O;
+            kind == QUANT_NONE ? unquantised : (double)quant_row_bytes(kind, x->C) * (double)x->O;
     }
     need += passing;
     if (left <= 0 || need <= left)
@@ -217,17 +217,17 @@ static int place(struct model *m, struct err *e)
     struct weights *w = &m->weights;
     mem_free_aligned(w->block);
     w->by = gemm_provider(w->format);
-    w->bytes = deal(m, NULL);
+    w->bytes = assign_block(m, NULL);
     w->block = w->bytes ? mem_reserve(w->bytes) : NULL;
     if (w->bytes && !w->block)
         return err_set(e, DS_EMEM, "packed weights: out of memory: %.1f MiB needed",
                        (double)w->bytes / 1048576.0);
-    deal(m, w->block);
+    assign_block(m, w->block);
     for (int i = 0; i < w->n; i++) {
         struct weight *x = &w->v[i];
         mem_free_aligned(x->own);
         x->own = NULL;
-        if (x->O == 0 || x->quant || x->fwd.data || !m->params.p[i].elsewhere)
+        if (x->O == 0 || x->quant || x->fwd.data || !m->params.p[i].in_file)
             continue;
         x->own = mem_reserve(m->params.p[i].n * sizeof *x->own);
         if (!x->own)
@@ -280,7 +280,7 @@ static void read_part(void *ctx, int task, int worker)
     size_t items = (size_t)n * (size_t)x->C, bad = 0;
     real *w = x->own ? x->own + (size_t)row * (size_t)x->C
                      : r->space + (size_t)worker * (size_t)r->step * (size_t)x->C;
-    stored_read(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
+    stored_populate(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
     stored_rows(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n, w);
     stored_drop(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
     for (size_t k = 0; k < items; k++)
@@ -305,9 +305,9 @@ static int read_stored(struct model *m, int i, struct err *e)
         return 0;
     want_next(m, i);
     if (x->fwd.data)
-        gemm_pack_begin(&x->fwd, x->fwd.data, w->format, hold_of(m, i), x->C, x->O);
+        gemm_pack_begin(&x->fwd, x->fwd.data, w->format, storage_of(m, i), x->C, x->O);
     if (x->bwd.data)
-        gemm_pack_begin(&x->bwd, x->bwd.data, w->format, hold_of(m, i), x->O, x->C);
+        gemm_pack_begin(&x->bwd, x->bwd.data, w->format, storage_of(m, i), x->O, x->C);
     r.space = x->own ? NULL : mem_reserve(space);
     if (!x->own && !r.space)
         return err_set(e, DS_EMEM, "out of memory for reading %s", m->params.p[i].name);
@@ -326,7 +326,7 @@ static int refresh_one(struct model *m, int i, struct err *e)
     const struct operand t = {p->value, x->C, 1, NULL}, n = {p->value, x->C, 0, NULL};
     BUG_IF(x->quant && w->made_of != m->params.given, "%s: changed after it was quantised",
            p->name);
-    if (p->elsewhere)
+    if (p->in_file)
         return read_stored(m, i, e);
     if (x->fwd.data)
         gemm_pack(&x->fwd, x->fwd.data, w->format, &t, x->C, x->O);
@@ -366,7 +366,7 @@ int weights_ready(struct model *m, struct err *e)
     return rc == 0 ? stored_unchanged(m, e) : rc;
 }
 
-const char *weights_held(const struct model *m)
+const char *weights_quant_name(const struct model *m)
 {
     int count[QUANT_KINDS] = {0}, most = QUANT_NONE;
     for (int i = 0; i < m->weights.n; i++)

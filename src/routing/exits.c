@@ -214,10 +214,10 @@ double exits_share(const struct exits *x, int l)
 double exits_rate(const struct exits *x)
 {
     const real *alive = exits_alive(x, x->L);
-    double gone = 0;
+    double exited = 0;
     for (int i = 0; i < x->R; i++)
-        gone += 1 - (double)alive[i];
-    return x->R > 0 ? gone / x->R : 0;
+        exited += 1 - (double)alive[i];
+    return x->R > 0 ? exited / x->R : 0;
 }
 
 void exits_forget(struct exits *x)

@@ -51,10 +51,10 @@ void membership_bwd(real *dlogit, const struct membership_loss *price, const rea
 void tally_add(struct tally *t, const real *score, double threshold, const uint8_t *target, int n)
 {
     for (int i = 0; i < n; i++) {
-        int says = (double)score[i] > threshold;
-        t->hit += says && target[i];
-        t->miss += !says && target[i];
-        t->false_alarm += says && !target[i];
+        int is_positive = (double)score[i] > threshold;
+        t->hit += is_positive && target[i];
+        t->miss += !is_positive && target[i];
+        t->false_alarm += is_positive && !target[i];
     }
     t->all += n;
 }

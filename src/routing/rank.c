@@ -48,7 +48,7 @@ struct ranking {
     int layer;
     const real *score;
     const uint8_t *active; /* rows that compete; NULL: all */
-    int obey;              /* forced cells keep their value */
+    int keep_forced;              /* forced cells keep their value */
     uint8_t *want;
     struct ranked *scratch;
 };
@@ -58,7 +58,7 @@ static int rank_rows(const struct ranking *x, int begin, int end, int k)
 {
     int n = 0, nan = 0;
     for (int i = begin; i < end; i++) {
-        int forced = x->obey ? route_forced(x->route, x->layer, i) : -1;
+        int forced = x->keep_forced ? route_forced(x->route, x->layer, i) : -1;
         x->want[i] = forced == 1;
         if (x->active && !x->active[i])
             continue;
@@ -103,7 +103,7 @@ static int rank_all(struct ranking *x, double gamma, int whole)
 
 int rank_topk(const struct route *r, int l, const real *score, double gamma, uint8_t *want)
 {
-    struct ranking x = {.route = r, .layer = l, .score = score, .obey = 1, .want = want};
+    struct ranking x = {.route = r, .layer = l, .score = score, .keep_forced = 1, .want = want};
     return rank_all(&x, gamma, 0);
 }
 
@@ -114,10 +114,10 @@ void rank_target(const struct route *r, const real *score, double gamma, uint8_t
 }
 
 int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
-                double gamma, int whole, int obey, uint8_t *want)
+                double gamma, int whole, int keep_forced, uint8_t *want)
 {
     struct ranking x = {
-        .route = r, .layer = l, .score = score, .active = active, .obey = obey, .want = want};
+        .route = r, .layer = l, .score = score, .active = active, .keep_forced = keep_forced, .want = want};
     return rank_all(&x, gamma, whole);
 }
 

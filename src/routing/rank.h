@@ -22,10 +22,10 @@ int rank_topk(const struct route *r, int l, const real *score, double gamma, uin
  * target (R): 1, 0. */
 void rank_target(const struct route *r, const real *score, double gamma, uint8_t *target);
 /* The same when some tokens have exited: the n rows with active[i] compete for max(1, round(gamma
- * n)) places.  whole: rank the whole batch instead of each document.  obey: forced cells as in
+ * n)) places.  whole: rank the whole batch instead of each document.  keep_forced: forced cells as in
  * rank_topk, else as in rank_target. */
 int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
-                double gamma, int whole, int obey, uint8_t *want);
+                double gamma, int whole, int keep_forced, uint8_t *want);
 
 /* A control: N(0, 1) noise (R) ranked in place of scores, independent of content.  Drawn anew in
  * each training step; at inference it depends only on the token and its position. */

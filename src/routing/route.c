@@ -10,14 +10,26 @@
 const char *const metric_scope_name[] = {
     [METRIC_STEP] = "step", [METRIC_LAYER] = "layer", [METRIC_CELL] = "cell"};
 
-extern const struct route_ops route_dense, route_dlr, route_dtf, route_edp, route_hat, route_mod,
-    route_random, route_static, route_stochastic;
+/* All methods, one line each. */
+/* clang-format off */
+#define METHODS(X) \
+    X(dense) \
+    X(dlr) \
+    X(dtf) \
+    X(edp) \
+    X(hat) \
+    X(mod) \
+    X(random) \
+    X(static) \
+    X(stochastic)
 
-/* The registry: adding a method is its file and one line here. */
-static const struct route_ops *const methods[] = {
-    &route_dense, &route_dlr,    &route_dtf,    &route_edp,        &route_hat,
-    &route_mod,   &route_random, &route_static, &route_stochastic, NULL,
-};
+#define DECLARE(name) extern const struct route_ops route_##name;
+#define ROW(name) &route_##name,
+
+METHODS(DECLARE)
+
+static const struct route_ops *const methods[] = { METHODS(ROW) NULL };
+/* clang-format on */
 
 const struct route_ops *const *route_all(void)
 {

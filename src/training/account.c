@@ -53,7 +53,7 @@ void account_step(struct account *a, double ms[STEP_PARTS])
     ms[STEP_RECORD] = 1e3 * a->record_reported / (double)a->steps;
 }
 
-void account_reported(struct account *a)
+void account_restart_window(struct account *a)
 {
     a->spent[STEP_RECORD] -= a->record_reported;
     a->record_reported = 0;

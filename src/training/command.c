@@ -29,8 +29,7 @@ static int check_set(const struct trainer *t, const char *rest, struct str *answ
     char why[200];
     struct err e = {0};
     if (!parse_set(&s, rest)) {
-        str_add(answer, "error set: expected KEY NUMBER (train.lr, or a method key such as "
-                        "edp.target_ratio)");
+        str_add(answer, "error set: expected KEY NUMBER, such as train.lr 1e-4");
         return 1;
     }
     if (trainer_check_set(t, s.key, s.value, &e) < 0) {

@@ -89,7 +89,7 @@ static struct entry *entry_of(struct control *c, int64_t id)
 }
 
 /* The command is still carried out; its result appears in the log only. */
-static void leave_entry(struct control *c, int64_t id)
+static void abandon_entry(struct control *c, int64_t id)
 {
     pthread_mutex_lock(&c->lock);
     struct entry *x = id ? entry_of(c, id) : NULL;
@@ -102,7 +102,7 @@ static void leave_entry(struct control *c, int64_t id)
 
 static void drop(struct control *c, int i)
 {
-    leave_entry(c, c->client[i].waits);
+    abandon_entry(c, c->client[i].waits);
     close(c->client[i].fd);
     memmove(&c->client[i], &c->client[i + 1], (size_t)(--c->clients - i) * sizeof c->client[0]);
 }

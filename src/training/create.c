@@ -14,21 +14,15 @@
 
 int trainer_write_config(const char *dir, const struct train_config *config, struct err *e)
 {
-    char path[1100];
     struct str s = {0};
     train_config_print(&s, config);
-    int rc = s.failed ? err_set(e, DS_EMEM, "config.yaml: out of memory")
-                      : fs_join(path, sizeof path, dir, "config.yaml", e);
-    if (rc == 0)
-        rc = fs_replace_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
+    return fs_replace_text(dir, "config.yaml", &s, e);
 }
 
 static int write_meta(const char *dir, const struct train_config *config, int argc, char **argv,
                       const char *version, const char *parent, struct err *e)
 {
-    char path[1100], host[256] = "";
+    char host[256] = "";
     struct str s = {0};
     gethostname(host, sizeof host - 1);
     str_add(&s, "{\n  \"command\": [");
@@ -45,12 +39,7 @@ static int write_meta(const char *dir, const struct train_config *config, int ar
              pool_cpus(), config->run.seed, clock_wall());
     str_add_json(&s, parent ? parent : "", parent ? strlen(parent) : 0);
     str_add(&s, "\n}\n");
-    int rc = s.failed ? err_set(e, DS_EMEM, "meta.json: out of memory")
-                      : fs_join(path, sizeof path, dir, "meta.json", e);
-    if (rc == 0)
-        rc = fs_replace_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
+    return fs_replace_text(dir, "meta.json", &s, e);
 }
 
 int trainer_repair(struct trainer *t, struct err *e)

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "models/calibrate.h"
+#include "models/model.h"
 #include "training/trainer.h"
 
 enum {

@@ -51,7 +51,7 @@ void trainer_home_close(int home)
         fs_unhold(home);
 }
 
-int trainer_home_is_gone(const struct trainer *t)
+int trainer_home_is_missing(const struct trainer *t)
 {
     return !runlog_writer_is_named(t->log);
 }
@@ -66,7 +66,7 @@ void trainer_home_now(const struct trainer *t, char *out, size_t size)
 int trainer_home_check(struct trainer *t, struct err *e)
 {
     char now[1024], text[2200];
-    if (trainer_home_is_gone(t))
+    if (trainer_home_is_missing(t))
         return err_set(e, DS_ENOTFOUND,
                        "%s is gone: its log.mp was removed or replaced; the run ends at step "
                        "%" PRId64,

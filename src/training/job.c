@@ -76,7 +76,7 @@ int job_start_in(const char *dir, const char *const *args, size_t n, int *ended,
     int rc = argv ? fs_join(path, sizeof path, dir, "train.out", e)
                   : err_set(e, DS_EMEM, "out of memory for starting a run");
     if (rc == 0)
-        rc = fs_open_write(&out, path, O_CREAT | O_TRUNC, e);
+        rc = fs_open_write(&out, path, O_CREAT | O_APPEND, e);
     if (rc == 0)
         rc = ended && pipe(alive) < 0 ? err_errno(e, "pipe") : 0;
     if (rc == 0 && ended && fcntl(alive[0], F_SETFD, FD_CLOEXEC) < 0)

@@ -64,7 +64,7 @@ static void take_value(void *ctx, const char *key, const char *value)
             v->value[i] = mem_strdup(value);
 }
 
-size_t job_cut_words(char *text, const char **word, size_t max)
+size_t job_split_words(char *text, const char **word, size_t max)
 {
     size_t n = 0;
     for (char *p = text + strspn(text, " "); *p && n < max; p += strspn(p, " ")) {
@@ -86,7 +86,7 @@ int job_preset_values(const char *presets, char **value, size_t n, struct err *e
     struct values v = {value, n < all ? n : all};
     for (size_t i = 0; i < n; i++)
         value[i] = NULL;
-    int rc = text ? train_config_look(&c, word, job_cut_words(text, word, PRESETS_MAX), e)
+    int rc = text ? train_config_preview(&c, word, job_split_words(text, word, PRESETS_MAX), e)
                   : err_set(e, DS_EMEM, "out of memory for presets");
     mem_free(text);
     if (rc < 0)

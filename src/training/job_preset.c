@@ -46,7 +46,7 @@ int job_preset_read(struct job_preset *p, const char *name, struct err *e)
     struct train_config c;
     struct train_size s;
     *p = (struct job_preset){0};
-    int rc = train_config_look(&c, &name, 1, e);
+    int rc = train_config_preview(&c, &name, 1, e);
     if (rc < 0)
         return rc;
     train_config_size(&s, &c);

@@ -199,15 +199,9 @@ static void print_live(struct str *s, const struct live_setting *v, int n)
 
 static int write_live(const char *dir, const struct live_setting *v, int n, struct err *e)
 {
-    char path[1200];
     struct str s = {0};
     print_live(&s, v, n);
-    int rc = s.failed ? err_set(e, DS_EMEM, "live.json: out of memory")
-                      : fs_join(path, sizeof path, dir, "live.json", e);
-    if (rc == 0)
-        rc = fs_replace_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
+    return fs_replace_text(dir, "live.json", &s, e);
 }
 
 static void add_live(struct live_setting *v, int *n, const char *key, const struct json_node *value,
@@ -297,7 +291,7 @@ int trainer_apply_live(struct trainer *t, struct err *e)
     return rc < 0 ? err_add(e, rc, "%s/live.json", t->dir) : 0;
 }
 
-int trainer_revert_live(struct trainer *t, int64_t step, struct str *told, struct err *e)
+int trainer_revert_live(struct trainer *t, int64_t step, struct str *note, struct err *e)
 {
     int n = 0;
     for (int i = 0; i < t->n_live; i++) {
@@ -305,7 +299,7 @@ int trainer_revert_live(struct trainer *t, int64_t step, struct str *told, struc
         if (s->step < step)
             t->live[n++] = *s;
         else
-            str_addf(told, "%s%s = %g", told->len ? ", " : "", s->key, s->value);
+            str_addf(note, "%s%s = %g", note->len ? ", " : "", s->key, s->value);
     }
     if (n == t->n_live)
         return 0;

@@ -353,7 +353,7 @@ int train_config_make(struct train_config *c, const char *const *preset, size_t 
     return from_presets(c, preset, presets, override, n, 0, e);
 }
 
-int train_config_look(struct train_config *c, const char *const *preset, size_t presets,
+int train_config_preview(struct train_config *c, const char *const *preset, size_t presets,
                       struct err *e)
 {
     return from_presets(c, preset, presets, NULL, 0, 1, e);

@@ -110,7 +110,7 @@ int trainer_log_step(struct trainer *t, struct err *e)
 {
     record_begin(t->record, "metric", t->report.step, clock_wall());
     step_report_record(&t->report, t->record);
-    account_reported(&t->account);
+    account_restart_window(&t->account);
     add_step_metrics(t);
     return trainer_append(t, e);
 }

@@ -33,15 +33,9 @@ static void print_state(struct str *s, const struct trainer *t)
 
 static int write_state(const struct trainer *t, const char *dir, struct err *e)
 {
-    char path[1200];
     struct str s = {0};
     print_state(&s, t);
-    int rc = s.failed ? err_set(e, DS_EMEM, "state.json: out of memory")
-                      : fs_join(path, sizeof path, dir, "state.json", e);
-    if (rc == 0)
-        rc = fs_write_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
+    return fs_replace_text(dir, "state.json", &s, e);
 }
 
 /* ---- checkpoint contents ---- */
@@ -122,13 +116,12 @@ static int write_files(const struct trainer *t, const char *dir, struct err *e)
 /* best.json names the checkpoint that is loaded when the run is used as a model. */
 static int write_best(const struct trainer *t, struct err *e)
 {
-    char path[1200], text[128];
-    int rc = fs_join(path, sizeof path, t->dir, "best.json", e);
-    if (rc < 0 || t->state.best_step < 0)
-        return rc;
-    int n = snprintf(text, sizeof text, "{\"step\": %" PRId64 ", \"val_loss\": %.9g}\n",
-                     t->state.best_step, t->state.best_loss);
-    return fs_replace_file(path, text, (size_t)n, e);
+    struct str s = {0};
+    if (t->state.best_step < 0)
+        return 0;
+    str_addf(&s, "{\"step\": %" PRId64 ", \"val_loss\": %.9g}\n", t->state.best_step,
+             t->state.best_loss);
+    return fs_replace_text(t->dir, "best.json", &s, e);
 }
 
 /* Rewrites a damaged best.json from the state of the newest checkpoint. */

@@ -96,21 +96,22 @@ static int fit_vocab(struct trainer *t, struct err *e)
 static int open_loaders(struct trainer *t, struct err *e)
 {
     const struct train_config *c = &t->config;
-    int vocab = (int)c->model.vocab, seq = (int)c->train.seq;
-    uint64_t seed = (uint64_t)c->run.seed;
-    int rc = loader_open(&t->train, t->corpus, t->tokenizer, 0, c->data.val_fraction, seq, vocab,
-                         seed, e);
+    struct loader_options o = {.val_fraction = c->data.val_fraction,
+                               .seq = (int)c->train.seq,
+                               .vocab = (int)c->model.vocab,
+                               .seed = (uint64_t)c->run.seed};
+    int rc = loader_open(&t->train, t->corpus, t->tokenizer, &o, e);
     if (rc < 0)
         return err_add(e, rc, "training split of %s", c->data.path);
     if (loader_windows(t->train) < (uint64_t)c->train.batch)
         return err_set(e, DS_ERANGE,
                        "%s: training split has %llu windows of %d tokens, one batch needs %lld",
-                       c->data.path, (unsigned long long)loader_windows(t->train), seq,
+                       c->data.path, (unsigned long long)loader_windows(t->train), o.seq,
                        (long long)c->train.batch);
     if (c->data.val_fraction <= 0)
         return 0;
-    rc =
-        loader_open(&t->val, t->corpus, t->tokenizer, 1, c->data.val_fraction, seq, vocab, seed, e);
+    o.is_val = 1;
+    rc = loader_open(&t->val, t->corpus, t->tokenizer, &o, e);
     return rc < 0 ? err_add(e, rc, "validation split of %s (data.val_fraction=%g)", c->data.path,
                             c->data.val_fraction)
                   : 0;
@@ -152,7 +153,7 @@ static int new_model(struct trainer *t, struct model_config *c, struct config *r
         return model_new(&t->model, c, route, seed, mode, e);
     int rc = model_new_table(&t->model, c, route, seed, mode, e);
     if (rc == 0)
-        rc = stored_leave(t->model, e);
+        rc = stored_mark(t->model, e);
     if (rc == 0)
         rc = model_reserve_values(t->model, e);
     if (rc == 0)
@@ -194,7 +195,7 @@ int trainer_prepare_weights(struct trainer *t, struct err *e)
     int rc = weights_use(t->model, &o, e);
     const char *end = strrchr(c->train.init, '.');
     if (rc == 0 && c->train.save == SAVE_ALL && end && strcmp(end, ".gguf") == 0 &&
-        strcmp(weights_held(t->model), "none") != 0)
+        strcmp(weights_quant_name(t->model), "none") != 0)
         return err_set(
             e, DS_EUSAGE,
             "train.save=all stores the base unquantised, so a resumed run would not "

@@ -13,7 +13,6 @@
 #include "data/tokenizer.h"
 #include "models/load.h"
 #include "models/peft.h"
-#include "models/values.h"
 #include "training/trainer.h"
 
 /* Which keys are taken from the source's config.json.  ALWAYS: tensors, or what they compute,

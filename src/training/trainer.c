@@ -293,7 +293,7 @@ static int after_step(struct trainer *t, struct err *e)
 }
 
 /* Executes commands; blocks while paused. */
-static int obey(struct trainer *t, struct err *e)
+static int run_commands(struct trainer *t, struct err *e)
 {
     const struct control_calls calls = {trainer_command_run, trainer_command_done, t};
     int rc = 0;
@@ -383,7 +383,7 @@ static int last_words(struct trainer *t, int rc, struct err *e)
     if (t->state.step > 0 && trainer_check_finite(t, &ignored) == 0 &&
         trainer_save(t, &ignored) == 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
-    if (!trainer_home_is_gone(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
+    if (!trainer_home_is_missing(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
         log_warn("%s", ignored.text);
     return rc;
 }
@@ -410,7 +410,7 @@ int trainer_run(struct trainer *t, struct err *e)
     if (t->state.step == 0)
         rc = probe(t, e);
     while (rc == 0 && t->state.step < t->config.train.steps) {
-        rc = obey(t, e);
+        rc = run_commands(t, e);
         if (rc == 0 && t->wants_stop)
             return stop_early(t, e);
         if (rc == 0)

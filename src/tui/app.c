@@ -34,7 +34,7 @@ void app_notify(struct app *app, enum log_level level, const char *fmt, ...)
     l->level = level;
     l->time = clock_wall();
     app->lines++;
-    app->say_until = app->opt.script ? 1 : clock_mono() + say_s;
+    app->say_until = app_is_scripted(app) ? 1 : clock_mono() + say_s;
     app->is_dirty = 1;
 }
 
@@ -62,7 +62,7 @@ int app_is_readonly(const struct app *app)
 
 int app_is_scripted(const struct app *app)
 {
-    return app->opt.script != NULL;
+    return app->opt.script != NULL || app->screen != NULL;
 }
 
 /* In scripts the clock is frozen at the newest record, so that screens are reproducible. */
@@ -131,7 +131,10 @@ static int send_frame(struct app *app, struct err *e)
 {
     struct str frame = {0};
     app_draw(app);
+    graphics_begin(&app->graphics, app->term, &app->canvas, &frame);
     int rc = term_render(app->term, &app->canvas, &frame, e);
+    if (rc == 0)
+        graphics_end(&app->graphics, &frame);
     if (rc < 0) {
         str_release(&frame);
         return rc;
@@ -179,7 +182,9 @@ static int take_input(struct app *app, struct err *e)
             return err_set(e, DS_EIO, "terminal: hung up");
         if (n == 0)
             break;
+        int before = graphics_answers(&app->decoder);
         decoder_feed(&app->decoder, buf, (size_t)n, take_event, app);
+        app->is_dirty |= graphics_answers(&app->decoder) != before;
         app->next_frame = app->opt.link_bytes_s > 0 ? app->next_frame : 0;
     }
     return 0;
@@ -408,6 +413,18 @@ static void close_all(struct app *app)
     mem_free(app);
 }
 
+int tui_check_view(const char *name, struct err *e)
+{
+    if (view_find(name))
+        return 0;
+    char hint[NEAREST_MAX + 32];
+    struct nearest best = nearest_to(name);
+    for (int i = 0; view_registry[i]; i++)
+        nearest_try(&best, view_registry[i]->name);
+    return err_set(e, DS_EUSAGE, "unknown view \"%s\"%s; see depthscope help workbench", name,
+                   nearest_hint(&best, hint, sizeof hint));
+}
+
 static int check_options(const struct tui_options *o, struct err *e)
 {
     static const char *const colors[] = {"auto", "never", "16", "256", "truecolor"};
@@ -423,22 +440,14 @@ static int check_options(const struct tui_options *o, struct err *e)
     if (!is_glyphs)
         return err_set(e, DS_EUSAGE, "--glyphs=%s: expected auto, braille, shades or ascii",
                        o->glyphs);
-    if (!o->view || view_find(o->view))
-        return 0;
-    char hint[NEAREST_MAX + 32];
-    struct nearest best = nearest_to(o->view);
-    for (int i = 0; view_registry[i]; i++)
-        nearest_try(&best, view_registry[i]->name);
-    return err_set(e, DS_EUSAGE, "unknown view \"%s\"%s; see depthscope help workbench", o->view,
-                   nearest_hint(&best, hint, sizeof hint));
+    return o->view ? tui_check_view(o->view, e) : 0;
 }
 
-int tui_run(const struct tui_options *o, struct err *e)
+static int app_new(struct app **out, const struct tui_options *o, struct err *e)
 {
     int rc = check_options(o, e);
     if (rc < 0)
         return rc;
-    struct str farewell = {0};
     struct app *app = mem_alloc(1, sizeof *app);
     if (!app)
         return err_set(e, DS_EMEM, "workbench: out of memory");
@@ -452,28 +461,60 @@ int tui_run(const struct tui_options *o, struct err *e)
     log_to(log_sink_say, app);
     if (o->theme)
         rc = theme_load(&app->theme, o->theme, NULL, e);
-    if (rc == 0 && o->script) {
-        rc = app_play(app, e);
-    } else if (rc == 0) {
-        rc = open_terminal(app, e);
-        if (rc == 0)
-            open_paths(app);
-        while (rc == 0 && !app->must_quit)
-            rc = turn(app, e);
-        struct str ignored = {0};
-        if (app->term)
-            term_goodbye(app->term, &ignored);
-        str_release(&ignored);
-        term_close(app->term);
-        if (app->tty.fd > 0)
-            tty_close(&app->tty);
-        app_exit_note(app, &farewell);
-        if (rc == 0 && app->exit_code)
-            rc = err_set(e, app->exit_code, "terminated by a signal");
-    }
+    if (rc < 0)
+        close_all(app);
+    else
+        *out = app;
+    return rc;
+}
+
+static int run_terminal(struct app *app, struct err *e)
+{
+    struct str exit_text = {0}, ignored = {0};
+    int rc = open_terminal(app, e);
+    if (rc == 0)
+        open_paths(app);
+    while (rc == 0 && !app->must_quit)
+        rc = turn(app, e);
+    if (app->term)
+        term_exit_text(app->term, &ignored);
+    str_release(&ignored);
+    term_close(app->term);
+    if (app->tty.fd > 0)
+        tty_close(&app->tty);
+    app_exit_note(app, &exit_text);
+    if (rc == 0 && app->exit_code)
+        rc = err_set(e, app->exit_code, "terminated by a signal");
     close_all(app);
-    if (farewell.len) /* printed after the terminal is restored */
-        log_info("%s", str_text(&farewell));
-    str_release(&farewell);
+    if (exit_text.len) /* printed after the terminal is restored */
+        log_info("%s", str_text(&exit_text));
+    str_release(&exit_text);
+    return rc;
+}
+
+int tui_run(const struct tui_options *o, struct err *e)
+{
+    struct app *app = NULL;
+    int rc = app_new(&app, o, e);
+    if (rc < 0)
+        return rc;
+    if (!o->script)
+        return run_terminal(app, e);
+    rc = app_play(app, e);
+    close_all(app);
+    return rc;
+}
+
+int screen_make(struct screen *s, const struct tui_options *o, struct err *e)
+{
+    struct tui_options own = *o;
+    struct app *app = NULL;
+    own.script = NULL;
+    int rc = app_new(&app, &own, e);
+    if (rc < 0)
+        return rc;
+    app->screen = s;
+    rc = app_picture(app, e);
+    close_all(app);
     return rc;
 }

@@ -76,7 +76,7 @@ static void send_and_wait(struct app *app, const char *dir, const char *command)
 static void send_to(struct app *app, const char *dir, const char *command)
 {
     struct err e = {0};
-    if (app->opt.script) {
+    if (app_is_scripted(app)) {
         send_and_wait(app, dir, command);
         return;
     }
@@ -105,14 +105,20 @@ int app_has_process(struct app *app)
     return state == RUN_LIVE || state == RUN_PAUSED || state == RUN_EMPTY || state == RUN_SILENT;
 }
 
-void app_run_command(struct app *app, const char *command)
+void app_send(struct app *app, const char *dir, const char *command)
 {
     if (app->opt.readonly)
         app_notify(app, LOG_WARN, "read-only mode: \"%s\" was not sent", command);
-    else if (!app->runs || !app->run[app->current].dir[0])
+    else
+        send_to(app, dir, command);
+}
+
+void app_run_command(struct app *app, const char *command)
+{
+    if (!app->opt.readonly && (!app->runs || !app->run[app->current].dir[0]))
         app_notify(app, LOG_WARN, "no run directory is open; \"%s\" was not sent", command);
     else
-        send_to(app, app->run[app->current].dir, command);
+        app_send(app, app->runs ? app->run[app->current].dir : "", command);
 }
 
 /* 1 when the request is finished. */

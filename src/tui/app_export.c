@@ -9,7 +9,7 @@
 void app_export(struct app *app)
 {
     const struct view_ops *ops = app_focused(app);
-    const char *argv[APP_RUNS_MAX + 8];
+    const char *argv[APP_RUNS_MAX + VIEW_WORDS + 8];
     struct child_setup how = {.program = app->opt.program,
                               .argv = argv,
                               .in = CHILD_NULL,
@@ -19,7 +19,9 @@ void app_export(struct app *app)
                               .is_session = 1};
     struct err e = {0};
     int n = 0;
-    if (!ops || !ops->figure || !app->runs) {
+    struct view *v = app_focused_view(app);
+    int words = ops && ops->figure_words && v ? ops->figure_words(v, argv + 2) : 0;
+    if (!ops || !(ops->figure || words > 0) || !app->runs) {
         app_notify(app, LOG_WARN, "this view has no figure to export");
         return;
     }
@@ -29,7 +31,10 @@ void app_export(struct app *app)
     }
     argv[n++] = "depthscope";
     argv[n++] = "figure";
-    argv[n++] = ops->figure;
+    if (words > 0)
+        n += words;
+    else
+        argv[n++] = ops->figure;
     for (size_t i = 0; i < app->runs; i++)
         if (i == app->current || app->run[i].is_marked)
             argv[n++] = app->run[i].path;
@@ -39,7 +44,7 @@ void app_export(struct app *app)
     if (child_start(&app->export, &how, &e) < 0)
         app_notify(app, LOG_ERROR, "export: %s", e.text);
     else
-        app_notify(app, LOG_INFO, "drawing figure %s into exports/ ...", ops->figure);
+        app_notify(app, LOG_INFO, "drawing figure %s into exports/ ...", argv[2]);
 }
 
 /* What is there now: a child that prints a lot must not wait for us. */
@@ -65,12 +70,24 @@ void app_export_reap(struct app *app)
         return;
     take_output(c);
     const char *last = child_last_line(c);
-    if (child_verdict(c, why, sizeof why) == 0)
+    if (child_verdict(c, why, sizeof why) == 0) {
+        str_copy(app->exported, sizeof app->exported, last);
         app_notify(app, LOG_INFO, "figure written: %s", last[0] ? last : "exports/");
-    else
+    } else {
         app_notify(app, LOG_ERROR, "figure failed: %s", why);
+    }
     child_close(c, 0);
     *c = (struct child)CHILD_NONE;
+}
+
+const char *app_exported(const struct app *app)
+{
+    return app->exported;
+}
+
+const char *app_program(const struct app *app)
+{
+    return app->opt.program;
 }
 
 void copy_add(struct str *out, const char *data)

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/eta.h"
+#include "base/clock.h"
+#include "base/statistics.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "io/runlog.h"
@@ -56,14 +57,10 @@ static double time_left_by_records(const struct runview *v, const struct series 
     size_t n = own_points(v, s), k = 0;
     for (size_t i = s->n - n; i + 1 < s->n; i++) {
         double steps = (double)(s->step[i + 1] - s->step[i]);
-        ms[k++] = steps > 0 ? 1e3 * (s->time[i + 1] - s->time[i]) / steps : (double)NAN;
+        if (steps > 0)
+            ms[k++] = 1e3 * (s->time[i + 1] - s->time[i]) / steps;
     }
-    for (size_t i = 1; i < k; i++) /* insertion sort, for the median */
-        for (size_t j = i; j > 0 && ms[j] < ms[j - 1]; j--) {
-            double x = ms[j];
-            ms[j] = ms[j - 1];
-            ms[j - 1] = x;
-        }
+    stat_sort(ms, k);
     return k >= 2 ? eta_seconds(&ms[k / 2], 1, 0, left) : (double)NAN;
 }
 
@@ -163,7 +160,7 @@ static int status_parts(struct app *app, struct part *p)
         snprintf(p[n++].text, sizeof p->text, "link %s/%s B/s", str_si(a, app->link_rate),
                  str_si(b, app->opt.link_bytes_s));
     }
-    if (app->opt.readonly) {
+    if (app->opt.readonly && !app->screen) {
         p[n] = (struct part){.role = ROLE_WARN, .priority = 9};
         snprintf(p[n++].text, sizeof p->text, "read-only");
     }
@@ -278,9 +275,10 @@ static void draw_bar(struct app *app, struct area line)
 /* ---- bottom line ---- */
 
 /* Rows with a hint by priority; those of the view come before global ones of equal priority. */
-static int is_of_use(struct app *app, const struct key *k)
+static int is_useful(struct app *app, const struct key *k)
 {
     return !(k->flags & KEY_HIDDEN) && !((k->flags & KEY_MUTATES) && app->opt.readonly) &&
+           (!(k->flags & KEY_ON_FIGURE) || app_focused(app)->figure) &&
            (!(k->flags & KEY_ON_RUN) || app_has_process(app));
 }
 
@@ -291,7 +289,7 @@ static int collect_hints(struct app *app, const struct key **out, int max)
     for (int want = 99; want > 0 && n < max; want--)
         for (size_t t = 0; t < DS_LEN(tables); t++)
             for (const struct key *k = tables[t]; k && k->command && n < max; k++)
-                if (k->priority == want && is_of_use(app, k))
+                if (k->priority == want && is_useful(app, k))
                     out[n++] = k;
     return n;
 }
@@ -394,6 +392,7 @@ void app_draw(struct app *app)
     struct area a = canvas_area(&app->canvas);
     app->canvas.look.theme = &app->theme;
     canvas_clear(&app->canvas);
+    app->graphics.want.rows = 0;
     app->zones = 0;
     if (a.rows < 4 || a.cols < 16) {
         area_text(a, 0, 0, -1, ink(ROLE_WARN), "too small");

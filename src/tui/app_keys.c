@@ -78,7 +78,7 @@ static void key_show(struct view *v, const struct key *k, const char *args)
     if (k->value < n)
         app_show(v->app, view_registry[k->value]->name);
     else
-        app_notify(v->app, LOG_INFO, "there is no view %d; V lists all views", k->value + 1);
+        app_notify(v->app, LOG_INFO, "view %d does not exist; V lists all views", k->value + 1);
 }
 
 static void key_view(struct view *v, const struct key *k, const char *args)
@@ -312,7 +312,7 @@ const struct key keys_global[] = {
     {"u",        "undo",       NULL, "undo a setting of this view",         NULL,    0,  0, -1, key_undo},
     {"C-r",      "redo",       NULL, "redo it",                             NULL,    0,  0, 1, key_undo},
     {"y",        "copy",       NULL, "copy to the clipboard (OSC 52)",      "copy",  12, 0, 0, key_copy},
-    {"e",        "export",     NULL, "save the figure of this view to exports/", "export", 14, 0, 0, key_export},
+    {"e",        "export",     NULL, "save the figure of this view to exports/", "export", 14, KEY_ON_FIGURE, 0, key_export},
     {"",         "theme",      "THEME", "change the theme",                 NULL,    0,  0, 0, key_theme},
     {"C-g",      "glyphs",     "braille|shades|ascii", "show the glyph test, or set the glyphs", NULL, 0, 0, 0, key_glyphs},
     {"C-l",      "redraw",     NULL, "redraw the screen",                   NULL,    0,  0, 0, key_redraw},

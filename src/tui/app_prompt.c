@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "io/runindex.h"
 #include "training/job.h"
 #include "tui/appstate.h"
 
@@ -256,6 +257,24 @@ static void add_choices(struct candidates *c, const char *choices, const char *p
     }
 }
 
+/* Columns of the list of runs: to sort and group by, and with = to filter by. */
+static void add_columns(struct app *app, struct candidates *c, const char *args, const char *prefix)
+{
+    (void)app, (void)args;
+    for (const struct run_column *k = run_columns; k->key; k++)
+        add_candidate(c, k->key, prefix);
+}
+
+static void add_terms(struct app *app, struct candidates *c, const char *args, const char *prefix)
+{
+    char term[64];
+    (void)app, (void)args;
+    for (const struct run_column *k = run_columns; k->key; k++) {
+        snprintf(term, sizeof term, "%s=", k->key);
+        add_candidate(c, term, prefix);
+    }
+}
+
 /* What completes the ARGS of a key row; ARGS without a row here are free text. */
 static const struct {
     const char *args;
@@ -264,8 +283,9 @@ static const struct {
     int is_list,
         is_rest; /* several words; one that extends to the end of the line, spaces included */
 } kinds[] = {
-    {"PATH", add_paths, 0, 1}, {"PRESET", add_presets, 1, 0}, {"THEME", add_themes, 0, 1},
-    {"VIEW", add_views, 0, 0}, {"KEY VALUE", add_live, 1, 0},
+    {"PATH", add_paths, 0, 1},  {"PRESET", add_presets, 1, 0}, {"THEME", add_themes, 0, 1},
+    {"VIEW", add_views, 0, 0},  {"KEY VALUE", add_live, 1, 0}, {"COLUMN", add_columns, 0, 0},
+    {"KEY", add_columns, 0, 0}, {"QUERY", add_terms, 1, 0},
 };
 
 /* Completions of the last word of `typed`; *from is the offset where that word begins. */

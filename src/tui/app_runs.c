@@ -131,7 +131,8 @@ void app_open_model(struct app *app, const char *path)
 {
     if (app->runs == 0)
         app_state_load(app, path);
-    app_show(app, "stepper");
+    if (!keys_command(app_focused(app)->keys, "model", 5)) /* else the view that is open runs it */
+        app_show(app, "stepper");
     app_press_command(app, "model", path);
 }
 

@@ -113,7 +113,7 @@ void app_state_load(struct app *app, const char *run_path)
     char dir[900], real[4096];
     struct str text = {0};
     app->state_path[0] = '\0';
-    if (app->opt.script || strcmp(run_path, "-") == 0 || !state_dir(dir, sizeof dir))
+    if (app_is_scripted(app) || strcmp(run_path, "-") == 0 || !state_dir(dir, sizeof dir))
         return;
     const char *key = realpath(run_path, real) ? real : run_path;
     snprintf(app->state_path, sizeof app->state_path, "%s/%016llx.view", dir,

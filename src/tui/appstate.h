@@ -7,6 +7,8 @@
 
 #include "base/child.h"
 #include "tui/app.h"
+#include "tui/graphics.h"
+#include "tui/screen.h"
 #include "tui/term.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
@@ -85,7 +87,8 @@ struct app {
     struct canvas canvas;
     struct theme theme;
     struct tty tty;
-    struct term *term; /* NULL when scripted */
+    struct term *term;     /* NULL when scripted */
+    struct screen *screen; /* drawn once instead of a terminal, or NULL */
     struct decoder decoder;
     struct open_run run[APP_RUNS_MAX];
     size_t runs, current;
@@ -118,6 +121,8 @@ struct app {
     struct str extra; /* written after the next frame: OSC 52 */
     double next_frame, link_rate, rate_time;
     uint64_t bytes_sent, rate_bytes;
+    struct graphics_state graphics;
+    char exported[1024]; /* the file of the last export */
     struct child export; /* `depthscope figure`, while it draws */
     int has_clipboard;   /* the terminal may know OSC 52: plain ones print it */
     struct event last_press;
@@ -170,12 +175,14 @@ void view_settings_apply(struct view *v); /* remembered values into a new view *
 void view_settings_keep(struct view *v);
 double view_setting_get(const struct view *v, const struct setting *s);
 void view_setting_set(struct view *v, const struct setting *s, double x);
-int view_undo_step(struct view *v, int direction);
 /* app_export.c */
 void app_export(struct app *app);
 /* Reads the output of the child, so that it never blocks; shows its last line at the end. */
 void app_export_reap(struct app *app);
 /* term_dump.c */
 int app_play(struct app *app, struct err *e) DS_CHECK;
+int app_picture(struct app *app, struct err *e) DS_CHECK; /* plays opt.keys, fills app->screen */
+/* screen.c */
+int screen_take(struct screen *s, const struct canvas *c, struct err *e) DS_CHECK;
 
 #endif

@@ -30,6 +30,8 @@ enum cell_state {
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers */
 /* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown), also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
+/* The colour of a skipped cell (0) turning into that of a role (1). */
+int32_t cells_mix(const struct look *look, enum role to, double unit);
 /* From the configuration: 1 when K and V of skipped tokens are cached, 0 when not, -1 unknown. */
 int cells_kv(const struct runview *r);
 
@@ -49,7 +51,7 @@ struct cells {
     int wide;      /* columns per token: 0 = automatic, else 4, 8, 16 */
     int has_focus; /* marks the cell with the cursor of the terminal, which costs few bytes */
     /* of a map of differences */
-    double span;             /* > 0: colours run from -span to span, and cells have signs */
+    double span; /* > 0: cells have a sign and ROLE_SERIES_1 (-) or _2 (+), full at span */
     /* of a map over training */
     double full;                /* > 0: colours run from 0 to it, instead of the probe's range */
     const unsigned char *fixed; /* (layers) 1 = drawn as always on, whatever the field; or NULL */

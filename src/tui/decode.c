@@ -109,6 +109,15 @@ static void note_background(struct decoder *d)
         d->background = (int)((r >> 8) << 16 | (g >> 8) << 8 | b >> 8);
 }
 
+/* Primary device attributes "62;4;22": 4 among the features is sixel. */
+static void note_attributes(struct decoder *d, const char *list)
+{
+    d->has_attributes = 1;
+    for (const char *at = strchr(list, ';'); at; at = strchr(at + 1, ';'))
+        if (at[1] == '4' && (at[2] == ';' || at[2] == '\0'))
+            d->has_sixel = 1;
+}
+
 /* A whole CSI: buf = ESC [ ... final. */
 static void csi(struct decoder *d, emit_fn *fn, void *ctx)
 {
@@ -127,11 +136,18 @@ static void csi(struct decoder *d, emit_fn *fn, void *ctx)
     if (body[0] == '?') { /* a reply */
         if (final == 'y' && parameters(body + 1, v) >= 2 && v[0] == 2026)
             d->sync_output = v[1] == 1 || v[1] == 2 ? 1 : -1;
+        if (final == 'c')
+            note_attributes(d, body + 1);
         return;
     }
     if (body[0] && !(body[0] >= '0' && body[0] <= '9') && body[0] != ';')
         return;
     parameters(body, v);
+    if (final == 't' && v[0] == 6 && v[1] > 0 && v[1] < 256 && v[2] > 0 && v[2] < 256) {
+        d->cell_h = v[1];
+        d->cell_w = v[2];
+        return;
+    }
     if (final == '~') {
         if (v[0] == 200) {
             d->in_paste = 1;
@@ -185,6 +201,8 @@ static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
         int ends = last == 0x07 || (last == '\\' && len >= 2 && d->reply.p[len - 2] == 0x1B);
         if (ends && kind == ']')
             note_background(d);
+        if (ends && kind == '_' && strncmp(str_text(&d->reply), "Gi=31;OK", 8) == 0)
+            d->has_kitty = 1;
         return ends;
     }
     if (kind == 0x1B) { /* two escapes: the first one alone */

@@ -2,6 +2,7 @@
 #ifndef DS_TUI_FORM_H
 #define DS_TUI_FORM_H
 
+#include "io/runindex.h"
 #include "training/job.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
@@ -28,6 +29,8 @@ struct form {
 
 /* Opens the form of one or several presets and reports errors.  Close an open form first. */
 void form_open(struct form *f, struct view *v, const char *preset);
+/* The form of the presets of a run, with its settings where they differ. */
+void form_open_like(struct form *f, struct view *v, struct run_row *run);
 /* A run that is starting continues. */
 void form_close(struct form *f, struct view *v);
 size_t form_changed(const struct form *f); /* number of values changed by the user */

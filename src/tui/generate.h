@@ -65,7 +65,7 @@ void generate_stop_process(struct generate *g);
 void generate_forget(struct generate *g); /* drops the text */
 /* A prompt, or a message of a chat. */
 void generate_ask_text(struct view *v, const char *text);
-/* Goes on after the first `keep` tokens, with a text or a token (id >= 0) after them; NULL: nothing. */
+/* Continues after the first `keep` tokens, with a text or a token (id >= 0) after them; NULL: nothing. */
 void generate_ask_from(struct view *v, size_t keep, const char *text, int32_t id);
 void generate_ask_stop(struct view *v);
 void generate_ask_save(struct view *v, const char *file);

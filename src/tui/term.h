@@ -24,6 +24,10 @@ int tty_signals(struct tty *t);
 void tty_suspend(struct tty *t);
 /* Clamped window size. */
 void tty_size(const struct tty *t, int *rows, int *cols);
+/* Size of a cell in pixels, 0 = not known. */
+void tty_cell(const struct tty *t, int *width, int *height);
+/* While set, restoring the terminal deletes images of the kitty protocol, also after a crash. */
+void tty_images(int are_shown);
 /* > 0 bytes, 0 = no input now, DS_EIO when the terminal was hung up. */
 int tty_read(struct tty *t, void *p, size_t n);
 int tty_write(struct tty *t, const void *p, size_t n); /* bytes written, 0 = full, or DS_EIO */
@@ -45,9 +49,13 @@ void term_look(const struct term *t, struct look *look); /* colours and glyphs *
 int term_render(struct term *t, const struct canvas *c, struct str *out, struct err *e) DS_CHECK;
 void term_resize(struct term *t, int rows, int cols);
 void term_forget(struct term *t); /* the next render redraws everything */
+int term_is_stale(const struct term *t,
+                  const struct canvas *c); /* it will: the screen is cleared */
+/* The next render redraws these rows, whatever the terminal shows there. */
+void term_touch(struct term *t, int y, int rows);
 void term_theme_changed(struct term *t);
 /* Bytes that leave the terminal clean, to be written at the end. */
-void term_goodbye(struct term *t, struct str *out);
+void term_exit_text(struct term *t, struct str *out);
 /* Pure part of term_open, for tests: which entry and how many colours. */
 struct term_choice {
     const char *entry;

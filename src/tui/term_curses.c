@@ -168,6 +168,18 @@ void term_forget(struct term *t)
     t->must_repaint = 1;
 }
 
+int term_is_stale(const struct term *t, const struct canvas *c)
+{
+    return t->must_repaint || t->sent.rows != c->rows || t->sent.cols != c->cols;
+}
+
+void term_touch(struct term *t, int y, int rows)
+{
+    (void)t;
+    if (y >= 0 && y + rows <= LINES)
+        wredrawln(stdscr, y, rows);
+}
+
 void term_theme_changed(struct term *t)
 {
     for (size_t i = 0; i < (size_t)t->sent.rows * (size_t)t->sent.cols; i++)
@@ -358,7 +370,7 @@ static int collect(struct term *t, struct str *out, struct err *e)
 
 int term_render(struct term *t, const struct canvas *c, struct str *out, struct err *e)
 {
-    int all = t->must_repaint || t->sent.rows != c->rows || t->sent.cols != c->cols;
+    int all = term_is_stale(t, c);
     if (all) {
         if (LINES != c->rows || COLS != c->cols + t->margin)
             resizeterm(c->rows, c->cols + t->margin);
@@ -382,7 +394,7 @@ int term_render(struct term *t, const struct canvas *c, struct str *out, struct 
     return collect(t, out, e);
 }
 
-void term_goodbye(struct term *t, struct str *out)
+void term_exit_text(struct term *t, struct str *out)
 {
     endwin();
     struct err ignored;

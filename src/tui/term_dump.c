@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "tui/appstate.h"
 
 static void shot(struct app *app, struct str *out)
@@ -114,11 +115,12 @@ static int prepare(struct app *app, struct err *e)
     int cols = 80, rows = 24;
     struct term_choice c;
     if (app->opt.size && !tui_parse_size(app->opt.size, &cols, &rows))
-        return err_set(e, DS_EUSAGE, "--size=%s: expected COLUMNSxROWS", app->opt.size);
+        return err_set(e, DS_EUSAGE, "--size=%s: expected COLUMNSxROWS, from 1x1 to %dx%d",
+                       app->opt.size, CANVAS_COLS_MAX, CANVAS_ROWS_MAX);
     if (canvas_resize(&app->canvas, rows, cols) < 0)
         return err_set(e, DS_EMEM, "screen: out of memory");
     term_choose(&c, "xterm-256color", NULL, app->opt.color, NULL);
-    app->canvas.look.colours = c.colours;
+    app->canvas.look.colours = app->screen ? 1 << 24 : c.colours;
     app->canvas.look.glyphs = glyphs_choose(app->opt.glyphs, 1, "xterm-256color");
     const char *model = NULL;
     for (size_t i = 0; i < app->opt.n; i++) {
@@ -146,6 +148,52 @@ static int prepare(struct app *app, struct err *e)
         app_notify(app, LOG_WARN, "%s", app->opt.notice);
     app_draw(app);
     return 0;
+}
+
+static int is_script_word(const char *part)
+{
+    static const char *const word[] = {"keys", "click", "wheel", "type", "command"};
+    for (size_t i = 0; i < DS_LEN(word); i++) {
+        size_t n = strlen(word[i]);
+        if (strncmp(part, word[i], n) == 0 && part[n] == ' ')
+            return 1;
+    }
+    return 0;
+}
+
+static int press_part(struct app *app, const char *part, struct err *e)
+{
+    struct str ignored = {0};
+    int rc = 0;
+    if (part[0] == ':') {
+        app->say_until = 0;
+        app_command(app, part + 1);
+    } else if (is_script_word(part)) {
+        rc = do_line(app, part, &ignored, e);
+    } else {
+        rc = do_keys(app, part, e);
+    }
+    str_release(&ignored);
+    return rc;
+}
+
+int app_picture(struct app *app, struct err *e)
+{
+    char *text = mem_strdup(app->opt.keys ? app->opt.keys : "");
+    int rc = text ? prepare(app, e) : err_set(e, DS_EMEM, "keys: out of memory");
+    for (char *part = text, *next; rc == 0 && part && !app->must_quit; part = next) {
+        size_t n = strcspn(part, ";\n");
+        next = part[n] ? part + n + 1 : NULL;
+        part[n] = '\0';
+        rc = press_part(app, part + strspn(part, " "), e);
+        if (rc < 0)
+            err_add(e, rc, "--keys");
+    }
+    mem_free(text);
+    if (rc < 0)
+        return rc;
+    app_draw(app);
+    return screen_take(app->screen, &app->canvas, e);
 }
 
 int app_play(struct app *app, struct err *e)

@@ -34,6 +34,9 @@ static const char leave_text[] =
     "\x1b[0m\x1b(B\x0f\x1b[r\x1b[?25h\x1b[?7h\x1b[?1l\x1b>\x1b[?1049l";
 /* Without an alternate screen: attributes off, full scroll region, prompt below the drawing. */
 static const char plain_leave_text[] = "\x1b[m\x1b[r\x1b[999;1H\r\n", cursor_text[] = "\x1b[?25h";
+/* Images outlive text: kitty keeps them until they are deleted. */
+static const char images_gone[] = "\x1b_Ga=d,d=A,q=2\x1b\\";
+static volatile sig_atomic_t has_images;
 static int is_plain, is_vt, is_ecma48; /* capabilities of a plain terminal */
 
 static void write_raw(const char *p, size_t n)
@@ -61,6 +64,9 @@ static void restore(void)
         return;
     tty.is_raw = 0;
     int saved_errno = errno;
+    if (has_images)
+        write_raw(images_gone, sizeof images_gone - 1);
+    has_images = 0;
     if (is_plain && is_vt)
         write_raw(cursor_text, sizeof cursor_text - 1);
     if (is_plain && is_ecma48)
@@ -255,6 +261,21 @@ void tty_size(const struct tty *t, int *rows, int *cols)
     *cols -= *cols > t->margin ? t->margin : 0;
     *rows = *rows > CANVAS_ROWS_MAX ? CANVAS_ROWS_MAX : *rows;
     *cols = *cols > CANVAS_COLS_MAX ? CANVAS_COLS_MAX : *cols;
+}
+
+void tty_images(int are_shown)
+{
+    has_images = are_shown;
+}
+
+void tty_cell(const struct tty *t, int *width, int *height)
+{
+    struct winsize w;
+    *width = *height = 0;
+    if (ioctl(t->fd, TIOCGWINSZ, &w) == 0 && w.ws_row > 0 && w.ws_col > 0) {
+        *width = w.ws_xpixel / w.ws_col;
+        *height = w.ws_ypixel / w.ws_row;
+    }
 }
 
 int tty_read(struct tty *t, void *p, size_t n)

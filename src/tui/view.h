@@ -39,6 +39,7 @@ struct setting {
     double min, max; /* values outside (from a corrupt file) are ignored */
 };
 
+enum { VIEW_WORDS = 16 };
 struct view_ops {
     const char *name;       /* "monitor": command and file name */
     const char *title;      /* "Monitor" */
@@ -47,6 +48,8 @@ struct view_ops {
     size_t state_size;
     const struct setting *settings; /* ends with a NULL name; NULL = none */
     const char *figure; /* exported by `e`: `depthscope figure FIGURE RUN...`; NULL = none */
+    /* In its place: the words before RUN..., at most VIEW_WORDS, borrowed; 0 = nothing to export. */
+    int (*figure_words)(struct view *v, const char **word);
     /* Slots may be NULL. */
     int (*open)(struct view *v, struct err *e);
     void (*close)(struct view *v);
@@ -69,9 +72,6 @@ struct view_ops {
 extern const struct view_ops *const view_registry[];
 const struct view_ops *view_find(const char *name);
 
-extern const struct view_ops view_home, view_monitor, view_depth, view_stepper, view_signals,
-    view_flops, view_log, view_help, view_compare, view_timeline, view_pareto, view_generate;
-
 /* ---- what a view may ask of the workbench ---- */
 
 /* An open run. All open runs are polled; marked ones are overlaid. */
@@ -89,7 +89,7 @@ const struct open_run *app_runs(struct app *app, size_t *n, size_t *current);
 /* Opens a run (unless it is open) and makes it current; DS_* when it cannot be read. */
 int app_open_run(struct app *app, const char *path, struct err *e) DS_CHECK;
 void app_select_run(struct app *app, size_t index);
-/* Opens a model instead of a run, in the Stepper. */
+/* Opens a model instead of a run, in the focused view if it runs models, else in the Stepper. */
 void app_open_model(struct app *app, const char *path);
 /* 1 for a model without records: a directory, or a model in a single file. */
 int app_is_model(const char *path);
@@ -107,6 +107,28 @@ int app_is_marked(struct app *app, const char *path);
 /* Shows a view in the focused pane (its state is kept between visits). */
 void app_show(struct app *app, const char *view_name);
 void app_back(struct app *app);
+
+/* The file that the last export wrote; "" when none was. */
+const char *app_exported(const struct app *app);
+/* The program that runs subcommands (base/child.h); NULL = this one. */
+const char *app_program(const struct app *app);
+
+/* ---- images ---- */
+/* What the terminal can show beyond cells.  The first call asks the terminal, and answers change
+ * the value later (the screen is then drawn again); GRAPHICS_NONE in scripts.  Cell size in pixels. */
+enum graphics { GRAPHICS_NONE, GRAPHICS_SIXEL, GRAPHICS_KITTY };
+enum graphics app_graphics(struct app *app, int *cell_w, int *cell_h);
+/* Pixels (3 bytes each, row by row), or for kitty the bytes of a PNG.  `serial` differs between any
+ * two images; the bytes must live until the next draw. */
+struct image {
+    const unsigned char *bytes;
+    size_t n;
+    int width, height;
+    unsigned serial;
+};
+/* Shows it in `a` until the next draw that does not; the cells of `a` must be blank, and the image
+ * disappears while something is drawn over them. */
+void app_image(struct app *app, struct area a, const struct image *image);
 
 /* A message to the user: on the bottom line for some seconds, and in the Log view. */
 void app_notify(struct app *app, enum log_level level, const char *fmt, ...) DS_PRINTF(3, 4);
@@ -127,6 +149,8 @@ void app_confirm(struct app *app, const char *question, void (*done)(void *ctx),
 void app_run_command(struct app *app, const char *command);
 /* 0 when no open run can take a command: none is open, it has ended, or it is a trace. */
 int app_has_process(struct app *app);
+/* The same to any run directory. */
+void app_send(struct app *app, const char *dir, const char *command);
 /* Executes a command as typed after `:`. */
 void app_command(struct app *app, const char *line);
 /* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control
@@ -145,5 +169,7 @@ const char *app_recall(struct app *app, const char *key);
 void app_remember(struct app *app, const char *key, const char *value);
 /* Makes a change undoable; call it before changing settings outside a KEY_VIEW_CHANGE row (mouse). */
 void view_undo_mark(struct view *v);
+/* -1 undoes, 1 redoes a change of settings; 0 when there is none. */
+int view_undo_step(struct view *v, int direction);
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "io/gguf.h"
 #include "models/load.h"
-#include "models/values.h"
 #include "models/weights.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "models/load.h"
-#include "models/values.h"
 #include "models/weights.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

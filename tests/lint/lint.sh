@@ -142,7 +142,7 @@ opens() {
 
 words() {
     # Whole words that mark unfinished work, and paths that exist on one machine only.
-    grep -v -e '^tests/lint/' -e '^tests/fuzz/corpus/' -e '^tests/golden/data/' "$work/files" |
+    grep -v -e '^tests/lint/' -e '^tests/fuzz/corpus/' -e '^tests/golden/data/' -e '\.screen$' "$work/files" |
         tr '\n' '\0' | xargs -0 grep -nIE \
         -e '(^|[^A-Za-z0-9_])(TODO|FIXME|XXX|HACK)([^A-Za-z0-9_]|$)' \
         -e '(^|[^A-Za-z0-9_.$}/])/(home|root|Users|work)/[A-Za-z0-9_.-]' /dev/null

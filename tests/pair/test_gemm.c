@@ -300,18 +300,18 @@ static void given_in_parts(const char *name, enum gemm_format format)
 {
     enum { M = 5, N = 150, K = 1100 };
     for (int way = 0; way < 4; way++) {
-        enum gemm_hold hold = way & 1 ? GEMM_NARROW : GEMM_WHOLE;
+        enum gemm_storage storage = way & 1 ? GEMM_NARROW : GEMM_WHOLE;
         int tb = way >> 1, step = tb ? 64 : GEMM_DEEP, rows = tb ? N : K;
         struct scene s = scene_new(format, 0, tb, M, N, K, 0, WITH_BIAS);
         real *D = filled(s.size);
-        size_t bytes = gemm_held_bytes(format, hold, K, N);
+        size_t bytes = gemm_storage_bytes(format, storage, K, N);
         for (size_t i = 0; i < (size_t)(2 * rows + 1) * (size_t)s.j.b.ld; i++)
             s.B[i] = (real)float_of_bf16(bf16_of((float)s.B[i]));
         gemm_run(&s.j);
         memcpy(D, s.C, s.size * sizeof *D);
         if (bytes > 0) {
             s.memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
-            gemm_pack_begin(&s.packed, s.memory, format, hold, K, N);
+            gemm_pack_begin(&s.packed, s.memory, format, storage, K, N);
             for (int r = 0; r < rows; r += step) {
                 struct operand part = {s.B + (ptrdiff_t)r * s.j.b.ld, s.j.b.ld, tb, NULL};
                 int n = rows - r < step ? rows - r : step;
@@ -321,7 +321,7 @@ static void given_in_parts(const char *name, enum gemm_format format)
             s.j.b.p = NULL;
             gemm_run(&s.j);
             t_truef(memcmp(s.C, D, s.size * sizeof *D) == 0, "%s: parts of B%s, %s", name,
-                    tb ? "^T" : "", hold == GEMM_NARROW ? "narrow" : "whole");
+                    tb ? "^T" : "", storage == GEMM_NARROW ? "narrow" : "whole");
         }
         free(D);
         scene_free(&s);
@@ -334,8 +334,8 @@ T(a_matrix_packed_in_parts_or_as_bf16_gives_the_same_bits)
     if (!has("avx2"))
         return; /* this provider stores matrices narrow */
     use("avx2");
-    t_true(gemm_held_bytes(GEMM_FP32, GEMM_NARROW, 64, 64) * 2 ==
-           gemm_held_bytes(GEMM_FP32, GEMM_WHOLE, 64, 64));
+    t_true(gemm_storage_bytes(GEMM_FP32, GEMM_NARROW, 64, 64) * 2 ==
+           gemm_storage_bytes(GEMM_FP32, GEMM_WHOLE, 64, 64));
 }
 
 struct cover {

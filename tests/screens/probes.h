@@ -205,7 +205,7 @@ static void probe_body(struct record *r, int step, int index, int tokens, int is
 }
 
 /* A finished run: three probes of two texts each, thresholds between them, and an evaluation. */
-static void probes_run(struct stream *s)
+static inline void probes_run(struct stream *s)
 {
     stream_head(s, "fixture-probes", "edp", 30);
     for (int step = 10; step <= 30; step += 10) {
@@ -219,7 +219,7 @@ static void probes_run(struct stream *s)
     stream_end(s, 30);
 }
 
-static void probes_bare(struct stream *s)
+static inline void probes_bare(struct stream *s)
 {
     stream_head(s, "fixture-bare", "static", 10);
     probe_body(s->record, 10, 0, PROBE_T, 0, 0, -1);
@@ -228,7 +228,7 @@ static void probes_bare(struct stream *s)
 }
 
 /* Top-k decisions as in training, which a view must report. */
-static void probes_topk(struct stream *s)
+static inline void probes_topk(struct stream *s)
 {
     stream_head(s, "fixture-topk", "mod", 10);
     probe_body(s->record, 10, 0, PROBE_T, 0, 0, -1);

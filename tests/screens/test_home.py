@@ -1,6 +1,8 @@
 """Home, its form and the command line of the workbench, played from scripts: no terminal is needed.
 DEPTHSCOPE names the program."""
+import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -10,6 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import t  # noqa: E402
 from t import run, test  # noqa: E402
 
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
         "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
         "train.time_rounds=0 train.checkpoint_every=5 threads=1").split()
@@ -197,6 +200,7 @@ def tab_completes_what_a_command_takes():
     for want, typed, tabs, words in (
             (":theme light", "theme l", 1, ("tiny",)), (":open runs/tiny/", "open runs/t", 1, ("tiny",)),
             (":open runs/tiny/best.json", "open runs/t", 2, ("tiny",)), (":open tiny", "open ti", 1, ("tiny",)),
+            (":sort val_loss", "sort val", 1, ()), (":group method", "group me", 1, ()), (":filter state=", "filter sta", 1, ()),
             (":new mod", "new mo", 1, ()), (":new quick mod", "new quick mo", 1, ()),
             (":glyphs braille", "glyphs b", 1, ("tiny",)), (":model runs/", "model ru", 1, stepper),
             (":open with blank/inside/", "open with blank/", 1, ("tiny",))):
@@ -207,8 +211,9 @@ def tab_completes_what_a_command_takes():
 @test
 def set_completes_exactly_what_the_run_takes_while_it_trains():
     line = completed("set ")
-    assert line.split()[1:] == ["lr", "train.lr", "edp.threshold_offset", "edp.target_ratio"], line
-    assert completed("set ", words=()).split()[1:] == ["lr", "train.lr"]
+    keys = re.findall(r"(\S+) = \S+, \S+ to \S", line)
+    assert keys == ["train.lr", "edp.threshold_offset", "edp.target_ratio"], line
+    assert completed("set ", words=()).strip() == ":set"  # no run, no keys
     for never in ("set train.steps", "set model", "set data", "set mod.", "set seed"):
         assert completed(never, "Tab").strip() == ":" + never, completed(never, "Tab")
 
@@ -218,6 +223,52 @@ def a_mistyped_command_names_the_nearest():
     assert "did you mean quit?" in play("command :quti")[-1][-1]
     assert "did you mean" not in play("command :xyzzy")[-1][-1]
     shows(play("command :open tiny")[-1], "Monitor")
+
+
+@test
+def a_run_resumes_from_a_chosen_checkpoint_and_comes_back_from_the_trash():
+    s = play("keys / t i n y Enter R", "shot", "keys j j Enter", size="100x24")
+    shows(s[0], "resume tiny from")
+    shows(s[0], "newest: step 10, continues this run")
+    shows(s[0], "step 5, as a new run")
+    end = time.monotonic() + 60 * SLOW
+    while not os.path.isdir("runs/tiny-from-10") and not os.path.isdir("runs/tiny-from-5") and time.monotonic() < end:
+        time.sleep(0.1)
+    forks = [r for r in json.loads(run("runs", "--json")) if r["name"].startswith("tiny-from-")]
+    assert len(forks) == 1 and forks[0]["parent"] == "tiny", forks
+    while is_live(forks[0]["name"]) and time.monotonic() < end:
+        time.sleep(0.1)
+    name = forks[0]["name"]
+    shows(play("keys / t i n y - Enter D y")[-1], name + " is in the trash")
+    assert not os.path.isdir("runs/" + name)
+    shows(play("command restore " + name)[-1], name, "restored")
+    shutil.rmtree("runs/" + name)
+
+
+@test
+def a_new_run_like_this_one_has_its_settings():
+    form = play("keys / t i n y Enter c", "keys / t r a i n . s t e p s Enter", size="120x30")[-1]
+    shows(form, "new run from preset quick")
+    shows(form, "train.steps", "10")
+
+
+@test
+def enter_on_an_empty_home_starts_the_quick_run():
+    os.makedirs("fresh")
+    os.environ["DEPTHSCOPE_RUNS"] = "fresh"
+    try:
+        shows(play()[-1], "No runs here yet")
+        shows(play("keys Enter")[-1], "Monitor")
+        assert os.listdir("fresh") == ["quick-1"]
+        home = play(words=("--view", "home"))[-1]
+        shows(home, "quick-1", "live")
+        shows(play("keys X y", words=("--view", "home"))[-1], "stop")
+        end = time.monotonic() + 60 * SLOW
+        while is_live("quick-1") and time.monotonic() < end:
+            time.sleep(0.1)
+        assert json.loads(run("runs", "--json"))[0]["state"] == "stopped"
+    finally:
+        os.environ["DEPTHSCOPE_RUNS"] = "runs"
 
 
 def setup():

@@ -68,7 +68,7 @@ T(parts_add_up_to_the_whole_and_belong_to_one_step_each)
         t_near(sum, 1e3 * (a.since - start), 1e-6);
         t_true(ms[STEP_RECORD] >= (step == 1 ? 0 : 2));
         told += sum + ms[STEP_RECORD];
-        account_reported(&a);
+        account_restart_window(&a);
         spend(2); /* recording of this step: in the report of the next */
     }
     account_enter(&a, STEP_RECORD);
@@ -85,7 +85,7 @@ T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_
     double ms[STEP_PARTS];
     account_begin(&a);
     account_step(&a, ms);
-    account_reported(&a);
+    account_restart_window(&a);
     double before = a.total[STEP_RECORD];
     spend(20); /* writes the record */
     for (int step = 2; step <= 5; step++) {
@@ -95,7 +95,7 @@ T(recording_is_the_mean_per_step_since_the_last_record_with_the_cost_of_writing_
     }
     t_truef(ms[STEP_RECORD] >= (20 + 3) / 4.0, "%g ms", ms[STEP_RECORD]);
     t_near(ms[STEP_RECORD], 1e3 * (a.total[STEP_RECORD] - before) / 4, 1e-6);
-    account_reported(&a);
+    account_restart_window(&a);
     before = a.total[STEP_RECORD];
     account_step(&a, ms);
     t_near(ms[STEP_RECORD], 1e3 * (a.total[STEP_RECORD] - before), 1e-6);

@@ -337,13 +337,13 @@ T(owners_are_distinguished)
     fs_owner(b);
     t_true(strcmp(a, b) != 0 && fs_owner_is_own(a) && fs_owner_is_own(b));
     t_eq((int)fs_owner_length(a), (int)strlen(a));
-    t_true(!fs_owner_is_gone(a, "."));
+    t_true(!fs_owner_is_dead(a, "."));
     t_eq((int)fs_owner_length("1234567-1-1-1"), 0);
     t_eq((int)fs_owner_length("12345678-1-1-"), 0);
     t_eq((int)fs_owner_length("12345678-1-1-1.tmp"), 14);
     pid_t pid = fork();
     if (pid == 0)
-        _exit(fs_owner_is_own(a) || fs_owner_is_gone(a, "."));
+        _exit(fs_owner_is_own(a) || fs_owner_is_dead(a, "."));
     int status = 1;
     t_true(waitpid(pid, &status, 0) == pid && status == 0);
 }

@@ -127,7 +127,7 @@ T(a_loader_continues_over_bytes_without_a_token)
     t_ok(fs_write_file(path, text, sizeof text - 1, &err), &err);
     struct corpus_options o = {.path = path, .max_docs = 10, .seed = 1};
     t_ok(corpus_open(&c, &o, &err), &err);
-    t_ok(loader_open(&l, c, t, 0, 0, 4, 6, 1, &err), &err);
+    t_ok(loader_open(&l, c, t, &(struct loader_options){.seq = 4, .vocab = 6, .seed = 1}, &err), &err);
     t_eq(loader_tokens(l), 8);
     t_eq(warnings, 1);
     t_true(tokenizer_dropped(t) > 0);

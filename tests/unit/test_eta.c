@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/eta.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "io/record.h"
 #include "io/runlog.h"

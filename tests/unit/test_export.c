@@ -12,7 +12,6 @@
 #include "io/st_dtype.h"
 #include "models/export.h"
 #include "models/load.h"
-#include "models/values.h"
 
 static struct err err;
 static char path[600];
@@ -258,13 +257,13 @@ T(rows_that_are_not_whole_blocks_fall_back)
     struct export_result r;
     struct model *b = NULL;
     t_ok(export_gguf(&s, &o, at("f.gguf"), &r, &err), &err);
-    t_eq(r.fell_back, 2); /* down_proj of two layers: rows of 104 */
+    t_eq(r.fallback_n, 2); /* down_proj of two layers: rows of 104 */
     t_str(r.fallback, "f16");
     t_ok(model_open(&b, path, NULL, MODEL_INFERENCE, &err), &err);
     model_free(b);
     o.type = GGUF_T_Q4_K;
     t_ok(export_gguf(&s, &o, path, &r, &err), &err);
-    t_eq(r.fell_back, 15);
+    t_eq(r.fallback_n, 15);
     t_str(r.fallback, "q8_0 and f16");
     model_free(m);
 }

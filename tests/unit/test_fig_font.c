@@ -179,9 +179,11 @@ T(pages_too_large_are_refused)
     struct pen_list *l = pen_list_new();
     struct str out = {0};
     struct err e = {0};
-    t_fails(pen_cairo_write(l, PEN_PNG, 90000, 10, 0xFFFFFF, 300, NULL, &out, &e), &e, DS_ERANGE,
+    const struct pen_page wide = {90000, 10, 300, 0xFFFFFF, NULL};
+    const struct pen_page undefined = {(double)NAN, 10, 300, 0xFFFFFF, NULL};
+    t_fails(pen_cairo_write(l, PEN_PNG, &wide, &out, &e), &e, DS_ERANGE,
             "must be between 1 and 16384 per side");
-    t_fails(pen_cairo_write(l, PEN_PNG, (double)NAN, 10, 0xFFFFFF, 300, NULL, &out, &e), &e,
+    t_fails(pen_cairo_write(l, PEN_PNG, &undefined, &out, &e), &e,
             DS_ERANGE, "must be between 1 and 16384 per side");
     pen_list_free(l);
     str_release(&out);

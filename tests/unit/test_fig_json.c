@@ -174,12 +174,12 @@ T(task_bars_shows_the_usual_metric_of_each_task_and_not_the_parts_of_a_group)
 T(json_figures_refuse_what_they_cannot_read)
 {
     add("a.csv", "step,loss\n0,2\n1,1\n");
-    refuses("bench_bars", DS_EUSAGE, "expected JSON files of depthscope bench");
-    refuses("task_bars", DS_EUSAGE, "expected JSON files of depthscope eval");
+    refuses("bench_bars", DS_EFORMAT, "expected JSON files of depthscope bench");
+    refuses("task_bars", DS_EFORMAT, "expected JSON files of depthscope eval");
     clear();
     add("ours.json", ours_text);
-    refuses("bench_bars", DS_EUSAGE, "expected JSON files of depthscope bench");
-    refuses("training", DS_EUSAGE, "expected a run, found a JSON file");
+    refuses("bench_bars", DS_EFORMAT, "expected JSON files of depthscope bench");
+    refuses("training", DS_EFORMAT, "expected a run, found a JSON file");
     clear();
     add("empty.json", "{\"results\":[]}");
     refuses("bench_bars", DS_ENOTFOUND, "no results of the groups prefill and decode");

@@ -92,7 +92,7 @@ T(shards_open_as_one_model)
     write_index(m, dir, 7, 0, "");
     t_ok(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e);
     kit_same_params(m, back);
-    t_ok(model_coverage(dir, &told, &e), &e);
+    t_ok(model_tensor_match(dir, &told, &e), &e);
     t_str(str_text(&told), "weights: 20 tensors used, 0 missing, 0 unexpected, in 2 shards\n");
     params_init(&back->params, 3);
     t_ok(model_start_from(back, dir, &told, &e), &e);
@@ -294,7 +294,7 @@ T(a_mismatched_config_names_both_shapes)
     t_fails(model_open(&back, dir, NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
             "tensor model.layers.0.mlp.gate_proj.weight: shape [12,8], expected [14,8] from the "
             "model's configuration");
-    t_ok(model_coverage(dir, &told, &e), &e);
+    t_ok(model_tensor_match(dir, &told, &e), &e);
     t_true(
         strstr(str_text(&told), "20 tensors used, 0 missing, 0 unexpected\n") &&
         strstr(str_text(&told), "shape [12,8], expected [14,8] from the model's configuration\n"));

@@ -2,7 +2,6 @@
 #include "fake_method.h"
 #include "../kit.h"
 #include "io/record.h"
-#include "models/calibrate.h"
 #include "models/measure.h"
 
 enum { L = 4, V = 16, ROWS = 2048 };
@@ -39,8 +38,8 @@ static struct measure measure_of(struct model *m, const struct pass *pass)
 
 static double number_of(const struct measure *s, const char *key)
 {
-    struct measure_number x[MEASURE_SIZES];
-    size_t n = measure_numbers(s, x);
+    struct measure_scalar x[MEASURE_SCALARS_MAX];
+    size_t n = measure_scalars(s, x);
     for (size_t i = 0; i < n; i++)
         if (strcmp(x[i].key, key) == 0)
             return x[i].value;
@@ -83,7 +82,7 @@ T(a_gate_that_is_a_function_of_the_token_has_its_whole_entropy_as_mi)
     model_free(m);
 }
 
-static int by_lot(const struct route *r, int l, int i)
+static int chance_mi(const struct route *r, int l, int i)
 {
     (void)r;
     return rng_at(9, RNG_TEST, 7, (uint32_t)l, (uint32_t)i) < 0.3;
@@ -147,7 +146,7 @@ T(controls_of_split_layers_execute_as_much_attention_as_the_method)
 
 T(a_gate_independent_of_the_token_has_no_mi_after_bias_correction)
 {
-    int (*const rule[])(const struct route *, int, int) = {by_lot, stripes};
+    int (*const rule[])(const struct route *, int, int) = {chance_mi, stripes};
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
     double sd = sqrt(2.0 * (V - 1)) / (2 * ROWS); /* of chi^2 / 2N */
@@ -186,7 +185,7 @@ T(soft_gate_mi_measures_the_distance_from_constant)
     struct model *m = fake_model(ROWS);
     struct pass pass = {0};
     kit_fill(&batch, 1, 512, V, 1);
-    fake_runs = by_lot;
+    fake_runs = chance_mi;
     fake_cell = soft_cell;
     struct measure s = measure_of(m, &pass);
     t_near(decisions_mi_soft(&s.decisions, 1), 0, 1e-6);
@@ -369,7 +368,7 @@ T(controls_execute_the_same_share_of_each_layer_and_keep_always_on_layers)
     measure_release(&s);
     model_free(m);
     m = fake_model(ROWS);
-    fake_runs = by_lot;
+    fake_runs = chance_mi;
     s = measure_of(m, &use);
     check_control(&s, m, CONTRAST_RANDOM);
     check_control(&s, m, CONTRAST_STATIC);
@@ -403,7 +402,7 @@ T(decoding_is_timed_in_pairs_even_for_a_single_token)
     struct pass use = {.seed = 5};
     struct err e = {0};
     kit_fill(&batch, 1, 40, V, 4);
-    fake_runs = by_lot;
+    fake_runs = chance_mi;
     struct measure s = measure_of(m, &use);
     t_true(isnan(number_of(&s, "decode_time_ratio")) && isnan(number_of(&s, "decode_tok_s")));
     t_ok(measure_decode(&s, m, batch.id, 8, 40, 3, &use, &e), &e);

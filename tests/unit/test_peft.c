@@ -9,7 +9,6 @@
 #include "models/export.h"
 #include "models/load.h"
 #include "models/peft.h"
-#include "models/values.h"
 
 #define SHAPE                                                                                      \
     "model.method=dense model.layers=2 model.dim=8 model.heads=2 model.kv_heads=1 model.vocab=16 " \

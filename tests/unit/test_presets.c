@@ -69,7 +69,7 @@ T(every_preset_resolves_and_alone_trains_no_other_context_than_it_has)
     for (size_t i = 0; i < n; i++) {
         struct train_config c;
         const char *name = names[i];
-        t_ok(train_config_look(&c, &name, 1, &e), &e);
+        t_ok(train_config_preview(&c, &name, 1, &e), &e);
         t_true(model_config_params(&c.model) > 0 && c.train.seq <= c.model.max_seq);
         t_str(c.preset, name);
         train_config_release(&c);
@@ -153,7 +153,7 @@ T(transfer_asks_for_the_model_to_start_from)
     t_fails(train_config_make(&c, preset, 2, NULL, 0, &e), &e, DS_EUSAGE, "missing train.init");
     t_true(strchr(e.text, ';') == NULL); /* and says nothing else */
     t_fails(train_config_make(&c, preset, 2, init, 1, &e), &e, DS_EUSAGE, "model not found");
-    t_ok(train_config_look(&c, preset, 2, &e), &e);
+    t_ok(train_config_preview(&c, preset, 2, &e), &e);
     t_near(c.train.lr, 1e-4, 0);
     t_near(c.train.min_lr, 0, 0);
     t_near((double)c.train.warmup / (double)c.train.steps, 0.05, 0.001);
@@ -194,7 +194,7 @@ T(a_methods_preset_leaves_the_size_before_it)
             struct train_config c;
             if (!is_of_method(names[i], (*m)->name))
                 continue;
-            t_ok(train_config_look(&c, preset, 2, &e), &e);
+            t_ok(train_config_preview(&c, preset, 2, &e), &e);
             t_str(c.model.method, (*m)->name);
             t_truef(c.model.layers == 8 && c.model.dim == 128,
                     "%s: `default_base`, not `extends`, is for the size it is shown at", names[i]);
@@ -323,7 +323,7 @@ T(what_a_preset_leaves_open_must_be_given)
             "missing data.path: the preset leaves it open, set data.path=...");
     t_ok(train_config_make(&c, &preset, 1, given, 1, &e), &e);
     train_config_release(&c);
-    t_ok(train_config_look(&c, &preset, 1, &e), &e);
+    t_ok(train_config_preview(&c, &preset, 1, &e), &e);
     t_str(c.data.path, "synth");
     train_config_release(&c);
 }

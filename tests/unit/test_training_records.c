@@ -497,6 +497,29 @@ static void stop_at_4(void *ctx, const struct trainer *t)
         atomic_store(&asked, 15);
 }
 
+static void set_every_live_row(void *ctx, const struct trainer *t)
+{
+    struct err e = {0};
+    (void)ctx;
+    for (size_t i = 0; i < train_group.n; i++) {
+        const struct opt *o = &train_group.opts[i];
+        if (o->is_live)
+            t_ok(trainer_set(&trainer, o->key, t->state.step % 2 ? o->max : o->min, &e), &e);
+    }
+}
+
+/* The buffers of a run are made for its first values: a row may be live only if any value that it
+ * allows can follow. */
+T(live_settings_of_training_can_be_set_to_both_ends_of_their_range)
+{
+    struct err e = {0};
+    open_run(room(), NULL, 0, set_every_live_row, NULL);
+    int rc = trainer_run(&trainer, &e);
+    t_truef(rc == 0 || rc == DS_ENUMERIC, "%s", e.text);
+    t_true(trainer.state.step > 1);
+    trainer_close(&trainer);
+}
+
 T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
 {
     struct err e = {0};

@@ -214,7 +214,7 @@ static int make_settings(const struct task *t, struct candidate *c, struct err *
                   : 0;
 }
 
-static void tell(struct task *t, const struct candidate *c)
+static void print_candidate(struct task *t, const struct candidate *c)
 {
     char step[16], params[16];
     double share = c->cost.flops / c->cost.dense;
@@ -246,7 +246,7 @@ static int make_candidate(struct task *t, struct candidate *c, struct err *e)
     if (rc < 0)
         str_copy(c->refused, sizeof c->refused, why.text);
     else
-        tell(t, c);
+        print_candidate(t, c);
     return rc == DS_EMEM ? err_set(e, DS_EMEM, "%s", why.text) : 0;
 }
 

@@ -1,7 +1,6 @@
 /* depthscope pipeline: everything that a claim about a method needs, in one resumable command: the
  * dense baseline, the method, its controls at the measured rates, ablations, evaluation, every
  * figure and one table. */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,12 +13,10 @@
 #include "base/pool.h"
 #include "cli/batch/batch.h"
 #include "cli/batch/batch_child.h"
-#include "cli/report.h"
-#include "cli/version.h"
+#include "cli/batch/pipeline.h"
 #include "engine/peak.h"
-#include "figures/figure.h"
+#include "figures/pen.h"
 #include "training/cost.h"
-#include "training/job.h"
 #include "training/options.h"
 #include "training/preset.h"
 
@@ -35,42 +32,14 @@ struct cli_option pipeline_options[] = {
     {.name = NULL},
 };
 
-enum { RUNS_MAX = 256, ROWS_MAX = 64, SETTINGS_MAX = 128, QUICK_SECONDS = 480, BAR_CELLS = 24 };
+enum { QUICK_SECONDS = 480, BAR_CELLS = 24 };
 /* Share of the measured peak that training reaches, low so that estimates are rarely exceeded; and
  * what a run costs besides its steps: start, tokenizer, final evaluation. */
 static const double efficiency = 0.2, overhead_s = 8;
 
-enum part { BASE, CONTROLS, ABLATIONS, PARTS };
-
-struct entry {
-    char name[80];
-    int row;
-    enum part part;
-};
-struct pipeline {
-    struct cli_args args; /* of the command, with the settings of --quick in front */
-    char dir[1024], method[32], preset[128], label[64];
-    char quick[8][64]; /* settings of --quick */
-    const char *override[SETTINGS_MAX];
-    const char *formats, *venue;
-    int layers, is_quick, is_dry, is_json, is_quiet, is_terminal;
-    int64_t steps;
-    double run_s;        /* estimate of one run */
-    double block, flops; /* measured shares of the method; NaN before its runs */
-    double block_guess;
-    enum part part;
-    struct entry run[RUNS_MAX];
-    size_t runs;
-    char row[ROWS_MAX][96];
-    int rows;
-    size_t at, all; /* progress over everything */
-    double started;
-    struct str evaluations, figures, skipped, tables;
-};
-
 /* ---- progress ---- */
 
-static void show(struct pipeline *p, const char *name, const char *what)
+void pipeline_show(struct pipeline *p, const char *name, const char *what)
 {
     struct str line = {0};
     char left[16] = "";
@@ -104,8 +73,7 @@ static void show(struct pipeline *p, const char *name, const char *what)
     str_release(&line);
 }
 
-/* A line that stays: what was skipped, or failed. */
-static void keep(struct pipeline *p, const char *name, const char *why)
+void pipeline_skip(struct pipeline *p, const char *name, const char *why)
 {
     struct str line = {0};
     cli_add_safe(&line, why, strlen(why), -1);
@@ -125,7 +93,7 @@ static void on_progress(struct batch_plan *b, size_t at, const char *name, const
     struct pipeline *p = b->ctx;
     size_t before = p->part == BASE ? 0 : 2 * b->seeds;
     p->at = before + at - (p->is_dry ? 0 : 1);
-    show(p, name, what);
+    pipeline_show(p, name, what);
 }
 
 /* ---- settings ---- */
@@ -267,7 +235,7 @@ static int start(struct pipeline *p, const struct cli_args *a, size_t seeds, str
     struct train_config c = {0};
     const char *out = cli_value(a, "o");
     double step_s = 0, target = 0;
-    if (a->n_override + (int)DS_LEN(p->quick) > SETTINGS_MAX)
+    if (a->n_override + (int)DS_LEN(p->quick) > PIPELINE_SETTINGS)
         return err_set(e, DS_EUSAGE, "pipeline: too many settings");
     int rc = resolve(p, &c, e);
     if (rc < 0)
@@ -312,11 +280,11 @@ static int take(struct batch_plan *b, const struct batch_done *x, struct err *e)
     (void)e;
     for (size_t row = 0; row < b->n; row++) {
         const struct summary_group *g = &x->group[row];
-        if (p->rows == ROWS_MAX)
+        if (p->rows == PIPELINE_ROWS)
             return err_set(e, DS_ERANGE, "pipeline: too many rows");
         str_copy(p->row[p->rows], sizeof p->row[0], b->row[row].label);
-        for (size_t i = 0; i < g->n && p->runs < RUNS_MAX; i++) {
-            struct entry *r = &p->run[p->runs++];
+        for (size_t i = 0; i < g->n && p->runs < PIPELINE_RUNS; i++) {
+            struct pipeline_run *r = &p->run[p->runs++];
             str_copy(r->name, sizeof r->name, x->run[g->member[i]].name);
             r->row = p->rows;
             r->part = p->part == BASE                                     ? BASE
@@ -325,10 +293,10 @@ static int take(struct batch_plan *b, const struct batch_done *x, struct err *e)
         }
         p->rows++;
         if (b->row[row].refused[0])
-            keep(p, b->row[row].label, b->row[row].refused);
+            pipeline_skip(p, b->row[row].label, b->row[row].refused);
     }
     for (size_t i = 0; i < x->failed; i++)
-        keep(p, x->failure[i].name, x->failure[i].reason);
+        pipeline_skip(p, x->failure[i].name, x->failure[i].reason);
     if (p->part == BASE) {
         p->block = x->group[1].value[SUMMARY_BLOCK].mean;
         p->flops = x->group[1].value[SUMMARY_FLOPS].mean;
@@ -371,7 +339,7 @@ static int plan_controls(struct pipeline *p, struct batch_plan *b, const struct 
                  p->method);
     size_t from = b->n;
     if (rc == 0 && strcmp(p->method, "edp") != 0)
-        keep(p, "ablations", "none are defined for this method");
+        pipeline_skip(p, "ablations", "none are defined for this method");
     else if (rc == 0)
         rc = ablate_rows(b, a, NULL, e);
     for (size_t i = from; rc == 0 && i < b->n; i++) {
@@ -384,325 +352,15 @@ static int plan_controls(struct pipeline *p, struct batch_plan *b, const struct 
     return rc;
 }
 
-/* ---- evaluation ---- */
-
-static const struct entry *first_run(const struct pipeline *p, int row)
-{
-    for (size_t i = 0; i < p->runs; i++)
-        if (p->run[i].row == row)
-            return &p->run[i];
-    return NULL;
-}
-
-/* Runs a subcommand whose standard output goes to DIR/NAME; a finished file is not made again. */
-static int evaluate_into(struct pipeline *p, const char *name, const char *const *argv, int is_out,
-                         struct err *e)
-{
-    char path[1200], part[1210], reason[512] = "";
-    int fd = -1, rc = fs_join(path, sizeof path, p->dir, name, e);
-    if (rc < 0)
-        return rc;
-    p->at++;
-    if (fs_exists(path)) {
-        show(p, name, "already done");
-    } else {
-        show(p, name, "starts");
-        snprintf(part, sizeof part, "%s.part", path);
-        if (is_out)
-            rc = fs_open_write(&fd, part, O_CREAT | O_TRUNC, e);
-        if (rc == 0)
-            rc = batch_child(argv, fd, reason, sizeof reason, e);
-        if (fd >= 0)
-            fs_close(fd);
-        if (is_out && rc == 0 && fs_rename(part, path) < 0)
-            rc = err_set(e, DS_EIO, "%s: cannot rename", part);
-        if (is_out && rc != 0)
-            fs_unlink(part);
-    }
-    if (rc < 0 || batch_signal)
-        return rc;
-    if (rc > 0) {
-        keep(p, name, reason);
-        return 0;
-    }
-    json_key(&p->evaluations, NULL);
-    str_add_json(&p->evaluations, path, strlen(path));
-    return 0;
-}
-
-static int evaluate(struct pipeline *p, struct err *e)
-{
-    const struct entry *method = first_run(p, 1);
-    char path[1200], only[200];
-    snprintf(only, sizeof only, "only=prefill dense,prefill %s,decode dense,decode %s", p->method,
-             p->method);
-    if (!method)
-        return err_set(e, DS_ENOTFOUND, "pipeline: no run of %s finished", p->method);
-    int rc = fs_join(path, sizeof path, p->dir, "capacity.mp", e);
-    if (rc < 0)
-        return rc;
-    const char *const capacity[] = {"depthscope",
-                                    "eval",
-                                    method->name,
-                                    "--benchmark",
-                                    "-o",
-                                    path,
-                                    p->is_quick ? "tokens=4096" : "tokens=0",
-                                    p->is_quick ? "capacities=0.3,0.6,1" : NULL,
-                                    NULL};
-    const char *const bench[] = {
-        "depthscope", "bench", method->name, only, p->is_quick ? "rounds=3" : "rounds=5",
-        "--json",     NULL};
-    rc = evaluate_into(p, "capacity.mp", capacity, 0, e);
-    if (rc == 0 && !batch_signal)
-        rc = evaluate_into(p, "bench.json", bench, 1, e);
-    return rc;
-}
-
-/* ---- figures ---- */
-
-struct inputs {
-    struct figure_run *run;
-    int n, methods, mains; /* the method's runs come first, then the other main runs */
-};
-
-static int open_input(struct inputs *in, const char *file, const char *given, struct err *e)
-{
-    int rc = figure_open(&in->run[in->n], file, given, e);
-    in->n += rc == 0;
-    return rc;
-}
-
-static int is_chosen(const struct entry *r, int pass)
-{
-    return pass == 0   ? r->row == 1
-           : pass == 1 ? r->row != 1 && r->part != ABLATIONS
-                       : r->part == ABLATIONS;
-}
-
-static int open_inputs(const struct pipeline *p, struct inputs *in, char (*path)[1200],
-                       struct err *e)
-{
-    int rc = 0;
-    for (int pass = 0; rc == 0 && pass < 3; pass++) {
-        for (size_t i = 0; rc == 0 && i < p->runs; i++)
-            if (is_chosen(&p->run[i], pass)) {
-                rc = fs_join(path[in->n], sizeof path[0], job_root(), p->run[i].name, e);
-                if (rc == 0)
-                    rc = open_input(in, path[in->n], path[in->n], e);
-            }
-        if (pass == 0)
-            in->methods = in->n;
-        if (pass == 1)
-            in->mains = in->n;
-    }
-    return rc;
-}
-
-static int write_figure(struct pipeline *p, const struct figure *f, struct err *e)
-{
-    char path[1200], name[96];
-    int rc = 0;
-    json_key(&p->figures, NULL);
-    str_add(&p->figures, "{");
-    json_add_str(&p->figures, "name", f->name);
-    json_key(&p->figures, "files");
-    str_add(&p->figures, "[");
-    for (const char *at = p->formats; rc == 0 && *at;) {
-        struct str bytes = {0};
-        size_t len = strcspn(at, ",");
-        int format = pen_format_find(at, len);
-        snprintf(name, sizeof name, "%s.%s", f->name, pen_format_name((enum pen_format)format));
-        rc = fs_join(path, sizeof path, p->dir, name, e);
-        if (rc == 0)
-            rc = figure_bytes(f, (enum pen_format)format, &bytes, e);
-        if (rc == 0)
-            rc = fs_write_file(path, bytes.p, bytes.len, e);
-        json_key(&p->figures, NULL);
-        str_add_json(&p->figures, path, strlen(path));
-        str_release(&bytes);
-        at += len + (at[len] == ',');
-    }
-    str_add(&p->figures, "]}");
-    return rc;
-}
-
-/* Tries the arguments a figure may be about, the widest set first: all main runs, the method's, and
- * its first; ablation_bars takes the ablations, the others may be about a file of the evaluation. */
-static int draw(struct pipeline *p, int i, const struct inputs *in, struct figure_run *extra,
-                int extras, struct err *e)
-{
-    struct figure_options o;
-    struct figure f = {0};
-    const char *name = figure_name(i);
-    int is_ablation = strcmp(name, "ablation_bars") == 0, rc = DS_ENOTFOUND;
-    struct {
-        const struct figure_run *run;
-        int n;
-    } set[8] = {{in->run, in->mains}, {in->run, in->methods}, {in->run, 1}};
-    int sets = 3;
-    if (is_ablation) {
-        set[0].run = in->run + in->mains;
-        set[0].n = in->n - in->mains;
-        sets = 1;
-    }
-    for (int k = 0; k < extras && !is_ablation; k++)
-        set[sets].run = &extra[k], set[sets++].n = 1;
-    figure_options_default(&o);
-    o.version = DEPTHSCOPE_VERSION;
-    o.venue = p->venue;
-    o.label = p->is_quick ? p->label : NULL;
-    struct err first = {0};
-    for (int k = 0; k < sets; k++) {
-        struct err why = {0};
-        if (set[k].n < 1 || !figure_takes(i, &set[k].run[0]))
-            continue;
-        rc = figure_make(&f, name, set[k].run, set[k].n, &o, &why);
-        if (rc == 0)
-            break;
-        if (!first.code || k == 2) /* with one run of the method, what is missing is the reason */
-            first = why;
-    }
-    if (rc < 0) {
-        const char *text = first.text;
-        char needs[200];
-        snprintf(needs, sizeof needs, "needs %s", figure_needs(i));
-        size_t skip = strlen("figure ") + strlen(name) + strlen(": ");
-        keep(p, name, !text[0] ? needs : strlen(text) > skip ? text + skip : text);
-        return 0;
-    }
-    rc = write_figure(p, &f, e);
-    figure_release(&f);
-    return rc;
-}
-
-static int draw_figures(struct pipeline *p, struct err *e)
-{
-    struct inputs in = {.run = mem_alloc(RUNS_MAX, sizeof *in.run)};
-    char(*path)[1200] = mem_alloc(RUNS_MAX, sizeof *path);
-    struct figure_run extra[2] = {0};
-    static const char *const file[] = {"capacity.mp", "bench.json"};
-    char full[2][1200];
-    int extras = 0, rc = in.run && path ? open_inputs(p, &in, path, e)
-                                        : err_set(e, DS_EMEM, "pipeline: out of memory");
-    for (size_t i = 0; rc == 0 && i < DS_LEN(file); i++) {
-        rc = fs_join(full[i], sizeof full[i], p->dir, file[i], e);
-        if (rc == 0 && fs_exists(full[i]))
-            extras += figure_open(&extra[extras], full[i], full[i], NULL) == 0;
-    }
-    for (int i = 0; rc == 0 && figure_name(i) && !batch_signal; i++) {
-        if (i == 0 || p->is_terminal)
-            show(p, "figures", p->is_terminal ? figure_name(i) : p->dir);
-        rc = draw(p, i, &in, extra, extras, e);
-    }
-    p->at++;
-    for (int i = 0; in.run && i < in.n; i++)
-        figure_close(&in.run[i]);
-    for (int i = 0; i < extras; i++)
-        figure_close(&extra[i]);
-    mem_free(in.run);
-    mem_free(path);
-    return rc;
-}
-
-/* ---- table ---- */
-
-static int write_table(struct pipeline *p, const char *name, struct str *text, struct err *e)
-{
-    char path[1200];
-    int rc = text->failed ? err_set(e, DS_EMEM, "%s", name)
-                          : fs_join(path, sizeof path, p->dir, name, e);
-    if (rc == 0)
-        rc = fs_write_file(path, text->p, text->len, e);
-    json_key(&p->tables, NULL);
-    str_add_json(&p->tables, path, strlen(path));
-    str_release(text);
-    return rc;
-}
-
-static int write_tables(struct pipeline *p, struct str *screen, struct err *e)
-{
-    struct summary *run = mem_alloc(p->runs + 1, sizeof *run);
-    struct summary_group *group = mem_alloc((size_t)p->rows + 1, sizeof *group);
-    struct str text = {0};
-    char path[1200];
-    size_t n = 0;
-    int rc = run && group ? 0 : err_set(e, DS_EMEM, "pipeline: out of memory");
-    for (int i = 0; rc == 0 && i < p->rows; i++)
-        str_copy(group[i].label, sizeof group[i].label, p->row[i]);
-    for (; rc == 0 && n < p->runs; n += rc == 0) {
-        struct summary_group *g = &group[p->run[n].row];
-        rc = fs_join(path, sizeof path, job_root(), p->run[n].name, e);
-        if (rc == 0)
-            rc = summary_read(&run[n], path, e);
-        if (rc == 0)
-            g->member[g->n++] = n;
-    }
-    for (int i = 0; rc == 0 && i < p->rows; i++)
-        summary_estimate(&group[i], run);
-    struct report r = {.group = group, .n = (size_t)p->rows, .runs = run};
-    if (rc == 0) {
-        if (p->is_quick)
-            str_addf(&text, "%s\n\n", p->label);
-        report_markdown(&text, &r);
-        rc = write_table(p, "table.md", &text, e);
-    }
-    if (rc == 0) {
-        if (p->is_quick)
-            str_addf(&text, "%% %s\n", p->label);
-        report_latex(&text, &r);
-        rc = write_table(p, "table.tex", &text, e);
-    }
-    if (rc == 0) {
-        report_csv(&text, &r);
-        rc = write_table(p, "table.csv", &text, e);
-    }
-    if (rc == 0 && !p->is_json) {
-        r.width = cli_columns(0);
-        report_groups(screen, &r);
-        report_paired(screen, &r);
-    }
-    for (size_t i = 0; run && i < n; i++)
-        summary_release(&run[i]);
-    mem_free(run);
-    mem_free(group);
-    return rc;
-}
-
 /* ---- command ---- */
 
-static void add_json(struct str *out, const struct pipeline *p)
-{
-    str_add(out, "{");
-    json_add_str(out, "kind", "pipeline");
-    json_add_str(out, "preset", p->preset);
-    json_add_str(out, "method", p->method);
-    json_add_str(out, "dir", p->dir);
-    json_add_int(out, "steps", p->steps);
-    json_add_num(out, "seconds_per_run", p->run_s);
-    json_key(out, "quick");
-    str_add(out, p->is_quick ? "true" : "false");
-    json_key(out, "runs");
-    str_add(out, "[");
-    for (size_t i = 0; i < p->runs; i++) {
-        json_key(out, NULL);
-        str_add(out, "{");
-        json_add_str(out, "row", p->row[p->run[i].row]);
-        json_add_str(out, "name", p->run[i].name);
-        str_add(out, "}");
-    }
-    str_addf(out, "],\"evaluations\":[%s],\"figures\":[%s],\"tables\":[%s],\"skipped\":[%s]}\n",
-             str_text(&p->evaluations), str_text(&p->figures), str_text(&p->tables),
-             str_text(&p->skipped));
-}
-
-static int run_part(struct pipeline *p, enum part part, const int64_t *seed, size_t seeds,
+static int run_part(struct pipeline *p, enum pipeline_part part, const int64_t *seed, size_t seeds,
                     struct err *e)
 {
     struct batch_plan b = {.kind = "pipeline",
                            .seeds = seeds,
                            .dry = p->is_dry,
-                           .quiet = p->is_quiet,
+                           .quiet = 1, /* say and finish report */
                            .finish = take,
                            .say = on_progress,
                            .ctx = p};
@@ -721,28 +379,6 @@ static int run_part(struct pipeline *p, enum part part, const int64_t *seed, siz
     return rc < 0 ? rc : status;
 }
 
-static int finish(struct pipeline *p, struct err *e)
-{
-    struct str out = {0};
-    int rc = fs_mkdirs(p->dir, e);
-    if (rc == 0)
-        rc = evaluate(p, e);
-    if (rc == 0 && !batch_signal)
-        rc = draw_figures(p, e);
-    if (rc == 0 && !batch_signal)
-        rc = write_tables(p, &out, e);
-    if (rc == 0 && !batch_signal) {
-        show(p, "done", p->dir);
-        if (p->is_terminal && !p->is_quiet)
-            fputc('\n', stderr);
-        if (p->is_json)
-            add_json(&out, p);
-        rc = cli_write(str_text(&out), out.len, e);
-    }
-    str_release(&out);
-    return rc;
-}
-
 /* Exit status: as of batch_run; a failed run leaves its row empty and the rest is still done. */
 static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, struct err *e)
 {
@@ -758,14 +394,14 @@ static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, s
         char total[16];
         if (p->is_json) {
             struct str out = {0};
-            add_json(&out, p);
+            pipeline_json(&out, p);
             return cli_print(&out);
         }
         fprintf(stderr, "then the evaluation, figures and table in %s; about %s in all\n", p->dir,
                 str_duration(total, p->run_s * (double)run_count(p, seeds)));
         return 0;
     }
-    int rc = finish(p, e);
+    int rc = pipeline_results(p, e);
     return rc < 0 ? rc : rest;
 }
 

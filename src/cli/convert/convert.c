@@ -121,7 +121,7 @@ static void print_json(const struct convert_job *j, struct str *out)
     json_add_int(out, "tensors", (int64_t)j->r.tensors);
     json_add_int(out, "files", (int64_t)j->r.files);
     json_add_int(out, "bytes", (int64_t)j->r.bytes);
-    json_add_int(out, "fell_back", j->r.fell_back);
+    json_add_int(out, "fell_back", j->r.fallback_n);
     json_key(out, "tokenizer");
     str_add(out, j->has_vocabulary ? "true" : "false");
     json_add_num(out, "seconds", j->seconds);

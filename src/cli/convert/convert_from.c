@@ -132,7 +132,7 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-static void name_it(struct convert_from *f)
+static void set_name(struct convert_from *f)
 {
     char path[1024];
     str_copy(path, sizeof path, f->dir);
@@ -177,7 +177,7 @@ static int open_model(struct convert_from *f, const char *what, struct err *e)
     f->type = ends_with(f->dir, ".gguf") ? type_of_gguf(f->dir)
               : fs_is_dir(f->dir)        ? type_of_set(f->dir)
                                          : GGUF_T_F32;
-    name_it(f);
+    set_name(f);
     return find_tokenizer(f, e);
 }
 

@@ -87,9 +87,9 @@ static int write_gguf(struct convert_job *j, struct err *e)
         note(j, "%s its original type: %s",
              j->from.s.is_merged ? "each matrix without adapters keeps" : "each matrix keeps",
              types);
-    if (rc == 0 && j->r.fell_back)
+    if (rc == 0 && j->r.fallback_n)
         note(j, "%d matrices have rows that are not a multiple of the block size: written as %s",
-             j->r.fell_back, j->r.fallback);
+             j->r.fallback_n, j->r.fallback);
     int32_t end[MODEL_ENDS_MAX];
     int ends = model_config_ends(&j->from.m->config, end);
     if (rc == 0 && j->from.tokenizer && ends > 3)

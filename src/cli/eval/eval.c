@@ -47,14 +47,14 @@ static void add_layers_json(struct str *s, const struct measure *m)
 static void print_json(struct str *s, const struct subject *subject, const struct answer *a)
 {
     const struct ppl_result *r = &a->r;
-    struct measure_number x[MEASURE_SIZES];
-    size_t n = measure_numbers(&r->measure, x);
+    struct measure_scalar x[MEASURE_SCALARS_MAX];
+    size_t n = measure_scalars(&r->measure, x);
     str_add(s, "{");
     json_add_str(s, "task", r->task);
     json_add_str(s, "routing", r->routing);
     json_add_str(s, "not_causal", measure_not_causal(&r->measure));
     json_add_str(s, "compute", gemm_format_name[subject->model->weights.format]);
-    json_add_str(s, "weights", weights_held(subject->model));
+    json_add_str(s, "weights", weights_quant_name(subject->model));
     json_add_str(s, "model", subject->dir);
     json_add_str(s, "method", subject->model->config.method);
     json_add_str(s, "data", r->data);
@@ -106,7 +106,7 @@ static void add_layers(struct str *s, const struct measure *m)
     mem_free(x);
 }
 
-static void add_number(struct table *t, const struct measure_number *x)
+static void add_number(struct table *t, const struct measure_scalar *x)
 {
     char si[16];
     if (!x->title || (isnan(x->value) && x->is_optional))
@@ -137,10 +137,10 @@ static void add_windows(struct str *s, const struct ppl_result *r)
 static void print_table(struct str *s, const struct subject *subject, const struct answer *a)
 {
     const struct ppl_result *r = &a->r;
-    struct measure_number x[MEASURE_SIZES];
+    struct measure_scalar x[MEASURE_SCALARS_MAX];
     struct table t;
-    size_t n = measure_numbers(&r->measure, x);
-    struct measure_number bytes = {"bytes", "bytes of text", r->measure.bytes, 0};
+    size_t n = measure_scalars(&r->measure, x);
+    struct measure_scalar bytes = {"bytes", "bytes of text", r->measure.bytes, 0};
     cli_add_safe(s, subject->dir, strlen(subject->dir), -1);
     str_addf(s, ": %s, %s routing%s, on ", subject->model->config.method, r->routing,
              r->measure.is_topk ? " (NOT causal: depends on later tokens)" : "");

@@ -168,7 +168,7 @@ static int check_output(const char *path, struct err *e)
     return is_ours ? 0 : err_set(e, DS_EEXIST, "%s: not a results file; choose another name", path);
 }
 
-static int give(const struct cli_args *a, const struct task_result *r, const struct subject *s,
+static int write_result(const struct cli_args *a, const struct task_result *r, const struct subject *s,
                 const struct task_options *o, struct str *out, struct err *e)
 {
     struct str json = {0};
@@ -198,7 +198,7 @@ int eval_task(const struct cli_args *a, struct subject *s, const struct ppl_opti
         rc = task_run(&r, s, &t, show_progress, &p, e);
     if (rc < 0)
         return rc;
-    rc = give(a, &r, s, &t, out, e);
+    rc = write_result(a, &r, s, &t, out, e);
     task_result_release(&r);
     return rc;
 }

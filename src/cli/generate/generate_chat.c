@@ -123,7 +123,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
 }
 
 /* Handles commands with a leading slash.  1: the chat ends. */
-static int obey(struct talk *t, const char *word)
+static int run_slash_command(struct talk *t, const char *word)
 {
     if (strcmp(word, "/quit") == 0 || strcmp(word, "/exit") == 0)
         return 1;
@@ -166,7 +166,7 @@ static int talk(struct talk *t, struct err *e)
         if (what != LINE_READ || strspn(str_text(&line), " \t\r") == line.len)
             continue;
         if (t->is_interactive && line.p[0] == '/') /* from a pipe every line is a message */
-            is_over = obey(t, line.p);
+            is_over = run_slash_command(t, line.p);
         else
             rc = answer(t, &line, e);
         if (gen_interrupted() && !t->is_interactive)

@@ -187,7 +187,7 @@ void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct ge
         add_logprobs(out, w, "prompt_", r, 0, from);
     }
     json_add_str(out, "compute", gemm_format_name[m->weights.format]);
-    json_add_str(out, "weights", weights_held(m));
+    json_add_str(out, "weights", weights_quant_name(m));
     json_add_num(out, "capacity_target", w->o->capacity == -1 ? (double)NAN : w->o->capacity);
     json_add_num(out, "block_ratio", r->block_ratio);
     json_add_num(out, "flops_ratio", r->flops_ratio);

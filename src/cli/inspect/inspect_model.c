@@ -222,7 +222,7 @@ static void add_coverage(struct inspect *x, const char *dir)
     struct err why = {0};
     struct str text = {0};
     const char *p;
-    if (model_coverage(dir, &text, &why) < 0)
+    if (model_tensor_match(dir, &text, &why) < 0)
         str_reset(&text);
     p = text.len ? str_text(&text) : why.text;
     add_line(x, "weights", strncmp(p, lead, sizeof lead - 1) == 0 ? p + sizeof lead - 1 : p);

@@ -167,7 +167,7 @@ static int push_split(const struct bpe_chars *c, int32_t id, struct ids *out, st
 }
 
 /* Replaces unused ids by their parts, from out->v[before] on. */
-static int take_apart(const struct bpe_chars *c, size_t before, struct ids *out, struct err *e)
+static int split_unused(const struct bpe_chars *c, size_t before, struct ids *out, struct err *e)
 {
     struct ids whole = {0};
     size_t at = before;
@@ -318,7 +318,7 @@ static int encode_word(const struct bpe *b, const char *s, size_t n, struct ids 
     if (w.slot != some)
         mem_free(w.slot);
     if (rc >= 0 && b->chars->split)
-        rc = take_apart(b->chars, before, out, e);
+        rc = split_unused(b->chars, before, out, e);
     size_t count = out->n - before;
     if (rc >= 0 && c && count > 0 && count <= BPE_CACHE_IDS) {
         *c = (struct bpe_cached){.hash = hash, .len = (uint8_t)n, .n = (uint8_t)count};

@@ -100,6 +100,9 @@ void vocab_pre_write(struct str *out, const struct vocab_pre *p);
 
 /* A file of at most TOKENIZER_FILE_MAX bytes, or of $DEPTHSCOPE_TOKENIZER_MIB MiB. */
 int tokenizer_read_file(struct str *out, const char *path, struct err *e) DS_CHECK;
+/* The path of `name` in the directory of the file `path`. */
+int tokenizer_sibling(char *out, size_t size, const char *path, const char *name,
+                      struct err *e) DS_CHECK;
 /* The formats. `path`: the file. */
 int tokenizer_load_vocab(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_model(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;

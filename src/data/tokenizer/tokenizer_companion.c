@@ -167,24 +167,13 @@ static int read_all(struct companion *b, struct err *e)
     return rc;
 }
 
-static int path_of(char *out, size_t size, const char *path, const char *name, struct err *e)
-{
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
-    if (n + strlen(name) >= size)
-        return err_set(e, DS_ERANGE, "path too long: %zu bytes", strlen(path));
-    memcpy(out, path, n);
-    memcpy(out + n, name, strlen(name) + 1);
-    return 0;
-}
-
 int companion_open(struct companion **out, const char *path, struct err *e)
 {
     char other[4096];
     struct companion *b = mem_alloc(1, sizeof *b);
     int rc = b ? 0 : err_set(e, DS_EMEM, "out of memory for added tokens");
     for (int i = 0; rc >= 0 && i < FILES; i++) {
-        rc = path_of(other, sizeof other, path, file_name[i], e);
+        rc = tokenizer_sibling(other, sizeof other, path, file_name[i], e);
         if (rc >= 0 && fs_exists(other))
             rc = json_read_wide(&b->file[i], other, TOKENIZER_FILE_MAX, e);
     }

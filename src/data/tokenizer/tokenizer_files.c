@@ -23,7 +23,7 @@ int tokenizer_read_file(struct str *out, const char *path, struct err *e)
 
 /* --- formats --- */
 
-static int sibling_path(char *out, size_t size, const char *path, const char *name, struct err *e)
+int tokenizer_sibling(char *out, size_t size, const char *path, const char *name, struct err *e)
 {
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) + 1 : 0;
@@ -160,7 +160,7 @@ int tokenizer_find(char *out, size_t size, const char *model, struct err *e)
             return err_set(e, DS_ERANGE, "path too long: %zu bytes", strlen(model));
         return 0;
     }
-    int rc = sibling_path(dir, sizeof dir, model, "", e);
+    int rc = tokenizer_sibling(dir, sizeof dir, model, "", e);
     if (rc >= 0 && !*dir)
         memcpy(dir, ".", 2);
     if (rc >= 0)

@@ -310,7 +310,7 @@ struct speed_result *speed_add(struct speed *s, const char *group, const char *n
                                .flops_ratio = none,
                                .weights_bytes = none,
                                .stream_bytes = none,
-                               .work_bytes = none};
+                               .scratch_bytes = none};
     str_copy(r->name, sizeof r->name, name);
     for (int i = 1; i < n; i++) {
         r->min = sample[i] < r->min ? sample[i] : r->min;

@@ -191,7 +191,7 @@ static void release(struct gemm_bench *x)
     mem_free(x->row);
 }
 
-static int is_wanted(const struct gemm_bench *x, const struct speed *s)
+static int is_selected(const struct gemm_bench *x, const struct speed *s)
 {
     int wanted = 0;
     for (int k = 0; k < PROVIDERS && gemm_providers()[k]; k++)
@@ -218,7 +218,7 @@ int speed_gemm(struct speed *s, struct err *e)
         memcpy(x->used, used, sizeof used);
         x->p = (struct product){scaled(shapes[i].M, s->o.dim), scaled(shapes[i].K, s->o.dim),
                                 scaled(shapes[i].N, s->o.dim)};
-        if (!is_wanted(x, s))
+        if (!is_selected(x, s))
             continue;
         rc = allocate(x, e);
         if (rc == 0)

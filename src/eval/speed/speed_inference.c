@@ -151,7 +151,7 @@ static int time_method(struct speed *s, const char *method, int is_decode, struc
     int rc = speed_subject_open(&subject, s, &p, e);
     if (rc < 0 || subject.n == 0)
         return rc;
-    if (strcmp(weights_held(subject.model), "none") != 0) /* quantised as in the file */
+    if (strcmp(weights_quant_name(subject.model), "none") != 0) /* quantised as in the file */
         f.unit = PEAK_INT8;
     rc = open_use(&u, is_decode, e);
     if (rc == 0)

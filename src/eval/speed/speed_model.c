@@ -51,7 +51,7 @@ static void add_ratio(struct speed_subject *u, const struct speed *s, double rat
 static void list_ways(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
                       const struct route_ops *ops)
 {
-    int tells = p->train && (ops->flags & ROUTE_STE), sparse = trains_sparse(ops);
+    int has_masked = p->train && (ops->flags & ROUTE_STE), sparse = trains_sparse(ops);
     char name[128];
     u->n = 0;
     if (!(ops->flags & ROUTE_GATED)) {
@@ -62,11 +62,11 @@ static void list_ways(struct speed_subject *u, const struct speed *s, const stru
     for (int k = 0; k < SPEED_RATIOS; k++)
         if (!s->o.quick || k % 2 == 0)
             add_ratio(u, s, speed_ratios[k],
-                      !tells   ? ""
+                      !has_masked   ? ""
                       : sparse ? " sparse"
                                : " masked",
                       p->train && !sparse);
-    if (tells && sparse)
+    if (has_masked && sparse)
         add_ratio(u, s, 0.5, " masked", 1);
     snprintf(name, sizeof name, "%s dense", u->what);
     if (u->n == 1 && !speed_request(s, u->group, name))
@@ -111,7 +111,7 @@ int speed_model_from(struct model **out, const struct speed *s, const struct rou
         (rc = opt_set(opt_find(&model_group, "model.method"), &c, ops->name, "bench", e)) < 0 ||
         (rc = set_option(&route, ops, "target_ratio", "0.75", e)) < 0 ||
         (rc = model_new_table(&m, &c, &route, 1, MODEL_INFERENCE, e)) < 0 ||
-        (rc = stored_leave(m, e)) < 0 || (rc = model_reserve_values(m, e)) < 0)
+        (rc = stored_mark(m, e)) < 0 || (rc = model_reserve_values(m, e)) < 0)
         goto out;
     params_init(&m->params, 1);
     if ((rc = model_start_from(m, s->from, &notes, e)) < 0 ||
@@ -280,7 +280,7 @@ static int add_figure(struct speed *s, const struct speed_subject *u, const stru
     }
     r->weights_bytes = weights_bytes(u->model);
     r->stream_bytes = (double)u->model->stream_arena.peak;
-    r->work_bytes = (double)u->model->work_arena.peak;
+    r->scratch_bytes = (double)u->model->work_arena.peak;
     return 0;
 }
 

@@ -12,11 +12,26 @@
 #include "eval/tasks/task_log.h"
 #include "eval/tasks/task_score.h"
 
-/* All tasks: a new one is one line here and one file. */
-static const struct task *const tasks[] = {
-    &task_mmlu,      &task_arc_challenge, &task_arc_easy, &task_gsm8k,    &task_gsm8k_cot,
-    &task_hellaswag, &task_piqa,          &task_lambada,  &task_wikitext, NULL,
-};
+/* All tasks, one line each. */
+/* clang-format off */
+#define TASKS(X) \
+    X(mmlu) \
+    X(arc_challenge) \
+    X(arc_easy) \
+    X(gsm8k) \
+    X(gsm8k_cot) \
+    X(hellaswag) \
+    X(piqa) \
+    X(lambada) \
+    X(wikitext)
+
+#define DECLARE(name) extern const struct task task_##name;
+#define ROW(name) &task_##name,
+
+TASKS(DECLARE)
+
+static const struct task *const tasks[] = { TASKS(ROW) NULL };
+/* clang-format on */
 
 const struct task *const *task_all(void)
 {

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "export_rows.h"
-#include "gguf_names.h"
+#include "names.h"
 
 enum { KEY_SIZE = 160, QUANTIZATION_VERSION = 2 };
 
@@ -17,7 +17,7 @@ struct writing {
     struct gguf_out *w;
     const char *arch;
     uint32_t *type; /* (n) of each parameter */
-    int n, fell_f16, fell_q8;
+    int n, fallback_f16, fallback_q8;
     struct export_way way;
 };
 
@@ -142,8 +142,8 @@ static uint32_t type_of(struct writing *x, int i)
     if (export_row_bytes(t, p->shape[1]) > 0)
         return t;
     int q8 = export_row_bytes(GGUF_T_Q8_0, p->shape[1]) > 0;
-    x->fell_q8 += q8;
-    x->fell_f16 += !q8;
+    x->fallback_q8 += q8;
+    x->fallback_f16 += !q8;
     return q8 ? GGUF_T_Q8_0 : GGUF_T_F16;
 }
 
@@ -252,17 +252,17 @@ static int write_tensors(struct writing *x, struct err *e)
     return rc;
 }
 
-static void tell_result(struct writing *x)
+static void fill_result(struct writing *x)
 {
     struct export_result *r = x->r;
     r->bytes = gguf_out_bytes(x->w);
     r->tensors = (uint64_t)(x->n + is_scaled(x));
     r->files = 1;
-    r->fell_back = x->fell_q8 + x->fell_f16;
-    if (x->fell_q8)
-        snprintf(r->fallback, sizeof r->fallback, "q8_0%s", x->fell_f16 ? " and f16" : "");
+    r->fallback_n = x->fallback_q8 + x->fallback_f16;
+    if (x->fallback_q8)
+        snprintf(r->fallback, sizeof r->fallback, "q8_0%s", x->fallback_f16 ? " and f16" : "");
     else
-        snprintf(r->fallback, sizeof r->fallback, "%s", x->fell_f16 ? "f16" : "");
+        snprintf(r->fallback, sizeof r->fallback, "%s", x->fallback_f16 ? "f16" : "");
 }
 
 int export_gguf(const struct export_source *s, const struct export_options *o, const char *path,
@@ -295,7 +295,7 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     if (rc == 0)
         rc = gguf_out_end(x.w, e);
     if (rc == 0)
-        tell_result(&x);
+        fill_result(&x);
     gguf_out_free(x.w);
     mem_free(x.type);
     return rc;

@@ -172,15 +172,10 @@ static size_t count_shards(const struct st_out *t, size_t n, uint64_t most)
 static int write_index(const char *dir, const struct str *map, uint64_t bytes, struct err *e)
 {
     struct str s = {0};
-    char path[1024];
     str_addf(&s, "{\n  \"metadata\": {\n    \"total_size\": %" PRIu64 "\n  },\n", bytes);
     str_addf(&s, "  \"weight_map\": {\n%s\n  }\n}\n", str_text(map));
-    int rc = fs_join(path, sizeof path, dir, "model.safetensors.index.json", e);
-    if (rc == 0)
-        rc = s.failed || map->failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
-                                     : fs_write_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
+    s.failed |= map->failed;
+    return fs_replace_text(dir, "model.safetensors.index.json", &s, e);
 }
 
 static int write_shards(struct shared *x, const char *dir, const struct st_out *t, size_t n,

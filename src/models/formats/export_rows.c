@@ -11,7 +11,6 @@
 #include "io/gguf.h"
 #include "io/st_dtype.h"
 #include "models/peft.h"
-#include "models/values.h"
 
 /* Values per chunk in memory, and per task in it. */
 enum { CHUNK = 1 << 21, TASK = 1 << 16 };
@@ -111,7 +110,7 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
 int export_own_type(const struct export_source *s, int i, uint32_t *type)
 {
     const struct param *p = &s->m->params.p[i];
-    if (s->is_random || !p->elsewhere || s->m->stored.v[i].take != gguf_take ||
+    if (s->is_random || !p->in_file || s->m->stored.v[i].take != gguf_take ||
         (s->is_merged && adapters_find(s->m, i)))
         return 0;
     *type = ((const struct gguf_tensor *)s->m->stored.v[i].tensor)->type;
@@ -254,7 +253,7 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
                                        uint32_t type)
 {
     enum quant_kind kind = kind_of(type);
-    if (s->is_random || kind == QUANT_NONE || !s->m->params.p[i].elsewhere)
+    if (s->is_random || kind == QUANT_NONE || !s->m->params.p[i].in_file)
         return NULL;
     if (s->is_merged && adapters_find(s->m, i))
         return NULL;
@@ -267,7 +266,7 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
 void export_drop(const struct export_source *s, int i, size_t row, size_t n)
 {
     const struct param *p = &s->m->params.p[i];
-    if (!s->is_random && p->elsewhere)
+    if (!s->is_random && p->in_file)
         stored_drop(&s->m->stored.v[i], p, row, n);
 }
 

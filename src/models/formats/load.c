@@ -13,9 +13,8 @@
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "load_file.h"
-#include "models/formats/coverage.h"
+#include "models/formats/tensor_match.h"
 #include "models/peft.h"
-#include "models/values.h"
 
 /* Writes a tensor whose values stay in a file, row by row. */
 struct row_of {
@@ -348,7 +347,7 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
 {
     struct model *m = NULL;
     struct st_set *s = NULL;
-    struct coverage v = {0};
+    struct tensor_match v = {0};
     char base[1024];
     if (model_is_file(dir))
         return model_open_file(out, dir, overrides, train, e);
@@ -357,14 +356,14 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
         return rc < 0 ? rc : model_open_adapted(out, dir, base, overrides, train, e);
     rc = model_open_table(&m, dir, overrides, train, e);
     if (rc == 0 && train != MODEL_EDIT)
-        rc = stored_leave(m, e);
+        rc = stored_mark(m, e);
     if (rc == 0)
         rc = st_set_open(&s, dir, e);
     if (rc == 0)
-        rc = coverage_make(&v, m, s, 1, e);
+        rc = tensor_match_init(&v, m, s, 1, e);
     if (rc == 0) /* check the fit before allocating memory */
-        rc = coverage_check(&v, m, s, e);
-    coverage_release(&v);
+        rc = tensor_match_check(&v, m, s, e);
+    tensor_match_release(&v);
     if (rc == 0)
         rc = load_check_memory(m, dir, e);
     if (rc == 0)
@@ -387,7 +386,7 @@ int model_config_open(struct model_config *c, struct config *route, const char *
         return model_config_open_file(c, model, e);
     int rc = model_base(model, base, sizeof base, e);
     if (rc != 0)
-        return rc < 0 ? rc : model_apart_config(c, route, model, base, e);
+        return rc < 0 ? rc : model_adapted_config(c, route, model, base, e);
     rc = fs_join(path, sizeof path, model, "config.json", e);
     return rc == 0 ? model_config_from_json(c, route, path, e) : rc;
 }

@@ -67,7 +67,7 @@ int load_new(struct model **out, struct model_config *c, struct config *override
     struct model *m = NULL;
     int rc = model_new_table(&m, c, overrides, 0, train, e);
     if (rc == 0 && train != MODEL_EDIT)
-        rc = stored_leave(m, e);
+        rc = stored_mark(m, e);
     if (rc == 0)
         rc = load_check_memory(m, path, e);
     if (rc == 0)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "gguf_config.h"
-#include "gguf_names.h"
+#include "names.h"
 #include "load_file.h"
 
 enum { KEY_SIZE = 160 };
@@ -79,7 +79,7 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
     int rc = check_shape(p, t, e);
     if (rc == 0)
         rc = gguf_check_type(t, e);
-    if (rc < 0 || !p->elsewhere)
+    if (rc < 0 || !p->in_file)
         return rc < 0 ? rc : read_values(s, p, t, D, e);
     stored_set(m, i,
                &(struct stored){.take = gguf_take,
@@ -130,7 +130,7 @@ static int read_weights(struct source *s, struct model *m, struct err *e)
     if (rc < 0)
         return err_add(e, rc, "%s", s->path);
     params_changed(&m->params);
-    rc = stored_keep(m, &(struct stored_file){s->g, close_file, file_unchanged}, e);
+    rc = stored_add_file(m, &(struct stored_file){s->g, close_file, file_unchanged}, e);
     s->g = NULL;
     return rc;
 }

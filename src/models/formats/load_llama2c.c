@@ -63,7 +63,7 @@ static void read_param(const struct llama2c *f, struct model *m, int i, const ch
     int pairs = part == LLAMA2C_Q || part == LLAMA2C_K;
     BUG_IF(part < 0 || f->size[part] != p->n, "%s: not part of a llama2.c file", p->name);
     const unsigned char *at = llama2c_at(f, (enum llama2c_part)part, l < 0 ? 0 : l);
-    if (p->elsewhere) {
+    if (p->in_file) {
         stored_set(m, i,
                    &(struct stored){.take = take_floats,
                                     .tensor = at,
@@ -86,7 +86,7 @@ static int split_pairs(struct model *m, struct err *e)
         const char *name;
         load_layer(p->name, &name);
         int part = part_of(name);
-        if (!p->elsewhere && (part == LLAMA2C_Q || part == LLAMA2C_K))
+        if (!p->in_file && (part == LLAMA2C_Q || part == LLAMA2C_K))
             rc = load_split_pairs(p->value, p->shape[0], p->shape[1], (int)m->config.head_dim, e);
     }
     return rc;
@@ -115,7 +115,7 @@ static int read_weights(struct model *m, struct llama2c *f, const char *path, st
         llama2c_close(f);
         return rc < 0 ? rc : err_set(e, DS_EMEM, "%s: out of memory", path);
     }
-    return stored_keep(m, &(struct stored_file){kept, close_file, file_unchanged}, e);
+    return stored_add_file(m, &(struct stored_file){kept, close_file, file_unchanged}, e);
 }
 
 int model_config_llama2c(struct model_config *c, const char *path, struct err *e)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "load_file.h"
+
 struct row {
     const char *ours, *theirs;
     int is_transposed, part, parts;
@@ -125,4 +127,42 @@ int names_is_buffer(const char *theirs)
 {
     return ends_with(theirs, ".rotary_emb.inv_freq") || ends_with(theirs, ".attn.bias") ||
            ends_with(theirs, ".attn.masked_bias");
+}
+
+static const char *const gguf_names[][2] = {
+    {"model.embed_tokens.weight", "token_embd.weight"},
+    {"model.norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"self_attn.q_proj.weight", "attn_q.weight"},
+    {"self_attn.k_proj.weight", "attn_k.weight"},
+    {"self_attn.v_proj.weight", "attn_v.weight"},
+    {"self_attn.o_proj.weight", "attn_output.weight"},
+    {"self_attn.q_proj.bias", "attn_q.bias"},
+    {"self_attn.k_proj.bias", "attn_k.bias"},
+    {"self_attn.v_proj.bias", "attn_v.bias"},
+    {"self_attn.o_proj.bias", "attn_output.bias"},
+    {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"mlp.gate_proj.weight", "ffn_gate.weight"},
+    {"mlp.up_proj.weight", "ffn_up.weight"},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"mlp.gate_proj.bias", "ffn_gate.bias"},
+    {"mlp.up_proj.bias", "ffn_up.bias"},
+    {"mlp.down_proj.bias", "ffn_down.bias"},
+};
+
+int gguf_name(char *out, size_t size, const char *param)
+{
+    const char *rest;
+    int l = load_layer(param, &rest);
+    for (size_t i = 0; i < DS_LEN(gguf_names); i++) {
+        if (strcmp(gguf_names[i][0], rest) != 0)
+            continue;
+        if (l < 0)
+            snprintf(out, size, "%s", gguf_names[i][1]);
+        else
+            snprintf(out, size, "blk.%d.%s", l, gguf_names[i][1]);
+        return 1;
+    }
+    return 0;
 }

@@ -27,5 +27,7 @@ void names_place(const struct names *n, const char *ours, struct names_place *ou
 int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2]);
 /* 1 for tensors that are not weights: masks and frequencies that some programs store. */
 int names_is_buffer(const char *theirs);
+/* The GGUF name of a parameter (architectures llama and qwen2): 1, or 0 when it has none. */
+int gguf_name(char *out, size_t size, const char *param);
 
 #endif

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/st_set.h"
-#include "models/values.h"
 #include "peft_names.h"
 
 static const char peft_prefix[] = "base_model.model.";
@@ -62,7 +61,7 @@ static const struct adapter *adapter_with(const struct model *m, int i)
 struct own_files {
     struct st_set *set[2];
     unsigned char *used[2];
-    int taken, fresh, left;
+    int taken, new, ignored;
 };
 
 static void own_files_close(struct own_files *b)
@@ -166,7 +165,7 @@ static int read_one(struct own_files *b, struct model *m, int i, int strict, str
     int k = find(b, m, i, &part, &at);
     const struct st_tensor *t = k < 0 ? NULL : st_set_at(b->set[k], at);
     if (!strict && !(t && fits(t, &part))) {
-        b->fresh++;
+        b->new++;
         return 0;
     }
     int rc = t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "missing tensor %s", part.name);
@@ -183,7 +182,7 @@ static int check_used(struct own_files *b, int strict, struct err *e)
     int rc = 0;
     for (int k = 0; k < 2 && rc == 0; k++)
         for (size_t i = 0; b->set[k] && i < st_set_count(b->set[k]) && rc == 0; i++) {
-            b->left += !b->used[k][i];
+            b->ignored += !b->used[k][i];
             if (strict && !b->used[k][i])
                 rc = err_set(e, DS_EFORMAT, "%s: unexpected tensor %.160s", st_set_path(b->set[k]),
                              st_set_at(b->set[k], i)->name);
@@ -194,29 +193,29 @@ static int check_used(struct own_files *b, int strict, struct err *e)
     return rc;
 }
 
-int model_read_own(struct model *m, const char *dir, struct str *told, struct err *e)
+int model_read_own(struct model *m, const char *dir, struct str *note, struct err *e)
 {
     struct own_files b;
     int adapters_only = peft_is_dir(dir);
     int rc = own_files_open(&b, dir, e);
     for (int i = m->n_base; i < m->params.n && rc == 0; i++)
         if (!adapters_only || adapter_with(m, i))
-            rc = read_one(&b, m, i, !told, e);
+            rc = read_one(&b, m, i, !note, e);
     if (rc == 0)
-        rc = check_used(&b, !told, e);
-    if (rc == 0 && told) {
-        str_addf(told, "%d from %s", b.taken, dir);
-        if (b.fresh > 0)
-            str_addf(told, ", %d new", b.fresh);
-        if (b.left > 0)
-            str_addf(told, ", %d ignored", b.left);
+        rc = check_used(&b, !note, e);
+    if (rc == 0 && note) {
+        str_addf(note, "%d from %s", b.taken, dir);
+        if (b.new > 0)
+            str_addf(note, ", %d new", b.new);
+        if (b.ignored > 0)
+            str_addf(note, ", %d ignored", b.ignored);
     }
     own_files_close(&b);
     params_changed(&m->params);
     return rc;
 }
 
-int model_own_coverage(struct model *m, const char *dir, struct str *out, struct err *e)
+int model_own_tensor_match(struct model *m, const char *dir, struct str *out, struct err *e)
 {
     struct own_files b;
     struct part part;
@@ -237,7 +236,7 @@ int model_own_coverage(struct model *m, const char *dir, struct str *out, struct
         rc = check_used(&b, 0, e);
     if (rc == 0)
         str_addf(out, "%d tensors used, %d missing%s, %d unexpected\n", b.taken, n,
-                 str_text(&missing), b.left);
+                 str_text(&missing), b.ignored);
     str_release(&missing);
     own_files_close(&b);
     return rc;
@@ -291,7 +290,6 @@ static void print_targets(struct str *s, const struct model *m)
 static int write_config(const struct model *m, const char *dir, const char *base, struct err *e)
 {
     const struct model_config *c = &m->config;
-    char path[1200];
     struct str s = {0};
     str_add(&s, "{\n  \"base_model_name_or_path\": ");
     str_add_json(&s, base, strlen(base));
@@ -306,12 +304,7 @@ static int write_config(const struct model *m, const char *dir, const char *base
     print_targets(&s, m);
     str_add(&s, "],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n"
                 "  \"use_rslora\": false\n}\n");
-    int rc = s.failed ? err_set(e, DS_EMEM, PEFT_CONFIG)
-                      : fs_join(path, sizeof path, dir, PEFT_CONFIG, e);
-    if (rc == 0)
-        rc = fs_write_file(path, s.p, s.len, e);
-    str_release(&s);
-    return rc;
+    return fs_replace_text(dir, PEFT_CONFIG, &s, e);
 }
 
 /* Writes the parameters in [n_base, n) selected by `want`, under the names given by `part`. */

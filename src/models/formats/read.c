@@ -9,10 +9,9 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "load_file.h"
-#include "models/formats/coverage.h"
+#include "models/formats/tensor_match.h"
 #include "models/load.h"
 #include "models/peft.h"
-#include "models/values.h"
 
 /* Values per task; columns of a transposed tensor read at a time, each into its own row. */
 enum { PIECE = 1 << 19, TILE = 64 };
@@ -205,27 +204,27 @@ static int set_unchanged(const void *file, struct err *e)
 }
 
 /* Values that may stay in the file do; the model then owns the set. */
-static int read_covered(struct model *m, struct st_set **s, const struct coverage *v, struct err *e)
+static int read_covered(struct model *m, struct st_set **s, const struct tensor_match *v, struct err *e)
 {
     struct reading r;
-    int left = 0, rc = coverage_check(v, m, *s, e);
+    int ignored = 0, rc = tensor_match_check(v, m, *s, e);
     if (rc == 0)
         rc = reading_new(&r, m->params.n, e);
     if (rc < 0)
         return rc;
     for (int i = 0; i < m->params.n; i++) {
         const struct source *x = &v->source[i];
-        if (x->tensor && m->params.p[i].elsewhere) {
+        if (x->tensor && m->params.p[i].in_file) {
             leave_stored(m, i, x);
-            left++;
+            ignored++;
         } else if (x->tensor) {
             add_item(&r, &m->params.p[i], x->tensor, &x->place, m->params.p[i].value);
         }
     }
     rc = read_items(&r, *s, e);
     params_changed(&m->params);
-    if (rc == 0 && left > 0) {
-        rc = stored_keep(m, &(struct stored_file){*s, close_set, set_unchanged}, e);
+    if (rc == 0 && ignored > 0) {
+        rc = stored_add_file(m, &(struct stored_file){*s, close_set, set_unchanged}, e);
         *s = NULL;
     }
     return rc;
@@ -240,7 +239,7 @@ static int add_moment(struct reading *r, const struct st_set *s, const struct pa
     x.tensor = st_set_find(s, x.place.name, NULL);
     if (!x.tensor)
         return err_set(e, DS_EFORMAT, "%s: missing tensor %s", st_set_path(s), x.place.name);
-    int rc = coverage_check_shape(&x, p, e);
+    int rc = tensor_match_check_shape(&x, p, e);
     if (rc < 0)
         return err_add(e, rc, "%s", st_set_path(s));
     add_item(r, p, x.tensor, &x.place, out);
@@ -268,12 +267,12 @@ static int read_moments(struct model *m, const struct st_set *s, struct err *e)
 
 int model_take_set(struct model *m, struct st_set **s, struct err *e)
 {
-    struct coverage v;
-    int rc = coverage_make(&v, m, *s, 1, e);
+    struct tensor_match v;
+    int rc = tensor_match_init(&v, m, *s, 1, e);
     if (rc < 0)
         return rc;
     rc = read_covered(m, s, &v, e);
-    coverage_release(&v);
+    tensor_match_release(&v);
     return rc;
 }
 
@@ -291,24 +290,24 @@ static void add_count(struct str *out, int n, const char *what, const struct str
 {
     if (n > 0)
         str_addf(out, ", %d %s (%s%s)", n, what, str_text(names),
-                 n > COVERAGE_NAMES ? ", ..." : "");
+                 n > TENSOR_MATCH_NAMES ? ", ..." : "");
 }
 
-static int start_from_set(struct model *m, const char *dir, struct str *told, struct err *e)
+static int start_from_set(struct model *m, const char *dir, struct str *note, struct err *e)
 {
     struct st_set *s = NULL;
-    struct coverage v = {0};
+    struct tensor_match v = {0};
     int rc = st_set_open(&s, dir, e);
     if (rc == 0)
-        rc = coverage_make(&v, m, s, 0, e);
+        rc = tensor_match_init(&v, m, s, 0, e);
     if (rc == 0)
         rc = read_covered(m, &s, &v, e);
     if (rc == 0) {
-        str_addf(told, "%d tensors from %s", v.used_n, dir);
-        add_count(told, v.fresh_n, "new", &v.fresh);
-        add_count(told, v.left_n, "ignored", &v.left);
+        str_addf(note, "%d tensors from %s", v.used_n, dir);
+        add_count(note, v.new_n, "new", &v.new);
+        add_count(note, v.ignored_n, "ignored", &v.ignored);
     }
-    coverage_release(&v);
+    tensor_match_release(&v);
     st_set_close(s);
     return rc;
 }
@@ -321,7 +320,7 @@ static int take_param(struct model *m, struct model *from, int i, struct err *e)
         p->shape[0] != q->shape[0] || (p->rank > 1 && p->shape[1] != q->shape[1]))
         return err_set(e, DS_EFORMAT, "%s: expected %zu values, found %zu of %s", p->name, p->n,
                        i < from->n_base ? q->n : 0, i < from->n_base ? q->name : "nothing");
-    if (p->elsewhere)
+    if (p->in_file)
         stored_set(m, i, &from->stored.v[i]);
     else
         model_values(from, i, 0, (size_t)p->shape[0], p->value);
@@ -329,7 +328,7 @@ static int take_param(struct model *m, struct model *from, int i, struct err *e)
 }
 
 /* A single-file model holds only a base. */
-static int start_from_file(struct model *m, const char *path, struct str *told, struct err *e)
+static int start_from_file(struct model *m, const char *path, struct str *note, struct err *e)
 {
     struct model *from = NULL;
     int rc = model_open(&from, path, NULL, MODEL_INFERENCE, e), kept = 0;
@@ -340,56 +339,56 @@ static int start_from_file(struct model *m, const char *path, struct str *told, 
                      (long long)from->config.heads, (long long)from->config.kv_heads);
     for (int i = 0; i < m->n_base && rc == 0; i++) {
         rc = take_param(m, from, i, e);
-        kept += m->params.p[i].elsewhere;
+        kept += m->params.p[i].in_file;
     }
     if (rc == 0 && from->n_base != m->n_base)
         rc = err_set(e, DS_EFORMAT, "%d base tensors, expected %d", from->n_base, m->n_base);
     for (int k = 0; rc == 0 && kept > 0 && k < from->stored.files; k++)
-        rc = stored_keep(m, &from->stored.file[k], e);
+        rc = stored_add_file(m, &from->stored.file[k], e);
     if (rc == 0 && kept > 0)
         from->stored.files = 0; /* they are m's now */
     if (rc == 0) {
         params_changed(&m->params);
-        str_addf(told, "%d tensors from %s", m->n_base, path);
+        str_addf(note, "%d tensors from %s", m->n_base, path);
     }
     model_free(from);
     return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
 
-int model_start_from(struct model *m, const char *dir, struct str *told, struct err *e)
+int model_start_from(struct model *m, const char *dir, struct str *note, struct err *e)
 {
     char base[1024];
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
-        return rc < 0 ? rc : model_start_adapted(m, dir, base, told, e);
-    return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, told, e);
+        return rc < 0 ? rc : model_start_adapted(m, dir, base, note, e);
+    return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, note, e);
 }
 
-int model_coverage(const char *dir, struct str *out, struct err *e)
+int model_tensor_match(const char *dir, struct str *out, struct err *e)
 {
     struct st_set *s = NULL;
     struct model *m = NULL;
-    struct coverage v = {0};
+    struct tensor_match v = {0};
     struct err why = {0};
     char base[1024];
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
-        return rc < 0 ? rc : model_apart_coverage(dir, base, out, e);
+        return rc < 0 ? rc : model_adapted_tensor_match(dir, base, out, e);
     rc = model_open_table(&m, dir, NULL, MODEL_INFERENCE, e);
     if (rc == 0)
         rc = st_set_open(&s, dir, e);
     if (rc == 0)
-        rc = coverage_make(&v, m, s, 1, e);
+        rc = tensor_match_init(&v, m, s, 1, e);
     if (rc == 0) {
         str_add(out, "weights: ");
-        coverage_report(&v, out);
+        tensor_match_text(&v, out);
         if (st_set_shards(s) > 1)
             str_addf(out, ", in %zu shards", st_set_shards(s));
         str_add(out, "\n");
-        if (v.missing_n == 0 && v.stray_n == 0 && coverage_check(&v, m, s, &why) < 0)
+        if (v.missing_n == 0 && v.unexpected_n == 0 && tensor_match_check(&v, m, s, &why) < 0)
             str_addf(out, "%s\n", why.text);
     }
-    coverage_release(&v);
+    tensor_match_release(&v);
     st_set_close(s);
     model_free(m);
     return rc;

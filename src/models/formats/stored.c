@@ -12,24 +12,24 @@ static int is_matrix_of_base(const struct model *m, int i)
     return i < m->n_base && p->rank == 2 && i != m->pos_embed && !(m->is_training && p->train);
 }
 
-int stored_leave(struct model *m, struct err *e)
+int stored_mark(struct model *m, struct err *e)
 {
     if (!m->stored.v)
         m->stored.v = mem_alloc((size_t)m->params.n, sizeof *m->stored.v);
     if (!m->stored.v)
         return err_set(e, DS_EMEM, "out of memory for a table of %d tensors", m->params.n);
     for (int i = 0; i < m->params.n; i++)
-        m->params.p[i].elsewhere = is_matrix_of_base(m, i);
+        m->params.p[i].in_file = is_matrix_of_base(m, i);
     return 0;
 }
 
 void stored_set(struct model *m, int i, const struct stored *at)
 {
-    BUG_IF(!m->params.p[i].elsewhere, "%s: its values are in memory", m->params.p[i].name);
+    BUG_IF(!m->params.p[i].in_file, "%s: its values are in memory", m->params.p[i].name);
     m->stored.v[i] = *at;
 }
 
-int stored_keep(struct model *m, const struct stored_file *f, struct err *e)
+int stored_add_file(struct model *m, const struct stored_file *f, struct err *e)
 {
     struct stored_table *t = &m->stored;
     if (t->files == STORED_FILES) {
@@ -112,17 +112,17 @@ void stored_prefetch(const struct model *m, int i)
 {
     const struct param *p = &m->params.p[i];
     size_t n = (size_t)p->shape[0];
-    if (p->elsewhere && !m->stored.v[i].is_transposed) {
+    if (p->in_file && !m->stored.v[i].is_transposed) {
         void *at = bytes_of(&m->stored.v[i], p, 0, &n);
         mem_prefetch(at, n);
     }
 }
 
-void stored_read(const struct stored *s, const struct param *p, size_t row, size_t n)
+void stored_populate(const struct stored *s, const struct param *p, size_t row, size_t n)
 {
     if (!s->is_transposed) {
         void *at = bytes_of(s, p, row, &n);
-        mem_bring(at, n);
+        mem_populate(at, n);
     }
 }
 
@@ -153,4 +153,14 @@ int stored_quant(struct quant **out, const struct stored *s, const struct param 
     int rc = quant_from_blocks(out, s->kind, split, O, C, e);
     mem_free(split);
     return rc;
+}
+
+void model_values(const struct model *m, int i, size_t row, size_t n, real *out)
+{
+    const struct param *p = &m->params.p[i];
+    size_t columns = p->rank > 1 ? (size_t)p->shape[1] : 1;
+    if (p->in_file)
+        stored_rows(&m->stored.v[i], p, row, n, out);
+    else
+        memcpy(out, p->value + row * columns, n * columns * sizeof *out);
 }

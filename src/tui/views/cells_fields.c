@@ -95,7 +95,17 @@ double cells_depth(const struct probe *p, const unsigned char *run, int token)
     return n;
 }
 
-/* Interpolates from the colour of a skipped cell to that of an executed one. */
+int32_t cells_mix(const struct look *look, enum role to, double unit)
+{
+    int from = look->theme ? colour_rgb(&look->theme->role[ROLE_SKIP], 0x2A313B) : 0x2A313B;
+    int end = look->theme ? colour_rgb(&look->theme->role[to], 0x5AA2F2) : 0x5AA2F2, rgb = 0;
+    for (int shift = 16; shift >= 0; shift -= 8) {
+        int x = from >> shift & 255, y = end >> shift & 255;
+        rgb |= (x + (int)lround((y - x) * unit)) << shift;
+    }
+    return INK_RGB | rgb;
+}
+
 struct ink cells_depth_ink(const struct look *look, double unit)
 {
     if (isnan(unit))
@@ -105,13 +115,7 @@ struct ink cells_depth_ink(const struct look *look, double unit)
         return unit > 0.67   ? ink_attr(ink(ROLE_TITLE), ATTR_BOLD)
                : unit < 0.34 ? ink_attr(ink(ROLE_DIM), ATTR_DIM)
                              : ink(ROLE_TEXT);
-    int from = look->theme ? colour_rgb(&look->theme->role[ROLE_SKIP], 0x2A313B) : 0x2A313B;
-    int to = look->theme ? colour_rgb(&look->theme->role[ROLE_RUN], 0x5AA2F2) : 0x5AA2F2, rgb = 0;
-    for (int shift = 16; shift >= 0; shift -= 8) {
-        int x = from >> shift & 255, y = to >> shift & 255;
-        rgb |= (x + (int)lround((y - x) * unit)) << shift;
-    }
-    return (struct ink){.fg = INK_CONTRAST, .bg = INK_RGB | rgb};
+    return (struct ink){.fg = INK_CONTRAST, .bg = cells_mix(look, ROLE_RUN, unit)};
 }
 
 int cells_kv(const struct runview *r)

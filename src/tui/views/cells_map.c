@@ -14,23 +14,25 @@ struct paint {
     const char *map;
     double lo, hi;
     int has_colour;
+    const struct look *look;
 };
+
+/* Colours that the map needs to be shown by colour. */
+static int colours_of(const struct cells *c)
+{
+    return c->field > 0 && !(c->span > 0) ? 256 : 16;
+}
 
 static struct paint paint_of(struct cells *c, const struct look *look)
 {
     struct paint p = {
-        .c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= (c->field > 0 ? 256 : 16)};
+        .c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= colours_of(c), .look = look};
     if (c->field > 0)
         p.map = cells_range(c->probe, c->field, look, &p.lo, &p.hi);
     if (c->full > 0) {
         p.map = look->theme ? look->theme->sequential : "viridis";
         p.lo = 0;
         p.hi = c->full;
-    }
-    if (c->span > 0) {
-        p.map = look->theme ? look->theme->diverging : "balance";
-        p.lo = -c->span;
-        p.hi = c->span;
     }
     return p;
 }
@@ -45,6 +47,18 @@ static int forced(const struct cells *c, int layer, int token)
     return c->force ? c->force[(size_t)layer * (size_t)c->probe->tokens + (size_t)token] : -1;
 }
 
+/* Of a map of differences. */
+static int32_t ground_signed(const struct paint *p, int layer, int token)
+{
+    double x = cells_value(p->c->probe, p->c->field, layer, token) / p->c->span;
+    enum role role = x < 0 ? ROLE_SERIES_1 : ROLE_SERIES_2;
+    if (isnan(x))
+        return ROLE_BACKGROUND;
+    if (x == 0 || fabs(x) >= 1 || p->look->colours < 256)
+        return x == 0 ? ROLE_SKIP : role;
+    return cells_mix(p->look, role, floor(fabs(x) * HEAT_LEVELS + 0.5) / HEAT_LEVELS);
+}
+
 /* The background of a cell: a role, a colour of the map, or the default without a value. */
 static int32_t ground(const struct paint *p, int layer, int token)
 {
@@ -52,6 +66,8 @@ static int32_t ground(const struct paint *p, int layer, int token)
         [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_ALWAYS_ON] = ROLE_FORCED};
     if (p->c->fixed && p->c->fixed[layer])
         return ROLE_FORCED;
+    if (p->c->span > 0)
+        return ground_signed(p, layer, token);
     if (p->c->field <= 0)
         return (int32_t)role[cells_state(p->c, layer, token)];
     double u = p->map ? unit_of(p, layer, token) : (double)NAN;
@@ -131,9 +147,9 @@ static void put_cursor(struct area a, int y, int x, int w, const struct paint *p
 
 /* ---- layout ---- */
 
-static int can_pair(const struct look *look, int field)
+static int can_pair(const struct look *look, const struct cells *c)
 {
-    return look->glyphs != GLYPHS_ASCII && look->colours >= (field > 0 ? 256 : 16);
+    return look->glyphs != GLYPHS_ASCII && look->colours >= colours_of(c);
 }
 
 /* Lines around the cells, as space allows: tokens above, depth and token numbers below; spare rows
@@ -170,7 +186,7 @@ static struct frame frame_of(const struct cells *c, const struct look *look, int
     const char *label;
     const float *v;
     int layers = c->probe->layers, room = rows - f.above - f.below, has = 0;
-    f.per_row = layers > room && can_pair(look, c->field) ? 2 : 1;
+    f.per_row = layers > room && can_pair(look, c) ? 2 : 1;
     f.lines = (layers + f.per_row - 1) / f.per_row;
     while (track(c, has, &label, &v))
         has++;
@@ -199,7 +215,7 @@ static struct frame frame_of(const struct cells *c, const struct look *look, int
 int cells_map_least(const struct cells *c, const struct look *look)
 {
     int layers = c->probe->layers;
-    return 3 + (can_pair(look, c->field) ? (layers + 1) / 2 : layers);
+    return 3 + (can_pair(look, c) ? (layers + 1) / 2 : layers);
 }
 
 int cells_map_rows(const struct cells *c, const struct look *look, int most)

@@ -145,9 +145,8 @@ int compare_align(struct compare_match *m, const struct probe *a, const struct p
         if (rc == 0)
             snprintf(why, size, "the texts are empty");
     } else if (rc == 0) {
-        snprintf(why, size,
-                 "different texts, equal only in their first %zu bytes (%zu in A, %zu in B)", same,
-                 x.n, y.n);
+        snprintf(why, size, "different texts: they agree up to byte %zu (A has %zu bytes, B %zu)",
+                 same, x.n, y.n);
     }
     mem_free(x.p);
     mem_free(x.end);

@@ -19,15 +19,23 @@ static const enum role side_role[2] = {ROLE_SERIES_1, ROLE_SERIES_2};
 
 /* ---- head ---- */
 
+/* The run's name; two checkpoints of one run are known by their directories. */
 static const char *title_of(const struct compare *c, int k)
 {
-    return worker_name(c->side[k].path);
+    const char *name[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++)
+        name[i] = c->side[i].view ? c->side[i].view->name : NULL;
+    return name[0] && name[1] && name[k][0] && strcmp(name[0], name[1]) != 0
+               ? name[k]
+               : worker_name(c->side[k].path);
 }
 
 static void draw_title(struct view *v, struct area line)
 {
     struct compare *c = v->state;
     int x = 1;
+    if (!c->side[0].path[0] || !c->side[1].path[0])
+        return;
     for (int k = 0; k < 2; k++) {
         x += area_text(line, 0, x, -1, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]) + 1;
         x += area_text(line, 0, x, line.cols / 4, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
@@ -61,8 +69,13 @@ static int put_change(struct area line, int x, const char *label, const double w
     char text[96];
     if (isnan(was_now[0]) && isnan(was_now[1]))
         return x;
-    snprintf(text, sizeof text, "%.3f, %.3f (%+.3f)", was_now[0], was_now[1],
-             was_now[1] - was_now[0]);
+    if (isnan(was_now[0]))
+        snprintf(text, sizeof text, "-, %.3f", was_now[1]);
+    else if (isnan(was_now[1]))
+        snprintf(text, sizeof text, "%.3f, -", was_now[0]);
+    else
+        snprintf(text, sizeof text, "%.3f, %.3f (%+.3f)", was_now[0], was_now[1],
+                 was_now[1] - was_now[0]);
     if (x + (int)(strlen(label) + strlen(text)) + 1 > line.cols)
         return x;
     x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "%s ", label);
@@ -104,7 +117,12 @@ static void map_title(struct area line, const struct compare *c, int k)
     for (int t = 0; t < p->tokens; t++)
         depth += cells_depth(p, NULL, t) / p->tokens;
     int x = area_text(line, 0, 0, -1, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]) + 1;
-    x += cells_title(line, x, line.cols / 3, line.cols, p) + 2;
+    if (c->is_live) /* the text is the user's: the model has a name */
+        x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                       title_of(c, k)) +
+             2;
+    else
+        x += cells_title(line, x, line.cols / 3, line.cols, p) + 2;
     if (isfinite(depth) && x + 24 < line.cols)
         x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "mean depth %.2f of %d", depth, p->layers) +
              2;
@@ -115,14 +133,19 @@ static void map_title(struct area line, const struct compare *c, int k)
 static void difference_title(struct area line, struct compare *c)
 {
     int is_layered = c->side[0].probe->layers == c->side[1].probe->layers;
+    int is_shared = is_layered && c->match.is_exact;
     int x = area_text(line, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "B - A") + 2;
-    char text[96] = "executed share: + B more, - A more";
-    if (!is_layered)
-        snprintf(text, sizeof text, "share of executed layers; the models have %d and %d",
-                 c->side[0].probe->layers, c->side[1].probe->layers);
-    else if (c->match.is_exact)
-        str_copy(text, sizeof text, "+ only B executes, - only A");
-    if (line.cols - x >= (int)strlen(text))
+    for (int k = 0; k < 2; k++) { /* the colours of the cells, for every look */
+        char text[32];
+        snprintf(text, sizeof text, "%c %s%s", "-+"[k], is_shared ? "only " : "", side_name[k]);
+        x += area_text(line, 0, x, -1, ink(side_role[k]), text);
+        x += area_text(line, 0, x, -1, ink(ROLE_DIM), is_shared ? " executes" : " executes more") +
+             2;
+    }
+    char text[64];
+    snprintf(text, sizeof text, "share of all layers, %d and %d", c->side[0].probe->layers,
+             c->side[1].probe->layers);
+    if (!is_layered && line.cols - x >= (int)strlen(text))
         area_text(line, 0, x, -1, ink(ROLE_DIM), text);
 }
 
@@ -186,8 +209,12 @@ static struct plan_of_maps plan_maps(const struct compare *c, struct area a)
         p.band[p.bands++][1] = -1;
     }
     if (foot_least) {
-        int left = a.rows - p.bands * (lines + 1);
-        p.foot = left - 2 > FOOT_MOST ? FOOT_MOST : left - 2 < FOOT_LEAST ? FOOT_LEAST : left - 2;
+        /* what is left by all layers two to a row, or better one to a row with their bars */
+        int left = a.rows - p.bands * (lines + 1), full = c->side[0].probe->layers;
+        full = c->side[1].probe->layers > full ? c->side[1].probe->layers : full;
+        int want = a.rows - p.bands * (full + 4) - 1;
+        p.foot = want >= FOOT_LEAST ? want : left - 2;
+        p.foot = p.foot > FOOT_MOST ? FOOT_MOST : p.foot < FOOT_LEAST ? FOOT_LEAST : p.foot;
         p.gap = left > p.foot;
     }
     return p;
@@ -196,8 +223,9 @@ static struct plan_of_maps plan_maps(const struct compare *c, struct area a)
 static void draw_maps(struct area a, struct compare *c, const struct plan_of_maps *p, int y0)
 {
     int lines = least(c, &a.canvas->look), y = 0;
+    c->cells[0].at = c->cells[1].at = c->diff.at = (struct cells_at){0}; /* what is not drawn */
     for (int i = 0; i < p->bands; i++) {
-        int rows = (a.rows - y) / (p->bands - i), is_tight = rows < lines + 1 + 4;
+        int rows = (a.rows - y) / (p->bands - i), is_tight = rows < lines + 4;
         if (is_tight && i == 0 && p->bands > 1 && a.rows > p->bands * (lines + 1))
             rows = lines + 2; /* the first has the tokens above it, for all */
         int hides = !is_tight                    ? 0
@@ -206,7 +234,7 @@ static void draw_maps(struct area a, struct compare *c, const struct plan_of_map
         int n = p->band[i][1] >= 0 ? 2 : 1, width = (a.cols - 2 * (n - 1)) / n;
         for (int k = 0; k < n; k++)
             draw_block(area_sub(a, y, k * (width + 2), rows, width), c, p->band[i][k], hides,
-                       y0 + y, a.x + k * (width + 2));
+                       y0 + y, 1 + k * (width + 2));
         y += rows;
     }
 }
@@ -262,18 +290,18 @@ static void draw_values(struct area a, const struct compare *c)
     int g = d->seen_token, y = 0;
     struct compare_values v[2] = {compare_values(&c->match, c->side[0].probe, 0, g),
                                   compare_values(&c->match, c->side[1].probe, 1, g)};
-    int x = area_textf(a, y, 0, -1, ink(ROLE_TEXT), "token %d \"", d->token);
-    x += area_bytes(a, y, x, a.cols - x - 1, ink(ROLE_TEXT), d->probe->piece[d->token],
+    int is_short = a.rows < 6, room = is_short ? 17 : a.cols - 1; /* the heads share its line */
+    int x = area_textf(a, y, 0, room, ink(ROLE_TEXT), "token %d \"", d->token);
+    x += area_bytes(a, y, x, room - x, ink(ROLE_TEXT), d->probe->piece[d->token],
                     d->probe->piece_len[d->token]);
-    area_text(a, y++, x, 1, ink(ROLE_TEXT), "\"");
+    area_text(a, y, x, 1, ink(ROLE_TEXT), "\"");
+    y += !is_short;
     if (a.rows >= 8)
         area_textf(a, y++, 0, a.cols, ink(ROLE_DIM), "layer %d: A %s, B %s", c->cells[0].layer,
                    state_of(&c->cells[0]), state_of(&c->cells[1]));
-    if (a.rows >= 6) {
-        for (int k = 0; k < 2; k++)
-            area_right(a, y, 24 + 9 * k, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]);
-        area_right(a, y++, 42, ink(ROLE_DIM), "B - A");
-    }
+    for (int k = 0; k < 2; k++)
+        area_right(a, y, 24 + 9 * k, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]);
+    area_right(a, y++, 42, ink(ROLE_DIM), "B - A");
     table_row(a, y++, "probability", exp(-v[0].nll), exp(-v[1].nll), 4);
     if (a.rows >= 5)
         table_row(a, y++, "loss, nats", v[0].nll, v[1].nll, 3);
@@ -370,8 +398,9 @@ static void draw_nothing(struct view *v, struct area a)
     area_text(a, y, 2, a.cols - 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), title);
     struct scroll lines = {0};
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 3), text, ink(role));
-    if (c->side[0].path[0] && c->side[1].path[0] && c->asked == 0 && y + 4 < a.rows)
-        area_text(a, y + 4, 2, a.cols - 3, ink(ROLE_DIM), "i types a text for both models");
+    y += 3 + lines.lines;
+    if (c->side[0].path[0] && c->side[1].path[0] && c->asked == 0 && y < a.rows)
+        area_text(a, y, 2, a.cols - 3, ink(ROLE_DIM), "i types a text for both models");
 }
 
 static void draw_table(struct view *v, struct area a)
@@ -403,9 +432,11 @@ void compare_draw(struct view *v, struct area a)
     }
     if (a.rows >= 8)
         draw_numbers(c, area_sub(a, y++, 0, 1, a.cols));
-    if (c->trouble[0] && y > 0) /* the last picture stays */
-        area_textf(area_sub(a, y - 1, 0, 1, a.cols), 0, 1, a.cols - 2, ink(ROLE_BAD), "%s",
-                   c->trouble);
+    if (c->trouble[0] && y > 0) { /* the last picture stays */
+        struct area line = area_sub(a, y - 1, 0, 1, a.cols);
+        area_fill(line, ' ', ink_on(ROLE_TEXT, ROLE_BACKGROUND));
+        area_text(line, 0, 1, a.cols - 2, ink(ROLE_BAD), c->trouble);
+    }
     struct area body = area_sub(a, y, 0, a.rows - y, a.cols);
     if (c->is_listing) {
         draw_list(body, c);

@@ -290,6 +290,7 @@ int compare_prepare(struct view *v)
 {
     struct compare *c = v->state;
     c->why[0] = '\0';
+    c->diff.probe = NULL;
     if (!choose(v)) {
         c->made_of[0] = NULL;
         return 0;
@@ -297,6 +298,8 @@ int compare_prepare(struct view *v)
     if (!find_views(v)) {
         c->made_of[0] = NULL;
         begin_live(v);
+        if (c->asked == 0)
+            str_copy(c->why, sizeof c->why, "a model alone has no recorded texts");
         return 0;
     }
     return make(c) && place_cursors(c);

@@ -1,5 +1,5 @@
 /* Generate: completion and chat with a loaded model; every token shows what it cost and what else was
- * likely, and the text can go on from any of them. */
+ * likely, and the text can be continued from any of them. */
 #include "tui/generate.h"
 
 #include <string.h>
@@ -136,7 +136,7 @@ static void key_again(struct view *v, const struct key *k, const char *args)
 }
 
 /* At the end, or with the selected token from the cursor on. */
-static void key_go_on(struct view *v, const struct key *k, const char *args)
+static void key_continue(struct view *v, const struct key *k, const char *args)
 {
     struct generate *g = v->state;
     (void)k, (void)args;
@@ -343,9 +343,9 @@ static void generate_copy(struct view *v, struct str *out)
 /* clang-format off */
 static const struct key generate_keys[] = {
     {"i",          "prompt",     "TEXT", "type a prompt, or a message of a chat", "prompt", 74, 0, 0, key_type},
-    {"Enter",      "go-on",      NULL, "go on at the end, or with the selected token", "go on", 72, 0, 0, key_go_on},
+    {"Enter",      "continue",   NULL, "continue at the end, or with the selected token", "continue", 72, 0, 0, key_continue},
     {"r",          "regenerate", NULL, "draw again from the cursor with the next seed", "again", 70, 0, 0, key_again},
-    {"c",          "change",     "TEXT", "replace the token at the cursor and go on", "change", 64, 0, 0, key_change},
+    {"c",          "change",     "TEXT", "replace the token at the cursor and continue", "change", 64, 0, 0, key_change},
     {"x",          "halt",       NULL, "stop generating",                     "stop",     68, 0, 0, key_stop},
     {"s",          "sampling",   NULL, "sampling settings",                   "sampling", 66, 0, 0, key_sampling},
     {"t",          "chat",       NULL, "completion or chat",                  "chat",     46, 0, 0, key_chat},

@@ -34,6 +34,8 @@ static void draw_title(struct view *v, struct area line)
              g->temperature > 0 ? top_k : "", g->top_p, g->seed, g->max_tokens);
     if (g->temperature <= 0)
         snprintf(text, sizeof text, "greedy  max %d", g->max_tokens);
+    if (g->temperature > 0 && x + (int)strlen(text) >= line.cols)
+        snprintf(text, sizeof text, "temperature %.4g  seed %d", g->temperature, g->seed);
     if (x + (int)strlen(text) < line.cols)
         area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
 }
@@ -52,9 +54,10 @@ static void draw_field(struct view *v, struct area line)
         area_textf(line, 0, 1, line.cols - 2, ink(ROLE_BAD), "%s; R restarts it", g->trouble);
     } else {
         area_text(line, 0, 1, line.cols - 2, ink(ROLE_DIM),
-                  g->n == 0 ? "i: type a prompt"
-                            : "i: new text, Enter: go on, r: again from the cursor, c: change the "
-                              "token");
+                  g->n == 0
+                      ? "i: type a prompt"
+                      : "i: new text, Enter: continue, r: again from the cursor, c: change the "
+                        "token");
     }
 }
 
@@ -83,10 +86,10 @@ static void draw_numbers(const struct generate *g, struct area line)
     x = put(line, x, isfinite(speed) ? text : "", ROLE_TEXT);
     snprintf(text, sizeof text, "FLOPs %.3f of dense", flops / dense);
     x = put(line, x, dense > 0 ? text : "", ROLE_TEXT);
-    snprintf(text, sizeof text, "mean depth %.2f of %d", depth, g->layers);
-    x = put(line, x, text, ROLE_DIM);
     snprintf(text, sizeof text, "ended: %.40s", g->stop);
     x = put(line, x, g->stop[0] ? text : "", ROLE_DIM);
+    snprintf(text, sizeof text, "mean depth %.2f of %d", depth, g->layers);
+    put(line, x, text, ROLE_DIM);
 }
 
 /* ---- the token at the cursor ---- */
@@ -155,8 +158,10 @@ static void draw_token(struct area a, const struct generate *g)
     snprintf(text, sizeof text, "%.3f", seen->flops / seen->dense);
     value_row(a, y++, "of dense", text);
     area_text(a, y, 0, 14, ink(ROLE_DIM), "layers");
-    for (int l = 0; l < g->layers; l++)
-        area_put(a, y, 14 + l, seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
+    x = g->layers <= a.cols - 14 ? 14 : 0; /* many get a line of their own, or only the map */
+    y += x == 0;
+    for (int l = 0; l < g->layers && g->layers <= a.cols; l++)
+        area_put(a, y, x + l, seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
                  ink(seen->run[l] ? ROLE_RUN : ROLE_DIM));
 }
 
@@ -199,7 +204,7 @@ static void draw_empty(struct view *v, struct area a)
                *text = !g->session ? g->trouble
                        : g->chat[0]
                            ? "Press i to type a prompt; t changes between completion and chat"
-                           : "Press i to type a prompt for the model to go on with";
+                           : "Press i to type a prompt for the model to continue";
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), title);
     struct scroll lines = {0};
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 3), text,
@@ -221,11 +226,11 @@ static void draw_main(struct area a, struct generate *g, int y0)
     if (map > 0)
         map = cells_map_rows(c, &a.canvas->look, a.rows - rows - 1);
     c->at = (struct cells_at){.text_y = y0,
-                              .text_x = a.x,
+                              .text_x = 1,
                               .text_rows = rows,
                               .text_cols = a.cols,
                               .map_y = y0 + rows + 1,
-                              .map_x = a.x};
+                              .map_x = 1};
     if (rows > 0)
         cells_text_draw(area_sub(a, 0, 0, rows, a.cols), c);
     if (map > 0)

@@ -1,43 +1,284 @@
-/* Home: all runs (live first) with their states, the presets, and the form that starts a new run. */
+/* Home: all runs (live first) with their states, the presets, the models and traces of the current
+ * directory, and what can be done with each. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fs.h"
-#include "io/runindex.h"
+#include "base/mem.h"
+#include "io/filekind.h"
+#include "io/record.h"
 #include "training/job.h"
-#include "tui/form.h"
-#include "tui/view.h"
-#include "tui/widgets.h"
+#include "tui/home.h"
 
-struct home {
-    struct form form; /* first member: the callbacks of the form receive the state of the view */
-    struct runindex index;
-    char **preset;
-    size_t presets;
-    struct list list; /* runs, then presets */
-    double listed;    /* time when the directory was last read */
-    char error[256];
-    char asked[256]; /* presets of the form to open after confirmation */
-};
+static const double refresh_s = 3;
+enum { DETAILS_COLS = 100, FIRST_BYTES = 32 };
 
-static void load(struct view *v)
+struct run_row *home_run(const struct home *h)
+{
+    const struct home_item *i = h->list.cursor < h->items ? &h->item[h->list.cursor] : NULL;
+    return i && i->kind == HOME_RUN ? i->row : NULL;
+}
+
+/* ---- items ---- */
+
+static struct home_item *add_item(struct home *h, enum home_kind kind)
+{
+    void *p = h->item;
+    if (mem_grow(&p, &h->cap, h->items + 1, sizeof *h->item) < 0)
+        return NULL;
+    h->item = p;
+    h->item[h->items] = (struct home_item){.kind = kind};
+    return &h->item[h->items++];
+}
+
+static void add_heading(struct home *h, const char *text)
+{
+    struct home_item *i = add_item(h, HOME_HEADING);
+    if (i)
+        str_copy(i->text, sizeof i->text, text);
+}
+
+static void add_runs(struct view *v)
+{
+    struct home *h = v->state;
+    const char *key = home_group_key(h);
+    double now = app_now(v->app);
+    char group[80], last[80] = "", text[120];
+    size_t heading = 0, members = 0;
+    for (size_t i = 0; i < h->index.n; i++) {
+        struct run_row *r = h->index.row[i];
+        if (!runquery_match(&h->query, r, now))
+            continue;
+        if (key[0]) {
+            run_row_text(r, key, now, group, sizeof group);
+            if (members == 0 || strcmp(group, last) != 0) {
+                heading = h->items;
+                members = 0;
+                add_heading(h, "");
+                str_copy(last, sizeof last, group);
+            }
+            members++;
+            snprintf(text, sizeof text, "%.40s = %.50s (%zu)", key, group[0] ? group : "-",
+                     members);
+            if (heading < h->items)
+                str_copy(h->item[heading].text, sizeof h->item[heading].text, text);
+        }
+        struct home_item *item = add_item(h, HOME_RUN);
+        if (item)
+            item->row = r;
+    }
+}
+
+/* A heading is never selected. */
+static void skip_headings(struct home *h, int by)
+{
+    while (h->list.cursor < h->items && h->item[h->list.cursor].kind == HOME_HEADING) {
+        if (by < 0 && h->list.cursor == 0)
+            by = 1;
+        h->list.cursor += (size_t)(by < 0 ? -1 : 1);
+    }
+    if (h->list.cursor >= h->items && h->items)
+        h->list.cursor = h->items - 1;
+}
+
+static size_t find_item(const struct home *h, const struct home_item *like, const char *path)
+{
+    for (size_t i = 0; i < h->items; i++)
+        if (h->item[i].kind == like->kind &&
+            (like->kind == HOME_RUN ? strcmp(h->item[i].row->path, path) == 0
+                                    : h->item[i].at == like->at))
+            return i;
+    return h->items;
+}
+
+/* Items of the index as it is; the cursor stays on the same one where that is still shown. */
+static void make_items(struct view *v, const struct home_item *old, const char *path)
+{
+    struct home *h = v->state;
+    h->items = 0;
+    add_runs(v);
+    size_t presets = h->query.n ? 0 : h->presets; /* a filter is about runs */
+    if (presets)
+        add_heading(h, "presets: Enter or a starts a run");
+    for (size_t i = 0; i < presets; i++) {
+        struct home_item *item = add_item(h, HOME_PRESET);
+        if (item)
+            item->at = i;
+    }
+    size_t files = h->query.n ? 0 : h->files;
+    if (files)
+        add_heading(h, "models and traces here: Enter opens");
+    for (size_t i = 0; i < files; i++) {
+        struct home_item *item = add_item(h, HOME_FILE);
+        if (item)
+            item->at = i;
+    }
+    const int ordered[] = {h->sort, h->is_descending, h->group};
+    memcpy(h->ordered, ordered, sizeof ordered);
+    size_t at = old->kind == HOME_HEADING ? h->items : find_item(h, old, path);
+    if (at < h->items)
+        h->list.cursor = at;
+    else if (old->kind == HOME_RUN || h->is_filtering)
+        h->list.cursor = 0;
+    skip_headings(h, 1);
+    v->is_dirty = 1;
+}
+
+/* The selected item, and the path of its run, which the index may release. */
+static struct home_item selected(const struct home *h, char path[1024])
+{
+    struct home_item i =
+        h->list.cursor < h->items ? h->item[h->list.cursor] : (struct home_item){HOME_HEADING};
+    str_copy(path, 1024, i.kind == HOME_RUN ? i.row->path : "");
+    return i;
+}
+
+static void order(struct view *v)
+{
+    struct home *h = v->state;
+    char key[CONFIG_KEY_MAX + 2];
+    const char *group = home_group_key(h);
+    struct err e = {0};
+    int rc = 0;
+    if (home_sort_key(h, key, sizeof key)[0])
+        rc = runindex_sort(&h->index, key, app_now(v->app), &e);
+    if (rc == 0 && group[0])
+        rc = runindex_group(&h->index, group, app_now(v->app), &e);
+    if (rc < 0) {
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
+        h->sort_key[0] = h->group_key[0] = '\0';
+    }
+}
+
+/* Reads the directory, and orders; without an order live ones are first. */
+static void refresh(struct view *v)
 {
     struct home *h = v->state;
     struct err e = {0};
     h->error[0] = '\0';
     if (runindex_refresh(&h->index, job_root(), &e) < 0)
         str_copy(h->error, sizeof h->error, e.text);
-    if (!h->preset && job_presets(&h->preset, &h->presets, &e) < 0)
+    order(v);
+}
+
+void home_rebuild(struct view *v)
+{
+    char path[1024];
+    struct home_item old = selected(v->state, path);
+    refresh(v);
+    make_items(v, &old, path);
+}
+
+/* ---- models and traces of the current directory ---- */
+
+/* What a file is by its first bytes; "" when Home does not open it. */
+static void describe_file(struct home_file *f)
+{
+    unsigned char first[FIRST_BYTES];
+    size_t n = 0;
+    int fd = -1;
+    char path[300];
+    snprintf(path, sizeof path, "%s/config.json", f->name);
+    f->what[0] = '\0';
+    if (fs_is_dir(f->name)) {
+        char log[300];
+        snprintf(log, sizeof log, "%s/log.mp", f->name);
+        if (fs_exists(path) && !fs_exists(log))
+            str_copy(f->what, sizeof f->what, "model directory");
+        return;
+    }
+    size_t len = strlen(f->name);
+    const char *end = len > 4 ? f->name + len - 4 : "";
+    if (strcmp(end, ".mp") != 0 && strcmp(end, "gguf") != 0 && strcmp(end, ".bin") != 0 &&
+        strcmp(end + 1, ".mp") != 0)
+        return;
+    if (fs_open_read(&fd, f->name, NULL) < 0)
+        return;
+    if (fs_read_some(fd, first, sizeof first, &n, f->name, NULL) < 0)
+        n = 0;
+    fs_close(fd);
+    const char *kind = file_kind(first, n);
+    if (record_length(first, n) > 0)
+        str_copy(f->what, sizeof f->what, "records: a trace or a log");
+    else if (kind && strstr(kind, "GGUF file") && strstr(kind, "pre-GGUF") == NULL)
+        str_copy(f->what, sizeof f->what, "GGUF model");
+    else if (!kind && strcmp(end, ".bin") == 0 && n == sizeof first)
+        str_copy(f->what, sizeof f->what, "llama2.c model");
+}
+
+static void find_files(struct home *h)
+{
+    char **names = NULL;
+    size_t n = 0;
+    h->files = 0;
+    if (fs_list(".", &names, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n && i < 2000 && h->files < HOME_FILES_MAX; i++) {
+        struct home_file *f = &h->file[h->files];
+        if (names[i][0] == '.' || str_copy(f->name, sizeof f->name, names[i]))
+            continue;
+        describe_file(f);
+        h->files += f->what[0] != '\0';
+    }
+    fs_list_free(names, n);
+}
+
+/* ---- life ---- */
+
+static void find_presets(struct home *h)
+{
+    if (job_presets(&h->preset, &h->presets, NULL) < 0)
         h->presets = 0;
+    h->fact = mem_alloc(h->presets + 1, sizeof *h->fact);
+    for (size_t i = 0; h->fact && i < h->presets; i++)
+        if (job_preset_read(&h->fact[i], h->preset[i], NULL) < 0)
+            h->fact[i] = (struct job_preset){.about = "not readable"};
+    if (!h->fact)
+        h->presets = 0;
+}
+
+/* The utilisation that the newest run of this host reached, for estimates of time. */
+static void find_utilisation(struct home *h)
+{
+    char host[65] = "";
+    double newest = 0;
+    gethostname(host, sizeof host - 1);
+    h->mfu = (double)NAN;
+    for (size_t i = 0; i < h->index.n; i++) {
+        const struct run_row *r = h->index.row[i];
+        if (r->number[RUN_MFU] > 0.001 && r->number[RUN_MFU] <= 1 && r->modified > newest &&
+            strcmp(r->host, host) == 0) {
+            newest = r->modified;
+            h->mfu = r->number[RUN_MFU];
+        }
+    }
+}
+
+void home_load(struct view *v)
+{
+    struct home *h = v->state;
+    char path[1024];
+    struct home_item old = selected(h, path);
+    if (!h->preset)
+        find_presets(h);
+    refresh(v);
+    find_files(h);
+    find_utilisation(h);
+    make_items(v, &old, path);
     h->listed = app_now(v->app);
-    v->is_dirty = 1;
 }
 
 static int home_open(struct view *v, struct err *e)
 {
+    struct home *h = v->state;
     (void)e;
-    load(v);
+    h->shows_details = 1;
+    h->candidate = -1;
+    h->details.disk_bytes = (double)NAN;
+    home_load(v);
     return 0;
 }
 
@@ -45,158 +286,66 @@ static void home_close(struct view *v)
 {
     struct home *h = v->state;
     form_close(&h->form, v);
+    home_details_release(&h->details);
+    if (h->is_launching)
+        job_launch_release(&h->launch);
     runindex_release(&h->index);
+    field_release(&h->filter);
+    mem_free(h->item);
+    mem_free(h->fact);
     if (h->preset)
         fs_list_free(h->preset, h->presets);
+}
+
+void home_open_path(struct view *v, const char *path)
+{
+    struct err e = {0};
+    if (app_open_run(v->app, path, &e) == 0)
+        app_show(v->app, "monitor");
+    else
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
 }
 
 static int home_poll(struct view *v)
 {
     struct home *h = v->state;
-    struct err e = {0};
     char path[1024];
     int was_starting = h->form.is_starting;
     if (form_poll(&h->form, v, path, sizeof path)) {
-        load(v);
-        if (app_open_run(v->app, path, &e) == 0)
-            app_show(v->app, "monitor");
-        else
-            app_notify(v->app, LOG_ERROR, "%s", e.text);
+        home_load(v);
+        home_open_path(v, path);
         return 1;
     }
-    if (was_starting && !h->form.is_starting)
+    if (home_poll_launch(v) || (was_starting && !h->form.is_starting))
         return 1;
-    if (app_is_scripted(v->app) || fabs(app_now(v->app) - h->listed) < 3)
-        return 0;
-    load(v);
-    return 1;
+    if (!app_is_scripted(v->app) && fabs(app_now(v->app) - h->listed) >= refresh_s) {
+        home_load(v);
+        (void)home_poll_details(v);
+        return 1;
+    }
+    return home_poll_details(v);
 }
 
 /* ---- drawing ---- */
 
-static const struct column columns[] = {
-    {"", 1, 0, 9}, /* mark or live */
-    {"run", -3, 0, 10},  {"method", 8, 0, 6}, {"preset", -1, 0, 3},
-    {"state", 12, 0, 8}, {"step", 12, 1, 5},  {"updated", 10, 1, 4},
-};
-enum { COLUMNS = (int)DS_LEN(columns) };
-
-static enum role state_role(enum run_state state)
-{
-    switch (state) {
-    case RUN_LIVE: return ROLE_GOOD;
-    case RUN_FAILED: return ROLE_BAD;
-    case RUN_PAUSED:
-    case RUN_SILENT:
-    case RUN_STOPPED: return ROLE_WARN;
-    default: return ROLE_DIM;
-    }
-}
-
-/* "silent 42m": a silent run shows the time since its last record. */
-static void describe_state(struct view *v, const struct run_row *g, char *out, size_t size)
-{
-    char age[16];
-    double silent = app_now(v->app) - g->last_time;
-    str_copy(out, size, run_state_name(g->state));
-    if (g->state == RUN_SILENT && g->last_time > 0 && app_now(v->app) > 0 && silent > 0) {
-        str_duration(age, silent > 120 ? floor(silent / 60) * 60 : floor(silent));
-        age[strcspn(age, "hdm") + (strcspn(age, "hdm") < strlen(age))] = '\0'; /* its first part */
-        snprintf(out, size, "%s %s", run_state_name(g->state), age);
-    }
-}
-
-static void describe_step(const struct run_row *g, char *out, size_t size)
-{
-    char step[16], all[16];
-    out[0] = '\0';
-    if (g->state == RUN_EMPTY || (g->phase.step == 0 && g->phase.steps_planned <= 0))
-        return;
-    snprintf(step, sizeof step, "%lld", (long long)g->phase.step);
-    snprintf(all, sizeof all, "%lld", (long long)g->phase.steps_planned);
-    snprintf(out, size, "%s%s%s",
-             g->phase.step > 99999 ? str_si(step, (double)g->phase.step) : step,
-             g->phase.steps_planned > 0 ? "/" : "",
-             g->phase.steps_planned <= 0      ? ""
-             : g->phase.steps_planned > 99999 ? str_si(all, (double)g->phase.steps_planned)
-                                              : all);
-}
-
-static void draw_job(struct view *v, struct area a, int y, const struct run_row *g,
-                     const int *width, const int *x)
-{
-    char state[40], step[40];
-    char age[24] = "";
-    double seconds = app_now(v->app) - g->modified;
-    int is_marked = app_is_marked(v->app, g->path);
-    uint32_t sign = is_marked              ? area_rune(a, 0x25A0, '#')
-                    : g->state == RUN_LIVE ? area_rune(a, 0x25CF, '*')
-                                           : ' ';
-    describe_state(v, g, state, sizeof state);
-    describe_step(g, step, sizeof step);
-    if (app_now(v->app) > 0) {
-        str_duration(age,
-                     seconds > 0 ? (seconds > 120 ? floor(seconds / 60) * 60 : floor(seconds)) : 0);
-        snprintf(age + strlen(age), sizeof age - strlen(age), " ago");
-    }
-    area_put(a, y, x[0], sign, ink(is_marked ? ROLE_MARKED : ROLE_GOOD));
-    columns_text(a, y, columns, 1, width, x, ink(ROLE_TEXT), g->name);
-    columns_text(a, y, columns, 2, width, x, ink(ROLE_TEXT), g->method);
-    columns_text(a, y, columns, 3, width, x, ink(ROLE_DIM), g->preset);
-    columns_text(a, y, columns, 4, width, x, ink(state_role(g->state)), state);
-    columns_text(a, y, columns, 5, width, x, ink(ROLE_TEXT), step);
-    columns_text(a, y, columns, 6, width, x, ink(ROLE_DIM), age);
-}
-
-static void draw_empty(const struct home *h, struct area a)
-{
-    int x = 2;
-    area_text(a, 1, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No runs here yet");
-    area_textf(a, 3, x, -1, ink(ROLE_TEXT),
-               "Runs are read from %s/ (DEPTHSCOPE_RUNS sets another directory).", job_root());
-    area_text(a, 4, x, -1, ink(ROLE_TEXT),
-              h->presets ? "a starts one from the preset below; :open PATH opens a log or trace."
-                         : ":open PATH opens a run, a log or a trace.");
-    if (h->error[0])
-        area_text(a, 6, x, -1, ink(ROLE_BAD), h->error);
-}
-
-static void draw_list(struct view *v, struct area a)
-{
-    struct home *h = v->state;
-    int width[COLUMNS], x[COLUMNS], y = 0;
-    size_t total = h->index.n + h->presets;
-    struct area table = area_sub(a, 0, 1, a.rows, a.cols - 2);
-    columns_fit(columns, COLUMNS, table.cols, width, x);
-    if (h->index.n) {
-        columns_head(table, y++, columns, COLUMNS, width, x);
-    } else {
-        draw_empty(h, a);
-        y += 8;
-    }
-    int rows = a.rows - y - (h->presets ? 2 : 0);
-    list_fit(&h->list, total, rows);
-    for (size_t i = h->list.top; i < total && y < a.rows; i++) {
-        if (i == h->index.n && y + 1 < a.rows) {
-            y += y > 1;
-            area_text(table, y++, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                      "presets: Enter or a starts a run");
-        }
-        if (i < h->index.n)
-            draw_job(v, table, y, h->index.row[i], width, x);
-        else
-            area_text(table, y, x[1], -1, ink(ROLE_TEXT), h->preset[i - h->index.n]);
-        if (i == h->list.cursor)
-            area_select(a, y, 0, a.cols);
-        y++;
-    }
-    scrollbar_draw(a, a.cols - 1, total, h->list.top, rows);
-}
-
 static void home_draw(struct view *v, struct area a)
 {
     struct home *h = v->state;
-    draw_list(v, a);
+    int wide = a.cols >= DETAILS_COLS && h->shows_details && h->index.n > 0;
+    int part = a.cols * 3 / 8;
+    int details = !wide ? 0 : part > 72 ? 72 : part;
+    h->body = a;
+    if (h->ordered[0] != h->sort || h->ordered[1] != h->is_descending || h->ordered[2] != h->group)
+        home_rebuild(v); /* settings were restored or undone */
+    if (wide) {
+        if (app_is_scripted(v->app))
+            while (home_poll_details(v) && isnan(h->details.disk_bytes))
+                ;
+        home_draw_details(v, area_sub(a, 0, a.cols - details, a.rows, details));
+    }
+    home_draw_table(v, area_sub(a, 0, 0, a.rows, a.cols - details));
+    if (h->is_picking)
+        home_pick_draw(v, a);
     if (h->form.is_open)
         form_draw(&h->form, a);
 }
@@ -230,35 +379,49 @@ static void open_form(struct view *v, const char *preset)
     app_confirm(v->app, question, open_asked, v);
 }
 
+/* Without any run Enter starts the quick one at once. */
+static void start_quick(struct view *v)
+{
+    struct home *h = v->state;
+    static const char *const args[] = {"quick"};
+    struct err e = {0};
+    if (h->form.is_starting)
+        return;
+    if (job_launch(&h->form.launch, args, 1, &e) < 0) {
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
+        return;
+    }
+    h->form.is_starting = 1;
+    app_notify(v->app, LOG_INFO, "run %s is starting", h->form.launch.name);
+}
+
 static void key_enter(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
     struct err e = {0};
     (void)k, (void)args;
-    if (h->form.is_open) /* a key hint was clicked below the form */
+    if (h->form.is_open || h->list.cursor >= h->items) /* a key hint was clicked below the form */
         return;
-    if (h->list.cursor >= h->index.n) {
-        if (app_is_readonly(v->app))
-            app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
-        else if (h->presets)
-            open_form(
-                v, h->preset[h->list.cursor - h->index.n < h->presets ? h->list.cursor - h->index.n
-                                                                      : 0]);
-        return;
-    }
-    if (app_open(v->app, h->index.row[h->list.cursor]->path, &e) < 0)
+    const struct home_item *i = &h->item[h->list.cursor];
+    if (i->kind == HOME_PRESET && app_is_readonly(v->app))
+        app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
+    else if (i->kind == HOME_PRESET && h->index.n == 0 && strcmp(h->preset[i->at], "quick") == 0)
+        start_quick(v);
+    else if (i->kind == HOME_PRESET)
+        open_form(v, h->preset[i->at]);
+    else if (app_open(v->app, i->kind == HOME_RUN ? i->row->path : h->file[i->at].name, &e) < 0)
         app_notify(v->app, LOG_ERROR, "%s", e.text);
 }
 
 static void key_new(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
+    const struct home_item *i = h->list.cursor < h->items ? &h->item[h->list.cursor] : NULL;
     (void)k;
-    size_t i = h->list.cursor >= h->index.n ? h->list.cursor - h->index.n : 0;
     if (args && *args)
         open_form(v, args);
-    else if (i < h->presets)
-        open_form(v, h->preset[i]);
+    else if (h->presets)
+        open_form(v, h->preset[i && i->kind == HOME_PRESET ? i->at : 0]);
     else
         app_notify(v->app, LOG_WARN, "presets: not found");
 }
@@ -266,25 +429,114 @@ static void key_new(struct view *v, const struct key *k, const char *args)
 static void key_mark(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
+    const struct run_row *r = home_run(h);
     (void)k, (void)args;
-    if (h->list.cursor >= h->index.n || h->form.is_open)
+    if (!r || h->form.is_open)
         return;
-    const char *path = h->index.row[h->list.cursor]->path;
-    app_mark_run(v->app, path, !app_is_marked(v->app, path));
+    app_mark_run(v->app, r->path, !app_is_marked(v->app, r->path));
     list_move(&h->list, 1);
+    skip_headings(h, 1);
 }
 
 static void key_ends(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
     (void)args;
-    list_end(h->form.is_open ? &h->form.list : &h->list, k->value);
+    if (h->form.is_open) {
+        list_end(&h->form.list, k->value);
+        return;
+    }
+    list_end(&h->list, k->value);
+    skip_headings(h, k->value ? -1 : 1);
 }
 
 static void key_refresh(struct view *v, const struct key *k, const char *args)
 {
     (void)k, (void)args;
-    load(v);
+    home_load(v);
+}
+
+/* The next column in turn, or the named column or configuration key, "-" for descending. */
+static void sort_by(struct view *v, const char *key)
+{
+    struct home *h = v->state;
+    h->sort_key[0] = '\0';
+    h->is_descending = key[0] == '-';
+    key += h->is_descending;
+    h->sort = 0;
+    for (int i = 0; home_sorts[i]; i++)
+        if (strcmp(home_sorts[i], key) == 0)
+            h->sort = i + 1;
+    if (!h->sort && strcmp(key, "none") != 0)
+        str_copy(h->sort_key, sizeof h->sort_key, key);
+    home_rebuild(v);
+}
+
+static void key_sort(struct view *v, const struct key *k, const char *args)
+{
+    struct home *h = v->state;
+    char key[CONFIG_KEY_MAX + 2];
+    (void)k;
+    if (args && *args) {
+        sort_by(v, args);
+        return;
+    }
+    h->sort_key[0] = '\0';
+    h->sort = home_sorts[h->sort] ? h->sort + 1 : 0;
+    home_rebuild(v);
+    app_notify(v->app, LOG_INFO, "sorted by %s",
+               home_sort_key(h, key, sizeof key)[0] ? key : "state and time");
+}
+
+static void key_reverse(struct view *v, const struct key *k, const char *args)
+{
+    struct home *h = v->state;
+    (void)k, (void)args;
+    h->is_descending = !h->is_descending;
+    home_rebuild(v);
+}
+
+static void key_group(struct view *v, const struct key *k, const char *args)
+{
+    struct home *h = v->state;
+    (void)k;
+    h->group_key[0] = '\0';
+    if (args && *args) {
+        h->group = 0;
+        if (strcmp(args, "none") != 0)
+            str_copy(h->group_key, sizeof h->group_key, args);
+    } else {
+        h->group = home_groups[h->group] ? h->group + 1 : 0;
+    }
+    home_rebuild(v);
+    app_notify(v->app, LOG_INFO, "grouped by %s",
+               home_group_key(h)[0] ? home_group_key(h) : "nothing");
+}
+
+static void key_filter(struct view *v, const struct key *k, const char *args)
+{
+    struct home *h = v->state;
+    (void)k;
+    if (h->form.is_open || h->is_picking)
+        return;
+    if (!args) {
+        home_filter_begin(v);
+        return;
+    }
+    field_set(&h->filter, args); /* an empty command clears it */
+    home_filter_apply(v);
+    if (h->wrong[0]) {
+        app_notify(v->app, LOG_ERROR, "filter: %s", h->wrong);
+        home_filter_begin(v);
+    }
+}
+
+static void key_details(struct view *v, const struct key *k, const char *args)
+{
+    struct home *h = v->state;
+    (void)k, (void)args;
+    h->shows_details = !h->shows_details;
+    v->is_dirty = 1;
 }
 
 static int home_event(struct view *v, const struct event *ev)
@@ -292,32 +544,50 @@ static int home_event(struct view *v, const struct event *ev)
     struct home *h = v->state;
     if (h->form.is_open)
         return form_event(&h->form, v, ev);
+    if (h->is_picking)
+        return home_pick_event(v, ev);
+    if (h->is_filtering && ev->kind != EVENT_MOUSE)
+        return home_filter_event(v, ev);
     if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS && ev->button == 1) {
-        int first = h->index.n ? 1 : 8, row = ev->y - first;
-        size_t at = row >= 0 ? h->list.top + (size_t)row : h->list.cursor;
-        if (at >= h->index.n && h->index.n)
-            at = at >= h->index.n + 2 ? at - 2 : h->list.cursor;
-        else if (!h->index.n)
-            at = row >= 1 ? h->list.top + (size_t)row - 1 : h->list.cursor;
-        if (at < h->list.n)
+        int row = ev->y - h->table_y;
+        const char *column = ev->y == h->head_y ? home_column_at(h, ev->x - 1) : NULL;
+        size_t at = row >= 0 ? h->list.top + (size_t)row : h->items;
+        if (column) {
+            char key[CONFIG_KEY_MAX + 2], now[CONFIG_KEY_MAX + 2];
+            snprintf(key, sizeof key, "%s%s",
+                     strcmp(home_sort_key(h, now, sizeof now), column) == 0 ? "-" : "", column);
+            view_undo_mark(v);
+            sort_by(v, key);
+        } else if (at < h->items && h->item[at].kind != HOME_HEADING) {
             h->list.cursor = at;
-        if (ev->is_double)
-            key_enter(v, NULL, NULL);
+            if (ev->is_double)
+                key_enter(v, NULL, NULL);
+        }
         return 1;
     }
-    return list_event(&h->list, ev);
+    size_t before = h->list.cursor;
+    int taken = list_event(&h->list, ev);
+    skip_headings(h, h->list.cursor < before ? -1 : 1);
+    return taken;
+}
+
+static const char *name_of(const struct home *h, const struct home_item *i)
+{
+    return i->kind == HOME_RUN      ? i->row->name
+           : i->kind == HOME_PRESET ? h->preset[i->at]
+           : i->kind == HOME_FILE   ? h->file[i->at].name
+                                    : "";
 }
 
 static int home_search(struct view *v, const char *text, int direction)
 {
     struct home *h = v->state;
-    size_t total = h->index.n + h->presets;
     if (h->form.is_open)
         return form_search(&h->form, text, direction);
-    for (size_t k = 1; k <= total; k++) {
-        size_t i =
-            direction > 0 ? (h->list.cursor + k) % total : (h->list.cursor + total - k) % total;
-        if (strstr(i < h->index.n ? h->index.row[i]->name : h->preset[i - h->index.n], text)) {
+    for (size_t k = 1; k <= h->items; k++) {
+        size_t i = direction > 0 ? (h->list.cursor + k) % h->items
+                                 : (h->list.cursor + h->items - k) % h->items;
+        if (h->item[i].kind != HOME_HEADING && strstr(name_of(h, &h->item[i]), text)) {
             h->list.cursor = i;
             return 1;
         }
@@ -328,22 +598,46 @@ static int home_search(struct view *v, const char *text, int direction)
 static int home_fd(struct view *v)
 {
     const struct home *h = v->state;
-    return h->form.is_starting ? h->form.launch.fd : -1;
+    return h->form.is_starting ? h->form.launch.fd : h->is_launching ? h->launch.fd : -1;
 }
 
 static void home_copy(struct view *v, struct str *out)
 {
     struct home *h = v->state;
-    if (h->list.cursor < h->index.n)
-        copy_add(out, h->index.row[h->list.cursor]->path);
+    if (home_run(h))
+        copy_add(out, home_run(h)->path);
+    else if (h->list.cursor < h->items)
+        copy_add(out, name_of(h, &h->item[h->list.cursor]));
 }
 
 /* clang-format off */
+static const struct setting home_settings[] = {
+    {"sort",    SETTING_INT, offsetof(struct home, sort),          0, 13},
+    {"reverse", SETTING_INT, offsetof(struct home, is_descending), 0, 1},
+    {"group",   SETTING_INT, offsetof(struct home, group),         0, 5},
+    {"details", SETTING_INT, offsetof(struct home, shows_details), 0, 1},
+    {0},
+};
+
 static const struct key home_keys[] = {
     {"Enter", "enter",   NULL,     "open the run, or start one from the preset", "open", 70, 0, 0, key_enter},
     {"a",     "new",     "PRESET", "new run: opens the form",          "new run", 68, KEY_MUTATES, 0, key_new},
+    {"f",     "filter",  "QUERY",  "filter runs: method=edp train.lr>1e-4 state=live tag=paper", "filter", 67, 0, 0, key_filter},
     {"Space", "mark",    NULL,     "mark for overlay and comparison",  "mark",    66, 0, 0, key_mark},
-    {"R",     "refresh", NULL,     "read the directory again",         NULL,      0,  0, 0, key_refresh},
+    {"s",     "sort",    "COLUMN", "sort by the next column; a click on a title does it, too", "sort", 64, KEY_VIEW_CHANGE, 0, key_sort},
+    {"S",     "reverse", NULL,     "reverse the order",                NULL,      0,  KEY_VIEW_CHANGE, 0, key_reverse},
+    {"b",     "group",   "KEY",    "group by method, state, preset, host, tags or any key", "group", 58, KEY_VIEW_CHANGE, 0, key_group},
+    {"R",     "resume-from", "newest|best|STEP", "resume from a checkpoint", "resume", 63, KEY_MUTATES, 0, home_resume},
+    {"c",     "like",    NULL,     "new run like this one: its settings in the form", "like this", 57, KEY_MUTATES, 0, home_like},
+    {"m",     "rename",  "NAME",   "rename the run",                   "rename",  56, KEY_MUTATES, 0, home_rename},
+    {"t",     "tag",     "+TAG -TAG", "add and remove tags",           "tag",     61, KEY_MUTATES, 0, home_tag},
+    {"i",     "note",    "TEXT",   "write a note",                     "note",    55, KEY_MUTATES, 0, home_note},
+    {"D",     "trash",   NULL,     "move the run to the trash (asks; u restores it)", "trash", 60, KEY_MUTATES, 0, home_trash},
+    {"",      "restore", "NAME",   "restore a run from the trash",     NULL,      0,  KEY_MUTATES, 0, home_restore},
+    {"X",     "stop-run", NULL,    "save a checkpoint and stop the selected run (asks)", "stop", 59, KEY_MUTATES, 0, home_stop},
+    {"u",     "undo",    NULL,     "restore the run trashed last, or undo a setting", NULL, 0, KEY_HIDDEN, 0, home_undo},
+    {"d",     "details", NULL,     "show or hide the details pane (from 100 columns)", "details", 50, KEY_VIEW_CHANGE, 0, key_details},
+    {"F5",    "refresh", NULL,     "read the directories again",       NULL,      0,  0, 0, key_refresh},
     {"gg",    "first",   NULL,     "first row",                        NULL,      0,  KEY_HIDDEN, 0, key_ends},
     {"G",     "last",    NULL,     "last row",                         NULL,      0,  KEY_HIDDEN, 1, key_ends},
     {0},
@@ -351,8 +645,8 @@ static const struct key home_keys[] = {
 
 const struct view_ops view_home = {
     .name = "home",  .title = "Home",
-    .summary = "Runs (live first) and presets: open, start, mark for comparison.",
-    .keys = home_keys,  .state_size = sizeof(struct home),
+    .summary = "Runs (live first), presets, models and traces: open, filter, start, resume, tag, compare.",
+    .keys = home_keys,  .settings = home_settings,  .state_size = sizeof(struct home),
     .open = home_open,  .close = home_close,  .draw = home_draw,  .event = home_event,  .poll = home_poll,
     .fd = home_fd,
     .search = home_search,  .copy = home_copy,

@@ -56,6 +56,25 @@ void form_open(struct form *f, struct view *v, const char *preset)
     v->grabs_text = 1;
 }
 
+void form_open_like(struct form *f, struct view *v, struct run_row *run)
+{
+    char presets[sizeof f->preset];
+    struct err ignored = {0};
+    str_copy(presets, sizeof presets, run->preset);
+    for (char *p = presets; *p; p++)
+        *p = *p == '+' ? ' ' : *p;
+    char **probe = mem_alloc(1, sizeof *probe); /* presets may be gone: then all defaults */
+    int rc = probe ? job_preset_values(presets, probe, 1, &ignored) : DS_EMEM;
+    mem_free(probe ? probe[0] : NULL);
+    mem_free(probe);
+    form_open(f, v, rc == 0 && presets[0] ? presets : "quick");
+    for (size_t i = 0; f->is_open && i < f->keys; i++) {
+        const char *value = run_row_config(run, f->key[i].key);
+        if (value && strcmp(value, base_of(f, i)) != 0)
+            f->value[i] = mem_strdup(value);
+    }
+}
+
 /* ---- drawing ---- */
 
 /* Below the rows: the error, or else the full help of the selected row. */
@@ -208,7 +227,7 @@ static void start(struct form *f, struct view *v)
         return;
     forget_error(f);
     str_copy(preset, sizeof preset, f->preset);
-    size_t n = job_cut_words(preset, args, FORM_PRESETS_MAX);
+    size_t n = job_split_words(preset, args, FORM_PRESETS_MAX);
     for (size_t i = 0; i < f->keys; i++) {
         if (!f->value[i])
             continue;

@@ -106,10 +106,10 @@ void monitor_find_panels(struct view *v)
             m->panel[m->panels++] = p;
     }
     for (int r = 0; r < runs; r++) {
-        for (size_t i = 0; i < run[r]->view->n_layer; i++)
-            add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
         for (size_t i = 0; i < run[r]->view->n_series; i++)
             add_panel(m, PANEL_LINES, run[r]->view->series[i].name);
+        for (size_t i = 0; i < run[r]->view->n_layer; i++)
+            add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
     }
 }
 

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "io/metric.h"
 #include "tui/chart_scan.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
 
+static const double rest_s = 0.12;
 enum { METRICS_MAX = 64, TABLE_COLS = 58, WIDE_COLS = 130, CHART_ROWS_MIN = 8, TRACED = 160 };
 
 struct pareto {
@@ -24,6 +26,8 @@ struct pareto {
     uint64_t made_of;          /* what `set` was made of */
     char selected[80];         /* label of the point at the cursor: points move as runs are added */
     struct list list;
+    int seen;        /* the point of the read-out: that of the cursor when it rests */
+    double rests_at; /* when it will have come to rest, by clock_mono; 0 = it rests */
     /* of the last draw, in coordinates of the view */
     struct area plot;
     int plot_y, plot_x, table_y, table_x;
@@ -88,11 +92,30 @@ static struct pareto_point *selected(struct pareto *p)
     return p->list.cursor < (size_t)p->set.n ? &p->set.point[p->list.cursor] : NULL;
 }
 
-static void keep_selected(struct pareto *p)
+/* The read-out waits until the cursor rests, so that a held key does not send every value that it
+ * passes over a slow line.  A script has no later moment. */
+static void keep_selected(struct view *v)
 {
+    struct pareto *p = v->state;
     const struct pareto_point *q = selected(p);
     if (q)
         str_copy(p->selected, sizeof p->selected, q->label);
+    p->rests_at = app_is_scripted(v->app) ? 0 : clock_mono() + rest_s;
+}
+
+static int pareto_poll(struct view *v)
+{
+    struct pareto *p = v->state;
+    if (!(p->rests_at > 0) || clock_mono() < p->rests_at)
+        return 0;
+    p->rests_at = 0;
+    return 1;
+}
+
+static double pareto_due(struct view *v)
+{
+    const struct pareto *p = v->state;
+    return p->rests_at > 0 ? p->rests_at : HUGE_VAL;
 }
 
 static int is_log_x(const struct pareto *p)
@@ -266,10 +289,12 @@ static void draw_points(struct view *v, struct pareto *p)
     const struct pareto_point *here = selected(p);
     if (here) {
         int y = dot_y(p, here->y.mean) / 4, x = dot_x(p, here->x.mean) / 2;
-        area_put(a, y, x, rune_of(a, here), ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_REVERSE));
-        if (v->has_focus && !app_is_scripted(v->app)) {
+        if (v->has_focus && !app_is_scripted(v->app)) { /* costs fewer bytes than a mark */
             a.canvas->cursor_y = a.y + y;
             a.canvas->cursor_x = a.x + x;
+        } else {
+            area_put(a, y, x, rune_of(a, here),
+                     ink_attr(ink(ROLE_TITLE), ATTR_BOLD | ATTR_REVERSE));
         }
     }
     for (int k = 0; k < p->set.isos; k++) {
@@ -419,7 +444,9 @@ static const struct pareto_iso *iso_of(const struct pareto_set *s, int point)
 /* What is known of the point: its place, its seeds, its isoFLOP curve.  Drawn as far as it fits. */
 static void draw_readout(struct pareto *p, struct area a)
 {
-    const struct pareto_point *q = selected(p);
+    if (!(p->rests_at > 0) || p->seen >= p->set.n)
+        p->seen = (int)p->list.cursor;
+    const struct pareto_point *q = p->seen < p->set.n ? &p->set.point[p->seen] : NULL;
     char part[6][128] = {{0}}, text[80], number[24];
     int n = 0;
     if (!q || a.rows < 1)
@@ -563,7 +590,7 @@ static void key_move(struct view *v, const struct key *k, const char *args)
     (void)args;
     prepare(v);
     list_move(&p->list, k->value);
-    keep_selected(p);
+    keep_selected(v);
 }
 
 static void key_end(struct view *v, const struct key *k, const char *args)
@@ -572,7 +599,7 @@ static void key_end(struct view *v, const struct key *k, const char *args)
     (void)args;
     prepare(v);
     list_end(&p->list, k->value);
-    keep_selected(p);
+    keep_selected(v);
 }
 
 static void key_front(struct view *v, const struct key *k, const char *args)
@@ -583,7 +610,7 @@ static void key_front(struct view *v, const struct key *k, const char *args)
     for (int i = (int)p->list.cursor + k->value; i >= 0 && i < p->set.n; i += k->value)
         if (p->set.point[i].is_front) {
             p->list.cursor = (size_t)i;
-            keep_selected(p);
+            keep_selected(v);
             return;
         }
     app_notify(v->app, LOG_INFO, "no further experiment on the front");
@@ -720,14 +747,14 @@ static int pareto_event(struct view *v, const struct event *ev)
         }
         if (!is_taken)
             return 0;
-        keep_selected(p);
+        keep_selected(v);
         if (ev->is_double)
             key_enter(v, NULL, NULL);
         return 1;
     }
     if (!list_event(&p->list, ev))
         return 0;
-    keep_selected(p);
+    keep_selected(v);
     return 1;
 }
 
@@ -739,7 +766,7 @@ static int pareto_search(struct view *v, const char *text, int direction)
         int i = (((int)p->list.cursor + direction * k) % p->set.n + p->set.n) % p->set.n;
         if (strstr(p->set.point[i].label, text)) {
             p->list.cursor = (size_t)i;
-            keep_selected(p);
+            keep_selected(v);
             return 1;
         }
     }
@@ -794,6 +821,7 @@ const struct view_ops view_pareto = {
     .keys = pareto_keys,  .settings = pareto_settings,  .state_size = sizeof(struct pareto),
     .figure = "pareto",
     .open = pareto_open,  .draw = pareto_draw,  .event = pareto_event,
+    .poll = pareto_poll,  .due = pareto_due,
     .search = pareto_search,  .copy = pareto_copy,
 };
 /* clang-format on */

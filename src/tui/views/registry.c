@@ -1,20 +1,26 @@
-/* All views, in the order of the number keys. */
+/* All views, in the order of the number keys: one line each. */
 #include "tui/view.h"
 
 /* clang-format off */
-const struct view_ops *const view_registry[] = {
-    &view_home,
-    &view_monitor,
-    &view_depth,
-    &view_stepper,
-    &view_signals,
-    &view_flops,
-    &view_compare,
-    &view_timeline,
-    &view_pareto,
-    &view_generate,
-    &view_log,
-    &view_help,
-    NULL,
-};
+#define VIEWS(X) \
+    X(home) \
+    X(monitor) \
+    X(depth) \
+    X(stepper) \
+    X(signals) \
+    X(flops) \
+    X(compare) \
+    X(timeline) \
+    X(pareto) \
+    X(generate) \
+    X(figures) \
+    X(log) \
+    X(help)
+
+#define DECLARE(name) extern const struct view_ops view_##name;
+#define ROW(name) &view_##name,
+
+VIEWS(DECLARE)
+
+const struct view_ops *const view_registry[] = { VIEWS(ROW) NULL };
 /* clang-format on */

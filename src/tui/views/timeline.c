@@ -38,8 +38,10 @@ struct view_of_time {
     struct timeline_finding found[FINDINGS_MAX];
     size_t findings; /* of which at most FINDINGS_MAX are stored */
     struct list list;
-    size_t pos;         /* of the probe at the cursor */
-    int64_t drawn_step; /* of the depth map: the cursor's when it rests */
+    size_t pos; /* of the probe at the cursor */
+    /* of the depth map and the read-out: the cursor's when it rests */
+    size_t drawn;
+    int drawn_layer;
     unsigned char *mark;
     size_t marks;
     /* of the last draw, rows of the view */
@@ -170,16 +172,14 @@ static size_t position_of(const struct view_of_time *s, const struct runview *r,
 
 static int fit_map(struct view_of_time *s, const struct runview *r)
 {
-    struct pick shown = s->pick;
-    if (!s->strip.is_moving)
-        s->drawn_step = probe_at(s, r, s->pos)->step;
-    else
-        shown.is_held = 1;
-    shown.step = s->drawn_step;
+    if (!s->strip.is_moving || s->drawn >= s->line.n || s->drawn_layer >= s->line.layers) {
+        s->drawn = s->pos;
+        s->drawn_layer = s->pick.layer;
+    }
     s->map.view = r;
-    s->map.probe = s->strip.is_moving ? pick_probe(&shown, r) : probe_at(s, r, s->pos);
+    s->map.probe = probe_at(s, r, s->drawn);
     s->map.token = s->pick.token;
-    s->map.layer = s->pick.layer;
+    s->map.layer = s->drawn_layer;
     if (!s->map.probe || s->map.probe->tokens < 1 || cells_fit(&s->map) < 0)
         return 0;
     size_t tokens = (size_t)s->map.probe->tokens;
@@ -380,11 +380,11 @@ static void draw_readout(struct view *v, struct area line)
 {
     struct view_of_time *s = v->state;
     const struct runview *r = app_run(v->app);
-    const struct probe *p = probe_at(s, r, s->pos);
-    int l = s->pick.layer, x = 0, end = line.cols;
+    const struct probe *p = probe_at(s, r, s->drawn);
+    int l = s->drawn_layer, x = 0, end = line.cols;
     if (line.cols >= 76)
         end = cells_legend(line, line.cols, &s->map) - 1;
-    size_t at = s->pos * (size_t)s->line.layers + (size_t)l;
+    size_t at = s->drawn * (size_t)s->line.layers + (size_t)l;
     double share = (double)s->line.share[at], part = (double)s->line.class_[at];
     struct area text = area_sub(line, 0, 0, 1, end);
     x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "layer %d ", l);
@@ -611,8 +611,10 @@ static void key_layer(struct view *v, const struct key *k, const char *args)
         list_move(&s->list, k->value);
         return;
     }
-    cells_go(&s->map, k->value < 0 ? CELLS_UP : CELLS_DOWN);
-    keep_cell(v);
+    cells_go(&s->strip, k->value < 0 ? CELLS_UP : CELLS_DOWN);
+    s->pick.layer = s->strip.layer;
+    pick_save(&s->pick, v->app);
+    cells_moved(&s->strip, app_is_scripted(v->app));
 }
 
 static void key_token(struct view *v, const struct key *k, const char *args)
@@ -714,10 +716,12 @@ static int strip_event(struct view *v, const struct event *ev)
     if (!cells_event(&s->strip, ev))
         return 0;
     s->pick.layer = s->strip.layer;
-    if (s->strip.token == was)
+    if (s->strip.token == was) {
         pick_save(&s->pick, v->app);
-    else
+        cells_moved(&s->strip, app_is_scripted(v->app));
+    } else {
         go(v, (long)s->strip.token * s->per, 1);
+    }
     return 1;
 }
 

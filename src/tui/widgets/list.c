@@ -123,11 +123,11 @@ void columns_text(struct area a, int y, const struct column *c, int i, const int
         area_text(room, 0, 0, -1, k, text);
 }
 
-enum { TAB_GAP = 2, TAB_TITLE_MIN = 4, TAB_COUNT_COLS = 4 };
+enum { TAB_TITLE_MIN = 4, TAB_SHORT_MIN = 3, TAB_COUNT_COLS = 4 };
 
-/* Lays out the tabs with titles cut to `cut` cells; the cells used. */
-static int tabs_place(const char *const *title, int n, int current, int numbered, int cut, int *x,
-                      int *width)
+/* Lays out the tabs `gap` cells apart, with titles cut to `cut` cells; the cells used. */
+static int tabs_place(const char *const *title, int n, int current, int numbered, int cut, int gap,
+                      int *x, int *width)
 {
     int at = 0, is_all = 1;
     for (int i = 0; i < n; i++) {
@@ -135,22 +135,25 @@ static int tabs_place(const char *const *title, int n, int current, int numbered
         len = i == current || len < cut ? len : cut;
         x[i] = at;
         width[i] = digit + (digit && len) + len;
-        at += width[i] ? width[i] + TAB_GAP : 0;
+        at += width[i] ? width[i] + gap : 0;
         is_all &= width[i] > 0;
     }
-    return at - TAB_GAP + (is_all ? 0 : TAB_COUNT_COLS);
+    return at - gap + (is_all ? 0 : TAB_COUNT_COLS);
 }
 
 void tabs_fit(const char *const *title, int n, int current, int numbered, int cols, int *x,
               int *width)
 {
-    int cut = 0;
+    int cut = 0, gap = 2;
     for (int i = 0; i < n; i++)
         cut = (int)strlen(title[i]) > cut ? (int)strlen(title[i]) : cut;
-    while (cut >= TAB_TITLE_MIN && tabs_place(title, n, current, numbered, cut, x, width) > cols)
+    while (cut >= TAB_SHORT_MIN &&
+           tabs_place(title, n, current, numbered, cut, gap, x, width) > cols) {
         cut--;
-    if (cut < TAB_TITLE_MIN)
-        (void)tabs_place(title, n, current, numbered, 0, x, width);
+        gap = cut < TAB_TITLE_MIN ? 1 : 2;
+    }
+    if (cut < TAB_SHORT_MIN)
+        (void)tabs_place(title, n, current, numbered, 0, 2, x, width);
     int has_hidden = 0;
     for (int i = 0; i < n; i++)
         has_hidden |= width[i] == 0;
@@ -201,7 +204,7 @@ static int hang_of(const char *text, int cols)
 /* Iterates over the lines of the screen. */
 struct wrap {
     const char *text; /* the remaining text */
-    int cols, hang, goes_on;
+    int cols, hang, is_continued;
 };
 
 /* The next line's bytes in *line and its first column; 0 at the end. */
@@ -209,13 +212,13 @@ static int wrap_next(struct wrap *w, const char **line, size_t *n, int *from)
 {
     if (!*w->text || w->cols <= 0)
         return 0;
-    if (!w->goes_on)
+    if (!w->is_continued)
         w->hang = hang_of(w->text, w->cols);
-    *from = w->goes_on ? w->hang : 0;
+    *from = w->is_continued ? w->hang : 0;
     *line = w->text;
     *n = line_length(w->text, w->cols - *from);
-    w->goes_on = w->text[*n] != '\n';
-    w->text += *n + !w->goes_on;
+    w->is_continued = w->text[*n] != '\n';
+    w->text += *n + !w->is_continued;
     return 1;
 }
 

@@ -141,14 +141,14 @@ void axis_draw_y(struct area a, int top, int rows, double lo, double hi, int is_
 static int place_labels(const struct axis_labels *t, struct area a, int left, int cols, double lo,
                         double hi, int is_log, int *x)
 {
-    int is_apart = 1;
+    int fits = 1;
     for (int k = 0; k < t->n; k++) {
         int len = (int)strlen(t->label[k]);
         x[k] = left + (int)lround(axis_unit(t->at[k], lo, hi, is_log) * (cols - 1)) - len / 2;
         x[k] = x[k] + len > a.cols ? a.cols - len : x[k] < 0 ? 0 : x[k];
-        is_apart &= k == 0 || x[k] >= x[k - 1] + (int)strlen(t->label[k - 1]) + 2;
+        fits &= k == 0 || x[k] >= x[k - 1] + (int)strlen(t->label[k - 1]) + 2;
     }
-    return is_apart;
+    return fits;
 }
 
 void axis_draw_x(struct area a, int y, int left, int cols, double lo, double hi, int is_log,

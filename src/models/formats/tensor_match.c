@@ -1,5 +1,5 @@
 /* Matches the tensors of a file to the parameters of a model. */
-#include "models/formats/coverage.h"
+#include "models/formats/tensor_match.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@ static const char head_name[] = "lm_head.weight";
 
 static void name_one(int *n, struct str *names, const char *name)
 {
-    if ((*n)++ < COVERAGE_NAMES)
+    if ((*n)++ < TENSOR_MATCH_NAMES)
         str_addf(names, "%s%.120s", names->len ? ", " : "", name);
 }
 
@@ -36,7 +36,7 @@ static int shape_fits(const struct source *x, const struct param *p)
            (rank < 2 || x->tensor->shape[1] == shape[1]);
 }
 
-static void find_sources(struct coverage *v, const struct model *m, const struct st_set *s,
+static void find_sources(struct tensor_match *v, const struct model *m, const struct st_set *s,
                          int strict)
 {
     for (int i = 0; i < m->params.n; i++) {
@@ -49,7 +49,7 @@ static void find_sources(struct coverage *v, const struct model *m, const struct
             x->tensor = st_set_find(s, head_name, &at); /* a tied matrix may have either name */
         if (!strict && i >= m->n_base && !(x->tensor && shape_fits(x, p))) {
             x->tensor = NULL;
-            name_one(&v->fresh_n, &v->fresh, p->name);
+            name_one(&v->new_n, &v->new, p->name);
         } else if (x->tensor) {
             v->used_n += !v->used[at];
             v->used[at] = 1;
@@ -59,14 +59,14 @@ static void find_sources(struct coverage *v, const struct model *m, const struct
     }
 }
 
-int coverage_make(struct coverage *v, const struct model *m, const struct st_set *s, int strict,
+int tensor_match_init(struct tensor_match *v, const struct model *m, const struct st_set *s, int strict,
                   struct err *e)
 {
-    *v = (struct coverage){.names = names_of(s)};
+    *v = (struct tensor_match){.names = names_of(s)};
     v->source = mem_alloc((size_t)m->params.n + 1, sizeof *v->source);
     v->used = mem_alloc(st_set_count(s) + 1, 1);
     if (!v->source || !v->used) {
-        coverage_release(v);
+        tensor_match_release(v);
         return err_set(e, DS_EMEM, "out of memory for the tensor names");
     }
     find_sources(v, m, s, strict);
@@ -77,36 +77,36 @@ int coverage_make(struct coverage *v, const struct model *m, const struct st_set
         if (m->head < 0 && strcmp(name, head_name) == 0)
             v->used_n++; /* compared with the embedding */
         else if (!strict && is_extra(name))
-            name_one(&v->left_n, &v->left, name);
+            name_one(&v->ignored_n, &v->ignored, name);
         else
-            name_one(&v->stray_n, &v->stray, name);
+            name_one(&v->unexpected_n, &v->unexpected, name);
     }
     return 0;
 }
 
-void coverage_release(struct coverage *v)
+void tensor_match_release(struct tensor_match *v)
 {
     mem_free(v->source);
     mem_free(v->used);
     str_release(&v->missing);
-    str_release(&v->stray);
-    str_release(&v->left);
-    str_release(&v->fresh);
-    *v = (struct coverage){0};
+    str_release(&v->unexpected);
+    str_release(&v->ignored);
+    str_release(&v->new);
+    *v = (struct tensor_match){0};
 }
 
 static void add_count(struct str *out, int n, const char *what, const struct str *names)
 {
     str_addf(out, ", %d %s", n, what);
     if (n > 0)
-        str_addf(out, " (%s%s)", str_text(names), n > COVERAGE_NAMES ? ", ..." : "");
+        str_addf(out, " (%s%s)", str_text(names), n > TENSOR_MATCH_NAMES ? ", ..." : "");
 }
 
-void coverage_report(const struct coverage *v, struct str *out)
+void tensor_match_text(const struct tensor_match *v, struct str *out)
 {
     str_addf(out, "%d tensors used", v->used_n);
     add_count(out, v->missing_n, "missing", &v->missing);
-    add_count(out, v->stray_n, "unexpected", &v->stray);
+    add_count(out, v->unexpected_n, "unexpected", &v->unexpected);
 }
 
 static void add_shape(struct str *s, const uint64_t *shape, int rank)
@@ -131,7 +131,7 @@ static int shape_error(const struct source *x, const struct param *p, struct err
     return rc;
 }
 
-int coverage_check_shape(const struct source *x, const struct param *p, struct err *e)
+int tensor_match_check_shape(const struct source *x, const struct param *p, struct err *e)
 {
     return shape_fits(x, p) ? st_check_read(x->tensor, x->tensor->items, e) : shape_error(x, p, e);
 }
@@ -154,7 +154,7 @@ static int heads_agree(const struct st_tensor *a, const struct st_tensor *b)
     return 1;
 }
 
-static int check_head(const struct coverage *v, const struct model *m, const struct st_set *s,
+static int check_head(const struct tensor_match *v, const struct model *m, const struct st_set *s,
                       struct err *e)
 {
     const struct st_tensor *head = st_set_find(s, head_name, NULL),
@@ -169,13 +169,13 @@ static int check_head(const struct coverage *v, const struct model *m, const str
     return rc;
 }
 
-int coverage_check(const struct coverage *v, const struct model *m, const struct st_set *s,
+int tensor_match_check(const struct tensor_match *v, const struct model *m, const struct st_set *s,
                    struct err *e)
 {
     int rc = 0;
-    if (v->missing_n > 0 || v->stray_n > 0) {
+    if (v->missing_n > 0 || v->unexpected_n > 0) {
         struct str text = {0};
-        coverage_report(v, &text);
+        tensor_match_text(v, &text);
         rc = err_set(e, DS_EFORMAT, "%s: %s (method %s)", st_set_path(s), str_text(&text),
                      m->config.method);
         str_release(&text);
@@ -185,7 +185,7 @@ int coverage_check(const struct coverage *v, const struct model *m, const struct
         const struct source *x = &v->source[i];
         if (!x->tensor)
             continue;
-        rc = coverage_check_shape(x, &m->params.p[i], e);
+        rc = tensor_match_check_shape(x, &m->params.p[i], e);
     }
     if (rc == 0)
         rc = check_head(v, m, s, e);

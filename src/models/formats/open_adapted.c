@@ -6,11 +6,11 @@
 
 #include "base/fs.h"
 #include "load_file.h"
-#include "models/formats/coverage.h"
+#include "models/formats/tensor_match.h"
 #include "models/load.h"
 #include "models/peft.h"
 
-int model_apart_config(struct model_config *c, struct config *route, const char *dir,
+int model_adapted_config(struct model_config *c, struct config *route, const char *dir,
                        const char *base, struct err *e)
 {
     static const char *const of_base[] = {"base.path", "base.absolute", "base.hash"};
@@ -34,51 +34,51 @@ int model_apart_config(struct model_config *c, struct config *route, const char 
 static int check_base(const struct model *m, const char *dir, const char *base, struct err *e)
 {
     struct st_set *s = NULL;
-    struct coverage v = {0};
+    struct tensor_match v = {0};
     if (model_is_file(base))
         return 0; /* single-file formats store no method */
     int rc = st_set_open(&s, base, e);
     if (rc == 0)
-        rc = coverage_make(&v, m, s, 0, e);
+        rc = tensor_match_init(&v, m, s, 0, e);
     if (rc == 0)
-        rc = coverage_check(&v, m, s, e);
-    if (rc == 0 && peft_is_dir(dir) && v.fresh_n != 2 * m->adapters)
+        rc = tensor_match_check(&v, m, s, e);
+    if (rc == 0 && peft_is_dir(dir) && v.new_n != 2 * m->adapters)
         rc = err_set(e, DS_EFORMAT, "%s: parameters of method %s are missing: %s", base,
-                     m->config.method, str_text(&v.fresh));
-    coverage_release(&v);
+                     m->config.method, str_text(&v.new));
+    tensor_match_release(&v);
     st_set_close(s);
     return rc;
 }
 
 static int read_values(struct model *m, const char *dir, const char *base, int train, struct err *e)
 {
-    struct str told = {0};
+    struct str note = {0};
     int rc = check_base(m, dir, base, e);
     if (rc == 0 && train != MODEL_EDIT)
-        rc = stored_leave(m, e);
+        rc = stored_mark(m, e);
     if (rc == 0)
         rc = load_check_memory(m, dir, e);
     if (rc == 0)
         rc = model_reserve_values(m, e);
     if (rc == 0)
-        rc = model_start_from(m, base, &told, e);
+        rc = model_start_from(m, base, &note, e);
     if (rc < 0)
         err_add(e, rc, "base model of %s", dir);
     else
         rc = model_read_own(m, dir, NULL, e);
-    str_release(&told);
+    str_release(&note);
     return rc;
 }
 
-int model_start_adapted(struct model *m, const char *dir, const char *base, struct str *told,
+int model_start_adapted(struct model *m, const char *dir, const char *base, struct str *note,
                         struct err *e)
 {
     struct str of_base = {0};
     int rc = model_start_from(m, base, &of_base, e);
     if (rc == 0)
-        str_addf(told, "%.*s; ", (int)strcspn(str_text(&of_base), ","), str_text(&of_base));
+        str_addf(note, "%.*s; ", (int)strcspn(str_text(&of_base), ","), str_text(&of_base));
     str_release(&of_base);
-    return rc < 0 ? err_add(e, rc, "base model of %s", dir) : model_read_own(m, dir, told, e);
+    return rc < 0 ? err_add(e, rc, "base model of %s", dir) : model_read_own(m, dir, note, e);
 }
 
 /* The complete parameter table. */
@@ -87,7 +87,7 @@ static int open_table(struct model **out, const char *dir, const char *base,
 {
     struct model_config c = {0};
     struct config route = {0};
-    int rc = model_apart_config(&c, &route, dir, base, e);
+    int rc = model_adapted_config(&c, &route, dir, base, e);
     const char *seed_text = config_get(&route, "seed");
     uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : 0;
     config_remove(&route, "seed");
@@ -100,21 +100,21 @@ static int open_table(struct model **out, const char *dir, const char *base,
     return rc;
 }
 
-int model_apart_coverage(const char *dir, const char *base, struct str *out, struct err *e)
+int model_adapted_tensor_match(const char *dir, const char *base, struct str *out, struct err *e)
 {
     static const char lead[] = "weights: ";
     struct model *m = NULL;
     struct str of_base = {0};
     int rc = open_table(&m, dir, base, NULL, MODEL_INFERENCE, e);
     if (rc == 0 && !model_is_file(base))
-        rc = model_coverage(base, &of_base, e);
+        rc = model_tensor_match(base, &of_base, e);
     if (rc == 0) {
         const char *p = str_text(&of_base);
         size_t skip = strncmp(p, lead, sizeof lead - 1) == 0 ? sizeof lead - 1 : 0;
         const char *text = model_is_file(base) ? "one file" : p + skip;
         str_addf(out, "%sof the base %s: %.*s; stored apart from it: ", lead, base,
                  (int)strcspn(text, "\n"), text);
-        rc = model_own_coverage(m, dir, out, e);
+        rc = model_own_tensor_match(m, dir, out, e);
     }
     str_release(&of_base);
     model_free(m);

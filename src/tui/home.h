@@ -1,0 +1,125 @@
+/* The state of the Home view, private to the views/home*.c files. */
+#ifndef DS_TUI_HOME_H
+#define DS_TUI_HOME_H
+
+#include "io/runindex.h"
+#include "io/runquery.h"
+#include "tui/form.h"
+#include "tui/view.h"
+#include "tui/widgets.h"
+
+enum { HOME_UNDO_MAX = 16, HOME_FILES_MAX = 64, HOME_CHOICES_MAX = 64, HOME_COLUMNS = 14 };
+
+enum home_kind { HOME_HEADING, HOME_RUN, HOME_PRESET, HOME_FILE };
+struct home_item {
+    enum home_kind kind;
+    size_t at;           /* of the preset or file */
+    struct run_row *row; /* of the index */
+    char text[120];      /* of a heading */
+};
+
+/* A model, trace or log of the current directory. */
+struct home_file {
+    char name[256], what[64];
+};
+
+struct home_checkpoint {
+    int64_t step;
+    double bytes; /* NaN: no readable manifest */
+    int is_best;
+};
+
+/* What the details pane shows of one run, read while it stays selected. */
+struct home_details {
+    char path[1024]; /* "" = none */
+    double since;    /* when it was selected */
+    struct runview *view;
+    struct home_checkpoint *checkpoint;
+    size_t checkpoints;
+    double disk_bytes; /* NaN: not counted yet */
+    int is_disk_cut;   /* it is more than that */
+    struct home_setting {
+        const char *key; /* static */
+        char *value, *otherwise;
+    } * setting; /* settings that differ from the preset */
+    size_t settings;
+    struct timespec dir; /* of the row when it was read: a checkpoint changes it */
+};
+
+struct home {
+    struct form form; /* first member: the callbacks of the form receive the state of the view */
+    struct runindex index;
+    struct home_item *item;
+    size_t items, cap;
+    struct list list;
+    char **preset;
+    struct job_preset *fact; /* of each preset */
+    size_t presets;
+    struct home_file file[HOME_FILES_MAX];
+    size_t files;
+    double listed; /* time when the directory was last read */
+    char error[256];
+    char asked[256]; /* presets of the form to open after confirmation */
+    /* order and filter */
+    int sort, is_descending, group; /* 1 + index of home_sorts, 0 = none; of home_groups */
+    int ordered[3];                 /* these, when the items were made */
+    char sort_key[CONFIG_KEY_MAX + 1], group_key[CONFIG_KEY_MAX + 1]; /* of :sort and :group */
+    int is_filtering;                                                 /* the line takes the keys */
+    struct field filter;
+    char typed[512];       /* the filter before completion */
+    int candidate;         /* number of Tab presses, -1 = none */
+    char wrong[256];       /* "" = the filter holds */
+    struct runquery query; /* the newest that parsed */
+    int shows_details;
+    struct home_details details;
+    /* actions */
+    char acting[65]; /* the run that a question is about */
+    char trashed[HOME_UNDO_MAX][65];
+    int n_trashed;
+    struct job_launch launch; /* of a resume */
+    int is_launching;
+    int is_picking; /* the checkpoint to resume from */
+    struct {
+        char from[24], text[80];
+    } choice[HOME_CHOICES_MAX];
+    struct list choices;
+    struct area choice_rows, body; /* of the last draw */
+    double mfu;                    /* utilisation of the newest run of this host; NaN = unknown */
+    /* layout of the last draw */
+    int table_y, table_rows, head_y, width[HOME_COLUMNS], x[HOME_COLUMNS];
+};
+
+/* home.c */
+void home_load(struct view *v);
+void home_rebuild(struct view *v); /* the items, from the index, filter, order and group */
+struct run_row *home_run(const struct home *h); /* the selected run, NULL when it is another item */
+void home_open_path(struct view *v, const char *path);
+
+/* home_table.c */
+void home_draw_table(struct view *v, struct area a);
+/* The column whose title is at x, or NULL. */
+const char *home_column_at(const struct home *h, int x);
+const char *home_sort_key(const struct home *h, char *out, size_t size); /* "-COLUMN", "" = none */
+const char *home_group_key(const struct home *h);                        /* "" = none */
+extern const char *const home_groups[];                                  /* NULL-terminated */
+extern const char *const home_sorts[];
+
+/* home_details.c */
+void home_draw_details(struct view *v, struct area a);
+int home_poll_details(struct view *v); /* 1 = draw again */
+void home_details_release(struct home_details *d);
+
+/* home_filter.c: the line above the table. */
+void home_filter_begin(struct view *v);
+int home_filter_event(struct view *v, const struct event *ev);
+void home_filter_apply(struct view *v);
+void home_filter_draw(struct view *v, struct area line);
+
+/* home_actions.c: what is done to the selected run; the functions of key rows. */
+key_fn home_rename, home_tag, home_note, home_trash, home_restore, home_stop, home_like,
+    home_resume, home_undo;
+int home_pick_event(struct view *v, const struct event *ev);
+void home_pick_draw(struct view *v, struct area a);
+int home_poll_launch(struct view *v);
+
+#endif
