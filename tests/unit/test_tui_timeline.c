@@ -186,3 +186,21 @@ T(new_probes_are_added_to_those_that_are_known)
     timeline_release(&fresh);
     runview_free(r);
 }
+
+T(probes_of_earlier_probe_texts_and_of_equal_steps_stay)
+{
+    struct fixture f;
+    struct timeline t = {0};
+    begin(&f);
+    probe_by_hand(&f, 10);
+    probe_by_hand(&f, 20);
+    probe_by_hand(&f, 20); /* one more on request */
+    static const unsigned char run[L * N];
+    fixture_probe(&f, 10, 1, L, N, run, NULL); /* another text starts later */
+    struct runview *r = finish(&f);
+    t_eq(timeline_update(&t, r, 0), 0);
+    t_eq(t.n, 3);
+    t_eq(t.superseded, 0);
+    timeline_release(&t);
+    runview_free(r);
+}

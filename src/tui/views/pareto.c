@@ -149,6 +149,7 @@ static struct scan_axis range_of(const struct pareto *p, int is_y, int is_log)
         from = v->lo < from ? (v->lo > low ? v->lo : low) : from;
         to = v->hi > to ? (v->hi < most ? v->hi : most) : to;
     }
+    from = lo >= 0 && from < 0 ? 0 : from; /* a cost below 0 has no meaning */
     double pad = 0.08 * (is_log ? log(to / from) : to - from);
     pad = pad > spread * 0.08 ? pad : spread * 0.08;
     if (is_log)
