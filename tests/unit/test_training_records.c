@@ -220,6 +220,10 @@ static void check_probe(const struct runview *v)
     }
     const struct vector *truth = probe_token(p, "true_entropy");
     t_true(truth && truth->n == 16 && isfinite(truth->v[3]));
+    const struct vector *kind = probe_token(p, "class");
+    t_true(kind && kind->n == 16);
+    for (int i = 0; i < 16; i++)
+        t_truef(runview_class((int)kind->v[i]) != NULL, "class %g", (double)kind->v[i]);
 }
 
 static void check_evals(const struct runview *v)
