@@ -57,11 +57,12 @@ enum run_metric_flags {
 };
 
 /* label: a figure's axis, without the unit.  when: offset of the int that says whether the metric
- * is present, 0 = always. */
+ * is present, 0 = always.  formula: how the value is computed, in plain text. */
 struct run_metric {
     const char *name, *unit, *label, *help;
     size_t offset, when;
     unsigned flags;
+    const char *formula; /* NULL: the help says it all */
 };
 extern const struct run_metric run_metrics[]; /* ends with a row without a name */
 

@@ -198,6 +198,8 @@ int runview_live_value(const struct runview *v, const char *key, double *value);
 int runview_always_on(const struct runview *v, int l);
 /* Unit of a metric, a layer metric or a cell value by the head's metric table; "" when unknown. */
 const char *runview_unit(const struct runview *v, const char *name);
+/* Its definition by the same table; "" when unknown. */
+const char *runview_help(const struct runview *v, const char *name);
 /* Newest probe of an index (index < 0: any), or NULL. */
 const struct probe *runview_probe(const struct runview *v, int index);
 /* Caveat to show with its decisions: "top-k, not causal", or "". */

@@ -14,9 +14,9 @@ struct train_cost_cache {
 };
 
 struct train_cost {
-    double
-        flops; /* per step: 3 x forward over the rows that training computes, decisions included; the mean over
-                           the run, for schedules that change it */
+    /* per step: 3 x forward over the rows that training computes, decisions included; the mean over
+     * the run, for schedules that change it */
+    double flops;
     double dense;       /* per step that computes every row */
     int64_t tokens;     /* per step */
     int64_t parameters; /* without embeddings, as in the head record */
@@ -38,5 +38,14 @@ struct train_size {
     double work;   /* FLOPs of the whole run, dense: 3 x forward */
 };
 void train_config_size(struct train_size *s, const struct train_config *c);
+
+/* What a run will need, before it starts.  Buffers are measured by laying them out. */
+struct train_estimate {
+    struct train_size size;
+    double memory;     /* bytes: size.bytes and the buffers of a step */
+    double checkpoint; /* bytes of one on disk */
+    int64_t checkpoints; /* kept at the end of the run */
+};
+int train_estimate(struct train_estimate *out, const struct train_config *c, struct err *e) DS_CHECK;
 
 #endif

@@ -11,8 +11,9 @@
 
 /* Directory of the runs: $DEPTHSCOPE_RUNS or "runs". */
 const char *job_root(void);
-/* Starts `depthscope train ARGS...` in its own session with output to RUN/train.out; returns the run's name in
- * name (made unique and reserved before the process starts). The child outlives the caller. */
+/* Starts `depthscope train ARGS...` in its own session with output to RUN/train.out; returns the
+ * run's name in name (made unique and reserved before the process starts). The child outlives the
+ * caller. */
 int job_start(const char *const *args, size_t n, char *name, size_t size, struct err *e) DS_CHECK;
 
 /* The same; *ended is a descriptor (close it) that poll reports as hung up when the process
@@ -72,6 +73,34 @@ int job_check_value(const char *key, const char *text, struct err *e) DS_CHECK;
  * creates a run. */
 int job_check(const char *const *args, size_t n, struct err *e) DS_CHECK;
 
+/* Names of the methods: at most `max`; returns their number. */
+size_t job_methods(const char **name, size_t max);
+/* A name for a new run: valid, and not taken. */
+int job_check_name(const char *name, struct err *e) DS_CHECK;
+
+/* What `depthscope train ARGS...` will need; the errors are those of job_check. */
+struct job_estimate {
+    char method[32];
+    int64_t params, method_params; /* of the base model; added by the method */
+    double flops_token;            /* forward, dense, mean over a full context */
+    double flops_run;              /* of the whole run, dense: 3 x forward */
+    double memory;                 /* bytes: weights, gradients, moments and the buffers of a step */
+    double checkpoint, disk;       /* bytes of one checkpoint, and of those kept */
+    int64_t checkpoints;
+};
+int job_estimate(struct job_estimate *s, const char *const *args, size_t n, struct err *e) DS_CHECK;
+/* Seconds of the run at JOB_MFU of a peak in GFLOP/s (job_peak); NaN when that is 0. */
+#define JOB_MFU 0.3
+double job_estimate_seconds(const struct job_estimate *s, double gflops);
+/* The same for people: name, value and what it counts. */
+enum { JOB_FACTS = 5 };
+struct job_fact {
+    const char *name;
+    char value[48], note[128];
+};
+void job_estimate_facts(const struct job_estimate *s, double gflops,
+                        struct job_fact fact[JOB_FACTS]);
+
 /* A start, watched until the run has written its first record. */
 struct job_launch {
     char name[65], dir[1024];
@@ -82,11 +111,15 @@ struct job_launch {
 };
 enum launch_state { LAUNCH_STARTING, LAUNCH_RUNS, LAUNCH_FAILED };
 int job_launch(struct job_launch *l, const char *const *args, size_t n, struct err *e) DS_CHECK;
-/* Starts `depthscope train --resume NAME` (from NULL), or `--from FROM` as a new run NAME-from-FROM. */
+/* The same with a name for the run, which must be free; "" = one derived from the preset. */
+int job_launch_named(struct job_launch *l, const char *name, const char *const *args, size_t n,
+                     struct err *e) DS_CHECK;
+/* Starts `depthscope train --resume NAME` (from NULL), or `--from FROM` as a new run
+ * NAME-from-FROM. */
 int job_launch_resume(struct job_launch *l, const char *name, const char *from,
                       struct err *e) DS_CHECK;
-/* Never blocks.  LAUNCH_FAILED: the process ended without a record; the directory of a new run is removed and
- * `words` is its last line of output. */
+/* Never blocks.  LAUNCH_FAILED: the process ended without a record; the directory of a new run is
+ * removed and `words` is its last line of output. */
 enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size);
 void job_launch_release(struct job_launch *l); /* does not stop the run */
 /* The last line of RUN/train.out, the output of a run started in the background; 0 = none. */

@@ -37,6 +37,9 @@ struct cli_option train_options[] = {
     {"json", 0, NULL, 0, "one JSON object per step on stdout; with --keys, one array"},
     {"parent", 1, NULL, 0, "record this run as the parent in meta.json"},
     {"mode", 1, NULL, 0, "quick|scratch|transfer  appended as the last preset"},
+    {"dry-run", 0, NULL, 0,
+     "check the settings, print what the run will need, and start nothing; with --json, one "
+     "object"},
     {"m", 0, NULL, 0, "multi-run: key=a,b,c is a list of values, as in depthscope sweep"},
     {"keys", 1, NULL, 0, "list the keys of a method or group (model, train, all) and exit"},
     {NULL, 0, NULL, 0, NULL},
@@ -487,6 +490,75 @@ static int run(const struct cli_args *a, int argc, char **argv)
     return exit_status(rc, &e, &p, dir);
 }
 
+/* ---- --dry-run ---- */
+
+static void add_estimate(struct str *out, const struct job_estimate *s, double gflops)
+{
+    struct job_fact fact[JOB_FACTS];
+    job_estimate_facts(s, gflops, fact);
+    for (int i = 0; i < JOB_FACTS; i++)
+        str_addf(out, "%-12s %-8s %s\n", fact[i].name, fact[i].value, fact[i].note);
+    str_add(out, "nothing was started\n");
+}
+
+static void add_estimate_json(struct str *out, const struct job_estimate *s, double gflops)
+{
+    str_add(out, "{");
+    json_add_str(out, "method", s->method);
+    json_add_int(out, "params", s->params);
+    json_add_int(out, "params_method", s->method_params);
+    json_add_num(out, "flops_token", s->flops_token);
+    json_add_num(out, "flops_run", s->flops_run);
+    json_add_num(out, "memory_bytes", s->memory);
+    json_add_num(out, "checkpoint_bytes", s->checkpoint);
+    json_add_int(out, "checkpoints", s->checkpoints);
+    json_add_num(out, "disk_bytes", s->disk);
+    json_add_num(out, "peak_gflops", gflops);
+    json_add_num(out, "seconds", job_estimate_seconds(s, gflops));
+    str_add(out, "}\n");
+}
+
+static int dry_run(const struct cli_args *a, struct str *out, struct err *e)
+{
+    const char **preset = NULL, **arg;
+    struct job_estimate s;
+    size_t n = 0;
+    if (cli_value(a, "resume"))
+        return err_set(e, DS_EUSAGE, "--dry-run: expected a new run, not --resume");
+    int rc = cli_presets(a, &preset, &n, e);
+    if (rc < 0)
+        return rc;
+    arg = mem_alloc(n + (size_t)a->n_override + 1, sizeof *arg);
+    for (size_t i = 0; arg && i < n; i++)
+        arg[i] = preset[i];
+    for (int i = 0; arg && i < a->n_override; i++)
+        arg[n++] = a->override[i];
+    rc = arg ? job_estimate(&s, arg, n, e) : err_set(e, DS_EMEM, "out of memory for settings");
+    double gflops = job_peak();
+    for (double end = clock_mono() + 5; rc == 0 && !(gflops > 0) && clock_mono() < end;) {
+        clock_sleep(0.01);
+        gflops = job_peak();
+    }
+    if (rc == 0 && cli_flag(a, "json"))
+        add_estimate_json(out, &s, gflops);
+    else if (rc == 0)
+        add_estimate(out, &s, gflops);
+    mem_free(arg);
+    mem_free(preset);
+    return rc;
+}
+
+static int print_dry_run(const struct cli_args *a)
+{
+    struct str out = {0};
+    struct err e = {0};
+    int rc = dry_run(a, &out, &e);
+    if (rc == 0)
+        return cli_print(&out);
+    str_release(&out);
+    return command_fail(&e);
+}
+
 int train_command(int argc, char **argv)
 {
     struct cli_args a = {0};
@@ -504,7 +576,8 @@ int train_command(int argc, char **argv)
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
         train_config_preset_dir(data);
     int status = cli_value(&a, "keys") ? keys_print(cli_value(&a, "keys"), cli_flag(&a, "json"))
-                                       : run(&a, argc, argv);
+                 : cli_flag(&a, "dry-run") ? print_dry_run(&a)
+                                           : run(&a, argc, argv);
     cli_release(&a);
     return status;
 }

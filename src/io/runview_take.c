@@ -52,6 +52,12 @@ const char *runview_unit(const struct runview *v, const char *name)
     return m && m->unit ? m->unit : "";
 }
 
+const char *runview_help(const struct runview *v, const char *name)
+{
+    const struct metric_meta *m = meta_find(v->index, name);
+    return m && m->help ? m->help : "";
+}
+
 /* The key's series: almost always the one after the last used. NULL: no name, no memory, or beyond
  * the cap. */
 static struct series *series_of(struct runview *v, struct value key)
@@ -377,7 +383,7 @@ static const struct {
 void runview_take(struct runview *v, struct value body)
 {
     struct record_common c = common_of(v, body);
-    run_phase_take(&v->index->phase, body);
+    run_phase_update(&v->index->phase, body);
     v->records++;
     v->generation++;
     if (!isnan(c.time))

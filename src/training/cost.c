@@ -94,7 +94,7 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
                struct err *e)
 {
     struct model *m = NULL;
-    double need = sizeof(real) * model_config_weights(&c->model), left = mem_left();
+    double need = sizeof(real) * model_config_weights(&c->model), left = mem_available();
     char a[16], b[16];
     *out = (struct train_cost){0};
     if (c->train.init[0])
@@ -131,4 +131,34 @@ void train_config_size(struct train_size *s, const struct train_config *c)
                       4 * ((double)c->method_params + adapters_weights(m)));
     s->tokens = (double)c->train.steps * (double)c->train.batch * (double)c->train.seq;
     s->work = 3 * flops_dense_token(&shape, (int)c->train.seq) * s->tokens;
+}
+
+/* As save.c: all values and the moments of what is trained, or only what training adds. */
+static double checkpoint_bytes(const struct train_size *s, const struct train_config *c)
+{
+    double base = (double)s->params, own = (double)c->method_params + adapters_weights(&c->model);
+    if (train_saves_own(c))
+        base = 0;
+    double trained = own + (c->train.freeze == FREEZE_BASE ? 0 : base);
+    return sizeof(float) * (base + own + 2 * trained);
+}
+
+int train_estimate(struct train_estimate *out, const struct train_config *c, struct err *e)
+{
+    struct config route = {0};
+    size_t buffers = 0;
+    int64_t steps = c->train.steps, every = c->train.checkpoint_every;
+    *out = (struct train_estimate){0};
+    train_config_size(&out->size, c);
+    int rc = config_merge(&route, &c->route, e);
+    if (rc == 0)
+        rc = model_bytes(&buffers, &c->model, &route, (int)(c->train.batch * c->train.seq), 1,
+                         !c->train.recompute, e);
+    config_release(&route);
+    out->memory = out->size.bytes + (double)buffers;
+    out->checkpoint = checkpoint_bytes(&out->size, c);
+    out->checkpoints = steps / every + (steps % every != 0);
+    if (out->checkpoints > c->train.keep + 1) /* those, and the best */
+        out->checkpoints = c->train.keep + 1;
+    return rc;
 }

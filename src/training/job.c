@@ -23,6 +23,26 @@ const char *job_root(void)
     return root && root[0] ? root : "runs";
 }
 
+int job_check_name(const char *name, struct err *e)
+{
+    char dir[1100];
+    if (!fs_name_ok(name))
+        return err_set(e, DS_EUSAGE,
+                       "name: expected 1 to 64 of [A-Za-z0-9._-], not starting with . or -");
+    int rc = fs_join(dir, sizeof dir, job_root(), name, e);
+    return rc == 0 && fs_exists(dir) ? err_set(e, DS_EEXIST, "name: %s exists", dir) : rc;
+}
+
+static int reserve_name(const char *name, char *dir, size_t size, struct err *e)
+{
+    int rc = job_check_name(name, e);
+    if (rc == 0)
+        rc = fs_mkdirs(job_root(), e);
+    if (rc == 0)
+        rc = fs_join(dir, size, job_root(), name, e);
+    return rc == 0 && mkdir(dir, 0755) < 0 ? err_errno(e, "%s", dir) : rc;
+}
+
 /* mkdir reserves the name: two starts in the same second get different names. */
 static int reserve(const char *stem, char *name, size_t size, char *dir, size_t dir_size,
                    struct err *e)
@@ -100,13 +120,19 @@ int job_start_in(const char *dir, const char *const *args, size_t n, int *ended,
     return rc;
 }
 
-int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
-                      struct err *e)
+/* given: the run's name, or "". */
+static int start_watched(const char *given, const char *const *args, size_t n, char *name,
+                         size_t size, int *ended, struct err *e)
 {
     char dir[1024] = "", path[1100];
     const char **all = mem_alloc(n + 3, sizeof *all);
-    int out = -1, rc = all ? reserve(stem_of(args, n), name, size, dir, sizeof dir, e)
-                           : err_set(e, DS_EMEM, "out of memory for starting a run");
+    int out = -1, rc = all ? 0 : err_set(e, DS_EMEM, "out of memory for starting a run");
+    if (rc == 0 && given[0]) {
+        str_copy(name, size, given);
+        rc = reserve_name(given, dir, sizeof dir, e);
+    } else if (rc == 0) {
+        rc = reserve(stem_of(args, n), name, size, dir, sizeof dir, e);
+    }
     int is_ours = rc == 0;
     /* the log exists from the start, so that a viewer can follow it before the run writes */
     if (rc == 0)
@@ -126,5 +152,22 @@ int job_start_watched(const char *const *args, size_t n, char *name, size_t size
     if (rc < 0 && is_ours && fs_remove_tree(dir, NULL) < 0) /* nobody writes to it */
         err_add(e, rc, "%s stays", dir);
     mem_free((void *)(uintptr_t)all);
+    return rc;
+}
+
+int job_start_watched(const char *const *args, size_t n, char *name, size_t size, int *ended,
+                      struct err *e)
+{
+    return start_watched("", args, n, name, size, ended, e);
+}
+
+int job_launch_named(struct job_launch *l, const char *name, const char *const *args, size_t n,
+                     struct err *e)
+{
+    *l = (struct job_launch){.fd = -1};
+    int rc = start_watched(name, args, n, l->name, sizeof l->name, &l->fd, e);
+    if (rc == 0)
+        rc = fs_join(l->dir, sizeof l->dir, job_root(), l->name, e);
+    str_copy(l->output, sizeof l->output, l->dir);
     return rc;
 }

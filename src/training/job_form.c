@@ -1,5 +1,6 @@
 /* The form of a new run: its rows, validation of values, and a start that is watched until the
  * first record.  No tensors. */
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "io/runlog.h"
+#include "training/cost.h"
 #include "training/job.h"
 #include "training/options.h"
 
@@ -91,7 +93,7 @@ int job_preset_values(const char *presets, char **value, size_t n, struct err *e
     mem_free(text);
     if (rc < 0)
         return rc;
-    train_config_each(&c, take_value, &v);
+    train_config_for_each(&c, take_value, &v);
     train_config_release(&c);
     return 0;
 }
@@ -144,9 +146,9 @@ int job_check_value(const char *key, const char *text, struct err *e)
     return rc;
 }
 
-int job_check(const char *const *args, size_t n, struct err *e)
+/* The configuration of a command line: presets, then settings. */
+static int config_of(struct train_config *c, const char *const *args, size_t n, struct err *e)
 {
-    struct train_config c;
     const char **word = mem_alloc(n + 1, sizeof *word);
     size_t presets = 0;
     if (!word)
@@ -155,11 +157,86 @@ int job_check(const char *const *args, size_t n, struct err *e)
         presets++;
     for (size_t i = 0; i < n; i++)
         word[i] = args[i];
-    int rc = train_config_make(&c, word, presets, word + presets, n - presets, e);
-    if (rc == 0)
-        train_config_release(&c);
+    int rc = train_config_make(c, word, presets, word + presets, n - presets, e);
     mem_free(word);
     return rc;
+}
+
+int job_check(const char *const *args, size_t n, struct err *e)
+{
+    struct train_config c;
+    int rc = config_of(&c, args, n, e);
+    if (rc == 0)
+        train_config_release(&c);
+    return rc;
+}
+
+size_t job_methods(const char **name, size_t max)
+{
+    size_t n = 0;
+    for (const struct route_ops *const *m = route_all(); *m && n < max; m++)
+        name[n++] = (*m)->name;
+    return n;
+}
+
+/* ---- what a run will need ---- */
+
+int job_estimate(struct job_estimate *s, const char *const *args, size_t n, struct err *e)
+{
+    struct train_config c;
+    struct train_estimate t;
+    *s = (struct job_estimate){0};
+    int rc = config_of(&c, args, n, e);
+    if (rc < 0)
+        return rc;
+    rc = train_estimate(&t, &c, e);
+    str_copy(s->method, sizeof s->method, c.model.method);
+    s->params = t.size.params;
+    s->method_params = c.method_params;
+    s->flops_token = t.size.flops;
+    s->flops_run = t.size.work;
+    s->memory = t.memory;
+    s->checkpoint = t.checkpoint;
+    s->checkpoints = t.checkpoints;
+    s->disk = t.checkpoint * (double)t.checkpoints;
+    train_config_release(&c);
+    return rc;
+}
+
+double job_estimate_seconds(const struct job_estimate *s, double gflops)
+{
+    return gflops > 0 ? s->flops_run / (gflops * 1e9 * JOB_MFU) : (double)NAN;
+}
+
+void job_estimate_facts(const struct job_estimate *s, double gflops,
+                        struct job_fact fact[JOB_FACTS])
+{
+    static const char *const name[JOB_FACTS] = {"parameters", "FLOPs/token", "memory", "disk",
+                                                "time"};
+    char a[16], b[16];
+    double seconds = job_estimate_seconds(s, gflops);
+    for (int i = 0; i < JOB_FACTS; i++)
+        fact[i] = (struct job_fact){.name = name[i]};
+    snprintf(fact[0].value, sizeof fact[0].value, "%s", str_si(a, (double)s->params));
+    snprintf(fact[0].note, sizeof fact[0].note, "of the base model; %s adds %s", s->method,
+             str_si(a, (double)s->method_params));
+    snprintf(fact[1].value, sizeof fact[1].value, "%s", str_si(a, s->flops_token));
+    snprintf(fact[1].note, sizeof fact[1].note,
+             "forward, dense, mean over the context; %s for the run", str_si(a, s->flops_run));
+    snprintf(fact[2].value, sizeof fact[2].value, "%sB", str_si(a, s->memory));
+    snprintf(fact[2].note, sizeof fact[2].note,
+             "weights, gradients, moments and the buffers of a step");
+    snprintf(fact[3].value, sizeof fact[3].value, "%sB", str_si(a, s->disk));
+    snprintf(fact[3].note, sizeof fact[3].note, "%lld checkpoint%s of %sB",
+             (long long)s->checkpoints, s->checkpoints == 1 ? "" : "s", str_si(a, s->checkpoint));
+    if (isfinite(seconds))
+        snprintf(fact[4].value, sizeof fact[4].value, "~%s", str_duration(a, seconds));
+    else
+        snprintf(fact[4].value, sizeof fact[4].value, "-");
+    snprintf(fact[4].note, sizeof fact[4].note,
+             isfinite(seconds) ? "dense, at %.0f %% of the measured peak of %s GFLOP/s, fp32"
+                               : "unknown until the peak of this machine is measured",
+             100 * JOB_MFU, str_si(b, gflops));
 }
 
 /* ---- watched start ---- */
@@ -200,12 +277,7 @@ int job_last_line(const char *dir, char *out, size_t size)
 
 int job_launch(struct job_launch *l, const char *const *args, size_t n, struct err *e)
 {
-    *l = (struct job_launch){.fd = -1};
-    int rc = job_start_watched(args, n, l->name, sizeof l->name, &l->fd, e);
-    if (rc == 0)
-        rc = fs_join(l->dir, sizeof l->dir, job_root(), l->name, e);
-    str_copy(l->output, sizeof l->output, l->dir);
-    return rc;
+    return job_launch_named(l, "", args, n, e);
 }
 
 /* A name that no run has: NAME-from-FROM, -2, ... */

@@ -42,7 +42,7 @@ static int write_state(const struct trainer *t, const char *dir, struct err *e)
 
 enum { OWN_ABOVE = 1000000000 }; /* bytes of a base as floats */
 
-static int wants_own(const struct train_config *c)
+int train_saves_own(const struct train_config *c)
 {
     const char *end = strrchr(c->train.init, '.');
     int is_of_run =
@@ -56,7 +56,7 @@ static int wants_own(const struct train_config *c)
 int trainer_find_base(struct trainer *t, struct err *e)
 {
     char dir[1024];
-    if (!wants_own(&t->config) || t->base.path[0])
+    if (!train_saves_own(&t->config) || t->base.path[0])
         return 0;
     int rc = model_locate(t->config.train.init, dir, sizeof dir, e);
     if (rc == 0 && strstr(dir, "/checkpoints/step-"))
@@ -102,15 +102,12 @@ static int write_files(const struct trainer *t, const char *dir, struct err *e)
     int rc = t->base.path[0] ? write_own(t, dir, e) : write_all(t, dir, e);
     if (rc == 0) /* weights may be mapped from a file, which must not have changed */
         rc = stored_unchanged(t->model, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e);
-    if (rc == 0)
-        rc = model_write_weights(t->model, path, 1, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
-    if (rc == 0)
-        rc = tokenizer_save(t->tokenizer, path, e);
-    return rc == 0 ? write_state(t, dir, e) : rc;
+    if (rc < 0 || (rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e)) < 0 ||
+        (rc = model_write_weights(t->model, path, 1, e)) < 0 ||
+        (rc = fs_join(path, sizeof path, dir, "tokenizer.json", e)) < 0 ||
+        (rc = tokenizer_save(t->tokenizer, path, e)) < 0)
+        return rc;
+    return write_state(t, dir, e);
 }
 
 /* best.json names the checkpoint that is loaded when the run is used as a model. */
@@ -136,7 +133,7 @@ static int repair_best(const struct trainer *t, struct err *e)
         return rc;
     if (json_read_file(&j, path, 1 << 16, &why) < 0) {
         log_warn("%s; rewriting it", why.text);
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
         if (rc == 0)
             rc = write_best(t, e);
     }
@@ -307,7 +304,7 @@ static int read_model(struct trainer *t, const char *dir, struct err *e)
     if (rc == 0)
         rc = model_read_own(t->model, dir, NULL, e);
     str_release(&notes);
-    return rc == 0 && wants_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
+    return rc == 0 && train_saves_own(&t->config) ? base_ref_make(&t->base, base, e) : rc;
 }
 
 /* A forked run lacks earlier checkpoints: one that does not exist cannot be the best. */

@@ -73,7 +73,7 @@ double app_now(const struct app *app)
     return clock_wall();
 }
 
-double tui_parse_link(const char *text)
+double tui_parse_bandwidth(const char *text)
 {
     char *end;
     double v = strtod(text, &end);
@@ -153,6 +153,43 @@ static int send_frame(struct app *app, struct err *e)
     return flush_pending(app) < 0 ? err_set(e, DS_EIO, "terminal: hung up") : 0;
 }
 
+/* ---- the terminal's background ---- */
+
+static int is_light(int rgb)
+{
+    return (rgb >> 16 & 255) * 299 + (rgb >> 8 & 255) * 587 + (rgb & 255) * 114 > 128000;
+}
+
+/* A theme that leaves the background to the terminal is readable only on one of its kind; on any
+ * other, and a light one on an unknown background, its own is painted. */
+void app_fit_theme(struct app *app)
+{
+    struct colour *b = &app->theme.role[ROLE_BACKGROUND];
+    int known = app->decoder.background, light = app->theme.is_light;
+    if (b->rgb >= 0 || b->ansi >= 0 || (known >= 0 ? is_light(known) == light : !light))
+        return;
+    b->rgb = light ? 0xFFFFFF : 0x14181E;
+    b->ansi = light ? 15 : 0;
+}
+
+/* The reply to OSC 11 arrived: the default theme follows it. */
+static void take_background(struct app *app)
+{
+    struct theme t;
+    if (app->decoder.background == app->background)
+        return;
+    app->background = app->decoder.background;
+    const char *name = app->opt.theme || app->has_chosen_theme ? app->theme.name
+                       : is_light(app->background)             ? "light"
+                                                               : "dark";
+    if (theme_load(&t, app->opt.theme && !app->has_chosen_theme ? app->opt.theme : name, NULL,
+                   NULL) == 0)
+        app->theme = t;
+    app_fit_theme(app);
+    term_theme_changed(app->term);
+    app->is_dirty = 1;
+}
+
 /* ---- the loop ---- */
 
 static void take_event(void *ctx, const struct event *ev)
@@ -187,6 +224,7 @@ static int take_input(struct app *app, struct err *e)
         app->is_dirty |= graphics_answers(&app->decoder) != before;
         app->next_frame = app->opt.link_bytes_s > 0 ? app->next_frame : 0;
     }
+    take_background(app);
     return 0;
 }
 
@@ -364,6 +402,9 @@ static int open_terminal(struct app *app, struct err *e)
     app->has_clipboard = !term_is_plain(name);
     if (app->canvas.look.colours >= 256)
         str_add(&app->extra, "\x1b[?2026$p");
+    if (app->has_clipboard && app->canvas.look.colours > 0)
+        str_add(&app->extra, "\x1b]11;?\x07");
+    app_fit_theme(app);
     app->is_dirty = 1;
     return 0;
 }
@@ -455,7 +496,7 @@ static int app_new(struct app **out, const struct tui_options *o, struct err *e)
     app->opt = *o;
     app->panes = 1;
     app->export = (struct child)CHILD_NONE;
-    app->decoder.background = -1;
+    app->decoder.background = app->background = -1;
     app->canvas.cursor_y = app->canvas.cursor_x = -1;
     theme_default(&app->theme);
     log_to(log_sink_say, app);

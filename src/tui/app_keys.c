@@ -13,6 +13,12 @@ static void key_help(struct view *v, const struct key *k, const char *args)
     v->app->help_scroll.top = 0;
 }
 
+static void key_explain(struct view *v, const struct key *k, const char *args)
+{
+    (void)k;
+    app_explain(v->app, args);
+}
+
 static void key_quit(struct view *v, const struct key *k, const char *args)
 {
     (void)k, (void)args;
@@ -200,6 +206,9 @@ static void key_theme(struct view *v, const struct key *k, const char *args)
         return;
     }
     app->theme = next;
+    app->has_chosen_theme = 1;
+    if (app->term)
+        app_fit_theme(app);
     if (app->term)
         term_theme_changed(app->term);
     app_notify(app, LOG_INFO, "theme: %s", app->theme.name);
@@ -283,6 +292,7 @@ static void key_set(struct view *v, const struct key *k, const char *args)
 /* clang-format off */
 const struct key keys_global[] = {
     {"?",        "help",       NULL, "keys of this view",                    "keys",  90, 0, 0, key_help},
+    {"=",        "explain",    "NAME", "explain the value under the cursor, or NAME", "explain", 11, 0, 0, key_explain},
     {"q",        "quit",       NULL, "quit; training continues",             "quit",  88, 0, 0, key_quit},
     {":",        "command",    NULL, "command line; Tab completes",          ":",     0,  0, 0, key_command_line},
     {"/",        "search",     "TEXT", "search in this view",               "search", 20, 0, 0, key_search},

@@ -320,7 +320,7 @@ static void help_event(struct app *app, const struct event *ev)
     if (scroll_event(&app->help_scroll, ev))
         return;
     if (ev->kind == EVENT_KEY || (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS))
-        app->has_help = app->has_glyph_test = 0;
+        app->has_help = app->has_glyph_test = app->has_explain = 0;
 }
 
 void app_event(struct app *app, const struct event *ev)
@@ -334,7 +334,7 @@ void app_event(struct app *app, const struct event *ev)
         confirm_event(app, ev);
     else if (app->picker.is_open)
         app_picker_event(app, ev);
-    else if (app->has_help || app->has_glyph_test)
+    else if (app->has_help || app->has_glyph_test || app->has_explain)
         help_event(app, ev);
     else if (app->prompt.is_active && app_prompt_event(app, ev))
         app->is_dirty = 1;

@@ -104,7 +104,8 @@ struct app {
     struct {
         char dir[1024], command[256];
     } unsure; /* sent when the question above is answered with yes */
-    int has_help, has_glyph_test;
+    int has_help, has_glyph_test, has_explain;
+    struct subject explain;
     struct scroll help_scroll;
     struct app_line line[APP_LINES_MAX];
     size_t lines; /* total number of lines so far */
@@ -115,6 +116,8 @@ struct app {
     char *memory_key[APP_MEMORY_MAX], *memory_value[APP_MEMORY_MAX];
     size_t memories;
     char state_path[1024]; /* "" = state is not saved */
+    int background;       /* of the terminal, as the theme was fitted to it; -1 = unknown */
+    int has_chosen_theme; /* by :theme */
     int is_dirty, must_quit, exit_code;
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
@@ -154,6 +157,8 @@ void app_press(struct app *app, const struct key *k, const char *args);
 /* Presses a row of the focused view by its command; nothing when it has none. */
 void app_press_command(struct app *app, const char *command, const char *args);
 void app_split(struct app *app);
+/* app.c */
+void app_fit_theme(struct app *app); /* after a theme was loaded */
 /* app_frame.c */
 void app_draw(struct app *app);
 void app_add_zone(struct app *app, struct zone z);
@@ -162,6 +167,9 @@ void app_open_command(struct app *app, const char *initial);
 int app_prompt_event(struct app *app, const struct event *ev);
 void app_draw_prompt(struct app *app, struct area line);
 void app_prompt_release(struct app *app);
+/* app_explain.c */
+void app_explain(struct app *app, const char *name); /* NULL or "": what is under the cursor */
+void app_explain_draw(struct app *app, struct area a);
 /* app_picker.c */
 void app_picker_open(struct app *app);
 void app_picker_event(struct app *app, const struct event *ev);

@@ -9,6 +9,7 @@
 #include "io/runview.h"
 #include "tui/canvas.h"
 #include "tui/keymap.h"
+#include "tui/view.h"
 
 /* ---- fields: what a cell can show (cells_fields.c) ---- */
 /* Field 0 is executed or skipped, then the matrices of the probe, last the margin score -
@@ -74,8 +75,8 @@ struct cells {
 };
 
 /* A cursor step updates the details only when the cursor rests; otherwise a held key would send
- * every value that it passes over a slow line.  Call cells_moved after a step; cells_due is then the
- * view's deadline, and cells_settled returns 1 once when the cursor has come to rest. */
+ * every value that it passes over a slow line.  Call cells_moved after a step; cells_due is then
+ * the view's deadline, and cells_settled returns 1 once when the cursor has come to rest. */
 void cells_moved(struct cells *c, int is_scripted);
 double cells_due(const struct cells *c); /* HUGE_VAL: none */
 int cells_settled(struct cells *c);
@@ -122,6 +123,8 @@ void cells_go(struct cells *c, enum cells_move m);
 int cells_event(struct cells *c, const struct event *ev);
 /* Moves to the first token of the next occurrence of a text; 1 = found. */
 int cells_search(struct cells *c, const char *text, int direction);
+/* The field under the cursor, for the overlay that explains it. */
+int cells_subject(const struct cells *c, struct subject *out);
 /* The current field as a table: one row per layer, tab-separated. */
 void cells_copy(const struct cells *c, struct str *out);
 

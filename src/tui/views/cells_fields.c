@@ -1,5 +1,6 @@
 /* The fields that a cell can show and their colours, all taken from the probe. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -127,6 +128,29 @@ int cells_kv(const struct runview *r)
     memcpy(key + strlen(key), ".kv", 4);
     const char *kv = runview_config(r, key);
     return !kv ? -1 : strcmp(kv, "all") == 0 ? 1 : strcmp(kv, "plan") == 0 ? 0 : -1;
+}
+
+int cells_subject(const struct cells *c, struct subject *out)
+{
+    const struct probe *p = c->probe;
+    if (!p || c->token >= p->tokens || c->layer >= p->layers)
+        return 0;
+    str_copy(out->key, sizeof out->key, cells_field_name(p, c->field));
+    snprintf(out->where, sizeof out->where, "layer %d, token %d of %s", c->layer, c->token,
+             p->name ? p->name : "the probe");
+    out->value = cells_value(p, c->field, c->layer, c->token);
+    out->step = p->step;
+    out->record = "probe record";
+    if (c->field <= 0) {
+        static const char *const word[] = {"skipped", "executed", "always on"};
+        str_copy(out->text, sizeof out->text, word[cells_state(c, c->layer, c->token)]);
+        out->help = "whether the layer computed this token; a skipped token keeps its state";
+        out->formula = "h[l+1] = h[l] + gate * f(h[l]) when executed, else h[l]";
+    } else if (c->field > p->cells) {
+        out->help = "distance of the score from the threshold of the decision";
+        out->formula = "score - threshold; the sign decides";
+    }
+    return 1;
 }
 
 /* ---- preparation and motion ---- */

@@ -261,6 +261,11 @@ static double depth_due(struct view *v)
     return cells_due(&d->cells);
 }
 
+static int depth_subject(struct view *v, struct subject *out)
+{
+    return prepare(v) && cells_subject(&((struct depth *)v->state)->cells, out);
+}
+
 /* clang-format off */
 static const struct key depth_keys[] = {
     {"h Left",     "left",       NULL, "previous token",                       NULL,     0, KEY_HIDDEN, CELLS_LEFT,       key_move},
@@ -301,5 +306,6 @@ const struct view_ops view_depth = {
     .open = depth_open,  .close = depth_close,  .draw = depth_draw,  .event = depth_event,
     .poll = depth_poll,  .due = depth_due,
     .search = depth_search,  .copy = depth_copy,
+    .subject = depth_subject,
 };
 /* clang-format on */

@@ -331,6 +331,25 @@ static void flops_copy(struct view *v, struct str *out)
         str_addf(out, "%.6g\n", (double)s.flops[i]);
 }
 
+static int flops_subject(struct view *v, struct subject *out)
+{
+    const struct runview *r = app_run(v->app);
+    struct source s;
+    double lo, hi;
+    if (!r || !find_source(r, ((struct flops *)v->state)->source, &s))
+        return 0;
+    str_copy(out->key, sizeof out->key, "flops");
+    snprintf(out->where, sizeof out->where, "mean of %zu tokens of %s", s.n, s.name ? s.name : "?");
+    out->value = mean_of(&s, &lo, &hi);
+    out->step = s.step;
+    out->record = strcmp(s.kind, "sample") == 0 ? "sample record" : "probe record";
+    out->unit = "FLOPs/token";
+    out->help = "floating-point operations that a token's decisions cost in the forward pass";
+    out->formula = "sum over executed layers of 2 * multiply-adds, attention over visible keys, "
+                   "router and head included";
+    return 1;
+}
+
 /* clang-format off */
 static const struct key flops_keys[] = {
     {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_source},
@@ -349,5 +368,6 @@ const struct view_ops view_flops = {
     .keys = flops_keys,  .settings = flops_settings,  .state_size = sizeof(struct flops),
     .figure = "flops_hist",
     .draw = flops_draw,  .event = flops_event,  .copy = flops_copy,
+    .subject = flops_subject,
 };
 /* clang-format on */

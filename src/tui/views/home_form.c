@@ -1,11 +1,13 @@
-/* The form that starts a run.  The run starts only after every value is valid, and the form stays
- * open until the run has started, so that an error never loses what was typed. */
+/* The form that starts a run.  Values are checked as they are typed; the run starts only after
+ * every value is valid, and the form stays open until the run has started, so that an error never
+ * loses what was typed. */
 #include "tui/form.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 
 static const char *base_of(const struct form *f, size_t i)
@@ -13,25 +15,254 @@ static const char *base_of(const struct form *f, size_t i)
     return f->base[i] ? f->base[i] : f->key[i].otherwise;
 }
 
-static const char *value_of(const struct form *f, size_t i)
+const char *form_value(const struct form *f, size_t i)
 {
     return f->value[i] ? f->value[i] : base_of(f, i);
 }
 
+struct form_row form_at(const struct form *f)
+{
+    return f->list.cursor < f->list.n ? f->row[f->list.cursor]
+                                      : (struct form_row){FORM_SECTION, 0};
+}
+
+const char *form_row_name(const struct form *f, const struct form_row *r)
+{
+    return r->kind == FORM_NAME     ? "name"
+           : r->kind == FORM_PRESET ? "preset"
+           : r->kind == FORM_KEY    ? f->key[r->at].key
+                                    : "";
+}
+
+const char *form_row_value(const struct form *f, const struct form_row *r)
+{
+    return r->kind == FORM_NAME     ? f->name
+           : r->kind == FORM_PRESET ? f->preset
+           : r->kind == FORM_KEY    ? form_value(f, r->at)
+                                    : "";
+}
+
 size_t form_changed(const struct form *f)
 {
-    size_t n = 0;
+    size_t n = f->name[0] != '\0';
     for (size_t i = 0; i < f->keys; i++)
         n += f->value[i] != NULL;
     return n;
 }
 
+/* ---- rows ---- */
+
+static const char *const essential[] = {"model.method", "data.path", "train.steps", "train.batch",
+                                        "train.lr"};
+
+static size_t key_find(const struct form *f, const char *key)
+{
+    size_t i = 0;
+    while (i < f->keys && strcmp(f->key[i].key, key) != 0)
+        i++;
+    return i;
+}
+
+static int is_essential(const char *key)
+{
+    for (size_t i = 0; i < DS_LEN(essential); i++)
+        if (strcmp(key, essential[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* The method whose key this is, or NULL. */
+static const char *method_of(const char *key)
+{
+    enum { METHODS_MAX = 64 };
+    const char *name[METHODS_MAX];
+    size_t n = job_methods(name, METHODS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(name[i]);
+        if (strncmp(key, name[i], len) == 0 && key[len] == '.')
+            return name[i];
+    }
+    return NULL;
+}
+
+static enum form_section section_of(const struct form *f, size_t key, int *is_shown)
+{
+    const char *method = method_of(f->key[key].key);
+    size_t now = key_find(f, "model.method");
+    *is_shown = !method || (now < f->keys && strcmp(method, form_value(f, now)) == 0);
+    return is_essential(f->key[key].key) ? FORM_ESSENTIALS : method ? FORM_METHOD : FORM_ALL;
+}
+
+static void add_row(struct form *f, enum form_row_kind kind, size_t at)
+{
+    f->row[f->list.n++] = (struct form_row){kind, at};
+}
+
+/* Rows in order: the method's keys follow the method, folded sections have none. */
+static void make_rows(struct form *f)
+{
+    f->list.n = 0;
+    for (int s = 0; s < FORM_SECTIONS; s++) {
+        add_row(f, FORM_SECTION, (size_t)s);
+        if (f->is_folded[s])
+            continue;
+        if (s == FORM_ESSENTIALS) {
+            add_row(f, FORM_NAME, 0);
+            add_row(f, FORM_PRESET, 0);
+            for (size_t i = 0; i < DS_LEN(essential); i++)
+                if (key_find(f, essential[i]) < f->keys)
+                    add_row(f, FORM_KEY, key_find(f, essential[i]));
+            continue;
+        }
+        for (size_t i = 0; i < f->keys; i++) {
+            int is_shown;
+            if ((int)section_of(f, i, &is_shown) == s && is_shown)
+                add_row(f, FORM_KEY, i);
+        }
+    }
+}
+
+static size_t row_find(const struct form *f, struct form_row r)
+{
+    size_t i = 0;
+    while (i < f->list.n && (f->row[i].kind != r.kind || f->row[i].at != r.at))
+        i++;
+    return i;
+}
+
+static void fold(struct form *f, size_t section, int is_folded)
+{
+    f->is_folded[section] = is_folded;
+    make_rows(f);
+    list_fit(&f->list, f->list.n, f->list.page);
+}
+
+/* Moves the cursor to a row, in a folded section too. */
+static void go_to(struct form *f, struct form_row r)
+{
+    int is_shown = 1;
+    enum form_section s = r.kind == FORM_KEY ? section_of(f, r.at, &is_shown) : FORM_ESSENTIALS;
+    if (!is_shown)
+        return;
+    if (f->is_folded[s])
+        fold(f, s, 0);
+    size_t at = row_find(f, r);
+    if (at < f->list.n)
+        f->list.cursor = at;
+}
+
+/* ---- errors and the estimate ---- */
+
+static void forget_error(struct form *f)
+{
+    f->error[0] = '\0';
+    f->wrong = (struct form_row){FORM_SECTION, 0};
+}
+
+static void set_error(struct form *f, struct form_row at, const char *text)
+{
+    str_copy(f->error, sizeof f->error, text);
+    f->wrong = at;
+}
+
+/* The row that a message refers to, by its key or else by its value: changed rows first, then
+ * any.  The longest key wins, since one key can be a prefix of another. */
+static struct form_row row_of(const struct form *f, const char *text)
+{
+    size_t best = f->keys, length = 0;
+    for (int changed = 1; changed >= 0 && best == f->keys; changed--)
+        for (size_t i = 0; i < f->keys; i++) {
+            size_t n = strlen(f->key[i].key);
+            if ((!changed || f->value[i]) && n > length && strstr(text, f->key[i].key)) {
+                best = i;
+                length = n;
+            }
+        }
+    for (size_t i = 0; i < f->keys && best == f->keys; i++)
+        if (f->value[i] && strlen(f->value[i]) > 2 && strstr(text, f->value[i]))
+            best = i;
+    if (best == f->keys && strncmp(text, "name:", 5) == 0)
+        return (struct form_row){FORM_NAME, 0};
+    return best < f->keys ? (struct form_row){FORM_KEY, best} : (struct form_row){FORM_SECTION, 0};
+}
+
+/* The words of `depthscope train`: presets and changed values.  with: the row whose value is
+ * `text` instead, kind FORM_SECTION: none. */
+struct words {
+    const char *arg[FORM_PRESETS_MAX + FORM_KEYS_MAX];
+    struct str text[FORM_KEYS_MAX];
+    char preset[256];
+    size_t n, texts;
+};
+
+static void words_make(struct words *w, const struct form *f, struct form_row with,
+                       const char *text)
+{
+    memset(w, 0, sizeof *w);
+    str_copy(w->preset, sizeof w->preset, with.kind == FORM_PRESET ? text : f->preset);
+    w->n = job_split_words(w->preset, w->arg, FORM_PRESETS_MAX);
+    for (size_t i = 0; i < f->keys; i++) {
+        int is_with = with.kind == FORM_KEY && with.at == i;
+        const char *value = is_with ? text : f->value[i];
+        if (!value)
+            continue;
+        str_addf(&w->text[w->texts], "%s=%s", f->key[i].key, value);
+        w->arg[w->n++] = str_text(&w->text[w->texts++]);
+    }
+}
+
+static void words_release(struct words *w)
+{
+    for (size_t i = 0; i < w->texts; i++)
+        str_release(&w->text[i]);
+    mem_free(w);
+}
+
+/* Checks all values together and estimates the run; an error is shown at its row. */
+static void check_all(struct form *f, struct form_row with, const char *text)
+{
+    struct words *w = mem_alloc(1, sizeof *w);
+    struct err e = {0};
+    f->has_estimate = 0;
+    if (!w)
+        return;
+    words_make(w, f, with, text);
+    if (job_estimate(&f->estimate, w->arg, w->n, &e) == 0)
+        f->has_estimate = 1;
+    else if (!f->error[0])
+        set_error(f, row_of(f, e.text), e.text);
+    words_release(w);
+}
+
+static void check_saved(struct form *f)
+{
+    forget_error(f);
+    check_all(f, (struct form_row){FORM_SECTION, 0}, NULL);
+}
+
+/* ---- open and close ---- */
+
+static void free_bases(struct form *f)
+{
+    for (size_t i = 0; i < FORM_KEYS_MAX; i++) {
+        mem_free(f->base[i]);
+        f->base[i] = NULL;
+    }
+}
+
+static void free_choices(struct form *f)
+{
+    if (f->choices.name)
+        fs_list_free(f->choices.name, f->choices.n);
+    f->choices = (struct form_choices){0};
+}
+
 void form_close(struct form *f, struct view *v)
 {
-    for (size_t i = 0; i < FORM_ROWS_MAX; i++) {
-        mem_free(f->base[i]);
+    free_bases(f);
+    for (size_t i = 0; i < FORM_KEYS_MAX; i++)
         mem_free(f->value[i]);
-    }
+    free_choices(f);
     field_release(&f->field);
     if (f->is_starting)
         job_launch_release(&f->launch);
@@ -45,14 +276,18 @@ void form_open(struct form *f, struct view *v, const char *preset)
     struct err e = {0};
     form_close(f, v);
     f->key = job_keys(&f->keys);
-    f->keys = f->keys > FORM_ROWS_MAX ? FORM_ROWS_MAX : f->keys;
-    f->wrong = f->keys;
+    f->keys = f->keys > FORM_KEYS_MAX ? FORM_KEYS_MAX : f->keys;
     str_copy(f->preset, sizeof f->preset, preset);
     if (job_preset_values(preset, f->base, f->keys, &e) < 0) {
         app_notify(v->app, LOG_ERROR, "%s", e.text);
         return;
     }
     f->is_open = 1;
+    f->is_folded[FORM_ALL] = 1;
+    f->gflops = app_is_scripted(v->app) ? 0 : job_peak();
+    make_rows(f);
+    f->list.cursor = 1;
+    check_saved(f);
     v->grabs_text = 1;
 }
 
@@ -73,183 +308,294 @@ void form_open_like(struct form *f, struct view *v, struct run_row *run)
         if (value && strcmp(value, base_of(f, i)) != 0)
             f->value[i] = mem_strdup(value);
     }
-}
-
-/* ---- drawing ---- */
-
-/* Below the rows: the error, or else the full help of the selected row. */
-static void draw_foot(const struct form *f, struct area a)
-{
-    const struct job_key *k = &f->key[f->list.cursor];
-    struct scroll lines = {0};
-    if (f->error[0]) {
-        scroll_text(&lines, area_sub(a, 0, 0, 2, a.cols), f->error, ink(ROLE_BAD));
-    } else if (f->keys) {
-        int x = area_text(a, 0, 0, -1, ink(ROLE_TEXT), k->help);
-        if (k->choices && *k->choices && x + 3 < a.cols)
-            area_textf(a, 0, x + 1, a.cols - x - 1, ink(ROLE_HINT_KEY), "(%s)", k->choices);
+    if (f->is_open) {
+        make_rows(f);
+        check_saved(f);
     }
-    area_text(a, 2, 0, -1, ink(ROLE_HINT),
-              f->is_starting ? "starting ...   Esc closes the form; the run continues"
-              : f->is_editing
-                  ? "Enter saves   Esc cancels   Tab saves and edits the next"
-                  : "Enter edits   / n N search   r starts the run   x resets   Esc closes");
 }
 
-/* The error without the key, which the row shows already. */
-static const char *reason(const struct form *f, size_t i)
+/* ---- what may be typed ---- */
+
+int form_is_path(const char *key)
 {
-    size_t n = strlen(f->key[i].key);
-    int is_named = strncmp(f->error, f->key[i].key, n) == 0 && f->error[n] == ':';
-    return f->error + (is_named ? n + 1 + (f->error[n + 1] == ' ') : 0);
+    static const char *const paths[] = {"data.path", "data.tokenizer", "train.init",
+                                        "train.teacher"};
+    for (size_t i = 0; i < DS_LEN(paths); i++)
+        if (strcmp(key, paths[i]) == 0)
+            return 1;
+    return 0;
 }
 
-static void draw_row(struct form *f, struct area a, int y, size_t i, int name, int value)
+static int add_choice(struct form_choices *c, size_t *cap, const char *text, size_t n)
 {
-    int is_here = i == f->list.cursor, is_wrong = i == f->wrong && f->error[0];
-    enum role role = is_wrong ? ROLE_BAD : f->value[i] ? ROLE_MARKED : ROLE_TEXT;
-    area_text(a, y, 1, name - 1, ink(role), f->key[i].key);
-    if (!(is_here && f->is_editing))
-        area_text(a, y, name + 1, value, ink(role == ROLE_TEXT ? ROLE_DIM : role), value_of(f, i));
-    if (is_wrong)
-        area_put(a, y, 0, area_rune(a, 0xD7, 'x'), ink(ROLE_BAD));
-    area_text(a, y, name + value + 2, a.cols - name - value - 4,
-              ink(is_wrong ? ROLE_BAD : ROLE_DIM), is_wrong ? reason(f, i) : f->key[i].help);
-    if (is_here)
-        area_select(a, y, 0, a.cols - 1);
-    if (is_here && f->is_editing)
-        field_draw(&f->field, a, y, name + 1, value, 1);
+    char *copy = mem_alloc(n + 1, 1);
+    void *block = c->name;
+    if (!copy || mem_grow(&block, cap, c->n + 1, sizeof *c->name) < 0) {
+        mem_free(copy);
+        return DS_EMEM;
+    }
+    memcpy(copy, text, n);
+    c->name = block;
+    c->name[c->n++] = copy;
+    return 0;
 }
 
-void form_draw(struct form *f, struct area whole)
+/* Files and directories that continue the path typed so far. */
+static void list_files(struct form_choices *c, size_t *cap, const char *typed)
 {
-    char title[96];
-    snprintf(title, sizeof title, "new run from preset %.64s", f->preset);
-    struct area a =
-        popup_begin(whole, whole.rows - 4, whole.cols > 100 ? 92 : whole.cols - 6, title);
-    int name = a.cols / 3 < 28 ? a.cols / 3 : 28, value = a.cols / 4 < 12 ? 12 : a.cols / 4,
-        rows = a.rows - 4;
-    f->rows = area_sub(a, 0, 0, rows, a.cols);
-    f->above = f->rows.y - whole.y;
-    list_fit(&f->list, f->keys, rows);
-    for (size_t i = f->list.top; i < f->keys && (int)(i - f->list.top) < rows; i++)
-        draw_row(f, f->rows, (int)(i - f->list.top), i, name, value);
-    scrollbar_draw(a, a.cols - 1, f->keys, f->list.top, rows);
-    draw_foot(f, area_sub(a, a.rows - 3, 0, 3, a.cols));
+    const char *slash = strrchr(typed, '/'), *part = slash ? slash + 1 : typed;
+    char dir[1024] = ".", path[1024];
+    char **names = NULL;
+    size_t n = 0;
+    int stem = slash ? (int)(slash - typed) + 1 : 0;
+    if (slash && stem < (int)sizeof dir)
+        snprintf(dir, sizeof dir, "%.*s", stem, typed);
+    if (fs_list(dir, &names, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(names[i], part, strlen(part)) != 0 || (names[i][0] == '.' && part[0] != '.'))
+            continue;
+        int len = snprintf(path, sizeof path - 1, "%.*s%s", stem, typed, names[i]);
+        if (len < 0 || (size_t)len >= sizeof path - 1)
+            continue;
+        if (fs_is_dir(path))
+            path[len++] = '/', path[len] = '\0';
+        if (add_choice(c, cap, path, (size_t)len) < 0)
+            break;
+    }
+    fs_list_free(names, n);
+}
+
+static void list_words(struct form_choices *c, size_t *cap, const char *const *word, size_t n,
+                       const char *typed)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(word[i], typed))
+            (void)!add_choice(c, cap, word[i], strlen(word[i]));
+}
+
+/* "a|b|c". */
+static void list_split(struct form_choices *c, size_t *cap, const char *choices, const char *typed)
+{
+    for (const char *p = choices; *p; p += p[strcspn(p, "|")] == '|' ? strcspn(p, "|") + 1
+                                                                     : strcspn(p, "|")) {
+        size_t n = strcspn(p, "|");
+        if (strncmp(p, typed, strlen(typed) < n ? strlen(typed) : n) == 0 && strlen(typed) <= n)
+            (void)!add_choice(c, cap, p, n);
+    }
+}
+
+/* is_first: the saved value is in the field, so nothing is filtered by it. */
+static void make_choices(struct form *f, int is_first)
+{
+    struct form_row r = form_at(f);
+    const char *typed = str_text(&f->field.text), *word[64];
+    size_t cap = 0;
+    free_choices(f);
+    if (r.kind == FORM_PRESET) {
+        char **names = NULL;
+        size_t n = 0;
+        const char *last = strrchr(typed, ' ');
+        if (job_presets(&names, &n, NULL) == 0)
+            list_words(&f->choices, &cap, (const char *const *)names, n,
+                       is_first ? "" : last ? last + 1 : typed);
+        fs_list_free(names, n);
+    } else if (r.kind == FORM_KEY && strcmp(f->key[r.at].key, "model.method") == 0) {
+        list_words(&f->choices, &cap, word, job_methods(word, DS_LEN(word)), is_first ? "" : typed);
+    } else if (r.kind == FORM_KEY && form_is_path(f->key[r.at].key)) {
+        list_files(&f->choices, &cap, fs_exists(typed) || !is_first ? typed : "");
+    } else if (r.kind == FORM_KEY && f->key[r.at].choices) {
+        list_split(&f->choices, &cap, f->key[r.at].choices, is_first ? "" : typed);
+    }
+}
+
+/* Puts a choice into the field; for presets it replaces the last word. */
+static void take_choice(struct form *f, size_t i)
+{
+    struct form_row r = form_at(f);
+    const char *typed = str_text(&f->field.text), *last = strrchr(typed, ' ');
+    struct str text = {0};
+    if (r.kind == FORM_PRESET && last)
+        str_add_bytes(&text, typed, (size_t)(last - typed) + 1);
+    str_add(&text, f->choices.name[i]);
+    field_set(&f->field, str_text(&text));
+    str_release(&text);
 }
 
 /* ---- editing ---- */
 
+/* Checks the text of the open field by itself: 0, or DS_* with the reason. */
+static int check_text(const struct form *f, struct form_row r, const char *text, struct err *e)
+{
+    if (r.kind == FORM_NAME)
+        return text[0] ? job_check_name(text, e) : 0;
+    if (r.kind == FORM_PRESET) {
+        char **probe = mem_alloc(1, sizeof *probe);
+        int rc = !text[strspn(text, " ")] ? err_set(e, DS_EUSAGE, "preset: expected a name")
+                 : probe                  ? job_preset_values(text, probe, 1, e)
+                                          : err_set(e, DS_EMEM, "preset: out of memory");
+        mem_free(probe ? probe[0] : NULL);
+        mem_free(probe);
+        return rc;
+    }
+    return strcmp(text, base_of(f, r.at)) == 0 ? 0 : job_check_value(f->key[r.at].key, text, e);
+}
+
+/* After every change of the open field. */
+static void typed(struct form *f)
+{
+    struct form_row r = form_at(f);
+    struct err e = {0};
+    const char *text = str_text(&f->field.text);
+    forget_error(f);
+    if (check_text(f, r, text, &e) < 0) {
+        set_error(f, r, e.text);
+        f->has_estimate = 0;
+    } else {
+        check_all(f, r, text);
+    }
+}
+
 static void edit_begin(struct form *f)
 {
-    f->is_editing = f->keys > 0 && !f->is_starting;
-    if (f->is_editing)
-        field_set(&f->field, value_of(f, f->list.cursor));
+    struct form_row r = form_at(f);
+    if (r.kind == FORM_SECTION) {
+        fold(f, r.at, !f->is_folded[r.at]);
+        return;
+    }
+    if (f->is_starting)
+        return;
+    f->is_editing = 1;
+    field_set(&f->field, form_row_value(f, &r));
+    make_choices(f, 1);
 }
 
-static void forget_error(struct form *f)
+static void edit_end(struct form *f)
 {
-    f->error[0] = '\0';
-    f->wrong = f->keys;
+    f->is_editing = 0;
+    free_choices(f);
+    make_rows(f);
+    check_saved(f);
 }
 
-/* Saves the typed value if it is valid; else the field stays open and shows the error.  1 = saved. */
+static int keep_preset(struct form *f, const char *text, struct err *e)
+{
+    char **base = mem_alloc(FORM_KEYS_MAX, sizeof *base);
+    int rc = base ? job_preset_values(text, base, f->keys, e)
+                  : err_set(e, DS_EMEM, "preset: out of memory");
+    if (rc == 0) {
+        free_bases(f);
+        memcpy(f->base, base, FORM_KEYS_MAX * sizeof *base);
+        str_copy(f->preset, sizeof f->preset, text);
+    }
+    mem_free(base);
+    return rc;
+}
+
+/* Saves the typed value if it is valid; else the field stays open and shows the error.  1 =
+ * saved. */
 static int edit_keep(struct form *f)
 {
-    size_t i = f->list.cursor;
+    struct form_row r = form_at(f);
     const char *text = str_text(&f->field.text);
     struct err e = {0};
-    int is_base = strcmp(text, base_of(f, i)) == 0;
-    if (!is_base && job_check_value(f->key[i].key, text, &e) < 0) {
-        str_copy(f->error, sizeof f->error, e.text);
-        f->wrong = i;
+    int rc = check_text(f, r, text, &e);
+    if (rc == 0 && r.kind == FORM_NAME) {
+        str_copy(f->name, sizeof f->name, text);
+    } else if (rc == 0 && r.kind == FORM_PRESET) {
+        rc = keep_preset(f, text, &e);
+    } else if (rc == 0) {
+        int is_base = strcmp(text, base_of(f, r.at)) == 0;
+        char *copy = is_base ? NULL : mem_strdup(text);
+        if (!is_base && !copy)
+            return 0;
+        mem_free(f->value[r.at]);
+        f->value[r.at] = copy;
+    }
+    if (rc < 0) {
+        set_error(f, r, e.text);
         return 0;
     }
-    char *copy = is_base ? NULL : mem_strdup(text);
-    if (!is_base && !copy)
-        return 0;
-    mem_free(f->value[i]);
-    f->value[i] = copy;
-    f->is_editing = 0;
-    forget_error(f); /* the error may depend on this value in combination with others */
+    edit_end(f);
     return 1;
 }
 
 int form_search(struct form *f, const char *text, int direction)
 {
-    for (size_t k = 1; k <= f->keys; k++) {
-        size_t i = direction > 0 ? (f->list.cursor + k) % f->keys
-                                 : (f->list.cursor + f->keys - k) % f->keys;
-        if (strstr(f->key[i].key, text)) {
-            f->list.cursor = i;
+    struct form_row r = form_at(f);
+    size_t n = f->keys + 2; /* the name and the preset come before the keys */
+    size_t from = r.kind == FORM_KEY ? r.at + 2 : r.kind == FORM_PRESET ? 1 : 0;
+    for (size_t k = 1; k <= n; k++) {
+        size_t i = direction > 0 ? (from + k) % n : (from + n - k) % n;
+        struct form_row to = i == 0   ? (struct form_row){FORM_NAME, 0}
+                             : i == 1 ? (struct form_row){FORM_PRESET, 0}
+                                      : (struct form_row){FORM_KEY, i - 2};
+        int is_shown = 1;
+        if (to.kind == FORM_KEY)
+            (void)section_of(f, to.at, &is_shown);
+        if (is_shown && strstr(form_row_name(f, &to), text)) {
+            go_to(f, to);
             return 1;
         }
     }
     return 0;
 }
 
-/* ---- starting ---- */
-
-/* The row that a message refers to, by its key or else by its value: changed rows first, then
- * any.  The longest key wins, since one key can be a prefix of another. */
-static size_t row_of(const struct form *f, const char *text)
+int form_subject(const struct form *f, struct subject *out)
 {
-    size_t best = f->keys, length = 0;
-    for (int changed = 1; changed >= 0 && best == f->keys; changed--)
-        for (size_t i = 0; i < f->keys; i++) {
-            size_t n = strlen(f->key[i].key);
-            if ((!changed || f->value[i]) && n > length && strstr(text, f->key[i].key)) {
-                best = i;
-                length = n;
-            }
-        }
-    for (size_t i = 0; i < f->keys && best == f->keys; i++)
-        if (f->value[i] && strlen(f->value[i]) > 2 && strstr(text, f->value[i]))
-            best = i;
-    return best;
+    struct form_row r = form_at(f);
+    if (r.kind == FORM_SECTION)
+        return 0;
+    str_copy(out->key, sizeof out->key, form_row_name(f, &r));
+    str_copy(out->text, sizeof out->text, form_row_value(f, &r));
+    str_copy(out->where, sizeof out->where,
+             r.kind == FORM_KEY && f->value[r.at] ? "setting of the new run, changed here"
+                                                  : "setting of the new run");
+    out->help = r.kind == FORM_NAME     ? "name of the run and of its directory"
+                : r.kind == FORM_PRESET ? "named settings that the run starts from"
+                                        : NULL;
+    out->record = "config.yaml, when the run starts";
+    return 1;
 }
+
+/* ---- starting ---- */
 
 static void show_error(struct form *f, const char *text)
 {
-    str_copy(f->error, sizeof f->error, text);
-    f->wrong = row_of(f, text);
-    if (f->wrong < f->keys)
-        f->list.cursor = f->wrong;
+    set_error(f, row_of(f, text), text);
+    if (f->wrong.kind != FORM_SECTION)
+        go_to(f, f->wrong);
 }
 
 static void start(struct form *f, struct view *v)
 {
-    const char *args[FORM_PRESETS_MAX + FORM_ROWS_MAX];
-    struct str text[FORM_ROWS_MAX] = {{0}};
-    char preset[sizeof f->preset];
+    struct words *w = f->is_starting ? NULL : mem_alloc(1, sizeof *w);
     struct err e = {0};
-    if (f->is_starting)
+    if (!w)
         return;
     forget_error(f);
-    str_copy(preset, sizeof preset, f->preset);
-    size_t n = job_split_words(preset, args, FORM_PRESETS_MAX);
-    for (size_t i = 0; i < f->keys; i++) {
-        if (!f->value[i])
-            continue;
-        str_addf(&text[i], "%s=%s", f->key[i].key, f->value[i]);
-        args[n++] = str_text(&text[i]);
-    }
-    int rc = job_check(args, n, &e);
+    words_make(w, f, (struct form_row){FORM_SECTION, 0}, NULL);
+    int rc = job_check(w->arg, w->n, &e);
+    if (rc == 0 && f->name[0])
+        rc = job_check_name(f->name, &e);
     if (rc == 0)
-        rc = job_launch(&f->launch, args, n, &e);
+        rc = job_launch_named(&f->launch, f->name, w->arg, w->n, &e);
     if (rc < 0)
         show_error(f, e.text);
     else
         app_notify(v->app, LOG_INFO, "run %s is starting", f->launch.name);
     f->is_starting = rc == 0;
-    for (size_t i = 0; i < f->keys; i++)
-        str_release(&text[i]);
+    words_release(w);
 }
 
 int form_poll(struct form *f, struct view *v, char *path, size_t size)
 {
     char words[400];
     double end = clock_mono() + 60;
+    if (f->is_open && !(f->gflops > 0) && !app_is_scripted(v->app)) {
+        f->gflops = job_peak();
+        v->is_dirty |= f->gflops > 0;
+    }
     if (!f->is_starting)
         return 0;
     enum launch_state state = job_launch_state(&f->launch, words, sizeof words);
@@ -293,16 +639,49 @@ static void leave(struct form *f, struct view *v)
     app_confirm(v->app, question, discard, v);
 }
 
+/* Up, Down and Tab in a field with choices; 1 = taken. */
+static int choices_event(struct form *f, const struct event *ev)
+{
+    struct form_choices *c = &f->choices;
+    if (c->n == 0 || ev->kind != EVENT_KEY)
+        return 0;
+    if (ev->key == KEYCODE_DOWN || ev->key == KEYCODE_UP) {
+        c->list.n = c->n;
+        if (c->is_chosen)
+            list_move(&c->list, ev->key == KEYCODE_DOWN ? 1 : -1);
+        c->is_chosen = 1;
+        return 1;
+    }
+    if (ev->key != KEYCODE_TAB)
+        return 0;
+    take_choice(f, c->is_chosen ? c->list.cursor : 0);
+    make_choices(f, 0);
+    typed(f);
+    return 1;
+}
+
+static void edit_enter(struct form *f)
+{
+    if (f->choices.n && f->choices.is_chosen) {
+        take_choice(f, f->choices.list.cursor);
+        const char *text = str_text(&f->field.text);
+        typed(f);
+        make_choices(f, 0);
+        if (text[0] && text[strlen(text) - 1] == '/' && f->choices.n)
+            return; /* into the directory */
+    }
+    edit_keep(f);
+}
+
 static int edit_event(struct form *f, const struct event *ev)
 {
     int by = 0;
+    if (choices_event(f, ev))
+        return 1;
     if (ev->kind == EVENT_KEY) {
         switch (ev->key) {
-        case KEYCODE_ESC:
-            f->is_editing = 0;
-            forget_error(f);
-            return 1;
-        case KEYCODE_ENTER: edit_keep(f); return 1;
+        case KEYCODE_ESC: edit_end(f); return 1;
+        case KEYCODE_ENTER: edit_enter(f); return 1;
         case KEYCODE_TAB:
         case KEYCODE_DOWN: by = 1; break;
         case KEYCODE_BACKTAB:
@@ -310,25 +689,79 @@ static int edit_event(struct form *f, const struct event *ev)
         default: break;
         }
     }
-    if (by == 0)
-        field_event(&f->field, ev);
-    else if (edit_keep(f))
+    if (by == 0 && field_event(&f->field, ev)) {
+        make_choices(f, 0);
+        typed(f);
+    } else if (by && edit_keep(f)) {
         list_move(&f->list, by);
+        if (ev->key == KEYCODE_TAB && form_at(f).kind != FORM_SECTION)
+            edit_begin(f);
+    }
     return 1;
 }
 
 static int mouse_event(struct form *f, const struct event *ev)
 {
-    int y = ev->y - f->above;
-    if (ev->action != MOUSE_PRESS || ev->button != 1 || y < 0 || y >= f->rows.rows)
+    struct form_choices *c = &f->choices;
+    int y = ev->y - f->above, row = ev->y - c->above;
+    if (ev->action != MOUSE_PRESS || ev->button != 1)
         return 1;
+    if (f->is_editing && c->rows.rows && row >= 0 && row < c->rows.rows) {
+        c->list.cursor = c->list.top + (size_t)row;
+        c->is_chosen = 1;
+        edit_enter(f);
+        return 1;
+    }
     size_t at = f->list.top + (size_t)y;
-    if (at >= f->keys || (f->is_editing && !edit_keep(f)))
+    if (y < 0 || y >= f->rows.rows || at >= f->list.n || (f->is_editing && !edit_keep(f)))
         return 1;
     f->list.cursor = at;
-    if (ev->is_double)
+    if (ev->is_double || f->row[at].kind == FORM_SECTION)
         edit_begin(f);
     return 1;
+}
+
+static void reset_row(struct form *f)
+{
+    struct form_row r = form_at(f);
+    if (f->is_starting)
+        return;
+    if (r.kind == FORM_NAME)
+        f->name[0] = '\0';
+    if (r.kind == FORM_KEY) {
+        mem_free(f->value[r.at]);
+        f->value[r.at] = NULL;
+    }
+    make_rows(f);
+    check_saved(f);
+}
+
+static int key_event(struct form *f, struct view *v, uint32_t key)
+{
+    struct form_row r = form_at(f);
+    switch (key) {
+    case KEYCODE_ESC:
+    case 'q': leave(f, v); return 1;
+    case KEYCODE_ENTER:
+    case ' ': edit_begin(f); return 1;
+    case KEYCODE_LEFT:
+    case 'h':
+    case KEYCODE_RIGHT:
+    case 'l':
+        if (r.kind == FORM_SECTION)
+            fold(f, r.at, key == KEYCODE_LEFT || key == 'h');
+        return 1;
+    case 'x': reset_row(f); return 1;
+    case 'r':
+        if (app_is_readonly(v->app))
+            app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
+        else
+            start(f, v);
+        return 1;
+    default: /* only these global keys: any other would act on the list below the form */
+        return !(key < 0x80 && strchr("/nN?:g=", (int)key)) && key != (KEYCODE_CTRL | 'l') &&
+               key != (KEYCODE_CTRL | 'z');
+    }
 }
 
 int form_event(struct form *f, struct view *v, const struct event *ev)
@@ -339,28 +772,5 @@ int form_event(struct form *f, struct view *v, const struct event *ev)
         return 1;
     if (ev->kind == EVENT_MOUSE)
         return mouse_event(f, ev);
-    if (ev->kind != EVENT_KEY)
-        return 1;
-    switch (ev->key) {
-    case KEYCODE_ESC:
-    case 'q': leave(f, v); return 1;
-    case KEYCODE_ENTER:
-    case ' ': edit_begin(f); return 1;
-    case 'x':
-        if (f->keys && !f->is_starting) {
-            mem_free(f->value[f->list.cursor]);
-            f->value[f->list.cursor] = NULL;
-            forget_error(f);
-        }
-        return 1;
-    case 'r':
-        if (app_is_readonly(v->app))
-            app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
-        else
-            start(f, v);
-        return 1;
-    default: /* only these global keys: any other would act on the list below the form */
-        return !(ev->key < 0x80 && strchr("/nN?:g", (int)ev->key)) &&
-               ev->key != (KEYCODE_CTRL | 'l') && ev->key != (KEYCODE_CTRL | 'z');
-    }
+    return ev->kind == EVENT_KEY ? key_event(f, v, ev->key) : 1;
 }

@@ -3,13 +3,19 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
 
 struct log {
     struct list list;
     int level; /* lowest level shown */
+    int shift; /* cells that the texts are moved to the left */
+    int is_open; /* the entry under the cursor is shown in full */
+    struct scroll full;
 };
+
+static const char *const level_name[] = {"debug", "information", "warning", "error"};
 
 struct entry {
     double time;
@@ -72,30 +78,84 @@ static size_t count(struct view *v)
     return n;
 }
 
+static int level_of(const struct entry *e)
+{
+    return e->level < 0 || e->level > 3 ? 1 : e->level;
+}
+
+static void clock_text(struct view *v, double time, int has_date, char *out, size_t size)
+{
+    time_t t = time > 0 && time < 4e9 ? (time_t)time : 0;
+    struct tm tm;
+    out[0] = '\0';
+    if (!t || !(app_is_scripted(v->app) ? gmtime_r(&t, &tm) : localtime_r(&t, &tm)))
+        return;
+    if (has_date)
+        strftime(out, size, "%Y-%m-%d %H:%M:%S", &tm);
+    else
+        strftime(out, size, "%H:%M:%S", &tm);
+}
+
+/* The text without its first `shift` cells; marked where it goes on at the left. */
+static void draw_text(struct area a, int y, int x, struct ink i, const char *text, int shift)
+{
+    struct str safe = {0};
+    size_t at = 0;
+    utf8_sanitise(&safe, text, strlen(text), -1, 0);
+    const char *p = str_text(&safe);
+    while (at < safe.len && utf8_cells(p, at) < shift)
+        for (at++; at < safe.len && ((unsigned char)p[at] & 0xC0) == 0x80; at++) {
+        }
+    if (shift > 0 && x < a.cols)
+        area_put(a, y, x - 1, area_rune(a, 0x2039, '<'), ink(ROLE_DIM));
+    area_text(a, y, x, -1, i, p + at);
+    str_release(&safe);
+}
+
 static void draw_entry(struct view *v, struct area a, int y, const struct entry *e)
 {
     static const enum role role[] = {ROLE_DIM, ROLE_GOOD, ROLE_WARN, ROLE_BAD};
-    int level = e->level < 0 || e->level > 3 ? 1 : e->level, x = 1;
-    char when[16] = "        ";
-    time_t t = e->time > 0 && e->time < 4e9 ? (time_t)e->time : 0;
-    struct tm tm;
-    if (t && !app_is_scripted(v->app) && localtime_r(&t, &tm))
-        strftime(when, sizeof when, "%H:%M:%S", &tm);
-    else if (t && gmtime_r(&t, &tm))
-        strftime(when, sizeof when, "%H:%M:%S", &tm);
-    x += area_text(a, y, x, 8, ink(ROLE_DIM), when) + 1;
+    int level = level_of(e), x = 1;
+    char when[16];
+    clock_text(v, e->time, 0, when, sizeof when);
+    area_text(a, y, x, 8, ink(ROLE_DIM), when);
+    x += 9;
     if (a.cols >= 60 && e->step >= 0)
         area_textf(a, y, x, 10, ink(ROLE_DIM), "%9lld", (long long)e->step);
     x += a.cols >= 60 ? 11 : 0;
     area_text(a, y, x, 12, ink(role[level]), e->name);
-    area_text(a, y, x + 13, -1, ink(level >= 2 ? role[level] : ROLE_TEXT), e->text);
+    draw_text(a, y, x + 13, ink(level >= 2 ? role[level] : ROLE_TEXT), e->text,
+              ((struct log *)v->state)->shift);
+}
+
+/* The whole entry above the list. */
+static void draw_full(struct view *v, struct area whole, const struct entry *e)
+{
+    struct log *s = v->state;
+    char when[32], title[96];
+    struct str text = {0};
+    clock_text(v, e->time, 1, when, sizeof when);
+    if (when[0])
+        str_addf(&text, "time   %s\n", when);
+    if (e->step >= 0)
+        str_addf(&text, "step   %lld\n", (long long)e->step);
+    str_addf(&text, "level  %s\n\n", level_name[level_of(e)]);
+    copy_add(&text, e->text);
+    snprintf(title, sizeof title, "%.80s", e->name);
+    int cols = whole.cols < 84 ? whole.cols - 4 : 80, rows = whole.rows < 14 ? whole.rows - 2 : 12;
+    struct area a = popup_begin(whole, rows, cols, title);
+    scroll_text(&s->full, area_sub(a, 0, 0, a.rows - (a.rows > 5), a.cols), str_text(&text),
+                ink(ROLE_TEXT));
+    if (a.rows > 5)
+        area_text(a, a.rows - 1, 0, -1, ink(ROLE_HINT), "j k scroll   Enter or Esc closes");
+    str_release(&text);
 }
 
 static void log_draw(struct view *v, struct area a)
 {
     struct log *s = v->state;
     struct merge m = merge_begin(v);
-    struct entry e;
+    struct entry e, chosen = {.text = NULL};
     size_t n = count(v), i = 0;
     list_fit(&s->list, n, a.rows);
     if (n == 0) {
@@ -115,17 +175,49 @@ static void log_draw(struct view *v, struct area a)
         draw_entry(v, a, y, &e);
         if (i == s->list.cursor)
             area_select(a, y, 0, a.cols);
+        if (i == s->list.cursor)
+            chosen = e;
     }
     scrollbar_draw(a, a.cols - 1, n, s->list.top, a.rows);
+    if (s->is_open && chosen.text)
+        draw_full(v, a, &chosen);
+}
+
+static void set_open(struct view *v, int is_open)
+{
+    struct log *s = v->state;
+    s->is_open = is_open && s->list.n > 0;
+    s->list.follow_tail &= !s->is_open; /* the entry stays while others arrive */
+    s->full.top = 0;
+    v->grabs_text = s->is_open;
+    v->is_dirty = 1;
+}
+
+static int full_event(struct view *v, const struct event *ev)
+{
+    struct log *s = v->state;
+    int is_press = ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS;
+    if (scroll_event(&s->full, ev))
+        return 1;
+    if (is_press || (ev->kind == EVENT_KEY && (ev->key == KEYCODE_ENTER || ev->key == KEYCODE_ESC ||
+                                               ev->key == 'q'))) {
+        set_open(v, 0);
+        return 1;
+    }
+    return ev->kind == EVENT_MOUSE;
 }
 
 static int log_event(struct view *v, const struct event *ev)
 {
     struct log *s = v->state;
+    if (s->is_open)
+        return full_event(v, ev);
     if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS &&
         s->list.top + (size_t)ev->y < s->list.n) {
         s->list.follow_tail = 0;
         s->list.cursor = s->list.top + (size_t)ev->y;
+        if (ev->is_double)
+            set_open(v, 1);
         return 1;
     }
     int is_taken = list_event(&s->list, ev);
@@ -186,9 +278,27 @@ static void key_ends(struct view *v, const struct key *k, const char *args)
     s->list.follow_tail = k->value;
 }
 
+static void key_open(struct view *v, const struct key *k, const char *args)
+{
+    (void)k, (void)args;
+    set_open(v, 1);
+}
+
+static void key_shift(struct view *v, const struct key *k, const char *args)
+{
+    struct log *s = v->state;
+    (void)args;
+    s->shift += k->value;
+    s->shift = s->shift < 0 ? 0 : s->shift > 1024 ? 1024 : s->shift;
+    v->is_dirty = 1;
+}
+
 /* clang-format off */
 static const struct key log_keys[] = {
     {"v",      "level", NULL, "lowest level shown",                     "level",  60, KEY_VIEW_CHANGE, 0, key_level},
+    {"Enter",  "entry", NULL, "show the whole entry, wrapped",          "entry",  62, 0, 0, key_open},
+    {"l Right", "right", NULL, "the rest of long lines",                NULL,     0, KEY_HIDDEN, 16, key_shift},
+    {"h Left", "left",  NULL, "back to their beginning",                NULL,     0, KEY_HIDDEN, -16, key_shift},
     {"gg",     "first", NULL, "oldest",                                 NULL,     0, KEY_HIDDEN, 0, key_ends},
     {"G",      "last",  NULL, "newest, and follow",                     "follow", 50, 0, 1, key_ends},
     {0},

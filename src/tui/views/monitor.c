@@ -1,4 +1,5 @@
-/* Monitor: live curves of one run or of several overlaid runs, and the keys that control the run. */
+/* Monitor: live curves of one run or of several overlaid runs, and the keys that control the
+ * run. */
 #include "tui/monitor.h"
 
 #include <math.h>
@@ -419,6 +420,33 @@ static int monitor_search(struct view *v, const char *text, int direction)
     return 0;
 }
 
+static int monitor_subject(struct view *v, struct subject *out)
+{
+    struct monitor *m = v->state;
+    const struct runview *r = app_run(v->app);
+    if (!r || m->focus >= m->panels)
+        return 0;
+    const char *name = m->panel[m->focus].metric[0];
+    const struct series *s = runview_series(r, name);
+    const struct layer_series *l = runview_layer(r, name);
+    str_copy(out->key, sizeof out->key, name);
+    snprintf(out->where, sizeof out->where, "chart \"%s\" of run %s", m->panel[m->focus].title,
+             r->name ? r->name : "");
+    if (m->panel[m->focus].kind == PANEL_LAYERS && l && l->n) {
+        out->step = l->step[l->n - 1];
+        out->record = "layer record";
+    } else if (s && s->n) {
+        size_t at = s->n - 1;
+        if (m->is_alone && isfinite(m->cursor) && m->x_axis == AXIS_STEP)
+            at = series_find(s, (int64_t)m->cursor);
+        at = at < s->n ? at : s->n - 1;
+        out->value = s->value[at];
+        out->step = s->step[at];
+        out->record = "metric record";
+    }
+    return name[0] != '\0';
+}
+
 static void monitor_copy(struct view *v, struct str *out)
 {
     const struct runview *r = app_run(v->app);
@@ -490,5 +518,6 @@ const struct view_ops view_monitor = {
     .figure = "training",
     .open = monitor_open,  .close = monitor_close,  .draw = monitor_draw,  .event = monitor_event,
     .run_changed = monitor_run_changed,  .search = monitor_search,  .copy = monitor_copy,
+    .subject = monitor_subject,
 };
 /* clang-format on */

@@ -222,6 +222,19 @@ static void signals_copy(struct view *v, struct str *out)
     str_add_char(out, '\n');
 }
 
+static int signals_subject(struct view *v, struct subject *out)
+{
+    struct signals *s = v->state;
+    const struct runview *r = app_run(v->app);
+    struct cells c = {.probe = r ? pick_probe(&s->pick, r) : NULL, .layer = s->pick.layer};
+    int field[64], n = c.probe ? signals_fields(c.probe, field, (int)DS_LEN(field)) : 0;
+    if (n == 0)
+        return 0;
+    c.field = field[s->field < n && s->field >= 0 ? s->field : 0];
+    c.token = s->pick.token;
+    return cells_subject(&c, out);
+}
+
 /* clang-format off */
 static const struct key signals_keys[] = {
     {"h Left",   "left",       NULL, "previous token",                        NULL,      0, KEY_HIDDEN, -1, key_move},
@@ -256,5 +269,6 @@ const struct view_ops view_signals = {
     .keys = signals_keys,  .settings = signals_settings,  .state_size = sizeof(struct signals),
     .figure = "signal_depth",
     .draw = signals_draw,  .event = signals_event,  .search = signals_search,  .copy = signals_copy,
+    .subject = signals_subject,
 };
 /* clang-format on */

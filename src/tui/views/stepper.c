@@ -443,6 +443,11 @@ static void stepper_copy(struct view *v, struct str *out)
         cells_copy(&s->cells, out);
 }
 
+static int stepper_subject(struct view *v, struct subject *out)
+{
+    return stepper_prepare(v) && cells_subject(&((struct stepper *)v->state)->cells, out);
+}
+
 /* clang-format off */
 static const struct key stepper_keys[] = {
     {"i Enter",    "prompt",     "TEXT", "type a prompt",                      "type",    72, 0, 0, key_type},
@@ -492,5 +497,6 @@ const struct view_ops view_stepper = {
     .poll = stepper_poll,  .fd = stepper_fd,
     .due = stepper_due,  .run_changed = stepper_run_changed,
     .search = stepper_search,  .copy = stepper_copy,
+    .subject = stepper_subject,
 };
 /* clang-format on */
