@@ -301,6 +301,25 @@ static void pareto_copy(struct view *v, struct str *out)
     }
 }
 
+static int pareto_subject(struct view *v, struct subject *out)
+{
+    struct pareto *p = v->state;
+    pareto_prepare(v);
+    const struct pareto_point *q = pareto_selected(p);
+    if (!q)
+        return 0;
+    str_copy(out->key, sizeof out->key, p->metric);
+    if (q->y.n > 1)
+        snprintf(out->where, sizeof out->where, "%s: mean of %zu seeds, 95 %% CI [%.4g, %.4g]",
+                 q->label, q->y.n, q->y.lo, q->y.hi);
+    else
+        snprintf(out->where, sizeof out->where, "%s: one seed, no interval", q->label);
+    out->value = q->y.mean;
+    out->step = p->run[q->run[0]]->step;
+    out->record = "newest evaluation record";
+    return 1;
+}
+
 /* clang-format off */
 static const struct key pareto_keys[] = {
     {"Enter",      "open-run",   NULL, "open the first run of the experiment",  "open",   70, 0, 0, key_enter},
@@ -335,6 +354,6 @@ const struct view_ops view_pareto = {
     .figure = "pareto",
     .open = pareto_open,  .draw = pareto_draw,  .event = pareto_event,
     .poll = pareto_poll,  .due = pareto_due,
-    .search = pareto_search,  .copy = pareto_copy,
+    .search = pareto_search,  .copy = pareto_copy,  .subject = pareto_subject,
 };
 /* clang-format on */

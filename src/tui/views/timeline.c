@@ -510,6 +510,32 @@ static void timeline_copy(struct view *v, struct str *out)
     str_add_char(out, '\n');
 }
 
+static int timeline_subject(struct view *v, struct subject *out)
+{
+    struct view_of_time *s = v->state;
+    if (!timeline_prepare(v))
+        return 0;
+    const struct probe *p = timeline_probe(s, app_run(v->app), s->pos);
+    size_t at = s->pos * (size_t)s->line.layers + (size_t)s->pick.layer;
+    str_copy(out->key, sizeof out->key, s->name);
+    snprintf(out->where, sizeof out->where, "layer %d, all %d tokens of %s", s->pick.layer,
+             p->tokens, p->name ? p->name : "the probe");
+    out->step = p->step;
+    out->record = "probe record";
+    if (s->shown == STRIP_CLASS) {
+        out->value = (double)s->line.class_[at];
+        out->help = "how much of the layer's decisions the class of the token explains: 0 none, 1 "
+                    "all; undefined when every token gets the same";
+        out->formula = "epsilon^2 = 1 - (1 - between / total) (n - 1) / (n - classes): variance of "
+                       "the executed share between token classes, corrected for their number";
+    } else {
+        out->value = (double)s->line.share[at];
+        out->help = "share of the tokens of this text that the layer executed";
+        out->formula = "executed tokens / all tokens";
+    }
+    return 1;
+}
+
 /* clang-format off */
 static const struct key timeline_keys[] = {
     {"h Left ,",   "left",       NULL, "earlier probe",                         NULL,     0, KEY_HIDDEN, -1, key_time},
@@ -552,6 +578,6 @@ const struct view_ops view_timeline = {
     .keys = timeline_keys,  .settings = timeline_settings,  .state_size = sizeof(struct view_of_time),
     .open = timeline_open,  .close = timeline_close,  .draw = timeline_draw,  .event = timeline_event,
     .poll = timeline_poll,  .due = timeline_due,  .run_changed = timeline_run_changed,
-    .search = timeline_search,  .copy = timeline_copy,
+    .search = timeline_search,  .copy = timeline_copy,  .subject = timeline_subject,
 };
 /* clang-format on */
