@@ -5,6 +5,7 @@
 #include "t.h"
 
 #include "base/fs.h"
+#include "screens/golden.h"
 #include "screens/timelines.h"
 #include "tui/app.h"
 
@@ -43,23 +44,6 @@ static const struct screen screens[] = {
     {"pareto-empty",     "80x24",  "pareto",   "keys j Enter Space x m y",    NULL,     NULL,    NULL,    NO_EVAL},
 };
 /* clang-format on */
-
-static void compare(const char *path, const struct str *got)
-{
-    struct str want = {0};
-    struct err e = {0};
-    if (getenv("GENERATE")) {
-        t_ok(fs_write_file(path, got->p, got->len, &e), &e);
-        return;
-    }
-    t_ok(fs_read_file(&want, path, 16 << 20, &e), &e);
-    size_t at = 0, line = 1;
-    while (at < want.len && at < got->len && want.p[at] == got->p[at])
-        line += want.p[at++] == '\n';
-    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path,
-            line, str_text(got));
-    str_release(&want);
-}
 
 static int runs_of(enum made made)
 {
@@ -136,7 +120,7 @@ T_SECONDS(screens_of_training_are_as_committed, 120)
         snprintf(golden, sizeof golden, "tests/screens/%s.screen", screens[i].name);
         play(&screens[i], dump);
         t_ok(fs_read_file(&got, dump, 16 << 20, &e), &e);
-        compare(golden, &got);
+        golden_compare(golden, &got, 0);
         str_release(&got);
     }
 }
