@@ -9,11 +9,10 @@
 
 /* A child's descriptor 0, 1 or 2: one of these, or a descriptor of ours (>= 0). */
 enum {
-    CHILD_NULL = -1, /* /dev/null                                                     */
-    CHILD_PIPE = -2, /* a pipe; our end is in struct child                            */
-    CHILD_SOCKET =
-        -3, /* descriptor 0 only: a socket, so that writing to a dead child is an error and not a signal */
-    CHILD_SAME = -4, /* descriptor 2 only: where descriptor 1 goes                    */
+    CHILD_NULL = -1,   /* /dev/null                                                     */
+    CHILD_PIPE = -2,   /* a pipe; our end is in struct child                            */
+    CHILD_SOCKET = -3, /* descriptor 0 only: writing to a dead child is an error, not a signal */
+    CHILD_SAME = -4,   /* descriptor 2 only: where descriptor 1 goes                    */
 };
 
 struct child_setup {
@@ -44,7 +43,8 @@ struct child {
  * no blocked signals and descriptors above 2 closed.  DS_ENOTFOUND: no such program; DS_EIO.  On
  * failure *c is CHILD_NONE.  The caller must call child_close. */
 int child_start(struct child *c, const struct child_setup *how, struct err *e) DS_CHECK;
-/* Reads from `fd` (c->err or c->out) into c->tail: 1 data, 0 closed, -1 no data now (is_nonblocking). */
+/* Reads from `fd` (c->err or c->out) into c->tail: 1 data, 0 closed, -1 no data now
+ * (is_nonblocking). */
 int child_tail(struct child *c, int fd);
 /* The last non-empty line of c->tail, without "depthscope: "; "" when there is none. */
 const char *child_last_line(struct child *c);
@@ -58,7 +58,8 @@ int child_verdict(struct child *c, char *reason, size_t size);
 /* Closes our ends; a running child is killed with `signal` (0: left running) and reaped. */
 void child_close(struct child *c, int signal);
 
-/* Path of this program: $DEPTHSCOPE (tests), else the executable (base/process.h), else from PATH. */
+/* Path of this program: $DEPTHSCOPE (tests), else the executable (base/process.h), else from
+ * PATH. */
 void child_self(char *out, size_t size);
 
 #endif

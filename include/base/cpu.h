@@ -9,7 +9,7 @@
 int cpu_has(const char *feature);
 /* " avx avx2 ... ": the features of cpu_describe that CPUID reports and whose registers the system
  * saves; "" where CPUID is not available. */
-void cpu_ask(char *out, size_t size);
+void cpu_cpuid_features(char *out, size_t size);
 /* The highest instruction set for kernels, capped by DEPTHSCOPE_CPU=ref|avx2|avx512|amx in the
  * environment; other values cause a warning and are ignored.  A cap never enables what the
  * processor lacks. */

@@ -36,14 +36,16 @@ int fs_mkdir(const char *path, mode_t mode);
 int fs_unlink(const char *path);
 
 /* ---- held directories (fs_at.c) ----
- * While a directory is held, `path` and all paths below it resolve to that directory within this process, even after it
- * was renamed or another directory took its name.  The descriptor may carry a flock. */
+
+ * While a directory is held, `path` and all paths below it
+ * resolve to that directory within this process, even after it was renamed or another directory
+ * took its name.  The descriptor may carry a flock. */
 int fs_hold(int *fd, const char *path, struct err *e) DS_CHECK;
 void fs_unhold(int fd); /* and closes it */
 /* 1 while `path` still resolves to the directory of fd for other processes. */
 int fs_is_held_at(int fd, const char *path);
 /* The current path of the directory of fd; 0 when unknown. */
-int fs_where(int fd, char *out, size_t size);
+int fs_path_of_fd(int fd, char *out, size_t size);
 /* For the *at calls: the descriptor that `path` is relative to, and the rest of the path. */
 int fs_at(const char *path, const char **rest);
 struct stat;
@@ -83,8 +85,10 @@ int fs_replace_file(const char *path, const void *p, size_t n, struct err *e) DS
 int fs_replace_text(const char *dir, const char *name, struct str *text, struct err *e) DS_CHECK;
 
 /* ---- unfinished files (fs_temp.c) ----
- * Named DIR/.NAME.OWNER.tmp, where OWNER identifies the writing process and its host.  Before a process creates its first
- * one in a directory, it removes those whose owner is dead. */
+
+ * Named DIR/.NAME.OWNER.tmp, where OWNER identifies the
+ * writing process and its host.  Before a process creates its first one in a directory, it removes
+ * those whose owner is dead. */
 struct fs_new {
     int fd; /* -1: not open */
     char path[4096], temp[4096];

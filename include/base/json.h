@@ -1,5 +1,5 @@
-/* JSON reading: a thin layer over jansson (strict UTF-8, no duplicate keys, bounded depth) with borrowed values.
- * Writing appends to a struct str, member by member. */
+/* JSON reading: a thin layer over jansson (strict UTF-8, no duplicate keys, bounded depth) with
+ * borrowed values. Writing appends to a struct str, member by member. */
 #ifndef DS_BASE_JSON_H
 #define DS_BASE_JSON_H
 
@@ -51,8 +51,9 @@ double json_num(const struct json_node *n, double otherwise); /* int or real */
 int json_bool(const struct json_node *n, int otherwise);
 
 /* ---- writing ----
- * "key":value, preceded by a comma if needed; key NULL: an array item.  The caller adds the brackets.
- * json_key alone starts a member whose value the caller appends. */
+
+ * "key":value, preceded by a comma if needed; key NULL: an array item.  The
+ * caller adds the brackets. json_key alone starts a member whose value the caller appends. */
 void json_key(struct str *s, const char *key);
 void json_add_num(struct str *s, const char *key, double v); /* null when not finite */
 void json_add_int(struct str *s, const char *key, int64_t v);

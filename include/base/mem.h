@@ -31,9 +31,9 @@ void mem_populate(void *p, size_t bytes);
 /* Bytes that this process can still allocate, 0 when unknown: the minimum of the machine's
  * available memory, the rest of its cgroup limit (containers) and of its address-space limit
  * (ulimit -v). */
-double mem_left(void);
+double mem_available(void);
 /* The rest of the cgroup limit alone, 0 = no limit; arguments as in base/cgroup.h. */
-double mem_left_group(const char *mount, const char *self);
+double mem_available_cgroup(const char *mount, const char *self);
 /* Ensures capacity for `need` items of `size` in *p (currently *cap), doubling; 0 or DS_EMEM. */
 int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
 /* Calls so far; fail the n-th call from now on (persistent: and all later ones); 0 = never. */

@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 /* Called once at the start of main, with argv[0] (may be NULL).
- * - Closed descriptors 0 to 2 are opened, so that no file opened later becomes standard output: reading such a 0 and
- *   writing such a 1 fail (EBADF), output to such a 2 is discarded.
- * - Blocked signals are unblocked; an ignored SIGCHLD is reset to its default; SIGXFSZ is ignored, so that a write
- *   beyond `ulimit -f` fails with EFBIG.
+ * - Closed descriptors 0 to 2 are opened, so that no file opened later becomes standard output:
+ *   reading such a 0 and writing such a 1 fail (EBADF), output to such a 2 is discarded.
+ * - Blocked signals are unblocked; an ignored SIGCHLD is reset to its default; SIGXFSZ is ignored,
+ *   so that a write beyond `ulimit -f` fails with EFBIG.
  * - The umask is set so that new files are not writable by group or others. */
 void process_begin(const char *argv0);
 /* From now on, output to a standard output that was closed at the start is discarded instead of
@@ -29,8 +29,9 @@ int process_find(char *out, size_t size, const char *link, const char *argv0, co
  * `ulimit -s` is too small for the program's deepest calls. */
 int process_run(int (*main_fn)(int argc, char **argv), int argc, char **argv);
 
-/* Signals that ask to end and that a batch system, a timer or a user may send, 0 behind the last: whose default leaves no time
- * for a checkpoint, or for the terminal.  Those of the terminal itself (SIGINT, SIGQUIT, SIGHUP) are not among them. */
+/* Signals that ask to end and that a batch system, a timer or a user may send, ending with 0; their
+ * default action leaves no time for a checkpoint or for restoring the terminal.  Without those of
+ * the terminal itself (SIGINT, SIGQUIT, SIGHUP). */
 extern const int process_end_signals[];
 
 #endif

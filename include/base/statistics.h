@@ -13,7 +13,8 @@ struct interval {
     size_t n;
 };
 struct interval stat_interval(const double *v, size_t n);
-/* "1.234 [1.201, 1.267]", "1.234" for one value, "-" for none; digits: significant ones.  Returns out. */
+/* "1.234 [1.201, 1.267]", "1.234" for one value, "-" for none; digits: significant ones.  Returns
+ * out. */
 const char *stat_print(char *out, size_t size, const struct interval *x, int digits);
 
 /* Mean of a[i] - b[i] over pairs with both finite (one seed under two methods), with its t interval
@@ -24,7 +25,8 @@ struct difference {
     double p;
 };
 struct difference stat_paired(const double *a, const double *b, size_t n);
-/* Holm's step-down adjustment of n p values, in place; NaN stays and does not count as a comparison. */
+/* Holm's step-down adjustment of n p values, in place; NaN stays and does not count as a
+ * comparison. */
 void stat_holm(double *p, size_t n);
 
 /* Student's t with `df` > 0 degrees of freedom: P(|T| >= |t|), and the quantile t with P(T > t) =
@@ -38,8 +40,8 @@ double stat_sd(const double *v, size_t n); /* of the sample, n - 1; NaN for n < 
 void stat_sort(double *v, size_t n);
 double stat_median(double *v, size_t n); /* sorts v; NaN for n = 0 */
 
-/* Pearson's r with Fisher's 95 % interval over pairs that are both finite.  slope, intercept: least squares of y on x.
- * All NaN when either has no variance or n < 4. */
+/* Pearson's r with Fisher's 95 % interval over pairs that are both finite.  slope, intercept: least
+ * squares of y on x. All NaN when either has no variance or n < 4. */
 struct correlation {
     double r, lo, hi, slope, intercept;
     size_t n;

@@ -46,14 +46,15 @@ struct chat {
     enum chat_template kind;
     char bos[64], eos[64];   /* special tokens of the format */
     char system[512];        /* default system prompt; "" = none */
-    int space_after_answer; /* Mistral's first template */
+    int space_after_answer;  /* Mistral's first template */
 };
 /* kind CHAT_AUTO: recognised from `text` (n), the template in the model's files (NULL: none); else
  * the requested family.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE suggesting template= when
  * it is unknown. */
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,
               const char *eos, struct err *e) DS_CHECK;
-/* The same from the files of a model: chat_template.jinja or tokenizer_config.json of a directory, or a GGUF file. */
+/* The same from the files of a model: chat_template.jinja or tokenizer_config.json of a directory,
+ * or a GGUF file. */
 int chat_open(struct chat *c, enum chat_template kind, const char *model, struct err *e) DS_CHECK;
 
 /* Appends the template's text from a model's files; nothing if they have none. */

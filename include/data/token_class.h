@@ -21,11 +21,12 @@ enum token_class {
     CLASS_OTHER
 };
 
-/* By the bytes alone: digits, punctuation, white space, English stop words, words (with their leading space or at the
- * start of a line), continuations of words. CLASS_RARE and CLASS_HIGH_LOSS need counts and losses. */
+/* By the bytes alone: digits, punctuation, white space, English stop words, words (with their
+ * leading space or at the start of a line), continuations of words. CLASS_RARE and CLASS_HIGH_LOSS
+ * need counts and losses. */
 enum token_class token_class_of(const char *piece, size_t n);
-/* out (vocab): class of every id; words and continuations that make up less than one token in 20,000 of the training
- * windows seen are CLASS_RARE. */
+/* out (vocab): class of every id; words and continuations that make up less than one token in
+ * 20,000 of the training windows seen are CLASS_RARE. */
 int token_classes(const struct tokenizer *t, struct loader *train, int seq, float *out,
                   struct err *e) DS_CHECK;
 

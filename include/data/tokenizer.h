@@ -24,10 +24,11 @@ int tokenizer_new_bytes(struct tokenizer **out, struct err *e) DS_CHECK;
  * than asked when the text is too small. */
 int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len,
                         size_t n, int vocab, struct err *e) DS_CHECK;
-/* PATH: a file of at most TOKENIZER_FILE_MAX bytes (or $DEPTHSCOPE_TOKENIZER_MIB MiB), or a directory that holds one: tokenizer.json
- * (BPE over bytes or characters), vocab.json with merges.txt (encoder.json with vocab.bpe),
- * SentencePiece's .model of the BPE type, tiktoken's files of known families, llama2.c's
- * tokenizer.bin, and the vocabulary in a GGUF file.  Unsupported kinds are rejected by name. */
+/* PATH: a file of at most TOKENIZER_FILE_MAX bytes (or $DEPTHSCOPE_TOKENIZER_MIB MiB), or a
+ * directory that holds one: tokenizer.json (BPE over bytes or characters), vocab.json with
+ * merges.txt (encoder.json with vocab.bpe), SentencePiece's .model of the BPE type, tiktoken's
+ * files of known families, llama2.c's tokenizer.bin, and the vocabulary in a GGUF file.
+ * Unsupported kinds are rejected by name. */
 enum { TOKENIZER_FILE_MAX = 64 << 20 };
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 /* Finds the tokenizer file of a model: for a directory one in it; for a file itself if it
@@ -50,7 +51,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *s, size_t n, int all
                      struct ids *out, struct err *e) DS_CHECK;
 /* Bytes of all texts so far for which the vocabulary has neither a token nor an unknown token: they
  * are dropped, as in Hugging Face's tokenizers and llama.cpp, and a warning is printed once. */
-uint64_t tokenizer_dropped(const struct tokenizer *t);
+uint64_t tokenizer_dropped_bytes(const struct tokenizer *t);
 /* The same for text that follows a special token: as if both had been encoded together. */
 int tokenizer_encode_on(const struct tokenizer *t, const char *s, size_t n, int allow_special,
                         struct ids *out, struct err *e) DS_CHECK;

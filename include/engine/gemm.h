@@ -80,8 +80,8 @@ size_t gemm_size_of(const struct packed *p); /* bytes */
 /* Packing in parts, which may come from a file; `memory` is for the whole, and is complete when
  * every part was given once.  b: columns [n0, n0 + N) and inner indices [k0, k0 + K) of op(B); n0 a
  * multiple of GEMM_COLS, k0 of GEMM_DEEP.  Call in a pool task. */
-void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_storage storage,
-                     int K, int N);
+void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format,
+                     enum gemm_storage storage, int K, int N);
 void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N);
 
 /* The current provider of a format: the one named by $DEPTHSCOPE_GEMM, else the first of

@@ -30,7 +30,7 @@ struct param {
     enum param_init init;
     double scale, step; /* step: set after params_add, else 0 */
     int train;          /* 0: frozen, grad/m/v are NULL */
-    int in_file;      /* set before reserving: values stay in a file, value is NULL */
+    int in_file;        /* set before reserving: values stay in a file, value is NULL */
     double lr; /* factor on its group's learning rate; 0 = frozen: no step, decay or norm */
     real *value, *grad, *m, *v;
     /* sums of squares: of the gradient (params_grad_health), of the newest update and of the values

@@ -3,7 +3,8 @@
  *
  *   Q8_0  blocks of 32: fp16 scale d, int8 q:           w = d q
  *   Q4_0  blocks of 32: fp16 scale d, 4-bit q in 0..15: w = d (q - 8)
- *   Q4_K  blocks of 256: fp16 d, dmin; 8 sub-blocks of 32 with 6-bit scale s and minimum m, 4-bit q:  w = d s q - dmin m
+ *   Q4_K  blocks of 256: fp16 d, dmin; 8 sub-blocks of 32 with 6-bit scale s and minimum m, 4-bit q:
+ *         w = d s q - dmin m
  *   Q5_K  the same with 5-bit q
  *   Q6_K  blocks of 256: fp16 d; 16 sub-blocks of 16 with int8 scale s, 6-bit q:  w = d s (q - 32)
  * They take as many bytes as in the file; Q4_K, Q5_K and Q6_K up to 3 % more.

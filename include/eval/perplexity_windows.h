@@ -1,14 +1,16 @@
 /* The windows of a text that task=ppl scores.
  *
- * packed     documents and end-of-text marks in one stream, cut into windows of `seq` tokens; the rest at the end is not
- *            scored.  As in training.
- * documents  each document by itself, after the beginning-of-text token (else end-of-text; without either the first
- *            token is not scored).  Truncated after `seq` tokens, that one included.
- * sliding    each document by itself as above, all of it: the first window predicts `seq` tokens, every later one the next
- *            `stride`, with as many tokens before them as `seq` leaves room for, so at least seq - stride + 1.  These are
- *            the windows of lm-evaluation-harness' loglikelihood_rolling with context_len = seq - stride + 1 (stride = seq is
- *            its own), and those of Hugging Face's guide to strided perplexity but for two things: that guide makes one
- *            document of a whole text and puts no token in front of it.
+ * packed     documents and end-of-text marks in one stream, cut into windows of `seq` tokens; the
+ *            rest at the end is not scored.  As in training.
+ * documents  each document by itself, after the beginning-of-text token (else end-of-text; without
+ *            either the first token is not scored).  Truncated after `seq` tokens, that one
+ *            included.
+ * sliding    each document by itself as above, all of it: the first window predicts `seq` tokens,
+ *            every later one the next `stride`, with as many tokens before them as `seq` leaves room
+ *            for, so at least seq - stride + 1.  These are the windows of lm-evaluation-harness'
+ *            loglikelihood_rolling with context_len = seq - stride + 1 (stride = seq is its own), and
+ *            those of Hugging Face's guide to strided perplexity but for two things: that guide
+ *            makes one document of a whole text and puts no token in front of it.
  *
  * Windows of the last two kinds are concatenated in one row of a batch; none attends to another. */
 #ifndef DS_EVAL_PERPLEXITY_WINDOWS_H
@@ -37,8 +39,8 @@ struct windows_rows {
 };
 
 struct windows;
-/* Encodes the split.  Borrows the tokenizer; the corpus is not needed any more.  DS_ERANGE: too short for one window, or an id
- * beyond `vocab`. */
+/* Encodes the split.  Borrows the tokenizer; the corpus is not needed any more.  DS_ERANGE: too
+ * short for one window, or an id beyond `vocab`. */
 int windows_open(struct windows **out, const struct corpus *c, const struct tokenizer *t,
                  const struct windows_spec *s, struct err *e) DS_CHECK;
 void windows_close(struct windows *w);
@@ -47,7 +49,8 @@ int64_t windows_count(const struct windows *w);
 int64_t windows_for(const struct windows *w, int64_t tokens);
 /* Tokens that windows [from, from + n) predict; wraps around after the last. */
 int64_t windows_tokens(const struct windows *w, int64_t from, int64_t n);
-/* Fills the next n windows and *b, which points into the rows; returns the bytes of text that they predict. */
+/* Fills the next n windows and *b, which points into the rows; returns the bytes of text that they
+ * predict. */
 uint64_t windows_next(struct windows *w, struct loader_pos *at, int n, struct windows_rows *x,
                       struct batch *b);
 

@@ -25,7 +25,8 @@ void subject_close(struct subject *s);
 const char *subject_key(const struct subject *s, const char *key, const char *fallback);
 /* Display name: the run's or the directory's name. */
 const char *subject_name(const struct subject *s);
-/* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by the caller. */
+/* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by
+ * the caller. */
 void subject_head(const struct subject *s, struct record *rec, const char *version);
 /* 1 when this token ends a text: one of model.end_ids, as in transformers; the tokenizer's end of
  * text only when the model's files name none. */
@@ -33,7 +34,8 @@ int subject_is_end(const struct subject *s, int32_t id);
 /* Ids of a text; DS_ERANGE for more than `cap` ids (0: no limit), DS_EUSAGE for an empty text. */
 int subject_encode(const struct subject *s, const char *text, size_t n, size_t cap, struct ids *out,
                    struct err *e) DS_CHECK;
-/* Pieces and lengths of ids; both arrays heap, freed by the caller with mem_free (the bytes are the tokenizer's). */
+/* Pieces and lengths of ids; both arrays heap, freed by the caller with mem_free (the bytes are the
+ * tokenizer's). */
 int subject_pieces(const struct subject *s, const int32_t *id, size_t n, const char ***piece,
                    size_t **len, struct err *e) DS_CHECK;
 /* For trace_options.piece_of with ctx = a struct subject. */

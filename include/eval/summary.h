@@ -58,7 +58,8 @@ struct summary_group {
     size_t missing;        /* set by the caller: failed runs that are not members */
     struct interval value[SUMMARY_N];
 };
-/* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group: DS_ERANGE. */
+/* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group:
+ * DS_ERANGE. */
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
                   size_t n_runs, struct err *e) DS_CHECK;
 int summary_failed(const struct summary *s);
@@ -69,7 +70,8 @@ void summary_estimate(struct summary_group *g, const struct summary *runs);
  * (mem_free), borrowed text. */
 int summary_differences(const char ***keys, size_t *n, const struct summary *runs, size_t n_runs,
                         struct err *e) DS_CHECK;
-/* {"name":..,"method":..,"seed":..,"status":..,"val_loss":..,...} and {"label":..,"n":..,"runs":[..],"val_loss":{"mean","sd","lo","hi","n"},...} */
+/* {"name":..,"method":..,"seed":..,"status":..,"val_loss":..,...} and
+ * {"label":..,"n":..,"runs":[..],"val_loss":{"mean","sd","lo","hi","n"},...} */
 void summary_run_json(struct str *out, const struct summary *s);
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);
 

@@ -15,8 +15,8 @@ enum { TASK_SHOTS_SEED = 1234, TASK_MAX_GEN = 256 };
 struct task_options {
     const char *name; /* "mmlu", "mmlu_anatomy", "arc_challenge", ... */
     const char *path; /* directory of the data                        */
-    const char *
-        results; /* FILE: finished documents are appended, and those in it are not evaluated again; "" = none */
+    /* FILE: finished documents are appended, and those in it are not evaluated again; "" = none */
+    const char *results;
     int64_t shots;                     /* -1: the task's default                       */
     int64_t limit;                     /* most documents per part; 0 = all             */
     int64_t seq;                       /* context tokens; 0 = the model's whole context */
@@ -75,8 +75,8 @@ const struct task *task_find_name(const char *name, const char **subject);
 int task_run(struct task_result *out, struct subject *s, const struct task_options *o,
              task_progress_fn *each, void *ctx, struct err *e) DS_CHECK;
 void task_result_release(struct task_result *r);
-/* The results file of the harness, one JSON object; in each task's results also mean_depth, scored_depth, block_ratio and
- * flops_ratio. */
+/* The results file of the harness, one JSON object; in each task's results also mean_depth,
+ * scored_depth, block_ratio and flops_ratio. */
 void task_result_json(struct str *out, const struct task_result *r, const struct subject *s,
                       const struct task_options *o);
 
@@ -88,7 +88,8 @@ struct task_set {
 };
 int task_set_open(struct task_set *out, const struct task_options *o, struct err *e) DS_CHECK;
 void task_set_close(struct task_set *s);
-/* The prompts of one part, in order; `from` starts them with mt19937_init(from, TASK_SHOTS_SEED). */
+/* The prompts of one part, in order; `from` starts them with mt19937_init(from,
+ * TASK_SHOTS_SEED). */
 struct mt19937;
 int task_prompt(struct str *out, const struct task_set *s, const struct task_part *part,
                 const struct task_doc *d, struct mt19937 *from, struct err *e) DS_CHECK;

@@ -144,7 +144,8 @@ void task_judge_choices(const struct task_doc *d, const struct task_answer *a,
 extern const struct task_metric task_choice_metrics[3];
 
 /* ---- text ---- */
-/* Bytes of a white-space character at s (n > 0 left) as Unicode and Python count them; 0 = another. */
+/* Bytes of a white-space character at s (n > 0 left) as Unicode and Python count them; 0 =
+ * another. */
 size_t task_space(const char *s, size_t n);
 /* text[*from, *to) without white space at its ends. */
 void task_strip(const char *s, size_t *from, size_t *to);

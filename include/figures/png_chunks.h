@@ -1,4 +1,5 @@
-/* PNG files with two chunks that cairo does not write: print resolution (pHYs) and recipe (iTXt). */
+/* PNG files with two chunks that cairo does not write: print resolution (pHYs) and recipe
+ * (iTXt). */
 #ifndef DS_FIGURES_PNG_CHUNKS_H
 #define DS_FIGURES_PNG_CHUNKS_H
 

@@ -32,8 +32,9 @@ int experiment_same_but(const struct runview *a, const struct runview *b,
                         experiment_ignores_fn *ignores);
 /* 1 when they differ only in seed. */
 int experiment_same(const struct runview *a, const struct runview *b);
-/* The name of the i-th of n experiments, each given by one of its runs: the method, and the settings
- * that distinguish it from the others of that method, else `name`.  Sanitised; returns out. */
+/* The name of the i-th of n experiments, each given by one of its runs: the method, and the
+ * settings that distinguish it from the others of that method, else `name`.  Sanitised; returns
+ * out. */
 const char *experiment_label(char *out, size_t size, const struct runview *const *run, int n, int i,
                              experiment_ignores_fn *ignores, const char *name);
 

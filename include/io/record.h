@@ -61,8 +61,8 @@ struct value {
  * bytes needed, <0 DS_EFORMAT.  On success *seq and *body (a checked VALUE_MAP) are set. */
 int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body,
                      struct err *e) DS_CHECK;
-/* Length of the whole frame whose first n bytes are at p, from its head alone: 0 when more bytes are
- * needed, negative when these are not the head of a frame. */
+/* Length of the whole frame whose first n bytes are at p, from its head alone: 0 when more bytes
+ * are needed, negative when these are not the head of a frame. */
 int64_t record_length(const void *p, size_t n);
 /* Offset >= from of the next whole valid frame in the buffer, or n when none. */
 size_t record_resync(const void *p, size_t n, size_t from);

@@ -33,7 +33,7 @@ struct run_phase {
     int64_t step, steps_planned;
     double last_time; /* wall seconds of the newest record that has a time; 0 = none */
 };
-void run_phase_take(struct run_phase *p, struct value body);
+void run_phase_update(struct run_phase *p, struct value body);
 /* is_locked: a process holds the writer's lock.  A log without lock (another host, no flock) whose
  * newest record is younger than 15 s counts as live, too. */
 enum run_state run_phase_state(const struct run_phase *p, int is_locked, double now);

@@ -13,11 +13,11 @@ struct runlog_writer;
  * continues the seq. */
 int runlog_writer_open(struct runlog_writer **out, const char *path, struct err *e) DS_CHECK;
 /* Frames and appends what the builder holds, with one write.  When the disk is full the record goes
- * to a bounded ring in memory that is retried at the next append; runlog_writer_lost counts drops.
+ * to a bounded ring in memory that is retried at the next append; runlog_writer_dropped counts drops.
  * fdatasync at most every `sync_interval_s` (default 5). */
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e) DS_CHECK;
 int runlog_writer_sync(struct runlog_writer *w, struct err *e) DS_CHECK;
-uint64_t runlog_writer_lost(const struct runlog_writer *w);
+uint64_t runlog_writer_dropped(const struct runlog_writer *w);
 /* File size after the last whole record; the checkpoint stores it so that resume can mark
  * superseded records. */
 uint64_t runlog_writer_offset(const struct runlog_writer *w);
@@ -29,9 +29,9 @@ const char *runlog_writer_parent(const struct runlog_writer *w); /* likewise */
 int64_t runlog_writer_step(const struct runlog_writer *w);
 int runlog_writer_has_head(const struct runlog_writer *w);
 /* 1 while the path still names the file being written, i.e. it was neither removed nor replaced. */
-int runlog_writer_is_named(const struct runlog_writer *w);
+int runlog_writer_owns_path(const struct runlog_writer *w);
 /* Bytes of records buffered in memory because the disk is full (0 = everything is written). */
-uint64_t runlog_writer_waiting(const struct runlog_writer *w);
+uint64_t runlog_writer_buffered(const struct runlog_writer *w);
 void runlog_writer_sync_interval(struct runlog_writer *w, double seconds);
 /* Retries buffered records once, syncs and releases the lock; logs what could not be written. */
 void runlog_writer_close(struct runlog_writer *w);
@@ -58,7 +58,7 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
 /* Bounded work: runlog_next also answers 0 after about `bytes` bytes without a record (0, the
  * default: never for files, 8 MiB for pipes).  runlog_reader_is_behind reports that case: call
  * again at once. */
-void runlog_reader_bound(struct runlog_reader *r, size_t bytes);
+void runlog_reader_limit(struct runlog_reader *r, size_t bytes);
 int runlog_reader_is_behind(const struct runlog_reader *r);
 /* Continues at the first whole record of the last `bytes` stored bytes of a file; the skipped part
  * is reported as one gap.  No effect when the reader is already past that point, or for a pipe. */

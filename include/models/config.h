@@ -43,12 +43,12 @@ int model_config_copy(struct model_config *to, const struct model_config *from,
                       struct err *e) DS_CHECK;
 /* The end_ids that are in the vocabulary; returns how many.  With none, the tokenizer's end of text
  * ends generation. */
-enum { MODEL_ENDS_MAX = 24 };
-int model_config_ends(const struct model_config *c, int32_t id[MODEL_ENDS_MAX]);
+enum { MODEL_EOS_MAX = 24 };
+int model_config_eos_ids(const struct model_config *c, int32_t id[MODEL_EOS_MAX]);
 /* Adds one id; ids outside the vocabulary and duplicates are skipped.  DS_ERANGE when there are
- * MODEL_ENDS_MAX already, DS_EMEM. */
-int model_config_add_end(struct model_config *c, int64_t id) DS_CHECK;
-void model_config_no_ends(struct model_config *c);
+ * MODEL_EOS_MAX already, DS_EMEM. */
+int model_config_add_eos(struct model_config *c, int64_t id) DS_CHECK;
+void model_config_clear_eos(struct model_config *c);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */

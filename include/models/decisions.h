@@ -37,9 +37,10 @@ void decisions_add(struct decisions *d, const struct model *m);
  *
  *     I = sum_{v,g} n(v,g)/N ln( n(v,g) N / (n(v) n(g)) )
  *
- * minus its exact expectation when the same decisions are randomly permuted over the same rows (hypergeometric): unbiased at
- * 0 for a gate independent of the id, however many ids are rare.  It may therefore be slightly negative, and a gate that is a
- * function of the id scores somewhat below its entropy.  NaN without rows. */
+ * minus its exact expectation when the same decisions are randomly permuted over the same rows
+ * (hypergeometric): unbiased at 0 for a gate independent of the id, however many ids are rare.  It
+ * may therefore be slightly negative, and a gate that is a function of the id scores somewhat below
+ * its entropy.  NaN without rows. */
 double decisions_mi(const struct decisions *d, int l);
 /* Mutual information of a cell and a decision drawn from its soft gate p: H(mean p) - mean H(p),
  * nats.  Measures how far the soft gate is from constant.  NaN where gates are not soft: outside

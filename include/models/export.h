@@ -32,7 +32,7 @@ struct export_options {
 struct export_result {
     uint64_t bytes, tensors, files;
     uint32_t type;      /* GGUF: the requested type; with `keep` the type of most weights */
-    int fallback_n;      /* matrices whose row length is not a multiple of the block size */
+    int fallback_n;     /* matrices whose row length is not a multiple of the block size */
     char fallback[48];  /* the types used instead: "f16 2, q8_0 1" */
     uint32_t head_type; /* of embedding and head; differs from `type` where they fell back */
 };
@@ -54,7 +54,7 @@ int export_check_base(const struct export_source *s, const char *format, struct 
 /* Number of distinct types of the base matrices stored in a GGUF file, 0 when none is; text, e.g.
  * "q4_k 14, q6_k 1", counts the matrices of each.  *blocks (may be NULL): how many of the types are
  * quantised. */
-int export_own_types(const struct export_source *s, int *blocks, char *text, size_t size);
+int export_stored_types(const struct export_source *s, int *blocks, char *text, size_t size);
 /* The writable type called "f32", "q4_k", ...; DS_EUSAGE listing the valid names. */
 int export_type(uint32_t *type, const char *name, struct err *e) DS_CHECK;
 /* "f32|f16|bf16|q8_0|..." */

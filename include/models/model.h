@@ -113,8 +113,8 @@ static inline int head_chunk(int64_t V)
 
 /* The purpose of a model.  MODEL_TRAIN_OWN: the base is frozen (its parameters have train = 0, no
  * gradient and no moments); adapters and what the method registered are trained.  MODEL_EDIT:
- * inference with all values in memory and writable; with MODEL_INFERENCE, and for a frozen base, matrices
- * loaded from a file stay there (models/stored.h). */
+ * inference with all values in memory and writable; with MODEL_INFERENCE, and for a frozen base,
+ * matrices loaded from a file stay there (models/stored.h). */
 enum { MODEL_INFERENCE, MODEL_TRAIN, MODEL_TRAIN_OWN, MODEL_EDIT };
 /* route_options: the method's options (config entries with its prefix), may be NULL for defaults.
  * Takes the strings of *c.  The parameters are reserved and initialised at `seed`; those of the
@@ -175,7 +175,8 @@ enum { DECODE_BATCH = 256 }; /* most sequences per call */
 int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                        struct pass *pass, struct err *e) DS_CHECK;
 
-/* Fills the k-th batch of held-out text; the same k gives the same batch.  Targets are not needed. */
+/* Fills the k-th batch of held-out text; the same k gives the same batch.  Targets are not
+ * needed. */
 typedef void calibrate_batch_fn(void *ctx, int k, struct batch *b);
 /* Runs `batches` batches at each of the ROUTE_GRID capacities, then the method stores the
  * calibrated thresholds in its parameters.  Buffers for the rows must be reserved.  DS_EUSAGE when

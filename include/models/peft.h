@@ -24,8 +24,8 @@ int peft_check(const struct model *m, struct err *e) DS_CHECK;
  * as above, and without adapters. */
 int peft_save(const struct model *m, const char *dir, const char *base, struct err *e) DS_CHECK;
 
-/* ---- checkpoints without their base: PEFT's two files, own.safetensors with the other parameters that are not the base's,
- * and the base's path and fingerprint in config.json ---- */
+/* ---- checkpoints without their base: PEFT's two files, own.safetensors with the other parameters
+ * that are not the base's, and the base's path and fingerprint in config.json ---- */
 
 struct base_ref {
     char path[1024]; /* absolute */
@@ -57,12 +57,13 @@ int model_start_adapted(struct model *m, const char *dir, const char *base, stru
                         struct err *e) DS_CHECK;
 /* model_tensor_match for it: one line. */
 int model_adapted_tensor_match(const char *dir, const char *base, struct str *out,
-                         struct err *e) DS_CHECK;
-int model_own_tensor_match(struct model *m, const char *dir, struct str *out, struct err *e) DS_CHECK;
+                               struct err *e) DS_CHECK;
+int model_own_tensor_match(struct model *m, const char *dir, struct str *out,
+                           struct err *e) DS_CHECK;
 /* Its complete configuration, as model_config_from_json returns for self-contained models; c is
  * empty on failure. */
 int model_adapted_config(struct model_config *c, struct config *route, const char *dir,
-                       const char *base, struct err *e) DS_CHECK;
+                         const char *base, struct err *e) DS_CHECK;
 
 /* ---- merging ---- */
 

@@ -186,8 +186,8 @@ struct route_ops {
     size_t (*memory)(const struct route *r);
     /* Can such a pass be decided now?  DS_EUSAGE with the command to run first; NULL = always. */
     int (*ready)(const struct route *r, const struct pass *pass, struct err *e);
-    /* Calibration on held-out text.  begin 1: clear; then passes (PASS_SPARSE, inference.calibrate) at
-     * each capacity of the grid, several batches of each; begin 0: store.  NULL = nothing to
+    /* Calibration on held-out text.  begin 1: clear; then passes (PASS_SPARSE, inference.calibrate)
+     * at each capacity of the grid, several batches of each; begin 0: store.  NULL = nothing to
      * calibrate. */
     void (*calibrate)(struct route *r, int begin);
     /* FLOPs of the decision itself per row of layer l. */

@@ -14,9 +14,9 @@ struct train_cost_cache {
 };
 
 struct train_cost {
-    double
-        flops; /* per step: 3 x forward over the rows that training computes, decisions included; the mean over
-                           the run, for schedules that change it */
+    /* per step: 3 x forward over the rows that training computes, decisions included; the mean over
+     * the run, for schedules that change it */
+    double flops;
     double dense;       /* per step that computes every row */
     int64_t tokens;     /* per step */
     int64_t parameters; /* without embeddings, as in the head record */

@@ -11,8 +11,9 @@
 
 /* Directory of the runs: $DEPTHSCOPE_RUNS or "runs". */
 const char *job_root(void);
-/* Starts `depthscope train ARGS...` in its own session with output to RUN/train.out; returns the run's name in
- * name (made unique and reserved before the process starts). The child outlives the caller. */
+/* Starts `depthscope train ARGS...` in its own session with output to RUN/train.out; returns the
+ * run's name in name (made unique and reserved before the process starts). The child outlives the
+ * caller. */
 int job_start(const char *const *args, size_t n, char *name, size_t size, struct err *e) DS_CHECK;
 
 /* The same; *ended is a descriptor (close it) that poll reports as hung up when the process
@@ -113,11 +114,12 @@ int job_launch(struct job_launch *l, const char *const *args, size_t n, struct e
 /* The same with a name for the run, which must be free; "" = one derived from the preset. */
 int job_launch_named(struct job_launch *l, const char *name, const char *const *args, size_t n,
                      struct err *e) DS_CHECK;
-/* Starts `depthscope train --resume NAME` (from NULL), or `--from FROM` as a new run NAME-from-FROM. */
+/* Starts `depthscope train --resume NAME` (from NULL), or `--from FROM` as a new run
+ * NAME-from-FROM. */
 int job_launch_resume(struct job_launch *l, const char *name, const char *from,
                       struct err *e) DS_CHECK;
-/* Never blocks.  LAUNCH_FAILED: the process ended without a record; the directory of a new run is removed and
- * `words` is its last line of output. */
+/* Never blocks.  LAUNCH_FAILED: the process ended without a record; the directory of a new run is
+ * removed and `words` is its last line of output. */
 enum launch_state job_launch_state(struct job_launch *l, char *words, size_t size);
 void job_launch_release(struct job_launch *l); /* does not stop the run */
 /* The last line of RUN/train.out, the output of a run started in the background; 0 = none. */

@@ -64,14 +64,14 @@ int train_config_make(struct train_config *c, const char *const *preset, size_t 
                       const char *const *override, size_t n, struct err *e) DS_CHECK;
 /* The same for display: keys that presets leave open (???) keep their default. */
 int train_config_preview(struct train_config *c, const char *const *preset, size_t presets,
-                      struct err *e) DS_CHECK;
+                         struct err *e) DS_CHECK;
 /* Reads a run directory's configuration (resume; io/runconfig.h); overrides as above. */
 int train_config_read(struct train_config *c, const char *dir, const char *const *override,
                       size_t n, int *is_lost, struct err *e) DS_CHECK;
 /* config.yaml, every key. */
 void train_config_print(struct str *out, const struct train_config *c);
 /* Calls back for every key and value, in order. */
-void train_config_each(const struct train_config *c,
-                       void (*each)(void *ctx, const char *key, const char *value), void *ctx);
+void train_config_for_each(const struct train_config *c,
+                           void (*each)(void *ctx, const char *key, const char *value), void *ctx);
 void train_config_release(struct train_config *c);
 #endif

@@ -26,8 +26,8 @@ int preset_path(char *path, size_t size, const char *preset, struct err *e) DS_C
 int presets_read(struct config *c, const char *const *preset, size_t n, struct err *e) DS_CHECK;
 /* "stories+mod": names without directory and extension. */
 void presets_label(char *out, size_t size, const char *const *preset, size_t n);
-/* The preset named by `extends` or `default_base`, or "" (heap, mem_free; NULL if out of memory or not
- * found). */
+/* The preset named by `extends` or `default_base`, or "" (heap, mem_free; NULL if out of memory or
+ * not found). */
 char *preset_base(const char *preset);
 
 #endif

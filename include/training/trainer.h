@@ -116,15 +116,16 @@ int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
 /* Changes a live setting: an option of training or of the method whose row has is_live ("train.lr"
- * or "lr", "edp.target_ratio"), within the range of the row.  DS_ENOTFOUND names them all.  In effect for the rest of the run, also after a resume
- * (trainer_keep_live). */
+ * or "lr", "edp.target_ratio"), within the range of the row.  DS_ENOTFOUND names them all.  In
+ * effect for the rest of the run, also after a resume (trainer_keep_live). */
 int trainer_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 /* Validates a live setting without changing it. */
 int trainer_check_set(const struct trainer *t, const char *key, double value,
                       struct err *e) DS_CHECK;
 /* 1 when the value is so far from the current one that the user should confirm it; why: one
  * line. */
-int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size);
+int trainer_is_large_change(const struct trainer *t, const char *key, double value, char *why,
+                            size_t size);
 /* Drops the settings made after `step`, in memory and in live.json; note: their list ("" =
  * none). */
 int trainer_revert_live(struct trainer *t, int64_t step, struct str *note, struct err *e) DS_CHECK;
@@ -145,7 +146,7 @@ int trainer_home_is_empty(const char *dir, int has_begun, struct err *e) DS_CHEC
 /* Sets t->run_id: the log's, else the newest checkpoint's, else a new one. */
 int trainer_home_identify(struct trainer *t, int resume, struct err *e) DS_CHECK;
 /* Renames an unreadable file to PATH.broken, so that it can be rewritten. */
-int trainer_set_aside(const char *path, struct err *e) DS_CHECK;
+int trainer_rename_broken(const char *path, struct err *e) DS_CHECK;
 /* command.c: opens control.sock and handles its commands; ctx is the trainer. */
 int trainer_listen(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_command_run(void *ctx, const char *line, struct str *answer);
@@ -169,10 +170,12 @@ int trainer_apply_live(struct trainer *t,
 void trainer_record_live(const struct trainer *t);
 /* Copies the live settings that run `from` had at `step` to run `to`. */
 int trainer_copy_live(const char *from, const char *to, int64_t step, struct err *e) DS_CHECK;
-/* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key overrides makes room.  1: no room. */
+/* Appends a setting; when there are LIVE_MAX of them the oldest that a later one of its key
+ * overrides makes room.  1: no room. */
 int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, double value,
                      int64_t step);
-/* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says holds at its end: */
+/* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says
+ * holds at its end: */
 int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int *n,
                           struct err *e) DS_CHECK;
 /* For what no "set" of this log has note: inherited, overridden or taken back. */

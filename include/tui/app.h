@@ -32,7 +32,7 @@ int tui_run(const struct tui_options *o, struct err *e) DS_CHECK;
 /* DS_EUSAGE with the nearest name when there is no such view. */
 int tui_check_view(const char *name, struct err *e) DS_CHECK;
 /* "20k" "1.5M" "300" -> bytes per second; -1 if malformed. */
-double tui_parse_link(const char *text);
+double tui_parse_bandwidth(const char *text);
 /* "100x30" -> cols, rows; 0 if malformed. */
 int tui_parse_size(const char *text, int *cols, int *rows);
 

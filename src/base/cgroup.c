@@ -65,8 +65,8 @@ static double line_limit(const char *mount, char *line, const char *controller, 
     return 0;
 }
 
-double cgroup_least(const char *mount, const char *self, const char *controller, cgroup_limit *v2,
-                    cgroup_limit *v1)
+double cgroup_min(const char *mount, const char *self, const char *controller, cgroup_limit *v2,
+                  cgroup_limit *v1)
 {
     char line[4096];
     double least = 0;

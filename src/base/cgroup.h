@@ -7,8 +7,8 @@ typedef double cgroup_limit(const char *dir);
 /* The tightest limit of the process's group and its ancestors; 0 when there is none.  `mount` is
  * the cgroup mount ("/sys/fs/cgroup"), `self` the list of the process's cgroups
  * ("/proc/self/cgroup"), `controller` the v1 name ("cpu"). */
-double cgroup_least(const char *mount, const char *self, const char *controller, cgroup_limit *v2,
-                    cgroup_limit *v1);
+double cgroup_min(const char *mount, const char *self, const char *controller, cgroup_limit *v2,
+                  cgroup_limit *v1);
 /* The first line of dir/name; 0 when there is none. */
 int cgroup_line(char *line, int size, const char *dir, const char *name);
 

@@ -33,7 +33,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* ---- in the child: async-signal-safe calls only ----------------------------------------------- */
+/* ---- in the child: async-signal-safe calls only ---- */
 
 static void default_signals(void)
 {
@@ -83,7 +83,7 @@ static void become(const char *path, const struct child_setup *how, const int fd
     _exit(127);
 }
 
-/* ---- in the parent ------------------------------------------------------------------------------ */
+/* ---- in the parent ---- */
 
 /* end[0] is ours, close-on-exec; end[1] the child's. */
 static int open_ends(int end[2], int kind, int as)

@@ -69,7 +69,7 @@ static const struct {
     {7, 0, EDX, 22, AMX_STATE, "amx_bf16"},
 };
 
-void cpu_ask(char *out, size_t size)
+void cpu_cpuid_features(char *out, size_t size)
 {
     enum { OSXSAVE = 1 << 27 };
     unsigned r[4] = {0}, saved = 0, high = 0;
@@ -87,7 +87,7 @@ void cpu_ask(char *out, size_t size)
     str_release(&s);
 }
 #else
-void cpu_ask(char *out, size_t size)
+void cpu_cpuid_features(char *out, size_t size)
 {
     if (size > 0)
         out[0] = '\0';
@@ -114,7 +114,7 @@ static void read_cpuinfo(void)
     if (f)
         fclose(f);
     if (!features[0])
-        cpu_ask(features, sizeof features);
+        cpu_cpuid_features(features, sizeof features);
     utf8_scrub(model);
 }
 
@@ -232,6 +232,6 @@ static double limit_v1(const char *dir)
 
 int cpu_quota(const char *mount, const char *self)
 {
-    double least = cgroup_least(mount, self, "cpu", limit_v2, limit_v1);
+    double least = cgroup_min(mount, self, "cpu", limit_v2, limit_v1);
     return least > 0 && least < 1e6 ? (int)ceil(least - 1e-9) : 0;
 }

@@ -91,7 +91,7 @@ int fs_is_held_at(int fd, const char *path)
            a.st_ino == b.st_ino;
 }
 
-int fs_where(int fd, char *out, size_t size)
+int fs_path_of_fd(int fd, char *out, size_t size)
 {
     char link[40];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);

@@ -20,10 +20,12 @@
 
 enum { PATH_MAX_BYTES = 4096, SWEPT_MAX = 64, DAY_S = 86400, TAG_DIGITS = 8 };
 
-/* ---- owners: TAG-PID-START-COUNT ------------------------------------------------------------------------------------
+/* ---- owners: TAG-PID-START-COUNT
+ * ------------------------------------------------------------------------------------
  *
- * TAG identifies the scope of process ids: this boot of this kernel and this container.  START is the process's start
- * time in kernel ticks, so that another process that reuses the id is not mistaken for the owner. */
+ * TAG identifies the scope of process ids: this boot of this kernel and this container.  START is
+ * the process's start time in kernel ticks, so that another process that reuses the id is not
+ * mistaken for the owner. */
 
 static char own_tag[TAG_DIGITS + 1]; /* "" = process ids are not comparable here */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -154,7 +156,7 @@ int fs_owner_is_dead(const char *owner, const char *path)
     return is_gone(owner, at, rest);
 }
 
-/* ---- abandoned files -------------------------------------------------------------------------------------------------- */
+/* ---- abandoned files ---- */
 
 /* The OWNER in ".NAME.OWNER.tmp", NULL when the name has another form. */
 static const char *owner_within(const char *name)
@@ -233,7 +235,7 @@ static void sweep_once(const char *path)
         fs_temp_sweep(path);
 }
 
-/* ---- a new file or directory ------------------------------------------------------------------------------------------ */
+/* ---- a new file or directory ---- */
 
 /* The directory part of a path: "." for a bare name, "/" for a name in the root. */
 static int directory_of(char *out, size_t size, const char *path, struct err *e)

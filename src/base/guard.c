@@ -29,7 +29,7 @@ static struct sigaction before;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int is_ending;
 
-/* ---- in the handler: async-signal-safe calls only ------------------------------------------------ */
+/* ---- in the handler: async-signal-safe calls only ---- */
 
 struct line {
     char text[LINE_SIZE];
@@ -106,7 +106,7 @@ static void on_bus(int signo, siginfo_t *info, void *context)
         signal(signo, SIG_DFL); /* the instruction faults again and ends the program */
 }
 
-/* ---- set-up ---------------------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
 static void install(void)
 {

@@ -19,7 +19,7 @@
 
 enum { PATH_BYTES = 1100, STACK_LEAST = 2 << 20, STACK_BYTES = 8 << 20 };
 
-/* ---- descriptors ----------------------------------------------------------------------------------- */
+/* ---- descriptors ---- */
 
 static int stdout_was_closed;
 
@@ -45,7 +45,7 @@ void process_discard_stdout(void)
     close(fd);
 }
 
-/* ---- signals --------------------------------------------------------------------------------------- */
+/* ---- signals ---- */
 
 const int process_end_signals[] = {
     SIGTERM, SIGUSR2, SIGALRM, SIGXCPU, /* the soft limit of processor time: some is left */
@@ -55,7 +55,7 @@ const int process_end_signals[] = {
     0,
 };
 
-/* ---- the executable -------------------------------------------------------------------------------- */
+/* ---- the executable ---- */
 
 static int is_program(const char *path)
 {
@@ -122,7 +122,7 @@ int process_path(char *out, size_t size)
     return at_start[0] && !str_copy(out, size, at_start);
 }
 
-/* ---- the start ------------------------------------------------------------------------------------- */
+/* ---- the start ---- */
 
 void process_begin(const char *argv0)
 {
@@ -142,7 +142,7 @@ void process_begin(const char *argv0)
                        getcwd(cwd, sizeof cwd));
 }
 
-/* ---- the stack ------------------------------------------------------------------------------------- */
+/* ---- the stack ---- */
 
 struct call {
     int (*fn)(int argc, char **argv);

@@ -15,7 +15,8 @@ static inline double unit_of(uint32_t high, uint32_t low)
     return (a - 0x1p52) * 0x1p-32 + (b - 0x1p52) * 0x1p-53;
 }
 
-/* u = 2^k m with m in [0.707, 1.414):  log u = k log 2 + 2 atanh(s),  s = (m - 1) / (m + 1),  |s| < 0.172. */
+/* u = 2^k m with m in [0.707, 1.414):  log u = k log 2 + 2 atanh(s),  s = (m - 1) / (m + 1),  |s| <
+ * 0.172. */
 static inline double log_of(double u)
 {
     const uint64_t half_root = 0x3fe6a09e00000000U, one = 0x3ff0000000000000U,

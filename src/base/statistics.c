@@ -9,7 +9,7 @@
 #define UNDEFINED ((double)NAN)
 #define NORMAL_975 1.959964
 
-/* ---- moments ------------------------------------------------------------------------------------ */
+/* ---- moments ---- */
 
 /* Mean and sum of squared deviations of the finite values in one pass (Welford). */
 static size_t moments(const double *v, size_t n, double *mean, double *squares)
@@ -58,9 +58,10 @@ double stat_median(double *v, size_t n)
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-/* ---- Student's t -------------------------------------------------------------------------------- */
+/* ---- Student's t ---- */
 
-/* Continued fraction of the incomplete beta function (Numerical Recipes 6.4.5, by Lentz's method). */
+/* Continued fraction of the incomplete beta function (Numerical Recipes 6.4.5, by Lentz's
+ * method). */
 static double beta_fraction(double a, double b, double x)
 {
     const double tiny = 1e-300;
@@ -198,7 +199,7 @@ void stat_holm(double *p, size_t n)
             p[i] = -1 - p[i];
 }
 
-/* ---- samples ------------------------------------------------------------------------------------ */
+/* ---- samples ---- */
 
 struct correlation stat_correlation(const float *x, const float *y, size_t n)
 {

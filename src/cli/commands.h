@@ -9,7 +9,15 @@
 /* Returns the exit status: 0 done, 1 failed, 2 usage.  argv[0] is the subcommand's name. */
 struct cli_option;
 typedef int command_fn(int argc, char **argv);
-enum command_word { WORD_NONE, WORD_RUN, WORD_MODEL, WORD_PRESET, WORD_FIGURE, WORD_COMMAND, WORD_RUNS };
+enum command_word {
+    WORD_NONE,
+    WORD_RUN,
+    WORD_MODEL,
+    WORD_PRESET,
+    WORD_FIGURE,
+    WORD_COMMAND,
+    WORD_RUNS
+};
 struct command {
     const char *name, *args, *summary;
     command_fn *run;
@@ -31,7 +39,8 @@ struct cli_option {
     const char *help;
 };
 /* clang-format off */
-/* All subcommands, one line each: name, arguments, summary, what its words name (for completion). */
+/* All subcommands, one line each: name, arguments, summary, what its words name (for
+ * completion). */
 #define COMMANDS(X) \
     X(train, "[PRESET ...] [key=value ...]",\
         "train a model; PRESET is a name in data/ (quick) or a file; later presets override earlier ones", WORD_PRESET) \

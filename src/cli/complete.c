@@ -1,4 +1,5 @@
-/* depthscope complete WORD...: candidates for the last word, for completion scripts (depthscope help bash). */
+/* depthscope complete WORD...: candidates for the last word, for completion scripts (depthscope
+ * help bash). */
 #include <string.h>
 
 #include "base/clock.h"

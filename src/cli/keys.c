@@ -53,7 +53,8 @@ const struct opt_group *keys_groups(const char *command)
         {"get", &get_group},
     };
     /* convert: of random:PRESET */
-    static const char *const of_runs[] = {"train", "sweep", "ablate", "isoflop", "pipeline", "convert"};
+    static const char *const of_runs[] = {"train",   "sweep",    "ablate",
+                                          "isoflop", "pipeline", "convert"};
     static struct opt_group found[GROUPS_MAX + 2];
     size_t n = 0;
     for (size_t i = 0; i < DS_LEN(own); i++)

@@ -184,7 +184,7 @@ static int show(struct str *out, const char *const *preset, size_t n, int json, 
         add_json(out, &f);
         json_key(out, "keys");
         str_add(out, "{");
-        train_config_each(&f.config, key_to_json, out);
+        train_config_for_each(&f.config, key_to_json, out);
         str_add(out, "}}\n");
     } else {
         cells(&f, cell);

@@ -35,7 +35,7 @@ static const char *print_interval(char out[CELL], const struct interval *x, int 
     return out;
 }
 
-/* ---- groups ------------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 /* Summary rows from..to-1, with the rank of each column; 0 when no group has one. */
 static int fill_part(struct table *t, int *rank, const struct report *r, int from, int to,
@@ -100,7 +100,7 @@ void report_groups(struct str *out, const struct report *r)
                r->width);
 }
 
-/* ---- paired differences ------------------------------------------------------------------------- */
+/* ---- paired differences ---- */
 
 /* Every group against the reference, the first group with results. */
 struct comparison {
@@ -220,7 +220,7 @@ void report_paired_json(struct str *out, const struct report *r)
     comparison_release(&c);
 }
 
-/* ---- LaTeX -------------------------------------------------------------------------------------- */
+/* ---- LaTeX ---- */
 
 static void latex_text(struct str *out, const char *text)
 {
@@ -331,7 +331,7 @@ void report_latex(struct str *out, const struct report *r)
     comparison_release(&c);
 }
 
-/* ---- Markdown ----------------------------------------------------------------------------------- */
+/* ---- Markdown ---- */
 
 static void markdown_text(struct str *out, const char *text)
 {
@@ -377,7 +377,7 @@ void report_markdown(struct str *out, const struct report *r)
     comparison_release(&c);
 }
 
-/* ---- CSV ---------------------------------------------------------------------------------------- */
+/* ---- CSV ---- */
 
 /* RFC 4180: in quotes where it holds a comma or a quote; control characters are made visible. */
 static void csv_text(struct str *out, const char *text)

@@ -1,5 +1,5 @@
-/* depthscope runs: lists runs (sorted, filtered, grouped), tags and annotates them, renames them and
- * moves them to the trash and back. */
+/* depthscope runs: lists runs (sorted, filtered, grouped), tags and annotates them, renames them
+ * and moves them to the trash and back. */
 #include <math.h>
 #include <string.h>
 

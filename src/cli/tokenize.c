@@ -52,7 +52,7 @@ static void print_json(struct str *out, const struct tokenizer *t, const struct 
         str_add_json(out, p ? p : "", n);
     }
     str_add(out, "]");
-    json_add_int(out, "dropped_bytes", (int64_t)tokenizer_dropped(t));
+    json_add_int(out, "dropped_bytes", (int64_t)tokenizer_dropped_bytes(t));
     str_add(out, "}\n");
 }
 

@@ -125,7 +125,7 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         .readonly = cli_flag(a, "readonly"),
         .paths = paths,
     };
-    if (cli_value(a, "link") && (o.link_bytes_s = tui_parse_link(cli_value(a, "link"))) < 0)
+    if (cli_value(a, "link") && (o.link_bytes_s = tui_parse_bandwidth(cli_value(a, "link"))) < 0)
         return err_set(e, DS_EUSAGE, "--link %s: expected bytes per second, e.g. 20k",
                        cli_value(a, "link"));
     if (a->n_rest > PATHS_MAX)

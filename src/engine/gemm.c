@@ -335,8 +335,8 @@ void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
     *out = t.p;
 }
 
-void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format, enum gemm_storage storage,
-                     int K, int N)
+void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format,
+                     enum gemm_storage storage, int K, int N)
 {
     *out = (struct packed){.by = holder(format, storage), .K = K, .N = N, .data = memory};
     BUG_IF(bytes_by(out->by, K, N) == 0, "gemm: %d x %d: storage not supported", K, N);

@@ -1,5 +1,6 @@
-/* The BLAS provider: OpenBLAS, single-threaded per call, since only the pool creates threads.  It is loaded on first use
- * and not linked: it starts its threads before main, and ends the program where it may not (ulimit -u, ulimit -v). */
+/* The BLAS provider: OpenBLAS, single-threaded per call, since only the pool creates threads.  It
+ * is loaded on first use and not linked: it starts its threads before main, and ends the program
+ * where it may not (ulimit -u, ulimit -v). */
 #ifndef DEPTHSCOPE_NO_BLAS
 #include <cblas.h>
 #include <dlfcn.h>

@@ -3,12 +3,15 @@
  * Sixteen rows of weights make a panel, read strictly in order.  Four columns of its sixteen rows
  * are 64 bytes, byte 4 r + i being column i of row r: the operand of one 512-bit int8 dot product.
  *   Q8_0  64 columns: 2 x 16 fp16 scales, then 2 blocks of 8 x 64 bytes q + 128
- *   Q4_0  64 columns: 2 x 16 fp16 scales, then 2 blocks of 4 x 64 bytes, columns 0..15 of a block in the low
- *         halves and 16..31 in the high ones
- *   Q4_K  256 columns: 16 fp16 d, 16 fp16 dmin, 8 x (16 bytes s, 16 bytes m), then 8 blocks as in Q4_0
- *   Q5_K  the same; after the 256 bytes of a block, 64 with the fifth bits: bit k of byte 4 r + i is that of column 4 k + i
- *   Q6_K  256 columns: 16 fp16 d, 32 bytes of padding, 8 x (16 pairs of int8 s), then 8 blocks: after the 256 bytes 2 x 64
- *         with the upper bits of columns 0..15 and 16..31: bits 2 k, 2 k + 1 of byte 4 r + i are those of column 4 k + i
+ *   Q4_0  64 columns: 2 x 16 fp16 scales, then 2 blocks of 4 x 64 bytes, columns 0..15 of a block
+ *         in the low halves and 16..31 in the high ones
+ *   Q4_K  256 columns: 16 fp16 d, 16 fp16 dmin, 8 x (16 bytes s, 16 bytes m), then 8 blocks as in
+ *         Q4_0
+ *   Q5_K  the same; after the 256 bytes of a block, 64 with the fifth bits: bit k of byte 4 r + i is
+ *         that of column 4 k + i
+ *   Q6_K  256 columns: 16 fp16 d, 32 bytes of padding, 8 x (16 pairs of int8 s), then 8 blocks:
+ *         after the 256 bytes 2 x 64 with the upper bits of columns 0..15 and 16..31: bits 2 k,
+ *         2 k + 1 of byte 4 r + i are those of column 4 k + i
  * A last odd block of Q8_0 and Q4_0 has its own group with space for both scales.  Rows beyond O
  * are zero. */
 #ifndef DS_ENGINE_QUANT_IMPL_H
@@ -52,11 +55,11 @@ typedef void quant_round_fn(struct quant_x *out, const real *x, int blocks, int 
                             enum quant_kind kind);
 /* acc (rows,16) += a panel's `blocks` blocks from w times those of x (blocks,rows), 1 <= rows <=
  * QUANT_TILE. Per element, in ascending order, every operation rounded once:
- *   Q8_0, Q4_0  acc = fma(d dx, sum, acc)                                per block, sum exact
- *   Q4_K, Q5_K  a = fma(s sum, dx, a), m = fma(minimum, dsum, m)         per block, from 0, s sum exact (< 2^24)
- *               acc = fma(d, a, acc), then acc = fma(-dmin, m, acc)      per 8 blocks
- *   Q6_K        a = fma(sum, dx, a)                                      per block, from 0, exact sum (< 2^24)
- *               acc = fma(d, a, acc)                                     per 8 blocks */
+ *   Q8_0, Q4_0  acc = fma(d dx, sum, acc)                           per block, sum exact
+ *   Q4_K, Q5_K  a = fma(s sum, dx, a), m = fma(minimum, dsum, m)    per block, from 0; exact, < 2^24
+ *               acc = fma(d, a, acc), then acc = fma(-dmin, m, acc) per 8 blocks
+ *   Q6_K        a = fma(sum, dx, a)                                 per block, from 0; exact, < 2^24
+ *               acc = fma(d, a, acc)                                per 8 blocks */
 typedef void quant_panel_fn(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
                             int rows);
 

@@ -68,7 +68,7 @@ static int64_t run_int(const struct subject *s, const char *key, int64_t fallbac
 }
 
 static const char *or_setting(const struct subject *s, const char *own, const char *key,
-                          const char *fallback)
+                              const char *fallback)
 {
     return own[0] ? own : subject_key(s, key, fallback);
 }

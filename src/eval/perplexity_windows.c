@@ -146,12 +146,10 @@ int windows_open(struct windows **out, const struct corpus *c, const struct toke
         return err_set(e, DS_EMEM, "out of memory for windows");
     w->spec = *s;
     w->tokenizer = t;
-    const struct loader_options o = {.is_val = s->is_val,
-                                     .val_fraction = s->val_fraction,
-                                     .seq = s->seq,
-                                     .vocab = s->vocab};
-    int rc = s->kind == WINDOWS_PACKED ? loader_open(&w->loader, c, t, &o, e)
-                                       : read_documents(w, c, e);
+    const struct loader_options o = {
+        .is_val = s->is_val, .val_fraction = s->val_fraction, .seq = s->seq, .vocab = s->vocab};
+    int rc =
+        s->kind == WINDOWS_PACKED ? loader_open(&w->loader, c, t, &o, e) : read_documents(w, c, e);
     if (rc < 0)
         windows_close(w);
     else

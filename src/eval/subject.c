@@ -179,8 +179,8 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
 
 int subject_is_end(const struct subject *s, int32_t id)
 {
-    int32_t end[MODEL_ENDS_MAX];
-    int n = model_config_ends(&s->model->config, end);
+    int32_t end[MODEL_EOS_MAX];
+    int n = model_config_eos_ids(&s->model->config, end);
     if (n == 0)
         return id == tokenizer_eot(s->tokenizer);
     while (n > 0 && end[n - 1] != id)

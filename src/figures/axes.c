@@ -238,7 +238,8 @@ static void ticks_log(struct axis *a, int want, int with_minor)
     for (int e = e0 - 1; e <= e1 && with_minor && e1 - e0 <= 5; e++)
         for (int m = 2; m <= 9; m++)
             add_tick(a, m * pow(10, e), 1);
-    /* Over less than two decades 2 and 5 are labelled too, or all digits if that is still too few. */
+    /* Over less than two decades 2 and 5 are labelled too, or all digits if that is still too
+     * few. */
     double span = log10(a->hi / a->lo);
     for (int i = 0; labelled < 2 && i < a->ticks; i++) {
         struct tick *t = &a->tick[i];

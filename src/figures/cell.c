@@ -1,4 +1,5 @@
-/* Draws the glyph of a terminal cell: blocks, box lines and braille as shapes, letters as strokes. */
+/* Draws the glyph of a terminal cell: blocks, box lines and braille as shapes, letters as
+ * strokes. */
 #include "figures/cell.h"
 
 #include <math.h>

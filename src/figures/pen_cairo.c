@@ -163,9 +163,9 @@ int pen_cairo_pixels(const struct pen_list *l, const struct pen_page *page, unsi
     int cols = (int)pw, rows = (int)ph;
     cairo_surface_t *s = cairo_image_surface_create(CAIRO_FORMAT_RGB24, cols, rows);
     unsigned *out = mem_alloc((size_t)cols * (size_t)rows, sizeof *out);
-    int rc = out ? draw_page(l, s, scale, page, page->background < 0 ? 0xFFFFFF : page->background,
-                             e)
-                 : err_set(e, DS_EMEM, "image of %d x %d pixels: out of memory", cols, rows);
+    int rc =
+        out ? draw_page(l, s, scale, page, page->background < 0 ? 0xFFFFFF : page->background, e)
+            : err_set(e, DS_EMEM, "image of %d x %d pixels: out of memory", cols, rows);
     if (rc < 0)
         goto out;
     cairo_surface_flush(s);

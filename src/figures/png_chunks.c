@@ -50,7 +50,8 @@ static void put_head(png_structp png, png_infop info, int width, int height, dou
                      .text = recipe,
                      .lang = none,
                      .lang_key = none};
-    /* Level and filter are fixed, so that the bytes do not depend on the defaults of the library. */
+    /* Level and filter are fixed, so that the bytes do not depend on the defaults of the
+     * library. */
     png_set_compression_level(png, 9);
     png_set_filter(png, PNG_FILTER_TYPE_BASE, PNG_FILTER_NONE);
     png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB,

@@ -20,7 +20,8 @@ struct csv {
     struct str frame;
 };
 
-/* One cell with its quotes removed (RFC 4180); returns what ended it: ',', '\n', or 0 at the end. */
+/* One cell with its quotes removed (RFC 4180); returns what ended it: ',', '\n', or 0 at the
+ * end. */
 static int next_cell(struct csv *c, char cell[CELL_BYTES_MAX], struct err *e)
 {
     size_t n = 0;

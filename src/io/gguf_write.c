@@ -201,16 +201,13 @@ int gguf_out_begin(struct gguf_out *w, const char *path, struct err *e)
     int rc = head.failed || w->meta.failed || w->info.failed
                  ? err_set(e, DS_EMEM, "%s: out of memory for its metadata", path)
                  : fs_new_open(&w->file, path, e);
-    if (rc == 0)
-        rc = fs_new_write(&w->file, head.p, head.len, e);
-    if (rc == 0)
-        rc = fs_new_write(&w->file, str_text(&w->meta), w->meta.len, e);
-    if (rc == 0)
-        rc = fs_new_write(&w->file, str_text(&w->info), w->info.len, e);
-    if (rc == 0)
-        rc = pad(w, head_bytes(w), e);
-    if (rc == 0)
-        rc = pass_full(w, e);
+    if (rc < 0 || (rc = fs_new_write(&w->file, head.p, head.len, e)) < 0 ||
+        (rc = fs_new_write(&w->file, str_text(&w->meta), w->meta.len, e)) < 0 ||
+        (rc = fs_new_write(&w->file, str_text(&w->info), w->info.len, e)) < 0 ||
+        (rc = pad(w, head_bytes(w), e)) < 0)
+        goto out;
+    rc = pass_full(w, e);
+out:
     str_release(&head);
     return rc;
 }

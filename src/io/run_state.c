@@ -24,7 +24,7 @@ static void take_end(struct run_phase *p, struct value body)
                                           : RUN_STOPPED;
 }
 
-void run_phase_take(struct run_phase *p, struct value body)
+void run_phase_update(struct run_phase *p, struct value body)
 {
     struct value kind = value_get(body, "kind");
     double time = value_num(value_get(body, "time"), (double)NAN);

@@ -374,14 +374,14 @@ int runlog_writer_has_head(const struct runlog_writer *w)
     return w->has_head;
 }
 
-int runlog_writer_is_named(const struct runlog_writer *w)
+int runlog_writer_owns_path(const struct runlog_writer *w)
 {
     struct stat a, b;
     return fstat(w->fd, &a) == 0 && fs_stat(w->path, &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
 }
 
-uint64_t runlog_writer_lost(const struct runlog_writer *w)
+uint64_t runlog_writer_dropped(const struct runlog_writer *w)
 {
     return w->lost;
 }
@@ -391,7 +391,7 @@ uint64_t runlog_writer_offset(const struct runlog_writer *w)
     return w->offset;
 }
 
-uint64_t runlog_writer_waiting(const struct runlog_writer *w)
+uint64_t runlog_writer_buffered(const struct runlog_writer *w)
 {
     return w->waiting.len - w->waiting_at;
 }

@@ -93,7 +93,7 @@ int runlog_reader_fd(const struct runlog_reader *r)
     return r->is_pipe ? r->fd : -1;
 }
 
-void runlog_reader_bound(struct runlog_reader *r, size_t bytes)
+void runlog_reader_limit(struct runlog_reader *r, size_t bytes)
 {
     r->bound = bytes ? bytes : r->is_pipe ? NOISE_MAX : 0;
 }

@@ -12,19 +12,16 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "io/frames.h"
 #include "io/runconfig.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
 
 enum {
-    BLOCK = 4096,                 /* one read; a metric record is smaller */
-    WHOLE_MAX = 16 << 10,         /* larger records are judged by their first keys */
-    HEAD_MAX = 1 << 20,           /* except the first, which carries the configuration */
     FIRST_FRAMES = 96,            /* logs of fewer frames are followed from end to end */
     SAMPLES = 24,                 /* of the loss, in longer ones, */
     SAMPLES_READ_MAX = 128 << 10, /* reading as many bytes */
     SMALL = 64 << 10,             /* logs up to here are read at once */
-    SYNC_MAX = 64 << 10,          /* bytes searched for a frame from one offset */
     TAIL_FRAMES = 4096,           /* followed from one offset near the end */
     TAIL_BACK_MAX = 64 << 20,
     TAIL_READ_MAX = 256 << 10, /* bytes read for the newest validation, four times as many for a */
@@ -39,18 +36,14 @@ struct point {
 
 struct scan {
     struct run_row *row;
-    int fd;
-    uint64_t size, end; /* of the file; where zeros after the last record begin */
-    unsigned char *buf;
-    size_t len, cap;
-    uint64_t at; /* buf holds [at, at + len) */
-    unsigned char brief[256];
+    struct frames frames;
+    uint64_t end;               /* where zeros after the last record begin */
     uint64_t from[RUN_NUMBERS]; /* offset + 1 of the record that each number comes from */
     int rank[RUN_NUMBERS];      /* its source: 0 metric, then the tasks of evaluations */
     struct point point[POINTS];
     int points;
     int is_last_pass; /* records are taken in order up to the end */
-    int has_val, has_eval, metrics, no_memory;
+    int has_val, has_eval, metrics;
     double step_ms[ETA_STEPS], share[2];
     size_t steps;
     struct {
@@ -58,124 +51,6 @@ struct scan {
         int64_t step;
     } first, last; /* metric records of the last process */
 };
-
-/* ---- bytes ---- */
-
-/* Bytes at `off`, at least min(n, what the file has); *got says how many. */
-static const unsigned char *peek(struct scan *s, uint64_t off, size_t n, size_t *got)
-{
-    *got = 0;
-    if (off >= s->size)
-        return s->buf;
-    if (n > s->size - off)
-        n = (size_t)(s->size - off);
-    if (off < s->at || off + n > s->at + s->len) {
-        size_t ask = n > BLOCK ? n : BLOCK;
-        void *p = s->buf;
-        if (mem_grow(&p, &s->cap, ask, 1) < 0) {
-            s->no_memory = 1;
-            return s->buf;
-        }
-        s->buf = p;
-        ssize_t r = pread(s->fd, s->buf, ask, (off_t)off);
-        s->at = off;
-        s->len = r > 0 ? (size_t)r : 0;
-        s->row->bytes_read += s->len;
-        s->row->reads++;
-    }
-    *got = s->at + s->len > off ? (size_t)(s->at + s->len - off) : 0;
-    return s->buf + (off - s->at);
-}
-
-/* The kind, step and time at the beginning of a body that is not read whole. */
-static struct value brief_of(struct scan *s, const unsigned char *p, size_t n)
-{
-    static const char *const wanted[] = {"kind", "step", "time"};
-    struct value key, item, out = {0};
-    size_t at = n == 0 ? 0 : p[0] >> 4 == 8 ? 1 : p[0] == 0xde ? 3 : p[0] == 0xdf ? 5 : n;
-    size_t used, fill = 1, count = 0;
-    while (at < n && count < DS_LEN(wanted) &&
-           value_check(p + at, n - at, &key, &used, NULL) >= 0) {
-        size_t start = at, k = 0;
-        at += used;
-        if (at >= n || value_check(p + at, n - at, &item, &used, NULL) < 0)
-            break;
-        at += used;
-        while (k < DS_LEN(wanted) && !value_is(key, wanted[k]))
-            k++;
-        if (k == DS_LEN(wanted) || fill + (at - start) > sizeof s->brief)
-            continue;
-        memcpy(s->brief + fill, p + start, at - start);
-        fill += at - start;
-        count++;
-    }
-    s->brief[0] = (unsigned char)(0x80 | count);
-    if (value_check(s->brief, fill, &out, &used, NULL) < 0)
-        out = (struct value){0};
-    return out;
-}
-
-/* The frame at `off`: its length and body (a brief one when it is large); 0 at the end of what has
- * been written, negative when there is no valid frame. */
-static int64_t frame_at(struct scan *s, uint64_t off, struct value *body)
-{
-    size_t got, want;
-    const unsigned char *p = peek(s, off, RECORD_OVERHEAD + sizeof s->brief, &got);
-    int64_t whole = got ? record_length(p, got) : 0;
-    if (whole <= 0)
-        return whole;
-    if ((uint64_t)whole > s->size - off)
-        return 0;
-    want = (size_t)whole;
-    if (want > (off == 0 ? (size_t)HEAD_MAX : (size_t)WHOLE_MAX)) {
-        size_t n =
-            got < RECORD_OVERHEAD + sizeof s->brief ? got : RECORD_OVERHEAD + sizeof s->brief;
-        *body = brief_of(s, p + RECORD_OVERHEAD, n > RECORD_OVERHEAD ? n - RECORD_OVERHEAD : 0);
-        return whole;
-    }
-    p = peek(s, off, want, &got);
-    if (got < want)
-        return 0;
-    return record_parse(p, want, NULL, body, NULL) > 0 ? whole : -1;
-}
-
-/* Is there a frame at `off`?  A large one is believed when another begins where it ends. */
-static int is_frame(struct scan *s, uint64_t off)
-{
-    struct value body;
-    size_t got;
-    int64_t whole = frame_at(s, off, &body);
-    if (whole <= 0)
-        return 0;
-    if (whole <= WHOLE_MAX || off + (uint64_t)whole == s->size)
-        return 1;
-    const unsigned char *p = peek(s, off + (uint64_t)whole, RECORD_HEAD, &got);
-    return got >= RECORD_HEAD && record_length(p, got) > 0;
-}
-
-/* Offset of the first frame that begins in [from, to), `to` when none is found within SYNC_MAX
- * bytes. */
-static uint64_t sync_to_frame(struct scan *s, uint64_t from, uint64_t to)
-{
-    uint64_t limit = to - from > SYNC_MAX ? from + SYNC_MAX : to;
-    while (from < limit) {
-        size_t got, n;
-        const unsigned char *p = peek(s, from, 1, &got);
-        if (got == 0)
-            break;
-        n = got < limit - from ? got : (size_t)(limit - from);
-        const unsigned char *mark = memchr(p, 0xC9, n);
-        if (!mark) {
-            from += n;
-            continue;
-        }
-        from += (uint64_t)(mark - p);
-        if (is_frame(s, from))
-            return from;
-        from++;
-    }
-    return to;
-}
 
 /* ---- records ---- */
 
@@ -310,7 +185,7 @@ static void take(struct scan *s, struct value body, uint64_t off)
 {
     struct value kind = value_get(body, "kind");
     if (s->is_last_pass)
-        run_phase_take(&s->row->phase, body);
+        run_phase_update(&s->row->phase, body);
     if (value_is(kind, "metric"))
         take_metric(s, body, off);
     else if (value_is(kind, "eval"))
@@ -320,21 +195,22 @@ static void take(struct scan *s, struct value body, uint64_t off)
 }
 
 /* Takes frames from `off` until `to`, at most `max`; returns where it stopped: `to` or beyond, or
- * short of it after `max` frames or long damage.  *at_end: what follows has not been written yet. */
+ * short of it after `max` frames or long damage.  *at_end: what follows has not been written
+ * yet. */
 static uint64_t follow(struct scan *s, uint64_t off, uint64_t to, int max, int *at_end)
 {
     *at_end = 0;
     for (int i = 0; i < max && off < to; i++) {
         struct value body;
-        int64_t whole = frame_at(s, off, &body);
+        int64_t whole = frames_at(&s->frames, off, &body);
         if (whole > 0) {
             take(s, body, off);
             off += (uint64_t)whole;
             continue;
         }
         /* a torn end, unless a whole frame follows: then the length itself is damaged */
-        uint64_t next = sync_to_frame(s, off + 1, to);
-        if (next == to && (whole == 0 || to - off <= SYNC_MAX)) {
+        uint64_t next = frames_sync(&s->frames, off + 1, to);
+        if (next == to && (whole == 0 || to - off <= FRAMES_SYNC)) {
             *at_end = 1;
             return off;
         }
@@ -351,10 +227,10 @@ static uint64_t follow(struct scan *s, uint64_t off, uint64_t to, int max, int *
 /* The first metric record with a loss at or after `off`, a few frames on. */
 static void sample_at(struct scan *s, uint64_t off, uint64_t to)
 {
-    off = sync_to_frame(s, off, to);
+    off = frames_sync(&s->frames, off, to);
     for (int i = 0, points = s->points; i < 12 && off < to && s->points == points; i++) {
         struct value body;
-        int64_t whole = frame_at(s, off, &body);
+        int64_t whole = frames_at(&s->frames, off, &body);
         if (whole <= 0)
             return;
         if (value_is(value_get(body, "kind"), "metric"))
@@ -377,18 +253,18 @@ static int knows_enough(const struct scan *s, uint64_t bytes)
 /* The last records, from further and further before the end until they hold what a row shows. */
 static void read_tail(struct scan *s, uint64_t from)
 {
-    uint64_t known = s->end, before = s->row->bytes_read;
+    uint64_t known = s->end, before = s->frames.bytes_read;
     int is_first = 1, at_end;
-    for (uint64_t back = BLOCK; back <= TAIL_BACK_MAX; back *= 4) {
+    for (uint64_t back = FRAMES_BLOCK; back <= TAIL_BACK_MAX; back *= 4) {
         uint64_t lo = s->end - from > back ? s->end - back : from;
-        uint64_t start = lo == from ? from : sync_to_frame(s, lo, known);
+        uint64_t start = lo == from ? from : frames_sync(&s->frames, lo, known);
         if (start < known) {
             s->is_last_pass = is_first;
             follow(s, start, known, TAIL_FRAMES, &at_end);
             known = start;
             is_first = 0;
         }
-        if (lo == from || (!is_first && knows_enough(s, s->row->bytes_read - before)))
+        if (lo == from || (!is_first && knows_enough(s, s->frames.bytes_read - before)))
             return;
     }
 }
@@ -417,9 +293,9 @@ static void read_log(struct scan *s)
     if (at_end)
         return;
     forget_newest(s);
-    uint64_t before = s->row->bytes_read;
+    uint64_t before = s->frames.bytes_read;
     /* 7 and 24 have no common factor: the samples are spread evenly however many there are */
-    for (int i = 0; i < SAMPLES && s->row->bytes_read - before < SAMPLES_READ_MAX; i++)
+    for (int i = 0; i < SAMPLES && s->frames.bytes_read - before < SAMPLES_READ_MAX; i++)
         sample_at(s, done + (s->end - done) / SAMPLES * (uint64_t)(i * 7 % SAMPLES), s->end);
     read_tail(s, done);
 }
@@ -487,26 +363,29 @@ static int scan_log(struct run_row *row, const char *log, struct err *e)
     if (rc == 0 && fstat(fd, &st) != 0)
         rc = err_errno(e, "stat %s", log);
     if (rc == 0) {
-        *s = (struct scan){.row = row, .fd = fd, .size = (uint64_t)st.st_size};
+        *s = (struct scan){.row = row, .frames = {.fd = fd, .size = (uint64_t)st.st_size}};
         s->first.step = s->last.step = -1;
         s->share[0] = s->share[1] = (double)NAN;
-        s->end = end_of_data(fd, s->size, log);
+        s->end = end_of_data(fd, s->frames.size, log);
         size_t got;
-        if (s->size <= SMALL)
-            (void)peek(s, 0, (size_t)s->size, &got);
+        if (s->frames.size <= SMALL)
+            (void)frames_peek(&s->frames, 0, (size_t)s->frames.size, &got);
         read_log(s);
         row->is_live = runlog_is_locked(log);
         row->state = run_phase_state(&row->phase, row->is_live, clock_wall());
         row->last_time = row->phase.last_time;
         make_spark(s);
         estimate_end(s);
-        if (s->no_memory)
+        if (s->frames.no_memory)
             rc = err_set(e, DS_EMEM, "%s: out of memory", log);
     }
     if (fd >= 0)
         fs_close(fd);
-    if (s)
-        mem_free(s->buf);
+    if (s) {
+        row->bytes_read = s->frames.bytes_read;
+        row->reads = s->frames.reads;
+        frames_release(&s->frames);
+    }
     mem_free(s);
     return rc;
 }

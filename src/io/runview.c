@@ -228,7 +228,7 @@ int runview_follow(struct runview **out, const char *path, double budget_s, stru
     if (rc == 0)
         rc = runlog_reader_open(&v->reader, v->path, e);
     if (rc == 0) {
-        runlog_reader_bound(v->reader, 1 << 20);
+        runlog_reader_limit(v->reader, 1 << 20);
         v->index->stop_at =
             runlog_reader_tail(v->reader); /* the writer may be faster than the reader */
     }

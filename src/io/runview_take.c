@@ -383,7 +383,7 @@ static const struct {
 void runview_take(struct runview *v, struct value body)
 {
     struct record_common c = common_of(v, body);
-    run_phase_take(&v->index->phase, body);
+    run_phase_update(&v->index->phase, body);
     v->records++;
     v->generation++;
     if (!isnan(c.time))

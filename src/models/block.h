@@ -21,7 +21,8 @@ void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *
                struct kv_cache *const *cache);
 /* The halves of a split layer, one plan each; stream.mid is w->mid.
  *   attention_half  mid = h[l] + gate * attention(h[l])       ffn_half  h[l+1] = mid + gate * ffn(mid)
- * The increments stay in w->f and w->g; `update` 0: only what backward needs (recomputation; mid is written). */
+ * The increments stay in w->f and w->g; `update` 0: only what backward needs (recomputation; mid is
+ * written). */
 void attention_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
                         struct kv_cache *const *cache);
 void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, int update);

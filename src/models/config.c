@@ -76,10 +76,10 @@ static int64_t next_id(const char **p)
     return id;
 }
 
-int model_config_ends(const struct model_config *c, int32_t id[MODEL_ENDS_MAX])
+int model_config_eos_ids(const struct model_config *c, int32_t id[MODEL_EOS_MAX])
 {
     int n = 0;
-    for (const char *p = c->end_ids; p && *p && n < MODEL_ENDS_MAX;) {
+    for (const char *p = c->end_ids; p && *p && n < MODEL_EOS_MAX;) {
         int64_t v = next_id(&p);
         if (v < -1)
             break;
@@ -89,17 +89,17 @@ int model_config_ends(const struct model_config *c, int32_t id[MODEL_ENDS_MAX])
     return n;
 }
 
-int model_config_add_end(struct model_config *c, int64_t id)
+int model_config_add_eos(struct model_config *c, int64_t id)
 {
-    int32_t have[MODEL_ENDS_MAX];
+    int32_t have[MODEL_EOS_MAX];
     struct str text = {0};
-    int n = model_config_ends(c, have), rc = DS_EMEM;
+    int n = model_config_eos_ids(c, have), rc = DS_EMEM;
     if (id < 0 || id >= c->vocab)
         return 0;
     for (int i = 0; i < n; i++)
         if (have[i] == id)
             return 0;
-    if (n == MODEL_ENDS_MAX)
+    if (n == MODEL_EOS_MAX)
         return DS_ERANGE;
     str_addf(&text, "%s%s%" PRId64, n ? c->end_ids : "", n ? "," : "", id);
     if (!text.failed)
@@ -108,7 +108,7 @@ int model_config_add_end(struct model_config *c, int64_t id)
     return rc;
 }
 
-void model_config_no_ends(struct model_config *c)
+void model_config_clear_eos(struct model_config *c)
 {
     if (c->end_ids)
         c->end_ids[0] = '\0';
@@ -118,10 +118,10 @@ static int check_ends(const struct model_config *c, struct err *e)
 {
     int n = 0;
     for (const char *p = c->end_ids; p && *p; n++)
-        if (next_id(&p) < 0 || n == MODEL_ENDS_MAX)
+        if (next_id(&p) < 0 || n == MODEL_EOS_MAX)
             return err_set(e, DS_ERANGE,
                            "model.end_ids=%.60s: expected at most %d ids, e.g. 128001,128008",
-                           c->end_ids, (int)MODEL_ENDS_MAX);
+                           c->end_ids, (int)MODEL_EOS_MAX);
     return 0;
 }
 

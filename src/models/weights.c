@@ -78,7 +78,7 @@ static size_t storage_bytes(const struct model *m, int i, int is_back)
 {
     const struct weight *x = &m->weights.v[i];
     return gemm_storage_bytes(m->weights.format, storage_of(m, i), is_back ? x->O : x->C,
-                           is_back ? x->C : x->O);
+                              is_back ? x->C : x->O);
 }
 
 /* Assigns parts of the block, or only counts.  w^T is for forward; w for backward, if there is
@@ -156,7 +156,7 @@ static int quantise(struct model *m, struct err *e)
         if (as == QUANT_NONE)
             continue;
         rc = p->in_file ? quantise_stored(m, i, as, e)
-                          : quant_new(&x->quant, as, p->value, x->O, x->C, e);
+                        : quant_new(&x->quant, as, p->value, x->O, x->C, e);
         if (rc < 0)
             rc = err_add(e, rc, "%s", p->name);
         done++;
@@ -183,7 +183,7 @@ static double passing_bytes(const struct model *m, int i, enum quant_kind kind)
 static int check_memory(const struct model *m, struct err *e)
 {
     const struct weights *w = &m->weights;
-    double need = 0, passing = 0, left = mem_left();
+    double need = 0, passing = 0, left = mem_available();
     char a[16], b[16];
     for (int i = 0; i < w->n; i++) {
         const struct weight *x = &w->v[i];

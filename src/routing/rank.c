@@ -48,7 +48,7 @@ struct ranking {
     int layer;
     const real *score;
     const uint8_t *active; /* rows that compete; NULL: all */
-    int keep_forced;              /* forced cells keep their value */
+    int keep_forced;       /* forced cells keep their value */
     uint8_t *want;
     struct ranked *scratch;
 };
@@ -116,8 +116,12 @@ void rank_target(const struct route *r, const real *score, double gamma, uint8_t
 int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
                 double gamma, int whole, int keep_forced, uint8_t *want)
 {
-    struct ranking x = {
-        .route = r, .layer = l, .score = score, .active = active, .keep_forced = keep_forced, .want = want};
+    struct ranking x = {.route = r,
+                        .layer = l,
+                        .score = score,
+                        .active = active,
+                        .keep_forced = keep_forced,
+                        .want = want};
     return rank_all(&x, gamma, whole);
 }
 

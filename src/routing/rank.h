@@ -22,8 +22,8 @@ int rank_topk(const struct route *r, int l, const real *score, double gamma, uin
  * target (R): 1, 0. */
 void rank_target(const struct route *r, const real *score, double gamma, uint8_t *target);
 /* The same when some tokens have exited: the n rows with active[i] compete for max(1, round(gamma
- * n)) places.  whole: rank the whole batch instead of each document.  keep_forced: forced cells as in
- * rank_topk, else as in rank_target. */
+ * n)) places.  whole: rank the whole batch instead of each document.  keep_forced: forced cells as
+ * in rank_topk, else as in rank_target. */
 int rank_active(const struct route *r, int l, const real *score, const uint8_t *active,
                 double gamma, int whole, int keep_forced, uint8_t *want);
 

@@ -27,8 +27,8 @@ void selector_release(struct selector *x);
 void selector_begin(struct selector *x, int R);
 /* Sets which tokens remain: those with alive[i] > 0. */
 void selector_update(struct selector *x, const real *alive);
-/* Sets want from the scores of layer l (linear_router_fwd): by rank in training and with inference.topk,
- * else by threshold. */
+/* Sets want from the scores of layer l (linear_router_fwd): by rank in training and with
+ * inference.topk, else by threshold. */
 void selector_choose(struct selector *x, const struct route *r, int l, double ema);
 /* Sets top: chosen by rank without noise, ignoring forced cells. */
 void selector_rank(struct selector *x, const struct route *r, int l);

@@ -36,7 +36,7 @@ static int check_set(const struct trainer *t, const char *rest, struct str *answ
         str_addf(answer, "error %s", e.text);
         return 1;
     }
-    if (s.is_confirmed || !trainer_is_far(t, s.key, s.value, why, sizeof why))
+    if (s.is_confirmed || !trainer_is_large_change(t, s.key, s.value, why, sizeof why))
         return 0;
     str_addf(answer, "confirm %s; to set it: set %s %.10g yes", why, s.key, s.value);
     return 1;

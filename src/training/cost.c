@@ -94,7 +94,7 @@ int train_cost(struct train_cost *out, struct train_config *c, struct train_cost
                struct err *e)
 {
     struct model *m = NULL;
-    double need = sizeof(real) * model_config_weights(&c->model), left = mem_left();
+    double need = sizeof(real) * model_config_weights(&c->model), left = mem_available();
     char a[16], b[16];
     *out = (struct train_cost){0};
     if (c->train.init[0])

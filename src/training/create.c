@@ -49,7 +49,7 @@ int trainer_repair(struct trainer *t, struct err *e)
     struct err why = {0};
     int rc = fs_join(path, sizeof path, t->dir, "config.yaml", e);
     if (rc == 0 && t->config_is_lost)
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
     if (rc == 0 && (t->config_is_lost || t->n_override > 0))
         rc = trainer_write_config(t->dir, &t->config, e);
     if (rc == 0)
@@ -59,7 +59,7 @@ int trainer_repair(struct trainer *t, struct err *e)
         return rc;
     }
     log_warn("%s; rewriting it without the command line", why.text);
-    rc = trainer_set_aside(path, e);
+    rc = trainer_rename_broken(path, e);
     return rc == 0 ? write_meta(t->dir, &t->config, 0, NULL, t->version, t->parent, e) : rc;
 }
 

@@ -193,24 +193,18 @@ int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
     char temp[1200] = "";
     struct err ignored = {0};
     read_meta(run_dir, "preset", config->preset, sizeof config->preset);
-    int rc = fs_new_dir(temp, sizeof temp, dir, e);
-    int is_made = rc == 0;
-    if (rc == 0)
-        rc = take_checkpoint(temp, p, e);
-    if (rc == 0)
-        rc = take_tokenizer(temp, p, e);
-    if (rc == 0)
-        rc = trainer_copy_live(run_dir, temp, p->step, e);
-    if (rc == 0)
-        rc =
-            trainer_create_begun(temp, config, argc, argv, version, slash ? slash + 1 : run_dir, e);
-    if (rc == 0)
-        rc = publish(temp, dir, e);
-    if (rc < 0 && is_made && fs_remove_tree(temp, &ignored) < 0)
+    int rc = fs_new_dir(temp, sizeof temp, dir, e), is_made = rc == 0;
+    if (rc == 0 && (rc = take_checkpoint(temp, p, e)) == 0 &&
+        (rc = take_tokenizer(temp, p, e)) == 0 &&
+        (rc = trainer_copy_live(run_dir, temp, p->step, e)) == 0 &&
+        (rc = trainer_create_begun(temp, config, argc, argv, version, slash ? slash + 1 : run_dir,
+                                   e)) == 0 &&
+        (rc = publish(temp, dir, e)) == 0)
+        return 0;
+    if (is_made && fs_remove_tree(temp, &ignored) < 0)
         err_add(e, rc, "%s", ignored.text);
-    if (rc < 0)
-        fs_rmdir(dir); /* the reservation; nothing of another's, which it would not remove */
-    return rc < 0 ? err_add(e, rc, "fork of %s", run_dir) : 0;
+    fs_rmdir(dir); /* the reservation; nothing of another's, which it would not remove */
+    return err_add(e, rc, "fork of %s", run_dir);
 }
 
 void fork_discard(const char *dir)

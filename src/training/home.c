@@ -53,12 +53,12 @@ void trainer_home_close(int home)
 
 int trainer_home_is_missing(const struct trainer *t)
 {
-    return !runlog_writer_is_named(t->log);
+    return !runlog_writer_owns_path(t->log);
 }
 
 void trainer_home_now(const struct trainer *t, char *out, size_t size)
 {
-    if (fs_is_held_at(t->home, t->dir) || !fs_where(t->home, out, size) ||
+    if (fs_is_held_at(t->home, t->dir) || !fs_path_of_fd(t->home, out, size) ||
         !fs_is_held_at(t->home, out))
         str_copy(out, size, t->dir);
 }
@@ -74,13 +74,13 @@ int trainer_home_check(struct trainer *t, struct err *e)
     if (t->has_moved || fs_is_held_at(t->home, t->dir))
         return 0;
     t->has_moved = 1;
-    int is_known = fs_where(t->home, now, sizeof now);
+    int is_known = fs_path_of_fd(t->home, now, sizeof now);
     snprintf(text, sizeof text, "%s was renamed%s%s; the run continues there", t->dir,
              is_known ? " to " : "", is_known ? now : "");
     return trainer_log_event(t, LOG_WARN, "moved", text, e);
 }
 
-int trainer_set_aside(const char *path, struct err *e)
+int trainer_rename_broken(const char *path, struct err *e)
 {
     char to[1200];
     struct stat st;
@@ -132,7 +132,7 @@ int trainer_home_identify(struct trainer *t, int resume, struct err *e)
     char sock[1100];
     rc = fs_join(sock, sizeof sock, t->dir, "control.sock", e);
     if (rc == 0 && fs_lstat(sock, &st) == 0 && S_ISDIR(st.st_mode))
-        rc = trainer_set_aside(sock, e);
+        rc = trainer_rename_broken(sock, e);
     if (rc < 0)
         return rc;
     if (!resume && runlog_writer_has_head(t->log))

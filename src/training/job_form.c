@@ -93,7 +93,7 @@ int job_preset_values(const char *presets, char **value, size_t n, struct err *e
     mem_free(text);
     if (rc < 0)
         return rc;
-    train_config_each(&c, take_value, &v);
+    train_config_for_each(&c, take_value, &v);
     train_config_release(&c);
     return 0;
 }

@@ -89,7 +89,8 @@ void trainer_record_live(const struct trainer *t)
     record_close(t->record);
 }
 
-int trainer_is_far(const struct trainer *t, const char *key, double value, char *why, size_t size)
+int trainer_is_large_change(const struct trainer *t, const char *key, double value, char *why,
+                            size_t size)
 {
     char full[128], text[64];
     struct place p;
@@ -178,7 +179,8 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
 /* ---- live.json ---- */
 
 /* Belongs to the run, not to a checkpoint, so a setting survives a kill between two checkpoints.
- * {"train.lr": [[61, "0x1p-9"], ...]}: the step after which, and the value as C writes it exactly. */
+ * {"train.lr": [[61, "0x1p-9"], ...]}: the step after which, and the value as C writes it
+ * exactly. */
 static void print_live(struct str *s, const struct live_setting *v, int n)
 {
     str_add(s, "{");
@@ -284,7 +286,7 @@ int trainer_apply_live(struct trainer *t, struct err *e)
     if (rc == 0 && is_lost)
         rc = fs_join(path, sizeof path, t->dir, "live.json", e);
     if (rc == 0 && is_lost)
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
     if (rc == 0 && (is_lost || (n > 0 && t->n_override > 0)))
         rc = trainer_keep_live(t, e);
     t->live_differs = t->n_live < n || (n > 0 && !runlog_writer_has_head(t->log));

@@ -354,7 +354,7 @@ int train_config_make(struct train_config *c, const char *const *preset, size_t 
 }
 
 int train_config_preview(struct train_config *c, const char *const *preset, size_t presets,
-                      struct err *e)
+                         struct err *e)
 {
     return from_presets(c, preset, presets, NULL, 0, 1, e);
 }
@@ -409,8 +409,8 @@ static void each_of(const struct opt_group *g, const void *values,
     }
 }
 
-void train_config_each(const struct train_config *c,
-                       void (*each)(void *ctx, const char *key, const char *value), void *ctx)
+void train_config_for_each(const struct train_config *c,
+                           void (*each)(void *ctx, const char *key, const char *value), void *ctx)
 {
     each_of(&run_group, &c->run, each, ctx);
     each_of(&model_group, &c->model, each, ctx);

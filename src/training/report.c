@@ -91,7 +91,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     add_means(t);
     add_always_on(t);
     record_map(r, "config");
-    train_config_each(&t->config, add_config, r);
+    train_config_for_each(&t->config, add_config, r);
     record_close(r);
     add_metric_table(t);
     trainer_record_live(t);

@@ -102,15 +102,12 @@ static int write_files(const struct trainer *t, const char *dir, struct err *e)
     int rc = t->base.path[0] ? write_own(t, dir, e) : write_all(t, dir, e);
     if (rc == 0) /* weights may be mapped from a file, which must not have changed */
         rc = stored_unchanged(t->model, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e);
-    if (rc == 0)
-        rc = model_write_weights(t->model, path, 1, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
-    if (rc == 0)
-        rc = tokenizer_save(t->tokenizer, path, e);
-    return rc == 0 ? write_state(t, dir, e) : rc;
+    if (rc < 0 || (rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e)) < 0 ||
+        (rc = model_write_weights(t->model, path, 1, e)) < 0 ||
+        (rc = fs_join(path, sizeof path, dir, "tokenizer.json", e)) < 0 ||
+        (rc = tokenizer_save(t->tokenizer, path, e)) < 0)
+        return rc;
+    return write_state(t, dir, e);
 }
 
 /* best.json names the checkpoint that is loaded when the run is used as a model. */
@@ -136,7 +133,7 @@ static int repair_best(const struct trainer *t, struct err *e)
         return rc;
     if (json_read_file(&j, path, 1 << 16, &why) < 0) {
         log_warn("%s; rewriting it", why.text);
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
         if (rc == 0)
             rc = write_best(t, e);
     }

@@ -35,7 +35,7 @@ static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const ch
     log_warn("%s; restoring the copy from %s", why, dir);
     rc = fs_read_file(&bytes, copy, TOKENIZER_MAX, e);
     if (rc == 0)
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
     if (rc == 0)
         rc = fs_replace_file(path, bytes.p, bytes.len, e);
     str_release(&bytes);
@@ -65,7 +65,7 @@ static int open_tokenizer(struct trainer *t, struct err *e)
         return rc < 0 ? rc : 0;
     if (is_there) { /* nothing was trained with it: train it again from the texts */
         log_warn("%s; rebuilding it", why.text);
-        rc = trainer_set_aside(path, e);
+        rc = trainer_rename_broken(path, e);
         if (rc < 0)
             return rc;
     }
@@ -136,7 +136,7 @@ static int check_memory(const struct train_config *c, struct err *e)
     int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4; /* value, gradient, two moments */
     double need = sizeof(real) * (tensors * weights + 4 * adapters_weights(m) + states) +
                   packed * weights + start_teacher_bytes(c),
-           left = mem_left();
+           left = mem_available();
     char a[16], b[16];
     if (left <= 0 || need <= left)
         return 0;
@@ -279,20 +279,10 @@ static int open_probes(struct trainer *t, struct err *e)
 int trainer_setup(struct trainer *t, struct err *e)
 {
     int rc = texts_open(&t->corpus, &t->config.data, e);
-    if (rc == 0)
-        rc = open_tokenizer(t, e);
-    if (rc < 0)
+    if (rc < 0 || (rc = open_tokenizer(t, e)) < 0 || (rc = fit_vocab(t, e)) < 0 ||
+        (rc = open_loaders(t, e)) < 0 || (rc = open_model(t, e)) < 0 ||
+        (rc = start_teacher(t, e)) < 0 || (rc = alloc_batch(t, e)) < 0 ||
+        (rc = step_report_init(&t->report, t->model->config.layers, e)) < 0)
         return rc;
-    rc = fit_vocab(t, e);
-    if (rc == 0)
-        rc = open_loaders(t, e);
-    if (rc == 0)
-        rc = open_model(t, e);
-    if (rc == 0)
-        rc = start_teacher(t, e);
-    if (rc == 0)
-        rc = alloc_batch(t, e);
-    if (rc == 0)
-        rc = step_report_init(&t->report, t->model->config.layers, e);
-    return rc == 0 ? open_probes(t, e) : rc;
+    return open_probes(t, e);
 }

@@ -7,8 +7,8 @@
 
 #include "base/err.h"
 
-/* The address of DIR/NAME.  Too long for a sockaddr: goes through /proc/self/fd of the directory, held open in
- * *holder (else -1), which the caller closes after bind or connect. */
+/* The address of DIR/NAME.  Too long for a sockaddr: goes through /proc/self/fd of the directory,
+ * held open in *holder (else -1), which the caller closes after bind or connect. */
 int socket_address(struct sockaddr_un *addr, const char *dir, const char *name, int *holder,
                    struct err *e) DS_CHECK;
 struct socket_credentials {

@@ -274,19 +274,13 @@ static int open_teacher(struct trainer *t, struct err *e)
                                       .weights = WEIGHTS_AUTO};
     char dir[1024];
     int rc = model_locate(c->train.teacher, dir, sizeof dir, e);
-    if (rc == 0)
-        rc = model_open(&t->teacher, dir, NULL, MODEL_INFERENCE, e);
-    if (rc == 0)
-        rc = check_finite(t->teacher, c->train.allow_nonfinite, e);
-    if (rc == 0)
-        rc = fits_student(t, dir, e);
-    if (rc == 0)
-        rc = weights_use(t->teacher, &numbers, e);
-    if (rc == 0)
-        rc = weights_ready(t->teacher, e);
-    if (rc == 0)
-        rc = model_reserve(t->teacher, t->rows, 0, 0, e);
-    return rc < 0 ? err_add(e, rc, "train.teacher=%s", c->train.teacher) : 0;
+    if (rc < 0 || (rc = model_open(&t->teacher, dir, NULL, MODEL_INFERENCE, e)) < 0 ||
+        (rc = check_finite(t->teacher, c->train.allow_nonfinite, e)) < 0 ||
+        (rc = fits_student(t, dir, e)) < 0 || (rc = weights_use(t->teacher, &numbers, e)) < 0 ||
+        (rc = weights_ready(t->teacher, e)) < 0 ||
+        (rc = model_reserve(t->teacher, t->rows, 0, 0, e)) < 0)
+        return err_add(e, rc, "train.teacher=%s", c->train.teacher);
+    return 0;
 }
 
 int start_teacher(struct trainer *t, struct err *e)

@@ -1,4 +1,5 @@
-/* train.init, train.teacher: a run that starts from the weights of another model, or learns from one. */
+/* train.init, train.teacher: a run that starts from the weights of another model, or learns from
+ * one. */
 #ifndef DS_TRAINING_START_H
 #define DS_TRAINING_START_H
 

@@ -73,7 +73,7 @@ double app_now(const struct app *app)
     return clock_wall();
 }
 
-double tui_parse_link(const char *text)
+double tui_parse_bandwidth(const char *text)
 {
     char *end;
     double v = strtod(text, &end);

@@ -157,7 +157,7 @@ static int take_event_of(struct app *app, struct app_request *q)
         const struct run_event *x = &v->event[i];
         long long id = 0;
         if (strcmp(x->name, "resume") == 0 && strncmp(x->text, "from the control", 16) != 0)
-            break; /* the events before this were written by another process, whose IDs also start at 1 */
+            break; /* earlier events are of another process, whose IDs also start at 1 */
         if (strcmp(x->name, "command") != 0 || sscanf(x->text, "%lld", &id) != 1 ||
             id != q->pending)
             continue;

@@ -1,4 +1,5 @@
-/* The frame around the views: status line at the top, key hints at the bottom, help as an overlay. */
+/* The frame around the views: status line at the top, key hints at the bottom, help as an
+ * overlay. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static size_t own_points(const struct runview *v, const struct series *s)
     return n;
 }
 
-/* Third-party records may lack step durations; the median then keeps one long pause from counting. */
+/* Third-party records may lack step durations; the median then keeps one long pause from
+ * counting. */
 static double time_left_by_records(const struct runview *v, const struct series *s, double left)
 {
     double ms[ETA_STEPS];
@@ -278,7 +280,8 @@ static void draw_bar(struct app *app, struct area line)
 static int is_useful(struct app *app, const struct key *k)
 {
     return !(k->flags & KEY_HIDDEN) && !((k->flags & KEY_MUTATES) && app->opt.readonly) &&
-           (!(k->flags & KEY_ON_FIGURE) || app_focused(app)->figure) &&
+           (!(k->flags & KEY_ON_FIGURE) || app_focused(app)->figure ||
+            app_focused(app)->figure_words) &&
            (!(k->flags & KEY_ON_RUN) || app_has_process(app));
 }
 

@@ -53,6 +53,9 @@ struct cells {
     int has_focus; /* marks the cell with the cursor of the terminal, which costs few bytes */
     /* of a map of differences */
     double span; /* > 0: cells have a sign and ROLE_SERIES_1 (-) or _2 (+), full at span */
+    /* of a map over training */
+    double full;                /* > 0: colours run from 0 to it, instead of the probe's range */
+    const unsigned char *fixed; /* (layers) 1 = drawn as always on, whatever the field; or NULL */
     const char *depth_label; /* of the bars below the map; NULL = "depth"                 */
     int hides;               /* CELLS_HIDES_*: lines that another map next to it has      */
     /* kept between draws */
@@ -72,8 +75,8 @@ struct cells {
 };
 
 /* A cursor step updates the details only when the cursor rests; otherwise a held key would send
- * every value that it passes over a slow line.  Call cells_moved after a step; cells_due is then the
- * view's deadline, and cells_settled returns 1 once when the cursor has come to rest. */
+ * every value that it passes over a slow line.  Call cells_moved after a step; cells_due is then
+ * the view's deadline, and cells_settled returns 1 once when the cursor has come to rest. */
 void cells_moved(struct cells *c, int is_scripted);
 double cells_due(const struct cells *c); /* HUGE_VAL: none */
 int cells_settled(struct cells *c);

@@ -24,7 +24,8 @@ struct pick_place {
     int at, of, text, texts;
 };
 struct pick_place pick_place(const struct pick *k, const struct runview *r);
-/* Moves to an earlier or later probe of the same text; at the newest it follows again.  1 = moved. */
+/* Moves to an earlier or later probe of the same text; at the newest it follows again.  1 =
+ * moved. */
 int pick_time(struct pick *k, const struct runview *r, int by);
 int pick_text(struct pick *k, const struct runview *r, int by);
 int pick_is_marked(const struct pick *k, int token);

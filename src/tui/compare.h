@@ -26,8 +26,8 @@ void compare_match_release(struct compare_match *m);
 /* The group of a token of a side, or the next one. */
 int compare_group_at(const struct compare_match *m, int side, int token);
 
-/* B - A of a group: executed share in a layer, in -1..1; with other layers (layer < 0), or where the
- * layers of A and B differ in number, of all layers. */
+/* B - A of a group: executed share in a layer, in -1..1; with other layers (layer < 0), or where
+ * the layers of A and B differ in number, of all layers. */
 double compare_difference(const struct compare_match *m, const struct probe *a,
                           const struct probe *b, int group, int layer);
 /* The next group in a direction, around the ends, whose decisions differ in any layer; -1 none. */
@@ -55,8 +55,8 @@ struct compare_total compare_total(const struct compare_match *m, const struct p
 
 /* KL(A || B) of the predictions of the group's token given its past, nats.  From A's token vector
  * "kl" it is exact.  From the logit lens of both last layers it is that of a coarser distribution,
- * the tokens that both lists hold and one event for all others: a lower bound (*is_bound).  NaN: not
- * recorded, or the tokens differ. */
+ * the tokens that both lists hold and one event for all others: a lower bound (*is_bound).  NaN:
+ * not recorded, or the tokens differ. */
 double compare_kl(const struct compare_match *m, const struct probe *a, const struct probe *b,
                   int group, int *is_bound);
 

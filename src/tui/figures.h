@@ -44,6 +44,7 @@ struct figures {
     struct str sixel_pixels; /* scaled to the area */
     int sixel_w, sixel_h;
     unsigned sixel_of;
+    int list_cols;    /* width of the list in the last draw */
     int preview_cols; /* of the area, for the width that is asked for */
     enum graphics kind;
     int cell_w, cell_h;

@@ -41,7 +41,7 @@ struct generate {
     int context, asked, is_started, had_model;
     struct runview *about, *now; /* head of the model; the text as a probe */
     struct generate_token *token;
-    size_t n, cap;
+    size_t n, cap, keep;    /* keep: tokens that the answer in progress continues */
     int layers, is_changed; /* is_changed: `now` is out of date */
     /* of the last complete answer; stop "" = none yet */
     char stop[32];
@@ -65,7 +65,8 @@ void generate_stop_process(struct generate *g);
 void generate_forget(struct generate *g); /* drops the text */
 /* A prompt, or a message of a chat. */
 void generate_ask_text(struct view *v, const char *text);
-/* Continues after the first `keep` tokens, with a text or a token (id >= 0) after them; NULL: nothing. */
+/* Continues after the first `keep` tokens, with a text or a token (id >= 0) after them; NULL:
+ * nothing. */
 void generate_ask_from(struct view *v, size_t keep, const char *text, int32_t id);
 void generate_ask_stop(struct view *v);
 void generate_ask_save(struct view *v, const char *file);

@@ -89,9 +89,13 @@ struct home {
     int table_y, table_rows, head_y, width[HOME_COLUMNS], x[HOME_COLUMNS];
 };
 
-/* home.c */
+/* home_items.c */
 void home_load(struct view *v);
 void home_rebuild(struct view *v); /* the items, from the index, filter, order and group */
+/* A heading is never selected: the cursor moves on in the direction of `by`. */
+void home_skip_headings(struct home *h, int by);
+
+/* home.c */
 struct run_row *home_run(const struct home *h); /* the selected run, NULL when it is another item */
 void home_open_path(struct view *v, const char *path);
 
@@ -107,6 +111,8 @@ extern const char *const home_sorts[];
 /* home_details.c */
 void home_draw_details(struct view *v, struct area a);
 int home_poll_details(struct view *v); /* 1 = draw again */
+/* When it is to be polled at the latest, by clock_mono; HUGE_VAL = any time. */
+double home_details_due(const struct home *h);
 void home_details_release(struct home_details *d);
 
 /* home_filter.c: the line above the table. */

@@ -25,7 +25,8 @@ struct term {
     int must_repaint;
 };
 
-/* An unnamed file, in memory where the host has such a directory, else among the temporary files. */
+/* An unnamed file, in memory where the host has such a directory, else among the temporary
+ * files. */
 static FILE *scratch_file(void)
 {
     const char *dirs[] = {"/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};

@@ -59,7 +59,8 @@ struct view_ops {
     size_t state_size;
     const struct setting *settings; /* ends with a NULL name; NULL = none */
     const char *figure; /* exported by `e`: `depthscope figure FIGURE RUN...`; NULL = none */
-    /* In its place: the words before RUN..., at most VIEW_WORDS, borrowed; 0 = nothing to export. */
+    /* In its place: the words before RUN..., at most VIEW_WORDS, borrowed; 0 = nothing to
+     * export. */
     int (*figure_words)(struct view *v, const char **word);
     /* Slots may be NULL. */
     int (*open)(struct view *v, struct err *e);
@@ -127,7 +128,8 @@ const char *app_program(const struct app *app);
 
 /* ---- images ---- */
 /* What the terminal can show beyond cells.  The first call asks the terminal, and answers change
- * the value later (the screen is then drawn again); GRAPHICS_NONE in scripts.  Cell size in pixels. */
+ * the value later (the screen is then drawn again); GRAPHICS_NONE in scripts.  Cell size in
+ * pixels. */
 enum graphics { GRAPHICS_NONE, GRAPHICS_SIXEL, GRAPHICS_KITTY };
 enum graphics app_graphics(struct app *app, int *cell_w, int *cell_h);
 /* Pixels (3 bytes each, row by row), or for kitty the bytes of a PNG.  `serial` differs between any
@@ -168,7 +170,8 @@ void app_command(struct app *app, const char *line);
 /* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control
  * characters are made visible as on the screen, because a shell executes pasted text. */
 void app_copy(struct app *app, const char *text, size_t n);
-/* Appends untrusted data (names, messages) to such a text: a tab or newline in it becomes visible. */
+/* Appends untrusted data (names, messages) to such a text: a tab or newline in it becomes
+ * visible. */
 void copy_add(struct str *out, const char *data);
 int app_is_readonly(const struct app *app);
 double app_now(const struct app *app); /* wall seconds, fixed when scripted */
@@ -179,7 +182,8 @@ const struct view_ops *app_focused(const struct app *app);
  * unset. */
 const char *app_recall(struct app *app, const char *key);
 void app_remember(struct app *app, const char *key, const char *value);
-/* Makes a change undoable; call it before changing settings outside a KEY_VIEW_CHANGE row (mouse). */
+/* Makes a change undoable; call it before changing settings outside a KEY_VIEW_CHANGE row
+ * (mouse). */
 void view_undo_mark(struct view *v);
 /* -1 undoes, 1 redoes a change of settings; 0 when there is none. */
 int view_undo_step(struct view *v, int direction);

@@ -14,6 +14,8 @@ int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size);
  * when not of a run. */
 int worker_find_model(struct app *app, const char *given, int is_newest, char *path, size_t size,
                       int64_t *newest, char *why, size_t why_size);
+/* session_next; a key script is not polled again, so there it waits for an answer (a minute). */
+int worker_next(struct app *app, struct session *s, struct value *body, struct err *e) DS_CHECK;
 /* The last part of a path. */
 const char *worker_name(const char *path);
 /* Replaces *r with a view of this record alone. */

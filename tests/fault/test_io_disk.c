@@ -522,12 +522,12 @@ T(a_full_disk_keeps_records_in_memory_and_writes_them_later) /* D2 */
     fail_at(1, 1, ENOSPC);
     for (int i = 1; i <= 50; i++)
         t_ok(append(w, i, &e), &e);
-    t_true(runlog_writer_waiting(w) > 0);
+    t_true(runlog_writer_buffered(w) > 0);
     t_fails(runlog_writer_sync(w, &e), &e, DS_EIO, "log.mp");
     fail_at(-1, 0, 0);
     t_ok(append(w, 51, &e), &e);
-    t_eq(runlog_writer_waiting(w), 0);
-    t_eq(runlog_writer_lost(w), 0);
+    t_eq(runlog_writer_buffered(w), 0);
+    t_eq(runlog_writer_dropped(w), 0);
     runlog_writer_close(w);
     count(p, &records, &gaps, &lost);
     t_eq(records, 52);
@@ -553,8 +553,8 @@ T(records_dropped_from_memory_are_counted_and_seen_by_readers)
         t_ok(runlog_append(w, r, &e), &e);
     }
     fail_at(-1, 0, 0);
-    t_true(runlog_writer_waiting(w) <= 8 << 20);
-    uint64_t dropped = runlog_writer_lost(w);
+    t_true(runlog_writer_buffered(w) <= 8 << 20);
+    uint64_t dropped = runlog_writer_dropped(w);
     t_true(dropped > 0);
     runlog_writer_close(w); /* writes the buffered records */
     record_free(r);

@@ -129,11 +129,11 @@ T(errors_in_scripts_name_the_line)
 T(links_and_sizes_are_parsed)
 {
     int c, r;
-    t_near(tui_parse_link("20k"), 20000, 0);
-    t_near(tui_parse_link("1.5M"), 1.5e6, 0);
-    t_near(tui_parse_link("300"), 300, 0);
-    t_true(tui_parse_link("") < 0 && tui_parse_link("k") < 0 && tui_parse_link("-5") < 0 &&
-           tui_parse_link("5x") < 0);
+    t_near(tui_parse_bandwidth("20k"), 20000, 0);
+    t_near(tui_parse_bandwidth("1.5M"), 1.5e6, 0);
+    t_near(tui_parse_bandwidth("300"), 300, 0);
+    t_true(tui_parse_bandwidth("") < 0 && tui_parse_bandwidth("k") < 0 &&
+           tui_parse_bandwidth("-5") < 0 && tui_parse_bandwidth("5x") < 0);
     t_true(tui_parse_size("100x30", &c, &r) && c == 100 && r == 30);
     t_true(!tui_parse_size("100", &c, &r) && !tui_parse_size("0x5", &c, &r) &&
            !tui_parse_size("5x5x", &c, &r));

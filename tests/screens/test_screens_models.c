@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "eval/job.h"
+#include "screens/golden.h"
 #include "screens/probes.h"
 #include "tui/app.h"
 
@@ -317,23 +318,6 @@ static const struct screen screens[] = {
 };
 /* clang-format on */
 
-static void compare(const char *path, const struct str *got)
-{
-    struct str want = {0};
-    struct err e = {0};
-    if (getenv("GENERATE")) {
-        t_ok(fs_write_file(path, got->p, got->len, &e), &e);
-        return;
-    }
-    t_ok(fs_read_file(&want, path, 16 << 20, &e), &e);
-    size_t at = 0, line = 1;
-    while (at < want.len && at < got->len && want.p[at] == got->p[at])
-        line += want.p[at++] == '\n';
-    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path,
-            line, str_text(got));
-    str_release(&want);
-}
-
 static void write_run(const char *path, void (*make)(struct stream *))
 {
     struct str log = {0};
@@ -369,7 +353,7 @@ static void play(const struct screen *s)
     t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);
     t_ok(tui_run(&o, &e), &e);
     t_ok(fs_read_file(&got, dump, 16 << 20, &e), &e);
-    compare(golden, &got);
+    golden_compare(golden, &got, 0);
     str_release(&got);
 }
 

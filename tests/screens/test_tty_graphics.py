@@ -156,6 +156,25 @@ def other_views_ask_and_cost_nothing():
     t.close()
 
 
+def an_export_is_written_with_the_chosen_settings_and_its_path_is_copied():
+    t = Graphics(KITTY)
+    t.until(b"a=T,f=100")
+    t.read(0.3)
+    t.keys("f", 0.2)  # png
+    t.keys("v", 0.2)  # icml-wide
+    size = len(t.out)
+    t.keys("e", 0.2)
+    t.until(b"figure written", size)
+    path = "exports/flops_hist.png"
+    check(os.path.exists(path) and not os.path.exists("exports/flops_hist.svg"), "not written, or in other formats")
+    with open(path, "rb") as f:
+        check(b"icml-wide" in f.read(), "another venue")
+    size = len(t.out)
+    t.keys("y", 0.3)
+    check(b"\x1b]52;c;" + base64.b64encode(path.encode()) in t.out[size:], "the path is not copied: %r" % t.out[size:][-100:])
+    t.close()
+
+
 def a_mono_terminal_says_why_there_is_no_preview():
     t = Graphics(KITTY, env={"NO_COLOR": "1"})
     t.read(1.5)
@@ -169,4 +188,5 @@ if __name__ == "__main__":
         kitty_shows_a_png_and_removes_it_when_covered_and_at_exit, a_crash_deletes_the_picture,
         a_moved_cursor_replaces_the_picture_and_costs_little_itself, a_sixel_terminal_gets_sixels_that_fit,
         without_a_protocol_cells_show_it, inside_tmux_only_tmux_is_asked, other_views_ask_and_cost_nothing,
+        an_export_is_written_with_the_chosen_settings_and_its_path_is_copied,
         a_mono_terminal_says_why_there_is_no_preview))

@@ -141,6 +141,17 @@ def three_marked_runs_are_a_table():
     end(t)
 
 
+def pictures_wait_for_the_models():
+    root = setup()
+    for words, parts in ((["compare", "one", "two", "--text", "Once upon a time"], ("mean KL", "ready")),
+                         (["compare", "one", "two", "three"], ("settings that differ", "val loss")),
+                         (["generate", "one", "--keys", ":prompt Once upon a time"], ("ended:", "likely at token"))):
+        p = subprocess.run([PROGRAM, "show", *words, "--size", "200x50"], cwd=root, env=environment(root), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, timeout=60 * SLOW)
+        text = p.stdout.decode("utf-8")
+        check(p.returncode == 0 and all(part in text for part in parts), "%r: %s%s" % (words, p.stderr.decode(), text))
+
+
 # ---- Generate ----
 
 def prompt_of(text):
@@ -254,5 +265,6 @@ if __name__ == "__main__":
         recorded_texts_of_two_runs_are_compared_without_a_model, a_cursor_step_in_compare_is_small,
         two_models_run_on_a_text_and_their_divergence_is_shown, checkpoints_of_one_run_are_models_too,
         a_text_for_something_else_than_two_models_is_refused, any_view_compares_by_command, a_model_that_is_missing_is_one_line, three_marked_runs_are_a_table,
+        pictures_wait_for_the_models,
         a_text_is_generated_token_by_token_and_saved_as_a_trace, a_model_that_is_no_run_opens_in_generate, a_text_continues_from_any_of_its_tokens, generation_stops_when_asked,
         a_cursor_step_in_generate_is_small, a_model_that_dies_leaves_the_text_and_starts_again))

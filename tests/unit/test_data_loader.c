@@ -69,7 +69,7 @@ T(a_document_begins_with_the_token_that_the_tokenizer_puts_before_texts)
     t_ok(fs_write_file(text, "ab\nba\nab\n", 9, &err), &err);
     t_ok(tokenizer_load(&s.t, path, &err), &err);
     t_ok(corpus_open(&s.c, &o, &err), &err);
-    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){.seq = 9, .vocab = 4, .seed = 1}, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){0, 0, 9, 4, 1}, &err), &err);
     loader_next(l, &pos, 1, in, target, first, NULL);
     for (int i = 0; i < 9; i++) {
         t_eq(in[i], stream[i]);
@@ -97,11 +97,11 @@ T(a_space_added_by_the_tokenizer_is_not_text)
          &err);
     o.path = path;
     t_ok(corpus_open(&s.c, &o, &err), &err);
-    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){.seq = 8, .vocab = 2048, .seed = 1}, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){0, 0, 8, 2048, 1}, &err), &err);
     int n = (int)loader_tokens(l) - 1;
     loader_close(l);
     t_true(n > 8 && n <= 64);
-    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){.seq = n, .vocab = 2048, .seed = 1}, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){0, 0, n, 2048, 1}, &err), &err);
     loader_next(l, &pos, 1, in, target, NULL, NULL);
     t_eq(loader_target_bytes(l, target, (size_t)n), 48);
     loader_close(l);
@@ -113,7 +113,7 @@ T(windows_tile_the_stream_in_order_for_validation)
     struct setup s = synth(40, 1);
     struct loader *l = NULL;
     struct ids all = {0};
-    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){.is_val = 1, .val_fraction = 0.5, .seq = SEQ, .vocab = 400, .seed = 1}, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){1, 0.5, SEQ, 400, 1}, &err), &err);
     uint64_t bytes = 0;
     for (size_t i = 0; i < corpus_count(s.c); i++)
         if (corpus_is_val(s.c, i, 0.5)) {
@@ -166,8 +166,8 @@ T(every_epoch_is_another_permutation)
 {
     struct setup s = synth(60, 1);
     struct loader *l = NULL, *other = NULL;
-    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){.val_fraction = 0.1, .seq = SEQ, .vocab = 400, .seed = 1}, &err), &err);
-    t_ok(loader_open(&other, s.c, s.t, &(struct loader_options){.val_fraction = 0.1, .seq = SEQ, .vocab = 400, .seed = 2}, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){0, 0.1, SEQ, 400, 1}, &err), &err);
+    t_ok(loader_open(&other, s.c, s.t, &(struct loader_options){0, 0.1, SEQ, 400, 2}, &err), &err);
     uint64_t n = loader_windows(l), a[2000], b[2000], c[2000];
     ck_assert(n > 50 && n <= 2000);
     order_of(l, 0, a, n);
@@ -189,8 +189,8 @@ T(a_position_is_all_that_resuming_needs)
 {
     struct setup s = synth(30, 1);
     struct loader *l = NULL, *again = NULL;
-    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){.val_fraction = 0.1, .seq = SEQ, .vocab = 400, .seed = 1}, &err), &err);
-    t_ok(loader_open(&again, s.c, s.t, &(struct loader_options){.val_fraction = 0.1, .seq = SEQ, .vocab = 400, .seed = 1}, &err), &err);
+    t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){0, 0.1, SEQ, 400, 1}, &err), &err);
+    t_ok(loader_open(&again, s.c, s.t, &(struct loader_options){0, 0.1, SEQ, 400, 1}, &err), &err);
     struct loader_pos pos = {0}, saved = {0};
     int32_t in[4 * SEQ], out[4 * SEQ], start[4 * SEQ], in2[4 * SEQ], out2[4 * SEQ], start2[4 * SEQ];
     int steps = (int)(loader_windows(l) / 4) + 3; /* across the end of an epoch */
@@ -213,7 +213,7 @@ T(true_entropy_sums_the_bytes_of_the_target)
     for (int bpe = 0; bpe < 2; bpe++) {
         struct setup s = synth(40, bpe);
         struct loader *l = NULL;
-        t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){.is_val = 1, .val_fraction = 0.5, .seq = SEQ, .vocab = 400, .seed = 1}, &err), &err);
+        t_ok(loader_open(&l, s.c, s.t, &(struct loader_options){1, 0.5, SEQ, 400, 1}, &err), &err);
         double all = 0, got = 0;
         int first = 1;
         for (size_t i = 0; i < corpus_count(s.c); i++) {
@@ -257,19 +257,24 @@ T(unknown_entropy_is_not_a_number)
     struct corpus_options o = {.path = path};
     t_ok(corpus_open(&c, &o, &err), &err);
     t_ok(tokenizer_new_bytes(&t, &err), &err);
-    t_ok(loader_open(&l, c, t, &(struct loader_options){.seq = 8, .vocab = 257, .seed = 1}, &err), &err);
+    t_ok(loader_open(&l, c, t, &(struct loader_options){0, 0, 8, 257, 1}, &err), &err);
     struct loader_pos pos = {0};
     int32_t in[8], out[8];
     float h[8];
     loader_next(l, &pos, 1, in, out, NULL, h);
     t_true(isnan(h[0]) && isnan(h[7]));
     loader_close(l);
-    t_fails(loader_open(&l, c, t, &(struct loader_options){.seq = 64, .vocab = 257, .seed = 1}, &err), &err, DS_ERANGE, "65");
+    t_fails(loader_open(&l, c, t, &(struct loader_options){0, 0, 64, 257, 1}, &err), &err,
+            DS_ERANGE, "65");
     t_true(strstr(err.text, "28 tokens") != NULL);
-    t_fails(loader_open(&l, c, t, &(struct loader_options){.seq = 8, .vocab = 100, .seed = 1}, &err), &err, DS_ERANGE, "vocabulary of 100");
-    t_fails(loader_open(&l, c, t, &(struct loader_options){.is_val = 1, .seq = 8, .vocab = 257, .seed = 1}, &err), &err, DS_ERANGE, "validation");
-    t_fails(loader_open(&l, c, t, &(struct loader_options){.vocab = 257, .seed = 1}, &err), &err, DS_ERANGE, "0 tokens");
-    t_fails(loader_open(&l, c, t, &(struct loader_options){.val_fraction = 0.9, .seq = 8, .vocab = 257, .seed = 1}, &err), &err, DS_ERANGE, "0.9");
+    t_fails(loader_open(&l, c, t, &(struct loader_options){0, 0, 8, 100, 1}, &err), &err, DS_ERANGE,
+            "vocabulary of 100");
+    t_fails(loader_open(&l, c, t, &(struct loader_options){1, 0, 8, 257, 1}, &err), &err, DS_ERANGE,
+            "validation");
+    t_fails(loader_open(&l, c, t, &(struct loader_options){0, 0, 0, 257, 1}, &err), &err, DS_ERANGE,
+            "0 tokens");
+    t_fails(loader_open(&l, c, t, &(struct loader_options){0, 0.9, 8, 257, 1}, &err), &err,
+            DS_ERANGE, "0.9");
     tokenizer_free(t);
     corpus_close(c);
 }

@@ -296,7 +296,7 @@ T(merges_are_read_as_strings_and_as_pairs)
     t_eq(ids.v[1], 2);
     t_ok(tokenizer_encode(t, "abc", 3, 0, &ids, &err), &err); /* it lacks the last byte */
     t_eq(ids.n, 3);
-    t_eq(tokenizer_dropped(t), 1);
+    t_eq(tokenizer_dropped_bytes(t), 1);
     t_eq(tokenizer_eot(t), -1);
     ids_release(&ids);
     tokenizer_free(t);

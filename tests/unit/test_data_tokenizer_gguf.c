@@ -265,7 +265,7 @@ T(merges_and_the_name_of_the_pre_tokenizer)
     struct ids none = {0};
     t_ok(tokenizer_encode(t, "[PAD7]", 6, 1, &none, &err), &err);
     t_eq(none.n, 0);
-    t_eq(tokenizer_dropped(t), 6); /* plain text, of bytes that it lacks */
+    t_eq(tokenizer_dropped_bytes(t), 6); /* plain text, of bytes that it lacks */
     tokenizer_free(t);
     s.p.pre = "smollm"; /* one digit at a time */
     t_ok(load(&t, &s.p), &err);

@@ -65,13 +65,13 @@ T(bytes_without_a_token_are_dropped_before_merging)
 {
     struct tokenizer *t = load(VOCAB ", \"unk_token\": null", 1);
     ENCODES(t, "abc", 4);
-    t_eq(tokenizer_dropped(t), 0);
+    t_eq(tokenizer_dropped_bytes(t), 0);
     t_eq(warnings, 0);
     ENCODES(t, "axb", 3);
     ENCODES(t, "axbxxc", 4);
     ENCODES(t, "xa\xf1\xc3\x81", 0);
     encodes(t, "xyz", 3, NULL, 0);
-    t_eq(tokenizer_dropped(t), 2 * (1 + 3 + 4 + 3));
+    t_eq(tokenizer_dropped_bytes(t), 2 * (1 + 3 + 4 + 3));
     t_eq(warnings, 1);
     t_true(strstr(said, "no token for byte 0x78") && strstr(said, "1 byte so far"));
     char word[500]; /* beyond the short words */
@@ -89,7 +89,7 @@ T(the_unknown_token_replaces_bytes_without_a_token)
 {
     struct tokenizer *t = load(VOCAB ", \"unk_token\": \"<unk>\", \"fuse_unk\": false", 1);
     ENCODES(t, "axxb", 0, 5, 5, 1);
-    t_eq(tokenizer_dropped(t), 0);
+    t_eq(tokenizer_dropped_bytes(t), 0);
     t_eq(warnings, 0);
     tokenizer_free(t);
     t = load(VOCAB ", \"unk_token\": \"<unk>\", \"fuse_unk\": true", 1);
@@ -107,12 +107,12 @@ T(characters_without_a_token_are_dropped_too)
             3);
     ENCODES(t, "xaxbx", 3);
     encodes(t, "xyz", 3, NULL, 0);
-    t_eq(tokenizer_dropped(t), 2 * (3 + 3 + 3));
+    t_eq(tokenizer_dropped_bytes(t), 2 * (3 + 3 + 3));
     t_eq(warnings, 1);
     tokenizer_free(t);
     t = load(VOCAB ", \"unk_token\": \"<unk>\"", 0);
     ENCODES(t, "axb", 0, 5, 1);
-    t_eq(tokenizer_dropped(t), 0);
+    t_eq(tokenizer_dropped_bytes(t), 0);
     tokenizer_free(t);
 }
 
@@ -127,10 +127,11 @@ T(a_loader_continues_over_bytes_without_a_token)
     t_ok(fs_write_file(path, text, sizeof text - 1, &err), &err);
     struct corpus_options o = {.path = path, .max_docs = 10, .seed = 1};
     t_ok(corpus_open(&c, &o, &err), &err);
-    t_ok(loader_open(&l, c, t, &(struct loader_options){.seq = 4, .vocab = 6, .seed = 1}, &err), &err);
+    t_ok(loader_open(&l, c, t, &(struct loader_options){.seq = 4, .vocab = 6, .seed = 1}, &err),
+         &err);
     t_eq(loader_tokens(l), 8);
     t_eq(warnings, 1);
-    t_true(tokenizer_dropped(t) > 0);
+    t_true(tokenizer_dropped_bytes(t) > 0);
     loader_close(l);
     corpus_close(c);
     tokenizer_free(t);

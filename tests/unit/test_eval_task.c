@@ -79,6 +79,8 @@ T(the_error_of_a_perplexity_is_the_bootstrap_of_the_harness)
     t_true(isnan(error));
 }
 
+extern const struct task task_gsm8k, task_gsm8k_cot;
+
 T(answers_of_gsm8k_cot_are_matched_as_its_expression_does)
 {
     static const struct {

@@ -273,7 +273,7 @@ T(text_ends_at_the_ids_of_the_model)
     unsigned char last = (unsigned char)all.p[all.len - 1];
     while ((unsigned char)all.p[at] != last)
         at++;
-    t_eq(model_config_add_end(&s.model->config, last), 0);
+    t_eq(model_config_add_eos(&s.model->config, last), 0);
     t_ok(scorer_text(c, "A:", none, &cut, &less, &e), &e);
     t_eq(cut.len, at);
     t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < cost.scored);

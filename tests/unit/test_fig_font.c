@@ -183,8 +183,8 @@ T(pages_too_large_are_refused)
     const struct pen_page undefined = {(double)NAN, 10, 300, 0xFFFFFF, NULL};
     t_fails(pen_cairo_write(l, PEN_PNG, &wide, &out, &e), &e, DS_ERANGE,
             "must be between 1 and 16384 per side");
-    t_fails(pen_cairo_write(l, PEN_PNG, &undefined, &out, &e), &e,
-            DS_ERANGE, "must be between 1 and 16384 per side");
+    t_fails(pen_cairo_write(l, PEN_PNG, &undefined, &out, &e), &e, DS_ERANGE,
+            "must be between 1 and 16384 per side");
     pen_list_free(l);
     str_release(&out);
 }

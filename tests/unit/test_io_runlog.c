@@ -310,7 +310,7 @@ T(a_bounded_reader_pauses_in_noise_and_continues)
     put(p, noise, sizeof noise, O_APPEND);
     put(p, all.p + all.len / 2, all.len / 2, O_APPEND);
     t_ok(runlog_reader_open(&r, p, &e), &e);
-    runlog_reader_bound(r, BOUND);
+    runlog_reader_limit(r, BOUND);
     while ((rc = runlog_next(r, &entry, &e)) > 0 || runlog_reader_is_behind(r)) {
         uint64_t at = runlog_reader_position(r);
         pauses += rc == 0;
@@ -345,7 +345,7 @@ T(a_record_of_16_mebibytes_passes_a_small_bound)
     t_ok(runlog_append(w, rec, &e), &e);
     runlog_writer_close(w);
     t_ok(runlog_reader_open(&r, p, &e), &e);
-    runlog_reader_bound(r, 1 << 20);
+    runlog_reader_limit(r, 1 << 20);
     while ((rc = runlog_next(r, &entry, &e)) > 0 || runlog_reader_is_behind(r)) {
         records += rc > 0 && !entry.is_gap;
         t_true(rc == 0 || !entry.is_gap);

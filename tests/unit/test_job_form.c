@@ -136,3 +136,28 @@ T(a_start_that_succeeds_is_distinguished_from_one_that_is_still_starting)
         clock_sleep(0.05);
     str_release(&answer);
 }
+
+T(a_preset_says_what_it_is_for_and_what_its_run_takes)
+{
+    struct job_preset quick, tiny;
+    struct err e = {0};
+    t_ok(job_preset_read(&quick, "quick", &e), &e);
+    t_ok(job_preset_read(&tiny, "tiny", &e), &e);
+    t_str(tiny.about, "0.4 M parameters: a run of a minute or two, to see that something works");
+    t_true(strstr(quick.about, "embedded corpus") && strcmp(quick.method, "edp") == 0);
+    t_true(tiny.params > 300000 && tiny.params < 500000 && quick.params > tiny.params);
+    t_true(tiny.bytes >= 16.0 * (double)tiny.params); /* weights, gradients, two moments */
+    /* 600 steps of 8 x 128 tokens, at 6 FLOPs per parameter and more for attention and head */
+    double tokens = 600.0 * 8 * 128;
+    t_true(tiny.work > 6 * 200000 * tokens && tiny.work < 60 * 500000 * tokens);
+    t_fails(job_preset_read(&tiny, "tinny", &e), &e, DS_EUSAGE, "tinny");
+}
+
+T(the_peak_is_measured_by_a_thread)
+{
+    double started = clock_mono(), first = job_peak(), waited = clock_mono() - started;
+    t_truef(waited < 1, "%g s", waited);
+    while (job_peak() <= 0 && clock_mono() - started < 40)
+        clock_sleep(0.01);
+    t_truef(job_peak() > 0.01, "%g GFLOP/s at once, %g at last", first, job_peak());
+}

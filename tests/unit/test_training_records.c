@@ -220,6 +220,10 @@ static void check_probe(const struct runview *v)
     }
     const struct vector *truth = probe_token(p, "true_entropy");
     t_true(truth && truth->n == 16 && isfinite(truth->v[3]));
+    const struct vector *kind = probe_token(p, "class");
+    t_true(kind && kind->n == 16);
+    for (int i = 0; i < 16; i++)
+        t_truef(runview_class((int)kind->v[i]) != NULL, "class %g", (double)kind->v[i]);
 }
 
 static void check_evals(const struct runview *v)
@@ -535,11 +539,11 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
     t_fails(trainer_set(&trainer, "edp.threshold_offset", 99, &e), &e, DS_ERANGE,
             "must be -20 to 20");
     char why[200];
-    t_true(trainer_is_far(&trainer, "edp.target_ratio", 8.8, why, sizeof why));
-    t_true(trainer_is_far(&trainer, "lr", 2.6, why, sizeof why));
+    t_true(trainer_is_large_change(&trainer, "edp.target_ratio", 8.8, why, sizeof why));
+    t_true(trainer_is_large_change(&trainer, "lr", 2.6, why, sizeof why));
     t_true(strstr(why, "train.lr = 2.6 is 10.4 times the current 0.25"));
-    t_true(!trainer_is_far(&trainer, "lr", trainer.config.train.lr * 9, why, sizeof why));
-    t_true(!trainer_is_far(&trainer, "edp.threshold_offset", 3, why, sizeof why));
+    t_true(!trainer_is_large_change(&trainer, "lr", trainer.config.train.lr * 9, why, sizeof why));
+    t_true(!trainer_is_large_change(&trainer, "edp.threshold_offset", 3, why, sizeof why));
     t_fails(trainer_set(&trainer, "edp.nothing", 1, &e), &e, DS_ENOTFOUND, "expected one of: train.lr, edp.t");
     t_fails(trainer_set(&trainer, "train.steps", 9, &e), &e, DS_ENOTFOUND, "not a live setting");
     t_ok(trainer_keep_live(&trainer, &e), &e);

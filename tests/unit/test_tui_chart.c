@@ -182,6 +182,12 @@ T(ticks_are_nice_and_inside)
     n = ticks_nice(0.5, 2000, 1, t, 8);
     t_near(t[0], 1, 1e-12);
     t_near(t[n - 1], 1000, 1e-9);
+    n = ticks_nice(1.1, 1.3, 1, t, 5); /* less than a decade, without 1, 2 or 5 in it */
+    t_true(n >= 3 && t[0] >= 1.1 && t[n - 1] <= 1.3);
+    t_near(t[1] - t[0], 0.05, 1e-12);
+    struct axis_labels labels;
+    axis_labels(&labels, 1.1e6, 1.3e6, 1, 5, 6);
+    t_str(labels.label[0], "1.10M");
     t_eq(ticks_nice(1, 1, 0, t, 5), 0);
     t_eq(ticks_nice((double)NAN, 1, 0, t, 5), 0);
     t_eq(ticks_nice(0, (double)INFINITY, 0, t, 5), 0);

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -479,8 +480,8 @@ int batch_run(struct batch_plan *p)
     if (rc < 0)
         return command_fail(&e);
     if (batch_signal) {
-        fprintf(stderr, "depthscope: %s: interrupted; run the same command again to resume\n",
-                p->kind);
+        fprintf(stderr, "%sdepthscope: %s: interrupted; run the same command again to resume\n",
+                p->say && isatty(STDERR_FILENO) ? "\r\033[K" : "", p->kind);
         return 128 + (int)batch_signal;
     }
     return x.failed ? 1 : 0;

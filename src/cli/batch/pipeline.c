@@ -51,6 +51,7 @@ void pipeline_show(struct pipeline *p, const char *name, const char *what)
         for (size_t i = 0; i < BAR_CELLS; i++)
             bar[i] = i < full ? '#' : '.';
         bar[BAR_CELLS] = '\0';
+        name += strncmp(name, "pipeline-", 9) == 0 ? 9 : 0;
         str_addf(&line, "[%s] %zu/%zu ", bar, p->at, p->all);
         if (p->at > 0)
             str_addf(&line, "%s left, ",

@@ -156,7 +156,8 @@ static int write_figure(struct pipeline *p, const struct figure *f, struct err *
 }
 
 /* Tries the arguments a figure may be about, the widest set first: all main runs, the method's, and
- * its first; ablation_bars takes the ablations, the others may be about a file of the evaluation. */
+ * its first; ablation_bars takes the ablations, the others may be about a file of the
+ * evaluation. */
 static int draw(struct pipeline *p, int i, const struct inputs *in, struct figure_run *extra,
                 int extras, struct err *e)
 {
@@ -340,6 +341,10 @@ int pipeline_results(struct pipeline *p, struct err *e)
             pipeline_json(&out, p);
         rc = cli_write(str_text(&out), out.len, e);
     }
+    if (batch_signal)
+        fprintf(stderr,
+                "%sdepthscope: pipeline: interrupted; run the same command again to resume\n",
+                p->is_terminal ? "\r\033[K" : "");
     str_release(&out);
     return rc;
 }

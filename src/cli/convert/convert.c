@@ -35,7 +35,7 @@ static const struct opt opts[] = {
 const struct opt_group convert_group = {
     .prefix = "", .title = "convert", .opts = opts, .n = DS_LEN(opts)};
 
-/* ---- arguments ------------------------------------------------------------------------------------------ */
+/* ---- arguments ---- */
 
 /* Separates the command's own settings from the model's. */
 static int split_settings(const struct cli_args *a, struct convert_options *o, struct config *given,
@@ -95,7 +95,7 @@ static int choose_type(struct convert_job *j, struct err *e)
     return rc;
 }
 
-/* ---- report ----------------------------------------------------------------------------------------- */
+/* ---- report ---- */
 
 static void type_text(char out[16], uint32_t type)
 {
@@ -155,7 +155,7 @@ static void print_text(const struct convert_job *j, struct str *out)
     }
 }
 
-/* ---- command ---------------------------------------------------------------------------------------- */
+/* ---- command ---- */
 
 static int run(struct convert_job *j, const char *model, struct config *given, struct err *e)
 {

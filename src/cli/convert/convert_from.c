@@ -13,7 +13,7 @@
 
 static const char random_prefix[] = "random:";
 
-/* ---- random weights -------------------------------------------------------------------------------- */
+/* ---- random weights ---- */
 
 /* A preset's name, or a unique prefix of one: "tinyllama". */
 static int full_name(char *out, size_t size, const char *name, struct err *e)
@@ -87,7 +87,7 @@ out:
     return 0;
 }
 
-/* ---- existing models -------------------------------------------------------------------------------- */
+/* ---- existing models ---- */
 
 /* The common type of all matrices of a directory, fp32 when they differ. */
 static uint32_t type_of_set(const char *dir)
@@ -184,12 +184,12 @@ static int open_model(struct convert_from *f, const char *what, struct err *e)
 /* End-of-text ids are taken from the written vocabulary, where other programs look for them. */
 static int settle_ends(struct convert_from *f, struct err *e)
 {
-    int32_t id[MODEL_ENDS_MAX], eot = f->tokenizer ? tokenizer_eot(f->tokenizer) : -1;
+    int32_t id[MODEL_EOS_MAX], eot = f->tokenizer ? tokenizer_eot(f->tokenizer) : -1;
     if (f->other_tokenizer)
-        model_config_no_ends(&f->m->config);
-    if (model_config_ends(&f->m->config, id) > 0 || eot < 0)
+        model_config_clear_eos(&f->m->config);
+    if (model_config_eos_ids(&f->m->config, id) > 0 || eot < 0)
         return 0;
-    int rc = model_config_add_end(&f->m->config, eot);
+    int rc = model_config_add_eos(&f->m->config, eot);
     return rc < 0 ? err_set(e, rc, "end-of-text ids: out of memory") : 0;
 }
 

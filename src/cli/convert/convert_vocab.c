@@ -8,7 +8,7 @@
 #include "data/tokenizer_parts.h"
 #include "base/fs.h"
 
-/* ---- chat templates -------------------------------------------------------------------------------- */
+/* ---- chat templates ---- */
 
 int convert_template(struct str *out, const struct convert_from *f, struct err *e)
 {
@@ -39,7 +39,7 @@ int convert_write_template(const struct convert_from *f, const char *dir, struct
     return rc;
 }
 
-/* ---- GGUF ------------------------------------------------------------------------------------------ */
+/* ---- GGUF ---- */
 
 /* Embedding rows without a token are marked by their type, as other writers do. */
 static void put_tokens(struct gguf_out *w, const struct tokenizer_parts *p, int64_t rows)
@@ -93,8 +93,8 @@ static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
     static const char *const names[] = {"tokenizer.ggml.eos_token_id",
                                         "tokenizer.ggml.eot_token_id",
                                         "tokenizer.ggml.eom_token_id"};
-    int32_t end[MODEL_ENDS_MAX + 1], key[3] = {-1, -1, -1};
-    int n = model_config_ends(c, end), at = 1;
+    int32_t end[MODEL_EOS_MAX + 1], key[3] = {-1, -1, -1};
+    int n = model_config_eos_ids(c, end), at = 1;
     if (n == 0)
         end[n++] = p->eos;
     key[0] = end[0];
@@ -161,7 +161,7 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
     return 0;
 }
 
-/* ---- llama2.c --------------------------------------------------------------------------------------- */
+/* ---- llama2.c ---- */
 
 /* Ids that llama2.c assumes: unknown, begin, end, then the 256 bytes. */
 enum { UNKNOWN, BEGIN, END, BYTES, TEXTS = BYTES + 256 };

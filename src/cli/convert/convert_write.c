@@ -64,7 +64,7 @@ static void note_quantized(struct convert_job *j)
     char types[120];
     int blocks;
     if (strcmp(j->o.weights, "auto") != 0 ||
-        export_own_types(&j->from.s, &blocks, types, sizeof types) == 0 || blocks == 0)
+        export_stored_types(&j->from.s, &blocks, types, sizeof types) == 0 || blocks == 0)
         return;
     note(j, "matrices of the source (%s) are written as %s%s", types,
          j->type == GGUF_T_F16    ? "f16"
@@ -73,7 +73,7 @@ static void note_quantized(struct convert_job *j)
          j->o.to == CONVERT_HF ? "; weights=f16 or bf16 halves the size" : "");
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---- */
 
 static int write_gguf(struct convert_job *j, struct err *e)
 {
@@ -83,15 +83,15 @@ static int write_gguf(struct convert_job *j, struct err *e)
     if (rc == 0)
         j->type = j->r.type;
     if (rc == 0 && o.keep &&
-        export_own_types(&j->from.s, NULL, types, sizeof types) > !j->from.s.is_merged)
+        export_stored_types(&j->from.s, NULL, types, sizeof types) > !j->from.s.is_merged)
         note(j, "%s its original type: %s",
              j->from.s.is_merged ? "each matrix without adapters keeps" : "each matrix keeps",
              types);
     if (rc == 0 && j->r.fallback_n)
         note(j, "%d matrices have rows that are not a multiple of the block size: written as %s",
              j->r.fallback_n, j->r.fallback);
-    int32_t end[MODEL_ENDS_MAX];
-    int ends = model_config_ends(&j->from.m->config, end);
+    int32_t end[MODEL_EOS_MAX];
+    int ends = model_config_eos_ids(&j->from.m->config, end);
     if (rc == 0 && j->from.tokenizer && ends > 3)
         note(j, "%d end-of-text ids; GGUF has keys for 3 of them", ends);
     j->has_vocabulary = j->from.tokenizer != NULL;
@@ -136,7 +136,7 @@ static int write_llama2c(struct convert_job *j, struct err *e)
     return 0;
 }
 
-/* ---- directories ------------------------------------------------------------------------------------- */
+/* ---- directories ---- */
 
 /* Files that other programs keep next to the model and that this one does not read. */
 static int copy_companion(const char *from, const char *to, struct err *e)
@@ -227,7 +227,7 @@ static int write_directory(struct convert_job *j, struct err *e)
     return fs_sync_dir(parent, e);
 }
 
-/* ---- common to all formats ------------------------------------------------------------------------------- */
+/* ---- common to all formats ---- */
 
 static void note_template(struct convert_job *j)
 {

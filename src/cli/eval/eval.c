@@ -75,7 +75,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     json_add_int(s, "windows_scored", r->windows);
     json_add_int(s, "batch", r->batch);
     json_add_str(s, "signal", r->measure.signal);
-    json_add_int(s, "dropped_bytes", (int64_t)tokenizer_dropped(subject->tokenizer));
+    json_add_int(s, "dropped_bytes", (int64_t)tokenizer_dropped_bytes(subject->tokenizer));
     str_add(s, "}\n");
 }
 

@@ -168,8 +168,9 @@ static int check_output(const char *path, struct err *e)
     return is_ours ? 0 : err_set(e, DS_EEXIST, "%s: not a results file; choose another name", path);
 }
 
-static int write_result(const struct cli_args *a, const struct task_result *r, const struct subject *s,
-                const struct task_options *o, struct str *out, struct err *e)
+static int write_result(const struct cli_args *a, const struct task_result *r,
+                        const struct subject *s, const struct task_options *o, struct str *out,
+                        struct err *e)
 {
     struct str json = {0};
     const char *file = cli_value(a, "o");

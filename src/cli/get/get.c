@@ -54,7 +54,7 @@ static int64_t total(const struct get_known *k)
     return n;
 }
 
-/* ---- the list -------------------------------------------------------------------------------------- */
+/* ---- the list ---- */
 
 /* Untrusted text of the table, sanitised, in a column of this many cells. */
 static void safe_column(struct str *out, const char *words, int cells)
@@ -130,7 +130,7 @@ static int list(const struct config *known, struct str *out, int json, struct er
     return rc;
 }
 
-/* ---- download ---------------------------------------------------------------------------------------- */
+/* ---- download ---- */
 
 static void print_file(const struct get_job *j, struct str *out, int json)
 {

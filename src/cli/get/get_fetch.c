@@ -98,7 +98,7 @@ static const char *redirects_to(const struct get_job *j)
     return strncmp(j->url, "https://", 8) == 0 ? "=https" : "=http,https";
 }
 
-/* ---- headers ----------------------------------------------------------------------------------------- */
+/* ---- headers ---- */
 
 /* Value of a header; the last one of that name wins.  "" when missing. */
 static void header(char *out, size_t size, const char *all, const char *name)
@@ -165,7 +165,7 @@ static int ask_server(struct get_job *j, struct err *e)
     return rc;
 }
 
-/* ---- the transfer ----------------------------------------------------------------------------------- */
+/* ---- the transfer ---- */
 
 static void on_tick(void *ctx)
 {
@@ -333,7 +333,7 @@ static int transfer(struct get_job *j, struct err *e)
     return status == 0 ? 0 : report_failure(j, status, words, e);
 }
 
-/* ---- verification -------------------------------------------------------------------------------------- */
+/* ---- verification ---- */
 
 /* An HTML page instead of the file: many servers send it with status 200. */
 static const char *is_a_page(const struct get_job *j)

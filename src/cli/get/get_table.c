@@ -1,4 +1,5 @@
-/* data/known/known.yaml: NAME.kind, NAME.licence, NAME.about, and NAME.f1.. = "FILE BYTES SHA256 URL". */
+/* data/known/known.yaml: NAME.kind, NAME.licence, NAME.about, and NAME.f1.. = "FILE BYTES SHA256
+ * URL". */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

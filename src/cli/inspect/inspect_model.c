@@ -11,7 +11,7 @@
 
 enum { TENSORS_SHOWN = 400, CONFIG_MAX = 1 << 20, TEXT_MAX = 200 };
 
-/* ---- tensors ---------------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 struct sums {
     uint64_t values, bytes, odd;
@@ -98,7 +98,7 @@ int inspect_tensors(const char *path, struct inspect *x, struct err *e)
     return rc;
 }
 
-/* ---- tokenizers ------------------------------------------------------------------------------------ */
+/* ---- tokenizers ---- */
 
 static void add_piece(struct str *out, const struct tokenizer *t, int32_t id)
 {
@@ -143,7 +143,7 @@ int inspect_tokenizer(const char *path, struct inspect *x, struct err *e)
     return 0;
 }
 
-/* ---- directories ------------------------------------------------------------------------------------- */
+/* ---- directories ---- */
 
 static int has(const char *dir, const char *name)
 {
@@ -267,7 +267,7 @@ int inspect_model(const char *dir, struct inspect *x, struct err *e)
     return 0;
 }
 
-/* ---- adapters --------------------------------------------------------------------------------------- */
+/* ---- adapters ---- */
 
 static void add_value(struct str *out, const struct json_node *v)
 {

@@ -64,7 +64,7 @@ static void add_tensor(struct table *t, const struct gguf_tensor *x)
     str_release(&name);
 }
 
-/* ---- sums ------------------------------------------------------------------------------------------ */
+/* ---- sums ---- */
 
 struct type_sum {
     const char *name;
@@ -190,7 +190,7 @@ static void print_vocabulary(struct str *out, const struct vocabulary *v)
     str_add(out, v->has_template ? ", a chat template\n" : "\n");
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------ */
+/* ---- JSON ---- */
 
 static void json_text(struct str *out, const char *key, const struct gguf_text *t)
 {
@@ -297,7 +297,7 @@ static void json_gguf(struct inspect *x, const struct gguf *g, const char *path,
     str_add(x->out, "}");
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---- */
 
 static void print_gguf(struct str *out, const struct gguf *g, const struct sums *s,
                        const struct vocabulary *v)

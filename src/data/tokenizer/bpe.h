@@ -170,7 +170,7 @@ int bpe_rune_byte(uint32_t rune);
 /* A token's bytes from its printable form; 0: not in the alphabet, kept as it is. */
 int bpe_printable_bytes(struct str *out, const char *s, size_t n);
 
-/* --- normalize.c: normalization of text before pre-tokenization, and of decoded tokens ----------- */
+/* ---- normalize.c: normalization of text before pre-tokenization, and of decoded tokens ---- */
 
 struct added_index;
 enum norm_kind { NORM_NFC, NORM_PREPEND, NORM_REPLACE, NORM_REPLACE_REGEX, NORM_CHARSMAP };
@@ -196,7 +196,7 @@ int norm_apply(const struct norm *m, const char **p, size_t *n, struct str *own,
                struct err *e) DS_CHECK;
 void norm_release(struct norm *m);
 
-/* --- charsmap.c: SentencePiece's normalisation, the longest entry of its table at each place ---- */
+/* ---- charsmap.c: SentencePiece's normalisation by the longest matching table entry ---- */
 
 int charsmap_check(const char *p, size_t n, struct err *e) DS_CHECK;
 /* Appends s normalised by the step's map, and stops shortly after `most` bytes. */
@@ -269,7 +269,8 @@ struct added_found {
     size_t at, len;
     const struct added_token *a;
 };
-/* Whether the end of some added token is the beginning of one: only then it matters which is found first. */
+/* Whether the end of some added token is the beginning of one: only then it matters which is found
+ * first. */
 int added_overlap(const struct tokenizer *t);
 /* All of them in s, in their order there; *out is the caller's to free. */
 int added_longest_first(const struct tokenizer *t, const struct added_index *x, const char *s,

@@ -18,7 +18,7 @@ struct piece_style {
     int byte_level;    /* pieces are bytes; else UTF-8 text  */
     int byte_fallback; /* pieces of TOKEN_BYTE replace unknown characters */
     int ignore_merges;
-    int raw_user; /* user-defined pieces are matched in raw text, as in llama.cpp; else in normalised text */
+    int raw_user; /* user-defined pieces are matched in raw text, as in llama.cpp, not normalised */
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
     int bos_id, eos_id, add_eos;                      /* add_eos: append eos to texts */
@@ -60,7 +60,7 @@ enum { FAMILY_SPECIALS = 256 }; /* number of ids reserved after the vocabulary *
 /* Appends the added tokens that a family's files omit, each preceded by a comma. */
 void family_add_specials(struct str *out, const struct family *f, int first);
 
-/* --- tokenizer_companion.c: Hugging Face's companion files of a tokenizer's main file ----------------------- */
+/* ---- tokenizer_companion.c: Hugging Face's companion files of a tokenizer's main file ---- */
 
 struct companion;
 struct json_node;

@@ -28,7 +28,7 @@ struct companion {
     struct map by_text, by_id;
 };
 
-/* --- reading ------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static int add_named(struct companion *b, int which, int64_t id, const char *text, size_t len,
                      const struct json_node *obj, int is_special, struct err *e)
@@ -211,7 +211,7 @@ int companion_names(const struct companion *b, int32_t first, int32_t end)
     return 0;
 }
 
-/* --- added tokens --------------------------------------------------------------------------------------- */
+/* ---- added tokens ---- */
 
 /* Id of the vocabulary's token with this text; -1 = none. */
 static int32_t vocabulary_id(const struct tokenizer *t, const char *s, size_t n, int *failed)
@@ -323,7 +323,7 @@ static int write_list(struct str *out, const struct companion *b, const struct t
     return changed;
 }
 
-/* --- the tokenizer.json ----------------------------------------------------------------------------------- */
+/* ---- the tokenizer.json ---- */
 
 /* Range of a top-level member's value in a valid document; 0: not found. */
 static int find_member(const char *p, size_t n, const char *key, size_t *from, size_t *to)

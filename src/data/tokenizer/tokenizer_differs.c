@@ -97,7 +97,7 @@ void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct 
         add_reason(out, "they keep spaces next to added tokens");
 }
 
-/* --- patterns ------------------------------------------------------------------------------------------ */
+/* ---- patterns ---- */
 
 static int hex(char c)
 {

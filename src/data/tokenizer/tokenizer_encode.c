@@ -267,7 +267,7 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
     return rc < 0 ? rc : encode_rest(c, round, s + at, n - at, first && at == 0, e);
 }
 
-uint64_t tokenizer_dropped(const struct tokenizer *t)
+uint64_t tokenizer_dropped_bytes(const struct tokenizer *t)
 {
     return t->bpe ? t->bpe->dropped->bytes : 0;
 }

@@ -216,7 +216,8 @@ static double memory_of(const struct speed *s, const char *group)
     return 0;
 }
 
-/* One word of only= at a time ("" = all); `about`: "train", "train step dense" and "tra" are all about the group train. */
+/* One word of only= at a time ("" = all); `about`: "train", "train step dense" and "tra" are all
+ * about the group train. */
 static int asks_for(const char *word, const char *group, const char *name, int about)
 {
     return strcmp(word, group) == 0 || strstr(name, word) || (about && strstr(word, group));
@@ -242,7 +243,7 @@ static int check_memory(struct speed *s, struct err *e)
 {
     static const char *const group[] = {"blocks", "train", "prefill", "decode"};
     char a[16], b[16], text[160] = "";
-    double left = mem_left(), most = 0;
+    double left = mem_available(), most = 0;
     int named = strcmp(s->o.only, "peaks") == 0 || strcmp(s->o.only, "ops") == 0;
     for (size_t i = 0; i < DS_LEN(group); i++)
         named |= is_asked(s, group[i], group[i], 1);

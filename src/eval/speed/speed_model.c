@@ -62,9 +62,9 @@ static void list_ways(struct speed_subject *u, const struct speed *s, const stru
     for (int k = 0; k < SPEED_RATIOS; k++)
         if (!s->o.quick || k % 2 == 0)
             add_ratio(u, s, speed_ratios[k],
-                      !has_masked   ? ""
-                      : sparse ? " sparse"
-                               : " masked",
+                      !has_masked ? ""
+                      : sparse    ? " sparse"
+                                  : " masked",
                       p->train && !sparse);
     if (has_masked && sparse)
         add_ratio(u, s, 0.5, " masked", 1);

@@ -142,7 +142,7 @@ static void subtasks(struct str *s, int *top, const struct task_result *r)
     for (size_t i = 0; i < r->n; i++) {
         int inner = 1, level = r->v[i].level;
         if (r->n > 1 && !is_group(r, &r->v[i]))
-            continue; /* parts are listed in their groups; only a standalone task has an empty list */
+            continue; /* parts are listed in their groups; a standalone task has an empty list */
         key(s, &first, r->v[i].name);
         str_add(s, "[");
         for (size_t k = i + 1; k < r->n && r->v[k].level > level; k++)

@@ -1,5 +1,5 @@
-/* Throughput and latency of prefill and decoding by method, from the JSON of depthscope bench and of
- * eval --benchmark. */
+/* Throughput and latency of prefill and decoding by method, from the JSON of depthscope bench and
+ * of eval --benchmark. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* The exit layer of each token of a text: its column ends there and has the colour of that layer. */
+/* The exit layer of each token of a text: its column ends there and has the colour of that
+ * layer. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

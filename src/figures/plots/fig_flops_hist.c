@@ -120,7 +120,8 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
     h->width = h->layer > 0 ? h->layer : (hi - lo) / 40;
     while ((hi - lo) / h->width > BINS_MAX - 4)
         h->width *= 2;
-    /* Bins are centred on the mean cost of each depth, so that no depth is split between two bins. */
+    /* Bins are centred on the mean cost of each depth, so that no depth is split between two
+     * bins. */
     double d0 = h->layer > 0 ? h->mean - h->layer * stat_mean(c->depth, c->n) : lo;
     h->lo = d0 + (floor((lo - d0) / h->width + 0.5) - 0.5) * h->width;
     h->bins = (int)floor((hi - h->lo) / h->width) + 1;

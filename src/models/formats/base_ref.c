@@ -151,14 +151,12 @@ int model_write_own_config(const struct model *m, const char *dir, const struct 
     int rc = real_path(here, sizeof here, dir, e);
     if (rc == 0 && relative(from_here, sizeof from_here, here, base->path))
         rc = config_set(&more, "base.path", from_here, dir, e);
-    if (rc == 0)
-        rc = config_set(&more, "base.absolute", base->path, dir, e);
-    if (rc == 0)
-        rc = config_set(&more, "base.hash", base->hash, dir, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "config.json", e);
-    if (rc == 0)
-        rc = model_write_config_with(m, &more, path, e);
+    if (rc < 0 || (rc = config_set(&more, "base.absolute", base->path, dir, e)) < 0 ||
+        (rc = config_set(&more, "base.hash", base->hash, dir, e)) < 0 ||
+        (rc = fs_join(path, sizeof path, dir, "config.json", e)) < 0)
+        goto out;
+    rc = model_write_config_with(m, &more, path, e);
+out:
     config_release(&more);
     return rc;
 }

@@ -336,8 +336,8 @@ static int add_end(struct report *r, struct model_config *c, const struct json_n
         report_add(r, "eos_token_id must be an integer or a list of integers");
         return -1;
     }
-    if (model_config_add_end(c, is_int ? json_int(n, -1) : (int64_t)v) < 0) {
-        report_add(r, "eos_token_id: expected at most %d different ids", (int)MODEL_ENDS_MAX);
+    if (model_config_add_eos(c, is_int ? json_int(n, -1) : (int64_t)v) < 0) {
+        report_add(r, "eos_token_id: expected at most %d different ids", (int)MODEL_EOS_MAX);
         return -1;
     }
     return 0;
@@ -348,7 +348,7 @@ int config_hf_ends(struct report *r, struct model_config *c, const struct json_n
     const struct json_node *n = json_get(root, "eos_token_id");
     if (is_null(n))
         return 0;
-    model_config_no_ends(c);
+    model_config_clear_eos(c);
     if (json_kind_of(n) != JSON_KIND_ARRAY)
         add_end(r, c, n);
     for (size_t i = 0; i < json_len(n); i++)

@@ -38,8 +38,8 @@ static void add_key(struct str *s, const char *key, int64_t v)
  * absent key. */
 static void add_ends(struct str *s, const struct model_config *c)
 {
-    int32_t id[MODEL_ENDS_MAX];
-    int n = model_config_ends(c, id);
+    int32_t id[MODEL_EOS_MAX];
+    int n = model_config_eos_ids(c, id);
     str_addf(s, "  \"bos_token_id\": null,\n  \"eos_token_id\": %s", n ? "" : "null");
     for (int i = 0; i < n; i++)
         str_addf(s, "%s%d", i ? ", " : n > 1 ? "[" : "", id[i]);

@@ -123,7 +123,7 @@ static void put_meta(struct writing *x)
 static uint32_t target_type(const struct writing *x, int i)
 {
     uint32_t t = x->o->type, six;
-    if (x->o->keep && export_own_type(x->s, i, &six))
+    if (x->o->keep && export_stored_type(x->s, i, &six))
         return six;
     if (export_is_head(x->s, i) && (t == GGUF_T_Q4_K || t == GGUF_T_Q5_K) &&
         export_type(&six, "q6_k", NULL) == 0)
@@ -171,7 +171,7 @@ static void choose_types(struct writing *x)
     int kept = 0;
     for (int i = 0; i < x->n; i++) {
         x->type[i] = type_of(x, i);
-        kept += x->o->keep && export_own_type(x->s, i, &own);
+        kept += x->o->keep && export_stored_type(x->s, i, &own);
     }
     x->r->type = kept ? most_common(x) : x->o->type;
 }
@@ -276,26 +276,19 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
     x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
     rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
-    if (rc == 0) {
-        choose_types(&x);
-        put_meta(&x);
-    }
-    if (rc == 0 && o->vocabulary)
-        rc = o->vocabulary(x.w, o->ctx, e);
-    if (rc == 0)
-        rc = add_tensors(&x, e);
-    if (rc == 0)
-        rc = export_check_room(path, gguf_out_bytes(x.w), e);
-    if (rc == 0)
-        rc = gguf_out_begin(x.w, path, e);
-    if (rc == 0)
-        rc = write_tensors(&x, e);
-    if (rc == 0)
-        rc = export_check_source(s, e);
-    if (rc == 0)
-        rc = gguf_out_end(x.w, e);
-    if (rc == 0)
-        fill_result(&x);
+    if (rc < 0)
+        goto out;
+    choose_types(&x);
+    put_meta(&x);
+    if (o->vocabulary && (rc = o->vocabulary(x.w, o->ctx, e)) < 0)
+        goto out;
+    if ((rc = add_tensors(&x, e)) < 0 ||
+        (rc = export_check_room(path, gguf_out_bytes(x.w), e)) < 0 ||
+        (rc = gguf_out_begin(x.w, path, e)) < 0 || (rc = write_tensors(&x, e)) < 0 ||
+        (rc = export_check_source(s, e)) < 0 || (rc = gguf_out_end(x.w, e)) < 0)
+        goto out;
+    fill_result(&x);
+out:
     gguf_out_free(x.w);
     mem_free(x.type);
     return rc;

@@ -250,30 +250,28 @@ int export_hf(const struct export_source *s, const struct export_options *o, con
     struct st_out *out = mem_alloc(n + 1, sizeof *out);
     char path[1024];
     int rc = t && out ? 0 : err_set(e, DS_EMEM, "%s: out of memory", dir);
+    *r = (struct export_result){.head_type = o->type};
     if (rc == 0 && o->type != GGUF_T_F32 && o->type != GGUF_T_F16 && o->type != GGUF_T_BF16)
         rc = err_set(e, DS_EUSAGE,
                      "unsupported type %s for safetensors: expected f32, f16 or bf16; use to=gguf",
                      gguf_type_name(o->type));
+    if (rc < 0)
+        goto out;
     if (s->base_only) {
         c.method = dense;
         c.lora_r = 0;
     }
-    *r = (struct export_result){.head_type = o->type};
-    if (rc == 0)
-        r->tensors = n = list_tensors(&x, names_of_family(model_config_family(&c)), t, out);
+    r->tensors = n = list_tensors(&x, names_of_family(model_config_family(&c)), t, out);
     for (size_t i = 0; i < n && rc == 0; i++)
         if (checked_add(r->bytes, bytes_of(&out[i]), &r->bytes))
             rc = err_set(e, DS_ERANGE, "%s: size overflows", dir);
-    if (rc == 0)
-        rc = export_check_room(dir, r->bytes, e);
-    if (rc == 0)
-        rc = fs_join(path, sizeof path, dir, "config.json", e);
-    if (rc == 0)
-        rc = write_config(s, &c, o->type, path, e);
-    if (rc == 0)
-        rc = write_shards(&x, dir, out, n, r, e);
-    if (rc == 0)
-        rc = export_check_source(s, e);
+    if (rc < 0 || (rc = export_check_room(dir, r->bytes, e)) < 0 ||
+        (rc = fs_join(path, sizeof path, dir, "config.json", e)) < 0 ||
+        (rc = write_config(s, &c, o->type, path, e)) < 0 ||
+        (rc = write_shards(&x, dir, out, n, r, e)) < 0)
+        goto out;
+    rc = export_check_source(s, e);
+out:
     mem_free(x.rows);
     mem_free(t);
     mem_free(out);

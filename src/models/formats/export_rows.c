@@ -107,7 +107,7 @@ void export_values(const struct export_source *s, int i, size_t row, size_t n, r
 
 /* ---- types of the source --------------------------------------------------------------------- */
 
-int export_own_type(const struct export_source *s, int i, uint32_t *type)
+int export_stored_type(const struct export_source *s, int i, uint32_t *type)
 {
     const struct param *p = &s->m->params.p[i];
     if (s->is_random || !p->in_file || s->m->stored.v[i].take != gguf_take ||
@@ -117,13 +117,13 @@ int export_own_type(const struct export_source *s, int i, uint32_t *type)
     return is_plain(*type) || kind_of(*type) != QUANT_NONE;
 }
 
-int export_own_types(const struct export_source *s, int *blocks, char *text, size_t size)
+int export_stored_types(const struct export_source *s, int *blocks, char *text, size_t size)
 {
     int n[DS_LEN(types)] = {0}, found = 0;
     struct str all = {0};
     uint32_t type;
     for (int i = 0; i < s->m->n_base; i++)
-        for (size_t k = 0; k < DS_LEN(types) && export_own_type(s, i, &type); k++)
+        for (size_t k = 0; k < DS_LEN(types) && export_stored_type(s, i, &type); k++)
             n[k] += types[k].type == type;
     if (blocks)
         *blocks = 0;

@@ -17,7 +17,7 @@ int export_params(const struct export_source *s);
 int export_is_head(const struct export_source *s, int i);
 /* 1 with the type of matrix i in its GGUF file; 0: it is not stored in one, or its values are
  * changed. */
-int export_own_type(const struct export_source *s, int i, uint32_t *type);
+int export_stored_type(const struct export_source *s, int i, uint32_t *type);
 /* Bytes of one row of C values in a type, 0 when C is not a multiple of the block size. */
 size_t export_row_bytes(uint32_t type, int C);
 /* Rows [row, row + n) of parameter i (a vector: values) as floats. */

@@ -226,7 +226,7 @@ static int read_ends(const struct source *s, struct model_config *c, struct err 
         if (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &id))
             return err_set(e, DS_EFORMAT, "%s must be a single integer, found %s", names[i],
                            gguf_kind_name(m->kind));
-        rc = model_config_add_end(c, id);
+        rc = model_config_add_eos(c, id);
     }
     return rc < 0 ? err_set(e, rc, "end-of-text token ids: too many, or out of memory") : 0;
 }
@@ -361,21 +361,12 @@ int gguf_config_read(struct model_config *c, char arch[GGUF_ARCH_SIZE], struct g
     struct source s = {.g = g, .path = path, .arch = arch};
     memset(c, 0, sizeof *c);
     int rc = opt_defaults(&model_group, c, e);
-    if (rc == 0)
-        rc = read_arch(&s, arch, e);
-    if (rc == 0)
-        rc = read_sizes(&s, c, e);
-    if (rc == 0)
-        rc = read_switches(&s, c, e);
-    if (rc == 0)
-        rc = model_config_check(c, e); /* head_dim is known from here on */
-    if (rc == 0)
-        rc = refuse_others(&s, c, e);
-    if (rc == 0)
-        rc = refuse_unknown(&s, e);
-    if (rc == 0)
-        rc = read_scaling(&s, c, e);
-    if (rc == 0)
-        rc = read_ends(&s, c, e);
-    return rc == 0 ? check_values(&s, c, e) : rc;
+    if (rc < 0 || (rc = read_arch(&s, arch, e)) < 0 || (rc = read_sizes(&s, c, e)) < 0 ||
+        (rc = read_switches(&s, c, e)) < 0)
+        return rc;
+    rc = model_config_check(c, e); /* head_dim is known from here on */
+    if (rc < 0 || (rc = refuse_others(&s, c, e)) < 0 || (rc = refuse_unknown(&s, e)) < 0 ||
+        (rc = read_scaling(&s, c, e)) < 0 || (rc = read_ends(&s, c, e)) < 0)
+        return rc;
+    return check_values(&s, c, e);
 }

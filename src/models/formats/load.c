@@ -334,7 +334,7 @@ out:
 /* An overcommitting system would kill the program later without a message. */
 int load_check_memory(const struct model *m, const char *dir, struct err *e)
 {
-    double need = params_bytes(&m->params, m->is_training), left = mem_left();
+    double need = params_bytes(&m->params, m->is_training), left = mem_available();
     char a[16], b[16];
     if (left == 0 || need <= left)
         return 0;
@@ -355,26 +355,20 @@ int model_open(struct model **out, const char *dir, struct config *overrides, in
     if (rc != 0)
         return rc < 0 ? rc : model_open_adapted(out, dir, base, overrides, train, e);
     rc = model_open_table(&m, dir, overrides, train, e);
-    if (rc == 0 && train != MODEL_EDIT)
-        rc = stored_mark(m, e);
-    if (rc == 0)
-        rc = st_set_open(&s, dir, e);
-    if (rc == 0)
-        rc = tensor_match_init(&v, m, s, 1, e);
-    if (rc == 0) /* check the fit before allocating memory */
-        rc = tensor_match_check(&v, m, s, e);
+    if (rc < 0 || (train != MODEL_EDIT && (rc = stored_mark(m, e)) < 0) ||
+        (rc = st_set_open(&s, dir, e)) < 0)
+        goto out;
+    /* check the fit before allocating memory */
+    if ((rc = tensor_match_init(&v, m, s, 1, e)) < 0 ||
+        (rc = tensor_match_check(&v, m, s, e)) < 0 || (rc = load_check_memory(m, dir, e)) < 0 ||
+        (rc = model_reserve_values(m, e)) < 0 || (rc = model_take_set(m, &s, e)) < 0)
+        goto out;
+    *out = m;
+    m = NULL;
+out:
     tensor_match_release(&v);
-    if (rc == 0)
-        rc = load_check_memory(m, dir, e);
-    if (rc == 0)
-        rc = model_reserve_values(m, e);
-    if (rc == 0)
-        rc = model_take_set(m, &s, e);
     st_set_close(s);
-    if (rc == 0)
-        *out = m;
-    else
-        model_free(m);
+    model_free(m);
     return rc;
 }
 

@@ -11,7 +11,7 @@
 #include "models/peft.h"
 
 int model_adapted_config(struct model_config *c, struct config *route, const char *dir,
-                       const char *base, struct err *e)
+                         const char *base, struct err *e)
 {
     static const char *const of_base[] = {"base.path", "base.absolute", "base.hash"};
     char path[1200];

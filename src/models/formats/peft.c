@@ -165,7 +165,7 @@ static int read_one(struct own_files *b, struct model *m, int i, int strict, str
     int k = find(b, m, i, &part, &at);
     const struct st_tensor *t = k < 0 ? NULL : st_set_at(b->set[k], at);
     if (!strict && !(t && fits(t, &part))) {
-        b->new++;
+        b->new ++;
         return 0;
     }
     int rc = t ? check_tensor(t, &part, e) : err_set(e, DS_EFORMAT, "missing tensor %s", part.name);

@@ -204,7 +204,8 @@ static int set_unchanged(const void *file, struct err *e)
 }
 
 /* Values that may stay in the file do; the model then owns the set. */
-static int read_covered(struct model *m, struct st_set **s, const struct tensor_match *v, struct err *e)
+static int read_covered(struct model *m, struct st_set **s, const struct tensor_match *v,
+                        struct err *e)
 {
     struct reading r;
     int ignored = 0, rc = tensor_match_check(v, m, *s, e);

@@ -59,8 +59,8 @@ static void find_sources(struct tensor_match *v, const struct model *m, const st
     }
 }
 
-int tensor_match_init(struct tensor_match *v, const struct model *m, const struct st_set *s, int strict,
-                  struct err *e)
+int tensor_match_init(struct tensor_match *v, const struct model *m, const struct st_set *s,
+                      int strict, struct err *e)
 {
     *v = (struct tensor_match){.names = names_of(s)};
     v->source = mem_alloc((size_t)m->params.n + 1, sizeof *v->source);
@@ -170,7 +170,7 @@ static int check_head(const struct tensor_match *v, const struct model *m, const
 }
 
 int tensor_match_check(const struct tensor_match *v, const struct model *m, const struct st_set *s,
-                   struct err *e)
+                       struct err *e)
 {
     int rc = 0;
     if (v->missing_n > 0 || v->unexpected_n > 0) {

@@ -29,6 +29,11 @@ static struct paint paint_of(struct cells *c, const struct look *look)
         .c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= colours_of(c), .look = look};
     if (c->field > 0)
         p.map = cells_range(c->probe, c->field, look, &p.lo, &p.hi);
+    if (c->full > 0) {
+        p.map = look->theme ? look->theme->sequential : "viridis";
+        p.lo = 0;
+        p.hi = c->full;
+    }
     return p;
 }
 
@@ -59,6 +64,8 @@ static int32_t ground(const struct paint *p, int layer, int token)
 {
     static const enum role role[] = {
         [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_ALWAYS_ON] = ROLE_FORCED};
+    if (p->c->fixed && p->c->fixed[layer])
+        return ROLE_FORCED;
     if (p->c->span > 0)
         return ground_signed(p, layer, token);
     if (p->c->field <= 0)
@@ -76,11 +83,12 @@ static void put_plain(struct area a, int y, int x, int w, const struct paint *p,
             area_put(a, y, x + k, area_rune(a, 0xB7, '.'), ink(ROLE_DIM));
         return;
     }
-    if (p->c->field > 0) {
+    int is_fixed = p->c->fixed && p->c->fixed[layer];
+    if (p->c->field > 0 && !is_fixed) {
         area_heat(a, y, x, w, "grey", p->map ? unit_of(p, layer, token) : (double)NAN);
         return;
     }
-    enum cell_state s = cells_state(p->c, layer, token);
+    enum cell_state s = is_fixed ? CELL_ALWAYS_ON : cells_state(p->c, layer, token);
     uint32_t rune = s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
                     : s == CELL_RUN ? area_rune(a, 0x2588, '#')
                                     : area_rune(a, 0x2592, '=');

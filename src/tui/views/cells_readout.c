@@ -179,7 +179,9 @@ static void draw_lens(struct area a, const struct cells *c)
         ((size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token) * (size_t)p->lens_k;
     int has_other =
         o && o->lens_k > 0 && c->seen_token < o->tokens && o->layers == p->layers && a.cols >= 26;
-    area_text(a, 0, 0, -1, ink(ROLE_DIM), has_other ? "logit lens           was" : "logit lens");
+    area_textf(a, 0, 0, -1, ink(ROLE_DIM), "logit lens, layer %d", c->seen_layer);
+    if (has_other)
+        area_text(a, 0, 21, -1, ink(ROLE_DIM), "was");
     for (int k = 0; k < p->lens_k && k + 1 < a.rows; k++) {
         const char *piece = p->lens_piece ? p->lens_piece[cell + (size_t)k] : "";
         area_textf(a, k + 1, 0, 6, ink(ROLE_TEXT), "%.3f", (double)p->lens_p[cell + (size_t)k]);
@@ -211,7 +213,8 @@ static void collect(const struct cells *c, struct rows *token, struct rows *cell
     cell_rows(cell, c);
 }
 
-/* Columns of a panel below the map: some for the token, some for its cell, one for the logit lens. */
+/* Columns of a panel below the map: some for the token, some for its cell, one for the logit
+ * lens. */
 struct split {
     int columns, token, cell, lens, rows;
 };

@@ -184,7 +184,8 @@ int cells_text_hit(const struct cells *c, int y, int x)
     return -1;
 }
 
-/* A token in a few cells: leading blanks are dropped, and what has no glyph becomes a placeholder. */
+/* A token in a few cells: leading blanks are dropped, and what has no glyph becomes a
+ * placeholder. */
 void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p,
                  int token)
 {

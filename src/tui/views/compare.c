@@ -1,5 +1,5 @@
-/* Compare: two models, checkpoints, methods or traces on one text: where their decisions differ, and
- * what that changes in their predictions and costs. */
+/* Compare: two models, checkpoints, methods or traces on one text: where their decisions differ,
+ * and what that changes in their predictions and costs. */
 #include "tui/compare.h"
 
 #include <math.h>

@@ -63,6 +63,13 @@ static void draw_title(struct view *v, struct area line)
         cells_legend(line, line.cols - 1, &c->cells[0]);
 }
 
+/* "0.0123 nats", "at least 3.2e-06 nats" */
+static void print_kl(char out[48], double kl, int is_bound)
+{
+    snprintf(out, 48, kl > 0 && kl < 1e-4 ? "%s%.1e nats" : "%s%.4f nats",
+             is_bound ? "at least " : "", kl);
+}
+
 /* "loss 2.310, 2.281 (-0.029)": of A, of B, the change. */
 static int put_change(struct area line, int x, const char *label, const double was_now[2])
 {
@@ -92,7 +99,9 @@ static void draw_numbers(const struct compare *c, struct area line)
     x = put_change(line, x, c->match.is_exact ? "loss" : "loss/byte", t->loss);
     x = put_change(line, x, "FLOPs", t->flops);
     char text[80];
-    snprintf(text, sizeof text, "mean KL %s%.4f nats", t->is_bound ? "at least " : "", t->kl);
+    char kl[48];
+    print_kl(kl, t->kl, t->is_bound);
+    snprintf(text, sizeof text, "mean KL %s", kl);
     if (isfinite(t->kl) && x + (int)strlen(text) <= line.cols)
         x += area_text(line, 0, x, -1, ink(ROLE_TEXT), text) + 2;
     x = put_change(line, x, "executed", t->run);
@@ -276,11 +285,14 @@ static void draw_kl(struct area a, int y, const struct compare *c, int group)
                   !c->match.is_exact ? "needs the same tokens"
                   : group == 0       ? "-"
                                      : "not recorded (i runs both models)");
-    else if (is_bound)
-        area_textf(a, y, x + 1, a.cols - x - 1, ink(ROLE_TEXT), "at least %.4f nats (top %d)", kl,
-                   c->side[0].probe->lens_k);
-    else
-        area_textf(a, y, x + 1, a.cols - x - 1, ink(ROLE_TEXT), "%.4f nats", kl);
+    else {
+        char text[48];
+        print_kl(text, kl, is_bound);
+        x += 1 + area_text(a, y, x + 1, a.cols - x - 1, ink(ROLE_TEXT), text);
+        if (is_bound)
+            area_textf(a, y, x + 1, a.cols - x - 1, ink(ROLE_DIM), "(top %d)",
+                       c->side[0].probe->lens_k);
+    }
 }
 
 /* The title follows the cursor at once; the values when it rests. */
@@ -416,6 +428,8 @@ static void draw_table(struct view *v, struct area a)
 void compare_draw(struct view *v, struct area a)
 {
     struct compare *c = v->state;
+    if (app_is_scripted(v->app))
+        compare_take(v);
     int y = 0, is_table = !c->given[0][0] && compare_marked(v) > 2,
         has = !is_table && compare_prepare(v);
     if (is_table) {

@@ -399,7 +399,8 @@ int compare_take(struct view *v)
     struct value body;
     struct err e = {0};
     int changed = 0, rc = 0;
-    for (int i = 0; c->session && i < 64 && (rc = session_next(c->session, &body, &e)) > 0; i++) {
+    for (int i = 0; c->session && i < 64 && (rc = worker_next(v->app, c->session, &body, &e)) > 0;
+         i++) {
         take_body(v, body);
         changed = 1;
     }
@@ -457,7 +458,7 @@ const char *compare_table(struct view *v)
                                   .in = CHILD_NULL,
                                   .out = CHILD_PIPE,
                                   .err = CHILD_SAME,
-                                  .is_nonblocking = 1,
+                                  .is_nonblocking = !app_is_scripted(v->app),
                                   .is_session = 1};
         child_close(&c->table, SIGTERM);
         str_reset(&c->table_text);

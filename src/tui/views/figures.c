@@ -248,6 +248,7 @@ static void figures_draw(struct view *v, struct area a)
     struct figures *s = v->state;
     int is_wide = a.cols >= WIDE_COLS, list = a.cols * 3 / 10;
     list = list < LIST_LEAST ? LIST_LEAST : list > LIST_MOST ? LIST_MOST : list;
+    s->list_cols = is_wide ? list : a.cols;
     struct area body = a.rows > 6 ? area_sub(a, 0, 0, a.rows - 1, a.cols) : a;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1) /* in scripts the picture is drawn at once, now that its size is known */
@@ -283,8 +284,7 @@ static int figures_event(struct view *v, const struct event *ev)
 {
     struct figures *s = v->state;
     if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS &&
-        s->list.top + (size_t)ev->y < s->n && !s->is_zoomed &&
-        (v->cols < WIDE_COLS || ev->x < LIST_MOST)) {
+        s->list.top + (size_t)ev->y < s->n && !s->is_zoomed && ev->x < s->list_cols) {
         s->list.cursor = s->list.top + (size_t)ev->y;
         s->has_moved = 1;
         moved(v);

@@ -1,5 +1,5 @@
-/* Generate: completion and chat with a loaded model; every token shows what it cost and what else was
- * likely, and the text can be continued from any of them. */
+/* Generate: completion and chat with a loaded model; every token shows what it cost and what else
+ * was likely, and the text can be continued from any of them. */
 #include "tui/generate.h"
 
 #include <string.h>
@@ -60,6 +60,8 @@ static void start_once(struct view *v)
 static void show(struct view *v, struct area a)
 {
     start_once(v);
+    if (app_is_scripted(v->app))
+        generate_take(v);
     generate_draw(v, a);
 }
 

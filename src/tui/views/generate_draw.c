@@ -1,4 +1,5 @@
-/* Draws the Generate view: the text coloured by depth, the likely tokens at the cursor, the costs. */
+/* Draws the Generate view: the text coloured by depth, the likely tokens at the cursor, the
+ * costs. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

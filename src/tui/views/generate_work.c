@@ -156,10 +156,17 @@ static void send_text(struct view *v, struct str *line, size_t keep)
     add_sampling(g, line);
     if (!send(v, line))
         return;
-    cut_text(g, keep);
-    g->stop[0] = '\0';
+    g->keep = keep;
     g->choice = -1;
-    g->cells.token = (int)keep > 0 ? (int)keep - 1 : 0;
+}
+
+/* The text of before stays until the first token of the answer: the request may be refused. */
+static void begin_answer(struct generate *g)
+{
+    cut_text(g, g->keep);
+    g->keep = g->n;
+    g->stop[0] = '\0';
+    g->cells.token = g->n > 0 ? (int)g->n - 1 : 0;
 }
 
 void generate_ask_text(struct view *v, const char *text)
@@ -236,6 +243,8 @@ static void take_token(struct generate *g, struct value body)
     const char *piece = value_bytes(value_get(body, "text"), &len),
                *run = value_bytes(value_get(body, "run"), &layers);
     void *grown = g->token;
+    if (at == 0)
+        begin_answer(g);
     if (at < 0 || (size_t)at > g->n || !piece || !run || layers < 1 ||
         mem_grow(&grown, &g->cap, g->n + 1, sizeof *g->token) < 0)
         return;
@@ -321,7 +330,8 @@ int generate_take(struct view *v)
     struct value body;
     struct err e = {0};
     int changed = 0, rc = 0;
-    for (int i = 0; g->session && i < 2048 && (rc = session_next(g->session, &body, &e)) > 0; i++) {
+    for (int i = 0; g->session && i < 2048 && (rc = worker_next(v->app, g->session, &body, &e)) > 0;
+         i++) {
         take_body(v, body);
         changed = 1;
     }

@@ -1,5 +1,5 @@
-/* What Home does to a run: rename, tag, note, trash, restore, stop, resume, a new run like it.  Each
- * is a key, a command and a hint that can be clicked; the work is that of io/runnotes.h and
+/* What Home does to a run: rename, tag, note, trash, restore, stop, resume, a new run like it.
+ * Each is a key, a command and a hint that can be clicked; the work is that of io/runnotes.h and
  * training/job.h. */
 #include <inttypes.h>
 #include <math.h>

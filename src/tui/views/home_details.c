@@ -166,6 +166,19 @@ int home_poll_details(struct view *v)
     return d->view && runview_poll(d->view, read_s, NULL) > 0;
 }
 
+double home_details_due(const struct home *h)
+{
+    const struct home_details *d = &h->details;
+    const struct run_row *row = home_run(h);
+    if (!row || !h->shows_details)
+        return HUGE_VAL;
+    if (strcmp(d->path, row->path) != 0) /* the cursor has moved */
+        return clock_mono();
+    if (isnan(d->disk_bytes))
+        return d->since + rest_s;
+    return d->view && d->view->is_behind ? clock_mono() + 2 * read_s : HUGE_VAL;
+}
+
 /* ---- drawing ---- */
 
 struct page {

@@ -492,7 +492,8 @@ static int keep_preset(struct form *f, const char *text, struct err *e)
     return rc;
 }
 
-/* Saves the typed value if it is valid; else the field stays open and shows the error.  1 = saved. */
+/* Saves the typed value if it is valid; else the field stays open and shows the error.  1 =
+ * saved. */
 static int edit_keep(struct form *f)
 {
     struct form_row r = form_at(f);

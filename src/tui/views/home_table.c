@@ -139,7 +139,7 @@ static void draw_progress(struct area a, double part, enum role role)
 {
     int full = part >= 1 ? a.cols : part > 0 ? (int)(part * a.cols) : 0;
     for (int x = 0; x < a.cols && isfinite(part); x++)
-        area_put(a, 0, x, x < full ? area_rune(a, 0x2588, '#') : area_rune(a, 0x2591, '.'),
+        area_put(a, 0, x, x < full ? area_rune(a, 0x2501, '=') : area_rune(a, 0x2500, '-'),
                  ink(x < full ? role : ROLE_GRID));
 }
 

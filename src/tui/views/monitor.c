@@ -1,4 +1,5 @@
-/* Monitor: live curves of one run or of several overlaid runs, and the keys that control the run. */
+/* Monitor: live curves of one run or of several overlaid runs, and the keys that control the
+ * run. */
 #include "tui/monitor.h"
 
 #include <math.h>

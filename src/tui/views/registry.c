@@ -10,6 +10,8 @@
     X(signals) \
     X(flops) \
     X(compare) \
+    X(timeline) \
+    X(pareto) \
     X(generate) \
     X(figures) \
     X(log) \

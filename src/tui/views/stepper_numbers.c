@@ -72,7 +72,8 @@ int stepper_prepare(struct view *v)
     return 1;
 }
 
-/* Mean cost of the executed (or skipped) cells of a layer; of all layers where the layer has none. */
+/* Mean cost of the executed (or skipped) cells of a layer; of all layers where the layer has
+ * none. */
 static double layer_cost(const struct probe *p, const struct matrix *m, int layer, int is_run)
 {
     double sum = 0;

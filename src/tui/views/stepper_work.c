@@ -271,7 +271,8 @@ int stepper_take(struct view *v)
     struct value body;
     struct err e = {0};
     int changed = 0, rc = 0;
-    for (int i = 0; s->session && i < 64 && (rc = session_next(s->session, &body, &e)) > 0; i++) {
+    for (int i = 0; s->session && i < 64 && (rc = worker_next(v->app, s->session, &body, &e)) > 0;
+         i++) {
         take_body(v, body);
         changed = 1;
     }

@@ -1,10 +1,12 @@
 /* The model of the views that run one, and views of single records. */
 #include "tui/worker.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 
 int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size)
@@ -61,6 +63,19 @@ int worker_find_model(struct app *app, const char *given, int is_newest, char *p
     if (!is_newest)
         str_copy(path, size, r->dir); /* the path of a run means its best checkpoint */
     return 1;
+}
+
+int worker_next(struct app *app, struct session *s, struct value *body, struct err *e)
+{
+    double end = clock_mono() + 60;
+    int rc = session_next(s, body, e);
+    while (rc == 0 && app_is_scripted(app) && session_busy(s) && session_fd(s) >= 0 &&
+           clock_mono() < end) {
+        struct pollfd p = {.fd = session_fd(s), .events = POLLIN};
+        poll(&p, 1, 100);
+        rc = session_next(s, body, e);
+    }
+    return rc;
 }
 
 const char *worker_name(const char *path)

@@ -75,8 +75,9 @@ int ticks_nice(double lo, double hi, int is_log, double *tick, int max)
 {
     if (!(hi > lo) || max < 1 || !isfinite(hi - lo))
         return 0;
-    if (is_log && lo > 0)
-        return ticks_log(lo, hi, tick, max);
+    int logs = is_log && lo > 0 ? ticks_log(lo, hi, tick, max) : 0;
+    if (logs >= 2 || (logs == 1 && max == 1))
+        return logs; /* less than a decade may hold none: round numbers, as on a linear axis */
     double step = nice_step((hi - lo) / max);
     double first = ceil(lo / step - 1e-9) * step;
     int n = 0;
@@ -155,6 +156,13 @@ static void log_labels(struct axis_labels *t)
     }
 }
 
+/* 1, 2 or 5 times a power of ten. */
+static int is_decadic(double x)
+{
+    double f = x / pow(10, floor(log10(x) + 1e-9));
+    return fabs(f - 1) < 1e-6 || fabs(f - 2) < 1e-6 || fabs(f - 5) < 1e-6;
+}
+
 static int widest(const struct axis_labels *t)
 {
     size_t most = 0;
@@ -168,7 +176,10 @@ void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int ma
     max = max > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : max;
     for (; max > 0; max--) {
         t->n = ticks_nice(lo, hi, is_log, t->at, max);
-        if (is_log && lo > 0) {
+        int is_decades = is_log && lo > 0;
+        for (int k = 0; is_decades && k < t->n; k++)
+            is_decades = is_decadic(t->at[k]);
+        if (is_decades) {
             log_labels(t);
         } else if (t->n > 0) {
             double a = fabs(t->at[0]), b = fabs(t->at[t->n - 1]), step = nice_step((hi - lo) / max);

@@ -52,9 +52,9 @@ static double left_v1(const char *dir)
     return group_left(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
 }
 
-double mem_left_group(const char *mount, const char *self)
+double mem_available_cgroup(const char *mount, const char *self)
 {
-    return cgroup_least(mount, self, "memory", left_v2, left_v1);
+    return cgroup_min(mount, self, "memory", left_v2, left_v1);
 }
 
 /* What ulimit -v leaves of the address space; 0: no limit. */
@@ -72,10 +72,11 @@ static double space_left(void)
     return left > 1 ? left : 1;
 }
 
-double mem_left(void)
+double mem_available(void)
 {
     double left = 1024 * entry("/proc", "meminfo", "MemAvailable");
-    const double also[] = {mem_left_group("/sys/fs/cgroup", "/proc/self/cgroup"), space_left()};
+    const double also[] = {mem_available_cgroup("/sys/fs/cgroup", "/proc/self/cgroup"),
+                           space_left()};
     for (size_t i = 0; i < DS_LEN(also); i++)
         if (also[i] > 0 && (left == 0 || also[i] < left))
             left = also[i];

@@ -1,0 +1,67 @@
+/* The points of the Pareto view, private to pareto*.c: experiments with the intervals of their seeds,
+ * which of them are dominated, and isoFLOP curves.  No drawing, so that it is tested on numbers. */
+#ifndef DS_TUI_PARETO_H
+#define DS_TUI_PARETO_H
+
+#include "base/statistics.h"
+#include "io/runview.h"
+
+enum { PARETO_RUNS_MAX = 64, PARETO_ISOS_MAX = 12, PARETO_SIZES_TO_FIT = 3 };
+
+enum pareto_x {
+    PARETO_FLOPS_RATIO,
+    PARETO_FLOPS,
+    PARETO_TIME_RATIO,
+    PARETO_TIME,
+    PARETO_PARAMS,
+    PARETO_TRAINING,
+    PARETO_AXES
+};
+struct pareto_axis {
+    const char *name;                /* "flops-ratio", as typed after :axis */
+    const char *title, *unit, *head; /* head: of a narrow column */
+    int is_size;                     /* budgets make isoFLOP curves over this axis */
+};
+extern const struct pareto_axis pareto_axes[PARETO_AXES];
+/* The coordinate of a run; NaN when it is not recorded. */
+double pareto_x_of(const struct runview *v, enum pareto_x x);
+/* 1 for results of which more is better (accuracies, tokens/s); losses are the rule. */
+int pareto_is_gain(const char *metric);
+/* Names of the scalars that evaluations of the runs have, "val_loss" first; at most max. */
+int pareto_metrics(const struct runview *const *run, int runs, char name[][64], int max);
+
+/* Seeds of one experiment. */
+struct pareto_point {
+    int run[PARETO_RUNS_MAX], runs; /* those that have both coordinates */
+    struct interval x, y;
+    int is_front, dominated_by; /* the point that dominates it, -1 none */
+    int method;                 /* the same for points of one method, from 0 */
+    int is_dense;
+    double budget; /* train.flops_budget, 0 = none */
+    char label[80];
+};
+/* Points of one experiment and budget that differ in size, in order of x. */
+struct pareto_iso {
+    int point[PARETO_RUNS_MAX], n;
+    double budget;
+    int has_fit, is_enclosed; /* the minimum is between the smallest and the largest size */
+    struct parabola fit;      /* over log10 x */
+    double best;              /* x of the minimum */
+};
+struct pareto_set {
+    struct pareto_point point[PARETO_RUNS_MAX]; /* in order of x */
+    int n;
+    struct pareto_iso iso[PARETO_ISOS_MAX];
+    int isos;
+    struct pareto_left {
+        int run;
+        const char *why; /* "failed", "no val_loss", ... */
+        char text[48];
+    } left[PARETO_RUNS_MAX]; /* runs that are not in any point */
+    int lefts;
+};
+/* At most PARETO_RUNS_MAX runs. */
+void pareto_make(struct pareto_set *out, const struct runview *const *run, int runs,
+                 enum pareto_x x, const char *metric);
+
+#endif
