@@ -27,32 +27,37 @@ page PRESETS.md Presets 'Parameters are those of the base model; router paramete
 counted. FLOPs are of a forward pass, averaged over the context; memory is that of weights, gradients and two AdamW moments in
 fp32, without activations.' presets --markdown
 
-# Pictures of views, drawn from the record streams that the tests play.
+# Pictures of views, from the record streams that the tests play and two traces of one text.
+pictures=data/readme
 pictures() {
-    runs=$tmp/runs
+    here=$(pwd)
     for name in training seed1 seed2 seed3; do
-        mkdir -p "$runs/$name"
-        cp "tests/screens/$name.mp" "$runs/$name/log.mp"
-        touch -d '2026-01-01 12:00 UTC' "$runs/$name/log.mp" "$runs/$name"
+        mkdir -p "$tmp/runs/$name"
+        cp "tests/screens/$name.mp" "$tmp/runs/$name/log.mp"
     done
-    picture() { # FILE VIEW ARGUMENT...
-        file=$1
-        shift
-        DEPTHSCOPE_RUNS=$runs "$program" show "$@" -o "$tmp/$file"
-        mkdir -p "$pictures"
-        cp "$tmp/$file" "$pictures/$file"
-    }
-    picture home.png home --size 120x30
+    cp "$pictures/edp.mp" "$pictures/random.mp" "$tmp"
+    program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
+    cd "$tmp" # the names of runs are shown, not where they are
+    unset DEPTHSCOPE_RUNS
+    picture home.png home --size 120x30 --keys 'j j j'
     picture monitor.png monitor training --size 120x38
-    picture depth.png depth training --size 120x34 --keys 'l;l;l;j;j;j'
-    picture signals.png signals training --size 120x34
+    picture depth.png depth edp.mp --size 120x34 --keys 'l l l l j j j'
+    picture signals.png signals edp.mp --size 120x34 --keys 'l l l l j j j'
+    picture compare.png compare edp.mp random.mp --size 120x36
+    picture figures.png figures training --size 120x36
     picture explain.png monitor training --size 100x28 --keys '='
     picture light.png monitor training --size 100x28 --theme light
 }
 
-pictures=data/readme
+picture() { # FILE VIEW ARGUMENT...
+    file=$here/$pictures/$1
+    shift
+    "$program" show "$@" -o "$file"
+    size=$(wc -c <"$file")
+    [ "$size" -lt 200000 ] || { echo "$file: $size bytes, expected less than 200000"; exit 1; }
+}
+
 status=0
-[ -n "$check" ] || pictures
 for file in KEYS.md WORKBENCH.md METRICS.md PRESETS.md; do
     if [ -z "$check" ]; then
         cp "$tmp/$file" "$pages/$file"
@@ -61,4 +66,5 @@ for file in KEYS.md WORKBENCH.md METRICS.md PRESETS.md; do
         status=1
     fi
 done
+[ -n "$check" ] || pictures
 exit $status
