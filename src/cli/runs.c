@@ -2,6 +2,7 @@
  * and moves them to the trash and back. */
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -264,15 +265,28 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
 
 /* ---- tag, note, rename, rm, restore ---- */
 
-/* The directory of a run, and its name; a path to it will do. */
+static int is_same_directory(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISDIR(x.st_mode) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* The directory of a run, and its name in it.  A path must lead to the run itself: another
+ * directory of the same name is not it. */
 static int find(const char *word, const char **name, char *dir, size_t size, struct err *e)
 {
-    char hint[256];
-    const char *slash = strrchr(word, '/');
-    *name = slash && slash[1] ? slash + 1 : word;
-    if (fs_name_ok(*name) && fs_join(dir, size, job_root(), *name, NULL) == 0 && fs_is_dir(dir) &&
-        (!slash || fs_is_dir(word)))
+    char hint[256], path[1024];
+    size_t n = strlen(word);
+    while (n > 1 && word[n - 1] == '/')
+        n--;
+    snprintf(path, sizeof path, "%.*s", (int)(n < sizeof path ? n : 0), word);
+    const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
+    if (fs_name_ok(last) && fs_join(dir, size, job_root(), last, NULL) == 0 &&
+        is_same_directory(dir, slash ? path : dir)) {
+        *name = dir + strlen(dir) - strlen(last);
         return 0;
+    }
     struct str safe = {0};
     cli_add_safe(&safe, word, strlen(word), 80);
     int rc = err_set(e, DS_ENOTFOUND, "%s: run not found in %s%s", str_text(&safe), job_root(),

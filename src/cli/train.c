@@ -341,15 +341,17 @@ static int fork_run(const struct cli_args *a, struct train_config *c, const stru
     return rc;
 }
 
-/* The directory that was named, with a name of its own: "." has none. */
+/* The directory that was named, with a name of its own: "." has none, "NAME/" is NAME. */
 static int find_run(char *dir, size_t size, const char *resume, struct err *e)
 {
     char full[PATH_MAX];
-    if (!fs_is_dir(resume))
-        return fs_join(dir, size, job_root(), resume, e);
     size_t n = strlen(resume);
     while (n > 1 && resume[n - 1] == '/')
         n--;
+    if (!fs_is_dir(resume)) {
+        snprintf(full, sizeof full, "%.*s", (int)(n < sizeof full ? n : 0), resume);
+        return fs_join(dir, size, job_root(), full, e);
+    }
     int is_dot =
         resume[n - 1] == '.' && (n == 1 || resume[n - 2] == '/' ||
                                  (resume[n - 2] == '.' && (n == 2 || resume[n - 3] == '/')));
@@ -518,6 +520,25 @@ static void add_estimate_json(struct str *out, const struct job_estimate *s, dou
     str_add(out, "}\n");
 }
 
+/* What would stop the start at once: the name of the run, and missing data. */
+static int check_start(const struct cli_args *a, const char **preset, size_t presets, struct err *e)
+{
+    struct train_config c = {0};
+    const char *given = cli_value(a, "run");
+    char dir[1024];
+    int rc = given ? cli_run_name(&given, given, e) : 0;
+    if (rc == 0 && given)
+        rc = fs_join(dir, sizeof dir, job_root(), given, e);
+    if (rc == 0 && given)
+        rc = trainer_home_is_empty(dir, 0, e);
+    if (rc == 0)
+        rc = train_config_make(&c, preset, presets, a->override, (size_t)a->n_override, e);
+    if (rc == 0 && strcmp(c.data.path, "synth") != 0 && !fs_exists(c.data.path))
+        rc = err_set(e, DS_ENOTFOUND, "data.path = %s: not found", c.data.path);
+    train_config_release(&c);
+    return rc;
+}
+
 static int dry_run(const struct cli_args *a, struct str *out, struct err *e)
 {
     const char **preset = NULL, **arg;
@@ -528,6 +549,11 @@ static int dry_run(const struct cli_args *a, struct str *out, struct err *e)
     int rc = cli_presets(a, &preset, &n, e);
     if (rc < 0)
         return rc;
+    rc = check_start(a, preset, n, e);
+    if (rc < 0) {
+        mem_free(preset);
+        return rc;
+    }
     arg = mem_alloc(n + (size_t)a->n_override + 1, sizeof *arg);
     for (size_t i = 0; arg && i < n; i++)
         arg[i] = preset[i];

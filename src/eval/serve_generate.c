@@ -110,8 +110,8 @@ static int run(struct serve *s, const struct ids *prompt, const struct json_node
     struct gen_result r;
     int rc = serve_sampling(&so, q, what, e);
     if (rc == 0 && (most < 0 || most > 1 << 24 || top < 0 || top > GEN_LOGPROBS_MAX))
-        rc = err_set(e, DS_EUSAGE, "%s: \"max_tokens\" must be 0 or more, \"top\" 0 to %d", what,
-                     GEN_LOGPROBS_MAX);
+        rc = err_set(e, DS_EUSAGE, "%s: \"max_tokens\" must be 0 to %d, \"top\" 0 to %d", what,
+                     1 << 24, GEN_LOGPROBS_MAX);
     if (rc < 0)
         return rc;
     struct gen_options o = {.temperature = so.temperature,

@@ -165,6 +165,21 @@ static int move_link(const char *from, const char *to, struct err *e)
     return rc;
 }
 
+/* Removes what was copied, as an unfinished directory: after an interruption no half of a run is
+ * left under its name, and the next move in that directory removes the rest. */
+static int remove_copied(const char *from, const char *to, struct err *e)
+{
+    char temp[4096];
+    int rc = fs_new_dir(temp, sizeof temp, from, e);
+    if (rc == 0 && fs_rename(from, temp) != 0) {
+        rc = err_errno(e, "rename %s to %s", from, temp);
+        (void)!fs_remove_tree(temp, NULL);
+    } else if (rc == 0) {
+        rc = fs_remove_tree(temp, e);
+    }
+    return rc < 0 ? err_add(e, rc, "copied to %s, but %s stays", to, from) : 0;
+}
+
 /* Renames a directory, or copies and removes it where that is impossible. */
 static int move_directory(const char *from, const char *to, struct err *e)
 {
@@ -184,8 +199,7 @@ static int move_directory(const char *from, const char *to, struct err *e)
     int rc = fs_copy_tree(from, to, e);
     if (rc < 0)
         return err_add(e, rc, "%s is on another file system than %s", from, to);
-    rc = fs_remove_tree(from, e);
-    return rc < 0 ? err_add(e, rc, "copied to %s, but %s stays", to, from) : 0;
+    return remove_copied(from, to, e);
 }
 
 static int find_run(const char *root, const char *name, char *path, size_t size, struct err *e)

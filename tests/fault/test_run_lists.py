@@ -131,6 +131,38 @@ def trash_and_restore():
     shutil.rmtree(path(".trash"))
 
 
+def a_path_must_lead_to_the_run_itself():
+    two_runs()
+    elsewhere = tempfile.mkdtemp()
+    shutil.copytree(path("alpha"), os.path.join(elsewhere, "alpha"))
+    for verb in (["rm"], ["tag"], ["note"]):
+        refused("run not found", "runs", *verb, os.path.join(elsewhere, "alpha"))
+    refused("run not found", "runs", "rename", os.path.join(elsewhere, "alpha"), "omega")
+    check("alpha" in listed(), "the run of the same name is left alone")
+    shutil.rmtree(elsewhere)
+    # as a shell completes it: with a slash
+    say("runs", "tag", path("alpha") + "/", "+here")
+    check(say("runs", "tag", "alpha/", "-here") == "", "the same run")
+    status, _, err = train("--resume", "alpha/", "--allow-change", "train.steps=21", "--quiet")
+    check(status == 0 and "depthscope: :" not in err, "resumed under its name", err)
+    _, _, err = train("--resume", "alpha/")
+    check("depthscope: alpha: all 21 steps" in err, "its name is shown", err)
+
+
+def an_interrupted_removal_leaves_no_half_of_a_run():
+    """The trash on another file system: what was copied is removed under a hidden name."""
+    two_runs()
+    files = sorted(os.listdir(path("beta")))
+    MORE["DEPTHSCOPE_FAIL"] = "rename:1=EXDEV,unlink:1=EACCES"
+    refused("copied to", "runs", "rm", "beta")
+    MORE.clear()
+    check("beta" not in os.listdir(RUNS), "nothing of it under its name", str(os.listdir(RUNS)))
+    say("runs", "restore", "beta")
+    check(sorted(os.listdir(path("beta"))) == files, "whole")
+    subprocess.run(["chmod", "-R", "u+w", RUNS])
+    shutil.rmtree(path(".trash"))
+
+
 def runs_that_vanish_while_they_are_listed():
     """A thousand lists and as many renames and removals: never a failure of the list."""
     two_runs()
@@ -158,7 +190,8 @@ def runs_that_vanish_while_they_are_listed():
     check(not failures, "every list is whole", str(failures[:1]))
 
 
-TESTS = [filters_sorts_and_groups, the_table_fits_the_terminal, tags_and_notes, renames, trash_and_restore,
+TESTS = [filters_sorts_and_groups, the_table_fits_the_terminal, tags_and_notes, renames, a_path_must_lead_to_the_run_itself,
+         trash_and_restore, an_interrupted_removal_leaves_no_half_of_a_run,
          runs_that_vanish_while_they_are_listed]
 
 if __name__ == "__main__":

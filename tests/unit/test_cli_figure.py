@@ -58,6 +58,7 @@ def a_preview_is_an_image_on_standard_output():
     wide, high = map(int, size.split())
     assert head == b"P6" and top == b"255" and wide == 120 and len(pixels) == 3 * wide * high
     assert len(set(pixels)) > 10 and not os.path.exists("never")
+    run("training", "log.csv", "--preview", "0", code=2)
     run("training", "log.csv", "--preview", "5", code=1)
     run("all", "log.csv", "--preview", "120", code=2)
 

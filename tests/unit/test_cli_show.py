@@ -4,6 +4,7 @@ import html
 import json
 import os
 import re
+import shutil
 import struct
 import sys
 import zlib
@@ -139,6 +140,13 @@ def a_dry_run_says_what_a_run_needs_and_starts_nothing():
     assert x["seconds"] > 0 and not os.path.exists("runs")
     refused("train.lr", "train", "--dry-run", "train.lr=-1")
     refused("expected a new run", "train", "--dry-run", "--resume", "nothing")
+    refused("--run a b: expected a name", "train", "--dry-run", "--run", "a b")
+    refused("data.path = /no/such/text: not found", "train", "--dry-run", "data.path=/no/such/text", code=1)
+    assert not os.path.exists("runs")
+    os.makedirs("runs/there")
+    open("runs/there/config.yaml", "w").close()
+    refused("run already exists", "train", "--dry-run", "--run", "there", code=1)
+    shutil.rmtree("runs")
 
 
 @test

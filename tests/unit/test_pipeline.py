@@ -19,6 +19,20 @@ def logs():
 
 
 @test
+def what_would_spoil_the_results_is_found_before_the_first_run():
+    open("file", "w").close()
+    words = ["pipeline", *TINY]
+    refused("-o file: not a directory", *words, "-o", "file")
+    refused("unknown venue", *words, "--venue", "nowhere")
+    refused('unknown format ""', *words, "--format", "png,")
+    refused('unknown format ""', *words, "--format", "")
+    refused("272 runs for 17 seeds, expected at most 256", *words, "--seeds", ",".join(map(str, range(17))), "-o", "many")
+    assert not os.path.exists("runs") and not os.path.exists("many")
+    status, _, err = call(*words, "--dry-run", "-o", "a\x1bb")
+    assert status == 0 and "\x1b" not in err, err
+
+
+@test
 def a_killed_pipeline_continues_where_it_stopped_and_redoes_nothing():
     p = subprocess.Popen([PROGRAM, *WORDS], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     lines = []

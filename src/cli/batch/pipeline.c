@@ -15,6 +15,7 @@
 #include "cli/batch/batch_child.h"
 #include "cli/batch/pipeline.h"
 #include "engine/peak.h"
+#include "figures/figure.h"
 #include "figures/pen.h"
 #include "training/cost.h"
 #include "training/options.h"
@@ -231,6 +232,21 @@ static void quick_settings(struct pipeline *p, int64_t warmup)
     p->args.n_override = k;
 }
 
+/* Before the runs: an output directory that cannot be written would be found hours later. */
+static int check_output(const struct pipeline *p, size_t seeds, struct err *e)
+{
+    size_t runs = run_count(p, seeds);
+    if (runs > PIPELINE_RUNS)
+        return err_set(e, DS_EUSAGE, "pipeline: %zu runs for %zu seeds, expected at most %d", runs,
+                       seeds, PIPELINE_RUNS);
+    if (fs_exists(p->dir) && !fs_is_dir(p->dir))
+        return err_set(e, DS_EUSAGE, "pipeline: -o %.400s: not a directory", p->dir);
+    int rc = p->is_dry ? 0 : fs_mkdirs(p->dir, e);
+    if (rc == 0 && fs_is_dir(p->dir) && access(p->dir, W_OK) != 0)
+        rc = err_errno(e, "pipeline: -o %.400s", p->dir);
+    return rc;
+}
+
 static int start(struct pipeline *p, const struct cli_args *a, size_t seeds, struct err *e)
 {
     struct train_config c = {0};
@@ -261,7 +277,9 @@ static int start(struct pipeline *p, const struct cli_args *a, size_t seeds, str
                        p->is_quick && strcmp(p->preset, "quick") != 0 ? "-quick" : "") >=
                   (int)sizeof p->dir)
         return err_set(e, DS_ERANGE, "pipeline: the path is too long");
-    rc = step_seconds(p, &step_s, e);
+    rc = check_output(p, seeds, e);
+    if (rc == 0)
+        rc = step_seconds(p, &step_s, e);
     if (rc == 0 && p->is_quick) {
         rc = quick_steps(p, p->steps, step_s, run_count(p, seeds), e);
         if (rc == 0)
@@ -398,8 +416,11 @@ static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, s
             pipeline_json(&out, p);
             return cli_print(&out);
         }
-        fprintf(stderr, "then the evaluation, figures and table in %s; about %s in all\n", p->dir,
-                str_duration(total, p->run_s * (double)run_count(p, seeds)));
+        struct str dir = {0};
+        cli_add_safe(&dir, p->dir, strlen(p->dir), -1);
+        fprintf(stderr, "then the evaluation, figures and table in %s; about %s in all\n",
+                str_text(&dir), str_duration(total, p->run_s * (double)run_count(p, seeds)));
+        str_release(&dir);
         return 0;
     }
     int rc = pipeline_results(p, e);
@@ -408,15 +429,28 @@ static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, s
 
 static int check_formats(const char *list, struct err *e)
 {
-    for (const char *at = list; *at;) {
+    for (const char *at = list;;) {
         size_t len = strcspn(at, ",");
         if (pen_format_find(at, len) < 0)
             return err_set(e, DS_EUSAGE,
                            "pipeline: unknown format \"%.*s\", expected png, svg or pdf",
                            (int)(len > 40 ? 40 : len), at);
-        at += len + (at[len] == ',');
+        if (!at[len])
+            return 0;
+        at += len + 1;
     }
-    return 0;
+}
+
+static int check_venue(const char *venue, struct err *e)
+{
+    char words[256];
+    int i = 0;
+    for (const char *known; venue && (known = figure_venue(i, words, sizeof words)); i++)
+        if (strcmp(known, venue) == 0)
+            return 0;
+    return venue ? err_set(e, DS_EUSAGE, "pipeline: unknown venue \"%.40s\" (depthscope figure list)",
+                           venue)
+                 : 0;
 }
 
 int pipeline_command(int argc, char **argv)
@@ -450,6 +484,8 @@ int pipeline_command(int argc, char **argv)
             rc = err_set(&e, DS_EUSAGE, "pipeline: unexpected setting seed; use --seeds 1,2,3");
     if (rc == 0)
         rc = check_formats(p->formats, &e);
+    if (rc == 0)
+        rc = check_venue(p->venue, &e);
     if (rc == 0)
         rc = cli_seeds(&seed, &seeds, list ? list : p->is_quick ? "1" : "1,2,3", &e);
     if (rc == 0)
