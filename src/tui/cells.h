@@ -100,6 +100,8 @@ int cells_map_least(const struct cells *c, const struct look *look); /* rows tha
 void cells_text_draw(struct area a, struct cells *c);                /* cells_text.c */
 int cells_text_rows(const struct cells *c, int cols, int most);
 int cells_text_hit(const struct cells *c, int y, int x); /* token or -1  */
+/* A token's part of running text: the bytes of one character are joined across tokens. */
+void cells_joined(const struct probe *p, int token, struct str *out);
 void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p,
                  int token);
 void cells_readout_draw(struct area a, struct cells *c); /* cells_readout.c */

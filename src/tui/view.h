@@ -4,7 +4,7 @@
  *   add a view:  one file src/tui/views/NAME.c that ends in `const struct view_ops view_NAME`,
  *                one line in views/registry.c.  Keys, hints, help, commands, saved settings and
  *                undo follow from its tables.  These keys mean the same in every view, and a test
- *                checks the tables: h j k l gg G n N / : ? q e y u a Space Tab V and 1 to 9. */
+ *                checks the tables: h j k l gg G n N / : ? q e y u a = Space Tab V and 1 to 9. */
 #ifndef DS_TUI_VIEW_H
 #define DS_TUI_VIEW_H
 

@@ -180,7 +180,7 @@ static const struct {
     {"h", "left"},   {"j", "down"},       {"k", "up"},      {"l", "right"},   {"gg", "first"},
     {"G", "last"},   {"n", "next-match"}, {"/", "search"},  {":", "command"}, {"N", "prev-match"},
     {"?", "help"},   {"q", "quit"},       {"e", "export"},  {"y", "copy"},    {"u", "undo"},
-    {"a", "new"},    {"Space", "mark"},   {"Tab", "focus"}, {"V", "view"},    {"1", "view-1"},
+    {"a", "new"},    {"=", "explain"}, {"Space", "mark"},   {"Tab", "focus"}, {"V", "view"},    {"1", "view-1"},
     {"2", "view-2"}, {"3", "view-3"},     {"4", "view-4"},  {"5", "view-5"},  {"6", "view-6"},
     {"7", "view-7"}, {"8", "view-8"},     {"9", "view-9"},
 };

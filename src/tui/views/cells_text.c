@@ -7,14 +7,76 @@
 
 enum { TOKENS_MAX = 50000 };
 
-/* Width of a token in cells when shown in full. */
+enum { REACH = 3 }; /* bytes of a character after its first */
+
+/* Up to `most` bytes after token t (by = 1) or before it (by = -1, in reading order). */
+static size_t neighbours(const struct probe *p, int t, int by, char *out)
+{
+    size_t n = 0;
+    for (t += by; t >= 0 && t < p->tokens && n < REACH; t += by)
+        for (size_t k = 0; k < p->piece_len[t] && n < REACH; k++) {
+            if (by > 0) {
+                out[n++] = p->piece[t][k];
+            } else {
+                memmove(out + 1, out, n++);
+                out[0] = p->piece[t][p->piece_len[t] - 1 - k];
+            }
+        }
+    return n;
+}
+
+/* A character whose bytes are spread over several tokens belongs to the token with its first byte:
+ * the others have only what follows it, which may be nothing. */
+void cells_joined(const struct probe *p, int t, struct str *out)
+{
+    char before[REACH] = {0}, after[REACH] = {0};
+    size_t n = p->piece_len[t], lead = 0, past = 0, skip = 0, at;
+    const unsigned char *s = (const unsigned char *)p->piece[t];
+    struct str all = {0};
+    uint32_t rune;
+    /* only tokens that begin or end within a character look around: most do neither */
+    if (n > 0 && (s[0] & 0xC0) == 0x80)
+        lead = neighbours(p, t, -1, before);
+    for (size_t k = n > REACH ? n - REACH : 0; k < n; k++)
+        if (s[k] >= 0xC0)
+            past = REACH;
+    past = past ? neighbours(p, t, 1, after) : 0;
+    str_add_bytes(&all, before, lead);
+    str_add_bytes(&all, p->piece[t], n);
+    str_add_bytes(&all, after, past);
+    const char *text = str_text(&all);
+    for (at = 0; at < lead && skip == 0; at++) {
+        size_t len = (size_t)utf8_decode(text + at, all.len - at, &rune);
+        skip = at + len > lead ? at + len - lead : 0;
+    }
+    skip = skip > n ? n : skip;
+    for (at = lead + skip; at < lead + n;) {
+        int len = utf8_decode(text + at, all.len - at, &rune);
+        at += len > 0 ? (size_t)len : 1;
+    }
+    str_add_bytes(out, text + lead + skip, at - lead - skip);
+    out->failed |= all.failed;
+    str_release(&all);
+}
+
+/* Width of a token in cells when shown in full; 0 when an earlier token shows its character. */
 static int token_cells(const struct probe *p, int t, int ascii)
 {
-    struct str safe = {0};
-    utf8_sanitise(&safe, p->piece[t], p->piece_len[t], 64, ascii);
-    int cells = utf8_cells(str_text(&safe), safe.len);
+    struct str safe = {0}, own = {0};
+    cells_joined(p, t, &own);
+    utf8_sanitise(&safe, str_text(&own), own.len, 64, ascii);
+    int cells = utf8_cells(str_text(&safe), safe.len), is_shown_before = !own.len && p->piece_len[t];
     str_release(&safe);
-    return cells < 1 ? 1 : cells;
+    str_release(&own);
+    return cells < 1 && !is_shown_before ? 1 : cells;
+}
+
+/* The token that shows the character that token t is part of. */
+static int shown_by(const struct probe *p, int t)
+{
+    while (t > 0 && token_cells(p, t, 0) == 0)
+        t--;
+    return t;
 }
 
 static int is_blank(const struct probe *p, int t)
@@ -69,14 +131,16 @@ void cells_text_draw(struct area a, struct cells *c)
     const struct look *look = &a.canvas->look;
     struct flow f = flow_begin(p, a.cols, look->glyphs == GLYPHS_ASCII);
     double lo = (double)INFINITY, hi = -(double)INFINITY;
-    int cursor_y = 0, last = 0;
+    int cursor_y = 0, last = 0, seen = c->seen_token;
+    if (seen >= 0 && seen < p->tokens)
+        seen = shown_by(p, seen);
     for (int t = 0; t < p->tokens; t++) {
         double d = cells_depth(p, c->run, t);
         lo = d < lo ? d : lo;
         hi = d > hi ? d : hi;
     }
     while (flow_next(&f)) {
-        if (f.token == c->seen_token)
+        if (f.token == seen)
             cursor_y = f.y;
         last = f.y;
     }
@@ -95,11 +159,14 @@ void cells_text_draw(struct area a, struct cells *c)
         struct ink i = cells_depth_ink(look, hi > lo ? (d - lo) / (hi - lo) : isnan(d) ? d : 0.5);
         if (c->mark && c->mark[f.token])
             i.attr |= ATTR_UNDERLINE | ATTR_BOLD;
-        if (f.token == c->seen_token)
+        if (f.token == seen)
             i.attr |= ATTR_REVERSE | ATTR_BOLD;
         struct area room = area_sub(a, f.y - c->text_top, f.x, 1, f.width);
-        if (area_bytes(room, 0, 0, f.width, i, p->piece[f.token], p->piece_len[f.token]) == 0)
+        struct str text = {0};
+        cells_joined(p, f.token, &text);
+        if (area_bytes(room, 0, 0, f.width, i, str_text(&text), text.len) == 0)
             area_put(room, 0, 0, ' ', i);
+        str_release(&text);
     }
 }
 
