@@ -288,7 +288,7 @@ static int free_name(char *out, size_t size, const char *name, const char *from,
         if (i == 1)
             snprintf(out, size, "%.40s-from-%.12s", name, from);
         else
-            snprintf(out, size, "%.40s-from-%.12s-%d", name, from, i);
+            snprintf(out, size, "%.34s-from-%.12s-%d", name, from, i);
         int rc = fs_join(path, sizeof path, job_root(), out, e);
         if (rc < 0 || !fs_exists(path))
             return rc;
