@@ -40,7 +40,7 @@ void cells_joined(const struct probe *p, int t, struct str *out)
     for (size_t k = n > REACH ? n - REACH : 0; k < n; k++)
         if (s[k] >= 0xC0)
             past = REACH;
-    past = past ? neighbours(p, t, 1, after) : 0;
+    past = past || lead ? neighbours(p, t, 1, after) : 0;
     str_add_bytes(&all, before, lead);
     str_add_bytes(&all, p->piece[t], n);
     str_add_bytes(&all, after, past);
