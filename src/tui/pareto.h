@@ -1,10 +1,14 @@
-/* The points of the Pareto view, private to pareto*.c: experiments with the intervals of their seeds,
- * which of them are dominated, and isoFLOP curves.  No drawing, so that it is tested on numbers. */
+/* State and parts of the Pareto view, private to pareto*.c.  First its points: experiments with the
+ * intervals of their seeds, which of them are dominated, and isoFLOP curves; tested on numbers,
+ * without drawing. */
 #ifndef DS_TUI_PARETO_H
 #define DS_TUI_PARETO_H
 
 #include "base/statistics.h"
 #include "io/runview.h"
+#include "tui/chart_scan.h"
+#include "tui/view.h"
+#include "tui/widgets.h"
 
 enum { PARETO_RUNS_MAX = 64, PARETO_ISOS_MAX = 12, PARETO_SIZES_TO_FIT = 3 };
 
@@ -63,5 +67,35 @@ struct pareto_set {
 /* At most PARETO_RUNS_MAX runs. */
 void pareto_make(struct pareto_set *out, const struct runview *const *run, int runs,
                  enum pareto_x x, const char *metric);
+
+/* ---- the view ---- */
+
+struct pareto {
+    int axis, log_flip; /* log_flip: bit of an axis differs from its default */
+    int is_log_y;
+    char metric[64];
+    struct pareto_set set;
+    const struct runview *run[PARETO_RUNS_MAX];
+    int open[PARETO_RUNS_MAX]; /* index of the run among the open ones */
+    int runs, is_marked;       /* is_marked: only marked runs are shown */
+    uint64_t made_of;          /* what `set` was made of */
+    char selected[80];         /* label of the point at the cursor: points move as runs are added */
+    struct list list;
+    int seen;        /* the point of the read-out: that of the cursor when it rests */
+    double rests_at; /* when it will have come to rest, by clock_mono; 0 = it rests */
+    /* of the last draw, in coordinates of the view */
+    struct area plot;
+    int plot_y, plot_x, table_y, table_x;
+    struct scan_axis x, y;
+};
+
+void pareto_prepare(struct view *v); /* the points of the runs that are open now */
+/* The point at the cursor, NULL when there is none. */
+struct pareto_point *pareto_selected(struct pareto *p);
+/* pareto_draw.c */
+void pareto_draw(struct view *v, struct area a);
+/* Position of a point in the last plot, in dots: 2 x 4 a cell. */
+int pareto_dot_x(const struct pareto *p, double x);
+int pareto_dot_y(const struct pareto *p, double y);
 
 #endif

@@ -1,10 +1,14 @@
-/* The probes of one text over training, private to timeline*.c: executed share per layer and probe,
- * how much of a layer's decisions the token class explains, and the layers that have collapsed or
- * specialised.  No drawing, so that it is tested on numbers. */
+/* State and parts of the Timeline view, private to timeline*.c.  First the probes of one text over
+ * training: executed share per layer and probe, how much of a layer's decisions the token class
+ * explains, and the layers that have collapsed or specialised; tested on numbers, without drawing. */
 #ifndef DS_TUI_TIMELINE_H
 #define DS_TUI_TIMELINE_H
 
 #include "io/runview.h"
+#include "tui/cells.h"
+#include "tui/cells_pick.h"
+#include "tui/view.h"
+#include "tui/widgets.h"
 
 /* A state is named from this many consecutive probes on. */
 enum { TIMELINE_PROBES = 3 };
@@ -51,5 +55,46 @@ size_t timeline_findings(const struct timeline *t, struct timeline_finding *out,
 /* "layer 5: never executed since step 400 (12 probes)".  Returns out. */
 const char *timeline_words(char *out, size_t size, const struct timeline *t,
                            const struct runview *r, const struct timeline_finding *f);
+
+/* ---- the view ---- */
+
+enum { FINDINGS_MAX = 256, TIMELINE_GUTTER = 6, SPEEDS = 6 };
+extern const double timeline_speeds[SPEEDS]; /* probes a second */
+
+enum { STRIP_SHARE, STRIP_CLASS, STRIP_FIELDS };
+enum { REDUCE_MEAN, REDUCE_LEAST, REDUCE_MOST, REDUCES };
+extern const char *const timeline_reduce[REDUCES];
+
+struct view_of_time {
+    struct timeline line;
+    struct pick pick;
+    struct cells strip, map;
+    int shown, reduce; /* STRIP_*, REDUCE_*          */
+    int speed, is_playing, is_listing;
+    double next; /* is_playing: the time of the next probe, by clock_mono */
+    /* the strip as a probe whose tokens are columns of one or more probes */
+    struct probe picture;
+    struct matrix matrix;
+    char name[24]; /* of the matrix */
+    int8_t *sign;  /* (layers, columns) 1: executed for every token, 0: never, -1: neither */
+    size_t room;
+    int per; /* probes per column */
+    struct timeline_finding found[FINDINGS_MAX];
+    size_t findings; /* of which at most FINDINGS_MAX are stored */
+    struct list list;
+    size_t pos; /* of the probe at the cursor */
+    /* of the depth map and the read-out: the cursor's when it rests */
+    size_t drawn;
+    int drawn_layer;
+    unsigned char *mark;
+    size_t marks;
+    /* of the last draw, rows of the view */
+    int strip_end, map_top, list_top;
+};
+
+const struct probe *timeline_probe(const struct view_of_time *s, const struct runview *r, size_t i);
+/* Brings everything up to date with the run; 0: there is nothing to show. */
+int timeline_prepare(struct view *v);
+void timeline_draw(struct view *v, struct area a); /* timeline_draw.c */
 
 #endif

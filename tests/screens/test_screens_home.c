@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "io/runnotes.h"
+#include "screens/golden.h"
 #include "t.h"
 #include "training/preset.h"
 #include "tui/app.h"
@@ -107,19 +108,14 @@ static const char *play(const char *size, const char *script)
     return str_text(&got);
 }
 
-static void compare(const char *name, const char *got)
+static void compare(const char *name, const char *screen)
 {
     char path[PATH_MAX + 100];
-    struct str want = {0};
-    struct err e = {0};
+    struct str got = {0};
+    str_add(&got, screen);
     snprintf(path, sizeof path, "%s/tests/screens/%s.screen", here, name);
-    if (getenv("GENERATE")) {
-        write_text(path, got);
-        return;
-    }
-    t_ok(fs_read_file(&want, path, 16 << 20, &e), &e);
-    t_truef(strcmp(str_text(&want), got) == 0, "%s differs:\n%.3000s", name, got);
-    str_release(&want);
+    golden_compare(path, &got, 0);
+    str_release(&got);
 }
 
 T(home_is_as_committed_at_every_size)

@@ -5,6 +5,7 @@
 #include "t.h"
 
 #include "base/fs.h"
+#include "screens/golden.h"
 #include "screens/timelines.h"
 #include "tui/app.h"
 
@@ -18,7 +19,7 @@ struct screen {
 /* clang-format off */
 static const struct screen screens[] = {
     {"timeline-80x24",   "80x24",  "timeline", "shot\nkeys h h h j j j\nshot\nkeys s\nshot\nkeys s c j\nshot\nkeys Enter\nshot\nkeys v v o", NULL, NULL, NULL, TIME},
-    {"timeline-120x40",  "120x40", "timeline", "keys h j j ] t ] t",            NULL,     NULL,    NULL,    TIME},
+    {"timeline-120x40",  "120x40", "timeline", "keys h j j ] t ] t\nshot\nkeys j =\nshot\nkeys Esc s =",            NULL,     NULL,    NULL,    TIME},
     {"timeline-200x50",  "200x50", "timeline", "keys h h j j j",              NULL,     NULL,    NULL,    TIME},
     {"timeline-20x5",    "20x5",   "timeline", "keys h j",                    NULL,     NULL,    NULL,    TIME},
     {"timeline-light",   "80x24",  "timeline", "keys h j j",                  NULL,     NULL,    "light", TIME},
@@ -31,7 +32,7 @@ static const struct screen screens[] = {
     {"timeline-long",    "80x24",  "timeline", "keys h h H\nshot\nkeys m",    NULL,     NULL,    NULL,    LONG},
     {"timeline-empty",   "80x24",  "timeline", "keys h j p s c Enter v o ] t Space }\nshot\nkeys Esc y", NULL, NULL, NULL, NO_PROBE},
     {"pareto-80x24",     "80x24",  "pareto",   "shot\nkeys l l\nshot\nkeys x\nshot\nkeys x m\nshot\nkeys u u X L", NULL, NULL, NULL, TRADES},
-    {"pareto-120x40",    "120x40", "pareto",   "keys j",                      NULL,     NULL,    NULL,    TRADES},
+    {"pareto-120x40",    "120x40", "pareto",   "keys j\nshot\nkeys =",                      NULL,     NULL,    NULL,    TRADES},
     {"pareto-200x50",    "200x50", "pareto",   "keys j j",                    NULL,     NULL,    NULL,    TRADES},
     {"pareto-20x5",      "20x5",   "pareto",   "keys j",                      NULL,     NULL,    NULL,    TRADES},
     {"pareto-light",     "80x24",  "pareto",   "keys j j",                    NULL,     NULL,    "light", TRADES},
@@ -43,23 +44,6 @@ static const struct screen screens[] = {
     {"pareto-empty",     "80x24",  "pareto",   "keys j Enter Space x m y",    NULL,     NULL,    NULL,    NO_EVAL},
 };
 /* clang-format on */
-
-static void compare(const char *path, const struct str *got)
-{
-    struct str want = {0};
-    struct err e = {0};
-    if (getenv("GENERATE")) {
-        t_ok(fs_write_file(path, got->p, got->len, &e), &e);
-        return;
-    }
-    t_ok(fs_read_file(&want, path, 16 << 20, &e), &e);
-    size_t at = 0, line = 1;
-    while (at < want.len && at < got->len && want.p[at] == got->p[at])
-        line += want.p[at++] == '\n';
-    t_truef(want.len == got->len && at == want.len, "%s differs from line %zu on:\n%.1600s", path,
-            line, str_text(got));
-    str_release(&want);
-}
 
 static int runs_of(enum made made)
 {
@@ -136,7 +120,7 @@ T_SECONDS(screens_of_training_are_as_committed, 120)
         snprintf(golden, sizeof golden, "tests/screens/%s.screen", screens[i].name);
         play(&screens[i], dump);
         t_ok(fs_read_file(&got, dump, 16 << 20, &e), &e);
-        compare(golden, &got);
+        golden_compare(golden, &got, 0);
         str_release(&got);
     }
 }
@@ -148,7 +132,8 @@ T_SECONDS(no_key_at_any_size_does_harm, 120)
     static const char keys[] =
         "keys h l , . k j PgUp PgDn C-u C-d H L g g G F p j < > p c j k Enter s m m } { v o ] t [ "
         "t "
-        "Space x x x x x x X L m M ] f [ f Space 0 / a n N Esc y u u C-r Home End\ncommand step 5\n"
+        "Space x x x x x x X L m M ] f [ f Space 0 / a n N Esc y u u C-r Home End = Esc\ncommand "
+        "step 5\n"
         "shot\nsize 30x9\nkeys l j c\nclick 4 4\nsize 80x24\nkeys k\nclick 9 40\nwheel down 9 40";
     static const enum made made[] = {TIME, RESUMED, NO_PROBE, TRADES, SIZES, NO_EVAL};
     for (size_t i = 0; i < DS_LEN(sizes); i++)

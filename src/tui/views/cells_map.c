@@ -83,12 +83,18 @@ static void put_plain(struct area a, int y, int x, int w, const struct paint *p,
             area_put(a, y, x + k, area_rune(a, 0xB7, '.'), ink(ROLE_DIM));
         return;
     }
-    int is_fixed = p->c->fixed && p->c->fixed[layer];
-    if (p->c->field > 0 && !is_fixed) {
+    if (p->c->fixed && p->c->fixed[layer]) { /* not a glyph that stands for a value */
+        int is_ground = a.canvas->look.colours >= 16;
+        for (int k = 0; k < w; k++)
+            area_put(a, y, x + k, is_ground ? ' ' : area_rune(a, 0x2550, '|'),
+                     is_ground ? ink_on(ROLE_TEXT, ROLE_FORCED) : ink(ROLE_TEXT));
+        return;
+    }
+    if (p->c->field > 0) {
         area_heat(a, y, x, w, "grey", p->map ? unit_of(p, layer, token) : (double)NAN);
         return;
     }
-    enum cell_state s = is_fixed ? CELL_ALWAYS_ON : cells_state(p->c, layer, token);
+    enum cell_state s = cells_state(p->c, layer, token);
     uint32_t rune = s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
                     : s == CELL_RUN ? area_rune(a, 0x2588, '#')
                                     : area_rune(a, 0x2592, '=');
