@@ -102,8 +102,9 @@ T(box_lines_reach_the_sides_that_they_join)
 
 T(signs_and_letters_stay_in_their_cell)
 {
-    static const uint32_t rune[] = {'W', 'm', 'i', 'g', 0x25CF, 0x25CB, 0x25D0, 0x25C7, 0x25B4,
-                                    0x25BE, 0x2713, 0x203A, 0x2424, 0x25A0, 0xD7, 0x2026, 0x4F60};
+    static const uint32_t rune[] = {'W',    'm',    'i',    'g',    0x25CF, 0x25CB,
+                                    0x25D0, 0x25C7, 0x25B4, 0x25BE, 0x2713, 0x203A,
+                                    0x2424, 0x25A0, 0xD7,   0x2026, 0x4F60};
     for (size_t i = 0; i < DS_LEN(rune); i++) {
         struct picture p = draw(rune[i]);
         t_truef(dark(&p, 0, 0, W, H) > 3, "U+%04X is not drawn", (unsigned)rune[i]);

@@ -69,8 +69,12 @@ static void joins(const char *const *given, int n, const char *want)
 
 T(bytes_of_one_character_are_joined_across_tokens)
 {
-    const char *ni[] = {"a\xE4", "\xBD", "\xA0" "b"}, *two[] = {"\xE4\xBD", "\xA0\xE5\xA5", "\xBD"};
-    const char *broken[] = {"\xE4", "x", "\xBD", "\xA0"}, *plain[] = {"the", " cat", "\xE7\x8C\xAB"};
+    const char *ni[] = {"a\xE4", "\xBD",
+                        "\xA0"
+                        "b"},
+               *two[] = {"\xE4\xBD", "\xA0\xE5\xA5", "\xBD"};
+    const char *broken[] = {"\xE4", "x", "\xBD", "\xA0"},
+               *plain[] = {"the", " cat", "\xE7\x8C\xAB"};
     const char *end[] = {"a", "\xF0\x9F"}, *emoji[] = {"\xF0", "\x9F", "\x90", "\xB1"};
     joins(ni, 3, "a\xE4\xBD\xA0||b|");
     joins(two, 3, "\xE4\xBD\xA0|\xE5\xA5\xBD||");

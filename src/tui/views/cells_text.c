@@ -65,7 +65,8 @@ static int token_cells(const struct probe *p, int t, int ascii)
     struct str safe = {0}, own = {0};
     cells_joined(p, t, &own);
     utf8_sanitise(&safe, str_text(&own), own.len, 64, ascii);
-    int cells = utf8_cells(str_text(&safe), safe.len), is_shown_before = !own.len && p->piece_len[t];
+    int cells = utf8_cells(str_text(&safe), safe.len),
+        is_shown_before = !own.len && p->piece_len[t];
     str_release(&safe);
     str_release(&own);
     return cells < 1 && !is_shown_before ? 1 : cells;
