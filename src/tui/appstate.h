@@ -116,8 +116,8 @@ struct app {
     char *memory_key[APP_MEMORY_MAX], *memory_value[APP_MEMORY_MAX];
     size_t memories;
     char state_path[1024]; /* "" = state is not saved */
-    int background;       /* of the terminal, as the theme was fitted to it; -1 = unknown */
-    int has_chosen_theme; /* by :theme */
+    int background;        /* of the terminal, as the theme was fitted to it; -1 = unknown */
+    int has_chosen_theme;  /* by :theme */
     int is_dirty, must_quit, exit_code;
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
