@@ -448,8 +448,8 @@ static int check_venue(const char *venue, struct err *e)
     for (const char *known; venue && (known = figure_venue(i, words, sizeof words)); i++)
         if (strcmp(known, venue) == 0)
             return 0;
-    return venue ? err_set(e, DS_EUSAGE, "pipeline: unknown venue \"%.40s\" (depthscope figure list)",
-                           venue)
+    return venue ? err_set(e, DS_EUSAGE,
+                           "pipeline: unknown venue \"%.40s\" (depthscope figure list)", venue)
                  : 0;
 }
 
