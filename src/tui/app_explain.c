@@ -40,8 +40,11 @@ static struct meaning meaning_of(const struct runview *r, const char *key)
 
 static void add_line(struct str *out, const char *name, const char *text)
 {
-    if (text && text[0])
-        str_addf(out, "%-11s %s\n", name, text);
+    if (!text || !text[0])
+        return;
+    str_addf(out, "%-11s ", name);
+    copy_add(out, text); /* a newline in the name of a run begins no line here */
+    str_add_char(out, '\n');
 }
 
 static void explain_text(struct app *app, const struct subject *s, struct str *out)
@@ -51,11 +54,13 @@ static void explain_text(struct app *app, const struct subject *s, struct str *o
     const char *unit = s->unit ? s->unit : m.unit;
     add_line(out, "what", s->where);
     if (isfinite(s->value) || s->text[0])
-        str_addf(out, "%-11s %s%s%s\n", "value",
-                 s->text[0] ? s->text : num_print(value, s->value), unit ? " " : "",
-                 unit ? unit : "");
+        str_addf(out, "%-11s %s%s%s\n", "value", s->text[0] ? s->text : num_print(value, s->value),
+                 unit ? " " : "", unit ? unit : "");
     add_line(out, "definition", s->help ? s->help : m.help);
-    add_line(out, "unit", unit ? unit : !s->text[0] && strcmp(m.kind, "metric") == 0 ? "none (a number)" : NULL);
+    add_line(out, "unit",
+             unit                                           ? unit
+             : !s->text[0] && strcmp(m.kind, "metric") == 0 ? "none (a number)"
+                                                            : NULL);
     add_line(out, "formula", s->formula ? s->formula : m.formula);
     add_line(out, "choices", m.choices);
     if (s->record && s->step >= 0)

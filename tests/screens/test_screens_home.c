@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "io/runnotes.h"
 #include "screens/golden.h"
 #include "t.h"
@@ -207,6 +208,61 @@ T(the_mouse_selects_sorts_and_chooses_actions)
         t_true(strstr(play("160x24", script), "Move edp-1 to the trash?"));
     }
     t_true(at != NULL);
+}
+
+/* A click on the first place of `text` in the picture that `keys` leave behind. */
+static void click_text(struct str *script, const char *size, const char *text)
+{
+    const char *screen = play(size, str_text(script)), *at = strstr(screen, text), *line = screen;
+    int row = -1; /* the first line names the screen */
+    t_truef(at != NULL, "no \"%s\" on:\n%s", text, screen);
+    for (const char *next; at && (next = strchr(line, '\n')) && next < at; line = next + 1)
+        row++;
+    if (at)
+        str_addf(script, "click %d %d\n", row, utf8_cells(line, (size_t)(at - line)));
+}
+
+T(a_click_runs_a_row_of_the_key_overlay)
+{
+    static const struct {
+        const char *text, *result;
+    } row[] = {{":trash", "Move edp-1 to the trash?"}, /* no hint at 80 columns */
+               {":view ", "\xE2\x94\x80 views \xE2\x94\x80"},
+               {"one", "\xE2\x94\x80 views \xE2\x94\x80"}, /* the second line of that row */
+               {"All views", "keys: click"}};              /* a heading */
+    make_world(1);
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct str script = {0};
+        str_add(&script, i ? "keys ? G k k k k k k k k k k k k k k k k k k k k k k\n" : "keys ?\n");
+        click_text(&script, "80x40", row[i].text);
+        t_true(strstr(play("80x40", str_text(&script)), row[i].result));
+        str_release(&script);
+    }
+}
+
+T(a_name_adds_no_line_to_the_overlay_that_explains)
+{
+    make_world(1);
+    make_run("two\nvalue       9", "seed1", 9000);
+    const char *screen = play("120x24", "keys =\n");
+    t_true(strstr(screen, "run two\\nvalue       9"));
+    t_true(strstr(screen, "metric records of the run, step 60"));
+}
+
+T(a_question_is_answered_by_a_click)
+{
+    struct str script = {0};
+    make_world(1);
+    str_add(&script, "keys D\nclick 5 5\n"); /* elsewhere: the question stays */
+    click_text(&script, "80x24", "n\n-- roles");
+    t_true(!strstr(play("80x24", str_text(&script)), "to the trash?"));
+    t_true(exists("runs/edp-1"));
+    str_reset(&script);
+    str_add(&script, "keys D\n");
+    click_text(&script, "80x24", "y / n");
+    play("80x24", str_text(&script));
+    t_true(!exists("runs/edp-1"));
+    str_release(&script);
 }
 
 T(runs_that_vanish_or_are_renamed_while_shown_cost_nothing)
