@@ -276,6 +276,15 @@ T(runs_that_vanish_or_are_renamed_while_shown_cost_nothing)
     t_true(strstr(play("120x30", "keys G g g Enter\n"), "==") != NULL);
 }
 
+T(a_run_renamed_while_open_is_open_under_its_new_name)
+{
+    make_world(1);
+    const char *screen =
+        play("100x24", "keys Enter\ncommand view home\nkeys Space k\ncommand rename other\n");
+    t_true(strstr(screen, "depthscope \xE2\x80\xBA other \xE2\x80\xBA Home"));
+    t_true(strstr(screen, "\xE2\x96\xA0 other")); /* and still marked */
+}
+
 T(a_thousand_runs_open_and_scroll)
 {
     char name[40];
