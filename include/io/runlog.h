@@ -60,9 +60,6 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
  * again at once. */
 void runlog_reader_limit(struct runlog_reader *r, size_t bytes);
 int runlog_reader_is_behind(const struct runlog_reader *r);
-/* Continues at the first whole record of the last `bytes` stored bytes of a file; the skipped part
- * is reported as one gap.  No effect when the reader is already past that point, or for a pipe. */
-void runlog_reader_skip_to_tail(struct runlog_reader *r, size_t bytes);
 int runlog_reader_fd(const struct runlog_reader *r);     /* for poll; -1 for plain files */
 int runlog_reader_at_end(const struct runlog_reader *r); /* pipe closed */
 /* Where the last whole record ends, and how many bytes of an incomplete record follow it. */

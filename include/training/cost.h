@@ -42,10 +42,11 @@ void train_config_size(struct train_size *s, const struct train_config *c);
 /* What a run will need, before it starts.  Buffers are measured by laying them out. */
 struct train_estimate {
     struct train_size size;
-    double memory;     /* bytes: size.bytes and the buffers of a step */
-    double checkpoint; /* bytes of one on disk */
+    double memory;       /* bytes: size.bytes and the buffers of a step */
+    double checkpoint;   /* bytes of one on disk */
     int64_t checkpoints; /* kept at the end of the run */
 };
-int train_estimate(struct train_estimate *out, const struct train_config *c, struct err *e) DS_CHECK;
+int train_estimate(struct train_estimate *out, const struct train_config *c,
+                   struct err *e) DS_CHECK;
 
 #endif

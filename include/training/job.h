@@ -84,8 +84,8 @@ struct job_estimate {
     int64_t params, method_params; /* of the base model; added by the method */
     double flops_token;            /* forward, dense, mean over a full context */
     double flops_run;              /* of the whole run, dense: 3 x forward */
-    double memory;                 /* bytes: weights, gradients, moments and the buffers of a step */
-    double checkpoint, disk;       /* bytes of one checkpoint, and of those kept */
+    double memory;           /* bytes: weights, gradients, moments and the buffers of a step */
+    double checkpoint, disk; /* bytes of one checkpoint, and of those kept */
     int64_t checkpoints;
 };
 int job_estimate(struct job_estimate *s, const char *const *args, size_t n, struct err *e) DS_CHECK;

@@ -10,7 +10,6 @@
 /* Sets the preset directory: data/ next to the program, else the installed one. Called by cli
  * before use. */
 void train_config_preset_dir(const char *dir);
-const char *train_config_presets(void);
 
 /* Available names: quick first, then the files' names, sorted. Free with fs_list_free. */
 int preset_names(char ***names, size_t *n, struct err *e) DS_CHECK;

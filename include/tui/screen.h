@@ -16,7 +16,7 @@ struct screen_cell {
 };
 struct screen {
     int rows, cols;
-    int fg, bg; /* 0xRRGGBB for cells without a colour of their own */
+    int fg, bg;               /* 0xRRGGBB for cells without a colour of their own */
     struct screen_cell *cell; /* (rows, cols), owned */
 };
 

@@ -71,10 +71,8 @@ static int add_png(const struct screen *s, struct str *out, struct err *e)
             draw_cell(pen_list_pen(l), s, y, x);
     if (rc == 0 && pen_list_failed(l))
         rc = err_set(e, DS_EMEM, "picture of %d x %d cells: out of memory", s->cols, s->rows);
-    struct pen_page page = {.w = s->cols * cell_w,
-                            .h = s->rows * cell_h,
-                            .dpi = png_dpi,
-                            .background = s->bg};
+    struct pen_page page = {
+        .w = s->cols * cell_w, .h = s->rows * cell_h, .dpi = png_dpi, .background = s->bg};
     if (rc == 0)
         rc = pen_cairo_write(l, PEN_PNG, &page, out, e);
     pen_list_free(l);

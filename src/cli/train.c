@@ -575,7 +575,7 @@ int train_command(int argc, char **argv)
         return command_fail(&e);
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)
         train_config_preset_dir(data);
-    int status = cli_value(&a, "keys") ? keys_print(cli_value(&a, "keys"), cli_flag(&a, "json"))
+    int status = cli_value(&a, "keys")     ? keys_print(cli_value(&a, "keys"), cli_flag(&a, "json"))
                  : cli_flag(&a, "dry-run") ? print_dry_run(&a)
                                            : run(&a, argc, argv);
     cli_release(&a);

@@ -363,8 +363,7 @@ static void draw_letter(struct pen *p, const struct cell_glyph *g)
                            .rgb = g->rgb,
                            .h = TEXT_CENTRE};
     double width = glyph_width(text, s.size), most = g->w * 1.02, middle = g->x + g->w / 2;
-    struct narrow squeeze = {
-        {.ops = &narrow_ops}, p, middle, width > most ? most / width : 1};
+    struct narrow squeeze = {{.ops = &narrow_ops}, p, middle, width > most ? most / width : 1};
     pen_text(&squeeze.pen, middle, g->y + g->h * baseline, &s, text);
     p->bad += squeeze.pen.bad;
 }

@@ -300,21 +300,6 @@ static void enter_gap(struct runlog_reader *r, size_t scan_from)
     r->at = scan_from;
 }
 
-void runlog_reader_skip_to_tail(struct runlog_reader *r, size_t bytes)
-{
-    uint64_t end, from = runlog_reader_offset(r), size = from + runlog_reader_tail(r);
-    if (r->is_pipe || size - from <= bytes)
-        return;
-    if (fs_nonzero_end(r->fd, from, size, 16 * CHUNK, &end, r->path, NULL) < 0 ||
-        end - from <= bytes)
-        return;
-    r->in_gap = 1;
-    r->gap_from = from;
-    r->sign_len = 0;
-    r->has_seen = r->has_seq = 0;
-    jump(r, end - bytes);
-}
-
 /* Looks for the end of the damage: 1 entry, 0 nothing now, 2 there are more bytes to look at. */
 static int step_gap(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
 {

@@ -16,11 +16,6 @@ void train_config_preset_dir(const char *dir)
     str_copy(preset_dir, sizeof preset_dir, dir);
 }
 
-const char *train_config_presets(void)
-{
-    return preset_dir;
-}
-
 /* Length of the name without ".yaml"; 0 when it does not end so. */
 static size_t stem_length(const char *file)
 {

@@ -292,7 +292,7 @@ static void key_set(struct view *v, const struct key *k, const char *args)
 /* clang-format off */
 const struct key keys_global[] = {
     {"?",        "help",       NULL, "keys of this view",                    "keys",  90, 0, 0, key_help},
-    {"=",        "explain",    "NAME", "explain the value under the cursor, or NAME", NULL, 0, 0, 0, key_explain},
+    {"=",        "explain",    "NAME", "explain the value under the cursor, or NAME", "explain", 11, 0, 0, key_explain},
     {"q",        "quit",       NULL, "quit; training continues",             "quit",  88, 0, 0, key_quit},
     {":",        "command",    NULL, "command line; Tab completes",          ":",     0,  0, 0, key_command_line},
     {"/",        "search",     "TEXT", "search in this view",               "search", 20, 0, 0, key_search},

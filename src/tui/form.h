@@ -20,7 +20,7 @@ struct form_choices {
     char **name; /* fs_list_free */
     size_t n;
     struct list list;
-    int is_chosen; /* one was selected with Up or Down: Enter takes it */
+    int is_chosen;    /* one was selected with Up or Down: Enter takes it */
     struct area rows; /* of the last draw; no rows = hidden */
     int above;
 };
@@ -39,8 +39,8 @@ struct form {
     int is_editing;
     struct field field;
     struct form_choices choices;
-    char error[512];       /* "" = no error */
-    struct form_row wrong; /* row of the error; kind FORM_SECTION: none */
+    char error[512];              /* "" = no error */
+    struct form_row wrong;        /* row of the error; kind FORM_SECTION: none */
     struct job_estimate estimate; /* of the values shown, the open field included */
     int has_estimate;
     double gflops;    /* measured peak of this machine, 0 = not yet */

@@ -42,12 +42,12 @@ int screen_take(struct screen *s, const struct canvas *c, struct err *e)
 {
     const struct theme *t = c->look.theme;
     size_t n = (size_t)c->rows * (size_t)c->cols;
-    *s = (struct screen){.rows = c->rows,
-                         .cols = c->cols,
-                         .fg = colour_rgb(&t->role[ROLE_TEXT], t->is_light ? 0x1B1F24 : 0xD8DEE9),
-                         .bg = colour_rgb(&t->role[ROLE_BACKGROUND],
-                                          t->is_light ? 0xFFFFFF : 0x14181E),
-                         .cell = mem_alloc(n, sizeof *s->cell)};
+    *s = (struct screen){
+        .rows = c->rows,
+        .cols = c->cols,
+        .fg = colour_rgb(&t->role[ROLE_TEXT], t->is_light ? 0x1B1F24 : 0xD8DEE9),
+        .bg = colour_rgb(&t->role[ROLE_BACKGROUND], t->is_light ? 0xFFFFFF : 0x14181E),
+        .cell = mem_alloc(n, sizeof *s->cell)};
     if (!s->cell)
         return err_set(e, DS_EMEM, "screen of %d x %d cells: out of memory", c->cols, c->rows);
     for (size_t i = 0; i < n; i++)

@@ -41,13 +41,13 @@ struct setting {
 
 /* The value under the cursor of a view, for the overlay that explains it. */
 struct subject {
-    char key[64];    /* metric, recorded value or setting: finds definition, unit and formula */
-    char where[160]; /* "layer 3, token 5"; untrusted text must be sanitised by drawing only */
-    char text[96];   /* the value when it is not a number */
-    double value;    /* NaN = none */
-    int64_t step;    /* of the record, -1 = none */
-    const char *record;                  /* "metric record"; NULL = not recorded */
-    const char *help, *unit, *formula;   /* of values that no table has; or NULL */
+    char key[64];       /* metric, recorded value or setting: finds definition, unit and formula */
+    char where[160];    /* "layer 3, token 5"; untrusted text must be sanitised by drawing only */
+    char text[96];      /* the value when it is not a number */
+    double value;       /* NaN = none */
+    int64_t step;       /* of the record, -1 = none */
+    const char *record; /* "metric record"; NULL = not recorded */
+    const char *help, *unit, *formula; /* of values that no table has; or NULL */
 };
 
 enum { VIEW_WORDS = 16 };

@@ -165,6 +165,51 @@ def a_start_that_fails_shows_its_last_line_keeps_the_form_and_leaves_nothing():
 
 
 @test
+def the_keys_of_the_form_follow_its_method_and_nothing_typed_is_lost():
+    s = play(*FORM, "keys /", "type edp.early", "keys Enter Enter C-u", "type 2", "keys Enter", "shot", "keys /", "type model.method",
+             "keys Enter Enter C-u", "type mod", "keys Enter", "shot", "keys Enter C-u", "type edp", "keys Enter", "shot")
+    shows(s[0], "edp.early", "2")
+    shows(s[1], "Method mod")
+    shows(s[1], "mod.")
+    lacks(s[1], "edp.early")
+    shows(s[2], "edp.early", "2")
+
+
+@test
+def the_form_checks_while_typing_and_estimates_what_is_typed():
+    s = play(*FORM, "shot", "keys /", "type train.batch", "keys Enter Enter C-u", "shot", "type 0", "shot", "keys C-u", "type 64", "shot")
+    shows(s[0], "parameters", "FLOPs/token", "memory", "disk", "time")
+    shows(s[1], "must be an integer")
+    shows(s[2], "must be 1 to 65536")
+    shows(s[2], "no estimate until every value is valid")
+    memory = [[line.split("memory ")[1].split()[0] for line in x if "memory " in line][0] for x in (s[0], s[3])]
+    assert memory[0] != memory[1], memory
+
+
+@test
+def paths_methods_and_presets_are_picked_from_a_list():
+    os.makedirs("texts/deep", exist_ok=True)
+    open("texts/deep/story.txt", "w").write("once upon a time")
+    s = play(*FORM, "keys /", "type data.path", "keys Enter Enter C-u", "type te", "shot", "keys Down Enter", "shot", "keys Tab Tab", "shot",
+             "keys Enter", "shot")
+    shows(s[0], "texts/")
+    shows(s[1], "texts/deep/")
+    shows(s[3], "data.path", "texts/deep/story")
+    s = play(*FORM, "keys j", "keys Enter C-u", "type hat", "shot", "keys Down Down Enter", "shot")
+    shows(s[0], "hat-scratch")
+    shows(s[1], "Method hat")
+
+
+@test
+def a_run_gets_the_name_of_the_form_unless_it_is_taken():
+    s = play(*FORM, "keys Enter", "type a/b", "shot", "keys C-u", "type tiny", "shot", "keys C-u", "type fine-name", "keys Enter", "shot")
+    shows(s[0], "expected 1 to 64 of")
+    shows(s[1], "tiny exists")
+    shows(s[2], "fine-name")
+    lacks(s[2], "exists")
+
+
+@test
 def n_in_the_form_moves_between_matches_and_keeps_what_was_changed():
     s = play(*FORM, "keys /", "type train.lr", "keys Enter Enter C-u", "type 0.5", "keys Enter", "keys n", "shot",
              "keys N n a 1 Space Esc", "shot", "command new edp", "shot", "keys n", "shot", "keys Esc", "shot", "keys y")

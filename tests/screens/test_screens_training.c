@@ -9,7 +9,7 @@
 #include "screens/timelines.h"
 #include "tui/app.h"
 
-enum made { TIME, RESUMED, LONG, NO_PROBE, TRADES, SIZES, NO_EVAL, MADE };
+enum made { TIME, RESUMED, LONG, NO_PROBE, TRADES, SIZES, NO_EVAL, TWICE, MADE };
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color, *theme;
@@ -30,6 +30,7 @@ static const struct screen screens[] = {
     {"timeline-mouse",   "80x24",  "timeline", "click 5 40\nshot\nclick 18 30\nshot\nwheel up 5 40\nshot\nclick 4 8", NULL, NULL, NULL, TIME},
     {"timeline-resumed", "80x24",  "timeline", "keys h",                      NULL,     NULL,    NULL,    RESUMED},
     {"timeline-long",    "80x24",  "timeline", "keys h h H\nshot\nkeys m",    NULL,     NULL,    NULL,    LONG},
+    {"timeline-twice",   "80x24",  "timeline", "keys h\nshot\nkeys h\nshot\nkeys l", NULL, NULL,  NULL,    TWICE},
     {"timeline-empty",   "80x24",  "timeline", "keys h j p s c Enter v o ] t Space }\nshot\nkeys Esc y", NULL, NULL, NULL, NO_PROBE},
     {"pareto-80x24",     "80x24",  "pareto",   "shot\nkeys l l\nshot\nkeys x\nshot\nkeys x m\nshot\nkeys u u X L", NULL, NULL, NULL, TRADES},
     {"pareto-120x40",    "120x40", "pareto",   "keys j\nshot\nkeys =",                      NULL,     NULL,    NULL,    TRADES},
@@ -59,6 +60,11 @@ static void make(struct fixture *f, enum made made, int i)
     case TIME: time_run(f, 600, 50, 0); break;
     case RESUMED: time_run(f, 600, 50, 1); break;
     case LONG: time_run(f, 6000, 10, 0); break;
+    case TWICE: /* two probes at step 50, one of them on request */
+        fixture_head(f, 0, &bare);
+        for (int k = 0; k < 4; k++)
+            time_probe(f, k < 2 ? 50 * k : 50 * (k - 1), 0, 600);
+        break;
     case TRADES: trade_run(f, i); break;
     case SIZES: iso_run(f, i); break;
     default:

@@ -451,6 +451,26 @@ def escape_answers_at_once():
     check(took < 0.25, "ESC took %.3f s" % took)
 
 
+def the_theme_follows_the_background_that_the_terminal_reports():
+    dark, light = b"\x1b]11;rgb:1010/1010/1010\x07", b"\x1b]11;rgb:ffff/ffff/f0f0\x1b\\"
+    text = {"dark": b"38;2;216;222;233", "light": b"38;2;27;31;36"}
+    white, black = b"48;2;255;255;255", b"48;2;20;24;30"
+    for args, reply, want, painted in (([], dark, "dark", None), ([], light, "light", None), (["--theme", "light"], dark, "light", white),
+                                       (["--theme", "light"], None, "light", white), (["--theme", "dark"], light, "dark", black)):
+        t = Tty([FIXTURE] + args, env={"COLORTERM": "truecolor"})
+        first = t.read()
+        check(b"\x1b]11;?" in first, "the background is not asked for")
+        got = t.keys(reply) if reply else first
+        got += t.keys("?") + t.keys("\x1b")
+        check(text[want] in got, "%s %r: text is not that of the %s theme" % (args, reply, want))
+        for colour in (white, black):
+            check((colour in got) == (colour == painted), "%s %r: background %r" % (args, reply, colour))
+        t.keys("q")
+        t.wait()
+        is_clean(t)
+        t.close()
+
+
 def a_stream_on_stdin_leaves_the_keys_to_the_terminal():
     t = Tty(["-"], shell='{ cat "%s"; sleep 3; } | "$0" "$@"' % FIXTURE)
     t.read(1.0)
@@ -535,5 +555,5 @@ if __name__ == "__main__":
         sigabrt_leaves_the_terminal_clean, lost_terminal_ends_without_spinning,
         suspend_and_continue_ten_times, every_terminal_type_starts, no_colour_and_no_utf8, sizes_and_storms,
         random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,
-        the_view_of_a_run_is_kept, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
+        the_view_of_a_run_is_kept, the_theme_follows_the_background_that_the_terminal_reports, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
         a_model_in_one_file_opens_in_the_stepper))

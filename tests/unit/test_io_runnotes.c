@@ -75,7 +75,7 @@ T(tags_and_notes_are_kept_and_checked)
                           &e),
             &e, DS_EUSAGE, "one line");
     for (int i = 0; i < 14; i++) {
-        char tag[8];
+        char tag[16];
         snprintf(tag, sizeof tag, "t%d", i);
         t_ok(run_notes_tag(&n, tag, &e), &e);
     }

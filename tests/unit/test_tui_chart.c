@@ -387,7 +387,11 @@ T(tabs_show_titles_then_cut_ones_then_numbers)
     tabs_fit(thirteen, TABS, 2, 9, 200, x, width);
     for (int i = 0; i < TABS; i++)
         t_eq(width[i], (int)strlen(thirteen[i]) + (i < 9 ? 2 : 0));
-    tabs_fit(thirteen, TABS, 2, 9, 110, x, width);
+    tabs_fit(thirteen, TABS, 2, 9, 118, x, width);
+    for (int i = 0; i < TABS; i++) /* narrower gaps first */
+        t_true(width[i] == (int)strlen(thirteen[i]) + (i < 9 ? 2 : 0));
+    t_eq(x[1], width[0] + 1);
+    tabs_fit(thirteen, TABS, 2, 9, 100, x, width);
     t_eq(width[2], 2 + 9); /* the current title stays whole */
     t_eq(width[1], width[3]);
     t_true(width[1] >= 2 + 4 && width[1] < 2 + 7 && width[12] == 4);

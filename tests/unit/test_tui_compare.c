@@ -23,8 +23,7 @@ static struct runview *probe_of(const char *text, const char *run, int layers)
         len[n] = strcspn(p, "|");
         id[n] = 0;
         for (size_t i = 0; i < len[n]; i++)
-            id[n] = id[n] * 131 + p[i];
-        id[n] &= 0xFFFF;
+            id[n] = (id[n] * 131 + p[i]) & 0xFFFF;
         nll[n] = n ? (float)n / 2 : NAN;
         flops[n] = 50;
         p += len[n] + (p[len[n]] == '|');

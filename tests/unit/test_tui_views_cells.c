@@ -1,4 +1,5 @@
 /* The parts of the tokens x layers picture. */
+#include "base/mem.h"
 #include "screens/probes.h"
 #include "t.h"
 #include "tui/cells.h"
@@ -45,6 +46,42 @@ T(fields_match_the_matrices_of_the_probe)
     r = view_of(probes_bare);
     t_eq(cells_fields(runview_probe(r, 0)), 1);
     runview_free(r);
+}
+
+/* The parts of running text of a probe of these pieces, separated by bars. */
+static void joins(const char *const *given, int n, const char *want)
+{
+    size_t len[8];
+    char *piece[8];
+    struct probe p = {.tokens = n, .piece = piece, .piece_len = len};
+    struct str out = {0};
+    for (int i = 0; i < n; i++)
+        piece[i] = mem_strdup(given[i]), len[i] = strlen(given[i]);
+    for (int i = 0; i < n; i++) {
+        cells_joined(&p, i, &out);
+        str_add(&out, "|");
+    }
+    t_str(str_text(&out), want);
+    str_release(&out);
+    for (int i = 0; i < n; i++)
+        mem_free(piece[i]);
+}
+
+T(bytes_of_one_character_are_joined_across_tokens)
+{
+    const char *ni[] = {"a\xE4", "\xBD",
+                        "\xA0"
+                        "b"},
+               *two[] = {"\xE4\xBD", "\xA0\xE5\xA5", "\xBD"};
+    const char *broken[] = {"\xE4", "x", "\xBD", "\xA0"},
+               *plain[] = {"the", " cat", "\xE7\x8C\xAB"};
+    const char *end[] = {"a", "\xF0\x9F"}, *emoji[] = {"\xF0", "\x9F", "\x90", "\xB1"};
+    joins(ni, 3, "a\xE4\xBD\xA0||b|");
+    joins(two, 3, "\xE4\xBD\xA0|\xE5\xA5\xBD||");
+    joins(broken, 4, "\xE4|x|\xBD|\xA0|");
+    joins(plain, 3, "the| cat|\xE7\x8C\xAB|");
+    joins(end, 2, "a|\xF0\x9F|");
+    joins(emoji, 4, "\xF0\x9F\x90\xB1||||");
 }
 
 T(a_top_k_probe_is_reported)

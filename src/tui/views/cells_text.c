@@ -40,7 +40,7 @@ void cells_joined(const struct probe *p, int t, struct str *out)
     for (size_t k = n > REACH ? n - REACH : 0; k < n; k++)
         if (s[k] >= 0xC0)
             past = REACH;
-    past = past ? neighbours(p, t, 1, after) : 0;
+    past = past || lead ? neighbours(p, t, 1, after) : 0;
     str_add_bytes(&all, before, lead);
     str_add_bytes(&all, p->piece[t], n);
     str_add_bytes(&all, after, past);
@@ -65,7 +65,8 @@ static int token_cells(const struct probe *p, int t, int ascii)
     struct str safe = {0}, own = {0};
     cells_joined(p, t, &own);
     utf8_sanitise(&safe, str_text(&own), own.len, 64, ascii);
-    int cells = utf8_cells(str_text(&safe), safe.len), is_shown_before = !own.len && p->piece_len[t];
+    int cells = utf8_cells(str_text(&safe), safe.len),
+        is_shown_before = !own.len && p->piece_len[t];
     str_release(&safe);
     str_release(&own);
     return cells < 1 && !is_shown_before ? 1 : cells;

@@ -22,8 +22,7 @@ const char *form_value(const struct form *f, size_t i)
 
 struct form_row form_at(const struct form *f)
 {
-    return f->list.cursor < f->list.n ? f->row[f->list.cursor]
-                                      : (struct form_row){FORM_SECTION, 0};
+    return f->list.cursor < f->list.n ? f->row[f->list.cursor] : (struct form_row){FORM_SECTION, 0};
 }
 
 const char *form_row_name(const struct form *f, const struct form_row *r)
@@ -377,8 +376,8 @@ static void list_words(struct form_choices *c, size_t *cap, const char *const *w
 /* "a|b|c". */
 static void list_split(struct form_choices *c, size_t *cap, const char *choices, const char *typed)
 {
-    for (const char *p = choices; *p; p += p[strcspn(p, "|")] == '|' ? strcspn(p, "|") + 1
-                                                                     : strcspn(p, "|")) {
+    for (const char *p = choices; *p;
+         p += p[strcspn(p, "|")] == '|' ? strcspn(p, "|") + 1 : strcspn(p, "|")) {
         size_t n = strcspn(p, "|");
         if (strncmp(p, typed, strlen(typed) < n ? strlen(typed) : n) == 0 && strlen(typed) <= n)
             (void)!add_choice(c, cap, p, n);
@@ -398,7 +397,9 @@ static void make_choices(struct form *f, int is_first)
         const char *last = strrchr(typed, ' ');
         if (job_presets(&names, &n, NULL) == 0)
             list_words(&f->choices, &cap, (const char *const *)names, n,
-                       is_first ? "" : last ? last + 1 : typed);
+                       is_first ? ""
+                       : last   ? last + 1
+                                : typed);
         fs_list_free(names, n);
     } else if (r.kind == FORM_KEY && strcmp(f->key[r.at].key, "model.method") == 0) {
         list_words(&f->choices, &cap, word, job_methods(word, DS_LEN(word)), is_first ? "" : typed);

@@ -20,7 +20,8 @@ static void draw_section(const struct form *f, struct area a, int y, const struc
     while (end < f->list.n && f->row[end].kind != FORM_SECTION)
         end++;
     int x = 1;
-    area_put(a, y, x, area_rune(a, f->is_folded[r->at] ? 0x25B8 : 0x25BE, f->is_folded[r->at] ? '+' : '-'),
+    area_put(a, y, x,
+             area_rune(a, f->is_folded[r->at] ? 0x25B8 : 0x25BE, f->is_folded[r->at] ? '+' : '-'),
              ink(ROLE_HINT_KEY));
     x += 2 + area_text(a, y, x + 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), title[r->at]);
     for (size_t k = 0; r->at == FORM_METHOD && k < f->keys; k++)
@@ -54,10 +55,10 @@ static void draw_row(struct form *f, struct area a, int y, size_t i, int name, i
 {
     const struct form_row *r = &f->row[i];
     int is_here = i == f->list.cursor;
-    int is_wrong = f->error[0] && f->wrong.kind == r->kind && f->wrong.at == r->at &&
-                   r->kind != FORM_SECTION;
-    int is_changed = r->kind == FORM_KEY ? f->value[r->at] != NULL
-                                         : r->kind == FORM_NAME && f->name[0];
+    int is_wrong =
+        f->error[0] && f->wrong.kind == r->kind && f->wrong.at == r->at && r->kind != FORM_SECTION;
+    int is_changed =
+        r->kind == FORM_KEY ? f->value[r->at] != NULL : r->kind == FORM_NAME && f->name[0];
     enum role role = is_wrong ? ROLE_BAD : is_changed ? ROLE_MARKED : ROLE_TEXT;
     if (r->kind == FORM_SECTION) {
         draw_section(f, a, y, r);
@@ -66,7 +67,9 @@ static void draw_row(struct form *f, struct area a, int y, size_t i, int name, i
         area_text(a, y, 2, name - 2, ink(role), form_row_name(f, r));
         if (!(is_here && f->is_editing))
             area_text(a, y, name + 1, value, ink(role == ROLE_TEXT ? ROLE_DIM : role),
-                      text[0] ? text : r->kind == FORM_NAME ? "automatic" : "");
+                      text[0]                ? text
+                      : r->kind == FORM_NAME ? "automatic"
+                                             : "");
         if (is_wrong)
             area_put(a, y, 1, area_rune(a, 0xD7, 'x'), ink(ROLE_BAD));
         area_text(a, y, name + value + 2, a.cols - name - value - 4,

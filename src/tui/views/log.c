@@ -9,8 +9,8 @@
 
 struct log {
     struct list list;
-    int level; /* lowest level shown */
-    int shift; /* cells that the texts are moved to the left */
+    int level;   /* lowest level shown */
+    int shift;   /* cells that the texts are moved to the left */
     int is_open; /* the entry under the cursor is shown in full */
     struct scroll full;
 };
@@ -199,8 +199,8 @@ static int full_event(struct view *v, const struct event *ev)
     int is_press = ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS;
     if (scroll_event(&s->full, ev))
         return 1;
-    if (is_press || (ev->kind == EVENT_KEY && (ev->key == KEYCODE_ENTER || ev->key == KEYCODE_ESC ||
-                                               ev->key == 'q'))) {
+    if (is_press || (ev->kind == EVENT_KEY &&
+                     (ev->key == KEYCODE_ENTER || ev->key == KEYCODE_ESC || ev->key == 'q'))) {
         set_open(v, 0);
         return 1;
     }

@@ -199,6 +199,10 @@ static void go(struct view *v, long to, int is_scrub)
     const struct runview *r = app_run(v->app);
     long last = (long)s->line.n - 1;
     to = to > last ? last : to < 0 ? 0 : to;
+    /* probes of one step cannot be told apart by it: the last of them is shown */
+    while (to > 0 && to < (long)s->pos &&
+           timeline_probe(s, r, (size_t)to)->step == timeline_probe(s, r, s->pos)->step)
+        to--;
     s->pick.is_held = to < last; /* at the newest it follows again */
     s->pick.step = timeline_probe(s, r, (size_t)to)->step;
     s->pos = (size_t)to;

@@ -134,9 +134,11 @@ static void draw_findings(struct view *v, struct area a, size_t top, long cursor
     if (a.rows < 1)
         return;
     if (n == 0) {
-        snprintf(text, sizeof text, "no layer collapsed%s for %d probes%s",
-                 s->line.has_classes ? " or specialised" : "", TIMELINE_PROBES,
-                 s->line.has_classes ? "" : "; token classes not recorded");
+        static const char no_class[] = "; token classes not recorded";
+        int len = snprintf(text, sizeof text, "no layer collapsed%s for %d probes",
+                           s->line.has_classes ? " or specialised" : "", TIMELINE_PROBES);
+        if (!s->line.has_classes && len + (int)sizeof no_class <= a.cols)
+            snprintf(text + len, sizeof text - (size_t)len, "%s", no_class);
         area_text(a, 0, 0, a.cols, ink(ROLE_DIM), text);
         return;
     }

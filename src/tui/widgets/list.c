@@ -123,7 +123,7 @@ void columns_text(struct area a, int y, const struct column *c, int i, const int
         area_text(room, 0, 0, -1, k, text);
 }
 
-enum { TAB_TITLE_MIN = 4, TAB_SHORT_MIN = 3, TAB_COUNT_COLS = 4 };
+enum { TAB_TITLE_MIN = 3, TAB_COUNT_COLS = 4 };
 
 /* Lays out the tabs `gap` cells apart, with titles cut to `cut` cells; the cells used. */
 static int tabs_place(const char *const *title, int n, int current, int numbered, int cut, int gap,
@@ -147,12 +147,12 @@ void tabs_fit(const char *const *title, int n, int current, int numbered, int co
     int cut = 0, gap = 2;
     for (int i = 0; i < n; i++)
         cut = (int)strlen(title[i]) > cut ? (int)strlen(title[i]) : cut;
-    while (cut >= TAB_SHORT_MIN &&
+    while (cut >= TAB_TITLE_MIN &&
            tabs_place(title, n, current, numbered, cut, gap, x, width) > cols) {
-        cut--;
-        gap = cut < TAB_TITLE_MIN ? 1 : 2;
+        cut -= gap == 1; /* the gaps shrink before the titles do */
+        gap = 1;
     }
-    if (cut < TAB_SHORT_MIN)
+    if (cut < TAB_TITLE_MIN)
         (void)tabs_place(title, n, current, numbered, 0, 2, x, width);
     int has_hidden = 0;
     for (int i = 0; i < n; i++)
