@@ -187,6 +187,7 @@ T(every_action_works_by_key_and_by_command)
     t_true(strstr(play("80x24", "command group train.lr\n"), "train.lr = "));
     t_true(strstr(play("80x24", "command filter state=done\n"), "3 of 5"));
     t_true(strstr(play("80x24", "command filter nonsense=1\n"), "column 1: unknown key nonsense"));
+    t_true(strstr(play("80x24", "keys f z z z\ntype =1\n"), "the filter cannot be read"));
     t_true(strstr(play("120x24", "keys :\ntype resume-from 777\nkeys Enter\n"),
                   "no checkpoint of step 777"));
 }

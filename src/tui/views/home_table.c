@@ -280,7 +280,8 @@ void home_draw_table(struct view *v, struct area a)
     h->table_rows = a.rows - y;
     if (h->items == 0 && h->query.n)
         area_text(a, y, 3, -1, ink(ROLE_DIM),
-                  "no run matches the filter; Esc in its line clears it");
+                  h->wrong[0] ? "the filter cannot be read; Esc in its line clears it"
+                              : "no run matches the filter; Esc in its line clears it");
     list_fit(&h->list, h->items, h->table_rows);
     for (size_t i = h->list.top; i < h->items && y < a.rows; i++, y++) {
         const struct home_item *item = &h->item[i];
