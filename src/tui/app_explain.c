@@ -40,8 +40,11 @@ static struct meaning meaning_of(const struct runview *r, const char *key)
 
 static void add_line(struct str *out, const char *name, const char *text)
 {
-    if (text && text[0])
-        str_addf(out, "%-11s %s\n", name, text);
+    if (!text || !text[0])
+        return;
+    str_addf(out, "%-11s ", name);
+    copy_add(out, text); /* a newline in the name of a run begins no line here */
+    str_add_char(out, '\n');
 }
 
 static void explain_text(struct app *app, const struct subject *s, struct str *out)

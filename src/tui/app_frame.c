@@ -320,6 +320,8 @@ static void draw_bottom(struct app *app, struct area line)
     if (app->confirm.is_active) {
         int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD),
                           app->confirm.question);
+        app->confirm.y = line.y;
+        app->confirm.x = x + 2;
         area_text(line, 0, x + 2, -1, ink(ROLE_HINT_KEY), "y / n");
     } else if (app->prompt.is_active) {
         app_draw_prompt(app, line);
@@ -342,28 +344,64 @@ static void draw_bottom(struct app *app, struct area line)
 
 /* ---- overlays ---- */
 
-static void add_rows(struct str *out, const char *title, const struct key *table)
+enum { HELP_ROWS_MAX = 128 };
+
+/* Where a row of a key table begins in the text of the overlay. */
+struct help_row {
+    const struct key *key;
+    size_t at;
+};
+
+static int add_rows(struct str *out, const char *title, const struct key *table,
+                    struct help_row *row, int n)
 {
     str_addf(out, "%s\n", title);
     for (const struct key *k = table; k && k->command; k++) {
         char command[64];
         snprintf(command, sizeof command, ":%s%s%s", k->command, k->args ? " " : "",
                  k->args ? k->args : "");
+        if (n < HELP_ROWS_MAX)
+            row[n++] = (struct help_row){k, out->len};
         str_addf(out, "  %-14s %-24s %s\n", k->keys, command, k->help);
     }
     str_add_char(out, '\n');
+    return n;
+}
+
+/* The text of the overlay; the number of its rows. */
+static int help_text(const struct app *app, struct str *out, struct help_row row[HELP_ROWS_MAX])
+{
+    const struct view_ops *ops = app_focused(app);
+    int n = ops->keys ? add_rows(out, ops->title, ops->keys, row, 0) : 0;
+    return add_rows(out, "All views", keys_global, row, n);
+}
+
+const struct key *app_help_row(const struct app *app, int y, int x)
+{
+    struct help_row row[HELP_ROWS_MAX];
+    struct str text = {0};
+    const struct key *found = NULL;
+    int line = app->help_scroll.top + y - app->help_rows.y;
+    int n = area_contains(app->help_rows, y, x) ? help_text(app, &text, row) : 0;
+    for (int i = 0; i < n; i++) { /* a row ends where its own line of text does */
+        const char *from = str_text(&text) + row[i].at, *end = from + strcspn(from, "\n");
+        if (line >= scroll_line_of(&app->help_scroll, str_text(&text), from) &&
+            line < scroll_line_of(&app->help_scroll, str_text(&text), end + 1))
+            found = row[i].key;
+    }
+    str_release(&text);
+    return found;
 }
 
 static void draw_help(struct app *app, struct area a)
 {
+    struct help_row row[HELP_ROWS_MAX];
     struct str text = {0};
-    const struct view_ops *ops = app_focused(app);
-    if (ops->keys)
-        add_rows(&text, ops->title, ops->keys);
-    add_rows(&text, "All views", keys_global);
+    (void)help_text(app, &text, row);
     int rows = a.rows < 12 ? a.rows - 2 : a.rows - 4, cols = a.cols < 60 ? a.cols - 4 : a.cols - 6;
-    struct area inner = popup_begin(a, rows, cols > 90 ? 90 : cols, "keys");
-    scroll_text(&app->help_scroll, inner, str_text(&text), ink(ROLE_TEXT));
+    app->help_rows = popup_begin(a, rows, cols > 90 ? 90 : cols,
+                                 app->opt.no_mouse ? "keys" : "keys: click a row to run it");
+    scroll_text(&app->help_scroll, app->help_rows, str_text(&text), ink(ROLE_TEXT));
     str_release(&text);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/mem.h"
 #include "training/job.h"
 #include "tui/appstate.h"
 #include "tui/widgets.h"
@@ -107,6 +108,29 @@ int app_open_run(struct app *app, const char *path, struct err *e)
         app_state_load(app, path);
     app_select_run(app, (size_t)(r - app->run));
     return 0;
+}
+
+void app_run_moved(struct app *app, const char *from, const char *to)
+{
+    struct open_run *r = find(app, from);
+    const char *slash = strrchr(to, '/');
+    char log[1100], *path, *name;
+    if (!r || !r->dir[0] || fs_join(log, sizeof log, to, "log.mp", NULL) < 0)
+        return;
+    path = mem_strdup(log);
+    name = mem_strdup(slash ? slash + 1 : to);
+    if (!path || !name) {
+        mem_free(path);
+        mem_free(name);
+        return;
+    }
+    mem_free(r->view->path);
+    mem_free(r->view->name);
+    r->view->path = path;
+    r->view->name = name;
+    str_copy(r->path, sizeof r->path, to);
+    str_copy(r->dir, sizeof r->dir, to);
+    app->is_dirty = 1;
 }
 
 /* ---- models ---- */

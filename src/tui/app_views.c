@@ -306,11 +306,16 @@ static void mouse_event(struct app *app, const struct event *ev)
 
 static void confirm_event(struct app *app, const struct event *ev)
 {
-    if (ev->kind != EVENT_KEY)
-        return;
+    int is_yes = ev->kind == EVENT_KEY && (ev->key == 'y' || ev->key == 'Y');
+    if (ev->kind == EVENT_MOUSE) { /* on the y or the n of "y / n" */
+        int x = ev->x - app->confirm.x;
+        if (ev->action != MOUSE_PRESS || ev->y != app->confirm.y || (x != 0 && x != 4))
+            return;
+        is_yes = x == 0;
+    }
     app->confirm.is_active = 0;
     app->is_dirty = 1;
-    if (ev->key == 'y' || ev->key == 'Y')
+    if (is_yes)
         app->confirm.done(app->confirm.ctx);
 }
 
@@ -319,6 +324,13 @@ static void help_event(struct app *app, const struct event *ev)
     app->is_dirty = 1;
     if (scroll_event(&app->help_scroll, ev))
         return;
+    if (app->has_help && ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS && ev->button == 1) {
+        const struct key *k = app_help_row(app, ev->y, ev->x);
+        app->has_help = !k && area_contains(app->help_rows, ev->y, ev->x);
+        if (k)
+            app_press(app, k, NULL);
+        return;
+    }
     if (ev->kind == EVENT_KEY || (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS))
         app->has_help = app->has_glyph_test = app->has_explain = 0;
 }

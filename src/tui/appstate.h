@@ -63,6 +63,7 @@ struct prompt {
 struct confirm {
     int is_active;
     char question[256];
+    int y, x; /* of "y / n" in the last draw */
     void (*done)(void *ctx);
     void *ctx;
 };
@@ -107,6 +108,7 @@ struct app {
     int has_help, has_glyph_test, has_explain;
     struct subject explain;
     struct scroll help_scroll;
+    struct area help_rows; /* of the last draw */
     struct app_line line[APP_LINES_MAX];
     size_t lines; /* total number of lines so far */
     double say_until;
@@ -162,6 +164,8 @@ void app_fit_theme(struct app *app); /* after a theme was loaded */
 /* app_frame.c */
 void app_draw(struct app *app);
 void app_add_zone(struct app *app, struct zone z);
+/* The row of the help overlay at a cell of the screen, or NULL. */
+const struct key *app_help_row(const struct app *app, int y, int x);
 /* app_prompt.c */
 void app_open_command(struct app *app, const char *initial);
 int app_prompt_event(struct app *app, const struct event *ev);

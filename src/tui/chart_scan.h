@@ -26,6 +26,7 @@ struct scan_column scan_range(const struct curve *c, enum run_axis axis, double 
 struct scan_axis {
     double lo, hi;
     int is_log;
+    int is_point; /* of one point: lo, and hi by convention */
 };
 double scan_unit(const struct scan_axis *a, double x); /* 0..1 inside */
 double scan_value(const struct scan_axis *a, double unit);

@@ -102,6 +102,8 @@ const struct open_run *app_runs(struct app *app, size_t *n, size_t *current);
 /* Opens a run (unless it is open) and makes it current; DS_* when it cannot be read. */
 int app_open_run(struct app *app, const char *path, struct err *e) DS_CHECK;
 void app_select_run(struct app *app, size_t index);
+/* The directory of a run was renamed: an open run keeps its records and takes commands there. */
+void app_run_moved(struct app *app, const char *from, const char *to);
 /* Opens a model instead of a run, in the focused view if it runs models, else in the Stepper. */
 void app_open_model(struct app *app, const char *path);
 /* 1 for a model without records: a directory, or a model in a single file. */

@@ -29,9 +29,10 @@ void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int ma
  * line in the next one. */
 void axis_draw_y(struct area a, int top, int rows, double lo, double hi, int is_log);
 /* The labels of the axis below a plot of `cols` columns from column `left`, in row y, and its name
- * (NULL: none) at the right end where there is room.  As many ticks as stand apart. */
+ * (NULL: none) at the right end where there is room.  As many ticks as stand apart, and by `least`
+ * or more; one at the left end when lo equals hi (a single point). */
 void axis_draw_x(struct area a, int y, int left, int cols, double lo, double hi, int is_log,
-                 const char *name);
+                 double least, const char *name);
 
 /* ---- line chart ---- */
 /* Smoothed values, extended as the series grows: a bias-corrected EMA that skips non-finite

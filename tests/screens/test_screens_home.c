@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "io/runnotes.h"
 #include "screens/golden.h"
 #include "t.h"
@@ -186,6 +187,7 @@ T(every_action_works_by_key_and_by_command)
     t_true(strstr(play("80x24", "command group train.lr\n"), "train.lr = "));
     t_true(strstr(play("80x24", "command filter state=done\n"), "3 of 5"));
     t_true(strstr(play("80x24", "command filter nonsense=1\n"), "column 1: unknown key nonsense"));
+    t_true(strstr(play("80x24", "keys f z z z\ntype =1\n"), "the filter cannot be read"));
     t_true(strstr(play("120x24", "keys :\ntype resume-from 777\nkeys Enter\n"),
                   "no checkpoint of step 777"));
 }
@@ -209,6 +211,61 @@ T(the_mouse_selects_sorts_and_chooses_actions)
     t_true(at != NULL);
 }
 
+/* A click on the first place of `text` in the picture that `keys` leave behind. */
+static void click_text(struct str *script, const char *size, const char *text)
+{
+    const char *screen = play(size, str_text(script)), *at = strstr(screen, text), *line = screen;
+    int row = -1; /* the first line names the screen */
+    t_truef(at != NULL, "no \"%s\" on:\n%s", text, screen);
+    for (const char *next; at && (next = strchr(line, '\n')) && next < at; line = next + 1)
+        row++;
+    if (at)
+        str_addf(script, "click %d %d\n", row, utf8_cells(line, (size_t)(at - line)));
+}
+
+T(a_click_runs_a_row_of_the_key_overlay)
+{
+    static const struct {
+        const char *text, *result;
+    } row[] = {{":trash", "Move edp-1 to the trash?"}, /* no hint at 80 columns */
+               {":view ", "\xE2\x94\x80 views \xE2\x94\x80"},
+               {"one", "\xE2\x94\x80 views \xE2\x94\x80"}, /* the second line of that row */
+               {"All views", "keys: click"}};              /* a heading */
+    make_world(1);
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct str script = {0};
+        str_add(&script, i ? "keys ? G k k k k k k k k k k k k k k k k k k k k k k\n" : "keys ?\n");
+        click_text(&script, "80x40", row[i].text);
+        t_true(strstr(play("80x40", str_text(&script)), row[i].result));
+        str_release(&script);
+    }
+}
+
+T(a_name_adds_no_line_to_the_overlay_that_explains)
+{
+    make_world(1);
+    make_run("two\nvalue       9", "seed1", 9000);
+    const char *screen = play("120x24", "keys =\n");
+    t_true(strstr(screen, "run two\\nvalue       9"));
+    t_true(strstr(screen, "metric records of the run, step 60"));
+}
+
+T(a_question_is_answered_by_a_click)
+{
+    struct str script = {0};
+    make_world(1);
+    str_add(&script, "keys D\nclick 5 5\n"); /* elsewhere: the question stays */
+    click_text(&script, "80x24", "n\n-- roles");
+    t_true(!strstr(play("80x24", str_text(&script)), "to the trash?"));
+    t_true(exists("runs/edp-1"));
+    str_reset(&script);
+    str_add(&script, "keys D\n");
+    click_text(&script, "80x24", "y / n");
+    play("80x24", str_text(&script));
+    t_true(!exists("runs/edp-1"));
+    str_release(&script);
+}
+
 T(runs_that_vanish_or_are_renamed_while_shown_cost_nothing)
 {
     make_world(1);
@@ -218,6 +275,15 @@ T(runs_that_vanish_or_are_renamed_while_shown_cost_nothing)
     snprintf(script, sizeof script, "keys j\nshot\nkeys F5 D y\nshot\nkeys F5\n");
     t_true(strstr(play("120x30", script), "mod-seed2"));
     t_true(strstr(play("120x30", "keys G g g Enter\n"), "==") != NULL);
+}
+
+T(a_run_renamed_while_open_is_open_under_its_new_name)
+{
+    make_world(1);
+    const char *screen =
+        play("100x24", "keys Enter\ncommand view home\nkeys Space k\ncommand rename other\n");
+    t_true(strstr(screen, "depthscope \xE2\x80\xBA other \xE2\x80\xBA Home"));
+    t_true(strstr(screen, "\xE2\x96\xA0 other")); /* and still marked */
 }
 
 T(a_thousand_runs_open_and_scroll)

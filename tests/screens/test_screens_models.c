@@ -292,7 +292,7 @@ struct screen {
 
 /* clang-format off */
 static const struct screen screens[] = {
-    {"compare-80x24",   "80x24",  "compare", "keys ] d\nshot\nkeys ] d l j j\nshot\nkeys [ d m\nshot\nkeys m\nshot\nkeys m }\nshot\nkeys x s", NULL, NULL, NULL, {first, second}},
+    {"compare-80x24",   "80x24",  "compare", "keys ] d\nshot\nkeys ] d l j j\nshot\nkeys [ d m\nshot\nkeys m\nshot\nkeys m }\nshot\nkeys x s\nshot\nkeys =\nshot\nkeys Esc s ] d =", NULL, NULL, NULL, {first, second}},
     {"compare-120x40",  "120x40", "compare", "keys l l l j j",                         NULL,     NULL, NULL, {first, second}},
     {"compare-200x50",  "200x50", "compare", "keys G k k\nshot\ncommand text The cat sat\nkeys l l l ] d", NULL, NULL, NULL, {first, second}},
     {"compare-click",   "200x50", "compare", "keys |\nclick 13 130\nshot\nclick 33 150\nwheel down 40 150\nshot\nkeys |\nclick 9 20", NULL, NULL, NULL, {first, second}},

@@ -404,3 +404,14 @@ T(tabs_show_titles_then_cut_ones_then_numbers)
     tabs_fit(thirteen, TABS, 9, 9, 60, x, width);
     t_eq(width[9], 8); /* unless it is the current one */
 }
+
+T(a_single_point_has_one_tick)
+{
+    struct axis_labels t;
+    axis_labels(&t, 60, 60, 0, 5, AXIS_COLS);
+    t_eq(t.n, 1);
+    t_str(t.label[0], "60");
+    axis_labels(&t, 1234567, 1234567, 1, 5, AXIS_COLS);
+    t_eq(t.n, 1);
+    t_str(t.label[0], "1.23M");
+}

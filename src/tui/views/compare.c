@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -274,6 +275,40 @@ static void compare_copy(struct view *v, struct str *out)
         cells_copy(&c->diff, out);
 }
 
+/* The setting under the cursor of the list, else the cell of the difference. */
+static int compare_subject(struct view *v, struct subject *out)
+{
+    struct compare *c = v->state;
+    if (is_table(v) || !compare_prepare(v))
+        return 0;
+    const struct probe *a = c->side[0].probe, *b = c->side[1].probe;
+    if (c->is_listing) {
+        struct compare_setting s[COMPARE_SETTINGS_MAX];
+        size_t n = compare_settings(c->side[0].view, c->side[1].view, s, COMPARE_SETTINGS_MAX);
+        n = n < COMPARE_SETTINGS_MAX ? n : COMPARE_SETTINGS_MAX;
+        if (c->list.cursor >= n)
+            return 0;
+        const struct compare_setting *at = &s[c->list.cursor];
+        str_copy(out->key, sizeof out->key, at->key);
+        str_copy(out->where, sizeof out->where, "setting that differs between A and B");
+        snprintf(out->text, sizeof out->text, "A %.40s, B %.40s", at->value[0] ? at->value[0] : "-",
+                 at->value[1] ? at->value[1] : "-");
+        out->record = "head records (configuration)";
+        return 1;
+    }
+    int layer = a->layers == b->layers ? c->diff.layer : -1, g = c->diff.token;
+    str_copy(out->key, sizeof out->key, "B - A");
+    if (layer >= 0)
+        snprintf(out->where, sizeof out->where, "layer %d, token %d", layer, g);
+    else
+        snprintf(out->where, sizeof out->where, "all layers, token %d", g);
+    out->value = compare_difference(&c->match, a, b, g, layer);
+    out->help = "difference of the share of these cells that B and A execute";
+    out->formula = "executed share of B - executed share of A; -1: only A executes, 1: only B";
+    out->record = "probe records of A and B";
+    return 1;
+}
+
 /* clang-format off */
 static const struct key compare_keys[] = {
     {"]d",         "next-difference", NULL, "next token whose decisions differ",   "next difference", 72, 0, 1, key_disagree},
@@ -312,5 +347,6 @@ const struct view_ops view_compare = {
     .open = compare_open,  .close = compare_close,  .draw = compare_draw,  .event = compare_event,
     .poll = compare_poll,  .fd = compare_fd,  .due = compare_due,
     .search = compare_search,  .copy = compare_copy,
+    .subject = compare_subject,
 };
 /* clang-format on */

@@ -172,7 +172,7 @@ static void draw_classes(struct area a, const struct source *s, double mean)
 {
     struct bar bar[CLASSES_MAX];
     double sum[CLASSES_MAX] = {0}, n[CLASSES_MAX] = {0}, unit = s->dense > 0 ? s->dense : 1;
-    char label[CLASSES_MAX][40];
+    char label[CLASSES_MAX][40], count[24];
     size_t bars = 0;
     area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "by token class");
     if (!s->class_of) {
@@ -189,10 +189,13 @@ static void draw_classes(struct area a, const struct source *s, double mean)
     for (int c = 0; c < CLASSES_MAX; c++) {
         if (n[c] <= 0)
             continue;
-        if (runview_class(c))
-            snprintf(label[bars], sizeof label[bars], "%s %.0f", runview_class(c), n[c]);
-        else
-            snprintf(label[bars], sizeof label[bars], "class %d %.0f", c, n[c]);
+        const char *name = runview_class(c);
+        char number[24];
+        snprintf(number, sizeof number, "class %d", c);
+        int room = a.cols * 2 / 5 - 1 - snprintf(count, sizeof count, "%.0f", n[c]);
+        /* the name is cut rather than the count */
+        snprintf(label[bars], sizeof label[bars], "%.*s %s", room < 4 ? 4 : room,
+                 name ? name : number, count);
         bar[bars] = (struct bar){
             .label = label[bars], .value = sum[c] / n[c] / unit, .role = ROLE_SERIES_2};
         bars++;

@@ -355,7 +355,7 @@ static int home_subject(struct view *v, struct subject *out)
     snprintf(out->where, sizeof out->where, "newest validation of run %.120s", r->name);
     out->value = r->number[RUN_VAL_LOSS];
     out->step = (int64_t)r->number[RUN_STEP];
-    out->record = "metric records of the run, up to";
+    out->record = "metric records of the run";
     return 1;
 }
 

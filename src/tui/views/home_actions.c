@@ -46,7 +46,7 @@ static void renamed(void *ctx, const char *text)
     struct view *v = ctx;
     struct home *h = v->state;
     struct err e = {0};
-    char done[200], path[1100];
+    char done[200], path[1100], from[1100];
     if (!text || strcmp(text, h->acting) == 0)
         return;
     int rc = run_rename(job_root(), h->acting, text, &e);
@@ -54,6 +54,8 @@ static void renamed(void *ctx, const char *text)
     report(v, rc, &e, done);
     if (rc < 0 || fs_join(path, sizeof path, job_root(), text, NULL) < 0)
         return;
+    if (fs_join(from, sizeof from, job_root(), h->acting, NULL) == 0)
+        app_run_moved(v->app, from, path);
     for (size_t i = 0; i < h->items; i++) /* the cursor follows the run */
         if (h->item[i].kind == HOME_RUN && strcmp(h->item[i].row->path, path) == 0)
             h->list.cursor = i;

@@ -188,7 +188,7 @@ static void draw_preset(struct view *v, struct area a, int y, size_t at)
                                           {"time", 9, 1, 4},       {"", -1, 0, 7}};
     int width[DS_LEN(about)], x[DS_LEN(about)];
     char si[16];
-    struct area row = area_sub(a, y, 2, 1, a.cols - 2);
+    struct area row = area_sub(a, y, 2, 1, a.cols - 4);
     double peak = app_is_scripted(v->app) ? 0 : job_peak(), mfu = isfinite(h->mfu) ? h->mfu : 0.3;
     columns_fit(about, (int)DS_LEN(about), row.cols, width, x);
     columns_text(row, 0, about, 0, width, x, ink(ROLE_TEXT), h->preset[at]);
@@ -256,7 +256,7 @@ static int draw_welcome(struct view *v, struct area a)
 void home_draw_table(struct view *v, struct area a)
 {
     struct home *h = v->state;
-    struct area table = area_sub(a, 0, 1, a.rows, a.cols - 2);
+    struct area table = area_sub(a, 0, 1, a.rows, a.cols - 3); /* a blank, the scroll bar */
     int y = 0;
     struct column fit[HOME_COLUMNS];
     memcpy(fit, columns, sizeof fit);
@@ -280,7 +280,8 @@ void home_draw_table(struct view *v, struct area a)
     h->table_rows = a.rows - y;
     if (h->items == 0 && h->query.n)
         area_text(a, y, 3, -1, ink(ROLE_DIM),
-                  "no run matches the filter; Esc in its line clears it");
+                  h->wrong[0] ? "the filter cannot be read; Esc in its line clears it"
+                              : "no run matches the filter; Esc in its line clears it");
     list_fit(&h->list, h->items, h->table_rows);
     for (size_t i = h->list.top; i < h->items && y < a.rows; i++, y++) {
         const struct home_item *item = &h->item[i];
@@ -290,7 +291,8 @@ void home_draw_table(struct view *v, struct area a)
         case HOME_PRESET: draw_preset(v, a, y, item->at); break;
         case HOME_FILE:
             area_text(a, y, 2, a.cols / 2, ink(ROLE_TEXT), h->file[item->at].name);
-            area_text(a, y, 3 + a.cols / 2, -1, ink(ROLE_DIM), h->file[item->at].what);
+            area_text(a, y, 3 + a.cols / 2, a.cols - a.cols / 2 - 5, ink(ROLE_DIM),
+                      h->file[item->at].what);
             break;
         }
         if (i == h->list.cursor)

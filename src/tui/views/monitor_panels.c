@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "io/experiment.h"
 #include "io/metric.h"
 #include "tui/monitor.h"
@@ -247,6 +248,8 @@ static struct chart make_chart(struct view *v, int index)
 
 /* ---- layers ---- */
 
+static const char by_layer[] = " by layer"; /* ends titles; the first to go where room is short */
+
 static void layer_range(const struct layer_series *s, size_t at, double target, double *lo,
                         double *hi)
 {
@@ -259,8 +262,8 @@ static void layer_range(const struct layer_series *s, size_t at, double target, 
             *hi = x > *hi ? x : *hi;
         }
     }
-    if (*lo >= 0 && *hi <= 1 && strstr(s->name, "ratio"))
-        *hi = 1;
+    if (*lo >= 0 && *hi <= 1 && strcmp(s->name, "gate_ratio") == 0)
+        *hi = 1; /* a share of the rows */
     else if (!(*hi > *lo))
         *hi = *lo + 1;
 }
@@ -334,9 +337,10 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     const struct runview *r = app_run(v->app);
     const struct layer_series *s = r ? runview_layer(r, p->metric[0]) : NULL;
     struct ink k = ink_attr(ink(ROLE_TITLE), has_focus ? ATTR_BOLD | ATTR_UNDERLINE : ATTR_BOLD);
-    int x = 7 + area_text(a, 0, 7, -1, k, p->title) + 1;
-    if (!s || s->n == 0 || s->layers < 1)
+    if (!s || s->n == 0 || s->layers < 1) {
+        area_text(a, 0, 7, -1, k, p->title);
         return;
+    }
     struct area plot = area_sub(a, 1, 7, a.rows - 2, a.cols - 7);
     double lo, hi, sum = 0, target = p->has_target ? monitor_target(r) : (double)NAN;
     int finite = 0;
@@ -359,10 +363,19 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
             draw_target(plot, &b, y);
         }
     }
-    char text[24];
+    char mean[64] = "", text[24];
+    const char *unit = unit_of(s->name, s->unit);
     if (finite)
-        area_textf(a, 0, x, -1, ink(ROLE_DIM), "mean %s %s", num_print(text, sum / finite),
-                   unit_of(s->name, s->unit));
+        snprintf(mean, sizeof mean, "mean %s%s%s", num_print(text, sum / finite),
+                 unit[0] ? " " : "", unit);
+    /* the title is cut rather than the number */
+    struct area title = area_sub(a, 0, 7, 1, a.cols - 7);
+    int room = title.cols - (finite ? utf8_cells(mean, strlen(mean)) + 1 : 0);
+    size_t n = strlen(p->title), by = strlen(by_layer);
+    if ((int)n > room && n > by && strcmp(p->title + n - by, by_layer) == 0)
+        n -= by;
+    int x = area_bytes(title, 0, 0, room < 4 ? 4 : room, k, p->title, n) + 1;
+    area_text(title, 0, x, -1, ink(ROLE_DIM), mean);
 }
 
 /* ---- shares of a step ---- */

@@ -27,7 +27,7 @@ static struct scan_axis range_of(const struct pareto *p, int is_y, int is_log)
         hi = m > hi ? m : hi;
     }
     if (!(lo <= hi))
-        return (struct scan_axis){0, 1, 0};
+        return (struct scan_axis){0, 1, 0, 0};
     is_log = is_log && lo > 0;
     double spread = is_log ? log(hi / lo) : hi - lo;
     double least = is_log ? 0.05 : 0.02 * (fabs(hi) > fabs(lo) ? fabs(hi) : fabs(lo));
@@ -43,8 +43,8 @@ static struct scan_axis range_of(const struct pareto *p, int is_y, int is_log)
     double pad = 0.08 * (is_log ? log(to / from) : to - from);
     pad = pad > spread * 0.08 ? pad : spread * 0.08;
     if (is_log)
-        return (struct scan_axis){from * exp(-pad), to * exp(pad), 1};
-    return (struct scan_axis){from - pad < 0 && from >= 0 ? 0 : from - pad, to + pad, 0};
+        return (struct scan_axis){from * exp(-pad), to * exp(pad), 1, 0};
+    return (struct scan_axis){from - pad < 0 && from >= 0 ? 0 : from - pad, to + pad, 0, 0};
 }
 
 int pareto_dot_x(const struct pareto *p, double x)
@@ -226,7 +226,8 @@ static void draw_chart(struct view *v, struct area a)
     p->x = range_of(p, 0, is_log_x(p));
     p->y = range_of(p, 1, p->is_log_y);
     axis_draw_y(a, 0, p->plot.rows, p->y.lo, p->y.hi, p->y.is_log);
-    axis_draw_x(a, a.rows - 1, AXIS_COLS + 1, p->plot.cols, p->x.lo, p->x.hi, p->x.is_log, title);
+    axis_draw_x(a, a.rows - 1, AXIS_COLS + 1, p->plot.cols, p->x.lo, p->x.hi, p->x.is_log, 0,
+                title);
     if (dots_begin(&d, p->plot) < 0)
         return;
     draw_front(p, &d);

@@ -267,11 +267,12 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     p.height = 4 * p.plot.rows;
     p.x = scan_x_axis(c);
     if (c->x1 > c->x0)
-        p.x = (struct scan_axis){c->x0, c->x1, p.x.is_log && c->x0 > 0};
+        p.x = (struct scan_axis){.lo = c->x0, .hi = c->x1, .is_log = p.x.is_log && c->x0 > 0};
     find_y(&p);
     axis_draw_y(a, 1, p.plot.rows, p.y.lo, p.y.hi, p.y.is_log);
     if (bottom)
-        axis_draw_x(a, a.rows - 1, p.plot.x - a.x, p.plot.cols, p.x.lo, p.x.hi, p.x.is_log,
+        axis_draw_x(a, a.rows - 1, p.plot.x - a.x, p.plot.cols, p.x.lo,
+                    p.x.is_point ? p.x.lo : p.x.hi, p.x.is_log, c->x_axis == AXIS_STEP,
                     run_axis_name[c->x_axis]);
     if (dots_begin(&p.dots, p.plot) < 0)
         return;

@@ -115,15 +115,15 @@ struct scan_axis scan_x_axis(const struct chart *c)
         hi = last > hi ? last : hi;
     }
     if (!(hi >= lo) || !isfinite(hi - lo))
-        return (struct scan_axis){0, 1, 0};
-    struct scan_axis a = {lo, hi, c->is_log_x && hi > 0};
+        return (struct scan_axis){0, 1, 0, 0};
+    struct scan_axis a = {lo, hi, c->is_log_x && hi > 0, 0};
     if (a.is_log) {
         a.lo = lo > 0 ? lo : hi > 1 ? 1 : hi / 1e3;
         a.hi = a.hi > a.lo ? a.hi : a.lo * 10;
         return a;
     }
     if (hi == lo)
-        return (struct scan_axis){lo, lo + 1, 0};
+        return (struct scan_axis){.lo = lo, .hi = lo + 1, .is_point = 1};
     /* rounds up to the next of 8/8, 9/8, ... 16/8 of a power of two */
     double span = hi - lo, base = exp2(floor(log2(span)));
     a.hi = lo + base * ceil(span / base * 8) / 8;
@@ -161,7 +161,7 @@ struct scan_axis scan_y_axis(const struct chart *c, double *lows, double *highs,
 {
     struct scan_axis a = {0, 1, 0};
     if (c->y1 > c->y0)
-        return (struct scan_axis){c->y0, c->y1, c->is_log_y && c->y0 > 0};
+        return (struct scan_axis){c->y0, c->y1, c->is_log_y && c->y0 > 0, 0};
     if (n == 0)
         return a;
     double top = highs[0];

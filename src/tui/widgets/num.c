@@ -174,6 +174,11 @@ static int widest(const struct axis_labels *t)
 void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int max, int cols)
 {
     max = max > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : max;
+    if (lo == hi && max > 0) { /* of a single point */
+        t->at[0] = lo;
+        t->n = (int)strlen(num_print(t->label[0], lo)) <= cols;
+        return;
+    }
     for (; max > 0; max--) {
         t->n = ticks_nice(lo, hi, is_log, t->at, max);
         int is_decades = is_log && lo > 0;

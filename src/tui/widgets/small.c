@@ -116,6 +116,8 @@ void bars_draw(struct area a, const struct bar *b, size_t n, double full, double
 
 static double axis_unit(double v, double lo, double hi, int is_log)
 {
+    if (hi == lo)
+        return 0;
     return is_log && lo > 0 ? log(v / lo) / log(hi / lo) : (v - lo) / (hi - lo);
 }
 
@@ -137,6 +139,12 @@ void axis_draw_y(struct area a, int top, int rows, double lo, double hi, int is_
     }
 }
 
+/* 1 when the distance of two ticks is below `least`. */
+static int is_too_fine(const struct axis_labels *t, double least)
+{
+    return t->n > 1 && t->at[1] - t->at[0] < least * (1 - 1e-9);
+}
+
 /* Places the labels; 0 when two of them touch. */
 static int place_labels(const struct axis_labels *t, struct area a, int left, int cols, double lo,
                         double hi, int is_log, int *x)
@@ -152,14 +160,15 @@ static int place_labels(const struct axis_labels *t, struct area a, int left, in
 }
 
 void axis_draw_x(struct area a, int y, int left, int cols, double lo, double hi, int is_log,
-                 const char *name)
+                 double least, const char *name)
 {
     struct axis_labels t = {0};
     int x[AXIS_TICKS_MAX], max = cols / 10, end = 0;
     max = max < 2 ? 2 : max > 12 ? 12 : max;
     do
         axis_labels(&t, lo, hi, is_log, max, a.cols);
-    while (!place_labels(&t, a, left, cols, lo, hi, is_log, x) && --max > 0);
+    while ((is_too_fine(&t, least) || !place_labels(&t, a, left, cols, lo, hi, is_log, x)) &&
+           --max > 0);
     for (int k = 0; k < t.n && max > 0; k++) {
         area_text(a, y, x[k], -1, ink(ROLE_AXIS), t.label[k]);
         end = x[k] + (int)strlen(t.label[k]) + 2;
@@ -199,7 +208,7 @@ void hist_draw(struct area whole, const double *count, int bins, double x0, doub
             free_from = at + len + 1;
         }
     }
-    axis_draw_x(whole, whole.rows - 1, AXIS_COLS + 1, a.cols, x0, x1, 0, NULL);
+    axis_draw_x(whole, whole.rows - 1, AXIS_COLS + 1, a.cols, x0, x1, 0, 0, NULL);
 }
 
 struct area popup_begin(struct area whole, int rows, int cols, const char *title)
