@@ -30,7 +30,9 @@ struct cli_option figure_options[] = {
     {.name = "again", .has_value = 1, .help = "FILE.png  redraw it from its own recipe"},
     {.name = "dry-run",
      .help = "draw, but write nothing: which figures the data allows, and why not"},
-    {.name = "preview", .has_value = 1, .help = "N  an image N pixels wide on standard output: PPM, or PNG with --format png"},
+    {.name = "preview",
+     .has_value = 1,
+     .help = "N  an image N pixels wide on standard output: PPM, or PNG with --format png"},
     {.name = "json", .help = "one JSON object: files, data, captions; figures skipped, and why"},
     {.name = NULL},
 };
@@ -304,6 +306,22 @@ static int draw_all(const struct request *r, const struct opened *o, struct str 
     return count;
 }
 
+/* DS_EFORMAT for an argument that no figure reads. */
+static int check_readable(const struct opened *o, struct err *e)
+{
+    for (int k = 0; k < o->n; k++) {
+        int i = 0;
+        while (figure_name(i) && !figure_takes(i, &o->run[k]))
+            i++;
+        if (!figure_name(i))
+            return err_set(e, DS_EFORMAT,
+                           "figure all: %s: no figure reads it, expected a run, a CSV table of "
+                           "metrics, or JSON results of bench or eval",
+                           o->run[k].path);
+    }
+    return 0;
+}
+
 /* A single figure must succeed; of `all` at least one. */
 static int draw_command(const struct request *r)
 {
@@ -317,7 +335,8 @@ static int draw_command(const struct request *r)
         err_set(&e, DS_EUSAGE, "figure --preview: expected the name of one figure, not all");
     if (e.code < 0)
         return command_fail(&e);
-    if (open_runs(&o, r->path, r->paths, &e) < 0 || (writes && fs_mkdirs(r->dir, &e) < 0)) {
+    if (open_runs(&o, r->path, r->paths, &e) < 0 || (all && check_readable(&o, &e) < 0) ||
+        (writes && fs_mkdirs(r->dir, &e) < 0)) {
         close_runs(&o);
         return command_fail(&e);
     }

@@ -182,10 +182,8 @@ static void describe_file(struct home_file *f)
             str_copy(f->what, sizeof f->what, "model directory");
         return;
     }
-    size_t len = strlen(f->name);
-    const char *end = len > 4 ? f->name + len - 4 : "";
-    if (strcmp(end, ".mp") != 0 && strcmp(end, "gguf") != 0 && strcmp(end, ".bin") != 0 &&
-        strcmp(end + 1, ".mp") != 0)
+    const char *end = strrchr(f->name, '.');
+    if (!end || (strcmp(end, ".mp") != 0 && strcmp(end, ".gguf") != 0 && strcmp(end, ".bin") != 0))
         return;
     if (fs_open_read(&fd, f->name, NULL) < 0)
         return;
