@@ -37,10 +37,10 @@ def all_draws_what_the_data_allows_and_names_what_it_skips():
 
 
 @test
-def all_fails_only_when_nothing_could_be_drawn():
+def all_refuses_a_file_that_no_figure_reads():
     write("other.json", '{"a":1}')
     out, err = run("all", "other.json", "-o", "none", code=1)
-    assert out == b"" and "skipped training: needs" in err
+    assert out == b"" and err.count("\n") == 1 and "other.json: no figure reads it" in err
     run("training", "other.json", "-o", "none", code=1)
 
 
