@@ -118,7 +118,7 @@ struct run_live {
 enum { RUNVIEW_ARENAS = 8, RUNVIEW_LIVE = 32 };
 
 struct runview {
-    char *path, *name; /* the log file; the run's name                      */
+    char *path, *name; /* the log file; the name of its directory, else of the head's run */
     /* from the head record */
     char *method, *version, *host, *parent;
     int layers;

@@ -197,6 +197,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     mem_free(v->name);
     v->path = p;
     v->name = name;
+    v->index->is_directory = is_dir && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && name[0];
     return 0;
 }
 

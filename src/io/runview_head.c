@@ -338,7 +338,8 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     struct value resume = value_get(body, "resume"), seed = value_get(body, "seed");
     int64_t layers = count_of(v, value_get(body, "layers"), v->layers);
     int64_t format = value_int(value_get(body, "format"), FORMAT);
-    set_text(v, &v->name, value_get(body, "run"));
+    if (!v->index->is_directory)
+        set_text(v, &v->name, value_get(body, "run"));
     set_text(v, &v->method, value_get(body, "method"));
     set_text(v, &v->version, value_get(body, "version"));
     set_text(v, &v->host, value_get(body, "host"));

@@ -22,6 +22,7 @@ struct runview_index {
     int64_t tokens_step;
     int walks; /* back over superseded points, bounded */
     int is_failed, has_head;
+    int is_directory; /* its name is the run's, which may have been renamed since the head */
     struct run_phase phase;
     uint64_t stop_at;  /* where the first read of a growing file ends; 0 = no limit */
     double lock_asked; /* monotonic time of the last lock check; its result */
