@@ -29,7 +29,7 @@ struct tui_options {
 };
 /* Returns when the user quits: 0, or DS_* (DS_EIO: no terminal, or it was hung up). */
 int tui_run(const struct tui_options *o, struct err *e) DS_CHECK;
-/* DS_EUSAGE with the nearest name when there is no such view. */
+/* DS_EUSAGE with the nearest name for an unknown view. */
 int tui_check_view(const char *name, struct err *e) DS_CHECK;
 /* "20k" "1.5M" "300" -> bytes per second; -1 if malformed. */
 double tui_parse_bandwidth(const char *text);

@@ -26,7 +26,7 @@ struct frames {
  * call. */
 const unsigned char *frames_peek(struct frames *f, uint64_t off, size_t n, size_t *got);
 /* The frame at `off`: its length and body, of a large one only kind, step and time (valid until the
- * next call); 0 at the end of what has been written, negative when there is no valid frame. */
+ * next call); 0 at the end of what has been written, negative without a valid frame. */
 int64_t frames_at(struct frames *f, uint64_t off, struct value *body);
 /* Offset of the first frame that begins in [from, to), `to` when none is found within FRAMES_SYNC
  * bytes. */

@@ -240,7 +240,7 @@ static int check_idle(const char *name, const char *path, struct err *e)
         rc = err_set(e, DS_EBUSY, "%s: its newest record is %.0f s old, it may be live on host %s",
                      name, run_row_age(&row, clock_wall()), row.host[0] ? row.host : "unknown");
     else
-        rc = 0; /* a damaged log is no reason to keep it */
+        rc = 0; /* a damaged log may be moved like any other */
     run_row_release(&row);
     return rc;
 }

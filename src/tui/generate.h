@@ -71,7 +71,7 @@ void generate_ask_from(struct view *v, size_t keep, const char *text, int32_t id
 void generate_ask_stop(struct view *v);
 void generate_ask_save(struct view *v, const char *file);
 int generate_take(struct view *v);               /* 1 = something was received */
-int generate_prepare(struct view *v);            /* 0: there is no text yet */
+int generate_prepare(struct view *v);            /* 0: no text yet */
 double generate_speed(const struct generate *g); /* tokens per second so far, NaN unknown */
 
 /* Sampling settings, one row each. */

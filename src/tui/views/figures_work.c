@@ -44,7 +44,7 @@ size_t figures_runs(struct view *v, const char **path, size_t max)
     return k;
 }
 
-/* ---- what is wanted ---- */
+/* ---- what to check and preview ---- */
 
 static void add_runs(struct view *v, struct str *out)
 {
