@@ -77,7 +77,7 @@ struct foreign_format {
 enum { FOREIGN_PEEK = 16384 };
 
 /* In order of recognition. */
-#define FOREIGN_FORMATS(X) X(csv)
+#define FOREIGN_FORMATS(X) X(tensorboard) X(wandb) X(csv)
 
 /* The first whole line of text at p: its length without the newline (a '\r' before it is cut too)
  * and in *used with it; 0 and *used = 0 when there is none yet.  With is_end the rest is a line. */
