@@ -33,7 +33,7 @@ enum {
 enum {
     RECORD_HISTORY = 2,
     RECORD_SUMMARY = 3,
-    RECORD_CONFIG = 4,
+    RECORD_CONFIG = 5,
     RECORD_STATS = 7,
     RECORD_ALERT = 10,
     RECORD_TELEMETRY = 11,
