@@ -499,10 +499,11 @@ static void follow_free(struct run_follow *f)
 static void follow_finish(struct run_row *row, struct run_follow *f)
 {
     row->modified = foreign_modified(f->reader);
-    if (row->modified > row->phase.last_time)
-        row->phase.last_time = row->modified;
-    row->last_time = row->phase.last_time;
-    row->state = run_phase_state(&row->phase, 0, clock_wall());
+    struct run_phase phase = row->phase;
+    if (row->modified > phase.last_time) /* not every program logs times */
+        phase.last_time = row->modified;
+    row->last_time = phase.last_time;
+    row->state = run_phase_state(&phase, 0, clock_wall());
     row->is_live = row->state == RUN_LIVE;
     row->number[RUN_ETA] = (double)NAN;
     row->sparks = 0;
