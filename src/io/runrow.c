@@ -512,6 +512,18 @@ static void follow_finish(struct run_row *row, struct run_follow *f)
     row->bytes_read = foreign_position(f->reader);
 }
 
+/* Tags and note of the user, where the log is a folder. */
+static void follow_notes(struct run_row *row)
+{
+    struct stat dir;
+    if (fs_stat(row->path, &dir) != 0 || !S_ISDIR(dir.st_mode) ||
+        (dir.st_mtim.tv_sec == row->seen.dir.tv_sec &&
+         dir.st_mtim.tv_nsec == row->seen.dir.tv_nsec && row->bytes_read > 0))
+        return;
+    row->seen.dir = dir.st_mtim;
+    (void)!run_notes_read(&row->notes, row->path, NULL);
+}
+
 int run_row_poll(struct run_row *row)
 {
     struct run_follow *f = row->follow;
@@ -519,6 +531,7 @@ int run_row_poll(struct run_row *row)
     int rc, changed = 0;
     enum run_state before = row->state;
     f->scan.row = row; /* rows may be moved */
+    follow_notes(row);
     while ((rc = foreign_next(f->reader, &entry, NULL)) > 0) {
         if (entry.is_reset)
             follow_reset(row, f);

@@ -292,6 +292,13 @@ int runview_read(struct runview **out, const char *path, struct err *e)
         else
             rc = runview_poll(v, HUGE_VAL, e);
     }
+    /* a last line without its newline counts once nobody is writing it any more */
+    double until = clock_mono() + 3;
+    while (rc >= 0 && runview_foreign(v) && p.fd < 0 && v->tail > 0 && clock_mono() < until &&
+           clock_wall() - runlog_reader_modified(v->reader) < 3) {
+        clock_sleep(0.1);
+        rc = runview_poll(v, HUGE_VAL, e);
+    }
     if (rc >= 0 && v->records == 0)
         rc = err_set(e, DS_EFORMAT, v->tail > 0 ? "%s: not a record stream" : "%s: no records",
                      path);
