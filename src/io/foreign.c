@@ -311,6 +311,7 @@ static void start_over(struct foreign_reader *r)
         source_clear(r, &r->source[i]);
     r->n = 0;
     forget_found(r);
+    r->out.invalid = r->out.others = 0;
     r->listed = -1;
     r->position = 0;
     r->has_head = 0;

@@ -542,14 +542,14 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
 static int recognise(const unsigned char *p, size_t n, const char *file, int is_all)
 {
     (void)is_all;
-    if (n > TFRECORD_HEAD && is_record_head(p))
-        return p[TFRECORD_HEAD] == (EVENT_WALL_TIME << 3 | PB_FIXED64) ? 95 : 0;
-    if (n < TFRECORD_HEAD || !strstr(file, "tfevents"))
-        return 0;
-    size_t at = find_head(p, n);
-    return at + TFRECORD_HEAD < n && p[at + TFRECORD_HEAD] == (EVENT_WALL_TIME << 3 | PB_FIXED64)
-               ? 60
-               : 0;
+    for (size_t at = 0; at + TFRECORD_HEAD < n; at++) {
+        at += find_head(p + at, n - at);
+        if (at + TFRECORD_HEAD < n && p[at + TFRECORD_HEAD] == (EVENT_WALL_TIME << 3 | PB_FIXED64))
+            return at == 0 ? 95 : 60;
+        if (!strstr(file, "tfevents"))
+            return 0;
+    }
+    return 0;
 }
 
 static int is_member(const char *rel)

@@ -161,6 +161,11 @@ const struct foreign_format *runlog_reader_format(const struct runlog_reader *r)
     return r->foreign ? foreign_reader_format(r->foreign) : NULL;
 }
 
+uint64_t runlog_reader_skipped(const struct runlog_reader *r)
+{
+    return r->foreign ? foreign_skipped(r->foreign) : 0;
+}
+
 double runlog_reader_modified(const struct runlog_reader *r)
 {
     return r->foreign ? foreign_modified(r->foreign) : 0;
