@@ -21,7 +21,7 @@ enum {
 struct tensorboard {
     uint64_t skip;  /* bytes of a long record that are still to come */
     int is_damaged; /* looking for the next record */
-    int has_head;
+    int has_head, has_end;
     double version; /* of the format, as the file says */
     int64_t last_step;
     struct foreign_hidden hidden;
@@ -193,6 +193,14 @@ static int is_config_tag(const char *tag, size_t n)
     return 0;
 }
 
+static void put_config(struct tensorboard *s, struct foreign_out *out)
+{
+    if (!s->config.is_changed)
+        return;
+    foreign_config_put(&s->config, foreign_begin(out, "head", 0, (double)NAN));
+    foreign_end(out);
+}
+
 /* google.protobuf.Value: the scalars. */
 static void set_hparam(struct tensorboard *s, struct pb key, struct pb value)
 {
@@ -228,7 +236,8 @@ static void take_session_start(struct tensorboard *s, struct pb info)
 
 /* SessionEndInfo: 1 status (1 success, 2 failure), 2 end time.  torch writes one with the
  * hyperparameters, at any moment of a run and without a time: that does not end the run. */
-static void take_session_end(struct foreign_out *out, struct pb info, int64_t step)
+static void take_session_end(struct tensorboard *s, struct foreign_out *out, struct pb info,
+                             int64_t step)
 {
     struct pb_field f;
     uint64_t status = 0;
@@ -240,6 +249,9 @@ static void take_session_end(struct foreign_out *out, struct pb info, int64_t st
             time = pb_double(f.value);
     if (!(time > 0) || (status != 1 && status != 2))
         return;
+    if (!s->has_end)
+        put_config(s, out); /* a head after the end would be that of a run that was resumed */
+    s->has_end = 1;
     record_str(foreign_begin(out, "end", step, time), "status", status == 1 ? "done" : "failed");
     foreign_end(out);
 }
@@ -253,7 +265,7 @@ static void take_hparams(struct tensorboard *s, struct foreign_out *out, struct 
         if (f.number == 3 && f.wire == PB_BYTES)
             take_session_start(s, f.bytes);
         else if (f.number == 4 && f.wire == PB_BYTES)
-            take_session_end(out, f.bytes, step);
+            take_session_end(s, out, f.bytes, step);
 }
 
 /* ---- events ---- */
@@ -528,10 +540,7 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
         used = s->skip ? 0 : take_record(s, out, p + at, b->n - at);
         at += used;
     } while (used > 0);
-    if (s->config.is_changed) {
-        foreign_config_put(&s->config, foreign_begin(out, "head", 0, (double)NAN));
-        foreign_end(out);
-    }
+    put_config(s, out);
     if (b->is_end || (at == b->n && s->hidden.reported == 0))
         foreign_hidden_report(&s->hidden, out, "tag", 1);
     return (int64_t)at;

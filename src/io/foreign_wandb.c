@@ -510,8 +510,10 @@ static void take_exit(struct wandb *s, struct foreign_out *out, struct pb m)
         if (f.number == 1 && f.wire == PB_VARINT)
             code = (int32_t)f.value;
     }
-    if (!s->has_exit)
+    if (!s->has_exit) {
         put_summary(s, out);
+        put_head(s, out); /* a head after the end would be that of a run that was resumed */
+    }
     s->has_exit = 1;
     struct record *r = foreign_begin(out, "end", s->step, s->time);
     snprintf(text, sizeof text, "exit code %d", code);

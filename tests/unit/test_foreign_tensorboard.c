@@ -260,6 +260,22 @@ T(hyperparameters_and_logged_arguments_are_the_configuration)
     pb_add_text(&tensor, 8,
                 "{\"seed\": 42, \"nested\": {\"x\": NaN, \"list\": [1, 2.5, \"NaN\"]}}");
     add_tensor(&s, 0, "args/text_summary", "text", &tensor);
+    str_reset(&info); /* the end of the session, with its time */
+    str_reset(&plugin);
+    str_reset(&data);
+    str_reset(&metadata);
+    str_reset(&v1);
+    str_reset(&summary);
+    pb_add_varint(&info, 1, 1);
+    pb_add_double(&info, 2, 1700000009);
+    pb_add_bytes(&plugin, 4, info.p, info.len);
+    pb_add_text(&data, 1, "hparams");
+    pb_add_bytes(&data, 2, plugin.p, plugin.len);
+    pb_add_bytes(&metadata, METADATA_PLUGIN, data.p, data.len);
+    pb_add_text(&v1, VALUE_TAG, "_hparams_/session_end_info");
+    pb_add_bytes(&v1, VALUE_METADATA, metadata.p, metadata.len);
+    pb_add_bytes(&summary, SUMMARY_VALUE, v1.p, v1.len);
+    add_event(&s, 0, EVENT_SUMMARY, summary.p, summary.len);
     struct runview *v = open_events(&s);
     t_true(v != NULL);
     t_str(runview_config(v, "lr"), "0.1");
@@ -269,6 +285,7 @@ T(hyperparameters_and_logged_arguments_are_the_configuration)
     t_str(runview_config(v, "nested.x"), "NaN");
     t_str(runview_config(v, "nested.list"), "[1, 2.5, NaN]");
     t_str(event_text(v, "not_shown"), "");
+    t_eq(v->state, RUN_DONE);
     runview_free(v);
     struct str *all[] = {&s, &value, &info, &plugin, &data, &metadata, &v1, &summary, &tensor};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
