@@ -143,7 +143,11 @@ static int named_cells(struct runview *v, struct probe *p, struct value map)
         char name[64];
         int rc = name_copy(name, key) ? floats(&m->v, item, n) : DS_EFORMAT;
         if (rc == 0 && m->v) {
-            *m = (struct matrix){mem_strdup(name), mem_strdup(""), m->v, p->layers, p->tokens};
+            *m = (struct matrix){.name = mem_strdup(name),
+                                 .help = mem_strdup(""),
+                                 .v = m->v,
+                                 .rows = p->layers,
+                                 .cols = p->tokens};
             p->cells++;
             rc = m->name && m->help ? 0 : DS_EMEM;
         } else {
@@ -155,6 +159,32 @@ static int named_cells(struct runview *v, struct probe *p, struct value map)
             return rc;
     }
     return 0;
+}
+
+/* What the values of cells are: `cell_kind` and `inferred`.  Names without a cell are no error: the
+ * cell may have been left out of this probe. */
+static void describe_cells(struct runview *v, struct probe *p, struct value kinds,
+                           struct value inferred)
+{
+    struct value_iter it = {0};
+    struct value key, item;
+    int is_map = value_kind(kinds) == VALUE_MAP, is_list = value_kind(inferred) == VALUE_ARRAY;
+    v->invalid += !is_map && value_kind(kinds) > VALUE_NIL;
+    v->invalid += !is_list && value_kind(inferred) > VALUE_NIL;
+    while (is_map && value_next(kinds, &it, &key, &item)) {
+        int is_category = value_is(item, "category");
+        v->invalid += !is_category && !value_is(item, "amount");
+        for (int i = 0; i < p->cells; i++)
+            if (value_is(key, p->cell[i].name))
+                p->cell[i].is_category = is_category;
+    }
+    it = (struct value_iter){0};
+    while (is_list && value_next(inferred, &it, NULL, &item)) {
+        p->run_is_inferred |= value_is(item, "run");
+        v->invalid += value_kind(item) != VALUE_STR;
+        for (int i = 0; i < p->cells; i++)
+            p->cell[i].is_inferred |= value_is(item, p->cell[i].name);
+    }
 }
 
 static int named_vectors(struct runview *v, struct probe *p, struct value map)
@@ -223,6 +253,8 @@ static int read_parts(struct runview *v, struct probe *p, struct value body)
         rc = optional(v, floats(field[i], value_get(body, keys[i]), (size_t)p->tokens), field[i]);
     if (rc == 0)
         rc = named_cells(v, p, value_get(body, "cell"));
+    if (rc == 0)
+        describe_cells(v, p, value_get(body, "cell_kind"), value_get(body, "inferred"));
     if (rc == 0)
         rc = named_vectors(v, p, value_get(body, "token"));
     if (rc < 0)
