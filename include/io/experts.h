@@ -53,6 +53,8 @@ void expert_trend(const struct runview *v, int layer, int expert, double *out, s
  * `count` (experts); per_token: 0 = unknown, taken as 1.  *expert is the busiest one, *share its
  * share of the tokens.  Returns 1 collapsed, 0 balanced again, -1 in between or no assignments. */
 int experts_collapsed(const float *count, int experts, int per_token, int *expert, double *share);
+/* The same for a row; 0 also in between. */
+int expert_row_collapsed(const struct expert_load *x, int row);
 /* From the head, else the configuration (num_experts_per_tok), else the cells of the newest probe;
  * 0 = unknown. */
 int experts_per_token(const struct runview *v);

@@ -25,6 +25,8 @@ enum {
     X(loss_time) \
     X(signal_depth) \
     X(layer_map) \
+    X(expert_load) \
+    X(expert_map) \
     X(entropy_depth) \
     X(flops_hist) \
     X(routing_map) \

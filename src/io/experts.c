@@ -378,22 +378,33 @@ int expert_hottest(const struct expert_load *x, int row, int *expert, int most)
     return n;
 }
 
-int experts_collapsed(const float *count, int experts, int per_token, int *expert, double *share)
+/* Of counts whose sum, largest and place of the largest are known. */
+static int collapse_of(double sum, double most, int experts, int per_token, double *share)
 {
     const double begins = 0.9, ends = 0.75, least_load = 1.5;
+    if (experts < 4 || !(sum > 0))
+        return -1;
+    double load = most * experts / sum;
+    *share = fmin(most * (per_token > 0 ? per_token : 1) / sum, 1);
+    return *share > begins && load >= least_load ? 1 : *share < ends || load < least_load ? 0 : -1;
+}
+
+int experts_collapsed(const float *count, int experts, int per_token, int *expert, double *share)
+{
     double sum = 0;
-    int top = 0;
+    *expert = 0;
     for (int k = 0; k < experts; k++) {
         if (!(count[k] >= 0) || !isfinite(count[k])) /* not a count: nothing can be said */
             return -1;
         sum += (double)count[k];
-        top = count[k] > count[top] ? k : top;
+        *expert = count[k] > count[*expert] ? k : *expert;
     }
-    if (experts < 4 || !(sum > 0))
-        return -1;
-    *expert = top;
-    *share = (double)count[top] * (per_token > 0 ? per_token : 1) / sum;
-    *share = *share > 1 ? 1 : *share;
-    double load = (double)count[top] * experts / sum;
-    return *share > begins && load >= least_load ? 1 : *share < ends || load < least_load ? 0 : -1;
+    return collapse_of(sum, (double)count[*expert], experts, per_token, share);
+}
+
+int expert_row_collapsed(const struct expert_load *x, int row)
+{
+    struct expert_row r = expert_row_of(x, row);
+    double share;
+    return collapse_of(r.sum, row_of(x, row)[r.top], x->experts, x->per_token, &share) > 0;
 }
