@@ -25,8 +25,6 @@ enum {
     X(loss_time) \
     X(signal_depth) \
     X(layer_map) \
-    X(expert_load) \
-    X(expert_map) \
     X(entropy_depth) \
     X(flops_hist) \
     X(routing_map) \
@@ -45,7 +43,9 @@ enum {
     X(category_depth) \
     X(isoflop) \
     X(bench_bars) \
-    X(task_bars)
+    X(task_bars) \
+    X(expert_load) \
+    X(expert_map)
 
 #define DECLARE(name) extern const struct figure_ops figure_##name;
 #define ROW(name) &figure_##name,
