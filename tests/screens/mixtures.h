@@ -11,7 +11,8 @@ enum {
     MIX_NO_LOADS = 2,
     MIX_COLLAPSES = 4,
     MIX_NO_COUNT = 8,
-    MIX_INFERRED = 16
+    MIX_INFERRED = 16,
+    MIX_ONE_TEXT = 32
 };
 
 struct mixture {
@@ -133,7 +134,8 @@ static inline void mix_run(struct fixture *f, const struct mixture *m)
     for (int step = m->every; step <= m->steps; step += m->every) {
         if (!(m->flags & MIX_NO_LOADS))
             mix_load(f, m, step);
-        for (int index = 0; index < 2 && !(m->flags & MIX_NO_PROBES); index++)
+        for (int index = 0;
+             index < (m->flags & MIX_ONE_TEXT ? 1 : 2) && !(m->flags & MIX_NO_PROBES); index++)
             mix_probe(f, m, step, index);
     }
     fixture_close(f, m->steps, "done");

@@ -77,6 +77,25 @@ static void play(const struct screen *s, const char *dump)
     str_release(&log);
 }
 
+/* The record stream of the picture of this view. */
+T(the_mixture_matches_its_formula)
+{
+    const struct mixture m = {24, 64, 600, 300, MIX_ONE_TEXT};
+    const char *path = "tests/screens/mixture.mp";
+    struct fixture f;
+    struct str want = {0};
+    struct err e = {0};
+    t_true(fixture_begin(&f));
+    mix_run(&f, &m);
+    struct str log = fixture_end(&f);
+    if (getenv("GENERATE"))
+        t_ok(fs_write_file(path, log.p, log.len, &e), &e);
+    t_ok(fs_read_file(&want, path, 1 << 20, &e), &e);
+    t_true(want.len == log.len && memcmp(want.p, log.p, log.len) == 0);
+    str_release(&want);
+    str_release(&log);
+}
+
 T_SECONDS(screens_of_experts_are_as_committed, 120)
 {
     const char *only = getenv("SCREEN");

@@ -118,7 +118,7 @@ static void put_cell(struct area a, int y, int x, int w, const struct experts_sp
         else if (!is_one && top != bottom && has_halves(a))
             area_put(a, y, x + k, 0x2580, (struct ink){.fg = top, .bg = bottom});
         else
-            area_put(a, y, x + k, !is_one && k == w / 2 ? sign : ' ', i);
+            area_put(a, y, x + k, !is_one && !has_halves(a) && k == w / 2 ? sign : ' ', i);
     if (is_middle && is_one && (has_colour(a) || has_value))
         put_words(a, y, x, w, d->most, has_value, i);
 }
@@ -304,10 +304,10 @@ static void draw_map(struct view *v, struct area a, int side)
 
 static int draw_legend(struct area line, int x_end)
 {
-    static const double load[] = {0, 0.25, 0.5, 1, 2, 4, 8};
+    static const double load[] = {0.125, 0.25, 0.5, 1, 2, 4, 8};
     int x = area_right(line, 0, x_end, ink(ROLE_DIM), has_colour(line) ? "8x" : "# >4x") - 1;
     if (has_colour(line)) {
-        for (size_t k = DS_LEN(load); k-- > 1;)
+        for (size_t k = DS_LEN(load); k-- > 0;)
             area_put(
                 line, 0, --x, ' ',
                 (struct ink){.fg = INK_CONTRAST, .bg = colour_of(&line.canvas->look, load[k])});
