@@ -86,8 +86,8 @@ struct probe {
     int32_t *id;  /* (tokens)                                         */
     char **piece; /* (tokens) raw bytes of each token, NUL-terminated */
     size_t *piece_len;
-    unsigned char *run;                   /* (layers, tokens) 0/1: executed cells               */
-    int run_is_inferred;                  /* the writer inferred them                           */
+    unsigned char *run;  /* (layers, tokens) 0/1: executed cells; NULL = not recorded */
+    int run_is_inferred; /* the writer inferred them                           */
     float *depth, *nll, *entropy, *flops; /* (tokens); NULL when absent. nats, nats, FLOPs. nll[t]
                                              is of token t given its past (nll[0] NaN) */
     struct matrix *cell; /* gate, score, threshold, velocity, acceleration, ... (layers x tokens) */

@@ -199,8 +199,9 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
                 const void *ctx, struct err *e) DS_CHECK;
 /* Adds a note to the caption when the decisions of a probe are not inference-time ones. */
 void strips_caveat(struct sheet *s, const struct probe *p);
-/* The probe selected by --probe (default: newest) of the only run; an error without decisions. */
-int strips_probe(struct sheet *s, const struct probe **out, struct err *e) DS_CHECK;
+/* The probe selected by --probe (default: newest) of the only run; an error without text, or with
+ * needs_run without decisions. */
+int strips_probe(struct sheet *s, int needs_run, const struct probe **out, struct err *e) DS_CHECK;
 /* A legend above the strips, boxes with labels in rows; returns its height. */
 struct strip_key {
     int rgb;

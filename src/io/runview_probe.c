@@ -109,6 +109,8 @@ static int run_bits(struct probe *p, struct value v)
 {
     int32_t *bits = NULL;
     size_t n = (size_t)p->layers * (size_t)p->tokens;
+    if (value_kind(v) == VALUE_NONE)
+        return 0; /* which cells were executed is unknown */
     int rc = ints(&bits, v, n);
     if (rc == 0 && !(p->run = mem_alloc(n + 1, 1)))
         rc = DS_EMEM;
@@ -269,13 +271,16 @@ static int shape(struct probe *p, struct value body)
 {
     struct value id = value_get(body, "ids"), text = value_get(body, "text");
     int64_t layers = value_int(value_get(body, "layers"), 0);
-    int64_t cells = value_i32s(value_get(body, "run"), NULL, 0);
+    struct value run = value_get(body, "run");
+    int has_run = value_kind(run) != VALUE_NONE;
+    int64_t cells = has_run ? value_i32s(run, NULL, 0) : 0;
     if (layers < 1 || layers > LAYERS_MAX || cells < 0 || cells % layers)
         return DS_EFORMAT;
     int64_t tokens = value_kind(id) != VALUE_NONE      ? value_i32s(id, NULL, 0)
                      : value_kind(text) == VALUE_ARRAY ? (int64_t)value_len(text)
                                                        : cells / layers;
-    if (tokens < 1 || tokens > TOKENS_MAX || tokens * layers != cells)
+    if (tokens < 1 || tokens > TOKENS_MAX || tokens * layers > RECORD_MAX ||
+        (has_run && tokens * layers != cells))
         return DS_EFORMAT;
     p->layers = (int)layers;
     p->tokens = (int)tokens;

@@ -32,8 +32,10 @@ const char *cells_range(const struct probe *p, int field, const struct look *loo
 enum cell_state {
     CELL_SKIP,
     CELL_RUN,
-    CELL_ALWAYS_ON
-}; /* rule: executed without a decision, as in an always-on layer */
+    CELL_ALWAYS_ON, /* executed without a decision, as in an always-on layer */
+    CELL_UNKNOWN    /* the probe has no decisions */
+};
+const char *cells_state_word(enum cell_state s);                                /* "skipped" */
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers */
 /* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown), also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);

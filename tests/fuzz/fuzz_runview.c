@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_probe(const struct probe *p)
 {
     size_t bytes = 0, cells = (size_t)p->layers * (size_t)p->tokens;
-    for (size_t i = 0; i < cells; i++)
+    for (size_t i = 0; p->run && i < cells; i++)
         if (p->run[i] > 1)
             abort();
     for (int t = 0; t < p->tokens; t++)

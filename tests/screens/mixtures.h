@@ -12,7 +12,8 @@ enum {
     MIX_COLLAPSES = 4,
     MIX_NO_COUNT = 8,
     MIX_INFERRED = 16,
-    MIX_ONE_TEXT = 32
+    MIX_ONE_TEXT = 32,
+    MIX_NO_RUN = 64
 };
 
 struct mixture {
@@ -93,7 +94,8 @@ static inline void mix_probe(struct fixture *f, const struct mixture *m, int ste
     record_int(r, "layers", m->layers);
     record_i32s(r, "ids", id, MIX_TOKENS);
     record_pieces(r, "text", piece, len, MIX_TOKENS);
-    record_bytes(r, "run", run, cells);
+    if (!(m->flags & MIX_NO_RUN))
+        record_bytes(r, "run", run, cells);
     record_map(r, "cell");
     record_f32s(r, "expert", expert[0], cells);
     record_f32s(r, "expert_weight", weight[0], cells);

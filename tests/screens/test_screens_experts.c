@@ -14,6 +14,7 @@
 static const struct mixture both = {MIX_LAYERS, MIX_EXPERTS, 800, 100, MIX_COLLAPSES},
     wide = {95, 256, 400, 100, MIX_NO_PROBES}, counted = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_LOADS | MIX_INFERRED},
     unknown = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_LOADS | MIX_NO_COUNT},
+    norun = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_LOADS | MIX_NO_RUN},
     loads = {MIX_LAYERS, 8, 300, 100, MIX_NO_PROBES}, none = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_PROBES | MIX_NO_LOADS};
 
 struct screen {
@@ -43,6 +44,7 @@ static const struct screen screens[] = {
     {"cells-category",  "80x24",  "depth",   "keys j j l c\nshot\nkeys c",               NULL,     NULL,    NULL,    &counted},
     {"cells-category-16", "80x24", "depth",  "keys j j l c",                             "shades", "16",    NULL,    &counted},
     {"cells-category-mono", "80x24", "depth", "keys j j l c",                            "ascii",  "never", NULL,    &counted},
+    {"cells-unknown",   "80x24",  "depth",   "keys j l =\nshot\nkeys Esc c",             NULL,     NULL,    NULL,    &norun},
     {"cells-category-200x50", "200x50", "depth", "keys j j l c =",                       NULL,     NULL,    NULL,    &counted},
     {"cells-category-20x5", "20x5", "depth", "keys j j l c",                             NULL,     NULL,    NULL,    &counted},
     {"signals-category", "80x24", "signals", "keys l\nshot\nkeys p",                     NULL,     NULL,    NULL,    &counted},

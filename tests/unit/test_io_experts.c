@@ -431,3 +431,22 @@ T(a_cell_named_expert_is_an_amount_unless_it_is_called_a_category)
         runview_free(v);
     }
 }
+
+T(a_probe_without_decisions_has_unknown_ones)
+{
+    const struct mixture m = {MIX_LAYERS, MIX_EXPERTS, 100, 100, MIX_NO_LOADS | MIX_NO_RUN};
+    t_true(fixture_begin(&f));
+    mix_run(&f, &m);
+    record_begin(f.record, "probe", 200, 0); /* more cells than any record can hold */
+    record_int(f.record, "layers", 4096);
+    record_pieces(f.record, "text", (const char *const[8192]){0}, (const size_t[8192]){0}, 8192);
+    fixture_put(&f);
+    struct runview *v = end();
+    const struct probe *p = runview_probe(v, 0);
+    t_true(p && p->run == NULL);
+    t_eq(p->tokens, MIX_TOKENS);
+    t_eq(p->step, 100);
+    t_eq(v->invalid, 1);
+    t_eq(expert_loads(v), 1);
+    runview_free(v);
+}

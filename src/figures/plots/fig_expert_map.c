@@ -85,7 +85,7 @@ static int draw(struct sheet *s, struct err *e)
 {
     const struct probe *p;
     struct map m = {0};
-    int rc = strips_probe(s, &p, e);
+    int rc = strips_probe(s, 0, &p, e);
     if (rc < 0)
         return rc;
     m.expert = probe_expert(p, 0);
@@ -119,6 +119,6 @@ static int draw(struct sheet *s, struct err *e)
 const struct figure_ops figure_expert_map = {
     .name = "expert_map",
     .title = "Expert of each token of a text",
-    .needs = "a record 'probe': run, text, cell 'expert' of kind category",
+    .needs = "a record 'probe': text, cell 'expert' of kind category",
     .draw = draw,
 };

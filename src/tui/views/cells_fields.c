@@ -29,7 +29,7 @@ double cells_value(const struct probe *p, int field, int layer, int token)
 {
     size_t at = (size_t)layer * (size_t)p->tokens + (size_t)token;
     if (field <= 0)
-        return p->run && p->run[at];
+        return p->run ? p->run[at] != 0 : (double)NAN;
     if (field <= p->cells)
         return (double)p->cell[field - 1].v[at];
     const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold");
@@ -172,8 +172,7 @@ int cells_subject(const struct cells *c, struct subject *out)
     out->step = p->step;
     out->record = "probe record";
     if (c->field <= 0) {
-        static const char *const word[] = {"skipped", "executed", "always on"};
-        str_copy(out->text, sizeof out->text, word[cells_state(c, c->layer, c->token)]);
+        str_copy(out->text, sizeof out->text, cells_state_word(cells_state(c, c->layer, c->token)));
         out->help = "whether the layer computed this token; a skipped token keeps its state";
         out->formula = "h[l+1] = h[l] + gate * f(h[l]) when executed, else h[l]";
     } else if (cells_is_category(p, c->field)) {
@@ -226,6 +225,15 @@ void cells_release(struct cells *c)
     c->is_moving = 0;
 }
 
+const char *cells_state_word(enum cell_state s)
+{
+    static const char *const word[] = {[CELL_SKIP] = "skipped",
+                                       [CELL_RUN] = "executed",
+                                       [CELL_ALWAYS_ON] = "always on",
+                                       [CELL_UNKNOWN] = "not recorded"};
+    return word[s];
+}
+
 /* Always on: marked as forced in the probe, or else the layer executed every token. */
 enum cell_state cells_state(const struct cells *c, int layer, int token)
 {
@@ -234,7 +242,7 @@ enum cell_state cells_state(const struct cells *c, int layer, int token)
     const unsigned char *run = c->run ? c->run : p->run;
     const struct matrix *forced = probe_cell(p, "forced");
     if (!run || !run[at])
-        return CELL_SKIP;
+        return run ? CELL_SKIP : CELL_UNKNOWN;
     if (c->force && c->force[at] >= 0)
         return CELL_RUN;
     if (forced)

@@ -101,8 +101,10 @@ static int32_t ground_signed(const struct paint *p, int layer, int token)
 /* The background of a cell: a role, a colour of the map, or the default without a value. */
 static int32_t ground(const struct paint *p, int layer, int token)
 {
-    static const enum role role[] = {
-        [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_ALWAYS_ON] = ROLE_FORCED};
+    static const enum role role[] = {[CELL_SKIP] = ROLE_SKIP,
+                                     [CELL_RUN] = ROLE_RUN,
+                                     [CELL_ALWAYS_ON] = ROLE_FORCED,
+                                     [CELL_UNKNOWN] = ROLE_BACKGROUND};
     if (p->c->fixed && p->c->fixed[layer])
         return ROLE_FORCED;
     if (p->c->span > 0)
@@ -136,9 +138,10 @@ static void put_plain(struct area a, int y, int x, int w, const struct paint *p,
         return;
     }
     enum cell_state s = cells_state(p->c, layer, token);
-    uint32_t rune = s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
-                    : s == CELL_RUN ? area_rune(a, 0x2588, '#')
-                                    : area_rune(a, 0x2592, '=');
+    uint32_t rune = s == CELL_UNKNOWN ? ' '
+                    : s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
+                    : s == CELL_RUN   ? area_rune(a, 0x2588, '#')
+                                      : area_rune(a, 0x2592, '=');
     for (int k = 0; k < w; k++)
         area_put(a, y, x + k, rune, ink(s == CELL_SKIP ? ROLE_DIM : ROLE_TEXT));
 }
@@ -491,6 +494,8 @@ static int legend_states(struct area line, int x_end, const struct cells *c)
                {"always on", ROLE_FORCED, CELL_ALWAYS_ON, 0x2592, '='},
                {"skipped", ROLE_SKIP, CELL_SKIP, 0xB7, '.'}};
     int x = x_end, has_colour = line.canvas->look.colours >= 16;
+    if (!c->run && !c->probe->run)
+        return area_right(line, 0, x, ink(ROLE_WARN), "decisions not recorded");
     if (c->probe->run_is_inferred)
         x = area_right(line, 0, x, ink(ROLE_WARN), "inferred") - 2;
     for (size_t i = DS_LEN(row); i-- > 0;) {

@@ -177,7 +177,7 @@ static const char *state_words(const struct cells *c)
         return f ? "forced to run" : "forced to skip";
     if (c->probe->run_is_inferred)
         return s == CELL_SKIP ? "skipped (inferred)" : "executed (inferred)";
-    return s == CELL_SKIP ? "skipped" : s == CELL_ALWAYS_ON ? "always on" : "executed";
+    return cells_state_word(s);
 }
 
 /* ---- drawing ---- */

@@ -414,7 +414,7 @@ static void draw_names(const struct experts *s, struct area line)
         int is_last = listed + 1 == r.dead;
         snprintf(text, sizeof text, "%s%d", listed ? ", " : "", k);
         if (x + (int)strlen(text) + (is_last ? 0 : 4) > line.cols) {
-            area_text(line, 0, x, -1, ink(ROLE_DIM), ", ..." + (listed ? 0 : 2));
+            area_text(line, 0, x, -1, ink(ROLE_DIM), &", ..."[listed ? 0 : 2]);
             break;
         }
         x += area_text(line, 0, x, -1, ink(ROLE_TEXT), text);
