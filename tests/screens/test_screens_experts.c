@@ -116,6 +116,59 @@ T_SECONDS(screens_of_experts_are_as_committed, 120)
     }
 }
 
+/* One expert of 94 x 256 takes ten times its share, all others are even: its sign is on the map. */
+T_SECONDS(a_hot_expert_is_visible_at_every_size, 120)
+{
+    enum { ROWS = 94, COLS = 256 };
+    static const char *const sizes[] = {"20x5", "33x8", "80x24", "200x50", "400x120"};
+    static const int hot[][2] = {{0, 0}, {93, 255}, {47, 130}, {12, 7}, {60, 201}};
+    static float value[ROWS * COLS];
+    char run[256], script[256], dump[256];
+    const char *dir = t_tmpdir(), *paths[1] = {run};
+    struct err e = {0};
+    snprintf(run, sizeof run, "%s/run.mp", dir);
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_ok(fs_write_file(script, "", 0, &e), &e);
+    for (size_t i = 0; i < DS_LEN(hot); i++) {
+        struct fixture f;
+        t_true(fixture_begin(&f));
+        for (int k = 0; k < ROWS * COLS; k++)
+            value[k] = 100;
+        value[hot[i][0] * COLS + hot[i][1]] = 1000;
+        record_begin(f.record, "matrix", 1, 1000);
+        record_str(f.record, "name", "expert_load");
+        record_int(f.record, "rows", ROWS);
+        record_int(f.record, "cols", COLS);
+        record_f32s(f.record, "value", value, ROWS * COLS);
+        fixture_put(&f);
+        struct str log = fixture_end(&f);
+        t_ok(fs_write_file(run, log.p, log.len, &e), &e);
+        str_release(&log);
+        for (size_t k = 0; k < DS_LEN(sizes); k++) {
+            struct tui_options o = {.view = "experts",
+                                    .size = sizes[k],
+                                    .glyphs = "ascii",
+                                    .color = "never",
+                                    .paths = paths,
+                                    .n = 1,
+                                    .script = script,
+                                    .dump = dump};
+            struct str got = {0};
+            int signs = 0, cursor = hot[i][0] == 0 && hot[i][1] == 0; /* it is on that cell */
+            t_ok(tui_run(&o, &e), &e);
+            t_ok(fs_read_file(&got, dump, 16 << 20, &e), &e);
+            char *roles = strstr(str_text(&got), "-- roles");
+            for (char *c = (char *)str_text(&got); c < roles; c++)
+                signs += *c == '#';
+            int legend = strstr(str_text(&got), "# >4x") != NULL;
+            t_truef(signs - legend + cursor >= 1, "expert %d of layer %d at %s", hot[i][1],
+                    hot[i][0], sizes[k]);
+            str_release(&got);
+        }
+    }
+}
+
 /* Every key, at sizes from empty to large, with and without data. */
 T_SECONDS(no_key_at_any_size_does_harm, 120)
 {
