@@ -121,7 +121,7 @@ T_SECONDS(a_hot_expert_is_visible_at_every_size, 120)
 {
     enum { ROWS = 94, COLS = 256 };
     static const char *const sizes[] = {"20x5", "33x8", "80x24", "200x50", "400x120"};
-    static const int hot[][2] = {{0, 0}, {93, 255}, {47, 130}, {12, 7}, {60, 201}};
+    static const int hot[][2] = {{0, 0}, {93, 255}, {47, 130}, {12, 40}, {60, 201}};
     static float value[ROWS * COLS];
     char run[256], script[256], dump[256];
     const char *dir = t_tmpdir(), *paths[1] = {run};
@@ -158,8 +158,8 @@ T_SECONDS(a_hot_expert_is_visible_at_every_size, 120)
             int signs = 0, cursor = hot[i][0] == 0 && hot[i][1] == 0; /* it is on that cell */
             t_ok(tui_run(&o, &e), &e);
             t_ok(fs_read_file(&got, dump, 16 << 20, &e), &e);
-            char *roles = strstr(str_text(&got), "-- roles");
-            for (char *c = (char *)str_text(&got); c < roles; c++)
+            const char *roles = strstr(str_text(&got), "-- roles");
+            for (const char *c = str_text(&got); c < roles; c++)
                 signs += *c == '#';
             int legend = strstr(str_text(&got), "# >4x") != NULL;
             t_truef(signs - legend + cursor >= 1, "expert %d of layer %d at %s", hot[i][1],
