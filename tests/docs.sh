@@ -35,7 +35,7 @@ pictures() {
         mkdir -p "$tmp/runs/$name"
         cp "tests/screens/$name.mp" "$tmp/runs/$name/log.mp"
     done
-    cp "$pictures/edp.mp" "$pictures/random.mp" "$tmp"
+    cp "$pictures/edp.mp" "$pictures/random.mp" tests/screens/mixture.mp "$tmp"
     program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
     cd "$tmp" # the names of runs are shown, not where they are
     unset DEPTHSCOPE_RUNS
@@ -44,6 +44,7 @@ pictures() {
     picture depth.png depth edp.mp --size 120x34 --keys 'l l l l j j j'
     picture signals.png signals edp.mp --size 120x34 --keys 'l l l l j j j'
     picture compare.png compare edp.mp random.mp --size 120x36
+    picture experts.png experts mixture.mp --size 120x36 --keys 'j j j l l l'
     picture figures.png figures training --size 120x36
     picture explain.png monitor training --size 100x28 --keys '='
     picture light.png monitor training --size 100x28 --theme light

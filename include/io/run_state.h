@@ -28,7 +28,7 @@ struct run_phase {
     uint64_t records;
     int has_end, is_paused;
     int is_log;  /* something only a run writes: metric, layer, event or end */
-    int is_pass; /* probe, eval or sample */
+    int is_pass; /* probe, eval, sample or matrix */
     enum run_state end;
     int64_t step, steps_planned;
     double last_time; /* wall seconds of the newest record that has a time; 0 = none */

@@ -46,7 +46,8 @@ void run_phase_update(struct run_phase *p, struct value body)
     } else if (value_is(kind, "metric") || value_is(kind, "layer")) {
         p->is_log = 1;
         p->is_paused = p->is_paused && !value_is(kind, "metric");
-    } else if (value_is(kind, "probe") || value_is(kind, "eval") || value_is(kind, "sample")) {
+    } else if (value_is(kind, "probe") || value_is(kind, "eval") || value_is(kind, "sample") ||
+               value_is(kind, "matrix")) {
         p->is_pass = 1;
     }
 }

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/experts.h"
 #include "io/runview_parts.h"
 
 enum {
@@ -351,6 +352,11 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     v->params_non_embedding =
         count_of(v, value_get(body, "params_non_embedding"), v->params_non_embedding);
     v->vocab = count_of(v, value_get(body, "vocab"), v->vocab);
+    int64_t experts = count_of(v, value_get(body, "experts"), v->experts),
+            per_token = count_of(v, value_get(body, "experts_per_token"), v->experts_per_token);
+    v->experts = experts <= EXPERTS_MAX ? (int)experts : v->experts;
+    v->experts_per_token = per_token <= EXPERTS_MAX ? (int)per_token : v->experts_per_token;
+    v->invalid += (experts > EXPERTS_MAX) + (per_token > EXPERTS_MAX);
     v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
     v->flops_dense = value_num(value_get(body, "flops_dense"), v->flops_dense);
     take_means(v, body);
@@ -367,6 +373,8 @@ void runview_take_head(struct runview *v, struct value body, const struct record
         series_resume(&v->series[i], c->step);
     if (is_resume)
         probes_supersede(v, -1, c->step);
+    if (v->index->has_head || value_num(resume, 0) > 0)
+        matrices_supersede(v, c->step);
     if (format > FORMAT)
         runview_event_add(
             v, c->step, c->time, LOG_WARN, "format",

@@ -20,7 +20,7 @@ struct runview_index {
     uint64_t skipped; /* of such a log, what its reader counted so far */
     struct metric_meta *meta;
     size_t metas;
-    size_t probe_bytes;
+    size_t probe_bytes, matrix_bytes, matrix_cap;
     double tokens, flops; /* newest token count with its FLOPs, and its step */
     int64_t tokens_step;
     int walks; /* back over superseded points, bounded */
@@ -67,6 +67,12 @@ void probe_free(struct probe *p);
 void probes_thin(struct runview *v);
 /* Marks the probes of a text (index < 0: of all) after `step` as superseded. */
 void probes_supersede(struct runview *v, int index, int64_t step);
+
+/* ---- runview_matrix.c ---- */
+void runview_take_matrix(struct runview *v, struct value body, const struct record_common *c);
+/* Marks the matrices after `step` as superseded. */
+void matrices_supersede(struct runview *v, int64_t step);
+void matrix_series_release(struct matrix_series *s);
 
 /* ---- runview_take.c ---- */
 /* The current name of a metric that earlier versions wrote under another. */

@@ -447,7 +447,7 @@ static const struct {
 } takers[] = {
     {"metric", take_metric, 1},       {"layer", take_layer, 1}, {"probe", take_probe, 0},
     {"event", runview_take_event, 0}, {"eval", take_eval, 0},   {"sample", take_sample, 0},
-    {"head", runview_take_head, 0},   {"end", take_end, 0},
+    {"head", runview_take_head, 0},   {"end", take_end, 0},     {"matrix", runview_take_matrix, 1},
 };
 
 void runview_take(struct runview *v, struct value body)
@@ -500,6 +500,7 @@ void runview_clear(struct runview *v)
     mem_free(v->probe);
     RELEASE_ALL(v->series, v->n_series, series_release);
     RELEASE_ALL(v->layer, v->n_layer, layer_release);
+    RELEASE_ALL(v->matrix, v->n_matrices, matrix_series_release);
     RELEASE_ALL(v->event, v->n_events, runview_event_release);
     RELEASE_ALL(v->eval, v->n_evals, eval_release);
     RELEASE_ALL(v->sample, v->n_samples, sample_release);

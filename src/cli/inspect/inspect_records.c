@@ -124,6 +124,12 @@ static void add_rest(struct str *out, const struct runview *v)
         str_addf(out, " (%zu)", v->layer[i].n);
     }
     str_add(out, v->n_layer ? "\n" : "");
+    for (size_t i = 0; i < v->n_matrices; i++) {
+        str_add(out, i ? ", " : "matrices: ");
+        inspect_safe(out, v->matrix[i].name);
+        str_addf(out, " %d x %d (%zu)", v->matrix[i].rows, v->matrix[i].cols, v->matrix[i].n);
+    }
+    str_add(out, v->n_matrices ? "\n" : "");
     const struct probe *p = runview_probe(v, -1);
     if (p) {
         str_addf(out, "newest probe: ");
@@ -133,6 +139,7 @@ static void add_rest(struct str *out, const struct runview *v)
         for (int i = 0; i < p->cells; i++) {
             str_add(out, " ");
             inspect_safe(out, p->cell[i].name);
+            str_add(out, p->cell[i].is_category ? " (category)" : "");
         }
         str_add(out, "\n");
     }
@@ -183,6 +190,24 @@ static void json_series(struct str *out, const struct runview *v)
     str_add(out, "]");
 }
 
+static void json_matrices(struct str *out, const struct runview *v)
+{
+    json_key(out, "matrices");
+    str_add(out, "[");
+    for (size_t i = 0; i < v->n_matrices; i++) {
+        const struct matrix_series *s = &v->matrix[i];
+        json_key(out, NULL);
+        str_add(out, "{");
+        json_add_str(out, "name", s->name);
+        json_add_int(out, "rows", s->rows);
+        json_add_int(out, "cols", s->cols);
+        json_add_int(out, "points", (int64_t)s->n);
+        json_add_int(out, "last_step", s->n ? s->point[s->n - 1].step : -1);
+        str_add(out, "}");
+    }
+    str_add(out, "]");
+}
+
 static void json_evals(struct str *out, const struct runview *v)
 {
     json_key(out, "evaluations");
@@ -228,6 +253,7 @@ static void print_json(struct str *out, const struct runview *v, const struct ki
     json_add_int(out, "tail", (int64_t)v->tail);
     str_add(out, "}");
     json_series(out, v);
+    json_matrices(out, v);
     json_evals(out, v);
 }
 
