@@ -10,7 +10,8 @@ Nothing outside the standard library is imported; torch, numpy and pandas are us
 """
 from __future__ import annotations
 
+from ._read import RunData, read
 from ._run import Run, init
 from ._version import __version__
 
-__all__ = ["Run", "init", "__version__"]
+__all__ = ["Run", "RunData", "init", "read", "__version__"]
