@@ -125,15 +125,15 @@ _lanes: Optional[_Lanes] = None
 
 
 def crc32c(data: Union[bytes, bytearray]) -> int:
-    """The checksum of a frame.  A package and numpy are used for large records only, and numpy only if the program has imported it."""
+    """The checksum of a frame.  numpy is used for large records, and only if the program has imported it."""
     global _fast, _has_looked, _lanes
     n = len(data)
-    if n < _WORDS_FROM:
-        return _by_bytes(data, 0xFFFFFFFF) ^ 0xFFFFFFFF
     if not _has_looked:
         _fast, _has_looked = _package(), True
     if _fast is not None:
         return _fast(bytes(data))
+    if n < _WORDS_FROM:
+        return _by_bytes(data, 0xFFFFFFFF) ^ 0xFFFFFFFF
     np = sys.modules.get("numpy")
     if n >= _LANES_FROM and np is not None and hasattr(np, "frombuffer"):
         if _lanes is None:
