@@ -263,7 +263,7 @@ def hostile_clients_do_no_harm():
     with Loop(stop=True):
         idle = [Client() for _ in range(_control.CLIENTS_MAX + 3)]
         c = Client()
-        c.send(b"x" * 5000)
+        c.send(b"x" * _control.LINE_MAX)
         assert c.answer() == "error line too long" and c.answer() == ""
         c = Client()
         c.send(b"\xff\xfe\0\n")
