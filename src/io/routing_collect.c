@@ -153,7 +153,7 @@ static int add_row(struct routing_trace *t, int layer, struct err *e)
 
 static int check(const struct routing_trace *t, const struct routing_row *row, struct err *e)
 {
-    int extra = row->layer >= ROUTING_EXTRA;
+    int extra = t->has_extra && row->layer >= ROUTING_EXTRA;
     int64_t layers = t->layers ? t->layers : ROUTING_LAYERS;
     int64_t experts = t->experts ? t->experts : ROUTING_EXPERTS;
     if (row->layer < 0 || (!extra && row->layer >= layers) || row->layer >= 2 * ROUTING_LAYERS)

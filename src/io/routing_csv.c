@@ -18,6 +18,8 @@ struct table {
     int has[COLUMNS];
     int64_t base, top; /* number of this file's first text, and of its last */
     struct map names;  /* texts that are named: their numbers */
+    struct map steps;  /* text, step -> number of the text */
+    int64_t furthest;  /* position of a token so far in the newest of these */
 };
 
 /* Lower case, with _ for anything that is not a letter or digit. */
@@ -238,6 +240,24 @@ static int text_number(struct table *b, const char *cell, int64_t *out, struct e
     return map_set(&b->names, cell, n, *out) < 0 ? err_set(e, DS_EMEM, "%s", b->path) : 0;
 }
 
+/* Without names of texts, a step whose positions begin anew is another text (a batch of training);
+ * one whose positions go on is the next token of the same (decoding). */
+static int text_of_step(struct table *b, struct routing_row *row, int64_t step, struct err *e)
+{
+    int64_t key[1] = {step};
+    if (!map_get(&b->steps, key, sizeof key, &row->text)) {
+        if (b->steps.n == NAMES_MAX)
+            return err_set(e, DS_ERANGE, "more than %d steps", NAMES_MAX);
+        if (row->token <= b->furthest)
+            b->furthest = -1;
+        row->text = b->top - b->base + (b->furthest < 0);
+        if (map_set(&b->steps, key, sizeof key, row->text) < 0)
+            return err_set(e, DS_EMEM, "out of memory for a routing trace");
+    }
+    b->furthest = row->token > b->furthest ? row->token : b->furthest;
+    return 0;
+}
+
 static int take_cell(struct table *b, int role, char *cell, int64_t *value, float *weight,
                      struct err *e)
 {
@@ -267,7 +287,7 @@ static int take_cell(struct table *b, int role, char *cell, int64_t *value, floa
 static int read_row(struct table *b, int64_t value[COLUMNS], float *weight, struct err *e)
 {
     char cell[CELL_MAX];
-    int i = 0, more, rc;
+    int i = 0, more, rc = 0;
     for (int k = 0; k < COLUMNS; k++)
         value[k] = -1;
     *weight = NAN;
@@ -279,12 +299,12 @@ static int read_row(struct table *b, int64_t value[COLUMNS], float *weight, stru
         if (i >= b->columns)
             return err_set(e, DS_EFORMAT, "%s:%zu: more cells than columns (%d)", b->path, b->line,
                            b->columns);
-        if (b->role[i] >= 0 && !(more == 0 && i + 1 < b->columns) &&
-            (rc = take_cell(b, b->role[i], cell, value, weight, e)) < 0)
+        rc = b->role[i] >= 0 ? take_cell(b, b->role[i], cell, value, weight, more ? e : NULL) : 0;
+        if (rc < 0 && more)
             return rc;
         i++;
     } while (more == b->separator);
-    if (i == b->columns)
+    if (i == b->columns && rc == 0)
         return 1;
     if (more)
         return err_set(e, DS_EFORMAT, "%s:%zu: %d cells, expected %d", b->path, b->line, i,
@@ -308,9 +328,16 @@ static int put_row(struct table *b, const int64_t value[COLUMNS], float weight,
         return err_set(e, DS_ERANGE, "text %lld: must be 0 to 2^61", (long long)row.text);
     if (has_position && has_word && !b->has[COLUMN_ID])
         row.id = value[COLUMN_WORD];
+    if (!adjust && b->has[COLUMN_STEP] && !has_word && !has_position)
+        row.token = value[COLUMN_STEP];
+    int rc = !adjust && b->has[COLUMN_STEP] && !b->has[COLUMN_TEXT] && (has_word || has_position)
+                 ? text_of_step(b, &row, value[COLUMN_STEP], e)
+                 : 0;
+    if (rc < 0)
+        return rc;
     row.text += b->base;
     b->top = row.text > b->top ? row.text : b->top;
-    int rc = adjust ? adjust(b->t, &row, value, ctx, e) : 0;
+    rc = adjust ? adjust(b->t, &row, value, ctx, e) : 0;
     if (rc == 0 && !adjust) {
         int64_t step = b->has[COLUMN_STEP] ? value[COLUMN_STEP] : row.text;
         rc = step == b->t->step && b->t->bins ? 0 : routing_step(b->t, step, e);
@@ -336,20 +363,23 @@ static int read_file(struct table *b, const struct routing_file *f, routing_adju
             return err_add(e, rc, "%s:%zu", b->path, b->line);
     }
     b->base = b->top + 1; /* texts of another file are others */
+    b->furthest = -1;
     map_release(&b->names);
-    b->names = (struct map){0};
+    map_release(&b->steps);
+    b->names = b->steps = (struct map){0};
     return rc < 0 ? rc : 0;
 }
 
 int routing_table_read(struct routing_trace *t, const struct routing_file *file, size_t n,
                        routing_adjust_fn *adjust, void *ctx, struct err *e)
 {
-    struct table b = {.t = t};
+    struct table b = {.t = t, .furthest = -1};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = read_file(&b, &file[i], adjust, ctx, e);
     map_release(&b.names);
-    if (rc == 0 && !b.has[COLUMN_TOKEN] && !b.has[COLUMN_WORD] && !adjust)
+    map_release(&b.steps);
+    if (rc == 0 && !b.has[COLUMN_TOKEN] && !b.has[COLUMN_WORD] && !b.has[COLUMN_STEP])
         routing_note(t, "no column of tokens: loads only");
     return rc;
 }

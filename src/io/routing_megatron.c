@@ -337,6 +337,7 @@ static int read_trace(struct routing_trace *t, const struct routing_file *file, 
     int rc = hash ? 0 : no_memory(e);
     (void)o;
     routing_text_name(t, "rank");
+    t->has_extra = 1;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         hash[i] = n > 1 ? hash_file(&file[i]) : 0;
         if (is_copy(hash, i))

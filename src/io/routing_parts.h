@@ -15,7 +15,8 @@ struct routing_row {
     float weight; /* NaN: unknown */
     int64_t id;   /* of the token; -1: unknown */
 };
-/* Layers of other blocks (multi-token prediction): numbered from here, shown after the others. */
+/* Layers of other blocks (multi-token prediction) are numbered from here, if the reader sets
+ * has_extra, and shown after the others. */
 enum { ROUTING_EXTRA = ROUTING_LAYERS };
 
 /* The step of the following rows.  Steps may come in any order. */
@@ -106,7 +107,7 @@ struct routing_trace {
     struct map window_of;
     uint64_t entries, stride, kept;
     int32_t max_experts, min_experts; /* of a token in a layer */
-    int has_ids;
+    int has_ids, has_extra; /* has_extra: layers of other blocks are allowed */
     uint64_t tokens, loads, duplicates, repeats;
     uint64_t *total; /* (rows, experts) after routing_finish, rows ordered by layer */
     int *order;      /* rows ordered by layer */
