@@ -90,12 +90,12 @@ def a_run_on_shards_resumes_and_notices_other_tokens():
     losses("resume", "r.bin", "train.checkpoint_every=6")
     run("train", "--resume", "resume", "--allow-change", "train.steps=14", "--quiet")
     nanogpt("r.bin", [1] + ids[1:])
-    run("train", "--resume", "resume", "--allow-change", "train.steps=16", "--quiet", code=1)
-    assert "corpus" in run.err, run.err
+    run("train", "--resume", "resume", "--allow-change", "train.steps=16", "--quiet")
+    assert "corpus has changed" in run.err, run.err
 
 
 def most_memory(path):
-    p = subprocess.Popen([PROGRAM, "train", *MODEL, "data.path=" + path, "train.steps=400", "train.batch=4", "data.val_fraction=0.01", "--run",
+    p = subprocess.Popen([PROGRAM, "train", *MODEL, "data.path=" + path, "train.steps=300", "train.batch=8", "model.layers=1", "model.dim=16", "data.val_fraction=0.01", "--run",
                           "m" + str(os.stat(path).st_size), "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     err = p.stderr.read().decode()
     _, status, usage = os.wait4(p.pid, 0)
