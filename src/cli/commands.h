@@ -76,6 +76,8 @@ struct cli_option {
         "show the contents of a record file, checkpoint, model, adapter, tokenizer, figure or preset", WORD_MODEL) \
     X(convert, "MODEL|random:PRESET -o OUT [key=value ...]",\
         "export a model as a Hugging Face directory, GGUF or llama2.c file", WORD_MODEL) \
+    X(import, "FILE ... [--tokenizer T] -o OUT.mp",\
+        "import a routing trace of a mixture of experts: Megatron-LM, llama.cpp, vLLM, SGLang, BigMoeOnEdge, CSV", WORD_NONE) \
     X(get, "NAME|--list [-o DIR]",\
         "download a known model, tokenizer or corpus; resumable, checksummed", WORD_NONE) \
     X(tokenize, "MODEL|TOKENIZER --text TEXT",\
