@@ -82,6 +82,8 @@ struct cli_option {
         "print the token ids and pieces of a text", WORD_MODEL) \
     X(stream, "RUN",\
         "write a run's records to stdout, following a live run", WORD_RUN) \
+    X(export, "RUN --to csv|jsonl|tfevents [-o FILE]",\
+        "write a run's metrics for notebooks and other tools", WORD_RUN) \
     X(bench, "[MODEL] [key=value ...]",\
         "measure matrix multiplications, training steps, prefill and decoding; with MODEL, loading and inference", WORD_MODEL) \
     X(doctor, "",\

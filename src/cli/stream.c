@@ -7,9 +7,11 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "cli/cli.h"
+#include "cli/record_json.h"
 #include "io/runlog.h"
 
 struct cli_option stream_options[] = {
+    {.name = "json", .help = "one JSON object per record, for scripts"},
     {.name = "no-follow", .help = "stop at the current end even if the run is live"},
     {.name = NULL},
 };
@@ -44,7 +46,7 @@ static int send_out(struct str *out, struct err *e)
     return rc;
 }
 
-static int follow(struct runlog_reader *r, const char *path, int stay, struct err *e)
+static int follow(struct runlog_reader *r, const char *path, int stay, int is_json, struct err *e)
 {
     struct runlog_entry entry;
     struct str out = {0};
@@ -57,10 +59,12 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
             break;
         if (rc == 1) {
             records += !entry.is_gap;
-            if (!entry.is_gap) {
+            if (is_json)
+                cli_add_record(&out, &entry);
+            else if (!entry.is_gap)
                 add_frame(&out, &entry);
+            if (!entry.is_gap)
                 ended = value_is(value_get(entry.body, "kind"), "end");
-            }
             if (out.len < GATHER && runlog_reader_position(r) < end)
                 continue;
         }
@@ -102,7 +106,7 @@ static int stream(const struct cli_args *a, struct err *e)
         rc = runlog_reader_open(&r, log, e);
     if (rc < 0)
         return rc;
-    rc = follow(r, log, !cli_flag(a, "no-follow"), e);
+    rc = follow(r, log, !cli_flag(a, "no-follow"), cli_flag(a, "json"), e);
     runlog_reader_close(r);
     return rc;
 }
@@ -114,7 +118,7 @@ int stream_command(int argc, char **argv)
     int rc = cli_parse(&a, stream_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
-    if (isatty(STDOUT_FILENO))
+    if (isatty(STDOUT_FILENO) && !cli_flag(&a, "json"))
         rc = err_set(&e, DS_EUSAGE,
                      "stream: standard output is a terminal, expected a file or a pipe to "
                      "depthscope -");
