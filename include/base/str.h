@@ -29,6 +29,8 @@ void str_add_json_num(struct str *s, double x);
 void str_add_real(struct str *s, double x);
 /* The same for what is stored as fp32: it reads back as the same float. */
 void str_add_real32(struct str *s, float x);
+/* Makes room for `more` bytes after the text and a NUL; 0 when the string has failed. */
+int str_reserve(struct str *s, size_t more);
 void str_reset(struct str *s);
 void str_release(struct str *s);
 const char *str_text(const struct str *s); /* never NULL */
