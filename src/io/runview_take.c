@@ -509,18 +509,13 @@ void runview_clear(struct runview *v)
     map_release(&x->layer);
     mem_free(v->always_on);
     mem_free(x->of_point);
-    char **texts[] = {&v->method, &v->version, &v->host, &v->parent};
-    for (size_t i = 0; i < DS_LEN(texts); i++)
-        mem_free(*texts[i]);
+    runview_head_release(v);
     struct runview kept = {.path = v->path,
                            .name = v->name,
                            .reader = v->reader,
                            .index = x,
                            .generation = v->generation + 1};
     *v = kept;
-    *x = (struct runview_index){.tokens_step = -1, .lock_asked = -1};
-    v->method = mem_strdup("");
-    v->version = mem_strdup("");
-    v->host = mem_strdup("");
-    v->parent = mem_strdup("");
+    *x = (struct runview_index){.tokens_step = -1, .lock_asked = -1, .opened = x->opened};
+    runview_head_clear(v);
 }
