@@ -200,6 +200,9 @@ int runview_answers(const struct runview *v, const char *command);
 /* Seconds since something was heard of the run: the newest record's time, or for a pipe later
  * bytes, or for a file without times its last change.  NaN when unknown, never negative. */
 double runview_age(const struct runview *v, double now);
+/* What the writer said of itself: "PyTorch 2.5.1, 4 x NVIDIA H100, 8 ranks, project moe"; ""
+ * when nothing.  Returns out. */
+const char *runview_source(const struct runview *v, char *out, size_t size);
 /* Title of the program or format that logged it ("TensorBoard events"); NULL: our own records. */
 const char *runview_foreign(const struct runview *v);
 const struct layer_series *runview_layer(const struct runview *v, const char *name);

@@ -493,8 +493,6 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     int moved = st.st_mtim.tv_sec != s->changed.tv_sec || st.st_mtim.tv_nsec != s->changed.tv_nsec;
     int is_rest = clock_wall() - seconds(st.st_mtim) > rest_s || r->format->is_whole;
     uint64_t seen = s->taken + s->left.len;
-    if (seconds(st.st_mtim) > r->modified)
-        r->modified = seconds(st.st_mtim);
     if (!is_new && (!is_same || size < seen || (r->format->is_whole && (moved || size != seen)))) {
         start_over(r);
         return 2;
@@ -717,7 +715,11 @@ uint64_t foreign_left(const struct foreign_reader *r)
 
 double foreign_modified(const struct foreign_reader *r)
 {
-    return r->modified;
+    double newest = r->modified;
+    for (size_t i = 0; i < r->n; i++)
+        if (seconds(r->source[i].changed) > newest)
+            newest = seconds(r->source[i].changed);
+    return newest;
 }
 
 uint64_t foreign_skipped(const struct foreign_reader *r)

@@ -60,19 +60,22 @@ static int64_t names_of(struct csv *c, const char *p, size_t n, struct err *e)
 static void line_of(struct csv *c, struct foreign_out *out, const char *p, size_t n)
 {
     double v[COLUMNS_MAX], time, step;
+    unsigned char has[COLUMNS_MAX];
     char cell[CELL_MAX];
     const char *end = p + n;
     int k = 0;
     size_t len;
     for (; p && k < c->columns; k++) {
         p = next_cell(p, end, cell, &len);
-        if (!foreign_number(cell, len, 0, &v[k]))
-            v[k] = HUGE_VAL, foreign_invalid(out, len > 0);
+        if (!(has[k] = (unsigned char)foreign_number(cell, len, 0, &v[k])))
+            foreign_invalid(out, len > 0);
     }
-    time = c->time >= 0 && c->time < k ? v[c->time] : (double)NAN;
-    step = c->step >= 0 && c->step < k ? v[c->step] : c->step < 0 && k > 0 ? v[0] : -1;
+    time = c->time >= 0 && c->time < k && has[c->time] ? v[c->time] : (double)NAN;
+    step = c->step >= 0 && c->step < k && has[c->step] ? v[c->step]
+           : c->step < 0 && k > 0 && has[0]            ? v[0]
+                                                       : -1;
     for (int i = c->step < 0; i < k; i++)
-        if (i != c->step && i != c->time && v[i] != HUGE_VAL && step >= 0 && step < 9e15)
+        if (i != c->step && i != c->time && has[i] && step >= 0 && step < 9e15)
             foreign_point(out, c->name[i], strlen(c->name[i]), (int64_t)step, time, v[i]);
 }
 

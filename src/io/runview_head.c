@@ -43,6 +43,23 @@ void runview_event_release(struct run_event *x)
     mem_free(x->text);
 }
 
+const char *runview_source(const struct runview *v, char *out, size_t size)
+{
+    const char *text[] = {v->framework, v->gpu};
+    struct str all = {0};
+    for (size_t i = 0; i < DS_LEN(text); i++)
+        if (text[i][0])
+            str_addf(&all, "%s%s", all.len ? ", " : "", text[i]);
+    if (v->world_size > 0)
+        str_addf(&all, "%s%" PRId64 " rank%s", all.len ? ", " : "", v->world_size,
+                 v->world_size > 1 ? "s" : "");
+    if (v->project[0])
+        str_addf(&all, "%sproject %s", all.len ? ", " : "", v->project);
+    str_copy(out, size, str_text(&all));
+    str_release(&all);
+    return out;
+}
+
 static void event_put(struct runview *v, struct run_event x)
 {
     void *p = v->event;
