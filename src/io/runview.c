@@ -359,7 +359,9 @@ int runview_read(struct runview **out, const char *path, struct err *e)
 const char *runview_foreign(const struct runview *v)
 {
     const struct foreign_format *f = v->reader ? runlog_reader_format(v->reader) : NULL;
-    return f ? f->title : NULL;
+    if (!f)
+        return v->index->foreign[0] ? v->index->foreign : NULL;
+    return f->title;
 }
 
 /* Of several names for a metric the one that metric_canonical prefers. */

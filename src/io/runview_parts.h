@@ -24,6 +24,7 @@ struct runview_index {
     int64_t tokens_step;
     int walks; /* back over superseded points, bounded */
     int is_failed, has_head;
+    char foreign[64]; /* title of the format that a stream of records was made from */
     int is_directory; /* its name is the run's, which may have been renamed since the head */
     struct run_phase phase;
     uint64_t stop_at;  /* where the first read of a growing file ends; 0 = no limit */

@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "cli/inspect/inspect.h"
 #include "figures/png_chunks.h"
+#include "io/foreign.h"
 #include "models/load.h"
 #include "training/preset.h"
 
@@ -178,6 +179,11 @@ static int inspect_dir(const char *path, struct inspect *x, struct err *e)
 
 int inspect_path(const char *path, struct inspect *x, struct err *e)
 {
+    const struct foreign_format *format;
+    char log[1100];
+    int is_own = fs_join(log, sizeof log, path, "log.mp", NULL) == 0 && fs_exists(log);
+    if (!is_own && foreign_find(path, &format))
+        return inspect_records(path, x, e);
     if (fs_is_dir(path))
         return inspect_dir(path, x, e);
     for (size_t i = 0; i < DS_LEN(endings); i++)

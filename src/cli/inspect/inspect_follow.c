@@ -14,7 +14,7 @@
 #include "io/runview.h"
 
 enum { SHOWN_MAX = 6 };
-static const double poll_s = 0.2, gone_after_s = 60;
+static const double poll_s = 0.2, gone_s = 60, foreign_gone_s = 600;
 
 struct follow {
     struct runview *v;
@@ -90,13 +90,13 @@ static int print_line(const struct follow *f, int holds, struct err *e)
 }
 
 /* Will nothing more come?  A silent run gets a minute: an evaluation may take that long where locks
- * do not travel. */
+ * do not travel.  Other programs take no locks at all. */
 static int has_ended(const struct runview *v, double now)
 {
     if (runlog_reader_fd(v->reader) >= 0)
         return runlog_reader_at_end(v->reader);
     if (v->state == RUN_SILENT)
-        return !(now - v->last_time < gone_after_s);
+        return !(runview_age(v, now) < (runview_foreign(v) ? foreign_gone_s : gone_s));
     return v->state == RUN_DONE || v->state == RUN_STOPPED || v->state == RUN_FAILED ||
            v->state == RUN_TRACE;
 }

@@ -55,7 +55,7 @@ static int check_clause(const struct clause *c, int at, struct err *e)
         return err_set(
             e, DS_EUSAGE,
             "--until: column %d: state \"%s\": expected = or != with live, paused, silent, "
-            "done, stopped, failed, trace or empty",
+            "done, stopped, failed, ended, trace or empty",
             at, c->value);
     if (!is_exact && isnan(c->number))
         return err_set(e, DS_EUSAGE, "--until: column %d: \"%s\": expected a number", at, c->value);
@@ -156,7 +156,7 @@ static int number_of(const struct runview *v, const char *key, double now, doubl
     if (strcmp(key, "step") == 0)
         *x = v->records > 0 ? (double)v->step : (double)NAN;
     else if (strcmp(key, "age") == 0)
-        *x = v->last_time > 0 ? now - v->last_time : (double)NAN;
+        *x = runview_age(v, now);
     else
         *x = evaluation(v, key);
     return !isnan(*x);
