@@ -163,6 +163,16 @@ static void take_entry(struct runview *v, const struct runlog_entry *entry)
         runview_take(v, entry->body);
 }
 
+/* The reader counts from its beginning, or from when a file was replaced. */
+static void count_skipped(struct runview *v)
+{
+    struct runview_index *x = v->index;
+    uint64_t n = runlog_reader_skipped(v->reader);
+    v->invalid += n >= x->skipped ? n - x->skipped : n;
+    v->generation += n != x->skipped;
+    x->skipped = n;
+}
+
 enum { PIPE_FULL = 1 << 15 };
 
 int runview_poll(struct runview *v, double budget_s, struct err *e)
@@ -192,6 +202,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     }
     if (rc < 0)
         return rc;
+    count_skipped(v);
     runview_order(v);
     double modified = runlog_reader_modified(v->reader);
     if (modified > v->last_time)

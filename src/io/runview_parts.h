@@ -14,9 +14,10 @@ struct metric_meta {
 struct runview_index {
     struct map series, layer; /* name -> index */
     size_t series_cap, layer_cap, eval_cap, sample_cap;
-    size_t hint; /* the series that the next metric most likely belongs to */
+    size_t hint;        /* the series that the next metric most likely belongs to */
     uint32_t *of_point; /* series + 1 of a name in a log of another program, by its id */
     size_t cap_of_point;
+    uint64_t skipped; /* of such a log, what its reader counted so far */
     struct metric_meta *meta;
     size_t metas;
     size_t probe_bytes;
