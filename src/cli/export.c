@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "io/runview.h"
+#include "io/tfevents.h"
 
 struct cli_option export_options[] = {
     {.name = "to", .has_value = 1, .help = "csv|jsonl|tfevents  (default: by the name of FILE)"},
@@ -22,7 +23,7 @@ static const char usage_after[] =
     "jsonl     one object per record of metrics: `step`, `time` where known, the values; vectors "
     "per\n"
     "          layer, and evaluations as the object `eval`, only here\n"
-    "tfevents  an event file of TensorBoard\n"
+    "tfevents  an event file of TensorBoard: -o DIR/events.out.tfevents.NAME\n"
     "Numbers are the shortest text that reads back as the same double; NaN, Infinity, -Infinity.\n";
 
 /* ---- all points in the order of their steps ---- */
@@ -308,6 +309,7 @@ static const struct format {
 } formats[] = {
     {"csv", export_csv, 0},
     {"jsonl", export_jsonl, 0},
+    {"tfevents", tfevents_write, 1},
 };
 
 static int choose_format(const struct format **out, const struct cli_args *a, struct err *e)
@@ -355,6 +357,9 @@ static int export(const struct cli_args *a, struct str *out, struct err *e)
         fprintf(stderr, "depthscope: %llu values of metrics beyond the first %zu are left out\n",
                 (unsigned long long)v->others, v->n_series);
     runview_free(v);
+    if (rc == 0 && file && f->is_binary && !strstr(file, "tfevents"))
+        fputs("depthscope: TensorBoard opens only files that have tfevents in their name\n",
+              stderr);
     if (rc == 0)
         rc = file ? fs_write_file(file, out->p, out->len, e) : cli_write(out->p, out->len, e);
     return rc;
