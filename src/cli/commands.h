@@ -92,8 +92,8 @@ struct cli_option {
         "serve the workbench's requests on stdin (JSON lines)", WORD_MODEL) \
     X(complete, "WORD ...",\
         "print candidates for the last word, for completion scripts", WORD_NONE) \
-    X(help, "[COMMAND|workbench|keys|views|metrics|man|bash|zsh|fish]",\
-        "list commands; help on one command, all settings, the workbench's keys, all metrics, the man page, completion scripts", WORD_COMMAND)
+    X(help, "[COMMAND|workbench|keys|views|metrics|formats|man|bash|zsh|fish]",\
+        "list commands; help on one command, all settings, the workbench's keys, all metrics, logs of other programs, the man page, completion scripts", WORD_COMMAND)
 /* clang-format on */
 
 #define DECLARE(name, args, about, word) \
