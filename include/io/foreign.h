@@ -78,6 +78,7 @@ enum { FOREIGN_PEEK = 16384 };
 
 /* In order of recognition. */
 #define FOREIGN_FORMATS(X) X(tensorboard) X(wandb) X(csv)
+extern const struct foreign_format *const foreign_formats[]; /* ends with NULL */
 
 /* The first whole line of text at p: its length without the newline (a '\r' before it is cut too)
  * and in *used with it; 0 and *used = 0 when there is none yet.  With is_end the rest is a line. */

@@ -374,6 +374,7 @@ static void add_head(struct foreign_reader *r)
     b = foreign_begin(&r->out, "head", 0, (double)NAN);
     record_str(b, "run", strcmp(r->path, "-") ? stem : "stdin");
     record_str(b, "writer", r->format->title);
+    record_str(b, "foreign", r->format->title);
     foreign_end(&r->out);
     if (r->left_out > 0) {
         char text[120];
