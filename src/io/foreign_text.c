@@ -50,16 +50,25 @@ static int place(const char *const *list, size_t count, const char *p, size_t n)
 
 int text_step_rank(const char *name, size_t n)
 {
-    static const char *const names[] = {
-        "step", "_step", "global_step", "global step", "trainer/global_step", "train/global_step",
-        "iter", "iteration", "iterations", "iter_num", "training/iteration", "epoch"};
+    static const char *const names[] = {"step",
+                                        "_step",
+                                        "global_step",
+                                        "global step",
+                                        "trainer/global_step",
+                                        "train/global_step",
+                                        "iter",
+                                        "iteration",
+                                        "iterations",
+                                        "iter_num",
+                                        "training/iteration",
+                                        "epoch"};
     return place(names, DS_LEN(names), name, n);
 }
 
 int text_is_time(const char *name, size_t n)
 {
-    static const char *const names[] = {"time",     "_timestamp", "timestamp", "ts", "wall_time",
-                                        "wall time", "walltime",  "datetime",  "date"};
+    static const char *const names[] = {"time",      "_timestamp", "timestamp", "ts",  "wall_time",
+                                        "wall time", "walltime",   "datetime",  "date"};
     return place(names, DS_LEN(names), name, n);
 }
 

@@ -257,8 +257,7 @@ void json_scan_text(const struct json_scan *s, struct str *out)
             c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
             p += 6;
         }
-        str_add_bytes(out, utf8,
-                      (size_t)utf8_encode(utf8, c >= 0xD800 && c < 0xE000 ? 0xFFFD : c));
+        str_add_bytes(out, utf8, (size_t)utf8_encode(utf8, c >= 0xD800 && c < 0xE000 ? 0xFFFD : c));
     }
 }
 
