@@ -27,7 +27,7 @@ static void add_value(struct foreign_object *o, double v)
 }
 
 /* The entry of the current path, whose values follow. */
-static void add_entry(struct foreign_object *o, int is_vector)
+static void add_entry(struct foreign_object *o, int is_vector, int rank)
 {
     void *p = o->entry;
     if (o->entries == o->cap_entries &&
@@ -40,7 +40,8 @@ static void add_entry(struct foreign_object *o, int is_vector)
                                                    .n = o->path.len,
                                                    .first = o->values,
                                                    .count = 1,
-                                                   .is_vector = is_vector};
+                                                   .is_vector = is_vector,
+                                                   .rank = rank};
     str_add_bytes(&o->names, str_text(&o->path), o->path.len);
 }
 
@@ -58,7 +59,7 @@ static void take_number(struct foreign_object *o, int is_top, double v)
         o->is_timed = 1;
         return;
     }
-    add_entry(o, 0);
+    add_entry(o, 0, rank);
     add_value(o, v);
 }
 
@@ -78,7 +79,7 @@ static enum json_token take_array(struct foreign_object *o, struct json_scan *s)
     int depth = s->depth - 1, is_vector = 1;
     size_t before = o->values, names = o->names.len;
     enum json_token t;
-    add_entry(o, 1);
+    add_entry(o, 1, 0);
     while ((t = json_scan_next(s)) != JSON_SCAN_BAD && t != JSON_SCAN_CUT && s->depth > depth) {
         is_vector &= t == JSON_SCAN_NUMBER || t == JSON_SCAN_BOOL || t == JSON_SCAN_NULL;
         if (is_vector)
@@ -208,8 +209,7 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
             const char *name = name_of(o, x);
             int is_tokens = x->n == 6 && memcmp(name, "tokens", 6) == 0;
             vectors |= x->is_vector;
-            if (x->is_vector || is_tokens == pass ||
-                (o->rank > 0 && text_step_rank(name, x->n) == o->rank))
+            if (x->is_vector || is_tokens == pass || (o->rank > 0 && x->rank == o->rank))
                 continue;
             foreign_point(out, name, x->n, o->step, o->time, o->value[x->first]);
         }

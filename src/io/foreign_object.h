@@ -11,7 +11,7 @@ struct foreign_object {
     struct str names; /* of the entries, one after the other */
     struct object_entry {
         size_t name, n, first, count; /* in names; in values: 1, or a vector's */
-        int is_vector;
+        int is_vector, rank;          /* rank: as the step of the object */
     } * entry;
     size_t entries, cap_entries;
     double *value;

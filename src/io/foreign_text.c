@@ -40,36 +40,48 @@ int text_same(const char *p, size_t n, const char *word)
     return word[n] == '\0';
 }
 
-static int place(const char *const *list, size_t count, const char *p, size_t n)
+/* A name and its length: nearly all names of a log differ in that. */
+struct word {
+    const char *text;
+    size_t n;
+};
+#define WORD(text)                                                                                 \
+    {                                                                                              \
+        text, sizeof(text) - 1                                                                     \
+    }
+
+static int place(const struct word *list, size_t count, const char *p, size_t n)
 {
     for (size_t i = 0; i < count; i++)
-        if (text_same(p, n, list[i]))
+        if (list[i].n == n && (p[0] | 0x20) == (list[i].text[0] | 0x20) &&
+            text_same(p, n, list[i].text))
             return (int)(count - i);
     return 0;
 }
 
 int text_step_rank(const char *name, size_t n)
 {
-    static const char *const names[] = {"step",
-                                        "_step",
-                                        "global_step",
-                                        "global step",
-                                        "trainer/global_step",
-                                        "train/global_step",
-                                        "iter",
-                                        "iteration",
-                                        "iterations",
-                                        "iter_num",
-                                        "training/iteration",
-                                        "epoch"};
+    static const struct word names[] = {WORD("step"),
+                                        WORD("_step"),
+                                        WORD("global_step"),
+                                        WORD("global step"),
+                                        WORD("trainer/global_step"),
+                                        WORD("train/global_step"),
+                                        WORD("iter"),
+                                        WORD("iteration"),
+                                        WORD("iterations"),
+                                        WORD("iter_num"),
+                                        WORD("training/iteration"),
+                                        WORD("epoch")};
     return place(names, DS_LEN(names), name, n);
 }
 
 int text_is_time(const char *name, size_t n)
 {
-    static const char *const names[] = {"time",      "_timestamp", "timestamp", "ts",  "wall_time",
-                                        "wall time", "walltime",   "datetime",  "date"};
-    return place(names, DS_LEN(names), name, n);
+    static const struct word names[] = {WORD("time"),     WORD("_timestamp"), WORD("timestamp"),
+                                        WORD("ts"),       WORD("wall_time"),  WORD("wall time"),
+                                        WORD("walltime"), WORD("datetime"),   WORD("date")};
+    return place(names, DS_LEN(names), name, n) > 0;
 }
 
 int text_step(double value, int64_t *step)
