@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "io/foreign.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
 #include "training/job.h"
@@ -256,7 +257,13 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
         return err_set(e, DS_ENOTFOUND, "runs: %s: not a directory", root);
     if (cli_flag(a, "trash"))
         return print_trash(a, root, out, e);
-    int rc = runindex_refresh(&x, root, e);
+    const struct foreign_format *format;
+    int is_run = foreign_find(root, &format); /* the folder is one run rather than a list */
+    if (is_run) {
+        x.also = &root;
+        x.alsos = 1;
+    }
+    int rc = runindex_refresh(&x, is_run ? NULL : root, e);
     if (rc == 0)
         rc = print_list(a, &x, root, out, e);
     runindex_release(&x);

@@ -511,10 +511,15 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     int moved = st.st_mtim.tv_sec != s->changed.tv_sec || st.st_mtim.tv_nsec != s->changed.tv_nsec;
     int is_rest = clock_wall() - seconds(st.st_mtim) > rest_s || is_whole(r, s);
     uint64_t seen = s->taken + s->left.len;
+<<<<<<< HEAD
     if (seconds(st.st_mtim) > r->modified)
         r->modified = seconds(st.st_mtim);
     if (!is_new && (!is_same || size < seen || (is_whole(r, s) && (moved || size != seen)))) {
         start_over(r, is_whole(r, s));
+=======
+    if (!is_new && (!is_same || size < seen || (r->format->is_whole && (moved || size != seen)))) {
+        start_over(r);
+>>>>>>> main
         return 2;
     }
     s->inode = (uint64_t)st.st_ino;
@@ -737,7 +742,11 @@ uint64_t foreign_left(const struct foreign_reader *r)
 
 double foreign_modified(const struct foreign_reader *r)
 {
-    return r->modified;
+    double newest = r->modified;
+    for (size_t i = 0; i < r->n; i++)
+        if (seconds(r->source[i].changed) > newest)
+            newest = seconds(r->source[i].changed);
+    return newest;
 }
 
 uint64_t foreign_skipped(const struct foreign_reader *r)

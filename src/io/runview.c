@@ -69,8 +69,13 @@ static enum run_state state_of(struct runview *v)
     const struct run_phase *p = &v->index->phase;
     if (runlog_reader_fd(v->reader) >= 0)
         return run_phase_state(p, !runlog_reader_at_end(v->reader), HUGE_VAL);
-    if (runview_foreign(v)) /* nobody holds a lock: it lives while its files change */
-        return run_phase_state(p, 0, clock_wall());
+    if (runview_foreign(v)) { /* nobody holds a lock: it lives while its files change */
+        struct run_phase now = *p;
+        double modified = runlog_reader_modified(v->reader);
+        if (modified > now.last_time) /* not every program logs times */
+            now.last_time = modified;
+        return run_phase_state(&now, 0, clock_wall());
+    }
     return run_phase_state(p, !p->has_end && is_locked(v), clock_wall());
 }
 
@@ -147,8 +152,8 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
         return rc;
     runview_order(v);
     double modified = runlog_reader_modified(v->reader);
-    if (modified > v->last_time) /* not every program logs times */
-        v->last_time = v->index->phase.last_time = modified;
+    if (modified > v->last_time)
+        v->last_time = modified;
     /* a full pipe will most likely fill up again */
     if (runlog_reader_fd(v->reader) >= 0 && runlog_reader_offset(v->reader) - from >= PIPE_FULL)
         v->is_behind = 1;
@@ -286,6 +291,13 @@ int runview_read(struct runview **out, const char *path, struct err *e)
             rc = err_errno(e, "%s", path);
         else
             rc = runview_poll(v, HUGE_VAL, e);
+    }
+    /* a last line without its newline counts once nobody is writing it any more */
+    double until = clock_mono() + 3;
+    while (rc >= 0 && runview_foreign(v) && p.fd < 0 && v->tail > 0 && clock_mono() < until &&
+           clock_wall() - runlog_reader_modified(v->reader) < 3) {
+        clock_sleep(0.1);
+        rc = runview_poll(v, HUGE_VAL, e);
     }
     if (rc >= 0 && v->records == 0)
         rc = err_set(e, DS_EFORMAT, v->tail > 0 ? "%s: not a record stream" : "%s: no records",
