@@ -511,15 +511,8 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     int moved = st.st_mtim.tv_sec != s->changed.tv_sec || st.st_mtim.tv_nsec != s->changed.tv_nsec;
     int is_rest = clock_wall() - seconds(st.st_mtim) > rest_s || is_whole(r, s);
     uint64_t seen = s->taken + s->left.len;
-<<<<<<< HEAD
-    if (seconds(st.st_mtim) > r->modified)
-        r->modified = seconds(st.st_mtim);
     if (!is_new && (!is_same || size < seen || (is_whole(r, s) && (moved || size != seen)))) {
         start_over(r, is_whole(r, s));
-=======
-    if (!is_new && (!is_same || size < seen || (r->format->is_whole && (moved || size != seen)))) {
-        start_over(r);
->>>>>>> main
         return 2;
     }
     s->inode = (uint64_t)st.st_ino;

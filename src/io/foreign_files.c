@@ -102,12 +102,11 @@ static int look(struct foreign_files *f, const char *dir, const char *below, int
         if (names[i][0] == '.' || (below[0] ? fs_join(rel, sizeof rel, below, names[i], NULL)
                                             : str_copy(rel, sizeof rel, names[i])) != 0)
             continue;
-        if (format->is_member(rel)) {
-            rc = add(f, rel, e);
-        } else if (depth > 0 && (!format->is_folder || format->is_folder(rel)) &&
-                   fs_join(path, sizeof path, dir, rel, NULL) == 0 && fs_is_dir(path)) {
+        if (depth > 0 && (!format->is_folder || format->is_folder(rel)) &&
+            fs_join(path, sizeof path, dir, rel, NULL) == 0 && fs_is_dir(path))
             rc = look(f, dir, rel, depth - 1, format, e);
-        }
+        else if (format->is_member(rel))
+            rc = add(f, rel, e);
     }
     fs_list_free(names, n);
     return rc;

@@ -85,6 +85,8 @@ static void take_param(struct foreign_out *out, const struct foreign_bytes *b, c
 static void take_name(struct foreign_out *out, const char *p, size_t n)
 {
     char text[256];
+    while (n > 0 && (p[n - 1] == '\n' || p[n - 1] == '\r'))
+        n--;
     n = n < sizeof text - 1 ? n : sizeof text - 1;
     memcpy(text, p, n);
     text[n] = '\0';
@@ -176,6 +178,11 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
 static int is_meta(const char *rel)
 {
     return strcmp(rel, "meta.yaml") == 0 || strcmp(rel, "tags/mlflow.runName") == 0;
+}
+
+static int is_member(const char *rel)
+{
+    return is_meta(rel) || below(rel, "metrics") || below(rel, "params");
 }
 
 static int is_folder(const char *rel)

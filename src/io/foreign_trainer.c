@@ -65,7 +65,7 @@ static void add_setting(struct record *r, const char *key, const struct json_sca
 static void take_head(struct trainer *w, struct json_scan from, struct foreign_out *out)
 {
     static const char *const settings[] = {
-        "num_train_epochs", "train_batch_size", "logging_steps",        "eval_steps",
+        "num_train_epochs", "train_batch_size", "logging_steps",         "eval_steps",
         "save_steps",       "best_metric",      "best_model_checkpoint", "num_input_tokens_seen",
         "total_flos",       "trial_name"};
     struct json_scan s = from;
