@@ -81,7 +81,7 @@ struct foreign_format {
 enum { FOREIGN_PEEK = 16384 };
 
 /* In order of recognition. */
-#define FOREIGN_FORMATS(X) X(trainer) X(jsonl) X(json) X(csv) X(mlflow)
+#define FOREIGN_FORMATS(X) X(trainer) X(jsonl) X(json) X(csv) X(mlflow) X(console)
 
 /* The first whole line of text at p: its length without the newline (a '\r' before it is cut too)
  * and in *used with it; 0 and *used = 0 when there is none yet.  With is_end the rest is a line. */
