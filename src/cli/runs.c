@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "io/foreign.h"
@@ -264,6 +265,8 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
         x.alsos = 1;
     }
     int rc = runindex_refresh(&x, is_run ? NULL : root, e);
+    if (rc == 0 && x.is_cut)
+        log_warn("%s: too many files to look at; some logs of other programs are not listed", root);
     if (rc == 0)
         rc = print_list(a, &x, root, out, e);
     runindex_release(&x);

@@ -340,6 +340,16 @@ static int is_inner_link(const char *root, const char *path)
     return (strncmp(to, from, n) == 0 && to[n] == '/') || (strncmp(from, to, m) == 0);
 }
 
+/* Changes whenever the file does. */
+static int64_t stamp_of(const char *path)
+{
+    struct stat st;
+    if (fs_stat(path, &st) != 0)
+        return 0;
+    return (int64_t)((uint64_t)st.st_mtim.tv_sec * 1000000007U + (uint64_t)st.st_mtim.tv_nsec +
+                     (uint64_t)st.st_size * 31);
+}
+
 static int list_folder(struct listing *l, const char *root, const char *below, int depth,
                        struct err *e);
 
@@ -358,8 +368,14 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
         return add_row(l, r, e);
     }
     is_dir = fs_is_dir(path);
-    if (!is_dir && !(depth < 0 || looks_like_log(name)))
+    int64_t stamp = is_dir ? 0 : stamp_of(path);
+    if (!is_dir && ((depth >= 0 && !looks_like_log(name)) ||
+                    (map_get(&l->x->barren, path, strlen(path), &at) && at == stamp)))
         return 0;
+    if (!is_dir && ++l->looks > LOOKS_MAX) {
+        l->x->is_cut = 1;
+        return 0;
+    }
     struct run_row *r = mem_alloc(1, sizeof *r);
     if (!r)
         return err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
@@ -369,7 +385,7 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
     if (rc == DS_ENOTFOUND || rc == DS_EMEM || (is_dir && !fs_is_dir(path)) ||
         (!is_dir && !r->follow && r->phase.records == 0)) {
         free_row(r);
-        if (rc == DS_EMEM)
+        if (rc == DS_EMEM || (!is_dir && map_set(&l->x->barren, path, strlen(path), stamp) < 0))
             return err_set(e, DS_EMEM, "out of memory for run %s", path);
         return is_dir && depth != 0
                    ? list_folder(l, root, name, depth < 0 ? DEPTH_MAX : depth - 1, e)
@@ -451,6 +467,7 @@ void runindex_release(struct runindex *x)
     for (size_t i = 0; i < x->n; i++)
         free_row(x->row[i]);
     mem_free(x->row);
+    map_release(&x->barren);
     *x = (struct runindex){0};
 }
 
