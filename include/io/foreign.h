@@ -118,7 +118,7 @@ int foreign_next(struct foreign_reader *r, struct runlog_entry *entry, struct er
 void foreign_wants_points(struct foreign_reader *r);
 void foreign_limit(struct foreign_reader *r, size_t bytes); /* as runlog_reader_limit */
 int foreign_is_behind(const struct foreign_reader *r);
-uint64_t foreign_position(const struct foreign_reader *r); /* bytes read of all files */
+uint64_t foreign_position(const struct foreign_reader *r); /* bytes read of all files and delivered */
 uint64_t foreign_left(const struct foreign_reader *r); /* bytes not taken yet, torn ends included */
 double
 foreign_modified(const struct foreign_reader *r); /* newest change of a file, Unix s; 0 none */

@@ -722,7 +722,7 @@ int foreign_is_behind(const struct foreign_reader *r)
 
 uint64_t foreign_position(const struct foreign_reader *r)
 {
-    return r->position;
+    return r->at < r->out.items ? r->position - r->batch : r->position;
 }
 
 uint64_t foreign_left(const struct foreign_reader *r)

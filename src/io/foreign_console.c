@@ -36,20 +36,20 @@ static const struct lead {
  * unit: after the number, NULL any. */
 static const struct rename {
     const char *name, *unit, *metric;
-    double scale;
+    double times, per; /* value * times / per */
 } renames[] = {
     // clang-format off
-    {"time", "ms", "step_ms", 1},      {"time", "s", "step_ms", 1000},
-    {"iter time", "ms", "step_ms", 1}, {"iter time", "s", "step_ms", 1000},
-    {"dt", "ms", "step_ms", 1},        {"dt", "s", "step_ms", 1000},
-    {"", "ms", "step_ms", 1},
-    {"elapsed time per iteration (ms)", NULL, "step_ms", 1},
-    {"mfu", "%", "mfu", 0.01},         {"", "% mfu", "mfu", 0.01},
-    {"", "% bf16 mfu", "mfu", 0.01},   {"", "% fp16 mfu", "mfu", 0.01}, {"", "% fp32 mfu", "mfu", 0.01},
-    {"", "tok/s", "tok/s", 1},         {"", "tokens/s", "tok/s", 1},    {"", "tok/sec", "tok/s", 1},
-    {"loss train", NULL, "train loss", 1},
-    {"val", NULL, "val loss", 1}, /* of "loss train: 2.1, val: 2.2" */
-    {"remaining time", NULL, NULL, 0}, {"eta", NULL, NULL, 0},
+    {"time", "ms", "step_ms", 1, 1},      {"time", "s", "step_ms", 1000, 1},
+    {"iter time", "ms", "step_ms", 1, 1}, {"iter time", "s", "step_ms", 1000, 1},
+    {"dt", "ms", "step_ms", 1, 1},        {"dt", "s", "step_ms", 1000, 1},
+    {"", "ms", "step_ms", 1, 1},
+    {"elapsed time per iteration (ms)", NULL, "step_ms", 1, 1},
+    {"mfu", "%", "mfu", 1, 100},         {"", "% mfu", "mfu", 1, 100},
+    {"", "% bf16 mfu", "mfu", 1, 100},   {"", "% fp16 mfu", "mfu", 1, 100}, {"", "% fp32 mfu", "mfu", 1, 100},
+    {"", "tok/s", "tok/s", 1, 1},         {"", "tokens/s", "tok/s", 1, 1},    {"", "tok/sec", "tok/s", 1, 1},
+    {"loss train", NULL, "train loss", 1, 1},
+    {"val", NULL, "val loss", 1, 1}, /* of "loss train: 2.1, val: 2.2" */
+    {"remaining time", NULL, NULL, 1, 1}, {"eta", NULL, NULL, 1, 1},
     // clang-format on
 };
 
@@ -188,7 +188,8 @@ static size_t word_number(const char *p, double *v)
 /* A number at p, with "5,123" for thousands; bytes used, 0 when p is a part of something else. */
 static size_t number_at(const char *line, const char *p, double *v)
 {
-    if (p > line && (is_letter(p[-1]) || strchr(".-+/", p[-1])))
+    if (p > line && (is_letter(p[-1]) || strchr(".-+/", p[-1]) ||
+                     (p[-1] == ':' && p - 1 > line && isdigit((unsigned char)p[-2]))))
         return 0;
     size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
                                                                : word_number(p, v);
@@ -244,7 +245,7 @@ static int set_field(struct field *f, const char *name, size_t n, int is_named, 
         if (!text_same(name, n, r->name) ||
             (r->unit && (!begins(unit, r->unit) || is_letter(unit[k]))))
             continue;
-        *f = (struct field){r->metric, r->metric ? strlen(r->metric) : 0, v * r->scale};
+        *f = (struct field){r->metric, r->metric ? strlen(r->metric) : 0, v * r->times / r->per};
         /* MFU of -100 %: not known yet */
         return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
     }
@@ -265,8 +266,11 @@ static size_t fields_of(const char *line, struct field f[FIELDS_MAX])
         }
         const char *name = from, *unit = skip_blanks(p + used);
         size_t n = name_of(&name, p, &is_named);
-        k += (size_t)set_field(&f[k], name, n, is_named, unit, v);
+        int is_metric = set_field(&f[k], name, n, is_named, unit, v);
+        k += (size_t)is_metric;
         p += used;
+        if (!is_metric && !isfinite(v)) /* a word of a name: "number of nan iterations" */
+            continue;
         p += strcspn(p, " \t|,;()"); /* the unit */
         from = p;
     }
@@ -281,7 +285,7 @@ static void take_setting(struct foreign_out *out, const char *key, size_t n, con
     size_t k = strlen(value);
     while (k > 0 && strchr(" |\t", value[k - 1]))
         k--;
-    if (n == 0 || n > NAME_BYTES || k == 0 || k >= sizeof text)
+    if (n == 0 || n > NAME_BYTES || k == 0 || k >= sizeof text || begins(value, "value "))
         return;
     memcpy(name, key, n);
     name[n] = '\0';
@@ -352,10 +356,26 @@ static int take_validation(struct foreign_out *out, const char *line)
     return n > 0;
 }
 
-static void deliver(struct foreign_out *out, const struct field *f, size_t n, int64_t step)
+/* The date that a logger puts before its lines: "[2024-05-01 12:00:00] ...". */
+static double time_of(const char *line)
+{
+    double seconds;
+    for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
+        size_t n = 19;
+        if (!isdigit((unsigned char)*p) || strlen(p) < n || p[4] != '-')
+            continue;
+        if (p[n] == '.' || p[n] == ',')
+            n += 1 + strspn(p + n + 1, "0123456789");
+        return text_time_parse(p, n, &seconds) ? seconds : (double)NAN;
+    }
+    return (double)NAN;
+}
+
+static void deliver(struct foreign_out *out, const struct field *f, size_t n, int64_t step,
+                    double time)
 {
     for (size_t i = 0; i < n; i++)
-        foreign_point(out, f[i].name, f[i].n, step, (double)NAN, f[i].value);
+        foreign_point(out, f[i].name, f[i].n, step, time, f[i].value);
 }
 
 static void take_line(struct console *c, struct foreign_out *out, const char *p, size_t n)
@@ -377,12 +397,12 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
             record_int(foreign_begin(out, "head", step, (double)NAN), "steps", steps);
             foreign_end(out);
         }
-        deliver(out, f, k, step);
+        deliver(out, f, k, step, time_of(line));
         return;
     }
     for (size_t i = 0; !rest && i < DS_LEN(sentences); i++)
         if (begins(line, sentences[i]) && (k = fields_of(line, f)) > 0) {
-            deliver(out, f, k, c->step);
+            deliver(out, f, k, c->step, time_of(line));
             return;
         }
     if (!c->has_step)

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "io/foreign.h"
 #include "io/foreign_text.h"
+#include "io/metric.h"
 
 enum {
     COLUMNS_MAX = 4096,
@@ -291,37 +292,24 @@ static int take_names(struct csv *c, const char *p, size_t n, const char *file, 
     return rc;
 }
 
-/* Without a column of that name the first one is the step, if the rows that are there have whole
- * numbers in it that do not fall. */
+/* Without a column of that name the first one is the step, if the first row has a whole number in it
+ * and it is not named like a metric. */
 static void decide_step(struct csv *c, const char *p, size_t n)
 {
-    enum { LOOKS = 64 };
-    int64_t step, last = 0;
+    const char *cell;
+    size_t len;
+    int64_t step;
+    double v;
+    int rank;
     c->is_decided = 1;
-    for (int i = 0; c->step < 0 && i < LOOKS; i++) {
-        const char *cell;
-        size_t used, len;
-        uint64_t lines;
-        double v;
-        size_t row = row_at(p, n, 0, &used, &lines);
-        if (used == 0 && i > 0)
-            break;
-        row = used ? row : n;
-        if (!is_blank(p, row) && *p != '#') {
-            next_cell(c, p, p + row, &cell, &len);
-            if (!number_of(c, cell, len, &v) || !text_step(v, &step) || step < last)
-                return;
-            last = step;
-        }
-        if (used == 0)
-            break;
-        p += used;
-        n -= used;
-    }
-    if (c->step < 0) {
-        c->step = 0;
-        c->column[0].role = STEP;
-    }
+    if (c->step >= 0 || run_metric_find(c->column[0].name) ||
+        metric_canonical(c->column[0].name, &rank))
+        return;
+    next_cell(c, p, p + n, &cell, &len);
+    if (!number_of(c, cell, len, &v) || !text_step(v, &step))
+        return;
+    c->step = 0;
+    c->column[0].role = STEP;
 }
 
 /* ---- rows ---- */
@@ -362,18 +350,16 @@ static int step_of_row(struct csv *c, struct foreign_out *out, int64_t *step)
 {
     const struct column *x = c->step >= 0 ? &c->column[c->step] : NULL;
     *step = x ? c->newest : c->rows;
-    if (!x || (!x->has_value && x->texts == 0))
+    if (!x || !x->has_value)
         return 1; /* a row of its own writer: it belongs to the newest step */
-    if (x->has_value && text_step(x->value, step) && *step >= 0) {
+    if (text_step(x->value, step) && *step >= 0) {
         c->newest = *step;
         return 1;
     }
-    if (x->has_value) {
-        char text[32];
-        int n = snprintf(text, sizeof text, "%g", x->value);
-        bad_cell(c, x, text, (size_t)n);
-        foreign_invalid(out, 1);
-    }
+    char text[32];
+    int n = snprintf(text, sizeof text, "%g", x->value);
+    bad_cell(c, x, text, (size_t)n);
+    foreign_invalid(out, 1);
     return 0;
 }
 
@@ -519,7 +505,7 @@ static int take_line(struct csv *c, struct foreign_out *out, const struct foreig
     if (!c->has_names)
         return take_first(c, out, p, n, b->file, e);
     if (!c->is_decided)
-        decide_step(c, p, b->n - (size_t)(p - b->p));
+        decide_step(c, p, n);
     take_row(c, out, p, n);
     return c->cell.failed ? err_set(e, DS_EMEM, "out of memory") : 0;
 }
@@ -543,8 +529,10 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
         if (used == 0)
             break;
         c->line++;
-        if (!c->is_skipping)
+        if (!c->is_skipping && n <= TEXT_LINE_MAX)
             rc = take_line(c, out, b, at, n, e);
+        else if (!c->is_skipping)
+            foreign_invalid(out, 1);
         c->is_skipping = 0;
         c->line += lines - 1;
         at += used;
@@ -605,7 +593,7 @@ static int rate(struct csv *c, const char *p, size_t n, const char *next, size_t
         return 0;
     if (cells > 1 && numbers == 0 && longest <= 160) {
         if (next && width == cells && values > 0)
-            return axis == 2 ? 70 : axis == 1 ? 60 : 30;
+            return axis == 2 ? 70 : axis == 1 ? 60 : is_named || values == cells ? 30 : 0;
         if (!next && (axis == 2 || is_named))
             return axis == 2 ? 25 : 10;
     }

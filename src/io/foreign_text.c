@@ -26,8 +26,9 @@ int text_next(struct text_lines *t, struct foreign_out *out, const struct foreig
         *n = got;
         *at += used;
         t->number++;
-        if (!t->is_skipping)
+        if (!t->is_skipping && got <= TEXT_LINE_MAX)
             return 1;
+        foreign_invalid(out, !t->is_skipping);
         t->is_skipping = 0;
     }
 }

@@ -148,7 +148,8 @@ static int recognise(const unsigned char *p, size_t n, const char *file, int is_
     while ((t = json_scan_next(&s)) == JSON_SCAN_KEY) {
         has_step |= json_scan_is(&s, "global_step");
         has_log |= json_scan_is(&s, "log_history");
-        skip_value(&s);
+        if ((t = skip_value(&s)) == JSON_SCAN_CUT)
+            break;
     }
     return t != JSON_SCAN_BAD && has_log && has_step ? 95 : 0;
 }
