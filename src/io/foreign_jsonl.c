@@ -144,7 +144,7 @@ static int recognise_array(const unsigned char *bytes, size_t n, const char *fil
     return t != JSON_SCAN_BAD && look.has_axis && look.numbers > 1 && !look.is_text ? 80 : 0;
 }
 
-const struct foreign_format foreign_json = {
+const struct foreign_format foreign_json_array = {
     .name = "json",
     .title = "JSON array",
     .help = "an array of objects of metrics, rewritten as a whole",
