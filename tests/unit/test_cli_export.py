@@ -93,6 +93,15 @@ def superseded_points_are_left_out_and_the_newest_of_a_step_counts():
 
 
 @test
+def matrices_are_rows_of_numbers():
+    log = Log("experts.mp")
+    for i in range(3):
+        log.put("metric", i, loss=3.0 - i)
+        log.put("matrix", i, name="expert_load", rows=2, cols=3, value=struct.pack("<6f", *[i + 0.5] * 5, 0.1))
+    assert [x["expert_load"] for x in lines("experts.mp") if "expert_load" in x] == [[[i + 0.5] * 3, [i + 0.5, i + 0.5, 0.1]] for i in range(3)]
+
+
+@test
 def evaluations_are_objects_of_jsonl_only():
     log = Log("evaluated.mp")
     log.put("metric", 1, loss=3.0)
