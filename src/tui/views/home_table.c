@@ -270,7 +270,7 @@ static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS]
     if (!needs_loss)
         fit[COL_LOSS].width = 0;
     if (has_foreign)
-        fit[COL_AGE].priority = fit[COL_FLOPS].priority + 1;
+        fit[COL_AGE].priority = columns[COL_FLOPS].priority + 1;
 }
 
 void home_draw_table(struct view *v, struct area a)
