@@ -16,11 +16,12 @@ enum run_state {
     RUN_DONE,    /* end record: all planned steps */
     RUN_STOPPED, /* end record: stopped by the user */
     RUN_FAILED,  /* end record: the run failed */
+    RUN_ENDED,   /* the pipe that it came through closed before an end record */
     RUN_TRACE,   /* not a run: decisions or results of forward passes over a text */
     RUN_STATES
 };
-/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "trace"; "" for any other
- * value. */
+/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "ended", "trace"; "" for any
+ * other value. */
 const char *run_state_name(enum run_state state);
 
 /* What the state depends on, gathered record by record.  Starts zeroed. */

@@ -13,8 +13,8 @@
 /* A metric over steps.  Values may be NaN; steps may go backwards after a resume: the superseded
  * points are marked (is_old). tokens/time/flops axes come from the same records. */
 struct series {
-    char *name;        /* "loss" */
-    char *unit, *help; /* from the head's metric table, "" when unknown */
+    char *name;            /* "loss" */
+    char *unit, *help;     /* from the head's metric table, "" when unknown */
     const char *canonical; /* "loss" for "train/loss", NULL: this is no known metric's other name */
     int rank;              /* of several names for one metric the lowest is preferred */
     size_t n, cap;
@@ -146,6 +146,10 @@ struct runview {
     char *path, *name; /* the log file; the name of its directory, else of the head's run */
     /* from the head record */
     char *method, *version, *host, *parent;
+    char *framework, *gpu, *project, *writer; /* "" = not logged */
+    int64_t world_size;                       /* ranks of the run; 0 = not logged */
+    char *commands; /* control commands that its process answers, separated by blanks; NULL =
+                       not said */
     int layers;
     int64_t steps_planned, params, params_non_embedding, vocab;
     double flops_dense;             /* per token, forward, dense model at the training length */
@@ -224,6 +228,14 @@ void runview_free(struct runview *v);
 /* NULL if absent.  Where nothing was logged under that very name, also what other programs call it
  * (metric_canonical): "loss" finds "train/loss". */
 const struct series *runview_series(const struct runview *v, const char *name);
+/* 1 unless the run says that its process does not answer this control command. */
+int runview_answers(const struct runview *v, const char *command);
+/* Seconds since something was heard of the run: the newest record's time, or for a pipe later
+ * bytes, or for a file without times its last change.  NaN when unknown, never negative. */
+double runview_age(const struct runview *v, double now);
+/* What the writer said of itself: "PyTorch 2.5.1, 4 x NVIDIA H100, 8 ranks, project moe"; ""
+ * when nothing.  Returns out. */
+const char *runview_source(const struct runview *v, char *out, size_t size);
 /* Title of the program or format that logged it ("TensorBoard events"); NULL: our own records. */
 const char *runview_foreign(const struct runview *v);
 const struct layer_series *runview_layer(const struct runview *v, const char *name);

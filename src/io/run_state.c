@@ -10,7 +10,7 @@ const char *run_state_name(enum run_state state)
     static const char *const name[RUN_STATES] = {
         [RUN_EMPTY] = "empty",   [RUN_LIVE] = "live",   [RUN_PAUSED] = "paused",
         [RUN_SILENT] = "silent", [RUN_DONE] = "done",   [RUN_STOPPED] = "stopped",
-        [RUN_FAILED] = "failed", [RUN_TRACE] = "trace",
+        [RUN_FAILED] = "failed", [RUN_ENDED] = "ended", [RUN_TRACE] = "trace",
     };
     return (unsigned)state < RUN_STATES ? name[state] : "";
 }

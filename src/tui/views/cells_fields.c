@@ -212,7 +212,8 @@ int cells_fit(struct cells *c)
     c->always_on_n = p->layers;
     for (int l = 0; l < p->layers; l++) {
         const unsigned char *row = p->run ? p->run + (size_t)l * (size_t)p->tokens : NULL;
-        rule[l] = row && !memchr(row, 0, (size_t)p->tokens);
+        int is_said = !c->view || runview_always_on(c->view, l);
+        rule[l] = is_said && row && !memchr(row, 0, (size_t)p->tokens);
     }
     return 0;
 }
@@ -234,7 +235,8 @@ const char *cells_state_word(enum cell_state s)
     return word[s];
 }
 
-/* Always on: marked as forced in the probe, or else the layer executed every token. */
+/* Always on: marked as forced in the probe, or else said so by the head of the run and executed for
+ * every token.  A layer that merely skipped none is not. */
 enum cell_state cells_state(const struct cells *c, int layer, int token)
 {
     const struct probe *p = c->probe;
