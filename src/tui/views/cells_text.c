@@ -20,6 +20,12 @@ static const char *text_of(const struct probe *p, int t, char room[16], size_t *
     return room;
 }
 
+/* 0: neither text nor id is recorded. */
+static int has_text(const struct probe *p, int t)
+{
+    return p->piece_len[t] > 0 || !p->id || p->id[t] >= 0;
+}
+
 /* Up to `most` bytes after token t (by = 1) or before it (by = -1, in reading order). */
 static size_t neighbours(const struct probe *p, int t, int by, char *out)
 {
@@ -184,7 +190,7 @@ void cells_text_draw(struct area a, struct cells *c)
         struct str text = {0};
         cells_joined(p, f.token, &text);
         if (area_bytes(room, 0, 0, f.width, i, str_text(&text), text.len) == 0)
-            area_put(room, 0, 0, ' ', i);
+            area_put(room, 0, 0, has_text(p, f.token) ? ' ' : area_rune(a, 0xB7, '.'), i);
         str_release(&text);
     }
 }
