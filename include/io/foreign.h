@@ -77,7 +77,8 @@ struct foreign_format {
 enum { FOREIGN_PEEK = 16384 };
 
 /* In order of recognition. */
-#define FOREIGN_FORMATS(X) X(csv)
+#define FOREIGN_FORMATS(X) X(tensorboard) X(wandb) X(csv)
+extern const struct foreign_format *const foreign_formats[]; /* ends with NULL */
 
 /* The first whole line of text at p: its length without the newline (a '\r' before it is cut too)
  * and in *used with it; 0 and *used = 0 when there is none yet.  With is_end the rest is a line. */
@@ -114,7 +115,8 @@ int foreign_next(struct foreign_reader *r, struct runlog_entry *entry, struct er
 void foreign_wants_points(struct foreign_reader *r);
 void foreign_limit(struct foreign_reader *r, size_t bytes); /* as runlog_reader_limit */
 int foreign_is_behind(const struct foreign_reader *r);
-uint64_t foreign_position(const struct foreign_reader *r); /* bytes read of all files */
+/* Bytes of all files whose contents were delivered. */
+uint64_t foreign_position(const struct foreign_reader *r);
 uint64_t foreign_left(const struct foreign_reader *r); /* bytes not taken yet, torn ends included */
 double
 foreign_modified(const struct foreign_reader *r); /* newest change of a file, Unix s; 0 none */

@@ -138,7 +138,7 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
     return 0;
 }
 
-int strips_probe(struct sheet *s, const struct probe **out, struct err *e)
+int strips_probe(struct sheet *s, int needs_run, const struct probe **out, struct err *e)
 {
     char name[200];
     if (s->runs != 1)
@@ -149,7 +149,7 @@ int strips_probe(struct sheet *s, const struct probe **out, struct err *e)
         return sheet_fail(s, 0, e,
                           s->opt.probe >= 0 ? "no record 'probe' of index %d" : "no record 'probe'",
                           s->opt.probe);
-    if (!p->run || p->layers < 1 || p->tokens < 1 || !p->piece)
+    if ((needs_run && !p->run) || p->layers < 1 || p->tokens < 1 || !p->piece)
         return sheet_fail(s, 0, e,
                           "its newest record 'probe' has no decisions ('run') or no 'text'");
     for (int t = 0; t < p->tokens; t++)

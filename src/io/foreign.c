@@ -79,7 +79,7 @@ struct foreign_reader {
     size_t limit, taken, batch; /* batch: bytes read since the last delivery */
     double listed;              /* monotonic time of the last look at the folders */
     double modified;            /* newest */
-    uint64_t position, seq, left_out;
+    uint64_t position, delivered, seq, left_out;
 };
 
 /* ---- what formats report ---- */
@@ -311,6 +311,7 @@ static void start_over(struct foreign_reader *r)
         source_clear(r, &r->source[i]);
     r->n = 0;
     forget_found(r);
+    r->out.invalid = r->out.others = 0;
     r->listed = -1;
     r->position = 0;
     r->has_head = 0;
@@ -373,6 +374,7 @@ static void add_head(struct foreign_reader *r)
     b = foreign_begin(&r->out, "head", 0, (double)NAN);
     record_str(b, "run", strcmp(r->path, "-") ? stem : "stdin");
     record_str(b, "writer", r->format->title);
+    record_str(b, "foreign", r->format->title);
     foreign_end(&r->out);
     if (r->left_out > 0) {
         char text[120];
@@ -588,6 +590,7 @@ int foreign_next(struct foreign_reader *r, struct runlog_entry *entry, struct er
         if (r->at < r->out.items)
             return deliver(r, entry, e);
         forget_found(r);
+        r->delivered = r->position;
         if (r->is_behind)
             return 0;
         int rc = list_sources(r, e), more = 0;
@@ -702,7 +705,7 @@ int foreign_is_behind(const struct foreign_reader *r)
 
 uint64_t foreign_position(const struct foreign_reader *r)
 {
-    return r->position;
+    return r->at < r->out.items ? r->delivered : r->position;
 }
 
 uint64_t foreign_left(const struct foreign_reader *r)

@@ -6,8 +6,6 @@
 
 enum { FOREIGN_FILES_MAX = 1024, FOREIGN_LOOKS_MAX = 1 << 17 };
 
-extern const struct foreign_format *const foreign_formats[]; /* ends with NULL */
-
 /* The format that the first n bytes of a file are most likely of, or NULL. */
 const struct foreign_format *foreign_recognise(const void *p, size_t n, const char *file,
                                                int is_all);
