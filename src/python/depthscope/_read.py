@@ -113,9 +113,8 @@ def _number(v: Any) -> Optional[float]:
 
 
 def _whole(v: Any, otherwise: int) -> int:
-    if isinstance(v, int):
-        return int(v)
-    return int(v) if isinstance(v, float) and v.is_integer() else otherwise
+    whole = isinstance(v, int) or isinstance(v, float) and v.is_integer()
+    return int(v) if whole and -(1 << 63) <= v < 1 << 63 else otherwise
 
 
 def _flatten(v: List[Any], out: List[float]) -> bool:
