@@ -7,7 +7,7 @@ import time
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kit import needs, script, start, wait_for  # noqa: E402
+from kit import SLOW, needs, script, start, wait_for  # noqa: E402
 import t  # noqa: E402
 from t import run_json, test  # noqa: E402
 
@@ -188,6 +188,20 @@ def metrics_are_never_dropped():
     done.join()
     r.finish()
     assert steps("a") == [(i, i) for i in range(n)] and r.dropped == {}
+
+
+@test
+def a_call_costs_far_less_than_a_step():
+    values = {"m%d" % i: i / 7 for i in range(10)}
+    took = []
+    with ds.init(name="a") as r:
+        for _ in range(3000):
+            began = time.perf_counter()
+            r.gate(0, (True, False))
+            r.log(values)
+            took.append(time.perf_counter() - began)
+    took.sort()
+    assert took[len(took) // 2] < 1e-3 * SLOW, "median %.3f ms" % (took[len(took) // 2] * 1e3)  # 0.5 % of a step of 200 ms
 
 
 @test
