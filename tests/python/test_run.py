@@ -86,6 +86,30 @@ def a_resume_continues_or_supersedes():
 
 
 @test
+def steps_that_go_back_supersede_without_a_head():
+    with ds.init(name="a") as r:
+        for step in (0, 1, 2, 3, 1, 2):
+            r.log({"loss": step, "lr": 1} if step else {"loss": 0}, step=step)
+            r.layers({"x": [step]})
+    assert [s for s, _ in steps("a")] == [0, 1, 2] and list(ds.read("runs/a").layers["x"].step) == [0, 1, 2]
+    assert [int(s) for s in ds.read("runs/a", superseded=True).metrics["loss"].step] == [0, 1, 2, 3, 1, 2]
+
+
+@test
+def a_resume_head_supersedes_what_is_never_logged_again():
+    with ds.init(name="a") as r:
+        for step in range(4):
+            r.log({"loss": step, "other": step})
+            r.layers({"x": [step]})
+            r.matrix("m", [[step]])
+    with ds.init(name="a", resume="must", step=1) as r:
+        r.log({"loss": 9})
+    d = ds.read("runs/a")
+    assert list(d["other"])[:2] == [0, 1] and list(d.metrics["other"].step) == [0, 1] and list(d.metrics["loss"].step) == [0, 1, 2]
+    assert list(d.layers["x"].step) == [0, 1] and [m[0][0] for m in d.matrices["m"].value] == [0, 1]
+
+
+@test
 def values_of_every_shape_are_named_and_numbered():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
