@@ -31,7 +31,7 @@ def make_tensorboard(top):
             w.add_scalar("Loss/val \u00e9", x + 1, step, walltime=1.5e9 + step)
             w.add_histogram("weights", numpy.arange(10.0), step)
             w.add_image("picture", numpy.zeros((3, 4, 4), dtype=numpy.uint8), step)
-    w.add_text("config/text_summary", json.dumps({"lr": 0.1, "model": {"dim": 64}}))
+    w.add_text("config", json.dumps({"lr": 0.1, "model": {"dim": 64}}))
     w.add_scalars("together", {"a": 1.0, "b": 2.0}, 3)  # folders, and so runs, of their own
     w.close()
 
