@@ -22,13 +22,13 @@ static const char usage_after[] =
     "          the newest value of a step, an empty cell where nothing was logged\n"
     "jsonl     one object per record of metrics: `step`, `time` where known, the values; vectors "
     "per\n"
-    "          layer, and evaluations as the object `eval`, only here\n"
+    "          layer, matrices, and evaluations as the object `eval`, only here\n"
     "tfevents  an event file of TensorBoard: -o DIR/events.out.tfevents.NAME\n"
     "Numbers are the shortest text that reads back as the same double; NaN, Infinity, -Infinity.\n";
 
 /* ---- all points in the order of their steps ---- */
 
-/* A place in one list: series, then layer series, then the evaluations. */
+/* A place in one list: series, then layer series, then matrices, then the evaluations. */
 struct cursor {
     size_t list, i;
     int64_t step;
@@ -84,6 +84,13 @@ static int settle(const struct merge *m, struct cursor *c)
             c->i++;
         c->step = c->i < v->layer[l].n ? v->layer[l].step[c->i] : 0;
         return c->i < v->layer[l].n;
+    }
+    if (l - v->n_layer < v->n_matrices) {
+        const struct matrix_series *s = &v->matrix[l - v->n_layer];
+        while (c->i < s->n && s->point[c->i].is_old)
+            c->i++;
+        c->step = c->i < s->n ? s->point[c->i].step : 0;
+        return c->i < s->n;
     }
     c->step = c->i < v->n_evals ? v->eval[c->i].step : 0;
     return c->i < v->n_evals;
@@ -259,6 +266,16 @@ static void add_eval(struct str *out, const struct run_eval *x)
     str_add(out, "}");
 }
 
+/* Row by row. */
+static void add_matrix(struct str *out, const struct matrix_series *s, size_t i)
+{
+    json_key(out, s->name);
+    str_add(out, "[");
+    for (int y = 0; y < s->rows; y++)
+        add_floats(out, NULL, s->point[i].v + (size_t)y * (size_t)s->cols, (size_t)s->cols);
+    str_add(out, "]");
+}
+
 static void add_item(struct str *out, const struct runview *v, const struct cursor *c)
 {
     if (c->list < v->n_series) {
@@ -266,8 +283,12 @@ static void add_item(struct str *out, const struct runview *v, const struct curs
         return;
     }
     size_t l = c->list - v->n_series;
-    if (l == v->n_layer) {
+    if (l == v->n_layer + v->n_matrices) {
         add_eval(out, &v->eval[c->i]);
+        return;
+    }
+    if (l >= v->n_layer) {
+        add_matrix(out, &v->matrix[l - v->n_layer], c->i);
         return;
     }
     const struct layer_series *s = &v->layer[l];
@@ -279,7 +300,7 @@ static int export_jsonl(struct str *out, const struct runview *v, struct err *e)
 {
     struct merge m;
     struct cursor c, before = {0};
-    int is_open = 0, rc = merge_begin(&m, v, v->n_series + v->n_layer + 1, e);
+    int is_open = 0, rc = merge_begin(&m, v, v->n_series + v->n_layer + v->n_matrices + 1, e);
     int has_time = !runview_series(v, "time"); /* a metric of that name keeps it */
     while (rc == 0 && merge_next(&m, &c)) {
         int is_same = is_open && c.step == before.step && !(c.time < before.time) &&
@@ -347,7 +368,9 @@ static int export(const struct cli_args *a, struct str *out, struct err *e)
         rc = runview_read(&v, path, e);
     if (rc < 0)
         return rc;
-    if (v->n_series == 0)
+    int is_some = v->n_series > 0 ||
+                  (f->write == export_jsonl && v->n_layer + v->n_matrices + v->n_evals > 0);
+    if (!is_some)
         rc = err_set(e, DS_ENOTFOUND, "%s: no metrics to export", run);
     if (rc == 0)
         rc = f->write(out, v, e);

@@ -41,8 +41,10 @@ void run_phase_update(struct run_phase *p, struct value body)
     } else if (value_is(kind, "end")) {
         take_end(p, body);
     } else if (value_is(kind, "event")) {
+        struct value name = value_get(body, "name");
         p->is_log = 1;
-        p->is_paused = value_is(value_get(body, "name"), "pause");
+        /* a setting changed or a checkpoint saved while paused does not end the pause */
+        p->is_paused = value_is(name, "pause") || (p->is_paused && !value_is(name, "resume"));
     } else if (value_is(kind, "metric") || value_is(kind, "layer")) {
         p->is_log = 1;
         p->is_paused = p->is_paused && !value_is(kind, "metric");

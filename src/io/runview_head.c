@@ -222,6 +222,38 @@ void runview_config_release(struct runview *v)
     v->configs = 0;
 }
 
+/* Room for n more entries. */
+static int config_grow(struct runview *v, size_t n)
+{
+    char **keys = mem_realloc(v->config_key, v->configs + n + 1, sizeof *keys);
+    v->config_key = keys ? keys : v->config_key;
+    char **values = mem_realloc(v->config_value, v->configs + n + 1, sizeof *values);
+    v->config_value = values ? values : v->config_value;
+    if (!keys || !values)
+        runview_no_memory(v);
+    return keys && values;
+}
+
+static void config_put(struct runview *v, char *key, char *text)
+{
+    size_t i = 0;
+    if (!key || !text) {
+        runview_no_memory(v);
+        mem_free(key);
+        mem_free(text);
+        return;
+    }
+    while (i < v->configs && strcmp(v->config_key[i], key) != 0)
+        i++;
+    if (i < v->configs) {
+        mem_free(v->config_key[i]);
+        mem_free(v->config_value[i]);
+    }
+    v->config_key[i] = key;
+    v->config_value[i] = text;
+    v->configs += i == v->configs;
+}
+
 static void take_config(struct runview *v, struct value map)
 {
     struct value_iter it = {0};
@@ -229,19 +261,12 @@ static void take_config(struct runview *v, struct value map)
     size_t n = value_len(map) < CONFIGS_MAX ? value_len(map) : CONFIGS_MAX;
     if (value_kind(map) != VALUE_MAP)
         return;
-    runview_config_release(v);
-    v->config_key = mem_alloc(n + 1, sizeof *v->config_key);
-    v->config_value = mem_alloc(n + 1, sizeof *v->config_value);
-    while (v->config_key && v->config_value && v->configs < n &&
-           value_next(map, &it, &key, &item)) {
-        char *k = text_copy(key, 256), *t = config_text(item);
-        v->config_key[v->configs] = k;
-        v->config_value[v->configs++] = t;
-        if (!k || !t)
-            runview_no_memory(v);
-    }
-    if (!v->config_key || !v->config_value)
-        runview_no_memory(v);
+    if (!runview_foreign(v)) /* other programs log their settings in parts */
+        runview_config_release(v);
+    if (!config_grow(v, n))
+        return;
+    while (n-- > 0 && v->configs < CONFIGS_MAX && value_next(map, &it, &key, &item))
+        config_put(v, text_copy(key, 256), config_text(item));
 }
 
 void runview_metas_release(struct runview_index *x)

@@ -140,10 +140,7 @@ static int run_parts(const struct app *app, const struct runview *v, struct part
     double age = runview_age(v, app_now(app));
     if (is_running && isfinite(age)) {
         p[n] = (struct part){.role = age > 60 ? ROLE_WARN : ROLE_DIM, .priority = 4};
-        if (age < 60)
-            snprintf(p[n++].text, sizeof p->text, "%.0fs ago", floor(age));
-        else
-            snprintf(p[n++].text, sizeof p->text, "%s ago", str_duration(si, floor(age / 60) * 60));
+        snprintf(p[n++].text, sizeof p->text, "%s ago", num_age(si, age));
     }
     if (v->gaps || v->lost) {
         p[n] = (struct part){.role = ROLE_BAD, .priority = 7};
@@ -202,8 +199,7 @@ static int draw_state(const struct app *app, struct area line, int x, const stru
         snprintf(word, sizeof word, "reading %d%%",
                  (int)(100 * (double)runlog_reader_position(v->reader) / all));
     else if (v->state == RUN_SILENT && silent >= 1)
-        snprintf(word, sizeof word, "silent %s",
-                 str_duration(age, silent < 60 ? floor(silent) : floor(silent / 60) * 60));
+        snprintf(word, sizeof word, "silent %s", num_age(age, silent));
     else
         str_copy(word, sizeof word, run_state_name(v->state));
     area_put(line, 0, x, area_rune(line, state_sign[v->state].sign, state_sign[v->state].ascii),

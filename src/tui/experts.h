@@ -12,6 +12,7 @@
 /* What a cell of the map shows: as many experts and layers as needed to show the whole map, always
  * one, or one with its value. */
 enum { EXPERTS_WHOLE, EXPERTS_SINGLE, EXPERTS_VALUES, EXPERTS_ZOOMS };
+enum { EXPERTS_PLAYED = 4 }; /* records a second */
 
 struct experts {
     /* the place in time, and its load */
@@ -21,6 +22,8 @@ struct experts {
     size_t n, pos; /* places in time */
     int64_t step;  /* of pos while held */
     int is_held;
+    int is_playing;
+    double next; /* is_playing: the time of the next record, by clock_mono */
     /* cursor and appearance */
     int row, expert;
     int zoom, is_upward;
@@ -38,7 +41,7 @@ struct experts {
     struct cells cells;
     float *shade;        /* (tokens) of the expert's weight */
     unsigned char *mark; /* (tokens) 1: the expert takes it */
-    size_t tokens;
+    char text[16];       /* index of the text, for the export */
     /* of the last draw, in coordinates of the view */
     struct experts_at {
         int y, x, rows, cols; /* of the cells */

@@ -40,6 +40,7 @@ static const struct screen screens[] = {
     {"experts-loads",   "80x24",  "experts", "keys j l\nshot\nkeys Enter",               NULL,     NULL,    NULL,    &loads},
     {"experts-none",    "80x24",  "experts", "keys j l , Enter ] h ] t } w o =",         NULL,     NULL,    NULL,    &none},
     {"experts-mouse",   "80x24",  "experts", "click 7 30\nshot\nwheel down 7 30\nshot\nclick 10 20\nclick 10 20", NULL, NULL, NULL, &both},
+    {"experts-play",    "80x24",  "experts", "keys p\nshot\nkeys j\nshot\nkeys p\nshot\nkeys G p", NULL, NULL, NULL, &both},
     {"experts-log",     "80x24",  "log",     "",                                         NULL,     NULL,    NULL,    &both},
     {"cells-category",  "80x24",  "depth",   "keys j j l c\nshot\nkeys c",               NULL,     NULL,    NULL,    &counted},
     {"cells-category-16", "80x24", "depth",  "keys j j l c",                             "shades", "16",    NULL,    &counted},
@@ -174,7 +175,8 @@ T_SECONDS(no_key_at_any_size_does_harm, 120)
 {
     static const char *const sizes[] = {"1x1", "7x3", "33x8", "80x12", "80x24", "250x70"};
     static const char keys[] =
-        "keys h l , . k j PgUp PgDn C-u C-d H L g g G F ] h [ h w w w o Enter h l k j ] t [ t } { "
+        "keys h l , . p k p j PgUp PgDn C-u C-d H L g g G F ] h [ h w w w o Enter h l k j ] t [ t "
+        "} { "
         "H "
         "L / a Enter n N Esc / 3 Enter y u u C-r Home End = Esc\ncommand step 250\ncommand step x\n"
         "shot\nsize 30x9\nkeys l j w\nclick 4 4\nsize 80x24\nkeys k Enter\nclick 9 40\n"

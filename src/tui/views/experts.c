@@ -34,7 +34,7 @@ static void experts_close(struct view *v)
 static void experts_run_changed(struct view *v)
 {
     struct experts *s = v->state;
-    s->is_held = s->is_open = s->is_moving = 0;
+    s->is_held = s->is_open = s->is_moving = s->is_playing = 0;
 }
 
 /* ---- preparation ---- */
@@ -264,6 +264,7 @@ static void go_by(struct view *v, long by)
 {
     struct experts *s = v->state;
     long to = (long)s->pos + by, last = (long)s->n - 1;
+    s->is_playing = 0;
     if ((by < 0 && s->pos == 0) || (by > 0 && s->pos + 1 == s->n))
         app_notify(v->app, LOG_INFO,
                    by < 0 ? "this is the first record"
@@ -291,8 +292,10 @@ static void key_end(struct view *v, const struct key *k, const char *args)
 {
     struct experts *s = v->state;
     (void)args;
-    if (experts_prepare(v))
-        go(v, k->value ? s->n - 1 : 0);
+    if (!experts_prepare(v))
+        return;
+    s->is_playing = 0;
+    go(v, k->value ? s->n - 1 : 0);
 }
 
 static void key_step(struct view *v, const struct key *k, const char *args)
@@ -311,6 +314,33 @@ static void key_step(struct view *v, const struct key *k, const char *args)
     if (s->step != step)
         app_notify(v->app, LOG_INFO, "no record at step %lld: the last before it is at step %lld",
                    step, (long long)s->step);
+}
+
+static void key_play(struct view *v, const struct key *k, const char *args)
+{
+    struct experts *s = v->state;
+    (void)k, (void)args;
+    if (!experts_prepare(v))
+        return;
+    s->is_playing = !s->is_playing && s->n > 1;
+    s->next = clock_mono() + 1.0 / EXPERTS_PLAYED;
+    if (s->is_playing && s->pos + 1 >= s->n) /* from the beginning */
+        go(v, 0);
+}
+
+/* One record further; a script has no clock, so each of its events is a tick. */
+static int play_one(struct view *v)
+{
+    struct experts *s = v->state;
+    double now = clock_mono();
+    if (!s->is_playing || (now < s->next && !app_is_scripted(v->app)))
+        return 0;
+    s->next = now + 1.0 / EXPERTS_PLAYED;
+    if (experts_prepare(v))
+        go(v, s->pos + 1 < s->n ? s->pos + 1 : s->pos);
+    s->is_moving = 0;
+    s->is_playing = experts_prepare(v) && s->pos + 1 < s->n;
+    return 1;
 }
 
 static void key_zoom(struct view *v, const struct key *k, const char *args)
@@ -465,14 +495,15 @@ static int experts_poll(struct view *v)
     int is_settled = s->is_moving && clock_mono() >= s->rests_at;
     if (is_settled)
         s->is_moving = 0;
-    return cells_settled(&s->cells) | is_settled;
+    return cells_settled(&s->cells) | is_settled | play_one(v);
 }
 
 static double experts_due(struct view *v)
 {
     const struct experts *s = v->state;
     double a = cells_due(&s->cells);
-    return s->is_moving && s->rests_at < a ? s->rests_at : a;
+    a = s->is_moving && s->rests_at < a ? s->rests_at : a;
+    return s->is_playing && s->next < a ? s->next : a;
 }
 
 static int experts_subject(struct view *v, struct subject *out)
@@ -499,8 +530,15 @@ static int experts_subject(struct view *v, struct subject *out)
 static int experts_words(struct view *v, const char **word)
 {
     struct experts *s = v->state;
-    word[0] = s->is_open ? "expert_map" : "expert_load";
-    return 1;
+    if (!is_open(v)) {
+        word[0] = "expert_load";
+        return 1;
+    }
+    snprintf(s->text, sizeof s->text, "%d", s->cells.probe->index);
+    word[0] = "expert_map";
+    word[1] = "--probe";
+    word[2] = s->text;
+    return 3;
 }
 
 /* clang-format off */
@@ -520,6 +558,7 @@ static const struct key experts_keys[] = {
     {"PgDn C-d",   "page-forth", NULL, "forward by a tenth of the records",     NULL,     0, KEY_HIDDEN, 1, key_page},
     {"gg Home",    "first",      NULL, "first record",                          NULL,     0, KEY_HIDDEN, 0, key_end},
     {"G End F",    "last",       NULL, "follow the newest record",              NULL,     0, KEY_HIDDEN, 1, key_end},
+    {"p",          "play",       NULL, "play the records, or stop; from the newest: from the first", "play", 60, 0, 0, key_play},
     {"",           "step",       "N",  "go to the last record up to a training step", NULL, 0, 0, 0, key_step},
     {"w",          "width",      NULL, "the whole map, a cell per expert, or its value", "width", 50, KEY_VIEW_CHANGE, 0, key_zoom},
     {"o",          "flip",       NULL, "layer 0 at the top or the bottom",      "flip",  40, KEY_VIEW_CHANGE, 0, key_flip},

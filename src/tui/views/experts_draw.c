@@ -326,7 +326,9 @@ static void draw_title(struct view *v, struct area line)
     int end = line.cols >= 60 ? draw_legend(line, line.cols - 1) - 1 : line.cols, x = 1;
     memset(part, 0, sizeof part);
     snprintf(part[0].words[0], 64, "step %lld", (long long)s->load.step);
-    if (s->is_held)
+    if (s->is_playing)
+        snprintf(part[1].words[0], 64, "playing %d/s", EXPERTS_PLAYED);
+    else if (s->is_held)
         snprintf(part[1].words[0], 64, "record %zu/%zu", s->pos + 1, s->n);
     else
         snprintf(part[1].words[0], 64, "newest of %zu", s->n);
@@ -347,7 +349,8 @@ static void draw_title(struct view *v, struct area line)
             int n = (int)strlen(part[i].words[k]);
             if (n == 0 || x + n + 1 > end)
                 continue;
-            enum role role = (i == 1 && s->is_held) || i == 2 ? ROLE_WARN : ROLE_DIM;
+            enum role role =
+                (i == 1 && (s->is_held || s->is_playing)) || i == 2 ? ROLE_WARN : ROLE_DIM;
             x += area_text(line, 0, x, n, ink(role), part[i].words[k]) + 2;
             break;
         }
@@ -474,8 +477,12 @@ static void draw_summary(const struct experts *s, struct area line)
     x += area_textf(line, 0, x, -1, ink(ROLE_TEXT), "hottest: layer %d expert %d %sx",
                     s->load.layer[hot_row], hot, text) +
          2;
-    area_textf(line, 0, x, -1, ink(ROLE_TEXT), "%d %s in %d layer%s", dead,
-               s->load.probes ? "unused" : "dead", layers, layers == 1 ? "" : "s");
+    const char *word = s->load.probes ? "unused" : "dead";
+    if (dead)
+        area_textf(line, 0, x, -1, ink(ROLE_TEXT), "%d %s in %d layer%s", dead, word, layers,
+                   layers == 1 ? "" : "s");
+    else
+        area_textf(line, 0, x, -1, ink(ROLE_DIM), "none %s", word);
 }
 
 void experts_draw(struct view *v, struct area a)

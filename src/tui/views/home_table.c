@@ -82,16 +82,6 @@ static enum role state_role(enum run_state state)
     }
 }
 
-/* The first part of a duration: "42m". */
-static const char *short_age(char out[16], double seconds)
-{
-    if (!(seconds >= 0))
-        seconds = 0;
-    str_duration(out, seconds > 120 ? floor(seconds / 60) * 60 : floor(seconds));
-    out[strcspn(out, "dhms") + (strcspn(out, "dhms") < strlen(out))] = '\0';
-    return out;
-}
-
 static void cell_text(const struct run_row *r, int column, double now, char *out, size_t size)
 {
     char a[16], b[16];
@@ -105,7 +95,7 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
     case COL_STATE: /* a silent run shows the time since its last record */
         snprintf(out, size, "%s%s%s", run_state_name(r->state),
                  r->state == RUN_SILENT && isfinite(age) ? " " : "",
-                 r->state == RUN_SILENT && isfinite(age) ? short_age(a, age) : "");
+                 r->state == RUN_SILENT && isfinite(age) ? num_age(a, age) : "");
         break;
     case COL_STEP:
         if (!isfinite(step) && !isfinite(steps))
@@ -121,7 +111,7 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
         break;
     case COL_AGE:
         if (isfinite(age))
-            short_age(out, age);
+            num_age(out, age);
         break;
     case COL_ETA:
         if (isfinite(x))
@@ -202,7 +192,7 @@ static void draw_preset(struct view *v, struct area a, int y, size_t at)
     if (p->work > 0 && peak > 0) {
         char time[24] = "~", d[16];
         double s = p->work / (peak * 1e9 * mfu);
-        str_copy(time + 1, sizeof time - 1, short_age(d, s));
+        str_copy(time + 1, sizeof time - 1, num_age(d, s));
         columns_text(row, 0, about, 4, width, x, ink(ROLE_DIM), s < 1e9 ? time : "years");
     }
     columns_text(row, 0, about, 5, width, x, ink(ROLE_DIM), p->about);
@@ -280,7 +270,7 @@ static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS]
     if (!needs_loss)
         fit[COL_LOSS].width = 0;
     if (has_foreign)
-        fit[COL_AGE].priority = fit[COL_FLOPS].priority + 1;
+        fit[COL_AGE].priority = columns[COL_FLOPS].priority + 1;
 }
 
 void home_draw_table(struct view *v, struct area a)
