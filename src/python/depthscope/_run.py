@@ -135,6 +135,7 @@ class Run:
             for command, handler in _handlers(control):
                 self.on(command, handler)
             self._write_head(is_resumed)
+            self._drain()  # whoever looks after init returns finds the run
         except BaseException:
             self._active = False
             if self._control is not None:
