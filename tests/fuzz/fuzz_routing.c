@@ -63,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     close(fd);
     for (size_t n = 1; n <= 2; n++) {
+        o.has_tokenizer = n == 2;
         struct routing_trace *t = NULL;
         if (routing_trace_read(&t, paths, n, &o, &e) == 0)
             use(t);

@@ -242,6 +242,28 @@ def csv_texts_steps_and_ids():
 
 
 @test
+def csv_tokens_that_are_ids_have_text():
+    r, want = random.Random(12), {}
+    ids = [ord(c) for c in "the cat ate the rat"]
+    top = [[choose(r) for _ in range(3)] for _ in ids]
+    rows = [(at, l, k, top[at][l][k]) for at in range(len(ids)) for l in range(3) for k in range(K)]
+    for _, l, _, x in rows:
+        add(want, l, x)
+    by_layer = sorted(rows, key=lambda row: (row[1], row[0], row[2]))
+    for name, order in (("by-token.csv", rows), ("by-layer.csv", by_layer)):
+        write(name, "token,layer,rank,expert\n" + "".join("%d,%d,%d,%d\n" % (ids[at], l, k, x) for at, l, k, x in order))
+        _, recs = imported(want, name, "--tokenizer", "bytes")
+        assert b"".join(recs[-1]["text"]) == b"the cat ate the rat" and recs[-1]["ids"] == ids, recs[-1]["text"]
+        got = cells(recs)
+        assert all(got[(recs[-1]["name"], l, at, "expert_%d" % (k + 1) if k else "expert")] == x for at, l, k, x in rows), name
+    write("far.csv", "token,layer,expert\n104,0,1\n50000,0,2\n")
+    refused("token id 50000: must be below the vocabulary of 257", "import", "far.csv", "--tokenizer", "bytes", "-o", "bad.mp", code=1)
+    write("places.csv", "token,layer,expert\n0,0,1\n1,0,2\n2,0,2\n")
+    run("import", "places.csv", "--tokenizer", "bytes", "-o", "t.mp")
+    assert "no token ids" in run.err and "text" not in records("t.mp")[-1], run.err
+
+
+@test
 def megatron_ranks_are_merged_and_micro_batches_kept_apart():
     r, want = random.Random(3), {}
     paths = [megatron(r, "router_trace_rank%d.jsonl" % k, k, want=want, mtp=True, micro=2) for k in range(3)]
@@ -340,6 +362,10 @@ def arrays_in_any_order_and_type_are_the_same():
     _, recs = imported(want, "w.npy", "a.npy")
     assert abs(cells(recs)[("request 0, tokens 0-39", 1, 2, "expert_weight_3")] - (2 * L * K + K + 2) / 1000) < 1e-6
     imported({key: 2 * n for key, n in want.items()}, "a.npy", "b.npy", "--layers", "3")
+    prompt, rest = npy("prompt.npy", flat[:25 * L * K], (25, L, K)), npy("rest.npy", flat[25 * L * K:], (T - 25, L, K))
+    _, recs = imported(want, prompt, rest, "ids.npy")  # one request in two parts
+    assert cells(recs) == plain and recs[-1]["ids"] == ids[:T]
+    refused("41 token ids, expected 80 for 2 arrays", "import", "a.npy", "c.npy", "ids.npy", "-o", "bad.mp", code=1)
 
 
 @test
