@@ -524,6 +524,24 @@ static void follow_notes(struct run_row *row)
     (void)!run_notes_read(&row->notes, row->path, NULL);
 }
 
+/* Settings, messages and results may come late and out of order: they are not where the run is.
+ * Only a writer that says it starts again does so below the newest step. */
+static void take_record(struct run_row *row, struct run_follow *f, struct value body)
+{
+    struct scan *s = &f->scan;
+    int64_t step = row->phase.step;
+    double time = row->phase.last_time;
+    take(s, body, ++f->taken);
+    if (!value_is(value_get(body, "kind"), "head") ||
+        value_num(value_get(body, "resume"), 0) <= 0) {
+        row->phase.step = row->phase.step > step ? row->phase.step : step;
+        row->phase.last_time = row->phase.last_time > time ? row->phase.last_time : time;
+        return;
+    }
+    for (int i = 0; i < RUN_NUMBERS; i++) /* superseded: the next value is newer */
+        s->from[i] = 0;
+}
+
 int run_row_poll(struct run_row *row)
 {
     struct run_follow *f = row->follow;
@@ -538,7 +556,7 @@ int run_row_poll(struct run_row *row)
         else if (entry.points)
             take_points(row, f, entry.point, entry.points);
         else if (!entry.is_gap)
-            take(&f->scan, entry.body, ++f->taken);
+            take_record(row, f, entry.body);
         changed = 1;
     }
     follow_finish(row, f);

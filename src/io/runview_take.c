@@ -452,10 +452,12 @@ static const struct {
 void runview_take(struct runview *v, struct value body)
 {
     struct record_common c = common_of(v, body);
+    /* other programs log settings late, with the time of the start; a restart says that it is one */
+    int is_ordered = !runview_foreign(v) || value_num(value_get(body, "resume"), 0) > 0;
     run_phase_update(&v->index->phase, body);
     v->records++;
     v->generation++;
-    if (!isnan(c.time))
+    if (!isnan(c.time) && (is_ordered || !(c.time < v->last_time)))
         v->last_time = c.time;
     for (size_t i = 0; i < DS_LEN(takers); i++) {
         if (!value_is(c.kind, takers[i].kind))
@@ -464,7 +466,7 @@ void runview_take(struct runview *v, struct value body)
             v->invalid++;
             return;
         }
-        if (c.step >= 0 && (!runview_foreign(v) || c.step > v->step))
+        if (c.step >= 0 && (is_ordered || c.step > v->step))
             v->step = c.step;
         else if (c.step < 0)
             c.step = 0;

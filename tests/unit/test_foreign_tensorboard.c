@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "io/protobuf.h"
+#include "io/runindex.h"
 #include "io/tfevents.h"
 #include "io/tfevents_fields.h"
 
@@ -310,6 +311,13 @@ T(a_restarted_session_supersedes_what_came_after_its_step)
     for (size_t i = 0; i < loss->n; i++)
         sum += loss->is_old[i] ? 0 : loss->value[i];
     t_near(sum, 0 + 1 + 20, 0);
+    t_eq(v->step, 2);
+    struct run_row row;
+    struct err e = {0};
+    t_ok(run_row_read(&row, v->path, &e), &e);
+    t_near(row.number[RUN_STEP], 2, 0);
+    t_near(row.number[RUN_LOSS], 20, 0);
+    run_row_release(&row);
     runview_free(v);
     str_release(&s);
     str_release(&session);

@@ -323,6 +323,25 @@ T(home_lists_logs_of_other_programs_below_its_folder)
     runindex_release(&x);
 }
 
+T(settings_that_come_late_do_not_take_a_run_back_to_its_start)
+{
+    struct err e = {0};
+    struct run_row row;
+    const char *path = in_dir("late.jsonl");
+    add(path, "{\"step\":7,\"time\":1700000100,\"loss\":2}\n"
+              "{\"step\":8,\"time\":1700000200,\"loss\":1}\n"
+              "{\"config\":{\"lr\":0.1},\"step\":0,\"time\":1700000000}\n");
+    t_ok(run_row_read(&row, path, &e), &e);
+    t_near(row.number[RUN_STEP], 8, 0);
+    t_near(row.phase.last_time, 1700000200, 0);
+    run_row_release(&row);
+    struct runview *v = open_view(path);
+    t_eq(v->step, 8);
+    t_true(v->last_time >= 1700000200);
+    t_str(runview_config(v, "lr"), "0.1");
+    runview_free(v);
+}
+
 T(further_paths_are_listed_next_to_the_folder)
 {
     struct runindex x = {0};
