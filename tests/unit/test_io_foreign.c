@@ -325,19 +325,28 @@ T(home_lists_logs_of_other_programs_below_its_folder)
 
 T(settings_that_come_late_do_not_take_a_run_back_to_its_start)
 {
+    static const char *const file[][2] = {
+        {"meta.yaml", "run_name: warm\n"},
+        {"metrics/loss", "1700000100000 2 7\n1700000200000 1 8\n"},
+        {"params/lr", "0.1"}};
     struct err e = {0};
     struct run_row row;
-    const char *path = in_dir("late.jsonl");
-    add(path, "{\"step\":7,\"time\":1700000100,\"loss\":2}\n"
-              "{\"step\":8,\"time\":1700000200,\"loss\":1}\n"
-              "{\"config\":{\"lr\":0.1},\"step\":0,\"time\":1700000000}\n");
-    t_ok(run_row_read(&row, path, &e), &e);
+    char dir[700], path[800];
+    str_copy(dir, sizeof dir, in_dir("late"));
+    for (size_t i = 0; i < DS_LEN(file); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, file[i][0]);
+        *strrchr(path, '/') = '\0';
+        t_ok(fs_mkdirs(path, &e), &e);
+        snprintf(path, sizeof path, "%s/%s", dir, file[i][0]);
+        add(path, file[i][1]);
+        rest(path);
+    }
+    t_ok(run_row_read(&row, dir, &e), &e);
     t_near(row.number[RUN_STEP], 8, 0);
     t_near(row.phase.last_time, 1700000200, 0);
     run_row_release(&row);
-    struct runview *v = open_view(path);
+    struct runview *v = open_view(dir);
     t_eq(v->step, 8);
-    t_true(v->last_time >= 1700000200);
     t_str(runview_config(v, "lr"), "0.1");
     runview_free(v);
 }
