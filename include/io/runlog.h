@@ -81,6 +81,8 @@ const struct foreign_format *runlog_reader_format(const struct runlog_reader *r)
 uint64_t runlog_reader_skipped(const struct runlog_reader *r);
 /* When a file of such a log last changed (Unix seconds); 0 for our own records. */
 double runlog_reader_modified(const struct runlog_reader *r);
+/* What to say of a file that is neither a record stream nor a log of a known format: DS_EFORMAT. */
+int runlog_refuse(const char *path, struct err *e);
 void runlog_reader_close(struct runlog_reader *r);
 
 #endif

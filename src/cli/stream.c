@@ -108,7 +108,7 @@ static int follow(struct runlog_reader *r, const char *path, enum stay stay, int
     }
     str_release(&out);
     if (rc >= 0 && records == 0 && runlog_reader_tail(r) > RECORD_OVERHEAD)
-        rc = err_set(e, DS_EFORMAT, "%s: not a record stream", path);
+        rc = runlog_refuse(path, e);
     return rc < 0 ? rc : 0;
 }
 

@@ -39,6 +39,9 @@ static const struct {
     {"\x1f\x8b", 2, "a gzip file"},
     {"\x28\xb5\x2f\xfd", 4, "a zstd file"},
     {"\xfd" "7zXZ", 5, "an xz file"},
+    {"BZh", 3, "a bzip2 file"},
+    {"\xff\xfe", 2, "UTF-16 text (convert it to UTF-8)"},
+    {"\xfe\xff", 2, "UTF-16 text (convert it to UTF-8)"},
     {"\x7f" "ELF", 4, "an ELF executable"},
     // clang-format on
 };

@@ -14,6 +14,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "io/filekind.h"
 #include "io/foreign.h"
 
 enum { TEXT_LOOK = 64 << 10 }; /* bytes of a pipe that may come before a log is recognised */
@@ -460,4 +461,25 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
         if (!file_moved(r))
             return 0;
     }
+}
+
+int runlog_refuse(const char *path, struct err *e)
+{
+    static const char *const packed[] = {"a gzip file", "a zstd file", "an xz file",
+                                         "a bzip2 file"};
+    unsigned char head[64];
+    const char *kind = NULL;
+    struct stat st;
+    size_t n = 0;
+    int fd, is_packed = 0;
+    if (fs_stat(path, &st) == 0 && S_ISREG(st.st_mode) && fs_open_read(&fd, path, NULL) == 0) {
+        if (fs_read_some(fd, head, sizeof head, &n, path, NULL) == 0)
+            kind = file_kind(head, n);
+        fs_close(fd);
+    }
+    for (size_t i = 0; kind && i < DS_LEN(packed); i++)
+        is_packed |= strcmp(kind, packed[i]) == 0;
+    return err_set(e, DS_EFORMAT, "%s: %s%snot a record stream%s%s", path, kind ? kind : "",
+                   kind ? ", " : "", is_packed ? "; unpack it" : " or log of a known format",
+                   is_packed ? "" : " (depthscope help formats)");
 }

@@ -291,7 +291,7 @@ static int check_kind(const struct runview *v, struct err *e)
     rc = fs_read_some(fd, &first, 1, &got, v->path, e);
     fs_close(fd);
     if (rc == 0 && first != 0xc9 && first != 0)
-        rc = err_set(e, DS_EFORMAT, "%s: not a record stream", v->path);
+        rc = runlog_refuse(v->path, e);
     return rc;
 }
 
@@ -354,8 +354,7 @@ int runview_read(struct runview **out, const char *path, struct err *e)
         rc = runview_poll(v, HUGE_VAL, e);
     }
     if (rc >= 0 && v->records == 0)
-        rc = err_set(e, DS_EFORMAT, v->tail > 0 ? "%s: not a record stream" : "%s: no records",
-                     path);
+        rc = v->tail > 0 ? runlog_refuse(path, e) : err_set(e, DS_EFORMAT, "%s: no records", path);
     if (rc < 0) {
         runview_free(v);
         return rc;

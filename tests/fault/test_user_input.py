@@ -1,7 +1,10 @@
 """Whatever a user may type or point at: a result, or one line that says what is wrong.  No crash, no hang, no raw control
 bytes, an honest exit status, and no file that was there before is harmed.  DEPTHSCOPE names the program."""
+import bz2
+import gzip
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -67,6 +70,18 @@ def everything_that_is_no_run_is_refused_in_one_line():
     refused("not a record stream", "compare", "-", stdin=open("bad/garbage", "rb"))
     refused("not a record stream", "compare", "-", stdin=open("/dev/zero", "rb"))
     refused("not standard input", "inspect", "-", code=2)
+
+
+@test
+def logs_in_other_packing_are_refused_by_name():
+    table = b"step,loss\n1,2\n2,1\n"
+    for name, data in {"gzip": gzip.compress(table), "xz": lzma.compress(table), "bzip2": bz2.compress(table),
+                       "UTF-16": table.decode().encode("utf-16")}.items():
+        with open("bad/packed.csv", "wb") as f:
+            f.write(data)
+        for words in (["inspect"], ["stream"], ["compare"], ["export", "--to", "csv"], ["figure", "training"]):
+            refused(name, *words, "bad/packed.csv")
+    os.remove("bad/packed.csv")
 
 
 @test
