@@ -125,8 +125,8 @@ uint64_t foreign_position(const struct foreign_reader *r);
 uint64_t foreign_left(const struct foreign_reader *r); /* bytes not taken yet, torn ends included */
 double
 foreign_modified(const struct foreign_reader *r); /* newest change of a file, Unix s; 0 none */
-uint64_t
-foreign_skipped(const struct foreign_reader *r); /* invalid things, and points beyond the names */
+uint64_t foreign_skipped(const struct foreign_reader *r); /* things that could not be read */
+uint64_t foreign_others(const struct foreign_reader *r);  /* points beyond FOREIGN_NAMES_MAX */
 const struct foreign_format *foreign_reader_format(const struct foreign_reader *r);
 void foreign_reader_close(struct foreign_reader *r);
 

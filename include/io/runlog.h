@@ -76,9 +76,9 @@ uint64_t runlog_reader_position(const struct runlog_reader *r);
 void runlog_reader_wants_points(struct runlog_reader *r);
 /* The format of a log of another program (io/foreign.h), NULL for our own records. */
 const struct foreign_format *runlog_reader_format(const struct runlog_reader *r);
-/* Things in such a log that could not be read, and values of too many metrics; 0 for our own records.
- */
+/* Things in such a log that could not be read, and values of too many metrics; 0 for our own. */
 uint64_t runlog_reader_skipped(const struct runlog_reader *r);
+uint64_t runlog_reader_others(const struct runlog_reader *r);
 /* When a file of such a log last changed (Unix seconds); 0 for our own records. */
 double runlog_reader_modified(const struct runlog_reader *r);
 /* What to say of a file that is neither a record stream nor a log of a known format: DS_EFORMAT. */

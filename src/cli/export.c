@@ -379,6 +379,9 @@ static int export(const struct cli_args *a, struct str *out, struct err *e)
     if (rc == 0 && v->others > 0)
         fprintf(stderr, "depthscope: %llu values of metrics beyond the first %zu are left out\n",
                 (unsigned long long)v->others, v->n_series);
+    if (rc == 0 && v->invalid + v->lost > 0)
+        fprintf(stderr, "depthscope: %llu entries that could not be read are left out\n",
+                (unsigned long long)(v->invalid + v->lost));
     runview_free(v);
     if (rc == 0 && file && f->is_binary && !strstr(file, "tfevents"))
         fputs("depthscope: TensorBoard opens only files that have tfevents in their name\n",

@@ -134,7 +134,8 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
         out->name[out->hint][n] == '\0')
         return (int64_t)out->hint++;
     n = short_name(kept, FOREIGN_NAME_MAX, name, n);
-    if (n == 4 && (!memcmp(kept, "step", n) || !memcmp(kept, "time", n) || !memcmp(kept, "kind", n)))
+    if (n == 4 &&
+        (!memcmp(kept, "step", n) || !memcmp(kept, "time", n) || !memcmp(kept, "kind", n)))
         kept[n++] = '_'; /* records have these keys */
     for (size_t bad; (bad = utf8_valid(kept, n)) < n;)
         kept[bad] = '?';
@@ -167,7 +168,12 @@ void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t 
     void *p = out->point;
     if (id < 0) {
         out->invalid += id == -2;
-        out->others += id == -1;
+        if (id == -1 && out->others++ == 0) {
+            char text[80];
+            snprintf(text, sizeof text, "more than %d metrics: the values of others are left out",
+                     FOREIGN_NAMES_MAX);
+            foreign_event(out, step, time, "warn", "metrics", text);
+        }
         return;
     }
     if (out->points == out->cap_points) {
@@ -750,7 +756,12 @@ double foreign_modified(const struct foreign_reader *r)
 
 uint64_t foreign_skipped(const struct foreign_reader *r)
 {
-    return r->out.invalid + r->out.others;
+    return r->out.invalid;
+}
+
+uint64_t foreign_others(const struct foreign_reader *r)
+{
+    return r->out.others;
 }
 
 const struct foreign_format *foreign_reader_format(const struct foreign_reader *r)

@@ -167,6 +167,11 @@ uint64_t runlog_reader_skipped(const struct runlog_reader *r)
     return r->foreign ? foreign_skipped(r->foreign) : 0;
 }
 
+uint64_t runlog_reader_others(const struct runlog_reader *r)
+{
+    return r->foreign ? foreign_others(r->foreign) : 0;
+}
+
 double runlog_reader_modified(const struct runlog_reader *r)
 {
     return r->foreign ? foreign_modified(r->foreign) : 0;

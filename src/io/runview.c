@@ -167,10 +167,12 @@ static void take_entry(struct runview *v, const struct runlog_entry *entry)
 static void count_skipped(struct runview *v)
 {
     struct runview_index *x = v->index;
-    uint64_t n = runlog_reader_skipped(v->reader);
+    uint64_t n = runlog_reader_skipped(v->reader), m = runlog_reader_others(v->reader);
     v->invalid += n >= x->skipped ? n - x->skipped : n;
-    v->generation += n != x->skipped;
+    v->others += m >= x->others ? m - x->others : m;
+    v->generation += n != x->skipped || m != x->others;
     x->skipped = n;
+    x->others = m;
 }
 
 enum { PIPE_FULL = 1 << 15 };

@@ -17,7 +17,7 @@ struct runview_index {
     size_t hint;        /* the series that the next metric most likely belongs to */
     uint32_t *of_point; /* series + 1 of a name in a log of another program, by its id */
     size_t cap_of_point;
-    uint64_t skipped; /* of such a log, what its reader counted so far */
+    uint64_t skipped, others; /* of such a log, what its reader counted so far */
     struct metric_meta *meta;
     size_t metas;
     size_t probe_bytes, matrix_bytes, matrix_cap;

@@ -166,6 +166,25 @@ def refusals_are_one_line():
 
 
 @test
+def what_could_not_be_read_is_said():
+    with open("torn.jsonl", "w") as f:
+        f.write('{"step":0,"loss":3}\n{"step":1,"lo\n{"step":2,"loss":2}\nKilled\n')
+    assert table("torn.jsonl") == (["step", "loss"], [[0, 3], [2, 2]])
+    assert t.run.err == "depthscope: 2 entries that could not be read are left out\n", t.run.err
+    assert "skipped: 2 that could not be read" in run("inspect", "torn.jsonl")
+    with open("wide.jsonl", "w") as f:
+        for i in range(5000):
+            f.write('{"step":%d,"m%d":1}\n' % (i, i))
+    out = run("inspect", "wide.jsonl")
+    assert "0 that could not be read, 904 of metrics beyond the first 4096" in out, out[:300]
+    events = [x["text"] for x in map(json.loads, run("stream", "--json", "--no-follow", "wide.jsonl").splitlines())
+              if x["kind"] == "event"]
+    assert events == ["more than 4096 metrics: the values of others are left out"], events
+    run("export", "wide.jsonl", "--to", "csv")
+    assert "904 values of metrics beyond the first 4096 are left out" in t.run.err, t.run.err
+
+
+@test
 def half_a_million_points_are_not_quadratic():
     def seconds(n):
         with open("large.csv", "w") as f:

@@ -84,7 +84,8 @@ static void add_head(struct str *out, const struct runview *v)
     add_known(out, "; written by version ", v->version);
     add_known(out, v->version[0] ? " on " : "; host ", v->host);
     add_known(out, "; ", foreign);
-    add_known(out, "; ", runview_source(v, source, sizeof source));
+    if (!foreign || strcmp(runview_source(v, source, sizeof source), foreign) != 0)
+        add_known(out, "; ", runview_source(v, source, sizeof source));
     str_add(out, "\n");
 }
 
@@ -171,7 +172,13 @@ static void print_text(struct str *out, const struct runview *v, const struct ki
     if (k->others)
         str_addf(out, ", %zu of unknown kinds", k->others);
     str_add(out, "\n");
-    if (k->gaps || k->lost || k->repeats || v->tail || v->invalid)
+    if (runview_foreign(v) && (v->tail || v->invalid || v->others))
+        str_addf(out,
+                 "skipped: %llu that could not be read, %llu of metrics beyond the first %zu, %llu "
+                 "bytes of an incomplete end\n",
+                 (unsigned long long)v->invalid, (unsigned long long)v->others, v->n_series,
+                 (unsigned long long)v->tail);
+    else if (k->gaps || k->lost || k->repeats || v->tail || v->invalid)
         str_addf(out,
                  "corrupt: %llu gaps, %llu records lost, %llu repeated, %llu fields of the "
                  "wrong type, %llu bytes of an incomplete record at the end\n",
