@@ -72,7 +72,6 @@ static void take_head(struct trainer *w, struct json_scan from, struct foreign_o
     struct record *r = foreign_begin(out, "head", 0, no_time);
     enum json_token t;
     int is_key;
-    record_str(r, "framework", "Hugging Face Trainer");
     record_map(r, "config");
     while ((t = json_scan_next(&s)) == JSON_SCAN_KEY) {
         struct json_scan key = s;

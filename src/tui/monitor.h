@@ -6,7 +6,13 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-enum { PANELS_MAX = 40, PANEL_METRICS = 6, SMOOTH_SLOTS = 160, MONITOR_RUNS_MAX = 8 };
+enum {
+    PANELS_MAX = 256, /* further metrics are named where the panels are counted */
+    PANEL_METRICS = 6,
+    METRIC_BYTES = 256, /* names of other programs' metrics are long */
+    SMOOTH_SLOTS = 160,
+    MONITOR_RUNS_MAX = 8
+};
 
 enum panel_kind {
     PANEL_LINES,
@@ -15,16 +21,16 @@ enum panel_kind {
 };
 struct panel {
     enum panel_kind kind;
-    char title[40];
-    char metric[PANEL_METRICS][40]; /* "" = unused */
-    unsigned reference;             /* bit i: metric i is drawn as a reference */
-    int has_target;                 /* line at edp.target_ratio */
-    int is_log;                     /* y axis is logarithmic by default */
+    char title[METRIC_BYTES];
+    char metric[PANEL_METRICS][METRIC_BYTES]; /* "" = unused */
+    unsigned reference;                       /* bit i: metric i is drawn as a reference */
+    int has_target;                           /* line at edp.target_ratio */
+    int is_log;                               /* y axis is logarithmic by default */
 };
 
 struct smooth_slot {
     const struct runview *run;
-    char name[40];
+    char name[METRIC_BYTES];
     struct smooth smooth;
 };
 
@@ -39,7 +45,7 @@ struct monitor {
     int top; /* first panel shown */
     int shown_columns, shown_rows, origin_y, origin_x;
     struct panel panel[PANELS_MAX];
-    int panels;
+    int panels, is_cut; /* is_cut: there are more metrics */
     struct smooth_slot slot[SMOOTH_SLOTS];
     int slots;
     struct chart_view at[PANELS_MAX];

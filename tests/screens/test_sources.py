@@ -2,6 +2,7 @@
 the program."""
 import contextlib
 import fcntl
+import json
 import os
 import re
 import socket
@@ -155,6 +156,29 @@ def home_has_loss_and_age_of_other_programs_runs():
     assert head == ["run", "method", "state", "step", "val", "loss", "loss", "newest"], head
     row = [r for r in rows if r[0] == "exp/curve.csv"][0]
     assert row[1:5] == ["silent", "2", "-", "3.5000"] and row[-1] == "ago", row
+
+
+@test
+def paths_of_runs_get_the_room_of_empty_columns():
+    os.mkdir("logs")
+    os.mkdir("logs/experiment-with-a-name")
+    with open("logs/experiment-with-a-name/seed-1.csv", "w") as f:
+        f.write("step,train/loss\n1,123456.7\n2,219.0625\n")
+    text = "\n".join(play("logs", "command view home"))
+    assert "experiment-with-a-" in text and " 219.06 " in text and "method" not in text.split("presets")[0], text
+
+
+@test
+def every_metric_of_another_program_has_one_chart():
+    name = "layers.17.attention.query.weight.gradient_norm"
+    with open("many.jsonl", "w") as f:
+        for step in range(3):
+            f.write(json.dumps({"step": step, **{"system/gpu.%d" % i: i for i in range(50)}, "train_loss": 2.0 - step,
+                                "learning_rate": 0.1, name: step}) + "\n")
+    text = "\n".join(play("many.jsonl", "command view monitor", size="200x50"))
+    assert text.count("learning_rate") + text.count("train_loss") == 0, text
+    assert "loss 0" in text and "lr 0.1" in text and name[:25] in text and "of 53" in text, text
+    assert text.index(name[:25]) < text.index("system/gpu.0"), text
 
 
 @test

@@ -84,8 +84,7 @@ static void add_head(struct str *out, const struct runview *v)
     add_known(out, "; written by version ", v->version);
     add_known(out, v->version[0] ? " on " : "; host ", v->host);
     add_known(out, "; ", foreign);
-    if (!foreign || strcmp(runview_source(v, source, sizeof source), foreign) != 0)
-        add_known(out, "; ", runview_source(v, source, sizeof source));
+    add_known(out, "; ", runview_source(v, source, sizeof source));
     str_add(out, "\n");
 }
 

@@ -121,9 +121,16 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
         if (isfinite(x))
             str_copy(out, size, str_si(a, x));
         break;
+    case COL_VAL:
+    case COL_LOSS: /* of another program it may be anything: as many digits as fit */
+        if (isfinite(x) && fabs(x) < 100)
+            snprintf(out, size, "%.4f", x);
+        else if (isfinite(x))
+            snprintf(out, size, fabs(x) < 1e5 ? "%.5g" : "%.1e", x);
+        break;
     default:
         if (isfinite(x))
-            snprintf(out, size, "%.*f", column == COL_VAL || column == COL_LOSS ? 4 : 3, x);
+            snprintf(out, size, "%.3f", x);
     }
 }
 
@@ -255,11 +262,12 @@ static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS]
                    {COL_TIME, RUN_TIME_RATIO},
                    {COL_RATE, RUN_TOK_S},
                    {COL_ETA, RUN_ETA}};
-    int needs_loss = 0, has_foreign = 0, has[DS_LEN(numbers)] = {0};
+    int needs_loss = 0, has_foreign = 0, has_method = 0, has[DS_LEN(numbers)] = {0};
     for (size_t i = 0; i < h->items; i++) {
         const struct run_row *r = h->item[i].kind == HOME_RUN ? h->item[i].row : NULL;
         needs_loss |= r && run_row_needs_loss(r);
         has_foreign |= r && r->format;
+        has_method |= r && r->method[0];
         for (size_t k = 0; r && k < DS_LEN(numbers); k++)
             has[k] |= isfinite(r->number[numbers[k].number]);
     }
@@ -270,6 +278,11 @@ static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS]
         fit[COL_LOSS].width = 0;
     if (has_foreign)
         fit[COL_AGE].priority = columns[COL_FLOPS].priority + 1;
+    /* the names of other programs' runs are paths: they get the room of empty columns */
+    for (size_t k = 0; has_foreign && k < DS_LEN(numbers); k++)
+        fit[numbers[k].column].width *= has[k];
+    if (has_foreign && !has_method)
+        fit[COL_METHOD].width = 0;
 }
 
 void home_draw_table(struct view *v, struct area a)

@@ -106,8 +106,9 @@ static void draw_strip(struct view *v, struct area line)
     double value = s && s->n ? s->value[s->n - 1] : (double)NAN, target = monitor_target(r);
     int per_page = m->shown_columns * m->shown_rows;
     if (!m->is_alone && m->panels > per_page)
-        snprintf(pages, sizeof pages, "%d-%d of %d  ", m->top + 1,
-                 m->top + per_page < m->panels ? m->top + per_page : m->panels, m->panels);
+        snprintf(pages, sizeof pages, "%d-%d of %d%s  ", m->top + 1,
+                 m->top + per_page < m->panels ? m->top + per_page : m->panels, m->panels,
+                 m->is_cut ? "+" : "");
     snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, run_axis_name[m->x_axis],
              m->is_log_x ? " (log)" : "", monitor_weights[m->smoothing]);
     int end = area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);

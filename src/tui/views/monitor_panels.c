@@ -75,12 +75,17 @@ static int is_shown(const struct monitor *m, enum panel_kind kind, const char *m
 
 static void add_panel(struct monitor *m, enum panel_kind kind, const char *metric)
 {
-    if (m->panels == PANELS_MAX || strlen(metric) >= sizeof m->panel[0].metric[0] ||
-        is_shown(m, kind, metric))
+    if (strlen(metric) >= sizeof m->panel[0].metric[0])
+        return;
+    if (m->panels == PANELS_MAX) {
+        m->is_cut = 1;
+        return;
+    }
+    if (is_shown(m, kind, metric))
         return;
     struct panel *p = &m->panel[m->panels++];
     *p = (struct panel){.kind = kind};
-    snprintf(p->title, sizeof p->title, kind == PANEL_LAYERS ? "%.30s by layer" : "%s", metric);
+    snprintf(p->title, sizeof p->title, kind == PANEL_LAYERS ? "%.30s by layer" : "%.255s", metric);
     snprintf(p->metric[0], sizeof p->metric[0], "%s", metric);
 }
 
@@ -95,23 +100,48 @@ static struct panel known_panel(size_t i)
     return p;
 }
 
+/* What W&B measures of the machine: many, logged first, looked at last. */
+static int is_machine(const char *metric)
+{
+    return strncmp(metric, "system/", 7) == 0;
+}
+
+/* A panel for each metric of a run, unless a known panel draws it under its own name, as it does the
+ * Trainer's "learning_rate". */
+static void add_metrics(struct monitor *m, const struct runview *v, int machine)
+{
+    const struct series *drawn[DS_LEN(known) * PANEL_METRICS];
+    size_t n = 0, k;
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        for (k = 0; known[i].kind == PANEL_LINES && k < PANEL_METRICS; k++)
+            if (known[i].metric[k][0])
+                drawn[n++] = runview_series(v, known[i].metric[k]);
+    for (size_t i = 0; i < v->n_series; i++) {
+        for (k = 0; k < n && drawn[k] != &v->series[i]; k++)
+            ;
+        if (k == n && is_machine(v->series[i].name) == machine)
+            add_panel(m, PANEL_LINES, v->series[i].name);
+    }
+}
+
 void monitor_find_panels(struct view *v)
 {
     struct monitor *m = v->state;
     const struct open_run *run[MONITOR_RUNS_MAX];
     int runs = monitor_runs(v, run);
-    m->panels = 0;
+    m->panels = m->is_cut = 0;
     for (size_t i = 0; i < DS_LEN(known); i++) {
         struct panel p = known_panel(i);
         if (is_present(&p, run, runs))
             m->panel[m->panels++] = p;
     }
     for (int r = 0; r < runs; r++) {
-        for (size_t i = 0; i < run[r]->view->n_series; i++)
-            add_panel(m, PANEL_LINES, run[r]->view->series[i].name);
+        add_metrics(m, run[r]->view, 0);
         for (size_t i = 0; i < run[r]->view->n_layer; i++)
             add_panel(m, PANEL_LAYERS, run[r]->view->layer[i].name);
     }
+    for (int r = 0; r < runs; r++)
+        add_metrics(m, run[r]->view, 1);
 }
 
 /* ---- smoothing ---- */
