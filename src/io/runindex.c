@@ -294,7 +294,8 @@ static void free_row(struct run_row *r)
     mem_free(r);
 }
 
-enum { LOOKS_MAX = 4096, DEPTH_MAX = 3 };
+/* FOLDER_MAX: of one folder, or a large one would keep those behind it from being listed. */
+enum { LOOKS_MAX = 4096, FOLDER_MAX = 1024, DEPTH_MAX = 3 };
 
 /* A list in the making. */
 struct listing {
@@ -403,7 +404,7 @@ static int list_folder(struct listing *l, const char *root, const char *below, i
                        struct err *e)
 {
     char dir[1024], **names = NULL;
-    size_t count = 0;
+    size_t count = 0, own = 0;
     if (below[0] ? fs_join(dir, sizeof dir, root, below, NULL) < 0
                  : str_copy(dir, sizeof dir, root))
         return 0;
@@ -416,6 +417,10 @@ static int list_folder(struct listing *l, const char *root, const char *below, i
             (below[0] ? fs_join(name, sizeof name, below, names[i], NULL)
                       : str_copy(name, sizeof name, names[i])) != 0)
             continue; /* not a run's name, but that of one which is not finished, or the trash */
+        if ((below[0] || looks_like_log(name)) && ++own > FOLDER_MAX) {
+            l->x->is_cut = 1;
+            continue;
+        }
         if (below[0] && ++l->looks > LOOKS_MAX) {
             l->x->is_cut = 1;
             break;

@@ -351,6 +351,27 @@ T(settings_that_come_late_do_not_take_a_run_back_to_its_start)
     runview_free(v);
 }
 
+T(a_folder_of_many_files_does_not_hide_the_next)
+{
+    struct runindex x = {0};
+    struct err e = {0};
+    char root[600], path[700];
+    snprintf(root, sizeof root, "%s/crowd", t_tmpdir());
+    snprintf(path, sizeof path, "%s/a", root);
+    t_ok(fs_mkdirs(path, &e), &e);
+    for (int i = 0; i < 5000; i++) {
+        snprintf(path, sizeof path, "%s/a/%d.csv", root, i);
+        FILE *f = fopen(path, "wb");
+        t_true(f && fclose(f) == 0);
+    }
+    snprintf(path, sizeof path, "%s/b.csv", root);
+    add(path, "step,loss\n1,1\n");
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_true(x.is_cut);
+    t_true(runindex_find(&x, "b.csv") != NULL);
+    runindex_release(&x);
+}
+
 T(further_paths_are_listed_next_to_the_folder)
 {
     struct runindex x = {0};
