@@ -70,6 +70,7 @@ struct foreign_format {
     int (*is_member)(const char *rel);
     int depth;    /* folders below the run's to look into, 0 = none */
     int (*is_folder)(const char *rel); /* may this one hold members?  NULL: each may */
+    int is_nested; /* folders in a run's may be runs of their own */
     const char *inner; /* a folder of this name inside the run's stands for the run, NULL: none */
     int is_named; /* the file's name says what it is; `recognise` of the folder's files is not asked */
     int is_whole; /* the file is rewritten in place: `take` gets it whole each time (is_end) or not yet;

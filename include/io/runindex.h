@@ -53,6 +53,7 @@ struct run_row {
     struct config *config;     /* read on demand by run_row_config; owned */
     int is_kept;               /* of runindex_refresh */
     const char *format;        /* title of another program's log format; NULL: our own run */
+    int is_nested;             /* folders in its own may be runs, too */
     struct run_follow *follow; /* where reading such a log goes on; owned */
 };
 

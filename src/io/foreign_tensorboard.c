@@ -584,4 +584,5 @@ const struct foreign_format foreign_tensorboard = {
     .take = take,
     .release = release,
     .is_member = is_member,
+    .is_nested = 1, /* add_scalars and add_hparams of torch write there */
 };

@@ -352,7 +352,15 @@ static int64_t stamp_of(const char *path)
 }
 
 static int list_folder(struct listing *l, const char *root, const char *below, int depth,
-                       struct err *e);
+                       int is_run, struct err *e);
+
+static int list_below(struct listing *l, const char *root, const char *path, const char *name,
+                      int depth, int is_run, struct err *e)
+{
+    return depth != 0 && fs_is_dir(path)
+               ? list_folder(l, root, name, depth < 0 ? DEPTH_MAX : depth - 1, is_run, e)
+               : 0;
+}
 
 /* One run, or a folder below which there may be some; `name` is its path below root. */
 static int take_path(struct listing *l, const char *root, const char *path, const char *name,
@@ -364,9 +372,11 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
         return 0;
     if (map_get(&l->old, path, strlen(path), &at) && is_unchanged(l->x->row[at])) {
         struct run_row *r = l->x->row[at];
+        int rc = 0;
         r->is_kept = 1;
         look_again(r);
-        return add_row(l, r, e);
+        rc = add_row(l, r, e);
+        return rc == 0 && r->is_nested ? list_below(l, root, path, name, depth, 1, e) : rc;
     }
     is_dir = fs_is_dir(path);
     int64_t stamp = is_dir ? 0 : stamp_of(path);
@@ -388,20 +398,19 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
         free_row(r);
         if (rc == DS_EMEM || (!is_dir && map_set(&l->x->barren, path, strlen(path), stamp) < 0))
             return err_set(e, DS_EMEM, "out of memory for run %s", path);
-        return is_dir && depth != 0
-                   ? list_folder(l, root, name, depth < 0 ? DEPTH_MAX : depth - 1, e)
-                   : 0;
+        return list_below(l, root, path, name, depth, 0, e);
     }
     if (name[0])
         str_copy(r->name, sizeof r->name, name);
     rc = add_row(l, r, e); /* unreadable ones show as empty */
     if (rc < 0)
         free_row(r);
-    return rc;
+    return rc == 0 && r->is_nested ? list_below(l, root, path, name, depth, 1, e) : rc;
 }
 
+/* is_run: the folder is a run itself, whose files are known. */
 static int list_folder(struct listing *l, const char *root, const char *below, int depth,
-                       struct err *e)
+                       int is_run, struct err *e)
 {
     char dir[1024], **names = NULL;
     size_t count = 0, own = 0;
@@ -425,7 +434,7 @@ static int list_folder(struct listing *l, const char *root, const char *below, i
             l->x->is_cut = 1;
             break;
         }
-        if (!is_inner_link(root, path))
+        if (!is_inner_link(root, path) && (!is_run || fs_is_dir(path)))
             rc = take_path(l, root, path, name, depth, e);
     }
     fs_list_free(names, count);
@@ -442,7 +451,7 @@ int runindex_refresh(struct runindex *x, const char *root, struct err *e)
         if (map_set(&l.old, x->row[i]->path, strlen(x->row[i]->path), (int64_t)i) < 0)
             rc = err_set(e, DS_EMEM, "out of memory for the list of runs");
     if (rc == 0 && root)
-        rc = list_folder(&l, root, "", DEPTH_MAX, e);
+        rc = list_folder(&l, root, "", DEPTH_MAX, 0, e);
     for (size_t i = 0; rc == 0 && i < x->alsos; i++)
         rc = take_path(&l, x->also[i], x->also[i], "", -1, e);
     map_release(&l.seen);

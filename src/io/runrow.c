@@ -579,6 +579,7 @@ static int follow_open(struct run_row *row, const char *path, struct err *e)
     foreign_limit(f->reader, poll_bytes);
     row->follow = f;
     row->format = foreign_reader_format(f->reader)->title;
+    row->is_nested = foreign_reader_format(f->reader)->is_nested;
     follow_reset(row, f);
     (void)run_row_poll(row);
     return 0;

@@ -2,6 +2,7 @@
  * test_foreign_tensorboard.py. */
 #include "foreign_bytes.h"
 
+#include "base/fs.h"
 #include "base/hash.h"
 #include "io/protobuf.h"
 #include "io/runindex.h"
@@ -330,6 +331,33 @@ static void add_run(struct str *s, int steps)
         add_simple(s, i, "loss", 3 - 0.01f * (float)i);
         add_simple(s, i, "lr", 1e-3f);
     }
+}
+
+T(runs_in_the_folder_of_a_run_are_listed_next_to_it)
+{
+    static const char *const dir[] = {"nest/run", "nest/run/loss_train", "nest/run/loss_val/deep"};
+    struct runindex x = {0};
+    struct err e = {0};
+    struct str s = {0};
+    char path[1200];
+    const char *root = t_tmpdir();
+    add_version(&s);
+    add_simple(&s, 1, "loss", 2);
+    for (size_t i = 0; i < DS_LEN(dir); i++) {
+        snprintf(path, sizeof path, "%s/%s", root, dir[i]);
+        t_ok(fs_mkdirs(path, &e), &e);
+        snprintf(path, sizeof path, "%s/%s/" NAME, root, dir[i]);
+        t_ok(fs_write_file(path, s.p, s.len, &e), &e);
+    }
+    snprintf(path, sizeof path, "%s/nest", root);
+    for (int again = 0; again < 2; again++) {
+        t_ok(runindex_refresh(&x, path, &e), &e);
+        t_eq(x.n, 3);
+        t_true(runindex_find(&x, "run") && runindex_find(&x, "run/loss_train") &&
+               runindex_find(&x, "run/loss_val/deep"));
+    }
+    runindex_release(&x);
+    str_release(&s);
 }
 
 T(a_file_cut_at_any_byte_holds_the_beginning_and_waits_for_the_rest)
