@@ -380,8 +380,9 @@ static int export(const struct cli_args *a, struct str *out, struct err *e)
         fprintf(stderr, "depthscope: %llu values of metrics beyond the first %zu are left out\n",
                 (unsigned long long)v->others, v->n_series);
     if (rc == 0 && v->invalid + v->lost > 0)
-        fprintf(stderr, "depthscope: %llu entries that could not be read are left out\n",
-                (unsigned long long)(v->invalid + v->lost));
+        fprintf(stderr, "depthscope: %llu entr%s that could not be read left out\n",
+                (unsigned long long)(v->invalid + v->lost),
+                v->invalid + v->lost == 1 ? "y" : "ies");
     runview_free(v);
     if (rc == 0 && file && f->is_binary && !strstr(file, "tfevents"))
         fputs("depthscope: TensorBoard opens only files that have tfevents in their name\n",

@@ -356,6 +356,13 @@ static int step_of_row(struct csv *c, struct foreign_out *out, int64_t *step)
         c->newest = *step;
         return 1;
     }
+    if (isfinite(x->value) && text_step_rank(x->name, strlen(x->name)) ==
+                                  text_step_rank("epoch", 5)) { /* in fractions: rows are counted */
+        c->column[c->step].role = METRIC;
+        c->step = -1;
+        *step = c->rows;
+        return 1;
+    }
     char text[32];
     int n = snprintf(text, sizeof text, "%g", x->value);
     bad_cell(c, x, text, (size_t)n);

@@ -51,6 +51,13 @@ static void take_number(struct foreign_object *o, int is_top, double v)
 {
     int64_t step;
     int rank = is_top ? text_step_rank(str_text(&o->path), o->path.len) : 0;
+    if (rank > 0 && rank == text_step_rank("epoch", 5)) {
+        if (!o->is_fraction && isfinite(v) && !text_step(v, &step)) {
+            o->is_fraction = 1;
+            o->has_step = o->best > rank; /* else objects are counted from here on */
+        }
+        rank = o->is_fraction ? 0 : rank;
+    }
     if (rank > o->rank && text_step(v, &step)) {
         o->rank = rank;
         o->own_step = step;
@@ -202,6 +209,7 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
     if (o->rank > 0) {
         o->step = o->own_step;
         o->has_step = 1;
+        o->best = o->rank > o->best ? o->rank : o->best;
     } else if (!o->has_step) {
         o->step = o->objects;
     }

@@ -22,6 +22,8 @@ struct foreign_object {
     int has_step, is_failed;
     /* of the object being read */
     int rank, is_timed;
+    int best;        /* of all ranks so far */
+    int is_fraction; /* "epoch" counts in fractions: it is no step */
     int64_t own_step;
     double time;
 };

@@ -170,7 +170,7 @@ def what_could_not_be_read_is_said():
     with open("torn.jsonl", "w") as f:
         f.write('{"step":0,"loss":3}\n{"step":1,"lo\n{"step":2,"loss":2}\nKilled\n')
     assert table("torn.jsonl") == (["step", "loss"], [[0, 3], [2, 2]])
-    assert t.run.err == "depthscope: 2 entries that could not be read are left out\n", t.run.err
+    assert t.run.err == "depthscope: 2 entries that could not be read left out\n", t.run.err
     assert "skipped: 2 that could not be read" in run("inspect", "torn.jsonl")
     with open("wide.jsonl", "w") as f:
         for i in range(5000):
@@ -182,6 +182,22 @@ def what_could_not_be_read_is_said():
     assert events == ["more than 4096 metrics: the values of others are left out"], events
     run("export", "wide.jsonl", "--to", "csv")
     assert "904 values of metrics beyond the first 4096 are left out" in t.run.err, t.run.err
+
+
+@test
+def an_epoch_in_fractions_is_no_step():
+    epochs = [0, 0.25, 0.5, 0.75, 1, 1.25]
+    with open("epochs.csv", "w") as f:
+        f.write("epoch,loss\n" + "".join("%g,%d\n" % (e, 9 - i) for i, e in enumerate(epochs)))
+    with open("epochs.jsonl", "w") as f:
+        f.write("".join('{"epoch":%g,"loss":%d}\n' % (e, 9 - i) for i, e in enumerate(epochs)))
+    with open("whole.csv", "w") as f:
+        f.write("epoch,loss\n1,3\n2,2\n")
+    for path in "epochs.csv", "epochs.jsonl":
+        name, rows = table(path)
+        at = name.index("loss")
+        assert [(r[0], r[at]) for r in rows] == [(i, 9 - i) for i in range(6)], (path, rows)
+    assert table("whole.csv")[1] == [[1, 3], [2, 2]]
 
 
 @test
