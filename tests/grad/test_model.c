@@ -90,6 +90,18 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
     check_switches("model.heads=4 model.kv_heads=1 model.head_dim=6", 0, 1);
 }
 
+T(private_spans_have_the_right_gradients)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    for (int keep = 0; keep < 2; keep++) {
+        setup(0);
+        kit_spans(&batch, 2, 2);
+        struct model *m = small("model.heads=2 model.kv_heads=1", keep);
+        check_params("private spans", m, &pass);
+        model_free(m);
+    }
+}
+
 /* A frozen plan: rows listed with probability 3/4; gates hard, soft, or 0 for some. */
 static void random_plan(struct model *m, int l, enum kv_policy kv, int masked, int soft,
                         uint32_t salt)
