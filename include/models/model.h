@@ -96,6 +96,8 @@ struct model {
     real *xf, *rstdf, *meanf, *dxf;       /* final norm */
     real *logits;                         /* (head_chunk(V), V) */
     real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln V */
+    uint8_t
+        *is_correct; /* (R) with want_entropy, without train: the target has the largest logit */
     struct flops flops;
     int B, T, R; /* of the current pass */
     const struct batch *batch;

@@ -228,6 +228,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->logits = reals(
         a, (size_t)head_chunk(m->config.vocab) < R ? (size_t)head_chunk(m->config.vocab) : R, V);
     m->nll = reals(a, R, 1);
+    m->is_correct = arena_alloc(a, R, 1);
     m->entropy = reals(a, R, 1);
     m->entropy_rel = reals(a, R, 1);
     m->dgate = reals(a, R, 1);
