@@ -402,8 +402,8 @@ const struct vector *sample_column(const struct run_sample *s, const char *name)
 
 const char *runview_class(int number)
 {
-    static const char *const name[RUN_CLASSES] = {"word",  "continuation", "punctuation",
-                                                  "digit", "space",        "stop word",
-                                                  "rare",  "high loss",    "other"};
+    static const char *const name[RUN_CLASSES] = {
+        "word",      "continuation", "punctuation", "digit", "space",  "stop word", "rare",
+        "high loss", "other",        "edge",        "query", "answer", "filler"};
     return number >= 0 && number < RUN_CLASSES ? name[number] : NULL;
 }

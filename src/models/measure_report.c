@@ -341,6 +341,14 @@ static void mark_high_loss(const struct measure *s)
     mem_free(sorted);
 }
 
+static int is_known(const float *v, size_t n)
+{
+    size_t i = 0;
+    while (i < n && isnan(v[i]))
+        i++;
+    return i < n;
+}
+
 void measure_sample_record(const struct measure *s, struct record *rec, const char *name,
                            int64_t step, double time)
 {
@@ -351,6 +359,7 @@ void measure_sample_record(const struct measure *s, struct record *rec, const ch
     record_str(rec, "signal", s->signal);
     record_map(rec, "column");
     for (int c = 0; c < MEASURE_COLUMNS; c++)
-        record_f32s(rec, column_name[c], s->column[c], s->n);
+        if (c != MEASURE_NEEDED || is_known(s->column[c], s->n))
+            record_f32s(rec, column_name[c], s->column[c], s->n);
     record_close(rec);
 }
