@@ -296,6 +296,39 @@ T(gradients_accumulate)
     model_free(m);
 }
 
+/* data.loss=answers: rows without a target count neither in the sum nor in the number. */
+T(the_mean_and_its_gradients_are_over_counted_targets)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    size_t n;
+    setup(0);
+    for (int i = 0; i < B * T; i++)
+        batch.target[i] = i % 5 == 2 ? batch.target[i] : -1;
+    struct model *m = small("", 1);
+    check_params("answers", m, &pass);
+    double sum = 0, counted = 0;
+    model_forward(m, &batch.b, &pass);
+    double loss = model_loss(m, 0, 0);
+    for (int i = 0; i < B * T; i++)
+        if (batch.target[i] >= 0) {
+            sum += (double)m->nll[i];
+            counted++;
+        }
+    t_near(loss, sum / counted, 1e-14);
+    t_eq(counted, 3);
+    for (int i = 0; i < B * T; i++)
+        batch.target[i] = -1;
+    params_zero_grad(&m->params);
+    model_forward(m, &batch.b, &pass);
+    t_true(isnan(model_loss(m, 1, 0)));
+    model_backward(m);
+    real *none = kit_gradients(m, &n);
+    for (size_t i = 0; i < n; i++)
+        t_true(none[i] == 0);
+    free(none);
+    model_free(m);
+}
+
 T(permuting_the_rows_of_a_batch_permutes_their_gradients)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
