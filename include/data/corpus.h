@@ -12,9 +12,10 @@ enum { CORPUS_LINE_MAX = 64 << 20, CORPUS_SYNTH_DOCS = 4000 };
 #define CORPUS_BYTES_MAX ((uint64_t)1 << 30)
 
 /* path      a file, a directory (walked in sorted order; hidden names and binary files are
- *           skipped), "synth" or "hops"
+ *           skipped), "synth", "hops", or token shards (data/shards.h)
  * format    "auto" or NULL (.jsonl and .json: JSON lines; files with <|endoftext|>: eot; else
- *           blank-line blocks), "file" (one document per file), "blocks", "eot", "jsonl", "lines"
+ *           blank-line blocks), "file" (one document per file), "blocks", "eot", "jsonl", "lines",
+ *           "tokens"
  * text_key  of jsonl; NULL = "text".  Lines without it may have "prompt" and "completion", or
  *           "messages" of "role" and "content" (one line "role: content" each): answers are marked
  * hops      options of path "hops"; NULL = their defaults
@@ -51,6 +52,9 @@ struct corpus;
  * (hops.h).
  * No documents at all: DS_EFORMAT naming the path. */
 int corpus_open(struct corpus **out, const struct corpus_options *o, struct err *e) DS_CHECK;
+/* Token shards, which have no documents; NULL when the corpus is text.  Borrowed. */
+struct shards;
+struct shards *corpus_shards(const struct corpus *c);
 size_t corpus_count(const struct corpus *c);
 struct document corpus_at(const struct corpus *c, size_t i);
 uint64_t corpus_bytes(const struct corpus *c);

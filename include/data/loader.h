@@ -41,7 +41,8 @@ struct loader_rows {
  * when known.  If the tokenizer puts a token before every text, each doc begins with it; as a
  * target it is -1. Without an end-of-text token in the tokenizer documents follow each other
  * directly.  A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids
- * beyond `vocab`: DS_ERANGE with index.
+ * beyond `vocab`: DS_ERANGE with index.  Token shards are read when they are needed: see
+ * loader_check.
  * Documents of words (corpus_is_words) are not cut: what does not fit in the rest of a window begins
  * the next one, after padding without targets.  A document longer than `seq`: DS_ERANGE. */
 int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t,
@@ -63,13 +64,14 @@ void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *i
 void loader_read(struct loader *l, struct loader_pos *pos, int batch, const struct loader_rows *r);
 /* 1 when some row may have a private span. */
 int loader_has_private(const struct loader *l);
-/* Tokens with a target in one epoch. */
-uint64_t loader_targets(const struct loader *l);
 /* Encodes the first `len` bytes of one document, without end-of-text: *note as heap block, one per
  * id and one for the end, or NULL when the document has no spans.  With `words` every span other
  * than filler must be one token. */
 int loader_encode(const struct tokenizer *t, const struct document *d, size_t len, int words,
                   struct ids *out, struct token_note **note, struct err *e) DS_CHECK;
+/* DS_ERANGE naming file and place once loader_next has met an id of a token shard that is beyond the
+ * vocabulary (it gave 0 instead).  Call after loader_next, before its rows are used for good. */
+int loader_check(const struct loader *l, struct err *e) DS_CHECK;
 /* Bytes of text of n targets, for bits per byte; end-of-text counts 0.  Where pieces differ from
  * the text (an added leading space, an unknown character), their bytes are scaled by the split's
  * ratio of text bytes to piece bytes. */

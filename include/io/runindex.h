@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/err.h"
+#include "base/map.h"
 #include "io/run_state.h"
 #include "io/runnotes.h"
 
@@ -78,7 +79,8 @@ struct runindex {
     uint64_t rows_read, bytes_read; /* by the last refresh */
     const char *const *also; /* further runs, or folders of runs, that refresh lists; borrowed */
     size_t alsos;
-    int is_cut; /* there was more to look at than one refresh may; the rest is left out */
+    struct map barren; /* files that are no logs, by path and last change */
+    int is_cut;        /* there was more to look at than one refresh may; the rest is left out */
 };
 /* Lists `root` (NULL: only `also`) again, with logs of other programs up to three folders below it,
  * named by their path from there ("exp/run-1"): only runs whose log or directory changed are read.  Runs that vanish or are

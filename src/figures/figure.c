@@ -44,6 +44,8 @@ enum {
     X(isoflop) \
     X(bench_bars) \
     X(task_bars) \
+    X(expert_load) \
+    X(expert_map) \
     X(depth_needed)
 
 #define DECLARE(name) extern const struct figure_ops figure_##name;

@@ -299,7 +299,8 @@ enum { LOOKS_MAX = 4096, DEPTH_MAX = 3 };
 /* A list in the making. */
 struct listing {
     struct runindex *x;
-    struct map old; /* path -> index of the old row */
+    struct map old;  /* path -> index of the old row */
+    struct map seen; /* paths in the list: folders may be given twice, or one in another */
     struct run_row **row;
     size_t n, cap, looks;
 };
@@ -307,7 +308,8 @@ struct listing {
 static int add_row(struct listing *l, struct run_row *r, struct err *e)
 {
     void *p = l->row;
-    if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->row) < 0)
+    if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->row) < 0 ||
+        map_set(&l->seen, r->path, strlen(r->path), 1) < 0)
         return err_set(e, DS_EMEM, "out of memory for the list of runs");
     l->row = p;
     l->row[l->n++] = r;
@@ -338,6 +340,16 @@ static int is_inner_link(const char *root, const char *path)
     return (strncmp(to, from, n) == 0 && to[n] == '/') || (strncmp(from, to, m) == 0);
 }
 
+/* Changes whenever the file does. */
+static int64_t stamp_of(const char *path)
+{
+    struct stat st;
+    if (fs_stat(path, &st) != 0)
+        return 0;
+    return (int64_t)((uint64_t)st.st_mtim.tv_sec * 1000000007U + (uint64_t)st.st_mtim.tv_nsec +
+                     (uint64_t)st.st_size * 31);
+}
+
 static int list_folder(struct listing *l, const char *root, const char *below, int depth,
                        struct err *e);
 
@@ -347,6 +359,8 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
 {
     int64_t at;
     int is_dir;
+    if (map_get(&l->seen, path, strlen(path), &at))
+        return 0;
     if (map_get(&l->old, path, strlen(path), &at) && is_unchanged(l->x->row[at])) {
         struct run_row *r = l->x->row[at];
         r->is_kept = 1;
@@ -354,8 +368,14 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
         return add_row(l, r, e);
     }
     is_dir = fs_is_dir(path);
-    if (!is_dir && !(depth < 0 || looks_like_log(name)))
+    int64_t stamp = is_dir ? 0 : stamp_of(path);
+    if (!is_dir && ((depth >= 0 && !looks_like_log(name)) ||
+                    (map_get(&l->x->barren, path, strlen(path), &at) && at == stamp)))
         return 0;
+    if (!is_dir && ++l->looks > LOOKS_MAX) {
+        l->x->is_cut = 1;
+        return 0;
+    }
     struct run_row *r = mem_alloc(1, sizeof *r);
     if (!r)
         return err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
@@ -365,7 +385,7 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
     if (rc == DS_ENOTFOUND || rc == DS_EMEM || (is_dir && !fs_is_dir(path)) ||
         (!is_dir && !r->follow && r->phase.records == 0)) {
         free_row(r);
-        if (rc == DS_EMEM)
+        if (rc == DS_EMEM || (!is_dir && map_set(&l->x->barren, path, strlen(path), stamp) < 0))
             return err_set(e, DS_EMEM, "out of memory for run %s", path);
         return is_dir && depth != 0
                    ? list_folder(l, root, name, depth < 0 ? DEPTH_MAX : depth - 1, e)
@@ -373,7 +393,10 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
     }
     if (name[0])
         str_copy(r->name, sizeof r->name, name);
-    return add_row(l, r, e); /* unreadable ones show as empty */
+    rc = add_row(l, r, e); /* unreadable ones show as empty */
+    if (rc < 0)
+        free_row(r);
+    return rc;
 }
 
 static int list_folder(struct listing *l, const char *root, const char *below, int depth,
@@ -415,13 +438,9 @@ int runindex_refresh(struct runindex *x, const char *root, struct err *e)
             rc = err_set(e, DS_EMEM, "out of memory for the list of runs");
     if (rc == 0 && root)
         rc = list_folder(&l, root, "", DEPTH_MAX, e);
-    for (size_t i = 0; rc == 0 && i < x->alsos; i++) {
-        int is_listed = 0;
-        for (size_t k = 0; k < l.n && !is_listed; k++)
-            is_listed = strcmp(l.row[k]->path, x->also[i]) == 0;
-        if (!is_listed)
-            rc = take_path(&l, x->also[i], x->also[i], "", -1, e);
-    }
+    for (size_t i = 0; rc == 0 && i < x->alsos; i++)
+        rc = take_path(&l, x->also[i], x->also[i], "", -1, e);
+    map_release(&l.seen);
     map_release(&l.old);
     if (rc < 0) {
         for (size_t i = 0; i < l.n; i++)
@@ -448,6 +467,7 @@ void runindex_release(struct runindex *x)
     for (size_t i = 0; i < x->n; i++)
         free_row(x->row[i]);
     mem_free(x->row);
+    map_release(&x->barren);
     *x = (struct runindex){0};
 }
 

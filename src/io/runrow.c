@@ -499,16 +499,29 @@ static void follow_free(struct run_follow *f)
 static void follow_finish(struct run_row *row, struct run_follow *f)
 {
     row->modified = foreign_modified(f->reader);
-    if (row->modified > row->phase.last_time)
-        row->phase.last_time = row->modified;
-    row->last_time = row->phase.last_time;
-    row->state = run_phase_state(&row->phase, 0, clock_wall());
+    struct run_phase phase = row->phase;
+    if (row->modified > phase.last_time) /* not every program logs times */
+        phase.last_time = row->modified;
+    row->last_time = phase.last_time;
+    row->state = run_phase_state(&phase, 0, clock_wall());
     row->is_live = row->state == RUN_LIVE;
     row->number[RUN_ETA] = (double)NAN;
     row->sparks = 0;
     make_spark(&f->scan);
     estimate_end(&f->scan);
     row->bytes_read = foreign_position(f->reader);
+}
+
+/* Tags and note of the user, where the log is a folder. */
+static void follow_notes(struct run_row *row)
+{
+    struct stat dir;
+    if (fs_stat(row->path, &dir) != 0 || !S_ISDIR(dir.st_mode) ||
+        (dir.st_mtim.tv_sec == row->seen.dir.tv_sec &&
+         dir.st_mtim.tv_nsec == row->seen.dir.tv_nsec && row->bytes_read > 0))
+        return;
+    row->seen.dir = dir.st_mtim;
+    (void)!run_notes_read(&row->notes, row->path, NULL);
 }
 
 int run_row_poll(struct run_row *row)
@@ -518,6 +531,7 @@ int run_row_poll(struct run_row *row)
     int rc, changed = 0;
     enum run_state before = row->state;
     f->scan.row = row; /* rows may be moved */
+    follow_notes(row);
     while ((rc = foreign_next(f->reader, &entry, NULL)) > 0) {
         if (entry.is_reset)
             follow_reset(row, f);

@@ -64,11 +64,6 @@ static void forward_backward(struct trainer *t)
                         .step = step,
                         .progress = (double)step / (double)o->steps,
                         .seed = (uint64_t)t->config.run.seed};
-    struct loader_rows rows = {.input = t->input,
-                               .target = t->target,
-                               .doc_start = t->doc_start,
-                               .private_start = t->private_start};
-    loader_read(t->train, &t->state.pos, b.B, &rows);
     account_enter(&t->account, STEP_FORWARD);
     struct distill *d = step > o->kd_warmup ? t->model->distill : NULL;
     if (d)
@@ -167,6 +162,14 @@ static int train_step(struct trainer *t, struct err *e)
     s->step = t->state.step + 1;
     s->lr = lr_at(o, s->step);
     s->time_ratio = (double)NAN;
+    loader_read(t->train, &t->state.pos, (int)o->batch,
+                &(struct loader_rows){.input = t->input,
+                                      .target = t->target,
+                                      .doc_start = t->doc_start,
+                                      .private_start = t->private_start});
+    int rc = loader_check(t->train, e);
+    if (rc < 0)
+        return rc;
     forward_backward(t);
     struct grad_health h = params_grad_health(&t->model->params);
     s->grad_norm = h.norm;

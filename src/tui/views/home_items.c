@@ -155,6 +155,9 @@ static void refresh(struct view *v)
     h->error[0] = '\0';
     if (runindex_refresh(&h->index, root, &e) < 0)
         str_copy(h->error, sizeof h->error, e.text);
+    else if (h->index.is_cut)
+        str_copy(h->error, sizeof h->error,
+                 "too many files to look at; some logs of other programs are not listed");
     h->index.also = NULL;
     h->index.alsos = 0;
     order(v);
