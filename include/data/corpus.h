@@ -55,6 +55,8 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct err 
 /* Token shards, which have no documents; NULL when the corpus is text.  Borrowed. */
 struct shards;
 struct shards *corpus_shards(const struct corpus *c);
+/* 1 when the path names a generator, not a file. */
+int corpus_is_generated(const char *path);
 size_t corpus_count(const struct corpus *c);
 struct document corpus_at(const struct corpus *c, size_t i);
 uint64_t corpus_bytes(const struct corpus *c);

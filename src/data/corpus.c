@@ -294,6 +294,11 @@ static int read_path(struct corpus *c, const struct corpus_options *o, struct er
     return corpus_read_file(c, o->path, o->format ? o->format : "auto", o->text_key, 0, e);
 }
 
+int corpus_is_generated(const char *path)
+{
+    return strcmp(path, "synth") == 0 || strcmp(path, "hops") == 0;
+}
+
 int corpus_open(struct corpus **out, const struct corpus_options *o, struct err *e)
 {
     if (o->max_docs < 0)
@@ -302,7 +307,7 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct err 
     struct corpus *c = mem_alloc(1, sizeof *c);
     if (!c)
         return err_set(e, DS_EMEM, "out of memory for a corpus");
-    int synth = o->path && (strcmp(o->path, "synth") == 0 || strcmp(o->path, "hops") == 0);
+    int synth = o->path && corpus_is_generated(o->path);
     c->max_bytes = o->max_bytes ? o->max_bytes : CORPUS_BYTES_MAX;
     c->max_docs = o->max_docs ? (uint64_t)o->max_docs : synth ? CORPUS_SYNTH_DOCS : UINT64_MAX;
     int rc = read_path(c, o, e);

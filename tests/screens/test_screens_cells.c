@@ -190,7 +190,7 @@ static void play(const struct screen *s)
     snprintf(run, sizeof run, "%s/run.mp", dir);
     snprintf(golden, sizeof golden, "tests/screens/%s.screen", s->name);
     void (*const make[])(struct stream *) = {probes_run, probes_bare, probes_topk, trace_file,
-                                                 probes_needed};
+                                             probes_needed};
     t_eq(probes_make(s->is_empty ? empty_run : make[s->kind], &log), 0);
     t_ok(fs_write_file(run, log.p, log.len, &e), &e);
     t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);
