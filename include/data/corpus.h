@@ -66,7 +66,6 @@ int corpus_is_val(const struct corpus *c, size_t i, double fraction);
 /* 1 for documents of words (hops.h): each span other than filler must be one token, `needed` and
  * `bits` are known, and a document is useless in parts. */
 int corpus_is_words(const struct corpus *c);
-int corpus_has_answers(const struct corpus *c);
 void corpus_close(struct corpus *c);
 
 /* For format readers: text is collected in one open document at a time. */

@@ -28,7 +28,7 @@ struct corpus {
     size_t bits_n, bits_cap;
     struct span *span; /* of all documents; those of the open one follow with their ends as `len` */
     size_t spans, span_cap, closed; /* closed: spans of documents */
-    int is_words, has_answers;
+    int is_words;
     uint64_t bytes, max_bytes, max_docs;
     int cut; /* text was truncated because of max_bytes */
     struct shards *shards;
@@ -75,7 +75,6 @@ static int add_span(struct corpus *c, struct span s, struct err *e)
         return err_set(e, DS_EMEM, "out of memory for %zu spans", c->spans + 1);
     c->span = p;
     c->span[c->spans++] = s;
-    c->has_answers |= s.kind == SPAN_ANSWER;
     return 0;
 }
 
@@ -358,11 +357,6 @@ struct document corpus_at(const struct corpus *c, size_t i)
 int corpus_is_words(const struct corpus *c)
 {
     return c->is_words;
-}
-
-int corpus_has_answers(const struct corpus *c)
-{
-    return c->has_answers;
 }
 
 uint64_t corpus_bytes(const struct corpus *c)

@@ -18,8 +18,9 @@ struct loader {
     struct token_note *note; /* of each id of the stream; NULL: plain text */
     size_t note_cap, noted;
     int is_words, answers_only, has_private;
-    uint64_t longest, targets; /* tokens of the longest document of words */
-    uint64_t *doc;             /* where each document begins in the stream */
+    uint64_t longest; /* tokens of the longest document of words */
+    uint64_t targets; /* tokens with a target in an epoch */
+    uint64_t *doc;    /* where each document begins in the stream */
     size_t docs, doc_cap;
     uint32_t *text_len;     /* bytes of text per id; 0 for special tokens */
     int vocab;              /* entries of text_len */

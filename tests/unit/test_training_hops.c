@@ -92,6 +92,27 @@ T(records_say_what_depth_was_needed)
     runview_free(v);
 }
 
+/* Queries see the edges and themselves in training, evaluation and probes alike. */
+T(isolated_queries_see_and_cost_less_everywhere)
+{
+    double loss[2], cost[2];
+    for (int isolate = 0; isolate < 2; isolate++) {
+        struct runview *v = trained(
+            isolate ? "yes" : "no",
+            (const char *const[]){"model.method=dense", "train.steps=1",
+                                  isolate ? "hops.isolate=true" : "hops.isolate=false", NULL});
+        const struct probe *p = runview_probe(v, 0);
+        /* the second query has the edges before it, or the first one and its answer as well */
+        t_true((p->flops[14] == p->flops[12]) == isolate);
+        t_true(p->flops[13] > p->flops[12]);
+        loss[isolate] = runview_series(v, "loss")->value[0];
+        cost[isolate] = runview_eval(v, "final", "flops_dense_per_token");
+        runview_free(v);
+    }
+    t_true(loss[0] != loss[1] && fabs(loss[0] - loss[1]) < 0.1);
+    t_truef(cost[1] < cost[0], "%g FLOPs per token, %g without isolation", cost[1], cost[0]);
+}
+
 T(answers_alone_are_the_loss_and_the_tokens_that_count)
 {
     struct runview *v = trained("b", (const char *const[]){"data.loss=answers", NULL});
