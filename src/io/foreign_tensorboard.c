@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/bf16.h"
 #include "io/foreign.h"
 #include "io/foreign_meta.h"
 #include "io/protobuf.h"
@@ -89,7 +88,7 @@ static double decode(uint64_t v, enum encoding encoding, int bytes)
     case AS_FLOAT: return (double)pb_float(v);
     case AS_DOUBLE: return pb_double(v);
     case AS_HALF: return (double)st_half((uint16_t)v);
-    case AS_BF16: return (double)float_of_bf16((uint16_t)v);
+    case AS_BF16: return st_value((const unsigned char[]){v & 255, v >> 8 & 255}, ST_BF16);
     case AS_UNSIGNED: return (double)(bytes == 8 ? v : v & ((1ull << 8 * bytes) - 1));
     case AS_SIGNED: break;
     }
