@@ -125,7 +125,7 @@ static void describe_end(struct target *t)
     if (t->run.phase.steps_planned > 0)
         snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), " of %lld",
                  (long long)t->run.phase.steps_planned);
-    if (t->run.state == RUN_STOPPED)
+    if (t->run.state == RUN_STOPPED && run_row_config(&t->run, "model.method")) /* a run of ours */
         snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text),
                  "; resume with depthscope train --resume %.64s", t->name);
 }

@@ -326,7 +326,7 @@ static void take_tensor(struct tensorboard *s, struct foreign_out *out, const st
 static int take_value(struct tensorboard *s, struct foreign_out *out, const struct event *e,
                       struct pb m)
 {
-    struct pb tag = {0}, node = {0}, metadata = {0}, content = {0}, plugin = {0};
+    struct pb tag = {m.p, m.p}, node = tag, metadata = {0}, content = {0}, plugin = {0};
     struct pb_field f, what = {.number = 0};
     double exact = 0;
     int more, has_exact = 0;

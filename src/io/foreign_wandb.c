@@ -212,7 +212,8 @@ static void hide_type(struct wandb *s, const struct item *item)
         type++;
         n -= 2;
     }
-    foreign_hidden_add(&s->hidden, type, n, item->key, item->n - cut, s->step, s->time);
+    foreign_hidden_add(&s->hidden, n ? type : "media", n ? n : 5, item->key, item->n - cut, s->step,
+                       s->time);
 }
 
 static void take_history(struct wandb *s, struct foreign_out *out, struct pb history)
