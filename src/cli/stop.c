@@ -60,8 +60,8 @@ static void find(struct target *t, const char *word)
     const struct foreign_format *format;
     t->status = UNKNOWN;
     if (rc == 0 && foreign_find(path, &format)) {
-        snprintf(t->text, sizeof t->text, "the log of another program (%s), which takes no commands",
-                 format->title);
+        snprintf(t->text, sizeof t->text,
+                 "the log of another program (%s), which takes no commands", format->title);
         return;
     }
     snprintf(t->text, sizeof t->text, "run not found in %.200s%s", job_root(),
