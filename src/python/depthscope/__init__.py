@@ -1,0 +1,16 @@
+"""Writes and reads runs of depthscope, a terminal workbench for adaptive-depth transformers.
+
+    import depthscope as ds
+    run = ds.init(name="a", config=config, steps=1000, layers=12)
+    run.log({"loss": loss, "lr": lr}, step=step)
+    run.finish()
+    data = ds.read("runs/a")
+
+Nothing outside the standard library is imported; torch, numpy and pandas are used where the program has them.
+"""
+from __future__ import annotations
+
+from ._run import Run, init
+from ._version import __version__
+
+__all__ = ["Run", "init", "__version__"]
