@@ -12,5 +12,6 @@ from __future__ import annotations
 
 from ._run import Run, init
 from ._version import __version__
+from ._watch import Watch, watch
 
-__all__ = ["Run", "init", "__version__"]
+__all__ = ["Run", "Watch", "init", "watch", "__version__"]

@@ -103,7 +103,9 @@ class Run:
         self._warned: Dict[str, str] = {}
         self._names: Dict[str, str] = {}
         self._texts: Dict[str, str] = {}
+        self._closing: List[Callable[[], None]] = []  # called before the end record
         self._gates: Dict[int, List[Any]] = {}
+        self._gate_tap: Optional[Callable[[int, Any, Any], None]] = None  # takes the decisions of a pass that is not training
         self._thread: Optional[threading.Thread] = None
         self._is_ending = False
         self._control: Any = None
@@ -391,6 +393,9 @@ class Run:
         log() becomes the layer metric gate_ratio, the mean of `score` gate_score.  Tensors stay on their device."""
         if not self._active:
             return
+        if self._gate_tap is not None:
+            self._gate_tap(layer, mask, score)
+            return
         with self._state:
             sums = self._gates.setdefault(int(layer), [0, 0, 0, 0])
             _add_to(sums, 0, mask)
@@ -434,9 +439,10 @@ class Run:
                           "rows": size[0], "cols": size[1]}
             if which is not None:
                 body["layer"] = which
+            wait = _values.fetch({"value": rows}) if _values.is_on_device(rows) else None
 
             def make() -> Body:
-                value = _values.float32s(rows)
+                value = _values.float32s(rows if wait is None else wait()["value"])
                 if len(value) != 4 * size[0] * size[1]:
                     raise ValueError("matrix %s: rows of unequal length" % name)
                 return {**body, "value": value}
@@ -584,6 +590,8 @@ class Run:
         with self._state:
             if not self._active:
                 return
+            for close in self._closing:
+                close()
             self._before()
             if self._gates:
                 self._put_gates(self._at(None))
