@@ -11,7 +11,8 @@ Nothing outside the standard library is imported; torch, numpy and pandas are us
 from __future__ import annotations
 
 from ._run import Run, init
+from ._serve import serve
 from ._version import __version__
 from ._watch import Watch, watch
 
-__all__ = ["Run", "Watch", "init", "watch", "__version__"]
+__all__ = ["Run", "Watch", "init", "serve", "watch", "__version__"]
