@@ -10,9 +10,12 @@ Nothing outside the standard library is imported; torch, numpy and pandas are us
 """
 from __future__ import annotations
 
+from ._read import RunData, read
 from ._run import Run, init
 from ._serve import serve
 from ._version import __version__
 from ._watch import Watch, watch
+from .callbacks import DepthscopeCallback, DepthscopeLightningCallback, DepthscopeLogger
 
-__all__ = ["Run", "Watch", "init", "serve", "watch", "__version__"]
+__all__ = ["DepthscopeCallback", "DepthscopeLightningCallback", "DepthscopeLogger", "Run", "RunData", "Watch", "init", "read",
+           "serve", "watch", "__version__"]

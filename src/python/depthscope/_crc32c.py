@@ -33,7 +33,7 @@ def _words() -> List[int]:
     return _word
 
 
-def _by_bytes(data: bytes, c: int) -> int:
+def _by_bytes(data: Union[bytes, bytearray], c: int) -> int:
     table = _BYTE
     for b in data:
         c = table[(c ^ b) & 255] ^ c >> 8
@@ -65,20 +65,17 @@ class _Lanes:
             last = tables[-1]
             tables.append(step[last & 255] ^ last >> 8)
         self.tables = tables
-        self.joins: List[Any] = []
-        self.joins.append(self._doubled(_LANE))
+        self.joins: List[Any] = [self._doubled(_LANE)]
 
     def _advance(self, tables: Any, c: Any) -> Any:
         return tables[3][c & 255] ^ tables[2][c >> 8 & 255] ^ tables[1][c >> 16 & 255] ^ tables[0][c >> 24]
 
     def _doubled(self, n: int) -> Any:
         """Tables that advance over n zero bytes, n = 4 * 2^k."""
-        np, tables = self.np, self.tables
-        size = 4
+        tables, size = self.tables, 4
         while size < n:
             tables = self._twice(tables)
             size *= 2
-        del np
         return tables
 
     def _twice(self, tables: Any) -> Any:
@@ -128,15 +125,15 @@ _lanes: Optional[_Lanes] = None
 
 
 def crc32c(data: Union[bytes, bytearray]) -> int:
-    """The checksum of a frame.  A package and numpy are used for large records only, and numpy only if the program has imported it."""
+    """The checksum of a frame.  numpy is used for large records, and only if the program has imported it."""
     global _fast, _has_looked, _lanes
     n = len(data)
-    if n < _WORDS_FROM:
-        return _by_bytes(data, 0xFFFFFFFF) ^ 0xFFFFFFFF
     if not _has_looked:
         _fast, _has_looked = _package(), True
     if _fast is not None:
         return _fast(bytes(data))
+    if n < _WORDS_FROM:
+        return _by_bytes(data, 0xFFFFFFFF) ^ 0xFFFFFFFF
     np = sys.modules.get("numpy")
     if n >= _LANES_FROM and np is not None and hasattr(np, "frombuffer"):
         if _lanes is None:

@@ -4,6 +4,7 @@ Knows frames and the end of a file (include/io/FORMATS.md, section 1), not what 
 """
 from __future__ import annotations
 
+import collections
 import errno
 import fcntl
 import os
@@ -25,6 +26,11 @@ _MARK, _TYPE = 0xC9, 0x44
 _WAITING_MAX = 8 << 20  # bytes of records kept in memory while the disk is full
 _TAIL_MAX = 64 << 20
 _BLOCK = 1 << 20
+_WALK_CHECKS = 256
+_PEEK = 40
+_HEAD_START = b"\xa4kind\xa4head"  # after the 1, 3 or 5 bytes of a map
+_SEARCH_MAX = 256 << 20  # bytes hashed in the search for a frame after damage; then only small frames are tried
+_SMALL = 1 << 12
 
 
 class LogError(OSError):
@@ -80,8 +86,9 @@ class Scan:
         self.tail = ""
         self._buffer = b""
         self._start = 0
+        self._searched = 0
 
-    def _peek(self, at: int, n: int) -> bytes:
+    def peek(self, at: int, n: int) -> bytes:
         """At most n bytes at an offset; fewer only at the end of the file."""
         if at < self._start or at + n > self._start + len(self._buffer):
             self.file.seek(at)
@@ -89,11 +96,11 @@ class Scan:
             self._start = at
         return self._buffer[at - self._start:at - self._start + n]
 
-    def _frame(self, at: int) -> Optional[Found]:
-        n = frame_length(self._peek(at, HEAD_BYTES))
+    def frame(self, at: int) -> Optional[Found]:
+        n = frame_length(self.peek(at, HEAD_BYTES))
         if n <= 0 or at + n > self.size:
             return None
-        whole = self._peek(at, n)
+        whole = self.peek(at, n)
         got = frame_body(whole) if len(whole) == n else None
         if got is None:
             return None
@@ -106,7 +113,7 @@ class Scan:
     def _next_frame(self, at: int) -> Optional[Found]:
         """The next valid frame at or after an offset."""
         while at < self.size:
-            block = self._peek(at, min(_BLOCK, self.size - at))
+            block = self.peek(at, min(_BLOCK, self.size - at))
             if not block:
                 break
             k = block.find(bytes((_MARK,)))
@@ -114,15 +121,18 @@ class Scan:
                 at += len(block)
                 continue
             at += k
-            found = self._frame(at)
-            if found:
-                return found
+            n = frame_length(self.peek(at, HEAD_BYTES))
+            if 0 < n <= self.size - at and (n <= _SMALL or self._searched < _SEARCH_MAX):  # hostile bytes: many long frames that fail
+                self._searched += n
+                found = self.frame(at)
+                if found:
+                    return found
             at += 1
         return None
 
     def _is_zero_from(self, at: int) -> bool:
         while at < self.size:
-            block = self._peek(at, min(_BLOCK, self.size - at))
+            block = self.peek(at, min(_BLOCK, self.size - at))
             if block.strip(b"\0"):
                 return False
             at += len(block) or 1
@@ -130,7 +140,7 @@ class Scan:
 
     def __iter__(self) -> Iterator[Found]:
         while self.at < self.size:
-            found = self._frame(self.at)
+            found = self.frame(self.at)
             if not found:
                 start = self.at
                 found = self._next_frame(start + 1)
@@ -142,7 +152,7 @@ class Scan:
             yield found
 
     def _note_tail(self, at: int) -> None:
-        n = frame_length(self._peek(at, HEAD_BYTES))
+        n = frame_length(self.peek(at, HEAD_BYTES))
         self.tail = "zeros" if self._is_zero_from(at) else "torn" if n == 0 or at + n > self.size and n > 0 else "damage"
 
 
@@ -199,21 +209,54 @@ class LogWriter:
         pid = _holder(os.fstat(self.fd).st_ino)
         raise LogError(errno.EBUSY, "is being written by %s" % ("process %d" % pid if pid else "another process"), self.path)
 
+    def _note(self, body: Dict[str, Any]) -> None:
+        kind, step = body.get("kind"), body.get("step")
+        if kind == "metric" and isinstance(step, int):
+            self.step = max(self.step, step)
+        if kind == "head":
+            self.has_head = True
+            if isinstance(body.get("run_id"), str):
+                self.run_id = body["run_id"]
+
+    def _walk(self, f: BinaryIO) -> bool:
+        """The end of an undamaged log, from the lengths of its frames: heads and the last frames are checked, so that a resume
+        does not wait for the checksums of all.  False: it is not that simple."""
+        size, at = os.fstat(f.fileno()).st_size, 0
+        last: "collections.deque[int]" = collections.deque(maxlen=_WALK_CHECKS)
+        scan = Scan(f)
+        while at < size:
+            front = scan.peek(at, _PEEK)
+            n = frame_length(front)
+            if n <= 0 or at + n > size:
+                return False
+            if _HEAD_START in front:
+                found = scan.frame(at)
+                if not found or found.body is None:
+                    return False
+                self._note(found.body)
+            last.append(at)
+            at += n
+        for start in last:
+            found = scan.frame(start)
+            if not found or found.body is None:
+                return False
+            self.seq = found.seq
+            self._note(found.body)
+        self.offset = at
+        return True
+
     def _find_end(self) -> None:
         with open(self.path, "rb") as f:
+            if self._walk(f):
+                return
+            self.seq, self.step, self.run_id, self.has_head = 0, -1, "", False
             scan = Scan(f)
             for found in scan:
                 if found.body is None:
                     continue
-                kind, step = found.body.get("kind"), found.body.get("step")
-                if kind == "head" or found.seq > self.seq:
+                if found.body.get("kind") == "head" or found.seq > self.seq:
                     self.seq = found.seq
-                if kind == "metric" and isinstance(step, int):
-                    self.step = max(self.step, step)
-                if kind == "head":
-                    self.has_head = True
-                    if isinstance(found.body.get("run_id"), str):
-                        self.run_id = found.body["run_id"]
+                self._note(found.body)
             self.offset = scan.end
             if scan.tail == "damage":
                 self._keep_damage(f, scan)

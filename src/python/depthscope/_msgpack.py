@@ -168,11 +168,23 @@ class _Reader:
         if 2 * n > self.end - self.at:
             raise FormatError("map of %d items in %d bytes" % (n, self.end - self.at))
         got: Dict[Any, Any] = {}
+        data, value = self.data, self.value
         for _ in range(n):
-            key = self.value(depth + 1)
-            item = self.value(depth + 1)
-            if isinstance(key, (str, int, float, bytes)):
-                got.setdefault(key, item)  # the first of equal keys holds, as in the C reader
+            at = self.at
+            tag = data[at] if at < self.end else 0
+            if 0xA0 <= tag < 0xC0 and at + 1 + (tag & 31) <= self.end:  # as value() does, without a call for each key
+                self.at = end = at + 1 + (tag & 31)
+                key: Any = data[at + 1:end].decode("utf-8", "replace")
+            else:
+                key = value(depth + 1)
+            at = self.at
+            if at + 9 <= self.end and data[at] == 0xCB:  # nearly every value of a metric
+                item: Any = _F64.unpack_from(data, at)[1]
+                self.at = at + 9
+            else:
+                item = value(depth + 1)
+            if isinstance(key, (str, int, float, bytes)) and key not in got:
+                got[key] = item  # the first of equal keys holds, as in the C reader
         return got
 
     def value(self, depth: int) -> Any:

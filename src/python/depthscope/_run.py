@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _directory, _rank, _values
-from ._log import FormatError, LogWriter, Scan
+from ._control import Control
+from ._log import LogWriter, Scan
+from ._msgpack import FormatError
 from ._version import __version__
 
 QUEUE_MAX = 4096  # records that wait; when it is full, metrics are written by the thread that logs them
@@ -79,7 +81,7 @@ class Run:
     method does nothing."""
 
     def __init__(self, directory: str, name: str, *, is_active: bool, project: str = "", config: Any = None, stage: int = 0,
-                 resume: Optional[int] = None, run_id: str = "", head: Optional[Dict[str, Any]] = None, thread: bool = True) -> None:
+                 resume: Optional[int] = None, run_id: str = "", head: Optional[Dict[str, Any]] = None, control: Any = None) -> None:
         self.dir = directory
         self.name = name
         self.run_id = run_id
@@ -108,14 +110,15 @@ class Run:
         self._gate_tap: Optional[Callable[[int, Any, Any], None]] = None  # takes the decisions of a pass that is not training
         self._thread: Optional[threading.Thread] = None
         self._is_ending = False
-        self._control: Any = None
+        self._last: Dict[str, float] = {}  # newest loss and lr, for status
+        self._control: Optional[Control] = None
         self._log: Optional[LogWriter] = None
         if is_active:
-            self._open(config, resume, thread)
+            self._open(config, resume, control)
 
     # ---- start ----
 
-    def _open(self, config: Any, resume: Optional[int], thread: bool) -> None:
+    def _open(self, config: Any, resume: Optional[int], control: Any) -> None:
         log = LogWriter(_directory.stage_path(self.dir, self.stage))
         self._log = log
         try:
@@ -128,14 +131,17 @@ class Run:
                 self.step = log.step if resume is None else int(resume)
                 self._has_stepped = self.step >= 0
             self._active = True
+            for command, handler in _handlers(control):
+                self.on(command, handler)
             self._write_head(is_resumed)
         except BaseException:
             self._active = False
+            if self._control is not None:
+                self._control.close()
             log.close()
             raise
-        if thread:
-            self._thread = threading.Thread(target=self._serve, name="depthscope-writer", daemon=True)
-            self._thread.start()
+        self._thread = threading.Thread(target=self._serve, name="depthscope-writer", daemon=True)
+        self._thread.start()
         _register(self)
 
     def _write_files(self, is_resumed: bool) -> None:
@@ -170,8 +176,6 @@ class Run:
         self._head_changed = False
         body = self._head_body(is_resumed)
         self._put("head", lambda: body)
-        if self._thread is None:
-            self._drain()
 
     # ---- the queue ----
 
@@ -359,7 +363,11 @@ class Run:
         wait = _values.fetch(out)
 
         def make() -> Body:
-            return {"kind": kind, "step": step, "time": now, **wait()}
+            got = wait()
+            for key in ("loss", "lr"):
+                if key in got:
+                    self._last[key] = float(got[key])
+            return {"kind": kind, "step": step, "time": now, **got}
 
         self._put(kind, make)
 
@@ -563,14 +571,24 @@ class Run:
     # ---- control ----
 
     def on(self, command: str, handler: Any = True, **limits: float) -> None:
-        """Answers a command of control.sock from now on: see _control."""
+        """Answers a command of control.sock from now on; handlers run in log() and poll(), between steps.
+
+        on("pause")              poll() and log() wait until "resume"; with a function it is called instead
+        on("stop")               sets should_stop; on("stop", "interrupt") raises KeyboardInterrupt; or a function
+        on("checkpoint", f)      f() is called; so are "probe" and any other word; a text that it returns is the answer
+        on("set lr", f, min=0, max=1)   f(value) for `set lr VALUE`; on("set", f): f(key, value) for any key
+        """
         if not self._active:
             return
-        from ._control import Control
         with self._state:
             if self._control is None:
                 self._control = Control(self)
             self._control.on(command, handler, **limits)
+            if self.stage == 0:
+                try:
+                    self._control.open()
+                except OSError as x:
+                    self._warn("control", "%s/control.sock: %s; commands are not answered" % (self.dir, x.strerror or x))
 
     @property
     def is_paused(self) -> bool:
@@ -740,7 +758,7 @@ def _register(run: Run) -> None:
         return former_exit(code)
 
     sys.excepthook = hook
-    sys.exit = leave  # type: ignore[assignment]
+    sys.exit = leave
     atexit.register(_at_exit)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_in_child)
@@ -809,10 +827,8 @@ def init(project: Optional[str] = None, name: Optional[str] = None, config: Any 
     if not _has_records(log) and resume == "must":
         raise FileNotFoundError("%s: no run to resume" % directory)
     run_id = _wait_for_run_id(directory) if stage else ""
-    run = Run(directory, name, is_active=True, project=project or "", config=config, stage=stage, resume=step, run_id=run_id, head=head)
-    for command, handler in _handlers(control):
-        run.on(command, handler)
-    return run
+    return Run(directory, name, is_active=True, project=project or "", config=config, stage=stage, resume=step, run_id=run_id, head=head,
+               control=control)
 
 
 def _handlers(control: Any) -> List[Tuple[str, Any]]:

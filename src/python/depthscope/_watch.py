@@ -109,6 +109,8 @@ class Watch:
                        model.register_forward_hook(_opaque(self._after))]
         self._describe()
         run._closing.append(self.close)
+        if self.probes and run._control is not None:  # commands are opt-in
+            run.on("probe", self.ask)
 
     # ---- at the log steps of training ----
 

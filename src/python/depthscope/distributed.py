@@ -9,8 +9,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, List, Sequence
 
 from ._blocks import need
 
@@ -35,3 +34,14 @@ def sum_counts(counts: Any, group: Any = None) -> Any:
     dist = need("torch.distributed", "distributed")
     dist.all_reduce(counts, group=group)
     return counts
+
+
+def agree(values: Sequence[float]) -> List[float]:
+    """The values of rank 0 on every rank; every rank must call."""
+    if world_size() == 1:
+        return list(values)
+    torch, dist = need("torch", "distributed"), need("torch.distributed", "distributed")
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    t = torch.tensor(list(values), dtype=torch.float64, device=device)
+    dist.broadcast(t, 0)
+    return [float(x) for x in t.tolist()]
