@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 Blocks = Union[str, Sequence[Any], None]
@@ -100,7 +100,6 @@ class Layout:
     context: int = 0
     vocab: int = 0
     config: Any = None
-    logits_of: Any = field(default=None, repr=False)
 
     @property
     def layers(self) -> int:
@@ -141,8 +140,17 @@ def find_blocks(model: Any, blocks: Blocks = None) -> Layout:
             layout.context = value
             break
     value = getattr(config, "vocab_size", None)
-    layout.vocab = value if isinstance(value, int) else 0
+    layout.vocab = value if isinstance(value, int) else vocab_of(model, found)
     return layout
+
+
+def vocab_of(model: Any, blocks: Sequence[Any]) -> int:
+    """Outputs of the linear layer outside the blocks that has as many as an embedding has rows; 0 when there is none."""
+    torch = need("torch", "watch")
+    inside = {id(m) for b in blocks for m in b.modules()}
+    outside = [m for m in model.modules() if id(m) not in inside]
+    rows = {m.num_embeddings for m in outside if isinstance(m, torch.nn.Embedding)}
+    return next((int(m.out_features) for m in outside if isinstance(m, torch.nn.Linear) and m.out_features in rows), 0)
 
 
 def runner(model: Any) -> Any:
