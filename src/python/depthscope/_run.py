@@ -568,6 +568,16 @@ class Run:
                 self._head.update(changed)
                 self._head_changed = True
 
+    def configure(self, config: Any) -> None:
+        """Adds settings that became known after the start, to config.yaml and to the head."""
+        if not self._active:
+            return
+        with self._state:
+            self.config.update(_directory.flat_config(config))
+            if self.stage == 0:
+                _directory.replace_file(os.path.join(self.dir, "config.yaml"), _directory.config_yaml(self.config))
+            self._head_changed = True
+
     # ---- control ----
 
     def on(self, command: str, handler: Any = True, **limits: float) -> None:

@@ -176,13 +176,12 @@ class DepthscopeLogger:
         super().__init__()
         self._run = run
         self._init: Dict[str, Any] = {k: v for k, v in {"project": project, "name": name, "dir": dir, **head}.items() if v is not None}
-        self._config: Dict[str, Any] = {}
 
     @property
     def experiment(self) -> Run:
         """The run."""
         if self._run is None:
-            self._run = init(config=self._config, **self._init)
+            self._run = init(**self._init)
         return self._run
 
     @property
@@ -194,9 +193,7 @@ class DepthscopeLogger:
         return self._run.run_id if self._run is not None else ""
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        if self._run is None:  # config.yaml is written when the run starts
-            values = params if isinstance(params, Mapping) else vars(params)
-            self._config.update({str(k): v for k, v in values.items()})
+        self.experiment.configure(params)
 
     def log_metrics(self, metrics: Mapping[str, Any], step: Optional[int] = None) -> None:
         self.experiment.log(_numbers(metrics), step=step)
