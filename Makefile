@@ -65,7 +65,7 @@ PROGRAMS := $(TESTS32:%.c=$(B)/%) $(TESTS64:%.c=$(D)/%) $(FUZZ:%.c=$(B)/%)
 # Set-up: what is missing is installed, and the flags of what is there are noted, once per host.
 GOALS := $(or $(MAKECMDGOALS),all)
 SETUP := build/setup/$(shell uname -nm | tr -c 'A-Za-z0-9_.\n' -)
-ifneq ($(filter-out clean help uninstall,$(GOALS)),)
+ifneq ($(filter-out clean help uninstall wheel,$(GOALS)),)
 LEVEL := $(if $(filter test% lint cover fuzz golden programs,$(GOALS))$(findstring tests/,$(GOALS)),test,build)
 include $(SETUP).$(LEVEL).mk
 endif
@@ -82,7 +82,7 @@ LINK       = $(CC) $(FLAGS.$(KIND)) $(LDFLAGS)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz install \
+.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz wheel install \
 	uninstall clean help FORCE
 
 all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
@@ -180,6 +180,9 @@ fuzz: ## FUZZ_SECONDS=60 of libFuzzer for each target (needs clang; without it t
 	+$(Q)if command -v clang >/dev/null 2>&1; then $(SUBMAKE) CC=clang FUZZER=1 fuzzers && \
 	sh tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ); else echo 'fuzz: no clang here; replaying' && \
 	$(SUBMAKE) fuzzers && sh tests/run.sh $(FUZZ:%.c=$(B)/%); fi
+
+wheel: ## the Python package into build/wheel; needs python3 and no network
+	$(Q)python3 src/python/build_wheel.py build/wheel
 
 install: all ## into PREFIX (/usr/local), below DESTDIR
 	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(DATADIR)/themes' '$(DESTDIR)$(DATADIR)/data'

@@ -24,6 +24,8 @@ void str_vaddf(struct str *s, const char *fmt, va_list ap) DS_PRINTF(2, 0);
 void str_add_json(struct str *s, const char *text, size_t n);
 /* Finite number in shortest %.9g form; NaN and Inf become null. */
 void str_add_json_num(struct str *s, double x);
+/* Makes room for `more` bytes after the text and a NUL; 0 when the string has failed. */
+int str_reserve(struct str *s, size_t more);
 void str_reset(struct str *s);
 void str_release(struct str *s);
 const char *str_text(const struct str *s); /* never NULL */

@@ -1,15 +1,126 @@
-/* Logs of other programs as runs: each reader takes a file and returns what its records would have
- * given.  All text is untrusted. */
+/* Logs of other programs, followed like our own: bytes in, records out.
+ *
+ * A format is one file, src/io/foreign_FORMAT.c, and one line of FOREIGN_FORMATS.  It recognises the
+ * first bytes of a file, and turns the bytes of a growing file into points and records.  Finding the
+ * files of a folder, waiting for torn ends, noticing that a file was replaced, and delivering what
+ * was found as entries of io/runlog.h is done once, in foreign.c.  Nothing above io knows where an
+ * entry came from.  All bytes are untrusted. */
 #ifndef DS_IO_FOREIGN_H
 #define DS_IO_FOREIGN_H
 
-#include "base/err.h"
-#include "io/runview.h"
+#include <stddef.h>
+#include <stdint.h>
 
-/* A CSV table: one line of column names, then one line per step.  The first column is the step, a
- * whole number; "time" (Unix seconds) and "tokens" are the other axes, every other column is a
- * metric.  An empty cell was not logged, "nan" and "inf" are values.  DS_EFORMAT: the message names
- * file, line and column.  *out is owned: runview_free. */
-int foreign_csv(struct runview **out, const char *path, struct err *e) DS_CHECK;
+#include "base/err.h"
+#include "io/record.h"
+
+/* ---- for formats: where points and records go ---- */
+
+struct foreign_out;
+
+enum {
+    FOREIGN_NAME_MAX = 255,  /* bytes of a metric name; longer ones are cut and given a hash */
+    FOREIGN_NAMES_MAX = 4096 /* names of a run; points of further ones are counted and dropped */
+};
+
+/* One value of a metric: `name` (n bytes, as it was logged) at a step.  time: Unix seconds, NaN
+ * unknown.  The metric "tokens" is also an axis for the points of the same step after it.  Points
+ * with a negative step are counted as invalid. */
+void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t step, double time,
+                   double value);
+/* Starts a record of io/FORMATS.md (head, event, eval, end, ...) and returns the builder to add
+ * keys with; foreign_end finishes it.  A `head` only adds to what is known of the run: it never
+ * supersedes points. */
+struct record *foreign_begin(struct foreign_out *out, const char *kind, int64_t step, double time);
+void foreign_end(struct foreign_out *out);
+/* An `event` record: level "info", "warn" or "error". */
+void foreign_event(struct foreign_out *out, int64_t step, double time, const char *level,
+                   const char *name, const char *text);
+/* Counts something unreadable that was skipped (a damaged record, a cell that is not a number). */
+void foreign_invalid(struct foreign_out *out, uint64_t n);
+
+struct foreign_bytes {
+    const char *p;
+    size_t n;
+    const char *file; /* path below the run's folder, or the file's name: "metrics/loss" */
+    uint64_t offset;  /* of p[0] in the file */
+    int is_end; /* nothing follows: the file is at rest, or the pipe closed.  A last line without
+                         its newline is complete; anything else cut off is left (return less than n) */
+};
+
+struct foreign_format {
+    const char *name;  /* "tensorboard" */
+    const char *title; /* "TensorBoard events" */
+    const char *help;  /* one line: what is read from which files */
+    /* How sure the first n bytes (up to FOREIGN_PEEK) of a file are of this format: 0 no, 1 to 100;
+     * the highest wins, ties go to the earlier row.  `file` may only break ties between formats
+     * that the bytes allow.  is_all: the file ends there. */
+    int (*recognise)(const unsigned char *p, size_t n, const char *file, int is_all);
+    size_t state_size; /* of a file, zeroed at its beginning */
+    /* Takes whole units from the start of b->p and returns how many bytes they had; what is left is
+     * offered again with more bytes after it.  Negative: DS_EFORMAT, the file cannot be read any
+     * further; *e says why in one line that begins with the place, without the path. */
+    int64_t (*take)(void *state, struct foreign_out *out, const struct foreign_bytes *b,
+                    struct err *e);
+    void (*release)(void *state); /* what the state owns; NULL: nothing */
+    /* Is `rel` ("checkpoint-500/trainer_state.json", "metrics/train/loss") one of the files that make
+     * up a run in a folder?  NULL: a file is a run of its own.  Only files that also pass
+     * `recognise` are read, except where is_named. */
+    int (*is_member)(const char *rel);
+    int depth;    /* folders below the run's to look into, 0 = none */
+    int is_named; /* the file's name says what it is; `recognise` of the folder's files is not asked */
+    int is_whole; /* the file is rewritten in place: `take` gets it whole each time (is_end) or not yet;
+                     points of the earlier content are discarded */
+    int is_newest; /* of the members only the last, in natural order of names, is read */
+};
+
+enum { FOREIGN_PEEK = 16384 };
+
+/* In order of recognition. */
+#define FOREIGN_FORMATS(X) X(csv)
+
+/* The first whole line of text at p: its length without the newline (a '\r' before it is cut too)
+ * and in *used with it; 0 and *used = 0 when there is none yet.  With is_end the rest is a line. */
+size_t foreign_line(const char *p, size_t n, int is_end, size_t *used);
+/* A number as programs write it: decimal, exponent, NaN, nan, Infinity, -inf, with optional spaces
+ * around it; a comma as decimal separator when allow_comma.  0 when the n bytes are not one. */
+int foreign_number(const char *p, size_t n, int allow_comma, double *out);
+
+/* ---- for readers: used by io/runlog.h and io/runindex.h ---- */
+
+struct foreign_point {
+    const char *name; /* as long as the reader */
+    uint32_t id;      /* 0, 1, ...: the same for the same name */
+    int64_t step;
+    double time, value;
+};
+
+struct foreign_reader;
+struct runlog_entry;
+
+/* Looks at a file, or a folder and what is below it: 1 and the format when it is a log of another
+ * program, else 0.  Bounded: at most a few hundred names are looked at. */
+int foreign_find(const char *path, const struct foreign_format **format);
+/* DS_ENOTFOUND: neither a foreign log nor a folder of one; the message names what was expected.
+ * No file stays open between calls. */
+int foreign_reader_open(struct foreign_reader **out, const char *path, struct err *e) DS_CHECK;
+/* A stream whose bytes the caller pushes; NULL when the first n bytes are of no format. */
+struct foreign_reader *foreign_reader_stream(const void *p, size_t n, int is_end);
+int foreign_push(struct foreign_reader *r, const void *p, size_t n, int is_end,
+                 struct err *e) DS_CHECK;
+/* As runlog_next; entries have either a body or points. */
+int foreign_next(struct foreign_reader *r, struct runlog_entry *entry, struct err *e) DS_CHECK;
+/* Points as `metric` records (the default), or as they are, in batches. */
+void foreign_wants_points(struct foreign_reader *r);
+void foreign_limit(struct foreign_reader *r, size_t bytes); /* as runlog_reader_limit */
+int foreign_is_behind(const struct foreign_reader *r);
+uint64_t foreign_position(const struct foreign_reader *r); /* bytes read of all files */
+uint64_t foreign_left(const struct foreign_reader *r); /* bytes not taken yet, torn ends included */
+double
+foreign_modified(const struct foreign_reader *r); /* newest change of a file, Unix s; 0 none */
+uint64_t
+foreign_skipped(const struct foreign_reader *r); /* invalid things, and points beyond the names */
+const struct foreign_format *foreign_reader_format(const struct foreign_reader *r);
+void foreign_reader_close(struct foreign_reader *r);
 
 #endif

@@ -79,6 +79,11 @@ const double *run_metric_layers(const struct run_metric *m, const struct step_re
  * that the table lacks is its own label. */
 void run_metric_label(char *out, size_t size, const char *name, const char *unit);
 
+/* The metric of this program that another one logged as `name` ("Loss/train" -> "loss"; case and
+ * separators do not matter), NULL when there is none or `name` is the metric's own.  *rank: of
+ * several names for one metric in a log the lowest is the one to show. */
+const char *metric_canonical(const char *name, int *rank);
+
 /* Appends a row of the head's metric table, which is open in r. */
 void metric_row_record(struct record *r, const char *name, const char *unit, const char *help,
                        const char *scope);

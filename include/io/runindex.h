@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/err.h"
+#include "base/map.h"
 #include "io/run_state.h"
 #include "io/runnotes.h"
 
@@ -49,15 +50,21 @@ struct run_row {
         uint64_t size, inode;
         struct timespec log, dir;
     } seen;
-    struct config *config; /* read on demand by run_row_config; owned */
-    int is_kept;           /* of runindex_refresh */
+    struct config *config;     /* read on demand by run_row_config; owned */
+    int is_kept;               /* of runindex_refresh */
+    const char *format;        /* title of another program's log format; NULL: our own run */
+    struct run_follow *follow; /* where reading such a log goes on; owned */
 };
 
-/* Reads a run directory or a log from its first and last records and evenly spaced samples between
+/* Reads a run directory or a log: another program's log to its end (later calls of run_row_poll go
+ * on from there, tens of megabytes at a time), our own from its first and last records and evenly spaced samples between
  * them: the work is bounded whatever the size of the file.  DS_ENOTFOUND: there is neither a log
  * nor a config.yaml. row is overwritten; release it with run_row_release. */
 int run_row_read(struct run_row *row, const char *path, struct err *e) DS_CHECK;
 void run_row_release(struct run_row *row);
+/* The same row of another program's log (row->format) again: reads what is new.  Returns 1 when
+ * something changed, else 0. */
+int run_row_poll(struct run_row *row);
 /* The resolved setting of a run, NULL when absent; config.yaml or the head is read once. */
 const char *run_row_config(struct run_row *row, const char *key);
 /* Seconds since the newest record (else since the log was written); NaN when unknown. */
@@ -70,8 +77,13 @@ struct runindex {
         *row; /* in the order of the last sort; pointers stay valid while a run stays unchanged */
     size_t n;
     uint64_t rows_read, bytes_read; /* by the last refresh */
+    const char *const *also; /* further runs, or folders of runs, that refresh lists; borrowed */
+    size_t alsos;
+    struct map barren; /* files that are no logs, by path and last change */
+    int is_cut;        /* there was more to look at than one refresh may; the rest is left out */
 };
-/* Lists `root` again: only runs whose log or directory changed are read.  Runs that vanish or are
+/* Lists `root` (NULL: only `also`) again, with logs of other programs up to three folders below it,
+ * named by their path from there ("exp/run-1"): only runs whose log or directory changed are read.  Runs that vanish or are
  * damaged meanwhile are left out or keep the state that their records show; a missing root is an
  * empty list.  On failure the index is unchanged.  Sorted live first, then newest first. */
 int runindex_refresh(struct runindex *x, const char *root, struct err *e) DS_CHECK;

@@ -39,8 +39,10 @@ void runlog_writer_close(struct runlog_writer *w);
  * determined. */
 int runlog_is_locked(const char *path);
 
-/* A reader follows a growing file or a pipe (path "-" = stdin). */
+/* A reader follows a growing file or a pipe (path "-" = stdin): a record stream, or the log of
+ * another program (io/foreign.h), which may also be a folder. */
 struct runlog_reader;
+struct foreign_point;
 int runlog_reader_open(struct runlog_reader **out, const char *path, struct err *e) DS_CHECK;
 struct runlog_entry {
     struct value body; /* valid until the next call on this reader */
@@ -50,6 +52,9 @@ struct runlog_entry {
     int is_reset;  /* a gap of 0 bytes: the file was replaced or shrank, reading starts over */
     int is_repeat; /* seq not above the last one's and no head record: a duplicate or out of order
                     */
+    int is_rewrite; /* with is_reset: the file is one that its writer always writes anew */
+    const struct foreign_point *point; /* instead of a body, after runlog_reader_wants_points: */
+    size_t points;                     /* values that another program logged, io/foreign.h */
 };
 /* 1 = an entry, 0 = nothing (more) now (call again later), DS_* on failure. A replaced or shrunk
  * file is reopened and read from the start (entry.is_gap with gap_bytes 0 tells the caller to
@@ -67,6 +72,12 @@ uint64_t runlog_reader_offset(const struct runlog_reader *r);
 uint64_t runlog_reader_tail(const struct runlog_reader *r);
 /* How far the stream has been scanned, damage included. */
 uint64_t runlog_reader_position(const struct runlog_reader *r);
+/* Logs of other programs: deliver points as such rather than as records. */
+void runlog_reader_wants_points(struct runlog_reader *r);
+/* The format of a log of another program (io/foreign.h), NULL for our own records. */
+const struct foreign_format *runlog_reader_format(const struct runlog_reader *r);
+/* When a file of such a log last changed (Unix seconds); 0 for our own records. */
+double runlog_reader_modified(const struct runlog_reader *r);
 void runlog_reader_close(struct runlog_reader *r);
 
 #endif

@@ -15,12 +15,16 @@
 struct series {
     char *name;        /* "loss" */
     char *unit, *help; /* from the head's metric table, "" when unknown */
+    const char *canonical; /* "loss" for "train/loss", NULL: this is no known metric's other name */
+    int rank;              /* of several names for one metric the lowest is preferred */
     size_t n, cap;
     int64_t *step;
     double *value, *tokens, *flops,
         *time; /* tokens seen, training FLOPs (below), wall seconds (Unix); NaN when unknown */
     unsigned char *is_old;
     size_t nonfinite;           /* how many values are NaN or Inf */
+    int is_free_order;          /* steps may come in any order: going back supersedes nothing */
+    int is_unordered;           /* ... and did: series_sort is due */
     struct series_index *index; /* min/max pyramid and resume points: io/series.c */
 };
 
@@ -164,7 +168,7 @@ struct runview {
     struct runview_index *index; /* look-up tables: io/runview.c */
 };
 
-enum { RUNVIEW_METRICS = 512, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 << 20 };
+enum { RUNVIEW_METRICS = 4096, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 << 20 };
 
 /* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its current
  * end.  DS_ENOTFOUND: there is no log; DS_EFORMAT: not a record stream. */
@@ -184,7 +188,11 @@ void runview_take(struct runview *v, struct value body);
 struct runview *runview_new(void);
 void runview_free(struct runview *v);
 
-const struct series *runview_series(const struct runview *v, const char *name); /* NULL if absent */
+/* NULL if absent.  Where nothing was logged under that very name, also what other programs call it
+ * (metric_canonical): "loss" finds "train/loss". */
+const struct series *runview_series(const struct runview *v, const char *name);
+/* Title of the program or format that logged it ("TensorBoard events"); NULL: our own records. */
+const char *runview_foreign(const struct runview *v);
 const struct layer_series *runview_layer(const struct runview *v, const char *name);
 const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
 /* The same for the run's method: "KEY" of "METHOD.KEY". */

@@ -11,6 +11,9 @@ struct tui_options {
     const char *const
         *paths; /* runs, logs, traces, or "-" (records on stdin, keys from the terminal) */
     size_t n;
+    const char *const
+        *folders; /* folders of runs for Home; without paths, in place of the usual one */
+    size_t n_folders;
     const char *color;  /* "auto" (NULL), "never", "16", "256", "truecolor" */
     const char *glyphs; /* "auto" (NULL), "braille", "shades", "ascii"      */
     const char *theme;  /* name or path; NULL = the built-in one            */

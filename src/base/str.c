@@ -9,8 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-/* Reserves `more` bytes and the NUL; 0 when the string has failed. */
-static int reserve(struct str *s, size_t more)
+int str_reserve(struct str *s, size_t more)
 {
     void *p = s->p;
     if (s->failed)
@@ -25,7 +24,7 @@ static int reserve(struct str *s, size_t more)
 
 void str_add_bytes(struct str *s, const void *bytes, size_t n)
 {
-    if (!reserve(s, n))
+    if (!str_reserve(s, n))
         return;
     if (n)
         memcpy(s->p + s->len, bytes, n);
@@ -50,7 +49,7 @@ void str_vaddf(struct str *s, const char *fmt, va_list ap)
     int n = vsnprintf(NULL, 0, fmt, ap);
     if (n < 0)
         s->failed = 1;
-    else if (reserve(s, (size_t)n)) {
+    else if (str_reserve(s, (size_t)n)) {
         vsnprintf(s->p + s->len, (size_t)n + 1, fmt, again);
         s->len += (size_t)n;
     }

@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "io/foreign.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
 #include "training/job.h"
@@ -256,7 +258,15 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
         return err_set(e, DS_ENOTFOUND, "runs: %s: not a directory", root);
     if (cli_flag(a, "trash"))
         return print_trash(a, root, out, e);
-    int rc = runindex_refresh(&x, root, e);
+    const struct foreign_format *format;
+    int is_run = foreign_find(root, &format); /* the folder is one run rather than a list */
+    if (is_run) {
+        x.also = &root;
+        x.alsos = 1;
+    }
+    int rc = runindex_refresh(&x, is_run ? NULL : root, e);
+    if (rc == 0 && x.is_cut)
+        log_warn("%s: too many files to look at; some logs of other programs are not listed", root);
     if (rc == 0)
         rc = print_list(a, &x, root, out, e);
     runindex_release(&x);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "io/foreign.h"
 #include "io/runindex.h"
 #include "training/job.h"
 #include "training/options.h"
@@ -104,12 +105,31 @@ static int start_quick(char *path, size_t size, struct str *notice, struct err *
     return rc < 0 ? err_add(e, rc, "quick run") : 0;
 }
 
+/* A folder that is no run or model itself, with runs in or below it. */
+static int is_folder_of_runs(const char *path)
+{
+    struct runindex x = {0};
+    const struct foreign_format *format;
+    static const char *const own[] = {"log.mp", "config.json", "checkpoints",
+                                      "adapter_config.json"};
+    if (strcmp(path, "-") == 0 || !fs_is_dir(path))
+        return 0;
+    for (size_t i = 0; i < DS_LEN(own); i++) {
+        char file[1100];
+        if (fs_join(file, sizeof file, path, own[i], NULL) < 0 || fs_exists(file))
+            return 0;
+    }
+    int is_some = !foreign_find(path, &format) && runindex_refresh(&x, path, NULL) == 0 && x.n > 0;
+    runindex_release(&x);
+    return is_some;
+}
+
 static int open_workbench(const struct cli_args *a, struct err *e)
 {
     enum { PATHS_MAX = 64 };
     static char path[PATHS_MAX][1024];
-    const char *paths[PATHS_MAX];
-    size_t n = 0;
+    const char *paths[PATHS_MAX], *folders[PATHS_MAX];
+    size_t n = 0, n_folders = 0;
     struct str notice = {0};
     struct tui_options o = {
         .color = cli_value(a, "color"),
@@ -134,9 +154,12 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         return err_set(e, DS_EUSAGE,
                        "--text: expected --view compare and two runs, checkpoints or models");
     int rc = 0;
-    for (int i = 0; i < a->n_rest && rc == 0; i++, n++) {
-        rc = resolve(a->rest[i], path[n], sizeof path[n], e);
-        paths[n] = path[n];
+    for (int i = 0; i < a->n_rest && rc == 0; i++) {
+        rc = resolve(a->rest[i], path[i], sizeof path[i], e);
+        if (rc == 0 && is_folder_of_runs(path[i]))
+            folders[n_folders++] = path[i];
+        else
+            paths[n++] = path[i];
     }
     if (rc == 0 && a->n_override > 0)
         rc = err_set(e, DS_EUSAGE, "%s: unexpected setting for the workbench (depthscope train %s)",
@@ -145,14 +168,15 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         rc = err_set(e, DS_EUSAGE,
                      "--quick: standard output is not a terminal; without one: depthscope train "
                      "quick");
-    if (rc == 0 && cli_flag(a, "quick") && n < PATHS_MAX) {
-        rc = start_quick(path[n], sizeof path[n], &notice, e);
-        paths[n] = path[n];
-        n++;
+    if (rc == 0 && cli_flag(a, "quick") && a->n_rest < PATHS_MAX) {
+        rc = start_quick(path[a->n_rest], sizeof path[0], &notice, e);
+        paths[n++] = path[a->n_rest];
         if (!o.view)
             o.view = "depth";
     }
     o.n = n;
+    o.folders = folders;
+    o.n_folders = n_folders;
     o.notice = notice.len ? str_text(&notice) : NULL;
     if (rc == 0)
         rc = tui_run(&o, e);

@@ -17,9 +17,10 @@ static int ends_in(const char *path, const char *suffix)
 int figure_open(struct figure_run *out, const char *file, const char *given, struct err *e)
 {
     struct figure_run r = {.path = given};
-    int rc = ends_in(file, ".json")  ? json_read_wide(&r.json, file, JSON_BYTES_MAX, e)
-             : ends_in(file, ".csv") ? foreign_csv(&r.view, file, e)
-                                     : runview_read(&r.view, file, e);
+    const struct foreign_format *format;
+    int is_json = ends_in(file, ".json") && !foreign_find(file, &format);
+    int rc = is_json ? json_read_wide(&r.json, file, JSON_BYTES_MAX, e)
+                     : runview_read(&r.view, file, e);
     if (rc < 0)
         return rc;
     if (r.view && r.view->gaps > 0)

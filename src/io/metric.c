@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <ctype.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -178,4 +179,52 @@ void step_report_json(const struct step_report *s, struct str *out)
             before = ", ";
         }
     str_add(out, "}");
+}
+
+/* ---- what other programs call them ---- */
+
+const char *metric_canonical(const char *name, int *rank)
+{
+    static const struct {
+        const char *canonical, *names; /* lower case, one separator, most telling first */
+    } row[] = {
+        // clang-format off
+        {"loss",      "train_loss loss_train training_loss loss_training train_lm_loss lm_loss loss_lm train_ce_loss "
+                      "train_cross_entropy train_total_loss total_loss tr_loss trl ce_loss cross_entropy nll_loss train_loss_step"},
+        {"val_loss",  "eval_loss loss_eval loss_val valid_loss loss_valid validation_loss loss_validation eval "
+                      "lm_loss_validation validation_lm_loss dev_loss test_loss loss_test val_ce_loss"},
+        {"lr",        "learning_rate train_learning_rate train_lr lr_adamw lr_adam lr_sgd optimizer_lr lr_group_0"},
+        {"grad_norm", "train_grad_norm gradient_norm gradnorm grad_norm_total total_grad_norm norm train_gradient_norm"},
+        {"tok_s",     "tokens_per_second tokens_per_sec train_tokens_per_second tok_per_sec tokens_s tps train_tokens_per_sec"},
+        {"tokens",    "num_input_tokens_seen tokens_seen train_tokens num_tokens total_tokens consumed_tokens"},
+        {"mfu",       "train_mfu perf_mfu"},
+        // clang-format on
+    };
+    char plain[64];
+    size_t n = 0;
+    for (const char *p = name; *p && n < sizeof plain - 1; p++) {
+        int is_letter = isalnum((unsigned char)*p);
+        if (is_letter)
+            plain[n++] = (char)tolower((unsigned char)*p);
+        else if (n > 0 && plain[n - 1] != '_')
+            plain[n++] = '_';
+    }
+    n -= n > 0 && plain[n - 1] == '_';
+    plain[n] = '\0';
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        int k = 1;
+        if (strcmp(plain, row[i].canonical) == 0) {
+            *rank = 0;
+            return strcmp(name, plain) == 0 ? NULL : row[i].canonical;
+        }
+        for (const char *w = row[i].names; *w; k++) {
+            size_t len = strcspn(w, " ");
+            if (len == n && memcmp(w, plain, n) == 0) {
+                *rank = k;
+                return row[i].canonical;
+            }
+            w += len + strspn(w + len, " ");
+        }
+    }
+    return NULL;
 }

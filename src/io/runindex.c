@@ -27,7 +27,8 @@ enum {
     FROM_TAGS,
     FROM_NOTE,
     FROM_PROGRESS,
-    FROM_AGE
+    FROM_AGE,
+    FROM_FORMAT
 };
 
 const struct run_column run_columns[] = {
@@ -52,6 +53,7 @@ const struct run_column run_columns[] = {
     {"run_id",      "run id",   "id in its records and checkpoints",             0, FROM_RUN_ID},
     {"tag",         "tags",     "tags; = and != compare with each of them",      0, FROM_TAGS},
     {"note",        "note",     "note",                                          0, FROM_NOTE},
+    {"format",      "format",   "log format of another program, empty for own runs", 0, FROM_FORMAT},
     {.key = NULL},
     // clang-format on
 };
@@ -87,6 +89,7 @@ const char *run_column_text(const struct run_row *row, const struct run_column *
     case FROM_RUN_ID: str_copy(out, size, row->run_id); break;
     case FROM_PARENT: str_copy(out, size, row->parent); break;
     case FROM_NOTE: str_copy(out, size, row->notes.note); break;
+    case FROM_FORMAT: str_copy(out, size, row->format ? row->format : ""); break;
     case FROM_TAGS:
         for (int i = 0; i < row->notes.tags; i++)
             snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? " " : "",
@@ -255,10 +258,12 @@ static int same_time(const struct timespec *a, const struct timespec *b)
 
 /* Neither the log nor the directory changed.  A resume makes a socket in the directory before it
  * writes, so an idle run needs no look at its lock. */
-static int is_unchanged(const struct run_row *r)
+static int is_unchanged(struct run_row *r)
 {
     char log[1100];
     struct stat st, dir;
+    if (r->follow) /* read on in place; one whose files are gone is listed anew, and not found */
+        return fs_exists(r->path) && (run_row_poll(r), 1);
     if (fs_join(log, sizeof log, r->path, "log.mp", NULL) < 0 || fs_stat(r->path, &dir) != 0 ||
         !same_time(&dir.st_mtim, &r->seen.dir))
         return 0;
@@ -272,7 +277,7 @@ static int is_unchanged(const struct run_row *r)
 static void look_again(struct run_row *r)
 {
     char log[1100];
-    if (!is_running(r) && r->state != RUN_EMPTY)
+    if (r->follow || (!is_running(r) && r->state != RUN_EMPTY))
         return;
     if (r->seen.inode == 0 || fs_join(log, sizeof log, r->path, "log.mp", NULL) < 0)
         return;
@@ -289,75 +294,168 @@ static void free_row(struct run_row *r)
     mem_free(r);
 }
 
-/* The row of one entry of the directory: the old one, a new one, or none (*out NULL). */
-static int take_entry(struct runindex *x, const struct map *old, const char *root, const char *name,
-                      struct run_row **out, struct err *e)
+enum { LOOKS_MAX = 4096, DEPTH_MAX = 3 };
+
+/* A list in the making. */
+struct listing {
+    struct runindex *x;
+    struct map old;  /* path -> index of the old row */
+    struct map seen; /* paths in the list: folders may be given twice, or one in another */
+    struct run_row **row;
+    size_t n, cap, looks;
+};
+
+static int add_row(struct listing *l, struct run_row *r, struct err *e)
 {
-    char path[1024];
+    void *p = l->row;
+    if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->row) < 0 ||
+        map_set(&l->seen, r->path, strlen(r->path), 1) < 0)
+        return err_set(e, DS_EMEM, "out of memory for the list of runs");
+    l->row = p;
+    l->row[l->n++] = r;
+    return 0;
+}
+
+/* Could a file be a log by its name?  Only such are opened when a folder is listed. */
+static int looks_like_log(const char *name)
+{
+    static const char *const ending[] = {".jsonl", ".ndjson", ".csv",   ".tsv",  ".log",
+                                         ".out",   ".txt",    ".wandb", ".json", NULL};
+    const char *dot = strrchr(name, '.');
+    for (int i = 0; dot && ending[i]; i++)
+        if (strcmp(dot, ending[i]) == 0)
+            return 1;
+    return strstr(name, "tfevents") != NULL;
+}
+
+/* "latest-run" next to the run it leads to, or a way back up. */
+static int is_inner_link(const char *root, const char *path)
+{
+    struct stat st;
+    char to[4096], from[4096];
+    if (fs_lstat(path, &st) != 0 || !S_ISLNK(st.st_mode) || !realpath(path, to) ||
+        !realpath(root, from))
+        return 0;
+    size_t n = strlen(from), m = strlen(to);
+    return (strncmp(to, from, n) == 0 && to[n] == '/') || (strncmp(from, to, m) == 0);
+}
+
+/* Changes whenever the file does. */
+static int64_t stamp_of(const char *path)
+{
+    struct stat st;
+    if (fs_stat(path, &st) != 0)
+        return 0;
+    return (int64_t)((uint64_t)st.st_mtim.tv_sec * 1000000007U + (uint64_t)st.st_mtim.tv_nsec +
+                     (uint64_t)st.st_size * 31);
+}
+
+static int list_folder(struct listing *l, const char *root, const char *below, int depth,
+                       struct err *e);
+
+/* One run, or a folder below which there may be some; `name` is its path below root. */
+static int take_path(struct listing *l, const char *root, const char *path, const char *name,
+                     int depth, struct err *e)
+{
     int64_t at;
-    *out = NULL;
-    if (name[0] == '.' || fs_join(path, sizeof path, root, name, NULL) < 0)
-        return 0; /* not a run's name, but that of one which is not finished, or the trash */
-    if (map_get(old, name, strlen(name), &at) && is_unchanged(x->row[at])) {
-        *out = x->row[at];
-        (*out)->is_kept = 1;
-        look_again(*out);
+    int is_dir;
+    if (map_get(&l->seen, path, strlen(path), &at))
+        return 0;
+    if (map_get(&l->old, path, strlen(path), &at) && is_unchanged(l->x->row[at])) {
+        struct run_row *r = l->x->row[at];
+        r->is_kept = 1;
+        look_again(r);
+        return add_row(l, r, e);
+    }
+    is_dir = fs_is_dir(path);
+    int64_t stamp = is_dir ? 0 : stamp_of(path);
+    if (!is_dir && ((depth >= 0 && !looks_like_log(name)) ||
+                    (map_get(&l->x->barren, path, strlen(path), &at) && at == stamp)))
+        return 0;
+    if (!is_dir && ++l->looks > LOOKS_MAX) {
+        l->x->is_cut = 1;
         return 0;
     }
-    if (!fs_is_dir(path))
-        return 0;
     struct run_row *r = mem_alloc(1, sizeof *r);
     if (!r)
         return err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
     int rc = run_row_read(r, path, NULL);
-    x->rows_read++;
-    x->bytes_read += r->bytes_read;
-    if (rc == DS_ENOTFOUND || rc == DS_EMEM || !fs_is_dir(path)) {
+    l->x->rows_read++;
+    l->x->bytes_read += r->bytes_read;
+    if (rc == DS_ENOTFOUND || rc == DS_EMEM || (is_dir && !fs_is_dir(path)) ||
+        (!is_dir && !r->follow && r->phase.records == 0)) {
         free_row(r);
-        return rc == DS_EMEM ? err_set(e, DS_EMEM, "out of memory for run %s", path) : 0;
+        if (rc == DS_EMEM || (!is_dir && map_set(&l->x->barren, path, strlen(path), stamp) < 0))
+            return err_set(e, DS_EMEM, "out of memory for run %s", path);
+        return is_dir && depth != 0
+                   ? list_folder(l, root, name, depth < 0 ? DEPTH_MAX : depth - 1, e)
+                   : 0;
     }
-    *out = r; /* unreadable ones show as empty */
-    return 0;
+    if (name[0])
+        str_copy(r->name, sizeof r->name, name);
+    rc = add_row(l, r, e); /* unreadable ones show as empty */
+    if (rc < 0)
+        free_row(r);
+    return rc;
+}
+
+static int list_folder(struct listing *l, const char *root, const char *below, int depth,
+                       struct err *e)
+{
+    char dir[1024], **names = NULL;
+    size_t count = 0;
+    if (below[0] ? fs_join(dir, sizeof dir, root, below, NULL) < 0
+                 : str_copy(dir, sizeof dir, root))
+        return 0;
+    int rc = fs_is_dir(dir) ? fs_list(dir, &names, &count, below[0] ? NULL : e) : 0;
+    if (rc < 0)
+        return below[0] ? 0 : rc;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        char path[1024], name[256];
+        if (names[i][0] == '.' || fs_join(path, sizeof path, dir, names[i], NULL) < 0 ||
+            (below[0] ? fs_join(name, sizeof name, below, names[i], NULL)
+                      : str_copy(name, sizeof name, names[i])) != 0)
+            continue; /* not a run's name, but that of one which is not finished, or the trash */
+        if (below[0] && ++l->looks > LOOKS_MAX) {
+            l->x->is_cut = 1;
+            break;
+        }
+        if (!is_inner_link(root, path))
+            rc = take_path(l, root, path, name, depth, e);
+    }
+    fs_list_free(names, count);
+    return rc;
 }
 
 int runindex_refresh(struct runindex *x, const char *root, struct err *e)
 {
-    char **names = NULL;
-    size_t count = 0, k = 0;
-    struct map old = {0};
-    int rc = fs_is_dir(root) ? fs_list(root, &names, &count, e) : 0;
-    if (rc < 0)
-        return rc;
-    struct run_row **rows = mem_alloc(count + 1, sizeof *rows);
-    if (!rows)
-        rc = err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
+    struct listing l = {.x = x};
+    int rc = 0;
     x->rows_read = x->bytes_read = 0;
-    for (size_t i = 0; rc == 0 && i < x->n; i++) {
-        char path[1024]; /* another root has other runs */
-        if (fs_join(path, sizeof path, root, x->row[i]->name, NULL) == 0 &&
-            strcmp(path, x->row[i]->path) == 0 &&
-            map_set(&old, x->row[i]->name, strlen(x->row[i]->name), (int64_t)i) < 0)
-            rc = err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
-    }
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = take_entry(x, &old, root, names[i], &rows[k], e);
-        k += rc == 0 && rows[k];
-    }
-    fs_list_free(names, count);
-    map_release(&old);
+    x->is_cut = 0;
+    for (size_t i = 0; rc == 0 && i < x->n; i++)
+        if (map_set(&l.old, x->row[i]->path, strlen(x->row[i]->path), (int64_t)i) < 0)
+            rc = err_set(e, DS_EMEM, "out of memory for the list of runs");
+    if (rc == 0 && root)
+        rc = list_folder(&l, root, "", DEPTH_MAX, e);
+    for (size_t i = 0; rc == 0 && i < x->alsos; i++)
+        rc = take_path(&l, x->also[i], x->also[i], "", -1, e);
+    map_release(&l.seen);
+    map_release(&l.old);
     if (rc < 0) {
-        for (size_t i = 0; i < k; i++)
-            if (!rows[i]->is_kept)
-                free_row(rows[i]);
-        mem_free(rows);
+        for (size_t i = 0; i < l.n; i++)
+            if (!l.row[i]->is_kept)
+                free_row(l.row[i]);
+        mem_free(l.row);
     } else {
         for (size_t i = 0; i < x->n; i++)
             if (!x->row[i]->is_kept)
                 free_row(x->row[i]);
         mem_free(x->row);
-        qsort(rows, k, sizeof *rows, by_newest);
-        x->row = rows;
-        x->n = k;
+        if (l.n > 1)
+            qsort(l.row, l.n, sizeof *l.row, by_newest);
+        x->row = l.row;
+        x->n = l.n;
     }
     for (size_t i = 0; i < x->n; i++)
         x->row[i]->is_kept = 0;
@@ -369,6 +467,7 @@ void runindex_release(struct runindex *x)
     for (size_t i = 0; i < x->n; i++)
         free_row(x->row[i]);
     mem_free(x->row);
+    map_release(&x->barren);
     *x = (struct runindex){0};
 }
 

@@ -14,7 +14,9 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "io/foreign.h"
 
+enum { TEXT_LOOK = 64 << 10 }; /* bytes of a pipe that may come before a log is recognised */
 enum { CHUNK = 1 << 20, NOISE_MAX = 8 << 20, SIGN = 64 };
 
 struct runlog_reader {
@@ -33,6 +35,8 @@ struct runlog_reader {
     int is_behind;
     uint64_t seq; /* of the last record */
     int has_seq, is_reset;
+    struct foreign_reader *foreign; /* the log of another program; NULL: records */
+    int wants_points, is_ended;     /* is_ended: `foreign` knows that the pipe closed */
 };
 
 static int open_path(const char *path, struct stat *st, struct err *e)
@@ -63,6 +67,14 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
         rc = err_set(e, DS_EMEM, "%s: out of memory", path);
         goto out;
     }
+    r->fd = -1;
+    if (strcmp(path, "-") && fs_is_dir(path)) {
+        rc = foreign_reader_open(&r->foreign, path, NULL);
+        if (rc == 0) {
+            *out = r;
+            return 0;
+        }
+    }
     rc = fd = open_path(path, &st, e);
     if (rc < 0)
         goto out;
@@ -82,7 +94,9 @@ void runlog_reader_close(struct runlog_reader *r)
 {
     if (!r)
         return;
-    fs_close(r->fd);
+    if (r->fd >= 0)
+        fs_close(r->fd);
+    foreign_reader_close(r->foreign);
     mem_free(r->buf);
     mem_free(r->path);
     mem_free(r);
@@ -96,11 +110,13 @@ int runlog_reader_fd(const struct runlog_reader *r)
 void runlog_reader_limit(struct runlog_reader *r, size_t bytes)
 {
     r->bound = bytes ? bytes : r->is_pipe ? NOISE_MAX : 0;
+    if (r->foreign)
+        foreign_limit(r->foreign, bytes);
 }
 
 int runlog_reader_is_behind(const struct runlog_reader *r)
 {
-    return r->is_behind;
+    return r->is_behind || (r->foreign && foreign_is_behind(r->foreign));
 }
 
 int runlog_reader_at_end(const struct runlog_reader *r)
@@ -110,21 +126,42 @@ int runlog_reader_at_end(const struct runlog_reader *r)
 
 uint64_t runlog_reader_offset(const struct runlog_reader *r)
 {
+    if (r->foreign)
+        return foreign_position(r->foreign) - foreign_left(r->foreign);
     return r->in_gap ? r->gap_from : r->base + r->at;
 }
 
 uint64_t runlog_reader_position(const struct runlog_reader *r)
 {
-    return r->base + r->at;
+    return r->foreign ? foreign_position(r->foreign) : r->base + r->at;
 }
 
 uint64_t runlog_reader_tail(const struct runlog_reader *r)
 {
     struct stat st;
+    if (r->foreign)
+        return foreign_left(r->foreign);
     uint64_t from = runlog_reader_offset(r), to = r->base + r->len;
     if (!r->is_pipe && fstat(r->fd, &st) == 0)
         to = (uint64_t)st.st_size;
     return to > from ? to - from : 0;
+}
+
+void runlog_reader_wants_points(struct runlog_reader *r)
+{
+    r->wants_points = 1;
+    if (r->foreign)
+        foreign_wants_points(r->foreign);
+}
+
+const struct foreign_format *runlog_reader_format(const struct runlog_reader *r)
+{
+    return r->foreign ? foreign_reader_format(r->foreign) : NULL;
+}
+
+double runlog_reader_modified(const struct runlog_reader *r)
+{
+    return r->foreign ? foreign_modified(r->foreign) : 0;
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------
@@ -313,8 +350,59 @@ static int step_gap(struct runlog_reader *r, struct runlog_entry *entry, struct 
     return rc > 0 ? 2 : rc;
 }
 
+/* ---- logs of other programs ---- */
+
+/* Nothing was read so far, and the first byte is not ours: is it the log of another program?
+ * 1 yes, 0 no, -1 not known before more bytes have come. */
+static int look_for_foreign(struct runlog_reader *r)
+{
+    size_t pending, n = r->len - r->at;
+    const unsigned char *p = r->buf + r->at;
+    if (r->has_seq || r->base + r->at > 0 || n == 0 || p[0] == 0xC9 || p[0] == 0)
+        return 0;
+    if (!r->is_pipe) {
+        if (foreign_reader_open(&r->foreign, r->path, NULL) < 0)
+            return 0;
+    } else if (!(r->foreign = foreign_reader_stream(p, n, r->at_end))) {
+        /* a greeting of the far machine may come before records, lines of other text before a log */
+        return n < TEXT_LOOK && !r->at_end && record_scan(r->buf, r->len, r->at, &pending) == r->len
+                   ? -1
+                   : 0;
+    }
+    if (r->wants_points)
+        foreign_wants_points(r->foreign);
+    foreign_limit(r->foreign, r->bound);
+    return 1;
+}
+
+static int next_foreign(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
+{
+    r->taken = 0;
+    for (;;) {
+        int rc = foreign_next(r->foreign, entry, e);
+        if (rc != 0 || !r->is_pipe)
+            return rc;
+        if (r->len == r->at && (rc = fill(r, e)) < 0)
+            return rc;
+        if (r->len == r->at && !(r->at_end && !r->is_ended))
+            return 0;
+        rc = foreign_push(r->foreign, r->buf + r->at, r->len - r->at, r->at_end, e);
+        r->is_ended = r->at_end;
+        r->at = r->len;
+        if (rc < 0)
+            return rc;
+    }
+}
+
 static int step_record(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
 {
+    int is_other = look_for_foreign(r);
+    if (is_other > 0)
+        return next_foreign(r, entry, e);
+    if (is_other < 0) {
+        int more = fill(r, e);
+        return more > 0 || (more == 0 && r->at_end) ? 2 : more;
+    }
     size_t n = r->len - r->at, pending;
     int64_t whole = n ? record_parse(r->buf + r->at, n, &entry->seq, &entry->body, NULL) : 0;
     if (whole > 0) {
@@ -340,6 +428,8 @@ static int step_record(struct runlog_reader *r, struct runlog_entry *entry, stru
 int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
 {
     memset(entry, 0, sizeof *entry);
+    if (r->foreign)
+        return next_foreign(r, entry, e);
     if (!r->is_pipe && !r->is_behind && r->has_seen && r->at == r->len && !file_moved(r))
         return 0;
     r->taken = 0;
@@ -357,7 +447,7 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
             return rc;
         if (rc < 0)
             return err_add(e, rc, "read records of %s", r->path);
-        if (r->is_pipe || r->is_behind)
+        if (r->foreign || r->is_pipe || r->is_behind)
             return 0;
         jump(r, r->base + r->at);
         if (!file_moved(r))

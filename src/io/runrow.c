@@ -12,7 +12,9 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "io/foreign.h"
 #include "io/frames.h"
+#include "io/metric.h"
 #include "io/runconfig.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
@@ -390,6 +392,180 @@ static int scan_log(struct run_row *row, const char *log, struct err *e)
     return rc;
 }
 
+/* ---- logs of other programs ---- */
+
+static void finish(struct run_row *row);
+
+/* Such a log is read from its beginning, once: what is new is taken at each poll. */
+struct run_follow {
+    struct foreign_reader *reader;
+    struct scan scan;
+    uint64_t taken;
+    int rank[METRIC_KEYS]; /* of the name that each number comes from: another may be better */
+    signed char *key;      /* enum metric_key + 1 of a name's id, 0 = not looked at, -1 = none */
+    int *key_rank;
+    size_t ids;
+};
+
+static void follow_reset(struct run_row *row, struct run_follow *f)
+{
+    struct scan *s = &f->scan;
+    row->phase = (struct run_phase){0};
+    row->last_time = 0;
+    for (int i = 0; i < RUN_NUMBERS; i++)
+        row->number[i] = (double)NAN;
+    *s = (struct scan){.row = row, .is_last_pass = 1};
+    s->first.step = s->last.step = -1;
+    s->share[0] = s->share[1] = (double)NAN;
+    for (int k = 0; k < METRIC_KEYS; k++)
+        f->rank[k] = INT32_MAX;
+}
+
+/* The metric that a name stands for, -1: none that a row shows, or a better name for it is known. */
+static int key_of_point(struct run_follow *f, const struct foreign_point *p)
+{
+    static const char *const name[METRIC_KEYS] = {[METRIC_LOSS] = "loss",
+                                                  [METRIC_VAL_LOSS] = "val_loss",
+                                                  [METRIC_TOK_S] = "tok_s",
+                                                  [METRIC_MFU] = "mfu"};
+    if (p->id >= f->ids) {
+        size_t n = (size_t)p->id + 64;
+        signed char *key = mem_realloc(f->key, n, sizeof *key);
+        f->key = key ? key : f->key;
+        int *rank = key ? mem_realloc(f->key_rank, n, sizeof *rank) : NULL;
+        f->key_rank = rank ? rank : f->key_rank;
+        if (!rank)
+            return -1;
+        memset(f->key + f->ids, 0, n - f->ids);
+        f->ids = n;
+    }
+    if (f->key[p->id] == 0) {
+        int rank = 0;
+        const char *canonical = metric_canonical(p->name, &rank);
+        f->key[p->id] = -1;
+        for (int k = 0; k < METRIC_KEYS; k++)
+            if (name[k] && strcmp(canonical ? canonical : p->name, name[k]) == 0) {
+                f->key[p->id] = (signed char)(k + 1);
+                f->key_rank[p->id] = canonical ? rank : -1;
+            }
+    }
+    int k = f->key[p->id] - 1;
+    if (k < 0 || f->key_rank[p->id] > f->rank[k])
+        return -1;
+    f->rank[k] = f->key_rank[p->id];
+    return k;
+}
+
+static void take_points(struct run_row *row, struct run_follow *f, const struct foreign_point *p,
+                        size_t n)
+{
+    static const enum run_number to[METRIC_KEYS] = {[METRIC_LOSS] = RUN_LOSS,
+                                                    [METRIC_VAL_LOSS] = RUN_VAL_LOSS,
+                                                    [METRIC_TOK_S] = RUN_TOK_S,
+                                                    [METRIC_MFU] = RUN_MFU};
+    struct scan *s = &f->scan;
+    for (size_t i = 0; i < n; i++) {
+        int k = key_of_point(f, &p[i]);
+        if (k >= 0)
+            put(s, to[k], (uint64_t)p[i].step, 0, p[i].value);
+        if (k == METRIC_LOSS)
+            take_point(s, p[i].step, p[i].value);
+        if (p[i].step > row->phase.step)
+            row->phase.step = p[i].step;
+        if (!isnan(p[i].time))
+            row->phase.last_time = p[i].time;
+        if (s->first.step < 0 || p[i].step > s->last.step) {
+            s->last.step = p[i].step;
+            s->last.time = p[i].time;
+        }
+        if (s->first.step < 0)
+            s->first = s->last;
+    }
+    row->phase.is_log = 1;
+    row->phase.records += n;
+}
+
+static void follow_free(struct run_follow *f)
+{
+    if (!f)
+        return;
+    foreign_reader_close(f->reader);
+    mem_free(f->key);
+    mem_free(f->key_rank);
+    mem_free(f);
+}
+
+/* What follows from the points and records taken so far. */
+static void follow_finish(struct run_row *row, struct run_follow *f)
+{
+    row->modified = foreign_modified(f->reader);
+    struct run_phase phase = row->phase;
+    if (row->modified > phase.last_time) /* not every program logs times */
+        phase.last_time = row->modified;
+    row->last_time = phase.last_time;
+    row->state = run_phase_state(&phase, 0, clock_wall());
+    row->is_live = row->state == RUN_LIVE;
+    row->number[RUN_ETA] = (double)NAN;
+    row->sparks = 0;
+    make_spark(&f->scan);
+    estimate_end(&f->scan);
+    row->bytes_read = foreign_position(f->reader);
+}
+
+/* Tags and note of the user, where the log is a folder. */
+static void follow_notes(struct run_row *row)
+{
+    struct stat dir;
+    if (fs_stat(row->path, &dir) != 0 || !S_ISDIR(dir.st_mode) ||
+        (dir.st_mtim.tv_sec == row->seen.dir.tv_sec &&
+         dir.st_mtim.tv_nsec == row->seen.dir.tv_nsec && row->bytes_read > 0))
+        return;
+    row->seen.dir = dir.st_mtim;
+    (void)!run_notes_read(&row->notes, row->path, NULL);
+}
+
+int run_row_poll(struct run_row *row)
+{
+    struct run_follow *f = row->follow;
+    struct runlog_entry entry;
+    int rc, changed = 0;
+    enum run_state before = row->state;
+    f->scan.row = row; /* rows may be moved */
+    follow_notes(row);
+    while ((rc = foreign_next(f->reader, &entry, NULL)) > 0) {
+        if (entry.is_reset)
+            follow_reset(row, f);
+        else if (entry.points)
+            take_points(row, f, entry.point, entry.points);
+        else if (!entry.is_gap)
+            take(&f->scan, entry.body, ++f->taken);
+        changed = 1;
+    }
+    follow_finish(row, f);
+    finish(row);
+    return changed || row->state != before;
+}
+
+/* DS_ENOTFOUND: `path` is not another program's log. */
+static int follow_open(struct run_row *row, const char *path, struct err *e)
+{
+    static const size_t poll_bytes = 32 << 20;
+    struct run_follow *f = mem_alloc(1, sizeof *f);
+    int rc = f ? foreign_reader_open(&f->reader, path, e)
+               : err_set(e, DS_EMEM, "%s: out of memory", path);
+    if (rc < 0) {
+        mem_free(f);
+        return rc;
+    }
+    foreign_wants_points(f->reader);
+    foreign_limit(f->reader, poll_bytes);
+    row->follow = f;
+    row->format = foreign_reader_format(f->reader)->title;
+    follow_reset(row, f);
+    (void)run_row_poll(row);
+    return 0;
+}
+
 /* ---- the directory ---- */
 
 static void read_meta(struct run_row *row, const char *dir)
@@ -442,6 +618,20 @@ static int split(struct run_row *row, const char *path, char *log, size_t size, 
     return str_copy(log, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
 }
 
+/* A damaged record file counts, too: only another program's log is none. */
+static int is_record_file(const char *log, const struct stat *st)
+{
+    unsigned char first = 0xC9;
+    size_t got;
+    int fd;
+    if (!S_ISREG(st->st_mode) || st->st_size == 0 || fs_open_read(&fd, log, NULL) < 0)
+        return 1;
+    if (fs_read_some(fd, &first, 1, &got, log, NULL) < 0)
+        first = 0xC9;
+    fs_close(fd);
+    return first == 0xC9 || first == 0;
+}
+
 int run_row_read(struct run_row *row, const char *path, struct err *e)
 {
     char log[1100], config[1100];
@@ -456,6 +646,12 @@ int run_row_read(struct run_row *row, const char *path, struct err *e)
     str_copy(row->name, sizeof row->name, slash && slash[1] ? slash + 1 : row->path);
     if (fs_stat(row->path, &dir) == 0)
         row->seen.dir = dir.st_mtim;
+    if (fs_stat(log, &st) != 0 ? fs_is_dir(path) : !is_record_file(log, &st)) {
+        rc = follow_open(row, path, NULL);
+        if (rc != DS_ENOTFOUND)
+            return rc == 0 ? 0 : err_set(e, rc, "%s: out of memory", path);
+        rc = 0;
+    }
     if (fs_stat(log, &st) != 0 || !S_ISREG(st.st_mode)) {
         if (fs_join(config, sizeof config, path, "config.yaml", e) < 0 || !fs_exists(config))
             return err_set(e, DS_ENOTFOUND, "%s: not found", log);
@@ -481,6 +677,8 @@ void run_row_release(struct run_row *row)
         config_release(row->config);
     mem_free(row->config);
     row->config = NULL;
+    follow_free(row->follow);
+    row->follow = NULL;
 }
 
 const char *run_row_config(struct run_row *row, const char *key)

@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/foreign.h"
 #include "io/runlog.h"
 #include "io/runview_parts.h"
 
@@ -68,6 +69,13 @@ static enum run_state state_of(struct runview *v)
     const struct run_phase *p = &v->index->phase;
     if (runlog_reader_fd(v->reader) >= 0)
         return run_phase_state(p, !runlog_reader_at_end(v->reader), HUGE_VAL);
+    if (runview_foreign(v)) { /* nobody holds a lock: it lives while its files change */
+        struct run_phase now = *p;
+        double modified = runlog_reader_modified(v->reader);
+        if (modified > now.last_time) /* not every program logs times */
+            now.last_time = modified;
+        return run_phase_state(&now, 0, clock_wall());
+    }
     return run_phase_state(p, !p->has_end && is_locked(v), clock_wall());
 }
 
@@ -79,8 +87,9 @@ static void note_gap(struct runview *v, const struct runlog_entry *entry)
     char text[120];
     if (entry->is_reset) {
         runview_clear(v);
-        runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset",
-                          "the file was replaced or truncated; reading it again");
+        if (!entry->is_rewrite)
+            runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset",
+                              "the file was replaced or truncated; reading it again");
         return;
     }
     v->gaps++;
@@ -94,6 +103,10 @@ static void note_gap(struct runview *v, const struct runlog_entry *entry)
 
 static void take_entry(struct runview *v, const struct runlog_entry *entry)
 {
+    if (entry->points) {
+        runview_take_points(v, entry->point, entry->points);
+        return;
+    }
     if (entry->is_gap) {
         note_gap(v, entry);
         return;
@@ -137,6 +150,10 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     }
     if (rc < 0)
         return rc;
+    runview_order(v);
+    double modified = runlog_reader_modified(v->reader);
+    if (modified > v->last_time)
+        v->last_time = modified;
     /* a full pipe will most likely fill up again */
     if (runlog_reader_fd(v->reader) >= 0 && runlog_reader_offset(v->reader) - from >= PIPE_FULL)
         v->is_behind = 1;
@@ -174,11 +191,16 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     char full[4096];
     int is_dir = strcmp(path, "-") && fs_is_dir(path), rc = 0;
     if (is_dir) {
+        const struct foreign_format *format;
         rc = fs_join(full, sizeof full, path, "log.mp", e);
-        if (rc == 0 && !fs_exists(full))
-            rc = err_set(e, DS_ENOTFOUND, "%s: not a run directory: log.mp not found", path);
-        if (rc ==
-            0) /* a FIFO named by the user is a stream; opening one in place of a log would block */
+        if (rc == 0 && !fs_exists(full) && foreign_find(path, &format))
+            rc = str_copy(full, sizeof full, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
+        else if (rc == 0 && !fs_exists(full))
+            rc = err_set(
+                e, DS_ENOTFOUND,
+                "%s: not a run directory: neither log.mp nor a log of a known format found", path);
+        else if (rc == 0)
+            /* a FIFO named by the user is a stream; opening one in place of a log would block */
             rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
         rc = err_set(e, DS_ENOTFOUND, "%s: not found", path);
@@ -229,6 +251,7 @@ int runview_follow(struct runview **out, const char *path, double budget_s, stru
     if (rc == 0)
         rc = runlog_reader_open(&v->reader, v->path, e);
     if (rc == 0) {
+        runlog_reader_wants_points(v->reader);
         runlog_reader_limit(v->reader, 1 << 20);
         v->index->stop_at =
             runlog_reader_tail(v->reader); /* the writer may be faster than the reader */
@@ -269,6 +292,13 @@ int runview_read(struct runview **out, const char *path, struct err *e)
         else
             rc = runview_poll(v, HUGE_VAL, e);
     }
+    /* a last line without its newline counts once nobody is writing it any more */
+    double until = clock_mono() + 3;
+    while (rc >= 0 && runview_foreign(v) && p.fd < 0 && v->tail > 0 && clock_mono() < until &&
+           clock_wall() - runlog_reader_modified(v->reader) < 3) {
+        clock_sleep(0.1);
+        rc = runview_poll(v, HUGE_VAL, e);
+    }
     if (rc >= 0 && v->records == 0)
         rc = err_set(e, DS_EFORMAT, v->tail > 0 ? "%s: not a record stream" : "%s: no records",
                      path);
@@ -283,10 +313,29 @@ int runview_read(struct runview **out, const char *path, struct err *e)
 /* ---- looking
  * -------------------------------------------------------------------------------------------- */
 
+const char *runview_foreign(const struct runview *v)
+{
+    const struct foreign_format *f = v->reader ? runlog_reader_format(v->reader) : NULL;
+    return f ? f->title : NULL;
+}
+
+/* Of several names for a metric the one that metric_canonical prefers. */
+static const struct series *series_by_alias(const struct runview *v, const char *name)
+{
+    const struct series *best = NULL;
+    for (size_t i = 0; i < v->n_series; i++) {
+        const struct series *s = &v->series[i];
+        if (s->canonical && strcmp(s->canonical, name) == 0 && (!best || s->rank < best->rank))
+            best = s;
+    }
+    return best;
+}
+
 const struct series *runview_series(const struct runview *v, const char *name)
 {
     int64_t i;
-    return map_get(&v->index->series, name, strlen(name), &i) ? &v->series[i] : NULL;
+    return map_get(&v->index->series, name, strlen(name), &i) ? &v->series[i]
+                                                              : series_by_alias(v, name);
 }
 
 const struct layer_series *runview_layer(const struct runview *v, const char *name)

@@ -15,6 +15,8 @@ struct runview_index {
     struct map series, layer; /* name -> index */
     size_t series_cap, layer_cap, eval_cap, sample_cap;
     size_t hint; /* the series that the next metric most likely belongs to */
+    uint32_t *of_point; /* series + 1 of a name in a log of another program, by its id */
+    size_t cap_of_point;
     struct metric_meta *meta;
     size_t metas;
     size_t probe_bytes;
@@ -40,6 +42,9 @@ struct record_common {
 /* ---- series.c ---- */
 int series_add(struct series *s, int64_t step, double value, double tokens, double flops,
                double time) DS_CHECK;
+/* Brings points that came out of order into the order of steps; of several at one step the last
+ * counts.  Only series with is_unordered need it. */
+int series_sort(struct series *s) DS_CHECK;
 /* Marks the points of steps > step as superseded. */
 void series_resume(struct series *s, int64_t step);
 void series_release(struct series *s);
@@ -66,6 +71,10 @@ void probes_supersede(struct runview *v, int index, int64_t step);
 /* The current name of a metric that earlier versions wrote under another. */
 const char *runview_metric_name(const char *name);
 void runview_clear(struct runview *v);
+struct foreign_point;
+void runview_take_points(struct runview *v, const struct foreign_point *p, size_t n);
+/* Sorts what came out of order since the last call. */
+void runview_order(struct runview *v);
 
 /* ---- runview_head.c ---- */
 void runview_no_memory(struct runview *v); /* the next poll reports it */

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/foreign.h"
+#include "io/metric.h"
 #include "io/runview_parts.h"
 
 enum {
@@ -58,23 +60,12 @@ const char *runview_help(const struct runview *v, const char *name)
     return m && m->help ? m->help : "";
 }
 
-/* The key's series: almost always the one after the last used. NULL: no name, no memory, or beyond
- * the cap. */
-static struct series *series_of(struct runview *v, struct value key)
+/* The series of a name, a new one when it is the first value.  NULL: no memory, or beyond the cap. */
+static struct series *series_named(struct runview *v, const char *name)
 {
     struct runview_index *x = v->index;
     void *p = v->series;
-    char name[64];
     int64_t at;
-    for (size_t i = x->hint; i < v->n_series && i < x->hint + 2; i++)
-        if (value_is(key, v->series[i].name)) {
-            x->hint = i + 1;
-            return &v->series[i];
-        }
-    if (!name_copy(name, key)) {
-        v->invalid++;
-        return NULL;
-    }
     if (map_get(&x->series, name, strlen(name), &at)) {
         x->hint = (size_t)at + 1;
         return &v->series[at];
@@ -90,6 +81,7 @@ static struct series *series_of(struct runview *v, struct value key)
     struct series s = {.name = mem_strdup(name),
                        .unit = mem_strdup(m && m->unit ? m->unit : ""),
                        .help = mem_strdup(m && m->help ? m->help : "")};
+    s.canonical = metric_canonical(name, &s.rank);
     if (!s.name || !s.unit || !s.help ||
         map_set(&x->series, name, strlen(name), (int64_t)v->n_series) < 0) {
         series_release(&s);
@@ -98,6 +90,23 @@ static struct series *series_of(struct runview *v, struct value key)
     }
     v->series[v->n_series] = s;
     return &v->series[v->n_series++];
+}
+
+/* The key's series: almost always the one after the last used. */
+static struct series *series_of(struct runview *v, struct value key)
+{
+    struct runview_index *x = v->index;
+    char name[64];
+    for (size_t i = x->hint; i < v->n_series && i < x->hint + 2; i++)
+        if (value_is(key, v->series[i].name)) {
+            x->hint = i + 1;
+            return &v->series[i];
+        }
+    if (!name_copy(name, key)) {
+        v->invalid++;
+        return NULL;
+    }
+    return series_named(v, name);
 }
 
 /* Training FLOPs up to this record: those of the newest valid point, and those of the tokens since.
@@ -149,6 +158,67 @@ static void take_metric(struct runview *v, struct value body, const struct recor
         if (s && series_add(s, c->step, value, tokens, flops, c->time) < 0)
             runview_no_memory(v);
     }
+}
+
+/* ---- points of other programs ---- */
+
+enum { NO_SERIES = UINT32_MAX };
+
+static struct series *series_of_point(struct runview *v, const struct foreign_point *p)
+{
+    struct runview_index *x = v->index;
+    void *list = x->of_point;
+    size_t before = x->cap_of_point;
+    if (p->id >= x->cap_of_point) {
+        if (mem_grow(&list, &x->cap_of_point, (size_t)p->id + 1, sizeof *x->of_point) < 0) {
+            runview_no_memory(v);
+            return NULL;
+        }
+        x->of_point = list;
+        memset(x->of_point + before, 0, (x->cap_of_point - before) * sizeof *x->of_point);
+    }
+    if (x->of_point[p->id] == 0) {
+        struct series *s = series_named(v, p->name);
+        if (s)
+            s->is_free_order = 1;
+        x->of_point[p->id] = s ? (uint32_t)(s - v->series) + 1 : NO_SERIES;
+    } else if (x->of_point[p->id] == NO_SERIES) {
+        v->others++;
+    }
+    return x->of_point[p->id] == NO_SERIES ? NULL : &v->series[x->of_point[p->id] - 1];
+}
+
+void runview_take_points(struct runview *v, const struct foreign_point *p, size_t n)
+{
+    struct runview_index *x = v->index;
+    for (size_t i = 0; i < n; i++) {
+        struct series *s = series_of_point(v, &p[i]);
+        if (!s)
+            continue;
+        if (strcmp(p[i].name, "tokens") == 0) {
+            x->tokens = p[i].value;
+            x->tokens_step = p[i].step;
+        }
+        double tokens = x->tokens_step == p[i].step ? x->tokens : (double)NAN;
+        if (series_add(s, p[i].step, p[i].value, tokens, (double)NAN, p[i].time) < 0)
+            runview_no_memory(v);
+        if (!isnan(p[i].time))
+            v->last_time = x->phase.last_time = p[i].time;
+        if (p[i].step > v->step)
+            v->step = p[i].step;
+    }
+    x->phase.is_log = 1;
+    x->phase.step = v->step;
+    x->phase.records += n;
+    v->records += n;
+    v->generation++;
+}
+
+void runview_order(struct runview *v)
+{
+    for (size_t i = 0; i < v->n_series; i++)
+        if (v->series[i].is_unordered && series_sort(&v->series[i]) < 0)
+            runview_no_memory(v);
 }
 
 static struct layer_series *layer_of(struct runview *v, const char *name, int layers)
@@ -395,9 +465,9 @@ void runview_take(struct runview *v, struct value body)
             v->invalid++;
             return;
         }
-        if (c.step >= 0)
+        if (c.step >= 0 && (!runview_foreign(v) || c.step > v->step))
             v->step = c.step;
-        else
+        else if (c.step < 0)
             c.step = 0;
         takers[i].take(v, body, &c);
         return;
@@ -438,6 +508,7 @@ void runview_clear(struct runview *v)
     map_release(&x->series);
     map_release(&x->layer);
     mem_free(v->always_on);
+    mem_free(x->of_point);
     char **texts[] = {&v->method, &v->version, &v->host, &v->parent};
     for (size_t i = 0; i < DS_LEN(texts); i++)
         mem_free(*texts[i]);

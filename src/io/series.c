@@ -1,5 +1,6 @@
 /* Series of a run view: growth, resume marks, and a pyramid of minima and maxima for drawing. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -78,7 +79,9 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
         return DS_EMEM;
     if (!index_of(s))
         return DS_EMEM;
-    if (s->n > 0 && step < s->step[s->n - 1])
+    if (s->n > 0 && step <= s->step[s->n - 1] && s->is_free_order && !s->index->is_resumed)
+        s->is_unordered = 1;
+    else if (s->n > 0 && step < s->step[s->n - 1])
         series_resume(s, step - 1); /* a writer that went back without a resume head */
     struct series_index *x = s->index;
     if (x->is_resumed)
@@ -93,6 +96,65 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
     s->is_old[i] = 0;
     s->nonfinite += !isfinite(value);
     return 0;
+}
+
+/* ---- order ---- */
+
+struct place {
+    int64_t step;
+    size_t from;
+};
+
+static int by_step(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return x->step != y->step ? (x->step > y->step) - (x->step < y->step)
+                              : (x->from > y->from) - (x->from < y->from);
+}
+
+static void reorder(double *column, double *spare, const struct place *place, size_t n)
+{
+    if (!column)
+        return;
+    memcpy(spare, column, n * sizeof *spare);
+    for (size_t i = 0; i < n; i++)
+        column[i] = spare[place[i].from];
+}
+
+int series_sort(struct series *s)
+{
+    struct place *place = mem_alloc(s->n + 1, sizeof *place);
+    double *spare = mem_alloc(s->n + 1, sizeof *spare);
+    unsigned char *old = mem_alloc(s->n + 1, 1);
+    int rc = place && spare && old ? 0 : DS_EMEM;
+    for (size_t i = 0; rc == 0 && i < s->n; i++)
+        place[i] = (struct place){s->step[i], i};
+    if (rc == 0) {
+        qsort(place, s->n, sizeof *place, by_step);
+        reorder(s->value, spare, place, s->n);
+        reorder(s->tokens, spare, place, s->n);
+        reorder(s->flops, spare, place, s->n);
+        reorder(s->time, spare, place, s->n);
+        memcpy(old, s->is_old, s->n);
+        for (size_t i = 0; i < s->n; i++) {
+            s->step[i] = place[i].step;
+            s->is_old[i] = old[place[i].from];
+        }
+        for (size_t i = s->n, next = s->n; i-- > 0;) { /* next: the newer valid point */
+            if (next < s->n && s->step[i] == s->step[next])
+                s->is_old[i] = 1;
+            if (!s->is_old[i])
+                next = i;
+        }
+        for (int k = 0; k < LEVELS; k++)
+            s->index->n[k] = 0; /* the pyramid is built again */
+        s->index->sections = s->index->is_resumed = 0;
+        s->is_unordered = 0;
+    }
+    mem_free(place);
+    mem_free(spare);
+    mem_free(old);
+    return rc;
 }
 
 void series_release(struct series *s)

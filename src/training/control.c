@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "training/socket.h"
@@ -33,6 +34,7 @@ struct client {
     int64_t
         waits; /* ID of the command being answered, 0 = none; no further line is read meanwhile */
     double until, used; /* when to answer "pending"; time of the last input */
+    int is_json;        /* the line was a JSON object, and so is its answer */
 };
 
 enum entry_state { ENTRY_FREE, ENTRY_WAITING, ENTRY_TAKEN, ENTRY_DONE };
@@ -137,10 +139,55 @@ static void take_clients(struct control *c)
 /* Never blocks: a peer that does not read its answers is disconnected.  1: drop it. */
 static int say(const struct client *k, const char *text)
 {
-    char line[LINE_MAX_BYTES + 64];
-    int n = snprintf(line, sizeof line, "%s\n", text);
-    n = n < (int)sizeof line ? n : (int)sizeof line - 1;
-    return send(k->fd, line, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n;
+    struct str line = {0};
+    size_t word = strcspn(text, " ");
+    int is_ok = strncmp(text, "ok", word) == 0 && word == 2;
+    const char *rest = text[word] && (is_ok || strncmp(text, "error ", 6) == 0) ? text + word + 1
+                       : is_ok                                                  ? ""
+                                                                                : text;
+    if (k->is_json) { /* "confirm ..." is not done yet either */
+        str_addf(&line, "{\"ok\":%s", is_ok ? "true" : "false");
+        json_add_str(&line, is_ok ? "text" : "error", rest);
+        str_add(&line, "}\n");
+    } else {
+        str_addf(&line, "%s\n", text);
+    }
+    ssize_t sent = send(k->fd, str_text(&line), line.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int lost = line.failed || sent != (ssize_t)line.len;
+    str_release(&line);
+    return lost;
+}
+
+/* {"command":"set","key":"train.lr","value":1e-4} as the line "set train.lr 1e-4". */
+static int plain_line(char out[LINE_MAX_BYTES], const char *line, struct err *e)
+{
+    static const char *const member[] = {"command", "key", "value"};
+    struct json *j = NULL;
+    struct str text = {0};
+    int rc = json_parse(&j, line, strlen(line), "command", e);
+    const struct json_node *root = rc == 0 ? json_root(j) : NULL;
+    for (size_t i = 0; rc == 0 && i < DS_LEN(member); i++) {
+        const struct json_node *n = json_get(root, member[i]);
+        const char *word = json_str(n, NULL);
+        enum json_kind kind = json_kind_of(n);
+        if (i == 0 && (!word || !word[0]))
+            rc = err_set(e, DS_EFORMAT, "missing \"command\", a string");
+        else if (word && (strchr(word, '\n') || strchr(word, '\r')))
+            rc = err_set(e, DS_EFORMAT, "\"%s\": expected a single line", member[i]);
+        else if (n && (word || kind == JSON_KIND_INT || kind == JSON_KIND_REAL))
+            str_add(&text, i ? " " : "");
+        if (rc == 0 && word)
+            str_add(&text, word);
+        else if (rc == 0 && n && (kind == JSON_KIND_INT || kind == JSON_KIND_REAL))
+            str_addf(&text, "%.17g", json_num(n, 0));
+    }
+    if (rc == 0 && json_bool(json_get(root, "yes"), 0))
+        str_add(&text, " yes");
+    if (rc == 0 && (text.failed || str_copy(out, LINE_MAX_BYTES, str_text(&text))))
+        rc = err_set(e, DS_ERANGE, "line too long");
+    str_release(&text);
+    json_free(j);
+    return rc;
 }
 
 /* Queues a line for the trainer; 0 when the queue is full.  One place is kept for "stop". */
@@ -162,7 +209,17 @@ static int64_t add_entry(struct control *c, const char *line)
 static int serve_line(struct control *c, struct client *k, const char *line)
 {
     struct str answer = {0};
+    struct err e = {0};
+    char plain[LINE_MAX_BYTES];
     int is_answered = 1;
+    k->is_json = line[0] == '{';
+    if (k->is_json && plain_line(plain, line, &e) < 0) {
+        str_addf(&answer, "error %s", e.text);
+        int lost = say(k, str_text(&answer));
+        str_release(&answer);
+        return lost;
+    }
+    line = k->is_json ? plain : line;
     pthread_mutex_lock(&c->lock);
     if (strcmp(line, "status") == 0)
         str_add(&answer, c->status);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "io/foreign.h"
 #include "training/job.h"
 #include "tui/appstate.h"
 #include "tui/widgets.h"
@@ -79,7 +80,7 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
         return rc;
     struct open_run r = {.view = view, .colour = free_colour(app)};
     str_copy(r.path, sizeof r.path, path);
-    if (fs_is_dir(path))
+    if (fs_is_dir(path) && !runview_foreign(view)) /* nothing is written next to others' logs */
         str_copy(r.dir, sizeof r.dir, path);
     app->run[app->runs++] = r;
     *out = &app->run[app->runs - 1];
@@ -133,6 +134,31 @@ void app_run_moved(struct app *app, const char *from, const char *to)
     app->is_dirty = 1;
 }
 
+static int is_job_root(const char *path, size_t n)
+{
+    char dir[1024];
+    struct stat a, b;
+    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
+    return stat(dir, &a) == 0 && stat(job_root(), &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+const char *app_home(struct app *app, const char *also[APP_ALSO_MAX], size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < app->opt.n_folders && *n < APP_ALSO_MAX; i++)
+        also[(*n)++] = app->opt.folders[i];
+    for (size_t i = 0; i < app->runs && *n < APP_ALSO_MAX; i++) {
+        const struct open_run *r = &app->run[i];
+        const char *slash = strrchr(r->path, '/');
+        size_t head = slash ? (size_t)(slash - r->path) : 0;
+        int is_run = strcmp(r->path, "-") != 0 && (r->dir[0] || runview_foreign(r->view));
+        if (is_run && !(slash && is_job_root(r->path, head)))
+            also[(*n)++] = r->path;
+    }
+    return app->opt.n_folders > 0 && app->opt.n == 0 ? NULL : job_root();
+}
+
 /* ---- models ---- */
 
 static int has(const char *dir, const char *name)
@@ -149,8 +175,10 @@ int app_is_model(const char *path)
     if (!fs_is_dir(path))
         return fs_is_socket(path) ||
                (end && (strcmp(end, ".gguf") == 0 || strcmp(end, ".bin") == 0));
-    return !has(path, "log.mp") && (has(path, "config.json") || has(path, "checkpoints") ||
-                                    has(path, "adapter_config.json"));
+    const struct foreign_format *format;
+    return !has(path, "log.mp") && !foreign_find(path, &format) &&
+           (has(path, "config.json") || has(path, "checkpoints") ||
+            has(path, "adapter_config.json"));
 }
 
 void app_open_model(struct app *app, const char *path)
@@ -292,15 +320,6 @@ int app_is_behind(const struct app *app)
         if (app->run[i].view->is_behind && !app->run[i].failed)
             return 1;
     return 0;
-}
-
-static int is_job_root(const char *path, size_t n)
-{
-    char dir[1024];
-    struct stat a, b;
-    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
-    return stat(dir, &a) == 0 && stat(job_root(), &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
 }
 
 /* Runs continue after the workbench quits: the line that reports it, with the commands to use. */

@@ -113,6 +113,9 @@ const char *app_path(const char *given, char *room, size_t size);
 /* Shows Compare on two runs, checkpoints, models or traces; text: for both models, or NULL. */
 void app_compare(struct app *app, const char *a, const char *b, const char *text);
 /* Opens `path` as a run, log, trace or model, depending on its files, and shows it. */
+/* What Home lists: its folder (NULL: none), and further runs and folders that were opened. */
+enum { APP_ALSO_MAX = 64 };
+const char *app_home(struct app *app, const char *also[APP_ALSO_MAX], size_t *n);
 int app_open(struct app *app, const char *path, struct err *e) DS_CHECK;
 /* Explains in `a` why the current run shows nothing: no run is open, it is starting, or it ended
  * before its first record.  0: the run has records; the view must explain what is missing. */

@@ -77,6 +77,26 @@ def a_far_value_is_set_when_it_is_confirmed():
     check(finish(p)[0] == 0, "stopped")
 
 
+def json_lines_are_answered_in_json():
+    def tell(**command):
+        return json.loads(ask_once("objects", json.dumps(command)))
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "objects", "--quiet")
+    wait_for(is_up("objects"))
+    status = tell(command="status")
+    check(status["ok"] and status["text"].startswith("step "), "status", str(status))
+    check(tell(command="set", key="lr", value=0.002) == {"ok": True, "text": "lr 0.002"}, "a setting")
+    far = tell(command="set", key="lr", value=0.5)
+    check(not far["ok"] and "times the current" in far["error"], "a far value asks", str(far))
+    check(tell(command="set", key="lr", value=0.5, yes=True)["ok"], "and is set when it is confirmed")
+    check("unknown command" in tell(command="garbage")["error"], "unknown")
+    for broken in ('{"command":3}', "{", '{"command":"set\\nstop","key":"lr"}', "{}"):
+        answer = json.loads(ask_once("objects", broken))
+        check(answer["ok"] is False and answer["error"], "refused: " + broken)
+    check(ask_once("objects", "status").startswith("ok step "), "plain lines get plain answers")
+    check(tell(command="stop")["ok"], "stop")
+    finish(p)
+
+
 def the_client_that_was_silent_longest_makes_room():
     p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "idle", "--quiet")
     wait_for(is_up("idle"))
@@ -179,7 +199,7 @@ def a_stop_of_a_suspended_process_says_what_it_waits_for():
 
 
 TESTS = [a_long_step_answers_at_once_and_obeys_afterwards, a_far_value_is_set_when_it_is_confirmed,
-         the_client_that_was_silent_longest_makes_room, the_workbench_shows_pending_and_stays_awake,
+         json_lines_are_answered_in_json, the_client_that_was_silent_longest_makes_room, the_workbench_shows_pending_and_stays_awake,
          a_stopped_process_is_one_clear_line,
          a_stop_is_taken_however_many_commands_wait, a_stop_of_a_suspended_process_says_what_it_waits_for]
 

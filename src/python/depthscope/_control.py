@@ -70,10 +70,10 @@ class _Setting(NamedTuple):
     high: Optional[float]
 
 
-def _answer(is_json: bool, is_ok: bool, text: str, **more: Any) -> bytes:
+def _answer(is_json: bool, is_ok: bool, text: str) -> bytes:
     text = " ".join(text.split())
     if is_json:
-        return json.dumps({"ok": is_ok, "text" if is_ok else "error": text, **more}).encode() + b"\n"
+        return json.dumps({"ok": is_ok, "text" if is_ok else "error": text}).encode() + b"\n"
     return ("%s %s" % ("ok" if is_ok else "error", text)).strip().encode("utf-8", "replace")[:LINE_MAX] + b"\n"
 
 
@@ -87,7 +87,7 @@ def _parse(line: str) -> Tuple[str, str, Any, bool, bool]:
         command = got.get("command")
         if not isinstance(command, str):
             raise Refused('"command": expected text such as "pause"')
-        return command, str(got.get("key", "")), got.get("value"), got.get("confirm") is True, True
+        return command, str(got.get("key", "")), got.get("value"), got.get("yes") is True, True
     words = line.split()
     if not words:
         raise Refused("empty line")
@@ -405,8 +405,7 @@ class Control:
                 self._lock.notify()
             return True
         except Confirm as x:
-            text = ("confirm %s" % x).encode()
-            return self._say(client, _answer(True, False, "not confirmed", confirm=str(x)) if is_json else text + b"\n")
+            return self._say(client, _answer(True, False, "confirm %s" % x) if is_json else ("confirm %s\n" % x).encode())
         except Refused as x:
             return self._say(client, _answer(is_json, False, str(x)))
 
@@ -449,8 +448,7 @@ class Control:
                 data = _answer(request.is_json, False, 'the run ended before "%s" was carried out' % request.line)
             elif time.monotonic() >= client.until:
                 entry.is_pending = True
-                more = {"pending": entry.number} if request.is_json else {}
-                data = _answer(request.is_json, True, "pending %d: %s: after the current step" % (entry.number, request.line), **more)
+                data = _answer(request.is_json, True, "pending %d: %s: after the current step" % (entry.number, request.line))
             else:
                 return True
         client.entry = None

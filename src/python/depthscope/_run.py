@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import math
 import os
 import secrets
 import socket
@@ -29,6 +30,7 @@ BULK_MAX = 64  # probes, samples and matrices that wait; more are dropped
 BULK_BYTES = 128 << 20
 NAME_MAX = 63  # bytes
 SYNC_SECONDS = 5.0
+DROPPED_SECONDS = 1.0  # between two events that count what was dropped
 STAGE_WAIT_SECONDS = 60.0
 _RESERVED = ("kind", "step", "time")
 _BULK = ("probe", "sample", "matrix")
@@ -102,6 +104,7 @@ class Run:
         self._bulk_bytes = 0
         self._dropped: Dict[str, int] = {}
         self._dropped_told = 0
+        self._dropped_at = -math.inf
         self._warned: Dict[str, str] = {}
         self._names: Dict[str, str] = {}
         self._texts: Dict[str, str] = {}
@@ -295,9 +298,13 @@ class Run:
             text = self._control.changed()
             if text is not None:
                 self._event("commands", text, "info", self._at(None))
-        total = sum(self.dropped.values()) if self._dropped or (self._log is not None and self._log.lost) else 0
-        if total > self._dropped_told:
-            self._dropped_told = total
+        if self._dropped or self._log is not None and self._log.lost:
+            self._tell_dropped(DROPPED_SECONDS)
+
+    def _tell_dropped(self, interval: float) -> None:
+        total, now = sum(self.dropped.values()), time.monotonic()
+        if total > self._dropped_told and now - self._dropped_at >= interval:
+            self._dropped_told, self._dropped_at = total, now
             self._event("dropped", ", ".join("%s %d" % x for x in sorted(self.dropped.items())), "warn", self._at(None))
 
     def _metric_name(self, name: str) -> str:
@@ -621,6 +628,8 @@ class Run:
             for close in self._closing:
                 close()
             self._before()
+            self._drain()  # so that the last count is complete
+            self._tell_dropped(0)
             if self._gates:
                 self._put_gates(self._at(None))
             if status == "done" and self.should_stop:

@@ -20,12 +20,24 @@ def is_on_device(v: Any) -> bool:
     return is_tensor(v) and v.device.type not in ("cpu", "meta")
 
 
+def _integer(v: int) -> float:
+    """Itself where MessagePack has it, else the nearest float."""
+    if -(1 << 63) <= v < 1 << 64:
+        return int(v)
+    try:
+        return float(v)
+    except OverflowError:
+        return math.copysign(math.inf, v)
+
+
 def number(v: Any) -> Optional[float]:
     """The value of a scalar of any library, None when it is not one.  Ints stay ints."""
     if isinstance(v, bool):
         return int(v)
-    if isinstance(v, (int, float)):
-        return v
+    if isinstance(v, int):
+        return _integer(v)
+    if isinstance(v, float):
+        return float(v)
     if isinstance(v, (str, bytes, dict, list, tuple, set)) or v is None:
         return None
     item = getattr(v, "item", None)
@@ -36,7 +48,7 @@ def number(v: Any) -> Optional[float]:
             return None
         got = item()
         if isinstance(got, (bool, int)):
-            return int(got)
+            return _integer(int(got))
         return float(got) if isinstance(got, float) else None
     try:  # Decimal, Fraction
         return float(v)

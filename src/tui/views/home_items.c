@@ -150,9 +150,16 @@ static void refresh(struct view *v)
 {
     struct home *h = v->state;
     struct err e = {0};
+    const char *also[APP_ALSO_MAX], *root = app_home(v->app, also, &h->index.alsos);
+    h->index.also = also;
     h->error[0] = '\0';
-    if (runindex_refresh(&h->index, job_root(), &e) < 0)
+    if (runindex_refresh(&h->index, root, &e) < 0)
         str_copy(h->error, sizeof h->error, e.text);
+    else if (h->index.is_cut)
+        str_copy(h->error, sizeof h->error,
+                 "too many files to look at; some logs of other programs are not listed");
+    h->index.also = NULL;
+    h->index.alsos = 0;
     order(v);
 }
 

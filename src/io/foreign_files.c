@@ -1,0 +1,197 @@
+/* Finds logs of other programs: which format a file or a folder is of, and which files belong to
+ * it.  Links that lead in circles and folders of a hundred thousand files end the search early. */
+#include "io/foreign_files.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "base/mem.h"
+
+const struct foreign_format *foreign_recognise(const void *p, size_t n, const char *file,
+                                               int is_all)
+{
+    const struct foreign_format *best = NULL;
+    int sure = 0;
+    if (n == 0 || ((const unsigned char *)p)[0] == 0xC9) /* our own */
+        return NULL;
+    for (const struct foreign_format *const *f = foreign_formats; *f; f++) {
+        int s = (*f)->recognise(p, n, file, is_all);
+        if (s > sure) {
+            best = *f;
+            sure = s;
+        }
+    }
+    return best;
+}
+
+static const struct foreign_format *recognise_file(const char *path)
+{
+    unsigned char head[FOREIGN_PEEK];
+    const char *slash = strrchr(path, '/');
+    size_t n = 0, got = 1;
+    int fd;
+    if (fs_open_read(&fd, path, NULL) < 0)
+        return NULL;
+    while (n < sizeof head && got > 0 &&
+           fs_read_some(fd, head + n, sizeof head - n, &got, path, NULL) == 0)
+        n += got;
+    fs_close(fd);
+    return foreign_recognise(head, n, slash ? slash + 1 : path, n < sizeof head);
+}
+
+/* ---- the files of a folder ---- */
+
+/* Digits compare as numbers. */
+static int natural(const char *a, const char *b)
+{
+    while (*a && *b) {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            a += strspn(a, "0");
+            b += strspn(b, "0");
+            size_t n = strspn(a, "0123456789"), m = strspn(b, "0123456789");
+            int order = n != m ? (n > m) - (n < m) : memcmp(a, b, n);
+            if (order)
+                return order;
+            a += n;
+            b += m;
+        } else if (*a != *b) {
+            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return (*a != 0) - (*b != 0);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    int order = natural(x, y);
+    return order ? order : strcmp(x, y);
+}
+
+static int add(struct foreign_files *f, const char *rel, struct err *e)
+{
+    void *p = f->name;
+    char *copy = mem_strdup(rel);
+    if (!copy || mem_grow(&p, &f->cap, f->n + 1, sizeof *f->name) < 0) {
+        mem_free(copy);
+        return err_set(e, DS_EMEM, "out of memory for file names");
+    }
+    f->name = p;
+    f->name[f->n++] = copy;
+    return 0;
+}
+
+static int look(struct foreign_files *f, const char *dir, const char *below, int depth,
+                const struct foreign_format *format, struct err *e)
+{
+    char path[4096], rel[1024], **names = NULL;
+    size_t n = 0;
+    int rc = 0;
+    if ((below[0] ? fs_join(path, sizeof path, dir, below, NULL)
+                  : str_copy(path, sizeof path, dir)) != 0 ||
+        fs_list(path, &names, &n, NULL) < 0)
+        return 0; /* gone or not readable */
+    for (size_t i = 0; rc == 0 && i < n && f->looks < FOREIGN_LOOKS_MAX; i++) {
+        f->looks++;
+        if (names[i][0] == '.' || (below[0] ? fs_join(rel, sizeof rel, below, names[i], NULL)
+                                            : str_copy(rel, sizeof rel, names[i])) != 0)
+            continue;
+        if (format->is_member(rel)) {
+            rc = add(f, rel, e);
+        } else if (depth > 0 && fs_join(path, sizeof path, dir, rel, NULL) == 0 &&
+                   fs_is_dir(path)) {
+            rc = look(f, dir, rel, depth - 1, format, e);
+        }
+    }
+    fs_list_free(names, n);
+    return rc;
+}
+
+int foreign_files_list(struct foreign_files *f, const char *dir,
+                       const struct foreign_format *format, struct err *e)
+{
+    size_t keep = format->is_newest ? 1 : FOREIGN_FILES_MAX;
+    *f = (struct foreign_files){0};
+    int rc = format->is_member ? look(f, dir, "", format->depth, format, e) : 0;
+    if (f->n > 1)
+        qsort(f->name, f->n, sizeof *f->name, by_name);
+    if (f->n > keep) {
+        size_t cut = f->n - keep;
+        for (size_t i = 0; i < cut; i++)
+            mem_free(f->name[i]);
+        memmove(f->name, f->name + cut, keep * sizeof *f->name);
+        f->n = keep;
+        f->left_out = format->is_newest ? 0 : cut;
+    }
+    if (rc < 0)
+        foreign_files_release(f);
+    return rc;
+}
+
+void foreign_files_release(struct foreign_files *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        mem_free(f->name[i]);
+    mem_free(f->name);
+    *f = (struct foreign_files){0};
+}
+
+/* ---- one path ---- */
+
+/* Does one of the files of a folder hold what its name promises?  The newest are looked at first;
+ * an empty one counts: its writer has just started. */
+static int is_format(const char *dir, struct foreign_files *files,
+                     const struct foreign_format *format)
+{
+    enum { LOOKS = 8 };
+    for (size_t i = files->n, k = 0; i-- > 0 && k < LOOKS; k++) {
+        char path[4096];
+        struct stat st;
+        if (format->is_named)
+            return 1;
+        if (fs_join(path, sizeof path, dir, files->name[i], NULL) < 0 || fs_stat(path, &st) != 0)
+            continue;
+        if (S_ISREG(st.st_mode) && (st.st_size == 0 || recognise_file(path) == format))
+            return 1;
+    }
+    return 0;
+}
+
+static const struct foreign_format *recognise_dir(const char *dir)
+{
+    char **names = NULL;
+    size_t n = 0;
+    const struct foreign_format *found = NULL;
+    if (fs_list(dir, &names, &n, NULL) < 0)
+        return NULL;
+    for (const struct foreign_format *const *f = foreign_formats; *f && !found; f++) {
+        struct foreign_files files = {0};
+        int has_member = (*f)->depth > 0;
+        for (size_t i = 0; (*f)->is_member && !has_member && i < n; i++)
+            has_member = (*f)->is_member(names[i]);
+        if (!(*f)->is_member || !has_member || foreign_files_list(&files, dir, *f, NULL) < 0)
+            continue;
+        if (is_format(dir, &files, *f))
+            found = *f;
+        foreign_files_release(&files);
+    }
+    fs_list_free(names, n);
+    return found;
+}
+
+int foreign_find(const char *path, const struct foreign_format **format)
+{
+    struct stat st;
+    *format = NULL;
+    if (fs_stat(path, &st) == 0)
+        *format = S_ISDIR(st.st_mode)   ? recognise_dir(path)
+                  : S_ISREG(st.st_mode) ? recognise_file(path)
+                                        : NULL;
+    return *format != NULL;
+}

@@ -1,0 +1,25 @@
+/* Which files make up a log of another program; private to src/io. */
+#ifndef DS_IO_FOREIGN_FILES_H
+#define DS_IO_FOREIGN_FILES_H
+
+#include "io/foreign.h"
+
+enum { FOREIGN_FILES_MAX = 1024, FOREIGN_LOOKS_MAX = 1 << 17 };
+
+extern const struct foreign_format *const foreign_formats[]; /* ends with NULL */
+
+/* The format that the first n bytes of a file are most likely of, or NULL. */
+const struct foreign_format *foreign_recognise(const void *p, size_t n, const char *file,
+                                               int is_all);
+
+struct foreign_files {
+    char **name; /* paths below the folder, in natural order ("checkpoint-9" before "-10") */
+    size_t n, cap;
+    uint64_t left_out, looks;
+};
+/* The files of a format in and below a folder; the last FOREIGN_FILES_MAX when there are more. */
+int foreign_files_list(struct foreign_files *f, const char *dir,
+                       const struct foreign_format *format, struct err *e) DS_CHECK;
+void foreign_files_release(struct foreign_files *f);
+
+#endif

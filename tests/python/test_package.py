@@ -1,0 +1,202 @@
+"""The package as it is shipped: the wheel in a fresh environment, its types, its oldest Python, its conversion of data sets, and a
+training script that was changed in a few lines."""
+import ast
+import csv
+import glob
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from kit import PACKAGE, ROOT, Skip, environment, needs, script  # noqa: E402
+import t  # noqa: E402
+from t import run, run_json, test  # noqa: E402
+
+import depthscope as ds  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def python(*words, code=0, interpreter=sys.executable, **env):
+    p = subprocess.run([interpreter, *words], env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                       timeout=240)
+    python.err = p.stderr.decode("utf-8", "replace")
+    assert p.returncode == code, "%s: exit status %d\n%s" % (words, p.returncode, python.err)
+    return p.stdout.decode("utf-8", "replace")
+
+
+def build(directory):
+    return python(os.path.join(PACKAGE, "build_wheel.py"), directory).strip()
+
+
+@test
+def equal_sources_give_equal_wheels():
+    one, two = open(build("one"), "rb").read(), open(build("two"), "rb").read()
+    assert one == two
+    with zipfile.ZipFile("one/depthscope-%s-py3-none-any.whl" % ds.__version__) as z:
+        names = z.namelist()
+        assert z.testzip() is None and "depthscope/py.typed" in names and len([n for n in names if n.endswith("RECORD")]) == 1
+        assert sorted(n for n in names if n.endswith(".py")) == sorted("depthscope/" + os.path.basename(p)
+                                                                       for p in glob.glob(os.path.join(PACKAGE, "depthscope", "*.py")))
+        assert "\nVersion: %s\n" % ds.__version__ in z.read([n for n in names if n.endswith("METADATA")][0]).decode()
+
+
+@test
+def the_wheel_works_in_a_fresh_environment():
+    wheel = os.path.abspath(build("wheel"))
+    if subprocess.run([sys.executable, "-m", "venv", "env"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).returncode:
+        raise Skip("this python3 cannot make a virtual environment")
+    there = os.path.abspath("env/bin/python")
+    env = {k: v for k, v in environment().items() if k != "PYTHONPATH"}
+    for words in (["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel],
+                  ["-c", "import depthscope as ds; r = ds.init(name='a'); r.log({'loss': 1.5}); r.finish(); print(ds.__file__, ds.read('runs/a')['loss'][0])"],
+                  ["-m", "depthscope.convert", "--help"]):
+        p = subprocess.run([there, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert p.returncode == 0, p.stdout.decode()
+        if words[0] == "-c":
+            assert "site-packages" in p.stdout.decode() and p.stdout.decode().endswith(" 1.5\n"), p.stdout
+    assert run_json("inspect", "runs/a")["state"] == "done"
+
+
+@test
+def types_hold_under_strict_checking():
+    interpreter = needs("mypy")
+    python("-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", os.path.abspath("cache"), "-p", "depthscope", interpreter=interpreter,
+           MYPYPATH=PACKAGE)
+
+
+@test
+def the_syntax_is_that_of_python_3_9():
+    for path in glob.glob(os.path.join(PACKAGE, "**", "*.py"), recursive=True):
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        ast.parse(text, feature_version=(3, 9))
+        assert not re.search(r"^import (numpy|torch|pandas|transformers)|^from (numpy|torch|pandas|transformers)", text, re.M), path
+
+
+# ---- convert ----
+
+WANT = ["one", "two\nlines", "\u00e9 \U0001f600", "a,\"b\"\tc"]
+
+
+def convert(*words, code=0, **kw):
+    out = python("-m", "depthscope.convert", *words, code=code, **kw)
+    if code:
+        assert python.err.count("\n") == 1 and python.err.startswith("depthscope.convert: "), python.err
+        assert not glob.glob(".*.tmp")
+    return out
+
+
+def lines(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(x)["text"] for x in f]
+
+
+@test
+def text_files_become_lines_of_json():
+    with open("a.jsonl", "w", encoding="utf-8") as f:
+        for x in WANT[:2] + [""]:
+            f.write(json.dumps({"id": 1, "text": x}) + "\n\n")
+    with open("b.csv", "w", encoding="utf-8", newline="") as f:
+        w = csv.writer(f)
+        w.writerows([["n", "Content"], [1, WANT[2]]])
+    with gzip.open("c.json.gz", "wt", encoding="utf-8") as f:
+        json.dump([{"story": WANT[3], "n": 3}], f)
+    assert convert("a.jsonl", "b.csv", "c.json.gz", "-o", "text.jsonl") == "text.jsonl: 4 texts\n"
+    assert lines("text.jsonl") == WANT
+    assert [json.loads(x)["text"] for x in convert("a.jsonl", "-o", "-").splitlines()] == WANT[:2]
+    with open("d.json", "w") as f:
+        json.dump(["x", "y"], f)
+    convert("d.json", "-o", "text.jsonl")
+    assert lines("text.jsonl") == ["x", "y"]
+    with open("long.jsonl", "w") as f:
+        for i in range(400):
+            f.write(json.dumps({"content": "sentence %d of a small world, again and again" % i}) + "\n")
+    convert("long.jsonl", "-o", "text.jsonl")
+    run("train", "quick", "data.path=text.jsonl", "--run", "a", "--quiet", *(x for x in t.TINY if not x.startswith("data.docs")))
+    assert run_json("inspect", "runs/a")["state"] == "done"
+
+
+@test
+def what_cannot_be_converted_is_one_line_and_leaves_the_file():
+    open("keep.jsonl", "w").write("old")
+    cases = {"bad.jsonl": ('{"text": "a"}\n{nonsense\n', "bad.jsonl:2: not JSON"), "cols.csv": ("a,b\n1,2\n", "choose one with --column: a, b"),
+             "x.txt": ("a", "unsupported file type"), "empty.jsonl": ("", "no texts"), "num.jsonl": ('{"text": 3}\n', "holds int, expected text"),
+             "list.jsonl": ("[1]\n", "expected objects"), "latin.csv": (b"text\n\xff\xfe\n", "not UTF-8")}
+    for name, (data, part) in cases.items():
+        with open(name, "wb") as f:
+            f.write(data if isinstance(data, bytes) else data.encode())
+        convert(name, "-o", "keep.jsonl", code=1)
+        assert part in python.err, (name, python.err)
+    convert("missing.csv", "-o", "keep.jsonl", code=1)
+    assert "No such file" in python.err
+    convert("cols.csv", "--column", "z", "-o", "keep.jsonl", code=1)
+    assert "no column 'z'; it has a, b" in python.err
+    convert("cols.csv", "--column", "b", "-o", "ok.jsonl")
+    assert lines("ok.jsonl") == ["2"] and open("keep.jsonl").read() == "old"
+
+
+@test
+def without_pyarrow_parquet_is_refused_with_the_reason():
+    open("a.parquet", "wb").write(b"PAR1")
+    p = "import sys; sys.modules['pyarrow'] = None; sys.modules['pyarrow.parquet'] = None; from depthscope.convert import main; sys.exit(main(['a.parquet', '-o', 'b']))"
+    script(p, code=1)
+    assert "needs the package pyarrow" in script.err and script.err.count("\n") == 1, script.err
+
+
+@test
+def parquet_and_arrow_are_streamed():
+    interpreter = needs("pyarrow")
+    script("""
+import pyarrow as pa, pyarrow.parquet as pq, pyarrow.ipc as ipc, json, sys
+want = json.loads(sys.argv[1])
+t = pa.table({"id": list(range(4)), "text": want, "other": ["x"] * 4})
+pq.write_table(t, "a.parquet", row_group_size=2)
+with pa.OSFile("b.arrow", "wb") as f, ipc.new_file(f, t.schema) as w: w.write_table(t)
+with pa.OSFile("c.arrow", "wb") as f, ipc.new_stream(f, t.schema) as w: w.write_table(t)
+pq.write_table(pa.table({"only": want, "n": [1, 2, 3, 4]}), "d.parquet")
+big = pa.table({"text": ["row %d" % i for i in range(20000)]})
+pq.write_table(big, "big.parquet", row_group_size=1000)
+""", json.dumps(WANT), python=interpreter)
+    for name in ("a.parquet", "b.arrow", "c.arrow", "d.parquet"):
+        convert(name, "-o", "out.jsonl", interpreter=interpreter)
+        assert lines("out.jsonl") == WANT, name
+    convert("a.parquet", "--column", "other", "-o", "out.jsonl", interpreter=interpreter)
+    assert lines("out.jsonl") == ["x"] * 4
+    convert("big.parquet", "-o", "out.jsonl", interpreter=interpreter)
+    assert lines("out.jsonl") == ["row %d" % i for i in range(20000)]
+    raw = open("a.parquet", "rb").read()
+    for n in (0, 4, len(raw) // 2, len(raw) - 3):
+        open("cut.parquet", "wb").write(raw[:n])
+        convert("cut.parquet", "-o", "none.jsonl", code=1, interpreter=interpreter)
+    assert not os.path.exists("none.jsonl")
+
+
+# ---- a training script ----
+
+@test
+def five_lines_make_a_nanogpt_script_a_run():
+    interpreter = needs("torch")
+    with open(os.path.join(HERE, "nanogpt_like.py"), encoding="utf-8") as f:
+        text = f.readlines()
+    added = [x for x in text if x.rstrip().endswith("# depthscope")]
+    assert 1 <= len(added) <= 5, added
+    open("plain.py", "w").writelines(x for x in text if x not in added)
+    settings = ["max_iters=30", "n_layer=2", "n_embd=16"]
+    plain = python("plain.py", *settings, interpreter=interpreter)
+    assert "depthscope" not in open("plain.py").read().split('"""')[2]
+    watched = python(os.path.join(HERE, "nanogpt_like.py"), *settings, interpreter=interpreter)
+    assert plain == watched, "the run changed the training"
+    d = ds.read("runs/nanogpt")
+    assert d.end["status"] == "done" and list(d.metrics["loss"].step) == list(range(30)) and len(d.metrics["val_loss"].value) == 2
+    shown = {int(m.group(1)): float(m.group(2)) for m in re.finditer(r"iter (\d+): loss (\S+)", watched)}
+    assert all(abs(d["loss"][i] - x) < 6e-5 for i, x in shown.items()) and len(shown) == 3
+    got = run_json("inspect", "runs/nanogpt")
+    assert got["steps"] == 30 and got["state"] == "done" and d.head["config"]["n_embd"] == "16" and d.head["framework"].startswith("PyTorch")
+
+
+t.main(fresh=True)
