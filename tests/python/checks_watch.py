@@ -537,7 +537,7 @@ def a_compiled_model_gives_the_same_probe_and_trains():
 
 @check
 def steps_are_updates_whatever_is_logged_when():
-    def steps(start, numbers, accumulate=1, optimizers=1, every=3, total=8):
+    def steps(start, numbers, accumulate=1, optimizers=1, every=3, total=8, is_early=False):
         torch.manual_seed(0)
         net, run = Net(), ds.init(project="check")
         ds.watch(net, run, probe=[TEXT], every=every)
@@ -545,6 +545,8 @@ def steps_are_updates_whatever_is_logged_when():
         opts = [torch.optim.SGD(p, lr=1e-3) for p in parts]
         x = torch.tensor([TEXT])
         for it in range(total):
+            if is_early:
+                run.log({"val_loss": 1.0}, step=it + start)
             for _ in range(accumulate):
                 net(x, x)[1].backward()
             for o in opts:
@@ -556,6 +558,8 @@ def steps_are_updates_whatever_is_logged_when():
 
     assert steps(0, 1) == [0, 3, 6]
     assert steps(1, 1) == [0, 3, 6]
+    assert steps(0, 1, is_early=True) == [0, 3, 6]
+    assert steps(0, 1, optimizers=0) == [0, 3, 6]  # parameters updated by hand
     assert steps(0, 1, accumulate=2) == [0, 3, 6]
     assert steps(0, 1, optimizers=2) == [0, 3, 6]
     assert steps(1, 4) == [0, 3, 6]

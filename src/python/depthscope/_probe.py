@@ -175,7 +175,9 @@ def signals_of(calls: Sequence[Call], run: Any) -> Dict[str, Any]:
 
 
 def encode(tokenizer: Any, text: str) -> List[int]:
-    """Ids by a Hugging Face tokenizer, tiktoken, a `tokenizers.Tokenizer`, or a function text -> ids."""
+    """Ids by a Hugging Face tokenizer, tiktoken, a `tokenizers.Tokenizer`, a function text -> ids, or (encode, decode)."""
+    if isinstance(tokenizer, tuple):
+        tokenizer = tokenizer[0]
     f = getattr(tokenizer, "encode", None) or tokenizer
     ids = f(text)
     ids = getattr(ids, "ids", ids)
@@ -207,6 +209,9 @@ class Pieces:
 
     def _piece(self, token: int) -> bytes:
         t = self.tokenizer
+        if isinstance(t, tuple):
+            text = t[1]([token])
+            return text if isinstance(text, bytes) else str(text).encode("utf-8", "replace")
         if t is None:
             return b""
         if hasattr(t, "decode_single_token_bytes"):

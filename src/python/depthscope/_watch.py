@@ -40,11 +40,11 @@ class Probe:
 class Steps:
     """Counts the steps of this process's optimizers, the same on every rank whatever is logged where."""
 
-    def __init__(self, logged: int) -> None:
+    def __init__(self) -> None:
         self.count = 0
         self._had_step = False
         self._is_seen = False
-        self._logged = logged
+        self._logged: Optional[int] = None
         optimizer = need("torch.optim.optimizer", "watch")
         register = getattr(optimizer, "register_optimizer_step_post_hook", None)
         self._hook = register(self._after) if register is not None else None
@@ -55,7 +55,7 @@ class Steps:
     def move(self, logged: int) -> None:
         """Before a forward pass; several optimizers are one step.  `logged`, the run's step, counts where parameters are updated
         without an optimizer."""
-        if self._had_step or (not self._is_seen and logged != self._logged):
+        if self._logged is not None and (self._had_step or (not self._is_seen and logged != self._logged)):
             self.count += 1
         self._had_step = False
         self._logged = logged
@@ -92,7 +92,7 @@ class Watch:
         self.experts = Experts(routers) if routers else None
         self._prober = Prober(model, forward or runner(model if self.is_sharded else eager_of(model)), self.layout, tokenizer,
                               signals, self.experts)
-        self._steps = Steps(int(run.step))
+        self._steps = Steps()
         self._logged = int(run.step)
         self._base = max(self._logged, 0)
         self._armed: List[Any] = []
@@ -311,6 +311,7 @@ def watch(model: Any, run: Any, probe: Any = None, tokenizer: Any = None, every:
 
     model      any PyTorch model with a list of decoder blocks, wrapped or not (DDP, FSDP, torch.compile, peft)
     probe      texts (with `tokenizer`), lists of token ids, or dicts with `name` and `text` or `ids`
+    tokenizer  of transformers, tiktoken or tokenizers, or two functions (encode, decode)
     signals    velocity, speed change, acceleration and turn of the residual stream
     lens_k     tokens of the logit lens per cell; 0: none
     experts    counts the assignments of mixtures of experts at each training step
