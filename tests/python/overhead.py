@@ -1,10 +1,10 @@
-"""What watching costs: paired, alternating blocks of training steps with and without it.
+"""What watching costs: two equal models train in turn, a step of one and a step of the other in random order; one is watched.
 
-    python tests/python/overhead.py [--every 100] [--pairs 12] [--ms 200] [--experts]
+    python tests/python/overhead.py [--every 100] [--blocks 12] [--ms 200] [--experts]
 
-A pair is `every` steps of each kind in a random order, so that each watched block holds one log step with its probe.  Prints the mean
-overhead and its 95 % confidence interval (Student's t over pairs), of wall time and, on the CPU, of the processor time of all threads,
-which other programs on the machine disturb less.  Needs torch; it is a measurement, not a test.
+A block is `every` such pairs of steps, so that it holds one log step with its probe; neighbours in time, both kinds of steps see the same
+machine.  Prints the mean overhead of a block and its 95 % confidence interval (Student's t over blocks), of wall time and, on the CPU, of
+the processor time of all threads, which other programs on the machine disturb less.  Needs torch; it is a measurement, not a test.
 """
 import argparse
 import math
@@ -72,62 +72,61 @@ class Model(torch.nn.Module):
 def main():
     p = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     p.add_argument("--every", type=int, default=100)
-    p.add_argument("--pairs", type=int, default=12)
+    p.add_argument("--blocks", type=int, default=12)
     p.add_argument("--ms", type=float, default=200)
     p.add_argument("--experts", action="store_true")
     p.add_argument("--tokens", type=int, default=32, help="of the probe")
     o = p.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
     if device == "cpu":
         torch.set_num_threads(1)  # threads that wait for each other spin, which would count
-    model = Model(has_experts=o.experts).to(device)
-    opt = torch.optim.AdamW(model.parameters(), 1e-4)
-
-    def step(batch, run=None, at=0):
-        x = torch.randint(0, 4096, (batch, 128), device=device)
-        loss = torch.nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten())
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        if run is not None:
-            run.log({"loss": loss.detach()}, step=at)
+    torch.manual_seed(0)
+    models = [Model(has_experts=o.experts).to(device) for _ in range(2)]
+    opts = [torch.optim.AdamW(m.parameters(), 1e-4) for m in models]
 
     def clocks():
         if device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter(), time.process_time()
 
-    def seconds(n, batch, run=None):
-        """Wall and processor time of a step."""
+    def step(which, batch, run=None, at=0):
+        """Wall and processor time of a step; what the writer thread has to do counts for the step that logged it."""
+        x = torch.randint(0, 4096, (batch, 128), device=device)
         began = clocks()
-        for i in range(n):
-            step(batch, run, i)
-        return [(b - a) / n for a, b in zip(began, clocks())]
+        loss = torch.nn.functional.cross_entropy(models[which](x).flatten(0, 1), x.flatten())
+        loss.backward()
+        opts[which].step()
+        opts[which].zero_grad()
+        if run is not None:
+            run.log({"loss": loss.detach()}, step=at)
+            run.flush()
+        return [b - a for a, b in zip(began, clocks())]
 
-    batch, kind = 1, 0 if device == "cuda" else 1
-    seconds(2, batch)
-    while seconds(3, batch)[kind] < 0.9e-3 * o.ms and batch < 512:
+    kind, batch = 0 if device == "cuda" else 1, 1
+    for which in (0, 1):
+        step(which, batch)
+    while min(step(0, batch)[kind] for _ in range(3)) < 0.9e-3 * o.ms and batch < 512:
         batch = batch * 5 // 4 + 1
     print("batch %d x 128 tokens, %.0f ms a step on %s, every=%d, a probe of %d tokens"
-          % (batch, 1e3 * seconds(3, batch)[kind], device, o.every, o.tokens), flush=True)
+          % (batch, 1e3 * min(step(0, batch)[kind] for _ in range(3)), device, o.every, o.tokens), flush=True)
     top, gains = tempfile.mkdtemp(prefix="ds-overhead-"), ([], [])
+    run = ds.init(name="a", dir=top)
+    ds.watch(models[1], run, probe=[list(range(1, o.tokens + 1))], every=o.every)
     try:
-        for pair in range(o.pairs):
-            took = {}
-            for is_watched in random.sample((False, True), 2):
-                if is_watched:
-                    run = ds.init(name="p%d" % pair, dir=top)
-                    watch = ds.watch(model, run, probe=[list(range(1, o.tokens + 1))], every=o.every)
-                    took[True] = seconds(o.every, batch, run)
-                    watch.close()
-                    run.finish()
-                else:
-                    took[False] = seconds(o.every, batch)
+        at = 0
+        for block in range(o.blocks):
+            took = [[0.0, 0.0], [0.0, 0.0]]
+            for _ in range(o.every):
+                for which in random.sample((0, 1), 2):
+                    got = step(which, batch, run if which else None, at)
+                    took[which] = [a + b for a, b in zip(took[which], got)]
+                at += 1
             for i in range(2):
-                gains[i].append(100 * (took[True][i] / took[False][i] - 1))
-            print("pair %2d: %.2f ms without, %.2f ms with: wall %+.2f %%, processor %+.2f %%"
-                  % (pair + 1, 1e3 * took[False][kind], 1e3 * took[True][kind], gains[0][-1], gains[1][-1]), flush=True)
+                gains[i].append(100 * (took[1][i] / took[0][i] - 1))
+            print("block %2d: %.2f ms without, %.2f ms with: wall %+.2f %%, processor %+.2f %%"
+                  % (block + 1, 1e3 * took[0][kind] / o.every, 1e3 * took[1][kind] / o.every, gains[0][-1], gains[1][-1]), flush=True)
+        run.finish()
+        print("probes: %d" % len(ds.read(run.dir).probes))
     finally:
         shutil.rmtree(top, ignore_errors=True)
     report("wall time", gains[0])
@@ -139,10 +138,10 @@ def report(what, gains):
     n = len(gains)
     mean = sum(gains) / n
     if n < 2:
-        print("overhead of %s %+.2f %%, one pair" % (what, mean))
+        print("overhead of %s %+.2f %%, one block" % (what, mean))
         return
     spread = math.sqrt(sum((g - mean) ** 2 for g in gains) / (n - 1) / n) * (T95[n - 2] if n - 2 < len(T95) else 1.96)
-    print("overhead of %s %+.2f %%, 95 %% confidence interval %+.2f to %+.2f %%, n = %d pairs" % (what, mean, mean - spread, mean + spread, n))
+    print("overhead of %s %+.2f %%, 95 %% confidence interval %+.2f to %+.2f %%, n = %d blocks" % (what, mean, mean - spread, mean + spread, n))
 
 
 main()
