@@ -23,6 +23,9 @@ page KEYS.md Settings 'Every key, its default and its meaning. Keys are set as `
 page WORKBENCH.md 'Keys of the workbench' 'Every view with its keys and commands.' help views
 page METRICS.md Metrics 'What the log of a run (`metric` and `layer` records) and `train --json` contain, and the values per cell of a recorded pass. A metric is absent while it
 is not measured.' help metrics
+page FOREIGN.md 'Logs of other programs' 'What opens like a run, recognised by content: `depthscope PATH` shows and follows a file or a folder of it, next to native runs;
+Home lists those below the folder of runs. Names stay as they were logged; views, `compare` and figures find `train/loss` or
+`eval_loss` where they want `loss` and `val_loss`. [WATCHING.md](WATCHING.md) says what can be done with them.' help formats
 page PRESETS.md Presets 'Parameters are those of the base model; router parameters are listed separately and adapters are not
 counted. FLOPs are of a forward pass, averaged over the context; memory is that of weights, gradients and two AdamW moments in
 fp32, without activations.' presets --markdown
@@ -35,7 +38,7 @@ pictures() {
         mkdir -p "$tmp/runs/$name"
         cp "tests/screens/$name.mp" "$tmp/runs/$name/log.mp"
     done
-    cp "$pictures/edp.mp" "$pictures/random.mp" "$tmp"
+    cp "$pictures/edp.mp" "$pictures/random.mp" tests/screens/mixture.mp "$tmp"
     program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
     cd "$tmp" # the names of runs are shown, not where they are
     unset DEPTHSCOPE_RUNS
@@ -44,6 +47,7 @@ pictures() {
     picture depth.png depth edp.mp --size 120x34 --keys 'l l l l j j j'
     picture signals.png signals edp.mp --size 120x34 --keys 'l l l l j j j'
     picture compare.png compare edp.mp random.mp --size 120x36
+    picture experts.png experts mixture.mp --size 120x36 --keys 'j j j l l l'
     picture figures.png figures training --size 120x36
     picture explain.png monitor training --size 100x28 --keys '='
     picture light.png monitor training --size 100x28 --theme light
@@ -58,7 +62,7 @@ picture() { # FILE VIEW ARGUMENT...
 }
 
 status=0
-for file in KEYS.md WORKBENCH.md METRICS.md PRESETS.md; do
+for file in KEYS.md WORKBENCH.md METRICS.md FOREIGN.md PRESETS.md; do
     if [ -z "$check" ]; then
         cp "$tmp/$file" "$pages/$file"
     elif ! cmp -s "$tmp/$file" "$pages/$file"; then

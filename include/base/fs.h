@@ -132,6 +132,10 @@ void fs_list_free(char **names, size_t n);
 /* "a" + "b" -> "a/b" in out; DS_ERANGE if it does not fit. */
 int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e) DS_CHECK;
 
+/* Where the program keeps what it remembers of the user: $XDG_STATE_HOME/depthscope, else
+ * ~/.local/state/depthscope; relative paths are ignored, as XDG requires.  0 when there is none. */
+int fs_state_dir(char *out, size_t size);
+
 /* Names of runs, figures, ...: [A-Za-z0-9._-], 1 to 64, not starting with '.' or '-'. */
 int fs_name_ok(const char *name);
 

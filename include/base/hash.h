@@ -1,4 +1,4 @@
-/* Checksums and hashes: CRC-32C, XXH3, SHA-256. */
+/* Checksums and hashes: CRC-32C, CRC-32, XXH3, SHA-256. */
 #ifndef DS_BASE_HASH_H
 #define DS_BASE_HASH_H
 
@@ -8,6 +8,7 @@
 #include "base/err.h"
 
 uint32_t hash_crc32c(uint32_t crc, const void *p, size_t n); /* Castagnoli; start with 0 */
+uint32_t hash_crc32(uint32_t crc, const void *p, size_t n);  /* IEEE 802.3, zlib's; likewise */
 uint64_t hash64(const void *p, size_t n, uint64_t seed);     /* XXH3, not cryptographic  */
 /* Zero-initialise.  When out of memory the hash is "". */
 struct sha256 {

@@ -24,6 +24,11 @@ void str_vaddf(struct str *s, const char *fmt, va_list ap) DS_PRINTF(2, 0);
 void str_add_json(struct str *s, const char *text, size_t n);
 /* Finite number in shortest %.9g form; NaN and Inf become null. */
 void str_add_json_num(struct str *s, double x);
+/* The shortest decimal that reads back as the same double; NaN, Infinity and -Infinity as Python's
+ * json writes and reads them, and pandas reads them in CSV. */
+void str_add_real(struct str *s, double x);
+/* The same for what is stored as fp32: it reads back as the same float. */
+void str_add_real32(struct str *s, float x);
 /* Makes room for `more` bytes after the text and a NUL; 0 when the string has failed. */
 int str_reserve(struct str *s, size_t more);
 void str_reset(struct str *s);

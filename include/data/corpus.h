@@ -11,9 +11,10 @@ enum { CORPUS_LINE_MAX = 64 << 20, CORPUS_SYNTH_DOCS = 4000 };
 #define CORPUS_BYTES_MAX ((uint64_t)1 << 30)
 
 /* path      a file, a directory (walked in sorted order; hidden names and binary files are
- *           skipped), or "synth"
+ *           skipped), "synth", or token shards (data/shards.h)
  * format    "auto" or NULL (.jsonl and .json: JSON lines; files with <|endoftext|>: eot; else
- *           blank-line blocks), "file" (one document per file), "blocks", "eot", "jsonl", "lines"
+ *           blank-line blocks), "file" (one document per file), "blocks", "eot", "jsonl", "lines",
+ *           "tokens"
  * text_key  of jsonl; NULL = "text"
  * max_bytes of text in all; 0 = CORPUS_BYTES_MAX.  The rest is not read, with a warning.
  * max_docs  0 = no limit (synth: CORPUS_SYNTH_DOCS)
@@ -36,6 +37,9 @@ struct corpus;
 /* path "synth": the embedded story generator, max_docs documents at `seed`.
  * No documents at all: DS_EFORMAT naming the path. */
 int corpus_open(struct corpus **out, const struct corpus_options *o, struct err *e) DS_CHECK;
+/* Token shards, which have no documents; NULL when the corpus is text.  Borrowed. */
+struct shards;
+struct shards *corpus_shards(const struct corpus *c);
 size_t corpus_count(const struct corpus *c);
 struct document corpus_at(const struct corpus *c, size_t i);
 uint64_t corpus_bytes(const struct corpus *c);

@@ -26,7 +26,8 @@ struct loader_options {
  * when known.  If the tokenizer puts a token before every text, each doc begins with it; as a
  * target it is -1. Without an end-of-text token in the tokenizer documents follow each other
  * directly.  A corpus shorter than one window of `seq`+1 tokens: DS_ERANGE naming both numbers. Ids
- * beyond `vocab`: DS_ERANGE with index. */
+ * beyond `vocab`: DS_ERANGE with index.  Token shards are read when they are needed: see
+ * loader_check. */
 int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t,
                 const struct loader_options *o, struct err *e) DS_CHECK;
 uint64_t loader_tokens(const struct loader *l);
@@ -41,6 +42,9 @@ uint64_t loader_windows(const struct loader *l);
  * wraps to the next epoch, so a batch may hold the end of one and the beginning of the next. */
 void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
                  int32_t *target, int32_t *doc_start, float *true_entropy);
+/* DS_ERANGE naming file and place once loader_next has met an id of a token shard that is beyond the
+ * vocabulary (it gave 0 instead).  Call after loader_next, before its rows are used for good. */
+int loader_check(const struct loader *l, struct err *e) DS_CHECK;
 /* Bytes of text of n targets, for bits per byte; end-of-text counts 0.  Where pieces differ from
  * the text (an added leading space, an unknown character), their bytes are scaled by the split's
  * ratio of text bytes to piece bytes. */

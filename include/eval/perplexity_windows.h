@@ -44,6 +44,8 @@ struct windows;
 int windows_open(struct windows **out, const struct corpus *c, const struct tokenizer *t,
                  const struct windows_spec *s, struct err *e) DS_CHECK;
 void windows_close(struct windows *w);
+/* loader_check of the windows read so far. */
+int windows_check(const struct windows *w, struct err *e) DS_CHECK;
 int64_t windows_count(const struct windows *w);
 /* Number of windows from the first on that predict `tokens` tokens, at most all. */
 int64_t windows_for(const struct windows *w, int64_t tokens);

@@ -12,6 +12,7 @@
 /* Rows of a summary, in this order. */
 enum {
     SUMMARY_VAL_LOSS,
+    SUMMARY_LOSS, /* newest training loss: tables show it where a run has no validation loss */
     SUMMARY_TOPK_GAP,
     SUMMARY_BPB,
     SUMMARY_BLOCK,

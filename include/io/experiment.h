@@ -38,6 +38,8 @@ int experiment_same(const struct runview *a, const struct runview *b);
 const char *experiment_label(char *out, size_t size, const struct runview *const *run, int n, int i,
                              experiment_ignores_fn *ignores, const char *name);
 
+/* The newest finite point of a metric that no resume has superseded; NaN: not recorded. */
+double experiment_newest(const struct runview *v, const char *metric);
 /* The result of a run at inference: `key` of the newest evaluation with causal decisions (that of
  * task "final", else "ppl", else "val"), else the newest point of the metric that no resume has
  * superseded.  "val_loss" is "loss" of an evaluation.  NaN: not recorded. */

@@ -25,7 +25,8 @@ enum {
 
 /* One value of a metric: `name` (n bytes, as it was logged) at a step.  time: Unix seconds, NaN
  * unknown.  The metric "tokens" is also an axis for the points of the same step after it.  Points
- * with a negative step are counted as invalid. */
+ * with a negative step are counted as invalid.  "step", "time" and "kind" are keys of every record:
+ * metrics of these names get an underscore. */
 void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t step, double time,
                    double value);
 /* Starts a record of io/FORMATS.md (head, event, eval, end, ...) and returns the builder to add
@@ -68,16 +69,21 @@ struct foreign_format {
      * `recognise` are read, except where is_named. */
     int (*is_member)(const char *rel);
     int depth;    /* folders below the run's to look into, 0 = none */
+    int (*is_folder)(const char *rel); /* may this one hold members?  NULL: each may */
+    const char *inner; /* a folder of this name inside the run's stands for the run, NULL: none */
     int is_named; /* the file's name says what it is; `recognise` of the folder's files is not asked */
     int is_whole; /* the file is rewritten in place: `take` gets it whole each time (is_end) or not yet;
                      points of the earlier content are discarded */
+    int (*is_rewritten)(const char *rel); /* the same for some of the members; NULL: none */
     int is_newest; /* of the members only the last, in natural order of names, is read */
 };
 
 enum { FOREIGN_PEEK = 16384 };
 
 /* In order of recognition. */
-#define FOREIGN_FORMATS(X) X(csv)
+#define FOREIGN_FORMATS(X)                                                                         \
+    X(tensorboard) X(wandb) X(trainer) X(jsonl) X(json_array) X(csv) X(mlflow) X(console)
+extern const struct foreign_format *const foreign_formats[]; /* ends with NULL */
 
 /* The first whole line of text at p: its length without the newline (a '\r' before it is cut too)
  * and in *used with it; 0 and *used = 0 when there is none yet.  With is_end the rest is a line. */
@@ -114,7 +120,8 @@ int foreign_next(struct foreign_reader *r, struct runlog_entry *entry, struct er
 void foreign_wants_points(struct foreign_reader *r);
 void foreign_limit(struct foreign_reader *r, size_t bytes); /* as runlog_reader_limit */
 int foreign_is_behind(const struct foreign_reader *r);
-uint64_t foreign_position(const struct foreign_reader *r); /* bytes read of all files */
+/* Bytes of all files whose contents were delivered. */
+uint64_t foreign_position(const struct foreign_reader *r);
 uint64_t foreign_left(const struct foreign_reader *r); /* bytes not taken yet, torn ends included */
 double
 foreign_modified(const struct foreign_reader *r); /* newest change of a file, Unix s; 0 none */

@@ -16,11 +16,12 @@ enum run_state {
     RUN_DONE,    /* end record: all planned steps */
     RUN_STOPPED, /* end record: stopped by the user */
     RUN_FAILED,  /* end record: the run failed */
+    RUN_ENDED,   /* the pipe that it came through closed before an end record */
     RUN_TRACE,   /* not a run: decisions or results of forward passes over a text */
     RUN_STATES
 };
-/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "trace"; "" for any other
- * value. */
+/* "empty", "live", "paused", "silent", "done", "stopped", "failed", "ended", "trace"; "" for any
+ * other value. */
 const char *run_state_name(enum run_state state);
 
 /* What the state depends on, gathered record by record.  Starts zeroed. */
@@ -28,7 +29,7 @@ struct run_phase {
     uint64_t records;
     int has_end, is_paused;
     int is_log;  /* something only a run writes: metric, layer, event or end */
-    int is_pass; /* probe, eval or sample */
+    int is_pass; /* probe, eval, sample or matrix */
     enum run_state end;
     int64_t step, steps_planned;
     double last_time; /* wall seconds of the newest record that has a time; 0 = none */

@@ -49,8 +49,8 @@ struct runlog_entry {
     uint64_t seq, offset;
     int is_gap; /* no body: damaged bytes were skipped here; gap_bytes, lost say how much */
     uint64_t gap_bytes, lost; /* lost: records missing right before this entry, by their seq */
-    int is_reset;  /* a gap of 0 bytes: the file was replaced or shrank, reading starts over */
-    int is_repeat; /* seq not above the last one's and no head record: a duplicate or out of order
+    int is_reset;   /* a gap of 0 bytes: the file was replaced or shrank, reading starts over */
+    int is_repeat;  /* seq not above the last one's and no head record: a duplicate or out of order
                     */
     int is_rewrite; /* with is_reset: the file is one that its writer always writes anew */
     const struct foreign_point *point; /* instead of a body, after runlog_reader_wants_points: */
@@ -76,6 +76,9 @@ uint64_t runlog_reader_position(const struct runlog_reader *r);
 void runlog_reader_wants_points(struct runlog_reader *r);
 /* The format of a log of another program (io/foreign.h), NULL for our own records. */
 const struct foreign_format *runlog_reader_format(const struct runlog_reader *r);
+/* Things in such a log that could not be read, and values of too many metrics; 0 for our own records.
+ */
+uint64_t runlog_reader_skipped(const struct runlog_reader *r);
 /* When a file of such a log last changed (Unix seconds); 0 for our own records. */
 double runlog_reader_modified(const struct runlog_reader *r);
 void runlog_reader_close(struct runlog_reader *r);

@@ -13,8 +13,8 @@
 /* A metric over steps.  Values may be NaN; steps may go backwards after a resume: the superseded
  * points are marked (is_old). tokens/time/flops axes come from the same records. */
 struct series {
-    char *name;        /* "loss" */
-    char *unit, *help; /* from the head's metric table, "" when unknown */
+    char *name;            /* "loss" */
+    char *unit, *help;     /* from the head's metric table, "" when unknown */
     const char *canonical; /* "loss" for "train/loss", NULL: this is no known metric's other name */
     int rank;              /* of several names for one metric the lowest is preferred */
     size_t n, cap;
@@ -48,11 +48,31 @@ struct layer_series {
     float *value;
 };
 
+/* Matrices over steps (records of kind `matrix`), one series per name: "expert_load" counts
+ * assignments of tokens, with a row per layer that has experts and a column per expert.  Points that
+ * a resume superseded are marked; the steps of the others ascend. */
+struct matrix_point {
+    int64_t step;
+    int is_old;
+    float *v; /* (rows, cols) row by row */
+};
+struct matrix_series {
+    char *name;
+    int rows, cols;
+    int32_t *layer; /* (rows) model layer of each row */
+    size_t n, cap;
+    struct matrix_point *point;
+    unsigned char
+        *collapsed; /* (rows) of expert_load: an event reported it, no later one its end */
+};
+
 struct matrix {
     char *name, *help;
     float *v;
     int rows, cols;
-}; /* rows = layers, cols = tokens; row-major */
+    int is_category; /* values are numbers of categories: no mean, no order, no colour ramp */
+    int is_inferred; /* the writer inferred them, the model did not state them */
+};                   /* rows = layers, cols = tokens; row-major */
 struct vector {
     char *name, *help;
     float *v;
@@ -70,7 +90,8 @@ struct probe {
     int32_t *id;  /* (tokens)                                         */
     char **piece; /* (tokens) raw bytes of each token, NUL-terminated */
     size_t *piece_len;
-    unsigned char *run;                   /* (layers, tokens) 0/1: executed cells               */
+    unsigned char *run;  /* (layers, tokens) 0/1: executed cells; NULL = not recorded */
+    int run_is_inferred; /* the writer inferred them                           */
     float *depth, *nll, *entropy, *flops; /* (tokens); NULL when absent. nats, nats, FLOPs. nll[t]
                                              is of token t given its past (nll[0] NaN) */
     struct matrix *cell; /* gate, score, threshold, velocity, acceleration, ... (layers x tokens) */
@@ -125,12 +146,17 @@ struct runview {
     char *path, *name; /* the log file; the name of its directory, else of the head's run */
     /* from the head record */
     char *method, *version, *host, *parent;
+    char *framework, *gpu, *project, *writer; /* "" = not logged */
+    int64_t world_size;                       /* ranks of the run; 0 = not logged */
+    char *commands; /* control commands that its process answers, separated by blanks; NULL =
+                       not said */
     int layers;
     int64_t steps_planned, params, params_non_embedding, vocab;
-    double flops_dense;       /* per token, forward, dense model at the training length */
-    double peak_gflops;       /* of the machine, in peak_format; 0 = unknown */
-    char peak_format[64];     /* "fp32" */
-    unsigned char *always_on; /* (n_always_on): 1 = layer is always on; NULL = unknown */
+    double flops_dense;             /* per token, forward, dense model at the training length */
+    double peak_gflops;             /* of the machine, in peak_format; 0 = unknown */
+    char peak_format[64];           /* "fp32" */
+    int experts, experts_per_token; /* of a layer with experts; 0 = unknown */
+    unsigned char *always_on;       /* (n_always_on): 1 = layer is always on; NULL = unknown */
     int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the writing process */
     int arenas;
@@ -144,6 +170,8 @@ struct runview {
     size_t n_series;
     struct layer_series *layer;
     size_t n_layer;
+    struct matrix_series *matrix;
+    size_t n_matrices;
     struct probe **probe;
     size_t n_probes, cap_probes; /* in order of arrival; oldest are thinned beyond a cap */
     struct run_event *event;
@@ -165,10 +193,19 @@ struct runview {
     uint64_t repeats; /* records dropped because their seq came before */
     uint64_t tail;    /* bytes of an incomplete record at the end (torn or still growing) */
     uint64_t thinned; /* probes dropped to bound memory */
+    uint64_t matrices_thinned;   /* the same of matrices */
     struct runview_index *index; /* look-up tables: io/runview.c */
 };
 
 enum { RUNVIEW_METRICS = 4096, RUNVIEW_PROBES = 4096, RUNVIEW_PROBE_BYTES = 256 << 20 };
+/* Matrices: names, points of a name, rows or columns, values of one, bytes of all. */
+enum {
+    RUNVIEW_MATRICES = 64,
+    RUNVIEW_MATRIX_POINTS = 4096,
+    RUNVIEW_MATRIX_SIDE = 4096,
+    RUNVIEW_MATRIX_VALUES = 1 << 20,
+    RUNVIEW_MATRIX_BYTES = 256 << 20
+};
 
 /* PATH: a run directory (its log.mp), a log or trace file, or "-".  A file is read to its current
  * end.  DS_ENOTFOUND: there is no log; DS_EFORMAT: not a record stream. */
@@ -191,9 +228,18 @@ void runview_free(struct runview *v);
 /* NULL if absent.  Where nothing was logged under that very name, also what other programs call it
  * (metric_canonical): "loss" finds "train/loss". */
 const struct series *runview_series(const struct runview *v, const char *name);
+/* 1 unless the run says that its process does not answer this control command. */
+int runview_answers(const struct runview *v, const char *command);
+/* Seconds since something was heard of the run: the newest record's time, or for a pipe later
+ * bytes, or for a file without times its last change.  NaN when unknown, never negative. */
+double runview_age(const struct runview *v, double now);
+/* What the writer said of itself: "PyTorch 2.5.1, 4 x NVIDIA H100, 8 ranks, project moe"; ""
+ * when nothing.  Returns out. */
+const char *runview_source(const struct runview *v, char *out, size_t size);
 /* Title of the program or format that logged it ("TensorBoard events"); NULL: our own records. */
 const char *runview_foreign(const struct runview *v);
 const struct layer_series *runview_layer(const struct runview *v, const char *name);
+const struct matrix_series *runview_matrix(const struct runview *v, const char *name);
 const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
 /* The same for the run's method: "KEY" of "METHOD.KEY". */
 const char *runview_method_config(const struct runview *v, const char *key);

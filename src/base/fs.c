@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -225,6 +226,17 @@ int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
         return err_set(e, DS_ERANGE, "%.100s/%.100s: path too long", a, b);
     snprintf(out, size, "%s%s%s", a, between, b);
     return 0;
+}
+
+int fs_state_dir(char *out, size_t size)
+{
+    const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (xdg && xdg[0] == '/')
+        n = snprintf(out, size, "%s/depthscope", xdg);
+    else if (home && home[0] == '/')
+        n = snprintf(out, size, "%s/.local/state/depthscope", home);
+    return n > 0 && (size_t)n < size;
 }
 
 int fs_name_ok(const char *name)

@@ -1,4 +1,4 @@
-/* CRC-32C, XXH3, SHA-256 and unique ids. */
+/* CRC-32C, CRC-32, XXH3, SHA-256 and unique ids. */
 #include "base/hash.h"
 
 #include <inttypes.h>
@@ -14,17 +14,17 @@
 
 #include "base/fs.h"
 
-/* CRC-32C, reflected polynomial 0x82f63b78, eight bytes per step: table[k] advances a byte over
- * k more zero bytes. */
-static uint32_t table[8][256];
+/* Reflected polynomials, eight bytes per step: table[k] advances a byte over k more zero bytes. */
+typedef uint32_t crc_table[8][256];
+static crc_table castagnoli, ieee;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void make_table(void)
+static void make_table(crc_table table, uint32_t polynomial)
 {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
         for (int bit = 0; bit < 8; bit++)
-            c = (c >> 1) ^ (c & 1 ? 0x82f63b78u : 0);
+            c = (c >> 1) ^ (c & 1 ? polynomial : 0);
         table[0][i] = c;
     }
     for (int k = 1; k < 8; k++)
@@ -32,10 +32,15 @@ static void make_table(void)
             table[k][i] = (table[k - 1][i] >> 8) ^ table[0][table[k - 1][i] & 0xff];
 }
 
-uint32_t hash_crc32c(uint32_t crc, const void *p, size_t n)
+static void make_tables(void)
 {
-    const unsigned char *s = p;
-    pthread_once(&once, make_table);
+    make_table(castagnoli, 0x82f63b78u);
+    make_table(ieee, 0xedb88320u);
+}
+
+static inline uint32_t crc_of(crc_table table, uint32_t crc, const unsigned char *s, size_t n)
+{
+    pthread_once(&once, make_tables);
     crc = ~crc;
     for (; n >= 8; n -= 8, s += 8) {
         uint32_t lo = crc ^ ((uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 |
@@ -47,6 +52,16 @@ uint32_t hash_crc32c(uint32_t crc, const void *p, size_t n)
     for (; n; n--, s++)
         crc = (crc >> 8) ^ table[0][(crc ^ *s) & 0xff];
     return ~crc;
+}
+
+uint32_t hash_crc32c(uint32_t crc, const void *p, size_t n)
+{
+    return crc_of(castagnoli, crc, p, n);
+}
+
+uint32_t hash_crc32(uint32_t crc, const void *p, size_t n)
+{
+    return crc_of(ieee, crc, p, n);
 }
 
 uint64_t hash64(const void *p, size_t n, uint64_t seed)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -120,6 +121,41 @@ void str_add_json_num(struct str *s, double x)
         if (*p == ',') /* decimal comma of the locale */
             *p = '.';
     str_add(s, text);
+}
+
+static int reads_back(const char *text, double x, int is_float)
+{
+    return is_float ? (double)strtof(text, NULL) == x : strtod(text, NULL) == x;
+}
+
+static void add_real(struct str *s, double x, int is_float)
+{
+    char text[40];
+    int digits = is_float ? 6 : 15, most = is_float ? 9 : 17;
+    if (!isfinite(x)) {
+        str_add(s, isnan(x) ? "NaN" : x > 0 ? "Infinity" : "-Infinity");
+        return;
+    }
+    if (fabs(x) < 1e15 && x == floor(x)) /* Python's json reads -0 as the integer */
+        snprintf(text, sizeof text, x == 0 && signbit(x) ? "-0.0" : "%.0f", x);
+    else
+        do
+            snprintf(text, sizeof text, "%.*g", digits, x);
+        while (!reads_back(text, x, is_float) && ++digits <= most);
+    for (char *p = text; *p; p++)
+        if (*p == ',') /* decimal comma of the locale */
+            *p = '.';
+    str_add(s, text);
+}
+
+void str_add_real(struct str *s, double x)
+{
+    add_real(s, x, 0);
+}
+
+void str_add_real32(struct str *s, float x)
+{
+    add_real(s, (double)x, 1);
 }
 
 void str_reset(struct str *s)

@@ -39,6 +39,9 @@ int cli_single(const struct cli_args *a, const char *command, const char *what, 
 int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struct err *e) DS_CHECK;
 /* All of stdin or of a file ("-" = stdin), at most cap bytes. */
 int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
+/* A tokenizer file, a directory with one, "bytes", or a model. */
+struct tokenizer;
+int cli_tokenizer_open(struct tokenizer **t, const char *what, struct err *e) DS_CHECK;
 /* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates. */
 int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHECK;
 /* RUN as a name in the runs directory, or a path to a directory, log or trace. */

@@ -76,12 +76,16 @@ struct cli_option {
         "show the contents of a record file, checkpoint, model, adapter, tokenizer, figure or preset", WORD_MODEL) \
     X(convert, "MODEL|random:PRESET -o OUT [key=value ...]",\
         "export a model as a Hugging Face directory, GGUF or llama2.c file", WORD_MODEL) \
+    X(import, "FILE ... [--tokenizer T] -o OUT.mp",\
+        "import a routing trace of a mixture of experts: Megatron-LM, llama.cpp, vLLM, SGLang, BigMoeOnEdge, CSV", WORD_NONE) \
     X(get, "NAME|--list [-o DIR]",\
         "download a known model, tokenizer or corpus; resumable, checksummed", WORD_NONE) \
     X(tokenize, "MODEL|TOKENIZER --text TEXT",\
         "print the token ids and pieces of a text", WORD_MODEL) \
     X(stream, "RUN",\
         "write a run's records to stdout, following a live run", WORD_RUN) \
+    X(export, "RUN --to csv|jsonl|tfevents [-o FILE]",\
+        "write a run's metrics for notebooks and other tools", WORD_RUN) \
     X(bench, "[MODEL] [key=value ...]",\
         "measure matrix multiplications, training steps, prefill and decoding; with MODEL, loading and inference", WORD_MODEL) \
     X(doctor, "",\
@@ -90,8 +94,8 @@ struct cli_option {
         "serve the workbench's requests on stdin (JSON lines); MODEL may be the socket of a server", WORD_MODEL) \
     X(complete, "WORD ...",\
         "print candidates for the last word, for completion scripts", WORD_NONE) \
-    X(help, "[COMMAND|workbench|keys|views|metrics|man|bash|zsh|fish]",\
-        "list commands; help on one command, all settings, the workbench's keys, all metrics, the man page, completion scripts", WORD_COMMAND)
+    X(help, "[COMMAND|workbench|keys|views|metrics|formats|man|bash|zsh|fish]",\
+        "list commands; help on one command, all settings, the workbench's keys, all metrics, logs of other programs, the man page, completion scripts", WORD_COMMAND)
 /* clang-format on */
 
 #define DECLARE(name, args, about, word) \

@@ -11,6 +11,7 @@
 #include "eval/generation.h"
 #include "eval/perplexity.h"
 #include "eval/speed.h"
+#include "io/foreign.h"
 #include "io/metric.h"
 #include "models/config.h"
 #include "routing/route.h"
@@ -19,7 +20,7 @@
 #include "tui/keymap.h"
 
 struct cli_option help_options[] = {
-    {.name = "markdown", .help = "for keys, views and metrics: Markdown even on a terminal"},
+    {.name = "markdown", .help = "for keys, views, metrics and formats: Markdown even on a terminal"},
     {.name = NULL},
 };
 
@@ -166,6 +167,21 @@ static void list_metrics(struct str *out, int is_markdown)
     }
 }
 
+/* Logs of other programs that open like runs. */
+static void list_formats(struct str *out, int is_markdown)
+{
+    if (is_markdown)
+        str_add(out, "| format | what is read |\n|---|---|\n");
+    for (const struct foreign_format *const *f = foreign_formats; *f; f++) {
+        str_addf(out, is_markdown ? "| %s | " : "%-26s ", (*f)->title);
+        if (is_markdown)
+            add_cell(out, (*f)->help);
+        else
+            str_add(out, (*f)->help);
+        str_add(out, is_markdown ? " |\n" : "\n");
+    }
+}
+
 static void list_presets(struct str *out)
 {
     char **names = NULL, dir[1024];
@@ -230,6 +246,10 @@ static int help_on(const char *what, int is_markdown, struct err *e)
         list_metrics(&out, is_markdown);
         return cli_print(&out);
     }
+    if (strcmp(what, "formats") == 0) {
+        list_formats(&out, is_markdown);
+        return cli_print(&out);
+    }
     if (strcmp(what, "man") == 0) {
         manual_page(&out);
         return cli_print(&out);
@@ -256,6 +276,7 @@ static int help_on(const char *what, int is_markdown, struct err *e)
     nearest_try(&best, "keys");
     nearest_try(&best, "views");
     nearest_try(&best, "metrics");
+    nearest_try(&best, "formats");
     nearest_try(&best, "workbench");
     err_set(e, DS_EUSAGE, "help: unknown command %s%s (depthscope help lists them)", what,
             nearest_hint(&best, hint, sizeof hint));

@@ -11,12 +11,21 @@
 enum { CELL = 96 };
 
 /* 1 when at least one group has the summary row. */
-static int is_known(const struct report *r, int row)
+static int has_row(const struct report *r, int row)
 {
     for (size_t k = 0; k < r->n; k++)
         if (r->group[k].value[row].n > 0)
             return 1;
     return 0;
+}
+
+/* The training loss only stands in for a validation loss that a run does not have. */
+static int is_known(const struct report *r, int row)
+{
+    for (size_t k = 0; row == SUMMARY_LOSS && k < r->n; k++)
+        if (r->group[k].value[SUMMARY_VAL_LOSS].n == 0)
+            return has_row(r, row);
+    return row != SUMMARY_LOSS && has_row(r, row);
 }
 
 static size_t failures(const struct summary_group *g)

@@ -1,18 +1,27 @@
 /* depthscope stream RUN: copies its records to stdout while it is live: ssh host depthscope stream
- * RUN | depthscope - */
+ * RUN | depthscope -.  Logs of other programs are sent as records, too. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "cli/cli.h"
+#include "cli/record_json.h"
+#include "io/foreign.h"
 #include "io/runlog.h"
 
 struct cli_option stream_options[] = {
+    {.name = "json", .help = "one JSON object per record, for scripts"},
     {.name = "no-follow", .help = "stop at the current end even if the run is live"},
+    {.name = "follow",
+     .help =
+         "the log of another program: until its end or an interrupt (default: 10 minutes without "
+         "a change)"},
     {.name = NULL},
 };
+static const double quiet_s = 600, rest_s = 3;
 enum { GATHER = 1 << 16, POLL_MS = 200 };
 
 static void put_be(unsigned char *p, int n, uint64_t x)
@@ -44,23 +53,48 @@ static int send_out(struct str *out, struct err *e)
     return rc;
 }
 
-static int follow(struct runlog_reader *r, const char *path, int stay, struct err *e)
+enum stay { STAY_NOT, STAY_WHILE_LIVE, STAY_ALWAYS };
+
+/* At the end of what is there: may more come?  A run is over when its writer has exited or has
+ * written an end record; of other programs' logs nobody holds a lock. */
+static int may_grow(const struct runlog_reader *r, const char *path, enum stay stay, int has_ended)
+{
+    double quiet = clock_wall() - runlog_reader_modified(r);
+    if (runlog_reader_at_end(r))
+        return 0;
+    if (runlog_reader_fd(r) >= 0)
+        return stay != STAY_NOT;
+    if (runlog_reader_format(r) && runlog_reader_tail(r) > 0 && quiet < rest_s)
+        return 1; /* a last line without its newline counts once it is at rest */
+    if (stay == STAY_NOT || has_ended)
+        return 0;
+    return runlog_reader_format(r) ? stay == STAY_ALWAYS || quiet < quiet_s
+                                   : runlog_is_locked(path);
+}
+
+static int follow(struct runlog_reader *r, const char *path, enum stay stay, int is_json,
+                  struct err *e)
 {
     struct runlog_entry entry;
     struct str out = {0};
     int rc, ended = 0, records = 0;
     /* with --no-follow, stop at the size seen at the start, even if the writer is faster */
-    uint64_t end = stay || runlog_reader_fd(r) >= 0 ? UINT64_MAX : runlog_reader_tail(r);
+    uint64_t end =
+        stay != STAY_NOT || runlog_reader_fd(r) >= 0 ? UINT64_MAX : runlog_reader_tail(r);
     for (;;) {
         rc = runlog_next(r, &entry, e);
         if (rc < 0)
             break;
+        if (runlog_reader_format(r)) /* a file is recognised by its first bytes */
+            end = UINT64_MAX;
         if (rc == 1) {
             records += !entry.is_gap;
-            if (!entry.is_gap) {
+            if (is_json)
+                cli_add_record(&out, &entry);
+            else if (!entry.is_gap)
                 add_frame(&out, &entry);
+            if (!entry.is_gap)
                 ended = value_is(value_get(entry.body, "kind"), "end");
-            }
             if (out.len < GATHER && runlog_reader_position(r) < end)
                 continue;
         }
@@ -69,10 +103,7 @@ static int follow(struct runlog_reader *r, const char *path, int stay, struct er
             break;
         if (more)
             continue;
-        /* at the end: the log will not grow when its writer has exited or has written an end
-         * record */
-        if (!stay || runlog_reader_at_end(r) ||
-            (strcmp(path, "-") != 0 && (ended || !runlog_is_locked(path))))
+        if (!may_grow(r, path, stay, ended))
             break;
     }
     str_release(&out);
@@ -85,6 +116,7 @@ static int stream(const struct cli_args *a, struct err *e)
 {
     char path[1024], log[1100];
     struct runlog_reader *r = NULL;
+    const struct foreign_format *format;
     const char *run;
     int rc = cli_single(a, "stream", "RUN", &run, e);
     if (rc == 0 && a->n_override > 0)
@@ -94,15 +126,18 @@ static int stream(const struct cli_args *a, struct err *e)
     int is_dir = rc == 0 && fs_is_dir(path);
     if (is_dir)
         rc = fs_join(log, sizeof log, path, "log.mp", e);
-    else if (rc == 0)
+    if (rc == 0 && (!is_dir || (!fs_exists(log) && foreign_find(path, &format))))
         str_copy(log, sizeof log, path);
-    if (is_dir && rc == 0)
+    else if (rc == 0)
         rc = fs_check_regular(log, e);
     if (rc == 0)
         rc = runlog_reader_open(&r, log, e);
     if (rc < 0)
         return rc;
-    rc = follow(r, log, !cli_flag(a, "no-follow"), e);
+    enum stay stay = cli_flag(a, "no-follow") ? STAY_NOT
+                     : cli_flag(a, "follow")  ? STAY_ALWAYS
+                                              : STAY_WHILE_LIVE;
+    rc = follow(r, log, stay, cli_flag(a, "json"), e);
     runlog_reader_close(r);
     return rc;
 }
@@ -114,7 +149,7 @@ int stream_command(int argc, char **argv)
     int rc = cli_parse(&a, stream_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
-    if (isatty(STDOUT_FILENO))
+    if (isatty(STDOUT_FILENO) && !cli_flag(&a, "json"))
         rc = err_set(&e, DS_EUSAGE,
                      "stream: standard output is a terminal, expected a file or a pipe to "
                      "depthscope -");

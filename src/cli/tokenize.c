@@ -18,8 +18,7 @@ struct cli_option tokenize_options[] = {
 };
 enum { TEXT_MAX = 64 << 20 };
 
-/* A tokenizer file, a directory with one, "bytes", or a model. */
-static int open_tokenizer(struct tokenizer **t, const char *what, struct err *e)
+int cli_tokenizer_open(struct tokenizer **t, const char *what, struct err *e)
 {
     char path[1024], found[1100];
     struct err own = {0};
@@ -79,7 +78,7 @@ static int tokenize(const struct cli_args *a, struct str *out, struct err *e)
     if (rc == 0 && given && file)
         rc = err_set(e, DS_EUSAGE, "tokenize: expected only one of --text and --file");
     if (rc == 0)
-        rc = open_tokenizer(&t, what, e);
+        rc = cli_tokenizer_open(&t, what, e);
     if (rc == 0 && given)
         str_add(&text, given);
     else if (rc == 0)

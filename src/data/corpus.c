@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/shards.h"
 #include "data/synth.h"
 
 enum { FOLDER_DEPTH = 32 };
@@ -25,6 +26,7 @@ struct corpus {
     size_t bits_n, bits_cap;
     uint64_t bytes, max_bytes, max_docs;
     int cut; /* text was truncated because of max_bytes */
+    struct shards *shards;
 };
 
 static const char end_mark[] = "<|endoftext|>";
@@ -195,6 +197,13 @@ static int read_path(struct corpus *c, const struct corpus_options *o, struct er
         return err_set(e, DS_EUSAGE, "missing corpus: expected a file, a directory or synth");
     if (strcmp(o->path, "synth") == 0)
         return generate(c, o->seed, e);
+    int is_auto = !o->format || strcmp(o->format, "auto") == 0;
+    if (is_auto ? shards_at(o->path) : strcmp(o->format, "tokens") == 0) {
+        if (o->max_bytes || o->max_docs)
+            log_warn("%s: token shards are not copied: data.max_bytes and data.docs have no effect",
+                     o->path);
+        return shards_open(&c->shards, o->path, e);
+    }
     if (fs_is_dir(o->path))
         return read_folder(c, o->path, o, 0, e);
     return corpus_read_file(c, o->path, o->format ? o->format : "auto", o->text_key, 0, e);
@@ -212,7 +221,7 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct err 
     c->max_bytes = o->max_bytes ? o->max_bytes : CORPUS_BYTES_MAX;
     c->max_docs = o->max_docs ? (uint64_t)o->max_docs : synth ? CORPUS_SYNTH_DOCS : UINT64_MAX;
     int rc = read_path(c, o, e);
-    if (rc >= 0 && c->docs == 0)
+    if (rc >= 0 && c->docs == 0 && !c->shards)
         rc = err_set(e, DS_EFORMAT, "corpus %s: no documents", o->path);
     if (rc < 0) {
         corpus_close(c);
@@ -232,6 +241,7 @@ void corpus_close(struct corpus *c)
     str_release(&c->text);
     mem_free(c->doc);
     mem_free(c->bits);
+    shards_close(c->shards);
     mem_free(c);
 }
 
@@ -256,8 +266,15 @@ uint64_t corpus_bytes(const struct corpus *c)
     return c->bytes;
 }
 
+struct shards *corpus_shards(const struct corpus *c)
+{
+    return c->shards;
+}
+
 uint64_t corpus_hash(const struct corpus *c)
 {
+    if (c->shards)
+        return shards_hash(c->shards);
     uint64_t h = c->docs;
     for (size_t i = 0; i < c->docs; i++)
         h = hash64(c->text.p + c->doc[i].start, c->doc[i].len, h);

@@ -267,9 +267,10 @@ int corpus_read_file(struct corpus *c, const char *path, const char *format, con
 {
     struct source s = {.c = c, .path = path, .key = text_key ? text_key : "text", .line = 1};
     if (strcmp(format, "auto") != 0 && !find_format(format))
-        return err_set(e, DS_EUSAGE,
-                       "corpus format \"%.40s\": must be auto, file, blocks, eot, jsonl or lines",
-                       format);
+        return err_set(
+            e, DS_EUSAGE,
+            "corpus format \"%.40s\": must be auto, file, blocks, eot, jsonl, lines or tokens",
+            format);
     int fd = -1;
     if (fs_open_read(&fd, path, e) < 0)
         return err_add(e, DS_EIO, "corpus");

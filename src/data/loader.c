@@ -6,8 +6,11 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "data/shards.h"
 
 struct loader {
+    struct shards_split split; /* instead of a stream, when the corpus is tokens already */
+    int32_t eot;
     struct ids stream; /* doc eot doc eot ..., each after the tokenizer's bos, if any */
     float *entropy;    /* of each id of the stream; NULL when unknown */
     size_t entropy_cap;
@@ -98,6 +101,7 @@ static int measure_pieces(struct loader *l, const struct tokenizer *t, struct er
 {
     l->vocab = tokenizer_vocab(t);
     l->bos = tokenizer_bos(t);
+    l->eot = tokenizer_eot(t);
     l->text_len = mem_alloc((size_t)l->vocab, sizeof *l->text_len);
     if (!l->text_len)
         return err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", l->vocab);
@@ -109,10 +113,26 @@ static int measure_pieces(struct loader *l, const struct tokenizer *t, struct er
     return 0;
 }
 
+/* Tokens already: nothing is encoded or copied. */
+static int fill_from_shards(struct loader *l, const struct corpus *c,
+                            const struct loader_options *o, struct err *e)
+{
+    l->split = shards_split(shards_share(corpus_shards(c)), o->is_val, o->val_fraction);
+    if (l->split.n < (uint64_t)l->seq + 1)
+        return err_set(e, DS_ERANGE, "the %s split has %llu tokens; one window needs %d",
+                       o->is_val ? "validation" : "training", (unsigned long long)l->split.n,
+                       l->seq + 1);
+    l->vocab = l->vocab < o->vocab ? l->vocab : o->vocab;
+    l->windows = (l->split.n - 1) / (uint64_t)l->seq;
+    return 0;
+}
+
 static int fill(struct loader *l, const struct corpus *c, const struct tokenizer *t,
                 const struct loader_options *o, struct err *e)
 {
     int rc = measure_pieces(l, t, e);
+    if (rc >= 0 && corpus_shards(c))
+        return fill_from_shards(l, c, o, e);
     for (size_t i = 0; rc >= 0 && i < corpus_count(c); i++)
         if (corpus_is_val(c, i, o->val_fraction) == (o->is_val != 0))
             rc = add_document(l, c, i, t, o->vocab, e);
@@ -153,6 +173,7 @@ void loader_close(struct loader *l)
 {
     if (!l)
         return;
+    shards_close(l->split.shards);
     ids_release(&l->stream);
     mem_free(l->entropy);
     mem_free(l->doc);
@@ -164,7 +185,7 @@ void loader_close(struct loader *l)
 
 uint64_t loader_tokens(const struct loader *l)
 {
-    return l->stream.n;
+    return l->split.shards ? l->split.n : l->stream.n;
 }
 
 uint64_t loader_bytes(const struct loader *l)
@@ -262,6 +283,30 @@ static void mask_bos(const struct loader *l, uint64_t from, int32_t *target)
     }
 }
 
+/* The same for token shards, whose documents are known by the end-of-text tokens in the row. */
+static void read_row(const struct loader *l, uint64_t start, int32_t *input, int32_t *target,
+                     int32_t *doc_start)
+{
+    int seq = l->seq;
+    int32_t first = 0;
+    shards_read(&l->split, start, (size_t)seq, l->vocab, input);
+    memcpy(target, input + 1, (size_t)(seq - 1) * sizeof *target);
+    shards_read(&l->split, start + (uint64_t)seq, 1, l->vocab, target + seq - 1);
+    for (int t = 0; t < seq; t++) {
+        if (doc_start)
+            doc_start[t] = first;
+        if (input[t] == l->eot)
+            first = t + 1;
+        if (l->bos >= 0 && l->bos != l->eot && target[t] == l->bos)
+            target[t] = -1;
+    }
+}
+
+int loader_check(const struct loader *l, struct err *e)
+{
+    return l->split.shards ? shards_check(l->split.shards, e) : 0;
+}
+
 void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
                  int32_t *target, int32_t *doc_start, float *true_entropy)
 {
@@ -273,11 +318,15 @@ void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *i
         }
         uint64_t start = window_at(l, pos->epoch, pos->window++) * seq;
         size_t row = (size_t)b * seq;
-        memcpy(input + row, l->stream.v + start, seq * sizeof *input);
-        memcpy(target + row, l->stream.v + start + 1, seq * sizeof *target);
-        mask_bos(l, start + 1, target + row);
-        if (doc_start)
-            fill_doc_start(l, start, doc_start + row);
+        if (l->split.shards) {
+            read_row(l, start, input + row, target + row, doc_start ? doc_start + row : NULL);
+        } else {
+            memcpy(input + row, l->stream.v + start, seq * sizeof *input);
+            memcpy(target + row, l->stream.v + start + 1, seq * sizeof *target);
+            mask_bos(l, start + 1, target + row);
+            if (doc_start)
+                fill_doc_start(l, start, doc_start + row);
+        }
         for (size_t t = 0; true_entropy && t < seq; t++)
             true_entropy[row + t] = l->entropy ? l->entropy[start + 1 + t] : NAN;
     }

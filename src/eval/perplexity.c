@@ -32,7 +32,7 @@ static const struct opt ppl_opts[] = {
     {"max_gen",       OPT_INT,    AT(max_gen),   "256", 1, 1 << 20, NULL, "tasks: most tokens of a generated answer", NULL},
     {"results",       OPT_STRING, AT(results),   "", 0, 0, NULL, "tasks: FILE that results are appended to; documents already in it are not evaluated again", NULL},
     {"data.path",     OPT_STRING, AT(path),      "",  0, 0, NULL, "file, directory or synth; empty = the data of the model's run", "data"},
-    {"data.format",   OPT_STRING, AT(format),    "",  0, 0, NULL, "auto, file, blocks, eot, jsonl, lines", NULL},
+    {"data.format",   OPT_STRING, AT(format),    "",  0, 0, NULL, "auto, file, blocks, eot, jsonl, lines, tokens", NULL},
     {"data.text_key", OPT_STRING, AT(text_key),  "",  0, 0, NULL, "key of the text in JSON Lines records", NULL},
     {"data.max_bytes", OPT_INT,   AT(max_bytes), "0", 0, 1e15, NULL, "most bytes of text to read; 0 = as in the run", NULL},
     {"data.docs",     OPT_INT,    AT(docs),      "0", 0, 1e9, NULL, "most documents to read; 0 = as in the run", NULL},
@@ -231,7 +231,7 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
         m->batch = NULL;
         *last = n;
     }
-    return rc;
+    return rc < 0 ? rc : windows_check(p->windows, e);
 }
 
 static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pass *pass,

@@ -148,8 +148,10 @@ int windows_open(struct windows **out, const struct corpus *c, const struct toke
     w->tokenizer = t;
     const struct loader_options o = {
         .is_val = s->is_val, .val_fraction = s->val_fraction, .seq = s->seq, .vocab = s->vocab};
-    int rc =
-        s->kind == WINDOWS_PACKED ? loader_open(&w->loader, c, t, &o, e) : read_documents(w, c, e);
+    int rc = s->kind != WINDOWS_PACKED && corpus_shards(c)
+                 ? err_set(e, DS_EUSAGE, "token shards have no documents: expected windows=packed")
+             : s->kind == WINDOWS_PACKED ? loader_open(&w->loader, c, t, &o, e)
+                                         : read_documents(w, c, e);
     if (rc < 0)
         windows_close(w);
     else
@@ -165,6 +167,11 @@ void windows_close(struct windows *w)
     ids_release(&w->stream);
     mem_free(w->v);
     mem_free(w);
+}
+
+int windows_check(const struct windows *w, struct err *e)
+{
+    return w->loader ? loader_check(w->loader, e) : 0;
 }
 
 /* ---- queries ---- */

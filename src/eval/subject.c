@@ -173,6 +173,7 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_str(rec, "host", host);
     record_str(rec, "parent", s->run_dir[0] ? subject_name(s) : "");
     record_int(rec, "pid", (int64_t)getpid());
+    trace_always_on(s->model, rec);
     add_config(s, rec);
     add_metrics(s->model->route.ops, rec);
 }

@@ -12,6 +12,7 @@
 const struct summary_row summary_rows[SUMMARY_N] = {
     // clang-format off
     [SUMMARY_VAL_LOSS]         = {"val_loss",                "val loss",              4, 0},
+    [SUMMARY_LOSS]             = {"loss",                    "train loss",            4, 1},
     [SUMMARY_TOPK_GAP]         = {"topk_gap",                "top-k gap",             2, 3},
     [SUMMARY_BPB]              = {"bits_per_byte",           "bits/byte",             4, 5},
     [SUMMARY_BLOCK]            = {"block_ratio",             "blocks",                3, 2},
@@ -77,6 +78,7 @@ int summary_read(struct summary *s, const char *path, struct err *e)
     s->steps = v->steps_planned;
     for (int i = 0; i < SUMMARY_N; i++)
         s->value[i] = experiment_result(v, summary_rows[i].key);
+    s->value[SUMMARY_LOSS] = experiment_newest(v, "loss"); /* an evaluation has one of that name */
     rc = copy_settings(s, v, e);
     runview_free(v);
     if (rc < 0)

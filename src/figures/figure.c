@@ -43,7 +43,9 @@ enum {
     X(category_depth) \
     X(isoflop) \
     X(bench_bars) \
-    X(task_bars)
+    X(task_bars) \
+    X(expert_load) \
+    X(expert_map)
 
 #define DECLARE(name) extern const struct figure_ops figure_##name;
 #define ROW(name) &figure_##name,

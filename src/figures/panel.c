@@ -269,21 +269,23 @@ void panel_whisker(struct sheet *s, double x0, double y0, double x1, double y1, 
 double panel_bar_room(const struct sheet *s, const struct axis *a)
 {
     struct axis probe = *a;
-    choose_ticks(s, &probe, 100, 0, 0);
+    if (a->ticks == 0)
+        choose_ticks(s, &probe, 100, 0, 0);
     return s->venue->small * 3.4 + 4 + widest_label(s, &probe);
 }
 
 void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, const char *label)
 {
     enum { STEPS = 64 };
-    double small = s->venue->small, x = p->x + p->w + small * 0.9, w = small * 0.9;
+    double small = s->venue->small, x = p->x + p->w + p->bar_gap + small * 0.9, w = small * 0.9;
     a->from = p->y + p->h;
     a->to = p->y;
-    choose_ticks(s, a, p->h, 0, 0);
+    if (a->ticks == 0)
+        choose_ticks(s, a, p->h, 0, 0);
     for (int i = 0; i < STEPS; i++) {
         double top = p->y + p->h * (STEPS - 1 - i) / STEPS, h = p->h / STEPS;
         pen_box(s->pen, x, top, w, i ? h + 0.2 : h,
-                cmap_rgb(s->theme.sequential, (i + 0.5) / STEPS), 1);
+                cmap_rgb(p->bar_map ? p->bar_map : s->theme.sequential, (i + 0.5) / STEPS), 1);
     }
     pen_width(s->pen, s->venue->axis);
     for (int i = 0; i < a->ticks; i++) {

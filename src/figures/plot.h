@@ -91,6 +91,8 @@ struct panel {
     char title[96], sub[160]; /* above the plot: the title, and one line of result in small type */
     double head;              /* space between the plot and its title, set by the layout */
     double right;             /* space reserved at the right in points, for a colour bar */
+    const char *bar_map;      /* its colour map; NULL = the sequential one of the theme */
+    double bar_gap;           /* space between the plot and it for something else, 0 = none */
     int ticks_whole_x, ticks_whole_y, no_grid;
     struct legend_entry entry[LEGEND_MAX];
     int entries, left_out; /* entries beyond LEGEND_MAX */
@@ -114,8 +116,8 @@ void panel_band(struct sheet *s, struct panel *p, const double *x, const double 
                 const double *hi, size_t n, int rgb, double alpha);
 /* Draws a vertical or horizontal line across the plot at v. */
 void panel_rule(struct sheet *s, struct panel *p, double v, int is_vertical, int rgb, int dash);
-/* A colour bar to the right of the plot, with the ticks of an axis and a label; and the width it
- * needs, to be assigned to `right` before the layout. */
+/* A colour bar to the right of the plot, with the ticks of an axis (chosen unless it has some) and a
+ * label; and the width it needs, to be assigned to `right` before the layout. */
 double panel_bar_room(const struct sheet *s, const struct axis *a);
 void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, const char *label);
 /* Boxes for n panels, stacked or side by side; returns the height of the sheet. */
@@ -197,8 +199,9 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
                 const void *ctx, struct err *e) DS_CHECK;
 /* Adds a note to the caption when the decisions of a probe are not inference-time ones. */
 void strips_caveat(struct sheet *s, const struct probe *p);
-/* The probe selected by --probe (default: newest) of the only run; an error without decisions. */
-int strips_probe(struct sheet *s, const struct probe **out, struct err *e) DS_CHECK;
+/* The probe selected by --probe (default: newest) of the only run; an error without text, or with
+ * needs_run without decisions. */
+int strips_probe(struct sheet *s, int needs_run, const struct probe **out, struct err *e) DS_CHECK;
 /* A legend above the strips, boxes with labels in rows; returns its height. */
 struct strip_key {
     int rgb;

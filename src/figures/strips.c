@@ -25,6 +25,8 @@ static void token_text(const struct probe *p, int t, char *out, size_t size)
             str_add(&marked, "\xE2\x90\xA3");
         else
             str_add_char(&marked, *c);
+    if (!marked.len && p->id[t] >= 0) /* no text in the record */
+        str_addf(&marked, "%d", p->id[t]);
     str_copy(out, size, marked.len ? str_text(&marked) : "\xE2\x88\x85");
     str_release(&clean);
     str_release(&marked);
@@ -138,7 +140,7 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
     return 0;
 }
 
-int strips_probe(struct sheet *s, const struct probe **out, struct err *e)
+int strips_probe(struct sheet *s, int needs_run, const struct probe **out, struct err *e)
 {
     char name[200];
     if (s->runs != 1)
@@ -149,7 +151,7 @@ int strips_probe(struct sheet *s, const struct probe **out, struct err *e)
         return sheet_fail(s, 0, e,
                           s->opt.probe >= 0 ? "no record 'probe' of index %d" : "no record 'probe'",
                           s->opt.probe);
-    if (!p->run || p->layers < 1 || p->tokens < 1 || !p->piece)
+    if ((needs_run && !p->run) || p->layers < 1 || p->tokens < 1 || !p->piece)
         return sheet_fail(s, 0, e,
                           "its newest record 'probe' has no decisions ('run') or no 'text'");
     for (int t = 0; t < p->tokens; t++)

@@ -170,6 +170,15 @@ static double newest(const struct runview *v, const char *task, const char *key)
     return (double)NAN;
 }
 
+double experiment_newest(const struct runview *v, const char *metric)
+{
+    const struct series *s = runview_series(v, metric);
+    for (size_t i = s ? s->n : 0; i-- > 0;)
+        if (!s->is_old[i] && isfinite(s->value[i]))
+            return s->value[i];
+    return (double)NAN;
+}
+
 double experiment_result(const struct runview *v, const char *key)
 {
     static const char *const task[] = {"final", "ppl", "val"};
@@ -179,9 +188,5 @@ double experiment_result(const struct runview *v, const char *key)
         if (isfinite(x))
             return x;
     }
-    const struct series *s = runview_series(v, key);
-    for (size_t i = s ? s->n : 0; i-- > 0;)
-        if (!s->is_old[i] && isfinite(s->value[i]))
-            return s->value[i];
-    return (double)NAN;
+    return experiment_newest(v, key);
 }

@@ -6,12 +6,12 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/decimal.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/map.h"
@@ -45,12 +45,13 @@ struct foreign_out {
     size_t items, cap_items;
     struct str bodies;
     struct record *record; /* being built */
+    struct str end;        /* the run's end record, which a later head must not take back */
     struct map ids;
     char **name;
     size_t names, cap_names;
     size_t hint; /* the name that comes next if names come in the same order as before */
     uint64_t invalid, others;
-    int is_failed;
+    int is_failed, is_head, is_end; /* is_head, is_end: of the record being built */
 };
 
 struct source {
@@ -75,11 +76,11 @@ struct foreign_reader {
     size_t at;             /* the next item to deliver */
     struct record *record; /* points on their way out as records */
     struct str frame;
-    int wants_points, is_reset, has_head, is_behind;
+    int wants_points, is_reset, is_rewrite, has_head, is_behind;
     size_t limit, taken, batch; /* batch: bytes read since the last delivery */
     double listed;              /* monotonic time of the last look at the folders */
     double modified;            /* newest */
-    uint64_t position, seq, left_out;
+    uint64_t position, delivered, seq, left_out;
 };
 
 /* ---- what formats report ---- */
@@ -132,6 +133,8 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
         out->name[out->hint][n] == '\0')
         return (int64_t)out->hint++;
     n = short_name(kept, FOREIGN_NAME_MAX, name, n);
+    if (n == 4 && (!memcmp(kept, "step", n) || !memcmp(kept, "time", n) || !memcmp(kept, "kind", n)))
+        kept[n++] = '_'; /* records have these keys */
     if (map_get(&out->ids, kept, n, &id)) {
         out->hint = (size_t)id + 1;
         return id;
@@ -189,9 +192,19 @@ void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t 
 struct record *foreign_begin(struct foreign_out *out, const char *kind, int64_t step, double time)
 {
     record_begin(out->record, kind, step, time);
-    if (strcmp(kind, "head") == 0)
+    out->is_head = strcmp(kind, "head") == 0;
+    out->is_end = strcmp(kind, "end") == 0;
+    if (out->is_head)
         record_int(out->record, "format", 1);
     return out->record;
+}
+
+static void add_body(struct foreign_out *out, size_t from)
+{
+    struct item *i = new_item(out);
+    if (i)
+        *i = (struct item){.from = from, .n = out->bodies.len - from, .is_record = 1};
+    out->is_failed |= out->bodies.failed;
 }
 
 void foreign_end(struct foreign_out *out)
@@ -202,10 +215,16 @@ void foreign_end(struct foreign_out *out)
         out->bodies.len = from;
         return;
     }
-    struct item *i = new_item(out);
-    if (i)
-        *i = (struct item){.from = from, .n = out->bodies.len - from, .is_record = 1};
-    out->is_failed |= out->bodies.failed;
+    if (out->is_end) {
+        str_reset(&out->end);
+        str_add_bytes(&out->end, out->bodies.p + from, out->bodies.len - from);
+    }
+    add_body(out, from);
+    if (out->is_head && out->end.len > 0) {
+        from = out->bodies.len;
+        str_add_bytes(&out->bodies, out->end.p, out->end.len);
+        add_body(out, from);
+    }
 }
 
 void foreign_event(struct foreign_out *out, int64_t step, double time, const char *level,
@@ -248,29 +267,21 @@ static int is_word(const char *p, size_t n, const char *word)
 
 int foreign_number(const char *p, size_t n, int allow_comma, double *out)
 {
-    char text[64], *end;
     while (n > 0 && (p[0] == ' ' || p[0] == '\t'))
         p++, n--;
     while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
         n--;
-    if (n == 0 || n >= sizeof text)
+    if (n == 0)
         return 0;
-    size_t sign = p[0] == '-' || p[0] == '+';
-    if (is_word(p + sign, n - sign, "nan") || is_word(p + sign, n - sign, "inf") ||
-        is_word(p + sign, n - sign, "infinity")) {
-        double x = tolower((unsigned char)p[sign]) == 'n' ? (double)NAN : HUGE_VAL;
-        *out = p[0] == '-' ? -x : x;
+    if (decimal_read(p, n, '.', out) == n || (allow_comma && decimal_read(p, n, ',', out) == n))
         return 1;
-    }
-    for (size_t i = 0; i < n; i++) { /* strtod would take hexadecimal and a locale's own words */
-        char c = p[i] == ',' && allow_comma ? '.' : p[i];
-        if (!isdigit((unsigned char)c) && !strchr("+-.eE", c))
-            return 0;
-        text[i] = c;
-    }
-    text[n] = '\0';
-    *out = strtod(text, &end);
-    return end != text && *end == '\0';
+    size_t sign = p[0] == '-' || p[0] == '+';
+    if (!is_word(p + sign, n - sign, "nan") && !is_word(p + sign, n - sign, "inf") &&
+        !is_word(p + sign, n - sign, "infinity"))
+        return 0;
+    double x = tolower((unsigned char)p[sign]) == 'n' ? (double)NAN : HUGE_VAL;
+    *out = p[0] == '-' ? -x : x;
+    return 1;
 }
 
 /* ---- sources ---- */
@@ -304,17 +315,25 @@ static void forget_found(struct foreign_reader *r)
     str_reset(&r->out.bodies);
 }
 
+static int is_whole(const struct foreign_reader *r, const struct source *s)
+{
+    return r->format->is_whole || (r->format->is_rewritten && r->format->is_rewritten(s->rel));
+}
+
 /* A file was replaced or lost bytes that were read: all are read again. */
-static void start_over(struct foreign_reader *r)
+static void start_over(struct foreign_reader *r, int is_rewrite)
 {
     for (size_t i = 0; i < r->n; i++)
         source_clear(r, &r->source[i]);
     r->n = 0;
     forget_found(r);
+    r->out.invalid = r->out.others = 0;
     r->listed = -1;
     r->position = 0;
     r->has_head = 0;
+    str_reset(&r->out.end);
     r->is_reset = r->seq > 0;
+    r->is_rewrite = is_rewrite;
 }
 
 static int has_source(const struct foreign_reader *r, const char *rel)
@@ -340,7 +359,7 @@ static int list_sources(struct foreign_reader *r, struct err *e)
     int rc = foreign_files_list(&files, r->path, r->format, e);
     if (rc == 0 && r->format->is_newest && r->n > 0 && files.n > 0 &&
         !has_source(r, files.name[files.n - 1]))
-        start_over(r);
+        start_over(r, 1);
     for (size_t i = 0; rc == 0 && i < files.n; i++)
         if (!has_source(r, files.name[i]))
             rc = add_source(r, files.name[i], e);
@@ -373,6 +392,7 @@ static void add_head(struct foreign_reader *r)
     b = foreign_begin(&r->out, "head", 0, (double)NAN);
     record_str(b, "run", strcmp(r->path, "-") ? stem : "stdin");
     record_str(b, "writer", r->format->title);
+    record_str(b, "foreign", r->format->title);
     foreign_end(&r->out);
     if (r->left_out > 0) {
         char text[120];
@@ -391,7 +411,7 @@ static int take(struct foreign_reader *r, struct source *s, int is_end, struct e
     int64_t n = 0;
     if (s->is_broken)
         return 0;
-    if (!r->format->is_whole)
+    if (!is_whole(r, s))
         n = r->format->take(s->state, &r->out, &b, &why);
     if (n >= 0 && is_end) {
         int64_t more;
@@ -400,7 +420,7 @@ static int take(struct foreign_reader *r, struct source *s, int is_end, struct e
         b.offset += (uint64_t)n;
         b.is_end = 1;
         more = r->format->take(s->state, &r->out, &b, &why);
-        s->took_end = more > 0 && !r->format->is_whole;
+        s->took_end = more > 0 && !is_whole(r, s);
         s->ended_at = s->taken + s->left.len;
         n = more < 0 ? more : n + more;
     }
@@ -438,7 +458,7 @@ static int read_on(struct foreign_reader *r, struct source *s, int fd, uint64_t 
     while (from < size) {
         char *to;
         size_t want = size - from < CHUNK ? (size_t)(size - from) : CHUNK;
-        if (!r->format->is_whole && r->out.items > 0 && r->batch >= BATCH_BYTES)
+        if (!is_whole(r, s) && r->out.items > 0 && r->batch >= BATCH_BYTES)
             return 1;
         if (s->left.len > UNIT_MAX) {
             s->is_broken = 1;
@@ -460,7 +480,7 @@ static int read_on(struct foreign_reader *r, struct source *s, int fd, uint64_t 
         r->batch += got;
         r->taken += got;
         int is_end = from >= size && is_rest;
-        if (!r->format->is_whole || is_end)
+        if (!is_whole(r, s) || is_end)
             rc = take(r, s, is_end, e);
         if (rc < 0 || s->is_broken)
             return rc;
@@ -491,10 +511,10 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     int is_new = s->inode == 0 && s->device == 0;
     int is_same = s->inode == (uint64_t)st.st_ino && s->device == (uint64_t)st.st_dev;
     int moved = st.st_mtim.tv_sec != s->changed.tv_sec || st.st_mtim.tv_nsec != s->changed.tv_nsec;
-    int is_rest = clock_wall() - seconds(st.st_mtim) > rest_s || r->format->is_whole;
+    int is_rest = clock_wall() - seconds(st.st_mtim) > rest_s || is_whole(r, s);
     uint64_t seen = s->taken + s->left.len;
-    if (!is_new && (!is_same || size < seen || (r->format->is_whole && (moved || size != seen)))) {
-        start_over(r);
+    if (!is_new && (!is_same || size < seen || (is_whole(r, s) && (moved || size != seen)))) {
+        start_over(r, is_whole(r, s));
         return 2;
     }
     s->inode = (uint64_t)st.st_ino;
@@ -510,7 +530,7 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     char next = '\n';
     if (s->took_end && pread(fd, &next, 1, (off_t)seen) == 1 && next != '\n' && next != '\r') {
         fs_close(fd); /* the last line was not complete after all */
-        start_over(r);
+        start_over(r, 0);
         return 2;
     }
     s->took_end = 0;
@@ -582,12 +602,13 @@ int foreign_next(struct foreign_reader *r, struct runlog_entry *entry, struct er
             r->is_reset = 0;
             r->seq = 0;
             entry->is_gap = entry->is_reset = 1;
-            entry->is_rewrite = r->format->is_whole || r->format->is_newest;
+            entry->is_rewrite = r->is_rewrite;
             return 1;
         }
         if (r->at < r->out.items)
             return deliver(r, entry, e);
         forget_found(r);
+        r->delivered = r->position;
         if (r->is_behind)
             return 0;
         int rc = list_sources(r, e), more = 0;
@@ -619,6 +640,7 @@ void foreign_reader_close(struct foreign_reader *r)
     mem_free(r->out.point);
     mem_free(r->out.item);
     str_release(&r->out.bodies);
+    str_release(&r->out.end);
     record_free(r->out.record);
     record_free(r->record);
     map_release(&r->out.ids);
@@ -646,13 +668,14 @@ static struct foreign_reader *reader_new(const char *path, const struct foreign_
 
 int foreign_reader_open(struct foreign_reader **out, const char *path, struct err *e)
 {
-    const struct foreign_format *format;
+    char home[4096];
+    const struct foreign_format *format = foreign_files_find(path, home, sizeof home);
     struct foreign_reader *r;
-    if (!foreign_find(path, &format))
+    if (!format)
         return err_set(e, DS_ENOTFOUND, "%s: not a log of a known format", path);
-    if (!(r = reader_new(path, format)))
+    if (!(r = reader_new(home, format)))
         return err_set(e, DS_EMEM, "%s: out of memory", path);
-    r->is_dir = fs_is_dir(path);
+    r->is_dir = fs_is_dir(home);
     *out = r;
     return 0;
 }
@@ -702,7 +725,7 @@ int foreign_is_behind(const struct foreign_reader *r)
 
 uint64_t foreign_position(const struct foreign_reader *r)
 {
-    return r->position;
+    return r->at < r->out.items ? r->delivered : r->position;
 }
 
 uint64_t foreign_left(const struct foreign_reader *r)

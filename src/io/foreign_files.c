@@ -102,12 +102,11 @@ static int look(struct foreign_files *f, const char *dir, const char *below, int
         if (names[i][0] == '.' || (below[0] ? fs_join(rel, sizeof rel, below, names[i], NULL)
                                             : str_copy(rel, sizeof rel, names[i])) != 0)
             continue;
-        if (format->is_member(rel)) {
-            rc = add(f, rel, e);
-        } else if (depth > 0 && fs_join(path, sizeof path, dir, rel, NULL) == 0 &&
-                   fs_is_dir(path)) {
+        if (depth > 0 && (!format->is_folder || format->is_folder(rel)) &&
+            fs_join(path, sizeof path, dir, rel, NULL) == 0 && fs_is_dir(path))
             rc = look(f, dir, rel, depth - 1, format, e);
-        }
+        else if (format->is_member(rel))
+            rc = add(f, rel, e);
     }
     fs_list_free(names, n);
     return rc;
@@ -172,9 +171,10 @@ static const struct foreign_format *recognise_dir(const char *dir)
         return NULL;
     for (const struct foreign_format *const *f = foreign_formats; *f && !found; f++) {
         struct foreign_files files = {0};
-        int has_member = (*f)->depth > 0;
+        int has_member = (*f)->depth > 0 && !(*f)->is_folder;
         for (size_t i = 0; (*f)->is_member && !has_member && i < n; i++)
-            has_member = (*f)->is_member(names[i]);
+            has_member =
+                (*f)->is_member(names[i]) || ((*f)->is_folder && (*f)->is_folder(names[i]));
         if (!(*f)->is_member || !has_member || foreign_files_list(&files, dir, *f, NULL) < 0)
             continue;
         if (is_format(dir, &files, *f))
@@ -185,13 +185,46 @@ static const struct foreign_format *recognise_dir(const char *dir)
     return found;
 }
 
-int foreign_find(const char *path, const struct foreign_format **format)
+/* "RUN/metrics" where a format's runs have such a folder: RUN, when that is one of its runs. */
+static const struct foreign_format *recognise_inner(const char *path, char *home, size_t size)
+{
+    size_t n = strlen(path), base;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (base = n; base > 0 && path[base - 1] != '/';)
+        base--;
+    for (const struct foreign_format *const *f = foreign_formats; *f; f++) {
+        const char *inner = (*f)->inner;
+        if (!inner || strlen(inner) != n - base || memcmp(path + base, inner, n - base) != 0)
+            continue;
+        if (base >= size)
+            return NULL;
+        memcpy(home, path, base);
+        home[base] = '\0';
+        if (base == 0)
+            str_copy(home, size, ".");
+        if (recognise_dir(home) == *f)
+            return *f;
+    }
+    return NULL;
+}
+
+const struct foreign_format *foreign_files_find(const char *path, char *home, size_t size)
 {
     struct stat st;
-    *format = NULL;
-    if (fs_stat(path, &st) == 0)
-        *format = S_ISDIR(st.st_mode)   ? recognise_dir(path)
-                  : S_ISREG(st.st_mode) ? recognise_file(path)
-                                        : NULL;
+    const struct foreign_format *f = NULL;
+    if (fs_stat(path, &st) != 0 || str_copy(home, size, path) != 0)
+        return NULL;
+    if (S_ISDIR(st.st_mode)) {
+        f = recognise_dir(path);
+        return f ? f : recognise_inner(path, home, size);
+    }
+    return S_ISREG(st.st_mode) ? recognise_file(path) : NULL;
+}
+
+int foreign_find(const char *path, const struct foreign_format **format)
+{
+    char home[4096];
+    *format = foreign_files_find(path, home, sizeof home);
     return *format != NULL;
 }

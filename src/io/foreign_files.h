@@ -6,11 +6,13 @@
 
 enum { FOREIGN_FILES_MAX = 1024, FOREIGN_LOOKS_MAX = 1 << 17 };
 
-extern const struct foreign_format *const foreign_formats[]; /* ends with NULL */
-
 /* The format that the first n bytes of a file are most likely of, or NULL. */
 const struct foreign_format *foreign_recognise(const void *p, size_t n, const char *file,
                                                int is_all);
+
+/* The format of a file or folder, or NULL; `home` is the path of the run, which is not always the one
+ * given (foreign_format.inner). */
+const struct foreign_format *foreign_files_find(const char *path, char *home, size_t size);
 
 struct foreign_files {
     char **name; /* paths below the folder, in natural order ("checkpoint-9" before "-10") */

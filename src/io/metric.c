@@ -190,12 +190,12 @@ const char *metric_canonical(const char *name, int *rank)
     } row[] = {
         // clang-format off
         {"loss",      "train_loss loss_train training_loss loss_training train_lm_loss lm_loss loss_lm train_ce_loss "
-                      "train_cross_entropy train_total_loss total_loss tr_loss trl ce_loss cross_entropy nll_loss train_loss_step"},
-        {"val_loss",  "eval_loss loss_eval loss_val valid_loss loss_valid validation_loss loss_validation eval "
-                      "lm_loss_validation validation_lm_loss dev_loss test_loss loss_test val_ce_loss"},
-        {"lr",        "learning_rate train_learning_rate train_lr lr_adamw lr_adam lr_sgd optimizer_lr lr_group_0"},
-        {"grad_norm", "train_grad_norm gradient_norm gradnorm grad_norm_total total_grad_norm norm train_gradient_norm"},
-        {"tok_s",     "tokens_per_second tokens_per_sec train_tokens_per_second tok_per_sec tokens_s tps train_tokens_per_sec"},
+                      "train_cross_entropy train_total_loss total_loss tr_loss trl ce_loss cross_entropy nll_loss train_loss_step epoch_loss batch_loss"},
+        {"val_loss",  "eval_loss loss_eval loss_val valid_loss loss_valid validation_loss loss_validation tel eval "
+                      "lm_loss_validation validation_lm_loss dev_loss test_loss loss_test val_ce_loss epoch_val_loss"},
+        {"lr",        "learning_rate train_learning_rate train_lr lr_adamw lr_adam lr_sgd optimizer_lr lr_group_0 learning_rate_group_0"},
+        {"grad_norm", "train_grad_norm gradient_norm gradnorm grad_norm_total total_grad_norm norm train_gradient_norm train_grad_norm_before_clip"},
+        {"tok_s",     "tokens_per_second tokens_per_sec train_tokens_per_second tok_per_sec tokens_s tps train_tokens_per_sec performance_tokens_per_second"},
         {"tokens",    "num_input_tokens_seen tokens_seen train_tokens num_tokens total_tokens consumed_tokens"},
         {"mfu",       "train_mfu perf_mfu"},
         // clang-format on

@@ -10,7 +10,7 @@ const char *run_state_name(enum run_state state)
     static const char *const name[RUN_STATES] = {
         [RUN_EMPTY] = "empty",   [RUN_LIVE] = "live",   [RUN_PAUSED] = "paused",
         [RUN_SILENT] = "silent", [RUN_DONE] = "done",   [RUN_STOPPED] = "stopped",
-        [RUN_FAILED] = "failed", [RUN_TRACE] = "trace",
+        [RUN_FAILED] = "failed", [RUN_ENDED] = "ended", [RUN_TRACE] = "trace",
     };
     return (unsigned)state < RUN_STATES ? name[state] : "";
 }
@@ -41,12 +41,15 @@ void run_phase_update(struct run_phase *p, struct value body)
     } else if (value_is(kind, "end")) {
         take_end(p, body);
     } else if (value_is(kind, "event")) {
+        struct value name = value_get(body, "name");
         p->is_log = 1;
-        p->is_paused = value_is(value_get(body, "name"), "pause");
+        /* a setting changed or a checkpoint saved while paused does not end the pause */
+        p->is_paused = value_is(name, "pause") || (p->is_paused && !value_is(name, "resume"));
     } else if (value_is(kind, "metric") || value_is(kind, "layer")) {
         p->is_log = 1;
         p->is_paused = p->is_paused && !value_is(kind, "metric");
-    } else if (value_is(kind, "probe") || value_is(kind, "eval") || value_is(kind, "sample")) {
+    } else if (value_is(kind, "probe") || value_is(kind, "eval") || value_is(kind, "sample") ||
+               value_is(kind, "matrix")) {
         p->is_pass = 1;
     }
 }

@@ -126,8 +126,10 @@ int runlog_reader_at_end(const struct runlog_reader *r)
 
 uint64_t runlog_reader_offset(const struct runlog_reader *r)
 {
-    if (r->foreign)
-        return foreign_position(r->foreign) - foreign_left(r->foreign);
+    if (r->foreign) {
+        uint64_t position = foreign_position(r->foreign), left = foreign_left(r->foreign);
+        return position > left ? position - left : 0;
+    }
     return r->in_gap ? r->gap_from : r->base + r->at;
 }
 
@@ -157,6 +159,11 @@ void runlog_reader_wants_points(struct runlog_reader *r)
 const struct foreign_format *runlog_reader_format(const struct runlog_reader *r)
 {
     return r->foreign ? foreign_reader_format(r->foreign) : NULL;
+}
+
+uint64_t runlog_reader_skipped(const struct runlog_reader *r)
+{
+    return r->foreign ? foreign_skipped(r->foreign) : 0;
 }
 
 double runlog_reader_modified(const struct runlog_reader *r)

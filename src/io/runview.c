@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -15,6 +16,7 @@
 #include "io/runview_parts.h"
 
 static const double lock_period_s = 0.5;
+static const double catch_up_s = 2, live_s = 15;
 
 struct runview *runview_new(void)
 {
@@ -29,7 +31,8 @@ struct runview *runview_new(void)
     v->path = mem_strdup("");
     v->name = mem_strdup("");
     runview_clear(v);
-    if (!v->path || !v->name || !v->method || !v->version || !v->host || !v->parent) {
+    x->opened = clock_mono();
+    if (!v->path || !v->name || x->is_failed) {
         runview_free(v);
         return NULL;
     }
@@ -41,9 +44,9 @@ void runview_free(struct runview *v)
     if (!v)
         return;
     runview_clear(v);
-    char *texts[] = {v->path, v->name, v->method, v->version, v->host, v->parent};
-    for (size_t i = 0; i < DS_LEN(texts); i++)
-        mem_free(texts[i]);
+    runview_head_release(v);
+    mem_free(v->path);
+    mem_free(v->name);
     runlog_reader_close(v->reader);
     mem_free(v->index);
     mem_free(v);
@@ -63,17 +66,56 @@ static int is_locked(struct runview *v)
     return x->is_locked;
 }
 
-/* A pipe is live while its other end is open. */
+double runview_age(const struct runview *v, double now)
+{
+    double then = v->index->heard > v->last_time ? v->index->heard : v->last_time;
+    return !(then > 0) || isnan(now) ? (double)NAN : now > then ? now - then : 0;
+}
+
+/* Not every program logs times: then the file's change or the pipe's bytes are the newest. */
+static struct run_phase phase_now(const struct runview *v)
+{
+    struct run_phase now = v->index->phase;
+    double modified = runlog_reader_modified(v->reader);
+    if (modified > now.last_time)
+        now.last_time = modified;
+    return now;
+}
+
+/* A pipe is live while records arrive; its clock may be another host's. */
+static enum run_state pipe_state(const struct runview *v)
+{
+    struct run_phase now = phase_now(v), *p = &now;
+    enum run_state state = run_phase_state(p, 0, clock_wall());
+    int is_waiting = p->records == 0 && clock_mono() - v->index->opened < live_s;
+    int is_heard = v->index->heard > 0 && clock_wall() - v->index->heard < live_s;
+    if (runlog_reader_at_end(v->reader))
+        return state == RUN_SILENT || state == RUN_LIVE || state == RUN_PAUSED ? RUN_ENDED : state;
+    if (p->is_paused || is_waiting || is_heard)
+        return run_phase_state(p, 1, 0);
+    return state;
+}
+
+/* Bytes that a pipe brings at once may be old; those after them are heard as they are written. */
+static void note_heard(struct runview *v, int is_news)
+{
+    struct stat st;
+    struct runview_index *x = v->index;
+    if (runlog_reader_fd(v->reader) >= 0) {
+        if (is_news && clock_mono() - x->opened > catch_up_s)
+            x->heard = clock_wall();
+    } else if (!(v->last_time > 0) && v->records > 0 && fs_stat(v->path, &st) == 0) {
+        x->heard = (double)st.st_mtim.tv_sec;
+    }
+}
+
 static enum run_state state_of(struct runview *v)
 {
     const struct run_phase *p = &v->index->phase;
     if (runlog_reader_fd(v->reader) >= 0)
-        return run_phase_state(p, !runlog_reader_at_end(v->reader), HUGE_VAL);
+        return pipe_state(v);
     if (runview_foreign(v)) { /* nobody holds a lock: it lives while its files change */
-        struct run_phase now = *p;
-        double modified = runlog_reader_modified(v->reader);
-        if (modified > now.last_time) /* not every program logs times */
-            now.last_time = modified;
+        struct run_phase now = phase_now(v);
         return run_phase_state(&now, 0, clock_wall());
     }
     return run_phase_state(p, !p->has_end && is_locked(v), clock_wall());
@@ -121,6 +163,16 @@ static void take_entry(struct runview *v, const struct runlog_entry *entry)
         runview_take(v, entry->body);
 }
 
+/* The reader counts from its beginning, or from when a file was replaced. */
+static void count_skipped(struct runview *v)
+{
+    struct runview_index *x = v->index;
+    uint64_t n = runlog_reader_skipped(v->reader);
+    v->invalid += n >= x->skipped ? n - x->skipped : n;
+    v->generation += n != x->skipped;
+    x->skipped = n;
+}
+
 enum { PIPE_FULL = 1 << 15 };
 
 int runview_poll(struct runview *v, double budget_s, struct err *e)
@@ -150,6 +202,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     }
     if (rc < 0)
         return rc;
+    count_skipped(v);
     runview_order(v);
     double modified = runlog_reader_modified(v->reader);
     if (modified > v->last_time)
@@ -157,6 +210,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
     /* a full pipe will most likely fill up again */
     if (runlog_reader_fd(v->reader) >= 0 && runlog_reader_offset(v->reader) - from >= PIPE_FULL)
         v->is_behind = 1;
+    note_heard(v, runlog_reader_offset(v->reader) > from);
     uint64_t bytes = runlog_reader_offset(v->reader), tail = runlog_reader_tail(v->reader);
     enum run_state state = state_of(v);
     v->generation += state != v->state || v->is_behind || bytes != v->bytes || tail != v->tail;
@@ -316,7 +370,9 @@ int runview_read(struct runview **out, const char *path, struct err *e)
 const char *runview_foreign(const struct runview *v)
 {
     const struct foreign_format *f = v->reader ? runlog_reader_format(v->reader) : NULL;
-    return f ? f->title : NULL;
+    if (!f)
+        return v->index->foreign[0] ? v->index->foreign : NULL;
+    return f->title;
 }
 
 /* Of several names for a metric the one that metric_canonical prefers. */

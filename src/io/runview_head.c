@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/experts.h"
 #include "io/runview_parts.h"
 
 enum {
@@ -43,6 +44,23 @@ void runview_event_release(struct run_event *x)
     mem_free(x->text);
 }
 
+const char *runview_source(const struct runview *v, char *out, size_t size)
+{
+    const char *text[] = {v->framework, v->gpu};
+    struct str all = {0};
+    for (size_t i = 0; i < DS_LEN(text); i++)
+        if (text[i][0])
+            str_addf(&all, "%s%s", all.len ? ", " : "", text[i]);
+    if (v->world_size > 0)
+        str_addf(&all, "%s%" PRId64 " rank%s", all.len ? ", " : "", v->world_size,
+                 v->world_size > 1 ? "s" : "");
+    if (v->project[0])
+        str_addf(&all, "%sproject %s", all.len ? ", " : "", v->project);
+    str_copy(out, size, str_text(&all));
+    str_release(&all);
+    return out;
+}
+
 static void event_put(struct runview *v, struct run_event x)
 {
     void *p = v->event;
@@ -77,9 +95,49 @@ static int level_of(struct value level)
     return value_is(level, "debug") ? LOG_DEBUG : LOG_INFO;
 }
 
+/* ---- commands ---- */
+
+/* An array of names in a head, names separated by blanks in an event. */
+static void take_commands(struct runview *v, struct value list)
+{
+    struct value_iter it = {0};
+    struct value item;
+    struct str all = {0};
+    size_t n;
+    const char *p = value_bytes(list, &n);
+    if (p)
+        str_add_bytes(&all, p, n < TEXT_MAX ? n : TEXT_MAX);
+    while (value_kind(list) == VALUE_ARRAY && all.len < TEXT_MAX &&
+           value_next(list, &it, NULL, &item))
+        if ((p = value_bytes(item, &n)) && n < 64) {
+            str_add(&all, all.len ? " " : "");
+            str_add_bytes(&all, p, n);
+        }
+    char *copy = all.failed ? NULL : mem_strdup(str_text(&all));
+    str_release(&all);
+    if (!copy)
+        runview_no_memory(v);
+    mem_free(v->commands);
+    v->commands = copy;
+}
+
+int runview_answers(const struct runview *v, const char *command)
+{
+    size_t n = strlen(command);
+    for (const char *p = v->commands; p && *p; p += strspn(p, " ")) {
+        size_t len = strcspn(p, " ");
+        if (len == n && memcmp(p, command, n) == 0)
+            return 1;
+        p += len;
+    }
+    return v->commands == NULL;
+}
+
 void runview_take_event(struct runview *v, struct value body, const struct record_common *c)
 {
     struct value name = value_get(body, "name");
+    if (value_is(name, "commands"))
+        take_commands(v, value_get(body, "text"));
     event_put(v, (struct run_event){c->step, c->time, level_of(value_get(body, "level")),
                                     text_copy(name, 256),
                                     text_copy(value_get(body, "text"), TEXT_MAX)});
@@ -103,6 +161,29 @@ static void set_text(struct runview *v, char **field, struct value text)
     }
     mem_free(*field);
     *field = copy;
+}
+
+#define HEAD_TEXTS(v)                                                                              \
+    {                                                                                              \
+        &(v)->method, &(v)->version, &(v)->host, &(v)->parent, &(v)->writer, &(v)->framework,      \
+            &(v)->gpu, &(v)->project                                                               \
+    }
+
+void runview_head_release(struct runview *v)
+{
+    char **texts[] = HEAD_TEXTS(v);
+    for (size_t i = 0; i < DS_LEN(texts); i++)
+        mem_free(*texts[i]);
+    mem_free(v->commands);
+}
+
+void runview_head_clear(struct runview *v)
+{
+    char **texts[] = HEAD_TEXTS(v);
+    v->commands = NULL;
+    for (size_t i = 0; i < DS_LEN(texts); i++)
+        if (!(*texts[i] = mem_strdup("")))
+            runview_no_memory(v);
 }
 
 static int64_t count_of(struct runview *v, struct value n, int64_t old)
@@ -141,6 +222,38 @@ void runview_config_release(struct runview *v)
     v->configs = 0;
 }
 
+/* Room for n more entries. */
+static int config_grow(struct runview *v, size_t n)
+{
+    char **keys = mem_realloc(v->config_key, v->configs + n + 1, sizeof *keys);
+    v->config_key = keys ? keys : v->config_key;
+    char **values = mem_realloc(v->config_value, v->configs + n + 1, sizeof *values);
+    v->config_value = values ? values : v->config_value;
+    if (!keys || !values)
+        runview_no_memory(v);
+    return keys && values;
+}
+
+static void config_put(struct runview *v, char *key, char *text)
+{
+    size_t i = 0;
+    if (!key || !text) {
+        runview_no_memory(v);
+        mem_free(key);
+        mem_free(text);
+        return;
+    }
+    while (i < v->configs && strcmp(v->config_key[i], key) != 0)
+        i++;
+    if (i < v->configs) {
+        mem_free(v->config_key[i]);
+        mem_free(v->config_value[i]);
+    }
+    v->config_key[i] = key;
+    v->config_value[i] = text;
+    v->configs += i == v->configs;
+}
+
 static void take_config(struct runview *v, struct value map)
 {
     struct value_iter it = {0};
@@ -148,19 +261,12 @@ static void take_config(struct runview *v, struct value map)
     size_t n = value_len(map) < CONFIGS_MAX ? value_len(map) : CONFIGS_MAX;
     if (value_kind(map) != VALUE_MAP)
         return;
-    runview_config_release(v);
-    v->config_key = mem_alloc(n + 1, sizeof *v->config_key);
-    v->config_value = mem_alloc(n + 1, sizeof *v->config_value);
-    while (v->config_key && v->config_value && v->configs < n &&
-           value_next(map, &it, &key, &item)) {
-        char *k = text_copy(key, 256), *t = config_text(item);
-        v->config_key[v->configs] = k;
-        v->config_value[v->configs++] = t;
-        if (!k || !t)
-            runview_no_memory(v);
-    }
-    if (!v->config_key || !v->config_value)
-        runview_no_memory(v);
+    if (!runview_foreign(v)) /* other programs log their settings in parts */
+        runview_config_release(v);
+    if (!config_grow(v, n))
+        return;
+    while (n-- > 0 && v->configs < CONFIGS_MAX && value_next(map, &it, &key, &item))
+        config_put(v, text_copy(key, 256), config_text(item));
 }
 
 void runview_metas_release(struct runview_index *x)
@@ -330,7 +436,17 @@ int runview_always_on(const struct runview *v, int l)
 {
     if (v->always_on)
         return l >= 0 && l < v->n_always_on && v->always_on[l];
-    return l < config_count(v, "early") || l >= v->layers - config_count(v, "late");
+    return l < config_count(v, "early") ||
+           (v->layers > 0 && l >= v->layers - config_count(v, "late"));
+}
+
+/* They belong to the writing process: a head without the list does not say. */
+static void take_commands_of_head(struct runview *v, struct value list)
+{
+    mem_free(v->commands);
+    v->commands = NULL;
+    if (value_kind(list) == VALUE_ARRAY)
+        take_commands(v, list);
 }
 
 void runview_take_head(struct runview *v, struct value body, const struct record_common *c)
@@ -338,12 +454,19 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     struct value resume = value_get(body, "resume"), seed = value_get(body, "seed");
     int64_t layers = count_of(v, value_get(body, "layers"), v->layers);
     int64_t format = value_int(value_get(body, "format"), FORMAT);
+    (void)name_copy(v->index->foreign, value_get(body, "foreign"));
     if (!v->index->is_directory)
         set_text(v, &v->name, value_get(body, "run"));
     set_text(v, &v->method, value_get(body, "method"));
     set_text(v, &v->version, value_get(body, "version"));
     set_text(v, &v->host, value_get(body, "host"));
     set_text(v, &v->parent, value_get(body, "parent"));
+    set_text(v, &v->writer, value_get(body, "writer"));
+    set_text(v, &v->framework, value_get(body, "framework"));
+    set_text(v, &v->gpu, value_get(body, "gpu"));
+    set_text(v, &v->project, value_get(body, "project"));
+    v->world_size = count_of(v, value_get(body, "world_size"), v->world_size);
+    take_commands_of_head(v, value_get(body, "commands"));
     v->layers = layers <= LAYERS_MAX ? (int)layers : v->layers;
     v->invalid += layers > LAYERS_MAX;
     v->steps_planned = count_of(v, value_get(body, "steps"), v->steps_planned);
@@ -351,6 +474,11 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     v->params_non_embedding =
         count_of(v, value_get(body, "params_non_embedding"), v->params_non_embedding);
     v->vocab = count_of(v, value_get(body, "vocab"), v->vocab);
+    int64_t experts = count_of(v, value_get(body, "experts"), v->experts),
+            per_token = count_of(v, value_get(body, "experts_per_token"), v->experts_per_token);
+    v->experts = experts <= EXPERTS_MAX ? (int)experts : v->experts;
+    v->experts_per_token = per_token <= EXPERTS_MAX ? (int)per_token : v->experts_per_token;
+    v->invalid += (experts > EXPERTS_MAX) + (per_token > EXPERTS_MAX);
     v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
     v->flops_dense = value_num(value_get(body, "flops_dense"), v->flops_dense);
     take_means(v, body);
@@ -367,6 +495,8 @@ void runview_take_head(struct runview *v, struct value body, const struct record
         series_resume(&v->series[i], c->step);
     if (is_resume)
         probes_supersede(v, -1, c->step);
+    if (v->index->has_head || value_num(resume, 0) > 0)
+        matrices_supersede(v, c->step);
     if (format > FORMAT)
         runview_event_add(
             v, c->step, c->time, LOG_WARN, "format",

@@ -14,19 +14,23 @@ struct metric_meta {
 struct runview_index {
     struct map series, layer; /* name -> index */
     size_t series_cap, layer_cap, eval_cap, sample_cap;
-    size_t hint; /* the series that the next metric most likely belongs to */
+    size_t hint;        /* the series that the next metric most likely belongs to */
     uint32_t *of_point; /* series + 1 of a name in a log of another program, by its id */
     size_t cap_of_point;
+    uint64_t skipped; /* of such a log, what its reader counted so far */
     struct metric_meta *meta;
     size_t metas;
-    size_t probe_bytes;
+    size_t probe_bytes, matrix_bytes, matrix_cap;
     double tokens, flops; /* newest token count with its FLOPs, and its step */
     int64_t tokens_step;
     int walks; /* back over superseded points, bounded */
     int is_failed, has_head;
+    char foreign[64]; /* title of the format that a stream of records was made from */
     int is_directory; /* its name is the run's, which may have been renamed since the head */
     struct run_phase phase;
     uint64_t stop_at;  /* where the first read of a growing file ends; 0 = no limit */
+    double opened;     /* monotonic */
+    double heard;      /* wall seconds of the newest bytes, 0 = unknown: io/runview.c */
     double lock_asked; /* monotonic time of the last lock check; its result */
     int is_locked;
 };
@@ -67,6 +71,12 @@ void probes_thin(struct runview *v);
 /* Marks the probes of a text (index < 0: of all) after `step` as superseded. */
 void probes_supersede(struct runview *v, int index, int64_t step);
 
+/* ---- runview_matrix.c ---- */
+void runview_take_matrix(struct runview *v, struct value body, const struct record_common *c);
+/* Marks the matrices after `step` as superseded. */
+void matrices_supersede(struct runview *v, int64_t step);
+void matrix_series_release(struct matrix_series *s);
+
 /* ---- runview_take.c ---- */
 /* The current name of a metric that earlier versions wrote under another. */
 const char *runview_metric_name(const char *name);
@@ -82,6 +92,9 @@ void runview_no_memory(struct runview *v); /* the next poll reports it */
 int runview_room(struct runview *v, void **p, size_t *cap, size_t n, size_t size);
 void runview_take_event(struct runview *v, struct value body, const struct record_common *c);
 void runview_take_head(struct runview *v, struct value body, const struct record_common *c);
+/* Its texts: freed, and all made "". */
+void runview_head_release(struct runview *v);
+void runview_head_clear(struct runview *v);
 void runview_event_release(struct run_event *x);
 void runview_config_release(struct runview *v);
 void runview_metas_release(struct runview_index *x);

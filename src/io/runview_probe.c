@@ -109,6 +109,8 @@ static int run_bits(struct probe *p, struct value v)
 {
     int32_t *bits = NULL;
     size_t n = (size_t)p->layers * (size_t)p->tokens;
+    if (value_kind(v) == VALUE_NONE)
+        return 0; /* which cells were executed is unknown */
     int rc = ints(&bits, v, n);
     if (rc == 0 && !(p->run = mem_alloc(n + 1, 1)))
         rc = DS_EMEM;
@@ -143,7 +145,11 @@ static int named_cells(struct runview *v, struct probe *p, struct value map)
         char name[64];
         int rc = name_copy(name, key) ? floats(&m->v, item, n) : DS_EFORMAT;
         if (rc == 0 && m->v) {
-            *m = (struct matrix){mem_strdup(name), mem_strdup(""), m->v, p->layers, p->tokens};
+            *m = (struct matrix){.name = mem_strdup(name),
+                                 .help = mem_strdup(""),
+                                 .v = m->v,
+                                 .rows = p->layers,
+                                 .cols = p->tokens};
             p->cells++;
             rc = m->name && m->help ? 0 : DS_EMEM;
         } else {
@@ -155,6 +161,32 @@ static int named_cells(struct runview *v, struct probe *p, struct value map)
             return rc;
     }
     return 0;
+}
+
+/* What the values of cells are: `cell_kind` and `inferred`.  Names without a cell are no error: the
+ * cell may have been left out of this probe. */
+static void describe_cells(struct runview *v, struct probe *p, struct value kinds,
+                           struct value inferred)
+{
+    struct value_iter it = {0};
+    struct value key, item;
+    int is_map = value_kind(kinds) == VALUE_MAP, is_list = value_kind(inferred) == VALUE_ARRAY;
+    v->invalid += !is_map && value_kind(kinds) > VALUE_NIL;
+    v->invalid += !is_list && value_kind(inferred) > VALUE_NIL;
+    while (is_map && value_next(kinds, &it, &key, &item)) {
+        int is_category = value_is(item, "category");
+        v->invalid += !is_category && !value_is(item, "amount");
+        for (int i = 0; i < p->cells; i++)
+            if (value_is(key, p->cell[i].name))
+                p->cell[i].is_category = is_category;
+    }
+    it = (struct value_iter){0};
+    while (is_list && value_next(inferred, &it, NULL, &item)) {
+        p->run_is_inferred |= value_is(item, "run");
+        v->invalid += value_kind(item) != VALUE_STR;
+        for (int i = 0; i < p->cells; i++)
+            p->cell[i].is_inferred |= value_is(item, p->cell[i].name);
+    }
 }
 
 static int named_vectors(struct runview *v, struct probe *p, struct value map)
@@ -224,6 +256,8 @@ static int read_parts(struct runview *v, struct probe *p, struct value body)
     if (rc == 0)
         rc = named_cells(v, p, value_get(body, "cell"));
     if (rc == 0)
+        describe_cells(v, p, value_get(body, "cell_kind"), value_get(body, "inferred"));
+    if (rc == 0)
         rc = named_vectors(v, p, value_get(body, "token"));
     if (rc < 0)
         return rc;
@@ -237,13 +271,16 @@ static int shape(struct probe *p, struct value body)
 {
     struct value id = value_get(body, "ids"), text = value_get(body, "text");
     int64_t layers = value_int(value_get(body, "layers"), 0);
-    int64_t cells = value_i32s(value_get(body, "run"), NULL, 0);
+    struct value run = value_get(body, "run");
+    int has_run = value_kind(run) != VALUE_NONE;
+    int64_t cells = has_run ? value_i32s(run, NULL, 0) : 0;
     if (layers < 1 || layers > LAYERS_MAX || cells < 0 || cells % layers)
         return DS_EFORMAT;
     int64_t tokens = value_kind(id) != VALUE_NONE      ? value_i32s(id, NULL, 0)
                      : value_kind(text) == VALUE_ARRAY ? (int64_t)value_len(text)
                                                        : cells / layers;
-    if (tokens < 1 || tokens > TOKENS_MAX || tokens * layers != cells)
+    if (tokens < 1 || tokens > TOKENS_MAX || tokens * layers > RECORD_MAX ||
+        (has_run && tokens * layers != cells))
         return DS_EFORMAT;
     p->layers = (int)layers;
     p->tokens = (int)tokens;

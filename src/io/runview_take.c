@@ -82,6 +82,7 @@ static struct series *series_named(struct runview *v, const char *name)
                        .unit = mem_strdup(m && m->unit ? m->unit : ""),
                        .help = mem_strdup(m && m->help ? m->help : "")};
     s.canonical = metric_canonical(name, &s.rank);
+    s.is_free_order = runview_foreign(v) != NULL;
     if (!s.name || !s.unit || !s.help ||
         map_set(&x->series, name, strlen(name), (int64_t)v->n_series) < 0) {
         series_release(&s);
@@ -179,8 +180,6 @@ static struct series *series_of_point(struct runview *v, const struct foreign_po
     }
     if (x->of_point[p->id] == 0) {
         struct series *s = series_named(v, p->name);
-        if (s)
-            s->is_free_order = 1;
         x->of_point[p->id] = s ? (uint32_t)(s - v->series) + 1 : NO_SERIES;
     } else if (x->of_point[p->id] == NO_SERIES) {
         v->others++;
@@ -447,7 +446,7 @@ static const struct {
 } takers[] = {
     {"metric", take_metric, 1},       {"layer", take_layer, 1}, {"probe", take_probe, 0},
     {"event", runview_take_event, 0}, {"eval", take_eval, 0},   {"sample", take_sample, 0},
-    {"head", runview_take_head, 0},   {"end", take_end, 0},
+    {"head", runview_take_head, 0},   {"end", take_end, 0},     {"matrix", runview_take_matrix, 1},
 };
 
 void runview_take(struct runview *v, struct value body)
@@ -500,6 +499,7 @@ void runview_clear(struct runview *v)
     mem_free(v->probe);
     RELEASE_ALL(v->series, v->n_series, series_release);
     RELEASE_ALL(v->layer, v->n_layer, layer_release);
+    RELEASE_ALL(v->matrix, v->n_matrices, matrix_series_release);
     RELEASE_ALL(v->event, v->n_events, runview_event_release);
     RELEASE_ALL(v->eval, v->n_evals, eval_release);
     RELEASE_ALL(v->sample, v->n_samples, sample_release);
@@ -509,18 +509,13 @@ void runview_clear(struct runview *v)
     map_release(&x->layer);
     mem_free(v->always_on);
     mem_free(x->of_point);
-    char **texts[] = {&v->method, &v->version, &v->host, &v->parent};
-    for (size_t i = 0; i < DS_LEN(texts); i++)
-        mem_free(*texts[i]);
+    runview_head_release(v);
     struct runview kept = {.path = v->path,
                            .name = v->name,
                            .reader = v->reader,
                            .index = x,
                            .generation = v->generation + 1};
     *v = kept;
-    *x = (struct runview_index){.tokens_step = -1, .lock_asked = -1};
-    v->method = mem_strdup("");
-    v->version = mem_strdup("");
-    v->host = mem_strdup("");
-    v->parent = mem_strdup("");
+    *x = (struct runview_index){.tokens_step = -1, .lock_asked = -1, .opened = x->opened};
+    runview_head_clear(v);
 }

@@ -14,6 +14,17 @@ void trace_metric_rows(const struct route_ops *ops, struct record *rec)
                           metric_scope_name[ops->metrics[i].scope]);
 }
 
+void trace_always_on(const struct model *m, struct record *rec)
+{
+    const struct route *r = &m->route;
+    double *on = mem_alloc((size_t)r->L, sizeof *on);
+    for (int l = 0; on && l < r->L; l++)
+        on[l] = !r->ops->always_on || r->ops->always_on(r, l);
+    if (on)
+        record_nums(rec, "always_on", on, (size_t)r->L);
+    mem_free(on);
+}
+
 enum { LENS_MAX = 16 };
 
 static void forward(struct model *m, const struct trace_text *t, const struct trace_options *o,

@@ -219,6 +219,8 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
         return rc;
     s.token_class = t->token_class;
     rc = add_batches(t, &s, tokens, e);
+    if (rc == 0)
+        rc = loader_check(t->val, e);
     if (rc == 0 && final)
         rc = add_controls(t, &s, e);
     if (rc == 0)

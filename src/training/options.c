@@ -65,13 +65,13 @@ int train_has_teacher(const struct train_options *o)
 #define AT(field) offsetof(struct data_options, field)
 static const struct opt data_opts[] = {
     // clang-format off
-    {"path", OPT_STRING, AT(path), "synth", 0, 0, NULL, "a UTF-8 file or directory, a .jsonl file, or synth (the built-in generator)", NULL},
-    {"format", OPT_STRING, AT(format), "auto", 0, 0, NULL, "auto, file, blocks, eot, jsonl, lines", NULL},
+    {"path", OPT_STRING, AT(path), "synth", 0, 0, NULL, "a UTF-8 file or directory, a .jsonl file, token shards of nanoGPT or llm.c (.bin file, folder or pattern), or synth (the built-in generator)", NULL},
+    {"format", OPT_STRING, AT(format), "auto", 0, 0, NULL, "auto, file, blocks, eot, jsonl, lines, tokens", NULL},
     {"text_key", OPT_STRING, AT(text_key), "text", 0, 0, NULL, "key of the text in JSON Lines records", NULL},
-    {"tokenizer", OPT_STRING, AT(tokenizer), "bpe", 0, 0, NULL, "bpe (trained on the corpus to model.vocab), bytes, or a tokenizer.json", NULL},
+    {"tokenizer", OPT_STRING, AT(tokenizer), "bpe", 0, 0, NULL, "bpe (trained on the corpus to model.vocab), bytes, or a tokenizer.json (token shards: the one they were made with)", NULL},
     {"max_bytes", OPT_INT, AT(max_bytes), "0", 0, 1e15, NULL, "most bytes of text to read; 0 = the built-in limit", NULL},
     {"docs", OPT_INT, AT(docs), "0", 0, 1e12, NULL, "most documents to read (synth: to generate); 0 = all", NULL},
-    {"val_fraction", OPT_REAL, AT(val_fraction), "0.05", 0, 0.5, NULL, "fraction of documents held out for validation, chosen by text hash", NULL},
+    {"val_fraction", OPT_REAL, AT(val_fraction), "0.05", 0, 0.5, NULL, "fraction of documents held out for validation, chosen by text hash (token shards: the last tokens, unless names hold train and val)", NULL},
     // clang-format on
 };
 const struct opt_group data_group = {

@@ -53,17 +53,6 @@ static void add_means(struct trainer *t)
     record_close(t->record);
 }
 
-static void add_always_on(struct trainer *t)
-{
-    const struct route *r = &t->model->route;
-    double *on = mem_alloc((size_t)r->L, sizeof *on);
-    for (int l = 0; on && l < r->L; l++)
-        on[l] = !r->ops->always_on || r->ops->always_on(r, l);
-    if (on)
-        record_nums(t->record, "always_on", on, (size_t)r->L);
-    mem_free(on);
-}
-
 int trainer_log_head(struct trainer *t, int resume, struct err *e)
 {
     struct record *r = t->record;
@@ -89,7 +78,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     record_str(r, "host", host);
     record_int(r, "pid", getpid());
     add_means(t);
-    add_always_on(t);
+    trace_always_on(t->model, t->record);
     record_map(r, "config");
     train_config_for_each(&t->config, add_config, r);
     record_close(r);

@@ -235,6 +235,18 @@ static void fill_probe(struct trainer *t, struct probe_text *p, const struct doc
     }
 }
 
+static int alloc_probe(struct probe_text *p, size_t n, struct err *e)
+{
+    p->n = (int)n;
+    p->id = mem_alloc(n, sizeof *p->id);
+    p->piece = mem_alloc(n, sizeof *p->piece);
+    p->piece_len = mem_alloc(n, sizeof *p->piece_len);
+    p->true_entropy = mem_alloc(n, sizeof *p->true_entropy);
+    return p->id && p->piece && p->piece_len && p->true_entropy
+               ? 0
+               : err_set(e, DS_EMEM, "out of memory for the probe text");
+}
+
 static int add_probe(struct trainer *t, size_t index, struct err *e)
 {
     struct document d = corpus_at(t->corpus, index);
@@ -246,20 +258,33 @@ static int add_probe(struct trainer *t, size_t index, struct err *e)
     struct probe_text *p = &t->probe[t->probes];
     size_t n = ids.n < max ? ids.n : max;
     if (rc == 0 && n >= 2) {
-        p->n = (int)n;
-        p->id = mem_alloc(n, sizeof *p->id);
-        p->piece = mem_alloc(n, sizeof *p->piece);
-        p->piece_len = mem_alloc(n, sizeof *p->piece_len);
-        p->true_entropy = mem_alloc(n, sizeof *p->true_entropy);
         snprintf(p->name, sizeof p->name, "%s-%zu",
                  strcmp(t->config.data.path, "synth") == 0 ? "synth" : "text", index);
         t->probes++;
-        if (!p->id || !p->piece || !p->piece_len || !p->true_entropy)
-            rc = err_set(e, DS_EMEM, "out of memory for the probe text");
-        else
+        rc = alloc_probe(p, n, e);
+        if (rc == 0)
             fill_probe(t, p, &d, ids.v);
     }
     ids_release(&ids);
+    return rc;
+}
+
+/* Of token shards, which have no documents: the beginning of a window. */
+static int add_window_probe(struct trainer *t, uint64_t window, struct err *e)
+{
+    struct loader_pos pos = {.window = window};
+    struct probe_text *p = &t->probe[t->probes];
+    const struct document none = {.text = "", .bits = NULL};
+    int64_t max = t->config.train.probe_tokens, seq = t->config.train.seq;
+    loader_next(t->val ? t->val : t->train, &pos, 1, t->input, t->target, NULL, NULL);
+    int rc = loader_check(t->train, e);
+    if (rc < 0)
+        return rc;
+    snprintf(p->name, sizeof p->name, "window-%llu", (unsigned long long)window);
+    t->probes++;
+    rc = alloc_probe(p, (size_t)(seq < max ? seq : max), e);
+    if (rc == 0)
+        fill_probe(t, p, &none, t->input);
     return rc;
 }
 
@@ -270,6 +295,10 @@ static int open_probes(struct trainer *t, struct err *e)
     t->probe = mem_alloc((size_t)want, sizeof *t->probe);
     if (!t->probe)
         return err_set(e, DS_EMEM, "out of memory for probe texts");
+    uint64_t windows = loader_windows(t->val ? t->val : t->train);
+    for (uint64_t w = 0; corpus_shards(t->corpus) && w < windows && t->probes < want && rc == 0;
+         w++)
+        rc = add_window_probe(t, w, e);
     for (size_t i = 0; i < corpus_count(t->corpus) && t->probes < want && rc == 0; i++)
         if (!t->val || corpus_is_val(t->corpus, i, t->config.data.val_fraction))
             rc = add_probe(t, i, e);

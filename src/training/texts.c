@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/shards.h"
 
 int texts_open(struct corpus **out, const struct data_options *o, struct err *e)
 {
@@ -44,6 +45,11 @@ int texts_tokenizer(struct tokenizer **out, const struct corpus *c, const struct
 {
     if (strcmp(o->tokenizer, "bytes") == 0)
         return tokenizer_new_bytes(out, e);
+    if (strcmp(o->tokenizer, "bpe") == 0 && corpus_shards(c))
+        return err_set(e, DS_EUSAGE,
+                       "data.tokenizer = bpe: %s holds token ids, expected the tokenizer they were "
+                       "made with",
+                       o->path);
     if (strcmp(o->tokenizer, "bpe") == 0)
         return train_bpe(out, c, o->val_fraction, vocab, e);
     return tokenizer_load(out, o->tokenizer, e);

@@ -63,7 +63,6 @@ static void forward_backward(struct trainer *t)
                         .step = step,
                         .progress = (double)step / (double)o->steps,
                         .seed = (uint64_t)t->config.run.seed};
-    loader_next(t->train, &t->state.pos, b.B, t->input, t->target, t->doc_start, NULL);
     account_enter(&t->account, STEP_FORWARD);
     struct distill *d = step > o->kd_warmup ? t->model->distill : NULL;
     if (d)
@@ -153,6 +152,10 @@ static int train_step(struct trainer *t, struct err *e)
     s->step = t->state.step + 1;
     s->lr = lr_at(o, s->step);
     s->time_ratio = (double)NAN;
+    loader_next(t->train, &t->state.pos, (int)o->batch, t->input, t->target, t->doc_start, NULL);
+    int rc = loader_check(t->train, e);
+    if (rc < 0)
+        return rc;
     forward_backward(t);
     struct grad_health h = params_grad_health(&t->model->params);
     s->grad_norm = h.norm;

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fs.h"
+#include "io/runlog.h"
 #include "training/job.h"
 #include "tui/appstate.h"
 
@@ -24,6 +26,9 @@ static void say_error(struct app *app, const char *command, int rc, const struct
             app, LOG_WARN,
             "the run is starting and takes commands from its first step; \"%s\" was not sent",
             command);
+    else if (rc == DS_ENOTFOUND && r && r->state == RUN_LIVE)
+        app_notify(app, LOG_WARN, "the run's process takes no commands; \"%s\" was not sent",
+                   command);
     else if (rc == DS_ENOTFOUND)
         app_notify(app, LOG_WARN, "no running process; \"%s\" was not sent", command);
     else
@@ -97,12 +102,61 @@ static void send_to(struct app *app, const char *dir, const char *command)
     app->is_dirty = 1;
 }
 
-int app_has_process(struct app *app)
+int app_is_growing(struct app *app)
 {
     if (!app->runs)
         return 0;
     enum run_state state = app_run(app)->state;
     return state == RUN_LIVE || state == RUN_PAUSED || state == RUN_EMPTY || state == RUN_SILENT;
+}
+
+/* Why the current run cannot take a command, "" when it may. */
+static const char *why_not(struct app *app, const char *command, char *out, size_t size)
+{
+    const struct runview *v = app_run(app);
+    const char *word = command + strspn(command, " ");
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, " "), word);
+    out[0] = '\0';
+    if (!v)
+        str_copy(out, size, "no run is open");
+    else if (runview_foreign(v))
+        snprintf(out, size, "%s: the log of another program takes no commands", runview_foreign(v));
+    else if (runlog_reader_fd(v->reader) >= 0)
+        str_copy(out, size, "a run that comes through a pipe takes no commands");
+    else if (!app->run[app->current].dir[0])
+        str_copy(out, size, "no run directory is open");
+    else if (!runview_answers(v, name))
+        snprintf(out, size,
+                 v->commands[0] ? "the run answers only %s" : "the run takes no commands",
+                 v->commands);
+    return out;
+}
+
+/* The command that a key row sends to the run: "stop" of "run-stop". */
+static const char *control_of(struct app *app, const struct key *k)
+{
+    static const struct {
+        const char *row, *command;
+    } rows[] = {{"run-checkpoint", "checkpoint"},
+                {"run-probe", "probe"},
+                {"run-stop", "stop"},
+                {"set-value", "set"}};
+    if (strcmp(k->command, "pause-resume") == 0)
+        return app_run(app) && app_run(app)->state == RUN_PAUSED ? "resume" : "pause";
+    for (size_t i = 0; i < DS_LEN(rows); i++)
+        if (strcmp(k->command, rows[i].row) == 0)
+            return rows[i].command;
+    return k->command;
+}
+
+int app_takes(struct app *app, const struct key *k)
+{
+    char why[400], path[1200];
+    const struct open_run *r = app->runs ? &app->run[app->current] : NULL;
+    return r && app_is_growing(app) && r->view->state != RUN_SILENT &&
+           !why_not(app, control_of(app, k), why, sizeof why)[0] &&
+           fs_join(path, sizeof path, r->dir, "control.sock", NULL) == 0 && fs_exists(path);
 }
 
 void app_send(struct app *app, const char *dir, const char *command)
@@ -115,8 +169,9 @@ void app_send(struct app *app, const char *dir, const char *command)
 
 void app_run_command(struct app *app, const char *command)
 {
-    if (!app->opt.readonly && (!app->runs || !app->run[app->current].dir[0]))
-        app_notify(app, LOG_WARN, "no run directory is open; \"%s\" was not sent", command);
+    char why[400];
+    if (!app->opt.readonly && why_not(app, command, why, sizeof why)[0])
+        app_notify(app, LOG_WARN, "%s; \"%s\" was not sent", why, command);
     else
         app_send(app, app->runs ? app->run[app->current].dir : "", command);
 }

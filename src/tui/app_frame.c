@@ -33,7 +33,8 @@ static const struct {
     [RUN_EMPTY] = {0x25CB, '?', ROLE_DIM},   [RUN_LIVE] = {0x25CF, '*', ROLE_GOOD},
     [RUN_PAUSED] = {0x25D0, '=', ROLE_WARN}, [RUN_SILENT] = {0x25CB, '!', ROLE_WARN},
     [RUN_DONE] = {0x2713, '+', ROLE_DIM},    [RUN_STOPPED] = {0x25A0, '#', ROLE_WARN},
-    [RUN_FAILED] = {0xD7, 'x', ROLE_BAD},    [RUN_TRACE] = {0x25C7, '~', ROLE_DIM},
+    [RUN_FAILED] = {0xD7, 'x', ROLE_BAD},    [RUN_ENDED] = {0x25A0, '#', ROLE_WARN},
+    [RUN_TRACE] = {0x25C7, '~', ROLE_DIM},
 };
 
 static double newest(const struct runview *v, const char *name)
@@ -136,14 +137,10 @@ static int run_parts(const struct app *app, const struct runview *v, struct part
         p[n] = (struct part){.role = ROLE_TEXT, .priority = 6};
         snprintf(p[n++].text, sizeof p->text, "ETA %s", str_duration(si, left));
     }
-    double age = app_now(app) - v->last_time;
-    if (is_running && v->last_time > 0) {
-        age = age < 0 ? 0 : age;
+    double age = runview_age(v, app_now(app));
+    if (is_running && isfinite(age)) {
         p[n] = (struct part){.role = age > 60 ? ROLE_WARN : ROLE_DIM, .priority = 4};
-        if (age < 60)
-            snprintf(p[n++].text, sizeof p->text, "%.0fs ago", floor(age));
-        else
-            snprintf(p[n++].text, sizeof p->text, "%s ago", str_duration(si, floor(age / 60) * 60));
+        snprintf(p[n++].text, sizeof p->text, "%s ago", num_age(si, age));
     }
     if (v->gaps || v->lost) {
         p[n] = (struct part){.role = ROLE_BAD, .priority = 7};
@@ -196,14 +193,13 @@ static void draw_parts(struct area line, int x, struct part *p, int n)
 static int draw_state(const struct app *app, struct area line, int x, const struct runview *v)
 {
     char word[64], age[16];
-    double silent = app_now(app) - v->last_time, all = (double)(v->bytes + v->tail);
+    double silent = runview_age(v, app_now(app)), all = (double)(v->bytes + v->tail);
     struct ink color = ink(state_sign[v->state].role);
     if (v->is_behind && v->tail > 0 && all > 0)
         snprintf(word, sizeof word, "reading %d%%",
                  (int)(100 * (double)runlog_reader_position(v->reader) / all));
-    else if (v->state == RUN_SILENT && v->last_time > 0 && silent >= 1)
-        snprintf(word, sizeof word, "silent %s",
-                 str_duration(age, silent < 60 ? floor(silent) : floor(silent / 60) * 60));
+    else if (v->state == RUN_SILENT && silent >= 1)
+        snprintf(word, sizeof word, "silent %s", num_age(age, silent));
     else
         str_copy(word, sizeof word, run_state_name(v->state));
     area_put(line, 0, x, area_rune(line, state_sign[v->state].sign, state_sign[v->state].ascii),
@@ -276,13 +272,20 @@ static void draw_bar(struct app *app, struct area line)
 
 /* ---- bottom line ---- */
 
+/* Rows of the focused view that would do nothing now. */
+static int is_offered(struct app *app, const struct key *k)
+{
+    struct view *v = app_focused_view(app);
+    return !v || !v->ops->offers || v->ops->offers(v, k);
+}
+
 /* Rows with a hint by priority; those of the view come before global ones of equal priority. */
 static int is_useful(struct app *app, const struct key *k)
 {
     return !(k->flags & KEY_HIDDEN) && !((k->flags & KEY_MUTATES) && app->opt.readonly) &&
            (!(k->flags & KEY_ON_FIGURE) || app_focused(app)->figure ||
             app_focused(app)->figure_words) &&
-           (!(k->flags & KEY_ON_RUN) || app_has_process(app));
+           (!(k->flags & KEY_ON_RUN) || app_takes(app, k)) && is_offered(app, k);
 }
 
 static int collect_hints(struct app *app, const struct key **out, int max)
@@ -352,12 +355,14 @@ struct help_row {
     size_t at;
 };
 
-static int add_rows(struct str *out, const char *title, const struct key *table,
+static int add_rows(struct app *app, struct str *out, const char *title, const struct key *table,
                     struct help_row *row, int n)
 {
     str_addf(out, "%s\n", title);
     for (const struct key *k = table; k && k->command; k++) {
         char command[64];
+        if (k->flags & KEY_ON_RUN && !app_takes(app, k))
+            continue;
         snprintf(command, sizeof command, ":%s%s%s", k->command, k->args ? " " : "",
                  k->args ? k->args : "");
         if (n < HELP_ROWS_MAX)
@@ -369,14 +374,14 @@ static int add_rows(struct str *out, const char *title, const struct key *table,
 }
 
 /* The text of the overlay; the number of its rows. */
-static int help_text(const struct app *app, struct str *out, struct help_row row[HELP_ROWS_MAX])
+static int help_text(struct app *app, struct str *out, struct help_row row[HELP_ROWS_MAX])
 {
     const struct view_ops *ops = app_focused(app);
-    int n = ops->keys ? add_rows(out, ops->title, ops->keys, row, 0) : 0;
-    return add_rows(out, "All views", keys_global, row, n);
+    int n = ops->keys ? add_rows(app, out, ops->title, ops->keys, row, 0) : 0;
+    return add_rows(app, out, "All views", keys_global, row, n);
 }
 
-const struct key *app_help_row(const struct app *app, int y, int x)
+const struct key *app_help_row(struct app *app, int y, int x)
 {
     struct help_row row[HELP_ROWS_MAX];
     struct str text = {0};

@@ -259,9 +259,13 @@ static void key_stop(struct view *v, const struct key *k, const char *args)
 {
     char question[256];
     const struct runview *r = app_run(v->app);
-    (void)k, (void)args;
-    if (!app_has_process(v->app)) { /* nothing to ask about */
+    (void)args;
+    if (!app_is_growing(v->app)) { /* nothing to ask about */
         app_notify(v->app, LOG_WARN, "no running run is open: nothing to stop");
+        return;
+    }
+    if (!app_takes(v->app, k)) { /* says why */
+        app_run_command(v->app, "stop");
         return;
     }
     snprintf(question, sizeof question, "Save a checkpoint and stop run %s?",

@@ -57,18 +57,6 @@ void app_memory_release(struct app *app)
 
 /* ---- the file ---- */
 
-/* $XDG_STATE_HOME, else ~/.local/state; relative paths are ignored, as XDG requires. */
-static int state_dir(char *out, size_t size)
-{
-    const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int n = -1;
-    if (xdg && xdg[0] == '/')
-        n = snprintf(out, size, "%s/depthscope", xdg);
-    else if (home && home[0] == '/')
-        n = snprintf(out, size, "%s/.local/state/depthscope", home);
-    return n > 0 && (size_t)n < size;
-}
-
 /* One line per value: newlines are written as \n, backslashes are doubled. */
 static void add_escaped(struct str *out, const char *value)
 {
@@ -113,7 +101,7 @@ void app_state_load(struct app *app, const char *run_path)
     char dir[900], real[4096];
     struct str text = {0};
     app->state_path[0] = '\0';
-    if (app_is_scripted(app) || strcmp(run_path, "-") == 0 || !state_dir(dir, sizeof dir))
+    if (app_is_scripted(app) || strcmp(run_path, "-") == 0 || !fs_state_dir(dir, sizeof dir))
         return;
     const char *key = realpath(run_path, real) ? real : run_path;
     snprintf(app->state_path, sizeof app->state_path, "%s/%016llx.view", dir,
@@ -130,7 +118,7 @@ void app_state_save(struct app *app)
     char dir[900];
     struct str text = {0};
     struct err e = {0};
-    if (!app->state_path[0] || !state_dir(dir, sizeof dir))
+    if (!app->state_path[0] || !fs_state_dir(dir, sizeof dir))
         return;
     for (int p = 0; p < APP_PANES_MAX; p++)
         for (int k = 0; k < APP_VIEWS_MAX; k++)

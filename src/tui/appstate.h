@@ -165,7 +165,7 @@ void app_fit_theme(struct app *app); /* after a theme was loaded */
 void app_draw(struct app *app);
 void app_add_zone(struct app *app, struct zone z);
 /* The row of the help overlay at a cell of the screen, or NULL. */
-const struct key *app_help_row(const struct app *app, int y, int x);
+const struct key *app_help_row(struct app *app, int y, int x);
 /* app_prompt.c */
 void app_open_command(struct app *app, const char *initial);
 int app_prompt_event(struct app *app, const struct event *ev);

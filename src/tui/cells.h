@@ -17,6 +17,12 @@
 int cells_fields(const struct probe *p);
 const char *cells_field_name(const struct probe *p, int field);
 double cells_value(const struct probe *p, int field, int layer, int token); /* NaN = no value */
+/* 1: the values are numbers of categories, which have no order, mean or difference. */
+int cells_is_category(const struct probe *p, int field);
+int cells_is_inferred(const struct probe *p, int field);
+/* "expert 17 (0.42), 3 (0.31)": the experts of a token in a layer by rank, with their weights where
+ * recorded; "no expert".  Returns out. */
+const char *cells_experts(char *out, size_t size, const struct probe *p, int layer, int token);
 /* Unit of a metric as declared in the head record of the run; "" when unknown. */
 const char *cells_unit(const struct runview *r, const char *name);
 /* Range of a field over a probe, rounded so that the colours are stable; symmetric about 0 when it
@@ -26,8 +32,10 @@ const char *cells_range(const struct probe *p, int field, const struct look *loo
 enum cell_state {
     CELL_SKIP,
     CELL_RUN,
-    CELL_ALWAYS_ON
-}; /* rule: executed without a decision, as in an always-on layer */
+    CELL_ALWAYS_ON, /* executed without a decision, as in an always-on layer */
+    CELL_UNKNOWN    /* the probe has no decisions */
+};
+const char *cells_state_word(enum cell_state s);                                /* "skipped" */
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers */
 /* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown), also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
@@ -45,7 +53,9 @@ struct cells {
     const unsigned char
         *run;            /* (layers, tokens) estimated decisions instead of the probe's; or NULL  */
     const int8_t *force; /* (layers, tokens) forced by the user: 1 run, 0 skip, -1 free; or NULL  */
-    const unsigned char *mark;  /* (tokens) marked ones; or NULL  */
+    const unsigned char *mark; /* (tokens) marked ones; or NULL  */
+    const float
+        *shade; /* (tokens) 0..1 shown by the text in place of the depth, NaN = dim; or NULL */
     const struct runview *view; /* for units and the configuration; or NULL */
     /* appearance: may be settings of a view */
     int field, is_upward, token, layer;
@@ -56,8 +66,8 @@ struct cells {
     /* of a map over training */
     double full;                /* > 0: colours run from 0 to it, instead of the probe's range */
     const unsigned char *fixed; /* (layers) 1 = drawn as always on, whatever the field; or NULL */
-    const char *depth_label; /* of the bars below the map; NULL = "depth"                 */
-    int hides;               /* CELLS_HIDES_*: lines that another map next to it has      */
+    const char *depth_label;    /* of the bars below the map; NULL = "depth"                 */
+    int hides;                  /* CELLS_HIDES_*: lines that another map next to it has      */
     /* kept between draws */
     int is_moving; /* the cursor is still moving: details still show the previous cell */
     int seen_token, seen_layer;

@@ -8,7 +8,7 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-enum { HOME_UNDO_MAX = 16, HOME_FILES_MAX = 64, HOME_CHOICES_MAX = 64, HOME_COLUMNS = 14 };
+enum { HOME_UNDO_MAX = 16, HOME_FILES_MAX = 64, HOME_CHOICES_MAX = 64, HOME_COLUMNS = 15 };
 
 enum home_kind { HOME_HEADING, HOME_RUN, HOME_PRESET, HOME_FILE };
 struct home_item {
@@ -124,6 +124,7 @@ void home_filter_draw(struct view *v, struct area line);
 /* home_actions.c: what is done to the selected run; the functions of key rows. */
 key_fn home_rename, home_tag, home_note, home_trash, home_restore, home_stop, home_like,
     home_resume, home_undo;
+int home_offers(struct view *v, const struct key *k);
 int home_pick_event(struct view *v, const struct event *ev);
 void home_pick_draw(struct view *v, struct area a);
 int home_poll_launch(struct view *v);

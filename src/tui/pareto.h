@@ -19,6 +19,9 @@ enum pareto_x {
     PARETO_TIME,
     PARETO_PARAMS,
     PARETO_TRAINING,
+    PARETO_STEPS,
+    PARETO_TOKENS,
+    PARETO_WALL,
     PARETO_AXES
 };
 struct pareto_axis {
@@ -31,7 +34,11 @@ extern const struct pareto_axis pareto_axes[PARETO_AXES];
 double pareto_x_of(const struct runview *v, enum pareto_x x);
 /* 1 for results of which more is better (accuracies, tokens/s); losses are the rule. */
 int pareto_is_gain(const char *metric);
-/* Names of the scalars that evaluations of the runs have, "val_loss" first; at most max. */
+/* The result of a run: experiment_result, and for "loss" the newest training loss.  NaN when it is not
+ * recorded. */
+double pareto_y_of(const struct runview *v, const char *metric);
+/* Names of the scalars that evaluations of the runs have, "val_loss" first, and "loss"; at most
+ * max. */
 int pareto_metrics(const struct runview *const *run, int runs, char name[][64], int max);
 
 /* Seeds of one experiment. */

@@ -79,6 +79,8 @@ struct view_ops {
     int (*search)(struct view *v, const char *text, int direction); /* 1 = moved to a hit */
     void (*copy)(struct view *v, struct str *out);                  /* what `y` copies */
     int (*subject)(struct view *v, struct subject *out); /* what `=` explains; 0 = nothing */
+    /* 0: this row of the view can do nothing now, so that it has no hint. */
+    int (*offers)(struct view *v, const struct key *k);
 };
 
 /* Rows of views/registry.c, in the order of the number keys; NULL-terminated. */
@@ -166,8 +168,11 @@ void app_ask(struct app *app, const char *label, const char *initial,
 void app_confirm(struct app *app, const char *question, void (*done)(void *ctx), void *ctx);
 /* Sends a command ("pause", "set lr 1e-4") to the current run and reports the answer. */
 void app_run_command(struct app *app, const char *command);
-/* 0 when no open run can take a command: none is open, it has ended, or it is a trace. */
-int app_has_process(struct app *app);
+/* 0 when nothing can be added to the current run: none is open, it has ended, or it is a trace. */
+int app_is_growing(struct app *app);
+/* 0 when the current run cannot take the command of this key row: it has no process that listens,
+ * or one that does not answer it. */
+int app_takes(struct app *app, const struct key *k);
 /* The same to any run directory. */
 void app_send(struct app *app, const char *dir, const char *command);
 /* Executes a command as typed after `:`. */

@@ -13,6 +13,8 @@
 /* ---- numbers for people ---- */
 /* A tick or read-out: 4 significant digits, SI suffix from 10^5, 1e-4 below 10^-3; "NaN", "inf". */
 const char *num_print(char out[24], double x);
+/* The first part of a duration: "42m"; `out` at least 16 bytes. */
+const char *num_age(char out[16], double seconds);
 /* Nice ticks (1, 2, 2.5, 5 x 10^k; decades on a log axis) inside [lo, hi], at most `max`; the
  * count. */
 int ticks_nice(double lo, double hi, int is_log, double *tick, int max);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/experts.h"
 #include "io/record.h"
 #include "io/runview.h"
 
@@ -13,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_probe(const struct probe *p)
 {
     size_t bytes = 0, cells = (size_t)p->layers * (size_t)p->tokens;
-    for (size_t i = 0; i < cells; i++)
+    for (size_t i = 0; p->run && i < cells; i++)
         if (p->run[i] > 1)
             abort();
     for (int t = 0; t < p->tokens; t++)
@@ -29,6 +30,45 @@ static void check_probe(const struct probe *p)
         bytes += strlen(p->lens_piece[i]) + (size_t)(p->lens_id[i] & 1);
     if (bytes == SIZE_MAX)
         abort();
+}
+
+static void check_matrix(const struct matrix_series *s)
+{
+    size_t last = (size_t)s->rows * (size_t)s->cols - 1, live = 0;
+    int64_t step = -1;
+    for (size_t i = 0; i < s->n; i++) {
+        if (!s->point[i].is_old && s->point[i].step <= step)
+            abort();
+        step = s->point[i].is_old ? step : s->point[i].step;
+        live += isnan(s->point[i].v[last]) == 0;
+    }
+    for (int i = 0; i < s->rows; i++)
+        if (s->layer[i] < 0 || s->collapsed[i] > 1)
+            abort();
+    if (s->n > RUNVIEW_MATRIX_POINTS || live > s->n)
+        abort();
+}
+
+static void check_experts(const struct runview *v)
+{
+    size_t n = expert_loads(v);
+    double trend[4];
+    int hot[3];
+    for (size_t i = 0; i < n; i += 1 + n / 3) {
+        struct expert_load x;
+        if (expert_load_read(&x, v, i, NULL) < 0)
+            continue;
+        for (int row = 0; row < x.rows; row++) {
+            struct expert_row r = expert_row_of(&x, row);
+            int k = expert_hottest(&x, row, hot, 3);
+            if (r.dead > x.experts || r.top >= x.experts || (k > 0 && hot[0] != r.top) ||
+                expert_rank(&x, row, r.top) != 1 || (r.sum > 0 && !(r.cv >= 0)))
+                abort();
+        }
+        if (x.rows > 0)
+            expert_trend(v, x.layer[0], x.experts - 1, trend, 4);
+        expert_load_release(&x);
+    }
 }
 
 static void check_series(const struct series *s)
@@ -59,6 +99,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (v->layer[i].n &&
             isnan(v->layer[i].value[v->layer[i].n * (size_t)v->layer[i].layers - 1]))
             v->invalid++;
+    for (size_t i = 0; i < v->n_matrices; i++)
+        check_matrix(&v->matrix[i]);
+    check_experts(v);
     runview_eval(v, NULL, "loss");
     runview_sample(v, "val");
     runview_config(v, "seed");

@@ -92,6 +92,8 @@ def plain_lines_get_plain_answers():
         loop.run.flush()
         assert run_json("inspect", "runs/a")["state"] == "paused"
         assert c.ask("pause") == "ok pause" and c.ask("set lr 2e-3") == "ok lr 0.002" and seen == [0.002]
+        loop.run.flush()
+        assert run_json("inspect", "runs/a")["state"] == "paused"
         assert c.ask("resume") == "ok resume"
         wait_for(lambda: loop.run.step > at, what="a step after the pause")
         assert c.ask("checkpoint") == "ok checkpoint: saved as step-1" and c.ask("probe") == "ok probe" and seen == [0.002, "probe"]

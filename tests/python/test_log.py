@@ -243,6 +243,52 @@ def damage_is_a_gap_for_both_readers():
         assert mine.damage["lost"] == theirs["damage"]["lost"], (mine.damage, theirs["damage"])
 
 
+def strange(rng, depth=0):
+    """A value that no writer means."""
+    pick = rng.randrange(14)
+    if pick < 8 or depth > 2:
+        return rng.choice([None, True, -1, 0, 3, 2**63, 2**64 - 1, -2**63, 1.5, math.nan, math.inf, 1e300, "NaN", "x", "", b"", b"\0" * 7, b"\0" * 8, b"\1" * 24])
+    if pick < 11:
+        return [strange(rng, depth + 1) for _ in range(rng.randrange(4))]
+    return {rng.choice(["gate", "", "x" * 100, "name"]): strange(rng, depth + 1) for _ in range(rng.randrange(3))}
+
+
+KEYS = ("step time loss index layers ids text run depth nll cell token lens_k lens_p lens_id rows cols value layer name n column task "
+        "routing level status resume layer_offset run_id config commands format").split()
+
+
+@test
+def records_of_strange_values_are_read_or_counted():
+    rng = random.Random(5)
+    for round in range(60):
+        raw = b""
+        for seq in range(1, 30):
+            body = {k: strange(rng) for k in rng.sample(KEYS, 6)}
+            body["kind"] = rng.choice(["head", "metric", "layer", "matrix", "probe", "eval", "sample", "event", "end", "other", 3])
+            body.update(step=seq if rng.randrange(3) else strange(rng), time=1.0 if rng.randrange(3) else strange(rng))
+            raw += _log.frame(seq, _msgpack.pack(body))
+        with open("log.mp", "wb") as f:
+            f.write(raw)
+        d = ds.read("log.mp", superseded=round % 2 == 0)
+        assert d.damage["gaps"] == d.damage["tail"] == 0, d.damage
+        _log.LogWriter("log.mp").close()
+        assert os.path.getsize("log.mp") == len(raw)
+
+
+@test
+def random_bytes_are_refused_or_skipped():
+    rng = random.Random(6)
+    for n in (1, 5, 17, 18, 19, 300, 5000):
+        for fill in (b"\xc9", b"\xc9\0\0\0\x20\x44", b"\xc9\0\xff\xff\xff\x44", None):
+            data = (fill * n)[:n] if fill else bytes(rng.randrange(256) for _ in range(n))
+            with open("log.mp", "wb") as f:
+                f.write(data)
+            try:
+                assert list(ds.read("log.mp")["step"]) == []
+            except ValueError as x:
+                assert "not a record stream" in str(x), x
+
+
 @test
 def zeros_after_a_power_failure_are_the_end():
     with ds.init(name="a") as r:

@@ -384,6 +384,39 @@ assert d.matrices["m"].value[0].shape == (2, 3) and r.dropped == {}, r.dropped
 
 
 @test
+def device_tensors_are_copied_together_and_keep_their_values():
+    python = needs("torch")
+    script("""
+import depthscope as ds, torch
+from depthscope import _values
+_values.is_on_device = _values.is_tensor  # every tensor takes the way of a device's
+starts = []
+start = _values._start_copy
+_values._start_copy = lambda tensors: (starts.append(len(tensors)), start(tensors))[1]
+with ds.init(name="a") as r:
+    x = torch.tensor(.1, dtype=torch.float64)
+    r.log({"loss": x, "f": torch.tensor([.1]), "n": torch.tensor(2**40), "host": 7, "half": torch.tensor(.5, dtype=torch.bfloat16)})
+    x.zero_()
+    v = torch.tensor([.1, .2])
+    r.layers({"v": v, "w": torch.tensor([[1., 2.]]), "host": [3, 4]})
+    v.zero_()
+    m = torch.ones(2, 3)
+    r.gate(0, torch.tensor([True, False, False, False]), score=torch.tensor([1., 2.]))
+    r.gate(2, torch.ones(4))
+    r.log({"loss": torch.tensor(1.)})
+    r.evaluation("val", {"loss": torch.tensor(2.), "per": torch.tensor([1., 2.])})
+assert starts == [4, 2, 1, 3, 2], starts
+d = ds.read("runs/a")
+assert list(d["loss"]) == [.1, 1] and d["n"][0] == 2**40 and d["host"][0] == 7 and d["half"][0] == .5
+assert d["f"][0] == torch.tensor(.1).item()
+assert [round(float(a), 6) for a in d.layers["v"].value[0]] == [.1, .2] and list(d.layers["w"].value[0]) == [1, 2]
+g = [float(a) for a in d.layers["gate_ratio"].value[0]]
+assert g[0] == .25 and g[1] != g[1] and g[2] == 1 and float(d.layers["gate_score"].value[0][0]) == 1.5
+assert d.evaluations[0]["values"]["loss"] == 2 and list(d.evaluations[0]["values"]["per"]) == [1, 2] and r.dropped == {}
+""", python=python)
+
+
+@test
 def importing_the_package_imports_nothing_else():
     out = script("import sys, depthscope; print([m for m in ('numpy', 'torch', 'pandas', 'msgpack', 'transformers') if m in sys.modules])",
                  python=needs())

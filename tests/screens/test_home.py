@@ -4,12 +4,12 @@ import json
 import os
 import re
 import shutil
-import struct
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
+from records import frame, pack  # noqa: E402
 from t import run, test  # noqa: E402
 
 SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
@@ -57,34 +57,12 @@ def lacks(screen, part):
     assert not has(screen, part), "%r in\n%s" % (part, "\n".join(screen))
 
 
-# ---- records, as include/io/FORMATS.md has them ----
-
-TABLE = []
-for i in range(256):
-    for _ in range(8):
-        i = (i >> 1) ^ (0x82F63B78 if i & 1 else 0)
-    TABLE.append(i)
-
-
-def pack(x):
-    if isinstance(x, float):
-        return b"\xcb" + struct.pack(">d", x)
-    if isinstance(x, int):
-        return b"\xd3" + struct.pack(">q", x)
-    if isinstance(x, str):
-        return b"\xdb" + struct.pack(">I", len(x.encode())) + x.encode()
-    return b"\xdf" + struct.pack(">I", len(x)) + b"".join(pack(k) + pack(v) for k, v in x.items())
-
+# ---- records ----
 
 def log(name, *records):
     os.makedirs("runs/" + name)
     with open("runs/%s/log.mp" % name, "wb") as f:
-        for seq, body in enumerate(records, 1):
-            data = struct.pack(">Q", seq) + pack(body)
-            crc = 0xFFFFFFFF
-            for b in data:
-                crc = TABLE[(crc ^ b) & 255] ^ (crc >> 8)
-            f.write(b"\xc9" + struct.pack(">IB", len(data) + 4, 0x44) + struct.pack(">I", crc ^ 0xFFFFFFFF) + data)
+        f.write(b"".join(frame(seq, pack(body)) for seq, body in enumerate(records, 1)))
 
 
 def crafted(name, *last, age=9000.0):

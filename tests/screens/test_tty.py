@@ -26,7 +26,9 @@ except ImportError:
     pyte = None
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import records  # noqa: E402
 import t  # noqa: E402
+from records import frame, pack  # noqa: E402
 from t import PROGRAM, ROOT  # noqa: E402
 
 FIXTURE = os.path.join(ROOT, "tests", "screens", "training.mp")
@@ -34,45 +36,7 @@ FIXTURE = os.path.join(ROOT, "tests", "screens", "training.mp")
 
 # ---- records ----
 
-TABLE = []
-for n in range(256):
-    for _ in range(8):
-        n = (n >> 1) ^ (0x82F63B78 if n & 1 else 0)
-    TABLE.append(n)
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for b in data:
-        crc = TABLE[(crc ^ b) & 255] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
-def pack(x):
-    if isinstance(x, bool):
-        return b"\xc3" if x else b"\xc2"
-    if isinstance(x, int):
-        return b"\xd3" + struct.pack(">q", x)
-    if isinstance(x, float):
-        return b"\xcb" + struct.pack(">d", x)
-    if isinstance(x, str):
-        raw = x.encode()
-        return b"\xdb" + struct.pack(">I", len(raw)) + raw
-    if isinstance(x, (list, tuple)):
-        return b"\xdd" + struct.pack(">I", len(x)) + b"".join(map(pack, x))
-    return b"\xdf" + struct.pack(">I", len(x)) + b"".join(pack(k) + pack(v) for k, v in x.items())
-
-
-class Log:
-    def __init__(self, path):
-        self.file, self.seq = open(path, "ab", buffering=0), 1
-
-    def put(self, kind, step, **keys):
-        body = pack(dict(kind=kind, step=step, time=time.time(), **keys))
-        data = struct.pack(">Q", self.seq) + body
-        self.seq += 1
-        self.file.write(b"\xc9" + struct.pack(">IB", len(data) + 4, 0x44) + struct.pack(">I", crc32c(data)) + data)
-
+class Log(records.Log):
     def head(self, layers=8, steps=2000):
         self.put("head", 0, format=1, run="fixture", method="edp", layers=layers, steps=steps, seed=1,
                  config={"edp.target_ratio": "0.7"})
@@ -293,8 +257,7 @@ def a_million_points_show_spike_and_nan():
             loss = 50.0 if i == spike // ratio else float("nan") if i == nan // ratio else 2.0 + 0.1 * math.sin(i / 50)
             body = prefix % (struct.pack(">i", i * ratio), struct.pack(">d", 1000.0 + i), struct.pack(">d", loss))
             seq += 1
-            data = struct.pack(">Q", seq) + body
-            out.append(b"\xc9" + struct.pack(">IB", len(data) + 4, 0x44) + struct.pack(">I", crc32c(data)) + data)
+            out.append(frame(seq, body))
         f.write(b"".join(out))
     start = time.time()
     t = Tty([path])

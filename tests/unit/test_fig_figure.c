@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "figures/figure.h"
 #include "figures/png_chunks.h"
+#include "screens/mixtures.h"
 #include "test_fig_fixture.h"
 
 static struct runview *opened[64];
@@ -17,6 +18,22 @@ static void add(struct fix f, const char *name)
     opened[count] = fix_open(&f, name);
     t_truef(opened[count] != NULL, "fixture %s", name);
     snprintf(names[count], sizeof names[count], "%s", name);
+    runs[count] = (struct figure_run){.view = opened[count], .path = names[count]};
+    count++;
+}
+
+/* A mixture of experts. */
+static void add_mixture(int flags)
+{
+    const struct mixture m = {MIX_LAYERS, MIX_EXPERTS, 400, 100, flags};
+    struct fixture f;
+    t_true(fixture_begin(&f));
+    mix_run(&f, &m);
+    opened[count] = fixture_view(&f);
+    struct str bytes = fixture_end(&f);
+    t_true(opened[count] && bytes.len > 0);
+    str_release(&bytes);
+    str_copy(names[count], sizeof names[count], "mixture");
     runs[count] = (struct figure_run){.view = opened[count], .path = names[count]};
     count++;
 }
@@ -130,6 +147,35 @@ T(a_run_without_evaluation_sample_or_probe_is_refused)
     clear();
 }
 
+T(a_mixture_is_drawn_from_its_loads_or_its_probes_and_names_what_is_missing)
+{
+    add(fix_edp(t_tmpdir(), 0.65, 0), "one");
+    refuses("expert_load",
+            "run one: no record 'matrix' named expert_load and no record 'probe' with "
+            "the cell 'expert' of kind category");
+    refuses("expert_map", "record 'probe' of text 'synth-0' has no cell 'expert' of kind category");
+    clear();
+    add_mixture(0);
+    struct figure logged = draw("expert_load");
+    t_true(strstr(str_text(&logged.caption), "7 layers with 16 experts") != NULL);
+    t_true(strstr(str_text(&logged.caption), "7 experts without tokens in 7 layers") != NULL);
+    t_true(strstr(str_text(&logged.caption), "Counted") == NULL);
+    clear();
+    add_mixture(MIX_NO_LOADS);
+    struct figure counted = draw("expert_load");
+    t_true(strstr(str_text(&counted.caption), "Counted from 2 probes with 48 tokens.") != NULL);
+    t_true(strcmp(counted.data_hash, logged.data_hash) != 0);
+    figure_release(&logged);
+    figure_release(&counted);
+    clear();
+    add_mixture(MIX_INFERRED);
+    struct figure map = draw("expert_map");
+    t_true(strstr(str_text(&map.caption), "16 different experts") != NULL);
+    t_true(strstr(str_text(&map.caption), "inferred") != NULL);
+    figure_release(&map);
+    clear();
+}
+
 T(ablations_need_a_matched_control)
 {
     const char *dir = t_tmpdir();
@@ -226,6 +272,8 @@ T_SECONDS(every_figure_gives_the_same_bytes_twice_in_every_format, 180)
             add_ablation(dir, 0);
         else if (strncmp(name, "loss_", 5) == 0)
             add_pareto(dir);
+        else if (strncmp(name, "expert_", 7) == 0)
+            add_mixture(0);
         else
             add(fix_edp(dir, 0.65, 0), "one");
         for (int format = PEN_PNG; format <= PEN_PDF; format++) {

@@ -124,7 +124,7 @@ def table(mode, size=len(BODY), sha=SUM, name="a.bin"):
 def start(*words, **env):
     return subprocess.Popen([PROGRAM, "get", "thing", "known=known.yaml", *words], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, start_new_session=True,
-                            env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "NO_PROXY": "*", **env})
+                            env={**os.environ, "DEPTHSCOPE_MIRROR": URL, "NO_PROXY": "*", "XDG_STATE_HOME": os.path.abspath("state"), **env})
 
 
 def get(*words, code=0, **env):
@@ -340,6 +340,35 @@ def a_checksum_from_the_server_is_used_and_a_missing_one_is_reported():
     table("plain", size="-", sha="-")
     out = get()
     assert "NOT VERIFIED" in out and SUM in out, out
+    whole()
+
+
+@test
+def a_first_download_is_recorded_and_later_ones_compared():
+    def listed(**env):
+        out = subprocess.run([PROGRAM, "get", "--list", "known=known.yaml", "--json"], stdout=subprocess.PIPE, timeout=60,
+                             env={**os.environ, "XDG_STATE_HOME": os.path.abspath("state"), **env})
+        return json.loads(out.stdout)[0]["files"][0]["verified"]
+
+    table("plain", size="-", sha="-")
+    assert listed() is False
+    assert "recorded for later downloads" in get()
+    assert open("state/depthscope/downloads").read() == "%s %d https://example.invalid/plain/x\n" % (SUM, len(BODY))
+    assert listed() is True and listed(XDG_STATE_HOME="/nonexistent") is False
+    shutil.rmtree("thing")
+    x = json.loads(get("--json"))["files"][0]
+    assert x["checked"] and x["first_download"] and x["sha256"] == SUM, x
+    shutil.rmtree("thing")
+    with open("state/depthscope/downloads", "w") as f:
+        f.write("junk\n%s %d https://example.invalid/plain/x\n" % ("0" * 64, len(BODY)))
+    err = get(code=1)
+    assert SUM in err and "0" * 64 in err and "first download" in err and "state/depthscope/downloads" in err, err
+    assert os.listdir("thing") == ["a.bin.bad"]
+    shutil.rmtree("thing")
+    os.remove("state/depthscope/downloads")
+    os.rename("state", "kept")
+    open("state", "w").close()
+    assert "NOT VERIFIED" in get()  # a warning, no failure
     whole()
 
 

@@ -78,6 +78,8 @@ T(each_log_has_its_state_with_and_without_a_writer)
         {{"head 0", "probe"}, 1, RUN_LIVE, RUN_TRACE},
         {{"probe"}, 3600, RUN_LIVE, RUN_TRACE},
         {{"head 0", "eval", "sample"}, 1, RUN_LIVE, RUN_TRACE},
+        {{"head 0", "matrix"}, 1, RUN_LIVE, RUN_TRACE},
+        {{"head 100", "metric", "matrix"}, 1, RUN_LIVE, RUN_LIVE},
         {{"head 100", "probe"}, 3600, RUN_LIVE, RUN_SILENT},
         {{"head 0", "metric", "probe"}, 3600, RUN_LIVE, RUN_SILENT},
         {{"head 0"}, 3600, RUN_LIVE, RUN_SILENT},

@@ -1,5 +1,6 @@
 /* The parts of the tokens x layers picture. */
 #include "base/mem.h"
+#include "screens/mixtures.h"
 #include "screens/probes.h"
 #include "t.h"
 #include "tui/cells.h"
@@ -65,6 +66,35 @@ static void joins(const char *const *given, int n, const char *want)
     str_release(&out);
     for (int i = 0; i < n; i++)
         mem_free(piece[i]);
+}
+
+/* Categories have no range, so no colour ramp, and no curve or correlation. */
+T(a_category_is_never_an_amount)
+{
+    const struct mixture m = {MIX_LAYERS, MIX_EXPERTS, 100, 100, MIX_NO_LOADS};
+    struct fixture f;
+    t_true(fixture_begin(&f));
+    mix_run(&f, &m);
+    struct runview *r = fixture_view(&f);
+    struct str bytes = fixture_end(&f);
+    const struct probe *p = r ? runview_probe(r, 0) : NULL;
+    double lo, hi;
+    int field[32];
+    char text[64];
+    t_true(p != NULL);
+    for (int i = 1; i < cells_fields(p); i++) {
+        int is_category = strncmp(cells_field_name(p, i), "expert_weight", 13) != 0;
+        t_eq(cells_is_category(p, i), is_category);
+        t_eq(cells_range(p, i, &looks[0], &lo, &hi) == NULL, is_category);
+    }
+    t_eq(signals_fields(p, field, 32), 2);
+    for (int i = 0; i < 2; i++)
+        t_true(!cells_is_category(p, field[i]));
+    t_str(cells_experts(text, sizeof text, p, 0, 0), "no expert");
+    t_str(cells_experts(text, sizeof text, p, 2, 3), "expert 3 (0.50), 6 (0.50)");
+    t_str(cells_experts(text, 12, p, 2, 3), "expert 3 (0");
+    str_release(&bytes);
+    runview_free(r);
 }
 
 T(bytes_of_one_character_are_joined_across_tokens)

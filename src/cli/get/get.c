@@ -68,6 +68,14 @@ static void safe_column(struct str *out, const char *words, int cells)
     str_release(&safe);
 }
 
+static int is_verified(const struct get_known *k)
+{
+    for (size_t i = 0; i < k->n; i++)
+        if (!k->file[i].sha256[0])
+            return 0;
+    return 1;
+}
+
 static void list_row(struct str *out, const char *name, const struct get_known *k)
 {
     char size[16] = "?";
@@ -80,7 +88,7 @@ static void list_row(struct str *out, const char *name, const struct get_known *
     safe_column(out, k->about, 0);
     str_add(out, " (");
     safe_column(out, k->licence, 0);
-    str_add(out, ")\n");
+    str_add(out, is_verified(k) ? ")\n" : "; not verified yet)\n");
 }
 
 static void list_json(struct str *out, const char *name, const struct get_known *k)
@@ -103,6 +111,8 @@ static void list_json(struct str *out, const char *name, const struct get_known 
         str_add(out, "{");
         json_add_str(out, "name", k->file[i].name);
         json_add_str(out, "sha256", k->file[i].sha256);
+        json_key(out, "verified"); /* by a checksum of the table or of an earlier download */
+        str_add(out, k->file[i].sha256[0] ? "true" : "false");
         json_add_str(out, "url", k->file[i].url);
         str_add(out, "}");
     }
@@ -118,6 +128,8 @@ static int list(const struct config *known, struct str *out, int json, struct er
     str_add(out, json ? "[" : "");
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = get_find(known, names[i], k, e);
+        for (size_t f = 0; rc == 0 && f < k->n; f++)
+            get_recall(&k->file[f]);
         if (rc == 0 && json)
             list_json(out, names[i], k);
         else if (rc == 0)
@@ -145,7 +157,12 @@ static void print_file(const struct get_job *j, struct str *out, int json)
         json_key(out, "checked");
         str_add(out, j->checked ? "true" : "false");
         json_key(out, "was_there");
-        str_add(out, j->was_there ? "true}" : "false}");
+        str_add(out, j->was_there ? "true" : "false");
+        if (f->is_recalled) {
+            json_key(out, "first_download"); /* what it was compared with */
+            str_add(out, "true");
+        }
+        str_add(out, "}");
         return;
     }
     str_add(out, "  ");
@@ -153,8 +170,24 @@ static void print_file(const struct get_job *j, struct str *out, int json)
     str_addf(out, "  %sB%s, ", str_si(size, (double)f->bytes),
              j->was_there ? ", already present" : "");
     str_addf(out,
-             j->checked ? "checksum verified\n" : "NOT VERIFIED: no known checksum; SHA-256 %s\n",
+             j->checked && f->is_recalled ? "equal to the first download\n"
+             : j->checked                 ? "checksum verified\n"
+             : j->was_there               ? "NOT VERIFIED: no known checksum; SHA-256 %s\n"
+                            : "NOT VERIFIED: no known checksum; SHA-256 %s, recorded for later "
+                              "downloads\n",
              f->sha256);
+}
+
+/* What was expected is not of the table. */
+static int explain(const struct get_job *j, int rc, struct err *e)
+{
+    char path[1200];
+    struct err why = *e;
+    if ((rc != DS_EFORMAT && rc != DS_EEXIST) || !j->file->is_recalled ||
+        !get_records_path(path, sizeof path))
+        return rc;
+    return err_set(e, rc, "%s (as at the first download; its line in %s can be removed)", why.text,
+                   path);
 }
 
 static int fetch_all(struct get_known *k, const char *name, const char *dir, const char *mirror,
@@ -180,7 +213,12 @@ static int fetch_all(struct get_known *k, const char *name, const char *dir, con
                             .mirror = mirror,
                             .is_terminal = isatty(STDERR_FILENO),
                             .file = &k->file[i]};
+        get_recall(j.file);
         rc = get_fetch(&j, e);
+        if (rc < 0)
+            rc = explain(&j, rc, e);
+        if (rc == 0 && !j.checked && !j.was_there)
+            get_remember(j.file);
         if (rc == 0)
             print_file(&j, out, json);
     }

@@ -13,6 +13,7 @@ struct get_file {
     int64_t bytes;   /* -1: unknown */
     char sha256[65]; /* "": unknown */
     const char *url; /* of the table */
+    int is_recalled; /* bytes and sha256 are those of the first download */
 };
 struct get_known {
     const char *kind, *licence, *about;
@@ -25,6 +26,14 @@ int get_names(const struct config *table, char ***names, size_t *n, struct err *
  * malformed line. */
 int get_find(const struct config *table, const char *name, struct get_known *out,
              struct err *e) DS_CHECK;
+
+/* Size and SHA-256 of files that the table does not know, as they were when they were first
+ * downloaded: one line "SHA256 BYTES URL" each in the user's state directory. */
+void get_recall(struct get_file *f);
+/* Notes them; a failure is a warning. */
+void get_remember(const struct get_file *f);
+/* The file of these notes; 0 when there is no such directory. */
+int get_records_path(char *out, size_t size);
 
 /* Callbacks while curl runs: take gets its standard output in chunks and aborts it by returning a
  * negative value (with text in *e); tick (NULL: none) is called five times a second. */

@@ -6,13 +6,29 @@
 #include "base/fs.h"
 #include "cli/inspect/inspect.h"
 #include "figures/png_chunks.h"
+#include "io/foreign.h"
 #include "models/load.h"
 #include "training/preset.h"
 
 struct cli_option inspect_options[] = {
-    {.name = "json", .help = "one JSON object: kind, path and contents"},
+    {.name = "json", .help = "one JSON object: kind, path and contents; with --follow one a line"},
+    {.name = "follow", .help = "of a run: a line whenever it has changed, until it ends; also -"},
+    {.name = "every",
+     .has_value = 1,
+     .help = "SECONDS  between these lines, at least (default: 1)"},
+    {.name = "until",
+     .has_value = 1,
+     .help = "CONDITION  waits until it holds, e.g. 'val_loss<2.1 and step>=1000 or state=failed'"},
+    {.name = "timeout", .has_value = 1, .help = "SECONDS  maximum wait (default: no limit)"},
     {.name = NULL},
 };
+static const char usage_after[] = "\nCONDITION: KEY OP VALUE joined by `and`, `or`; OP is one of = "
+                                  "!= > >= < <=.  KEY is a metric as\n"
+                                  "logged (its newest value), `state`, `step`, `age` in seconds, "
+                                  "TASK.NAME of an evaluation, or a\n"
+                                  "setting.  Exit status of --until: 0 it holds, 1 the run ended "
+                                  "without it, 3 --timeout passed.\n";
+enum { LATE = 3 };
 enum { FIGURE_MAX = 256 << 20, TEXT_CELLS = 200 };
 
 void inspect_safe(struct str *out, const char *text)
@@ -163,6 +179,11 @@ static int inspect_dir(const char *path, struct inspect *x, struct err *e)
 
 int inspect_path(const char *path, struct inspect *x, struct err *e)
 {
+    const struct foreign_format *format;
+    char log[1100];
+    int is_own = fs_join(log, sizeof log, path, "log.mp", NULL) == 0 && fs_exists(log);
+    if (!is_own && foreign_find(path, &format))
+        return inspect_records(path, x, e);
     if (fs_is_dir(path))
         return inspect_dir(path, x, e);
     for (size_t i = 0; i < DS_LEN(endings); i++)
@@ -194,6 +215,17 @@ static int print_preset(const char *what, int json)
     return presets_command(json ? 3 : 2, words);
 }
 
+/* Exit status of --follow and --until. */
+static int follow_run(const struct cli_args *a, const char *what, struct err *e)
+{
+    char path[1024];
+    int rc = cli_run_path(path, sizeof path, what, e);
+    if (rc == 0)
+        rc = inspect_follow(path, a, e);
+    int status = rc < 0 ? command_fail(e) : 0;
+    return rc == DS_ESTOP ? LATE : status;
+}
+
 int inspect_command(int argc, char **argv)
 {
     struct err e = {0};
@@ -201,6 +233,7 @@ int inspect_command(int argc, char **argv)
     struct str out = {0};
     char path[1024];
     const char *what = NULL;
+    cli_help_after(usage_after);
     int rc = cli_parse(&a, inspect_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
@@ -208,6 +241,13 @@ int inspect_command(int argc, char **argv)
     rc = cli_single(&a, "inspect", "FILE or DIR", &what, &e);
     if (rc == 0 && a.n_override > 0)
         rc = err_set(&e, DS_EUSAGE, "inspect: unexpected setting %s", a.override[0]);
+    if (rc == 0 && (cli_flag(&a, "follow") || cli_value(&a, "until"))) {
+        int status = follow_run(&a, what, &e);
+        cli_release(&a);
+        return status;
+    }
+    if (rc == 0 && (cli_value(&a, "every") || cli_value(&a, "timeout")))
+        rc = err_set(&e, DS_EUSAGE, "inspect: --every and --timeout need --follow or --until");
     if (rc == 0 && strcmp(what, "-") == 0)
         rc = err_set(&e, DS_EUSAGE, "inspect: expected a file or directory, not standard input");
     if (rc == 0)

@@ -17,6 +17,10 @@ inspect_fn inspect_tensors, inspect_gguf, inspect_llama2c;
 /* A directory with config.json; one with adapter_config.json; a tokenizer in any of its forms. */
 inspect_fn inspect_model, inspect_adapter, inspect_tokenizer;
 
+/* --follow and --until: prints lines until the run ends or the condition holds.  DS_ENOTFOUND: it
+ * ended without the condition; DS_ESTOP: the time limit passed. */
+int inspect_follow(const char *path, const struct cli_args *a, struct err *e) DS_CHECK;
+
 /* Text from a file, sanitised and truncated. */
 void inspect_safe(struct str *out, const char *text);
 /* Opens an object of this kind: {"kind":KIND,"path":PATH */

@@ -55,22 +55,36 @@ static int count_records(struct kinds *k, const char *path, struct err *e)
 
 /* ---- text ---- */
 
+/* Text of a log after its word, where it is known. */
+static void add_known(struct str *out, const char *word, const char *text)
+{
+    if (!text || !text[0])
+        return;
+    str_add(out, word);
+    inspect_safe(out, text);
+}
+
 static void add_head(struct str *out, const struct runview *v)
 {
-    char params[16];
+    char params[16], source[512];
+    const char *foreign = runview_foreign(v);
     str_add(out, "run ");
     inspect_safe(out, v->name);
-    str_add(out, ", method ");
-    inspect_safe(out, v->method && v->method[0] ? v->method : "?");
-    str_addf(out, ", %d layers, %s parameters, step %lld", v->layers,
-             str_si(params, (double)v->params), (long long)v->step);
+    add_known(out, ", method ", v->method);
+    if (v->layers > 0)
+        str_addf(out, ", %d layers", v->layers);
+    if (v->params > 0)
+        str_addf(out, ", %s parameters", str_si(params, (double)v->params));
+    str_addf(out, ", step %lld", (long long)v->step);
     if (v->steps_planned > 0)
         str_addf(out, " of %lld", (long long)v->steps_planned);
-    str_addf(out, ", seed %llu, %s; written by version ", (unsigned long long)v->seed,
-             run_state_name(v->state));
-    inspect_safe(out, v->version && v->version[0] ? v->version : "?");
-    str_add(out, v->host && v->host[0] ? " on " : "");
-    inspect_safe(out, v->host);
+    if (!foreign && v->version[0])
+        str_addf(out, ", seed %llu", (unsigned long long)v->seed);
+    str_addf(out, ", %s", run_state_name(v->state));
+    add_known(out, "; written by version ", v->version);
+    add_known(out, v->version[0] ? " on " : "; host ", v->host);
+    add_known(out, "; ", foreign);
+    add_known(out, "; ", runview_source(v, source, sizeof source));
     str_add(out, "\n");
 }
 
@@ -124,6 +138,12 @@ static void add_rest(struct str *out, const struct runview *v)
         str_addf(out, " (%zu)", v->layer[i].n);
     }
     str_add(out, v->n_layer ? "\n" : "");
+    for (size_t i = 0; i < v->n_matrices; i++) {
+        str_add(out, i ? ", " : "matrices: ");
+        inspect_safe(out, v->matrix[i].name);
+        str_addf(out, " %d x %d (%zu)", v->matrix[i].rows, v->matrix[i].cols, v->matrix[i].n);
+    }
+    str_add(out, v->n_matrices ? "\n" : "");
     const struct probe *p = runview_probe(v, -1);
     if (p) {
         str_addf(out, "newest probe: ");
@@ -133,6 +153,7 @@ static void add_rest(struct str *out, const struct runview *v)
         for (int i = 0; i < p->cells; i++) {
             str_add(out, " ");
             inspect_safe(out, p->cell[i].name);
+            str_add(out, p->cell[i].is_category ? " (category)" : "");
         }
         str_add(out, "\n");
     }
@@ -183,6 +204,24 @@ static void json_series(struct str *out, const struct runview *v)
     str_add(out, "]");
 }
 
+static void json_matrices(struct str *out, const struct runview *v)
+{
+    json_key(out, "matrices");
+    str_add(out, "[");
+    for (size_t i = 0; i < v->n_matrices; i++) {
+        const struct matrix_series *s = &v->matrix[i];
+        json_key(out, NULL);
+        str_add(out, "{");
+        json_add_str(out, "name", s->name);
+        json_add_int(out, "rows", s->rows);
+        json_add_int(out, "cols", s->cols);
+        json_add_int(out, "points", (int64_t)s->n);
+        json_add_int(out, "last_step", s->n ? s->point[s->n - 1].step : -1);
+        str_add(out, "}");
+    }
+    str_add(out, "]");
+}
+
 static void json_evals(struct str *out, const struct runview *v)
 {
     json_key(out, "evaluations");
@@ -204,6 +243,8 @@ static void json_evals(struct str *out, const struct runview *v)
 
 static void print_json(struct str *out, const struct runview *v, const struct kinds *k)
 {
+    static const char *const key[] = {"format", "host", "framework", "gpu", "project", "writer"};
+    const char *text[] = {runview_foreign(v), v->host, v->framework, v->gpu, v->project, v->writer};
     json_add_str(out, "run", v->name ? v->name : "");
     json_add_str(out, "method", v->method ? v->method : "");
     json_add_int(out, "layers", v->layers);
@@ -213,6 +254,11 @@ static void print_json(struct str *out, const struct runview *v, const struct ki
     json_add_int(out, "seed", (int64_t)v->seed);
     json_add_str(out, "state", run_state_name(v->state));
     json_add_str(out, "version", v->version ? v->version : "");
+    for (size_t i = 0; i < DS_LEN(key); i++) /* what was logged */
+        if (text[i] && text[i][0])
+            json_add_str(out, key[i], text[i]);
+    if (v->world_size > 0)
+        json_add_int(out, "world_size", v->world_size);
     json_add_int(out, "bytes", (int64_t)v->bytes);
     json_key(out, "records");
     str_add(out, "{");
@@ -228,6 +274,7 @@ static void print_json(struct str *out, const struct runview *v, const struct ki
     json_add_int(out, "tail", (int64_t)v->tail);
     str_add(out, "}");
     json_series(out, v);
+    json_matrices(out, v);
     json_evals(out, v);
 }
 

@@ -67,7 +67,7 @@ static void note(struct sheet *s, const struct probe *p, const struct matrix *ex
 static int draw(struct sheet *s, struct err *e)
 {
     const struct probe *p;
-    int rc = strips_probe(s, &p, e);
+    int rc = strips_probe(s, 1, &p, e);
     if (rc < 0)
         return rc;
     const struct matrix *exited = probe_cell(p, "exited");

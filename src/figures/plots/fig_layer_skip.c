@@ -1,4 +1,4 @@
-/* Share of tokens skipped in each layer, with always-on layers marked. */
+/* Share of tokens skipped in each layer, with the layers that skip none marked. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static struct interval skipped(const struct interval *c)
         .mean = 100 * (1 - c->mean), .lo = 100 * (1 - c->hi), .hi = 100 * (1 - c->lo), .n = c->n};
 }
 
-static int is_always_on(const struct interval *c)
+static int skips_none(const struct interval *c)
 {
     return c->mean >= 1;
 }
@@ -28,7 +28,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct interval *c
         double x = axis_at(&p->ax, l), y = axis_at(&p->ay, v.mean);
         if (!isfinite(v.mean))
             continue;
-        if (is_always_on(&c[l])) {
+        if (skips_none(&c[l])) {
             y = p->y + p->h - r * 1.6;
             sheet_marker(s, 3, x, y, r, sheet_colour(s, ROLE_REFERENCE), 0);
             panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
@@ -52,10 +52,10 @@ static void result_text(const struct interval *c, int layers, char *out, size_t 
     char mean[24];
     for (int l = 0; l < layers; l++) {
         sum += skipped(&c[l]).mean / layers;
-        on += is_always_on(&c[l]);
+        on += skips_none(&c[l]);
     }
     number_format(mean, sizeof mean, sum, 1);
-    snprintf(out, size, "mean over layers %s %%; %d of %d layers always on", mean, on, layers);
+    snprintf(out, size, "mean over layers %s %%; %d of %d layers skip no token", mean, on, layers);
 }
 
 static int draw_panel(struct sheet *s, const struct groups *set, int i, struct err *e)
@@ -73,9 +73,9 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
         p->y_label = "Tokens skipped (%)";
         p->ticks_whole_x = 1;
         for (int l = 0; l < layers; l++)
-            on |= is_always_on(&c[l]);
+            on |= skips_none(&c[l]);
         if (on)
-            panel_entry(p, "always on", sheet_colour(s, ROLE_REFERENCE), 0, 3, 0);
+            panel_entry(p, "no token skipped", sheet_colour(s, ROLE_REFERENCE), 0, 3, 0);
         panel_entry(p, "50 %", sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
         result_text(c, layers, p->sub, sizeof p->sub);
         if (set->n > 1)
@@ -104,7 +104,7 @@ static void note(struct sheet *s, const struct groups *set)
                    seeds);
     else
         sheet_note(s, "One seed: no confidence interval.");
-    sheet_note(s, "Causal decisions on validation text; always on: executed for every token.");
+    sheet_note(s, "Causal decisions on validation text.");
 }
 
 static int draw(struct sheet *s, struct err *e)

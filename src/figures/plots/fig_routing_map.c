@@ -32,7 +32,7 @@ static int draw(struct sheet *s, struct err *e)
 {
     const struct probe *p;
     const struct runview *v = s->run[0].view;
-    int forced = 0, rc = strips_probe(s, &p, e);
+    int forced = 0, rc = strips_probe(s, 1, &p, e);
     if (rc < 0)
         return rc;
     data_hash(s, "run", p->run, (size_t)p->layers * (size_t)p->tokens);

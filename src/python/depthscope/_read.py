@@ -15,7 +15,7 @@ from . import _directory
 from ._log import Found, Scan
 
 _TEXT_NUMBERS = {"NaN": math.nan, "Inf": math.inf, "-Inf": -math.inf}
-_METRICS_MAX = 512
+
 _RESERVED = ("kind", "step", "time")
 
 np: Any = None  # numpy, from the first read on, where it is installed
@@ -113,9 +113,8 @@ def _number(v: Any) -> Optional[float]:
 
 
 def _whole(v: Any, otherwise: int) -> int:
-    if isinstance(v, int):
-        return int(v)
-    return int(v) if isinstance(v, float) and v.is_integer() else otherwise
+    whole = isinstance(v, int) or isinstance(v, float) and v.is_integer()
+    return int(v) if whole and -(1 << 63) <= v < 1 << 63 else otherwise
 
 
 def _flatten(v: List[Any], out: List[float]) -> bool:
@@ -413,7 +412,7 @@ def _add_columns(data: RunData) -> None:
     times = [math.nan] * len(steps)
     data["step"] = _wholes(steps)
     data["time"] = data["step"]  # its place in the order of keys
-    for name, s in list(data.metrics.items())[:_METRICS_MAX]:
+    for name, s in data.metrics.items():
         column = [math.nan] * len(steps)
         for step, time, v in zip(s.step, s.time, s.value):
             i = at[int(step)]

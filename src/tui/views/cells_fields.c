@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "io/experts.h"
 #include "tui/cells.h"
 
 static int has_margin(const struct probe *p)
@@ -28,11 +29,38 @@ double cells_value(const struct probe *p, int field, int layer, int token)
 {
     size_t at = (size_t)layer * (size_t)p->tokens + (size_t)token;
     if (field <= 0)
-        return p->run && p->run[at];
+        return p->run ? p->run[at] != 0 : (double)NAN;
     if (field <= p->cells)
         return (double)p->cell[field - 1].v[at];
     const struct matrix *score = probe_cell(p, "score"), *threshold = probe_cell(p, "threshold");
     return score && threshold ? (double)score->v[at] - (double)threshold->v[at] : (double)NAN;
+}
+
+int cells_is_category(const struct probe *p, int field)
+{
+    return field > 0 && field <= p->cells && p->cell[field - 1].is_category;
+}
+
+int cells_is_inferred(const struct probe *p, int field)
+{
+    return field <= 0 ? p->run_is_inferred : field <= p->cells && p->cell[field - 1].is_inferred;
+}
+
+const char *cells_experts(char *out, size_t size, const struct probe *p, int layer, int token)
+{
+    size_t at = (size_t)layer * (size_t)p->tokens + (size_t)token, len = 0;
+    int n = 0;
+    str_copy(out, size, "no expert");
+    for (int k = 0, ranks = probe_expert_ranks(p); k < ranks && len < size; k++) {
+        const struct matrix *w = probe_expert_weight(p, k);
+        int expert = probe_expert_of(p, k, layer, token);
+        if (expert < 0)
+            continue;
+        len += (size_t)snprintf(out + len, size - len, n++ ? ", %d" : "expert %d", expert);
+        if (w && isfinite(w->v[at]) && len < size)
+            len += (size_t)snprintf(out + len, size - len, " (%.2f)", (double)w->v[at]);
+    }
+    return out;
 }
 
 const char *cells_unit(const struct runview *r, const char *name)
@@ -57,6 +85,8 @@ const char *cells_range(const struct probe *p, int field, const struct look *loo
                         double *hi)
 {
     double min = (double)INFINITY, max = -(double)INFINITY;
+    if (cells_is_category(p, field)) /* its numbers have no range */
+        return NULL;
     for (int l = 0; l < p->layers; l++) {
         for (int t = 0; t < p->tokens; t++) {
             double x = cells_value(p, field, l, t);
@@ -142,14 +172,21 @@ int cells_subject(const struct cells *c, struct subject *out)
     out->step = p->step;
     out->record = "probe record";
     if (c->field <= 0) {
-        static const char *const word[] = {"skipped", "executed", "always on"};
-        str_copy(out->text, sizeof out->text, word[cells_state(c, c->layer, c->token)]);
+        str_copy(out->text, sizeof out->text, cells_state_word(cells_state(c, c->layer, c->token)));
         out->help = "whether the layer computed this token; a skipped token keeps its state";
         out->formula = "h[l+1] = h[l] + gate * f(h[l]) when executed, else h[l]";
+    } else if (cells_is_category(p, c->field)) {
+        out->help =
+            "number of a category, such as the expert that the router chose: a name, not an "
+            "amount, so it has no mean and no order";
+        if (out->value >= 0 && out->value <= 1e9)
+            snprintf(out->text, sizeof out->text, "%ld", (long)out->value);
     } else if (c->field > p->cells) {
         out->help = "distance of the score from the threshold of the decision";
         out->formula = "score - threshold; the sign decides";
     }
+    if (cells_is_inferred(p, c->field))
+        out->record = "probe record; inferred by its writer, not stated by the model";
     return 1;
 }
 
@@ -175,7 +212,8 @@ int cells_fit(struct cells *c)
     c->always_on_n = p->layers;
     for (int l = 0; l < p->layers; l++) {
         const unsigned char *row = p->run ? p->run + (size_t)l * (size_t)p->tokens : NULL;
-        rule[l] = row && !memchr(row, 0, (size_t)p->tokens);
+        int is_said = !c->view || runview_always_on(c->view, l);
+        rule[l] = is_said && row && !memchr(row, 0, (size_t)p->tokens);
     }
     return 0;
 }
@@ -188,7 +226,17 @@ void cells_release(struct cells *c)
     c->is_moving = 0;
 }
 
-/* Always on: marked as forced in the probe, or else the layer executed every token. */
+const char *cells_state_word(enum cell_state s)
+{
+    static const char *const word[] = {[CELL_SKIP] = "skipped",
+                                       [CELL_RUN] = "executed",
+                                       [CELL_ALWAYS_ON] = "always on",
+                                       [CELL_UNKNOWN] = "not recorded"};
+    return word[s];
+}
+
+/* Always on: marked as forced in the probe, or else said so by the head of the run and executed for
+ * every token.  A layer that merely skipped none is not. */
 enum cell_state cells_state(const struct cells *c, int layer, int token)
 {
     const struct probe *p = c->probe;
@@ -196,7 +244,7 @@ enum cell_state cells_state(const struct cells *c, int layer, int token)
     const unsigned char *run = c->run ? c->run : p->run;
     const struct matrix *forced = probe_cell(p, "forced");
     if (!run || !run[at])
-        return CELL_SKIP;
+        return run ? CELL_SKIP : CELL_UNKNOWN;
     if (c->force && c->force[at] >= 0)
         return CELL_RUN;
     if (forced)

@@ -13,20 +13,27 @@ struct paint {
     struct cells *c;
     const char *map;
     double lo, hi;
-    int has_colour;
+    int has_colour, is_category;
     const struct look *look;
 };
+
+/* Categories, except in a map of differences, whose values are amounts. */
+static int is_category(const struct cells *c)
+{
+    return cells_is_category(c->probe, c->field) && !(c->span > 0) && !(c->full > 0);
+}
 
 /* Colours that the map needs to be shown by colour. */
 static int colours_of(const struct cells *c)
 {
-    return c->field > 0 && !(c->span > 0) ? 256 : 16;
+    return c->field > 0 && !(c->span > 0) && !is_category(c) ? 256 : 16;
 }
 
 static struct paint paint_of(struct cells *c, const struct look *look)
 {
     struct paint p = {
         .c = c, .lo = 0, .hi = 1, .has_colour = look->colours >= colours_of(c), .look = look};
+    p.is_category = is_category(c);
     if (c->field > 0)
         p.map = cells_range(c->probe, c->field, look, &p.lo, &p.hi);
     if (c->full > 0) {
@@ -40,6 +47,38 @@ static struct paint paint_of(struct cells *c, const struct look *look)
 static double unit_of(const struct paint *p, int layer, int token)
 {
     return (cells_value(p->c->probe, p->c->field, layer, token) - p->lo) / (p->hi - p->lo);
+}
+
+/* The number of a category, -1 where there is none. */
+static long category_of(const struct cells *c, int layer, int token)
+{
+    double x = cells_value(c->probe, c->field, layer, token);
+    return x >= 0 && x <= 1e9 ? (long)x : -1;
+}
+
+/* Its colour repeats every 8 and its letter every 62, so that 248 of them differ; the number itself
+ * where it fits. */
+static int32_t category_colour(long n)
+{
+    return n < 0 ? ROLE_BACKGROUND : ROLE_SERIES_0 + (int32_t)(n % ROLE_SERIES_COUNT);
+}
+
+static void put_category(struct area a, int y, int x, int w, long n, int has_colour)
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    char text[24];
+    struct ink i = has_colour ? (struct ink){.fg = INK_CONTRAST, .bg = category_colour(n)}
+                              : ink(n < 0 ? ROLE_GRID : ROLE_TEXT);
+    int len = snprintf(text, sizeof text, "%ld", n);
+    if (n < 0 || len > w)
+        len = snprintf(text, sizeof text, "%c",
+                       n < 0 ? '.' : letters[n % (long)(sizeof letters - 1)]);
+    for (int k = 0; k < w; k++)
+        area_put(a, y, x + k, ' ', i);
+    for (int k = 0; k < len; k++)
+        area_put(a, y, x + (w - len) / 2 + k,
+                 n < 0 ? area_rune(a, 0xB7, '.') : (uint32_t)(unsigned char)text[k],
+                 n < 0 ? ink(ROLE_GRID) : i);
 }
 
 static int forced(const struct cells *c, int layer, int token)
@@ -62,12 +101,16 @@ static int32_t ground_signed(const struct paint *p, int layer, int token)
 /* The background of a cell: a role, a colour of the map, or the default without a value. */
 static int32_t ground(const struct paint *p, int layer, int token)
 {
-    static const enum role role[] = {
-        [CELL_SKIP] = ROLE_SKIP, [CELL_RUN] = ROLE_RUN, [CELL_ALWAYS_ON] = ROLE_FORCED};
+    static const enum role role[] = {[CELL_SKIP] = ROLE_SKIP,
+                                     [CELL_RUN] = ROLE_RUN,
+                                     [CELL_ALWAYS_ON] = ROLE_FORCED,
+                                     [CELL_UNKNOWN] = ROLE_BACKGROUND};
     if (p->c->fixed && p->c->fixed[layer])
         return ROLE_FORCED;
     if (p->c->span > 0)
         return ground_signed(p, layer, token);
+    if (p->is_category)
+        return category_colour(category_of(p->c, layer, token));
     if (p->c->field <= 0)
         return (int32_t)role[cells_state(p->c, layer, token)];
     double u = p->map ? unit_of(p, layer, token) : (double)NAN;
@@ -95,9 +138,10 @@ static void put_plain(struct area a, int y, int x, int w, const struct paint *p,
         return;
     }
     enum cell_state s = cells_state(p->c, layer, token);
-    uint32_t rune = s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
-                    : s == CELL_RUN ? area_rune(a, 0x2588, '#')
-                                    : area_rune(a, 0x2592, '=');
+    uint32_t rune = s == CELL_UNKNOWN ? ' '
+                    : s == CELL_SKIP  ? area_rune(a, 0xB7, '.')
+                    : s == CELL_RUN   ? area_rune(a, 0x2588, '#')
+                                      : area_rune(a, 0x2592, '=');
     for (int k = 0; k < w; k++)
         area_put(a, y, x + k, rune, ink(s == CELL_SKIP ? ROLE_DIM : ROLE_TEXT));
 }
@@ -121,7 +165,12 @@ static void put_cell(struct area a, int y, int x, int w, const struct paint *p, 
 {
     char sign = is_middle ? sign_of(p->c, layer, token) : 0;
     int32_t bg = ground(p, layer, token);
-    if (p->has_colour) {
+    if (p->is_category && !(p->c->fixed && p->c->fixed[layer])) {
+        put_category(a, y, x, w, is_middle || !p->has_colour ? category_of(p->c, layer, token) : -1,
+                     p->has_colour);
+        for (int k = 0; !is_middle && k < w; k++)
+            area_put(a, y, x + k, ' ', (struct ink){.fg = INK_CONTRAST, .bg = bg});
+    } else if (p->has_colour) {
         for (int k = 0; k < w; k++)
             area_put(a, y, x + k, ' ', (struct ink){.fg = INK_CONTRAST, .bg = bg});
         if (bg == ROLE_BACKGROUND && is_middle)
@@ -155,7 +204,8 @@ static void put_cursor(struct area a, int y, int x, int w, const struct paint *p
 
 static int can_pair(const struct look *look, const struct cells *c)
 {
-    return look->glyphs != GLYPHS_ASCII && look->colours >= colours_of(c);
+    /* half a cell has no room for the letter of a category */
+    return look->glyphs != GLYPHS_ASCII && look->colours >= colours_of(c) && !is_category(c);
 }
 
 /* Lines around the cells, as space allows: tokens above, depth and token numbers below; spare rows
@@ -444,7 +494,10 @@ static int legend_states(struct area line, int x_end, const struct cells *c)
                {"always on", ROLE_FORCED, CELL_ALWAYS_ON, 0x2592, '='},
                {"skipped", ROLE_SKIP, CELL_SKIP, 0xB7, '.'}};
     int x = x_end, has_colour = line.canvas->look.colours >= 16;
-    (void)c;
+    if (!c->run && !c->probe->run)
+        return area_right(line, 0, x, ink(ROLE_WARN), "decisions not recorded");
+    if (c->probe->run_is_inferred)
+        x = area_right(line, 0, x, ink(ROLE_WARN), "inferred") - 2;
     for (size_t i = DS_LEN(row); i-- > 0;) {
         x = area_right(line, 0, x, ink(ROLE_DIM), row[i].text) - 2;
         if (has_colour)
@@ -456,6 +509,15 @@ static int legend_states(struct area line, int x_end, const struct cells *c)
     return x + 2;
 }
 
+/* The first numbers with their colours and letters. */
+static int legend_categories(struct area line, int x_end, int has_colour)
+{
+    int x = area_right(line, 0, x_end, ink(ROLE_DIM), "...") - 1;
+    for (int n = ROLE_SERIES_COUNT; n-- > 0;)
+        put_category(line, 0, --x, 1, n, has_colour);
+    return x;
+}
+
 int cells_legend(struct area line, int x_end, struct cells *c)
 {
     enum { STEPS = 8 };
@@ -463,6 +525,12 @@ int cells_legend(struct area line, int x_end, struct cells *c)
     if (c->field <= 0)
         return legend_states(line, x_end, c);
     struct paint p = paint_of(c, &line.canvas->look);
+    if (cells_is_inferred(c->probe, c->field))
+        x_end = area_right(line, 0, x_end, ink(ROLE_WARN), "inferred") - 1;
+    if (p.is_category)
+        return area_right(line, 0, legend_categories(line, x_end, p.has_colour) - 1,
+                          ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
+                          cells_field_name(c->probe, c->field));
     if (!p.map)
         return area_right(line, 0, x_end, ink(ROLE_WARN), "no values");
     int x = area_right(line, 0, x_end, ink(ROLE_DIM), num_print(hi, p.hi)) - 1 - STEPS;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/experts.h"
 #include "tui/cells.h"
 #include "tui/widgets.h"
 
@@ -110,6 +111,37 @@ static void token_rows(struct rows *r, const struct cells *c)
             add_value(r, p->token[i].name, (double)p->token[i].v[t], "");
 }
 
+/* Rank of an expert or of its weight, by the name of the cell; -1 for other cells. */
+static int rank_of(const struct probe *p, const char *name, int is_weight)
+{
+    for (int k = 0, n = probe_expert_ranks(p); k < n; k++) {
+        const struct matrix *m = is_weight ? probe_expert_weight(p, k) : probe_expert(p, k);
+        if (m && strcmp(m->name, name) == 0)
+            return k;
+    }
+    return -1;
+}
+
+/* The number of a category; "17 (0.42)" for an expert with its weight. */
+static void add_category(struct rows *r, const struct cells *c, int field)
+{
+    const struct probe *p = c->probe;
+    const char *name = cells_field_name(p, field);
+    int rank = rank_of(p, name, 0);
+    const struct matrix *w = rank >= 0 ? probe_expert_weight(p, rank) : NULL;
+    double x = cells_value(p, field, c->seen_layer, c->seen_token),
+           weight =
+               w ? (double)w->v[(size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token]
+                 : (double)NAN;
+    struct row *row = add(r, name);
+    if (!(x >= 0 && x <= 1e9))
+        snprintf(row->value, sizeof row->value, rank >= 0 ? "none" : "-");
+    else if (isfinite(weight))
+        snprintf(row->value, sizeof row->value, "%ld (%.2f)", (long)x, weight);
+    else
+        snprintf(row->value, sizeof row->value, "%ld", (long)x);
+}
+
 static void cell_rows(struct rows *r, const struct cells *c)
 {
     const struct probe *p = c->probe;
@@ -117,12 +149,18 @@ static void cell_rows(struct rows *r, const struct cells *c)
         const char *name = cells_field_name(p, f);
         if (strcmp(name, "forced") == 0) /* part of the title above */
             continue;
+        if (rank_of(p, name, 1) >= 0) /* next to the number of its expert */
+            continue;
         double x = cells_value(p, f, c->seen_layer, c->seen_token);
         char text[16];
-        if (fabs(x) >= 1e4)
+        if (cells_is_category(p, f))
+            add_category(r, c, f);
+        else if (fabs(x) >= 1e4)
             snprintf(add(r, name)->value, sizeof r->row->value, "%s", str_si(text, x));
         else
             add_value(r, name, x, cells_unit(c->view, name));
+        if (cells_is_inferred(p, f))
+            str_copy(add(r, "  inferred")->value, sizeof r->row->value, "yes");
     }
     int kv = cells_kv(c->view);
     if (kv >= 0)
@@ -137,7 +175,9 @@ static const char *state_words(const struct cells *c)
     enum cell_state s = cells_state(c, c->layer, c->token);
     if (f >= 0)
         return f ? "forced to run" : "forced to skip";
-    return s == CELL_SKIP ? "skipped" : s == CELL_ALWAYS_ON ? "always on" : "executed";
+    if (c->probe->run_is_inferred)
+        return s == CELL_SKIP ? "skipped (inferred)" : "executed (inferred)";
+    return cells_state_word(s);
 }
 
 /* ---- drawing ---- */

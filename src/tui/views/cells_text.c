@@ -1,5 +1,6 @@
 /* The text above the map: wrapped at words, each token on a background that shows its depth. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -8,6 +9,22 @@
 enum { TOKENS_MAX = 50000 };
 
 enum { REACH = 3 }; /* bytes of a character after its first */
+
+/* The bytes of a token; its id where the record has no text for it. */
+static const char *text_of(const struct probe *p, int t, char room[16], size_t *n)
+{
+    *n = p->piece_len[t];
+    if (*n > 0 || !p->id || p->id[t] < 0)
+        return p->piece[t];
+    *n = (size_t)snprintf(room, 16, " %d", (int)p->id[t]);
+    return room;
+}
+
+/* 0: neither text nor id is recorded. */
+static int has_text(const struct probe *p, int t)
+{
+    return p->piece_len[t] > 0 || !p->id || p->id[t] >= 0;
+}
 
 /* Up to `most` bytes after token t (by = 1) or before it (by = -1, in reading order). */
 static size_t neighbours(const struct probe *p, int t, int by, char *out)
@@ -29,9 +46,10 @@ static size_t neighbours(const struct probe *p, int t, int by, char *out)
  * the others have only what follows it, which may be nothing. */
 void cells_joined(const struct probe *p, int t, struct str *out)
 {
-    char before[REACH] = {0}, after[REACH] = {0};
-    size_t n = p->piece_len[t], lead = 0, past = 0, skip = 0, at;
-    const unsigned char *s = (const unsigned char *)p->piece[t];
+    char before[REACH] = {0}, after[REACH] = {0}, room[16];
+    size_t n, lead = 0, past = 0, skip = 0, at;
+    const char *piece = text_of(p, t, room, &n);
+    const unsigned char *s = (const unsigned char *)piece;
     struct str all = {0};
     uint32_t rune;
     /* only tokens that begin or end within a character look around: most do neither */
@@ -42,7 +60,7 @@ void cells_joined(const struct probe *p, int t, struct str *out)
             past = REACH;
     past = past || lead ? neighbours(p, t, 1, after) : 0;
     str_add_bytes(&all, before, lead);
-    str_add_bytes(&all, p->piece[t], n);
+    str_add_bytes(&all, piece, n);
     str_add_bytes(&all, after, past);
     const char *text = str_text(&all);
     for (at = 0; at < lead && skip == 0; at++) {
@@ -82,7 +100,10 @@ static int shown_by(const struct probe *p, int t)
 
 static int is_blank(const struct probe *p, int t)
 {
-    return p->piece_len[t] > 0 && (p->piece[t][0] == ' ' || p->piece[t][0] == '\n');
+    char room[16];
+    size_t n;
+    const char *s = text_of(p, t, room, &n);
+    return n > 0 && (s[0] == ' ' || s[0] == '\n');
 }
 
 /* Position of the layout, advanced token by token. */
@@ -157,7 +178,10 @@ void cells_text_draw(struct area a, struct cells *c)
         if (f.y < c->text_top)
             continue;
         double d = cells_depth(p, c->run, f.token);
-        struct ink i = cells_depth_ink(look, hi > lo ? (d - lo) / (hi - lo) : isnan(d) ? d : 0.5);
+        struct ink i = c->shade ? cells_depth_ink(look, (double)c->shade[f.token])
+                                : cells_depth_ink(look, hi > lo    ? (d - lo) / (hi - lo)
+                                                        : isnan(d) ? d
+                                                                   : 0.5);
         if (c->mark && c->mark[f.token])
             i.attr |= ATTR_UNDERLINE | ATTR_BOLD;
         if (f.token == seen)
@@ -166,7 +190,7 @@ void cells_text_draw(struct area a, struct cells *c)
         struct str text = {0};
         cells_joined(p, f.token, &text);
         if (area_bytes(room, 0, 0, f.width, i, str_text(&text), text.len) == 0)
-            area_put(room, 0, 0, ' ', i);
+            area_put(room, 0, 0, has_text(p, f.token) ? ' ' : area_rune(a, 0xB7, '.'), i);
         str_release(&text);
     }
 }
@@ -190,8 +214,9 @@ int cells_text_hit(const struct cells *c, int y, int x)
 void cells_piece(struct area a, int y, int x, int width, struct ink i, const struct probe *p,
                  int token)
 {
-    const char *s = p->piece[token];
-    size_t n = p->piece_len[token];
+    char digits[16];
+    size_t n;
+    const char *s = text_of(p, token, digits, &n);
     struct area room = area_sub(a, y, x, 1, width);
     int ascii = a.canvas->look.glyphs == GLYPHS_ASCII;
     while (n > 1 && *s == ' ') {

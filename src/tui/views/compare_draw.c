@@ -269,8 +269,7 @@ static void table_row(struct area a, int y, const char *label, double va, double
 
 static const char *state_of(const struct cells *c)
 {
-    enum cell_state s = cells_state(c, c->layer, c->token);
-    return s == CELL_SKIP ? "skipped" : s == CELL_ALWAYS_ON ? "always on" : "executed";
+    return cells_state_word(cells_state(c, c->layer, c->token));
 }
 
 static void draw_kl(struct area a, int y, const struct compare *c, int group)

@@ -419,5 +419,6 @@ const struct view_ops view_home = {
     .open = home_open,  .close = home_close,  .draw = home_draw,  .event = home_event,  .poll = home_poll,
     .fd = home_fd,  .due = home_due,
     .search = home_search,  .copy = home_copy,  .subject = home_subject,
+    .offers = home_offers,
 };
 /* clang-format on */

@@ -19,15 +19,35 @@ static struct run_row *begin(struct view *v)
 {
     struct home *h = v->state;
     struct run_row *r = home_run(h);
+    char path[1100] = "";
     if (h->form.is_open)
         return NULL;
+    if (r && fs_join(path, sizeof path, job_root(), r->name, NULL) < 0)
+        path[0] = '\0';
     if (!r)
         app_notify(v->app, LOG_WARN, "no run is selected");
+    else if (r->format)
+        app_notify(v->app, LOG_WARN, "%s: the log of another program (%s); it is only read",
+                   r->name, r->format);
+    else if (strcmp(path, r->path) != 0)
+        app_notify(v->app, LOG_WARN, "%s: not in %s; it is only read", r->path, job_root());
     else if (!fs_name_ok(r->name))
         app_notify(v->app, LOG_WARN, "the name of this run has characters that runs may not have");
     else
         str_copy(h->acting, sizeof h->acting, r->name);
-    return r && fs_name_ok(r->name) ? r : NULL;
+    return r && !r->format && strcmp(path, r->path) == 0 && fs_name_ok(r->name) ? r : NULL;
+}
+
+int home_offers(struct view *v, const struct key *k)
+{
+    static key_fn *const own[] = {home_rename, home_tag,  home_note,  home_trash,
+                                  home_stop,   home_like, home_resume};
+    const struct run_row *r = home_run(v->state);
+    for (size_t i = 0; r && i < DS_LEN(own); i++)
+        if (k->fn == own[i] && (r->format || (own[i] == home_stop && !r->is_live) ||
+                                (own[i] == home_resume && r->is_live)))
+            return 0;
+    return 1;
 }
 
 static void report(struct view *v, int rc, const struct err *e, const char *done)

@@ -289,8 +289,13 @@ void home_draw_details(struct view *v, struct area a)
         return;
     area_text(p.area, p.y++, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), r->name);
     line(&p, "path", ROLE_DIM, r->path);
+    line(&p, "format", ROLE_TEXT, r->format ? r->format : "");
     line(&p, "preset", ROLE_TEXT, r->preset);
     line(&p, "parent", ROLE_TEXT, r->parent);
+    if (d->view) {
+        line(&p, "source", ROLE_TEXT, runview_source(d->view, text, sizeof text));
+        line(&p, "host", ROLE_TEXT, r->number[RUN_PID] > 0 ? "" : d->view->host);
+    }
     line(&p, "tags", ROLE_MARKED, run_column_text(r, run_column_find("tag"), 0, text, sizeof text));
     line(&p, "note", ROLE_TEXT, r->notes.note);
     if (isfinite(d->disk_bytes) && !app_is_scripted(v->app)) { /* depends on the file system */

@@ -14,6 +14,7 @@ enum {
     COL_PROGRESS,
     COL_STEP,
     COL_VAL,
+    COL_LOSS, /* where another program's run has no validation loss */
     COL_FLOPS,
     COL_TIME,
     COL_RATE,
@@ -27,18 +28,19 @@ static const struct column columns[HOME_COLUMNS] = {
     [COL_MARK] = {"", 1, 0, 20},        [COL_NAME] = {"run", -1, 0, 19},
     [COL_STATE] = {"state", 10, 0, 18}, [COL_METHOD] = {"method", 7, 0, 13},
     [COL_PROGRESS] = {"", 8, 0, 11},    [COL_STEP] = {"step", 11, 1, 15},
-    [COL_VAL] = {"val loss", 9, 1, 14}, [COL_FLOPS] = {"FLOPs", 6, 1, 12},
-    [COL_TIME] = {"time", 5, 1, 9},     [COL_RATE] = {"tok/s", 6, 1, 7},
-    [COL_ETA] = {"ETA", 7, 1, 10},      [COL_AGE] = {"age", 5, 1, 8},
-    [COL_HOST] = {"host", 8, 0, 4},     [COL_SPARK] = {"loss", 12, 0, 6},
+    [COL_VAL] = {"val loss", 9, 1, 14}, [COL_LOSS] = {"loss", 7, 1, 14},
+    [COL_FLOPS] = {"FLOPs", 6, 1, 12},  [COL_TIME] = {"time", 5, 1, 9},
+    [COL_RATE] = {"tok/s", 6, 1, 7},    [COL_ETA] = {"ETA", 7, 1, 10},
+    [COL_AGE] = {"age", 5, 1, 8},       [COL_HOST] = {"host", 8, 0, 4},
+    [COL_SPARK] = {"loss", 12, 0, 6},
 };
 /* The column of the index behind each. */
 static const char *const key_of[HOME_COLUMNS] = {
-    [COL_NAME] = "name",         [COL_STATE] = "state",     [COL_METHOD] = "method",
-    [COL_PROGRESS] = "progress", [COL_STEP] = "step",       [COL_VAL] = "val_loss",
-    [COL_FLOPS] = "flops_ratio", [COL_TIME] = "time_ratio", [COL_RATE] = "tok_s",
-    [COL_ETA] = "eta",           [COL_AGE] = "age",         [COL_HOST] = "host",
-    [COL_SPARK] = "loss",
+    [COL_NAME] = "name",         [COL_STATE] = "state",       [COL_METHOD] = "method",
+    [COL_PROGRESS] = "progress", [COL_STEP] = "step",         [COL_VAL] = "val_loss",
+    [COL_LOSS] = "loss",         [COL_FLOPS] = "flops_ratio", [COL_TIME] = "time_ratio",
+    [COL_RATE] = "tok_s",        [COL_ETA] = "eta",           [COL_AGE] = "age",
+    [COL_HOST] = "host",         [COL_SPARK] = "loss",
 };
 
 const char *const home_sorts[] = {"name",        "state",      "method", "step", "val_loss",
@@ -80,16 +82,6 @@ static enum role state_role(enum run_state state)
     }
 }
 
-/* The first part of a duration: "42m". */
-static const char *short_age(char out[16], double seconds)
-{
-    if (!(seconds >= 0))
-        seconds = 0;
-    str_duration(out, seconds > 120 ? floor(seconds / 60) * 60 : floor(seconds));
-    out[strcspn(out, "dhms") + (strcspn(out, "dhms") < strlen(out))] = '\0';
-    return out;
-}
-
 static void cell_text(const struct run_row *r, int column, double now, char *out, size_t size)
 {
     char a[16], b[16];
@@ -103,7 +95,7 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
     case COL_STATE: /* a silent run shows the time since its last record */
         snprintf(out, size, "%s%s%s", run_state_name(r->state),
                  r->state == RUN_SILENT && isfinite(age) ? " " : "",
-                 r->state == RUN_SILENT && isfinite(age) ? short_age(a, age) : "");
+                 r->state == RUN_SILENT && isfinite(age) ? num_age(a, age) : "");
         break;
     case COL_STEP:
         if (!isfinite(step) && !isfinite(steps))
@@ -119,7 +111,7 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
         break;
     case COL_AGE:
         if (isfinite(age))
-            short_age(out, age);
+            num_age(out, age);
         break;
     case COL_ETA:
         if (isfinite(x))
@@ -131,7 +123,7 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
         break;
     default:
         if (isfinite(x))
-            snprintf(out, size, "%.*f", column == COL_VAL ? 4 : 3, x);
+            snprintf(out, size, "%.*f", column == COL_VAL || column == COL_LOSS ? 4 : 3, x);
     }
 }
 
@@ -200,7 +192,7 @@ static void draw_preset(struct view *v, struct area a, int y, size_t at)
     if (p->work > 0 && peak > 0) {
         char time[24] = "~", d[16];
         double s = p->work / (peak * 1e9 * mfu);
-        str_copy(time + 1, sizeof time - 1, short_age(d, s));
+        str_copy(time + 1, sizeof time - 1, num_age(d, s));
         columns_text(row, 0, about, 4, width, x, ink(ROLE_DIM), s < 1e9 ? time : "years");
     }
     columns_text(row, 0, about, 5, width, x, ink(ROLE_DIM), p->about);
@@ -253,6 +245,34 @@ static int draw_welcome(struct view *v, struct area a)
     return y + 2;
 }
 
+/* Columns that no run has a value for go first; other programs' runs are known by loss and age. */
+static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS])
+{
+    static const struct {
+        int column;
+        enum run_number number;
+    } numbers[] = {{COL_FLOPS, RUN_FLOPS_RATIO},
+                   {COL_TIME, RUN_TIME_RATIO},
+                   {COL_RATE, RUN_TOK_S},
+                   {COL_ETA, RUN_ETA}};
+    int needs_loss = 0, has_foreign = 0, has[DS_LEN(numbers)] = {0};
+    for (size_t i = 0; i < h->items; i++) {
+        const struct run_row *r = h->item[i].kind == HOME_RUN ? h->item[i].row : NULL;
+        needs_loss |= r && (r->format || !r->method[0]) && isfinite(r->number[RUN_LOSS]) &&
+                      !isfinite(r->number[RUN_VAL_LOSS]);
+        has_foreign |= r && r->format;
+        for (size_t k = 0; r && k < DS_LEN(numbers); k++)
+            has[k] |= isfinite(r->number[numbers[k].number]);
+    }
+    for (size_t k = 0; k < DS_LEN(numbers); k++)
+        fit[numbers[k].column].priority *= has[k];
+    fit[COL_LOSS].priority *= needs_loss;
+    if (!needs_loss)
+        fit[COL_LOSS].width = 0;
+    if (has_foreign)
+        fit[COL_AGE].priority = columns[COL_FLOPS].priority + 1;
+}
+
 void home_draw_table(struct view *v, struct area a)
 {
     struct home *h = v->state;
@@ -260,10 +280,7 @@ void home_draw_table(struct view *v, struct area a)
     int y = 0;
     struct column fit[HOME_COLUMNS];
     memcpy(fit, columns, sizeof fit);
-    size_t live = 0; /* without a live run there is no ETA */
-    for (size_t i = 0; i < h->items; i++)
-        live += h->item[i].kind == HOME_RUN && isfinite(h->item[i].row->number[RUN_ETA]);
-    fit[COL_ETA].priority = live ? fit[COL_ETA].priority : 0;
+    choose_columns(h, fit);
     columns_fit(fit, HOME_COLUMNS, table.cols, h->width, h->x);
     if (h->is_filtering || h->filter.text.len)
         home_filter_draw(v, area_sub(a, y++, 0, 1, a.cols));

@@ -64,11 +64,25 @@ static int draw_legend(struct view *v, struct area a)
     return 1;
 }
 
+/* Where the run comes from, as far as its log says. */
+static const char *monitor_source(const struct runview *r, char *out, size_t size)
+{
+    char said[512];
+    const char *foreign = runview_foreign(r);
+    runview_source(r, said, sizeof said);
+    snprintf(out, size, "%s%s%s%s%s", foreign ? foreign : "", foreign && said[0] ? ", " : "", said,
+             (foreign || said[0]) && r->host[0] ? ", on " : "", foreign || said[0] ? r->host : "");
+    return out;
+}
+
 static void draw_event_rows(struct view *v, struct area a)
 {
     const struct runview *r = app_run(v->app);
     static const enum role role[] = {ROLE_DIM, ROLE_TEXT, ROLE_WARN, ROLE_BAD};
+    char source[600];
     area_text(a, 0, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "events");
+    if (a.cols >= 80)
+        area_right(a, 0, a.cols - 1, ink(ROLE_DIM), monitor_source(r, source, sizeof source));
     if (r->n_events == 0)
         area_text(a, 0, 9, -1, ink(ROLE_DIM), "none yet");
     for (int y = 1; y < a.rows && (size_t)y <= r->n_events; y++) {
@@ -85,7 +99,7 @@ static void draw_strip(struct view *v, struct area line)
 {
     const struct monitor *m = v->state;
     const struct runview *r = app_run(v->app);
-    char text[160], pages[48] = "";
+    char text[160], pages[48] = "", source[600];
     const struct series *s = runview_series(r, "block_ratio");
     if (!s)
         s = runview_series(r, "flops_ratio");
@@ -97,6 +111,8 @@ static void draw_strip(struct view *v, struct area line)
     snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, run_axis_name[m->x_axis],
              m->is_log_x ? " (log)" : "", monitor_weights[m->smoothing]);
     int end = area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
+    if (!isfinite(value))
+        area_text(line, 0, 1, end - 3, ink(ROLE_DIM), monitor_source(r, source, sizeof source));
     if (isfinite(value) && end > 40)
         gauge_draw(area_sub(line, 0, 1, 1, (end > 70 ? 64 : end - 4)),
                    s->name[0] == 'b' ? "budget" : "FLOPs", value, target, 1,

@@ -129,6 +129,19 @@ static void key_front(struct view *v, const struct key *k, const char *args)
     app_notify(v->app, LOG_INFO, "no further experiment on the front");
 }
 
+static void unknown_axis(struct view *v, const char *name)
+{
+    struct str all = {0};
+    for (int i = 0; i < PARETO_AXES; i++)
+        str_addf(&all, "%s%s",
+                 i == 0                ? ""
+                 : i + 1 < PARETO_AXES ? ", "
+                                       : " or ",
+                 pareto_axes[i].name);
+    app_notify(v->app, LOG_WARN, "axis %.40s: expected %s", name, str_text(&all));
+    str_release(&all);
+}
+
 static void key_axis(struct view *v, const struct key *k, const char *args)
 {
     struct pareto *p = v->state;
@@ -138,10 +151,7 @@ static void key_axis(struct view *v, const struct key *k, const char *args)
             return;
         }
     if (args && *args)
-        app_notify(v->app, LOG_WARN,
-                   "axis %.40s: expected flops-ratio, flops, time-ratio, time, parameters or "
-                   "training-flops",
-                   args);
+        unknown_axis(v, args);
     else
         p->axis = (p->axis + k->value + PARETO_AXES) % PARETO_AXES;
 }

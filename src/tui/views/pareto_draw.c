@@ -404,8 +404,31 @@ static void draw_left(struct pareto *p, struct area line)
         area_textf(line, 0, x, -1, ink(ROLE_DIM), "and %d more", p->set.lefts - i);
 }
 
+/* The axis and the result over which the most runs can be placed; 0 when there are none. */
+static int most_placed(const struct pareto *p, int *axis, const char **metric)
+{
+    const char *result[] = {p->metric, "loss"};
+    int most = 0;
+    for (size_t m = 0; m < DS_LEN(result); m++)
+        for (int x = 0; x < PARETO_AXES; x++) {
+            int n = 0;
+            for (int r = 0; r < p->runs; r++)
+                n += p->run[r]->state != RUN_FAILED &&
+                     isfinite(pareto_x_of(p->run[r], (enum pareto_x)x)) &&
+                     isfinite(pareto_y_of(p->run[r], result[m]));
+            if (n > most) {
+                most = n;
+                *axis = x;
+                *metric = result[m];
+            }
+        }
+    return most;
+}
+
 static void draw_empty(struct view *v, struct area a)
 {
+    int axis = 0, is_foreign = 0;
+    const char *metric = "";
     struct pareto *p = v->state;
     int y = a.rows > 8 ? a.rows / 2 - 4 : 0;
     if (p->runs == 0 || (p->runs == 1 && app_draw_nothing(v->app, a))) {
@@ -422,9 +445,17 @@ static void draw_empty(struct view *v, struct area a)
     }
     int below = y + 3 + p->set.lefts;
     below = below > a.rows - 2 ? a.rows - 2 : below;
+    for (int r = 0; r < p->runs; r++)
+        is_foreign |= runview_foreign(p->run[r]) != NULL;
+    int most = is_foreign ? most_placed(p, &axis, &metric) : 0;
     if (a.rows >= 6) {
-        area_text(a, below, 2, a.cols - 3, ink(ROLE_TEXT),
-                  "An evaluation is recorded every train.eval_every steps and at the end;");
+        if (most > 0)
+            area_textf(a, below, 2, a.cols - 3, ink(ROLE_TEXT),
+                       ":axis %s and :metric %s place %d of these runs;", pareto_axes[axis].name,
+                       metric, most);
+        else
+            area_text(a, below, 2, a.cols - 3, ink(ROLE_TEXT),
+                      "An evaluation is recorded every train.eval_every steps and at the end;");
         area_text(a, below + 1, 2, a.cols - 3, ink(ROLE_TEXT),
                   "m chooses another result, x another cost.");
     }

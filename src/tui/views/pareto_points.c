@@ -16,6 +16,9 @@ const struct pareto_axis pareto_axes[PARETO_AXES] = {
     [PARETO_TIME]        = {"time",           "time per token",  "ms",       "ms/token",  0},
     [PARETO_PARAMS]      = {"parameters",     "parameters",      "",         "params",    1},
     [PARETO_TRAINING]    = {"training-flops", "training FLOPs",  "",         "FLOPs",     0},
+    [PARETO_STEPS]       = {"steps",          "steps",           "",         "steps",     0},
+    [PARETO_TOKENS]      = {"tokens",         "tokens seen",     "",         "tokens",    0},
+    [PARETO_WALL]        = {"wall-time",      "wall time",       "s",        "wall s",    0},
 };
 /* clang-format on */
 
@@ -29,6 +32,32 @@ static double training_flops(const struct runview *v)
     return (double)NAN;
 }
 
+/* The newest point that was not superseded of any metric: its step, or its time since the first.  Zero
+ * is unknown: no run takes no time. */
+static double newest_point(const struct runview *v, enum pareto_x x)
+{
+    double start = HUGE_VAL, last = -HUGE_VAL;
+    for (size_t k = 0; k < v->n_series; k++) {
+        const struct series *s = &v->series[k];
+        size_t i = s->n;
+        while (i > 0 && s->is_old[i - 1])
+            i--;
+        if (i == 0)
+            continue;
+        double at = x == PARETO_STEPS ? (double)s->step[i - 1] : s->time[i - 1];
+        start = s->time[0] < start ? s->time[0] : start;
+        last = at > last ? at : last;
+    }
+    double value = x == PARETO_STEPS ? last : last - start;
+    return value > 0 && isfinite(value) ? value : (double)NAN;
+}
+
+double pareto_y_of(const struct runview *v, const char *metric)
+{
+    return strcmp(metric, "loss") == 0 ? experiment_newest(v, metric)
+                                       : experiment_result(v, metric);
+}
+
 double pareto_x_of(const struct runview *v, enum pareto_x x)
 {
     double value = (double)NAN;
@@ -37,6 +66,9 @@ double pareto_x_of(const struct runview *v, enum pareto_x x)
     case PARETO_TIME_RATIO: return experiment_result(v, "time_ratio");
     case PARETO_TIME: return experiment_result(v, "time_per_token_ms");
     case PARETO_TRAINING: return training_flops(v);
+    case PARETO_TOKENS: return experiment_result(v, "tokens");
+    case PARETO_STEPS:
+    case PARETO_WALL: return newest_point(v, x);
     case PARETO_FLOPS:
         value = experiment_result(v, "flops_per_token");
         if (!isfinite(value) && v->flops_dense > 0)
@@ -80,6 +112,9 @@ int pareto_metrics(const struct runview *const *run, int runs, char name[][64], 
                     isfinite(experiment_result(run[r], e->value[k].name)))
                     n = add_name(name, n, max, e->value[k].name);
         }
+    for (int r = 0; r < runs; r++)
+        if (isfinite(pareto_y_of(run[r], "loss")))
+            n = add_name(name, n, max, "loss");
     return n;
 }
 
@@ -99,8 +134,10 @@ static int has_coordinates(struct pareto_set *s, const struct runview *v, int ru
 {
     if (v->state == RUN_FAILED)
         leave_out(s, run, "failed", "");
-    else if (!isfinite(experiment_result(v, metric)))
-        leave_out(s, run, v->n_evals ? "no " : "no evaluation yet", v->n_evals ? metric : "");
+    else if (!isfinite(pareto_y_of(v, metric)) && (v->n_evals > 0 || runview_foreign(v)))
+        leave_out(s, run, "no ", metric);
+    else if (!isfinite(pareto_y_of(v, metric)))
+        leave_out(s, run, "no evaluation yet", "");
     else if (!isfinite(pareto_x_of(v, x)))
         leave_out(s, run, "no ", pareto_axes[x].title);
     else
@@ -235,7 +272,7 @@ void pareto_make(struct pareto_set *out, const struct runview *const *run, int r
         double at[PARETO_RUNS_MAX], value[PARETO_RUNS_MAX];
         for (int k = 0; k < p->runs; k++) {
             at[k] = pareto_x_of(run[p->run[k]], x);
-            value[k] = experiment_result(run[p->run[k]], metric);
+            value[k] = pareto_y_of(run[p->run[k]], metric);
         }
         p->x = stat_interval(at, (size_t)p->runs);
         p->y = stat_interval(value, (size_t)p->runs);

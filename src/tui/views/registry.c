@@ -14,6 +14,7 @@
     X(pareto) \
     X(generate) \
     X(figures) \
+    X(experts) \
     X(log) \
     X(help)
 

@@ -7,7 +7,7 @@
 
 enum { AXIS = AXIS_COLS, PANELS_MAX = 12 };
 
-/* A matrix of only zeros and ones is a decision, not a signal. */
+/* A matrix of only zeros and ones is a decision, not a signal, and categories have no curve. */
 static int is_binary(const struct matrix *m)
 {
     size_t n = (size_t)m->rows * (size_t)m->cols;
@@ -22,7 +22,8 @@ int signals_fields(const struct probe *p, int *field, int max)
     int n = 0;
     for (int f = 1; f <= p->cells && n < max; f++) {
         const struct matrix *m = &p->cell[f - 1];
-        if (strcmp(m->name, "flops") != 0 && strcmp(m->name, "threshold") != 0 && !is_binary(m))
+        if (strcmp(m->name, "flops") != 0 && strcmp(m->name, "threshold") != 0 && !m->is_category &&
+            !is_binary(m))
             field[n++] = f;
     }
     return n;

@@ -233,7 +233,7 @@ static int play_one(struct view *v)
     if (s->pos + 1 >= s->line.n) {
         s->is_playing = 0;
         app_notify(v->app, LOG_INFO, "the newest probe%s",
-                   app_has_process(v->app) ? "; newer ones are shown as they arrive" : "");
+                   app_is_growing(v->app) ? "; newer ones are shown as they arrive" : "");
     }
     return 1;
 }

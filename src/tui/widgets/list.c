@@ -85,6 +85,8 @@ void columns_fit(const struct column *c, int n, int cols, int *width, int *x)
 {
     int is_hidden[32] = {0}, total, shares;
     n = n > 32 ? 32 : n;
+    for (int i = 0; i < n; i++)
+        is_hidden[i] = c[i].width == 0;
     for (;;) {
         int worst = -1, shown = 0;
         total = shares = 0;

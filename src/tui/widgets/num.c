@@ -201,3 +201,14 @@ void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int ma
     }
     t->n = 0;
 }
+
+const char *num_age(char out[16], double seconds)
+{
+    double s = seconds >= 0 ? floor(seconds) : 0;
+    if (s < 60)
+        snprintf(out, 16, "%.0fs", s);
+    else
+        str_duration(out, s > 120 ? floor(s / 60) * 60 : s);
+    out[strcspn(out, "dhms") + (strcspn(out, "dhms") < strlen(out))] = '\0';
+    return out;
+}

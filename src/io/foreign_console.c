@@ -1,0 +1,474 @@
+/* What training scripts print: "iter 100: loss 2.1, time 30.2ms", "step 1/100 | loss 2.1 | ...",
+ * "s:10 trl:4.5", and how others write the same.  A line counts when it begins with its step (a word
+ * of `leads` and a number) or is one of `sentences`; its fields are names with numbers.  Everything
+ * else that a terminal shows is passed over: settings, warnings, progress bars, colours. */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/decimal.h"
+#include "io/foreign.h"
+#include "io/foreign_text.h"
+
+enum {
+    LINE_BYTES_MAX = 4096, /* longer lines are not metrics */
+    LEAD_MAX = 96,         /* bytes before the step: a date, a rank, the name of a logger */
+    NAME_BYTES = 64,
+    FIELDS_MAX = 64
+};
+
+struct console {
+    struct text_lines lines;
+    int64_t step, steps; /* newest; planned, as reported */
+    int has_step;
+};
+
+/* The words before the step.  weight: how sure a line with it is of this format. */
+static const struct lead {
+    const char *word;
+    int weight;
+} leads[] = {
+    {"iteration", 3}, {"iter", 3}, {"global_step", 3}, {"global step", 3}, {"step", 3}, {"s", 2},
+};
+
+/* Fields as they are printed and what they are called here, NULL: nothing; the first that fits.
+ * unit: after the number, NULL any. */
+static const struct rename {
+    const char *name, *unit, *metric;
+    double times, per; /* value * times / per */
+} renames[] = {
+    // clang-format off
+    {"time", "ms", "step_ms", 1, 1},      {"time", "s", "step_ms", 1000, 1},
+    {"iter time", "ms", "step_ms", 1, 1}, {"iter time", "s", "step_ms", 1000, 1},
+    {"dt", "ms", "step_ms", 1, 1},        {"dt", "s", "step_ms", 1000, 1},
+    {"", "ms", "step_ms", 1, 1},
+    {"elapsed time per iteration (ms)", NULL, "step_ms", 1, 1},
+    {"mfu", "%", "mfu", 1, 100},         {"", "% mfu", "mfu", 1, 100},
+    {"", "% bf16 mfu", "mfu", 1, 100},   {"", "% fp16 mfu", "mfu", 1, 100}, {"", "% fp32 mfu", "mfu", 1, 100},
+    {"", "tok/s", "tok/s", 1, 1},         {"", "tokens/s", "tok/s", 1, 1},    {"", "tok/sec", "tok/s", 1, 1},
+    {"loss train", NULL, "train loss", 1, 1},
+    {"val", NULL, "val loss", 1, 1}, /* of "loss train: 2.1, val: 2.2" */
+    {"remaining time", NULL, NULL, 1, 1}, {"eta", NULL, NULL, 1, 1},
+    // clang-format on
+};
+
+/* Without ":" or "=" only these are names, or every remark would be a metric. */
+static const char *const known[] = {
+    "loss",  "train loss", "val loss", "valid loss", "eval loss",  "test loss", "norm",
+    "lr",    "grad norm",  "time",     "mfu",        "dt",         "acc",       "ppl",
+    "tok/s", "train_loss", "val_loss", "val time",   "throughput", "accuracy",  "perplexity",
+};
+
+/* Lines without a step of their own: they belong to the newest one. */
+static const char *const sentences[] = {"val loss ", "validation loss ", "train loss ",
+                                        "test loss "};
+
+/* ---- text ---- */
+
+/* Copies a line without colours, cursor movements and other escapes; its length. */
+static size_t plain(char out[LINE_BYTES_MAX], const char *p, size_t n)
+{
+    const char *end = p + n;
+    size_t k = 0;
+    while (p < end && k < LINE_BYTES_MAX - 1) {
+        if (*p != '\x1b') {
+            out[k++] = *p == '\t' || (unsigned char)*p >= 32 ? *p : ' ';
+            p++;
+            continue;
+        }
+        p++;
+        if (p < end && *p == '[') {
+            for (p++; p < end && (*p < '@' || *p > '~'); p++)
+                ;
+            p += p < end;
+        } else if (p < end && *p == ']') {
+            while (p < end && *p != '\a' && *p != '\x1b')
+                p++;
+            p += p < end && *p == '\a';
+        } else {
+            p += p < end;
+        }
+    }
+    out[k] = '\0';
+    return k;
+}
+
+static int is_letter(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+static const char *skip_blanks(const char *p)
+{
+    return p + strspn(p, " \t");
+}
+
+static int begins(const char *p, const char *word)
+{
+    for (; *word; p++, word++)
+        if (tolower((unsigned char)*p) != *word)
+            return 0;
+    return 1;
+}
+
+/* ---- the step ---- */
+
+/* "step 10", "step:10/500", "iteration    10/  1000 |", "s:10": what follows it, or NULL. */
+static const char *step_at(const char *p, const char *word, int64_t *step, int64_t *steps)
+{
+    double v, all = 0;
+    size_t n;
+    if (!begins(p, word))
+        return NULL;
+    p += strlen(word);
+    if (*p != ' ' && *p != ':' && *p != '=' && *p != '[' && *p != '#')
+        return NULL;
+    p += strspn(p, " :=[#\t");
+    if (!isdigit((unsigned char)*p) || (n = decimal_read(p, strspn(p, "0123456789"), '.', &v)) == 0)
+        return NULL;
+    p += n;
+    if (*skip_blanks(p) == '/') {
+        const char *q = skip_blanks(skip_blanks(p) + 1);
+        n = decimal_read(q, strspn(q, "0123456789"), '.', &all);
+        p = n ? q + n : p;
+    }
+    if (*p && !strchr(" :,|]\t)", *p))
+        return NULL;
+    if (!text_step(v, step))
+        return NULL;
+    *steps = all >= v && text_step(all, steps) ? *steps : 0;
+    return p + strspn(p, " :,|])\t");
+}
+
+/* The step that the line begins with, after a date or a rank; NULL when it has none. */
+static const char *find_step(const char *line, int64_t *step, int64_t *steps, int *weight)
+{
+    for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
+        if (p > line && is_letter(p[-1]))
+            continue;
+        for (size_t i = 0; i < DS_LEN(leads); i++) {
+            const char *rest = step_at(p, leads[i].word, step, steps);
+            if (!rest || (leads[i].word[1] == '\0' && p != line))
+                continue;
+            *weight = leads[i].weight;
+            /* "iter 100 step 25": the first of both counts all, the second is passed over */
+            int64_t other, others;
+            const char *second = step_at(rest, "step", &other, &others);
+            return second ? second : rest;
+        }
+    }
+    return NULL;
+}
+
+/* ---- fields ---- */
+
+struct field {
+    const char *name;
+    size_t n;
+    double value;
+};
+
+static const char stops[] = "|,;";
+
+/* "nan" and "inf" as they are printed, also before a unit; bytes used. */
+static size_t word_number(const char *p, double *v)
+{
+    size_t sign = *p == '-' || *p == '+';
+    int is_nan = begins(p + sign, "nan");
+    if (!is_nan && !begins(p + sign, "inf"))
+        return 0;
+    size_t n = sign + (begins(p + sign, "infinity") ? 8 : 3);
+    if (is_letter(p[n]) && !begins(p + n, "ms") && !begins(p + n, "s"))
+        return 0;
+    *v = is_nan ? (double)NAN : *p == '-' ? -HUGE_VAL : HUGE_VAL;
+    return n;
+}
+
+/* A number at p, with "5,123" for thousands; bytes used, 0 when p is a part of something else. */
+static size_t number_at(const char *line, const char *p, double *v)
+{
+    if (p > line && (is_letter(p[-1]) || strchr(".-+/", p[-1]) ||
+                     (p[-1] == ':' && p - 1 > line && isdigit((unsigned char)p[-2]))))
+        return 0;
+    size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
+                                                               : word_number(p, v);
+    size_t whole = strspn(p, "0123456789");
+    while (n > 0 && n == whole && p[n] == ',' && strspn(p + n + 1, "0123456789") == 3) {
+        double low;
+        n += 1 + decimal_read(p + n + 1, 3, '.', &low);
+        *v = *v * 1000 + low;
+        whole = n;
+    }
+    /* a time of day, a date, a version, a path */
+    return n > 0 && strchr(":/_-.", p[n]) && p[n] && p[n + 1] && !isspace((unsigned char)p[n + 1])
+               ? 0
+               : n;
+}
+
+/* The name in the text before a number: after the last separator, or a remark in brackets.
+ * *is_named: it ends in ":" or "=". */
+static size_t name_of(const char **from, const char *end, int *is_named)
+{
+    const char *p = *from;
+    for (const char *q = p; q < end; q++)
+        if (strchr(stops, *q) || (*q == '(' && q + 1 == end) ||
+            ((*q == ')' || *q == ']') && q + 1 < end && q[1] == ' '))
+            p = q + 1;
+    *is_named = 0;
+    while (end > p && strchr(" \t:=([", end[-1])) {
+        *is_named |= end[-1] == ':' || end[-1] == '=';
+        end--;
+    }
+    while (p < end && strchr(" \t(->", *p))
+        p++;
+    *from = p;
+    return (size_t)(end - p);
+}
+
+static int is_known(const char *name, size_t n)
+{
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        if (text_same(name, n, known[i]))
+            return 1;
+    return 0;
+}
+
+/* Gives a number its name and unit; 0 when it is not a metric. */
+static int set_field(struct field *f, const char *name, size_t n, int is_named, const char *unit,
+                     double v)
+{
+    *f = (struct field){name, n, v};
+    for (size_t i = 0; i < DS_LEN(renames); i++) {
+        const struct rename *r = &renames[i];
+        size_t k = r->unit ? strlen(r->unit) : 0;
+        if (!text_same(name, n, r->name) ||
+            (r->unit && (!begins(unit, r->unit) || is_letter(unit[k]))))
+            continue;
+        *f = (struct field){r->metric, r->metric ? strlen(r->metric) : 0, v * r->times / r->per};
+        /* MFU of -100 %: not known yet */
+        return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
+    }
+    return n > 0 && n <= NAME_BYTES && (is_named || is_known(name, n));
+}
+
+/* The metrics of the rest of a line; how many. */
+static size_t fields_of(const char *line, struct field f[FIELDS_MAX])
+{
+    size_t k = 0, used;
+    const char *from = line;
+    for (const char *p = line; *p && k < FIELDS_MAX;) {
+        double v;
+        int is_named;
+        if ((used = number_at(line, p, &v)) == 0) {
+            p++;
+            continue;
+        }
+        const char *name = from, *unit = skip_blanks(p + used);
+        size_t n = name_of(&name, p, &is_named);
+        int is_metric = set_field(&f[k], name, n, is_named, unit, v);
+        k += (size_t)is_metric;
+        p += used;
+        if (!is_metric && !isfinite(v)) /* a word of a name: "number of nan iterations" */
+            continue;
+        p += strcspn(p, " \t|,;()"); /* the unit */
+        from = p;
+    }
+    return k;
+}
+
+/* ---- settings ---- */
+
+static void take_setting(struct foreign_out *out, const char *key, size_t n, const char *value)
+{
+    char name[NAME_BYTES + 1], text[256];
+    size_t k = strlen(value);
+    while (k > 0 && strchr(" |\t", value[k - 1]))
+        k--;
+    if (n == 0 || n > NAME_BYTES || k == 0 || k >= sizeof text || begins(value, "value "))
+        return;
+    memcpy(name, key, n);
+    name[n] = '\0';
+    memcpy(text, value, k);
+    text[k] = '\0';
+    struct record *r = foreign_begin(out, "head", 0, (double)NAN);
+    record_map(r, "config");
+    record_str(r, name, text);
+    record_close(r);
+    foreign_end(out);
+}
+
+/* "Overriding: batch_size = 12" of nanoGPT, "hidden_size ......... 768" of Megatron-LM and
+ * "| channels C   | 768  |" of llm.c. */
+static int find_setting(struct foreign_out *out, const char *p)
+{
+    const char *key, *dots;
+    size_t n;
+    if (begins(p, "overriding: ")) {
+        key = skip_blanks(p + 12);
+        n = strcspn(key, " =");
+        p = skip_blanks(key + n);
+        if (*p == '=')
+            take_setting(out, key, n, skip_blanks(p + 1));
+        return 1;
+    }
+    if ((dots = strstr(p, " ....")) != NULL) {
+        key = skip_blanks(p);
+        n = strcspn(key, " ");
+        p = dots + 1 + strspn(dots + 1, ".");
+        if (key + n == dots && *p == ' ')
+            take_setting(out, key, n, skip_blanks(p));
+        return 1;
+    }
+    if (p[0] == '|' && p[1] == ' ') {
+        key = skip_blanks(p + 1);
+        const char *bar = strchr(key, '|');
+        if (bar && strcspn(bar + 1, "|") + 2 == strlen(bar)) {
+            for (n = (size_t)(bar - key); n > 0 && key[n - 1] == ' ';)
+                n--;
+            take_setting(out, key, n, skip_blanks(bar + 1));
+        }
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- lines ---- */
+
+/* " validation loss at iteration 1000 | lm loss value: 2.3E+00 | lm loss PPL: 1.0E+01 |" of
+ * Megatron-LM: as its TensorBoard logs call them. */
+static int take_validation(struct foreign_out *out, const char *line)
+{
+    static const char lead[] = "validation loss at iteration ";
+    struct field f[FIELDS_MAX];
+    char name[2 * NAME_BYTES];
+    int64_t step, steps;
+    const char *at = strstr(line, lead);
+    const char *rest =
+        at ? step_at(at + strlen("validation loss at "), "iteration", &step, &steps) : NULL;
+    size_t n = rest ? fields_of(rest, f) : 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t k =
+            f[i].n > 6 && memcmp(f[i].name + f[i].n - 6, " value", 6) == 0 ? f[i].n - 6 : f[i].n;
+        k = (size_t)snprintf(name, sizeof name, "%.*s validation", (int)k, f[i].name);
+        foreign_point(out, name, k, step, (double)NAN, f[i].value);
+    }
+    return n > 0;
+}
+
+/* The date that a logger puts before its lines: "[2024-05-01 12:00:00] ...". */
+static double time_of(const char *line)
+{
+    double seconds;
+    for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
+        size_t n = 19;
+        if (!isdigit((unsigned char)*p) || strlen(p) < n || p[4] != '-')
+            continue;
+        if (p[n] == '.' || p[n] == ',')
+            n += 1 + strspn(p + n + 1, "0123456789");
+        return text_time_parse(p, n, &seconds) ? seconds : (double)NAN;
+    }
+    return (double)NAN;
+}
+
+static void deliver(struct foreign_out *out, const struct field *f, size_t n, int64_t step,
+                    double time)
+{
+    for (size_t i = 0; i < n; i++)
+        foreign_point(out, f[i].name, f[i].n, step, time, f[i].value);
+}
+
+static void take_line(struct console *c, struct foreign_out *out, const char *p, size_t n)
+{
+    char line[LINE_BYTES_MAX];
+    struct field f[FIELDS_MAX];
+    int64_t step, steps;
+    int weight;
+    plain(line, p, n);
+    if (take_validation(out, line))
+        return;
+    const char *rest = find_step(line, &step, &steps, &weight);
+    size_t k = rest ? fields_of(rest, f) : 0;
+    if (k > 0) {
+        c->step = step;
+        c->has_step = 1;
+        if (steps > 0 && steps != c->steps) {
+            c->steps = steps;
+            record_int(foreign_begin(out, "head", step, (double)NAN), "steps", steps);
+            foreign_end(out);
+        }
+        deliver(out, f, k, step, time_of(line));
+        return;
+    }
+    for (size_t i = 0; !rest && i < DS_LEN(sentences); i++)
+        if (begins(line, sentences[i]) && (k = fields_of(line, f)) > 0) {
+            deliver(out, f, k, c->step, time_of(line));
+            return;
+        }
+    if (!c->has_step)
+        find_setting(out, line);
+}
+
+/* A terminal's line may be written several times, each after a carriage return. */
+static void take_pieces(struct console *c, struct foreign_out *out, const char *p, size_t n)
+{
+    const char *end = p + n, *stop;
+    for (; p < end; p = stop + 1) {
+        stop = memchr(p, '\r', (size_t)(end - p));
+        stop = stop ? stop : end;
+        if (stop - p < LINE_BYTES_MAX)
+            take_line(c, out, p, (size_t)(stop - p));
+    }
+}
+
+static int64_t take(void *state, struct foreign_out *out, const struct foreign_bytes *b,
+                    struct err *e)
+{
+    struct console *c = state;
+    const char *line;
+    size_t at = 0, n;
+    (void)e;
+    while (text_next(&c->lines, out, b, &at, &line, &n))
+        take_pieces(c, out, line, n);
+    return (int64_t)at;
+}
+
+static int recognise(const unsigned char *bytes, size_t n, const char *file, int is_all)
+{
+    char line[LINE_BYTES_MAX];
+    struct field f[FIELDS_MAX];
+    const char *p = (const char *)bytes;
+    size_t at = 0, used;
+    int sure = 0;
+    (void)file;
+    if (memchr(p, '\0', n))
+        return 0;
+    for (; at < n; at += used) {
+        size_t len = foreign_line(p + at, n - at, is_all, &used);
+        int64_t step, steps;
+        int weight = 0;
+        if (used == 0)
+            break;
+        const char *piece = p + at, *end = piece + len, *stop;
+        for (; piece < end; piece = stop + 1) {
+            stop = memchr(piece, '\r', (size_t)(end - piece));
+            stop = stop ? stop : end;
+            plain(line, piece, (size_t)(stop - piece));
+            const char *rest = find_step(line, &step, &steps, &weight);
+            if (!rest || fields_of(rest, f) == 0)
+                continue;
+            sure += weight;
+        }
+    }
+    return sure >= 2 ? 55 : 0;
+}
+
+const struct foreign_format foreign_console = {
+    .name = "console",
+    .title = "training output",
+    .help = "what nanoGPT, llm.c (and its main.log), Megatron-LM and similar scripts print: "
+            "lines with a step, metrics and their values",
+    .recognise = recognise,
+    .state_size = sizeof(struct console),
+    .take = take,
+};

@@ -1,0 +1,349 @@
+/* Collects the members of a JSON object, then delivers them: its step may come last. */
+#include "io/foreign_object.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/foreign_text.h"
+#include "io/metric.h"
+
+enum { CONFIG_KEYS_MAX = 1024, LAYERS_MAX = 4096 };
+
+static const double none = (double)NAN;
+
+/* ---- collecting ---- */
+
+static void add_value(struct foreign_object *o, double v)
+{
+    void *p = o->value;
+    if (o->values == o->cap_values &&
+        mem_grow(&p, &o->cap_values, o->values + 1, sizeof *o->value) < 0) {
+        o->is_failed = 1;
+        return;
+    }
+    o->value = p;
+    o->value[o->values++] = v;
+}
+
+/* The entry of the current path, whose values follow. */
+static void add_entry(struct foreign_object *o, int is_vector, int rank)
+{
+    void *p = o->entry;
+    if (o->entries == o->cap_entries &&
+        mem_grow(&p, &o->cap_entries, o->entries + 1, sizeof *o->entry) < 0) {
+        o->is_failed = 1;
+        return;
+    }
+    o->entry = p;
+    o->entry[o->entries++] = (struct object_entry){.name = o->names.len,
+                                                   .n = o->path.len,
+                                                   .first = o->values,
+                                                   .count = 1,
+                                                   .is_vector = is_vector,
+                                                   .rank = rank};
+    str_add_bytes(&o->names, str_text(&o->path), o->path.len);
+}
+
+/* A number at the current path: the object's step or time, or an entry. */
+static void take_number(struct foreign_object *o, int is_top, double v)
+{
+    int64_t step;
+    int rank = is_top ? text_step_rank(str_text(&o->path), o->path.len) : 0;
+    if (rank > o->rank && text_step(v, &step)) {
+        o->rank = rank;
+        o->own_step = step;
+    }
+    if (is_top && !o->is_timed && text_is_time(str_text(&o->path), o->path.len) &&
+        text_time(v, &o->time)) {
+        o->is_timed = 1;
+        return;
+    }
+    add_entry(o, 0, rank);
+    add_value(o, v);
+}
+
+static void take_string(struct foreign_object *o, int is_top, const struct json_scan *s)
+{
+    double v;
+    if (is_top && !o->is_timed && text_is_time(str_text(&o->path), o->path.len) &&
+        text_time_parse(s->text, s->n, &o->time))
+        o->is_timed = 1;
+    else if (s->n > 0 && s->n < 12 && foreign_number(s->text, s->n, 0, &v) && !isfinite(v))
+        take_number(o, is_top, v);
+}
+
+/* After ARRAY: numbers only make a vector; anything else is passed over. */
+static enum json_token take_array(struct foreign_object *o, struct json_scan *s)
+{
+    int depth = s->depth - 1, is_vector = 1;
+    size_t before = o->values, names = o->names.len;
+    enum json_token t;
+    add_entry(o, 1, 0);
+    while ((t = json_scan_next(s)) != JSON_SCAN_BAD && t != JSON_SCAN_CUT && s->depth > depth) {
+        is_vector &= t == JSON_SCAN_NUMBER || t == JSON_SCAN_BOOL || t == JSON_SCAN_NULL;
+        if (is_vector)
+            add_value(o, t == JSON_SCAN_NULL ? none : s->value);
+    }
+    if (o->is_failed)
+        return t;
+    size_t n = o->values - before;
+    o->entry[o->entries - 1].count = n;
+    if (!is_vector || n == 0 || n > LAYERS_MAX) {
+        o->entries--;
+        o->values = before;
+        o->names.len = names;
+    }
+    return t;
+}
+
+int foreign_object_is_config(const struct json_scan *key)
+{
+    static const char *const names[] = {"config", "args", "hparams", "hyperparameters", "_config"};
+    for (size_t i = 0; i < DS_LEN(names); i++)
+        if (json_scan_is(key, names[i]))
+            return 1;
+    return 0;
+}
+
+/* A map of settings in full, or the values of a step?  Its object must be complete. */
+static int take_config(struct foreign_object *o, struct json_scan *s, struct foreign_out *out)
+{
+    struct json_scan probe = *s;
+    if (json_scan_skip(&probe) != JSON_SCAN_CLOSE)
+        return 0;
+    foreign_object_config(o, s, out);
+    return 1;
+}
+
+static enum json_token collect(struct foreign_object *o, struct json_scan *s,
+                               struct foreign_out *out)
+{
+    size_t length[JSON_SCAN_DEPTH + 1]; /* of the path, at each depth */
+    int base = s->depth, is_config = 0;
+    enum json_token t;
+    length[base] = 0;
+    for (;;) {
+        int top = s->depth == base;
+        t = json_scan_next(s);
+        switch (t) {
+        case JSON_SCAN_KEY:
+            o->path.len = length[s->depth];
+            if (o->path.len > 0)
+                str_add_char(&o->path, '.');
+            json_scan_text(s, &o->path);
+            is_config = top && foreign_object_is_config(s);
+            break;
+        case JSON_SCAN_OBJECT:
+            if (!(is_config && take_config(o, s, out)))
+                length[s->depth] = o->path.len;
+            break;
+        case JSON_SCAN_CLOSE:
+            if (s->depth < base)
+                return t;
+            break;
+        case JSON_SCAN_NUMBER:
+        case JSON_SCAN_BOOL: take_number(o, top, s->value); break;
+        case JSON_SCAN_STRING: take_string(o, top, s); break;
+        case JSON_SCAN_ARRAY:
+            if ((t = take_array(o, s)) == JSON_SCAN_CLOSE)
+                break;
+            return t;
+        case JSON_SCAN_NULL: break;
+        case JSON_SCAN_DONE:
+        case JSON_SCAN_BAD:
+        case JSON_SCAN_CUT: return t;
+        }
+    }
+}
+
+/* ---- delivering ---- */
+
+static const char *name_of(const struct foreign_object *o, const struct object_entry *x)
+{
+    return str_text(&o->names) + x->name;
+}
+
+static int is_per_layer(const char *name, size_t n)
+{
+    for (const struct run_metric *m = run_metrics; m->name; m++)
+        if (m->flags & METRIC_PER_LAYER && strlen(m->name) == n && memcmp(name, m->name, n) == 0)
+            return 1;
+    return 0;
+}
+
+/* Vectors are values per layer when one of them has the name of such a metric, or their length is
+ * the number of layers. */
+static void deliver_layers(struct foreign_object *o, struct foreign_out *out)
+{
+    struct record *r = NULL;
+    for (size_t i = 0; i < o->entries && o->layers == 0; i++)
+        if (o->entry[i].is_vector && is_per_layer(name_of(o, &o->entry[i]), o->entry[i].n))
+            o->layers = (int64_t)o->entry[i].count;
+    for (size_t i = 0; i < o->entries && o->layers > 0; i++) {
+        const struct object_entry *x = &o->entry[i];
+        char name[64];
+        if (!x->is_vector || (int64_t)x->count != o->layers || x->n >= sizeof name)
+            continue;
+        memcpy(name, name_of(o, x), x->n);
+        name[x->n] = '\0';
+        r = r ? r : foreign_begin(out, "layer", o->step, o->time);
+        record_nums(r, name, o->value + x->first, x->count);
+    }
+    if (r)
+        foreign_end(out);
+}
+
+static void deliver(struct foreign_object *o, struct foreign_out *out)
+{
+    int vectors = 0;
+    if (o->rank > 0) {
+        o->step = o->own_step;
+        o->has_step = 1;
+    } else if (!o->has_step) {
+        o->step = o->objects;
+    }
+    for (int pass = 0; pass < 2; pass++) /* "tokens" is an axis of the others: it goes first */
+        for (size_t i = 0; i < o->entries; i++) {
+            const struct object_entry *x = &o->entry[i];
+            const char *name = name_of(o, x);
+            int is_tokens = x->n == 6 && memcmp(name, "tokens", 6) == 0;
+            vectors |= x->is_vector;
+            if (x->is_vector || is_tokens == pass || (o->rank > 0 && x->rank == o->rank))
+                continue;
+            foreign_point(out, name, x->n, o->step, o->time, o->value[x->first]);
+        }
+    if (vectors)
+        deliver_layers(o, out);
+}
+
+enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *s,
+                                    struct foreign_out *out)
+{
+    o->entries = o->values = 0;
+    str_reset(&o->names);
+    o->rank = o->is_timed = 0;
+    o->time = none;
+    enum json_token t = collect(o, s, out);
+    o->is_failed |= o->names.failed | o->path.failed;
+    if (t == JSON_SCAN_CLOSE && !o->is_failed) {
+        if (o->entries > 0)
+            deliver(o, out);
+        o->objects += o->entries > 0;
+    }
+    return t;
+}
+
+/* ---- settings ---- */
+
+static int is_name(const char *key, size_t n, const char *const *names, size_t count)
+{
+    size_t from = n;
+    while (from > 0 && key[from - 1] != '.')
+        from--;
+    for (size_t i = 0; i < count; i++)
+        if (text_same(key + from, n - from, names[i]))
+            return 1;
+    return 0;
+}
+
+/* What a reader wants to know of a run, by the names that programs give it. */
+struct plan {
+    int64_t layers, steps;
+};
+
+static void note_plan(struct plan *p, const char *key, size_t n, double v)
+{
+    static const char *const layers[] = {"n_layer", "n_layers", "num_layers", "num_hidden_layers",
+                                         "layers"};
+    static const char *const steps[] = {"max_steps",   "max_iters",     "total_steps",
+                                        "train_iters", "train_steps",   "num_steps",
+                                        "total_iters", "num_iterations"};
+    int64_t whole;
+    if (!text_step(v, &whole) || whole <= 0)
+        return;
+    if (is_name(key, n, layers, DS_LEN(layers)) && whole <= LAYERS_MAX)
+        p->layers = whole;
+    if (is_name(key, n, steps, DS_LEN(steps)))
+        p->steps = whole;
+}
+
+void foreign_object_config(struct foreign_object *o, struct json_scan *s, struct foreign_out *out)
+{
+    struct record *r = foreign_begin(out, "head", o->has_step ? o->step : 0, none);
+    struct str key = {0}, text = {0};
+    struct plan plan = {0};
+    size_t length[JSON_SCAN_DEPTH + 1];
+    int base = s->depth, keys = 0;
+    enum json_token t;
+    length[base] = 0;
+    record_map(r, "config");
+    while ((t = json_scan_next(s)) != JSON_SCAN_BAD && t != JSON_SCAN_CUT && s->depth >= base) {
+        const char *from;
+        str_reset(&text);
+        switch (t) {
+        case JSON_SCAN_KEY:
+            key.len = length[s->depth];
+            if (key.len > 0)
+                str_add_char(&key, '.');
+            json_scan_text(s, &key);
+            continue;
+        case JSON_SCAN_OBJECT: length[s->depth] = key.len; continue;
+        case JSON_SCAN_ARRAY: /* as it is written */
+            from = s->p - 1;
+            if (json_scan_skip(s) != JSON_SCAN_CLOSE)
+                continue;
+            str_add_bytes(&text, from, (size_t)(s->p - from));
+            break;
+        case JSON_SCAN_NUMBER: note_plan(&plan, str_text(&key), key.len, s->value);
+        /* fall through */
+        case JSON_SCAN_STRING:
+        case JSON_SCAN_BOOL:
+        case JSON_SCAN_NULL: json_scan_text(s, &text); break;
+        default: continue;
+        }
+        if (keys++ < CONFIG_KEYS_MAX && !key.failed && !text.failed)
+            record_str(r, str_text(&key), str_text(&text));
+    }
+    record_close(r);
+    if (plan.layers > 0)
+        record_int(r, "layers", o->layers = plan.layers);
+    if (plan.steps > 0)
+        record_int(r, "steps", plan.steps);
+    foreign_end(out);
+    o->is_failed |= key.failed | text.failed;
+    str_release(&key);
+    str_release(&text);
+}
+
+void foreign_object_release(struct foreign_object *o)
+{
+    mem_free(o->entry);
+    mem_free(o->value);
+    str_release(&o->names);
+    str_release(&o->path);
+}
+
+/* ---- recognising ---- */
+
+enum json_token foreign_object_look(struct json_scan *s, struct object_look *look)
+{
+    static const char *const texts[] = {"text",    "prompt",   "question",
+                                        "content", "messages", "instruction"};
+    int base = s->depth, is_axis = 0;
+    enum json_token t;
+    while ((t = json_scan_next(s)) != JSON_SCAN_BAD && t != JSON_SCAN_CUT && s->depth >= base) {
+        if (t == JSON_SCAN_KEY) {
+            is_axis =
+                s->depth == base && (text_step_rank(s->text, s->n) || text_is_time(s->text, s->n));
+            look->has_config |= s->depth == base && foreign_object_is_config(s);
+            for (size_t i = 0; i < DS_LEN(texts); i++)
+                look->is_text |= json_scan_is(s, texts[i]);
+        }
+        if (t == JSON_SCAN_NUMBER) {
+            look->numbers++;
+            look->has_axis |= is_axis;
+        }
+    }
+    return t;
+}

@@ -1,0 +1,45 @@
+/* One JSON object of metrics: {"step": 10, "train": {"loss": 2.1}} is the point train.loss. */
+#ifndef DS_IO_FOREIGN_OBJECT_H
+#define DS_IO_FOREIGN_OBJECT_H
+
+#include "base/str.h"
+#include "io/foreign.h"
+#include "io/json_scan.h"
+
+/* Zero-initialise; lives as long as the file's state. */
+struct foreign_object {
+    struct str names; /* of the entries, one after the other */
+    struct object_entry {
+        size_t name, n, first, count; /* in names; in values: 1, or a vector's */
+        int is_vector, rank;          /* rank: as the step of the object */
+    } * entry;
+    size_t entries, cap_entries;
+    double *value;
+    size_t values, cap_values;
+    struct str path;
+    int64_t step, objects; /* of the newest object that has one; read so far */
+    int64_t layers;        /* 0 unknown */
+    int has_step, is_failed;
+    /* of the object being read */
+    int rank, is_timed;
+    int64_t own_step;
+    double time;
+};
+
+/* After JSON_SCAN_OBJECT of an object at `depth`: reads it to its end and delivers what it holds.
+ * CLOSE; or BAD or CUT, and nothing is delivered. */
+enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *s,
+                                    struct foreign_out *out);
+/* The members of an object (scanned after JSON_SCAN_OBJECT) as the run's config, keys joined by
+ * dots; the number of layers and the planned steps are taken from it. */
+void foreign_object_config(struct foreign_object *o, struct json_scan *s, struct foreign_out *out);
+int foreign_object_is_config(const struct json_scan *key);
+void foreign_object_release(struct foreign_object *o);
+
+/* What an object looks like to `recognise`. */
+struct object_look {
+    int numbers, has_axis, has_config, is_text; /* is_text: rather a data set */
+};
+enum json_token foreign_object_look(struct json_scan *s, struct object_look *look);
+
+#endif

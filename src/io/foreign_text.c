@@ -1,0 +1,182 @@
+/* Lines, and the names of steps and times in logs of other programs. */
+#include "io/foreign_text.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/compiler.h"
+
+int text_next(struct text_lines *t, struct foreign_out *out, const struct foreign_bytes *b,
+              size_t *at, const char **line, size_t *n)
+{
+    for (;;) {
+        size_t used, left = b->n - *at;
+        size_t got = foreign_line(b->p + *at, left, b->is_end, &used);
+        if (used == 0 && left > TEXT_LINE_MAX) {
+            foreign_invalid(out, t->is_skipping ? 0 : 1);
+            t->is_skipping = 1;
+            *at = b->n;
+        }
+        if (used == 0)
+            return 0;
+        *line = b->p + *at;
+        *n = got;
+        *at += used;
+        t->number++;
+        if (!t->is_skipping && got <= TEXT_LINE_MAX)
+            return 1;
+        foreign_invalid(out, !t->is_skipping);
+        t->is_skipping = 0;
+    }
+}
+
+int text_same(const char *p, size_t n, const char *word)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!word[i] || tolower((unsigned char)p[i]) != word[i])
+            return 0;
+    return word[n] == '\0';
+}
+
+/* A name and its length: nearly all names of a log differ in that. */
+struct word {
+    const char *text;
+    size_t n;
+};
+#define WORD(text)                                                                                 \
+    {                                                                                              \
+        text, sizeof(text) - 1                                                                     \
+    }
+
+static int place(const struct word *list, size_t count, const char *p, size_t n)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].n == n && (p[0] | 0x20) == (list[i].text[0] | 0x20) &&
+            text_same(p, n, list[i].text))
+            return (int)(count - i);
+    return 0;
+}
+
+int text_step_rank(const char *name, size_t n)
+{
+    static const struct word names[] = {WORD("step"),
+                                        WORD("_step"),
+                                        WORD("global_step"),
+                                        WORD("global step"),
+                                        WORD("trainer/global_step"),
+                                        WORD("train/global_step"),
+                                        WORD("iter"),
+                                        WORD("iteration"),
+                                        WORD("iterations"),
+                                        WORD("iter_num"),
+                                        WORD("training/iteration"),
+                                        WORD("epoch")};
+    return place(names, DS_LEN(names), name, n);
+}
+
+int text_is_time(const char *name, size_t n)
+{
+    static const struct word names[] = {WORD("time"),     WORD("_timestamp"), WORD("timestamp"),
+                                        WORD("ts"),       WORD("wall_time"),  WORD("wall time"),
+                                        WORD("walltime"), WORD("datetime"),   WORD("date")};
+    return place(names, DS_LEN(names), name, n) > 0;
+}
+
+int text_step(double value, int64_t *step)
+{
+    if (!(fabs(value) < 9e15) || value != floor(value))
+        return 0;
+    *step = (int64_t)value;
+    return 1;
+}
+
+int text_time(double value, double *seconds)
+{
+    /* 1973 to 5138 in each unit: the ranges do not overlap */
+    for (double unit = 1; unit <= 1e9; unit *= 1000)
+        if (value >= 1e8 * unit && value < 1e11 * unit) {
+            *seconds = value / unit;
+            return 1;
+        }
+    return 0;
+}
+
+static int digits(const char **p, const char *end, int n, int *out)
+{
+    *out = 0;
+    for (; n > 0; n--, (*p)++) {
+        if (*p == end || !isdigit((unsigned char)**p))
+            return 0;
+        *out = *out * 10 + (**p - '0');
+    }
+    return 1;
+}
+
+/* Days since 1970-01-01 in the Gregorian calendar; month 1..12. */
+static int64_t days_of(int year, int month, int day)
+{
+    int64_t y = year - (month <= 2), m = (month + 9) % 12;
+    return 365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719468;
+}
+
+/* "Z", "+02:00", "+0200", "+02"; *is_local when there is none. */
+static int zone(const char *p, const char *end, int *offset_s, int *is_local)
+{
+    int hours = 0, minutes = 0, sign;
+    *offset_s = 0;
+    *is_local = p == end;
+    if (p == end || ((*p == 'Z' || *p == 'z') && p + 1 == end))
+        return 1;
+    if (*p != '+' && *p != '-')
+        return 0;
+    sign = *p++ == '-' ? -1 : 1;
+    if (!digits(&p, end, 2, &hours))
+        return 0;
+    p += p < end && *p == ':';
+    if (p < end && !digits(&p, end, 2, &minutes))
+        return 0;
+    *offset_s = sign * (hours * 3600 + minutes * 60);
+    return p == end;
+}
+
+int text_time_parse(const char *p, size_t n, double *seconds)
+{
+    const char *end = p + n;
+    struct tm t = {.tm_isdst = -1};
+    double fraction = 0;
+    int offset_s, is_local;
+    if (!digits(&p, end, 4, &t.tm_year) || p == end || *p++ != '-' ||
+        !digits(&p, end, 2, &t.tm_mon) || p == end || *p++ != '-' ||
+        !digits(&p, end, 2, &t.tm_mday) || p == end || (*p != 'T' && *p != ' '))
+        return 0;
+    p++;
+    if (!digits(&p, end, 2, &t.tm_hour) || p == end || *p++ != ':' ||
+        !digits(&p, end, 2, &t.tm_min))
+        return 0;
+    if (p < end && *p == ':') {
+        p++;
+        if (!digits(&p, end, 2, &t.tm_sec))
+            return 0;
+    }
+    if (p < end && (*p == '.' || *p == ',')) {
+        double unit = 0.1;
+        for (p++; p < end && isdigit((unsigned char)*p); p++, unit /= 10)
+            fraction += (*p - '0') * unit;
+    }
+    if (!zone(p, end, &offset_s, &is_local) || t.tm_year < 1970 || t.tm_mon < 1 || t.tm_mon > 12)
+        return 0;
+    if (is_local) {
+        struct tm local = t;
+        local.tm_year -= 1900;
+        local.tm_mon--;
+        *seconds = (double)mktime(&local) + fraction;
+        return *seconds >= 0;
+    }
+    int64_t whole = days_of(t.tm_year, t.tm_mon, t.tm_mday) * 86400 + t.tm_hour * 3600 +
+                    t.tm_min * 60 + t.tm_sec - offset_s;
+    *seconds = (double)whole + fraction;
+    return 1;
+}

@@ -1,0 +1,33 @@
+/* What the text formats share: whole lines of a growing file, and the names that programs give to
+ * the axes of a log. */
+#ifndef DS_IO_FOREIGN_TEXT_H
+#define DS_IO_FOREIGN_TEXT_H
+
+#include "io/foreign.h"
+
+enum { TEXT_LINE_MAX = 4 << 20 };
+
+/* Zero-initialise. */
+struct text_lines {
+    uint64_t number; /* of the newest line, from 1 */
+    int is_skipping; /* inside a line that is too long */
+};
+/* The next whole line from b->p + *at on, which moves after it; 0 when there is none yet.  A line
+ * of more than TEXT_LINE_MAX bytes is passed over and counted. */
+int text_next(struct text_lines *t, struct foreign_out *out, const struct foreign_bytes *b,
+              size_t *at, const char **line, size_t *n);
+
+/* How good the name of a column or member is for the step of its line: 0 not at all. */
+int text_step_rank(const char *name, size_t n);
+/* 1 and the step, when the value is one. */
+int text_step(double value, int64_t *step);
+int text_is_time(const char *name, size_t n);
+/* 1 and Unix seconds, when the value is a point in time: seconds, or milli-, micro- or nanoseconds
+ * by their size.  Small numbers are durations. */
+int text_time(double value, double *seconds);
+/* The same for text as of ISO 8601: 2024-05-01T12:34:56.789+02:00.  Without a zone it is local. */
+int text_time_parse(const char *p, size_t n, double *seconds);
+/* n bytes and `word`, without regard to case. */
+int text_same(const char *p, size_t n, const char *word);
+
+#endif

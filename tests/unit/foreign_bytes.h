@@ -1,0 +1,66 @@
+/* Logs of other programs for tests: bytes as a run view, and what it holds. */
+#ifndef DS_TESTS_FOREIGN_BYTES_H
+#define DS_TESTS_FOREIGN_BYTES_H
+
+#include "t.h"
+
+#include "base/fs.h"
+#include "io/runview.h"
+
+/* A file of these bytes, opened.  NULL: no format recognises it. */
+static struct runview *open_bytes(const char *name, const void *p, size_t n)
+{
+    static char dir[1024];
+    char path[2048];
+    struct err e = {0};
+    struct runview *v = NULL;
+    if (!dir[0])
+        snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    t_ok(fs_write_file(path, p, n, &e), &e);
+    return runview_open(&v, path, &e) == 0 ? v : NULL;
+}
+
+static int same_bits(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+/* Every point of `part` is the point of `whole` at the same place. */
+static void t_is_beginning(const struct runview *part, const struct runview *whole)
+{
+    for (size_t i = 0; i < part->n_series; i++) {
+        const struct series *a = &part->series[i], *b = runview_series(whole, a->name);
+        t_truef(b && a->n <= b->n, "%s: %zu points", a->name, a->n);
+        for (size_t k = 0; k < a->n; k++)
+            t_truef(a->step[k] == b->step[k] && same_bits(a->time[k], b->time[k]) &&
+                        same_bits(a->value[k], b->value[k]),
+                    "%s: point %zu differs", a->name, k);
+    }
+}
+
+/* Every point of `part` is some point of `whole`. */
+static void t_is_subset(const struct runview *part, const struct runview *whole)
+{
+    for (size_t i = 0; i < part->n_series; i++) {
+        const struct series *a = &part->series[i], *b = runview_series(whole, a->name);
+        t_truef(b != NULL, "%s: no such metric", a->name);
+        for (size_t k = 0; k < a->n; k++) {
+            size_t j = 0;
+            while (j < b->n && !(a->step[k] == b->step[j] && same_bits(a->value[k], b->value[j])))
+                j++;
+            t_truef(j < b->n, "%s: no value %g at step %lld", a->name, a->value[k],
+                    (long long)a->step[k]);
+        }
+    }
+}
+
+static inline const char *event_text(const struct runview *v, const char *name)
+{
+    for (size_t i = 0; i < v->n_events; i++)
+        if (strcmp(v->event[i].name, name) == 0)
+            return v->event[i].text;
+    return "";
+}
+
+#endif

@@ -1,0 +1,693 @@
+/* Text logs of other programs: what each format reads, how its bytes may be cut, and what is not a
+ * log. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "t.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "io/foreign.h"
+#include "io/runlog.h"
+#include "io/runview.h"
+
+/* ---- files ---- */
+
+static const char *in_dir(const char *name)
+{
+    static char path[8][700];
+    static const char *dir;
+    static int k;
+    k = (k + 1) % 8;
+    dir = dir ? dir : t_tmpdir();
+    snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
+    return path[k];
+}
+
+/* Writes a file (its folders are made) that nobody has touched for a minute. */
+static const char *put(const char *name, const char *text)
+{
+    struct err e = {0};
+    const char *path = in_dir(name);
+    char dir[700];
+    snprintf(dir, sizeof dir, "%s", path);
+    *strrchr(dir, '/') = '\0';
+    t_ok(fs_mkdirs(dir, &e), &e);
+    t_ok(fs_write_file(path, text, strlen(text), &e), &e);
+    struct timespec then[2];
+    clock_gettime(CLOCK_REALTIME, &then[0]);
+    then[0].tv_sec -= 60;
+    then[1] = then[0];
+    t_eq(utimensat(AT_FDCWD, path, then, 0), 0);
+    return path;
+}
+
+static struct runview *open_path(const char *path)
+{
+    struct runview *v = NULL;
+    struct err e = {0};
+    t_ok(runview_read(&v, path, &e), &e);
+    return v;
+}
+
+static struct runview *open_text(const char *name, const char *text)
+{
+    return open_path(put(name, text));
+}
+
+static const struct series *series(const struct runview *v, const char *name)
+{
+    for (size_t i = 0; i < v->n_series; i++)
+        if (strcmp(v->series[i].name, name) == 0)
+            return &v->series[i];
+    t_truef(0, "no series %s", name);
+    return NULL;
+}
+
+static int has(const struct runview *v, const char *name)
+{
+    for (size_t i = 0; i < v->n_series; i++)
+        if (strcmp(v->series[i].name, name) == 0)
+            return 1;
+    return 0;
+}
+
+/* Point i of a series, superseded ones not counted. */
+static void point(const struct runview *v, const char *name, size_t i, int64_t step, double value)
+{
+    const struct series *s = series(v, name);
+    size_t k = 0;
+    for (; k < s->n && (s->is_old[k] || i > 0); k++)
+        i -= !s->is_old[k];
+    t_truef(k < s->n, "%s has %zu points", name, s->n);
+    t_eq(s->step[k], step);
+    t_truef(s->value[k] == value || (isnan(value) && isnan(s->value[k])), "%s[%zu] = %.17g, not %g",
+            name, k, s->value[k], value);
+}
+
+static const char *format_of(const char *name, const char *text)
+{
+    const struct foreign_format *f = NULL;
+    return foreign_find(put(name, text), &f) ? f->name : "";
+}
+
+/* ---- JSON ---- */
+
+T(json_lines_have_step_and_time_by_name_and_nested_names)
+{
+    struct runview *v = open_text(
+        "a.jsonl",
+        "{\"step\": 1, \"time\": 1700000000.5, \"train\": {\"loss\": 2.5, \"x\": {\"y\": 3}}, "
+        "\"ok\": true, \"note\": \"text\", \"none\": null}\n"
+        "{\"train\": {\"loss\": NaN}, \"step\": 2, \"inf\": -Infinity, \"lr\": \"NaN\"}\r\n"
+        "\n"
+        "{\"val_loss\": 1.5}\n");
+    point(v, "train.loss", 0, 1, 2.5);
+    point(v, "train.loss", 1, 2, (double)NAN);
+    point(v, "train.x.y", 0, 1, 3);
+    point(v, "ok", 0, 1, 1);
+    point(v, "inf", 0, 2, -HUGE_VAL);
+    point(v, "lr", 0, 2, (double)NAN);
+    point(v, "val_loss", 0, 2, 1.5); /* no step of its own: that of the line before */
+    t_near(series(v, "train.loss")->time[0], 1700000000.5, 0);
+    t_true(!has(v, "note") && !has(v, "step") && !has(v, "time") && !has(v, "none"));
+    t_true(runview_series(v, "loss") == series(v, "train.loss"));
+    t_eq(v->invalid, 0);
+    runview_free(v);
+}
+
+T(the_best_name_of_a_step_wins_and_lines_without_one_are_numbered)
+{
+    struct runview *v = open_text("b.jsonl", "{\"epoch\":3,\"global_step\":30,\"loss\":1}\n"
+                                             "{\"epoch\":4,\"global_step\":40,\"loss\":2}\n");
+    point(v, "loss", 1, 40, 2);
+    point(v, "epoch", 1, 40, 4);
+    runview_free(v);
+    v = open_text("c.jsonl", "{\"epoch\":3,\"loss\":1}\n{\"epoch\":4,\"loss\":2}\n");
+    point(v, "loss", 1, 4, 2);
+    runview_free(v);
+    v = open_text("d.jsonl", "{\"epoch\":0.25,\"loss\":1}\n{\"epoch\":0.5,\"loss\":2}\n");
+    point(v, "loss", 0, 0, 1);
+    point(v, "loss", 1, 1, 2);
+    point(v, "epoch", 1, 1, 0.5);
+    runview_free(v);
+}
+
+T(times_are_recognised_by_size_and_as_text)
+{
+    struct runview *v =
+        open_text("e.jsonl", "{\"step\":1,\"loss\":1,\"timestamp\":1700000000123}\n"
+                             "{\"step\":2,\"loss\":1,\"ts\":\"2023-11-14T22:13:20.5Z\"}\n"
+                             "{\"step\":3,\"loss\":1,\"date\":\"2023-11-15 00:13:20+02:00\"}\n"
+                             "{\"step\":4,\"loss\":1,\"time\":30.5}\n");
+    const struct series *s = series(v, "loss");
+    t_near(s->time[0], 1700000000.123, 1e-6);
+    t_near(s->time[1], 1700000000.5, 1e-6);
+    t_near(s->time[2], 1700000000, 0);
+    t_true(isnan(s->time[3]));
+    point(v, "time_", 0, 4, 30.5); /* a duration, not a point in time */
+    runview_free(v);
+}
+
+T(a_config_and_values_per_layer_are_read_from_json_lines)
+{
+    struct runview *v = open_text(
+        "f.jsonl",
+        "{\"config\":{\"model\":{\"n_layer\":3,\"act\":\"gelu\"},\"max_steps\":100,"
+        "\"betas\":[0.9, 0.95]},\"seed\":1}\n"
+        "{\"step\":10,\"loss\":1,\"alpha\":[1,2,3],\"betas\":[1,2],\"names\":[\"a\",1,2]}\n");
+    t_eq(v->layers, 3);
+    t_eq(v->steps_planned, 100);
+    t_str(runview_config(v, "model.act"), "gelu");
+    t_str(runview_config(v, "model.n_layer"), "3");
+    t_str(runview_config(v, "betas"), "[0.9, 0.95]");
+    t_eq(v->n_layer, 1);
+    const struct layer_series *l = runview_layer(v, "alpha");
+    t_true(l && l->n == 1 && l->layers == 3 && l->step[0] == 10 && l->value[2] == 3);
+    runview_free(v);
+    v = open_text("g.jsonl",
+                  "{\"step\":10,\"loss\":1,\"other\":[7,8],\"gate_ratio\":[0.5,1],\"x\":[1]}\n"
+                  "{\"step\":20,\"loss\":1,\"gate_ratio\":[0.25,null]}\n");
+    t_true(runview_layer(v, "gate_ratio") && runview_layer(v, "gate_ratio")->n == 2);
+    t_true(runview_layer(v, "other") && !runview_layer(v, "x"));
+    runview_free(v);
+}
+
+T(lines_that_are_not_json_are_counted_and_two_objects_of_a_line_both_count)
+{
+    struct runview *v = open_text("h.jsonl", "\xEF\xBB\xBF{\"step\":1,\"loss\":1}\nWARNING: x\n"
+                                             "{\"step\":2,\"loss\":2}{\"step\":3,\"loss\":3}\n"
+                                             "{\"step\":4,\"loss\":\n{\"step\":5,\"loss\":01}\n"
+                                             "{\"step\":6,\"loss\":6}\n");
+    const struct series *s = series(v, "loss");
+    t_eq(s->n, 4);
+    point(v, "loss", 2, 3, 3);
+    point(v, "loss", 3, 6, 6);
+    runview_free(v);
+}
+
+T(an_array_of_objects_is_read_whole_and_a_half_written_one_waited_for)
+{
+    const char *whole = "[\n  {\"step\": 1, \"eval/loss\": 2.5},\n  7, [1],\n"
+                        "  {\"step\": 2, \"eval/loss\": NaN}\n]";
+    struct runview *v = open_text("i.json", whole);
+    point(v, "eval/loss", 0, 1, 2.5);
+    point(v, "eval/loss", 1, 2, (double)NAN);
+    runview_free(v);
+    for (size_t n = 37; n < strlen(whole); n++) { /* never a value of a half file */
+        char text[200];
+        struct err e = {0};
+        snprintf(text, sizeof text, "%.*s", (int)n, whole);
+        t_ok(runview_open(&v, put("half.json", text), &e), &e);
+        t_eq(v->n_series, 0);
+        runview_free(v);
+    }
+    struct err e = {0};
+    t_fails(runview_read(&v, put("bad.json", "[{\"step\":1,\"loss\":1},{\"step\":1,}]"), &e), &e,
+            DS_EFORMAT, "offset");
+}
+
+T(documents_and_data_sets_of_json_are_not_logs)
+{
+    t_str(format_of("config.json", "{\"hidden_size\": 64, \"vocab_size\": 100}"), "");
+    t_str(format_of("pretty.json", "{\n  \"step\": 64,\n  \"loss\": 100\n}\n"), "");
+    t_str(format_of("results.json", "{\"results\":{\"acc\":0.5},\"config\":{\"n\":1}}"), "");
+    t_str(format_of("data.jsonl", "{\"text\":\"abc\",\"label\":1}\n{\"text\":\"d\",\"label\":0}\n"),
+          "");
+    t_str(format_of("data.json", "[{\"question\":\"abc\",\"label\":1},{\"question\":\"d\"}]"), "");
+    t_str(format_of("words.jsonl", "{\"a\":\"b\"}\n{\"a\":\"c\"}\n"), "");
+    t_str(format_of("one.jsonl", "{\"step\":0,\"loss\":1}\n"), "jsonl");
+    t_str(format_of("two.txt", "{\"loss\":2,\"acc\":1}\n{\"loss\":1,\"acc\":1}\n"), "jsonl");
+}
+
+/* ---- tables ---- */
+
+T(tables_are_read_with_any_separator_quotes_and_decimal_commas)
+{
+    struct runview *v =
+        open_text("a.tsv", "step\t\"lo\tss\"\t\"a \"\"b\"\"\"\r\n0\t1\t2\r\n5\t\"3\"\t\r\n");
+    point(v, "lo\tss", 1, 5, 3);
+    point(v, "a \"b\"", 0, 0, 2);
+    t_eq(series(v, "a \"b\"")->n, 1);
+    runview_free(v);
+    v = open_text("b.csv", "\xEF\xBB\xBFstep;loss;lr\n0;1,5;1e-3\n1;1,25;2.5\n");
+    point(v, "loss", 1, 1, 1.25);
+    point(v, "lr", 1, 1, 2.5);
+    runview_free(v);
+    v = open_text("c.csv", "step,note,loss\n0,\"two\nlines, quoted\",1\n1,\"x\",2\n");
+    point(v, "loss", 1, 1, 2);
+    t_eq(v->invalid, 0);
+    runview_free(v);
+    v = open_text("d.csv", "# made by numpy\n# step|loss\n0|2.5\n10|2.25\n");
+    point(v, "loss", 1, 10, 2.25);
+    runview_free(v);
+}
+
+T(the_step_of_a_table_is_named_or_first_or_the_line)
+{
+    struct runview *v =
+        open_text("a.csv", "loss,epoch,Step,time\n1,0,10,1700000000\n2,1,20,1700000001\n");
+    point(v, "loss", 1, 20, 2);
+    point(v, "epoch", 1, 20, 1);
+    t_near(series(v, "loss")->time[1], 1700000001, 0);
+    runview_free(v);
+    v = open_text("b.csv", "Schritt,loss\n5,1\n10,2\n");
+    point(v, "loss", 1, 10, 2);
+    t_true(!has(v, "Schritt"));
+    runview_free(v);
+    v = open_text("c.csv", "loss,acc\n5,1\n2.5,0.5\n");
+    point(v, "loss", 0, 0, 5);
+    point(v, "loss", 1, 1, 2.5);
+    runview_free(v);
+    v = open_text("d.csv", ",global_step,loss\n0,100,1\n1,200,2\n"); /* the index of a data frame */
+    point(v, "loss", 1, 200, 2);
+    t_eq(v->n_series, 1);
+    runview_free(v);
+}
+
+T(cells_that_are_not_numbers_are_missing_counted_or_named)
+{
+    struct runview *v =
+        open_text("a.csv", "step,loss,ok,phase,lr\n1,nan,True,warm,1\n2,N/A,False,main,x\n"
+                           "3,,True,main,2\n4,-inf,True\nx,1,True,y,1\n5,1,True,y,1,9\n"
+                           "-1,1,True,y,1\n1.5,1,True,y,1\n6,,True,y,1\n,8,True,y,1\n");
+    const struct series *s = series(v, "loss");
+    t_eq(s->n, 3);
+    point(v, "loss", 0, 1, (double)NAN);
+    point(v, "loss", 1, 4, -HUGE_VAL);
+    point(v, "loss", 2, 6, 8); /* without a step: that of the line before */
+    point(v, "ok", 1, 2, 0);
+    point(v, "lr", 1, 3, 2);
+    t_true(!has(v, "phase"));
+    int named = 0;
+    for (size_t i = 0; i < v->n_events; i++)
+        named += strcmp(v->event[i].name, "columns") == 0 && strstr(v->event[i].text, ": phase");
+    t_eq(named, 1);
+    runview_free(v);
+}
+
+T(exports_of_tensorboard_and_wandb_have_the_names_of_their_metrics)
+{
+    struct runview *v =
+        open_text("run-train-tag-loss_a.csv",
+                  "Wall time,Step,Value\n1700000000.5,0,2.5\n1700000001.5,10,2.25\n");
+    point(v, "loss_a", 1, 10, 2.25);
+    t_near(series(v, "loss_a")->time[1], 1700000001.5, 0);
+    runview_free(v);
+    v = open_text("wandb.csv",
+                  "\"Step\",\"fine-run - loss\",\"fine-run - loss__MIN\",\"fine-run - loss__MAX\","
+                  "\"fine-run - lr\",\"fine-run - lr__MIN\",\"fine-run - lr__MAX\"\n"
+                  "\"0\",\"2.5\",\"2.5\",\"2.5\",\"\",\"\",\"\"\n\"1\",\"2\",\"2\",\"2\",\"1\","
+                  "\"1\",\"1\"\n");
+    point(v, "loss", 1, 1, 2);
+    point(v, "lr", 0, 1, 1);
+    t_eq(v->n_series, 2);
+    runview_free(v);
+    v = open_text("two.csv",
+                  "Step,a - loss,a - loss__MIN,a - loss__MAX,b - loss,b - loss__MIN,b - loss__MAX\n"
+                  "0,1,1,1,2,2,2\n");
+    point(v, "a - loss", 0, 0, 1);
+    point(v, "b - loss", 0, 0, 2);
+    runview_free(v);
+}
+
+T(a_folder_of_lightning_has_its_settings)
+{
+    put("version_0/hparams.yaml", "model:\n  layers: 4\nlr: 0.001\n");
+    put("version_0/metrics.csv", "epoch,step,train_loss,val_loss\n0,0,2.5,\n0,10,,2.25\n");
+    struct runview *v = open_path(in_dir("version_0"));
+    point(v, "train_loss", 0, 0, 2.5);
+    point(v, "val_loss", 0, 10, 2.25);
+    t_str(runview_config(v, "model.layers"), "4");
+    t_true(runview_series(v, "loss") == series(v, "train_loss"));
+    runview_free(v);
+}
+
+T(text_with_commas_is_not_a_table)
+{
+    t_str(format_of("a.txt", "Dear all,\nthanks, and see you, soon\n"), "");
+    t_str(format_of("b.txt", "a,b\n1,2,3\n"), "");
+    t_str(format_of("c.py", "import os, sys\nx = 1, 2\n"), "");
+    t_str(format_of("questions.csv", "Which?,a,b,A\nWho?,c,d,B\n"), "");
+    t_str(format_of("experts.csv", "token,layer,expert,weight\n0,0,1,0.5\n"), "");
+    t_str(format_of("data.bin", "step,loss\n\x01\x02,2\n"), "");
+    t_str(format_of("d.txt", "step,loss\n1,2\n"), "csv");
+    t_str(format_of("e.csv", "step,loss\n"), "csv");
+}
+
+/* ---- console ---- */
+
+T(the_lines_of_nanogpt_are_points)
+{
+    struct runview *v =
+        open_text("nano.log", "Overriding: batch_size = 12\ntokens per iteration will be: 12,288\n"
+                              "number of parameters: 10.65M\n"
+                              "step 0: train loss 4.2874, val loss 4.2823\n"
+                              "iter 0: loss 4.2664, time 28812.40ms, mfu -100.00%\n"
+                              "\x1b[32miter 10: loss nan, time 1.5s, mfu 12.50%\x1b[0m\n"
+                              "saving checkpoint 3 to out\n"
+                              "step 250: train loss 2.0, val loss 2.125\n");
+    t_eq(v->n_series, 5);
+    point(v, "train loss", 1, 250, 2);
+    point(v, "val loss", 1, 250, 2.125);
+    point(v, "loss", 0, 0, 4.2664);
+    point(v, "loss", 1, 10, (double)NAN);
+    point(v, "step_ms", 1, 10, 1500);
+    t_eq(series(v, "mfu")->n, 1); /* -100 %: not known yet */
+    point(v, "mfu", 0, 10, 0.125);
+    t_str(runview_config(v, "batch_size"), "12");
+    t_true(runview_series(v, "val_loss") == series(v, "val loss"));
+    runview_free(v);
+}
+
+T(the_lines_of_llm_c_are_points)
+{
+    struct runview *v =
+        open_text("llmc.log", "| sequence length T     | 1024                 |\nval loss 11.009\n"
+                              "step    1/100 | loss 11.0 (+nanz)| norm 15.5 (+nanz)| lr 8.5e-07 | "
+                              "3056.5 ms | 42.5% bf16 MFU | 171547 tok/s\n"
+                              "step    2/100 | loss 10.5 (+0.13z)| norm 15.0 (-1.2z)| lr 1e-06 | "
+                              "2991.5 ms | 43.5% bf16 MFU | 175276 tok/s\nval loss 10.25\n");
+    t_eq(v->n_series, 7);
+    t_eq(v->steps_planned, 100);
+    point(v, "loss", 1, 2, 10.5);
+    point(v, "norm", 1, 2, 15);
+    point(v, "lr", 1, 2, 1e-6);
+    point(v, "step_ms", 1, 2, 2991.5);
+    point(v, "mfu", 1, 2, 0.435);
+    point(v, "tok/s", 1, 2, 175276);
+    point(v, "val loss", 0, 0, 11.009);
+    point(v, "val loss", 1, 2, 10.25);
+    t_str(runview_config(v, "sequence length T"), "1024");
+    runview_free(v);
+    v = open_text("main.log",
+                  "s:0 tel:11.0008\ns:0 trl:10.99 lr:0.000001 norm:15.4\ns:250 tel:6.5\n"
+                  "s:250 eval:0.25\n");
+    point(v, "tel", 1, 250, 6.5);
+    point(v, "trl", 0, 0, 10.99);
+    point(v, "eval", 0, 250, 0.25);
+    t_true(runview_series(v, "val_loss") == series(v, "tel"));
+    t_true(runview_series(v, "loss") == series(v, "trl"));
+    runview_free(v);
+}
+
+T(the_lines_of_other_trainers_are_points)
+{
+    struct runview *v = open_text(
+        "megatron.log",
+        "  hidden_size ............................. 768\n"
+        " [2024-05-01 12:00:00] iteration       10/  1000 | consumed samples:          80 | "
+        "elapsed "
+        "time per iteration (ms): 123.5 | learning rate: 1.000000E-04 | lm loss: 1.037500E+01 | "
+        "grad "
+        "norm: 1.25 | number of nan iterations:   0 |\n"
+        " validation loss at iteration 10 | lm loss value: 2.5E+00 | lm loss PPL: 1.0E+01 | \n"
+        " [2024-05-01 12:00:01] iteration       20/  1000 | lm loss: 9.5E+00 |\n");
+    point(v, "lm loss", 0, 10, 10.375);
+    point(v, "consumed samples", 0, 10, 80);
+    point(v, "step_ms", 0, 10, 123.5);
+    point(v, "number of nan iterations", 0, 10, 0);
+    point(v, "lm loss validation", 0, 10, 2.5);
+    t_near(series(v, "lm loss")->time[1] - series(v, "lm loss")->time[0], 1, 0);
+    t_str(runview_config(v, "hidden_size"), "768");
+    t_true(runview_series(v, "loss") == series(v, "lm loss"));
+    runview_free(v);
+    v = open_text("modded.txt", "step:0/1395 val_loss:10.8258 train_time:0ms step_avg:nanms\n"
+                                "step:1/1395 train_loss:10.75 train_time:123ms step_avg:61.5ms\n");
+    point(v, "val_loss", 0, 0, 10.8258);
+    point(v, "step_avg", 0, 0, (double)NAN);
+    point(v, "step_avg", 1, 1, 61.5);
+    point(v, "train_time", 1, 1, 123);
+    runview_free(v);
+    v = open_text("litgpt.log",
+                  "Epoch 1 | iter 1 step 1 | loss train: 10.5, val: n/a | iter time: 454.5 ms "
+                  "(step) remaining time: 0:12:34\n"
+                  "Epoch 1 | iter 2 step 1 | loss train: 10.25, val: 10.75 | iter time: 1.5 ms\n");
+    t_eq(v->n_series, 3);
+    point(v, "train loss", 1, 2, 10.25);
+    point(v, "val loss", 0, 2, 10.75);
+    point(v, "step_ms", 0, 1, 454.5);
+    runview_free(v);
+    v = open_text(
+        "titan.log",
+        "\x1b[31m[rank0]:\x1b[39m2024-12-01 10:00:00,125 - root - INFO - \x1b[32mstep: 10  "
+        "\x1b[33mloss: 7.125  grad_norm:  1.25  memory: 40.5GiB(42.30%)  tps: 5,123\x1b[0m\n"
+        "step 12: train loss 4.5 (123.5 ms, 45 tok/s)\n");
+    point(v, "loss", 0, 10, 7.125);
+    point(v, "tps", 0, 10, 5123);
+    point(v, "memory", 0, 10, 40.5);
+    point(v, "tok/s", 0, 12, 45);
+    runview_free(v);
+}
+
+T(progress_and_prose_are_passed_over)
+{
+    struct runview *v =
+        open_text("cr.log", "step 10 loss 2.5\rstep 11 loss 2.0\r\nIn step 3 we use 4 of 5\n"
+                            " 10%|#  | 1/10 [00:01<00:09, 9.9it/s, loss=2.3]\nstep 7 of 9\n");
+    t_eq(v->n_series, 1);
+    t_eq(series(v, "loss")->n, 2);
+    point(v, "loss", 1, 11, 2);
+    runview_free(v);
+    t_str(
+        format_of("prose.txt", "The first step 1 is to install 3 packages.\nIn step 2, run it.\n"),
+        "");
+    t_str(format_of("steps.md", "step 1: open the file\nstep 2: close 1 file\n"), "");
+}
+
+/* ---- folders ---- */
+
+#define STATE(step, stop)                                                                          \
+    "{\n  \"best_metric\": 2.5,\n  \"epoch\": 1.0,\n  \"global_step\": " step                      \
+    ",\n  \"log_history\": [\n"                                                                    \
+    "    {\"epoch\": 0.5, \"grad_norm\": NaN, \"learning_rate\": 5e-05, \"loss\": 3.5, \"step\": " \
+    "5},\n"                                                                                        \
+    "    {\"epoch\": 1.0, \"eval_loss\": 2.5, \"step\": " step "}\n  ],\n"                         \
+    "  \"max_steps\": 20,\n  \"num_train_epochs\": 2,\n  \"stateful_callbacks\": "                 \
+    "{\"TrainerControl\": "                                                                        \
+    "{\"args\": {\"should_training_stop\": " stop                                                  \
+    "}, \"attributes\": {}}},\n  \"trial_params\": null\n}"
+
+static void state_is(const struct runview *v, int64_t step, enum run_state state)
+{
+    point(v, "loss", 0, 5, 3.5);
+    point(v, "grad_norm", 0, 5, (double)NAN);
+    point(v, "eval_loss", 0, step, 2.5);
+    t_true(runview_series(v, "val_loss") == series(v, "eval_loss"));
+    t_true(runview_series(v, "lr") == series(v, "learning_rate"));
+    t_eq(v->steps_planned, 20);
+    t_eq(v->step, step);
+    t_str(run_state_name(v->state), run_state_name(state));
+    t_str(runview_config(v, "best_metric"), "2.5");
+}
+
+T(the_state_of_a_trainer_and_its_newest_checkpoint_are_read)
+{
+    struct runview *v = open_text("trainer_state.json", STATE("10", "false"));
+    state_is(v, 10, RUN_SILENT);
+    runview_free(v);
+    v = open_text("stopped.json", STATE("10", "true"));
+    state_is(v, 10, RUN_DONE);
+    runview_free(v);
+    put("out/checkpoint-9/trainer_state.json", STATE("9", "false"));
+    put("out/checkpoint-10/trainer_state.json", STATE("10", "false"));
+    put("out/checkpoint-10/model.safetensors", "");
+    put("out/runs/x/other.txt", "");
+    v = open_path(in_dir("out"));
+    state_is(v, 10, RUN_SILENT);
+    put("out/checkpoint-20/trainer_state.json", STATE("20", "false"));
+    struct err e = {0};
+    double until = clock_mono() + 5;
+    while (v->step < 20 && clock_mono() < until) { /* folders are listed once a second */
+        clock_sleep(0.1);
+        t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+    }
+    state_is(v, 20, RUN_DONE);
+    runview_free(v);
+    v = open_path(in_dir("out/checkpoint-9"));
+    state_is(v, 9, RUN_SILENT);
+    runview_free(v);
+}
+
+T(a_half_written_state_is_waited_for)
+{
+    const char *whole = STATE("10", "false");
+    struct err e = {0};
+    struct runview *v = NULL;
+    for (size_t n = 120; n < strlen(whole); n += 7) {
+        char text[1500];
+        snprintf(text, sizeof text, "%.*s", (int)n, whole);
+        t_ok(runview_open(&v, put("trainer_state.json", text), &e), &e);
+        t_eq(v->n_series, 0);
+        put("trainer_state.json", whole);
+        t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+        state_is(v, 10, RUN_SILENT);
+        runview_free(v);
+    }
+}
+
+T(a_run_of_mlflow_has_metrics_parameters_and_state)
+{
+    put("0/abc/metrics/loss", "1700000000000 2.5 0\n1700000001500 NaN 10\n");
+    put("0/abc/metrics/val/acc/top1",
+        "1700000000000 0.5 0\n1700000000000 bad 1\n1700000000000 0.75\n");
+    put("0/abc/params/model/lr", "0.001");
+    put("0/abc/params/name", "two words");
+    put("0/abc/tags/mlflow.runName", "fine-run");
+    put("0/abc/tags/mlflow.user", "me");
+    put("0/abc/artifacts/x", "1700000000000 1 1\n");
+    put("0/abc/meta.yaml",
+        "end_time: 1700000002000\nrun_name: 'fine-run'\nstart_time: 1\nstatus: 3\n");
+    for (int k = 0; k < 2; k++) {
+        struct runview *v = open_path(in_dir(k ? "0/abc/metrics" : "0/abc/"));
+        point(v, "loss", 0, 0, 2.5);
+        point(v, "loss", 1, 10, (double)NAN);
+        point(v, "val/acc/top1", 0, 0, 0.75); /* of two at one step the last counts */
+        t_near(series(v, "loss")->time[1], 1700000001.5, 0);
+        t_eq(v->n_series, 2);
+        t_str(runview_config(v, "model/lr"), "0.001");
+        t_str(runview_config(v, "name"), "two words");
+        t_str(run_state_name(v->state), "done");
+        runview_free(v);
+    }
+    put("0/abc/meta.yaml", "run_name: fine-run\nstatus: FAILED\n");
+    struct runview *v = open_path(in_dir("0/abc"));
+    t_str(run_state_name(v->state), "failed");
+    put("0/abc/meta.yaml", "run_name: fine-run\nstatus: 1\n");
+    struct err e = {0};
+    t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+    t_str(run_state_name(v->state), "silent");
+    t_eq(v->n_series, 2);
+    runview_free(v);
+}
+
+/* ---- cuts ---- */
+
+static const char *const samples[] = {
+    "{\"step\":1,\"loss\":2.25,\"train\":{\"x\":1}}\n{\"step\":12,\"loss\":-1.5e-3}\nnot json\n"
+    "{\"step\":13,\"loss\":\"NaN\"}\n",
+    "step,loss,\"a\nb\"\n1,2.25,3\n12,\"1.5\",\"4\"\nx,y\n13,,\"5\"\"\n\"\n14,6,7\n",
+    "Schritt;loss\n1;2,25\n12;1,5\n",
+    "iter 1: loss 2.25, time 12.5ms\r\niter 12: loss 1.5, time 3ms\niter 13: loss 1\riter 14: loss "
+    "0.5\n",
+    "1700000000000 2.25 1\n1700000001000 1.5 12\n",
+};
+
+/* Pushes text in two pieces and then lets it end, or not; the points as text. */
+static void points_of(const char *text, size_t cut, size_t n, int is_end, struct str *out)
+{
+    struct err e = {0};
+    struct runlog_entry entry;
+    struct foreign_reader *r = foreign_reader_stream(text, strlen(text), 0);
+    t_truef(r != NULL, "not recognised: %s", text);
+    foreign_wants_points(r);
+    for (int k = 0; k < 2; k++) {
+        t_ok(foreign_push(r, text + (k ? cut : 0), k ? n - cut : cut, k && is_end, &e), &e);
+        while (foreign_next(r, &entry, &e) > 0)
+            for (size_t i = 0; i < entry.points; i++)
+                str_addf(out, "%s %lld %.17g\n", entry.point[i].name,
+                         (long long)entry.point[i].step, entry.point[i].value);
+    }
+    foreign_reader_close(r);
+}
+
+T(bytes_may_be_cut_anywhere_without_a_wrong_or_missing_value)
+{
+    for (size_t s = 0; s < sizeof samples / sizeof samples[0]; s++) {
+        size_t n = strlen(samples[s]);
+        struct str want = {0}, got = {0}, part = {0};
+        points_of(samples[s], 0, n, 1, &want);
+        t_true(want.len > 10);
+        for (size_t cut = 0; cut <= n; cut++) {
+            str_reset(&got);
+            points_of(samples[s], cut, n, 1, &got);
+            t_str(str_text(&got), str_text(&want));
+            str_reset(&part); /* as far as it was written: a beginning of the same */
+            points_of(samples[s], cut / 2, cut, 0, &part);
+            t_truef(part.len <= want.len && memcmp(str_text(&part), want.p, part.len) == 0,
+                    "cut at %zu: %s", cut, part.p);
+        }
+        str_release(&want);
+        str_release(&got);
+        str_release(&part);
+    }
+}
+
+T(a_line_of_a_hundred_megabytes_is_passed_over)
+{
+    static const char *const line[][2] = {
+        {"{\"step\":1,\"loss\":1}\n", "{\"step\":2,\"loss\":2}\n"},
+        {"step,loss\n1,1\n", "2,2\n"},
+        {"iter 1: loss 1, time 1ms\n", "iter 2: loss 2, time 1ms\n"},
+    };
+    size_t n = (size_t)1 << 20;
+    char *block = malloc(n);
+    memset(block, 'x', n);
+    for (size_t k = 0; k < 3; k++) {
+        struct err e = {0};
+        struct runlog_entry entry;
+        struct foreign_reader *r = foreign_reader_stream(line[k][0], strlen(line[k][0]), 0);
+        size_t points = 0;
+        t_true(r != NULL);
+        foreign_wants_points(r);
+        t_ok(foreign_push(r, line[k][0], strlen(line[k][0]), 0, &e), &e);
+        for (int i = 0; i < 100; i++)
+            t_ok(foreign_push(r, block, n, 0, &e), &e);
+        t_true(foreign_left(r) < (8 << 20));
+        t_ok(foreign_push(r, "\n", 1, 0, &e), &e);
+        t_ok(foreign_push(r, line[k][1], strlen(line[k][1]), 1, &e), &e);
+        while (foreign_next(r, &entry, &e) > 0)
+            for (size_t i = 0; i < entry.points; i++, points++)
+                if (strcmp(entry.point[i].name, "loss") == 0)
+                    t_eq(entry.point[i].step, (int64_t)entry.point[i].value);
+        t_true(points >= 2);
+        t_eq(foreign_skipped(r), 1);
+        foreign_reader_close(r);
+    }
+    free(block);
+}
+
+T(names_without_end_are_counted)
+{
+    struct str text = {0};
+    struct err e = {0};
+    struct runlog_entry entry;
+    size_t points = 0;
+    for (int i = 0; i < 100; i++) {
+        str_addf(&text, "{\"step\":%d", i);
+        for (int k = 0; k < 1000; k++)
+            str_addf(&text, ",\"t%d\":%d", i * 1000 + k, k);
+        str_add(&text, "}\n");
+    }
+    struct foreign_reader *r = foreign_reader_stream(text.p, text.len, 1);
+    t_true(r != NULL);
+    foreign_wants_points(r);
+    t_ok(foreign_push(r, text.p, text.len, 1, &e), &e);
+    while (foreign_next(r, &entry, &e) > 0)
+        points += entry.points;
+    t_eq(points, FOREIGN_NAMES_MAX);
+    t_eq(foreign_skipped(r), 100000 - FOREIGN_NAMES_MAX);
+    foreign_reader_close(r);
+    str_release(&text);
+}
+
+T(a_million_lines_open_fast)
+{
+    struct str text = {0};
+    struct err e = {0};
+    for (int i = 0; i < 1000000; i++)
+        str_addf(&text, "{\"step\": %d, \"loss\": %.17g}\n", i, 3.0 / (1 + i));
+    t_ok(fs_write_file(in_dir("big.jsonl"), text.p, text.len, &e), &e);
+    str_release(&text);
+    double began = clock_mono();
+    struct runview *v = open_path(in_dir("big.jsonl"));
+    double took = clock_mono() - began;
+    t_eq(series(v, "loss")->n, 1000000);
+    t_truef(series(v, "loss")->value[777] == 3.0 / 778, "not the value that was written");
+    const char *slow = getenv("T_SLOW_FACTOR");
+    t_truef(took < 3 * (slow ? 5 * strtod(slow, NULL) : 1), "%.2f s", took);
+    runview_free(v);
+}
