@@ -111,7 +111,15 @@ def main():
           % (batch, 1e3 * min(step(0, batch)[kind] for _ in range(3)), device, o.every, o.tokens), flush=True)
     top, gains = tempfile.mkdtemp(prefix="ds-overhead-"), ([], [])
     run = ds.init(name="a", dir=top)
-    ds.watch(models[1], run, probe=[list(range(1, o.tokens + 1))], every=o.every)
+    watch = ds.watch(models[1], run, probe=[list(range(1, o.tokens + 1))], every=o.every)
+    logged, whole = [], watch._log_step
+
+    def timed(at):
+        began = clocks()
+        whole(at)
+        logged.append(clocks()[kind] - began[kind])
+
+    watch._log_step = timed
     try:
         at = 0
         for block in range(o.blocks):
@@ -126,7 +134,8 @@ def main():
             print("block %2d: %.2f ms without, %.2f ms with: wall %+.2f %%, processor %+.2f %%"
                   % (block + 1, 1e3 * took[0][kind] / o.every, 1e3 * took[1][kind] / o.every, gains[0][-1], gains[1][-1]), flush=True)
         run.finish()
-        print("probes: %d" % len(ds.read(run.dir).probes))
+        print("%d log steps of %.1f ms (median), the probe included: %.2f %% of %d steps"
+              % (len(logged), 1e3 * sorted(logged)[len(logged) // 2], 100 * sorted(logged)[len(logged) // 2] / (took[0][kind]), o.every))
     finally:
         shutil.rmtree(top, ignore_errors=True)
     report("wall time", gains[0])

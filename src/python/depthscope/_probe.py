@@ -124,7 +124,7 @@ class Capture:
                 nll = -logp.gather(1, nexts[at:at + step].to(logp.device).unsqueeze(1))[:, 0]
                 parts.append((top[1], top[0].exp(), nll, -(logp.exp() * logp).nan_to_num(0).sum(-1)))
                 self.final = scale(raw[-1].float())
-            self.lens.append(tuple(torch.cat(x) for x in zip(*parts)))  # type: ignore[arg-type]
+            self.lens.append(tuple(torch.cat(x) for x in zip(*parts)))
 
 
 def logit_transform(config: Any) -> Callable[[Any], Any]:

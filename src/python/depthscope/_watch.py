@@ -302,7 +302,7 @@ def _opaque(f: Callable[..., Any]) -> Callable[..., Any]:
     """Hooks run outside compiled graphs."""
     torch = need("torch", "watch")
     disable = getattr(getattr(torch, "compiler", None), "disable", None)
-    return disable(f) if disable is not None else f  # type: ignore[no-any-return]
+    return disable(f) if disable is not None else f
 
 
 def watch(model: Any, run: Any, probe: Any = None, tokenizer: Any = None, every: int = 100, signals: bool = True, lens_k: int = 3,
