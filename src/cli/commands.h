@@ -91,7 +91,7 @@ struct cli_option {
     X(doctor, "",\
         "report what this machine and terminal support", WORD_NONE) \
     X(serve, "MODEL",\
-        "serve the workbench's requests on stdin (JSON lines)", WORD_MODEL) \
+        "serve the workbench's requests on stdin (JSON lines); MODEL may be the socket of a server", WORD_MODEL) \
     X(complete, "WORD ...",\
         "print candidates for the last word, for completion scripts", WORD_NONE) \
     X(help, "[COMMAND|workbench|keys|views|metrics|formats|man|bash|zsh|fish]",\
