@@ -68,7 +68,7 @@ struct foreign_format {
      * up a run in a folder?  NULL: a file is a run of its own.  Only files that also pass
      * `recognise` are read, except where is_named. */
     int (*is_member)(const char *rel);
-    int depth;    /* folders below the run's to look into, 0 = none */
+    int depth;                         /* folders below the run's to look into, 0 = none */
     int (*is_folder)(const char *rel); /* may this one hold members?  NULL: each may */
     const char *inner; /* a folder of this name inside the run's stands for the run, NULL: none */
     int is_named; /* the file's name says what it is; `recognise` of the folder's files is not asked */

@@ -18,6 +18,7 @@ struct routing_trace;
 struct routing_options {
     const char *format; /* a name of the table; NULL: recognised by content */
     int experts;        /* of a layer, 0: as the file says, else the highest id + 1 */
+    int has_tokenizer;  /* ids are wanted: a column "token" that is not a position is one of ids */
     int layers;         /* of the model, 0: as the file says, else the highest number + 1 */
 };
 enum {

@@ -67,6 +67,8 @@ void run_row_release(struct run_row *row);
 int run_row_poll(struct run_row *row);
 /* The resolved setting of a run, NULL when absent; config.yaml or the head is read once. */
 const char *run_row_config(struct run_row *row, const char *key);
+/* 1 for another program's run that lists show by its training loss, for lack of a validation loss. */
+int run_row_needs_loss(const struct run_row *row);
 /* Seconds since the newest record (else since the log was written); NaN when unknown. */
 double run_row_age(const struct run_row *row, double now);
 

@@ -98,8 +98,8 @@ struct cli_option {
         "list commands; help on one command, all settings, the workbench's keys, all metrics, logs of other programs, the man page, completion scripts", WORD_COMMAND)
 /* clang-format on */
 
-#define DECLARE(name, args, about, word) \
-    command_fn name##_command;           \
+#define DECLARE(name, args, about, word)                                                           \
+    command_fn name##_command;                                                                     \
     extern struct cli_option name##_options[];
 COMMANDS(DECLARE)
 #undef DECLARE

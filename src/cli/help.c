@@ -20,7 +20,8 @@
 #include "tui/keymap.h"
 
 struct cli_option help_options[] = {
-    {.name = "markdown", .help = "for keys, views, metrics and formats: Markdown even on a terminal"},
+    {.name = "markdown",
+     .help = "for keys, views, metrics and formats: Markdown even on a terminal"},
     {.name = NULL},
 };
 

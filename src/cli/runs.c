@@ -41,11 +41,11 @@ static const struct listed {
     const char *key, *title;
     int rank; /* the highest is dropped first where the terminal is narrow; 0 = never */
 } listed[] = {
-    {"name", "run", 0},        {"method", "method", 4},     {"state", "state", 1},
-    {"step", "step", 2},       {"val_loss", "val loss", 3}, {"flops_ratio", "FLOPs", 5},
-    {"time_ratio", "time", 6}, {"tok_s", "tok/s", 9},       {"eta", "ETA", 8},
-    {"age", "newest", 7},      {"host", "host", 12},        {"tag", "tags", 10},
-    {"note", "note", 11},
+    {"name", "run", 0},          {"method", "method", 4},     {"state", "state", 1},
+    {"step", "step", 2},         {"val_loss", "val loss", 3}, {"loss", "loss", 3},
+    {"flops_ratio", "FLOPs", 5}, {"time_ratio", "time", 6},   {"tok_s", "tok/s", 9},
+    {"eta", "ETA", 8},           {"age", "newest", 7},        {"host", "host", 12},
+    {"tag", "tags", 10},         {"note", "note", 11},
 };
 enum { LISTED = (int)DS_LEN(listed), ALWAYS = 4 };
 
@@ -64,9 +64,9 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
         snprintf(out, size, "%s", str_si(age, x));
     else if (c->is_number && isfinite(x))
         snprintf(out, size, "%.*f",
-                 strcmp(c->key, "step") == 0       ? 0
-                 : strcmp(c->key, "val_loss") == 0 ? 4
-                                                   : 3,
+                 strcmp(c->key, "step") == 0 ? 0
+                 : strstr(c->key, "loss")    ? 4
+                                             : 3,
                  x);
     else if (c->is_number)
         snprintf(out, size, "-");
@@ -106,7 +106,10 @@ static int print_table(struct run_row **row, size_t n, const char *group, double
         shown[k] = k < ALWAYS; /* the others when a run has a value */
         for (size_t i = 0; i < n; i++) {
             cell_text(row[i], k, now, text[i][k], CELL_MAX);
-            shown[k] |= text[i][k][0] && strcmp(text[i][k], "-") != 0;
+            int is_some = text[i][k][0] && strcmp(text[i][k], "-") != 0;
+            if (strcmp(listed[k].key, "loss") == 0)
+                is_some = run_row_needs_loss(row[i]);
+            shown[k] |= is_some;
         }
     }
     if (!group)

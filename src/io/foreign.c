@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/foreign_files.h"
 #include "io/runlog.h"
 
@@ -133,8 +134,11 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
         out->name[out->hint][n] == '\0')
         return (int64_t)out->hint++;
     n = short_name(kept, FOREIGN_NAME_MAX, name, n);
-    if (n == 4 && (!memcmp(kept, "step", n) || !memcmp(kept, "time", n) || !memcmp(kept, "kind", n)))
+    if (n == 4 &&
+        (!memcmp(kept, "step", n) || !memcmp(kept, "time", n) || !memcmp(kept, "kind", n)))
         kept[n++] = '_'; /* records have these keys */
+    for (size_t bad; (bad = utf8_valid(kept, n)) < n;)
+        kept[bad] = '?';
     if (map_get(&out->ids, kept, n, &id)) {
         out->hint = (size_t)id + 1;
         return id;

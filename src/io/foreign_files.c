@@ -67,11 +67,17 @@ static int natural(const char *a, const char *b)
     return (*a != 0) - (*b != 0);
 }
 
-static int by_name(const void *a, const void *b)
+static int by_number(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
     int order = natural(x, y);
     return order ? order : strcmp(x, y);
+}
+
+/* As TensorBoard reads the files of a folder. */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 static int add(struct foreign_files *f, const char *rel, struct err *e)
@@ -119,7 +125,7 @@ int foreign_files_list(struct foreign_files *f, const char *dir,
     *f = (struct foreign_files){0};
     int rc = format->is_member ? look(f, dir, "", format->depth, format, e) : 0;
     if (f->n > 1)
-        qsort(f->name, f->n, sizeof *f->name, by_name);
+        qsort(f->name, f->n, sizeof *f->name, format->is_newest ? by_number : by_name);
     if (f->n > keep) {
         size_t cut = f->n - keep;
         for (size_t i = 0; i < cut; i++)

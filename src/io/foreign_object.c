@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/foreign_text.h"
 #include "io/metric.h"
 
@@ -183,7 +184,8 @@ static void deliver_layers(struct foreign_object *o, struct foreign_out *out)
     for (size_t i = 0; i < o->entries && o->layers > 0; i++) {
         const struct object_entry *x = &o->entry[i];
         char name[64];
-        if (!x->is_vector || (int64_t)x->count != o->layers || x->n >= sizeof name)
+        if (!x->is_vector || (int64_t)x->count != o->layers || x->n >= sizeof name ||
+            utf8_valid(name_of(o, x), x->n) < x->n)
             continue;
         memcpy(name, name_of(o, x), x->n);
         name[x->n] = '\0';
@@ -295,11 +297,14 @@ void foreign_object_config(struct foreign_object *o, struct json_scan *s, struct
                 continue;
             str_add_bytes(&text, from, (size_t)(s->p - from));
             break;
-        case JSON_SCAN_NUMBER: note_plan(&plan, str_text(&key), key.len, s->value);
-        /* fall through */
+        case JSON_SCAN_NUMBER:
         case JSON_SCAN_STRING:
         case JSON_SCAN_BOOL:
-        case JSON_SCAN_NULL: json_scan_text(s, &text); break;
+        case JSON_SCAN_NULL:
+            if (t == JSON_SCAN_NUMBER)
+                note_plan(&plan, str_text(&key), key.len, s->value);
+            json_scan_text(s, &text);
+            break;
         default: continue;
         }
         if (keys++ < CONFIG_KEYS_MAX && !key.failed && !text.failed)

@@ -135,7 +135,7 @@ static enum json_token word(struct json_scan *s)
     return *s->p == '-' ? number(s) : JSON_SCAN_BAD;
 }
 
-static enum json_token open(struct json_scan *s, int is_array)
+static enum json_token enter(struct json_scan *s, int is_array)
 {
     if (s->depth == JSON_SCAN_DEPTH)
         return JSON_SCAN_BAD;
@@ -175,7 +175,7 @@ static enum json_token value(struct json_scan *s)
 {
     char c = *s->p;
     if (c == '{' || c == '[')
-        return open(s, c == '[');
+        return enter(s, c == '[');
     if (is_digit(c))
         return number(s);
     if (c != '"')

@@ -65,11 +65,10 @@ static int read_trace(struct routing_trace *t, const struct routing_file *file, 
 {
     struct bigmoe b = {.turn = -1, .iteration = -1};
     int rc = 0;
-    (void)o;
     routing_text_name(t, "turn");
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = read_facts(t, &file[i], e);
-    return rc < 0 ? rc : routing_table_read(t, file, n, adjust, &b, e);
+    return rc < 0 ? rc : routing_table_read(t, file, n, o, adjust, &b, e);
 }
 
 static int recognise(const char *p, size_t n)

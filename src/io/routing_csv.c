@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "io/routing_parts.h"
 
-enum { CELL_MAX = 256, TABLE_COLUMNS_MAX = 256, NAMES_MAX = 1 << 20 };
+enum { CELL_MAX = 256, TABLE_COLUMNS_MAX = 256, NAMES_MAX = 1 << 20, LOOKED_AT_ROWS = 4096 };
 
 struct table {
     struct routing_trace *t;
@@ -16,10 +16,13 @@ struct table {
     int role[TABLE_COLUMNS_MAX]; /* of a column, -1: not read */
     int columns;
     int has[COLUMNS];
-    int64_t base, top; /* number of this file's first text, and of its last */
-    struct map names;  /* texts that are named: their numbers */
-    struct map steps;  /* text, step -> number of the text */
-    int64_t furthest;  /* position of a token so far in the newest of these */
+    int64_t base, top;                   /* number of this file's first text, and of its last */
+    struct map names;                    /* texts that are named: their numbers */
+    struct map steps;                    /* text, step -> number of the text */
+    int64_t furthest;                    /* position of a token so far in the newest of these */
+    int words_are_ids;                   /* the column "token" holds ids: positions are counted */
+    int is_by_layer;                     /* all tokens of a layer, then those of the next */
+    int64_t word, layer, slot, position; /* of the previous row */
 };
 
 /* Lower case, with _ for anything that is not a letter or digit. */
@@ -313,6 +316,47 @@ static int read_row(struct table *b, int64_t value[COLUMNS], float *weight, stru
     return 0;
 }
 
+/* Looks at the first rows: is the column "token" one of positions, each new one the highest so far
+ * + 1, or of ids, and do the rows of a layer or those of a token follow each other? */
+static int look_at_words(struct table *b, struct err *e)
+{
+    struct table ahead = *b;
+    int64_t value[COLUMNS], top = -1, word = -1, layer = -1;
+    float weight;
+    int rc = 0;
+    ahead.names = (struct map){0};
+    for (int i = 0; rc >= 0 && i < LOOKED_AT_ROWS && ahead.at < ahead.end; i++) {
+        if (!memchr(ahead.at, '\n', (size_t)(ahead.end - ahead.at))) /* may be incomplete */
+            break;
+        rc = read_row(&ahead, value, &weight, e);
+        ahead.line++;
+        if (rc != 1)
+            continue;
+        b->words_are_ids |= value[COLUMN_WORD] > top + 1 && !(top < 0 && value[COLUMN_WORD] == 1);
+        b->is_by_layer |= value[COLUMN_LAYER] == layer && value[COLUMN_WORD] != word;
+        word = value[COLUMN_WORD];
+        layer = value[COLUMN_LAYER];
+        top = word > top ? word : top;
+    }
+    map_release(&ahead.names);
+    return rc < 0 ? rc : 0;
+}
+
+/* The position of a token that is known by its id. */
+static void count_position(struct table *b, struct routing_row *row)
+{
+    int is_next =
+        row->id != b->word || (row->layer == b->layer && row->slot >= 0 && row->slot <= b->slot);
+    if (b->position < 0 || (b->is_by_layer && row->layer != b->layer))
+        b->position = 0;
+    else if (is_next || row->layer < b->layer)
+        b->position++;
+    b->word = row->id;
+    b->layer = row->layer;
+    b->slot = row->slot;
+    row->token = b->position;
+}
+
 static int put_row(struct table *b, const int64_t value[COLUMNS], float weight,
                    routing_adjust_fn *adjust, void *ctx, struct err *e)
 {
@@ -328,6 +372,10 @@ static int put_row(struct table *b, const int64_t value[COLUMNS], float weight,
         return err_set(e, DS_ERANGE, "text %lld: must be 0 to 2^61", (long long)row.text);
     if (has_position && has_word && !b->has[COLUMN_ID])
         row.id = value[COLUMN_WORD];
+    if (b->words_are_ids) {
+        row.id = value[COLUMN_WORD];
+        count_position(b, &row);
+    }
     if (!adjust && b->has[COLUMN_STEP] && !has_word && !has_position)
         row.token = value[COLUMN_STEP];
     int rc = !adjust && b->has[COLUMN_STEP] && !b->has[COLUMN_TEXT] && (has_word || has_position)
@@ -345,8 +393,8 @@ static int put_row(struct table *b, const int64_t value[COLUMNS], float weight,
     return rc < 0 ? rc : routing_put(b->t, &row, e);
 }
 
-static int read_file(struct table *b, const struct routing_file *f, routing_adjust_fn *adjust,
-                     void *ctx, struct err *e)
+static int read_file(struct table *b, const struct routing_file *f, int wants_ids,
+                     routing_adjust_fn *adjust, void *ctx, struct err *e)
 {
     int64_t value[COLUMNS];
     float weight;
@@ -357,6 +405,10 @@ static int read_file(struct table *b, const struct routing_file *f, routing_adju
     b->top = b->base - 1;
     memset(b->has, 0, sizeof b->has);
     int rc = read_names(b, e);
+    b->position = -1;
+    b->words_are_ids = b->is_by_layer = 0;
+    if (rc >= 0 && wants_ids && b->has[COLUMN_WORD] && !b->has[COLUMN_TOKEN] && !b->has[COLUMN_ID])
+        rc = look_at_words(b, e);
     for (; rc >= 0 && b->at < b->end; b->line++) {
         rc = read_row(b, value, &weight, e);
         if (rc == 1 && (rc = put_row(b, value, weight, adjust, ctx, e)) < 0)
@@ -371,12 +423,13 @@ static int read_file(struct table *b, const struct routing_file *f, routing_adju
 }
 
 int routing_table_read(struct routing_trace *t, const struct routing_file *file, size_t n,
-                       routing_adjust_fn *adjust, void *ctx, struct err *e)
+                       const struct routing_options *o, routing_adjust_fn *adjust, void *ctx,
+                       struct err *e)
 {
     struct table b = {.t = t, .furthest = -1};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = read_file(&b, &file[i], adjust, ctx, e);
+        rc = read_file(&b, &file[i], o->has_tokenizer && !adjust, adjust, ctx, e);
     map_release(&b.names);
     map_release(&b.steps);
     if (rc == 0 && !b.has[COLUMN_TOKEN] && !b.has[COLUMN_WORD] && !b.has[COLUMN_STEP])
@@ -407,8 +460,7 @@ static int recognise(const char *p, size_t n)
 static int read_tables(struct routing_trace *t, const struct routing_file *file, size_t n,
                        const struct routing_options *o, struct err *e)
 {
-    (void)o;
-    return routing_table_read(t, file, n, NULL, NULL, e);
+    return routing_table_read(t, file, n, o, NULL, NULL, e);
 }
 
 const struct routing_format routing_csv = {.name = "csv",

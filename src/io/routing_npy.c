@@ -15,6 +15,9 @@ struct request {
     struct npy experts, weights, ids;
     int has_weights, has_ids;
     const char *ids_path;
+    int64_t text;   /* number of the request */
+    uint64_t first; /* position of its first token: of a part of a request */
+    int is_part;
     int axis[AXES]; /* dimension of the array; -1: none */
     uint64_t n[AXES];
 };
@@ -49,7 +52,7 @@ static int add_array(struct request *r, size_t *experts, size_t *weights, size_t
 static int find_axes(struct request *r, int layers, struct err *e)
 {
     const struct npy *a = &r->experts;
-    uint64_t ids = r->has_ids ? r->ids.n : 0, want = (uint64_t)layers;
+    uint64_t ids = r->has_ids && !r->is_part ? r->ids.n : 0, want = (uint64_t)layers;
     char shape[120];
     int is_flat = a->rank == 2; /* one layer */
     int is_usual = is_flat || !want || a->shape[1] == want;
@@ -83,7 +86,8 @@ static int check(struct request *r, int layers, struct err *e)
         return rc;
     npy_shape(&r->experts, shape, sizeof shape);
     /* The last generated token has not been routed yet. */
-    if (r->has_ids && r->ids.n != r->n[AXIS_TOKEN] && r->ids.n != r->n[AXIS_TOKEN] + 1)
+    if (r->has_ids && !r->is_part && r->ids.n != r->n[AXIS_TOKEN] &&
+        r->ids.n != r->n[AXIS_TOKEN] + 1)
         return err_set(e, DS_EFORMAT, "%s: %llu token ids, expected %llu for shape %s of %s",
                        r->ids_path, (unsigned long long)r->ids.n,
                        (unsigned long long)r->n[AXIS_TOKEN], shape, r->path);
@@ -126,12 +130,12 @@ static int put_cell(struct routing_trace *t, const struct request *r, struct rou
 static int put_request(struct routing_trace *t, const struct request *r, int64_t number,
                        unsigned char *routed, struct err *e)
 {
-    struct routing_row row = {.text = number};
+    struct routing_row row = {.text = r->text};
     int rc = routing_step(t, number, e);
     for (uint64_t token = 0; rc == 0 && token < r->n[AXIS_TOKEN]; token++) {
-        row.token = (int64_t)token;
+        row.token = (int64_t)(r->first + token);
         row.id = -1;
-        if (r->has_ids && !npy_int(&r->ids, token * r->ids.stride[0], &row.id))
+        if (r->has_ids && !npy_int(&r->ids, (r->first + token) * r->ids.stride[0], &row.id))
             return err_set(e, DS_EFORMAT, "%s: token %llu: expected a token id", r->ids_path,
                            (unsigned long long)token);
         if (r->has_ids && row.id < 0)
@@ -167,6 +171,21 @@ static void forget_dense(struct routing_trace *t, const struct request *r, size_
         routing_note(t, "%d layers without experts (all 0): not counted", forgotten);
 }
 
+/* One array of ids for several of experts: those of the prompt, then of what was generated. */
+static int join(struct request *r, size_t n, struct err *e)
+{
+    uint64_t tokens = 0;
+    for (size_t i = 0; i < n; i++) {
+        r[i].first = tokens;
+        tokens += r[i].n[AXIS_TOKEN];
+    }
+    if (r[0].ids.n != tokens && r[0].ids.n != tokens + 1)
+        return err_set(e, DS_EFORMAT, "%s: %llu token ids, expected %llu for %zu arrays of experts",
+                       r[0].ids_path, (unsigned long long)r[0].ids.n, (unsigned long long)tokens,
+                       n);
+    return 0;
+}
+
 static int read_requests(struct routing_trace *t, struct request *r, size_t n,
                          const struct routing_options *o, struct err *e)
 {
@@ -174,12 +193,27 @@ static int read_requests(struct routing_trace *t, struct request *r, size_t n,
     int rc = routed ? 0 : err_set(e, DS_EMEM, "out of memory for a routing trace");
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = check(&r[i], o->layers, e);
+    if (rc == 0 && n > 1 && r[0].is_part)
+        rc = join(r, n, e);
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = put_request(t, &r[i], (int64_t)i, routed, e);
     if (rc == 0 && n)
         forget_dense(t, r, n, routed);
     mem_free(routed);
     return rc;
+}
+
+static void number_requests(struct request *r, size_t n, int are_parts)
+{
+    for (size_t i = 0; i < n; i++) {
+        r[i].is_part = are_parts;
+        r[i].text = are_parts ? 0 : (int64_t)i;
+        if (are_parts) {
+            r[i].ids = r[0].ids;
+            r[i].ids_path = r[0].ids_path;
+            r[i].has_ids = 1;
+        }
+    }
 }
 
 static int read_arrays(struct routing_trace *t, const struct routing_file *file, size_t n,
@@ -194,6 +228,9 @@ static int read_arrays(struct routing_trace *t, const struct routing_file *file,
     if (rc == 0 && experts == 0)
         rc = err_set(e, DS_EFORMAT, "%s: expected an array of experts of shape (tokens, layers, k)",
                      file[0].path);
+    if (rc == 0)
+        number_requests(r, experts, ids == 1 && experts > 1);
+    ids = ids == 1 ? experts : ids;
     if (rc == 0 && ((ids && ids != experts) || (weights && weights != experts)))
         rc = err_set(e, DS_EUSAGE,
                      "%zu arrays of experts, %zu of token ids, %zu of weights: expected one per "

@@ -63,7 +63,8 @@ enum routing_column {
 typedef int routing_adjust_fn(struct routing_trace *t, struct routing_row *row,
                               const int64_t *value, void *ctx, struct err *e);
 int routing_table_read(struct routing_trace *t, const struct routing_file *file, size_t n,
-                       routing_adjust_fn *adjust, void *ctx, struct err *e) DS_CHECK;
+                       const struct routing_options *o, routing_adjust_fn *adjust, void *ctx,
+                       struct err *e) DS_CHECK;
 /* A whole number at *p, which moves past it; 0 when there is none or it exceeds int64. */
 int routing_int(const char **p, const char *end, int64_t *out);
 /* The number after "key=" in a text of n bytes; -1 when absent. */
@@ -107,7 +108,7 @@ struct routing_trace {
     struct map window_of;
     uint64_t entries, stride, kept;
     int32_t max_experts, min_experts; /* of a token in a layer */
-    int has_ids, has_extra; /* has_extra: layers of other blocks are allowed */
+    int has_ids, has_extra;           /* has_extra: layers of other blocks are allowed */
     uint64_t tokens, loads, duplicates, repeats;
     uint64_t *total; /* (rows, experts) after routing_finish, rows ordered by layer */
     int *order;      /* rows ordered by layer */

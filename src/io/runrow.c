@@ -697,6 +697,12 @@ const char *run_row_config(struct run_row *row, const char *key)
     return config_get(row->config, key);
 }
 
+int run_row_needs_loss(const struct run_row *row)
+{
+    return (row->format || !row->method[0]) && isfinite(row->number[RUN_LOSS]) &&
+           !isfinite(row->number[RUN_VAL_LOSS]);
+}
+
 double run_row_age(const struct run_row *row, double now)
 {
     double then = row->last_time > 0 ? row->last_time : row->modified;

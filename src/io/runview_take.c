@@ -163,7 +163,7 @@ static void take_metric(struct runview *v, struct value body, const struct recor
 
 /* ---- points of other programs ---- */
 
-enum { NO_SERIES = UINT32_MAX };
+static const uint32_t no_series = UINT32_MAX;
 
 static struct series *series_of_point(struct runview *v, const struct foreign_point *p)
 {
@@ -180,11 +180,11 @@ static struct series *series_of_point(struct runview *v, const struct foreign_po
     }
     if (x->of_point[p->id] == 0) {
         struct series *s = series_named(v, p->name);
-        x->of_point[p->id] = s ? (uint32_t)(s - v->series) + 1 : NO_SERIES;
-    } else if (x->of_point[p->id] == NO_SERIES) {
+        x->of_point[p->id] = s ? (uint32_t)(s - v->series) + 1 : no_series;
+    } else if (x->of_point[p->id] == no_series) {
         v->others++;
     }
-    return x->of_point[p->id] == NO_SERIES ? NULL : &v->series[x->of_point[p->id] - 1];
+    return x->of_point[p->id] == no_series ? NULL : &v->series[x->of_point[p->id] - 1];
 }
 
 void runview_take_points(struct runview *v, const struct foreign_point *p, size_t n)

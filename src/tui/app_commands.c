@@ -18,6 +18,13 @@ static void forget(struct app *app, int i)
     app->is_dirty = 1;
 }
 
+static int has_socket(const struct app *app)
+{
+    char path[1200];
+    return fs_join(path, sizeof path, app->run[app->current].dir, "control.sock", NULL) == 0 &&
+           fs_exists(path);
+}
+
 static void say_error(struct app *app, const char *command, int rc, const struct err *e)
 {
     const struct runview *r = app_run(app);
@@ -26,7 +33,7 @@ static void say_error(struct app *app, const char *command, int rc, const struct
             app, LOG_WARN,
             "the run is starting and takes commands from its first step; \"%s\" was not sent",
             command);
-    else if (rc == DS_ENOTFOUND && r && r->state == RUN_LIVE)
+    else if (rc == DS_ENOTFOUND && r && r->state == RUN_LIVE && !has_socket(app))
         app_notify(app, LOG_WARN, "the run's process takes no commands; \"%s\" was not sent",
                    command);
     else if (rc == DS_ENOTFOUND)
@@ -152,11 +159,10 @@ static const char *control_of(struct app *app, const struct key *k)
 
 int app_takes(struct app *app, const struct key *k)
 {
-    char why[400], path[1200];
+    char why[400];
     const struct open_run *r = app->runs ? &app->run[app->current] : NULL;
     return r && app_is_growing(app) && r->view->state != RUN_SILENT &&
-           !why_not(app, control_of(app, k), why, sizeof why)[0] &&
-           fs_join(path, sizeof path, r->dir, "control.sock", NULL) == 0 && fs_exists(path);
+           !why_not(app, control_of(app, k), why, sizeof why)[0] && has_socket(app);
 }
 
 void app_send(struct app *app, const char *dir, const char *command)

@@ -268,7 +268,9 @@ static void key_stop(struct view *v, const struct key *k, const char *args)
         app_run_command(v->app, "stop");
         return;
     }
-    snprintf(question, sizeof question, "Save a checkpoint and stop run %s?",
+    int saves = r && runview_config(r, "model.method"); /* other programs stop as they like */
+    snprintf(question, sizeof question,
+             saves ? "Save a checkpoint and stop run %s?" : "Stop run %s?",
              r && r->name ? r->name : "?");
     app_confirm(v->app, question, stop_now, v->app);
 }

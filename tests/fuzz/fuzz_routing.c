@@ -23,7 +23,8 @@ static uint64_t sum_records(const struct str *frames)
         if (!value_is(value_get(body, "kind"), "matrix"))
             continue;
         int64_t cells = value_f32s(value_get(body, "value"), NULL, 0);
-        if (cells <= 0 || cells != value_int(value_get(body, "rows"), 0) * value_int(value_get(body, "cols"), 0))
+        if (cells <= 0 ||
+            cells != value_int(value_get(body, "rows"), 0) * value_int(value_get(body, "cols"), 0))
             abort();
         float *v = malloc((size_t)cells * sizeof *v);
         if (!v || value_f32s(value_get(body, "value"), v, (size_t)cells) != cells)
@@ -63,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     close(fd);
     for (size_t n = 1; n <= 2; n++) {
+        o.has_tokenizer = n == 2;
         struct routing_trace *t = NULL;
         if (routing_trace_read(&t, paths, n, &o, &e) == 0)
             use(t);

@@ -53,4 +53,4 @@ def wait_for(condition, seconds=20, what="nothing"):
     raise AssertionError("waited %g s in vain for %s" % (seconds * SLOW, what))
 
 
-__all__ = ["PACKAGE", "PROGRAM", "PYTHON", "ROOT", "Skip", "environment", "needs", "script", "start", "wait_for"]
+__all__ = ["PACKAGE", "PROGRAM", "PYTHON", "ROOT", "SLOW", "Skip", "environment", "needs", "script", "start", "wait_for"]

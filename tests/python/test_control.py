@@ -8,12 +8,15 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kit import script, start, wait_for  # noqa: E402
+from kit import SLOW, script, start, wait_for  # noqa: E402
 import t  # noqa: E402
 from t import run, run_json, test  # noqa: E402
 
 import depthscope as ds  # noqa: E402
 from depthscope import _control, _log  # noqa: E402
+
+
+_control.PATIENCE_SECONDS = 20 * SLOW  # a busy machine is not what is tested
 
 
 class Client:
@@ -49,12 +52,15 @@ class Loop:
     """A training loop on a thread: steps until it is told to stop."""
 
     def __init__(self, step_seconds=0.005, **control):
-        self.calls = []
         self.seconds = step_seconds
         self.run = ds.init(name="a", config={"lr": 0.001}, steps=100000, layers=2, control=control or None)
         self.is_over = False
+        self.begin()
+
+    def begin(self):
         self.thread = threading.Thread(target=self.loop)
         self.thread.start()
+        wait_for(lambda: "loss" in self.run._last, what="the first step")
 
     def loop(self):
         i = 0
@@ -164,6 +170,14 @@ def limits_are_kept_and_described():
 
 @test
 def a_slow_step_answers_pending_and_logs_the_result():
+    _control.PATIENCE_SECONDS, former = 0.5, _control.PATIENCE_SECONDS
+    try:
+        pending_and_result()
+    finally:
+        _control.PATIENCE_SECONDS = former
+
+
+def pending_and_result():
     with Loop(step_seconds=1.0, checkpoint=lambda: "late") as loop:
         c = Client()
         wait_for(lambda: loop.run.step >= 1, what="a step")
@@ -227,9 +241,8 @@ def the_c_program_stops_a_python_run():
 class Loop2(Loop):
     def __init__(self):
         self.run = ds.init(name="b", control={"checkpoint": lambda: None})
-        self.calls, self.seconds, self.is_over = [], 0.005, False
-        self.thread = threading.Thread(target=self.loop)
-        self.thread.start()
+        self.seconds, self.is_over = 0.005, False
+        self.begin()
 
 
 @test

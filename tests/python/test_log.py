@@ -243,6 +243,24 @@ def damage_is_a_gap_for_both_readers():
         assert mine.damage["lost"] == theirs["damage"]["lost"], (mine.damage, theirs["damage"])
 
 
+@test
+def repeated_and_missing_records_are_counted_as_the_c_program_counts_them():
+    with ds.init(name="a") as r:
+        for i in range(5):
+            r.log({"loss": i})
+    path = "runs/a/log.mp"
+    whole = open(path, "rb").read()
+    with open(path, "rb") as f:
+        at = [(x.offset, x.offset + x.length) for x in _log.Scan(f)]
+    part = [whole[a:b] for a, b in at]
+    for order, loss in (([0, 1, 2, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4]), ([0, 1, 4, 5, 6], [0, 3, 4]), ([0, 3, 1, 2, 4, 6], [2, 3])):
+        with open(path, "wb") as f:
+            f.write(b"".join(part[i] for i in order))
+        d, theirs = ds.read(path), run_json("inspect", path)["damage"]
+        assert list(d["loss"]) == loss, (order, list(d["loss"]))
+        assert {k: d.damage[k] for k in ("lost", "repeated")} == {k: theirs[k] for k in ("lost", "repeated")}, (order, d.damage, theirs)
+
+
 def strange(rng, depth=0):
     """A value that no writer means."""
     pick = rng.randrange(14)

@@ -7,7 +7,7 @@ import time
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kit import needs, script, start, wait_for  # noqa: E402
+from kit import SLOW, needs, script, start, wait_for  # noqa: E402
 import t  # noqa: E402
 from t import run_json, test  # noqa: E402
 
@@ -83,6 +83,30 @@ def a_resume_continues_or_supersedes():
     got = run_json("inspect", "runs/a")
     assert got["step"] == 6 and got["damage"]["repeated"] == 0
     assert open("runs/a/config.yaml").read() == 'lr: "1"\n'
+
+
+@test
+def steps_that_go_back_supersede_without_a_head():
+    with ds.init(name="a") as r:
+        for step in (0, 1, 2, 3, 1, 2):
+            r.log({"loss": step, "lr": 1} if step else {"loss": 0}, step=step)
+            r.layers({"x": [step]})
+    assert [s for s, _ in steps("a")] == [0, 1, 2] and list(ds.read("runs/a").layers["x"].step) == [0, 1, 2]
+    assert [int(s) for s in ds.read("runs/a", superseded=True).metrics["loss"].step] == [0, 1, 2, 3, 1, 2]
+
+
+@test
+def a_resume_head_supersedes_what_is_never_logged_again():
+    with ds.init(name="a") as r:
+        for step in range(4):
+            r.log({"loss": step, "other": step})
+            r.layers({"x": [step]})
+            r.matrix("m", [[step]])
+    with ds.init(name="a", resume="must", step=1) as r:
+        r.log({"loss": 9})
+    d = ds.read("runs/a")
+    assert list(d["other"])[:2] == [0, 1] and list(d.metrics["other"].step) == [0, 1] and list(d.metrics["loss"].step) == [0, 1, 2]
+    assert list(d.layers["x"].step) == [0, 1] and [m[0][0] for m in d.matrices["m"].value] == [0, 1]
 
 
 @test
@@ -188,6 +212,20 @@ def metrics_are_never_dropped():
     done.join()
     r.finish()
     assert steps("a") == [(i, i) for i in range(n)] and r.dropped == {}
+
+
+@test
+def a_call_costs_far_less_than_a_step():
+    values = {"m%d" % i: i / 7 for i in range(10)}
+    took = []
+    with ds.init(name="a") as r:
+        for _ in range(3000):
+            began = time.perf_counter()
+            r.gate(0, (True, False))
+            r.log(values)
+            took.append(time.perf_counter() - began)
+    took.sort()
+    assert took[len(took) // 2] < 1e-3 * SLOW, "median %.3f ms" % (took[len(took) // 2] * 1e3)  # 0.5 % of a step of 200 ms
 
 
 @test
@@ -388,8 +426,9 @@ def device_tensors_are_copied_together_and_keep_their_values():
     python = needs("torch")
     script("""
 import depthscope as ds, torch
-from depthscope import _values
+from depthscope import _run, _values
 _values.is_on_device = _values.is_tensor  # every tensor takes the way of a device's
+_run._framework = lambda: {"gpu": "4 x G"} if starts else {}
 starts = []
 start = _values._start_copy
 _values._start_copy = lambda tensors: (starts.append(len(tensors)), start(tensors))[1]
@@ -408,7 +447,7 @@ with ds.init(name="a") as r:
 assert starts == [4, 2, 1, 3, 2], starts
 d = ds.read("runs/a")
 assert list(d["loss"]) == [.1, 1] and d["n"][0] == 2**40 and d["host"][0] == 7 and d["half"][0] == .5
-assert d["f"][0] == torch.tensor(.1).item()
+assert d["f"][0] == torch.tensor(.1).item() and d.head["gpu"] == "4 x G"
 assert [round(float(a), 6) for a in d.layers["v"].value[0]] == [.1, .2] and list(d.layers["w"].value[0]) == [1, 2]
 g = [float(a) for a in d.layers["gate_ratio"].value[0]]
 assert g[0] == .25 and g[1] != g[1] and g[2] == 1 and float(d.layers["gate_score"].value[0][0]) == 1.5

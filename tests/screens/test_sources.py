@@ -151,6 +151,19 @@ def home_has_loss_and_age_of_other_programs_runs():
         assert "silent 42m" in row and " 3.5000 " in row and "42m" in row.split("silent 42m")[1], row
         own = [x for x in home if re.match("...own ", x)][0]
         assert "silent 1h" in own and "2.5000" in own, own
+    head, *rows = [x.split() for x in run("runs").splitlines()]
+    assert head == ["run", "method", "state", "step", "val", "loss", "loss", "newest"], head
+    row = [r for r in rows if r[0] == "exp/curve.csv"][0]
+    assert row[1:5] == ["silent", "2", "-", "3.5000"] and row[-1] == "ago", row
+
+
+@test
+def stop_leaves_other_programs_alone():
+    os.makedirs("runs/exp")
+    curve("runs/exp/curve.csv")
+    assert "live" in run("runs") and "no live runs" in run("stop", "--all")
+    status, _, err = t.call("stop", "runs/exp/curve.csv")
+    assert status == 1 and "the log of another program (CSV table), which takes no commands" in err, err
 
 
 @test

@@ -18,7 +18,7 @@ NAME = "evil\x1b[201~\nrm -rf x\t\u009b31m\u202egnp\u200b\U000e0041\u2028end"  #
 
 def hostile_log(path, done=True):
     log = Log(path)
-    log.put("head", 0, format=1, run=EVIL, method=EVIL, version=EVIL, host=EVIL, parent=EVIL, layers=2, steps=9, seed=1,
+    log.put("head", 0, format=1, run=EVIL, method=EVIL, version=EVIL, host=EVIL, parent=EVIL, framework=EVIL, gpu=EVIL, project=EVIL, writer=EVIL, commands=[EVIL], layers=2, steps=9, seed=1,
             config={EVIL: EVIL, "model." + EVIL: "1"}, metrics=[{"name": NAME, "unit": EVIL, "help": EVIL}])
     for i in range(1, 5):
         log.put("metric", i, **{"loss": 2.0 / i, NAME: 1.0 * i})

@@ -4,7 +4,6 @@
 
 #include "t.h"
 
-#include "base/fs.h"
 #include "io/runview.h"
 
 /* A file of these bytes, opened.  NULL: no format recognises it. */
@@ -17,7 +16,8 @@ static struct runview *open_bytes(const char *name, const void *p, size_t n)
     if (!dir[0])
         snprintf(dir, sizeof dir, "%s", t_tmpdir());
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    t_ok(fs_write_file(path, p, n, &e), &e);
+    FILE *f = fopen(path, "wb"); /* without the fsync of base/fs.h: thousands of files */
+    t_true(f && fwrite(p, 1, n, f) == n && fclose(f) == 0);
     return runview_open(&v, path, &e) == 0 ? v : NULL;
 }
 

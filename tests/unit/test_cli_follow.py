@@ -161,7 +161,7 @@ def another_programs_log_is_streamed_as_records():
     with open("curve.csv", "w") as f:
         f.write("step,a,b/c\n3,1,2\n1,0.1,nan\n2,0.2,\n")  # steps in any order
     want = run("export", "curve.csv", "--to", "csv")
-    os.utime("curve.csv", (1, 1))  # long at rest: nothing is waited for
+    os.utime("curve.csv", (1, 1))  # unchanged for long: nothing is waited for
     data = run("stream", "curve.csv", raw=True)
     assert run("export", "-", "--to", "csv", data=data) == want and data[:1] == b"\xc9"
     kinds = [json.loads(x) for x in run("stream", "curve.csv", "--json").splitlines()]

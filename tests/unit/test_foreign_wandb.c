@@ -1,6 +1,7 @@
 /* W&B offline runs of hand-made bytes; files of the library are read by test_foreign_wandb.py. */
 #include "foreign_bytes.h"
 
+#include "base/fs.h"
 #include "base/hash.h"
 #include "io/protobuf.h"
 
@@ -299,9 +300,9 @@ static void add_run(struct str *s)
     begin_file(s);
     for (int i = 0; i < 4; i++)
         add_loss(s, i, "0.5");
-    for (int i = 0; i < 70000; i++)
+    for (int i = 0; i < 33000; i++)
         str_add_char(&note, 'x');
-    add_record(s, 13, &note); /* output_raw: over three blocks */
+    add_record(s, 13, &note); /* output_raw: over two blocks */
     for (int i = 4; i < 8; i++)
         add_loss(s, i, "0.25");
     str_release(&note);
@@ -314,7 +315,7 @@ T(a_file_cut_at_any_byte_holds_the_beginning_and_waits_for_the_rest)
     struct runview *whole = open_run(&s);
     t_eq(runview_series(whole, "loss")->n, 8);
     size_t most = 0;
-    for (size_t n = 7; n<s.len; n += n> 400 && n < s.len - 400 && n % BLOCK > 20 ? 13 : 1) {
+    for (size_t n = 7; n<s.len; n += n> 400 && n < s.len - 400 && n % BLOCK > 20 ? 101 : 1) {
         struct runview *v = open_bytes(NAME, s.p, n);
         t_truef(v != NULL, "cut at %zu: not recognised", n);
         t_is_beginning(v, whole);

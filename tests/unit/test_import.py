@@ -148,7 +148,7 @@ def npy(path, values, shape, descr="<i2", fortran=False, version=1):
     head = "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }" % (descr, fortran, "(%s,)" % ", ".join(map(str, shape)))
     size = 2 if version == 1 else 4
     head += " " * (-(8 + size + len(head) + 1) % 64) + "\n"
-    code = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "f4": "f", "f8": "d"}[descr[1:]]
+    code = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "f2": "e", "f4": "f", "f8": "d"}[descr[1:]]
     return write(path, b"\x93NUMPY" + bytes([version, 0]) + len(head).to_bytes(size, "little") + head.encode() +
                  struct.pack("%s%d%s" % (descr[0] if descr[0] != "|" else "<", len(values), code), *values))
 
@@ -239,6 +239,28 @@ def csv_texts_steps_and_ids():
         assert "inferred" not in p, "every cell has an expert"
     imported(want, "q.csv")
     assert "text" not in records("t.mp")[-1]
+
+
+@test
+def csv_tokens_that_are_ids_have_text():
+    r, want = random.Random(12), {}
+    ids = [ord(c) for c in "the cat ate the rat"]
+    top = [[choose(r) for _ in range(3)] for _ in ids]
+    rows = [(at, l, k, top[at][l][k]) for at in range(len(ids)) for l in range(3) for k in range(K)]
+    for _, l, _, x in rows:
+        add(want, l, x)
+    by_layer = sorted(rows, key=lambda row: (row[1], row[0], row[2]))
+    for name, order in (("by-token.csv", rows), ("by-layer.csv", by_layer)):
+        write(name, "token,layer,rank,expert\n" + "".join("%d,%d,%d,%d\n" % (ids[at], l, k, x) for at, l, k, x in order))
+        _, recs = imported(want, name, "--tokenizer", "bytes")
+        assert b"".join(recs[-1]["text"]) == b"the cat ate the rat" and recs[-1]["ids"] == ids, recs[-1]["text"]
+        got = cells(recs)
+        assert all(got[(recs[-1]["name"], l, at, "expert_%d" % (k + 1) if k else "expert")] == x for at, l, k, x in rows), name
+    write("far.csv", "token,layer,expert\n104,0,1\n50000,0,2\n")
+    refused("token id 50000: must be below the vocabulary of 257", "import", "far.csv", "--tokenizer", "bytes", "-o", "bad.mp", code=1)
+    write("places.csv", "token,layer,expert\n0,0,1\n1,0,2\n2,0,2\n")
+    run("import", "places.csv", "--tokenizer", "bytes", "-o", "t.mp")
+    assert "no token ids" in run.err and "text" not in records("t.mp")[-1], run.err
 
 
 @test
@@ -333,13 +355,17 @@ def arrays_in_any_order_and_type_are_the_same():
     ids = [(7 * i) % 256 for i in range(T + 1)]
     weights = [i / 1000 for i in range(T * L * K)]
     npy("ids.npy", ids, (T + 1,), "<i4")
-    npy("w.npy", weights, (T, L, K), "<f4")
+    npy("w.npy", weights, (T, L, K), "<f2")
     for words in (("a.npy",), ("b.npy",)):  # the ids tell the axes
         told, recs = imported(want, *words, "ids.npy", "--tokenizer", "bytes")
         assert recs[-1]["ids"] == ids[:T] and recs[-1]["text"] == [bytes([i]) for i in ids[:T]]
     _, recs = imported(want, "w.npy", "a.npy")
-    assert abs(cells(recs)[("request 0, tokens 0-39", 1, 2, "expert_weight_3")] - (2 * L * K + K + 2) / 1000) < 1e-6
+    assert abs(cells(recs)[("request 0, tokens 0-39", 1, 2, "expert_weight_3")] - (2 * L * K + K + 2) / 1000) < 1e-4
     imported({key: 2 * n for key, n in want.items()}, "a.npy", "b.npy", "--layers", "3")
+    prompt, rest = npy("prompt.npy", flat[:25 * L * K], (25, L, K)), npy("rest.npy", flat[25 * L * K:], (T - 25, L, K))
+    _, recs = imported(want, prompt, rest, "ids.npy")  # one request in two parts
+    assert cells(recs) == plain and recs[-1]["ids"] == ids[:T]
+    refused("41 token ids, expected 80 for 2 arrays", "import", "a.npy", "c.npy", "ids.npy", "-o", "bad.mp", code=1)
 
 
 @test

@@ -48,7 +48,7 @@ def commands():
     for page in PAGES:
         for line in open(os.path.join(ROOT, page), encoding="utf-8"):
             command = re.sub(r"\s+#\s.*", "", line.strip())
-            if re.match(r"    (\./depthscope|ssh) ", line) and command not in seen:
+            if re.match(r"    (\./depthscope|ssh|python3) ", line) and command not in seen:
                 seen.add(command)
                 yield command
 
@@ -111,6 +111,16 @@ def make_user_files(work):
     for part, n in (("test", 3), ("dev", 5)):
         with open(os.path.join(work, "mmlu", part, "anatomy_%s.csv" % part), "w") as f:
             f.write("".join("How many of %d?,1,2,3,4,B\n" % i for i in range(n)))
+    for folder in ("logs/tensorboard", "outputs/checkpoint-500"):
+        os.makedirs(os.path.join(work, folder))
+    with open(os.path.join(work, "outputs/checkpoint-500/trainer_state.json"), "w") as f:
+        f.write('{"global_step": 500, "max_steps": 1000, "log_history": [{"loss": 2.5, "step": 250}, {"loss": 2.25, "step": 500}]}\n')
+    with open(os.path.join(work, "points.csv"), "w") as f:
+        f.write("step,loss\n1,3\n2,2.5\n")
+    t.run("export", os.path.join(work, "points.csv"), "--to", "tfevents", "-o", os.path.join(work, "logs/tensorboard/events.out.tfevents.1"))
+    shutil.copy(os.path.join(ROOT, "tests/fuzz/corpus/routing/megatron.jsonl"), os.path.join(work, "trace_rank0.jsonl"))
+    with open(os.path.join(work, "train.py"), "w") as f:
+        f.write("for i in range(20):\n    print('iter %d: loss %.4f, time 20.00ms, mfu 10.00%%' % (i, 4 - i / 10))\n")
     # the program at the place where `make` leaves it, and a far end of ssh that is this machine
     for name, text in (("depthscope", '#!/bin/sh\nexec "%s" "$@"\n' % PROGRAM),
                        ("bin/ssh", '#!/bin/sh\nshift\nexec "$@"\n'), ("bin/depthscope", '#!/bin/sh\nexec "%s" "$@"\n' % PROGRAM)):

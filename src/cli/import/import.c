@@ -107,7 +107,8 @@ static int write_trace(const struct cli_args *a, const struct routing_trace *t, 
 
 static int import(const struct cli_args *a, struct str *out, struct err *e)
 {
-    struct routing_options o = {.format = cli_value(a, "format")};
+    struct routing_options o = {.format = cli_value(a, "format"),
+                                .has_tokenizer = cli_value(a, "tokenizer") != NULL};
     struct routing_trace *t = NULL;
     int rc = count_option(a, "experts", &o.experts, e);
     if (rc == 0)

@@ -96,6 +96,7 @@ class Run:
         self._has_stepped = False
         self._head: Dict[str, Any] = dict(head or {})
         self._head_changed = False
+        self._knows_gpu = False
         self._state = threading.RLock()
         self._queue: Deque[_Item] = collections.deque()
         self._arrived = threading.Condition()
@@ -137,6 +138,7 @@ class Run:
             for command, handler in _handlers(control):
                 self.on(command, handler)
             self._write_head(is_resumed)
+            self._drain()  # whoever looks after init returns finds the run
         except BaseException:
             self._active = False
             if self._control is not None:
@@ -172,6 +174,7 @@ class Run:
         else:
             body["commands"] = []
         body.update(_framework())
+        self._knows_gpu = "gpu" in body
         body.update({str(k): _plain(v) for k, v in self._head.items() if v is not None})
         return body
 
@@ -332,6 +335,8 @@ class Run:
                     self._event(_short_name(name), v, "info", step)
             elif _values.is_on_device(v) and v.numel() == 1:
                 out[self._metric_name(name)] = v
+                if not self._knows_gpu:  # the head was written before anything ran there
+                    self._knows_gpu = self._head_changed = True
             else:
                 x = None if _values.is_on_device(v) else _values.number(v)
                 if x is None:

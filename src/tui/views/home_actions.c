@@ -242,7 +242,9 @@ void home_stop(struct view *v, const struct key *k, const char *args)
         app_notify(v->app, LOG_WARN, "%s is not live", r->name);
         return;
     }
-    snprintf(question, sizeof question, "Save a checkpoint and stop %s?", h->acting);
+    snprintf(question, sizeof question,
+             run_row_config(r, "model.method") ? "Save a checkpoint and stop %s?" : "Stop %s?",
+             h->acting);
     app_confirm(v->app, question, stop, v);
 }
 

@@ -258,8 +258,7 @@ static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS]
     int needs_loss = 0, has_foreign = 0, has[DS_LEN(numbers)] = {0};
     for (size_t i = 0; i < h->items; i++) {
         const struct run_row *r = h->item[i].kind == HOME_RUN ? h->item[i].row : NULL;
-        needs_loss |= r && (r->format || !r->method[0]) && isfinite(r->number[RUN_LOSS]) &&
-                      !isfinite(r->number[RUN_VAL_LOSS]);
+        needs_loss |= r && run_row_needs_loss(r);
         has_foreign |= r && r->format;
         for (size_t k = 0; r && k < DS_LEN(numbers); k++)
             has[k] |= isfinite(r->number[numbers[k].number]);
