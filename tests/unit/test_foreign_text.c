@@ -210,6 +210,20 @@ T(an_array_of_objects_is_read_whole_and_a_half_written_one_waited_for)
             DS_EFORMAT, "offset");
 }
 
+T(a_file_that_is_read_whole_may_be_larger_than_what_is_read_at_once)
+{
+    struct str text = {0};
+    str_add_char(&text, '[');
+    for (int i = 0; i < 100000; i++)
+        str_addf(&text, "%s{\"step\": %d, \"loss\": %d.5}", i ? ",\n" : "", i, i);
+    str_add_char(&text, ']');
+    struct runview *v = open_text("big.json", text.p);
+    t_eq(series(v, "loss")->n, 100000);
+    point(v, "loss", 99999, 99999, 99999.5);
+    runview_free(v);
+    str_release(&text);
+}
+
 T(documents_and_data_sets_of_json_are_not_logs)
 {
     t_str(format_of("config.json", "{\"hidden_size\": 64, \"vocab_size\": 100}"), "");
