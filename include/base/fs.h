@@ -125,6 +125,7 @@ int fs_remove_tree_at(int at, const char *name, const char *path, struct err *e)
 int fs_copy_tree(const char *from, const char *to, struct err *e) DS_CHECK;
 int fs_exists(const char *path);
 int fs_is_dir(const char *path);
+int fs_is_socket(const char *path);
 /* Sorted names (without . and ..) in *names, each heap string; free with fs_list_free. */
 int fs_list(const char *path, char ***names, size_t *n, struct err *e) DS_CHECK;
 void fs_list_free(char **names, size_t n);

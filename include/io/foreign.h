@@ -68,7 +68,7 @@ struct foreign_format {
      * up a run in a folder?  NULL: a file is a run of its own.  Only files that also pass
      * `recognise` are read, except where is_named. */
     int (*is_member)(const char *rel);
-    int depth;    /* folders below the run's to look into, 0 = none */
+    int depth;                         /* folders below the run's to look into, 0 = none */
     int (*is_folder)(const char *rel); /* may this one hold members?  NULL: each may */
     int is_nested; /* folders in a run's may be runs of their own */
     const char *inner; /* a folder of this name inside the run's stands for the run, NULL: none */
@@ -76,7 +76,8 @@ struct foreign_format {
     int is_whole; /* the file is rewritten in place: `take` gets it whole each time (is_end) or not yet;
                      points of the earlier content are discarded */
     int (*is_rewritten)(const char *rel); /* the same for some of the members; NULL: none */
-    int is_newest; /* of the members only the last, in natural order of names, is read */
+    int has_preamble; /* any amount of other text may come first: the end of a file tells, too */
+    int is_newest;    /* of the members only the last, in natural order of names, is read */
 };
 
 enum { FOREIGN_PEEK = 16384 };

@@ -212,6 +212,12 @@ int fs_is_dir(const char *path)
     return is;
 }
 
+int fs_is_socket(const char *path)
+{
+    struct stat st;
+    return fs_stat(path, &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
 int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
 {
     size_t n = strlen(a);

@@ -91,15 +91,15 @@ struct cli_option {
     X(doctor, "",\
         "report what this machine and terminal support", WORD_NONE) \
     X(serve, "MODEL",\
-        "serve the workbench's requests on stdin (JSON lines)", WORD_MODEL) \
+        "serve the workbench's requests on stdin (JSON lines); MODEL may be the socket of a server", WORD_MODEL) \
     X(complete, "WORD ...",\
         "print candidates for the last word, for completion scripts", WORD_NONE) \
     X(help, "[COMMAND|workbench|keys|views|metrics|formats|man|bash|zsh|fish]",\
         "list commands; help on one command, all settings, the workbench's keys, all metrics, logs of other programs, the man page, completion scripts", WORD_COMMAND)
 /* clang-format on */
 
-#define DECLARE(name, args, about, word) \
-    command_fn name##_command;           \
+#define DECLARE(name, args, about, word)                                                           \
+    command_fn name##_command;                                                                     \
     extern struct cli_option name##_options[];
 COMMANDS(DECLARE)
 #undef DECLARE

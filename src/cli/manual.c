@@ -16,7 +16,8 @@ static const struct {
     {"DEPTHSCOPE_MIRROR", "scheme and host that replace those of every download"},
     {"NO_COLOR", "any value: no colour outside the workbench"},
     {"XDG_CONFIG_HOME", "where themes and key maps of the user are looked for"},
-    {"XDG_STATE_HOME", "where the workbench keeps what was looked at last, and get the checksums of first downloads"},
+    {"XDG_STATE_HOME",
+     "where the workbench keeps what was looked at last, and get the checksums of first downloads"},
 };
 
 /* roff: a hyphen is a minus, and a line may not begin with a control character. */

@@ -1,9 +1,12 @@
-/* depthscope serve MODEL: runs inference for the workbench in a separate process. */
+/* depthscope serve MODEL: runs inference for the workbench in a separate process, or passes its
+ * requests to the server of a socket. */
 #include <signal.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/pool.h"
 #include "cli/cli.h"
+#include "cli/serve_relay.h"
 #include "cli/version.h"
 #include "eval/serve.h"
 
@@ -26,10 +29,14 @@ int serve_command(int argc, char **argv)
     if (rc == 0) {
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN); /* Ctrl-C is handled by the workbench */
-        rc = pool_start(0, &e);
     }
-    if (rc == 0)
-        rc = serve_run(model, STDIN_FILENO, out, DEPTHSCOPE_VERSION, &e);
+    if (rc == 0 && fs_is_socket(model)) {
+        rc = serve_relay(model, STDIN_FILENO, out, &e);
+    } else if (rc == 0) {
+        rc = pool_start(0, &e);
+        if (rc == 0)
+            rc = serve_run(model, STDIN_FILENO, out, DEPTHSCOPE_VERSION, &e);
+    }
     pool_stop();
     if (out >= 0)
         close(out);

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "io/foreign.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
 #include "training/job.h"
@@ -56,7 +57,13 @@ static void find(struct target *t, const char *word)
         str_copy(t->name, sizeof t->name, slash ? slash + 1 : t->dir);
         return;
     }
+    const struct foreign_format *format;
     t->status = UNKNOWN;
+    if (rc == 0 && foreign_find(path, &format)) {
+        snprintf(t->text, sizeof t->text,
+                 "the log of another program (%s), which takes no commands", format->title);
+        return;
+    }
     snprintf(t->text, sizeof t->text, "run not found in %.200s%s", job_root(),
              cli_run_hint(word, 0, hint, sizeof hint));
 }
@@ -210,7 +217,7 @@ static int add_live(struct target **t, size_t *n, struct err *e)
     if (rc == 0 && !*t)
         rc = err_set(e, DS_EMEM, "stop");
     for (size_t i = 0; rc == 0 && i < x.n; i++)
-        if (x.row[i]->is_live)
+        if (x.row[i]->is_live && !x.row[i]->format) /* nobody takes commands for those */
             find(&(*t)[(*n)++], x.row[i]->path);
     runindex_release(&x);
     return rc;

@@ -19,8 +19,8 @@ int figure_open(struct figure_run *out, const char *file, const char *given, str
     struct figure_run r = {.path = given};
     const struct foreign_format *format;
     int is_json = ends_in(file, ".json") && !foreign_find(file, &format);
-    int rc = is_json ? json_read_wide(&r.json, file, JSON_BYTES_MAX, e)
-                     : runview_read(&r.view, file, e);
+    int rc =
+        is_json ? json_read_wide(&r.json, file, JSON_BYTES_MAX, e) : runview_read(&r.view, file, e);
     if (rc < 0)
         return rc;
     if (r.view && r.view->gaps > 0)

@@ -15,7 +15,7 @@ const struct foreign_format *foreign_recognise(const void *p, size_t n, const ch
 const struct foreign_format *foreign_files_find(const char *path, char *home, size_t size);
 
 struct foreign_files {
-    char **name; /* paths below the folder, in natural order ("checkpoint-9" before "-10") */
+    char **name; /* paths below the folder: in order of bytes, or of numbers where the newest counts */
     size_t n, cap;
     uint64_t left_out, looks;
 };

@@ -2,16 +2,11 @@
 #include "io/foreign_meta.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 
 enum {
-    DEPTH_MAX = 16,
-    PATH_MAX_BYTES = 1024,
     KEYS_MAX = 4096,
     KEY_BYTES_MAX = 255,
     VALUE_BYTES_MAX = 4096,
@@ -21,93 +16,75 @@ enum {
 
 /* ---- JSON ---- */
 
-/* The same text with NaN, Infinity and -Infinity, which JSON lacks, in quotes. */
-static void quote_constants(struct str *out, const char *p, size_t n)
+/* After JSON_SCAN_OBJECT: its "_type", when that is text. */
+static int find_type(struct json_scan s, struct json_scan *type)
 {
-    static const char *const word[] = {"NaN", "Infinity", "-Infinity"};
-    int in_string = 0;
-    for (size_t i = 0, k; i < n; i++) {
-        for (k = 0; !in_string && k < DS_LEN(word); k++)
-            if (n - i >= strlen(word[k]) && memcmp(p + i, word[k], strlen(word[k])) == 0)
-                break;
-        if (!in_string && k < DS_LEN(word)) {
-            str_addf(out, "\"%s\"", word[k]);
-            i += strlen(word[k]) - 1;
-            continue;
+    enum json_token t;
+    while ((t = json_scan_next(&s)) == JSON_SCAN_KEY) {
+        int is_type = json_scan_is(&s, "_type");
+        t = json_scan_next(&s);
+        if (is_type && t == JSON_SCAN_STRING) {
+            *type = s;
+            return 1;
         }
-        if (in_string && p[i] == '\\' && i + 1 < n)
-            str_add_char(out, p[i++]);
-        else if (p[i] == '"')
-            in_string = !in_string;
-        str_add_char(out, p[i]);
+        if (t == JSON_SCAN_OBJECT || t == JSON_SCAN_ARRAY)
+            json_scan_skip(&s);
     }
+    return 0;
 }
 
-static int parse(struct json **json, const char *text, size_t n)
-{
-    struct str quoted = {0};
-    int rc = json_parse_wide(json, text, n, "", NULL);
-    if (rc < 0 && (memchr(text, 'N', n) || memchr(text, 'I', n))) {
-        quote_constants(&quoted, text, n);
-        if (!quoted.failed)
-            rc = json_parse_wide(json, quoted.p, quoted.len, "", NULL);
-        str_release(&quoted);
-    }
-    return rc;
-}
-
-static void walk(const struct json_node *node, char path[PATH_MAX_BYTES], size_t n, int depth,
+/* The value whose first token is t; the text is known to be JSON. */
+static void walk(struct json_scan *s, enum json_token t, struct str *path,
                  const struct foreign_visitor *v)
 {
-    void *at = NULL;
-    const char *key;
-    size_t key_n;
-    const struct json_node *item;
-    if (json_kind_of(node) != JSON_KIND_OBJECT || (v->is_leaf && v->is_leaf(node))) {
-        v->value(v->context, path, n, node);
-        return;
+    struct json_scan type, array;
+    size_t n = path->len;
+    if (t == JSON_SCAN_ARRAY) {
+        const char *start = s->p - 1;
+        json_scan_skip(s);
+        array = *s;
+        array.text = start;
+        array.n = (size_t)(s->p - start);
+        v->value(v->context, str_text(path), n, &array, t);
+    } else if (t != JSON_SCAN_OBJECT) {
+        v->value(v->context, str_text(path), n, s, t);
+    } else if (v->media && find_type(*s, &type)) {
+        v->media(v->context, str_text(path), n, type.text, type.n);
+        json_scan_skip(s);
+    } else {
+        while (json_scan_next(s) == JSON_SCAN_KEY && !path->failed) {
+            if (n > 0)
+                str_add_char(path, '.');
+            json_scan_text(s, path);
+            walk(s, json_scan_next(s), path, v);
+            path->len = n;
+        }
     }
-    while (depth < DEPTH_MAX && (item = json_next(node, &at, &key, &key_n))) {
-        size_t dot = n > 0;
-        if (n + dot + key_n > PATH_MAX_BYTES)
-            continue;
-        if (dot)
-            path[n] = '.';
-        memcpy(path + n + dot, key, key_n);
-        walk(item, path, n + dot + key_n, depth + 1, v);
-    }
+}
+
+static int is_json(struct json_scan s)
+{
+    enum json_token t;
+    do
+        t = json_scan_next(&s);
+    while (t != JSON_SCAN_BAD && t != JSON_SCAN_CUT && t != JSON_SCAN_DONE);
+    while (s.p < s.end && strchr(" \t\r\n", *s.p) && *s.p)
+        s.p++;
+    return t == JSON_SCAN_DONE && s.p == s.end;
 }
 
 int foreign_json(const char *text, size_t n, const char *prefix, size_t prefix_n,
                  const struct foreign_visitor *visitor)
 {
-    struct json *json = NULL;
-    char path[PATH_MAX_BYTES];
-    if (n == 0 || prefix_n > sizeof path || parse(&json, text, n) < 0)
+    struct json_scan s = {.p = text, .end = n ? text + n : text};
+    struct str path = {0};
+    if (n == 0 || !is_json(s))
         return 0;
-    if (prefix_n)
-        memcpy(path, prefix, prefix_n);
-    walk(json_root(json), path, prefix_n, 0, visitor);
-    json_free(json);
+    str_add_bytes(&path, prefix, prefix_n);
+    if (!path.failed)
+        walk(&s, json_scan_next(&s), &path, visitor);
+    str_release(&path);
     return 1;
-}
-
-int foreign_json_number(const struct json_node *node, double *x)
-{
-    const char *text;
-    size_t n;
-    switch (json_kind_of(node)) {
-    case JSON_KIND_BOOL: *x = json_bool(node, 0); return 1;
-    case JSON_KIND_INT:
-    case JSON_KIND_REAL: *x = json_num(node, (double)NAN); return 1;
-    case JSON_KIND_STRING: /* any other number in quotes was logged as text */
-        text = json_str(node, &n);
-        return text && foreign_number(text, n, 0, x) && !isfinite(*x);
-    case JSON_KIND_NULL:
-    case JSON_KIND_ARRAY:
-    case JSON_KIND_OBJECT: break;
-    }
-    return 0;
 }
 
 /* ---- configuration ---- */
@@ -153,44 +130,14 @@ out:
     str_release(&v);
 }
 
-/* As few digits as give the same number again. */
-static void add_number(struct str *s, double x)
-{
-    char text[40];
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    str_add(s, text);
-}
-
-static void add_scalar(struct str *s, const struct json_node *node)
-{
-    switch (json_kind_of(node)) {
-    case JSON_KIND_NULL: str_add(s, "null"); break;
-    case JSON_KIND_BOOL: str_add(s, json_bool(node, 0) ? "true" : "false"); break;
-    case JSON_KIND_INT: str_addf(s, "%" PRId64, json_int(node, 0)); break;
-    case JSON_KIND_REAL: add_number(s, json_num(node, 0)); break;
-    case JSON_KIND_STRING: str_add(s, json_str(node, NULL) ? json_str(node, NULL) : ""); break;
-    case JSON_KIND_ARRAY: str_add(s, "[...]"); break;
-    case JSON_KIND_OBJECT: str_add(s, "{...}"); break;
-    }
-}
-
-static void take_config(void *context, const char *path, size_t n, const struct json_node *node)
+static void take_config(void *context, const char *path, size_t n, const struct json_scan *scan,
+                        enum json_token token)
 {
     struct str text = {0};
-    if (json_kind_of(node) == JSON_KIND_ARRAY) {
-        str_add_char(&text, '[');
-        for (size_t i = 0; i < json_len(node) && text.len < VALUE_BYTES_MAX; i++) {
-            str_add(&text, i ? ", " : "");
-            add_scalar(&text, json_at(node, i));
-        }
-        str_add_char(&text, ']');
-    } else {
-        add_scalar(&text, node);
-    }
+    if (token == JSON_SCAN_STRING)
+        json_scan_text(scan, &text);
+    else
+        str_add_bytes(&text, scan->text, scan->n);
     if (!text.failed)
         foreign_config_set(context, path, n, str_text(&text), text.len);
     str_release(&text);

@@ -3,22 +3,22 @@
 #ifndef DS_SRC_IO_FOREIGN_META_H
 #define DS_SRC_IO_FOREIGN_META_H
 
-#include "base/json.h"
 #include "base/map.h"
 #include "io/foreign.h"
+#include "io/json_scan.h"
 
-/* The scalars of a JSON text, as Python writes it (NaN and Infinity without quotes are values): each
- * with its path below `prefix`, joined by "."; an array is given whole, and so is an object that
- * `is_leaf` accepts (NULL: none).  Returns 0 when the n bytes are not JSON. */
+/* The values of a JSON text, each with its path below `prefix`, joined by ".": strings, numbers, bools
+ * and null as `token` says, and arrays whole, scan->text being their text.  media (or NULL) is given
+ * the objects that have a "_type" instead of what is in them.  Returns 0 when the n bytes are not
+ * JSON. */
 struct foreign_visitor {
-    void (*value)(void *context, const char *path, size_t n, const struct json_node *node);
-    int (*is_leaf)(const struct json_node *object);
+    void (*value)(void *context, const char *path, size_t n, const struct json_scan *scan,
+                  enum json_token token);
+    void (*media)(void *context, const char *path, size_t n, const char *type, size_t type_n);
     void *context;
 };
 int foreign_json(const char *text, size_t n, const char *prefix, size_t prefix_n,
                  const struct foreign_visitor *visitor);
-/* A number, a bool as 0 or 1, "NaN", "Infinity" or "-Infinity"; 0 for anything else. */
-int foreign_json_number(const struct json_node *node, double *x);
 
 /* The flat configuration that was logged so far.  Zero-initialise; bounded. */
 struct foreign_config {

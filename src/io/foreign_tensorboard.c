@@ -2,11 +2,9 @@
  * messages of event.proto, summary.proto, tensor.proto and the hparams plugin by their fields. */
 #include <ctype.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/bf16.h"
 #include "io/foreign.h"
 #include "io/foreign_meta.h"
 #include "io/protobuf.h"
@@ -90,7 +88,7 @@ static double decode(uint64_t v, enum encoding encoding, int bytes)
     case AS_FLOAT: return (double)pb_float(v);
     case AS_DOUBLE: return pb_double(v);
     case AS_HALF: return (double)st_half((uint16_t)v);
-    case AS_BF16: return (double)float_of_bf16((uint16_t)v);
+    case AS_BF16: return st_value((const unsigned char[]){v & 255, v >> 8 & 255}, ST_BF16);
     case AS_UNSIGNED: return (double)(bytes == 8 ? v : v & ((1ull << 8 * bytes) - 1));
     case AS_SIGNED: break;
     }
@@ -204,19 +202,23 @@ static void put_config(struct tensorboard *s, struct foreign_out *out)
 /* google.protobuf.Value: the scalars. */
 static void set_hparam(struct tensorboard *s, struct pb key, struct pb value)
 {
-    char text[40] = "";
+    struct str text = {0};
     struct pb_field f;
-    while (pb_next(&value, &f) > 0)
+    while (pb_next(&value, &f) > 0) {
+        str_reset(&text);
         if (f.number == 2 && f.wire == PB_FIXED64)
-            snprintf(text, sizeof text, "%.17g", pb_double(f.value));
-        else if (f.number == 4 && f.wire == PB_VARINT)
-            snprintf(text, sizeof text, "%s", f.value ? "true" : "false");
+            str_add_real(&text, pb_double(f.value));
         else if (f.number == 3 && f.wire == PB_BYTES)
-            foreign_config_set(&s->config, (const char *)key.p, pb_size(key),
-                               (const char *)f.bytes.p, pb_size(f.bytes));
-    /* as JSON, so that 0.1 does not become 0.10000000000000001 */
-    if (text[0])
-        foreign_config_json(&s->config, (const char *)key.p, pb_size(key), text, strlen(text));
+            str_add_bytes(&text, f.bytes.p, pb_size(f.bytes));
+        else if (f.number == 4 && f.wire == PB_VARINT)
+            str_add(&text, f.value ? "true" : "false");
+        else
+            continue;
+        if (!text.failed)
+            foreign_config_set(&s->config, (const char *)key.p, pb_size(key), str_text(&text),
+                               text.len);
+    }
+    str_release(&text);
 }
 
 /* SessionStartInfo: 1 map of hparams. */

@@ -157,11 +157,6 @@ static int is_own_key(const struct item *item)
 
 static const char type_suffix[] = "._type";
 
-static int is_media(const struct json_node *object)
-{
-    return json_get(object, type_suffix + 1) != NULL;
-}
-
 static int is_part_of_media(const struct wandb *s, const char *name, size_t n)
 {
     int64_t kind;
@@ -188,17 +183,21 @@ static void add_point(struct wandb *s, struct foreign_out *out, const char *name
         foreign_invalid(out, 1);
 }
 
-static void take_nested(void *context, const char *path, size_t n, const struct json_node *node)
+static void take_nested(void *context, const char *path, size_t n, const struct json_scan *scan,
+                        enum json_token token)
 {
     struct sink *to = context;
-    double x;
-    size_t type_n = 0;
-    const char *type = json_str(json_get(node, type_suffix + 1), &type_n);
-    if (json_kind_of(node) == JSON_KIND_OBJECT)
-        foreign_hidden_add(&to->s->hidden, type ? type : "media", type ? type_n : 5, path, n,
-                           to->s->step, to->s->time);
-    else if (foreign_json_number(node, &x))
-        add_point(to->s, to->out, path, n, x);
+    double x = scan->value;
+    if (token == JSON_SCAN_NUMBER || token == JSON_SCAN_BOOL ||
+        (token == JSON_SCAN_STRING && foreign_number(scan->text, scan->n, 0, &x) && !isfinite(x)))
+        add_point(to->s, to->out, path, n, x); /* any other number in quotes is text */
+}
+
+static void take_media(void *context, const char *path, size_t n, const char *type, size_t type_n)
+{
+    struct sink *to = context;
+    foreign_hidden_add(&to->s->hidden, type_n ? type : "media", type_n ? type_n : 5, path, n,
+                       to->s->step, to->s->time);
 }
 
 static void hide_type(struct wandb *s, const struct item *item)
@@ -253,7 +252,7 @@ static void take_history(struct wandb *s, struct foreign_out *out, struct pb his
             add_point(s, out, item.key, item.n, x);
         else if (pb_size(item.json) > 0 && (*item.json.p == '{' || *item.json.p == '"'))
             foreign_json((const char *)item.json.p, pb_size(item.json), item.key, item.n,
-                         &(struct foreign_visitor){take_nested, is_media, &to});
+                         &(struct foreign_visitor){take_nested, take_media, &to});
     }
     foreign_hidden_report(&s->hidden, out, "key", 0);
 }
@@ -530,7 +529,7 @@ static int take_message(struct wandb *s, struct foreign_out *out, struct pb m)
     int more;
     while ((more = pb_next(&m, &f)) > 0)
         if (f.wire == PB_BYTES && f.number <= RECORD_ENVIRONMENT && f.number != 16 &&
-            f.number != 19) /* control, uuid: beside the content */
+            f.number != 19) /* control, uuid: not the content */
             what = f;
     if (more < 0)
         return 0;

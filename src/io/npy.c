@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/compiler.h"
+#include "io/st_dtype.h"
 
 enum { HEADER_MAX = 65536 };
 
@@ -191,15 +192,6 @@ static uint64_t bits_at(const struct npy *a, uint64_t at)
     return v;
 }
 
-static double half(uint64_t bits)
-{
-    int exponent = (int)(bits >> 10 & 31);
-    double fraction = (double)(bits & 1023) / 1024, sign = bits >> 15 & 1 ? -1 : 1;
-    if (exponent == 31)
-        return fraction != 0 ? (double)NAN : sign * (double)INFINITY;
-    return sign * (exponent ? ldexp(1 + fraction, exponent - 15) : ldexp(fraction, -14));
-}
-
 double npy_num(const struct npy *a, uint64_t at)
 {
     uint64_t bits = bits_at(a, at);
@@ -209,7 +201,7 @@ double npy_num(const struct npy *a, uint64_t at)
     if (a->kind != 'f')
         return npy_int(a, at, &v) ? (double)v : (double)NAN;
     if (a->size == 2)
-        return half(bits);
+        return (double)st_half((uint16_t)bits);
     if (a->size == 4) {
         uint32_t low = (uint32_t)bits;
         float f;

@@ -470,21 +470,18 @@ int runlog_next(struct runlog_reader *r, struct runlog_entry *entry, struct err 
 
 int runlog_refuse(const char *path, struct err *e)
 {
-    static const char *const packed[] = {"a gzip file", "a zstd file", "an xz file",
-                                         "a bzip2 file"};
-    unsigned char head[64];
+    unsigned char head[512];
     const char *kind = NULL;
     struct stat st;
     size_t n = 0;
-    int fd, is_packed = 0;
+    int fd;
     if (fs_stat(path, &st) == 0 && S_ISREG(st.st_mode) && fs_open_read(&fd, path, NULL) == 0) {
         if (fs_read_some(fd, head, sizeof head, &n, path, NULL) == 0)
             kind = file_kind(head, n);
         fs_close(fd);
     }
-    for (size_t i = 0; kind && i < DS_LEN(packed); i++)
-        is_packed |= strcmp(kind, packed[i]) == 0;
-    return err_set(e, DS_EFORMAT, "%s: %s%snot a record stream%s%s", path, kind ? kind : "",
-                   kind ? ", " : "", is_packed ? "; unpack it" : " or log of a known format",
-                   is_packed ? "" : " (depthscope help formats)");
+    int is_gzip = kind && n > 1 && head[0] == 0x1f && head[1] == 0x8b;
+    return err_set(e, DS_EFORMAT, "%s: not a record stream or a log of a known format%s%s%s", path,
+                   kind ? ", but " : "", kind ? kind : "",
+                   is_gzip ? "; unpack it first: gunzip -k" : "");
 }

@@ -283,7 +283,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
 static int check_kind(const struct runview *v, struct err *e)
 {
     unsigned char first = 0xc9;
-    size_t got;
+    size_t got = 0;
     int fd;
     if (v->records > 0 || v->tail == 0 || runlog_reader_fd(v->reader) >= 0)
         return 0;
@@ -471,8 +471,8 @@ const struct vector *sample_column(const struct run_sample *s, const char *name)
 
 const char *runview_class(int number)
 {
-    static const char *const name[RUN_CLASSES] = {"word",  "continuation", "punctuation",
-                                                  "digit", "space",        "stop word",
-                                                  "rare",  "high loss",    "other"};
+    static const char *const name[RUN_CLASSES] = {
+        "word",      "continuation", "punctuation", "digit", "space",  "stop word", "rare",
+        "high loss", "other",        "edge",        "query", "answer", "filler"};
     return number >= 0 && number < RUN_CLASSES ? name[number] : NULL;
 }

@@ -167,12 +167,14 @@ static int has(const char *dir, const char *name)
     return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
 }
 
-/* A model without training records: a directory, or a model in a single file. */
+/* A model without training records: a directory, a model in a single file, or the socket of a
+ * server. */
 int app_is_model(const char *path)
 {
     const char *end = strrchr(path, '.');
     if (!fs_is_dir(path))
-        return end && (strcmp(end, ".gguf") == 0 || strcmp(end, ".bin") == 0);
+        return fs_is_socket(path) ||
+               (end && (strcmp(end, ".gguf") == 0 || strcmp(end, ".bin") == 0));
     const struct foreign_format *format;
     return !has(path, "log.mp") && !foreign_find(path, &format) &&
            (has(path, "config.json") || has(path, "checkpoints") ||

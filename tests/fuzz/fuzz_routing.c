@@ -23,7 +23,8 @@ static uint64_t sum_records(const struct str *frames)
         if (!value_is(value_get(body, "kind"), "matrix"))
             continue;
         int64_t cells = value_f32s(value_get(body, "value"), NULL, 0);
-        if (cells <= 0 || cells != value_int(value_get(body, "rows"), 0) * value_int(value_get(body, "cols"), 0))
+        if (cells <= 0 ||
+            cells != value_int(value_get(body, "rows"), 0) * value_int(value_get(body, "cols"), 0))
             abort();
         float *v = malloc((size_t)cells * sizeof *v);
         if (!v || value_f32s(value_get(body, "value"), v, (size_t)cells) != cells)

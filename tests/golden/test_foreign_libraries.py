@@ -163,7 +163,7 @@ def an_offline_run_of_wandb_holds_what_was_logged():
             assert p[1:] in points, (name, p, points)
     same(got, want)
     flat = config_of(top)
-    assert flat["lr"] == config["lr"] == "0.0003" and flat["model.dim"] == "64" and flat["betas"] == "[0.9, 0.95]" and flat["extra"] == "7", flat
+    assert flat["lr"] == config["lr"] == "0.0003" and flat["model.dim"] == "64" and flat["betas"] == "[0.9,0.95]" and flat["extra"] == "7", flat
 
 
 @test

@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "fault")]
 import t  # noqa: E402
 from kit_run import unpack  # noqa: E402
-from t import Skip, run, shared, test  # noqa: E402
+from t import Skip, run, run_json, shared, test  # noqa: E402
 
 PYTHON = os.environ.get("PYTHON", "python3")
 
@@ -74,6 +74,8 @@ def the_state_of_a_real_trainer_is_read_from_its_newest_checkpoint():
     assert max(s for s, _ in metrics("trainer/checkpoint-8")["loss"]) == 8
     ends = [r["status"] for r in records("trainer") if r["kind"] == "end"]
     assert ends == ["done"], ends
+    assert run_json("inspect", "trainer/checkpoint-12")["kind"] != "records"  # the model; its log has a name of its own
+    assert run_json("inspect", "trainer")["kind"] == "records"
     assert [r["steps"] for r in records("trainer") if r["kind"] == "head" and "steps" in r] == [12]
 
 

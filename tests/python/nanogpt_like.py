@@ -33,7 +33,17 @@ words = "the a cat dog bird sees likes finds small old blue house tree river and
 text = " ".join(words[int(i)] for i in torch.randint(len(words), (4000,))) + "."
 chars = sorted(set(text))
 stoi = {c: i for i, c in enumerate(chars)}
-data = torch.tensor([stoi[c] for c in text])
+
+
+def encode(s):
+    return [stoi[c] for c in s]
+
+
+def decode(ids):
+    return "".join(chars[i] for i in ids)
+
+
+data = torch.tensor(encode(text))
 train_data, val_data = data[: int(0.9 * len(data))], data[int(0.9 * len(data)):]
 
 
@@ -59,16 +69,23 @@ class CausalSelfAttention(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, is_routed):
         super().__init__()
+        self.router = nn.Linear(n_embd, 1) if is_routed else None
+        if is_routed:
+            nn.init.normal_(self.router.weight)
         self.ln_1 = nn.LayerNorm(n_embd)
         self.attn = CausalSelfAttention()
         self.ln_2 = nn.LayerNorm(n_embd)
         self.mlp = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.GELU(), nn.Linear(4 * n_embd, n_embd))
 
     def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
+        y = x + self.attn(self.ln_1(x))
+        y = y + self.mlp(self.ln_2(y))
+        if self.router is None:
+            return y
+        score = torch.sigmoid(self.router(x))  # every second block is skipped by the tokens that score low
+        return torch.where(score > 0.5, x + score * (y - x), x)
 
 
 class GPT(nn.Module):
@@ -76,7 +93,7 @@ class GPT(nn.Module):
         super().__init__()
         self.transformer = nn.ModuleDict(dict(
             wte=nn.Embedding(len(chars), n_embd), wpe=nn.Embedding(block_size, n_embd),
-            h=nn.ModuleList([Block() for _ in range(n_layer)]), ln_f=nn.LayerNorm(n_embd)))
+            h=nn.ModuleList([Block(i % 2 == 1) for i in range(n_layer)]), ln_f=nn.LayerNorm(n_embd)))
         self.lm_head = nn.Linear(n_embd, len(chars), bias=False)
         self.transformer.wte.weight = self.lm_head.weight
 
@@ -107,6 +124,7 @@ def estimate_loss():
 model = GPT()
 optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
 run = ds.init(name=name, dir=out_dir, config=config, steps=max_iters, layers=n_layer, control=["pause", "stop"])  # depthscope
+ds.watch(model, run, probe=["the cat sees a bird and"], tokenizer=(encode, decode), every=eval_interval)  # depthscope
 for iter_num in range(max_iters):
     lr = get_lr(iter_num)
     for group in optimizer.param_groups:

@@ -195,6 +195,9 @@ def five_lines_make_a_nanogpt_script_a_run():
     assert d.end["status"] == "done" and list(d.metrics["loss"].step) == list(range(30)) and len(d.metrics["val_loss"].value) == 2
     shown = {int(m.group(1)): float(m.group(2)) for m in re.finditer(r"iter (\d+): loss (\S+)", watched)}
     assert all(abs(d["loss"][i] - x) < 6e-5 for i, x in shown.items()) and len(shown) == 3
+    assert [p["step"] for p in d.probes] == [0, 20] and all("inferred" in p or p["run"].all() for p in d.probes)
+    assert "velocity" in d.probes[0]["cell"] and {"gate_ratio", "residual_norm"} <= set(d.layers)
+    assert "nll" in run("show", "depth", "runs/nanogpt") and "velocity" in run("show", "signals", "runs/nanogpt")
     got = run_json("inspect", "runs/nanogpt")
     assert got["steps"] == 30 and got["state"] == "done" and d.head["config"]["n_embd"] == "16" and d.head["framework"].startswith("PyTorch")
 

@@ -182,6 +182,15 @@ def every_metric_of_another_program_has_one_chart():
 
 
 @test
+def stop_leaves_other_programs_alone():
+    os.makedirs("runs/exp")
+    curve("runs/exp/curve.csv")
+    assert "live" in run("runs") and "no live runs" in run("stop", "--all")
+    status, _, err = t.call("stop", "runs/exp/curve.csv")
+    assert status == 1 and "the log of another program (CSV table), which takes no commands" in err, err
+
+
+@test
 def home_only_reads_what_is_not_its_own():
     os.makedirs("runs/exp")
     curve("runs/exp/curve.csv")

@@ -278,7 +278,7 @@ T(hyperparameters_and_logged_arguments_are_the_configuration)
     t_str(runview_config(v, "bias"), "true");
     t_str(runview_config(v, "seed"), "42");
     t_str(runview_config(v, "nested.x"), "NaN");
-    t_str(runview_config(v, "nested.list"), "[1, 2.5, NaN]");
+    t_str(runview_config(v, "nested.list"), "[1, 2.5, \"NaN\"]");
     t_str(event_text(v, "not_shown"), "");
     runview_free(v);
     pb_add_varint(&end, 1, 1); /* success; without a time it says nothing of the run */

@@ -177,12 +177,20 @@ static int inspect_dir(const char *path, struct inspect *x, struct err *e)
     return err_set(e, DS_ENOTFOUND, "%s: expected a run, model, adapter or tokenizer", path);
 }
 
+/* A checkpoint that another program left next to its log is a model first. */
+static int is_model(const char *path)
+{
+    return has(path, "adapter_config.json") ||
+           (has(path, "config.json") &&
+            (has(path, "model.safetensors") || has(path, "model.safetensors.index.json")));
+}
+
 int inspect_path(const char *path, struct inspect *x, struct err *e)
 {
     const struct foreign_format *format;
     char log[1100];
     int is_own = fs_join(log, sizeof log, path, "log.mp", NULL) == 0 && fs_exists(log);
-    if (!is_own && foreign_find(path, &format))
+    if (!is_own && !is_model(path) && foreign_find(path, &format))
         return inspect_records(path, x, e);
     if (fs_is_dir(path))
         return inspect_dir(path, x, e);

@@ -12,6 +12,10 @@ from __future__ import annotations
 
 from ._read import RunData, read
 from ._run import Run, init
+from ._serve import serve
 from ._version import __version__
+from ._watch import Watch, watch
+from .callbacks import DepthscopeCallback, DepthscopeLightningCallback, DepthscopeLogger
 
-__all__ = ["Run", "RunData", "init", "read", "__version__"]
+__all__ = ["DepthscopeCallback", "DepthscopeLightningCallback", "DepthscopeLogger", "Run", "RunData", "Watch", "init", "read",
+           "serve", "watch", "__version__"]

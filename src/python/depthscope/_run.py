@@ -109,7 +109,9 @@ class Run:
         self._warned: Dict[str, str] = {}
         self._names: Dict[str, str] = {}
         self._texts: Dict[str, str] = {}
+        self._closing: List[Callable[[], None]] = []  # called before the end record
         self._gates: Dict[int, List[Any]] = {}
+        self._gate_tap: Optional[Callable[[int, Any, Any], None]] = None  # takes the decisions of a pass that is not training
         self._thread: Optional[threading.Thread] = None
         self._is_ending = False
         self._last: Dict[str, float] = {}  # newest loss and lr, for status
@@ -411,6 +413,9 @@ class Run:
         log() becomes the layer metric gate_ratio, the mean of `score` gate_score.  Tensors stay on their device."""
         if not self._active:
             return
+        if self._gate_tap is not None:
+            self._gate_tap(layer, mask, score)
+            return
         with self._state:
             sums = self._gates.setdefault(int(layer), [0, 0, 0, 0])
             _add_to(sums, 0, mask)
@@ -454,9 +459,10 @@ class Run:
                           "rows": size[0], "cols": size[1]}
             if which is not None:
                 body["layer"] = which
+            wait = _values.fetch({"value": rows}) if _values.is_on_device(rows) else None
 
             def make() -> Body:
-                value = _values.float32s(rows)
+                value = _values.float32s(rows if wait is None else wait()["value"])
                 if len(value) != 4 * size[0] * size[1]:
                     raise ValueError("matrix %s: rows of unequal length" % name)
                 return {**body, "value": value}
@@ -574,6 +580,16 @@ class Run:
                 self._head.update(changed)
                 self._head_changed = True
 
+    def configure(self, config: Any) -> None:
+        """Adds settings that became known after the start, to config.yaml and to the head."""
+        if not self._active:
+            return
+        with self._state:
+            self.config.update(_directory.flat_config(config))
+            if self.stage == 0:
+                _directory.replace_file(os.path.join(self.dir, "config.yaml"), _directory.config_yaml(self.config))
+            self._head_changed = True
+
     # ---- control ----
 
     def on(self, command: str, handler: Any = True, **limits: float) -> None:
@@ -614,6 +630,8 @@ class Run:
         with self._state:
             if not self._active:
                 return
+            for close in self._closing:
+                close()
             self._before()
             self._drain()  # so that the last count is complete
             self._tell_dropped(0)

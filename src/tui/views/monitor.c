@@ -82,7 +82,8 @@ static void draw_event_rows(struct view *v, struct area a)
     char source[600];
     area_text(a, 0, 1, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "events");
     if (a.cols >= 80)
-        area_right(a, 0, a.cols - 1, ink(ROLE_DIM), monitor_source(r, source, sizeof source));
+        area_right(area_sub(a, 0, 20, 1, a.cols - 21), 0, a.cols - 21, ink(ROLE_DIM),
+                   monitor_source(r, source, sizeof source));
     if (r->n_events == 0)
         area_text(a, 0, 9, -1, ink(ROLE_DIM), "none yet");
     for (int y = 1; y < a.rows && (size_t)y <= r->n_events; y++) {
