@@ -159,6 +159,8 @@ def runner(model: Any) -> Any:
     base = getattr(inner, "get_base_model", None)  # peft
     parameters = inspect.signature((base() if callable(base) else inner).forward).parameters
     more: Dict[str, Any] = {"use_cache": False} if "use_cache" in parameters else {}
+    if "decoder_input_ids" in parameters:  # the decoder continues the text that the encoder sees
+        return lambda ids: model(input_ids=ids, decoder_input_ids=ids, **more)
     if "input_ids" in parameters:
         return lambda ids: model(input_ids=ids, **more)
     return lambda ids: model(ids, **more)
@@ -176,7 +178,9 @@ class Tail:
         self.found = False
         self._last: Any = None
         self._normed: Any = None
-        self._heads = [m for m in model.modules() if id(m) not in inside and isinstance(m, torch.nn.Linear)]
+        heads = [m for m in model.modules() if id(m) not in inside and isinstance(m, torch.nn.Linear)]
+        # a projection in front of the head takes the stream, too; of heads padded beyond the vocabulary nothing else differs
+        self._heads = [m for m in heads if m.out_features == layout.vocab] or [m for m in heads if m.out_features >= layout.vocab]
         self._norms = [m for m in model.modules() if id(m) not in inside and not list(m.children())
                        and not isinstance(m, (torch.nn.Linear, torch.nn.Embedding, torch.nn.Dropout, torch.nn.Identity))
                        and any(True for _ in m.parameters(recurse=False))]

@@ -60,6 +60,11 @@ class Steps:
         self._had_step = False
         self._logged = logged
 
+    def settle(self, logged: int) -> None:
+        """Between forward passes, once there was one."""
+        if self._logged is not None:
+            self.move(logged)
+
     def close(self) -> None:
         if self._hook is not None:
             self._hook.remove()
@@ -151,6 +156,11 @@ class Watch:
                 self._base = logged - count
         return max(count + self._base, 0)
 
+    def _now(self) -> int:
+        """The same between forward passes, where the newest update has not been counted yet."""
+        self._steps.settle(int(self.run.step))
+        return self._step()
+
     def _log_step(self, step: int) -> None:
         self.probe(step)
         self._send_load(step)
@@ -229,7 +239,7 @@ class Watch:
     def probe(self, step: Optional[int] = None) -> None:
         """Runs every probe text through the model and records what each layer did.  A failure is an event, not an exception:
         training continues."""
-        at = self._step() if step is None else step
+        at = self._now() if step is None else step
         # ranks that hold a part of the model take part in each pass
         if not self.probes or self._failures >= 3 or not (self.run.is_active or self.is_sharded):
             return
@@ -288,7 +298,7 @@ class Watch:
         if self._is_closed:
             return
         if distributed.world_size() == 1:
-            self._send_load(self._step())
+            self._send_load(self._now())
         self._disarm()
         for hook in self._hooks:
             hook.remove()
