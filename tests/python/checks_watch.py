@@ -1,5 +1,6 @@
 """Checks of watch() that need torch and transformers; tests/python/test_watch.py runs them with PYTHON.  Each compares records with a
 computation that shares nothing with the package.  Models are tiny, random and made from configurations."""
+import copy
 import math
 import os
 import shutil
@@ -536,6 +537,43 @@ def a_compiled_model_gives_the_same_probe_and_trains():
 
 
 @check
+def a_model_that_is_compiled_after_watch_is_compiled_once():
+    compiles = []
+
+    def backend(graph, example):
+        compiles.append(1)
+        return graph.forward
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    net, run = Net(), ds.init(project="check")
+    ds.watch(net, run, probe=[TEXT], every=2)
+    compiled = torch.compile(net, backend=backend)
+    opt = torch.optim.SGD(net.parameters(), lr=0)
+    x = torch.tensor([TEXT])
+    for it in range(9):
+        compiled(x, x)[1].backward()
+        opt.step()
+        run.log({"loss": 1.0}, step=it)
+        if it == 0:
+            first = len(compiles)
+    run.finish()
+    assert first > 0 and len(compiles) == first, (first, len(compiles))
+    assert [b["step"] for b in kinds(run, "probe")] == [0, 2, 4, 6, 8]
+
+
+@check
+def copies_of_a_watched_model_are_not_watched():
+    m, run = model_of(MIXTURES["mixtral"]()), ds.init(project="check")
+    ds.watch(m, run, probe=[TEXT], every=2)
+    torch.save(m, "model.pt")
+    for other in (copy.deepcopy(m), torch.load("model.pt", weights_only=False)):
+        train(other, run, steps=3)
+    run.finish()
+    assert not kinds(run, "probe") and not kinds(run, "matrix")
+
+
+@check
 def steps_are_updates_whatever_is_logged_when():
     def steps(start, numbers, accumulate=1, optimizers=1, every=3, total=8, is_early=False):
         torch.manual_seed(0)
@@ -611,6 +649,10 @@ def a_head_that_is_not_a_module_leaves_losses_and_no_lens():
         want = torch.nn.functional.cross_entropy(net(torch.tensor([TEXT]))[0, :-1], torch.tensor(TEXT[1:]))
     near(vector(body["nll"])[1:].mean(), float(want), 1e-5)
     assert "lens_id" not in body and "lens_nll" not in body["cell"]
+    run = ds.init(project="check")
+    ds.watch(net, run, probe=[TEXT]).probe()
+    run.finish()
+    assert ["no logit lens" in b["text"] for b in kinds(run, "event")] == [True]
 
 
 @check

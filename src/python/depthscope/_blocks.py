@@ -46,6 +46,23 @@ def plain(tensor: Any) -> Any:
     return full() if full is not None else tensor
 
 
+class Hook:
+    """A hook that stays on a module; a copy of the module (deepcopy, torch.save, another process) has one that does nothing."""
+
+    def __init__(self, f: Any) -> None:
+        self.f = f
+
+    def __call__(self, *args: Any) -> Any:
+        return self.f(*args)
+
+    def __reduce__(self) -> Any:
+        return Hook, (nothing,)
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
 def first_tensor(value: Any) -> Any:
     """The tensor that a block takes or returns: it may be the first item of a tuple, or a field of an output class."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
