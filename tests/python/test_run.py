@@ -135,6 +135,7 @@ def an_integer_too_large_for_the_format_costs_its_record_and_no_more():
             r.log({"loss": 1, "big": 2**70})
             r.log({"loss": 2, "huge": 10**400, "low": -10**400})
     assert steps("a") == [(0, 1), (1, 2)] and steps("a", "big") == [(0, float(2**70))] and r.dropped == {}
+    assert "seed" not in run_json("inspect", "runs/a"), "no seed was logged"
     assert steps("a", "huge") == [(1, math.inf)] and steps("a", "low") == [(1, -math.inf)]
 
 

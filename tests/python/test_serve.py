@@ -224,6 +224,7 @@ def sessions_of_two_views_take_turns():
 def the_stepper_steps_through_a_served_model_and_forces_its_layers():
     text = run("show", "stepper", shared_socket(), "--size", "100x34", "--keys", "j;f")
     assert "tiny.sock" in text and "ready" in text and "1 forced" in text and "forced to skip" in text, text
+    assert "threshold" not in text, text  # it has none that could be moved
     assert "Once upon a time" in text and "logit lens" in text, text
 
 

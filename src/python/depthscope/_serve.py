@@ -547,8 +547,8 @@ def _serve_client(server: Server, client: sockets.socket) -> None:
 
 def _serve_socket(server: Server, path: str) -> None:
     listener = _listen(path)
-    print("serving %s; open it with: depthscope %s" % (server.name, path), file=sys.stderr, flush=True)
     try:
+        print("serving %s; open it with: depthscope %s" % (server.name, path), file=sys.stderr, flush=True)
         while True:
             threading.Thread(target=_serve_client, args=(server, listener.accept()[0]), daemon=True).start()
     except KeyboardInterrupt:
