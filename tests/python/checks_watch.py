@@ -1,5 +1,6 @@
 """Checks of watch() that need torch and transformers; tests/python/test_watch.py runs them with PYTHON.  Each compares records with a
 computation that shares nothing with the package.  Models are tiny, random and made from configurations."""
+import copy
 import math
 import os
 import shutil
@@ -537,6 +538,43 @@ def a_compiled_model_gives_the_same_probe_and_trains():
 
 
 @check
+def a_model_that_is_compiled_after_watch_is_compiled_once():
+    compiles = []
+
+    def backend(graph, example):
+        compiles.append(1)
+        return graph.forward
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    net, run = Net(), ds.init(project="check")
+    ds.watch(net, run, probe=[TEXT], every=2)
+    compiled = torch.compile(net, backend=backend)
+    opt = torch.optim.SGD(net.parameters(), lr=0)
+    x = torch.tensor([TEXT])
+    for it in range(9):
+        compiled(x, x)[1].backward()
+        opt.step()
+        run.log({"loss": 1.0}, step=it)
+        if it == 0:
+            first = len(compiles)
+    run.finish()
+    assert first > 0 and len(compiles) == first, (first, len(compiles))
+    assert [b["step"] for b in kinds(run, "probe")] == [0, 2, 4, 6, 8]
+
+
+@check
+def copies_of_a_watched_model_are_not_watched():
+    m, run = model_of(MIXTURES["mixtral"]()), ds.init(project="check")
+    ds.watch(m, run, probe=[TEXT], every=2)
+    torch.save(m, "model.pt")
+    for other in (copy.deepcopy(m), torch.load("model.pt", weights_only=False)):
+        train(other, run, steps=3)
+    run.finish()
+    assert not kinds(run, "probe") and not kinds(run, "matrix")
+
+
+@check
 def steps_are_updates_whatever_is_logged_when():
     def steps(start, numbers, accumulate=1, optimizers=1, every=3, total=8, is_early=False):
         torch.manual_seed(0)
@@ -565,6 +603,19 @@ def steps_are_updates_whatever_is_logged_when():
     assert steps(0, 1, optimizers=2) == [0, 3, 6]
     assert steps(1, 4) == [0, 3, 6]
     assert steps(1000, 1) in ([0, 1003, 1006], [0, 1002, 1005])
+
+
+@check
+def what_is_recorded_after_the_last_step_keeps_what_was_recorded_before_it():
+    m, run = model_of(MIXTURES["mixtral"]()), ds.init(project="check")
+    watch = ds.watch(m, run, probe=[TEXT], every=2)
+    watch.probe()
+    train(m, run, steps=5)
+    watch.probe()
+    run.finish()
+    assert [b["step"] for b in kinds(run, "probe")] == [0, 0, 2, 4, 5]
+    assert [(b["step"], vector(b["value"]).reshape(b["rows"], -1).sum(1).tolist()) for b in kinds(run, "matrix")] == \
+        [(at, [n * 2 * 4 * 16] * 4) for at, n in ((2, 2), (4, 2), (5, 1))]
 
 
 @check
@@ -599,6 +650,40 @@ def a_head_that_is_not_a_module_leaves_losses_and_no_lens():
         want = torch.nn.functional.cross_entropy(net(torch.tensor([TEXT]))[0, :-1], torch.tensor(TEXT[1:]))
     near(vector(body["nll"])[1:].mean(), float(want), 1e-5)
     assert "lens_id" not in body and "lens_nll" not in body["cell"]
+    run = ds.init(project="check")
+    ds.watch(net, run, probe=[TEXT]).probe()
+    run.finish()
+    assert ["no logit lens" in b["text"] for b in kinds(run, "event")] == [True]
+
+
+@check
+def a_projection_in_front_of_the_head_is_not_taken_for_it():
+    sizes = dict(vocab_size=97, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, max_position_embeddings=64)
+    for config, net in ((T.OPTConfig(**sizes, ffn_dim=48, word_embed_proj_dim=16, do_layer_norm_before=False), T.AutoModelForCausalLM),
+                        (T.BertConfig(**sizes, intermediate_size=48), T.AutoModelForMaskedLM)):
+        torch.manual_seed(0)
+        net = net.from_config(config).eval()
+        body = probe_of(net)
+        with torch.no_grad():
+            logp = torch.log_softmax(net(input_ids=torch.tensor([TEXT])).logits[0], -1)
+        near(vector(body["nll"])[1:], -logp[:-1].gather(1, torch.tensor(TEXT[1:]).unsqueeze(1))[:, 0].numpy())
+        assert "lens_id" not in body and matrix(body, "velocity", 3)[1:].all()
+
+
+@check
+def the_decoder_of_an_encoder_decoder_predicts_the_text_that_both_see():
+    for config in (T.T5Config(vocab_size=97, d_model=32, d_kv=8, d_ff=48, num_layers=3, num_heads=4, decoder_start_token_id=0),
+                   T.BartConfig(vocab_size=97, d_model=32, encoder_layers=3, decoder_layers=3, encoder_attention_heads=2,
+                                decoder_attention_heads=2, encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64)):
+        torch.manual_seed(0)
+        net = T.AutoModelForSeq2SeqLM.from_config(config).eval()
+        body = probe_of(net)
+        ids = torch.tensor([TEXT])
+        with torch.no_grad():
+            out = net(input_ids=ids, decoder_input_ids=ids, output_hidden_states=True)
+        near(vector(body["nll"])[1:], -torch.log_softmax(out.logits[0, :-1], -1).gather(1, ids[0, 1:].unsqueeze(1))[:, 0].numpy())
+        h = [x[0].double() for x in out.decoder_hidden_states]
+        near(matrix(body, "velocity", 3)[1:], np.array([((b - a).norm(dim=-1) / b.norm(dim=-1)).numpy() for a, b in zip(h[:2], h[1:])]))
 
 
 @check

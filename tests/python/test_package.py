@@ -113,6 +113,11 @@ def text_files_become_lines_of_json():
         json.dump(["x", "y"], f)
     convert("d.json", "-o", "text.jsonl")
     assert lines("text.jsonl") == ["x", "y"]
+    with open("mark.csv", "w", encoding="utf-8-sig") as f:
+        f.write("text,n\nx,1\n")
+    with open("mark.jsonl", "w", encoding="utf-8-sig") as f:
+        f.write('{"text": "\\ud800"}\n')
+    assert [json.loads(x)["text"] for x in convert("mark.csv", "mark.jsonl", "-o", "-", PYTHONIOENCODING="ascii").splitlines()] == ["x", "?"]
     with open("long.jsonl", "w") as f:
         for i in range(400):
             f.write(json.dumps({"content": "sentence %d of a small world, again and again" % i}) + "\n")
@@ -124,9 +129,12 @@ def text_files_become_lines_of_json():
 @test
 def what_cannot_be_converted_is_one_line_and_leaves_the_file():
     open("keep.jsonl", "w").write("old")
+    packed = gzip.compress(b'{"text": "a"}\n' * 1000)
     cases = {"bad.jsonl": ('{"text": "a"}\n{nonsense\n', "bad.jsonl:2: not JSON"), "cols.csv": ("a,b\n1,2\n", "choose one with --column: a, b"),
              "x.txt": ("a", "unsupported file type"), "empty.jsonl": ("", "no texts"), "num.jsonl": ('{"text": 3}\n', "holds int, expected text"),
-             "list.jsonl": ("[1]\n", "expected objects"), "latin.csv": (b"text\n\xff\xfe\n", "not UTF-8")}
+             "list.jsonl": ("[1]\n", "expected objects"), "latin.csv": (b"text\n\xff\xfe\n", "not UTF-8"),
+             "cut.jsonl.gz": (packed[:-20], "gzip stream is damaged or cut"), "bits.csv.gz": (packed[:20] + b"\xff" * 20, "gzip stream is damaged or cut"),
+             "deep.json": ("[" * 100000, "nested too deeply")}
     for name, (data, part) in cases.items():
         with open(name, "wb") as f:
             f.write(data if isinstance(data, bytes) else data.encode())

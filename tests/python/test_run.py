@@ -133,8 +133,10 @@ def an_integer_too_large_for_the_format_costs_its_record_and_no_more():
         warnings.simplefilter("ignore")
         with ds.init(name="a") as r:
             r.log({"loss": 1, "big": 2**70})
-            r.log({"loss": 2})
+            r.log({"loss": 2, "huge": 10**400, "low": -10**400})
     assert steps("a") == [(0, 1), (1, 2)] and steps("a", "big") == [(0, float(2**70))] and r.dropped == {}
+    assert "seed" not in run_json("inspect", "runs/a"), "no seed was logged"
+    assert steps("a", "huge") == [(1, math.inf)] and steps("a", "low") == [(1, -math.inf)]
 
 
 @test
@@ -411,11 +413,11 @@ with ds.init(name="a") as r:
     r.gate(1, torch.zeros(4, dtype=torch.bool))
     r.matrix("m", torch.ones(2, 3, dtype=torch.bfloat16))
     r.probe(ids=torch.tensor([1, 2]), run=torch.ones(2, 2, dtype=torch.bool), cell={"v": torch.rand(2, 2, requires_grad=True)})
-    r.log({"loss": 1})
+    r.log({"loss": 1, "none": torch.zeros((), device="meta")})
 d = ds.read("runs/a")
-assert list(d["loss"]) == [4, 1] and d["half"][0] == .5 and d["i"][0] == 3
+assert list(d["loss"]) == [4, 1] and "none" not in d and d["half"][0] == .5 and d["i"][0] == 3
 assert list(d.layers["x"].value[0]) == [.5, .25] and d.layers["gate_ratio"].value[0][1] == 3 / 8 and d.head["framework"].startswith("PyTorch")
-assert d.matrices["m"].value[0].shape == (2, 3) and r.dropped == {}, r.dropped
+assert d.matrices["m"].value[0].shape == (2, 3) and r.dropped == {"value": 1}, r.dropped
 """, python=python)
     got = run_json("inspect", "runs/a")
     assert got["damage"]["invalid"] == 0 and got["state"] == "done"

@@ -211,9 +211,20 @@ def sessions_follow_each_other_and_large_answers_pass():
 
 
 @test
+def sessions_of_two_views_take_turns():
+    with Session() as a, Session() as b:
+        plain = a.ask({"do": "trace", "text": "hello"})
+        forced = a.ask({"do": "force", "layer": 1, "token": 2, "run": 0})
+        other = b.ask({"do": "trace", "text": "hello"})
+        again = a.ask({"do": "force", "layer": 1, "token": 2, "run": 0})
+    assert other["nll"] == plain["nll"] and again["nll"] == forced["nll"] != plain["nll"]
+
+
+@test
 def the_stepper_steps_through_a_served_model_and_forces_its_layers():
     text = run("show", "stepper", shared_socket(), "--size", "100x34", "--keys", "j;f")
     assert "tiny.sock" in text and "ready" in text and "1 forced" in text and "forced to skip" in text, text
+    assert "threshold" not in text, text  # it has none that could be moved
     assert "Once upon a time" in text and "logit lens" in text, text
 
 

@@ -46,6 +46,23 @@ def plain(tensor: Any) -> Any:
     return full() if full is not None else tensor
 
 
+class Hook:
+    """A hook that stays on a module; a copy of the module (deepcopy, torch.save, another process) has one that does nothing."""
+
+    def __init__(self, f: Any) -> None:
+        self.f = f
+
+    def __call__(self, *args: Any) -> Any:
+        return self.f(*args)
+
+    def __reduce__(self) -> Any:
+        return Hook, (nothing,)
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
 def first_tensor(value: Any) -> Any:
     """The tensor that a block takes or returns: it may be the first item of a tuple, or a field of an output class."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -159,6 +176,8 @@ def runner(model: Any) -> Any:
     base = getattr(inner, "get_base_model", None)  # peft
     parameters = inspect.signature((base() if callable(base) else inner).forward).parameters
     more: Dict[str, Any] = {"use_cache": False} if "use_cache" in parameters else {}
+    if "decoder_input_ids" in parameters:  # the decoder continues the text that the encoder sees
+        return lambda ids: model(input_ids=ids, decoder_input_ids=ids, **more)
     if "input_ids" in parameters:
         return lambda ids: model(input_ids=ids, **more)
     return lambda ids: model(ids, **more)
@@ -176,7 +195,9 @@ class Tail:
         self.found = False
         self._last: Any = None
         self._normed: Any = None
-        self._heads = [m for m in model.modules() if id(m) not in inside and isinstance(m, torch.nn.Linear)]
+        heads = [m for m in model.modules() if id(m) not in inside and isinstance(m, torch.nn.Linear)]
+        # a projection in front of the head takes the stream, too; of heads padded beyond the vocabulary nothing else differs
+        self._heads = [m for m in heads if m.out_features == layout.vocab] or [m for m in heads if m.out_features >= layout.vocab]
         self._norms = [m for m in model.modules() if id(m) not in inside and not list(m.children())
                        and not isinstance(m, (torch.nn.Linear, torch.nn.Embedding, torch.nn.Dropout, torch.nn.Identity))
                        and any(True for _ in m.parameters(recurse=False))]

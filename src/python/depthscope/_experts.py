@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Dict, List, Optional, Tuple
 
-from ._blocks import Layout, need, plain
+from ._blocks import Hook, Layout, need, plain
 
 ROUTER_NAMES = ("gate", "router", "gating", "wg")
 COUNT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
@@ -121,9 +121,9 @@ class Experts:
         self.counts: Any = None
         self._hooks: List[Any] = []
         for row, r in enumerate(routers):
-            self._hooks.append(r.module.register_forward_hook(self._after(row, r)))
+            self._hooks.append(r.module.register_forward_hook(Hook(self._after(row, r))))
             if r.called is not None:
-                self._hooks.append(r.called.register_forward_pre_hook(self._before(row, r), with_kwargs=True))
+                self._hooks.append(r.called.register_forward_pre_hook(Hook(self._before(row, r)), with_kwargs=True))
 
     def _after(self, row: int, r: Router) -> Any:
         def hook(module: Any, args: Any, out: Any) -> None:

@@ -360,6 +360,8 @@ class Prober:
             if lens_k > 0:
                 body.update(lens_k=lens[0].shape[-1], lens_id=lens[0], lens_p=lens[1],
                             lens_text=[self.pieces(i) for i in lens[0].reshape(-1).tolist()])
+        elif not self._is_lens_wrong:
+            self.notes.setdefault("head", "no logit lens: no linear layer takes the last block's output or its norm")
         self._add_experts(cell, kinds, calls, seen, run.shape[1])
         body["cell"] = cell
         if kinds:

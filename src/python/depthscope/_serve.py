@@ -13,6 +13,7 @@ import select
 import socket as sockets
 import stat
 import sys
+import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -168,18 +169,21 @@ class Session:
         self.ids: List[int] = []
         self.forced: Dict[Tuple[int, int], int] = {}
         self.lens_k = 0
+        self.logits: Any = None  # of its last pass
 
     # ---- passes ----
 
     def _look(self, lens_k: int, forced: Optional[Dict[Tuple[int, int], int]] = None) -> Dict[str, Any]:
         s = self.server
-        s.force.cells = forced or {}
-        s.force.is_on = bool(forced)
-        try:
-            with evaluation(s.model):
-                body = s.prober.look(self.answers, self.ids, lens_k)
-        finally:
-            s.force.is_on = False
+        with s.turn:
+            s.force.cells = forced or {}
+            s.force.is_on = bool(forced)
+            try:
+                with evaluation(s.model):
+                    body = s.prober.look(self.answers, self.ids, lens_k)
+            finally:
+                s.force.is_on = False
+            self.logits = s.prober.logits
         assert body is not None
         return body
 
@@ -259,9 +263,9 @@ class Session:
     def _draw(self, sampling: Dict[str, float], top: int = 0) -> Tuple[int, float, List[Tuple[int, float]]]:
         """A token after the last pass: its id, its log probability, the most likely ones."""
         torch = need("torch", "serve")
-        if self.server.prober.logits is None:
+        if self.logits is None:
             raise Refused("the model returns no logits over its vocabulary")
-        logits = self.server.prober.logits[-1].float().cpu()
+        logits = self.logits[-1].float().cpu()
         logp = torch.log_softmax(logits, -1)
         token = pick(logits, sampling, len(self.ids))
         best = logp.topk(min(top, logp.numel())) if top else None
@@ -446,7 +450,7 @@ def pick(logits: Any, sampling: Dict[str, float], position: int) -> int:
 
 
 class Server:
-    """A model, for sessions one after the other."""
+    """A model, for sessions that take turns with each pass."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, blocks: Blocks, forward: Optional[Callable[[Any], Any]],
                  context: int) -> None:
@@ -456,6 +460,7 @@ class Server:
         self.context = context or self.layout.context or 1024
         self.vocab = self.layout.vocab
         self.name = name or type(unwrap(model)).__name__
+        self.turn = threading.Lock()
         # registered first, so that a forced skip is what the probe's own hooks see
         self.force = Forced(self.layout.blocks)
         routers = find_routers(self.layout)
@@ -513,7 +518,7 @@ def serve(model: Any, tokenizer: Any = None, socket: Optional[str] = None, name:
           forward: Optional[Callable[[Any], Any]] = None, context: int = 0) -> None:
     """Serves a model to the workbench until it is interrupted: `ds.serve(model, tokenizer, socket="model.sock")` here,
     `depthscope model.sock` in another terminal.  Without `socket` it speaks the protocol on standard input and output, and
-    everything else that is printed goes to standard error.  One session at a time; the next one waits."""
+    everything else that is printed goes to standard error.  Sessions, such as those of two views, take turns with each pass."""
     server = Server(model, tokenizer, name, blocks, forward, context)
     try:
         if socket is None:
@@ -535,14 +540,17 @@ def _serve_stdio(server: Server) -> None:
         os.close(out)
 
 
+def _serve_client(server: Server, client: sockets.socket) -> None:
+    with client:
+        Session(server, client.fileno(), client.fileno()).run()
+
+
 def _serve_socket(server: Server, path: str) -> None:
     listener = _listen(path)
-    print("serving %s; open it with: depthscope %s" % (server.name, path), file=sys.stderr, flush=True)
     try:
+        print("serving %s; open it with: depthscope %s" % (server.name, path), file=sys.stderr, flush=True)
         while True:
-            client, _ = listener.accept()
-            with client:
-                Session(server, client.fileno(), client.fileno()).run()
+            threading.Thread(target=_serve_client, args=(server, listener.accept()[0]), daemon=True).start()
     except KeyboardInterrupt:
         pass
     finally:

@@ -27,7 +27,7 @@ def _integer(v: int) -> float:
     try:
         return float(v)
     except OverflowError:
-        return math.copysign(math.inf, v)
+        return math.inf if v > 0 else -math.inf
 
 
 def number(v: Any) -> Optional[float]:
@@ -46,7 +46,10 @@ def number(v: Any) -> Optional[float]:
     if callable(item):
         if n != 1:
             return None
-        got = item()
+        try:
+            got = item()
+        except RuntimeError:  # a tensor without values, such as one on the meta device
+            return None
         if isinstance(got, (bool, int)):
             return _integer(int(got))
         return float(got) if isinstance(got, float) else None

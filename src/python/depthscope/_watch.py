@@ -6,11 +6,12 @@ depends on: probes run without gradients in evaluation mode, and modes and rando
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any, Callable, Dict, List, Optional
 
 from . import distributed
-from ._blocks import Blocks, find_blocks, first_input, first_tensor, need, plain, runner
+from ._blocks import Blocks, Hook, find_blocks, first_input, first_tensor, need, plain, runner
 from ._experts import Experts, find_routers
 from ._probe import METRICS, Prober, eager_of, encode, evaluation
 
@@ -60,6 +61,11 @@ class Steps:
         self._had_step = False
         self._logged = logged
 
+    def settle(self, logged: int) -> None:
+        """Between forward passes, once there was one."""
+        if self._logged is not None:
+            self.move(logged)
+
     def close(self) -> None:
         if self._hook is not None:
             self._hook.remove()
@@ -105,8 +111,8 @@ class Watch:
         self._is_closed = False
         self._is_compiled = any("_orig_mod" in m._modules or getattr(m, "_compiled_call_impl", None) is not None
                                 for m in model.modules())
-        self._hooks = [model.register_forward_pre_hook(_opaque(self._before), with_kwargs=True),
-                       model.register_forward_hook(_opaque(self._after))]
+        self._hooks = [model.register_forward_pre_hook(Hook(_opaque(self._before)), with_kwargs=True),
+                       model.register_forward_hook(Hook(_opaque(self._after)))]
         self._describe()
         run._closing.append(self.close)
         if self.probes and run._control is not None:  # commands are opt-in
@@ -151,10 +157,16 @@ class Watch:
                 self._base = logged - count
         return max(count + self._base, 0)
 
+    def _now(self) -> int:
+        """The same between forward passes, where the newest update has not been counted yet."""
+        self._steps.settle(int(self.run.step))
+        return self._step()
+
     def _log_step(self, step: int) -> None:
         self.probe(step)
         self._send_load(step)
         # a compiled model would be compiled again for hooks that come and go
+        self._is_compiled = self._is_compiled or _is_called_by_compiled()
         if self.run.is_active and not self._is_compiled:
             self._arm(step)
 
@@ -229,7 +241,7 @@ class Watch:
     def probe(self, step: Optional[int] = None) -> None:
         """Runs every probe text through the model and records what each layer did.  A failure is an event, not an exception:
         training continues."""
-        at = self._step() if step is None else step
+        at = self._now() if step is None else step
         # ranks that hold a part of the model take part in each pass
         if not self.probes or self._failures >= 3 or not (self.run.is_active or self.is_sharded):
             return
@@ -266,7 +278,7 @@ class Watch:
         """An event, once."""
         if text not in self._told and self.run.is_active:
             self._told.append(text)
-            self.run.event(name, text, level="info" if name == "inferred" else "warn")
+            self.run.event(name, text, level="info" if name in ("inferred", "head") else "warn")
 
     def _describe(self) -> None:
         """What is known of the model now, into the head of the log."""
@@ -288,7 +300,7 @@ class Watch:
         if self._is_closed:
             return
         if distributed.world_size() == 1:
-            self._send_load(self._step())
+            self._send_load(self._now())
         self._disarm()
         for hook in self._hooks:
             hook.remove()
@@ -303,6 +315,15 @@ def _opaque(f: Callable[..., Any]) -> Callable[..., Any]:
     torch = need("torch", "watch")
     disable = getattr(getattr(torch, "compiler", None), "disable", None)
     return disable(f) if disable is not None else f
+
+
+def _is_called_by_compiled() -> bool:
+    """Is this hook called by code that torch.compile made after watch() was called?"""
+    frame, calls = sys._getframe(1), 0
+    while frame is not None:
+        calls += frame.f_code.co_filename.endswith("eval_frame.py")
+        frame = frame.f_back  # type: ignore[assignment]
+    return calls > 1  # one is that of _opaque
 
 
 def watch(model: Any, run: Any, probe: Any = None, tokenizer: Any = None, every: int = 100, signals: bool = True, lens_k: int = 3,

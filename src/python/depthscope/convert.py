@@ -13,6 +13,7 @@ import io
 import json
 import os
 import sys
+import zlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, TextIO
 
 TEXT_COLUMNS = ("text", "content", "story", "document", "raw_content", "body", "article", "sentence", "passage", "code")
@@ -86,8 +87,8 @@ def _one_line(x: BaseException) -> str:
 
 def _open_text(path: str) -> TextIO:
     if path.endswith(".gz"):
-        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8", newline="")
-    return open(path, encoding="utf-8", newline="")
+        return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
+    return open(path, encoding="utf-8-sig", newline="")
 
 
 def _field(path: str, where: str, row: Any, column: Optional[str]) -> Any:
@@ -171,6 +172,10 @@ def texts(path: str, column: Optional[str] = None) -> Iterator[str]:
             yield v
     except UnicodeDecodeError as x:
         raise ConvertError("%s: not UTF-8: %s" % (path, _one_line(x)))
+    except (EOFError, zlib.error) as x:
+        raise ConvertError("%s: the gzip stream is damaged or cut: %s" % (path, _one_line(x)))
+    except RecursionError:
+        raise ConvertError("%s: not usable JSON: nested too deeply" % path)
     except OSError as x:
         raise ConvertError("%s: %s" % (path, x.strerror or _one_line(x)))
 
@@ -179,10 +184,14 @@ def convert(paths: Sequence[str], output: str, column: Optional[str] = None) -> 
     """Writes the texts of all files to OUTPUT, which appears whole or not at all; gives their number."""
     n = 0
     if output == "-":
-        for path in paths:
-            for text in texts(path, column):
-                sys.stdout.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-                n += 1
+        out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", errors="replace", newline="\n", write_through=False)
+        try:
+            for path in paths:
+                for text in texts(path, column):
+                    out.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+                    n += 1
+        finally:
+            out.detach()
         return n
     temporary = os.path.join(os.path.dirname(output), ".%s.%d.tmp" % (os.path.basename(output), os.getpid()))
     try:

@@ -133,7 +133,8 @@ static void draw_numbers(struct view *v, struct area line)
     if (is_supposed)
         area_text(line, 0, x, -1, ink(ROLE_DIM), "~ estimated");
     else if (s->n_forced == 0 && s->offset == 0 && line.cols - x > 40)
-        area_text(line, 0, x, -1, ink(ROLE_DIM), "f forces a cell, < > move the threshold");
+        area_text(line, 0, x, -1, ink(ROLE_DIM),
+                  has_threshold ? "f forces a cell, < > move the threshold" : "f forces a cell");
 }
 
 /* Probability of token `id` in the top k of the last layer at one position; NaN when it is not
@@ -443,6 +444,12 @@ static void stepper_copy(struct view *v, struct str *out)
         cells_copy(&s->cells, out);
 }
 
+static int stepper_offers(struct view *v, const struct key *k)
+{
+    const struct probe *p = ((struct stepper *)v->state)->cells.probe;
+    return k->fn != key_offset || !p || probe_cell(p, "threshold") != NULL;
+}
+
 static int stepper_subject(struct view *v, struct subject *out)
 {
     return stepper_prepare(v) && cells_subject(&((struct stepper *)v->state)->cells, out);
@@ -497,6 +504,6 @@ const struct view_ops view_stepper = {
     .poll = stepper_poll,  .fd = stepper_fd,
     .due = stepper_due,  .run_changed = stepper_run_changed,
     .search = stepper_search,  .copy = stepper_copy,
-    .subject = stepper_subject,
+    .subject = stepper_subject,  .offers = stepper_offers,
 };
 /* clang-format on */
