@@ -480,6 +480,7 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     v->experts_per_token = per_token <= EXPERTS_MAX ? (int)per_token : v->experts_per_token;
     v->invalid += (experts > EXPERTS_MAX) + (per_token > EXPERTS_MAX);
     v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
+    v->has_seed |= value_kind(seed) == VALUE_INT;
     v->flops_dense = value_num(value_get(body, "flops_dense"), v->flops_dense);
     take_means(v, body);
     take_always_on(v, value_get(body, "always_on"));

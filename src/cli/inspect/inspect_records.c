@@ -78,7 +78,7 @@ static void add_head(struct str *out, const struct runview *v)
     str_addf(out, ", step %lld", (long long)v->step);
     if (v->steps_planned > 0)
         str_addf(out, " of %lld", (long long)v->steps_planned);
-    if (!foreign && v->version[0])
+    if (v->has_seed)
         str_addf(out, ", seed %llu", (unsigned long long)v->seed);
     str_addf(out, ", %s", run_state_name(v->state));
     add_known(out, "; written by version ", v->version);
@@ -251,7 +251,8 @@ static void print_json(struct str *out, const struct runview *v, const struct ki
     json_add_int(out, "params", v->params);
     json_add_int(out, "step", v->step);
     json_add_int(out, "steps", v->steps_planned);
-    json_add_int(out, "seed", (int64_t)v->seed);
+    if (v->has_seed)
+        json_add_int(out, "seed", (int64_t)v->seed);
     json_add_str(out, "state", run_state_name(v->state));
     json_add_str(out, "version", v->version ? v->version : "");
     for (size_t i = 0; i < DS_LEN(key); i++) /* what was logged */
