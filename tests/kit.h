@@ -20,7 +20,7 @@ enum { KIT_ROWS = 4096 };
 
 struct kit_batch {
     struct batch b;
-    int32_t id[KIT_ROWS], target[KIT_ROWS], doc[KIT_ROWS];
+    int32_t id[KIT_ROWS], target[KIT_ROWS], doc[KIT_ROWS], span[KIT_ROWS];
 };
 
 /* "key=value key=value ..." over the defaults; DS_* on failure. */
@@ -125,6 +125,16 @@ static inline void kit_documents(struct kit_batch *k)
         k->doc[i] = t >= 2 * s + 1 ? 2 * s + 1 : t >= s ? s : 0;
     }
     k->b.doc_start = k->doc;
+}
+
+/* Each batch row begins with `shared` rows that all others see; private spans of `n` rows follow. */
+static inline void kit_spans(struct kit_batch *k, int shared, int n)
+{
+    for (int i = 0; i < k->b.B * k->b.T; i++) {
+        int t = i % k->b.T;
+        k->span[i] = t < shared ? -1 : t - (t - shared) % n;
+    }
+    k->b.private_start = k->span;
 }
 
 static inline struct pass kit_pass(enum pass_kind kind)

@@ -14,6 +14,7 @@ enum rng_purpose {
     RNG_SYNTH,  /* the story generator           */
     RNG_BOOT,   /* bootstrap intervals           */
     RNG_TEST,
+    RNG_HOPS, /* documents of known depth      */
 };
 
 struct rng {

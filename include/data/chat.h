@@ -44,9 +44,9 @@ void chat_messages_release(struct chat_messages *m);
 /* The chat format of a model. */
 struct chat {
     enum chat_template kind;
-    char bos[64], eos[64];   /* special tokens of the format */
-    char system[512];        /* default system prompt; "" = none */
-    int space_after_answer;  /* Mistral's first template */
+    char bos[64], eos[64];  /* special tokens of the format */
+    char system[512];       /* default system prompt; "" = none */
+    int space_after_answer; /* Mistral's first template */
 };
 /* kind CHAT_AUTO: recognised from `text` (n), the template in the model's files (NULL: none); else
  * the requested family.  bos, eos: the tokenizer's, or NULL.  DS_EUSAGE suggesting template= when

@@ -18,7 +18,12 @@ enum token_class {
     CLASS_STOP_WORD,
     CLASS_RARE,
     CLASS_HIGH_LOSS,
-    CLASS_OTHER
+    CLASS_OTHER,
+    CLASS_EDGE, /* from here on: of what the corpus says of a span, CLASS_OTHER + span_kind */
+    CLASS_QUERY,
+    CLASS_ANSWER,
+    CLASS_FILLER,
+    CLASS_UNKNOWN = 255
 };
 
 /* By the bytes alone: digits, punctuation, white space, English stop words, words (with their

@@ -24,6 +24,12 @@ int tokenizer_new_bytes(struct tokenizer **out, struct err *e) DS_CHECK;
  * than asked when the text is too small. */
 int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len,
                         size_t n, int vocab, struct err *e) DS_CHECK;
+/* A vocabulary of n printable ASCII words without spaces, found in any text as whole tokens (no word
+ * begins with another one), after end-of-text (id 0) and, if there are texts, the bytes and merges
+ * of tokenizer_train_bpe with `vocab` ids; without texts nothing else has a token. */
+int tokenizer_new_words(struct tokenizer **out, const char *const *word, size_t words,
+                        const char *const *texts, const size_t *len, size_t n, int vocab,
+                        struct err *e) DS_CHECK;
 /* PATH: a file of at most TOKENIZER_FILE_MAX bytes (or $DEPTHSCOPE_TOKENIZER_MIB MiB), or a
  * directory that holds one: tokenizer.json (BPE over bytes or characters), vocab.json with
  * merges.txt (encoder.json with vocab.bpe), SentencePiece's .model of the BPE type, tiktoken's

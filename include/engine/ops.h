@@ -60,8 +60,10 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
                   int rows, int cols);
 
 /* Causal attention over a flat list of rows.  Query i may attend to keys lo[i] <= j < hi[i]
- * (indices into the key list; both non-decreasing in i) for which on[j] != 0, and always to its own
+ * (indices into the key list; both non-decreasing in i) for which on[j] == 1, and always to its own
  * key self[i] (when >= 0).  Sequences of a batch and documents in a sequence are just such ranges.
+ * Keys with on[j] == 2 are private: only queries with own[i] <= j <= self[i] see them; they are
+ * meant to be few per query.
  * There are segs independent segments (batch rows): queries seg_q[s]..seg_q[s+1], keys
  * seg_k[s]..seg_k[s+1].  Ranges are clipped to the segment's keys, and self is inside them.  A
  * query without keys gives o = 0, lse = -Inf.
@@ -75,7 +77,8 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
 struct attn {
     int N, M, H, K, D;
     const int32_t *lo, *hi, *self; /* (N) */
-    const uint8_t *on;             /* (M) or NULL = all */
+    const uint8_t *on;             /* (M) 0 off, 1 on, 2 private; or NULL = all on */
+    const int32_t *own;            /* (N) first private key of the query; NULL: it has none */
     int segs;
     const int32_t *seg_q, *seg_k; /* (segs + 1) */
     /* GEMMs round their operands to bfloat16; softmax, sums, lse and an own key outside the range

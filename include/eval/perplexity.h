@@ -20,11 +20,12 @@ struct ppl_options {
     char *capacities;      /* of --benchmark */
     int64_t stride;
     int windows; /* eval/perplexity_windows.h */
-    int routing, split, controls, speedup_by;
+    int routing, split, controls, speedup_by, loss;
     struct numeric_options numbers;
 };
 enum ppl_routing { PPL_CAUSAL, PPL_TOPK, PPL_DENSE };
 enum speedup_by { SPEEDUP_FLOPS, SPEEDUP_TIME };
+enum ppl_loss { PPL_LOSS_AUTO, PPL_LOSS_ALL, PPL_LOSS_ANSWERS };
 enum ppl_split { PPL_SPLIT_AUTO, PPL_SPLIT_VAL, PPL_SPLIT_TRAIN, PPL_SPLIT_ALL };
 extern const struct opt_group ppl_group;
 extern const char *const ppl_routing_name[];

@@ -21,7 +21,7 @@
 #include "data/corpus.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
-#include "models/model.h"
+#include "models/measure.h"
 
 enum windows_kind { WINDOWS_PACKED, WINDOWS_DOCUMENTS, WINDOWS_SLIDING };
 extern const char *const windows_name[];
@@ -31,16 +31,19 @@ struct windows_spec {
     int is_val;            /* use the validation split of val_fraction */
     double val_fraction;
     int vocab;
+    int answers_only; /* as in struct loader_options */
 };
 /* Buffers for a batch: arrays of `batch` x seq. */
 struct windows_rows {
-    int32_t *input, *target, *start;
-    float *true_entropy; /* NaN where unknown: always except for packed */
+    struct loader_rows r;       /* true entropy, required depth and classes: packed only */
+    struct measure_known known; /* of the current batch */
+    int32_t *private_start;     /* used if the data have private spans */
 };
 
 struct windows;
 /* Encodes the split.  Borrows the tokenizer; the corpus is not needed any more.  DS_ERANGE: too
- * short for one window, or an id beyond `vocab`. */
+ * short for one window, or an id beyond `vocab`; DS_EUSAGE: answers or whole documents (hops) need
+ * packed windows. */
 int windows_open(struct windows **out, const struct corpus *c, const struct tokenizer *t,
                  const struct windows_spec *s, struct err *e) DS_CHECK;
 void windows_close(struct windows *w);

@@ -35,7 +35,7 @@ struct speed_result {
     const char *limit; /* "bf16", "fp32", "read"; NULL */
     double share;      /* of that peak, as measured in this process */
     double tokens_s;
-    double time_ratio, flops_ratio;                 /* relative to the alternating dense pass */
+    double time_ratio, flops_ratio;                    /* relative to the alternating dense pass */
     double weights_bytes, stream_bytes, scratch_bytes; /* peaks of the arenas */
 };
 struct speed_list {

@@ -75,7 +75,8 @@ struct foreign_format {
     int is_whole; /* the file is rewritten in place: `take` gets it whole each time (is_end) or not yet;
                      points of the earlier content are discarded */
     int (*is_rewritten)(const char *rel); /* the same for some of the members; NULL: none */
-    int is_newest; /* of the members only the last, in natural order of names, is read */
+    int has_preamble; /* any amount of other text may come first: the end of a file tells, too */
+    int is_newest;    /* of the members only the last, in natural order of names, is read */
 };
 
 enum { FOREIGN_PEEK = 16384 };

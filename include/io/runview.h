@@ -270,7 +270,7 @@ const struct run_sample *runview_sample(const struct runview *v, const char *nam
 const struct vector *sample_column(const struct run_sample *s, const char *name);
 
 /* Name of a token class by its number (column "class"), NULL when out of range. */
-enum { RUN_CLASSES = 9 };
+enum { RUN_CLASSES = 13 };
 const char *runview_class(int number);
 
 /* Pyramid for drawing: min and max (NaN ignored, counted) of value[i0..i1) in O(log n). Built

@@ -18,8 +18,21 @@ enum measure_column {
     MEASURE_TRUE,
     MEASURE_POSITION,
     MEASURE_CLASS,
+    MEASURE_NEEDED,
     MEASURE_COLUMNS
 };
+/* Sums over the tokens of one class, or of one required depth. */
+struct measure_part {
+    double n, nll, correct, depth;
+};
+/* What the data set knows of a batch; (R) or NULL.  true_entropy and needed (the required depth) are
+ * of the target, NaN where unknown; classes (data/token_class.h) of the row's token and its target,
+ * 255: by the token's text. */
+struct measure_known {
+    const float *true_entropy, *needed;
+    const uint8_t *class_of, *target_class;
+};
+enum { MEASURE_CLASSES = 16, MEASURE_NEEDED_MAX = 64 };
 struct measure {
     int L, P;              /* layers; positions of the map */
     int is_gated, is_topk; /* the method skips; measured with routing=topk, which is not causal */
@@ -37,6 +50,9 @@ struct measure {
     /* (vocab) class of each id, borrowed; NULL = unknown.  Tokens in the highest loss decile are
      * classed as high-loss instead (data/token_class.h). */
     const float *token_class;
+    struct measure_part by_class[MEASURE_CLASSES];     /* of the target */
+    struct measure_part by_needed[MEASURE_NEEDED_MAX]; /* required depth 1, 2, ... */
+    double correct;                                    /* targets with the largest logit */
     char signal[32];            /* the cell metric of MEASURE_SIGNAL, "" none */
     struct decisions decisions; /* gated methods */
     struct contrast contrast;
@@ -44,9 +60,8 @@ struct measure {
 int measure_init(struct measure *s, const struct model *m, int positions, size_t samples,
                  struct err *e) DS_CHECK;
 void measure_release(struct measure *s);
-/* After model_forward (pass.record = 1) and model_loss(m, 0, 1). true_entropy (R) of the targets,
- * or NULL. bytes: of the targets. */
-void measure_add(struct measure *s, const struct model *m, const float *true_entropy,
+/* After model_forward (pass.record = 1) and model_loss(m, 0, 1).  bytes: of the targets. */
+void measure_add(struct measure *s, const struct model *m, const struct measure_known *known,
                  uint64_t bytes);
 /* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`.
  * Controls use each layer's executed share so far, so they must run after all measurements.  A kind
@@ -77,6 +92,10 @@ size_t measure_scalars(const struct measure *s, struct measure_scalar out[MEASUR
 /* The i-th vector over layers into out (L); its key, or NULL after the last.  *is_there = 0:
  * unknown. */
 const char *measure_vector(const struct measure *s, int i, double *out, int *is_there);
+/* The i-th vector over token classes or required depths 1, 2, ... into out; its key, or NULL after
+ * the last.  *n = 0: unknown. */
+const char *measure_part_vector(const struct measure *s, int i, double out[MEASURE_NEEDED_MAX],
+                                int *n);
 /* The keys that are not causal, separated by spaces; "" none. */
 const char *measure_not_causal(const struct measure *s);
 

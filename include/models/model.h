@@ -38,12 +38,13 @@ struct block_work {
 
 /* Which keys each query row sees, for one layer. */
 struct block_ranges {
-    int32_t *lo, *hi, *self; /* (N) of each query, as in struct attn      */
-    int32_t *qpos, *kpos;    /* positions of the queries and the new keys */
-    int32_t *seg_q, *seg_k;  /* (B + 1)                                   */
-    uint8_t *on_store, *on;  /* on == NULL: every key is visible          */
-    int32_t *cached;         /* (B) keys of each sequence already in this layer's cache */
-    int M, new_keys;         /* all keys, and those computed by this pass */
+    int32_t *lo, *hi, *self;  /* (N) of each query, as in struct attn      */
+    int32_t *own_store, *own; /* (N) first private key; own == NULL: none */
+    int32_t *qpos, *kpos;     /* positions of the queries and the new keys */
+    int32_t *seg_q, *seg_k;   /* (B + 1)                                   */
+    uint8_t *on_store, *on;   /* as in struct attn; on == NULL: every key is visible */
+    int32_t *cached;          /* (B) keys of each sequence already in this layer's cache */
+    int M, new_keys;          /* all keys, and those computed by this pass */
 };
 
 struct kv_layer {
@@ -59,10 +60,13 @@ struct kv_cache {
     size_t memory_bytes;
 };
 
-/* One batch of rows. target, doc_start may be NULL (one document per row of the batch). */
+/* One batch of rows. target, doc_start may be NULL (one document per row of the batch).
+ * private_start (NULL: all -1): -1, or the index in the row of the batch of the first token of a
+ * private span, which only the rows of the span see.  Positions count the tokens that a row sees
+ * before it.  A cached pass (model_decode) has no such spans. */
 struct batch {
     int B, T;
-    const int32_t *id, *target, *doc_start;
+    const int32_t *id, *target, *doc_start, *private_start;
 };
 
 struct model {
@@ -87,10 +91,13 @@ struct model {
     struct block_work *work; /* (L) when keep, else 1 */
     struct block_work dwork; /* gradients of one block */
     struct block_ranges ranges;
-    int32_t *pos, *first_row;       /* (R): position in document, row of its first token */
-    real *xf, *rstdf, *meanf, *dxf; /* final norm */
-    real *logits;                   /* (head_chunk(V), V) */
+    int32_t *pos, *first_row;             /* (R): position in document, row of its first token */
+    int32_t *private_store, *private_row; /* (R): first row of the private span, -1; NULL: none */
+    real *xf, *rstdf, *meanf, *dxf;       /* final norm */
+    real *logits;                         /* (head_chunk(V), V) */
     real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln V */
+    uint8_t
+        *is_correct; /* (R) with want_entropy, without train: the target has the largest logit */
     struct flops flops;
     int B, T, R; /* of the current pass */
     const struct batch *batch;

@@ -12,7 +12,9 @@ struct trace_text {
     const char *const *piece; /* (n) bytes of each token */
     const size_t *piece_len;
     const float *true_entropy; /* (n) of each token given its past, NaN unknown; or NULL */
-    const float *token_class;  /* (vocab) of each id (data/token_class.h); or NULL */
+    const float *token_class;  /* (n) of each token (data/token_class.h); or NULL */
+    const float *needed; /* (n) required depth of each row to predict the next token; or NULL */
+    const int32_t *private_start; /* (n) as in struct batch; or NULL */
     int n;
 };
 struct trace_options {

@@ -34,11 +34,12 @@ struct flops_shape {
 struct flops {
     struct flops_shape shape;
     int L, R;
-    int T;         /* rows per sequence: R, or less when a cached pass continues several */
-    double *part;  /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
-    double *token; /* (R) all layers and the head */
-    double *cell;  /* (L, R) */
-    double dense;  /* the same pass run dense, including the head */
+    int T; /* rows per sequence: R, or less when a cached pass continues several */
+    const int32_t *private_row; /* (R) as in struct model, borrowed; NULL: no private spans */
+    double *part;               /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
+    double *token;              /* (R) all layers and the head */
+    double *cell;               /* (L, R) */
+    double dense;               /* the same pass run dense, including the head */
     double dense_blocks,
         blocks; /* block ratio: denominator and numerator, without router and skipped rows' K/V */
     int64_t rows_run, rows; /* executed cells, all cells */

@@ -52,7 +52,8 @@ double account_share(const struct account *a, int part);
  * blocks once more.  Embedding lookups are not counted; routers, norms and activations are omitted
  * (well under 1 %).  frozen: matrices of the base take one multiplication in backward; an adapter
  * takes three times its forward, whose inner rows are recomputed.  first_row as in
- * routing/flops.h. */
+ * routing/flops.h; private spans (models/model.h) are counted as if they were visible, which
+ * overstates attention a little. */
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
                      const int32_t *first_row, int R, int recompute, int frozen);
 /* Share of the peak reached with `flops` in `ms`; NaN when either is unknown. */

@@ -7,6 +7,7 @@
 #include "base/config.h"
 #include "base/err.h"
 #include "base/opt.h"
+#include "data/hops.h"
 #include "models/config.h"
 #include "training/preset.h"
 
@@ -39,7 +40,10 @@ struct data_options {
     char *path, *format, *text_key, *tokenizer;
     int64_t max_bytes, docs;
     double val_fraction;
+    int loss;                 /* LOSS_* */
+    struct hops_options hops; /* keys "hops.*", of path "hops" */
 };
+enum { LOSS_ALL, LOSS_ANSWERS };
 /* Keys without a prefix. */
 struct run_options {
     int64_t seed, threads;

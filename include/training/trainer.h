@@ -24,7 +24,8 @@ struct probe_text {
     int32_t *id;
     const char **piece;
     size_t *piece_len;
-    float *true_entropy;
+    float *true_entropy, *needed, *token_class;
+    int32_t *private_start;
     int n;
 };
 
@@ -63,7 +64,10 @@ struct trainer {
     struct probe_text *probe;
     int probes;
     int32_t *input, *target, *doc_start; /* (rows) */
-    float *true_entropy, *token_class;   /* (rows), (vocab) */
+    int32_t *private_start;              /* NULL: the data have no private spans */
+    float *true_entropy, *needed;        /* (rows) */
+    uint8_t *class_of, *target_class;    /* (rows) */
+    float *token_class;                  /* (vocab) */
     int rows;
     struct runlog_writer *log;
     struct record *record;

@@ -29,7 +29,8 @@ static void groups_fill(struct groups *s)
     } common[] = {{"run", &run_group},
                   {"model", &model_group},
                   {"train", &train_group},
-                  {"data", &data_group}};
+                  {"data", &data_group},
+                  {"hops", &hops_group}};
     s->n = 0;
     for (size_t i = 0; i < DS_LEN(common); i++, s->n++) {
         s->name[s->n] = common[i].name;

@@ -103,9 +103,12 @@ void report_groups(struct str *out, const struct report *r)
 {
     add_part(out, r, 0, SUMMARY_RANDOM);
     add_part(out, r, SUMMARY_RANDOM, SUMMARY_N);
+    int has_shares =
+        is_known(r, SUMMARY_BLOCK) || is_known(r, SUMMARY_FLOPS) || is_known(r, SUMMARY_TIME);
     table_note(out,
-               "mean over n seeds [95 % confidence interval, Student's t]; blocks, FLOPs and time "
-               "are shares of the dense model",
+               has_shares ? "mean over n seeds [95 % confidence interval, Student's t]; blocks, "
+                            "FLOPs and time are shares of the dense model"
+                          : "mean over n seeds [95 % confidence interval, Student's t]",
                r->width);
 }
 

@@ -57,7 +57,7 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
     if (strcmp(c->key, "step") == 0 && isfinite(r->number[RUN_STEPS]))
         snprintf(out, size, "%.0f/%.0f", isfinite(x) ? x : 0, r->number[RUN_STEPS]);
     else if (strcmp(c->key, "age") == 0 && isfinite(x))
-        snprintf(out, size, "%s ago", str_duration(age, x > 0 ? floor(x) : 0));
+        snprintf(out, size, x < 1 ? "now" : "%s ago", str_duration(age, x > 0 ? floor(x) : 0));
     else if (strcmp(c->key, "eta") == 0 && isfinite(x))
         snprintf(out, size, "%s", str_duration(age, floor(x)));
     else if (strcmp(c->key, "tok_s") == 0 && isfinite(x))

@@ -12,7 +12,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "io/record.h"
-#include "training/socket.h"
+#include "base/socket.h"
 
 static int open_socket(const char *path, int *fd, struct err *e)
 {

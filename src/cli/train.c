@@ -21,6 +21,7 @@
 #include "cli/keys.h"
 #include "cli/cli.h"
 #include "cli/version.h"
+#include "data/corpus.h"
 #include "data/shards.h"
 #include "training/fork.h"
 #include "training/job.h"
@@ -534,7 +535,7 @@ static int check_start(const struct cli_args *a, const char **preset, size_t pre
         rc = trainer_home_is_empty(dir, 0, e);
     if (rc == 0)
         rc = train_config_make(&c, preset, presets, a->override, (size_t)a->n_override, e);
-    if (rc == 0 && strcmp(c.data.path, "synth") != 0 && !fs_exists(c.data.path) &&
+    if (rc == 0 && !corpus_is_generated(c.data.path) && !fs_exists(c.data.path) &&
         !shards_at(c.data.path))
         rc = err_set(e, DS_ENOTFOUND, "data.path = %s: not found", c.data.path);
     train_config_release(&c);

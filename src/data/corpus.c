@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/hops_document.h"
 #include "data/shards.h"
 #include "data/synth.h"
 
@@ -16,14 +17,18 @@ enum { FOLDER_DEPTH = 32 };
 struct extent {
     size_t start, len;
     size_t bits; /* of its entropies in corpus.bits */
+    size_t span, spans;
 };
 struct corpus {
     struct str text;
     struct extent *doc;
     size_t docs, doc_cap;
     size_t open; /* where the open document begins */
-    float *bits; /* synth only */
+    float *bits; /* generators only */
     size_t bits_n, bits_cap;
+    struct span *span; /* of all documents; those of the open one follow with their ends as `len` */
+    size_t spans, span_cap, closed; /* closed: spans of documents */
+    int is_words;
     uint64_t bytes, max_bytes, max_docs;
     int cut; /* text was truncated because of max_bytes */
     struct shards *shards;
@@ -63,13 +68,47 @@ static int is_blank(char ch)
     return ch == ' ' || (ch >= '\t' && ch <= '\r');
 }
 
+static int add_span(struct corpus *c, struct span s, struct err *e)
+{
+    void *p = c->span;
+    if (mem_grow(&p, &c->span_cap, c->spans + 1, sizeof *c->span) < 0)
+        return err_set(e, DS_EMEM, "out of memory for %zu spans", c->spans + 1);
+    c->span = p;
+    c->span[c->spans++] = s;
+    return 0;
+}
+
+int corpus_mark(struct corpus *c, enum span_kind kind, struct err *e)
+{
+    size_t end = corpus_open_len(c);
+    if (end > UINT32_MAX)
+        return err_set(e, DS_ERANGE, "a document with answers longer than 4 GiB");
+    return add_span(c, (struct span){.len = (uint32_t)end, .kind = (uint8_t)kind}, e);
+}
+
+/* Ends of the open document's spans become lengths within [start, stop) of it. */
+static void close_spans(struct corpus *c, size_t start, size_t stop)
+{
+    size_t at = start;
+    for (; c->closed < c->spans; c->closed++) {
+        struct span *s = &c->span[c->closed];
+        size_t end = s->len < start ? start : s->len > stop ? stop : s->len;
+        s->len = (uint32_t)(end - at);
+        at = end;
+    }
+}
+
+/* The spans added since the last document are its own. */
 static int add_extent(struct corpus *c, size_t start, size_t len, struct err *e)
 {
     void *p = c->doc;
     if (mem_grow(&p, &c->doc_cap, c->docs + 1, sizeof *c->doc) < 0)
         return err_set(e, DS_EMEM, "out of memory for %zu documents", c->docs + 1);
     c->doc = p;
-    c->doc[c->docs++] = (struct extent){.start = start, .len = len, .bits = c->bits_n};
+    size_t first = c->docs ? c->doc[c->docs - 1].span + c->doc[c->docs - 1].spans : 0;
+    c->doc[c->docs++] = (struct extent){
+        .start = start, .len = len, .bits = c->bits_n, .span = first, .spans = c->spans - first};
+    c->closed = c->spans;
     c->bytes += len;
     return 0;
 }
@@ -84,9 +123,11 @@ static int take_document(struct corpus *c, size_t end, size_t next, struct err *
     while (stop > start && is_blank(c->text.p[stop - 1]))
         stop--;
     if (stop > start && c->docs < c->max_docs) {
+        close_spans(c, start - c->open, stop - c->open);
         c->open = next;
         return add_extent(c, start, stop - start, e);
     }
+    c->spans = c->closed;
     if (next == c->text.len && next > c->open) { /* endless blank lines must not fill the memory */
         c->text.len = c->open;
         c->text.p[c->open] = '\0';
@@ -158,26 +199,67 @@ static int read_folder(struct corpus *c, const char *path, const struct corpus_o
     return rc < 0 ? rc : 0;
 }
 
+/* Takes the text from `start` on as a document; h: its entropies, and that of its end. */
+static int add_generated(struct corpus *c, size_t start, const float *h, struct err *e)
+{
+    size_t n = c->text.len - start;
+    void *p = c->bits;
+    int rc = add_extent(c, start, n, e);
+    if (rc >= 0 && mem_grow(&p, &c->bits_cap, c->bits_n + n + 1, sizeof *c->bits) < 0)
+        rc = err_set(e, DS_EMEM, "out of memory for %zu documents", c->docs);
+    c->bits = p;
+    if (rc >= 0) {
+        memcpy(c->bits + c->bits_n, h, (n + 1) * sizeof *h);
+        c->bits_n += n + 1;
+    }
+    return rc;
+}
+
 static int add_story(struct corpus *c, const struct grammar *g, uint64_t seed, uint64_t index,
                      struct err *e)
 {
     float *h = NULL;
     size_t start = c->text.len;
     int rc = synth_story_of(g, seed, index, &c->text, &h, NULL, e);
-    if (rc < 0)
-        return rc;
-    size_t n = c->text.len - start;
-    void *p = c->bits;
-    rc = add_extent(c, start, n, e);
-    if (rc >= 0 && mem_grow(&p, &c->bits_cap, c->bits_n + n + 1, sizeof *c->bits) < 0)
-        rc = err_set(e, DS_EMEM, "out of memory for %zu stories", c->docs);
-    c->bits = p;
-    if (rc >= 0) {
-        memcpy(c->bits + c->bits_n, h, (n + 1) * sizeof *h);
-        c->bits_n += n + 1;
-    }
+    if (rc >= 0)
+        rc = add_generated(c, start, h, e);
     mem_free(h);
     return rc;
+}
+
+static int add_hops(struct corpus *c, struct hops_document *d, const struct corpus_options *o,
+                    const struct hops_options *hops, const struct grammar *g, uint64_t index,
+                    struct err *e)
+{
+    size_t start = c->text.len;
+    int rc = hops_document(d, hops, g, o->seed, index, e);
+    for (size_t i = 0; rc >= 0 && i < d->spans; i++)
+        rc = add_span(c, d->span[i], e);
+    str_add_bytes(&c->text, d->text.p, rc < 0 ? 0 : d->text.len);
+    if (rc >= 0 && c->text.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for %zu documents", c->docs);
+    return rc < 0 ? rc : add_generated(c, start, d->bits, e);
+}
+
+static int generate_hops(struct corpus *c, const struct corpus_options *o, struct err *e)
+{
+    struct hops_options otherwise = {0};
+    const struct hops_options *hops = o->hops ? o->hops : &otherwise;
+    struct hops_document d = {0};
+    struct grammar *g = NULL;
+    int rc = o->hops ? 0 : opt_defaults(&hops_group, &otherwise, e);
+    if (rc >= 0)
+        rc = hops_check(hops, e);
+    if (rc >= 0 && hops->filler > 0)
+        rc = grammar_new(&g, synth_rules, synth_rules_n, e);
+    for (uint64_t i = 0; rc >= 0 && !corpus_full(c); i++) {
+        rc = add_hops(c, &d, o, hops, g, i, e);
+        c->open = c->text.len;
+    }
+    c->is_words = 1;
+    hops_document_release(&d);
+    grammar_free(g);
+    return rc < 0 ? rc : 0;
 }
 
 static int generate(struct corpus *c, uint64_t seed, struct err *e)
@@ -194,9 +276,11 @@ static int generate(struct corpus *c, uint64_t seed, struct err *e)
 static int read_path(struct corpus *c, const struct corpus_options *o, struct err *e)
 {
     if (!o->path || !o->path[0])
-        return err_set(e, DS_EUSAGE, "missing corpus: expected a file, a directory or synth");
+        return err_set(e, DS_EUSAGE, "missing corpus: expected a file, a directory, synth or hops");
     if (strcmp(o->path, "synth") == 0)
         return generate(c, o->seed, e);
+    if (strcmp(o->path, "hops") == 0)
+        return generate_hops(c, o, e);
     int is_auto = !o->format || strcmp(o->format, "auto") == 0;
     if (is_auto ? shards_at(o->path) : strcmp(o->format, "tokens") == 0) {
         if (o->max_bytes || o->max_docs)
@@ -209,6 +293,11 @@ static int read_path(struct corpus *c, const struct corpus_options *o, struct er
     return corpus_read_file(c, o->path, o->format ? o->format : "auto", o->text_key, 0, e);
 }
 
+int corpus_is_generated(const char *path)
+{
+    return strcmp(path, "synth") == 0 || strcmp(path, "hops") == 0;
+}
+
 int corpus_open(struct corpus **out, const struct corpus_options *o, struct err *e)
 {
     if (o->max_docs < 0)
@@ -217,7 +306,7 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct err 
     struct corpus *c = mem_alloc(1, sizeof *c);
     if (!c)
         return err_set(e, DS_EMEM, "out of memory for a corpus");
-    int synth = o->path && strcmp(o->path, "synth") == 0;
+    int synth = o->path && corpus_is_generated(o->path);
     c->max_bytes = o->max_bytes ? o->max_bytes : CORPUS_BYTES_MAX;
     c->max_docs = o->max_docs ? (uint64_t)o->max_docs : synth ? CORPUS_SYNTH_DOCS : UINT64_MAX;
     int rc = read_path(c, o, e);
@@ -241,6 +330,7 @@ void corpus_close(struct corpus *c)
     str_release(&c->text);
     mem_free(c->doc);
     mem_free(c->bits);
+    mem_free(c->span);
     shards_close(c->shards);
     mem_free(c);
 }
@@ -257,8 +347,16 @@ struct document corpus_at(const struct corpus *c, size_t i)
 {
     BUG_IF(i >= c->docs, "document %zu of %zu", i, c->docs);
     const struct extent *d = &c->doc[i];
-    return (struct document){
-        .text = c->text.p + d->start, .len = d->len, .bits = c->bits ? c->bits + d->bits : NULL};
+    return (struct document){.text = c->text.p + d->start,
+                             .len = d->len,
+                             .bits = c->bits ? c->bits + d->bits : NULL,
+                             .span = d->spans ? c->span + d->span : NULL,
+                             .spans = d->spans};
+}
+
+int corpus_is_words(const struct corpus *c)
+{
+    return c->is_words;
 }
 
 uint64_t corpus_bytes(const struct corpus *c)

@@ -80,6 +80,61 @@ static void list_keys(struct str *out, const struct json_node *n)
         str_addf(out, "%s%.32s", i ? ", " : "", key);
 }
 
+static int add_part(struct source *s, const char *p, size_t n, enum span_kind kind, struct err *e)
+{
+    int rc = corpus_text(s->c, p, n, e);
+    return rc < 0 ? rc : corpus_mark(s->c, kind, e);
+}
+
+/* The end-of-text token after an answer is part of it. */
+static int end_parts(struct source *s, enum span_kind kind, struct err *e)
+{
+    int rc = corpus_mark(s->c, kind, e);
+    return rc < 0 ? rc : corpus_end_document(s->c, e);
+}
+
+static int add_message(struct source *s, const struct json_node *m, size_t i, enum span_kind *kind,
+                       struct err *e)
+{
+    size_t role_n = 0, n = 0;
+    const char *role = json_str(json_get(m, "role"), &role_n);
+    const char *text = json_str(json_get(m, "content"), &n);
+    if (!role || !text)
+        return err_set(e, DS_EFORMAT, "messages[%zu]: expected strings \"role\" and \"content\"",
+                       i);
+    *kind = strcmp(role, "assistant") == 0 ? SPAN_ANSWER : SPAN_TEXT;
+    int rc = corpus_text(s->c, role, role_n, e);
+    if (rc >= 0)
+        rc = add_part(s, ": ", 2, SPAN_TEXT, e);
+    if (rc >= 0)
+        rc = corpus_text(s->c, text, n, e);
+    return rc < 0 ? rc : add_part(s, "\n", 1, *kind, e);
+}
+
+/* Text with marked answers: 1 = done, 0 = the line is not of these formats. */
+static int answered_document(struct source *s, const struct json_node *root, struct err *e)
+{
+    size_t prompt_n = 0, n = 0;
+    const char *prompt = json_str(json_get(root, "prompt"), &prompt_n);
+    const char *answer = json_str(json_get(root, "completion"), &n);
+    const struct json_node *messages = json_get(root, "messages");
+    enum span_kind last = SPAN_ANSWER;
+    int rc = 0;
+    if (prompt && answer) {
+        rc = add_part(s, prompt, prompt_n, SPAN_TEXT, e);
+        if (rc >= 0)
+            rc = add_part(s, answer, n, SPAN_ANSWER, e);
+    } else if (json_len(messages) > 0) {
+        for (size_t i = 0; rc >= 0 && i < json_len(messages); i++)
+            rc = add_message(s, json_at(messages, i), i, &last, e);
+    } else {
+        return 0;
+    }
+    if (rc >= 0)
+        rc = end_parts(s, last, e);
+    return rc < 0 ? rc : 1;
+}
+
 static int json_document(struct source *s, struct err *e)
 {
     struct json *doc = NULL;
@@ -89,11 +144,15 @@ static int json_document(struct source *s, struct err *e)
         return rc;
     const struct json_node *root = json_root(doc);
     const char *text = json_str(json_get(root, s->key), &len);
-    if (!text) {
+    if (!text && (rc = answered_document(s, root, e)) != 0) {
+        rc = rc < 0 ? rc : 0;
+    } else if (!text) {
         struct str keys = {0};
         list_keys(&keys, root);
-        rc = err_set(e, DS_EFORMAT, "missing string \"%.40s\" (keys found: %.200s)", s->key,
-                     str_text(&keys));
+        rc = err_set(e, DS_EFORMAT,
+                     "missing string \"%.40s\", \"prompt\" and \"completion\", or \"messages\" "
+                     "(keys found: %.200s)",
+                     s->key, str_text(&keys));
         str_release(&keys);
     } else {
         rc = corpus_text(s->c, text, len, e);

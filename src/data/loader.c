@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "data/shards.h"
+#include "data/token_class.h"
 
 struct loader {
     struct shards_split split; /* instead of a stream, when the corpus is tokens already */
@@ -14,7 +15,12 @@ struct loader {
     struct ids stream; /* doc eot doc eot ..., each after the tokenizer's bos, if any */
     float *entropy;    /* of each id of the stream; NULL when unknown */
     size_t entropy_cap;
-    uint64_t *doc; /* where each document begins in the stream */
+    struct token_note *note; /* of each id of the stream; NULL: plain text */
+    size_t note_cap, noted;
+    int is_words, answers_only, has_private;
+    uint64_t longest; /* tokens of the longest document of words */
+    uint64_t targets; /* tokens with a target in an epoch */
+    uint64_t *doc;    /* where each document begins in the stream */
     size_t docs, doc_cap;
     uint32_t *text_len;     /* bytes of text per id; 0 for special tokens */
     int vocab;              /* entries of text_len */
@@ -69,32 +75,220 @@ static int add_entropy(struct loader *l, const struct document *d, size_t from, 
     return 0;
 }
 
+/* A token belongs to the span of its last byte. */
+static int note_tokens(const struct tokenizer *t, const struct document *d, const int32_t *id,
+                       size_t n, struct token_note *out)
+{
+    size_t at = 0, text = 0, s = 0, end = d->span[0].len;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        tokenizer_piece(t, id[i], &len);
+        text += len;
+    }
+    size_t added = text > d->len ? text - d->len : 0; /* a space put before the text */
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        tokenizer_piece(t, id[i], &len);
+        at += i == 0 && len >= added ? len - added : len;
+        while (s + 1 < d->spans && at > end)
+            end += d->span[++s].len;
+        const struct span *x = &d->span[s];
+        out[i] = (struct token_note){.kind = x->kind, .needed = x->needed, .hidden = x->hidden};
+    }
+    const struct span *last = &d->span[d->spans - 1];
+    out[n] = (struct token_note){.kind = last->len == 0 ? last->kind : SPAN_TEXT};
+    return added <= 1 && text - added == d->len;
+}
+
+static int check_words(const struct document *d, size_t len, const struct token_note *note,
+                       size_t n, const struct tokenizer *t, const int32_t *id, struct err *e)
+{
+    size_t i = 0, at = 0;
+    for (size_t s = 0; s < d->spans && (at += d->span[s].len) <= len; s++) {
+        size_t bytes = 0, tokens = 0, piece;
+        for (; i < n && bytes < d->span[s].len; i++, tokens++)
+            bytes += tokenizer_piece(t, id[i], &piece) ? piece : 0;
+        if (d->span[s].kind != SPAN_FILLER && (tokens != 1 || note[i - 1].kind != d->span[s].kind))
+            return err_set(e, DS_EUSAGE,
+                           "\"%.*s\" is %zu tokens: data.path=hops needs the vocabulary of its own "
+                           "words; set data.tokenizer=bpe",
+                           (int)d->span[s].len, d->text + at - d->span[s].len, tokens);
+    }
+    return 0;
+}
+
+int loader_encode(const struct tokenizer *t, const struct document *d, size_t len, int words,
+                  struct ids *out, struct token_note **note, struct err *e)
+{
+    size_t from = out->n;
+    int rc = tokenizer_encode(t, d->text, len, 0, out, e);
+    *note = NULL;
+    if (rc < 0 || d->spans == 0)
+        return rc;
+    size_t n = out->n - from;
+    struct token_note *own = mem_alloc(n + 1, sizeof *own);
+    if (!own)
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", n);
+    struct document part = *d;
+    part.len = len;
+    if (!note_tokens(t, &part, out->v + from, n, own))
+        rc = err_set(e, DS_EFORMAT,
+                     "the tokenizer changes its text, so that answers in it cannot be "
+                     "located");
+    if (rc >= 0 && words)
+        rc = check_words(d, len, own, n, t, out->v + from, e);
+    if (rc < 0)
+        mem_free(own);
+    else
+        *note = own;
+    return rc;
+}
+
+static int grow_notes(struct loader *l, size_t n, struct err *e)
+{
+    void *p = l->note;
+    if (mem_grow(&p, &l->note_cap, n, sizeof *l->note) < 0)
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", n);
+    l->note = p;
+    return 0;
+}
+
+/* note: of the n ids from `from` on and of the end-of-text token, or NULL.  Tokens before `from`
+ * that have none yet are plain text. */
+static int add_notes(struct loader *l, size_t from, size_t n, const struct token_note *note,
+                     struct err *e)
+{
+    if (!note && !l->note)
+        return 0;
+    int rc = grow_notes(l, l->stream.n, e);
+    for (; rc >= 0 && l->noted < l->stream.n; l->noted++) {
+        int has = note && l->noted >= from && l->noted <= from + n;
+        l->note[l->noted] = has ? note[l->noted - from] : (struct token_note){0};
+        l->has_private |= l->note[l->noted].hidden != 0;
+    }
+    return rc;
+}
+
+/* Padding up to `n` tokens; its entropies are unknown. */
+static int pad_to(struct loader *l, size_t n, const struct tokenizer *t, struct err *e)
+{
+    int32_t id = tokenizer_eot(t) >= 0 ? tokenizer_eot(t) : 0;
+    void *p = l->entropy;
+    if (mem_grow(&p, &l->entropy_cap, n, sizeof *l->entropy) < 0)
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", n);
+    l->entropy = p;
+    int rc = grow_notes(l, n, e);
+    for (; rc >= 0 && l->stream.n < n; l->noted = l->stream.n) {
+        l->entropy[l->stream.n] = NAN;
+        l->note[l->stream.n] = (struct token_note){.kind = SPAN_PAD};
+        if (ids_add(&l->stream, id) < 0)
+            rc = err_set(e, DS_EMEM, "out of memory for %zu tokens", n);
+    }
+    return rc;
+}
+
+/* End of the window that holds token `at`. */
+static size_t window_end(const struct loader *l, size_t at)
+{
+    return (at / (size_t)l->seq + 1) * (size_t)l->seq;
+}
+
+/* A document of words whose tokens begin at `from` and that would cross the end of its window moves
+ * to the next one. */
+static int keep_whole(struct loader *l, size_t *from, const struct tokenizer *t, struct err *e)
+{
+    size_t n = l->stream.n - *from, end = window_end(l, *from);
+    l->longest = n > l->longest ? n : l->longest;
+    if (l->stream.n <= end || n > (size_t)l->seq)
+        return 0;
+    int32_t *own = mem_dup(l->stream.v + *from, n * sizeof *own);
+    if (!own)
+        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
+    l->stream.n = *from;
+    int rc = pad_to(l, end, t, e);
+    *from = l->stream.n;
+    for (size_t i = 0; i < n && rc >= 0; i++)
+        if (ids_add(&l->stream, own[i]) < 0)
+            rc = err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
+    mem_free(own);
+    return rc;
+}
+
 static int add_document(struct loader *l, const struct corpus *c, size_t i,
                         const struct tokenizer *t, int vocab, struct err *e)
 {
     struct document d = corpus_at(c, i);
     size_t from = l->stream.n;
+    struct token_note *note = NULL;
     void *p = l->doc;
     if (mem_grow(&p, &l->doc_cap, l->docs + 1, sizeof *l->doc) < 0)
         return err_set(e, DS_EMEM, "out of memory for %zu documents", l->docs + 1);
     l->doc = p;
-    l->doc[l->docs++] = from;
     if (l->bos >= 0 && ids_add(&l->stream, l->bos) < 0)
         return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
     size_t text = l->stream.n;
-    int rc = tokenizer_encode(t, d.text, d.len, 0, &l->stream, e);
+    int rc = loader_encode(t, &d, d.len, l->is_words, &l->stream, &note, e);
     if (rc < 0)
         return err_add(e, rc, "document %zu", i);
-    size_t n = l->stream.n - text;
+    size_t n = l->stream.n - text, prefix = text - from;
     if (tokenizer_eot(t) >= 0 && ids_add(&l->stream, tokenizer_eot(t)) < 0)
-        return err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
-    rc = check_ids(l, from, vocab, i, e);
+        rc = err_set(e, DS_EMEM, "out of memory for %zu tokens", l->stream.n);
+    if (rc >= 0)
+        rc = check_ids(l, from, vocab, i, e);
+    if (rc >= 0 && l->is_words)
+        rc = keep_whole(l, &from, t, e);
+    text = from + prefix;
+    l->doc[l->docs++] = from;
+    for (size_t k = text; k < text + n && rc >= 0; k++)
+        l->pieces += l->text_len[l->stream.v[k]];
+    l->bytes += d.len;
+    if (rc >= 0)
+        rc = add_entropy(l, &d, text, n, e);
+    if (rc >= 0)
+        rc = add_notes(l, text, n, note, e);
+    mem_free(note);
+    return rc;
+}
+
+static int is_target(const struct loader *l, uint64_t at)
+{
+    if (!l->note)
+        return !l->answers_only;
+    if (l->note[at].kind == SPAN_PAD || (at > 0 && l->note[at - 1].kind == SPAN_PAD))
+        return 0;
+    return !l->answers_only || l->note[at].kind == SPAN_ANSWER;
+}
+
+static int no_answers(const struct loader_options *o, struct err *e)
+{
+    return err_set(e, DS_EUSAGE,
+                   "the %s split has no answers (data.loss=answers): expected hops, or JSON Lines "
+                   "with prompt and completion, or messages",
+                   o->is_val ? "validation" : "training");
+}
+
+static int check_windows(struct loader *l, const struct loader_options *o, size_t all,
+                         const struct tokenizer *t, struct err *e)
+{
+    const char *split = o->is_val ? "validation" : "training";
+    if (l->is_words && l->longest > (uint64_t)l->seq)
+        return err_set(e, DS_ERANGE,
+                       "the longest document has %llu tokens: must be at most %d, the tokens per "
+                       "window (train.seq)",
+                       (unsigned long long)l->longest, l->seq);
+    /* the last window needs a target as well */
+    int rc =
+        l->is_words && l->stream.n > 0 ? pad_to(l, window_end(l, l->stream.n - 1) + 1, t, e) : 0;
     if (rc < 0)
         return rc;
-    l->bytes += d.len;
-    for (size_t k = text; k < text + n; k++)
-        l->pieces += l->text_len[l->stream.v[k]];
-    return add_entropy(l, &d, text, n, e);
+    if (l->stream.n < (size_t)l->seq + 1)
+        return err_set(e, DS_ERANGE,
+                       "the %s split has %zu tokens in %zu of %zu documents; one window needs %d",
+                       split, l->stream.n, l->docs, all, l->seq + 1);
+    l->windows = (l->stream.n - 1) / (size_t)l->seq;
+    for (uint64_t at = 1; at <= l->windows * (uint64_t)l->seq; at++)
+        l->targets += (uint64_t)is_target(l, at);
+    return l->answers_only && l->targets == 0 ? no_answers(o, e) : 0;
 }
 
 static int measure_pieces(struct loader *l, const struct tokenizer *t, struct err *e)
@@ -117,6 +311,8 @@ static int measure_pieces(struct loader *l, const struct tokenizer *t, struct er
 static int fill_from_shards(struct loader *l, const struct corpus *c,
                             const struct loader_options *o, struct err *e)
 {
+    if (l->answers_only)
+        return no_answers(o, e);
     l->split = shards_split(shards_share(corpus_shards(c)), o->is_val, o->val_fraction);
     if (l->split.n < (uint64_t)l->seq + 1)
         return err_set(e, DS_ERANGE, "the %s split has %llu tokens; one window needs %d",
@@ -136,15 +332,7 @@ static int fill(struct loader *l, const struct corpus *c, const struct tokenizer
     for (size_t i = 0; rc >= 0 && i < corpus_count(c); i++)
         if (corpus_is_val(c, i, o->val_fraction) == (o->is_val != 0))
             rc = add_document(l, c, i, t, o->vocab, e);
-    if (rc < 0)
-        return rc;
-    if (l->stream.n < (size_t)l->seq + 1)
-        return err_set(e, DS_ERANGE,
-                       "the %s split has %zu tokens in %zu of %zu documents; one window needs %d",
-                       o->is_val ? "validation" : "training", l->stream.n, l->docs, corpus_count(c),
-                       l->seq + 1);
-    l->windows = (l->stream.n - 1) / (size_t)l->seq;
-    return 0;
+    return rc < 0 ? rc : check_windows(l, o, corpus_count(c), t, e);
 }
 
 int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t,
@@ -161,6 +349,8 @@ int loader_open(struct loader **out, const struct corpus *c, const struct tokeni
     l->seq = o->seq;
     l->seed = o->seed;
     l->ordered = o->is_val;
+    l->is_words = corpus_is_words(c);
+    l->answers_only = o->answers_only;
     int rc = fill(l, c, t, o, e);
     if (rc < 0)
         loader_close(l);
@@ -176,6 +366,7 @@ void loader_close(struct loader *l)
     shards_close(l->split.shards);
     ids_release(&l->stream);
     mem_free(l->entropy);
+    mem_free(l->note);
     mem_free(l->doc);
     mem_free(l->text_len);
     mem_free(l);
@@ -196,6 +387,11 @@ uint64_t loader_bytes(const struct loader *l)
 uint64_t loader_windows(const struct loader *l)
 {
     return l->windows;
+}
+
+int loader_has_private(const struct loader *l)
+{
+    return l->has_private;
 }
 
 uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size_t n)
@@ -283,6 +479,51 @@ static void mask_bos(const struct loader *l, uint64_t from, int32_t *target)
     }
 }
 
+static void mask_targets(const struct loader *l, uint64_t from, int32_t *target)
+{
+    for (uint64_t t = 0; l->note && t < (uint64_t)l->seq; t++)
+        if (!is_target(l, from + t))
+            target[t] = -1;
+}
+
+/* Neighbours of one document with the same number are one span. */
+static void fill_private(const struct loader *l, uint64_t start, int32_t *out)
+{
+    size_t d = document_of(l, start);
+    for (int t = 0; t < l->seq; t++) {
+        uint64_t at = start + (uint64_t)t;
+        int is_first = t == 0;
+        while (d + 1 < l->docs && l->doc[d + 1] <= at) {
+            d++;
+            is_first = 1;
+        }
+        int hidden = l->note ? l->note[at].hidden : 0;
+        out[t] = !hidden ? -1 : !is_first && hidden == l->note[at - 1].hidden ? out[t - 1] : t;
+    }
+}
+
+uint8_t loader_class(const struct token_note *note)
+{
+    int is_text = note->kind == SPAN_TEXT || note->kind == SPAN_PAD;
+    return is_text ? CLASS_UNKNOWN : (uint8_t)(CLASS_OTHER + note->kind);
+}
+
+static void fill_notes(const struct loader *l, uint64_t start, size_t row,
+                       const struct loader_rows *r)
+{
+    const struct token_note *in = l->note ? l->note + start : NULL, *out = in ? in + 1 : NULL;
+    for (size_t t = 0; t < (size_t)l->seq; t++) {
+        if (r->true_entropy)
+            r->true_entropy[row + t] = l->entropy ? l->entropy[start + 1 + t] : NAN;
+        if (r->needed)
+            r->needed[row + t] = l->is_words && out[t].kind != SPAN_PAD ? out[t].needed : NAN;
+        if (r->class_of)
+            r->class_of[row + t] = in ? loader_class(&in[t]) : CLASS_UNKNOWN;
+        if (r->target_class)
+            r->target_class[row + t] = in ? loader_class(&out[t]) : CLASS_UNKNOWN;
+    }
+}
+
 /* The same for token shards, whose documents are known by the end-of-text tokens in the row. */
 static void read_row(const struct loader *l, uint64_t start, int32_t *input, int32_t *target,
                      int32_t *doc_start)
@@ -310,6 +551,15 @@ int loader_check(const struct loader *l, struct err *e)
 void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *input,
                  int32_t *target, int32_t *doc_start, float *true_entropy)
 {
+    loader_read(l, pos, batch,
+                &(struct loader_rows){.input = input,
+                                      .target = target,
+                                      .doc_start = doc_start,
+                                      .true_entropy = true_entropy});
+}
+
+void loader_read(struct loader *l, struct loader_pos *pos, int batch, const struct loader_rows *r)
+{
     size_t seq = (size_t)l->seq;
     for (int b = 0; b < batch; b++) {
         if (pos->window >= l->windows) {
@@ -319,15 +569,18 @@ void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *i
         uint64_t start = window_at(l, pos->epoch, pos->window++) * seq;
         size_t row = (size_t)b * seq;
         if (l->split.shards) {
-            read_row(l, start, input + row, target + row, doc_start ? doc_start + row : NULL);
+            read_row(l, start, r->input + row, r->target + row,
+                     r->doc_start ? r->doc_start + row : NULL);
         } else {
-            memcpy(input + row, l->stream.v + start, seq * sizeof *input);
-            memcpy(target + row, l->stream.v + start + 1, seq * sizeof *target);
-            mask_bos(l, start + 1, target + row);
-            if (doc_start)
-                fill_doc_start(l, start, doc_start + row);
+            memcpy(r->input + row, l->stream.v + start, seq * sizeof *r->input);
+            memcpy(r->target + row, l->stream.v + start + 1, seq * sizeof *r->target);
+            mask_bos(l, start + 1, r->target + row);
+            mask_targets(l, start + 1, r->target + row);
+            if (r->doc_start)
+                fill_doc_start(l, start, r->doc_start + row);
         }
-        for (size_t t = 0; true_entropy && t < seq; t++)
-            true_entropy[row + t] = l->entropy ? l->entropy[start + 1 + t] : NAN;
+        if (r->private_start)
+            fill_private(l, start, r->private_start + row);
+        fill_notes(l, start, row, r);
     }
 }

@@ -100,8 +100,10 @@ int attn_key_at(const struct attn_job *job, const struct attn_cell *c, int place
  * than a cut from `place` on, as everything between its range and the last one's is wasted work. */
 int attn_block_rows(const struct attn_job *job, const struct attn_cell *c, int q0, int q1,
                     int place);
-/* Own key of query i if its range does not include it, else -1. */
-int attn_own_key(const struct attn *a, int i);
+/* The query's own keys, [*from, *to): those of them that attn_is_own confirms are added to what its
+ * range gives. */
+void attn_own_keys(const struct attn *a, int i, int *from, int *to);
+int attn_is_own(const struct attn *a, int i, int j);
 /* Rows of keys (values) starting at a place. */
 struct attn_rows attn_rows_at(const struct attn_job *job, const struct attn_cell *c, int place,
                               int values);

@@ -43,12 +43,17 @@ int attn_block_rows(const struct attn_job *job, const struct attn_cell *c, int q
     return q1 - q0 < n ? q1 - q0 : n;
 }
 
-int attn_own_key(const struct attn *a, int i)
+void attn_own_keys(const struct attn *a, int i, int *from, int *to)
 {
-    int j = a->self ? a->self[i] : -1;
-    if (j < 0 || (j >= a->lo[i] && j < a->hi[i] && (!a->on || a->on[j])))
-        return -1;
-    return j;
+    *to = a->self ? a->self[i] + 1 : 0;
+    *from = !*to ? 0 : a->own ? a->own[i] : a->self[i];
+}
+
+int attn_is_own(const struct attn *a, int i, int j)
+{
+    if (j >= a->lo[i] && j < a->hi[i] && (!a->on || a->on[j] == 1))
+        return 0;
+    return j == a->self[i] || (a->on && a->on[j] == 2);
 }
 
 struct attn_rows attn_rows_at(const struct attn_job *job, const struct attn_cell *c, int place,
@@ -89,7 +94,7 @@ static void list_visible(struct attn_job *job)
     for (int j = 0; j < M; j++) {
         before[j] = n;
         visible[n] = j;
-        n += on[j] != 0;
+        n += on[j] == 1;
     }
     before[M] = n;
     job->before = before;
@@ -261,10 +266,12 @@ __attribute__((noinline)) void attn_join(struct attn_sum *sum, real *y, struct a
 void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum sum)
 {
     const struct attn *a = job->a;
-    int own = attn_own_key(a, i), D = a->D, kv = head / (a->H / a->K);
+    int own, end, D = a->D, kv = head / (a->H / a->K);
     real *o = job->o + attn_at(job, i, head), *lse = job->lse_out + (size_t)i * (size_t)a->H + head;
-    if (own >= 0) {
+    for (attn_own_keys(a, i, &own, &end); own < end; own++) {
         real *buffer = scratch_get(SCRATCH_ROW, (size_t)D, sizeof *buffer);
+        if (!attn_is_own(a, i, own))
+            continue;
         real at = job->scale * v_dot(job->q + attn_at(job, i, head),
                                      attn_row(job, own, kv, 0, buffer), (size_t)D);
         attn_join(&sum, o, (struct attn_sum){at, 1}, attn_row(job, own, kv, 1, buffer), D);

@@ -229,7 +229,7 @@ static void add_shares(void *ctx, int task, int worker)
 
 /* ---- own keys ---- */
 
-/* A row's own key outside its range: its terms of dq, dk and dv (10.8). */
+/* One of a row's own keys outside its range: its terms of dq, dk and dv (10.8). */
 static void own_key_bwd(const struct attn_job *job, int row, int own, int head, int kv)
 {
     const struct attn *a = job->a;
@@ -256,9 +256,10 @@ static void own_keys_bwd(void *ctx, int cell, int worker)
     int group = job->a->H / job->a->K;
     (void)worker;
     for (int i = c.q0; i < c.q1; i++) {
-        int own = attn_own_key(job->a, i);
-        for (int g = 0; own >= 0 && g < group; g++)
-            own_key_bwd(job, i, own, c.kv * group + g, c.kv);
+        int own, end;
+        for (attn_own_keys(job->a, i, &own, &end); own < end; own++)
+            for (int g = 0; g < group && attn_is_own(job->a, i, own); g++)
+                own_key_bwd(job, i, own, c.kv * group + g, c.kv);
     }
 }
 

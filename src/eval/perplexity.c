@@ -31,13 +31,14 @@ static const struct opt ppl_opts[] = {
     {"limit",         OPT_INT,    AT(limit),     "0", 0, 1e9, NULL, "tasks: most documents per subject; 0 = all", NULL},
     {"max_gen",       OPT_INT,    AT(max_gen),   "256", 1, 1 << 20, NULL, "tasks: most tokens of a generated answer", NULL},
     {"results",       OPT_STRING, AT(results),   "", 0, 0, NULL, "tasks: FILE that results are appended to; documents already in it are not evaluated again", NULL},
-    {"data.path",     OPT_STRING, AT(path),      "",  0, 0, NULL, "file, directory or synth; empty = the data of the model's run", "data"},
+    {"data.path",     OPT_STRING, AT(path),      "",  0, 0, NULL, "file, directory, synth or hops; empty = the data of the model's run", "data"},
     {"data.format",   OPT_STRING, AT(format),    "",  0, 0, NULL, "auto, file, blocks, eot, jsonl, lines, tokens", NULL},
     {"data.text_key", OPT_STRING, AT(text_key),  "",  0, 0, NULL, "key of the text in JSON Lines records", NULL},
     {"data.max_bytes", OPT_INT,   AT(max_bytes), "0", 0, 1e15, NULL, "most bytes of text to read; 0 = as in the run", NULL},
     {"data.docs",     OPT_INT,    AT(docs),      "0", 0, 1e9, NULL, "most documents to read; 0 = as in the run", NULL},
     {"data.val_fraction", OPT_REAL, AT(val_fraction), "0", 0, 0.5, NULL, "fraction of documents held out for validation; 0 = as in the run", NULL},
-    {"seed",          OPT_INT,    AT(seed),      "-1", -1, 1e15, NULL, "random seed of synthetic stories and random routing; -1 = as in the run (data.path=synth: unseen stories)", NULL},
+    {"data.loss",     OPT_ENUM,   AT(loss),      "auto", 0, 0, "auto|all|answers", "tokens that count; auto: as in the run", NULL},
+    {"seed",          OPT_INT,    AT(seed),      "-1", -1, 1e15, NULL, "random seed of generated documents and random routing; -1 = as in the run (data.path=synth or hops: unseen documents)", NULL},
     {"split",         OPT_ENUM,   AT(split),     "auto", 0, 0, "auto|val|train|all", "auto: val for the run's data, all for other data", NULL},
     {"tokens",        OPT_INT,    AT(tokens),    "0", 0, 1e12, NULL, "most tokens to score, in whole windows; 0 = as in the run's final validation (documents, sliding: all that were read)", NULL},
     {"batch",         OPT_INT,    AT(batch),     "8", 1, 4096, NULL, "windows per batch", NULL},
@@ -76,6 +77,7 @@ static const char *or_setting(const struct subject *s, const char *own, const ch
 static int open_corpus(struct corpus **c, const struct subject *s, const struct ppl_options *o,
                        int own_data, struct err *e)
 {
+    struct hops_options hops = {0};
     struct corpus_options co = {
         .path = own_data ? o->path : subject_key(s, "data.path", "synth"),
         .format = own_data ? (o->format[0] ? o->format : NULL)
@@ -88,8 +90,17 @@ static int open_corpus(struct corpus **c, const struct subject *s, const struct 
         .seed = (uint64_t)(o->seed >= 0 ? o->seed
                            : own_data   ? STORY_SEED_FRESH
                                         : STORY_SEED_RUN),
+        .hops = &hops,
     };
-    return corpus_open(c, &co, e);
+    int rc = opt_defaults(&hops_group, &hops, e);
+    for (size_t i = 0; i < hops_group.n && rc == 0; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s%s", hops_group.prefix, hops_group.opts[i].key);
+        const char *text = subject_key(s, key, "");
+        if (text[0])
+            rc = opt_set(&hops_group.opts[i], &hops, text, "config.yaml of the run", e);
+    }
+    return rc < 0 ? rc : corpus_open(c, &co, e);
 }
 
 /* Chooses the tokens per window, and those that a sliding window scores. */
@@ -151,6 +162,9 @@ static int open_data(struct windows **w, struct ppl_result *r, const struct subj
         rc = open_corpus(&c, s, o, own_data, e);
     spec.seq = (int)r->seq;
     spec.stride = (int)r->stride;
+    spec.answers_only =
+        o->loss == PPL_LOSS_ANSWERS || (o->loss == PPL_LOSS_AUTO && !own_data &&
+                                        strcmp(subject_key(s, "data.loss", "all"), "answers") == 0);
     if (rc == 0)
         rc = windows_open(w, c, s->tokenizer, &spec, e);
     corpus_close(c);
@@ -223,7 +237,7 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
         recorded.record = 1;
         model_forward(m, &w.b, &recorded);
         model_loss(m, 0, 1);
-        measure_add(&r->measure, m, p->rows.true_entropy, w.bytes);
+        measure_add(&r->measure, m, &p->rows.known, w.bytes);
         if (r->measure.contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
             contrast_add(&r->measure.contrast, CONTRAST_CAUSAL, m);
         if (want->topk && pass->kind == PASS_SPARSE && !pass->inference.topk)
@@ -264,8 +278,9 @@ static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass 
         T = (int)m->config.max_seq;
     int made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
     if (want->prefill_rounds > 0)
-        measure_time(&r->measure, m, p->rows.input, T, want->prefill_rounds, pass);
-    return measure_decode(&r->measure, m, p->rows.input, T - made, T, want->decode_rounds, pass, e);
+        measure_time(&r->measure, m, p->rows.r.input, T, want->prefill_rounds, pass);
+    return measure_decode(&r->measure, m, p->rows.r.input, T - made, T, want->decode_rounds, pass,
+                          e);
 }
 
 int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request *w, struct err *e)
@@ -286,6 +301,10 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request 
     if (rc < 0)
         return rc;
     rc = measure_windows(&r, p, &pass, w, &last, e);
+    if (rc == 0 && r.measure.tokens == 0)
+        rc = err_set(e, DS_ERANGE,
+                     "the first %lld windows have no answers (data.loss=answers); raise tokens",
+                     (long long)r.windows);
     if (rc == 0 && !(measure_loss(&r.measure) < 1e30))
         rc = err_set(e, DS_ENUMERIC, "%s: loss is %g: corrupt model weights", p->s->dir,
                      measure_loss(&r.measure));

@@ -25,21 +25,31 @@ struct windows {
 
 int windows_rows_new(struct windows_rows *x, size_t n, struct err *e)
 {
-    x->input = mem_alloc(n, sizeof *x->input);
-    x->target = mem_alloc(n, sizeof *x->target);
-    x->start = mem_alloc(n, sizeof *x->start);
-    x->true_entropy = mem_alloc(n, sizeof *x->true_entropy);
-    return x->input && x->target && x->start && x->true_entropy
+    struct loader_rows *r = &x->r;
+    r->input = mem_alloc(n, sizeof *r->input);
+    r->target = mem_alloc(n, sizeof *r->target);
+    r->doc_start = mem_alloc(n, sizeof *r->doc_start);
+    r->true_entropy = mem_alloc(n, sizeof *r->true_entropy);
+    r->needed = mem_alloc(n, sizeof *r->needed);
+    r->class_of = mem_alloc(n, 1);
+    r->target_class = mem_alloc(n, 1);
+    x->private_start = mem_alloc(n, sizeof *x->private_start);
+    return r->input && r->target && r->doc_start && r->true_entropy && r->needed && r->class_of &&
+                   r->target_class && x->private_start
                ? 0
                : err_set(e, DS_EMEM, "out of memory for a batch of %zu tokens", n);
 }
 
 void windows_rows_free(struct windows_rows *x)
 {
-    mem_free(x->input);
-    mem_free(x->target);
-    mem_free(x->start);
-    mem_free(x->true_entropy);
+    mem_free(x->r.input);
+    mem_free(x->r.target);
+    mem_free(x->r.doc_start);
+    mem_free(x->r.true_entropy);
+    mem_free(x->r.needed);
+    mem_free(x->r.class_of);
+    mem_free(x->r.target_class);
+    mem_free(x->private_start);
 }
 
 /* ---- documents ---- */
@@ -141,13 +151,19 @@ static int read_documents(struct windows *w, const struct corpus *c, struct err 
 int windows_open(struct windows **out, const struct corpus *c, const struct tokenizer *t,
                  const struct windows_spec *s, struct err *e)
 {
+    if (s->kind != WINDOWS_PACKED && (corpus_is_words(c) || s->answers_only))
+        return err_set(e, DS_EUSAGE, "windows=%s: %s needs windows=packed", windows_name[s->kind],
+                       s->answers_only ? "data.loss=answers" : "data.path=hops");
     struct windows *w = mem_alloc(1, sizeof *w);
     if (!w)
         return err_set(e, DS_EMEM, "out of memory for windows");
     w->spec = *s;
     w->tokenizer = t;
-    const struct loader_options o = {
-        .is_val = s->is_val, .val_fraction = s->val_fraction, .seq = s->seq, .vocab = s->vocab};
+    const struct loader_options o = {.is_val = s->is_val,
+                                     .val_fraction = s->val_fraction,
+                                     .seq = s->seq,
+                                     .vocab = s->vocab,
+                                     .answers_only = s->answers_only};
     int rc = s->kind != WINDOWS_PACKED && corpus_shards(c)
                  ? err_set(e, DS_EUSAGE, "token shards have no documents: expected windows=packed")
              : s->kind == WINDOWS_PACKED ? loader_open(&w->loader, c, t, &o, e)
@@ -214,10 +230,9 @@ static int add_rows(const struct windows *w, const struct window *x, int at,
 {
     for (int i = 0; i < x->n; i++, at++) {
         const int32_t *id = &w->stream.v[x->at + (uint64_t)i];
-        rows->input[at] = id[0];
-        rows->target[at] = i < x->skip ? -1 : id[1];
-        rows->start[at] = at - i;
-        rows->true_entropy[at] = NAN;
+        rows->r.input[at] = id[0];
+        rows->r.target[at] = i < x->skip ? -1 : id[1];
+        rows->r.doc_start[at] = at - i;
     }
     return at;
 }
@@ -227,11 +242,19 @@ uint64_t windows_next(struct windows *w, struct loader_pos *at, int n, struct wi
 {
     uint64_t bytes = 0;
     int rows = n * w->spec.seq;
-    *b = (struct batch){
-        .B = n, .T = w->spec.seq, .id = x->input, .target = x->target, .doc_start = x->start};
+    *b = (struct batch){.B = n,
+                        .T = w->spec.seq,
+                        .id = x->r.input,
+                        .target = x->r.target,
+                        .doc_start = x->r.doc_start};
+    x->known = (struct measure_known){0};
     if (w->loader) {
-        loader_next(w->loader, at, n, x->input, x->target, x->start, x->true_entropy);
-        return loader_target_bytes(w->loader, x->target, (size_t)rows);
+        x->r.private_start = loader_has_private(w->loader) ? x->private_start : NULL;
+        b->private_start = x->r.private_start;
+        loader_read(w->loader, at, n, &x->r);
+        x->known = (struct measure_known){x->r.true_entropy, x->r.needed, x->r.class_of,
+                                          x->r.target_class};
+        return loader_target_bytes(w->loader, x->r.target, (size_t)rows);
     }
     rows = 0;
     for (int i = 0; i < n; i++) {

@@ -45,7 +45,8 @@ enum {
     X(bench_bars) \
     X(task_bars) \
     X(expert_load) \
-    X(expert_map)
+    X(expert_map) \
+    X(depth_needed)
 
 #define DECLARE(name) extern const struct figure_ops figure_##name;
 #define ROW(name) &figure_##name,

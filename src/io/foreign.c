@@ -62,7 +62,7 @@ struct source {
     uint64_t taken;    /* offset of left.p[0] in the file */
     uint64_t ended_at; /* size at which `take` was told of the end */
     int took_end;      /* ... and took a last line that had no newline */
-    uint64_t inode, device;
+    uint64_t inode, device, size; /* of the file at the last look, and its time */
     struct timespec changed;
     int is_broken; /* reported; not read any further */
 };
@@ -517,12 +517,13 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     int moved = st.st_mtim.tv_sec != s->changed.tv_sec || st.st_mtim.tv_nsec != s->changed.tv_nsec;
     int is_rest = clock_wall() - seconds(st.st_mtim) > rest_s || is_whole(r, s);
     uint64_t seen = s->taken + s->left.len;
-    if (!is_new && (!is_same || size < seen || (is_whole(r, s) && (moved || size != seen)))) {
+    if (!is_new && (!is_same || size < seen || (is_whole(r, s) && (moved || size != s->size)))) {
         start_over(r, is_whole(r, s));
         return 2;
     }
     s->inode = (uint64_t)st.st_ino;
     s->device = (uint64_t)st.st_dev;
+    s->size = size;
     s->changed = st.st_mtim;
     if (size == seen) {
         if (is_rest && s->left.len > 0 && s->ended_at != size)

@@ -471,4 +471,5 @@ const struct foreign_format foreign_console = {
     .recognise = recognise,
     .state_size = sizeof(struct console),
     .take = take,
+    .has_preamble = 1,
 };

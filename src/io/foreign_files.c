@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/mem.h"
@@ -27,6 +28,23 @@ const struct foreign_format *foreign_recognise(const void *p, size_t n, const ch
     return best;
 }
 
+/* A script may print itself, its configuration and its model before the first step: then the end of
+ * the file tells. */
+static const struct foreign_format *recognise_end(int fd, unsigned char buf[FOREIGN_PEEK],
+                                                  const char *path)
+{
+    size_t n = 0, got = 1;
+    if (buf[0] == 0xC9 || lseek(fd, -(off_t)FOREIGN_PEEK, SEEK_END) < 0)
+        return NULL;
+    while (n < FOREIGN_PEEK && got > 0 &&
+           fs_read_some(fd, buf + n, FOREIGN_PEEK - n, &got, path, NULL) == 0)
+        n += got;
+    const unsigned char *line = memchr(buf, '\n', n);
+    size_t at = line ? (size_t)(line - buf) + 1 : n;
+    const struct foreign_format *f = n > at ? foreign_recognise(buf + at, n - at, "", 0) : NULL;
+    return f && f->has_preamble ? f : NULL;
+}
+
 static const struct foreign_format *recognise_file(const char *path)
 {
     unsigned char head[FOREIGN_PEEK];
@@ -38,8 +56,12 @@ static const struct foreign_format *recognise_file(const char *path)
     while (n < sizeof head && got > 0 &&
            fs_read_some(fd, head + n, sizeof head - n, &got, path, NULL) == 0)
         n += got;
+    const struct foreign_format *format =
+        foreign_recognise(head, n, slash ? slash + 1 : path, n < sizeof head);
+    if (!format && n == sizeof head)
+        format = recognise_end(fd, head, path);
     fs_close(fd);
-    return foreign_recognise(head, n, slash ? slash + 1 : path, n < sizeof head);
+    return format;
 }
 
 /* ---- the files of a folder ---- */

@@ -193,7 +193,7 @@ static int is_folder(const char *rel)
 
 static int is_rewritten(const char *rel)
 {
-    return !below(rel, "metrics");
+    return is_meta(rel) || below(rel, "params");
 }
 
 const struct foreign_format foreign_mlflow = {

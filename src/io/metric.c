@@ -23,7 +23,7 @@ const struct run_metric run_metrics[] = {
     {"kd_loss", "nats/token", "Distillation loss", "T^2 KL(teacher || student); loss is the cross-entropy alone", AT(kd), AT(has_kd), 0, "T^2 * KL(softmax(teacher / T) || softmax(student / T))"},
     {"block_ratio", "", "Executed blocks (fraction of dense)", "executed cells / all cells (decisions; masked training computes all)", AT(block_ratio), 0, 0, "sum over layers and tokens of executed / (layers * tokens)"},
     {"flops_ratio", "", "FLOPs (fraction of dense)", "FLOPs of the decisions / FLOPs of the dense model, head included", AT(flops_ratio), 0, 0, "FLOPs of the executed cells and the head / FLOPs with every cell executed"},
-    {"skipped_steps", "", "Skipped steps", "steps skipped for NaN or Inf", AT(skipped), 0, METRIC_INTEGER | METRIC_EXACT},
+    {"skipped_steps", "", "Skipped steps", "steps skipped for NaN or Inf, or for lack of answers (data.loss=answers)", AT(skipped), 0, METRIC_INTEGER | METRIC_EXACT},
     {"time_forward", "ms", "Forward pass", "embedding, routing decisions and blocks", AT(ms[STEP_FORWARD]), 0, METRIC_PART},
     {"time_loss", "ms", "Head and loss", "head and cross-entropy, with the head's gradients", AT(ms[STEP_LOSS]), 0, METRIC_PART},
     {"time_backward", "ms", "Backward pass", "backward pass of the blocks, recomputation included", AT(ms[STEP_BACKWARD]), 0, METRIC_PART},

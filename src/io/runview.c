@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/filekind.h"
 #include "io/foreign.h"
 #include "io/runlog.h"
 #include "io/runview_parts.h"
@@ -280,18 +281,22 @@ static int set_path(struct runview *v, const char *path, struct err *e)
 /* A file that does not begin with a record and has none further on is something else. */
 static int check_kind(const struct runview *v, struct err *e)
 {
-    unsigned char first = 0xc9;
-    size_t got;
+    unsigned char first[512] = {0xc9};
+    size_t got = 0;
     int fd;
     if (v->records > 0 || v->tail == 0 || runlog_reader_fd(v->reader) >= 0)
         return 0;
     int rc = fs_open_read(&fd, v->path, e);
     if (rc < 0)
         return rc;
-    rc = fs_read_some(fd, &first, 1, &got, v->path, e);
+    rc = fs_read_some(fd, first, sizeof first, &got, v->path, e);
     fs_close(fd);
-    if (rc == 0 && first != 0xc9 && first != 0)
-        rc = err_set(e, DS_EFORMAT, "%s: not a record stream", v->path);
+    const char *kind = rc == 0 ? file_kind(first, got) : NULL;
+    int is_gzip = got > 1 && first[0] == 0x1f && first[1] == 0x8b;
+    if (rc == 0 && first[0] != 0xc9 && first[0] != 0)
+        rc = err_set(e, DS_EFORMAT, "%s: not a record stream or a log of a known format%s%s%s",
+                     v->path, kind ? ", but " : "", kind ? kind : "",
+                     is_gzip ? "; unpack it first: gunzip -k" : "");
     return rc;
 }
 
@@ -470,8 +475,8 @@ const struct vector *sample_column(const struct run_sample *s, const char *name)
 
 const char *runview_class(int number)
 {
-    static const char *const name[RUN_CLASSES] = {"word",  "continuation", "punctuation",
-                                                  "digit", "space",        "stop word",
-                                                  "rare",  "high loss",    "other"};
+    static const char *const name[RUN_CLASSES] = {
+        "word",      "continuation", "punctuation", "digit", "space",  "stop word", "rare",
+        "high loss", "other",        "edge",        "query", "answer", "filler"};
     return number >= 0 && number < RUN_CLASSES ? name[number] : NULL;
 }

@@ -100,6 +100,7 @@ static struct attn attn_shape(const struct model *m, int N)
         .hi = g->hi,
         .self = g->self,
         .on = g->on,
+        .own = g->own,
         .bf16 = m->weights.format == GEMM_BF16,
         .segs = m->B,
         .seg_q = g->seg_q,

@@ -90,9 +90,9 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
 static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow)
 {
     struct block_ranges *g = &m->ranges;
-    int lo = 0, hi = 0;
+    int lo = 0, hi = 0, own = 0;
     for (int i = 0; i < p->n; i++) {
-        int row = p->row[i];
+        int row = p->row[i], span = m->private_row ? m->private_row[row] : -1;
         while (lo < g->new_keys && (krow ? krow[lo] : lo) < m->first_row[row])
             lo++;
         while (hi < g->new_keys && (krow ? krow[hi] : hi) <= row)
@@ -100,6 +100,9 @@ static void ranges_fill(struct model *m, const struct plan *p, const int32_t *kr
         g->lo[i] = lo;
         g->hi[i] = hi;
         g->self[i] = hi - 1; /* the row itself is always among the keys */
+        while (own < g->new_keys && (krow ? krow[own] : own) < (span < 0 ? row : span))
+            own++;
+        g->own_store[i] = own;
         g->qpos[i] = m->pos[row];
     }
 }
@@ -148,11 +151,15 @@ void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *c
     ranges_fill(m, p, krow);
     segments_fill(m, p, krow);
     g->on = NULL;
-    if (p->kv == KV_PLAN && p->active < p->n) {
-        BUG_IF(cache, "the KV cache holds executed rows only");
+    g->own = m->private_row ? g->own_store : NULL;
+    int has_off = p->kv == KV_PLAN && p->active < p->n;
+    BUG_IF(cache && has_off, "the KV cache holds executed rows only");
+    if (has_off || m->private_row) {
         g->on = g->on_store;
-        for (int j = 0; j < p->n; j++)
-            g->on[j] = p->gate[j] != 0;
+        for (int j = 0; j < g->new_keys; j++) {
+            int is_private = m->private_row && m->private_row[krow ? krow[j] : j] >= 0;
+            g->on[j] = has_off && p->gate[j] == 0 ? 0 : 1 + is_private;
+        }
     }
     if (cache)
         ranges_to_caches(m);

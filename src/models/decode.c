@@ -119,6 +119,7 @@ int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const 
     m->T = pass->T = T;
     m->R = pass->R = n * T;
     m->batch = NULL;
+    m->private_row = NULL;
     for (int i = 0; i < m->R; i++) {
         m->pos[i] = c[i / T]->len + i % T;
         m->first_row[i] = i - m->pos[i];

@@ -77,6 +77,17 @@ static double mean_of(const real *x, int R, int count)
     return count ? sum / count : (double)NAN;
 }
 
+/* Among equal logits the first one wins, as in greedy decoding. */
+static int is_largest(const real *logits, int target, int V)
+{
+    if (target < 0)
+        return 0;
+    for (int v = 0; v < V; v++)
+        if (!(v < target ? logits[v] < logits[target] : logits[v] <= logits[target]))
+            return 0;
+    return 1;
+}
+
 double model_loss(struct model *m, int train, int want_entropy)
 {
     int C = (int)m->config.dim, V = (int)m->config.vocab, L = (int)m->config.layers;
@@ -91,6 +102,9 @@ double model_loss(struct model *m, int train, int want_entropy)
         int n = m->R - i < chunk ? m->R - i : chunk;
         const real *x = m->xf + (size_t)i * (size_t)C;
         linear_fwd(m->logits, x, &head, n, 0, NULL);
+        for (int k = 0; k < n && want_entropy && !train; k++)
+            m->is_correct[i + k] =
+                (uint8_t)is_largest(m->logits + (size_t)k * (size_t)V, target[i + k], V);
         if (taught)
             distilled_chunk(m, i, n, target + i, scale, entropy ? m->entropy + i : NULL);
         else

@@ -98,8 +98,37 @@ static void add_depth(struct measure *s, double depth)
     s->depth_ss += d * (depth - s->depth_mean);
 }
 
+static float class_at(const struct measure *s, const uint8_t *known, int row, int32_t id)
+{
+    enum { BY_TEXT = 255 };
+    if (known && known[row] != BY_TEXT)
+        return known[row];
+    return s->token_class ? s->token_class[id] : NAN;
+}
+
+static void add_part(struct measure_part *p, const struct model *m, int row, double depth)
+{
+    p->n += 1;
+    p->nll += (double)m->nll[row];
+    p->correct += m->is_correct[row];
+    p->depth += depth;
+}
+
+/* By the class and the required depth of the target. */
+static void add_parts(struct measure *s, const struct model *m, int row, double depth,
+                      const struct measure_known *known)
+{
+    float c = class_at(s, known->target_class, row, m->batch->target[row]);
+    double needed = known->needed ? (double)known->needed[row] : 0;
+    if (c >= 0 && c < MEASURE_CLASSES)
+        add_part(&s->by_class[(int)c], m, row, depth);
+    if (needed >= 1 && needed <= MEASURE_NEEDED_MAX)
+        add_part(&s->by_needed[(int)needed - 1], m, row, depth);
+    s->correct += m->is_correct[row];
+}
+
 static void add_sample(struct measure *s, const struct model *m, int row, float depth,
-                       const float *true_entropy)
+                       const struct measure_known *known)
 {
     float value[MEASURE_COLUMNS] = {
         [MEASURE_DEPTH] = depth,
@@ -107,9 +136,10 @@ static void add_sample(struct measure *s, const struct model *m, int row, float 
         [MEASURE_ENTROPY] = (float)m->entropy[row],
         [MEASURE_NLL] = (float)m->nll[row],
         [MEASURE_FLOPS] = (float)m->flops.token[row],
-        [MEASURE_TRUE] = true_entropy ? true_entropy[row] : NAN,
+        [MEASURE_TRUE] = known->true_entropy ? known->true_entropy[row] : NAN,
+        [MEASURE_NEEDED] = known->needed ? known->needed[row] : NAN,
         [MEASURE_POSITION] = (float)m->pos[row],
-        [MEASURE_CLASS] = s->token_class ? s->token_class[m->batch->id[row]] : NAN,
+        [MEASURE_CLASS] = class_at(s, known->class_of, row, m->batch->id[row]),
     };
     if (s->n >= s->cap)
         return;
@@ -118,7 +148,7 @@ static void add_sample(struct measure *s, const struct model *m, int row, float 
     s->n++;
 }
 
-void measure_add(struct measure *s, const struct model *m, const float *true_entropy,
+void measure_add(struct measure *s, const struct model *m, const struct measure_known *known,
                  uint64_t bytes)
 {
     float *depth = mem_alloc((size_t)m->R, sizeof *depth);
@@ -136,7 +166,8 @@ void measure_add(struct measure *s, const struct model *m, const float *true_ent
         s->nll += (double)m->nll[i];
         s->tokens += 1;
         add_depth(s, (double)depth[i]);
-        add_sample(s, m, i, depth[i], true_entropy);
+        add_parts(s, m, i, (double)depth[i], known);
+        add_sample(s, m, i, depth[i], known);
     }
     s->bytes += (double)bytes;
     s->run += (double)m->flops.rows_run;

@@ -9,7 +9,7 @@
 static const char *const column_name[MEASURE_COLUMNS] = {
     [MEASURE_DEPTH] = "depth",       [MEASURE_SIGNAL] = "signal", [MEASURE_ENTROPY] = "entropy",
     [MEASURE_NLL] = "nll",           [MEASURE_FLOPS] = "flops",   [MEASURE_TRUE] = "true_entropy",
-    [MEASURE_POSITION] = "position", [MEASURE_CLASS] = "class",
+    [MEASURE_POSITION] = "position", [MEASURE_CLASS] = "class",   [MEASURE_NEEDED] = "needed",
 };
 
 /* ---- numeric values ---- */
@@ -61,6 +61,21 @@ static void add_depth(struct list *l, const struct measure *s)
     add(l, "corr_nll_depth", "r(loss, depth)", measure_correlation(s, MEASURE_NLL, MEASURE_DEPTH));
     add(l, "corr_true_entropy_depth", "r(true entropy, depth)",
         measure_correlation(s, MEASURE_TRUE, MEASURE_DEPTH));
+    add_optional(l, "corr_needed_depth", "r(required depth, depth)",
+                 measure_correlation(s, MEASURE_NEEDED, MEASURE_DEPTH));
+}
+
+/* Answers of known required depth. */
+static void add_answers(struct list *l, const struct measure *s)
+{
+    double n = 0, nll = 0, correct = 0, none = (double)NAN;
+    for (int k = 0; k < MEASURE_NEEDED_MAX; k++) {
+        n += s->by_needed[k].n;
+        nll += s->by_needed[k].nll;
+        correct += s->by_needed[k].correct;
+    }
+    add_optional(l, "answer_loss", "loss of answers", n > 0 ? nll / n : none);
+    add_optional(l, "answer_accuracy", "greedy accuracy of answers", n > 0 ? correct / n : none);
 }
 
 static int has_decisions(const struct measure *s)
@@ -121,6 +136,9 @@ size_t measure_scalars(const struct measure *s, struct measure_scalar out[MEASUR
     add(&l, "perplexity", "perplexity", exp(measure_loss(s)));
     add(&l, "bits_per_byte", "bits per byte", measure_bits_per_byte(s));
     add(&l, "tokens", "tokens", s->tokens);
+    add_optional(&l, "accuracy", "greedy accuracy",
+                 s->tokens > 0 ? s->correct / s->tokens : (double)NAN);
+    add_answers(&l, s);
     add_contrast(&l, s);
     add_compute(&l, s);
     add_depth(&l, s);
@@ -187,6 +205,55 @@ const char *measure_vector(const struct measure *s, int i, double *out, int *is_
     return vectors[i].key;
 }
 
+/* ---- vectors over classes and required depths ---- */
+
+static double part_loss(const struct measure_part *p)
+{
+    return p->n > 0 ? p->nll / p->n : (double)NAN;
+}
+
+static double part_accuracy(const struct measure_part *p)
+{
+    return p->n > 0 ? p->correct / p->n : (double)NAN;
+}
+
+static double part_depth(const struct measure_part *p)
+{
+    return p->n > 0 ? p->depth / p->n : (double)NAN;
+}
+
+static double part_tokens(const struct measure_part *p)
+{
+    return p->n;
+}
+
+static const struct {
+    const char *key;
+    int by_needed;
+    double (*of)(const struct measure_part *p);
+} part_vectors[] = {
+    {"loss_by_class", 0, part_loss},   {"accuracy_by_class", 0, part_accuracy},
+    {"depth_by_class", 0, part_depth}, {"tokens_by_class", 0, part_tokens},
+    {"loss_by_k", 1, part_loss},       {"accuracy_by_k", 1, part_accuracy},
+    {"depth_by_k", 1, part_depth},     {"tokens_by_k", 1, part_tokens},
+};
+
+const char *measure_part_vector(const struct measure *s, int i, double out[MEASURE_NEEDED_MAX],
+                                int *n)
+{
+    *n = 0;
+    if (i >= (int)DS_LEN(part_vectors))
+        return NULL;
+    int by_needed = part_vectors[i].by_needed,
+        most = by_needed ? MEASURE_NEEDED_MAX : MEASURE_CLASSES;
+    const struct measure_part *p = by_needed ? s->by_needed : s->by_class;
+    for (int k = 0; k < most; k++) {
+        out[k] = part_vectors[i].of(&p[k]);
+        *n = p[k].n > 0 ? k + 1 : *n;
+    }
+    return part_vectors[i].key;
+}
+
 const char *measure_not_causal(const struct measure *s)
 {
     if (s->is_topk)
@@ -223,6 +290,16 @@ static void add_vectors(const struct measure *s, struct record *rec)
     mem_free(x);
 }
 
+static void add_part_vectors(const struct measure *s, struct record *rec)
+{
+    double x[MEASURE_NEEDED_MAX];
+    const char *key;
+    int n;
+    for (int i = 0; (key = measure_part_vector(s, i, x, &n)) != NULL; i++)
+        if (n > 0)
+            record_nums(rec, key, x, (size_t)n);
+}
+
 void measure_eval_record(const struct measure *s, struct record *rec, const char *task,
                          const char *routing, int64_t step, double time)
 {
@@ -237,6 +314,7 @@ void measure_eval_record(const struct measure *s, struct record *rec, const char
         if (!x[i].is_optional || !isnan(x[i].value))
             record_num(rec, x[i].key, x[i].value);
     add_vectors(s, rec);
+    add_part_vectors(s, rec);
     add_map(s, rec);
 }
 
@@ -246,10 +324,10 @@ static int by_float(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The highest loss decile is a class of its own. */
+/* The highest loss decile is a class of its own, except where the data set says what a token is. */
 static void mark_high_loss(const struct measure *s)
 {
-    enum { HIGH_LOSS = 7 };
+    enum { HIGH_LOSS = 7, OTHER = 8 };
     float *sorted = s->token_class && s->n >= 10
                         ? mem_dup(s->column[MEASURE_NLL], s->n * sizeof *sorted)
                         : NULL;
@@ -258,9 +336,17 @@ static void mark_high_loss(const struct measure *s)
     qsort(sorted, s->n, sizeof *sorted, by_float);
     float limit = sorted[s->n - s->n / 10];
     for (size_t i = 0; i < s->n; i++)
-        if (s->column[MEASURE_NLL][i] >= limit)
+        if (s->column[MEASURE_NLL][i] >= limit && !(s->column[MEASURE_CLASS][i] > OTHER))
             s->column[MEASURE_CLASS][i] = HIGH_LOSS;
     mem_free(sorted);
+}
+
+static int is_known(const float *v, size_t n)
+{
+    size_t i = 0;
+    while (i < n && isnan(v[i]))
+        i++;
+    return i < n;
 }
 
 void measure_sample_record(const struct measure *s, struct record *rec, const char *name,
@@ -273,6 +359,7 @@ void measure_sample_record(const struct measure *s, struct record *rec, const ch
     record_str(rec, "signal", s->signal);
     record_map(rec, "column");
     for (int c = 0; c < MEASURE_COLUMNS; c++)
-        record_f32s(rec, column_name[c], s->column[c], s->n);
+        if (c != MEASURE_NEEDED || is_known(s->column[c], s->n))
+            record_f32s(rec, column_name[c], s->column[c], s->n);
     record_close(rec);
 }

@@ -199,6 +199,7 @@ static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
     g->seg_k = ints(a, R + 1);
     g->cached = ints(a, R);
     g->on_store = arena_alloc(a, R, 1);
+    g->own_store = ints(a, R);
 }
 
 /* Lays out the stream arena, everything that lives for one step; called once to measure and once to
@@ -219,6 +220,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     layout_plans(m, a, R, L);
     m->pos = ints(a, R);
     m->first_row = ints(a, R);
+    m->private_store = ints(a, R);
     m->xf = reals(a, R, C);
     m->dxf = train ? reals(a, R, C) : NULL;
     m->rstdf = reals(a, R, 1);
@@ -226,6 +228,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->logits = reals(
         a, (size_t)head_chunk(m->config.vocab) < R ? (size_t)head_chunk(m->config.vocab) : R, V);
     m->nll = reals(a, R, 1);
+    m->is_correct = arena_alloc(a, R, 1);
     m->entropy = reals(a, R, 1);
     m->entropy_rel = reals(a, R, 1);
     m->dgate = reals(a, R, 1);
@@ -317,15 +320,23 @@ out:
     return rc;
 }
 
+/* Rows that no later row sees, other than those of their span, take no position from it. */
 static void place_rows(struct model *m, const struct batch *b)
 {
+    m->private_row = b->private_start ? m->private_store : NULL;
     for (int s = 0, i = 0; s < b->B; s++)
-        for (int t = 0; t < b->T; t++, i++) {
+        for (int t = 0, hidden = 0; t < b->T; t++, i++) {
             int start = b->doc_start ? b->doc_start[i] : 0;
-            BUG_IF(m->pos_embed >= 0 && t - start >= m->config.max_seq,
-                   "position %d exceeds the table of %d", t - start, (int)m->config.max_seq);
-            m->pos[i] = t - start;
+            int span = b->private_start ? b->private_start[i] : -1;
+            hidden = t == start ? 0 : hidden;
             m->first_row[i] = s * b->T + start;
+            m->pos[i] = t - start - hidden + (span >= 0 ? t - span : 0);
+            BUG_IF(m->pos_embed >= 0 && m->pos[i] >= m->config.max_seq,
+                   "position %d exceeds the table of %d", m->pos[i], (int)m->config.max_seq);
+            BUG_IF(span > t || (span >= 0 && span < start),
+                   "row %d: private span from %d, document from %d", t, span, start);
+            m->private_store[i] = span < 0 ? -1 : s * b->T + span;
+            hidden += span >= 0;
         }
 }
 
@@ -399,6 +410,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     embed_ids(m, id);
     flops_begin(&m->flops, &shape, m->R);
     m->flops.T = m->T;
+    m->flops.private_row = m->private_row;
     route_begin(&m->route, pass);
     for (int l = 0; l < m->config.layers; l++)
         (m->ffn ? run_split : run_block)(m, l, cache);

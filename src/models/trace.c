@@ -31,7 +31,8 @@ static void forward(struct model *m, const struct trace_text *t, const struct tr
                     int32_t *target)
 {
     struct pass pass = {.kind = o->kind, .seed = o->seed, .inference = o->inference, .record = 1};
-    struct batch b = {.B = 1, .T = t->n, .id = t->id, .target = target};
+    struct batch b = {
+        .B = 1, .T = t->n, .id = t->id, .target = target, .private_start = t->private_start};
     for (int i = 0; i < t->n; i++)
         target[i] = i + 1 < t->n ? t->id[i + 1] : -1;
     model_forward(m, &b, &pass);
@@ -156,10 +157,10 @@ static void add_tokens(struct record *rec, const struct model *m, const struct t
     record_map(rec, "token");
     if (t->true_entropy)
         record_f32s(rec, "true_entropy", t->true_entropy, (size_t)n);
-    for (int i = 0; t->token_class && i < n; i++)
-        tmp[i] = t->token_class[t->id[i]];
     if (t->token_class)
-        record_f32s(rec, "class", tmp, (size_t)n);
+        record_f32s(rec, "class", t->token_class, (size_t)n);
+    if (t->needed)
+        record_f32s(rec, "needed", t->needed, (size_t)n);
     if (o->more)
         o->more(o->more_ctx, rec);
     record_close(rec);

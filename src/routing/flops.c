@@ -38,6 +38,7 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
     f->shape = *shape;
     f->L = shape->L;
     f->R = f->T = R;
+    f->private_row = NULL;
     f->dense = f->dense_blocks = f->blocks = 0;
     f->rows_run = f->rows = 0;
     memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
@@ -60,6 +61,7 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
 {
     const struct flops_shape *s = &f->shape;
     int l = p->layer, next = 0, doc = f->R ? first_row[0] : 0, keys = 0;
+    int hidden = 0, own = 0, span = -1; /* private rows of the document; own keys of the span */
     int has_attention = p->span != ROUTE_SPAN_FFN, has_mlp = p->span != ROUTE_SPAN_ATTENTION;
     for (int i = 0; i < f->R; i++) {
         int is_listed = next < p->n && p->row[next] == i;
@@ -68,9 +70,17 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
         if (cached ? i % f->T == 0 : first_row[i] != doc) {
             doc = first_row[i];
             keys = cached ? cached[i / f->T] : 0;
+            hidden = 0;
         }
-        keys += p->kv == KV_ALL || runs;
-        double context = i - first_row[i] + 1;
+        int start = f->private_row ? f->private_row[i] : -1, is_key = p->kv == KV_ALL || runs;
+        own = start < 0 || start != span ? 0 : own;
+        span = start;
+        if (start < 0)
+            keys += is_key;
+        else
+            own += is_key;
+        double context = i - first_row[i] + 1 - hidden + (start >= 0 ? i - start : 0);
+        hidden += start >= 0;
         if (has_attention)
             f->dense += cost_qo(s) + cost_kv(s) + context * cost_key(s);
         if (has_mlp)
@@ -84,7 +94,7 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
             continue;
         if (has_attention) {
             add(f, l, FLOPS_QO, i, cost_qo(s));
-            add(f, l, FLOPS_ATTENTION, i, keys * cost_key(s));
+            add(f, l, FLOPS_ATTENTION, i, (keys + own) * cost_key(s));
         }
         if (has_mlp)
             add(f, l, FLOPS_MLP, i, cost_mlp(s));

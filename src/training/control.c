@@ -20,7 +20,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "training/socket.h"
+#include "base/socket.h"
 
 enum { CLIENTS_MAX = 8, LINE_MAX_BYTES = 512, WAITING_MAX = 16 };
 /* Within this time a short step ends and the client gets the result itself; later it gets

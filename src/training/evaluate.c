@@ -44,12 +44,21 @@ static int walk_next(struct walk *w)
     int n = (int)(left < batch ? left : batch);
     if (n == 0)
         return 0;
-    loader_next(w->text, &w->pos, n, t->input, t->target, t->doc_start, t->true_entropy);
+    loader_read(w->text, &w->pos, n,
+                &(struct loader_rows){.input = t->input,
+                                      .target = t->target,
+                                      .doc_start = t->doc_start,
+                                      .private_start = t->private_start,
+                                      .true_entropy = t->true_entropy,
+                                      .needed = t->needed,
+                                      .class_of = t->class_of,
+                                      .target_class = t->target_class});
     w->b = (struct batch){.B = n,
                           .T = (int)t->config.train.seq,
                           .id = t->input,
                           .target = t->target,
-                          .doc_start = t->doc_start};
+                          .doc_start = t->doc_start,
+                          .private_start = t->private_start};
     w->done += (uint64_t)n;
     return n;
 }
@@ -74,7 +83,11 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, str
         recorded.record = 1;
         model_forward(t->model, &w.b, &recorded);
         model_loss(t->model, 0, 1);
-        measure_add(s, t->model, t->true_entropy,
+        measure_add(s, t->model,
+                    &(struct measure_known){.true_entropy = t->true_entropy,
+                                            .needed = t->needed,
+                                            .class_of = t->class_of,
+                                            .target_class = t->target_class},
                     loader_target_bytes(t->val, t->target, (size_t)n * (size_t)w.b.T));
         if (s->contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
             contrast_add(&s->contrast, CONTRAST_CAUSAL, t->model);

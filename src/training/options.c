@@ -65,13 +65,14 @@ int train_has_teacher(const struct train_options *o)
 #define AT(field) offsetof(struct data_options, field)
 static const struct opt data_opts[] = {
     // clang-format off
-    {"path", OPT_STRING, AT(path), "synth", 0, 0, NULL, "a UTF-8 file or directory, a .jsonl file, token shards of nanoGPT or llm.c (.bin file, folder or pattern), or synth (the built-in generator)", NULL},
+    {"path", OPT_STRING, AT(path), "synth", 0, 0, NULL, "a UTF-8 file or directory, a .jsonl file, token shards of nanoGPT or llm.c (.bin file, folder or pattern), synth (the built-in stories), or hops (queries of known required depth, hops.*)", NULL},
     {"format", OPT_STRING, AT(format), "auto", 0, 0, NULL, "auto, file, blocks, eot, jsonl, lines, tokens", NULL},
     {"text_key", OPT_STRING, AT(text_key), "text", 0, 0, NULL, "key of the text in JSON Lines records", NULL},
     {"tokenizer", OPT_STRING, AT(tokenizer), "bpe", 0, 0, NULL, "bpe (trained on the corpus to model.vocab), bytes, or a tokenizer.json (token shards: the one they were made with)", NULL},
     {"max_bytes", OPT_INT, AT(max_bytes), "0", 0, 1e15, NULL, "most bytes of text to read; 0 = the built-in limit", NULL},
-    {"docs", OPT_INT, AT(docs), "0", 0, 1e12, NULL, "most documents to read (synth: to generate); 0 = all", NULL},
+    {"docs", OPT_INT, AT(docs), "0", 0, 1e12, NULL, "most documents to read (synth, hops: to generate); 0 = all", NULL},
     {"val_fraction", OPT_REAL, AT(val_fraction), "0.05", 0, 0.5, NULL, "fraction of documents held out for validation, chosen by text hash (token shards: the last tokens, unless names hold train and val)", NULL},
+    {"loss", OPT_ENUM, AT(loss), "all", 0, 0, "all|answers", "tokens that the loss counts, in training and evaluation: all, or the answers (of hops, or of JSON Lines with prompt and completion, or messages)", NULL},
     // clang-format on
 };
 const struct opt_group data_group = {
@@ -167,8 +168,8 @@ static int check_unknown(const struct config *given, struct err *e)
     static char prefix[GROUPS_MAX][40];
     struct opt_group methods[GROUPS_MAX];
     const struct opt_group *group[GROUPS_MAX] = {&train_group, &data_group, &run_group,
-                                                 &model_group};
-    size_t n = 4;
+                                                 &model_group, &hops_group};
+    size_t n = 5;
     for (const struct route_ops *const *m = route_all(); *m && n < GROUPS_MAX; m++, n++) {
         methods[n] = route_group(*m, prefix[n]);
         group[n] = &methods[n];
@@ -190,6 +191,22 @@ static void check_values(struct train_config *c, struct str *all)
         str_addf(all,
                  "%strain.batch * train.seq = %lld tokens per step: must be at most 16,777,216",
                  between(all), (long long)(o->batch * o->seq));
+}
+
+static void check_data(const struct train_config *c, struct str *all)
+{
+    const struct hops_options *h = &c->data.hops;
+    struct err e = {0};
+    if (!c->data.path || strcmp(c->data.path, "hops") != 0)
+        return;
+    if (hops_check(h, &e) < 0)
+        str_addf(all, "%s%s", between(all), e.text);
+    else if (hops_tokens(h) > c->train.seq)
+        str_addf(all,
+                 "%strain.seq=%lld: must be at least %lld, the tokens of a document (hops.n * "
+                 "hops.relations edges, hops.queries queries)%s",
+                 between(all), (long long)c->train.seq, (long long)hops_tokens(h),
+                 h->filler ? ", and more for hops.filler" : "");
 }
 
 /* Checkpoints may leave out the base only if it is frozen and stored elsewhere. */
@@ -270,6 +287,7 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         void *values;
     } part[] = {{&train_group, &c->train},
                 {&data_group, &c->data},
+                {&hops_group, &c->data.hops},
                 {&run_group, &c->run},
                 {&model_group, &c->model}};
     for (size_t i = 0; i < DS_LEN(part); i++) {
@@ -295,6 +313,7 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         str_addf(all, "%s%s", between(all), unknown.text);
     if (ops) {
         check_values(c, all);
+        check_data(c, all);
         check_save(&c->train, all);
         check_teacher(c, all);
         if (model_config_check(&c->model, &shape) < 0)
@@ -377,6 +396,8 @@ void train_config_print(struct str *out, const struct train_config *c)
     config_print_group(out, &run_group, &c->run);
     config_print_group(out, &model_group, &c->model);
     config_print_group(out, &data_group, &c->data);
+    if (strcmp(c->data.path, "hops") == 0)
+        config_print_group(out, &hops_group, &c->data.hops);
     config_print_group(out, &train_group, &c->train);
     const struct route_ops *ops = route_find(c->model.method);
     char prefix[40];
@@ -415,6 +436,8 @@ void train_config_for_each(const struct train_config *c,
     each_of(&run_group, &c->run, each, ctx);
     each_of(&model_group, &c->model, each, ctx);
     each_of(&data_group, &c->data, each, ctx);
+    if (strcmp(c->data.path, "hops") == 0)
+        each_of(&hops_group, &c->data.hops, each, ctx);
     each_of(&train_group, &c->train, each, ctx);
     for (size_t i = 0; i < c->route.n; i++)
         each(ctx, c->route.entry[i].key, c->route.entry[i].value);

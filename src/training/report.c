@@ -136,7 +136,9 @@ int trainer_log_probes(struct trainer *t, struct err *e)
                                   .piece = p->piece,
                                   .piece_len = p->piece_len,
                                   .true_entropy = p->true_entropy,
-                                  .token_class = t->token_class,
+                                  .token_class = p->token_class,
+                                  .needed = corpus_is_words(t->corpus) ? p->needed : NULL,
+                                  .private_start = t->private_start ? p->private_start : NULL,
                                   .n = p->n};
         struct trace_options o = {.step = t->state.step,
                                   .time = clock_wall(),

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "training/job.h"
-#include "training/socket.h"
+#include "base/socket.h"
 
 enum { LINE_MAX_BYTES = 600 };
 

@@ -99,6 +99,7 @@ static int open_loaders(struct trainer *t, struct err *e)
     struct loader_options o = {.val_fraction = c->data.val_fraction,
                                .seq = (int)c->train.seq,
                                .vocab = (int)c->model.vocab,
+                               .answers_only = c->data.loss == LOSS_ANSWERS,
                                .seed = (uint64_t)c->run.seed};
     int rc = loader_open(&t->train, t->corpus, t->tokenizer, &o, e);
     if (rc < 0)
@@ -211,19 +212,36 @@ static int alloc_batch(struct trainer *t, struct err *e)
     t->target = mem_alloc(n, sizeof *t->target);
     t->doc_start = mem_alloc(n, sizeof *t->doc_start);
     t->true_entropy = mem_alloc(n, sizeof *t->true_entropy);
+    t->needed = mem_alloc(n, sizeof *t->needed);
+    t->class_of = mem_alloc(n, 1);
+    t->target_class = mem_alloc(n, 1);
+    int has_private = loader_has_private(t->train) || (t->val && loader_has_private(t->val));
+    if (has_private)
+        t->private_start = mem_alloc(n, sizeof *t->private_start);
     t->token_class = mem_alloc((size_t)t->config.model.vocab, sizeof *t->token_class);
     t->record = record_new();
     if (!t->input || !t->target || !t->doc_start || !t->true_entropy || !t->token_class ||
+        !t->needed || !t->class_of || !t->target_class || (has_private && !t->private_start) ||
         !t->record)
         return err_set(e, DS_EMEM, "out of memory for a batch");
     return token_classes(t->tokenizer, t->train, (int)t->config.train.seq, t->token_class, e);
 }
 
-/* True entropy of a token = sum over its bytes; byte-level tokens cover the text exactly. */
+/* Neighbours of one number are one private span. */
+static int32_t span_start(const struct probe_text *p, const struct token_note *note, int i)
+{
+    if (!note || !note[i].hidden)
+        return -1;
+    return i > 0 && note[i - 1].hidden == note[i].hidden ? p->private_start[i - 1] : i;
+}
+
+/* True entropy of a token = sum over its bytes; byte-level tokens cover the text exactly.  note: of
+ * the tokens of the whole document and its end, or NULL. */
 static void fill_probe(struct trainer *t, struct probe_text *p, const struct document *d,
-                       const int32_t *id)
+                       const int32_t *id, const struct token_note *note)
 {
     size_t at = 0;
+    int is_words = corpus_is_words(t->corpus);
     for (int i = 0; i < p->n; i++) {
         p->id[i] = id[i];
         p->piece[i] = tokenizer_piece(t->tokenizer, id[i], &p->piece_len[i]);
@@ -231,6 +249,10 @@ static void fill_probe(struct trainer *t, struct probe_text *p, const struct doc
         for (size_t k = at; d->bits && k < at + p->piece_len[i] && k < d->len; k++)
             sum += d->bits[k];
         p->true_entropy[i] = sum;
+        p->needed[i] = is_words ? note[i + 1].needed : NAN; /* to predict the next token */
+        uint8_t kind = note ? loader_class(&note[i]) : CLASS_UNKNOWN;
+        p->token_class[i] = kind != CLASS_UNKNOWN ? kind : t->token_class[id[i]];
+        p->private_start[i] = span_start(p, note, i);
         at += p->piece_len[i];
     }
 }
@@ -242,7 +264,11 @@ static int alloc_probe(struct probe_text *p, size_t n, struct err *e)
     p->piece = mem_alloc(n, sizeof *p->piece);
     p->piece_len = mem_alloc(n, sizeof *p->piece_len);
     p->true_entropy = mem_alloc(n, sizeof *p->true_entropy);
-    return p->id && p->piece && p->piece_len && p->true_entropy
+    p->needed = mem_alloc(n, sizeof *p->needed);
+    p->token_class = mem_alloc(n, sizeof *p->token_class);
+    p->private_start = mem_alloc(n, sizeof *p->private_start);
+    return p->id && p->piece && p->piece_len && p->true_entropy && p->needed && p->token_class &&
+                   p->private_start
                ? 0
                : err_set(e, DS_EMEM, "out of memory for the probe text");
 }
@@ -254,17 +280,22 @@ static int add_probe(struct trainer *t, size_t index, struct err *e)
     size_t max = (size_t)t->config.train.probe_tokens, cut = d.len < 16 * max ? d.len : 16 * max;
     while (cut < d.len && cut > 0 && ((unsigned char)d.text[cut] & 0xC0) == 0x80)
         cut--; /* never inside a character */
-    int rc = tokenizer_encode(t->tokenizer, d.text, cut, 0, &ids, e);
+    struct token_note *note = NULL;
+    int rc = loader_encode(t->tokenizer, &d, cut, corpus_is_words(t->corpus), &ids, &note, e);
     struct probe_text *p = &t->probe[t->probes];
     size_t n = ids.n < max ? ids.n : max;
     if (rc == 0 && n >= 2) {
         snprintf(p->name, sizeof p->name, "%s-%zu",
-                 strcmp(t->config.data.path, "synth") == 0 ? "synth" : "text", index);
+                 corpus_is_words(t->corpus)                  ? "hops"
+                 : strcmp(t->config.data.path, "synth") == 0 ? "synth"
+                                                             : "text",
+                 index);
         t->probes++;
         rc = alloc_probe(p, n, e);
         if (rc == 0)
-            fill_probe(t, p, &d, ids.v);
+            fill_probe(t, p, &d, ids.v, note);
     }
+    mem_free(note);
     ids_release(&ids);
     return rc;
 }
@@ -284,7 +315,7 @@ static int add_window_probe(struct trainer *t, uint64_t window, struct err *e)
     t->probes++;
     rc = alloc_probe(p, (size_t)(seq < max ? seq : max), e);
     if (rc == 0)
-        fill_probe(t, p, &none, t->input);
+        fill_probe(t, p, &none, t->input, NULL);
     return rc;
 }
 

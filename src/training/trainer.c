@@ -58,7 +58,8 @@ static void forward_backward(struct trainer *t)
                       .T = (int)o->seq,
                       .id = t->input,
                       .target = t->target,
-                      .doc_start = t->doc_start};
+                      .doc_start = t->doc_start,
+                      .private_start = t->private_start};
     struct pass pass = {.kind = PASS_TRAIN,
                         .step = step,
                         .progress = (double)step / (double)o->steps,
@@ -121,7 +122,7 @@ static int logs_layers(const struct trainer *t, int64_t step)
 }
 
 /* Norms over the parameters of each block, adapters included; routers are in router_norm. */
-static void measure_layers(struct trainer *t)
+static void measure_layers(struct trainer *t, int is_updated)
 {
     struct step_report *s = &t->report;
     const struct params *ps = &t->model->params;
@@ -134,15 +135,24 @@ static void measure_layers(struct trainer *t)
             if (strncmp(p->name, prefix, n) != 0 || !p->grad || p->lr <= 0)
                 continue;
             grad += p->grad_squares;
-            update += s->is_bad ? 0 : p->update_squares;
-            value += s->is_bad ? 0 : p->value_squares;
+            update += is_updated ? p->update_squares : 0;
+            value += is_updated ? p->value_squares : 0;
         }
         s->layer[LAYER_GRAD_NORM][l] = sqrt(grad);
         s->layer[LAYER_UPDATE_RATIO][l] = value > 0 ? sqrt(update / value) : 0;
     }
 }
 
-/* A step with NaN or Inf leaves the weights untouched and is counted. */
+/* data.loss=answers: a batch may hold no answer.  Its loss is undefined. */
+static int has_targets(const struct trainer *t)
+{
+    int i = 0;
+    while (i < t->rows && t->target[i] < 0)
+        i++;
+    return i < t->rows;
+}
+
+/* A step with NaN or Inf, or without targets, leaves the weights untouched and is counted. */
 static int train_step(struct trainer *t, struct err *e)
 {
     const struct train_options *o = &t->config.train;
@@ -152,7 +162,11 @@ static int train_step(struct trainer *t, struct err *e)
     s->step = t->state.step + 1;
     s->lr = lr_at(o, s->step);
     s->time_ratio = (double)NAN;
-    loader_next(t->train, &t->state.pos, (int)o->batch, t->input, t->target, t->doc_start, NULL);
+    loader_read(t->train, &t->state.pos, (int)o->batch,
+                &(struct loader_rows){.input = t->input,
+                                      .target = t->target,
+                                      .doc_start = t->doc_start,
+                                      .private_start = t->private_start});
     int rc = loader_check(t->train, e);
     if (rc < 0)
         return rc;
@@ -160,9 +174,10 @@ static int train_step(struct trainer *t, struct err *e)
     struct grad_health h = params_grad_health(&t->model->params);
     s->grad_norm = h.norm;
     s->router_norm = h.router_norm;
-    s->is_bad = h.bad > 0 || !isfinite(s->loss + s->kd) || !isfinite(h.norm);
+    int is_empty = !has_targets(t);
+    s->is_bad = !is_empty && (h.bad > 0 || !isfinite(s->loss + s->kd) || !isfinite(h.norm));
     s->first_bad = h.first_bad;
-    if (!s->is_bad) {
+    if (!s->is_bad && !is_empty) {
         struct adamw a = {.lr = s->lr,
                           .beta1 = o->beta1,
                           .beta2 = o->beta2,
@@ -178,10 +193,10 @@ static int train_step(struct trainer *t, struct err *e)
         params_zero_grad(&t->model->params);
     }
     if (logs_layers(t, s->step))
-        measure_layers(t);
+        measure_layers(t, !s->is_bad && !is_empty);
     t->state.step = s->step;
     t->state.tokens += o->batch * o->seq;
-    t->state.skipped += s->is_bad;
+    t->state.skipped += s->is_bad || is_empty;
     s->tokens = t->state.tokens;
     s->skipped = t->state.skipped;
     t->state.bad_in_row = s->is_bad ? t->state.bad_in_row + 1 : 0;
@@ -488,6 +503,9 @@ static void release_probes(struct trainer *t)
         mem_free(t->probe[i].piece);
         mem_free(t->probe[i].piece_len);
         mem_free(t->probe[i].true_entropy);
+        mem_free(t->probe[i].needed);
+        mem_free(t->probe[i].token_class);
+        mem_free(t->probe[i].private_start);
     }
     mem_free(t->probe);
 }
@@ -503,7 +521,11 @@ void trainer_close(struct trainer *t)
     mem_free(t->input);
     mem_free(t->target);
     mem_free(t->doc_start);
+    mem_free(t->private_start);
     mem_free(t->true_entropy);
+    mem_free(t->needed);
+    mem_free(t->class_of);
+    mem_free(t->target_class);
     mem_free(t->token_class);
     if (t->model)
         distill_free(t->model->distill);

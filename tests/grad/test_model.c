@@ -90,6 +90,18 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
     check_switches("model.heads=4 model.kv_heads=1 model.head_dim=6", 0, 1);
 }
 
+T(private_spans_have_the_right_gradients)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    for (int keep = 0; keep < 2; keep++) {
+        setup(0);
+        kit_spans(&batch, 2, 2);
+        struct model *m = small("model.heads=2 model.kv_heads=1", keep);
+        check_params("private spans", m, &pass);
+        model_free(m);
+    }
+}
+
 /* A frozen plan: rows listed with probability 3/4; gates hard, soft, or 0 for some. */
 static void random_plan(struct model *m, int l, enum kv_policy kv, int masked, int soft,
                         uint32_t salt)
@@ -281,6 +293,39 @@ T(gradients_accumulate)
         t_near(sum[i], 2 * once[i], 1e-13);
     free(once);
     free(sum);
+    model_free(m);
+}
+
+/* data.loss=answers: rows without a target count neither in the sum nor in the number. */
+T(the_mean_and_its_gradients_are_over_counted_targets)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    size_t n;
+    setup(0);
+    for (int i = 0; i < B * T; i++)
+        batch.target[i] = i % 5 == 2 ? batch.target[i] : -1;
+    struct model *m = small("", 1);
+    check_params("answers", m, &pass);
+    double sum = 0, counted = 0;
+    model_forward(m, &batch.b, &pass);
+    double loss = model_loss(m, 0, 0);
+    for (int i = 0; i < B * T; i++)
+        if (batch.target[i] >= 0) {
+            sum += (double)m->nll[i];
+            counted++;
+        }
+    t_near(loss, sum / counted, 1e-14);
+    t_eq(counted, 3);
+    for (int i = 0; i < B * T; i++)
+        batch.target[i] = -1;
+    params_zero_grad(&m->params);
+    model_forward(m, &batch.b, &pass);
+    t_true(isnan(model_loss(m, 1, 0)));
+    model_backward(m);
+    real *none = kit_gradients(m, &n);
+    for (size_t i = 0; i < n; i++)
+        t_true(none[i] == 0);
+    free(none);
     model_free(m);
 }
 

@@ -484,10 +484,10 @@ T(cross_entropy_reports_loss_and_entropy)
 /* ---- attention ------------------------------------------------------------------------------- */
 
 /* Two segments, the second with two documents; keys 4 and 9 may be disabled; in a third mode 70
- * queries form blocks. */
+ * queries form blocks, and in a fourth they have private keys. */
 struct scene {
     struct attn a;
-    int32_t lo[80], hi[80], self[80], seg_q[4], seg_k[4];
+    int32_t lo[80], hi[80], self[80], own[80], seg_q[4], seg_k[4];
     uint8_t on[80];
 };
 
@@ -502,6 +502,10 @@ static void scene_make(struct scene *s, int mode)
     }
     for (int j = 0; j < m; j++)
         s->on[j] = j != 4 && j != 9 && j % 13 != 12;
+    for (int i = 0; mode == 4 && i < n; i++) { /* the keys of each query but its first */
+        s->own[i] = i == 0 || i == 3 || i == 5 ? s->self[i] : s->self[i] - 1;
+        s->on[s->self[i]] = 2;
+    }
     s->seg_q[1] = mode == 3 ? n : 3;
     s->seg_k[1] = mode == 3 ? m : 4;
     s->seg_q[2] = n;
@@ -517,6 +521,7 @@ static void scene_make(struct scene *s, int mode)
                          .seg_q = s->seg_q,
                          .seg_k = s->seg_k,
                          .on = mode > 0 ? s->on : NULL,
+                         .own = mode == 4 ? s->own : NULL,
                          .self = mode > 1 ? s->self : NULL};
 }
 
@@ -549,7 +554,7 @@ static void attn_d(const struct check *c, real *const *d, const real *dy, real *
 T(attention_backward_is_the_derivative)
 {
     struct scene s;
-    for (int mode = 0; mode < 4; mode++) {
+    for (int mode = 0; mode < 5; mode++) {
         scene_make(&s, mode);
         int nq = s.a.N * s.a.H * s.a.D, nk = s.a.M * s.a.K * s.a.D;
         check_op(&(struct check){.name = "attention",

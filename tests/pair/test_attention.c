@@ -27,7 +27,7 @@ static real *filled(size_t n)
 
 struct scene {
     struct attn a;
-    int32_t lo[ROWS], hi[ROWS], self[ROWS], seg_q[16], seg_k[16];
+    int32_t lo[ROWS], hi[ROWS], self[ROWS], own[ROWS], seg_q[16], seg_k[16];
     uint8_t on[ROWS];
     real *q, *k, *v, *o, *lse, *dout, *dq, *dk, *dv;
 };
@@ -70,7 +70,10 @@ static struct scene *causal(int segs, int T, int doc, int H, int K, int D)
 
 static int sees(const struct attn *a, int i, int j)
 {
-    return (j >= a->lo[i] && j < a->hi[i] && (!a->on || a->on[j])) || (a->self && a->self[i] == j);
+    if (a->own && j >= a->own[i] && j <= a->self[i] && a->on[j] == 2)
+        return 1;
+    return (j >= a->lo[i] && j < a->hi[i] && (!a->on || a->on[j] == 1)) ||
+           (a->self && a->self[i] == j);
 }
 
 static double score(const struct scene *s, int i, int j, int h)
@@ -198,6 +201,25 @@ T(masked_keys_and_own_key_agree_with_loops)
     s->a.self = s->self;
     memset(s->on, 0, sizeof s->on); /* each query sees only itself */
     against_loops(s);
+}
+
+/* Spans of 1 to 7 keys after every 9 shared ones; some private keys are off as well. */
+T(private_keys_agree_with_loops)
+{
+    for (int few = 0; few < 2; few++) {
+        struct scene *s = few ? causal(2, 30, 30, 2, 2, 12) : causal(2, 290, 100, 4, 2, 12);
+        s->a.on = s->on;
+        s->a.self = s->self;
+        s->a.own = s->own;
+        for (int i = 0, span = 0; i < s->a.N; i++) {
+            int at = i % (9 + i / 16 % 7);
+            span = at <= 9 || i == s->lo[i] ? i : span;
+            s->own[i] = span;
+            if (at >= 9 && s->on[i])
+                s->on[i] = 2;
+        }
+        against_loops(s);
+    }
 }
 
 T(few_queries_on_a_long_cache_agree_with_loops)

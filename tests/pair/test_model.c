@@ -435,6 +435,43 @@ T(documents_do_not_attend_to_each_other)
     }
 }
 
+/* Shared rows, then one span: what its rows give and cost is the same with other spans before it,
+ * up to the order of sums, and bitwise the same masked and gathered. */
+T(a_private_span_sees_what_it_would_see_alone)
+{
+    enum { SHARED = 7, SPAN = 5 };
+    for (size_t k = 0; k < 2; k++) {
+        inputs(0);
+        struct model *m = prepared(shapes[k], methods[k ? 7 : 0], 0); /* dense; static, kv=plan */
+        kit_spans(&batch, SHARED, SPAN);
+        run(m, PASS_MASKED);
+        real *masked = last_states(m);
+        run(m, PASS_SPARSE);
+        expect_same("masked", methods[k ? 7 : 0], masked, m->stream.h[L], kit_states(m));
+        real *all = last_states(m);
+        double cost[B * T];
+        memcpy(cost, m->flops.token, sizeof cost);
+        size_t C = (size_t)m->config.dim;
+        for (int from = SHARED; from < T; from += SPAN) {
+            struct kit_batch one = batch;
+            struct pass pass = kit_pass(PASS_SPARSE);
+            memcpy(one.id + SHARED, batch.id + from, SPAN * sizeof *one.id);
+            one.b = (struct batch){.B = 1, .T = SHARED + SPAN, .id = one.id};
+            model_forward(m, &one.b, &pass);
+            for (int i = SHARED; i < SHARED + SPAN; i++) {
+                int row = from + i - SHARED;
+                t_near(m->flops.token[i], cost[row], 0);
+                for (size_t d = 0; d < C; d++)
+                    t_near(m->stream.h[L][(size_t)i * C + d], all[(size_t)row * C + d],
+                           KIT_COMPUTE == COMPUTE_BF16 ? 2e-2 : 2e-5);
+            }
+        }
+        free(masked);
+        free(all);
+        model_free(m);
+    }
+}
+
 T(a_pass_does_not_affect_the_next)
 {
     EACH_MODEL(shape, method)

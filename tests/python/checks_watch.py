@@ -129,14 +129,15 @@ def signals_are_those_of_the_hidden_states():
 
 @check
 def losses_and_entropies_are_the_models():
-    for config in (gpt2(), T.LlamaConfig(**SIZES), T.Gemma2Config(**SIZES, head_dim=16, final_logit_softcapping=0.5),
+    for config in (gpt2(resid_pdrop=0.3, embd_pdrop=0.3), T.LlamaConfig(**SIZES), T.Gemma2Config(**SIZES, head_dim=16, final_logit_softcapping=0.5),
                    T.CohereConfig(**SIZES, logit_scale=0.25)):
         m = model_of(config).eval()
         ids = torch.tensor([TEXT])
         with torch.no_grad():
             out = m(ids, labels=ids)
         logp = torch.log_softmax(out.logits[0].double(), -1).numpy()
-        body = probe_of(m)
+        body = probe_of(m.train())  # the probe runs without dropout all the same
+        assert m.training and m.get_input_embeddings().training
         nll, entropy = vector(body["nll"]), vector(body["entropy"])
         assert math.isnan(nll[0]) and math.isnan(entropy[0])
         near(nll[1:], [-logp[t, TEXT[t + 1]] for t in range(len(TEXT) - 1)])

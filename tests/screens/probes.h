@@ -126,7 +126,8 @@ static const char *const probe_piece[PROBE_T] = {"The",
                                                  " home",
                                                  "."};
 
-/* is_rich: with scores, thresholds, true entropy and lens; else decisions alone. shift moves the
+/* is_rich: with scores, thresholds, true entropy and lens, 2: also with the required depth and
+ * classes of queries; else decisions alone. shift moves the
  * thresholds. */
 static void probe_body(struct record *r, int step, int index, int tokens, int is_rich, double shift,
                        int flip)
@@ -190,6 +191,14 @@ static void probe_body(struct record *r, int step, int index, int tokens, int is
         return;
     record_map(r, "token");
     record_f32s(r, "true_entropy", truth, (size_t)tokens);
+    for (int t = 0; t < tokens; t++) {
+        entropy[t] = (float)(t % 4 == 2 ? 1 + t / 4 : 0); /* required depth */
+        nll[t] = (float)(t % 4 == 2 ? 10 : t % 4 == 3 ? 11 : 9);
+    }
+    if (is_rich > 1) {
+        record_f32s(r, "needed", entropy, (size_t)tokens);
+        record_f32s(r, "class", nll, (size_t)tokens);
+    }
     record_close(r);
     record_map(r, "cell");
     record_f32s(r, "score", score, (size_t)(PROBE_L * tokens));
@@ -217,6 +226,15 @@ static inline void probes_run(struct stream *s)
     }
     stream_sample(s, 30);
     stream_end(s, 30);
+}
+
+/* Queries of known required depth. */
+static inline void probes_needed(struct stream *s)
+{
+    stream_head(s, "fixture-hops", "edp", 10);
+    probe_body(s->record, 10, 0, PROBE_T, 2, 0, -1);
+    stream_put(s);
+    stream_end(s, 10);
 }
 
 static inline void probes_bare(struct stream *s)

@@ -49,6 +49,27 @@ def the_last_evaluation_of_a_run_has_controls_and_decoding_and_compare_shows_the
 
 
 @test
+def answers_of_known_depth_are_counted_by_their_hops():
+    run("train", *TINY, "data.path=hops", "train.seq=29", "hops.k=3", "data.docs=200", "--run", "hops")
+    x = run_json("eval", "hops", "time_rounds=0", "controls=false")
+    n, right, loss = x["tokens_by_k"], x["accuracy_by_k"], x["loss_by_k"]
+    assert len(n) == len(right) == len(loss) == len(x["depth_by_k"]) == 3, x
+    assert abs(sum(a * b for a, b in zip(n, right)) / sum(n) - x["answer_accuracy"]) < 1e-6
+    assert abs(sum(a * b for a, b in zip(n, loss)) / sum(n) - x["answer_loss"]) < 1e-6
+    assert x["tokens_by_class"][11] == sum(n) and x["tokens"] > 2 * sum(n)
+    answers = run_json("eval", "hops", "data.loss=answers", "time_rounds=0", "controls=false")
+    assert answers["tokens"] == sum(n) and abs(answers["loss"] - x["answer_loss"]) < 1e-6
+    unseen = run_json("eval", "hops", "data.path=hops", "data.docs=50", "tokens=99999", "time_rounds=0",
+                      "controls=false")
+    assert sum(unseen["tokens_by_k"]) == 50 * 8, unseen
+    table = run("eval", "hops", "time_rounds=0", "controls=false")
+    assert "accuracy of answers by required depth" in table, table
+    refused("data.path=hops needs windows=packed", "eval", "hops", "windows=documents", code=2)
+    refused("data.loss=answers needs windows=packed", "eval", "edp", "windows=sliding", "data.loss=answers", code=2)
+    refused("has no answers", "eval", "edp", "data.loss=answers", code=2)
+
+
+@test
 def one_token_at_a_time_and_no_text_at_all():
     with open("some.txt", "w") as f:
         f.write("The cat sat on the mat. " * 30)

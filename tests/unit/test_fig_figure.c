@@ -114,6 +114,7 @@ T(each_missing_record_or_column_is_named)
         {"signal_depth", NULL, "depth", "no column 'depth'"},
         {"entropy_depth", NULL, "entropy", "no column 'entropy'"},
         {"flops_hist", NULL, "flops", "no column 'flops'"},
+        {"depth_needed", NULL, "needed", "no column 'needed'"},
     };
     const char *dir = t_tmpdir();
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

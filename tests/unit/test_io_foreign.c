@@ -339,3 +339,28 @@ T(further_paths_are_listed_next_to_the_folder)
     t_eq(x.n, 1); /* the folder lists the same file: once is enough */
     runindex_release(&x);
 }
+
+T(packed_files_are_named_with_what_to_do)
+{
+    const char *path = in_dir("packed.csv.gz");
+    struct runview *v = NULL;
+    struct err e = {0};
+    add(path, "\x1f\x8b\x08 not really");
+    t_fails(runview_open(&v, path, &e), &e, DS_EFORMAT, "gunzip -k");
+}
+
+T(a_script_may_print_anything_before_its_first_step)
+{
+    const char *path = in_dir("train.log");
+    struct str text = {0};
+    for (int i = 0; i < 3000; i++)
+        str_addf(&text, "# line %d of the script\n", i);
+    for (int i = 0; i < 3000; i++)
+        str_addf(&text, "iter %d: loss %.4f, time 20.00ms, mfu 10.00%%\n", i, 1.0 / (1 + i));
+    add(path, str_text(&text));
+    struct runview *v = open_view(path);
+    t_eq(runview_series(v, "loss")->n, 3000);
+    t_near(runview_series(v, "loss")->value[0], 1, 0);
+    runview_free(v);
+    str_release(&text);
+}

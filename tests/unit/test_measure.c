@@ -32,7 +32,7 @@ static struct measure measure_of(struct model *m, const struct pass *pass)
     t_ok(measure_init(&s, m, batch.b.T, 64, &e), &e);
     model_forward(m, &batch.b, &p);
     model_loss(m, 0, 1);
-    measure_add(&s, m, NULL, 0);
+    measure_add(&s, m, &(struct measure_known){0}, 0);
     return s;
 }
 
@@ -115,6 +115,85 @@ T(rare_ids_and_rare_executions_have_no_spurious_mi)
 
 /* Tokens that exit early execute no attention either; a control must skip attention at the same
  * share. */
+/* Greedy accuracy, loss and depth of each class and required depth. */
+T(answers_are_counted_by_class_and_required_depth)
+{
+    enum { N = 256, QUERY = 10, ANSWER = 11, BY_TEXT = 255 };
+    static float needed[N];
+    static uint8_t class_of[N], target_class[N];
+    struct err e = {0};
+    struct pass pass = {.kind = PASS_SPARSE, .record = 1};
+    struct model *m = fake_model(N);
+    fake_runs = low_ids;
+    fake_cell = NULL;
+    kit_fill(&batch, 2, N / 2, V, 1);
+    for (int i = 0; i < N; i++) {
+        needed[i] = i % 4 == 1 ? (float)(1 + i % 3) : 0;
+        class_of[i] = BY_TEXT;
+        target_class[i] = i % 4 == 1 ? ANSWER : i % 4 == 0 ? QUERY : BY_TEXT;
+    }
+    struct measure s;
+    real logits[V];
+    t_ok(measure_init(&s, m, N / 2, 64, &e), &e);
+    model_forward(m, &batch.b, &pass);
+    for (int i = 0; i < N; i += 3) { /* some targets are right */
+        model_logits(m, i, logits);
+        for (int v = 1, best = 0; v < V; v++) {
+            best = logits[v] > logits[best] ? v : best;
+            batch.target[i] = best;
+        }
+    }
+    batch.target[1] = -1; /* not counted */
+    model_loss(m, 0, 1);
+    measure_add(&s, m,
+                &(struct measure_known){
+                    .needed = needed, .class_of = class_of, .target_class = target_class},
+                0);
+    double n[2][16] = {{0}}, right[2][16] = {{0}}, nll[2][16] = {{0}}, depth[2][16] = {{0}},
+           all = 0, answers = 0;
+    for (int i = 0; i < N; i++) {
+        int at[2] = {i % 4 == 1 ? ANSWER : i % 4 == 0 ? QUERY : -1, (int)needed[i] - 1};
+        int top = 0;
+        model_logits(m, i, logits);
+        for (int v = 1; v < V; v++)
+            top = logits[v] > logits[top] ? v : top;
+        for (int k = 0; k < 2 && batch.target[i] >= 0; k++)
+            if (at[k] >= 0) {
+                n[k][at[k]]++;
+                right[k][at[k]] += top == batch.target[i];
+                nll[k][at[k]] += (double)m->nll[i];
+                for (int l = 0; l < L; l++)
+                    depth[k][at[k]] += l < fake_on || batch.id[i] < 4 * l;
+            }
+        all += batch.target[i] >= 0 && top == batch.target[i];
+        answers += i % 4 == 1 && batch.target[i] >= 0 && top == batch.target[i];
+    }
+    static const char *const key[2][4] = {
+        {"loss_by_class", "accuracy_by_class", "depth_by_class", "tokens_by_class"},
+        {"loss_by_k", "accuracy_by_k", "depth_by_k", "tokens_by_k"}};
+    double x[MEASURE_NEEDED_MAX];
+    int len;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 4; i++) {
+            t_str(measure_part_vector(&s, 4 * k + i, x, &len), key[k][i]);
+            t_eq(len, k ? 3 : ANSWER + 1);
+            for (int c = 0; c < len; c++) {
+                double want = i == 0   ? nll[k][c] / n[k][c]
+                              : i == 1 ? right[k][c] / n[k][c]
+                              : i == 2 ? depth[k][c] / n[k][c]
+                                       : n[k][c];
+                t_truef(isnan(want) ? isnan(x[c]) : fabs(x[c] - want) < 1e-6,
+                        "%s[%d] = %g, want %g", key[k][i], c, x[c], want);
+            }
+        }
+    t_true(measure_part_vector(&s, 8, x, &len) == NULL);
+    t_near(number_of(&s, "accuracy"), all / (N - 1), 1e-12);
+    t_near(number_of(&s, "answer_accuracy"), answers / (N / 4 - 1), 1e-12);
+    t_true(all > N / 3 && answers > 10 && answers < N / 4 - 10);
+    measure_release(&s);
+    model_free(m);
+}
+
 T(controls_of_split_layers_execute_as_much_attention_as_the_method)
 {
     struct err e = {0};

@@ -44,6 +44,16 @@ static void add_layers_json(struct str *s, const struct measure *m)
     mem_free(x);
 }
 
+static void add_parts_json(struct str *s, const struct measure *m)
+{
+    double x[MEASURE_NEEDED_MAX];
+    const char *key;
+    int n;
+    for (int i = 0; (key = measure_part_vector(m, i, x, &n)) != NULL; i++)
+        if (n > 0)
+            json_add_nums(s, key, x, (size_t)n);
+}
+
 static void print_json(struct str *s, const struct subject *subject, const struct answer *a)
 {
     const struct ppl_result *r = &a->r;
@@ -67,6 +77,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     for (size_t i = 0; i < n; i++)
         json_add_num(s, x[i].key, x[i].value);
     add_layers_json(s, &r->measure);
+    add_parts_json(s, &r->measure);
     json_add_int(s, "layers", subject->model->config.layers);
     json_add_num(s, "bytes", r->measure.bytes);
     json_add_int(s, "seq", r->seq);
@@ -104,6 +115,28 @@ static void add_layers(struct str *s, const struct measure *m)
             str_add(s, "\n");
         }
     mem_free(x);
+}
+
+/* Answers by required depth: one line each of accuracy, loss and mean depth. */
+static void add_answers(struct str *s, const struct measure *m)
+{
+    static const struct {
+        const char *key, *title;
+    } lines[] = {{"accuracy_by_k", "accuracy of answers by required depth 1, 2, .."},
+                 {"loss_by_k", "loss of answers by required depth"},
+                 {"depth_by_k", "mean depth by required depth"}};
+    double x[MEASURE_NEEDED_MAX];
+    const char *key;
+    int n;
+    for (int i = 0; (key = measure_part_vector(m, i, x, &n)) != NULL; i++)
+        for (size_t k = 0; k < DS_LEN(lines) && n > 0; k++) {
+            if (strcmp(lines[k].key, key) != 0)
+                continue;
+            str_addf(s, "  %s:", lines[k].title);
+            for (int l = 0; l < n; l++)
+                str_addf(s, isnan(x[l]) ? " -" : " %.3f", x[l]);
+            str_add(s, "\n");
+        }
 }
 
 static void add_number(struct table *t, const struct measure_scalar *x)
@@ -156,6 +189,7 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     table_print(&t, s);
     table_release(&t);
     add_layers(s, &r->measure);
+    add_answers(s, &r->measure);
 }
 
 static int write_records(const char *path, const struct subject *subject,

@@ -389,9 +389,9 @@ static int lay_out(struct train *r)
     return push_touched(r);
 }
 
-static int start(struct train *r, int vocab, struct err *e)
+static int start(struct train *r, int vocab, size_t words, struct err *e)
 {
-    struct tokenizer *t = tokenizer_new("bpe", vocab, e);
+    struct tokenizer *t = tokenizer_new("bpe", vocab + (int)words, e);
     r->t = t;
     r->vocab = FIRST_BYTE_ID + 256;
     r->vocab_max = vocab;
@@ -433,14 +433,70 @@ static void release(struct train *r)
     tokenizer_free(r->t);
 }
 
+static int add_words(struct tokenizer *t, int first, const char *const *word, size_t n,
+                     struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc >= 0; i++) {
+        struct added_token a = {
+            .text = (char *)(uintptr_t)word[i], .len = strlen(word[i]), .id = first + (int)i};
+        rc = tokenizer_set_piece(t, a.id, a.text, a.len, e);
+        if (rc >= 0)
+            rc = tokenizer_add_special(t, &a, e);
+    }
+    return rc;
+}
+
 int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const size_t *len,
                         size_t n, int vocab, struct err *e)
 {
+    return tokenizer_new_words(out, NULL, 0, texts, len, n, vocab, e);
+}
+
+/* Without texts: only end-of-text and the words. */
+static int new_words_only(struct tokenizer **out, const char *const *word, size_t words,
+                          struct err *e)
+{
+    struct tokenizer *t = tokenizer_new("bpe", 1 + (int)words, e);
+    struct added_token end = {.text = (char[]){"<|endoftext|>"}, .len = 13, .id = 0, .special = 1};
+    if (!t)
+        return DS_EMEM;
+    t->eot = 0;
+    t->bpe = mem_alloc(1, sizeof *t->bpe);
+    int rc = t->bpe ? 0 : err_set(e, DS_EMEM, "out of memory for a tokenizer");
+    for (int b = 0; b < 256 && rc >= 0; b++)
+        t->bpe->byte_id[b] = -1;
+    if (rc >= 0) {
+        t->bpe->unk = -1;
+        rc = tokenizer_set_piece(t, 0, end.text, end.len, e);
+    }
+    if (rc >= 0)
+        rc = tokenizer_add_special(t, &end, e);
+    if (rc >= 0)
+        rc = add_words(t, 1, word, words, e);
+    if (rc >= 0)
+        rc = pretok_add(&t->bpe->pre,
+                        &(struct pretok_stage){.pattern = (char *)(uintptr_t)pretok_gpt2}, e);
+    if (rc >= 0)
+        rc = tokenizer_ready(t, e);
+    if (rc < 0)
+        tokenizer_free(t);
+    else
+        *out = t;
+    return rc;
+}
+
+int tokenizer_new_words(struct tokenizer **out, const char *const *word, size_t words,
+                        const char *const *texts, const size_t *len, size_t n, int vocab,
+                        struct err *e)
+{
     struct train r = {0};
+    if (n == 0 && words > 0)
+        return new_words_only(out, word, words, e);
     if (vocab < FIRST_BYTE_ID + 256 || vocab > BPE_IDS_MAX)
         return err_set(e, DS_ERANGE, "byte-level vocabulary size must be %d to %d, not %d",
                        FIRST_BYTE_ID + 256, BPE_IDS_MAX, vocab);
-    int rc = start(&r, vocab, e);
+    int rc = start(&r, vocab, words, e);
     for (size_t i = 0; rc >= 0 && i < n; i++)
         rc = pretok_walk(&r.t->bpe->pre, texts[i], len[i], count_word, &r, e);
     if (rc >= 0 && lay_out(&r) < 0)
@@ -448,7 +504,11 @@ int tokenizer_train_bpe(struct tokenizer **out, const char *const *texts, const 
     if (rc >= 0)
         rc = learn(&r, e);
     if (rc >= 0) {
-        r.t->vocab = r.vocab; /* fewer than requested if the text has too few pairs */
+        /* fewer than requested if the text has too few pairs */
+        r.t->vocab = r.vocab + (int)words;
+        rc = add_words(r.t, r.vocab, word, words, e);
+    }
+    if (rc >= 0) {
         rc = tokenizer_ready(r.t, e);
     }
     if (rc >= 0) {

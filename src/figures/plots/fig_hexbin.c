@@ -271,6 +271,11 @@ static int draw_entropy(struct sheet *s, struct err *e)
     return draw(s, "entropy", "Predictive entropy (nats)", e);
 }
 
+static int draw_needed(struct sheet *s, struct err *e)
+{
+    return draw(s, "needed", "Required depth (hops)", e);
+}
+
 const struct figure_ops figure_signal_depth = {
     .name = "signal_depth",
     .title = "Routing signal against the depth of each token",
@@ -282,4 +287,11 @@ const struct figure_ops figure_entropy_depth = {
     .title = "Predictive entropy against the depth of each token",
     .needs = "sample 'val': entropy, depth",
     .draw = draw_entropy,
+};
+
+const struct figure_ops figure_depth_needed = {
+    .name = "depth_needed",
+    .title = "Depth against required depth",
+    .needs = "sample 'val': needed, depth (data.path=hops)",
+    .draw = draw_needed,
 };

@@ -221,9 +221,11 @@ static int track(const struct cells *c, int i, const char **label, const float *
 {
     const struct probe *p = c->probe;
     const struct vector *truth = probe_token(p, "true_entropy");
-    static const char *const names[] = {"loss", "entr.", "true"};
-    const float *values[] = {p->nll, p->entropy, truth ? truth->v : NULL};
-    for (int k = 0; k < 3; k++) {
+    const struct vector *needed = probe_token(p, "needed");
+    static const char *const names[TRACKS_MAX] = {"loss", "entr.", "true", "need"};
+    const float *values[TRACKS_MAX] = {p->nll, p->entropy, truth ? truth->v : NULL,
+                                       needed ? needed->v : NULL};
+    for (int k = 0; k < TRACKS_MAX; k++) {
         if (!values[k] || i-- > 0)
             continue;
         *label = names[k];

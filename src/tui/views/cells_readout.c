@@ -93,6 +93,9 @@ static void token_rows(struct rows *r, const struct cells *c)
     double depth = cells_depth(p, c->run, t);
     if (!isnan(depth))
         snprintf(add(r, "depth")->value, sizeof r->row->value, "%g of %d", depth, p->layers);
+    const struct vector *needed = probe_token(p, "needed");
+    if (needed && isfinite(needed->v[t]))
+        snprintf(add(r, "needed depth")->value, sizeof r->row->value, "%g", (double)needed->v[t]);
     double flops = at(p->flops, t), so_far = flops_so_far(c);
     char text[16];
     if (isfinite(flops) && dense > 0)
@@ -107,7 +110,7 @@ static void token_rows(struct rows *r, const struct cells *c)
     if (word)
         str_copy(add(r, "class")->value, sizeof r->row->value, word);
     for (int i = 0; i < p->vectors; i++)
-        if (&p->token[i] != truth && !(word && &p->token[i] == kind))
+        if (&p->token[i] != truth && &p->token[i] != needed && !(word && &p->token[i] == kind))
             add_value(r, p->token[i].name, (double)p->token[i].v[t], "");
 }
 

@@ -171,7 +171,7 @@ double signals_pearson(const float *x, const float *y, size_t count, size_t *n)
     return xy / sqrt(xx * yy);
 }
 
-enum { ROWS_MAX = 40, TARGETS_MAX = 3 };
+enum { ROWS_MAX = 40, TARGETS_MAX = 4 };
 struct column_of {
     char name[40];
     const float *v;
@@ -218,7 +218,7 @@ static void mean_over_layers(const struct probe *p, int field, float *out)
 static int table_of_probe(struct table *t, const struct probe *p)
 {
     int field[32], n = signals_fields(p, field, 32);
-    const struct vector *truth = probe_token(p, "true_entropy");
+    const struct vector *truth = probe_token(p, "true_entropy"), *needed = probe_token(p, "needed");
     *t = (struct table){.n = (size_t)p->tokens};
     t->own = mem_alloc((size_t)(n + 1) * (size_t)p->tokens, sizeof *t->own);
     if (!t->own)
@@ -234,13 +234,16 @@ static int table_of_probe(struct table *t, const struct probe *p)
     add_target(t, "loss", p->nll);
     add_target(t, "entropy", p->entropy);
     add_target(t, "true entropy", truth ? truth->v : NULL);
+    add_target(t, "needed depth", needed ? needed->v : NULL);
     return 1;
 }
 
 static int table_of_sample(struct table *t, const struct run_sample *x)
 {
-    static const char *const targets[][2] = {
-        {"nll", "loss"}, {"entropy", "entropy"}, {"true_entropy", "true entropy"}};
+    static const char *const targets[][2] = {{"nll", "loss"},
+                                             {"entropy", "entropy"},
+                                             {"true_entropy", "true entropy"},
+                                             {"needed", "needed depth"}};
     *t = (struct table){.n = x->n};
     for (int i = 0; i < x->columns; i++) {
         const struct vector *c = &x->column[i];

@@ -1,6 +1,6 @@
 /* Unix-domain socket addresses of any path length, and the peer's credentials. */
 #define _GNU_SOURCE /* struct ucred */
-#include "training/socket.h"
+#include "base/socket.h"
 
 #include <fcntl.h>
 #include <stdio.h>

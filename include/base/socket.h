@@ -1,6 +1,6 @@
 /* Unix sockets at paths of any length. */
-#ifndef DS_TRAINING_SOCKET_H
-#define DS_TRAINING_SOCKET_H
+#ifndef DS_BASE_SOCKET_H
+#define DS_BASE_SOCKET_H
 
 #include <sys/types.h>
 #include <sys/un.h>
