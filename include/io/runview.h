@@ -165,7 +165,7 @@ struct runview {
     char **config_key, **config_value; /* the resolved configuration, flat */
     size_t configs;
     uint64_t seed;
-    int has_seed; /* it was logged */
+    int has_seed; /* 0: the writer did not say */
 
     struct series *series;
     size_t n_series;

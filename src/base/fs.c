@@ -255,7 +255,7 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
     if (fstat(fd, &st) != 0) {
         rc = err_errno(e, "stat %s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, DS_EIO, "%s: not a regular file", path);
+        rc = err_set(e, DS_EIO, "%s: not a regular file; write a pipe to a file first", path);
     } else if (st.st_size > 0) {
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)

@@ -25,9 +25,9 @@ static void token_text(const struct probe *p, int t, char *out, size_t size)
             str_add(&marked, "\xE2\x90\xA3");
         else
             str_add_char(&marked, *c);
-    if (!marked.len && p->id[t] >= 0) /* no text in the record */
-        str_addf(&marked, "%d", p->id[t]);
-    str_copy(out, size, marked.len ? str_text(&marked) : "\xE2\x88\x85");
+    if (!marked.len) /* no text in the record: its id, else its position */
+        str_addf(&marked, "%d", p->id[t] >= 0 ? p->id[t] : t);
+    str_copy(out, size, str_text(&marked));
     str_release(&clean);
     str_release(&marked);
 }

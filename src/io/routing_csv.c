@@ -307,8 +307,11 @@ static int read_row(struct table *b, int64_t value[COLUMNS], float *weight, stru
             return rc;
         i++;
     } while (more == b->separator);
-    if (i == b->columns && rc == 0)
+    if (i == b->columns && rc == 0) {
+        if (!more)
+            routing_note(b->t, ROUTING_UNENDED);
         return 1;
+    }
     if (more)
         return err_set(e, DS_EFORMAT, "%s:%zu: %d cells, expected %d", b->path, b->line, i,
                        b->columns);

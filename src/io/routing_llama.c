@@ -27,8 +27,11 @@ static int next_pair(struct lines *s, struct routing_trace *t, int64_t *layer, i
     int has_comma = ok && s->p < s->end && *s->p == ',';
     s->p += has_comma;
     ok = has_comma && routing_int(&s->p, s->end, expert);
-    if (ok && (s->p == s->end || is_break(*s->p)))
+    if (ok && (s->p == s->end || is_break(*s->p))) {
+        if (s->p == s->end)
+            routing_note(t, ROUTING_UNENDED);
         return 1;
+    }
     if (!memchr(from, '\n', (size_t)(s->end - from))) {
         routing_note(t, "the last line is incomplete: not counted");
         s->p = s->end;

@@ -24,6 +24,8 @@ int routing_step(struct routing_trace *t, int64_t step, struct err *e) DS_CHECK;
 int routing_put(struct routing_trace *t, const struct routing_row *row, struct err *e) DS_CHECK;
 /* Names the texts ("rank 3"); "text" without. */
 void routing_text_name(struct routing_trace *t, const char *name);
+/* Whether a last line without its end is whole cannot be seen where it has all its cells. */
+#define ROUTING_UNENDED "the last line does not end with a line break: counted as it is"
 /* Appends a line to the notes. */
 void routing_note(struct routing_trace *t, const char *fmt, ...) DS_PRINTF(2, 3);
 

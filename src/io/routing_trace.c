@@ -125,7 +125,8 @@ int routing_trace_read(struct routing_trace **out, const char *const *path, size
     rc = t && f ? 0 : err_set(e, DS_EMEM, "out of memory for a routing trace");
     while (rc == 0 && opened < n) {
         f[opened].path = path[opened];
-        rc = fs_map_open(&f[opened].map, path[opened], e);
+        rc =
+            fs_map_open(&f[opened].map, strcmp(path[opened], "-") ? path[opened] : "/dev/stdin", e);
         opened += rc == 0;
     }
     if (rc == 0)

@@ -165,6 +165,17 @@ int app_takes(struct app *app, const struct key *k)
            !why_not(app, control_of(app, k), why, sizeof why)[0] && has_socket(app);
 }
 
+const char *app_probe_hint(struct app *app)
+{
+    static const struct key probe = {.command = "run-probe"};
+    const struct runview *v = app_run(app);
+    if (app_takes(app, &probe))
+        return ":probe records one now.";
+    if (!v || runview_config(v, "train.probe_every"))
+        return "`depthscope trace` records one from a model.";
+    return "In PyTorch, ds.watch(model, run, probe=[\"...\"]) records them.";
+}
+
 void app_send(struct app *app, const char *dir, const char *command)
 {
     if (app->opt.readonly)

@@ -238,7 +238,7 @@ static const char *why_nothing(const struct app *app, const char **text, char *w
         return "No run is open";
     const struct runview *v = r->view;
     int lives = v->state == RUN_LIVE || v->state == RUN_PAUSED;
-    if (!r->dir[0] || v->n_series + v->n_probes + v->n_samples + v->n_evals > 0)
+    if (!r->dir[0] || v->n_series + v->n_matrices + v->n_probes + v->n_samples + v->n_evals > 0)
         return NULL;
     if (!lives && job_last_line(r->dir, words, size)) {
         *text = words;

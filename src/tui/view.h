@@ -173,6 +173,9 @@ int app_is_growing(struct app *app);
 /* 0 when the current run cannot take the command of this key row: it has no process that listens,
  * or one that does not answer it. */
 int app_takes(struct app *app, const struct key *k);
+/* What would record a probe of the current run: a command that it takes, or what its kind of
+ * program does. */
+const char *app_probe_hint(struct app *app);
 /* The same to any run directory. */
 void app_send(struct app *app, const char *dir, const char *command);
 /* Executes a command as typed after `:`. */

@@ -103,6 +103,19 @@ def a_live_run_is_waited_for():
 
 
 @test
+def a_condition_is_waited_for_through_changes_that_do_not_satisfy_it():
+    log = Log("steps.mp")
+    log.put("head", 0, format=1, run="steps")
+    log.put("metric", 1, loss=9.0)
+    p = subprocess.Popen([PROGRAM, "inspect", "steps.mp", "--until", "loss<3"], stdout=subprocess.PIPE)
+    for step, loss in ((2, 8.0), (3, 7.0), (4, 2.0)):
+        time.sleep(0.5)
+        assert p.poll() is None
+        log.put("metric", step, loss=loss)
+    assert "step 4" in p.communicate(timeout=15)[0].decode() and p.returncode == 0
+
+
+@test
 def a_line_follows_every_change_until_the_end():
     log = Log("runs/live/log.mp")
     fcntl.flock(log.file, fcntl.LOCK_EX)

@@ -105,7 +105,7 @@ def what_is_explained_has_definition_unit_formula_and_source():
         assert part in out, part
     assert "read-out" not in out and "Esc closes" in out
     assert "Esc closes" not in run("show", "monitor", STREAM, "--keys", "= Esc")
-    for view, part in (("depth", "always on"), ("signals", "probe record, step 150"), ("flops", "FLOPs/token"), ("log", "nothing to explain")):
+    for view, part in (("depth", "executed"), ("signals", "probe record, step 150"), ("flops", "FLOPs/token"), ("log", "nothing to explain")):
         assert part in run("show", view, STREAM, "--keys", "="), view
     assert "peak learning rate" in run("show", "monitor", STREAM, "--keys", ":explain train.lr")
     assert "nonsense: not a metric" in run("show", "monitor", STREAM, "--keys", ":explain nonsense")

@@ -435,6 +435,19 @@ def every_cut_is_a_line_or_a_smaller_trace():
 
 
 @test
+def a_last_line_without_a_line_break_is_noted_and_standard_input_is_a_file():
+    for name, text in (("l.csv", "0,1\n0,12"), ("c.csv", "token,layer,expert\n0,0,1\n1,0,12")):
+        for end, notes in (("\n", 0), ("", 1)):
+            write(name, text + end)
+            told = run_json("import", name, "--json")
+            assert told["loads_total"] == 2 and str(told["notes"]).count("counted as it is") == notes, told
+    with open("l.csv") as f:
+        assert json.loads(t.call("import", "-", "--json", stdin=f)[1])["loads_total"] == 2
+    status, _, err = t.call("import", "-", "--json", data=b"0,1\n")
+    assert status == 1 and "write a pipe to a file first" in err, err
+
+
+@test
 def refusals_name_the_place():
     head = "token,layer,expert,slot\n"
     for text, part in (

@@ -142,8 +142,8 @@ static int follow(struct follow *f, struct err *e)
             return refuse(f, 1, now, e);
         if (rc == 0 && cli_stdout_closed(f->v->is_behind ? 0 : (int)(1e3 * poll_s)))
             return f->condition ? err_set(e, DS_EIO, "standard output: closed") : 0;
-        if (rc == 0)
-            rc = runview_poll(f->v, poll_s, e);
+        if (rc == 0 && (rc = runview_poll(f->v, poll_s, e)) > 0)
+            rc = 0; /* records came */
     }
     return rc;
 }

@@ -484,6 +484,17 @@ void cells_map_draw(struct area a, struct cells *c)
 
 /* ---- legend ---- */
 
+/* 1 when the writer said of any layer or cell that it is always on. */
+static int has_always_on(const struct cells *c)
+{
+    int any = probe_cell(c->probe, "forced") != NULL;
+    for (int l = 0; c->fixed && l < c->probe->layers; l++)
+        any |= c->fixed[l];
+    for (int l = 0; l < c->always_on_n; l++)
+        any |= c->always_on[l];
+    return any;
+}
+
 static int legend_states(struct area line, int x_end, const struct cells *c)
 {
     static const struct {
@@ -501,6 +512,8 @@ static int legend_states(struct area line, int x_end, const struct cells *c)
     if (c->probe->run_is_inferred)
         x = area_right(line, 0, x, ink(ROLE_WARN), "inferred") - 2;
     for (size_t i = DS_LEN(row); i-- > 0;) {
+        if (row[i].state == CELL_ALWAYS_ON && !has_always_on(c))
+            continue;
         x = area_right(line, 0, x, ink(ROLE_DIM), row[i].text) - 2;
         if (has_colour)
             area_put(line, 0, x, ' ', ink_on(ROLE_TEXT, row[i].role));

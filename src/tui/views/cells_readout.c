@@ -199,9 +199,12 @@ static void token_title(struct area line, const struct cells *c)
 {
     const struct probe *p = c->probe;
     struct ink k = ink(ROLE_TEXT); /* not bold: each blank would cost two attribute changes */
-    int t = c->token, x = area_textf(line, 0, 0, -1, k, "token %d \"", t);
-    x += area_bytes(line, 0, x, line.cols - x - 1, k, p->piece[t], p->piece_len[t]);
-    x += area_text(line, 0, x, 1, k, "\"");
+    int t = c->token, x = area_textf(line, 0, 0, -1, k, "token %d", t);
+    if (p->piece_len[t] > 0) {
+        x += area_text(line, 0, x, 2, k, " \"");
+        x += area_bytes(line, 0, x, line.cols - x - 1, k, p->piece[t], p->piece_len[t]);
+        x += area_text(line, 0, x, 1, k, "\"");
+    }
     if (p->id[t] >= 0 && line.cols - x > 10)
         area_textf(line, 0, x, -1, k, " id %d", p->id[t]);
 }

@@ -79,11 +79,10 @@ static void draw_empty(struct view *v, struct area a)
     if (every && r->state == RUN_LIVE)
         area_textf(a, y + 3, 2, -1, ink(ROLE_TEXT),
                    "This run records its probe texts every %.12s steps;", every);
-    else
+    else if (every)
         area_text(a, y + 3, 2, -1, ink(ROLE_TEXT),
                   "Runs record one every train.probe_every steps;");
-    area_text(a, y + 4, 2, -1, ink(ROLE_TEXT),
-              ":probe records one now in a running process, `depthscope trace` from a model.");
+    area_text(a, y + 3 + (every != NULL), 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app));
 }
 
 static double mean_depth(const struct probe *p)

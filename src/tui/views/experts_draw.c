@@ -444,6 +444,22 @@ static void draw_trend(const struct experts *s, struct area line)
     area_textf(line, 0, x + width + 1, -1, ink(ROLE_DIM), "0 to %sx", text);
 }
 
+/* What a cell of several experts shows. */
+static void draw_span(const struct experts *s, struct area line, int x)
+{
+    static const char *const words[] = {"a cell: hottest over coldest of", "hot/cold of"};
+    char text[80];
+    if (s->at.per_row * s->at.per_col == 1)
+        return;
+    for (size_t i = !has_halves(line); i < DS_LEN(words); i++) {
+        snprintf(text, sizeof text, "%s %d x %d", words[i], s->at.per_row, s->at.per_col);
+        if (x + (int)strlen(text) > line.cols)
+            continue;
+        area_right(line, 0, line.cols, ink(ROLE_DIM), text);
+        return;
+    }
+}
+
 /* All layers: what is out of balance anywhere. */
 static void draw_summary(const struct experts *s, struct area line)
 {
@@ -479,10 +495,11 @@ static void draw_summary(const struct experts *s, struct area line)
          2;
     const char *word = s->load.probes ? "unused" : "dead";
     if (dead)
-        area_textf(line, 0, x, -1, ink(ROLE_TEXT), "%d %s in %d layer%s", dead, word, layers,
-                   layers == 1 ? "" : "s");
+        x += area_textf(line, 0, x, -1, ink(ROLE_TEXT), "%d %s in %d layer%s", dead, word, layers,
+                        layers == 1 ? "" : "s");
     else
-        area_textf(line, 0, x, -1, ink(ROLE_DIM), "none %s", word);
+        x += area_textf(line, 0, x, -1, ink(ROLE_DIM), "none %s", word);
+    draw_span(s, line, x + 2);
 }
 
 void experts_draw(struct view *v, struct area a)

@@ -121,12 +121,17 @@ static void draw_token(const struct experts *s, struct area line, int layer)
     int t = s->cells.token;
     char words[256];
     struct str text = {0};
-    int x = line.cols < 40 ? 0 : area_textf(line, 0, 0, -1, ink(ROLE_TEXT), "token %d ", t);
-    x += area_text(line, 0, x, -1, ink(ROLE_TEXT), "\"");
+    int x = 0, has_text = p->piece_len[t] > 0;
+    if (line.cols >= 40)
+        x += area_textf(line, 0, 0, -1, ink(ROLE_TEXT), "token %d%s", t, has_text ? " " : "  ");
     cells_joined(p, t, &text);
-    x += area_bytes(line, 0, x, line.cols < 40 ? 4 : 12, ink(ROLE_TEXT), str_text(&text), text.len);
+    if (has_text) {
+        x += area_text(line, 0, x, -1, ink(ROLE_TEXT), "\"");
+        x += area_bytes(line, 0, x, line.cols < 40 ? 4 : 12, ink(ROLE_TEXT), str_text(&text),
+                        text.len);
+        x += area_text(line, 0, x, -1, ink(ROLE_TEXT), "\"  ");
+    }
     str_release(&text);
-    x += area_text(line, 0, x, -1, ink(ROLE_TEXT), "\"  ");
     area_text(line, 0, x, -1, ink(s->mark[s->cells.seen_token] ? ROLE_TITLE : ROLE_DIM),
               cells_experts(words, sizeof words, p, layer, s->cells.seen_token));
 }

@@ -260,9 +260,9 @@ static void draw_empty(struct view *v, struct area a)
     if (app_draw_nothing(v->app, a))
         return;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
-    area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-              "The next probe (train.probe_every) or evaluation of this run records them;");
-    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe records one now in a running process.");
+    area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "Probes%s and evaluations record them.",
+               runview_config(app_run(v->app), "train.probe_every") ? " (train.probe_every)" : "");
+    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app));
 }
 
 static void flops_draw(struct view *v, struct area a)

@@ -123,9 +123,9 @@ static void draw_entry(struct view *v, struct area a, int y, const struct entry 
     if (a.cols >= 60 && e->step >= 0)
         area_textf(a, y, x, 10, ink(ROLE_DIM), "%9lld", (long long)e->step);
     x += a.cols >= 60 ? 11 : 0;
-    area_text(a, y, x, 12, ink(role[level]), e->name);
-    draw_text(a, y, x + 13, ink(level >= 2 ? role[level] : ROLE_TEXT), e->text,
-              ((struct log *)v->state)->shift);
+    int name = area_text(a, y, x, a.cols >= 60 ? 16 : 12, ink(role[level]), e->name);
+    draw_text(a, y, x + (name > 12 ? name : 12) + 1, ink(level >= 2 ? role[level] : ROLE_TEXT),
+              e->text, ((struct log *)v->state)->shift);
 }
 
 /* The whole entry above the list. */

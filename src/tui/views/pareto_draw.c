@@ -427,7 +427,7 @@ static int most_placed(const struct pareto *p, int *axis, const char **metric)
 
 static void draw_empty(struct view *v, struct area a)
 {
-    int axis = 0, is_foreign = 0;
+    int axis = 0, is_foreign = 0, is_native = 0;
     const char *metric = "";
     struct pareto *p = v->state;
     int y = a.rows > 8 ? a.rows / 2 - 4 : 0;
@@ -445,15 +445,17 @@ static void draw_empty(struct view *v, struct area a)
     }
     int below = y + 3 + p->set.lefts;
     below = below > a.rows - 2 ? a.rows - 2 : below;
-    for (int r = 0; r < p->runs; r++)
+    for (int r = 0; r < p->runs; r++) {
         is_foreign |= runview_foreign(p->run[r]) != NULL;
+        is_native |= runview_config(p->run[r], "train.eval_every") != NULL;
+    }
     int most = is_foreign ? most_placed(p, &axis, &metric) : 0;
     if (a.rows >= 6) {
         if (most > 0)
             area_textf(a, below, 2, a.cols - 3, ink(ROLE_TEXT),
                        ":axis %s and :metric %s place %d of these runs;", pareto_axes[axis].name,
                        metric, most);
-        else
+        else if (is_native)
             area_text(a, below, 2, a.cols - 3, ink(ROLE_TEXT),
                       "An evaluation is recorded every train.eval_every steps and at the end;");
         area_text(a, below + 1, 2, a.cols - 3, ink(ROLE_TEXT),

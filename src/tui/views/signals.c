@@ -42,9 +42,9 @@ static void signals_draw(struct view *v, struct area a)
         if (app_draw_nothing(v->app, a))
             return;
         area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
-        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT),
-                  "Signals are recorded with probes (train.probe_every);");
-        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), ":probe records one now in a running process.");
+        area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "Signals are recorded with probes%s.",
+                   runview_config(r, "train.probe_every") ? " (train.probe_every)" : "");
+        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app));
         return;
     }
     draw_title(v, area_sub(a, 0, 0, 1, a.cols));

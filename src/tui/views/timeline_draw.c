@@ -19,9 +19,9 @@ static void draw_empty(struct view *v, struct area a)
     struct scroll lines = {0};
     char text[320];
     snprintf(text, sizeof text,
-             "A timeline is made of probes: all decisions over a fixed text, recorded every "
-             "train.probe_every steps%s%.12s%s. :probe records one now in a running process.",
-             every ? " (" : "", every ? every : "", every ? " in this run)" : "");
+             "A timeline is made of probes: all decisions over a fixed text%s%.12s%s. %s",
+             every ? ", recorded every train.probe_every steps (" : "", every ? every : "",
+             every ? " in this run)" : "", app_probe_hint(v->app));
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 4), text, ink(ROLE_TEXT));
 }
 
