@@ -23,7 +23,7 @@ struct foreign_object {
     /* of the object being read */
     int rank, is_timed;
     int best;        /* of all ranks so far */
-    int is_fraction; /* "epoch" counts in fractions: it is no step */
+    int is_fraction; /* "epoch" counts in fractions: not a step */
     int64_t own_step;
     double time;
 };
