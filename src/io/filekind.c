@@ -40,8 +40,6 @@ static const struct {
     {"\x28\xb5\x2f\xfd", 4, "a zstd file"},
     {"\xfd" "7zXZ", 5, "an xz file"},
     {"BZh", 3, "a bzip2 file"},
-    {"\xff\xfe", 2, "UTF-16 text (convert it to UTF-8)"},
-    {"\xfe\xff", 2, "UTF-16 text (convert it to UTF-8)"},
     {"\x7f" "ELF", 4, "an ELF executable"},
     // clang-format on
 };
@@ -80,8 +78,24 @@ static int is_safetensors(const unsigned char *p, size_t n)
            (p[9] == '"' || p[9] == '}');
 }
 
+/* A mark of byte order, then ASCII; the mark alone may be the low bytes of a number. */
+static int is_utf16(const unsigned char *p, size_t n)
+{
+    int is_little = n >= 6 && p[0] == 0xFF && p[1] == 0xFE;
+    int is_big = n >= 6 && p[0] == 0xFE && p[1] == 0xFF;
+    if (!is_little && !is_big)
+        return 0;
+    for (size_t i = 2; i < 6; i += 2)
+        if (p[i + (size_t)is_little] != 0 || p[i + (size_t)is_big] < 9 ||
+            p[i + (size_t)is_big] > 126)
+            return 0;
+    return 1;
+}
+
 const char *file_kind(const unsigned char *p, size_t n)
 {
+    if (is_utf16(p, n))
+        return "UTF-16 text (convert it to UTF-8)";
     if (is_safetensors(p, n)) /* first: a header length may begin like a pickle */
         return "a safetensors file";
     for (size_t i = 0; i < DS_LEN(kinds); i++)

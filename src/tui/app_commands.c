@@ -129,7 +129,7 @@ static const char *why_not(struct app *app, const char *command, char *out, size
         str_copy(out, size, "no run is open");
     else if (runview_foreign(v))
         snprintf(out, size, "%s: the log of another program takes no commands", runview_foreign(v));
-    else if (runlog_reader_fd(v->reader) >= 0)
+    else if (v->reader && runlog_reader_fd(v->reader) >= 0)
         str_copy(out, size, "a run that comes through a pipe takes no commands");
     else if (!app->run[app->current].dir[0])
         str_copy(out, size, "no run directory is open");

@@ -454,7 +454,8 @@ static void draw_track(struct area a, const struct cells *c, int gutter, const c
 
 static void draw_below(struct area a, const struct cells *c, const struct frame *f, int gutter)
 {
-    static const enum role role[] = {ROLE_SERIES_1, ROLE_SERIES_4, ROLE_SERIES_2};
+    static const enum role role[TRACKS_MAX] = {ROLE_SERIES_1, ROLE_SERIES_4, ROLE_SERIES_2,
+                                               ROLE_SERIES_3};
     const char *label;
     const float *v;
     int y = 0, rows = f->track_rows < 1 ? 1 : f->track_rows;
