@@ -170,7 +170,7 @@ void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t 
         out->invalid += id == -2;
         if (id == -1 && out->others++ == 0) {
             char text[80];
-            snprintf(text, sizeof text, "more than %d metrics: the values of others are left out",
+            snprintf(text, sizeof text, "more than %d metrics: the rest is left out",
                      FOREIGN_NAMES_MAX);
             foreign_event(out, step, time, "warn", "metrics", text);
         }

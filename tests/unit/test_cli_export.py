@@ -179,7 +179,7 @@ def what_could_not_be_read_is_said():
     assert "0 that could not be read, 904 of metrics beyond the first 4096" in out, out[:300]
     events = [x["text"] for x in map(json.loads, run("stream", "--json", "--no-follow", "wide.jsonl").splitlines())
               if x["kind"] == "event"]
-    assert events == ["more than 4096 metrics: the values of others are left out"], events
+    assert events == ["more than 4096 metrics: the rest is left out"], events
     run("export", "wide.jsonl", "--to", "csv")
     assert "904 values of metrics beyond the first 4096 are left out" in t.run.err, t.run.err
 
