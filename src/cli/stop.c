@@ -128,6 +128,7 @@ static void describe_end(struct target *t)
     if (t->run.state == RUN_STOPPED && run_row_config(&t->run, "model.method")) /* a run of ours */
         snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text),
                  "; resume with depthscope train --resume %.64s", t->name);
+    run_row_release(&t->run);
 }
 
 /* A run answers between steps, so a missing answer is not a failure: the request is queued. */
