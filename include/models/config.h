@@ -49,6 +49,8 @@ int model_config_eos_ids(const struct model_config *c, int32_t id[MODEL_EOS_MAX]
  * MODEL_EOS_MAX already, DS_EMEM. */
 int model_config_add_eos(struct model_config *c, int64_t id) DS_CHECK;
 void model_config_clear_eos(struct model_config *c);
+/* Layers that a pass executes: the stored blocks, those of a loop once per iteration. */
+int model_config_depth(const struct model_config *c);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */

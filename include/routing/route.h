@@ -67,6 +67,7 @@ struct pass_inference {
     int has_capacity; /* `capacity` is set: this share of the routed cells runs (ROUTE_CAPACITY) */
     double capacity;  /* in [0, 1] */
     int calibrate;    /* 1 + index of `capacity` in the calibration grid; else 0 */
+    int exit; /* > 0: the first `exit` layers run, then the head (and a loop's last blocks) */
 };
 
 /* One forward pass, as far as a method may know it. */
@@ -78,9 +79,12 @@ struct pass {
     int64_t step;       /* training step from 1; 0 at inference */
     double progress;    /* step / planned steps, in [0, 1] */
     uint64_t seed;
-    int soft;                        /* gradient checks: gates take their soft value */
-    int record;                      /* fill the cell arrays */
-    int unit;                        /* checks: non-zero gates are set to 1 after the decision */
+    int soft;   /* gradient checks: gates take their soft value */
+    int record; /* fill the cell arrays */
+    int unit;   /* checks: non-zero gates are set to 1 after the decision */
+    /* Layers stop .. resume - 1 are closed: no row runs, none is a key, the method is not asked.
+     * Equal: no layer is closed.  Set by the model. */
+    int stop, resume;
     int adapters_off;                /* the base model alone: no LoRA (teachers) */
     struct pass_inference inference; /* a training pass leaves it zero */
     /* (B) cached inference: ops->memory bytes per sequence, zero before its first token; else
@@ -214,6 +218,11 @@ int route_set(struct route *r, const struct opt *row, double value, struct err *
 void route_begin(struct route *r, const struct pass *pass);
 /* Decides a span of layer l into out (arrays for R rows); handles PASS_DENSE, unit and frozen. */
 void route_decide(struct route *r, int l, enum route_span span, struct plan *out, struct stream *s);
+/* Is layer l closed in the current pass? */
+static inline int route_is_closed(const struct route *r, int l)
+{
+    return l >= r->pass.stop && l < r->pass.resume;
+}
 /* Is this kind of pass possible?  If not, the error says what to do: top-k, capacity or calibration
  * that the method lacks. */
 int route_ready(const struct route *r, const struct pass *pass, struct err *e) DS_CHECK;

@@ -159,6 +159,11 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     return err_set(e, DS_EMEM, "model configuration: out of memory");
 }
 
+int model_config_depth(const struct model_config *c)
+{
+    return (int)c->layers;
+}
+
 int64_t model_config_params_layer(const struct model_config *c)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;

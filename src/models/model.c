@@ -404,6 +404,9 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     struct flops_shape shape = model_config_flops(&m->config);
     pass->id = id;
     pass->pos = m->pos;
+    pass->stop = pass->resume = model_config_depth(&m->config);
+    if (pass->inference.exit > 0 && pass->inference.exit < pass->stop)
+        pass->stop = pass->inference.exit;
     m->stream.R = m->R;
     weights_refresh(m);
     adapters_begin(m, pass);
@@ -435,7 +438,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
 static void gates_bwd(struct model *m, int l, const struct plan *p, int routed)
 {
     const struct route_ops *ops = m->route.ops;
-    if (!routed)
+    if (!routed || route_is_closed(&m->route, l))
         return;
     for (int i = 0; i < p->n; i++)
         m->dgate[i] *= p->weight[i];

@@ -181,6 +181,13 @@ static void gates_to_one(struct plan *p)
 void route_decide(struct route *r, int l, enum route_span span, struct plan *out, struct stream *s)
 {
     int is_routed = r->pass.kind != PASS_DENSE;
+    if (route_is_closed(r, l)) {
+        out->layer = l;
+        out->span = span;
+        out->kv = KV_PLAN;
+        out->n = out->active = 0;
+        return;
+    }
     if (r->frozen) {
         if (r->pass.soft && r->ops->regate && is_routed)
             r->ops->regate(r, l, out);
