@@ -40,7 +40,7 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
     f->R = f->T = R;
     f->private_row = NULL;
     f->dense = f->dense_blocks = f->blocks = 0;
-    f->rows_run = f->rows = 0;
+    f->rows_run = f->rows = f->lens_rows = 0;
     memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
     memset(f->token, 0, (size_t)R * sizeof *f->token);
     memset(f->cell, 0, (size_t)f->L * (size_t)R * sizeof *f->cell);
@@ -111,6 +111,12 @@ void flops_head(struct flops *f)
     for (int i = 0; i < f->R; i++)
         f->token[i] += x;
     f->dense += x * f->R;
+}
+
+void flops_lens(struct flops *f, int l, int i)
+{
+    f->lens_rows++;
+    add(f, l < f->L ? l : f->L - 1, FLOPS_ROUTER, i, cost_head(&f->shape));
 }
 
 double flops_total(const struct flops *f)

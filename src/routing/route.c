@@ -78,12 +78,23 @@ int route_init(struct route *r, const struct route_ops *ops, void *opts, struct 
     r->C = C;
     r->seed = seed;
     r->state = mem_alloc(1, ops->state_size ? ops->state_size : 1);
-    if (!r->state)
+    r->exit = mem_alloc((size_t)L + 1, sizeof *r->exit);
+    if (!r->state || !r->exit)
         return err_set(e, DS_EMEM, "state of %s", ops->name);
+    route_loop(r, 0, 1, L);
     int rc = alloc_metrics(r, e);
     if (rc == 0 && ops->init)
         rc = ops->init(r, e);
     return rc;
+}
+
+void route_loop(struct route *r, int first, int group, int times)
+{
+    BUG_IF(first + group * times > r->L, "a loop of %d x %d layers from %d in %d", times, group,
+           first, r->L);
+    r->exits = times + 1;
+    for (int t = 0; t < r->exits; t++)
+        r->exit[t] = first + t * group;
 }
 
 void route_layout(struct route *r, struct arena *a, int R)
@@ -129,6 +140,7 @@ void route_release(struct route *r)
     }
     mem_free(r->opts);
     mem_free(r->state);
+    mem_free(r->exit);
     memset(r, 0, sizeof *r);
 }
 

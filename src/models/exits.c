@@ -1,0 +1,184 @@
+/* What leaving after a layer would predict, for decisions, labels and evaluations.  Logits exist
+ * for a chunk of rows only. */
+#include "models/exits.h"
+
+#include <math.h>
+
+#include "base/pool.h"
+#include "engine/ops.h"
+
+enum { CHUNK_MAX = 1024 }; /* of head_chunk */
+
+/* Predictions of n rows from one state each. */
+struct reading {
+    int n, V;
+    const real *logits; /* (n, V) */
+    int32_t best[CHUNK_MAX];
+    real doubt[CHUNK_MAX], entropy[CHUNK_MAX];
+};
+
+/* KL(a || b) of each row. */
+struct difference {
+    const struct reading *a, *b;
+    real *kl;
+};
+
+enum { ROWS = 16 };
+
+static int parts(int n)
+{
+    return (n + ROWS - 1) / ROWS;
+}
+
+static void find_best(void *ctx, int task, int worker)
+{
+    struct reading *x = ctx;
+    int end = (task + 1) * ROWS < x->n ? (task + 1) * ROWS : x->n;
+    (void)worker;
+    for (int i = task * ROWS; i < end; i++) {
+        const real *y = x->logits + (size_t)i * (size_t)x->V;
+        int best = 0;
+        for (int v = 1; v < x->V; v++)
+            best = y[v] > y[best] ? v : best;
+        x->best[i] = best;
+    }
+}
+
+/* With the loss of the most likely token come its probability and the normaliser. */
+static void read_logits(struct reading *x, real *logits, int n, int V, int wants_entropy)
+{
+    x->n = n;
+    x->V = V;
+    x->logits = logits;
+    pool_run(parts(n), find_best, x);
+    xent_fwd_bwd(logits, x->best, NULL, 0, x->doubt, wants_entropy ? x->entropy : NULL, n, V);
+}
+
+static void find_difference(void *ctx, int task, int worker)
+{
+    const struct difference *d = ctx;
+    size_t V = (size_t)d->a->V;
+    int end = (task + 1) * ROWS < d->a->n ? (task + 1) * ROWS : d->a->n;
+    (void)worker;
+    for (int i = task * ROWS; i < end; i++) {
+        const real *a = d->a->logits + (size_t)i * V, *b = d->b->logits + (size_t)i * V;
+        real la = a[d->a->best[i]] + d->a->doubt[i], lb = b[d->b->best[i]] + d->b->doubt[i];
+        double sum = 0;
+        for (size_t v = 0; v < V; v++)
+            sum += (double)(exp_r(a[v] - la) * ((a[v] - la) - (b[v] - lb)));
+        d->kl[i] = sum > 0 || isnan(sum) ? (real)sum : 0; /* below 0 only by rounding */
+    }
+}
+
+/* Rows whose logits are read at once; two states of each when they are compared. */
+static int chunk_of(const struct model *m, int two)
+{
+    int n = head_chunk(m->config.vocab);
+    n = n < m->R_max ? n : m->R_max;
+    n = two && n > 1 ? n / 2 : n;
+    return n < CHUNK_MAX ? n : CHUNK_MAX;
+}
+
+/* ---- every exit of a finished pass ---- */
+
+static void unknown(const struct exit_values *x, size_t at)
+{
+    real *const values[] = {x->nll, x->doubt, x->confidence, x->entropy, x->kl};
+    for (size_t k = 0; k < DS_LEN(values); k++)
+        if (values[k])
+            values[k][at] = (real)NAN;
+    if (x->best)
+        x->best[at] = 0;
+    if (x->correct)
+        x->correct[at] = 0;
+}
+
+/* Row i of the reading is row `first + i` of the pass. */
+static void store(const struct model *m, const struct exit_values *x, const struct reading *y,
+                  int l, int first)
+{
+    for (int i = 0; i < y->n; i++) {
+        size_t at = (size_t)l * (size_t)m->R + (size_t)(first + i);
+        const real *logits = y->logits + (size_t)i * (size_t)y->V;
+        int target = m->batch->target ? m->batch->target[first + i] : -1;
+        if (x->nll)
+            x->nll[at] = target < 0 ? 0 : y->doubt[i] + (logits[y->best[i]] - logits[target]);
+        if (x->doubt)
+            x->doubt[at] = y->doubt[i];
+        if (x->confidence)
+            x->confidence[at] = exp_r(-y->doubt[i]);
+        if (x->entropy)
+            x->entropy[at] = y->entropy[i];
+        if (x->best)
+            x->best[at] = y->best[i];
+        if (x->correct)
+            x->correct[at] = y->best[i] == target;
+    }
+}
+
+static void chunk_exits(struct model *m, const struct exit_values *x, int first, int n)
+{
+    struct reading reading[2];
+    const struct route *r = &m->route;
+    int32_t row[CHUNK_MAX];
+    size_t V = (size_t)m->config.vocab;
+    for (int i = 0; i < n; i++)
+        row[i] = first + i;
+    for (int t = 0; t < r->exits; t++) {
+        int side = x->kl ? t % 2 : 0, l = r->exit[t];
+        real *logits = m->logits + (size_t)side * (size_t)n * V;
+        model_lens_rows(m, l, row, n, logits);
+        read_logits(&reading[side], logits, n, (int)V, x->entropy != NULL);
+        store(m, x, &reading[side], l, first);
+        if (!x->kl || t == 0)
+            continue;
+        struct difference d = {&reading[side], &reading[1 - side],
+                               x->kl + (size_t)l * (size_t)m->R + (size_t)first};
+        pool_run(parts(n), find_difference, &d);
+    }
+}
+
+void model_exits(struct model *m, const struct exit_values *x)
+{
+    int depth = model_config_depth(&m->config), chunk = chunk_of(m, x->kl != NULL);
+    BUG_IF(!m->batch, "exits without a batch");
+    for (size_t at = 0; at < (size_t)(depth + 1) * (size_t)m->R; at++)
+        unknown(x, at);
+    for (int i = 0; i < m->R; i += chunk)
+        chunk_exits(m, x, i, m->R - i < chunk ? m->R - i : chunk);
+}
+
+/* ---- the lens of a running pass ---- */
+
+static void lens_read(void *ctx, int l, int before, const int32_t *row, int n,
+                      const struct lens_values *out)
+{
+    struct model *m = ctx;
+    struct reading here, there;
+    int chunk = chunk_of(m, out->kl != NULL), V = (int)m->config.vocab;
+    for (int at = 0; at < n; at += chunk) {
+        int k = n - at < chunk ? n - at : chunk;
+        real *other = m->logits + (size_t)k * (size_t)V;
+        model_lens_rows(m, l, row + at, k, m->logits);
+        read_logits(&here, m->logits, k, V, out->entropy != NULL);
+        if (out->kl) {
+            model_lens_rows(m, before, row + at, k, other);
+            read_logits(&there, other, k, V, 0);
+            struct difference d = {&here, &there, out->kl + at};
+            pool_run(parts(k), find_difference, &d);
+        }
+        for (int i = 0; i < k; i++) {
+            if (out->doubt)
+                out->doubt[at + i] = here.doubt[i];
+            if (out->entropy)
+                out->entropy[at + i] = here.entropy[i];
+            for (int states = 0; states < 1 + (out->kl != NULL); states++)
+                flops_lens(&m->flops, l, row[at + i]);
+        }
+    }
+}
+
+struct route_lens model_lens_of(struct model *m)
+{
+    return (struct route_lens){m, lens_read};
+}
