@@ -43,7 +43,7 @@ struct flops {
     double dense_blocks,
         blocks; /* block ratio: denominator and numerator, without router and skipped rows' K/V */
     int64_t rows_run, rows; /* executed cells, all cells */
-    int64_t lens_rows;      /* states that the head was applied to for decisions */
+    double decisions;       /* counted row by row, readings of the head included (flops_decision) */
 };
 
 /* Zeroes the sums for a pass of R rows.  The caller owns the arrays. */
@@ -54,8 +54,10 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R);
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row);
 void flops_head(struct flops *f);
-/* Counts one application of the head to row i for a decision at layer l. */
-void flops_lens(struct flops *f, int l, int i);
+/* Counts x FLOPs for a decision on row i at layer l. */
+void flops_decision(struct flops *f, int l, int i, double x);
+/* One application of the head to a state. */
+double flops_head_row(const struct flops *f);
 double flops_total(const struct flops *f);
 /* The nominal whole-block ratio: executed cells / all cells. */
 double flops_block_ratio(const struct flops *f);

@@ -52,6 +52,9 @@ struct route_lens {
     void *ctx;
     void (*read)(void *ctx, int l, int before, const int32_t *row, int n,
                  const struct lens_values *out);
+    /* Counts what else the decision costs for these rows, in FLOPs each; a method that does so has
+     * no ops->flops. */
+    void (*count)(void *ctx, int l, const int32_t *row, int n, double each);
 };
 
 /* The residual stream: h[l] (R,C) is the input of layer l, h[L] the output of the last layer.  dh

@@ -172,13 +172,20 @@ static void lens_read(void *ctx, int l, int before, const int32_t *row, int n,
                 out->doubt[at + i] = here.doubt[i];
             if (out->entropy)
                 out->entropy[at + i] = here.entropy[i];
-            for (int states = 0; states < 1 + (out->kl != NULL); states++)
-                flops_lens(&m->flops, l, row[at + i]);
+            flops_decision(&m->flops, l, row[at + i],
+                           (out->kl ? 2 : 1) * flops_head_row(&m->flops));
         }
     }
 }
 
+static void lens_count(void *ctx, int l, const int32_t *row, int n, double each)
+{
+    struct model *m = ctx;
+    for (int k = 0; k < n; k++)
+        flops_decision(&m->flops, l, row[k], each);
+}
+
 struct route_lens model_lens_of(struct model *m)
 {
-    return (struct route_lens){m, lens_read};
+    return (struct route_lens){m, lens_read, lens_count};
 }

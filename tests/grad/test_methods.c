@@ -25,7 +25,8 @@ static double objective(struct model *m, struct pass *pass)
 static const char *held_by(const char *name)
 {
     return strcmp(name, "dtf") == 0 ? "dtf.detach=true dtf.prior_weight=0 dtf.prior_weight_final=0"
-                                    : "";
+           : strcmp(name, "halt") == 0 ? "halt.fit=train" /* else calibration learns */
+                                       : "";
 }
 
 static struct model *warmed(const char *name)
