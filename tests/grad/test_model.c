@@ -90,6 +90,49 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
     check_switches("model.heads=4 model.kv_heads=1 model.head_dim=6", 0, 1);
 }
 
+T(loops_have_the_right_gradients)
+{
+    check_switches("model.layers=1 model.loop=4", 0, 0);
+    check_switches("model.layers=1 model.loop=4 model.loop_inject=add", 1, 1);
+    check_switches("model.layers=4 model.loop=2 model.loop_first=1 model.loop_last=1", 1, 0);
+    check_switches("model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1 "
+                   "model.loop_inject=add model.norm=layer model.position=learned model.mlp=gelu",
+                   0, 0);
+    check_switches("model.layers=1 model.loop=2 model.lora_r=2 model.lora_alpha=4", 0, 1);
+}
+
+/* Each iteration of the loop adds to the same parameters: the gradient is the sum of those of a
+ * stack whose blocks have the same values. */
+T(the_gradient_of_a_loop_is_the_sum_over_its_iterations)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(1);
+    struct model *loop = small("model.layers=3 model.loop=2 model.loop_first=1", 0);
+    struct model *stack = small("model.layers=5", 0);
+    for (int l = 0; l < 5; l++) {
+        const int *from = (const int *)&loop->block[l], *to = (const int *)&stack->block[l];
+        for (size_t i = 0; i < sizeof(struct block_params) / sizeof(int); i++)
+            if (to[i] >= 0)
+                memcpy(stack->params.p[to[i]].value, loop->params.p[from[i]].value,
+                       stack->params.p[to[i]].n * sizeof(real));
+    }
+    memcpy(stack->params.p[stack->embed].value, loop->params.p[loop->embed].value,
+           stack->params.p[stack->embed].n * sizeof(real));
+    memcpy(stack->params.p[stack->norm].value, loop->params.p[loop->norm].value,
+           stack->params.p[stack->norm].n * sizeof(real));
+    params_changed(&stack->params);
+    t_near(kit_step(loop, &batch.b, &pass), kit_step(stack, &batch.b, &pass), 1e-14);
+    for (int l = 1; l < 3; l++) {
+        const struct param *x = &loop->params.p[loop->block[l].q];
+        const real *a = stack->params.p[stack->block[l].q].grad,
+                   *b = stack->params.p[stack->block[l + 2].q].grad;
+        for (size_t i = 0; i < x->n; i++)
+            t_near(x->grad[i], a[i] + b[i], 1e-13);
+    }
+    model_free(loop);
+    model_free(stack);
+}
+
 T(private_spans_have_the_right_gradients)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
