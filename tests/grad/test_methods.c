@@ -8,7 +8,7 @@ enum { B = 2, T = 9, V = 11, L = 6, SAMPLES = 4 };
 
 static const char *const shapes[] = {
     "model.layers=6", "model.layers=3 model.loop=4 model.loop_first=1 model.loop_last=1",
-    "model.layers=2 model.loop=3 model.loop_inject=add"};
+    "model.layers=2 model.loop=3 model.loop_inject=add model.loop_min=1"};
 
 static struct kit_batch batch;
 static real entropy[B * T], nll[B * T];

@@ -101,6 +101,32 @@ T(loops_have_the_right_gradients)
     check_switches("model.layers=1 model.loop=2 model.lora_r=2 model.lora_alpha=4", 0, 1);
 }
 
+/* Each step draws its number of iterations; those behind it are closed. */
+T(loops_of_random_length_have_the_right_gradients)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    int seen[5] = {0};
+    setup(1);
+    struct model *m =
+        small("model.layers=3 model.loop=4 model.loop_min=1 model.loop_first=1 model.loop_last=1 "
+              "model.loop_inject=add",
+              0);
+    for (pass.step = 1; pass.step <= 40; pass.step++) {
+        int active = 0;
+        model_forward(m, &batch.b, &pass);
+        for (int l = 1; l < 5; l++)
+            active += m->plan[l].active > 0;
+        t_true(m->plan[0].active == B * T && m->plan[5].active == B * T);
+        if (seen[active]++ == 0)
+            check_params("random iterations", m, &pass);
+    }
+    t_true(!seen[0] && seen[1] > 2 && seen[2] > 2 && seen[3] > 2 && seen[4] > 2);
+    pass = kit_pass(PASS_MASKED);
+    model_forward(m, &batch.b, &pass);
+    t_eq(m->plan[4].active, B * T);
+    model_free(m);
+}
+
 /* Each iteration of the loop adds to the same parameters: the gradient is the sum of those of a
  * stack whose blocks have the same values. */
 T(the_gradient_of_a_loop_is_the_sum_over_its_iterations)
