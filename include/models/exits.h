@@ -5,8 +5,10 @@
 
 #include "models/model.h"
 
-/* After model_forward, and after model_loss where that has a gradient. Overwrites m->logits and
- * m->xf. */
+/* After model_forward, and after model_loss where that has a gradient.  Overwrites m->logits and
+ * m->xf.  Where blocks follow a loop, nll, best and correct come from one more pass per exit (so not
+ * inside a training step), which every token leaves there; the others are read without these
+ * blocks, as a lens does. */
 void model_exits(struct model *m, const struct exit_values *x);
 
 /* The lens that methods are given (routing/route.h); its FLOPs are counted in m->flops. */

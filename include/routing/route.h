@@ -39,6 +39,9 @@ struct plan {
     int layer;
     enum route_span span;
     enum kv_policy kv;
+    /* (R) 1: under KV_ALL this row's keys and values are those of the loop's previous iteration,
+     * because its state is the same; NULL: none.  Set by the executor. */
+    const uint8_t *settled;
 };
 
 /* Reads predictions from states of the current pass, for methods that decide by them: the final
@@ -126,9 +129,16 @@ struct metric {
 
 enum { ROUTE_METRICS_MAX = 24 };
 
+/* Layers start .. end - 1 are iterations of `group` layers with the same weights.  A stack without
+ * a loop is one whose group is a single layer: start 0, group 1, end L. */
+struct route_loop {
+    int start, group, end;
+};
+
 struct route {
     const struct route_ops *ops;
     int L, C, R_max;
+    struct route_loop loop;
     uint64_t seed;
     void *opts;  /* the method's option struct */
     void *state; /* state_size bytes, zeroed */
@@ -138,10 +148,6 @@ struct route {
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L) */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R), filled when recording */
     int frozen;                        /* checks: decisions are replayed, not made; see regate */
-    /* Where a token may leave for good, as a number of executed layers: ascending, the first is the
-     * state before any (iteration of a loop), the last the end of the stack or loop.  Layers after
-     * the last one always run. */
-    int *exit, exits;
     int wants_exits; /* set by a method with ROUTE_EXITS: aux reads losses.exit_* */
 };
 
@@ -235,11 +241,9 @@ const struct route_ops *const *route_all(void);       /* NULL-terminated */
 const struct route_ops *route_find(const char *name); /* NULL if unknown */
 struct opt_group route_group(const struct route_ops *ops, char prefix[40]);
 
-/* opts: heap, already filled, taken; parameters are appended to ps. */
+/* opts: heap, already filled, taken; parameters are appended to ps.  loop NULL: none. */
 int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
-               int C, uint64_t seed, struct err *e) DS_CHECK;
-/* Tokens leave only between the `times` iterations of the `group` layers from `first`. */
-void route_loop(struct route *r, int first, int group, int times);
+               int C, const struct route_loop *loop, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 /* What route_reserve lays out; with a measuring arena its size, after which r must not run. */
 void route_layout(struct route *r, struct arena *a, int R);
@@ -254,6 +258,23 @@ void route_decide(struct route *r, int l, enum route_span span, struct plan *out
 static inline int route_is_closed(const struct route *r, int l)
 {
     return l >= r->pass.stop && l < r->pass.resume;
+}
+/* May a token leave before layer l, at the end of an iteration or of a plain layer?  It then skips
+ * the rest of the loop; the layers after it run. */
+static inline int route_may_leave(const struct route *r, int l)
+{
+    return l > r->loop.start && l < r->loop.end && (l - r->loop.start) % r->loop.group == 0;
+}
+/* Where a token may leave for good: between layers, or between the iterations of a loop. Exit 0 is
+ * before the first of them, the last one the end of the stack or loop. */
+static inline int route_exits(const struct route *r)
+{
+    return (r->loop.end - r->loop.start) / r->loop.group + 1;
+}
+/* The layer that exit t precedes. */
+static inline int route_exit(const struct route *r, int t)
+{
+    return r->loop.start + t * r->loop.group;
 }
 /* Is this kind of pass possible?  If not, the error says what to do: top-k, capacity or calibration
  * that the method lacks. */

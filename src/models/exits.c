@@ -124,8 +124,8 @@ static void chunk_exits(struct model *m, const struct exit_values *x, int first,
     size_t V = (size_t)m->config.vocab;
     for (int i = 0; i < n; i++)
         row[i] = first + i;
-    for (int t = 0; t < r->exits; t++) {
-        int side = x->kl ? t % 2 : 0, l = r->exit[t];
+    for (int t = 0; t < route_exits(r); t++) {
+        int side = x->kl ? t % 2 : 0, l = route_exit(r, t);
         real *logits = m->logits + (size_t)side * (size_t)n * V;
         model_lens_rows(m, l, row, n, logits);
         read_logits(&reading[side], logits, n, (int)V, x->entropy != NULL);
@@ -138,14 +138,51 @@ static void chunk_exits(struct model *m, const struct exit_values *x, int first,
     }
 }
 
+/* The blocks after a loop change a prediction, and always run: what leaving an iteration predicts
+ * comes from a pass that every token leaves there.  The last of them is a full one. */
+static void run_exits(struct model *m, const struct exit_values *x)
+{
+    const struct exit_values y = {.nll = x->nll, .best = x->best, .correct = x->correct};
+    const struct batch *b = m->batch;
+    struct pass pass = m->route.pass;
+    struct reading reading;
+    int depth = model_config_depth(&m->config), chunk = chunk_of(m, 0), V = (int)m->config.vocab;
+    int32_t row[CHUNK_MAX];
+    for (int t = 0; t < route_exits(&m->route); t++) {
+        int l = route_exit(&m->route, t);
+        pass.kind = PASS_DENSE;
+        pass.inference = (struct pass_inference){.exit = l};
+        if (l == 0) { /* cannot be asked for */
+            for (size_t i = 0; i < (size_t)m->R; i++)
+                unknown(&y, i);
+            continue;
+        }
+        model_forward(m, b, &pass);
+        for (int i = 0; i < m->R; i += chunk) {
+            int n = m->R - i < chunk ? m->R - i : chunk;
+            for (int k = 0; k < n; k++)
+                row[k] = i + k;
+            model_lens_rows(m, depth, row, n, m->logits);
+            read_logits(&reading, m->logits, n, V, 0);
+            store(m, &y, &reading, l, i);
+        }
+    }
+}
+
 void model_exits(struct model *m, const struct exit_values *x)
 {
+    struct pass pass = m->route.pass;
     int depth = model_config_depth(&m->config), chunk = chunk_of(m, x->kl != NULL);
     BUG_IF(!m->batch, "exits without a batch");
     for (size_t at = 0; at < (size_t)(depth + 1) * (size_t)m->R; at++)
         unknown(x, at);
     for (int i = 0; i < m->R; i += chunk)
         chunk_exits(m, x, i, m->R - i < chunk ? m->R - i : chunk);
+    if (m->route.loop.end == depth || !(x->nll || x->best || x->correct))
+        return;
+    run_exits(m, x);
+    if (pass.kind != PASS_DENSE)
+        model_forward(m, m->batch, &pass);
 }
 
 /* ---- the lens of a running pass ---- */

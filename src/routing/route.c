@@ -69,9 +69,10 @@ static int alloc_metrics(struct route *r, struct err *e)
 }
 
 int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
-               int C, uint64_t seed, struct err *e)
+               int C, const struct route_loop *loop, uint64_t seed, struct err *e)
 {
     memset(r, 0, sizeof *r);
+    r->loop = loop ? *loop : (struct route_loop){0, 1, L};
     r->ops = ops;
     r->opts = opts;
     r->params = ps;
@@ -79,23 +80,12 @@ int route_init(struct route *r, const struct route_ops *ops, void *opts, struct 
     r->C = C;
     r->seed = seed;
     r->state = mem_alloc(1, ops->state_size ? ops->state_size : 1);
-    r->exit = mem_alloc((size_t)L + 1, sizeof *r->exit);
-    if (!r->state || !r->exit)
+    if (!r->state)
         return err_set(e, DS_EMEM, "state of %s", ops->name);
-    route_loop(r, 0, 1, L);
     int rc = alloc_metrics(r, e);
     if (rc == 0 && ops->init)
         rc = ops->init(r, e);
     return rc;
-}
-
-void route_loop(struct route *r, int first, int group, int times)
-{
-    BUG_IF(first + group * times > r->L, "a loop of %d x %d layers from %d in %d", times, group,
-           first, r->L);
-    r->exits = times + 1;
-    for (int t = 0; t < r->exits; t++)
-        r->exit[t] = first + t * group;
 }
 
 void route_layout(struct route *r, struct arena *a, int R)
@@ -141,7 +131,6 @@ void route_release(struct route *r)
     }
     mem_free(r->opts);
     mem_free(r->state);
-    mem_free(r->exit);
     memset(r, 0, sizeof *r);
 }
 

@@ -117,8 +117,8 @@ T(only_the_ends_of_iterations_are_exits)
 {
     struct model *m = small();
     struct exit_values x = values_of(&table);
-    route_loop(&m->route, 1, 2, 1);
-    t_eq(m->route.exits, 2);
+    m->route.loop = (struct route_loop){1, 2, 3};
+    t_eq(route_exits(&m->route), 2);
     model_exits(m, &x);
     for (int l = 0; l <= L; l++)
         t_eq(isnan(table.nll[l * R]), l != 1 && l != 3);
@@ -144,5 +144,34 @@ T(a_single_row_compares_two_states)
     model_exits(m, &x);
     for (int l = 1; l <= L; l++)
         t_true(kl[l] == table.kl[l * R]);
+    model_free(m);
+}
+
+/* Blocks after a loop run on what the tokens left with. */
+T(blocks_after_a_loop_belong_to_every_exit)
+{
+    enum { DEPTH = 8 }; /* 1 + 3 x 2 + 1 */
+    static real nll[(DEPTH + 1) * R], kl[(DEPTH + 1) * R];
+    struct model *m = kit_model("model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1 "
+                                "model.dim=32 model.heads=2 model.vocab=53 model.init_std=0.3 "
+                                "model.method=dense",
+                                3, R, 0, 0);
+    struct exit_values x = {.nll = nll, .kl = kl};
+    struct pass pass = kit_pass(PASS_DENSE);
+    t_eq(model_config_depth(&m->config), DEPTH);
+    kit_fill(&batch, B, T, V, 1);
+    model_forward(m, &batch.b, &pass);
+    real *last = kit_copy(m->stream.h[DEPTH], kit_states(m));
+    model_exits(m, &x);
+    t_true(kit_same(last, m->stream.h[DEPTH], kit_states(m)));
+    for (int l = 1; l <= 7; l += 2) {
+        pass.inference.exit = l;
+        model_forward(m, &batch.b, &pass);
+        model_loss(m, 0, 0);
+        for (int i = 0; i < R; i++)
+            t_near(nll[l * R + i], m->nll[i], 1e-5);
+    }
+    t_true(isnan(nll[8 * R]) && isnan(nll[0]) && kl[3 * R] > 0);
+    free(last);
     model_free(m);
 }

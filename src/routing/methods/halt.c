@@ -177,21 +177,22 @@ static int first_exit(const struct route *r)
 
 static int end_exit(const struct route *r)
 {
-    return r->exits - 1;
+    return route_exits(r) - 1;
 }
 
 /* The exit that is decided before layer l, or -1. */
 static int exit_before(const struct route *r, int l)
 {
     for (int t = first_exit(r); t < end_exit(r); t++)
-        if (r->exit[t] == l)
+        if (route_exit(r, t) == l)
             return t;
     return -1;
 }
 
 static int halt_always_on(const struct route *r, int l)
 {
-    return l >= r->exit[end_exit(r)] || first_exit(r) >= end_exit(r) || l < r->exit[first_exit(r)];
+    return l >= route_exit(r, end_exit(r)) || first_exit(r) >= end_exit(r) ||
+           l < route_exit(r, first_exit(r));
 }
 
 /* ---- set-up ---- */
@@ -220,11 +221,16 @@ static int parse_features(struct halt *s, const char *text, struct err *e)
 
 static int check(struct route *r, struct err *e)
 {
-    if (first_exit(r) < end_exit(r))
-        return 0;
-    return err_set(e, DS_ERANGE,
-                   "halt.min=%d leaves no exit: must be less than the %d layers (or iterations)",
-                   first_exit(r), end_exit(r));
+    if (first_exit(r) >= end_exit(r))
+        return err_set(e, DS_ERANGE,
+                       "halt.min=%d leaves no exit: must be less than the %d layers (or "
+                       "iterations)",
+                       first_exit(r), end_exit(r));
+    if (opts_of(r)->fit == FIT_TRAIN && r->loop.end < r->L)
+        return err_set(e, DS_EUSAGE,
+                       "halt.fit=train: unsupported with model.loop_last, whose blocks change what "
+                       "an exit predicts; expected halt.fit=calibrate");
+    return 0;
 }
 
 static int inputs_of(const struct route *r)
@@ -315,8 +321,8 @@ static void halt_begin(struct route *r)
 static void read_motion(const struct route *r, const struct stream *st, int t, int i, real *look)
 {
     size_t at = (size_t)i * (size_t)r->C;
-    const real *h = st->h[r->exit[t]] + at, *p = st->h[r->exit[t - 1]] + at;
-    const real *q = t > 1 ? st->h[r->exit[t - 2]] + at : p;
+    const real *h = st->h[route_exit(r, t)] + at, *p = st->h[route_exit(r, t - 1)] + at;
+    const real *q = t > 1 ? st->h[route_exit(r, t - 2)] + at : p;
     real dd = 0, hh = 0, oo = 0, cross = 0, change = 0;
 #pragma omp simd reduction(+ : dd, hh, oo, cross, change)
     for (int c = 0; c < r->C; c++) {
@@ -339,7 +345,7 @@ static void fill_input(const struct route *r, const struct stream *st, int t, in
                        const real *look, real *x)
 {
     const struct halt *s = halt_of(r);
-    const real *h = st->h[r->exit[t]] + (size_t)i * (size_t)r->C;
+    const real *h = st->h[route_exit(r, t)] + (size_t)i * (size_t)r->C;
     for (int k = 0; k < s->features; k++) {
         if (s->feature[k] != LOOK_STATE) {
             *x++ = look[s->feature[k]];
@@ -447,7 +453,7 @@ static void score_rows(struct route *r, int l, int t, int n, const struct stream
                        .look = s->look,
                        .x = is_regret ? s->x : NULL};
     if (v.doubt || v.entropy || v.kl)
-        st->lens.read(st->lens.ctx, l, r->exit[t - 1], s->row, n, &v);
+        st->lens.read(st->lens.ctx, l, route_exit(r, t - 1), s->row, n, &v);
     read_rows(&o);
     if (is_regret) {
         regret_standardize(&s->head, s->x, (size_t)n);
@@ -525,11 +531,6 @@ static int halt_ready(const struct route *r, const struct pass *pass, struct err
                                                "confidence", "kl",       "random"};
     int inside = pass->inference.has_capacity && pass->inference.capacity > 0 &&
                  pass->inference.capacity < 1;
-    if (first_exit(r) >= end_exit(r))
-        return err_set(e, DS_ERANGE,
-                       "halt.min=%d leaves no exit: must be less than the %d layers (or "
-                       "iterations)",
-                       first_exit(r), end_exit(r));
     if (!inside || quantiles_known(&halt_of(r)->table, opts_of(r)->rule))
         return 0;
     return err_set(e, DS_EUSAGE,
@@ -543,9 +544,9 @@ static int halt_ready(const struct route *r, const struct pass *pass, struct err
 /* What the predictor should say of leaving at exit t; NaN without a target. */
 static real label_of(const struct route *r, const struct losses *x, int t, int i)
 {
-    size_t here = (size_t)r->exit[t] * (size_t)x->R + (size_t)i;
-    size_t last = (size_t)r->exit[end_exit(r)] * (size_t)x->R + (size_t)i;
-    if (x->target[i] < 0)
+    size_t here = (size_t)route_exit(r, t) * (size_t)x->R + (size_t)i;
+    size_t last = (size_t)route_exit(r, end_exit(r)) * (size_t)x->R + (size_t)i;
+    if (x->target[i] < 0 || route_exit(r, t) >= r->pass.stop) /* a shorter loop in this step */
         return (real)NAN;
     if (opts_of(r)->label == LABEL_AGREE)
         return x->exit_best[here] != x->exit_best[last];
@@ -557,7 +558,7 @@ static real label_of(const struct route *r, const struct losses *x, int t, int i
 static void read_exit(const struct route *r, const struct stream *st, const struct losses *x, int t,
                       real *look, real *input)
 {
-    size_t at = (size_t)r->exit[t] * (size_t)x->R;
+    size_t at = (size_t)route_exit(r, t) * (size_t)x->R;
     struct reader o = {.r = r,
                        .st = st,
                        .t = t,
@@ -571,7 +572,7 @@ static void read_exit(const struct route *r, const struct stream *st, const stru
 
 static real score_by(const struct route *r, int rule, int t, int i, const real *look)
 {
-    return rule == RULE_RANDOM ? choice_random(r, r->exit[t], i) : look[rule_look[rule]];
+    return rule == RULE_RANDOM ? choice_random(r, route_exit(r, t), i) : look[rule_look[rule]];
 }
 
 /* ---- learning while the model trains ---- */
