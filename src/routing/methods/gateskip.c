@@ -7,7 +7,7 @@
  *     u = x + g branch(x)               for the tokens within the layer's budget, else u = x
  *
  * The budget falls linearly from every token to `capacity`.  Training ranks the tokens of a
- * document; inference compares s with the layer's stored quantile, which is causal.
+ * document by s; inference compares s - b with the layer's stored quantile, which is causal.
  *
  * Different from the paper: one gate per token and branch, because a plan has one multiplier per
  * row (the paper prefers a gate per dimension and ranks their mean, and has this as its scalar
@@ -37,7 +37,7 @@ struct gateskip_opts {
 /* Gates and thresholds of layer l: the attention's at 2 l, the FFN's at 2 l + 1. */
 struct gateskip {
     struct linear_router router; /* 2 L maps */
-    struct quantiles table;      /* of s, 2 L rows */
+    struct quantiles table;      /* of s - b, 2 L rows */
     double open;                 /* sigmoid(b_0), or 1 */
     /* the current pass */
     double capacity, cut;
@@ -45,6 +45,7 @@ struct gateskip {
     real *in;           /* (R,C) x / rms(x) */
     real *gate, *dgate; /* (R) */
     real *weight;       /* (R) */
+    real *rank;         /* (R) s - b of the current map: what is ranked and thresholded */
     uint8_t *want, *top, *all;
     real *kept; /* gradient checks: the inputs, (2 L,R,C) */
     size_t kept_n;
@@ -192,6 +193,7 @@ static void gateskip_layout(struct route *r, struct arena *a, int R)
     s->gate = arena_alloc(a, n, sizeof(real));
     s->dgate = arena_alloc(a, n, sizeof(real));
     s->weight = arena_alloc(a, n, sizeof(real));
+    s->rank = arena_alloc(a, n, sizeof(real));
     s->want = arena_alloc(a, n, 1);
     s->top = arena_alloc(a, n, 1);
     s->all = arena_alloc(a, n, 1);
@@ -272,39 +274,49 @@ static real gate_of(const struct route *r, real score)
 static double threshold_of(struct route *r, int map)
 {
     struct gateskip *s = state_of(r);
-    const real *score = linear_router_score(&s->router, map);
     double c = s->capacity, offset = opts_of(r)->threshold_offset + r->pass.inference.offset;
     if (r->pass.inference.calibrate)
-        return quantiles_calibrate(&s->table, map, r->pass.inference.calibrate - 1, score,
+        return quantiles_calibrate(&s->table, map, r->pass.inference.calibrate - 1, s->rank,
                                    r->pass.R);
     double cut = quantiles_at(&s->table, map, c);
     return offset == 0 ? cut : cut + offset * quantiles_spread(&s->table, map);
 }
 
+/* The bias moves all scores of a map together, and fast in training; without it the running
+ * quantiles do not lag behind. */
+static void take_ranks(struct route *r, int map)
+{
+    struct gateskip *s = state_of(r);
+    const real *score = linear_router_score(&s->router, map);
+    real bias = r->params->p[s->router.bias].value[map];
+    for (int i = 0; i < r->pass.R; i++) {
+        s->rank[i] = score[i] - bias;
+        s->nan += isnan(score[i]) != 0;
+    }
+}
+
 static void choose(struct route *r, int l, enum route_span span)
 {
     struct gateskip *s = state_of(r);
-    int map = map_of(l, span), R = r->pass.R, by_rank;
-    const real *score = linear_router_score(&s->router, map);
+    int map = map_of(l, span), R = r->pass.R;
+    int by_rank = r->pass.kind == PASS_TRAIN || r->pass.inference.topk;
     s->cut = -(double)INFINITY;
-    by_rank = r->pass.kind == PASS_TRAIN || r->pass.inference.topk;
-    for (int i = 0; i < R; i++)
-        s->nan += isnan(score[i]) != 0;
+    take_ranks(r, map);
     if (!may_skip(r, span)) {
         memset(s->want, 1, (size_t)R);
         return;
     }
     if (r->pass.kind == PASS_TRAIN)
-        quantiles_note(&s->table, map, score, R);
+        quantiles_note(&s->table, map, s->rank, R);
     if (by_rank) {
-        (void)rank_active(r, l, score, s->all, s->capacity, opts_of(r)->select == SELECT_BATCH, 0,
+        (void)rank_active(r, l, s->rank, s->all, s->capacity, opts_of(r)->select == SELECT_BATCH, 0,
                           s->want);
         s->cut = (double)NAN;
         return;
     }
     s->cut = threshold_of(r, map);
     for (int i = 0; i < R; i++) /* capacity 1 runs every row, even NaN scores */
-        s->want[i] = s->cut == -(double)INFINITY || (double)score[i] > s->cut;
+        s->want[i] = s->cut == -(double)INFINITY || (double)s->rank[i] > s->cut;
 }
 
 /* -1: the method decides.  A cell that is forced to run its FFN runs its attention as well. */
@@ -362,13 +374,15 @@ static void record_attention(struct route *r, int l, const struct plan *p)
 static void record_ffn(struct route *r, int l)
 {
     struct gateskip *s = state_of(r);
-    const real *score = linear_router_score(&s->router, map_of(l, ROUTE_SPAN_FFN));
-    (void)rank_active(r, l, score, s->all, s->capacity, opts_of(r)->select == SELECT_BATCH, 0,
+    int map = map_of(l, ROUTE_SPAN_FFN);
+    const real *score = linear_router_score(&s->router, map);
+    double bias = (double)r->params->p[s->router.bias].value[map];
+    (void)rank_active(r, l, s->rank, s->all, s->capacity, opts_of(r)->select == SELECT_BATCH, 0,
                       s->top);
     for (int i = 0; i < r->pass.R; i++) {
         size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
         r->cell[M_SCORE][cell] = score[i];
-        r->cell[M_THRESHOLD][cell] = (real)s->cut;
+        r->cell[M_THRESHOLD][cell] = (real)(s->cut + bias);
         r->cell[M_GATE][cell] = (real)linear_router_probability(score[i]);
         r->cell[M_TOPK][cell] = may_skip(r, ROUTE_SPAN_FFN) ? s->top[i] : 1;
     }
