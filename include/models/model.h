@@ -60,6 +60,13 @@ struct kv_cache {
     size_t memory_bytes;
 };
 
+/* Of looped blocks (models/loop.h); all NULL without a loop. */
+struct model_loop {
+    uint8_t *settled, *moved;    /* (depth, R); (group, R): changed since the keys were computed */
+    int32_t *row, *query, *pos;  /* (R) of the layer that runs */
+    real *k, *v, *new_k, *new_v; /* inference: (group, R, K*D) of all iterations; (R, K*D) */
+};
+
 /* One batch of rows. target, doc_start may be NULL (one document per row of the batch).
  * private_start (NULL: all -1): -1, or the index in the row of the batch of the first token of a
  * private span, which only the rows of the span see.  Positions count the tokens that a row sees
@@ -75,8 +82,8 @@ struct model {
     struct route route;
     int embed, pos_embed, norm, norm_b, head; /* params */
     int n_base; /* params of the base model: the first ones; adapters and the method's follow */
-    struct block_params *block;
-    struct adapter *adapter; /* (adapters), NULL without */
+    struct block_params *block; /* (depth): iterations of a loop name the same parameters */
+    struct adapter *adapter;    /* (adapters), NULL without */
     int adapters;
     struct weights weights;     /* the matrices of params as prepared for GEMMs */
     struct stored_table stored; /* of parameters whose values stay in files */
@@ -91,6 +98,7 @@ struct model {
     struct block_work *work; /* (L) when keep, else 1 */
     struct block_work dwork; /* gradients of one block */
     struct block_ranges ranges;
+    struct model_loop loop;
     int32_t *pos, *first_row;             /* (R): position in document, row of its first token */
     int32_t *private_store, *private_row; /* (R): first row of the private span, -1; NULL: none */
     real *xf, *rstdf, *meanf, *dxf;       /* final norm */

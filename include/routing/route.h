@@ -39,6 +39,9 @@ struct plan {
     int layer;
     enum route_span span;
     enum kv_policy kv;
+    /* (R) 1: under KV_ALL this row's keys and values are those of the loop's previous iteration,
+     * because its state is the same; NULL: none.  Set by the executor. */
+    const uint8_t *settled;
 };
 
 /* The residual stream: h[l] (R,C) is the input of layer l, h[L] the output of the last layer.  dh
@@ -109,9 +112,16 @@ struct metric {
 
 enum { ROUTE_METRICS_MAX = 24 };
 
+/* Layers start .. end - 1 are iterations of `group` layers with the same weights.  A stack without
+ * a loop is one whose group is a single layer: start 0, group 1, end L. */
+struct route_loop {
+    int start, group, end;
+};
+
 struct route {
     const struct route_ops *ops;
     int L, C, R_max;
+    struct route_loop loop;
     uint64_t seed;
     void *opts;  /* the method's option struct */
     void *state; /* state_size bytes, zeroed */
@@ -205,9 +215,9 @@ const struct route_ops *const *route_all(void);       /* NULL-terminated */
 const struct route_ops *route_find(const char *name); /* NULL if unknown */
 struct opt_group route_group(const struct route_ops *ops, char prefix[40]);
 
-/* opts: heap, already filled, taken; parameters are appended to ps. */
+/* opts: heap, already filled, taken; parameters are appended to ps.  loop NULL: none. */
 int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
-               int C, uint64_t seed, struct err *e) DS_CHECK;
+               int C, const struct route_loop *loop, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 /* What route_reserve lays out; with a measuring arena its size, after which r must not run. */
 void route_layout(struct route *r, struct arena *a, int R);
@@ -222,6 +232,12 @@ void route_decide(struct route *r, int l, enum route_span span, struct plan *out
 static inline int route_is_closed(const struct route *r, int l)
 {
     return l >= r->pass.stop && l < r->pass.resume;
+}
+/* May a token leave before layer l, at the end of an iteration or of a plain layer?  It then skips
+ * the rest of the loop; the layers after it run. */
+static inline int route_may_leave(const struct route *r, int l)
+{
+    return l > r->loop.start && l < r->loop.end && (l - r->loop.start) % r->loop.group == 0;
 }
 /* Is this kind of pass possible?  If not, the error says what to do: top-k, capacity or calibration
  * that the method lacks. */

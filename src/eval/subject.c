@@ -162,7 +162,7 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_str(rec, "version", version);
     record_str(rec, "run", subject_name(s));
     record_str(rec, "method", c->method);
-    record_int(rec, "layers", c->layers);
+    record_int(rec, "layers", model_config_depth(c));
     record_int(rec, "steps", 0);
     record_int(rec, "vocab", c->vocab);
     record_int(rec, "params", params_count(&s->model->params));

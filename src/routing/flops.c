@@ -54,7 +54,7 @@ static void add(struct flops *f, int l, enum flops_part part, int row, double x)
 }
 
 /* Executed rows pay for their whole span; under KV_ALL skipped rows still pay for their keys and
- * values. A row sees itself and, under KV_PLAN, only executed rows before it.  In a split layer the
+ * values, unless these are known from the loop's previous iteration. A row sees itself and, under KV_PLAN, only executed rows before it.  In a split layer the
  * FFN decides which cells count as executed. */
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row)
@@ -88,7 +88,7 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
         f->dense_blocks += has_mlp;
         if (router_per_row > 0)
             add(f, l, FLOPS_ROUTER, i, router_per_row);
-        if (has_attention && (runs || p->kv == KV_ALL))
+        if (has_attention && (runs || (p->kv == KV_ALL && !(p->settled && p->settled[i]))))
             add(f, l, FLOPS_KV, i, cost_kv(s));
         if (!runs)
             continue;

@@ -78,7 +78,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
         json_add_num(s, x[i].key, x[i].value);
     add_layers_json(s, &r->measure);
     add_parts_json(s, &r->measure);
-    json_add_int(s, "layers", subject->model->config.layers);
+    json_add_int(s, "layers", model_config_depth(&subject->model->config));
     json_add_num(s, "bytes", r->measure.bytes);
     json_add_int(s, "seq", r->seq);
     json_add_str(s, "windows", r->kind);
