@@ -24,6 +24,11 @@ int subject_open(struct subject *s, const char *model, const struct numeric_opti
  * process; NULL: none.  DS_EUSAGE for another method's. */
 int subject_open_with(struct subject *s, const char *model, const struct numeric_options *numbers,
                       struct config *options, struct err *e) DS_CHECK;
+/* Gives the model another method (NULL: its own) with these options: its blocks are read again, and
+ * of the method's parameters those of the same name and shape; the others start afresh.  DS_EUSAGE
+ * for an unknown method or option, or adapters on an external base. */
+int subject_remake(struct subject *s, const char *method, struct config *options,
+                   struct err *e) DS_CHECK;
 void subject_close(struct subject *s);
 /* A key of the run's configuration, or `otherwise`. */
 const char *subject_key(const struct subject *s, const char *key, const char *fallback);

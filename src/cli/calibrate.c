@@ -219,17 +219,56 @@ out:
     return rc;
 }
 
+/* What the model is to become before it is calibrated. */
+struct change {
+    char method[40];
+    struct config options;
+};
+
+/* Takes model.method=M and the method's options from the settings. */
+static int take_change(struct cli_args *a, struct change *c, struct err *e)
+{
+    struct override o;
+    int kept = 0, rc = cli_take_options(a, &c->options, e);
+    for (int i = 0; i < a->n_override && rc == 0; i++) {
+        const char *text = a->override[i];
+        if (override_parse(&o, text, "", NULL) < 0 || strcmp(o.key, "model.method") != 0 ||
+            !o.value)
+            a->override[kept++] = text;
+        else if (str_copy(c->method, sizeof c->method, o.value))
+            rc = err_set(e, DS_EUSAGE, "model.method=%.40s: unknown method", o.value);
+    }
+    a->n_override = rc == 0 ? kept : a->n_override;
+    return rc;
+}
+
+static int apply_change(struct subject *s, struct change *c, const char *to, struct err *e)
+{
+    if (!c->method[0] && c->options.n == 0)
+        return 0;
+    if (!to)
+        return err_set(
+            e, DS_EUSAGE,
+            "%s: missing -o DIR: a model with another method or other options is written "
+            "to a new directory",
+            s->dir);
+    return subject_remake(s, c->method[0] ? c->method : NULL, &c->options, e);
+}
+
 int calibrate_command(int argc, char **argv)
 {
     struct err e = {0};
     struct cli_args a;
     struct ppl_options o = {0};
     struct subject s = {0};
+    struct change change = {0};
     const char *model;
     int rc = cli_parse(&a, calibrate_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
-    rc = cli_apply(&a, &ppl_group, &o, &e);
+    rc = take_change(&a, &change, &e);
+    if (rc == 0)
+        rc = cli_apply(&a, &ppl_group, &o, &e);
     if (rc == 0) {
         rc = cli_single(&a, "calibrate", "MODEL", &model, &e);
         if (rc == 0)
@@ -239,10 +278,13 @@ int calibrate_command(int argc, char **argv)
         if (rc == 0)
             rc = subject_open(&s, model, &o.numbers, &e);
         if (rc == 0)
+            rc = apply_change(&s, &change, cli_value(&a, "o"), &e);
+        if (rc == 0)
             rc = calibrate(&s, &o, cli_value(&a, "o"), &e);
         opt_release(&ppl_group, &o);
     }
     subject_close(&s);
+    config_release(&change.options);
     pool_stop();
     cli_release(&a);
     return rc < 0 ? command_fail(&e) : 0;

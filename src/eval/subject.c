@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/str.h"
 #include "io/runconfig.h"
 #include "models/load.h"
 #include "models/peft.h"
@@ -118,6 +119,66 @@ int subject_open_with(struct subject *s, const char *model, const struct numeric
         rc = use_numbers(s, numbers, e);
     if (rc < 0)
         subject_close(s);
+    return rc;
+}
+
+static int name_method(struct model_config *c, struct config *stored, const char *method,
+                       struct err *e)
+{
+    struct nearest best = nearest_to(method);
+    char hint[NEAREST_MAX + 32];
+    if (!route_find(method)) {
+        for (const struct route_ops *const *o = route_all(); *o; o++)
+            nearest_try(&best, (*o)->name);
+        return err_set(e, DS_EUSAGE, "model.method=%s: unknown method%s", method,
+                       nearest_hint(&best, hint, sizeof hint));
+    }
+    if (strcmp(c->method, method) == 0)
+        return 0;
+    char *copy = mem_strdup(method);
+    if (!copy)
+        return err_set(e, DS_EMEM, "out of memory");
+    mem_free(c->method);
+    c->method = copy;
+    config_release(stored);
+    return 0;
+}
+
+int subject_remake(struct subject *s, const char *method, struct config *options, struct err *e)
+{
+    struct model_config c = {0};
+    struct config stored = {0};
+    struct model *m = NULL, *old = s->model;
+    struct numeric_options numbers = old->weights.numbers;
+    struct str note = {0};
+    char base[1024];
+    uint64_t seed = old->route.seed;
+    int rc = model_base(s->dir, base, sizeof base, e);
+    if (rc > 0)
+        rc = err_set(e, DS_EUSAGE,
+                     "%s: adapters on an external base keep their method and its options", s->dir);
+    if (rc == 0)
+        rc = model_config_open(&c, &stored, s->dir, e);
+    if (rc == 0 && method)
+        rc = name_method(&c, &stored, method, e);
+    config_remove(&stored, "seed");
+    if (rc == 0 && options)
+        rc = config_merge(&stored, options, e);
+    if (rc == 0)
+        rc = model_new(&m, &c, &stored, seed, MODEL_EDIT, e);
+    if (rc == 0)
+        rc = model_start_from(m, s->dir, &note, e);
+    if (rc == 0)
+        rc = weights_use(m, &numbers, e);
+    if (rc == 0) {
+        s->model = m;
+        m = old;
+        rc = check_options(s, options, e);
+    }
+    model_free(m);
+    opt_release(&model_group, &c);
+    config_release(&stored);
+    str_release(&note);
     return rc;
 }
 
