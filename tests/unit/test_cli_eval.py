@@ -218,6 +218,48 @@ def every_method_is_evaluated_with_its_settings():
 
 
 @test
+def halting_rules_and_the_oracle_are_compared_on_one_checkpoint():
+    run("train", *TINY, "model.method=dense", "--run", "dense", "--quiet")
+    words = ("capacity=0.4", "time_rounds=0", "controls=false")
+    loss = {}
+    for rule in "regret velocity acceleration scalar confidence kl random".split():
+        x = run_json("eval", "halt", "halt.rule=" + rule, *words)
+        assert abs(x["block_ratio"] - (1 + 5 * 0.4) / 6) < 0.08 and x["routing"] == "causal", (rule, x)
+        loss[rule] = x["loss"]
+    assert len(set(loss.values())) == 7, loss
+    assert run_json("eval", "halt", *words)["loss"] == loss["regret"]
+    for name in "halt", "dense":
+        best = run_json("eval", name, "routing=oracle", *words)
+        assert best["routing"] == "oracle" and "loss" in best["not_causal"], best
+        assert (1 + 5 * 0.35) / 6 < best["block_ratio"] <= (1 + 5 * 0.4) / 6 + 1e-9, best
+        assert "NOT causal: knows" in run("eval", name, "routing=oracle", *words)
+    free = run_json("eval", "dense", "routing=oracle", "time_rounds=0", "controls=false")
+    assert free["loss"] < run_json("eval", "dense", "time_rounds=0")["loss"] and free["block_ratio"] < 1, free
+    refused("did you mean halt.rule", "eval", "halt", "halt.rul=kl")
+    refused("whose method is dense", "eval", "dense", "halt.rule=kl")
+    refused("halt.rule", "eval", "halt", "halt.rule=speed")
+    refused("must be between 0 and 1", "eval", "dense", "routing=oracle", "capacity=1.5", code=1)
+    refused("knows the tokens", "eval", "dense", "task=mmlu", "data.path=mmlu", "routing=oracle")
+
+
+@test
+def a_trained_run_gets_halting_by_calibration():
+    run("calibrate", "dense", "model.method=halt", "halt.min=2", "halt.features=velocity,state", "tokens=256", "-o", "halted")
+    words = ("data.path=some.txt", "seq=32", "time_rounds=0", "controls=false")
+    full = run_json("eval", "dense", *words)
+    x, y = (run_json("eval", "halted", "capacity=%g" % c, *words) for c in (1, 0.5))
+    assert x["method"] == "halt" and x["loss"] == full["loss"] and x["block_ratio"] == 1, (x, full)
+    assert y["capacity"][:2] == [1, 1] and y["capacity"][2] < 1 and y["block_ratio"] < 0.9, y
+    run("calibrate", "halt", "halt.label=agree", "tokens=256", "-o", "agreed")
+    assert run_json("eval", "agreed", *words)["block_ratio"] < 1
+    refused("missing -o DIR", "calibrate", "dense", "model.method=halt")
+    refused("did you mean halt", "calibrate", "dense", "model.method=holt", "-o", "none")
+    refused("did you mean halt.features", "calibrate", "dense", "model.method=halt", "halt.featurs=kl", "-o", "none")
+    refused("no exit", "calibrate", "halt", "halt.min=6", "-o", "none", code=1)
+    assert not os.path.exists("none")
+
+
+@test
 def a_task_reports_depth_with_the_score():
     os.makedirs("mmlu/test")
     with open("mmlu/test/anatomy_test.csv", "w") as f:
