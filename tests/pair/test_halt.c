@@ -200,6 +200,44 @@ T(a_checkpoint_is_read_with_another_rule)
     model_free(m);
 }
 
+/* The registry's tests see the default rule; these hold for each. */
+T(every_rule_is_causal_gathered_and_cached)
+{
+    enum { AT = 40 };
+    for (size_t k = 0; k < DS_LEN(rules); k++) {
+        struct err e = {0};
+        struct kv_cache *cache = NULL;
+        char text[64];
+        real want[V], got[V];
+        snprintf(text, sizeof text, "halt.rule=%s halt.kv=%s", rules[k], k % 2 ? "plan" : "all");
+        struct model *m = calibrated(text);
+        struct pass pass = at_capacity(PASS_MASKED, 0.5);
+        same_batch(NULL, 7, &batch.b);
+        model_forward(m, &batch.b, &pass);
+        real *whole = kit_copy(m->stream.h[L], kit_states(m));
+        model_logits(m, AT - 1, want);
+        t_true(m->flops.rows_run < R * L && m->plan[1].kv == (k % 2 ? KV_PLAN : KV_ALL));
+        pass.kind = PASS_SPARSE;
+        model_forward(m, &batch.b, &pass);
+        t_truef(kit_same(whole, m->stream.h[L], kit_states(m)), "%s: gathered", rules[k]);
+        for (int t = AT; t < T; t++)
+            batch.id[t] = (batch.id[t] + 1) % V;
+        model_forward(m, &batch.b, &pass);
+        t_truef(kit_same(whole, m->stream.h[L], (size_t)AT * C), "%s: causal", rules[k]);
+        t_true(!kit_same(whole, m->stream.h[L], (size_t)(AT + 1) * C));
+        t_ok(kv_cache_new(&cache, m, T, &e), &e);
+        for (int t = 0; t < AT; t++)
+            t_ok(model_decode(m, cache, batch.id + t, 1, &pass, &e), &e);
+        model_logits(m, 0, got);
+        for (int v = 0; v < V; v++)
+            t_near(got[v], want[v], 1e-3);
+        t_true(!cache->memory);
+        kv_cache_free(cache);
+        free(whole);
+        model_free(m);
+    }
+}
+
 /* ---- scores ---- */
 
 static double norm_of(const double *x)
