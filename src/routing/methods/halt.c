@@ -20,9 +20,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/pool.h"
 #include "base/rng.h"
 #include "routing/choice.h"
+#include "routing/look.h"
 #include "routing/rank.h"
 #include "routing/regret.h"
 #include "routing/route.h"
@@ -41,24 +41,8 @@ enum {
 enum { LABEL_REGRET, LABEL_AGREE };
 enum { FIT_CALIBRATE, FIT_TRAIN };
 static const double regret_low = -2, regret_high = 5;
-static const real norm_floor = (real)1e-8;
-enum { MOTION_FLOPS = 8, SAMPLE_BYTES = 256 << 20, ROWS = 16 };
+enum { SAMPLE_BYTES = 256 << 20 };
 
-/* What is read from a token's states.  LOOK_DOUBT is the confidence rule's score. */
-enum look {
-    LOOK_VELOCITY,     /* |d_t| / |h_t| */
-    LOOK_ACCELERATION, /* |d_t - d_{t-1}| / |h_t|, d_0 = 0 */
-    LOOK_SCALAR,       /* | |d_t| - |d_{t-1}| | */
-    LOOK_TURN,         /* cos(d_t, d_{t-1}) */
-    LOOK_CONFIDENCE,   /* largest probability of the head at h_t */
-    LOOK_ENTROPY,
-    LOOK_KL, /* KL(p_t || p_{t-1}) */
-    LOOK_STATE,
-    LOOKS,
-    LOOK_DOUBT = LOOK_STATE, /* shares its place: the state is not a number */
-};
-static const char *const look_name[LOOKS] = {"velocity",   "acceleration", "scalar", "turn",
-                                             "confidence", "entropy",      "kl",     "state"};
 static const int rule_look[RULES_N] = {
     [RULE_VELOCITY] = LOOK_VELOCITY,
     [RULE_ACCELERATION] = LOOK_ACCELERATION,
@@ -84,12 +68,11 @@ struct samples {
 };
 
 struct halt {
-    int feature[LOOKS], features; /* in the order of the option */
-    unsigned wanted;              /* bits of looks: those and the rule's */
+    struct looks inputs;
+    unsigned wanted; /* bits of looks: the inputs, or the rule's */
     struct regret head;
     struct quantiles table; /* a row per rule */
     struct samples samples;
-    int cells_max; /* rows that the table sorts */
     const struct stream *stream;
     uint8_t *left, *want;       /* (R) */
     real *weight;               /* (R) zeros: gates have no gradient */
@@ -110,7 +93,7 @@ static const struct opt halt_opts_table[] = {
      "score: predicted regret; size of the last step; vector and published scalar second "
      "difference; -ln of the largest probability; KL to the prediction one exit before; random"},
     {"features", OPT_STRING, AT(features), "velocity,acceleration,turn,confidence", 0, 0, NULL,
-     "inputs of rule=regret beside the exit's index: velocity, acceleration, scalar, turn, "
+     "inputs of rule=regret, next to the exit's index: velocity, acceleration, scalar, turn, "
      "confidence, entropy, kl, state; confidence, entropy and kl run the head"},
     {"label", OPT_ENUM, AT(label), "regret", 0, 0, "regret|agree",
      "what rule=regret predicts: loss here - loss at full depth; 1 = another token than at full "
@@ -197,28 +180,6 @@ static int halt_always_on(const struct route *r, int l)
 
 /* ---- set-up ---- */
 
-static int parse_features(struct halt *s, const char *text, struct err *e)
-{
-    unsigned seen = 0;
-    for (const char *at = text; *at;) {
-        size_t n = strcspn(at, ",");
-        int k = 0;
-        while (k < LOOKS && (strlen(look_name[k]) != n || strncmp(at, look_name[k], n) != 0))
-            k++;
-        if (k == LOOKS || (at[n] == ',' && !at[n + 1]))
-            return err_set(e, DS_EUSAGE,
-                           "halt.features=%s: unknown \"%.*s\", expected velocity, acceleration, "
-                           "scalar, turn, confidence, entropy, kl, state separated by commas",
-                           text, (int)(n < 40 ? n : 40), at);
-        if (seen & 1u << k)
-            return err_set(e, DS_EUSAGE, "halt.features=%s: duplicate %s", text, look_name[k]);
-        seen |= 1u << k;
-        s->feature[s->features++] = k;
-        at += n + (at[n] == ',');
-    }
-    return 0;
-}
-
 static int check(struct route *r, struct err *e)
 {
     if (first_exit(r) >= end_exit(r))
@@ -233,32 +194,23 @@ static int check(struct route *r, struct err *e)
     return 0;
 }
 
-static int inputs_of(const struct route *r)
-{
-    const struct halt *s = halt_of(r);
-    int D = s->features + 1;
-    for (int k = 0; k < s->features; k++)
-        D += s->feature[k] == LOOK_STATE ? r->C - 1 : 0;
-    return D;
-}
-
 static int halt_init(struct route *r, struct err *e)
 {
     const struct halt_opts *o = opts_of(r);
     struct halt *s = halt_of(r);
     int rc = check(r, e);
     if (rc == 0)
-        rc = parse_features(s, o->features, e);
+        rc = looks_parse(&s->inputs, "halt.features", o->features, r->C, e);
     if (rc < 0)
         return rc;
     if (o->rule == RULE_REGRET)
-        for (int k = 0; k < s->features; k++)
-            s->wanted |= 1u << s->feature[k];
+        for (int k = 0; k < s->inputs.n; k++)
+            s->wanted |= 1u << s->inputs.feature[k];
     else if (o->rule != RULE_RANDOM)
         s->wanted = 1u << rule_look[o->rule];
     r->wants_exits = o->fit == FIT_TRAIN;
     r->metric[M_LOSS][0] = r->metric[M_EXPLAINED][0] = (double)NAN;
-    rc = regret_init(&s->head, r->params, "halt", inputs_of(r), o->fit == FIT_TRAIN, e);
+    rc = regret_init(&s->head, r->params, "halt", s->inputs.width, o->fit == FIT_TRAIN, e);
     return rc < 0 ? rc : quantiles_init(&s->table, r->params, "halt", RULES_N, e);
 }
 
@@ -315,95 +267,6 @@ static void halt_begin(struct route *r)
         r->metric[M_EXIT][l] = 0;
 }
 
-/* ---- features ---- */
-
-/* Of the states at exits t, t - 1 and t - 2. */
-static void read_motion(const struct route *r, const struct stream *st, int t, int i, real *look)
-{
-    size_t at = (size_t)i * (size_t)r->C;
-    const real *h = st->h[route_exit(r, t)] + at, *p = st->h[route_exit(r, t - 1)] + at;
-    const real *q = t > 1 ? st->h[route_exit(r, t - 2)] + at : p;
-    real dd = 0, hh = 0, oo = 0, cross = 0, change = 0;
-#pragma omp simd reduction(+ : dd, hh, oo, cross, change)
-    for (int c = 0; c < r->C; c++) {
-        real d = h[c] - p[c], o = p[c] - q[c];
-        dd += d * d;
-        hh += h[c] * h[c];
-        oo += o * o;
-        cross += d * o;
-        change += (d - o) * (d - o);
-    }
-    real norm = sqrt_r(hh) > norm_floor ? sqrt_r(hh) : norm_floor, both = sqrt_r(dd) * sqrt_r(oo);
-    look[LOOK_VELOCITY] = sqrt_r(dd) / norm;
-    look[LOOK_ACCELERATION] = sqrt_r(change) / norm;
-    look[LOOK_SCALAR] = fabs_r(sqrt_r(dd) - sqrt_r(oo));
-    look[LOOK_TURN] = both > 0 ? cross / both : 0;
-}
-
-/* The listed features, then the exit's index as a share of the depth; the state at its own scale. */
-static void fill_input(const struct route *r, const struct stream *st, int t, int i,
-                       const real *look, real *x)
-{
-    const struct halt *s = halt_of(r);
-    const real *h = st->h[route_exit(r, t)] + (size_t)i * (size_t)r->C;
-    for (int k = 0; k < s->features; k++) {
-        if (s->feature[k] != LOOK_STATE) {
-            *x++ = look[s->feature[k]];
-            continue;
-        }
-        real square = 0;
-        for (int c = 0; c < r->C; c++)
-            square += h[c] * h[c];
-        real norm = sqrt_r(square / (real)r->C);
-        for (int c = 0; c < r->C; c++)
-            *x++ = h[c] / (norm > norm_floor ? norm : norm_floor);
-    }
-    *x = (real)t / (real)end_exit(r);
-}
-
-/* The predictions at n rows; entry k of the arrays. */
-struct readings {
-    const real *doubt, *entropy, *kl; /* NULL: not read */
-};
-
-struct reader {
-    const struct route *r;
-    const struct stream *st;
-    int t, n, motion;
-    const int32_t *row; /* NULL: rows 0..n-1 */
-    struct readings at;
-    real *look, *x; /* (n, LOOKS); (n, D) or NULL */
-};
-
-static void read_part(void *ctx, int task, int worker)
-{
-    const struct reader *o = ctx;
-    int end = (task + 1) * ROWS < o->n ? (task + 1) * ROWS : o->n;
-    (void)worker;
-    for (int k = task * ROWS; k < end; k++) {
-        real *look = o->look + (size_t)k * LOOKS;
-        int i = o->row ? o->row[k] : k;
-        for (int j = 0; j < LOOKS; j++)
-            look[j] = (real)NAN;
-        if (o->motion)
-            read_motion(o->r, o->st, o->t, i, look);
-        if (o->at.doubt) {
-            look[LOOK_DOUBT] = o->at.doubt[k];
-            look[LOOK_CONFIDENCE] = exp_r(-o->at.doubt[k]);
-        }
-        look[LOOK_ENTROPY] = o->at.entropy ? o->at.entropy[k] : (real)NAN;
-        look[LOOK_KL] = o->at.kl ? o->at.kl[k] : (real)NAN;
-        if (o->x)
-            fill_input(o->r, o->st, o->t, i, look,
-                       o->x + (size_t)k * (size_t)halt_of(o->r)->head.D);
-    }
-}
-
-static void read_rows(struct reader *o)
-{
-    pool_run((o->n + ROWS - 1) / ROWS, read_part, o);
-}
-
 /* ---- decisions ---- */
 
 /* A token leaves when its score is not above this; -infinity: none does. */
@@ -443,18 +306,21 @@ static void score_rows(struct route *r, int l, int t, int n, const struct stream
     struct lens_values v = {.doubt = doubt ? s->doubt : NULL,
                             .entropy = reads(s, LOOK_ENTROPY) ? s->entropy : NULL,
                             .kl = reads(s, LOOK_KL) ? s->kl : NULL};
-    struct reader o = {.r = r,
-                       .st = st,
-                       .t = t,
-                       .n = n,
-                       .motion = reads_motion(s),
-                       .row = s->row,
-                       .at = {v.doubt, v.entropy, v.kl},
-                       .look = s->look,
-                       .x = is_regret ? s->x : NULL};
+    struct look_rows o = {.route = r,
+                          .stream = st,
+                          .inputs = &s->inputs,
+                          .t = t,
+                          .n = n,
+                          .has_motion = reads_motion(s),
+                          .row = s->row,
+                          .doubt = v.doubt,
+                          .entropy = v.entropy,
+                          .kl = v.kl,
+                          .look = s->look,
+                          .x = is_regret ? s->x : NULL};
     if (v.doubt || v.entropy || v.kl)
         st->lens.read(st->lens.ctx, l, route_exit(r, t - 1), s->row, n, &v);
-    read_rows(&o);
+    look_read(&o);
     if (is_regret) {
         regret_standardize(&s->head, s->x, (size_t)n);
         regret_predict(&s->head, s->score, s->x, n);
@@ -463,7 +329,7 @@ static void score_rows(struct route *r, int l, int t, int n, const struct stream
         s->score[k] = rule == RULE_RANDOM ? choice_random(r, l, s->row[k])
                                           : s->look[(size_t)k * LOOKS + (size_t)rule_look[rule]];
     st->lens.count(st->lens.ctx, l, s->row, n,
-                   (o.motion ? MOTION_FLOPS * (double)r->C : 0) +
+                   (o.has_motion ? LOOK_MOTION_FLOPS * (double)r->C : 0) +
                        (is_regret ? regret_flops(&s->head) : 0));
 }
 
@@ -559,15 +425,18 @@ static void read_exit(const struct route *r, const struct stream *st, const stru
                       real *look, real *input)
 {
     size_t at = (size_t)route_exit(r, t) * (size_t)x->R;
-    struct reader o = {.r = r,
-                       .st = st,
-                       .t = t,
-                       .n = x->R,
-                       .motion = 1,
-                       .at = {x->exit_doubt + at, x->exit_entropy + at, x->exit_kl + at},
-                       .look = look,
-                       .x = input};
-    read_rows(&o);
+    struct look_rows o = {.route = r,
+                          .stream = st,
+                          .inputs = &halt_of(r)->inputs,
+                          .t = t,
+                          .n = x->R,
+                          .has_motion = 1,
+                          .doubt = x->exit_doubt + at,
+                          .entropy = x->exit_entropy + at,
+                          .kl = x->exit_kl + at,
+                          .look = look,
+                          .x = input};
+    look_read(&o);
 }
 
 static real score_by(const struct route *r, int rule, int t, int i, const real *look)
