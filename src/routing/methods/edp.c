@@ -17,8 +17,11 @@
  *   regret = loss if skipped - loss if run, in nats, clamped to [-2, 5]
  *
  * by a small network that reads the five motion features, the layer and the executed share.  Its
- * label is the gate's own gradient: regret = - N dloss / dg to first order, N tokens in the mean
- * loss.  It is fitted by least squares; no other gradient reaches it.
+ * labels are the gate's own gradients, - N dloss / dg with N tokens in the mean loss, at the g that
+ * was drawn.  Weighted by 1 / (2 P(g)) their mean is half the slope at 0 plus half that at 1: the
+ * trapezoid rule, exact where the loss is quadratic in g.  (The slope at 1 alone says nothing: the
+ * block's own weights bring its mean to 0.)  So the network is fitted, by least squares, while
+ * gates are drawn (noise); no other gradient reaches it.
  *
  * spread=common standardises over all gated layers together and compares with one threshold, so
  * that layers share the budget; persist carries a token's score over the layers:
@@ -47,13 +50,16 @@ enum { LITERAL_BUCKETS = 64 };
 enum { REGRET_LAYER = FEATURES, REGRET_RUNS, REGRET_INPUTS };
 static const double tau_low = 0.01, tau_high = 1.0, offset_bound = 20;
 static const double regret_low = -2, regret_high = 5;
+static const double regret_sd = 1e-3; /* nats; predictions closer than this are equal */
+static const double least_chance = 0.05;
 
 struct edp_opts {
     int64_t early, late, max_skip, min_runs, hidden;
     int signal, history, threshold, spread, step_code, penalty, budget, kv, train, attach;
     double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity,
         sparsity_warmup;
-    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until, persist;
+    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until, persist,
+        regret_lr;
     char *ablation;
 };
 
@@ -90,7 +96,7 @@ static const struct opt edp_opts_table[] = {
      "last layers that every token runs", "late_layers"},
     {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned|regret",
      "first difference; second difference (scalar); vector second difference; that plus a learned "
-     "linear map of all five; the predicted loss of skipping, by a network on all five"},
+     "linear map of all five; the loss of skipping, predicted by a network from all five"},
     {"history", OPT_ENUM, AT(history), "kept", 0, 0, "kept|literal",
      "velocities of executed blocks, kept through skips; or the published rule",
      .former = "held=kept"},
@@ -104,6 +110,8 @@ static const struct opt edp_opts_table[] = {
     {"persist", OPT_REAL, AT(persist), "0", 0, 0.999, NULL,
      "share of a token's score that is carried over from the layer before"},
     {"hidden", OPT_INT, AT(hidden), "16", 1, 4096, NULL, "signal=regret: hidden units"},
+    {"regret_lr", OPT_REAL, AT(regret_lr), "0.1", 0, 100, NULL,
+     "signal=regret: factor on the routers' learning rate"},
     {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL,
      "bandwidth of the soft gate, in units of the signal"},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
@@ -276,6 +284,11 @@ static int check(struct route *r, struct err *e)
         return err_set(e, DS_EUSAGE,
                        "edp.spread=common: expected edp.threshold=quantile or fixed; the budget "
                        "alone sets a single threshold");
+    if (is_regret(r) && (o->noise <= 0 || o->noise_until <= 0))
+        return err_set(
+            e, DS_EUSAGE,
+            "edp.signal=regret: edp.noise and edp.noise_until must be greater than 0, as "
+            "only drawn gates measure regret");
     if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
         return err_set(
             e, DS_ERANGE,
@@ -305,6 +318,8 @@ static int init_regret(struct route *r, struct err *e)
     struct mlp_shape shape = {
         .n = 2, .dim = {REGRET_INPUTS, (int)opts_of(r)->hidden, 1}, .act = MLP_ACT_GELU, .bias = 1};
     int rc = mlp_init(&s->net, r->params, "edp.regret", &shape, e);
+    for (int k = 0; k < s->net.n && rc == 0; k++)
+        r->params->p[s->net.w[k]].lr = r->params->p[s->net.b[k]].lr = opts_of(r)->regret_lr;
     return rc < 0 ? rc : standardizer_init(&s->fit_std, r->params, "edp.regret", r->L, 1, e);
 }
 
@@ -378,7 +393,6 @@ static void edp_begin(struct route *r)
     standardizer_begin(&s->std);
     if (is_regret(r))
         standardizer_begin(&s->fit_std);
-    s->quality = (struct fit){0};
     if (opts_of(r)->noise_until > 0)
         s->gates.noise =
             opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
@@ -474,7 +488,15 @@ static void describe(struct route *r, int l)
     }
 }
 
-/* Predicts the regret of skipping layer l; returns the statistics of predictions. */
+/* Statistics of predictions that scores of layer l are standardised with. */
+static struct standard regret_standard(const struct route *r, int l)
+{
+    struct standard t = statistics(r, &edp_of(r)->fit_std, l);
+    t.inv[0] = t.inv[0] < 1 / (real)regret_sd ? t.inv[0] : 1 / (real)regret_sd;
+    return t;
+}
+
+/* Predicts the regret of skipping layer l. */
 static struct standard predict(struct route *r, int l, int is_counted)
 {
     struct edp *s = edp_of(r);
@@ -483,7 +505,7 @@ static struct standard predict(struct route *r, int l, int is_counted)
     for (int i = 0; i < r->pass.R && is_counted; i++)
         if (is_scored(r, l, i))
             standardizer_add(&s->fit_std, l, s->fit + base + (size_t)i);
-    return statistics(r, &s->fit_std, l);
+    return regret_standard(r, l);
 }
 
 static void count_features(struct route *r, int l)
@@ -695,21 +717,34 @@ static void attach(struct route *r, int l, int i, double dz, const struct standa
     signal_bwd(&edp_of(r)->sig, l, i, df, st);
 }
 
-/* Fits the network to the regret that the gates of layer l measured.  A probe counts for the skipped
- * rows that were not computed: its weight is in dgate once, so it divides the label out again. */
+/* 1 / (2 P(g)) of the drawn gate of a cell, bounded; 0 when nothing was drawn. */
+static double draw_weight(const struct route *r, size_t cell, double tau, int ran)
+{
+    const struct edp *s = edp_of(r);
+    double scale = opts_of(r)->temperature * s->gates.noise;
+    if (scale <= 0)
+        return 0;
+    double run = 1 / (1 + exp(-((double)s->gates.score[cell] - tau) / scale));
+    return 0.5 / fmax(ran ? run : 1 - run, least_chance);
+}
+
+/* Fits the network to the regret that the gates of layer l measured.  A probe's weight counts it
+ * for the skipped rows that were not computed; dgate has that factor already. */
 static void fit_bwd(struct route *r, int l, const struct plan *p, const real *dgate)
 {
     struct edp *s = edp_of(r);
     struct fit *q = &s->quality;
     size_t base = (size_t)l * (size_t)r->pass.R;
-    double cells = (double)r->pass.R * s->gated;
+    double cells = (double)r->pass.R * s->gated, tau = tau_of(r, l);
     memset(s->dfit, 0, (size_t)r->pass.R * sizeof *s->dfit);
     for (int k = 0; k < p->n; k++) {
         int i = p->row[k];
-        double weight = (double)p->weight[k];
-        if (weight <= 0 || s->gates.forced[base + (size_t)i])
+        size_t cell = base + (size_t)i;
+        double probe = (double)p->weight[k];
+        if (probe <= 0 || s->gates.forced[cell])
             continue;
-        double y = -(double)dgate[k] / weight * s->tokens, x = (double)s->fit[base + (size_t)i];
+        double y = -(double)dgate[k] / probe * s->tokens, x = (double)s->fit[cell];
+        double weight = probe * draw_weight(r, cell, tau, p->gate[k] != 0);
         y = y < regret_low ? regret_low : y > regret_high ? regret_high : y;
         s->dfit[i] = (real)(weight * (x - y) / cells);
         q->n += weight;
@@ -739,10 +774,12 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
                            struct stream *st)
 {
     struct edp *s = edp_of(r);
-    struct standard t = is_regret(r) ? statistics(r, &s->fit_std, l) : standard_of(r, l);
+    struct standard t = is_regret(r) ? regret_standard(r, l) : standard_of(r, l);
     struct gate_grad g = {0};
     double persist = opts_of(r)->persist;
     int R = r->pass.R, next = 0;
+    if (l == r->L - 1)
+        s->quality = (struct fit){0};
     if (is_regret(r))
         fit_bwd(r, l, p, dgate);
     for (int i = 0; i < R; i++) {
