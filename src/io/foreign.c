@@ -130,6 +130,8 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
     char kept[FOREIGN_NAME_MAX + 1];
     int64_t id;
     void *p = out->name;
+    if (out->hint == out->names) /* the next line begins with the first name again */
+        out->hint = 0;
     if (out->hint < out->names && strncmp(out->name[out->hint], name, n) == 0 &&
         out->name[out->hint][n] == '\0')
         return (int64_t)out->hint++;

@@ -18,6 +18,7 @@ const char *const metric_scope_name[] = {
     X(dtf) \
     X(edp) \
     X(gateskip) \
+    X(halt) \
     X(hat) \
     X(mod) \
     X(random) \

@@ -8,7 +8,7 @@
 enum { B = 2, T = 8, V = 11, SAMPLES = 20 };
 
 static struct kit_batch batch;
-static real entropy[B * T];
+static real entropy[B * T], exit_nll[7 * B * T];
 
 /* Loss and penalties.  The predictive entropy is detached, so it is constant here too. */
 static double objective(struct model *m, struct pass *pass)
@@ -204,19 +204,22 @@ T(attached_scores_that_persist_have_the_right_gradients)
 
 /* ---- regret ---------------------------------------------------------------------------------- */
 
-/* Half the mean square of prediction minus label over the gated cells, each with the weight 1/2 of a
- * gate that was sure to be 1.  The gates' gradients depend on the cell only. */
+/* Half the mean square of prediction minus label over the gated cells; measured by gates, each has
+ * the weight 1/2 of a gate that was sure to be 1.  The gates' gradients depend on the cell only. */
 static double squares(struct model *m, struct pass *pass)
 {
     real dgate[B * T];
     struct losses x = {.entropy = entropy, .target = batch.target, .R = B * T, .L = 6};
     double error = 0, n = 0;
+    x.exit_nll = exit_nll;
+    for (int c = 0; c < 7 * B * T; c++)
+        exit_nll[c] = 2 + sin(3.0 * c);
     model_forward(m, &batch.b, pass);
     m->route.ops->aux(&m->route, &x);
     for (int l = 5; l >= 0; l--) {
         for (int k = 0; k < m->plan[l].n; k++) {
             dgate[k] = 0.02 * m->plan[l].weight[k] * sin(1.0 + m->plan[l].row[k] + 10 * l);
-            n += 0.5 * m->plan[l].weight[k];
+            n += (m->route.wants_exits ? 1 : 0.5) * m->plan[l].weight[k];
         }
         m->route.ops->decide_bwd(&m->route, l, &m->plan[l], dgate, &m->stream);
     }
@@ -253,6 +256,7 @@ static void check_regret(const char *options)
 T(the_regret_network_has_the_right_gradients)
 {
     check_regret("edp.signal=regret edp.hidden=5 edp.threshold=fixed edp.budget=off");
+    check_regret("edp.signal=regret edp.hidden=5 edp.threshold=fixed edp.regret=gradient");
     check_regret("edp.signal=regret edp.hidden=5 edp.spread=common edp.min_runs=1 "
                  "edp.threshold=quantile edp.persist=0.5");
 }

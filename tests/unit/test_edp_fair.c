@@ -181,7 +181,7 @@ T(a_score_is_carried_over_from_the_layer_before)
 T(the_network_learns_what_the_gates_measure)
 {
     struct model *m = fresh("edp.signal=regret edp.spread=common edp.max_skip=0 edp.min_runs=1 "
-                            "edp.noise_until=1",
+                            "edp.regret=gradient edp.noise_until=1",
                             1);
     struct adamw o = {
         .lr = 0.05, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .router_lr = 1, .clip = 1};
@@ -199,6 +199,8 @@ T(the_network_learns_what_the_gates_measure)
         for (int i = 0; i < m->params.n; i++)
             m->params.p[i].lr = strncmp(m->params.p[i].name, "edp.regret.", 11) == 0;
         const real *v = cells(m, "velocity");
+        struct losses x = {.entropy = m->entropy_rel, .target = batch.target, .R = R, .L = L};
+        m->route.ops->aux(&m->route, &x);
         for (int l = L - 1; l >= 0; l--) {
             for (int k = 0; k < m->plan[l].n; k++) {
                 double regret = v[l * R + m->plan[l].row[k]] > (real)0.4 ? 0.4 : -0.1;
@@ -213,6 +215,21 @@ T(the_network_learns_what_the_gates_measure)
     }
     t_truef(metric(m, "regret_r", 0) > 0.8, "r = %g", metric(m, "regret_r", 0));
     t_true(metric(m, "regret_error", 0) < 0.6 * first);
+    model_free(m);
+}
+
+/* Later blocks leave less to lose, which the layer alone tells. */
+T_SECONDS(predicted_regret_follows_the_loss_of_stopping, 120)
+{
+    struct model *m = fresh("edp.signal=regret edp.spread=common edp.max_skip=0 edp.min_runs=1", 1);
+    enum { STEPS = 120 };
+    double r = 0;
+    for (int step = 1; step <= STEPS; step++) {
+        fill((uint64_t)(100 + step));
+        kit_train(m, &batch.b, step, STEPS, 3e-3);
+        r += step > STEPS - 20 ? metric(m, "regret_r", 0) / 20 : 0;
+    }
+    t_truef(r > 0.3, "r = %g", r);
     model_free(m);
 }
 
@@ -322,7 +339,7 @@ T(conflicting_options_are_refused_in_one_line)
         {"edp.history=literal edp.spread=common", "edp.history=literal is the published rule"},
         {"edp.history=literal edp.persist=0.5", "edp.persist=0"},
         {"edp.history=literal edp.signal=regret", "edp.history=literal"},
-        {"edp.signal=regret edp.noise=0", "only drawn gates measure regret"},
+        {"edp.signal=regret edp.regret=gradient edp.noise=0", "only drawn gates measure regret"},
         {"edp.attach=true edp.signal=regret", "edp.signal=velocity, speed or vector"},
         {"edp.attach=true edp.signal=vector edp.min_runs=1", "expected edp.signal=velocity"},
     };
