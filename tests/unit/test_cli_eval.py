@@ -187,6 +187,53 @@ def calibrate(name):
 
 
 @test
+def a_capacity_is_certified_for_a_risk_and_stored():
+    run("train", *TINY, "model.method=dlr", "--run", "risky", "--quiet")
+    own = run_json("eval", "risky", "time_rounds=0", "controls=false")
+    words = ("calibrate", "risky", "tokens=4096", "batch=4")
+    x = run_json(*words, "risk=0.3", "delta=0.1")
+    certified = [r["capacity"] for r in x["rows"] if r["certified"]]
+    assert x["capacity"] == min(certified) and x["rows"][0]["capacity"] == 1, x
+    assert x["tested_sequences"] + x["fitted_sequences"] == 4096 / 32 and x["fitted_sequences"] == 64
+    assert x["guarantee"] == ("with probability at least 0.9 over the calibration text, the expected loss per token of a "
+                              "sequence rises by at most 0.3 nats (a sequence's rise counted from 0 to 1)")
+    stored, asked = (run_json("eval", "risky", "time_rounds=0", "controls=false", *more)
+                     for more in ((), ("capacity=%g" % x["capacity"],)))
+    assert stored["loss"] == asked["loss"] and stored["capacity_target"] == x["capacity"], (stored, asked)
+    assert own["capacity_target"] is None
+    table = run(*words, "risk=0.3", "delta=0.1", "-o", "risky-dir")
+    assert "certified" in table and "the first 64 fit thresholds, the next 64 are tested" in table, table
+    assert "capacity=%g: with probability" % x["capacity"] in table
+    assert run_json("eval", "risky-dir", "data.path=some.txt", "time_rounds=0", "controls=false")["capacity_target"] == x["capacity"]
+    name = sorted(os.listdir("runs/risky/checkpoints"))[-1]
+    assert "all files match the manifest" in run("inspect", "runs/risky/checkpoints/" + name)
+    run("train", "--resume", "risky", "--allow-change", "train.steps=8", "--quiet")
+    run("calibrate", "risky", "tokens=64")  # thresholds anew: nothing is certified any more
+    assert run_json("eval", "risky", "time_rounds=0", "controls=false")["capacity_target"] is None
+    with open("risky-dir/config.json") as f:
+        text = f.read()
+    for bad, code in (("2", 1), ("-1", 1), ("1e999", 1), ("x", 2)):
+        with open("risky-dir/config.json", "w") as f:
+            f.write(re.sub(r'("inference.capacity": )"[^"]*"', r'\1"%s"' % bad, text))
+        refused("inference.capacity", "eval", "risky-dir", "data.path=some.txt", code=code)
+
+
+@test
+def a_risk_that_no_capacity_meets_changes_nothing():
+    before = open(weights_of("mod"), "rb").read()
+    refused("the lowest risk that this text certifies is 0.0", "calibrate", "mod", "tokens=4096", "batch=4",
+            "risk=0.0001", code=1)
+    for words, why, code in ((("risk=0",), "greater than 0", 1), (("risk=1",), "less than 1", 1),
+                             (("risk=-1",), "greater than 0", 1), (("risk=0.1", "delta=1"), "delta=1", 1),
+                             (("risk=0.1", "tokens=64"), "less than a batch", 1),
+                             (("delta=0.1",), "together with risk=", 2), (("risk=x",), "must be a number", 2)):
+        refused(why, "calibrate", "mod", *words, code=code)
+    refused("edp has no capacity setting; expected one of", "calibrate", "edp", "risk=0.1")
+    refused("unsupported by eval", "eval", "mod", "risk=0.1")
+    assert open(weights_of("mod"), "rb").read() == before
+
+
+@test
 def every_method_is_evaluated_with_its_settings():
     with open("some.txt", "w") as f:
         f.write("The cat sat on the mat. " * 30)

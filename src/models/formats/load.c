@@ -343,7 +343,7 @@ int model_open_table(struct model **out, const char *dir, struct config *overrid
         rc = config_merge(&options, overrides, e);
     if (rc == 0)
         rc = model_new_table(out, &c, &options, extras.seed, train, e);
-    if (rc == 0)
+    if (rc == 0 && (*out)->route.ops->flags & ROUTE_CAPACITY)
         (*out)->route.capacity = extras.capacity;
     opt_release(&model_group, &c); /* empty when it was taken */
 out:

@@ -95,7 +95,7 @@ static int open_table(struct model **out, const char *dir, const char *base,
         rc = config_merge(&route, overrides, e);
     if (rc == 0)
         rc = model_new_table(out, &c, &route, extras.seed, train, e);
-    if (rc == 0)
+    if (rc == 0 && (*out)->route.ops->flags & ROUTE_CAPACITY)
         (*out)->route.capacity = extras.capacity;
     opt_release(&model_group, &c); /* empty when it was taken */
     config_release(&route);
