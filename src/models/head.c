@@ -144,6 +144,16 @@ static void lens_rows(struct model *m, int l, int row, int n, real *logits)
     linear_fwd(logits, m->xf, &head, n, 0, NULL);
 }
 
+void model_lens_rows(struct model *m, int l, const int32_t *row, int n, real *logits)
+{
+    size_t C = (size_t)m->config.dim;
+    struct linear head = head_map(m);
+    for (int k = 0; k < n; k++)
+        final_norm(m, m->xf + (size_t)k * C, m->meanf, m->rstdf,
+                   m->stream.h[l] + (size_t)row[k] * C, 1);
+    linear_fwd(logits, m->xf, &head, n, 0, NULL);
+}
+
 void model_lens(struct model *m, int l, int row, real *logits)
 {
     lens_rows(m, l, row, 1, logits);

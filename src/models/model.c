@@ -8,6 +8,7 @@
 #include "bulk.h"
 #include "engine/ops.h"
 #include "models/block.h"
+#include "models/exits.h"
 #include "models/loop.h"
 
 static int register_params(struct model *m, struct err *e)
@@ -91,6 +92,7 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
         return err_set(e, DS_EMEM, "model");
     m->config = *c;
     m->is_training = train == MODEL_TRAIN || train == MODEL_TRAIN_OWN;
+    m->stream.lens = model_lens_of(m);
     memset(c, 0, sizeof *c);
     m->block = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->block);
     m->plan = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->plan);
@@ -206,6 +208,15 @@ static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
     g->own_store = ints(a, R);
 }
 
+static void layout_exits(struct exit_values *x, struct arena *a, size_t n)
+{
+    x->nll = reals(a, n, 1);
+    x->doubt = reals(a, n, 1);
+    x->entropy = reals(a, n, 1);
+    x->kl = reals(a, n, 1);
+    x->best = ints(a, n);
+}
+
 /* Lays out the stream arena, everything that lives for one step; called once to measure and once to
  * allocate. */
 static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
@@ -231,13 +242,15 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->dxf = train ? reals(a, R, C) : NULL;
     m->rstdf = reals(a, R, 1);
     m->meanf = reals(a, R, 1);
-    m->logits = reals(
-        a, (size_t)head_chunk(m->config.vocab) < R ? (size_t)head_chunk(m->config.vocab) : R, V);
+    size_t chunk = (size_t)head_chunk(m->config.vocab);
+    m->logits = reals(a, chunk < R ? chunk : R > 1 ? R : 2, V); /* a lens compares two rows */
     m->nll = reals(a, R, 1);
     m->is_correct = arena_alloc(a, R, 1);
     m->entropy = reals(a, R, 1);
     m->entropy_rel = reals(a, R, 1);
     m->dgate = reals(a, R, 1);
+    if (m->route.ops->flags & ROUTE_EXITS)
+        layout_exits(&m->exits, a, (L + 1) * R);
     m->flops.part = arena_alloc(a, (L + 1) * FLOPS_PARTS, sizeof(double));
     m->flops.token = arena_alloc(a, R, sizeof(double));
     m->flops.cell = arena_alloc(a, L * R, sizeof(double));
@@ -494,15 +507,33 @@ static void split_back(struct model *m, int l, int routed)
     gates_bwd(m, l, p, routed);
 }
 
+/* What a method learns from: the losses of the pass and, where it asks, of every exit. */
+static struct losses losses_of(struct model *m, int exits)
+{
+    struct losses x = {.entropy = m->entropy_rel,
+                       .nll = m->nll,
+                       .target = m->batch->target,
+                       .R = m->R,
+                       .L = model_config_depth(&m->config)};
+    if (!exits)
+        return x;
+    model_exits(m, &m->exits);
+    x.exit_nll = m->exits.nll;
+    x.exit_doubt = m->exits.doubt;
+    x.exit_entropy = m->exits.entropy;
+    x.exit_kl = m->exits.kl;
+    x.exit_best = m->exits.best;
+    return x;
+}
+
 void model_backward(struct model *m)
 {
     const struct route_ops *ops = m->route.ops;
     int L = model_config_depth(&m->config), C = (int)m->config.dim;
     int routed = m->route.pass.kind != PASS_DENSE && (ops->flags & ROUTE_GRAD);
-    struct losses x = {
-        .entropy = m->entropy_rel, .nll = m->nll, .target = m->batch->target, .R = m->R, .L = L};
     m->aux_loss = 0;
     if (routed && ops->aux) {
+        struct losses x = losses_of(m, m->route.wants_exits);
         ops->aux(&m->route, &x);
         m->aux_loss = x.aux;
     }
@@ -515,15 +546,26 @@ void model_backward(struct model *m)
               m->stream.dh[0], m->batch->id, m->pos, (real)m->config.embed_scale, m->R, C);
 }
 
-int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
-                    uint64_t seed, struct err *e)
+/* Dense trajectories with the loss of every exit. */
+static void observe_text(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                         uint64_t seed)
 {
-    struct route *r = &m->route;
-    if (!r->ops->calibrate)
-        return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
-    if (batches <= 0)
-        return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
-    r->ops->calibrate(r, 1);
+    for (int k = 0; k < batches; k++) {
+        struct batch b = {0};
+        struct pass pass = {.kind = PASS_DENSE, .seed = seed};
+        fill(ctx, k, &b);
+        model_forward(m, &b, &pass);
+        struct losses x = losses_of(m, 1);
+        x.planned = (int64_t)batches * m->R;
+        m->route.ops->observe(&m->route, &m->stream, &x);
+        m->batch = NULL;
+    }
+}
+
+/* Inference-time decisions at each capacity. */
+static void run_capacities(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                           uint64_t seed)
+{
     for (int g = 0; g < ROUTE_GRID; g++)
         for (int k = 0; k < batches; k++) {
             struct batch b = {0};
@@ -536,6 +578,18 @@ int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void
             model_forward(m, &b, &pass);
             m->batch = NULL;
         }
+}
+
+int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                    uint64_t seed, struct err *e)
+{
+    struct route *r = &m->route;
+    if (!r->ops->calibrate)
+        return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
+    if (batches <= 0)
+        return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
+    r->ops->calibrate(r, 1);
+    (r->ops->observe ? observe_text : run_capacities)(m, batches, fill, ctx, seed);
     r->ops->calibrate(r, 0);
     return 0;
 }

@@ -39,7 +39,7 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
     f->L = shape->L;
     f->R = f->T = R;
     f->private_row = NULL;
-    f->dense = f->dense_blocks = f->blocks = 0;
+    f->dense = f->dense_blocks = f->blocks = f->decisions = 0;
     f->rows_run = f->rows = 0;
     memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
     memset(f->token, 0, (size_t)R * sizeof *f->token);
@@ -111,6 +111,17 @@ void flops_head(struct flops *f)
     for (int i = 0; i < f->R; i++)
         f->token[i] += x;
     f->dense += x * f->R;
+}
+
+void flops_decision(struct flops *f, int l, int i, double x)
+{
+    f->decisions += x;
+    add(f, l < f->L ? l : f->L - 1, FLOPS_ROUTER, i, x);
+}
+
+double flops_head_row(const struct flops *f)
+{
+    return cost_head(&f->shape);
 }
 
 double flops_total(const struct flops *f)

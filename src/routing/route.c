@@ -17,6 +17,8 @@ const char *const metric_scope_name[] = {
     X(dlr) \
     X(dtf) \
     X(edp) \
+    X(gateskip) \
+    X(halt) \
     X(hat) \
     X(mod) \
     X(random) \

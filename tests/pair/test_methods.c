@@ -19,7 +19,14 @@ static struct kit_batch batch;
     for (const struct route_ops *const *o_ = route_all(); *o_; o_++)                               \
         for (const char *name = (*o_)->name; name; name = NULL)
 
-/* A model with default options after three steps. */
+static void same_batch(void *ctx, int k, struct batch *b)
+{
+    (void)ctx;
+    (void)k;
+    *b = batch.b;
+}
+
+/* A model with default options after three steps; calibrated if it learns from exits alone. */
 static struct model *prepared(const char *name, int keep)
 {
     char text[256];
@@ -34,6 +41,9 @@ static struct model *prepared(const char *name, int keep)
         kit_documents(&batch);
         kit_train(m, &batch.b, step, 10, 1e-3);
     }
+    struct err e = {0};
+    if (m->route.ops->flags & ROUTE_EXITS)
+        t_ok(model_calibrate(m, 1, same_batch, NULL, 1, &e), &e);
     return m;
 }
 
@@ -393,7 +403,7 @@ static int keeps_keys(const struct model *m, int l, int row)
 static double counted(const struct model *m)
 {
     const struct flops_shape s = model_config_flops(&m->config);
-    double sum = 2.0 * s.C * s.V * m->R;
+    double sum = 2.0 * s.C * s.V * m->R + m->flops.decisions;
     for (int l = 0; l < L; l++) {
         const struct plan *p = &m->plan[l], *f = model_plan(m, l);
         for (int i = 0; i < m->R; i++)
