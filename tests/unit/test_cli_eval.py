@@ -70,6 +70,40 @@ def answers_of_known_depth_are_counted_by_their_hops():
 
 
 @test
+def rules_over_seeds_are_compared_in_pairs():
+    rules = {"all": "capacity=1", "half": "capacity=0.5", "none": "capacity=0"}
+    loss = {rule: [] for rule in rules}
+    for seed in "123":
+        name = "hops-" + seed
+        run("train", *TINY, "data.path=hops", "train.seq=29", "hops.k=3", "data.docs=200", "model.method=dlr",
+            "model.init_std=0.3", "seed=" + seed, "--run", name, "--quiet")
+        for rule, setting in rules.items():
+            x = run_json("eval", name, setting, "time_rounds=0", "controls=false", "-o", "%s-%s.mp" % (rule, seed))
+            loss[rule].append(x["answer_loss"])
+    words = [w for rule in rules for w in ("--group", "%s=%s" % (rule, ",".join("%s-%s.mp" % (rule, s) for s in "321")))]
+    x = run_json("compare", *words, "--metric", "answer_loss")
+    assert [g["label"] for g in x["groups"]] == list(rules) and [g["n"] for g in x["groups"]] == [3, 3, 3]
+    assert [p["label"] for p in x["paired"]] == ["half", "none"], x["paired"]
+    for p in x["paired"]:
+        d = [a - b for a, b in zip(loss[p["label"]], loss["all"])]
+        mean = sum(d) / 3
+        half = 4.30265273 * math.sqrt(sum((v - mean) ** 2 for v in d) / 2 / 3)
+        assert p["n"] == 3 and abs(p["mean"] - mean) < 1e-5 and abs(p["hi"] - mean - half) < 1e-4, (p, d)
+        assert p["metric"] == "answer_loss" and p["metrics"]["answer_loss"]["p"] == p["p"]
+        assert {"flops_ratio", "answer_accuracy"} <= set(p["metrics"]), p
+    least, most = sorted(x["paired"], key=lambda p: p["p"])
+    assert abs(least["p_holm"] - min(1, 2 * least["p"])) < 1e-6, (least, most)
+    assert abs(most["p_holm"] - min(1, max(most["p"], least["p_holm"]))) < 1e-6, (least, most)
+    assert "answer loss minus that of all" in run("compare", *words, "--metric", "answer_loss")
+    refused("did you mean answer_loss", "compare", "hops-1", "--metric", "answer_los")
+    for bad in ("x", "x=", "=a", "x=all-1.mp,,all-2.mp"):
+        refused("--group", "compare", "--group", bad)
+    refused("same seed", "compare", "--group", "x=all-1.mp,none-1.mp")
+    refused("duplicate", "compare", "--group", "x=all-1.mp", "--group", "y=all-1.mp")
+    refused("unexpected", "compare", "hops-1", "--group", "x=all-1.mp")
+
+
+@test
 def one_token_at_a_time_and_no_text_at_all():
     with open("some.txt", "w") as f:
         f.write("The cat sat on the mat. " * 30)
