@@ -6,8 +6,8 @@
 #include "models/model.h"
 
 /* After model_forward, and after model_loss where that has a gradient.  Overwrites m->logits and
- * m->xf.  Where blocks follow a loop, nll, best and correct come from one more pass per exit (so not
- * inside a training step), which every token leaves there; the others are read without these
+ * m->xf.  Where blocks follow a loop, nll, best and correct come from one more pass per exit, which
+ * every token leaves there (unknown after a training pass); the others are read without these
  * blocks, as a lens does. */
 void model_exits(struct model *m, const struct exit_values *x);
 

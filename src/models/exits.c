@@ -180,6 +180,12 @@ void model_exits(struct model *m, const struct exit_values *x)
         chunk_exits(m, x, i, m->R - i < chunk ? m->R - i : chunk);
     if (m->route.loop.end == depth || !(x->nll || x->best || x->correct))
         return;
+    if (pass.kind == PASS_TRAIN) { /* whose states backward needs */
+        const struct exit_values y = {.nll = x->nll, .best = x->best, .correct = x->correct};
+        for (size_t at = 0; at < (size_t)(depth + 1) * (size_t)m->R; at++)
+            unknown(&y, at);
+        return;
+    }
     run_exits(m, x);
     if (pass.kind != PASS_DENSE)
         model_forward(m, m->batch, &pass);

@@ -172,6 +172,10 @@ T(blocks_after_a_loop_belong_to_every_exit)
             t_near(nll[l * R + i], m->nll[i], 1e-5);
     }
     t_true(isnan(nll[8 * R]) && isnan(nll[0]) && kl[3 * R] > 0);
+    pass = kit_pass(PASS_TRAIN); /* a step needs its states */
+    model_forward(m, &batch.b, &pass);
+    model_exits(m, &x);
+    t_true(isnan(nll[3 * R]) && kl[3 * R] > 0 && m->route.pass.kind == PASS_TRAIN);
     free(last);
     model_free(m);
 }
