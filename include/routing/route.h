@@ -149,7 +149,7 @@ struct route {
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L) */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R), filled when recording */
     int frozen;                        /* checks: decisions are replayed, not made; see regate */
-    int wants_exits; /* set by a method with ROUTE_EXITS: aux reads losses.exit_* */
+    int wants_exits;                   /* set by init: aux reads losses.exit_* */
 };
 
 /* Computed by the loss, read by ops->aux for penalties. */
