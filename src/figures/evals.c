@@ -286,6 +286,14 @@ const struct eval_item *evals_first(const struct eval_list *l, int group)
     return &l->v[i];
 }
 
+int eval_is_last_exit(const struct eval_list *l, const struct eval_item *x)
+{
+    for (int i = 0; x->kind == EVAL_TRAINED && i < l->n; i++)
+        if (l->v[i].kind == EVAL_CUT && strcmp(l->v[i].model, x->model) == 0)
+            return 1;
+    return 0;
+}
+
 int evals_seeds(const struct eval_list *l, int group)
 {
     int n = 0;

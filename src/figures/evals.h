@@ -36,6 +36,9 @@ double eval_number(const struct eval_item *x, const char *key);
 /* NULL when absent or empty. */
 const struct json_node *eval_vector(const struct eval_item *x, const char *key);
 
+/* 1 for all layers of a model that is also cut. */
+int eval_is_last_exit(const struct eval_list *l, const struct eval_item *x);
+
 const struct eval_item *evals_first(const struct eval_list *l, int group);
 int evals_seeds(const struct eval_list *l, int group);
 /* Mean over the seeds of a group of value(), with its interval. */

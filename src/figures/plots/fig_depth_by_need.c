@@ -81,12 +81,23 @@ static void name_of(const struct eval_list *l, const struct lines *all, int i, c
         snprintf(out, size, "%s", x->line_name);
 }
 
-static void draw_line(struct sheet *s, struct panel *p, const struct eval_list *l,
-                      const struct line *v, int i)
+/* One colour per rule as in exit_rules, paler for each further capacity. */
+static int colour_of(const struct sheet *s, const struct eval_list *l, const struct lines *all,
+                     int i)
 {
+    int line = evals_first(l, all->v[i].group)->line, earlier = 0;
+    for (int k = 0; k < i; k++)
+        earlier += evals_first(l, all->v[k].group)->line == line;
+    return sheet_tint(s, evals_colour(s, l, line), pow(0.7, earlier));
+}
+
+static void draw_line(struct sheet *s, struct panel *p, const struct eval_list *l,
+                      const struct lines *all, int i)
+{
+    const struct line *v = &all->v[i];
     double x[NEEDED_MAX], y[NEEDED_MAX], r = s->venue->line * 1.8;
     const struct eval_item *item = evals_first(l, v->group);
-    int rgb = item->kind == EVAL_ORACLE ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, i);
+    int rgb = colour_of(s, l, all, i);
     for (int k = 0; k < v->n; k++) {
         x[k] = k + 1;
         y[k] = v->at[k].mean;
@@ -126,11 +137,9 @@ static int draw_lines(struct sheet *s, const struct eval_list *l, const struct l
             axis_include(&p->ay, v->at[k].lo);
             axis_include(&p->ay, v->at[k].hi);
         }
-        const struct eval_item *x = evals_first(l, v->group);
-        int is_oracle = x->kind == EVAL_ORACLE;
         name_of(l, all, i, name, sizeof name);
-        panel_entry(p, name, is_oracle ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, i),
-                    is_oracle, i % MARKERS, 1);
+        panel_entry(p, name, colour_of(s, l, all, i), evals_first(l, v->group)->kind == EVAL_ORACLE,
+                    i % MARKERS, 1);
     }
     const double ends[2] = {1, most};
     panel_entry(p, "depth = k", sheet_colour(s, ROLE_TEXT), 2, -1, 1);
@@ -140,7 +149,7 @@ static int draw_lines(struct sheet *s, const struct eval_list *l, const struct l
     }
     axis_pad(&p->ax, 0.06);
     axis_pad(&p->ay, 0.06);
-    p->ticks_whole_x = p->ticks_whole_y = 1;
+    p->ticks_whole_x = 1;
     p->x_label = "Required depth k";
     p->y_label = "Mean depth (layers)";
     s->height = s->width * 0.72 + panel_legend_more(s, p);
@@ -152,7 +161,7 @@ static int draw_lines(struct sheet *s, const struct eval_list *l, const struct l
     panel_line(s, p, ends, ends, 2);
     pen_dash(s->pen, NULL, 0);
     for (int i = 0; i < all->n; i++)
-        draw_line(s, p, l, &all->v[i], i);
+        draw_line(s, p, l, all, i);
     panel_legend(s, p);
     mem_free(p);
     return 0;

@@ -123,10 +123,16 @@ static int gather(struct sheet *s, const struct eval_list *l, const struct names
 
 /* ---- drawing ---- */
 
-static int marker_of(const struct eval_list *l, int line)
+/* Models of one depth that are cut end their line with all of their layers. */
+static int is_on_line(const struct eval_list *l, const struct eval_item *x, int line)
 {
-    (void)l;
-    return line % MARKERS;
+    if (x->line == line || !eval_is_last_exit(l, x))
+        return x->line == line;
+    for (int i = 0; i < l->n; i++)
+        if (l->v[i].line == line && l->v[i].kind == EVAL_CUT && l->v[i].layers == x->layers &&
+            l->v[i].depth < x->depth)
+            return 1;
+    return 0;
 }
 
 /* Groups of a line by mean depth; returns their number. */
@@ -134,7 +140,7 @@ static int order(const struct dots *all, const struct eval_list *l, int line, in
 {
     int n = 0;
     for (int g = 0; g < l->groups; g++) {
-        if (!all->shown[g] || all->d[g].item->line != line)
+        if (!all->shown[g] || !is_on_line(l, all->d[g].item, line))
             continue;
         int at = n++;
         for (; at > 0 && all->d[out[at - 1]].x.mean > all->d[g].x.mean; at--)
@@ -163,6 +169,14 @@ static void draw_dot(struct sheet *s, struct panel *p, const struct dot *d, int 
     panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
 }
 
+static enum eval_kind kind_of(const struct eval_list *l, int line)
+{
+    int i = 0;
+    while (l->v[i].line != line)
+        i++;
+    return l->v[i].kind;
+}
+
 static int draw_line(struct sheet *s, struct panel *p, const struct dots *all,
                      const struct eval_list *l, int line, struct err *e)
 {
@@ -175,7 +189,7 @@ static int draw_line(struct sheet *s, struct panel *p, const struct dots *all,
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     }
     int n = order(all, l, line, at);
-    enum eval_kind kind = n > 0 ? all->d[at[0]].item->kind : EVAL_TRAINED;
+    enum eval_kind kind = kind_of(l, line);
     for (int i = 0; i < n; i++) {
         xy[i] = all->d[at[i]].x.mean;
         y[i] = all->d[at[i]].y.mean;
@@ -188,22 +202,23 @@ static int draw_line(struct sheet *s, struct panel *p, const struct dots *all,
         pen_dash(s->pen, NULL, 0);
     }
     for (int i = 0; i < n; i++)
-        draw_dot(s, p, &all->d[at[i]], marker_of(l, line), rgb);
+        if (all->d[at[i]].item->line == line)
+            draw_dot(s, p, &all->d[at[i]], line % MARKERS, rgb);
     mem_free(at);
     mem_free(xy);
     return 0;
 }
 
 static void add_entries(struct sheet *s, struct panel *p, const struct dots *all,
-                        const struct eval_list *l)
+                        const struct eval_list *l, enum eval_kind kind)
 {
     for (int line = 0; line < l->lines; line++)
         for (int g = 0; g < l->groups; g++) {
             const struct eval_item *x = all->d[g].item;
-            if (!all->shown[g] || x->line != line)
+            if (!all->shown[g] || x->line != line || x->kind != kind)
                 continue;
-            panel_entry(p, x->line_name, evals_colour(s, l, line), x->kind == EVAL_ORACLE,
-                        marker_of(l, line), x->kind != EVAL_TRAINED);
+            panel_entry(p, x->line_name, evals_colour(s, l, line), kind == EVAL_ORACLE,
+                        line % MARKERS, kind != EVAL_TRAINED);
             break;
         }
 }
@@ -211,6 +226,7 @@ static void add_entries(struct sheet *s, struct panel *p, const struct dots *all
 static int draw_dots(struct sheet *s, const struct dots *all, const struct eval_list *l,
                      const struct names *n, struct err *e)
 {
+    static const enum eval_kind below[] = {EVAL_CUT, EVAL_ROUTED, EVAL_ORACLE, EVAL_TRAINED};
     struct panel *p = mem_alloc(1, sizeof *p);
     int rc = 0;
     if (!p)
@@ -231,12 +247,15 @@ static int draw_dots(struct sheet *s, const struct dots *all, const struct eval_
     axis_pad(&p->ay, 0.08);
     p->x_label = label_of(n->x, 1);
     p->y_label = label_of(n->y, 0);
-    add_entries(s, p, all, l);
+    for (int kind = EVAL_ROUTED; kind <= EVAL_TRAINED; kind++)
+        add_entries(s, p, all, l, (enum eval_kind)kind);
     s->height = s->width * 0.72 + panel_legend_more(s, p);
     panel_layout(s, p, 0, 0, s->width, s->height);
     panel_axes(s, p);
-    for (int line = 0; rc == 0 && line < l->lines; line++)
-        rc = draw_line(s, p, all, l, line, e);
+    for (size_t k = 0; k < DS_LEN(below); k++)
+        for (int line = 0; rc == 0 && line < l->lines; line++)
+            if (kind_of(l, line) == below[k])
+                rc = draw_line(s, p, all, l, line, e);
     panel_legend(s, p);
     mem_free(p);
     return rc;

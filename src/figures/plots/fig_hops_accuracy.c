@@ -30,15 +30,6 @@ struct maps {
 
 /* ---- data ---- */
 
-/* All layers of a model that is also cut are its last exit. */
-static int is_last_exit(const struct eval_list *l, const struct eval_item *x)
-{
-    for (int i = 0; i < l->n; i++)
-        if (l->v[i].is_cut && strcmp(l->v[i].model, x->model) == 0)
-            return 1;
-    return 0;
-}
-
 /* The same layers both as an exit and as the whole model count once. */
 static int is_counted(const struct eval_list *l, const struct eval_item *x)
 {
@@ -81,7 +72,7 @@ static int take(struct sheet *s, struct maps *all, const struct eval_list *l,
                 const struct eval_item *x, struct err *e)
 {
     const struct json_node *v = eval_vector(x, "accuracy_by_k");
-    enum eval_kind kind = x->is_cut || is_last_exit(l, x) ? EVAL_CUT : EVAL_TRAINED;
+    enum eval_kind kind = x->is_cut || eval_is_last_exit(l, x) ? EVAL_CUT : EVAL_TRAINED;
     if (!x->is_cut && is_counted(l, x))
         return 0;
     if (!v || json_len(v) > NEEDED_MAX)
@@ -115,12 +106,12 @@ static int take(struct sheet *s, struct maps *all, const struct eval_list *l,
 static int gather(struct sheet *s, struct maps *all, const struct eval_list *l, struct err *e)
 {
     int rc = 0;
-    for (int i = 0; rc == 0 && i < l->n; i++) {
-        if (l->v[i].depth > 0)
-            rc = take(s, all, l, &l->v[i], e);
-        else
-            all->adaptive++;
-    }
+    for (int is_cut = 1; is_cut >= 0; is_cut--)
+        for (int i = 0; rc == 0 && i < l->n; i++)
+            if (l->v[i].depth > 0 && l->v[i].is_cut == is_cut)
+                rc = take(s, all, l, &l->v[i], e);
+    for (int i = 0; i < l->n; i++)
+        all->adaptive += l->v[i].depth == 0;
     if (rc == 0 && all->n == 0)
         return sheet_fail(s, 0, e,
                           "no evaluation at a fixed depth (exit.layer=, routing=dense or "
@@ -158,18 +149,18 @@ static void draw_cells(struct sheet *s, const struct panel *p, const struct map 
 /* Between the cells whose depth suffices, one hop per layer, and the others. */
 static void draw_steps(struct sheet *s, const struct panel *p, const struct map *m)
 {
-    double w = p->w / m->columns, h = p->h / m->rows, y = p->y;
+    double w = p->w / m->columns, h = p->h / m->rows;
     const int colour[2] = {s->background, sheet_colour(s, ROLE_TEXT)};
     for (int pass = 0; pass < 2; pass++) {
         pen_colour(s->pen, colour[pass], 1);
         pen_width(s->pen, s->venue->line * (pass ? 1 : 2.4));
         sheet_dash(s, 0);
-        y = p->y;
-        pen_move(s->pen, p->x, y);
-        for (int i = 0; i < m->columns; i++) {
+        for (int i = 0, last = 0; i < m->columns && last < m->rows; i++) {
             int row = m->c[i].depth < m->rows ? m->c[i].depth : m->rows;
-            pen_line(s->pen, p->x + i * w, p->y + row * h);
-            pen_line(s->pen, p->x + (i + 1) * w, p->y + row * h);
+            (i == 0 ? pen_move : pen_line)(s->pen, p->x + i * w, p->y + row * h);
+            if (row < m->rows)
+                pen_line(s->pen, p->x + (i + 1) * w, p->y + row * h);
+            last = row;
         }
         pen_stroke(s->pen);
     }
@@ -240,7 +231,7 @@ static void note(struct sheet *s, const struct maps *all)
         sheet_note(s, "Greedy accuracy of answers, mean over n = %d seeds.", hi);
     else
         sheet_note(s, "Greedy accuracy of answers, mean over n = %d to %d seeds.", lo, hi);
-    sheet_note(s, "Above the line depth is at least k, one hop per layer.");
+    sheet_note(s, "Above the line the depth is at least k, one hop per layer.");
     if (all->adaptive > 0)
         sheet_note(s, "Evaluations of adaptive depth, %d, are not shown.", all->adaptive);
 }

@@ -179,7 +179,7 @@ static void draw_series(struct sheet *s, struct panel *p, const struct points *a
             pen_dash(s->pen, NULL, 0);
         }
         double ux = axis_at(&p->ax, v->x), uy = axis_at(&p->ay, v->y);
-        sheet_marker(s, series % MARKERS, ux, uy, r, rgb, all->is_bench[series]);
+        sheet_marker(s, series % MARKERS, ux, uy, r, rgb, 0);
         panel_mark_box(p, ux - r, uy - r, 2 * r, 2 * r);
         last[0] = v->x;
         last[1] = v->y;
@@ -238,9 +238,9 @@ static void note(struct sheet *s, const struct points *all)
         benches += all->is_bench[i];
     if (all->texts > 0)
         sheet_note(s,
-                   "Filled: %d measured text%s, speed in tokens per second over ordinary decoding "
-                   "in the same process (median of pairs); tokens after a rejected one do not "
-                   "count.",
+                   "Marks without a line: %d measured text%s, speed in tokens per second over "
+                   "ordinary decoding in the same process (median of pairs); tokens after a "
+                   "rejected one do not count.",
                    all->texts, all->texts == 1 ? "" : "s");
     if (all->different > 0)
         sheet_note(s, "%d of them differ from ordinary decoding.", all->different);
