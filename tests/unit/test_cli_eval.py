@@ -70,7 +70,7 @@ def answers_of_known_depth_are_counted_by_their_hops():
 
 
 def records_of(path):
-    return [json.loads(line) for line in run("inspect", path, "--json").splitlines()]
+    return [json.loads(line) for line in run("stream", path, "--json").splitlines()]
 
 
 @test
@@ -87,6 +87,7 @@ def an_evaluation_names_the_options_that_replaced_the_stored_ones():
         assert kinds["head"]["config"]["edp.max_skip"] == x["method_options"]["edp.max_skip"], path
         assert kinds["eval"]["options"] == x["options"], path
         assert kinds["eval"]["method_options"] == x["method_options"], path
+        assert run_json("inspect", path)["damage"]["invalid"] == 0, path
     assert run_json("eval", "edp", *quick)["options"] == {}
 
 
