@@ -31,11 +31,12 @@ enum step_layer { LAYER_GATE_RATIO, LAYER_GRAD_NORM, LAYER_UPDATE_RATIO, STEP_LA
 /* Results of the newest step. */
 struct step_report {
     int64_t step, tokens, skipped;
-    double loss, kd, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
+    double loss, kd, aux, exit, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
         val_loss, bits_per_byte, time_ratio, val_flops_ratio, mfu, evaluation_share,
         checkpoint_share;
     double ms[STEP_PARTS];       /* step_ms is the sum without STEP_RECORD */
     int is_bad, has_val, has_kd; /* kd: the distillation loss of this step */
+    int has_exit, exits;         /* exit: weighted sum of the losses of this step's `exits` exits */
     const char *first_bad;
     int layers;
     double *layer[STEP_LAYERS]; /* (layers) each, of the newest step that measured them */

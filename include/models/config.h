@@ -51,6 +51,9 @@ int model_config_add_eos(struct model_config *c, int64_t id) DS_CHECK;
 void model_config_clear_eos(struct model_config *c);
 /* Layers that a pass executes: the stored blocks, those of a loop once per iteration. */
 int model_config_depth(const struct model_config *c);
+/* May the state after executed layer l be an early exit: read by the final norm and the head?  The
+ * last layer always may. */
+int exit_is_candidate(const struct model_config *c, int l);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */

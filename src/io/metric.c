@@ -21,6 +21,7 @@ const struct run_metric run_metrics[] = {
     {"step_ms", "ms", "Step time", "duration of a training step, excluding time_record", AT(step_ms), 0, 0, "time_forward + time_loss + time_backward + time_optimizer + time_data"},
     {"aux_loss", "nats/token", "Auxiliary loss", "auxiliary loss of the method", AT(aux), 0, 0},
     {"kd_loss", "nats/token", "Distillation loss", "T^2 KL(teacher || student); loss is the cross-entropy alone", AT(kd), AT(has_kd), 0, "T^2 * KL(softmax(teacher / T) || softmax(student / T))"},
+    {"exit_loss", "nats/token", "Exit losses", "weighted sum of the losses of this step's early exits; loss is that of the last layer alone", AT(exit), AT(has_exit), 0, "sum over exits l before the last layer of w(l) * -(1/N) sum_t log p(token t | h after layer l)"},
     {"block_ratio", "", "Executed blocks (fraction of dense)", "executed cells / all cells (decisions; masked training computes all)", AT(block_ratio), 0, 0, "sum over layers and tokens of executed / (layers * tokens)"},
     {"flops_ratio", "", "FLOPs (fraction of dense)", "FLOPs of the decisions / FLOPs of the dense model, head included", AT(flops_ratio), 0, 0, "FLOPs of the executed cells and the head / FLOPs with every cell executed"},
     {"skipped_steps", "", "Skipped steps", "steps skipped for NaN or Inf, or for lack of answers (data.loss=answers)", AT(skipped), 0, METRIC_INTEGER | METRIC_EXACT},

@@ -164,6 +164,11 @@ int model_config_depth(const struct model_config *c)
     return (int)c->layers;
 }
 
+int exit_is_candidate(const struct model_config *c, int l)
+{
+    return l >= 0 && l < model_config_depth(c);
+}
+
 int64_t model_config_params_layer(const struct model_config *c)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
