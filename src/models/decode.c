@@ -32,7 +32,8 @@ static void layers_place(struct kv_cache *c, size_t width, int is_bf16)
 
 int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct err *e)
 {
-    size_t L = (size_t)m->config.layers, width = (size_t)(m->config.kv_heads * m->config.head_dim);
+    size_t L = (size_t)model_config_depth(&m->config),
+           width = (size_t)(m->config.kv_heads * m->config.head_dim);
     size_t item = wants_bf16(m) ? sizeof(uint16_t) : sizeof(real);
     uint64_t items;
     if (checked_mul(L * 2 * width, (uint64_t)cap, &items))
