@@ -25,8 +25,8 @@
 /* weight (depth + 1): of h[l], as model.exit_weight; 0 = no loss.  Returns the number of exits
  * before the last layer. */
 int exit_loss_weights(real *weight, const struct train_config *c, int64_t step);
-/* Mean number of exits before the last layer per step, from `step` on. */
-double exit_loss_mean(const struct train_config *c, int64_t step);
+/* Mean number of exits before the last layer per step, over the R steps from `step` on. */
+double exit_loss_mean(const struct train_options *o, const struct model_config *c, int64_t step);
 /* DS_ERANGE when exit losses are on and no layer can have one. */
 int exit_loss_check(const struct train_config *c, struct err *e) DS_CHECK;
 

@@ -64,7 +64,7 @@ static double count_pass(struct model *m, enum pass_kind kind, const int32_t *id
     for (int l = 0; kind != PASS_DENSE && l < model_config_depth(&m->config); l++)
         router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
     int frozen = c->train.freeze == FREEZE_BASE;
-    double exits = kind == PASS_DENSE ? 0 : exit_loss_mean(c, pass.step);
+    double exits = kind == PASS_DENSE ? 0 : exit_loss_mean(&c->train, &m->config, pass.step);
     return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0, frozen) +
            account_exit_flops(&shape, m->R, exits, frozen) + 3 * router;
 }

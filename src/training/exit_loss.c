@@ -32,26 +32,30 @@ static int first_exit(const struct train_options *o, int K)
     return k;
 }
 
-static int drawn_exit(const struct train_config *c, int K, int64_t step)
+static int drawn_exit(const struct train_options *o, int K, uint64_t seed, int64_t step)
 {
-    int first = first_exit(&c->train, K);
-    double u = rng_at((uint64_t)c->run.seed, RNG_EXIT, (uint64_t)step, 0, 0);
-    return first + (int)(u * (K - 1 - first));
+    int first = first_exit(o, K);
+    return first + (int)(rng_at(seed, RNG_EXIT, (uint64_t)step, 0, 0) * (K - 1 - first));
 }
 
-static int is_on(const struct train_config *c, int k, int K, int64_t step)
+/* R of a rotation. */
+static int64_t period_of(const struct train_options *o, int K)
 {
-    const struct train_options *o = &c->train;
-    int64_t period = o->exit_every > 0 ? o->exit_every : K > 2 ? K - 1 : 1;
+    return o->exit_every > 0 ? o->exit_every : K > 2 ? K - 1 : 1;
+}
+
+/* C(t,k) */
+static int is_on(const struct train_options *o, int k, int K, uint64_t seed, int64_t step)
+{
     if (k == K - 1)
         return 1;
     switch ((enum exit_loss)o->exit_loss) {
     case EXIT_LOSS_NONE: break;
     case EXIT_LOSS_ALL: return 1;
-    case EXIT_LOSS_ROTATE: return k % period == step % period;
+    case EXIT_LOSS_ROTATE: return k % period_of(o, K) == step % period_of(o, K);
     case EXIT_LOSS_GRADUAL: /* in double: T may be 1e15 */
         return (double)(K - 1 - k) * (double)o->steps <= 2.0 * K * (double)(step - 1);
-    case EXIT_LOSS_RANDOM: return k == drawn_exit(c, K, step);
+    case EXIT_LOSS_RANDOM: return k == drawn_exit(o, K, seed, step);
     }
     return 0;
 }
@@ -64,7 +68,8 @@ int exit_loss_weights(real *weight, const struct train_config *c, int64_t step)
     for (int l = 0, k = 0; l < L; l++) {
         if (!exit_is_candidate(&c->model, l))
             continue;
-        double e = is_on(c, k, K, step) ? scale_of(&c->train, k, K) : 0;
+        double e =
+            is_on(&c->train, k, K, (uint64_t)c->run.seed, step) ? scale_of(&c->train, k, K) : 0;
         weight[l + 1] = (real)e;
         sum += e;
         n += e > 0 && l < L - 1;
@@ -76,16 +81,15 @@ int exit_loss_weights(real *weight, const struct train_config *c, int64_t step)
     return n;
 }
 
-double exit_loss_mean(const struct train_config *c, int64_t step)
+double exit_loss_mean(const struct train_options *o, const struct model_config *c, int64_t step)
 {
-    int K = count_exits(&c->model);
-    int64_t period = c->train.exit_every > K ? c->train.exit_every : K; /* of a rotation */
-    int64_t n = 0;
-    if (c->train.exit_loss == EXIT_LOSS_NONE)
+    int K = count_exits(c);
+    int64_t period = period_of(o, K), n = 0;
+    if (o->exit_loss == EXIT_LOSS_NONE)
         return 0;
     for (int64_t t = step; t < step + period; t++)
-        for (int k = first_exit(&c->train, K); k < K - 1; k++)
-            n += is_on(c, k, K, t);
+        for (int k = first_exit(o, K); k < K - 1; k++)
+            n += is_on(o, k, K, 0, t);
     return (double)n / (double)period;
 }
 
