@@ -26,7 +26,13 @@ enum step_part {
 };
 
 /* Per-layer values. */
-enum step_layer { LAYER_GATE_RATIO, LAYER_GRAD_NORM, LAYER_UPDATE_RATIO, STEP_LAYERS };
+enum step_layer {
+    LAYER_GATE_RATIO,
+    LAYER_GRAD_NORM,
+    LAYER_UPDATE_RATIO,
+    LAYER_EXIT_LOSS, /* of the newest validation */
+    STEP_LAYERS
+};
 
 /* Results of the newest step. */
 struct step_report {
@@ -54,7 +60,8 @@ enum run_metric_flags {
     METRIC_PART = 4,      /* time_NAME: a part of a step's total time */
     METRIC_EXACT = 8,     /* has no noise: never smoothed */
     METRIC_NO_CHART = 16, /* an axis, or shown with another metric */
-    METRIC_PER_LAYER = 32 /* the field is a pointer to a value per layer */
+    METRIC_PER_LAYER = 32, /* the field is a pointer to a value per layer */
+    METRIC_VALIDATION = 64 /* per layer, in a record of its own after a validation that has it */
 };
 
 /* label: a figure's axis, without the unit.  when: offset of the int that says whether the metric
@@ -92,6 +99,8 @@ void run_metrics_record(struct record *r); /* all rows of the table */
 /* Appends the metrics of the step, or the vectors of its layers, to a record that was begun. */
 void step_report_record(const struct step_report *s, struct record *r);
 void step_report_record_layers(const struct step_report *s, struct record *r);
+/* The vectors with METRIC_VALIDATION. */
+void step_report_record_validation(const struct step_report *s, struct record *r);
 /* Appends the members of a JSON object: step, every metric of the step, and "share", the parts as
  * fractions of the total time. */
 void step_report_json(const struct step_report *s, struct str *out);

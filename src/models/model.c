@@ -32,6 +32,13 @@ static int register_params(struct model *m, struct err *e)
     m->norm = params_add(ps, "model.norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
     if (c->norm == NORM_LAYER)
         m->norm_b = params_add(ps, "model.norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
+    m->loop_norm = m->loop_norm_b = -1;
+    if (c->loop > 1 && c->loop_norm) {
+        m->loop_norm = params_add(ps, "model.loop_norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+        if (c->norm == NORM_LAYER)
+            m->loop_norm_b =
+                params_add(ps, "model.loop_norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
+    }
     if (!c->tied)
         m->head = params_add(ps, "lm_head.weight", V, C, PARAM_MATRIX, INIT_NORMAL, c->init_std);
     m->n_base = ps->n;

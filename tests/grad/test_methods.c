@@ -15,7 +15,8 @@ static const struct shape {
 } shapes[] = {
     {"model.layers=6", NULL},
     {"model.layers=6", exits},
-    {"model.layers=3 model.loop=4 model.loop_first=1 model.loop_last=1", NULL},
+    {"model.layers=3 model.loop=4 model.loop_first=1 model.loop_last=1 model.loop_norm=false",
+     NULL},
     {"model.layers=2 model.loop=3 model.loop_inject=add model.loop_min=1", exits},
 };
 

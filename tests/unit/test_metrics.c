@@ -68,6 +68,7 @@ static struct runview *view_of(const struct step_report *s)
         take(v, r);
         record_begin(r, "layer", step, 1000 + step);
         step_report_record_layers(s, r);
+        step_report_record_validation(s, r);
         take(v, r);
     }
     record_free(r);
