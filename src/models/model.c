@@ -256,7 +256,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->entropy = reals(a, R, 1);
     m->entropy_rel = reals(a, R, 1);
     m->dgate = reals(a, R, 1);
-    if (m->route.ops->flags & ROUTE_EXITS)
+    if (m->route.wants_exits || m->route.ops->observe)
         layout_exits(&m->exits, a, (L + 1) * R);
     m->flops.part = arena_alloc(a, (L + 1) * FLOPS_PARTS, sizeof(double));
     m->flops.token = arena_alloc(a, R, sizeof(double));
