@@ -40,7 +40,7 @@ const struct run_metric run_metrics[] = {
     {"gate_ratio", "", "Executed rows (fraction)", "share of executed rows", AT(layer[LAYER_GATE_RATIO]), 0, METRIC_PER_LAYER, "executed rows of the layer / all rows"},
     {"layer_grad_norm", "", "Gradient norm", "gradient norm of the block's parameters before clipping", AT(layer[LAYER_GRAD_NORM]), 0, METRIC_PER_LAYER, "sqrt(sum of g^2 over the parameters of the block)"},
     {"layer_update_ratio", "", "Update norm / weight norm", "norm of the AdamW update of the block's trained parameters / their norm before it", AT(layer[LAYER_UPDATE_RATIO]), 0, METRIC_PER_LAYER, "|update| / |weights|"},
-    {"layer_exit_loss", "nats/token", "Validation loss by exit", "validation loss of the final norm and head after this layer, of runs with train.exit_loss; NaN where there is no exit", AT(layer[LAYER_EXIT_LOSS]), 0, METRIC_PER_LAYER | METRIC_VALIDATION, "-(1/N) sum_t log p(token t | h after the layer) on held-out text"},
+    {"layer_exit_loss", "nats/token", "Validation loss by exit", "validation loss of the final norm and head after this layer, of runs with train.exit_loss; NaN without an exit", AT(layer[LAYER_EXIT_LOSS]), 0, METRIC_PER_LAYER | METRIC_VALIDATION, "-(1/N) sum_t log p(token t | h after the layer) on held-out text"},
     {NULL, NULL, NULL, NULL, 0, 0, 0},
 };
 /* clang-format on */

@@ -1,8 +1,8 @@
 /* layerskip: layer dropout that rises with depth (LayerSkip, 2404.16710, section 4.1.1), for models
- * that are to exit early or to draft for themselves.  In training step t a sequence skips layer l of
- * L with probability
+ * that are to exit early or to draft for themselves.  In training step t a sequence skips layer l
+ * of L with probability
  *
- *     p(l,t) = dropout * D(l) * S(t)      D(l) = 2^(l / (L-1)) - 1: 0 at the first layer, 1 at the last
+ *     p(l,t) = dropout * D(l) * S(t)      D(l) = 2^(l / (L-1)) - 1, from 0 to 1
  *     S(t) = 1, or with schedule=exp 2^(t / steps) - 1
  *
  * Executed increments are not rescaled, as in the paper and its implementation.  Inference is dense.
