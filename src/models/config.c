@@ -206,6 +206,15 @@ struct route_loop model_config_loop(const struct model_config *c)
     return (struct route_loop){start, group, start + (int)c->loop * group};
 }
 
+int exit_is_candidate(const struct model_config *c, int l)
+{
+    struct route_loop loop = model_config_loop(c);
+    int depth = model_config_depth(c);
+    if (l == depth - 1 || loop.end < depth || l < loop.start)
+        return l == depth - 1;
+    return (l + 1 - loop.start) % loop.group == 0;
+}
+
 int64_t model_config_params_layer(const struct model_config *c)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
