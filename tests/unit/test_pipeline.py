@@ -51,7 +51,7 @@ def a_killed_pipeline_continues_where_it_stopped_and_redoes_nothing():
     assert "\r" not in err  # plain lines in a pipe
     after = logs()
     done = [p for p in before if after[p] == before[p]]
-    assert len(done) >= 4 and len(after) == 16, (len(done), len(after))
+    assert len(done) >= 4 and len(after) == 17, (len(done), len(after))
     table = out.decode()
     for row in ("dense", "edp", "control: random", "control: static", "control: dense, ", "ablation: no_budget_loss"):
         assert row in table, table
