@@ -275,14 +275,14 @@ def ablate_compares_rows_with_a_matched_control():
     refused("did you mean no_warp_forward", "ablate", "--only", "no_warp")
     refused("must be edp for ablations", "ablate", *TINY, "model.method=dense")
     dry = run("ablate", *TINY, "--seeds", "1", "--dry-run")
-    assert dry == "" and run.err.count("would start") + run.err.count("already done") == 11, run.err
+    assert dry == "" and run.err.count("would start") + run.err.count("already done") == 12, run.err
 
 
 @test
 def a_dry_run_lists_runs_and_writes_nothing():
     before = sorted(os.listdir("runs"))
     run("ablate", "quick", "--seeds", "1", "--dry-run")
-    assert run.err.count("would start") == 11 and "refused" not in run.err, run.err
+    assert run.err.count("would start") == 12 and "refused" not in run.err, run.err
     assert "target_ratio_0.4 cannot be reached with the layers that are always on or forced; using target_ratio_0.55 instead" in run.err
     assert "ablate-target_ratio_0.55-s1" in run.err and "starts" not in run.err
     run("ablate", "quick", "edp.max_skip=16", "--seeds", "1", "--dry-run")

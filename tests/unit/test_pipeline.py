@@ -26,7 +26,7 @@ def what_would_spoil_the_results_is_found_before_the_first_run():
     refused("unknown venue", *words, "--venue", "nowhere")
     refused('unknown format ""', *words, "--format", "png,")
     refused('unknown format ""', *words, "--format", "")
-    refused("272 runs for 17 seeds, expected at most 256", *words, "--seeds", ",".join(map(str, range(17))), "-o", "many")
+    refused("289 runs for 17 seeds, expected at most 256", *words, "--seeds", ",".join(map(str, range(17))), "-o", "many")
     assert not os.path.exists("runs") and not os.path.exists("many")
     status, _, err = call(*words, "--dry-run", "-o", "a\x1bb")
     assert status == 0 and "\x1b" not in err, err
@@ -51,7 +51,7 @@ def a_killed_pipeline_continues_where_it_stopped_and_redoes_nothing():
     assert "\r" not in err  # plain lines in a pipe
     after = logs()
     done = [p for p in before if after[p] == before[p]]
-    assert len(done) >= 4 and len(after) == 16, (len(done), len(after))
+    assert len(done) >= 4 and len(after) == 17, (len(done), len(after))
     table = out.decode()
     for row in ("dense", "edp", "control: random", "control: static", "control: dense, ", "ablation: no_budget_loss"):
         assert row in table, table
@@ -68,7 +68,7 @@ def a_finished_pipeline_trains_nothing_and_draws_the_same_bytes():
     x = run_json(*WORDS)
     assert logs() == before and os.stat("out/bench.json").st_mtime_ns == bench
     assert open("out/loss_flops.png", "rb").read() == picture
-    assert x["method"] == "edp" and x["quick"] is True and len(x["runs"]) == 16
+    assert x["method"] == "edp" and x["quick"] is True and len(x["runs"]) == 17
     drawn = {f["name"] for f in x["figures"]}
     skipped = {s["name"] for s in x["skipped"]}
     every = {f["name"] for f in run_json("figure", "list")["figures"]}

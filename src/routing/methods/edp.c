@@ -19,9 +19,10 @@
  *
  *   exit       loss of the logits before this block - loss of the last ones, for this token
  *   gradient   - N dloss / dg at the gate that was drawn, N tokens in the mean loss, weighted by
- *              1 / (2 P(g)): their mean is half the slope at g = 0 plus half that at 1, the trapezoid
- *              rule, exact where the loss is quadratic in g.  (The slope at 1 alone says nothing:
- *              the block's own weights bring its mean to 0.)  Only while gates are drawn (noise).
+ *              1 / (2 P(g)): their mean is half the slope at g = 0 plus half that at 1, the
+ *              trapezoid rule, exact where the loss is quadratic in g.  (The slope at 1 alone says
+ *              nothing: the block's own weights bring its mean to 0.)  Only while gates are drawn
+ *              (noise).
  *
  * spread=common standardises over all gated layers together and compares with one threshold, so
  * that layers share the budget; persist carries a token's score over the layers:

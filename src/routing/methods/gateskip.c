@@ -1,6 +1,6 @@
 /* gateskip: residual gates that open for every token and close where a token needs no branch.  A
- * linear gate per layer and branch (attention, FFN) multiplies what the branch adds; the tokens with
- * the lowest gates skip the branch and keep their state.
+ * linear gate per layer and branch (attention, FFN) multiplies what the branch adds; the tokens
+ * with the lowest gates skip the branch and keep their state.
  *
  *     s = w . x / rms(x) + b            x: the branch's input, detached
  *     g = sigmoid(s) / sigmoid(b_0)     (form=unit, exactly 1 before training)
@@ -69,7 +69,8 @@ static const struct opt gateskip_opts_table[] = {
     {"form", OPT_ENUM, AT(form), "unit", 0, 0, "unit|sigmoid",
      "gate: sigmoid(s) / sigmoid(bias), so that training starts from the base bit for bit; or "
      "sigmoid(s) (published), which starts at 0.993"},
-    {"bias", OPT_REAL, AT(bias), "5", -20, 20, NULL, "initial bias: gates start open (published 5)"},
+    {"bias", OPT_REAL, AT(bias), "5", -20, 20, NULL,
+     "initial bias: gates start open (published 5)"},
     {"init_std", OPT_REAL, AT(init_std), "0", 0, 10, NULL,
      "standard deviation of the gates' initial weights (published 0.01); 0 starts from the base "
      "exactly"},
