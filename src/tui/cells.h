@@ -56,6 +56,7 @@ struct cells {
     const unsigned char *mark; /* (tokens) marked ones; or NULL  */
     const float
         *shade; /* (tokens) 0..1 shown by the text in place of the depth, NaN = dim; or NULL */
+    const unsigned char *tone;  /* (tokens) role of the text in place of the depth; or NULL */
     const struct runview *view; /* for units and the configuration; or NULL */
     /* appearance: may be settings of a view */
     int field, is_upward, token, layer;

@@ -7,7 +7,7 @@
 #include "tui/widgets.h"
 #include "tui/worker.h"
 
-enum { GENERATE_TOP = 10, GENERATE_SETTINGS = 5 };
+enum { GENERATE_TOP = 10, GENERATE_SETTINGS = 7 };
 
 /* One of the most likely tokens at a place. */
 struct generate_choice {
@@ -16,11 +16,14 @@ struct generate_choice {
     char piece[32]; /* for display, possibly cut */
     size_t len;
 };
+/* How a token came to be, with drafts. */
+enum generate_mark { GENERATE_UNMARKED, GENERATE_ORDINARY, GENERATE_ACCEPTED, GENERATE_CORRECTED };
 struct generate_token {
     int32_t id;
     char *piece; /* owned */
     size_t len;
     int is_prompt, top;
+    enum generate_mark mark;
     double depth, flops, dense, logprob, time;
     unsigned char *run; /* (layers), owned */
     struct generate_choice choice[GENERATE_TOP];
@@ -51,7 +54,9 @@ struct generate {
     enum generate_typing typing;
     int is_chat, is_new, follows_newest, choice;
     double temperature, top_p;
-    int top_k, seed, max_tokens;
+    int top_k, seed, max_tokens, speculate, draft_exit;
+    unsigned char *tone; /* (n) roles of the tokens' text, owned */
+    size_t tone_cap;
     int has_form; /* the sampling settings are open */
     struct list form;
     char wrong[160];
@@ -70,8 +75,9 @@ void generate_ask_text(struct view *v, const char *text);
 void generate_ask_from(struct view *v, size_t keep, const char *text, int32_t id);
 void generate_ask_stop(struct view *v);
 void generate_ask_save(struct view *v, const char *file);
-int generate_take(struct view *v);               /* 1 = something was received */
-int generate_prepare(struct view *v);            /* 0: no text yet */
+int generate_take(struct view *v);    /* 1 = something was received */
+int generate_prepare(struct view *v); /* 0: no text yet */
+enum role generate_role(enum generate_mark mark);
 double generate_speed(const struct generate *g); /* tokens per second so far, NaN unknown */
 
 /* Sampling settings, one row each. */
