@@ -32,7 +32,8 @@ int spec_draft_parse(struct spec_draft *out, const char *text, const struct mode
 void spec_draft_release(struct spec_draft *d);
 
 struct spec;
-/* Borrows m and cache, which the target has not fed yet.  most: drafted tokens per round, at most
+/* Borrows m and cache, which is empty, or has been fed by a target that runs every layer when the
+ * draft exits.  most: drafted tokens per round, at most
  * SPEC_MOST; m gets buffers for as many rows.  DS_EUSAGE when the GEMMs lack the row guarantee. */
 int spec_new(struct spec **out, struct model *m, const struct spec_draft *d,
              const struct pass *target, struct kv_cache *cache, int most, struct err *e) DS_CHECK;

@@ -194,6 +194,12 @@ static int reserve(struct spec *s, struct err *e)
     return rc == 0 ? model_reserve(s->m, (int)n + 1, 0, 0, e) : rc;
 }
 
+static void copy_counts(struct kv_cache *to, const struct kv_cache *from, int layers)
+{
+    for (int l = 0; l < layers; l++)
+        to->layer[l].n = from->layer[l].n;
+}
+
 int spec_new(struct spec **out, struct model *m, const struct spec_draft *d,
              const struct pass *target, struct kv_cache *cache, int most, struct err *e)
 {
@@ -203,7 +209,7 @@ int spec_new(struct spec **out, struct model *m, const struct spec_draft *d,
                        "DEPTHSCOPE_GEMM to another provider",
                        gemm_name(gemm_provider(m->weights.format)));
     struct spec *s = mem_alloc(1, sizeof *s);
-    BUG_IF(most < 1 || most > SPEC_MOST || cache->len > 0, "%d drafted tokens", most);
+    BUG_IF(most < 1 || most > SPEC_MOST, "%d drafted tokens", most);
     if (!s)
         return err_set(e, DS_EMEM, "out of memory for speculative decoding");
     s->m = m;
@@ -216,6 +222,11 @@ int spec_new(struct spec **out, struct model *m, const struct spec_draft *d,
     if (rc == 0) {
         set_draft(s, d);
         rc = reserve(s, e);
+    }
+    if (rc == 0 && cache->len > 0) { /* all that the draft reads is shared */
+        BUG_IF(s->shared == 0 || s->has_rest, "the draft has not seen %d tokens", cache->len);
+        copy_counts(s->own, cache, s->shared);
+        s->own->len = cache->len;
     }
     if (rc < 0)
         spec_free(s);
@@ -261,12 +272,6 @@ static void count_waste(struct spec *s, int from, int heads)
             sum += f->part[(size_t)l * FLOPS_PARTS + (size_t)k];
     s->counts.flops += sum;
     s->counts.wasted += sum;
-}
-
-static void copy_counts(struct kv_cache *to, const struct kv_cache *from, int layers)
-{
-    for (int l = 0; l < layers; l++)
-        to->layer[l].n = from->layer[l].n;
 }
 
 int spec_follow(struct spec *s, const int32_t *id, int n, struct err *e)
