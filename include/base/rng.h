@@ -15,6 +15,7 @@ enum rng_purpose {
     RNG_BOOT,   /* bootstrap intervals           */
     RNG_TEST,
     RNG_HOPS, /* documents of known depth      */
+    RNG_LOOP, /* iterations of a training step */
 };
 
 struct rng {

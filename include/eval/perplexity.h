@@ -24,7 +24,7 @@ struct ppl_options {
     int routing, split, controls, speedup_by, loss;
     struct numeric_options numbers;
 };
-enum ppl_routing { PPL_CAUSAL, PPL_TOPK, PPL_DENSE };
+enum ppl_routing { PPL_CAUSAL, PPL_TOPK, PPL_DENSE, PPL_ORACLE };
 enum speedup_by { SPEEDUP_FLOPS, SPEEDUP_TIME };
 enum ppl_loss { PPL_LOSS_AUTO, PPL_LOSS_ALL, PPL_LOSS_ANSWERS };
 enum ppl_split { PPL_SPLIT_AUTO, PPL_SPLIT_VAL, PPL_SPLIT_TRAIN, PPL_SPLIT_ALL };

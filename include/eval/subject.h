@@ -20,6 +20,10 @@ struct subject {
  * numbers: NULL = all automatic, the formats that the model's run was trained with. */
 int subject_open(struct subject *s, const char *model, const struct numeric_options *numbers,
                  struct err *e) DS_CHECK;
+/* The same with options of the model's method ("halt.rule"), which replace the stored ones for this
+ * process; NULL: none.  DS_EUSAGE for another method's. */
+int subject_open_with(struct subject *s, const char *model, const struct numeric_options *numbers,
+                      struct config *options, struct err *e) DS_CHECK;
 void subject_close(struct subject *s);
 /* A key of the run's configuration, or `otherwise`. */
 const char *subject_key(const struct subject *s, const char *key, const char *fallback);

@@ -9,11 +9,13 @@
 #include "base/opt.h"
 #include "base/str.h"
 #include "routing/flops.h"
+#include "routing/route.h"
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum pos_kind { POS_ROPE, POS_ROPE_INTERLEAVED, POS_LEARNED, POS_NONE };
 enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not on o */ };
 enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3 };
+enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH };
 
 /* Keys "model.*".  Sizes are in elements. */
@@ -30,8 +32,10 @@ struct model_config {
     int64_t rope_original; /* context length before scaling */
     int64_t lora_r;        /* rank of adapters; 0 = none */
     double lora_alpha, lora_dropout;
-    char *lora_targets; /* "q,k,v,o,gate,up,down" */
-    char *end_ids;      /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
+    char *lora_targets;                            /* "q,k,v,o,gate,up,down" */
+    int64_t loop, loop_first, loop_last, loop_min; /* iterations; blocks before and after them */
+    int loop_inject;
+    char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
 };
 
 extern const struct opt_group model_group;
@@ -49,8 +53,13 @@ int model_config_eos_ids(const struct model_config *c, int32_t id[MODEL_EOS_MAX]
  * MODEL_EOS_MAX already, DS_EMEM. */
 int model_config_add_eos(struct model_config *c, int64_t id) DS_CHECK;
 void model_config_clear_eos(struct model_config *c);
+enum { MODEL_DEPTH_MAX = 4096 };
 /* Layers that a pass executes: the stored blocks, those of a loop once per iteration. */
 int model_config_depth(const struct model_config *c);
+/* The stored block that executed layer l runs. */
+int model_config_block(const struct model_config *c, int l);
+/* The loop as executed layers; without one the whole stack, whose groups are single blocks. */
+struct route_loop model_config_loop(const struct model_config *c);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */

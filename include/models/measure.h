@@ -34,8 +34,9 @@ struct measure_known {
 };
 enum { MEASURE_CLASSES = 16, MEASURE_NEEDED_MAX = 64 };
 struct measure {
-    int L, P;              /* layers; positions of the map */
-    int is_gated, is_topk; /* the method skips; measured with routing=topk, which is not causal */
+    int L, P; /* layers; positions of the map */
+    int is_gated,
+        is_topk; /* the method skips; measured with routing=topk or oracle, which are not causal */
     double nll, tokens, bytes;
     double run, cells, flops, flops_dense;
     double depth_n, depth_mean,

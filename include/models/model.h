@@ -60,6 +60,13 @@ struct kv_cache {
     size_t memory_bytes;
 };
 
+/* Of looped blocks (models/loop.h); all NULL without a loop. */
+struct model_loop {
+    uint8_t *settled, *moved;    /* (depth, R); (group, R): changed since the keys were computed */
+    int32_t *row, *query, *pos;  /* (R) of the layer that runs */
+    real *k, *v, *new_k, *new_v; /* inference: (group, R, K*D) of all iterations; (R, K*D) */
+};
+
 /* One batch of rows. target, doc_start may be NULL (one document per row of the batch).
  * private_start (NULL: all -1): -1, or the index in the row of the batch of the first token of a
  * private span, which only the rows of the span see.  Positions count the tokens that a row sees
@@ -69,14 +76,27 @@ struct batch {
     const int32_t *id, *target, *doc_start, *private_start;
 };
 
+/* Predictions after each layer, (depth + 1, R) each; NULL = not wanted.  Row l is the state before
+ * layer l, row depth the state after the last one.  Layers where no token may leave (inside an
+ * iteration of a loop) and what is unknown there are NaN, 0 in the integers. */
+struct exit_values {
+    real *nll;        /* of the target; 0 without one */
+    real *doubt;      /* -ln of the largest probability, which keeps its digits near 1 */
+    real *confidence; /* the largest probability */
+    real *entropy;    /* nats */
+    real *kl;         /* KL(here || the exit before), nats; NaN at the first exit */
+    int32_t *best;    /* the first of the largest logits */
+    uint8_t *correct; /* 1 = that is the target */
+};
+
 struct model {
     struct model_config config;
     struct params params;
     struct route route;
     int embed, pos_embed, norm, norm_b, head; /* params */
     int n_base; /* params of the base model: the first ones; adapters and the method's follow */
-    struct block_params *block;
-    struct adapter *adapter; /* (adapters), NULL without */
+    struct block_params *block; /* (depth): iterations of a loop name the same parameters */
+    struct adapter *adapter;    /* (adapters), NULL without */
     int adapters;
     struct weights weights;     /* the matrices of params as prepared for GEMMs */
     struct stored_table stored; /* of parameters whose values stay in files */
@@ -91,6 +111,7 @@ struct model {
     struct block_work *work; /* (L) when keep, else 1 */
     struct block_work dwork; /* gradients of one block */
     struct block_ranges ranges;
+    struct model_loop loop;
     int32_t *pos, *first_row;             /* (R): position in document, row of its first token */
     int32_t *private_store, *private_row; /* (R): first row of the private span, -1; NULL: none */
     real *xf, *rstdf, *meanf, *dxf;       /* final norm */
@@ -98,6 +119,7 @@ struct model {
     real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln V */
     uint8_t
         *is_correct; /* (R) with want_entropy, without train: the target has the largest logit */
+    struct exit_values exits; /* of a method with ROUTE_EXITS */
     struct flops flops;
     int B, T, R; /* of the current pass */
     const struct batch *batch;
@@ -170,6 +192,8 @@ void model_logits(struct model *m, int row, real *logits);
 void model_logits_rows(struct model *m, int row, int n, real *logits);
 /* Logits of the final norm and head applied to h[l] (logit lens), row i. */
 void model_lens(struct model *m, int l, int row, real *logits);
+/* The same for n <= R listed rows, into logits (n, V). */
+void model_lens_rows(struct model *m, int l, const int32_t *row, int n, real *logits);
 
 /* Incremental decoding: the last token's logits after feeding n ids of one sequence. */
 int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct err *e) DS_CHECK;
@@ -208,11 +232,10 @@ enum { DECODE_BATCH = 256 }; /* most sequences per call */
 int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                        struct pass *pass, struct err *e) DS_CHECK;
 
-/* Fills the k-th batch of held-out text; the same k gives the same batch.  Targets are not
- * needed. */
+/* Fills the k-th batch of held-out text; the same k gives the same batch. */
 typedef void calibrate_batch_fn(void *ctx, int k, struct batch *b);
-/* Runs `batches` batches at each of the ROUTE_GRID capacities, then the method stores the
- * calibrated thresholds in its parameters.  Buffers for the rows must be reserved.  DS_EUSAGE when
+/* Runs `batches` batches at each of the ROUTE_GRID capacities (a method that observes exits:
+ * once, dense, with targets), then the method stores the calibrated thresholds in its parameters.  Buffers for the rows must be reserved.  DS_EUSAGE when
  * the method has nothing to calibrate, DS_ERANGE when batches is not positive. */
 int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
                     uint64_t seed, struct err *e) DS_CHECK;

@@ -3,7 +3,7 @@
  *   executed row with c visible keys: 2*C*H*D (q) + 2*H*D*C (out) + 4*c*H*D (scores, weighted sum)
  *                                     + 2*m*C*F (m = 3 SwiGLU, 2 GELU)
  *   K,V: 2*2*C*K*D for every row that is a key        router: ops->flops
- *   head: 2*C*V per row
+ *   head: 2*C*V per row, and per state that a decision reads a prediction from (as router)
  *   rank-r adapter on a (O,C) matrix: 2*r*(C+O) per row, also in the dense model
  * Norms, activations and softmax are not counted (well under 1 %). */
 #ifndef DS_ROUTING_FLOPS_H
@@ -43,6 +43,7 @@ struct flops {
     double dense_blocks,
         blocks; /* block ratio: denominator and numerator, without router and skipped rows' K/V */
     int64_t rows_run, rows; /* executed cells, all cells */
+    double decisions;       /* counted row by row, readings of the head included (flops_decision) */
 };
 
 /* Zeroes the sums for a pass of R rows.  The caller owns the arrays. */
@@ -53,6 +54,10 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R);
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row);
 void flops_head(struct flops *f);
+/* Counts x FLOPs for a decision on row i at layer l. */
+void flops_decision(struct flops *f, int l, int i, double x);
+/* One application of the head to a state. */
+double flops_head_row(const struct flops *f);
 double flops_total(const struct flops *f);
 /* The nominal whole-block ratio: executed cells / all cells. */
 double flops_block_ratio(const struct flops *f);

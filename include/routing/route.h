@@ -39,6 +39,25 @@ struct plan {
     int layer;
     enum route_span span;
     enum kv_policy kv;
+    /* (R) 1: under KV_ALL this row's keys and values are those of the loop's previous iteration,
+     * because its state is the same; NULL: none.  Set by the executor. */
+    const uint8_t *settled;
+};
+
+/* Reads predictions from states of the current pass, for methods that decide by them: the final
+ * norm and the head on h[l] of n listed rows.  Arrays of n, NULL = not wanted.  kl: KL(p_l ||
+ * p_before) in nats, reads h[before] too.  Each read counts as 2 C V FLOPs per row and state. */
+struct lens_values {
+    real *doubt; /* -ln of the largest probability */
+    real *entropy, *kl;
+};
+struct route_lens {
+    void *ctx;
+    void (*read)(void *ctx, int l, int before, const int32_t *row, int n,
+                 const struct lens_values *out);
+    /* Counts what else the decision costs for these rows, in FLOPs each; a method that does so has
+     * no ops->flops. */
+    void (*count)(void *ctx, int l, const int32_t *row, int n, double each);
 };
 
 /* The residual stream: h[l] (R,C) is the input of layer l, h[L] the output of the last layer.  dh
@@ -46,6 +65,7 @@ struct plan {
 struct stream {
     real **h, **dh;
     real *mid, *dmid; /* (R,C) split layers: between attention and FFN of the current layer */
+    struct route_lens lens;
     int R, C, L;
 };
 
@@ -111,9 +131,16 @@ struct metric {
 
 enum { ROUTE_METRICS_MAX = 24 };
 
+/* Layers start .. end - 1 are iterations of `group` layers with the same weights.  A stack without
+ * a loop is one whose group is a single layer: start 0, group 1, end L. */
+struct route_loop {
+    int start, group, end;
+};
+
 struct route {
     const struct route_ops *ops;
     int L, C, R_max;
+    struct route_loop loop;
     uint64_t seed;
     void *opts;  /* the method's option struct */
     void *state; /* state_size bytes, zeroed */
@@ -123,6 +150,7 @@ struct route {
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L) */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R), filled when recording */
     int frozen;                        /* checks: decisions are replayed, not made; see regate */
+    int wants_exits; /* set by a method with ROUTE_EXITS: aux reads losses.exit_* */
 };
 
 /* Computed by the loss, read by ops->aux for penalties. */
@@ -131,7 +159,11 @@ struct losses {
     const real *nll;       /* (R) loss of each row's target, 0 without one */
     const int32_t *target; /* (R) < 0: none */
     int R, L;
-    double aux; /* out: sum of the method's penalties, nats per token */
+    /* (L + 1, R) as in models/exits.h; NULL unless wanted (aux) or calibrating (observe) */
+    const real *exit_nll, *exit_doubt, *exit_entropy, *exit_kl;
+    const int32_t *exit_best;
+    int64_t planned; /* observe: rows of the whole calibration */
+    double aux;      /* out: sum of the method's penalties, nats per token */
 };
 
 enum {
@@ -144,6 +176,7 @@ enum {
     ROUTE_TOPK = 64,      /* trains by rank over whole sequences; inference.topk is obeyed */
     ROUTE_CAPACITY = 128, /* inference.capacity is obeyed */
     ROUTE_SOFT = 256,     /* gates at inference may be any value, not only 0 and 1 */
+    ROUTE_EXITS = 512,    /* learns from what every exit would lose: observe, losses.exit_* */
 };
 
 /* Calibrated capacities: 0, 0.05, ..., 1. */
@@ -196,6 +229,9 @@ struct route_ops {
      * at each capacity of the grid, several batches of each; begin 0: store.  NULL = nothing to
      * calibrate. */
     void (*calibrate)(struct route *r, int begin);
+    /* ROUTE_EXITS: calibration runs dense passes instead and calls this after each, with the exit
+     * losses. */
+    void (*observe)(struct route *r, const struct stream *s, const struct losses *x);
     /* FLOPs of the decision itself per row of layer l. */
     double (*flops)(const struct route *r, int l);
     /* Is layer l always on (for figures)? NULL = no layer is gated. */
@@ -207,9 +243,9 @@ const struct route_ops *const *route_all(void);       /* NULL-terminated */
 const struct route_ops *route_find(const char *name); /* NULL if unknown */
 struct opt_group route_group(const struct route_ops *ops, char prefix[40]);
 
-/* opts: heap, already filled, taken; parameters are appended to ps. */
+/* opts: heap, already filled, taken; parameters are appended to ps.  loop NULL: none. */
 int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
-               int C, uint64_t seed, struct err *e) DS_CHECK;
+               int C, const struct route_loop *loop, uint64_t seed, struct err *e) DS_CHECK;
 int route_reserve(struct route *r, int R, struct err *e) DS_CHECK;
 /* What route_reserve lays out; with a measuring arena its size, after which r must not run. */
 void route_layout(struct route *r, struct arena *a, int R);
@@ -225,6 +261,23 @@ static inline int route_is_closed(const struct route *r, int l)
 {
     const uint8_t *closed = r->pass.inference.closed;
     return (l >= r->pass.stop && l < r->pass.resume) || (closed && closed[l]);
+}
+/* May a token leave before layer l, at the end of an iteration or of a plain layer?  It then skips
+ * the rest of the loop; the layers after it run. */
+static inline int route_may_leave(const struct route *r, int l)
+{
+    return l > r->loop.start && l < r->loop.end && (l - r->loop.start) % r->loop.group == 0;
+}
+/* Where a token may leave for good: between layers, or between the iterations of a loop. Exit 0 is
+ * before the first of them, the last one the end of the stack or loop. */
+static inline int route_exits(const struct route *r)
+{
+    return (r->loop.end - r->loop.start) / r->loop.group + 1;
+}
+/* The layer that exit t precedes. */
+static inline int route_exit(const struct route *r, int t)
+{
+    return r->loop.start + t * r->loop.group;
 }
 /* Is this kind of pass possible?  If not, the error says what to do: top-k, capacity or calibration
  * that the method lacks. */

@@ -13,6 +13,7 @@ enum { EXACT_MAX = 27, DIGITS_MAX = 19 };
 struct decimal {
     uint64_t digits; /* the first DIGITS_MAX significant ones */
     int exponent;    /* value = digits * 10^exponent */
+    int significant; /* digits in `digits` */
     int is_negative, is_cut;
 };
 
@@ -21,32 +22,32 @@ static int is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+/* The digits from p[i] on; returns where they end. */
+static size_t read_digits(const char *p, size_t i, size_t n, int is_fraction, struct decimal *d)
+{
+    size_t from = i, kept;
+    while (d->significant == 0 && i < n && p[i] == '0')
+        i++;
+    for (; i < n && is_digit(p[i]) && d->significant < DIGITS_MAX; i++, d->significant++)
+        d->digits = d->digits * 10 + (uint64_t)(p[i] - '0');
+    for (kept = i; i < n && is_digit(p[i]); i++)
+        d->is_cut |= p[i] != '0';
+    d->exponent += is_fraction ? -(int)(kept - from) : (int)(i - kept);
+    return i;
+}
+
 /* Splits the text into digits and exponent; returns its bytes. */
 static size_t split(const char *p, size_t n, char point, struct decimal *d)
 {
-    size_t i = 0, any = 0, end;
-    int significant = 0, has_point = 0;
+    size_t i = 0, start, whole, end;
     if (i < n && (p[i] == '-' || p[i] == '+'))
         d->is_negative = p[i++] == '-';
-    for (; i < n; i++) {
-        if (p[i] == point && !has_point) {
-            has_point = 1;
-            continue;
-        }
-        if (!is_digit(p[i]))
-            break;
-        any = 1;
-        if (significant == DIGITS_MAX) {
-            d->is_cut |= p[i] != '0';
-            d->exponent += !has_point;
-            continue;
-        }
-        d->digits = d->digits * 10 + (uint64_t)(p[i] - '0');
-        significant += d->digits != 0;
-        d->exponent -= has_point;
-    }
+    start = i;
+    i = whole = read_digits(p, i, n, 0, d);
+    if (i < n && p[i] == point)
+        i = read_digits(p, i + 1, n, 1, d);
     end = i;
-    if (!any)
+    if (whole == start && end <= start + 1) /* no digit: nothing, or a point alone */
         return 0;
     if (i < n && (p[i] == 'e' || p[i] == 'E')) {
         int down = 0, e = 0;

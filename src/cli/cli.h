@@ -24,6 +24,10 @@ void cli_help_after(const char *text);
  * the nearest. */
 int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
               struct err *e) DS_CHECK;
+/* Moves the settings of a method's options ("halt.rule=kl") from the arguments to *options, which
+ * the caller releases. */
+struct config;
+int cli_take_options(struct cli_args *a, struct config *options, struct err *e) DS_CHECK;
 /* 1 when an argument sets the group's key, in any spelling or alias. */
 int cli_has_setting(const struct cli_args *a, const struct opt_group *g, const char *key);
 /* DS_EUSAGE "KEY=: WHY" when an argument sets one of n keys. */

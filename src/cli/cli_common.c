@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "routing/route.h"
 #include "training/job.h"
 
 int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values, struct err *e)
@@ -29,6 +30,32 @@ int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
     config_release(&c);
     if (rc < 0)
         opt_release(g, values);
+    return rc;
+}
+
+static int names_a_method(const char *key)
+{
+    char name[40];
+    size_t n = strcspn(key, ".");
+    if (!key[n] || n >= sizeof name)
+        return 0;
+    memcpy(name, key, n);
+    name[n] = '\0';
+    return route_find(name) != NULL;
+}
+
+int cli_take_options(struct cli_args *a, struct config *options, struct err *e)
+{
+    struct override o;
+    int rc = 0, kept = 0;
+    for (int i = 0; i < a->n_override; i++) {
+        const char *text = a->override[i];
+        if (override_parse(&o, text, "", NULL) < 0 || !names_a_method(o.key))
+            a->override[kept++] = text;
+        else if (rc == 0)
+            rc = config_override(options, text, "command line", e);
+    }
+    a->n_override = kept;
     return rc;
 }
 

@@ -113,7 +113,7 @@ static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at
 {
     const struct model *m = w->s->model;
     int *depth = q->out->depth + at;
-    for (int l = 0; l < m->config.layers; l++) {
+    for (int l = 0; l < model_config_depth(&m->config); l++) {
         const struct plan *p = model_plan(m, l);
         for (int i = 0; i < p->n; i++)
             if (p->row[i] >= row && p->row[i] < row + n)
@@ -123,7 +123,7 @@ static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at
         /* the mean over a text of 2 t + 1 tokens is that of its token t, which sees t + 1 */
         double sees = (double)(at + (size_t)i) + 1;
         q->run += depth[i];
-        q->cells += (double)m->config.layers;
+        q->cells += (double)model_config_depth(&m->config);
         q->flops += m->flops.token[row + i];
         q->dense += flops_dense_token(&m->flops.shape, (int)(2 * sees - 1));
     }

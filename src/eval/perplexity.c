@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "data/corpus.h"
+#include "eval/oracle.h"
 #include "eval/perplexity_windows.h"
 
 enum {
@@ -45,7 +46,7 @@ static const struct opt ppl_opts[] = {
     {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens per window; 0 = as in the run, else 256 (documents, sliding: the model's context, at most 2048)", NULL},
     {"windows",       OPT_ENUM,   AT(windows),   "packed", 0, 0, "packed|documents|sliding", "task=ppl: packed: one stream of documents cut into windows; documents: each document alone, truncated after seq tokens; sliding: all of each document in overlapping windows", NULL},
     {"stride",        OPT_INT,    AT(stride),    "0", 0, 1 << 20, NULL, "windows=sliding: tokens scored per window, each after at least seq - stride others; 0 = half of seq", NULL},
-    {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; topk: the top-k training form; dense: all cells", NULL},
+    {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense|oracle", "causal: inference-time decisions; topk: the top-k training form; dense: all cells; oracle: each token leaves where its loss plus a price per layer is least, at the capacity (not causal)", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = the method's own", NULL},
     {"exit.layer",    OPT_STRING, AT(exit_layer), "0", 0, 0, NULL, "task=ppl: run the first E layers, then the head; 0 = all; 2..16: a table over exits", NULL},
@@ -60,7 +61,7 @@ static const struct opt ppl_opts[] = {
 };
 const struct opt_group ppl_group = {
     .prefix = "", .title = "evaluation", .opts = ppl_opts, .n = DS_LEN(ppl_opts)};
-const char *const ppl_routing_name[] = {"causal", "topk", "dense"};
+const char *const ppl_routing_name[] = {"causal", "topk", "dense", "oracle"};
 
 static int64_t run_int(const struct subject *s, const char *key, int64_t fallback)
 {
@@ -234,7 +235,7 @@ int ppl_exits(int *first, int *last, const struct ppl_options *o, const struct s
 
 static struct pass inference_pass(const struct ppl *p, double capacity)
 {
-    int given = !isnan(capacity);
+    int given = !isnan(capacity) && p->o->routing != PPL_ORACLE;
     return (struct pass){.kind = p->o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE,
                          .inference.topk = p->o->routing == PPL_TOPK,
                          .inference.offset = p->o->threshold_offset,
@@ -244,6 +245,19 @@ static struct pass inference_pass(const struct ppl *p, double capacity)
                          .seed = p->seed};
 }
 
+/* Reads the whole text densely first, then knows where to leave. */
+static int consult_oracle(struct oracle *x, struct ppl *p, int64_t windows, double capacity,
+                          struct err *e)
+{
+    struct sweep w = {.p = p, .want = windows};
+    int rc = 0;
+    while (rc == 0 && sweep_next(&w) > 0)
+        rc = oracle_add(x, p->s->model, &w.b, e);
+    if (rc == 0)
+        oracle_solve(x, isnan(capacity) ? 1 : capacity);
+    return rc;
+}
+
 /* Evaluates each batch with inference-time decisions and with top-k.  *last: tokens of the last
  * batch in rows.input. */
 static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pass *pass,
@@ -251,10 +265,17 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
 {
     struct model *m = p->s->model;
     struct sweep w = {.p = p, .want = r->windows};
-    int rc = 0;
+    struct oracle oracle;
+    int is_oracle = p->o->routing == PPL_ORACLE, rc = 0;
+    oracle_init(&oracle, m);
+    if (is_oracle)
+        rc = consult_oracle(&oracle, p, r->windows, want->capacity, e);
+    r->measure.is_topk |= is_oracle;
     for (int n; rc == 0 && (n = sweep_next(&w)) > 0;) {
         struct pass recorded = *pass;
         recorded.record = 1;
+        if (is_oracle && (rc = oracle_next(&oracle, m, &w.b, &recorded.inference.force, e)) < 0)
+            break;
         model_forward(m, &w.b, &recorded);
         model_loss(m, 0, 1);
         measure_add(&r->measure, m, &p->rows.known, w.bytes);
@@ -263,8 +284,10 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
         if (want->topk && pass->kind == PASS_SPARSE && !pass->inference.topk)
             rc = measure_contrast(&r->measure, m, CONTRAST_TOPK, &w.b, pass, (uint64_t)w.done, e);
         m->batch = NULL;
+        m->route.pass.inference.force = NULL; /* the oracle's */
         *last = n;
     }
+    oracle_release(&oracle);
     return rc < 0 ? rc : windows_check(p->windows, e);
 }
 
@@ -292,7 +315,8 @@ static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass 
 {
     struct model *m = p->s->model;
     int T = n < TIME_TOKENS ? n : TIME_TOKENS;
-    if ((pass->kind == PASS_DENSE && !pass->inference.exit) || pass->inference.topk)
+    int is_all = pass->kind == PASS_DENSE && !pass->inference.exit;
+    if (is_all || pass->inference.topk || p->o->routing == PPL_ORACLE)
         return 0;
     if (T > m->config.max_seq)
         T = (int)m->config.max_seq;
@@ -392,6 +416,8 @@ const char *ppl_data(const struct ppl *p)
 
 static int check_options(const struct ppl_options *o, struct err *e)
 {
+    if (o->routing == PPL_ORACLE && o->capacity != -1 && !(o->capacity >= 0 && o->capacity <= 1))
+        return err_set(e, DS_ERANGE, "capacity=%g: must be between 0 and 1", o->capacity);
     if (strcmp(o->task, "ppl") != 0)
         return err_set(e, DS_EUSAGE, "unknown task=%s; expected task=ppl", o->task);
     return 0;

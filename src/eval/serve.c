@@ -35,7 +35,7 @@ static int answer_error(struct serve *s, const struct err *why, struct err *e)
 /* Resizes the table of forced cells to n tokens; cells forced on earlier tokens are kept. */
 static int force_fit(struct serve *s, size_t n, struct err *e)
 {
-    size_t L = (size_t)s->subject.model->config.layers;
+    size_t L = (size_t)model_config_depth(&s->subject.model->config);
     if (s->force && s->force_n == n)
         return 0;
     int8_t *t = mem_alloc(L * n + 1, 1);
@@ -282,7 +282,7 @@ static int do_force(struct serve *s, const struct json_node *q, struct err *e)
 {
     int64_t l = json_int(json_get(q, "layer"), -1), t = json_int(json_get(q, "token"), -1),
             run = json_int(json_get(q, "run"), -2);
-    int64_t L = s->subject.model->config.layers, n = (int64_t)s->ids.n;
+    int64_t L = model_config_depth(&s->subject.model->config), n = (int64_t)s->ids.n;
     if (n == 0)
         return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
     if (l < 0 || l >= L || t < 0 || t >= n || run < -1 || run > 1)

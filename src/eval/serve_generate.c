@@ -21,7 +21,7 @@ struct gen_stream {
 static void add_run(struct record *rec, const struct model *m, int row)
 {
     unsigned char run[4096] = {0};
-    size_t L = (size_t)m->config.layers < sizeof run ? (size_t)m->config.layers : sizeof run;
+    size_t L = (size_t)model_config_depth(&m->config) < sizeof run ? (size_t)model_config_depth(&m->config) : sizeof run;
     for (size_t l = 0; l < L; l++) {
         const struct plan *p = model_plan(m, (int)l);
         for (int i = 0; i < p->n; i++)

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "io/runconfig.h"
 #include "models/load.h"
 #include "models/peft.h"
@@ -74,8 +75,30 @@ static int open_tokenizer(struct subject *s, struct err *e)
     return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
 }
 
+static int check_options(const struct subject *s, const struct config *options, struct err *e)
+{
+    char prefix[40], hint[NEAREST_MAX + 32];
+    struct opt_group g = route_group(s->model->route.ops, prefix);
+    for (size_t i = 0; options && i < options->n; i++) {
+        const char *key = options->entry[i].key;
+        struct nearest best = nearest_to(key);
+        if (!config_get(options, key) || opt_find(&g, key))
+            continue;
+        config_nearest_key(&best, &g);
+        return err_set(e, DS_EUSAGE, "unknown key \"%s\" of a model whose method is %s%s", key,
+                       s->model->config.method, nearest_hint(&best, hint, sizeof hint));
+    }
+    return 0;
+}
+
 int subject_open(struct subject *s, const char *model, const struct numeric_options *numbers,
                  struct err *e)
+{
+    return subject_open_with(s, model, numbers, NULL, e);
+}
+
+int subject_open_with(struct subject *s, const char *model, const struct numeric_options *numbers,
+                      struct config *options, struct err *e)
 {
     memset(s, 0, sizeof *s);
     int rc = model_locate(model, s->dir, sizeof s->dir, e);
@@ -84,7 +107,9 @@ int subject_open(struct subject *s, const char *model, const struct numeric_opti
     if (rc == 0)
         rc = open_tokenizer(s, e);
     if (rc == 0)
-        rc = model_open(&s->model, s->dir, NULL, 0, e);
+        rc = model_open(&s->model, s->dir, options, 0, e);
+    if (rc == 0)
+        rc = check_options(s, options, e);
     if (rc == 0)
         rc = check_vocab(s, e);
     if (rc == 0)
@@ -162,7 +187,7 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_str(rec, "version", version);
     record_str(rec, "run", subject_name(s));
     record_str(rec, "method", c->method);
-    record_int(rec, "layers", c->layers);
+    record_int(rec, "layers", model_config_depth(c));
     record_int(rec, "steps", 0);
     record_int(rec, "vocab", c->vocab);
     record_int(rec, "params", params_count(&s->model->params));

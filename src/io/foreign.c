@@ -58,10 +58,10 @@ struct foreign_out {
 struct source {
     char *rel; /* below the run's folder; the file's name for a file */
     void *state;
-    struct str left;   /* read, not taken */
-    uint64_t taken;    /* offset of left.p[0] in the file */
-    uint64_t ended_at; /* size at which `take` was told of the end */
-    int took_end;      /* ... and took a last line that had no newline */
+    struct str left;              /* read, not taken */
+    uint64_t taken;               /* offset of left.p[0] in the file */
+    uint64_t ended_at;            /* size at which `take` was told of the end */
+    int took_end;                 /* ... and took a last line that had no newline */
     uint64_t inode, device, size; /* of the file at the last look, and its time */
     struct timespec changed;
     int is_broken; /* reported; not read any further */
@@ -130,6 +130,8 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
     char kept[FOREIGN_NAME_MAX + 1];
     int64_t id;
     void *p = out->name;
+    if (out->hint == out->names) /* the next line begins with the first name again */
+        out->hint = 0;
     if (out->hint < out->names && strncmp(out->name[out->hint], name, n) == 0 &&
         out->name[out->hint][n] == '\0')
         return (int64_t)out->hint++;
@@ -149,13 +151,13 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
         return -2;
     kept[n] = '\0';
     char *copy = mem_strdup(kept);
-    if (!copy || mem_grow(&p, &out->cap_names, out->names + 1, sizeof *out->name) < 0 ||
-        map_set(&out->ids, kept, n, (int64_t)out->names) < 0) {
+    int rc = mem_grow(&p, &out->cap_names, out->names + 1, sizeof *out->name);
+    out->name = p; /* it may have moved even when a name cannot be added */
+    if (!copy || rc < 0 || map_set(&out->ids, kept, n, (int64_t)out->names) < 0) {
         mem_free(copy);
         no_memory(out);
         return -1;
     }
-    out->name = p;
     out->name[out->names] = copy;
     out->hint = out->names + 1;
     return (int64_t)out->names++;

@@ -50,7 +50,7 @@ static void add_entry(struct foreign_object *o, int is_vector, int rank)
 static void take_number(struct foreign_object *o, int is_top, double v)
 {
     int64_t step;
-    int rank = is_top ? text_step_rank(str_text(&o->path), o->path.len) : 0;
+    int rank = is_top ? o->key.rank : 0;
     if (rank > 0 && rank == text_step_rank("epoch", 5)) {
         if (!o->is_fraction && isfinite(v) && !text_step(v, &step)) {
             o->is_fraction = 1;
@@ -62,8 +62,7 @@ static void take_number(struct foreign_object *o, int is_top, double v)
         o->rank = rank;
         o->own_step = step;
     }
-    if (is_top && !o->is_timed && text_is_time(str_text(&o->path), o->path.len) &&
-        text_time(v, &o->time)) {
+    if (is_top && !o->is_timed && o->key.is_time && text_time(v, &o->time)) {
         o->is_timed = 1;
         return;
     }
@@ -74,8 +73,7 @@ static void take_number(struct foreign_object *o, int is_top, double v)
 static void take_string(struct foreign_object *o, int is_top, const struct json_scan *s)
 {
     double v;
-    if (is_top && !o->is_timed && text_is_time(str_text(&o->path), o->path.len) &&
-        text_time_parse(s->text, s->n, &o->time))
+    if (is_top && !o->is_timed && o->key.is_time && text_time_parse(s->text, s->n, &o->time))
         o->is_timed = 1;
     else if (s->n > 0 && s->n < 12 && foreign_number(s->text, s->n, 0, &v) && !isfinite(v))
         take_number(o, is_top, v);
@@ -124,10 +122,29 @@ static int take_config(struct foreign_object *o, struct json_scan *s, struct for
     return 1;
 }
 
+/* o->key of the key just scanned, the at-th one at the top of its object; o->path is its text. */
+static void know_key(struct foreign_object *o, const struct json_scan *s, size_t at)
+{
+    struct object_key *k = at < OBJECT_KEYS ? &o->known[at] : NULL;
+    if (k && k->n == s->n && s->n > 0 && memcmp(k->raw, s->text, s->n) == 0) {
+        o->key = *k;
+        return;
+    }
+    o->key.rank = (unsigned char)text_step_rank(str_text(&o->path), o->path.len);
+    o->key.is_time = (unsigned char)text_is_time(str_text(&o->path), o->path.len);
+    o->key.is_config = (unsigned char)foreign_object_is_config(s);
+    if (k && s->n <= sizeof k->raw) {
+        o->key.n = (unsigned char)s->n;
+        memcpy(o->key.raw, s->text, s->n);
+        *k = o->key;
+    }
+}
+
 static enum json_token collect(struct foreign_object *o, struct json_scan *s,
                                struct foreign_out *out)
 {
     size_t length[JSON_SCAN_DEPTH + 1]; /* of the path, at each depth */
+    size_t keys = 0;
     int base = s->depth, is_config = 0;
     enum json_token t;
     length[base] = 0;
@@ -140,7 +157,9 @@ static enum json_token collect(struct foreign_object *o, struct json_scan *s,
             if (o->path.len > 0)
                 str_add_char(&o->path, '.');
             json_scan_text(s, &o->path);
-            is_config = top && foreign_object_is_config(s);
+            if (top)
+                know_key(o, s, keys++);
+            is_config = top && o->key.is_config;
             break;
         case JSON_SCAN_OBJECT:
             if (!(is_config && take_config(o, s, out)))

@@ -6,8 +6,17 @@
 #include "io/foreign.h"
 #include "io/json_scan.h"
 
+/* What a key at the top of an object is.  The objects of a log have the same keys in the same order,
+ * so that is looked up once per place in the order, until another key comes there. */
+enum { OBJECT_KEYS = 64 };
+struct object_key {
+    char raw[46]; /* as it is written, escapes included */
+    unsigned char n, rank, is_time, is_config;
+};
+
 /* Zero-initialise; lives as long as the file's state. */
 struct foreign_object {
+    struct object_key known[OBJECT_KEYS];
     struct str names; /* of the entries, one after the other */
     struct object_entry {
         size_t name, n, first, count; /* in names; in values: 1, or a vector's */
@@ -21,6 +30,7 @@ struct foreign_object {
     int64_t layers;        /* 0 unknown */
     int has_step, is_failed;
     /* of the object being read */
+    struct object_key key; /* the newest at its top */
     int rank, is_timed;
     int best;        /* of all ranks so far */
     int is_fraction; /* "epoch" counts in fractions: not a step */

@@ -309,10 +309,10 @@ struct listing {
 static int add_row(struct listing *l, struct run_row *r, struct err *e)
 {
     void *p = l->row;
-    if (mem_grow(&p, &l->cap, l->n + 1, sizeof *l->row) < 0 ||
-        map_set(&l->seen, r->path, strlen(r->path), 1) < 0)
+    int rc = mem_grow(&p, &l->cap, l->n + 1, sizeof *l->row);
+    l->row = p; /* it may have moved even when the next line fails */
+    if (rc < 0 || map_set(&l->seen, r->path, strlen(r->path), 1) < 0)
         return err_set(e, DS_EMEM, "out of memory for the list of runs");
-    l->row = p;
     l->row[l->n++] = r;
     return 0;
 }

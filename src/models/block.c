@@ -6,9 +6,12 @@
  *   4 attention                    8 mlp out; gate and scatter */
 #include "models/block.h"
 
+#include <string.h>
+
 #include "bulk.h"
 #include "engine/linear.h"
 #include "engine/ops.h"
+#include "models/loop.h"
 
 static const real *val(const struct model *m, int i)
 {
@@ -125,29 +128,74 @@ static const int32_t *query_rows(const struct model *m, const struct plan *p)
     return p->kv == KV_ALL && !is_whole(m, p) ? p->row : NULL;
 }
 
-/* 1: xn (Mn,C), the normed key rows. */
-static void enter_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
+/* The rows that forward norms: n of them, listed unless all, and where the queries are among
+ * them. */
+struct normed {
+    int n;
+    const int32_t *row, *query, *pos;
+    int is_part; /* the other keys and values are those of the previous iteration */
+};
+
+static struct normed normed_rows(struct model *m, int l, const struct plan *p)
 {
+    struct normed r = {.n = key_rows(m, p), .query = query_rows(m, p), .pos = m->ranges.kpos};
+    if (p->kv == KV_PLAN && !is_whole(m, p))
+        r.row = p->row;
+    if (!loop_shares(m, l, p) || !p->settled)
+        return r;
+    int n = loop_fresh(m, p);
+    if (n == m->R)
+        return r;
+    return (struct normed){n, m->loop.row, m->loop.query, m->loop.pos, 1};
+}
+
+/* 1: xn (n,C), the normed rows. */
+static void enter_fwd(struct model *m, int l, const struct normed *r, struct block_work *w)
+{
+    const real *before = loop_injected(m, l);
+    int C = (int)m->config.dim;
+    size_t n = (size_t)r->n * (size_t)C;
     w->x = m->stream.h[l];
-    if (p->kv == KV_PLAN && !is_whole(m, p)) {
-        rows_gather(w->gathered, w->x, p->row, p->n, (int)m->config.dim);
+    if (r->row) {
+        rows_gather(w->gathered, w->x, r->row, r->n, C);
+        w->x = w->gathered;
+    } else if (before) {
+        bulk_copy(w->gathered, w->x, n);
         w->x = w->gathered;
     }
-    struct norm n = norm1_of(m, l, w, key_rows(m, p));
-    norm_fwd(w->xn, w->x, &n);
+    if (before && r->row)
+        rows_gather(w->u, before, r->row, r->n, C); /* u is free until step 6 */
+    if (before)
+        add_into(w->gathered, r->row ? w->u : before, n);
+    struct norm norm = norm1_of(m, l, w, r->n);
+    norm_fwd(w->xn, w->x, &norm);
+}
+
+/* Replaces the listed rows of y by x. */
+static void put_rows(real *y, const real *x, const struct normed *r, int width)
+{
+    for (int i = 0; i < r->n; i++)
+        memcpy(y + (size_t)r->row[i] * (size_t)width, x + (size_t)i * (size_t)width,
+               (size_t)width * sizeof *y);
 }
 
 /* 2, 3: queries of the executed rows, keys and values of the key rows. */
-static void qkv_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
+static void qkv_fwd(struct model *m, int l, const struct plan *p, const struct normed *r,
+                    struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int H = (int)m->config.heads, K = (int)m->config.kv_heads, Mn = key_rows(m, p);
+    int H = (int)m->config.heads, K = (int)m->config.kv_heads, width = K * (int)m->config.head_dim;
     struct linear q = lin(m, b->q, b->q_b), k = lin(m, b->k, b->k_b), v = lin(m, b->v, b->v_b);
-    linear_fwd(w->q, w->xn, &q, p->n, 0, &(struct linear_extra){.row = query_rows(m, p)});
-    linear_fwd(w->k, w->xn, &k, Mn, 0, NULL);
-    linear_fwd(w->v, w->xn, &v, Mn, 0, NULL);
+    real *new_k = r->is_part ? m->loop.new_k : w->k, *new_v = r->is_part ? m->loop.new_v : w->v;
+    linear_fwd(w->q, w->xn, &q, p->n, 0, &(struct linear_extra){.row = r->query});
+    linear_fwd(new_k, w->xn, &k, r->n, 0, NULL);
+    linear_fwd(new_v, w->xn, &v, r->n, 0, NULL);
     rope(m, w->q, m->ranges.qpos, p->n, H, 0);
-    rope(m, w->k, m->ranges.kpos, Mn, K, 0);
+    rope(m, new_k, r->pos, r->n, K, 0);
+    if (r->is_part) {
+        put_rows(w->k, new_k, r, width);
+        put_rows(w->v, new_v, r, width);
+    }
 }
 
 /* 6: u = x + f, un = norm2(u). */
@@ -223,9 +271,15 @@ static void attention_increment(struct model *m, int l, const struct plan *p, st
     const struct block_params *b = &m->block[l];
     struct linear o = lin(m, b->o, b->o_b);
     struct attn a;
+    struct block_work shared = *w;
+    if (loop_shares(m, l, p)) {
+        loop_keys(m, l, &shared.k, &shared.v);
+        w = &shared;
+    }
     block_ranges_make(m, p, cache);
-    enter_fwd(m, l, p, w); /* 1 */
-    qkv_fwd(m, l, p, w);   /* 2, 3 */
+    struct normed rows = normed_rows(m, l, p);
+    enter_fwd(m, l, &rows, w);  /* 1 */
+    qkv_fwd(m, l, p, &rows, w); /* 2, 3 */
     a = attn_shape(m, p->n);
     for (int s = 0; cache && s < m->B; s++)
         attend_cache(m, l, s, cache[s], &a, w); /* 4 */
@@ -337,8 +391,21 @@ static void enter_bwd(struct model *m, int l, const struct plan *p, struct block
     real *dh = m->stream.dh[l];
     int every = is_whole(m, p) || p->kv == KV_ALL;
     struct norm n = norm1_of(m, l, w, every ? m->R : N);
-    norm_bwd(every ? dh : d->u, grd(m, b->norm1), grd(m, b->norm1_b), d->xn,
-             every ? m->stream.h[l] : w->x, &n);
+    real *before = loop_injected_grad(m, l), *dx = every ? dh : d->u;
+    size_t items = (size_t)n.N * (size_t)C;
+    if (before) {
+        dx = d->gathered;
+        bulk_zero(dx, items);
+    }
+    norm_bwd(dx, grd(m, b->norm1), grd(m, b->norm1_b), d->xn,
+             every && !before ? m->stream.h[l] : w->x, &n);
+    if (before) {
+        add_into(every ? dh : d->u, dx, items);
+        if (every)
+            add_into(before, dx, items);
+        else
+            rows_scatter_add(before, dx, p->row, NULL, N, C);
+    }
     is_block |= !every;
     if (!is_block)
         return;

@@ -22,7 +22,8 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
                      struct err *e)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
-    double std = c->init_std, out_std = c->depth_init ? std / sqrt(2.0 * (double)c->layers) : std;
+    double std = c->init_std,
+           out_std = c->depth_init ? std / sqrt(2.0 * model_config_depth(c)) : std;
     int layer = c->norm == NORM_LAYER, before = ps->n;
     b->norm1 = add(ps, l, "input_layernorm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
     b->norm1_b = add_bias(ps, l, "input_layernorm.bias", C, layer);

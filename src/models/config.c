@@ -41,6 +41,11 @@ static const struct opt model_opts[] = {
     {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times B A x", "lora_alpha"},
     {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "dropout probability on adapter inputs during training", "lora_dropout"},
     {"lora_targets", OPT_STRING, AT(lora_targets), "q,k,v,o", 0, 0, NULL, "matrices with adapters, any of q,k,v,o,gate,up,down", "lora_targets"},
+    {"loop",      OPT_INT,    AT(loop),      "1",    1, 256, NULL, "iterations of the looped blocks, which share their weights; 1 = no loop", NULL},
+    {"loop_first", OPT_INT,   AT(loop_first), "0",   0, 4096, NULL, "blocks before the loop, executed once", NULL},
+    {"loop_last", OPT_INT,    AT(loop_last), "0",    0, 4096, NULL, "blocks after the loop, executed once", NULL},
+    {"loop_min",  OPT_INT,    AT(loop_min),  "0",    0, 256, NULL, "training draws the iterations of each step from loop_min to loop; 0 = always loop", NULL},
+    {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration attends to its state plus the state before the loop", NULL},
     {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "token ids that end generation, e.g. 2 or 128001,128008; empty = the tokenizer's end of text", NULL},
     // clang-format on
 };
@@ -143,6 +148,22 @@ int model_config_check(struct model_config *c, struct err *e)
     if (c->rope_scaling == ROPE_LLAMA3 && !(c->rope_high > c->rope_low))
         return err_set(e, DS_ERANGE, "model.rope_high=%g: must be greater than model.rope_low=%g",
                        c->rope_high, c->rope_low);
+    if (c->loop > 1 && c->loop_first + c->loop_last >= c->layers)
+        return err_set(e, DS_ERANGE,
+                       "model.loop=%lld: no block is left to loop; model.loop_first=%lld and "
+                       "model.loop_last=%lld must leave one of model.layers=%lld",
+                       (long long)c->loop, (long long)c->loop_first, (long long)c->loop_last,
+                       (long long)c->layers);
+    if (c->loop == 1 && (c->loop_first || c->loop_last || c->loop_min > 1 || c->loop_inject))
+        return err_set(e, DS_EUSAGE,
+                       "model.loop=1: there is no loop; model.loop_first, loop_last, loop_min and "
+                       "loop_inject need model.loop=2 or more");
+    if (c->loop_min > c->loop)
+        return err_set(e, DS_ERANGE, "model.loop_min=%lld: must be at most model.loop=%lld",
+                       (long long)c->loop_min, (long long)c->loop);
+    if (model_config_depth(c) > MODEL_DEPTH_MAX)
+        return err_set(e, DS_ERANGE, "model.loop=%lld: %d executed layers; expected at most %d",
+                       (long long)c->loop, model_config_depth(c), MODEL_DEPTH_MAX);
     int rc = check_ends(c, e);
     return rc < 0 ? rc : adapters_check(c, e);
 }
@@ -159,9 +180,29 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     return err_set(e, DS_EMEM, "model configuration: out of memory");
 }
 
+/* Blocks of one iteration. */
+static int loop_group(const struct model_config *c)
+{
+    return (int)(c->layers - c->loop_first - c->loop_last);
+}
+
 int model_config_depth(const struct model_config *c)
 {
-    return (int)c->layers;
+    return (int)(c->layers + (c->loop - 1) * loop_group(c));
+}
+
+int model_config_block(const struct model_config *c, int l)
+{
+    int start = (int)c->loop_first, group = loop_group(c), end = start + (int)c->loop * group;
+    return l < start ? l : l < end ? start + (l - start) % group : l - (end - start - group);
+}
+
+struct route_loop model_config_loop(const struct model_config *c)
+{
+    int start = (int)c->loop_first, group = loop_group(c);
+    if (c->loop == 1)
+        return (struct route_loop){0, 1, (int)c->layers};
+    return (struct route_loop){start, group, start + (int)c->loop * group};
 }
 
 int64_t model_config_params_layer(const struct model_config *c)
@@ -220,7 +261,7 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .D = (int)c->head_dim,
         .F = (int)c->ffn,
         .V = (int)c->vocab,
-        .L = (int)c->layers,
+        .L = model_config_depth(c),
         .mlp_mats = c->mlp == MLP_SWIGLU ? 3 : 2,
     };
     adapters_flops(c, &s.adapter_qo, &s.adapter_kv, &s.adapter_mlp);

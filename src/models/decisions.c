@@ -9,7 +9,7 @@
 int decisions_init(struct decisions *d, const struct model *m, struct err *e)
 {
     const struct route *r = &m->route;
-    size_t L = (size_t)m->config.layers, V = (size_t)m->config.vocab;
+    size_t L = (size_t)model_config_depth(&m->config), V = (size_t)m->config.vocab;
     memset(d, 0, sizeof *d);
     d->L = (int)L;
     d->V = (int)V;

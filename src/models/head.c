@@ -40,7 +40,7 @@ static void final_norm_bwd(const struct model *m, real *dx)
     const struct param *p = m->params.p;
     struct norm n = final_norm_of(m, m->meanf, m->rstdf, m->R);
     norm_bwd(dx, p[m->norm].grad, m->norm_b < 0 ? NULL : p[m->norm_b].grad, m->dxf,
-             m->stream.h[m->config.layers], &n);
+             m->stream.h[model_config_depth(&m->config)], &n);
 }
 
 static int count_targets(const int32_t *target, int R)
@@ -90,7 +90,7 @@ static int is_largest(const real *logits, int target, int V)
 
 double model_loss(struct model *m, int train, int want_entropy)
 {
-    int C = (int)m->config.dim, V = (int)m->config.vocab, L = (int)m->config.layers;
+    int C = (int)m->config.dim, V = (int)m->config.vocab, L = model_config_depth(&m->config);
     const int32_t *target = m->batch->target;
     int count = count_targets(target, m->R),
         entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY);
@@ -133,7 +133,7 @@ double model_loss(struct model *m, int train, int want_entropy)
 
 void model_final_states(struct model *m, real *x)
 {
-    final_norm(m, x, m->meanf, m->rstdf, m->stream.h[m->config.layers], m->R);
+    final_norm(m, x, m->meanf, m->rstdf, m->stream.h[model_config_depth(&m->config)], m->R);
 }
 
 static void lens_rows(struct model *m, int l, int row, int n, real *logits)
@@ -144,6 +144,16 @@ static void lens_rows(struct model *m, int l, int row, int n, real *logits)
     linear_fwd(logits, m->xf, &head, n, 0, NULL);
 }
 
+void model_lens_rows(struct model *m, int l, const int32_t *row, int n, real *logits)
+{
+    size_t C = (size_t)m->config.dim;
+    struct linear head = head_map(m);
+    for (int k = 0; k < n; k++)
+        final_norm(m, m->xf + (size_t)k * C, m->meanf, m->rstdf,
+                   m->stream.h[l] + (size_t)row[k] * C, 1);
+    linear_fwd(logits, m->xf, &head, n, 0, NULL);
+}
+
 void model_lens(struct model *m, int l, int row, real *logits)
 {
     lens_rows(m, l, row, 1, logits);
@@ -151,12 +161,12 @@ void model_lens(struct model *m, int l, int row, real *logits)
 
 void model_logits(struct model *m, int row, real *logits)
 {
-    lens_rows(m, (int)m->config.layers, row, 1, logits);
+    lens_rows(m, model_config_depth(&m->config), row, 1, logits);
 }
 
 void model_logits_rows(struct model *m, int row, int n, real *logits)
 {
     BUG_IF(row < 0 || n < 0 || row + n > m->R, "logits of rows %d to %d requested, only %d rows",
            row, row + n, m->R);
-    lens_rows(m, (int)m->config.layers, row, n, logits);
+    lens_rows(m, model_config_depth(&m->config), row, n, logits);
 }

@@ -22,7 +22,7 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
 {
     int k = signal_metric(m);
     memset(s, 0, sizeof *s);
-    s->L = (int)m->config.layers;
+    s->L = model_config_depth(&m->config);
     s->P = positions;
     s->cap = samples;
     s->is_gated = (m->route.ops->flags & ROUTE_GATED) != 0;
@@ -66,7 +66,7 @@ static float signal_of(const struct model *m, int row)
     double sum = 0;
     if (k < 0 || m->route.pass.kind == PASS_DENSE)
         return NAN;
-    for (int l = 0; l < m->config.layers; l++) {
+    for (int l = 0; l < model_config_depth(&m->config); l++) {
         real x = m->route.cell[k][(size_t)l * (size_t)m->R + (size_t)row];
         if (!isnan(x)) {
             sum += (double)x;

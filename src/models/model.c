@@ -8,6 +8,8 @@
 #include "bulk.h"
 #include "engine/ops.h"
 #include "models/block.h"
+#include "models/exits.h"
+#include "models/loop.h"
 
 static int register_params(struct model *m, struct err *e)
 {
@@ -25,6 +27,8 @@ static int register_params(struct model *m, struct err *e)
         if (rc < 0)
             return rc;
     }
+    for (int l = model_config_depth(c) - 1; l >= 0; l--) /* a source is never behind its copies */
+        m->block[l] = m->block[model_config_block(c, l)];
     m->norm = params_add(ps, "model.norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
     if (c->norm == NORM_LAYER)
         m->norm_b = params_add(ps, "model.norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
@@ -57,8 +61,9 @@ static int make_route(struct model *m, struct config *route_options, uint64_t se
         mem_free(opts);
         return rc;
     }
-    return route_init(&m->route, ops, opts, &m->params, (int)m->config.layers, (int)m->config.dim,
-                      seed, e);
+    struct route_loop loop = model_config_loop(&m->config);
+    return route_init(&m->route, ops, opts, &m->params, model_config_depth(&m->config),
+                      (int)m->config.dim, &loop, seed, e);
 }
 
 static int make_rope(struct model *m, struct err *e)
@@ -87,11 +92,12 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
         return err_set(e, DS_EMEM, "model");
     m->config = *c;
     m->is_training = train == MODEL_TRAIN || train == MODEL_TRAIN_OWN;
+    m->stream.lens = model_lens_of(m);
     memset(c, 0, sizeof *c);
-    m->block = mem_alloc((size_t)m->config.layers, sizeof *m->block);
-    m->plan = mem_alloc((size_t)m->config.layers, sizeof *m->plan);
+    m->block = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->block);
+    m->plan = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->plan);
     if (route_find(m->config.method)->flags & ROUTE_SPLIT)
-        m->ffn = mem_alloc((size_t)m->config.layers, sizeof *m->ffn);
+        m->ffn = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->ffn);
     rc = m->block && m->plan && (m->ffn || !(route_find(m->config.method)->flags & ROUTE_SPLIT))
              ? make_rope(m, e)
              : err_set(e, DS_EMEM, "model");
@@ -202,11 +208,21 @@ static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
     g->own_store = ints(a, R);
 }
 
+static void layout_exits(struct exit_values *x, struct arena *a, size_t n)
+{
+    x->nll = reals(a, n, 1);
+    x->doubt = reals(a, n, 1);
+    x->entropy = reals(a, n, 1);
+    x->kl = reals(a, n, 1);
+    x->best = ints(a, n);
+}
+
 /* Lays out the stream arena, everything that lives for one step; called once to measure and once to
  * allocate. */
 static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
 {
-    size_t L = (size_t)m->config.layers, C = (size_t)m->config.dim, V = (size_t)m->config.vocab;
+    size_t L = (size_t)model_config_depth(&m->config), C = (size_t)m->config.dim,
+           V = (size_t)m->config.vocab;
     m->stream.h = arena_alloc(a, L + 1, sizeof(real *));
     m->stream.dh = train ? arena_alloc(a, L + 1, sizeof(real *)) : NULL;
     for (size_t l = 0; l <= L; l++) {
@@ -218,6 +234,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
             m->stream.dh[l] = dh;
     }
     layout_plans(m, a, R, L);
+    loop_layout(m, a, R);
     m->pos = ints(a, R);
     m->first_row = ints(a, R);
     m->private_store = ints(a, R);
@@ -225,13 +242,15 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->dxf = train ? reals(a, R, C) : NULL;
     m->rstdf = reals(a, R, 1);
     m->meanf = reals(a, R, 1);
-    m->logits = reals(
-        a, (size_t)head_chunk(m->config.vocab) < R ? (size_t)head_chunk(m->config.vocab) : R, V);
+    size_t chunk = (size_t)head_chunk(m->config.vocab);
+    m->logits = reals(a, chunk < R ? chunk : R > 1 ? R : 2, V); /* a lens compares two rows */
     m->nll = reals(a, R, 1);
     m->is_correct = arena_alloc(a, R, 1);
     m->entropy = reals(a, R, 1);
     m->entropy_rel = reals(a, R, 1);
     m->dgate = reals(a, R, 1);
+    if (m->route.ops->flags & ROUTE_EXITS)
+        layout_exits(&m->exits, a, (L + 1) * R);
     m->flops.part = arena_alloc(a, (L + 1) * FLOPS_PARTS, sizeof(double));
     m->flops.token = arena_alloc(a, R, sizeof(double));
     m->flops.cell = arena_alloc(a, L * R, sizeof(double));
@@ -239,7 +258,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
 
 static void layout_work(struct model *m, struct arena *a, int R, int train, int keep)
 {
-    int blocks = train && keep ? (int)m->config.layers : 1;
+    int blocks = train && keep ? model_config_depth(&m->config) : 1;
     for (int l = 0; l < blocks; l++)
         block_work_alloc(&m->work[l], a, &m->config, R, m->ffn != NULL);
     if (train)
@@ -270,7 +289,7 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
     rows = rows > m->R_max ? rows : m->R_max;
     release_buffers(m);
     m->keep = keep;
-    m->work = mem_alloc((size_t)m->config.layers, sizeof *m->work);
+    m->work = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->work);
     int rc = m->work ? 0 : err_set(e, DS_EMEM, "out of memory");
     if (rc < 0)
         goto out;
@@ -291,7 +310,7 @@ out:
     }
     m->R_max = rows;
     m->stream.C = (int)m->config.dim;
-    m->stream.L = (int)m->config.layers;
+    m->stream.L = model_config_depth(&m->config);
     return 0;
 }
 
@@ -306,7 +325,7 @@ int model_bytes(size_t *bytes, const struct model_config *c, struct config *rout
         rc = model_new_table(&m, &copy, route_options, 0, MODEL_TRAIN, e);
     if (rc < 0)
         goto out;
-    m->work = mem_alloc((size_t)m->config.layers, sizeof *m->work);
+    m->work = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->work);
     rc = m->work ? 0 : err_set(e, DS_EMEM, "out of memory");
     if (rc < 0)
         goto out;
@@ -351,8 +370,10 @@ static void run_block(struct model *m, int l, struct kv_cache *const *cache)
 {
     struct plan *p = &m->plan[l];
     route_decide(&m->route, l, ROUTE_SPAN_BLOCK, p, &m->stream);
+    loop_settle(m, l, p);
     flops_layer(&m->flops, p, m->first_row, block_cached(m, l, cache), router_flops(m, l));
     block_fwd(m, l, p, &m->work[m->keep ? l : 0], cache);
+    loop_note(m, l, p, NULL);
 }
 
 static void run_split(struct model *m, int l, struct kv_cache *const *cache)
@@ -361,11 +382,13 @@ static void run_split(struct model *m, int l, struct kv_cache *const *cache)
     struct block_work *w = &m->work[m->keep ? l : 0];
     const int32_t *cached = block_cached(m, l, cache);
     route_decide(&m->route, l, ROUTE_SPAN_ATTENTION, p, &m->stream);
+    loop_settle(m, l, p);
     attention_half_fwd(m, l, p, w, cache);
     route_decide(&m->route, l, ROUTE_SPAN_FFN, f, &m->stream);
     flops_layer(&m->flops, p, m->first_row, cached, router_flops(m, l));
     flops_layer(&m->flops, f, m->first_row, cached, 0);
     ffn_half_fwd(m, l, f, w, 1);
+    loop_note(m, l, p, f);
 }
 
 struct embed_job {
@@ -399,6 +422,19 @@ static void embed_ids(struct model *m, const int32_t *id)
                   (real)m->config.embed_scale, m->R, (int)m->config.dim);
 }
 
+/* A loop ends after the iterations of this step, or at the exit asked for; the blocks behind it
+ * always run. */
+static void close_layers(const struct model *m, struct pass *pass)
+{
+    const struct route_loop *x = &m->route.loop;
+    int exit = pass->inference.exit, iterations = loop_iterations(m, pass);
+    pass->stop = pass->resume = x->end;
+    if (iterations < m->config.loop)
+        pass->stop = x->start + iterations * x->group;
+    if (exit > 0 && exit < pass->stop)
+        pass->stop = exit;
+}
+
 /* The plan and FLOPs of a layer that all rows went through in earlier passes. */
 static void count_earlier(struct model *m, int l, struct kv_cache *const *cache)
 {
@@ -406,6 +442,7 @@ static void count_earlier(struct model *m, int l, struct kv_cache *const *cache)
     p->layer = l;
     p->span = ROUTE_SPAN_BLOCK;
     p->kv = KV_ALL;
+    p->settled = NULL;
     plan_all(p, m->R);
     for (int s = 0; s < m->B; s++)
         m->ranges.cached[s] = cache[s]->len;
@@ -427,9 +464,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     struct flops_shape shape = model_config_flops(&m->config);
     pass->id = id;
     pass->pos = m->pos;
-    pass->stop = pass->resume = model_config_depth(&m->config);
-    if (pass->inference.exit > 0 && pass->inference.exit < pass->stop)
-        pass->stop = pass->inference.exit;
+    close_layers(m, pass);
     m->stream.R = m->R;
     weights_refresh(m);
     adapters_begin(m, pass);
@@ -439,9 +474,10 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     m->flops.T = m->T;
     m->flops.private_row = m->private_row;
     route_begin(&m->route, pass);
+    loop_begin(m);
     for (int l = 0; l < from; l++)
         count_earlier(m, l, cache);
-    for (int l = from; l < m->config.layers; l++)
+    for (int l = from; l < model_config_depth(&m->config); l++)
         (m->ffn ? run_split : run_block)(m, l, cache);
     if (m->route.ops->finish && pass->kind != PASS_DENSE && !m->route.frozen)
         m->route.ops->finish(&m->route, &m->stream);
@@ -507,15 +543,33 @@ static void split_back(struct model *m, int l, int routed)
     gates_bwd(m, l, p, routed);
 }
 
+/* What a method learns from: the losses of the pass and, where it asks, of every exit. */
+static struct losses losses_of(struct model *m, int exits)
+{
+    struct losses x = {.entropy = m->entropy_rel,
+                       .nll = m->nll,
+                       .target = m->batch->target,
+                       .R = m->R,
+                       .L = model_config_depth(&m->config)};
+    if (!exits)
+        return x;
+    model_exits(m, &m->exits);
+    x.exit_nll = m->exits.nll;
+    x.exit_doubt = m->exits.doubt;
+    x.exit_entropy = m->exits.entropy;
+    x.exit_kl = m->exits.kl;
+    x.exit_best = m->exits.best;
+    return x;
+}
+
 void model_backward(struct model *m)
 {
     const struct route_ops *ops = m->route.ops;
-    int L = (int)m->config.layers, C = (int)m->config.dim;
+    int L = model_config_depth(&m->config), C = (int)m->config.dim;
     int routed = m->route.pass.kind != PASS_DENSE && (ops->flags & ROUTE_GRAD);
-    struct losses x = {
-        .entropy = m->entropy_rel, .nll = m->nll, .target = m->batch->target, .R = m->R, .L = L};
     m->aux_loss = 0;
     if (routed && ops->aux) {
+        struct losses x = losses_of(m, m->route.wants_exits);
         ops->aux(&m->route, &x);
         m->aux_loss = x.aux;
     }
@@ -528,15 +582,26 @@ void model_backward(struct model *m)
               m->stream.dh[0], m->batch->id, m->pos, (real)m->config.embed_scale, m->R, C);
 }
 
-int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
-                    uint64_t seed, struct err *e)
+/* Dense trajectories with the loss of every exit. */
+static void observe_text(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                         uint64_t seed)
 {
-    struct route *r = &m->route;
-    if (!r->ops->calibrate)
-        return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
-    if (batches <= 0)
-        return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
-    r->ops->calibrate(r, 1);
+    for (int k = 0; k < batches; k++) {
+        struct batch b = {0};
+        struct pass pass = {.kind = PASS_DENSE, .seed = seed};
+        fill(ctx, k, &b);
+        model_forward(m, &b, &pass);
+        struct losses x = losses_of(m, 1);
+        x.planned = (int64_t)batches * m->R;
+        m->route.ops->observe(&m->route, &m->stream, &x);
+        m->batch = NULL;
+    }
+}
+
+/* Inference-time decisions at each capacity. */
+static void run_capacities(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                           uint64_t seed)
+{
     for (int g = 0; g < ROUTE_GRID; g++)
         for (int k = 0; k < batches; k++) {
             struct batch b = {0};
@@ -549,6 +614,18 @@ int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void
             model_forward(m, &b, &pass);
             m->batch = NULL;
         }
+}
+
+int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                    uint64_t seed, struct err *e)
+{
+    struct route *r = &m->route;
+    if (!r->ops->calibrate)
+        return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
+    if (batches <= 0)
+        return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
+    r->ops->calibrate(r, 1);
+    (r->ops->observe ? observe_text : run_capacities)(m, batches, fill, ctx, seed);
     r->ops->calibrate(r, 0);
     return 0;
 }

@@ -22,7 +22,7 @@ static int whole_number(const char *text, const char **end)
 static int parse_exit(struct spec_draft *out, const char *text, const char *list,
                       const struct model *m, struct err *e)
 {
-    int L = model_config_depth(&m->config);
+    int L = m->route.loop.end; /* blocks behind a loop always run */
     const char *end;
     out->kind = SPEC_EXIT;
     out->exit = whole_number(list, &end);
@@ -43,6 +43,9 @@ static int parse_skip(struct spec_draft *out, const char *text, const char *list
     out->closed = mem_alloc((size_t)L, 1);
     if (!out->closed)
         return err_set(e, DS_EMEM, "draft: out of memory");
+    if (m->config.loop > 1)
+        return err_set(e, DS_EUSAGE, "draft=%s: unsupported with looped blocks, expected exit:E",
+                       text);
     for (const char *p = list;; p++) {
         int first = whole_number(p, &p), last = first;
         if (first >= 0 && *p == '-')
@@ -153,7 +156,7 @@ static void set_draft(struct spec *s, const struct spec_draft *d)
     s->draft = s->target;
     s->draft.is_stepwise = 0;
     for (int l = 0; l < L; l++)
-        s->closed[l] = d->kind == SPEC_EXIT   ? l >= d->exit
+        s->closed[l] = d->kind == SPEC_EXIT   ? l >= d->exit && l < s->m->route.loop.end
                        : d->kind == SPEC_SKIP ? d->closed[l]
                                               : 0;
     if (d->kind == SPEC_CAPACITY || d->kind == SPEC_ROUTED) {
@@ -169,7 +172,9 @@ static void set_draft(struct spec *s, const struct spec_draft *d)
         s->draft.kind = is_gated ? PASS_DENSE : s->draft.kind;
         s->draft.inference.closed = s->closed;
     }
-    while (!is_gated && !s->closed[s->shared])
+    /* an iteration of a loop reads the one before, and what was injected */
+    int most = s->m->config.loop > 1 ? s->m->route.loop.start : L;
+    while (!is_gated && s->shared < most && !s->closed[s->shared])
         s->shared++;
     for (int l = s->shared; l < L; l++)
         s->has_rest |= !s->closed[l];

@@ -51,7 +51,7 @@ static void add_shifted(struct record *rec, const char *key, const real *x, floa
 
 static void add_decisions(struct record *rec, const struct model *m, unsigned char *run, float *tmp)
 {
-    int L = (int)m->config.layers, n = m->R;
+    int L = model_config_depth(&m->config), n = m->R;
     memset(run, 0, (size_t)L * (size_t)n);
     for (int i = 0; i < n; i++)
         tmp[i] = 0;
@@ -70,7 +70,7 @@ static void add_decisions(struct record *rec, const struct model *m, unsigned ch
 static void add_cells(struct record *rec, const struct model *m, float *tmp)
 {
     const struct route_ops *ops = m->route.ops;
-    size_t cells = (size_t)m->config.layers * (size_t)m->R;
+    size_t cells = (size_t)model_config_depth(&m->config) * (size_t)m->R;
     record_map(rec, "cell");
     for (size_t k = 0; k < ops->n_metrics; k++) {
         if (ops->metrics[k].scope != METRIC_CELL || m->route.pass.kind == PASS_DENSE)
@@ -116,7 +116,7 @@ static void top_k(const real *logits, int V, int k, struct best *b, float *p)
 /* Logit lens: the head applied to the state after each layer. */
 static void add_lens(struct record *rec, struct model *m, const struct trace_options *o)
 {
-    size_t L = (size_t)m->config.layers, n = (size_t)m->R,
+    size_t L = (size_t)model_config_depth(&m->config), n = (size_t)m->R,
            k = (size_t)(o->lens_k < LENS_MAX ? o->lens_k : LENS_MAX), total = L * n * k;
     int32_t *id = mem_alloc(total, sizeof *id);
     float *p = mem_alloc(total, sizeof *p);
@@ -124,7 +124,8 @@ static void add_lens(struct record *rec, struct model *m, const struct trace_opt
     size_t *len = mem_alloc(total, sizeof *len);
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
     for (size_t c = 0; id && p && piece && len && logits && c < L * n; c++) {
-        struct best b = {0};
+        struct best b;
+        memset(&b, 0, sizeof b);
         model_lens(m, (int)(c / n) + 1, (int)(c % n), logits);
         top_k(logits, (int)m->config.vocab, (int)k, &b, p + c * k);
         for (size_t i = 0; i < k; i++) {
@@ -169,7 +170,7 @@ static void add_tokens(struct record *rec, const struct model *m, const struct t
 void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o,
                struct record *rec)
 {
-    size_t cells = (size_t)m->config.layers * (size_t)t->n;
+    size_t cells = (size_t)model_config_depth(&m->config) * (size_t)t->n;
     int32_t *target = mem_alloc((size_t)t->n, sizeof *target);
     float *tmp = mem_alloc(cells + (size_t)t->n, sizeof *tmp);
     unsigned char *run = mem_alloc(cells + 1, 1);
@@ -183,7 +184,7 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
                    o->kind == PASS_DENSE ? "dense"
                    : o->inference.topk   ? "topk"
                                          : "causal");
-        record_int(rec, "layers", m->config.layers);
+        record_int(rec, "layers", model_config_depth(&m->config));
         record_i32s(rec, "ids", t->id, (size_t)t->n);
         record_pieces(rec, "text", t->piece, t->piece_len, (size_t)t->n);
         record_num(rec, "flops_dense", flops_dense_token(&shape, t->n));

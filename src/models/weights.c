@@ -48,7 +48,7 @@ static int find_matrices(struct model *m, struct err *e)
         w->n = 0;
         return err_set(e, DS_EMEM, "matrix table: out of memory");
     }
-    for (int l = 0; l < m->config.layers; l++) {
+    for (int l = 0; l < model_config_depth(&m->config); l++) {
         const struct block_params *b = &m->block[l];
         const int matrix[] = {b->q, b->k, b->v, b->o, b->gate, b->up, b->down};
         for (size_t i = 0; i < DS_LEN(matrix); i++)

@@ -39,7 +39,7 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
     f->L = shape->L;
     f->R = f->T = R;
     f->private_row = NULL;
-    f->dense = f->dense_blocks = f->blocks = 0;
+    f->dense = f->dense_blocks = f->blocks = f->decisions = 0;
     f->rows_run = f->rows = 0;
     memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
     memset(f->token, 0, (size_t)R * sizeof *f->token);
@@ -54,7 +54,7 @@ static void add(struct flops *f, int l, enum flops_part part, int row, double x)
 }
 
 /* Executed rows pay for their whole span; under KV_ALL skipped rows still pay for their keys and
- * values. A row sees itself and, under KV_PLAN, only executed rows before it.  In a split layer the
+ * values, unless these are known from the loop's previous iteration. A row sees itself and, under KV_PLAN, only executed rows before it.  In a split layer the
  * FFN decides which cells count as executed. */
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row)
@@ -88,7 +88,7 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
         f->dense_blocks += has_mlp;
         if (router_per_row > 0)
             add(f, l, FLOPS_ROUTER, i, router_per_row);
-        if (has_attention && (runs || p->kv == KV_ALL))
+        if (has_attention && (runs || (p->kv == KV_ALL && !(p->settled && p->settled[i]))))
             add(f, l, FLOPS_KV, i, cost_kv(s));
         if (!runs)
             continue;
@@ -111,6 +111,17 @@ void flops_head(struct flops *f)
     for (int i = 0; i < f->R; i++)
         f->token[i] += x;
     f->dense += x * f->R;
+}
+
+void flops_decision(struct flops *f, int l, int i, double x)
+{
+    f->decisions += x;
+    add(f, l < f->L ? l : f->L - 1, FLOPS_ROUTER, i, x);
+}
+
+double flops_head_row(const struct flops *f)
+{
+    return cost_head(&f->shape);
 }
 
 double flops_total(const struct flops *f)

@@ -17,6 +17,7 @@ const char *const metric_scope_name[] = {
     X(dlr) \
     X(dtf) \
     X(edp) \
+    X(halt) \
     X(hat) \
     X(mod) \
     X(random) \
@@ -68,9 +69,10 @@ static int alloc_metrics(struct route *r, struct err *e)
 }
 
 int route_init(struct route *r, const struct route_ops *ops, void *opts, struct params *ps, int L,
-               int C, uint64_t seed, struct err *e)
+               int C, const struct route_loop *loop, uint64_t seed, struct err *e)
 {
     memset(r, 0, sizeof *r);
+    r->loop = loop ? *loop : (struct route_loop){0, 1, L};
     r->ops = ops;
     r->opts = opts;
     r->params = ps;

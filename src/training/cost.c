@@ -60,7 +60,7 @@ static double count_pass(struct model *m, enum pass_kind kind, const int32_t *id
                         .seed = (uint64_t)c->run.seed};
     double router = 0;
     model_forward(m, &b, &pass);
-    for (int l = 0; kind != PASS_DENSE && l < m->config.layers; l++)
+    for (int l = 0; kind != PASS_DENSE && l < model_config_depth(&m->config); l++)
         router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
     return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0,
                          c->train.freeze == FREEZE_BASE) +

@@ -254,6 +254,7 @@ static void check_method(struct train_config *c, const struct route_ops *ops, st
     struct opt_group g = route_group(ops, prefix);
     struct err e = {0};
     struct params none = {0};
+    struct route_loop loop = model_config_loop(&c->model);
     struct route r = {0};
     struct config copy = {0};
     void *values = mem_alloc(1, ops->opts_size ? ops->opts_size : 1);
@@ -264,7 +265,8 @@ static void check_method(struct train_config *c, const struct route_ops *ops, st
     if (rc == 0)
         rc = config_apply(&copy, &g, values, &e);
     if (rc == 0)
-        rc = route_init(&r, ops, values, &none, (int)c->model.layers, (int)c->model.dim, 1, &e);
+        rc = route_init(&r, ops, values, &none, model_config_depth(&c->model), (int)c->model.dim,
+                        &loop, 1, &e);
     else if (values) {
         opt_release(&g, values);
         mem_free(values);

@@ -68,7 +68,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
         record_str(r, "parent", t->parent);
     record_bool(r, "resume", resume);
     record_str(r, "method", t->model->config.method);
-    record_int(r, "layers", t->model->config.layers);
+    record_int(r, "layers", model_config_depth(&t->model->config));
     record_int(r, "steps", t->config.train.steps);
     record_int(r, "seed", t->config.run.seed);
     record_int(r, "vocab", t->model->config.vocab);
@@ -108,7 +108,7 @@ int trainer_log_layers(struct trainer *t, struct err *e)
 {
     const struct model *m = t->model;
     const struct route_ops *ops = m->route.ops;
-    size_t L = (size_t)m->config.layers;
+    size_t L = (size_t)model_config_depth(&m->config);
     for (size_t l = 0; l < L; l++)
         t->report.layer[LAYER_GATE_RATIO][l] =
             m->R > 0 ? (double)model_plan(m, (int)l)->active / m->R : 0;

@@ -130,7 +130,7 @@ static int check_memory(const struct train_config *c, struct err *e)
 {
     const struct model_config *m = &c->model;
     double weights = stays_in_file(c) ? 0 : model_config_weights(m);
-    double states = 2 * (double)(c->train.batch * c->train.seq * m->dim * (m->layers + 1));
+    double states = 2 * (double)(c->train.batch * c->train.seq * m->dim * (model_config_depth(m) + 1));
     enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
     double packed = 2 * (double)gemm_packed_bytes(format, 256, 256) /
                     65536;                                /* for the forward and backward pass */
@@ -342,7 +342,7 @@ int trainer_setup(struct trainer *t, struct err *e)
     if (rc < 0 || (rc = open_tokenizer(t, e)) < 0 || (rc = fit_vocab(t, e)) < 0 ||
         (rc = open_loaders(t, e)) < 0 || (rc = open_model(t, e)) < 0 ||
         (rc = start_teacher(t, e)) < 0 || (rc = alloc_batch(t, e)) < 0 ||
-        (rc = step_report_init(&t->report, t->model->config.layers, e)) < 0)
+        (rc = step_report_init(&t->report, model_config_depth(&t->model->config), e)) < 0)
         return rc;
     return open_probes(t, e);
 }

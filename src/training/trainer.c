@@ -129,7 +129,8 @@ static void measure_layers(struct trainer *t, int is_updated)
     for (int l = 0; l < s->layers; l++) {
         double grad = 0, update = 0, value = 0;
         char prefix[40];
-        size_t n = (size_t)snprintf(prefix, sizeof prefix, "model.layers.%d.", l);
+        size_t n = (size_t)snprintf(prefix, sizeof prefix, "model.layers.%d.",
+                                    model_config_block(&t->model->config, l));
         for (int i = 0; i < ps->n; i++) {
             const struct param *p = &ps->p[i];
             if (strncmp(p->name, prefix, n) != 0 || !p->grad || p->lr <= 0)

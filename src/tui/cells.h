@@ -137,6 +137,8 @@ int cells_event(struct cells *c, const struct event *ev);
 /* Moves to the first token of the next occurrence of a text; 1 = found. */
 int cells_search(struct cells *c, const char *text, int direction);
 /* The field under the cursor, for the overlay that explains it. */
+/* ", iteration 3 of block 1" for a layer of a loop, else "". */
+const char *cells_loop_place(const struct cells *c, int layer, char out[48]);
 int cells_subject(const struct cells *c, struct subject *out);
 /* The current field as a table: one row per layer, tab-separated. */
 void cells_copy(const struct cells *c, struct str *out);

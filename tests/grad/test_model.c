@@ -90,6 +90,75 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
     check_switches("model.heads=4 model.kv_heads=1 model.head_dim=6", 0, 1);
 }
 
+T(loops_have_the_right_gradients)
+{
+    check_switches("model.layers=1 model.loop=4", 0, 0);
+    check_switches("model.layers=1 model.loop=4 model.loop_inject=add", 1, 1);
+    check_switches("model.layers=4 model.loop=2 model.loop_first=1 model.loop_last=1", 1, 0);
+    check_switches("model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1 "
+                   "model.loop_inject=add model.norm=layer model.position=learned model.mlp=gelu",
+                   0, 0);
+    check_switches("model.layers=1 model.loop=2 model.lora_r=2 model.lora_alpha=4", 0, 1);
+}
+
+/* Each step draws its number of iterations; those behind it are closed. */
+T(loops_of_random_length_have_the_right_gradients)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    int seen[5] = {0};
+    setup(1);
+    struct model *m =
+        small("model.layers=3 model.loop=4 model.loop_min=1 model.loop_first=1 model.loop_last=1 "
+              "model.loop_inject=add",
+              0);
+    for (pass.step = 1; pass.step <= 40; pass.step++) {
+        int active = 0;
+        model_forward(m, &batch.b, &pass);
+        for (int l = 1; l < 5; l++)
+            active += m->plan[l].active > 0;
+        t_true(m->plan[0].active == B * T && m->plan[5].active == B * T);
+        if (seen[active]++ == 0)
+            check_params("random iterations", m, &pass);
+    }
+    t_true(!seen[0] && seen[1] > 2 && seen[2] > 2 && seen[3] > 2 && seen[4] > 2);
+    pass = kit_pass(PASS_MASKED);
+    model_forward(m, &batch.b, &pass);
+    t_eq(m->plan[4].active, B * T);
+    model_free(m);
+}
+
+/* Each iteration of the loop adds to the same parameters: the gradient is the sum of those of a
+ * stack whose blocks have the same values. */
+T(the_gradient_of_a_loop_is_the_sum_over_its_iterations)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(1);
+    struct model *loop = small("model.layers=3 model.loop=2 model.loop_first=1", 0);
+    struct model *stack = small("model.layers=5", 0);
+    for (int l = 0; l < 5; l++) {
+        const int *from = (const int *)&loop->block[l], *to = (const int *)&stack->block[l];
+        for (size_t i = 0; i < sizeof(struct block_params) / sizeof(int); i++)
+            if (to[i] >= 0)
+                memcpy(stack->params.p[to[i]].value, loop->params.p[from[i]].value,
+                       stack->params.p[to[i]].n * sizeof(real));
+    }
+    memcpy(stack->params.p[stack->embed].value, loop->params.p[loop->embed].value,
+           stack->params.p[stack->embed].n * sizeof(real));
+    memcpy(stack->params.p[stack->norm].value, loop->params.p[loop->norm].value,
+           stack->params.p[stack->norm].n * sizeof(real));
+    params_changed(&stack->params);
+    t_near(kit_step(loop, &batch.b, &pass), kit_step(stack, &batch.b, &pass), 1e-14);
+    for (int l = 1; l < 3; l++) {
+        const struct param *x = &loop->params.p[loop->block[l].q];
+        const real *a = stack->params.p[stack->block[l].q].grad,
+                   *b = stack->params.p[stack->block[l + 2].q].grad;
+        for (size_t i = 0; i < x->n; i++)
+            t_near(x->grad[i], a[i] + b[i], 1e-13);
+    }
+    model_free(loop);
+    model_free(stack);
+}
+
 T(private_spans_have_the_right_gradients)
 {
     struct pass pass = kit_pass(PASS_TRAIN);

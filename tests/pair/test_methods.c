@@ -8,26 +8,42 @@
 
 enum { B = 2, T = 33, V = 53, L = 8 };
 
+/* Redefined by test_methods_loop.c: L executed layers of another shape. */
+#ifndef METHODS_SHAPE
+#define METHODS_SHAPE "model.layers=8"
+#endif
+
 static struct kit_batch batch;
 
 #define EACH_METHOD(name)                                                                          \
     for (const struct route_ops *const *o_ = route_all(); *o_; o_++)                               \
         for (const char *name = (*o_)->name; name; name = NULL)
 
-/* A model with default options after three steps. */
+static void same_batch(void *ctx, int k, struct batch *b)
+{
+    (void)ctx;
+    (void)k;
+    *b = batch.b;
+}
+
+/* A model with default options after three steps; calibrated if it learns from exits alone. */
 static struct model *prepared(const char *name, int keep)
 {
     char text[256];
     snprintf(text, sizeof text,
-             "model.layers=%d model.dim=32 model.heads=2 model.vocab=%d model.init_std=0.1 "
-             "model.method=%s",
-             L, V, name);
+             METHODS_SHAPE " model.dim=32 model.heads=2 model.vocab=%d model.init_std=0.1 "
+                           "model.method=%s",
+             V, name);
     struct model *m = kit_model(text, 3, B * T, 1, keep);
+    t_eq(model_config_depth(&m->config), L);
     for (int step = 1; step <= 3; step++) {
         kit_fill(&batch, B, T, V, (uint64_t)step);
         kit_documents(&batch);
         kit_train(m, &batch.b, step, 10, 1e-3);
     }
+    struct err e = {0};
+    if (m->route.ops->flags & ROUTE_EXITS)
+        t_ok(model_calibrate(m, 1, same_batch, NULL, 1, &e), &e);
     return m;
 }
 
@@ -360,19 +376,43 @@ T(sequences_of_one_token_work)
     }
 }
 
+static int runs_at(const struct plan *p, int row)
+{
+    for (int k = 0; k < p->n; k++)
+        if (p->row[k] == row)
+            return p->gate[k] != 0;
+    return 0;
+}
+
+/* In a loop: did nothing change the row since this block last saw it, one iteration ago? */
+static int keeps_keys(const struct model *m, int l, int row)
+{
+    struct route_loop loop = model_config_loop(&m->config);
+    if (m->config.loop == 1 || l < loop.start + loop.group || l >= loop.end)
+        return 0;
+    if (m->plan[l - loop.group].kv != KV_ALL)
+        return 0;
+    for (int k = l - loop.group; k < l; k++)
+        if (runs_at(&m->plan[k], row) || runs_at(model_plan(m, k), row))
+            return 0;
+    return 1;
+}
+
 /* An independent count: from the documents of the batch and the lists of rows, without
  * routing/flops.c. */
 static double counted(const struct model *m)
 {
     const struct flops_shape s = model_config_flops(&m->config);
-    double sum = 2.0 * s.C * s.V * m->R;
+    double sum = 2.0 * s.C * s.V * m->R + m->flops.decisions;
     for (int l = 0; l < L; l++) {
         const struct plan *p = &m->plan[l], *f = model_plan(m, l);
         for (int i = 0; i < m->R; i++)
             sum += m->route.ops->flops && m->route.pass.kind != PASS_DENSE
                        ? m->route.ops->flops(&m->route, l)
                        : 0;
-        sum += (p->kv == KV_ALL ? m->R : p->active) * 4.0 * s.C * s.K * s.D;
+        for (int i = 0; i < m->R; i++)
+            if (runs_at(p, i) || (p->kv == KV_ALL && !keeps_keys(m, l, i)))
+                sum += 4.0 * s.C * s.K * s.D;
         for (int k = 0; k < p->n; k++) {
             int keys = 0;
             for (int j = 0; p->kv == KV_PLAN && j <= k; j++)

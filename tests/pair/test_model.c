@@ -12,6 +12,9 @@ static const char *const shapes[] = {
     "model.dim=64 model.heads=4 model.kv_heads=2 model.norm=layer model.position=learned "
     "model.mlp=gelu "
     "model.attn_bias=true model.mlp_bias=true model.tied=false",
+    "model.dim=48 model.heads=3 model.layers=4 model.loop=2 model.loop_first=1 model.loop_last=1 "
+    "model.loop_inject=add",
+    "model.dim=48 model.heads=3 model.layers=1 model.loop=6",
 };
 static const char *const methods[] = {
     "model.method=dense",

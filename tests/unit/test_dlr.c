@@ -198,7 +198,7 @@ static int64_t router_size(int layers, int dim)
     struct opt_group g = route_group(ops, prefix);
     void *opts = mem_alloc(1, ops->opts_size);
     t_ok(opt_defaults(&g, opts, &e), &e);
-    t_ok(route_init(&r, ops, opts, &ps, layers, dim, 1, &e), &e);
+    t_ok(route_init(&r, ops, opts, &ps, layers, dim, NULL, 1, &e), &e);
     for (int i = 0; i < ps.n; i++)
         n += strncmp(ps.p[i].name, "dlr.router.", 11) == 0 ? (int64_t)ps.p[i].n : 0;
     route_release(&r);

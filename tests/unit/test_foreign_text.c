@@ -137,6 +137,41 @@ T(the_best_name_of_a_step_wins_and_lines_without_one_are_numbered)
     runview_free(v);
 }
 
+T(keys_may_change_their_places_from_line_to_line)
+{
+    struct str text = {0};
+    struct runview *v =
+        open_text("places.jsonl", "{\"step\":1,\"time\":1700000000,\"iter\":5}\n"
+                                  "{\"time\":1700000001,\"step\":2,\"loss\":6}\n"
+                                  "{\"loss\":7,\"iter\":8,\"step\":3,\"\":4}\n"
+                                  "{\"args\":9,\"st\\u0065p\":4,\"loss\":10}\n"
+                                  "{\"args\":{\"n_layer\":3},\"st\\u0065p\":5,\"loss\":11}\n");
+    point(v, "iter", 0, 1, 5);
+    point(v, "iter", 1, 3, 8);
+    point(v, "loss", 0, 2, 6);
+    point(v, "loss", 1, 3, 7);
+    point(v, "loss", 2, 4, 10);
+    point(v, "loss", 3, 5, 11);
+    point(v, "args", 0, 4, 9);
+    t_near(series(v, "loss")->time[0], 1700000001, 0);
+    t_str(runview_config(v, "n_layer"), "3");
+    t_true(!has(v, "step") && !has(v, "time"));
+    runview_free(v);
+    for (int line = 0; line < 2; line++) { /* long names, and a step after many of them */
+        str_add(&text, "{");
+        for (int k = 0; k < 200; k++)
+            str_addf(&text, "\"a_name_of_more_bytes_than_anyone_would_want_to_write_%d\":%d,", k,
+                     k + line);
+        str_addf(&text, "\"%s\":%d}\n", line ? "iter" : "step", 7 + line);
+    }
+    v = open_text("long.jsonl", text.p);
+    point(v, "a_name_of_more_bytes_than_anyone_would_want_to_write_199", 0, 7, 199);
+    point(v, "a_name_of_more_bytes_than_anyone_would_want_to_write_3", 1, 8, 4);
+    t_true(!has(v, "step") && !has(v, "iter"));
+    runview_free(v);
+    str_release(&text);
+}
+
 T(times_are_recognised_by_size_and_as_text)
 {
     struct runview *v =

@@ -632,7 +632,7 @@ static const struct params *count_only(struct params *ps, struct route *r, const
         t_ok(config_override(&all, word, "test", e), e);
     t_ok(config_apply(&all, &g, opts, e), e);
     config_release(&all);
-    *rc = route_init(r, ops, opts, ps, layers, dim, 1, e);
+    *rc = route_init(r, ops, opts, ps, layers, dim, NULL, 1, e);
     return ps;
 }
 

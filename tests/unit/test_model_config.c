@@ -21,6 +21,8 @@ T(the_parameter_count_equals_the_tensors_sizes)
         "model.max_seq=33 model.mlp=gelu_tanh model.ffn=50",
         "model.layers=1 model.dim=16 model.heads=2 model.norm=layer model.position=none "
         "model.tied=false model.vocab=7",
+        "model.layers=4 model.dim=16 model.heads=2 model.loop=3 model.loop_first=1 "
+        "model.loop_last=1 model.lora_r=0",
     };
     for (size_t i = 0; i < DS_LEN(shapes); i++) {
         char options[512];
@@ -53,6 +55,8 @@ static const char *const optional_state[] = {
     "model.method=hat hat.exits=off",
     "model.method=mod mod.causal=predictor mod.predictor_only=true",
     "model.method=mod mod.stochastic=true mod.normalise=true",
+    "model.method=edp model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1",
+    "model.method=hat model.layers=2 model.loop=4",
 };
 
 static void estimate_equals_reservation(const char *options)
@@ -216,6 +220,60 @@ T(rope_high_must_exceed_rope_low)
     struct model *m = NULL;
     t_fails(kit_try(&m, "model.rope_scaling=llama3 model.rope_low=4 model.rope_high=4", 1, 0, &e),
             &e, DS_ERANGE, "model.rope_high=4: must be greater than model.rope_low=4");
+}
+
+/* ---- loops ---- */
+
+T(executed_layers_name_the_block_they_run)
+{
+    static const int block[] = {0, 1, 2, 1, 2, 1, 2, 3, 4};
+    struct model_config c = {.layers = 5, .loop = 3, .loop_first = 1, .loop_last = 2};
+    t_eq(model_config_depth(&c), 9);
+    for (int l = 0; l < 9; l++)
+        t_eq(model_config_block(&c, l), block[l]);
+    struct route_loop loop = model_config_loop(&c);
+    t_true(loop.start == 1 && loop.group == 2 && loop.end == 7);
+    struct model_config stack = {.layers = 5, .loop = 1};
+    t_eq(model_config_depth(&stack), 5);
+    t_eq(model_config_block(&stack, 4), 4);
+    loop = model_config_loop(&stack);
+    t_true(loop.start == 0 && loop.group == 1 && loop.end == 5);
+}
+
+/* The blocks of a loop are stored once, adapters included. */
+T(a_loop_has_the_parameters_of_its_blocks)
+{
+    struct model *loop = kit_model("model.layers=3 model.loop=4 model.loop_first=1 "
+                                   "model.method=dense model.dim=16 model.heads=2 model.lora_r=2",
+                                   1, 4, 0, 0);
+    struct model *stack = kit_model("model.layers=3 model.method=dense model.dim=16 model.heads=2 "
+                                    "model.lora_r=2",
+                                    1, 4, 0, 0);
+    t_eq(loop->params.n, stack->params.n);
+    for (int i = 0; i < loop->params.n; i++)
+        t_str(loop->params.p[i].name, stack->params.p[i].name);
+    model_free(loop);
+    model_free(stack);
+}
+
+T(an_impossible_loop_is_refused)
+{
+    static const struct {
+        const char *options, *message;
+    } rows[] = {
+        {"model.layers=2 model.loop=3 model.loop_first=1 model.loop_last=1", "no block is left"},
+        {"model.loop_first=1", "there is no loop"},
+        {"model.loop_inject=add", "there is no loop"},
+        {"model.loop=3 model.loop_min=4", "must be at most model.loop=3"},
+        {"model.loop=0", "must be 1 to 256"},
+        {"model.layers=64 model.loop=256", "expected at most 4096"},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        struct err e = {0};
+        struct model *m = NULL;
+        t_truef(kit_try(&m, rows[i].options, 1, 0, &e) < 0 && strstr(e.text, rows[i].message),
+                "%s: %s", rows[i].options, e.text);
+    }
 }
 
 /* ---- config.json ---- */

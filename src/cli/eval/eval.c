@@ -81,7 +81,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
         json_add_num(s, x[i].key, x[i].value);
     add_layers_json(s, &r->measure);
     add_parts_json(s, &r->measure);
-    json_add_int(s, "layers", subject->model->config.layers);
+    json_add_int(s, "layers", model_config_depth(&subject->model->config));
     json_add_num(s, "bytes", r->measure.bytes);
     json_add_int(s, "seq", r->seq);
     json_add_str(s, "windows", r->kind);
@@ -179,7 +179,9 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     struct measure_scalar bytes = {"bytes", "bytes of text", r->measure.bytes, 0};
     cli_add_safe(s, subject->dir, strlen(subject->dir), -1);
     str_addf(s, ": %s, %s routing%s, ", subject->model->config.method, r->routing,
-             r->measure.is_topk ? " (NOT causal: depends on later tokens)" : "");
+             !r->measure.is_topk                 ? ""
+             : strcmp(r->routing, "oracle") == 0 ? " (NOT causal: knows the tokens it predicts)"
+                                                 : " (NOT causal: depends on later tokens)");
     if (r->exit > 0)
         str_addf(s, "exit after %d of %d layers, ", r->exit,
                  model_config_depth(&subject->model->config));
@@ -313,7 +315,8 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                                           e);
 }
 
-static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str *out, struct err *e)
+static int evaluate(const struct cli_args *a, struct ppl_options *o, struct config *options,
+                    struct str *out, struct err *e)
 {
     struct subject s = {0};
     const char *model;
@@ -323,7 +326,7 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct str 
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)
-        rc = subject_open(&s, model, &o->numbers, e);
+        rc = subject_open_with(&s, model, &o->numbers, options, e);
     if (rc == 0)
         rc = strcmp(o->task, "ppl") != 0   ? eval_task(a, &s, o, out, e)
              : cli_flag(a, "benchmark")    ? benchmark(a, &s, o, out, e)
@@ -340,14 +343,18 @@ int eval_command(int argc, char **argv)
     struct cli_args a;
     struct ppl_options o = {0};
     struct str out = {0};
+    struct config options = {0};
     int rc = cli_parse(&a, eval_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
-    rc = cli_apply(&a, &ppl_group, &o, &e);
+    rc = cli_take_options(&a, &options, &e);
+    if (rc == 0)
+        rc = cli_apply(&a, &ppl_group, &o, &e);
     if (rc == 0) {
-        rc = evaluate(&a, &o, &out, &e);
+        rc = evaluate(&a, &o, &options, &out, &e);
         opt_release(&ppl_group, &o);
     }
+    config_release(&options);
     cli_release(&a);
     if (rc < 0) {
         str_release(&out);

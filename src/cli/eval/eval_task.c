@@ -80,6 +80,10 @@ static int refuse(const struct cli_args *a, const struct ppl_options *o, struct 
             e, DS_EUSAGE,
             "routing=topk depends on later tokens, so a score would depend on the answer "
             "(expected routing=causal or dense)");
+    if (o->routing == PPL_ORACLE)
+        return err_set(e, DS_EUSAGE,
+                       "routing=oracle knows the tokens that it predicts: expected routing=causal "
+                       "or dense");
     if (cli_flag(a, "benchmark") || o->target_speedup > 0)
         return err_set(e, DS_EUSAGE, "--benchmark and target_speedup: expected task=ppl");
     return 0;

@@ -15,7 +15,7 @@
 
 static void add_colour(struct str *out, const struct gen_show *w, int depth)
 {
-    int layers = (int)w->s->model->config.layers;
+    int layers = model_config_depth(&w->s->model->config);
     double x = layers > 1 ? (double)(depth - 1) / (layers - 1) : 1;
     int rgb = cmap_rgb("viridis", 0.25 + 0.75 * x); /* the dark end is unreadable on black */
     int r = rgb >> 16 & 255, g = rgb >> 8 & 255, b = rgb & 255;
@@ -221,7 +221,7 @@ void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct ge
     json_add_num(out, "flops_token", r->flops_token);
     if (gen_speculates(w->o))
         add_drafts(out, w, r);
-    json_add_int(out, "layers", m->config.layers);
+    json_add_int(out, "layers", model_config_depth(&m->config));
     json_add_int(out, "seed", (w->o->seed < 0 ? 0 : w->o->seed) + (int64_t)k);
     json_add_str(out, "stop", gen_stop_name[r->stop]);
     str_add(out, "}\n");
@@ -417,7 +417,7 @@ void gen_note(const struct gen_show *w, const char *fmt, ...)
 /* The colour scale, from one layer to all. */
 static void show_scale(struct gen_show *w)
 {
-    int layers = (int)w->s->model->config.layers, steps = layers < 12 ? layers : 12;
+    int layers = model_config_depth(&w->s->model->config), steps = layers < 12 ? layers : 12;
     struct str line = {0};
     w->has_scale = 1;
     str_add(&line, "executed layers: 1 ");

@@ -453,7 +453,7 @@ int task_run(struct task_result *out, struct subject *s, const struct task_optio
              task_progress_fn *each, void *ctx, struct err *e)
 {
     struct run r = {.o = o, .each = each, .ctx = ctx};
-    struct task_result result = {.limit = o->limit, .layers = (int)s->model->config.layers};
+    struct task_result result = {.limit = o->limit, .layers = model_config_depth(&s->model->config)};
     int rc = task_set_open(&r.set, o, e);
     if (rc < 0)
         return rc;

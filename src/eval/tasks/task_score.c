@@ -137,14 +137,14 @@ static int feed(struct scorer *s, const int32_t *id, int n, struct task_cost *co
     if (rc < 0)
         return rc;
     memset(s->depth, 0, sizeof s->depth);
-    for (int l = 0; l < m->config.layers; l++) {
+    for (int l = 0; l < model_config_depth(&m->config); l++) {
         const struct plan *p = model_plan(m, l);
         for (int i = 0; i < p->n; i++)
             s->depth[p->row[i]] += p->gate[i] != 0;
     }
     for (int i = 0; i < n; i++)
         cost->run += s->depth[i];
-    cost->cells += (double)n * (double)m->config.layers;
+    cost->cells += (double)n * (double)model_config_depth(&m->config);
     cost->flops += flops_total(&m->flops);
     cost->dense += m->flops.dense;
     cost->tokens += n;

@@ -123,8 +123,11 @@ int adapters_add(struct model *m, struct err *e)
     m->adapter = mem_alloc((size_t)m->config.layers * MATRICES, sizeof *m->adapter);
     if (!m->adapter)
         return err_set(e, DS_EMEM, "adapters");
-    for (int l = 0; l < m->config.layers; l++) {
+    for (int l = 0, next = 0; l < model_config_depth(&m->config); l++) {
         const struct block_params *b = &m->block[l];
+        if (model_config_block(&m->config, l) < next) /* again in a later iteration */
+            continue;
+        next++;
         const int matrix[MATRICES] = {b->q, b->k, b->v, b->o, b->gate, b->up, b->down};
         for (int t = 0; t < MATRICES && rc == 0; t++)
             if (set & 1u << t)

@@ -26,6 +26,9 @@ struct writing {
 int export_check_base(const struct export_source *s, const char *format, struct err *e)
 {
     const struct model_config *c = &s->m->config;
+    if (c->loop > 1)
+        return err_set(e, DS_EUSAGE, "%s cannot store looped blocks (model.loop=%lld); to=hf does",
+                       format, (long long)c->loop);
     if (!s->base_only && strcmp(c->method, "dense") != 0)
         return err_set(e, DS_EUSAGE,
                        "%s cannot store the routing of method %s; method=dense converts the "

@@ -1,6 +1,7 @@
 /* The fields that a cell can show and their colours, all taken from the probe. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -160,14 +161,32 @@ int cells_kv(const struct runview *r)
     return !kv ? -1 : strcmp(kv, "all") == 0 ? 1 : strcmp(kv, "plan") == 0 ? 0 : -1;
 }
 
+static int setting(const struct cells *c, const char *key, int otherwise)
+{
+    const char *text = c->view ? runview_config(c->view, key) : NULL;
+    return text ? atoi(text) : otherwise;
+}
+
+const char *cells_loop_place(const struct cells *c, int layer, char out[48])
+{
+    int loop = setting(c, "model.loop", 1), start = setting(c, "model.loop_first", 0);
+    int group = setting(c, "model.layers", 0) - start - setting(c, "model.loop_last", 0);
+    out[0] = '\0';
+    if (loop > 1 && group > 0 && layer >= start && layer < start + loop * group)
+        snprintf(out, 48, group > 1 ? ", iteration %d of block %d" : ", iteration %d",
+                 (layer - start) / group, start + (layer - start) % group);
+    return out;
+}
+
 int cells_subject(const struct cells *c, struct subject *out)
 {
     const struct probe *p = c->probe;
     if (!p || c->token >= p->tokens || c->layer >= p->layers)
         return 0;
     str_copy(out->key, sizeof out->key, cells_field_name(p, c->field));
-    snprintf(out->where, sizeof out->where, "layer %d, token %d of %s", c->layer, c->token,
-             p->name ? p->name : "the probe");
+    char place[48];
+    snprintf(out->where, sizeof out->where, "layer %d%s, token %d of %s", c->layer,
+             cells_loop_place(c, c->layer, place), c->token, p->name ? p->name : "the probe");
     out->value = cells_value(p, c->field, c->layer, c->token);
     out->step = p->step;
     out->record = "probe record";

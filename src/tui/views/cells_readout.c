@@ -211,8 +211,9 @@ static void token_title(struct area line, const struct cells *c)
 
 static void layer_title(struct area line, const struct cells *c)
 {
-    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), line.cols < 24 ? "L%d %s" : "layer %d %s", c->layer,
-               state_words(c));
+    char place[48];
+    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), line.cols < 24 ? "L%d %s%s" : "layer %d %s%s",
+               c->layer, state_words(c), cells_loop_place(c, c->layer, place));
 }
 
 /* Logit lens: the most likely next tokens if the output head followed this layer. */
