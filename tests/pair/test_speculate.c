@@ -120,6 +120,8 @@ static int applies(const struct subject *s, const struct gen_options *o, const c
     unsigned flags = s->model->route.ops->flags;
     if (strcmp(draft, "routed") == 0)
         return o->routing == GEN_DENSE && (flags & ROUTE_GATED);
+    if (draft[0] == 's' && s->model->config.loop > 1)
+        return 0;
     return draft[0] != 'c' || (flags & ROUTE_CAPACITY);
 }
 
@@ -199,6 +201,22 @@ T(greedy_text_is_that_of_ordinary_decoding_with_q4_k)
 T(greedy_text_is_that_of_ordinary_decoding_with_q6_k)
 {
     check_methods(7);
+}
+
+/* Executed layers: 1 before the loop of 2 x 3, 1 after it. */
+T(greedy_text_of_looped_blocks_is_that_of_ordinary_decoding)
+{
+    static const char *const loops[] = {
+        "model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1",
+        "model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1 model.loop_inject=add",
+        "model.layers=2 model.loop=4"};
+    for (const struct route_ops *const *ops = route_all(); *ops; ops++)
+        for (size_t k = 0; k < DS_LEN(loops); k++) {
+            struct subject s = subject_of((*ops)->name, loops[k], &formats[k % 2]);
+            struct gen_options o = options(GEN_CAUSAL);
+            check_drafts(&s, &o, (*ops)->name);
+            subject_done(&s);
+        }
 }
 
 /* ---- bits ---- */
