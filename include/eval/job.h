@@ -15,12 +15,16 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  *   {"do":"trace","ids":[...]}
  *        -> the same from ids
  *   {"do":"next","temperature":0.8,"top_k":40,"top_p":0.95,"seed":1}
- *        -> appends one sampled token, then a "probe" of all
+ *        -> appends one sampled token, then a "probe" of all.  With "speculate":4 (and "draft", as
+ *           in "generate") 5 tokens; then the token map has the vector "drafted": 0 ordinary, 1
+ *           drafted and accepted, 2 in place of a drafted one that was rejected
  *   {"do":"force","layer":l,"token":t,"run":0|1|-1}
  *        -> sets/clears a forced cell, then "probe" with token vector "nll" and cell changes; also
  *           key "delta_loss" in token map
  *   {"do":"offset","value":x}
  *        -> threshold offset in standardised units, then "probe"
+ *   {"do":"exit","layers":E}
+ *        -> from now on the first E layers only (0: all), then "probe"
  *   {"do":"generate","text":"...","keep":k,"max_tokens":64,"temperature","top_k","top_p","seed",
  *    "top":10}
  *        -> streams the text: a record "token" for each of its tokens, prompt included, then

@@ -21,7 +21,9 @@ struct gen_stream {
 static void add_run(struct record *rec, const struct model *m, int row)
 {
     unsigned char run[4096] = {0};
-    size_t L = (size_t)model_config_depth(&m->config) < sizeof run ? (size_t)model_config_depth(&m->config) : sizeof run;
+    size_t L = (size_t)model_config_depth(&m->config) < sizeof run
+                   ? (size_t)model_config_depth(&m->config)
+                   : sizeof run;
     for (size_t l = 0; l < L; l++) {
         const struct plan *p = model_plan(m, (int)l);
         for (int i = 0; i < p->n; i++)
@@ -159,6 +161,7 @@ static int run(struct serve *s, const struct ids *prompt, const struct json_node
                             .seed = (int64_t)so.seed,
                             .max_tokens = most,
                             .threshold_offset = s->offset,
+                            .exit_layer = s->exit,
                             .capacity = -1,
                             .logprobs = top,
                             .echo = 1,
@@ -178,6 +181,42 @@ static int run(struct serve *s, const struct ids *prompt, const struct json_node
         str_add_bytes(answer, str_text(&r.text), r.text.len);
     rc = send_end(s, &r, e);
     serve_set_ids(s, &r.ids);
+    gen_result_release(&r);
+    return rc;
+}
+
+int serve_next_drafted(struct serve *s, const struct json_node *q, const struct sample_options *o,
+                       struct err *e)
+{
+    struct drafts drafts = {.speculate = ""};
+    struct gen_result r;
+    struct gen_options go = {.temperature = o->temperature,
+                             .top_k = o->top_k,
+                             .top_p = o->top_p,
+                             .seed = (int64_t)o->seed,
+                             .threshold_offset = s->offset,
+                             .exit_layer = s->exit,
+                             .capacity = -1,
+                             .batch = 1};
+    int rc = read_drafts(s, &drafts, &go, q, "next", e);
+    if (rc == 0 && s->forced > 0)
+        rc = err_set(e, DS_EUSAGE, "next: \"speculate\" does not support forced cells");
+    go.max_tokens = json_int(json_get(q, "speculate"), 0) + 1;
+    if (rc == 0)
+        rc = gen_run(&r, &s->subject, &s->ids, 1, &go, NULL, NULL, e);
+    if (rc < 0)
+        return rc;
+    struct str marks = s->marks;
+    s->marks = (struct str){0};
+    while (marks.len < r.n_prompt && !marks.failed)
+        str_add_char(&marks, GEN_ORDINARY);
+    for (size_t i = r.n_prompt; i < r.ids.n; i++)
+        str_add_char(&marks, (char)r.mark[i]);
+    if (marks.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for the text");
+    serve_set_ids(s, &r.ids);
+    str_release(&s->marks);
+    s->marks = marks;
     gen_result_release(&r);
     return rc;
 }

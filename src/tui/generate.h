@@ -16,14 +16,12 @@ struct generate_choice {
     char piece[32]; /* for display, possibly cut */
     size_t len;
 };
-/* How a token came to be, with drafts. */
-enum generate_mark { GENERATE_UNMARKED, GENERATE_ORDINARY, GENERATE_ACCEPTED, GENERATE_CORRECTED };
 struct generate_token {
     int32_t id;
     char *piece; /* owned */
     size_t len;
     int is_prompt, top;
-    enum generate_mark mark;
+    int has_mark, mark; /* of drafts, as in cells_mark_role */
     double depth, flops, dense, logprob, time;
     unsigned char *run; /* (layers), owned */
     struct generate_choice choice[GENERATE_TOP];
@@ -75,9 +73,8 @@ void generate_ask_text(struct view *v, const char *text);
 void generate_ask_from(struct view *v, size_t keep, const char *text, int32_t id);
 void generate_ask_stop(struct view *v);
 void generate_ask_save(struct view *v, const char *file);
-int generate_take(struct view *v);    /* 1 = something was received */
-int generate_prepare(struct view *v); /* 0: no text yet */
-enum role generate_role(enum generate_mark mark);
+int generate_take(struct view *v);               /* 1 = something was received */
+int generate_prepare(struct view *v);            /* 0: no text yet */
 double generate_speed(const struct generate *g); /* tokens per second so far, NaN unknown */
 
 /* Sampling settings, one row each. */

@@ -68,27 +68,12 @@ static int put(struct area line, int x, const char *text, enum role role)
     return n == 0 || x + n > line.cols ? x : x + area_text(line, 0, x, n, ink(role), text) + 2;
 }
 
-enum role generate_role(enum generate_mark mark)
-{
-    return mark == GENERATE_ACCEPTED    ? ROLE_GOOD
-           : mark == GENERATE_CORRECTED ? ROLE_WARN
-                                        : ROLE_TEXT;
-}
-
-/* The legend of the drafts, with their counts. */
 static int draw_marks(const struct generate *g, struct area line, int x)
 {
-    static const char *const word[] = {
-        [GENERATE_ACCEPTED] = "drafted", [GENERATE_CORRECTED] = "corrected"};
-    int n[GENERATE_CORRECTED + 1] = {0};
-    char text[48];
+    int n[3] = {0};
     for (size_t t = 0; t < g->n; t++)
         n[g->token[t].mark]++;
-    for (int k = GENERATE_ACCEPTED; k <= GENERATE_CORRECTED && g->cells.tone; k++) {
-        snprintf(text, sizeof text, "%d %s", n[k], word[k]);
-        x = put(line, x, text, generate_role((enum generate_mark)k));
-    }
-    return x;
+    return g->cells.tone ? cells_mark_legend(line, x, n) : x;
 }
 
 static void draw_numbers(const struct generate *g, struct area line)
@@ -173,10 +158,10 @@ static void draw_token(struct area a, const struct generate *g)
     x += area_bytes(a, y, x, a.cols - x - 1, ink(ROLE_TEXT), t->piece, t->len);
     area_text(a, y++, x, 1, ink(ROLE_TEXT), "\"");
     value_row(a, y++, "from",
-              seen->is_prompt                    ? "the prompt"
-              : seen->mark == GENERATE_ACCEPTED  ? "a draft, accepted"
-              : seen->mark == GENERATE_CORRECTED ? "the model, not its draft"
-                                                 : "the model");
+              seen->is_prompt   ? "the prompt"
+              : seen->mark == 1 ? "a draft, accepted"
+              : seen->mark == 2 ? "the model, not its draft"
+                                : "the model");
     snprintf(text, sizeof text, "%.4f", exp(seen->logprob));
     value_row(a, y++, "probability", isfinite(seen->logprob) ? text : "-");
     snprintf(text, sizeof text, "%.3f nats", -seen->logprob);

@@ -237,13 +237,9 @@ static void take_choices(struct generate_token *t, struct value body)
     }
 }
 
-static enum generate_mark mark_of(struct value body)
+static int mark_of(struct value mark)
 {
-    struct value mark = value_get(body, "mark");
-    return value_is(mark, "accepted")    ? GENERATE_ACCEPTED
-           : value_is(mark, "corrected") ? GENERATE_CORRECTED
-           : value_is(mark, "ordinary")  ? GENERATE_ORDINARY
-                                         : GENERATE_UNMARKED;
+    return value_is(mark, "accepted") ? 1 : value_is(mark, "corrected") ? 2 : 0;
 }
 
 /* A token in its place; late ones of a request that was stopped may leave a gap and are dropped. */
@@ -270,7 +266,8 @@ static void take_token(struct generate *g, struct value body)
         .dense = value_num(value_get(body, "flops_dense"), (double)NAN),
         .logprob = value_num(value_get(body, "logprob"), (double)NAN),
         .time = value_num(value_get(body, "time"), (double)NAN),
-        .mark = mark_of(body),
+        .has_mark = value_len(value_get(body, "mark")) > 0,
+        .mark = mark_of(value_get(body, "mark")),
         .run = mem_alloc(layers, 1),
     };
     if (!t.piece || !t.run) {
@@ -407,8 +404,8 @@ static void fill_tones(struct generate *g)
         return;
     g->tone = grown;
     for (size_t t = 0; t < g->n; t++) {
-        g->tone[t] = (unsigned char)generate_role(g->token[t].mark);
-        has_any |= g->token[t].mark != GENERATE_UNMARKED;
+        g->tone[t] = (unsigned char)cells_mark_role(g->token[t].mark);
+        has_any |= g->token[t].has_mark;
     }
     g->cells.tone = has_any ? g->tone : NULL;
 }
