@@ -69,12 +69,8 @@ static void subject_done(struct subject *s)
 
 static struct gen_options options(int routing)
 {
-    return (struct gen_options){.top_p = 1,
-                                .capacity = -1,
-                                .max_tokens = MADE,
-                                .seed = 11,
-                                .batch = 4,
-                                .routing = routing};
+    return (struct gen_options){
+        .top_p = 1, .capacity = -1, .max_tokens = MADE, .seed = 11, .batch = 4, .routing = routing};
 }
 
 static struct gen_result run(struct subject *s, const char *say, const struct gen_options *o,
@@ -111,8 +107,8 @@ static struct gen_options drafted(const struct gen_options *o, char *speculate, 
     return d;
 }
 
-static const char *const drafts[] = {"exit:1", "exit:6", "skip:2,4-5", "skip:0", "capacity:0.4",
-                                     "routed"};
+static const char *const drafts[] = {"exit:1", "exit:6",       "skip:2,4-5",
+                                     "skip:0", "capacity:0.4", "routed"};
 
 /* Does this draft exist for the method and target? */
 static int applies(const struct subject *s, const struct gen_options *o, const char *draft)
@@ -423,8 +419,7 @@ T(marks_and_counts_agree)
     char length[] = "4", draft[] = "exit:6";
     struct subject s = subject_of("dense", "", &formats[0]);
     struct gen_options o = options(GEN_CAUSAL), with = drafted(&o, length, draft);
-    struct gen_result a = run(&s, "the cat sat", &o, NULL),
-                      b = run(&s, "the cat sat", &with, NULL);
+    struct gen_result a = run(&s, "the cat sat", &o, NULL), b = run(&s, "the cat sat", &with, NULL);
     int64_t n[3] = {0};
     for (size_t i = 0; i < b.ids.n; i++) {
         t_true(b.mark[i] == GEN_ORDINARY || i >= b.n_prompt);
