@@ -85,32 +85,28 @@ static void add_cells(struct record *rec, const struct model *m, float *tmp)
     record_close(rec);
 }
 
-struct best {
-    int32_t id[LENS_MAX];
-    real logit[LENS_MAX];
-};
-
-static void top_k(const real *logits, int V, int k, struct best *b, float *p)
+/* The k likeliest ids, best first, and their probabilities. */
+static void top_k(const real *logits, int V, int k, int32_t *id, float *p)
 {
-    real max = logits[0];
+    real max = logits[0], best[LENS_MAX] = {0};
     double sum = 0;
     int n = 0;
     for (int v = 1; v < V; v++)
         max = logits[v] > max ? logits[v] : max;
     for (int v = 0; v < V; v++) {
         sum += exp((double)(logits[v] - max));
-        if (n == k && !(logits[v] > b->logit[k - 1]))
+        if (n == k && !(logits[v] > best[k - 1]))
             continue;
         int at = n < k ? n++ : k - 1;
-        for (; at > 0 && logits[v] > b->logit[at - 1]; at--) {
-            b->id[at] = b->id[at - 1];
-            b->logit[at] = b->logit[at - 1];
+        for (; at > 0 && logits[v] > best[at - 1]; at--) {
+            id[at] = id[at - 1];
+            best[at] = best[at - 1];
         }
-        b->id[at] = v;
-        b->logit[at] = logits[v];
+        id[at] = v;
+        best[at] = logits[v];
     }
     for (int i = 0; i < k; i++)
-        p[i] = (float)(exp((double)(b->logit[i] - max)) / sum);
+        p[i] = (float)(exp((double)(best[i] - max)) / sum);
 }
 
 /* Logit lens: the head applied to the state after each layer. */
@@ -124,14 +120,10 @@ static void add_lens(struct record *rec, struct model *m, const struct trace_opt
     size_t *len = mem_alloc(total, sizeof *len);
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
     for (size_t c = 0; id && p && piece && len && logits && c < L * n; c++) {
-        struct best b;
-        memset(&b, 0, sizeof b);
         model_lens(m, (int)(c / n) + 1, (int)(c % n), logits);
-        top_k(logits, (int)m->config.vocab, (int)k, &b, p + c * k);
-        for (size_t i = 0; i < k; i++) {
-            id[c * k + i] = b.id[i];
-            piece[c * k + i] = o->piece_of ? o->piece_of(o->ctx, b.id[i], &len[c * k + i]) : "";
-        }
+        top_k(logits, (int)m->config.vocab, (int)k, id + c * k, p + c * k);
+        for (size_t i = c * k; i < (c + 1) * k; i++)
+            piece[i] = o->piece_of ? o->piece_of(o->ctx, id[i], &len[i]) : "";
     }
     if (id && p && piece && len && logits) {
         record_int(rec, "lens_k", (int64_t)k);

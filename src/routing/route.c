@@ -17,6 +17,7 @@ const char *const metric_scope_name[] = {
     X(dlr) \
     X(dtf) \
     X(edp) \
+    X(gateskip) \
     X(halt) \
     X(hat) \
     X(mod) \

@@ -50,19 +50,48 @@ void standardizer_add(struct standardizer *s, int l, const real *x)
     }
 }
 
-struct standard standardizer_at(const struct standardizer *s, int l, int fresh)
+/* Adds the weight and the sums of layer l's value k. */
+static void add_sums(const struct standardizer *s, int l, int k, int fresh, double sums[3])
 {
     const struct param *p = s->params->p;
-    struct standard t;
+    int i = l * s->width + k;
     double stored = (double)p[s->count].value[l];
+    int use_step = stored <= 0 && fresh;
+    sums[0] += use_step ? s->n[l] : stored;
+    sums[1] += use_step ? s->sum[i] : (double)p[s->mean].value[i];
+    sums[2] += use_step ? s->sum2[i] : (double)p[s->square].value[i];
+}
+
+static void set_standard(struct standard *t, int k, const double sums[3])
+{
+    double n = sums[0], mean = n > 0 ? sums[1] / n : 0;
+    double var = n > 0 ? sums[2] / n - mean * mean : 1;
+    t->mean[k] = (real)mean;
+    t->inv[k] = (real)(1 / sqrt(var > 1e-12 ? var : 1e-12));
+}
+
+struct standard standardizer_at(const struct standardizer *s, int l, int fresh)
+{
+    struct standard t;
     for (int k = 0; k < s->width; k++) {
-        int i = l * s->width + k, use_step = stored <= 0 && fresh;
-        double n = use_step ? s->n[l] : stored;
-        double a = use_step ? s->sum[i] : (double)p[s->mean].value[i];
-        double b = use_step ? s->sum2[i] : (double)p[s->square].value[i];
-        double mean = n > 0 ? a / n : 0, var = n > 0 ? b / n - mean * mean : 1;
-        t.mean[k] = (real)mean;
-        t.inv[k] = (real)(1 / sqrt(var > 1e-12 ? var : 1e-12));
+        double sums[3] = {0};
+        add_sums(s, l, k, fresh, sums);
+        set_standard(&t, k, sums);
+    }
+    return t;
+}
+
+struct standard standardizer_over(const struct standardizer *s, int from, int to, int l, int fresh)
+{
+    struct standard t;
+    int is_known = 0;
+    for (int j = from; j < to; j++)
+        is_known |= (double)s->params->p[s->count].value[j] > 0;
+    for (int k = 0; k < s->width; k++) {
+        double sums[3] = {0};
+        for (int j = from; j < to && (is_known || j <= l); j++)
+            add_sums(s, j, k, fresh && !is_known, sums);
+        set_standard(&t, k, sums);
     }
     return t;
 }

@@ -25,6 +25,8 @@ void standardizer_begin(struct standardizer *s); /* clears the current step's su
 void standardizer_add(struct standardizer *s, int l, const real *x);
 /* Statistics of layer l.  fresh: while nothing is stored, those of the current step. */
 struct standard standardizer_at(const struct standardizer *s, int l, int fresh);
+/* The same over layers from .. to - 1 together; a fresh step counts those up to l. */
+struct standard standardizer_over(const struct standardizer *s, int from, int to, int l, int fresh);
 /* Folds the current step into the decayed sums. */
 void standardizer_update(struct standardizer *s, double ema);
 

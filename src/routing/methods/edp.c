@@ -3,39 +3,57 @@
  *
  *   z = signal of the executed blocks so far, standardised per layer
  *   p = sigmoid((z - tau_l) / T)
- *   g = 1 if always on, fewer than two blocks executed, or max_skip in a row; else [z > tau_l]
+ *   g = 1 if always on, fewer than min_runs blocks executed, or max_skip in a row; else [z > tau_l]
  *
  * The gate's value is hard, its gradient that of p (straight-through).  T is the bandwidth of the
  * kernel that estimates
  *
  *   d/dtau E[L] = - density(tau) * E[L_run - L_skip | z = tau]
  *
- * history=literal is the published rule, kept to show its limit cycle. */
+ * history=literal is the published rule, kept to show its limit cycle.
+ *
+ * signal=regret: z is the standardised prediction of what skipping this block costs the token,
+ *
+ *   regret = loss if skipped - loss if run, in nats, clamped to [-2, 5]
+ *
+ * by a small network that reads the five motion features, the layer and the executed share.  Its
+ * label is the gate's own gradient: regret = - N dloss / dg to first order, N tokens in the mean
+ * loss.  It is fitted by least squares; no other gradient reaches it.
+ *
+ * spread=common standardises over all gated layers together and compares with one threshold, so
+ * that layers share the budget; persist carries a token's score over the layers:
+ *
+ *   z_l <- persist z_{l-1} + (1 - persist) z_l */
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "routing/budget.h"
 #include "routing/gates.h"
+#include "routing/mlp.h"
 #include "routing/penalty.h"
 #include "routing/route.h"
 #include "routing/signal.h"
 #include "routing/standard.h"
 #include "routing/stepcode.h"
 
-enum { SIGNAL_VELOCITY, SIGNAL_SPEED, SIGNAL_VECTOR, SIGNAL_LEARNED };
+enum { SIGNAL_VELOCITY, SIGNAL_SPEED, SIGNAL_VECTOR, SIGNAL_LEARNED, SIGNAL_REGRET };
 enum { HISTORY_KEPT, HISTORY_LITERAL };
 enum { THRESHOLD_LEARNED, THRESHOLD_FIXED, THRESHOLD_QUANTILE };
 enum { TRAIN_MASKED, TRAIN_SPARSE };
+enum { SPREAD_LAYER, SPREAD_COMMON };
 enum { LITERAL_BUCKETS = 64 };
+/* Inputs of the regret network: motion, layer, executed share of the layers before. */
+enum { REGRET_LAYER = FEATURES, REGRET_RUNS, REGRET_INPUTS };
 static const double tau_low = 0.01, tau_high = 1.0, offset_bound = 20;
+static const double regret_low = -2, regret_high = 5;
 
 struct edp_opts {
-    int64_t early, late, max_skip;
-    int signal, history, threshold, step_code, penalty, budget, kv, train, attach;
+    int64_t early, late, max_skip, min_runs, hidden;
+    int signal, history, threshold, spread, step_code, penalty, budget, kv, train, attach;
     double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity,
         sparsity_warmup;
-    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until;
+    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until, persist;
     char *ablation;
 };
 
@@ -48,9 +66,19 @@ struct edp {
     struct gates gates;
     double *depth;    /* (R) executed layers; soft: sum of gates */
     real *price;      /* (R) d aux / d gate, equal for all gates of a row */
-    real *sorted;     /* (R) */
+    real *sorted;     /* (R), or (L,R) with spread=common */
     double *quantile; /* (L) of this step */
     double ratio;     /* executed cells / all cells of this step */
+    uint8_t *scored;  /* (L,R) the score was compared, or could have been */
+    double *carry;    /* (R) d loss / d score of the layer after */
+    /* signal=regret */
+    struct mlp net;              /* REGRET_INPUTS -> hidden -> 1 */
+    struct standardizer fit_std; /* of predictions */
+    real *in, *fit, *dfit;       /* (L,R,REGRET_INPUTS), (L,R) nats, (R) */
+    double tokens;               /* in the mean loss */
+    struct fit {
+        double n, error, x, xx, y, yy, xy;
+    } quality; /* predictions x against labels y of this step */
 };
 
 #define AT(field) offsetof(struct edp_opts, field)
@@ -60,9 +88,9 @@ static const struct opt edp_opts_table[] = {
      "first layers that every token runs", "early_layers"},
     {"late", OPT_INT, AT(late), "1", 0, 4096, NULL,
      "last layers that every token runs", "late_layers"},
-    {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned",
+    {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned|regret",
      "first difference; second difference (scalar); vector second difference; that plus a learned "
-     "linear map of all five"},
+     "linear map of all five; the predicted loss of skipping, by a network on all five"},
     {"history", OPT_ENUM, AT(history), "kept", 0, 0, "kept|literal",
      "velocities of executed blocks, kept through skips; or the published rule",
      .former = "held=kept"},
@@ -70,6 +98,12 @@ static const struct opt edp_opts_table[] = {
      "per layer: learned straight-through; constant; following the quantile that meets the target"},
     {"initial_threshold", OPT_REAL, AT(initial_threshold), "0.1", -20, 20, NULL,
      "in standard deviations of the signal (history=literal: raw)"},
+    {"spread", OPT_ENUM, AT(spread), "layer", 0, 0, "layer|common",
+     "each layer has its own threshold and standardisation; or one of each for all gated layers, "
+     "which then share the budget"},
+    {"persist", OPT_REAL, AT(persist), "0", 0, 0.999, NULL,
+     "share of a token's score that is carried over from the layer before"},
+    {"hidden", OPT_INT, AT(hidden), "16", 1, 4096, NULL, "signal=regret: hidden units"},
     {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL,
      "bandwidth of the soft gate, in units of the signal"},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
@@ -77,8 +111,11 @@ static const struct opt edp_opts_table[] = {
     {"step_code", OPT_ENUM, AT(step_code), "landing", 0, 0, STEPCODE_CHOICES,
      "vector added where a token runs again after skips; at every gated layer by skipped FLOPs; by "
      "layer; none"},
-    {"max_skip", OPT_INT, AT(max_skip), "4", 1, 4096, NULL,
-     "a cell is forced after this many consecutive skips", "max_skip_layers"},
+    {"max_skip", OPT_INT, AT(max_skip), "4", 0, 4096, NULL,
+     "a cell is forced after this many consecutive skips; 0: never", "max_skip_layers"},
+    {"min_runs", OPT_INT, AT(min_runs), "2", 1, 4096, NULL,
+     "history=kept: a token's first blocks, which it always runs; velocity is known after 1, its "
+     "changes after 2"},
     {"penalty", OPT_ENUM, AT(penalty), "off", 0, 0, PENALTY_CHOICES,
      "depth penalty: mean (D/N)^2; mean (1-H) D/N with H detached; mean 4u(1-u)"},
     {"lambda_sparsity", OPT_REAL, AT(lambda_sparsity), "0.1", 0, 1000, NULL,
@@ -124,6 +161,8 @@ enum {
     M_OFFSET,
     M_MU,
     M_CODES,
+    M_REGRET,
+    M_REGRET_R,
     M_THRESHOLD,
     M_MEAN,
     M_SD,
@@ -143,6 +182,9 @@ static const struct metric edp_metrics[] = {
     [M_OFFSET] = {"budget_offset", "sd", "common threshold offset of the controller", METRIC_STEP},
     [M_MU] = {"budget_dual", "nats", "dual variable of the budget", METRIC_STEP},
     [M_CODES] = {"codes_used", "", "rows of the step-code table used in this step", METRIC_STEP},
+    [M_REGRET] = {"regret_error", "nats",
+     "root mean squared error of the predicted regret", METRIC_STEP},
+    [M_REGRET_R] = {"regret_r", "", "correlation of predicted and measured regret", METRIC_STEP},
     [M_THRESHOLD] = {"threshold", "sd", "current threshold", METRIC_LAYER},
     [M_MEAN] = {"signal_mean", "", "running mean of the signal", METRIC_LAYER},
     [M_SD] = {"signal_sd", "", "running standard deviation of the signal", METRIC_LAYER},
@@ -185,12 +227,24 @@ static int is_literal(const struct route *r)
     return opts_of(r)->history == HISTORY_LITERAL;
 }
 
+static int is_regret(const struct route *r)
+{
+    return opts_of(r)->signal == SIGNAL_REGRET;
+}
+
+/* Does the rule force a block after `runs` executed ones and `in_row` skips? */
+static int is_due(const struct route *r, int runs, int in_row)
+{
+    const struct edp_opts *o = opts_of(r);
+    return !is_literal(r) && (runs < o->min_runs || (o->max_skip > 0 && in_row >= o->max_skip));
+}
+
 /* Minimum number of layers per token: always-on layers and those that the rule forces. */
 static int least_depth(const struct route *r)
 {
     int runs = 0, in_row = 0;
     for (int l = 0; l < r->L; l++) {
-        int forced = !is_literal(r) && (runs < 2 || in_row >= opts_of(r)->max_skip);
+        int forced = is_due(r, runs, in_row);
         int run = edp_always_on(r, l) || forced;
         runs += run;
         in_row = run ? 0 : in_row + 1;
@@ -206,10 +260,22 @@ static int check(struct route *r, struct err *e)
                        "edp.early=%lld and edp.late=%lld leave no gated layer of model.layers=%d",
                        (long long)o->early, (long long)o->late, r->L);
     if (o->attach && (is_literal(r) || o->step_code == STEPCODE_EVERY ||
-                      o->step_code == STEPCODE_STATIC || o->signal == SIGNAL_LEARNED))
+                      o->step_code == STEPCODE_STATIC || o->signal >= SIGNAL_LEARNED))
         return err_set(e, DS_EUSAGE,
                        "edp.attach=true needs edp.history=kept, edp.step_code=landing or off, and "
                        "edp.signal=velocity, speed or vector");
+    if (o->attach && o->min_runs < 2 && o->signal != SIGNAL_VELOCITY)
+        return err_set(e, DS_EUSAGE,
+                       "edp.attach=true with edp.min_runs=1: expected edp.signal=velocity; its "
+                       "changes need two blocks");
+    if (is_literal(r) && (is_regret(r) || o->spread == SPREAD_COMMON || o->persist > 0))
+        return err_set(e, DS_EUSAGE,
+                       "edp.history=literal is the published rule: expected edp.signal=velocity, "
+                       "speed, vector or learned, edp.spread=layer and edp.persist=0");
+    if (o->spread == SPREAD_COMMON && o->threshold == THRESHOLD_LEARNED)
+        return err_set(e, DS_EUSAGE,
+                       "edp.spread=common: expected edp.threshold=quantile or fixed; the budget "
+                       "alone sets a single threshold");
     if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
         return err_set(
             e, DS_ERANGE,
@@ -231,6 +297,15 @@ static double initial_tau(const struct route *r)
     double u = (o->initial_threshold - tau_low) / (tau_high - tau_low);
     u = u < 1e-4 ? 1e-4 : u > 1 - 1e-4 ? 1 - 1e-4 : u;
     return log(u / (1 - u));
+}
+
+static int init_regret(struct route *r, struct err *e)
+{
+    struct edp *s = edp_of(r);
+    struct mlp_shape shape = {
+        .n = 2, .dim = {REGRET_INPUTS, (int)opts_of(r)->hidden, 1}, .act = MLP_ACT_GELU, .bias = 1};
+    int rc = mlp_init(&s->net, r->params, "edp.regret", &shape, e);
+    return rc < 0 ? rc : standardizer_init(&s->fit_std, r->params, "edp.regret", r->L, 1, e);
 }
 
 static int edp_init(struct route *r, struct err *e)
@@ -260,7 +335,8 @@ static int edp_init(struct route *r, struct err *e)
     if (s->budget < 0)
         return err_set(e, DS_EMEM, "parameters of edp");
     ps->p[s->budget].train = 0;
-    return standardizer_init(&s->std, ps, "edp", r->L, FEATURES, e);
+    rc = standardizer_init(&s->std, ps, "edp", r->L, FEATURES, e);
+    return rc == 0 && is_regret(r) ? init_regret(r, e) : rc;
 }
 
 static void edp_layout(struct route *r, struct arena *a, int R)
@@ -268,8 +344,18 @@ static void edp_layout(struct route *r, struct arena *a, int R)
     struct edp *s = edp_of(r);
     s->depth = arena_zalloc(a, (size_t)R, sizeof *s->depth);
     s->price = arena_zalloc(a, (size_t)R, sizeof *s->price);
-    s->sorted = arena_zalloc(a, (size_t)R, sizeof *s->sorted);
+    size_t cells = (size_t)R * (size_t)r->L;
+    s->sorted =
+        arena_zalloc(a, opts_of(r)->spread == SPREAD_COMMON ? cells : (size_t)R, sizeof *s->sorted);
     s->quantile = arena_zalloc(a, (size_t)r->L, sizeof *s->quantile);
+    s->scored = arena_zalloc(a, cells, 1);
+    s->carry = arena_zalloc(a, (size_t)R, sizeof *s->carry);
+    if (is_regret(r)) {
+        s->in = arena_zalloc(a, cells * REGRET_INPUTS, sizeof *s->in);
+        s->fit = arena_zalloc(a, cells, sizeof *s->fit);
+        s->dfit = arena_zalloc(a, (size_t)R, sizeof *s->dfit);
+        mlp_layout(&s->net, a, R);
+    }
     gates_layout(&s->gates, a, R, r->L);
     stepcode_layout(&s->code, a, R);
     signal_layout(&s->sig, a, R, r->C, r->L, is_literal(r));
@@ -279,6 +365,7 @@ static void edp_release(struct route *r)
 {
     struct edp *s = edp_of(r);
     standardizer_release(&s->std);
+    standardizer_release(&s->fit_std);
 }
 
 static void edp_begin(struct route *r)
@@ -289,6 +376,9 @@ static void edp_begin(struct route *r)
     if (r->pass.kind != PASS_TRAIN)
         return;
     standardizer_begin(&s->std);
+    if (is_regret(r))
+        standardizer_begin(&s->fit_std);
+    s->quality = (struct fit){0};
     if (opts_of(r)->noise_until > 0)
         s->gates.noise =
             opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
@@ -308,10 +398,21 @@ static double tau_of(const struct route *r, int l)
     return tau + shift;
 }
 
+/* Statistics that scores of layer l are standardised with.  In a first training step those of the
+ * gated layers so far stand in for all of them. */
+static struct standard statistics(const struct route *r, const struct standardizer *std, int l)
+{
+    const struct edp_opts *o = opts_of(r);
+    int fresh = r->pass.kind == PASS_TRAIN;
+    if (o->spread == SPREAD_LAYER)
+        return standardizer_at(std, l, fresh);
+    return standardizer_over(std, (int)o->early, r->L - (int)o->late, l, fresh);
+}
+
 /* The literal rule compares raw signals. */
 static struct standard standard_of(const struct route *r, int l)
 {
-    struct standard t = standardizer_at(&edp_of(r)->std, l, r->pass.kind == PASS_TRAIN);
+    struct standard t = statistics(r, &edp_of(r)->std, l);
     for (int k = 0; is_literal(r) && k < FEATURES; k++) {
         t.mean[k] = 0;
         t.inv[k] = 1;
@@ -322,13 +423,22 @@ static struct standard standard_of(const struct route *r, int l)
 static int base_feature(const struct route *r)
 {
     static const int feature[] = {FEATURE_VELOCITY, FEATURE_SPEED, FEATURE_ACCELERATION,
-                                  FEATURE_ACCELERATION};
+                                  FEATURE_ACCELERATION, 0 /* the prediction */};
     return feature[opts_of(r)->signal];
 }
 
-static real score_of(const struct route *r, int l, int row, const struct standard *t)
+/* Is the score of a row in layer l made of enough executed blocks? */
+static int is_scored(const struct route *r, int l, int row)
+{
+    return l >= 0 && edp_of(r)->scored[(size_t)l * (size_t)r->pass.R + (size_t)row];
+}
+
+/* z of one layer. */
+static real fresh_score(const struct route *r, int l, int row, const struct standard *t)
 {
     const struct edp *s = edp_of(r);
+    if (is_regret(r))
+        return (s->fit[(size_t)l * (size_t)r->pass.R + (size_t)row] - t->mean[0]) * t->inv[0];
     const real *f = signal_at(&s->sig, l, r->pass.R, row);
     int base = base_feature(r);
     real z = (f[base] - t->mean[base]) * t->inv[base];
@@ -338,11 +448,49 @@ static real score_of(const struct route *r, int l, int row, const struct standar
     return z;
 }
 
+/* The compared score: z, with what persists of the layer before. */
+static real score_of(const struct route *r, int l, int row, const struct standard *t)
+{
+    real z = fresh_score(r, l, row, t), persist = (real)opts_of(r)->persist;
+    if (persist <= 0 || !is_scored(r, l - 1, row))
+        return z;
+    size_t before = (size_t)(l - 1) * (size_t)r->pass.R + (size_t)row;
+    return persist * edp_of(r)->gates.score[before] + (1 - persist) * z;
+}
+
+/* Inputs of the regret network for layer l. */
+static void describe(struct route *r, int l)
+{
+    struct edp *s = edp_of(r);
+    struct standard t = standard_of(r, l);
+    for (int i = 0; i < r->pass.R; i++) {
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)i;
+        const real *f = signal_at(&s->sig, l, r->pass.R, i);
+        real *in = s->in + cell * REGRET_INPUTS;
+        for (int k = 0; k < FEATURES; k++)
+            in[k] = (f[k] - t.mean[k]) * t.inv[k];
+        in[REGRET_LAYER] = (real)(r->L > 1 ? 2.0 * l / (r->L - 1) - 1 : 0);
+        in[REGRET_RUNS] = (real)(l > 0 ? 2.0 * s->sig.runs[i] / l - 1 : 1);
+    }
+}
+
+/* Predicts the regret of skipping layer l; returns the statistics of predictions. */
+static struct standard predict(struct route *r, int l, int is_counted)
+{
+    struct edp *s = edp_of(r);
+    size_t base = (size_t)l * (size_t)r->pass.R;
+    mlp_fwd(&s->net, s->fit + base, s->in + base * REGRET_INPUTS, r->pass.R);
+    for (int i = 0; i < r->pass.R && is_counted; i++)
+        if (is_scored(r, l, i))
+            standardizer_add(&s->fit_std, l, s->fit + base + (size_t)i);
+    return statistics(r, &s->fit_std, l);
+}
+
 static void count_features(struct route *r, int l)
 {
     struct edp *s = edp_of(r);
     for (int i = 0; i < r->pass.R; i++)
-        if (is_literal(r) || s->sig.runs[i] >= 2)
+        if (is_literal(r) || s->sig.runs[i] >= opts_of(r)->min_runs)
             standardizer_add(&s->std, l, signal_at(&s->sig, l, r->pass.R, i));
 }
 
@@ -350,9 +498,7 @@ static void count_features(struct route *r, int l)
 static int must_run(const struct route *r, int l, int i)
 {
     const struct edp *s = edp_of(r);
-    if (edp_always_on(r, l))
-        return 1;
-    return !is_literal(r) && (s->sig.runs[i] < 2 || s->gates.in_row[i] >= opts_of(r)->max_skip);
+    return edp_always_on(r, l) || is_due(r, s->sig.runs[i], s->gates.in_row[i]);
 }
 
 static void decide_row(struct route *r, int l, int i, double tau, const struct standard *t)
@@ -375,7 +521,7 @@ static void record_cells(struct route *r, int l, double tau)
         r->cell[M_A][cell] = f[FEATURE_ACCELERATION];
         r->cell[M_CELL_FORCED][cell] = s->gates.forced[cell];
         r->cell[M_GATE][cell] = s->gates.forced[cell] ? s->gates.want[i] : s->gates.soft[cell];
-        if (edp_always_on(r, l) || (!is_literal(r) && s->sig.runs[i] < 2))
+        if (edp_always_on(r, l) || (!is_literal(r) && s->sig.runs[i] < opts_of(r)->min_runs))
             continue; /* nothing was compared */
         r->cell[M_SCORE][cell] = s->gates.score[cell];
         r->cell[M_CELL_TAU][cell] = (real)tau;
@@ -408,14 +554,17 @@ static void layer_metrics(struct route *r, int l, double tau, const struct stand
 static void edp_regate(struct route *r, int l, struct plan *out)
 {
     struct edp *s = edp_of(r);
-    struct standard t = standard_of(r, l);
+    struct standard t = is_regret(r) ? predict(r, l, 0) : standard_of(r, l);
     double tau = tau_of(r, l);
-    for (int k = 0; k < out->n; k++)
-        gates_rescore(&s->gates, r, l, out, k, score_of(r, l, out->row[k], &t), tau,
-                      opts_of(r)->temperature);
+    for (int i = 0; i < r->pass.R; i++) /* of all rows, as scores persist */
+        s->gates.score[(size_t)l * (size_t)r->pass.R + (size_t)i] = score_of(r, l, i, &t);
+    for (int k = 0; k < out->n; k++) {
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)out->row[k];
+        gates_rescore(&s->gates, r, l, out, k, s->gates.score[cell], tau, opts_of(r)->temperature);
+    }
 }
 
-/* The quantile of this step's scores that would meet the target if no cell were forced; the budget
+/* The quantile of this layer's scores that would meet the target if no cell were forced; the budget
  * controller corrects for those. */
 static double step_quantile(struct route *r, int l)
 {
@@ -431,13 +580,43 @@ static double step_quantile(struct route *r, int l)
     return (double)quantile_of(s->sorted, n, level < 0 ? 0 : level > 1 ? 1 : level);
 }
 
+/* The quantile over all layers: executed cells beyond the forced ones that meet the target. */
+static void common_quantile(struct route *r)
+{
+    const struct edp_opts *o = opts_of(r);
+    struct edp *s = edp_of(r);
+    size_t cells = (size_t)r->L * (size_t)r->pass.R;
+    int n = 0;
+    for (size_t cell = 0; cell < cells; cell++)
+        if (!s->gates.forced[cell])
+            s->sorted[n++] = s->gates.score[cell];
+    double target = budget_target(o->target_ratio, r->pass.progress, o->anneal) * (double)cells;
+    double level = n > 0 ? 1 - (target - (double)(cells - (size_t)n)) / n : 0;
+    double tau = (double)quantile_of(s->sorted, n, level < 0 ? 0 : level > 1 ? 1 : level);
+    for (int l = 0; l < r->L; l++)
+        s->quantile[l] = tau;
+}
+
+/* What the decision of layer l reads of every row. */
+static void mark_scored(struct route *r, int l)
+{
+    struct edp *s = edp_of(r);
+    uint8_t *scored = s->scored + (size_t)l * (size_t)r->pass.R;
+    for (int i = 0; i < r->pass.R; i++)
+        scored[i] = !edp_always_on(r, l) && s->sig.runs[i] >= opts_of(r)->min_runs;
+}
+
 static void edp_decide(struct route *r, int l, struct plan *out, const struct stream *st)
 {
     struct edp *s = edp_of(r);
     signal_observe(&s->sig, l, s->gates.ran, st);
+    mark_scored(r, l);
     if (r->pass.kind == PASS_TRAIN)
         count_features(r, l);
-    struct standard t = standard_of(r, l);
+    if (is_regret(r))
+        describe(r, l);
+    struct standard t =
+        is_regret(r) ? predict(r, l, r->pass.kind == PASS_TRAIN) : standard_of(r, l);
     double tau = tau_of(r, l);
     for (int i = 0; i < r->pass.R; i++)
         decide_row(r, l, i, tau, &t);
@@ -445,7 +624,8 @@ static void edp_decide(struct route *r, int l, struct plan *out, const struct st
     if (r->pass.record)
         record_cells(r, l, tau);
     layer_metrics(r, l, tau, &t);
-    if (r->pass.kind == PASS_TRAIN && opts_of(r)->threshold == THRESHOLD_QUANTILE)
+    if (r->pass.kind == PASS_TRAIN && opts_of(r)->threshold == THRESHOLD_QUANTILE &&
+        opts_of(r)->spread == SPREAD_LAYER)
         s->quantile[l] = step_quantile(r, l);
     gates_next(&s->gates, r->pass.R);
 }
@@ -468,6 +648,8 @@ static void edp_finish(struct route *r, const struct stream *st)
     (void)st;
     if (r->pass.kind != PASS_TRAIN)
         return; /* step metrics describe the training pass */
+    if (opts_of(r)->threshold == THRESHOLD_QUANTILE && opts_of(r)->spread == SPREAD_COMMON)
+        common_quantile(r);
     s->ratio = gates_ratio(&s->gates, r->pass.R);
     r->metric[M_TARGET][0] =
         budget_target(opts_of(r)->target_ratio, r->pass.progress, opts_of(r)->anneal);
@@ -495,6 +677,9 @@ static void edp_aux(struct route *r, struct losses *x)
     price.push = budget_push((enum budget_kind)o->budget, mean - price.target, o->lambda_budget,
                              (double)value_of(r, s->budget)[1]);
     x->aux = penalty_rows(&price, s->depth, x->entropy, s->price, x->R);
+    s->tokens = 0;
+    for (int i = 0; i < x->R && is_regret(r); i++)
+        s->tokens += x->target[i] >= 0;
 }
 
 struct gate_grad {
@@ -510,31 +695,86 @@ static void attach(struct route *r, int l, int i, double dz, const struct standa
     signal_bwd(&edp_of(r)->sig, l, i, df, st);
 }
 
+/* Fits the network to the regret that the gates of layer l measured.  A probe counts for the skipped
+ * rows that were not computed: its weight is in dgate once, so it divides the label out again. */
+static void fit_bwd(struct route *r, int l, const struct plan *p, const real *dgate)
+{
+    struct edp *s = edp_of(r);
+    struct fit *q = &s->quality;
+    size_t base = (size_t)l * (size_t)r->pass.R;
+    double cells = (double)r->pass.R * s->gated;
+    memset(s->dfit, 0, (size_t)r->pass.R * sizeof *s->dfit);
+    for (int k = 0; k < p->n; k++) {
+        int i = p->row[k];
+        double weight = (double)p->weight[k];
+        if (weight <= 0 || s->gates.forced[base + (size_t)i])
+            continue;
+        double y = -(double)dgate[k] / weight * s->tokens, x = (double)s->fit[base + (size_t)i];
+        y = y < regret_low ? regret_low : y > regret_high ? regret_high : y;
+        s->dfit[i] = (real)(weight * (x - y) / cells);
+        q->n += weight;
+        q->error += weight * (x - y) * (x - y);
+        q->x += weight * x;
+        q->xx += weight * x * x;
+        q->y += weight * y;
+        q->yy += weight * y * y;
+        q->xy += weight * x * y;
+    }
+    mlp_bwd(&s->net, NULL, s->dfit, s->in + base * REGRET_INPUTS, r->pass.R);
+}
+
+static void fit_metrics(struct route *r)
+{
+    const struct fit *q = &edp_of(r)->quality;
+    double n = q->n > 0 ? q->n : 1;
+    double vx = q->xx / n - q->x * q->x / n / n, vy = q->yy / n - q->y * q->y / n / n;
+    double xy = q->xy / n - q->x * q->y / n / n;
+    r->metric[M_REGRET][0] = q->n > 0 ? sqrt(q->error / n) : (double)NAN;
+    r->metric[M_REGRET_R][0] = vx > 0 && vy > 0 ? xy / sqrt(vx * vy) : (double)NAN;
+}
+
 /* d loss / d tau = - sum over rows of dgate p (1-p) / T; times the features for the score's
- * weights. */
+ * weights.  A score also acts through the next layer's when it persists. */
 static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
                            struct stream *st)
 {
     struct edp *s = edp_of(r);
-    struct standard t = standard_of(r, l);
+    struct standard t = is_regret(r) ? statistics(r, &s->fit_std, l) : standard_of(r, l);
     struct gate_grad g = {0};
+    double persist = opts_of(r)->persist;
     int R = r->pass.R, next = 0;
+    if (is_regret(r))
+        fit_bwd(r, l, p, dgate);
     for (int i = 0; i < R; i++) {
         size_t cell = (size_t)l * (size_t)R + (size_t)i;
         int is_listed = next < p->n && p->row[next] == i;
         double dg = is_listed ? (double)dgate[next] : 0, soft = (double)s->gates.soft[cell];
         next += is_listed;
-        if (s->gates.forced[cell])
+        if (l == r->L - 1 || !s->scored[cell])
+            s->carry[i] = 0;
+        if (s->gates.forced[cell] && s->carry[i] == 0)
             continue;
-        double dz = (dg + (double)s->price[i]) * soft * (1 - soft) / opts_of(r)->temperature;
+        double own = s->gates.forced[cell]
+                         ? 0
+                         : (dg + (double)s->price[i]) * soft * (1 - soft) / opts_of(r)->temperature;
+        double dscore = own + s->carry[i], dz = dscore;
+        g.tau -= own;
+        s->carry[i] = 0;
+        if (persist > 0 && is_scored(r, l - 1, i)) {
+            s->carry[i] = persist * dscore;
+            dz = (1 - persist) * dscore;
+        }
+        if (is_regret(r))
+            continue; /* fitted above */
         const real *f = signal_at(&s->sig, l, R, i);
-        g.tau -= dz;
         for (int k = 0; k < FEATURES; k++)
             g.weight[k] += dz * (double)((f[k] - t.mean[k]) * t.inv[k]);
         if (opts_of(r)->attach)
             attach(r, l, i, dz, &t, st);
     }
     r->metric[M_PUSH][l] = g.tau;
+    if (l == 0)
+        fit_metrics(r);
     real *dtau = r->params->p[s->tau].grad,
          *dw = s->weight >= 0 ? r->params->p[s->weight].grad : NULL;
     if (is_literal(r)) { /* tau = low + (high - low) sigmoid(theta) */
@@ -584,6 +824,8 @@ static void edp_update(struct route *r)
     if (o->threshold == THRESHOLD_LEARNED && o->budget == BUDGET_OFFSET)
         fix_mean_threshold(r);
     standardizer_update(&s->std, o->ema);
+    if (is_regret(r))
+        standardizer_update(&s->fit_std, o->ema);
     if (o->budget == BUDGET_OFFSET)
         budget[0] =
             (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
@@ -596,7 +838,8 @@ static void edp_update(struct route *r)
  * small. */
 static double edp_flops(const struct route *r, int l)
 {
-    return edp_always_on(r, l) ? 0 : 8.0 * r->C + 4.0 * FEATURES;
+    double net = is_regret(r) ? mlp_flops(&edp_of(r)->net) : 0;
+    return edp_always_on(r, l) ? 0 : 8.0 * r->C + 4.0 * FEATURES + net;
 }
 
 const struct route_ops route_edp = {
