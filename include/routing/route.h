@@ -106,8 +106,8 @@ struct pass {
     /* Layers stop .. resume - 1 are closed: no row runs, none is a key, the method is not asked.
      * Equal: no layer is closed.  Set by the model. */
     int stop, resume;
-    int adapters_off;                /* the base model alone: no LoRA (teachers) */
-    int is_stepwise; /* cached rows of a sequence get the bits they would get one at a time */
+    int adapters_off; /* the base model alone: no LoRA (teachers) */
+    int is_stepwise;  /* cached rows of a sequence get the bits they would get one at a time */
     struct pass_inference inference; /* a training pass leaves it zero */
     /* (B) cached inference: ops->memory bytes per sequence, zero before its first token; else
      * NULL */
