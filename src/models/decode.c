@@ -160,6 +160,8 @@ void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const str
     struct kv_layer *y = &c->layer[l];
     size_t width = (size_t)(m->config.kv_heads * m->config.head_dim), items = (size_t)n * width;
     size_t at = (size_t)y->n * width, row = (size_t)from * width;
+    if (n == 0) /* a closed layer may have no memory at all */
+        return;
     if (y->k16) {
         bf16_from_reals(y->k16 + at, w->k + row, items);
         bf16_from_reals(y->v16 + at, w->v + row, items);
