@@ -35,6 +35,15 @@ void stat_holm(double *p, size_t n);
 double stat_t_p(double t, double df);
 double stat_t_quantile(double tail, double df);
 
+/* P[X <= k] of X ~ Binomial(n, p), by the incomplete beta function. */
+double stat_binomial_below(size_t k, size_t n, double p);
+/* p value of "the mean of a loss in [0, 1] exceeds eps", given the mean of n independent draws of it:
+ * the smaller of Hoeffding's and Bentkus' bounds (Bates et al. 2021, "Distribution-free,
+ * risk-controlling prediction sets", theorem 3), at most 1; 1 for n = 0.  It falls as eps grows. */
+double stat_risk_p(double mean, size_t n, double eps);
+/* The least eps with stat_risk_p <= delta; 1 when there is none below. */
+double stat_risk_least(double mean, size_t n, double delta);
+
 double stat_mean(const double *v, size_t n);
 double stat_sd(const double *v, size_t n); /* of the sample, n - 1; NaN for n < 2 */
 void stat_sort(double *v, size_t n);

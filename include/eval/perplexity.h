@@ -20,7 +20,8 @@ struct ppl_options {
     char *capacities;      /* of --benchmark */
     char *exit_layer;      /* "E" or "E..F"; NULL or "0": all layers */
     int64_t stride;
-    int windows; /* eval/perplexity_windows.h */
+    int windows;        /* eval/perplexity_windows.h */
+    double risk, delta; /* of calibrate */
     int routing, split, controls, speedup_by, loss;
     struct numeric_options numbers;
 };
@@ -74,6 +75,19 @@ int ppl_is_scored(const struct ppl *p);
 /* Makes ppl_batch start after the windows of that evaluation; 0 when fewer than ppl_batches
  * remain. */
 int ppl_skip_scored(struct ppl *p);
+/* The same, with fewer windows when fewer remain; 0 when not even `least` do. */
+int ppl_skip_to_rest(struct ppl *p, int64_t least);
+/* The text that ppl_batch walks over, and the model that it is for. */
+struct ppl_text {
+    struct model *model;
+    int64_t windows, seq, batch; /* batch: windows of one, as asked for */
+};
+struct ppl_text ppl_text(const struct ppl *p);
+/* Mean nats per token of windows [from, from + n) of that text at a capacity, executed (NaN: the
+ * dense model); NaN for a window without a target.  Packed windows only.  DS_ENUMERIC when the dense
+ * loss is not finite. */
+int ppl_window_losses(struct ppl *p, int64_t from, int64_t n, double capacity, double *nll,
+                      struct err *e) DS_CHECK;
 uint64_t ppl_seed(const struct ppl *p);
 int64_t ppl_tokens(const struct ppl *p);
 /* Description of the opened data. */

@@ -29,6 +29,9 @@ enum {
     SUMMARY_R_ENTROPY,
     SUMMARY_R_NLL,
     SUMMARY_R_TRUE,
+    SUMMARY_ANSWER_LOSS, /* where the data know which targets are answers */
+    SUMMARY_ANSWER_ACCURACY,
+    SUMMARY_R_NEEDED,
     SUMMARY_N
 };
 extern const struct summary_row {

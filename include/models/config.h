@@ -34,7 +34,7 @@ struct model_config {
     double lora_alpha, lora_dropout;
     char *lora_targets;                            /* "q,k,v,o,gate,up,down" */
     int64_t loop, loop_first, loop_last, loop_min; /* iterations; blocks before and after them */
-    int loop_inject;
+    int loop_norm, loop_inject;
     char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
 };
 

@@ -28,6 +28,8 @@ struct block_work {
     real *gathered;
     real *xn, *rstd1, *mean1; /* (M,C) first norm of the key rows, which include the query rows */
     real *xq; /* (N,C) gradients only: of the query rows, when there are more keys */
+    /* (M,C) where an iteration of a loop begins with a norm or an injection: its input; else NULL */
+    real *in, *rstd0, *mean0;
     real *q, *k, *v, *att, *lse;
     real *u, *un, *rstd2, *mean2;
     real *a, *b, *hid; /* (N,F) */
@@ -93,7 +95,7 @@ struct model {
     struct model_config config;
     struct params params;
     struct route route;
-    int embed, pos_embed, norm, norm_b, head; /* params */
+    int embed, pos_embed, norm, norm_b, head, loop_norm, loop_norm_b; /* params */
     int n_base; /* params of the base model: the first ones; adapters and the method's follow */
     struct block_params *block; /* (depth): iterations of a loop name the same parameters */
     struct adapter *adapter;    /* (adapters), NULL without */

@@ -146,11 +146,12 @@ struct route {
     void *state; /* state_size bytes, zeroed */
     struct params *params;
     struct arena rows;                 /* what depends on R_max: cells and the method's layout */
+    double capacity;                   /* of passes at inference that set none; < 0: the method's own */
     struct pass pass;                  /* the current pass */
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L) */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R), filled when recording */
     int frozen;                        /* checks: decisions are replayed, not made; see regate */
-    int wants_exits; /* set by a method with ROUTE_EXITS: aux reads losses.exit_* */
+    int wants_exits;                   /* set by init: aux reads losses.exit_* */
 };
 
 /* Computed by the loss, read by ops->aux for penalties. */

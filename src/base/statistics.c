@@ -120,6 +120,42 @@ double stat_t_quantile(double tail, double df)
     return 0.5 * (lo + hi);
 }
 
+/* ---- risks ---- */
+
+double stat_binomial_below(size_t k, size_t n, double p)
+{
+    return k >= n ? 1 : incomplete_beta((double)(n - k), (double)k + 1, 1 - p);
+}
+
+/* a ln(a / b), 0 at a = 0. */
+static double relative(double a, double b)
+{
+    return a > 0 ? a * log(a / b) : 0;
+}
+
+double stat_risk_p(double mean, size_t n, double eps)
+{
+    double a = fmin(mean, eps), count = (double)n;
+    if (n == 0 || !(mean < eps)) /* both bounds are 1 */
+        return 1;
+    double hoeffding = exp(-count * (relative(a, eps) + relative(1 - a, 1 - eps)));
+    double bentkus = exp(1) * stat_binomial_below((size_t)ceil(count * mean), n, eps);
+    return fmin(1, fmin(hoeffding, bentkus));
+}
+
+double stat_risk_least(double mean, size_t n, double delta)
+{
+    double lo = 0, hi = 1;
+    for (int i = 0; i < 60; i++) {
+        double middle = 0.5 * (lo + hi);
+        if (stat_risk_p(mean, n, middle) <= delta)
+            hi = middle;
+        else
+            lo = middle;
+    }
+    return hi;
+}
+
 /* The t interval of k values with this mean and sum of squared deviations from it. */
 static struct interval interval_of(size_t k, double mean, double squares)
 {

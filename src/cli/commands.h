@@ -52,8 +52,8 @@ struct cli_option {
         "generate text or chat, with the depth of every token", WORD_MODEL) \
     X(trace, "MODEL --text TEXT -o OUT.mp",\
         "record every routing decision of one forward pass", WORD_MODEL) \
-    X(calibrate, "MODEL [key=value ...] [-o DIR]",\
-        "calibrate inference thresholds per capacity on held-out text and save them", WORD_MODEL) \
+    X(calibrate, "MODEL [risk=R delta=D] [key=value ...] [-o DIR]",\
+        "calibrate inference thresholds per capacity on held-out text, or a capacity for a risk", WORD_MODEL) \
     X(figure, "NAME|all|list RUN|CSV|JSON... [-o DIR]",\
         "draw a paper figure from logged runs, CSV tables of metrics, or JSON results of bench and eval", WORD_FIGURE) \
     X(sweep, "[PRESET,PRESET ...] key=a,b,c ...",\

@@ -11,6 +11,12 @@ struct cli_option compare_options[] = {
     {.name = "json", .help = "one JSON object: runs, groups, differences"},
     {.name = "latex", .help = "a LaTeX table (booktabs) of groups and paired differences"},
     {.name = "csv", .help = "comma-separated values, one line per group"},
+    {.name = "metric",
+     .has_value = 1,
+     .help = "KEY  what the paired differences are of: val_loss, answer_loss, time_ratio, ..."},
+    {.name = "group",
+     .has_value = 1,
+     .help = "NAME=RUN,RUN,...  a line of the table, such as one rule over its seeds; repeatable"},
     {.name = "each", .help = "one line per run, without grouping seeds"},
     {.name = "width",
      .has_value = 1,
@@ -106,31 +112,120 @@ static void print_unfinished(struct str *out, const struct summary *runs, size_t
         }
 }
 
+/* The runs to read, and the group that --group puts each into. */
+struct list {
+    char **run;
+    size_t *group, n, cap, groups;
+};
+
+static void list_release(struct list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        mem_free(l->run[i]);
+    mem_free(l->run);
+    mem_free(l->group);
+}
+
+static int list_add(struct list *l, const char *text, size_t n, size_t group, struct err *e)
+{
+    if (l->n == l->cap)
+        return err_set(e, DS_EUSAGE, "compare: expected at most %d runs", RUNS_MAX);
+    char *copy = mem_alloc(n + 1, 1);
+    if (!copy)
+        return err_set(e, DS_EMEM, "compare: out of memory");
+    memcpy(copy, text, n);
+    l->group[l->n] = group;
+    l->run[l->n++] = copy;
+    return 0;
+}
+
+/* "NAME=RUN,RUN" */
+static int list_group(struct list *l, const char *text, struct err *e)
+{
+    const char *equals = strchr(text, '=');
+    int rc = 0;
+    if (!equals || equals == text || !equals[1])
+        return err_set(e, DS_EUSAGE, "compare: --group %s: expected NAME=RUN,RUN,...", text);
+    for (const char *p = equals + 1; rc == 0 && *p;) {
+        size_t n = strcspn(p, ",");
+        rc = n > 0 ? list_add(l, p, n, l->groups, e)
+                   : err_set(e, DS_EUSAGE, "compare: --group %s: empty name of a run", text);
+        p += n + (p[n] == ',');
+    }
+    l->groups++;
+    return rc;
+}
+
+static int list_fill(struct list *l, const struct cli_args *a, struct err *e)
+{
+    const char *text;
+    int rc = 0;
+    l->cap = RUNS_MAX;
+    l->run = mem_alloc(l->cap, sizeof *l->run);
+    l->group = mem_alloc(l->cap, sizeof *l->group);
+    if (!l->run || !l->group)
+        return err_set(e, DS_EMEM, "compare: out of memory");
+    for (int i = 0; rc == 0 && i < a->n_rest; i++)
+        rc = list_add(l, a->rest[i], strlen(a->rest[i]), 0, e);
+    for (int i = 0; rc == 0 && (text = cli_value_at(a, "group", i)) != NULL; i++)
+        rc = list_group(l, text, e);
+    return rc;
+}
+
 /* A duplicate run would look like another seed with the same result. */
-static int is_named_before(const struct cli_args *a, int i, const struct stat *st)
+static int is_named_before(const struct list *l, size_t i, const struct stat *st)
 {
     char path[1024];
     struct stat other;
-    for (int k = 0; k < i; k++)
-        if (cli_run_path(path, sizeof path, a->rest[k], NULL) == 0 && stat(path, &other) == 0 &&
+    for (size_t k = 0; k < i; k++)
+        if (cli_run_path(path, sizeof path, l->run[k], NULL) == 0 && stat(path, &other) == 0 &&
             other.st_dev == st->st_dev && other.st_ino == st->st_ino)
             return 1;
     return 0;
 }
 
-static int read_runs(struct summary *runs, size_t *n, const struct cli_args *a, struct err *e)
+static int read_runs(struct summary *runs, size_t *n, const struct list *l, struct err *e)
 {
     char path[1024];
-    for (int i = 0; i < a->n_rest; i++) {
+    for (size_t i = 0; i < l->n; i++) {
         struct stat st;
-        int rc = cli_run_path(path, sizeof path, a->rest[i], e);
-        if (rc == 0 && stat(path, &st) == 0 && is_named_before(a, i, &st))
-            rc = err_set(e, DS_EUSAGE, "compare: duplicate run %s", a->rest[i]);
+        int rc = cli_run_path(path, sizeof path, l->run[i], e);
+        if (rc == 0 && stat(path, &st) == 0 && is_named_before(l, i, &st))
+            rc = err_set(e, DS_EUSAGE, "compare: duplicate run %s", l->run[i]);
         if (rc == 0)
             rc = summary_read(&runs[*n], path, e);
         if (rc < 0)
             return rc;
         ++*n;
+    }
+    return 0;
+}
+
+/* The groups of --group, as given. */
+static int given_groups(struct summary_group **g, size_t *groups, const struct summary *runs,
+                        const struct list *l, const struct cli_args *a, struct err *e)
+{
+    *g = mem_alloc(l->groups, sizeof **g);
+    if (!*g)
+        return err_set(e, DS_EMEM, "groups");
+    *groups = l->groups;
+    for (size_t i = 0; i < l->n; i++) {
+        struct summary_group *x = &(*g)[l->group[i]];
+        for (size_t k = 0; k < x->n; k++)
+            if (runs[x->member[k]].seed == runs[i].seed)
+                return err_set(e, DS_EUSAGE,
+                               "compare: --group %s: %s and %s have the same seed %lld",
+                               cli_value_at(a, "group", (int)l->group[i]), l->run[x->member[k]],
+                               l->run[i], runs[i].seed);
+        if (x->n == DS_LEN(x->member))
+            return err_set(e, DS_ERANGE, "compare: more than %zu runs in a group",
+                           DS_LEN(x->member));
+        x->member[x->n++] = i;
+    }
+    for (size_t k = 0; k < l->groups; k++) {
+        const char *text = cli_value_at(a, "group", (int)k);
+        snprintf((*g)[k].label, sizeof(*g)[k].label, "%.*s", (int)strcspn(text, "="), text);
+        summary_estimate(&(*g)[k], runs);
     }
     return 0;
 }
@@ -155,12 +250,27 @@ static int check_arguments(const struct cli_args *a, struct err *e)
 {
     if (a->n_override > 0)
         return err_set(e, DS_EUSAGE, "compare: unexpected setting %s", a->override[0]);
-    if (a->n_rest == 0 || a->n_rest > RUNS_MAX)
+    if (cli_flag(a, "group") && (a->n_rest > 0 || cli_flag(a, "each")))
+        return err_set(e, DS_EUSAGE, "compare: --group: unexpected %s",
+                       a->n_rest > 0 ? a->rest[0] : "--each");
+    if ((a->n_rest == 0 && !cli_flag(a, "group")) || a->n_rest > RUNS_MAX)
         return err_set(e, DS_EUSAGE, "compare: expected 1 to %d runs (depthscope runs lists them)",
                        RUNS_MAX);
     if (cli_flag(a, "json") + cli_flag(a, "latex") + cli_flag(a, "csv") > 1)
         return err_set(e, DS_EUSAGE, "compare: use only one of --json, --latex and --csv");
     return 0;
+}
+
+static int asked_row(int *out, const struct cli_args *a, struct err *e)
+{
+    const char *text = cli_value(a, "metric"), *keys[SUMMARY_N];
+    for (*out = 0; *out < SUMMARY_N; ++*out) {
+        keys[*out] = summary_rows[*out].key;
+        if (!text || strcmp(text, keys[*out]) == 0)
+            return 0;
+    }
+    return err_set(e, DS_EUSAGE, "compare: unknown --metric %s; did you mean %s?", text,
+                   cli_nearest(text, keys, SUMMARY_N));
 }
 
 static int asked_width(int *out, const struct cli_args *a, struct err *e)
@@ -180,24 +290,31 @@ static int compare(const struct cli_args *a, struct str *out, struct err *e)
     struct summary_group *g = NULL;
     const char **key = NULL;
     size_t n = 0, groups = 0, keys = 0;
-    int width = 0, rc = check_arguments(a, e);
+    struct list list = {0};
+    int width = 0, row = 0, rc = check_arguments(a, e);
     if (rc == 0)
         rc = asked_width(&width, a, e);
-    if (rc < 0)
-        return rc;
-    runs = mem_alloc((size_t)a->n_rest, sizeof *runs);
-    if (!runs)
-        return err_set(e, DS_EMEM, "compare: out of memory");
-    rc = read_runs(runs, &n, a, e);
+    if (rc == 0)
+        rc = asked_row(&row, a, e);
+    if (rc < 0 || (rc = list_fill(&list, a, e)) < 0)
+        goto out;
+    runs = mem_alloc(list.n, sizeof *runs);
+    if (!runs) {
+        rc = err_set(e, DS_EMEM, "compare: out of memory");
+        goto out;
+    }
+    rc = read_runs(runs, &n, &list, e);
     if (rc < 0)
         goto out;
-    rc = (cli_flag(a, "each") ? each_run : summary_group)(&g, &groups, runs, n, e);
+    rc = cli_flag(a, "group")
+             ? given_groups(&g, &groups, runs, &list, a, e)
+             : (cli_flag(a, "each") ? each_run : summary_group)(&g, &groups, runs, n, e);
     if (rc < 0)
         goto out;
     rc = summary_differences(&key, &keys, runs, n, e);
     if (rc < 0)
         goto out;
-    struct report r = {.group = g, .n = groups, .runs = runs, .width = width};
+    struct report r = {.group = g, .n = groups, .runs = runs, .row = row, .width = width};
     if (cli_flag(a, "json")) {
         print_json(out, &r, n, key, keys);
     } else if (cli_flag(a, "latex")) {
@@ -213,6 +330,7 @@ static int compare(const struct cli_args *a, struct str *out, struct err *e)
 out:
     for (size_t i = 0; i < n; i++)
         summary_release(&runs[i]);
+    list_release(&list);
     mem_free(runs);
     mem_free(g);
     mem_free(key);

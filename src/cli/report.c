@@ -130,7 +130,7 @@ static void comparison_release(struct comparison *c)
 }
 
 /* 0 when out of memory. */
-static int compare_groups(struct comparison *c, const struct report *r)
+static int compare_groups(struct comparison *c, const struct report *r, int row)
 {
     *c = (struct comparison){.of = mem_alloc(r->n, sizeof *c->of),
                              .p_holm = mem_alloc(r->n, sizeof *c->p_holm)};
@@ -138,13 +138,13 @@ static int compare_groups(struct comparison *c, const struct report *r)
         comparison_release(c);
         return 0;
     }
-    while (c->reference + 1 < r->n && r->group[c->reference].value[SUMMARY_VAL_LOSS].n == 0)
+    while (c->reference + 1 < r->n && r->group[c->reference].value[row].n == 0)
         c->reference++;
     for (size_t k = 0; k < r->n; k++) {
         c->p_holm[k] = (double)NAN;
         if (k == c->reference)
             continue;
-        c->of[k] = summary_paired(&r->group[k], &r->group[c->reference], r->runs, SUMMARY_VAL_LOSS);
+        c->of[k] = summary_paired(&r->group[k], &r->group[c->reference], r->runs, row);
         c->p_holm[k] = c->of[k].p;
         c->compared += c->of[k].of.n > 1;
     }
@@ -180,13 +180,13 @@ void report_paired(struct str *out, const struct report *r)
     struct comparison c;
     struct table t;
     struct str note = {0};
-    if (!compare_groups(&c, r)) {
+    if (!compare_groups(&c, r, r->row)) {
         out->failed = 1;
         return;
     }
     if (c.compared == 0)
         goto out;
-    str_add(&note, "val loss minus that of ");
+    str_addf(&note, "%s minus that of ", summary_rows[r->row].title);
     cli_add_safe(&note, r->group[c.reference].label, strlen(r->group[c.reference].label), -1);
     str_addf(&note,
              ", paired by seed [95 %% confidence interval, Student's t]; p: paired t test, Holm's "
@@ -206,30 +206,47 @@ out:
     comparison_release(&c);
 }
 
+static void paired_json(struct str *out, const struct comparison *c, size_t k)
+{
+    json_add_int(out, "n", (int64_t)c->of[k].of.n);
+    json_add_num(out, "mean", c->of[k].of.mean);
+    json_add_num(out, "lo", c->of[k].of.lo);
+    json_add_num(out, "hi", c->of[k].of.hi);
+    json_add_num(out, "p", c->of[k].p);
+    json_add_num(out, "p_holm", c->p_holm[k]);
+}
+
 void report_paired_json(struct str *out, const struct report *r)
 {
-    struct comparison c;
-    if (!compare_groups(&c, r)) {
-        out->failed = 1;
-        return;
-    }
+    struct comparison c[SUMMARY_N];
+    size_t reference;
+    for (int row = 0; row < SUMMARY_N; row++)
+        out->failed |= !compare_groups(&c[row], r, row);
+    reference = c[r->row].reference;
     str_add(out, "[");
-    for (size_t k = 0; k < r->n; k++) {
-        if (k == c.reference)
+    for (size_t k = 0; k < r->n && !out->failed; k++) {
+        if (k == reference)
             continue;
         json_key(out, NULL);
         str_add(out, "{");
         json_add_str(out, "label", r->group[k].label);
-        json_add_int(out, "n", (int64_t)c.of[k].of.n);
-        json_add_num(out, "mean", c.of[k].of.mean);
-        json_add_num(out, "lo", c.of[k].of.lo);
-        json_add_num(out, "hi", c.of[k].of.hi);
-        json_add_num(out, "p", c.of[k].p);
-        json_add_num(out, "p_holm", c.p_holm[k]);
-        str_add(out, "}");
+        json_add_str(out, "metric", summary_rows[r->row].key);
+        paired_json(out, &c[r->row], k);
+        json_key(out, "metrics");
+        str_add(out, "{");
+        for (int row = 0; row < SUMMARY_N; row++) {
+            if (c[row].reference != reference || c[row].of[k].of.n == 0)
+                continue;
+            json_key(out, summary_rows[row].key);
+            str_add(out, "{");
+            paired_json(out, &c[row], k);
+            str_add(out, "}");
+        }
+        str_add(out, "}}");
     }
     str_add(out, "]");
-    comparison_release(&c);
+    for (int row = 0; row < SUMMARY_N; row++)
+        comparison_release(&c[row]);
 }
 
 /* ---- LaTeX ---- */
@@ -290,7 +307,7 @@ static void latex_interval(struct str *out, const struct interval *x, int digits
 void report_latex(struct str *out, const struct report *r)
 {
     struct comparison c;
-    if (!compare_groups(&c, r)) {
+    if (!compare_groups(&c, r, r->row)) {
         out->failed = 1;
         return;
     }
@@ -299,9 +316,9 @@ void report_latex(struct str *out, const struct report *r)
             "t]\n");
     if (c.compared > 0)
         str_addf(out,
-                 "%% $\\Delta$: val loss minus that of the first row, paired by seed; p: paired t "
+                 "%% $\\Delta$: %s minus that of the first row, paired by seed; p: paired t "
                  "test, Holm's adjustment for %zu comparison%s\n",
-                 c.compared, c.compared == 1 ? "" : "s");
+                 summary_rows[r->row].title, c.compared, c.compared == 1 ? "" : "s");
     str_add(out, "\\begin{tabular}{lr");
     for (int row = 0; row < SUMMARY_N; row++)
         str_add(out, is_known(r, row) ? "r" : "");
@@ -311,8 +328,12 @@ void report_latex(struct str *out, const struct report *r)
             str_add(out, " & ");
             latex_text(out, summary_rows[row].title);
         }
-    str_addf(out, "%s \\\\\n\\midrule\n",
-             c.compared ? " & $\\Delta$ val loss & pairs & $p$ (Holm)" : "");
+    if (c.compared) {
+        str_add(out, " & $\\Delta$ ");
+        latex_text(out, summary_rows[r->row].title);
+        str_add(out, " & pairs & $p$ (Holm)");
+    }
+    str_add(out, " \\\\\n\\midrule\n");
     for (size_t k = 0; k < r->n; k++) {
         const struct summary_group *g = &r->group[k];
         latex_text(out, g->label);
@@ -359,7 +380,7 @@ void report_markdown(struct str *out, const struct report *r)
 {
     struct comparison c;
     char cell[CELL];
-    if (!compare_groups(&c, r)) {
+    if (!compare_groups(&c, r, r->row)) {
         out->failed = 1;
         return;
     }
@@ -367,7 +388,9 @@ void report_markdown(struct str *out, const struct report *r)
     for (int row = 0; row < SUMMARY_N; row++)
         if (is_known(r, row))
             str_addf(out, " %s |", summary_rows[row].title);
-    str_add(out, c.compared ? " Δ val loss (paired) |\n|---|---:|" : "\n|---|---:|");
+    if (c.compared)
+        str_addf(out, " Δ %s (paired) |", summary_rows[r->row].title);
+    str_add(out, "\n|---|---:|");
     for (int row = 0; row < SUMMARY_N; row++)
         str_add(out, is_known(r, row) ? "---:|" : "");
     str_add(out, c.compared ? "---:|\n" : "\n");
@@ -416,7 +439,7 @@ static void csv_number(struct str *out, double v)
 void report_csv(struct str *out, const struct report *r)
 {
     struct comparison c;
-    if (!compare_groups(&c, r)) {
+    if (!compare_groups(&c, r, r->row)) {
         out->failed = 1;
         return;
     }
@@ -425,7 +448,7 @@ void report_csv(struct str *out, const struct report *r)
         const char *key = summary_rows[row].key;
         str_addf(out, ",%s,%s_sd,%s_lo,%s_hi", key, key, key, key);
     }
-    str_add(out, ",paired_n,paired_val_loss,paired_lo,paired_hi,p,p_holm\n");
+    str_addf(out, ",paired_n,paired_%s,paired_lo,paired_hi,p,p_holm\n", summary_rows[r->row].key);
     for (size_t k = 0; k < r->n; k++) {
         const struct summary_group *g = &r->group[k];
         csv_text(out, g->label);

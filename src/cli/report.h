@@ -11,6 +11,7 @@ struct report {
     const struct summary_group *group;
     size_t n;
     const struct summary *runs;
+    int row;   /* of the summary: what paired differences are of; 0: the validation loss */
     int width; /* cells of the terminal; 0: no limit */
 };
 
@@ -18,10 +19,11 @@ struct report {
  * interval]; first cost, then depth.  Where that is too wide: mean +- half the interval, then
  * fewer columns. */
 void report_groups(struct str *out, const struct report *r);
-/* Differences in validation loss from the reference, paired by seed, with p values of the paired t
+/* Differences in `row` from the reference, paired by seed, with p values of the paired t
  * test adjusted by Holm's method; nothing where no two groups share two seeds. */
 void report_paired(struct str *out, const struct report *r);
-/* [{"label","n","mean","lo","hi","p","p_holm"}, ...]: every group but the reference. */
+/* [{"label","metric","n","mean","lo","hi","p","p_holm","metrics":{KEY:{...}}}, ...]: every group but the
+ * reference.  metrics: the same of every row with a pair; Holm's adjustment is over the groups. */
 void report_paired_json(struct str *out, const struct report *r);
 /* One booktabs tabular of groups and paired differences. */
 void report_latex(struct str *out, const struct report *r);

@@ -35,7 +35,7 @@ static const struct opt trace_opts[] = {
     // clang-format off
     {"lens",    OPT_INT,  AT(lens),    "0", 0, 16, NULL, "logit lens: most likely tokens kept per cell", NULL},
     {"routing", OPT_ENUM, AT(routing), "causal", 0, 0, "causal|topk|dense", "inference-time decisions; top-k over the whole text (not causal); all layers executed", NULL},
-    {"capacity", OPT_REAL, AT(capacity), "-1", 0, 0, NULL, "requested share of routed cells, 0 to 1; -1 = the method's own", NULL},
+    {"capacity", OPT_REAL, AT(capacity), "-1", 0, 0, NULL, "requested share of routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
     {"exit.layer", OPT_INT, AT(exit_layer), "0", 0, 1 << 20, NULL, "run the first E layers, then the head; 0 = all", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"seed",    OPT_INT,  AT(seed),    "0", 0, 1e15, NULL, "seed of random routing", NULL},

@@ -28,7 +28,7 @@ static const struct opt gen_opts[] = {
     {"batch",       OPT_INT,  AT(batch),       "16",  1, DECODE_BATCH, NULL, "texts decoded in one batch", "together"},
     {"template",    OPT_ENUM, AT(template),    "auto", 0, 0, CHAT_CHOICES, "chat template of --chat; auto: the model's own", NULL},
     {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; dense: all cells (topk: whole texts only, see eval and trace)", NULL},
-    {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = the method's own", NULL},
+    {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
     {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense on the run's held-out text; 0 = off", NULL},
     {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or decoding time", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},

@@ -48,9 +48,11 @@ static const struct opt ppl_opts[] = {
     {"stride",        OPT_INT,    AT(stride),    "0", 0, 1 << 20, NULL, "windows=sliding: tokens scored per window, each after at least seq - stride others; 0 = half of seq", NULL},
     {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense|oracle", "causal: inference-time decisions; topk: the top-k training form; dense: all cells; oracle: each token leaves where its loss plus a price per layer is least, at the capacity (not causal)", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
-    {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = the method's own", NULL},
+    {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
     {"exit.layer",    OPT_STRING, AT(exit_layer), "0", 0, 0, NULL, "task=ppl: run the first E layers, then the head; 0 = all; 2..16: a table over exits", NULL},
     {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "capacities of the rows of --benchmark", NULL},
+    {"risk",          OPT_REAL,   AT(risk),      "0", 0, 0, NULL, "calibrate: stores the least capacity whose expected loss per token of a sequence rises by at most this many nats over dense, tested on text that no threshold was fitted to; above 0, below 1", NULL},
+    {"delta",         OPT_REAL,   AT(delta),     "0.05", 0, 0, NULL, "calibrate risk=: probability that the text misleads the test; above 0, below 1", NULL},
     {"target_speedup", OPT_REAL,  AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense; 0 = off", NULL},
     {"speedup_by",    OPT_ENUM,   AT(speedup_by), "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or prefill time", NULL},
     {"controls",      OPT_BOOL,   AT(controls),  "true", 0, 0, NULL, "also evaluate the controls at the same rates, dense, and top-k if the method has it", NULL},
@@ -338,6 +340,8 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request 
     if (w->tokens > 0 && some < r.windows)
         r.windows = some;
     r.capacity = w->capacity;
+    if (isnan(r.capacity) && pass.kind == PASS_SPARSE && p->s->model->route.capacity >= 0)
+        r.capacity = p->s->model->route.capacity;
     r.exit = pass.inference.exit;
     int rc = route_ready(&p->s->model->route, &pass, e);
     if (rc < 0)
@@ -387,16 +391,72 @@ int ppl_is_scored(const struct ppl *p)
     return p->is_scored;
 }
 
-int ppl_skip_scored(struct ppl *p)
+/* Windows that the final evaluation of the run scores. */
+static int64_t scored_windows(const struct ppl *p)
 {
     int64_t own = run_int(p->s, "train.seq", DEFAULT_SEQ), seq = p->about.seq;
     int64_t tokens = run_int(p->s, "train.final_tokens", DEFAULT_TOKENS);
-    int64_t scored = (tokens + own - 1) / own * own, first = (scored + seq - 1) / seq;
-    int64_t used = (int64_t)ppl_batches(p) * p->about.batch;
+    int64_t scored = (tokens + own - 1) / own * own;
+    return (scored + seq - 1) / seq;
+}
+
+int ppl_skip_scored(struct ppl *p)
+{
+    int64_t first = scored_windows(p), used = (int64_t)ppl_batches(p) * p->about.batch;
     if (first + used > windows_count(p->windows))
         return 0;
     p->first = (uint64_t)first;
     return 1;
+}
+
+int ppl_skip_to_rest(struct ppl *p, int64_t least)
+{
+    int64_t first = scored_windows(p), left = windows_count(p->windows) - first;
+    if (left < least)
+        return 0;
+    p->first = (uint64_t)first;
+    p->about.windows = p->about.windows < left ? p->about.windows : left;
+    return 1;
+}
+
+struct ppl_text ppl_text(const struct ppl *p)
+{
+    return (struct ppl_text){.model = p->s->model,
+                             .windows = p->about.windows,
+                             .seq = p->about.seq,
+                             .batch = p->o->batch};
+}
+
+int ppl_window_losses(struct ppl *p, int64_t from, int64_t n, double capacity, double *nll,
+                      struct err *e)
+{
+    struct model *m = p->s->model;
+    struct sweep w = {.p = p, .pos = {.window = p->first + (uint64_t)from}, .want = n};
+    struct pass pass = {.kind = isnan(capacity) ? PASS_DENSE : PASS_SPARSE,
+                        .inference.has_capacity = !isnan(capacity),
+                        .inference.capacity = isnan(capacity) ? 0 : capacity,
+                        .seed = p->seed};
+    BUG_IF(p->o->windows != WINDOWS_PACKED, "losses of windows=%s", windows_name[p->o->windows]);
+    int rc = route_ready(&m->route, &pass, e);
+    for (int64_t at = 0; rc == 0 && sweep_next(&w) > 0; at = w.done) {
+        model_forward(m, &w.b, &pass);
+        model_loss(m, 0, 0);
+        for (int b = 0; b < w.b.B && rc == 0; b++) {
+            double sum = 0, tokens = 0;
+            for (int i = b * w.b.T; i < (b + 1) * w.b.T; i++) {
+                if (w.b.target[i] < 0)
+                    continue;
+                sum += (double)m->nll[i];
+                tokens++;
+            }
+            nll[at + b] = sum / tokens;
+            if (pass.kind == PASS_DENSE && tokens > 0 && !(fabs(sum) < 1e30))
+                rc = err_set(e, DS_ENUMERIC, "%s: loss is %g: corrupt model weights", p->s->dir,
+                             sum / tokens);
+        }
+        m->batch = NULL;
+    }
+    return rc < 0 ? rc : windows_check(p->windows, e);
 }
 
 uint64_t ppl_seed(const struct ppl *p)

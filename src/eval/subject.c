@@ -2,6 +2,7 @@
 #include "eval/subject.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -189,6 +190,7 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_str(rec, "method", c->method);
     record_int(rec, "layers", model_config_depth(c));
     record_int(rec, "steps", 0);
+    record_int(rec, "seed", strtoll(subject_key(s, "seed", "0"), NULL, 10));
     record_int(rec, "vocab", c->vocab);
     record_int(rec, "params", params_count(&s->model->params));
     record_int(rec, "params_non_embedding",

@@ -29,6 +29,9 @@ const struct summary_row summary_rows[SUMMARY_N] = {
     [SUMMARY_R_ENTROPY]        = {"corr_entropy_depth",      "r(entropy)",            3, 3},
     [SUMMARY_R_NLL]            = {"corr_nll_depth",          "r(loss)",               3, 2},
     [SUMMARY_R_TRUE]           = {"corr_true_entropy_depth", "r(true entropy)",       3, 5},
+    [SUMMARY_ANSWER_LOSS]      = {"answer_loss",             "answer loss",           4, 1},
+    [SUMMARY_ANSWER_ACCURACY]  = {"answer_accuracy",         "answer accuracy",       4, 0},
+    [SUMMARY_R_NEEDED]         = {"corr_needed_depth",       "r(needed depth)",       3, 2},
     // clang-format on
 };
 

@@ -149,26 +149,66 @@ static struct normed normed_rows(struct model *m, int l, const struct plan *p)
     return (struct normed){n, m->loop.row, m->loop.query, m->loop.pos, 1};
 }
 
+static struct norm norm0_of(const struct model *m, const struct block_work *w, int N)
+{
+    return norm_of(m, m->loop_norm, m->loop_norm_b, w->mean0, w->rstd0, N);
+}
+
+/* The input of an iteration: w->in (n,C) from the states in w->x. */
+static void begin_iteration(struct model *m, const struct normed *r, struct block_work *w)
+{
+    const real *before = loop_injected(m);
+    int C = (int)m->config.dim;
+    size_t n = (size_t)r->n * (size_t)C;
+    if (m->loop_norm >= 0) {
+        struct norm norm = norm0_of(m, w, r->n);
+        norm_fwd(w->in, w->x, &norm);
+    } else {
+        bulk_copy(w->in, w->x, n);
+    }
+    if (before && r->row) {
+        rows_gather(w->u, before, r->row, r->n, C); /* u is free until step 6 */
+        before = w->u;
+    }
+    if (before)
+        add_into(w->in, before, n);
+    w->x = w->in;
+}
+
 /* 1: xn (n,C), the normed rows. */
 static void enter_fwd(struct model *m, int l, const struct normed *r, struct block_work *w)
 {
-    const real *before = loop_injected(m, l);
-    int C = (int)m->config.dim;
-    size_t n = (size_t)r->n * (size_t)C;
     w->x = m->stream.h[l];
     if (r->row) {
-        rows_gather(w->gathered, w->x, r->row, r->n, C);
-        w->x = w->gathered;
-    } else if (before) {
-        bulk_copy(w->gathered, w->x, n);
+        rows_gather(w->gathered, w->x, r->row, r->n, (int)m->config.dim);
         w->x = w->gathered;
     }
-    if (before && r->row)
-        rows_gather(w->u, before, r->row, r->n, C); /* u is free until step 6 */
-    if (before)
-        add_into(w->gathered, r->row ? w->u : before, n);
+    if (loop_enters(m, l))
+        begin_iteration(m, r, w);
     struct norm norm = norm1_of(m, l, w, r->n);
     norm_fwd(w->xn, w->x, &norm);
+}
+
+/* The plan's rows as indices into w->in; NULL: row i. */
+static const int32_t *rows_of_input(const struct plan *p, const struct normed *r, int R)
+{
+    return r->query || r->row || p->n == R ? r->query : p->row;
+}
+
+/* An iteration replaces the state by its input: the increment is x - h + f(x). */
+static void finish_iteration(struct model *m, int l, const struct plan *p, const struct normed *r,
+                             const struct block_work *w)
+{
+    const int32_t *at = rows_of_input(p, r, m->R);
+    size_t C = (size_t)m->config.dim;
+    if (!loop_enters(m, l))
+        return;
+    for (size_t i = 0; i < (size_t)p->n; i++) {
+        const real *x = w->in + (at ? (size_t)at[i] : i) * C,
+                   *h = m->stream.h[l] + (size_t)p->row[i] * C;
+        for (size_t c = 0; c < C; c++)
+            w->f[i * C + c] += x[c] - h[c];
+    }
 }
 
 /* Replaces the listed rows of y by x. */
@@ -199,10 +239,14 @@ static void qkv_fwd(struct model *m, int l, const struct plan *p, const struct n
 }
 
 /* 6: u = x + f, un = norm2(u). */
-static void second_norm_fwd(struct model *m, int l, const struct plan *p, struct block_work *w)
+static void second_norm_fwd(struct model *m, int l, const struct plan *p, const struct normed *r,
+                            struct block_work *w)
 {
     struct norm n = norm2_of(m, l, w, p->n);
-    add_norm_fwd(w->u, w->un, m->stream.h[l], is_whole(m, p) ? NULL : p->row, w->f, &n);
+    if (loop_enters(m, l))
+        add_norm_fwd(w->u, w->un, w->in, rows_of_input(p, r, m->R), w->f, &n);
+    else
+        add_norm_fwd(w->u, w->un, m->stream.h[l], is_whole(m, p) ? NULL : p->row, w->f, &n);
 }
 
 /* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
@@ -265,8 +309,8 @@ static void attend_cache(struct model *m, int l, int s, struct kv_cache *c, cons
 }
 
 /* 1-5: f = attention(norm1(x)) of the plan's rows. */
-static void attention_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
-                                struct kv_cache *const *cache)
+static struct normed attention_increment(struct model *m, int l, const struct plan *p,
+                                         struct block_work *w, struct kv_cache *const *cache)
 {
     const struct block_params *b = &m->block[l];
     struct linear o = lin(m, b->o, b->o_b);
@@ -286,14 +330,16 @@ static void attention_increment(struct model *m, int l, const struct plan *p, st
     if (!cache)
         attention_fwd(w->att, w->lse, w->q, w->k, w->v, &a); /* 4 */
     linear_fwd(w->f, w->att, &o, p->n, 0, NULL);             /* 5 */
+    return rows;
 }
 
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
                      struct kv_cache *const *cache)
 {
-    attention_increment(m, l, p, w, cache); /* 1-5 */
-    second_norm_fwd(m, l, p, w);            /* 6 */
-    mlp_fwd(m, l, p->n, w, w->f, 1);        /* 7, 8 */
+    struct normed rows = attention_increment(m, l, p, w, cache); /* 1-5 */
+    second_norm_fwd(m, l, p, &rows, w);                          /* 6 */
+    mlp_fwd(m, l, p->n, w, w->f, 1);                             /* 7, 8 */
+    finish_iteration(m, l, p, &rows, w);
 }
 
 void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
@@ -381,30 +427,56 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     qkv_bwd(m, l, p, d, w); /* 2 */
 }
 
+/* The gradient of an iteration's input x, on the normed rows, to the states.  f = x - h + ...: x
+ * has d->f, which by now also holds d->u, besides what came through the first norm. */
+static void begin_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
+                      const struct block_work *w, int every, real *dx)
+{
+    int C = (int)m->config.dim, N = p->n, rows = every ? m->R : N;
+    size_t items = (size_t)rows * (size_t)C;
+    real *before = loop_injected_grad(m), *dh = m->stream.dh[l], *to = every ? dh : d->u;
+    if (every && !is_whole(m, p))
+        rows_scatter_add(dx, d->f, p->row, NULL, N, C);
+    else
+        add_into(dx, d->f, items);
+    if (before && every)
+        add_into(before, dx, items);
+    else if (before)
+        rows_scatter_add(before, dx, p->row, NULL, N, C);
+    if (!every)
+        bulk_zero(to, items);
+    if (m->loop_norm >= 0) {
+        struct norm n = norm0_of(m, w, rows);
+        norm_bwd(to, grd(m, m->loop_norm), grd(m, m->loop_norm_b), dx,
+                 every ? m->stream.h[l] : w->gathered, &n);
+    } else {
+        add_into(to, dx, items);
+    }
+    if (!every)
+        rows_scatter_add(dh, to, p->row, NULL, N, C);
+}
+
 /* 1: the first norm's rows, and the residual path of u (nothing in a split layer: d->u is zero or
  * not read). */
 static void enter_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
                       const struct block_work *w, int is_block)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim, N = p->n;
+    int C = (int)m->config.dim, N = p->n, enters = loop_enters(m, l);
     real *dh = m->stream.dh[l];
     int every = is_whole(m, p) || p->kv == KV_ALL;
     struct norm n = norm1_of(m, l, w, every ? m->R : N);
-    real *before = loop_injected_grad(m, l), *dx = every ? dh : d->u;
-    size_t items = (size_t)n.N * (size_t)C;
-    if (before) {
-        dx = d->gathered;
-        bulk_zero(dx, items);
-    }
+    real *dx = enters ? d->gathered : every ? dh : d->u;
+    if (enters)
+        bulk_zero(dx, (size_t)n.N * (size_t)C);
     norm_bwd(dx, grd(m, b->norm1), grd(m, b->norm1_b), d->xn,
-             every && !before ? m->stream.h[l] : w->x, &n);
-    if (before) {
-        add_into(every ? dh : d->u, dx, items);
-        if (every)
-            add_into(before, dx, items);
-        else
-            rows_scatter_add(before, dx, p->row, NULL, N, C);
+             enters  ? w->in
+             : every ? m->stream.h[l]
+                     : w->x,
+             &n);
+    if (enters) {
+        begin_bwd(m, l, p, d, w, every, dx);
+        return;
     }
     is_block |= !every;
     if (!is_block)
@@ -413,6 +485,18 @@ static void enter_bwd(struct model *m, int l, const struct plan *p, struct block
         add_into(dh, d->u, (size_t)N * (size_t)C);
     else
         rows_scatter_add(dh, d->u, p->row, NULL, N, C);
+}
+
+/* f = x - h + ...: the state's own part, where an iteration begins with another input. */
+static void leave_state_bwd(struct model *m, int l, const struct plan *p,
+                            const struct block_work *d)
+{
+    size_t C = (size_t)m->config.dim;
+    if (!loop_enters(m, l))
+        return;
+    for (size_t i = 0; i < (size_t)p->n; i++)
+        for (size_t c = 0; c < C; c++)
+            m->stream.dh[l][(size_t)p->row[i] * C + c] -= d->f[i * C + c];
 }
 
 void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *dgate)
@@ -426,10 +510,11 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
     if (dgate)
         rows_dot(dgate, dy, p->row, w->f, N, C);
     bulk_gather_scaled(d->f, dy, p, C); /* 8 */
-    mlp_bwd(m, l, N, d, w);             /* 8, 7, 6 */
-    add_into(d->f, d->u, n);            /* f = attn + mlp(x + attn): attn gets both gradients */
-    attn_bwd(m, l, p, d, w);            /* 5, 4, 3, 2 */
-    enter_bwd(m, l, p, d, w, 1);        /* 1 */
+    leave_state_bwd(m, l, p, d);
+    mlp_bwd(m, l, N, d, w);      /* 8, 7, 6 */
+    add_into(d->f, d->u, n);     /* f = attn + mlp(x + attn): attn gets both gradients */
+    attn_bwd(m, l, p, d, w);     /* 5, 4, 3, 2 */
+    enter_bwd(m, l, p, d, w, 1); /* 1 */
 }
 
 /* ---- split layers ---- */
@@ -438,7 +523,8 @@ void attention_half_fwd(struct model *m, int l, const struct plan *p, struct blo
                         struct kv_cache *const *cache)
 {
     m->stream.mid = w->mid;
-    attention_increment(m, l, p, w, cache); /* 1-5 */
+    struct normed rows = attention_increment(m, l, p, w, cache); /* 1-5 */
+    finish_iteration(m, l, p, &rows, w);
     rows_update(w->mid, m->stream.h[l], w->f, p->row, p->gate, p->n, m->R, (int)m->config.dim);
 }
 
@@ -484,6 +570,7 @@ void attention_half_bwd(struct model *m, int l, const struct plan *p, struct blo
     if (dgate)
         rows_dot(dgate, d->mid, p->row, w->f, N, C);
     bulk_gather_scaled(d->f, d->mid, p, C);
+    leave_state_bwd(m, l, p, d);
     bulk_zero(d->u, (size_t)N * (size_t)C);
     attn_bwd(m, l, p, d, w); /* 5, 4, 3, 2 */
     enter_bwd(m, l, p, d, w, 0);

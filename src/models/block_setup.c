@@ -67,6 +67,10 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->xn = reals(a, R, C);
     w->rstd1 = reals(a, R, 1);
     w->mean1 = reals(a, R, 1);
+    int enters = c->loop > 1 && (c->loop_norm || c->loop_inject != LOOP_INJECT_NONE);
+    w->in = enters ? reals(a, R, C) : NULL;
+    w->rstd0 = enters ? reals(a, R, 1) : NULL;
+    w->mean0 = enters ? reals(a, R, 1) : NULL;
     w->q = reals(a, R, HD);
     w->k = reals(a, R, KD);
     w->v = reals(a, R, KD);

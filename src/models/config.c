@@ -45,7 +45,8 @@ static const struct opt model_opts[] = {
     {"loop_first", OPT_INT,   AT(loop_first), "0",   0, 4096, NULL, "blocks before the loop, executed once", NULL},
     {"loop_last", OPT_INT,    AT(loop_last), "0",    0, 4096, NULL, "blocks after the loop, executed once", NULL},
     {"loop_min",  OPT_INT,    AT(loop_min),  "0",    0, 256, NULL, "training draws the iterations of each step from loop_min to loop; 0 = always loop", NULL},
-    {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration attends to its state plus the state before the loop", NULL},
+    {"loop_norm", OPT_BOOL,   AT(loop_norm), "true", 0, 0, NULL, "every iteration begins with a norm of the state", NULL},
+    {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration begins with its state plus the state before the loop", NULL},
     {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "token ids that end generation, e.g. 2 or 128001,128008; empty = the tokenizer's end of text", NULL},
     // clang-format on
 };
@@ -221,7 +222,7 @@ int64_t model_config_params(const struct model_config *c)
     int64_t C = c->dim, norm = c->norm == NORM_LAYER ? 2 * C : C;
     int64_t table = c->position == POS_LEARNED ? c->max_seq * C : 0;
     return c->vocab * C * (c->tied ? 1 : 2) + table + c->layers * model_config_params_layer(c) +
-           norm;
+           norm * (c->loop > 1 && c->loop_norm ? 2 : 1);
 }
 
 /* Wavelengths that fit `high` times or more into the original context are unchanged, those that fit

@@ -52,6 +52,8 @@ void loop_settle(struct model *m, int l, struct plan *p)
     p->settled = NULL;
     if (!is_looped(m, l) || p->kv != KV_ALL)
         return;
+    if (m->route.ops->enter && m->route.pass.kind != PASS_DENSE) /* it may add to every state */
+        memset(m->loop.moved, 1, (size_t)m->route.loop.group * R);
     uint8_t *moved = m->loop.moved + place_in_group(m, l) * R;
     uint8_t *settled = m->loop.settled + (size_t)l * (size_t)m->R_max;
     for (size_t i = 0; i < R; i++)
@@ -89,19 +91,20 @@ int loop_iterations(const struct model *m, const struct pass *pass)
     return (int)(c->loop_min + rng_below(&r, (uint32_t)(c->loop - c->loop_min + 1)));
 }
 
-static int is_injected(const struct model *m, int l)
+int loop_enters(const struct model *m, int l)
 {
-    return m->config.loop_inject == LOOP_INJECT_ADD && is_looped(m, l) && place_in_group(m, l) == 0;
+    return (m->loop_norm >= 0 || m->config.loop_inject != LOOP_INJECT_NONE) && is_looped(m, l) &&
+           place_in_group(m, l) == 0;
 }
 
-const real *loop_injected(const struct model *m, int l)
+const real *loop_injected(const struct model *m)
 {
-    return is_injected(m, l) ? m->stream.h[m->route.loop.start] : NULL;
+    return m->config.loop_inject == LOOP_INJECT_ADD ? m->stream.h[m->route.loop.start] : NULL;
 }
 
-real *loop_injected_grad(const struct model *m, int l)
+real *loop_injected_grad(const struct model *m)
 {
-    return is_injected(m, l) ? m->stream.dh[m->route.loop.start] : NULL;
+    return m->config.loop_inject == LOOP_INJECT_ADD ? m->stream.dh[m->route.loop.start] : NULL;
 }
 
 int loop_shares(const struct model *m, int l, const struct plan *p)

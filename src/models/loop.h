@@ -22,9 +22,12 @@ void loop_note(struct model *m, int l, const struct plan *p, const struct plan *
 /* Iterations of this pass: model.loop, or drawn for a training step. */
 int loop_iterations(const struct model *m, const struct pass *pass);
 
-/* The state before the loop when layer l attends to it as well, else NULL; and its gradient. */
-const real *loop_injected(const struct model *m, int l);
-real *loop_injected_grad(const struct model *m, int l);
+/* Does layer l begin an iteration whose input x is not the state itself:
+ * x = norm(h) (model.loop_norm) + h before the loop (model.loop_inject)? */
+int loop_enters(const struct model *m, int l);
+/* The state before the loop when it is added, else NULL; and its gradient. */
+const real *loop_injected(const struct model *m);
+real *loop_injected_grad(const struct model *m);
 
 /* Does layer l of this pass take the keys and values of settled rows from the iteration before? */
 int loop_shares(const struct model *m, int l, const struct plan *p);

@@ -32,6 +32,13 @@ static int register_params(struct model *m, struct err *e)
     m->norm = params_add(ps, "model.norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
     if (c->norm == NORM_LAYER)
         m->norm_b = params_add(ps, "model.norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
+    m->loop_norm = m->loop_norm_b = -1;
+    if (c->loop > 1 && c->loop_norm) {
+        m->loop_norm = params_add(ps, "model.loop_norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+        if (c->norm == NORM_LAYER)
+            m->loop_norm_b =
+                params_add(ps, "model.loop_norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
+    }
     if (!c->tied)
         m->head = params_add(ps, "lm_head.weight", V, C, PARAM_MATRIX, INIT_NORMAL, c->init_std);
     m->n_base = ps->n;
@@ -249,7 +256,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->entropy = reals(a, R, 1);
     m->entropy_rel = reals(a, R, 1);
     m->dgate = reals(a, R, 1);
-    if (m->route.ops->flags & ROUTE_EXITS)
+    if (m->route.wants_exits || m->route.ops->observe)
         layout_exits(&m->exits, a, (L + 1) * R);
     m->flops.part = arena_alloc(a, (L + 1) * FLOPS_PARTS, sizeof(double));
     m->flops.token = arena_alloc(a, R, sizeof(double));

@@ -80,6 +80,7 @@ int route_init(struct route *r, const struct route_ops *ops, void *opts, struct 
     r->L = L;
     r->C = C;
     r->seed = seed;
+    r->capacity = -1;
     r->state = mem_alloc(1, ops->state_size ? ops->state_size : 1);
     if (!r->state)
         return err_set(e, DS_EMEM, "state of %s", ops->name);
@@ -151,10 +152,22 @@ int route_set(struct route *r, const struct opt *row, double value, struct err *
     return rc;
 }
 
+/* A pass at inference without a capacity gets the one that is stored with the model. */
+static struct pass with_capacity(const struct route *r, const struct pass *pass)
+{
+    struct pass p = *pass;
+    if ((p.kind == PASS_MASKED || p.kind == PASS_SPARSE) && !p.inference.has_capacity &&
+        r->capacity >= 0 && r->ops->flags & ROUTE_CAPACITY) {
+        p.inference.has_capacity = 1;
+        p.inference.capacity = r->capacity;
+    }
+    return p;
+}
+
 void route_begin(struct route *r, const struct pass *pass)
 {
     BUG_IF(pass->R > r->R_max, "pass of %d rows, reserved %d", pass->R, r->R_max);
-    r->pass = *pass;
+    r->pass = with_capacity(r, pass);
     if (pass->record)
         for (size_t i = 0; i < r->ops->n_metrics; i++)
             if (r->cell[i])
@@ -224,7 +237,8 @@ int route_ready(const struct route *r, const struct pass *pass, struct err *e)
         !(pass->inference.capacity >= 0 && pass->inference.capacity <= 1))
         return err_set(e, DS_ERANGE, "capacity=%g: must be between 0 and 1",
                        pass->inference.capacity);
-    return ops->ready && pass->kind != PASS_DENSE ? ops->ready(r, pass, e) : 0;
+    struct pass full = with_capacity(r, pass);
+    return ops->ready && pass->kind != PASS_DENSE ? ops->ready(r, &full, e) : 0;
 }
 
 void plan_from_mask(struct plan *p, const uint8_t *want, const real *weight, const uint8_t *probe,

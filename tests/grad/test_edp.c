@@ -8,7 +8,7 @@
 enum { B = 2, T = 8, V = 11, SAMPLES = 20 };
 
 static struct kit_batch batch;
-static real entropy[B * T];
+static real entropy[B * T], exit_nll[7 * B * T];
 
 /* Loss and penalties.  The predictive entropy is detached, so it is constant here too. */
 static double objective(struct model *m, struct pass *pass)
@@ -131,6 +131,16 @@ T(every_budget_has_the_right_gradients)
     check_soft("edp.threshold=quantile");
 }
 
+T(fair_variants_have_the_right_gradients)
+{
+    check_soft("edp.spread=common edp.threshold=fixed edp.signal=vector");
+    check_soft("edp.spread=common edp.threshold=quantile edp.budget=loss");
+    check_soft("edp.max_skip=0 edp.min_runs=1 edp.signal=velocity edp.early=0 edp.late=0");
+    check_soft("edp.persist=0.6 edp.signal=learned edp.penalty=quadratic edp.budget=dual");
+    check_soft("edp.persist=0.6 edp.min_runs=1 edp.max_skip=0 edp.spread=common "
+               "edp.threshold=fixed edp.budget=loss");
+}
+
 T(the_literal_rule_has_the_right_gradients)
 {
     check_soft("edp.history=literal edp.signal=velocity edp.step_code=every "
@@ -183,6 +193,72 @@ T(attached_signals_have_the_right_gradients)
     check_attached("edp.attach=true edp.signal=vector edp.step_code=landing edp.budget=loss");
     check_attached(
         "edp.attach=true edp.signal=vector edp.step_code=off edp.kv=plan edp.threshold=fixed");
+}
+
+T(attached_scores_that_persist_have_the_right_gradients)
+{
+    check_attached("edp.attach=true edp.signal=velocity edp.min_runs=1 edp.persist=0.5");
+    check_attached("edp.attach=true edp.signal=vector edp.persist=0.3 edp.spread=common "
+                   "edp.threshold=fixed");
+}
+
+/* ---- regret ---------------------------------------------------------------------------------- */
+
+/* Half the mean square of prediction minus label over the gated cells; measured by gates, each has
+ * the weight 1/2 of a gate that was sure to be 1.  The gates' gradients depend on the cell only. */
+static double squares(struct model *m, struct pass *pass)
+{
+    real dgate[B * T];
+    struct losses x = {.entropy = entropy, .target = batch.target, .R = B * T, .L = 6};
+    double error = 0, n = 0;
+    x.exit_nll = exit_nll;
+    for (int c = 0; c < 7 * B * T; c++)
+        exit_nll[c] = 2 + sin(3.0 * c);
+    model_forward(m, &batch.b, pass);
+    m->route.ops->aux(&m->route, &x);
+    for (int l = 5; l >= 0; l--) {
+        for (int k = 0; k < m->plan[l].n; k++) {
+            dgate[k] = 0.02 * m->plan[l].weight[k] * sin(1.0 + m->plan[l].row[k] + 10 * l);
+            n += (m->route.wants_exits ? 1 : 0.5) * m->plan[l].weight[k];
+        }
+        m->route.ops->decide_bwd(&m->route, l, &m->plan[l], dgate, &m->stream);
+    }
+    for (size_t i = 0; i < m->route.ops->n_metrics; i++)
+        if (strcmp(m->route.ops->metrics[i].name, "regret_error") == 0)
+            error = m->route.metric[i][0];
+    return error * error / 2 * n / (4 * B * T); /* of four gated layers */
+}
+
+static void check_regret(const char *options)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    struct model *m = small(options);
+    warm(m);
+    pass.soft = 1;
+    pass.inference.offset = -INFINITY;
+    pass.progress = 0.3; /* gates are drawn */
+    model_forward(m, &batch.b, &pass);
+    m->route.frozen = 1;
+    for (int i = 0; i < m->params.n; i++) {
+        struct param *p = &m->params.p[i];
+        if (strncmp(p->name, "edp.regret.", 11) != 0 || !p->train)
+            continue;
+        params_zero_grad(&m->params);
+        squares(m, &pass);
+        real *grad = kit_copy(p->grad, p->n);
+        kit_check_tensor(options, squares, m, &pass, p->name, p->value, grad, p->n, SAMPLES,
+                         (uint32_t)i);
+        free(grad);
+    }
+    model_free(m);
+}
+
+T(the_regret_network_has_the_right_gradients)
+{
+    check_regret("edp.signal=regret edp.hidden=5 edp.threshold=fixed edp.budget=off");
+    check_regret("edp.signal=regret edp.hidden=5 edp.threshold=fixed edp.regret=gradient");
+    check_regret("edp.signal=regret edp.hidden=5 edp.spread=common edp.min_runs=1 "
+                 "edp.threshold=quantile edp.persist=0.5");
 }
 
 /* The gradients of all other weights with hard gates: the plan is replayed, so differences see the

@@ -7,7 +7,8 @@
 enum { B = 2, T = 9, V = 11, L = 6, SAMPLES = 4 };
 
 static const char *const shapes[] = {
-    "model.layers=6", "model.layers=3 model.loop=4 model.loop_first=1 model.loop_last=1",
+    "model.layers=6",
+    "model.layers=3 model.loop=4 model.loop_first=1 model.loop_last=1 model.loop_norm=false",
     "model.layers=2 model.loop=3 model.loop_inject=add model.loop_min=1"};
 
 static struct kit_batch batch;

@@ -93,6 +93,8 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
 T(loops_have_the_right_gradients)
 {
     check_switches("model.layers=1 model.loop=4", 0, 0);
+    check_switches("model.layers=1 model.loop=4 model.loop_norm=false", 1, 1);
+    check_switches("model.layers=1 model.loop=4 model.loop_norm=false model.loop_inject=add", 1, 0);
     check_switches("model.layers=1 model.loop=4 model.loop_inject=add", 1, 1);
     check_switches("model.layers=4 model.loop=2 model.loop_first=1 model.loop_last=1", 1, 0);
     check_switches("model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1 "
@@ -133,7 +135,8 @@ T(the_gradient_of_a_loop_is_the_sum_over_its_iterations)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     setup(1);
-    struct model *loop = small("model.layers=3 model.loop=2 model.loop_first=1", 0);
+    struct model *loop =
+        small("model.layers=3 model.loop=2 model.loop_first=1 model.loop_norm=false", 0);
     struct model *stack = small("model.layers=5", 0);
     for (int l = 0; l < 5; l++) {
         const int *from = (const int *)&loop->block[l], *to = (const int *)&stack->block[l];

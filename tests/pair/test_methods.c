@@ -390,7 +390,7 @@ static int keeps_keys(const struct model *m, int l, int row)
     struct route_loop loop = model_config_loop(&m->config);
     if (m->config.loop == 1 || l < loop.start + loop.group || l >= loop.end)
         return 0;
-    if (m->plan[l - loop.group].kv != KV_ALL)
+    if (m->plan[l - loop.group].kv != KV_ALL || m->route.ops->enter)
         return 0;
     for (int k = l - loop.group; k < l; k++)
         if (runs_at(&m->plan[k], row) || runs_at(model_plan(m, k), row))

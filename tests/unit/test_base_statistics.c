@@ -25,6 +25,52 @@ T(p_and_quantile_are_inverse)
     t_near(stat_t_p(2.0, 3), 0.139325968, 1e-8);
 }
 
+/* The sums of exact fractions: Python's math.comb and fractions. */
+T(binomial_tails_are_the_exact_sums)
+{
+    t_near(stat_binomial_below(0, 1, 0.5), 0.5, 1e-15);
+    t_near(stat_binomial_below(2, 5, 0.3), 0.83692, 1e-14);
+    t_near(stat_binomial_below(9, 10, 0.5), 0.9990234375, 1e-14);
+    t_near(stat_binomial_below(0, 149, 0.02), 0.0492816543300896, 1e-13);
+    t_near(stat_binomial_below(3, 100, 0.05), 0.2578386591160164, 1e-12);
+    t_near(stat_binomial_below(40, 400, 0.125), 0.07227495349975123, 1e-12);
+    t_near(stat_binomial_below(950, 1000, 0.96), 0.06630587123134773, 1e-11);
+    t_near(stat_binomial_below(7, 7, 0.9), 1, 0);
+}
+
+/* Hoeffding's bound by hand: exp(-n h1(min(mean, eps), eps)); Bentkus': e times the exact binomial
+ * sum.  The first three rows are Hoeffding's, the others Bentkus'. */
+T(the_p_value_of_a_risk_is_the_smaller_bound)
+{
+    static const struct {
+        double mean;
+        size_t n;
+        double eps, p;
+    } known[] = {
+        {0, 149, 0.02, 0.04928165433008944},      {0, 148, 0.02, 0.05028740237764229},
+        {0.05, 20, 0.5, 5.0545393498238515e-05},  {0.01, 400, 0.02, 0.2645805542407396},
+        {0.01, 1000, 0.02, 0.027825822848830856}, {0.005, 1000, 0.02, 0.0001739946833644893},
+        {0.1, 200, 0.15, 0.06924396363989191},    {0.4, 60, 0.6, 0.003741237502322823}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        t_near(stat_risk_p(known[i].mean, known[i].n, known[i].eps), known[i].p, 1e-11);
+    t_near(stat_risk_p(0.02, 100, 0.02), 1, 0);
+    t_near(stat_risk_p(0.03, 50, 0.02), 1, 0);
+    t_near(stat_risk_p(0, 0, 0.5), 1, 0);
+    t_near(stat_risk_p((double)NAN, 10, 0.5), 1, 0);
+}
+
+T(the_least_risk_is_where_the_test_begins_to_reject)
+{
+    t_near(stat_risk_least(0, 128, 0.05), 1 - pow(0.05, 1.0 / 128), 1e-12);
+    for (int i = 0; i < 20; i++) {
+        double mean = 0.04 * i, least = stat_risk_least(mean, 300, 0.1);
+        t_true(least > mean && stat_risk_p(mean, 300, least) <= 0.1);
+        t_true(stat_risk_p(mean, 300, least - 1e-6) > 0.1);
+    }
+    t_near(stat_risk_least(1, 300, 0.1), 1, 0);
+    t_near(stat_risk_least(0, 0, 0.1), 1, 0);
+}
+
 T(interval_of_three_seeds_is_the_textbook_one)
 {
     const double v[] = {3.190, 3.253, 3.200};

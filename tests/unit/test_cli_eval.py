@@ -70,6 +70,40 @@ def answers_of_known_depth_are_counted_by_their_hops():
 
 
 @test
+def rules_over_seeds_are_compared_in_pairs():
+    rules = {"all": "capacity=1", "half": "capacity=0.5", "none": "capacity=0"}
+    loss = {rule: [] for rule in rules}
+    for seed in "123":
+        name = "hops-" + seed
+        run("train", *TINY, "data.path=hops", "train.seq=29", "hops.k=3", "data.docs=200", "model.method=dlr",
+            "model.init_std=0.3", "seed=" + seed, "--run", name, "--quiet")
+        for rule, setting in rules.items():
+            x = run_json("eval", name, setting, "time_rounds=0", "controls=false", "-o", "%s-%s.mp" % (rule, seed))
+            loss[rule].append(x["answer_loss"])
+    words = [w for rule in rules for w in ("--group", "%s=%s" % (rule, ",".join("%s-%s.mp" % (rule, s) for s in "321")))]
+    x = run_json("compare", *words, "--metric", "answer_loss")
+    assert [g["label"] for g in x["groups"]] == list(rules) and [g["n"] for g in x["groups"]] == [3, 3, 3]
+    assert [p["label"] for p in x["paired"]] == ["half", "none"], x["paired"]
+    for p in x["paired"]:
+        d = [a - b for a, b in zip(loss[p["label"]], loss["all"])]
+        mean = sum(d) / 3
+        half = 4.30265273 * math.sqrt(sum((v - mean) ** 2 for v in d) / 2 / 3)
+        assert p["n"] == 3 and abs(p["mean"] - mean) < 1e-5 and abs(p["hi"] - mean - half) < 1e-4, (p, d)
+        assert p["metric"] == "answer_loss" and p["metrics"]["answer_loss"]["p"] == p["p"]
+        assert {"flops_ratio", "answer_accuracy"} <= set(p["metrics"]), p
+    least, most = sorted(x["paired"], key=lambda p: p["p"])
+    assert abs(least["p_holm"] - min(1, 2 * least["p"])) < 1e-6, (least, most)
+    assert abs(most["p_holm"] - min(1, max(most["p"], least["p_holm"]))) < 1e-6, (least, most)
+    assert "answer loss minus that of all" in run("compare", *words, "--metric", "answer_loss")
+    refused("did you mean answer_loss", "compare", "hops-1", "--metric", "answer_los")
+    for bad in ("x", "x=", "=a", "x=all-1.mp,,all-2.mp"):
+        refused("--group", "compare", "--group", bad)
+    refused("same seed", "compare", "--group", "x=all-1.mp,none-1.mp")
+    refused("duplicate", "compare", "--group", "x=all-1.mp", "--group", "y=all-1.mp")
+    refused("unexpected", "compare", "hops-1", "--group", "x=all-1.mp")
+
+
+@test
 def one_token_at_a_time_and_no_text_at_all():
     with open("some.txt", "w") as f:
         f.write("The cat sat on the mat. " * 30)
@@ -184,6 +218,53 @@ def calibrate(name):
     a, b = (run_json("eval", x, "data.path=some.txt", "time_rounds=0", "seq=32") for x in (name, name + "-dir"))
     assert a["loss"] == b["loss"], (name, a["loss"], b["loss"])
     run("train", "--resume", name, "--allow-change", "train.steps=8", "--quiet")
+
+
+@test
+def a_capacity_is_certified_for_a_risk_and_stored():
+    run("train", *TINY, "model.method=dlr", "--run", "risky", "--quiet")
+    own = run_json("eval", "risky", "time_rounds=0", "controls=false")
+    words = ("calibrate", "risky", "tokens=4096", "batch=4")
+    x = run_json(*words, "risk=0.3", "delta=0.1")
+    certified = [r["capacity"] for r in x["rows"] if r["certified"]]
+    assert x["capacity"] == min(certified) and x["rows"][0]["capacity"] == 1, x
+    assert x["tested_sequences"] + x["fitted_sequences"] == 4096 / 32 and x["fitted_sequences"] == 64
+    assert x["guarantee"] == ("with probability at least 0.9 over the calibration text, the expected loss per token of a "
+                              "sequence rises by at most 0.3 nats (a sequence's rise counted from 0 to 1)")
+    stored, asked = (run_json("eval", "risky", "time_rounds=0", "controls=false", *more)
+                     for more in ((), ("capacity=%g" % x["capacity"],)))
+    assert stored["loss"] == asked["loss"] and stored["capacity_target"] == x["capacity"], (stored, asked)
+    assert own["capacity_target"] is None
+    table = run(*words, "risk=0.3", "delta=0.1", "-o", "risky-dir")
+    assert "certified" in table and "the first 64 fit thresholds, the next 64 are tested" in table, table
+    assert "capacity=%g: with probability" % x["capacity"] in table
+    assert run_json("eval", "risky-dir", "data.path=some.txt", "time_rounds=0", "controls=false")["capacity_target"] == x["capacity"]
+    name = sorted(os.listdir("runs/risky/checkpoints"))[-1]
+    assert "all files match the manifest" in run("inspect", "runs/risky/checkpoints/" + name)
+    run("train", "--resume", "risky", "--allow-change", "train.steps=8", "--quiet")
+    run("calibrate", "risky", "tokens=64")  # thresholds anew: nothing is certified any more
+    assert run_json("eval", "risky", "time_rounds=0", "controls=false")["capacity_target"] is None
+    with open("risky-dir/config.json") as f:
+        text = f.read()
+    for bad, code in (("2", 1), ("-1", 1), ("1e999", 1), ("x", 2)):
+        with open("risky-dir/config.json", "w") as f:
+            f.write(re.sub(r'("inference.capacity": )"[^"]*"', r'\1"%s"' % bad, text))
+        refused("inference.capacity", "eval", "risky-dir", "data.path=some.txt", code=code)
+
+
+@test
+def a_risk_that_no_capacity_meets_changes_nothing():
+    before = open(weights_of("mod"), "rb").read()
+    refused("the lowest risk that this text certifies is 0.0", "calibrate", "mod", "tokens=4096", "batch=4",
+            "risk=0.0001", code=1)
+    for words, why, code in ((("risk=0",), "greater than 0", 1), (("risk=1",), "less than 1", 1),
+                             (("risk=-1",), "greater than 0", 1), (("risk=0.1", "delta=1"), "delta=1", 1),
+                             (("risk=0.1", "tokens=64"), "less than a batch", 1),
+                             (("delta=0.1",), "together with risk=", 2), (("risk=x",), "must be a number", 2)):
+        refused(why, "calibrate", "mod", *words, code=code)
+    refused("edp has no capacity setting; expected one of", "calibrate", "edp", "risk=0.1")
+    refused("unsupported by eval", "eval", "mod", "risk=0.1")
+    assert open(weights_of("mod"), "rb").read() == before
 
 
 @test

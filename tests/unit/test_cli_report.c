@@ -94,6 +94,34 @@ T(differences_are_paired_with_p_values_adjusted_for_the_number_of_methods)
     str_release(&s);
 }
 
+T(differences_are_of_the_metric_that_is_asked_for)
+{
+    struct report r = three_methods(0);
+    struct str s = {0};
+    r.row = SUMMARY_ANSWER_LOSS;
+    runs[4].value[SUMMARY_ANSWER_LOSS] += 0.25;
+    report_paired(&s, &r);
+    t_truef(has(&s, "answer loss minus that of dense_base") && has(&s, "0.0863 [-0.272, 0.445]"),
+            "%s", str_text(&s));
+    str_reset(&s);
+    report_paired_json(&s, &r);
+    struct json *j = NULL;
+    struct err e = {0};
+    t_ok(json_parse(&j, str_text(&s), s.len, "paired", &e), &e);
+    const struct json_node *edp = json_at(json_root(j), 0), *all = json_get(edp, "metrics");
+    t_str(json_str(json_get(edp, "metric"), NULL), "answer_loss");
+    t_near(json_num(json_get(edp, "mean"), 0), 0.003 + 0.25 / 3, 1e-6);
+    t_near(json_num(json_get(json_get(all, "val_loss"), "mean"), 0), -0.29 / 3, 1e-6);
+    t_true(json_num(json_get(json_get(all, "val_loss"), "p_holm"), 0) < 0.1);
+    t_near(json_num(json_get(json_get(all, "time_ratio"), "mean"), 0), 0.003, 1e-6);
+    t_true(!json_get(all, "topk_gap"));
+    json_free(j);
+    str_reset(&s);
+    report_csv(&s, &r);
+    t_true(has(&s, ",paired_answer_loss,"));
+    str_release(&s);
+}
+
 T(the_reference_is_the_first_group_with_results)
 {
     struct report r = three_methods(0);

@@ -23,6 +23,8 @@ T(the_parameter_count_equals_the_tensors_sizes)
         "model.tied=false model.vocab=7",
         "model.layers=4 model.dim=16 model.heads=2 model.loop=3 model.loop_first=1 "
         "model.loop_last=1 model.lora_r=0",
+        "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.loop_norm=false",
+        "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.norm=layer",
     };
     for (size_t i = 0; i < DS_LEN(shapes); i++) {
         char options[512];
@@ -243,9 +245,10 @@ T(executed_layers_name_the_block_they_run)
 /* The blocks of a loop are stored once, adapters included. */
 T(a_loop_has_the_parameters_of_its_blocks)
 {
-    struct model *loop = kit_model("model.layers=3 model.loop=4 model.loop_first=1 "
-                                   "model.method=dense model.dim=16 model.heads=2 model.lora_r=2",
-                                   1, 4, 0, 0);
+    struct model *loop = kit_model(
+        "model.layers=3 model.loop=4 model.loop_first=1 "
+        "model.loop_norm=false model.method=dense model.dim=16 model.heads=2 model.lora_r=2",
+        1, 4, 0, 0);
     struct model *stack = kit_model("model.layers=3 model.method=dense model.dim=16 model.heads=2 "
                                     "model.lora_r=2",
                                     1, 4, 0, 0);

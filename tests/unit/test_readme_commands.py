@@ -31,6 +31,7 @@ SHORTER = (
     ("./depthscope isoflop", "--dry-run"),
     ("./depthscope eval first task=", "shots=1"),
     ("./depthscope eval first", "tokens=1024"),
+    ("./depthscope calibrate routed risk=", "risk=0.3 tokens=8192"),
     ("./depthscope calibrate", "tokens=4096"),
 )
 # What stands for the user's own, as whole words.

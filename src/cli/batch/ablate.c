@@ -1,5 +1,6 @@
-/* depthscope ablate: the nine edits of EDP that differ from the default, and the control they are
- * compared with: the same options, steps, seeds and order of data. */
+/* depthscope ablate: the nine published edits of EDP that differ from the default, entropy-aware
+ * sparsity, the fair variant, and the control they are compared with: the same options, steps,
+ * seeds and order of data. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ struct cli_option ablate_options[] = {
 /* The control has every component enabled, so that each row disables exactly one. */
 static const char *const base[] = {"model.method=edp", "edp.penalty=quadratic"};
 static const struct edit {
-    const char *name, *setting[3];
+    const char *name, *setting[4];
 } edits[] = {
     {"control", {NULL}},
     {"first_order_signal", {"edp.signal=velocity"}},
@@ -34,6 +35,7 @@ static const struct edit {
     {"target_ratio_0.8", {"edp.target_ratio=0.8"}},
     {"no_budget_loss", {"edp.budget=off"}},
     {"entropy_aware", {"edp.penalty=entropy"}},
+    {"fair", {"edp.signal=regret", "edp.spread=common", "edp.max_skip=0", "edp.min_runs=1"}},
 };
 
 enum { OVERRIDES_MAX = 256 };

@@ -169,7 +169,7 @@ static int step_seconds(struct pipeline *p, double *seconds, struct err *e)
 
 static size_t run_count(const struct pipeline *p, size_t seeds)
 {
-    enum { EDITS = 11 };
+    enum { EDITS = 12 };
     return seeds * (5 + (strcmp(p->method, "edp") == 0 ? EDITS : 0));
 }
 

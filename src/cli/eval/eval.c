@@ -297,12 +297,18 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                              *const of_tasks[] = {"shots", "limit", "max_gen", "results"},
                              *const of_ppl[] = {"windows", "stride", "split", "tokens",
                                                 "exit.layer"},
-                             *const of_table[] = {"capacities"};
+                             *const of_table[] = {"capacities"},
+                             *const of_calibrate[] = {"risk", "delta"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
     int rc =
         is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl), "expected task=ppl", e)
                 : cli_refuse_settings(a, &ppl_group, of_tasks, DS_LEN(of_tasks),
                                       "unsupported by task=ppl", e);
+    if (rc == 0)
+        rc = cli_refuse_settings(a, &ppl_group, of_calibrate, DS_LEN(of_calibrate),
+                                 "unsupported by eval; depthscope calibrate stores a capacity for "
+                                 "a risk",
+                                 e);
     if (rc < 0)
         return rc;
     return is_table ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),

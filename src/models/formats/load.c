@@ -204,6 +204,10 @@ int model_write_config_with(const struct model *m, const struct config *more, co
     snprintf(value, sizeof value, "%llu", (unsigned long long)m->route.seed);
     if (rc == 0) /* random routing draws the same cells wherever the model is used */
         rc = config_set(&options, "seed", value, path, e);
+    if (rc == 0 && m->route.capacity >= 0) {
+        snprintf(value, sizeof value, "%.17g", m->route.capacity);
+        rc = config_set(&options, "inference.capacity", value, path, e);
+    }
     if (rc == 0 && more)
         rc = config_merge(&options, more, e);
     if (rc == 0) {
@@ -305,6 +309,21 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         model, where[1], nearest_hint(&best, hint, sizeof hint));
 }
 
+int load_take_extras(struct load_extras *x, struct config *options, const char *path,
+                     struct err *e)
+{
+    static const struct opt capacity = {
+        .key = "inference.capacity", .type = OPT_REAL, .otherwise = "-1", .min = 0, .max = 1};
+    const char *seed = config_get(options, "seed"),
+               *share = config_get(options, "inference.capacity");
+    double stored = -1;
+    int rc = share ? opt_set(&capacity, &stored, share, path, e) : 0;
+    *x = (struct load_extras){.seed = seed ? strtoull(seed, NULL, 10) : 0, .capacity = stored};
+    config_remove(options, "seed");
+    config_remove(options, "inference.capacity");
+    return rc;
+}
+
 int model_open_table(struct model **out, const char *dir, struct config *overrides, int train,
                      struct err *e)
 {
@@ -318,13 +337,14 @@ int model_open_table(struct model **out, const char *dir, struct config *overrid
         rc = model_config_from_json(&c, &options, path, e);
     if (rc < 0)
         goto out;
-    const char *seed_text = config_get(&options, "seed");
-    uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : 0;
-    config_remove(&options, "seed");
-    if (overrides)
+    struct load_extras extras = {0};
+    rc = load_take_extras(&extras, &options, path, e);
+    if (rc == 0 && overrides)
         rc = config_merge(&options, overrides, e);
     if (rc == 0)
-        rc = model_new_table(out, &c, &options, seed, train, e);
+        rc = model_new_table(out, &c, &options, extras.seed, train, e);
+    if (rc == 0 && (*out)->route.ops->flags & ROUTE_CAPACITY)
+        (*out)->route.capacity = extras.capacity;
     opt_release(&model_group, &c); /* empty when it was taken */
 out:
     config_release(&options);

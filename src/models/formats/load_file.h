@@ -1,4 +1,4 @@
-/* Shared by the loaders of single-file models (GGUF, llama2.c).  For load*.c only. */
+/* Shared by the loaders of models.  For this folder only. */
 #ifndef DS_MODELS_LOAD_FILE_H
 #define DS_MODELS_LOAD_FILE_H
 
@@ -16,6 +16,15 @@ int model_open_llama2c(struct model **out, const char *path, struct config *over
 int model_config_open_file(struct model_config *c, const char *path, struct err *e) DS_CHECK;
 int model_config_gguf(struct model_config *c, const char *path, struct err *e) DS_CHECK;
 int model_config_llama2c(struct model_config *c, const char *path, struct err *e) DS_CHECK;
+
+/* What our config.json stores besides options: the seed of random routing, and the capacity of passes
+ * at inference (-1: none).  Both are removed from the options. */
+struct load_extras {
+    uint64_t seed;
+    double capacity;
+};
+int load_take_extras(struct load_extras *x, struct config *options, const char *path,
+                     struct err *e) DS_CHECK;
 
 /* Value of model.KEY, checked like any other setting; `from` names its source for messages. */
 int load_set_int(struct model_config *c, const char *key, int64_t v, const char *from,

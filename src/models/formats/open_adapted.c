@@ -88,13 +88,15 @@ static int open_table(struct model **out, const char *dir, const char *base,
     struct model_config c = {0};
     struct config route = {0};
     int rc = model_adapted_config(&c, &route, dir, base, e);
-    const char *seed_text = config_get(&route, "seed");
-    uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : 0;
-    config_remove(&route, "seed");
+    struct load_extras extras = {0};
+    if (rc == 0)
+        rc = load_take_extras(&extras, &route, dir, e);
     if (rc == 0 && overrides)
         rc = config_merge(&route, overrides, e);
     if (rc == 0)
-        rc = model_new_table(out, &c, &route, seed, train, e);
+        rc = model_new_table(out, &c, &route, extras.seed, train, e);
+    if (rc == 0 && (*out)->route.ops->flags & ROUTE_CAPACITY)
+        (*out)->route.capacity = extras.capacity;
     opt_release(&model_group, &c); /* empty when it was taken */
     config_release(&route);
     return rc;

@@ -72,7 +72,8 @@ static const struct opt dtf_opts_table[] = {
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
      "added to inference thresholds, in standard deviations of the score (what-if)", .is_live = 1},
     {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "plan|all",
-     "only executed tokens are keys, or skipped tokens write keys and values too"},
+     "only executed tokens are keys, or skipped tokens write keys and values too; where a query looks "
+     "something up (hops), use all: with plan it cannot see what skipped the block"},
     {"prior", OPT_ENUM, AT(prior), "ffn", 0, 0, "ffn|transition",
      "the network predicts a token's update from its own state before; or from the previous "
      "token's state after (STT)"},

@@ -14,11 +14,14 @@
  *
  * signal=regret: z is the standardised prediction of what skipping this block costs the token,
  *
- *   regret = loss if skipped - loss if run, in nats, clamped to [-2, 5]
+ * by a small network that reads the five motion features, the layer and the executed share, fitted
+ * by least squares; no other gradient reaches it.  Two labels, in nats, clamped to [-2, 5]:
  *
- * by a small network that reads the five motion features, the layer and the executed share.  Its
- * label is the gate's own gradient: regret = - N dloss / dg to first order, N tokens in the mean
- * loss.  It is fitted by least squares; no other gradient reaches it.
+ *   exit       loss of the logits before this block - loss of the last ones, for this token
+ *   gradient   - N dloss / dg at the gate that was drawn, N tokens in the mean loss, weighted by
+ *              1 / (2 P(g)): their mean is half the slope at g = 0 plus half that at 1, the trapezoid
+ *              rule, exact where the loss is quadratic in g.  (The slope at 1 alone says nothing:
+ *              the block's own weights bring its mean to 0.)  Only while gates are drawn (noise).
  *
  * spread=common standardises over all gated layers together and compares with one threshold, so
  * that layers share the budget; persist carries a token's score over the layers:
@@ -42,18 +45,22 @@ enum { HISTORY_KEPT, HISTORY_LITERAL };
 enum { THRESHOLD_LEARNED, THRESHOLD_FIXED, THRESHOLD_QUANTILE };
 enum { TRAIN_MASKED, TRAIN_SPARSE };
 enum { SPREAD_LAYER, SPREAD_COMMON };
+enum { LABEL_EXIT, LABEL_GRADIENT };
 enum { LITERAL_BUCKETS = 64 };
 /* Inputs of the regret network: motion, layer, executed share of the layers before. */
 enum { REGRET_LAYER = FEATURES, REGRET_RUNS, REGRET_INPUTS };
 static const double tau_low = 0.01, tau_high = 1.0, offset_bound = 20;
 static const double regret_low = -2, regret_high = 5;
+static const double regret_sd = 1e-3; /* nats; predictions closer than this are equal */
+static const double least_chance = 0.05;
 
 struct edp_opts {
     int64_t early, late, max_skip, min_runs, hidden;
-    int signal, history, threshold, spread, step_code, penalty, budget, kv, train, attach;
+    int signal, label, history, threshold, spread, step_code, penalty, budget, kv, train, attach;
     double initial_threshold, temperature, target_ratio, threshold_offset, lambda_sparsity,
         sparsity_warmup;
-    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until, persist;
+    double lambda_budget, budget_rate, anneal, probe_rate, ema, noise, noise_until, persist,
+        regret_lr;
     char *ablation;
 };
 
@@ -75,6 +82,7 @@ struct edp {
     struct mlp net;              /* REGRET_INPUTS -> hidden -> 1 */
     struct standardizer fit_std; /* of predictions */
     real *in, *fit, *dfit;       /* (L,R,REGRET_INPUTS), (L,R) nats, (R) */
+    real *label;                 /* (L,R) nats, regret=exit; NaN: none */
     double tokens;               /* in the mean loss */
     struct fit {
         double n, error, x, xx, y, yy, xy;
@@ -90,7 +98,7 @@ static const struct opt edp_opts_table[] = {
      "last layers that every token runs", "late_layers"},
     {"signal", OPT_ENUM, AT(signal), "learned", 0, 0, "velocity|speed|vector|learned|regret",
      "first difference; second difference (scalar); vector second difference; that plus a learned "
-     "linear map of all five; the predicted loss of skipping, by a network on all five"},
+     "linear map of all five; the loss of skipping, predicted by a network from all five"},
     {"history", OPT_ENUM, AT(history), "kept", 0, 0, "kept|literal",
      "velocities of executed blocks, kept through skips; or the published rule",
      .former = "held=kept"},
@@ -103,7 +111,12 @@ static const struct opt edp_opts_table[] = {
      "which then share the budget"},
     {"persist", OPT_REAL, AT(persist), "0", 0, 0.999, NULL,
      "share of a token's score that is carried over from the layer before"},
+    {"regret", OPT_ENUM, AT(label), "exit", 0, 0, "exit|gradient",
+     "signal=regret, its label: the loss of stopping here less that of the whole pass, from the "
+     "head at every layer; or the gates' own gradients"},
     {"hidden", OPT_INT, AT(hidden), "16", 1, 4096, NULL, "signal=regret: hidden units"},
+    {"regret_lr", OPT_REAL, AT(regret_lr), "0.1", 0, 100, NULL,
+     "signal=regret: factor on the routers' learning rate"},
     {"temperature", OPT_REAL, AT(temperature), "0.5", 1e-3, 100, NULL,
      "bandwidth of the soft gate, in units of the signal"},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -20, 20, NULL,
@@ -276,6 +289,11 @@ static int check(struct route *r, struct err *e)
         return err_set(e, DS_EUSAGE,
                        "edp.spread=common: expected edp.threshold=quantile or fixed; the budget "
                        "alone sets a single threshold");
+    if (is_regret(r) && o->label == LABEL_GRADIENT && (o->noise <= 0 || o->noise_until <= 0))
+        return err_set(
+            e, DS_EUSAGE,
+            "edp.regret=gradient: edp.noise and edp.noise_until must be greater than 0, as "
+            "only drawn gates measure regret");
     if (o->train == TRAIN_SPARSE && o->threshold == THRESHOLD_LEARNED && o->probe_rate <= 0)
         return err_set(
             e, DS_ERANGE,
@@ -305,6 +323,9 @@ static int init_regret(struct route *r, struct err *e)
     struct mlp_shape shape = {
         .n = 2, .dim = {REGRET_INPUTS, (int)opts_of(r)->hidden, 1}, .act = MLP_ACT_GELU, .bias = 1};
     int rc = mlp_init(&s->net, r->params, "edp.regret", &shape, e);
+    r->wants_exits = opts_of(r)->label == LABEL_EXIT;
+    for (int k = 0; k < s->net.n && rc == 0; k++)
+        r->params->p[s->net.w[k]].lr = r->params->p[s->net.b[k]].lr = opts_of(r)->regret_lr;
     return rc < 0 ? rc : standardizer_init(&s->fit_std, r->params, "edp.regret", r->L, 1, e);
 }
 
@@ -354,6 +375,7 @@ static void edp_layout(struct route *r, struct arena *a, int R)
         s->in = arena_zalloc(a, cells * REGRET_INPUTS, sizeof *s->in);
         s->fit = arena_zalloc(a, cells, sizeof *s->fit);
         s->dfit = arena_zalloc(a, (size_t)R, sizeof *s->dfit);
+        s->label = arena_zalloc(a, cells, sizeof *s->label);
         mlp_layout(&s->net, a, R);
     }
     gates_layout(&s->gates, a, R, r->L);
@@ -373,12 +395,12 @@ static void edp_begin(struct route *r)
     struct edp *s = edp_of(r);
     signal_begin(&s->sig, r->pass.R);
     gates_begin(&s->gates, r->pass.R);
+    memset(s->scored, 0, (size_t)r->L * (size_t)r->pass.R); /* layers may be closed */
     if (r->pass.kind != PASS_TRAIN)
         return;
     standardizer_begin(&s->std);
     if (is_regret(r))
         standardizer_begin(&s->fit_std);
-    s->quality = (struct fit){0};
     if (opts_of(r)->noise_until > 0)
         s->gates.noise =
             opts_of(r)->noise * fmax(0, 1 - r->pass.progress / opts_of(r)->noise_until);
@@ -474,7 +496,15 @@ static void describe(struct route *r, int l)
     }
 }
 
-/* Predicts the regret of skipping layer l; returns the statistics of predictions. */
+/* Statistics of predictions that scores of layer l are standardised with. */
+static struct standard regret_standard(const struct route *r, int l)
+{
+    struct standard t = statistics(r, &edp_of(r)->fit_std, l);
+    t.inv[0] = t.inv[0] < 1 / (real)regret_sd ? t.inv[0] : 1 / (real)regret_sd;
+    return t;
+}
+
+/* Predicts the regret of skipping layer l. */
 static struct standard predict(struct route *r, int l, int is_counted)
 {
     struct edp *s = edp_of(r);
@@ -483,7 +513,7 @@ static struct standard predict(struct route *r, int l, int is_counted)
     for (int i = 0; i < r->pass.R && is_counted; i++)
         if (is_scored(r, l, i))
             standardizer_add(&s->fit_std, l, s->fit + base + (size_t)i);
-    return statistics(r, &s->fit_std, l);
+    return regret_standard(r, l);
 }
 
 static void count_features(struct route *r, int l)
@@ -588,7 +618,7 @@ static void common_quantile(struct route *r)
     size_t cells = (size_t)r->L * (size_t)r->pass.R;
     int n = 0;
     for (size_t cell = 0; cell < cells; cell++)
-        if (!s->gates.forced[cell])
+        if (s->scored[cell] && !s->gates.forced[cell])
             s->sorted[n++] = s->gates.score[cell];
     double target = budget_target(o->target_ratio, r->pass.progress, o->anneal) * (double)cells;
     double level = n > 0 ? 1 - (target - (double)(cells - (size_t)n)) / n : 0;
@@ -658,6 +688,21 @@ static void edp_finish(struct route *r, const struct stream *st)
     r->metric[M_CODES][0] = stepcode_used(&s->code, r->pass.R);
 }
 
+/* What the network should say, as far as it is known before backward. */
+static void take_labels(struct route *r, const struct losses *x)
+{
+    struct edp *s = edp_of(r);
+    s->quality = (struct fit){0};
+    s->tokens = 0;
+    for (int i = 0; i < x->R; i++)
+        s->tokens += x->target[i] >= 0;
+    for (int c = 0; c < r->L * x->R && r->wants_exits; c++) {
+        int i = c % x->R;
+        double y = (double)x->exit_nll[c] - (double)x->exit_nll[r->L * x->R + i];
+        s->label[c] = x->target[i] < 0 ? (real)NAN : (real)fmin(fmax(y, regret_low), regret_high);
+    }
+}
+
 static void edp_aux(struct route *r, struct losses *x)
 {
     const struct edp_opts *o = opts_of(r);
@@ -677,9 +722,9 @@ static void edp_aux(struct route *r, struct losses *x)
     price.push = budget_push((enum budget_kind)o->budget, mean - price.target, o->lambda_budget,
                              (double)value_of(r, s->budget)[1]);
     x->aux = penalty_rows(&price, s->depth, x->entropy, s->price, x->R);
-    s->tokens = 0;
-    for (int i = 0; i < x->R && is_regret(r); i++)
-        s->tokens += x->target[i] >= 0;
+    memset(s->carry, 0, (size_t)x->R * sizeof *s->carry);
+    if (is_regret(r))
+        take_labels(r, x);
 }
 
 struct gate_grad {
@@ -695,31 +740,68 @@ static void attach(struct route *r, int l, int i, double dz, const struct standa
     signal_bwd(&edp_of(r)->sig, l, i, df, st);
 }
 
-/* Fits the network to the regret that the gates of layer l measured.  A probe counts for the skipped
- * rows that were not computed: its weight is in dgate once, so it divides the label out again. */
-static void fit_bwd(struct route *r, int l, const struct plan *p, const real *dgate)
+/* 1 / (2 P(g)) of the drawn gate of a cell, bounded; 0 when nothing was drawn. */
+static double draw_weight(const struct route *r, size_t cell, double tau, int ran)
+{
+    const struct edp *s = edp_of(r);
+    double scale = opts_of(r)->temperature * s->gates.noise;
+    if (scale <= 0)
+        return 0;
+    double run = 1 / (1 + exp(-((double)s->gates.score[cell] - tau) / scale));
+    return 0.5 / fmax(ran ? run : 1 - run, least_chance);
+}
+
+/* One cell: predicted x, label y. */
+static void fit_cell(struct route *r, int l, int i, double y, double weight)
 {
     struct edp *s = edp_of(r);
     struct fit *q = &s->quality;
-    size_t base = (size_t)l * (size_t)r->pass.R;
-    double cells = (double)r->pass.R * s->gated;
-    memset(s->dfit, 0, (size_t)r->pass.R * sizeof *s->dfit);
+    double x = (double)s->fit[(size_t)l * (size_t)r->pass.R + (size_t)i];
+    s->dfit[i] = (real)(weight * (x - y) / ((double)r->pass.R * s->gated));
+    q->n += weight;
+    q->error += weight * (x - y) * (x - y);
+    q->x += weight * x;
+    q->xx += weight * x * x;
+    q->y += weight * y;
+    q->yy += weight * y * y;
+    q->xy += weight * x * y;
+}
+
+/* A probe's weight counts it for the skipped rows that were not computed; dgate has that factor
+ * already. */
+static void fit_drawn(struct route *r, int l, const struct plan *p, const real *dgate)
+{
+    struct edp *s = edp_of(r);
+    double tau = tau_of(r, l);
     for (int k = 0; k < p->n; k++) {
-        int i = p->row[k];
-        double weight = (double)p->weight[k];
-        if (weight <= 0 || s->gates.forced[base + (size_t)i])
+        size_t cell = (size_t)l * (size_t)r->pass.R + (size_t)p->row[k];
+        double probe = (double)p->weight[k];
+        if (probe <= 0 || s->gates.forced[cell])
             continue;
-        double y = -(double)dgate[k] / weight * s->tokens, x = (double)s->fit[base + (size_t)i];
-        y = y < regret_low ? regret_low : y > regret_high ? regret_high : y;
-        s->dfit[i] = (real)(weight * (x - y) / cells);
-        q->n += weight;
-        q->error += weight * (x - y) * (x - y);
-        q->x += weight * x;
-        q->xx += weight * x * x;
-        q->y += weight * y;
-        q->yy += weight * y * y;
-        q->xy += weight * x * y;
+        double y = -(double)dgate[k] / probe * s->tokens;
+        fit_cell(r, l, p->row[k], fmin(fmax(y, regret_low), regret_high),
+                 probe * draw_weight(r, cell, tau, p->gate[k] != 0));
     }
+}
+
+static void fit_exits(struct route *r, int l)
+{
+    struct edp *s = edp_of(r);
+    const real *label = s->label + (size_t)l * (size_t)r->pass.R;
+    for (int i = 0; i < r->pass.R; i++)
+        if (is_scored(r, l, i) && !isnan(label[i]))
+            fit_cell(r, l, i, (double)label[i], 1);
+}
+
+static void fit_bwd(struct route *r, int l, const struct plan *p, const real *dgate)
+{
+    struct edp *s = edp_of(r);
+    size_t base = (size_t)l * (size_t)r->pass.R;
+    memset(s->dfit, 0, (size_t)r->pass.R * sizeof *s->dfit);
+    if (opts_of(r)->label == LABEL_EXIT)
+        fit_exits(r, l);
+    else
+        fit_drawn(r, l, p, dgate);
     mlp_bwd(&s->net, NULL, s->dfit, s->in + base * REGRET_INPUTS, r->pass.R);
 }
 
@@ -739,7 +821,7 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
                            struct stream *st)
 {
     struct edp *s = edp_of(r);
-    struct standard t = is_regret(r) ? statistics(r, &s->fit_std, l) : standard_of(r, l);
+    struct standard t = is_regret(r) ? regret_standard(r, l) : standard_of(r, l);
     struct gate_grad g = {0};
     double persist = opts_of(r)->persist;
     int R = r->pass.R, next = 0;
@@ -750,7 +832,7 @@ static void edp_decide_bwd(struct route *r, int l, const struct plan *p, const r
         int is_listed = next < p->n && p->row[next] == i;
         double dg = is_listed ? (double)dgate[next] : 0, soft = (double)s->gates.soft[cell];
         next += is_listed;
-        if (l == r->L - 1 || !s->scored[cell])
+        if (!s->scored[cell])
             s->carry[i] = 0;
         if (s->gates.forced[cell] && s->carry[i] == 0)
             continue;

@@ -82,7 +82,8 @@ static const struct opt mod_opts_table[] = {
     {"normalize", OPT_BOOL, AT(normalize), "false", 0, 0, NULL,
      "routers and predictors read x / rms(x), not x", "mod.normalise"},
     {"kv", OPT_ENUM, AT(kv), "plan", 0, 0, "all|plan",
-     "keys in a routed block: every token, or only those that run it"},
+     "keys in a routed block: every token, or only those that run it; where a query looks something "
+     "up (hops), use all: with plan it cannot see what skipped the block"},
     {"ema", OPT_REAL, AT(ema), "0.95", 0, 0.99999, NULL, "decay of the stored quantiles"},
     {"init_std", OPT_REAL, AT(init_std), "0.02", 0, 100, NULL,
      "standard deviation of the routers' and predictors' initial weights"},

@@ -181,7 +181,7 @@ int cells_kv(const struct runview *r)
 static int setting(const struct cells *c, const char *key, int otherwise)
 {
     const char *text = c->view ? runview_config(c->view, key) : NULL;
-    return text ? atoi(text) : otherwise;
+    return text ? (int)strtol(text, NULL, 10) : otherwise;
 }
 
 const char *cells_loop_place(const struct cells *c, int layer, char out[48])
