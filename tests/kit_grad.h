@@ -7,6 +7,28 @@
 /* Loss at the current weights; m and pass as given to the check. */
 typedef double kit_objective(struct model *m, struct pass *pass);
 
+/* What m->exit_weight adds to the loss of the last pass, from whole rows of logits. */
+static inline double kit_exit_loss(struct model *m)
+{
+    int V = (int)m->config.vocab, L = model_config_depth(&m->config), n = 0;
+    real *logits = malloc((size_t)V * sizeof *logits);
+    double total = 0;
+    for (int i = 0; i < m->R; i++)
+        n += m->batch->target[i] >= 0;
+    for (int l = 1; l < L && m->exit_weight; l++)
+        for (int i = 0; i < m->R && m->exit_weight[l] > 0; i++) {
+            double sum = 0;
+            if (m->batch->target[i] < 0)
+                continue;
+            model_lens(m, l, i, logits);
+            for (int v = 0; v < V; v++)
+                sum += exp((double)(logits[v] - logits[m->batch->target[i]]));
+            total += (double)m->exit_weight[l] * log(sum) / n;
+        }
+    free(logits);
+    return total;
+}
+
 /* Five-point stencil: its truncation error is far below 1e-7. */
 static inline double kit_slope(kit_objective *f, struct model *m, struct pass *pass, real *x,
                                const real *direction, size_t n)

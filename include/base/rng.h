@@ -16,6 +16,7 @@ enum rng_purpose {
     RNG_TEST,
     RNG_HOPS, /* documents of known depth      */
     RNG_LOOP, /* iterations of a training step */
+    RNG_EXIT, /* the exit that a training step has a loss at */
 };
 
 struct rng {

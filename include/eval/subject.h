@@ -12,9 +12,10 @@
 struct subject {
     struct model *model;
     struct tokenizer *tokenizer;
-    struct config run;  /* RUN/config.yaml, flat; empty when the model is not part of a run */
-    char dir[1024];     /* holds config.json */
-    char run_dir[1024]; /* "" = none */
+    struct config run;     /* RUN/config.yaml, flat; empty when the model is not part of a run */
+    struct config options; /* of the method, given for this process */
+    char dir[1024];        /* holds config.json */
+    char run_dir[1024];    /* "" = none */
 };
 /* Opens MODEL as on the command line for inference.  The tokenizer's ids must fit the embedding.
  * numbers: NULL = all automatic, the formats that the model's run was trained with. */
@@ -29,6 +30,10 @@ void subject_close(struct subject *s);
 const char *subject_key(const struct subject *s, const char *key, const char *fallback);
 /* Display name: the run's or the directory's name. */
 const char *subject_name(const struct subject *s);
+/* "options" and "method_options" of an evaluation: what was given for this process, and the value
+ * of every option of the method (io/FORMATS.md). */
+void subject_options_json(const struct subject *s, struct str *out);
+void subject_options_record(const struct subject *s, struct record *rec);
 /* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by
  * the caller. */
 void subject_head(const struct subject *s, struct record *rec, const char *version);

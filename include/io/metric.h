@@ -26,16 +26,23 @@ enum step_part {
 };
 
 /* Per-layer values. */
-enum step_layer { LAYER_GATE_RATIO, LAYER_GRAD_NORM, LAYER_UPDATE_RATIO, STEP_LAYERS };
+enum step_layer {
+    LAYER_GATE_RATIO,
+    LAYER_GRAD_NORM,
+    LAYER_UPDATE_RATIO,
+    LAYER_EXIT_LOSS, /* of the newest validation */
+    STEP_LAYERS
+};
 
 /* Results of the newest step. */
 struct step_report {
     int64_t step, tokens, skipped;
-    double loss, kd, aux, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
+    double loss, kd, aux, exit, lr, grad_norm, router_norm, tok_s, step_ms, flops_ratio, block_ratio,
         val_loss, bits_per_byte, time_ratio, val_flops_ratio, mfu, evaluation_share,
         checkpoint_share;
     double ms[STEP_PARTS];       /* step_ms is the sum without STEP_RECORD */
     int is_bad, has_val, has_kd; /* kd: the distillation loss of this step */
+    int has_exit, exits;         /* exit: weighted sum of the losses of this step's `exits` exits */
     const char *first_bad;
     int layers;
     double *layer[STEP_LAYERS]; /* (layers) each, of the newest step that measured them */
@@ -53,7 +60,8 @@ enum run_metric_flags {
     METRIC_PART = 4,      /* time_NAME: a part of a step's total time */
     METRIC_EXACT = 8,     /* has no noise: never smoothed */
     METRIC_NO_CHART = 16, /* an axis, or shown with another metric */
-    METRIC_PER_LAYER = 32 /* the field is a pointer to a value per layer */
+    METRIC_PER_LAYER = 32, /* the field is a pointer to a value per layer */
+    METRIC_VALIDATION = 64 /* per layer, in a record of its own after a validation that has it */
 };
 
 /* label: a figure's axis, without the unit.  when: offset of the int that says whether the metric
@@ -91,6 +99,8 @@ void run_metrics_record(struct record *r); /* all rows of the table */
 /* Appends the metrics of the step, or the vectors of its layers, to a record that was begun. */
 void step_report_record(const struct step_report *s, struct record *r);
 void step_report_record_layers(const struct step_report *s, struct record *r);
+/* The vectors with METRIC_VALIDATION. */
+void step_report_record_validation(const struct step_report *s, struct record *r);
 /* Appends the members of a JSON object: step, every metric of the step, and "share", the parts as
  * fractions of the total time. */
 void step_report_json(const struct step_report *s, struct str *out);

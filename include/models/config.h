@@ -60,6 +60,10 @@ int model_config_depth(const struct model_config *c);
 int model_config_block(const struct model_config *c, int l);
 /* The loop as executed layers; without one the whole stack, whose groups are single blocks. */
 struct route_loop model_config_loop(const struct model_config *c);
+/* May the state after executed layer l be read by the final norm and the head?  In a loop that is
+ * the end of an iteration, unless blocks follow the loop: those always run.  The last layer always
+ * may. */
+int exit_is_candidate(const struct model_config *c, int l);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */

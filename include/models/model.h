@@ -125,9 +125,18 @@ struct model {
     struct flops flops;
     int B, T, R; /* of the current pass */
     const struct batch *batch;
-    double loss, aux_loss;
-    struct distill *distill; /* borrowed; NULL = no teacher */
+    double loss, aux_loss, exit_loss; /* exit_loss: weighted sum over early exits */
+    struct distill *distill;          /* borrowed; NULL = no teacher */
+    /* (depth + 1), borrowed; NULL = ordinary training.  Weight of the cross-entropy of the final
+     * norm and head applied to h[l], in training steps; the last entry, which must not be 0, is
+     * that of the loss itself.  Entry 0 is not read. */
+    const real *exit_weight;
 };
+
+static inline double model_exit_weight(const struct model *m, int l)
+{
+    return m->exit_weight ? (double)m->exit_weight[l] : l == model_config_depth(&m->config);
+}
 
 /* The decisions that count as executing layer l: of the block, or of a split layer's FFN. */
 static inline const struct plan *model_plan(const struct model *m, int l)
@@ -175,7 +184,9 @@ int model_check_exit(const struct model *m, int64_t layers, struct err *e) DS_CH
 /* Head and loss in row chunks: fills nll, entropy (if want_entropy or the method needs it) and
  * m->loss (mean nats over targets >= 0); with train also dh[L] and the head's gradients, of the
  * loss that models/distill.h describes when a teacher is on (m->loss stays the cross-entropy,
- * m->distill->loss is the other part). */
+ * m->distill->loss is the other part).  With m->exit_weight the gradient is of
+ *     exit_weight[L] * that loss + sum over l < L of exit_weight[l] * cross-entropy of h[l]
+ * and dh[l] of those layers is set too; m->exit_loss is the second term. */
 double model_loss(struct model *m, int train, int want_entropy);
 /* After model_loss(train): through all blocks and the embedding; accumulates into params'
  * gradients. */

@@ -27,7 +27,18 @@ struct train_options {
     int no_kd;         /* as if teacher were off */
     int64_t kd_warmup; /* steps */
     double kd_alpha, kd_temperature;
+    int exit_loss, exit_weights; /* enums below; training/exit_loss.h */
+    int64_t exit_every;          /* 0: the exits before the last layer, one a step */
+    double exit_scale;
 };
+enum exit_loss {
+    EXIT_LOSS_NONE,
+    EXIT_LOSS_ALL,
+    EXIT_LOSS_ROTATE,
+    EXIT_LOSS_GRADUAL,
+    EXIT_LOSS_RANDOM
+};
+enum { EXIT_WEIGHTS_RISING, EXIT_WEIGHTS_EQUAL };
 enum { FREEZE_NONE, FREEZE_BASE };
 enum { SAVE_AUTO, SAVE_ALL, SAVE_OWN };
 /* 1 when distillation from a teacher is enabled. */

@@ -68,6 +68,7 @@ struct trainer {
     float *true_entropy, *needed;        /* (rows) */
     uint8_t *class_of, *target_class;    /* (rows) */
     float *token_class;                  /* (vocab) */
+    real *exit_weight;                   /* (depth + 1); NULL: no exit losses */
     int rows;
     struct runlog_writer *log;
     struct record *record;

@@ -316,7 +316,7 @@ static int check_readable(const struct opened *o, struct err *e)
         if (!figure_name(i))
             return err_set(e, DS_EFORMAT,
                            "figure all: %s: no figure reads it, expected a run, a CSV table of "
-                           "metrics, or JSON results of bench or eval",
+                           "metrics, or JSON results of bench, eval or generate",
                            o->run[k].path);
     }
     return 0;

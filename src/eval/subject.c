@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/nearest.h"
@@ -111,6 +112,8 @@ int subject_open_with(struct subject *s, const char *model, const struct numeric
         rc = model_open(&s->model, s->dir, options, 0, e);
     if (rc == 0)
         rc = check_options(s, options, e);
+    if (rc == 0 && options)
+        rc = config_merge(&s->options, options, e);
     if (rc == 0)
         rc = check_vocab(s, e);
     if (rc == 0)
@@ -127,6 +130,7 @@ void subject_close(struct subject *s)
     model_free(s->model);
     tokenizer_free(s->tokenizer);
     config_release(&s->run);
+    config_release(&s->options);
     memset(s, 0, sizeof *s);
 }
 
@@ -149,12 +153,69 @@ static void add_metrics(const struct route_ops *ops, struct record *rec)
     record_close(rec);
 }
 
+/* The i-th entry that is in force, from *i on; NULL past the end. */
+static const struct config_entry *next_entry(const struct config *c, size_t *i)
+{
+    while (*i < c->n) {
+        const struct config_entry *x = &c->entry[(*i)++];
+        if (config_get(c, x->key) == x->value)
+            return x;
+    }
+    return NULL;
+}
+
+/* The value of the i-th option of the method, as text; NULL past the end. */
+static const char *method_option(const struct subject *s, size_t i, char *key, size_t size,
+                                 char *text, size_t text_size)
+{
+    char prefix[40];
+    struct opt_group g = route_group(s->model->route.ops, prefix);
+    if (i >= g.n)
+        return NULL;
+    snprintf(key, size, "%s%s", g.prefix, g.opts[i].key);
+    opt_print(&g.opts[i], s->model->route.opts, text, text_size);
+    return text;
+}
+
+void subject_options_json(const struct subject *s, struct str *out)
+{
+    const struct config_entry *x;
+    char key[128], text[256];
+    json_key(out, "options");
+    str_add(out, "{");
+    for (size_t i = 0; (x = next_entry(&s->options, &i)) != NULL;)
+        json_add_str(out, x->key, x->value);
+    str_add(out, "}");
+    json_key(out, "method_options");
+    str_add(out, "{");
+    for (size_t i = 0; method_option(s, i, key, sizeof key, text, sizeof text); i++)
+        json_add_str(out, key, text);
+    str_add(out, "}");
+}
+
+void subject_options_record(const struct subject *s, struct record *rec)
+{
+    const struct config_entry *x;
+    char key[128], text[256];
+    record_map(rec, "options");
+    for (size_t i = 0; (x = next_entry(&s->options, &i)) != NULL;)
+        record_str(rec, x->key, x->value);
+    record_close(rec);
+    record_map(rec, "method_options");
+    for (size_t i = 0; method_option(s, i, key, sizeof key, text, sizeof text); i++)
+        record_str(rec, key, text);
+    record_close(rec);
+}
+
+/* Options given for this process replace those of the run: the head describes what is evaluated. */
 static void add_config(const struct subject *s, struct record *rec)
 {
+    const struct config_entry *x;
     record_map(rec, "config");
-    for (size_t i = 0; i < s->run.n; i++)
-        if (config_get(&s->run, s->run.entry[i].key) == s->run.entry[i].value)
-            record_str(rec, s->run.entry[i].key, s->run.entry[i].value);
+    for (size_t i = 0; (x = next_entry(&s->run, &i)) != NULL;) {
+        const char *given = config_get(&s->options, x->key);
+        record_str(rec, x->key, given ? given : x->value);
+    }
     if (s->run.n == 0) {
         char text[256], key[64];
         for (size_t i = 0; i < model_group.n; i++) {

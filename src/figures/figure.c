@@ -46,7 +46,11 @@ enum {
     X(task_bars) \
     X(expert_load) \
     X(expert_map) \
-    X(depth_needed)
+    X(depth_needed) \
+    X(hops_accuracy) \
+    X(exit_rules) \
+    X(depth_by_need) \
+    X(speculation)
 
 #define DECLARE(name) extern const struct figure_ops figure_##name;
 #define ROW(name) &figure_##name,

@@ -117,6 +117,11 @@ void groups_note(struct sheet *s, const struct groups *set)
         lo = set->g[i].runs < lo ? set->g[i].runs : lo;
         hi = set->g[i].runs > hi ? set->g[i].runs : hi;
     }
+    seeds_note(s, lo, hi);
+}
+
+void seeds_note(struct sheet *s, int lo, int hi)
+{
     if (hi == 1)
         sheet_note(s, "One seed each (hollow marks): no confidence interval.");
     else if (lo == hi)

@@ -150,6 +150,8 @@ void groups_release(struct groups *g);
 int groups_check(const struct groups *g, const struct sheet *s, int most, struct err *e) DS_CHECK;
 /* Adds "Mean over n = 3 seeds; bars: ..." to the caption, or that one seed has no interval. */
 void groups_note(struct sheet *s, const struct groups *g);
+/* The same for any points of lo to hi seeds each. */
+void seeds_note(struct sheet *s, int lo, int hi);
 /* Mean over the seeds of a group of a scalar of the evaluation `final`, with its interval. */
 int group_eval(struct sheet *s, const struct group *g, const char *scalar, struct interval *out,
                struct err *e) DS_CHECK;

@@ -21,6 +21,7 @@ const struct run_metric run_metrics[] = {
     {"step_ms", "ms", "Step time", "duration of a training step, excluding time_record", AT(step_ms), 0, 0, "time_forward + time_loss + time_backward + time_optimizer + time_data"},
     {"aux_loss", "nats/token", "Auxiliary loss", "auxiliary loss of the method", AT(aux), 0, 0},
     {"kd_loss", "nats/token", "Distillation loss", "T^2 KL(teacher || student); loss is the cross-entropy alone", AT(kd), AT(has_kd), 0, "T^2 * KL(softmax(teacher / T) || softmax(student / T))"},
+    {"exit_loss", "nats/token", "Exit losses", "weighted sum of the losses of this step's early exits; loss is that of the last layer alone", AT(exit), AT(has_exit), 0, "sum over exits l before the last layer of w(l) * -(1/N) sum_t log p(token t | h after layer l)"},
     {"block_ratio", "", "Executed blocks (fraction of dense)", "executed cells / all cells (decisions; masked training computes all)", AT(block_ratio), 0, 0, "sum over layers and tokens of executed / (layers * tokens)"},
     {"flops_ratio", "", "FLOPs (fraction of dense)", "FLOPs of the decisions / FLOPs of the dense model, head included", AT(flops_ratio), 0, 0, "FLOPs of the executed cells and the head / FLOPs with every cell executed"},
     {"skipped_steps", "", "Skipped steps", "steps skipped for NaN or Inf, or for lack of answers (data.loss=answers)", AT(skipped), 0, METRIC_INTEGER | METRIC_EXACT},
@@ -39,6 +40,7 @@ const struct run_metric run_metrics[] = {
     {"gate_ratio", "", "Executed rows (fraction)", "share of executed rows", AT(layer[LAYER_GATE_RATIO]), 0, METRIC_PER_LAYER, "executed rows of the layer / all rows"},
     {"layer_grad_norm", "", "Gradient norm", "gradient norm of the block's parameters before clipping", AT(layer[LAYER_GRAD_NORM]), 0, METRIC_PER_LAYER, "sqrt(sum of g^2 over the parameters of the block)"},
     {"layer_update_ratio", "", "Update norm / weight norm", "norm of the AdamW update of the block's trained parameters / their norm before it", AT(layer[LAYER_UPDATE_RATIO]), 0, METRIC_PER_LAYER, "|update| / |weights|"},
+    {"layer_exit_loss", "nats/token", "Validation loss by exit", "validation loss of the final norm and head after this layer, of runs with train.exit_loss; NaN without an exit", AT(layer[LAYER_EXIT_LOSS]), 0, METRIC_PER_LAYER | METRIC_VALIDATION, "-(1/N) sum_t log p(token t | h after the layer) on held-out text"},
     {NULL, NULL, NULL, NULL, 0, 0, 0},
 };
 /* clang-format on */
@@ -150,11 +152,21 @@ void step_report_record(const struct step_report *s, struct record *r)
     }
 }
 
-void step_report_record_layers(const struct step_report *s, struct record *r)
+static void record_layers(const struct step_report *s, struct record *r, unsigned kind)
 {
     for (const struct run_metric *m = run_metrics; m->name; m++)
-        if (run_metric_layers(m, s))
+        if (run_metric_layers(m, s) && (m->flags & METRIC_VALIDATION) == kind)
             record_nums(r, m->name, run_metric_layers(m, s), (size_t)s->layers);
+}
+
+void step_report_record_layers(const struct step_report *s, struct record *r)
+{
+    record_layers(s, r, 0);
+}
+
+void step_report_record_validation(const struct step_report *s, struct record *r)
+{
+    record_layers(s, r, METRIC_VALIDATION);
 }
 
 /* Writes spaces after the separators, as the objects of every version have them. */

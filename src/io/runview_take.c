@@ -336,6 +336,7 @@ static void take_eval(struct runview *v, struct value body, const struct record_
     int rc = x.task && x.routing && x.value ? 0 : DS_EMEM;
     while (rc == 0 && x.values < VALUES_MAX && value_next(body, &it, &key, &item)) {
         if (is_common(key) || value_is(key, "task") || value_is(key, "routing") ||
+            value_is(key, "options") || value_is(key, "method_options") ||
             value_kind(item) == VALUE_STR)
             continue;
         rc = name_copy(name, key) ? vector_read(&x.value[x.values], name, item, RECORD_MAX)

@@ -46,7 +46,7 @@ static const struct opt model_opts[] = {
     {"loop_last", OPT_INT,    AT(loop_last), "0",    0, 4096, NULL, "blocks after the loop, executed once", NULL},
     {"loop_min",  OPT_INT,    AT(loop_min),  "0",    0, 256, NULL, "training draws the iterations of each step from loop_min to loop; 0 = always loop", NULL},
     {"loop_norm", OPT_BOOL,   AT(loop_norm), "true", 0, 0, NULL, "every iteration begins with a norm of the state", NULL},
-    {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration begins with its state plus the state before the loop", NULL},
+    {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration starts from its state plus the state before the loop", NULL},
     {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "token ids that end generation, e.g. 2 or 128001,128008; empty = the tokenizer's end of text", NULL},
     // clang-format on
 };
@@ -204,6 +204,15 @@ struct route_loop model_config_loop(const struct model_config *c)
     if (c->loop == 1)
         return (struct route_loop){0, 1, (int)c->layers};
     return (struct route_loop){start, group, start + (int)c->loop * group};
+}
+
+int exit_is_candidate(const struct model_config *c, int l)
+{
+    struct route_loop loop = model_config_loop(c);
+    int depth = model_config_depth(c);
+    if (l == depth - 1 || loop.end < depth || l < loop.start)
+        return l == depth - 1;
+    return (l + 1 - loop.start) % loop.group == 0;
 }
 
 int64_t model_config_params_layer(const struct model_config *c)

@@ -35,12 +35,12 @@ static void final_norm(const struct model *m, real *y, real *mean, real *rstd, c
     norm_fwd(y, x, &n);
 }
 
-static void final_norm_bwd(const struct model *m, real *dx)
+static void final_norm_bwd(const struct model *m, int l)
 {
     const struct param *p = m->params.p;
     struct norm n = final_norm_of(m, m->meanf, m->rstdf, m->R);
-    norm_bwd(dx, p[m->norm].grad, m->norm_b < 0 ? NULL : p[m->norm_b].grad, m->dxf,
-             m->stream.h[model_config_depth(&m->config)], &n);
+    norm_bwd(m->stream.dh[l], p[m->norm].grad, m->norm_b < 0 ? NULL : p[m->norm_b].grad, m->dxf,
+             m->stream.h[l], &n);
 }
 
 static int count_targets(const int32_t *target, int R)
@@ -88,44 +88,72 @@ static int is_largest(const real *logits, int target, int V)
     return 1;
 }
 
+/* Final norm, head and loss of h[l], in chunks of rows. */
+struct head_pass {
+    int l;
+    double scale; /* of the gradient of each counted target; 0: no gradient */
+    int taught, entropy, correct;
+};
+
+static void head_chunk_loss(struct model *m, const struct head_pass *h, int i, int n)
+{
+    int C = (int)m->config.dim, V = (int)m->config.vocab;
+    const int32_t *target = m->batch->target + i;
+    const real *x = m->xf + (size_t)i * (size_t)C;
+    real *entropy = h->entropy ? m->entropy + i : NULL;
+    struct linear head = head_map(m);
+    linear_fwd(m->logits, x, &head, n, 0, NULL);
+    for (int k = 0; k < n && h->correct; k++)
+        m->is_correct[i + k] = (uint8_t)is_largest(m->logits + (size_t)k * (size_t)V, target[k], V);
+    if (h->taught)
+        distilled_chunk(m, i, n, target, h->scale, entropy);
+    else
+        xent_fwd_bwd(m->logits, target, NULL, (real)h->scale, m->nll + i, entropy, n, V);
+    if (h->scale == 0)
+        return;
+    linear_bwd_x(m->dxf + (size_t)i * (size_t)C, m->logits, &head, n, 0, NULL);
+    struct linear_rows rows = linear_rows(head.format, x, NULL, n, C);
+    linear_bwd_w(head_grad(m), NULL, m->logits, &rows, &head);
+}
+
+/* Fills nll (and entropy) and, with a scale, dh[l]; returns the sum of nll over targets. */
+static double head_loss(struct model *m, const struct head_pass *h)
+{
+    int chunk = head_chunk(m->config.vocab);
+    double sum = 0;
+    final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[h->l], m->R);
+    for (int i = 0; i < m->R; i += chunk)
+        head_chunk_loss(m, h, i, m->R - i < chunk ? m->R - i : chunk);
+    for (int i = 0; i < m->R; i++)
+        sum += m->batch->target[i] >= 0 ? (double)m->nll[i] : 0;
+    if (h->scale != 0) {
+        bulk_zero(m->stream.dh[h->l], (size_t)m->R * (size_t)m->config.dim);
+        final_norm_bwd(m, h->l);
+    }
+    return sum;
+}
+
 double model_loss(struct model *m, int train, int want_entropy)
 {
-    int C = (int)m->config.dim, V = (int)m->config.vocab, L = model_config_depth(&m->config);
-    const int32_t *target = m->batch->target;
-    int count = count_targets(target, m->R),
-        entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY);
-    double sum = 0, scale = train ? 1.0 / (count ? count : 1) : 0;
-    struct linear head = head_map(m);
-    int chunk = head_chunk(V), taught = m->distill && m->distill->is_on;
-    final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[L], m->R);
-    for (int i = 0; i < m->R; i += chunk) {
-        int n = m->R - i < chunk ? m->R - i : chunk;
-        const real *x = m->xf + (size_t)i * (size_t)C;
-        linear_fwd(m->logits, x, &head, n, 0, NULL);
-        for (int k = 0; k < n && want_entropy && !train; k++)
-            m->is_correct[i + k] =
-                (uint8_t)is_largest(m->logits + (size_t)k * (size_t)V, target[i + k], V);
-        if (taught)
-            distilled_chunk(m, i, n, target + i, scale, entropy ? m->entropy + i : NULL);
-        else
-            xent_fwd_bwd(m->logits, target + i, NULL, (real)scale, m->nll + i,
-                         entropy ? m->entropy + i : NULL, n, V);
-        if (!train)
-            continue;
-        linear_bwd_x(m->dxf + (size_t)i * (size_t)C, m->logits, &head, n, 0, NULL);
-        struct linear_rows rows = linear_rows(head.format, x, NULL, n, C);
-        linear_bwd_w(head_grad(m), NULL, m->logits, &rows, &head);
+    int L = model_config_depth(&m->config), count = count_targets(m->batch->target, m->R);
+    double each = train ? 1.0 / (count ? count : 1) : 0, sum;
+    struct head_pass last = {.l = L,
+                             .scale = each * model_exit_weight(m, L),
+                             .taught = m->distill && m->distill->is_on,
+                             .entropy = want_entropy || (m->route.ops->flags & ROUTE_ENTROPY),
+                             .correct = want_entropy && !train};
+    BUG_IF(train && last.scale == 0, "exit_weight of the last layer is 0");
+    m->exit_loss = 0;
+    for (int l = 1; l < L && train; l++) {
+        double weight = model_exit_weight(m, l);
+        if (weight > 0)
+            m->exit_loss +=
+                weight * each * head_loss(m, &(struct head_pass){.l = l, .scale = weight * each});
     }
-    for (int i = 0; i < m->R; i++) {
-        sum += target[i] >= 0 ? (double)m->nll[i] : 0;
-        if (entropy)
-            m->entropy_rel[i] = m->entropy[i] / (real)log(V);
-    }
-    if (train) {
-        bulk_zero(m->stream.dh[L], (size_t)m->R * (size_t)C);
-        final_norm_bwd(m, m->stream.dh[L]);
-    }
-    if (taught)
+    sum = head_loss(m, &last); /* the last one: what follows reads its nll and states */
+    for (int i = 0; i < m->R && last.entropy; i++)
+        m->entropy_rel[i] = m->entropy[i] / (real)log((double)m->config.vocab);
+    if (last.taught)
         m->distill->loss = mean_of(m->distill->kd, m->R, count);
     m->loss = count ? sum / count : (double)NAN;
     return m->loss;

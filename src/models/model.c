@@ -581,7 +581,8 @@ void model_backward(struct model *m)
         m->aux_loss = x.aux;
     }
     for (int l = 0; l < L; l++)
-        bulk_zero(m->stream.dh[l], (size_t)m->R * (size_t)C);
+        if (l == 0 || model_exit_weight(m, l) <= 0) /* else it holds the gradient of an exit */
+            bulk_zero(m->stream.dh[l], (size_t)m->R * (size_t)C);
     for (int l = L - 1; l >= 0; l--)
         (m->ffn ? split_back : block_back)(m, l, routed);
     struct params *ps = &m->params;

@@ -20,6 +20,7 @@ const char *const metric_scope_name[] = {
     X(gateskip) \
     X(halt) \
     X(hat) \
+    X(layerskip) \
     X(mod) \
     X(random) \
     X(static) \

@@ -104,6 +104,11 @@ double account_flops(const struct flops_shape *s, const struct plan *plan, const
            (recompute ? base + adapters + attention : 0);
 }
 
+double account_exit_flops(const struct flops_shape *s, int R, double exits, int frozen)
+{
+    return (frozen ? 2 : 3) * exits * R * 2.0 * s->C * s->V;
+}
+
 double account_mfu(const struct account *a, double flops, double ms)
 {
     return a->peak > 0 && ms > 0 ? flops / (1e6 * ms * a->peak) : (double)NAN;

@@ -9,6 +9,7 @@
 #include "models/adapters.h"
 #include "models/model.h"
 #include "training/account.h"
+#include "training/exit_loss.h"
 #include "training/texts.h"
 
 /* Plans are sampled at the midpoints of this many equal parts of the run. */
@@ -62,9 +63,10 @@ static double count_pass(struct model *m, enum pass_kind kind, const int32_t *id
     model_forward(m, &b, &pass);
     for (int l = 0; kind != PASS_DENSE && l < model_config_depth(&m->config); l++)
         router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
-    return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0,
-                         c->train.freeze == FREEZE_BASE) +
-           3 * router;
+    int frozen = c->train.freeze == FREEZE_BASE;
+    double exits = kind == PASS_DENSE ? 0 : exit_loss_mean(&c->train, &m->config, pass.step);
+    return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0, frozen) +
+           account_exit_flops(&shape, m->R, exits, frozen) + 3 * router;
 }
 
 static int count(struct train_cost *out, struct model *m, const struct train_config *c,

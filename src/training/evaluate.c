@@ -2,10 +2,12 @@
  * controls. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "models/model.h"
+#include "base/mem.h"
+#include "models/exits.h"
 #include "training/trainer.h"
 
 enum {
@@ -73,7 +75,32 @@ static int has_topk(const struct trainer *t)
     return (t->model->route.ops->flags & ROUTE_TOPK) != 0;
 }
 
-static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, struct err *e)
+/* Adds the loss of every exit to the report's sums, from the states of the last pass. */
+static void add_exits(struct trainer *t, real *nll)
+{
+    struct model *m = t->model;
+    double *sum = t->report.layer[LAYER_EXIT_LOSS];
+    model_exits(m, &(struct exit_values){.nll = nll});
+    for (int l = 0; l < t->report.layers; l++)
+        for (int i = 0; i < m->R; i++)
+            if (m->batch->target[i] >= 0)
+                sum[l] += exit_is_candidate(&m->config, l)
+                              ? (double)nll[(size_t)(l + 1) * (size_t)m->R + (size_t)i]
+                              : (double)NAN;
+}
+
+static int log_exits(struct trainer *t, double tokens, struct err *e)
+{
+    for (int l = 0; l < t->report.layers; l++)
+        t->report.layer[LAYER_EXIT_LOSS][l] /= tokens;
+    record_begin(t->record, "layer", t->state.step, clock_wall());
+    step_report_record_validation(&t->report, t->record);
+    return trainer_append(t, e);
+}
+
+/* nll: (depth + 1, rows) scratch for the losses of exits; NULL: not measured. */
+static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, real *nll,
+                       struct err *e)
 {
     struct walk w = walk_begin(t, tokens);
     struct pass pass = inference_pass(t);
@@ -91,6 +118,8 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, str
                     loader_target_bytes(t->val, t->target, (size_t)n * (size_t)w.b.T));
         if (s->contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
             contrast_add(&s->contrast, CONTRAST_CAUSAL, t->model);
+        if (nll)
+            add_exits(t, nll);
         if (has_topk(t))
             rc = measure_contrast(s, t->model, CONTRAST_TOPK, &w.b, &pass, w.done, e);
         t->model->batch = NULL;
@@ -231,7 +260,15 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
     if (rc < 0)
         return rc;
     s.token_class = t->token_class;
-    rc = add_batches(t, &s, tokens, e);
+    real *nll = NULL;
+    if (t->exit_weight) {
+        size_t L = (size_t)t->report.layers;
+        memset(t->report.layer[LAYER_EXIT_LOSS], 0, L * sizeof(double));
+        nll = mem_alloc((L + 1) * (size_t)t->rows, sizeof *nll);
+        rc = nll ? 0 : err_set(e, DS_EMEM, "out of memory for the losses of %zu exits", L);
+    }
+    if (rc == 0)
+        rc = add_batches(t, &s, tokens, nll, e);
     if (rc == 0)
         rc = loader_check(t->val, e);
     if (rc == 0 && final)
@@ -246,6 +283,9 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
         t->report.val_flops_ratio = measure_model_ratio(&s);
         rc = write_records(t, &s, final, e);
     }
+    if (rc == 0 && nll)
+        rc = log_exits(t, (double)s.tokens, e);
+    mem_free(nll);
     measure_release(&s);
     return rc;
 }

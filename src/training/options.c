@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "io/runconfig.h"
 #include "models/weights.h"
+#include "training/exit_loss.h"
 #include "training/preset.h"
 #include "training/start.h"
 
@@ -48,6 +49,10 @@ static const struct opt train_opts[] = {
     {"kd_temperature", OPT_REAL, AT(kd_temperature), "2", 0.01, 1000, NULL, "distillation temperature", "kd_temperature"},
     {"kd_warmup", OPT_INT, AT(kd_warmup), "50", 0, 1e12, NULL, "steps with cross-entropy only before distillation starts", "kd_warmup_steps"},
     {"no_kd", OPT_BOOL, AT(no_kd), "false", 0, 0, NULL, "disable distillation regardless of train.teacher (ablation)", "no_kd"},
+    {"exit_loss", OPT_ENUM, AT(exit_loss), "none", 0, 0, "none|all|rotate|gradual|random", "layers whose states the head is trained on as well (early exits): none; all in every step; in turn (train.exit_every); from the last to the first over half of the run; one random layer per step", NULL},
+    {"exit_scale", OPT_REAL, AT(exit_scale), "0.2", 0, 1000, NULL, "weight of early exits relative to the last layer (published 0.2 from scratch, 1 in fine-tuning); all weights of a step sum to 1", NULL},
+    {"exit_weights", OPT_ENUM, AT(exit_weights), "rising", 0, 0, "rising|equal", "weights of exits: the sum of layer indices up to theirs, 0 for the first (published); or the same for all", NULL},
+    {"exit_every", OPT_INT, AT(exit_every), "0", 0, 4096, NULL, "exit_loss=rotate: period R, layer l has a loss in steps t with l mod R = t mod R; 0 = layers - 1, one early exit per step", NULL},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "consecutive steps with NaN or Inf that stop the run", NULL},
     {"allow_nonfinite", OPT_BOOL, AT(allow_nonfinite), "false", 0, 0, NULL, "train even if weights of train.init or of the teacher are NaN or Inf", NULL},
     {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was chosen for (set by isoflop, used by figures)", NULL},
@@ -247,6 +252,13 @@ static void check_teacher(const struct train_config *c, struct str *all)
                  between(all));
 }
 
+static void check_exits(const struct train_config *c, struct str *all)
+{
+    struct err e = {0};
+    if (exit_loss_check(c, &e) < 0)
+        str_addf(all, "%s%s", between(all), e.text);
+}
+
 /* The method validates its options and the number of layers, as it does at the start of a run. */
 static void check_method(struct train_config *c, const struct route_ops *ops, struct str *all)
 {
@@ -318,6 +330,7 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
         check_data(c, all);
         check_save(&c->train, all);
         check_teacher(c, all);
+        check_exits(c, all);
         if (model_config_check(&c->model, &shape) < 0)
             str_addf(all, "%s%s", between(all), shape.text);
         check_method(c, ops, all);

@@ -220,9 +220,14 @@ static int alloc_batch(struct trainer *t, struct err *e)
         t->private_start = mem_alloc(n, sizeof *t->private_start);
     t->token_class = mem_alloc((size_t)t->config.model.vocab, sizeof *t->token_class);
     t->record = record_new();
+    int has_exits = t->config.train.exit_loss != EXIT_LOSS_NONE;
+    if (has_exits)
+        t->exit_weight =
+            mem_alloc((size_t)model_config_depth(&t->model->config) + 1, sizeof *t->exit_weight);
+    t->model->exit_weight = t->exit_weight;
     if (!t->input || !t->target || !t->doc_start || !t->true_entropy || !t->token_class ||
         !t->needed || !t->class_of || !t->target_class || (has_private && !t->private_start) ||
-        !t->record)
+        (has_exits && !t->exit_weight) || !t->record)
         return err_set(e, DS_EMEM, "out of memory for a batch");
     return token_classes(t->tokenizer, t->train, (int)t->config.train.seq, t->token_class, e);
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "training/exit_loss.h"
 #include "training/fork.h"
 #include "training/start.h"
 
@@ -65,12 +66,16 @@ static void forward_backward(struct trainer *t)
                         .progress = (double)step / (double)o->steps,
                         .seed = (uint64_t)t->config.run.seed};
     account_enter(&t->account, STEP_FORWARD);
+    if (t->exit_weight)
+        t->report.exits = exit_loss_weights(t->exit_weight, &t->config, step);
     struct distill *d = step > o->kd_warmup ? t->model->distill : NULL;
     if (d)
         distill_pass(d, t->model, &b, &pass);
     model_forward(t->model, &b, &pass);
     account_enter(&t->account, STEP_LOSS);
     t->report.loss = model_loss(t->model, 1, 0);
+    t->report.has_exit = t->exit_weight != NULL;
+    t->report.exit = t->model->exit_loss;
     t->report.has_kd = d != NULL;
     if (d) {
         t->report.kd = d->loss;
@@ -105,7 +110,9 @@ static void close_account(struct trainer *t)
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
     double flops = account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep,
                                  t->config.train.freeze == FREEZE_BASE);
-    s->mfu = account_mfu(&t->account, flops + (s->has_kd ? m->distill->flops : 0), s->step_ms);
+    flops += s->has_kd ? m->distill->flops : 0;
+    flops += account_exit_flops(&shape, m->R, s->exits, t->config.train.freeze == FREEZE_BASE);
+    s->mfu = account_mfu(&t->account, flops, s->step_ms);
     t->state.seconds += s->step_ms / 1e3;
     update_shares(t);
 }
@@ -176,7 +183,7 @@ static int train_step(struct trainer *t, struct err *e)
     s->grad_norm = h.norm;
     s->router_norm = h.router_norm;
     int is_empty = !has_targets(t);
-    s->is_bad = !is_empty && (h.bad > 0 || !isfinite(s->loss + s->kd) || !isfinite(h.norm));
+    s->is_bad = !is_empty && (h.bad > 0 || !isfinite(s->loss + s->kd + s->exit) || !isfinite(h.norm));
     s->first_bad = h.first_bad;
     if (!s->is_bad && !is_empty) {
         struct adamw a = {.lr = s->lr,
@@ -528,6 +535,7 @@ void trainer_close(struct trainer *t)
     mem_free(t->class_of);
     mem_free(t->target_class);
     mem_free(t->token_class);
+    mem_free(t->exit_weight);
     if (t->model)
         distill_free(t->model->distill);
     model_free(t->model);

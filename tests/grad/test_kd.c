@@ -70,7 +70,9 @@ static double total(struct model *m, struct pass *pass)
 {
     model_forward(m, &batch.b, pass);
     model_loss(m, 0, 0);
-    return teacher->alpha * m->loss + (1 - teacher->alpha) * teacher->loss;
+    return model_exit_weight(m, 2) *
+               (teacher->alpha * m->loss + (1 - teacher->alpha) * teacher->loss) +
+           kit_exit_loss(m);
 }
 
 static struct model *make(const char *more, uint64_t seed, int train)
@@ -85,7 +87,8 @@ static struct model *make(const char *more, uint64_t seed, int train)
     return m;
 }
 
-static void check(const char *more, struct model *by, double alpha, double t)
+static void check_weighted(const char *more, struct model *by, double alpha, double t,
+                           const real *exit_weight)
 {
     struct pass pass = kit_pass(PASS_TRAIN);
     /* the teacher is constant, and its head is the student's, which must not move either */
@@ -95,6 +98,7 @@ static void check(const char *more, struct model *by, double alpha, double t)
     batch.target[3] = -1;
     t_ok(distill_new(&teacher, m, by, R, alpha, t, &e), &e);
     m->distill = teacher;
+    m->exit_weight = exit_weight;
     distill_pass(teacher, m, &batch.b, &pass);
     kit_step(m, &batch.b, &pass);
     t_true(teacher->loss > 0.01);
@@ -103,6 +107,20 @@ static void check(const char *more, struct model *by, double alpha, double t)
     kit_check_params(more, total, m, &pass, SAMPLES);
     distill_free(teacher);
     model_free(m);
+}
+
+static void check(const char *more, struct model *by, double alpha, double t)
+{
+    check_weighted(more, by, alpha, t, NULL);
+}
+
+T(exit_losses_go_with_distillation)
+{
+    static const real weight[] = {0, 0.3, 0.7};
+    struct model *by = make("model.dim=4", 4, MODEL_INFERENCE);
+    check_weighted("model.dim=8", by, 0.3, 2, weight);
+    check_weighted("model.dim=8 model.tied=false", by, 0, 1, weight);
+    model_free(by);
 }
 
 T(a_distilled_model_has_the_gradients_of_the_whole_loss)

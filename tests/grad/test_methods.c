@@ -6,10 +6,19 @@
 
 enum { B = 2, T = 9, V = 11, L = 6, SAMPLES = 4 };
 
-static const char *const shapes[] = {
-    "model.layers=6",
-    "model.layers=3 model.loop=4 model.loop_first=1 model.loop_last=1 model.loop_norm=false",
-    "model.layers=2 model.loop=3 model.loop_inject=add model.loop_min=1"};
+/* The frame's exit losses go with every method, also at layers that a configuration would not
+ * choose. */
+static const real exits[L + 1] = {0, 0.03, 0, 0.1, 0, 0.17, 0.7};
+static const struct shape {
+    const char *text;
+    const real *exit_weight;
+} shapes[] = {
+    {"model.layers=6", NULL},
+    {"model.layers=6", exits},
+    {"model.layers=3 model.loop=4 model.loop_first=1 model.loop_last=1 model.loop_norm=false",
+     NULL},
+    {"model.layers=2 model.loop=3 model.loop_inject=add model.loop_min=1", exits},
+};
 
 static struct kit_batch batch;
 static real entropy[B * T], nll[B * T];
@@ -19,7 +28,7 @@ static double objective(struct model *m, struct pass *pass)
 {
     struct losses x = {.entropy = entropy, .nll = nll, .target = batch.target, .R = B * T, .L = L};
     model_forward(m, &batch.b, pass);
-    double loss = model_loss(m, 0, 0);
+    double loss = model_exit_weight(m, L) * model_loss(m, 0, 0) + kit_exit_loss(m);
     if (m->route.ops->aux)
         m->route.ops->aux(&m->route, &x);
     return loss + x.aux;
@@ -40,18 +49,19 @@ static const char *taught_by(const struct route_ops *ops, const char *shape)
     return ops->flags & ROUTE_EXITS && !strstr(shape, "loop_last") ? "halt.fit=train" : "";
 }
 
-static struct model *warmed(const struct route_ops *ops, const char *shape)
+static struct model *warmed(const struct route_ops *ops, const struct shape *shape)
 {
     char text[400];
     struct pass pass = kit_pass(PASS_TRAIN);
     snprintf(text, sizeof text,
              "%s model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d "
              "model.init_std=0.4 model.method=%s %s %s",
-             shape, V, ops->name, held_by(ops->name), taught_by(ops, shape));
+             shape->text, V, ops->name, held_by(ops->name), taught_by(ops, shape->text));
     kit_fill(&batch, B, T, V, 1);
     kit_documents(&batch);
     struct model *m = kit_model(text, 7, B * T, 1, 1);
     t_eq(model_config_depth(&m->config), L);
+    m->exit_weight = shape->exit_weight;
     kit_shake(m, 0.2, 9);
     kit_step(m, &batch.b, &pass); /* with its update, so that running statistics exist */
     if (m->route.ops->update)
@@ -74,7 +84,7 @@ static int own_with_gradient(const struct model *m, const char *name)
 
 #define EACH_METHOD_AND_SHAPE(o, shape)                                                            \
     for (size_t s_ = 0; s_ < DS_LEN(shapes); s_++)                                                 \
-        for (const char *shape = shapes[s_]; shape; shape = NULL)                                  \
+        for (const struct shape *shape = &shapes[s_]; shape; shape = NULL)                         \
             for (const struct route_ops *const *o = route_all(); *o; o++)
 
 T(soft_gates_have_the_right_gradients_in_every_method)
@@ -93,7 +103,7 @@ T(soft_gates_have_the_right_gradients_in_every_method)
         memcpy(entropy, m->entropy_rel, sizeof entropy);
         memcpy(nll, m->nll, sizeof nll);
         kit_step(m, &batch.b, &pass);
-        t_truef(((*o)->flags & ROUTE_EXITS && !*taught_by(*o, shape)) ||
+        t_truef(((*o)->flags & ROUTE_EXITS && !*taught_by(*o, shape->text)) ||
                     own_with_gradient(m, name) > 0,
                 "%s: nothing of its own learns", name);
         kit_check_params(name, objective, m, &pass, SAMPLES);

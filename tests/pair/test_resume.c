@@ -189,6 +189,14 @@ T(acceptance_11_resume_equals_uninterrupted_dense_with_recompute)
     check_case("model.method=dense", "train.recompute=true", "model.tied=false", NULL);
 }
 
+T(a_resume_repeats_the_layers_dropped_and_the_exits_of_each_step)
+{
+    check_case("model.method=layerskip", "layerskip.dropout=0.5", "layerskip.schedule=exp",
+               "train.exit_loss=rotate");
+    check_case("model.method=edp", "train.exit_loss=random", "train.exit_scale=1", NULL);
+    check_case("model.method=dense", "train.exit_loss=gradual", "train.recompute=true", NULL);
+}
+
 T(acceptance_11_resume_equals_uninterrupted_at_any_number_of_threads)
 {
     struct plan_of_run p = {.more = {"threads=1"}};

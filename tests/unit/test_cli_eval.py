@@ -69,6 +69,28 @@ def answers_of_known_depth_are_counted_by_their_hops():
     refused("has no answers", "eval", "edp", "data.loss=answers", code=2)
 
 
+def records_of(path):
+    return [json.loads(line) for line in run("stream", path, "--json").splitlines()]
+
+
+@test
+def an_evaluation_names_the_options_that_replaced_the_stored_ones():
+    quick = "time_rounds=0 controls=false tokens=128".split()
+    plain = run_json("eval", "edp", *quick, "-o", "plain.mp")
+    assert plain["options"] == {} and plain["layers"] == 6 and plain["loop"] == 1, plain
+    assert plain["method_options"]["edp.max_skip"] == "4", plain["method_options"]
+    other = run_json("eval", "edp", "edp.max_skip=3", *quick, "-o", "other.mp")
+    assert other["options"] == {"edp.max_skip": "3"}, other["options"]
+    assert other["method_options"] == {**plain["method_options"], "edp.max_skip": "3"}
+    for path, x in (("plain.mp", plain), ("other.mp", other)):
+        kinds = {r["kind"]: r for r in records_of(path)}
+        assert kinds["head"]["config"]["edp.max_skip"] == x["method_options"]["edp.max_skip"], path
+        assert kinds["eval"]["options"] == x["options"], path
+        assert kinds["eval"]["method_options"] == x["method_options"], path
+        assert run_json("inspect", path)["damage"]["invalid"] == 0, path
+    assert run_json("eval", "edp", *quick)["options"] == {}
+
+
 @test
 def rules_over_seeds_are_compared_in_pairs():
     rules = {"all": "capacity=1", "half": "capacity=0.5", "none": "capacity=0"}

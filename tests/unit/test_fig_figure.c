@@ -254,8 +254,10 @@ T(wrong_names_and_options_are_usage_errors)
 static int is_of_methods(const char *name)
 {
     static const char *const others[] = {
-        "router_hist", "topk_causal", "gates_dtf", "prior_loss",     "exit_map",   "exit_hist",
-        "tradeoff",    "pareto",      "isoflop",   "category_depth", "bench_bars", "task_bars"};
+        "router_hist",   "topk_causal",    "gates_dtf",     "prior_loss",
+        "exit_map",      "exit_hist",      "tradeoff",      "pareto",
+        "isoflop",       "category_depth", "bench_bars",    "task_bars",
+        "hops_accuracy", "exit_rules",     "depth_by_need", "speculation"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i]) == 0)
             return 1;

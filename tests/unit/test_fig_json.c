@@ -43,8 +43,21 @@ static const char theirs_text[] =
     "\"group_subtasks\":{\"mmlu\":[\"mmlu_stem\"]},"
     "\"n-samples\":{\"arc_easy\":{\"effective\":2376}},\"model_name\":\"org/Tiny\"}";
 
-static struct figure_run input[8];
-static char file[8][300];
+static const char speculate_text[] =
+    "{\"results\":["
+    "{\"name\":\"speculative ordinary\",\"group\":\"speculate\",\"median\":10,\"time_ratio\":1},"
+    "{\"name\":\"speculative 0.5, exit 4, 2 drafted\",\"group\":\"speculate\",\"median\":12,"
+    "\"time_ratio\":0.8},"
+    "{\"name\":\"speculative 0.9, exit 4, 6 drafted\",\"group\":\"speculate\",\"median\":20,"
+    "\"time_ratio\":0.5}],\"model\":\"22 x 2048\"}";
+
+static const char draft_text[] = "{\"draft\":\"exit:2\",\"layers\":8,\"drafted\":6,\"accepted\":3,"
+                                 "\"speedup\":1.25,\"same_text\":"
+                                 "true,\"marks\":[\"ordinary\",\"accepted\",\"accepted\","
+                                 "\"ordinary\",\"accepted\",\"corrected\"]}";
+
+static struct figure_run input[32];
+static char file[32][300];
 static int inputs;
 
 static void add(const char *name, const char *text)
@@ -62,15 +75,21 @@ static void clear(void)
         figure_close(&input[--inputs]);
 }
 
-static struct figure draw_with(const char *name, const char *metric)
+static struct figure draw_over(const char *name, const char *metric, const char *x)
 {
     struct figure f = {0};
     struct figure_options o;
     struct err e = {0};
     figure_options_default(&o);
     o.metric = metric;
+    o.x = x;
     t_ok(figure_make(&f, name, input, inputs, &o, &e), &e);
     return f;
+}
+
+static struct figure draw_with(const char *name, const char *metric)
+{
+    return draw_over(name, metric, NULL);
 }
 
 static void refuses(const char *name, enum ds_err code, const char *part)
@@ -113,8 +132,82 @@ static void compare_golden(const char *name)
     figure_release(&f);
 }
 
+/* ---- evaluations ---- */
+
+/* One evaluation of four hops: made-up numbers, which get better with depth. */
+struct fake {
+    const char *method, *routing, *rule, *label;
+    int seed, layers, exit;
+    double capacity, depth;
+    const char *more; /* members put in front */
+};
+
+static void fake_text(const struct fake *x, struct str *out)
+{
+    double bad = 2 / x->depth + 0.01 * x->seed;
+    str_addf(out,
+             "{%s\"task\":\"ppl\",\"method\":\"%s\",\"routing\":\"%s\",\"layers\":%d,\"loop\":%d,",
+             x->more ? x->more : "", x->method, x->routing, x->layers, x->layers);
+    str_addf(out, "\"model\":\"runs/%s-%d-%d\",\"depth_mean\":%g,\"answer_loss\":%g,", x->method,
+             x->layers, x->seed, x->depth, bad);
+    str_addf(out, "\"answer_accuracy\":%g,\"flops_ratio\":%g,\"flops_dense_per_token\":%d,",
+             exp(-bad), x->depth / x->layers, 1000 * x->layers);
+    if (x->exit)
+        str_addf(out, "\"exit\":%d,", x->exit);
+    if (x->capacity > 0)
+        str_addf(out, "\"capacity_target\":%g,", x->capacity);
+    if (x->rule)
+        str_addf(out,
+                 "\"options\":{\"halt.rule\":\"%s\"},\"method_options\":{\"halt.rule\":\"%s\","
+                 "\"halt.label\":\"%s\",\"halt.capacity\":\"0.5\"},",
+                 x->rule, x->rule, x->label ? x->label : "regret");
+    for (int k = 1; k <= 4; k++)
+        str_addf(out, "%s%g", k == 1 ? "\"accuracy_by_k\":[" : ",",
+                 x->depth >= k ? 1 - 0.01 * x->seed : 0.2 + 0.01 * k);
+    for (int k = 1; k <= 4; k++)
+        str_addf(out, "%s%g", k == 1 ? "],\"depth_by_k\":[" : ",",
+                 x->rule ? x->depth + 0.5 * (k - 2.5) + 0.1 * x->seed : x->depth);
+    str_add(out, "]}");
+}
+
+static void add_fake(struct fake x)
+{
+    struct str text = {0};
+    char name[32];
+    snprintf(name, sizeof name, "e%d.json", inputs);
+    fake_text(&x, &text);
+    add(name, str_text(&text));
+    str_release(&text);
+}
+
+/* Exit rules on the same weights of two seeds, the same weights cut, and trained at 3. */
+static void add_study(void)
+{
+    static const char *const rule[] = {"regret", "velocity", "random"};
+    for (int seed = 1; seed <= 2; seed++) {
+        for (int r = 0; r < 3; r++)
+            for (int c = 0; c < 2; c++)
+                add_fake((struct fake){"halt", "causal", rule[r], NULL, seed, 6, 0, 0.4 + 0.2 * c,
+                                       2 + 1.2 * c + 0.1 * r - 0.05 * seed, NULL});
+        for (int exit = 1; exit <= 3; exit += 2)
+            add_fake((struct fake){"halt", "dense", NULL, NULL, seed, 6, exit, 0, exit, NULL});
+        add_fake((struct fake){"halt", "dense", NULL, NULL, seed, 6, 0, 0, 6, NULL});
+        add_fake((struct fake){"dense", "causal", NULL, NULL, seed, 3, 0, 0, 3, NULL});
+        add_fake((struct fake){"halt", "oracle", "regret", NULL, seed, 6, 0, 0.4, 1.9, NULL});
+    }
+}
+
 T(pen_commands_match_the_golden_files)
 {
+    add_study();
+    compare_golden("hops_accuracy");
+    compare_golden("exit_rules");
+    compare_golden("depth_by_need");
+    clear();
+    add("spec.json", speculate_text);
+    add("draft.json", draft_text);
+    compare_golden("speculation");
+    clear();
     add("bench.json", bench_text);
     compare_golden("bench_bars");
     clear();
@@ -170,6 +263,197 @@ T(task_bars_shows_the_usual_metric_of_each_task_and_not_the_parts_of_a_group)
     f = draw_with("task_bars", "acc");
     shows(&f, "\"arc_easy (acc)\"", 1);
     figure_release(&f);
+    clear();
+}
+
+T(exit_rules_has_a_line_per_rule_and_joins_the_seeds_of_equal_settings)
+{
+    add_study();
+    struct figure f = draw_with("exit_rules", NULL);
+    shows(&f, "\"regret\"", 1);
+    shows(&f, "\"velocity\"", 1);
+    shows(&f, "\"oracle (not causal)\"", 1);
+    shows(&f, "\"fixed depth\"", 1);
+    shows(&f, "\"trained at that depth\"", 1);
+    shows(&f, "Mean over n = 2 seeds", 1);
+    figure_release(&f);
+    f = draw_over("exit_rules", "answer_accuracy", "flops_ratio");
+    shows(&f, "Accuracy of answers", 1);
+    shows(&f, "relative to all 6 layers", 1);
+    figure_release(&f);
+    clear();
+}
+
+T(labels_and_other_options_of_a_rule_are_lines_of_their_own)
+{
+    add_fake((struct fake){"halt", "causal", "regret", "regret", 1, 6, 0, 0.4, 2, NULL});
+    add_fake((struct fake){"halt", "causal", "regret", "agree", 1, 6, 0, 0.4, 2.5, NULL});
+    add("kv.json", "{\"task\":\"ppl\",\"method\":\"halt\",\"routing\":\"causal\",\"layers\":6,"
+                   "\"model\":\"a\",\"answer_loss\":1,\"depth_mean\":2,\"options\":{\"halt.rule\":"
+                   "\"kl\",\"halt.kv\":\"plan\",\"halt.capacity\":\"0.3\"}}");
+    struct figure f = draw_with("exit_rules", NULL);
+    shows(&f, "\"regret\"", 1);
+    shows(&f, "\"regret, label agree\"", 1);
+    shows(&f, "\"KL, kv=plan\"", 1);
+    shows(&f, "One seed each", 1);
+    figure_release(&f);
+    clear();
+}
+
+/* Lines of the pen list that draw circles. */
+static void circles_of(struct figure *f, struct str *out)
+{
+    struct str list = {0};
+    pen_list_print(f->list, &list);
+    for (const char *at = str_text(&list); (at = strstr(at, "\ncircle ")) != NULL; at++)
+        str_addf(out, "%.*s", (int)strcspn(at + 1, "\n") + 1, at);
+    str_release(&list);
+    figure_release(f);
+}
+
+T(a_shallower_model_is_drawn_at_its_flops_relative_to_the_deepest)
+{
+    struct str flops = {0}, depth = {0};
+    add_fake((struct fake){"dense", "causal", NULL, NULL, 1, 6, 0, 0, 6, NULL});
+    add_fake(
+        (struct fake){"dense", "causal", NULL, NULL, 1, 3, 0, 0, 3, NULL}); /* its ratio is 1 */
+    struct figure f = draw_over("exit_rules", NULL, "flops_ratio");
+    circles_of(&f, &flops);
+    f = draw_over("exit_rules", NULL, "depth_mean");
+    circles_of(&f, &depth);
+    t_true(flops.len > 20 && strcmp(str_text(&flops), str_text(&depth)) == 0);
+    str_release(&flops);
+    str_release(&depth);
+    clear();
+}
+
+T(time_of_another_process_is_left_out_and_said)
+{
+    add_fake((struct fake){"halt", "causal", "kl", NULL, 1, 6, 0, 0.5, 3, "\"time_ratio\":0.5,"});
+    add_fake((struct fake){"dense", "causal", NULL, NULL, 1, 3, 0, 0, 3, "\"time_ratio\":1,"});
+    struct figure f = draw_over("exit_rules", NULL, "time_ratio");
+    shows(&f, "shallower models, 1, are not shown", 1);
+    shows(&f, "\"trained at that depth\"", 0);
+    figure_release(&f);
+    clear();
+}
+
+T(hops_accuracy_has_a_map_of_cuts_and_one_of_trained_depths)
+{
+    add_study();
+    struct figure f = draw_with("hops_accuracy", NULL);
+    shows(&f, "\"Loop of 6, cut\"", 1);
+    shows(&f, "\"Loops trained at each depth\"", 1);
+    shows(&f, "\"0.99\"", 0); /* means over seeds: 0.985 */
+    shows(&f, "\"0.98\"", 1);
+    shows(&f, "n = 2 seeds", 1);
+    shows(&f, "adaptive depth, 14, are not shown", 1);
+    figure_release(&f);
+    clear();
+}
+
+T(a_sweep_over_exits_and_an_array_are_several_evaluations)
+{
+    struct str text = {0};
+    add("sweep.json",
+        "{\"task\":\"exits\",\"method\":\"dense\",\"routing\":\"causal\",\"layers\":4,"
+        "\"model\":\"a\",\"rows\":[{\"exit\":1,\"answer_accuracy\":0.25},"
+        "{\"exit\":4,\"answer_accuracy\":0.75}]}");
+    struct figure f = draw_with("exit_rules", "answer_accuracy");
+    shows(&f, "\"fixed depth\"", 1);
+    shows(&f, "\"trained at that depth\"", 0);
+    figure_release(&f);
+    refuses("exit_rules", DS_ENOTFOUND, "fixed depth: no number 'answer_loss'");
+    refuses("hops_accuracy", DS_ENOTFOUND, "no vector 'accuracy_by_k'");
+    clear();
+    struct fake one = {"halt", "dense", NULL, NULL, 1, 6, 2, 0, 2, NULL}, two = one;
+    two.exit = 4;
+    two.depth = 4;
+    str_add(&text, "[");
+    fake_text(&one, &text);
+    str_add(&text, ",");
+    fake_text(&two, &text);
+    str_add(&text, "]");
+    add("array.json", str_text(&text));
+    str_release(&text);
+    f = draw_with("hops_accuracy", NULL);
+    shows(&f, "\"Loop of 6, cut\"", 1);
+    shows(&f, "\"0.23\"", 1);
+    figure_release(&f);
+    clear();
+}
+
+T(depth_by_need_names_capacities_where_a_rule_has_several)
+{
+    add_study();
+    struct figure f = draw_with("depth_by_need", NULL);
+    shows(&f, "\"regret, capacity 0.40\"", 1);
+    shows(&f, "\"regret, capacity 0.60\"", 1);
+    shows(&f, "\"oracle (not causal)\"", 1);
+    shows(&f, "\"depth = k\"", 1);
+    shows(&f, "fixed depth, 8, are not shown", 1);
+    figure_release(&f);
+    clear();
+}
+
+T(speculation_counts_only_drafted_tokens_that_were_compared)
+{
+    static const char *const marks[3] = {
+        "\"accepted\",\"accepted\",\"ordinary\",\"accepted\",\"corrected\"", /* 3 of 4 */
+        "\"corrected\",\"accepted\",\"accepted\",\"accepted\"",
+        "\"accepted\",\"corrected\",\"accepted\",\"corrected\""};
+    struct str list[3] = {{0}, {0}, {0}};
+    for (int i = 0; i < 3; i++) {
+        struct str text = {0};
+        str_addf(
+            &text,
+            "{\"draft\":\"exit:2\",\"layers\":8,\"drafted\":%d,\"speedup\":1.25,\"marks\":[%s]}",
+            4 + 2 * i, marks[i]);
+        add("text.json", str_text(&text));
+        struct figure f = draw_with("speculation", NULL);
+        shows(&f, "\"exit:2 of 8\"", 1);
+        shows(&f, "1 measured text,", 1);
+        pen_list_print(f.list, &list[i]);
+        figure_release(&f);
+        str_release(&text);
+        clear();
+    }
+    t_true(strcmp(str_text(&list[0]), str_text(&list[1])) == 0);
+    t_true(strcmp(str_text(&list[0]), str_text(&list[2])) != 0);
+    for (int i = 0; i < 3; i++)
+        str_release(&list[i]);
+}
+
+T(figures_of_evaluations_refuse_what_they_cannot_read)
+{
+    struct fake x = {"halt", "causal", "kl", NULL, 1, 6, 0, 0.5, 3, NULL};
+    add_fake(x);
+    refuses("hops_accuracy", DS_ENOTFOUND, "no evaluation at a fixed depth");
+    refuses("speculation", DS_EFORMAT, "expected JSON files of depthscope generate");
+    add_fake(x);
+    refuses("exit_rules", DS_ENOTFOUND, "duplicate: the same model and settings as in e0");
+    clear();
+    x.exit = 9;
+    add_fake(x);
+    refuses("exit_rules", DS_ENOTFOUND, "without a valid 'layers' and 'exit'");
+    clear();
+    add_fake((struct fake){"dense", "causal", NULL, NULL, 1, 6, 0, 0, 6, NULL});
+    refuses("depth_by_need", DS_ENOTFOUND, "no evaluation of adaptive depth");
+    clear();
+    add("array.json", "[]");
+    refuses("exit_rules", DS_EFORMAT, "expected JSON files of depthscope eval --json");
+    clear();
+    add("plain.json", "{\"task\":\"ppl\",\"method\":\"edp\",\"layers\":4,\"accuracy_by_k\":[2]}");
+    refuses("depth_by_need", DS_ENOTFOUND, "edp: no vector 'depth_by_k'");
+    clear();
+    add("two.json", "{\"task\":\"ppl\",\"method\":\"dense\",\"layers\":4,\"accuracy_by_k\":[2]}");
+    refuses("hops_accuracy", DS_ENOTFOUND, "'accuracy_by_k' has 2, expected a number from 0 to 1");
+    clear();
+    add("slow.json", "{\"draft\":\"exit:2\",\"marks\":[\"accepted\"]}");
+    refuses("speculation", DS_ENOTFOUND, "no number 'speedup'");
+    clear();
+    add("none.json", "{\"draft\":\"exit:2\",\"marks\":[],\"speedup\":1}");
+    refuses("speculation", DS_ENOTFOUND, "no drafted token was accepted or rejected");
     clear();
 }
 

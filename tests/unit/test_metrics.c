@@ -14,7 +14,7 @@ enum { LAYERS = 3 };
 static void fill(struct step_report *s)
 {
     struct err e = {0};
-    *s = (struct step_report){.step = 7, .has_val = 1, .has_kd = 1};
+    *s = (struct step_report){.step = 7, .has_val = 1, .has_kd = 1, .has_exit = 1};
     t_ok(step_report_init(s, LAYERS, &e), &e);
     for (int i = 0; run_metrics[i].name; i++) {
         const struct run_metric *m = &run_metrics[i];
@@ -68,6 +68,7 @@ static struct runview *view_of(const struct step_report *s)
         take(v, r);
         record_begin(r, "layer", step, 1000 + step);
         step_report_record_layers(s, r);
+        step_report_record_validation(s, r);
         take(v, r);
     }
     record_free(r);

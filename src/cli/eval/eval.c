@@ -68,6 +68,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     json_add_str(s, "weights", weights_quant_name(subject->model));
     json_add_str(s, "model", subject->dir);
     json_add_str(s, "method", subject->model->config.method);
+    subject_options_json(subject, s);
     json_add_str(s, "data", r->data);
     json_add_num(s, "capacity_target", r->capacity);
     if (r->exit > 0)
@@ -82,6 +83,7 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     add_layers_json(s, &r->measure);
     add_parts_json(s, &r->measure);
     json_add_int(s, "layers", model_config_depth(&subject->model->config));
+    json_add_int(s, "loop", subject->model->config.loop);
     json_add_num(s, "bytes", r->measure.bytes);
     json_add_int(s, "seq", r->seq);
     json_add_str(s, "windows", r->kind);
@@ -213,6 +215,7 @@ static int write_records(const char *path, const struct subject *subject,
     }
     if (rc == 0) {
         measure_eval_record(&r->measure, rec, r->task, r->routing, 0, clock_wall());
+        subject_options_record(subject, rec);
         rc = record_end(rec, 2, &frames, e);
     }
     if (rc == 0) {

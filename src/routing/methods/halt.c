@@ -110,7 +110,7 @@ static const struct opt halt_opts_table[] = {
      "score: predicted regret; size of the last step; vector and published scalar second "
      "difference; -ln of the largest probability; KL to the prediction one exit before; random"},
     {"features", OPT_STRING, AT(features), "velocity,acceleration,turn,confidence", 0, 0, NULL,
-     "inputs of rule=regret beside the exit's index: velocity, acceleration, scalar, turn, "
+     "inputs of rule=regret, with the exit's index: velocity, acceleration, scalar, turn, "
      "confidence, entropy, kl, state; confidence, entropy and kl run the head"},
     {"label", OPT_ENUM, AT(label), "regret", 0, 0, "regret|agree",
      "what rule=regret predicts: loss here - loss at full depth; 1 = another token than at full "

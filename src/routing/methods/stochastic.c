@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
+#include "routing/drop.h"
 #include "routing/route.h"
 
 enum { SCHEDULE_UNIFORM, SCHEDULE_LINEAR };
@@ -167,10 +167,9 @@ static int is_run(const struct route *r, int l, int i)
     const struct stochastic *s = r->state;
     const struct pass *p = &r->pass;
     int training = p->kind == PASS_TRAIN;
-    uint32_t sequence = opts_of(r)->unit == UNIT_BATCH ? 0 : (uint32_t)(i / p->T);
+    uint32_t sequence = opts_of(r)->unit == UNIT_BATCH ? 0 : drop_sequence(r, i);
     uint32_t place = training ? sequence : (uint32_t)p->id[i] * 2654435761u + (uint32_t)p->pos[i];
-    return s->skip[l] <= 0 || rng_at(r->seed, RNG_ROUTE, training ? (uint64_t)p->step : 0,
-                                     (uint32_t)l, place) >= s->skip[l];
+    return drop_keeps(r, l, place, s->skip[l]);
 }
 
 /* Multiplies each increment by its layer's expected gate in training. */

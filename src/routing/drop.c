@@ -1,0 +1,15 @@
+/* Draws which layers are dropped. */
+#include "routing/drop.h"
+
+#include "base/rng.h"
+
+int drop_keeps(const struct route *r, int l, uint32_t place, double p)
+{
+    uint64_t step = r->pass.kind == PASS_TRAIN ? (uint64_t)r->pass.step : 0;
+    return p <= 0 || rng_at(r->seed, RNG_ROUTE, step, (uint32_t)l, place) >= p;
+}
+
+uint32_t drop_sequence(const struct route *r, int i)
+{
+    return (uint32_t)(i / r->pass.T);
+}
