@@ -92,6 +92,7 @@ int gemm_use(const char *name, struct err *e) DS_CHECK;
 const struct gemm_provider *const *gemm_providers(void); /* NULL-terminated */
 const char *gemm_name(const struct gemm_provider *p);    /* "avx512", "amx", "blas" */
 enum gemm_format gemm_format_of(const struct gemm_provider *p);
+int gemm_has_row_guarantee(const struct gemm_provider *p);
 int gemm_available(const struct gemm_provider *p);
 extern const char *const gemm_format_name[2]; /* "fp32", "bf16" */
 

@@ -92,6 +92,9 @@ struct attn {
  * H % K == 0. */
 void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,
                    const struct attn *a);
+/* The exception above: most queries of a segment in a call that still sums in the order of one
+ * query alone; 0: any number does. */
+int attention_alone(const struct attn *a);
 /* What the backward reads and what it accumulates into, with the shapes of the forward. */
 struct attn_grad {
     real *dq, *dk, *dv;

@@ -15,11 +15,19 @@ struct gen_options {
     int routing, speedup_by; /* enum gen_routing; enum speedup_by of eval/perplexity.h */
     int sampler, template;   /* enum gen_sampler; enum chat_template of data/chat.h    */
     struct numeric_options numbers;
+    int64_t exit_layer;      /* the first layers only; 0: all */
+    char *speculate, *draft; /* speculative decoding; NULL or "off", NULL or "": none */
+    double confidence;       /* of drafts; 0: by `speculate` */
 };
 enum gen_routing { GEN_CAUSAL, GEN_TOPK /* whole texts only: rejected */, GEN_DENSE };
 enum gen_sampler { GEN_SAMPLER_OWN, GEN_SAMPLER_LLAMA2C };
 enum { GEN_LOGPROBS_MAX = 20 };
 extern const struct opt_group gen_group;
+
+/* How a generated token came to be: drawn from the whole model's distribution after it had run;
+ * drafted, then accepted; or drawn in place of a drafted one that was rejected. */
+enum gen_mark { GEN_ORDINARY, GEN_ACCEPTED, GEN_CORRECTED };
+extern const char *const gen_mark_name[]; /* "ordinary", "accepted", "corrected" */
 
 enum gen_stop { GEN_STOP_LENGTH, GEN_STOP_EOT, GEN_STOP_CONTEXT, GEN_STOP_ASKED, GEN_STOP_TEXT };
 /* "length", "end of text", "context full", "stopped", "stop string" */
@@ -41,10 +49,13 @@ struct gen_result {
     double *logprob;         /* (ids.n) with logprobs above 0, else NULL; NaN: unknown      */
     struct sample_rank *top; /* (ids.n, logprobs): the most likely alternatives            */
     int *n_top;              /* (ids.n) number of them                                      */
+    uint8_t *mark;           /* (ids.n) enum gen_mark */
     struct str text;         /* generated text: up to the stop string, without special tokens */
     enum gen_stop stop;
     double block_ratio, flops_ratio; /* over all tokens, from the executed plans */
     double tok_s;                    /* generated tokens per second, after the prompt */
+    double flops_token; /* per generated token: all that was computed after the prompt */
+    int64_t rounds, drafted, accepted; /* speculative decoding: verifying passes, tokens */
     /* Time of decoding these tokens again / the same dense, median of alternating pairs; NaN: not
      * measured. */
     double time_ratio;
@@ -76,6 +87,19 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
             const struct gen_options *o, const struct gen_rules *rules,
             const struct gen_watch *watch, struct err *e) DS_CHECK;
 void gen_result_release(struct gen_result *r);
+/* Speculative against ordinary decoding of one prompt: `rounds` pairs in turn, medians.  Texts of
+ * greedy decoding are the same. */
+struct gen_pair {
+    double tok_s, ordinary_tok_s, speedup; /* speedup: of the pairs */
+    double flops_token, ordinary_flops_token;
+    double acceptance; /* of drafted tokens; NaN without any */
+    int is_same;       /* the ids of both are equal */
+};
+int gen_compare(struct gen_pair *out, struct subject *s, const struct ids *prompt,
+                const struct gen_options *o, const struct gen_rules *rules, int rounds,
+                struct err *e) DS_CHECK;
+/* 1 when the options ask for speculative decoding. */
+int gen_speculates(const struct gen_options *o);
 /* Prompt ids of a text; an empty text becomes the end-of-text token, if the tokenizer has one. */
 int gen_prompt(const struct subject *s, const char *text, size_t n, struct ids *out,
                struct err *e) DS_CHECK;

@@ -18,6 +18,7 @@ struct ppl_options {
     double capacity;       /* requested; -1: the method's own */
     double target_speedup; /* 0: none */
     char *capacities;      /* of --benchmark */
+    char *exit_layer;      /* "E" or "E..F"; NULL or "0": all layers */
     int64_t stride;
     int windows;        /* eval/perplexity_windows.h */
     double risk, delta; /* of calibrate */
@@ -37,6 +38,7 @@ struct ppl_result {
     const char *task, *routing, *kind; /* kind: of the windows */
     int64_t batch, seq, windows, stride;
     double capacity; /* requested; NaN: the method's own */
+    int exit;        /* first layers only; 0: all */
 };
 /* Uses the run's own validation split unless the options name data.  DS_EUSAGE: unknown task, or
  * unsupported routing.  DS_ENUMERIC when the loss is not finite. */
@@ -52,6 +54,7 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o,
 void ppl_close(struct ppl *p);
 struct ppl_request {
     double capacity; /* NaN: the method's own */
+    int exit;        /* first layers only; 0: as in the options */
     int64_t tokens;  /* most tokens to score; 0 = all that were opened */
     int topk, controls,
         dense; /* also: the top-k form; controls: random (1), and static mask (2); dense */
@@ -60,6 +63,9 @@ struct ppl_request {
 /* Result in *out, which the caller releases. */
 int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request *w,
                 struct err *e) DS_CHECK;
+/* The range of o->exit_layer; 0 and 0: all layers.  DS_EUSAGE, DS_ERANGE. */
+int ppl_exits(int *first, int *last, const struct ppl_options *o, const struct subject *s,
+              struct err *e) DS_CHECK;
 /* The k-th batch of the text, for model_calibrate with ctx = the struct ppl; and the number of
  * batches. */
 void ppl_batch(void *ctx, int k, struct batch *b);

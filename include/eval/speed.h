@@ -3,7 +3,8 @@
  * and together with the machine's peaks, measured in the same process.
  *
  * Groups: peaks, load (of a model on disk), ops (GEMM and other operations, one at a time), blocks
- * (one decoder block), train (whole steps), prefill and decode.  Ratios are executed shares of the
+ * (one decoder block), train (whole steps), prefill, decode and speculate (decoding with drafts of
+ * which a given share is accepted).  Ratios are executed shares of the
  * gated cells: 1 is every cell; layers that a method keeps always on are on at any ratio. */
 #ifndef DS_EVAL_SPEED_H
 #define DS_EVAL_SPEED_H

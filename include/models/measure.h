@@ -72,8 +72,8 @@ int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind
                      const struct batch *b, const struct pass *use, uint64_t place,
                      struct err *e) DS_CHECK;
 /* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in
- * this process; medians of the dense time and of the pairs' ratios.  use: options of the routed
- * pass, except its kind. */
+ * this process; medians of the dense time and of the pairs' ratios.  use: the routed pass; the
+ * dense one runs all layers. */
 void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
                   const struct pass *use);
 /* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) after

@@ -179,6 +179,8 @@ int model_bytes(size_t *bytes, const struct model_config *c, struct config *rout
  * caller ensures that ids are in the vocabulary and, with learned positions, that documents are no
  * longer than max_seq. */
 void model_forward(struct model *m, const struct batch *b, struct pass *pass);
+/* pass->inference.exit = layers is possible: 0 or a layer of the model.  DS_ERANGE. */
+int model_check_exit(const struct model *m, int64_t layers, struct err *e) DS_CHECK;
 /* Head and loss in row chunks: fills nll, entropy (if want_entropy or the method needs it) and
  * m->loss (mean nats over targets >= 0); with train also dh[L] and the head's gradients, of the
  * loss that models/distill.h describes when a teacher is on (m->loss stays the cross-entropy,
@@ -190,9 +192,11 @@ double model_loss(struct model *m, int train, int want_entropy);
  * gradients. */
 void model_backward(struct model *m);
 /* Embedding and blocks for the rows placed in m->pos and m->first_row; used by model_forward and
- * model_decode.  cache: NULL, or one per sequence (B). */
-void model_run(struct model *m, const int32_t *id, struct pass *pass,
-               struct kv_cache *const *cache);
+ * model_decode.  cache: NULL, or one per sequence (B).  from > 0: the rows have been through the
+ * layers below `from`, where all of them ran and have their keys in the caches; h[from] holds their
+ * states.  Their plans and FLOPs are filled in. */
+void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *const *cache,
+               int from);
 /* x (R,C): the normed final states of the last forward. */
 void model_final_states(struct model *m, real *x);
 /* logits (V) of row i of the last forward. */
@@ -212,6 +216,28 @@ void kv_cache_reset(struct kv_cache *c);
  * learned positions, is full. */
 int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, struct pass *pass,
                  struct err *e) DS_CHECK;
+/* The same for tokens whose rows have been through the layers below `from`: there all of them ran
+ * and are keys of c already, beyond its length; m->stream.h[from] holds their states. */
+int model_decode_from(struct model *m, struct kv_cache *c, const int32_t *id, int n, int from,
+                      struct pass *pass, struct err *e) DS_CHECK;
+/* A cache for passes that continue the text of `base` in another way: below layer `shared` it uses
+ * the keys of base (whose counts the caller copies), `closed` layers (L) have none. */
+int kv_cache_over(struct kv_cache **out, const struct model *m, const struct kv_cache *base,
+                  int shared, const uint8_t *closed, struct err *e) DS_CHECK;
+/* A place of a cache to return to: counts of keys, and the method's memory. */
+struct kv_mark {
+    int len;
+    int *n; /* (L) */
+    void *memory;
+};
+int kv_mark_init(struct kv_mark *k, const struct kv_cache *c, struct err *e) DS_CHECK;
+void kv_mark_release(struct kv_mark *k);
+void kv_mark_set(struct kv_mark *k, const struct kv_cache *c);
+void kv_cache_return(struct kv_cache *c, const struct kv_mark *k);
+/* After m's last pass, of one sequence: keeps its first `rows` tokens, as if no more had been fed
+ * since `before`.  The method's memory is not cut. */
+void kv_cache_keep(struct kv_cache *c, const struct kv_mark *before, const struct model *m,
+                   int rows);
 /* The same for n sequences at once, T ids of each: id (n, T), rows in that order.  Weights are read
  * once for all.  By the row guarantee of engine/gemm.h every sequence gets bitwise the result it
  * would get alone.  The caches must be distinct. */

@@ -26,6 +26,13 @@ void sampler_release(struct sampler *s);
 int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
                  uint64_t step, int32_t *id, double *p, struct err *e) DS_CHECK;
 
+/* The distribution that sampler_pick draws from: p (V) sums to 1; greedy: all on one token.  The
+ * same errors. */
+int sampler_probs(struct sampler *s, const real *logits, const struct sample_options *o, double *p,
+                  struct err *e) DS_CHECK;
+/* The index at which the running sum of p (V) passes at * its sum, at in [0, 1). */
+int32_t sample_at(const double *p, int V, double at);
+
 /* llama2.c's sampler, to reproduce its published texts: float arithmetic, a xorshift64* generator
  * whose state carries over from token to token, and its own top_p cut (0 or 1: none; it has no
  * top_k).  *state: the seed, not 0, before the first token. */

@@ -88,6 +88,7 @@ struct pass_inference {
     double capacity;  /* in [0, 1] */
     int calibrate;    /* 1 + index of `capacity` in the calibration grid; else 0 */
     int exit; /* > 0: the first `exit` layers run, then the head (and a loop's last blocks) */
+    const uint8_t *closed; /* (L) 1: the layer is closed, as those after an exit are; NULL: none */
 };
 
 /* One forward pass, as far as a method may know it. */
@@ -105,7 +106,8 @@ struct pass {
     /* Layers stop .. resume - 1 are closed: no row runs, none is a key, the method is not asked.
      * Equal: no layer is closed.  Set by the model. */
     int stop, resume;
-    int adapters_off;                /* the base model alone: no LoRA (teachers) */
+    int adapters_off; /* the base model alone: no LoRA (teachers) */
+    int is_stepwise;  /* cached rows of a sequence get the bits they would get one at a time */
     struct pass_inference inference; /* a training pass leaves it zero */
     /* (B) cached inference: ops->memory bytes per sequence, zero before its first token; else
      * NULL */
@@ -258,7 +260,8 @@ void route_decide(struct route *r, int l, enum route_span span, struct plan *out
 /* Is layer l closed in the current pass? */
 static inline int route_is_closed(const struct route *r, int l)
 {
-    return l >= r->pass.stop && l < r->pass.resume;
+    const uint8_t *closed = r->pass.inference.closed;
+    return (l >= r->pass.stop && l < r->pass.resume) || (closed && closed[l]);
 }
 /* May a token leave before layer l, at the end of an iteration or of a plain layer?  It then skips
  * the rest of the loop; the layers after it run. */
@@ -282,6 +285,8 @@ static inline int route_exit(const struct route *r, int t)
 int route_ready(const struct route *r, const struct pass *pass, struct err *e) DS_CHECK;
 
 /* ---- for methods ---- */
+/* Every row runs. */
+void plan_all(struct plan *p, int R);
 /* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = factor on its gate's
  * gradient (NULL = 1).  all_rows: list every row (masked), else those wanted and rows with probe[i]
  * (may be NULL). */

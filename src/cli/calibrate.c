@@ -163,9 +163,9 @@ static int write_to_run(const struct subject *s, struct err *e)
 static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
     static const char *const unused[] = {
-        "routing",    "capacity",    "capacities", "controls", "target_speedup",
-        "speedup_by", "time_rounds", "windows",    "stride",   "threshold_offset",
-        "task",       "shots",       "limit",      "max_gen",  "results"};
+        "routing",     "capacity", "capacities", "controls",         "target_speedup", "speedup_by",
+        "time_rounds", "windows",  "stride",     "threshold_offset", "task",           "shots",
+        "limit",       "max_gen",  "results",    "exit.layer"};
     for (size_t i = 0; i < DS_LEN(unused); i++)
         if (cli_has_setting(a, &ppl_group, unused[i]))
             return err_set(

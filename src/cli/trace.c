@@ -25,7 +25,7 @@ enum { TEXT_MAX = 16 << 20 };
 
 struct trace_settings {
     char *name;
-    int64_t lens, seed, threads;
+    int64_t lens, seed, threads, exit_layer;
     double threshold_offset, capacity;
     int routing, cut;
     struct numeric_options numbers;
@@ -36,6 +36,7 @@ static const struct opt trace_opts[] = {
     {"lens",    OPT_INT,  AT(lens),    "0", 0, 16, NULL, "logit lens: most likely tokens kept per cell", NULL},
     {"routing", OPT_ENUM, AT(routing), "causal", 0, 0, "causal|topk|dense", "inference-time decisions; top-k over the whole text (not causal); all layers executed", NULL},
     {"capacity", OPT_REAL, AT(capacity), "-1", 0, 0, NULL, "requested share of routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
+    {"exit.layer", OPT_INT, AT(exit_layer), "0", 0, 1 << 20, NULL, "run the first E layers, then the head; 0 = all", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"seed",    OPT_INT,  AT(seed),    "0", 0, 1e15, NULL, "seed of random routing", NULL},
     {"cut",     OPT_BOOL, AT(cut),     "false", 0, 0, NULL, "truncate a text longer than the context instead of failing", NULL},
@@ -54,6 +55,7 @@ static struct pass inference_pass(const struct trace_settings *o)
     return (struct pass){.kind = o->routing == ROUTING_DENSE ? PASS_DENSE : PASS_SPARSE,
                          .inference.topk = o->routing == ROUTING_TOPK,
                          .inference.offset = o->threshold_offset,
+                         .inference.exit = (int)o->exit_layer,
                          .inference.has_capacity = o->capacity != -1,
                          .inference.capacity = o->capacity};
 }
@@ -183,7 +185,8 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
                          : err_set(e, DS_EMEM, "trace: out of memory");
     if (rc < 0 || (rc = pool_start((int)o->threads, e)) < 0 ||
         (rc = subject_open(&s, model, &o->numbers, e)) < 0 ||
-        (rc = route_ready(&s.model->route, &pass, e)) < 0)
+        (rc = route_ready(&s.model->route, &pass, e)) < 0 ||
+        (rc = model_check_exit(s.model, o->exit_layer, e)) < 0)
         goto out;
     if (pass.inference.topk)
         fprintf(stderr, "depthscope: trace: routing=topk depends on later tokens: not causal\n");

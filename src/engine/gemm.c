@@ -46,6 +46,11 @@ enum gemm_format gemm_format_of(const struct gemm_provider *p)
     return p->format;
 }
 
+int gemm_has_row_guarantee(const struct gemm_provider *p)
+{
+    return strcmp(p->name, "blas") != 0;
+}
+
 int gemm_available(const struct gemm_provider *p)
 {
     return p->available();

@@ -116,6 +116,13 @@ static void attend(void *ctx, int task, int worker)
     }
 }
 
+int attention_alone(const struct attn *a)
+{
+    int group = a->H / a->K;
+    int is_apart = REAL_BITS == 32 && a->bf16 && a->k16 && a->D <= GEMM_CUT;
+    return is_apart && group <= ATTN_FEW / 2 ? ATTN_FEW / 2 / group : 0;
+}
+
 /* Both ways give the same bits in fp32.  bfloat16 multiplications need gemm, except over a cache,
  * where decoding at memory bandwidth matters more and sums are in another order. */
 static int is_few(const struct attn_job *job)

@@ -3,9 +3,11 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/statistics.h"
 #include "data/chat.h"
 #include "generation_impl.h"
 #include "models/measure.h"
@@ -30,6 +32,10 @@ static const struct opt gen_opts[] = {
     {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense on the run's held-out text; 0 = off", NULL},
     {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or decoding time", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
+    {"exit.layer",  OPT_INT,  AT(exit_layer),  "0",   0, 1 << 20, NULL, "run the first E layers, then the head; 0 = all", NULL},
+    {"speculate",   OPT_STRING, AT(speculate), "off", 0, 0, NULL, "tokens that draft= drafts for one verifying pass: 1 to 64, auto (until it is unsure) or off; the text is that of ordinary decoding; one text at a time, batch= has no effect", NULL},
+    {"draft",       OPT_STRING, AT(draft),     "",    0, 0, NULL, "exit:E (first E layers), skip:3,5-8 (all layers but these), capacity:C, or routed (for routing=dense)", NULL},
+    {"draft.confidence", OPT_REAL, AT(confidence), "0", 0, 1, NULL, "a draft ends where its most likely token is less probable; 0 = never, with speculate=auto 0.4", NULL},
     {"time_rounds", OPT_INT,  AT(time_rounds), "3",   0, ROUNDS_MAX, NULL, "timing rounds against the dense model; 0 = not timed", NULL},
     {"threads",     OPT_INT,  AT(threads),     "0",   0, 4096, NULL, "worker threads; 0 = as many as CPU affinity and quota allow", NULL},
     NUMERIC_OPTS(AT(numbers)),
@@ -40,17 +46,74 @@ const struct opt_group gen_group = {
 const char *const gen_stop_name[] = {"length", "end of text", "context full", "stopped",
                                      "stop string"};
 
+const char *const gen_mark_name[] = {"ordinary", "accepted", "corrected"};
+
+int gen_speculates(const struct gen_options *o)
+{
+    return o->speculate && strcmp(o->speculate, "off") != 0;
+}
+
+int gen_draft_length(const struct gen_options *o, int *most, double *confidence, struct err *e)
+{
+    enum { AUTO_MOST = 16 };
+    static const double auto_confidence = 0.4;
+    int is_auto = gen_speculates(o) && strcmp(o->speculate, "auto") == 0;
+    char *end = NULL;
+    long n = is_auto ? AUTO_MOST : gen_speculates(o) ? strtol(o->speculate, &end, 10) : 0;
+    *most = (int)n;
+    *confidence = o->confidence > 0 ? o->confidence : is_auto ? auto_confidence : 0;
+    if (gen_speculates(o) && !is_auto && (*end || end == o->speculate || n < 1 || n > SPEC_MOST))
+        return err_set(e, DS_EUSAGE, "speculate=%s: must be 1 to %d, auto or off", o->speculate,
+                       SPEC_MOST);
+    return 0;
+}
+
+static int check_draft(const struct subject *s, const struct gen_options *o, struct err *e)
+{
+    struct spec_draft draft = {0};
+    struct pass pass = gen_pass(o, 0);
+    double confidence;
+    int most, has_draft = o->draft && o->draft[0];
+    int rc = gen_draft_length(o, &most, &confidence, e);
+    if (rc < 0)
+        return rc;
+    if (most == 0)
+        return has_draft || o->confidence > 0
+                   ? err_set(e, DS_EUSAGE, "%s has no effect without speculate=N",
+                             has_draft ? "draft" : "draft.confidence")
+                   : 0;
+    if (!has_draft)
+        return err_set(e, DS_EUSAGE,
+                       "speculate=%s: missing draft: set draft=exit:E, skip:LAYERS, capacity:C or "
+                       "routed",
+                       o->speculate);
+    if (o->sampler == GEN_SAMPLER_LLAMA2C && o->temperature > 0)
+        return err_set(e, DS_EUSAGE,
+                       "sampler=llama2c does not support speculate, which draws other numbers");
+    if (o->exit_layer > 0)
+        return err_set(e, DS_EUSAGE,
+                       "exit.layer=%lld does not support speculate: use draft=exit:%lld",
+                       (long long)o->exit_layer, (long long)o->exit_layer);
+    rc = spec_draft_parse(&draft, o->draft, s->model, &pass, e);
+    spec_draft_release(&draft);
+    return rc;
+}
+
 int gen_check(const struct subject *s, const struct gen_options *o, struct err *e)
 {
-    struct pass pass = gen_pass(o, o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE, 0);
+    struct pass pass = gen_pass(o, 0);
     if (o->routing == GEN_TOPK)
         return err_set(e, DS_EUSAGE,
-                       "routing=topk depends on later tokens, which do not exist yet during "
-                       "generation; use routing=causal or dense (eval and trace support topk)");
+                       "%srouting=topk depends on later tokens, which do not exist yet during "
+                       "generation; use routing=causal or dense (eval and trace support topk)",
+                       gen_speculates(o) ? "speculate: " : "");
     if (o->sampler == GEN_SAMPLER_LLAMA2C && (o->seed == 0 || o->top_k > 0))
         return err_set(e, DS_EUSAGE, "sampler=llama2c does not support %s",
                        o->seed == 0 ? "seed=0" : "top_k");
-    return route_ready(&s->model->route, &pass, e);
+    int rc = route_ready(&s->model->route, &pass, e);
+    if (rc == 0)
+        rc = model_check_exit(s->model, o->exit_layer, e);
+    return rc == 0 ? check_draft(s, o, e) : rc;
 }
 
 void gen_result_release(struct gen_result *r)
@@ -60,6 +123,7 @@ void gen_result_release(struct gen_result *r)
     mem_free(r->logprob);
     mem_free(r->top);
     mem_free(r->n_top);
+    mem_free(r->mark);
     str_release(&r->text);
     *r = (struct gen_result){0};
 }
@@ -103,11 +167,11 @@ static int check_prompts(const struct gen_walk *w, const struct ids *prompt, siz
 static int measure_ratio(const struct gen_walk *w, struct gen_result *out, struct err *e)
 {
     struct measure m = {.decode_ratio = (double)NAN};
-    struct pass pass = gen_pass(w->o, PASS_SPARSE, w->o->seed < 0 ? 0 : (uint64_t)w->o->seed);
+    struct pass pass = gen_pass(w->o, w->o->seed < 0 ? 0 : (uint64_t)w->o->seed);
     int from = (int)out->n_prompt, made = (int)(out->ids.n - out->n_prompt);
     int n = made < TIMED_MAX ? made : TIMED_MAX;
     if (w->o->time_rounds == 0 || n < TIMED_MIN || out->stop == GEN_STOP_ASKED ||
-        w->o->routing == GEN_DENSE)
+        w->o->routing == GEN_DENSE || gen_speculates(w->o))
         return 0;
     int rc = measure_decode(&m, w->s->model, out->ids.v, from, from + n, (int)w->o->time_rounds,
                             &pass, e);
@@ -170,7 +234,7 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
             const struct gen_watch *watch, struct err *e)
 {
     struct gen_walk w = {.s = s, .o = o, .rules = rules, .watch = watch};
-    size_t longest, slots = (size_t)(o->batch > 0 ? o->batch : 1);
+    size_t longest, slots = (size_t)(o->batch > 0 && !gen_speculates(o) ? o->batch : 1);
     memset(out, 0, n * sizeof *out);
     int rc = check_prompts(&w, prompt, n, &longest, e);
     if (rc == 0)
@@ -181,6 +245,61 @@ int gen_run(struct gen_result *out, struct subject *s, const struct ids *prompt,
     for (size_t k = 0; rc < 0 && k < n; k++)
         gen_result_release(&out[k]);
     return rc;
+}
+
+/* ---- speculative against ordinary ---- */
+
+/* One of a pair; *speed (2, rounds): of speculative and ordinary decoding. */
+static int decode_one(struct gen_result *r, struct subject *s, const struct ids *prompt,
+                      const struct gen_options *o, const struct gen_rules *rules, int is_ordinary,
+                      struct err *e)
+{
+    struct gen_options plain = *o;
+    plain.logprobs = plain.time_rounds = 0;
+    if (is_ordinary) {
+        plain.speculate = plain.draft = NULL;
+        plain.confidence = 0;
+    }
+    return gen_run(r, s, prompt, 1, &plain, rules, NULL, e);
+}
+
+static int is_same(const struct gen_result *a, const struct gen_result *b)
+{
+    return a->ids.n == b->ids.n && memcmp(a->ids.v, b->ids.v, a->ids.n * sizeof *a->ids.v) == 0;
+}
+
+int gen_compare(struct gen_pair *out, struct subject *s, const struct ids *prompt,
+                const struct gen_options *o, const struct gen_rules *rules, int rounds,
+                struct err *e)
+{
+    double speed[3][ROUNDS_MAX];
+    int rc = 0, n = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX;
+    *out = (struct gen_pair){.is_same = 1};
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct gen_result r[2] = {{.n_prompt = 0}};
+        for (int k = 0; k < 2 && rc == 0; k++) {
+            int which = (i + k) % 2; /* drift of the machine affects both */
+            rc = decode_one(&r[which], s, prompt, o, rules, which, e);
+        }
+        if (rc == 0) {
+            speed[0][i] = r[0].tok_s;
+            speed[1][i] = r[1].tok_s;
+            speed[2][i] = r[0].tok_s / r[1].tok_s;
+            out->flops_token = r[0].flops_token;
+            out->ordinary_flops_token = r[1].flops_token;
+            out->acceptance =
+                r[0].drafted > 0 ? (double)r[0].accepted / (double)r[0].drafted : (double)NAN;
+            out->is_same &= is_same(&r[0], &r[1]);
+        }
+        gen_result_release(&r[0]);
+        gen_result_release(&r[1]);
+    }
+    if (rc < 0 || n == 0)
+        return rc;
+    out->tok_s = stat_median(speed[0], (size_t)n);
+    out->ordinary_tok_s = stat_median(speed[1], (size_t)n);
+    out->speedup = stat_median(speed[2], (size_t)n);
+    return 0;
 }
 
 /* ---- chat ---- */
@@ -235,6 +354,11 @@ void gen_chat_reset(struct gen_chat *t)
 {
     struct gen_seq *q = &t->walk.seq[0];
     kv_cache_reset(q->cache);
+    if (q->spec)
+        spec_reset(q->spec);
+    q->next = -1;
+    q->mark = GEN_ORDINARY;
+    q->wasted = 0;
     memset(t->result.depth, 0, (t->cap + 1) * sizeof *t->result.depth);
     t->result.ids.n = t->result.n_prompt = 0;
     q->run = q->cells = q->flops = q->dense = 0;

@@ -3,6 +3,7 @@
 #define DS_EVAL_GENERATION_IMPL_H
 
 #include "eval/generation.h"
+#include "models/speculate.h"
 
 /* The generated text, of which the first `settled` bytes have been passed to the watcher. */
 struct gen_run_of { /* bytes up to `end` came with a token of this depth */
@@ -34,6 +35,10 @@ struct gen_seq {
     uint64_t seed, state; /* state: of llama2.c's generator */
     real *logits;         /* (V) after the last token       */
     double run, cells, flops, dense, began;
+    double flops_before, wasted; /* flops: of the prompt; of drafts counted so far */
+    struct spec *spec;           /* NULL: ordinary decoding */
+    int32_t next;                /* the next token when it has been drawn already, else -1 */
+    enum gen_mark mark;          /* of the next token */
     int is_done;
     int begins; /* the next piece starts a text: the vocabulary's leading space is dropped */
 };
@@ -65,6 +70,9 @@ int gen_walk_step(struct gen_walk *w, struct err *e) DS_CHECK;
 int gen_is_stopped(const struct gen_walk *w);
 /* Ends a text: passes on the held-back bytes and computes the ratios. */
 int gen_seq_end(struct gen_walk *w, struct gen_seq *q) DS_CHECK;
-struct pass gen_pass(const struct gen_options *o, enum pass_kind kind, uint64_t seed);
+/* Most tokens per draft, and the confidence that ends one; 0: ordinary decoding. */
+int gen_draft_length(const struct gen_options *o, int *most, double *confidence,
+                     struct err *e) DS_CHECK;
+struct pass gen_pass(const struct gen_options *o, uint64_t seed);
 
 #endif

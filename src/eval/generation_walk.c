@@ -8,18 +8,14 @@
 
 enum { CHUNK = 256, CHUNK_LOGITS = 32 };
 
-struct pass gen_pass(const struct gen_options *o, enum pass_kind kind, uint64_t seed)
+struct pass gen_pass(const struct gen_options *o, uint64_t seed)
 {
-    return (struct pass){.kind = kind,
+    return (struct pass){.kind = o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE,
                          .seed = seed,
+                         .inference.exit = (int)o->exit_layer,
                          .inference.offset = o->threshold_offset,
                          .inference.has_capacity = o->capacity != -1,
                          .inference.capacity = o->capacity};
-}
-
-static struct pass pass_of(const struct gen_walk *w, const struct gen_seq *q)
-{
-    return gen_pass(w->o, w->o->routing == GEN_DENSE ? PASS_DENSE : PASS_SPARSE, q->seed);
 }
 
 /* ---- lifetime ---- */
@@ -57,10 +53,26 @@ void gen_walk_release(struct gen_walk *w)
 
 void gen_seq_release(struct gen_seq *q)
 {
+    spec_free(q->spec);
     kv_cache_free(q->cache);
     gen_text_release(&q->text);
     mem_free(q->logits);
     memset(q, 0, sizeof *q);
+}
+
+static int open_draft(struct gen_walk *w, struct gen_seq *q, struct err *e)
+{
+    struct spec_draft draft = {0};
+    struct pass pass = gen_pass(w->o, q->seed);
+    double confidence;
+    int most, rc = gen_draft_length(w->o, &most, &confidence, e);
+    if (rc < 0 || most == 0)
+        return rc;
+    rc = spec_draft_parse(&draft, w->o->draft, w->s->model, &pass, e);
+    if (rc == 0)
+        rc = spec_new(&q->spec, w->s->model, &draft, &pass, q->cache, most, e);
+    spec_draft_release(&draft);
+    return rc;
 }
 
 int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_result *out,
@@ -69,13 +81,14 @@ int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_re
     struct model *m = w->s->model;
     size_t K = (size_t)w->o->logprobs;
     memset(out, 0, sizeof *out);
-    *q = (struct gen_seq){.k = k, .out = out, .cap = cap};
+    *q = (struct gen_seq){.k = k, .out = out, .cap = cap, .next = -1};
     q->seed = (w->o->seed < 0 ? 0 : (uint64_t)w->o->seed) + k;
     q->state = q->seed;
     out->time_ratio = out->tok_s = (double)NAN;
     q->logits = mem_alloc((size_t)m->config.vocab, sizeof *q->logits);
     out->depth = mem_alloc(cap + 1, sizeof *out->depth);
-    int ok = q->logits && out->depth;
+    out->mark = mem_alloc(cap + 1, sizeof *out->mark);
+    int ok = q->logits && out->depth && out->mark;
     if (K > 0) {
         out->logprob = mem_alloc(cap + 1, sizeof *out->logprob);
         out->n_top = mem_alloc(cap + 1, sizeof *out->n_top);
@@ -83,8 +96,9 @@ int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_re
         ok = ok && out->logprob && out->n_top && out->top;
     }
     gen_text_reset(&q->text, &out->text);
-    return ok ? kv_cache_new(&q->cache, m, (int)cap, e)
-              : err_set(e, DS_EMEM, "out of memory for %zu tokens", cap);
+    int rc = ok ? kv_cache_new(&q->cache, m, (int)cap, e)
+                : err_set(e, DS_EMEM, "out of memory for %zu tokens", cap);
+    return rc == 0 ? open_draft(w, q, e) : rc;
 }
 
 int gen_is_stopped(const struct gen_walk *w)
@@ -113,6 +127,14 @@ static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at
         q->flops += m->flops.token[row + i];
         q->dense += flops_dense_token(&m->flops.shape, (int)(2 * sees - 1));
     }
+}
+
+/* Counts what the draft has computed since, and rows that were rejected. */
+static void count_draft(struct gen_seq *q)
+{
+    const struct spec_counts *c = spec_counts(q->spec);
+    q->flops += c->wasted - q->wasted;
+    q->wasted = c->wasted;
 }
 
 /* Log-probability of token `at` from the logits before it. */
@@ -202,8 +224,10 @@ int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt
 {
     struct model *m = w->s->model;
     struct gen_result *out = q->out;
-    struct pass pass = pass_of(w, q);
+    struct pass pass = gen_pass(w->o, q->seed);
     int rc = show_prompt(w, q, prompt, &q->begins, e), wants = w->o->logprobs > 0 && w->o->echo > 0;
+    q->next = -1; /* drawn for another continuation */
+    q->mark = GEN_ORDINARY;
     size_t at = (size_t)q->cache->len; /* fewer than the ids when a prompt was interrupted */
     if (rc == 0)
         rc = add_prompt(q, prompt, e);
@@ -219,7 +243,12 @@ int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt
         if (at + (size_t)n == out->n_prompt)
             model_logits(m, m->R - 1, q->logits);
         rc = report_tokens(w, q, at, n);
+        if (rc == 0 && q->spec) {
+            rc = spec_follow(q->spec, out->ids.v + at, n, e);
+            count_draft(q);
+        }
     }
+    q->flops_before = q->flops;
     q->is_done = at < out->n_prompt;
     out->stop = GEN_STOP_ASKED;
     q->made = 0;
@@ -237,15 +266,38 @@ static int is_end(const struct gen_walk *w, int32_t id)
     return found;
 }
 
+static struct sample_options sampling_of(const struct gen_walk *w, const struct gen_seq *q)
+{
+    return (struct sample_options){.temperature = w->o->temperature,
+                                   .top_k = (int)w->o->top_k,
+                                   .top_p = w->o->top_p,
+                                   .seed = q->seed};
+}
+
 static int pick(struct gen_walk *w, struct gen_seq *q, int32_t *id, struct err *e)
 {
-    struct sample_options so = {.temperature = w->o->temperature,
-                                .top_k = (int)w->o->top_k,
-                                .top_p = w->o->top_p,
-                                .seed = q->seed};
+    struct sample_options so = sampling_of(w, q);
+    if (q->next >= 0) {
+        *id = q->next;
+        q->next = -1;
+        return 0;
+    }
     return w->o->sampler == GEN_SAMPLER_LLAMA2C
                ? sampler_pick_llama2c(&w->sampler, q->logits, &so, &q->state, id, e)
                : sampler_pick(&w->sampler, q->logits, &so, q->out->ids.n, id, NULL, e);
+}
+
+/* Appends a token that q->logits were for. */
+static int add_token(struct gen_walk *w, struct gen_seq *q, int32_t id, enum gen_mark mark,
+                     struct err *e)
+{
+    struct gen_result *out = q->out;
+    if (ids_add(&out->ids, id) < 0)
+        return err_set(e, DS_EMEM, "out of memory for the text");
+    note_logprob(w, out, out->ids.n - 1, q->logits);
+    out->mark[out->ids.n - 1] = (uint8_t)mark;
+    q->made++;
+    return 0;
 }
 
 /* Samples the next token of q, not yet fed to the model; or ends q. */
@@ -265,20 +317,20 @@ static int choose(struct gen_walk *w, struct gen_seq *q, struct err *e)
         out->stop = GEN_STOP_EOT;
         return 0;
     }
-    if (ids_add(&out->ids, id) < 0)
-        return err_set(e, DS_EMEM, "out of memory for the text");
-    note_logprob(w, out, out->ids.n - 1, q->logits);
-    q->is_done = 0;
-    q->made++;
-    return 0;
+    rc = add_token(w, q, id, q->mark, e);
+    q->mark = GEN_ORDINARY;
+    q->is_done = rc < 0;
+    return rc;
 }
 
-/* Takes the results of row `row` of the last pass, which was the last token of q. */
-static int take_row(struct gen_walk *w, struct gen_seq *q, int row, struct err *e)
+/* Takes the results of row `row` of the last pass, which was the last token of q, and the logits
+ * after it. */
+static int take_row(struct gen_walk *w, struct gen_seq *q, int row, const real *logits,
+                    struct err *e)
 {
     size_t at = q->out->ids.n - 1, V = (size_t)w->s->model->config.vocab;
     int found;
-    memcpy(q->logits, w->logits + (size_t)row * V, V * sizeof *q->logits);
+    memcpy(q->logits, logits, V * sizeof *q->logits);
     count_rows(w, q, row, at, 1);
     int rc = add_text(w, q, at, &found, e);
     if (rc == 0)
@@ -292,6 +344,55 @@ static int take_row(struct gen_walk *w, struct gen_seq *q, int row, struct err *
     return rc;
 }
 
+/* ---- a step with drafted tokens ---- */
+
+/* Appends the tokens of a round up to the last accepted one, or to where ordinary decoding would
+ * have ended the text.  *rows: those taken. */
+static int take_round(struct gen_walk *w, struct gen_seq *q, const struct spec_round *r, int *rows,
+                      struct err *e)
+{
+    size_t V = (size_t)w->s->model->config.vocab;
+    int rc = 0;
+    for (int i = 0; i <= r->accepted && rc == 0 && !q->is_done; i++) {
+        if (i > 0 && is_end(w, r->id[i - 1])) {
+            q->is_done = 1;
+            q->out->stop = GEN_STOP_EOT;
+            break;
+        }
+        if (i > 0)
+            rc = add_token(w, q, r->id[i - 1], GEN_ACCEPTED, e);
+        if (rc == 0)
+            rc = take_row(w, q, i, r->logits + (size_t)i * V, e);
+        *rows = i + 1;
+    }
+    return rc;
+}
+
+/* Feeds the last token of q, which was chosen, with drafted ones after it. */
+static int speculate(struct gen_walk *w, struct gen_seq *q, struct err *e)
+{
+    struct gen_result *out = q->out;
+    struct spec_ask ask = {
+        .id = out->ids.v, .n = out->ids.n, .sample = sampling_of(w, q), .forced = -1};
+    size_t left = (size_t)w->o->max_tokens - q->made;
+    struct spec_round r;
+    int rows = 1, rc = gen_draft_length(w->o, &ask.most, &ask.confidence, e);
+    ask.most = (size_t)ask.most < left ? ask.most : (int)left;
+    if (rc == 0)
+        rc = spec_run(q->spec, &ask, &r, e);
+    if (rc == 0)
+        rc = take_round(w, q, &r, &rows, e);
+    if (rc < 0)
+        return rc;
+    if (rows == r.accepted + 1) {
+        q->next = r.next;
+        q->mark = r.accepted < r.drafted ? GEN_CORRECTED : GEN_ORDINARY;
+    }
+    rc = spec_keep(q->spec, rows, e);
+    count_draft(q);
+    return rc;
+}
+
 int gen_walk_step(struct gen_walk *w, struct err *e)
 {
     struct model *m = w->s->model;
@@ -302,21 +403,25 @@ int gen_walk_step(struct gen_walk *w, struct err *e)
         if (!q->out || q->is_done)
             continue;
         rc = choose(w, q, e);
-        if (q->is_done)
+        if (rc < 0 || q->is_done)
             continue;
+        if (q->spec) {
+            rc = speculate(w, q, e);
+            continue;
+        }
         w->active[n] = q;
         w->cache[n] = q->cache;
         w->id[n++] = q->out->ids.v[q->out->ids.n - 1];
     }
     if (rc < 0 || n == 0)
         return rc;
-    pass = pass_of(w, w->active[0]);
+    pass = gen_pass(w->o, w->active[0]->seed);
     rc = model_decode_batch(m, w->cache, n, w->id, 1, &pass, e);
     if (rc < 0)
         return rc;
     model_logits_rows(m, 0, n, w->logits);
     for (int i = 0; i < n && rc == 0; i++)
-        rc = take_row(w, w->active[i], i, e);
+        rc = take_row(w, w->active[i], i, w->logits + (size_t)i * (size_t)m->config.vocab, e);
     return rc;
 }
 
@@ -326,6 +431,13 @@ int gen_seq_end(struct gen_walk *w, struct gen_seq *q)
     double seconds = clock_mono() - q->began;
     out->tok_s = seconds > 0 ? (double)q->made / seconds : (double)NAN;
     out->block_ratio = q->cells > 0 ? q->run / q->cells : 1;
+    out->flops_token = q->made > 0 ? (q->flops - q->flops_before) / (double)q->made : (double)NAN;
+    if (q->spec) {
+        const struct spec_counts *c = spec_counts(q->spec);
+        out->rounds = c->rounds;
+        out->drafted = c->drafted;
+        out->accepted = c->accepted;
+    }
     out->flops_ratio = q->dense > 0 ? q->flops / q->dense : 1;
     return gen_text_settle(&q->text, w->rules, 1, w->watch, q->k, 0);
 }

@@ -49,6 +49,7 @@ static const struct opt ppl_opts[] = {
     {"routing",       OPT_ENUM,   AT(routing),   "causal", 0, 0, "causal|topk|dense|oracle", "causal: inference-time decisions; topk: the top-k training form; dense: all cells; oracle: each token leaves where its loss plus a price per layer is least, at the capacity (not causal)", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
+    {"exit.layer",    OPT_STRING, AT(exit_layer), "0", 0, 0, NULL, "task=ppl: run the first E layers, then the head; 0 = all; 2..16: a table over exits", NULL},
     {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "capacities of the rows of --benchmark", NULL},
     {"risk",          OPT_REAL,   AT(risk),      "0", 0, 0, NULL, "calibrate: stores the least capacity whose expected loss per token of a sequence rises by at most this many nats over dense, tested on text that no threshold was fitted to; above 0, below 1", NULL},
     {"delta",         OPT_REAL,   AT(delta),     "0.05", 0, 0, NULL, "calibrate risk=: probability that the text misleads the test; above 0, below 1", NULL},
@@ -191,7 +192,7 @@ struct ppl {
     struct loader_pos pos;
     uint64_t first; /* window that ppl_batch begins at */
     uint64_t seed;
-    int is_scored;
+    int is_scored, exit;
 };
 
 /* Position of a sweep over the windows. */
@@ -216,12 +217,31 @@ static int sweep_next(struct sweep *w)
     return w->b.B * w->b.T;
 }
 
+int ppl_exits(int *first, int *last, const struct ppl_options *o, const struct subject *s,
+              struct err *e)
+{
+    const char *text = o->exit_layer && o->exit_layer[0] ? o->exit_layer : "0";
+    char *end;
+    long a = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1, b = a;
+    if (a >= 0 && strncmp(end, "..", 2) == 0 && end[2] >= '0' && end[2] <= '9')
+        b = strtol(end + 2, &end, 10);
+    if (a < 0 || *end || b < a || (a == 0 && b > 0))
+        return err_set(e, DS_EUSAGE,
+                       "exit.layer=%s: expected a number of layers, or a range such as 2..16",
+                       text);
+    int rc = model_check_exit(s->model, b, e);
+    *first = (int)a;
+    *last = (int)b;
+    return rc;
+}
+
 static struct pass inference_pass(const struct ppl *p, double capacity)
 {
     int given = !isnan(capacity) && p->o->routing != PPL_ORACLE;
     return (struct pass){.kind = p->o->routing == PPL_DENSE ? PASS_DENSE : PASS_SPARSE,
                          .inference.topk = p->o->routing == PPL_TOPK,
                          .inference.offset = p->o->threshold_offset,
+                         .inference.exit = p->exit,
                          .inference.has_capacity = given,
                          .inference.capacity = given ? capacity : 0,
                          .seed = p->seed};
@@ -297,7 +317,8 @@ static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass 
 {
     struct model *m = p->s->model;
     int T = n < TIME_TOKENS ? n : TIME_TOKENS;
-    if (pass->kind == PASS_DENSE || pass->inference.topk || p->o->routing == PPL_ORACLE)
+    int is_all = pass->kind == PASS_DENSE && !pass->inference.exit;
+    if (is_all || pass->inference.topk || p->o->routing == PPL_ORACLE)
         return 0;
     if (T > m->config.max_seq)
         T = (int)m->config.max_seq;
@@ -312,6 +333,8 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request 
 {
     struct ppl_result r = p->about;
     struct pass pass = inference_pass(p, w->capacity);
+    if (w->exit > 0)
+        pass.inference.exit = w->exit;
     int64_t some = windows_for(p->windows, w->tokens);
     int last = 0;
     if (w->tokens > 0 && some < r.windows)
@@ -319,6 +342,7 @@ int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request 
     r.capacity = w->capacity;
     if (isnan(r.capacity) && pass.kind == PASS_SPARSE && p->s->model->route.capacity >= 0)
         r.capacity = p->s->model->route.capacity;
+    r.exit = pass.inference.exit;
     int rc = route_ready(&p->s->model->route, &pass, e);
     if (rc < 0)
         return rc;
@@ -493,7 +517,9 @@ int ppl_open(struct ppl **out, struct subject *s, const struct ppl_options *o, s
     p->about.task = "ppl";
     p->about.routing = ppl_routing_name[o->routing];
     struct pass pass = inference_pass(p, o->capacity == -1 ? (double)NAN : o->capacity);
-    int rc = check_options(o, e);
+    int last, rc = check_options(o, e);
+    if (rc == 0)
+        rc = ppl_exits(&p->exit, &last, o, s, e);
     if (rc == 0) /* before any text is read */
         rc = route_ready(&s->model->route, &pass, e);
     if (rc == 0)

@@ -56,7 +56,8 @@ static int force_fit(struct serve *s, size_t n, struct err *e)
 
 static struct serve_pass plain_pass(const struct serve *s)
 {
-    return (struct serve_pass){.subject = &s->subject, .ids = &s->ids, .offset = s->offset};
+    return (struct serve_pass){
+        .subject = &s->subject, .ids = &s->ids, .offset = s->offset, .exit = s->exit};
 }
 
 int serve_trace(const struct serve_pass *a, struct record *rec, struct err *e)
@@ -83,6 +84,7 @@ int serve_trace(const struct serve_pass *a, struct record *rec, struct err *e)
                                   .kind = PASS_SPARSE,
                                   .inference.force = a->force,
                                   .inference.offset = a->offset,
+                                  .inference.exit = a->exit,
                                   .more = a->more,
                                   .more_ctx = a->ctx};
         trace_run(m, &t, &o, rec);
@@ -100,6 +102,22 @@ static void keep_nll(const struct serve *s, float *out)
         out[t] = (float)s->subject.model->nll[t - 1];
 }
 
+/* Which tokens came from drafts, where any was made with them. */
+static void add_marks(const struct serve *s, struct record *rec)
+{
+    float *mark = s->marks.len > 0 ? mem_alloc(s->ids.n, sizeof *mark) : NULL;
+    for (size_t t = 0; mark && t < s->ids.n && t < s->marks.len; t++)
+        mark[t] = s->marks.p[t];
+    if (mark)
+        record_f32s(rec, "drafted", mark, s->ids.n);
+    mem_free(mark);
+}
+
+static void add_plain(void *ctx, struct record *rec)
+{
+    add_marks(ctx, rec);
+}
+
 struct delta {
     const struct serve *s;
     const float *base; /* nll without forced cells */
@@ -113,6 +131,7 @@ static void add_delta(void *ctx, struct record *rec)
     for (size_t t = 0; t < d->s->ids.n; t++)
         d->change[t] -= d->base[t];
     record_f32s(rec, "delta_loss", d->change, d->s->ids.n);
+    add_marks(d->s, rec);
 }
 
 /* Fills s->rec with the probe of the current text; with forced cells also their loss change per
@@ -126,6 +145,8 @@ static int fill_probe(struct serve *s, int lens_k, struct err *e)
     int rc = force_fit(s, n, e);
     if (rc == 0 && s->forced == 0) {
         a.lens_k = lens_k;
+        a.more = add_plain;
+        a.ctx = s;
         return serve_trace(&a, s->rec, e);
     }
     float *base = mem_alloc(n, sizeof *base), *change = mem_alloc(n, sizeof *change);
@@ -160,6 +181,7 @@ void serve_set_ids(struct serve *s, struct ids *ids)
     ids_release(&s->ids);
     s->ids = *ids;
     *ids = (struct ids){0};
+    str_reset(&s->marks);
     mem_free(s->force); /* forced cells do not apply to a new text */
     s->force = NULL;
     s->force_n = 0;
@@ -273,7 +295,9 @@ static int do_next(struct serve *s, const struct json_node *q, struct err *e)
     int rc = serve_sampling(&o, q, "next", e);
     if (rc == 0 && s->ids.n == 0)
         rc = err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
-    if (rc == 0)
+    if (rc == 0 && json_int(json_get(q, "speculate"), 0) != 0)
+        rc = serve_next_drafted(s, q, &o, e);
+    else if (rc == 0)
         rc = append_token(s, &o, e);
     return rc < 0 ? rc : answer_probe(s, e);
 }
@@ -303,6 +327,18 @@ static int do_offset(struct serve *s, const struct json_node *q, struct err *e)
     if (!(x >= -100 && x <= 100))
         return err_set(e, DS_ERANGE, "offset: \"value\" must be a number from -100 to 100");
     s->offset = x;
+    return answer_probe(s, e);
+}
+
+static int do_exit(struct serve *s, const struct json_node *q, struct err *e)
+{
+    int64_t layers = json_int(json_get(q, "layers"), -1);
+    if (layers < 0)
+        return err_set(e, DS_ERANGE, "exit: \"layers\" must be 0 (all) or more");
+    int rc = model_check_exit(s->subject.model, layers, e);
+    if (rc < 0)
+        return rc;
+    s->exit = (int)layers;
     return answer_probe(s, e);
 }
 
@@ -373,16 +409,10 @@ static const struct {
     const char *name;
     int (*run)(struct serve *s, const struct json_node *q, struct err *e);
 } requests[] = {
-    {"trace", do_trace},
-    {"next", do_next},
-    {"force", do_force},
-    {"offset", do_offset},
-    {"generate", serve_generate},
-    {"chat", serve_chat},
-    {"stop", do_stop},
-    {"compare", serve_compare},
-    {"save", do_save},
-    {"info", do_info},
+    {"trace", do_trace},   {"next", do_next}, {"force", do_force},
+    {"offset", do_offset}, {"exit", do_exit}, {"generate", serve_generate},
+    {"chat", serve_chat},  {"stop", do_stop}, {"compare", serve_compare},
+    {"save", do_save},     {"info", do_info},
 };
 
 /* ---- lines ---- */
@@ -434,8 +464,8 @@ static int serve_line(struct serve *s, const char *line, size_t n, struct err *e
     if (rc == 0) {
         what = json_str(json_get(json_root(j), "do"), NULL);
         rc = err_set(&why, DS_EUSAGE,
-                     "request: \"do\" must be trace, next, force, offset, generate, chat, stop, "
-                     "compare, save or info");
+                     "request: \"do\" must be trace, next, force, offset, exit, generate, chat, "
+                     "stop, compare, save or info");
         for (size_t i = 0; what && i < DS_LEN(requests); i++)
             if (strcmp(what, requests[i].name) == 0) {
                 memset(&why, 0, sizeof why);
@@ -503,6 +533,7 @@ int serve_run(const char *model, int in, int out, const char *version, struct er
     record_free(s.rec);
     str_release(&s.frame);
     str_release(&s.lines);
+    str_release(&s.marks);
     serve_talk_release(&s.talk);
     ids_release(&s.ids);
     mem_free(s.force);

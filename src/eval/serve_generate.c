@@ -1,9 +1,11 @@
 /* Streams generated text for a session: completion, chat, and regeneration from any token. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "eval/generation.h"
+#include "models/speculate.h"
 #include "serve_impl.h"
 
 enum { TOKENS_DEFAULT = 64 };
@@ -13,13 +15,15 @@ enum { TOKENS_DEFAULT = 64 };
 struct gen_stream {
     struct serve *s;
     struct err *e;
-    int top;
+    int top, speculates;
 };
 
 static void add_run(struct record *rec, const struct model *m, int row)
 {
     unsigned char run[4096] = {0};
-    size_t L = (size_t)model_config_depth(&m->config) < sizeof run ? (size_t)model_config_depth(&m->config) : sizeof run;
+    size_t L = (size_t)model_config_depth(&m->config) < sizeof run
+                   ? (size_t)model_config_depth(&m->config)
+                   : sizeof run;
     for (size_t l = 0; l < L; l++) {
         const struct plan *p = model_plan(m, (int)l);
         for (int i = 0; i < p->n; i++)
@@ -64,6 +68,8 @@ static int send_token(void *ctx, size_t k, const struct gen_result *r, size_t at
     record_int(rec, "id", r->ids.v[at]);
     record_bytes(rec, "text", piece, n);
     record_bool(rec, "is_prompt", at < r->n_prompt);
+    if (w->speculates && at >= r->n_prompt)
+        record_str(rec, "mark", gen_mark_name[r->mark[at]]);
     record_num(rec, "depth", r->depth[at]);
     record_num(rec, "flops", m->flops.token[row]);
     /* the mean over a text of 2 t + 1 tokens is that of its token t */
@@ -90,11 +96,46 @@ static int send_end(struct serve *s, const struct gen_result *r, struct err *e)
     record_num(rec, "tok_s", r->tok_s);
     record_num(rec, "block_ratio", r->block_ratio);
     record_num(rec, "flops_ratio", r->flops_ratio);
+    if (r->rounds > 0) {
+        record_int(rec, "rounds", r->rounds);
+        record_int(rec, "drafted", r->drafted);
+        record_int(rec, "accepted", r->accepted);
+    }
     record_bytes(rec, "text", str_text(&r->text), r->text.len);
     return serve_answer(s, rec, e);
 }
 
 /* ---- the request ---- */
+
+/* "speculate" and "draft", by default the first third of the layers; buffers for the options. */
+struct drafts {
+    char speculate[24], draft[256];
+};
+
+static int read_drafts(const struct serve *s, struct drafts *d, struct gen_options *o,
+                       const struct json_node *q, const char *what, struct err *e)
+{
+    int L = model_config_depth(&s->subject.model->config);
+    int64_t n = json_int(json_get(q, "speculate"), 0),
+            exit = json_int(json_get(q, "draft_exit"), 0);
+    const char *draft = json_str(json_get(q, "draft"), NULL);
+    if (n < 0 || n > SPEC_MOST || exit < 0)
+        return err_set(e, DS_EUSAGE, "%s: \"speculate\" must be 0 to %d, \"draft_exit\" 0 or more",
+                       what, SPEC_MOST);
+    if (n == 0)
+        return 0;
+    snprintf(d->speculate, sizeof d->speculate, "%d", (int)n);
+    if (draft)
+        str_copy(d->draft, sizeof d->draft, draft);
+    else
+        snprintf(d->draft, sizeof d->draft, "exit:%lld",
+                 (long long)(exit    ? exit
+                             : L < 3 ? 1
+                                     : L / 3));
+    o->speculate = d->speculate;
+    o->draft = d->draft;
+    return 0;
+}
 
 /* Generates after the prompt; then the current text is the prompt and the answer.  answer: NULL, or
  * its text is appended.  is_turn: the end of a chat's answer ends it. */
@@ -120,10 +161,16 @@ static int run(struct serve *s, const struct ids *prompt, const struct json_node
                             .seed = (int64_t)so.seed,
                             .max_tokens = most,
                             .threshold_offset = s->offset,
+                            .exit_layer = s->exit,
                             .capacity = -1,
                             .logprobs = top,
                             .echo = 1,
                             .batch = 1};
+    struct drafts drafts = {.speculate = ""};
+    rc = read_drafts(s, &drafts, &o, q, what, e);
+    if (rc < 0)
+        return rc;
+    w.speculates = gen_speculates(&o);
     if (is_turn)
         rules = (struct gen_rules){.end = s->talk.end.v, .n_end = s->talk.end.n};
     s->must_stop = 0;
@@ -134,6 +181,42 @@ static int run(struct serve *s, const struct ids *prompt, const struct json_node
         str_add_bytes(answer, str_text(&r.text), r.text.len);
     rc = send_end(s, &r, e);
     serve_set_ids(s, &r.ids);
+    gen_result_release(&r);
+    return rc;
+}
+
+int serve_next_drafted(struct serve *s, const struct json_node *q, const struct sample_options *o,
+                       struct err *e)
+{
+    struct drafts drafts = {.speculate = ""};
+    struct gen_result r;
+    struct gen_options go = {.temperature = o->temperature,
+                             .top_k = o->top_k,
+                             .top_p = o->top_p,
+                             .seed = (int64_t)o->seed,
+                             .threshold_offset = s->offset,
+                             .exit_layer = s->exit,
+                             .capacity = -1,
+                             .batch = 1};
+    int rc = read_drafts(s, &drafts, &go, q, "next", e);
+    if (rc == 0 && s->forced > 0)
+        rc = err_set(e, DS_EUSAGE, "next: \"speculate\" does not support forced cells");
+    go.max_tokens = json_int(json_get(q, "speculate"), 0) + 1;
+    if (rc == 0)
+        rc = gen_run(&r, &s->subject, &s->ids, 1, &go, NULL, NULL, e);
+    if (rc < 0)
+        return rc;
+    struct str marks = s->marks;
+    s->marks = (struct str){0};
+    while (marks.len < r.n_prompt && !marks.failed)
+        str_add_char(&marks, GEN_ORDINARY);
+    for (size_t i = r.n_prompt; i < r.ids.n; i++)
+        str_add_char(&marks, (char)r.mark[i]);
+    if (marks.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for the text");
+    serve_set_ids(s, &r.ids);
+    str_release(&s->marks);
+    s->marks = marks;
     gen_result_release(&r);
     return rc;
 }

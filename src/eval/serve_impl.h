@@ -33,7 +33,8 @@ struct serve {
     size_t force_n; /* tokens that the table covers         */
     int forced;     /* cells not -1                          */
     double offset;
-    int lens_k;
+    int lens_k, exit; /* exit: first layers only, 0: all */
+    struct str marks; /* enum gen_mark of the first tokens of the text, a byte each */
     struct serve_talk talk;
 };
 
@@ -43,7 +44,7 @@ struct serve_pass {
     const struct ids *ids;
     const int8_t *force;
     double offset;
-    int lens_k;
+    int lens_k, exit;
     void (*more)(void *ctx, struct record *rec);
     void *ctx;
 };
@@ -70,6 +71,9 @@ int serve_compare(struct serve *s, const struct json_node *q, struct err *e) DS_
 /* serve_generate.c */
 int serve_generate(struct serve *s, const struct json_node *q, struct err *e) DS_CHECK;
 int serve_chat(struct serve *s, const struct json_node *q, struct err *e) DS_CHECK;
+/* Appends sampled tokens to the current text with drafts: one more than "speculate" says. */
+int serve_next_drafted(struct serve *s, const struct json_node *q, const struct sample_options *o,
+                       struct err *e) DS_CHECK;
 /* The format of the model's own chat template, NULL when it has none that is known. */
 const char *serve_chat_name(const struct serve *s);
 void serve_talk_forget(struct serve_talk *t);

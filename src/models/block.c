@@ -263,6 +263,24 @@ static void mlp_fwd(struct model *m, int l, int N, struct block_work *w, real *f
     linear_fwd(f, w->hid, &down, N, beta, NULL);
 }
 
+/* 4 for some queries, in parts of which each query gets the bits it would get alone. */
+static void attend_stepwise(const struct attn *all, const struct kv_layer *y, const real *q,
+                            real *att, real *lse)
+{
+    int most = attention_alone(all);
+    for (int i = 0, n; i < all->N; i += n) {
+        struct attn a = *all;
+        size_t at = (size_t)i * (size_t)(a.H * a.D);
+        n = most == 0 || a.N - i < most ? a.N - i : most;
+        a.N = n;
+        a.lo += i;
+        a.hi += i;
+        a.self += i;
+        a.seg_q = (int32_t[]){0, n};
+        attention_fwd(att + at, lse + (size_t)i * (size_t)a.H, q + at, y->k, y->v, &a);
+    }
+}
+
 /* 4 for the queries of sequence s, over all that its cache has seen. */
 static void attend_cache(struct model *m, int l, int s, struct kv_cache *c, const struct attn *all,
                          struct block_work *w)
@@ -283,8 +301,11 @@ static void attend_cache(struct model *m, int l, int s, struct kv_cache *c, cons
     a.seg_k = (int32_t[]){0, a.M};
     a.k16 = y->k16;
     a.v16 = y->v16;
-    if (a.N > 0)
-        attention_fwd(w->att + at, w->lse + (size_t)q0 * (size_t)a.H, w->q + at, y->k, y->v, &a);
+    real *lse = w->lse + (size_t)q0 * (size_t)a.H;
+    if (a.N > 0 && m->route.pass.is_stepwise)
+        attend_stepwise(&a, y, w->q + at, w->att + at, lse);
+    else if (a.N > 0)
+        attention_fwd(w->att + at, lse, w->q + at, y->k, y->v, &a);
 }
 
 /* 1-5: f = attention(norm1(x)) of the plan's rows. */

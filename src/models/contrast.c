@@ -80,6 +80,7 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
     if (is_control && rate->attention)
         pass.inference.force_attention = c->force + (size_t)c->L * (size_t)b->B * (size_t)b->T;
     pass.inference.topk = kind == CONTRAST_TOPK;
+    pass.inference.exit = kind == CONTRAST_DENSE ? 0 : pass.inference.exit;
     pass.record = 0;
     model_forward(m, b, &pass);
     model_loss(m, 0, 0);

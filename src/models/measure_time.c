@@ -20,9 +20,15 @@ static int pairs_init(struct pairs *p, int rounds)
     return p->dense != NULL;
 }
 
-static enum pass_kind pair_kind(int round, int which)
+/* The dense half of a pair runs all layers. */
+static struct pass pair_pass(const struct pass *use, int round, int which)
 {
-    return (round + which) % 2 ? PASS_SPARSE : PASS_DENSE;
+    struct pass pass = *use;
+    if ((round + which) % 2)
+        return pass;
+    pass.kind = PASS_DENSE;
+    pass.inference.exit = 0;
+    return pass;
 }
 
 static void pair_set(struct pairs *p, int round, const double seconds[2])
@@ -32,11 +38,9 @@ static void pair_set(struct pairs *p, int round, const double seconds[2])
     p->ratio[round] = dense > 0 ? routed / dense : (double)NAN;
 }
 
-static double prefill_seconds(struct model *m, const struct batch *b, enum pass_kind kind,
-                              const struct pass *use, real *logits)
+static double prefill_seconds(struct model *m, const struct batch *b, struct pass pass,
+                              real *logits)
 {
-    struct pass pass = *use;
-    pass.kind = kind;
     double t = clock_mono();
     model_forward(m, b, &pass);
     model_logits(m, m->R - 1, logits);
@@ -51,11 +55,11 @@ void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, 
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
     if (logits && rounds > 0 && pairs_init(&p, rounds)) {
         for (int which = 0; which < 2; which++) /* warm up */
-            prefill_seconds(m, &b, pair_kind(0, which), use, logits);
+            prefill_seconds(m, &b, pair_pass(use, 0, which), logits);
         for (int i = 0; i < rounds; i++) {
             double seconds[2];
             for (int which = 0; which < 2; which++)
-                seconds[which] = prefill_seconds(m, &b, pair_kind(i, which), use, logits);
+                seconds[which] = prefill_seconds(m, &b, pair_pass(use, i, which), logits);
             pair_set(&p, i, seconds);
         }
         s->time_dense = stat_median(p.dense, (size_t)rounds) / T;
@@ -77,11 +81,9 @@ struct walk {
     real *logits;
 };
 
-static int walk_seconds(struct walk *w, enum pass_kind kind, double *seconds, struct err *e)
+static int walk_seconds(struct walk *w, struct pass pass, double *seconds, struct err *e)
 {
-    struct pass pass = *w->use;
     int rc = 0;
-    pass.kind = kind;
     kv_cache_reset(w->cache);
     for (int at = 0, n; at < w->from && rc == 0; at += n) {
         n = w->from - at < w->m->R_max ? w->from - at : w->m->R_max;
@@ -102,10 +104,10 @@ static int walk_pairs(struct walk *w, struct pairs *p, struct err *e)
     double seconds[2];
     int rc = 0;
     for (int which = 0; which < 2 && rc == 0; which++) /* warm up */
-        rc = walk_seconds(w, pair_kind(0, which), seconds, e);
+        rc = walk_seconds(w, pair_pass(w->use, 0, which), seconds, e);
     for (int i = 0; i < p->rounds && rc == 0; i++) {
         for (int which = 0; which < 2 && rc == 0; which++)
-            rc = walk_seconds(w, pair_kind(i, which), &seconds[which], e);
+            rc = walk_seconds(w, pair_pass(w->use, i, which), &seconds[which], e);
         if (rc == 0)
             pair_set(p, i, seconds);
     }

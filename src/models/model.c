@@ -369,7 +369,8 @@ static void place_rows(struct model *m, const struct batch *b)
 static double router_flops(const struct model *m, int l)
 {
     const struct route *r = &m->route;
-    return r->ops->flops && r->pass.kind != PASS_DENSE ? r->ops->flops(r, l) : 0;
+    int is_asked = r->ops->flops && r->pass.kind != PASS_DENSE && !route_is_closed(r, l);
+    return is_asked ? r->ops->flops(r, l) : 0;
 }
 
 static void run_block(struct model *m, int l, struct kv_cache *const *cache)
@@ -441,8 +442,31 @@ static void close_layers(const struct model *m, struct pass *pass)
         pass->stop = exit;
 }
 
-/* Embedding and blocks; with a cache, one continued sequence. */
-void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *const *cache)
+/* The plan and FLOPs of a layer that all rows went through in earlier passes. */
+static void count_earlier(struct model *m, int l, struct kv_cache *const *cache)
+{
+    struct plan *p = &m->plan[l];
+    p->layer = l;
+    p->span = ROUTE_SPAN_BLOCK;
+    p->kv = KV_ALL;
+    p->settled = NULL;
+    plan_all(p, m->R);
+    for (int s = 0; s < m->B; s++)
+        m->ranges.cached[s] = cache[s]->len;
+    if (m->ffn) {
+        struct plan *f = &m->ffn[l];
+        p->span = ROUTE_SPAN_ATTENTION;
+        f->layer = l;
+        f->span = ROUTE_SPAN_FFN;
+        f->kv = KV_ALL;
+        plan_all(f, m->R);
+        flops_layer(&m->flops, f, m->first_row, m->ranges.cached, 0);
+    }
+    flops_layer(&m->flops, p, m->first_row, m->ranges.cached, 0);
+}
+
+void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *const *cache,
+               int from)
 {
     struct flops_shape shape = model_config_flops(&m->config);
     pass->id = id;
@@ -451,17 +475,29 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     m->stream.R = m->R;
     weights_refresh(m);
     adapters_begin(m, pass);
-    embed_ids(m, id);
+    if (from == 0)
+        embed_ids(m, id);
     flops_begin(&m->flops, &shape, m->R);
     m->flops.T = m->T;
     m->flops.private_row = m->private_row;
     route_begin(&m->route, pass);
     loop_begin(m);
-    for (int l = 0; l < model_config_depth(&m->config); l++)
+    for (int l = 0; l < from; l++)
+        count_earlier(m, l, cache);
+    for (int l = from; l < model_config_depth(&m->config); l++)
         (m->ffn ? run_split : run_block)(m, l, cache);
     if (m->route.ops->finish && pass->kind != PASS_DENSE && !m->route.frozen)
         m->route.ops->finish(&m->route, &m->stream);
     flops_head(&m->flops);
+}
+
+int model_check_exit(const struct model *m, int64_t layers, struct err *e)
+{
+    int L = model_config_depth(&m->config);
+    return layers <= L
+               ? 0
+               : err_set(e, DS_ERANGE, "exit.layer=%lld: must be at most %d, the model's layers",
+                         (long long)layers, L);
 }
 
 void model_forward(struct model *m, const struct batch *b, struct pass *pass)
@@ -473,7 +509,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
     m->batch = b;
     place_rows(m, b);
     pass->memory = NULL;
-    model_run(m, b->id, pass, NULL);
+    model_run(m, b->id, pass, NULL, 0);
 }
 
 /* Passes the gate gradient of a finished span to the method. */

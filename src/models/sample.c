@@ -203,6 +203,44 @@ int sampler_pick(struct sampler *s, const real *logits, const struct sample_opti
     return 0;
 }
 
+int sampler_probs(struct sampler *s, const real *logits, const struct sample_options *o, double *p,
+                  struct err *e)
+{
+    int best, rc = check_logits(logits, s->V, &best, e);
+    if (rc < 0)
+        return rc;
+    memset(p, 0, (size_t)s->V * sizeof *p);
+    if (!(o->temperature > 0)) {
+        p[best] = 1;
+        return 0;
+    }
+    int n = cut(s, logits, (double)logits[best], o);
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += s->cell[i].w;
+    for (int i = 0; i < n; i++)
+        p[s->cell[i].id] = s->cell[i].w / sum;
+    return 0;
+}
+
+int32_t sample_at(const double *p, int V, double at)
+{
+    double sum = 0;
+    int32_t last = 0;
+    for (int v = 0; v < V; v++)
+        sum += p[v];
+    at *= sum;
+    for (int v = 0; v < V; v++) {
+        if (!(p[v] > 0))
+            continue;
+        last = v;
+        at -= p[v];
+        if (at < 0)
+            break;
+    }
+    return last; /* rounding may leave a remainder of `at` */
+}
+
 /* ---- llama2.c's sampler ---- */
 
 /* xorshift64* (Vigna 2016): the top 24 bits of the product as a float in [0, 1). */

@@ -178,7 +178,7 @@ void route_begin(struct route *r, const struct pass *pass)
         r->ops->begin(r);
 }
 
-static void plan_all(struct plan *p, int R)
+void plan_all(struct plan *p, int R)
 {
     p->n = p->active = R;
     for (int i = 0; i < R; i++) {

@@ -39,6 +39,10 @@ const char *cells_state_word(enum cell_state s);                                
 double cells_depth(const struct probe *p, const unsigned char *run, int token); /* layers */
 /* Ink of text of depth `unit` (0 shallow .. 1 deep, NaN unknown), also without colours. */
 struct ink cells_depth_ink(const struct look *look, double unit);
+/* Role of a generated token's text: 1 drafted and accepted, 2 in place of a rejected draft. */
+enum role cells_mark_role(int mark);
+/* "6 drafted  1 corrected" in these roles from x on; returns the column after it. */
+int cells_mark_legend(struct area line, int x, const int count[3]);
 /* The colour of a skipped cell (0) turning into that of a role (1). */
 int32_t cells_mix(const struct look *look, enum role to, double unit);
 /* From the configuration: 1 when K and V of skipped tokens are cached, 0 when not, -1 unknown. */
@@ -56,6 +60,7 @@ struct cells {
     const unsigned char *mark; /* (tokens) marked ones; or NULL  */
     const float
         *shade; /* (tokens) 0..1 shown by the text in place of the depth, NaN = dim; or NULL */
+    const unsigned char *tone;  /* (tokens) role of the text in place of the depth; or NULL */
     const struct runview *view; /* for units and the configuration; or NULL */
     /* appearance: may be settings of a view */
     int field, is_upward, token, layer;

@@ -7,7 +7,7 @@
 #include "tui/widgets.h"
 #include "tui/worker.h"
 
-enum { GENERATE_TOP = 10, GENERATE_SETTINGS = 5 };
+enum { GENERATE_TOP = 10, GENERATE_SETTINGS = 7 };
 
 /* One of the most likely tokens at a place. */
 struct generate_choice {
@@ -21,6 +21,7 @@ struct generate_token {
     char *piece; /* owned */
     size_t len;
     int is_prompt, top;
+    int has_mark, mark; /* of drafts, as in cells_mark_role */
     double depth, flops, dense, logprob, time;
     unsigned char *run; /* (layers), owned */
     struct generate_choice choice[GENERATE_TOP];
@@ -51,7 +52,9 @@ struct generate {
     enum generate_typing typing;
     int is_chat, is_new, follows_newest, choice;
     double temperature, top_p;
-    int top_k, seed, max_tokens;
+    int top_k, seed, max_tokens, speculate, draft_exit;
+    unsigned char *tone; /* (n) roles of the tokens' text, owned */
+    size_t tone_cap;
     int has_form; /* the sampling settings are open */
     struct list form;
     char wrong[160];

@@ -40,15 +40,18 @@ struct stepper {
     double offset, offset_asked, offset_now; /* requested, last sent, that of `now` */
     int follows_newest;                      /* newest checkpoint instead of the best one        */
     double temperature;
-    int seed;
-    int64_t newest_step; /* of the checkpoints when the worker was started, -1 none */
-    int64_t newer_step;  /* of one written since, -1 none                     */
-    double looked;       /* time of the last search for checkpoints           */
+    int seed, exit, speculate; /* first layers only; drafted tokens of `next`; 0: neither */
+    int64_t newest_step;       /* of the checkpoints when the worker was started, -1 none */
+    int64_t newer_step;        /* of one written since, -1 none                     */
+    double looked;             /* time of the last search for checkpoints           */
     int is_started, head_rows, first_force;
     /* derived from these for a draw */
     int8_t *force;            /* (layers, tokens) */
     unsigned char *estimated; /* (layers, tokens) */
     size_t cells_cap;
+    unsigned char *tone; /* (tokens) */
+    size_t tone_cap;
+    int marks[3]; /* tokens by mark, of drafts */
 };
 
 /* stepper_work.c: the worker */
@@ -61,6 +64,7 @@ void stepper_ask_ids(struct view *v, const struct probe *p);
 void stepper_ask_next(struct view *v);
 void stepper_ask_force(struct view *v, int layer, int token, int run);
 void stepper_ask_clear(struct view *v);
+void stepper_ask_exit(struct view *v, int layers);
 int stepper_take(struct view *v); /* 1 = something was received */
 int stepper_is_busy(const struct stepper *s);
 

@@ -131,6 +131,7 @@ static void tells(double temperature, double top_p, int64_t seed, const char *go
     ids_release(&prompt);
     str_release(&want);
     subject_close(&s);
+    opt_release(&gen_group, &o);
 }
 
 T(stories260k_generates_the_published_story_of_its_seed)

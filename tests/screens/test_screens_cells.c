@@ -67,14 +67,24 @@ int session_send(struct session *s, const char *json, struct err *e)
         if (fabs(s->offset - 0.2) < 1e-9) /* never answers */
             return 0;
     }
+    const char *drafted = strstr(json, "\"speculate\":");
+    int made = drafted ? atoi(drafted + 12) + 1 : strstr(json, "\"next\"") != NULL;
     if (strstr(json, "\"trace\""))
         s->flip = -1;
-    s->tokens += strstr(json, "\"next\"") != NULL;
+    s->tokens += made;
     if (sscanf(json, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", &layer, &token,
                &run) == 3)
         s->flip = run < 0 ? -1 : layer * s->tokens + token;
     if (!strstr(json, "\"info\"")) {
-        probe_body(s->record, 1, 0, s->tokens, 1, s->offset, s->flip);
+        probe_body(s->record, 1, 0, s->tokens, drafted ? 0 : 1, s->offset, s->flip);
+        if (drafted) {
+            float mark[64] = {0};
+            for (int t = s->tokens - made; t < s->tokens && t < 64; t++)
+                mark[t] = t == s->tokens - 2 ? 2 : t > s->tokens - made;
+            record_map(s->record, "token");
+            record_f32s(s->record, "drafted", mark, (size_t)s->tokens);
+            record_close(s->record);
+        }
         answer(s);
     }
     record_begin(s->record, "done", 0, 0);
@@ -148,6 +158,7 @@ static const struct screen screens[] = {
     {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x g", NULL, NULL, 0, 0},
     {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},
     {"stepper-sizes",  "120x40", "stepper", "command model fixture\nkeys l j\nshot\nsize 80x24\ncommand theme light", NULL, NULL, 0, 0},
+    {"stepper-drafts", "120x40", "stepper", "command model fixture\nkeys l\ncommand exit 3\nshot\ncommand exit 99\nshot\ncommand exit 0\ncommand speculate 4\nkeys s", NULL, NULL, 0, 0},
     {"stepper-16",     "80x24",  "stepper", "command model fixture\nkeys l j",       NULL,     "16",    0, 0},
     {"stepper-mono",   "80x24",  "stepper", "command model fixture\nkeys l j",       "ascii",  "never", 0, 0},
     {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},

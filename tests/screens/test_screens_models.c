@@ -60,8 +60,8 @@ static void answer_head(struct session *s, const char *name, const char *ratio)
     answer(s);
 }
 
-/* Token i of a fixture text; the layers 2 to 6 take turns. */
-static void answer_token(struct session *s, int i, int is_prompt)
+/* Token i of a fixture text; the layers 2 to 6 take turns.  mark: NULL, or how it came to be. */
+static void answer_token(struct session *s, int i, int is_prompt, const char *mark)
 {
     struct record *r = s->record;
     unsigned char run[PROBE_L];
@@ -79,6 +79,8 @@ static void answer_token(struct session *s, int i, int is_prompt)
     record_int(r, "id", 100 + i % PROBE_T);
     record_bytes(r, "text", piece, len[0]);
     record_bool(r, "is_prompt", is_prompt);
+    if (mark)
+        record_str(r, "mark", mark);
     record_num(r, "depth", depth);
     record_num(r, "flops", 250000.0 * depth);
     record_num(r, "flops_dense", 2.0e6);
@@ -95,11 +97,13 @@ static void answer_token(struct session *s, int i, int is_prompt)
 
 static void answer_text(struct session *s, const char *json)
 {
+    static const char *const mark[] = {"ordinary", "accepted", "accepted", "corrected", "accepted"};
     const char *keep = strstr(json, "\"keep\":");
+    int has_drafts = strstr(json, "\"speculate\":4,\"draft_exit\":2") != NULL;
     int prompt = keep ? atoi(keep + 7) + (strstr(json, "\"ids\"") || strstr(json, "\"text\"")) : 4,
         n = prompt + MADE;
     for (int i = 0; i < n; i++)
-        answer_token(s, i, i < prompt);
+        answer_token(s, i, i < prompt, has_drafts && i >= prompt ? mark[i % 5] : NULL);
     record_begin(s->record, "generated", 0, 1000 + n);
     record_str(s->record, "stop", "length");
     record_int(s->record, "prompt", prompt);
@@ -309,6 +313,7 @@ static const struct screen screens[] = {
     {"generate-120x40", "120x40", "generate", "command model fixture\ncommand prompt The cat sat on\nkeys h", NULL, NULL, NULL, {first, NULL}},
     {"generate-200x50", "200x50", "generate", "command model fixture\ncommand prompt The cat sat on\nkeys h h", NULL, NULL, NULL, {first, NULL}},
     {"generate-click",  "200x50", "generate", "command model fixture\ncommand prompt The cat sat on\nkeys h\nclick 5 10\nshot\nclick 12 60", NULL, NULL, NULL, {first, NULL}},
+    {"generate-drafts", "120x40", "generate", "command model fixture\ncommand speculate 4\ncommand draft-exit 2\ncommand prompt The cat sat on\nshot\nkeys h\nshot\ncommand speculate 65", NULL, NULL, NULL, {first, NULL}},
     {"generate-light",  "80x24",  "generate", "command model fixture\ncommand prompt The cat sat on\nkeys h", NULL, NULL, "light", {first, NULL}},
     {"generate-20x5",   "20x5",   "generate", "command model fixture\ncommand prompt The cat sat on\nkeys h\nshot\nkeys i", NULL, NULL, NULL, {first, NULL}},
     {"generate-ascii",  "80x24",  "generate", "command model fixture\ncommand prompt The cat sat on\nkeys h", "ascii", "never", NULL, {first, NULL}},

@@ -434,6 +434,32 @@ def a_text_is_scored_in_windows_of_three_kinds():
     refused("windows=: unsupported by calibrate", "calibrate", "mod", "windows=sliding")
 
 
+@test
+def exits_are_evaluated_one_by_one_and_in_a_table():
+    words = ("eval", "edp", "tokens=256", "time_rounds=1", "controls=false")
+    x = run_json(*words, "exit.layer=2..6", "-o", "exits.mp")
+    assert [r["exit"] for r in x["rows"]] == [2, 3, 4, 5, 6] and x["task"] == "exits", x
+    assert all(a["flops_ratio"] <= b["flops_ratio"] for a, b in zip(x["rows"], x["rows"][1:])), x
+    assert all(r["time_ratio"] > 0 and r["decode_ms"] > 0 and r["accuracy"] >= 0 for r in x["rows"]), x
+    assert x["rows"][0]["block_ratio"] <= 2 / 6 + 1e-9
+    for exit in (3, 6):
+        one = run_json(*words, "exit.layer=%d" % exit)
+        assert one["exit"] == exit and one["loss"] == x["rows"][exit - 2]["loss"], (one, x)
+    assert "exit" not in run_json(*words) and run_json(*words)["loss"] == x["rows"][4]["loss"]
+    assert "1 head, 5 eval" in run("inspect", "exits.mp")
+    assert "exit after 3 of 6 layers" in run(*words, "exit.layer=3")
+    table = run(*words, "exit.layer=2..3", "routing=dense")
+    assert "prefill time" in table and "answers" not in table and "dense routing" in table, table
+    assert '"depth":2' in run("trace", "edp", "--text", "x y", "--json", "exit.layer=2", "routing=dense")
+    for bad in ("7", "2..7"):
+        refused("must be at most 6, the model's layers", *words, "exit.layer=" + bad, code=1)
+    for bad in ("x", "3..2", "0..3", "2..", "-1"):
+        refused("a range such as 2..16", *words, "exit.layer=" + bad)
+    refused("unsupported by calibrate", "calibrate", "mod", "exit.layer=2")
+    refused("expected task=ppl", "eval", "edp", "task=piqa", "exit.layer=2")
+    refused("unsupported by --benchmark", "eval", "mod", "--benchmark", "exit.layer=2")
+
+
 def setup():
     run("train", *TINY, "--run", "edp", "model.method=edp", "--quiet")
     run("train", *TINY, "--run", "mod", "model.method=mod", "--quiet")

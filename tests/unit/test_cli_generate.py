@@ -355,6 +355,65 @@ def interrupted(*words):
 
 
 @test
+def drafts_give_the_same_text_with_marks_and_counts():
+    words = ("tiny", "--prompt", "The cat", "max_tokens=30", "temperature=0")
+    plain = lines(*words)[0]
+    assert "marks" not in plain and plain["flops_token"] > 0
+    for draft in ("exit:2", "skip:1,3-4"):
+        x = lines(*words, "speculate=4", "draft=" + draft)[0]
+        assert x["ids"] == plain["ids"] and x["text"] == plain["text"] and x["stop"] == plain["stop"], (x, plain)
+        assert x["draft"] == draft and len(x["marks"]) == len(x["ids"])
+        assert x["marks"].count("accepted") == x["accepted"] <= x["drafted"]
+        assert len(x["ids"]) == x["accepted"] + x["rounds"]
+        assert abs(x["acceptance"] - x["accepted"] / x["drafted"]) < 1e-6
+    streamed = [json.loads(y) for y in run(*words, "speculate=4", "draft=exit:2", "--json", "--stream").splitlines()]
+    assert [y["mark"] for y in streamed[:-1]] == streamed[-1]["marks"]
+    run(*words, "speculate=auto", "draft=exit:3")
+    assert re.search(r"draft exit:3: \d+ of \d+ drafted tokens accepted", run.err), run.err
+    two = lines("tiny", "--prompt", "The cat", "--prompt", "A dog", "max_tokens=8", "temperature=0", "speculate=2",
+                "draft=exit:1")
+    assert [y["ids"] for y in two] == [y["ids"] for y in lines("tiny", "--prompt", "The cat", "--prompt", "A dog",
+                                                              "max_tokens=8", "temperature=0")]
+
+
+@test
+def speeds_with_and_without_drafts_are_compared():
+    words = ("generate", "tiny", "--prompt", "The cat", "max_tokens=12", "temperature=0", "speculate=3", "draft=exit:2",
+             "--compare", "time_rounds=2")
+    x = json.loads(t.run(*words, "--json"))
+    assert x["same_text"] is True and x["speedup"] > 0 and x["speculative_tok_s"] > 0 and x["ordinary_tok_s"] > 0, x
+    assert x["ordinary_flops_token"] > 0
+    t.run(*words)
+    assert "the same text" in t.run.err and "median of 2 pairs" in t.run.err, t.run.err
+
+
+@test
+def impossible_drafts_are_refused_in_one_line():
+    for part, words, code in (
+            ("must be 1 to 64, auto or off", "speculate=0 draft=exit:2", 2),
+            ("must be 1 to 64, auto or off", "speculate=4x draft=exit:2", 2),
+            ("missing draft", "speculate=4", 2),
+            ("no effect without speculate", "draft=exit:2", 2),
+            ("no effect without speculate", "draft.confidence=0.5", 2),
+            ("must be 1 to 5 layers, fewer than the model's 6", "speculate=4 draft=exit:12", 1),
+            ("must be 1 to 5 layers, fewer than the model's 6", "speculate=4 draft=exit:6", 1),
+            ("must be 1 to 5 layers", "speculate=4 draft=exit:0", 1),
+            ('unknown draft "early"', "speculate=4 draft=early", 2),
+            ("layer 6: must be 0 to 5", "speculate=4 draft=skip:2,6", 1),
+            ("at least one layer", "speculate=4 draft=skip:0-5", 1),
+            ("such as skip:3,5-8", "speculate=4 draft=skip:5-3", 2),
+            ("no capacity", "speculate=4 draft=capacity:0.4", 2),
+            ("speculate: routing=topk", "speculate=4 draft=exit:2 routing=topk", 2),
+            ("expected routing=dense", "speculate=4 draft=routed", 2),
+            ("sampler=llama2c does not support speculate", "speculate=4 draft=exit:2 sampler=llama2c", 2),
+            ("use draft=exit:3", "speculate=4 draft=exit:2 exit.layer=3", 2),
+            ("exit.layer=7: must be at most 6", "exit.layer=7", 1),
+            ("--compare requires speculate=N", "--compare", 2)):
+        refused(part, "tiny", "--prompt", "x", *words.split(), code=code)
+        assert run.err.count("\n") == 1, run.err
+
+
+@test
 def ctrl_c_prints_the_text_so_far():
     got = [json.loads(x) for x in interrupted("tiny", "--prompt", "a", "--json", "--stream")[0].splitlines()]
     end = got[-1]

@@ -24,6 +24,7 @@ static struct gen_options options(void)
     struct gen_options o = {0};
     struct err e = {0};
     t_ok(opt_defaults(&gen_group, &o, &e), &e);
+    opt_release(&gen_group, &o); /* the strings: no drafts */
     o.temperature = 1;
     o.max_tokens = MADE;
     o.time_rounds = 0;

@@ -248,7 +248,7 @@ struct reply {
     size_t tokens;
     int32_t id[CONTEXT];
     float run[LAYERS * CONTEXT], nll[CONTEXT], delta[CONTEXT];
-    int64_t has_delta, layers, lens;
+    int64_t has_delta, has_drafted, layers, lens;
 };
 
 static struct reply ask(struct session *s, const char *json)
@@ -281,6 +281,8 @@ static struct reply ask(struct session *s, const char *json)
         value_f32s(value_get(body, "nll"), r.nll, CONTEXT);
         r.has_delta =
             value_f32s(value_get(value_get(body, "token"), "delta_loss"), r.delta, CONTEXT);
+        float mark[CONTEXT];
+        r.has_drafted = value_f32s(value_get(value_get(body, "token"), "drafted"), mark, CONTEXT);
     }
 }
 
@@ -320,8 +322,17 @@ T(a_session_traces_forces_slides_and_continues)
     t_true(low < high);
     r = ask(s, "{\"do\":\"next\",\"temperature\":0.8,\"top_k\":40,\"top_p\":0.95,\"seed\":1}");
     t_eq(r.tokens, 12);
+    r = ask(s, "{\"do\":\"exit\",\"layers\":2}");
+    t_eq(r.tokens, 12);
+    for (int i = 0; i < LAYERS * 12; i++)
+        t_true(!r.run[i] || i / 12 < 2);
+    r = ask(s, "{\"do\":\"exit\",\"layers\":0}");
+    r = ask(s, "{\"do\":\"next\",\"speculate\":3,\"draft\":\"exit:2\"}");
+    t_true(r.tokens > 12 && r.tokens <= 16); /* fewer: the text ended */
+    t_eq(r.has_drafted, r.tokens);
     r = ask(s, "{\"do\":\"trace\",\"ids\":[1,2,3],\"generate\":2}");
     t_eq(r.tokens, 5);
+    t_eq(r.has_drafted, -1);
     t_eq(session_busy(s), 0);
     session_close(s);
 }
@@ -356,6 +367,11 @@ T(a_session_answers_wrong_requests_and_lives_on)
          "at most 48"},
         {"{\"do\":\"force\",\"layer\":0,\"token\":0,\"run\":1}", "no text yet"},
         {"{\"do\":\"offset\",\"value\":1e9}", "offset"},
+        {"{\"do\":\"exit\"}", "\"layers\" must be"},
+        {"{\"do\":\"exit\",\"layers\":6}", "must be at most 5"},
+        {"{\"do\":\"generate\",\"text\":\"a\",\"speculate\":65}", "must be 0 to 64"},
+        {"{\"do\":\"generate\",\"text\":\"a\",\"speculate\":4,\"draft\":\"exit:9\"}",
+         "draft=exit:9"},
         {"{\"do\":\"generate\"}", "expected \"text\""},
         {"{\"do\":\"generate\",\"text\":\"a\",\"keep\":1}", "keep"},
         {"{\"do\":\"generate\",\"text\":\"a\",\"top\":21}", "0 to 20"},

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cli/eval/eval_capacity.h"
+#include "cli/eval/eval_exits.h"
 #include "cli/eval/eval_task.h"
 #include "cli/records.h"
 #include "cli/cli.h"
@@ -70,6 +71,8 @@ static void print_json(struct str *s, const struct subject *subject, const struc
     subject_options_json(subject, s);
     json_add_str(s, "data", r->data);
     json_add_num(s, "capacity_target", r->capacity);
+    if (r->exit > 0)
+        json_add_int(s, "exit", r->exit);
     if (a->found.passes > 0) {
         json_add_num(s, "speedup", a->found.speedup);
         json_key(s, "speedup_met");
@@ -177,10 +180,14 @@ static void print_table(struct str *s, const struct subject *subject, const stru
     size_t n = measure_scalars(&r->measure, x);
     struct measure_scalar bytes = {"bytes", "bytes of text", r->measure.bytes, 0};
     cli_add_safe(s, subject->dir, strlen(subject->dir), -1);
-    str_addf(s, ": %s, %s routing%s, on ", subject->model->config.method, r->routing,
+    str_addf(s, ": %s, %s routing%s, ", subject->model->config.method, r->routing,
              !r->measure.is_topk                 ? ""
              : strcmp(r->routing, "oracle") == 0 ? " (NOT causal: knows the tokens it predicts)"
                                                  : " (NOT causal: depends on later tokens)");
+    if (r->exit > 0)
+        str_addf(s, "exit after %d of %d layers, ", r->exit,
+                 model_config_depth(&subject->model->config));
+    str_add(s, "on ");
     cli_add_safe(s, r->data, strlen(r->data), -1);
     add_windows(s, r);
     if (a->found.passes > 0)
@@ -260,6 +267,19 @@ static int benchmark(const struct cli_args *a, struct subject *s, const struct p
     return rc;
 }
 
+static int exits(const struct cli_args *a, struct subject *s, const struct ppl_options *o,
+                 struct str *out, struct err *e)
+{
+    struct exit_table t = {0};
+    int rc = exit_table_make(&t, s, o, e);
+    if (rc == 0 && cli_value(a, "o"))
+        rc = exit_table_write(cli_value(a, "o"), s, o, &t, e);
+    if (rc == 0)
+        (cli_flag(a, "json") ? exit_table_json : exit_table_print)(out, s, o, &t);
+    exit_table_release(&t);
+    return rc;
+}
+
 static int report(const struct cli_args *a, struct subject *s, struct ppl_options *o,
                   struct str *out, struct err *e)
 {
@@ -276,9 +296,10 @@ static int report(const struct cli_args *a, struct subject *s, struct ppl_option
 /* Refuses settings that do not apply to this kind of evaluation. */
 static int check_settings(const struct cli_args *a, const struct ppl_options *o, struct err *e)
 {
-    static const char *const of_one[] = {"capacity", "target_speedup", "speedup_by"},
+    static const char *const of_one[] = {"capacity", "target_speedup", "speedup_by", "exit.layer"},
                              *const of_tasks[] = {"shots", "limit", "max_gen", "results"},
-                             *const of_ppl[] = {"windows", "stride", "split", "tokens"},
+                             *const of_ppl[] = {"windows", "stride", "split", "tokens",
+                                                "exit.layer"},
                              *const of_table[] = {"capacities"},
                              *const of_calibrate[] = {"risk", "delta"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
@@ -316,9 +337,10 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct conf
     if (rc == 0)
         rc = subject_open_with(&s, model, &o->numbers, options, e);
     if (rc == 0)
-        rc = strcmp(o->task, "ppl") != 0 ? eval_task(a, &s, o, out, e)
-             : cli_flag(a, "benchmark")  ? benchmark(a, &s, o, out, e)
-                                         : report(a, &s, o, out, e);
+        rc = strcmp(o->task, "ppl") != 0   ? eval_task(a, &s, o, out, e)
+             : cli_flag(a, "benchmark")    ? benchmark(a, &s, o, out, e)
+             : strstr(o->exit_layer, "..") ? exits(a, &s, o, out, e)
+                                           : report(a, &s, o, out, e);
     subject_close(&s);
     pool_stop();
     return rc;

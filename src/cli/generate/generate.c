@@ -31,6 +31,8 @@ struct cli_option generate_options[] = {
     {.name = "show",
      .has_value = 1,
      .help = "depth  after the text, show each token with its number of executed layers"},
+    {.name = "compare",
+     .help = "decode the prompt with speculate= and without, in turn, and print both speeds"},
     {.name = "json", .help = "one JSON object per text and line instead of the text"},
     {.name = "stream",
      .help = "with --json: also one line per token; the concatenated new_text is the text"},
@@ -200,6 +202,9 @@ static int check_words(struct request *q, struct err *e)
     if (cli_flag(q->a, "stream") && !cli_flag(q->a, "json"))
         return err_set(e, DS_EUSAGE,
                        "generate: --stream requires --json (plain text always streams)");
+    if (cli_flag(q->a, "compare") && (!gen_speculates(q->o) || q->o->time_rounds < 1))
+        return err_set(e, DS_EUSAGE,
+                       "generate: --compare requires speculate=N and time_rounds of at least 1");
     if (show && strcmp(show, "depth") != 0)
         return err_set(e, DS_EUSAGE, "generate: --show %s: expected depth", show);
     return 0;
@@ -290,14 +295,26 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
 
 /* ---- generation ---- */
 
+static int compare_speeds(const struct request *q, struct gen_pair *pair, struct err *e)
+{
+    if (q->n != 1)
+        return err_set(e, DS_EUSAGE, "generate: --compare: expected one prompt, not %zu", q->n);
+    return gen_compare(pair, q->s, q->prompt, q->o, &q->rules, (int)q->o->time_rounds, e);
+}
+
 static int make_texts(const struct request *q, struct err *e)
 {
+    struct gen_pair pair;
     struct gen_result *r = mem_alloc(q->n, sizeof *r);
     struct gen_show show = {0};
     int rc = r ? gen_show_init(&show, q->a, q->s, q->o, r, q->n, q->is_chat, e)
                : err_set(e, DS_EMEM, "%zu texts: out of memory", q->n);
     struct gen_watch watch = gen_show_watch(&show);
     size_t done = 0;
+    if (rc == 0 && cli_flag(q->a, "compare")) {
+        rc = compare_speeds(q, &pair, e);
+        show.pair = &pair;
+    }
     double began = clock_mono();
     if (rc == 0)
         rc = gen_run(r, q->s, q->prompt, q->n, q->o, &q->rules, &watch, e);
@@ -340,6 +357,8 @@ static int generate(struct request *q, struct err *e)
     if ((rc = find_capacity(q->o, q->s, cli_flag(q->a, "quiet"), e)) < 0 ||
         (rc = read_prompts(q, e)) < 0)
         return rc;
+    if (q->n == 0 && cli_flag(q->a, "compare"))
+        return err_set(e, DS_EUSAGE, "generate: --compare requires --prompt or --file");
     return q->n > 0 ? make_texts(q, e) : make_talk(q, e);
 }
 

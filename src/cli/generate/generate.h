@@ -19,6 +19,7 @@ struct gen_show {
     int is_terminal, has_colour, truecolour, is_utf8, columns;
     int json, stream, quiet, depths, echo; /* options; echo: the prompt is shown */
     int least, most;                       /* depths seen */
+    const struct gen_pair *pair;           /* of --compare; NULL: none */
     double seconds; /* wall time of several texts, prefill included; 0: unknown */
     int has_scale;  /* the colour scale has been shown */
     int ends_line;  /* the last byte written was a newline */

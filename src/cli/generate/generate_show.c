@@ -156,6 +156,31 @@ static void add_depths(struct str *out, const char *key, const struct gen_result
     str_add(out, "]");
 }
 
+/* Speculative decoding: what was drafted, and how each token came to be. */
+static void add_drafts(struct str *out, const struct gen_show *w, const struct gen_result *r)
+{
+    double drafted = (double)r->drafted, rounds = (double)r->rounds;
+    json_add_str(out, "draft", w->o->draft);
+    json_add_int(out, "rounds", r->rounds);
+    json_add_int(out, "drafted", r->drafted);
+    json_add_int(out, "accepted", r->accepted);
+    json_add_num(out, "acceptance", drafted > 0 ? (double)r->accepted / drafted : (double)NAN);
+    json_add_num(out, "mean_accepted", rounds > 0 ? (double)r->accepted / rounds : (double)NAN);
+    json_key(out, "marks");
+    str_add(out, "[");
+    for (size_t i = r->n_prompt; i < r->ids.n; i++)
+        json_add_str(out, NULL, gen_mark_name[r->mark[i]]);
+    str_add(out, "]");
+    if (!w->pair)
+        return;
+    json_add_num(out, "speculative_tok_s", w->pair->tok_s);
+    json_add_num(out, "ordinary_tok_s", w->pair->ordinary_tok_s);
+    json_add_num(out, "speedup", w->pair->speedup);
+    json_add_num(out, "ordinary_flops_token", w->pair->ordinary_flops_token);
+    json_key(out, "same_text");
+    str_add(out, w->pair->is_same ? "true" : "false");
+}
+
 /* --stream: text that is final since the last line of this text. */
 static void add_new_text(struct str *out, struct gen_show *w, size_t k)
 {
@@ -193,6 +218,9 @@ void gen_add_json(struct str *out, struct gen_show *w, size_t k, const struct ge
     json_add_num(out, "flops_ratio", r->flops_ratio);
     json_add_num(out, "time_ratio", r->time_ratio);
     json_add_num(out, "tok_s", r->tok_s);
+    json_add_num(out, "flops_token", r->flops_token);
+    if (gen_speculates(w->o))
+        add_drafts(out, w, r);
     json_add_int(out, "layers", model_config_depth(&m->config));
     json_add_int(out, "seed", (w->o->seed < 0 ? 0 : w->o->seed) + (int64_t)k);
     json_add_str(out, "stop", gen_stop_name[r->stop]);
@@ -211,6 +239,8 @@ static void add_token_json(struct str *out, struct gen_show *w, size_t k,
     add_piece(out, w, r->ids.v[at]);
     add_new_text(out, w, k);
     json_add_int(out, "depth", r->depth[at]);
+    if (gen_speculates(w->o))
+        json_add_str(out, "mark", gen_mark_name[r->mark[at]]);
     if (w->o->logprobs > 0) {
         json_add_num(out, "logprob", r->logprob[at]);
         json_key(out, "top_logprobs");
@@ -400,6 +430,36 @@ static void show_scale(struct gen_show *w)
     str_release(&line);
 }
 
+static void show_drafts(const struct gen_show *w, const struct gen_result *r, size_t n)
+{
+    double drafted = 0, accepted = 0, rounds = 0, flops = 0, made = 0;
+    char a[16], b[16];
+    for (size_t k = 0; k < n; k++) {
+        double tokens = (double)(r[k].ids.n - r[k].n_prompt);
+        drafted += (double)r[k].drafted;
+        accepted += (double)r[k].accepted;
+        rounds += (double)r[k].rounds;
+        made += tokens;
+        flops += tokens > 0 ? r[k].flops_token * tokens : 0;
+    }
+    if (rounds > 0)
+        gen_note(w,
+                 "draft %s: %.0f of %.0f drafted tokens accepted (%.0f %%), %.2f per verifying "
+                 "pass; %sFLOPs per token",
+                 w->o->draft, accepted, drafted, drafted > 0 ? 100 * accepted / drafted : 0,
+                 accepted / rounds, str_si(a, made > 0 ? flops / made : 0));
+    if (w->pair)
+        gen_note(w,
+                 "speculative %.1f/s, ordinary %.1f/s: %.2f times as fast (median of %lld pairs); "
+                 "%sFLOPs per token, ordinary %s; %s",
+                 w->pair->tok_s, w->pair->ordinary_tok_s, w->pair->speedup,
+                 (long long)w->o->time_rounds, str_si(a, w->pair->flops_token),
+                 str_si(b, w->pair->ordinary_flops_token),
+                 w->pair->is_same        ? "the same text"
+                 : w->o->temperature > 0 ? "other texts of the same distribution"
+                                         : "DIFFERENT texts");
+}
+
 void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n)
 {
     char time[48] = "", what[48];
@@ -424,4 +484,6 @@ void gen_show_cost(struct gen_show *w, const struct gen_result *r, size_t n)
         show_scale(w);
     gen_note(w, "%.0f tokens %s, %.0f/s; relative to dense: blocks %.2f, FLOPs %.2f%s", made, what,
              speed, all > 0 ? blocks / all : 1, all > 0 ? flops / all : 1, time);
+    if (gen_speculates(w->o))
+        show_drafts(w, r, n);
 }

@@ -19,7 +19,7 @@ const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 static const struct opt speed_opts[] = {
     // clang-format off
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "small model and few rounds: seconds instead of a minute", NULL},
-    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, blocks, train, prefill, decode) or parts of names to measure, separated by commas", NULL},
+    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, blocks, train, prefill, decode, speculate) or parts of names to measure, separated by commas", NULL},
     {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "small, big: 6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256); 1.1b: 22 x 2048 as Llama; model.* keys override it", NULL},
     NUMERIC_OPTS(AT(numbers)),
     {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "measurement rounds; 0 = 5 (quick: 3)", NULL},
@@ -210,7 +210,8 @@ static double memory_of(const struct speed *s, const char *group)
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
     if (strcmp(group, "train") == 0)
         return weights * (4.0 * sizeof(real) + 2 * s->held_bytes) + buffers_of(s, rows, 1);
-    if (strcmp(group, "prefill") == 0 || strcmp(group, "decode") == 0)
+    if (strcmp(group, "prefill") == 0 || strcmp(group, "decode") == 0 ||
+        strcmp(group, "speculate") == 0)
         return weights * (sizeof(real) + s->use_bytes) + buffers_of(s, use, 0) +
                kv * (double)(s->o.prefill + s->o.decode);
     if (strcmp(group, "blocks") == 0)
@@ -245,7 +246,7 @@ int speed_request(const struct speed *s, const char *group, const char *name)
 
 static int check_memory(struct speed *s, struct err *e)
 {
-    static const char *const group[] = {"blocks", "train", "prefill", "decode"};
+    static const char *const group[] = {"blocks", "train", "prefill", "decode", "speculate"};
     char a[16], b[16], text[160] = "";
     double left = mem_available(), most = 0;
     int named = strcmp(s->o.only, "peaks") == 0 || strcmp(s->o.only, "ops") == 0;
@@ -429,6 +430,8 @@ int speed_run(struct speed_list *out, const struct speed_options *given, const c
         rc = speed_random(&s, e);
     for (int is_decode = 0; is_decode < 2 && rc == 0; is_decode++)
         rc = speed_inference(&s, is_decode, e);
+    if (rc == 0)
+        rc = speed_speculate(&s, e);
     if (rc == 0)
         rc = check_asked(&s, e);
     mem_free_aligned(s.lines);

@@ -43,6 +43,7 @@ int speed_ops(struct speed *s, struct err *e) DS_CHECK;    /* speed_ops.c */
 int speed_blocks(struct speed *s, struct err *e) DS_CHECK; /* speed_train.c */
 int speed_training(struct speed *s, struct err *e) DS_CHECK;
 int speed_inference(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_inference.c */
+int speed_speculate(struct speed *s, struct err *e) DS_CHECK;                /* speed_speculate.c */
 
 /* ---- a model in its measured configurations: speed_model.c ---- */
 

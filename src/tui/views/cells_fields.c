@@ -150,6 +150,23 @@ struct ink cells_depth_ink(const struct look *look, double unit)
     return (struct ink){.fg = INK_CONTRAST, .bg = cells_mix(look, ROLE_RUN, unit)};
 }
 
+enum role cells_mark_role(int mark)
+{
+    return mark == 1 ? ROLE_GOOD : mark == 2 ? ROLE_WARN : ROLE_TEXT;
+}
+
+int cells_mark_legend(struct area line, int x, const int count[3])
+{
+    static const char *const word[] = {"", "drafted", "corrected"};
+    for (int k = 1; k <= 2; k++) {
+        char text[48];
+        int n = snprintf(text, sizeof text, "%d %s", count[k], word[k]);
+        if (x + n <= line.cols)
+            x += area_text(line, 0, x, n, ink(cells_mark_role(k)), text) + 2;
+    }
+    return x;
+}
+
 int cells_kv(const struct runview *r)
 {
     char key[96] = "";

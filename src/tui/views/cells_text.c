@@ -178,10 +178,11 @@ void cells_text_draw(struct area a, struct cells *c)
         if (f.y < c->text_top)
             continue;
         double d = cells_depth(p, c->run, f.token);
-        struct ink i = c->shade ? cells_depth_ink(look, (double)c->shade[f.token])
-                                : cells_depth_ink(look, hi > lo    ? (d - lo) / (hi - lo)
-                                                        : isnan(d) ? d
-                                                                   : 0.5);
+        struct ink i = c->tone    ? ink((enum role)c->tone[f.token])
+                       : c->shade ? cells_depth_ink(look, (double)c->shade[f.token])
+                                  : cells_depth_ink(look, hi > lo    ? (d - lo) / (hi - lo)
+                                                          : isnan(d) ? d
+                                                                     : 0.5);
         if (c->mark && c->mark[f.token])
             i.attr |= ATTR_UNDERLINE | ATTR_BOLD;
         if (f.token == seen)

@@ -26,6 +26,7 @@ static void generate_close(struct view *v)
     generate_forget(g);
     runview_free(g->about);
     mem_free(g->token);
+    mem_free(g->tone);
     field_release(&g->field);
     cells_release(&g->cells);
 }
@@ -363,6 +364,8 @@ static const struct key generate_keys[] = {
     {"",           "top-p",      "X",  "sample from the smallest set with this probability", NULL, 0, KEY_VIEW_CHANGE, 2, key_set},
     {"",           "seed",       "N",  "random seed",                         NULL,       0, KEY_VIEW_CHANGE, 3, key_set},
     {"",           "max-tokens", "N",  "most tokens to generate at once",     NULL,       0, KEY_VIEW_CHANGE, 4, key_set},
+    {"",           "speculate",  "N",  "tokens drafted per pass of the whole model; 0 = none", NULL, 0, KEY_VIEW_CHANGE, 5, key_set},
+    {"",           "draft-exit", "E",  "the first layers that draft; 0 = a third", NULL, 0, KEY_VIEW_CHANGE, 6, key_set},
     {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL,  0, KEY_VIEW_CHANGE, 0, key_wide},
     {"h Left",     "left",       NULL, "previous token",                      NULL,       0, KEY_HIDDEN, CELLS_LEFT,       key_move},
     {"l Right",    "right",      NULL, "next token",                          NULL,       0, KEY_HIDDEN, CELLS_RIGHT,      key_move},
@@ -378,6 +381,8 @@ static const struct setting generate_settings[] = {
     {"top_p",       SETTING_REAL, offsetof(struct generate, top_p),          1e-6, 1},
     {"seed",        SETTING_INT,  offsetof(struct generate, seed),           0, 2147483647},
     {"max_tokens",  SETTING_INT,  offsetof(struct generate, max_tokens),     1, 1 << 24},
+    {"speculate",   SETTING_INT,  offsetof(struct generate, speculate),      0, 64},
+    {"draft_exit",  SETTING_INT,  offsetof(struct generate, draft_exit),     0, 1 << 20},
     {"newest",      SETTING_INT,  offsetof(struct generate, follows_newest), 0, 1},
     {"wide",        SETTING_INT,  offsetof(struct generate, cells.wide),     0, CELLS_WIDE_MAX},
     {0},

@@ -68,6 +68,14 @@ static int put(struct area line, int x, const char *text, enum role role)
     return n == 0 || x + n > line.cols ? x : x + area_text(line, 0, x, n, ink(role), text) + 2;
 }
 
+static int draw_marks(const struct generate *g, struct area line, int x)
+{
+    int n[3] = {0};
+    for (size_t t = 0; t < g->n; t++)
+        n[g->token[t].mark]++;
+    return g->cells.tone ? cells_mark_legend(line, x, n) : x;
+}
+
 static void draw_numbers(const struct generate *g, struct area line)
 {
     size_t prompt = 0;
@@ -87,6 +95,7 @@ static void draw_numbers(const struct generate *g, struct area line)
     x = put(line, x, isfinite(speed) ? text : "", ROLE_TEXT);
     snprintf(text, sizeof text, "FLOPs %.3f of dense", flops / dense);
     x = put(line, x, dense > 0 ? text : "", ROLE_TEXT);
+    x = draw_marks(g, line, x);
     snprintf(text, sizeof text, "ended: %.40s", g->stop);
     x = put(line, x, g->stop[0] ? text : "", ROLE_DIM);
     snprintf(text, sizeof text, "mean depth %.2f of %d", depth, g->layers);
@@ -148,7 +157,11 @@ static void draw_token(struct area a, const struct generate *g)
     int y = 0, x = area_textf(a, y, 0, -1, ink(ROLE_TEXT), "token %d \"", g->cells.token);
     x += area_bytes(a, y, x, a.cols - x - 1, ink(ROLE_TEXT), t->piece, t->len);
     area_text(a, y++, x, 1, ink(ROLE_TEXT), "\"");
-    value_row(a, y++, "from", seen->is_prompt ? "the prompt" : "the model");
+    value_row(a, y++, "from",
+              seen->is_prompt   ? "the prompt"
+              : seen->mark == 1 ? "a draft, accepted"
+              : seen->mark == 2 ? "the model, not its draft"
+                                : "the model");
     snprintf(text, sizeof text, "%.4f", exp(seen->logprob));
     value_row(a, y++, "probability", isfinite(seen->logprob) ? text : "-");
     snprintf(text, sizeof text, "%.3f nats", -seen->logprob);

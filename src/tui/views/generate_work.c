@@ -17,6 +17,8 @@ const struct generate_setting generate_setting[GENERATE_SETTINGS] = {
     {"top_p",       "from the smallest set with this probability",  0, offsetof(struct generate, top_p),       1e-6, 1},
     {"seed",        "the same seed draws the same tokens",          1, offsetof(struct generate, seed),        0, 2147483647},
     {"max_tokens",  "most tokens to generate at once",              1, offsetof(struct generate, max_tokens),  1, 1 << 24},
+    {"speculate",   "tokens drafted per pass; 0 = none",            1, offsetof(struct generate, speculate),   0, 64},
+    {"draft_exit",  "first layers that draft; 0 = a third",         1, offsetof(struct generate, draft_exit),  0, 1 << 20},
 };
 /* clang-format on */
 
@@ -235,6 +237,11 @@ static void take_choices(struct generate_token *t, struct value body)
     }
 }
 
+static int mark_of(struct value mark)
+{
+    return value_is(mark, "accepted") ? 1 : value_is(mark, "corrected") ? 2 : 0;
+}
+
 /* A token in its place; late ones of a request that was stopped may leave a gap and are dropped. */
 static void take_token(struct generate *g, struct value body)
 {
@@ -259,6 +266,8 @@ static void take_token(struct generate *g, struct value body)
         .dense = value_num(value_get(body, "flops_dense"), (double)NAN),
         .logprob = value_num(value_get(body, "logprob"), (double)NAN),
         .time = value_num(value_get(body, "time"), (double)NAN),
+        .has_mark = value_len(value_get(body, "mark")) > 0,
+        .mark = mark_of(value_get(body, "mark")),
         .run = mem_alloc(layers, 1),
     };
     if (!t.piece || !t.run) {
@@ -385,11 +394,28 @@ static void fill(struct record *r, const struct generate *g)
     mem_free(len);
 }
 
+/* The text of drafted and corrected tokens has their role's colour, where there are any. */
+static void fill_tones(struct generate *g)
+{
+    void *grown = g->tone;
+    int has_any = 0;
+    g->cells.tone = NULL;
+    if (mem_grow(&grown, &g->tone_cap, g->n + 1, 1) < 0)
+        return;
+    g->tone = grown;
+    for (size_t t = 0; t < g->n; t++) {
+        g->tone[t] = (unsigned char)cells_mark_role(g->token[t].mark);
+        has_any |= g->token[t].has_mark;
+    }
+    g->cells.tone = has_any ? g->tone : NULL;
+}
+
 int generate_prepare(struct view *v)
 {
     struct generate *g = v->state;
     if (g->is_changed) {
         struct record *r = record_new();
+        fill_tones(g);
         g->is_changed = 0;
         if (r && g->n > 0) {
             record_begin(r, "probe", 0, 0);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -26,6 +27,7 @@ static void stepper_close(struct view *v)
     cells_release(&s->cells);
     mem_free(s->force);
     mem_free(s->estimated);
+    mem_free(s->tone);
 }
 
 /* The current run changed: its model is loaded when the view is shown next. */
@@ -130,9 +132,13 @@ static void draw_numbers(struct view *v, struct area line)
     }
     if (s->n_forced > 0)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%d forced", s->n_forced) + 2;
+    if (s->exit > 0)
+        x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "exit %d", s->exit) + 2;
+    if (c->tone)
+        x = cells_mark_legend(line, x, s->marks);
     if (is_supposed)
         area_text(line, 0, x, -1, ink(ROLE_DIM), "~ estimated");
-    else if (s->n_forced == 0 && s->offset == 0 && line.cols - x > 40)
+    else if (s->n_forced == 0 && s->offset == 0 && s->exit == 0 && line.cols - x > 40)
         area_text(line, 0, x, -1, ink(ROLE_DIM),
                   has_threshold ? "f forces a cell, < > move the threshold" : "f forces a cell");
 }
@@ -325,6 +331,33 @@ static void key_offset(struct view *v, const struct key *k, const char *args)
     stepper_take(v);
 }
 
+static void key_exit(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    char *end = NULL;
+    (void)k;
+    if (!ready(v))
+        return;
+    int most = s->cells.probe->layers;
+    long to = args && *args ? strtol(args, &end, 10) : 0;
+    if ((end && *end) || to < 0 || to > most)
+        app_notify(v->app, LOG_WARN, "exit %.20s: must be 0 (all layers) to %d", args, most);
+    else
+        stepper_ask_exit(v, (int)to);
+}
+
+static void key_speculate(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    char *end = NULL;
+    (void)k;
+    long to = args && *args ? strtol(args, &end, 10) : 0;
+    if ((end && *end) || to < 0 || to > 64)
+        app_notify(v->app, LOG_WARN, "speculate %.20s: must be 0 (no drafts) to 64", args);
+    else
+        s->speculate = (int)to;
+}
+
 static void key_flip(struct view *v, const struct key *k, const char *args)
 {
     struct stepper *s = v->state;
@@ -473,6 +506,8 @@ static const struct key stepper_keys[] = {
     {"m",          "which",      NULL, "best or newest checkpoint",            "model",   36, KEY_VIEW_CHANGE, 0, key_which},
     {"R",          "reload",     NULL, "reload the model",                     NULL,       0, 0, 0, key_reload},
     {"",           "model",      "PATH", "load another model; without PATH that of the run", NULL, 0, 0, 0, key_model},
+    {"",           "exit",       "E",  "run the first E layers only, then the head; 0 = all", NULL, 0, 0, 0, key_exit},
+    {"",           "speculate",  "N",  "tokens that the first third of the layers drafts when generating; 0 = none", NULL, 0, KEY_VIEW_CHANGE, 0, key_speculate},
     {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL, 0, KEY_VIEW_CHANGE, 0, key_width},
     {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     NULL,       0, KEY_VIEW_CHANGE, 0, key_flip},
     {"h Left",     "left",       NULL, "previous token",                       NULL,       0, KEY_HIDDEN, CELLS_LEFT,       key_move},

@@ -41,6 +41,25 @@ static int make_room(struct stepper *s, size_t n)
     return 1;
 }
 
+/* Colours the text of drafted tokens, where the probe has any. */
+static void fill_tones(struct stepper *s)
+{
+    const struct probe *p = s->cells.probe;
+    const struct vector *drafted = probe_token(p, "drafted");
+    void *grown = s->tone;
+    s->cells.tone = NULL;
+    memset(s->marks, 0, sizeof s->marks);
+    if (!drafted || mem_grow(&grown, &s->tone_cap, (size_t)p->tokens, 1) < 0)
+        return;
+    s->tone = grown;
+    for (int t = 0; t < p->tokens; t++) {
+        int mark = drafted->v[t] > 0 && drafted->v[t] < 3 ? (int)drafted->v[t] : 0;
+        s->tone[t] = (unsigned char)cells_mark_role(mark);
+        s->marks[mark]++;
+    }
+    s->cells.tone = s->tone;
+}
+
 int stepper_prepare(struct view *v)
 {
     struct stepper *s = v->state;
@@ -63,7 +82,8 @@ int stepper_prepare(struct view *v)
                 (int8_t)f->run;
     }
     c->force = s->force;
-    if (s->n_forced > 0 || s->offset != 0)
+    fill_tones(s);
+    if (s->n_forced > 0 || s->offset != 0 || s->exit > 0)
         c->other = worker_probe(s->base);
     if (stepper_is_estimated(s)) {
         suppose(s, c->probe);

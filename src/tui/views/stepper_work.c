@@ -24,6 +24,7 @@ void stepper_forget(struct stepper *s)
     s->now = s->base = s->about = NULL;
     s->n_forced = 0;
     s->offset = s->offset_now = 0;
+    s->exit = 0;
 }
 
 static int send(struct view *v, const struct str *line, struct stepper_asked a)
@@ -46,7 +47,8 @@ static int send(struct view *v, const struct str *line, struct stepper_asked a)
 
 static struct stepper_asked state_then(const struct stepper *s)
 {
-    return (struct stepper_asked){.is_plain = s->n_forced == 0 && s->offset_asked == 0,
+    return (struct stepper_asked){.is_plain =
+                                      s->n_forced == 0 && s->offset_asked == 0 && s->exit == 0,
                                   .offset = s->offset_asked};
 }
 
@@ -140,8 +142,11 @@ void stepper_ask_next(struct view *v)
     struct str line = {0};
     struct stepper_asked a = state_then(s);
     a.moves_on = 1;
-    str_addf(&line, "{\"do\":\"next\",\"temperature\":%.3g,\"top_k\":40,\"seed\":%d}",
+    str_addf(&line, "{\"do\":\"next\",\"temperature\":%.3g,\"top_k\":40,\"seed\":%d",
              s->temperature, ++s->seed);
+    if (s->speculate > 0)
+        str_addf(&line, ",\"speculate\":%d", s->speculate);
+    str_add(&line, "}");
     send(v, &line, a);
     str_release(&line);
 }
@@ -174,6 +179,18 @@ void stepper_ask_force(struct view *v, int layer, int token, int run)
         else
             s->forced[i] = before;
     }
+    str_release(&line);
+}
+
+void stepper_ask_exit(struct view *v, int layers)
+{
+    struct stepper *s = v->state;
+    struct str line = {0};
+    int before = s->exit;
+    s->exit = layers;
+    str_addf(&line, "{\"do\":\"exit\",\"layers\":%d}", layers);
+    if (!send(v, &line, state_then(s)))
+        s->exit = before;
     str_release(&line);
 }
 
