@@ -33,6 +33,9 @@ static int fill_row(struct exit_table *t, struct exit_row *x, struct ppl *p,
     x->bits_per_byte = measure_bits_per_byte(m);
     x->accuracy = scalar_of(m, "accuracy");
     x->answer_accuracy = scalar_of(m, "answer_accuracy");
+    x->answer_loss = scalar_of(m, "answer_loss");
+    x->depth_mean = scalar_of(m, "depth_mean");
+    memcpy(x->by_needed, m->by_needed, sizeof x->by_needed);
     x->block_ratio = measure_block_ratio(m);
     x->flops_ratio = measure_model_ratio(m);
     x->time_ratio = m->time_ratio;

@@ -19,6 +19,8 @@ static const struct {
     {"bits_per_byte", "bits/byte", AT(bits_per_byte), 4, 1},
     {"accuracy", "accuracy", AT(accuracy), 3, 0},
     {"answer_accuracy", "answers", AT(answer_accuracy), 3, 1},
+    {"answer_loss", "their loss", AT(answer_loss), 4, 1},
+    {"depth_mean", "depth", AT(depth_mean), 2, 0},
     {"block_ratio", "blocks", AT(block_ratio), 3, 0},
     {"flops_ratio", "FLOPs", AT(flops_ratio), 3, 0},
     {"time_ratio", "prefill time", AT(time_ratio), 3, 1},
@@ -74,6 +76,29 @@ void exit_table_print(struct str *out, const struct subject *s, const struct ppl
                  "decoding at batch 1 with a KV cache\n");
 }
 
+/* The deepest k that some answer needs. */
+static int needed_of(const struct exit_row *r)
+{
+    int n = MEASURE_NEEDED_MAX;
+    while (n > 0 && r->by_needed[n - 1].n == 0)
+        n--;
+    return n;
+}
+
+static void add_by_k(struct str *out, const struct exit_row *r, const char *key, int is_loss)
+{
+    int n = needed_of(r);
+    if (n == 0)
+        return;
+    json_key(out, key);
+    str_add(out, "[");
+    for (int k = 0; k < n; k++) {
+        const struct measure_part *p = &r->by_needed[k];
+        json_add_num(out, NULL, (is_loss ? p->nll : p->correct) / p->n);
+    }
+    str_add(out, "]");
+}
+
 void exit_table_json(struct str *out, const struct subject *s, const struct ppl_options *o,
                      const struct exit_table *t)
 {
@@ -85,6 +110,8 @@ void exit_table_json(struct str *out, const struct subject *s, const struct ppl_
     json_add_str(out, "data", t->data);
     json_add_num(out, "tokens", t->tokens);
     json_add_int(out, "layers", model_config_depth(&s->model->config));
+    json_add_int(out, "loop", s->model->config.loop);
+    subject_options_json(s, out);
     json_key(out, "rows");
     str_add(out, "[");
     for (size_t i = 0; i < t->n; i++) {
@@ -93,6 +120,8 @@ void exit_table_json(struct str *out, const struct subject *s, const struct ppl_
         json_add_int(out, "exit", t->row[i].layers);
         for (size_t c = 0; c < DS_LEN(columns); c++)
             json_add_num(out, columns[c].key, value_of(&t->row[i], c));
+        add_by_k(out, &t->row[i], "accuracy_by_k", 0);
+        add_by_k(out, &t->row[i], "loss_by_k", 1);
         str_add(out, "}");
     }
     str_add(out, "]}\n");
