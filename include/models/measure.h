@@ -46,6 +46,7 @@ struct measure {
     double *map, *map_n;            /* (L, P), (P): gate rate by true position */
     float *column[MEASURE_COLUMNS]; /* up to cap samples each */
     size_t n, cap;
+    double batch_ratio;            /* routed / dense time of a whole batch; NaN: unknown */
     double time_dense, time_ratio; /* dense prefill, s per token; routed / dense.  NaN: unknown */
     double decode_dense, decode_ratio; /* the same for token-by-token decoding, batch 1, KV cache */
     /* (vocab) class of each id, borrowed; NULL = unknown.  Tokens in the highest loss decile are
@@ -76,6 +77,9 @@ int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind
  * dense one runs all layers. */
 void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
                   const struct pass *use);
+/* Evaluation of one whole batch, forward and loss of all its rows, in pairs as above. */
+void measure_batch_time(struct measure *s, struct model *m, const struct batch *b, int rounds,
+                        const struct pass *use);
 /* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) after
  * prefilling the rest, dense and routed in turn as above.  0 <= from < T.  DS_ERANGE, DS_EMEM from
  * the cache. */

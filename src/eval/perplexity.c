@@ -325,8 +325,12 @@ static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass 
     int made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
     if (want->prefill_rounds > 0)
         measure_time(&r->measure, m, p->rows.r.input, T, want->prefill_rounds, pass);
-    return measure_decode(&r->measure, m, p->rows.r.input, T - made, T, want->decode_rounds, pass,
-                          e);
+    int rc =
+        measure_decode(&r->measure, m, p->rows.r.input, T - made, T, want->decode_rounds, pass, e);
+    struct sweep w = {.p = p, .want = r->windows};
+    if (rc == 0 && want->prefill_rounds > 0 && sweep_next(&w) > 0)
+        measure_batch_time(&r->measure, m, &w.b, want->prefill_rounds, pass);
+    return rc;
 }
 
 int ppl_measure(struct ppl_result *out, struct ppl *p, const struct ppl_request *w, struct err *e)

@@ -27,6 +27,7 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
     s->cap = samples;
     s->is_gated = (m->route.ops->flags & ROUTE_GATED) != 0;
     s->time_dense = s->time_ratio = s->decode_dense = s->decode_ratio = (double)NAN;
+    s->batch_ratio = (double)NAN;
     if (k >= 0)
         str_copy(s->signal, sizeof s->signal, m->route.ops->metrics[k].name);
     s->capacity = mem_alloc((size_t)s->L, sizeof(double));

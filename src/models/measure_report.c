@@ -38,6 +38,7 @@ static void add_compute(struct list *l, const struct measure *s)
     add(l, "flops_ratio", "FLOPs / dense, whole model", measure_model_ratio(s));
     add(l, "time_ratio", "measured time / dense, prefill", s->time_ratio);
     add(l, "decode_time_ratio", "measured time / dense, decoding", s->decode_ratio);
+    add_optional(l, "batch_time_ratio", "measured time / dense, a batch", s->batch_ratio);
     add(l, "flops_per_token", "FLOPs per token", s->flops / tokens);
     add(l, "flops_dense_per_token", "FLOPs per token, dense", s->flops_dense / tokens);
     add(l, "time_per_token_ms", "ms per token, prefill", 1e3 * s->time_dense * s->time_ratio);

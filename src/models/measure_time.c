@@ -70,6 +70,33 @@ void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, 
     mem_free(logits);
 }
 
+static double batch_seconds(struct model *m, const struct batch *b, struct pass pass)
+{
+    double t = clock_mono();
+    model_forward(m, b, &pass);
+    model_loss(m, 0, 0);
+    return clock_mono() - t;
+}
+
+void measure_batch_time(struct measure *s, struct model *m, const struct batch *b, int rounds,
+                        const struct pass *use)
+{
+    struct pairs p = {0};
+    if (rounds > 0 && pairs_init(&p, rounds)) {
+        for (int which = 0; which < 2; which++) /* warm up */
+            batch_seconds(m, b, pair_pass(use, 0, which));
+        for (int i = 0; i < rounds; i++) {
+            double seconds[2];
+            for (int which = 0; which < 2; which++)
+                seconds[which] = batch_seconds(m, b, pair_pass(use, i, which));
+            pair_set(&p, i, seconds);
+        }
+        s->batch_ratio = stat_median(p.ratio, (size_t)rounds);
+    }
+    m->batch = NULL;
+    mem_free(p.dense);
+}
+
 /* Runs one text with a cache: tokens before `from` in pieces that fit the buffers, the rest one by
  * one. */
 struct walk {

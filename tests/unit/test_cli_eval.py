@@ -32,7 +32,7 @@ def an_evaluation_has_controls_at_equal_rates():
     assert len(x["mi"]) == len(x["capacity"]) == 6 and x["mi"][0] == 0
     assert abs(x["depth_sd"] ** 2 - x["depth_variance"]) < 1e-6
     assert abs(x["decode_dense_tok_s"] / x["decode_tok_s"] - x["decode_time_ratio"]) < 1e-3 * x["decode_time_ratio"]
-    assert x["topk_loss"] is None and x["not_causal"] == ""
+    assert x["topk_loss"] is None and x["not_causal"] == "" and x["batch_time_ratio"] > 0
     plain = run_json("eval", "edp", "controls=false", "time_rounds=0")
     assert plain["loss"] == x["loss"] and plain["control_random_loss"] is None and plain["decode_tok_s"] is None
     dense = run_json("eval", "edp", "routing=dense", "time_rounds=0")

@@ -493,6 +493,9 @@ T(decoding_is_timed_in_pairs_even_for_a_single_token)
     t_true(s.decode_ratio > 0);
     measure_time(&s, m, batch.id, 1, 1, &use);
     t_true(s.time_ratio > 0);
+    t_true(isnan(number_of(&s, "batch_time_ratio")));
+    measure_batch_time(&s, m, &batch.b, 3, &use);
+    t_true(number_of(&s, "batch_time_ratio") > 0);
     measure_release(&s);
     model_free(m);
 }

@@ -30,11 +30,12 @@ static const char *label_of(const char *key, int is_x)
         {"depth_mean", "Mean depth (layers)"},
         {"flops_ratio", "FLOPs (fraction of full depth)"},
         {"time_ratio", "Measured time (fraction of full depth)"},
+        {"batch_time_ratio", "Measured time of a batch (fraction of full depth)"},
         {"answer_loss", "Loss of answers (nats)"},
         {"answer_accuracy", "Accuracy of answers"},
         {"loss", "Loss (nats per token)"},
     };
-    for (size_t i = is_x ? 0 : 3; i < (is_x ? 3 : DS_LEN(words)); i++)
+    for (size_t i = is_x ? 0 : 4; i < (is_x ? 4 : DS_LEN(words)); i++)
         if (strcmp(words[i][0], key) == 0)
             return words[i][1];
     return NULL;
@@ -46,7 +47,8 @@ static int read_names(const struct sheet *s, struct names *n, struct err *e)
                         s->opt.metric ? s->opt.metric : "answer_loss"};
     if (!label_of(n->x, 1))
         return err_set(e, DS_EUSAGE,
-                       "figure %s: x = %.40s: expected depth_mean, flops_ratio or time_ratio",
+                       "figure %s: x = %.40s: expected depth_mean, flops_ratio, time_ratio or "
+                       "batch_time_ratio",
                        s->ops->name, n->x);
     if (!label_of(n->y, 0))
         return err_set(e, DS_EUSAGE,
@@ -108,7 +110,7 @@ static int gather(struct sheet *s, const struct eval_list *l, const struct names
         struct dot *d = &all->d[g];
         d->item = evals_first(l, g);
         d->seeds = evals_seeds(l, g);
-        if (strcmp(n->x, "time_ratio") == 0 && d->item->layers < deepest(l)) {
+        if (strstr(n->x, "time_ratio") && d->item->layers < deepest(l)) {
             all->left_out += d->seeds;
             continue;
         }
