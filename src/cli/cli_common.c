@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "data/hops.h"
 #include "routing/route.h"
 #include "training/job.h"
 
@@ -33,6 +34,7 @@ int cli_apply(const struct cli_args *a, const struct opt_group *g, void *values,
     return rc;
 }
 
+/* A method's option, or one of generated data. */
 static int names_a_method(const char *key)
 {
     char name[40];
@@ -41,7 +43,7 @@ static int names_a_method(const char *key)
         return 0;
     memcpy(name, key, n);
     name[n] = '\0';
-    return route_find(name) != NULL;
+    return route_find(name) != NULL || opt_find(&hops_group, key) != NULL;
 }
 
 int cli_take_options(struct cli_args *a, struct config *options, struct err *e)

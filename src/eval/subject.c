@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/str.h"
+#include "data/hops.h"
 #include "io/runconfig.h"
 #include "models/load.h"
 #include "models/peft.h"
@@ -78,6 +79,17 @@ static int open_tokenizer(struct subject *s, struct err *e)
     return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
 }
 
+/* hops.* describe the data: they take the place of the run's. */
+static int take_data_options(struct subject *s, const struct config *options, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; options && i < options->n && rc == 0; i++)
+        if (opt_find(&hops_group, options->entry[i].key))
+            rc = config_set(&s->run, options->entry[i].key, options->entry[i].value, "command line",
+                            e);
+    return rc;
+}
+
 static int check_options(const struct subject *s, const struct config *options, struct err *e)
 {
     char prefix[40], hint[NEAREST_MAX + 32];
@@ -85,7 +97,7 @@ static int check_options(const struct subject *s, const struct config *options, 
     for (size_t i = 0; options && i < options->n; i++) {
         const char *key = options->entry[i].key;
         struct nearest best = nearest_to(key);
-        if (!config_get(options, key) || opt_find(&g, key))
+        if (!config_get(options, key) || opt_find(&g, key) || opt_find(&hops_group, key))
             continue;
         config_nearest_key(&best, &g);
         return err_set(e, DS_EUSAGE, "unknown key \"%s\" of a model whose method is %s%s", key,
@@ -119,6 +131,8 @@ int subject_open_with(struct subject *s, const char *model, const struct numeric
         rc = check_vocab(s, e);
     if (rc == 0)
         rc = read_run(s, e);
+    if (rc == 0)
+        rc = take_data_options(s, options, e);
     if (rc == 0)
         rc = use_numbers(s, numbers, e);
     if (rc < 0)
