@@ -159,7 +159,8 @@ static void name_routed(const struct eval_list *l, const struct eval_item *x, st
     }
     for (void *at = NULL; (v = json_next(field(x, "options"), &at, &key, NULL));)
         if (strcmp(key, "halt.rule") != 0 && strcmp(key, "halt.label") != 0 &&
-            strcmp(key, "halt.features") != 0 && !is_budget(key) && json_str(v, NULL))
+            strcmp(key, "halt.features") != 0 && strncmp(key, "hops.", 5) != 0 && !is_budget(key) &&
+            json_str(v, NULL))
             str_addf(out, ", %s=%s", strchr(key, '.') ? strchr(key, '.') + 1 : key,
                      json_str(v, NULL));
     if (x->is_cut)

@@ -157,7 +157,7 @@ int model_config_check(struct model_config *c, struct err *e)
                        (long long)c->layers);
     if (c->loop == 1 && (c->loop_first || c->loop_last || c->loop_min > 1 || c->loop_inject))
         return err_set(e, DS_EUSAGE,
-                       "model.loop=1: there is no loop; model.loop_first, loop_last, loop_min and "
+                       "model.loop=1: not a loop; model.loop_first, loop_last, loop_min and "
                        "loop_inject need model.loop=2 or more");
     if (c->loop_min > c->loop)
         return err_set(e, DS_ERANGE, "model.loop_min=%lld: must be at most model.loop=%lld",

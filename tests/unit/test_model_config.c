@@ -265,8 +265,8 @@ T(an_impossible_loop_is_refused)
         const char *options, *message;
     } rows[] = {
         {"model.layers=2 model.loop=3 model.loop_first=1 model.loop_last=1", "no block is left"},
-        {"model.loop_first=1", "there is no loop"},
-        {"model.loop_inject=add", "there is no loop"},
+        {"model.loop_first=1", "not a loop"},
+        {"model.loop_inject=add", "not a loop"},
         {"model.loop=3 model.loop_min=4", "must be at most model.loop=3"},
         {"model.loop=0", "must be 1 to 256"},
         {"model.layers=64 model.loop=256", "expected at most 4096"},
