@@ -143,6 +143,28 @@ static inline struct pass kit_pass(enum pass_kind kind)
     return p;
 }
 
+/* Index of a metric of the model's method, among its cells or not. */
+static inline size_t kit_metric_index(const struct model *m, const char *name, int is_cell)
+{
+    const struct route_ops *ops = m->route.ops;
+    size_t k = 0;
+    while (k < ops->n_metrics && !(strcmp(ops->metrics[k].name, name) == 0 &&
+                                   (ops->metrics[k].scope == METRIC_CELL) == is_cell))
+        k++;
+    t_truef(k < ops->n_metrics, "no metric %s", name);
+    return k;
+}
+
+static inline double kit_metric(const struct model *m, const char *name, int l)
+{
+    return m->route.metric[kit_metric_index(m, name, 0)][l];
+}
+
+static inline const real *kit_cells(const struct model *m, const char *name)
+{
+    return m->route.cell[kit_metric_index(m, name, 1)];
+}
+
 static inline size_t kit_states(const struct model *m)
 {
     return (size_t)m->R * (size_t)m->config.dim;

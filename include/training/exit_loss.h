@@ -7,7 +7,7 @@
  *     w(t,k) = C(t,k) e(k) / sum over i of C(t,i) e(i)
  *     rising   e(k) = s (0 + 1 + .. + k) for k < K-1,  e(K-1) = K-1 + s (0 + 1 + .. + K-2)
  *     equal    e(k) = s for k < K-1,                   e(K-1) = 1
- * with s = train.exit_scale.  rising is the paper's: e(0) = 0, so the first layer is no exit.
+ * with s = train.exit_scale.  rising is the paper's: e(0) = 0, so the first layer has no loss.
  *     all      C = 1
  *     rotate   k mod R = t mod R, R = train.exit_every
  *     gradual  from the last to the first, one more every T / (2K) steps: all from T / 2 on

@@ -37,26 +37,6 @@ static struct model *fresh(const char *more, int train)
     return kit_model(text, 3, R, train, 0);
 }
 
-static double metric(const struct model *m, const char *name, int l)
-{
-    for (size_t k = 0; k < m->route.ops->n_metrics; k++)
-        if (strcmp(m->route.ops->metrics[k].name, name) == 0 &&
-            m->route.ops->metrics[k].scope != METRIC_CELL)
-            return m->route.metric[k][l];
-    t_truef(0, "no metric %s", name);
-    return 0;
-}
-
-static const real *cells(const struct model *m, const char *name)
-{
-    for (size_t k = 0; k < m->route.ops->n_metrics; k++)
-        if (strcmp(m->route.ops->metrics[k].name, name) == 0 &&
-            m->route.ops->metrics[k].scope == METRIC_CELL)
-            return m->route.cell[k];
-    t_truef(0, "no cells %s", name);
-    return NULL;
-}
-
 static void run(struct model *m, struct pass pass)
 {
     model_forward(m, &batch.b, &pass);
@@ -99,7 +79,7 @@ static double spread_of_shares(const char *more)
         square += share * share / (L - 2);
     }
     for (int l = 2; strstr(more, "common") && l < L - 1; l++)
-        t_near(metric(m, "threshold", l), metric(m, "threshold", 1), 0);
+        t_near(kit_metric(m, "threshold", l), kit_metric(m, "threshold", 1), 0);
     model_free(m);
     return sqrt(fmax(0, square - mean * mean));
 }
@@ -159,7 +139,7 @@ T(a_score_is_carried_over_from_the_layer_before)
         pass.inference.offset = -INFINITY;
         pass.record = 1;
         run(m, pass);
-        const real *got = cells(m, "score");
+        const real *got = kit_cells(m, "score");
         if (!k)
             memcpy(z, got, sizeof z);
         for (int i = 0; k && i < R; i++) {
@@ -198,7 +178,7 @@ T(the_network_learns_what_the_gates_measure)
         params_zero_grad(&m->params);
         for (int i = 0; i < m->params.n; i++)
             m->params.p[i].lr = strncmp(m->params.p[i].name, "edp.regret.", 11) == 0;
-        const real *v = cells(m, "velocity");
+        const real *v = kit_cells(m, "velocity");
         struct losses x = {.entropy = m->entropy_rel, .target = batch.target, .R = R, .L = L};
         m->route.ops->aux(&m->route, &x);
         for (int l = L - 1; l >= 0; l--) {
@@ -208,13 +188,13 @@ T(the_network_learns_what_the_gates_measure)
             }
             m->route.ops->decide_bwd(&m->route, l, &m->plan[l], dgate, &m->stream);
         }
-        first = step == 1 ? metric(m, "regret_error", 0) : first;
+        first = step == 1 ? kit_metric(m, "regret_error", 0) : first;
         struct grad_health health = params_grad_health(&m->params);
         adamw_step(&m->params, &o, step, &health);
         m->route.ops->update(&m->route);
     }
-    t_truef(metric(m, "regret_r", 0) > 0.8, "r = %g", metric(m, "regret_r", 0));
-    t_true(metric(m, "regret_error", 0) < 0.6 * first);
+    t_truef(kit_metric(m, "regret_r", 0) > 0.8, "r = %g", kit_metric(m, "regret_r", 0));
+    t_true(kit_metric(m, "regret_error", 0) < 0.6 * first);
     model_free(m);
 }
 
@@ -227,7 +207,7 @@ T_SECONDS(predicted_regret_follows_the_loss_of_stopping, 120)
     for (int step = 1; step <= STEPS; step++) {
         fill((uint64_t)(100 + step));
         kit_train(m, &batch.b, step, STEPS, 3e-3);
-        r += step > STEPS - 20 ? metric(m, "regret_r", 0) / 20 : 0;
+        r += step > STEPS - 20 ? kit_metric(m, "regret_r", 0) / 20 : 0;
     }
     t_truef(r > 0.3, "r = %g", r);
     model_free(m);

@@ -33,16 +33,6 @@ static struct model *trained(const char *more, int steps)
     return trained_at(3e-3, more, steps);
 }
 
-static double metric(const struct model *m, const char *name, int l)
-{
-    for (size_t k = 0; k < m->route.ops->n_metrics; k++)
-        if (strcmp(m->route.ops->metrics[k].name, name) == 0 &&
-            m->route.ops->metrics[k].scope != METRIC_CELL)
-            return m->route.metric[k][l];
-    t_truef(0, "no metric %s", name);
-    return 0;
-}
-
 static void run(struct model *m, struct pass pass)
 {
     model_forward(m, &batch.b, &pass);
@@ -113,7 +103,7 @@ T(gates_train_on_a_frozen_base)
     for (size_t k = 0; k < m->params.p[w].n; k++)
         sum += fabs((double)m->params.p[w].value[k]);
     t_true(sum > 0.01);
-    t_true(metric(m, "gate_mean", 2) < 1 && metric(m, "sparsity_loss", 0) < 0.5);
+    t_true(kit_metric(m, "gate_mean", 2) < 1 && kit_metric(m, "sparsity_loss", 0) < 0.5);
     free(before);
     model_free(m);
 }
@@ -129,7 +119,7 @@ T(the_budget_falls_linearly_between_hold_and_tighten)
         struct pass pass = kit_pass(PASS_TRAIN);
         pass.progress = at[k][0];
         run(m, pass);
-        t_near(metric(m, "capacity", 0), at[k][1], 1e-12);
+        t_near(kit_metric(m, "capacity", 0), at[k][1], 1e-12);
         t_near(share(m, 1), at[k][1], 1e-12);
         t_near(share(m, 0), at[k][1], 1e-12);
     }
@@ -320,7 +310,7 @@ T(nan_scores_rank_last_and_are_counted)
     int w = params_find(&m->params, "gateskip.gate.weight");
     m->params.p[w].value[3] = NAN;
     run(m, kit_pass(PASS_TRAIN));
-    t_true(metric(m, "nan_scores", 0) >= R); /* later ones follow from NaN states */
+    t_true(kit_metric(m, "nan_scores", 0) >= R); /* later ones follow from NaN states */
     t_eq(m->plan[0].n, R / 2);
     model_free(m);
 }

@@ -42,26 +42,6 @@ static struct param *param(struct model *m, const char *name)
     return &m->params.p[i];
 }
 
-static double metric(const struct model *m, const char *name, int l)
-{
-    for (size_t k = 0; k < m->route.ops->n_metrics; k++)
-        if (strcmp(m->route.ops->metrics[k].name, name) == 0 &&
-            m->route.ops->metrics[k].scope != METRIC_CELL)
-            return m->route.metric[k][l];
-    t_truef(0, "no metric %s", name);
-    return 0;
-}
-
-static const real *cells(const struct model *m, const char *name)
-{
-    for (size_t k = 0; k < m->route.ops->n_metrics; k++)
-        if (strcmp(m->route.ops->metrics[k].name, name) == 0 &&
-            m->route.ops->metrics[k].scope == METRIC_CELL)
-            return m->route.cell[k];
-    t_truef(0, "no cells %s", name);
-    return NULL;
-}
-
 static void run(struct model *m, struct pass pass)
 {
     model_forward(m, &batch.b, &pass);
@@ -218,7 +198,7 @@ T(training_stores_thresholds_that_meet_the_capacity)
     train(m, 1, 20, 20);
     t_ok(route_ready(&m->route, &pass, &e), &e);
     for (int l = 0; l < L; l++)
-        t_truef(metric(m, "compliance", l) < 0.15, "%g", metric(m, "compliance", l));
+        t_truef(kit_metric(m, "compliance", l) < 0.15, "%g", kit_metric(m, "compliance", l));
     double got = 0;
     for (int b = 0; b < 8; b++) {
         kit_fill(&batch, B, T, V, (uint64_t)(60 + b));
@@ -259,7 +239,8 @@ T(topk_at_inference_is_training_without_noise)
     use.record = 1;
     run(m, use);
     t_true(!kit_same(want, m->stream.h[L], kit_states(m)));
-    const real *top = cells(m, "topk"), *score = cells(m, "score"), *cut = cells(m, "threshold");
+    const real *top = kit_cells(m, "topk"), *score = kit_cells(m, "score"),
+               *cut = kit_cells(m, "threshold");
     int agree = 0, chosen = 0;
     for (int i = 0; i < L * R; i++) {
         t_true(m->ffn[i / R].gate[i % R] == (score[i] > cut[i]));
@@ -281,10 +262,10 @@ T(schedules_match_the_published_ones)
         struct pass pass = kit_pass(PASS_TRAIN);
         pass.progress = at[k];
         run(m, pass);
-        t_near(metric(m, "capacity", 0), capacity[k], 1e-12);
-        t_near(metric(m, "router_temperature", 0),
+        t_near(kit_metric(m, "capacity", 0), capacity[k], 1e-12);
+        t_near(kit_metric(m, "router_temperature", 0),
                0.1 + 0.45 * (1 + cos(3.141592653589793 * at[k])), 1e-12);
-        t_eq(metric(m, "phase", 0), 1);
+        t_eq(kit_metric(m, "phase", 0), 1);
     }
     model_free(m);
 }
@@ -295,17 +276,17 @@ T(two_phases_follow_each_other_and_the_second_has_the_final_schedule_values)
     struct param *router = param(m, "hat.router.weight"), *gate = param(m, "hat.exit.2.0.weight");
     real *r0 = kit_copy(router->value, router->n), *g0 = kit_copy(gate->value, gate->n);
     train(m, 1, 4, 8);
-    t_eq(metric(m, "phase", 0), 1);
-    t_near(metric(m, "capacity", 0), 0.55, 1e-12);
+    t_eq(kit_metric(m, "phase", 0), 1);
+    t_near(kit_metric(m, "capacity", 0), 0.55, 1e-12);
     t_true(!kit_same(r0, router->value, router->n) && kit_same(g0, gate->value, gate->n));
     t_true(param(m, "hat.exit.trained")->value[0] == 0);
     run(m, kit_pass(PASS_SPARSE)); /* untrained gates let no token exit */
     t_eq(m->plan[L - 1].n, R);
     real *r1 = kit_copy(router->value, router->n);
     train(m, 5, 8, 8);
-    t_eq(metric(m, "phase", 0), 2);
-    t_near(metric(m, "capacity", 0), 0.55, 1e-12);
-    t_near(metric(m, "router_temperature", 0), 0.1, 1e-12);
+    t_eq(kit_metric(m, "phase", 0), 2);
+    t_near(kit_metric(m, "capacity", 0), 0.55, 1e-12);
+    t_near(kit_metric(m, "router_temperature", 0), 0.1, 1e-12);
     t_true(kit_same(r1, router->value, router->n) && !kit_same(g0, gate->value, gate->n));
     t_eq(param(m, "hat.exit.trained")->value[0], 4);
     free(r0);
@@ -348,8 +329,8 @@ static double rate_at(const char *options)
         struct pass pass = kit_pass(PASS_TRAIN);
         pass.step = step;
         run(m, pass);
-        got += metric(m, "exit_rate_mean", 0) / 60;
-        t_near(metric(m, "exit_rate", 3), metric(m, "exit_rate_mean", 0), 1e-6);
+        got += kit_metric(m, "exit_rate_mean", 0) / 60;
+        t_near(kit_metric(m, "exit_rate", 3), kit_metric(m, "exit_rate_mean", 0), 1e-6);
         for (int i = 0; i < R; i++)
             want += 1 / (1 + exp(-(double)x->z[i] / T_fwd)) / (60.0 * R);
     }
@@ -400,7 +381,7 @@ T(an_exit_rate_is_reached_and_kept_at_inference)
         kit_fill(&batch, B, T, V, (uint64_t)step % 6);
         kit_train(m, &batch.b, step, 120, 3e-3);
     }
-    t_near(metric(m, "exit_rate_mean", 0), 0.4, 0.12);
+    t_near(kit_metric(m, "exit_rate_mean", 0), 0.4, 0.12);
     for (int b = 0; b < 6; b++) {
         kit_fill(&batch, B, T, V, (uint64_t)b);
         run(m, kit_pass(PASS_SPARSE));
@@ -451,7 +432,7 @@ T(an_exited_token_keeps_its_state_and_others_still_attend_to_it)
     int gone = 0;
     pass.record = 1;
     run(m, pass);
-    const real *exited = cells(m, "exited");
+    const real *exited = kit_cells(m, "exited");
     for (int l = 0; l < L; l++) {
         t_eq(m->plan[l].kv, KV_ALL);
         for (int i = 0, k = 0; i < R; i++) {
@@ -477,7 +458,7 @@ T(attention_can_continue_without_ffns)
     int gone = 0;
     pass.record = 1;
     run(m, pass);
-    const real *exited = cells(m, "exited");
+    const real *exited = kit_cells(m, "exited");
     for (int l = 0; l < L; l++) {
         t_eq(m->plan[l].n, R);
         for (int k = 0; k < m->ffn[l].n; k++)
@@ -612,7 +593,7 @@ T(nan_scores_rank_last_and_are_counted)
     struct pass pass = kit_pass(PASS_TRAIN);
     param(m, "hat.router.weight")->value[3] = NAN;
     run(m, pass);
-    t_eq(metric(m, "nan_scores", 0), R);
+    t_eq(kit_metric(m, "nan_scores", 0), R);
     t_eq(m->ffn[0].active, B * 18); /* ties go to the earlier row */
     model_free(m);
 }

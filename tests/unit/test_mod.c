@@ -36,16 +36,6 @@ static void run(struct model *m, struct pass pass)
     model_forward(m, &batch.b, &pass);
 }
 
-static const real *cells(const struct model *m, const char *name)
-{
-    for (size_t i = 0; i < m->route.ops->n_metrics; i++)
-        if (m->route.ops->metrics[i].scope == METRIC_CELL &&
-            strcmp(m->route.ops->metrics[i].name, name) == 0)
-            return m->route.cell[i];
-    t_truef(0, "no cell metric %s", name);
-    return NULL;
-}
-
 static double metric(const struct model *m, const char *name, enum metric_scope scope, int l)
 {
     for (size_t i = 0; i < m->route.ops->n_metrics; i++)
@@ -198,7 +188,7 @@ static void check_training(const char *more, double gamma, double scale)
     kit_documents(&batch);
     pass.record = 1;
     run(m, pass);
-    const real *score = cells(m, "router"), *topk = cells(m, "topk");
+    const real *score = kit_cells(m, "router"), *topk = kit_cells(m, "topk");
     for (int l = 0; l < L; l++)
         for (int i = 0; i < B * T; i++) {
             if (l % 2 == 0) {
@@ -250,7 +240,7 @@ T(nan_logits_are_counted_in_training_and_select_no_token_at_inference)
     w->value[0] = (real)NAN;
     params_changed(&m->params);
     run(m, kit_pass(PASS_TRAIN));
-    t_near(metric(m, "nan_scores", METRIC_STEP, 0), B * T, 0);
+    t_near(kit_metric(m, "nan_scores", 0), B * T, 0);
     t_eq(m->plan[5].n, B * 6);
     t_eq(m->plan[5].row[5], 5); /* all are equal: the first ones */
     run(m, kit_pass(PASS_SPARSE));
@@ -264,7 +254,8 @@ T(step_metrics_agree_with_the_recorded_cells)
     struct pass pass = kit_pass(PASS_TRAIN);
     pass.record = 1;
     kit_step(m, &batch.b, &pass);
-    const real *score = cells(m, "score"), *tau = cells(m, "threshold"), *topk = cells(m, "topk");
+    const real *score = kit_cells(m, "score"), *tau = kit_cells(m, "threshold"),
+               *topk = kit_cells(m, "topk");
     double right = 0, in = 0, said = 0, loss = 0;
     for (int l = 1; l < L; l += 2) {
         double hit = 0, true_here = 0, said_here = 0;
@@ -279,17 +270,17 @@ T(step_metrics_agree_with_the_recorded_cells)
         }
         in += true_here;
         said += said_here;
-        t_near(metric(m, "causal_recall", METRIC_LAYER, l), hit / true_here, 1e-12);
+        t_near(kit_metric(m, "causal_recall", l), hit / true_here, 1e-12);
         if (said_here > 0)
-            t_near(metric(m, "causal_precision", METRIC_LAYER, l), hit / said_here, 1e-12);
-        t_near(metric(m, "selected", METRIC_LAYER, l), 0.25, 1e-12);
+            t_near(kit_metric(m, "causal_precision", l), hit / said_here, 1e-12);
+        t_near(kit_metric(m, "selected", l), 0.25, 1e-12);
     }
     double n = 3.0 * B * T;
-    t_near(metric(m, "causal_accuracy", METRIC_STEP, 0), right / n, 1e-12);
-    t_near(metric(m, "causal_base_rate", METRIC_STEP, 0), 1 - in / n, 1e-12);
-    t_near(metric(m, "causal_share", METRIC_STEP, 0), said / n, 1e-12);
-    t_near(metric(m, "causal_loss", METRIC_STEP, 0), loss / n, 1e-5);
-    t_true(isnan(metric(m, "router_mean", METRIC_LAYER, 0)));
+    t_near(kit_metric(m, "causal_accuracy", 0), right / n, 1e-12);
+    t_near(kit_metric(m, "causal_base_rate", 0), 1 - in / n, 1e-12);
+    t_near(kit_metric(m, "causal_share", 0), said / n, 1e-12);
+    t_near(kit_metric(m, "causal_loss", 0), loss / n, 1e-5);
+    t_true(isnan(kit_metric(m, "router_mean", 0)));
     model_free(m);
 }
 
@@ -302,8 +293,8 @@ static void check_use(const char *more)
     int differ = 0;
     pass.record = 1;
     run(m, pass);
-    const real *score = cells(m, "score"), *tau = cells(m, "threshold"),
-               *router = cells(m, "router");
+    const real *score = kit_cells(m, "score"), *tau = kit_cells(m, "threshold"),
+               *router = kit_cells(m, "router");
     for (int l = 1; l < L; l += 2)
         for (int i = 0; i < B * T; i++) {
             int at = l * B * T + i;
@@ -332,7 +323,7 @@ T(router_and_predictor_decide_at_zero_and_threshold_at_the_stored_quantile)
         struct pass pass = kit_pass(PASS_SPARSE);
         pass.record = 1;
         run(m, pass);
-        real tau = cells(m, "threshold")[B * T];
+        real tau = kit_cells(m, "threshold")[B * T];
         t_true(k == 2 ? tau != 0 : tau == 0);
         if (k == 2)
             t_near(share_of(m), 0.2, 0.08);
@@ -454,7 +445,7 @@ T(forced_cells_are_obeyed_and_keep_the_gate_of_their_logit)
         pass.inference.force = force;
         pass.record = 1;
         run(m, pass);
-        const real *router = cells(m, "router");
+        const real *router = kit_cells(m, "router");
         for (int l = 0; l < L; l++)
             for (int i = 0; i < B * T; i++) {
                 int at = l * B * T + i;
@@ -544,9 +535,9 @@ T(a_cached_chunk_reports_no_rank)
     pass.record = 1;
     t_ok(kv_cache_new(&cache, m, T, &e), &e);
     t_ok(model_decode(m, cache, batch.id, 8, &pass, &e), &e);
-    t_true(!isnan(cells(m, "topk")[8]));
+    t_true(!isnan(kit_cells(m, "topk")[8]));
     t_ok(model_decode(m, cache, batch.id + 8, 1, &pass, &e), &e);
-    t_true(isnan(cells(m, "topk")[1]) && !isnan(cells(m, "score")[1]));
+    t_true(isnan(kit_cells(m, "topk")[1]) && !isnan(kit_cells(m, "score")[1]));
     kv_cache_free(cache);
     model_free(m);
 }
@@ -606,10 +597,10 @@ T(a_predictor_learns_the_ranks_of_a_frozen_model)
     for (int step = 1; step <= 120; step++) {
         kit_fill(&batch, B, T, V, (uint64_t)step);
         kit_train(m, &batch.b, step, 121, 1e-3);
-        first = step == 1 ? metric(m, "causal_loss", METRIC_STEP, 0) : first;
+        first = step == 1 ? kit_metric(m, "causal_loss", 0) : first;
     }
-    t_true(metric(m, "causal_loss", METRIC_STEP, 0) < 0.5 * first);
-    t_true(metric(m, "causal_accuracy", METRIC_STEP, 0) >
-           metric(m, "causal_base_rate", METRIC_STEP, 0) + 0.1);
+    t_true(kit_metric(m, "causal_loss", 0) < 0.5 * first);
+    t_true(kit_metric(m, "causal_accuracy", 0) >
+           kit_metric(m, "causal_base_rate", 0) + 0.1);
     model_free(m);
 }

@@ -226,7 +226,8 @@ static void draw_lens(struct area a, const struct cells *c)
         ((size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token) * (size_t)p->lens_k;
     int has_other =
         o && o->lens_k > 0 && c->seen_token < o->tokens && o->layers == p->layers && a.cols >= 26;
-    area_textf(a, 0, 0, -1, ink(ROLE_DIM), "logit lens, layer %d", c->seen_layer);
+    area_textf(a, 0, 0, -1, ink(ROLE_DIM), a.cols < 20 ? "logit lens, L%d" : "logit lens, layer %d",
+               c->seen_layer);
     if (has_other)
         area_text(a, 0, 21, -1, ink(ROLE_DIM), "was");
     for (int k = 0; k < p->lens_k && k + 1 < a.rows; k++) {
