@@ -17,6 +17,7 @@ enum rng_purpose {
     RNG_HOPS, /* documents of known depth      */
     RNG_LOOP, /* iterations of a training step */
     RNG_EXIT, /* the exit that a training step has a loss at */
+    RNG_EMBED, /* vectors of letters, of which an embedding is composed */
 };
 
 struct rng {

@@ -64,6 +64,8 @@ void loader_next(struct loader *l, struct loader_pos *pos, int batch, int32_t *i
 void loader_read(struct loader *l, struct loader_pos *pos, int batch, const struct loader_rows *r);
 /* 1 when some row may have a private span. */
 int loader_has_private(const struct loader *l);
+/* Sets is_answer (vocabulary) to 1 for the ids that are targets as answers. */
+void loader_answers(const struct loader *l, uint8_t *is_answer);
 /* Encodes the first `len` bytes of one document, without end-of-text: *note as heap block, one per
  * id and one for the end, or NULL when the document has no spans.  With `words` every span other
  * than filler must be one token. */

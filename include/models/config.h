@@ -16,6 +16,7 @@ enum pos_kind { POS_ROPE, POS_ROPE_INTERLEAVED, POS_LEARNED, POS_NONE };
 enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not on o */ };
 enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3 };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
+enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH };
 
 /* Keys "model.*".  Sizes are in elements. */
@@ -25,8 +26,8 @@ struct model_config {
         ffn /* 0 = depends on mlp */;
     int64_t vocab, max_seq;
     int norm, position, mlp; /* enums above */
-    int attn_bias, mlp_bias, tied, depth_init;
-    double norm_eps, rope_theta, init_std, embed_scale;
+    int attn_bias, mlp_bias, tied, depth_init, embed_init;
+    double norm_eps, rope_theta, init_std, embed_std /* 0 = init_std */, embed_scale;
     int rope_scaling; /* llama3: low frequencies are divided by rope_factor, with a ramp */
     double rope_factor, rope_low, rope_high;
     int64_t rope_original; /* context length before scaling */
@@ -35,6 +36,7 @@ struct model_config {
     char *lora_targets;                            /* "q,k,v,o,gate,up,down" */
     int64_t loop, loop_first, loop_last, loop_min; /* iterations; blocks before and after them */
     int loop_norm, loop_inject;
+    char *outputs; /* "72-77": ids that the head has rows for; "" = all, "answers": not known yet */
     char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
 };
 
@@ -53,6 +55,8 @@ int model_config_eos_ids(const struct model_config *c, int32_t id[MODEL_EOS_MAX]
  * MODEL_EOS_MAX already, DS_EMEM. */
 int model_config_add_eos(struct model_config *c, int64_t id) DS_CHECK;
 void model_config_clear_eos(struct model_config *c);
+/* The ids that the head has rows for, in id unless NULL; returns how many. */
+int64_t model_config_outputs(const struct model_config *c, int32_t *id);
 enum { MODEL_DEPTH_MAX = 4096 };
 /* Layers that a pass executes: the stored blocks, those of a loop once per iteration. */
 int model_config_depth(const struct model_config *c);

@@ -102,6 +102,8 @@ struct model {
     int adapters;
     struct weights weights;     /* the matrices of params as prepared for GEMMs */
     struct stored_table stored; /* of parameters whose values stay in files */
+    int n_out;       /* rows of the head */
+    int32_t *out_id; /* (n_out) their ids, ascending; NULL = all of the vocabulary */
     real *inv_freq;
 
     /* buffers for up to R_max rows */
@@ -118,7 +120,7 @@ struct model {
     int32_t *private_store, *private_row; /* (R): first row of the private span, -1; NULL: none */
     real *xf, *rstdf, *meanf, *dxf;       /* final norm */
     real *logits;                         /* (head_chunk(V), V) */
-    real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln V */
+    real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln n_out */
     uint8_t
         *is_correct; /* (R) with want_entropy, without train: the target has the largest logit */
     struct exit_values exits; /* of a method with ROUTE_EXITS */
@@ -205,8 +207,8 @@ void model_logits(struct model *m, int row, real *logits);
 void model_logits_rows(struct model *m, int row, int n, real *logits);
 /* Logits of the final norm and head applied to h[l] (logit lens), row i. */
 void model_lens(struct model *m, int l, int row, real *logits);
-/* The same for n <= R listed rows, into logits (n, V). */
-void model_lens_rows(struct model *m, int l, const int32_t *row, int n, real *logits);
+/* The same for n <= R listed rows, into logits (n, n_out): columns of the head, not ids. */
+void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real *logits);
 
 /* Incremental decoding: the last token's logits after feeding n ids of one sequence. */
 int kv_cache_new(struct kv_cache **out, const struct model *m, int cap, struct err *e) DS_CHECK;

@@ -394,6 +394,13 @@ int loader_has_private(const struct loader *l)
     return l->has_private;
 }
 
+void loader_answers(const struct loader *l, uint8_t *is_answer)
+{
+    for (uint64_t at = 1; l->note && at <= l->windows * (uint64_t)l->seq; at++)
+        if (l->note[at].kind == SPAN_ANSWER && is_target(l, at))
+            is_answer[l->stream.v[at]] = 1;
+}
+
 uint64_t loader_target_bytes(const struct loader *l, const int32_t *target, size_t n)
 {
     uint64_t sum = 0;

@@ -167,7 +167,7 @@ static int open_data(struct windows **w, struct ppl_result *r, const struct subj
     spec.seq = (int)r->seq;
     spec.stride = (int)r->stride;
     spec.answers_only =
-        o->loss == PPL_LOSS_ANSWERS || (o->loss == PPL_LOSS_AUTO && !own_data &&
+        o->loss == PPL_LOSS_ANSWERS || s->model->out_id || (o->loss == PPL_LOSS_AUTO && !own_data &&
                                         strcmp(subject_key(s, "data.loss", "all"), "answers") == 0);
     if (rc == 0)
         rc = windows_open(w, c, s->tokenizer, &spec, e);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "models/adapters.h"
@@ -30,6 +31,8 @@ static const struct opt model_opts[] = {
     {"norm_eps",  OPT_REAL,   AT(norm_eps),  "1e-5", 1e-12, 0.1, NULL, "epsilon of the norms", NULL},
     {"rope_theta", OPT_REAL,  AT(rope_theta), "10000", 1, 1e9, NULL, "base of the rotary frequencies", NULL},
     {"init_std",  OPT_REAL,   AT(init_std),  "0.02", 0, 10, NULL, "standard deviation of initial weights", NULL},
+    {"embed_std", OPT_REAL,   AT(embed_std), "0",    0, 10, NULL, "standard deviation of the initial embedding; 0 = init_std", NULL},
+    {"embed_init", OPT_ENUM,  AT(embed_init), "tokens", 0, 0, "tokens|letters", "initial embedding: one random vector per token, or the sum over a token's letters and digits of one per place and kind of token", NULL},
     {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "divide the initial output weights of each block by sqrt(2 layers)", NULL},
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
     {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3", "rotary frequency scaling: Llama 3.1's, or none", NULL},
@@ -47,6 +50,7 @@ static const struct opt model_opts[] = {
     {"loop_min",  OPT_INT,    AT(loop_min),  "0",    0, 256, NULL, "training draws the iterations of each step from loop_min to loop; 0 = always loop", NULL},
     {"loop_norm", OPT_BOOL,   AT(loop_norm), "true", 0, 0, NULL, "every iteration begins with a norm of the state", NULL},
     {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration starts from its state plus the state before the loop", NULL},
+    {"outputs",   OPT_STRING, AT(outputs),   "",     0, 0, NULL, "token ids that the head predicts, e.g. 72-77 or 3,9-12, all others having probability 0; answers = those of the training data's answers; empty = all", NULL},
     {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "token ids that end generation, e.g. 2 or 128001,128008; empty = the tokenizer's end of text", NULL},
     // clang-format on
 };
@@ -131,6 +135,60 @@ static int check_ends(const struct model_config *c, struct err *e)
     return 0;
 }
 
+/* ---- ids that the head predicts -------------------------------------------------------------- */
+
+/* The next "first" or "first-last" of a comma-separated list: 1 = read, 0 = at its end,
+ * -1 = malformed, or not ascending from *first. */
+static int next_range(const char **p, int64_t *first, int64_t *last)
+{
+    char *end;
+    int64_t least = *last + 1;
+    if (!**p)
+        return 0;
+    if (**p < '0' || **p > '9')
+        return -1;
+    *first = *last = strtoll(*p, &end, 10);
+    if (*end == '-') {
+        if (end[1] < '0' || end[1] > '9')
+            return -1;
+        *last = strtoll(end + 1, &end, 10);
+    }
+    if ((*end && (*end != ',' || !end[1])) || *first < least || *last < *first)
+        return -1;
+    *p = *end ? end + 1 : end;
+    return 1;
+}
+
+int64_t model_config_outputs(const struct model_config *c, int32_t *id)
+{
+    int64_t n = 0, first, last = -1;
+    const char *p = c->outputs ? c->outputs : "";
+    int rc;
+    while ((rc = next_range(&p, &first, &last)) > 0 && last < c->vocab)
+        for (int64_t i = first; i <= last; i++, n++)
+            if (id)
+                id[n] = (int32_t)i;
+    return rc == 0 && n > 0 ? n : c->vocab;
+}
+
+static int check_outputs(const struct model_config *c, struct err *e)
+{
+    int64_t first, last = -1;
+    const char *p = c->outputs ? c->outputs : "";
+    int rc = 0;
+    if (!*p || strcmp(p, "answers") == 0)
+        return 0;
+    while ((rc = next_range(&p, &first, &last)) > 0)
+        if (last >= c->vocab)
+            return err_set(e, DS_ERANGE, "model.outputs=%.60s: ids must be below %lld, the vocabulary",
+                           c->outputs, (long long)c->vocab);
+    return rc < 0 ? err_set(e, DS_EUSAGE,
+                            "model.outputs=%.60s: expected ascending ids, e.g. 72-77 or 3,9-12, or "
+                            "answers",
+                            c->outputs)
+                  : 0;
+}
+
 int model_config_check(struct model_config *c, struct err *e)
 {
     fill_derived(c);
@@ -165,7 +223,14 @@ int model_config_check(struct model_config *c, struct err *e)
     if (model_config_depth(c) > MODEL_DEPTH_MAX)
         return err_set(e, DS_ERANGE, "model.loop=%lld: %d executed layers; expected at most %d",
                        (long long)c->loop, model_config_depth(c), MODEL_DEPTH_MAX);
+    if (c->outputs && c->outputs[0] && c->tied)
+        return err_set(e, DS_EUSAGE,
+                       "model.outputs=%.60s: the head has other rows than the embedding; set "
+                       "model.tied=false",
+                       c->outputs);
     int rc = check_ends(c, e);
+    if (rc == 0)
+        rc = check_outputs(c, e);
     return rc < 0 ? rc : adapters_check(c, e);
 }
 
@@ -175,7 +240,8 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     to->method = mem_strdup(from->method);
     to->lora_targets = mem_strdup(from->lora_targets);
     to->end_ids = mem_strdup(from->end_ids ? from->end_ids : "");
-    if (to->method && to->lora_targets && to->end_ids)
+    to->outputs = mem_strdup(from->outputs ? from->outputs : "");
+    if (to->method && to->lora_targets && to->end_ids && to->outputs)
         return 0;
     opt_release(&model_group, to);
     return err_set(e, DS_EMEM, "model configuration: out of memory");
@@ -230,7 +296,8 @@ int64_t model_config_params(const struct model_config *c)
 {
     int64_t C = c->dim, norm = c->norm == NORM_LAYER ? 2 * C : C;
     int64_t table = c->position == POS_LEARNED ? c->max_seq * C : 0;
-    return c->vocab * C * (c->tied ? 1 : 2) + table + c->layers * model_config_params_layer(c) +
+    int64_t head = c->tied ? 0 : model_config_outputs(c, NULL) * C;
+    return c->vocab * C + head + table + c->layers * model_config_params_layer(c) +
            norm * (c->loop > 1 && c->loop_norm ? 2 : 1);
 }
 
@@ -259,7 +326,8 @@ double model_config_weights(const struct model_config *c)
            K = (double)(c->kv_heads * c->head_dim);
     double block = 2 * C * D + 2 * C * K + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)c->ffn;
     double table = c->position == POS_LEARNED ? (double)c->max_seq * C : 0;
-    return (double)c->vocab * C * (c->tied ? 1 : 2) + table + (double)c->layers * block;
+    double head = c->tied ? 0 : (double)model_config_outputs(c, NULL) * C;
+    return (double)c->vocab * C + head + table + (double)c->layers * block;
 }
 
 struct flops_shape model_config_flops(const struct model_config *c)
@@ -270,7 +338,7 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .K = (int)c->kv_heads,
         .D = (int)c->head_dim,
         .F = (int)c->ffn,
-        .V = (int)c->vocab,
+        .V = (int)model_config_outputs(c, NULL),
         .L = model_config_depth(c),
         .mlp_mats = c->mlp == MLP_SWIGLU ? 3 : 2,
     };

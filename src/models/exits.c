@@ -9,7 +9,7 @@
 
 enum { CHUNK_MAX = 1024 }; /* of head_chunk */
 
-/* Predictions of n rows from one state each. */
+/* Predictions of n rows from one state each, as columns of the head (out_id of the model). */
 struct reading {
     int n, V;
     const real *logits; /* (n, V) */
@@ -37,10 +37,14 @@ static void find_best(void *ctx, int task, int worker)
     (void)worker;
     for (int i = task * ROWS; i < end; i++) {
         const real *y = x->logits + (size_t)i * (size_t)x->V;
+        real top = y[0];
         int best = 0;
-        for (int v = 1; v < x->V; v++)
-            best = y[v] > y[best] ? v : best;
-        x->best[i] = best;
+#pragma omp simd reduction(max : top)
+        for (int v = 0; v < x->V; v++)
+            top = y[v] > top ? y[v] : top;
+        while (best < x->V && y[best] != top)
+            best++;
+        x->best[i] = best < x->V ? best : 0;
     }
 }
 
@@ -93,6 +97,22 @@ static void unknown(const struct exit_values *x, size_t at)
         x->correct[at] = 0;
 }
 
+/* Column of the head that predicts this id; -1: none. */
+static int column_of(const struct model *m, int id)
+{
+    int low = 0, high = m->n_out - 1;
+    if (!m->out_id || id < 0)
+        return id;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (m->out_id[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return m->out_id[low] == id ? low : -1;
+}
+
 /* Row i of the reading is row `first + i` of the pass. */
 static void store(const struct model *m, const struct exit_values *x, const struct reading *y,
                   int l, int first)
@@ -101,8 +121,11 @@ static void store(const struct model *m, const struct exit_values *x, const stru
         size_t at = (size_t)l * (size_t)m->R + (size_t)(first + i);
         const real *logits = y->logits + (size_t)i * (size_t)y->V;
         int target = m->batch->target ? m->batch->target[first + i] : -1;
-        if (x->nll)
-            x->nll[at] = target < 0 ? 0 : y->doubt[i] + (logits[y->best[i]] - logits[target]);
+        int column = column_of(m, target), best = m->out_id ? m->out_id[y->best[i]] : y->best[i];
+        if (x->nll && target >= 0 && column < 0)
+            x->nll[at] = (real)NAN;
+        else if (x->nll)
+            x->nll[at] = target < 0 ? 0 : y->doubt[i] + (logits[y->best[i]] - logits[column]);
         if (x->doubt)
             x->doubt[at] = y->doubt[i];
         if (x->confidence)
@@ -110,9 +133,9 @@ static void store(const struct model *m, const struct exit_values *x, const stru
         if (x->entropy)
             x->entropy[at] = y->entropy[i];
         if (x->best)
-            x->best[at] = y->best[i];
+            x->best[at] = best;
         if (x->correct)
-            x->correct[at] = y->best[i] == target;
+            x->correct[at] = best == target;
     }
 }
 
@@ -121,13 +144,13 @@ static void chunk_exits(struct model *m, const struct exit_values *x, int first,
     struct reading reading[2];
     const struct route *r = &m->route;
     int32_t row[CHUNK_MAX];
-    size_t V = (size_t)m->config.vocab;
+    size_t V = (size_t)m->n_out;
     for (int i = 0; i < n; i++)
         row[i] = first + i;
     for (int t = 0; t < route_exits(r); t++) {
         int side = x->kl ? t % 2 : 0, l = route_exit(r, t);
         real *logits = m->logits + (size_t)side * (size_t)n * V;
-        model_lens_rows(m, l, row, n, logits);
+        model_lens_columns(m, l, row, n, logits);
         read_logits(&reading[side], logits, n, (int)V, x->entropy != NULL);
         store(m, x, &reading[side], l, first);
         if (!x->kl || t == 0)
@@ -146,7 +169,7 @@ static void run_exits(struct model *m, const struct exit_values *x)
     const struct batch *b = m->batch;
     struct pass pass = m->route.pass;
     struct reading reading;
-    int depth = model_config_depth(&m->config), chunk = chunk_of(m, 0), V = (int)m->config.vocab;
+    int depth = model_config_depth(&m->config), chunk = chunk_of(m, 0), V = m->n_out;
     int32_t row[CHUNK_MAX];
     for (int t = 0; t < route_exits(&m->route); t++) {
         int l = route_exit(&m->route, t);
@@ -162,7 +185,7 @@ static void run_exits(struct model *m, const struct exit_values *x)
             int n = m->R - i < chunk ? m->R - i : chunk;
             for (int k = 0; k < n; k++)
                 row[k] = i + k;
-            model_lens_rows(m, depth, row, n, m->logits);
+            model_lens_columns(m, depth, row, n, m->logits);
             read_logits(&reading, m->logits, n, V, 0);
             store(m, &y, &reading, l, i);
         }
@@ -198,14 +221,14 @@ static void lens_read(void *ctx, int l, int before, const int32_t *row, int n,
 {
     struct model *m = ctx;
     struct reading here, there;
-    int chunk = chunk_of(m, out->kl != NULL), V = (int)m->config.vocab;
+    int chunk = chunk_of(m, out->kl != NULL), V = m->n_out;
     for (int at = 0; at < n; at += chunk) {
         int k = n - at < chunk ? n - at : chunk;
         real *other = m->logits + (size_t)k * (size_t)V;
-        model_lens_rows(m, l, row + at, k, m->logits);
+        model_lens_columns(m, l, row + at, k, m->logits);
         read_logits(&here, m->logits, k, V, out->entropy != NULL);
         if (out->kl) {
-            model_lens_rows(m, before, row + at, k, other);
+            model_lens_columns(m, before, row + at, k, other);
             read_logits(&there, other, k, V, 0);
             struct difference d = {&here, &there, out->kl + at};
             pool_run(parts(k), find_difference, &d);

@@ -11,6 +11,47 @@ static struct linear head_map(const struct model *m)
     return weights_linear(m, m->head < 0 ? m->embed : m->head, -1);
 }
 
+/* Of an id that the head has no row for; finite, so that p ln p is 0 and not NaN. */
+static const real NEVER = (real)-1e30;
+
+/* Moves compact rows of n_out logits to the rows of the vocabulary: the compact ones are at the end
+ * of the block, and as the ids ascend no value is overwritten before it is read. */
+static void spread_outputs(const struct model *m, real *logits, int n)
+{
+    size_t V = (size_t)m->config.vocab, N = (size_t)m->n_out, all = (size_t)n * V;
+    const real *from = logits + all - (size_t)n * N;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        size_t v = 0;
+        for (size_t k = 0; k < N; k++, v++) {
+            real x = from[i * N + k];
+            for (; v < (size_t)m->out_id[k]; v++)
+                logits[i * V + v] = NEVER;
+            logits[i * V + v] = x;
+        }
+        for (; v < V; v++)
+            logits[i * V + v] = NEVER;
+    }
+}
+
+/* The columns of the outputs, as compact rows at the beginning. */
+static void gather_outputs(const struct model *m, real *logits, int n)
+{
+    size_t V = (size_t)m->config.vocab, N = (size_t)m->n_out;
+    for (size_t i = 0; m->out_id && i < (size_t)n; i++)
+        for (size_t k = 0; k < N; k++)
+            logits[i * N + k] = logits[i * V + (size_t)m->out_id[k]];
+}
+
+/* logits (n, V) of normalised states x (n, C). */
+static void head_logits(const struct model *m, real *logits, const real *x, int n)
+{
+    struct linear head = head_map(m);
+    size_t spare = m->out_id ? (size_t)n * (size_t)(m->config.vocab - m->n_out) : 0;
+    linear_fwd(logits + spare, x, &head, n, 0, NULL);
+    if (m->out_id)
+        spread_outputs(m, logits, n);
+}
+
 static real *head_grad(const struct model *m)
 {
     return m->params.p[m->head < 0 ? m->embed : m->head].grad;
@@ -57,9 +98,8 @@ static void distilled_chunk(struct model *m, int i, int n, const int32_t *target
 {
     struct distill *d = m->distill;
     const struct model *by = d->teacher ? d->teacher : m;
-    struct linear head = head_map(by);
     int V = (int)m->config.vocab;
-    linear_fwd(d->logits, d->xf + (size_t)i * (size_t)by->config.dim, &head, n, 0, NULL);
+    head_logits(by, d->logits, d->xf + (size_t)i * (size_t)by->config.dim, n);
     distill_fwd_bwd(d->logits, m->logits, target, (real)d->temperature,
                     (real)((1 - d->alpha) * scale), d->kd + i, n, V);
     xent_fwd_bwd(m->logits, target, NULL, (real)(d->alpha * scale), m->nll + i, entropy, n, V);
@@ -101,16 +141,20 @@ static void head_chunk_loss(struct model *m, const struct head_pass *h, int i, i
     const int32_t *target = m->batch->target + i;
     const real *x = m->xf + (size_t)i * (size_t)C;
     real *entropy = h->entropy ? m->entropy + i : NULL;
-    struct linear head = head_map(m);
-    linear_fwd(m->logits, x, &head, n, 0, NULL);
+    head_logits(m, m->logits, x, n);
     for (int k = 0; k < n && h->correct; k++)
         m->is_correct[i + k] = (uint8_t)is_largest(m->logits + (size_t)k * (size_t)V, target[k], V);
     if (h->taught)
         distilled_chunk(m, i, n, target, h->scale, entropy);
     else
         xent_fwd_bwd(m->logits, target, NULL, (real)h->scale, m->nll + i, entropy, n, V);
+    for (int k = 0; k < n && m->out_id; k++)
+        if (m->nll[i + k] > -NEVER / 2)
+            m->nll[i + k] = (real)NAN; /* no row of the head: unknown rather than infinite */
     if (h->scale == 0)
         return;
+    struct linear head = head_map(m);
+    gather_outputs(m, m->logits, n);
     linear_bwd_x(m->dxf + (size_t)i * (size_t)C, m->logits, &head, n, 0, NULL);
     struct linear_rows rows = linear_rows(head.format, x, NULL, n, C);
     linear_bwd_w(head_grad(m), NULL, m->logits, &rows, &head);
@@ -152,7 +196,7 @@ double model_loss(struct model *m, int train, int want_entropy)
     }
     sum = head_loss(m, &last); /* the last one: what follows reads its nll and states */
     for (int i = 0; i < m->R && last.entropy; i++)
-        m->entropy_rel[i] = m->entropy[i] / (real)log((double)m->config.vocab);
+        m->entropy_rel[i] = m->entropy[i] / (real)log((double)m->n_out);
     if (last.taught)
         m->distill->loss = mean_of(m->distill->kd, m->R, count);
     m->loss = count ? sum / count : (double)NAN;
@@ -167,12 +211,11 @@ void model_final_states(struct model *m, real *x)
 static void lens_rows(struct model *m, int l, int row, int n, real *logits)
 {
     int C = (int)m->config.dim;
-    struct linear head = head_map(m);
     final_norm(m, m->xf, m->meanf, m->rstdf, m->stream.h[l] + (size_t)row * (size_t)C, n);
-    linear_fwd(logits, m->xf, &head, n, 0, NULL);
+    head_logits(m, logits, m->xf, n);
 }
 
-void model_lens_rows(struct model *m, int l, const int32_t *row, int n, real *logits)
+void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real *logits)
 {
     size_t C = (size_t)m->config.dim;
     struct linear head = head_map(m);

@@ -16,8 +16,8 @@ static int register_params(struct model *m, struct err *e)
     const struct model_config *c = &m->config;
     struct params *ps = &m->params;
     int C = (int)c->dim, V = (int)c->vocab;
-    m->embed =
-        params_add(ps, "model.embed_tokens.weight", V, C, PARAM_PLAIN, INIT_NORMAL, c->init_std);
+    m->embed = params_add(ps, "model.embed_tokens.weight", V, C, PARAM_PLAIN, INIT_NORMAL,
+                          c->embed_std > 0 ? c->embed_std : c->init_std);
     m->pos_embed = m->norm_b = m->head = -1;
     if (c->position == POS_LEARNED)
         m->pos_embed = params_add(ps, "model.embed_positions.weight", (int)c->max_seq, C,
@@ -40,7 +40,8 @@ static int register_params(struct model *m, struct err *e)
                 params_add(ps, "model.loop_norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
     }
     if (!c->tied)
-        m->head = params_add(ps, "lm_head.weight", V, C, PARAM_MATRIX, INIT_NORMAL, c->init_std);
+        m->head = params_add(ps, "lm_head.weight", (int)model_config_outputs(c, NULL), C,
+                             PARAM_MATRIX, INIT_NORMAL, c->init_std);
     m->n_base = ps->n;
     return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table: out of memory") : 0;
 }
@@ -88,6 +89,19 @@ static int make_rope(struct model *m, struct err *e)
     return rc;
 }
 
+/* None when the head has a row for every id. */
+static int make_outputs(struct model *m, struct err *e)
+{
+    m->n_out = (int)model_config_outputs(&m->config, NULL);
+    if (m->n_out == m->config.vocab)
+        return 0;
+    m->out_id = mem_alloc((size_t)m->n_out, sizeof *m->out_id);
+    if (!m->out_id)
+        return err_set(e, DS_EMEM, "outputs of the head: out of memory");
+    model_config_outputs(&m->config, m->out_id);
+    return 0;
+}
+
 int model_new_table(struct model **out, struct model_config *c, struct config *route_options,
                     uint64_t seed, int train, struct err *e)
 {
@@ -108,6 +122,8 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
     rc = m->block && m->plan && (m->ffn || !(route_find(m->config.method)->flags & ROUTE_SPLIT))
              ? make_rope(m, e)
              : err_set(e, DS_EMEM, "model");
+    if (rc == 0)
+        rc = make_outputs(m, e);
     if (rc == 0)
         rc = register_params(m, e);
     if (rc == 0)
@@ -176,6 +192,7 @@ void model_free(struct model *m)
     mem_free(m->plan);
     mem_free(m->ffn);
     mem_free(m->inv_freq);
+    mem_free(m->out_id);
     mem_free(m->adapter);
     mem_free(m);
 }

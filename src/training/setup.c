@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "data/token_class.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
@@ -146,12 +148,64 @@ static int check_memory(const struct train_config *c, struct err *e)
                    str_si(a, need), str_si(b, left));
 }
 
+static int is_letter(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (unsigned char)c >= 0x80;
+}
+
+/* Number of letters and digits; *frame: hash of the other bytes. */
+static size_t count_letters(const char *text, size_t len, uint64_t *frame)
+{
+    size_t n = 0;
+    *frame = 0;
+    for (size_t i = 0; i < len; i++)
+        if (is_letter(text[i]))
+            n++;
+        else
+            *frame = hash64(text + i, 1, *frame);
+    return n;
+}
+
+/* Tokens with letters in common begin with vectors in common: a row of the embedding becomes the
+ * sum over the token's letters and digits of a vector of that byte, at that place, in a token with
+ * these other bytes, divided by sqrt(letters).  What all tokens of a kind share is left out: a
+ * common vector would hide what tells them apart.  A token without letters keeps its own vector. */
+static void embed_letters(const struct trainer *t)
+{
+    struct param *p = &t->model->params.p[t->model->embed];
+    uint64_t seed = (uint64_t)t->config.run.seed, frame;
+    size_t C = (size_t)t->model->config.dim;
+    params_changed(&t->model->params);
+    for (int32_t id = 0; id < tokenizer_vocab(t->tokenizer); id++) {
+        size_t len = 0;
+        const char *text = tokenizer_piece(t->tokenizer, id, &len);
+        size_t letters = count_letters(text, len, &frame);
+        real *row = p->value + (size_t)id * C;
+        real scale = letters ? (real)(p->scale / sqrt((double)letters)) : 0;
+        if (letters > 0)
+            memset(row, 0, C * sizeof *row);
+        for (size_t place = 0; place < len; place++) {
+            struct rng r;
+            if (!is_letter(text[place]))
+                continue;
+            rng_init(&r, seed, RNG_EMBED, frame + place, (unsigned char)text[place]);
+            for (size_t c = 0; c < C; c++)
+                row[c] += scale * (real)rng_normal(&r);
+        }
+    }
+}
+
 static int new_model(struct trainer *t, struct model_config *c, struct config *route, struct err *e)
 {
     uint64_t seed = (uint64_t)t->config.run.seed;
     int mode = t->config.train.freeze == FREEZE_BASE ? MODEL_TRAIN_OWN : MODEL_TRAIN;
-    if (!stays_in_file(&t->config))
-        return model_new(&t->model, c, route, seed, mode, e);
+    if (!stays_in_file(&t->config)) {
+        int rc = model_new(&t->model, c, route, seed, mode, e);
+        if (rc == 0 && t->model->config.embed_init == EMBED_LETTERS)
+            embed_letters(t);
+        return rc;
+    }
     int rc = model_new_table(&t->model, c, route, seed, mode, e);
     if (rc == 0)
         rc = stored_mark(t->model, e);
@@ -159,6 +213,61 @@ static int new_model(struct trainer *t, struct model_config *c, struct config *r
         rc = model_reserve_values(t->model, e);
     if (rc == 0)
         params_init(&t->model->params, seed);
+    return rc;
+}
+
+static void add_ranges(struct str *out, const uint8_t *has, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end + 1) {
+        for (end = i; end < n && has[end]; end++)
+            ;
+        if (end > i)
+            str_addf(out, out->len ? ",%zu-%zu" : "%zu-%zu", i, end - 1);
+    }
+}
+
+/* model.outputs=answers becomes the ids of the training split's answers; ids that were given must
+ * hold these. */
+static int set_outputs(struct model_config *c, const uint8_t *is_answer, const char *ids,
+                       struct err *e)
+{
+    int32_t *id = mem_alloc((size_t)c->vocab, sizeof *id);
+    int64_t next = 0, n;
+    int rc = 0;
+    if (!id)
+        return err_set(e, DS_EMEM, "outputs of the head: out of memory");
+    if (strcmp(c->outputs, "answers") == 0)
+        rc = opt_set(opt_find(&model_group, "model.outputs"), c, ids, NULL, e);
+    n = model_config_outputs(c, id);
+    for (int64_t i = 0; i < c->vocab && rc == 0; i++)
+        if (next < n && id[next] == i)
+            next++;
+        else if (is_answer[i])
+            rc = err_set(e, DS_ERANGE, "model.outputs=%.60s: id %lld is an answer; expected %.200s",
+                         c->outputs, (long long)i, ids);
+    mem_free(id);
+    return rc;
+}
+
+static int find_outputs(const struct trainer *t, struct model_config *c, struct err *e)
+{
+    struct str text = {0};
+    if (!c->outputs[0])
+        return 0;
+    if (t->config.data.loss != LOSS_ANSWERS)
+        return err_set(e, DS_EUSAGE,
+                       "model.outputs=%.60s: other tokens cannot be predicted; set "
+                       "data.loss=answers",
+                       c->outputs);
+    uint8_t *is_answer = mem_alloc((size_t)c->vocab, 1);
+    if (!is_answer)
+        return err_set(e, DS_EMEM, "outputs of the head: out of memory");
+    loader_answers(t->train, is_answer);
+    add_ranges(&text, is_answer, (size_t)c->vocab);
+    int rc = text.failed ? err_set(e, DS_EMEM, "outputs of the head: out of memory")
+                         : set_outputs(c, is_answer, str_text(&text), e);
+    str_release(&text);
+    mem_free(is_answer);
     return rc;
 }
 
@@ -171,6 +280,8 @@ static int open_model(struct trainer *t, struct err *e)
     int rc = model_config_copy(&copy, &c->model, e);
     if (rc == 0)
         rc = config_merge(&route, &c->route, e);
+    if (rc == 0)
+        rc = find_outputs(t, &copy, e);
     if (rc == 0)
         rc = check_memory(c, e);
     if (rc == 0)

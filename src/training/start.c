@@ -21,7 +21,8 @@ enum inherit { INHERIT_NEVER, INHERIT_ALWAYS, INHERIT_DEFAULT };
 
 static enum inherit policy_of(const char *key, const struct model_config *source)
 {
-    static const char *const own[] = {"method", "init_std", "depth_init"};
+    static const char *const own[] = {"method", "init_std", "embed_std", "embed_init",
+                                      "depth_init"};
     for (size_t i = 0; i < DS_LEN(own); i++)
         if (strcmp(key, own[i]) == 0)
             return INHERIT_NEVER;

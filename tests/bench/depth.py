@@ -17,29 +17,29 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.path.abspath(os.environ.get("DEPTHSCOPE", os.path.join(ROOT, "depthscope")))
 
-BLOCK = "model.dim=64 model.heads=4 model.tied=false model.init_std=0.07 model.depth_init=false " \
-        "model.embed_scale=14 train.weight_decay=0.01 train.lr=6e-3 train.warmup=200 data.loss=all threads=1"
-HOPS = "quick data.path=hops hops.n=6 hops.relations=2 hops.queries=8 train.seq=29 train.batch=64 " + BLOCK
-LOOP = HOPS + " model.method=halt model.layers=1"
-STACK = HOPS + " hops.k=4"
+LOOP = "hops threads=1"
+FIXED = LOOP + " model.loop_min=0"
+STACK = FIXED + " model.loop=1 model.layers=8"
 RULES = ["regret", "velocity", "acceleration", "scalar", "confidence", "kl", "random"]
-GRID = [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1]
+GRID = [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1]
 
-# Of each part: runs as (name, keys), and steps.
+# Of each part: runs as (name, keys, steps in hundreds). The whole loops draw 1 to T iterations a step, (T + 1) / 2 on average,
+# so a loop of a fixed T / 2 has about their training FLOPs in as many steps; "long" has twice that.
 PARTS = {
-    "A1": {"loop": 6, "hops": 4, "steps": 5000,
-           "runs": [("loop6", LOOP + " hops.k=4 model.loop=6"), ("loop4", LOOP + " hops.k=4 model.loop=4"),
-                    ("loop3", LOOP + " hops.k=4 model.loop=3")]},
-    "A2": {"loop": 10, "hops": 8, "steps": 12000,
-           "runs": [("loop10", LOOP + " hops.k=8 model.loop=10"), ("loop5", LOOP + " hops.k=8 model.loop=5")]},
-    "B": {"loop": 0, "steps": 5000,
-          "runs": [("dense%d" % n, STACK + " model.method=dense model.layers=%d" % n) for n in (3, 4, 5, 8)] +
-                  [("edp", STACK + " model.method=edp model.layers=8"),
-                   ("edp-fair", "edp-fair " + STACK + " model.method=edp model.layers=8"),
-                   ("mod", STACK + " model.method=mod mod.kv=all model.layers=8"),
-                   ("dlr", STACK + " model.method=dlr model.layers=8"),
-                   ("random", STACK + " model.method=random model.layers=8"),
-                   ("static", STACK + " model.method=static model.layers=8")]},
+    "A1": {"loop": 6, "hops": 4,
+           "runs": [("loop6", LOOP, 10), ("loop4", FIXED + " model.loop=4", 10), ("loop3", FIXED + " model.loop=3", 10),
+                    ("loop3-long", FIXED + " model.loop=3", 20)]},
+    "A2": {"loop": 10, "hops": 8,
+           "runs": [("loop10", LOOP + " hops.k=8 model.loop=10", 25), ("loop5", FIXED + " hops.k=8 model.loop=5", 25),
+                    ("loop5-long", FIXED + " hops.k=8 model.loop=5", 50)]},
+    "B": {"loop": 0, "hops": 4,
+          "runs": [("dense%d" % n, STACK + " model.method=dense model.layers=%d" % n, 20) for n in (3, 4, 5, 8)] +
+                  [("edp", STACK + " model.method=edp", 20),
+                   ("edp-fair", STACK + " edp-fair", 20),
+                   ("mod", STACK + " model.method=mod mod.kv=all", 20),
+                   ("dlr", STACK + " model.method=dlr", 20),
+                   ("random", STACK + " model.method=random", 20),
+                   ("static", STACK + " model.method=static", 20)]},
 }
 
 
@@ -65,10 +65,10 @@ class Study:
         if os.path.exists(self.path("runs", run, "config.yaml")):
             self.call("train", "--resume", run, "--quiet")
         else:
-            steps = max(20, int(steps * self.steps_by))
+            steps = max(20, int(100 * steps * self.steps_by))
             more = ["train.steps=%d" % steps, "data.docs=%d" % (steps * 64 + 4000), "seed=%d" % seed]
             self.call("train", *keys.split(), *more, "--run", run, "--quiet")
-        if "model.method=halt" in keys.split():
+        if "model.method=" not in keys:
             self.call("calibrate", run, "tokens=60000")
         open(self.path("runs", run, ".done"), "w").close()
 
@@ -103,18 +103,20 @@ def halting(study, run, seed, loop, hops):
             study.evaluate(run, "%s-%g" % (rule, c), test, "halt.rule=" + rule, "capacity=%g" % c)
         study.evaluate(run + "-agree", "regret-%g" % c, test, "capacity=%g" % c, "hops.k=%d" % hops, model=agree)
         study.evaluate(run, "oracle-%g" % c, test, "routing=oracle", "capacity=%g" % c)
-    for rule in ("regret", "velocity"):
+    for rule in ("regret", "velocity"):  # the least budget that suffices on documents that are not reported
         enough = [c for c in GRID
                   if study.evaluate(run, "tune-%s-%g" % (rule, c), tune, "halt.rule=" + rule, "capacity=%g" % c)["answer_accuracy"] >= 0.997]
         c = enough[0] if enough else 1
-        study.evaluate(run, "claim-" + rule, test, "halt.rule=" + rule, "capacity=%g" % c, timed=True)
-        study.evaluate(run, "claim-%s-random" % rule, test, "halt.rule=random", "capacity=%g" % c, timed=True)
+        depth = study.evaluate(run, "claim-" + rule, test, "halt.rule=" + rule, "capacity=%g" % c, timed=True)["depth_mean"]
+        study.evaluate(run, "claim-%s-random" % rule, test, "halt.rule=random", "capacity=%g" % c)
+        as_deep = (depth - 1) / (loop - 1)  # random halting of answers at the same mean depth, which costs more
+        study.evaluate(run, "claim-%s-random-depth" % rule, test, "halt.rule=random", "capacity=%.4f" % as_deep)
 
 
-def one(study, part, name, keys, seed):
+def one(study, part, name, keys, steps, seed):
     run = "%s-%s-s%d" % (part, name, seed)
     loop = PARTS[part]["loop"]
-    study.train(run, keys, PARTS[part]["steps"], seed)
+    study.train(run, keys, steps, seed)
     study.evaluate(run, "own", 1000 + seed, *(["routing=dense"] if loop else []), timed=not loop)
     if loop and name == "loop%d" % loop:
         halting(study, run, seed, loop, PARTS[part]["hops"])
@@ -131,8 +133,8 @@ def table(study, parts, seeds):
     for part in parts:
         lines += ["", "## %s" % part, "", "| run | answers right | loss of answers | mean depth | FLOPs | batch time | r(depth, required) |",
                   "|---|---|---|---|---|---|---|"]
-        for name, _ in PARTS[part]["runs"]:
-            tags = ["own"] + (["claim-regret", "claim-velocity", "claim-regret-random"] if name == "loop%d" % PARTS[part]["loop"] else [])
+        for name, *_ in PARTS[part]["runs"]:
+            tags = ["own"] + (["claim-%s%s" % (r, t) for r in ("regret", "velocity") for t in ("", "-random", "-random-depth")] if name == "loop%d" % PARTS[part]["loop"] else [])
             for tag in tags:
                 rows = []
                 for seed in seeds:
@@ -181,8 +183,8 @@ def main():
         sys.exit("depth.py: --parts %s: expected some of %s" % (unknown[0], ",".join(PARTS)))
     study = Study(os.path.abspath(a.folder), 0.01 if a.quick else 1)
     with ThreadPoolExecutor(a.jobs) as pool:
-        jobs = [pool.submit(one, study, part, name, keys, seed)
-                for part in parts for seed in seeds if part != "B" or seed <= 3 for name, keys in PARTS[part]["runs"]]
+        jobs = [pool.submit(one, study, part, name, keys, steps, seed)
+                for part in parts for seed in seeds if part != "B" or seed <= 3 for name, keys, steps in PARTS[part]["runs"]]
         for job in jobs:
             job.result()
     table(study, parts, seeds)

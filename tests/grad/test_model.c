@@ -90,6 +90,19 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
     check_switches("model.heads=4 model.kv_heads=1 model.head_dim=6", 0, 1);
 }
 
+T(heads_of_some_ids_have_the_right_gradients)
+{
+    static const int32_t id[] = {2, 3, 4, 7, 9};
+    struct pass pass = kit_pass(PASS_TRAIN);
+    setup(1);
+    for (int i = 0; i < B * T; i++)
+        batch.target[i] = batch.target[i] < 0 ? -1 : id[batch.target[i] % 5];
+    struct model *m = small("model.tied=false model.outputs=2-4,7,9", 0);
+    t_eq(m->params.p[m->head].shape[0], 5);
+    check_params("outputs", m, &pass);
+    model_free(m);
+}
+
 T(loops_have_the_right_gradients)
 {
     check_switches("model.layers=1 model.loop=4", 0, 0);

@@ -25,6 +25,7 @@ T(the_parameter_count_equals_the_tensors_sizes)
         "model.loop_last=1 model.lora_r=0",
         "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.loop_norm=false",
         "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.norm=layer",
+        "model.layers=2 model.dim=16 model.heads=2 model.tied=false model.outputs=3-9,12",
     };
     for (size_t i = 0; i < DS_LEN(shapes); i++) {
         char options[512];
@@ -50,6 +51,66 @@ static struct model_config rope_config(double theta, int64_t head_dim)
 }
 
 /* Row state that depends on the method's options, besides the defaults of every method. */
+static void outputs_refused(const char *text, const char *why)
+{
+    struct model_config c = {0};
+    struct err e = {0};
+    t_ok(opt_defaults(&model_group, &c, &e), &e);
+    c.vocab = 100;
+    c.tied = strncmp(text, "tied", 4) == 0;
+    t_ok(opt_set(opt_find(&model_group, "model.outputs"), &c, text + 5 * c.tied, NULL, &e), &e);
+    t_true(model_config_check(&c, &e) < 0);
+    t_truef(strstr(e.text, why) != NULL, "%s", e.text);
+    opt_release(&model_group, &c);
+}
+
+T(malformed_outputs_are_refused)
+{
+    outputs_refused("tied 3-5", "set model.tied=false");
+    outputs_refused("5-3", "expected ascending ids");
+    outputs_refused("3,3", "expected ascending ids");
+    outputs_refused("3-", "expected ascending ids");
+    outputs_refused("3,", "expected ascending ids");
+    outputs_refused("x", "expected ascending ids");
+    outputs_refused("-3", "expected ascending ids");
+    outputs_refused("99999999999999999999999", "must be below 100");
+    outputs_refused("98-100", "must be below 100");
+}
+
+/* The logits of the listed ids are those of a whole head with these rows; no other is ever drawn. */
+T(a_head_of_some_ids_predicts_these_and_no_other)
+{
+    enum { V = 13 };
+    static const int32_t id[] = {1, 2, 3, 8, 12};
+    static const int32_t text[] = {4, 0, 12, 7, 1, 1};
+    const char *shape = "model.method=dense model.layers=2 model.dim=16 model.heads=2 "
+                        "model.vocab=13 model.tied=false model.init_std=0.3";
+    char some[300];
+    snprintf(some, sizeof some, "%s model.outputs=1-3,8,12", shape);
+    struct model *a = kit_model(shape, 1, 6, 0, 0), *b = kit_model(some, 1, 6, 0, 0);
+    struct batch batch = {.B = 1, .T = 6, .id = text};
+    struct pass pass = kit_pass(PASS_SPARSE);
+    real whole[6 * V], few[6 * V];
+    for (int k = 0; k < 5; k++)
+        memcpy(b->params.p[b->head].value + k * 16, a->params.p[a->head].value + id[k] * 16,
+               16 * sizeof(real));
+    params_changed(&b->params);
+    model_forward(a, &batch, &pass);
+    model_forward(b, &batch, &pass);
+    model_logits_rows(a, 0, 6, whole);
+    model_logits_rows(b, 0, 6, few);
+    for (int i = 0; i < 6; i++)
+        for (int v = 0, k = 0; v < V; v++)
+            if (k < 5 && id[k] == v) {
+                t_near(few[i * V + v], whole[i * V + v], 1e-5);
+                k++;
+            } else {
+                t_true(few[i * V + v] < -1e29);
+            }
+    model_free(a);
+    model_free(b);
+}
+
 static const char *const optional_state[] = {
     "model.method=dlr dlr.attach=true",
     "model.method=dtf dtf.score=random",

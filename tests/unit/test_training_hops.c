@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "data/token_class.h"
 #include "io/runview.h"
+#include "models/load.h"
 
 static const char *const tiny[KEYS_MAX] = {
     "model.layers=4",      "model.dim=16",          "model.heads=2",
@@ -125,6 +126,58 @@ T(answers_alone_are_the_loss_and_the_tokens_that_count)
     t_str(runview_config(v, "data.loss"), "answers");
     t_str(runview_config(v, "hops.queries"), "3");
     runview_free(v);
+}
+
+/* Rows whose tokens share letters at the same places begin with a part in common. */
+static double likeness(const struct model *m, int a, int b)
+{
+    const struct param *p = &m->params.p[m->embed];
+    const real *x = p->value + (size_t)a * (size_t)p->shape[1], *y = p->value + (size_t)b * (size_t)p->shape[1];
+    double xy = 0, xx = 0, yy = 0;
+    for (int c = 0; c < p->shape[1]; c++) {
+        xy += (double)x[c] * (double)y[c];
+        xx += (double)x[c] * (double)x[c];
+        yy += (double)y[c] * (double)y[c];
+    }
+    return xy / sqrt(xx * yy);
+}
+
+T(a_head_of_the_answers_and_an_embedding_of_letters)
+{
+    struct model *m = NULL;
+    struct err e = {0};
+    char path[600], dir[700];
+    struct runview *v = trained(
+        "some", (const char *const[]){"data.loss=answers", "model.outputs=answers", "model.dim=64",
+                                      "model.tied=false", "model.embed_init=letters",
+                                      "model.embed_std=1", "train.steps=1", NULL});
+    t_near(runview_eval(v, "final", "loss"), runview_eval(v, "final", "answer_loss"), 1e-9);
+    t_truef(runview_eval(v, "final", "loss") < 2.5, "%g: of six ids, not of 259",
+            runview_eval(v, "final", "loss"));
+    runview_free(v);
+    path_of(path, sizeof path, "some");
+    t_ok(model_locate(path, dir, sizeof dir, &e), &e);
+    t_ok(model_open(&m, dir, NULL, MODEL_TRAIN, &e), &e);
+    t_str(m->config.outputs, "73-78");
+    t_eq(m->params.p[m->head].shape[0], 6);
+    /* 1 + 36 r + 6 s + d: A0>0; and A0>1; differ in one of three letters, A0>0; and B1>1; in all */
+    t_near(likeness(m, 1, 2), 2.0 / 3, 0.25);
+    t_near(likeness(m, 1, 1 + 36 + 6 + 1), 0, 0.3);
+    model_free(m);
+}
+
+T(outputs_need_answers_as_the_loss)
+{
+    struct err e = {0};
+    char dir[600];
+    path_of(dir, sizeof dir, "refused");
+    t_fails(go(dir, (const char *const[]){"model.outputs=answers", "model.tied=false", NULL}, 0, 0, &e),
+            &e, DS_EUSAGE, "set data.loss=answers");
+    e = (struct err){0};
+    path_of(dir, sizeof dir, "also-refused");
+    t_fails(go(dir, (const char *const[]){"model.outputs=72-77", "model.tied=false",
+                                          "data.loss=answers", NULL}, 0, 0, &e),
+            &e, DS_ERANGE, "id 78 is an answer; expected 73-78");
 }
 
 static void weights_of(const char *name, struct str *out)

@@ -43,6 +43,7 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        : c->position == POS_LEARNED ? "learned positions"
                        : c->position == POS_NONE    ? "a model without positions"
                        : c->mlp != MLP_SWIGLU       ? "an MLP that is not SwiGLU"
+                       : c->outputs[0]              ? "a head of some ids (model.outputs)"
                        : c->embed_scale != 1.0      ? "a scaled embedding (model.embed_scale)"
                                                     : NULL;
     return what ? err_set(e, DS_EUSAGE, "%s cannot store %s; use to=hf", format, what) : 0;
