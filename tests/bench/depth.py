@@ -2,6 +2,7 @@
 """The study that DEPTH.md plans: trains, calibrates, evaluates, tabulates and draws.
 
     tests/bench/depth.py FOLDER [--parts A1,A2,B] [--seeds 1,2,3] [--jobs N] [--quick]
+    tests/bench/depth.py FOLDER --parts C --stories TEXTS --stories-test TEXT
 
 FOLDER holds runs/, results/ and figures/; what is there is not done again, so the script may be
 stopped at any time and started again. --quick uses few steps: it shows that everything works and
@@ -23,6 +24,12 @@ STACK = FIXED + " model.loop=1 model.layers=8"
 RULES = ["regret", "velocity", "acceleration", "scalar", "confidence", "kl", "random"]
 GRID = [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1]
 
+STORIES = "stories threads=1 model.layers=8 model.dim=64 model.heads=4"
+PUBLISHED = "edp.early=2 edp.late=2 edp.signal=speed edp.history=literal edp.threshold=learned edp.temperature=1 " \
+            "edp.step_code=every edp.penalty=quadratic edp.budget=loss edp.anneal=0"
+RATES = ["2e-3", "4e-3", "8e-3"]
+OWN_RATE = ["dense5", "dense6", "dense8", "loop8"]  # one is chosen for each; the others have that of dense8
+
 # Of each part: runs as (name, keys, steps in hundreds). The whole loops draw 1 to T iterations a step, (T + 1) / 2 on average,
 # so a loop of a fixed T / 2 has about their training FLOPs in as many steps; "long" has twice that.
 PARTS = {
@@ -33,20 +40,29 @@ PARTS = {
            "runs": [("loop10", LOOP + " hops.k=8 model.loop=10", 25), ("loop5", FIXED + " hops.k=8 model.loop=5", 25),
                     ("loop5-long", FIXED + " hops.k=8 model.loop=5", 50)]},
     "B": {"loop": 0, "hops": 4,
-          "runs": [("dense%d" % n, STACK + " model.method=dense model.layers=%d" % n, 20) for n in (3, 4, 5, 8)] +
-                  [("edp", STACK + " model.method=edp", 20),
-                   ("edp-fair", STACK + " edp-fair", 20),
-                   ("mod", STACK + " model.method=mod mod.kv=all", 20),
-                   ("dlr", STACK + " model.method=dlr", 20),
-                   ("random", STACK + " model.method=random", 20),
-                   ("static", STACK + " model.method=static", 20)]},
+          "runs": [("dense%d" % n, STACK + " model.method=dense model.layers=%d" % n, 15) for n in (3, 4, 5, 8)] +
+                  [("edp", STACK + " model.method=edp " + PUBLISHED, 15),
+                   ("edp-fair", STACK + " edp-fair", 15),
+                   ("mod", STACK + " model.method=mod mod.kv=all", 15),
+                   ("dlr", STACK + " model.method=dlr", 15),
+                   ("random", STACK + " model.method=random", 15),
+                   ("static", STACK + " model.method=static", 15)]},
+    "C": {"loop": 0, "hops": 0,
+          "runs": [("dense%d" % n, STORIES + " model.method=dense model.layers=%d" % n, 15) for n in (5, 6, 8)] +
+                  [("loop8", STORIES + " model.method=dense model.layers=1 model.loop=8", 15),
+                   ("layerskip", STORIES + " layerskip", 15),
+                   ("edp", STORIES + " model.method=edp " + PUBLISHED, 15),
+                   ("edp-fair", STORIES + " edp-fair", 15),
+                   ("random", STORIES + " model.method=random", 15),
+                   ("static", STORIES + " model.method=static", 15)]},
 }
 
 
 class Study:
-    def __init__(self, folder, steps_by):
+    def __init__(self, folder, steps_by, stories=None, stories_test=None):
         self.folder = folder
         self.steps_by = steps_by
+        self.stories, self.stories_test = stories, stories_test
         for name in ("runs", "models", "results", "figures"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
 
@@ -59,16 +75,16 @@ class Study:
             raise SystemExit("depthscope %s: %s" % (" ".join(words), done.stderr.strip()))
         return done.stdout
 
-    def train(self, run, keys, steps, seed):
+    def train(self, run, keys, steps, seed, fits=False):
         if os.path.exists(self.path("runs", run, ".done")):
             return
         if os.path.exists(self.path("runs", run, "config.yaml")):
             self.call("train", "--resume", run, "--quiet")
         else:
             steps = max(20, int(100 * steps * self.steps_by))
-            more = ["train.steps=%d" % steps, "data.docs=%d" % (steps * 64 + 4000), "seed=%d" % seed]
-            self.call("train", *keys.split(), *more, "--run", run, "--quiet")
-        if "model.method=" not in keys:
+            data = ["data.path=" + self.stories] if keys.startswith("stories") else ["data.docs=%d" % (steps * 64 + 4000)]
+            self.call("train", *keys.split(), *data, "train.steps=%d" % steps, "seed=%d" % seed, "--run", run, "--quiet")
+        if fits:
             self.call("calibrate", run, "tokens=60000")
         open(self.path("runs", run, ".done"), "w").close()
 
@@ -79,12 +95,14 @@ class Study:
             os.replace(self.path(name + ".part"), self.path(name))
 
     def evaluate(self, run, tag, seed, *options, timed=False, model=None):
-        """One evaluation on unseen documents; JSON, and records for `compare`."""
+        """One evaluation on unseen text; JSON, and records for `compare`."""
         out = self.path("results", "%s--%s.json" % (run, tag))
         if not os.path.exists(out):
-            docs = ["data.path=hops", "data.docs=2000", "seed=%d" % seed, "seq=29", "batch=64", "controls=false",
-                    "threads=1", "time_rounds=%d" % (7 if timed else 0)]
-            text = self.call("eval", model or run, *docs, *options, "--json", "-o", out[:-5] + ".mp")
+            data = ["data.path=hops", "data.docs=2000", "seed=%d" % seed, "seq=29", "batch=64"]
+            if run.startswith("C-"):
+                data = ["data.path=" + self.stories_test, "seq=256", "batch=8"]
+            how = ["controls=false", "threads=1", "time_rounds=%d" % (7 if timed else 0)]
+            text = self.call("eval", model or run, *data, *how, *options, "--json", "-o", out[:-5] + ".mp")
             with open(out + ".part", "w") as f:
                 f.write(text)
             os.replace(out + ".part", out)
@@ -113,39 +131,97 @@ def halting(study, run, seed, loop, hops):
         study.evaluate(run, "claim-%s-random-depth" % rule, test, "halt.rule=random", "capacity=%.4f" % as_deep)
 
 
+def rated(study, name, keys):
+    """The keys with the learning rate that has the lowest validation loss at seed 100."""
+    base = name if name in OWN_RATE else "dense8"
+    rows = json.loads(study.call("runs", "runs", "--json"))
+    losses = {r["name"].split("-")[2][2:].replace("m", "e-"): r["val_loss"] for r in rows if r["name"].startswith("C-%s-lr" % base)}
+    return keys + " train.lr=" + min(losses, key=losses.get)
+
+
+def drafts(study, run, layers):
+    """Self-speculation with the draft that leaves at each layer, next to ordinary decoding in the same process."""
+    for e in range(1, layers):
+        out = study.path("results", "%s--draft-%d.json" % (run, e))
+        if not os.path.exists(out):
+            text = study.call("generate", run, "--prompt", "Once upon a time", "--compare", "--json", "speculate=auto",
+                              "draft=exit:%d" % e, "max_tokens=200", "temperature=0", "threads=1")
+            with open(out + ".part", "w") as f:
+                f.write(text)
+            os.replace(out + ".part", out)
+
+
 def one(study, part, name, keys, steps, seed):
     run = "%s-%s-s%d" % (part, name, seed)
     loop = PARTS[part]["loop"]
-    study.train(run, keys, steps, seed)
+    study.train(run, rated(study, name, keys) if part == "C" else keys, steps, seed, fits=loop > 0)
     study.evaluate(run, "own", 1000 + seed, *(["routing=dense"] if loop else []), timed=not loop)
     if loop and name == "loop%d" % loop:
         halting(study, run, seed, loop, PARTS[part]["hops"])
+    if part == "C" and name in ("dense8", "layerskip"):
+        study.evaluate(run, "exits", 0, "routing=dense", "exit.layer=1..8")
+        drafts(study, run, 8)
     print("%s: done" % run, flush=True)
 
 
-def mean(xs):
-    xs = [x for x in xs if x is not None]
-    return sum(xs) / len(xs) if xs else float("nan")
+T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, two-sided 95 %, by number of seeds
+
+
+def shown(xs):
+    """Mean and half the width of its 95 % interval."""
+    xs = [x for x in xs if isinstance(x, (int, float)) and x == x]
+    if not xs:
+        return "-"
+    mean = sum(xs) / len(xs)
+    if len(xs) not in T95:
+        return "%.3f" % mean
+    spread = (sum((x - mean) ** 2 for x in xs) / (len(xs) - 1)) ** 0.5
+    return "%.3f ± %.3f" % (mean, T95[len(xs)] * spread / len(xs) ** 0.5)
+
+
+COLUMNS = {"answers right": "answer_accuracy", "loss of answers": "answer_loss", "loss": "loss", "mean depth": "depth_mean",
+           "FLOPs": "flops_of_whole", "time": "batch_time_ratio", "r(depth, required)": "corr_needed_depth",
+           "acceptance": "acceptance", "accepted": "mean_accepted", "speed-up": "speedup"}
+
+
+WHOLE = {"A1": "loop6", "A2": "loop10", "B": "dense8", "C": "dense8"}
+
+
+def rows_of(study, part, name, tag, seeds):
+    rows = []
+    for seed in seeds:
+        path = study.path("results", "%s-%s-s%d--%s.json" % (part, name, seed, tag))
+        if os.path.exists(path):
+            with open(path) as f:
+                rows.append(json.load(f))
+    whole = study.path("results", "%s-%s-s%d--own.json" % (part, WHOLE[part], seeds[0]))
+    if os.path.exists(whole):  # FLOPs as a share of the deepest model of the part, time as a share of the model's own full depth
+        with open(whole) as f:
+            dense = json.load(f)["flops_dense_per_token"]
+        rows = [dict(r, flops_of_whole=r.get("flops_per_token", 0) / dense) for r in rows]
+    return rows
 
 
 def table(study, parts, seeds):
     lines = []
+
+    def add(title, columns, entries):
+        lines.extend(["", "## " + title, "", "| run | n | %s |" % " | ".join(columns), "|---|---|" + "---|" * len(columns)])
+        for label, rows in entries:
+            if rows:
+                cells = [shown([r.get(COLUMNS[c]) for r in rows]) for c in columns]
+                lines.append("| %s | %d | %s |" % (label, len(rows), " | ".join(cells)))
+
     for part in parts:
-        lines += ["", "## %s" % part, "", "| run | answers right | loss of answers | mean depth | FLOPs | batch time | r(depth, required) |",
-                  "|---|---|---|---|---|---|---|"]
-        for name, *_ in PARTS[part]["runs"]:
-            tags = ["own"] + (["claim-%s%s" % (r, t) for r in ("regret", "velocity") for t in ("", "-random", "-random-depth")] if name == "loop%d" % PARTS[part]["loop"] else [])
-            for tag in tags:
-                rows = []
-                for seed in seeds:
-                    path = study.path("results", "%s-%s-s%d--%s.json" % (part, name, seed, tag))
-                    if os.path.exists(path):
-                        with open(path) as f:
-                            rows.append(json.load(f))
-                if rows:
-                    numbers = [mean([r.get(k) for r in rows]) for k in
-                               ("answer_accuracy", "answer_loss", "depth_mean", "flops_ratio", "batch_time_ratio", "corr_needed_depth")]
-                    lines.append("| %s, %s (n=%d) | %s |" % (name, tag, len(rows), " | ".join("%.3f" % x for x in numbers)))
+        names, loop = [r[0] for r in PARTS[part]["runs"]], PARTS[part]["loop"]
+        columns = ["loss"] if part == "C" else ["answers right", "loss of answers"]
+        entries = [(n, rows_of(study, part, n, "own", seeds)) for n in names]
+        entries += [("loop%d, %s%s" % (loop, rule, more.replace("-", " ")), rows_of(study, part, "loop%d" % loop, "claim-" + rule + more, seeds))
+                    for rule in ("regret", "velocity") for more in ("", "-random", "-random-depth") if loop]
+        add(part, columns + ["mean depth", "FLOPs", "time"] + ([] if part == "C" else ["r(depth, required)"]), entries)
+        if part == "C":
+            add("D", ["acceptance", "accepted", "speed-up"],
+                [("%s, exit %d" % (n, e), rows_of(study, part, n, "draft-%d" % e, seeds)) for n in ("dense8", "layerskip") for e in range(1, 8)])
     with open(study.path("results", "tables.md"), "w") as f:
         f.write("\n".join(lines).lstrip() + "\n")
     print("\n".join(lines))
@@ -176,15 +252,23 @@ def main():
     ask.add_argument("--seeds", default="1,2,3,4,5")
     ask.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
     ask.add_argument("--quick", action="store_true")
+    ask.add_argument("--stories", help="texts to train on: a file or a folder")
+    ask.add_argument("--stories-test", help="texts to report on")
     a = ask.parse_args()
     parts, seeds = a.parts.split(","), [int(s) for s in a.seeds.split(",")]
     unknown = [p for p in parts if p not in PARTS]
     if unknown:
         sys.exit("depth.py: --parts %s: expected some of %s" % (unknown[0], ",".join(PARTS)))
-    study = Study(os.path.abspath(a.folder), 0.01 if a.quick else 1)
+    if "C" in parts and not (a.stories and a.stories_test):
+        sys.exit("depth.py: part C: set --stories and --stories-test")
+    study = Study(os.path.abspath(a.folder), 0.01 if a.quick else 1, *(p and os.path.abspath(p) for p in (a.stories, a.stories_test)))
     with ThreadPoolExecutor(a.jobs) as pool:
+        if "C" in parts:
+            trial = [("C-%s-lr%s-s100" % (name, rate.replace("e-", "m")), keys + " train.lr=" + rate, steps, 100)
+                     for name, keys, steps in PARTS["C"]["runs"] if name in OWN_RATE for rate in RATES]
+            list(pool.map(lambda x: study.train(*x), trial))
         jobs = [pool.submit(one, study, part, name, keys, steps, seed)
-                for part in parts for seed in seeds if part != "B" or seed <= 3 for name, keys, steps in PARTS[part]["runs"]]
+                for part in parts for seed in seeds if part not in ("B", "C") or seed <= 3 for name, keys, steps in PARTS[part]["runs"]]
         for job in jobs:
             job.result()
     table(study, parts, seeds)
