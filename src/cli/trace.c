@@ -171,8 +171,8 @@ static int read_ids(const struct cli_args *a, const struct subject *s,
     return rc;
 }
 
-static int trace(const struct cli_args *a, const struct trace_settings *o, struct str *out,
-                 struct err *e)
+static int trace(const struct cli_args *a, const struct trace_settings *o, struct config *options,
+                 struct str *out, struct err *e)
 {
     struct subject s = {0};
     struct ids ids = {0};
@@ -184,7 +184,7 @@ static int trace(const struct cli_args *a, const struct trace_settings *o, struc
     int rc = rec && head ? cli_single(a, "trace", "MODEL", &model, e)
                          : err_set(e, DS_EMEM, "trace: out of memory");
     if (rc < 0 || (rc = pool_start((int)o->threads, e)) < 0 ||
-        (rc = subject_open(&s, model, &o->numbers, e)) < 0 ||
+        (rc = subject_open_with(&s, model, &o->numbers, options, e)) < 0 ||
         (rc = route_ready(&s.model->route, &pass, e)) < 0 ||
         (rc = model_check_exit(s.model, o->exit_layer, e)) < 0)
         goto out;
@@ -220,6 +220,7 @@ int trace_command(int argc, char **argv)
     struct cli_args a;
     struct trace_settings o = {0};
     struct str out = {0};
+    struct config options = {0};
     int rc = cli_parse(&a, trace_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
@@ -229,11 +230,14 @@ int trace_command(int argc, char **argv)
     else if (!cli_value(&a, "o") && !cli_flag(&a, "json"))
         rc = err_set(&e, DS_EUSAGE, "trace: missing output: use -o OUT.mp or --json");
     if (rc == 0)
+        rc = cli_take_options(&a, &options, &e);
+    if (rc == 0)
         rc = cli_apply(&a, &trace_group, &o, &e);
     if (rc == 0) {
-        rc = trace(&a, &o, &out, &e);
+        rc = trace(&a, &o, &options, &out, &e);
         opt_release(&trace_group, &o);
     }
+    config_release(&options);
     cli_release(&a);
     if (rc < 0) {
         str_release(&out);

@@ -341,6 +341,13 @@ def halting_rules_and_the_oracle_are_compared_on_one_checkpoint():
     refused("did you mean halt.rule", "eval", "halt", "halt.rul=kl")
     refused("whose method is dense", "eval", "dense", "halt.rule=kl")
     refused("halt.rule", "eval", "halt", "halt.rule=speed")
+    for words in (("generate", "--prompt", "The cat"), ("trace", "--text", "The cat sat")):
+        depths = set()
+        for rule in "regret velocity confidence random".split():
+            x = run_json(words[0], "halt", *words[1:], "capacity=0.4", "halt.rule=" + rule, *(["max_tokens=12"] if words[0] == "generate" else []))
+            depths.add(json.dumps({k: v for k, v in x.items() if "time" not in k and "tok_s" not in k}, sort_keys=True))
+        assert len(depths) > 1, (words, depths)
+        refused("whose method is dense", words[0], "dense", *words[1:], "--json", "halt.rule=kl")
     refused("must be between 0 and 1", "eval", "dense", "routing=oracle", "capacity=1.5", code=1)
     refused("knows the tokens", "eval", "dense", "task=mmlu", "data.path=mmlu", "routing=oracle")
 

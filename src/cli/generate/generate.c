@@ -72,6 +72,7 @@ struct request {
     const char **stop;
     struct ids end;
     struct gen_rules rules;
+    struct config options; /* of the model's method */
 };
 
 static int add_ids(struct request *q, const struct chat_messages *m, const char *text, size_t len,
@@ -256,6 +257,7 @@ static void request_release(struct request *q)
     mem_free(q->prompt);
     mem_free(q->stop);
     ids_release(&q->end);
+    config_release(&q->options);
 }
 
 /* Finds the capacity that reaches target_speedup on the run's own held-out text. */
@@ -349,7 +351,7 @@ static int generate(struct request *q, struct err *e)
     if ((rc = cli_single(q->a, "generate", "MODEL", &model, e)) < 0 ||
         (rc = check_words(q, e)) < 0 || (rc = read_stops(q, e)) < 0 ||
         (rc = pool_start((int)q->o->threads, e)) < 0 ||
-        (rc = subject_open(q->s, model, &q->o->numbers, e)) < 0 ||
+        (rc = subject_open_with(q->s, model, &q->o->numbers, &q->options, e)) < 0 ||
         (rc = gen_check(q->s, q->o, e)) < 0)
         return rc;
     if (q->is_chat && (rc = open_chat(q, e)) < 0)
@@ -375,7 +377,9 @@ int generate_command(int argc, char **argv)
     if (rc < 0)
         return command_fail(&e);
     sigaction(SIGINT, &act, NULL); /* the text so far and its cost are still printed */
-    rc = cli_apply(&a, &gen_group, &o, &e);
+    rc = cli_take_options(&a, &q.options, &e);
+    if (rc == 0)
+        rc = cli_apply(&a, &gen_group, &o, &e);
     if (rc == 0) {
         rc = generate(&q, &e);
         opt_release(&gen_group, &o);
