@@ -22,7 +22,7 @@ LOOP = "hops threads=1"
 FIXED = LOOP + " model.loop_min=0"
 STACK = FIXED + " model.loop=1 model.layers=8"
 RULES = ["regret", "velocity", "acceleration", "scalar", "confidence", "kl", "random"]
-GRID = [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1]
+GRID = [0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1]
 
 STORIES = "stories threads=1 model.layers=8 model.dim=64 model.heads=4"
 PUBLISHED = "edp.early=2 edp.late=2 edp.signal=speed edp.history=literal edp.threshold=learned edp.temperature=1 " \
@@ -35,10 +35,12 @@ OWN_RATE = ["dense5", "dense6", "dense8", "loop8"]  # one is chosen for each; th
 PARTS = {
     "A1": {"loop": 6, "hops": 4,
            "runs": [("loop6", LOOP, 10), ("loop4", FIXED + " model.loop=4", 10), ("loop3", FIXED + " model.loop=3", 10),
-                    ("loop3-long", FIXED + " model.loop=3", 20)]},
+                    ("loop3-long", FIXED + " model.loop=3", 20), ("loop2", FIXED + " model.loop=2", 10),
+                    ("loop2-long", FIXED + " model.loop=2", 20)]},
     "A2": {"loop": 10, "hops": 8,
            "runs": [("loop10", LOOP + " hops.k=8 model.loop=10", 25), ("loop5", FIXED + " hops.k=8 model.loop=5", 25),
-                    ("loop5-long", FIXED + " hops.k=8 model.loop=5", 50)]},
+                    ("loop5-long", FIXED + " hops.k=8 model.loop=5", 50),
+                    ("loop3", FIXED + " hops.k=8 model.loop=3", 25), ("loop3-long", FIXED + " hops.k=8 model.loop=3", 50)]},
     "B": {"loop": 0, "hops": 4,
           "runs": [("dense%d" % n, STACK + " model.method=dense model.layers=%d" % n, 15) for n in (3, 4, 5, 8)] +
                   [("edp", STACK + " model.method=edp " + PUBLISHED, 15),
@@ -85,13 +87,13 @@ class Study:
             data = ["data.path=" + self.stories] if keys.startswith("stories") else ["data.docs=%d" % (steps * 64 + 4000)]
             self.call("train", *keys.split(), *data, "train.steps=%d" % steps, "seed=%d" % seed, "--run", run, "--quiet")
         if fits:
-            self.call("calibrate", run, "tokens=60000")
+            self.call("calibrate", run, "tokens=30000")
         open(self.path("runs", run, ".done"), "w").close()
 
     def refit(self, run, name, *options):
         """The model of a run with a halting predictor that is fitted anew."""
         if not os.path.exists(self.path(name, "config.json")):
-            self.call("calibrate", run, "tokens=60000", *options, "-o", name + ".part")
+            self.call("calibrate", run, "tokens=30000", *options, "-o", name + ".part")
             os.replace(self.path(name + ".part"), self.path(name))
 
     def evaluate(self, run, tag, seed, *options, timed=False, model=None):

@@ -312,7 +312,7 @@ T(recorded_features_and_scores_are_those_of_the_tokens_own_states)
 
 /* The mean stored threshold of rule=regret after a calibration whose every exit loses `regret` more
  * than the last, or predicts another token. */
-static double learned(const char *options, double regret, int agrees)
+static double learned_of(const int32_t *target, const char *options, double regret, int agrees)
 {
     static real nll[(L + 1) * R], doubt[(L + 1) * R], entropy[(L + 1) * R], kl[(L + 1) * R];
     static int32_t best[(L + 1) * R];
@@ -326,7 +326,7 @@ static double learned(const char *options, double regret, int agrees)
         best[at] = at / R < L && !agrees ? 7 : 3;
         doubt[at] = entropy[at] = kl[at] = 1;
     }
-    struct losses x = {.target = batch.target,
+    struct losses x = {.target = target,
                        .R = R,
                        .L = L,
                        .exit_nll = nll,
@@ -342,6 +342,19 @@ static double learned(const char *options, double regret, int agrees)
         sum += (double)param(m, "halt.quantiles")[g] / ROUTE_GRID;
     model_free(m);
     return sum;
+}
+
+static double learned(const char *options, double regret, int agrees)
+{
+    return learned_of(batch.target, options, regret, agrees);
+}
+
+T(a_token_without_a_target_has_nothing_to_gain)
+{
+    static int32_t none[R];
+    memset(none, -1, sizeof none);
+    t_near(learned_of(none, "", 1.25, 1), 0, 0.02);
+    t_near(learned_of(none, "halt.label=agree", 1.25, 0), 1, 0.02);
 }
 
 T(the_label_is_the_clamped_regret_or_disagreement)

@@ -407,15 +407,18 @@ static int halt_ready(const struct route *r, const struct pass *pass, struct err
 
 /* ---- labels ---- */
 
-/* What the predictor should say of leaving at exit t; NaN without a target. */
+/* What the predictor should say of leaving at exit t; NaN where it is not known.  A token without a
+ * target has no loss to gain: its regret is 0. */
 static real label_of(const struct route *r, const struct losses *x, int t, int i)
 {
     size_t here = (size_t)route_exit(r, t) * (size_t)x->R + (size_t)i;
     size_t last = (size_t)route_exit(r, end_exit(r)) * (size_t)x->R + (size_t)i;
-    if (x->target[i] < 0 || route_exit(r, t) >= r->pass.stop) /* a shorter loop in this step */
+    if (route_exit(r, t) >= r->pass.stop) /* a shorter loop in this step */
         return (real)NAN;
     if (opts_of(r)->label == LABEL_AGREE)
         return x->exit_best[here] != x->exit_best[last];
+    if (x->target[i] < 0)
+        return 0;
     double regret = (double)x->exit_nll[here] - (double)x->exit_nll[last];
     return (real)fmin(fmax(regret, regret_low), regret_high);
 }
