@@ -31,16 +31,13 @@ RATES = ["2e-3", "4e-3", "8e-3"]
 OWN_RATE = ["dense5", "dense6", "dense8", "loop8"]  # one is chosen for each; the others have that of dense8
 
 # Of each part: runs as (name, keys, steps in hundreds). The whole loops draw 1 to T iterations a step, (T + 1) / 2 on average,
-# so a loop of a fixed T / 2 has about their training FLOPs in as many steps; "long" has twice that.
+# so that a loop of T / 2 costs 0.86 (A1) or 0.91 (A2) of their training FLOPs in as many steps.
 PARTS = {
     "A1": {"loop": 6, "hops": 4,
-           "runs": [("loop6", LOOP, 10), ("loop4", FIXED + " model.loop=4", 10), ("loop3", FIXED + " model.loop=3", 10),
-                    ("loop3-long", FIXED + " model.loop=3", 20), ("loop2", FIXED + " model.loop=2", 10),
-                    ("loop2-long", FIXED + " model.loop=2", 20)]},
+           "runs": [("loop6", LOOP, 20)] + [("loop%d" % n, FIXED + " model.loop=%d" % n, 20) for n in (4, 3, 2)]},
     "A2": {"loop": 10, "hops": 8,
-           "runs": [("loop10", LOOP + " hops.k=8 model.loop=10", 25), ("loop5", FIXED + " hops.k=8 model.loop=5", 25),
-                    ("loop5-long", FIXED + " hops.k=8 model.loop=5", 50),
-                    ("loop3", FIXED + " hops.k=8 model.loop=3", 25), ("loop3-long", FIXED + " hops.k=8 model.loop=3", 50)]},
+           "runs": [("loop10", LOOP + " hops.k=8 model.loop=10", 25)] +
+                  [("loop%d" % n, FIXED + " hops.k=8 model.loop=%d" % n, 25) for n in (5, 3)]},
     "B": {"loop": 0, "hops": 4,
           "runs": [("dense%d" % n, STACK + " model.method=dense model.layers=%d" % n, 15) for n in (3, 4, 5, 8)] +
                   [("edp", STACK + " model.method=edp " + PUBLISHED, 15),
@@ -114,7 +111,7 @@ class Study:
 
 def halting(study, run, seed, loop, hops):
     """Every exit, every rule over the grid, the oracle, and the claim's operating point."""
-    tune, test = 2000 + seed, 1000 + seed
+    tune, test = 2000 + seed, 5000 + seed
     study.evaluate(run, "exits", test, "routing=dense", "exit.layer=1..%d" % loop)
     agree = "models/%s-agree" % run
     study.refit(run, agree, "halt.label=agree")
@@ -157,7 +154,7 @@ def one(study, part, name, keys, steps, seed):
     run = "%s-%s-s%d" % (part, name, seed)
     loop = PARTS[part]["loop"]
     study.train(run, rated(study, name, keys) if part == "C" else keys, steps, seed, fits=loop > 0)
-    study.evaluate(run, "own", 1000 + seed, *(["routing=dense"] if loop else []), timed=not loop)
+    study.evaluate(run, "own", 5000 + seed, *(["routing=dense"] if loop else []), timed=not loop)
     if loop and name == "loop%d" % loop:
         halting(study, run, seed, loop, PARTS[part]["hops"])
     if part == "C" and name in ("dense8", "layerskip"):
@@ -247,24 +244,8 @@ def figures(study, parts, seeds):
                 study.call("figure", figure, *files, "-o", "figures/" + part)
 
 
-def main():
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("folder")
-    ask.add_argument("--parts", default="A1,A2,B")
-    ask.add_argument("--seeds", default="1,2,3,4,5")
-    ask.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
-    ask.add_argument("--quick", action="store_true")
-    ask.add_argument("--stories", help="texts to train on: a file or a folder")
-    ask.add_argument("--stories-test", help="texts to report on")
-    a = ask.parse_args()
-    parts, seeds = a.parts.split(","), [int(s) for s in a.seeds.split(",")]
-    unknown = [p for p in parts if p not in PARTS]
-    if unknown:
-        sys.exit("depth.py: --parts %s: expected some of %s" % (unknown[0], ",".join(PARTS)))
-    if "C" in parts and not (a.stories and a.stories_test):
-        sys.exit("depth.py: part C: set --stories and --stories-test")
-    study = Study(os.path.abspath(a.folder), 0.01 if a.quick else 1, *(p and os.path.abspath(p) for p in (a.stories, a.stories_test)))
-    with ThreadPoolExecutor(a.jobs) as pool:
+def run_all(study, parts, seeds, workers):
+    with ThreadPoolExecutor(workers) as pool:
         if "C" in parts:
             trial = [("C-%s-lr%s-s100" % (name, rate.replace("e-", "m")), keys + " train.lr=" + rate, steps, 100)
                      for name, keys, steps in PARTS["C"]["runs"] if name in OWN_RATE for rate in RATES]
@@ -273,6 +254,28 @@ def main():
                 for part in parts for seed in seeds if part not in ("B", "C") or seed <= 3 for name, keys, steps in PARTS[part]["runs"]]
         for job in jobs:
             job.result()
+
+
+def main():
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("folder")
+    ask.add_argument("--parts", default="A1,A2,B")
+    ask.add_argument("--seeds", default="1,2,3,4,5")
+    ask.add_argument("--jobs", type=int, default=max(1, os.cpu_count() or 1))
+    ask.add_argument("--quick", action="store_true")
+    ask.add_argument("--show", action="store_true", help="only tables and figures of what is there")
+    ask.add_argument("--stories", help="texts to train on: a file or a folder")
+    ask.add_argument("--stories-test", help="texts to report on")
+    a = ask.parse_args()
+    parts, seeds = a.parts.split(","), [int(s) for s in a.seeds.split(",")]
+    unknown = [p for p in parts if p not in PARTS]
+    if unknown:
+        sys.exit("depth.py: --parts %s: expected some of %s" % (unknown[0], ",".join(PARTS)))
+    if "C" in parts and not a.show and not (a.stories and a.stories_test):
+        sys.exit("depth.py: part C: set --stories and --stories-test")
+    study = Study(os.path.abspath(a.folder), 0.01 if a.quick else 1, *(p and os.path.abspath(p) for p in (a.stories, a.stories_test)))
+    if not a.show:
+        run_all(study, parts, seeds, a.jobs)
     table(study, parts, seeds)
     figures(study, parts, seeds)
 
