@@ -24,6 +24,7 @@ struct figure_options {
 };
 void figure_options_default(struct figure_options *o);
 
+enum { FIGURE_RUNS_MAX = 1024 }; /* arguments of one figure */
 /* One argument of a figure, a run or a JSON file of results, and its path as given by the user
  * (stored in the recipe).  One of view and json is NULL. */
 struct json;

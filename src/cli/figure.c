@@ -12,7 +12,7 @@
 #include "cli/version.h"
 #include "figures/figure.h"
 
-enum { RUNS_MAX = 256, PNG_BYTES_MAX = 256 << 20 };
+enum { PNG_BYTES_MAX = 256 << 20 };
 
 struct cli_option figure_options[] = {
     {.name = "o", .has_value = 1, .help = "DIR  output directory (default: exports)"},
@@ -40,13 +40,13 @@ struct cli_option figure_options[] = {
 struct request {
     struct figure_options opt;
     const char *name, *dir, *again, *formats;
-    const char *path[RUNS_MAX];
+    const char *path[FIGURE_RUNS_MAX];
     int paths, json, is_dry;
     double preview; /* width in pixels, 0 = write files */
 };
 
 struct opened {
-    struct figure_run run[RUNS_MAX];
+    struct figure_run run[FIGURE_RUNS_MAX];
     int n;
 };
 
@@ -115,8 +115,8 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
         rc = err_set(
             e, DS_EUSAGE,
             "figure: missing argument: expected NAME, all or list (depthscope help figure)");
-    if (rc == 0 && a->n_rest > RUNS_MAX + 1)
-        rc = err_set(e, DS_EUSAGE, "figure: too many runs, must be at most %d", RUNS_MAX);
+    if (rc == 0 && a->n_rest > FIGURE_RUNS_MAX + 1)
+        rc = err_set(e, DS_EUSAGE, "figure: too many runs, must be at most %d", FIGURE_RUNS_MAX);
     r->opt.probe = (int)probe;
     r->name = a->n_rest > 0 ? a->rest[0] : NULL;
     for (int i = 1; rc == 0 && i < a->n_rest; i++)

@@ -14,7 +14,6 @@
 #include "figures/plot.h"
 
 enum {
-    RUNS_MAX = 256,
     MARGIN = 3
 }; /* margin in points, so that strokes are not clipped at the edge */
 
@@ -304,9 +303,9 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
     s.ops = find(name, e);
     if (!s.ops || (rc = check_options(&s, e)) < 0)
         return rc;
-    if (n < 1 || n > RUNS_MAX)
+    if (n < 1 || n > FIGURE_RUNS_MAX)
         return err_set(e, DS_EUSAGE, "figure %s: %s", name,
-                       n >= 1          ? "too many runs: expected at most 256"
+                       n >= 1          ? "too many runs: expected at most 1024"
                        : !s.ops->takes ? "name at least one run"
                                        : s.ops->needs);
     rc = check_inputs(&s, e);

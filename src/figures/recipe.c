@@ -7,8 +7,6 @@
 #include "figures/figure.h"
 #include "figures/png_chunks.h"
 
-enum { RECIPE_RUNS_MAX = 256 };
-
 static char *text_of(const struct json_node *root, const char *key)
 {
     const char *t = json_str(json_get(root, key), NULL);
@@ -18,7 +16,7 @@ static char *text_of(const struct json_node *root, const char *key)
 static int take_runs(struct figure_recipe *r, const struct json_node *runs)
 {
     size_t n = json_len(runs);
-    if (json_kind_of(runs) != JSON_KIND_ARRAY || n < 1 || n > RECIPE_RUNS_MAX)
+    if (json_kind_of(runs) != JSON_KIND_ARRAY || n < 1 || n > FIGURE_RUNS_MAX)
         return DS_EFORMAT;
     r->path = mem_alloc(n, sizeof *r->path);
     r->run = mem_alloc(n, sizeof *r->run);

@@ -36,16 +36,6 @@ static void run(struct model *m, struct pass pass)
     model_forward(m, &batch.b, &pass);
 }
 
-static double metric(const struct model *m, const char *name, enum metric_scope scope, int l)
-{
-    for (size_t i = 0; i < m->route.ops->n_metrics; i++)
-        if (m->route.ops->metrics[i].scope == scope &&
-            strcmp(m->route.ops->metrics[i].name, name) == 0)
-            return m->route.metric[i][l];
-    t_truef(0, "no metric %s", name);
-    return 0;
-}
-
 /* Gate of row i in the plan of layer l; 0 when it is not listed. */
 static double gate_of(const struct model *m, int l, int i)
 {

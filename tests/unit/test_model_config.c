@@ -105,7 +105,7 @@ T(a_head_of_some_ids_predicts_these_and_no_other)
                 t_near(few[i * V + v], whole[i * V + v], 1e-5);
                 k++;
             } else {
-                t_true(few[i * V + v] < -1e29);
+                t_true((double)few[i * V + v] < -1e29);
             }
     model_free(a);
     model_free(b);
