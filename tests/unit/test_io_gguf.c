@@ -163,12 +163,14 @@ T(dequantised_blocks_equal_the_values_used_in_gemms)
 T(unsupported_types_are_listed_and_refused_by_name)
 {
     struct gguf_file f = {0};
-    real w[32];
-    const char block[20] = {0};
-    gf_tensor(&f, "old", 3, 1, 32, block, sizeof block);
+    real w[256];
+    const char block[54] = {0};
+    gf_tensor(&f, "few", 34, 1, 256, block, sizeof block);
     struct gguf *g = open_file(&f);
-    t_str(gguf_at(g, 0)->type_name, "Q4_1");
-    t_fails(gguf_read(gguf_at(g, 0), w, 32, &err), &err, DS_EFORMAT, "type Q4_1");
+    t_str(gguf_at(g, 0)->type_name, "TQ1_0");
+    t_fails(gguf_read(gguf_at(g, 0), w, 256, &err), &err, DS_EFORMAT,
+            "type TQ1_0: expected one of F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, "
+            "Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
     gguf_close(g);
 }
 

@@ -305,7 +305,7 @@ T(weights_choices_are_in_the_order_of_quant_kind)
 {
     const char *at = WEIGHTS_CHOICES;
     for (int kind = 0; kind <= WEIGHTS_AUTO; kind++) {
-        const char *name = kind < QUANT_KINDS ? quant_name[kind] : "auto";
+        const char *name = kind < WEIGHTS_AUTO ? quant_name[kind] : "auto";
         t_truef(strncmp(at, name, strlen(name)) == 0, "%s is not at %d", name, kind);
         at += strcspn(at, "|");
         at += *at == '|';

@@ -29,7 +29,7 @@ static const struct {
 static enum quant_kind kind_of(uint32_t type)
 {
     for (size_t i = 0; i < DS_LEN(types); i++)
-        for (int k = QUANT_NONE + 1; types[i].type == type && k < QUANT_KINDS; k++)
+        for (int k = QUANT_NONE + 1; types[i].type == type && k < QUANT_WRITTEN; k++)
             if (strcmp(quant_name[k], types[i].name) == 0)
                 return (enum quant_kind)k;
     return QUANT_NONE;
