@@ -72,11 +72,13 @@ struct gguf_tensor {
 };
 
 struct gguf;
-/* DS_EFORMAT in one line naming file and cause, DS_EIO, DS_EMEM. */
+/* Any file of a split model opens all of them, which are next to it: the metadata of the first and
+ * the tensors of all.  DS_EFORMAT in one line naming file and cause, DS_ENOTFOUND, DS_EIO,
+ * DS_EMEM. */
 int gguf_open(struct gguf **out, const char *path, struct err *e) DS_CHECK;
 void gguf_close(struct gguf *g);
 int gguf_version(const struct gguf *g);
-size_t gguf_bytes(const struct gguf *g); /* of the file */
+size_t gguf_bytes(const struct gguf *g); /* of the file, or files */
 
 size_t gguf_meta_count(const struct gguf *g);
 const struct gguf_meta *gguf_meta_at(const struct gguf *g, size_t i); /* in the file's order */

@@ -49,6 +49,14 @@ static inline void gf_u32(struct gguf_file *f, const char *key, uint32_t v)
     str_release(&s);
 }
 
+static inline void gf_u16(struct gguf_file *f, const char *key, unsigned v)
+{
+    struct str s = {0};
+    gf_uint(&s, v, 2);
+    gf_raw(f, key, GGUF_U16, s.p, 2);
+    str_release(&s);
+}
+
 static inline void gf_f32(struct gguf_file *f, const char *key, float v)
 {
     uint32_t bits;
@@ -113,24 +121,36 @@ static inline void gf_bytes(struct gguf_file *f, struct str *out)
     *f = (struct gguf_file){0};
 }
 
-static inline const char *gf_put(const char *p, size_t n)
+static inline const char *gf_put_as(const char *name, const char *p, size_t n)
 {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/x.gguf", t_tmpdir());
+    static char dir[300], path[512];
+    if (!dir[0])
+        snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *out = fopen(path, "wb");
     t_true(out && fwrite(p, 1, n, out) == n);
     fclose(out);
     return path;
 }
 
-/* Writes x.gguf and resets f. */
-static inline const char *gf_write(struct gguf_file *f)
+static inline const char *gf_put(const char *p, size_t n)
+{
+    return gf_put_as("x.gguf", p, n);
+}
+
+/* Writes the file and resets f. */
+static inline const char *gf_write_as(const char *name, struct gguf_file *f)
 {
     struct str all = {0};
     gf_bytes(f, &all);
-    const char *path = gf_put(all.p, all.len);
+    const char *path = gf_put_as(name, all.p, all.len);
     str_release(&all);
     return path;
+}
+
+static inline const char *gf_write(struct gguf_file *f)
+{
+    return gf_write_as("x.gguf", f);
 }
 
 /* Blocks of any type: random bytes, except scales, which are fp16 around +-2^-10. */

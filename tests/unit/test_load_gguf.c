@@ -395,7 +395,7 @@ T(unsupported_features_are_refused_by_name)
     refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding-window");
     refuse_with("llama.attention.value_length", 16, "value_length = 16: different head sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
-    refuse_with("split.count", 3, "one of 3 parts");
+    refuse_with("split.count", 3, "split.no must be an integer below split.count 3");
     refuse_with("llama.attention.key_length", 16, "rope.dimension_count = 8: partial rotary");
 }
 

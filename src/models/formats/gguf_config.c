@@ -39,7 +39,6 @@ static int get_num(const struct source *s, const char *key, double *out, struct 
 static int read_arch(const struct source *s, char arch[GGUF_ARCH_SIZE], struct err *e)
 {
     struct gguf_text text;
-    int64_t parts;
     if (!gguf_string(gguf_meta_find(s->g, "general.architecture"), &text))
         return err_set(e, DS_EFORMAT, "missing key general.architecture");
     if (!(text.n == 5 && memcmp(text.p, "llama", 5) == 0) &&
@@ -47,9 +46,6 @@ static int read_arch(const struct source *s, char arch[GGUF_ARCH_SIZE], struct e
         return err_set(e, DS_EFORMAT, "unsupported architecture %.*s: expected llama or qwen2",
                        text.n < 40 ? (int)text.n : 40, text.p);
     snprintf(arch, GGUF_ARCH_SIZE, "%.*s", (int)text.n, text.p);
-    if (gguf_int(gguf_meta_find(s->g, "split.count"), 0, &parts) && parts > 1)
-        return err_set(e, DS_EFORMAT, "one of %" PRId64 " parts of a split model; merge them first",
-                       parts);
     return 0;
 }
 
