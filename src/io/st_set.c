@@ -221,6 +221,21 @@ static int open_index(struct st_set *s, struct err *e)
 
 /* ---- opening ---- */
 
+/* Converts all shards of a directory, run inside it. */
+static const char convert[] =
+    "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: "
+    "v.clone().contiguous() "
+    "for f in glob.glob('pytorch_model*.bin') for k, v in torch.load(f, map_location='cpu', "
+    "weights_only=True).items()}, 'model.safetensors')\"";
+
+static int refuse_pickle(const char *path, int has_command, struct err *e)
+{
+    static const char cause[] = "PyTorch pickles can execute code and are not loaded";
+    return has_command
+               ? err_set(e, DS_EFORMAT, "%.120s: %s; in its directory run %s", path, cause, convert)
+               : err_set(e, DS_EFORMAT, "%s: %s; convert them to safetensors", path, cause);
+}
+
 /* Which file of a directory holds its weights. */
 static int find_weights(char *path, size_t size, const char *dir, struct err *e)
 {
@@ -233,10 +248,7 @@ static int find_weights(char *path, size_t size, const char *dir, struct err *e)
             return 0;
     for (size_t i = 0; i < DS_LEN(pickled) && rc == 0; i++)
         if ((rc = fs_join(path, size, dir, pickled[i], e)) == 0 && fs_exists(path))
-            return err_set(e, DS_EFORMAT,
-                           "%s: PyTorch pickles can execute code and are not loaded; convert "
-                           "them to safetensors",
-                           path);
+            return refuse_pickle(path, i < 2, e);
     return rc < 0 ? rc
                   : err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s found", dir, read[0], read[1]);
 }

@@ -214,6 +214,24 @@ T(half_split_rows_give_the_logits_of_interleaved_ones)
     model_free(lie);
 }
 
+/* q, k and v or gate and up of one layer in different types: as dequantised, up to the rounding of
+ * activations. */
+static void mixed_types_compute(struct model *m)
+{
+    const struct numeric_options none = {.weights = QUANT_NONE}, same = {.weights = WEIGHTS_AUTO};
+    real a[64], b[64];
+    double far = 0, size = 0;
+    t_ok(weights_use(m, &none, &err), &err);
+    logits_of(m, a);
+    t_ok(weights_use(m, &same, &err), &err);
+    logits_of(m, b);
+    for (int v = 0; v < (int)m->config.vocab; v++) {
+        far += pow((double)(a[v] - b[v]), 2);
+        size += pow((double)a[v], 2);
+    }
+    t_truef(size > 0 && sqrt(far / size) < 0.03, "%g", sqrt(far / size));
+}
+
 /* The matrices of a model take all types in turn; the values read follow the published formula, in
  * the model's rows. */
 T(every_type_in_both_architectures)
@@ -257,6 +275,7 @@ T(every_type_in_both_architectures)
             free(value);
             free(block[i]);
         }
+        mixed_types_compute(back);
         model_free(m);
         model_free(back);
     }
@@ -318,17 +337,22 @@ T(quantised_blocks_of_the_file_are_used_unchanged)
     static const char *const matrix[] = {"model.layers.0.self_attn.q_proj.weight",
                                          "model.layers.0.self_attn.k_proj.weight",
                                          "model.layers.0.mlp.down_proj.weight"};
-    static const uint32_t type[] = {GGUF_T_Q8_0, GGUF_T_Q4_0, GGUF_T_Q4_K, GGUF_T_Q5_K,
-                                    GGUF_T_Q6_K};
-    static const int kind[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+    static const uint32_t type[] = {GGUF_T_Q8_0, GGUF_T_Q4_0, GGUF_T_Q4_K,   GGUF_T_Q5_K,
+                                    GGUF_T_Q6_K, GGUF_T_Q4_1, GGUF_T_Q5_0,   GGUF_T_Q5_1,
+                                    GGUF_T_Q2_K, GGUF_T_Q3_K, GGUF_T_IQ4_NL, GGUF_T_IQ4_XS,
+                                    GGUF_T_MXFP4};
     for (size_t t = 0; t < DS_LEN(type); t++) {
-        const struct numeric_options use = {.weights = kind[t]}, same = {.weights = WEIGHTS_AUTO};
+        int kind = (int)t + 1, is_written = kind < QUANT_WRITTEN;
+        const struct numeric_options use = {.weights = kind}, same = {.weights = WEIGHTS_AUTO};
         struct model *m = open_blocks(type[t], MODEL_INFERENCE);
-        t_ok(weights_use(m, t % 2 ? &use : &same, &err), &err);
+        t_ok(weights_use(m, t % 2 && is_written ? &use : &same, &err), &err);
+        t_str(weights_quant_name(m), quant_name[kind]);
         for (size_t i = 0; i < DS_LEN(matrix); i++)
             t_near(rounded_off(m, matrix[i]), 0, 1e-7);
         t_truef(!m->params.p[m->embed].value, "numbers of the file came into memory");
         model_free(m);
+        if (!is_written)
+            continue;
         m = open_blocks(type[t], MODEL_EDIT);
         struct param *down = &m->params.p[params_find(&m->params, matrix[2])];
         double most = 0;
