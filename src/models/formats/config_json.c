@@ -18,7 +18,8 @@ static int is_gpt2(const struct model_config *c)
 
 const char *model_config_family(const struct model_config *c)
 {
-    if (c->loop > 1 || (c->outputs && c->outputs[0]) || c->embed_scale != 1.0 || c->lora_r != 0 || strcmp(c->method, "dense") != 0)
+    if (c->loop > 1 || (c->outputs && c->outputs[0]) || c->embed_scale != 1.0 || c->lora_r != 0 ||
+        strcmp(c->method, "dense") != 0)
         return NULL; /* their formats cannot store routers and adapters */
     if (is_gpt2(c))
         return "gpt2";
