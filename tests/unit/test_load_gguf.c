@@ -5,6 +5,7 @@
 
 #include "gguf_file.h"
 #include "engine/quant.h"
+#include "models/export.h"
 #include "models/load.h"
 
 static struct err err;
@@ -330,6 +331,35 @@ T(weights_choices_are_in_the_order_of_quant_kind)
         at += *at == '|';
     }
     t_eq(*at, '\0');
+}
+
+/* In the file's order of rows, and in ours: a model of the other architecture has that. */
+T(blocks_that_cannot_be_rounded_to_are_copied_from_gguf_to_gguf)
+{
+    static const uint32_t type[] = {GGUF_T_Q4_1,   GGUF_T_Q5_0,   GGUF_T_Q3_K,
+                                    GGUF_T_IQ4_NL, GGUF_T_IQ4_XS, GGUF_T_MXFP4};
+    for (size_t k = 0; k < 2 * DS_LEN(type); k++) {
+        char path[600];
+        struct gguf *to = NULL;
+        struct export_result r;
+        struct model *m = open_blocks(type[k / 2], MODEL_INFERENCE), *back = NULL;
+        struct export_source s = {.m = m};
+        if (k % 2) /* rows as if the file had them in our order */
+            for (int i = 0; i < m->params.n; i++)
+                m->stored.v[i].head_dim = 0;
+        snprintf(path, sizeof path, "%s/y.gguf", t_tmpdir());
+        t_ok(export_gguf(&s, &(struct export_options){.type = GGUF_T_F32, .keep = 1}, path, &r,
+                         &err),
+             &err);
+        t_eq(r.type, type[k / 2]);
+        t_ok(model_open(&back, path, NULL, MODEL_INFERENCE, &err), &err);
+        kit_same_params(back, m);
+        t_ok(gguf_open(&to, path, &err), &err);
+        t_eq(gguf_find(to, "blk.0.attn_q.weight")->type, type[k / 2]);
+        gguf_close(to);
+        model_free(back);
+        model_free(m);
+    }
 }
 
 T(quantised_blocks_of_the_file_are_used_unchanged)
