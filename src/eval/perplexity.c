@@ -166,9 +166,9 @@ static int open_data(struct windows **w, struct ppl_result *r, const struct subj
         rc = open_corpus(&c, s, o, own_data, e);
     spec.seq = (int)r->seq;
     spec.stride = (int)r->stride;
-    spec.answers_only =
-        o->loss == PPL_LOSS_ANSWERS || s->model->out_id || (o->loss == PPL_LOSS_AUTO && !own_data &&
-                                        strcmp(subject_key(s, "data.loss", "all"), "answers") == 0);
+    spec.answers_only = o->loss == PPL_LOSS_ANSWERS || s->model->out_id ||
+                        (o->loss == PPL_LOSS_AUTO && !own_data &&
+                         strcmp(subject_key(s, "data.loss", "all"), "answers") == 0);
     if (rc == 0)
         rc = windows_open(w, c, s->tokenizer, &spec, e);
     corpus_close(c);
@@ -498,7 +498,7 @@ static int size_up(struct ppl *p, struct err *e)
                          : INT64_MAX;
     int by_rank =
         p->s->model->route.ops->flags & ROUTE_TOPK; /* top-k ranks within a row of the batch */
-    p->seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(p->s, "seed", "0"), NULL, 10);
+    p->seed = o->seed >= 0 ? (uint64_t)o->seed : subject_seed(p->s);
     r->windows = windows_for(p->windows, tokens);
     r->batch = o->windows != WINDOWS_PACKED && by_rank ? 1
                : o->batch < r->windows                 ? o->batch

@@ -137,6 +137,23 @@ def one_token_at_a_time_and_no_text_at_all():
 
 
 @test
+def a_model_that_was_written_from_a_run_keeps_its_seed():
+    quick = ("tokens=128", "time_rounds=0", "controls=false")
+    for seed in "13":
+        run("calibrate", "hops-" + seed, "tokens=64", "-o", "derived-" + seed)
+        run("convert", "derived-" + seed, "-o", "converted-" + seed)
+        for name in "derived", "converted":
+            run("eval", "%s-%s" % (name, seed), "data.path=hops", "hops.k=3", "seq=29", *quick, "-o", "%s-%s.mp" % (name, seed))
+            head = records_of("%s-%s.mp" % (name, seed))[0]
+            assert head["kind"] == "head" and head["seed"] == int(seed), head
+    words = [w for name in ("hops", "derived", "converted") for w in
+             ("--group", "%s=%s" % (name, ",".join("%s-%s%s" % (name, s, "" if name == "hops" else ".mp") for s in "31")))]
+    assert [p["n"] for p in run_json("compare", *words)["paired"]] == [2, 2]
+    run("eval", "derived-3", "data.path=hops", "hops.k=3", "seq=29", "seed=1", *quick, "-o", "other.mp")
+    assert records_of("other.mp")[0]["seed"] == 3  # seed= is of the data
+
+
+@test
 def settings_unsupported_by_a_method_are_rejected_in_one_line():
     for words in (["eval", "edp"], ["generate", "edp", "--prompt", "x"], ["trace", "edp", "--text", "x y", "--json"]):
         refused("no capacity", *words, "capacity=0.4")
