@@ -154,6 +154,22 @@ def a_model_that_was_written_from_a_run_keeps_its_seed():
 
 
 @test
+def dense_evaluations_are_compared():
+    quick = ("tokens=128", "time_rounds=0", "controls=false")
+    loss = {}
+    for routing in "dense", "causal":
+        x = run_json("eval", "hops-1", "routing=" + routing, *quick, "-o", routing + ".mp")
+        loss[routing] = (x["loss"], x["answer_loss"], x["depth_mean"])
+    assert loss["dense"] != loss["causal"], loss
+    x = run_json("compare", "dense.mp", "causal.mp")
+    for one, routing in zip(x["runs"], loss):
+        got = (one["val_loss"], one["answer_loss"], one["depth_mean"])
+        assert all(abs(a - b) < 1e-5 for a, b in zip(got, loss[routing])), (one, loss)
+    assert [g["n"] for g in x["groups"]] == [1, 1] and x["differences"]["routing"] == ["dense", "causal"], x
+    assert "%.4g" % loss["dense"][0] in run("compare", "dense.mp")
+
+
+@test
 def settings_unsupported_by_a_method_are_rejected_in_one_line():
     for words in (["eval", "edp"], ["generate", "edp", "--prompt", "x"], ["trace", "edp", "--text", "x y", "--json"]):
         refused("no capacity", *words, "capacity=0.4")
