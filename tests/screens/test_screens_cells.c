@@ -126,7 +126,7 @@ void session_close(struct session *s)
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color;
-    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 top-k, 3 trace, 4 required depth */
+    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 top-k, 3 trace, 4 required depth, 5 loop */
 };
 
 /* clang-format off */
@@ -143,6 +143,7 @@ static const struct screen screens[] = {
     {"depth-topk",     "80x24",  "depth",   "keys l",                                NULL,     NULL,    2, 0},
     {"depth-topk-20x5", "20x5",  "depth",   "keys l",                                NULL,     NULL,    2, 0},
     {"depth-needed",   "100x36", "depth",   "keys j j l l",                          NULL,     NULL,    4, 0},
+    {"depth-loop",     "80x24",  "depth",   "keys j j l l\nshot\nsize 200x50\nshot\nsize 60x20", NULL, NULL,  5, 0},
     {"signals-needed", "100x40", "signals", "keys l l",                              NULL,     NULL,    4, 0},
     {"signals-topk",   "80x24",  "signals", "keys l",                                NULL,     NULL,    2, 0},
     {"depth-click",    "80x24",  "depth",   "click 5 20\nshot\nclick 12 14\nwheel down 12 14", NULL, NULL, 0, 0},
@@ -201,7 +202,7 @@ static void play(const struct screen *s)
     snprintf(run, sizeof run, "%s/run.mp", dir);
     snprintf(golden, sizeof golden, "tests/screens/%s.screen", s->name);
     void (*const make[])(struct stream *) = {probes_run, probes_bare, probes_topk, trace_file,
-                                             probes_needed};
+                                             probes_needed, probes_loop};
     t_eq(probes_make(s->is_empty ? empty_run : make[s->kind], &log), 0);
     t_ok(fs_write_file(run, log.p, log.len, &e), &e);
     t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);
