@@ -1,4 +1,5 @@
 /* halt: what its scores and labels are, by hand; its thresholds; what its decisions cost. */
+#include "base/mem.h"
 #include "kit.h"
 #include "models/exits.h"
 #include "models/load.h"
@@ -162,6 +163,27 @@ T(calibration_is_the_same_every_time)
     kit_same_params(a, b);
     model_free(a);
     model_free(b);
+}
+
+T(a_calibration_without_memory_is_an_error_that_changes_nothing)
+{
+    struct model *m = calibrated("halt.steps=20"), *before = calibrated("halt.steps=20");
+    int failed = 0, rc;
+    do {
+        struct err e = {0};
+        mem_fail_at(mem_calls() + (uint64_t)failed + 1, 0);
+        rc = model_calibrate(m, 2, same_batch, NULL, 9, &e);
+        mem_fail_at(0, 0);
+        if (rc == 0)
+            break;
+        t_eq(rc, DS_EMEM);
+        t_truef(strstr(e.text, "calibration of halt: ") == e.text && !strchr(e.text, '\n'), "%s",
+                e.text);
+        kit_same_params(m, before);
+    } while (++failed < 1000);
+    t_truef(rc == 0 && failed > 8, "%d failures, then %d", failed, rc);
+    model_free(m);
+    model_free(before);
 }
 
 /* All rules have thresholds after one calibration. */
@@ -335,9 +357,9 @@ static double learned_of(const int32_t *target, const char *options, double regr
                        .exit_kl = kl,
                        .exit_best = best,
                        .planned = R};
-    m->route.ops->calibrate(&m->route, 1);
-    m->route.ops->observe(&m->route, &m->stream, &x);
-    m->route.ops->calibrate(&m->route, 0);
+    m->route.ops->calibrate(&m->route, 1, NULL);
+    m->route.ops->observe(&m->route, &m->stream, &x, NULL);
+    m->route.ops->calibrate(&m->route, 0, NULL);
     for (int g = 0; g < ROUTE_GRID; g++)
         sum += (double)param(m, "halt.quantiles")[g] / ROUTE_GRID;
     model_free(m);
