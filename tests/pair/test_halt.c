@@ -526,6 +526,8 @@ T(wrong_options_are_refused_in_one_line)
         {"halt.features=velocity,", DS_EUSAGE, "expected velocity"},
         {"halt.features=kl,velocity,kl", DS_EUSAGE, "duplicate kl"},
         {"halt.min=6", DS_ERANGE, "halt.min=6 leaves no exit"},
+        {"model.layers=1", DS_ERANGE, "the only layer (or iteration); expected 2 or more"},
+        {"model.layers=3 model.loop=2 model.loop_first=2 halt.min=2", DS_ERANGE, "no exit"},
         {"halt.min=0", DS_EUSAGE, "halt.min"},
         {"halt.rule=speed", DS_EUSAGE, "halt.rule"},
         {"halt.capacity=1.5", DS_EUSAGE, "halt.capacity"},

@@ -182,6 +182,10 @@ static int halt_always_on(const struct route *r, int l)
 
 static int check(struct route *r, struct err *e)
 {
+    if (end_exit(r) == 1)
+        return err_set(e, DS_ERANGE,
+                       "halt: no token can leave before the only layer (or iteration); expected 2 "
+                       "or more");
     if (first_exit(r) >= end_exit(r))
         return err_set(e, DS_ERANGE,
                        "halt.min=%d leaves no exit: must be less than the %d layers (or "
