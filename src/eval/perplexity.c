@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "data/corpus.h"
 #include "eval/oracle.h"
@@ -78,6 +79,35 @@ static const char *or_setting(const struct subject *s, const char *own, const ch
     return own[0] ? own : subject_key(s, key, fallback);
 }
 
+/* Documents of hops are words that must be tokens; the run's own are. */
+static int check_words(const struct subject *s, const struct hops_options *o, struct err *e)
+{
+    struct map have = {0};
+    struct str word = {0};
+    int64_t id = 0, n = hops_words(o);
+    int rc = 0;
+    for (int k = 0; k < tokenizer_vocab(s->tokenizer) && rc == 0; k++) {
+        size_t len = 0;
+        const char *piece = tokenizer_piece(s->tokenizer, k, &len);
+        rc = piece ? map_set(&have, piece, len, k) : 0;
+    }
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        str_reset(&word);
+        hops_word(o, i, &word);
+        rc = word.failed ? DS_EMEM : map_get(&have, str_text(&word), word.len, &id) ? 0 : DS_EUSAGE;
+    }
+    if (rc == DS_EUSAGE)
+        err_set(e, rc,
+                "hops.n=%lld hops.relations=%lld hops.k=%lld: \"%s\" is not a token of the model, "
+                "which knows the words of the hops it was trained with",
+                (long long)o->n, (long long)o->relations, (long long)o->k, str_text(&word));
+    else if (rc < 0)
+        err_set(e, rc, "out of memory for %lld words", (long long)n);
+    map_release(&have);
+    str_release(&word);
+    return rc;
+}
+
 static int open_corpus(struct corpus **c, const struct subject *s, const struct ppl_options *o,
                        int own_data, struct err *e)
 {
@@ -104,6 +134,8 @@ static int open_corpus(struct corpus **c, const struct subject *s, const struct 
         if (text[0])
             rc = opt_set(&hops_group.opts[i], &hops, text, "config.yaml of the run", e);
     }
+    if (rc == 0 && strcmp(co.path, "hops") == 0 && (rc = hops_check(&hops, e)) == 0)
+        rc = check_words(s, &hops, e);
     return rc < 0 ? rc : corpus_open(c, &co, e);
 }
 

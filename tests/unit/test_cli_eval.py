@@ -57,6 +57,13 @@ def answers_of_known_depth_are_counted_by_their_hops():
     assert abs(sum(a * b for a, b in zip(n, right)) / sum(n) - x["answer_accuracy"]) < 1e-6
     assert abs(sum(a * b for a, b in zip(n, loss)) / sum(n) - x["answer_loss"]) < 1e-6
     assert x["tokens_by_class"][11] == sum(n) and x["tokens"] > 2 * sum(n)
+    for unknown, word in (("hops.k=4", "?0AAAA:"), ("hops.n=7", "A0>6;"), ("hops.relations=3", "C0>0;")):
+        refused('"%s" is not a token of the model' % word, "eval", "hops", unknown)
+    refused('is not a token of the model', "eval", "edp", "data.path=hops")
+    refused("hops.only=4: must be at most hops.k=3", "eval", "hops", "hops.only=4", code=1)
+    for only in "12":
+        one = run_json("eval", "hops", "hops.k=2", "hops.only=" + only, "time_rounds=0", "controls=false")
+        assert [k + 1 for k, n in enumerate(one["tokens_by_k"]) if n] == [int(only)], one["tokens_by_k"]
     answers = run_json("eval", "hops", "data.loss=answers", "time_rounds=0", "controls=false")
     assert answers["tokens"] == sum(n) and abs(answers["loss"] - x["answer_loss"]) < 1e-6
     unseen = run_json("eval", "hops", "data.path=hops", "data.docs=50", "tokens=99999", "time_rounds=0",
