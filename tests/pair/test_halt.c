@@ -222,17 +222,18 @@ T(a_checkpoint_is_read_with_another_rule)
     model_free(m);
 }
 
-/* The registry's tests see the default rule; these hold for each. */
-T(every_rule_is_causal_gathered_and_cached)
+static void check_promises(const char *shape)
 {
     enum { AT = 40 };
     for (size_t k = 0; k < DS_LEN(rules); k++) {
         struct err e = {0};
         struct kv_cache *cache = NULL;
-        char text[64];
+        char text[128];
         real want[V], got[V];
-        snprintf(text, sizeof text, "halt.rule=%s halt.kv=%s", rules[k], k % 2 ? "plan" : "all");
+        snprintf(text, sizeof text, "%s halt.rule=%s halt.kv=%s", shape, rules[k],
+                 k % 2 ? "plan" : "all");
         struct model *m = calibrated(text);
+        t_eq(m->route.L, L);
         struct pass pass = at_capacity(PASS_MASKED, 0.5);
         same_batch(NULL, 7, &batch.b);
         model_forward(m, &batch.b, &pass);
@@ -247,6 +248,16 @@ T(every_rule_is_causal_gathered_and_cached)
         model_forward(m, &batch.b, &pass);
         t_truef(kit_same(whole, m->stream.h[L], (size_t)AT * C), "%s: causal", rules[k]);
         t_true(!kit_same(whole, m->stream.h[L], (size_t)(AT + 1) * C));
+        struct batch prefix = {.B = 1, .T = AT, .id = batch.id};
+        model_forward(m, &prefix, &pass);
+        t_truef(kit_same(whole, m->stream.h[L], (size_t)AT * C), "%s: a prefix", rules[k]);
+        int32_t two[2 * AT];
+        memcpy(two, batch.id + T, sizeof two / 2);
+        memcpy(two + AT, batch.id, sizeof two / 2);
+        prefix = (struct batch){.B = 2, .T = AT, .id = two};
+        model_forward(m, &prefix, &pass);
+        t_truef(kit_same(whole, m->stream.h[L] + AT * C, (size_t)AT * C), "%s: in a batch",
+                rules[k]);
         t_ok(kv_cache_new(&cache, m, T, &e), &e);
         for (int t = 0; t < AT; t++)
             t_ok(model_decode(m, cache, batch.id + t, 1, &pass, &e), &e);
@@ -258,6 +269,17 @@ T(every_rule_is_causal_gathered_and_cached)
         free(whole);
         model_free(m);
     }
+}
+
+/* The registry's tests see the default rule; these hold for each. */
+T(every_rule_is_causal_gathered_and_cached)
+{
+    check_promises("");
+}
+
+T(every_rule_of_a_loop_is_causal_gathered_and_cached)
+{
+    check_promises("model.layers=2 model.loop=3");
 }
 
 /* ---- scores ---- */
@@ -510,6 +532,13 @@ T(in_a_loop_tokens_leave_between_iterations_and_the_last_blocks_always_run)
         ran += free ? active(m, l) : 0;
     }
     t_truef(fabs(ran / (6.0 * R) - 0.5) < 0.06, "%g", ran / (6.0 * R));
+    /* each iteration's end asks the rows that ran it: head, motion, and a network of five inputs */
+    double asked_rows = active(m, 2) + active(m, 4) + active(m, 6), router = 0;
+    double each = 2.0 * C * V + 8.0 * C + 2 * 5 + 2 * 5 * 16 + 2 * 16;
+    for (int l = 0; l < DEPTH; l++)
+        router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
+    t_near(router, asked_rows * each, 1e-6 * router);
+    t_near(m->flops.decisions, router, 1e-6 * router);
     model_free(m);
 }
 
