@@ -298,13 +298,13 @@ T(a_normalizer_that_multiplies_text_is_stopped)
 static const struct {
     const char *before, *model, *part;
 } bad[] = {
-    {"\"normalizer\":{\"type\":\"Lowercase\"},", "\"vocab\":{\"a\":0}", "Lowercase"},
+    {"\"normalizer\":{\"type\":\"BertNormalizer\"},", "\"vocab\":{\"a\":0}", "BertNormalizer"},
     {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{}},", "\"vocab\":{\"a\":0}",
      "Replace without"},
     {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"}},", "\"vocab\":{\"a\":0}",
      "normalizer: invalid pattern"},
     {"\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"},",
-     "\"vocab\":{\"a\":0}", "Precompiled"},
+     "\"vocab\":{\"a\":0}", "corrupt precompiled_charsmap"},
     {"\"decoder\":{\"type\":\"WordPiece\"},", "\"vocab\":{\"a\":0}", "WordPiece"},
     {"\"decoder\":{\"type\":\"Strip\",\"content\":\"x\"},", "\"vocab\":{\"a\":0}", "Strip"},
     {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},", "\"vocab\":{\"a\":0}",
