@@ -67,6 +67,17 @@ def train_bytes(pre, vocab=330, normalizer=None, **options):
     return change(t, **options)
 
 
+def train_whole():
+    """Merges across all borders of words, so that every pattern shows in the ids."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    t.decoder = decoders.ByteLevel()
+    r = random.Random(5)
+    t.train_from_iterator(TRAIN + [random_text(r) for _ in range(200)],
+                          trainers.BpeTrainer(vocab_size=700, show_progress=False, special_tokens=["<|endoftext|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return t
+
+
 def change(t, **options):
     """The same with other options of the model, which the trainer does not keep."""
     doc = json.loads(t.to_str())
@@ -132,6 +143,7 @@ def families():
     n, p = normalizers, pre_tokenizers
     byte_level = p.ByteLevel(add_prefix_space=False)
     yield "gpt2", train_bytes(byte_level)
+    yield "whole", train_whole()
     yield "qwen3", train_bytes(then_bytes(split(CL100K % r"\p{N}")), normalizer=n.NFC())
     yield "olmo2", train_bytes(then_bytes(split(CL100K % r"\p{N}{1,3}")))
     yield "smollm3", train_bytes(then_bytes(split(CL100K % r"\p{N}{1,3}")), ignore_merges=True)

@@ -86,12 +86,16 @@ enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 14 };
 struct vocab_pre {
     const char *name[VOCAB_NAMES]; /* the first is the one that is written */
     const char *pattern[VOCAB_PATTERNS];
-    int nfc, ignore_merges, add_bos;
-    int by_ascii_case; /* llama.cpp's pattern of that name differs slightly */
+    const char *llama[VOCAB_PATTERNS]; /* llama.cpp's, which files of that name are read by; none:
+                                          it has the same */
+    int nfc; /* the models' own files normalise to NFC, llama.cpp does not */
+    int ignore_merges, add_bos;
 };
 const struct vocab_pre *vocab_pre_find(const char *name, size_t n); /* NULL: unknown */
 /* The named pre-tokenizer that is equal to t's; NULL: none. */
 const struct vocab_pre *vocab_pre_of(const struct tokenizer *t);
+/* 0: programs that read GGUF's keys split by other patterns than t does. */
+int vocab_pre_splits_alike(const struct vocab_pre *p, const struct tokenizer *t);
 /* Appends why programs that read GGUF's keys with that name tokenize some texts differently;
  * nothing if they do not. */
 void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre);

@@ -50,8 +50,8 @@ static void of_bytes(struct str *out, const struct tokenizer *t, const struct vo
     if (pre && pre->ignore_merges != t->bpe->ignore_merges && !merges_make_all(t))
         add_reason(out, pre->ignore_merges ? "they look up whole words before merging"
                                            : "they do not look up whole words before merging");
-    if (pre && pre->by_ascii_case)
-        add_reason(out, "they distinguish case only in ASCII");
+    if (pre && !vocab_pre_splits_alike(pre, t))
+        add_reason(out, "their pattern of that name cuts some texts differently");
 }
 
 /* 1 for the steps that the keys can express: spaces become marks and one is put in front. */

@@ -106,8 +106,7 @@ static int write_document(struct writer *w, struct err *e)
     const struct token_part *bos = bos_of(w->p);
     str_add(&w->out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
     add_added(w);
-    str_addf(&w->out,
-             "\"normalizer\":%s,\"pre_tokenizer\":", w->pre->nfc ? "{\"type\":\"NFC\"}" : "null");
+    str_add(&w->out, "\"normalizer\":null,\"pre_tokenizer\":"); /* as llama.cpp */
     vocab_pre_write(&w->out, w->pre);
     str_add_char(&w->out, ',');
     const struct token_part *eos = w->p->add_eos ? token_at(w->p, w->p->eos) : NULL;
