@@ -283,7 +283,7 @@ T(every_name_of_a_pre_tokenizer_leads_back)
     static const char *const names[] = {"gpt-2",  "llama-bpe", "smaug-bpe",    "qwen2",
                                         "smollm", "gpt-4o",    "tekken",       "deepseek-coder",
                                         "falcon", "bloom",     "deepseek-llm", "deepseek-v3",
-                                        "glm4",   "kimi-k2",   "youtu",        "superbpe"};
+                                        "laguna", "kimi-k2",   "youtu",        "superbpe"};
     for (size_t i = 0; i < DS_LEN(names); i++) {
         struct small s;
         struct tokenizer *t = NULL;

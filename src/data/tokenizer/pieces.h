@@ -13,11 +13,18 @@
 
 enum { PIECE_BYTES = 512 }; /* longest one accepted */
 
+/* How scores choose pieces. */
+enum piece_scores {
+    SCORES_MERGE,    /* BPE: the pair whose piece has the highest score merges first */
+    SCORES_SPM,      /* unigram as in SentencePiece */
+    SCORES_LLAMA_CPP /* unigram as in llama.cpp: sums are doubles, unused pieces are matched */
+};
 /* Properties fixed by a format rather than stored in its file, in terms of tokenizer.json. */
 struct piece_style {
     int byte_level;    /* pieces are bytes; else UTF-8 text  */
     int byte_fallback; /* pieces of TOKEN_BYTE replace unknown characters */
     int ignore_merges;
+    enum piece_scores scores;
     int raw_user; /* user-defined pieces are matched in raw text, as in llama.cpp, not normalised */
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
@@ -29,6 +36,16 @@ struct piece_style {
 /* Builds a tokenizer from pieces; id = index in p. */
 int pieces_load(struct tokenizer **out, const struct token_part *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e) DS_CHECK;
+/* Steps of a normalizer, as JSON. */
+#define PIECES_BLOCK "\xE2\x96\x81"
+#define PIECES_PREPEND "{\"type\":\"Prepend\",\"prepend\":\"" PIECES_BLOCK "\"}"
+#define PIECES_MARK_SPACES                                                                         \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" PIECES_BLOCK "\"}"
+#define PIECES_REPLACE(pattern, with)                                                              \
+    "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" pattern "\"},\"content\":\"" with "\"}"
+#define PIECES_SEQUENCE "{\"type\":\"Sequence\",\"normalizers\":["
+/* Appends SentencePiece's replacement table as a step and a comma; nothing if n is 0. */
+void pieces_add_charsmap(struct str *out, const char *p, size_t n);
 /* The style of SentencePiece: spaces are marks; prefix: one is put in front of texts. */
 struct piece_style pieces_spm_style(int prefix);
 /* Builds a tokenizer from tokens and merges as read from a file. */

@@ -111,6 +111,13 @@ size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t
     return 0;
 }
 
+/* SentencePiece's unigram models have their user-defined pieces among the others. */
+static int in_lattice(const struct tokenizer *t, const struct added_token *a)
+{
+    const struct bpe_chars *c = t->bpe ? t->bpe->chars : NULL;
+    return a->as_piece && c && c->unigram && c->unigram->single;
+}
+
 /* The leftmost added token at or after `from`, the longest one there; NULL if none.  *len: of the
  * text found. */
 static const struct added_token *find_added(const struct tokenizer *t, const struct added_index *x,
@@ -120,7 +127,7 @@ static const struct added_token *find_added(const struct tokenizer *t, const str
     for (size_t i = from, found; i<n; i += found> 0 ? found : 1) {
         int64_t at;
         found = added_match(x, s + i, n - i, &at);
-        if (found == 0 || (t->added[at].special && !special) ||
+        if (found == 0 || (t->added[at].special && !special) || in_lattice(t, &t->added[at]) ||
             (t->added[at].single_word && !stands_alone(t, s, n, i, i + found)))
             continue; /* a rejected match is skipped as a whole */
         *where = i;
@@ -252,11 +259,7 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
            len = 0; /* at: start of unencoded text; from: start of the search */
     int rc = 0;
     const struct added_token *a = NULL;
-    /* A lattice of SentencePiece has the user-defined pieces in it. */
-    int in_lattice = round == 1 && c->t->bpe && c->t->bpe->chars && c->t->bpe->chars->unigram &&
-                     c->t->bpe->chars->unigram->single;
-    int search = x->pair && (c->special || x->has_plain) && !in_lattice,
-        by_length = round == 0 && c->t->by_length;
+    int search = x->pair && (c->special || x->has_plain), by_length = round == 0 && c->t->by_length;
     struct added_found *list = NULL;
     size_t listed = 0, next = 0;
     if (search && by_length)

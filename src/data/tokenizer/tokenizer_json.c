@@ -231,6 +231,7 @@ static int read_unigram(struct reader *r, const struct json_node *model, struct 
     if (!skip)
         return err_set(e, DS_EMEM, "out of memory for the vocabulary");
     int rc = read_scored(r, vocab, e);
+    r->t->by_length = json_bool(json_get(model, TOKENIZER_BY_LENGTH), 0);
     c->unigram->single = json_bool(json_get(model, "single"), 0);
     c->unigram->unk_score = json_num(json_get(model, "unk_score"), c->unigram->unk_score);
     int64_t unk = json_int(json_get(model, "unk_id"), -1);
