@@ -23,13 +23,29 @@ static const char *const names[] = {
     "spark2_5", "ufakzeka",  "superbpe",   "kimi-k2",    "deepseek-coder",
 };
 
-static void write_vocabulary(const char *dir, const char *name, const struct tokenizer *t)
+/* Vocabularies with scores: where each one comes from, and how it treats spaces. */
+static const struct scored {
+    const char *name, *from;
+    int prefix, remove_extra;
+} scored[] = {
+    {"t5", "unigram.json", 1, 1},        {"t5-plain", "unigram_whole.json", 0, 0},
+    {"t5-prefix", "unigram.json", 1, 0}, {"t5-defined", "spm_defined.model", 0, 1},
+    {"llama", "phi3.json", 1, 0},        {"gemma", "gemma3.json", 0, 0},
+};
+
+/* s: NULL: `name` is a pre-tokenizer. */
+static void write_vocabulary(const char *dir, const char *name, const struct scored *s,
+                             const struct tokenizer *t)
 {
     struct tokenizer_parts p = {0};
     struct gguf_file f = {0};
     char path[1200];
     t_ok(tokenizer_parts(&p, t, &err), &err);
-    p.pre = name;
+    p.pre = s ? "default" : name;
+    if (s) {
+        p.add_space_prefix = s->prefix;
+        p.remove_extra_spaces = s->remove_extra;
+    }
     gf_string(&f, "general.architecture", "llama");
     gv_keys(&f, &p);
     snprintf(path, sizeof path, "%s/%s.gguf", dir, name);
@@ -68,8 +84,16 @@ static void write_all(const char *dir)
     struct tokenizer *t = NULL;
     t_ok(tokenizer_load(&t, whole, &err), &err);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        write_vocabulary(dir, names[i], t);
+        write_vocabulary(dir, names[i], NULL, t);
     tokenizer_free(t);
+    for (size_t i = 0; i < sizeof scored / sizeof *scored; i++) {
+        char path[512];
+        struct tokenizer *other = NULL;
+        snprintf(path, sizeof path, "tests/golden/tokenizers/%s", scored[i].from);
+        t_ok(tokenizer_load(&other, path, &err), &err);
+        write_vocabulary(dir, scored[i].name, &scored[i], other);
+        tokenizer_free(other);
+    }
 }
 
 static void compare_all(const char *dir, const char *path)
@@ -78,6 +102,8 @@ static void compare_all(const char *dir, const char *path)
     t_ok(json_read_file(&doc, path, 1 << 30, &err), &err);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         compare(dir, names[i], json_root(doc));
+    for (size_t i = 0; i < sizeof scored / sizeof *scored; i++)
+        compare(dir, scored[i].name, json_root(doc));
     json_free(doc);
 }
 
@@ -105,15 +131,39 @@ T(pre_tokenizers_have_the_committed_ids)
     compare_all(dir, golden);
 }
 
+/* The models of tokenizer_spm.py with SentencePiece's table of replacements; 0: not installed. */
+static int write_tables(const char *dir, const char *name, int remove_extra)
+{
+    const struct scored s = {name, "", 1, remove_extra};
+    const char *python = getenv("PYTHON");
+    char cmd[4096], path[1200];
+    struct tokenizer *t = NULL;
+    snprintf(cmd, sizeof cmd, "'%s' tests/golden/tokenizer_spm.py '%s' 0 1",
+             python ? python : "python3", dir);
+    if (system(cmd) != 0)
+        return 0;
+    snprintf(path, sizeof path, "%s/spm_table.model", dir);
+    t_ok(tokenizer_load(&t, path, &err), &err);
+    write_vocabulary(dir, name, &s, t);
+    tokenizer_free(t);
+    return 1;
+}
+
 T(random_texts_have_the_ids_of_llama_cpp)
 {
     const char *count = getenv("TOKENIZER_TEXTS");
     char dir[512], out[1200], seed[64];
     snprintf(dir, sizeof dir, "%s", t_tmpdir());
     write_all(dir);
+    int tables = write_tables(dir, "table", 1) && write_tables(dir, "table-spaces", 0);
     snprintf(out, sizeof out, "%s/ids.json", dir);
     snprintf(seed, sizeof seed, "%s 1", count ? count : "300");
     if (!ask_llama(dir, out, seed))
         t_skip("the Python package llama_cpp is not installed: ids are not compared with it");
     compare_all(dir, out);
+    struct json *doc = NULL;
+    t_ok(json_read_file(&doc, out, 1 << 30, &err), &err);
+    for (int i = 0; tables && i < 2; i++)
+        compare(dir, i ? "table-spaces" : "table", json_root(doc));
+    json_free(doc);
 }

@@ -49,8 +49,9 @@ T(models_have_the_committed_ids)
 
 T(random_texts_have_the_ids_of_sentencepiece)
 {
-    static const char *const names[] = {"spm_unigram", "spm_bytes",        "spm_defined",  "spm_bpe",
-                                        "spm_table",   "spm_table_folded", "spm_table_bpe"};
+    static const char *const names[] = {"spm_unigram",  "spm_bytes", "spm_defined",
+                                        "spm_bpe",      "spm_table", "spm_table_folded",
+                                        "spm_table_bpe"};
     const char *python = getenv("PYTHON"), *count = getenv("TOKENIZER_TEXTS"), *dir = t_tmpdir();
     char cmd[4096];
     snprintf(cmd, sizeof cmd, "'%s' tests/golden/tokenizer_spm.py '%s' %s 1",
