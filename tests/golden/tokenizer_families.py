@@ -149,7 +149,7 @@ def families():
     yield "smollm3", train_bytes(then_bytes(split(CL100K % r"\p{N}{1,3}")), ignore_merges=True)
     yield "smollm", train_bytes(p.Sequence([p.Digits(True), byte_level]))
     yield "phi4_mini", train_bytes(then_bytes(split(BY_CASE % (CONTRACTIONS + "?", CONTRACTIONS + "?", r"\p{N}{1,3}"), "removed", True)))
-    yield "tekken", train_bytes(then_bytes(split(BY_CASE % ("", "", r"\p{N}"))), ignore_merges=True)
+    yield "tekken_hf", train_bytes(then_bytes(split(BY_CASE % ("", "", r"\p{N}"))), ignore_merges=True)
     yield "falcon", train_bytes(p.Sequence([p.Punctuation("contiguous"), byte_level, p.Digits(False), split("[0-9][0-9][0-9]")]))
     yield "bloom", train_bytes(then_bytes(split(" ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+")))
     yield "deepseek_llm", train_bytes(then_bytes(split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"), p.Digits(True)))

@@ -28,12 +28,13 @@ struct piece_style {
     int raw_user; /* user-defined pieces are matched in raw text, as in llama.cpp, not normalised */
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
+    int first_id;                                     /* of BPE: id of the first piece */
     int bos_id, eos_id, add_eos;                      /* add_eos: append eos to texts */
     const struct token_part *eos; /* token that ends texts, if it has no known name; NULL */
     /* More added tokens, as JSON objects each preceded by a comma; NULL: none. */
     const char *added;
 };
-/* Builds a tokenizer from pieces; id = index in p. */
+/* Builds a tokenizer from pieces; id = index in p, after first_id. */
 int pieces_load(struct tokenizer **out, const struct token_part *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e) DS_CHECK;
 /* Steps of a normalizer, as JSON. */
@@ -133,10 +134,13 @@ int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char
 /* 1 when tokenizer_from_gguf supports this kind of vocabulary. */
 int tokenizer_gguf_known(const struct gguf *g);
 int tokenizer_load_gguf(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
+int tokenizer_load_tekken(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_llama2c(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 /* The same in memory. */
 int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const char *what,
                         struct err *e) DS_CHECK;
+int tokenizer_parse_tekken(struct tokenizer **out, const char *p, size_t n, const char *what,
+                           struct err *e) DS_CHECK;
 int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, const char *what,
                              struct err *e) DS_CHECK;
 int tokenizer_parse_llama2c(struct tokenizer **out, const char *p, size_t n, const char *what,

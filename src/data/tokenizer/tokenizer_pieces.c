@@ -148,7 +148,7 @@ static int add_vocab(struct writer *w, struct err *e)
         if (i)
             str_add_char(&w->out, ',');
         add_text(w, p->text, p->n);
-        str_addf(&w->out, ":%zu", i);
+        str_addf(&w->out, ":%zu", i + (size_t)w->style->first_id);
     }
     return 0;
 }
