@@ -542,8 +542,8 @@ T(sentencepiece_models_that_are_other_are_refused)
 {
     struct tokenizer *t = NULL;
     struct str s = {0};
-    make_spm(&s, 1, keeps_spaces, sizeof keeps_spaces);
-    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "unigram");
+    make_spm(&s, 3, keeps_spaces, sizeof keeps_spaces);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "model_type word");
     str_reset(&s);
     make_spm(&s, 2, (const char[]){5 << 3, 0}, 2);
     t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "escape_white");
