@@ -27,7 +27,7 @@ static const char *const of_layers[] = {
 static int check(const struct export_source *s, struct err *e)
 {
     const struct model_config *c = &s->m->config;
-    int rc = export_check_base(s, "llama2.c", e);
+    int rc = export_check_base(s, "llama2.c", 0, e);
     if (rc < 0)
         return rc;
     if (c->attn_bias != ATTN_BIAS_NONE || c->mlp_bias)
@@ -91,7 +91,7 @@ static int write_tables(struct writing *x, struct err *e)
     unsigned char *row = mem_alloc(n + 1, 4);
     int rc = f && row ? 0 : err_set(e, DS_EMEM, "rotary tables: out of memory");
     if (rc == 0)
-        model_config_rope(c, f);
+        (void)model_config_rope(c, 0, f);
     for (int table = 0; table < 2; table++)
         for (int64_t t = 0; t < c->max_seq && rc == 0; t++) {
             for (size_t i = 0; i < n; i++) {
