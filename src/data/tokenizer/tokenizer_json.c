@@ -87,12 +87,12 @@ static int read_token(struct reader *r, int32_t id, const char *key, size_t len,
 static int read_scored(struct reader *r, const struct json_node *vocab, struct err *e)
 {
     struct unigram *u = r->t->bpe->chars->unigram;
-    double least = INFINITY;
+    double least = HUGE_VAL;
     for (size_t i = 0; i < json_len(vocab); i++) {
         size_t len = 0;
         const struct json_node *pair = json_at(vocab, i);
         const char *text = json_str(json_at(pair, 0), &len);
-        double score = json_num(json_at(pair, 1), NAN);
+        double score = json_num(json_at(pair, 1), HUGE_VAL);
         if (!text || json_len(pair) != 2 || !isfinite(score))
             return err_set(e, DS_EFORMAT, "piece %zu: expected [\"piece\", score]", i);
         if (len > UNIGRAM_PIECE)
