@@ -29,6 +29,9 @@ int json_parse(struct json **out, const char *p, size_t n, const char *what,
  * become reals. */
 int json_parse_wide(struct json **out, const char *p, size_t n, const char *what,
                     struct err *e) DS_CHECK;
+/* The same for files with \u0000 in strings, for which json_str returns NULL. */
+int json_parse_nul(struct json **out, const char *p, size_t n, const char *what,
+                   struct err *e) DS_CHECK;
 int json_read_file(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 /* The same with json_parse_wide. */
 int json_read_wide(struct json **out, const char *path, uint64_t cap, struct err *e) DS_CHECK;

@@ -18,6 +18,11 @@ size_t utf8_valid(const char *s, size_t n);
 /* Lower case or title case of cp; cp itself when there is none or it needs several code points. */
 uint32_t utf8_lower(uint32_t cp);
 uint32_t utf8_title(uint32_t cp);
+/* 1 for combining marks (general category M). */
+int utf8_is_mark(uint32_t cp);
+/* 1 when no grapheme cluster (UAX 29) goes on from a to b; *state is 0 at the start of a text and
+ * kept for the following pairs. */
+int utf8_breaks_between(uint32_t a, uint32_t b, int32_t *state);
 /* 1 for invisible characters that affect others: controls, bidi controls, zero-width characters,
  * tags, variation selectors, line and paragraph separators. */
 int utf8_is_hidden(uint32_t cp);

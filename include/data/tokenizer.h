@@ -31,9 +31,9 @@ int tokenizer_new_words(struct tokenizer **out, const char *const *word, size_t 
                         const char *const *texts, const size_t *len, size_t n, int vocab,
                         struct err *e) DS_CHECK;
 /* PATH: a file of at most TOKENIZER_FILE_MAX bytes (or $DEPTHSCOPE_TOKENIZER_MIB MiB), or a
- * directory that holds one: tokenizer.json (BPE over bytes or characters), vocab.json with
- * merges.txt (encoder.json with vocab.bpe), SentencePiece's .model of the BPE type, tiktoken's
- * files of known families, llama2.c's tokenizer.bin, and the vocabulary in a GGUF file.
+ * directory that holds one: tokenizer.json (BPE over bytes or characters, unigram), vocab.json with
+ * merges.txt (encoder.json with vocab.bpe), SentencePiece's .model of the types BPE and unigram,
+ * tekken.json, tiktoken's files of known families, llama2.c's tokenizer.bin, and the vocabulary in a GGUF file.
  * Unsupported kinds are rejected by name. */
 enum { TOKENIZER_FILE_MAX = 64 << 20 };
 int tokenizer_load(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
@@ -49,7 +49,7 @@ int32_t tokenizer_eot(const struct tokenizer *t); /* end of text / document sepa
 /* Token that the file's template puts before a text, -1 if none. */
 int32_t tokenizer_bos(const struct tokenizer *t);
 int tokenizer_is_special(const struct tokenizer *t, int32_t id);
-const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe" */
+const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe", "unigram" */
 /* Appends the ids; special tokens in the text are plain text unless allow_special. Bounded on
  * hostile input (n log n). Adds no begin- or end-of-text by itself.  One call at a time per
  * tokenizer: it keeps a cache of words. */

@@ -28,7 +28,8 @@ struct token_part {
     enum token_type type;
 };
 struct tokenizer_parts {
-    const char *model;        /* tokenizer.ggml.model: "gpt2" (merges) or "llama" (scores)  */
+    const char *model;        /* tokenizer.ggml.model: "gpt2" (merges), "llama" (scores) or "t5"
+                                 (scores of a unigram model)                                   */
     const char *pre;          /* tokenizer.ggml.pre: "gpt-2", "llama-bpe", "qwen2", ...; NULL: the
                                  pre-tokenizer has no name in it                            */
     struct token_part *token; /* tokens, .token_type, .scores: one for each id, none NULL   */
@@ -37,6 +38,9 @@ struct tokenizer_parts {
     size_t merges;
     int32_t bos, eos, unk; /* ids, -1: none.  bos is what texts begin with               */
     int add_bos, add_eos, add_space_prefix;
+    int remove_extra_spaces; /* of "t5": .remove_extra_whitespaces */
+    const char *charsmap;    /* of "t5": .precompiled_charsmap, borrowed; NULL: none */
+    size_t charsmap_len;
     /* 1: tokenizer_load gives the same ids from these keys alone.  0: the keys cannot express
      * this tokenizer; a file should also have `json` as tokenizer.huggingface.json,
      * which is read first. */

@@ -43,17 +43,21 @@ static size_t too_deep(const char *p, size_t n)
     return n;
 }
 
-static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const char *what,
+/* What a parser accepts beyond strict JSON of 64 bits. */
+enum { WIDE = 1, NULS = 2 };
+
+static int parse_tree(json_t **tree, const char *p, size_t n, int more, const char *what,
                       struct err *e)
 {
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+    const size_t flags =
+        JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | (more & NULS ? JSON_ALLOW_NUL : 0);
     json_error_t bad;
     size_t deep = too_deep(p, n);
     if (deep < n)
         return err_set(e, DS_EFORMAT, "%s: nesting depth must be at most %d (offset %zu)", what,
                        DEPTH_MAX, deep);
     *tree = json_loadb(n ? p : "", n, flags, &bad);
-    if (!*tree && wide && json_error_code(&bad) == json_error_numeric_overflow)
+    if (!*tree && more & WIDE && json_error_code(&bad) == json_error_numeric_overflow)
         *tree = json_loadb(p, n, flags | JSON_DECODE_INT_AS_REAL, &bad);
     if (*tree)
         return 0;
@@ -64,11 +68,11 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int wide, const ch
                    bad.position > 0 ? bad.position : 0);
 }
 
-static int parse(struct json **out, const char *p, size_t n, int wide, const char *what,
+static int parse(struct json **out, const char *p, size_t n, int more, const char *what,
                  struct err *e)
 {
     json_t *tree = NULL;
-    int rc = parse_tree(&tree, p, n, wide, what, e);
+    int rc = parse_tree(&tree, p, n, more, what, e);
     if (rc == 0)
         *out = (struct json *)tree;
     return rc;
@@ -81,15 +85,20 @@ int json_parse(struct json **out, const char *p, size_t n, const char *what, str
 
 int json_parse_wide(struct json **out, const char *p, size_t n, const char *what, struct err *e)
 {
-    return parse(out, p, n, 1, what, e);
+    return parse(out, p, n, WIDE, what, e);
 }
 
-static int read_file(struct json **out, const char *path, uint64_t cap, int is_wide, struct err *e)
+int json_parse_nul(struct json **out, const char *p, size_t n, const char *what, struct err *e)
+{
+    return parse(out, p, n, NULS, what, e);
+}
+
+static int read_file(struct json **out, const char *path, uint64_t cap, int more, struct err *e)
 {
     struct str text = {0};
     int rc = fs_read_file(&text, path, cap, e);
     if (rc == 0)
-        rc = parse(out, text.p, text.len, is_wide, path, e);
+        rc = parse(out, text.p, text.len, more, path, e);
     str_release(&text);
     return rc;
 }
@@ -101,7 +110,7 @@ int json_read_file(struct json **out, const char *path, uint64_t cap, struct err
 
 int json_read_wide(struct json **out, const char *path, uint64_t cap, struct err *e)
 {
-    return read_file(out, path, cap, 1, e);
+    return read_file(out, path, cap, WIDE, e);
 }
 
 void json_free(struct json *j)
@@ -163,11 +172,12 @@ const struct json_node *json_next(const struct json_node *object, void **at, con
 
 const char *json_str(const struct json_node *n, size_t *len)
 {
-    if (!json_is_string(tree_of(n)))
+    const char *text = json_is_string(tree_of(n)) ? json_string_value(tree_of(n)) : NULL;
+    if (!text || strlen(text) != json_string_length(tree_of(n)))
         return NULL;
     if (len)
         *len = json_string_length(tree_of(n));
-    return json_string_value(tree_of(n));
+    return text;
 }
 
 int64_t json_int(const struct json_node *n, int64_t otherwise)

@@ -105,6 +105,17 @@ uint32_t utf8_title(uint32_t cp)
     return (uint32_t)utf8proc_totitle((utf8proc_int32_t)cp);
 }
 
+int utf8_is_mark(uint32_t cp)
+{
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
+}
+
+int utf8_breaks_between(uint32_t a, uint32_t b, int32_t *state)
+{
+    return utf8proc_grapheme_break_stateful((utf8proc_int32_t)a, (utf8proc_int32_t)b, state);
+}
+
 int utf8_width(uint32_t cp)
 {
     if (cp >= 0x20 && cp < 0x7f)

@@ -114,6 +114,11 @@ void gguf_item_i32(struct gguf_out *w, int32_t v)
     add_uint(&w->meta, (uint32_t)v, 4);
 }
 
+void gguf_item_u8(struct gguf_out *w, unsigned char v)
+{
+    add_uint(&w->meta, v, 1);
+}
+
 void gguf_item_f32(struct gguf_out *w, float v)
 {
     add_f32(&w->meta, v);

@@ -1,6 +1,6 @@
 /* "GGUF" begins a file of that kind with a vocabulary; "V" vocab.json, merges.txt and
  * tokenizer_config.json with a NUL between; "J" and "M" tokenizer.json and tokenizer.model with
- * tokenizer_config.json, added_tokens.json and special_tokens_map.json.  Else the first byte modulo 8: 2, 4, 6 are a
+ * tokenizer_config.json, added_tokens.json and special_tokens_map.json; "T" a tekken.json.  Else the first byte modulo 8: 2, 4, 6 are a
  * SentencePiece model, a llama2.c tokenizer, a tiktoken file from outside, other even ones a
  * tokenizer.json, then text through it; odd: training on the first half, then the second half there
  * and back. */
@@ -165,6 +165,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         from_gguf((const char *)data, size);
     else if (data[0] == 'V')
         from_dir(vocab_files, (const char *)data + 1, size - 1);
+    else if (data[0] == 'T')
+        from_file(tokenizer_parse_tekken, (const char *)data + 1, size - 1);
     else if (data[0] == 'J')
         from_dir(json_files, (const char *)data + 1, size - 1);
     else if (data[0] == 'M')

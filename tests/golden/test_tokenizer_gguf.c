@@ -99,8 +99,9 @@ T(gpt2_written_and_read)
 
 T(qwen2_written_and_read)
 {
-    write_and_compare("tokenizers/qwen2.5", "qwen2", 1, 0);
-    write_and_compare("tokenizers/qwen2.5", "qwen2", 1, 1);
+    /* the keys do not say NFC, and llama.cpp applies none */
+    write_and_compare("tokenizers/qwen2.5", "qwen2", 0, 0);
+    write_and_compare("tokenizers/qwen2.5", "qwen2", 0, 1);
 }
 
 T(llama3_written_and_read)

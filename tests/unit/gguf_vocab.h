@@ -48,10 +48,18 @@ static inline void gv_keys(struct gguf_file *f, const struct tokenizer_parts *p)
         gf_string(f, "tokenizer.ggml.pre", p->pre);
     gv_texts(f, "tokenizer.ggml.tokens", p->token, n);
     gv_list(f, "tokenizer.ggml.token_type", GGUF_I32, n, &types);
-    if (strcmp(p->model, "llama") == 0)
+    if (strcmp(p->model, "gpt2") != 0)
         gv_list(f, "tokenizer.ggml.scores", GGUF_F32, n, &scores);
     else
         gv_texts(f, "tokenizer.ggml.merges", p->merge, p->merges);
+    if (strcmp(p->model, "t5") == 0)
+        gv_bool(f, "tokenizer.ggml.remove_extra_whitespaces", p->remove_extra_spaces);
+    if (p->charsmap_len) {
+        struct str map = {0};
+        str_add_bytes(&map, p->charsmap, p->charsmap_len);
+        gv_list(f, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, p->charsmap_len, &map);
+        str_release(&map);
+    }
     if (p->bos >= 0)
         gf_u32(f, "tokenizer.ggml.bos_token_id", (uint32_t)p->bos);
     if (p->eos >= 0)

@@ -342,7 +342,16 @@ static const struct {
     {"{\"a\":0}", "\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", "end_of_word_suffix"},
     {"{\"a\":0}", "\"merges\":[]},\"added_tokens\":[{\"id\":0,\"content\":\"b\"}]}", "id 0"},
     {"{\"a\":0}", "\"merges\":[]},\"added_tokens\":[{\"id\":1,\"content\":\"\"}]}", "empty"},
-    {"{\"a\":0}", "\"merges\":[]},\"normalizer\":{\"type\":\"Lowercase\"}}", "Lowercase"},
+    {"{\"a\":0}", "\"merges\":[]},\"normalizer\":{\"type\":\"Nmt\"}}", "Nmt"},
+    {"{\"a\":0}", "\"merges\":[],\"max_chars\":7}}", "max_chars"},
+    {"{\"a\":0}", "\"merges\":[]},\"post_processor\":{\"type\":\"BertProcessing\"}}",
+     "BertProcessing"},
+    {"{\"a\":0}", "\"merges\":[]},\"decoder\":{\"type\":\"CTC\"}}", "CTC"},
+    {"{\"a\":0}",
+     "\"merges\":[]},\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
+     "[{\"SpecialToken\":{\"id\":\"a\"}},{\"SpecialToken\":{\"id\":\"a\"}},"
+     "{\"Sequence\":{\"id\":\"A\"}}]}}",
+     "more than one token before"},
     {"{\"\xC3\xA9\":0,\"a\":1,\"\xC3\xA9"
      "a\":2}",
      "\"merges\":[\"\xC3\xA9 a\"]},\"added_tokens\":[{\"id\":0,\"content\":\"\xC3\xA9\"}]}",
@@ -358,8 +367,8 @@ T(bad_files_are_refused_with_a_reason)
         t_true(t == NULL && strstr(err.text, "tok.json") != NULL);
     }
     t_fails(load_text(&t, "[1]", "", NULL), &err, DS_EFORMAT, "tokenizer model");
-    t_fails(load_text(&t, "{\"model\":{\"type\":\"Unigram\"}}", "", NULL), &err, DS_EFORMAT,
-            "Unigram");
+    t_fails(load_text(&t, "{\"model\":{\"type\":\"WordPiece\"}}", "", NULL), &err, DS_EFORMAT,
+            "WordPiece");
     t_fails(load_text(&t,
                       "{\"pre_tokenizer\":{\"type\":\"Metaspace\"},\"model\":{\"type\":\"BPE\","
                       "\"vocab\":{\"a\":0}}}",

@@ -298,13 +298,13 @@ T(a_normalizer_that_multiplies_text_is_stopped)
 static const struct {
     const char *before, *model, *part;
 } bad[] = {
-    {"\"normalizer\":{\"type\":\"Lowercase\"},", "\"vocab\":{\"a\":0}", "Lowercase"},
+    {"\"normalizer\":{\"type\":\"BertNormalizer\"},", "\"vocab\":{\"a\":0}", "BertNormalizer"},
     {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{}},", "\"vocab\":{\"a\":0}",
      "Replace without"},
     {"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"}},", "\"vocab\":{\"a\":0}",
      "normalizer: invalid pattern"},
     {"\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"},",
-     "\"vocab\":{\"a\":0}", "Precompiled"},
+     "\"vocab\":{\"a\":0}", "corrupt precompiled_charsmap"},
     {"\"decoder\":{\"type\":\"WordPiece\"},", "\"vocab\":{\"a\":0}", "WordPiece"},
     {"\"decoder\":{\"type\":\"Strip\",\"content\":\"x\"},", "\"vocab\":{\"a\":0}", "Strip"},
     {"\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},", "\"vocab\":{\"a\":0}",
@@ -542,8 +542,8 @@ T(sentencepiece_models_that_are_other_are_refused)
 {
     struct tokenizer *t = NULL;
     struct str s = {0};
-    make_spm(&s, 1, keeps_spaces, sizeof keeps_spaces);
-    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "unigram");
+    make_spm(&s, 3, keeps_spaces, sizeof keeps_spaces);
+    t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "model_type word");
     str_reset(&s);
     make_spm(&s, 2, (const char[]){5 << 3, 0}, 2);
     t_fails(tokenizer_parse_spm(&t, s.p, s.len, "m", &err), &err, DS_EFORMAT, "escape_white");

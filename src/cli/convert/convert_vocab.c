@@ -60,7 +60,7 @@ static void put_tokens(struct gguf_out *w, const struct tokenizer_parts *p, int6
 
 static void put_order(struct gguf_out *w, const struct tokenizer_parts *p, int64_t rows)
 {
-    if (strcmp(p->model, "llama") == 0) {
+    if (strcmp(p->model, "gpt2") != 0) {
         gguf_put_array(w, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)rows);
         for (int64_t i = 0; i < rows; i++)
             gguf_item_f32(w, i < p->tokens ? p->token[i].score : -1e9F);
@@ -114,11 +114,22 @@ static void put_ends(struct gguf_out *w, const struct tokenizer_parts *p,
         put_id(w, names[i], key[i]);
 }
 
+/* Of a unigram model. */
+static void put_normalizer(struct gguf_out *w, const struct tokenizer_parts *p)
+{
+    gguf_put_bool(w, "tokenizer.ggml.remove_extra_whitespaces", p->remove_extra_spaces);
+    if (p->charsmap_len == 0)
+        return;
+    gguf_put_array(w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, p->charsmap_len);
+    for (size_t i = 0; i < p->charsmap_len; i++)
+        gguf_item_u8(w, (unsigned char)p->charsmap[i]);
+}
+
 /* One line: the name that was written, and how programs that rely on it differ. */
 static void explain_differences(struct str *out, const struct tokenizer_parts *p)
 {
     const char *why = str_text(&p->differs);
-    int is_scored = strcmp(p->model, "llama") == 0;
+    int is_scored = strcmp(p->model, "gpt2") != 0;
     if (!p->pre)
         str_addf(
             out,
@@ -150,10 +161,13 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
     put_ends(w, &p, &f->m->config);
     put_id(w, "tokenizer.ggml.unknown_token_id", p.unk);
     gguf_put_bool(w, "tokenizer.ggml.add_bos_token", p.add_bos);
-    if (p.add_eos)
-        gguf_put_bool(w, "tokenizer.ggml.add_eos_token", 1);
-    if (strcmp(p.model, "llama") == 0)
+    int is_unigram = strcmp(p.model, "t5") == 0;
+    if (p.add_eos || is_unigram)
+        gguf_put_bool(w, "tokenizer.ggml.add_eos_token", p.add_eos);
+    if (strcmp(p.model, "gpt2") != 0)
         gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", p.add_space_prefix);
+    if (is_unigram)
+        put_normalizer(w, &p);
     if (!p.is_exact)
         gguf_put_text(w, "tokenizer.huggingface.json", p.json, p.json_len);
     explain_differences(differs, &p);

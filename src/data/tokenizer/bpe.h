@@ -43,12 +43,14 @@ struct pretok_stage {
     int drop_matches; /* and the other way round */
     enum pretok_join join;
     int plain_words; /* a known pattern: common words need no regex match */
+    int printable;   /* it sees bytes in GPT-2's printable alphabet, as after ByteLevel */
 };
 /* Each stage cuts the pieces of the one before it: matches, and the gaps between them. */
 struct pretok {
     struct pretok_stage stage[PRETOK_STAGES];
     int n;
     int add_prefix_space; /* put a space before a text that does not begin with one */
+    int byte_level;       /* patterns added from now on are for printable text */
 };
 typedef int pretok_fn(void *ctx, const char *s, size_t n, struct err *e);
 
@@ -89,12 +91,14 @@ struct bpe_dropped {
 /* State of a character-level vocabulary (SentencePiece and similar):
  * words start as characters, and missing characters fall back to bytes or to the unknown token.
  */
+struct unigram;
 struct bpe_chars {
-    struct map symbol;  /* text of a token -> id                       */
-    int32_t ascii[128]; /* the same for one ASCII character, -1: none  */
-    uint32_t *length;   /* bytes of text per id, owned */
-    int32_t unk;        /* -1: none, unknown characters are dropped */
-    int fuse_unk;       /* consecutive unknown characters are one token */
+    struct unigram *unigram; /* scores instead of merges; NULL: BPE */
+    struct map symbol;       /* text of a token -> id                       */
+    int32_t ascii[128];      /* the same for one ASCII character, -1: none  */
+    uint32_t *length;        /* bytes of text per id, owned */
+    int32_t unk;             /* -1: none, unknown characters are dropped */
+    int fuse_unk;            /* consecutive unknown characters are one token */
     /* Two ids in place of each, and -1 where it stays itself; NULL: all stay. */
     int32_t (*split)[2];
     int byte_fallback;
@@ -164,6 +168,32 @@ int bpe_encode_chars(const struct bpe *b, const char *s, size_t n, struct ids *o
 /* The byte encoded by "<0x0A>", or -1. */
 int bpe_fallback_byte(const char *s, size_t n);
 
+/* --- unigram.c: the segmentation with the highest sum of scores ----------------------------- */
+
+enum { UNIGRAM_PIECE = 512 }; /* longest piece in bytes */
+struct unigram_piece {
+    const char *s; /* borrowed from the map of symbols */
+    uint32_t n;
+    int32_t id;
+};
+struct unigram {
+    struct unigram_piece *piece; /* sorted by text */
+    size_t pieces;
+    double *score; /* of each id */
+    double unk_score;
+    int32_t ids;
+    /* SentencePiece: sums are floats, and unknown text is never looked up as a whole */
+    int single;
+};
+struct unigram *unigram_new(int32_t ids, struct err *e);
+void unigram_free(struct unigram *u); /* NULL allowed */
+/* Sorts the pieces of the symbol map for which skip (NULL: none) is 0. */
+int unigram_ready(struct bpe_chars *c, const unsigned char *skip, struct err *e) DS_CHECK;
+/* One piece of text, any length. */
+int unigram_encode(const struct bpe *b, const char *s, size_t n, struct ids *out,
+                   struct err *e) DS_CHECK;
+uint64_t unigram_hash(const struct unigram *u, uint64_t h);
+
 /* GPT-2's printable alphabet: the code point of a byte, and back (-1 if none). */
 uint32_t bpe_byte_rune(unsigned char byte);
 int bpe_rune_byte(uint32_t rune);
@@ -173,12 +203,25 @@ int bpe_printable_bytes(struct str *out, const char *s, size_t n);
 /* ---- normalize.c: normalization of text before pre-tokenization, and of decoded tokens ---- */
 
 struct added_index;
-enum norm_kind { NORM_NFC, NORM_PREPEND, NORM_REPLACE, NORM_REPLACE_REGEX, NORM_CHARSMAP };
-enum { NORM_STEPS = 8, NORM_TEXT = 64 };
+enum norm_kind {
+    NORM_NFC,
+    NORM_PREPEND,
+    NORM_REPLACE,
+    NORM_REPLACE_REGEX,
+    NORM_CHARSMAP,
+    NORM_NFD,
+    NORM_NFKC,
+    NORM_NFKD,
+    NORM_LOWERCASE,
+    NORM_STRIP,
+    NORM_STRIP_ACCENTS,
+    NORM_CHARSMAP_CLUSTERS /* the map as Hugging Face applies it */
+};
+enum { NORM_STEPS = 12, NORM_TEXT = 64 };
 struct norm_step {
     enum norm_kind kind;
     char *from, *to; /* owned; REPLACE: each `from` becomes `to`; PREPEND: `to` goes in front;
-                        CHARSMAP: `from` is the map */
+                        CHARSMAP: `from` is the map; STRIP: `from` has an l and an r for the ends */
     size_t from_len, to_len;
     struct regex *re;               /* of REPLACE_REGEX; made from `from` by norm_add */
     const struct added_index *keep; /* CHARSMAP: texts that are not changed, borrowed; NULL */
@@ -202,6 +245,10 @@ int charsmap_check(const char *p, size_t n, struct err *e) DS_CHECK;
 /* Appends s normalised by the step's map, and stops shortly after `most` bytes. */
 void charsmap_apply(struct str *out, const struct norm_step *step, const char *s, size_t n,
                     size_t most);
+/* The same as Hugging Face does it: a grapheme cluster of less than 6 bytes, else each of its
+ * characters, becomes the replacement of the shortest entry that it begins with. */
+void charsmap_clusters(struct str *out, const struct norm_step *step, const char *s, size_t n,
+                       size_t most);
 
 /* --- tokenizer.c ----------------------------------------------------------------------------- */
 
@@ -226,6 +273,7 @@ struct added_index {
 enum metaspace_when { METASPACE_NEVER, METASPACE_FIRST, METASPACE_ALWAYS };
 struct metaspace {
     int on, split;
+    int of_pieces; /* after the patterns, to each piece; 0: before them */
     enum metaspace_when when;
 };
 struct tokenizer {
@@ -264,6 +312,10 @@ size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t
 void added_index_release(struct added_index *x);
 /* 0: no added token begins at s. */
 int added_may_begin(const struct added_index *x, const char *s, size_t n);
+/* 1 when s begins with white space (Unicode's), *len its bytes. */
+int tokenizer_is_space(const char *s, size_t n, size_t *len);
+/* The end of s[from, end) without white space at its end. */
+size_t tokenizer_trim_end(const char *s, size_t from, size_t end);
 /* --- tokenizer_longest.c */
 struct added_found {
     size_t at, len;

@@ -28,6 +28,7 @@ void bpe_chars_free(struct bpe_chars *c)
 {
     if (!c)
         return;
+    unigram_free(c->unigram);
     map_release(&c->symbol);
     mem_free(c->length);
     mem_free(c->split);
@@ -347,12 +348,16 @@ int bpe_encode_chars(const struct bpe *b, const char *s, size_t n, struct ids *o
     int rc = 0;
     int64_t whole;
     int by_word = b->chars->all_words;
+    if (b->chars->unigram && !by_word) /* sums are over the whole text, so it is not cut */
+        return unigram_encode(b, s, n, out, e);
     if (b->ignore_merges && !by_word && map_get(&b->chars->symbol, s, n, &whole))
         return bpe_push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
     for (size_t at = 0, len; rc >= 0 && at < n; at += len) {
         len = word_end(b->chars, s + at, n - at);
         if (b->ignore_merges && by_word && map_get(&b->chars->symbol, s + at, len, &whole))
             rc = bpe_push_ids(out, &(int32_t){(int32_t)whole}, 1, e);
+        else if (b->chars->unigram)
+            rc = unigram_encode(b, s + at, len, out, e);
         else
             rc = encode_word(b, s + at, len, out, e);
     }

@@ -47,12 +47,14 @@ static uint32_t unit_label(uint32_t u)
     return u & (1u << 31 | 0xff);
 }
 
-/* Bytes of the longest entry that s begins with, 0: none; its replacement is at *to. */
-static size_t longest(const struct charsmap *m, const char *s, size_t n, const char **to)
+/* Bytes of the longest (or the shortest) entry that s begins with, 0: none; its replacement is at
+ * *to. */
+static size_t find_entry(const struct charsmap *m, const char *s, size_t n, int shortest,
+                         const char **to)
 {
     size_t found = 0;
     uint32_t at = unit_offset(u32(m->unit));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !(shortest && found); i++) {
         at ^= (unsigned char)s[i];
         if (at >= m->units)
             break;
@@ -86,7 +88,7 @@ void charsmap_apply(struct str *out, const struct norm_step *step, const char *s
             str_add_bytes(out, s + i, len);
             continue;
         }
-        len = longest(&m, s + i, n - i, &to);
+        len = find_entry(&m, s + i, n - i, 0, &to);
         if (len > 0) {
             str_add(out, to);
             continue;
@@ -94,5 +96,46 @@ void charsmap_apply(struct str *out, const struct norm_step *step, const char *s
         int k = utf8_decode(s + i, n - i, &rune);
         len = k > 0 ? (size_t)k : 1;
         str_add_bytes(out, s + i, len);
+    }
+}
+
+/* Bytes of the grapheme cluster that s begins with; invalid bytes stand alone. */
+static size_t cluster(const char *s, size_t n)
+{
+    uint32_t a, b;
+    int32_t state = 0;
+    int k = utf8_decode(s, n, &a);
+    size_t at = k > 0 ? (size_t)k : 1;
+    for (; k > 0 && at < n; at += (size_t)k, a = b) {
+        k = utf8_decode(s + at, n - at, &b);
+        if (k == 0 || utf8_breaks_between(a, b, &state))
+            break;
+    }
+    return at;
+}
+
+void charsmap_clusters(struct str *out, const struct norm_step *step, const char *s, size_t n,
+                       size_t most)
+{
+    enum { WHOLE = 6 };
+    struct charsmap m;
+    if (!open_map(&m, step->from, step->from_len))
+        return;
+    for (size_t i = 0, len; i < n && out->len <= most; i += len) {
+        const char *to = NULL;
+        uint32_t rune;
+        len = cluster(s + i, n - i);
+        if (len < WHOLE && find_entry(&m, s + i, len, 1, &to)) {
+            str_add(out, to);
+            continue;
+        }
+        for (size_t at = i, k; at < i + len; at += k) {
+            int bytes = utf8_decode(s + at, n - at, &rune);
+            k = bytes > 0 ? (size_t)bytes : 1;
+            if (find_entry(&m, s + at, k, 1, &to))
+                str_add(out, to);
+            else
+                str_add_bytes(out, s + at, k);
+        }
     }
 }

@@ -1,4 +1,4 @@
-/* Normalizers: NFC, prefixes, replacements and replacement tables. */
+/* Normalizers: Unicode forms, case, prefixes, replacements and replacement tables. */
 #include "base/mem.h"
 #include "base/nfc.h"
 #include "base/utf8.h"
@@ -14,10 +14,11 @@ int norm_add(struct norm *m, struct norm_step s, struct err *e)
     if (m->n >= NORM_STEPS)
         return err_set(e, DS_ERANGE, "too many normalizers or decoders: must be at most %d",
                        NORM_STEPS);
-    int rc = s.kind == NORM_CHARSMAP ? charsmap_check(s.from, s.from_len, e) : 0;
+    int is_map = s.kind == NORM_CHARSMAP || s.kind == NORM_CHARSMAP_CLUSTERS;
+    int rc = is_map ? charsmap_check(s.from, s.from_len, e) : 0;
     if (rc < 0)
         return rc;
-    if ((s.from_len > NORM_TEXT && s.kind != NORM_CHARSMAP) || s.to_len > NORM_TEXT)
+    if ((s.from_len > NORM_TEXT && !is_map) || s.to_len > NORM_TEXT)
         return err_set(e, DS_ERANGE, "normalizer text of %zu bytes: must be at most %d",
                        s.from_len > s.to_len ? s.from_len : s.to_len, NORM_TEXT);
     if (s.kind == NORM_REPLACE && s.from_len == 0)
@@ -112,12 +113,58 @@ static int replace_regex(struct str *out, const char *p, size_t n, const struct 
     return rc;
 }
 
+/* Lower case, or without combining marks; invalid bytes are kept. */
+static void by_rune(struct str *out, const struct norm_step *s, const char *p, size_t n)
+{
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t rune;
+        char utf8[4];
+        int k = utf8_decode(p + i, n - i, &rune);
+        len = k > 0 ? (size_t)k : 1;
+        if (k == 0) {
+            str_add_char(out, p[i]);
+        } else if (s->kind == NORM_STRIP_ACCENTS) {
+            if (!utf8_is_mark(rune))
+                str_add_bytes(out, p + i, len);
+        } else if (rune == 0x130) {
+            str_add(out, "i\xCC\x87"); /* the only lower case of two characters */
+        } else {
+            str_add_bytes(out, utf8, (size_t)utf8_encode(utf8, utf8_lower(rune)));
+        }
+    }
+}
+
+static void strip(struct str *out, const struct norm_step *s, const char *p, size_t n)
+{
+    size_t from = 0, len;
+    while (strchr(s->from, 'l') && from < n && tokenizer_is_space(p + from, n - from, &len))
+        from += len;
+    if (strchr(s->from, 'r'))
+        n = tokenizer_trim_end(p, from, n);
+    str_add_bytes(out, p + from, n - from);
+}
+
+static enum nfc_form form_of(enum norm_kind kind)
+{
+    return kind == NORM_NFD    ? NFC_FORM_D
+           : kind == NORM_NFKC ? NFC_FORM_KC
+           : kind == NORM_NFKD ? NFC_FORM_KD
+                               : NFC_FORM_C;
+}
+
 static int changes(const struct norm_step *s, const char *p, size_t n)
 {
     switch (s->kind) {
-    case NORM_NFC: return nfc_needed(p, n);
+    case NORM_NFC:
+    case NORM_NFD:
+    case NORM_NFKC:
+    case NORM_NFKD: return nfc_needed(form_of(s->kind), p, n);
     case NORM_PREPEND: return n > 0 && s->to_len > 0;
     case NORM_REPLACE_REGEX:
+    case NORM_LOWERCASE:
+    case NORM_STRIP:
+    case NORM_STRIP_ACCENTS:
+    case NORM_CHARSMAP_CLUSTERS:
     case NORM_CHARSMAP: return n > 0;
     default: return n >= s->from_len && find_text(p, n, s) != NULL;
     }
@@ -127,10 +174,17 @@ static int apply(struct str *out, const struct norm_step *s, const char *p, size
                  struct err *e)
 {
     switch (s->kind) {
-    case NORM_NFC: nfc_compose(out, p, n); break;
+    case NORM_NFC:
+    case NORM_NFD:
+    case NORM_NFKC:
+    case NORM_NFKD: nfc_apply(form_of(s->kind), out, p, n); break;
+    case NORM_LOWERCASE:
+    case NORM_STRIP_ACCENTS: by_rune(out, s, p, n); break;
+    case NORM_STRIP: strip(out, s, p, n); break;
     case NORM_REPLACE: replace(out, p, n, s, most); break;
     case NORM_REPLACE_REGEX: return replace_regex(out, p, n, s, most, e);
     case NORM_CHARSMAP: charsmap_apply(out, s, p, n, most); break;
+    case NORM_CHARSMAP_CLUSTERS: charsmap_clusters(out, s, p, n, most); break;
     case NORM_PREPEND:
         str_add_bytes(out, s->to, s->to_len);
         str_add_bytes(out, p, n);

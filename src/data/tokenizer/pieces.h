@@ -13,22 +13,40 @@
 
 enum { PIECE_BYTES = 512 }; /* longest one accepted */
 
+/* How scores choose pieces. */
+enum piece_scores {
+    SCORES_MERGE,    /* BPE: the pair whose piece has the highest score merges first */
+    SCORES_SPM,      /* unigram as in SentencePiece */
+    SCORES_LLAMA_CPP /* unigram as in llama.cpp: sums are doubles, unused pieces are matched */
+};
 /* Properties fixed by a format rather than stored in its file, in terms of tokenizer.json. */
 struct piece_style {
     int byte_level;    /* pieces are bytes; else UTF-8 text  */
     int byte_fallback; /* pieces of TOKEN_BYTE replace unknown characters */
     int ignore_merges;
+    enum piece_scores scores;
     int raw_user; /* user-defined pieces are matched in raw text, as in llama.cpp, not normalised */
     const char *normalizer, *pre_tokenizer, *decoder; /* JSON */
     const char *bos;                                  /* token in front of texts, NULL: none */
+    int first_id;                                     /* of BPE: id of the first piece */
     int bos_id, eos_id, add_eos;                      /* add_eos: append eos to texts */
     const struct token_part *eos; /* token that ends texts, if it has no known name; NULL */
     /* More added tokens, as JSON objects each preceded by a comma; NULL: none. */
     const char *added;
 };
-/* Builds a tokenizer from pieces; id = index in p. */
+/* Builds a tokenizer from pieces; id = index in p, after first_id. */
 int pieces_load(struct tokenizer **out, const struct token_part *p, size_t n,
                 const struct piece_style *style, const char *what, struct err *e) DS_CHECK;
+/* Steps of a normalizer, as JSON. */
+#define PIECES_BLOCK "\xE2\x96\x81"
+#define PIECES_PREPEND "{\"type\":\"Prepend\",\"prepend\":\"" PIECES_BLOCK "\"}"
+#define PIECES_MARK_SPACES                                                                         \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" PIECES_BLOCK "\"}"
+#define PIECES_REPLACE(pattern, with)                                                              \
+    "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" pattern "\"},\"content\":\"" with "\"}"
+#define PIECES_SEQUENCE "{\"type\":\"Sequence\",\"normalizers\":["
+/* Appends SentencePiece's replacement table as a step and a comma; nothing if n is 0. */
+void pieces_add_charsmap(struct str *out, const char *p, size_t n);
 /* The style of SentencePiece: spaces are marks; prefix: one is put in front of texts. */
 struct piece_style pieces_spm_style(int prefix);
 /* Builds a tokenizer from tokens and merges as read from a file. */
@@ -86,12 +104,16 @@ enum { VOCAB_PATTERNS = 6, VOCAB_NAMES = 14 };
 struct vocab_pre {
     const char *name[VOCAB_NAMES]; /* the first is the one that is written */
     const char *pattern[VOCAB_PATTERNS];
-    int nfc, ignore_merges, add_bos;
-    int by_ascii_case; /* llama.cpp's pattern of that name differs slightly */
+    const char *llama[VOCAB_PATTERNS]; /* llama.cpp's, which files of that name are read by; none:
+                                          it has the same */
+    int nfc; /* the models' own files normalise to NFC, llama.cpp does not */
+    int ignore_merges, add_bos;
 };
 const struct vocab_pre *vocab_pre_find(const char *name, size_t n); /* NULL: unknown */
 /* The named pre-tokenizer that is equal to t's; NULL: none. */
 const struct vocab_pre *vocab_pre_of(const struct tokenizer *t);
+/* 0: programs that read GGUF's keys split by other patterns than t does. */
+int vocab_pre_splits_alike(const struct vocab_pre *p, const struct tokenizer *t);
 /* Appends why programs that read GGUF's keys with that name tokenize some texts differently;
  * nothing if they do not. */
 void tokenizer_differs(struct str *out, const struct tokenizer *t, const struct vocab_pre *pre);
@@ -112,10 +134,13 @@ int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char
 /* 1 when tokenizer_from_gguf supports this kind of vocabulary. */
 int tokenizer_gguf_known(const struct gguf *g);
 int tokenizer_load_gguf(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
+int tokenizer_load_tekken(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 int tokenizer_load_llama2c(struct tokenizer **out, const char *path, struct err *e) DS_CHECK;
 /* The same in memory. */
 int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const char *what,
                         struct err *e) DS_CHECK;
+int tokenizer_parse_tekken(struct tokenizer **out, const char *p, size_t n, const char *what,
+                           struct err *e) DS_CHECK;
 int tokenizer_parse_tiktoken(struct tokenizer **out, const char *p, size_t n, const char *what,
                              struct err *e) DS_CHECK;
 int tokenizer_parse_llama2c(struct tokenizer **out, const char *p, size_t n, const char *what,

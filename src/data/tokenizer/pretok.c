@@ -39,15 +39,19 @@ static const char *translate_escape(char c, int in_class)
 }
 
 /* Patterns are written for Oniguruma.  Where PCRE2 differs, the pattern is rewritten, or rejected:
- * nested classes and their intersections. */
+ * negated classes inside classes, and intersections of classes.  Other nested classes are unions. */
 static int translate(struct str *out, const char *p, struct err *e)
 {
-    int in_class = 0;
+    int in_class = 0; /* depth */
     for (; *p; p++) {
         const char *other = *p == '\\' && p[1] ? translate_escape(p[1], in_class) : NULL;
-        if ((other && !*other) || (in_class && *p == '[' && p[1] != ':') ||
+        if ((other && !*other) || (in_class && *p == '[' && (p[1] == '^' || p[1] == ']')) ||
             (in_class && *p == '&' && p[1] == '&'))
             return err_set(e, DS_EFORMAT, "tokenizer pattern: \"%.2s\" inside []: unsupported", p);
+        if ((in_class && *p == '[' && p[1] != ':') || (in_class > 1 && *p == ']')) {
+            in_class += *p == '[' ? 1 : -1;
+            continue;
+        }
         if (other) {
             str_add(out, other);
             p++;
@@ -112,6 +116,7 @@ int pretok_add(struct pretok *p, const struct pretok_stage *stage, struct err *e
     own->re = re;
     own->pattern = copy;
     own->plain_words = 0;
+    own->printable = p->byte_level;
     for (size_t i = 0; i < DS_LEN(plain_words) && !own->drop_matches && !own->join; i++)
         own->plain_words |= strcmp(copy, plain_words[i]) == 0;
     return 0;
@@ -162,6 +167,45 @@ struct joiner {
 
 static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
                       void *ctx, struct err *e);
+
+/* Gives the bytes of a piece of printable text to the caller's function. */
+struct unprint {
+    pretok_fn *fn;
+    void *ctx;
+};
+
+static int on_printable(void *ctx, const char *s, size_t n, struct err *e)
+{
+    const struct unprint *u = ctx;
+    struct str bytes = {0};
+    bpe_printable_bytes(&bytes, s, n);
+    int rc = bytes.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
+                          : u->fn(u->ctx, bytes.p, bytes.len, e);
+    str_release(&bytes);
+    return rc;
+}
+
+static int walk_patterns(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
+                         void *ctx, struct err *e);
+
+/* s is valid UTF-8, from the first printable stage on in printable form. */
+static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
+                      void *ctx, struct err *e)
+{
+    if (n == 0)
+        return 0;
+    if (stage == p->n)
+        return fn(ctx, s, n, e);
+    if (!p->stage[stage].printable || (stage > 0 && p->stage[stage - 1].printable))
+        return walk_patterns(p, stage, s, n, fn, ctx, e);
+    struct unprint u = {fn, ctx};
+    struct str text = {0};
+    tokenizer_add_printable(&text, s, n);
+    int rc = text.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
+                         : walk_patterns(p, stage, text.p, text.len, on_printable, &u, e);
+    str_release(&text);
+    return rc;
+}
 
 static int join_end(struct joiner *j, const char *s, struct err *e)
 {
@@ -214,14 +258,10 @@ static int walk_joined(const struct pretok *p, int stage, const char *s, size_t 
     return rc < 0 ? rc : join_end(&j, s, e);
 }
 
-/* s is valid UTF-8.  An empty match cuts, and the search continues one code point later. */
-static int walk_stage(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
-                      void *ctx, struct err *e)
+/* An empty match cuts, and the search continues one code point later. */
+static int walk_patterns(const struct pretok *p, int stage, const char *s, size_t n, pretok_fn *fn,
+                         void *ctx, struct err *e)
 {
-    if (n == 0)
-        return 0;
-    if (stage == p->n)
-        return fn(ctx, s, n, e);
     const struct pretok_stage *st = &p->stage[stage];
     size_t done = 0, from = 0, a = 0, b = 0;
     if (st->drop_matches || st->join)

@@ -237,7 +237,8 @@ static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
 {
     const struct bpe_chars *c = t->bpe->chars;
     int32_t flag[5] = {c->unk, c->fuse_unk, t->strip_space, t->metaspace.on,
-                       t->metaspace.when << 1 | t->metaspace.split};
+                       t->metaspace.of_pieces << 3 | (int)t->metaspace.when << 1 |
+                           t->metaspace.split};
     h = hash64(flag, sizeof flag, h);
     for (size_t i = 0; i < t->n_added; i++) {
         int32_t where = t->added[i].normalized | t->added[i].as_piece << 1;
@@ -246,6 +247,8 @@ static uint64_t hash_chars(const struct tokenizer *t, uint64_t h)
     for (int32_t id = 0; c->split && id < t->vocab; id++)
         if (c->split[id][0] >= 0)
             h = hash64(&id, sizeof id, h);
+    if (c->unigram)
+        h = unigram_hash(c->unigram, h);
     return hash_steps(&t->norm, h);
 }
 
@@ -272,7 +275,7 @@ uint64_t tokenizer_hash(const struct tokenizer *t)
     for (int i = 0; i < b->pre.n; i++)
         h = hash64(b->pre.stage[i].pattern, strlen(b->pre.stage[i].pattern),
                    h + (uint64_t)(b->pre.stage[i].drop_gaps | b->pre.stage[i].drop_matches << 1 |
-                                  (int)b->pre.stage[i].join << 2));
+                                  (int)b->pre.stage[i].join << 2 | b->pre.stage[i].printable << 4));
     int32_t flag[2] = {b->pre.add_prefix_space, b->ignore_merges};
     h = hash64(flag, sizeof flag, h);
     for (int i = 0; !b->chars && b->unk >= 0 && i < 256; i++)

@@ -50,8 +50,8 @@ static void of_bytes(struct str *out, const struct tokenizer *t, const struct vo
     if (pre && pre->ignore_merges != t->bpe->ignore_merges && !merges_make_all(t))
         add_reason(out, pre->ignore_merges ? "they look up whole words before merging"
                                            : "they do not look up whole words before merging");
-    if (pre && pre->by_ascii_case)
-        add_reason(out, "they distinguish case only in ASCII");
+    if (pre && !vocab_pre_splits_alike(pre, t))
+        add_reason(out, "their pattern of that name cuts some texts differently");
 }
 
 /* 1 for the steps that the keys can express: spaces become marks and one is put in front. */
@@ -64,16 +64,19 @@ static int is_usual(const struct norm_step *s)
 
 static void of_chars(struct str *out, const struct tokenizer *t)
 {
+    const struct bpe_chars *c = t->bpe->chars;
     int usual = 1, defined = 0;
     for (int i = 0; i < t->norm.n; i++)
         usual &= is_usual(&t->norm.step[i]);
     for (size_t i = 0; i < t->n_added; i++)
         defined |= t->added[i].as_piece;
     if (!usual)
-        add_reason(out, "they do not normalise");
+        add_reason(out, c->unigram ? "they may normalise differently" : "they do not normalise");
     if (defined)
         add_reason(out, "they match user-defined pieces differently");
-    if (!t->bpe->chars->byte_fallback)
+    if (c->unigram && (c->unigram->single || c->byte_fallback))
+        add_reason(out, "they add scores as doubles and replace unknown text by one token");
+    if (!c->unigram && !c->byte_fallback)
         add_reason(out, "they expect a token for every byte");
     if (t->bpe->pre.n > 0)
         add_reason(out, "they do not split by its patterns");

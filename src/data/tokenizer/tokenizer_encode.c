@@ -111,6 +111,13 @@ size_t added_match(const struct added_index *x, const char *s, size_t n, int64_t
     return 0;
 }
 
+/* SentencePiece's unigram models have their user-defined pieces among the others. */
+static int in_lattice(const struct tokenizer *t, const struct added_token *a)
+{
+    const struct bpe_chars *c = t->bpe ? t->bpe->chars : NULL;
+    return a->as_piece && c && c->unigram && c->unigram->single;
+}
+
 /* The leftmost added token at or after `from`, the longest one there; NULL if none.  *len: of the
  * text found. */
 static const struct added_token *find_added(const struct tokenizer *t, const struct added_index *x,
@@ -120,7 +127,7 @@ static const struct added_token *find_added(const struct tokenizer *t, const str
     for (size_t i = from, found; i<n; i += found> 0 ? found : 1) {
         int64_t at;
         found = added_match(x, s + i, n - i, &at);
-        if (found == 0 || (t->added[at].special && !special) ||
+        if (found == 0 || (t->added[at].special && !special) || in_lattice(t, &t->added[at]) ||
             (t->added[at].single_word && !stands_alone(t, s, n, i, i + found)))
             continue; /* a rejected match is skipped as a whole */
         *where = i;
@@ -132,7 +139,7 @@ static const struct added_token *find_added(const struct tokenizer *t, const str
 
 /* --- spaces around added tokens ------------------------------------------------------------- */
 
-static int is_space(const char *s, size_t n, size_t *len)
+int tokenizer_is_space(const char *s, size_t n, size_t *len)
 {
     uint32_t c;
     int k = utf8_decode(s, n, &c);
@@ -142,13 +149,13 @@ static int is_space(const char *s, size_t n, size_t *len)
                      c == 0x205F || c == 0x3000);
 }
 
-static size_t strip_right_end(const char *s, size_t from, size_t end)
+size_t tokenizer_trim_end(const char *s, size_t from, size_t end)
 {
     for (size_t k; end > from; end -= k) {
         for (k = 1; k < 4 && end - k > from && ((unsigned char)s[end - k] & 0xC0) == 0x80;)
             k++;
         size_t len;
-        if (!is_space(s + end - k, k, &len) || len != k)
+        if (!tokenizer_is_space(s + end - k, k, &len) || len != k)
             break;
     }
     return end;
@@ -161,14 +168,8 @@ struct sink {
     const struct tokenizer *t;
     int special;
     struct ids *out;
+    const char *begin; /* of the whole text, when pieces are marked; NULL: s is not its beginning */
 };
-
-static int on_piece(void *ctx, const char *s, size_t n, struct err *e)
-{
-    const struct sink *c = ctx;
-    const struct bpe *b = c->t->bpe;
-    return b->chars ? bpe_encode_chars(b, s, n, c->out, e) : bpe_encode_piece(b, s, n, c->out, e);
-}
 
 /* Replaces spaces by marks, and puts one in front if requested. */
 static void add_metaspace(const struct tokenizer *t, struct str *out, const char *s, size_t n,
@@ -188,6 +189,26 @@ static void add_metaspace(const struct tokenizer *t, struct str *out, const char
     }
 }
 
+static int on_text(void *ctx, const char *s, size_t n, struct err *e)
+{
+    const struct sink *c = ctx;
+    const struct bpe *b = c->t->bpe;
+    return b->chars ? bpe_encode_chars(b, s, n, c->out, e) : bpe_encode_piece(b, s, n, c->out, e);
+}
+
+static int on_piece(void *ctx, const char *s, size_t n, struct err *e)
+{
+    const struct sink *c = ctx;
+    struct str marked = {0};
+    if (!c->t->metaspace.of_pieces)
+        return on_text(ctx, s, n, e);
+    add_metaspace(c->t, &marked, s, n, s == c->begin);
+    int rc = marked.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
+                           : on_text(ctx, marked.p, marked.len, e);
+    str_release(&marked);
+    return rc;
+}
+
 static int encode_plain(struct sink *c, const char *s, size_t n, int first, struct err *e)
 {
     const struct tokenizer *t = c->t;
@@ -200,7 +221,8 @@ static int encode_plain(struct sink *c, const char *s, size_t n, int first, stru
             rc = bpe_push_ids(c->out, &(int32_t){(unsigned char)s[i]}, 1, e);
         return rc;
     }
-    if (!t->metaspace.on)
+    c->begin = first ? s : NULL;
+    if (!t->metaspace.on || t->metaspace.of_pieces)
         return pretok_walk(&t->bpe->pre, s, n, on_piece, c, e);
     add_metaspace(t, &marked, s, n, first);
     rc = marked.failed ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", n)
@@ -254,8 +276,8 @@ static int encode_round(struct sink *c, int round, const char *s, size_t n, int 
             break;
         size_t start = where, stop = from = where + len;
         if (a->lstrip) /* spaces before the token may have been consumed by the previous one */
-            start = at < where ? strip_right_end(s, at, where) : at;
-        for (size_t k; a->rstrip && stop < n && is_space(s + stop, n - stop, &k);)
+            start = at < where ? tokenizer_trim_end(s, at, where) : at;
+        for (size_t k; a->rstrip && stop < n && tokenizer_is_space(s + stop, n - stop, &k);)
             stop += k;
         if (at < start)
             rc = encode_rest(c, round, s + at, start - at, first && at == 0, e);
@@ -288,7 +310,7 @@ static int encode(const struct tokenizer *t, const char *s, size_t n, int allow_
                   struct ids *out, struct err *e)
 {
     size_t before = out->n;
-    struct sink c = {t, allow_special, out};
+    struct sink c = {t, allow_special, out, NULL};
     int rc = encode_round(&c, 0, s, n, first, e);
     if (rc < 0)
         out->n = before;

@@ -60,6 +60,7 @@ static const struct format {
     int (*load)(struct tokenizer **out, const char *path, struct err *e);
 } formats[] = {
     {"tokenizer.json", ".json", load_json_file},
+    {"tekken.json", NULL, tokenizer_load_tekken},
     {"vocab.json", NULL, tokenizer_load_vocab},
     {"encoder.json", NULL, tokenizer_load_vocab},
     {"tokenizer.model", ".model", tokenizer_load_model},
@@ -85,9 +86,10 @@ static int find_in_dir(char *out, size_t size, const char *dir, struct err *e)
         if (rc >= 0 && fs_exists(out))
             return (int)i;
     }
-    return err_set(e, DS_ENOTFOUND,
-                   "%s: no tokenizer.json, vocab.json, tokenizer.model or tokenizer.bin found",
-                   dir);
+    return err_set(
+        e, DS_ENOTFOUND,
+        "%s: no tokenizer.json, tekken.json, vocab.json, tokenizer.model or tokenizer.bin found",
+        dir);
 }
 
 /* Detects the type from the first bytes: 1 GGUF, 0 possibly a tokenizer, else an error. */

@@ -19,14 +19,36 @@ static const struct token_part *bos_of(const struct tokenizer_parts *p)
 
 /* --- scores --- */
 
+/* llama.cpp's treatment of spaces in unigram models: with extra ones removed each word gets a mark,
+ * else one goes after the spaces that a text begins with. */
+static void add_unigram_steps(struct str *out, const struct tokenizer_parts *p)
+{
+    str_add(out, PIECES_SEQUENCE);
+    pieces_add_charsmap(out, p->charsmap, p->charsmap_len);
+    if (p->remove_extra_spaces)
+        str_add(out, PIECES_REPLACE("\\\\A +| +\\\\z",
+                                    "") "," PIECES_REPLACE(" +", PIECES_BLOCK) "," PIECES_PREPEND);
+    else if (p->add_space_prefix)
+        str_add(out, PIECES_REPLACE("\\\\A *\\\\K(?=[^ ])", PIECES_BLOCK) "," PIECES_MARK_SPACES);
+    else
+        str_add(out, PIECES_MARK_SPACES);
+    str_add(out, "]}");
+}
+
 static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
                        struct err *e)
 {
     struct piece_style style = pieces_spm_style(p->add_space_prefix);
+    struct str steps = {0};
     const struct token_part *bos = bos_of(p);
     char name[PIECE_BYTES + 1] = "";
     style.raw_user = 1;
-    for (int32_t i = 0; i < p->tokens; i++)
+    if (strcmp(p->model, "t5") == 0) {
+        add_unigram_steps(&steps, p);
+        style.normalizer = str_text(&steps);
+        style.scores = SCORES_LLAMA_CPP;
+    }
+    for (int32_t i = 0; i < p->tokens && style.scores == SCORES_MERGE; i++)
         style.byte_fallback |= p->token[i].type == TOKEN_BYTE;
     if (bos && bos->n <= PIECE_BYTES) {
         memcpy(name, bos->text, bos->n);
@@ -36,7 +58,10 @@ static int from_scores(struct tokenizer **out, const struct tokenizer_parts *p, 
     style.eos = token_at(p, p->eos);
     style.eos_id = p->eos;
     style.add_eos = p->add_eos;
-    return pieces_load(out, p->token, (size_t)p->tokens, &style, what, e);
+    int rc = steps.failed ? err_set(e, DS_EMEM, "%s: out of memory for its normalizer", what)
+                          : pieces_load(out, p->token, (size_t)p->tokens, &style, what, e);
+    str_release(&steps);
+    return rc;
 }
 
 /* --- merges --- */
@@ -106,8 +131,7 @@ static int write_document(struct writer *w, struct err *e)
     const struct token_part *bos = bos_of(w->p);
     str_add(&w->out, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
     add_added(w);
-    str_addf(&w->out,
-             "\"normalizer\":%s,\"pre_tokenizer\":", w->pre->nfc ? "{\"type\":\"NFC\"}" : "null");
+    str_add(&w->out, "\"normalizer\":null,\"pre_tokenizer\":"); /* as llama.cpp */
     vocab_pre_write(&w->out, w->pre);
     str_add_char(&w->out, ',');
     const struct token_part *eos = w->p->add_eos ? token_at(w->p, w->p->eos) : NULL;
@@ -156,6 +180,6 @@ static int from_merges(struct tokenizer **out, const struct tokenizer_parts *p, 
 int tokenizer_from_parts(struct tokenizer **out, const struct tokenizer_parts *p, const char *what,
                          struct err *e)
 {
-    return strcmp(p->model, "llama") == 0 ? from_scores(out, p, what, e)
-                                          : from_merges(out, p, what, e);
+    return strcmp(p->model, "gpt2") == 0 ? from_merges(out, p, what, e)
+                                         : from_scores(out, p, what, e);
 }

@@ -94,7 +94,7 @@ static int take_tokens(struct tokenizer_parts *p, const struct gguf *g, struct e
 {
     const struct gguf_meta *score = NULL, *type = NULL;
     size_t n = 0;
-    int scored = strcmp(p->model, "llama") == 0;
+    int scored = strcmp(p->model, "gpt2") != 0;
     int rc = take_texts(g, KEY "tokens", BPE_IDS_MAX, &p->token, &n, e);
     p->tokens = (int32_t)n;
     if (rc >= 0 && n == 0)
@@ -152,19 +152,34 @@ static int take_merges(struct tokenizer_parts *p, const struct gguf *g, struct s
 static int take_ids(struct tokenizer_parts *p, const struct gguf *g, struct err *e)
 {
     const struct vocab_pre *pre = p->pre ? vocab_pre_find(p->pre, strlen(p->pre)) : NULL;
-    int scored = strcmp(p->model, "llama") == 0;
+    int scored = strcmp(p->model, "llama") == 0, unigram = strcmp(p->model, "t5") == 0;
     int rc = id_of(g, KEY "bos_token_id", p->tokens, scored ? 1 : -1, &p->bos, e);
     if (rc >= 0)
-        rc = id_of(g, KEY "eos_token_id", p->tokens, scored ? 2 : -1, &p->eos, e);
+        rc = id_of(g, KEY "eos_token_id", p->tokens, scored ? 2 : unigram ? 1 : -1, &p->eos, e);
     if (rc >= 0)
-        rc = id_of(g, KEY "unknown_token_id", p->tokens, scored ? 0 : -1, &p->unk, e);
+        rc = id_of(g, KEY "unknown_token_id", p->tokens, scored ? 0 : unigram ? 2 : -1, &p->unk, e);
     if (rc >= 0)
         rc = flag_of(g, KEY "add_bos_token", scored || (pre && pre->add_bos), &p->add_bos, e);
     if (rc >= 0)
-        rc = flag_of(g, KEY "add_eos_token", 0, &p->add_eos, e);
+        rc = flag_of(g, KEY "add_eos_token", unigram, &p->add_eos, e);
     if (rc >= 0)
-        rc = flag_of(g, KEY "add_space_prefix", 1, &p->add_space_prefix, e);
+        rc = flag_of(g, KEY "add_space_prefix", !unigram, &p->add_space_prefix, e);
+    if (rc >= 0)
+        rc = flag_of(g, KEY "remove_extra_whitespaces", 0, &p->remove_extra_spaces, e);
     return rc;
+}
+
+/* The table of replacements, bytes in the file. */
+static int take_charsmap(struct tokenizer_parts *p, const struct gguf *g, struct err *e)
+{
+    const struct gguf_meta *m = gguf_meta_find(g, KEY "precompiled_charsmap");
+    if (!m || (m->kind == GGUF_ARRAY && m->count == 0))
+        return 0;
+    if (m->kind != GGUF_ARRAY || (m->item != GGUF_U8 && m->item != GGUF_I8))
+        return err_set(e, DS_EFORMAT, KEY "precompiled_charsmap must be an array of bytes");
+    p->charsmap = (const char *)m->data;
+    p->charsmap_len = (size_t)m->count;
+    return 0;
 }
 
 static int load_parts(struct tokenizer **out, const struct gguf *g, const char *model,
@@ -175,6 +190,8 @@ static int load_parts(struct tokenizer **out, const struct gguf *g, const char *
     int rc = take_tokens(&p, g, e);
     if (rc >= 0 && strcmp(model, "gpt2") == 0)
         rc = take_merges(&p, g, &name, what, e);
+    if (rc >= 0 && strcmp(model, "t5") == 0)
+        rc = take_charsmap(&p, g, e);
     if (rc >= 0)
         rc = take_ids(&p, g, e);
     if (rc < 0)
@@ -196,13 +213,13 @@ int tokenizer_gguf_known(const struct gguf *g)
     if (text_is(&model, "gpt2"))
         return !text_of(g, KEY "pre", &pre) || text_is(&pre, "default") ||
                vocab_pre_find(pre.p, pre.n) != NULL;
-    return text_is(&model, "llama");
+    return text_is(&model, "llama") || text_is(&model, "t5");
 }
 
 int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char *what,
                         struct err *e)
 {
-    static const char *const models[] = {"gpt2", "llama"};
+    static const char *const models[] = {"gpt2", "llama", "t5"};
     struct gguf_text text;
     if (text_of(g, "tokenizer.huggingface.json", &text))
         return tokenizer_load_json(out, text.p, text.n, what, e);
@@ -211,8 +228,9 @@ int tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, const char
     for (size_t i = 0; i < DS_LEN(models); i++)
         if (text_is(&text, models[i]))
             return load_parts(out, g, models[i], what, e);
-    return err_set(e, DS_EFORMAT, "%s: " KEY "model \"%.*s\": unsupported, expected gpt2 or llama",
-                   what, (int)(text.n < 64 ? text.n : 64), text.p);
+    return err_set(e, DS_EFORMAT,
+                   "%s: " KEY "model \"%.*s\": unsupported, expected gpt2, llama or t5", what,
+                   (int)(text.n < 64 ? text.n : 64), text.p);
 }
 
 int tokenizer_load_gguf(struct tokenizer **out, const char *path, struct err *e)

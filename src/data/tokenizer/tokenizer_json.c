@@ -1,4 +1,4 @@
-/* Reads a Hugging Face tokenizer.json with BPE over bytes or characters.  Unsupported features are
+/* Reads a Hugging Face tokenizer.json with BPE over bytes or characters, or a unigram model.  Unsupported features are
  * rejected by name, because silently different ids would be worse than an error.
  */
 #include "base/json.h"
@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *type_of(const struct json_node *n)
@@ -16,6 +17,8 @@ static const char *type_of(const struct json_node *n)
 
 /* --- vocabulary and merges
  * --------------------------------------------------------------------------- */
+
+enum { UNKNOWN_PENALTY = 10 }; /* of unigram models: below the lowest score */
 
 struct reader {
     struct tokenizer *t;
@@ -30,11 +33,16 @@ static int largest_id(const struct json_node *vocab, const struct json_node *add
     const char *key;
     size_t len;
     void *at = NULL;
-    *max = -1;
+    int is_list = json_kind_of(vocab) == JSON_KIND_ARRAY; /* of pieces, whose places are the ids */
+    size_t members = is_list ? 0 : json_len(vocab);
+    if (is_list && json_len(vocab) > BPE_IDS_MAX)
+        return err_set(e, DS_ERANGE, "vocabulary of %zu pieces: must be at most %d",
+                       json_len(vocab), BPE_IDS_MAX);
+    *max = is_list ? (int64_t)json_len(vocab) - 1 : -1;
     for (size_t i = 0;; i++) {
-        const struct json_node *v = i < json_len(vocab) ? json_next(vocab, &at, &key, &len) : NULL;
-        const struct json_node *a = v ? v : json_get(json_at(added, i - json_len(vocab)), "id");
-        if (!v && i - json_len(vocab) >= json_len(added))
+        const struct json_node *v = i < members ? json_next(vocab, &at, &key, &len) : NULL;
+        const struct json_node *a = v ? v : json_get(json_at(added, i - members), "id");
+        if (!v && i - members >= json_len(added))
             return 0;
         int64_t id = json_int(a, -1);
         if (id < 0 || id >= BPE_IDS_MAX)
@@ -73,6 +81,33 @@ static int read_token(struct reader *r, int32_t id, const char *key, size_t len,
     if (rc >= 0)
         rc = tokenizer_set_piece(r->t, id, str_text(&r->scratch), r->scratch.len, e);
     return rc;
+}
+
+/* [["piece", score], ...]; of two equal pieces the last one counts. */
+static int read_scored(struct reader *r, const struct json_node *vocab, struct err *e)
+{
+    struct unigram *u = r->t->bpe->chars->unigram;
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < json_len(vocab); i++) {
+        size_t len = 0;
+        const struct json_node *pair = json_at(vocab, i);
+        const char *text = json_str(json_at(pair, 0), &len);
+        double score = json_num(json_at(pair, 1), HUGE_VAL);
+        if (!text || json_len(pair) != 2 || !isfinite(score))
+            return err_set(e, DS_EFORMAT, "piece %zu: expected [\"piece\", score]", i);
+        if (len > UNIGRAM_PIECE)
+            return err_set(e, DS_ERANGE, "piece %zu has %zu bytes: must be at most %d", i, len,
+                           UNIGRAM_PIECE);
+        int rc = read_token(r, (int32_t)i, text, len, e);
+        if (rc < 0)
+            return rc;
+        if (map_set(&r->id_of, text, len, (int64_t)i) < 0 || r->scratch.failed)
+            return err_set(e, DS_EMEM, "out of memory for the vocabulary");
+        u->score[i] = score;
+        least = score < least ? score : least;
+    }
+    u->unk_score = least - UNKNOWN_PENALTY;
+    return 0;
 }
 
 static int read_vocab(struct reader *r, const struct json_node *vocab, struct err *e)
@@ -187,8 +222,41 @@ static int read_unknown(struct reader *r, const struct json_node *model, struct 
     return 0;
 }
 
+/* Own extensions: "single", sums as floats; "unk_score"; "unmatched", ids that no text has. */
+static int read_unigram(struct reader *r, const struct json_node *model, struct err *e)
+{
+    struct bpe_chars *c = r->t->bpe->chars;
+    const struct json_node *out = json_get(model, "unmatched"), *vocab = json_get(model, "vocab");
+    unsigned char *skip = mem_alloc((size_t)r->t->vocab, 1);
+    if (!skip)
+        return err_set(e, DS_EMEM, "out of memory for the vocabulary");
+    int rc = read_scored(r, vocab, e);
+    r->t->by_length = json_bool(json_get(model, TOKENIZER_BY_LENGTH), 0);
+    c->unigram->single = json_bool(json_get(model, "single"), 0);
+    c->unigram->unk_score = json_num(json_get(model, "unk_score"), c->unigram->unk_score);
+    int64_t unk = json_int(json_get(model, "unk_id"), -1);
+    if (rc >= 0 && json_kind_of(json_get(model, "unk_id")) != JSON_KIND_NULL &&
+        (unk < 0 || unk >= (int64_t)json_len(vocab)))
+        rc = err_set(e, DS_ERANGE, "unk_id = %lld: must be in 0..%zu", (long long)unk,
+                     json_len(vocab) - 1);
+    c->unk = (int32_t)unk;
+    for (size_t i = 0; rc >= 0 && i < json_len(out); i++) {
+        int64_t id = json_int(json_at(out, i), -1);
+        if (id < 0 || id >= r->t->vocab)
+            rc = err_set(e, DS_ERANGE, "unmatched: unknown token %lld", (long long)id);
+        else
+            skip[id] = 1;
+    }
+    if (rc >= 0)
+        rc = unigram_ready(c, skip, e);
+    mem_free(skip);
+    return rc;
+}
+
 static int read_model(struct reader *r, const struct json_node *model, struct err *e)
 {
+    if (r->t->bpe->chars && r->t->bpe->chars->unigram)
+        return read_unigram(r, model, e);
     static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const struct json_node *merges = json_get(model, "merges");
     size_t len;
@@ -230,7 +298,8 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
     a.single_word = json_bool(json_get(n, "single_word"), 0);
     int64_t known;
     int rc = 0;
-    if (map_get(&r->id_of, text, len, &known)) {
+    /* "apart" is our own: a token of the vocabulary may have the same text. */
+    if (!json_bool(json_get(n, "apart"), 0) && map_get(&r->id_of, text, len, &known)) {
         if (known != a.id)
             return err_set(e, DS_EFORMAT,
                            "added token \"%.40s\": id %d, expected %lld as in the vocabulary", text,
@@ -323,10 +392,63 @@ static int is_plain_bytes(const struct tokenizer *t)
 /* --- the whole
  * ------------------------------------------------------------------------------------------ */
 
+/* An option that is absent, null, false or empty changes nothing. */
+static int check_options(const struct json_node *model, struct err *e)
+{
+    static const char *const known[] = {"type",        "vocab",
+                                        "merges",      "dropout",
+                                        "unk_token",   "continuing_subword_prefix",
+                                        "fuse_unk",    "end_of_word_suffix",
+                                        "unk_id",      "byte_fallback",
+                                        "merge_ranks", "ignore_merges",
+                                        "single",      TOKENIZER_BY_LENGTH,
+                                        "unk_score",   TOKENIZER_BOS,
+                                        "unmatched",   TOKENIZER_EOS,
+                                        "unused"};
+    const char *key;
+    void *at = NULL;
+    for (const struct json_node *v; (v = json_next(model, &at, &key, NULL)) != NULL;) {
+        size_t i = 0, len = 0;
+        while (i < DS_LEN(known) && strcmp(key, known[i]) != 0)
+            i++;
+        int off = json_kind_of(v) == JSON_KIND_NULL ||
+                  (json_kind_of(v) == JSON_KIND_BOOL && !json_bool(v, 0)) ||
+                  (json_str(v, &len) && len == 0);
+        if (i == DS_LEN(known) && !off)
+            return tokenizer_refuse(e, "model option", key);
+    }
+    return 0;
+}
+
+/* What surrounds a text: one token before it and one after it. */
+static int check_post(const struct json_node *post, int depth, struct err *e)
+{
+    const char *type = type_of(post);
+    const struct json_node *list = json_get(post, "processors"), *single = json_get(post, "single");
+    int rc = 0;
+    if (json_kind_of(post) == JSON_KIND_NULL || strcmp(type, "ByteLevel") == 0)
+        return 0;
+    if (strcmp(type, "Sequence") == 0 && depth == 0) {
+        for (size_t i = 0; rc >= 0 && i < json_len(list); i++)
+            rc = check_post(json_at(list, i), 1, e);
+        return rc;
+    }
+    if (strcmp(type, "TemplateProcessing") != 0)
+        return tokenizer_refuse(e, "post-processor", type);
+    if (json_get(json_at(single, 0), "SpecialToken") &&
+        json_get(json_at(single, 1), "SpecialToken"))
+        return tokenizer_refuse(e, "post-processor", "more than one token before a text");
+    return 0;
+}
+
 static int read_parts(struct reader *r, const struct json_node *root, struct err *e)
 {
     const struct json_node *added = json_get(root, "added_tokens");
-    int rc = tokenizer_read_steps(r->t, root, e);
+    int rc = check_options(json_get(root, "model"), e);
+    if (rc >= 0)
+        rc = check_post(json_get(root, "post_processor"), 0, e);
+    if (rc >= 0)
+        rc = tokenizer_read_steps(r->t, root, e);
     if (rc >= 0)
         rc = read_model(r, json_get(root, "model"), e);
     if (rc >= 0 && r->t->bpe->chars)
@@ -343,16 +465,18 @@ static int read_root(struct reader *r, const struct json_node *root, struct err 
     const struct json_node *model = json_get(root, "model"), *vocab = json_get(model, "vocab");
     const char *type = json_str(json_get(model, "type"), NULL);
     int64_t max = -1;
+    int unigram = type && strcmp(type, "Unigram") == 0;
     /* Files from 2019 have no type; BPE is recognised by its merges. */
-    if (type ? strcmp(type, "BPE") != 0
-             : json_kind_of(json_get(model, "merges")) != JSON_KIND_ARRAY)
+    if (!unigram && (type ? strcmp(type, "BPE") != 0
+                          : json_kind_of(json_get(model, "merges")) != JSON_KIND_ARRAY))
         return tokenizer_refuse(e, "tokenizer model", type ? type : "(no type)");
-    if (json_kind_of(vocab) != JSON_KIND_OBJECT || json_len(vocab) == 0)
+    if (json_kind_of(vocab) != (unigram ? JSON_KIND_ARRAY : JSON_KIND_OBJECT) ||
+        json_len(vocab) == 0)
         return err_set(e, DS_EFORMAT, "model: missing vocab");
     int rc = largest_id(vocab, json_get(root, "added_tokens"), &max, e);
     if (rc < 0)
         return rc;
-    r->t = tokenizer_new("bpe", (int)max + 1, e);
+    r->t = tokenizer_new(unigram ? "unigram" : "bpe", (int)max + 1, e);
     if (!r->t)
         return DS_EMEM;
     r->t->bpe = mem_alloc(1, sizeof *r->t->bpe);
@@ -381,7 +505,7 @@ int tokenizer_load_json(struct tokenizer **out, const char *p, size_t n, const c
         tokenizer_free(r.t);
         err_add(e, rc, "%s", what);
     } else {
-        r.t->kind = is_plain_bytes(r.t) ? "bytes" : "bpe";
+        r.t->kind = is_plain_bytes(r.t) ? "bytes" : r.t->kind;
         *out = r.t;
     }
     map_release(&r.id_of);

@@ -106,6 +106,11 @@ static void add_scores(struct taker *k)
 {
     const struct bpe *b = k->t->bpe;
     struct token_part *token = k->out->token;
+    const struct unigram *u = b->chars->unigram;
+    for (int32_t id = 0; u && id < k->out->tokens; id++)
+        token[id].score = id < u->ids ? (float)u->score[id] : 0;
+    if (u)
+        return;
     for (int32_t id = 0; id < k->out->tokens; id++)
         token[id].score = token[id].type == TOKEN_NORMAL ? -(float)(b->merges + 1) : 0;
     for (size_t i = b->merges; i-- > 0;)
@@ -149,12 +154,20 @@ static int find_ids(struct taker *k, struct err *e)
     return 0;
 }
 
+static int trims(const struct norm *m)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->step[i].kind == NORM_STRIP || m->step[i].kind == NORM_REPLACE_REGEX)
+            return 1;
+    return 0;
+}
+
 static void find_names(struct taker *k)
 {
     struct tokenizer_parts *p = k->out;
     const struct tokenizer *t = k->t;
     const struct vocab_pre *pre = vocab_pre_of(t);
-    p->model = is_chars(t) ? "llama" : "gpt2";
+    p->model = !is_chars(t) ? "gpt2" : t->bpe->chars->unigram ? "t5" : "llama";
     tokenizer_differs(&p->differs, t, pre);
     p->pre = is_chars(t) ? "default" : pre ? pre->name[0] : t->bpe ? NULL : "gpt-2";
     p->bos = t->bos;
@@ -162,6 +175,13 @@ static void find_names(struct taker *k)
     p->unk = is_chars(t) ? t->bpe->chars->unk : -1;
     p->add_bos = t->bos >= 0;
     p->add_eos = t->after >= 0 && t->after == t->eot;
+    const struct norm_step *map =
+        t->norm.n && t->norm.step[0].kind == NORM_CHARSMAP ? t->norm.step : NULL;
+    if (strcmp(p->model, "t5") == 0 && map) {
+        p->charsmap = map->from;
+        p->charsmap_len = map->from_len;
+    }
+    p->remove_extra_spaces = strcmp(p->model, "t5") == 0 && trims(&t->norm);
     p->add_space_prefix = is_chars(t) && t->metaspace.on && t->metaspace.when != METASPACE_NEVER;
     for (int i = 0; is_chars(t) && i < t->norm.n; i++)
         p->add_space_prefix |= t->norm.step[i].kind == NORM_PREPEND;

@@ -1,4 +1,4 @@
-/* Converts pieces with scores to a tokenizer.json.  Such formats have no merge list: any two
+/* Converts pieces with scores to a tokenizer.json, of a unigram model or of BPE.  Such formats have no merge list: any two
  * neighbours whose concatenation is a piece may merge.  So every split of a piece into two pieces
  * is a merge, and merges of equal score share a rank: among them the leftmost pair goes first. */
 #include "data/tokenizer/pieces.h"
@@ -54,22 +54,101 @@ static int check_piece(const struct writer *w, size_t i, struct err *e)
     return 0;
 }
 
+static const struct token_part *unknown(const struct writer *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->p[i].type == TOKEN_UNKNOWN)
+            return &w->p[i];
+    return NULL;
+}
+
+/* The least and greatest scores of normal pieces. */
+static void find_scores(const struct writer *w, float *least, float *most)
+{
+    *least = INFINITY;
+    *most = -INFINITY;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->p[i].type == TOKEN_NORMAL) {
+            *least = fminf(*least, w->p[i].score);
+            *most = fmaxf(*most, w->p[i].score);
+        }
+    if (*least > *most)
+        *least = *most = 0; /* no normal piece */
+}
+
+/* SentencePiece raises its user-defined pieces above all others of their length; llama.cpp has
+ * matched them before. */
+static double score_of(const struct writer *w, const struct token_part *p, float most)
+{
+    if (w->style->scores == SCORES_SPM && p->type == TOKEN_USER_DEFINED)
+        return (double)((float)p->n * most) - 0.1;
+    return p->type == TOKEN_USER_DEFINED ? 0 : (double)p->score;
+}
+
+static int is_matched(const struct writer *w, const struct token_part *p)
+{
+    return p->type == TOKEN_NORMAL || p->type == TOKEN_USER_DEFINED ||
+           (p->type == TOKEN_UNUSED && w->style->scores == SCORES_LLAMA_CPP);
+}
+
+static int check_new(struct writer *w, size_t i, struct err *e)
+{
+    const struct token_part *p = &w->p[i];
+    int64_t other;
+    int rc = check_piece(w, i, e);
+    if (rc < 0)
+        return rc;
+    if (map_get(&w->id_of, p->text, p->n, &other))
+        return err_set(e, DS_EFORMAT, "duplicate pieces %lld and %zu", (long long)other, i);
+    return map_set(&w->id_of, p->text, p->n, (int64_t)i) < 0
+               ? err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n)
+               : 0;
+}
+
+/* The model of a tokenizer.json: scores so exact that they are read back unchanged. */
+static int write_unigram(struct writer *w, struct err *e)
+{
+    const struct token_part *unk = unknown(w);
+    float least, most;
+    int rc = 0, first = 1;
+    find_scores(w, &least, &most);
+    str_addf(&w->out,
+             "\"type\":\"Unigram\",\"byte_fallback\":%s,\"single\":%s,\"unk_score\":%.17g,",
+             w->style->byte_fallback ? "true" : "false",
+             w->style->scores == SCORES_SPM ? "true" : "false", (double)(least - 10));
+    if (unk)
+        str_addf(&w->out, "\"unk_id\":%zu,", (size_t)(unk - w->p));
+    pieces_add_eos(&w->out, w->style->eos);
+    str_add(&w->out, w->style->raw_user ? "\"" TOKENIZER_BY_LENGTH "\":true," : "");
+    str_add(&w->out, "\"vocab\":[");
+    for (size_t i = 0; rc >= 0 && i < w->n; i++) {
+        rc = check_new(w, i, e);
+        str_add(&w->out, i ? ",[" : "[");
+        if (rc >= 0)
+            add_text(w, w->p[i].text, w->p[i].n);
+        str_addf(&w->out, ",%.17g]", score_of(w, &w->p[i], most));
+    }
+    str_add(&w->out, "],\"unmatched\":[");
+    for (size_t i = 0; i < w->n; i++)
+        if (!is_matched(w, &w->p[i])) {
+            str_addf(&w->out, first ? "%zu" : ",%zu", i);
+            first = 0;
+        }
+    str_add(&w->out, "]}}");
+    return rc;
+}
+
 static int add_vocab(struct writer *w, struct err *e)
 {
     for (size_t i = 0; i < w->n; i++) {
         const struct token_part *p = &w->p[i];
-        int64_t other;
-        int rc = check_piece(w, i, e);
+        int rc = check_new(w, i, e);
         if (rc < 0)
             return rc;
-        if (map_get(&w->id_of, p->text, p->n, &other))
-            return err_set(e, DS_EFORMAT, "duplicate pieces %lld and %zu", (long long)other, i);
-        if (map_set(&w->id_of, p->text, p->n, (int64_t)i) < 0)
-            return err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
         if (i)
             str_add_char(&w->out, ',');
         add_text(w, p->text, p->n);
-        str_addf(&w->out, ":%zu", i);
+        str_addf(&w->out, ":%zu", i + (size_t)w->style->first_id);
     }
     return 0;
 }
@@ -220,14 +299,6 @@ void pieces_add_eos(struct str *out, const struct token_part *eos)
     str_add_char(out, ',');
 }
 
-static const struct token_part *unknown(const struct writer *w)
-{
-    for (size_t i = 0; i < w->n; i++)
-        if (w->p[i].type == TOKEN_UNKNOWN)
-            return &w->p[i];
-    return NULL;
-}
-
 static int write_document(struct writer *w, struct err *e)
 {
     const struct piece_style *y = w->style;
@@ -241,8 +312,13 @@ static int write_document(struct writer *w, struct err *e)
     if (y->eos && y->add_eos)
         eos = (struct piece_end){y->eos->text, y->eos->n, y->eos_id};
     pieces_add_post(&w->out, bos, eos);
-    str_addf(&w->out, "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":",
-             y->decoder);
+    str_addf(&w->out, "\"decoder\":%s,\"model\":{", y->decoder);
+    if (y->scores != SCORES_MERGE) {
+        int rc = write_unigram(w, e);
+        return rc < 0 || !w->out.failed ? rc
+                                        : err_set(e, DS_EMEM, "out of memory for %zu pieces", w->n);
+    }
+    str_add(&w->out, "\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
     if (unk)
         str_add_json(&w->out, unk->text, unk->n);
     else

@@ -1,4 +1,4 @@
-/* Reads SentencePiece .model files (a protobuf ModelProto) of the BPE type. */
+/* Reads SentencePiece .model files (a protobuf ModelProto) of the types BPE and unigram. */
 #include "base/mem.h"
 #include "base/base64.h"
 #include "data/tokenizer/bpe.h"
@@ -167,8 +167,8 @@ static int check_model(const struct model *m, struct err *e)
                                     : NULL;
     if (m->n == 0)
         return damaged(e);
-    if (m->type != TYPE_BPE)
-        return err_set(e, DS_EFORMAT, "model_type %s: unsupported, expected bpe",
+    if (m->type != TYPE_BPE && m->type != TYPE_UNIGRAM)
+        return err_set(e, DS_EFORMAT, "model_type %s: unsupported, expected bpe or unigram",
                        m->type < DS_LEN(types) ? types[m->type] : "(unknown)");
     return field ? err_set(e, DS_EFORMAT, "SentencePiece model with %s: unsupported", field) : 0;
 }
@@ -193,46 +193,42 @@ static int read_model(struct model *m, const char *p, size_t n, struct err *e)
     return rc < 0 ? rc : check_model(m, e);
 }
 
-#define BLOCK "\xE2\x96\x81"
 #define FUSE "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"
 #define STRIP "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}"
-#define REPLACE_IN "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" BLOCK "\"}"
 #define REPLACE_OUT                                                                                \
-    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" BLOCK "\"},\"content\":\" \"},"
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" PIECES_BLOCK "\"},\"content\":\" \"},"
 
-#define PREPEND "{\"type\":\"Prepend\",\"prepend\":\"" BLOCK "\"},"
-#define REPLACE_REGEX(pattern, with)                                                               \
-    "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" pattern "\"},\"content\":\"" with "\"},"
-#define REPLACE_MARKS                                                                              \
-    ",{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(?:" BLOCK ")+\\\\z\"},\"content\":\"\"}"
-#define SEQUENCE "{\"type\":\"Sequence\",\"normalizers\":["
-
-static const char with_prefix[] = SEQUENCE PREPEND REPLACE_IN "]}";
+static const char with_prefix[] = PIECES_SEQUENCE PIECES_PREPEND "," PIECES_MARK_SPACES "]}";
 static const char decode_all[] = "{\"type\":\"Sequence\",\"decoders\":[" REPLACE_OUT FUSE "]}";
 static const char decode_prefixed[] =
     "{\"type\":\"Sequence\",\"decoders\":[" REPLACE_OUT FUSE "," STRIP "]}";
 
 struct piece_style pieces_spm_style(int prefix)
 {
-    return (struct piece_style){.normalizer = prefix ? with_prefix : REPLACE_IN,
+    return (struct piece_style){.normalizer = prefix ? with_prefix : PIECES_MARK_SPACES,
                                 .decoder = prefix ? decode_prefixed : decode_all};
+}
+
+void pieces_add_charsmap(struct str *out, const char *p, size_t n)
+{
+    if (n == 0)
+        return;
+    str_add(out, "{\"type\":\"Precompiled\",\"longest\":true,\"precompiled_charsmap\":\"");
+    base64_encode(out, p, n);
+    str_add(out, "\"},");
 }
 
 /* The model's normalizer: its table, collapsing of repeated spaces, trimming of both ends. */
 static void add_normalizer(struct str *out, const struct model *m)
 {
-    str_add(out, SEQUENCE);
-    if (m->charsmap_len) {
-        str_add(out, "{\"type\":\"Precompiled\",\"longest\":true,\"precompiled_charsmap\":\"");
-        base64_encode(out, m->charsmap, m->charsmap_len);
-        str_add(out, "\"},");
-    }
+    str_add(out, PIECES_SEQUENCE);
+    pieces_add_charsmap(out, m->charsmap, m->charsmap_len);
     if (m->trim)
-        str_add(out, REPLACE_REGEX("\\\\A +| +\\\\z", "") REPLACE_REGEX(" {2,}", " "));
-    str_add(out, m->dummy_prefix ? PREPEND : "");
-    str_add(out, REPLACE_IN);
+        str_add(out, PIECES_REPLACE("\\\\A +| +\\\\z", "") "," PIECES_REPLACE(" {2,}", " ") ",");
+    str_add(out, m->dummy_prefix ? PIECES_PREPEND "," : "");
+    str_add(out, PIECES_MARK_SPACES);
     if (m->trim) /* marks in the input text are trimmed like spaces */
-        str_add(out, REPLACE_MARKS);
+        str_add(out, "," PIECES_REPLACE("(?:" PIECES_BLOCK ")+\\\\z", ""));
     str_add(out, "]}");
 }
 
@@ -255,6 +251,7 @@ int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const c
         style.normalizer = str_text(&normalizer);
     }
     style.byte_fallback = m.byte_fallback;
+    style.scores = m.type == TYPE_UNIGRAM ? SCORES_SPM : SCORES_MERGE;
     style.bos = *bos ? bos : NULL;
     style.bos_id = (int)m.bos;
     rc = normalizer.failed ? err_set(e, DS_EMEM, "%s: out of memory for its normalizer", what)

@@ -15,7 +15,7 @@ static const char *type_of(const struct json_node *n)
 
 int tokenizer_refuse(struct err *e, const char *part, const char *name)
 {
-    return err_set(e, DS_EFORMAT, "%s \"%.64s\": unsupported (this program reads BPE)", part, name);
+    return err_set(e, DS_EFORMAT, "%s \"%.64s\": unsupported", part, name);
 }
 
 /* --- pre-tokenizer
@@ -115,8 +115,9 @@ static int read_metaspace(struct tokenizer *t, const struct json_node *n, struct
     struct metaspace *m = &t->metaspace;
     const char *mark = json_str(json_get(n, "replacement"), NULL);
     const char *when = json_str(json_get(n, "prepend_scheme"), NULL);
-    if (m->on || t->bpe->pre.n > 0)
-        return tokenizer_refuse(e, "pre-tokenizer after another:", "Metaspace");
+    if (m->on)
+        return tokenizer_refuse(e, "second pre-tokenizer", "Metaspace");
+    m->of_pieces = t->bpe->pre.n > 0;
     if (!mark || strcmp(mark, block) != 0)
         return tokenizer_refuse(e, "Metaspace replacement", mark ? mark : "(none)");
     if (!when)
@@ -139,11 +140,15 @@ static int read_pretok(struct tokenizer *t, const struct json_node *n, int *byte
 {
     struct bpe *b = t->bpe;
     const char *type = type_of(n);
-    if (*byte_level) /* its output is not text, so later patterns do not apply */
+    if (*byte_level && (strcmp(type, "ByteLevel") == 0 || strcmp(type, "Metaspace") == 0))
         return tokenizer_refuse(e, "pre-tokenizer after ByteLevel:", type);
+    if (t->metaspace.of_pieces && strcmp(type, "Sequence") != 0)
+        return tokenizer_refuse(e, "pre-tokenizer after Metaspace:", type);
     if (strcmp(type, "ByteLevel") == 0) {
         *byte_level = 1;
-        return read_byte_level(b, n, e);
+        int rc = read_byte_level(b, n, e);
+        b->pre.byte_level = 1;
+        return rc;
     }
     if (strcmp(type, "Metaspace") == 0 && b->chars)
         return read_metaspace(t, n, e);
@@ -189,26 +194,47 @@ static int add_replace(struct norm *m, const struct json_node *n, const char *pa
     return norm_add(m, s, e);
 }
 
-/* We take the longest entry at each position, as SentencePiece does; Hugging Face takes the
- * shortest one of each grapheme. */
+/* "longest" is our own: the longest entry at each position, as SentencePiece does; Hugging Face
+ * takes the shortest one of each grapheme cluster. */
 static int read_charsmap(struct norm *m, const struct json_node *n, struct err *e)
 {
     size_t len = 0;
     const char *text = json_str(json_get(n, "precompiled_charsmap"), &len);
     struct str bytes = {0};
-    if (!text || !json_bool(json_get(n, "longest"), 0))
-        return tokenizer_refuse(e, "normalizer", "Precompiled");
+    if (!text)
+        return tokenizer_refuse(e, "normalizer", "Precompiled without a map");
+    struct norm_step s = {.kind = json_bool(json_get(n, "longest"), 0) ? NORM_CHARSMAP
+                                                                       : NORM_CHARSMAP_CLUSTERS};
     int rc = base64_decode(&bytes, text, len, e);
+    s.from = bytes.p;
+    s.from_len = bytes.len;
     if (rc >= 0)
-        rc = norm_add(
-            m, (struct norm_step){.kind = NORM_CHARSMAP, .from = bytes.p, .from_len = bytes.len},
-            e);
+        rc = norm_add(m, s, e);
     str_release(&bytes);
     return rc;
 }
 
+static int read_strip_ends(struct norm *m, const struct json_node *n, struct err *e)
+{
+    struct norm_step s = {.kind = NORM_STRIP, .from = (char[3]){""}};
+    if (json_bool(json_get(n, "strip_left"), 0))
+        s.from[s.from_len++] = 'l';
+    if (json_bool(json_get(n, "strip_right"), 0))
+        s.from[s.from_len++] = 'r';
+    return norm_add(m, s, e);
+}
+
 static int read_normalizer(struct tokenizer *t, const struct json_node *n, int depth, struct err *e)
 {
+    static const struct {
+        const char *name;
+        enum norm_kind kind;
+    } plain[] = {{"NFC", NORM_NFC},
+                 {"NFD", NORM_NFD},
+                 {"NFKC", NORM_NFKC},
+                 {"NFKD", NORM_NFKD},
+                 {"Lowercase", NORM_LOWERCASE},
+                 {"StripAccents", NORM_STRIP_ACCENTS}};
     if (json_kind_of(n) == JSON_KIND_NULL)
         return 0;
     const char *type = type_of(n);
@@ -219,8 +245,11 @@ static int read_normalizer(struct tokenizer *t, const struct json_node *n, int d
             rc = read_normalizer(t, json_at(list, i), depth + 1, e);
         return rc;
     }
-    if (strcmp(type, "NFC") == 0)
-        return norm_add(&t->norm, (struct norm_step){.kind = NORM_NFC}, e);
+    for (size_t i = 0; i < DS_LEN(plain); i++)
+        if (strcmp(type, plain[i].name) == 0)
+            return norm_add(&t->norm, (struct norm_step){.kind = plain[i].kind}, e);
+    if (strcmp(type, "Strip") == 0)
+        return read_strip_ends(&t->norm, n, e);
     if (strcmp(type, "Replace") == 0)
         return add_replace(&t->norm, n, "normalizer", e);
     if (strcmp(type, "Precompiled") == 0)
@@ -293,14 +322,27 @@ static int is_byte_level(const struct json_node *pre)
     return found;
 }
 
+static int is_byte_level_decoder(const struct json_node *n)
+{
+    const struct json_node *list = json_get(n, "decoders");
+    if (strcmp(type_of(n), "Sequence") == 0 && json_len(list) == 1)
+        n = json_at(list, 0);
+    return strcmp(type_of(n), "ByteLevel") == 0;
+}
+
 int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, struct err *e)
 {
     const struct json_node *pre = json_get(root, "pre_tokenizer"),
                            *decoder = json_get(root, "decoder");
     int byte_level = 0, fused = 0;
+    int unigram = strcmp(t->kind, "unigram") == 0;
+    if (unigram && is_byte_level(pre))
+        return tokenizer_refuse(e, "pre-tokenizer of a unigram model:", "ByteLevel");
     if (!is_byte_level(pre)) {
         t->bpe->chars = bpe_chars_new(t->vocab, e);
         if (!t->bpe->chars)
+            return DS_EMEM;
+        if (unigram && !(t->bpe->chars->unigram = unigram_new(t->vocab, e)))
             return DS_EMEM;
         t->bpe->chars->byte_fallback =
             json_bool(json_get(json_get(root, "model"), "byte_fallback"), 0);
@@ -308,7 +350,11 @@ int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, stru
     int rc = read_normalizer(t, json_get(root, "normalizer"), 0, e);
     if (rc >= 0 && json_kind_of(pre) != JSON_KIND_NULL)
         rc = read_pretok(t, pre, &byte_level, e);
-    if (rc >= 0 && t->bpe->chars && json_kind_of(decoder) != JSON_KIND_NULL)
-        rc = read_decoder(t, decoder, 0, &fused, e);
-    return rc;
+    if (rc < 0 || json_kind_of(decoder) == JSON_KIND_NULL)
+        return rc;
+    if (t->bpe->chars)
+        return read_decoder(t, decoder, 0, &fused, e);
+    return is_byte_level_decoder(decoder)
+               ? 0
+               : tokenizer_refuse(e, "decoder of a byte-level model:", type_of(decoder));
 }
