@@ -14,6 +14,7 @@ struct gen_options {
     int64_t logprobs, echo, batch;
     int routing, speedup_by; /* enum gen_routing; enum speedup_by of eval/perplexity.h */
     int sampler, template;   /* enum gen_sampler; enum chat_template of data/chat.h    */
+    int thinking;            /* enum chat_thinking of data/chat.h */
     struct numeric_options numbers;
     int64_t exit_layer;      /* the first layers only; 0: all */
     char *speculate, *draft; /* speculative decoding; NULL or "off", NULL or "": none */

@@ -27,6 +27,7 @@ static const struct opt gen_opts[] = {
     {"echo",        OPT_INT,  AT(echo),        "-1",  -1, 1, NULL, "print the prompt before its text: 1 yes, with its log-probabilities; 0 no; -1 yes except in --chat and --json", NULL},
     {"batch",       OPT_INT,  AT(batch),       "16",  1, DECODE_BATCH, NULL, "texts decoded in one batch", "together"},
     {"template",    OPT_ENUM, AT(template),    "auto", 0, 0, CHAT_CHOICES, "chat template of --chat; auto: the model's own", NULL},
+    {"thinking",    OPT_ENUM, AT(thinking),    "auto", 0, 0, CHAT_THINKING_CHOICES, "enable_thinking of --chat; auto: as the template decides", NULL},
     {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; dense: all cells (topk: whole texts only, see eval and trace)", NULL},
     {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
     {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense on the run's held-out text; 0 = off", NULL},
