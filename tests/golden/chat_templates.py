@@ -292,7 +292,7 @@ h {{ 7 // 2 ~ -7 % 4 ~ 2 * 3 - 1 ~ true ~ none ~ missing }} {{ not 1 == 2 and "x
 {% set block %} in {{ messages[-1].content[1:3] ~ messages[0]["content"][-2:] | capitalize }} {% endset %}[{{ block | trim }}]
 {{ x | default("d") }}{{ "" | default("e", true) }}{{ messages[0].get("none", "f") }}{{ messages[9] is defined }}
 {{ messages[0].content | length is divisibleby 2 }}{{ "a-b-c".split("-", 1) | last }}{{ [1, 2] == [1, 2] }}{{ 'k' in {'k': 1} }}
-{{ 'it''s' "\\x41\\u00e9\\q" }}
+{{ "a-b (c d" | title }}{{ 'it''s' "\\x41\\u00e9\\q" }}
 
 """,
 }
@@ -319,7 +319,7 @@ def render(template, chat, prompt, thinking):
     aliases = [{**m, **{k: m["reasoning_content"] for k in ("thinking", "reasoning") if "reasoning_content" in m}}
                for m in chat]
     try:
-        return env.from_string(template).render(messages=aliases, tools=None, documents=None,
+        return template.render(messages=aliases, tools=None, documents=None,
                                                 add_generation_prompt=prompt, bos_token="<s>", eos_token="</s>", **more)
     except Exception:  # whatever it is: the conversation is refused
         return None
@@ -334,8 +334,9 @@ if len(sys.argv) > 1:
 out = []
 for name, text in own.items():
     modes = (None, True, False) if "thinking" in text else (None,)
+    compiled = env.from_string(text)
     out.append({"name": name, "template": text, "want": [
-        [chat, prompt, thinking, render(text, messages(CHATS[chat]), prompt, thinking)]
+        [chat, prompt, thinking, render(compiled, messages(CHATS[chat]), prompt, thinking)]
         for chat in range(len(CHATS)) for prompt in (False, True) for thinking in modes]})
 json.dump({"now": NOW, "chats": [messages(c) for c in CHATS], "templates": out}, sys.stdout, ensure_ascii=False, indent=0)
 print()

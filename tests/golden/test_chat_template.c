@@ -63,6 +63,7 @@ static struct tally check_file(const char *path, int may_miss)
     for (size_t i = 0; i < json_len(list); i++) {
         const struct json_node *x = json_at(list, i), *want = json_get(x, "want");
         struct tally before = n;
+        fflush(stdout);
         for (size_t k = 0; k < json_len(want); k++)
             check(all, x, json_at(want, k), may_miss, &n);
         if (may_miss)
@@ -80,7 +81,7 @@ T(templates_in_the_manner_of_the_families_render_as_with_jinja2)
     t_true(n.same > 200 && n.refused > 20 && n.unsupported == 0);
 }
 
-T(published_templates_render_as_with_jinja2)
+T_SECONDS(published_templates_render_as_with_jinja2, 300)
 {
     char path[600], line[2000];
     const char *dir = getenv("CHAT_TEMPLATES"), *python = getenv("PYTHON");

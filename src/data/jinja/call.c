@@ -3,7 +3,7 @@
 
 #include "impl.h"
 
-enum { RANGE_MAX = 100000 };
+enum { RANGE_MAX = 10000 };
 
 static struct jinja_value wrong(struct run *r, const char *what)
 {
@@ -16,7 +16,7 @@ static struct jinja_value argument(const struct args *a, size_t i, const char *n
     for (size_t k = 0; k < a->n_named; k++)
         if (text_is(a->name[k], name))
             return a->named[k];
-    return i < a->n ? a->v[i] : UNDEFINED;
+    return i < a->n && i < JINJA_ARGS ? a->v[i] : UNDEFINED;
 }
 
 /* ---- texts ---- */
@@ -151,6 +151,16 @@ static struct jinja_value do_capitalize(struct run *r, struct jinja_value v, str
 {
     (void)a;
     return in_case(r, v, 1, 0);
+}
+
+static struct jinja_value do_title(struct run *r, struct jinja_value v, struct args *a)
+{
+    struct jinja_value t = in_case(r, v, 0, 0), upper = in_case(r, v, 1, 1);
+    char *p = r->rc == 0 ? jinja_alloc(r->j, t.s.n, 1) : NULL;
+    (void)a;
+    for (size_t i = 0; p && i < t.s.n; i++) /* words begin as in Jinja's filter */
+        p[i] = i == 0 || strchr("- \t\n\r\f\v({[<", t.s.p[i - 1]) ? upper.s.p[i] : t.s.p[i];
+    return p ? TEXT(((struct jinja_text){p, v.s.from, v.s.n})) : UNDEFINED;
 }
 
 /* ---- lists and mappings ---- */
@@ -305,7 +315,8 @@ static struct jinja_value do_string(struct run *r, struct jinja_value v, struct 
 
 static struct jinja_value do_safe(struct run *r, struct jinja_value v, struct args *a)
 {
-    (void)r, (void)a;
+    (void)r;
+    (void)a;
     return v;
 }
 
@@ -339,6 +350,7 @@ static const struct callable filters[] = {
     {"safe",       do_safe,       OF_ANY,      0},
     {"selectattr", do_selectattr, OF_ANY,      3},
     {"string",     do_string,     OF_ANY,      0},
+    {"title",      do_title,      OF_TEXTLIKE, 0},
     {"trim",       do_strip,      OF_TEXTLIKE, 1},
     {"upper",      do_upper,      OF_TEXTLIKE, 0},
     // clang-format on
@@ -441,18 +453,53 @@ static struct jinja_value do_range(struct run *r, struct args *a)
     return list;
 }
 
+/* One conversion; 0 when it is not supported. */
+static size_t add_date(char *s, size_t size, char kind, const struct tm *tm)
+{
+#define DATE(c, format)                                                                            \
+    case c: return strftime(s, size, format, tm)
+    switch (kind) {
+        DATE('a', "%a");
+        DATE('A', "%A");
+        DATE('b', "%b");
+        DATE('B', "%B");
+        DATE('d', "%d");
+        DATE('e', "%e");
+        DATE('H', "%H");
+        DATE('I', "%I");
+        DATE('j', "%j");
+        DATE('m', "%m");
+        DATE('M', "%M");
+        DATE('p', "%p");
+        DATE('S', "%S");
+        DATE('Y', "%Y");
+        DATE('%', "%%");
+    default: return 0;
+    }
+#undef DATE
+}
+
 static struct jinja_value do_strftime(struct run *r, struct args *a)
 {
-    char format[64], s[256];
+    char s[256];
+    size_t n = 0;
     time_t now = (time_t)r->now;
     struct tm tm;
-    if (a->n != 1 || a->v[0].kind != JINJA_TEXT || a->v[0].s.n >= sizeof format ||
-        a->v[0].s.n == 0 || !localtime_r(&now, &tm))
+    if (a->n != 1 || a->v[0].kind != JINJA_TEXT || !localtime_r(&now, &tm))
         return wrong(r, "strftime_now");
-    memcpy(format, a->v[0].s.p, a->v[0].s.n);
-    format[a->v[0].s.n] = '\0';
-    size_t n = strftime(s, sizeof s, format, &tm);
-    return n > 0 ? jinja_text_of(r->j, s, n, 0) : wrong(r, "strftime_now");
+    struct jinja_text f = a->v[0].s;
+    for (size_t i = 0; i < f.n; i++) {
+        size_t k = 1;
+        if (n + 32 > sizeof s)
+            return wrong(r, "strftime_now");
+        s[n] = f.p[i];
+        if (f.p[i] == '%')
+            k = ++i < f.n ? add_date(s + n, 32, f.p[i], &tm) : 0;
+        if (k == 0)
+            return wrong(r, "strftime_now");
+        n += k;
+    }
+    return jinja_text_of(r->j, s, n, 0);
 }
 
 static const struct {

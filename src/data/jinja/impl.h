@@ -6,7 +6,7 @@
 
 #include "jinja.h"
 
-enum { JINJA_ARGS = 16 };
+enum { JINJA_ARGS = 16, JINJA_MIB = 256 };
 
 enum node_kind {
     /* statements */
@@ -54,11 +54,12 @@ enum { OP_IN = 1, OP_NOT_IN = 2 };
 struct jinja {
     struct chunk *chunk; /* the newest first */
     size_t used, total;  /* of the newest; of all */
-    int failed;          /* out of memory */
+    int failed;          /* DS_EMEM, or DS_EUSAGE above JINJA_MIB; 0 */
     struct node *root;
 };
 /* Zeroed memory until jinja_close; NULL, and `failed` set, when there is none. */
 void *jinja_alloc(struct jinja *j, size_t n, size_t size);
+int jinja_failure(const struct jinja *j, struct err *e) DS_CHECK; /* 0: none */
 int jinja_parse(struct jinja *j, const char *p, size_t n, struct err *e) DS_CHECK;
 
 /* ---- values ---- */

@@ -839,7 +839,5 @@ int jinja_parse(struct jinja *j, const char *s, size_t n, struct err *e)
     struct parser p = {.j = j, .e = e, .line = 1, .begins_line = 1};
     p.text = with_plain_lines(j, s, n);
     j->root = body(&p, NULL);
-    if (p.rc == 0 && j->failed)
-        p.rc = err_set(e, DS_EMEM, "out of memory for a chat template");
-    return p.rc;
+    return p.rc < 0 ? p.rc : jinja_failure(j, e);
 }

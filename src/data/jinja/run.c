@@ -29,11 +29,10 @@ static int enter(struct run *r, const struct node *n)
     r->at = n;
     if (r->rc < 0)
         return 0;
-    if (r->j->failed)
-        r->rc = err_set(r->e, DS_EMEM, "out of memory for the conversation");
-    else if (++r->steps > STEPS_MAX)
+    r->rc = jinja_failure(r->j, r->e);
+    if (r->rc == 0 && ++r->steps > STEPS_MAX)
         run_fail(r, "the template takes more than %d steps", (int)STEPS_MAX);
-    else if (r->depth > DEPTH_MAX)
+    if (r->depth > DEPTH_MAX)
         run_fail(r, "the template is nested more than %d deep", (int)DEPTH_MAX);
     return r->rc == 0;
 }
@@ -328,12 +327,13 @@ static struct jinja_value capture(struct run *r, struct jinja_dict *scope, const
     exec(r, scope, b);
     r->out = before[0];
     r->from = before[1];
-    if (r->rc == 0 && out.len == 0)
-        v = TEXT(text_from(""));
-    else if (r->rc == 0) {
-        v = jinja_text_of(r->j, out.p, out.len, 1);
-        if (!r->j->failed)
-            memcpy((char *)v.s.p + out.len, from.p, out.len);
+    char *p = r->rc == 0 ? jinja_alloc(r->j, out.len, 2) : NULL;
+    if (p) {
+        if (out.len > 0) {
+            memcpy(p, out.p, out.len);
+            memcpy(p + out.len, from.p, out.len);
+        }
+        v = TEXT(((struct jinja_text){p, (uint8_t *)p + out.len, out.len}));
     }
     str_release(&out);
     str_release(&from);
@@ -491,7 +491,7 @@ static void write_text(struct run *r, struct jinja_text t)
         for (size_t i = 0; i < t.n; i++)
             str_add_char(r->from, 0);
     if (r->out->failed || r->from->failed)
-        r->j->failed = 1;
+        r->j->failed = DS_EMEM;
 }
 
 static struct jinja_value loop_value(struct run *r, const struct jinja_list *l, size_t i)
@@ -525,34 +525,41 @@ static void bind(struct run *r, struct jinja_dict *scope, const struct node *nam
         run_fail(r, "an item of the loop does not have %zu parts", n);
 }
 
+/* The items that pass the loop's condition. */
+static struct jinja_list *kept(struct run *r, struct jinja_dict *scope, const struct node *n,
+                               struct jinja_list *all)
+{
+    struct jinja_value list = jinja_list_new(r->j);
+    for (size_t i = 0; i < all->n && r->rc == 0; i++) {
+        struct jinja_dict *inner = scope_new(r, scope);
+        if (!inner)
+            break;
+        bind(r, inner, n->names, all->v[i]);
+        if (value_truth(eval(r, inner, n->d)))
+            jinja_append(r->j, list, all->v[i]);
+    }
+    return list.kind == JINJA_LIST ? list.list : NULL;
+}
+
 static void loop(struct run *r, struct jinja_dict *scope, const struct node *n)
 {
-    struct jinja_value source = eval(r, scope, n->a), kept = jinja_list_new(r->j);
+    struct jinja_value source = eval(r, scope, n->a);
     struct jinja_list *all = r->rc == 0 ? value_items(r, source) : NULL;
     struct jinja_dict *inner = NULL;
-    for (size_t i = 0; all && i < all->n && r->rc == 0; i++) {
-        if (n->d && (inner = scope_new(r, scope)) != NULL)
-            bind(r, inner, n->names, all->v[i]);
-        if (!n->d || (inner && value_truth(eval(r, inner, n->d))))
-            jinja_append(r->j, kept, all->v[i]);
-    }
-    for (size_t i = 0; kept.kind == JINJA_LIST && i < kept.list->n && r->rc == 0; i++) {
-        inner = scope_new(r, scope);
-        if (!inner)
+    int flow = 0;
+    if (all && n->d)
+        all = kept(r, scope, n, all);
+    for (size_t i = 0; all && i < all->n && r->rc == 0 && flow != NODE_BREAK; i++) {
+        if ((inner = scope_new(r, scope)) == NULL)
             return;
-        dict_set(r->j, inner, text_from("loop"), loop_value(r, kept.list, i));
-        bind(r, inner, n->names, kept.list->v[i]);
+        dict_set(r->j, inner, text_from("loop"), loop_value(r, all, i));
+        bind(r, inner, n->names, all->v[i]);
         exec(r, inner, n->b);
-        int flow = r->flow;
+        flow = r->flow;
         r->flow = 0;
-        if (flow == NODE_BREAK)
-            break;
     }
-    if (r->rc == 0 && kept.kind == JINJA_LIST && kept.list->n == 0 && n->c) {
-        inner = scope_new(r, scope);
-        if (inner)
-            exec(r, inner, n->c);
-    }
+    if (all && all->n == 0 && n->c && (inner = scope_new(r, scope)) != NULL)
+        exec(r, inner, n->c);
 }
 
 static void assign(struct run *r, struct jinja_dict *scope, const struct node *n)
@@ -624,7 +631,5 @@ int jinja_render(struct jinja *j, struct jinja_value vars, int64_t now, struct s
     struct run r = {.j = j, .e = e, .now = now, .out = out, .from = from};
     if (vars.kind == JINJA_DICT)
         exec(&r, r.root = vars.dict, j->root);
-    if (r.rc == 0 && j->failed)
-        r.rc = err_set(e, DS_EMEM, "out of memory for the conversation");
-    return r.rc;
+    return r.rc < 0 ? r.rc : jinja_failure(j, e);
 }

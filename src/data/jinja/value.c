@@ -3,7 +3,7 @@
 #include "base/utf8.h"
 #include "impl.h"
 
-enum { CHUNK = 64 << 10, TOTAL_MAX = 512 << 20 };
+enum { CHUNK = 64 << 10, TOTAL_MAX = JINJA_MIB << 20 };
 
 struct chunk {
     struct chunk *older;
@@ -13,14 +13,20 @@ struct chunk {
 void *jinja_alloc(struct jinja *j, size_t n, size_t size)
 {
     size_t unit = sizeof(max_align_t), left = TOTAL_MAX - j->total;
-    if (j->failed || (size > 0 && n > left / size))
-        goto failed;
+    if (j->failed)
+        return NULL;
+    if (size > 0 && n > left / size)
+        goto too_large;
     size_t bytes = (n * size + unit) / unit * unit;
     if (!j->chunk || bytes > CHUNK - j->used) {
         size_t room = bytes > CHUNK / 4 ? bytes : CHUNK;
-        struct chunk *c = room <= left ? mem_alloc(1, sizeof *c + room) : NULL;
-        if (!c)
-            goto failed;
+        if (room > left)
+            goto too_large;
+        struct chunk *c = mem_alloc(1, sizeof *c + room);
+        if (!c) {
+            j->failed = DS_EMEM;
+            return NULL;
+        }
         j->total += room;
         if (room != CHUNK && j->chunk) { /* the newest chunk still has space */
             c->older = j->chunk->older;
@@ -35,9 +41,16 @@ void *jinja_alloc(struct jinja *j, size_t n, size_t size)
     }
     j->used += bytes;
     return (char *)j->chunk->data + j->used - bytes;
-failed:
-    j->failed = 1;
+too_large:
+    j->failed = DS_EUSAGE;
     return NULL;
+}
+
+int jinja_failure(const struct jinja *j, struct err *e)
+{
+    if (j->failed == DS_EUSAGE)
+        return err_set(e, DS_EUSAGE, "the template takes more than %d MiB", (int)JINJA_MIB);
+    return j->failed ? err_set(e, j->failed, "out of memory for the chat template") : 0;
 }
 
 void jinja_close(struct jinja *j)
