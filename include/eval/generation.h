@@ -8,7 +8,7 @@
 #include "models/sample.h"
 
 struct gen_options {
-    double temperature, top_p, threshold_offset;
+    double temperature, top_p, min_p, threshold_offset;
     double capacity, target_speedup; /* -1: the method's own; 0: none */
     int64_t top_k, max_tokens, seed, threads, time_rounds;
     int64_t logprobs, echo, batch;

@@ -399,6 +399,35 @@ static int take_config(struct source *out, const char *dir, const char *name, st
     return rc;
 }
 
+static void take_piece(char *out, size_t size, const struct tokenizer *t, int32_t id)
+{
+    size_t n = 0;
+    const char *s = id >= 0 ? tokenizer_piece(t, id, &n) : NULL;
+    if (!out[0] && s && n < size) {
+        memcpy(out, s, n);
+        out[n] = '\0';
+    }
+}
+
+/* Special tokens that the template needs and no file names: those of the tokenizer. */
+static int take_tokenizer(struct source *out, const char *dir, struct err *e)
+{
+    static const char bos[] = "bos_token", eos[] = "eos_token";
+    char path[1024];
+    struct tokenizer *t = NULL;
+    int needs = (!out->bos[0] && strstr(str_text(&out->text), bos)) ||
+                (!out->eos[0] && strstr(str_text(&out->text), eos));
+    if (!needs || tokenizer_find(path, sizeof path, dir, NULL) < 0)
+        return 0;
+    int rc = tokenizer_load(&t, path, e);
+    if (rc < 0)
+        return rc;
+    take_piece(out->bos, sizeof out->bos, t, tokenizer_bos(t));
+    take_piece(out->eos, sizeof out->eos, t, tokenizer_eot(t));
+    tokenizer_free(t);
+    return 0;
+}
+
 /* Of a directory or a GGUF file; other files have nothing. */
 static int find_source(struct source *out, const char *model, struct err *e)
 {
@@ -410,6 +439,8 @@ static int find_source(struct source *out, const char *model, struct err *e)
             rc = take_config(out, model, "tokenizer_config.json", e);
         if (rc == 0)
             rc = take_config(out, model, "special_tokens_map.json", e);
+        if (rc == 0)
+            rc = take_tokenizer(out, model, e);
     } else if (n > 5 && strcmp(model + n - 5, ".gguf") == 0) {
         rc = gguf_source(out, model, e);
     }

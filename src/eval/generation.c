@@ -20,6 +20,7 @@ static const struct opt gen_opts[] = {
     {"temperature", OPT_REAL, AT(temperature), "0.8", 0, 100, NULL, "sampling temperature; 0 = greedy", NULL},
     {"top_k",       OPT_INT,  AT(top_k),       "0",   0, 1 << 24, NULL, "sample from the k most likely tokens; 0 = all", NULL},
     {"top_p",       OPT_REAL, AT(top_p),       "1",   1e-6, 1, NULL, "sample from the smallest set of tokens with this probability mass", NULL},
+    {"min_p",       OPT_REAL, AT(min_p),       "0",   0, 1, NULL, "sample from the tokens with at least this share of the most likely one's probability; 0 = all", NULL},
     {"sampler",     OPT_ENUM, AT(sampler),     "own", 0, 0, "own|llama2c", "random sampler; llama2c: that program's random numbers, to reproduce its published texts", NULL},
     {"max_tokens",  OPT_INT,  AT(max_tokens),  "256", 0, 1 << 24, NULL, "most tokens to generate", NULL},
     {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "random seed; the k-th of several texts uses seed + k", NULL},

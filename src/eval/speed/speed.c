@@ -410,6 +410,8 @@ static int speed_random(struct speed *s, struct err *e)
     if (rc == 0)
         rc = speed_ops(s, e);
     if (rc == 0)
+        rc = speed_sampling(s, e);
+    if (rc == 0)
         rc = speed_blocks(s, e);
     return rc == 0 ? speed_training(s, e) : rc;
 }
