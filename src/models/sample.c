@@ -44,21 +44,69 @@ void sampler_release(struct sampler *s)
     *s = (struct sampler){.V = s->V};
 }
 
-/* Index of the largest logit, ties to the lower id; DS_ENUMERIC as in the header. */
-static int check_logits(const real *logits, int V, int *best, struct err *e)
+/* best: index of the largest logit, ties to the lower id; n and least: of those above -Inf. */
+struct span {
+    int best, n;
+    real least;
+};
+
+/* One block's largest and least logit, and whether all are below +Inf: loops of independent lanes,
+ * which compilers vectorise. */
+static int scan_block(const real *x, int n, real *most, struct span *all)
 {
-    *best = -1;
-    for (int v = 0; v < V; v++) {
-        if (isnan(logits[v]) || (isinf(logits[v]) && logits[v] > 0))
-            return err_set(e, DS_ENUMERIC,
-                           "logit of token %d is %s: the model's weights are corrupt", v,
-                           isnan(logits[v]) ? "NaN" : "infinite");
-        if (!isinf(logits[v]) && (*best < 0 || logits[v] > logits[*best]))
-            *best = v;
+    enum { LANES = 16 };
+    real top[LANES], low[LANES], inf = (real)INFINITY;
+    int ok[LANES], finite[LANES], is_ok = 1;
+    for (int l = 0; l < LANES; l++) {
+        top[l] = -inf;
+        low[l] = inf;
+        ok[l] = 1;
+        finite[l] = 0;
     }
-    return *best < 0
-               ? err_set(e, DS_ENUMERIC, "no logit is finite: the model's weights are corrupt")
-               : 0;
+    for (int i = 0; i < n; i += LANES) {
+        int m = n - i < LANES ? n - i : LANES;
+        for (int l = 0; l < m; l++) {
+            real v = x[i + l], w = v > -inf ? v : inf;
+            top[l] = v > top[l] ? v : top[l];
+            low[l] = w < low[l] ? w : low[l];
+            ok[l] &= v < inf;
+            finite[l] += v > -inf;
+        }
+    }
+    *most = -inf;
+    for (int l = 0; l < LANES; l++) {
+        *most = top[l] > *most ? top[l] : *most;
+        all->least = low[l] < all->least ? low[l] : all->least;
+        all->n += finite[l];
+        is_ok &= ok[l];
+    }
+    return is_ok;
+}
+
+/* DS_ENUMERIC as in the header. */
+static int check_logits(const real *logits, int V, struct span *all, struct err *e)
+{
+    enum { SCAN = 1024 };
+    real most = -(real)INFINITY, here;
+    int block = 0;
+    *all = (struct span){.least = (real)INFINITY};
+    for (int i = 0; i < V; i += SCAN) {
+        int end = V - i < SCAN ? V : i + SCAN;
+        if (!scan_block(logits + i, end - i, &here, all)) {
+            while (logits[i] < (real)INFINITY)
+                i++;
+            return err_set(e, DS_ENUMERIC,
+                           "logit of token %d is %s: the model's weights are corrupt", i,
+                           isnan(logits[i]) ? "NaN" : "infinite");
+        }
+        block = here > most ? i : block;
+        most = here > most ? here : most;
+    }
+    if (all->n == 0)
+        return err_set(e, DS_ENUMERIC, "no logit is finite: the model's weights are corrupt");
+    for (all->best = block; logits[all->best] != most;)
+        all->best++;
+    return 0;
 }
 
 /* Sums in blocks, so that a draw can skip whole blocks and still meets the same sums. */
@@ -190,16 +238,13 @@ static int bin_of(const struct sample_bins *b, real logit)
     return gap < b->range ? (int)(gap * b->per_unit) : BINS - 1;
 }
 
-/* Counts the tokens and sums the weights of each bin; returns the number of tokens. */
-static int fill_bins(struct sampler *s, const real *logits, real top, double temperature)
+/* Counts the tokens and sums the weights of each bin. */
+static void fill_bins(struct sampler *s, const real *logits, const struct span *all,
+                      double temperature)
 {
     struct sample_bins *b = s->bins;
-    real least = top;
-    int n = 0;
-    for (int v = 0; v < s->V; v++)
-        least = logits[v] < least && !isinf(logits[v]) ? logits[v] : least;
-    b->top = (double)top;
-    b->range = fmin((double)top - (double)least, 64 * fmax(temperature, 1));
+    b->top = (double)logits[all->best];
+    b->range = fmin(b->top - (double)all->least, 64 * fmax(temperature, 1));
     b->per_unit = b->range > 0 ? (BINS - 1) / b->range : 0;
     memset(b->mass, 0, sizeof b->mass);
     memset(b->count, 0, sizeof b->count);
@@ -209,9 +254,7 @@ static int fill_bins(struct sampler *s, const real *logits, real top, double tem
         int k = bin_of(b, logits[v]);
         b->count[k]++;
         b->mass[k] += s->weight[v];
-        n++;
     }
-    return n;
 }
 
 /* Puts the tokens of bins [0, last] into the cells, in the order of their bins. */
@@ -312,11 +355,13 @@ static int drop_small(struct sampler *s, int n, double least)
 }
 
 /* Gathers the tokens that remain after the cuts, by bins; returns their number. */
-static int cut(struct sampler *s, const real *logits, int best, const struct sample_options *o)
+static int cut(struct sampler *s, const real *logits, const struct span *span,
+               const struct sample_options *o)
 {
     struct sample_bins *b = s->bins;
-    int n = fill_bins(s, logits, logits[best], o->temperature), is_gathered = 0, stay;
+    int n = span->n, is_gathered = 0, stay;
     double all = 0;
+    fill_bins(s, logits, span, o->temperature);
     if (o->top_k > 0 && o->top_k < n) {
         int last = bin_of_count(b, o->top_k);
         n = o->top_k;
@@ -372,20 +417,16 @@ static int32_t cell_at(struct sampler *s, int n, double at)
     return last; /* rounding may leave a remainder of `at` */
 }
 
-static int is_cut(const struct sampler *s, const real *logits, const struct sample_options *o)
+static int is_cut(const struct span *span, const struct sample_options *o)
 {
-    int n = 0;
-    if (o->top_p < 1 || o->min_p > 0)
-        return 1;
-    for (int v = 0; v < s->V && o->top_k > 0 && o->top_k < s->V; v++)
-        n += !isinf(logits[v]);
-    return o->top_k > 0 && o->top_k < n;
+    return (o->top_k > 0 && o->top_k < span->n) || o->top_p < 1 || o->min_p > 0;
 }
 
 int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
                  uint64_t step, int32_t *id, double *p, struct err *e)
 {
-    int best, rc = check_logits(logits, s->V, &best, e);
+    struct span span;
+    int rc = check_logits(logits, s->V, &span, e), best = span.best;
     if (rc < 0)
         return rc;
     *id = best;
@@ -394,8 +435,8 @@ int sampler_pick(struct sampler *s, const real *logits, const struct sample_opti
         rng_init(&r, o->seed, RNG_SAMPLE, step, 0);
         double at = rng_uniform(&r);
         sample_weights(s->weight, logits, logits[best], o->temperature, s->V);
-        if (is_cut(s, logits, o)) {
-            int n = cut(s, logits, best, o);
+        if (is_cut(&span, o)) {
+            int n = cut(s, logits, &span, o);
             *id = cell_at(s, n, at * cells_sum(s, n));
         } else {
             *id = index_at(s->weight, s->V, at * sum_of(s->weight, s->V));
@@ -409,7 +450,8 @@ int sampler_pick(struct sampler *s, const real *logits, const struct sample_opti
 int sampler_probs(struct sampler *s, const real *logits, const struct sample_options *o, double *p,
                   struct err *e)
 {
-    int best, rc = check_logits(logits, s->V, &best, e);
+    struct span span;
+    int rc = check_logits(logits, s->V, &span, e), best = span.best;
     if (rc < 0)
         return rc;
     memset(p, 0, (size_t)s->V * sizeof *p);
@@ -418,8 +460,8 @@ int sampler_probs(struct sampler *s, const real *logits, const struct sample_opt
         return 0;
     }
     sample_weights(s->weight, logits, logits[best], o->temperature, s->V);
-    if (is_cut(s, logits, o)) {
-        int n = cut(s, logits, best, o);
+    if (is_cut(&span, o)) {
+        int n = cut(s, logits, &span, o);
         double sum = cells_sum(s, n);
         for (int i = 0; i < n; i++)
             p[s->cell[i].id] = s->cell[i].w / sum;
@@ -498,7 +540,8 @@ static int llama2c_cut(struct sampler *s, double top_p, float *mass)
 int sampler_pick_llama2c(struct sampler *s, const real *logits, const struct sample_options *o,
                          uint64_t *state, int32_t *id, struct err *e)
 {
-    int best, n = s->V, rc = check_logits(logits, s->V, &best, e);
+    struct span span;
+    int n = s->V, rc = check_logits(logits, s->V, &span, e), best = span.best;
     if (rc < 0)
         return rc;
     *id = best;
