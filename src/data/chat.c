@@ -552,11 +552,6 @@ static int find_marks(const struct tokenizer *t, const struct str *text, size_t 
     return rc;
 }
 
-static int is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 /* 1 when the bytes are one special token: white space next to it belongs to it. */
 static int is_one_token(const struct tokenizer *t, const char *s, size_t n, int *one, struct err *e)
 {
@@ -571,12 +566,11 @@ static int is_one_token(const struct tokenizer *t, const char *s, size_t n, int 
 static int widen(const struct tokenizer *t, const struct str *text, size_t at, size_t end,
                  struct mark *x, struct err *e)
 {
-    size_t from = x->begin, to = x->end;
+    struct jinja_text before = {text->p + at, NULL, x->begin - at};
+    struct jinja_text after = {text->p + x->end, NULL, end - x->end};
+    size_t from = at + jinja_strip(before, NULL, 0, 1).n;
+    size_t to = end - jinja_strip(after, NULL, 1, 0).n;
     int takes = 0, rc = 0;
-    while (from > at && is_space(text->p[from - 1]))
-        from--;
-    while (to < end && is_space(text->p[to]))
-        to++;
     if (from < x->begin)
         rc = is_one_token(t, text->p + from, x->end - from, &takes, e);
     if (takes)

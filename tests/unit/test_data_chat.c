@@ -343,3 +343,34 @@ T(a_template_file_overrides_the_configuration)
     put_file(dir, "chat_template.jinja", other);
     renders(dir, "<|user|>Hi there<end>");
 }
+
+/* "rstrip": such a token takes the white space after it, whoever wrote it. */
+T(special_tokens_take_the_space_next_to_them_as_the_tokenizer_says)
+{
+    static const char template[] = "{% for m in messages %}{{ '<u>\n' + m.content + ' <e>' }}"
+                                   "{% endfor %}";
+    const char *dir = t_tmpdir(), *say[] = {"u:\xC2\xA0 a<e>", NULL};
+    static const int32_t want[] = {20, 0, 5, 6, 7, 2, 21};
+    struct chat c;
+    struct err e = {0};
+    struct ids ids = {0};
+    struct tokenizer *t = NULL;
+    struct chat_messages m = messages(say);
+    put_file(dir, "tokenizer.json",
+             "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xC4\x8A\":1,\"\xC4\xA0\":2,"
+             "\"\xC3\x82\":3,\"\xC2\xA0\":4,\"<\":5,\"e\":6,\">\":7},\"merges\":[]},"
+             "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+             "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
+             "{\"id\":20,\"content\":\"<u>\",\"special\":true,\"rstrip\":true},"
+             "{\"id\":21,\"content\":\"<e>\",\"special\":true}]}");
+    t_ok(tokenizer_load(&t, dir, &e), &e);
+    t_ok(chat_init(&c, CHAT_AUTO, template, sizeof template - 1, NULL, NULL, &e), &e);
+    t_ok(chat_encode(&c, t, &m, 0, &ids, &e), &e);
+    t_eq(ids.n, DS_LEN(want));
+    for (size_t i = 0; i < DS_LEN(want); i++)
+        t_eq(ids.v[i], want[i]);
+    ids_release(&ids);
+    chat_release(&c);
+    chat_messages_release(&m);
+    tokenizer_free(t);
+}

@@ -26,10 +26,10 @@ static struct jinja_value strip_ends(struct run *r, struct jinja_value v, struct
 {
     struct jinja_value chars = argument(a, 0, "chars");
     if (chars.kind == JINJA_TEXT)
-        return TEXT(text_strip(v.s, &chars.s, left, right));
+        return TEXT(jinja_strip(v.s, &chars.s, left, right));
     if (chars.kind != JINJA_UNDEFINED && chars.kind != JINJA_NONE)
         return wrong(r, "strip");
-    return TEXT(text_strip(v.s, NULL, left, right));
+    return TEXT(jinja_strip(v.s, NULL, left, right));
 }
 
 static struct jinja_value do_strip(struct run *r, struct jinja_value v, struct args *a)

@@ -90,9 +90,6 @@ size_t text_length(struct jinja_text t);          /* characters */
 /* The first `part` at or after `from`; t.n + 1 if there is none. */
 size_t text_find(struct jinja_text t, struct jinja_text part, size_t from);
 struct jinja_text text_join(struct jinja *j, struct jinja_text a, struct jinja_text b);
-/* Without white space (as Python's str.strip knows it), or without any of `chars`, at the ends. */
-struct jinja_text text_strip(struct jinja_text t, const struct jinja_text *chars, int left,
-                             int right);
 struct jinja_value *dict_find(const struct jinja_dict *d, struct jinja_text key);
 void dict_set(struct jinja *j, struct jinja_dict *d, struct jinja_text key, struct jinja_value v);
 

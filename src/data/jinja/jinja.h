@@ -31,6 +31,10 @@ struct jinja_text {
     const uint8_t *from;
     size_t n;
 };
+/* Without white space (as Python's str.strip knows it), or without any of `chars`, at the ends. */
+struct jinja_text jinja_strip(struct jinja_text t, const struct jinja_text *chars, int left,
+                              int right);
+
 struct jinja_value {
     enum jinja_kind kind;
     union {

@@ -72,7 +72,7 @@ static void advance(struct parser *p, size_t to)
 static size_t skip_space(const struct parser *p, size_t at)
 {
     struct jinja_text rest = text_part(p->text, at, p->text.n - at);
-    return p->text.n - text_strip(rest, NULL, 1, 0).n;
+    return p->text.n - jinja_strip(rest, NULL, 1, 0).n;
 }
 
 /* Ends a tag whose closing bracket of two characters is at `at`; `sign` is the character before. */
@@ -762,12 +762,12 @@ static char text_before_tag(struct parser *p, struct jinja_text *text)
     char kind = p->text.p[open + 1], sign = open + 2 < n ? p->text.p[open + 2] : 0;
     size_t begin = text->n;
     if (sign == '-') {
-        *text = text_strip(*text, NULL, 0, 1);
+        *text = jinja_strip(*text, NULL, 0, 1);
     } else if (sign != '+' && kind != '{') {
         while (begin > 0 && text->p[begin - 1] != '\n')
             begin--;
         if ((begin > 0 || p->begins_line) &&
-            text_strip(text_part(*text, begin, text->n - begin), NULL, 1, 0).n == 0)
+            jinja_strip(text_part(*text, begin, text->n - begin), NULL, 1, 0).n == 0)
             text->n = begin;
     }
     advance(p, open + (sign == '-' || sign == '+' ? 3 : 2));

@@ -152,8 +152,8 @@ static int is_stripped(struct jinja_text t, size_t at, size_t n, const struct ji
     return 0;
 }
 
-struct jinja_text text_strip(struct jinja_text t, const struct jinja_text *chars, int left,
-                             int right)
+struct jinja_text jinja_strip(struct jinja_text t, const struct jinja_text *chars, int left,
+                              int right)
 {
     size_t from = 0, to = t.n;
     for (size_t k; left && from < to; from += k) {
