@@ -491,8 +491,8 @@ static struct node *unary(struct parser *p, int with_filters)
         a = node_new(p, NODE_CONST);
     else if (take_op(p, '-'))
         a = pair(p, NODE_NEGATIVE, unary(p, 0), NULL);
-    else if (take_op(p, '+'))
-        a = unary(p, 0);
+    else if (take_op(p, '+')) /* of integers only: twice negative */
+        a = pair(p, NODE_NEGATIVE, pair(p, NODE_NEGATIVE, unary(p, 0), NULL), NULL);
     else
         a = primary(p);
     a = postfix(p, a);
