@@ -143,6 +143,9 @@ void rows_update(real *y, const real *x, const real *f, const int32_t *row, cons
 void xent_fwd_bwd(real *logits, const int32_t *target, const real *weight, real scale, real *nll,
                   real *entropy, int N, int V);
 
+/* Weights of sampling from logits x (V): w = exp((x - top) / T) in double; top: the largest logit. */
+void sample_weights(double *w, const real *x, real top, double T, int V);
+
 /* Distillation at temperature T of logits (N,V): kd (N) = T^2 KL(p || q), in nats, with p and q the
  * softmax of teacher / T and of student / T.  The teacher's logits become the gradient of scale *
  * kd with respect to the student's (with scale 0 they are destroyed).  target < 0: zero. */

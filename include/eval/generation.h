@@ -8,12 +8,13 @@
 #include "models/sample.h"
 
 struct gen_options {
-    double temperature, top_p, threshold_offset;
+    double temperature, top_p, min_p, threshold_offset;
     double capacity, target_speedup; /* -1: the method's own; 0: none */
     int64_t top_k, max_tokens, seed, threads, time_rounds;
     int64_t logprobs, echo, batch;
     int routing, speedup_by; /* enum gen_routing; enum speedup_by of eval/perplexity.h */
     int sampler, template;   /* enum gen_sampler; enum chat_template of data/chat.h    */
+    int thinking;            /* enum chat_thinking of data/chat.h */
     struct numeric_options numbers;
     int64_t exit_layer;      /* the first layers only; 0: all */
     char *speculate, *draft; /* speculative decoding; NULL or "off", NULL or "": none */

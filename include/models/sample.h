@@ -1,4 +1,4 @@
-/* Samples a token from logits: temperature, top-k and nucleus (top-p), in that order. */
+/* Samples a token from logits: temperature, top-k, nucleus (top-p) and min-p, in that order. */
 #ifndef DS_MODELS_SAMPLE_H
 #define DS_MODELS_SAMPLE_H
 
@@ -11,11 +11,14 @@ struct sample_options {
     double temperature; /* 0: the most likely token                               */
     int top_k;          /* 0: all                                                 */
     double top_p;       /* 1: all; smallest set of tokens with at least this mass */
+    double min_p;       /* 0: all; tokens with at least this share of the most likely one's mass */
     uint64_t seed;
 };
 struct sampler {
     int V;
-    struct sample_cell *cell;
+    struct sample_cell *cell; /* (V) */
+    double *weight;           /* (V) */
+    struct sample_bins *bins;
 };
 int sampler_init(struct sampler *s, int V, struct err *e) DS_CHECK;
 void sampler_release(struct sampler *s);

@@ -92,6 +92,12 @@ static void add_ratio(struct table *t, double v)
         table_add(t, "");
 }
 
+/* Groups without limits to compare with. */
+static int is_plain(const char *group)
+{
+    return strcmp(group, "peaks") == 0 || strcmp(group, "sample") == 0;
+}
+
 static void add_row(struct table *t, const struct speed_result *r, int is_model)
 {
     double rate = isfinite(r->gbs) ? r->gbs : r->gflops,
@@ -102,7 +108,7 @@ static void add_row(struct table *t, const struct speed_result *r, int is_model)
     add_number(t, r->max);
     if (!is_model)
         table_add(t, r->unit);
-    if (strcmp(r->group, "peaks") == 0)
+    if (is_plain(r->group))
         return;
     if (is_model || strcmp(r->unit, "GFLOP/s") != 0)
         add_number(t, rate);
@@ -124,6 +130,7 @@ static size_t print_group(struct str *out, const struct speed_list *l, size_t fr
 {
     static const char *const
         peaks[] = {"limits", "median", "min", "max", "", NULL},
+        *const draws[] = {"one token of 152k", "median", "min", "max", "", NULL},
         *const ops[] = {"operations", "median", "min", "max", "", "G/s", "share", "gathered", NULL},
         *const load[] = {"a model on disk", "median",     "min", "max", "", "GB/s",
                          "share",           "vs reading", NULL},
@@ -132,7 +139,11 @@ static size_t print_group(struct str *out, const struct speed_list *l, size_t fr
     const char *group = l->v[from].group;
     int is_peaks = strcmp(group, "peaks") == 0, is_load = strcmp(group, "load") == 0,
         is_ops = is_load || strcmp(group, "ops") == 0;
-    const char *const *title = is_peaks ? peaks : is_load ? load : is_ops ? ops : model;
+    const char *const *title = is_peaks          ? peaks
+                               : is_plain(group) ? draws
+                               : is_load         ? load
+                               : is_ops          ? ops
+                                                 : model;
     struct table t;
     size_t columns = 0, i = from;
     while (title[columns])
@@ -141,7 +152,7 @@ static size_t print_group(struct str *out, const struct speed_list *l, size_t fr
     for (size_t c = 0; c < columns; c++)
         table_add(&t, title[c]);
     for (; i < l->n && strcmp(l->v[i].group, group) == 0; i++)
-        add_row(&t, &l->v[i], !is_peaks && !is_ops);
+        add_row(&t, &l->v[i], !is_plain(group) && !is_ops);
     if (from > 0)
         str_add(out, "\n");
     table_print(&t, out);

@@ -1,10 +1,12 @@
-/* Chat-template families, one table row each, and rendering of conversations. */
+/* Finds a model's chat template, and renders conversations with it. */
 #include "data/chat.h"
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "data/jinja/jinja.h"
 #include "io/gguf.h"
 
 const char *const chat_template_name[CHAT_TEMPLATES] = {"auto",     "chatml",  "llama2", "llama3",
@@ -23,6 +25,20 @@ int chat_add(struct chat_messages *m, enum chat_role role, const char *text, siz
     *x = (struct chat_message){.role = role};
     str_add_bytes(&x->text, text, n);
     return x->text.failed ? err_set(e, DS_EMEM, "out of memory for the message") : 0;
+}
+
+static const char *const thought_name[] = {"reasoning_content", "thinking", "reasoning"};
+
+static int add_thought(struct chat_message *x, const struct json_node *from, struct err *e)
+{
+    for (size_t i = 0, n = 0; i < DS_LEN(thought_name); i++) {
+        const char *thought = json_str(json_get(from, thought_name[i]), &n);
+        if (thought) {
+            str_add_bytes(&x->thought, thought, n);
+            break;
+        }
+    }
+    return x->thought.failed ? err_set(e, DS_EMEM, "out of memory for the message") : 0;
 }
 
 int chat_add_json(struct chat_messages *m, const struct json_node *list, const char *what,
@@ -46,345 +62,246 @@ int chat_add_json(struct chat_messages *m, const struct json_node *list, const c
             return err_set(e, DS_EFORMAT,
                            "%s: message %zu: role \"%.40s\", expected system, user or assistant",
                            what, i + 1, role);
+        if (json_len(json_get(json_at(list, i), "tool_calls")) > 0)
+            return err_set(e, DS_EFORMAT, "%s: message %zu: tool calls are unsupported", what,
+                           i + 1);
         int rc = chat_add(m, (enum chat_role)k, text, n, e);
+        if (rc == 0)
+            rc = add_thought(&m->v[m->n - 1], json_at(list, i), e);
         if (rc < 0)
             return rc;
     }
     return 0;
 }
 
+static void message_release(struct chat_message *x)
+{
+    str_release(&x->text);
+    str_release(&x->thought);
+}
+
+void chat_drop(struct chat_messages *m, size_t n)
+{
+    while (m->n > n)
+        message_release(&m->v[--m->n]);
+}
+
 void chat_messages_release(struct chat_messages *m)
 {
     for (size_t i = 0; i < m->n; i++)
-        str_release(&m->v[i].text);
+        message_release(&m->v[i]);
     mem_free(m->v);
     *m = (struct chat_messages){0};
 }
 
-/* ---- parts: markup, which may contain special tokens, and message text, which may not ---- */
-
-struct part {
-    size_t end; /* in text */
-    int is_mark;
-};
-struct parts {
-    struct str text;
-    struct part *v;
-    size_t n, cap;
-};
-
-static void add_part(struct parts *p, const char *s, size_t n, int is_mark)
-{
-    void *v = p->v;
-    str_add_bytes(&p->text, s, n);
-    if (mem_grow(&v, &p->cap, p->n + 1, sizeof *p->v) < 0) {
-        p->text.failed = 1;
-        return;
-    }
-    p->v = v;
-    p->v[p->n++] = (struct part){p->text.len, is_mark};
-}
-
-static void mark(struct parts *p, const char *token)
-{
-    if (token[0])
-        add_part(p, token, strlen(token), 1);
-}
-
-static void words(struct parts *p, const char *s)
-{
-    add_part(p, s, strlen(s), 0);
-}
-
-static void add_message(struct parts *p, const struct chat_message *m)
-{
-    add_part(p, str_text(&m->text), m->text.len, 0);
-}
-
-static void parts_release(struct parts *p)
-{
-    str_release(&p->text);
-    mem_free(p->v);
-}
-
-/* ASCII white space that Jinja's trim and Python's strip remove. */
-static int is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
-}
-
-static void trimmed(struct parts *p, const struct chat_message *m, int left, int right)
-{
-    const char *s = str_text(&m->text);
-    size_t from = 0, to = m->text.len;
-    while (left && from < to && is_space(s[from]))
-        from++;
-    while (right && to > from && is_space(s[to - 1]))
-        to--;
-    add_part(p, s + from, to - from, 0);
-}
-
 /* ---- the families ---- */
 
-/* system: the default system prompt, "" = none; written before the first message by families that
- * have one. */
-struct writer {
-    const struct chat *c;
-    const struct chat_messages *m;
-    struct parts *out;
+#define ALTERNATE                                                                                  \
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('user and "           \
+    "assistant messages must alternate; message ' ~ loop.index ~ ' does not') }}{% endif %}"
+
+static const struct family {
+    const char *bos,
+        *eos; /* unless the files name others; eos NULL: the tokenizer's, else "</s>" */
+    const char *text;
+} families[CHAT_TEMPLATES] = {
+    [CHAT_CHATML] =
+        {"", "<|im_end|>",
+         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+         "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"},
+    [CHAT_LLAMA2] =
+        {"<s>", NULL,
+         "{% set system = '' %}{% set turns = messages %}"
+         "{% if messages[0].role == 'system' %}{% set turns = messages[1:] %}"
+         "{% set system = '<<SYS>>\\n' + messages[0].content + '\\n<</SYS>>\\n\\n' %}"
+         "{% endif %}{% for m in turns %}" ALTERNATE "{% if m.role == 'user' %}"
+         "{{ bos_token }}[INST] {{ ((system if loop.first else '') + m.content) | trim }}"
+         " [/INST]{% else %} {{ m.content | trim }} {{ eos_token }}{% endif %}"
+         "{% endfor %}"},
+    [CHAT_LLAMA3] = {"<|begin_of_text|>", "<|eot_id|>",
+                     "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}"
+                     "<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>{% endfor %}"
+                     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>"
+                     "\n\n{% endif %}"},
+    /* There is always a system prompt, preceded by two dates. */
+    [CHAT_LLAMA31] = {"<|begin_of_text|>", "<|eot_id|>",
+                      "{% set has_system = messages[0].role == 'system' %}"
+                      "{{ bos_token }}<|start_header_id|>system<|end_header_id|>\n\n"
+                      "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+                      "{{ messages[0].content | trim if has_system }}<|eot_id|>"
+                      "{% for m in (messages[1:] if has_system else messages) %}"
+                      "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+                      "{{ m.content | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
+                      "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"},
+    [CHAT_MISTRAL] =
+        {"<s>", NULL,
+         "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}"
+         "{{ raise_exception('system messages are not supported') }}{% endif %}" ALTERNATE
+         "{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+         "{% else %}{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"},
+    [CHAT_ZEPHYR] = {"", NULL,
+                     "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{{ eos_token }}\n"
+                     "{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"},
 };
+
+/* ---- rendering ---- */
+
+enum origin { FROM_TEMPLATE, FROM_MESSAGE, FROM_ANSWER };
+
+/* Bytes and where each is from. */
+struct rendered {
+    struct str text, from;
+};
+
+static void rendered_release(struct rendered *x)
+{
+    str_release(&x->text);
+    str_release(&x->from);
+}
 
 static const char *const role_word[] = {
     [CHAT_SYSTEM] = "system", [CHAT_USER] = "user", [CHAT_ASSISTANT] = "assistant"};
 
-static void chatml_begin(const struct writer *w)
+/* The messages as variables.  answer: of this one only the end is of interest; m->n: of none. */
+static struct jinja_value list_messages(struct jinja *j, const struct chat_messages *m, size_t n,
+                                        size_t answer)
 {
-    if (!w->c->system[0] || (w->m->n > 0 && w->m->v[0].role == CHAT_SYSTEM))
-        return;
-    mark(w->out, "<|im_start|>");
-    words(w->out, "system\n");
-    words(w->out, w->c->system);
-    mark(w->out, w->c->eos);
-    words(w->out, "\n");
-}
-
-static void chatml_end_answer(const struct writer *w, size_t i)
-{
-    (void)i;
-    mark(w->out, w->c->eos);
-    words(w->out, "\n");
-}
-
-static void chatml_message(const struct writer *w, size_t i)
-{
-    mark(w->out, "<|im_start|>");
-    words(w->out, role_word[w->m->v[i].role]);
-    words(w->out, "\n");
-    add_message(w->out, &w->m->v[i]);
-    chatml_end_answer(w, i);
-}
-
-static void chatml_next(const struct writer *w)
-{
-    mark(w->out, "<|im_start|>");
-    words(w->out, "assistant\n");
-}
-
-/* The system prompt goes into [INST] <<SYS>> of the first question; every question starts a new
- * sequence. */
-static void llama2_message(const struct writer *w, size_t i)
-{
-    const struct chat_message *x = &w->m->v[i];
-    int has_system = i == 1 && w->m->v[0].role == CHAT_SYSTEM;
-    if (x->role == CHAT_SYSTEM)
-        return;
-    if (x->role == CHAT_ASSISTANT) {
-        words(w->out, " ");
-        trimmed(w->out, x, 1, 1);
-        words(w->out, " ");
-        mark(w->out, w->c->eos);
-        return;
+    struct jinja_value list = jinja_list_new(j);
+    for (size_t i = 0; i < n; i++) {
+        const struct chat_message *x = &m->v[i];
+        struct jinja_value v = jinja_dict_new(j), thought;
+        jinja_put(j, v, "role",
+                  jinja_text_of(j, role_word[x->role], strlen(role_word[x->role]), FROM_TEMPLATE));
+        jinja_put(j, v, "content",
+                  i == answer ? jinja_text_of(j, "x", 1, FROM_ANSWER)
+                              : jinja_text_of(j, str_text(&x->text), x->text.len, FROM_MESSAGE));
+        thought = jinja_text_of(j, str_text(&x->thought), x->thought.len, FROM_MESSAGE);
+        for (size_t k = 0; k < DS_LEN(thought_name) && x->thought.len > 0; k++)
+            jinja_put(j, v, thought_name[k], thought);
+        jinja_append(j, list, v);
     }
-    mark(w->out, w->c->bos);
-    words(w->out, "[INST] ");
-    if (has_system) {
-        words(w->out, "<<SYS>>\n");
-        add_message(w->out, &w->m->v[0]);
-        words(w->out, "\n<</SYS>>\n\n");
-    }
-    trimmed(w->out, x, !has_system, 1);
-    words(w->out, " [/INST]");
+    return list;
 }
 
-static void mark_eos(const struct writer *w, size_t i)
+static void put_text(struct jinja *j, struct jinja_value vars, const char *name, const char *s)
 {
-    (void)i;
-    mark(w->out, w->c->eos);
+    if (s[0])
+        jinja_put(j, vars, name, jinja_text_of(j, s, strlen(s), FROM_TEMPLATE));
 }
 
-static void llama3_header(const struct writer *w, const char *role)
+/* The first n messages; is_complete: without the start of the next answer. */
+static int render(const struct chat *c, const struct chat_messages *m, size_t n, size_t answer,
+                  int is_complete, struct rendered *out, struct err *e)
 {
-    mark(w->out, "<|start_header_id|>");
-    words(w->out, role);
-    mark(w->out, "<|end_header_id|>");
-    words(w->out, "\n\n");
+    struct jinja *j = NULL;
+    int rc = jinja_open(&j, str_text(&c->text), c->text.len, e);
+    if (rc < 0)
+        return rc;
+    struct jinja_value vars = jinja_dict_new(j);
+    jinja_put(j, vars, "messages", list_messages(j, m, n, answer));
+    jinja_put(j, vars, "add_generation_prompt", jinja_bool(!is_complete));
+    jinja_put(j, vars, "tools", jinja_none());
+    jinja_put(j, vars, "documents", jinja_none());
+    put_text(j, vars, "bos_token", c->bos);
+    put_text(j, vars, "eos_token", c->eos);
+    if (c->thinking != CHAT_THINKING_AUTO)
+        jinja_put(j, vars, "enable_thinking", jinja_bool(c->thinking == CHAT_THINKING_ON));
+    rc = jinja_render(j, vars, c->now ? c->now : (int64_t)clock_wall(), &out->text, &out->from, e);
+    jinja_close(j);
+    return rc < 0 ? err_add(e, rc, "chat template") : 0;
 }
 
-static void begin_bos(const struct writer *w)
+/* Keeps what follows the answer. */
+static int keep_rest(struct rendered *x, struct err *e)
 {
-    mark(w->out, w->c->bos);
-}
-
-/* Since 3.1 there is always a system prompt, preceded by two dates. */
-static void llama31_begin(const struct writer *w)
-{
-    mark(w->out, w->c->bos);
-    llama3_header(w, "system");
-    words(w->out, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
-    if (w->m->n > 0 && w->m->v[0].role == CHAT_SYSTEM)
-        trimmed(w->out, &w->m->v[0], 1, 1);
-    mark(w->out, w->c->eos);
-}
-
-static void llama3_message(const struct writer *w, size_t i)
-{
-    if (w->c->kind == CHAT_LLAMA31 && i == 0 && w->m->v[i].role == CHAT_SYSTEM)
-        return;
-    llama3_header(w, role_word[w->m->v[i].role]);
-    trimmed(w->out, &w->m->v[i], 1, 1);
-    mark(w->out, w->c->eos);
-}
-
-static void llama3_next(const struct writer *w)
-{
-    llama3_header(w, "assistant");
-}
-
-static void mistral_end_answer(const struct writer *w, size_t i)
-{
-    (void)i;
-    mark(w->out, w->c->eos);
-    if (w->c->space_after_answer)
-        words(w->out, " ");
-}
-
-static void mistral_message(const struct writer *w, size_t i)
-{
-    int is_user = w->m->v[i].role == CHAT_USER;
-    words(w->out, is_user ? "[INST] " : "");
-    add_message(w->out, &w->m->v[i]);
-    if (is_user)
-        words(w->out, " [/INST]");
-    else
-        mistral_end_answer(w, i);
-}
-
-static void zephyr_end_answer(const struct writer *w, size_t i)
-{
-    (void)i;
-    mark(w->out, w->c->eos);
-    words(w->out, "\n");
-}
-
-static void zephyr_message(const struct writer *w, size_t i)
-{
-    static const char *const tag[] = {"<|system|>", "<|user|>", "<|assistant|>"};
-    mark(w->out, tag[w->m->v[i].role]);
-    words(w->out, "\n");
-    add_message(w->out, &w->m->v[i]);
-    zephyr_end_answer(w, i);
-}
-
-static void zephyr_next(const struct writer *w)
-{
-    mark(w->out, "<|assistant|>");
-    words(w->out, "\n");
-}
-
-enum {
-    SYSTEM_NONE,
-    SYSTEM_FIRST /* once, then alternating questions and answers */,
-    SYSTEM_ANYWHERE
-};
-
-static const struct family {
-    const char *mark[2];     /* strings that the template contains; */
-    const char *not_mark[3]; /* strings that it does not contain    */
-    const char *bos,
-        *eos; /* unless the files name others; eos NULL: the tokenizer's, else "</s>" */
-    const char *other_end; /* another token that ends an answer */
-    int system;
-    void (*begin)(const struct writer *w); /* before all messages */
-    void (*message)(const struct writer *w, size_t i);
-    void (*end_answer)(const struct writer *w, size_t i); /* after an answer's text */
-    void (*next)(const struct writer *w);                 /* before the next answer's text */
-} families[CHAT_TEMPLATES] = {
-    // clang-format off
-    [CHAT_CHATML]  = {{"<|im_start|>"}, {"[INST]", "<think>"}, "", "<|im_end|>", "<|endoftext|>", SYSTEM_ANYWHERE,
-                      chatml_begin, chatml_message, chatml_end_answer, chatml_next},
-    [CHAT_LLAMA2]  = {{"[INST]", "<<SYS>>"}, {NULL}, "<s>", NULL, NULL, SYSTEM_FIRST,
-                      NULL, llama2_message, mark_eos, NULL},
-    [CHAT_LLAMA3]  = {{"<|start_header_id|>"}, {"Cutting Knowledge"}, "<|begin_of_text|>", "<|eot_id|>", "<|end_of_text|>", SYSTEM_ANYWHERE,
-                      begin_bos, llama3_message, mark_eos, llama3_next},
-    [CHAT_LLAMA31] = {{"<|start_header_id|>", "Cutting Knowledge"}, {NULL}, "<|begin_of_text|>", "<|eot_id|>", "<|end_of_text|>", SYSTEM_ANYWHERE,
-                      llama31_begin, llama3_message, mark_eos, llama3_next},
-    [CHAT_MISTRAL] = {{"[INST] ", " [/INST]"}, {"<<SYS>>", "[AVAILABLE_TOOLS]", "system_message"}, "<s>", NULL, NULL, SYSTEM_NONE,
-                      begin_bos, mistral_message, mistral_end_answer, NULL},
-    [CHAT_ZEPHYR]  = {{"<|user|>", "<|assistant|>"}, {"<|end|>", "<|im_start|>", "[gMASK]"}, "", NULL, NULL, SYSTEM_ANYWHERE,
-                      NULL, zephyr_message, zephyr_end_answer, zephyr_next},
-    // clang-format on
-};
-
-/* ---- recognising the family ---- */
-
-static int has(const char *text, size_t n, const char *word)
-{
-    size_t k = strlen(word);
-    for (size_t i = 0; i + k <= n; i++)
-        if (memcmp(text + i, word, k) == 0)
-            return 1;
+    size_t at = x->text.len;
+    while (at > 0 && x->from.p[at - 1] != FROM_ANSWER)
+        at--;
+    if (at == 0)
+        return err_set(e, DS_EUSAGE, "chat template: it does not write the answers");
+    memmove(x->text.p, x->text.p + at, x->text.len - at + 1);
+    memmove(x->from.p, x->from.p + at, x->from.len - at + 1);
+    x->text.len -= at;
+    x->from.len -= at;
     return 0;
 }
 
-static int fits(const struct family *f, const char *text, size_t n)
+static int render_from(const struct chat *c, const struct chat_messages *m, size_t from,
+                       struct rendered *out, struct err *e)
 {
-    for (size_t i = 0; i < DS_LEN(f->mark) && f->mark[i]; i++)
-        if (!has(text, n, f->mark[i]))
-            return 0;
-    for (size_t i = 0; i < DS_LEN(f->not_mark) && f->not_mark[i]; i++)
-        if (has(text, n, f->not_mark[i]))
-            return 0;
-    return f->mark[0] != NULL;
+    if (m->n == 0 || (from == m->n && !c->is_complete && from > 0))
+        return err_set(e, DS_EUSAGE, "no user message: expected at least one");
+    int rc = render(c, m, m->n, from > 0 ? from - 1 : m->n, c->is_complete, out, e);
+    return rc == 0 && from > 0 ? keep_rest(out, e) : rc;
 }
 
-/* Finds the default system prompt: the literal between "<|im_start|>system\n" and "<|im_end|>" in
- * one string. */
-static void find_system(struct chat *c, const char *text, size_t n)
-{
-    static const char lead[] = "<|im_start|>system", end[] = "<|im_end|>";
-    for (size_t i = 0; i + sizeof lead < n; i++) {
-        if (memcmp(text + i, lead, sizeof lead - 1) != 0)
-            continue;
-        size_t from = i + sizeof lead - 1, to;
-        from += text[from] == '\n' ? 1 : text[from] == '\\' && text[from + 1] == 'n' ? 2 : 0;
-        for (to = from; to < n && to - from < sizeof c->system && text[to] != '\'' &&
-                        text[to] != '"' && text[to] != '\\';
-             to++)
-            if (n - to >= sizeof end - 1 && memcmp(text + to, end, sizeof end - 1) == 0)
-                break;
-        if (to >= n || text[to] != '<' || to == from || to - from >= sizeof c->system)
-            continue;
-        memcpy(c->system, text + from, to - from);
-        c->system[to - from] = '\0';
-        return;
-    }
-}
+/* ---- choosing the template ---- */
 
 static int unknown(const char *text, struct err *e)
 {
-    return err_set(e, DS_EUSAGE,
-                   text ? "unsupported chat template in the model; set "
-                          "template=chatml, llama2, llama3, llama3.1, mistral or zephyr if one fits"
-                        : "the model has no chat template; set template=chatml, llama2, llama3, "
-                          "llama3.1, mistral or zephyr, or omit --chat");
+    static const char choices[] =
+        "set template=chatml, llama2, llama3, llama3.1, mistral or zephyr";
+    if (!text)
+        return err_set(e, DS_EUSAGE, "the model has no chat template; %s, or omit --chat", choices);
+    char why[256];
+    str_copy(why, sizeof why, e ? e->text : "");
+    return err_set(e, DS_EUSAGE, "unsupported chat template in the model: %s; %s if one fits", why,
+                   choices);
+}
+
+/* A template must write a question, or one after a system prompt. */
+static int try_out(const struct chat *c, struct err *e)
+{
+    int rc = 0;
+    for (int has_system = 0; has_system < 2; has_system++) {
+        struct chat_messages m = {0};
+        struct rendered x = {{0}};
+        rc = has_system ? chat_add(&m, CHAT_SYSTEM, "x", 1, e) : 0;
+        if (rc == 0)
+            rc = chat_add(&m, CHAT_USER, "x", 1, e);
+        if (rc == 0)
+            rc = render(c, &m, m.n, m.n - 1, 0, &x, e);
+        if (rc == 0 && !memchr(str_text(&x.from), FROM_ANSWER, x.from.len))
+            rc = err_set(e, DS_EUSAGE, "chat template: it does not write the messages");
+        chat_messages_release(&m);
+        rendered_release(&x);
+        if (rc == 0)
+            break;
+    }
+    return rc;
 }
 
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,
               const char *eos, struct err *e)
 {
+    struct err own = {0};
+    const struct family *f = &families[kind];
     *c = (struct chat){.kind = kind};
-    for (int k = 1; kind == CHAT_AUTO && text && k < CHAT_TEMPLATES && c->kind == CHAT_AUTO; k++)
-        if (fits(&families[k], text, n))
-            c->kind = (enum chat_template)k;
-    if (c->kind == CHAT_AUTO)
-        return unknown(text, e);
-    const struct family *f = &families[c->kind];
-    str_copy(c->bos, sizeof c->bos, bos && bos[0] && f->bos[0] ? bos : f->bos);
-    str_copy(c->eos, sizeof c->eos, f->eos ? f->eos : eos && eos[0] ? eos : "</s>");
-    if (text && c->kind == CHAT_CHATML)
-        find_system(c, text, n);
-    c->space_after_answer = text && c->kind == CHAT_MISTRAL && has(text, n, "eos_token + ' ' ");
+    if (kind == CHAT_AUTO) {
+        if (!text)
+            return unknown(NULL, e);
+        str_copy(c->bos, sizeof c->bos, bos ? bos : "");
+        str_copy(c->eos, sizeof c->eos, eos ? eos : "");
+        str_add_bytes(&c->text, text, n);
+    } else {
+        str_copy(c->bos, sizeof c->bos, bos && bos[0] && f->bos[0] ? bos : f->bos);
+        str_copy(c->eos, sizeof c->eos, f->eos ? f->eos : eos && eos[0] ? eos : "</s>");
+        str_add(&c->text, f->text);
+    }
+    int rc = c->text.failed ? DS_EMEM : try_out(c, &own);
+    if (rc < 0) {
+        chat_release(c);
+        if (e)
+            *e = own;
+        return rc == DS_EMEM ? err_set(e, rc, "out of memory for the chat template")
+                             : unknown(text ? text : f->text, e);
+    }
     return 0;
+}
+
+void chat_release(struct chat *c)
+{
+    str_release(&c->text);
 }
 
 /* ---- the files ---- */
@@ -416,7 +333,30 @@ static int read_optional(struct str *out, const char *dir, const char *name, str
     return rc < 0 || !fs_exists(path) ? rc : fs_read_file(out, path, TEMPLATE_MAX, e);
 }
 
-static int gguf_template(struct str *text, const char *path, struct err *e)
+/* What the files of a model say. */
+struct source {
+    struct str text; /* the template; empty: none */
+    char bos[64], eos[64];
+};
+
+static void gguf_token(const struct gguf *g, const char *key, char *out, size_t size)
+{
+    const struct gguf_meta *all = gguf_meta_find(g, "tokenizer.ggml.tokens");
+    struct gguf_text s = {0};
+    int64_t id = -1;
+    if (!all || !gguf_int(gguf_meta_find(g, key), 0, &id) || id < 0 || (uint64_t)id >= all->count)
+        return;
+    struct gguf_strings in = {all->data, all->count};
+    for (int64_t i = 0; i <= id; i++)
+        if (!gguf_strings_next(&in, &s))
+            return;
+    if (s.n < size) {
+        memcpy(out, s.p, s.n);
+        out[s.n] = '\0';
+    }
+}
+
+static int gguf_source(struct source *out, const char *path, struct err *e)
 {
     struct gguf *g = NULL;
     struct gguf_text found = {0};
@@ -424,176 +364,304 @@ static int gguf_template(struct str *text, const char *path, struct err *e)
     if (rc < 0)
         return rc;
     if (gguf_string(gguf_meta_find(g, "tokenizer.chat_template"), &found))
-        str_add_bytes(text, found.p, found.n);
+        str_add_bytes(&out->text, found.p, found.n);
+    gguf_token(g, "tokenizer.ggml.bos_token_id", out->bos, sizeof out->bos);
+    gguf_token(g, "tokenizer.ggml.eos_token_id", out->eos, sizeof out->eos);
     gguf_close(g);
     return 0;
 }
 
-/* *config: tokenizer_config.json, NULL if missing; the caller frees it. */
-static int dir_template(struct str *text, struct json **config, const char *dir, struct err *e)
+static void take_token(char *out, size_t size, const struct json_node *root, const char *key)
 {
-    struct str file = {0};
-    size_t n = 0;
-    int rc = read_optional(text, dir, "chat_template.jinja", e);
-    if (rc == 0)
-        rc = read_optional(&file, dir, "tokenizer_config.json", e);
-    if (rc == 0 && file.len > 0)
-        rc = json_parse_wide(config, file.p, file.len, "tokenizer_config.json", e);
-    if (rc == 0 && text->len == 0 && *config) {
-        const char *own = template_text(json_get(json_root(*config), "chat_template"), &n);
-        str_add_bytes(text, own ? own : "", own ? n : 0);
-    }
-    str_release(&file);
-    return rc < 0 ? err_add(e, rc, "%s", dir) : 0;
+    const char *s = token_text(root, key);
+    if (!out[0] && s && strlen(s) < size)
+        str_copy(out, size, s);
 }
 
-/* Template and config of a directory or a GGUF file; other files have none. */
-static int find_template(struct str *text, struct json **config, const char *model, struct err *e)
+/* The template, unless there is one already, and special tokens from one of the files. */
+static int take_config(struct source *out, const char *dir, const char *name, struct err *e)
+{
+    struct json *j = NULL;
+    struct str file = {0};
+    size_t n = 0;
+    int rc = read_optional(&file, dir, name, e);
+    if (rc == 0 && file.len > 0)
+        rc = json_parse_wide(&j, file.p, file.len, name, e);
+    if (rc == 0 && j) {
+        const char *own = template_text(json_get(json_root(j), "chat_template"), &n);
+        if (own && out->text.len == 0)
+            str_add_bytes(&out->text, own, n);
+        take_token(out->bos, sizeof out->bos, json_root(j), "bos_token");
+        take_token(out->eos, sizeof out->eos, json_root(j), "eos_token");
+    }
+    json_free(j);
+    str_release(&file);
+    return rc;
+}
+
+static void take_piece(char *out, size_t size, const struct tokenizer *t, int32_t id)
+{
+    size_t n = 0;
+    const char *s = id >= 0 ? tokenizer_piece(t, id, &n) : NULL;
+    if (!out[0] && s && n < size) {
+        memcpy(out, s, n);
+        out[n] = '\0';
+    }
+}
+
+/* Special tokens that the template needs and no file names: those of the tokenizer. */
+static int take_tokenizer(struct source *out, const char *dir, struct err *e)
+{
+    static const char bos[] = "bos_token", eos[] = "eos_token";
+    char path[1024];
+    struct tokenizer *t = NULL;
+    int needs = (!out->bos[0] && strstr(str_text(&out->text), bos)) ||
+                (!out->eos[0] && strstr(str_text(&out->text), eos));
+    if (!needs || tokenizer_find(path, sizeof path, dir, NULL) < 0)
+        return 0;
+    int rc = tokenizer_load(&t, path, e);
+    if (rc < 0)
+        return rc;
+    take_piece(out->bos, sizeof out->bos, t, tokenizer_bos(t));
+    take_piece(out->eos, sizeof out->eos, t, tokenizer_eot(t));
+    tokenizer_free(t);
+    return 0;
+}
+
+/* Of a directory or a GGUF file; other files have nothing. */
+static int find_source(struct source *out, const char *model, struct err *e)
 {
     size_t n = strlen(model);
-    int rc = 0;
-    if (fs_is_dir(model))
-        rc = dir_template(text, config, model, e);
-    else if (n > 5 && strcmp(model + n - 5, ".gguf") == 0)
-        rc = gguf_template(text, model, e);
-    return rc == 0 && text->failed ? err_set(e, DS_EMEM, "out of memory for the chat template")
-                                   : rc;
+    int rc = 0, is_dir = fs_is_dir(model);
+    if (is_dir) {
+        rc = read_optional(&out->text, model, "chat_template.jinja", e);
+        if (rc == 0)
+            rc = take_config(out, model, "tokenizer_config.json", e);
+        if (rc == 0)
+            rc = take_config(out, model, "special_tokens_map.json", e);
+        if (rc == 0)
+            rc = take_tokenizer(out, model, e);
+    } else if (n > 5 && strcmp(model + n - 5, ".gguf") == 0) {
+        rc = gguf_source(out, model, e);
+    }
+    if (rc == 0 && out->text.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for the chat template");
+    return rc < 0 && is_dir ? err_add(e, rc, "%s", model) : rc;
 }
 
 int chat_template_of(struct str *out, const char *model, struct err *e)
 {
-    struct json *config = NULL;
-    struct str text = {0};
-    int rc = find_template(&text, &config, model, e);
+    struct source from = {{0}};
+    int rc = find_source(&from, model, e);
     if (rc == 0) {
-        str_add_bytes(out, str_text(&text), text.len);
+        str_add_bytes(out, str_text(&from.text), from.text.len);
         rc = out->failed ? err_set(e, DS_EMEM, "out of memory for the chat template") : 0;
     }
-    json_free(config);
-    str_release(&text);
+    str_release(&from.text);
     return rc;
 }
 
 int chat_open(struct chat *c, enum chat_template kind, const char *model, struct err *e)
 {
-    struct json *config = NULL;
-    struct str text = {0};
-    int rc = find_template(&text, &config, model, e);
+    struct source from = {{0}};
+    int rc = find_source(&from, model, e);
     if (rc == 0) {
-        const struct json_node *root = config ? json_root(config) : NULL;
-        rc = chat_init(c, kind, text.len > 0 ? text.p : NULL, text.len,
-                       token_text(root, "bos_token"), token_text(root, "eos_token"), e);
+        rc = chat_init(c, kind, from.text.len > 0 ? from.text.p : NULL, from.text.len, from.bos,
+                       from.eos, e);
         if (rc < 0 && fs_is_dir(model))
             rc = err_add(e, rc, "%s", model);
     }
-    json_free(config);
-    str_release(&text);
+    str_release(&from.text);
     return rc;
 }
 
-/* ---- writing ---- */
-
-static int check_roles(const struct chat *c, const struct chat_messages *m, struct err *e)
-{
-    const struct family *f = &families[c->kind];
-    const char *name = chat_template_name[c->kind];
-    size_t first = f->system == SYSTEM_FIRST && m->n > 0 && m->v[0].role == CHAT_SYSTEM;
-    if (m->n == first)
-        return err_set(e, DS_EUSAGE, "no user message: expected at least one");
-    if (m->v[m->n - 1].role != CHAT_USER)
-        return err_set(e, DS_EUSAGE, "the last message must be a user message");
-    for (size_t i = first; i < m->n && f->system != SYSTEM_ANYWHERE; i++) {
-        if (m->v[i].role == CHAT_SYSTEM)
-            return err_set(e, DS_EUSAGE, "template %s does not support a system message%s", name,
-                           f->system == SYSTEM_FIRST ? " after the first message" : "");
-        if ((m->v[i].role == CHAT_USER) != ((i - first) % 2 == 0))
-            return err_set(e, DS_EUSAGE,
-                           "template %s: user and assistant messages must alternate; message %zu "
-                           "does not",
-                           name, i + 1);
-    }
-    return 0;
-}
-
-static int write_parts(const struct chat *c, const struct chat_messages *m, size_t from,
-                       struct parts *out, struct err *e)
-{
-    const struct family *f = &families[c->kind];
-    struct writer w = {c, m, out};
-    int rc = check_roles(c, m, e);
-    if (rc < 0)
-        return rc;
-    if (from > 0)
-        f->end_answer(&w, from - 1);
-    else if (f->begin)
-        f->begin(&w);
-    for (size_t i = from; i < m->n; i++)
-        f->message(&w, i);
-    if (f->next)
-        f->next(&w);
-    return out->text.failed ? err_set(e, DS_EMEM, "out of memory for the conversation") : 0;
-}
+/* ---- as text and as ids ---- */
 
 int chat_render(const struct chat *c, const struct chat_messages *m, size_t from, struct str *out,
                 struct err *e)
 {
-    struct parts p = {0};
-    int rc = write_parts(c, m, from, &p, e);
+    struct rendered x = {{0}};
+    int rc = render_from(c, m, from, &x, e);
     if (rc == 0)
-        str_add_bytes(out, str_text(&p.text), p.text.len);
-    parts_release(&p);
+        str_add_bytes(out, str_text(&x.text), x.text.len);
+    rendered_release(&x);
     return rc == 0 && out->failed ? err_set(e, DS_EMEM, "out of memory for the conversation") : rc;
 }
 
-/* The id of a special token by its text; -1 when the tokenizer has none. */
-static int special_id(const struct tokenizer *t, const char *s, size_t n, int32_t *id,
-                      struct err *e)
+int chat_continues(const struct chat *c, const struct chat_messages *m, size_t from, struct err *e)
+{
+    struct rendered before = {{0}}, rest = {{0}}, whole = {{0}};
+    int rc = from == 0 ? 0 : render(c, m, from - 1, m->n, 0, &before, e);
+    if (rc == 0 && from > 0)
+        rc = render_from(c, m, from, &rest, e);
+    if (rc == 0)
+        rc = render_from(c, m, 0, &whole, e);
+    if (rc == 0 && from > 0)
+        str_add_bytes(&before.text, str_text(&m->v[from - 1].text), m->v[from - 1].text.len);
+    str_add_bytes(&before.text, str_text(&rest.text), rest.text.len);
+    if (rc == 0)
+        rc = before.text.failed
+                 ? err_set(e, DS_EMEM, "out of memory for the conversation")
+                 : from == 0 || (before.text.len == whole.text.len &&
+                                 memcmp(before.text.p, whole.text.p, whole.text.len) == 0);
+    rendered_release(&before);
+    rendered_release(&rest);
+    rendered_release(&whole);
+    return rc;
+}
+
+/* A special token in the rendered text. */
+struct mark {
+    size_t begin, end;
+    int32_t id;
+};
+struct marks {
+    struct mark *v;
+    size_t n, cap;
+};
+
+static int add_mark(struct marks *l, struct mark x, struct err *e)
+{
+    void *v = l->v;
+    if (mem_grow(&v, &l->cap, l->n + 1, sizeof *l->v) < 0)
+        return err_set(e, DS_EMEM, "out of memory for the conversation");
+    l->v = v;
+    l->v[l->n++] = x;
+    return 0;
+}
+
+/* The special tokens in text[begin, end), which the template has written. */
+static int find_marks(const struct tokenizer *t, const struct str *text, size_t begin, size_t end,
+                      struct marks *out, struct err *e)
+{
+    struct ids ids = {0};
+    int rc = tokenizer_encode(t, text->p + begin, end - begin, 1, &ids, e);
+    for (size_t i = 0; i < ids.n && rc == 0; i++) {
+        size_t n = 0;
+        const char *piece = tokenizer_piece(t, ids.v[i], &n);
+        if (!piece || n == 0 || !tokenizer_is_special(t, ids.v[i]))
+            continue;
+        while (begin + n <= end && memcmp(text->p + begin, piece, n) != 0)
+            begin++;
+        if (begin + n > end)
+            break;
+        rc = add_mark(out, (struct mark){begin, begin + n, ids.v[i]}, e);
+        begin += n;
+    }
+    ids_release(&ids);
+    return rc;
+}
+
+/* 1 when the bytes are one special token: white space next to it belongs to it. */
+static int is_one_token(const struct tokenizer *t, const char *s, size_t n, int *one, struct err *e)
 {
     struct ids ids = {0};
     int rc = tokenizer_encode(t, s, n, 1, &ids, e);
-    *id = rc == 0 && ids.n == 1 && tokenizer_is_special(t, ids.v[0]) ? ids.v[0] : -1;
+    *one = rc == 0 && ids.n == 1;
     ids_release(&ids);
+    return rc;
+}
+
+/* Tokens with "lstrip" and "rstrip" take the white space next to them, from `at` and up to `end`. */
+static int widen(const struct tokenizer *t, const struct str *text, size_t at, size_t end,
+                 struct mark *x, struct err *e)
+{
+    struct jinja_text before = {text->p + at, NULL, x->begin - at};
+    struct jinja_text after = {text->p + x->end, NULL, end - x->end};
+    size_t from = at + jinja_strip(before, NULL, 0, 1).n;
+    size_t to = end - jinja_strip(after, NULL, 1, 0).n;
+    int takes = 0, rc = 0;
+    if (from < x->begin)
+        rc = is_one_token(t, text->p + from, x->end - from, &takes, e);
+    if (takes)
+        x->begin = from;
+    takes = 0;
+    if (rc == 0 && to > x->end)
+        rc = is_one_token(t, text->p + x->begin, to - x->begin, &takes, e);
+    if (takes)
+        x->end = to;
+    return rc;
+}
+
+static int encode_marked(const struct tokenizer *t, const struct str *text, const struct marks *l,
+                         int is_first, struct ids *out, struct err *e)
+{
+    size_t at = 0;
+    int rc = 0;
+    for (size_t i = 0; i <= l->n && rc == 0; i++) {
+        struct mark x = i < l->n ? l->v[i] : (struct mark){text->len, text->len, -1};
+        if (i < l->n)
+            rc = widen(t, text, at, i + 1 < l->n ? l->v[i + 1].begin : text->len, &x, e);
+        if (rc == 0 && x.begin > at)
+            rc = (is_first ? tokenizer_encode : tokenizer_encode_on)(t, text->p + at, x.begin - at,
+                                                                     0, out, e);
+        if (rc == 0 && x.id >= 0 && ids_add(out, x.id) < 0)
+            rc = err_set(e, DS_EMEM, "out of memory for the conversation");
+        is_first &= x.end == 0;
+        at = x.end;
+    }
     return rc;
 }
 
 int chat_encode(const struct chat *c, const struct tokenizer *t, const struct chat_messages *m,
                 size_t from, struct ids *out, struct err *e)
 {
-    struct parts p = {0};
-    int rc = write_parts(c, m, from, &p, e), is_first = from == 0;
-    size_t begin = 0, at = 0;
-    for (size_t i = 0; i <= p.n && rc == 0; i++) {
-        int32_t id = -1;
-        size_t end = i < p.n ? p.v[i].end : p.text.len;
-        if (i < p.n && p.v[i].is_mark)
-            rc = special_id(t, p.text.p + at, end - at, &id, e);
-        if (rc == 0 && (id >= 0 || i == p.n) && at > begin) {
-            rc = (is_first ? tokenizer_encode : tokenizer_encode_on)(t, p.text.p + begin,
-                                                                     at - begin, 0, out, e);
-            is_first = 0;
-        }
-        if (id >= 0) {
-            if (rc == 0 && ids_add(out, id) < 0)
-                rc = err_set(e, DS_EMEM, "out of memory for the conversation");
-            begin = end;
-            is_first = 0;
-        }
-        at = end;
+    struct rendered x = {{0}};
+    struct marks marks = {0};
+    int rc = render_from(c, m, from, &x, e);
+    for (size_t i = 0, end; i < x.text.len && rc == 0; i = end) {
+        for (end = i + 1; end < x.text.len && x.from.p[end] == x.from.p[i];)
+            end++;
+        if (x.from.p[i] == FROM_TEMPLATE)
+            rc = find_marks(t, &x.text, i, end, &marks, e);
     }
-    parts_release(&p);
+    if (rc == 0)
+        rc = encode_marked(t, &x.text, &marks, from == 0, out, e);
+    mem_free(marks.v);
+    rendered_release(&x);
+    return rc;
+}
+
+/* ---- the end of an answer ---- */
+
+static int add_end(struct ids *out, int32_t id, struct err *e)
+{
+    for (size_t i = 0; i < out->n; i++)
+        if (out->v[i] == id)
+            return 0;
+    return ids_add(out, id) < 0 ? err_set(e, DS_EMEM, "out of memory for end tokens") : 0;
+}
+
+/* The first special token that the template writes after an answer. */
+static int end_of_answer(const struct chat *c, const struct tokenizer *t, struct ids *out,
+                         struct err *e)
+{
+    struct chat_messages m = {0};
+    struct rendered x = {{0}};
+    struct marks marks = {0};
+    int rc = chat_add(&m, CHAT_USER, "x", 1, e);
+    if (rc == 0)
+        rc = chat_add(&m, CHAT_ASSISTANT, "x", 1, e);
+    if (rc == 0 && render(c, &m, 2, 1, 1, &x, NULL) == 0 && keep_rest(&x, NULL) == 0)
+        rc = find_marks(t, &x.text, 0, x.text.len, &marks, e);
+    if (rc == 0 && marks.n > 0)
+        rc = add_end(out, marks.v[0].id, e);
+    mem_free(marks.v);
+    rendered_release(&x);
+    chat_messages_release(&m);
     return rc;
 }
 
 int chat_ends(const struct chat *c, const struct tokenizer *t, struct ids *out, struct err *e)
 {
-    const char *end[] = {c->eos, families[c->kind].other_end};
-    int rc = 0;
+    const char *end[] = {c->eos, "<|endoftext|>", "<|end_of_text|>"};
+    int rc = end_of_answer(c, t, out, e);
     for (size_t i = 0; i < DS_LEN(end) && rc == 0; i++) {
-        int32_t id = -1;
-        if (end[i])
-            rc = special_id(t, end[i], strlen(end[i]), &id, e);
-        if (rc == 0 && id >= 0 && ids_add(out, id) < 0)
-            rc = err_set(e, DS_EMEM, "out of memory for end tokens");
+        struct ids ids = {0};
+        rc = tokenizer_encode(t, end[i], strlen(end[i]), 1, &ids, e);
+        if (rc == 0 && ids.n == 1 && tokenizer_is_special(t, ids.v[0]))
+            rc = add_end(out, ids.v[0], e);
+        ids_release(&ids);
     }
     return rc;
 }

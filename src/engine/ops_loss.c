@@ -119,3 +119,8 @@ void distill_fwd_bwd(real *teacher, const real *student, const int32_t *target, 
     if (N > 0 && V > 0)
         pool_run(task_count(N, j.step), distill_rows, &j);
 }
+
+void sample_weights(double *w, const real *x, real top, double T, int V)
+{
+    vec()->exp_scaled(w, x, (double)top, T, (size_t)V);
+}

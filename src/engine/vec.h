@@ -60,6 +60,9 @@ struct vec_set {
     real (*max)(const real *x, size_t n);
     void (*exp_sum)(real *to, const real *x, real top, size_t n, double *sum, double *moment);
 
+    /* to = exp((x - top) / by) in double, x <= top. */
+    void (*exp_scaled)(double *to, const real *x, double top, double by, size_t n);
+
     void (*scale)(real *x, real by, size_t n); /* x *= by */
     void (*cap)(real *x, real most, size_t n); /* x = most tanh(x / most) */
     void (*cap_bwd)(real *d, const real *y, real most,

@@ -136,10 +136,41 @@ static inline void v_sincos(float x, float *sine, float *cosine)
     *cosine = (quadrant + 1) & 2 ? -q : q;
 }
 
+/* exp(x) for x <= 0, in double: 1 ulp; exactly 1 at 0, 0 below -708, never subnormal. */
+static inline double v_exp64(double x)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    double c = x < -708.0 ? -708.0 : x, t = v_fma64(c, 1.44269504088896340736, magic),
+           n = t - magic;
+    double r = v_fma64(n, -6.93147180369123816490e-01, c), p = 1.0 / 6227020800;
+    int64_t bits;
+    r = v_fma64(n, -1.90821492927058770002e-10, r);
+    p = v_fma64(p, r, 1.0 / 479001600); /* 1/12!, ..., 1/2! */
+    p = v_fma64(p, r, 1.0 / 39916800);
+    p = v_fma64(p, r, 1.0 / 3628800);
+    p = v_fma64(p, r, 1.0 / 362880);
+    p = v_fma64(p, r, 1.0 / 40320);
+    p = v_fma64(p, r, 1.0 / 5040);
+    p = v_fma64(p, r, 1.0 / 720);
+    p = v_fma64(p, r, 1.0 / 120);
+    p = v_fma64(p, r, 1.0 / 24);
+    p = v_fma64(p, r, 1.0 / 6);
+    p = v_fma64(p, r, 0.5);
+    p = v_fma64(p * r, r, r) + 1.0;
+    memcpy(&bits, &t, sizeof bits);
+    bits = (int64_t)(((uint64_t)bits + 1023) << 52);
+    memcpy(&t, &bits, sizeof t);
+    return x < -708.0 ? 0.0 : p * t;
+}
+
 #else
 
 #define v_fma(a, b, c) ((a) * (b) + (c))
 #define V_EXP_LEAST (-1000.0)
+static inline double v_exp64(double x)
+{
+    return exp(x);
+}
 static inline double v_exp_inside(double x)
 {
     return exp(x);

@@ -271,6 +271,7 @@ static struct sample_options sampling_of(const struct gen_walk *w, const struct 
     return (struct sample_options){.temperature = w->o->temperature,
                                    .top_k = (int)w->o->top_k,
                                    .top_p = w->o->top_p,
+                                   .min_p = w->o->min_p,
                                    .seed = q->seed};
 }
 

@@ -268,12 +268,16 @@ void serve_talk_release(struct serve_talk *t)
 {
     serve_talk_forget(t);
     ids_release(&t->end);
+    chat_release(&t->chat);
 }
 
 const char *serve_chat_name(const struct serve *s)
 {
     struct chat c;
-    return chat_open(&c, CHAT_AUTO, s->subject.dir, NULL) == 0 ? chat_template_name[c.kind] : NULL;
+    if (chat_open(&c, CHAT_AUTO, s->subject.dir, NULL) < 0)
+        return NULL;
+    chat_release(&c);
+    return chat_template_name[CHAT_AUTO];
 }
 
 static int open_talk(struct serve *s, struct err *e)
@@ -286,6 +290,8 @@ static int open_talk(struct serve *s, struct err *e)
         return err_set(e, DS_EUSAGE, "chat: this model has no chat template that is supported");
     rc = chat_ends(&t->chat, s->subject.tokenizer, &t->end, e);
     t->is_open = rc == 0;
+    if (rc < 0)
+        chat_release(&t->chat);
     return rc;
 }
 
@@ -304,18 +310,22 @@ int serve_chat(struct serve *s, const struct json_node *q, struct err *e)
         return rc;
     if (json_bool(json_get(q, "new"), 0))
         serve_talk_forget(t);
-    size_t before = t->messages.n, start = before > 0 ? s->ids.n : 0;
+    size_t before = t->messages.n, from = before;
     rc = chat_add(&t->messages, CHAT_USER, text, n, e);
     if (rc == 0)
-        rc = copy_ids(&prompt, &s->ids, start, e);
+        rc = chat_continues(&t->chat, &t->messages, before, e);
+    if (rc == 0) /* the template has changed earlier turns: all of them again */
+        from = 0;
+    if (rc >= 0)
+        rc = copy_ids(&prompt, &s->ids, from > 0 ? s->ids.n : 0, e);
     if (rc == 0)
-        rc = chat_encode(&t->chat, s->subject.tokenizer, &t->messages, before, &prompt, e);
+        rc = chat_encode(&t->chat, s->subject.tokenizer, &t->messages, from, &prompt, e);
     if (rc == 0)
         rc = run(s, &prompt, q, "chat", 1, &answer, e);
     if (rc == 0)
         rc = chat_add(&t->messages, CHAT_ASSISTANT, str_text(&answer), answer.len, e);
-    while (rc < 0 && t->messages.n > before)
-        str_release(&t->messages.v[--t->messages.n].text);
+    if (rc < 0)
+        chat_drop(&t->messages, before);
     ids_release(&prompt);
     str_release(&answer);
     return rc;

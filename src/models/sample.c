@@ -1,4 +1,4 @@
-/* Temperature, top-k and top-p sampling, and llama2.c's sampler. */
+/* Temperature, top-k, top-p and min-p sampling, and llama2.c's sampler. */
 #include "models/sample.h"
 
 #include <float.h>
@@ -8,50 +8,154 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/ops.h"
 
-enum { ORDERED_FIRST = 256 }; /* most nuclei are smaller */
+enum { ORDERED_FIRST = 256 /* most nuclei are smaller */, BINS = 4096, BLOCK = 256 };
 
 struct sample_cell {
     double w;
     int32_t id;
 }; /* w: logit, then weight */
 
+/* Tokens by the distance of their logit from the largest: only the bins that a cut or a draw falls
+ * into are sorted.  start: in sampler.cell, once gathered. */
+struct sample_bins {
+    double mass[BINS], top, range, per_unit;
+    int count[BINS], start[BINS + 1];
+};
+
 int sampler_init(struct sampler *s, int V, struct err *e)
 {
-    s->V = V;
+    *s = (struct sampler){.V = V};
     s->cell = mem_alloc((size_t)V, sizeof *s->cell);
-    return s->cell ? 0 : err_set(e, DS_EMEM, "out of memory for sampling over %d tokens", V);
+    s->weight = mem_alloc((size_t)V, sizeof *s->weight);
+    s->bins = mem_alloc(1, sizeof *s->bins);
+    if (s->cell && s->weight && s->bins)
+        return 0;
+    sampler_release(s);
+    return err_set(e, DS_EMEM, "out of memory for sampling over %d tokens", V);
 }
 
 void sampler_release(struct sampler *s)
 {
     mem_free(s->cell);
-    s->cell = NULL;
+    mem_free(s->weight);
+    mem_free(s->bins);
+    *s = (struct sampler){.V = s->V};
 }
 
-/* Index of the largest logit, ties to the lower id; DS_ENUMERIC as in the header. */
-static int check_logits(const real *logits, int V, int *best, struct err *e)
+/* best: index of the largest logit, ties to the lower id; n and least: of those above -Inf. */
+struct span {
+    int best, n;
+    real least;
+};
+
+/* One block's largest and least logit, and whether all are below +Inf: loops of independent lanes,
+ * which compilers vectorise. */
+static int scan_block(const real *x, int n, real *most, struct span *all)
 {
-    *best = -1;
-    for (int v = 0; v < V; v++) {
-        if (isnan(logits[v]) || (isinf(logits[v]) && logits[v] > 0))
-            return err_set(e, DS_ENUMERIC,
-                           "logit of token %d is %s: the model's weights are corrupt", v,
-                           isnan(logits[v]) ? "NaN" : "infinite");
-        if (!isinf(logits[v]) && (*best < 0 || logits[v] > logits[*best]))
-            *best = v;
+    enum { LANES = 16 };
+    real top[LANES], low[LANES], inf = (real)INFINITY;
+    int ok[LANES], finite[LANES], is_ok = 1;
+    for (int l = 0; l < LANES; l++) {
+        top[l] = -inf;
+        low[l] = inf;
+        ok[l] = 1;
+        finite[l] = 0;
     }
-    return *best < 0
-               ? err_set(e, DS_ENUMERIC, "no logit is finite: the model's weights are corrupt")
-               : 0;
+    for (int i = 0; i < n; i += LANES) {
+        int m = n - i < LANES ? n - i : LANES;
+        for (int l = 0; l < m; l++) {
+            real v = x[i + l], w = v > -inf ? v : inf;
+            top[l] = v > top[l] ? v : top[l];
+            low[l] = w < low[l] ? w : low[l];
+            ok[l] &= v < inf;
+            finite[l] += v > -inf;
+        }
+    }
+    *most = -inf;
+    for (int l = 0; l < LANES; l++) {
+        *most = top[l] > *most ? top[l] : *most;
+        all->least = low[l] < all->least ? low[l] : all->least;
+        all->n += finite[l];
+        is_ok &= ok[l];
+    }
+    return is_ok;
 }
 
-static double plain_probability(const real *logits, int V, int best, int32_t id)
+/* DS_ENUMERIC as in the header. */
+static int check_logits(const real *logits, int V, struct span *all, struct err *e)
 {
-    double sum = 0, max = (double)logits[best];
-    for (int v = 0; v < V; v++)
-        sum += exp((double)logits[v] - max);
-    return exp((double)logits[id] - max) / sum;
+    enum { SCAN = 1024 };
+    real most = -(real)INFINITY, here;
+    int block = 0;
+    *all = (struct span){.least = (real)INFINITY};
+    for (int i = 0; i < V; i += SCAN) {
+        int end = V - i < SCAN ? V : i + SCAN;
+        if (!scan_block(logits + i, end - i, &here, all)) {
+            while (logits[i] < (real)INFINITY)
+                i++;
+            return err_set(e, DS_ENUMERIC,
+                           "logit of token %d is %s: the model's weights are corrupt", i,
+                           isnan(logits[i]) ? "NaN" : "infinite");
+        }
+        block = here > most ? i : block;
+        most = here > most ? here : most;
+    }
+    if (all->n == 0)
+        return err_set(e, DS_ENUMERIC, "no logit is finite: the model's weights are corrupt");
+    for (all->best = block; logits[all->best] != most;)
+        all->best++;
+    return 0;
+}
+
+/* Sums in blocks, so that a draw can skip whole blocks and still meets the same sums. */
+static double block_sum(const double *w, int n)
+{
+    double lane[8] = {0};
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int l = 0; l < 8; l++)
+            lane[l] += w[i + l];
+    for (int l = 0; i < n; i++, l++)
+        lane[l] += w[i];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
+           ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+static double sum_of(const double *w, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i += BLOCK)
+        sum += block_sum(w + i, n - i < BLOCK ? n - i : BLOCK);
+    return sum;
+}
+
+/* The index at which the running sum of w (n) passes `at`; the last with a weight when rounding
+ * leaves a remainder. */
+static int32_t index_at(const double *w, int n, double at)
+{
+    for (int i = 0; i < n; i += BLOCK) {
+        int end = n - i < BLOCK ? n : i + BLOCK;
+        double sum = block_sum(w + i, end - i);
+        if (at >= sum) {
+            at -= sum;
+            continue;
+        }
+        for (int k = i; k < end; k++)
+            if (w[k] > 0 && (at -= w[k]) < 0)
+                return k;
+        n = end;
+    }
+    while (n > 1 && !(w[n - 1] > 0))
+        n--;
+    return n - 1;
+}
+
+static double plain_probability(struct sampler *s, const real *logits, int best, int32_t id)
+{
+    sample_weights(s->weight, logits, logits[best], 1, s->V);
+    return s->weight[id] / sum_of(s->weight, s->V);
 }
 
 static int by_weight(const void *a, const void *b)
@@ -126,87 +230,228 @@ static int order_more(struct sample_cell *cell, int n, int done)
     return k;
 }
 
-/* How many of cell[0, n) reach the mass top_p.  `all` is their sum up to summation order: -1 when
- * the answer depends on that rounding. */
-static int nucleus(struct sample_cell *cell, int n, int done, double top_p, double all)
+/* ---- bins ---- */
+
+static int bin_of(const struct sample_bins *b, real logit)
 {
-    double sum = 0, slack = all * n * DBL_EPSILON;
-    for (int i = 0; i < n; i++) {
+    double gap = b->top - (double)logit;
+    return gap < b->range ? (int)(gap * b->per_unit) : BINS - 1;
+}
+
+/* Counts the tokens and sums the weights of each bin. */
+static void fill_bins(struct sampler *s, const real *logits, const struct span *all,
+                      double temperature)
+{
+    struct sample_bins *b = s->bins;
+    b->top = (double)logits[all->best];
+    b->range = fmin(b->top - (double)all->least, 64 * fmax(temperature, 1));
+    b->per_unit = b->range > 0 ? (BINS - 1) / b->range : 0;
+    memset(b->mass, 0, sizeof b->mass);
+    memset(b->count, 0, sizeof b->count);
+    for (int v = 0; v < s->V; v++) {
+        if (isinf(logits[v]))
+            continue;
+        int k = bin_of(b, logits[v]);
+        b->count[k]++;
+        b->mass[k] += s->weight[v];
+    }
+}
+
+/* Puts the tokens of bins [0, last] into the cells, in the order of their bins. */
+static void gather(struct sampler *s, const real *logits, int last)
+{
+    struct sample_bins *b = s->bins;
+    int *next = b->count; /* counts become positions */
+    b->start[0] = 0;
+    for (int k = 0; k < BINS; k++) {
+        b->start[k + 1] = b->start[k] + (k <= last ? b->count[k] : 0);
+        next[k] = b->start[k];
+    }
+    double most = last < BINS - 1 ? (last + 2) / b->per_unit : (double)INFINITY;
+    for (int v = 0; v < s->V; v++) {
+        if (isinf(logits[v]) || b->top - (double)logits[v] > most)
+            continue;
+        int k = bin_of(b, logits[v]);
+        if (k <= last)
+            s->cell[next[k]++] = (struct sample_cell){s->weight[v], v};
+    }
+}
+
+/* The bin in which the n-th token is. */
+static int bin_of_count(const struct sample_bins *b, int n)
+{
+    int k = 0;
+    for (int sum = b->count[0]; sum < n && k < BINS - 1;)
+        sum += b->count[++k];
+    return k;
+}
+
+/* The sum of the first n gathered cells. */
+static double cells_sum(const struct sampler *s, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += s->cell[i].w;
+    return sum;
+}
+
+/* How many of the first n tokens reach the mass top_p of their sum `all`; -1 when the answer depends
+ * on rounding. */
+static int nucleus(struct sampler *s, const real *logits, int n, int is_gathered, double top_p,
+                   double all)
+{
+    struct sample_bins *b = s->bins;
+    double sum = 0, slack = all * s->V * DBL_EPSILON, want = top_p * all;
+    int k = 0, done = 0;
+    while (k < BINS - 1 && sum + b->mass[k] < want - slack)
+        sum += b->mass[k++];
+    if (!is_gathered)
+        gather(s, logits, k);
+    struct sample_cell *cell = s->cell + b->start[k];
+    int size = (b->start[k + 1] < n ? b->start[k + 1] : n) - b->start[k];
+    for (int i = 0; i < size; i++) {
         if (i == done)
-            done = order_more(cell, n, done);
+            done = order_more(cell, size, done);
         sum += cell[i].w;
-        if (sum >= top_p * all + slack)
-            return i + 1;
-        if (sum >= top_p * all - slack)
+        if (sum >= want + slack)
+            return b->start[k] + i + 1;
+        if (sum >= want - slack)
             return -1;
     }
     return -1;
 }
 
-/* Fills the cells, sorted if a cut needs it; returns how many remain. */
-static int cut(struct sampler *s, const real *logits, double max, const struct sample_options *o)
+/* The same by a sort of all tokens, or of the first n gathered ones. */
+static int nucleus_sorted(struct sampler *s, const real *logits, int n, int is_gathered,
+                          double top_p)
 {
-    int n = 0, k = o->top_k > 0 && o->top_k < s->V ? o->top_k : s->V, done = 0;
     double all = 0, sum = 0;
-    for (int v = 0; v < s->V; v++)
+    int k = 0;
+    for (int v = 0; v < s->V && !is_gathered; v++)
         if (!isinf(logits[v]))
-            s->cell[n++] = (struct sample_cell){exp(((double)logits[v] - max) / o->temperature), v};
-    if (k < n) {
-        select_first(s->cell, n, k);
-        done = n = k;
-    }
-    if (!(o->top_p < 1))
-        return n;
-    for (int i = 0; i < n; i++)
-        all += s->cell[i].w;
-    int stay = nucleus(s->cell, n, done, o->top_p, all);
-    if (stay > 0)
-        return stay;
+            s->cell[k++] = (struct sample_cell){s->weight[v], v};
     qsort(s->cell, (size_t)n, sizeof *s->cell, by_weight);
-    all = 0;
-    for (int i = 0; i < n; i++)
-        all += s->cell[i].w;
+    s->bins->start[0] = 0; /* one bin */
+    for (k = 1; k <= BINS; k++)
+        s->bins->start[k] = n;
+    all = cells_sum(s, n);
     for (int i = 0; i < n; i++) {
         sum += s->cell[i].w;
-        if (sum >= o->top_p * all)
+        if (sum >= top_p * all)
             return i + 1;
     }
     return n;
 }
 
+/* Moves the cells of the first n that have at least `least` to the front; returns their number.
+ * At most one bin is divided. */
+static int drop_small(struct sampler *s, int n, double least)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (s->cell[i].w >= least)
+            swap(&s->cell[i], &s->cell[kept++]);
+    return kept;
+}
+
+/* Gathers the tokens that remain after the cuts, by bins; returns their number. */
+static int cut(struct sampler *s, const real *logits, const struct span *span,
+               const struct sample_options *o)
+{
+    struct sample_bins *b = s->bins;
+    int n = span->n, is_gathered = 0, stay;
+    double all = 0;
+    fill_bins(s, logits, span, o->temperature);
+    if (o->top_k > 0 && o->top_k < n) {
+        int last = bin_of_count(b, o->top_k);
+        n = o->top_k;
+        gather(s, logits, last);
+        select_first(s->cell + b->start[last], b->start[last + 1] - b->start[last],
+                     n - b->start[last]);
+        is_gathered = 1;
+        all = cells_sum(s, n);
+    }
+    for (int k = 0; k < BINS && !is_gathered; k++)
+        all += b->mass[k];
+    if (o->top_p < 1) {
+        stay = nucleus(s, logits, n, is_gathered, o->top_p, all);
+        n = stay > 0 ? stay : nucleus_sorted(s, logits, n, is_gathered, o->top_p);
+        is_gathered = 1;
+    }
+    if (!is_gathered) { /* min_p alone: two bins more, for rounding */
+        double gap = -log(o->min_p) * o->temperature;
+        int last = gap < b->range ? (int)(gap * b->per_unit) + 2 : BINS - 1;
+        gather(s, logits, last < BINS - 1 ? last : BINS - 1);
+        n = b->start[BINS];
+    }
+    return o->min_p > 0 ? drop_small(s, n, o->min_p) : n;
+}
+
+/* The token of the n gathered ones, in order, at which the running sum passes `at`. */
+static int32_t cell_at(struct sampler *s, int n, double at)
+{
+    const struct sample_bins *b = s->bins;
+    int32_t last = s->cell[0].id;
+    for (int k = 0; k < BINS && b->start[k] < n; k++) {
+        struct sample_cell *cell = s->cell + b->start[k];
+        int size = (b->start[k + 1] < n ? b->start[k + 1] : n) - b->start[k], done = 0;
+        int is_last = b->start[k + 1] >= n;
+        double sum = 0;
+        for (int i = 0; i < size; i++)
+            sum += cell[i].w;
+        if (at >= sum && !is_last) {
+            at -= sum;
+            continue;
+        }
+        for (int i = 0; i < size; i++) {
+            if (i == done)
+                done = order_more(cell, size, done);
+            last = cell[i].id;
+            at -= cell[i].w;
+            if (at < 0)
+                return last;
+        }
+        if (size > 0)
+            break;
+    }
+    return last; /* rounding may leave a remainder of `at` */
+}
+
+static int is_cut(const struct span *span, const struct sample_options *o)
+{
+    return (o->top_k > 0 && o->top_k < span->n) || o->top_p < 1 || o->min_p > 0;
+}
+
 int sampler_pick(struct sampler *s, const real *logits, const struct sample_options *o,
                  uint64_t step, int32_t *id, double *p, struct err *e)
 {
-    int best, rc = check_logits(logits, s->V, &best, e);
+    struct span span;
+    int rc = check_logits(logits, s->V, &span, e), best = span.best;
     if (rc < 0)
         return rc;
     *id = best;
     if (o->temperature > 0) {
         struct rng r;
-        int n = cut(s, logits, (double)logits[best], o);
-        double sum = 0;
-        for (int i = 0; i < n; i++)
-            sum += s->cell[i].w;
         rng_init(&r, o->seed, RNG_SAMPLE, step, 0);
-        double at = rng_uniform(&r) * sum;
-        *id = s->cell[n - 1].id; /* rounding may leave a remainder of `at` */
-        for (int i = 0; i < n; i++) {
-            at -= s->cell[i].w;
-            if (at < 0) {
-                *id = s->cell[i].id;
-                break;
-            }
+        double at = rng_uniform(&r);
+        sample_weights(s->weight, logits, logits[best], o->temperature, s->V);
+        if (is_cut(&span, o)) {
+            int n = cut(s, logits, &span, o);
+            *id = cell_at(s, n, at * cells_sum(s, n));
+        } else {
+            *id = index_at(s->weight, s->V, at * sum_of(s->weight, s->V));
         }
     }
     if (p)
-        *p = plain_probability(logits, s->V, best, *id);
+        *p = plain_probability(s, logits, best, *id);
     return 0;
 }
 
 int sampler_probs(struct sampler *s, const real *logits, const struct sample_options *o, double *p,
                   struct err *e)
 {
-    int best, rc = check_logits(logits, s->V, &best, e);
+    struct span span;
+    int rc = check_logits(logits, s->V, &span, e), best = span.best;
     if (rc < 0)
         return rc;
     memset(p, 0, (size_t)s->V * sizeof *p);
@@ -214,12 +459,17 @@ int sampler_probs(struct sampler *s, const real *logits, const struct sample_opt
         p[best] = 1;
         return 0;
     }
-    int n = cut(s, logits, (double)logits[best], o);
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += s->cell[i].w;
-    for (int i = 0; i < n; i++)
-        p[s->cell[i].id] = s->cell[i].w / sum;
+    sample_weights(s->weight, logits, logits[best], o->temperature, s->V);
+    if (is_cut(&span, o)) {
+        int n = cut(s, logits, &span, o);
+        double sum = cells_sum(s, n);
+        for (int i = 0; i < n; i++)
+            p[s->cell[i].id] = s->cell[i].w / sum;
+        return 0;
+    }
+    double sum = sum_of(s->weight, s->V);
+    for (int v = 0; v < s->V; v++)
+        p[v] = s->weight[v] / sum;
     return 0;
 }
 
@@ -290,7 +540,8 @@ static int llama2c_cut(struct sampler *s, double top_p, float *mass)
 int sampler_pick_llama2c(struct sampler *s, const real *logits, const struct sample_options *o,
                          uint64_t *state, int32_t *id, struct err *e)
 {
-    int best, n = s->V, rc = check_logits(logits, s->V, &best, e);
+    struct span span;
+    int n = s->V, rc = check_logits(logits, s->V, &span, e), best = span.best;
     if (rc < 0)
         return rc;
     *id = best;

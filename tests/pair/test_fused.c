@@ -274,6 +274,10 @@ static void run_all(const struct vec_set *s, size_t n)
     last[at++] = s->max(a, n);
     s->exp_sum(y[15], a, last[at - 1], n, &sum[0], &sum[1]);
     s->exp_sum(NULL, c, REAL_C(1.5), n, &sum[2], NULL);
+    double weight[1024];
+    s->exp_scaled(weight, a, (double)last[at - 1], 0.7, n);
+    for (size_t i = 0; i < n; i++)
+        y[14][i] = (real)(weight[i] * 1e9);
     s->scale(y[2], REAL_C(1.1), n);
     s->axpy(y[4], y[5], c, REAL_C(0.3), n);
     last[at++] = s->dot(c, d, n);

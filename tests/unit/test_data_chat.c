@@ -11,23 +11,8 @@ static const char qwen2[] =
     "'<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% endif %}"
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-static const char chatml[] =
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] "
-    "+ '<|im_end|>' + '\\n'}}{% endfor %}";
-static const char llama2[] =
-    "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
-    "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}";
-static const char llama3[] = "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ "
-                             "message['content'] | trim + '<|eot_id|>'";
-static const char llama31[] =
-    "\"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}\n{{- \"Cutting Knowledge Date: "
-    "December 2023\\n\" }}";
-static const char mistral1[] =
-    "{{ '[INST] ' + message['content'] + ' [/INST]' }}{{ message['content'] + eos_token + ' ' }}";
-static const char mistral2[] =
-    "{{ '[INST] ' + message['content'] + ' [/INST]' }}{{ message['content'] + eos_token}}";
-static const char zephyr[] =
-    "{{ '<|user|>\\n' + message['content'] + eos_token }}\n{{ '<|assistant|>' }}";
+static const char other[] =
+    "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' + m.content + eos_token }}{% endfor %}";
 
 /* "s:text", "u:text", "a:text" with a NULL at the end. */
 static struct chat_messages messages(const char *const *say)
@@ -48,29 +33,29 @@ static const char *const plain[] = {"u:Hi there", NULL};
 static const char *const turns[] = {"s: Be brief.\n", "u: a ", "a: b \n", "u:c ", NULL};
 static const char *const no_system[] = {"u: a ", "a: b", "u:c ", NULL};
 
-static void check(const char *template, const char *bos, const char *eos, const char *const *say,
-                  enum chat_template kind, const char *want)
+static void check(enum chat_template kind, const char *template, const char *bos, const char *eos,
+                  const char *const *say, const char *want)
 {
     struct chat c;
     struct err e = {0};
     struct str out = {0};
     struct chat_messages m = messages(say);
-    t_ok(chat_init(&c, CHAT_AUTO, template, strlen(template), bos, eos, &e), &e);
-    t_eq(c.kind, kind);
+    t_ok(chat_init(&c, kind, template, template ? strlen(template) : 0, bos, eos, &e), &e);
     t_ok(chat_render(&c, &m, 0, &out, &e), &e);
     t_str(str_text(&out), want);
     str_release(&out);
     chat_messages_release(&m);
+    chat_release(&c);
 }
 
-T(chatml_uses_the_default_system_prompt_of_its_template)
+T(chatml_has_the_system_prompt_of_its_template)
 {
-    check(qwen2, NULL, "<|im_end|>", plain, CHAT_CHATML,
+    check(CHAT_AUTO, qwen2, NULL, "<|im_end|>", plain,
           "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
           "<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n");
-    check(chatml, "<s>", "</s>", plain, CHAT_CHATML,
+    check(CHAT_CHATML, NULL, "<s>", "</s>", plain,
           "<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n");
-    check(qwen2, NULL, "<|im_end|>", turns, CHAT_CHATML,
+    check(CHAT_AUTO, qwen2, NULL, "<|im_end|>", turns,
           "<|im_start|>system\n Be brief.\n<|im_end|>\n<|im_start|>user\n a <|im_end|>\n"
           "<|im_start|>assistant\n b \n<|im_end|>\n<|im_start|>user\nc <|im_end|>\n"
           "<|im_start|>assistant\n");
@@ -78,20 +63,20 @@ T(chatml_uses_the_default_system_prompt_of_its_template)
 
 T(llama2_puts_the_system_prompt_into_the_first_question)
 {
-    check(llama2, "<s>", "</s>", plain, CHAT_LLAMA2, "<s>[INST] Hi there [/INST]");
-    check(llama2, "<s>", "</s>", turns, CHAT_LLAMA2,
+    check(CHAT_LLAMA2, NULL, "<s>", "</s>", plain, "<s>[INST] Hi there [/INST]");
+    check(CHAT_LLAMA2, NULL, NULL, NULL, turns,
           "<s>[INST] <<SYS>>\n Be brief.\n\n<</SYS>>\n\n a [/INST] b </s><s>[INST] c [/INST]");
 }
 
 T(llama3_writes_headers_and_from_3_1_on_two_dates)
 {
-    check(llama3, "<|begin_of_text|>", "<|eot_id|>", turns, CHAT_LLAMA3,
+    check(CHAT_LLAMA3, NULL, NULL, NULL, turns,
           "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
           "<|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\nb<|eot_id|>"
           "<|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\n");
-    check(llama31, "<|begin_of_text|>", "<|eot_id|>", plain, CHAT_LLAMA31,
+    check(CHAT_LLAMA31, NULL, NULL, NULL, plain,
           "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: "
           "December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user"
           "<|end_header_id|>\n\nHi there<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
@@ -100,52 +85,93 @@ T(llama3_writes_headers_and_from_3_1_on_two_dates)
 
 T(mistral_and_zephyr_end_answers_with_the_end_of_text)
 {
-    check(mistral1, "<s>", "</s>", no_system, CHAT_MISTRAL,
-          "<s>[INST]  a  [/INST] b</s> [INST] c  [/INST]");
-    check(mistral2, "<s>", "</s>", no_system, CHAT_MISTRAL,
+    check(CHAT_MISTRAL, NULL, "<s>", "</s>", no_system,
           "<s>[INST]  a  [/INST] b</s>[INST] c  [/INST]");
-    check(zephyr, "<s>", "</s>", turns, CHAT_ZEPHYR,
+    check(CHAT_ZEPHYR, NULL, "<s>", "</s>", turns,
           "<|system|>\n Be brief.\n</s>\n<|user|>\n a </s>\n<|assistant|>\n b \n</s>\n<|user|>\nc "
           "</s>\n<|assistant|>\n");
-    check(zephyr, "<s>", "<|endoftext|>", plain, CHAT_ZEPHYR,
+    check(CHAT_ZEPHYR, NULL, "<s>", "<|endoftext|>", plain,
           "<|user|>\nHi there<|endoftext|>\n<|assistant|>\n");
 }
 
-T(unknown_families_are_refused_with_the_key_named)
+T(what_a_template_cannot_do_here_is_refused_with_its_line_and_the_key_named)
 {
-    static const char gemma[] =
-        "{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim }}";
-    static const char tools[] = "[AVAILABLE_TOOLS] [INST] + content + [/INST]";
+    static const struct {
+        const char *text, *part;
+    } bad[] = {
+        {"{% for m in messages %}\n{{ m.content | tojson }}{% endfor %}",
+         "line 2: unsupported filter \"tojson\""},
+        {"{{ messages[0].content.title() }}", "unsupported method \"title\""},
+        {"{{ get_tool() }}", "unsupported function \"get_tool\""},
+        {"{{ messages is prime }}", "unsupported test \"prime\""},
+        {"a\n\n{% include 'b' %}", "line 3: unsupported statement \"include\""},
+        {"{% if messages %}x", "missing \"endif\""},
+        {"{{ 'x", "not closed"},
+        {"{{ 1 + 'x' }}", "operands"},
+        {"{{ messages[0].a.b }}", "\"b\" of an undefined value"},
+        {"{% for i in range(9999) %}{% for k in range(9) %}{{ 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + "
+         "1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + "
+         "1 }}{% endfor %}{% endfor %}",
+         "steps"},
+        {"{% for i in range(9999) %}{% set x = range(9999) %}{% endfor %}", "MiB"},
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deep"},
+        {"<|im_start|>", "does not write the messages"},
+    };
     struct chat c;
     struct err e = {0};
-    t_fails(chat_init(&c, CHAT_AUTO, gemma, sizeof gemma - 1, NULL, NULL, &e), &e, DS_EUSAGE,
-            "template=chatml, llama2");
-    t_fails(chat_init(&c, CHAT_AUTO, tools, sizeof tools - 1, NULL, NULL, &e), &e, DS_EUSAGE,
-            "template=");
+    for (size_t i = 0; i < DS_LEN(bad); i++) {
+        t_fails(chat_init(&c, CHAT_AUTO, bad[i].text, strlen(bad[i].text), NULL, NULL, &e), &e,
+                DS_EUSAGE, bad[i].part);
+        t_true(strstr(e.text, "template=chatml, llama2") != NULL);
+    }
     t_fails(chat_init(&c, CHAT_AUTO, NULL, 0, NULL, NULL, &e), &e, DS_EUSAGE,
             "has no chat template");
-    t_ok(chat_init(&c, CHAT_ZEPHYR, gemma, sizeof gemma - 1, NULL, NULL, &e), &e);
+    t_ok(chat_init(&c, CHAT_ZEPHYR, bad[0].text, 1, NULL, NULL, &e), &e);
     t_str(c.eos, "</s>");
+    chat_release(&c);
+}
+
+T(thoughts_of_earlier_answers_are_dropped_if_the_template_drops_them)
+{
+    static const char drops[] =
+        "{% for m in messages %}[{{ m.content.split('</think>')[-1] }}]{% endfor %}"
+        "{% if add_generation_prompt and enable_thinking is false %}-{% endif %}";
+    static const char *const thought[] = {"u:a", "a:<think>b</think>c", "u:d", NULL};
+    struct chat c;
+    struct err e = {0};
+    struct str out = {0};
+    struct chat_messages m = messages(thought), short_m = messages(no_system);
+    t_ok(chat_init(&c, CHAT_AUTO, drops, sizeof drops - 1, NULL, NULL, &e), &e);
+    t_eq(chat_continues(&c, &m, 2, &e), 0);
+    t_eq(chat_continues(&c, &short_m, 2, &e), 0); /* the answer's bracket opens in the next turn */
+    c.thinking = CHAT_THINKING_OFF;
+    t_ok(chat_render(&c, &m, 0, &out, &e), &e);
+    t_str(str_text(&out), "[a][c][d]-");
+    chat_release(&c);
+    t_ok(chat_init(&c, CHAT_CHATML, NULL, 0, NULL, NULL, &e), &e);
+    t_eq(chat_continues(&c, &m, 2, &e), 1);
+    chat_release(&c);
+    chat_messages_release(&m);
+    chat_messages_release(&short_m);
+    str_release(&out);
 }
 
 T(roles_that_a_family_does_not_know_are_refused)
 {
     static const char *const twice[] = {"u:a", "u:b", NULL};
     static const char *const late[] = {"u:a", "a:b", "s:c", "u:d", NULL};
-    static const char *const open[] = {"u:a", "a:b", NULL};
-    static const char *const only[] = {"s:a", NULL};
     struct chat c;
     struct err e = {0};
     struct str out = {0};
-    struct chat_messages m[] = {messages(twice), messages(late), messages(open), messages(only),
-                                messages(turns)};
+    struct chat_messages m[] = {messages(twice), messages(late), messages(turns)};
     t_ok(chat_init(&c, CHAT_LLAMA2, NULL, 0, NULL, NULL, &e), &e);
     t_fails(chat_render(&c, &m[0], 0, &out, &e), &e, DS_EUSAGE, "message 2");
-    t_fails(chat_render(&c, &m[1], 0, &out, &e), &e, DS_EUSAGE, "after the first");
-    t_fails(chat_render(&c, &m[2], 0, &out, &e), &e, DS_EUSAGE, "a user message");
-    t_fails(chat_render(&c, &m[3], 0, &out, &e), &e, DS_EUSAGE, "no user message");
+    t_fails(chat_render(&c, &m[1], 0, &out, &e), &e, DS_EUSAGE, "message 3");
+    chat_release(&c);
     t_ok(chat_init(&c, CHAT_MISTRAL, NULL, 0, NULL, NULL, &e), &e);
-    t_fails(chat_render(&c, &m[4], 0, &out, &e), &e, DS_EUSAGE, "does not support a system");
+    t_fails(chat_render(&c, &m[2], 0, &out, &e), &e, DS_EUSAGE,
+            "system messages are not supported");
+    chat_release(&c);
     for (size_t i = 0; i < DS_LEN(m); i++)
         chat_messages_release(&m[i]);
     str_release(&out);
@@ -161,6 +187,7 @@ T(messages_in_json_are_checked_one_by_one)
         {"[1]", "\"role\""},
         {"[{\"role\":\"user\"}]", "\"content\""},
         {"[{\"role\":\"user\",\"content\":[]}]", "\"content\""},
+        {"[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[1]}]", "tool calls"},
         {"[{\"role\":\"tool\",\"content\":\"x\"}]", "\"tool\", expected system"},
     };
     struct err e = {0};
@@ -208,6 +235,7 @@ static void rendered_as_ids(const char *name, const char *const *say)
     ids_release(&parts);
     str_release(&text);
     chat_messages_release(&m);
+    chat_release(&c);
     tokenizer_free(t);
 }
 
@@ -219,15 +247,26 @@ T(a_conversation_has_the_ids_of_its_text)
     rendered_as_ids("tokenizers/tinyllama", plain);
 }
 
-T(the_default_system_prompt_of_qwen2_5_is_found_in_its_file)
+static void renders(const char *name, const char *want)
 {
     struct chat c;
     struct err e = {0};
-    t_ok(chat_open(&c, CHAT_AUTO, t_shared("tokenizers/qwen2.5"), &e), &e);
-    t_str(c.system, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
-    t_eq(c.kind, CHAT_CHATML);
-    t_ok(chat_open(&c, CHAT_AUTO, t_shared("tokenizers/tinyllama"), &e), &e);
-    t_eq(c.kind, CHAT_ZEPHYR);
+    struct str out = {0};
+    struct chat_messages m = messages(plain);
+    t_ok(chat_open(&c, CHAT_AUTO, name, &e), &e);
+    t_ok(chat_render(&c, &m, 0, &out, &e), &e);
+    t_str(str_text(&out), want);
+    str_release(&out);
+    chat_messages_release(&m);
+    chat_release(&c);
+}
+
+T(published_files_have_their_templates)
+{
+    renders(t_shared("tokenizers/qwen2.5"),
+            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+            "assistant.<|im_end|>\n<|im_start|>user\nHi there<|im_end|>\n<|im_start|>assistant\n");
+    renders(t_shared("tokenizers/tinyllama"), "<|user|>\nHi there</s>\n<|assistant|>\n");
 }
 
 static size_t count(const struct ids *ids, int32_t id)
@@ -254,6 +293,7 @@ T(what_a_user_writes_never_becomes_special)
     ids_release(&ids);
     ids_release(&ends);
     chat_messages_release(&m);
+    chat_release(&c);
     tokenizer_free(t);
 }
 
@@ -278,25 +318,59 @@ T(the_rest_of_a_conversation_continues_after_the_answer)
         str_release(&whole);
         chat_messages_release(&first);
         chat_messages_release(&all);
+        chat_release(&c);
     }
+}
+
+static void put_file(const char *dir, const char *name, const char *text)
+{
+    char path[600];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    t_ok(fs_write_file(path, text, strlen(text), &e), &e);
 }
 
 T(a_template_file_overrides_the_configuration)
 {
-    char path[600];
     const char *dir = t_tmpdir();
+    put_file(dir, "tokenizer_config.json",
+             "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"x\"},{\"name\":\"default\","
+             "\"template\":\"{{ bos_token ~ messages[0].content }}\"}],"
+             "\"eos_token\":{\"content\":\"<end>\"}}");
+    put_file(dir, "special_tokens_map.json",
+             "{\"bos_token\":\"<begin>\",\"eos_token\":\"<other>\"}");
+    renders(dir, "<begin>Hi there");
+    put_file(dir, "chat_template.jinja", other);
+    renders(dir, "<|user|>Hi there<end>");
+}
+
+/* "rstrip": such a token takes the white space after it, whoever wrote it. */
+T(special_tokens_take_the_space_next_to_them_as_the_tokenizer_says)
+{
+    static const char template[] = "{% for m in messages %}{{ '<u>\n' + m.content + ' <e>' }}"
+                                   "{% endfor %}";
+    const char *dir = t_tmpdir(), *say[] = {"u:\xC2\xA0 a<e>", NULL};
+    static const int32_t want[] = {20, 0, 5, 6, 7, 2, 21};
     struct chat c;
     struct err e = {0};
-    static const char config[] = "{\"chat_template\":[{\"name\":\"tools\",\"template\":\"x\"},"
-                                 "{\"name\":\"default\",\"template\":\"<|im_start|>\"}],"
-                                 "\"eos_token\":{\"content\":\"<end>\"}}";
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    t_ok(fs_write_file(path, config, sizeof config - 1, &e), &e);
-    t_ok(chat_open(&c, CHAT_AUTO, dir, &e), &e);
-    t_eq(c.kind, CHAT_CHATML);
-    snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
-    t_ok(fs_write_file(path, zephyr, sizeof zephyr - 1, &e), &e);
-    t_ok(chat_open(&c, CHAT_AUTO, dir, &e), &e);
-    t_eq(c.kind, CHAT_ZEPHYR);
-    t_str(c.eos, "<end>");
+    struct ids ids = {0};
+    struct tokenizer *t = NULL;
+    struct chat_messages m = messages(say);
+    put_file(dir, "tokenizer.json",
+             "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xC4\x8A\":1,\"\xC4\xA0\":2,"
+             "\"\xC3\x82\":3,\"\xC2\xA0\":4,\"<\":5,\"e\":6,\">\":7},\"merges\":[]},"
+             "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+             "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
+             "{\"id\":20,\"content\":\"<u>\",\"special\":true,\"rstrip\":true},"
+             "{\"id\":21,\"content\":\"<e>\",\"special\":true}]}");
+    t_ok(tokenizer_load(&t, dir, &e), &e);
+    t_ok(chat_init(&c, CHAT_AUTO, template, sizeof template - 1, NULL, NULL, &e), &e);
+    t_ok(chat_encode(&c, t, &m, 0, &ids, &e), &e);
+    t_eq(ids.n, DS_LEN(want));
+    for (size_t i = 0; i < DS_LEN(want); i++)
+        t_eq(ids.v[i], want[i]);
+    ids_release(&ids);
+    chat_release(&c);
+    chat_messages_release(&m);
+    tokenizer_free(t);
 }

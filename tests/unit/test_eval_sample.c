@@ -189,6 +189,41 @@ T(tokens_are_those_of_a_sort_of_the_whole_vocabulary)
     free(x);
 }
 
+/* Every token that stays, and its share, against the definition of min_p. */
+T(min_p_keeps_what_is_likely_enough_next_to_the_most_likely)
+{
+    static const double least[] = {1e-9, 0.02, 0.3, 1};
+    enum { SIZE = 2000 };
+    real *x = malloc(SIZE * sizeof *x);
+    double *all = malloc(SIZE * sizeof *all), *got = malloc(SIZE * sizeof *got);
+    struct sampler s = sampler_of(SIZE);
+    struct err e = {0};
+    for (int kind = 0; kind < 8; kind++)
+        for (int k = 0; k < 8; k++) {
+            struct sample_options o = {.temperature = 0.8, .top_p = k < 4 ? 1 : 0.97, .seed = 5};
+            double max = 0, sum = 0;
+            int32_t id = -1;
+            logits_of(x, SIZE, kind, 21);
+            t_ok(sampler_probs(&s, x, &o, all, &e), &e);
+            o.min_p = least[k % 4];
+            t_ok(sampler_probs(&s, x, &o, got, &e), &e);
+            for (int v = 0; v < SIZE; v++)
+                max = fmax(max, all[v]);
+            for (int v = 0; v < SIZE; v++)
+                sum += all[v] >= o.min_p * max * (1 - 1e-12) ? all[v] : 0;
+            for (int v = 0; v < SIZE; v++)
+                t_near(got[v], all[v] >= o.min_p * max * (1 - 1e-12) ? all[v] / sum : 0, 1e-12);
+            for (uint64_t step = 0; step < 50; step++) {
+                t_ok(sampler_pick(&s, x, &o, step, &id, NULL, &e), &e);
+                t_true(got[id] > 0);
+            }
+        }
+    sampler_release(&s);
+    free(x);
+    free(all);
+    free(got);
+}
+
 T(llama2c_s_tokens_are_those_of_a_sort_of_what_it_keeps)
 {
     enum { LARGE = 3000 };

@@ -588,7 +588,8 @@ T(a_stop_request_ends_generation_at_once)
 static void add_template(const char *dir)
 {
     static const char text[] =
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
     char path[600];
     struct err e = {0};
     snprintf(path, sizeof path, "%s/chat_template.jinja", dir);

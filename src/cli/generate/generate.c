@@ -229,6 +229,7 @@ static int read_stops(struct request *q, struct err *e)
 static int open_chat(struct request *q, struct err *e)
 {
     int rc = chat_open(&q->chat, (enum chat_template)q->o->template, q->s->dir, e);
+    q->chat.thinking = (enum chat_thinking)q->o->thinking;
     if (rc == 0)
         rc = chat_ends(&q->chat, q->s->tokenizer, &q->end, e);
     q->rules.end = q->end.v;
@@ -257,6 +258,7 @@ static void request_release(struct request *q)
     mem_free(q->prompt);
     mem_free(q->stop);
     ids_release(&q->end);
+    chat_release(&q->chat);
     config_release(&q->options);
 }
 

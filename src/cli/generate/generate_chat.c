@@ -81,12 +81,6 @@ struct talk {
     int is_interactive; /* standard input is a terminal */
 };
 
-static void forget_from(struct chat_messages *m, size_t n)
-{
-    while (m->n > n)
-        str_release(&m->v[--m->n].text);
-}
-
 /* One message and its answer.  A message that does not fit the context is dropped, and the chat
  * continues. */
 static int answer(struct talk *t, const struct str *line, struct err *e)
@@ -96,6 +90,12 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
     size_t before = t->m->n;
     int rc = chat_add(t->m, CHAT_USER, str_text(line), line->len, e);
     if (rc == 0)
+        rc = chat_continues(t->chat, t->m, t->known, e);
+    if (rc == 0 && t->known > 0) { /* the template has changed earlier turns */
+        gen_chat_reset(t->gen);
+        t->known = 0;
+    }
+    if (rc >= 0)
         rc = chat_encode(t->chat, t->s->tokenizer, t->m, t->known, &more, e);
     if (rc == 0)
         rc = gen_chat_turn(t->gen, &more, &r, e);
@@ -103,7 +103,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
     if (rc == DS_ERANGE && t->is_interactive) {
         fprintf(stderr, "depthscope: %s (/reset starts a new conversation)\n", e->text);
         *e = (struct err){0};
-        forget_from(t->m, before);
+        chat_drop(t->m, before);
         return 0;
     }
     if (rc == 0)
@@ -129,7 +129,7 @@ static int run_slash_command(struct talk *t, const char *word)
         return 1;
     if (strcmp(word, "/reset") == 0) {
         gen_chat_reset(t->gen);
-        forget_from(t->m, t->first);
+        chat_drop(t->m, t->first);
         t->known = 0;
         gen_note(&t->show, "new conversation");
     } else {

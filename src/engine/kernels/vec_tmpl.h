@@ -199,6 +199,13 @@ static void exp_sum(real *to, const real *x, real top, size_t n, double *sum, do
         exp_sum_body(to, x, top, n, sum, moment, 0, 0);
 }
 
+static void exp_scaled(double *to, const real *x, double top, double by, size_t n)
+{
+    V_SIMD
+    for (size_t i = 0; i < n; i++)
+        to[i] = v_exp64(((double)x[i] - top) / by);
+}
+
 static void angles(real *sine, real *cosine, const real *inv_freq, real pos, real sign, int pairs)
 {
     V_SIMD
@@ -464,6 +471,7 @@ const struct vec_set VEC_SET = {
     .rotate = rotate,
     .max = max_of,
     .exp_sum = exp_sum,
+    .exp_scaled = exp_scaled,
     .scale = scale,
     .cap = cap,
     .cap_bwd = cap_bwd,

@@ -19,7 +19,7 @@ const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 static const struct opt speed_opts[] = {
     // clang-format off
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "small model and few rounds: seconds instead of a minute", NULL},
-    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, blocks, train, prefill, decode, speculate) or parts of names to measure, separated by commas", NULL},
+    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, sample, blocks, train, prefill, decode, speculate) or parts of names to measure, separated by commas", NULL},
     {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "small, big: 6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256); 1.1b: 22 x 2048 as Llama; model.* keys override it", NULL},
     NUMERIC_OPTS(AT(numbers)),
     {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "measurement rounds; 0 = 5 (quick: 3)", NULL},
@@ -409,6 +409,8 @@ static int speed_random(struct speed *s, struct err *e)
         rc = speed_quants(s, e);
     if (rc == 0)
         rc = speed_ops(s, e);
+    if (rc == 0)
+        rc = speed_sampling(s, e);
     if (rc == 0)
         rc = speed_blocks(s, e);
     return rc == 0 ? speed_training(s, e) : rc;

@@ -36,11 +36,12 @@ void speed_fill(real *x, size_t n, double scale);
 void speed_fill_ids(int32_t *id, size_t n, int vocab);
 
 /* ---- groups ---- */
-int speed_load(struct speed *s, struct err *e) DS_CHECK;   /* speed_load.c */
-int speed_gemm(struct speed *s, struct err *e) DS_CHECK;   /* speed_gemm.c */
-int speed_quants(struct speed *s, struct err *e) DS_CHECK; /* speed_quant.c */
-int speed_ops(struct speed *s, struct err *e) DS_CHECK;    /* speed_ops.c */
-int speed_blocks(struct speed *s, struct err *e) DS_CHECK; /* speed_train.c */
+int speed_load(struct speed *s, struct err *e) DS_CHECK;     /* speed_load.c */
+int speed_gemm(struct speed *s, struct err *e) DS_CHECK;     /* speed_gemm.c */
+int speed_quants(struct speed *s, struct err *e) DS_CHECK;   /* speed_quant.c */
+int speed_ops(struct speed *s, struct err *e) DS_CHECK;      /* speed_ops.c */
+int speed_sampling(struct speed *s, struct err *e) DS_CHECK; /* speed_sample.c */
+int speed_blocks(struct speed *s, struct err *e) DS_CHECK;   /* speed_train.c */
 int speed_training(struct speed *s, struct err *e) DS_CHECK;
 int speed_inference(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_inference.c */
 int speed_speculate(struct speed *s, struct err *e) DS_CHECK;                /* speed_speculate.c */
