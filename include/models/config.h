@@ -17,6 +17,7 @@ enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not
 enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3 };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
+enum expert_score { EXPERTS_SOFTMAX, EXPERTS_SIGMOID };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH };
 
 /* Keys "model.*".  Sizes are in elements. */
@@ -36,6 +37,10 @@ struct model_config {
     char *lora_targets;                            /* "q,k,v,o,gate,up,down" */
     int64_t loop, loop_first, loop_last, loop_min; /* iterations; blocks before and after them */
     int loop_norm, loop_inject;
+    int64_t experts, experts_used;  /* mixture of experts; 0 = a dense MLP                       */
+    int64_t expert_ffn, shared_ffn; /* hidden widths; 0 = ffn, 0 = no shared expert              */
+    int experts_score, experts_norm, experts_bias, shared_gate;
+    double experts_aux; /* weight of the load-balancing loss */
     char *outputs; /* "72-77": ids that the head has rows for; "" = all, "answers": not known yet */
     char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
 };

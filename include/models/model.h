@@ -20,6 +20,21 @@
 struct block_params {
     int norm1, norm1_b, q, k, v, o, q_b, k_b, v_b, o_b, norm2, norm2_b, gate, up, down, gate_b,
         up_b, down_b;
+    int router, router_b, expert; /* mixture of experts: its first matrix, see moe_expert */
+    int shared_gate;              /* gate, up and down are then those of the shared expert */
+};
+
+/* What a mixture of experts saves; S = N * experts_used slots, the rows of each expert in turn. */
+struct moe_work {
+    real *score;                /* (N,E) of every expert */
+    int32_t *expert;            /* (N,k) chosen, ascending */
+    real *weight;               /* (N,k) */
+    int32_t *slot;              /* (N,k) */
+    int32_t *row;               /* (S) */
+    int32_t *start;             /* (E + 1) first slot of each expert */
+    real *a, *b, *hid;          /* (S,Fe) */
+    real *y;                    /* (S,C) outputs */
+    real *shared, *shared_gate; /* (N,C) output of the shared expert, (N) its gate */
 };
 
 /* What one block's forward saves for its backward. Sized for N = M = R rows. */
@@ -32,8 +47,9 @@ struct block_work {
     real *in, *rstd0, *mean0;
     real *q, *k, *v, *att, *lse;
     real *u, *un, *rstd2, *mean2;
-    real *a, *b, *hid; /* (N,F) */
-    real *f;           /* (N,C) the increment; in a split layer that of attention */
+    real *a, *b, *hid;   /* (N,F) */
+    struct moe_work moe; /* of a mixture of experts; a, b, hid are then the shared expert's */
+    real *f;             /* (N,C) the increment; in a split layer that of attention */
     real *mid,
         *g; /* (R,C) split layers: the state after attention, the increment of the FFN; else NULL */
 };
@@ -69,6 +85,14 @@ struct model_loop {
     real *k, *v, *new_k, *new_v; /* inference: (group, R, K*D) of all iterations; (R, K*D) */
 };
 
+/* The experts of the current pass; all NULL without a mixture of experts. */
+struct model_experts {
+    int32_t *chosen; /* (depth, R, experts_used) ascending; -1: the row did not run */
+    double *load;    /* (depth, E) rows that ran each expert */
+    double *score;   /* (depth, E) sums of their scores over the rows that ran */
+    double *balance; /* (E) gradient of the load-balancing loss, see models/moe.h */
+};
+
 /* One batch of rows. target, doc_start may be NULL (one document per row of the batch).
  * private_start (NULL: all -1): -1, or the index in the row of the batch of the first token of a
  * private span, which only the rows of the span see.  Positions count the tokens that a row sees
@@ -102,8 +126,8 @@ struct model {
     int adapters;
     struct weights weights;     /* the matrices of params as prepared for GEMMs */
     struct stored_table stored; /* of parameters whose values stay in files */
-    int n_out;       /* rows of the head */
-    int32_t *out_id; /* (n_out) their ids, ascending; NULL = all of the vocabulary */
+    int n_out;                  /* rows of the head */
+    int32_t *out_id;            /* (n_out) their ids, ascending; NULL = all of the vocabulary */
     real *inv_freq;
 
     /* buffers for up to R_max rows */
@@ -116,6 +140,7 @@ struct model {
     struct block_work dwork; /* gradients of one block */
     struct block_ranges ranges;
     struct model_loop loop;
+    struct model_experts experts;
     int32_t *pos, *first_row;             /* (R): position in document, row of its first token */
     int32_t *private_store, *private_row; /* (R): first row of the private span, -1; NULL: none */
     real *xf, *rstdf, *meanf, *dxf;       /* final norm */

@@ -12,6 +12,7 @@
 #include "engine/linear.h"
 #include "engine/ops.h"
 #include "models/loop.h"
+#include "models/moe.h"
 
 static const real *val(const struct model *m, int i)
 {
@@ -61,16 +62,15 @@ static struct linear lin(const struct model *m, int w, int b)
 /* Applies the activation to each finished GEMM tile while it is in the cache. */
 struct act {
     enum act_kind kind;
-    int ld; /* F */
-    const struct block_work *w;
-    struct block_work *d; /* backward */
+    int ld;                  /* F */
+    const struct ffn *w, *d; /* d: backward */
 };
 
-static struct act act_of(const struct model *m, const struct block_work *w, struct block_work *d)
+static struct act act_of(const struct model *m, const struct ffn *w, const struct ffn *d)
 {
     static const enum act_kind kind[] = {
         [MLP_SWIGLU] = ACT_SWIGLU, [MLP_GELU] = ACT_GELU, [MLP_GELU_TANH] = ACT_GELU_TANH};
-    return (struct act){kind[m->config.mlp], (int)m->config.ffn, w, d};
+    return (struct act){kind[m->config.mlp], w->F, w, d};
 }
 
 static void act_fwd(void *ctx, int n0, int f0, int rows, int cols)
@@ -249,18 +249,46 @@ static void second_norm_fwd(struct model *m, int l, const struct plan *p, const 
         add_norm_fwd(w->u, w->un, m->stream.h[l], is_whole(m, p) ? NULL : p->row, w->f, &n);
 }
 
-/* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
-static void mlp_fwd(struct model *m, int l, int N, struct block_work *w, real *f, real beta)
+struct ffn block_ffn(const struct model *m, int l, const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
-    struct act act = act_of(m, w, NULL);
-    if (b->gate >= 0) {
-        struct linear gate = lin(m, b->gate, b->gate_b);
-        linear_fwd(w->a, w->un, &gate, N, 0, NULL);
+    return (struct ffn){.gate = b->gate,
+                        .up = b->up,
+                        .down = b->down,
+                        .gate_b = b->gate_b,
+                        .up_b = b->up_b,
+                        .down_b = b->down_b,
+                        .F = (int)(m->config.experts > 0 ? m->config.shared_ffn : m->config.ffn),
+                        .in = w->un,
+                        .a = w->a,
+                        .b = w->b,
+                        .hid = w->hid};
+}
+
+void ffn_fwd(const struct model *m, const struct ffn *x, int N, real *f, real beta)
+{
+    struct linear up = lin(m, x->up, x->up_b), down = lin(m, x->down, x->down_b);
+    struct act act = act_of(m, x, NULL);
+    struct linear_extra rows = {.row = x->row};
+    if (x->gate >= 0) {
+        struct linear gate = lin(m, x->gate, x->gate_b);
+        linear_fwd(x->a, x->in, &gate, N, 0, &rows);
     }
-    linear_fwd(w->b, w->un, &up, N, 0, &(struct linear_extra){.after = act_fwd, .ctx = &act});
-    linear_fwd(f, w->hid, &down, N, beta, NULL);
+    rows.after = act_fwd;
+    rows.ctx = &act;
+    linear_fwd(x->b, x->in, &up, N, 0, &rows);
+    linear_fwd(f, x->hid, &down, N, beta, NULL);
+}
+
+/* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
+static void mlp_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *f,
+                    real beta)
+{
+    struct ffn x = block_ffn(m, l, w);
+    if (m->config.experts > 0)
+        moe_fwd(m, l, p, w, f, beta);
+    else
+        ffn_fwd(m, &x, p->n, f, beta);
 }
 
 /* 4 for some queries, in parts of which each query gets the bits it would get alone. */
@@ -338,7 +366,7 @@ void block_increment(struct model *m, int l, const struct plan *p, struct block_
 {
     struct normed rows = attention_increment(m, l, p, w, cache); /* 1-5 */
     second_norm_fwd(m, l, p, &rows, w);                          /* 6 */
-    mlp_fwd(m, l, p->n, w, w->f, 1);                             /* 7, 8 */
+    mlp_fwd(m, l, p, w, w->f, 1);                                /* 7, 8 */
     finish_iteration(m, l, p, &rows, w);
 }
 
@@ -350,25 +378,36 @@ void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *
                 (int)m->config.dim); /* 8 */
 }
 
+void ffn_bwd(const struct model *m, const struct ffn *x, const struct ffn *d, int N, const real *df,
+             real *dx, real beta)
+{
+    struct linear up = lin(m, x->up, x->up_b), down = lin(m, x->down, x->down_b);
+    struct act act = act_of(m, x, d);
+    struct linear_rows hid = linear_rows(down.format, x->hid, NULL, N, down.C);
+    linear_bwd_w(grd(m, x->down), grd(m, x->down_b), df, &hid, &down); /* 8 */
+    linear_bwd_x(d->hid, df, &down, N, 0,
+                 &(struct linear_extra){.after = act_bwd, .ctx = &act}); /* 8, 7 */
+    struct linear_rows in = linear_rows(up.format, x->in, x->row, N, up.C);
+    linear_bwd_w(grd(m, x->up), grd(m, x->up_b), d->hid, &in, &up);
+    linear_bwd_x(dx, d->hid, &up, N, beta, NULL);
+    if (x->gate >= 0) {
+        struct linear gate = lin(m, x->gate, x->gate_b);
+        linear_bwd_w(grd(m, x->gate), grd(m, x->gate_b), d->a, &in, &gate);
+        linear_bwd_x(dx, d->a, &gate, N, 1, NULL);
+    }
+}
+
 /* Steps 8-6 in reverse.  d->f holds d loss / d f; d->u receives the gradient of u. */
-static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const struct block_work *w)
+static void mlp_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
+                    const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim;
-    struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
-    struct act act = act_of(m, w, d);
-    struct linear_rows hid = linear_rows(down.format, w->hid, NULL, N, down.C);
-    linear_bwd_w(grd(m, b->down), grd(m, b->down_b), d->f, &hid, &down); /* 8 */
-    linear_bwd_x(d->hid, d->f, &down, N, 0,
-                 &(struct linear_extra){.after = act_bwd, .ctx = &act}); /* 8, 7 */
-    struct linear_rows un = linear_rows(up.format, w->un, NULL, N, C);
-    linear_bwd_w(grd(m, b->up), grd(m, b->up_b), d->hid, &un, &up);
-    linear_bwd_x(d->un, d->hid, &up, N, 0, NULL);
-    if (b->gate >= 0) {
-        struct linear gate = lin(m, b->gate, b->gate_b);
-        linear_bwd_w(grd(m, b->gate), grd(m, b->gate_b), d->a, &un, &gate);
-        linear_bwd_x(d->un, d->a, &gate, N, 1, NULL);
-    }
+    int C = (int)m->config.dim, N = p->n;
+    struct ffn x = block_ffn(m, l, w), dx = block_ffn(m, l, d);
+    if (m->config.experts > 0)
+        moe_bwd(m, l, p, d, w);
+    else
+        ffn_bwd(m, &x, &dx, N, d->f, d->un, 0);
     struct norm n = norm2_of(m, l, w, N);
     bulk_zero(d->u, (size_t)N * (size_t)C);
     norm_bwd(d->u, grd(m, b->norm2), grd(m, b->norm2_b), d->un, w->u, &n); /* 6 */
@@ -511,7 +550,7 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
         rows_dot(dgate, dy, p->row, w->f, N, C);
     bulk_gather_scaled(d->f, dy, p, C); /* 8 */
     leave_state_bwd(m, l, p, d);
-    mlp_bwd(m, l, N, d, w);      /* 8, 7, 6 */
+    mlp_bwd(m, l, p, d, w);      /* 8, 7, 6 */
     add_into(d->f, d->u, n);     /* f = attn + mlp(x + attn): attn gets both gradients */
     attn_bwd(m, l, p, d, w);     /* 5, 4, 3, 2 */
     enter_bwd(m, l, p, d, w, 1); /* 1 */
@@ -538,8 +577,8 @@ void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_wor
 {
     struct norm n = norm2_of(m, l, w, p->n);
     gather_mid(m, p, w);
-    norm_fwd(w->un, w->u, &n);       /* 6 */
-    mlp_fwd(m, l, p->n, w, w->g, 0); /* 7, 8 */
+    norm_fwd(w->un, w->u, &n);    /* 6 */
+    mlp_fwd(m, l, p, w, w->g, 0); /* 7, 8 */
     if (update)
         rows_update(m->stream.h[l + 1], w->mid, w->g, p->row, p->gate, p->n, m->R,
                     (int)m->config.dim);
@@ -556,7 +595,7 @@ void ffn_half_bwd(struct model *m, int l, const struct plan *p, struct block_wor
     if (dgate)
         rows_dot(dgate, dy, p->row, w->g, N, C);
     bulk_gather_scaled(d->f, dy, p, C);
-    mlp_bwd(m, l, N, d, w); /* 8, 7, 6: d->u */
+    mlp_bwd(m, l, p, d, w); /* 8, 7, 6: d->u */
     rows_scatter_add(d->mid, d->u, p->row, NULL, N, C);
 }
 

@@ -38,6 +38,22 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
 void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct block_work *w,
                      int from, int n);
 
+/* One MLP of N rows: its parameters, the rows it reads and what its forward saves. */
+struct ffn {
+    int gate, up, down, gate_b, up_b, down_b, F;
+    const real *in;
+    const int32_t *row; /* rows of in; NULL: row i */
+    real *a, *b, *hid;  /* (N,F) */
+};
+/* The MLP of block l, or its shared expert. */
+struct ffn block_ffn(const struct model *m, int l, const struct block_work *w);
+/* f (N,C) = the MLP, or f += with beta 1. */
+void ffn_fwd(const struct model *m, const struct ffn *x, int N, real *f, real beta);
+/* dx (N,C) = d loss / d rows, or dx += with beta 1; may be df, d loss / d f.  d: a and hid for
+ * gradients. */
+void ffn_bwd(const struct model *m, const struct ffn *x, const struct ffn *d, int N, const real *df,
+             real *dx, real beta);
+
 /* Allocates one block's work from an arena (measuring or real). */
 void block_work_alloc(struct block_work *w, struct arena *a, const struct model_config *c, int R,
                       int split);

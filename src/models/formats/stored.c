@@ -5,11 +5,13 @@
 
 #include "base/mem.h"
 #include "models/model.h"
+#include "models/moe.h"
 
 static int is_matrix_of_base(const struct model *m, int i)
 {
     const struct param *p = &m->params.p[i];
-    return i < m->n_base && p->rank == 2 && i != m->pos_embed && !(m->is_training && p->train);
+    return i < m->n_base && p->rank == 2 && i != m->pos_embed && !moe_is_router(m, i) &&
+           !(m->is_training && p->train);
 }
 
 int stored_mark(struct model *m, struct err *e)
