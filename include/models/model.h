@@ -88,6 +88,7 @@ struct model_loop {
 /* The experts of the current pass; all NULL without a mixture of experts. */
 struct model_experts {
     int32_t *chosen; /* (depth, R, experts_used) ascending; -1: the row did not run */
+    real *weight;    /* (depth, R, experts_used) of them */
     double *load;    /* (depth, E) rows that ran each expert */
     double *score;   /* (depth, E) sums of their scores over the rows that ran */
     double *balance; /* (E) gradient of the load-balancing loss, see models/moe.h */

@@ -86,10 +86,10 @@ struct choice {
     struct moe_work *w;
 };
 
-static int32_t *chosen_of(const struct model *m, int l, int row)
+/* Of the pass: the first of a row's k places. */
+static size_t place_of(const struct model *m, int l, int row)
 {
-    return m->experts.chosen +
-           ((size_t)l * (size_t)m->R + (size_t)row) * (size_t)m->config.experts_used;
+    return ((size_t)l * (size_t)m->R + (size_t)row) * (size_t)m->config.experts_used;
 }
 
 /* The k largest logits, ascending by expert; of equal ones the lowest.  NaN is below all others. */
@@ -135,7 +135,7 @@ static void choose_rows(void *ctx, int task, int worker)
         real *x = c->w->score + (size_t)i * (size_t)E,
              *weight = c->w->weight + (size_t)i * (size_t)k;
         int32_t *to = c->w->expert + (size_t)i * (size_t)k,
-                *kept = chosen_of(m, c->l, c->p->row[i]);
+                *kept = m->experts.chosen + place_of(m, c->l, c->p->row[i]);
         double sum = 0;
         if (m->route.frozen && kept[0] >= 0)
             memcpy(to, kept, (size_t)k * sizeof *to);
@@ -147,6 +147,8 @@ static void choose_rows(void *ctx, int task, int worker)
             sum += (double)x[to[j]];
         for (int j = 0; j < k; j++)
             weight[j] = m->config.experts_norm ? (real)((double)x[to[j]] / sum) : x[to[j]];
+        memcpy(m->experts.weight + place_of(m, c->l, c->p->row[i]), weight,
+               (size_t)k * sizeof *weight);
     }
 }
 
@@ -441,6 +443,7 @@ void moe_layout(struct model *m, struct arena *a, size_t R)
     if (E == 0)
         return;
     x->chosen = arena_alloc(a, L * R * (size_t)m->config.experts_used, sizeof *x->chosen);
+    x->weight = arena_alloc(a, L * R * (size_t)m->config.experts_used, sizeof *x->weight);
     x->load = arena_alloc(a, L * E, sizeof *x->load);
     x->score = arena_alloc(a, L * E, sizeof *x->score);
     x->balance = arena_alloc(a, E, sizeof *x->balance);

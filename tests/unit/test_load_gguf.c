@@ -391,7 +391,7 @@ static void refuse_with(const char *key, uint32_t v, const char *part)
 
 T(unsupported_features_are_refused_by_name)
 {
-    refuse_with("llama.expert_count", 8, "llama.expert_count = 8: mixture of experts");
+    refuse_with("llama.expert_count", 8, "missing key llama.expert_used_count");
     refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding-window");
     refuse_with("llama.attention.value_length", 16, "value_length = 16: different head sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
@@ -410,7 +410,7 @@ T(tensors_and_metadata_must_agree)
     gf_tensor(&f, "blk.2.ffn_up.weight", GGUF_T_F32, 4, 0, x, sizeof x);
     refuse(&f, "unexpected tensor blk.2.ffn_up.weight");
     put_model(&f, m, "mamba", NULL);
-    refuse(&f, "unsupported architecture mamba: expected llama or qwen2");
+    refuse(&f, "unsupported architecture mamba: expected llama, qwen2");
     put_metadata(&f, m, "llama");
     refuse(&f, "missing matrix token_embd.weight");
     gf_u32(&f, "general.alignment", 32);

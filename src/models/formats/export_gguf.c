@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "export_rows.h"
+#include "models/moe.h"
 #include "names.h"
 
 enum { KEY_SIZE = 160, QUANTIZATION_VERSION = 2 };
@@ -49,6 +50,19 @@ int export_check_base(const struct export_source *s, const char *format, struct 
     return what ? err_set(e, DS_EUSAGE, "%s cannot store %s; use to=hf", format, what) : 0;
 }
 
+/* The architecture that computes the same; NULL: none. */
+static const char *arch_of(const struct model_config *c)
+{
+    int qkv = c->attn_bias == ATTN_BIAS_QKV;
+    if (c->experts == 0)
+        return qkv ? "qwen2" : "llama";
+    if (c->experts_score != EXPERTS_SOFTMAX || c->experts_bias)
+        return NULL;
+    if (c->shared_ffn == 0)
+        return !qkv && c->experts_norm ? "llama" : NULL;
+    return qkv && c->shared_gate && !c->experts_norm ? "qwen2moe" : NULL;
+}
+
 static int check(const struct export_source *s, struct err *e)
 {
     const struct model_config *c = &s->m->config;
@@ -58,6 +72,11 @@ static int check(const struct export_source *s, struct err *e)
     if (c->attn_bias == ATTN_BIAS_QKV && (c->mlp_bias || c->position != POS_ROPE))
         return err_set(e, DS_EUSAGE, "architecture qwen2 cannot store %s; use to=hf",
                        c->mlp_bias ? "biases in the MLP" : "interleaved rotary pairs");
+    if (c->experts > 0 && !arch_of(c))
+        return err_set(e, DS_EUSAGE,
+                       "GGUF cannot store these experts: expected softmax scores without a router "
+                       "bias, and model.experts_norm=true without a shared expert (llama), or "
+                       "false with a gated one and attn_bias=qkv (qwen2moe); use to=hf");
     if (c->rope_scaling == ROPE_LLAMA3 && (c->rope_low != 1 || c->rope_high != 4))
         return err_set(e, DS_EUSAGE,
                        "GGUF cannot store model.rope_low=%g and rope_high=%g: expected 1 and 4; "
@@ -107,7 +126,16 @@ static void put_meta(struct writing *x)
     put_u32(x, "context_length", c->max_seq);
     put_u32(x, "embedding_length", c->dim);
     put_u32(x, "block_count", c->layers);
-    put_u32(x, "feed_forward_length", c->ffn);
+    int is_mixtral = c->experts > 0 && strcmp(x->arch, "llama") == 0;
+    put_u32(x, "feed_forward_length", is_mixtral ? c->expert_ffn : c->ffn);
+    if (c->experts > 0) {
+        put_u32(x, "expert_count", c->experts);
+        put_u32(x, "expert_used_count", c->experts_used);
+    }
+    if (c->experts > 0 && !is_mixtral)
+        put_u32(x, "expert_feed_forward_length", c->expert_ffn);
+    if (c->shared_ffn > 0)
+        put_u32(x, "expert_shared_feed_forward_length", c->shared_ffn);
     put_u32(x, "rope.dimension_count", c->head_dim);
     put_u32(x, "attention.head_count", c->heads);
     put_u32(x, "attention.head_count_kv", c->kv_heads);
@@ -138,7 +166,7 @@ static uint32_t target_type(const struct writing *x, int i)
 static uint32_t type_of(struct writing *x, int i)
 {
     const struct param *p = &x->s->m->params.p[i];
-    if (p->rank < 2)
+    if (p->rank < 2 || moe_is_router(x->s->m, i))
         return GGUF_T_F32;
     uint32_t t = target_type(x, i);
     if (export_is_head(x->s, i) && export_row_bytes(t, p->shape[1]) > 0)
@@ -215,8 +243,17 @@ static int add_tensors(struct writing *x, struct err *e)
         if (!gguf_name(name, sizeof name, p->name))
             return err_set(e, DS_EUSAGE, "GGUF cannot store %s", p->name);
         x->way.all += (double)p->n;
-        rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
-                             p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
+        if (names_expert(p->name) > 0)
+            continue; /* with the first */
+        if (names_expert(p->name) == 0)
+            rc = gguf_out_stack(x->w, name, x->type[i], (uint64_t)m->config.experts,
+                                (uint64_t)p->shape[0], (uint64_t)p->shape[1], e);
+        else if (p->rank > 1 && p->shape[0] == 1)
+            rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[1], 0, e);
+        else
+            rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
+                                 p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
+        x->r->tensors++;
     }
     return rc;
 }
@@ -250,8 +287,11 @@ static int write_tensors(struct writing *x, struct err *e)
     int rc = is_scaled(x) ? write_factors(x, e) : 0;
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &x->s->m->params.p[i];
-        rc = export_write(x->s, i, has_pairs(x, p->name) ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE,
-                          x->type[i], to_file, x->w, &x->way, e);
+        int expert = names_expert(p->name), stack = expert == 0 ? (int)x->s->m->config.experts : 1;
+        for (int k = 0; k < (expert > 0 ? 0 : stack) && rc == 0; k++) /* 3 matrices of each */
+            rc = export_write(x->s, i + 3 * k,
+                              has_pairs(x, p->name) ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE,
+                              x->type[i], to_file, x->w, &x->way, e);
     }
     return rc;
 }
@@ -260,7 +300,7 @@ static void fill_result(struct writing *x)
 {
     struct export_result *r = x->r;
     r->bytes = gguf_out_bytes(x->w);
-    r->tensors = (uint64_t)(x->n + is_scaled(x));
+    r->tensors += (uint64_t)is_scaled(x);
     r->files = 1;
     r->fallback_n = x->fallback_q8 + x->fallback_f16;
     if (x->fallback_q8)
@@ -277,7 +317,7 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     if (rc < 0)
         return rc;
     *r = (struct export_result){.head_type = o->type};
-    x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
+    x.arch = arch_of(&s->m->config);
     x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
     rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc < 0)

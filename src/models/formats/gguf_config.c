@@ -36,15 +36,25 @@ static int get_num(const struct source *s, const char *key, double *out, struct 
     return 1;
 }
 
+/* Of a mixture of experts: what llama.cpp computes whatever the metadata says. */
+static const struct {
+    const char *name;
+    int has_norm, has_shared; /* of the chosen experts' weights; a gated shared expert */
+} archs[] = {{"llama", 1, 0}, {"qwen2", 0, 0}, {"qwen2moe", 0, 1}};
+
 static int read_arch(const struct source *s, char arch[GGUF_ARCH_SIZE], struct err *e)
 {
     struct gguf_text text;
     int64_t parts;
     if (!gguf_string(gguf_meta_find(s->g, "general.architecture"), &text))
         return err_set(e, DS_EFORMAT, "missing key general.architecture");
-    if (!(text.n == 5 && memcmp(text.p, "llama", 5) == 0) &&
-        !(text.n == 5 && memcmp(text.p, "qwen2", 5) == 0))
-        return err_set(e, DS_EFORMAT, "unsupported architecture %.*s: expected llama or qwen2",
+    size_t known = 0;
+    while (known < DS_LEN(archs) &&
+           !(text.n == strlen(archs[known].name) && memcmp(text.p, archs[known].name, text.n) == 0))
+        known++;
+    if (known == DS_LEN(archs))
+        return err_set(e, DS_EFORMAT,
+                       "unsupported architecture %.*s: expected llama, qwen2 or qwen2moe",
                        text.n < 40 ? (int)text.n : 40, text.p);
     snprintf(arch, GGUF_ARCH_SIZE, "%.*s", (int)text.n, text.p);
     if (gguf_int(gguf_meta_find(s->g, "split.count"), 0, &parts) && parts > 1)
@@ -102,6 +112,54 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
     return 0;
 }
 
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* A key of experts; absent: its value without the key, 0 = mandatory. */
+static int read_expert_key(const struct source *s, struct model_config *c, const char *key,
+                           const char *own, int64_t absent, struct err *e)
+{
+    char full[KEY_SIZE];
+    const struct gguf_meta *m = meta(s, key, full);
+    int64_t v = absent;
+    if (!m && absent == 0)
+        return err_set(e, DS_EFORMAT, "missing key %s", full);
+    if (m && (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &v)))
+        return err_set(e, DS_EFORMAT, "%s must be a single integer, found %s", full,
+                       gguf_kind_name(m->kind));
+    if (v == 0)
+        return err_set(e, DS_EFORMAT, "%s = 0: must be greater than 0", full);
+    return load_set_int(c, own, v, full, e);
+}
+
+static int read_experts(const struct source *s, struct model_config *c, struct err *e)
+{
+    size_t arch = 0;
+    double n = 0, used = 0;
+    int rc = get_num(s, "expert_count", &n, e);
+    if (rc >= 0)
+        rc = get_num(s, "expert_used_count", &used, e);
+    while (strcmp(archs[arch].name, s->arch) != 0)
+        arch++;
+    if (rc < 0)
+        return rc;
+    if (n == 0)
+        return used == 0 ? 0
+                         : err_set(e, DS_EFORMAT, "%s.expert_used_count = %g: needs expert_count",
+                                   s->arch, used);
+    int shared = archs[arch].has_shared;
+    rc = read_expert_key(s, c, "expert_count", "experts", 0, e);
+    if (rc == 0)
+        rc = read_expert_key(s, c, "expert_used_count", "experts_used", 0, e);
+    if (rc == 0)
+        rc = read_expert_key(s, c, "expert_feed_forward_length", "expert_ffn",
+                             shared ? c->ffn / c->experts_used : c->ffn, e);
+    if (rc == 0 && shared)
+        rc = read_expert_key(s, c, "expert_shared_feed_forward_length", "shared_ffn", c->ffn, e);
+    c->experts_norm = archs[arch].has_norm;
+    c->shared_gate = shared;
+    return rc;
+}
+
 /* ---- unsupported options --------------------------------------------------------------------- */
 
 /* Keys that change what llama.cpp computes in some architecture.  NEUTRAL: the value `neutral` has
@@ -139,8 +197,12 @@ static const struct {
     {"embedding_scale",               NEUTRAL_OR_0, 1, "a scaled embedding is unsupported"},
     {"residual_scale",                NEUTRAL_OR_0, 1, "scaled residual branches are unsupported"},
     {"use_parallel_residual",         NEUTRAL, 0, "parallel attention and MLP is unsupported"},
-    {"expert_count",                  NEUTRAL, 0, "mixture of experts is unsupported"},
-    {"expert_used_count",             NEUTRAL, 0, "mixture of experts is unsupported"},
+    {"expert_gating_func",            NEUTRAL_OR_0, 1, "expert scores other than softmax are unsupported"},
+    {"expert_weights_scale",          NEUTRAL_OR_0, 1, "scaled expert weights are unsupported"},
+    {"expert_group_count",            NEUTRAL_OR_0, 1, "groups of experts are unsupported"},
+    {"expert_group_used_count",       NEUTRAL_OR_0, 1, "groups of experts are unsupported"},
+    {"leading_dense_block_count",     NEUTRAL, 0, "dense MLPs in some layers are unsupported with experts"},
+    {"moe_every_n_layers",            NEUTRAL_OR_0, 1, "dense MLPs in some layers are unsupported with experts"},
     {"nextn_predict_layers",          NEUTRAL, 0, "multi-token prediction layers are unsupported"},
     {"swin_norm",                     NEUTRAL, 0, "norms after attention are unsupported"},
     // clang-format on
@@ -362,7 +424,7 @@ int gguf_config_read(struct model_config *c, char arch[GGUF_ARCH_SIZE], struct g
     memset(c, 0, sizeof *c);
     int rc = opt_defaults(&model_group, c, e);
     if (rc < 0 || (rc = read_arch(&s, arch, e)) < 0 || (rc = read_sizes(&s, c, e)) < 0 ||
-        (rc = read_switches(&s, c, e)) < 0)
+        (rc = read_experts(&s, c, e)) < 0 || (rc = read_switches(&s, c, e)) < 0)
         return rc;
     rc = model_config_check(c, e); /* head_dim is known from here on */
     if (rc < 0 || (rc = refuse_others(&s, c, e)) < 0 || (rc = refuse_unknown(&s, e)) < 0 ||

@@ -149,14 +149,44 @@ static const char *const gguf_names[][2] = {
     {"mlp.gate_proj.bias", "ffn_gate.bias"},
     {"mlp.up_proj.bias", "ffn_up.bias"},
     {"mlp.down_proj.bias", "ffn_down.bias"},
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.experts.gate_proj.weight", "ffn_gate_exps.weight"},
+    {"mlp.experts.up_proj.weight", "ffn_up_exps.weight"},
+    {"mlp.experts.down_proj.weight", "ffn_down_exps.weight"},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
 };
+
+static const char in_experts[] = "mlp.experts.";
+
+int names_expert(const char *param)
+{
+    const char *rest;
+    return load_layer(param, &rest) >= 0 && strncmp(rest, in_experts, sizeof in_experts - 1) == 0
+               ? (int)strtol(rest + sizeof in_experts - 1, NULL, 10)
+               : -1;
+}
+
+/* "mlp.experts.7.up_proj.weight" without the number. */
+static void without_expert(char *out, size_t size, const char *rest)
+{
+    size_t n = sizeof in_experts - 1;
+    int is_expert = strncmp(rest, in_experts, n) == 0;
+    size_t digits = is_expert ? strspn(rest + n, "0123456789") + 1 : 0;
+    snprintf(out, size, "%.*s%s", is_expert ? (int)n : 0, rest,
+             rest + (is_expert ? n : 0) + digits);
+}
 
 int gguf_name(char *out, size_t size, const char *param)
 {
     const char *rest;
+    char name[96];
     int l = load_layer(param, &rest);
+    without_expert(name, sizeof name, rest);
     for (size_t i = 0; i < DS_LEN(gguf_names); i++) {
-        if (strcmp(gguf_names[i][0], rest) != 0)
+        if (strcmp(gguf_names[i][0], name) != 0)
             continue;
         if (l < 0)
             snprintf(out, size, "%s", gguf_names[i][1]);
