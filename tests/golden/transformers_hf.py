@@ -25,6 +25,7 @@ SHAPE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key
              vocab_size=32, max_position_embeddings=64, rms_norm_eps=1e-5)
 LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
+MOE = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12)
 GPT2 = dict(n_embd=16, n_layer=2, n_head=4, n_inner=24, n_positions=64, vocab_size=32)
 # name: configuration, largest shard
 FAMILIES = {
@@ -35,6 +36,11 @@ FAMILIES = {
     "mistral": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=None, head_dim=8), None),
     "qwen2": (lambda: transformers.Qwen2Config(**SHAPE), "8KB"),
     "qwen2-tied": (lambda: transformers.Qwen2Config(**SHAPE, tie_word_embeddings=True), None),
+    "mixtral": (lambda: transformers.MixtralConfig(**SHAPE, num_local_experts=4), None),
+    "mixtral-tied": (lambda: transformers.MixtralConfig(**SHAPE, num_local_experts=3, num_experts_per_tok=3, tie_word_embeddings=True), "8KB"),
+    "qwen2-moe": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **MOE, shared_expert_intermediate_size=20), None),
+    "qwen2-moe-norm": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **dict(MOE, num_experts_per_tok=1), norm_topk_prob=True,
+                                                           shared_expert_intermediate_size=8), None),
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }

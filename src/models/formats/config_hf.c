@@ -7,7 +7,7 @@
 
 #include "config_report.h"
 
-enum { LLAMA, MISTRAL, QWEN2, GPT2, FAMILIES };
+enum { LLAMA, MISTRAL, QWEN2, GPT2, MIXTRAL, QWEN2_MOE, FAMILIES };
 
 /* Per family: the default; "=" before it: the class has no such key and the value is fixed; NEEDED:
  * the key is mandatory, even if the class has a default; NULL: not a key of this family.  null: the
@@ -19,28 +19,28 @@ struct key {
 static const struct key keys[] = {
     // clang-format off
     /*                             own           llama     mistral   qwen2     gpt2        null */
-    {"",                          "method",     {"=dense", "=dense", "=dense", "=dense"},   NULL},
-    {"",                          "norm",       {"=rms",   "=rms",   "=rms",   "=layer"},   NULL},
-    {"",                          "position",   {"=rope",  "=rope",  "=rope",  "=learned"}, NULL},
-    {"hidden_size",               "dim",        {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"num_hidden_layers",         "layers",     {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"num_attention_heads",       "heads",      {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"num_key_value_heads",       "kv_heads",   {"0",      "8",      "32",     NULL},       "0"},
-    {"head_dim",                  "head_dim",   {"0",      "0",      "0",      NULL},       "0"},
-    {"intermediate_size",         "ffn",        {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"vocab_size",                "vocab",      {NEEDED,   NEEDED,   NEEDED,   NEEDED},     NULL},
-    {"max_position_embeddings",   "max_seq",    {"2048",   "131072", "32768",  NULL},       NULL},
-    {"rms_norm_eps",              "norm_eps",   {"1e-6",   "1e-6",   "1e-6",   NULL},       NULL},
-    {"rope_theta",                "rope_theta", {"10000",  "10000",  "10000",  NULL},       NULL},
-    {"tie_word_embeddings",       "tied",       {"false",  "false",  "false",  "true"},     "false"},
-    {"attention_bias",            "attn_bias",  {"false",  "=false", "=qkv",   "=true"},    "false"},
-    {"mlp_bias",                  "mlp_bias",   {"false",  "=false", "=false", "=true"},    "false"},
-    {"n_embd",                    "dim",        {NULL,     NULL,     NULL,     NEEDED},     NULL},
-    {"n_layer",                   "layers",     {NULL,     NULL,     NULL,     NEEDED},     NULL},
-    {"n_head",                    "heads",      {NULL,     NULL,     NULL,     NEEDED},     NULL},
-    {"n_inner",                   "ffn",        {NULL,     NULL,     NULL,     "0"},        "0"},
-    {"n_positions",               "max_seq",    {NULL,     NULL,     NULL,     "1024"},     NULL},
-    {"layer_norm_epsilon",        "norm_eps",   {NULL,     NULL,     NULL,     "1e-5"},     NULL},
+    {"",                          "method",     {"=dense", "=dense", "=dense", "=dense", "=dense", "=dense"},   NULL},
+    {"",                          "norm",       {"=rms",   "=rms",   "=rms",   "=layer", "=rms", "=rms"},   NULL},
+    {"",                          "position",   {"=rope",  "=rope",  "=rope",  "=learned", "=rope", "=rope"}, NULL},
+    {"hidden_size",               "dim",        {NEEDED,   NEEDED,   NEEDED,   NULL, NEEDED, NEEDED},       NULL},
+    {"num_hidden_layers",         "layers",     {NEEDED,   NEEDED,   NEEDED,   NULL, NEEDED, NEEDED},       NULL},
+    {"num_attention_heads",       "heads",      {NEEDED,   NEEDED,   NEEDED,   NULL, NEEDED, NEEDED},       NULL},
+    {"num_key_value_heads",       "kv_heads",   {"0",      "8",      "32",     NULL, "8", "16"},       "0"},
+    {"head_dim",                  "head_dim",   {"0",      "0",      "0",      NULL, "0", "0"},       "0"},
+    {"intermediate_size",         "ffn",        {NEEDED,   NEEDED,   NEEDED,   NULL, NEEDED, NEEDED},       NULL},
+    {"vocab_size",                "vocab",      {NEEDED,   NEEDED,   NEEDED,   NEEDED, NEEDED, NEEDED},     NULL},
+    {"max_position_embeddings",   "max_seq",    {"2048",   "131072", "32768",  NULL, "131072", "32768"},       NULL},
+    {"rms_norm_eps",              "norm_eps",   {"1e-6",   "1e-6",   "1e-6",   NULL, "1e-5", "1e-6"},       NULL},
+    {"rope_theta",                "rope_theta", {"10000",  "10000",  "10000",  NULL, "1000000", "10000"},       NULL},
+    {"tie_word_embeddings",       "tied",       {"false",  "false",  "false",  "true", "false", "false"},     "false"},
+    {"attention_bias",            "attn_bias",  {"false",  "=false", "=qkv",   "=true", "=false", "=qkv"},    "false"},
+    {"mlp_bias",                  "mlp_bias",   {"false",  "=false", "=false", "=true", "=false", "=false"},    "false"},
+    {"n_embd",                    "dim",        {NULL,     NULL,     NULL,     NEEDED, NULL, NULL},     NULL},
+    {"n_layer",                   "layers",     {NULL,     NULL,     NULL,     NEEDED, NULL, NULL},     NULL},
+    {"n_head",                    "heads",      {NULL,     NULL,     NULL,     NEEDED, NULL, NULL},     NULL},
+    {"n_inner",                   "ffn",        {NULL,     NULL,     NULL,     "0", NULL, NULL},        "0"},
+    {"n_positions",               "max_seq",    {NULL,     NULL,     NULL,     "1024", NULL, NULL},     NULL},
+    {"layer_norm_epsilon",        "norm_eps",   {NULL,     NULL,     NULL,     "1e-5", NULL, NULL},     NULL},
     // clang-format on
 };
 
@@ -68,8 +68,6 @@ static const struct {
     {"clip_qkv",                   0, "clipped queries and keys are unsupported"},
     {"use_qk_norm",                0, "query and key norms are unsupported"},
     {"qk_layernorm",               0, "query and key norms are unsupported"},
-    {"num_local_experts",          0, "mixture of experts is unsupported"},
-    {"num_experts",                0, "mixture of experts is unsupported"},
     {"alibi",                      0, "ALiBi position biases are unsupported"},
     {"use_mrope",                  0, "multi-section rotary positions are unsupported"},
     {"rope_interleaved",           0, "interleaved rotary pairs are unsupported in this family"},
@@ -82,7 +80,8 @@ static const struct {
 
 static int family_of(const struct json_node *root)
 {
-    static const char *const names[FAMILIES] = {"llama", "mistral", "qwen2", "gpt2"};
+    static const char *const names[FAMILIES] = {"llama", "mistral", "qwen2",
+                                                "gpt2",  "mixtral", "qwen2_moe"};
     const char *type = json_str(json_get(root, "model_type"), NULL);
     for (int f = 0; type && f < FAMILIES; f++)
         if (strcmp(names[f], type) == 0)
@@ -298,6 +297,7 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
     for (size_t i = 0; i < DS_LEN(keys); i++)
         read_key(r, c, root, &keys[i], family);
     check_foreign(r, root);
+    config_experts_read(r, c, root, json_str(json_get(root, "model_type"), NULL));
     if (family == GPT2) {
         check_gpt2(r, c, root);
     } else {

@@ -18,7 +18,8 @@ static int is_gpt2(const struct model_config *c)
 
 const char *model_config_family(const struct model_config *c)
 {
-    if (c->loop > 1 || (c->outputs && c->outputs[0]) || c->embed_scale != 1.0 || c->lora_r != 0 || strcmp(c->method, "dense") != 0)
+    if (c->loop > 1 || (c->outputs && c->outputs[0]) || c->embed_scale != 1.0 || c->lora_r != 0 ||
+        c->experts > 0 || strcmp(c->method, "dense") != 0)
         return NULL; /* their formats cannot store routers and adapters */
     if (is_gpt2(c))
         return "gpt2";
@@ -225,7 +226,9 @@ static int read_root(struct model_config *c, struct config *route_options,
     if (own)
         read_own(&r, c, route_options, own, path);
     else if (!config_hf_read(&r, c, root))
-        report_add(&r, "%s model_type%s%.60s: expected llama, mistral, qwen2, gpt2 or depthscope",
+        report_add(&r,
+                   "%s model_type%s%.60s: expected llama, mistral, mixtral, qwen2, "
+                   "qwen2_moe, gpt2 or depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
     if (rc == 0 && r.n == 0) {

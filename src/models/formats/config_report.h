@@ -27,6 +27,10 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
 void config_hf_compare(struct report *r, const struct model_config *c,
                        const struct json_node *root);
 
+/* The keys of mixtures of experts; refused in a family without them. */
+void config_experts_read(struct report *r, struct model_config *c, const struct json_node *root,
+                         const char *model_type);
+
 /* End-of-text ids: eos_token_id, a number or a list.  Ids outside the vocabulary are ignored.  0:
  * the file has none. */
 int config_hf_ends(struct report *r, struct model_config *c, const struct json_node *root);

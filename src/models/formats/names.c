@@ -14,10 +14,11 @@ struct row {
 
 struct names {
     const char *family;
-    const char *embed;          /* the tensor that identifies this naming */
+    const char *sign;           /* the tensor that identifies this naming */
     const char *prefix, *layer; /* prefix of each name; of a block's: + number */
     const struct row *rows;     /* NULL: names after the prefix are ours */
     size_t n;
+    int is_partial; /* names without a row are ours too */
 };
 
 /* Our names after "model." and "model.layers.N.", and theirs after their prefixes. */
@@ -46,18 +47,33 @@ static const struct row gpt2[] = {
     // clang-format on
 };
 
-/* The first is ours.  A family's second entry is a model body saved without its head. */
+/* '*' is the number of an expert. */
+static const struct row mixtral[] = {
+    // clang-format off
+    {"mlp.gate.weight",                  "block_sparse_moe.gate.weight",         0, 0, 1},
+    {"mlp.experts.*.gate_proj.weight",   "block_sparse_moe.experts.*.w1.weight", 0, 0, 1},
+    {"mlp.experts.*.up_proj.weight",     "block_sparse_moe.experts.*.w3.weight", 0, 0, 1},
+    {"mlp.experts.*.down_proj.weight",   "block_sparse_moe.experts.*.w2.weight", 0, 0, 1},
+    // clang-format on
+};
+
+/* The first is ours; of the others the last that fits a file is taken.  A family's second entry is a
+ * model body saved without its head. */
 static const struct names all[] = {
-    {"llama", "model.embed_tokens.weight", "model.", "layers.", NULL, 0},
-    {"llama", "embed_tokens.weight", "", "layers.", NULL, 0},
-    {"gpt2", "transformer.wte.weight", "transformer.", "h.", gpt2, DS_LEN(gpt2)},
-    {"gpt2", "wte.weight", "", "h.", gpt2, DS_LEN(gpt2)},
+    {"llama", "model.embed_tokens.weight", "model.", "layers.", NULL, 0, 0},
+    {"llama", "embed_tokens.weight", "", "layers.", NULL, 0, 0},
+    {"gpt2", "transformer.wte.weight", "transformer.", "h.", gpt2, DS_LEN(gpt2), 0},
+    {"gpt2", "wte.weight", "", "h.", gpt2, DS_LEN(gpt2), 0},
+    {"mixtral", "model.layers.0.block_sparse_moe.gate.weight", "model.", "layers.", mixtral,
+     DS_LEN(mixtral), 1},
+    {"mixtral", "layers.0.block_sparse_moe.gate.weight", "", "layers.", mixtral, DS_LEN(mixtral),
+     1},
 };
 
 const struct names *names_of(const struct st_set *s)
 {
-    for (size_t i = 0; i < DS_LEN(all); i++)
-        if (st_set_find(s, all[i].embed, NULL))
+    for (size_t i = DS_LEN(all); i-- > 0;)
+        if (st_set_find(s, all[i].sign, NULL))
             return &all[i];
     return all;
 }
@@ -75,10 +91,21 @@ int names_are_ours(const struct names *n)
     return n == all;
 }
 
+/* A '*' of the pattern is a number. */
+static int fits(const char *pattern, const char *name)
+{
+    const char *star = strchr(pattern, '*');
+    size_t k = star ? (size_t)(star - pattern) : 0;
+    if (!star || strncmp(pattern, name, k) != 0)
+        return !star && strcmp(pattern, name) == 0;
+    size_t digits = strspn(name + k, "0123456789");
+    return digits > 0 && strcmp(star + 1, name + k + digits) == 0;
+}
+
 static const struct row *row_of(const struct names *n, const char *ours)
 {
     for (size_t i = 0; i < n->n; i++)
-        if (strcmp(n->rows[i].ours, ours) == 0)
+        if (fits(n->rows[i].ours, ours))
             return &n->rows[i];
     return NULL;
 }
@@ -99,9 +126,14 @@ void names_place(const struct names *n, const char *ours, struct names_place *ou
         tail = digits + k + (digits[k] == '.');
     }
     const struct row *r = row_of(n, tail);
-    if (n->rows && !r)
+    if (n->rows && !r && !n->is_partial)
         return; /* they have no such tensor: reported missing under our name */
-    snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, r ? r->theirs : tail);
+    const char *theirs = r ? r->theirs : tail, *star = strchr(theirs, '*');
+    if (star)
+        snprintf(out->name, sizeof out->name, "%s%s%.*s%d%s", n->prefix, number,
+                 (int)(star - theirs), theirs, names_expert(ours), star + 1);
+    else
+        snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, theirs);
     if (r) {
         out->is_transposed = r->is_transposed;
         out->part = r->part;
