@@ -29,7 +29,7 @@ static real *grad_of(const struct model *m, int i)
 
 void moe_expert(const struct model *m, const struct block_params *b, int i, int at[3])
 {
-    int has_gate = m->config.mlp == MLP_SWIGLU, first = b->expert + i * (2 + has_gate);
+    int has_gate = model_config_gated(&m->config), first = b->expert + i * (2 + has_gate);
     at[0] = has_gate ? first : -1;
     at[1] = first + has_gate;
     at[2] = first + has_gate + 1;
@@ -230,22 +230,22 @@ static void shared_fwd(const struct model *m, int l, int N, struct block_work *w
 }
 
 static void shared_bwd(const struct model *m, int l, int N, struct block_work *d,
-                       const struct block_work *w)
+                       const struct block_work *w, const real *df)
 {
     const struct block_params *b = &m->block[l];
     struct ffn x = block_ffn(m, l, w), dx = block_ffn(m, l, d);
     const struct moe_work *s = &w->moe;
     size_t C = (size_t)m->config.dim;
     if (b->shared_gate < 0) {
-        ffn_bwd(m, &x, &dx, N, d->f, d->un, 1);
+        ffn_bwd(m, &x, &dx, N, df, d->un, 1);
         return;
     }
     for (int i = 0; i < N; i++) {
         double dot = 0, g = (double)s->shared_gate[i];
         for (size_t c = 0; c < C; c++) {
             size_t at = (size_t)i * C + c;
-            dot += (double)d->f[at] * (double)s->shared[at];
-            d->moe.shared[at] = s->shared_gate[i] * d->f[at];
+            dot += (double)df[at] * (double)s->shared[at];
+            d->moe.shared[at] = s->shared_gate[i] * df[at];
         }
         d->moe.shared_gate[i] = (real)(dot * g * (1 - g));
     }
@@ -287,6 +287,7 @@ struct back {
     const struct plan *p;
     struct block_work *d;
     const struct block_work *w;
+    const real *df;        /* (N,C) */
     const double *balance; /* (E) d loss / d score of every row that ran; NULL: no such loss */
 };
 
@@ -314,7 +315,7 @@ static void back_rows(void *ctx, int task, int worker)
     size_t C = (size_t)m->config.dim;
     (void)worker;
     for (int i = task * ROWS; i < end; i++) {
-        const real *df = t->d->f + (size_t)i * C, *x = w->score + (size_t)i * (size_t)E;
+        const real *df = t->df + (size_t)i * C, *x = w->score + (size_t)i * (size_t)E;
         real *dx = t->d->moe.score + (size_t)i * (size_t)E;
         double mean = 0, sum = 0;
         for (int e = 0; e < E; e++)
@@ -340,12 +341,12 @@ static void back_rows(void *ctx, int task, int worker)
 }
 
 void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
-             const struct block_work *w)
+             const struct block_work *w, const real *df)
 {
     const struct block_params *b = &m->block[l];
     const struct moe_work *x = &w->moe;
     int E = experts_of(m), N = p->n, C = (int)m->config.dim;
-    struct back t = {m, l, p, d, w, m->config.experts_aux > 0 ? m->experts.balance : NULL};
+    struct back t = {m, l, p, d, w, df, m->config.experts_aux > 0 ? m->experts.balance : NULL};
     pool_run((N + ROWS - 1) / ROWS, back_rows, &t); /* 4, 2 */
     for (int i = 0; i < E; i++) {                   /* 3 */
         struct ffn expert = expert_of(m, l, i, w->un, x, x);
@@ -362,7 +363,7 @@ void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
     linear_bwd_x(d->un, d->moe.score, &router, N, 0, NULL);
     sum_slots(m, x, N, d->moe.y, 0, d->un, 1);
     if (m->config.shared_ffn > 0)
-        shared_bwd(m, l, N, d, w); /* 5 */
+        shared_bwd(m, l, N, d, w, df); /* 5 */
 }
 
 /* ---- the pass ---- */
@@ -467,7 +468,7 @@ void moe_work_alloc(struct moe_work *w, struct arena *a, const struct model_conf
     w->slot = arena_alloc(a, S, sizeof *w->slot);
     w->row = arena_alloc(a, S, sizeof *w->row);
     w->start = arena_alloc(a, E + 1, sizeof *w->start);
-    w->a = c->mlp == MLP_SWIGLU ? reals(a, S, F) : NULL;
+    w->a = model_config_gated(c) ? reals(a, S, F) : NULL;
     w->b = reals(a, S, F);
     w->hid = reals(a, S, F);
     w->y = reals(a, S, C);

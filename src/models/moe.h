@@ -14,9 +14,9 @@ int moe_is_router(const struct model *m, int i);
  * last pass is repeated. */
 void moe_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *f,
              real beta);
-/* d->f holds d loss / d f; sets d->un, and adds the gradient of the load-balancing loss. */
+/* df: d loss / d f; sets d->un, and adds the gradient of the load-balancing loss. */
 void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
-             const struct block_work *w);
+             const struct block_work *w, const real *df);
 
 /* Before a pass; after layer l ran (not when it is recomputed). */
 void moe_begin(struct model *m);

@@ -29,8 +29,8 @@ GRID = [0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1]
 STORIES = "stories threads=1 model.layers=8 model.dim=64 model.heads=4"
 PUBLISHED = "edp.early=2 edp.late=2 edp.signal=speed edp.history=literal edp.threshold=learned edp.temperature=1 " \
             "edp.step_code=every edp.penalty=quadratic edp.budget=loss edp.anneal=0"
-RATES = ["2e-3", "4e-3", "8e-3"]
-OWN_RATE = ["dense5", "dense6", "dense8", "loop8"]  # one is chosen for each; the others have that of dense8
+RATES = ["4e-3", "8e-3", "1.6e-2"]
+OWN_RATE = ["dense5", "dense6", "dense8"]  # one is chosen for each; the others have that of dense8
 
 # Of each part: runs as (name, keys, steps in hundreds). Loops of 6 and of 3 have the same training FLOPs; that of 10 draws 1 to
 # 10 iterations a step, 5.5 on average, which is 1.1 times the loop of 5.

@@ -21,7 +21,7 @@ static void size_of(const struct model_config *c, int target, int64_t *O, int64_
     int64_t HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
     int64_t F = c->experts > 0 ? 0 : c->ffn;
     const int64_t rows[MATRICES] = {
-        HD, KD, KD, c->dim, c->mlp == MLP_SWIGLU ? F : 0, F, F > 0 ? c->dim : 0};
+        HD, KD, KD, c->dim, model_config_gated(c) ? F : 0, F, F > 0 ? c->dim : 0};
     const int64_t columns[MATRICES] = {c->dim, c->dim, c->dim, HD, c->dim, c->dim, c->ffn};
     *O = rows[target];
     *C = columns[target];

@@ -57,6 +57,20 @@ static const struct row mixtral[] = {
     // clang-format on
 };
 
+/* Norms of both sides (Gemma), or of the outputs alone (OLMo 2). */
+static const struct row sandwich[] = {
+    // clang-format off
+    {"attention_output_layernorm.weight", "post_attention_layernorm.weight",   0, 0, 1},
+    {"post_attention_layernorm.weight",   "pre_feedforward_layernorm.weight",  0, 0, 1},
+    {"mlp_output_layernorm.weight",       "post_feedforward_layernorm.weight", 0, 0, 1},
+    // clang-format on
+};
+#define SANDWICH(family, prefix)                                                                   \
+    {                                                                                              \
+        family, prefix "layers.0.post_feedforward_layernorm.weight", prefix, "layers.", sandwich,  \
+            DS_LEN(sandwich), 1                                                                    \
+    }
+
 /* The first is ours; of the others the last that fits a file is taken.  A family's second entry is a
  * model body saved without its head. */
 static const struct names all[] = {
@@ -68,6 +82,10 @@ static const struct names all[] = {
      DS_LEN(mixtral), 1},
     {"mixtral", "layers.0.block_sparse_moe.gate.weight", "", "layers.", mixtral, DS_LEN(mixtral),
      1},
+    SANDWICH("gemma2", "model."),
+    SANDWICH("gemma2", ""),
+    SANDWICH("gemma3_text", "model."),
+    SANDWICH("olmo2", "model."),
 };
 
 const struct names *names_of(const struct st_set *s)
