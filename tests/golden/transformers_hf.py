@@ -75,7 +75,7 @@ FAMILIES = {
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }
-GOLDEN = ["llama", "qwen2-tied", "mistral", "gpt2"]
+GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2"]
 ROWS = 8  # tokens of a golden
 
 
@@ -142,13 +142,16 @@ def hooks(model, keep):
     body = model.transformer if gpt2 else model.model
     for l, block in enumerate(body.h if gpt2 else body.layers):
         at = "%d." % l
-        parts = {"xn": block.ln_1 if gpt2 else block.input_layernorm,
-                 "un": block.ln_2 if gpt2 else block.post_attention_layernorm,
-                 "h": block}
+        parts = {"xn": block.ln_1, "un": block.ln_2, "h": block} if gpt2 else {"h": block}
+        if hasattr(block, "pre_feedforward_layernorm"):
+            parts.update(xn=block.input_layernorm, un=block.pre_feedforward_layernorm)
+        elif hasattr(block, "input_layernorm"):
+            parts.update(xn=block.input_layernorm, un=block.post_attention_layernorm)
         for name, module in parts.items():
             module.register_forward_hook(note(at + name))
         (block.attn.c_proj if gpt2 else block.self_attn.o_proj).register_forward_pre_hook(before(at + "att"))
-        parts["un"].register_forward_pre_hook(before(at + "u"))
+        if "un" in parts:
+            parts["un"].register_forward_pre_hook(before(at + "u"))
         down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
         down.register_forward_pre_hook(before(at + "hid"))
         if gpt2:

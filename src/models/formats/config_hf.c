@@ -552,6 +552,10 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
     read_window(r, c, root, family);
     if (!is_gemma(family))
         return;
+    static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    for (size_t i = 0; i < DS_LEN(caps); i++)
+        if (!is_null(json_get(root, caps[i])) && !(json_num(json_get(root, caps[i]), 0) > 0))
+            report_add(r, "%s must be a positive number", caps[i]);
     const struct json_node *n = json_get(root, "query_pre_attn_scalar");
     double by = json_num(n, 256);
     if (!(by > 0) || (n && json_kind_of(n) != JSON_KIND_INT && json_kind_of(n) != JSON_KIND_REAL))
