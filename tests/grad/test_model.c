@@ -288,6 +288,9 @@ T(experts_have_the_right_gradients)
                   0, 1);
     check_experts("model.experts_used=5 model.shared_ffn=7 model.shared_gate=true", 0, 0);
     check_experts("model.layers=1 model.loop=3", 0, 0);
+    check_experts("model.qk_norm=head model.norm_place=both model.mlp=geglu model.shared_ffn=4", 0,
+                  0);
+    check_experts("model.lora_r=2 model.lora_alpha=4", 0, 1);
 }
 
 T(experts_of_planned_rows_have_the_right_gradients)
