@@ -1,11 +1,12 @@
-/* Exports GGUF of the architectures llama and qwen2, as load_gguf.c reads it.  A llama file stores
- * q and k with interleaved rotary pairs, a qwen2 file half-split like ours. */
+/* Exports GGUF as load_gguf.c reads it. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "export_rows.h"
+#include "gguf_config.h"
 #include "models/moe.h"
 #include "names.h"
 
@@ -16,7 +17,7 @@ struct writing {
     const struct export_options *o;
     struct export_result *r;
     struct gguf_out *w;
-    const char *arch;
+    const struct gguf_arch *arch;
     uint32_t *type; /* (n) of each parameter */
     int n, fallback_f16, fallback_q8;
     struct export_way way;
@@ -24,7 +25,7 @@ struct writing {
 
 /* ---- what the format can store --------------------------------------------------------------- */
 
-int export_check_base(const struct export_source *s, const char *format, struct err *e)
+int export_check_base(const struct export_source *s, const char *format, int newer, struct err *e)
 {
     const struct model_config *c = &s->m->config;
     if (c->loop > 1)
@@ -40,6 +41,8 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        "%s cannot store adapters (model.lora_r=%lld); method=dense converts the "
                        "model without them, to=hf with them",
                        format, (long long)c->lora_r);
+    if (newer)
+        return 0;
     const char *what = c->norm != NORM_RMS          ? "LayerNorm"
                        : c->position == POS_LEARNED ? "learned positions"
                        : c->position == POS_NONE    ? "a model without positions"
@@ -54,39 +57,77 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        : c->attn_cap > 0 || c->logit_cap > 0
                            ? "soft caps (model.attn_cap, logit_cap)"
                        : c->rope_dims != c->head_dim ? "partial rotary dimensions (model.rope_dims)"
-                       : c->rope_scaling > ROPE_LLAMA3 ? "this rotary scaling (model.rope_scaling)"
-                       : c->embed_scale != 1.0         ? "a scaled embedding (model.embed_scale)"
-                                                       : NULL;
+                       : c->rope_scaling > ROPE_LLAMA3 && strcmp(format, "GGUF") != 0
+                           ? "this rotary scaling (model.rope_scaling)"
+                       : c->embed_scale != 1.0 ? "a scaled embedding (model.embed_scale)"
+                                               : NULL;
     return what ? err_set(e, DS_EUSAGE, "%s cannot store %s; use to=hf", format, what) : 0;
 }
 
-/* The architecture that computes the same; NULL: none. */
-static const char *arch_of(const struct model_config *c)
+/* The architecture of the model as it would be without its method and adapters. */
+static const struct gguf_arch *arch_of(const struct model_config *c)
 {
-    int qkv = c->attn_bias == ATTN_BIAS_QKV;
-    if (c->experts == 0)
-        return qkv ? "qwen2" : "llama";
-    if (c->experts_score != EXPERTS_SOFTMAX || c->experts_bias)
-        return NULL;
-    if (c->shared_ffn == 0)
-        return !qkv && c->experts_norm ? "llama" : NULL;
-    return qkv && c->shared_gate && !c->experts_norm ? "qwen2moe" : NULL;
+    static char dense[] = "dense";
+    struct model_config base = *c;
+    base.method = dense;
+    base.lora_r = 0;
+    if (base.position == POS_ROPE_INTERLEAVED) /* stored as it is */
+        base.position = POS_ROPE;
+    if (base.attn_bias == ATTN_BIAS_QKV)
+        base.mlp_bias = 0; /* refused with a reason */
+    if (base.experts > 0 && base.shared_ffn == 0 && base.qk_norm == QK_NORM_NONE)
+        base.ffn = base.expert_ffn; /* Mixtral's files have one width */
+    const char *family = model_config_family(&base);
+    return gguf_arch_of(family);
+}
+
+/* What llama.cpp fixes for an architecture must hold. */
+static int check_arch(const struct gguf_arch *a, const struct model_config *c, struct err *e)
+{
+    const char *what = NULL;
+    for (int64_t l = 0; l < c->layers; l++)
+        if (model_config_has(c->nope_layers, l) != (a->nope_every && (l + 1) % a->nope_every == 0))
+            what = "other blocks without positions (model.nope_layers)";
+    if (c->window > 0 && !a->window_every)
+        what = "a sliding window (model.window)";
+    if (strcmp(a->name, "gemma2") == 0 && (c->attn_cap == 0 || c->logit_cap == 0))
+        what = "a model without soft caps (model.attn_cap, logit_cap)";
+    if (strcmp(a->name, "gemma3") == 0 &&
+        (c->attn_cap > 0 || (c->window > 0 && c->rope_local == 0)))
+        what = "a soft cap of scores (model.attn_cap) or a missing model.rope_local";
+    if (strcmp(a->name, "gemma2") == 0 && c->window == 0)
+        what = "a model without a window (model.window)";
+    if (!(fabs(c->attn_scale - gguf_arch_scale(a, c)) <= 1e-6 * c->attn_scale))
+        what = "another scale of scores (model.attn_scale)";
+    if (a->qk_norm && (c->attn_bias || c->mlp_bias))
+        what = "biases next to norms of queries and keys";
+    if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
+        what = c->experts_norm ? "weights of experts that sum to 1 (model.experts_norm=true)"
+                               : "weights of experts that are scores (model.experts_norm=false)";
+    if (!what)
+        return 0;
+    return err_set(e, DS_EUSAGE, "architecture %s cannot store %s; use to=hf", a->name, what);
 }
 
 static int check(const struct export_source *s, struct err *e)
 {
     const struct model_config *c = &s->m->config;
-    int rc = export_check_base(s, "GGUF", e);
+    const struct gguf_arch *a = arch_of(c);
+    int is_plain = !a || strcmp(a->name, "llama") == 0 || strcmp(a->name, "qwen2") == 0;
+    int rc = export_check_base(s, "GGUF", !is_plain, e);
+    if (rc < 0)
+        return rc;
+    if (!a)
+        return err_set(e, DS_EUSAGE, "no architecture of GGUF computes this model; use to=hf");
+    rc = check_arch(a, c, e);
     if (rc < 0)
         return rc;
     if (c->attn_bias == ATTN_BIAS_QKV && (c->mlp_bias || c->position != POS_ROPE))
         return err_set(e, DS_EUSAGE, "architecture qwen2 cannot store %s; use to=hf",
                        c->mlp_bias ? "biases in the MLP" : "interleaved rotary pairs");
-    if (c->experts > 0 && !arch_of(c))
-        return err_set(e, DS_EUSAGE,
-                       "GGUF cannot store these experts: expected softmax scores without a router "
-                       "bias, and model.experts_norm=true without a shared expert (llama), or "
-                       "false with a gated one and attn_bias=qkv (qwen2moe); use to=hf");
+    if (c->rope_scaling == ROPE_YARN && c->rope_attention > 0)
+        return err_set(e, DS_EUSAGE, "GGUF cannot store model.rope_attention=%g; use to=hf",
+                       c->rope_attention);
     if (c->rope_scaling == ROPE_LLAMA3 && (c->rope_low != 1 || c->rope_high != 4))
         return err_set(e, DS_EUSAGE,
                        "GGUF cannot store model.rope_low=%g and rope_high=%g: expected 1 and 4; "
@@ -100,14 +141,14 @@ static int check(const struct export_source *s, struct err *e)
 static void put_u32(struct writing *x, const char *key, int64_t v)
 {
     char full[KEY_SIZE];
-    snprintf(full, sizeof full, "%s.%s", x->arch, key);
+    snprintf(full, sizeof full, "%s.%s", x->arch->name, key);
     gguf_put_u32(x->w, full, (uint32_t)v);
 }
 
 static void put_f32(struct writing *x, const char *key, double v)
 {
     char full[KEY_SIZE];
-    snprintf(full, sizeof full, "%s.%s", x->arch, key);
+    snprintf(full, sizeof full, "%s.%s", x->arch->name, key);
     gguf_put_f32(x->w, full, (float)v);
 }
 
@@ -124,10 +165,46 @@ static uint32_t file_type(uint32_t type)
     return 0;
 }
 
+static void put_scaling(struct writing *x)
+{
+    const struct model_config *c = &x->s->m->config;
+    char full[KEY_SIZE];
+    int is_yarn = c->rope_scaling == ROPE_YARN;
+    if (!is_yarn && c->rope_scaling != ROPE_LINEAR)
+        return;
+    snprintf(full, sizeof full, "%s.rope.scaling.type", x->arch->name);
+    gguf_put_text(x->w, full, is_yarn ? "yarn" : "linear", is_yarn ? 4 : 6);
+    put_f32(x, "rope.scaling.factor", c->rope_factor);
+    if (is_yarn && c->rope_low != 1)
+        put_f32(x, "rope.scaling.yarn_beta_slow", c->rope_low);
+    if (is_yarn && c->rope_high != 32)
+        put_f32(x, "rope.scaling.yarn_beta_fast", c->rope_high);
+}
+
+/* Windows and soft caps. */
+static void put_newer(struct writing *x)
+{
+    const struct model_config *c = &x->s->m->config;
+    char full[KEY_SIZE];
+    if (c->window > 0) {
+        put_u32(x, "attention.sliding_window", c->window);
+        snprintf(full, sizeof full, "%s.attention.sliding_window_pattern", x->arch->name);
+        gguf_put_array(x->w, full, GGUF_BOOL, (uint64_t)c->layers);
+        for (int64_t l = 0; l < c->layers; l++)
+            gguf_item_bool(x->w, model_config_window(c, l) > 0);
+    }
+    if (c->rope_local > 0)
+        put_f32(x, "rope.freq_base_swa", c->rope_local);
+    if (c->attn_cap > 0)
+        put_f32(x, "attn_logit_softcapping", c->attn_cap);
+    if (c->logit_cap > 0)
+        put_f32(x, "final_logit_softcapping", c->logit_cap);
+}
+
 static void put_meta(struct writing *x)
 {
     const struct model_config *c = &x->s->m->config;
-    gguf_put_text(x->w, "general.architecture", x->arch, strlen(x->arch));
+    gguf_put_text(x->w, "general.architecture", x->arch->name, strlen(x->arch->name));
     if (x->o->name)
         gguf_put_text(x->w, "general.name", x->o->name, strlen(x->o->name));
     gguf_put_u32(x->w, "general.file_type", file_type(x->r->type));
@@ -136,13 +213,13 @@ static void put_meta(struct writing *x)
     put_u32(x, "context_length", c->max_seq);
     put_u32(x, "embedding_length", c->dim);
     put_u32(x, "block_count", c->layers);
-    int is_mixtral = c->experts > 0 && strcmp(x->arch, "llama") == 0;
-    put_u32(x, "feed_forward_length", is_mixtral ? c->expert_ffn : c->ffn);
+    int is_one_width = c->experts > 0 && strcmp(x->arch->name, "llama") == 0;
+    put_u32(x, "feed_forward_length", is_one_width ? c->expert_ffn : c->ffn);
     if (c->experts > 0) {
         put_u32(x, "expert_count", c->experts);
         put_u32(x, "expert_used_count", c->experts_used);
     }
-    if (c->experts > 0 && !is_mixtral)
+    if (c->experts > 0 && !is_one_width)
         put_u32(x, "expert_feed_forward_length", c->expert_ffn);
     if (c->shared_ffn > 0)
         put_u32(x, "expert_shared_feed_forward_length", c->shared_ffn);
@@ -155,8 +232,10 @@ static void put_meta(struct writing *x)
     }
     put_f32(x, "attention.layer_norm_rms_epsilon", c->norm_eps);
     put_f32(x, "rope.freq_base", c->rope_theta);
-    if (c->rope_scaling == ROPE_LLAMA3)
+    if (c->rope_scaling == ROPE_LLAMA3 || c->rope_scaling == ROPE_YARN)
         put_u32(x, "rope.scaling.original_context_length", c->rope_original);
+    put_scaling(x);
+    put_newer(x);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -288,7 +367,7 @@ static int write_factors(struct writing *x, struct err *e)
 
 static int has_pairs(const struct writing *x, const char *name)
 {
-    return x->arch[0] == 'l' && x->s->m->config.position == POS_ROPE &&
+    return x->arch->has_pairs && x->s->m->config.position == POS_ROPE &&
            (strstr(name, "q_proj.") || strstr(name, "k_proj."));
 }
 
@@ -297,11 +376,13 @@ static int write_tensors(struct writing *x, struct err *e)
     int rc = is_scaled(x) ? write_factors(x, e) : 0;
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &x->s->m->params.p[i];
+        enum row_order order = has_pairs(x, p->name) ? ROWS_INTERLEAVED
+                               : x->arch->norm_offset && strstr(p->name, "norm.weight")
+                                   ? ROWS_PLUS_ONE
+                                   : ROWS_AS_THEY_ARE;
         int expert = names_expert(p->name), stack = expert == 0 ? (int)x->s->m->config.experts : 1;
         for (int k = 0; k < (expert > 0 ? 0 : stack) && rc == 0; k++) /* 3 matrices of each */
-            rc = export_write(x->s, i + 3 * k,
-                              has_pairs(x, p->name) ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE,
-                              x->type[i], to_file, x->w, &x->way, e);
+            rc = export_write(x->s, i + 3 * k, order, x->type[i], to_file, x->w, &x->way, e);
     }
     return rc;
 }
