@@ -68,7 +68,7 @@ static const struct opt model_opts[] = {
     {"experts_score", OPT_ENUM, AT(experts_score), "softmax", 0, 0, "softmax|sigmoid", "score of an expert, from the router's logits", NULL},
     {"experts_norm", OPT_BOOL, AT(experts_norm), "true", 0, 0, NULL, "scores of the chosen experts are divided by their sum (a softmax over them)", NULL},
     {"experts_bias", OPT_BOOL, AT(experts_bias), "false", 0, 0, NULL, "bias of the router", NULL},
-    {"experts_aux", OPT_REAL, AT(experts_aux), "0.01", 0, 100, NULL, "weight of the load-balancing loss (Switch Transformer) in training", NULL},
+    {"experts_aux", OPT_REAL, AT(experts_aux), "0.01", 0, 100, NULL, "weight of the load-balancing loss of Switch Transformer in training, over all layers together (as in transformers)", NULL},
     {"shared_ffn", OPT_INT,   AT(shared_ffn), "0",   0, 1 << 20, NULL, "hidden width of an expert that every token runs; 0 = none", NULL},
     {"shared_gate", OPT_BOOL, AT(shared_gate), "false", 0, 0, NULL, "the shared expert has a sigmoid gate (Qwen2-MoE)", NULL},
     {"outputs",   OPT_STRING, AT(outputs),   "",     0, 0, NULL, "token ids that the head predicts, e.g. 72-77 or 3,9-12, all others having probability 0; answers = those of the training data's answers; empty = all", NULL},
