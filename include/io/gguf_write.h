@@ -28,6 +28,9 @@ void gguf_item_f32(struct gguf_out *w, float v);
  * must be a multiple of the type's block size. DS_ERANGE, DS_EMEM. */
 int gguf_out_tensor(struct gguf_out *w, const char *name, uint32_t type, uint64_t rows,
                     uint64_t columns, struct err *e) DS_CHECK;
+/* The same for n such matrices in one tensor of rank 3, n > 0. */
+int gguf_out_stack(struct gguf_out *w, const char *name, uint32_t type, uint64_t n, uint64_t rows,
+                   uint64_t columns, struct err *e) DS_CHECK;
 /* Size of the complete file in bytes; valid once all tensors have been added. */
 uint64_t gguf_out_bytes(const struct gguf_out *w);
 /* Creates the file and writes all but the data. */

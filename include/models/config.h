@@ -19,6 +19,7 @@ enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_BOTH };
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
+enum expert_score { EXPERTS_SOFTMAX, EXPERTS_SIGMOID };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH, MLP_GEGLU };
 
 /* Keys "model.*".  Sizes are in elements. */
@@ -46,6 +47,10 @@ struct model_config {
     char *lora_targets;                            /* "q,k,v,o,gate,up,down" */
     int64_t loop, loop_first, loop_last, loop_min; /* iterations; blocks before and after them */
     int loop_norm, loop_inject;
+    int64_t experts, experts_used;  /* mixture of experts; 0 = a dense MLP                       */
+    int64_t expert_ffn, shared_ffn; /* hidden widths; 0 = ffn, 0 = no shared expert              */
+    int experts_score, experts_norm, experts_bias, shared_gate;
+    double experts_aux; /* weight of the load-balancing loss */
     char *outputs; /* "72-77": ids that the head has rows for; "" = all, "answers": not known yet */
     char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
 };

@@ -22,9 +22,24 @@ enum block_rope { BLOCK_NO_ROPE, BLOCK_ROPE, BLOCK_ROPE_LOCAL };
 struct block_params {
     int norm1, norm1_b, q, k, v, o, q_b, k_b, v_b, o_b, norm2, norm2_b, gate, up, down, gate_b,
         up_b, down_b;
+    int router, router_b, expert;   /* mixture of experts: its first matrix, see moe_expert */
+    int shared_gate;                /* gate, up and down are then those of the shared expert */
     int q_norm, k_norm, out1, out2; /* out: norms of the outputs of attention and MLP */
     int window;                     /* as model_config_window */
     enum block_rope rope;
+};
+
+/* What a mixture of experts saves; S = N * experts_used slots, the rows of each expert in turn. */
+struct moe_work {
+    real *score;                /* (N,E) of every expert */
+    int32_t *expert;            /* (N,k) chosen, ascending */
+    real *weight;               /* (N,k) */
+    int32_t *slot;              /* (N,k) */
+    int32_t *row;               /* (S) */
+    int32_t *start;             /* (E + 1) first slot of each expert */
+    real *a, *b, *hid;          /* (S,Fe) */
+    real *y;                    /* (S,C) outputs */
+    real *shared, *shared_gate; /* (N,C) output of the shared expert, (N) its gate */
 };
 
 /* What one block's forward saves for its backward. Sized for N = M = R rows. */
@@ -40,8 +55,9 @@ struct block_work {
     real *q_in, *k_in, *rstd_q, *rstd_k, *f_in, *g_in, *rstd_f, *rstd_g;
     real *g_out; /* (N,C) the normed output of the MLP, before it is added; NULL without */
     real *u, *un, *rstd2, *mean2;
-    real *a, *b, *hid; /* (N,F) */
-    real *f;           /* (N,C) the increment; in a split layer that of attention */
+    real *a, *b, *hid;   /* (N,F) */
+    struct moe_work moe; /* of a mixture of experts; a, b, hid are then the shared expert's */
+    real *f;             /* (N,C) the increment; in a split layer that of attention */
     real *mid,
         *g; /* (R,C) split layers: the state after attention, the increment of the FFN; else NULL */
 };
@@ -77,6 +93,15 @@ struct model_loop {
     uint8_t *settled, *moved;    /* (depth, R); (group, R): changed since the keys were computed */
     int32_t *row, *query, *pos;  /* (R) of the layer that runs */
     real *k, *v, *new_k, *new_v; /* inference: (group, R, K*D) of all iterations; (R, K*D) */
+};
+
+/* The experts of the current pass; all NULL without a mixture of experts. */
+struct model_experts {
+    int32_t *chosen; /* (depth, R, experts_used) ascending; -1: the row did not run */
+    real *weight;    /* (depth, R, experts_used) of them */
+    double *load;    /* (depth, E) rows that ran each expert */
+    double *score;   /* (depth, E) sums of their scores over the rows that ran */
+    double *balance; /* (E) gradient of the load-balancing loss, see models/moe.h */
 };
 
 /* One batch of rows. target, doc_start may be NULL (one document per row of the batch).
@@ -127,6 +152,7 @@ struct model {
     struct block_work dwork; /* gradients of one block */
     struct block_ranges ranges;
     struct model_loop loop;
+    struct model_experts experts;
     int32_t *pos, *first_row;             /* (R): position in document, row of its first token */
     int32_t *private_store, *private_row; /* (R): first row of the private span, -1; NULL: none */
     real *xf, *rstdf, *meanf, *dxf;       /* final norm */

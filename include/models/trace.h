@@ -33,7 +33,8 @@ struct trace_options {
 };
 /* Appends the rows of the method to the head's metric table, which is open in rec. */
 void trace_metric_rows(const struct route_ops *ops, struct record *rec);
-/* Adds `always_on` to a head: the layers that every token executes, by the method's own rule. */
+/* Adds `always_on` to a head: the layers that every token executes, by the method's own rule; and
+ * the numbers of experts. */
 void trace_always_on(const struct model *m, struct record *rec);
 /* Runs the model over the text (buffers for n rows must be reserved; one document) and fills rec
  * with a probe record, left open: the caller may add keys, then record_end / runlog_append.  nll[t]

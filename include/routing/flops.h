@@ -1,7 +1,9 @@
 /* FLOPs counted from the plans that ran; a multiply-add counts as 2.
  *
  *   executed row with c visible keys: 2*C*H*D (q) + 2*H*D*C (out) + 4*c*H*D (scores, weighted sum)
- *                                     + 2*m*C*F (m = 3 SwiGLU, 2 GELU)
+ *                                     + 2*m*C*F (m = 3 SwiGLU, 2 GELU), or with a mixture of experts
+ *                                     + 2*C*E (its router) + 2*m*C*Fe for each chosen expert
+ *                                     + 2*m*C*Fs (+ 2*C) of a shared expert (and its gate)
  *   K,V: 2*2*C*K*D for every row that is a key        router: ops->flops
  *   head: 2*C*V per row, and per state that a decision reads a prediction from (as router)
  *   rank-r adapter on a (O,C) matrix: 2*r*(C+O) per row, also in the dense model
@@ -27,6 +29,7 @@ extern const char *const flops_part_name[FLOPS_PARTS];
 
 struct flops_shape {
     int C, H, K, D, F, V, L, mlp_mats;
+    int E, experts_used, expert_F, shared_F, shared_gate; /* E = 0: a dense MLP */
     int window, windowed; /* keys that a query sees in `windowed` of the layers; 0: all in all */
     double adapter_qo, adapter_kv,
         adapter_mlp; /* FLOPs per row in their low-rank adapters; 0 without */
@@ -61,6 +64,8 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
 void flops_head(struct flops *f);
 /* Counts x FLOPs for a decision on row i at layer l. */
 void flops_decision(struct flops *f, int l, int i, double x);
+/* The MLP of one row, without adapters. */
+double flops_mlp_row(const struct flops_shape *s);
 /* One application of the head to a state. */
 double flops_head_row(const struct flops *f);
 double flops_total(const struct flops *f);

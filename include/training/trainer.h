@@ -69,6 +69,7 @@ struct trainer {
     uint8_t *class_of, *target_class;    /* (rows) */
     float *token_class;                  /* (vocab) */
     real *exit_weight;                   /* (depth + 1); NULL: no exit losses */
+    double *expert_load; /* (depth, experts) since the last record; NULL: no experts */
     int rows;
     struct runlog_writer *log;
     struct record *record;
@@ -193,6 +194,12 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* 
 int trainer_append(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;
+/* Items of expert_load. */
+static inline size_t trainer_expert_cells(const struct trainer *t)
+{
+    const struct model_config *c = &t->model->config;
+    return (size_t)model_config_depth(c) * (size_t)c->experts;
+}
 int trainer_log_probes(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_event(struct trainer *t, int level, const char *name, const char *text,
                       struct err *e) DS_CHECK;

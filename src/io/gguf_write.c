@@ -146,9 +146,17 @@ static int tensor_bytes(const char *name, uint32_t type, uint64_t rows, uint64_t
 int gguf_out_tensor(struct gguf_out *w, const char *name, uint32_t type, uint64_t rows,
                     uint64_t columns, struct err *e)
 {
+    return gguf_out_stack(w, name, type, 0, rows, columns, e);
+}
+
+int gguf_out_stack(struct gguf_out *w, const char *name, uint32_t type, uint64_t n, uint64_t rows,
+                   uint64_t columns, struct err *e)
+{
     uint64_t bytes = 0, end;
     void *size = w->size;
     int rc = tensor_bytes(name, type, rows, columns, &bytes, e);
+    if (rc == 0 && checked_mul(bytes, n > 0 ? n : 1, &bytes))
+        rc = err_set(e, DS_ERANGE, "tensor %s: size overflows", name);
     if (rc < 0)
         return rc;
     if (mem_grow(&size, &w->cap, (size_t)w->tensors + 1, sizeof *w->size) < 0)
@@ -158,10 +166,12 @@ int gguf_out_tensor(struct gguf_out *w, const char *name, uint32_t type, uint64_
         return err_set(e, DS_ERANGE, "tensor %s: file size overflows", name);
     w->size[w->tensors++] = bytes;
     add_text(&w->info, name, strlen(name));
-    add_uint(&w->info, columns ? 2 : 1, 4);
+    add_uint(&w->info, n > 0 ? 3 : columns ? 2 : 1, 4);
     if (columns) /* the contiguous dimension comes first */
         add_uint(&w->info, columns, 8);
     add_uint(&w->info, rows, 8);
+    if (n > 0)
+        add_uint(&w->info, n, 8);
     add_uint(&w->info, type, 4);
     add_uint(&w->info, w->data_bytes, 8);
     w->data_bytes = end;

@@ -12,6 +12,7 @@
 #include "engine/linear.h"
 #include "engine/ops.h"
 #include "models/loop.h"
+#include "models/moe.h"
 
 static const real *val(const struct model *m, int i)
 {
@@ -83,18 +84,17 @@ static struct linear lin(const struct model *m, int w, int b)
 /* Applies the activation to each finished GEMM tile while it is in the cache. */
 struct act {
     enum act_kind kind;
-    int ld; /* F */
-    const struct block_work *w;
-    struct block_work *d; /* backward */
+    int ld;                  /* F */
+    const struct ffn *w, *d; /* d: backward */
 };
 
-static struct act act_of(const struct model *m, const struct block_work *w, struct block_work *d)
+static struct act act_of(const struct model *m, const struct ffn *w, const struct ffn *d)
 {
     static const enum act_kind kind[] = {[MLP_SWIGLU] = ACT_SWIGLU,
                                          [MLP_GELU] = ACT_GELU,
                                          [MLP_GELU_TANH] = ACT_GELU_TANH,
                                          [MLP_GEGLU] = ACT_GEGLU};
-    return (struct act){kind[m->config.mlp], (int)m->config.ffn, w, d};
+    return (struct act){kind[m->config.mlp], w->F, w, d};
 }
 
 static void act_fwd(void *ctx, int n0, int f0, int rows, int cols)
@@ -296,27 +296,55 @@ static void second_norm_fwd(struct model *m, int l, const struct plan *p, const 
     bulk_copy(w->un, w->u, items);
 }
 
-/* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
-static void mlp_fwd(struct model *m, int l, int N, struct block_work *w, real *f, real beta)
+struct ffn block_ffn(const struct model *m, int l, const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
-    struct act act = act_of(m, w, NULL);
-    if (b->gate >= 0) {
-        struct linear gate = lin(m, b->gate, b->gate_b);
-        linear_fwd(w->a, w->un, &gate, N, 0, NULL);
+    return (struct ffn){.gate = b->gate,
+                        .up = b->up,
+                        .down = b->down,
+                        .gate_b = b->gate_b,
+                        .up_b = b->up_b,
+                        .down_b = b->down_b,
+                        .F = (int)(m->config.experts > 0 ? m->config.shared_ffn : m->config.ffn),
+                        .in = w->un,
+                        .a = w->a,
+                        .b = w->b,
+                        .hid = w->hid};
+}
+
+void ffn_fwd(const struct model *m, const struct ffn *x, int N, real *f, real beta)
+{
+    struct linear up = lin(m, x->up, x->up_b), down = lin(m, x->down, x->down_b);
+    struct act act = act_of(m, x, NULL);
+    struct linear_extra rows = {.row = x->row};
+    if (x->gate >= 0) {
+        struct linear gate = lin(m, x->gate, x->gate_b);
+        linear_fwd(x->a, x->in, &gate, N, 0, &rows);
     }
-    linear_fwd(w->b, w->un, &up, N, 0, &(struct linear_extra){.after = act_fwd, .ctx = &act});
-    if (b->out2 < 0) {
-        linear_fwd(f, w->hid, &down, N, beta, NULL);
+    rows.after = act_fwd;
+    rows.ctx = &act;
+    linear_fwd(x->b, x->in, &up, N, 0, &rows);
+    linear_fwd(f, x->hid, &down, N, beta, NULL);
+}
+
+/* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
+static void mlp_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, real *f,
+                    real beta)
+{
+    struct ffn x = block_ffn(m, l, w);
+    int out = m->block[l].out2, has_norm = out >= 0;
+    real *y = has_norm ? w->g_in : f, by = has_norm ? 0 : beta;
+    if (m->config.experts > 0)
+        moe_fwd(m, l, p, w, y, by);
+    else
+        ffn_fwd(m, &x, p->n, y, by);
+    if (!has_norm)
         return;
-    }
-    struct norm n = output_norm_of(m, b->out2, w->rstd_g, N);
+    struct norm n = output_norm_of(m, out, w->rstd_g, p->n);
     real *to = beta != 0 ? w->g_out : f;
-    linear_fwd(w->g_in, w->hid, &down, N, 0, NULL);
     norm_fwd(to, w->g_in, &n);
     if (beta != 0)
-        add_into(f, to, (size_t)N * (size_t)m->config.dim);
+        add_into(f, to, (size_t)p->n * (size_t)m->config.dim);
 }
 
 /* 4 for some queries, in parts of which each query gets the bits it would get alone. */
@@ -398,7 +426,7 @@ void block_increment(struct model *m, int l, const struct plan *p, struct block_
 {
     struct normed rows = attention_increment(m, l, p, w, cache); /* 1-5 */
     second_norm_fwd(m, l, p, &rows, w);                          /* 6 */
-    mlp_fwd(m, l, p->n, w, w->f, 1);                             /* 7, 8 */
+    mlp_fwd(m, l, p, w, w->f, 1);                                /* 7, 8 */
     finish_iteration(m, l, p, &rows, w);
 }
 
@@ -408,6 +436,25 @@ void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *
     block_increment(m, l, p, w, cache);
     rows_update(m->stream.h[l + 1], m->stream.h[l], w->f, p->row, p->gate, p->n, m->R,
                 (int)m->config.dim); /* 8 */
+}
+
+void ffn_bwd(const struct model *m, const struct ffn *x, const struct ffn *d, int N, const real *df,
+             real *dx, real beta)
+{
+    struct linear up = lin(m, x->up, x->up_b), down = lin(m, x->down, x->down_b);
+    struct act act = act_of(m, x, d);
+    struct linear_rows hid = linear_rows(down.format, x->hid, NULL, N, down.C);
+    linear_bwd_w(grd(m, x->down), grd(m, x->down_b), df, &hid, &down); /* 8 */
+    linear_bwd_x(d->hid, df, &down, N, 0,
+                 &(struct linear_extra){.after = act_bwd, .ctx = &act}); /* 8, 7 */
+    struct linear_rows in = linear_rows(up.format, x->in, x->row, N, up.C);
+    linear_bwd_w(grd(m, x->up), grd(m, x->up_b), d->hid, &in, &up);
+    linear_bwd_x(dx, d->hid, &up, N, beta, NULL);
+    if (x->gate >= 0) {
+        struct linear gate = lin(m, x->gate, x->gate_b);
+        linear_bwd_w(grd(m, x->gate), grd(m, x->gate_b), d->a, &in, &gate);
+        linear_bwd_x(dx, d->a, &gate, N, 1, NULL);
+    }
 }
 
 /* The gradient dy of a normed output (N,C) becomes that of x, the output before; dy itself without
@@ -424,25 +471,17 @@ static const real *output_norm_bwd(const struct model *m, int w, real *dx, const
 }
 
 /* Steps 8-6 in reverse.  d->f holds d loss / d f; d->u receives the gradient of u. */
-static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const struct block_work *w)
+static void mlp_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
+                    const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];
-    int C = (int)m->config.dim;
-    struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
-    struct act act = act_of(m, w, d);
-    struct linear_rows hid = linear_rows(down.format, w->hid, NULL, N, down.C);
+    int C = (int)m->config.dim, N = p->n;
+    struct ffn x = block_ffn(m, l, w), dx = block_ffn(m, l, d);
     const real *df = output_norm_bwd(m, b->out2, d->g_in, d->f, w->g_in, w->rstd_g, N);
-    linear_bwd_w(grd(m, b->down), grd(m, b->down_b), df, &hid, &down); /* 8 */
-    linear_bwd_x(d->hid, df, &down, N, 0,
-                 &(struct linear_extra){.after = act_bwd, .ctx = &act}); /* 8, 7 */
-    struct linear_rows un = linear_rows(up.format, w->un, NULL, N, C);
-    linear_bwd_w(grd(m, b->up), grd(m, b->up_b), d->hid, &un, &up);
-    linear_bwd_x(d->un, d->hid, &up, N, 0, NULL);
-    if (b->gate >= 0) {
-        struct linear gate = lin(m, b->gate, b->gate_b);
-        linear_bwd_w(grd(m, b->gate), grd(m, b->gate_b), d->a, &un, &gate);
-        linear_bwd_x(d->un, d->a, &gate, N, 1, NULL);
-    }
+    if (m->config.experts > 0)
+        moe_bwd(m, l, p, d, w, df);
+    else
+        ffn_bwd(m, &x, &dx, N, df, d->un, 0);
     struct norm n = norm2_of(m, l, w, N);
     if (b->norm2 < 0) {
         bulk_copy(d->u, d->un, (size_t)N * (size_t)C);
@@ -609,7 +648,7 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
         rows_dot(dgate, dy, p->row, w->f, N, C);
     bulk_gather_scaled(d->f, dy, p, C); /* 8 */
     leave_state_bwd(m, l, p, d);
-    mlp_bwd(m, l, N, d, w);      /* 8, 7, 6 */
+    mlp_bwd(m, l, p, d, w);      /* 8, 7, 6 */
     add_into(d->f, d->u, n);     /* f = attn + mlp(x + attn): attn gets both gradients */
     attn_bwd(m, l, p, d, w);     /* 5, 4, 3, 2 */
     enter_bwd(m, l, p, d, w, 1); /* 1 */
@@ -640,7 +679,7 @@ void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_wor
         norm_fwd(w->un, w->u, &n); /* 6 */
     else
         bulk_copy(w->un, w->u, (size_t)p->n * (size_t)m->config.dim);
-    mlp_fwd(m, l, p->n, w, w->g, 0); /* 7, 8 */
+    mlp_fwd(m, l, p, w, w->g, 0); /* 7, 8 */
     if (update)
         rows_update(m->stream.h[l + 1], w->mid, w->g, p->row, p->gate, p->n, m->R,
                     (int)m->config.dim);
@@ -657,7 +696,7 @@ void ffn_half_bwd(struct model *m, int l, const struct plan *p, struct block_wor
     if (dgate)
         rows_dot(dgate, dy, p->row, w->g, N, C);
     bulk_gather_scaled(d->f, dy, p, C);
-    mlp_bwd(m, l, N, d, w); /* 8, 7, 6: d->u */
+    mlp_bwd(m, l, p, d, w); /* 8, 7, 6: d->u */
     rows_scatter_add(d->mid, d->u, p->row, NULL, N, C);
 }
 

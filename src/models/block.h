@@ -7,8 +7,7 @@
 /* Key ranges of the current plan: which rows are keys (all, or the plan's) and which keys each
  * query sees.  cache: NULL, or one per sequence (B); ranges then index the sequence's own keys, and
  * block_cached must have been called. */
-void block_ranges_make(struct model *m, int l, const struct plan *p,
-                       struct kv_cache *const *cache);
+void block_ranges_make(struct model *m, int l, const struct plan *p, struct kv_cache *const *cache);
 /* Number of keys of layer l already in the caches of the sequences (B), as ranges.cached; NULL
  * without caches. */
 const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cache);
@@ -41,6 +40,22 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
 /* Appends the n keys and values of w from row `from` on to the cache of their sequence. */
 void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const struct block_work *w,
                      int from, int n);
+
+/* One MLP of N rows: its parameters, the rows it reads and what its forward saves. */
+struct ffn {
+    int gate, up, down, gate_b, up_b, down_b, F;
+    const real *in;
+    const int32_t *row; /* rows of in; NULL: row i */
+    real *a, *b, *hid;  /* (N,F) */
+};
+/* The MLP of block l, or its shared expert. */
+struct ffn block_ffn(const struct model *m, int l, const struct block_work *w);
+/* f (N,C) = the MLP, or f += with beta 1. */
+void ffn_fwd(const struct model *m, const struct ffn *x, int N, real *f, real beta);
+/* dx (N,C) = d loss / d rows, or dx += with beta 1; may be df, d loss / d f.  d: a and hid for
+ * gradients. */
+void ffn_bwd(const struct model *m, const struct ffn *x, const struct ffn *d, int N, const real *df,
+             real *dx, real beta);
 
 /* Allocates one block's work from an arena (measuring or real). */
 void block_work_alloc(struct block_work *w, struct arena *a, const struct model_config *c, int R,

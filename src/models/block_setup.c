@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/block.h"
+#include "models/moe.h"
 
 static int add(struct params *ps, int l, const char *name, int64_t rows, int64_t cols,
                enum param_group group, enum param_init init, double scale)
@@ -27,15 +27,73 @@ static int add_bias(struct params *ps, int l, const char *name, int64_t rows, in
     return wanted ? add(ps, l, name, rows, 0, PARAM_PLAIN, INIT_ZERO, 0) : -1;
 }
 
+/* Adds the matrices of one MLP; at: gate (-1: none), up, down. */
+static void add_mlp(struct params *ps, int l, const struct model_config *c, const char *where,
+                    int64_t F, double out_std, int at[3])
+{
+    static const char *const part[3] = {"gate", "up", "down"};
+    char name[64];
+    for (int i = 0; i < 3; i++) {
+        int is_down = i == 2;
+        snprintf(name, sizeof name, "%s.%s_proj.weight", where, part[i]);
+        at[i] = i == 0 && !model_config_gated(c)
+                    ? -1
+                    : add(ps, l, name, is_down ? c->dim : F, is_down ? F : c->dim, PARAM_MATRIX,
+                          INIT_NORMAL, is_down ? out_std : c->init_std);
+    }
+}
+
+/* The experts' matrices are consecutive: moe_expert.  Returns the parameters that it adds. */
+static int64_t add_experts(struct block_params *b, struct params *ps, const struct model_config *c,
+                           int l, double out_std)
+{
+    int at[3] = {-1, -1, -1};
+    char where[48];
+    b->router =
+        add(ps, l, "mlp.gate.weight", c->experts, c->dim, PARAM_MATRIX, INIT_NORMAL, c->init_std);
+    b->router_b = add_bias(ps, l, "mlp.gate.bias", c->experts, c->experts_bias);
+    b->expert = ps->n;
+    for (int64_t i = 0; i < c->experts; i++) {
+        snprintf(where, sizeof where, "mlp.experts.%lld", (long long)i);
+        add_mlp(ps, l, c, where, c->expert_ffn, out_std, at);
+    }
+    at[0] = at[1] = at[2] = -1;
+    if (c->shared_ffn > 0)
+        add_mlp(ps, l, c, "mlp.shared_expert", c->shared_ffn, out_std, at);
+    b->gate = at[0];
+    b->up = at[1];
+    b->down = at[2];
+    b->gate_b = b->up_b = b->down_b = -1;
+    b->shared_gate = c->shared_gate ? add(ps, l, "mlp.shared_expert_gate.weight", 1, c->dim,
+                                          PARAM_MATRIX, INIT_NORMAL, c->init_std)
+                                    : -1;
+    return 1 + c->experts_bias + c->shared_gate +
+           (2 + model_config_gated(c)) * (c->experts + (c->shared_ffn > 0));
+}
+
+static int64_t add_dense(struct block_params *b, struct params *ps, const struct model_config *c,
+                         int l, double out_std)
+{
+    int at[3], has_gate = model_config_gated(c);
+    add_mlp(ps, l, c, "mlp", c->ffn, out_std, at);
+    b->gate = at[0];
+    b->up = at[1];
+    b->down = at[2];
+    b->gate_b = add_bias(ps, l, "mlp.gate_proj.bias", c->ffn, c->mlp_bias && has_gate);
+    b->up_b = add_bias(ps, l, "mlp.up_proj.bias", c->ffn, c->mlp_bias);
+    b->down_b = add_bias(ps, l, "mlp.down_proj.bias", c->dim, c->mlp_bias);
+    b->router = b->router_b = b->expert = b->shared_gate = -1;
+    return (2 + has_gate) * (1 + c->mlp_bias);
+}
+
 int block_params_add(struct block_params *b, struct params *ps, const struct model_config *c, int l,
                      struct err *e)
 {
-    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
+    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
     double std = c->init_std,
            out_std = c->depth_init ? std / sqrt(2.0 * model_config_depth(c)) : std;
     int layer = c->norm == NORM_LAYER, first = ps->n;
-    int is_gated = model_config_gated(c), before = c->norm_place != NORM_AFTER,
-        after = c->norm_place != NORM_BEFORE;
+    int before = c->norm_place != NORM_AFTER, after = c->norm_place != NORM_BEFORE;
     b->window = (int)model_config_window(c, l);
     b->rope = (c->position != POS_ROPE && c->position != POS_ROPE_INTERLEAVED) ||
                       model_config_has(c->nope_layers, l)
@@ -62,18 +120,11 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     b->out1 = add_norm(ps, c, l, "attention_output_layernorm.weight", C, after);
     b->norm2 = add_norm(ps, c, l, "post_attention_layernorm.weight", C, before);
     b->norm2_b = add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
-    b->gate =
-        is_gated ? add(ps, l, "mlp.gate_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std) : -1;
-    b->up = add(ps, l, "mlp.up_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std);
-    b->down = add(ps, l, "mlp.down_proj.weight", C, F, PARAM_MATRIX, INIT_NORMAL, out_std);
+    int64_t mlp = (c->experts > 0 ? add_experts : add_dense)(b, ps, c, l, out_std);
     b->out2 = add_norm(ps, c, l, "mlp_output_layernorm.weight", C, after);
-    b->gate_b = add_bias(ps, l, "mlp.gate_proj.bias", F, c->mlp_bias && is_gated);
-    b->up_b = add_bias(ps, l, "mlp.up_proj.bias", F, c->mlp_bias);
-    b->down_b = add_bias(ps, l, "mlp.down_proj.bias", C, c->mlp_bias);
     int biases = c->attn_bias == ATTN_BIAS_NONE ? 0 : c->attn_bias == ATTN_BIAS_ALL ? 4 : 3;
-    /* 6 rows are always there; a failed one leaves the table short */
-    int want = 6 + is_gated + 2 * layer + 2 * (before + after) + 2 * (q_norm != 0) + biases +
-               (is_gated ? 3 : 2) * c->mlp_bias;
+    /* a failed row leaves the table short */
+    int64_t want = 4 + mlp + 2 * layer + 2 * (before + after) + 2 * (q_norm != 0) + biases;
     if (ps->n - first != want)
         return err_set(e, DS_EMEM, "out of memory for the parameters of layer %d", l);
     return 0;
@@ -87,7 +138,8 @@ static real *reals(struct arena *a, int64_t n, int64_t m)
 void block_work_alloc(struct block_work *w, struct arena *a, const struct model_config *c, int R,
                       int split)
 {
-    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
+    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim,
+            F = c->experts > 0 ? c->shared_ffn : c->ffn;
     w->gathered = reals(a, R, C);
     w->xn = reals(a, R, C);
     w->rstd1 = reals(a, R, 1);
@@ -119,6 +171,7 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->a = model_config_gated(c) ? reals(a, R, F) : NULL;
     w->b = reals(a, R, F);
     w->hid = reals(a, R, F);
+    moe_work_alloc(&w->moe, a, c, R);
     w->f = reals(a, R, C);
     w->mid = split ? reals(a, R, C) : NULL;
     w->g = split ? reals(a, R, C) : NULL;

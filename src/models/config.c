@@ -62,6 +62,15 @@ static const struct opt model_opts[] = {
     {"loop_min",  OPT_INT,    AT(loop_min),  "0",    0, 256, NULL, "training draws the iterations of each step from loop_min to loop; 0 = always loop", NULL},
     {"loop_norm", OPT_BOOL,   AT(loop_norm), "true", 0, 0, NULL, "every iteration begins with a norm of the state", NULL},
     {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration starts from its state plus the state before the loop", NULL},
+    {"experts",   OPT_INT,    AT(experts),   "0",    0, 4096, NULL, "experts of a mixture-of-experts MLP; 0 = a dense MLP", NULL},
+    {"experts_used", OPT_INT, AT(experts_used), "2", 1, 256, NULL, "experts that each token runs", NULL},
+    {"expert_ffn", OPT_INT,   AT(expert_ffn), "0",   0, 1 << 20, NULL, "hidden width of one expert; 0 = model.ffn", NULL},
+    {"experts_score", OPT_ENUM, AT(experts_score), "softmax", 0, 0, "softmax|sigmoid", "score of an expert, from the router's logits", NULL},
+    {"experts_norm", OPT_BOOL, AT(experts_norm), "true", 0, 0, NULL, "scores of the chosen experts are divided by their sum (a softmax over them)", NULL},
+    {"experts_bias", OPT_BOOL, AT(experts_bias), "false", 0, 0, NULL, "bias of the router", NULL},
+    {"experts_aux", OPT_REAL, AT(experts_aux), "0.01", 0, 100, NULL, "weight of the load-balancing loss of Switch Transformer in training, over all layers together (as in transformers)", NULL},
+    {"shared_ffn", OPT_INT,   AT(shared_ffn), "0",   0, 1 << 20, NULL, "hidden width of an expert that every token runs; 0 = none", NULL},
+    {"shared_gate", OPT_BOOL, AT(shared_gate), "false", 0, 0, NULL, "the shared expert has a sigmoid gate (Qwen2-MoE)", NULL},
     {"outputs",   OPT_STRING, AT(outputs),   "",     0, 0, NULL, "token ids that the head predicts, e.g. 72-77 or 3,9-12, all others having probability 0; answers = those of the training data's answers; empty = all", NULL},
     {"end_ids",   OPT_STRING, AT(end_ids),   "",     0, 0, NULL, "token ids that end generation, e.g. 2 or 128001,128008; empty = the tokenizer's end of text", NULL},
     // clang-format on
@@ -78,8 +87,12 @@ static void fill_derived(struct model_config *c)
         c->head_dim = c->dim / c->heads;
     if (c->rope_dims == 0)
         c->rope_dims = c->head_dim;
+    if (c->ffn == 0 && c->experts > 0)
+        c->ffn = c->expert_ffn;
     if (c->ffn == 0)
         c->ffn = model_config_gated(c) ? (c->dim * 8 / 3 + 31) / 32 * 32 : 4 * c->dim;
+    if (c->expert_ffn == 0 && c->experts > 0)
+        c->expert_ffn = c->ffn;
 }
 
 /* ---- end-of-text ids ------------------------------------------------------------------------- */
@@ -259,6 +272,27 @@ static int check_outputs(const struct model_config *c, struct err *e)
                   : 0;
 }
 
+static int check_experts(const struct model_config *c, struct err *e)
+{
+    if (c->experts == 0)
+        return c->shared_ffn == 0
+                   ? 0
+                   : err_set(e, DS_EUSAGE, "model.shared_ffn=%lld: needs model.experts",
+                             (long long)c->shared_ffn);
+    if (c->experts_used > c->experts)
+        return err_set(e, DS_ERANGE, "model.experts_used=%lld: must be at most %lld, model.experts",
+                       (long long)c->experts_used, (long long)c->experts);
+    if (c->mlp_bias)
+        return err_set(e, DS_EUSAGE, "model.mlp_bias=true: unsupported with model.experts");
+    if (c->shared_gate && c->shared_ffn == 0)
+        return err_set(e, DS_EUSAGE, "model.shared_gate=true: needs model.shared_ffn");
+    if (c->experts_aux > 0 && c->experts_score != EXPERTS_SOFTMAX)
+        return err_set(e, DS_EUSAGE,
+                       "model.experts_aux=%g: needs model.experts_score=softmax; set it to 0",
+                       c->experts_aux);
+    return 0;
+}
+
 int model_config_check(struct model_config *c, struct err *e)
 {
     fill_derived(c);
@@ -305,6 +339,8 @@ int model_config_check(struct model_config *c, struct err *e)
     rc = check_ends(c, e);
     if (rc == 0)
         rc = check_outputs(c, e);
+    if (rc == 0)
+        rc = check_experts(c, e);
     return rc < 0 ? rc : adapters_check(c, e);
 }
 
@@ -358,16 +394,26 @@ int exit_is_candidate(const struct model_config *c, int l)
     return (l + 1 - loop.start) % loop.group == 0;
 }
 
+/* Values in the matrices of a block's MLP. */
+static int64_t mlp_weights(const struct model_config *c)
+{
+    int64_t mats = model_config_gated(c) ? 3 : 2, E = c->experts;
+    if (E == 0)
+        return mats * c->dim * c->ffn;
+    return c->dim * (mats * (E * c->expert_ffn + c->shared_ffn) + E + c->shared_gate);
+}
+
 int64_t model_config_params_layer(const struct model_config *c)
 {
-    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
+    int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
     int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C) * (c->norm_place == NORM_BOTH ? 2 : 1);
     if (c->qk_norm)
         norms += c->qk_norm == QK_NORM_HEAD ? 2 * c->head_dim : HD + KD;
-    int64_t matrices = 2 * C * HD + 2 * C * KD + (model_config_gated(c) ? 3 : 2) * C * F;
+    int64_t matrices = 2 * C * HD + 2 * C * KD + mlp_weights(c);
     int64_t biases = (c->attn_bias != ATTN_BIAS_NONE ? HD + 2 * KD : 0) +
                      (c->attn_bias == ATTN_BIAS_ALL ? C : 0) +
-                     (c->mlp_bias ? (model_config_gated(c) ? 2 : 1) * F + C : 0);
+                     (c->mlp_bias ? (model_config_gated(c) ? 2 : 1) * c->ffn + C : 0) +
+                     (c->experts > 0 && c->experts_bias ? c->experts : 0);
     return norms + matrices + biases;
 }
 
@@ -432,7 +478,7 @@ double model_config_weights(const struct model_config *c)
 {
     double C = (double)c->dim, D = (double)(c->heads * c->head_dim),
            K = (double)(c->kv_heads * c->head_dim);
-    double block = 2 * C * D + 2 * C * K + (model_config_gated(c) ? 3 : 2) * C * (double)c->ffn;
+    double block = 2 * C * D + 2 * C * K + (double)mlp_weights(c);
     double table = c->position == POS_LEARNED ? (double)c->max_seq * C : 0;
     double head = c->tied ? 0 : (double)model_config_outputs(c, NULL) * C;
     return (double)c->vocab * C + head + table + (double)c->layers * block;
@@ -450,6 +496,11 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .L = model_config_depth(c),
         .mlp_mats = model_config_gated(c) ? 3 : 2,
         .window = (int)c->window,
+        .E = (int)c->experts,
+        .experts_used = (int)c->experts_used,
+        .expert_F = (int)c->expert_ffn,
+        .shared_F = (int)c->shared_ffn,
+        .shared_gate = c->shared_gate,
     };
     for (int l = 0; l < s.L; l++)
         s.windowed += model_config_window(c, model_config_block(c, l)) > 0;

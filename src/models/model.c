@@ -10,6 +10,7 @@
 #include "models/block.h"
 #include "models/exits.h"
 #include "models/loop.h"
+#include "models/moe.h"
 
 static int register_params(struct model *m, struct err *e)
 {
@@ -263,6 +264,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     }
     layout_plans(m, a, R, L);
     loop_layout(m, a, R);
+    moe_layout(m, a, R);
     m->pos = ints(a, R);
     m->first_row = ints(a, R);
     m->private_store = ints(a, R);
@@ -411,6 +413,7 @@ static void run_block(struct model *m, int l, struct kv_cache *const *cache)
     loop_settle(m, l, p);
     count_layer(m, l, p, cache, block_cached(m, l, cache), router_flops(m, l));
     block_fwd(m, l, p, &m->work[m->keep ? l : 0], cache);
+    moe_note(m, l, p, &m->work[m->keep ? l : 0]);
     loop_note(m, l, p, NULL);
 }
 
@@ -426,6 +429,7 @@ static void run_split(struct model *m, int l, struct kv_cache *const *cache)
     route_decide(&m->route, l, ROUTE_SPAN_FFN, f, &m->stream);
     count_layer(m, l, f, cache, cached, 0);
     ffn_half_fwd(m, l, f, w, 1);
+    moe_note(m, l, f, w);
     loop_note(m, l, p, f);
 }
 
@@ -513,6 +517,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     m->flops.private_row = m->private_row;
     route_begin(&m->route, pass);
     loop_begin(m);
+    moe_begin(m);
     for (int l = 0; l < from; l++)
         count_earlier(m, l, cache);
     for (int l = from; l < model_config_depth(&m->config); l++)
@@ -611,6 +616,7 @@ void model_backward(struct model *m)
         ops->aux(&m->route, &x);
         m->aux_loss = x.aux;
     }
+    m->aux_loss += moe_balance_begin(m);
     for (int l = 0; l < L; l++)
         if (l == 0 || model_exit_weight(m, l) <= 0) /* else it holds the gradient of an exit */
             bulk_zero(m->stream.dh[l], (size_t)m->R * (size_t)C);

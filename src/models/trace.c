@@ -2,6 +2,7 @@
 #include "models/trace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -22,6 +23,10 @@ void trace_always_on(const struct model *m, struct record *rec)
         on[l] = !r->ops->always_on || r->ops->always_on(r, l);
     if (on)
         record_nums(rec, "always_on", on, (size_t)r->L);
+    if (m->config.experts > 0) {
+        record_int(rec, "experts", m->config.experts);
+        record_int(rec, "experts_per_token", m->config.experts_used);
+    }
     mem_free(on);
 }
 
@@ -67,6 +72,63 @@ static void add_decisions(struct record *rec, const struct model *m, unsigned ch
     record_f32s(rec, "depth", tmp, (size_t)n);
 }
 
+enum { EXPERT_CELLS = 16 }; /* ranks in a record */
+
+/* "expert", "expert_2", ... of a rank from 0. */
+static void expert_cell(char name[32], const char *what, int rank)
+{
+    snprintf(name, 32, rank ? "%s_%d" : "%s", what, rank + 1);
+}
+
+static int expert_ranks(const struct model *m)
+{
+    int k = m->config.experts > 0 ? (int)m->config.experts_used : 0;
+    return k < EXPERT_CELLS ? k : EXPERT_CELLS;
+}
+
+/* The expert of a cell with the rank-th largest weight, or that weight; NaN: the row did not run. */
+static float expert_at(const struct model *m, size_t cell, int rank, int is_weight)
+{
+    size_t k = (size_t)m->config.experts_used;
+    const int32_t *chosen = m->experts.chosen + cell * k;
+    const real *weight = m->experts.weight + cell * k;
+    for (size_t i = 0; i < k && chosen[0] >= 0; i++) {
+        int before = 0;
+        for (size_t j = 0; j < k; j++)
+            before += weight[j] > weight[i] || (j < i && weight[j] == weight[i]);
+        if (before == rank)
+            return is_weight ? (float)weight[i] : (float)chosen[i];
+    }
+    return NAN;
+}
+
+static void add_experts(struct record *rec, const struct model *m, float *tmp)
+{
+    size_t cells = (size_t)model_config_depth(&m->config) * (size_t)m->R;
+    char name[32];
+    for (int w = 0; w < 2; w++)
+        for (int k = 0; k < expert_ranks(m); k++) {
+            for (size_t i = 0; i < cells; i++)
+                tmp[i] = expert_at(m, i, k, w);
+            expert_cell(name, w ? "expert_weight" : "expert", k);
+            record_f32s(rec, name, tmp, cells);
+        }
+}
+
+static void add_expert_kinds(struct record *rec, const struct model *m)
+{
+    char name[32];
+    if (expert_ranks(m) == 0)
+        return;
+    record_map(rec, "cell_kind");
+    for (int w = 0; w < 2; w++)
+        for (int k = 0; k < expert_ranks(m); k++) {
+            expert_cell(name, w ? "expert_weight" : "expert", k);
+            record_str(rec, name, w ? "amount" : "category");
+        }
+    record_close(rec);
+}
+
 static void add_cells(struct record *rec, const struct model *m, float *tmp)
 {
     const struct route_ops *ops = m->route.ops;
@@ -82,7 +144,9 @@ static void add_cells(struct record *rec, const struct model *m, float *tmp)
     for (size_t i = 0; i < cells; i++)
         tmp[i] = (float)m->flops.cell[i];
     record_f32s(rec, "flops", tmp, cells);
+    add_experts(rec, m, tmp);
     record_close(rec);
+    add_expert_kinds(rec, m);
 }
 
 /* The k likeliest ids, best first, and their probabilities. */

@@ -9,6 +9,7 @@
 #include "base/pool.h"
 #include "base/str.h"
 #include "models/model.h"
+#include "models/moe.h"
 
 /* Rows of a file read at once; for a matrix packed in both directions one whole slice of its inner
  * dimension. */
@@ -53,6 +54,11 @@ static int find_matrices(struct model *m, struct err *e)
         const int matrix[] = {b->q, b->k, b->v, b->o, b->gate, b->up, b->down};
         for (size_t i = 0; i < DS_LEN(matrix); i++)
             note(w, &m->params, matrix[i]);
+        for (int i = 0, at[3]; i < m->config.experts; i++) {
+            moe_expert(m, b, i, at);
+            for (int k = 0; k < 3; k++)
+                note(w, &m->params, at[k]);
+        }
     }
     note(w, &m->params, m->head < 0 ? m->embed : m->head);
     return 0;

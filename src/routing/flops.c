@@ -23,9 +23,15 @@ static double cost_key(const struct flops_shape *s)
     return 4.0 * s->H * s->D;
 }
 
+double flops_mlp_row(const struct flops_shape *s)
+{
+    double width = s->E > 0 ? (double)s->experts_used * s->expert_F + s->shared_F : s->F;
+    return 2.0 * s->mlp_mats * s->C * width + (s->E > 0 ? 2.0 * s->C * (s->E + s->shared_gate) : 0);
+}
+
 static double cost_mlp(const struct flops_shape *s)
 {
-    return 2.0 * s->mlp_mats * s->C * s->F + s->adapter_mlp;
+    return flops_mlp_row(s) + s->adapter_mlp;
 }
 
 static double cost_head(const struct flops_shape *s)

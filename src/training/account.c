@@ -90,7 +90,7 @@ static double visible_keys(const struct plan *p, const int32_t *first_row)
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
                      const int32_t *first_row, int R, int recompute, int frozen)
 {
-    double qo = 4.0 * s->C * s->H * s->D, mlp = 2.0 * s->mlp_mats * s->C * s->F;
+    double qo = 4.0 * s->C * s->H * s->D, mlp = flops_mlp_row(s);
     double kv = 4.0 * s->C * s->K * s->D, key = 4.0 * s->H * s->D;
     double base = 0, adapters = 0, attention = 0, times = frozen ? 2 : 3;
     for (int l = 0; l < s->L; l++) {

@@ -104,6 +104,33 @@ int trainer_log_step(struct trainer *t, struct err *e)
     return trainer_append(t, e);
 }
 
+/* Rows that ran each expert since the last record, of every layer. */
+static int log_experts(struct trainer *t, struct err *e)
+{
+    int L = model_config_depth(&t->model->config);
+    size_t cells = trainer_expert_cells(t);
+    int32_t *layer = mem_alloc((size_t)L, sizeof *layer);
+    float *value = mem_alloc(cells, sizeof *value);
+    int rc = layer && value ? 0 : err_set(e, DS_EMEM, "load of the experts: out of memory");
+    if (rc == 0) {
+        for (int l = 0; l < L; l++)
+            layer[l] = l;
+        for (size_t i = 0; i < cells; i++)
+            value[i] = (float)t->expert_load[i];
+        memset(t->expert_load, 0, cells * sizeof *t->expert_load);
+        record_begin(t->record, "matrix", t->report.step, clock_wall());
+        record_str(t->record, "name", "expert_load");
+        record_int(t->record, "rows", L);
+        record_int(t->record, "cols", t->model->config.experts);
+        record_i32s(t->record, "layer", layer, (size_t)L);
+        record_f32s(t->record, "value", value, cells);
+        rc = trainer_append(t, e);
+    }
+    mem_free(layer);
+    mem_free(value);
+    return rc;
+}
+
 int trainer_log_layers(struct trainer *t, struct err *e)
 {
     const struct model *m = t->model;
@@ -117,7 +144,8 @@ int trainer_log_layers(struct trainer *t, struct err *e)
     for (size_t i = 0; i < ops->n_metrics; i++)
         if (ops->metrics[i].scope == METRIC_LAYER)
             record_nums(t->record, ops->metrics[i].name, m->route.metric[i], L);
-    return trainer_append(t, e);
+    int rc = trainer_append(t, e);
+    return rc == 0 && t->expert_load ? log_experts(t, e) : rc;
 }
 
 int trainer_log_probes(struct trainer *t, struct err *e)

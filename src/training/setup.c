@@ -132,7 +132,8 @@ static int check_memory(const struct train_config *c, struct err *e)
 {
     const struct model_config *m = &c->model;
     double weights = stays_in_file(c) ? 0 : model_config_weights(m);
-    double states = 2 * (double)(c->train.batch * c->train.seq * m->dim * (model_config_depth(m) + 1));
+    double states =
+        2 * (double)(c->train.batch * c->train.seq * m->dim * (model_config_depth(m) + 1));
     enum gemm_format format = c->run.compute ? GEMM_BF16 : GEMM_FP32;
     double packed = 2 * (double)gemm_packed_bytes(format, 256, 256) /
                     65536;                                /* for the forward and backward pass */
@@ -460,5 +461,10 @@ int trainer_setup(struct trainer *t, struct err *e)
         (rc = start_teacher(t, e)) < 0 || (rc = alloc_batch(t, e)) < 0 ||
         (rc = step_report_init(&t->report, model_config_depth(&t->model->config), e)) < 0)
         return rc;
+    if (trainer_expert_cells(t) > 0) {
+        t->expert_load = mem_alloc(trainer_expert_cells(t), sizeof *t->expert_load);
+        if (!t->expert_load)
+            return err_set(e, DS_EMEM, "load of the experts: out of memory");
+    }
     return open_probes(t, e);
 }

@@ -88,6 +88,8 @@ static void forward_backward(struct trainer *t)
     poison(t);
     slow_down(t);
     t->report.aux = t->model->aux_loss;
+    for (size_t i = 0; t->expert_load && i < trainer_expert_cells(t); i++)
+        t->expert_load[i] += t->model->experts.load[i];
     t->report.block_ratio = flops_block_ratio(&t->model->flops);
     t->report.flops_ratio = flops_model_ratio(&t->model->flops);
 }
@@ -183,7 +185,8 @@ static int train_step(struct trainer *t, struct err *e)
     s->grad_norm = h.norm;
     s->router_norm = h.router_norm;
     int is_empty = !has_targets(t);
-    s->is_bad = !is_empty && (h.bad > 0 || !isfinite(s->loss + s->kd + s->exit) || !isfinite(h.norm));
+    s->is_bad =
+        !is_empty && (h.bad > 0 || !isfinite(s->loss + s->kd + s->exit) || !isfinite(h.norm));
     s->first_bad = h.first_bad;
     if (!s->is_bad && !is_empty) {
         struct adamw a = {.lr = s->lr,
@@ -536,6 +539,7 @@ void trainer_close(struct trainer *t)
     mem_free(t->target_class);
     mem_free(t->token_class);
     mem_free(t->exit_weight);
+    mem_free(t->expert_load);
     if (t->model)
         distill_free(t->model->distill);
     model_free(t->model);

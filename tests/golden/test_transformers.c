@@ -72,7 +72,7 @@ T_SECONDS(their_models_compute_the_same_here, 300)
     str_copy(dir, sizeof dir, t_tmpdir());
     library("make", dir);
     t_ok(fs_list(dir, &names, &n, &e), &e);
-    t_true(n >= 9);
+    t_true(n >= 13);
     for (size_t i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         same_logits(path);
@@ -194,6 +194,8 @@ static void save(const char *root, const char *name, const char *shape)
     "model.norm_place=both model.norm_offset=true model.mlp=geglu "                                \
     "model.embed_scale=4.898979485566356 "
 
+#define EXPERTS "model.experts=4 model.expert_ffn=36"
+
 T_SECONDS(our_models_compute_the_same_there, 300)
 {
     char dir[1000];
@@ -222,5 +224,12 @@ T_SECONDS(our_models_compute_the_same_there, 300)
     save(dir, "smollm3", "model.nope_layers=1 model.kv_heads=2 model.mlp_bias=true");
     save(dir, "gpt2", GPT2 "gelu_tanh");
     save(dir, "gpt2-untied", GPT2 "gelu model.tied=false");
+    save(dir, "mixtral", "model.kv_heads=2 " EXPERTS);
+    save(dir, "mixtral-untied", "model.window=9 model.tied=false model.experts_used=1 " EXPERTS);
+    save(dir, "qwen2-moe",
+         "model.attn_bias=qkv model.shared_ffn=20 model.shared_gate=true model.experts_norm=false "
+         "model.experts_used=3 " EXPERTS);
+    save(dir, "qwen3-moe", "model.qk_norm=head model.ffn=40 model.tied=false " EXPERTS);
+    save(dir, "olmoe", "model.qk_norm=whole model.experts_norm=false " EXPERTS);
     library("check", dir);
 }

@@ -26,6 +26,7 @@ SHAPE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key
              vocab_size=32, max_position_embeddings=64, rms_norm_eps=1e-5)
 LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
+MOE = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12)
 YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
 GPT2 = dict(n_embd=16, n_layer=2, n_head=4, n_inner=24, n_positions=64, vocab_size=32)
 # name: configuration, largest shard
@@ -37,6 +38,20 @@ FAMILIES = {
     "mistral": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=None, head_dim=8), None),
     "qwen2": (lambda: transformers.Qwen2Config(**SHAPE), "8KB"),
     "qwen2-tied": (lambda: transformers.Qwen2Config(**SHAPE, tie_word_embeddings=True), None),
+    "mixtral": (lambda: transformers.MixtralConfig(**SHAPE, num_local_experts=4), None),
+    "mixtral-tied": (lambda: transformers.MixtralConfig(**SHAPE, num_local_experts=3, num_experts_per_tok=3, tie_word_embeddings=True), "8KB"),
+    "mixtral-window": (lambda: transformers.MixtralConfig(**SHAPE, num_local_experts=4, sliding_window=6), None),
+    "qwen3-moe": (lambda: transformers.Qwen3MoeConfig(**SHAPE, **MOE, head_dim=6, norm_topk_prob=True), None),
+    "qwen3-moe-plain": (lambda: transformers.Qwen3MoeConfig(**SHAPE, **MOE, head_dim=8, attention_bias=True, tie_word_embeddings=True,
+                                                            use_sliding_window=True, sliding_window=7), "8KB"),
+    "olmoe": (lambda: transformers.OlmoeConfig(**SHAPE, num_experts=5, num_experts_per_tok=2, pad_token_id=0), None),
+    "olmoe-norm": (lambda: transformers.OlmoeConfig(**SHAPE, num_experts=4, num_experts_per_tok=4, norm_topk_prob=True, pad_token_id=0,
+                                                    attention_bias=True), None),
+    "qwen2-moe-window": (lambda: transformers.Qwen2MoeConfig(**dict(SHAPE, num_hidden_layers=4), **MOE, shared_expert_intermediate_size=8, qkv_bias=False,
+                                                             use_sliding_window=True, sliding_window=5, max_window_layers=3), None),
+    "qwen2-moe": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **MOE, shared_expert_intermediate_size=20), None),
+    "qwen2-moe-norm": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **dict(MOE, num_experts_per_tok=1), norm_topk_prob=True,
+                                                           shared_expert_intermediate_size=8), None),
     "mistral-window": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=5), None),
     "qwen2-window": (lambda: transformers.Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=7, max_window_layers=1), None),
     "qwen3": (lambda: transformers.Qwen3Config(**SHAPE, head_dim=6), None),

@@ -1,7 +1,7 @@
 /* Whole models against central differences, in double: every switch, every kind of plan. */
 #include "engine/ops.h"
 #include "kit_grad.h"
-#include "models/block.h"
+#include "models/moe.h"
 
 enum { B = 2, T = 7, V = 11, SAMPLES = 24 };
 
@@ -23,7 +23,7 @@ static const struct route_ops witness = {
 static double loss_of(struct model *m, struct pass *pass)
 {
     model_forward(m, &batch.b, pass);
-    return model_loss(m, 0, 0);
+    return model_loss(m, 0, 0) + m->config.experts_aux * moe_balance(m);
 }
 
 static void check_params(const char *what, struct model *m, struct pass *pass)
@@ -248,6 +248,55 @@ static void check_gates(const char *what, struct model *m, struct pass *pass)
         }
         kit_close(what, "gates", num, den);
     }
+}
+
+/* The choice of experts is piecewise constant: it is made once and repeated.  Rows that run only as
+ * probes (gate 0) are not in the load-balancing loss. */
+static void check_experts(const char *switches, int plans, int keep)
+{
+    struct pass pass = kit_pass(PASS_TRAIN);
+    char text[256];
+    snprintf(text, sizeof text, "model.init_std=0.8 model.experts=5 model.expert_ffn=6 %s",
+             switches);
+    setup(1);
+    struct model *m = small(text, keep);
+    if (plans) {
+        m->route.ops = &witness;
+        for (int l = 0; l < m->config.layers; l++)
+            random_plan(m, l, KV_PLAN, l, 1, 8);
+        m->route.frozen = 1;
+    }
+    model_forward(m, &batch.b, &pass);
+    m->route.frozen = 1;
+    kit_step(m, &batch.b, &pass);
+    kit_check_params(text, loss_of, m, &pass, 6);
+    if (plans)
+        check_gates(text, m, &pass);
+    model_free(m);
+}
+
+T(experts_have_the_right_gradients)
+{
+    check_experts("model.experts_aux=0.7", 0, 0);
+    check_experts("model.experts_norm=false model.experts_used=3 model.experts_aux=0", 0, 1);
+    check_experts("model.experts_norm=false model.experts_used=1 model.experts_bias=true "
+                  "model.experts_aux=0.3 model.mlp=gelu",
+                  0, 0);
+    check_experts("model.experts_score=sigmoid model.experts_aux=0 model.experts_bias=true", 0, 0);
+    check_experts("model.experts_score=sigmoid model.experts_norm=false model.experts_aux=0 "
+                  "model.shared_ffn=4",
+                  0, 1);
+    check_experts("model.experts_used=5 model.shared_ffn=7 model.shared_gate=true", 0, 0);
+    check_experts("model.layers=1 model.loop=3", 0, 0);
+    check_experts("model.qk_norm=head model.norm_place=both model.mlp=geglu model.shared_ffn=4", 0,
+                  0);
+    check_experts("model.lora_r=2 model.lora_alpha=4", 0, 1);
+}
+
+T(experts_of_planned_rows_have_the_right_gradients)
+{
+    check_experts("model.experts_aux=0.7 model.shared_ffn=4 model.shared_gate=true", 1, 0);
+    check_experts("model.experts_norm=false model.experts_aux=0.7", 1, 1);
 }
 
 static void check_plans(const char *switches, enum kv_policy kv, int masked, int soft, int keep)

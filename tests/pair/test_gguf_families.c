@@ -50,6 +50,11 @@ T(every_architecture_comes_back_from_gguf)
         GEMMA "model.window_layers=0-2 model.rope_local=300 model.qk_norm=head model.head_dim=8",
         "model.norm_place=after model.qk_norm=whole model.tied=false",
         "model.nope_layers=3 model.kv_heads=2",
+        "model.experts=4 model.tied=false",
+        "model.experts=5 model.experts_used=3 model.expert_ffn=20 model.experts_norm=false "
+        "model.shared_ffn=28 model.shared_gate=true model.attn_bias=qkv",
+        "model.experts=4 model.expert_ffn=20 model.qk_norm=head",
+        "model.experts=4 model.experts_norm=false model.qk_norm=whole",
     };
     static real want[IDS * VOCAB], have[IDS * VOCAB];
     for (size_t i = 0; i < DS_LEN(of); i++) {
@@ -86,6 +91,11 @@ T(what_an_architecture_cannot_store_is_refused)
         {"model.qk_norm=head model.attn_bias=true", "biases"},
         {"model.norm_place=both", "norms after the branches"},
         {"model.rope_dims=4", "partial rotary"},
+        {"model.experts=4 model.experts_norm=false", "no architecture"},
+        {"model.experts=4 model.experts_norm=false model.qk_norm=head", "experts_norm=false"},
+        {"model.experts=4 model.qk_norm=whole", "experts_norm=true"},
+        {"model.experts=4 model.experts_bias=true", "no architecture"},
+        {"model.experts=4 model.shared_ffn=8", "no architecture"},
     };
     for (size_t i = 0; i < DS_LEN(of); i++) {
         char options[512], path[1024];

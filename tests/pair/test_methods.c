@@ -417,6 +417,21 @@ static int keeps_keys(const struct model *m, int l, int row)
     return 1;
 }
 
+/* The router, the gate of the shared expert, and the experts that the row chose. */
+static double expert_flops(const struct model *m, int l, int row)
+{
+    int k = (int)m->config.experts_used, C = (int)m->config.dim;
+    const int32_t *chosen =
+        m->experts.chosen + ((size_t)l * (size_t)m->R + (size_t)row) * (size_t)k;
+    double sum = 2.0 * C * (double)(m->config.experts + m->config.shared_gate);
+    for (int j = 0; j < k; j++) {
+        t_true(chosen[j] >= 0 && chosen[j] < m->config.experts);
+        t_true(j == 0 || chosen[j] > chosen[j - 1]);
+        sum += 6.0 * C * (double)m->config.expert_ffn;
+    }
+    return sum;
+}
+
 /* An independent count: from the documents of the batch and the lists of rows, without
  * routing/flops.c. */
 static double counted(const struct model *m)
@@ -444,7 +459,9 @@ static double counted(const struct model *m)
             if (p->gate[k] != 0)
                 sum += 4.0 * s.C * s.H * s.D + 4.0 * keys * s.H * s.D;
         }
-        sum += f->active * 2.0 * s.mlp_mats * s.C * s.F;
+        sum += f->active * 2.0 * s.mlp_mats * s.C * (m->config.experts > 0 ? s.shared_F : s.F);
+        for (int k = 0; k < f->n && m->config.experts > 0; k++)
+            sum += f->gate[k] != 0 ? expert_flops(m, l, f->row[k]) : 0;
     }
     return sum;
 }

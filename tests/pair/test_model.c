@@ -15,6 +15,8 @@ static const char *const shapes[] = {
     "model.dim=48 model.heads=3 model.layers=4 model.loop=2 model.loop_first=1 model.loop_last=1 "
     "model.loop_inject=add",
     "model.dim=48 model.heads=3 model.layers=1 model.loop=6",
+    "model.dim=48 model.heads=3 model.experts=5 model.experts_used=2 model.expert_ffn=32 "
+    "model.shared_ffn=16",
 };
 static const char *const methods[] = {
     "model.method=dense",

@@ -133,6 +133,19 @@ static const struct {
      361821120, 64, 8192},
     {"SmolLM2-1.7B", SMOLLM "\"rope_theta\": 130000, " SHAPE(2048, 24, 32, 32, 8192) CONTEXT(8192),
      1711376384, 64, 8192},
+    {"Mixtral-8x7B-v0.1",
+     "{\"model_type\": \"mixtral\", \"num_local_experts\": 8, \"num_experts_per_tok\": 2, "
+     "\"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, \"sliding_window\": null, "
+     "\"router_aux_loss_coef\": 0.02, \"output_router_logits\": false, "
+     "\"vocab_size\": 32000, " SHAPE(4096, 32, 32, 8, 14336) CONTEXT(32768),
+     46702792704, 128, 32768},
+    {"Qwen1.5-MoE-A2.7B",
+     "{\"model_type\": \"qwen2_moe\", \"num_experts\": 60, \"num_experts_per_tok\": 4, "
+     "\"moe_intermediate_size\": 1408, \"shared_expert_intermediate_size\": 5632, "
+     "\"decoder_sparse_step\": 1, \"norm_topk_prob\": false, \"rms_norm_eps\": 1e-06, "
+     "\"rope_theta\": 1000000.0, \"sliding_window\": 32768, \"use_sliding_window\": false, "
+     "\"vocab_size\": 151936, " SHAPE(2048, 24, 16, 16, 5632) CONTEXT(8192),
+     14315784192, 128, 8192},
     {"gpt2", GPT2 "\"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12}", 124439808, 64, 1024},
     {"gpt2-xl",
      GPT2 "\"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"output_past\": true, "
@@ -151,6 +164,39 @@ T(published_files_give_the_parameter_counts_of_their_cards)
                 (long long)published[i].params);
         t_eq(c.head_dim, published[i].head_dim);
         t_eq(c.max_seq, published[i].max_seq);
+        opt_release(&model_group, &c);
+    }
+}
+
+T(keys_of_experts_are_read_or_refused_by_name)
+{
+    static const char tail[] = "\"num_experts\": 4, \"moe_intermediate_size\": 32, "
+                               "\"shared_expert_intermediate_size\": 16, \"vocab_size\": 50, "
+                               "\"model_type\": \"qwen2_moe\"";
+    static const struct {
+        const char *more, *part; /* NULL: accepted */
+    } rows[] = {
+        {"", NULL},
+        {", \"mlp_only_layers\": [], \"decoder_sparse_step\": 1", NULL},
+        {", \"num_local_experts\": 4", NULL},
+        {", \"num_local_experts\": 5", "num_experts and num_local_experts differ"},
+        {", \"mlp_only_layers\": [0]", "mlp_only_layers: dense MLPs in some layers"},
+        {", \"decoder_sparse_step\": 2", "decoder_sparse_step: dense MLPs in some layers"},
+        {", \"num_experts_per_tok\": 5", "experts_used=5: must be at most 4"},
+        {", \"num_experts_per_tok\": 0", "num_experts_per_tok"},
+        {", \"norm_topk_prob\": \"yes\"", "norm_topk_prob must be a number or a boolean"},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        struct model_config c;
+        char text[900];
+        snprintf(text, sizeof text, "{" SHAPE(64, 2, 4, 4, 96) "%s%s}", tail, rows[i].more);
+        int rc = read_text(&c, text, strlen(text));
+        t_truef((rc == 0) == !rows[i].part && (rc == 0 || strstr(err.text, rows[i].part)), "%s: %s",
+                rows[i].more, rc < 0 ? err.text : "read");
+        if (rc < 0)
+            continue;
+        t_true(c.experts == 4 && c.experts_used == 4 && c.expert_ffn == 32 && c.shared_ffn == 16);
+        t_true(c.shared_gate && !c.experts_norm && c.attn_bias == ATTN_BIAS_QKV);
         opt_release(&model_group, &c);
     }
 }
@@ -293,7 +339,7 @@ T(unsupported_features_of_a_family_are_refused_by_name)
                  scalings[i]);
         refuse(text, part);
     }
-    static const char *const types[] = {"qwen3", "gemma", "mixtral", "phi3", "gpt_neox", "smollm3"};
+    static const char *const types[] = {"qwen3", "gemma", "dbrx", "phi3", "gpt_neox", "smollm3"};
     for (size_t i = 0; i < DS_LEN(types); i++) {
         char text[600];
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);

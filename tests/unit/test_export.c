@@ -96,6 +96,9 @@ static const char *const shapes[] = {
     "model.method=dense model.attn_bias=qkv",
     "model.method=dense model.attn_bias=true model.mlp_bias=true",
     "model.method=dense model.rope_scaling=llama3 model.rope_factor=32 model.rope_original=16",
+    "model.method=dense model.experts=4 model.expert_ffn=32",
+    "model.method=dense model.experts=5 model.experts_used=3 model.expert_ffn=32 "
+    "model.experts_norm=false model.shared_ffn=64 model.shared_gate=true model.attn_bias=qkv",
 };
 
 T(gguf_round_trips_every_weight)
@@ -109,6 +112,10 @@ T(gguf_round_trips_every_weight)
         t_eq(b->config.rope_original, m->config.rope_scaling ? 16 : 8192);
         t_near(b->config.rope_theta, m->config.rope_theta, 0);
         t_near(b->config.norm_eps, m->config.norm_eps, 1e-12);
+        t_eq(b->config.experts_used, m->config.experts > 0 ? m->config.experts_used : 2);
+        t_eq(b->config.experts > 0 && b->config.experts_norm,
+             m->config.experts > 0 && m->config.experts_norm);
+        t_eq(b->config.shared_ffn, m->config.shared_ffn);
         model_free(m);
         model_free(b);
     }
@@ -248,6 +255,41 @@ T(blocks_come_from_the_encoder_and_are_copied_unchanged_between_files)
     model_free(c);
 }
 
+/* A layer's experts are one tensor, each of them a part of it. */
+T(experts_are_quantised_and_copied_as_parts_of_a_stack)
+{
+    struct model *m = make("model.method=dense model.experts=3 model.expert_ffn=32"),
+                 *b = back(export_gguf, "q.gguf", m, GGUF_T_Q8_0);
+    struct gguf *g = NULL;
+    struct str one = {0}, two = {0};
+    size_t bytes = 32 * quant_row_bytes(QUANT_Q8_0, 64);
+    unsigned char want[34 * 2];
+    real w[64];
+    t_ok(gguf_open(&g, path, &err), &err);
+    const struct gguf_tensor *up = gguf_find(g, "blk.1.ffn_up_exps.weight");
+    t_true(up && up->rank == 3 && up->shape[0] == 3 && up->shape[1] == 32 && up->shape[2] == 64);
+    t_str(up->type_name, "Q8_0");
+    t_str(gguf_find(g, "blk.1.ffn_gate_inp.weight")->type_name, "F32");
+    int i = params_find(&m->params, "model.layers.1.mlp.experts.2.up_proj.weight");
+    for (size_t r = 0; r < 32; r++) {
+        model_values(m, i, r, 1, w);
+        t_eq(quant_encode_row(QUANT_Q8_0, w, 64, want), 0);
+        t_true(memcmp(want, up->data + 2 * bytes + r * sizeof want, sizeof want) == 0);
+    }
+    t_ok(weights_use(b, &(struct numeric_options){.weights = WEIGHTS_AUTO}, &err), &err);
+    t_true(b->weights.v[i].quant && !b->weights.v[b->block[1].router].quant);
+    gguf_close(g);
+    t_ok(fs_read_file(&one, path, 1 << 24, &err), &err);
+    struct model *c = back(export_gguf, "q2.gguf", b, GGUF_T_Q8_0);
+    t_ok(fs_read_file(&two, path, 1 << 24, &err), &err);
+    t_true(one.len == two.len && memcmp(one.p, two.p, one.len) == 0);
+    str_release(&one);
+    str_release(&two);
+    model_free(m);
+    model_free(b);
+    model_free(c);
+}
+
 T(rows_that_are_not_whole_blocks_fall_back)
 {
     struct model *m =
@@ -343,6 +385,9 @@ T(what_a_format_cannot_store_is_refused_by_name)
            "4 * 24: must equal dim = 64");
     refuse(export_llama2c, "model.method=dense model.rope_theta=500000", GGUF_T_F32, DS_EUSAGE,
            "500000");
+    refuse(export_llama2c, "model.method=dense model.experts=4", GGUF_T_F32, DS_EUSAGE, "experts");
+    refuse(export_gguf, "model.method=dense model.experts=4 model.experts_norm=false", GGUF_T_F32,
+           DS_EUSAGE, "no architecture of GGUF computes this model");
     refuse(export_llama2c, "model.method=dense model.norm_eps=1e-6", GGUF_T_F32, DS_EUSAGE,
            "1e-06");
 }

@@ -140,7 +140,7 @@ T(a_key_that_changes_the_computation_is_refused)
         {{"llama.embedding_scale", 'f', 12}, {"llama.embedding_scale", 'f', 1}},
         {{"llama.residual_scale", 'f', 0.22}, {"llama.residual_scale", 'f', 0}},
         {{"llama.use_parallel_residual", 'b', 1}, {"llama.use_parallel_residual", 'b', 0}},
-        {{"llama.expert_count", 'u', 8}, {"llama.expert_count", 'u', 0}},
+        {{"llama.expert_gating_func", 'u', 2}, {"llama.expert_gating_func", 'u', 1}},
         {{"llama.expert_used_count", 'u', 2}, {"llama.expert_used_count", 'u', 0}},
         {{"llama.nextn_predict_layers", 'u', 1}, {"llama.nextn_predict_layers", 'u', 0}},
         {{"llama.attention.causal", 's', 0}, {NULL, 0, 0}},

@@ -308,6 +308,42 @@ T(a_mismatched_config_names_both_shapes)
     model_free(m);
 }
 
+/* Files of a mixture of experts. */
+T(missing_and_extra_experts_and_routers_with_nan_are_refused_in_one_line)
+{
+    struct err e = {0};
+    struct st_out t[TENSORS];
+    struct model *back = NULL;
+    char dir[1024];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = shaken(SHAPE "model.experts=3 model.experts_used=2 model.expert_ffn=4", dir);
+    for (int bad = 0; bad < 4; bad++) {
+        size_t n = 0;
+        for (int i = 0; i < m->params.n; i++)
+            if (bad != 1 || i != m->block[1].expert + 3)
+                t[n++] = tensor(&m->params.p[i]);
+        if (bad == 2) {
+            t[n] = t[n - 1];
+            t[n++].name = "model.layers.1.mlp.experts.3.up_proj.weight";
+        }
+        if (bad == 3)
+            m->params.p[m->block[1].router].value[9] = NAN;
+        t_ok(st_write(in(dir, "model.safetensors"), t, n, NULL, 0, &e), &e);
+        int rc = model_open(&back, dir, NULL, MODEL_INFERENCE, &e);
+        static const char *const parts[] = {
+            "", "1 missing (model.layers.1.mlp.experts.1.gate_proj.weight), 0 unexpected",
+            "0 missing, 1 unexpected (model.layers.1.mlp.experts.3.up_proj.weight)",
+            "tensor model.layers.1.mlp.gate.weight: non-finite value at [1,1]"};
+        t_truef((rc == 0) == (bad == 0) && strstr(e.text, parts[bad]) && !strchr(e.text, '\n'),
+                "%d: %s", bad, e.text);
+        if (rc == 0) {
+            kit_same_params(back, m);
+            model_free(back);
+        }
+    }
+    model_free(m);
+}
+
 T(a_vocabulary_other_than_the_embedding_names_both_shapes) /* A22 */
 {
     const char *dir = t_tmpdir();

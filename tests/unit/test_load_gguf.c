@@ -445,7 +445,7 @@ static void refuse_with(const char *key, uint32_t v, const char *part)
 
 T(unsupported_features_are_refused_by_name)
 {
-    refuse_with("llama.expert_count", 8, "llama.expert_count = 8: mixture of experts");
+    refuse_with("llama.expert_count", 8, "missing key llama.expert_used_count");
     refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding-window");
     refuse_with("llama.attention.value_length", 16, "value_length = 16: different head sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");

@@ -19,8 +19,9 @@ enum { MATRICES = ADAPTER_TARGETS };
 static void size_of(const struct model_config *c, int target, int64_t *O, int64_t *C)
 {
     int64_t HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
-    const int64_t rows[MATRICES] = {HD,     KD,    KD, c->dim, c->mlp == MLP_SWIGLU ? c->ffn : 0,
-                                    c->ffn, c->dim};
+    int64_t F = c->experts > 0 ? 0 : c->ffn;
+    const int64_t rows[MATRICES] = {
+        HD, KD, KD, c->dim, model_config_gated(c) ? F : 0, F, F > 0 ? c->dim : 0};
     const int64_t columns[MATRICES] = {c->dim, c->dim, c->dim, HD, c->dim, c->dim, c->ffn};
     *O = rows[target];
     *C = columns[target];
@@ -63,6 +64,11 @@ static int check_target(const struct model_config *c, int target, struct err *e)
 {
     int64_t O, C;
     size_of(c, target, &O, &C);
+    if (O == 0 && c->experts > 0)
+        return err_set(
+            e, DS_EUSAGE,
+            "model.lora_targets: %s is unsupported with model.experts: expected q, k, v, o",
+            adapter_target[target].name);
     if (O == 0)
         return err_set(e, DS_EUSAGE, "model.lora_targets: %s exists only with model.mlp=swiglu",
                        adapter_target[target].name);

@@ -7,9 +7,25 @@
 
 #include "config_report.h"
 
-enum family { LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, OLMO2, SMOLLM3, GPT2, FAMILIES };
+enum family {
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    GEMMA2,
+    GEMMA3,
+    OLMO2,
+    SMOLLM3,
+    MIXTRAL,
+    QWEN2_MOE,
+    QWEN3_MOE,
+    OLMOE,
+    GPT2,
+    FAMILIES
+};
 static const char *const family_name[FAMILIES] = {
-    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo2", "smollm3", "gpt2"};
+    "llama",   "mistral", "qwen2",     "qwen3",     "gemma2", "gemma3_text", "olmo2",
+    "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",  "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -99,6 +115,24 @@ static const struct {
     {OLMO2,   "mlp_bias",                "mlp_bias",   "=false"},
     {OLMO2,   "",                        "norm_place", "=after"},
     {OLMO2,   "",                        "qk_norm",    "=whole"},
+    {MIXTRAL, "num_key_value_heads",     "kv_heads",   "8"},
+    {MIXTRAL, "max_position_embeddings", "max_seq",    "131072"},
+    {MIXTRAL, "rms_norm_eps",            "norm_eps",   "1e-5"},
+    {MIXTRAL, "rope_theta",              "rope_theta", "1000000"},
+    {MIXTRAL, "attention_bias",          "attn_bias",  "=false"},
+    {MIXTRAL, "mlp_bias",                "mlp_bias",   "=false"},
+    {QWEN2_MOE, "num_key_value_heads",   "kv_heads",   "16"},
+    {QWEN2_MOE, "max_position_embeddings", "max_seq",  "32768"},
+    {QWEN2_MOE, "attention_bias",        "attn_bias",  "=qkv"},
+    {QWEN2_MOE, "mlp_bias",              "mlp_bias",   "=false"},
+    {QWEN3_MOE, "num_key_value_heads",   "kv_heads",   "4"},
+    {QWEN3_MOE, "max_position_embeddings", "max_seq",  "32768"},
+    {QWEN3_MOE, "mlp_bias",              "mlp_bias",   "=false"},
+    {QWEN3_MOE, "",                      "qk_norm",    "=head"},
+    {OLMOE,   "max_position_embeddings", "max_seq",    "4096"},
+    {OLMOE,   "rms_norm_eps",            "norm_eps",   "1e-5"},
+    {OLMOE,   "mlp_bias",                "mlp_bias",   "=false"},
+    {OLMOE,   "",                        "qk_norm",    "=whole"},
     {SMOLLM3, "num_key_value_heads",     "kv_heads",   "4"},
     {SMOLLM3, "max_position_embeddings", "max_seq",    "32768"},
     {SMOLLM3, "rope_theta",              "rope_theta", "2000000"},
@@ -141,8 +175,6 @@ static const struct {
     {"clip_qkv",                   0, "clipped queries and keys are unsupported"},
     {"use_qk_norm",                0, "query and key norms are unsupported"},
     {"qk_layernorm",               0, "query and key norms are unsupported"},
-    {"num_local_experts",          0, "mixture of experts is unsupported"},
-    {"num_experts",                0, "mixture of experts is unsupported"},
     {"alibi",                      0, "ALiBi position biases are unsupported"},
     {"use_mrope",                  0, "multi-section rotary positions are unsupported"},
     {"rope_interleaved",           0, "interleaved rotary pairs are unsupported in this family"},
@@ -376,6 +408,7 @@ static int has_window(const struct model_config *c, const struct json_node *root
     switch (family) {
     case QWEN2:
     case QWEN3: return l >= json_int(json_get(root, "max_window_layers"), 28);
+    case QWEN2_MOE: return l % 2 == 0 && l < json_int(json_get(root, "max_window_layers"), 28);
     case GEMMA2: return l % 2 == 0;
     case GEMMA3: {
         int64_t every = json_int(json_get(root, "sliding_window_pattern"), 6);
@@ -433,15 +466,18 @@ static void read_window(struct report *r, struct model_config *c, const struct j
 {
     static const int64_t usual[FAMILIES] = {[MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096};
     const struct json_node *n = json_get(root, "sliding_window");
-    int asks = family == QWEN2 || family == QWEN3 || family == SMOLLM3; /* for use_sliding_window */
+    int asks = family == QWEN2 || family == QWEN3 || family == SMOLLM3 || family == QWEN2_MOE ||
+               family == QWEN3_MOE; /* for use_sliding_window */
+    int is_off = family == LLAMA || family == OLMO2 || family == OLMOE ||
+                 (asks && !flag(r, root, "use_sliding_window", 0));
     int64_t window = n ? json_int(n, 0) : usual[family];
     if (flag(r, root, "use_sliding_window", 0) && !asks && !is_null(n) && usual[family] == 0)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
-    if (!is_null(n) && (json_kind_of(n) != JSON_KIND_INT || window < 1)) {
+    if (!is_null(n) && (json_kind_of(n) != JSON_KIND_INT || window < !is_off)) {
         report_add(r, "sliding_window must be a positive integer");
         return;
     }
-    if (family == LLAMA || family == OLMO2 || (asks && !flag(r, root, "use_sliding_window", 0)))
+    if (is_off)
         window = 0;
     c->window = is_null(n) && n ? 0 : window;
     if (c->window > (int64_t)1 << 30) {
@@ -503,6 +539,8 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
         report_add(r, "%s: unsupported activation %.40s: expected %s", key, act, usual);
     if (family == SMOLLM3)
         read_nope(r, c, root);
+    if (family == QWEN2_MOE && !flag(r, root, "qkv_bias", 1))
+        config_set_as(r, c, "attn_bias", "qkv_bias", "false", 0);
     read_rope(r, c, root, family);
     read_window(r, c, root, family);
     if (!is_gemma(family))
@@ -547,6 +585,7 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
     for (size_t i = 0; i < DS_LEN(keys); i++)
         read_key(r, c, root, &keys[i], family);
     check_foreign(r, root, family);
+    config_experts_read(r, c, root, family_name[family]);
     if (family == GPT2) {
         check_gpt2(r, c, root);
     } else {

@@ -26,7 +26,11 @@ enum feature {
     F_LLAMA3 = 1 << 11,
     F_YARN = 1 << 12,
     F_ROPE = F_LINEAR | F_LLAMA3 | F_YARN,
-    F_ALIEN = 1 << 13 /* nobody has it */
+    F_ALIEN = 1 << 13, /* nobody has it */
+    F_EXPERTS = 1 << 14,
+    F_SHARED = 1 << 15,   /* a shared expert with a gate */
+    F_WEIGHTED = 1 << 16, /* weights of the chosen experts are not their scores: they sum to 1 */
+    F_SAME_FFN = 1 << 17  /* the experts are as wide as model.ffn */
 };
 static const struct family {
     const char *name, *architecture;
@@ -42,6 +46,10 @@ static const struct family {
     {"gemma2",  "Gemma2ForCausalLM",  NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SCALE | F_CAPS | F_ROPE},
     {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_CAPS | F_LINEAR},
     {"olmo2",   "Olmo2ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, F_BIAS_ALL | F_ROPE},
+    {"mixtral", "MixtralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_EXPERTS | F_WEIGHTED | F_SAME_FFN, F_WINDOW | F_ROPE},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_ROPE},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_ROPE},
+    {"olmoe",   "OlmoeForCausalLM",   NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, F_EXPERTS | F_SAME_FFN, F_WEIGHTED | F_BIAS_ALL | F_ROPE},
     // clang-format on
 };
 
@@ -52,6 +60,14 @@ static int64_t score_size(const struct model_config *c)
     double size = c->attn_scale > 0 ? 1 / (c->attn_scale * c->attn_scale) : (double)c->head_dim;
     double whole = floor(size + 0.5);
     return whole > 0 && whole < 1e9 && fabs(size - whole) <= 1e-6 * size ? (int64_t)whole : 0;
+}
+
+static unsigned experts_of(const struct model_config *c)
+{
+    int is_plain = c->experts_score == EXPERTS_SOFTMAX && !c->experts_bias &&
+                   (c->shared_ffn > 0) == c->shared_gate;
+    return F_EXPERTS | (is_plain ? 0 : F_ALIEN) | (c->shared_ffn > 0 ? F_SHARED : 0) |
+           (c->experts_norm ? F_WEIGHTED : 0) | (c->expert_ffn == c->ffn ? F_SAME_FFN : 0);
 }
 
 static unsigned features_of(const struct model_config *c)
@@ -65,6 +81,7 @@ static unsigned features_of(const struct model_config *c)
     f |= c->mlp_bias ? F_MLP_BIAS : 0;
     f |= c->window > 0 && c->window_layers[0] ? F_LAYERS : c->window > 0 ? F_WINDOW : 0;
     f |= c->rope_local > 0 ? F_LOCAL : 0;
+    f |= c->experts > 0 ? experts_of(c) : 0;
     f |= c->nope_layers[0] ? F_NOPE : 0;
     f |= c->attn_scale == 0 ? 0 : score_size(c) > 0 ? F_SCALE : F_ALIEN;
     f |= c->attn_cap > 0 || c->logit_cap > 0 ? F_CAPS : 0;
@@ -203,6 +220,20 @@ static void add_llama(struct str *s, const struct model_config *c)
     add_cap(s, "final_logit_softcapping", c->logit_cap);
 }
 
+static void add_experts(struct str *s, const struct model_config *c, const char *family)
+{
+    add_key(s, strcmp(family, "mixtral") == 0 ? "num_local_experts" : "num_experts", c->experts);
+    add_key(s, "num_experts_per_tok", c->experts_used);
+    add_key(s, "moe_intermediate_size", c->expert_ffn);
+    if (c->shared_ffn > 0)
+        add_key(s, "shared_expert_intermediate_size", c->shared_ffn);
+    str_addf(s,
+             "  \"norm_topk_prob\": %s,\n  \"router_aux_loss_coef\": %.9g,\n"
+             "  \"decoder_sparse_step\": 1,\n  \"mlp_only_layers\": [],\n  \"qkv_bias\": %s,\n",
+             c->experts_norm ? "true" : "false", c->experts_aux,
+             c->attn_bias == ATTN_BIAS_QKV ? "true" : "false");
+}
+
 static void add_gpt2(struct str *s, const struct model_config *c)
 {
     add_key(s, "n_embd", c->dim);
@@ -233,6 +264,8 @@ void model_config_to_json(struct str *s, const struct model_config *c,
         add_gpt2(s, c);
     else
         add_llama(s, c);
+    if (type && c->experts > 0)
+        add_experts(s, c, type);
     add_ends(s, c);
     str_addf(s, "  \"tie_word_embeddings\": %s,\n", c->tied ? "true" : "false");
     str_add(s, "  \"torch_dtype\": \"float32\",\n  \"depthscope\": {");
@@ -354,7 +387,8 @@ static int read_root(struct model_config *c, struct config *route_options,
     else if (!config_hf_read(&r, c, root))
         report_add(&r,
                    "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma2, "
-                   "gemma3_text, olmo2, smollm3, gpt2 or depthscope",
+                   "gemma3_text, olmo2, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, gpt2 or "
+                   "depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
     if (rc == 0 && r.n == 0) {

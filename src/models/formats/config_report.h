@@ -27,6 +27,9 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
 void config_hf_compare(struct report *r, const struct model_config *c,
                        const struct json_node *root);
 
+/* The keys of mixtures of experts; refused in a family without them. */
+void config_experts_read(struct report *r, struct model_config *c, const struct json_node *root,
+                         const char *model_type);
 /* Reports weights of a quantisation that is not read, by name. */
 void config_check_quantised(struct report *r, const struct json_node *root);
 

@@ -8,6 +8,7 @@
 #include "export_rows.h"
 #include "gguf_config.h"
 #include "load_file.h"
+#include "models/moe.h"
 #include "names.h"
 
 enum { KEY_SIZE = 160, QUANTIZATION_VERSION = 2 };
@@ -75,6 +76,8 @@ static const struct gguf_arch *arch_of(const struct model_config *c)
         base.position = POS_ROPE;
     if (base.attn_bias == ATTN_BIAS_QKV)
         base.mlp_bias = 0; /* refused with a reason */
+    if (base.experts > 0 && base.shared_ffn == 0 && base.qk_norm == QK_NORM_NONE)
+        base.ffn = base.expert_ffn; /* Mixtral's files have one width */
     const char *family = model_config_family(&base);
     return gguf_arch_of(family);
 }
@@ -99,6 +102,9 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "another scale of scores (model.attn_scale)";
     if (a->qk_norm && (c->attn_bias || c->mlp_bias))
         what = "biases next to norms of queries and keys";
+    if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
+        what = c->experts_norm ? "weights of experts that sum to 1 (model.experts_norm=true)"
+                               : "weights of experts that are scores (model.experts_norm=false)";
     if (!what)
         return 0;
     return err_set(e, DS_EUSAGE, "architecture %s cannot store %s; use to=hf", a->name, what);
@@ -214,7 +220,16 @@ static void put_meta(struct writing *x)
     put_u32(x, "context_length", c->max_seq);
     put_u32(x, "embedding_length", c->dim);
     put_u32(x, "block_count", c->layers);
-    put_u32(x, "feed_forward_length", c->ffn);
+    int is_one_width = c->experts > 0 && strcmp(x->arch->name, "llama") == 0;
+    put_u32(x, "feed_forward_length", is_one_width ? c->expert_ffn : c->ffn);
+    if (c->experts > 0) {
+        put_u32(x, "expert_count", c->experts);
+        put_u32(x, "expert_used_count", c->experts_used);
+    }
+    if (c->experts > 0 && !is_one_width)
+        put_u32(x, "expert_feed_forward_length", c->expert_ffn);
+    if (c->shared_ffn > 0)
+        put_u32(x, "expert_shared_feed_forward_length", c->shared_ffn);
     put_u32(x, "rope.dimension_count", c->head_dim);
     put_u32(x, "attention.head_count", c->heads);
     put_u32(x, "attention.head_count_kv", c->kv_heads);
@@ -247,7 +262,7 @@ static uint32_t target_type(const struct writing *x, int i)
 static uint32_t type_of(struct writing *x, int i)
 {
     const struct param *p = &x->s->m->params.p[i];
-    if (p->rank < 2)
+    if (p->rank < 2 || moe_is_router(x->s->m, i))
         return GGUF_T_F32;
     uint32_t t = target_type(x, i);
     if (export_is_head(x->s, i) && export_row_bytes(t, p->shape[1]) > 0)
@@ -324,8 +339,17 @@ static int add_tensors(struct writing *x, struct err *e)
         if (!gguf_name(name, sizeof name, p->name))
             return err_set(e, DS_EUSAGE, "GGUF cannot store %s", p->name);
         x->way.all += (double)p->n;
-        rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
-                             p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
+        if (names_expert(p->name) > 0)
+            continue; /* with the first */
+        if (names_expert(p->name) == 0)
+            rc = gguf_out_stack(x->w, name, x->type[i], (uint64_t)m->config.experts,
+                                (uint64_t)p->shape[0], (uint64_t)p->shape[1], e);
+        else if (p->rank > 1 && p->shape[0] == 1)
+            rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[1], 0, e);
+        else
+            rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
+                                 p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
+        x->r->tensors++;
     }
     return rc;
 }
@@ -363,7 +387,9 @@ static int write_tensors(struct writing *x, struct err *e)
                                : x->arch->norm_offset && strstr(p->name, "norm.weight")
                                    ? ROWS_PLUS_ONE
                                    : ROWS_AS_THEY_ARE;
-        rc = export_write(x->s, i, order, x->type[i], to_file, x->w, &x->way, e);
+        int expert = names_expert(p->name), stack = expert == 0 ? (int)x->s->m->config.experts : 1;
+        for (int k = 0; k < (expert > 0 ? 0 : stack) && rc == 0; k++) /* 3 matrices of each */
+            rc = export_write(x->s, i + 3 * k, order, x->type[i], to_file, x->w, &x->way, e);
     }
     return rc;
 }
@@ -372,7 +398,7 @@ static void fill_result(struct writing *x)
 {
     struct export_result *r = x->r;
     r->bytes = gguf_out_bytes(x->w);
-    r->tensors = (uint64_t)(x->n + is_scaled(x));
+    r->tensors += (uint64_t)is_scaled(x);
     r->files = 1;
     r->fallback_n = x->fallback_q8 + x->fallback_f16;
     if (x->fallback_q8)

@@ -30,6 +30,8 @@ static int check(const struct export_source *s, struct err *e)
     int rc = export_check_base(s, "llama2.c", 0, e);
     if (rc < 0)
         return rc;
+    if (c->experts > 0)
+        return err_set(e, DS_EUSAGE, "llama2.c cannot store experts; use to=gguf or to=hf");
     if (c->attn_bias != ATTN_BIAS_NONE || c->mlp_bias)
         return err_set(e, DS_EUSAGE, "llama2.c cannot store biases; use to=gguf or to=hf");
     if (c->rope_scaling != ROPE_PLAIN)

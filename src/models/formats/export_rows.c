@@ -284,7 +284,10 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
         return NULL;
     const struct stored *at = &s->m->stored.v[i];
     int is_interleaved = at->head_dim > 0;
-    return at->kind == kind && is_interleaved == (order == ROWS_INTERLEAVED) ? at->data : NULL;
+    return at->kind == kind && is_interleaved == (order == ROWS_INTERLEAVED)
+               ? at->data + (size_t)at->part * (size_t)s->m->params.p[i].shape[0] *
+                                quant_row_bytes(kind, s->m->params.p[i].shape[1])
+               : NULL;
 }
 
 /* Pages of a file that have been read may be evicted. */

@@ -20,13 +20,17 @@ struct source {
 
 static const struct gguf_arch archs[] = {
     // clang-format off
-    /* name      family         pairs  norms        +1 q, k           mlp        window nope unscaled */
+    /* name      family         pairs  norms        +1 q, k           mlp        window nope unscaled experts */
     {"llama",   "llama",       1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
     {"qwen2",   "qwen2",       0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
     {"qwen3",   "qwen3",       0, NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, 0, 0},
     {"gemma2",  "gemma2",      0, NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  2, 0, 46},
     {"gemma3",  "gemma3_text", 0, NORM_BOTH,   1, QK_NORM_HEAD,  MLP_GEGLU,  6, 0, 62},
     {"olmo2",   "olmo2",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0},
+    {"llama",   "mixtral",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SUM_1},
+    {"qwen2moe", "qwen2_moe",  0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SHARED},
+    {"qwen3moe", "qwen3_moe",  0, NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SUM_1},
+    {"olmoe",   "olmoe",       0, NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SCORES},
     {"smollm3", "smollm3",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 4, 0},
     // clang-format on
 };
@@ -150,6 +154,66 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
     return 0;
 }
 
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* A key of experts; absent: its value without the key, 0 = mandatory. */
+static int read_expert_key(const struct source *s, struct model_config *c, const char *key,
+                           const char *own, int64_t absent, struct err *e)
+{
+    char full[KEY_SIZE];
+    const struct gguf_meta *m = meta(s, key, full);
+    int64_t v = absent;
+    if (!m && absent == 0)
+        return err_set(e, DS_EFORMAT, "missing key %s", full);
+    if (m && (m->kind == GGUF_ARRAY || !gguf_int(m, 0, &v)))
+        return err_set(e, DS_EFORMAT, "%s must be a single integer, found %s", full,
+                       gguf_kind_name(m->kind));
+    if (v == 0)
+        return err_set(e, DS_EFORMAT, "%s = 0: must be greater than 0", full);
+    return load_set_int(c, own, v, full, e);
+}
+
+/* Llama's architecture is Mixtral's too. */
+static enum gguf_experts experts_of(const struct source *s)
+{
+    enum gguf_experts kind = GGUF_DENSE;
+    for (size_t i = 0; i < DS_LEN(archs); i++)
+        if (strcmp(archs[i].name, s->arch) == 0 && archs[i].experts != GGUF_DENSE)
+            kind = archs[i].experts;
+    return kind;
+}
+
+static int read_experts(const struct source *s, struct model_config *c, struct err *e)
+{
+    enum gguf_experts kind = experts_of(s);
+    double n = 0, used = 0;
+    int rc = get_num(s, "expert_count", &n, e), is_shared = kind == GGUF_EXPERTS_SHARED;
+    if (rc >= 0)
+        rc = get_num(s, "expert_used_count", &used, e);
+    if (rc < 0)
+        return rc;
+    if (n == 0)
+        return used == 0 ? 0
+                         : err_set(e, DS_EFORMAT, "%s.expert_used_count = %g: needs expert_count",
+                                   s->arch, used);
+    if (kind == GGUF_DENSE)
+        return err_set(e, DS_EFORMAT,
+                       "%s.expert_count = %g: mixture of experts is unsupported in this "
+                       "architecture",
+                       s->arch, n);
+    rc = read_expert_key(s, c, "expert_count", "experts", 0, e);
+    if (rc == 0)
+        rc = read_expert_key(s, c, "expert_used_count", "experts_used", 0, e);
+    if (rc == 0)
+        rc = read_expert_key(s, c, "expert_feed_forward_length", "expert_ffn",
+                             is_shared ? c->ffn / c->experts_used : c->ffn, e);
+    if (rc == 0 && is_shared)
+        rc = read_expert_key(s, c, "expert_shared_feed_forward_length", "shared_ffn", c->ffn, e);
+    c->experts_norm = kind == GGUF_EXPERTS_SUM_1;
+    c->shared_gate = is_shared;
+    return rc;
+}
+
 /* ---- unsupported options --------------------------------------------------------------------- */
 
 /* Keys that change what llama.cpp computes in some architecture.  NEUTRAL: the value `neutral` has
@@ -187,8 +251,12 @@ static const struct {
     {"embedding_scale",               NEUTRAL_OR_0, 1, "a scaled embedding is unsupported"},
     {"residual_scale",                NEUTRAL_OR_0, 1, "scaled residual branches are unsupported"},
     {"use_parallel_residual",         NEUTRAL, 0, "parallel attention and MLP is unsupported"},
-    {"expert_count",                  NEUTRAL, 0, "mixture of experts is unsupported"},
-    {"expert_used_count",             NEUTRAL, 0, "mixture of experts is unsupported"},
+    {"expert_gating_func",            NEUTRAL_OR_0, 1, "expert scores other than softmax are unsupported"},
+    {"expert_weights_scale",          NEUTRAL_OR_0, 1, "scaled expert weights are unsupported"},
+    {"expert_group_count",            NEUTRAL_OR_0, 1, "groups of experts are unsupported"},
+    {"expert_group_used_count",       NEUTRAL_OR_0, 1, "groups of experts are unsupported"},
+    {"leading_dense_block_count",     NEUTRAL, 0, "dense MLPs in some layers are unsupported with experts"},
+    {"moe_every_n_layers",            NEUTRAL_OR_0, 1, "dense MLPs in some layers are unsupported with experts"},
     {"nextn_predict_layers",          NEUTRAL, 0, "multi-token prediction layers are unsupported"},
     {"swin_norm",                     NEUTRAL, 0, "norms after attention are unsupported"},
     // clang-format on
@@ -416,7 +484,7 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     const struct gguf_tensor *embed = gguf_find(s->g, "token_embd.weight");
     int on_q = gguf_find(s->g, "blk.0.attn_q.bias") != NULL;
     int on_o = gguf_find(s->g, "blk.0.attn_output.bias") != NULL;
-    int is_qwen2 = strcmp(s->arch, "qwen2") == 0;
+    int is_qwen2 = strcmp(s->arch, "qwen2") == 0 || strcmp(s->arch, "qwen2moe") == 0;
     if (!embed || embed->rank != 2)
         return err_set(e, DS_EFORMAT, "missing matrix token_embd.weight");
     int rc = load_set_text(c, "method", "dense", s->path, e);
@@ -547,7 +615,7 @@ int gguf_config_read(struct model_config *c, const struct gguf_arch **arch, stru
     memset(c, 0, sizeof *c);
     int rc = opt_defaults(&model_group, c, e);
     if (rc < 0 || (rc = read_arch(&s, e)) < 0 || (rc = read_sizes(&s, c, e)) < 0 ||
-        (rc = read_switches(&s, c, e)) < 0)
+        (rc = read_experts(&s, c, e)) < 0 || (rc = read_switches(&s, c, e)) < 0)
         return rc;
     *arch = s.of;
     rc = model_config_check(c, e); /* head_dim is known from here on */

@@ -5,6 +5,10 @@
 #include "io/gguf.h"
 #include "models/config.h"
 
+/* What llama.cpp computes with experts, whatever the metadata says: weights that are the scores of
+ * the chosen ones, or sum to 1; SHARED: the former, next to a shared expert with a gate. */
+enum gguf_experts { GGUF_DENSE, GGUF_EXPERTS_SCORES, GGUF_EXPERTS_SUM_1, GGUF_EXPERTS_SHARED };
+
 /* What an architecture of llama.cpp fixes. */
 struct gguf_arch {
     const char *name, *family; /* of model_config_family */
@@ -13,6 +17,7 @@ struct gguf_arch {
     int window_every; /* blocks but every n-th have the window; 0: the architecture has none */
     int nope_every;   /* every n-th block has no positions; 0: all have */
     int unscaled;     /* number of blocks with which scores are scaled by the size dim / heads */
+    enum gguf_experts experts;
 };
 const struct gguf_arch *gguf_arch_find(const char *name); /* NULL: unsupported */
 const struct gguf_arch *gguf_arch_of(const char *family); /* NULL: none */

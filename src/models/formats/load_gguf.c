@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "gguf_config.h"
-#include "names.h"
 #include "load_file.h"
+#include "models/moe.h"
+#include "names.h"
 
 enum { KEY_SIZE = 160 };
 
@@ -25,18 +27,26 @@ static void name_of(char out[KEY_SIZE], const char *param)
     BUG_IF(!gguf_name(out, KEY_SIZE, param), "%s: no name in GGUF", param);
 }
 
-static int check_shape(const struct param *p, const struct gguf_tensor *t, struct err *e)
+/* Experts > 0: of as many parameters together.  A gate of one row is a vector there. */
+static int check_shape(const struct param *p, const struct gguf_tensor *t, int64_t experts,
+                       struct err *e)
 {
-    struct str have = {0};
-    if (t->rank == p->rank && t->shape[0] == (uint64_t)p->shape[0] &&
-        (p->rank < 2 || t->shape[1] == (uint64_t)p->shape[1]))
-        return 0;
-    for (int i = 0; i < t->rank; i++)
+    struct str have = {0}, want = {0};
+    int64_t shape[3] = {experts, p->shape[0], p->rank > 1 ? p->shape[1] : 0};
+    int from = experts > 0 ? 0 : p->rank > 1 && p->shape[0] == 1 ? 2 : 1, n = p->rank + 1 - from;
+    int same = t->rank == n;
+    for (int i = 0; i < n; i++)
+        str_addf(&want, "%s%" PRId64, i ? "," : "", shape[from + i]);
+    for (int i = 0; i < t->rank; i++) {
+        same &= t->shape[i] == (uint64_t)(i < n ? shape[from + i] : 0);
         str_addf(&have, "%s%" PRIu64, i ? "," : "", t->shape[i]);
-    err_set(e, DS_EFORMAT, "tensor %s: shape [%s], expected [%d%s%.0d] from the metadata", t->name,
-            str_text(&have), p->shape[0], p->rank > 1 ? "," : "", p->rank > 1 ? p->shape[1] : 0);
+    }
+    int rc = same ? 0
+                  : err_set(e, DS_EFORMAT, "tensor %s: shape [%s], expected [%s] from the metadata",
+                            t->name, str_text(&have), str_text(&want));
     str_release(&have);
-    return DS_EFORMAT;
+    str_release(&want);
+    return rc;
 }
 
 static int has_pairs(const char *param)
@@ -59,15 +69,14 @@ static enum quant_kind kind_of(const struct gguf_tensor *t)
 }
 
 static int read_values(const struct source *s, const struct param *p, const struct gguf_tensor *t,
-                       int head_dim, struct err *e)
+                       int head_dim, int part, struct err *e)
 {
-    int rc = gguf_read(t, p->value, p->n, e);
-    if (rc == 0)
-        load_warn_odd(s->path, t->name, p->value, p->n);
-    for (size_t i = 0;
-         rc == 0 && s->arch->norm_offset && strstr(p->name, "norm.weight") && i < p->n; i++)
+    gguf_take(t, (uint64_t)part * p->n, p->n, p->value);
+    int rc = 0, is_offset = s->arch->norm_offset && strstr(p->name, "norm.weight");
+    load_warn_odd(s->path, t->name, p->value, p->n);
+    for (size_t i = 0; is_offset && i < p->n; i++)
         p->value[i] -= 1;
-    if (rc == 0 && head_dim > 0)
+    if (head_dim > 0)
         rc = load_split_pairs(p->value, p->shape[0], p->rank > 1 ? p->shape[1] : 1, head_dim, e);
     return rc;
 }
@@ -81,11 +90,12 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
     const struct gguf_tensor *t = gguf_find(s->g, name);
     if (!t)
         return err_set(e, DS_EFORMAT, "missing tensor %s", name);
-    int rc = check_shape(p, t, e);
+    int expert = names_expert(p->name);
+    int rc = check_shape(p, t, expert < 0 ? 0 : m->config.experts, e);
     if (rc == 0)
         rc = gguf_check_type(t, e);
     if (rc < 0 || !p->in_file)
-        return rc < 0 ? rc : read_values(s, p, t, D, e);
+        return rc < 0 ? rc : read_values(s, p, t, D, expert < 0 ? 0 : expert, e);
     stored_set(m, i,
                &(struct stored){.take = gguf_take,
                                 .tensor = t,
@@ -93,27 +103,32 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
                                 .bytes = (size_t)t->bytes,
                                 .kind = kind_of(t),
                                 .is_bf16 = t->type == GGUF_T_BF16,
-                                .parts = 1,
+                                .part = expert < 0 ? 0 : expert,
+                                .parts = expert < 0 ? 1 : (int)m->config.experts,
                                 .head_dim = D});
     return 0;
 }
 
-/* Every tensor of the file must belong to the model; names are unique, so counting them
- * suffices. */
+/* Every tensor of the file must belong to the model. */
 static int check_unused(const struct source *s, const struct model *m, struct err *e)
 {
-    for (size_t i = 0; i < gguf_count(s->g); i++) {
-        const char *have = gguf_at(s->g, i)->name;
+    size_t n = gguf_count(s->g);
+    unsigned char *used = mem_alloc(n + 1, 1);
+    int rc = used ? 0 : err_set(e, DS_EMEM, "out of memory for the tensor names");
+    for (int k = 0; k < m->n_base && rc == 0; k++) {
         char name[KEY_SIZE];
-        int used = strcmp(have, "rope_freqs.weight") == 0;
-        for (int k = 0; k < m->n_base && !used; k++) {
-            name_of(name, m->params.p[k].name);
-            used = strcmp(name, have) == 0;
-        }
-        if (!used)
-            return err_set(e, DS_EFORMAT, "unexpected tensor %s", have);
+        name_of(name, m->params.p[k].name);
+        const struct gguf_tensor *t = gguf_find(s->g, name);
+        if (t)
+            used[t - gguf_at(s->g, 0)] = 1;
     }
-    return 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const char *have = gguf_at(s->g, i)->name;
+        if (!used[i] && strcmp(have, "rope_freqs.weight") != 0)
+            rc = err_set(e, DS_EFORMAT, "unexpected tensor %s", have);
+    }
+    mem_free(used);
+    return rc;
 }
 
 static void close_file(void *file)
@@ -132,6 +147,8 @@ static int read_weights(struct source *s, struct model *m, struct err *e)
     int rc = check_unused(s, m, e);
     for (int i = 0; i < m->n_base && rc == 0; i++)
         rc = read_param(s, m, i, e);
+    if (rc == 0)
+        rc = moe_check_routers(m, e);
     if (rc < 0)
         return err_add(e, rc, "%s", s->path);
     params_changed(&m->params);

@@ -47,6 +47,16 @@ static const struct row gpt2[] = {
     // clang-format on
 };
 
+/* '*' is the number of an expert. */
+static const struct row mixtral[] = {
+    // clang-format off
+    {"mlp.gate.weight",                  "block_sparse_moe.gate.weight",         0, 0, 1},
+    {"mlp.experts.*.gate_proj.weight",   "block_sparse_moe.experts.*.w1.weight", 0, 0, 1},
+    {"mlp.experts.*.up_proj.weight",     "block_sparse_moe.experts.*.w3.weight", 0, 0, 1},
+    {"mlp.experts.*.down_proj.weight",   "block_sparse_moe.experts.*.w2.weight", 0, 0, 1},
+    // clang-format on
+};
+
 /* Norms of both sides (Gemma), or of the outputs alone (OLMo 2). */
 static const struct row sandwich[] = {
     // clang-format off
@@ -68,6 +78,10 @@ static const struct names all[] = {
     {"llama", "embed_tokens.weight", "", "layers.", NULL, 0, 0},
     {"gpt2", "transformer.wte.weight", "transformer.", "h.", gpt2, DS_LEN(gpt2), 0},
     {"gpt2", "wte.weight", "", "h.", gpt2, DS_LEN(gpt2), 0},
+    {"mixtral", "model.layers.0.block_sparse_moe.gate.weight", "model.", "layers.", mixtral,
+     DS_LEN(mixtral), 1},
+    {"mixtral", "layers.0.block_sparse_moe.gate.weight", "", "layers.", mixtral, DS_LEN(mixtral),
+     1},
     SANDWICH("gemma2", "model."),
     SANDWICH("gemma2", ""),
     SANDWICH("gemma3_text", "model."),
@@ -95,10 +109,21 @@ int names_are_ours(const struct names *n)
     return n == all;
 }
 
+/* A '*' of the pattern is a number. */
+static int fits(const char *pattern, const char *name)
+{
+    const char *star = strchr(pattern, '*');
+    size_t k = star ? (size_t)(star - pattern) : 0;
+    if (!star || strncmp(pattern, name, k) != 0)
+        return !star && strcmp(pattern, name) == 0;
+    size_t digits = strspn(name + k, "0123456789");
+    return digits > 0 && strcmp(star + 1, name + k + digits) == 0;
+}
+
 static const struct row *row_of(const struct names *n, const char *ours)
 {
     for (size_t i = 0; i < n->n; i++)
-        if (strcmp(n->rows[i].ours, ours) == 0)
+        if (fits(n->rows[i].ours, ours))
             return &n->rows[i];
     return NULL;
 }
@@ -121,7 +146,12 @@ void names_place(const struct names *n, const char *ours, struct names_place *ou
     const struct row *r = row_of(n, tail);
     if (n->rows && !r && !n->is_partial)
         return; /* they have no such tensor: reported missing under our name */
-    snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, r ? r->theirs : tail);
+    const char *theirs = r ? r->theirs : tail, *star = strchr(theirs, '*');
+    if (star)
+        snprintf(out->name, sizeof out->name, "%s%s%.*s%d%s", n->prefix, number,
+                 (int)(star - theirs), theirs, names_expert(ours), star + 1);
+    else
+        snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, theirs);
     if (r) {
         out->is_transposed = r->is_transposed;
         out->part = r->part;
@@ -173,14 +203,44 @@ static const char *const gguf_names[][2] = {
     {"mlp.gate_proj.bias", "ffn_gate.bias"},
     {"mlp.up_proj.bias", "ffn_up.bias"},
     {"mlp.down_proj.bias", "ffn_down.bias"},
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.experts.gate_proj.weight", "ffn_gate_exps.weight"},
+    {"mlp.experts.up_proj.weight", "ffn_up_exps.weight"},
+    {"mlp.experts.down_proj.weight", "ffn_down_exps.weight"},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
 };
+
+static const char in_experts[] = "mlp.experts.";
+
+int names_expert(const char *param)
+{
+    const char *rest;
+    return load_layer(param, &rest) >= 0 && strncmp(rest, in_experts, sizeof in_experts - 1) == 0
+               ? (int)strtol(rest + sizeof in_experts - 1, NULL, 10)
+               : -1;
+}
+
+/* "mlp.experts.7.up_proj.weight" without the number. */
+static void without_expert(char *out, size_t size, const char *rest)
+{
+    size_t n = sizeof in_experts - 1;
+    int is_expert = strncmp(rest, in_experts, n) == 0;
+    size_t digits = is_expert ? strspn(rest + n, "0123456789") + 1 : 0;
+    snprintf(out, size, "%.*s%s", is_expert ? (int)n : 0, rest,
+             rest + (is_expert ? n : 0) + digits);
+}
 
 int gguf_name(char *out, size_t size, const char *param)
 {
     const char *rest;
+    char name[96];
     int l = load_layer(param, &rest);
+    without_expert(name, sizeof name, rest);
     for (size_t i = 0; i < DS_LEN(gguf_names); i++) {
-        if (strcmp(gguf_names[i][0], rest) != 0)
+        if (strcmp(gguf_names[i][0], name) != 0)
             continue;
         if (l < 0)
             snprintf(out, size, "%s", gguf_names[i][1]);

@@ -27,7 +27,10 @@ void names_place(const struct names *n, const char *ours, struct names_place *ou
 int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2]);
 /* 1 for tensors that are not weights: masks and frequencies that some programs store. */
 int names_is_buffer(const char *theirs);
-/* The GGUF name of a parameter (architectures llama and qwen2): 1, or 0 when it has none. */
+/* The expert that a parameter belongs to, -1: to none (the shared one included). */
+int names_expert(const char *param);
+/* The GGUF name of a parameter: 1, or 0 when it has none.  Experts share a tensor of rank 3, in their
+ * order. */
 int gguf_name(char *out, size_t size, const char *param);
 
 #endif

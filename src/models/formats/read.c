@@ -11,6 +11,7 @@
 #include "load_file.h"
 #include "models/formats/tensor_match.h"
 #include "models/load.h"
+#include "models/moe.h"
 #include "models/peft.h"
 
 /* Values per task; columns of a transposed tensor read at a time, each into its own row. */
@@ -224,6 +225,8 @@ static int read_covered(struct model *m, struct st_set **s, const struct tensor_
     }
     rc = read_items(&r, *s, e);
     params_changed(&m->params);
+    if (rc == 0)
+        rc = moe_check_routers(m, e);
     if (rc == 0 && ignored > 0) {
         rc = stored_add_file(m, &(struct stored_file){*s, close_set, set_unchanged}, e);
         *s = NULL;

@@ -5,11 +5,13 @@
 
 #include "base/mem.h"
 #include "models/model.h"
+#include "models/moe.h"
 
 static int is_matrix_of_base(const struct model *m, int i)
 {
     const struct param *p = &m->params.p[i];
-    return i < m->n_base && p->rank == 2 && i != m->pos_embed && !(m->is_training && p->train);
+    return i < m->n_base && p->rank == 2 && i != m->pos_embed && !moe_is_router(m, i) &&
+           !(m->is_training && p->train);
 }
 
 int stored_mark(struct model *m, struct err *e)
@@ -142,9 +144,9 @@ void stored_drop(const struct stored *s, const struct param *p, size_t row, size
 int stored_quant(struct quant **out, const struct stored *s, const struct param *p, struct err *e)
 {
     int O = p->shape[0], C = p->shape[1];
-    size_t row = quant_row_bytes(s->kind, C);
+    size_t row = quant_row_bytes(s->kind, C), before = (size_t)O * (size_t)s->part * row;
     if (s->head_dim == 0)
-        return quant_from_blocks(out, s->kind, s->data, O, C, e);
+        return quant_from_blocks(out, s->kind, s->data + before, O, C, e);
     unsigned char *split = mem_alloc((size_t)O, row);
     if (!split)
         return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
