@@ -17,6 +17,7 @@ enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not
 enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3 };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
+enum lora_train_bias { LORA_TRAIN_BIAS_NONE, LORA_TRAIN_BIAS_ALL, LORA_TRAIN_BIAS_LORA_ONLY };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH };
 
 /* Keys "model.*".  Sizes are in elements. */
@@ -33,7 +34,9 @@ struct model_config {
     int64_t rope_original; /* context length before scaling */
     int64_t lora_r;        /* rank of adapters; 0 = none */
     double lora_alpha, lora_dropout;
-    char *lora_targets;                            /* "q,k,v,o,gate,up,down" */
+    char *lora_targets; /* "q,k,v,o,gate,up,down", or by layer and rank: models/adapters.h */
+    int lora_rslora, lora_dora, lora_bias, lora_train_bias;
+    char *lora_save;                               /* "lm_head,norm": modules of the base */
     int64_t loop, loop_first, loop_last, loop_min; /* iterations; blocks before and after them */
     int loop_norm, loop_inject;
     char *outputs; /* "72-77": ids that the head has rows for; "" = all, "answers": not known yet */

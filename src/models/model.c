@@ -49,7 +49,7 @@ static int register_params(struct model *m, struct err *e)
 static void freeze_base(struct model *m)
 {
     for (int i = 0; i < m->n_base; i++)
-        m->params.p[i].train = 0;
+        m->params.p[i].train = adapters_saves(m, i);
 }
 
 static int make_route(struct model *m, struct config *route_options, uint64_t seed, struct err *e)
@@ -112,6 +112,7 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
     if (!m)
         return err_set(e, DS_EMEM, "model");
     m->config = *c;
+    m->shape = model_config_flops(&m->config);
     m->is_training = train == MODEL_TRAIN || train == MODEL_TRAIN_OWN;
     m->stream.lens = model_lens_of(m);
     memset(c, 0, sizeof *c);
@@ -158,6 +159,7 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
     rc = params_reserve(&m->params, m->is_training, e);
     if (rc == 0) {
         params_init(&m->params, seed);
+        adapters_start(m);
         rc = weights_init(m, e);
     }
     if (rc < 0) {
@@ -193,7 +195,7 @@ void model_free(struct model *m)
     mem_free(m->ffn);
     mem_free(m->inv_freq);
     mem_free(m->out_id);
-    mem_free(m->adapter);
+    adapters_release(m);
     mem_free(m);
 }
 
@@ -485,7 +487,6 @@ static void count_earlier(struct model *m, int l, struct kv_cache *const *cache)
 void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *const *cache,
                int from)
 {
-    struct flops_shape shape = model_config_flops(&m->config);
     pass->id = id;
     pass->pos = m->pos;
     close_layers(m, pass);
@@ -494,7 +495,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     adapters_begin(m, pass);
     if (from == 0)
         embed_ids(m, id);
-    flops_begin(&m->flops, &shape, m->R);
+    flops_begin(&m->flops, &m->shape, m->R);
     m->flops.T = m->T;
     m->flops.private_row = m->private_row;
     route_begin(&m->route, pass);

@@ -362,7 +362,11 @@ int model_start_from(struct model *m, const char *dir, struct str *note, struct 
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
         return rc < 0 ? rc : model_start_adapted(m, dir, base, note, e);
-    return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, note, e);
+    adapters_unset(m);
+    rc = (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, note, e);
+    if (rc == 0)
+        adapters_start(m);
+    return rc;
 }
 
 int model_tensor_match(const char *dir, struct str *out, struct err *e)
