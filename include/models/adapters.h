@@ -59,6 +59,7 @@ int adapters_params(const struct model *m);
  * model.lora_train_bias)?  Its values are then in memory, and those of the base are lost: a pass
  * with adapters_off uses it too. */
 int adapters_saves(const struct model *m, int i);
+int adapters_saves_module(const struct model *m, int i); /* because of model.lora_save */
 /* Is it, or is it no parameter of the base at all? */
 int adapters_is_own(const struct model *m, int i);
 /* DoRA: magnitudes that were not read yet are -1; sets those to the norms of W + scale B A, as an

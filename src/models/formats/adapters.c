@@ -352,15 +352,25 @@ int adapters_params(const struct model *m)
     return m->adapters * (2 + (m->config.lora_dora != 0) + (m->config.lora_bias != 0));
 }
 
-int adapters_saves(const struct model *m, int i)
+int adapters_saves_module(const struct model *m, int i)
 {
-    const struct model_config *c = &m->config;
-    const char *text = c->lora_save ? c->lora_save : "", *name, *param = m->params.p[i].name;
+    const char *text = m->config.lora_save ? m->config.lora_save : "", *name;
     if (m->adapters == 0 || i >= m->n_base)
         return 0;
     for (size_t n; (n = next_saved(&text, &name)) > 0;)
-        if (is_module_of(name, n, param))
+        if (is_module_of(name, n, m->params.p[i].name))
             return 1;
+    return 0;
+}
+
+int adapters_saves(const struct model *m, int i)
+{
+    const struct model_config *c = &m->config;
+    const char *param = m->params.p[i].name;
+    if (m->adapters == 0 || i >= m->n_base)
+        return 0;
+    if (adapters_saves_module(m, i))
+        return 1;
     if (c->lora_train_bias == LORA_TRAIN_BIAS_NONE || !ends_with(param, bias_end))
         return 0;
     for (int k = 0; c->lora_train_bias == LORA_TRAIN_BIAS_LORA_ONLY && k < m->adapters; k++)
@@ -376,7 +386,7 @@ int adapters_is_own(const struct model *m, int i)
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* The adapter as its map uses it, off. */
+/* The adapter as its map uses it, without dropout. */
 static struct lora lora_of(const struct model *m, const struct adapter *x)
 {
     const struct param *a = &m->params.p[x->a], *b = &m->params.p[x->b];
