@@ -13,15 +13,15 @@
  * where norm is that of each row of w + scale b a and is a constant to backward. */
 struct lora {
     int r;
-    real scale;        /* alpha / r, or alpha / sqrt(r) */
-    const real *a, *b; /* (r,C), (O,r) */
-    real *da, *db;     /* gradients, accumulated by linear_bwd_w; NULL = not needed */
+    real scale;              /* alpha / r, or alpha / sqrt(r) */
+    const real *a, *b;       /* (r,C), (O,r) */
+    real *da, *db;           /* gradients, accumulated by linear_bwd_w; NULL = not needed */
     const real *gain, *norm; /* (O), or NULL: plain LoRA */
     real *dmagnitude;        /* as da */
     /* (O) the map's bias + scale * the bias of b: replaces linear.b; NULL: b has no bias */
     const real *bias;
-    real *dbias; /* as da: the gradient of b's bias */
-    double dropout;    /* in [0, 1) */
+    real *dbias;    /* as da: the gradient of b's bias */
+    double dropout; /* in [0, 1) */
     uint64_t seed, step;
     uint32_t key; /* identifies the map */
 };

@@ -219,7 +219,7 @@ void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, con
                          .ldc = w->C};
     if (dw)
         gemm_run(&j); /* 1.3 */
-    if (db) /* 1.4 */
+    if (db)           /* 1.4 */
         linear_bwd_bias(db, dy, 1, x->N, w->O);
     if (w->lora)
         lora_bwd_w(dy, x, w);

@@ -347,8 +347,9 @@ static void norm_rows(void *ctx, int task, int worker)
     real *w = scratch_get(SCRATCH_ROW, (size_t)n * (size_t)j->C, sizeof *w);
     j->rows(j->ctx, row, n, w);
     for (int i = 0; i < n; i++)
-        j->norm[row + i] = (real)sqrt(row_square(
-            w + (size_t)i * (size_t)j->C, j->l->b + (size_t)(row + i) * (size_t)j->l->r, j->l, j->C));
+        j->norm[row + i] =
+            (real)sqrt(row_square(w + (size_t)i * (size_t)j->C,
+                                  j->l->b + (size_t)(row + i) * (size_t)j->l->r, j->l, j->C));
 }
 
 void lora_norms(real *norm, const struct lora *l, int O, int C,

@@ -62,7 +62,8 @@ T(dropout_uses_the_same_mask_in_forward_and_backward)
 T(dora_has_the_right_gradients_with_its_norms_held)
 {
     check("model.lora_targets=q,k,v,o,gate,up,down model.lora_dora=true", MODEL_TRAIN, 0);
-    check("model.lora_targets=q,k,v,o,up,down model.lora_dora=true model.mlp=gelu model.mlp_bias=true "
+    check("model.lora_targets=q,k,v,o,up,down model.lora_dora=true model.mlp=gelu "
+          "model.mlp_bias=true "
           "model.attn_bias=true model.kv_heads=1",
           MODEL_TRAIN, 1);
     check("model.lora_targets=q,down model.lora_dora=true", MODEL_TRAIN_OWN, 0);

@@ -192,8 +192,7 @@ static int fill_adapter(struct convert_job *j, const char *dir, struct err *e)
     if (rc == 0 && !at.path[0])
         note(j, "the model includes its base: base_model_name_or_path is empty");
     j->type = GGUF_T_F32;
-    j->r = (struct export_result){
-        .files = 1, .head_type = GGUF_T_F32};
+    j->r = (struct export_result){.files = 1, .head_type = GGUF_T_F32};
     for (int i = 0; i < m->params.n; i++)
         if (adapters_of(m, i) || adapters_saves(m, i)) {
             j->r.tensors++;

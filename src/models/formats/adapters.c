@@ -144,8 +144,10 @@ static int apply_entry(struct adapter_spec *out, const struct model_config *c,
     int rc = 1;
     while (rc > 0 && (!p || (rc = next_layers(&p, &first, &last)) > 0)) {
         if (last >= c->layers)
-            return err_set(e, DS_ERANGE, "model.lora_targets: %s: layer %lld not found: expected "
-                           "0 to %lld", x->text, (long long)last, (long long)c->layers - 1);
+            return err_set(e, DS_ERANGE,
+                           "model.lora_targets: %s: layer %lld not found: expected "
+                           "0 to %lld",
+                           x->text, (long long)last, (long long)c->layers - 1);
         for (int64_t l = first; out && l <= last; l++)
             out[l * MATRICES + x->target] = x->spec;
         rc = p ? rc : 0;
@@ -176,8 +178,7 @@ static int walk(struct adapter_spec *out, const struct model_config *c, struct e
 int adapters_check(const struct model_config *c, struct err *e)
 {
     if (c->lora_r > 0 && c->lora_dora && c->lora_bias)
-        return err_set(e, DS_EUSAGE,
-                       "model.lora_bias=true: not defined with model.lora_dora=true");
+        return err_set(e, DS_EUSAGE, "model.lora_bias=true: not defined with model.lora_dora=true");
     return walk(NULL, c, e);
 }
 
@@ -445,7 +446,8 @@ static void derive(const struct model *m, const struct adapter *x, int is_change
 void adapters_unset(struct model *m)
 {
     for (int i = 0; i < m->adapters; i++) {
-        const struct param *p = &m->params.p[m->adapter[i].magnitude < 0 ? 0 : m->adapter[i].magnitude];
+        const struct param *p =
+            &m->params.p[m->adapter[i].magnitude < 0 ? 0 : m->adapter[i].magnitude];
         for (size_t o = 0; m->adapter[i].magnitude >= 0 && o < p->n; o++)
             p->value[o] = -1;
     }

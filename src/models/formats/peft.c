@@ -58,9 +58,8 @@ static void part_of_saved(const struct model *m, int i, int is_plain, struct par
         is_inner |= m->adapter[k].base_bias == i;
     names_place(peft_names(&m->config), p->name, &at);
     const char *dot = strrchr(at.name, '.');
-    snprintf(out->name, sizeof out->name, "%s%.*s%s%s", peft_prefix,
-             (int)(dot ? dot - at.name : 0), at.name, is_inner ? ".base_layer" : "",
-             dot ? dot : "");
+    snprintf(out->name, sizeof out->name, "%s%.*s%s%s", peft_prefix, (int)(dot ? dot - at.name : 0),
+             at.name, is_inner ? ".base_layer" : "", dot ? dot : "");
     take_rows(out, p, &at);
 }
 
@@ -298,17 +297,17 @@ static int check_place(const struct model *m, int i, int is_adapter, struct err 
     names_place(peft_names(&m->config), param, &at);
     if (at.parts == 1 && (is_adapter || !at.is_transposed || m->params.p[i].rank == 1))
         return 0;
-    return err_set(e, DS_EUSAGE,
-                   "%s: %.100s: PEFT stores it in this family as %s of %.60s, which cannot be saved "
-                   "in its format",
-                   key, param, at.parts > 1 ? "a part" : "the transpose", at.name);
+    return err_set(
+        e, DS_EUSAGE,
+        "%s: %.100s: PEFT stores it in this family as %s of %.60s, which cannot be saved "
+        "in its format",
+        key, param, at.parts > 1 ? "a part" : "the transpose", at.name);
 }
 
 int peft_check(const struct model *m, struct err *e)
 {
-    int rc = m->adapters > 0
-                 ? 0
-                 : err_set(e, DS_EUSAGE, "the model has no adapters (model.lora_r=0)");
+    int rc =
+        m->adapters > 0 ? 0 : err_set(e, DS_EUSAGE, "the model has no adapters (model.lora_r=0)");
     for (int i = 0; i < m->adapters && rc == 0; i++)
         rc = check_place(m, m->adapter[i].matrix, 1, e);
     for (int i = 0; i < m->n_base && rc == 0; i++)
@@ -405,8 +404,8 @@ static int write_config(const struct model *m, const char *dir, const char *base
     for (int k = 0; k < ADAPTER_TARGETS; k++)
         add_matrix(&t, c, spec, k);
     add_saved(&saved, m);
-    str_addf(&s, "{\n  \"alpha_pattern\": {%s},\n  \"base_model_name_or_path\": ",
-             str_text(&t.alphas));
+    str_addf(&s,
+             "{\n  \"alpha_pattern\": {%s},\n  \"base_model_name_or_path\": ", str_text(&t.alphas));
     str_add_json(&s, base, strlen(base));
     str_addf(&s, ",\n  \"bias\": \"%s\",\n  \"fan_in_fan_out\": %s,\n", bias[c->lora_train_bias],
              yes_no(!names_are_ours(peft_names(c))));

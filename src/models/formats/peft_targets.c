@@ -152,8 +152,8 @@ static int is_layer(const struct json_node *n, const struct model_config *c)
     return json_kind_of(n) == JSON_KIND_INT && json_int(n, -1) >= 0 && json_int(n, -1) < c->layers;
 }
 
-static int open_layers(struct chooser *x, const struct model_config *c, const struct json_node *root,
-                       struct err *e)
+static int open_layers(struct chooser *x, const struct model_config *c,
+                       const struct json_node *root, struct err *e)
 {
     const struct json_node *n = json_get(root, "layers_to_transform"),
                            *p = json_get(root, "layers_pattern");
@@ -181,9 +181,9 @@ static int open_layers(struct chooser *x, const struct model_config *c, const st
         return patterns_add(&x->places, "\\A", ".*?\\.[^.]*\\.\\d+\\.", "", "layers_pattern", e);
     int rc = one ? 0 : check_list(p, "layers_pattern", e);
     for (size_t i = 0; rc == 0 && i < (one ? 1 : json_len(p)); i++)
-        rc = patterns_add(&x->places,
-                          "\\A(?:(?:^|.*?\\.)", one ? one : json_str(json_at(p, i), NULL),
-                          "\\.\\d+\\.)", "layers_pattern", e);
+        rc = patterns_add(&x->places, "\\A(?:(?:^|.*?\\.)",
+                          one ? one : json_str(json_at(p, i), NULL), "\\.\\d+\\.)",
+                          "layers_pattern", e);
     return rc;
 }
 
@@ -213,8 +213,8 @@ static int open_values(struct patterns *p, unsigned char **used, const struct js
     return rc;
 }
 
-static int chooser_open(struct chooser *x, const struct model_config *c, const struct json_node *root,
-                        struct err *e)
+static int chooser_open(struct chooser *x, const struct model_config *c,
+                        const struct json_node *root, struct err *e)
 {
     *x = (struct chooser){.save = json_get(root, "modules_to_save"),
                           .rank = json_get(root, "rank_pattern"),
