@@ -217,6 +217,7 @@ T_SECONDS(our_adapters_compute_the_same_there, 300)
          "lora_r=2 lora_targets=v,1.o lora_train_bias=lora_only lora_bias=true");
     save(dir, "save", "model.tied=false",
          "lora_r=2 lora_targets=v lora_save=norm,lm_head,embed_tokens,1.mlp,input_layernorm");
+    save(dir, "save-tied", "model.tied=true", "lora_r=2 lora_targets=v lora_save=embed_tokens");
     save(dir, "save-gpt2", HF_GPT2, "lora_r=2 lora_targets=o,down lora_save=norm,embed_positions");
     save(dir, "gpt2", HF_GPT2, "lora_r=2 lora_targets=o,up,down");
     library("check", dir);

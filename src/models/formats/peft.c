@@ -215,6 +215,30 @@ static int read_one(struct own_files *b, struct model *m, int i, int strict, str
     return report_bad(t, bad, st_set_path(b->set[k]), b->is_peft, e);
 }
 
+static const char peft_head[] = "base_model.model.lm_head.weight";
+
+/* A tied embedding that is saved: PEFT parts it from the head, so both are in the file. */
+static int has_two_heads(const struct model *m)
+{
+    return m->head < 0 && adapters_saves(m, m->embed);
+}
+
+static int check_two_heads(struct own_files *b, const struct model *m, struct err *e)
+{
+    struct part part;
+    size_t head, embed;
+    part_of_saved(m, m->embed, 1, &part);
+    if (!b->set[0] || !has_two_heads(m) || !st_set_find(b->set[0], peft_head, &head) ||
+        !st_set_find(b->set[0], part.name, &embed))
+        return 0;
+    const struct st_tensor *x = st_set_at(b->set[0], head), *y = st_set_at(b->set[0], embed);
+    b->used[0][head] = 1;
+    return x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0
+               ? 0
+               : err_set(e, DS_EFORMAT, "%s: %s differs from %s, but model.tied=true",
+                         st_set_path(b->set[0]), peft_head, part.name);
+}
+
 static int check_used(struct own_files *b, int strict, struct err *e)
 {
     int rc = 0;
@@ -244,6 +268,8 @@ int model_read_own(struct model *m, const char *dir, struct str *note, struct er
     for (int i = 0; i < m->params.n && rc == 0; i++)
         if (is_stored(&b, m, i))
             rc = read_one(&b, m, i, !note, e);
+    if (rc == 0)
+        rc = check_two_heads(&b, m, e);
     if (rc == 0)
         rc = check_used(&b, !note, e);
     if (rc == 0 && note) {
@@ -275,6 +301,8 @@ int model_own_tensor_match(struct model *m, const char *dir, struct str *out, st
             str_addf(&missing, " (%s)", part.name);
         b.taken += k >= 0;
     }
+    if (rc == 0)
+        rc = check_two_heads(&b, m, e);
     if (rc == 0)
         rc = check_used(&b, 0, e);
     if (rc == 0)
@@ -384,6 +412,8 @@ static void add_saved(struct str *s, const struct model *m)
             add_item(s, at.name, NULL);
         snprintf(last, sizeof last, "%s", at.name);
     }
+    if (has_two_heads(m))
+        add_item(s, "lm_head", NULL);
 }
 
 static const char *yes_no(int on)
@@ -441,12 +471,21 @@ static void part_in_peft(const struct model *m, int i, struct part *out)
         part_of_saved(m, i, adapters_saves_module(m, i), out);
 }
 
+static struct st_out stored(const struct part *part, const char *name, const struct param *p)
+{
+    return (struct st_out){.name = name,
+                           .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32,
+                           .rank = part->rank,
+                           .shape = {part->rows, part->cols},
+                           .data = p->value};
+}
+
 /* Writes the parameters that are not the base's: those of PEFT's file, or the others, under our
  * names. */
 static int write_parts(const struct model *m, const char *path, int is_peft, struct err *e)
 {
     static const char *const meta[] = {"format", "pt"};
-    size_t n = 0, cap = (size_t)m->params.n + 1;
+    size_t n = 0, cap = (size_t)m->params.n + 2;
     int has_peft = peft_check(m, NULL) == 0;
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct part *part = mem_alloc(cap, sizeof *part);
@@ -459,12 +498,12 @@ static int write_parts(const struct model *m, const char *path, int is_peft, str
             part_in_peft(m, i, &part[n]);
         else
             part_of_own(&m->params.p[i], &part[n]);
-        t[n] = (struct st_out){.name = part[n].name,
-                               .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32,
-                               .rank = part[n].rank,
-                               .shape = {part[n].rows, part[n].cols},
-                               .data = m->params.p[i].value};
+        t[n] = stored(&part[n], part[n].name, &m->params.p[i]);
         n++;
+        if (is_peft && i == m->embed && has_two_heads(m)) {
+            t[n] = stored(&part[n - 1], peft_head, &m->params.p[i]);
+            n++;
+        }
     }
     if (rc == 0 && n > 0)
         rc = st_write(path, t, n, meta, 1, e);
