@@ -2,6 +2,7 @@
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "kit.h"
+#include "models/peft.h"
 
 enum { B = 2, T = 24, V = 60, R = B * T };
 
@@ -105,9 +106,11 @@ T(an_adapter_equals_the_matrix_plus_its_low_rank_product)
     model_free(base);
 }
 
-T(a_row_has_the_same_bits_whatever_the_other_rows)
+static void same_bits_alone(const char *more)
 {
-    struct model *m = make("model.method=random random.early=0 random.late=0" ALL, 0);
+    char text[300];
+    snprintf(text, sizeof text, "model.method=random random.early=0 random.late=0" ALL "%s", more);
+    struct model *m = make(text, 0);
     struct pass masked = kit_pass(PASS_MASKED), sparse = kit_pass(PASS_SPARSE);
     wake(m);
     real *want = states(m, &masked);
@@ -123,9 +126,16 @@ T(a_row_has_the_same_bits_whatever_the_other_rows)
     model_free(m);
 }
 
-T(cached_decoding_uses_the_adapters)
+T(a_row_has_the_same_bits_whatever_the_other_rows)
 {
-    struct model *m = make("model.method=dense" ALL, 0);
+    same_bits_alone("");
+    same_bits_alone("model.lora_dora=true");
+    same_bits_alone("model.lora_bias=true");
+}
+
+static void decodes_alike(const char *more)
+{
+    struct model *m = make(more, 0);
     struct pass pass = kit_pass(PASS_SPARSE);
     struct kv_cache *cache;
     struct err e = {0};
@@ -142,6 +152,47 @@ T(cached_decoding_uses_the_adapters)
         t_near(have[v], want[v], KIT_NEAR * 10);
     kv_cache_free(cache);
     model_free(m);
+}
+
+T(cached_decoding_uses_the_adapters)
+{
+    decodes_alike("model.method=dense" ALL);
+    decodes_alike("model.method=dense model.lora_dora=true" ALL);
+    decodes_alike("model.method=dense model.lora_bias=true model.attn_bias=true" ALL);
+}
+
+/* Its magnitudes start as the norms of the rows. */
+T(a_fresh_dora_adapter_changes_nothing_and_a_trained_one_sets_the_norms_of_rows)
+{
+    struct model *m = make("model.method=dense model.lora_dora=true" ALL, 0),
+                 *base = make("model.method=dense", 0);
+    struct pass pass = kit_pass(PASS_SPARSE);
+    real *want = states(base, &pass), row[96];
+    const real *have = last(m, &pass);
+    double most = 0;
+    for (size_t i = 0; i < kit_states(m); i++)
+        most = fmax(most, fabs((double)have[i] - (double)want[i]));
+    t_truef(most < KIT_NEAR, "%g", most);
+    wake(m);
+    for (int k = 0; k < m->adapters; k++) {
+        const struct adapter *x = &m->adapter[k];
+        struct param *p = &m->params.p[x->magnitude];
+        for (size_t o = 0; o < p->n; o++) {
+            double sum = 0;
+            p->value[o] = (real)(0.5 + 0.01 * (double)o);
+            model_values_merged(m, x->matrix, o, 1, row);
+            for (int c = 0; c < m->params.p[x->matrix].shape[1]; c++)
+                sum += (double)row[c] * (double)row[c];
+            t_near(sqrt(sum), (double)p->value[o], 1e-5);
+        }
+    }
+    params_changed(&m->params);
+    t_true(!repeats(m, &pass, want));
+    pass.adapters_off = 1;
+    t_true(repeats(m, &pass, want));
+    free(want);
+    model_free(m);
+    model_free(base);
 }
 
 #define DROPS "model.method=random random.early=0 random.late=0 model.lora_dropout=0.5" ALL
@@ -188,7 +239,7 @@ T(dropout_drops_half_of_the_inputs_and_doubles_the_rest)
     t_near((double)zeros / (N * C), 0.5, 0.03);
 }
 
-T(recomputation_and_thread_count_do_not_change_gradients)
+static void same_gradients(const char *more)
 {
     struct err e = {0};
     real *want = NULL;
@@ -197,7 +248,7 @@ T(recomputation_and_thread_count_do_not_change_gradients)
         char text[600];
         t_ok(pool_start(k < 2 ? 1 : 3, &e), &e);
         kit_fill(&batch, B, T, V, 3);
-        snprintf(text, sizeof text, SHAPE DROPS);
+        snprintf(text, sizeof text, SHAPE DROPS "%s", more);
         struct model *m = kit_model(text, 5, R, MODEL_TRAIN, k % 2);
         struct pass pass = kit_pass(PASS_TRAIN);
         wake(m);
@@ -211,6 +262,12 @@ T(recomputation_and_thread_count_do_not_change_gradients)
         pool_stop();
     }
     free(want);
+}
+
+T(recomputation_and_thread_count_do_not_change_gradients)
+{
+    same_gradients("");
+    same_gradients("model.lora_dora=true");
 }
 
 T(adapters_are_counted_in_flops)

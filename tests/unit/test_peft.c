@@ -486,6 +486,45 @@ T(tensors_of_wrong_shape_are_named_with_both_shapes)
     model_free(m);
 }
 
+/* Values that no training leaves, and tensors that the options of the configuration call for. */
+T(non_finite_and_missing_tensors_of_adapters_are_refused_by_name)
+{
+    static const struct {
+        const char *keys, *part;
+    } missing[] = {
+        {"\"use_dora\": true", "missing tensor base_model.model.model.layers.0.self_attn.q_proj."
+                               "lora_magnitude_vector"},
+        {"\"lora_bias\": true",
+         "missing tensor base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias"},
+        {"\"modules_to_save\": [\"model.norm\"]",
+         "missing tensor base_model.model.model.norm.weight"},
+        {"\"rank_pattern\": {\"v_proj\": 1}",
+         "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight: shape [2,8], "
+         "expected [1,8]"},
+        {"\"layers_to_transform\": [1]",
+         "unexpected tensor base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"},
+    };
+    char dir[1000], name[TENSORS][128], text[800];
+    struct st_out t[TENSORS];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=q,v", dir);
+    size_t n = tensors(m, t, name);
+    for (size_t i = 0; i < DS_LEN(missing); i++) {
+        snprintf(text, sizeof text, HEAD ALL ", %s}", missing[i].keys);
+        put(dir, "lora/adapter_config.json", text);
+        weights_fail(dir, t, n, missing[i].part);
+    }
+    put(dir, "lora/adapter_config.json", HEAD ALL "}");
+    float odd[16] = {[3] = (float)NAN, [5] = (float)INFINITY};
+    t[2].data = odd;
+    struct err e = {0};
+    struct model *back = NULL;
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_ENUMERIC,
+            "self_attn.v_proj.lora_A.weight holds 2 non-finite values");
+    model_free(m);
+}
+
 /* An adapter on c_attn has one A shared by q, k and v, and a part of B for each. */
 T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
 {
