@@ -22,9 +22,11 @@
 
 /* A norm of N rows.  With `mean` it is LayerNorm, else RMSNorm:
  *     LayerNorm: y = (x - mean) * rstd * w + b      RMSNorm: y = x * rstd * w
- *     rstd = 1/sqrt(variance + eps)                 rstd = 1/sqrt(mean(x^2) + eps) */
+ *     rstd = 1/sqrt(variance + eps)                 rstd = 1/sqrt(mean(x^2) + eps)
+ * With offset (Gemma: 1) offset + w takes the place of w. */
 struct norm {
     const real *w, *b; /* (C); b NULL: no bias */
+    real offset;
     real *mean, *rstd; /* (N) written by the forward, read by the backward */
     int N, C;
     real eps; /* forward only */
@@ -35,11 +37,16 @@ void norm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const
 void add_norm_fwd(real *u, real *y, const real *x, const int32_t *row, const real *f,
                   const struct norm *n);
 
-/* Rotary embedding in place on x (N, heads, D) at integer positions pos (N).  inv_freq (D/2).
- * half != 0: pairs (i, i + D/2) (Hugging Face Llama); else pairs (2i, 2i+1). */
-void rope_fwd(real *x, const int32_t *pos, const real *inv_freq, int N, int heads, int D, int half);
-void rope_bwd(real *dx, const int32_t *pos, const real *inv_freq, int N, int heads, int D,
-              int half); /* rotates back, in place */
+/* Rotary embedding: rotates the first `dims` of the D elements of a head. */
+struct rope {
+    const real *inv_freq; /* (dims / 2) radians per position */
+    int D, dims;
+    int half;   /* pairs (i, i + dims/2) (Hugging Face Llama); else (2i, 2i+1) */
+    real scale; /* of the rotated elements: 1, or YaRN's attention factor */
+};
+/* In place on x (N, heads, D) at integer positions pos (N). */
+void rope_fwd(real *x, const int32_t *pos, const struct rope *r, int N, int heads);
+void rope_bwd(real *dx, const int32_t *pos, const struct rope *r, int N, int heads); /* back */
 
 /* h = silu(a) * b, n elements. */
 void swiglu_fwd(real *h, const real *a, const real *b, size_t n);
@@ -49,11 +56,17 @@ void gelu_fwd(real *y, const real *x, size_t n);
 void gelu_bwd(real *dx, const real *dy, const real *x, size_t n);
 void gelu_tanh_fwd(real *y, const real *x, size_t n);
 void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n);
-/* The same on one tile (rows x cols, every matrix with leading dimension ld), in the calling
+/* h = gelu_tanh(a) * b */
+void geglu_fwd(real *h, const real *a, const real *b, size_t n);
+void geglu_bwd(real *da, real *db, const real *dh, const real *a, const real *b, size_t n);
+/* In place: x = cap tanh(x / cap).  The backward multiplies d by the slope, given the result y. */
+void soft_cap_fwd(real *x, real cap, size_t n);
+void soft_cap_bwd(real *d, const real *y, real cap, size_t n);
+/* The activations on one tile (rows x cols, every matrix with leading dimension ld), in the calling
  * thread, for gemm's `after`; the backward ones overwrite.  act_tile_bwd: d holds dh and becomes db
- * (SwiGLU also writes da).  The GELUs read b only and leave a and da untouched.  The bits are those
+ * (SwiGLU and GeGLU also write da).  The GELUs read b only and leave a and da untouched.  The bits are those
  * of the ops above accumulating onto zeros. */
-enum act_kind { ACT_SWIGLU, ACT_GELU, ACT_GELU_TANH };
+enum act_kind { ACT_SWIGLU, ACT_GELU, ACT_GELU_TANH, ACT_GEGLU };
 void act_tile_fwd(enum act_kind kind, real *h, const real *a, const real *b, int ld, int rows,
                   int cols);
 void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const real *b, int ld,
@@ -76,6 +89,8 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
  * in anything. */
 struct attn {
     int N, M, H, K, D;
+    real scale;                    /* of the scores; 0: 1/sqrt(D) */
+    real cap;                      /* scaled scores s become cap tanh(s / cap); 0: they stay */
     const int32_t *lo, *hi, *self; /* (N) */
     const uint8_t *on;             /* (M) 0 off, 1 on, 2 private; or NULL = all on */
     const int32_t *own;            /* (N) first private key of the query; NULL: it has none */
@@ -88,7 +103,7 @@ struct attn {
      * Without bf16 they are used at exactly their stored values. */
     const uint16_t *k16, *v16;
 };
-/* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D); scale 1/sqrt(D).
+/* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D).
  * H % K == 0. */
 void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,
                    const struct attn *a);

@@ -72,6 +72,8 @@ void adapters_begin(struct model *m, const struct pass *pass);
  * mean over layers. */
 double adapters_weights(const struct model_config *c);
 void adapters_flops(const struct model_config *c, double *qo, double *kv, double *mlp);
+/* The same of executed layer l, into adapter_* of the shape. */
+void adapters_layer_flops(const struct model *m, int l, struct flops_shape *s);
 /* DS_EUSAGE when a matrix cannot take up its adapter: the bias of B needs one of the matrix. */
 int adapters_check_merge(const struct model *m, struct err *e) DS_CHECK;
 

@@ -14,11 +14,13 @@
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum pos_kind { POS_ROPE, POS_ROPE_INTERLEAVED, POS_LEARNED, POS_NONE };
 enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not on o */ };
-enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3 };
+enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3, ROPE_LINEAR, ROPE_YARN };
+enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_BOTH };
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
 enum lora_train_bias { LORA_TRAIN_BIAS_NONE, LORA_TRAIN_BIAS_ALL, LORA_TRAIN_BIAS_LORA_ONLY };
-enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH };
+enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH, MLP_GEGLU };
 
 /* Keys "model.*".  Sizes are in elements. */
 struct model_config {
@@ -27,10 +29,18 @@ struct model_config {
         ffn /* 0 = depends on mlp */;
     int64_t vocab, max_seq;
     int norm, position, mlp; /* enums above */
+    int norm_place, norm_offset, qk_norm;
+    double attn_scale;                 /* of scores; 0 = 1 / sqrt(head_dim) */
+    double attn_cap, logit_cap;        /* soft caps; 0 = none */
+    int64_t window;                    /* keys that a query sees, itself included; 0 = all */
+    char *window_layers, *nope_layers; /* blocks "0-4,6"; see model_config_has */
+    double rope_local;                 /* base in blocks with a window; 0 = rope_theta */
+    int64_t rope_dims;                 /* elements of a head that rotate; 0 = head_dim */
     int attn_bias, mlp_bias, tied, depth_init, embed_init;
     double norm_eps, rope_theta, init_std, embed_std /* 0 = init_std */, embed_scale;
     int rope_scaling; /* llama3: low frequencies are divided by rope_factor, with a ramp */
     double rope_factor, rope_low, rope_high;
+    double rope_attention; /* yarn: factor on rotated queries and keys; 0 = 0.1 ln(factor) + 1 */
     int64_t rope_original; /* context length before scaling */
     int64_t lora_r;        /* rank of adapters; 0 = none */
     double lora_alpha, lora_dropout;
@@ -74,13 +84,22 @@ int exit_is_candidate(const struct model_config *c, int l);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */
-/* inv_freq (head_dim / 2), radians per position, scaling included. */
-void model_config_rope(const struct model_config *c, double *inv_freq);
+/* inv_freq (rope_dims / 2), radians per position, scaling included; local: of blocks with a window.
+ * Returns the factor on rotated elements. */
+double model_config_rope(const struct model_config *c, int local, double *inv_freq);
+/* Is block b in such a list ("0-4,6")? */
+int model_config_has(const char *layers, int64_t b);
+/* Keys that a query of block b sees, itself included; 0 = all before it. */
+int64_t model_config_window(const struct model_config *c, int64_t b);
+static inline int model_config_gated(const struct model_config *c)
+{
+    return c->mlp == MLP_SWIGLU || c->mlp == MLP_GEGLU;
+}
 /* Weights of embedding, head, position table and the blocks' matrices, for memory estimates (norms
  * and biases are negligible). */
 double model_config_weights(const struct model_config *c);
 struct flops_shape model_config_flops(const struct model_config *c);
-/* "llama", "qwen2" or "gpt2" when that architecture computes the same function, else NULL. */
+/* "llama", "qwen3", "gpt2" ... when that architecture computes the same function, else NULL. */
 const char *model_config_family(const struct model_config *c);
 /* Writes and reads config.json: Hugging Face's keys (model_type is the family's, else "depthscope")
  * and our own under "depthscope". route_yaml: the method's options, flat "key: value" lines. */

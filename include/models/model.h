@@ -16,10 +16,15 @@
 #include "routing/flops.h"
 #include "routing/route.h"
 
+enum block_rope { BLOCK_NO_ROPE, BLOCK_ROPE, BLOCK_ROPE_LOCAL };
+
 /* Indices into params; -1 = absent. */
 struct block_params {
     int norm1, norm1_b, q, k, v, o, q_b, k_b, v_b, o_b, norm2, norm2_b, gate, up, down, gate_b,
         up_b, down_b;
+    int q_norm, k_norm, out1, out2; /* out: norms of the outputs of attention and MLP */
+    int window;                     /* as model_config_window */
+    enum block_rope rope;
 };
 
 /* What one block's forward saves for its backward. Sized for N = M = R rows. */
@@ -31,6 +36,9 @@ struct block_work {
     /* (M,C) where an iteration of a loop begins with a norm or an injection: its input; else NULL */
     real *in, *rstd0, *mean0;
     real *q, *k, *v, *att, *lse;
+    /* Before norms of queries (N,H*D), keys (M,K*D) and outputs (N,C); NULL without */
+    real *q_in, *k_in, *rstd_q, *rstd_k, *f_in, *g_in, *rstd_f, *rstd_g;
+    real *g_out; /* (N,C) the normed output of the MLP, before it is added; NULL without */
     real *u, *un, *rstd2, *mean2;
     real *a, *b, *hid; /* (N,F) */
     real *f;           /* (N,C) the increment; in a split layer that of attention */
@@ -46,19 +54,21 @@ struct block_ranges {
     int32_t *seg_q, *seg_k;   /* (B + 1)                                   */
     uint8_t *on_store, *on;   /* as in struct attn; on == NULL: every key is visible */
     int32_t *cached;          /* (B) keys of each sequence already in this layer's cache */
+    int32_t *passed;          /* (R) those that a row of a layer with a window does not see */
     int M, new_keys;          /* all keys, and those computed by this pass */
 };
 
 struct kv_layer {
     real *k, *v;         /* or NULL: */
     uint16_t *k16, *v16; /* bfloat16 */
+    int32_t *pos;        /* (cap) in layers with a window, else NULL */
     int n;
 }; /* (cap, K*D): the rows that are keys of this layer, in order */
 struct kv_cache {
     struct kv_layer *layer;
-    int L, cap, len; /* len = tokens seen */
-    void *block;
-    void *memory; /* the method's state of this sequence; NULL = none */
+    int L, cap, len;      /* len = tokens seen */
+    void *block, *places; /* all keys and values; all pos */
+    void *memory;         /* the method's state of this sequence; NULL = none */
     size_t memory_bytes;
 };
 
@@ -100,12 +110,14 @@ struct model {
     struct block_params *block; /* (depth): iterations of a loop name the same parameters */
     struct adapter *adapter;    /* (adapters), NULL without */
     int adapters;
+    double *adapter_flops; /* (layers, 3) per row: q and o, k and v, MLP */
     uint64_t adapters_version; /* of the params whose norms they hold */
     struct weights weights;     /* the matrices of params as prepared for GEMMs */
     struct stored_table stored; /* of parameters whose values stay in files */
-    int n_out;       /* rows of the head */
-    int32_t *out_id; /* (n_out) their ids, ascending; NULL = all of the vocabulary */
-    real *inv_freq;
+    int n_out;                  /* rows of the head */
+    int32_t *out_id;            /* (n_out) their ids, ascending; NULL = all of the vocabulary */
+    real *inv_freq[2];          /* of blocks without and with a window */
+    real rope_scale;            /* of the former's rotated elements */
 
     /* buffers for up to R_max rows */
     int R_max, is_training, keep; /* keep: every block's work is stored, nothing is recomputed */
@@ -121,6 +133,7 @@ struct model {
     int32_t *private_store, *private_row; /* (R): first row of the private span, -1; NULL: none */
     real *xf, *rstdf, *meanf, *dxf;       /* final norm */
     real *logits;                         /* (head_chunk(V), V) */
+    real *capped;                         /* the same, in training with a soft cap; else NULL */
     real *nll, *entropy, *entropy_rel, *dgate; /* (R); entropy_rel = entropy / ln n_out */
     uint8_t
         *is_correct; /* (R) with want_entropy, without train: the target has the largest logit */

@@ -27,6 +27,7 @@ extern const char *const flops_part_name[FLOPS_PARTS];
 
 struct flops_shape {
     int C, H, K, D, F, V, L, mlp_mats;
+    int window, windowed; /* keys that a query sees in `windowed` of the layers; 0: all in all */
     double adapter_qo, adapter_kv,
         adapter_mlp; /* FLOPs per row in their low-rank adapters; 0 without */
 };
@@ -36,10 +37,14 @@ struct flops {
     int L, R;
     int T; /* rows per sequence: R, or less when a cached pass continues several */
     const int32_t *private_row; /* (R) as in struct model, borrowed; NULL: no private spans */
-    double *part;               /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
-    double *token;              /* (R) all layers and the head */
-    double *cell;               /* (L, R) */
-    double dense;               /* the same pass run dense, including the head */
+    /* Of the layer that is counted next: keys that a row sees, itself included, 0 = all; and (R,
+     * borrowed) keys of its sequence's cache that are out of its window, NULL: none. */
+    int window;
+    const int32_t *passed;
+    double *part;  /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
+    double *token; /* (R) all layers and the head */
+    double *cell;  /* (L, R) */
+    double dense;  /* the same pass run dense, including the head */
     double dense_blocks,
         blocks; /* block ratio: denominator and numerator, without router and skipped rows' K/V */
     int64_t rows_run, rows; /* executed cells, all cells */

@@ -128,6 +128,8 @@ struct attn_sum {
 };
 /* Merges another cut into a row.  y (D) is relative to `sum`, part to `other`. */
 void attn_join(struct attn_sum *sum, real *y, struct attn_sum other, const real *part, int D);
+/* Soft cap of n scores in place; nothing without one. */
+void attn_cap(const struct attn_job *job, real *s, int n);
 /* Finishes a row: its own key, the division, lse. */
 void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum sum);
 

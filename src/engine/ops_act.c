@@ -1,4 +1,4 @@
-/* Activations: SwiGLU and GELU.  MATH.md 6, 7.  The loops are in engine/vec.h. */
+/* Activations: SwiGLU, GELU, GeGLU and the soft cap.  MATH.md 6, 7, 12.  The loops are in engine/vec.h. */
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "engine/scratch.h"
@@ -18,6 +18,7 @@ static void act_fwd_part(const struct act_job *j, size_t i, size_t n)
     case ACT_SWIGLU: j->by->swiglu(j->y + i, j->a + i, j->b + i, n); break;
     case ACT_GELU: j->by->gelu(j->y + i, j->b + i, n); break;
     case ACT_GELU_TANH: j->by->gelu_tanh(j->y + i, j->b + i, n); break;
+    case ACT_GEGLU: j->by->geglu(j->y + i, j->a + i, j->b + i, n); break;
     }
 }
 
@@ -29,6 +30,7 @@ static void act_bwd_part(const struct act_job *j, size_t i, size_t n, int add)
     case ACT_SWIGLU: j->by->swiglu_bwd(da, db, dy, j->a + i, b, n, add); break;
     case ACT_GELU: j->by->gelu_bwd(db, dy, b, n, add); break;
     case ACT_GELU_TANH: j->by->gelu_tanh_bwd(db, dy, b, n, add); break;
+    case ACT_GEGLU: j->by->geglu_bwd(da, db, dy, j->a + i, b, n, add); break;
     }
 }
 
@@ -93,6 +95,16 @@ void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n)
     act_bwd(ACT_GELU_TANH, NULL, dx, dy, NULL, x, n);
 }
 
+void geglu_fwd(real *h, const real *a, const real *b, size_t n)
+{
+    act_fwd(ACT_GEGLU, h, a, b, n);
+}
+
+void geglu_bwd(real *da, real *db, const real *dh, const real *a, const real *b, size_t n)
+{
+    act_bwd(ACT_GEGLU, da, db, dh, a, b, n);
+}
+
 void act_tile_fwd(enum act_kind kind, real *h, const real *a, const real *b, int ld, int rows,
                   int cols)
 {
@@ -107,4 +119,37 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
     struct act_job j = {.by = vec(), .kind = kind, .da = da, .db = d, .dy = d, .a = a, .b = b};
     for (int r = 0; r < rows; r++)
         act_bwd_part(&j, (size_t)r * (size_t)ld, (size_t)cols, 0);
+}
+
+/* ---- soft cap ---- */
+
+struct cap_job {
+    const struct vec_set *by;
+    real *x;
+    const real *y; /* backward: the result */
+    real cap;
+    size_t n;
+};
+
+static void cap_task(void *ctx, int task, int worker)
+{
+    const struct cap_job *j = ctx;
+    size_t i, end = span_of(j->n, task, &i);
+    (void)worker;
+    if (j->y)
+        j->by->cap_bwd(j->x + i, j->y + i, j->cap, end - i);
+    else
+        j->by->cap(j->x + i, j->cap, end - i);
+}
+
+void soft_cap_fwd(real *x, real cap, size_t n)
+{
+    struct cap_job j = {.by = vec(), .x = x, .cap = cap, .n = n};
+    pool_run(span_tasks(n), cap_task, &j);
+}
+
+void soft_cap_bwd(real *d, const real *y, real cap, size_t n)
+{
+    struct cap_job j = {.by = vec(), .x = d, .y = y, .cap = cap, .n = n};
+    pool_run(span_tasks(n), cap_task, &j);
 }

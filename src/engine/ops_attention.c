@@ -6,6 +6,7 @@
 #include "engine/attn_impl.h"
 #include "engine/bf16.h"
 #include "engine/scratch.h"
+#include "engine/vec.h"
 
 /* ---- cells and places ---- */
 
@@ -109,7 +110,7 @@ int attn_begin(struct attn_job *job)
     BUG_IF(a->segs > 0 && (a->seg_q[a->segs] > a->N || a->seg_k[a->segs] > a->M),
            "attention: segments end at query %d of %d, key %d of %d", a->seg_q[a->segs], a->N,
            a->seg_k[a->segs], a->M);
-    job->scale = 1 / sqrt_r((real)a->D);
+    job->scale = a->scale > 0 ? a->scale : 1 / sqrt_r((real)a->D);
     job->format = a->bf16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32;
     job->kernels = attn_kernels();
     for (int s = 0; s < a->segs; s++) {
@@ -248,6 +249,12 @@ void attn_product(const struct attn_job *job, const struct attn_cut *cut, enum a
 
 /* ---- rows ---- */
 
+void attn_cap(const struct attn_job *job, real *s, int n)
+{
+    if (job->a->cap > 0 && n > 0)
+        vec()->cap(s, job->a->cap, (size_t)n);
+}
+
 /* Not inlined, so that every caller rounds in the same way. */
 __attribute__((noinline)) void attn_join(struct attn_sum *sum, real *y, struct attn_sum other,
                                          const real *part, int D)
@@ -274,6 +281,7 @@ void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum su
             continue;
         real at = job->scale * v_dot(job->q + attn_at(job, i, head),
                                      attn_row(job, own, kv, 0, buffer), (size_t)D);
+        attn_cap(job, &at, 1);
         attn_join(&sum, o, (struct attn_sum){at, 1}, attn_row(job, own, kv, 1, buffer), D);
     }
     if (sum.sum == 0) { /* no keys */

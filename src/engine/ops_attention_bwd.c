@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "engine/attn_impl.h"
 #include "engine/scratch.h"
+#include "engine/vec.h"
 
 /* A task: queries [q0, q1) of a cell. */
 struct share {
@@ -77,9 +78,19 @@ static void tile_rows(const struct attn_job *job, const struct tile *t)
         int row = t->q0 + i, from = attn_place(job, &t->s->c, a->lo[row]) - t->place;
         int to = attn_place(job, &t->s->c, a->hi[row]) - t->place;
         size_t at = (size_t)i * (size_t)t->ld;
-        job->kernels->grad(t->p + at, t->ds + at, from < 0 ? 0 : from, to < t->n1 ? to : t->n1,
-                           t->ld, job->lse[(size_t)row * (size_t)a->H + (size_t)t->head],
+        real *p = t->p + at, *ds = t->ds + at;
+        from = from < 0 ? 0 : from;
+        to = to < t->n1 ? to : t->n1;
+        size_t n = from < to ? (size_t)(to - from) : 0;
+        real *capped = a->cap > 0 ? scratch_get(SCRATCH_CAP, ATTN_CUT, sizeof *capped) : NULL;
+        attn_cap(job, p + from, (int)n);
+        if (capped)
+            memcpy(capped, p + from, n * sizeof *p);
+        job->kernels->grad(p, ds, from, to, t->ld,
+                           job->lse[(size_t)row * (size_t)a->H + (size_t)t->head],
                            t->s->delta[(row - t->s->q0) * group + t->g]);
+        if (capped)
+            vec()->cap_bwd(ds + from, capped, a->cap, n);
     }
 }
 
@@ -237,8 +248,12 @@ static void own_key_bwd(const struct attn_job *job, int row, int own, int head, 
            key = ((size_t)own * (size_t)a->K + (size_t)kv) * D;
     const real *q = job->q + at, *dout = job->dout + at, *k = job->k + key, *v = job->v + key;
     real lse = job->lse[(size_t)row * (size_t)a->H + (size_t)head];
-    real p = v_exp(job->scale * v_dot(q, k, D) - lse);
+    real s = job->scale * v_dot(q, k, D);
+    attn_cap(job, &s, 1);
+    real p = v_exp(s - lse);
     real ds = p * (v_dot(dout, v, D) - v_dot(dout, job->o_in + at, D)) * job->scale;
+    if (a->cap > 0)
+        vec()->cap_bwd(&ds, &s, a->cap, 1);
     for (size_t d = 0; d < D; d++) {
         if (job->dq)
             job->dq[at + d] += ds * k[d];

@@ -99,8 +99,11 @@ static void few_softmax(const struct few *f, int kv, real *part)
     for (int r = 0; r < f->rows; r++, s += f->lds, part += 2) {
         int i = f->c.q0 + r / f->group, from = attn_place(f->job, &f->c, a->lo[i]) - f->place;
         int to = attn_place(f->job, &f->c, a->hi[i]) - f->place;
-        part[1] = f->job->kernels->softmax(s, from < 0 ? 0 : from, to < f->n ? to : f->n,
-                                           (f->n + V_LANES - 1) / V_LANES * V_LANES, part);
+        from = from < 0 ? 0 : from;
+        to = to < f->n ? to : f->n;
+        attn_cap(f->job, s + from, to - from);
+        part[1] =
+            f->job->kernels->softmax(s, from, to, (f->n + V_LANES - 1) / V_LANES * V_LANES, part);
         few_round(f->job, s, (size_t)f->n);
     }
 }

@@ -44,8 +44,11 @@ static void block_cut(const struct attn_job *job, const struct attn_cell *c, con
     for (int i = 0; i < b->n; i++) {
         int from = attn_place(job, c, a->lo[b->q0 + i]) - place;
         int to = attn_place(job, c, a->hi[b->q0 + i]) - place;
-        sum[i].sum = job->kernels->softmax(s + (size_t)i * (size_t)ld, from < 0 ? 0 : from,
-                                           to < n1 ? to : n1, ld, &sum[i].top);
+        real *row = s + (size_t)i * (size_t)ld;
+        from = from < 0 ? 0 : from;
+        to = to < n1 ? to : n1;
+        attn_cap(job, row + from, to - from);
+        sum[i].sum = job->kernels->softmax(row, from, to, ld, &sum[i].top);
     }
     attn_product(
         job, cut, ATTN_V,

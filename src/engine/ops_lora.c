@@ -167,7 +167,7 @@ void lora_bwd_w(const real *dy, struct linear_rows *x, const struct linear *w)
     }
 }
 
-/* ---- DoRA: y = x w^T + bias + gain * u - drop(x) w^T,  u = drop(x) (w + scale b a)^T ---------- */
+/* ---- DoRA, MATH.md 1.6 to 1.9 ----------------------------------------------------------------- */
 
 /* to (N,O) = beta * to + gain * from + bias, or with gain - 1 in place of gain. */
 struct gain_job {
@@ -242,6 +242,7 @@ void dora_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
     split(&p, w);
     if (drops)
         linear_fwd(y, x, &p.base, N, beta, &rows);
+    /* 1.6 */
     const real *u = outputs(drops ? y : NULL, x, row, &p, N);
     add_gained(y, u, w, l->gain, 0, w->b, drops ? 1 : beta, N);
     linear_after(extra, N, w->O);
@@ -264,6 +265,7 @@ void dora_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real be
         linear_bwd_x(dx, gained(dy, w, 0, N), &p.both, N, beta, after);
         return;
     }
+    /* 1.8 */
     real *dropped = scratch_get(SCRATCH_DORA_DX, (size_t)N * (size_t)w->C, sizeof *dropped);
     linear_bwd_x(dropped, gained(dy, w, 1, N), &p.base, N, 0, NULL);
     lora_bwd_x(dx, gained(dy, w, 0, N), &p.both, N, beta);
@@ -271,7 +273,7 @@ void dora_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real be
     linear_bwd_x(dx, dy, &p.base, N, 1, after);
 }
 
-/* dmagnitude (O) += sum over rows of dy * u / norm */
+/* dmagnitude (O) += sum over rows of dy * u / norm: 1.7 */
 static void magnitude_bwd(const real *dy, const struct linear_rows *x, const struct parts *p,
                           const struct lora *l)
 {
@@ -290,7 +292,7 @@ void dora_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, const
     struct parts p;
     int N = x->N, drops = l->dropout > 0;
     split(&p, w);
-    linear_bwd_w(drops ? dw : NULL, db, dy, x, &p.base);
+    linear_bwd_w(drops ? dw : NULL, db, dy, x, &p.base); /* 1.9 */
     if (dw && drops) {
         struct operand in = input(x->x, x->row, w, N);
         gemm_run(&(struct gemm_job){.format = w->format,

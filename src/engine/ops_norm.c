@@ -11,11 +11,22 @@ struct norm_job {
     const struct norm *n;
     const struct vec_set *by;
     real *y, *u;
-    real *dx, *dw, *db, *part; /* part: a row of dw (and one of db) per chunk */
-    const real *x, *f, *dy;
+    real *dx, *dw, *db, *part;  /* part: a row of dw (and one of db) per chunk */
+    const real *x, *f, *dy, *w; /* w: with its offset */
     const int32_t *row;
     int step, chunks, sums; /* sums: rows of part per chunk */
 };
+
+/* offset + w, in the calling thread's scratch. */
+static const real *weights_of(const struct norm *n)
+{
+    if (n->offset == 0 || n->N == 0)
+        return n->w;
+    real *w = scratch_get(SCRATCH_NORM, (size_t)n->C, sizeof *w);
+    for (int c = 0; c < n->C; c++)
+        w[c] = n->offset + n->w[c];
+    return w;
+}
 
 /* Rows per task. */
 static void norm_range(const struct norm_job *j, int task, int *begin, int *end)
@@ -37,9 +48,9 @@ static void norm_rows(void *ctx, int task, int worker)
         const real *f = j->f ? j->f + (size_t)i * C : NULL;
         real *y = j->y + (size_t)i * C, *u = j->u ? j->u + (size_t)i * C : NULL;
         if (n->mean)
-            n->rstd[i] = j->by->layer_row(y, &n->mean[i], u, x, f, n->w, n->b, C, n->eps);
+            n->rstd[i] = j->by->layer_row(y, &n->mean[i], u, x, f, j->w, n->b, C, n->eps);
         else
-            n->rstd[i] = j->by->rms_row(y, u, x, f, n->w, C, n->eps);
+            n->rstd[i] = j->by->rms_row(y, u, x, f, j->w, C, n->eps);
     }
 }
 
@@ -48,6 +59,7 @@ void add_norm_fwd(real *u, real *y, const real *x, const int32_t *row, const rea
 {
     struct norm_job j = {.n = n, .by = vec(), .y = y, .u = u, .x = x, .row = row, .f = f};
     j.step = task_rows(n->C);
+    j.w = weights_of(n);
     if (n->N > 0 && n->C > 0)
         pool_run(task_count(n->N, j.step), norm_rows, &j);
 }
@@ -104,9 +116,9 @@ static void norm_rows_bwd(void *ctx, int task, int worker)
         real *dx = j->dx ? j->dx + at : NULL;
         const real *dy = j->dy + at, *x = j->x + at;
         if (n->mean)
-            j->by->layer_row_bwd(dx, dw, db, dy, x, n->w, n->mean[i], n->rstd[i], C);
+            j->by->layer_row_bwd(dx, dw, db, dy, x, j->w, n->mean[i], n->rstd[i], C);
         else
-            j->by->rms_row_bwd(dx, dw, dy, x, n->w, n->rstd[i], C);
+            j->by->rms_row_bwd(dx, dw, dy, x, j->w, n->rstd[i], C);
     }
 }
 
@@ -117,6 +129,7 @@ void norm_bwd(real *dx, real *dw, real *db, const real *dy, const real *x, const
     BUG_IF(db && !n->mean, "RMSNorm has no bias");
     if ((!dx && !dw && !db) || n->N == 0 || n->C == 0)
         return;
+    j.w = weights_of(n);
     j.step = task_rows(n->C);
     if (j.step < task_count(n->N, 64))
         j.step = task_count(n->N, 64);

@@ -6,42 +6,44 @@
 
 struct rope_job {
     const struct vec_set *by;
+    const struct rope *r;
     real *x;
     const int32_t *pos;
-    const real *inv_freq;
-    int N, heads, D, half, step;
+    int N, heads, step;
     real sign;
 };
 
 static void rope_rows(void *ctx, int task, int worker)
 {
     const struct rope_job *j = ctx;
-    int pairs = j->D / 2, begin = task * j->step;
+    int D = j->r->D, pairs = j->r->dims / 2, begin = task * j->step;
     int end = j->N - begin < j->step ? j->N : begin + j->step;
-    real *sine = scratch_get(SCRATCH_ROW, (size_t)j->D, sizeof *sine), *cosine = sine + pairs;
+    real *sine = scratch_get(SCRATCH_ROW, 2 * (size_t)pairs, sizeof *sine), *cosine = sine + pairs;
     (void)worker;
     for (int i = begin; i < end; i++) {
-        real *x = j->x + (size_t)i * j->heads * j->D;
-        if (i == begin || j->pos[i] != j->pos[i - 1]) /* once for all heads */
-            j->by->angles(sine, cosine, j->inv_freq, (real)j->pos[i], j->sign, pairs);
-        j->by->rotate(x, sine, cosine, j->heads, pairs, j->half);
+        real *x = j->x + (size_t)i * (size_t)j->heads * (size_t)D;
+        if (i == begin || j->pos[i] != j->pos[i - 1]) { /* once for all heads */
+            j->by->angles(sine, cosine, j->r->inv_freq, (real)j->pos[i], j->sign, pairs);
+            if (j->r->scale != 1)
+                j->by->scale(sine, j->r->scale, 2 * (size_t)pairs);
+        }
+        j->by->rotate(x, sine, cosine, j->heads, D, pairs, j->r->half);
     }
 }
 
-static void rope(real *x, const int32_t *pos, const real *inv_freq, int N, int heads, int D,
-                 int half, real sign)
+static void rope(real *x, const int32_t *pos, const struct rope *r, int N, int heads, real sign)
 {
-    struct rope_job j = {vec(), x, pos, inv_freq, N, heads, D, half, task_rows(heads * D), sign};
-    if (N > 0 && heads > 0 && D > 1)
+    struct rope_job j = {vec(), r, x, pos, N, heads, task_rows(heads * r->D), sign};
+    if (N > 0 && heads > 0 && r->dims > 1)
         pool_run(task_count(N, j.step), rope_rows, &j);
 }
 
-void rope_fwd(real *x, const int32_t *pos, const real *inv_freq, int N, int heads, int D, int half)
+void rope_fwd(real *x, const int32_t *pos, const struct rope *r, int N, int heads)
 {
-    rope(x, pos, inv_freq, N, heads, D, half, 1); /* 5.1 */
+    rope(x, pos, r, N, heads, 1); /* 5.1 */
 }
 
-void rope_bwd(real *dx, const int32_t *pos, const real *inv_freq, int N, int heads, int D, int half)
+void rope_bwd(real *dx, const int32_t *pos, const struct rope *r, int N, int heads)
 {
-    rope(dx, pos, inv_freq, N, heads, D, half, -1); /* 5.2 */
+    rope(dx, pos, r, N, heads, -1); /* 5.2 */
 }

@@ -12,6 +12,8 @@ enum scratch_slot {
     SCRATCH_PACKED, /* linear: packed rows of x, for the weight gradient */
     SCRATCH_PART,   /* ops: partial sums of a call */
     SCRATCH_ROW,    /* ops: one row or a few */
+    SCRATCH_NORM,   /* norm: weights with their offset */
+    SCRATCH_CAP,    /* attention: a row of capped scores */
     SCRATCH_SCORE,  /* attention: a block of scores */
     SCRATCH_DSCORE,
     SCRATCH_KEYS, /* attention: visible keys */

@@ -33,6 +33,9 @@ struct vec_set {
     void (*gelu_bwd)(real *dx, const real *dy, const real *x, size_t n, int add);
     void (*gelu_tanh)(real *y, const real *x, size_t n);
     void (*gelu_tanh_bwd)(real *dx, const real *dy, const real *x, size_t n, int add);
+    void (*geglu)(real *h, const real *a, const real *b, size_t n);
+    void (*geglu_bwd)(real *da, real *db, const real *dh, const real *a, const real *b, size_t n,
+                      int add);
 
     /* One row of a norm.  With f the row is u = x + f; without f, u is not written.  Returns
      * rstd. */
@@ -46,16 +49,21 @@ struct vec_set {
     void (*layer_row_bwd)(real *dx, real *dw, real *db, const real *dy, const real *x,
                           const real *w, real mean, real rstd, size_t C);
 
-    /* sign * sine and cosine of pos * inv_freq; then rotates all heads of a row by them. */
+    /* sign * sine and cosine of pos * inv_freq; then rotates the first 2 pairs of the D elements of
+     * all heads of a row by them. */
     void (*angles)(real *sine, real *cosine, const real *inv_freq, real pos, real sign, int pairs);
-    void (*rotate)(real *x, const real *sine, const real *cosine, int heads, int pairs, int half);
+    void (*rotate)(real *x, const real *sine, const real *cosine, int heads, int D, int pairs,
+                   int half);
 
     /* The maximum (v_max), and the sums of e = exp(x - top) and of e (x - top); e is written to
      * `to` unless NULL.  Elements of -Inf add nothing.  moment may be NULL. */
     real (*max)(const real *x, size_t n);
     void (*exp_sum)(real *to, const real *x, real top, size_t n, double *sum, double *moment);
 
-    void (*scale)(real *x, real by, size_t n);                             /* x *= by */
+    void (*scale)(real *x, real by, size_t n); /* x *= by */
+    void (*cap)(real *x, real most, size_t n); /* x = most tanh(x / most) */
+    void (*cap_bwd)(real *d, const real *y, real most,
+                    size_t n); /* d *= its slope, y = its result */
     void (*axpy)(real *y, const real *x, const real *f, real g, size_t n); /* y = x + g f */
     real (*dot)(const real *x, const real *y, size_t n);                   /* v_dot */
     double (*squares)(const real *x, size_t n);                            /* sum of x^2 */

@@ -106,6 +106,18 @@ static inline float v_normal(float x, float *density)
     return x > 0 ? v_fma(-e, p, 1.0F) : e * p;
 }
 
+/* Near 0 a polynomial in x^2, as 1 - exp(-2|x|) has few digits there. */
+static inline float v_tanh(float x)
+{
+    float t = v_exp(-2.0F * fabsf(x)), far = copysignf((1.0F - t) / (1.0F + t), x), s = x * x;
+    float p = v_fma(-5.852186e-3F, s, 2.0753643e-2F);
+    p = v_fma(p, s, -5.376871e-2F);
+    p = v_fma(p, s, 0.13331689F);
+    p = v_fma(p, s, -0.33333284F);
+    float near = v_fma(p * s, x, x);
+    return fabsf(x) < 0.6F ? near : far;
+}
+
 /* Argument reduction in double, so that large positions keep their phase. */
 static inline void v_sincos(float x, float *sine, float *cosine)
 {
@@ -135,6 +147,10 @@ static inline double v_exp_inside(double x)
 static inline double v_exp(double x)
 {
     return exp(x);
+}
+static inline double v_tanh(double x)
+{
+    return tanh(x);
 }
 static inline double v_normal(double x, double *density)
 {

@@ -32,7 +32,24 @@ static struct norm norm_of(const struct model *m, int w, int b, real *mean, real
                          .rstd = rstd,
                          .N = N,
                          .C = (int)m->config.dim,
+                         .offset = m->config.norm_offset,
                          .eps = (real)m->config.norm_eps};
+}
+
+/* Queries or keys: N rows of `heads`, normed one by one or as a whole. */
+static struct norm qk_norm_of(const struct model *m, int w, real *rstd, int N, int heads)
+{
+    int D = (int)m->config.head_dim, each = m->config.qk_norm == QK_NORM_HEAD;
+    struct norm n = norm_of(m, w, -1, NULL, rstd, each ? N * heads : N);
+    n.C = each ? D : heads * D;
+    n.mean = NULL;
+    return n;
+}
+
+/* The norm of an output: w->f of f_in, or w->g of g_in. */
+static struct norm output_norm_of(const struct model *m, int w, real *rstd, int N)
+{
+    return norm_of(m, w, -1, NULL, rstd, N);
 }
 
 static struct norm norm1_of(const struct model *m, int l, const struct block_work *w, int N)
@@ -45,12 +62,17 @@ static struct norm norm2_of(const struct model *m, int l, const struct block_wor
     return norm_of(m, m->block[l].norm2, m->block[l].norm2_b, w->mean2, w->rstd2, N);
 }
 
-static void rope(const struct model *m, real *x, const int32_t *pos, int N, int heads, int back)
+static void rope(const struct model *m, int l, real *x, const int32_t *pos, int N, int heads,
+                 int back)
 {
-    int kind = m->config.position, D = (int)m->config.head_dim;
-    if (kind != POS_ROPE && kind != POS_ROPE_INTERLEAVED)
-        return;
-    (back ? rope_bwd : rope_fwd)(x, pos, m->inv_freq, N, heads, D, kind == POS_ROPE);
+    int is_local = m->block[l].rope == BLOCK_ROPE_LOCAL, D = (int)m->config.head_dim;
+    struct rope r = {.inv_freq = m->inv_freq[is_local],
+                     .D = D,
+                     .dims = (int)m->config.rope_dims,
+                     .half = m->config.position == POS_ROPE,
+                     .scale = is_local ? 1 : m->rope_scale};
+    if (m->block[l].rope != BLOCK_NO_ROPE)
+        (back ? rope_bwd : rope_fwd)(x, pos, &r, N, heads);
 }
 
 static struct linear lin(const struct model *m, int w, int b)
@@ -68,8 +90,10 @@ struct act {
 
 static struct act act_of(const struct model *m, const struct block_work *w, struct block_work *d)
 {
-    static const enum act_kind kind[] = {
-        [MLP_SWIGLU] = ACT_SWIGLU, [MLP_GELU] = ACT_GELU, [MLP_GELU_TANH] = ACT_GELU_TANH};
+    static const enum act_kind kind[] = {[MLP_SWIGLU] = ACT_SWIGLU,
+                                         [MLP_GELU] = ACT_GELU,
+                                         [MLP_GELU_TANH] = ACT_GELU_TANH,
+                                         [MLP_GEGLU] = ACT_GEGLU};
     return (struct act){kind[m->config.mlp], (int)m->config.ffn, w, d};
 }
 
@@ -99,6 +123,8 @@ static struct attn attn_shape(const struct model *m, int N)
         .H = (int)m->config.heads,
         .K = (int)m->config.kv_heads,
         .D = (int)m->config.head_dim,
+        .scale = (real)m->config.attn_scale,
+        .cap = (real)m->config.attn_cap,
         .lo = g->lo,
         .hi = g->hi,
         .self = g->self,
@@ -186,7 +212,10 @@ static void enter_fwd(struct model *m, int l, const struct normed *r, struct blo
     if (loop_enters(m, l))
         begin_iteration(m, r, w);
     struct norm norm = norm1_of(m, l, w, r->n);
-    norm_fwd(w->xn, w->x, &norm);
+    if (m->block[l].norm1 >= 0)
+        norm_fwd(w->xn, w->x, &norm);
+    else
+        bulk_copy(w->xn, w->x, (size_t)r->n * (size_t)m->config.dim);
 }
 
 /* The plan's rows as indices into w->in; NULL: row i. */
@@ -227,26 +256,44 @@ static void qkv_fwd(struct model *m, int l, const struct plan *p, const struct n
     int H = (int)m->config.heads, K = (int)m->config.kv_heads, width = K * (int)m->config.head_dim;
     struct linear q = lin(m, b->q, b->q_b), k = lin(m, b->k, b->k_b), v = lin(m, b->v, b->v_b);
     real *new_k = r->is_part ? m->loop.new_k : w->k, *new_v = r->is_part ? m->loop.new_v : w->v;
-    linear_fwd(w->q, w->xn, &q, p->n, 0, &(struct linear_extra){.row = r->query});
-    linear_fwd(new_k, w->xn, &k, r->n, 0, NULL);
+    int has_norm = b->q_norm >= 0;
+    linear_fwd(has_norm ? w->q_in : w->q, w->xn, &q, p->n, 0,
+               &(struct linear_extra){.row = r->query});
+    linear_fwd(has_norm ? w->k_in : new_k, w->xn, &k, r->n, 0, NULL);
     linear_fwd(new_v, w->xn, &v, r->n, 0, NULL);
-    rope(m, w->q, m->ranges.qpos, p->n, H, 0);
-    rope(m, new_k, r->pos, r->n, K, 0);
+    if (has_norm) {
+        struct norm qn = qk_norm_of(m, b->q_norm, w->rstd_q, p->n, H),
+                    kn = qk_norm_of(m, b->k_norm, w->rstd_k, r->n, K);
+        norm_fwd(w->q, w->q_in, &qn);
+        norm_fwd(new_k, w->k_in, &kn);
+    }
+    rope(m, l, w->q, m->ranges.qpos, p->n, H, 0);
+    rope(m, l, new_k, r->pos, r->n, K, 0);
     if (r->is_part) {
         put_rows(w->k, new_k, r, width);
         put_rows(w->v, new_v, r, width);
     }
 }
 
-/* 6: u = x + f, un = norm2(u). */
+/* 6: u = x + f, un = norm2(u), or u itself. */
 static void second_norm_fwd(struct model *m, int l, const struct plan *p, const struct normed *r,
                             struct block_work *w)
 {
     struct norm n = norm2_of(m, l, w, p->n);
-    if (loop_enters(m, l))
-        add_norm_fwd(w->u, w->un, w->in, rows_of_input(p, r, m->R), w->f, &n);
+    int enters = loop_enters(m, l), C = (int)m->config.dim;
+    const real *x = enters ? w->in : m->stream.h[l];
+    const int32_t *row = enters ? rows_of_input(p, r, m->R) : is_whole(m, p) ? NULL : p->row;
+    size_t items = (size_t)p->n * (size_t)C;
+    if (m->block[l].norm2 >= 0) {
+        add_norm_fwd(w->u, w->un, x, row, w->f, &n);
+        return;
+    }
+    if (row)
+        rows_gather(w->u, x, row, p->n, C);
     else
-        add_norm_fwd(w->u, w->un, m->stream.h[l], is_whole(m, p) ? NULL : p->row, w->f, &n);
+        bulk_copy(w->u, x, items);
+    add_into(w->u, w->f, items);
+    bulk_copy(w->un, w->u, items);
 }
 
 /* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */
@@ -260,7 +307,16 @@ static void mlp_fwd(struct model *m, int l, int N, struct block_work *w, real *f
         linear_fwd(w->a, w->un, &gate, N, 0, NULL);
     }
     linear_fwd(w->b, w->un, &up, N, 0, &(struct linear_extra){.after = act_fwd, .ctx = &act});
-    linear_fwd(f, w->hid, &down, N, beta, NULL);
+    if (b->out2 < 0) {
+        linear_fwd(f, w->hid, &down, N, beta, NULL);
+        return;
+    }
+    struct norm n = output_norm_of(m, b->out2, w->rstd_g, N);
+    real *to = beta != 0 ? w->g_out : f;
+    linear_fwd(w->g_in, w->hid, &down, N, 0, NULL);
+    norm_fwd(to, w->g_in, &n);
+    if (beta != 0)
+        add_into(f, to, (size_t)N * (size_t)m->config.dim);
 }
 
 /* 4 for some queries, in parts of which each query gets the bits it would get alone. */
@@ -320,7 +376,7 @@ static struct normed attention_increment(struct model *m, int l, const struct pl
         loop_keys(m, l, &shared.k, &shared.v);
         w = &shared;
     }
-    block_ranges_make(m, p, cache);
+    block_ranges_make(m, l, p, cache);
     struct normed rows = normed_rows(m, l, p);
     enter_fwd(m, l, &rows, w);  /* 1 */
     qkv_fwd(m, l, p, &rows, w); /* 2, 3 */
@@ -328,8 +384,12 @@ static struct normed attention_increment(struct model *m, int l, const struct pl
     for (int s = 0; cache && s < m->B; s++)
         attend_cache(m, l, s, cache[s], &a, w); /* 4 */
     if (!cache)
-        attention_fwd(w->att, w->lse, w->q, w->k, w->v, &a); /* 4 */
-    linear_fwd(w->f, w->att, &o, p->n, 0, NULL);             /* 5 */
+        attention_fwd(w->att, w->lse, w->q, w->k, w->v, &a);             /* 4 */
+    linear_fwd(b->out1 < 0 ? w->f : w->f_in, w->att, &o, p->n, 0, NULL); /* 5 */
+    if (b->out1 >= 0) {
+        struct norm n = output_norm_of(m, b->out1, w->rstd_f, p->n);
+        norm_fwd(w->f, w->f_in, &n);
+    }
     return rows;
 }
 
@@ -350,6 +410,19 @@ void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *
                 (int)m->config.dim); /* 8 */
 }
 
+/* The gradient dy of a normed output (N,C) becomes that of x, the output before; dy itself without
+ * a norm. */
+static const real *output_norm_bwd(const struct model *m, int w, real *dx, const real *dy,
+                                   const real *x, real *rstd, int N)
+{
+    if (w < 0)
+        return dy;
+    struct norm n = output_norm_of(m, w, rstd, N);
+    bulk_zero(dx, (size_t)N * (size_t)m->config.dim);
+    norm_bwd(dx, grd(m, w), NULL, dy, x, &n);
+    return dx;
+}
+
 /* Steps 8-6 in reverse.  d->f holds d loss / d f; d->u receives the gradient of u. */
 static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const struct block_work *w)
 {
@@ -358,8 +431,9 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
     struct linear up = lin(m, b->up, b->up_b), down = lin(m, b->down, b->down_b);
     struct act act = act_of(m, w, d);
     struct linear_rows hid = linear_rows(down.format, w->hid, NULL, N, down.C);
-    linear_bwd_w(grd(m, b->down), grd(m, b->down_b), d->f, &hid, &down); /* 8 */
-    linear_bwd_x(d->hid, d->f, &down, N, 0,
+    const real *df = output_norm_bwd(m, b->out2, d->g_in, d->f, w->g_in, w->rstd_g, N);
+    linear_bwd_w(grd(m, b->down), grd(m, b->down_b), df, &hid, &down); /* 8 */
+    linear_bwd_x(d->hid, df, &down, N, 0,
                  &(struct linear_extra){.after = act_bwd, .ctx = &act}); /* 8, 7 */
     struct linear_rows un = linear_rows(up.format, w->un, NULL, N, C);
     linear_bwd_w(grd(m, b->up), grd(m, b->up_b), d->hid, &un, &up);
@@ -370,8 +444,24 @@ static void mlp_bwd(struct model *m, int l, int N, struct block_work *d, const s
         linear_bwd_x(d->un, d->a, &gate, N, 1, NULL);
     }
     struct norm n = norm2_of(m, l, w, N);
+    if (b->norm2 < 0) {
+        bulk_copy(d->u, d->un, (size_t)N * (size_t)C);
+        return;
+    }
     bulk_zero(d->u, (size_t)N * (size_t)C);
     norm_bwd(d->u, grd(m, b->norm2), grd(m, b->norm2_b), d->un, w->u, &n); /* 6 */
+}
+
+/* As output_norm_bwd, for queries or keys. */
+static const real *qk_norm_bwd(const struct model *m, int w, real *dx, const real *dy,
+                               const real *x, real *rstd, int N, int heads)
+{
+    if (w < 0)
+        return dy;
+    struct norm n = qk_norm_of(m, w, rstd, N, heads);
+    bulk_zero(dx, (size_t)N * (size_t)heads * (size_t)m->config.head_dim);
+    norm_bwd(dx, grd(m, w), NULL, dy, x, &n);
+    return dx;
 }
 
 /* 2: from d->q, d->k, d->v to d->xn, the normed key rows. */
@@ -383,15 +473,19 @@ static void qkv_bwd(struct model *m, int l, const struct plan *p, struct block_w
     const int32_t *row = query_rows(m, p);
     struct linear q = lin(m, b->q, b->q_b), k = lin(m, b->k, b->k_b), v = lin(m, b->v, b->v_b);
     struct linear_rows xn = linear_rows(k.format, w->xn, NULL, Mn, C);
-    linear_bwd_w(grd(m, b->k), grd(m, b->k_b), d->k, &xn, &k);
+    const real *dq = qk_norm_bwd(m, b->q_norm, d->q_in, d->q, w->q_in, w->rstd_q, N,
+                                 (int)m->config.heads),
+               *dk = qk_norm_bwd(m, b->k_norm, d->k_in, d->k, w->k_in, w->rstd_k, Mn,
+                                 (int)m->config.kv_heads);
+    linear_bwd_w(grd(m, b->k), grd(m, b->k_b), dk, &xn, &k);
     linear_bwd_w(grd(m, b->v), grd(m, b->v_b), d->v, &xn, &v);
     if (row)
         xn = linear_rows(q.format, w->xn, row, N, C);
-    linear_bwd_w(grd(m, b->q), grd(m, b->q_b), d->q, &xn, &q);
-    linear_bwd_x(d->xn, d->k, &k, Mn, 0, NULL);
+    linear_bwd_w(grd(m, b->q), grd(m, b->q_b), dq, &xn, &q);
+    linear_bwd_x(d->xn, dk, &k, Mn, 0, NULL);
     linear_bwd_x(d->xn, d->v, &v, Mn, 1, NULL);
     d->xq = row ? d->gathered : d->xn;
-    linear_bwd_x(d->xq, d->q, &q, N, row ? 0 : 1, NULL);
+    linear_bwd_x(d->xq, dq, &q, N, row ? 0 : 1, NULL);
     if (row)
         rows_scatter_add(d->xn, d->xq, row, NULL, N, C);
 }
@@ -406,8 +500,9 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
     size_t nq = (size_t)N * (size_t)(H * D), nk = (size_t)Mn * (size_t)(K * D);
     struct linear o = lin(m, b->o, b->o_b);
     struct linear_rows att = linear_rows(o.format, w->att, NULL, N, o.C);
-    linear_bwd_w(grd(m, b->o), grd(m, b->o_b), d->f, &att, &o); /* 5 */
-    linear_bwd_x(d->att, d->f, &o, N, 0, NULL);
+    const real *df = output_norm_bwd(m, b->out1, d->f_in, d->f, w->f_in, w->rstd_f, N);
+    linear_bwd_w(grd(m, b->o), grd(m, b->o_b), df, &att, &o); /* 5 */
+    linear_bwd_x(d->att, df, &o, N, 0, NULL);
     bulk_zero(d->q, nq);
     bulk_zero(d->k, nk);
     bulk_zero(d->v, nk);
@@ -421,9 +516,9 @@ static void attn_bwd(struct model *m, int l, const struct plan *p, struct block_
                                       .v = w->v,
                                       .o = w->att,
                                       .lse = w->lse},
-                  &a);                      /* 4 */
-    rope(m, d->q, m->ranges.qpos, N, H, 1); /* 3 */
-    rope(m, d->k, m->ranges.kpos, Mn, K, 1);
+                  &a);                         /* 4 */
+    rope(m, l, d->q, m->ranges.qpos, N, H, 1); /* 3 */
+    rope(m, l, d->k, m->ranges.kpos, Mn, K, 1);
     qkv_bwd(m, l, p, d, w); /* 2 */
 }
 
@@ -469,11 +564,14 @@ static void enter_bwd(struct model *m, int l, const struct plan *p, struct block
     real *dx = enters ? d->gathered : every ? dh : d->u;
     if (enters)
         bulk_zero(dx, (size_t)n.N * (size_t)C);
-    norm_bwd(dx, grd(m, b->norm1), grd(m, b->norm1_b), d->xn,
-             enters  ? w->in
-             : every ? m->stream.h[l]
-                     : w->x,
-             &n);
+    if (b->norm1 >= 0)
+        norm_bwd(dx, grd(m, b->norm1), grd(m, b->norm1_b), d->xn,
+                 enters  ? w->in
+                 : every ? m->stream.h[l]
+                         : w->x,
+                 &n);
+    else
+        add_into(dx, d->xn, (size_t)n.N * (size_t)C);
     if (enters) {
         begin_bwd(m, l, p, d, w, every, dx);
         return;
@@ -505,7 +603,7 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
     int C = (int)m->config.dim, N = p->n;
     size_t n = (size_t)N * (size_t)C;
     const real *dy = m->stream.dh[l + 1];
-    block_ranges_make(m, p, NULL);
+    block_ranges_make(m, l, p, NULL);
     add_into(m->stream.dh[l], dy, (size_t)m->R * (size_t)C); /* y = x + ... */
     if (dgate)
         rows_dot(dgate, dy, p->row, w->f, N, C);
@@ -538,7 +636,10 @@ void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_wor
 {
     struct norm n = norm2_of(m, l, w, p->n);
     gather_mid(m, p, w);
-    norm_fwd(w->un, w->u, &n);       /* 6 */
+    if (m->block[l].norm2 >= 0)
+        norm_fwd(w->un, w->u, &n); /* 6 */
+    else
+        bulk_copy(w->un, w->u, (size_t)p->n * (size_t)m->config.dim);
     mlp_fwd(m, l, p->n, w, w->g, 0); /* 7, 8 */
     if (update)
         rows_update(m->stream.h[l + 1], w->mid, w->g, p->row, p->gate, p->n, m->R,
@@ -565,7 +666,7 @@ void attention_half_bwd(struct model *m, int l, const struct plan *p, struct blo
 {
     struct block_work *d = &m->dwork;
     int C = (int)m->config.dim, N = p->n;
-    block_ranges_make(m, p, NULL);
+    block_ranges_make(m, l, p, NULL);
     add_into(m->stream.dh[l], d->mid, (size_t)m->R * (size_t)C); /* mid = x + ... */
     if (dgate)
         rows_dot(dgate, d->mid, p->row, w->f, N, C);

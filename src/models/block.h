@@ -7,10 +7,14 @@
 /* Key ranges of the current plan: which rows are keys (all, or the plan's) and which keys each
  * query sees.  cache: NULL, or one per sequence (B); ranges then index the sequence's own keys, and
  * block_cached must have been called. */
-void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *const *cache);
+void block_ranges_make(struct model *m, int l, const struct plan *p,
+                       struct kv_cache *const *cache);
 /* Number of keys of layer l already in the caches of the sequences (B), as ranges.cached; NULL
  * without caches. */
 const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cache);
+/* Of the ranges.cached keys of layer l, those out of the window of each row, as ranges.passed; NULL
+ * without a window or caches. */
+const int32_t *block_passed(struct model *m, int l, struct kv_cache *const *cache);
 /* The increment f of the plan's rows into w->f; the residual stream is only read. */
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
                      struct kv_cache *const *cache);

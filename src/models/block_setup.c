@@ -13,6 +13,15 @@ static int add(struct params *ps, int l, const char *name, int64_t rows, int64_t
     return params_add(ps, full, (int)rows, (int)cols, group, init, scale);
 }
 
+/* With an offset of 1 the weight begins at 0. */
+static int add_norm(struct params *ps, const struct model_config *c, int l, const char *name,
+                    int64_t width, int wanted)
+{
+    return wanted
+               ? add(ps, l, name, width, 0, PARAM_PLAIN, c->norm_offset ? INIT_ZERO : INIT_ONE, 0)
+               : -1;
+}
+
 static int add_bias(struct params *ps, int l, const char *name, int64_t rows, int wanted)
 {
     return wanted ? add(ps, l, name, rows, 0, PARAM_PLAIN, INIT_ZERO, 0) : -1;
@@ -24,8 +33,16 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
     double std = c->init_std,
            out_std = c->depth_init ? std / sqrt(2.0 * model_config_depth(c)) : std;
-    int layer = c->norm == NORM_LAYER, before = ps->n;
-    b->norm1 = add(ps, l, "input_layernorm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+    int layer = c->norm == NORM_LAYER, first = ps->n;
+    int is_gated = model_config_gated(c), before = c->norm_place != NORM_AFTER,
+        after = c->norm_place != NORM_BEFORE;
+    b->window = (int)model_config_window(c, l);
+    b->rope = (c->position != POS_ROPE && c->position != POS_ROPE_INTERLEAVED) ||
+                      model_config_has(c->nope_layers, l)
+                  ? BLOCK_NO_ROPE
+              : b->window && c->rope_local > 0 ? BLOCK_ROPE_LOCAL
+                                               : BLOCK_ROPE;
+    b->norm1 = add_norm(ps, c, l, "input_layernorm.weight", C, before);
     b->norm1_b = add_bias(ps, l, "input_layernorm.bias", C, layer);
     b->q = add(ps, l, "self_attn.q_proj.weight", HD, C, PARAM_MATRIX, INIT_NORMAL, std);
     b->k = add(ps, l, "self_attn.k_proj.weight", KD, C, PARAM_MATRIX, INIT_NORMAL, std);
@@ -35,21 +52,29 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     b->k_b = add_bias(ps, l, "self_attn.k_proj.bias", KD, c->attn_bias);
     b->v_b = add_bias(ps, l, "self_attn.v_proj.bias", KD, c->attn_bias);
     b->o_b = add_bias(ps, l, "self_attn.o_proj.bias", C, c->attn_bias == ATTN_BIAS_ALL);
-    b->norm2 = add(ps, l, "post_attention_layernorm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+    int q_norm = c->qk_norm == QK_NORM_NONE   ? 0
+                 : c->qk_norm == QK_NORM_HEAD ? (int)c->head_dim
+                                              : -1;
+    b->q_norm =
+        add_norm(ps, c, l, "self_attn.q_norm.weight", q_norm < 0 ? HD : q_norm, q_norm != 0);
+    b->k_norm =
+        add_norm(ps, c, l, "self_attn.k_norm.weight", q_norm < 0 ? KD : q_norm, q_norm != 0);
+    b->out1 = add_norm(ps, c, l, "attention_output_layernorm.weight", C, after);
+    b->norm2 = add_norm(ps, c, l, "post_attention_layernorm.weight", C, before);
     b->norm2_b = add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
-    b->gate = c->mlp == MLP_SWIGLU
-                  ? add(ps, l, "mlp.gate_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std)
-                  : -1;
+    b->gate =
+        is_gated ? add(ps, l, "mlp.gate_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std) : -1;
     b->up = add(ps, l, "mlp.up_proj.weight", F, C, PARAM_MATRIX, INIT_NORMAL, std);
     b->down = add(ps, l, "mlp.down_proj.weight", C, F, PARAM_MATRIX, INIT_NORMAL, out_std);
-    b->gate_b = add_bias(ps, l, "mlp.gate_proj.bias", F, c->mlp_bias && c->mlp == MLP_SWIGLU);
+    b->out2 = add_norm(ps, c, l, "mlp_output_layernorm.weight", C, after);
+    b->gate_b = add_bias(ps, l, "mlp.gate_proj.bias", F, c->mlp_bias && is_gated);
     b->up_b = add_bias(ps, l, "mlp.up_proj.bias", F, c->mlp_bias);
     b->down_b = add_bias(ps, l, "mlp.down_proj.bias", C, c->mlp_bias);
     int biases = c->attn_bias == ATTN_BIAS_NONE ? 0 : c->attn_bias == ATTN_BIAS_ALL ? 4 : 3;
-    /* 9 rows are always there; a failed one leaves the table short */
-    int want = 8 + (c->mlp == MLP_SWIGLU) + 2 * layer + biases +
-               (c->mlp == MLP_SWIGLU ? 3 : 2) * c->mlp_bias;
-    if (ps->n - before != want)
+    /* 6 rows are always there; a failed one leaves the table short */
+    int want = 6 + is_gated + 2 * layer + 2 * (before + after) + 2 * (q_norm != 0) + biases +
+               (is_gated ? 3 : 2) * c->mlp_bias;
+    if (ps->n - first != want)
         return err_set(e, DS_EMEM, "out of memory for the parameters of layer %d", l);
     return 0;
 }
@@ -71,6 +96,17 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->in = enters ? reals(a, R, C) : NULL;
     w->rstd0 = enters ? reals(a, R, 1) : NULL;
     w->mean0 = enters ? reals(a, R, 1) : NULL;
+    int qk = c->qk_norm != QK_NORM_NONE, each = c->qk_norm == QK_NORM_HEAD,
+        after = c->norm_place != NORM_BEFORE;
+    w->q_in = qk ? reals(a, R, HD) : NULL;
+    w->k_in = qk ? reals(a, R, KD) : NULL;
+    w->rstd_q = qk ? reals(a, R, each ? c->heads : 1) : NULL;
+    w->rstd_k = qk ? reals(a, R, each ? c->kv_heads : 1) : NULL;
+    w->f_in = after ? reals(a, R, C) : NULL;
+    w->g_in = after ? reals(a, R, C) : NULL;
+    w->g_out = after && !split ? reals(a, R, C) : NULL;
+    w->rstd_f = after ? reals(a, R, 1) : NULL;
+    w->rstd_g = after ? reals(a, R, 1) : NULL;
     w->q = reals(a, R, HD);
     w->k = reals(a, R, KD);
     w->v = reals(a, R, KD);
@@ -80,7 +116,7 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
     w->un = reals(a, R, C);
     w->rstd2 = reals(a, R, 1);
     w->mean2 = reals(a, R, 1);
-    w->a = c->mlp == MLP_SWIGLU ? reals(a, R, F) : NULL;
+    w->a = model_config_gated(c) ? reals(a, R, F) : NULL;
     w->b = reals(a, R, F);
     w->hid = reals(a, R, F);
     w->f = reals(a, R, C);
@@ -92,13 +128,16 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
 
 /* First new key of each query's document and the first one after it.  Rows and keys ascend, so both
  * ends only move forward. */
-static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow)
+static void ranges_fill(struct model *m, const struct plan *p, const int32_t *krow, int window)
 {
     struct block_ranges *g = &m->ranges;
     int lo = 0, hi = 0, own = 0;
     for (int i = 0; i < p->n; i++) {
         int row = p->row[i], span = m->private_row ? m->private_row[row] : -1;
-        while (lo < g->new_keys && (krow ? krow[lo] : lo) < m->first_row[row])
+        int least = m->first_row[row]; /* without private spans positions are distances of rows */
+        if (window > 0 && row - window >= least)
+            least = row - window + 1;
+        while (lo < g->new_keys && (krow ? krow[lo] : lo) < least)
             lo++;
         while (hi < g->new_keys && (krow ? krow[hi] : hi) <= row)
             hi++;
@@ -126,14 +165,33 @@ static void segments_fill(struct model *m, const struct plan *p, const int32_t *
     }
 }
 
-/* Every sequence has its own list of keys and sees all that precede it. */
-static void ranges_to_caches(struct model *m)
+/* Keys of a cached layer before position `least`, which ascend. */
+static int keys_before(const struct kv_layer *y, int n, int least)
+{
+    int from = 0, to = n;
+    while (from < to) {
+        int at = (from + to) / 2;
+        if (y->pos[at] < least)
+            from = at + 1;
+        else
+            to = at;
+    }
+    return from;
+}
+
+/* Every sequence has its own list of keys and sees all that precede it, or the window's. */
+static void ranges_to_caches(struct model *m, int l, struct kv_cache *const *cache)
 {
     struct block_ranges *g = &m->ranges;
+    int window = m->block[l].window;
     for (int s = 0; s < m->B; s++)
         for (int i = g->seg_q[s]; i < g->seg_q[s + 1]; i++) {
-            int by = g->cached[s] - g->seg_k[s];
-            g->lo[i] = 0;
+            int by = g->cached[s] - g->seg_k[s], least = g->qpos[i] - window + 1;
+            /* lo so far skips new keys; those of the cache come before them */
+            int skips_new = window > 0 && g->lo[i] > g->seg_k[s];
+            g->lo[i] = skips_new    ? g->lo[i] + by
+                       : window > 0 ? keys_before(&cache[s]->layer[l], g->cached[s], least)
+                                    : 0;
             g->hi[i] += by;
             g->self[i] += by;
         }
@@ -146,14 +204,26 @@ const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cach
     return cache ? m->ranges.cached : NULL;
 }
 
-void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *const *cache)
+const int32_t *block_passed(struct model *m, int l, struct kv_cache *const *cache)
+{
+    struct block_ranges *g = &m->ranges;
+    int window = m->block[l].window;
+    if (!cache || window == 0)
+        return NULL;
+    for (int i = 0; i < m->R; i++)
+        g->passed[i] =
+            keys_before(&cache[i / m->T]->layer[l], g->cached[i / m->T], m->pos[i] - window + 1);
+    return g->passed;
+}
+
+void block_ranges_make(struct model *m, int l, const struct plan *p, struct kv_cache *const *cache)
 {
     struct block_ranges *g = &m->ranges;
     const int32_t *krow = p->kv == KV_ALL ? NULL : p->row;
     g->M = g->new_keys = p->kv == KV_ALL ? m->R : p->n;
     for (int j = 0; j < g->new_keys; j++)
         g->kpos[j] = m->pos[krow ? krow[j] : j];
-    ranges_fill(m, p, krow);
+    ranges_fill(m, p, krow, m->block[l].window);
     segments_fill(m, p, krow);
     g->on = NULL;
     g->own = m->private_row ? g->own_store : NULL;
@@ -167,5 +237,5 @@ void block_ranges_make(struct model *m, const struct plan *p, struct kv_cache *c
         }
     }
     if (cache)
-        ranges_to_caches(m);
+        ranges_to_caches(m, l, cache);
 }

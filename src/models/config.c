@@ -24,7 +24,16 @@ static const struct opt model_opts[] = {
     {"max_seq",   OPT_INT,    AT(max_seq),   "1024", 1, 1 << 20, NULL, "maximum context length; size of the learned position table", NULL},
     {"norm",      OPT_ENUM,   AT(norm),      "rms",  0, 0, "rms|layer", "RMSNorm or LayerNorm", NULL},
     {"position",  OPT_ENUM,   AT(position),  "rope", 0, 0, "rope|rope_interleaved|learned|none", "positions: RoPE (half-split or interleaved), a learned table or none", NULL},
-    {"mlp",       OPT_ENUM,   AT(mlp),       "swiglu", 0, 0, "swiglu|gelu|gelu_tanh", "gated SwiGLU, or plain GELU (exact or tanh)", NULL},
+    {"mlp",       OPT_ENUM,   AT(mlp),       "swiglu", 0, 0, "swiglu|gelu|gelu_tanh|geglu", "gated SwiGLU or GeGLU (tanh), or plain GELU (exact or tanh)", NULL},
+    {"norm_place", OPT_ENUM,  AT(norm_place), "before", 0, 0, "before|after|both", "norms of a block: before attention and MLP, after them (OLMo 2) or both (Gemma 2)", NULL},
+    {"norm_offset", OPT_BOOL, AT(norm_offset), "false", 0, 0, NULL, "RMSNorm multiplies by 1 + weight (Gemma)", NULL},
+    {"qk_norm",   OPT_ENUM,   AT(qk_norm),   "none", 0, 0, "none|head|whole", "RMSNorm of queries and keys: per head (Qwen3, Gemma 3) or over all heads (OLMo 2)", NULL},
+    {"attn_scale", OPT_REAL,  AT(attn_scale), "0",   0, 1e3, NULL, "factor on attention scores; 0 = 1 / sqrt(head_dim)", NULL},
+    {"attn_cap",  OPT_REAL,   AT(attn_cap),  "0",    0, 1e6, NULL, "soft cap of attention scores, c tanh(s / c); 0 = none", NULL},
+    {"logit_cap", OPT_REAL,   AT(logit_cap), "0",    0, 1e6, NULL, "soft cap of logits; 0 = none", NULL},
+    {"window",    OPT_INT,    AT(window),    "0",    0, 1 << 30, NULL, "sliding window: tokens that a query sees, itself included; 0 = all before it", NULL},
+    {"window_layers", OPT_STRING, AT(window_layers), "", 0, 0, NULL, "blocks with the window, e.g. 0-4,6-10; empty = all", NULL},
+    {"nope_layers", OPT_STRING, AT(nope_layers), "", 0, 0, NULL, "blocks without positions, e.g. 3,7,11 (SmolLM3)", NULL},
     {"attn_bias", OPT_ENUM,   AT(attn_bias), "false", 0, 0, "false|true|qkv", "biases on q, k, v and o; qkv: not on o (Qwen2)", NULL},
     {"mlp_bias",  OPT_BOOL,   AT(mlp_bias),  "false", 0, 0, NULL, "biases in the MLP", NULL},
     {"tied",      OPT_BOOL,   AT(tied),      "true", 0, 0, NULL, "output head shares the embedding", NULL},
@@ -35,11 +44,14 @@ static const struct opt model_opts[] = {
     {"embed_init", OPT_ENUM,  AT(embed_init), "tokens", 0, 0, "tokens|letters", "initial embedding: one random vector per token, or the sum over a token's letters and digits of one per place and kind of token", NULL},
     {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "divide the initial output weights of each block by sqrt(2 layers)", NULL},
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
-    {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3", "rotary frequency scaling: Llama 3.1's, or none", NULL},
+    {"rope_local", OPT_REAL,  AT(rope_local), "0",   0, 1e9, NULL, "base of the rotary frequencies, never scaled, in blocks with a window (Gemma 3); 0 = as elsewhere", NULL},
+    {"rope_dims", OPT_INT,    AT(rope_dims), "0",    0, 1024, NULL, "elements of a head that rotate; 0 = all", NULL},
+    {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3|linear|yarn", "rotary frequency scaling: Llama 3.1's, division by rope_factor, YaRN or none", NULL},
     {"rope_factor", OPT_REAL, AT(rope_factor), "8",  1, 1e6, NULL, "rope_scaling: scaling factor", NULL},
-    {"rope_low",  OPT_REAL,   AT(rope_low),  "1",    1e-6, 1e6, NULL, "rope_scaling: wavelengths above rope_original / rope_low are scaled in full", NULL},
-    {"rope_high", OPT_REAL,   AT(rope_high), "4",    1e-6, 1e6, NULL, "rope_scaling: wavelengths below rope_original / rope_high are unchanged", NULL},
+    {"rope_low",  OPT_REAL,   AT(rope_low),  "1",    1e-6, 1e6, NULL, "rope_scaling: wavelengths above rope_original / rope_low are scaled in full; yarn: beta_slow", NULL},
+    {"rope_high", OPT_REAL,   AT(rope_high), "4",    1e-6, 1e6, NULL, "rope_scaling: wavelengths below rope_original / rope_high are unchanged; yarn: beta_fast", NULL},
     {"rope_original", OPT_INT, AT(rope_original), "8192", 1, 1 << 30, NULL, "rope_scaling: original context length", NULL},
+    {"rope_attention", OPT_REAL, AT(rope_attention), "0", 0, 100, NULL, "rope_scaling=yarn: factor on rotated queries and keys; 0 = 0.1 ln(rope_factor) + 1", NULL},
     {"lora_r",    OPT_INT,    AT(lora_r),    "0",    0, 4096, NULL, "rank of the LoRA adapters on the matrices of model.lora_targets; 0 = none", "lora_r"},
     {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times B A x", "lora_alpha"},
     {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "dropout probability on adapter inputs during training", "lora_dropout"},
@@ -69,8 +81,10 @@ static void fill_derived(struct model_config *c)
         c->kv_heads = c->heads;
     if (c->head_dim == 0 && c->heads > 0 && c->dim % c->heads == 0)
         c->head_dim = c->dim / c->heads;
+    if (c->rope_dims == 0)
+        c->rope_dims = c->head_dim;
     if (c->ffn == 0)
-        c->ffn = c->mlp == MLP_SWIGLU ? (c->dim * 8 / 3 + 31) / 32 * 32 : 4 * c->dim;
+        c->ffn = model_config_gated(c) ? (c->dim * 8 / 3 + 31) / 32 * 32 : 4 * c->dim;
 }
 
 /* ---- end-of-text ids ------------------------------------------------------------------------- */
@@ -176,6 +190,61 @@ int64_t model_config_outputs(const struct model_config *c, int32_t *id)
     return rc == 0 && n > 0 ? n : c->vocab;
 }
 
+int model_config_has(const char *layers, int64_t b)
+{
+    int64_t first, last = -1;
+    const char *p = layers ? layers : "";
+    while (next_range(&p, &first, &last) > 0)
+        if (b >= first && b <= last)
+            return 1;
+    return 0;
+}
+
+int64_t model_config_window(const struct model_config *c, int64_t b)
+{
+    int every = !c->window_layers || !c->window_layers[0];
+    return every || model_config_has(c->window_layers, b) ? c->window : 0;
+}
+
+static int check_layers(const struct model_config *c, const char *name, const char *layers,
+                        struct err *e)
+{
+    int64_t first, last = -1;
+    const char *p = layers ? layers : "";
+    int rc;
+    while ((rc = next_range(&p, &first, &last)) > 0)
+        if (last >= c->layers)
+            return err_set(e, DS_ERANGE, "model.%s=%.60s: blocks must be below %lld, model.layers",
+                           name, layers, (long long)c->layers);
+    return rc < 0 ? err_set(e, DS_EUSAGE, "model.%s=%.60s: expected ascending blocks, e.g. 0-4,6",
+                            name, layers)
+                  : 0;
+}
+
+/* Options of attention that exclude one another. */
+static int check_attention(const struct model_config *c, struct err *e)
+{
+    int is_rope = c->position == POS_ROPE || c->position == POS_ROPE_INTERLEAVED;
+    int rc = check_layers(c, "window_layers", c->window_layers, e);
+    if (rc == 0)
+        rc = check_layers(c, "nope_layers", c->nope_layers, e);
+    if (rc < 0)
+        return rc;
+    if (is_rope && (c->rope_dims % 2 != 0 || c->rope_dims > c->head_dim))
+        return err_set(e, DS_ERANGE,
+                       "model.rope_dims=%lld: must be even, at most model.head_dim=%lld",
+                       (long long)c->rope_dims, (long long)c->head_dim);
+    if (c->window == 0 && ((c->window_layers && c->window_layers[0]) || c->rope_local > 0))
+        return err_set(e, DS_EUSAGE, "model.window=0: window_layers and rope_local need a window");
+    if (!is_rope && ((c->nope_layers && c->nope_layers[0]) || c->rope_local > 0))
+        return err_set(e, DS_EUSAGE,
+                       "model.position: nope_layers and rope_local need rotary positions");
+    if (c->norm == NORM_LAYER && (c->norm_offset || c->norm_place != NORM_BEFORE))
+        return err_set(e, DS_EUSAGE,
+                       "model.norm=layer: norm_offset and norm_place need model.norm=rms");
+    return 0;
+}
+
 static int check_outputs(const struct model_config *c, struct err *e)
 {
     int64_t first, last = -1;
@@ -185,7 +254,8 @@ static int check_outputs(const struct model_config *c, struct err *e)
         return 0;
     while ((rc = next_range(&p, &first, &last)) > 0)
         if (last >= c->vocab)
-            return err_set(e, DS_ERANGE, "model.outputs=%.60s: ids must be below %lld, the vocabulary",
+            return err_set(e, DS_ERANGE,
+                           "model.outputs=%.60s: ids must be below %lld, the vocabulary",
                            c->outputs, (long long)c->vocab);
     return rc < 0 ? err_set(e, DS_EUSAGE,
                             "model.outputs=%.60s: expected ascending ids, e.g. 72-77 or 3,9-12, or "
@@ -209,7 +279,11 @@ int model_config_check(struct model_config *c, struct err *e)
     if (is_rope && c->head_dim % 2 != 0)
         return err_set(e, DS_ERANGE, "model.head_dim=%lld: must be even for rotary positions",
                        (long long)c->head_dim);
-    if (c->rope_scaling == ROPE_LLAMA3 && !(c->rope_high > c->rope_low))
+    int rc = check_attention(c, e);
+    if (rc < 0)
+        return rc;
+    if ((c->rope_scaling == ROPE_LLAMA3 || c->rope_scaling == ROPE_YARN) &&
+        !(c->rope_high > c->rope_low))
         return err_set(e, DS_ERANGE, "model.rope_high=%g: must be greater than model.rope_low=%g",
                        c->rope_high, c->rope_low);
     if (c->loop > 1 && c->loop_first + c->loop_last >= c->layers)
@@ -233,7 +307,7 @@ int model_config_check(struct model_config *c, struct err *e)
                        "model.outputs=%.60s: the head has other rows than the embedding; set "
                        "model.tied=false",
                        c->outputs);
-    int rc = check_ends(c, e);
+    rc = check_ends(c, e);
     if (rc == 0)
         rc = check_outputs(c, e);
     return rc < 0 ? rc : adapters_check(c, e);
@@ -247,7 +321,10 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     to->lora_save = mem_strdup(from->lora_save ? from->lora_save : "");
     to->end_ids = mem_strdup(from->end_ids ? from->end_ids : "");
     to->outputs = mem_strdup(from->outputs ? from->outputs : "");
-    if (to->method && to->lora_targets && to->lora_save && to->end_ids && to->outputs)
+    to->window_layers = mem_strdup(from->window_layers ? from->window_layers : "");
+    to->nope_layers = mem_strdup(from->nope_layers ? from->nope_layers : "");
+    if (to->method && to->lora_targets && to->lora_save && to->end_ids && to->outputs &&
+        to->window_layers && to->nope_layers)
         return 0;
     opt_release(&model_group, to);
     return err_set(e, DS_EMEM, "model configuration: out of memory");
@@ -290,11 +367,13 @@ int exit_is_candidate(const struct model_config *c, int l)
 int64_t model_config_params_layer(const struct model_config *c)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim, F = c->ffn;
-    int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C);
-    int64_t matrices = 2 * C * HD + 2 * C * KD + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * F;
+    int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C) * (c->norm_place == NORM_BOTH ? 2 : 1);
+    if (c->qk_norm)
+        norms += c->qk_norm == QK_NORM_HEAD ? 2 * c->head_dim : HD + KD;
+    int64_t matrices = 2 * C * HD + 2 * C * KD + (model_config_gated(c) ? 3 : 2) * C * F;
     int64_t biases = (c->attn_bias != ATTN_BIAS_NONE ? HD + 2 * KD : 0) +
                      (c->attn_bias == ATTN_BIAS_ALL ? C : 0) +
-                     (c->mlp_bias ? (c->mlp == MLP_SWIGLU ? 2 : 1) * F + C : 0);
+                     (c->mlp_bias ? (model_config_gated(c) ? 2 : 1) * F + C : 0);
     return norms + matrices + biases;
 }
 
@@ -318,19 +397,48 @@ static double llama3_frequency(const struct model_config *c, double f)
     return (1 - keep) * f / c->rope_factor + keep * f;
 }
 
-void model_config_rope(const struct model_config *c, double *inv_freq)
+/* YaRN (2309.00071): frequencies that turn more than rope_high times in the original context stay,
+ * those below rope_low turns are divided, with a ramp over whole indices between. */
+static double yarn_keep(const struct model_config *c, int64_t i)
 {
-    for (int64_t i = 0; i < c->head_dim / 2; i++) {
-        double f = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim);
-        inv_freq[i] = c->rope_scaling == ROPE_LLAMA3 ? llama3_frequency(c, f) : f;
+    const double pi = 3.14159265358979323846;
+    double D = (double)c->rope_dims, log_base = log(c->rope_theta), room = (double)c->rope_original;
+    double low = floor(D * log(room / (c->rope_high * 2 * pi)) / (2 * log_base));
+    double high = ceil(D * log(room / (c->rope_low * 2 * pi)) / (2 * log_base));
+    low = low < 0 ? 0 : low;
+    high = high > D - 1 ? D - 1 : high;
+    high = high == low ? high + 0.001 : high;
+    double ramp = ((double)i - low) / (high - low);
+    return 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp);
+}
+
+double model_config_rope(const struct model_config *c, int local, double *inv_freq)
+{
+    int is_local = local && c->rope_local > 0, kind = is_local ? ROPE_PLAIN : c->rope_scaling;
+    double base = is_local ? c->rope_local : c->rope_theta;
+    for (int64_t i = 0; i < c->rope_dims / 2; i++) {
+        double f = pow(base, -2.0 * (double)i / (double)c->rope_dims), keep;
+        switch (kind) {
+        case ROPE_LLAMA3: f = llama3_frequency(c, f); break;
+        case ROPE_LINEAR: f /= c->rope_factor; break;
+        case ROPE_YARN:
+            keep = yarn_keep(c, i);
+            f = keep * f + (1 - keep) * f / c->rope_factor;
+            break;
+        default: break;
+        }
+        inv_freq[i] = f;
     }
+    if (kind != ROPE_YARN)
+        return 1;
+    return c->rope_attention > 0 ? c->rope_attention : 0.1 * log(c->rope_factor) + 1;
 }
 
 double model_config_weights(const struct model_config *c)
 {
     double C = (double)c->dim, D = (double)(c->heads * c->head_dim),
            K = (double)(c->kv_heads * c->head_dim);
-    double block = 2 * C * D + 2 * C * K + (c->mlp == MLP_SWIGLU ? 3 : 2) * C * (double)c->ffn;
+    double block = 2 * C * D + 2 * C * K + (model_config_gated(c) ? 3 : 2) * C * (double)c->ffn;
     double table = c->position == POS_LEARNED ? (double)c->max_seq * C : 0;
     double head = c->tied ? 0 : (double)model_config_outputs(c, NULL) * C;
     return (double)c->vocab * C + head + table + (double)c->layers * block;
@@ -346,8 +454,11 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .F = (int)c->ffn,
         .V = (int)model_config_outputs(c, NULL),
         .L = model_config_depth(c),
-        .mlp_mats = c->mlp == MLP_SWIGLU ? 3 : 2,
+        .mlp_mats = model_config_gated(c) ? 3 : 2,
+        .window = (int)c->window,
     };
+    for (int l = 0; l < s.L; l++)
+        s.windowed += model_config_window(c, model_config_block(c, l)) > 0;
     adapters_flops(c, &s.adapter_qo, &s.adapter_kv, &s.adapter_mlp);
     return s;
 }

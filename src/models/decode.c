@@ -26,12 +26,15 @@ static int is_own(const struct layout *y, int l)
     return l >= y->shared && !(y->closed && y->closed[l]);
 }
 
-/* Keys of all tokens, then values, layer by layer. */
-static void layers_place(struct kv_cache *c, const struct layout *at, size_t width, int is_bf16)
+/* Keys of all tokens, then values, layer by layer; positions where there is a window. */
+static void layers_place(struct kv_cache *c, const struct model *m, const struct layout *at,
+                         size_t width, int is_bf16)
 {
     size_t each = width * (size_t)c->cap, own = 0;
     for (int l = 0; l < c->L; l++) {
         struct kv_layer *y = &c->layer[l];
+        if (c->places && m->block[l].window > 0)
+            y->pos = (int32_t *)c->places + (size_t)l * (size_t)c->cap;
         if (l < at->shared) {
             *y = at->base->layer[l];
         } else if (is_own(at, l) && is_bf16) {
@@ -62,13 +65,15 @@ static int cache_new(struct kv_cache **out, const struct model *m, const struct 
     c->cap = cap;
     c->layer = mem_alloc(L, sizeof *c->layer);
     c->block = mem_alloc(items + 1, item);
+    c->places = m->config.window > 0 ? mem_alloc(L * (size_t)cap + 1, sizeof(int32_t)) : NULL;
     c->memory_bytes = m->route.ops->memory ? m->route.ops->memory(&m->route) : 0;
     c->memory = c->memory_bytes ? mem_alloc(1, c->memory_bytes) : NULL;
-    if (!c->layer || !c->block || (c->memory_bytes && !c->memory)) {
+    if (!c->layer || !c->block || (m->config.window > 0 && !c->places) ||
+        (c->memory_bytes && !c->memory)) {
         kv_cache_free(c);
         return err_set(e, DS_EMEM, "KV cache of %d tokens: out of memory", cap);
     }
-    layers_place(c, at, width, wants_bf16(m));
+    layers_place(c, m, at, width, wants_bf16(m));
     *out = c;
     return 0;
 }
@@ -90,6 +95,7 @@ void kv_cache_free(struct kv_cache *c)
         return;
     mem_free(c->layer);
     mem_free(c->block);
+    mem_free(c->places);
     mem_free(c->memory);
     mem_free(c);
 }
@@ -162,6 +168,8 @@ void kv_cache_append(const struct model *m, struct kv_cache *c, int l, const str
     size_t at = (size_t)y->n * width, row = (size_t)from * width;
     if (n == 0) /* a closed layer may have no memory at all */
         return;
+    for (int j = 0; y->pos && j < n; j++)
+        y->pos[y->n + j] = m->ranges.kpos[from + j];
     if (y->k16) {
         bf16_from_reals(y->k16 + at, w->k + row, items);
         bf16_from_reals(y->v16 + at, w->v + row, items);

@@ -48,6 +48,8 @@ static void head_logits(const struct model *m, real *logits, const real *x, int 
     struct linear head = head_map(m);
     size_t spare = m->out_id ? (size_t)n * (size_t)(m->config.vocab - m->n_out) : 0;
     linear_fwd(logits + spare, x, &head, n, 0, NULL);
+    if (m->config.logit_cap > 0)
+        soft_cap_fwd(logits + spare, (real)m->config.logit_cap, (size_t)n * (size_t)m->n_out);
     if (m->out_id)
         spread_outputs(m, logits, n);
 }
@@ -67,6 +69,7 @@ static struct norm final_norm_of(const struct model *m, real *mean, real *rstd, 
                          .rstd = rstd,
                          .N = N,
                          .C = (int)m->config.dim,
+                         .offset = m->config.norm_offset,
                          .eps = (real)m->config.norm_eps};
 }
 
@@ -142,6 +145,8 @@ static void head_chunk_loss(struct model *m, const struct head_pass *h, int i, i
     const real *x = m->xf + (size_t)i * (size_t)C;
     real *entropy = h->entropy ? m->entropy + i : NULL;
     head_logits(m, m->logits, x, n);
+    if (m->config.logit_cap > 0 && h->scale != 0)
+        bulk_copy(m->capped, m->logits, (size_t)n * (size_t)V);
     for (int k = 0; k < n && h->correct; k++)
         m->is_correct[i + k] = (uint8_t)is_largest(m->logits + (size_t)k * (size_t)V, target[k], V);
     if (h->taught)
@@ -154,6 +159,8 @@ static void head_chunk_loss(struct model *m, const struct head_pass *h, int i, i
     if (h->scale == 0)
         return;
     struct linear head = head_map(m);
+    if (m->config.logit_cap > 0)
+        soft_cap_bwd(m->logits, m->capped, (real)m->config.logit_cap, (size_t)n * (size_t)V);
     gather_outputs(m, m->logits, n);
     linear_bwd_x(m->dxf + (size_t)i * (size_t)C, m->logits, &head, n, 0, NULL);
     struct linear_rows rows = linear_rows(head.format, x, NULL, n, C);
@@ -223,6 +230,8 @@ void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real 
         final_norm(m, m->xf + (size_t)k * C, m->meanf, m->rstdf,
                    m->stream.h[l] + (size_t)row[k] * C, 1);
     linear_fwd(logits, m->xf, &head, n, 0, NULL);
+    if (m->config.logit_cap > 0)
+        soft_cap_fwd(logits, (real)m->config.logit_cap, (size_t)n * (size_t)m->n_out);
 }
 
 void model_lens(struct model *m, int l, int row, real *logits)

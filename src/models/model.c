@@ -29,12 +29,13 @@ static int register_params(struct model *m, struct err *e)
     }
     for (int l = model_config_depth(c) - 1; l >= 0; l--) /* a source is never behind its copies */
         m->block[l] = m->block[model_config_block(c, l)];
-    m->norm = params_add(ps, "model.norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+    enum param_init norm_init = c->norm_offset ? INIT_ZERO : INIT_ONE;
+    m->norm = params_add(ps, "model.norm.weight", C, 0, PARAM_PLAIN, norm_init, 0);
     if (c->norm == NORM_LAYER)
         m->norm_b = params_add(ps, "model.norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
     m->loop_norm = m->loop_norm_b = -1;
     if (c->loop > 1 && c->loop_norm) {
-        m->loop_norm = params_add(ps, "model.loop_norm.weight", C, 0, PARAM_PLAIN, INIT_ONE, 0);
+        m->loop_norm = params_add(ps, "model.loop_norm.weight", C, 0, PARAM_PLAIN, norm_init, 0);
         if (c->norm == NORM_LAYER)
             m->loop_norm_b =
                 params_add(ps, "model.loop_norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
@@ -76,17 +77,18 @@ static int make_route(struct model *m, struct config *route_options, uint64_t se
 
 static int make_rope(struct model *m, struct err *e)
 {
-    size_t n = (size_t)m->config.head_dim / 2;
+    size_t n = (size_t)m->config.rope_dims / 2;
     double *inv_freq = mem_alloc(n + 1, sizeof *inv_freq);
-    m->inv_freq = mem_alloc(n + 1, sizeof(real));
-    if (inv_freq && m->inv_freq) {
-        model_config_rope(&m->config, inv_freq);
-        for (size_t i = 0; i < n; i++)
-            m->inv_freq[i] = (real)inv_freq[i];
+    int rc = inv_freq ? 0 : DS_EMEM;
+    for (int local = 1; local >= 0 && rc == 0; local--) {
+        m->inv_freq[local] = mem_alloc(n + 1, sizeof(real));
+        rc = m->inv_freq[local] ? 0 : DS_EMEM;
+        m->rope_scale = (real)model_config_rope(&m->config, local, inv_freq);
+        for (size_t i = 0; i < n && rc == 0; i++)
+            m->inv_freq[local][i] = (real)inv_freq[i];
     }
-    int rc = inv_freq && m->inv_freq ? 0 : err_set(e, DS_EMEM, "rotary table: out of memory");
     mem_free(inv_freq);
-    return rc;
+    return rc < 0 ? err_set(e, rc, "rotary table: out of memory") : 0;
 }
 
 /* None when the head has a row for every id. */
@@ -193,7 +195,8 @@ void model_free(struct model *m)
     mem_free(m->block);
     mem_free(m->plan);
     mem_free(m->ffn);
-    mem_free(m->inv_freq);
+    mem_free(m->inv_freq[0]);
+    mem_free(m->inv_freq[1]);
     mem_free(m->out_id);
     adapters_release(m);
     mem_free(m);
@@ -230,6 +233,7 @@ static void layout_plans(struct model *m, struct arena *a, size_t R, size_t L)
     g->seg_q = ints(a, R + 1);
     g->seg_k = ints(a, R + 1);
     g->cached = ints(a, R);
+    g->passed = ints(a, R);
     g->on_store = arena_alloc(a, R, 1);
     g->own_store = ints(a, R);
 }
@@ -270,6 +274,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->meanf = reals(a, R, 1);
     size_t chunk = (size_t)head_chunk(m->config.vocab);
     m->logits = reals(a, chunk < R ? chunk : R > 1 ? R : 2, V); /* a lens compares two rows */
+    m->capped = train && m->config.logit_cap > 0 ? reals(a, chunk < R ? chunk : R, V) : NULL;
     m->nll = reals(a, R, 1);
     m->is_correct = arena_alloc(a, R, 1);
     m->entropy = reals(a, R, 1);
@@ -392,12 +397,22 @@ static double router_flops(const struct model *m, int l)
     return is_asked ? r->ops->flops(r, l) : 0;
 }
 
+/* Counts one span of layer l, whose caches (if any) held `cached` keys before it. */
+static void count_layer(struct model *m, int l, const struct plan *p, struct kv_cache *const *cache,
+                        const int32_t *cached, double router)
+{
+    m->flops.window = m->block[l].window;
+    adapters_layer_flops(m, l, &m->flops.shape);
+    m->flops.passed = block_passed(m, l, cache);
+    flops_layer(&m->flops, p, m->first_row, cached, router);
+}
+
 static void run_block(struct model *m, int l, struct kv_cache *const *cache)
 {
     struct plan *p = &m->plan[l];
     route_decide(&m->route, l, ROUTE_SPAN_BLOCK, p, &m->stream);
     loop_settle(m, l, p);
-    flops_layer(&m->flops, p, m->first_row, block_cached(m, l, cache), router_flops(m, l));
+    count_layer(m, l, p, cache, block_cached(m, l, cache), router_flops(m, l));
     block_fwd(m, l, p, &m->work[m->keep ? l : 0], cache);
     loop_note(m, l, p, NULL);
 }
@@ -406,13 +421,13 @@ static void run_split(struct model *m, int l, struct kv_cache *const *cache)
 {
     struct plan *p = &m->plan[l], *f = &m->ffn[l];
     struct block_work *w = &m->work[m->keep ? l : 0];
-    const int32_t *cached = block_cached(m, l, cache);
     route_decide(&m->route, l, ROUTE_SPAN_ATTENTION, p, &m->stream);
     loop_settle(m, l, p);
+    const int32_t *cached = block_cached(m, l, cache);
+    count_layer(m, l, p, cache, cached, router_flops(m, l));
     attention_half_fwd(m, l, p, w, cache);
     route_decide(&m->route, l, ROUTE_SPAN_FFN, f, &m->stream);
-    flops_layer(&m->flops, p, m->first_row, cached, router_flops(m, l));
-    flops_layer(&m->flops, f, m->first_row, cached, 0);
+    count_layer(m, l, f, cache, cached, 0);
     ffn_half_fwd(m, l, f, w, 1);
     loop_note(m, l, p, f);
 }
@@ -479,9 +494,9 @@ static void count_earlier(struct model *m, int l, struct kv_cache *const *cache)
         f->span = ROUTE_SPAN_FFN;
         f->kv = KV_ALL;
         plan_all(f, m->R);
-        flops_layer(&m->flops, f, m->first_row, m->ranges.cached, 0);
+        count_layer(m, l, f, cache, m->ranges.cached, 0);
     }
-    flops_layer(&m->flops, p, m->first_row, m->ranges.cached, 0);
+    count_layer(m, l, p, cache, m->ranges.cached, 0);
 }
 
 void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *const *cache,
@@ -506,6 +521,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
         (m->ffn ? run_split : run_block)(m, l, cache);
     if (m->route.ops->finish && pass->kind != PASS_DENSE && !m->route.frozen)
         m->route.ops->finish(&m->route, &m->stream);
+    m->flops.shape = m->shape;
     flops_head(&m->flops);
 }
 

@@ -39,6 +39,8 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
     f->L = shape->L;
     f->R = f->T = R;
     f->private_row = NULL;
+    f->window = 0;
+    f->passed = NULL;
     f->dense = f->dense_blocks = f->blocks = f->decisions = 0;
     f->rows_run = f->rows = 0;
     memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
@@ -56,16 +58,36 @@ static void add(struct flops *f, int l, enum flops_part part, int row, double x)
 /* Executed rows pay for their whole span; under KV_ALL skipped rows still pay for their keys and
  * values, unless these are known from the loop's previous iteration. A row sees itself and, under KV_PLAN, only executed rows before it.  In a split layer the
  * FFN decides which cells count as executed. */
+/* Rows that have left the window, and how many of them are keys. */
+struct behind {
+    int row, next; /* the first row inside, its index in the plan */
+};
+
+/* Keys among the rows that leave when row i is reached. */
+static int keys_leaving(struct behind *b, const struct plan *p, int i, int window)
+{
+    int n = 0;
+    for (; window > 0 && i - b->row >= window; b->row++) {
+        int is_listed = b->next < p->n && p->row[b->next] == b->row;
+        n += p->kv == KV_ALL || (is_listed && p->gate[b->next] != 0);
+        b->next += is_listed;
+    }
+    return n;
+}
+
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row)
 {
     const struct flops_shape *s = &f->shape;
     int l = p->layer, next = 0, doc = f->R ? first_row[0] : 0, keys = 0;
     int hidden = 0, own = 0, span = -1; /* private rows of the document; own keys of the span */
+    struct behind behind = {0};
     int has_attention = p->span != ROUTE_SPAN_FFN, has_mlp = p->span != ROUTE_SPAN_ATTENTION;
     for (int i = 0; i < f->R; i++) {
         int is_listed = next < p->n && p->row[next] == i;
         int runs = is_listed && p->gate[next] != 0;
+        if (i == 0 || (cached ? i % f->T == 0 : first_row[i] != doc))
+            behind = (struct behind){i, next};
         next += is_listed;
         if (cached ? i % f->T == 0 : first_row[i] != doc) {
             doc = first_row[i];
@@ -79,7 +101,10 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
             keys += is_key;
         else
             own += is_key;
+        keys -= keys_leaving(&behind, p, i, f->window);
+        int seen = keys - (f->passed ? f->passed[i] : 0);
         double context = i - first_row[i] + 1 - hidden + (start >= 0 ? i - start : 0);
+        context = f->window > 0 && context > f->window ? f->window : context;
         hidden += start >= 0;
         if (has_attention)
             f->dense += cost_qo(s) + cost_kv(s) + context * cost_key(s);
@@ -94,7 +119,7 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
             continue;
         if (has_attention) {
             add(f, l, FLOPS_QO, i, cost_qo(s));
-            add(f, l, FLOPS_ATTENTION, i, (keys + own) * cost_key(s));
+            add(f, l, FLOPS_ATTENTION, i, (seen + own) * cost_key(s));
         }
         if (has_mlp)
             add(f, l, FLOPS_MLP, i, cost_mlp(s));
@@ -144,6 +169,8 @@ double flops_model_ratio(const struct flops *f)
 
 double flops_dense_token(const struct flops_shape *s, int T)
 {
-    return s->L * (cost_qo(s) + cost_kv(s) + cost_mlp(s) + 0.5 * (T + 1) * cost_key(s)) +
-           cost_head(s);
+    double all = 0.5 * (T + 1), W = s->window;
+    double near = T <= W ? all : (0.5 * W * (W + 1) + (T - W) * W) / T;
+    double keys = (s->L - s->windowed) * all + s->windowed * near;
+    return s->L * (cost_qo(s) + cost_kv(s) + cost_mlp(s)) + keys * cost_key(s) + cost_head(s);
 }

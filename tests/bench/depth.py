@@ -21,13 +21,16 @@ PROGRAM = os.path.abspath(os.environ.get("DEPTHSCOPE", os.path.join(ROOT, "depth
 LOOP = "hops threads=1"
 STACK = LOOP + " model.loop=1 model.layers=8"
 RULES = ["regret", "velocity", "acceleration", "scalar", "confidence", "kl", "random"]
+# The regret predictor with some features only: does second-order motion add to first-order?
+FEATURES = {"velocity": "velocity", "motion": "velocity,acceleration", "scalar": "scalar", "confidence": "confidence"}
+TIGHT = [0.1, 0.15, 0.2]
 GRID = [0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1]
 
 STORIES = "stories threads=1 model.layers=8 model.dim=64 model.heads=4"
 PUBLISHED = "edp.early=2 edp.late=2 edp.signal=speed edp.history=literal edp.threshold=learned edp.temperature=1 " \
             "edp.step_code=every edp.penalty=quadratic edp.budget=loss edp.anneal=0"
-RATES = ["2e-3", "4e-3", "8e-3"]
-OWN_RATE = ["dense5", "dense6", "dense8", "loop8"]  # one is chosen for each; the others have that of dense8
+RATES = ["4e-3", "8e-3", "1.6e-2"]
+OWN_RATE = ["dense5", "dense6", "dense8"]  # one is chosen for each; the others have that of dense8
 
 # Of each part: runs as (name, keys, steps in hundreds). Loops of 6 and of 3 have the same training FLOPs; that of 10 draws 1 to
 # 10 iterations a step, 5.5 on average, which is 1.1 times the loop of 5.
@@ -47,13 +50,13 @@ PARTS = {
                    ("random", STACK + " model.method=random", 15),
                    ("static", STACK + " model.method=static", 15)]},
     "C": {"loop": 0, "hops": 0,
-          "runs": [("dense%d" % n, STORIES + " model.method=dense model.layers=%d" % n, 15) for n in (5, 6, 8)] +
-                  [("loop8", STORIES + " model.method=dense model.layers=1 model.loop=8", 15),
-                   ("layerskip", STORIES + " layerskip", 15),
-                   ("edp", STORIES + " model.method=edp " + PUBLISHED, 15),
-                   ("edp-fair", STORIES + " edp-fair", 15),
-                   ("random", STORIES + " model.method=random", 15),
-                   ("static", STORIES + " model.method=static", 15)]},
+          "runs": [("dense%d" % n, STORIES + " model.method=dense model.layers=%d" % n, 10) for n in (5, 6, 8)] +
+                  [("loop8", STORIES + " model.method=dense model.layers=1 model.loop=8", 10),
+                   ("layerskip", STORIES + " layerskip", 10),
+                   ("edp", STORIES + " model.method=edp " + PUBLISHED, 10),
+                   ("edp-fair", STORIES + " edp-fair", 10),
+                   ("random", STORIES + " model.method=random", 10),
+                   ("static", STORIES + " model.method=static", 10)]},
 }
 
 
@@ -115,6 +118,11 @@ def halting(study, run, seed, loop, hops):
     study.evaluate(run, "exits", test, "routing=dense", "exit.layer=1..%d" % loop)
     agree = "models/%s-agree" % run
     study.refit(run, agree, "halt.label=agree")
+    for name, features in FEATURES.items():
+        model = "models/%s-%s" % (run, name)
+        study.refit(run, model, "halt.features=" + features)
+        for c in TIGHT:
+            study.evaluate(run, "features-%s-%g" % (name, c), test, "capacity=%g" % c, "hops.k=%d" % hops, model=model)
     for c in GRID:
         for rule in RULES:
             study.evaluate(run, "%s-%g" % (rule, c), test, "halt.rule=" + rule, "capacity=%g" % c)

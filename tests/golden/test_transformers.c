@@ -131,6 +131,10 @@ static void save(const char *root, const char *name, const char *shape)
 #define GPT2                                                                                       \
     "model.norm=layer model.position=learned model.attn_bias=true model.mlp_bias=true model.mlp="
 
+#define GEMMA                                                                                      \
+    "model.norm_place=both model.norm_offset=true model.mlp=geglu "                                \
+    "model.embed_scale=4.898979485566356 "
+
 T_SECONDS(our_models_compute_the_same_there, 300)
 {
     char dir[1000];
@@ -142,6 +146,21 @@ T_SECONDS(our_models_compute_the_same_there, 300)
          "model.rope_scaling=llama3 model.rope_factor=4 model.rope_original=16 model.kv_heads=1");
     save(dir, "qwen2", "model.attn_bias=qkv model.kv_heads=2");
     save(dir, "qwen2-untied", "model.attn_bias=qkv model.tied=false");
+    save(dir, "llama-linear", "model.rope_scaling=linear model.rope_factor=3");
+    save(dir, "mistral", "model.kv_heads=2 model.window=6");
+    save(dir, "qwen2-window", "model.attn_bias=qkv model.window=6 model.window_layers=1-2");
+    save(dir, "qwen3", "model.qk_norm=head model.kv_heads=2 model.head_dim=8 model.tied=false");
+    save(dir, "qwen3-window",
+         "model.qk_norm=head model.window=5 model.window_layers=0,2 model.rope_scaling=yarn "
+         "model.rope_factor=4 model.rope_original=16 model.rope_low=1 model.rope_high=32");
+    save(dir, "gemma2",
+         GEMMA "model.attn_cap=1.5 model.logit_cap=2 model.window=6 model.window_layers=0,2 "
+               "model.attn_scale=0.25");
+    save(dir, "gemma3",
+         GEMMA "model.qk_norm=head model.window=6 model.window_layers=0-1 model.rope_local=300 "
+               "model.kv_heads=2 model.head_dim=8");
+    save(dir, "olmo2", "model.norm_place=after model.qk_norm=whole model.tied=false");
+    save(dir, "smollm3", "model.nope_layers=1 model.kv_heads=2 model.mlp_bias=true");
     save(dir, "gpt2", GPT2 "gelu_tanh");
     save(dir, "gpt2-untied", GPT2 "gelu model.tied=false");
     library("check", dir);

@@ -25,6 +25,7 @@ SHAPE = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key
              vocab_size=32, max_position_embeddings=64, rms_norm_eps=1e-5)
 LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=16)
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
 GPT2 = dict(n_embd=16, n_layer=2, n_head=4, n_inner=24, n_positions=64, vocab_size=32)
 # name: configuration, largest shard
 FAMILIES = {
@@ -35,10 +36,31 @@ FAMILIES = {
     "mistral": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=None, head_dim=8), None),
     "qwen2": (lambda: transformers.Qwen2Config(**SHAPE), "8KB"),
     "qwen2-tied": (lambda: transformers.Qwen2Config(**SHAPE, tie_word_embeddings=True), None),
+    "mistral-window": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=5), None),
+    "qwen2-window": (lambda: transformers.Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=7, max_window_layers=1), None),
+    "qwen3": (lambda: transformers.Qwen3Config(**SHAPE, head_dim=6), None),
+    "qwen3-tied": (lambda: transformers.Qwen3Config(**SHAPE, head_dim=8, tie_word_embeddings=True, attention_bias=True,
+                                                    use_sliding_window=True, sliding_window=4, max_window_layers=0), None),
+    "qwen3-yarn": (lambda: transformers.Qwen3Config(**SHAPE, head_dim=8, rope_parameters=YARN), "8KB"),
+    "llama-linear": (lambda: transformers.LlamaConfig(**SHAPE, rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=4.0)), None),
+    "gemma2": (lambda: transformers.Gemma2Config(**SHAPE, head_dim=8, query_pre_attn_scalar=24, sliding_window=5,
+                                                 attn_logit_softcapping=2.0, final_logit_softcapping=1.5), None),
+    "gemma2-plain": (lambda: transformers.Gemma2Config(**SHAPE, head_dim=8, query_pre_attn_scalar=8, sliding_window=5, attention_bias=True,
+                                                       attn_logit_softcapping=None, final_logit_softcapping=None, tie_word_embeddings=False), None),
+    "gemma3": (lambda: transformers.Gemma3TextConfig(**dict(SHAPE, num_hidden_layers=4), head_dim=8, query_pre_attn_scalar=20, sliding_window=6,
+                                                     sliding_window_pattern=3), None),
+    "gemma3-linear": (lambda: transformers.Gemma3TextConfig(**dict(SHAPE, num_hidden_layers=3), head_dim=8, query_pre_attn_scalar=8, sliding_window=6,
+        layer_types=["full_attention", "sliding_attention", "full_attention"], final_logit_softcapping=2.0, rope_parameters=dict(
+            sliding_attention=dict(rope_type="default", rope_theta=500.0), full_attention=dict(rope_type="linear", rope_theta=3e4, factor=8.0))), None),
+    "olmo2": (lambda: transformers.Olmo2Config(**SHAPE), None),
+    "olmo2-tied": (lambda: transformers.Olmo2Config(**SHAPE, tie_word_embeddings=True, attention_bias=True), "6KB"),
+    "smollm3": (lambda: transformers.SmolLM3Config(**dict(SHAPE, num_hidden_layers=5), pad_token_id=0), None),
+    "smollm3-window": (lambda: transformers.SmolLM3Config(**SHAPE, pad_token_id=0, no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=6,
+                                                          attention_bias=True, mlp_bias=True, tie_word_embeddings=False), None),
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }
-GOLDEN = ["llama", "qwen2-tied", "mistral", "gpt2"]
+GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2"]
 ROWS = 8  # tokens of a golden
 
 
@@ -105,13 +127,16 @@ def hooks(model, keep):
     body = model.transformer if gpt2 else model.model
     for l, block in enumerate(body.h if gpt2 else body.layers):
         at = "%d." % l
-        parts = {"xn": block.ln_1 if gpt2 else block.input_layernorm,
-                 "un": block.ln_2 if gpt2 else block.post_attention_layernorm,
-                 "h": block}
+        parts = {"xn": block.ln_1, "un": block.ln_2, "h": block} if gpt2 else {"h": block}
+        if hasattr(block, "pre_feedforward_layernorm"):
+            parts.update(xn=block.input_layernorm, un=block.pre_feedforward_layernorm)
+        elif hasattr(block, "input_layernorm"):
+            parts.update(xn=block.input_layernorm, un=block.post_attention_layernorm)
         for name, module in parts.items():
             module.register_forward_hook(note(at + name))
         (block.attn.c_proj if gpt2 else block.self_attn.o_proj).register_forward_pre_hook(before(at + "att"))
-        parts["un"].register_forward_pre_hook(before(at + "u"))
+        if "un" in parts:
+            parts["un"].register_forward_pre_hook(before(at + "u"))
         down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
         down.register_forward_pre_hook(before(at + "hid"))
         if gpt2:

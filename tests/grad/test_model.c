@@ -90,6 +90,28 @@ T(grouped_queries_untied_heads_and_free_head_sizes_have_the_right_gradients)
     check_switches("model.heads=4 model.kv_heads=1 model.head_dim=6", 0, 1);
 }
 
+T(the_blocks_of_newer_families_have_the_right_gradients)
+{
+    check_switches("model.qk_norm=head model.kv_heads=1 model.head_dim=6", 1, 0);
+    check_switches("model.qk_norm=whole model.norm_place=after model.attn_bias=true", 1, 1);
+    check_switches(
+        "model.norm_place=both model.norm_offset=true model.mlp=geglu model.attn_cap=1.5 "
+        "model.logit_cap=2 model.attn_scale=0.7 model.embed_scale=2.8 model.window=3 "
+        "model.window_layers=0",
+        1, 0);
+    check_switches(
+        "model.norm_place=both model.norm_offset=true model.qk_norm=head model.mlp=geglu "
+        "model.window=2 model.rope_local=100 model.window_layers=1",
+        0, 1);
+    check_switches(
+        "model.nope_layers=1 model.rope_dims=2 model.rope_scaling=yarn model.rope_factor=4 "
+        "model.rope_original=8 model.rope_low=1 model.rope_high=2",
+        0, 0);
+    check_switches(
+        "model.layers=1 model.loop=3 model.norm_place=both model.qk_norm=head model.window=4", 1,
+        0);
+}
+
 T(heads_of_some_ids_have_the_right_gradients)
 {
     static const int32_t id[] = {2, 3, 4, 7, 9};

@@ -261,32 +261,45 @@ T(norm_backwards_are_the_derivatives)
 static const real rope_freq[4] = {1, 0.31, 0.1, 0.01};
 static const int32_t rope_pos[8] = {0, 1, 2, 9, 100, 7, 3, 2047};
 
+/* Whole heads, and six of eight elements with a factor. */
+static struct rope rope_of(const struct check *c)
+{
+    return (struct rope){.inv_freq = rope_freq,
+                         .D = 8,
+                         .dims = c->C ? 6 : 8,
+                         .half = c->mode,
+                         .scale = c->C ? (real)1.3 : 1};
+}
+
 static void rope_y(const struct check *c, real *y, real *const *x)
 {
+    struct rope r = rope_of(c);
     for (int i = 0; i < c->n[0]; i++)
         y[i] = x[0][i];
-    rope_fwd(y, rope_pos, rope_freq, c->N, 3, 8, c->mode);
+    rope_fwd(y, rope_pos, &r, c->N, 3);
 }
 
 static void rope_d(const struct check *c, real *const *d, const real *dy, real *const *x)
 {
     real dx[ROOM];
+    struct rope r = rope_of(c);
     (void)x;
     if (!d[0])
         return;
     memcpy(dx, dy, (size_t)c->n[0] * sizeof *dx);
-    rope_bwd(dx, rope_pos, rope_freq, c->N, 3, 8, c->mode);
+    rope_bwd(dx, rope_pos, &r, c->N, 3);
     add_into(d[0], dx, (size_t)c->n[0]);
 }
 
 T(rope_backward_is_the_derivative)
 {
     static const int rows[] = {0, 1, 8};
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 12; i++)
         check_op(&(struct check){.name = "rope",
-                                 .n = {rows[i / 2] * 24},
-                                 .out = rows[i / 2] * 24,
-                                 .N = rows[i / 2],
+                                 .n = {rows[i / 4] * 24},
+                                 .out = rows[i / 4] * 24,
+                                 .N = rows[i / 4],
+                                 .C = i / 2 % 2,
                                  .mode = i % 2,
                                  .fwd = rope_y,
                                  .bwd = rope_d});
@@ -296,10 +309,12 @@ T(rope_rotates_pairs_by_position_times_frequency)
 {
     real x[8] = {1, 0, 0, 0, 0, 0, 0, 0}, y[8] = {1, 0, 0, 0, 0, 0, 0, 0};
     int32_t pos = 3;
-    rope_fwd(x, &pos, rope_freq, 1, 1, 8, 1);
+    struct rope r = {.inv_freq = rope_freq, .D = 8, .dims = 8, .half = 1, .scale = 1};
+    rope_fwd(x, &pos, &r, 1, 1);
     t_near(x[0], cos(3.0), 1e-15);
     t_near(x[4], sin(3.0), 1e-15);
-    rope_fwd(y, &pos, rope_freq, 1, 1, 8, 0);
+    r.half = 0;
+    rope_fwd(y, &pos, &r, 1, 1);
     t_near(y[1], sin(3.0), 1e-15);
 }
 
@@ -312,8 +327,10 @@ static void act_y(const struct check *c, real *y, real *const *x)
         swiglu_fwd(y, x[0], x[1], n);
     else if (c->mode == 1)
         gelu_fwd(y, x[0], n);
-    else
+    else if (c->mode == 2)
         gelu_tanh_fwd(y, x[0], n);
+    else
+        geglu_fwd(y, x[0], x[1], n);
 }
 
 static void act_d(const struct check *c, real *const *d, const real *dy, real *const *x)
@@ -323,23 +340,48 @@ static void act_d(const struct check *c, real *const *d, const real *dy, real *c
         swiglu_bwd(d[0], d[1], dy, x[0], x[1], n);
     else if (c->mode == 1)
         gelu_bwd(d[0], dy, x[0], n);
-    else
+    else if (c->mode == 2)
         gelu_tanh_bwd(d[0], dy, x[0], n);
+    else
+        geglu_bwd(d[0], d[1], dy, x[0], x[1], n);
 }
 
 T(activation_backwards_are_the_derivatives)
 {
     static const int rows[] = {0, 1, 333};
-    for (int i = 0; i < 9; i++) {
-        int n = rows[i / 3], mode = i % 3;
+    for (int i = 0; i < 12; i++) {
+        int n = rows[i / 4], mode = i % 4;
         check_op(&(struct check){.name = "activation",
-                                 .n = {n, mode == 0 ? n : 0},
+                                 .n = {n, mode % 3 == 0 ? n : 0},
                                  .out = n,
                                  .N = n,
                                  .mode = mode,
                                  .fwd = act_y,
                                  .bwd = act_d});
     }
+}
+
+static void cap_y(const struct check *c, real *y, real *const *x)
+{
+    memcpy(y, x[0], (size_t)c->n[0] * sizeof *y);
+    soft_cap_fwd(y, 0.7, (size_t)c->n[0]);
+}
+
+static void cap_d(const struct check *c, real *const *d, const real *dy, real *const *x)
+{
+    real dx[ROOM], y[ROOM];
+    if (!d[0])
+        return;
+    memcpy(dx, dy, (size_t)c->n[0] * sizeof *dx);
+    cap_y(c, y, x);
+    soft_cap_bwd(dx, y, 0.7, (size_t)c->n[0]);
+    add_into(d[0], dx, (size_t)c->n[0]);
+}
+
+T(soft_cap_backward_is_the_derivative)
+{
+    check_op(&(struct check){
+        .name = "cap", .n = {101}, .out = 101, .N = 101, .fwd = cap_y, .bwd = cap_d});
 }
 
 /* ---- embedding ------------------------------------------------------------------------------- */
@@ -491,7 +533,7 @@ struct scene {
     uint8_t on[80];
 };
 
-static void scene_make(struct scene *s, int mode)
+static void scene_make(struct scene *s, int mode, int capped)
 {
     memset(s, 0, sizeof *s);
     int n = mode == 3 ? 70 : 7, m = mode == 3 ? 70 : 11;
@@ -515,6 +557,8 @@ static void scene_make(struct scene *s, int mode)
                          .H = 4,
                          .K = 2,
                          .D = 6,
+                         .scale = mode == 2 || capped ? (real)0.9 : 0,
+                         .cap = capped ? (real)1.2 : 0,
                          .lo = s->lo,
                          .hi = s->hi,
                          .segs = mode == 3 ? 1 : 2,
@@ -529,7 +573,7 @@ static void attn_y(const struct check *c, real *y, real *const *x)
 {
     static real lse[80 * 4];
     struct scene s;
-    scene_make(&s, c->mode);
+    scene_make(&s, c->mode, c->C);
     attention_fwd(y, lse, x[0], x[1], x[2], &s.a);
 }
 
@@ -537,7 +581,7 @@ static void attn_d(const struct check *c, real *const *d, const real *dy, real *
 {
     static real o[ROOM], lse[80 * 4];
     struct scene s;
-    scene_make(&s, c->mode);
+    scene_make(&s, c->mode, c->C);
     attention_fwd(o, lse, x[0], x[1], x[2], &s.a);
     attention_bwd(&(struct attn_grad){.dq = d[0],
                                       .dk = d[1],
@@ -554,13 +598,15 @@ static void attn_d(const struct check *c, real *const *d, const real *dy, real *
 T(attention_backward_is_the_derivative)
 {
     struct scene s;
-    for (int mode = 0; mode < 5; mode++) {
-        scene_make(&s, mode);
+    for (int i = 0; i < 10; i++) {
+        int mode = i / 2, capped = i % 2;
+        scene_make(&s, mode, capped);
         int nq = s.a.N * s.a.H * s.a.D, nk = s.a.M * s.a.K * s.a.D;
         check_op(&(struct check){.name = "attention",
                                  .n = {nq, nk, nk},
                                  .out = nq,
                                  .N = s.a.N,
+                                 .C = capped,
                                  .mode = mode,
                                  .fwd = attn_y,
                                  .bwd = attn_d});

@@ -109,17 +109,24 @@ static void act_fwd(enum act_kind kind, real *h, const real *a, const real *b, s
         swiglu_fwd(h, a, b, n);
     else if (kind == ACT_GELU)
         gelu_fwd(h, b, n);
-    else
+    else if (kind == ACT_GELU_TANH)
         gelu_tanh_fwd(h, b, n);
+    else
+        geglu_fwd(h, a, b, n);
+}
+
+static int is_gated(enum act_kind kind)
+{
+    return kind == ACT_SWIGLU || kind == ACT_GEGLU;
 }
 
 static void act_bwd(enum act_kind kind, real *da, real *db, const real *dh, const real *a,
                     const real *b, size_t n)
 {
     memset(db, 0, n * sizeof *db);
-    if (kind == ACT_SWIGLU) {
+    if (is_gated(kind)) {
         memset(da, 0, n * sizeof *da);
-        swiglu_bwd(da, db, dh, a, b, n);
+        (kind == ACT_SWIGLU ? swiglu_bwd : geglu_bwd)(da, db, dh, a, b, n);
     } else if (kind == ACT_GELU) {
         gelu_bwd(db, dh, b, n);
     } else {
@@ -131,16 +138,16 @@ static void act_bwd(enum act_kind kind, real *da, real *db, const real *dh, cons
 static void tile_case(enum act_kind kind, int rows, int cols, int ld)
 {
     real zero[512];
-    const real *a = kind == ACT_SWIGLU ? in[0] : NULL;
+    const real *a = is_gated(kind) ? in[0] : NULL;
     inputs();
     act_tile_fwd(kind, out[0], a, in[1], ld, rows, cols);
-    act_tile_bwd(kind, kind == ACT_SWIGLU ? out[1] : NULL, out[2], a, in[1], ld, rows, cols);
+    act_tile_bwd(kind, is_gated(kind) ? out[1] : NULL, out[2], a, in[1], ld, rows, cols);
     for (int r = 0; r < rows; r++) {
         size_t at = (size_t)(r * ld), n = (size_t)cols;
         real dh[512];
         act_fwd(kind, want[0] + at, in[0] + at, in[1] + at, n);
         memcpy(dh, want[2] + at, n * sizeof *dh);
-        act_bwd(kind, kind == ACT_SWIGLU ? want[1] + at : zero, want[2] + at, dh, in[0] + at,
+        act_bwd(kind, is_gated(kind) ? want[1] + at : zero, want[2] + at, dh, in[0] + at,
                 in[1] + at, n);
     }
     same_outputs("act_tile", (int)kind, cols);
@@ -150,7 +157,7 @@ T(activations_of_a_tile_equal_those_of_the_whole)
 {
     static const int cols[] = {1, 8, 31, 64, 300};
     for (int set = 0; next_set(&set);)
-        for (int kind = 0; kind < 3; kind++)
+        for (int kind = 0; kind < 4; kind++)
             for (int c = 0; c < 5; c++) {
                 tile_case((enum act_kind)kind, 6, cols[c], 301);
                 tile_case((enum act_kind)kind, 6, cols[c], cols[c]);
@@ -257,8 +264,13 @@ static void run_all(const struct vec_set *s, size_t n)
     s->rms_row_bwd(y[9], y[12], c, d, w, REAL_C(0.7), n);
     s->layer_row_bwd(y[11], y[12], y[13], c, d, w, REAL_C(0.2), REAL_C(0.7), n);
     s->angles(y[14], y[14] + pairs, w, 2047, -1, pairs);
-    s->rotate(y[0], y[14], y[14] + pairs, heads, pairs, 1);
-    s->rotate(y[1], y[14], y[14] + pairs, heads, pairs, 0);
+    s->rotate(y[0], y[14], y[14] + pairs, heads, 2 * pairs, pairs, 1);
+    s->rotate(y[1], y[14], y[14] + pairs, heads, 2 * pairs, pairs, 0);
+    s->geglu(y[0], y[0], b, n);
+    s->geglu_bwd(y[2], y[3], c, a, b, n, 1);
+    s->geglu_bwd(y[4], NULL, c, a, b, n, 0);
+    s->cap(y[1], REAL_C(2.5), n);
+    s->cap_bwd(y[0], y[1], REAL_C(2.5), n);
     last[at++] = s->max(a, n);
     s->exp_sum(y[15], a, last[at - 1], n, &sum[0], &sum[1]);
     s->exp_sum(NULL, c, REAL_C(1.5), n, &sum[2], NULL);

@@ -287,6 +287,26 @@ T(adapters_are_counted_in_flops)
     model_free(base);
 }
 
+T(adapters_of_some_layers_are_counted_there)
+{
+    struct model *m = make("model.method=dense model.lora_r=4 model.lora_targets=1.q,3.down:2", 0),
+                 *base = make("model.method=dense", 0);
+    struct pass pass = kit_pass(PASS_SPARSE);
+    last(m, &pass);
+    last(base, &pass);
+    for (int l = 0; l < 4; l++)
+        for (int k = 0; k < FLOPS_PARTS; k++) {
+            double more = l == 1 && k == FLOPS_QO    ? 2.0 * R * 4 * (64 + 64)
+                          : l == 3 && k == FLOPS_MLP ? 2.0 * R * 2 * (64 + 96)
+                                                     : 0;
+            t_near(m->flops.part[l * FLOPS_PARTS + k], base->flops.part[l * FLOPS_PARTS + k] + more,
+                   1e-6);
+        }
+    t_near(adapters_weights(&m->config), 4 * 128 + 2 * 160, 0);
+    model_free(m);
+    model_free(base);
+}
+
 static void refused(const char *options, int code, const char *part)
 {
     struct model *m = NULL;
@@ -306,6 +326,25 @@ T(impossible_adapters_are_refused_in_one_line)
             DS_ERANGE, "the size of v, which is 32 x 64");
     refused(SHAPE "model.method=dense model.lora_r=4 model.mlp=gelu model.lora_targets=gate",
             DS_EUSAGE, "only with model.mlp=swiglu");
+    static const char *const malformed[] = {
+        "0-.q", "1-0.q", "x.q",    "0+.q", "q:",   "q:0",   "q:-1",
+        "q:2:", "q:2:x", "q:2:-1", ".q",   "q:4x", "1.q.v", "0:2"};
+    for (size_t i = 0; i < DS_LEN(malformed); i++) {
+        char text[300];
+        snprintf(text, sizeof text, SHAPE "model.method=dense model.lora_r=4 model.lora_targets=%s",
+                 malformed[i]);
+        refused(text, DS_EUSAGE, malformed[i]);
+    }
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=0-4.q", DS_ERANGE,
+            "0-4.q: layer 4 not found: expected 0 to 3");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=2.q:65", DS_ERANGE,
+            "2.q:65: rank must not exceed the size of q, which is 64 x 64");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_save=lm_head", DS_EUSAGE,
+            "unknown module lm_head");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_save=norm,layernorm", DS_EUSAGE,
+            "unknown module layernorm: expected e.g. embed_tokens, norm");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_bias=true model.lora_dora=true",
+            DS_EUSAGE, "model.lora_bias=true: not defined with model.lora_dora=true");
     refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=,", DS_EUSAGE,
             "must name at least one matrix");
 }

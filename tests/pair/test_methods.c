@@ -29,7 +29,7 @@ static void same_batch(void *ctx, int k, struct batch *b)
 /* A model with default options after three steps; calibrated if it learns from exits alone. */
 static struct model *prepared(const char *name, int keep)
 {
-    char text[256];
+    char text[512];
     snprintf(text, sizeof text,
              METHODS_SHAPE " model.dim=32 model.heads=2 model.vocab=%d model.init_std=0.1 "
                            "model.method=%s",
@@ -414,11 +414,14 @@ static double counted(const struct model *m)
             if (runs_at(p, i) || (p->kv == KV_ALL && !keeps_keys(m, l, i)))
                 sum += 4.0 * s.C * s.K * s.D;
         for (int k = 0; k < p->n; k++) {
-            int keys = 0;
+            int keys = 0, window = (int)model_config_window(&m->config, l), row = p->row[k];
+            int first = m->first_row[row];
+            if (window > 0 && first < row - window + 1)
+                first = row - window + 1;
             for (int j = 0; p->kv == KV_PLAN && j <= k; j++)
-                keys += p->gate[j] != 0 && p->row[j] >= m->first_row[p->row[k]];
+                keys += p->gate[j] != 0 && p->row[j] >= first;
             if (p->kv == KV_ALL)
-                keys = p->row[k] - m->first_row[p->row[k]] + 1;
+                keys = row - first + 1;
             if (p->gate[k] != 0)
                 sum += 4.0 * s.C * s.H * s.D + 4.0 * keys * s.H * s.D;
         }

@@ -84,8 +84,10 @@ static void op_norm(void)
 
 static void op_rope(void)
 {
-    rope_fwd(buffer[0], pos, weight[0], N, H, D, 1);
-    rope_bwd(buffer[1], pos, weight[0], N, H, D, 0);
+    struct rope r = {.inv_freq = weight[0], .D = D, .dims = D, .half = 1, .scale = 1};
+    rope_fwd(buffer[0], pos, &r, N, H);
+    r.half = 0;
+    rope_bwd(buffer[1], pos, &r, N, H);
 }
 
 static void op_act(void)

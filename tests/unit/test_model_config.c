@@ -46,7 +46,7 @@ T(the_parameter_count_equals_the_tensors_sizes)
 
 static struct model_config rope_config(double theta, int64_t head_dim)
 {
-    struct model_config c = {.head_dim = head_dim, .rope_theta = theta};
+    struct model_config c = {.head_dim = head_dim, .rope_dims = head_dim, .rope_theta = theta};
     return c;
 }
 
@@ -190,7 +190,7 @@ T(plain_frequencies_are_powers_of_theta)
 {
     struct model_config c = rope_config(10000, 64);
     double f[32];
-    model_config_rope(&c, f);
+    (void)model_config_rope(&c, 0, f);
     t_eq(f[0] == 1, 1);
     for (int i = 0; i < 32; i++)
         t_near(f[i], exp(-log(10000.0) * i / 32), 1e-12);
@@ -223,8 +223,8 @@ T(llama3_scales_long_wavelengths_only)
         c.rope_low = 1;
         c.rope_high = 4;
         c.rope_original = 8192;
-        model_config_rope(&c, f);
-        model_config_rope(&plain, raw);
+        (void)model_config_rope(&c, 0, f);
+        (void)model_config_rope(&plain, 0, raw);
         for (int i = 0; i < n; i++) {
             double want = llama3(raw[i], of[k].factor, 1, 4, 8192);
             t_near(f[i] / want, 1, 1e-12);
@@ -248,7 +248,7 @@ static double at_wave(double w)
     c.rope_low = 1;
     c.rope_high = 4;
     c.rope_original = 8192;
-    model_config_rope(&c, f);
+    (void)model_config_rope(&c, 0, f);
     return f[1] * w / (2 * acos(-1.0));
 }
 
@@ -271,9 +271,9 @@ T(the_model_uses_the_rotary_frequencies_of_its_config)
                                 "model.heads=1 model.rope_theta=5e5 model.layers=1",
                                 1, 4, 0, 0);
     double f[32];
-    model_config_rope(&m->config, f);
+    (void)model_config_rope(&m->config, 0, f);
     for (int i = 0; i < 32; i++)
-        t_true(m->inv_freq[i] == (real)f[i]);
+        t_true(m->inv_freq[0][i] == (real)f[i]);
     model_free(m);
 }
 
@@ -451,15 +451,63 @@ T(rope_scaling_is_read_in_all_spellings)
     }
 }
 
+#define QWEN3 "{\"model_type\": \"qwen3\", " QWEN_SHAPE
+#define GEMMA "{\"model_type\": \"gemma2\", " QWEN_SHAPE
+#define SMOLLM "{\"model_type\": \"smollm3\", " QWEN_SHAPE
+
+T(newer_families_are_read_with_their_defaults)
+{
+    static const struct {
+        const char *text, *window_layers, *nope_layers;
+        int64_t window;
+        int norm_place, qk_norm;
+        double attn_cap, rope_local;
+    } of[] = {
+        {"{\"model_type\": \"mistral\", \"sliding_window\": 4096, " QWEN_SHAPE "}", "", "", 4096,
+         NORM_BEFORE, QK_NORM_NONE, 0, 0},
+        {"{\"model_type\": \"mistral\", \"sliding_window\": 32768, " QWEN_SHAPE "}", "", "", 0,
+         NORM_BEFORE, QK_NORM_NONE, 0, 0},
+        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 100, "
+         "\"max_window_layers\": 22, " QWEN_SHAPE "}",
+         "22,23", "", 100, NORM_BEFORE, QK_NORM_NONE, 0, 0},
+        {QWEN3 ", \"sliding_window\": 100}", "", "", 0, NORM_BEFORE, QK_NORM_HEAD, 0, 0},
+        {GEMMA "}", "0,2,4,6,8,10,12,14,16,18,20,22", "", 4096, NORM_BOTH, QK_NORM_NONE, 50, 0},
+        {GEMMA ", \"attn_logit_softcapping\": null, \"sliding_window\": null}", "", "", 0,
+         NORM_BOTH, QK_NORM_NONE, 0, 0},
+        {"{\"model_type\": \"gemma3_text\", \"sliding_window_pattern\": 12, \"sliding_window\": "
+         "512, " QWEN_SHAPE "}",
+         "0,1,2,3,4,5,6,7,8,9,10,12,13,14,15,16,17,18,19,20,21,22", "", 512, NORM_BOTH,
+         QK_NORM_HEAD, 0, 10000},
+        {"{\"model_type\": \"olmo2\", " QWEN_SHAPE "}", "", "", 0, NORM_AFTER, QK_NORM_WHOLE, 0, 0},
+        {SMOLLM "}", "", "3,7,11,15,19,23", 0, NORM_BEFORE, QK_NORM_NONE, 0, 0},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct model_config c;
+        struct err e = {0};
+        t_ok(read_text(&c, of[i].text, &e), &e);
+        t_str(c.window_layers, of[i].window_layers);
+        t_str(c.nope_layers, of[i].nope_layers);
+        t_eq(c.window, of[i].window);
+        t_eq(c.norm_place, of[i].norm_place);
+        t_eq(c.qk_norm, of[i].qk_norm);
+        t_near(c.attn_cap, of[i].attn_cap, 0);
+        t_near(c.rope_local, of[i].rope_local, 0);
+        opt_release(&model_group, &c);
+    }
+}
+
 T(unsupported_features_are_refused)
 {
     static const struct {
         const char *text, *part;
     } of[] = {
-        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
-         "unsupported type linear"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         "unsupported type dynamic"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\"}}", "missing key factor"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}",
-         "unsupported type yarn"},
+         "missing key original_max_position_embeddings"},
+        {LLAMA ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}}",
+         "by kind of layer"},
         {LLAMA ", \"rope_scaling\": {\"factor\": 2}}", "unsupported type none"},
         {LLAMA ", \"rope_scaling\": 3}", "rope_scaling must be an object"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2}}",
@@ -467,12 +515,21 @@ T(unsupported_features_are_refused)
         {LLAMA ", \"hidden_act\": \"gelu\"}", "unsupported activation gelu"},
         {LLAMA ", \"rms_norm_eps\": \"x\"}", "rms_norm_eps must be a number"},
         {LLAMA ", \"num_hidden_layers\": 0}", ""},
-        {"{\"model_type\": \"qwen2\", \"use_sliding_window\": true, " QWEN "}",
-         "sliding-window attention"},
+        {QWEN3 ", \"layer_types\": [\"full_attention\"]}",
+         "layer_types has 1 entries, expected 24"},
+        {QWEN3 ", \"use_sliding_window\": true, \"sliding_window\": 0}", "sliding_window must be"},
+        {QWEN3 ", \"use_sliding_window\": true, \"sliding_window\": \"x\"}",
+         "sliding_window must be"},
+        {GEMMA ", \"attn_logit_softcapping\": 0}", "attn_logit_softcapping must be"},
+        {GEMMA ", \"final_logit_softcapping\": -3}", "final_logit_softcapping must be"},
+        {GEMMA ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar must be"},
+        {GEMMA ", \"hidden_activation\": \"gelu\"}", "unsupported activation gelu"},
+        {LLAMA ", \"final_logit_softcapping\": 30.0}",
+         "soft-capped logits are unsupported in this"},
+        {SMOLLM ", \"no_rope_layers\": [1, 0]}", "no_rope_layers must be a list of 24"},
+        {SMOLLM ", \"no_rope_layer_interval\": 0}", "no_rope_layer_interval must be"},
         {"{\"model_type\": \"bert\"}", "unsupported model_type bert"},
         {"{\"model_type\": \"mistral\"}", "hidden_size is missing"},
-        {"{\"model_type\": \"mistral\", \"sliding_window\": 4096, " QWEN_SHAPE "}",
-         "sliding-window attention"},
         {LLAMA ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}", "layer_types"},
         {LLAMA ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor"},
         {GPT2 ", \"activation_function\": \"relu\"}", "unsupported activation relu"},

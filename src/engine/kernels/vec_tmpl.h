@@ -127,6 +127,40 @@ static void gelu_tanh_bwd(real *dx, const real *dy, const real *x, size_t n, int
         gelu_tanh_back(dx, dy, x, n, 0);
 }
 
+static void geglu(real *h, const real *a, const real *b, size_t n)
+{
+    V_SIMD
+    for (size_t i = 0; i < n; i++)
+        h[i] = a[i] / (1 + gelu_logistic(a[i])) * b[i]; /* 7.5 */
+}
+
+VEC_BODY void geglu_back(real *da, real *db, const real *dh, const real *a, const real *b, size_t n,
+                         int add, int wants_a, int wants_b)
+{
+    V_SIMD
+    for (size_t i = 0; i < n; i++) {
+        real s = 1 / (1 + gelu_logistic(a[i])), g = dh[i], gb = g * b[i];
+        real du = logistic_in * v_fma(3 * cubic * a[i], a[i], 1);
+        if (wants_a)
+            da[i] = v_fma(gb, s * v_fma(a[i] * (1 - s), du, 1), add ? da[i] : 0); /* 7.6 */
+        if (wants_b)
+            db[i] = v_fma(g, a[i] * s, add ? db[i] : 0);
+    }
+}
+
+static void geglu_bwd(real *da, real *db, const real *dh, const real *a, const real *b, size_t n,
+                      int add)
+{
+    if (da && db && add)
+        geglu_back(da, db, dh, a, b, n, 1, 1, 1);
+    else if (da && db)
+        geglu_back(da, db, dh, a, b, n, 0, 1, 1);
+    else if (da)
+        geglu_back(da, db, dh, a, b, n, add, 1, 0);
+    else if (db)
+        geglu_back(da, db, dh, a, b, n, add, 0, 1);
+}
+
 /* ---- exponentials and angles ----------------------------------------------------------------- */
 
 /* Chains in real are short, and summed in double. */
@@ -319,9 +353,10 @@ static void rotate_pairs(real *x, const real *sine, const real *cosine, int pair
     }
 }
 
-static void rotate(real *x, const real *sine, const real *cosine, int heads, int pairs, int half)
+static void rotate(real *x, const real *sine, const real *cosine, int heads, int D, int pairs,
+                   int half)
 {
-    for (int h = 0; h < heads; h++, x += 2 * pairs) {
+    for (int h = 0; h < heads; h++, x += D) {
         if (half)
             rotate_halves(x, sine, cosine, pairs);
         else
@@ -356,6 +391,24 @@ static void scale(real *x, real by, size_t n)
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         x[i] *= by;
+}
+
+static void cap(real *x, real most, size_t n)
+{
+    real part = 1 / most;
+    V_SIMD
+    for (size_t i = 0; i < n; i++)
+        x[i] = most * v_tanh(x[i] * part); /* 12.1 */
+}
+
+static void cap_bwd(real *d, const real *y, real most, size_t n)
+{
+    real part = 1 / most;
+    V_SIMD
+    for (size_t i = 0; i < n; i++) {
+        real t = y[i] * part;
+        d[i] *= v_fma(-t, t, 1); /* 12.2 */
+    }
 }
 
 static void axpy(real *y, const real *x, const real *f, real g, size_t n)
@@ -401,6 +454,8 @@ const struct vec_set VEC_SET = {
     .gelu_bwd = gelu_bwd,
     .gelu_tanh = gelu_tanh,
     .gelu_tanh_bwd = gelu_tanh_bwd,
+    .geglu = geglu,
+    .geglu_bwd = geglu_bwd,
     .rms_row = rms_row,
     .layer_row = layer_row,
     .rms_row_bwd = rms_row_bwd,
@@ -410,6 +465,8 @@ const struct vec_set VEC_SET = {
     .max = max_of,
     .exp_sum = exp_sum,
     .scale = scale,
+    .cap = cap,
+    .cap_bwd = cap_bwd,
     .axpy = axpy,
     .dot = dot,
     .squares = squares,

@@ -103,7 +103,9 @@ static void adamw(struct ops *x)
 
 static void rope(struct ops *x)
 {
-    rope_fwd(x->q, x->pos, x->inv_freq, x->R, (int)x->c->heads, (int)x->c->head_dim, 1);
+    int D = (int)x->c->head_dim;
+    struct rope r = {.inv_freq = x->inv_freq, .D = D, .dims = D, .half = 1, .scale = 1};
+    rope_fwd(x->q, x->pos, &r, x->R, (int)x->c->heads);
 }
 
 /* ---- set-up ---- */

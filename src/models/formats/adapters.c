@@ -20,7 +20,7 @@ enum { MATRICES = ADAPTER_TARGETS };
 static void size_of(const struct model_config *c, int target, int64_t *O, int64_t *C)
 {
     int64_t HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
-    const int64_t rows[MATRICES] = {HD,     KD,    KD, c->dim, c->mlp == MLP_SWIGLU ? c->ffn : 0,
+    const int64_t rows[MATRICES] = {HD,     KD,    KD, c->dim, model_config_gated(c) ? c->ffn : 0,
                                     c->ffn, c->dim};
     const int64_t columns[MATRICES] = {c->dim, c->dim, c->dim, HD, c->dim, c->dim, c->ffn};
     *O = rows[target];
@@ -121,8 +121,8 @@ static int check_size(const struct model_config *c, const struct entry *x, struc
     const char *name = adapter_target[x->target].name;
     size_of(c, x->target, &O, &C);
     if (O == 0)
-        return err_set(e, DS_EUSAGE, "model.lora_targets: %s exists only with model.mlp=swiglu",
-                       name);
+        return err_set(e, DS_EUSAGE,
+                       "model.lora_targets: %s exists only with model.mlp=swiglu or geglu", name);
     if (r <= O && r <= C)
         return 0;
     return strchr(x->text, ':')
@@ -141,7 +141,7 @@ static int apply_entry(struct adapter_spec *out, const struct model_config *c,
 {
     int64_t first = 0, last = c->layers - 1;
     const char *p = x->layers;
-    int rc = 1;
+    int rc = p && *p == '.' ? -1 : 1;
     while (rc > 0 && (!p || (rc = next_layers(&p, &first, &last)) > 0)) {
         if (last >= c->layers)
             return err_set(e, DS_ERANGE,
@@ -199,6 +199,26 @@ double adapters_scale(const struct model_config *c, const struct adapter_spec *s
 {
     return s->alpha / (c->lora_rslora ? sqrt((double)s->r) : (double)s->r);
 }
+
+/* ---- counts ---------------------------------------------------------------------------------- */
+
+/* Sums over `layers` of r (O + C), of the targets in `set`, one bit each. */
+static double weights_of(const struct model_config *c, const struct adapter_spec *spec,
+                         int64_t layers, unsigned set)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < layers * MATRICES; i++) {
+        int64_t O, C;
+        size_of(c, (int)(i % MATRICES), &O, &C);
+        if (set & 1u << i % MATRICES)
+            sum += (double)(spec[i].r * (O + C));
+    }
+    return sum;
+}
+
+/* Targets of the three kinds that FLOPs tell apart: q and o, k and v, the MLP. */
+enum { KINDS = 3, ALL_TARGETS = 0x7f };
+static const unsigned kind_of[KINDS] = {0x09, 0x06, 0x70};
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -303,8 +323,12 @@ int adapters_add(struct model *m, struct err *e)
     if (rc < 0)
         return rc;
     m->adapter = mem_alloc((size_t)m->config.layers * MATRICES, sizeof *m->adapter);
-    if (!m->adapter)
+    m->adapter_flops = mem_alloc((size_t)m->config.layers * KINDS, sizeof *m->adapter_flops);
+    if (!m->adapter || !m->adapter_flops)
         rc = DS_EMEM;
+    for (int64_t i = 0; rc == 0 && i < m->config.layers * KINDS; i++)
+        m->adapter_flops[i] =
+            2 * weights_of(&m->config, spec + i / KINDS * MATRICES, 1, kind_of[i % KINDS]);
     for (int l = 0, next = 0; l < model_config_depth(&m->config) && rc == 0; l++) {
         const struct block_params *b = &m->block[l];
         if (model_config_block(&m->config, l) < next) /* again in a later iteration */
@@ -328,6 +352,7 @@ void adapters_release(struct model *m)
         mem_free(m->adapter[i].norm);
     }
     mem_free(m->adapter);
+    mem_free(m->adapter_flops);
 }
 
 const struct adapter *adapters_find(const struct model *m, int matrix)
@@ -486,28 +511,14 @@ void adapters_begin(struct model *m, const struct pass *pass)
         m->adapters_version = m->params.version;
 }
 
-/* ---- counts ---------------------------------------------------------------------------------- */
-
-/* Sums over the layers of r (O + C), of the targets in `set`, one bit each. */
-static double weights_of(const struct model_config *c, const struct adapter_spec *spec,
-                         unsigned set)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < c->layers * MATRICES; i++) {
-        int64_t O, C;
-        size_of(c, (int)(i % MATRICES), &O, &C);
-        if (set & 1u << i % MATRICES)
-            sum += (double)(spec[i].r * (O + C));
-    }
-    return sum;
-}
+/* ---- totals ---------------------------------------------------------------------------------- */
 
 double adapters_weights(const struct model_config *c)
 {
     struct adapter_spec *spec = NULL;
     double sum = 0;
     if (c->lora_r > 0 && adapters_spec(&spec, c, NULL) == 0)
-        sum = weights_of(c, spec, 0x7f);
+        sum = weights_of(c, spec, c->layers, ALL_TARGETS);
     mem_free(spec);
     return sum;
 }
@@ -519,10 +530,20 @@ void adapters_flops(const struct model_config *c, double *qo, double *kv, double
     if (c->lora_r == 0 || adapters_spec(&spec, c, NULL) < 0)
         return;
     double of_layer = 2 / (double)c->layers;
-    *qo = of_layer * weights_of(c, spec, 0x09);
-    *kv = of_layer * weights_of(c, spec, 0x06);
-    *mlp = of_layer * weights_of(c, spec, 0x70);
+    *qo = of_layer * weights_of(c, spec, c->layers, kind_of[0]);
+    *kv = of_layer * weights_of(c, spec, c->layers, kind_of[1]);
+    *mlp = of_layer * weights_of(c, spec, c->layers, kind_of[2]);
     mem_free(spec);
+}
+
+void adapters_layer_flops(const struct model *m, int l, struct flops_shape *s)
+{
+    if (m->adapters == 0)
+        return;
+    const double *f = m->adapter_flops + (ptrdiff_t)KINDS * model_config_block(&m->config, l);
+    s->adapter_qo = f[0];
+    s->adapter_kv = f[1];
+    s->adapter_mlp = f[2];
 }
 
 int adapters_check_merge(const struct model *m, struct err *e)

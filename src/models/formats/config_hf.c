@@ -1,4 +1,4 @@
-/* Reads config.json of the transformers library's model families.  One table lists every key with
+/* Reads config.json of the transformers library's model families.  Tables list every key with
  * each family's default; options that this program does not compute are refused. */
 #include <inttypes.h>
 #include <math.h>
@@ -7,45 +7,118 @@
 
 #include "config_report.h"
 
-enum { LLAMA, MISTRAL, QWEN2, GPT2, FAMILIES };
+enum family { LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2, GEMMA3, OLMO2, SMOLLM3, GPT2, FAMILIES };
+static const char *const family_name[FAMILIES] = {
+    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "olmo2", "smollm3", "gpt2"};
 
-/* Per family: the default; "=" before it: the class has no such key and the value is fixed; NEEDED:
- * the key is mandatory, even if the class has a default; NULL: not a key of this family.  null: the
- * meaning of an explicit null, NULL where the class accepts none. */
+/* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
+ * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
+ * null: the meaning of an explicit null, NULL where the class accepts none. */
 #define NEEDED "!"
 struct key {
-    const char *hf, *own, *absent[FAMILIES], *null;
+    const char *hf, *own, *llama, *gpt2, *null;
 };
 static const struct key keys[] = {
     // clang-format off
-    /*                             own           llama     mistral   qwen2     gpt2        null */
-    {"",                          "method",     {"=dense", "=dense", "=dense", "=dense"},   NULL},
-    {"",                          "norm",       {"=rms",   "=rms",   "=rms",   "=layer"},   NULL},
-    {"",                          "position",   {"=rope",  "=rope",  "=rope",  "=learned"}, NULL},
-    {"hidden_size",               "dim",        {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"num_hidden_layers",         "layers",     {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"num_attention_heads",       "heads",      {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"num_key_value_heads",       "kv_heads",   {"0",      "8",      "32",     NULL},       "0"},
-    {"head_dim",                  "head_dim",   {"0",      "0",      "0",      NULL},       "0"},
-    {"intermediate_size",         "ffn",        {NEEDED,   NEEDED,   NEEDED,   NULL},       NULL},
-    {"vocab_size",                "vocab",      {NEEDED,   NEEDED,   NEEDED,   NEEDED},     NULL},
-    {"max_position_embeddings",   "max_seq",    {"2048",   "131072", "32768",  NULL},       NULL},
-    {"rms_norm_eps",              "norm_eps",   {"1e-6",   "1e-6",   "1e-6",   NULL},       NULL},
-    {"rope_theta",                "rope_theta", {"10000",  "10000",  "10000",  NULL},       NULL},
-    {"tie_word_embeddings",       "tied",       {"false",  "false",  "false",  "true"},     "false"},
-    {"attention_bias",            "attn_bias",  {"false",  "=false", "=qkv",   "=true"},    "false"},
-    {"mlp_bias",                  "mlp_bias",   {"false",  "=false", "=false", "=true"},    "false"},
-    {"n_embd",                    "dim",        {NULL,     NULL,     NULL,     NEEDED},     NULL},
-    {"n_layer",                   "layers",     {NULL,     NULL,     NULL,     NEEDED},     NULL},
-    {"n_head",                    "heads",      {NULL,     NULL,     NULL,     NEEDED},     NULL},
-    {"n_inner",                   "ffn",        {NULL,     NULL,     NULL,     "0"},        "0"},
-    {"n_positions",               "max_seq",    {NULL,     NULL,     NULL,     "1024"},     NULL},
-    {"layer_norm_epsilon",        "norm_eps",   {NULL,     NULL,     NULL,     "1e-5"},     NULL},
+    /*                             own           llama     gpt2        null */
+    {"",                          "method",     "=dense", "=dense",   NULL},
+    {"",                          "norm",       "=rms",   "=layer",   NULL},
+    {"",                          "position",   "=rope",  "=learned", NULL},
+    {"hidden_size",               "dim",        NEEDED,   NULL,       NULL},
+    {"num_hidden_layers",         "layers",     NEEDED,   NULL,       NULL},
+    {"num_attention_heads",       "heads",      NEEDED,   NULL,       NULL},
+    {"num_key_value_heads",       "kv_heads",   "0",      NULL,       "0"},
+    {"head_dim",                  "head_dim",   "0",      NULL,       "0"},
+    {"intermediate_size",         "ffn",        NEEDED,   NULL,       NULL},
+    {"vocab_size",                "vocab",      NEEDED,   NEEDED,     NULL},
+    {"max_position_embeddings",   "max_seq",    "2048",   NULL,       NULL},
+    {"rms_norm_eps",              "norm_eps",   "1e-6",   NULL,       NULL},
+    {"rope_theta",                "rope_theta", "10000",  NULL,       NULL},
+    {"tie_word_embeddings",       "tied",       "false",  "true",     "false"},
+    {"attention_bias",            "attn_bias",  "false",  "=true",    "false"},
+    {"mlp_bias",                  "mlp_bias",   "false",  "=true",    "false"},
+    {"attn_logit_softcapping",    "attn_cap",   NULL,     NULL,       "0"},
+    {"final_logit_softcapping",   "logit_cap",  NULL,     NULL,       "0"},
+    {"rope_local_base_freq",      "rope_local", NULL,     NULL,       NULL},
+    {"",                          "norm_place", "=before", "=before", NULL},
+    {"",                          "norm_offset", "=false", "=false",  NULL},
+    {"",                          "qk_norm",    "=none",  "=none",    NULL},
+    {"",                          "mlp",        "=swiglu", NULL,      NULL},
+    {"n_embd",                    "dim",        NULL,     NEEDED,     NULL},
+    {"n_layer",                   "layers",     NULL,     NEEDED,     NULL},
+    {"n_head",                    "heads",      NULL,     NEEDED,     NULL},
+    {"n_inner",                   "ffn",        NULL,     "0",        "0"},
+    {"n_positions",               "max_seq",    NULL,     "1024",     NULL},
+    {"layer_norm_epsilon",        "norm_eps",   NULL,     "1e-5",     NULL},
     // clang-format on
 };
 
-/* Mistral's default attention window. */
-enum { MISTRAL_WINDOW = 4096 };
+/* Where a family differs from Llama; hf as in keys, "" for fixed values. */
+static const struct {
+    enum family family;
+    const char *hf, *own, *absent;
+} differs[] = {
+    // clang-format off
+    {MISTRAL, "num_key_value_heads",     "kv_heads",   "8"},
+    {MISTRAL, "max_position_embeddings", "max_seq",    "131072"},
+    {MISTRAL, "attention_bias",          "attn_bias",  "=false"},
+    {MISTRAL, "mlp_bias",                "mlp_bias",   "=false"},
+    {QWEN2,   "num_key_value_heads",     "kv_heads",   "32"},
+    {QWEN2,   "max_position_embeddings", "max_seq",    "32768"},
+    {QWEN2,   "attention_bias",          "attn_bias",  "=qkv"},
+    {QWEN2,   "mlp_bias",                "mlp_bias",   "=false"},
+    {QWEN3,   "num_key_value_heads",     "kv_heads",   "32"},
+    {QWEN3,   "head_dim",                "head_dim",   "128"},
+    {QWEN3,   "max_position_embeddings", "max_seq",    "32768"},
+    {QWEN3,   "mlp_bias",                "mlp_bias",   "=false"},
+    {QWEN3,   "",                        "qk_norm",    "=head"},
+    {GEMMA2,  "num_key_value_heads",     "kv_heads",   "4"},
+    {GEMMA2,  "head_dim",                "head_dim",   "256"},
+    {GEMMA2,  "max_position_embeddings", "max_seq",    "8192"},
+    {GEMMA2,  "tie_word_embeddings",     "tied",       "true"},
+    {GEMMA2,  "mlp_bias",                "mlp_bias",   "=false"},
+    {GEMMA2,  "attn_logit_softcapping",  "attn_cap",   "50"},
+    {GEMMA2,  "final_logit_softcapping", "logit_cap",  "30"},
+    {GEMMA2,  "",                        "norm_place", "=both"},
+    {GEMMA2,  "",                        "norm_offset", "=true"},
+    {GEMMA2,  "",                        "mlp",        "=geglu"},
+    {GEMMA3,  "num_key_value_heads",     "kv_heads",   "4"},
+    {GEMMA3,  "head_dim",                "head_dim",   "256"},
+    {GEMMA3,  "max_position_embeddings", "max_seq",    "131072"},
+    {GEMMA3,  "rope_theta",              "rope_theta", "1000000"},
+    {GEMMA3,  "rope_local_base_freq",    "rope_local", "10000"},
+    {GEMMA3,  "tie_word_embeddings",     "tied",       "true"},
+    {GEMMA3,  "mlp_bias",                "mlp_bias",   "=false"},
+    {GEMMA3,  "attn_logit_softcapping",  "attn_cap",   "0"},
+    {GEMMA3,  "final_logit_softcapping", "logit_cap",  "0"},
+    {GEMMA3,  "",                        "norm_place", "=both"},
+    {GEMMA3,  "",                        "norm_offset", "=true"},
+    {GEMMA3,  "",                        "qk_norm",    "=head"},
+    {GEMMA3,  "",                        "mlp",        "=geglu"},
+    {OLMO2,   "rms_norm_eps",            "norm_eps",   "1e-5"},
+    {OLMO2,   "mlp_bias",                "mlp_bias",   "=false"},
+    {OLMO2,   "",                        "norm_place", "=after"},
+    {OLMO2,   "",                        "qk_norm",    "=whole"},
+    {SMOLLM3, "num_key_value_heads",     "kv_heads",   "4"},
+    {SMOLLM3, "max_position_embeddings", "max_seq",    "32768"},
+    {SMOLLM3, "rope_theta",              "rope_theta", "2000000"},
+    {SMOLLM3, "tie_word_embeddings",     "tied",       "true"},
+    // clang-format on
+};
+
+static int is_gemma(int family)
+{
+    return family == GEMMA2 || family == GEMMA3;
+}
+
+static const char *absent_of(const struct key *k, int family)
+{
+    for (size_t i = 0; i < DS_LEN(differs); i++)
+        if ((int)differs[i].family == family && strcmp(differs[i].own, k->own) == 0 &&
+            strcmp(differs[i].hf, k->hf) == 0)
+            return differs[i].absent;
+    return family == GPT2 ? k->gpt2 : k->llama;
+}
 
 /* Keys that change what some class computes, and the neutral value with which they do not. */
 static const struct {
@@ -59,8 +132,8 @@ static const struct {
     {"is_encoder_decoder",         0, "encoder-decoder models are unsupported"},
     {"add_cross_attention",        0, "cross-attention is unsupported"},
     {"pruned_heads",               0, "pruned heads are unsupported"},
-    {"attn_logit_softcapping",     0, "soft-capped attention scores are unsupported"},
-    {"final_logit_softcapping",    0, "soft-capped logits are unsupported"},
+    {"attn_logit_softcapping",     0, "soft-capped attention scores are unsupported in this family"},
+    {"final_logit_softcapping",    0, "soft-capped logits are unsupported in this family"},
     {"logit_scale",                1, "scaled logits are unsupported"},
     {"logits_scaling",             1, "scaled logits are unsupported"},
     {"embedding_multiplier",       1, "a scaled embedding is unsupported in this family"},
@@ -82,10 +155,9 @@ static const struct {
 
 static int family_of(const struct json_node *root)
 {
-    static const char *const names[FAMILIES] = {"llama", "mistral", "qwen2", "gpt2"};
     const char *type = json_str(json_get(root, "model_type"), NULL);
     for (int f = 0; type && f < FAMILIES; f++)
-        if (strcmp(names[f], type) == 0)
+        if (strcmp(family_name[f], type) == 0)
             return f;
     return -1;
 }
@@ -115,7 +187,7 @@ static void take(struct report *r, struct model_config *c, const struct json_nod
 static void read_key(struct report *r, struct model_config *c, const struct json_node *root,
                      const struct key *k, int family)
 {
-    const char *absent = k->absent[family];
+    const char *absent = absent_of(k, family);
     const struct json_node *n = json_get(root, k->hf);
     if (!absent)
         return;
@@ -179,75 +251,235 @@ static const char *rope_type(const struct json_node *rope)
     return "default";
 }
 
-/* `rope_scaling`, or `rope_parameters` in newer files: null, {"rope_type": "default"} or
- * llama3's. */
-static void read_rope(struct report *r, struct model_config *c, const struct json_node *root)
+/* The keys of a kind of scaling; NEEDED ones have no default. */
+static const struct {
+    const char *type, *own;
+    const char *keys[6][3]; /* theirs, ours, default */
+} ropes[] = {
+    {"default", "none", {{NULL}}},
+    {"linear", "linear", {{"factor", "rope_factor", NEEDED}}},
+    {"llama3",
+     "llama3",
+     {{"factor", "rope_factor", NEEDED},
+      {"low_freq_factor", "rope_low", NEEDED},
+      {"high_freq_factor", "rope_high", NEEDED},
+      {"original_max_position_embeddings", "rope_original", NEEDED}}},
+    {"yarn",
+     "yarn",
+     {{"factor", "rope_factor", NEEDED},
+      {"beta_slow", "rope_low", "1"},
+      {"beta_fast", "rope_high", "32"},
+      {"original_max_position_embeddings", "rope_original", NEEDED},
+      {"attention_factor", "rope_attention", "0"}}},
+};
+
+/* YaRN's attention factor as a ratio, as DeepSeek's files have it. */
+static void read_mscale(struct report *r, struct model_config *c, const struct json_node *rope)
 {
-    static const char *const parts[][2] = {
-        {"rope_theta", "rope_theta"},
-        {"factor", "rope_factor"},
-        {"low_freq_factor", "rope_low"},
-        {"high_freq_factor", "rope_high"},
-        {"original_max_position_embeddings", "rope_original"},
-    };
+    double m = json_num(json_get(rope, "mscale"), 0),
+           all = json_num(json_get(rope, "mscale_all_dim"), 0);
+    double by = log(c->rope_factor) * 0.1;
+    char text[40];
+    if (!json_bool(json_get(rope, "truncate"), 1))
+        report_add(r, "truncate: an untruncated YaRN ramp is unsupported");
+    if (m == 0 || all == 0 || c->rope_attention > 0)
+        return;
+    snprintf(text, sizeof text, "%.17g", (m * by + 1) / (all * by + 1));
+    config_set_as(r, c, "rope_attention", "mscale", text, 0);
+}
+
+/* One description of rotary positions. */
+static void read_rope_kind(struct report *r, struct model_config *c, const struct json_node *rope,
+                           const char *name)
+{
+    const char *type = rope_type(rope);
+    size_t kind = 0;
+    while (kind < DS_LEN(ropes) && strcmp(ropes[kind].type, type) != 0)
+        kind++;
+    if (kind == DS_LEN(ropes)) {
+        report_add(r, "%s: unsupported type %.40s: expected default, linear, llama3 or yarn", name,
+                   type);
+        return;
+    }
+    check_others(r, rope, "partial_rotary_factor");
+    config_set_as(r, c, "rope_scaling", "rope_scaling", ropes[kind].own, 0);
+    if (!is_null(json_get(rope, "rope_theta")))
+        take(r, c, json_get(rope, "rope_theta"), "rope_theta", "rope_theta");
+    for (size_t i = 0; i < DS_LEN(ropes[kind].keys) && ropes[kind].keys[i][0]; i++) {
+        const char *const *k = ropes[kind].keys[i];
+        const struct json_node *n = json_get(rope, k[0]);
+        if (!is_null(n))
+            take(r, c, n, k[0], k[1]);
+        else if (strcmp(k[2], NEEDED) == 0)
+            report_add(r, "%s: missing key %s", name, k[0]);
+        else
+            config_set_as(r, c, k[1], k[0], k[2], 0);
+    }
+    if (strcmp(type, "yarn") == 0)
+        read_mscale(r, c, rope);
+}
+
+/* `rope_scaling`, or `rope_parameters` in newer files: null, one description, or one for each kind
+ * of layer (Gemma 3), of which that of windows must be plain. */
+static void read_rope(struct report *r, struct model_config *c, const struct json_node *root,
+                      int family)
+{
     const char *name = is_null(json_get(root, "rope_scaling")) ? "rope_parameters" : "rope_scaling";
-    const struct json_node *rope = json_get(root, name);
+    const struct json_node *rope = json_get(root, name),
+                           *local = json_get(rope, "sliding_attention"),
+                           *full = json_get(rope, "full_attention");
     if (is_null(rope))
         return;
     if (json_kind_of(rope) != JSON_KIND_OBJECT) {
         report_add(r, "%s must be an object", name);
         return;
     }
-    const char *type = rope_type(rope);
-    int is_default = strcmp(type, "default") == 0;
-    if (!is_default && strcmp(type, "llama3") != 0) {
-        report_add(r, "%s: unsupported type %.40s: expected llama3 or default", name, type);
+    if (is_null(local) && is_null(full)) {
+        read_rope_kind(r, c, rope, name);
         return;
     }
-    check_others(r, rope, "partial_rotary_factor");
-    config_set_as(r, c, "rope_scaling", "rope_scaling", is_default ? "none" : "llama3", 0);
-    for (size_t i = 0; i < (is_default ? 1 : DS_LEN(parts)); i++) {
-        const struct json_node *n = json_get(rope, parts[i][0]);
-        if (!is_null(n))
-            take(r, c, n, parts[i][0], parts[i][1]);
-        else if (i > 0)
-            report_add(r, "%s: missing key %s", name, parts[i][0]);
+    if (family != GEMMA3) {
+        report_add(r, "%s: rotary positions by kind of layer are unsupported in this family", name);
+        return;
     }
+    if (json_kind_of(full) == JSON_KIND_OBJECT)
+        read_rope_kind(r, c, full, name);
+    if (json_kind_of(local) == JSON_KIND_OBJECT && strcmp(rope_type(local), "default") != 0)
+        report_add(r, "%s: scaled positions in layers with a window are unsupported", name);
+    if (!is_null(json_get(local, "rope_theta")))
+        take(r, c, json_get(local, "rope_theta"), "rope_theta", "rope_local");
+}
+
+/* ---- windows and layers without positions ---------------------------------------------------- */
+
+/* Appends block l to a list of blocks. */
+static void list_add(struct str *s, int64_t l)
+{
+    str_addf(s, "%s%" PRId64, s->len ? "," : "", l);
+}
+
+/* Sets a list of blocks, which the report owns until here. */
+static void list_set(struct report *r, struct model_config *c, const char *own, const char *hf,
+                     struct str *s)
+{
+    if (s->failed)
+        report_add(r, "%s: out of memory", hf);
+    else
+        config_set_as(r, c, own, hf, str_text(s), 0);
+    str_release(s);
+}
+
+/* Does the class give block l a window where the file has no layer_types? */
+static int has_window(const struct model_config *c, const struct json_node *root, int family,
+                      int64_t l)
+{
+    switch (family) {
+    case QWEN2:
+    case QWEN3: return l >= json_int(json_get(root, "max_window_layers"), 28);
+    case GEMMA2: return l % 2 == 0;
+    case GEMMA3: {
+        int64_t every = json_int(json_get(root, "sliding_window_pattern"), 6);
+        return every > 0 && (l + 1) % every != 0;
+    }
+    case SMOLLM3: return model_config_has(c->nope_layers, l);
+    default: return 1;
+    }
+}
+
+/* The blocks with a window, from layer_types or the class's rule. */
+static void read_window_layers(struct report *r, struct model_config *c,
+                               const struct json_node *root, int family, int has_size)
+{
+    const struct json_node *kinds = json_get(root, "layer_types");
+    struct str list = {0};
+    int64_t n = 0;
+    if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
+        report_add(r, "layer_types must be a list");
+    else if (!is_null(kinds) && json_len(kinds) != (size_t)c->layers)
+        report_add(r, "layer_types has %zu entries, expected %" PRId64 ", num_hidden_layers",
+                   json_len(kinds), c->layers);
+    for (int64_t l = 0; l < c->layers; l++) {
+        const char *kind = json_str(json_at(kinds, (size_t)l), NULL);
+        int is_window = kind ? strcmp(kind, "sliding_attention") == 0
+                             : has_size && has_window(c, root, family, l);
+        if (kind && !is_window && strcmp(kind, "full_attention") != 0) {
+            report_add(r,
+                       "layer_types: unsupported kind %.40s: expected full_attention or "
+                       "sliding_attention",
+                       kind);
+            break;
+        }
+        if (is_window && !has_size) {
+            report_add(r, "layer_types: sliding_attention needs sliding_window");
+            break;
+        }
+        if (is_window)
+            list_add(&list, l);
+        n += is_window;
+    }
+    if (n == 0) /* no block has one */
+        c->window = 0;
+    if (n > 0 && n < c->layers)
+        list_set(r, c, "window_layers", "layer_types", &list);
+    str_release(&list);
+    if (c->window == 0)
+        c->rope_local = 0; /* its layers do not exist */
+}
+
+/* Sliding-window attention in any of its spellings.  A window at least as long as the context has
+ * no effect. */
+static void read_window(struct report *r, struct model_config *c, const struct json_node *root,
+                        int family)
+{
+    static const int64_t usual[FAMILIES] = {[MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096};
+    const struct json_node *n = json_get(root, "sliding_window");
+    int asks = family == QWEN2 || family == QWEN3 || family == SMOLLM3; /* for use_sliding_window */
+    int64_t window = n ? json_int(n, 0) : usual[family];
+    if (flag(r, root, "use_sliding_window", 0) && !asks && !is_null(n) && usual[family] == 0)
+        report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
+    if (!is_null(n) && (json_kind_of(n) != JSON_KIND_INT || window < 1)) {
+        report_add(r, "sliding_window must be a positive integer");
+        return;
+    }
+    if (family == LLAMA || family == OLMO2 || (asks && !flag(r, root, "use_sliding_window", 0)))
+        window = 0;
+    c->window = is_null(n) && n ? 0 : window;
+    if (c->window > (int64_t)1 << 30) {
+        report_add(r, "sliding_window must be at most %d", 1 << 30);
+        return;
+    }
+    read_window_layers(r, c, root, family, c->window > 0);
+    if (c->window >= c->max_seq && c->rope_local == 0) {
+        c->window = 0;
+        config_set_as(r, c, "window_layers", "layer_types", "", 0);
+    }
+}
+
+/* SmolLM3: 0 = without positions, by default every fourth. */
+static void read_nope(struct report *r, struct model_config *c, const struct json_node *root)
+{
+    const struct json_node *n = json_get(root, "no_rope_layers");
+    int64_t every = json_int(json_get(root, "no_rope_layer_interval"), 4);
+    struct str list = {0};
+    if (!is_null(n) && (json_kind_of(n) != JSON_KIND_ARRAY || json_len(n) != (size_t)c->layers)) {
+        report_add(r, "no_rope_layers must be a list of %" PRId64 " numbers, num_hidden_layers",
+                   c->layers);
+        return;
+    }
+    if (is_null(n) && every < 1) {
+        report_add(r, "no_rope_layer_interval must be at least 1");
+        return;
+    }
+    for (int64_t l = 0; l < c->layers; l++)
+        if (is_null(n) ? (l + 1) % every == 0 : json_int(json_at(n, (size_t)l), 1) == 0)
+            list_add(&list, l);
+    list_set(r, c, "nope_layers", "no_rope_layers", &list);
 }
 
 /* ---- unsupported options --------------------------------------------------------------------- */
 
-/* Sliding-window attention in any of its spellings.  A window at least as long as the context has
- * no effect. */
-static void check_window(struct report *r, const struct model_config *c,
-                         const struct json_node *root, int family)
-{
-    static const char unknown[] = "sliding-window attention is unsupported";
-    const struct json_node *kinds = json_get(root, "layer_types"),
-                           *n = json_get(root, "sliding_window");
-    int64_t window = n ? json_int(n, INT64_MAX) : MISTRAL_WINDOW;
-    if (flag(r, root, "use_sliding_window", 0))
-        report_add(r, "use_sliding_window: %s", unknown);
-    if (!is_null(n) && json_kind_of(n) != JSON_KIND_INT)
-        report_add(r, "sliding_window must be an integer");
-    else if (family == MISTRAL && window < c->max_seq)
-        report_add(r,
-                   "sliding_window %" PRId64 "%s is below max_position_embeddings %" PRId64
-                   ": %s (contexts within the window are supported)",
-                   window, n ? "" : " (the default)", c->max_seq, unknown);
-    if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
-        report_add(r, "layer_types must be a list");
-    for (size_t i = 0; i < json_len(kinds); i++) {
-        const char *kind = json_str(json_at(kinds, i), NULL);
-        if (kind && strcmp(kind, "full_attention") == 0)
-            continue;
-        report_add(r, "layer_types: %s", unknown);
-        break;
-    }
-}
-
 /* Keys of any family that announce quantised weights or custom code. */
-static void check_foreign(struct report *r, const struct json_node *root)
+static void check_foreign(struct report *r, const struct json_node *root, int family)
 {
     const struct json_node *quant = json_get(root, "quantization_config");
     if (!is_null(quant)) {
@@ -259,16 +491,40 @@ static void check_foreign(struct report *r, const struct json_node *root)
     }
     if (!is_null(json_get(root, "auto_map")))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
-    check_others(r, root, NULL);
+    for (size_t i = 0; i < DS_LEN(others); i++) {
+        int is_cap = strcmp(others[i].key, "attn_logit_softcapping") == 0 ||
+                     strcmp(others[i].key, "final_logit_softcapping") == 0;
+        if (!(is_cap && is_gemma(family)))
+            check_others(r, root, others[i].key);
+    }
 }
 
-static void check_llama(struct report *r, const struct model_config *c,
-                        const struct json_node *root, int family)
+/* Options of Llama and what grew from it that are no plain keys. */
+static void read_llama(struct report *r, struct model_config *c, const struct json_node *root,
+                       int family)
 {
-    const char *act = word_of(r, root, "hidden_act", "silu");
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        report_add(r, "hidden_act: unsupported activation %.40s: expected silu", act);
-    check_window(r, c, root, family);
+    const char *key = is_gemma(family) ? "hidden_activation" : "hidden_act";
+    const char *usual = is_gemma(family) ? "gelu_pytorch_tanh" : "silu";
+    const char *act = word_of(r, root, key, usual);
+    if (strcmp(act, usual) != 0 && !(!is_gemma(family) && strcmp(act, "swish") == 0))
+        report_add(r, "%s: unsupported activation %.40s: expected %s", key, act, usual);
+    if (family == SMOLLM3)
+        read_nope(r, c, root);
+    read_rope(r, c, root, family);
+    read_window(r, c, root, family);
+    if (!is_gemma(family))
+        return;
+    static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    for (size_t i = 0; i < DS_LEN(caps); i++)
+        if (!is_null(json_get(root, caps[i])) && !(json_num(json_get(root, caps[i]), 0) > 0))
+            report_add(r, "%s must be a positive number", caps[i]);
+    const struct json_node *n = json_get(root, "query_pre_attn_scalar");
+    double by = json_num(n, 256);
+    if (!(by > 0) || (n && json_kind_of(n) != JSON_KIND_INT && json_kind_of(n) != JSON_KIND_REAL))
+        report_add(r, "query_pre_attn_scalar must be a positive number");
+    else
+        c->attn_scale = by == (double)c->head_dim ? 0 : 1 / sqrt(by);
+    c->embed_scale = sqrt((double)c->dim);
 }
 
 static void check_gpt2(struct report *r, struct model_config *c, const struct json_node *root)
@@ -297,12 +553,11 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
         return 0;
     for (size_t i = 0; i < DS_LEN(keys); i++)
         read_key(r, c, root, &keys[i], family);
-    check_foreign(r, root);
+    check_foreign(r, root, family);
     if (family == GPT2) {
         check_gpt2(r, c, root);
     } else {
-        check_llama(r, c, root, family);
-        read_rope(r, c, root);
+        read_llama(r, c, root, family);
     }
     return 1;
 }
@@ -316,7 +571,7 @@ void config_hf_compare(struct report *r, const struct model_config *c, const str
         const struct json_node *n = json_get(root, k->hf);
         snprintf(full, sizeof full, "model.%s", k->own);
         const struct opt *o = opt_find(&model_group, full);
-        if (!k->absent[family] || o->type != OPT_INT || is_null(n))
+        if (!absent_of(k, family) || o->type != OPT_INT || is_null(n))
             continue;
         opt_print(o, c, ours, sizeof ours);
         if (!config_scalar(n, text))

@@ -1,5 +1,6 @@
 /* Reads and writes config.json: Hugging Face's keys for other programs, our own under
  * "depthscope". */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,24 +10,94 @@
 
 enum { CONFIG_MAX = 1 << 20 };
 
+/* What an architecture of the transformers library computes: the first row that fits. */
+enum feature {
+    F_BIAS_ALL = 1 << 0,
+    F_BIAS_QKV = 1 << 1,
+    F_MLP_BIAS = 1 << 2,
+    F_WINDOW = 1 << 3, /* in every block */
+    F_LAYERS = 1 << 4, /* in some */
+    F_LOCAL = 1 << 5,
+    F_NOPE = 1 << 6,
+    F_SCALE = 1 << 7,
+    F_CAPS = 1 << 8,
+    F_EMBED = 1 << 9, /* embedding times sqrt(dim) */
+    F_LINEAR = 1 << 10,
+    F_LLAMA3 = 1 << 11,
+    F_YARN = 1 << 12,
+    F_ROPE = F_LINEAR | F_LLAMA3 | F_YARN,
+    F_ALIEN = 1 << 13 /* nobody has it */
+};
+static const struct family {
+    const char *name, *architecture;
+    int norm_place, norm_offset, qk_norm, mlp;
+    unsigned must, may;
+} families[] = {
+    // clang-format off
+    {"llama",   "LlamaForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_ROPE},
+    {"mistral", "MistralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_WINDOW, F_ROPE},
+    {"qwen2",   "Qwen2ForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_BIAS_QKV, F_WINDOW | F_LAYERS | F_ROPE},
+    {"qwen3",   "Qwen3ForCausalLM",   NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
+    {"smollm3", "SmolLM3ForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_WINDOW | F_LAYERS | F_NOPE | F_ROPE},
+    {"gemma2",  "Gemma2ForCausalLM",  NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SCALE | F_CAPS | F_ROPE},
+    {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_CAPS | F_LINEAR},
+    {"olmo2",   "Olmo2ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, F_BIAS_ALL | F_ROPE},
+    // clang-format on
+};
+
+/* The size of head that scores are scaled for: 1 / scale^2; files store it as an integer, 0: it is
+ * none. */
+static int64_t score_size(const struct model_config *c)
+{
+    double size = c->attn_scale > 0 ? 1 / (c->attn_scale * c->attn_scale) : (double)c->head_dim;
+    double whole = floor(size + 0.5);
+    return whole > 0 && whole < 1e9 && fabs(size - whole) <= 1e-6 * size ? (int64_t)whole : 0;
+}
+
+static unsigned features_of(const struct model_config *c)
+{
+    static const unsigned rope[] = {
+        [ROPE_PLAIN] = 0, [ROPE_LLAMA3] = F_LLAMA3, [ROPE_LINEAR] = F_LINEAR, [ROPE_YARN] = F_YARN};
+    static const unsigned bias[] = {
+        [ATTN_BIAS_NONE] = 0, [ATTN_BIAS_ALL] = F_BIAS_ALL, [ATTN_BIAS_QKV] = F_BIAS_QKV};
+    double root = sqrt((double)c->dim);
+    unsigned f = rope[c->rope_scaling] | bias[c->attn_bias];
+    f |= c->mlp_bias ? F_MLP_BIAS : 0;
+    f |= c->window > 0 && c->window_layers[0] ? F_LAYERS : c->window > 0 ? F_WINDOW : 0;
+    f |= c->rope_local > 0 ? F_LOCAL : 0;
+    f |= c->nope_layers[0] ? F_NOPE : 0;
+    f |= c->attn_scale == 0 ? 0 : score_size(c) > 0 ? F_SCALE : F_ALIEN;
+    f |= c->attn_cap > 0 || c->logit_cap > 0 ? F_CAPS : 0;
+    f |= c->embed_scale == 1.0 ? 0 : fabs(c->embed_scale - root) <= 1e-6 * root ? F_EMBED : F_ALIEN;
+    f |=
+        c->rope_dims != c->head_dim || c->norm != NORM_RMS || c->position != POS_ROPE ? F_ALIEN : 0;
+    return f;
+}
+
 static int is_gpt2(const struct model_config *c)
 {
-    return c->norm == NORM_LAYER && c->position == POS_LEARNED && c->mlp != MLP_SWIGLU &&
+    return c->norm == NORM_LAYER && c->position == POS_LEARNED && !model_config_gated(c) &&
            c->attn_bias == ATTN_BIAS_ALL && c->mlp_bias && c->kv_heads == c->heads &&
-           c->heads * c->head_dim == c->dim;
+           c->heads * c->head_dim == c->dim && c->embed_scale == 1.0 && !c->qk_norm &&
+           c->window == 0 && c->attn_scale == 0 && c->attn_cap == 0 && c->logit_cap == 0;
 }
 
 const char *model_config_family(const struct model_config *c)
 {
-    if (c->loop > 1 || (c->outputs && c->outputs[0]) || c->embed_scale != 1.0 || c->lora_r != 0 || strcmp(c->method, "dense") != 0)
+    if (c->loop > 1 || (c->outputs && c->outputs[0]) || c->lora_r != 0 ||
+        strcmp(c->method, "dense") != 0)
         return NULL; /* their formats cannot store routers and adapters */
     if (is_gpt2(c))
         return "gpt2";
-    if (c->norm != NORM_RMS || c->position != POS_ROPE || c->mlp != MLP_SWIGLU)
-        return NULL;
-    if (c->attn_bias == ATTN_BIAS_QKV)
-        return c->mlp_bias ? NULL : "qwen2";
-    return "llama";
+    unsigned has = features_of(c);
+    for (size_t i = 0; i < DS_LEN(families); i++) {
+        const struct family *f = &families[i];
+        if (f->norm_place == c->norm_place && f->norm_offset == c->norm_offset &&
+            f->qk_norm == c->qk_norm && f->mlp == c->mlp && (has & f->must) == f->must &&
+            (has & ~(f->must | f->may)) == 0)
+            return f->name;
+    }
+    return NULL;
 }
 
 static void add_key(struct str *s, const char *key, int64_t v)
@@ -46,20 +117,60 @@ static void add_ends(struct str *s, const struct model_config *c)
     str_add(s, n > 1 ? "],\n" : ",\n");
 }
 
+static void add_scaling(struct str *s, const struct model_config *c)
+{
+    static const char *const names[] = {
+        [ROPE_LLAMA3] = "llama3", [ROPE_LINEAR] = "linear", [ROPE_YARN] = "yarn"};
+    int kind = c->rope_scaling;
+    if (kind == ROPE_PLAIN) {
+        str_add(s, "null,\n");
+        return;
+    }
+    str_addf(s, "{\"rope_type\": \"%s\", \"factor\": %.9g", names[kind], c->rope_factor);
+    if (kind != ROPE_LINEAR)
+        str_addf(s, ", \"%s\": %.9g, \"%s\": %.9g, \"original_max_position_embeddings\": %lld",
+                 kind == ROPE_YARN ? "beta_slow" : "low_freq_factor", c->rope_low,
+                 kind == ROPE_YARN ? "beta_fast" : "high_freq_factor", c->rope_high,
+                 (long long)c->rope_original);
+    if (kind == ROPE_YARN && c->rope_attention > 0)
+        str_addf(s, ", \"attention_factor\": %.9g", c->rope_attention);
+    str_add(s, "},\n");
+}
+
 static void add_rope(struct str *s, const struct model_config *c)
 {
-    str_addf(s, "  \"rope_theta\": %.9g,\n  \"rope_scaling\": ", c->rope_theta);
-    if (c->rope_scaling == ROPE_LLAMA3)
-        str_addf(s,
-                 "{\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": %.9g, "
-                 "\"high_freq_factor\": %.9g, \"original_max_position_embeddings\": %lld},\n",
-                 c->rope_factor, c->rope_low, c->rope_high, (long long)c->rope_original);
+    str_addf(s, "  \"rope_theta\": %.9g,\n", c->rope_theta);
+    if (c->rope_local > 0)
+        str_addf(s, "  \"rope_local_base_freq\": %.9g,\n", c->rope_local);
+    str_add(s, "  \"rope_scaling\": ");
+    add_scaling(s, c);
+}
+
+/* One entry per block. */
+static void add_blocks(struct str *s, const struct model_config *c, const char *key,
+                       const char *yes, const char *no, int windows)
+{
+    str_addf(s, "  \"%s\": [", key);
+    for (int64_t l = 0; l < c->layers; l++)
+        str_addf(s, "%s%s", l ? ", " : "",
+                 (windows ? model_config_window(c, l) > 0 : model_config_has(c->nope_layers, l))
+                     ? yes
+                     : no);
+    str_add(s, "],\n");
+}
+
+static void add_cap(struct str *s, const char *key, double cap)
+{
+    str_addf(s, "  \"%s\": ", key);
+    if (cap > 0)
+        str_addf(s, "%#.9g,\n", cap); /* an integer would be refused */
     else
         str_add(s, "null,\n");
 }
 
 static void add_llama(struct str *s, const struct model_config *c)
 {
+    int is_gemma = c->mlp == MLP_GEGLU;
     add_key(s, "hidden_size", c->dim);
     add_key(s, "num_hidden_layers", c->layers);
     add_key(s, "num_attention_heads", c->heads);
@@ -70,8 +181,26 @@ static void add_llama(struct str *s, const struct model_config *c)
     add_key(s, "max_position_embeddings", c->max_seq);
     str_addf(s, "  \"rms_norm_eps\": %.9g,\n", c->norm_eps);
     add_rope(s, c);
-    str_addf(s, "  \"hidden_act\": \"silu\",\n  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n",
+    str_addf(s, "  \"%s\": \"%s\",\n", is_gemma ? "hidden_activation" : "hidden_act",
+             is_gemma ? "gelu_pytorch_tanh" : "silu");
+    str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n",
              c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false");
+    if (c->window > 0) {
+        str_add(s, "  \"use_sliding_window\": true,\n");
+        add_key(s, "sliding_window", c->window);
+        add_blocks(s, c, "layer_types", "\"sliding_attention\"", "\"full_attention\"", 1);
+    } else if (is_gemma) {
+        add_blocks(s, c, "layer_types", "\"sliding_attention\"", "\"full_attention\"", 1);
+    }
+    if (c->nope_layers[0]) {
+        add_blocks(s, c, "no_rope_layers", "0", "1", 0);
+        str_add(s, "  \"pad_token_id\": null,\n"); /* the class's default may be no id */
+    }
+    if (!is_gemma)
+        return;
+    add_key(s, "query_pre_attn_scalar", score_size(c));
+    add_cap(s, "attn_logit_softcapping", c->attn_cap);
+    add_cap(s, "final_logit_softcapping", c->logit_cap);
 }
 
 static void add_gpt2(struct str *s, const struct model_config *c)
@@ -88,12 +217,10 @@ static void add_gpt2(struct str *s, const struct model_config *c)
 
 static const char *architecture(const char *family)
 {
-    static const char *const names[][2] = {
-        {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"gpt2", "GPT2LMHeadModel"}};
-    for (size_t i = 0; family && i < DS_LEN(names); i++)
-        if (strcmp(names[i][0], family) == 0)
-            return names[i][1];
-    return "DepthscopeForCausalLM";
+    for (size_t i = 0; family && i < DS_LEN(families); i++)
+        if (strcmp(families[i].name, family) == 0)
+            return families[i].architecture;
+    return family ? "GPT2LMHeadModel" : "DepthscopeForCausalLM";
 }
 
 void model_config_to_json(struct str *s, const struct model_config *c,
@@ -225,7 +352,9 @@ static int read_root(struct model_config *c, struct config *route_options,
     if (own)
         read_own(&r, c, route_options, own, path);
     else if (!config_hf_read(&r, c, root))
-        report_add(&r, "%s model_type%s%.60s: expected llama, mistral, qwen2, gpt2 or depthscope",
+        report_add(&r,
+                   "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma2, "
+                   "gemma3_text, olmo2, smollm3, gpt2 or depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
     if (rc == 0 && r.n == 0) {

@@ -44,8 +44,18 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        : c->position == POS_NONE    ? "a model without positions"
                        : c->mlp != MLP_SWIGLU       ? "an MLP that is not SwiGLU"
                        : c->outputs[0]              ? "a head of some ids (model.outputs)"
-                       : c->embed_scale != 1.0      ? "a scaled embedding (model.embed_scale)"
-                                                    : NULL;
+                       : c->norm_place != NORM_BEFORE || c->norm_offset
+                           ? "norms after the branches (model.norm_place)"
+                       : c->qk_norm        ? "norms of queries and keys (model.qk_norm)"
+                       : c->window > 0     ? "a sliding window (model.window)"
+                       : c->nope_layers[0] ? "blocks without positions (model.nope_layers)"
+                       : c->attn_scale > 0 ? "a scale of scores (model.attn_scale)"
+                       : c->attn_cap > 0 || c->logit_cap > 0
+                           ? "soft caps (model.attn_cap, logit_cap)"
+                       : c->rope_dims != c->head_dim ? "partial rotary dimensions (model.rope_dims)"
+                       : c->rope_scaling > ROPE_LLAMA3 ? "this rotary scaling (model.rope_scaling)"
+                       : c->embed_scale != 1.0         ? "a scaled embedding (model.embed_scale)"
+                                                       : NULL;
     return what ? err_set(e, DS_EUSAGE, "%s cannot store %s; use to=hf", format, what) : 0;
 }
 
@@ -189,8 +199,8 @@ static int scale_factors(const struct model_config *c, float *out)
     if (!f)
         return DS_EMEM;
     plain.rope_scaling = ROPE_PLAIN;
-    model_config_rope(&plain, f);
-    model_config_rope(c, f + n);
+    (void)model_config_rope(&plain, 0, f);
+    (void)model_config_rope(c, 0, f + n);
     for (size_t i = 0; i < n; i++)
         out[i] = (float)(f[i] / f[n + i]);
     mem_free(f);

@@ -259,9 +259,9 @@ static int read_factors(const struct source *s, const struct gguf_tensor *t, str
     if (rc < 0)
         return rc;
     c->rope_scaling = ROPE_PLAIN;
-    model_config_rope(c, plain);
+    (void)model_config_rope(c, 0, plain);
     c->rope_scaling = ROPE_LLAMA3;
-    model_config_rope(c, scaled);
+    (void)model_config_rope(c, 0, scaled);
     for (int i = 0; i < n; i++) {
         double ours = plain[i] / scaled[i];
         if (!(fabs(ours - (double)factor[i]) <= 1e-3 * ours))

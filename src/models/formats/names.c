@@ -14,10 +14,11 @@ struct row {
 
 struct names {
     const char *family;
-    const char *embed;          /* the tensor that identifies this naming */
+    const char *sign;           /* the tensor that identifies this naming */
     const char *prefix, *layer; /* prefix of each name; of a block's: + number */
     const struct row *rows;     /* NULL: names after the prefix are ours */
     size_t n;
+    int is_partial; /* names without a row are ours too */
 };
 
 /* Our names after "model." and "model.layers.N.", and theirs after their prefixes. */
@@ -46,18 +47,37 @@ static const struct row gpt2[] = {
     // clang-format on
 };
 
-/* The first is ours.  A family's second entry is a model body saved without its head. */
+/* Norms of both sides (Gemma), or of the outputs alone (OLMo 2). */
+static const struct row sandwich[] = {
+    // clang-format off
+    {"attention_output_layernorm.weight", "post_attention_layernorm.weight",   0, 0, 1},
+    {"post_attention_layernorm.weight",   "pre_feedforward_layernorm.weight",  0, 0, 1},
+    {"mlp_output_layernorm.weight",       "post_feedforward_layernorm.weight", 0, 0, 1},
+    // clang-format on
+};
+#define SANDWICH(family, prefix)                                                                   \
+    {                                                                                              \
+        family, prefix "layers.0.post_feedforward_layernorm.weight", prefix, "layers.", sandwich,  \
+            DS_LEN(sandwich), 1                                                                    \
+    }
+
+/* The first is ours; of the others the last that fits a file is taken.  A family's second entry is a
+ * model body saved without its head. */
 static const struct names all[] = {
-    {"llama", "model.embed_tokens.weight", "model.", "layers.", NULL, 0},
-    {"llama", "embed_tokens.weight", "", "layers.", NULL, 0},
-    {"gpt2", "transformer.wte.weight", "transformer.", "h.", gpt2, DS_LEN(gpt2)},
-    {"gpt2", "wte.weight", "", "h.", gpt2, DS_LEN(gpt2)},
+    {"llama", "model.embed_tokens.weight", "model.", "layers.", NULL, 0, 0},
+    {"llama", "embed_tokens.weight", "", "layers.", NULL, 0, 0},
+    {"gpt2", "transformer.wte.weight", "transformer.", "h.", gpt2, DS_LEN(gpt2), 0},
+    {"gpt2", "wte.weight", "", "h.", gpt2, DS_LEN(gpt2), 0},
+    SANDWICH("gemma2", "model."),
+    SANDWICH("gemma2", ""),
+    SANDWICH("gemma3_text", "model."),
+    SANDWICH("olmo2", "model."),
 };
 
 const struct names *names_of(const struct st_set *s)
 {
-    for (size_t i = 0; i < DS_LEN(all); i++)
-        if (st_set_find(s, all[i].embed, NULL))
+    for (size_t i = DS_LEN(all); i-- > 0;)
+        if (st_set_find(s, all[i].sign, NULL))
             return &all[i];
     return all;
 }
@@ -99,7 +119,7 @@ void names_place(const struct names *n, const char *ours, struct names_place *ou
         tail = digits + k + (digits[k] == '.');
     }
     const struct row *r = row_of(n, tail);
-    if (n->rows && !r)
+    if (n->rows && !r && !n->is_partial)
         return; /* they have no such tensor: reported missing under our name */
     snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, r ? r->theirs : tail);
     if (r) {

@@ -427,10 +427,12 @@ static int write_config(const struct model *m, const char *dir, const char *base
     const struct model_config *c = &m->config;
     struct adapter_spec *spec = NULL;
     struct targets t = {0};
+    struct names_place at;
     struct str s = {0}, saved = {0};
     int rc = adapters_spec(&spec, c, e);
     if (rc < 0)
         return rc;
+    names_place(peft_names(c), m->params.p[m->adapter[0].matrix].name, &at);
     for (int k = 0; k < ADAPTER_TARGETS; k++)
         add_matrix(&t, c, spec, k);
     add_saved(&saved, m);
@@ -438,7 +440,7 @@ static int write_config(const struct model *m, const char *dir, const char *base
              "{\n  \"alpha_pattern\": {%s},\n  \"base_model_name_or_path\": ", str_text(&t.alphas));
     str_add_json(&s, base, strlen(base));
     str_addf(&s, ",\n  \"bias\": \"%s\",\n  \"fan_in_fan_out\": %s,\n", bias[c->lora_train_bias],
-             yes_no(!names_are_ours(peft_names(c))));
+             yes_no(at.is_transposed));
     str_addf(
         &s,
         "  \"inference_mode\": true,\n  \"init_lora_weights\": true,\n  \"lora_alpha\": %.17g,\n"
