@@ -20,6 +20,7 @@ void gguf_put_text(struct gguf_out *w, const char *key, const char *p, size_t n)
 void gguf_put_array(struct gguf_out *w, const char *key, enum gguf_kind item, uint64_t n);
 void gguf_item_text(struct gguf_out *w, const char *p, size_t n);
 void gguf_item_i32(struct gguf_out *w, int32_t v);
+void gguf_item_bool(struct gguf_out *w, int v);
 void gguf_item_f32(struct gguf_out *w, float v);
 
 /* Appends a tensor of shape (rows, columns), a vector with columns 0; columns (rows of a vector)

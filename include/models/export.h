@@ -48,8 +48,10 @@ int export_llama2c(const struct export_source *s, const struct export_options *o
  * index; files are fsynced. */
 int export_hf(const struct export_source *s, const struct export_options *o, const char *dir,
               struct export_result *r, struct err *e) DS_CHECK;
-/* 0 when single-file formats can store the model; else DS_EUSAGE with the reason. */
-int export_check_base(const struct export_source *s, const char *format, struct err *e) DS_CHECK;
+/* 0 when single-file formats can store the model; else DS_EUSAGE with the reason.  newer: one of
+ * the architectures beyond llama and qwen2, which have their own rules. */
+int export_check_base(const struct export_source *s, const char *format, int newer,
+                      struct err *e) DS_CHECK;
 
 /* Number of distinct types of the base matrices stored in a GGUF file, 0 when none is; text, e.g.
  * "q4_k 14, q6_k 1", counts the matrices of each.  *blocks (may be NULL): how many of the types are

@@ -104,6 +104,11 @@ void gguf_item_text(struct gguf_out *w, const char *p, size_t n)
     add_text(&w->meta, p, n);
 }
 
+void gguf_item_bool(struct gguf_out *w, int v)
+{
+    add_uint(&w->meta, v != 0, 1);
+}
+
 void gguf_item_i32(struct gguf_out *w, int32_t v)
 {
     add_uint(&w->meta, (uint32_t)v, 4);

@@ -49,6 +49,8 @@ FAMILIES = {
                                                        attn_logit_softcapping=None, final_logit_softcapping=None, tie_word_embeddings=False), None),
     "gemma3": (lambda: transformers.Gemma3TextConfig(**dict(SHAPE, num_hidden_layers=4), head_dim=8, query_pre_attn_scalar=20, sliding_window=6,
                                                      sliding_window_pattern=3), None),
+    "gemma2-usual": (lambda: transformers.Gemma2Config(**SHAPE, head_dim=8, query_pre_attn_scalar=8, sliding_window=5), None),
+    "gemma3-usual": (lambda: transformers.Gemma3TextConfig(**dict(SHAPE, num_hidden_layers=7), head_dim=8, query_pre_attn_scalar=8, sliding_window=6), None),
     "gemma3-linear": (lambda: transformers.Gemma3TextConfig(**dict(SHAPE, num_hidden_layers=3), head_dim=8, query_pre_attn_scalar=8, sliding_window=6,
         layer_types=["full_attention", "sliding_attention", "full_attention"], final_logit_softcapping=2.0, rope_parameters=dict(
             sliding_attention=dict(rope_type="default", rope_theta=500.0), full_attention=dict(rope_type="linear", rope_theta=3e4, factor=8.0))), None),

@@ -410,7 +410,7 @@ T(tensors_and_metadata_must_agree)
     gf_tensor(&f, "blk.2.ffn_up.weight", GGUF_T_F32, 4, 0, x, sizeof x);
     refuse(&f, "unexpected tensor blk.2.ffn_up.weight");
     put_model(&f, m, "mamba", NULL);
-    refuse(&f, "unsupported architecture mamba: expected llama or qwen2");
+    refuse(&f, "unsupported architecture mamba: expected llama, qwen2");
     put_metadata(&f, m, "llama");
     refuse(&f, "missing matrix token_embd.weight");
     gf_u32(&f, "general.alignment", 32);

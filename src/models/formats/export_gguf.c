@@ -1,11 +1,12 @@
-/* Exports GGUF of the architectures llama and qwen2, as load_gguf.c reads it.  A llama file stores
- * q and k with interleaved rotary pairs, a qwen2 file half-split like ours. */
+/* Exports GGUF as load_gguf.c reads it. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "export_rows.h"
+#include "gguf_config.h"
 #include "names.h"
 
 enum { KEY_SIZE = 160, QUANTIZATION_VERSION = 2 };
@@ -15,7 +16,7 @@ struct writing {
     const struct export_options *o;
     struct export_result *r;
     struct gguf_out *w;
-    const char *arch;
+    const struct gguf_arch *arch;
     uint32_t *type; /* (n) of each parameter */
     int n, fallback_f16, fallback_q8;
     struct export_way way;
@@ -23,7 +24,7 @@ struct writing {
 
 /* ---- what the format can store --------------------------------------------------------------- */
 
-int export_check_base(const struct export_source *s, const char *format, struct err *e)
+int export_check_base(const struct export_source *s, const char *format, int newer, struct err *e)
 {
     const struct model_config *c = &s->m->config;
     if (c->loop > 1)
@@ -39,6 +40,8 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        "%s cannot store adapters (model.lora_r=%lld); method=dense converts the "
                        "model without them, to=hf with them",
                        format, (long long)c->lora_r);
+    if (newer)
+        return 0;
     const char *what = c->norm != NORM_RMS          ? "LayerNorm"
                        : c->position == POS_LEARNED ? "learned positions"
                        : c->position == POS_NONE    ? "a model without positions"
@@ -53,21 +56,72 @@ int export_check_base(const struct export_source *s, const char *format, struct 
                        : c->attn_cap > 0 || c->logit_cap > 0
                            ? "soft caps (model.attn_cap, logit_cap)"
                        : c->rope_dims != c->head_dim ? "partial rotary dimensions (model.rope_dims)"
-                       : c->rope_scaling > ROPE_LLAMA3 ? "this rotary scaling (model.rope_scaling)"
-                       : c->embed_scale != 1.0         ? "a scaled embedding (model.embed_scale)"
-                                                       : NULL;
+                       : c->rope_scaling > ROPE_LLAMA3 && strcmp(format, "GGUF") != 0
+                           ? "this rotary scaling (model.rope_scaling)"
+                       : c->embed_scale != 1.0 ? "a scaled embedding (model.embed_scale)"
+                                               : NULL;
     return what ? err_set(e, DS_EUSAGE, "%s cannot store %s; use to=hf", format, what) : 0;
+}
+
+/* The architecture of the model as it would be without its method and adapters. */
+static const struct gguf_arch *arch_of(const struct model_config *c)
+{
+    static char dense[] = "dense";
+    struct model_config base = *c;
+    base.method = dense;
+    base.lora_r = 0;
+    if (base.position == POS_ROPE_INTERLEAVED) /* stored as it is */
+        base.position = POS_ROPE;
+    if (base.attn_bias == ATTN_BIAS_QKV)
+        base.mlp_bias = 0; /* refused with a reason */
+    const char *family = model_config_family(&base);
+    return gguf_arch_of(family);
+}
+
+/* What llama.cpp fixes for an architecture must hold. */
+static int check_arch(const struct gguf_arch *a, const struct model_config *c, struct err *e)
+{
+    const char *what = NULL;
+    for (int64_t l = 0; l < c->layers; l++)
+        if (model_config_has(c->nope_layers, l) != (a->nope_every && (l + 1) % a->nope_every == 0))
+            what = "other blocks without positions (model.nope_layers)";
+    if (c->window > 0 && !a->window_every)
+        what = "a sliding window (model.window)";
+    if (strcmp(a->name, "gemma2") == 0 && (c->attn_cap == 0 || c->logit_cap == 0))
+        what = "a model without soft caps (model.attn_cap, logit_cap)";
+    if (strcmp(a->name, "gemma3") == 0 &&
+        (c->attn_cap > 0 || (c->window > 0 && c->rope_local == 0)))
+        what = "a soft cap of scores (model.attn_cap) or a missing model.rope_local";
+    if (strcmp(a->name, "gemma2") == 0 && c->window == 0)
+        what = "a model without a window (model.window)";
+    if (!(fabs(c->attn_scale - gguf_arch_scale(a, c)) <= 1e-6 * c->attn_scale))
+        what = "another scale of scores (model.attn_scale)";
+    if (a->qk_norm && (c->attn_bias || c->mlp_bias))
+        what = "biases next to norms of queries and keys";
+    if (!what)
+        return 0;
+    return err_set(e, DS_EUSAGE, "architecture %s cannot store %s; use to=hf", a->name, what);
 }
 
 static int check(const struct export_source *s, struct err *e)
 {
     const struct model_config *c = &s->m->config;
-    int rc = export_check_base(s, "GGUF", e);
+    const struct gguf_arch *a = arch_of(c);
+    int is_plain = !a || strcmp(a->name, "llama") == 0 || strcmp(a->name, "qwen2") == 0;
+    int rc = export_check_base(s, "GGUF", !is_plain, e);
+    if (rc < 0)
+        return rc;
+    if (!a)
+        return err_set(e, DS_EUSAGE, "no architecture of GGUF computes this model; use to=hf");
+    rc = check_arch(a, c, e);
     if (rc < 0)
         return rc;
     if (c->attn_bias == ATTN_BIAS_QKV && (c->mlp_bias || c->position != POS_ROPE))
         return err_set(e, DS_EUSAGE, "architecture qwen2 cannot store %s; use to=hf",
                        c->mlp_bias ? "biases in the MLP" : "interleaved rotary pairs");
+    if (c->rope_scaling == ROPE_YARN && c->rope_attention > 0)
+        return err_set(e, DS_EUSAGE, "GGUF cannot store model.rope_attention=%g; use to=hf",
+                       c->rope_attention);
     if (c->rope_scaling == ROPE_LLAMA3 && (c->rope_low != 1 || c->rope_high != 4))
         return err_set(e, DS_EUSAGE,
                        "GGUF cannot store model.rope_low=%g and rope_high=%g: expected 1 and 4; "
@@ -81,14 +135,14 @@ static int check(const struct export_source *s, struct err *e)
 static void put_u32(struct writing *x, const char *key, int64_t v)
 {
     char full[KEY_SIZE];
-    snprintf(full, sizeof full, "%s.%s", x->arch, key);
+    snprintf(full, sizeof full, "%s.%s", x->arch->name, key);
     gguf_put_u32(x->w, full, (uint32_t)v);
 }
 
 static void put_f32(struct writing *x, const char *key, double v)
 {
     char full[KEY_SIZE];
-    snprintf(full, sizeof full, "%s.%s", x->arch, key);
+    snprintf(full, sizeof full, "%s.%s", x->arch->name, key);
     gguf_put_f32(x->w, full, (float)v);
 }
 
@@ -105,10 +159,46 @@ static uint32_t file_type(uint32_t type)
     return 0;
 }
 
+static void put_scaling(struct writing *x)
+{
+    const struct model_config *c = &x->s->m->config;
+    char full[KEY_SIZE];
+    int is_yarn = c->rope_scaling == ROPE_YARN;
+    if (!is_yarn && c->rope_scaling != ROPE_LINEAR)
+        return;
+    snprintf(full, sizeof full, "%s.rope.scaling.type", x->arch->name);
+    gguf_put_text(x->w, full, is_yarn ? "yarn" : "linear", is_yarn ? 4 : 6);
+    put_f32(x, "rope.scaling.factor", c->rope_factor);
+    if (is_yarn && c->rope_low != 1)
+        put_f32(x, "rope.scaling.yarn_beta_slow", c->rope_low);
+    if (is_yarn && c->rope_high != 32)
+        put_f32(x, "rope.scaling.yarn_beta_fast", c->rope_high);
+}
+
+/* Windows and soft caps. */
+static void put_newer(struct writing *x)
+{
+    const struct model_config *c = &x->s->m->config;
+    char full[KEY_SIZE];
+    if (c->window > 0) {
+        put_u32(x, "attention.sliding_window", c->window);
+        snprintf(full, sizeof full, "%s.attention.sliding_window_pattern", x->arch->name);
+        gguf_put_array(x->w, full, GGUF_BOOL, (uint64_t)c->layers);
+        for (int64_t l = 0; l < c->layers; l++)
+            gguf_item_bool(x->w, model_config_window(c, l) > 0);
+    }
+    if (c->rope_local > 0)
+        put_f32(x, "rope.freq_base_swa", c->rope_local);
+    if (c->attn_cap > 0)
+        put_f32(x, "attn_logit_softcapping", c->attn_cap);
+    if (c->logit_cap > 0)
+        put_f32(x, "final_logit_softcapping", c->logit_cap);
+}
+
 static void put_meta(struct writing *x)
 {
     const struct model_config *c = &x->s->m->config;
-    gguf_put_text(x->w, "general.architecture", x->arch, strlen(x->arch));
+    gguf_put_text(x->w, "general.architecture", x->arch->name, strlen(x->arch->name));
     if (x->o->name)
         gguf_put_text(x->w, "general.name", x->o->name, strlen(x->o->name));
     gguf_put_u32(x->w, "general.file_type", file_type(x->r->type));
@@ -127,8 +217,10 @@ static void put_meta(struct writing *x)
     }
     put_f32(x, "attention.layer_norm_rms_epsilon", c->norm_eps);
     put_f32(x, "rope.freq_base", c->rope_theta);
-    if (c->rope_scaling == ROPE_LLAMA3)
+    if (c->rope_scaling == ROPE_LLAMA3 || c->rope_scaling == ROPE_YARN)
         put_u32(x, "rope.scaling.original_context_length", c->rope_original);
+    put_scaling(x);
+    put_newer(x);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -251,7 +343,7 @@ static int write_factors(struct writing *x, struct err *e)
 
 static int has_pairs(const struct writing *x, const char *name)
 {
-    return x->arch[0] == 'l' && x->s->m->config.position == POS_ROPE &&
+    return x->arch->has_pairs && x->s->m->config.position == POS_ROPE &&
            (strstr(name, "q_proj.") || strstr(name, "k_proj."));
 }
 
@@ -260,8 +352,11 @@ static int write_tensors(struct writing *x, struct err *e)
     int rc = is_scaled(x) ? write_factors(x, e) : 0;
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &x->s->m->params.p[i];
-        rc = export_write(x->s, i, has_pairs(x, p->name) ? ROWS_INTERLEAVED : ROWS_AS_THEY_ARE,
-                          x->type[i], to_file, x->w, &x->way, e);
+        enum row_order order = has_pairs(x, p->name) ? ROWS_INTERLEAVED
+                               : x->arch->norm_offset && strstr(p->name, "norm.weight")
+                                   ? ROWS_PLUS_ONE
+                                   : ROWS_AS_THEY_ARE;
+        rc = export_write(x->s, i, order, x->type[i], to_file, x->w, &x->way, e);
     }
     return rc;
 }
@@ -287,7 +382,7 @@ int export_gguf(const struct export_source *s, const struct export_options *o, c
     if (rc < 0)
         return rc;
     *r = (struct export_result){.head_type = o->type};
-    x.arch = s->m->config.attn_bias == ATTN_BIAS_QKV ? "qwen2" : "llama";
+    x.arch = arch_of(&s->m->config);
     x.type = mem_alloc((size_t)x.n + 1, sizeof *x.type);
     rc = x.type ? gguf_out_new(&x.w, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
     if (rc < 0)

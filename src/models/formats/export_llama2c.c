@@ -27,7 +27,7 @@ static const char *const of_layers[] = {
 static int check(const struct export_source *s, struct err *e)
 {
     const struct model_config *c = &s->m->config;
-    int rc = export_check_base(s, "llama2.c", e);
+    int rc = export_check_base(s, "llama2.c", 0, e);
     if (rc < 0)
         return rc;
     if (c->attn_bias != ATTN_BIAS_NONE || c->mlp_bias)

@@ -207,6 +207,8 @@ static void encode_task(void *ctx, int task, int worker)
     j->rc[task] = w ? 0 : DS_EMEM;
     for (size_t i = from; i < end && j->rc[task] == 0; i += at_once) {
         export_values(j->s, j->i, row_at(j, j->row + i), at_once, w);
+        for (size_t k = 0; j->order == ROWS_PLUS_ONE && k < at_once * j->columns; k++)
+            w[k] += 1;
         if (j->bytes == 0) { /* a vector: its values are one line */
             j->rc[task] = encode(j->type, w, at_once, j->out + i * export_row_bytes(j->type, 1));
             continue;

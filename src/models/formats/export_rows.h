@@ -6,7 +6,8 @@
 
 enum row_order {
     ROWS_AS_THEY_ARE,
-    ROWS_INTERLEAVED /* rotary pairs of a head, ours half-split: to (2i, 2i+1) */
+    ROWS_INTERLEAVED, /* rotary pairs of a head, ours half-split: to (2i, 2i+1) */
+    ROWS_PLUS_ONE     /* norms with an offset, which the file includes */
 };
 
 typedef int export_sink(void *ctx, const void *p, size_t n, struct err *e);

@@ -15,7 +15,48 @@ struct source {
     struct gguf *g;
     const char *path;
     const char *arch;
+    const struct gguf_arch *of;
 };
+
+static const struct gguf_arch archs[] = {
+    // clang-format off
+    /* name      family         pairs  norms        +1 q, k           mlp        window nope unscaled */
+    {"llama",   "llama",       1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
+    {"qwen2",   "qwen2",       0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
+    {"qwen3",   "qwen3",       0, NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, 0, 0},
+    {"gemma2",  "gemma2",      0, NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  2, 0, 46},
+    {"gemma3",  "gemma3_text", 0, NORM_BOTH,   1, QK_NORM_HEAD,  MLP_GEGLU,  6, 0, 62},
+    {"olmo2",   "olmo2",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0},
+    {"smollm3", "smollm3",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 4, 0},
+    // clang-format on
+};
+
+const struct gguf_arch *gguf_arch_find(const char *name)
+{
+    for (size_t i = 0; i < DS_LEN(archs); i++)
+        if (strcmp(archs[i].name, name) == 0)
+            return &archs[i];
+    return NULL;
+}
+
+const struct gguf_arch *gguf_arch_of(const char *family)
+{
+    for (size_t i = 0; family && i < DS_LEN(archs); i++)
+        if (strcmp(archs[i].family, family) == 0)
+            return &archs[i];
+    return NULL;
+}
+
+double gguf_arch_scale(const struct gguf_arch *a, const struct model_config *c)
+{
+    int is_unscaled = a->unscaled && c->layers == a->unscaled && c->dim / c->heads != c->head_dim;
+    return is_unscaled ? 1 / sqrt((double)(c->dim / c->heads)) : 0;
+}
+
+static int is_gemma(const struct source *s)
+{
+    return s->of->mlp == MLP_GEGLU;
+}
 
 static const struct gguf_meta *meta(const struct source *s, const char *key, char full[KEY_SIZE])
 {
@@ -36,17 +77,28 @@ static int get_num(const struct source *s, const char *key, double *out, struct 
     return 1;
 }
 
-static int read_arch(const struct source *s, char arch[GGUF_ARCH_SIZE], struct err *e)
+static int read_arch(struct source *s, struct err *e)
 {
     struct gguf_text text;
+    struct str known = {0};
+    char name[40];
     int64_t parts;
     if (!gguf_string(gguf_meta_find(s->g, "general.architecture"), &text))
         return err_set(e, DS_EFORMAT, "missing key general.architecture");
-    if (!(text.n == 5 && memcmp(text.p, "llama", 5) == 0) &&
-        !(text.n == 5 && memcmp(text.p, "qwen2", 5) == 0))
-        return err_set(e, DS_EFORMAT, "unsupported architecture %.*s: expected llama or qwen2",
-                       text.n < 40 ? (int)text.n : 40, text.p);
-    snprintf(arch, GGUF_ARCH_SIZE, "%.*s", (int)text.n, text.p);
+    snprintf(name, sizeof name, "%.*s", text.n < 39 ? (int)text.n : 39, text.p);
+    s->of = gguf_arch_find(name);
+    if (!s->of) {
+        for (size_t i = 0; i < DS_LEN(archs); i++)
+            str_addf(&known, "%s%s",
+                     i == 0                  ? ""
+                     : i + 1 < DS_LEN(archs) ? ", "
+                                             : " or ",
+                     archs[i].name);
+        err_set(e, DS_EFORMAT, "unsupported architecture %s: expected %s", name, str_text(&known));
+        str_release(&known);
+        return DS_EFORMAT;
+    }
+    s->arch = s->of->name;
     if (gguf_int(gguf_meta_find(s->g, "split.count"), 0, &parts) && parts > 1)
         return err_set(e, DS_EFORMAT, "one of %" PRId64 " parts of a split model; merge them first",
                        parts);
@@ -158,13 +210,20 @@ static int differs(const struct gguf_meta *m, double v, size_t i, const struct m
     }
 }
 
+/* Keys that the architecture reads elsewhere. */
+static int is_own(const struct source *s, const char *key)
+{
+    return (s->of->window_every && strcmp(key, "attention.sliding_window") == 0) ||
+           (is_gemma(s) && strstr(key, "_logit_softcapping"));
+}
+
 static int refuse_others(const struct source *s, const struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
     for (size_t i = 0; i < DS_LEN(others); i++) {
         const struct gguf_meta *m = meta(s, others[i].key, full);
         double v = 0;
-        if (!m)
+        if (!m || is_own(s, others[i].key))
             continue;
         if ((others[i].test == NO_LIST) != (m->kind == GGUF_ARRAY) ||
             (m->kind != GGUF_ARRAY && !gguf_num(m, 0, &v)))
@@ -295,6 +354,30 @@ static int read_scaling_keys(const struct source *s, struct model_config *c, str
     return load_set_text(c, "rope_scaling", "llama3", s->path, e);
 }
 
+/* llama.cpp's YaRN: the ramp between 32 and 1 turns unless the file says otherwise. */
+static int read_yarn(const struct source *s, struct model_config *c, struct err *e)
+{
+    static const struct {
+        const char *key, *own;
+        double absent;
+    } keys[] = {{"rope.scaling.factor", "rope_factor", 0},
+                {"rope.scaling.yarn_beta_slow", "rope_low", 1},
+                {"rope.scaling.yarn_beta_fast", "rope_high", 32},
+                {"rope.scaling.original_context_length", "rope_original", 0}};
+    for (size_t i = 0; i < DS_LEN(keys); i++) {
+        double v = keys[i].absent;
+        int rc = get_num(s, keys[i].key, &v, e);
+        if (rc == 0 && v == 0)
+            return err_set(e, DS_EFORMAT, "missing key %s.%s", s->arch, keys[i].key);
+        if (rc >= 0)
+            rc = i == 3 ? load_set_int(c, keys[i].own, (int64_t)v, keys[i].key, e)
+                        : load_set_real(c, keys[i].own, v, keys[i].key, e);
+        if (rc < 0)
+            return rc;
+    }
+    return load_set_text(c, "rope_scaling", "yarn", s->path, e);
+}
+
 static int read_scaling(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
@@ -313,12 +396,20 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
         return rc;
     int is_none = type.n == 4 && memcmp(type.p, "none", 4) == 0;
     int is_linear = type.n == 6 && memcmp(type.p, "linear", 6) == 0;
+    int is_yarn = type.n == 4 && memcmp(type.p, "yarn", 4) == 0;
     if (t)
         return read_factors(s, t, c, e);
+    if (is_yarn)
+        return read_yarn(s, c, e);
+    if (is_linear && factor > 1) {
+        rc = load_set_real(c, "rope_factor", factor, "rope.scaling.factor", e);
+        return rc < 0 ? rc : load_set_text(c, "rope_scaling", "linear", s->path, e);
+    }
     if ((!is_none && !is_linear) || (factor != 0 && factor != 1))
-        return err_set(e, DS_EFORMAT,
-                       "unsupported rotary scaling %.*s by %g: expected llama3 or none",
-                       type.n < 40 ? (int)type.n : 40, type.p, factor);
+        return err_set(
+            e, DS_EFORMAT,
+            "unsupported rotary scaling %.*s by %g: expected linear, yarn, llama3 or none",
+            type.n < 40 ? (int)type.n : 40, type.p, factor);
     return 0;
 }
 
@@ -329,7 +420,7 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     const struct gguf_tensor *embed = gguf_find(s->g, "token_embd.weight");
     int on_q = gguf_find(s->g, "blk.0.attn_q.bias") != NULL;
     int on_o = gguf_find(s->g, "blk.0.attn_output.bias") != NULL;
-    int is_qwen2 = s->arch[0] == 'q';
+    int is_qwen2 = strcmp(s->arch, "qwen2") == 0;
     if (!embed || embed->rank != 2)
         return err_set(e, DS_EFORMAT, "missing matrix token_embd.weight");
     int rc = load_set_text(c, "method", "dense", s->path, e);
@@ -339,6 +430,104 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     c->tied = !gguf_find(s->g, "output.weight");
     c->attn_bias = on_q && on_o ? ATTN_BIAS_ALL : on_q || is_qwen2 ? ATTN_BIAS_QKV : ATTN_BIAS_NONE;
     c->mlp_bias = gguf_find(s->g, "blk.0.ffn_up.bias") != NULL;
+    c->norm_place = s->of->norm_place;
+    c->norm_offset = s->of->norm_offset;
+    c->qk_norm = s->of->qk_norm;
+    c->mlp = s->of->mlp;
+    c->embed_scale = is_gemma(s) ? sqrt((double)c->dim) : 1;
+    return rc;
+}
+
+/* A list of the blocks for which `is` holds. */
+static int set_blocks(struct model_config *c, const char *own, const char *full,
+                      int (*is)(const struct gguf_meta *m, int64_t every, int64_t l),
+                      const struct gguf_meta *m, int64_t every, struct err *e)
+{
+    struct str list = {0};
+    int64_t n = 0;
+    for (int64_t l = 0; l < c->layers; l++)
+        if (is(m, every, l))
+            str_addf(&list, "%s%" PRId64, n++ ? "," : "", l);
+    int rc = list.failed ? err_set(e, DS_EMEM, "%s: out of memory", full)
+                         : load_set_text(c, own, str_text(&list), full, e);
+    str_release(&list);
+    return rc;
+}
+
+static int is_windowed(const struct gguf_meta *m, int64_t every, int64_t l)
+{
+    int64_t v;
+    if (m && m->kind == GGUF_ARRAY)
+        return gguf_int(m, (uint64_t)l, &v) && v != 0;
+    return l % every < every - 1;
+}
+
+static int is_nope(const struct gguf_meta *m, int64_t every, int64_t l)
+{
+    (void)m;
+    return (l + 1) % every == 0;
+}
+
+/* Gemma's window: its size, its blocks, and their base. */
+static int read_window(const struct source *s, struct model_config *c, struct err *e)
+{
+    char full[KEY_SIZE];
+    double size = strcmp(s->arch, "gemma2") == 0 ? 4096 : 0, base = 10000;
+    int64_t every = s->of->window_every;
+    int rc = get_num(s, "attention.sliding_window", &size, e);
+    if (rc < 0)
+        return rc;
+    const struct gguf_meta *m = meta(s, "attention.sliding_window_pattern", full);
+    if (m && m->kind == GGUF_ARRAY && m->count != (uint64_t)c->layers)
+        return err_set(e, DS_EFORMAT,
+                       "%s has %" PRIu64 " entries, expected %" PRId64 ", block_count", full,
+                       (uint64_t)m->count, c->layers);
+    if (m && m->kind != GGUF_ARRAY && (!gguf_int(m, 0, &every) || every < 1))
+        return err_set(e, DS_EFORMAT, "%s must be a list or a positive integer", full);
+    if (size <= 0)
+        return 0;
+    if ((rc = load_set_int(c, "window", (int64_t)size, "attention.sliding_window", e)) < 0 ||
+        (rc = set_blocks(c, "window_layers", full, is_windowed, m, every, e)) < 0)
+        return rc;
+    if (!c->window_layers[0]) /* no block has it */
+        c->window = 0;
+    if (c->window == 0 || strcmp(s->arch, "gemma2") == 0)
+        return 0;
+    rc = get_num(s, "rope.freq_base_swa", &base, e);
+    return rc < 0 ? rc : load_set_real(c, "rope_local", base, "rope.freq_base_swa", e);
+}
+
+static int read_caps(const struct source *s, struct model_config *c, struct err *e)
+{
+    int is_two = strcmp(s->arch, "gemma2") == 0;
+    double attn = is_two ? 50 : 0, last = is_two ? 30 : 0;
+    int rc = get_num(s, "attn_logit_softcapping", &attn, e);
+    if (rc >= 0)
+        rc = get_num(s, "final_logit_softcapping", &last, e);
+    if (rc >= 0 && !is_two && attn != 0)
+        return err_set(e, DS_EFORMAT,
+                       "%s.attn_logit_softcapping = %g: soft-capped attention scores "
+                       "are unsupported in this architecture",
+                       s->arch, attn);
+    if (rc >= 0 && is_two && (!(attn > 0) || !(last > 0)))
+        return err_set(e, DS_EFORMAT, "%s.%s_logit_softcapping = %g: must be positive", s->arch,
+                       attn > 0 ? "final" : "attn", attn > 0 ? last : attn);
+    if (rc >= 0 && (rc = load_set_real(c, "attn_cap", attn, "attn_logit_softcapping", e)) == 0)
+        rc = load_set_real(c, "logit_cap", last, "final_logit_softcapping", e);
+    return rc;
+}
+
+/* What the architecture fixes beyond switches; sizes are known. */
+static int read_arch_options(const struct source *s, struct model_config *c, struct err *e)
+{
+    int rc = 0;
+    if (s->of->nope_every)
+        rc = set_blocks(c, "nope_layers", "block_count", is_nope, NULL, s->of->nope_every, e);
+    if (rc == 0 && s->of->window_every)
+        rc = read_window(s, c, e);
+    if (rc == 0 && is_gemma(s))
+        rc = read_caps(s, c, e);
+    c->attn_scale = gguf_arch_scale(s->of, c);
     return rc;
 }
 
@@ -355,17 +544,19 @@ static int check_values(const struct source *s, const struct model_config *c, st
     return 0;
 }
 
-int gguf_config_read(struct model_config *c, char arch[GGUF_ARCH_SIZE], struct gguf *g,
+int gguf_config_read(struct model_config *c, const struct gguf_arch **arch, struct gguf *g,
                      const char *path, struct err *e)
 {
-    struct source s = {.g = g, .path = path, .arch = arch};
+    struct source s = {.g = g, .path = path};
     memset(c, 0, sizeof *c);
     int rc = opt_defaults(&model_group, c, e);
-    if (rc < 0 || (rc = read_arch(&s, arch, e)) < 0 || (rc = read_sizes(&s, c, e)) < 0 ||
+    if (rc < 0 || (rc = read_arch(&s, e)) < 0 || (rc = read_sizes(&s, c, e)) < 0 ||
         (rc = read_switches(&s, c, e)) < 0)
         return rc;
+    *arch = s.of;
     rc = model_config_check(c, e); /* head_dim is known from here on */
-    if (rc < 0 || (rc = refuse_others(&s, c, e)) < 0 || (rc = refuse_unknown(&s, e)) < 0 ||
+    if (rc < 0 || (rc = read_arch_options(&s, c, e)) < 0 || (rc = model_config_check(c, e)) < 0 ||
+        (rc = refuse_others(&s, c, e)) < 0 || (rc = refuse_unknown(&s, e)) < 0 ||
         (rc = read_scaling(&s, c, e)) < 0 || (rc = read_ends(&s, c, e)) < 0)
         return rc;
     return check_values(&s, c, e);

@@ -309,8 +309,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         model, where[1], nearest_hint(&best, hint, sizeof hint));
 }
 
-int load_take_extras(struct load_extras *x, struct config *options, const char *path,
-                     struct err *e)
+int load_take_extras(struct load_extras *x, struct config *options, const char *path, struct err *e)
 {
     static const struct opt capacity = {
         .key = "inference.capacity", .type = OPT_REAL, .otherwise = "-1", .min = 0, .max = 1};

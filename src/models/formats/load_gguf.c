@@ -1,6 +1,6 @@
-/* Opens GGUF of the architectures llama and qwen2 as a model.  A llama file stores q and k (and
- * their biases) with interleaved rotary pairs; they are restored to half-split order, so that the
- * model equals that of the Hugging Face directory.  A qwen2 file already has that order. */
+/* Opens GGUF as a model.  Some architectures (llama) store q and k (and their biases) with
+ * interleaved rotary pairs; they are restored to half-split order, so that the model equals that of
+ * the Hugging Face directory.  Gemma's norms are stored with their offset of 1. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { KEY_SIZE = 160 };
 struct source {
     struct gguf *g;
     const char *path;
-    char arch[GGUF_ARCH_SIZE];
+    const struct gguf_arch *arch;
 };
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -62,6 +62,9 @@ static int read_values(const struct source *s, const struct param *p, const stru
     int rc = gguf_read(t, p->value, p->n, e);
     if (rc == 0)
         load_warn_odd(s->path, t->name, p->value, p->n);
+    for (size_t i = 0;
+         rc == 0 && s->arch->norm_offset && strstr(p->name, "norm.weight") && i < p->n; i++)
+        p->value[i] -= 1;
     if (rc == 0 && head_dim > 0)
         rc = load_split_pairs(p->value, p->shape[0], p->rank > 1 ? p->shape[1] : 1, head_dim, e);
     return rc;
@@ -71,7 +74,7 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
 {
     const struct param *p = &m->params.p[i];
     char name[KEY_SIZE];
-    int pairs = s->arch[0] == 'l' && has_pairs(p->name), D = pairs ? (int)m->config.head_dim : 0;
+    int pairs = s->arch->has_pairs && has_pairs(p->name), D = pairs ? (int)m->config.head_dim : 0;
     name_of(name, p->name);
     const struct gguf_tensor *t = gguf_find(s->g, name);
     if (!t)
@@ -141,7 +144,7 @@ int model_config_gguf(struct model_config *c, const char *path, struct err *e)
     int rc = gguf_open(&s.g, path, e);
     if (rc < 0)
         return rc;
-    rc = gguf_config_read(c, s.arch, s.g, path, e);
+    rc = gguf_config_read(c, &s.arch, s.g, path, e);
     gguf_close(s.g);
     return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
@@ -155,7 +158,7 @@ int model_open_gguf(struct model **out, const char *path, struct config *overrid
     int rc = gguf_open(&s.g, path, e);
     if (rc < 0)
         return rc;
-    rc = gguf_config_read(&c, s.arch, s.g, path, e);
+    rc = gguf_config_read(&c, &s.arch, s.g, path, e);
     if (rc < 0)
         err_add(e, rc, "%s", path);
     else

@@ -1,0 +1,100 @@
+/* Models of each architecture written as GGUF and opened again have the same logits; what an
+ * architecture cannot store is refused. */
+#include "kit.h"
+
+#include "base/fs.h"
+#include "io/gguf.h"
+#include "models/export.h"
+#include "models/load.h"
+
+enum { IDS = 20, VOCAB = 32 };
+
+#define SHAPE                                                                                      \
+    "model.method=dense model.layers=4 model.dim=24 model.heads=4 model.vocab=32 "                 \
+    "model.max_seq=40 model.ffn=36 model.init_std=0.2 "
+#define GEMMA                                                                                      \
+    "model.norm_place=both model.norm_offset=true model.mlp=geglu "                                \
+    "model.embed_scale=4.898979485566356 model.window=6 "
+
+static void run(struct model *m, real *logits)
+{
+    int32_t id[IDS];
+    struct batch b = {.B = 1, .T = IDS, .id = id};
+    struct pass pass = {.kind = PASS_DENSE};
+    struct err e = {0};
+    for (int i = 0; i < IDS; i++)
+        id[i] = (int32_t)((5 * i * i + i + 2) % VOCAB);
+    t_ok(model_reserve(m, IDS, 0, 0, &e), &e);
+    model_forward(m, &b, &pass);
+    for (int i = 0; i < IDS; i++)
+        model_logits(m, i, logits + (size_t)i * VOCAB);
+}
+
+static int export_to(const char *path, const struct model *m, struct err *e)
+{
+    struct export_source s = {.m = m};
+    struct export_options o = {.type = GGUF_T_F32};
+    struct export_result r;
+    return export_gguf(&s, &o, path, &r, e);
+}
+
+T(every_architecture_comes_back_from_gguf)
+{
+    static const char *const of[] = {
+        "model.kv_heads=2 model.tied=false",
+        "model.rope_scaling=linear model.rope_factor=3",
+        "model.attn_bias=qkv model.rope_scaling=yarn model.rope_factor=4 model.rope_original=16 "
+        "model.rope_low=1 model.rope_high=32",
+        "model.qk_norm=head model.head_dim=8 model.kv_heads=2",
+        GEMMA "model.window_layers=0,2 model.attn_cap=1.5 model.logit_cap=2",
+        GEMMA "model.window_layers=0-2 model.rope_local=300 model.qk_norm=head model.head_dim=8",
+        "model.norm_place=after model.qk_norm=whole model.tied=false",
+        "model.nope_layers=3 model.kv_heads=2",
+    };
+    static real want[IDS * VOCAB], have[IDS * VOCAB];
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        char options[512], path[1024];
+        struct err e = {0};
+        struct model *back = NULL;
+        snprintf(options, sizeof options, SHAPE "%s", of[i]);
+        struct model *m = kit_model(options, 3, IDS, 0, 0);
+        kit_shake(m, 0.1, 9);
+        run(m, want);
+        t_ok(fs_join(path, sizeof path, t_tmpdir(), "m.gguf", &e), &e);
+        t_ok(export_to(path, m, &e), &e);
+        t_ok(model_open(&back, path, NULL, MODEL_INFERENCE, &e), &e);
+        run(back, have);
+        double far = 0;
+        for (int k = 0; k < IDS * VOCAB; k++)
+            far = fmax(far, fabs((double)(have[k] - want[k])));
+        t_truef(far < 2e-6, "%s: %g", of[i], far);
+        t_str(model_config_family(&back->config), model_config_family(&m->config));
+        model_free(m);
+        model_free(back);
+    }
+}
+
+T(what_an_architecture_cannot_store_is_refused)
+{
+    static const char *const of[][2] = {
+        {"model.window=6", "a sliding window"},
+        {"model.qk_norm=head model.window=6", "a sliding window"},
+        {"model.nope_layers=1", "other blocks without positions"},
+        {GEMMA "model.window_layers=0,2", "without soft caps"},
+        {GEMMA "model.attn_cap=1 model.logit_cap=1 model.attn_scale=0.5",
+         "another scale of scores"},
+        {"model.qk_norm=head model.attn_bias=true", "biases"},
+        {"model.norm_place=both", "norms after the branches"},
+        {"model.rope_dims=4", "partial rotary"},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        char options[512], path[1024];
+        struct err e = {0};
+        snprintf(options, sizeof options, SHAPE "%s", of[i][0]);
+        struct model *m = kit_model(options, 3, IDS, 0, 0);
+        t_ok(fs_join(path, sizeof path, t_tmpdir(), "m.gguf", &e), &e);
+        int rc = export_to(path, m, &e);
+        t_truef(rc == DS_EUSAGE && strstr(e.text, of[i][1]), "%s: %d %s", of[i][0], rc, e.text);
+        model_free(m);
+    }
+}
