@@ -47,6 +47,14 @@ def qwen2():
     return transformers.Qwen2Config(**SHAPE, tie_word_embeddings=True)
 
 
+def qwen3():
+    return transformers.Qwen3Config(**SHAPE, head_dim=4, tie_word_embeddings=False)
+
+
+def gemma2():
+    return transformers.Gemma2Config(**SHAPE, head_dim=4, query_pre_attn_scalar=4, sliding_window=8)
+
+
 def gpt2():
     return transformers.GPT2Config(**GPT2)
 
@@ -81,6 +89,8 @@ CASES = {
     "save-tied-head": (tied, dict(r=2, target_modules=["v_proj"], modules_to_save=["lm_head"])),
     "save-tied-both": (tied, dict(r=2, target_modules=["v_proj"], modules_to_save=["lm_head", "embed_tokens"])),
     "save-kept-tied": (tied, dict(r=2, target_modules=["v_proj"], modules_to_save=["embed_tokens"], ensure_weight_tying=True)),
+    "qwen3": (qwen3, dict(r=2, target_modules="all-linear", modules_to_save=["q_norm", "model.norm"], use_dora=True)),
+    "gemma2": (gemma2, dict(r=2, target_modules=["v_proj", "gate_proj"], modules_to_save=["post_feedforward_layernorm"])),
     "save-dora": (biased, dict(r=2, target_modules=["v_proj", "o_proj"], modules_to_save=["norm"], use_dora=True, bias="none")),
 }
 GOLDEN = ["patterns", "dora", "dora-rslora", "bias-all", "bias-lora", "lora-bias", "save", "save-tied", "layers"]
