@@ -25,6 +25,9 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  *        -> threshold offset in standardised units, then "probe"
  *   {"do":"exit","layers":E}
  *        -> from now on the first E layers only (0: all), then "probe"
+ *   {"do":"option","set":"halt.rule=kl"}
+ *        -> from now on the model's method has this option too (without "set": those that it is
+ *           stored with), then "head" as of "info", and "probe" when there is a text
  *   {"do":"generate","text":"...","keep":k,"max_tokens":64,"temperature","top_k","top_p","seed",
  *    "top":10}
  *        -> streams the text: a record "token" for each of its tokens, prompt included, then
@@ -48,7 +51,7 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  *           directory is created
  *   {"do":"info"}
  *        -> record kind "head", with "context" (tokens) and "chat" (name of the chat template;
- *           absent: none that is supported)
+ *           absent: none that is supported), and "options"
  * Record "token": index, id, text (bin), is_prompt, depth, flops, flops_dense, run (bin, one byte
  * per layer), logprob given its past (NaN: unknown), and for the most likely tokens at its place
  * top_id, top_logprob, top_text; with drafts mark: ordinary, accepted or corrected.  Record "generated": stop (the reason), prompt and tokens

@@ -33,6 +33,9 @@ int subject_remake(struct subject *s, const char *method, struct config *options
 void subject_close(struct subject *s);
 /* A key of the run's configuration, or `otherwise`. */
 const char *subject_key(const struct subject *s, const char *key, const char *fallback);
+/* The seed of the run that trained the model: that of the run's configuration, else the one that its
+ * config.json has (models that were written from a run keep it); 0 when neither says. */
+uint64_t subject_seed(const struct subject *s);
 /* Display name: the run's or the directory's name. */
 const char *subject_name(const struct subject *s);
 /* "options" and "method_options" of an evaluation: what was given for this process, and the value

@@ -26,7 +26,12 @@ int experiment_settings_same(const struct experiment_settings *a,
 
 /* The method; for a run that states none its name.  Never NULL. */
 const char *experiment_method(const struct runview *v);
-/* 1 when method and settings agree, apart from the ignored ones.  Runs without a configuration are
+/* 1 for a file of evaluations that no training wrote. */
+int experiment_is_evaluation(const struct runview *v);
+/* The decisions that the results of a run are of: "causal", or "dense" for a file that has dense
+ * evaluations and no causal one. */
+const char *experiment_routing(const struct runview *v);
+/* 1 when method, that routing and settings agree, apart from the ignored ones.  Runs without a configuration are
  * never known to be the same. */
 int experiment_same_but(const struct runview *a, const struct runview *b,
                         experiment_ignores_fn *ignores);
@@ -40,8 +45,8 @@ const char *experiment_label(char *out, size_t size, const struct runview *const
 
 /* The newest finite point of a metric that no resume has superseded; NaN: not recorded. */
 double experiment_newest(const struct runview *v, const char *metric);
-/* The result of a run at inference: `key` of the newest evaluation with causal decisions (that of
- * task "final", else "ppl", else "val"), else the newest point of the metric that no resume has
+/* The result of a run at inference: `key` of the newest evaluation with its routing (that of task
+ * "final", else "ppl", else "val"), else the newest point of the metric that no resume has
  * superseded.  "val_loss" is "loss" of an evaluation.  NaN: not recorded. */
 double experiment_result(const struct runview *v, const char *key);
 

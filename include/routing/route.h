@@ -145,9 +145,9 @@ struct route {
     void *opts;  /* the method's option struct */
     void *state; /* state_size bytes, zeroed */
     struct params *params;
-    struct arena rows;                 /* what depends on R_max: cells and the method's layout */
-    double capacity;                   /* of passes at inference that set none; < 0: the method's own */
-    struct pass pass;                  /* the current pass */
+    struct arena rows; /* what depends on R_max: cells and the method's layout */
+    double capacity;   /* of passes at inference that set none; < 0: the method's own */
+    struct pass pass;  /* the current pass */
     double *metric[ROUTE_METRICS_MAX]; /* by row of ops->metrics: (1) or (L) */
     real *cell[ROUTE_METRICS_MAX];     /* METRIC_CELL rows: (L, R), filled when recording */
     int frozen;                        /* checks: decisions are replayed, not made; see regate */
@@ -227,12 +227,12 @@ struct route_ops {
     /* Can such a pass be decided now?  DS_EUSAGE with the command to run first; NULL = always. */
     int (*ready)(const struct route *r, const struct pass *pass, struct err *e);
     /* Calibration on held-out text.  begin 1: clear; then passes (PASS_SPARSE, inference.calibrate)
-     * at each capacity of the grid, several batches of each; begin 0: store.  NULL = nothing to
-     * calibrate. */
-    void (*calibrate)(struct route *r, int begin);
+     * at each capacity of the grid, several batches of each; begin 0: store.  DS_EMEM: the
+     * stored thresholds are the old ones.  NULL = nothing to calibrate. */
+    int (*calibrate)(struct route *r, int begin, struct err *e);
     /* ROUTE_EXITS: calibration runs dense passes instead and calls this after each, with the exit
      * losses. */
-    void (*observe)(struct route *r, const struct stream *s, const struct losses *x);
+    int (*observe)(struct route *r, const struct stream *s, const struct losses *x, struct err *e);
     /* FLOPs of the decision itself per row of layer l. */
     double (*flops)(const struct route *r, int l);
     /* Is layer l always on (for figures)? NULL = no layer is gated. */

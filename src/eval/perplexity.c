@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "data/corpus.h"
 #include "eval/oracle.h"
@@ -78,6 +79,35 @@ static const char *or_setting(const struct subject *s, const char *own, const ch
     return own[0] ? own : subject_key(s, key, fallback);
 }
 
+/* Documents of hops are words that must be tokens; the run's own are. */
+static int check_words(const struct subject *s, const struct hops_options *o, struct err *e)
+{
+    struct map have = {0};
+    struct str word = {0};
+    int64_t id = 0, n = hops_words(o);
+    int rc = 0;
+    for (int k = 0; k < tokenizer_vocab(s->tokenizer) && rc == 0; k++) {
+        size_t len = 0;
+        const char *piece = tokenizer_piece(s->tokenizer, k, &len);
+        rc = piece ? map_set(&have, piece, len, k) : 0;
+    }
+    for (int64_t i = 0; i < n && rc == 0; i++) {
+        str_reset(&word);
+        hops_word(o, i, &word);
+        rc = word.failed ? DS_EMEM : map_get(&have, str_text(&word), word.len, &id) ? 0 : DS_EUSAGE;
+    }
+    if (rc == DS_EUSAGE)
+        err_set(e, rc,
+                "hops.n=%lld hops.relations=%lld hops.k=%lld: \"%s\" is not a token of the model, "
+                "which knows the words of the hops it was trained with",
+                (long long)o->n, (long long)o->relations, (long long)o->k, str_text(&word));
+    else if (rc < 0)
+        err_set(e, rc, "out of memory for %lld words", (long long)n);
+    map_release(&have);
+    str_release(&word);
+    return rc;
+}
+
 static int open_corpus(struct corpus **c, const struct subject *s, const struct ppl_options *o,
                        int own_data, struct err *e)
 {
@@ -104,6 +134,8 @@ static int open_corpus(struct corpus **c, const struct subject *s, const struct 
         if (text[0])
             rc = opt_set(&hops_group.opts[i], &hops, text, "config.yaml of the run", e);
     }
+    if (rc == 0 && strcmp(co.path, "hops") == 0 && (rc = hops_check(&hops, e)) == 0)
+        rc = check_words(s, &hops, e);
     return rc < 0 ? rc : corpus_open(c, &co, e);
 }
 
@@ -166,9 +198,9 @@ static int open_data(struct windows **w, struct ppl_result *r, const struct subj
         rc = open_corpus(&c, s, o, own_data, e);
     spec.seq = (int)r->seq;
     spec.stride = (int)r->stride;
-    spec.answers_only =
-        o->loss == PPL_LOSS_ANSWERS || s->model->out_id || (o->loss == PPL_LOSS_AUTO && !own_data &&
-                                        strcmp(subject_key(s, "data.loss", "all"), "answers") == 0);
+    spec.answers_only = o->loss == PPL_LOSS_ANSWERS || s->model->out_id ||
+                        (o->loss == PPL_LOSS_AUTO && !own_data &&
+                         strcmp(subject_key(s, "data.loss", "all"), "answers") == 0);
     if (rc == 0)
         rc = windows_open(w, c, s->tokenizer, &spec, e);
     corpus_close(c);
@@ -498,7 +530,7 @@ static int size_up(struct ppl *p, struct err *e)
                          : INT64_MAX;
     int by_rank =
         p->s->model->route.ops->flags & ROUTE_TOPK; /* top-k ranks within a row of the batch */
-    p->seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(p->s, "seed", "0"), NULL, 10);
+    p->seed = o->seed >= 0 ? (uint64_t)o->seed : subject_seed(p->s);
     r->windows = windows_for(p->windows, tokens);
     r->batch = o->windows != WINDOWS_PACKED && by_rank ? 1
                : o->batch < r->windows                 ? o->batch

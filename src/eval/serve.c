@@ -395,7 +395,28 @@ static int do_info(struct serve *s, const struct json_node *q, struct err *e)
     record_int(s->rec, "context", s->subject.model->config.max_seq);
     if (chat)
         record_str(s->rec, "chat", chat);
+    subject_options_record(&s->subject, s->rec);
     return serve_answer(s, s->rec, e);
+}
+
+/* The model is opened anew: what a method derives from its options is derived once. */
+static int do_option(struct serve *s, const struct json_node *q, struct err *e)
+{
+    const char *text = json_str(json_get(q, "set"), NULL);
+    struct config options = {0};
+    struct subject with;
+    int rc = text ? config_merge(&options, &s->subject.options, e) : 0;
+    if (rc == 0 && text)
+        rc = config_override(&options, text, "option", e);
+    if (rc == 0)
+        rc = subject_open_with(&with, s->subject.dir, NULL, &options, e);
+    config_release(&options);
+    if (rc < 0)
+        return rc;
+    subject_close(&s->subject);
+    s->subject = with;
+    rc = do_info(s, q, e);
+    return rc < 0 || s->ids.n == 0 ? rc : answer_probe(s, e);
 }
 
 /* What it stops has ended when its turn comes. */
@@ -412,7 +433,7 @@ static const struct {
     {"trace", do_trace},   {"next", do_next}, {"force", do_force},
     {"offset", do_offset}, {"exit", do_exit}, {"generate", serve_generate},
     {"chat", serve_chat},  {"stop", do_stop}, {"compare", serve_compare},
-    {"save", do_save},     {"info", do_info},
+    {"save", do_save},     {"info", do_info}, {"option", do_option},
 };
 
 /* ---- lines ---- */
@@ -464,8 +485,8 @@ static int serve_line(struct serve *s, const char *line, size_t n, struct err *e
     if (rc == 0) {
         what = json_str(json_get(json_root(j), "do"), NULL);
         rc = err_set(&why, DS_EUSAGE,
-                     "request: \"do\" must be trace, next, force, offset, exit, generate, chat, "
-                     "stop, compare, save or info");
+                     "request: \"do\" must be trace, next, force, offset, exit, option, generate, "
+                     "chat, stop, compare, save or info");
         for (size_t i = 0; what && i < DS_LEN(requests); i++)
             if (strcmp(what, requests[i].name) == 0) {
                 memset(&why, 0, sizeof why);

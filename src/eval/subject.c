@@ -215,6 +215,12 @@ const char *subject_key(const struct subject *s, const char *key, const char *fa
     return v && v[0] ? v : fallback;
 }
 
+uint64_t subject_seed(const struct subject *s)
+{
+    const char *of_run = subject_key(s, "seed", NULL);
+    return of_run ? strtoull(of_run, NULL, 10) : s->model->route.seed;
+}
+
 const char *subject_name(const struct subject *s)
 {
     const char *path = s->run_dir[0] ? s->run_dir : s->dir, *slash = strrchr(path, '/');
@@ -326,7 +332,7 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_str(rec, "method", c->method);
     record_int(rec, "layers", model_config_depth(c));
     record_int(rec, "steps", 0);
-    record_int(rec, "seed", strtoll(subject_key(s, "seed", "0"), NULL, 10));
+    record_int(rec, "seed", (int64_t)subject_seed(s));
     record_int(rec, "vocab", c->vocab);
     record_int(rec, "params", params_count(&s->model->params));
     record_int(rec, "params_non_embedding",

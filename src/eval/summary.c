@@ -51,13 +51,17 @@ static const char *status_of(const struct runview *v)
 
 static int copy_settings(struct summary *s, const struct runview *v, struct err *e)
 {
-    s->key = mem_alloc(v->configs + 1, sizeof *s->key);
-    s->setting = mem_alloc(v->configs + 1, sizeof *s->setting);
+    size_t n = v->configs + (experiment_is_evaluation(v) != 0);
+    s->key = mem_alloc(n + 1, sizeof *s->key);
+    s->setting = mem_alloc(n + 1, sizeof *s->setting);
     if (!s->key || !s->setting)
         return err_set(e, DS_EMEM, "out of memory for the settings of %s", s->name);
-    for (size_t i = 0; i < v->configs; i++) {
-        s->key[i] = mem_strdup(v->config_key[i] ? v->config_key[i] : "");
-        s->setting[i] = mem_strdup(v->config_value[i] ? v->config_value[i] : "");
+    for (size_t i = 0; i < n; i++) {
+        int is_own = i == v->configs; /* tells two evaluations of a model apart */
+        const char *key = is_own ? "routing" : v->config_key[i],
+                   *value = is_own ? experiment_routing(v) : v->config_value[i];
+        s->key[i] = mem_strdup(key ? key : "");
+        s->setting[i] = mem_strdup(value ? value : "");
         s->settings = i + 1;
         if (!s->key[i] || !s->setting[i])
             return err_set(e, DS_EMEM, "out of memory for the settings of %s", s->name);

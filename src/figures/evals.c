@@ -85,6 +85,7 @@ static int add_item(struct sheet *s, struct eval_list *l, struct eval_item x, st
     x.layers = (int)layers;
     x.is_cut = cut > 0;
     x.is_loop = loop > 1;
+    x.is_iterated = loop > 1 && loop == layers;
     x.depth = is_dense(&x) ? (int)(cut ? cut : layers) : 0;
     x.model = text_of(&x, "model");
     l->v[l->n++] = x;
@@ -277,6 +278,16 @@ void evals_release(struct eval_list *l)
 {
     mem_free(l->v);
     *l = (struct eval_list){0};
+}
+
+const char *evals_unit(const struct eval_list *l)
+{
+    int iterated = 0, others = 0;
+    for (int i = 0; i < l->n; i++) {
+        iterated += l->v[i].is_iterated;
+        others += !l->v[i].is_iterated && l->v[i].layers > 1; /* a loop of 1 is a layer */
+    }
+    return !iterated ? "layers" : others ? "layers or iterations" : "iterations";
 }
 
 const struct eval_item *evals_first(const struct eval_list *l, int group)

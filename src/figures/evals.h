@@ -17,6 +17,7 @@ struct eval_item {
     int depth;  /* layers that every token executes; 0: differs by token */
     int layers; /* all of the model */
     int is_cut, is_loop;
+    int is_iterated; /* each of the layers is one iteration of a loop */
     enum eval_kind kind;
     int line, group; /* one line: the same exit rule; one group: the same settings, all seeds */
     char line_name[96];
@@ -30,6 +31,9 @@ int evals_takes(const struct json *j);
 /* All of the files.  DS_ENOTFOUND for two results of one model under the same settings. */
 int evals_take(struct eval_list *out, struct sheet *s, struct err *e) DS_CHECK;
 void evals_release(struct eval_list *l);
+
+/* What depth counts: "layers", "iterations", or both when the models differ in it. */
+const char *evals_unit(const struct eval_list *l);
 
 /* NaN when absent; depth_mean is known without being recorded where all tokens have one depth. */
 double eval_number(const struct eval_item *x, const char *key);

@@ -95,6 +95,7 @@ int experiment_same_but(const struct runview *a, const struct runview *b,
                                      y = {b->config_key, b->config_value, b->configs};
     return a->configs > 0 && b->configs > 0 &&
            strcmp(experiment_method(a), experiment_method(b)) == 0 &&
+           strcmp(experiment_routing(a), experiment_routing(b)) == 0 &&
            experiment_settings_same(&x, &y, ignores);
 }
 
@@ -156,12 +157,35 @@ const char *experiment_label(char *out, size_t size, const struct runview *const
 
 /* ---- results ---- */
 
-/* Dense and top-k evaluations do not describe the model at inference. */
-static double newest(const struct runview *v, const char *task, const char *key)
+static const char *const result_task[] = {"final", "ppl", "val"};
+
+int experiment_is_evaluation(const struct runview *v)
+{
+    return v->n_evals > 0 && v->n_series == 0 && v->steps_planned <= 0;
+}
+
+/* Where causal decisions were evaluated, dense and top-k evaluations do not describe the model at
+ * inference. */
+const char *experiment_routing(const struct runview *v)
+{
+    int has_dense = 0;
+    for (size_t i = 0; i < v->n_evals; i++)
+        for (size_t k = 0; k < DS_LEN(result_task); k++) {
+            if (strcmp(v->eval[i].task, result_task[k]) != 0)
+                continue;
+            if (strcmp(v->eval[i].routing, "causal") == 0)
+                return "causal";
+            has_dense |= strcmp(v->eval[i].routing, "dense") == 0;
+        }
+    return has_dense && experiment_is_evaluation(v) ? "dense" : "causal";
+}
+
+static double newest(const struct runview *v, const char *task, const char *routing,
+                     const char *key)
 {
     for (size_t i = v->n_evals; i-- > 0;) {
         const struct run_eval *x = &v->eval[i];
-        if (strcmp(x->task, task) != 0 || strcmp(x->routing, "causal") != 0)
+        if (strcmp(x->task, task) != 0 || strcmp(x->routing, routing) != 0)
             continue;
         for (int k = 0; k < x->values; k++)
             if (strcmp(x->value[k].name, key) == 0 && x->value[k].n == 1)
@@ -181,10 +205,10 @@ double experiment_newest(const struct runview *v, const char *metric)
 
 double experiment_result(const struct runview *v, const char *key)
 {
-    static const char *const task[] = {"final", "ppl", "val"};
     const char *name = strcmp(key, "val_loss") == 0 ? "loss" : key;
-    for (size_t i = 0; i < DS_LEN(task); i++) {
-        double x = newest(v, task[i], name);
+    const char *routing = experiment_routing(v);
+    for (size_t i = 0; i < DS_LEN(result_task); i++) {
+        double x = newest(v, result_task[i], routing, name);
         if (isfinite(x))
             return x;
     }

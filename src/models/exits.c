@@ -97,22 +97,6 @@ static void unknown(const struct exit_values *x, size_t at)
         x->correct[at] = 0;
 }
 
-/* Column of the head that predicts this id; -1: none. */
-static int column_of(const struct model *m, int id)
-{
-    int low = 0, high = m->n_out - 1;
-    if (!m->out_id || id < 0)
-        return id;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (m->out_id[middle] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return m->out_id[low] == id ? low : -1;
-}
-
 /* Row i of the reading is row `first + i` of the pass. */
 static void store(const struct model *m, const struct exit_values *x, const struct reading *y,
                   int l, int first)
@@ -121,7 +105,7 @@ static void store(const struct model *m, const struct exit_values *x, const stru
         size_t at = (size_t)l * (size_t)m->R + (size_t)(first + i);
         const real *logits = y->logits + (size_t)i * (size_t)y->V;
         int target = m->batch->target ? m->batch->target[first + i] : -1;
-        int column = column_of(m, target), best = m->out_id ? m->out_id[y->best[i]] : y->best[i];
+        int column = model_column(m, target), best = m->out_id ? m->out_id[y->best[i]] : y->best[i];
         if (x->nll && target >= 0 && column < 0)
             x->nll[at] = (real)NAN;
         else if (x->nll)

@@ -234,6 +234,21 @@ void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real 
         soft_cap_fwd(logits, (real)m->config.logit_cap, (size_t)n * (size_t)m->n_out);
 }
 
+int model_column(const struct model *m, int id)
+{
+    int low = 0, high = m->n_out - 1;
+    if (!m->out_id || id < 0)
+        return id;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (m->out_id[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return m->out_id[low] == id ? low : -1;
+}
+
 void model_lens(struct model *m, int l, int row, real *logits)
 {
     lens_rows(m, l, row, 1, logits);

@@ -625,25 +625,28 @@ void model_backward(struct model *m)
 }
 
 /* Dense trajectories with the loss of every exit. */
-static void observe_text(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
-                         uint64_t seed)
+static int observe_text(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                        uint64_t seed, struct err *e)
 {
-    for (int k = 0; k < batches; k++) {
+    int rc = 0;
+    for (int k = 0; k < batches && rc == 0; k++) {
         struct batch b = {0};
         struct pass pass = {.kind = PASS_DENSE, .seed = seed};
         fill(ctx, k, &b);
         model_forward(m, &b, &pass);
         struct losses x = losses_of(m, 1);
         x.planned = (int64_t)batches * m->R;
-        m->route.ops->observe(&m->route, &m->stream, &x);
+        rc = m->route.ops->observe(&m->route, &m->stream, &x, e);
         m->batch = NULL;
     }
+    return rc;
 }
 
 /* Inference-time decisions at each capacity. */
-static void run_capacities(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
-                           uint64_t seed)
+static int run_capacities(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
+                          uint64_t seed, struct err *e)
 {
+    (void)e;
     for (int g = 0; g < ROUTE_GRID; g++)
         for (int k = 0; k < batches; k++) {
             struct batch b = {0};
@@ -656,6 +659,7 @@ static void run_capacities(struct model *m, int batches, calibrate_batch_fn *fil
             model_forward(m, &b, &pass);
             m->batch = NULL;
         }
+    return 0;
 }
 
 int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
@@ -666,8 +670,10 @@ int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void
         return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
     if (batches <= 0)
         return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
-    r->ops->calibrate(r, 1);
-    (r->ops->observe ? observe_text : run_capacities)(m, batches, fill, ctx, seed);
-    r->ops->calibrate(r, 0);
-    return 0;
+    int rc = r->ops->calibrate(r, 1, e);
+    if (rc == 0)
+        rc = (r->ops->observe ? observe_text : run_capacities)(m, batches, fill, ctx, seed, e);
+    if (rc == 0)
+        rc = r->ops->calibrate(r, 0, e);
+    return rc < 0 ? err_add(e, rc, "calibration of %s", r->ops->name) : 0;
 }

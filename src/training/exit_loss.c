@@ -100,6 +100,11 @@ int exit_loss_check(const struct train_config *c, struct err *e)
     int K = count_exits(&c->model), needed = o->exit_weights == EXIT_WEIGHTS_EQUAL ? 2 : 3;
     if (o->exit_loss == EXIT_LOSS_NONE || K >= needed)
         return 0;
+    if (c->model.loop > 1 && c->model.loop_last > 0)
+        return err_set(e, DS_EUSAGE,
+                       "train.exit_loss=%s: unsupported with model.loop_last, whose blocks change "
+                       "what an exit predicts",
+                       name[o->exit_loss]);
     return err_set(e, DS_ERANGE,
                    "train.exit_loss=%s: needs at least %d layers where an exit can be, "
                    "model.layers=%lld has %d%s",

@@ -252,6 +252,14 @@ static int fits_student(const struct trainer *t, const char *dir, struct err *e)
     if (have->vocab != want->vocab)
         return err_set(e, DS_EFORMAT, "vocabulary of %lld tokens, expected the student's %lld",
                        (long long)have->vocab, (long long)want->vocab);
+    for (int k = 0; k < t->teacher->n_out; k++) {
+        int id = t->teacher->out_id ? t->teacher->out_id[k] : k;
+        if (model_column(t->model, id) < 0)
+            return err_set(e, DS_EUSAGE,
+                           "it predicts id %d, which model.outputs=%.60s does not; expected a "
+                           "teacher with these outputs",
+                           id, want->outputs);
+    }
     if (have->position == POS_LEARNED && have->max_seq < t->config.train.seq)
         return err_set(e, DS_ERANGE, "context of %lld tokens, train.seq=%lld needs more",
                        (long long)have->max_seq, (long long)t->config.train.seq);

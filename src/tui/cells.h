@@ -140,9 +140,11 @@ void cells_go(struct cells *c, enum cells_move m);
 int cells_event(struct cells *c, const struct event *ev);
 /* Moves to the first token of the next occurrence of a text; 1 = found. */
 int cells_search(struct cells *c, const char *text, int direction);
+/* 1 when each row of the map is one iteration of a loop. */
+int cells_is_iterated(const struct cells *c);
+/* "layer 5", "layer 5, iteration 1 of block 2" in a loop of several blocks, or "iteration 5". */
+const char *cells_place(const struct cells *c, int layer, char out[64]);
 /* The field under the cursor, for the overlay that explains it. */
-/* ", iteration 3 of block 1" for a layer of a loop, else "". */
-const char *cells_loop_place(const struct cells *c, int layer, char out[48]);
 int cells_subject(const struct cells *c, struct subject *out);
 /* The current field as a table: one row per layer, tab-separated. */
 void cells_copy(const struct cells *c, struct str *out);

@@ -32,6 +32,7 @@ struct stepper {
     struct runview *now, *base; /* newest probe; newest probe without interventions  */
     struct stepper_asked asked[STEPPER_ASKED_MAX];
     int n_asked, had_model;
+    char options[256]; /* of the method, where they are not those stored: "rule=kl min=2" */
     /* set by the user */
     struct field prompt;
     int is_typing;
@@ -65,6 +66,8 @@ void stepper_ask_next(struct view *v);
 void stepper_ask_force(struct view *v, int layer, int token, int run);
 void stepper_ask_clear(struct view *v);
 void stepper_ask_exit(struct view *v, int layers);
+/* "KEY=VALUE"; NULL or "": all as stored. */
+void stepper_ask_option(struct view *v, const char *text);
 int stepper_take(struct view *v); /* 1 = something was received */
 int stepper_is_busy(const struct stepper *s);
 

@@ -2,6 +2,7 @@
 
 transformers_hf.py make DIR     one tiny random model a family below DIR, whole or in shards, and ids.json, logits.json beside each
 transformers_hf.py check DIR    every model below DIR is loaded; its logits must be those of its logits.json
+transformers_hf.py walk DIR     every key of every family's configuration changed, one at a time: a directory each, with the logits if it still loads
 transformers_hf.py golden DIR   as make, but each with the values inside its blocks, in float32 and float64 (states.safetensors)
 
 Exit status 0: all equal, 1: not, 77: no such package.
@@ -116,6 +117,65 @@ def check(root):
     return 1 if bad or not names else 0
 
 
+WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2"]
+NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
+INSTEAD_OF_NULL = {
+    "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],
+    "quantization_config": [{"quant_method": "gptq", "bits": 4}], "head_dim": [8], "num_key_value_heads": [1, 4], "n_inner": [48],
+    "rope_scaling": [{"rope_type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0},
+                     {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}],
+}
+UNWRITTEN = ["rope_scaling", "quantization_config", "sliding_window", "partial_rotary_factor", "attn_logit_softcapping",
+             "final_logit_softcapping", "query_pre_attn_scalar", "use_sliding_window", "attention_bias", "mlp_bias", "clip_qkv",
+             "sliding_window_pattern", "rope_theta", "rope_local_base_freq"]
+KNOWN = {"partial_rotary_factor": 0.5, "query_pre_attn_scalar": 5, "use_sliding_window": True, "attention_bias": True, "mlp_bias": True,
+         "clip_qkv": 1.0, "sliding_window_pattern": 2, "rope_theta": 77.0, "rope_local_base_freq": 55.0}
+
+
+def instead_of(key, value):
+    """Other values that a file could have under a key."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [v for v in (value + 1, value - 1, 2 * value, 0, None) if v != value]
+    if isinstance(value, float):
+        return [1.5 * value, 0.0, None]
+    if isinstance(value, str):
+        return ["gelu", "relu", "gelu_pytorch_tanh", "silu", "gelu_new"] if key.startswith(("hidden_act", "activation")) else [value + "x"]
+    if isinstance(value, dict):
+        return ([dict(value, **{k: v}) for k, old in value.items() for v in instead_of(k, old)] +
+                [dict(value, rope_type=t, factor=3.0, original_max_position_embeddings=8) for t in ("linear", "dynamic", "yarn", "longrope")
+                 if "rope_type" in value])
+    if isinstance(value, list):
+        return [value[:-1], value[::-1], value + value[:1]]
+    return INSTEAD_OF_NULL.get(key, [1, True, "x"])
+
+
+def walk(root):
+    """Where the library itself cannot load, or invents weights, there is nothing to compare: only a refusal is possible."""
+    ids = [(7 * i * i + 3 * i + 1) % 32 for i in range(24)]
+    for name in WALKED:
+        base = os.path.join(root, ".base", name)
+        random_model(FAMILIES[name][0]()).save_pretrained(base)
+        config = read(os.path.join(base, "config.json"))
+        changes = [(k, v) for k, old in config.items() if k not in NAMES for v in instead_of(k, old)]
+        changes += [(k, v) for k in UNWRITTEN if k not in config for v in ([KNOWN[k]] if k in KNOWN else INSTEAD_OF_NULL[k])]
+        for i, (key, value) in enumerate(changes):
+            where = os.path.join(root, "%s.%s.%d" % (name, key, i))
+            os.mkdir(where)
+            os.symlink(os.path.join(base, "model.safetensors"), os.path.join(where, "model.safetensors"))
+            write(os.path.join(where, "config.json"), dict(config, **{key: value}))
+            write(os.path.join(where, "ids.json"), ids)
+            try:
+                model, info = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, dtype=torch.float32,
+                                                                   attn_implementation="eager")
+                rows = logits(model.eval(), ids)
+                if not (info["missing_keys"] or info["mismatched_keys"]) and rows.isfinite().all():
+                    write(os.path.join(where, "logits.json"), rows.tolist())
+            except Exception:  # of many classes: refused
+                pass
+
+
 def hooks(model, keep):
     """What each module hands on, under the names that the test looks for."""
     def note(name, pick=lambda x: x):
@@ -193,4 +253,4 @@ def golden(root):
 if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    sys.exit({"make": make, "check": check, "golden": golden}[sys.argv[1]](sys.argv[2]))
+    sys.exit({"make": make, "check": check, "walk": walk, "golden": golden}[sys.argv[1]](sys.argv[2]))

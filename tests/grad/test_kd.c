@@ -6,6 +6,7 @@ enum { B = 2, T = 7, V = 11, R = B * T, SAMPLES = 12 };
 
 static struct kit_batch batch;
 static struct distill *teacher;
+static int outputs_from; /* targets are among four ids from here; 0: all */
 
 /* ---- the op ---- */
 
@@ -95,6 +96,8 @@ static void check_weighted(const char *more, struct model *by, double alpha, dou
     struct model *m = make(more, 7, by ? MODEL_TRAIN : MODEL_TRAIN_OWN);
     struct err e = {0};
     kit_fill(&batch, B, T, V, 1);
+    for (int i = 0; i < R && outputs_from > 0; i++)
+        batch.target[i] = outputs_from + batch.target[i] % 4;
     batch.target[3] = -1;
     t_ok(distill_new(&teacher, m, by, R, alpha, t, &e), &e);
     m->distill = teacher;
@@ -112,6 +115,44 @@ static void check_weighted(const char *more, struct model *by, double alpha, dou
 static void check(const char *more, struct model *by, double alpha, double t)
 {
     check_weighted(more, by, alpha, t, NULL);
+}
+
+/* A head of some ids: logits of the others are -1e30, in the teacher's too. */
+T(ids_without_a_row_of_the_head_count_for_nothing)
+{
+    enum { N = 4, FIRST = 3 };
+    real u[V], x[V], few_u[N], few_x[N], kd, want;
+    int32_t target = FIRST + 1, few = 1;
+    draw(few_u, N, 1, 2);
+    draw(few_x, N, 2, 2);
+    for (int both = 0; both < 2; both++) {
+        for (int v = 0; v < V; v++) {
+            int at = v - FIRST;
+            u[v] = at >= 0 && at < N ? few_u[at] : (real)-1e30;
+            x[v] = at >= 0 && at < N ? few_x[at] : (real)(both ? -1e30 : -40);
+        }
+        real p[N], q[N];
+        memcpy(p, few_u, sizeof p);
+        memcpy(q, few_x, sizeof q);
+        distill_fwd_bwd(u, x, &target, 1, 1, &kd, 1, V);
+        distill_fwd_bwd(p, q, &few, 1, 1, &want, 1, N);
+        t_truef(kd > 0.01 && fabs(kd - want) < 1e-12, "%g, not %g", kd, want);
+        for (int v = 0; v < V; v++) {
+            int at = v - FIRST;
+            t_near(u[v], at >= 0 && at < N ? p[at] : 0, 1e-12);
+        }
+    }
+}
+
+T(heads_of_some_ids_have_the_gradients_of_the_whole_loss)
+{
+    struct model *by = make("model.dim=4 model.tied=false model.outputs=2-5", 4, MODEL_INFERENCE);
+    outputs_from = 2;
+    check("model.dim=8 model.tied=false model.outputs=2-5,7", by, 0.3, 2);
+    check("model.dim=8 model.tied=false", by, 0.3, 2);
+    check("model.dim=8 model.tied=false model.lora_r=2 model.outputs=2-5", NULL, 0.3, 2);
+    outputs_from = 0;
+    model_free(by);
 }
 
 T(exit_losses_go_with_distillation)

@@ -1,4 +1,5 @@
 /* halt: what its scores and labels are, by hand; its thresholds; what its decisions cost. */
+#include "base/mem.h"
 #include "kit.h"
 #include "models/exits.h"
 #include "models/load.h"
@@ -164,6 +165,27 @@ T(calibration_is_the_same_every_time)
     model_free(b);
 }
 
+T(a_calibration_without_memory_is_an_error_that_changes_nothing)
+{
+    struct model *m = calibrated("halt.steps=20"), *before = calibrated("halt.steps=20");
+    int failed = 0, rc;
+    do {
+        struct err e = {0};
+        mem_fail_at(mem_calls() + (uint64_t)failed + 1, 0);
+        rc = model_calibrate(m, 2, same_batch, NULL, 9, &e);
+        mem_fail_at(0, 0);
+        if (rc == 0)
+            break;
+        t_eq(rc, DS_EMEM);
+        t_truef(strstr(e.text, "calibration of halt: ") == e.text && !strchr(e.text, '\n'), "%s",
+                e.text);
+        kit_same_params(m, before);
+    } while (++failed < 1000);
+    t_truef(rc == 0 && failed > 8, "%d failures, then %d", failed, rc);
+    model_free(m);
+    model_free(before);
+}
+
 /* All rules have thresholds after one calibration. */
 T(a_checkpoint_is_read_with_another_rule)
 {
@@ -200,17 +222,18 @@ T(a_checkpoint_is_read_with_another_rule)
     model_free(m);
 }
 
-/* The registry's tests see the default rule; these hold for each. */
-T(every_rule_is_causal_gathered_and_cached)
+static void check_promises(const char *shape)
 {
     enum { AT = 40 };
     for (size_t k = 0; k < DS_LEN(rules); k++) {
         struct err e = {0};
         struct kv_cache *cache = NULL;
-        char text[64];
+        char text[128];
         real want[V], got[V];
-        snprintf(text, sizeof text, "halt.rule=%s halt.kv=%s", rules[k], k % 2 ? "plan" : "all");
+        snprintf(text, sizeof text, "%s halt.rule=%s halt.kv=%s", shape, rules[k],
+                 k % 2 ? "plan" : "all");
         struct model *m = calibrated(text);
+        t_eq(m->route.L, L);
         struct pass pass = at_capacity(PASS_MASKED, 0.5);
         same_batch(NULL, 7, &batch.b);
         model_forward(m, &batch.b, &pass);
@@ -225,6 +248,16 @@ T(every_rule_is_causal_gathered_and_cached)
         model_forward(m, &batch.b, &pass);
         t_truef(kit_same(whole, m->stream.h[L], (size_t)AT * C), "%s: causal", rules[k]);
         t_true(!kit_same(whole, m->stream.h[L], (size_t)(AT + 1) * C));
+        struct batch prefix = {.B = 1, .T = AT, .id = batch.id};
+        model_forward(m, &prefix, &pass);
+        t_truef(kit_same(whole, m->stream.h[L], (size_t)AT * C), "%s: a prefix", rules[k]);
+        int32_t two[2 * AT];
+        memcpy(two, batch.id + T, sizeof two / 2);
+        memcpy(two + AT, batch.id, sizeof two / 2);
+        prefix = (struct batch){.B = 2, .T = AT, .id = two};
+        model_forward(m, &prefix, &pass);
+        t_truef(kit_same(whole, m->stream.h[L] + AT * C, (size_t)AT * C), "%s: in a batch",
+                rules[k]);
         t_ok(kv_cache_new(&cache, m, T, &e), &e);
         for (int t = 0; t < AT; t++)
             t_ok(model_decode(m, cache, batch.id + t, 1, &pass, &e), &e);
@@ -236,6 +269,17 @@ T(every_rule_is_causal_gathered_and_cached)
         free(whole);
         model_free(m);
     }
+}
+
+/* The registry's tests see the default rule; these hold for each. */
+T(every_rule_is_causal_gathered_and_cached)
+{
+    check_promises("");
+}
+
+T(every_rule_of_a_loop_is_causal_gathered_and_cached)
+{
+    check_promises("model.layers=2 model.loop=3");
 }
 
 /* ---- scores ---- */
@@ -335,9 +379,9 @@ static double learned_of(const int32_t *target, const char *options, double regr
                        .exit_kl = kl,
                        .exit_best = best,
                        .planned = R};
-    m->route.ops->calibrate(&m->route, 1);
-    m->route.ops->observe(&m->route, &m->stream, &x);
-    m->route.ops->calibrate(&m->route, 0);
+    m->route.ops->calibrate(&m->route, 1, NULL);
+    m->route.ops->observe(&m->route, &m->stream, &x, NULL);
+    m->route.ops->calibrate(&m->route, 0, NULL);
     for (int g = 0; g < ROUTE_GRID; g++)
         sum += (double)param(m, "halt.quantiles")[g] / ROUTE_GRID;
     model_free(m);
@@ -488,6 +532,13 @@ T(in_a_loop_tokens_leave_between_iterations_and_the_last_blocks_always_run)
         ran += free ? active(m, l) : 0;
     }
     t_truef(fabs(ran / (6.0 * R) - 0.5) < 0.06, "%g", ran / (6.0 * R));
+    /* each iteration's end asks the rows that ran it: head, motion, and a network of five inputs */
+    double asked_rows = active(m, 2) + active(m, 4) + active(m, 6), router = 0;
+    double each = 2.0 * C * V + 8.0 * C + 2 * 5 + 2 * 5 * 16 + 2 * 16;
+    for (int l = 0; l < DEPTH; l++)
+        router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
+    t_near(router, asked_rows * each, 1e-6 * router);
+    t_near(m->flops.decisions, router, 1e-6 * router);
     model_free(m);
 }
 
@@ -504,6 +555,8 @@ T(wrong_options_are_refused_in_one_line)
         {"halt.features=velocity,", DS_EUSAGE, "expected velocity"},
         {"halt.features=kl,velocity,kl", DS_EUSAGE, "duplicate kl"},
         {"halt.min=6", DS_ERANGE, "halt.min=6 leaves no exit"},
+        {"model.layers=1", DS_ERANGE, "the only layer (or iteration); expected 2 or more"},
+        {"model.layers=3 model.loop=2 model.loop_first=2 halt.min=2", DS_ERANGE, "no exit"},
         {"halt.min=0", DS_EUSAGE, "halt.min"},
         {"halt.rule=speed", DS_EUSAGE, "halt.rule"},
         {"halt.capacity=1.5", DS_EUSAGE, "halt.capacity"},

@@ -306,6 +306,25 @@ T(no_later_token_changes_what_came_before)
     }
 }
 
+T(a_prefix_has_the_same_bits_alone)
+{
+    EACH_METHOD(name)
+    {
+        struct model *m = prepared(name, 0);
+        kit_fill(&batch, B, T, V, 7);
+        run(m, PASS_SPARSE);
+        real *whole = states(m);
+        for (int n = 1; n < T; n += 8) {
+            struct batch prefix = {.B = 1, .T = n, .id = batch.id};
+            struct pass pass = kit_pass(PASS_SPARSE);
+            model_forward(m, &prefix, &pass);
+            t_truef(kit_same(m->stream.h[L], whole, (size_t)n * 32), "%s: %d tokens", name, n);
+        }
+        free(whole);
+        model_free(m);
+    }
+}
+
 /* By rank a later token can displace an earlier one, which is why `topk` is labelled. */
 T(decisions_by_rank_are_not_causal)
 {

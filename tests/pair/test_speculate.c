@@ -215,6 +215,30 @@ T(greedy_text_of_looped_blocks_is_that_of_ordinary_decoding)
         }
 }
 
+T(drafts_that_a_loop_cannot_have_are_refused_by_name)
+{
+    static const struct {
+        const char *draft;
+        int code;
+        const char *says;
+    } rows[] = {
+        {"skip:1", DS_EUSAGE, "draft=skip:1: unsupported with looped blocks, expected exit:E"},
+        {"exit:7", DS_ERANGE, "draft=exit:7: must be 1 to 6 layers"},
+        {"exit:0", DS_ERANGE, "draft=exit:0: must be 1 to 6 layers"},
+    };
+    struct subject s = subject_of(
+        "dense", "model.layers=4 model.loop=3 model.loop_first=1 model.loop_last=1", &formats[0]);
+    struct pass target = kit_pass(PASS_SPARSE);
+    for (size_t k = 0; k < DS_LEN(rows); k++) {
+        struct spec_draft d = {0};
+        struct err e = {0};
+        t_fails(spec_draft_parse(&d, rows[k].draft, s.model, &target, &e), &e, rows[k].code,
+                rows[k].says);
+        t_true(!d.closed && !strchr(e.text, '\n'));
+    }
+    subject_done(&s);
+}
+
 /* ---- bits ---- */
 
 static void same_cache(const struct model *m, const struct kv_cache *a, const struct kv_cache *b,

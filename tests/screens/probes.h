@@ -45,6 +45,8 @@ static void stream_head(struct stream *s, const char *run, const char *method, i
     record_map(r, "config");
     record_str(r, "edp.kv", "plan");
     record_str(r, "train.probe_every", "10");
+    if (strcmp(method, "halt") == 0) /* one block, eight times */
+        record_str(r, "model.loop", "8");
     record_close(r);
     record_array(r, "metrics");
     record_map(r, NULL);
@@ -232,6 +234,14 @@ static inline void probes_run(struct stream *s)
 static inline void probes_needed(struct stream *s)
 {
     stream_head(s, "fixture-hops", "edp", 10);
+    probe_body(s->record, 10, 0, PROBE_T, 2, 0, -1);
+    stream_put(s);
+    stream_end(s, 10);
+}
+
+static inline void probes_loop(struct stream *s)
+{
+    stream_head(s, "fixture-loop", "halt", 10);
     probe_body(s->record, 10, 0, PROBE_T, 2, 0, -1);
     stream_put(s);
     stream_end(s, 10);

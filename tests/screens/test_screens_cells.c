@@ -75,6 +75,16 @@ int session_send(struct session *s, const char *json, struct err *e)
     if (sscanf(json, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", &layer, &token,
                &run) == 3)
         s->flip = run < 0 ? -1 : layer * s->tokens + token;
+    if (strstr(json, "\"option\"")) { /* of the method, or as stored */
+        const char *set = strstr(json, "\"halt.rule=kl\"");
+        record_begin(s->record, "head", 0, 0);
+        record_str(s->record, "method", "halt");
+        record_map(s->record, "options");
+        if (set)
+            record_str(s->record, "halt.rule", "kl");
+        record_close(s->record);
+        answer(s);
+    }
     if (!strstr(json, "\"info\"")) {
         probe_body(s->record, 1, 0, s->tokens, drafted ? 0 : 1, s->offset, s->flip);
         if (drafted) {
@@ -126,7 +136,7 @@ void session_close(struct session *s)
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color;
-    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 top-k, 3 trace, 4 required depth */
+    int kind, is_empty; /* kind: 0 rich, 1 bare, 2 top-k, 3 trace, 4 required depth, 5 loop */
 };
 
 /* clang-format off */
@@ -143,6 +153,7 @@ static const struct screen screens[] = {
     {"depth-topk",     "80x24",  "depth",   "keys l",                                NULL,     NULL,    2, 0},
     {"depth-topk-20x5", "20x5",  "depth",   "keys l",                                NULL,     NULL,    2, 0},
     {"depth-needed",   "100x36", "depth",   "keys j j l l",                          NULL,     NULL,    4, 0},
+    {"depth-loop",     "80x24",  "depth",   "keys j j l l\nshot\nsize 200x50\nshot\nsize 60x20", NULL, NULL,  5, 0},
     {"signals-needed", "100x40", "signals", "keys l l",                              NULL,     NULL,    4, 0},
     {"signals-topk",   "80x24",  "signals", "keys l",                                NULL,     NULL,    2, 0},
     {"depth-click",    "80x24",  "depth",   "click 5 20\nshot\nclick 12 14\nwheel down 12 14", NULL, NULL, 0, 0},
@@ -159,6 +170,7 @@ static const struct screen screens[] = {
     {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},
     {"stepper-sizes",  "120x40", "stepper", "command model fixture\nkeys l j\nshot\nsize 80x24\ncommand theme light", NULL, NULL, 0, 0},
     {"stepper-drafts", "120x40", "stepper", "command model fixture\nkeys l\ncommand exit 3\nshot\ncommand exit 99\nshot\ncommand exit 0\ncommand speculate 4\nkeys s", NULL, NULL, 0, 0},
+    {"stepper-option", "80x24",  "stepper", "command model fixture\nkeys l\ncommand option halt.rule=kl \nkeys l\nshot\ncommand option\nkeys l", NULL, NULL, 0, 0},
     {"stepper-16",     "80x24",  "stepper", "command model fixture\nkeys l j",       NULL,     "16",    0, 0},
     {"stepper-mono",   "80x24",  "stepper", "command model fixture\nkeys l j",       "ascii",  "never", 0, 0},
     {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},
@@ -201,7 +213,7 @@ static void play(const struct screen *s)
     snprintf(run, sizeof run, "%s/run.mp", dir);
     snprintf(golden, sizeof golden, "tests/screens/%s.screen", s->name);
     void (*const make[])(struct stream *) = {probes_run, probes_bare, probes_topk, trace_file,
-                                             probes_needed};
+                                             probes_needed, probes_loop};
     t_eq(probes_make(s->is_empty ? empty_run : make[s->kind], &log), 0);
     t_ok(fs_write_file(run, log.p, log.len, &e), &e);
     t_ok(fs_write_file(script, s->script, strlen(s->script), &e), &e);

@@ -44,12 +44,14 @@ static inline void fake_decide(struct route *r, int l, struct plan *out, const s
     free(want);
 }
 
-static inline void fake_calibrate(struct route *r, int begin)
+static inline int fake_calibrate(struct route *r, int begin, struct err *e)
 {
     (void)r;
+    (void)e;
     *(begin ? &fake_begun : &fake_ended) += 1;
     if (begin)
         fake_passes = 0;
+    return 0;
 }
 
 /* Not ready before calibration, except by rank. */

@@ -57,6 +57,13 @@ def answers_of_known_depth_are_counted_by_their_hops():
     assert abs(sum(a * b for a, b in zip(n, right)) / sum(n) - x["answer_accuracy"]) < 1e-6
     assert abs(sum(a * b for a, b in zip(n, loss)) / sum(n) - x["answer_loss"]) < 1e-6
     assert x["tokens_by_class"][11] == sum(n) and x["tokens"] > 2 * sum(n)
+    for unknown, word in (("hops.k=4", "?0AAAA:"), ("hops.n=7", "A0>6;"), ("hops.relations=3", "C0>0;")):
+        refused('"%s" is not a token of the model' % word, "eval", "hops", unknown)
+    refused('is not a token of the model', "eval", "edp", "data.path=hops")
+    refused("hops.only=4: must be at most hops.k=3", "eval", "hops", "hops.only=4", code=1)
+    for only in "12":
+        one = run_json("eval", "hops", "hops.k=2", "hops.only=" + only, "time_rounds=0", "controls=false")
+        assert [k + 1 for k, n in enumerate(one["tokens_by_k"]) if n] == [int(only)], one["tokens_by_k"]
     answers = run_json("eval", "hops", "data.loss=answers", "time_rounds=0", "controls=false")
     assert answers["tokens"] == sum(n) and abs(answers["loss"] - x["answer_loss"]) < 1e-6
     unseen = run_json("eval", "hops", "data.path=hops", "data.docs=50", "tokens=99999", "time_rounds=0",
@@ -134,6 +141,39 @@ def one_token_at_a_time_and_no_text_at_all():
     open("nothing.txt", "w").close()
     refused("nothing.txt", "eval", "edp", "data.path=nothing.txt", code=1)
     refused("window", "eval", "edp", "data.path=some.txt", "split=val", code=1)
+
+
+@test
+def a_model_that_was_written_from_a_run_keeps_its_seed():
+    quick = ("tokens=128", "time_rounds=0", "controls=false")
+    for seed in "13":
+        run("calibrate", "hops-" + seed, "tokens=64", "-o", "derived-" + seed)
+        run("convert", "derived-" + seed, "-o", "converted-" + seed)
+        for name in "derived", "converted":
+            run("eval", "%s-%s" % (name, seed), "data.path=hops", "hops.k=3", "seq=29", *quick, "-o", "%s-%s.mp" % (name, seed))
+            head = records_of("%s-%s.mp" % (name, seed))[0]
+            assert head["kind"] == "head" and head["seed"] == int(seed), head
+    words = [w for name in ("hops", "derived", "converted") for w in
+             ("--group", "%s=%s" % (name, ",".join("%s-%s%s" % (name, s, "" if name == "hops" else ".mp") for s in "31")))]
+    assert [p["n"] for p in run_json("compare", *words)["paired"]] == [2, 2]
+    run("eval", "derived-3", "data.path=hops", "hops.k=3", "seq=29", "seed=1", *quick, "-o", "other.mp")
+    assert records_of("other.mp")[0]["seed"] == 3  # seed= is of the data
+
+
+@test
+def dense_evaluations_are_compared():
+    quick = ("tokens=128", "time_rounds=0", "controls=false")
+    loss = {}
+    for routing in "dense", "causal":
+        x = run_json("eval", "hops-1", "routing=" + routing, *quick, "-o", routing + ".mp")
+        loss[routing] = (x["loss"], x["answer_loss"], x["depth_mean"])
+    assert loss["dense"] != loss["causal"], loss
+    x = run_json("compare", "dense.mp", "causal.mp")
+    for one, routing in zip(x["runs"], loss):
+        got = (one["val_loss"], one["answer_loss"], one["depth_mean"])
+        assert all(abs(a - b) < 1e-5 for a, b in zip(got, loss[routing])), (one, loss)
+    assert [g["n"] for g in x["groups"]] == [1, 1] and x["differences"]["routing"] == ["dense", "causal"], x
+    assert "%.4g" % loss["dense"][0] in run("compare", "dense.mp")
 
 
 @test

@@ -65,6 +65,21 @@ def a_seed_and_settings_make_another_random_model():
 
 
 @test
+def the_seed_of_a_model_goes_with_it_through_every_format():
+    convert("random:tiny", "-o", "a", "seed=7", "model.method=dense", "model.tied=false", "tokenizer=bytes")
+    convert("a", "-o", "b.gguf")
+    convert("b.gguf", "-o", "c")
+    convert("random:tiny", "-o", "d.gguf", "seed=1", "model.method=dense")
+    for path, seed in (("a", 7), ("b.gguf", 7), ("c", 7), ("d.gguf", 1)):
+        if not path.endswith("gguf"):
+            with open(path + "/config.json") as f:
+                assert json.load(f)["depthscope"]["seed"] == str(seed), path
+            continue
+        metadata = json.loads(run("inspect", path, "--json"))["metadata"]
+        assert metadata["depthscope.seed"] == str(seed), metadata
+
+
+@test
 def mixed_quantised_blocks_are_unchanged_from_gguf_to_gguf():
     shape = ("model.method=dense", "model.dim=256", "model.ffn=768", "model.layers=2")
     a = convert("random:tiny", "-o", "a.gguf", "weights=q4_k", *shape)

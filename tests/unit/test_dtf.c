@@ -229,7 +229,7 @@ T(a_calibration_stores_thresholds_for_any_capacity)
     struct err e = {0};
     struct model *m = small("", 0);
     struct pass pass = kit_pass(PASS_SPARSE);
-    m->route.ops->calibrate(&m->route, 1);
+    m->route.ops->calibrate(&m->route, 1, NULL);
     pass.inference.has_capacity = 1;
     for (int i = 0; i < ROUTE_GRID; i++) {
         pass.inference.calibrate = i + 1;
@@ -237,7 +237,7 @@ T(a_calibration_stores_thresholds_for_any_capacity)
         t_ok(route_ready(&m->route, &pass, &e), &e);
         model_forward(m, &batch.b, &pass);
     }
-    m->route.ops->calibrate(&m->route, 0);
+    m->route.ops->calibrate(&m->route, 0, NULL);
     pass.inference.calibrate = 0;
     pass.inference.capacity = 0.25;
     t_ok(route_ready(&m->route, &pass, &e), &e);

@@ -213,6 +213,21 @@ T_SECONDS(predicted_regret_follows_the_loss_of_stopping, 120)
     model_free(m);
 }
 
+/* Two blocks, four times: between the two there is no exit, and no label (which was the lowest one,
+ * -2).  The model is untrained, so that the others are small. */
+T(only_exits_of_a_loop_have_labels)
+{
+    struct model *m = fresh("model.layers=2 model.loop=4 edp.signal=regret edp.spread=common "
+                            "edp.max_skip=0 edp.min_runs=1",
+                            1);
+    struct pass pass = kit_pass(PASS_TRAIN);
+    t_eq(m->route.L, L);
+    kit_step(m, &batch.b, &pass);
+    double error = kit_metric(m, "regret_error", 0);
+    t_truef(error > 0 && error < 1, "%g", error);
+    model_free(m);
+}
+
 T(other_signals_have_no_regret_network)
 {
     struct model *m = fresh("", 0);
@@ -320,6 +335,8 @@ T(conflicting_options_are_refused_in_one_line)
         {"edp.history=literal edp.persist=0.5", "edp.persist=0"},
         {"edp.history=literal edp.signal=regret", "edp.history=literal"},
         {"edp.signal=regret edp.regret=gradient edp.noise=0", "only drawn gates measure regret"},
+        {"edp.signal=regret model.loop=2 model.loop_last=1",
+         "edp.regret=exit: unsupported with model.loop_last"},
         {"edp.attach=true edp.signal=regret", "edp.signal=velocity, speed or vector"},
         {"edp.attach=true edp.signal=vector edp.min_runs=1", "expected edp.signal=velocity"},
     };

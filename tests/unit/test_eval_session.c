@@ -337,6 +337,51 @@ T(a_session_traces_forces_slides_and_continues)
     session_close(s);
 }
 
+static float executed(const struct reply *r)
+{
+    float n = 0;
+    for (size_t i = 0; i < LAYERS * r->tokens; i++)
+        n += r->run[i];
+    return n;
+}
+
+T(options_of_the_method_change_while_a_session_lives)
+{
+    static const char *const bad[][2] = {
+        {"halt.rul=kl", "did you mean halt.rule"},
+        {"edp.max_skip=2", "whose method is halt"},
+        {"train.lr=1", "unknown key"},
+        {"halt.min=5", "leaves no exit"},
+        {"halt.capacity=2", "halt.capacity"},
+        {"halt.rule", "option"},
+    };
+    struct session *s = start(make_model("halt"));
+    struct reply r = ask(s, "{\"do\":\"option\",\"set\":\"halt.rule=velocity\"}");
+    t_str(r.kind, "head"); /* there is no text yet */
+    r = ask(s, "{\"do\":\"trace\",\"ids\":[1,2,3,4]}");
+    t_near(executed(&r), LAYERS * 4, 0); /* not calibrated: no threshold to leave at */
+    struct reply plain = r;
+    r = ask(s, "{\"do\":\"option\",\"set\":\"halt.capacity=0\"}");
+    t_str(r.kind, "probe");
+    t_near(executed(&r), 4, 0);
+    r = ask(s, "{\"do\":\"option\",\"set\":\"halt.min=3\"}"); /* next to the other */
+    t_near(executed(&r), 3 * 4, 0);
+    for (size_t i = 0; i < DS_LEN(bad); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"do\":\"option\",\"set\":\"%s\"}", bad[i][0]);
+        r = ask(s, text);
+        t_truef(strstr(r.error, bad[i][1]) != NULL, "%s: %s", bad[i][0], r.error);
+        t_true(!strchr(r.error, '\n'));
+    }
+    r = ask(s, "{\"do\":\"offset\",\"value\":0}");
+    t_near(executed(&r), 3 * 4, 0);
+    r = ask(s, "{\"do\":\"option\"}");
+    t_near(executed(&r), LAYERS * 4, 0);
+    for (int t = 1; t < 4; t++)
+        t_near(r.nll[t], plain.nll[t], 0);
+    session_close(s);
+}
+
 T(a_session_continues_to_the_end_that_the_model_s_files_name)
 {
     char id[16];

@@ -144,7 +144,7 @@ T(a_model_without_a_layer_for_an_exit_is_refused)
             "train.exit_weights=rising gives the first one no weight");
     refused((const char *const[]){"model.method=dense", "model.layers=4", "model.loop=3",
                                   "model.loop_last=1", "train.exit_loss=all", NULL},
-            "train.exit_loss=all: needs at least 3");
+            "train.exit_loss=all: unsupported with model.loop_last");
 }
 
 /* One more head pass, forward and two products backward, per exit and step. */

@@ -140,14 +140,15 @@ struct fake {
     int seed, layers, exit;
     double capacity, depth;
     const char *more; /* members put in front */
+    int loop;         /* 0: as many iterations as layers */
 };
 
 static void fake_text(const struct fake *x, struct str *out)
 {
     double bad = 2 / x->depth + 0.01 * x->seed;
-    str_addf(out,
-             "{%s\"task\":\"ppl\",\"method\":\"%s\",\"routing\":\"%s\",\"layers\":%d,\"loop\":%d,",
-             x->more ? x->more : "", x->method, x->routing, x->layers, x->layers);
+    str_addf(
+        out, "{%s\"task\":\"ppl\",\"method\":\"%s\",\"routing\":\"%s\",\"layers\":%d,\"loop\":%d,",
+        x->more ? x->more : "", x->method, x->routing, x->layers, x->loop ? x->loop : x->layers);
     str_addf(out, "\"model\":\"runs/%s-%d-%d\",\"depth_mean\":%g,\"answer_loss\":%g,", x->method,
              x->layers, x->seed, x->depth, bad);
     str_addf(out, "\"answer_accuracy\":%g,\"flops_ratio\":%g,\"flops_dense_per_token\":%d,",
@@ -279,7 +280,7 @@ T(exit_rules_has_a_line_per_rule_and_joins_the_seeds_of_equal_settings)
     figure_release(&f);
     f = draw_over("exit_rules", "answer_accuracy", "flops_ratio");
     shows(&f, "Accuracy of answers", 1);
-    shows(&f, "relative to all 6 layers", 1);
+    shows(&f, "relative to all 6 iterations", 1);
     figure_release(&f);
     clear();
 }
@@ -350,6 +351,34 @@ T(hops_accuracy_has_a_map_of_cuts_and_one_of_trained_depths)
     shows(&f, "adaptive depth, 14, are not shown", 1);
     figure_release(&f);
     clear();
+}
+
+T(depth_of_a_loop_of_one_block_is_counted_in_iterations)
+{
+    static const struct {
+        int loop;
+        const char *mean, *cut; /* of six layers */
+    } rows[] = {{6, "Mean depth (iterations)", "Executed depth (iterations)"},
+                {3, "Mean depth (layers)", "Executed depth (layers)"},
+                {1, "Mean depth (layers)", "Executed depth (layers)"}};
+    static const char *const figures[] = {"exit_rules", "depth_by_need", "hops_accuracy"};
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        int loop = rows[i].loop;
+        add_fake((struct fake){"halt", "causal", "kl", NULL, 1, 6, 0, 0.4, 2, NULL, loop});
+        add_fake((struct fake){"halt", "dense", NULL, NULL, 1, 6, 3, 0, 3, NULL, loop});
+        for (size_t k = 0; k < DS_LEN(figures); k++) {
+            struct figure f = draw_with(figures[k], NULL);
+            shows(&f, k < 2 ? rows[i].mean : rows[i].cut, 1);
+            figure_release(&f);
+        }
+        if (i == 0) { /* next to a model that is none */
+            add_fake((struct fake){"halt", "dense", NULL, NULL, 1, 4, 3, 0, 3, NULL, 1});
+            struct figure f = draw_with("exit_rules", NULL);
+            shows(&f, "Mean depth (layers or iterations)", 1);
+            figure_release(&f);
+        }
+        clear();
+    }
 }
 
 T(a_sweep_over_exits_and_an_array_are_several_evaluations)

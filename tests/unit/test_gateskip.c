@@ -201,7 +201,7 @@ T(any_capacity_is_reached_after_calibration_by_both_branches)
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_EUSAGE, "depthscope calibrate MODEL");
     t_true(strchr(e.text, '\n') == NULL);
     pass.inference.has_capacity = 1;
-    m->route.ops->calibrate(&m->route, 1);
+    m->route.ops->calibrate(&m->route, 1, NULL);
     for (int i = 0; i < ROUTE_GRID; i++)
         for (int b = 0; b < 4; b++) {
             kit_fill(&batch, B, T, V, (uint64_t)(20 + b));
@@ -209,7 +209,7 @@ T(any_capacity_is_reached_after_calibration_by_both_branches)
             pass.inference.capacity = (double)i / (ROUTE_GRID - 1);
             run(m, pass);
         }
-    m->route.ops->calibrate(&m->route, 0);
+    m->route.ops->calibrate(&m->route, 0, NULL);
     for (int is_ffn = 0; is_ffn < 2; is_ffn++)
         for (int i = 0; i <= 7; i++) {
             double got = ratio_at(m, i / 7.0, is_ffn);

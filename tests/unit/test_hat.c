@@ -160,7 +160,7 @@ T(any_capacity_can_be_requested_after_calibration)
     t_ok(route_ready(&m->route, &pass, &e), &e);
     pass.inference.capacity = 1.01;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_ERANGE, "1.01");
-    m->route.ops->calibrate(&m->route, 1);
+    m->route.ops->calibrate(&m->route, 1, NULL);
     for (int i = 0; i < ROUTE_GRID; i++)
         for (int b = 0; b < 4; b++) {
             kit_fill(&batch, B, T, V, (uint64_t)(20 + b));
@@ -169,7 +169,7 @@ T(any_capacity_can_be_requested_after_calibration)
             t_ok(route_ready(&m->route, &pass, &e), &e);
             run(m, pass);
         }
-    m->route.ops->calibrate(&m->route, 0);
+    m->route.ops->calibrate(&m->route, 0, NULL);
     pass.inference.calibrate = 0;
     double last = -1;
     for (int i = 0; i <= 13; i++) {

@@ -367,14 +367,14 @@ T(a_calibrated_model_meets_the_capacity_on_that_text)
         struct pass pass = kit_pass(PASS_SPARSE);
         kit_fill(&batch, B, T, V, 1);
         pass.inference.has_capacity = 1;
-        m->route.ops->calibrate(&m->route, 1);
+        m->route.ops->calibrate(&m->route, 1, NULL);
         for (int i = 0; i < ROUTE_GRID; i++) {
             pass.inference.calibrate = i + 1;
             pass.inference.capacity = (double)i / (ROUTE_GRID - 1);
             run(m, pass);
             t_near(share_of(m), pass.inference.capacity, 0.011);
         }
-        m->route.ops->calibrate(&m->route, 0);
+        m->route.ops->calibrate(&m->route, 0, NULL);
         pass.inference.calibrate = 0;
         for (int i = 0; i < ROUTE_GRID; i++) {
             pass.inference.capacity = (double)i / (ROUTE_GRID - 1);

@@ -5,6 +5,7 @@
 #include "../kit_train.h"
 #include "base/fs.h"
 #include "data/token_class.h"
+#include "io/experiment.h"
 #include "io/runview.h"
 #include "models/load.h"
 
@@ -178,6 +179,42 @@ T(outputs_need_answers_as_the_loss)
     t_fails(go(dir, (const char *const[]){"model.outputs=72-77", "model.tied=false",
                                           "data.loss=answers", NULL}, 0, 0, &e),
             &e, DS_ERANGE, "id 78 is an answer; expected 73-78");
+}
+
+/* A teacher's mass on ids that the head has no row for would be an infinite divergence. */
+T(a_teacher_predicts_what_the_student_predicts)
+{
+    static const char *const kinds[][2] = {{"all-ids", NULL}, {"answers-only", "model.outputs=answers"}};
+    struct err e = {0};
+    char dir[2][600], teacher[640];
+    for (int k = 0; k < 2; k++) {
+        struct runview *v =
+            trained(kinds[k][0], (const char *const[]){"data.loss=answers", "model.tied=false",
+                                                       "train.steps=1", kinds[k][1], NULL});
+        runview_free(v);
+        path_of(dir[k], sizeof dir[k], kinds[k][0]);
+    }
+    for (int student = 0; student < 2; student++)
+        for (int by = -1; by < 2; by++) { /* -1: self */
+            char run[600], name[32];
+            snprintf(name, sizeof name, "taught-%d-%d", student, by + 1);
+            snprintf(teacher, sizeof teacher, "train.teacher=%s", by < 0 ? "self" : dir[by]);
+            const char *const keys[] = {teacher,           "train.kd_warmup=0", "train.kd_alpha=0.5",
+                                        "data.loss=answers", "model.tied=false", "train.steps=4",
+                                        kinds[student][1], NULL};
+            path_of(run, sizeof run, name);
+            if (student == 1 && by == 0) {
+                t_fails(go(run, keys, 0, 0, &e), &e, DS_EUSAGE,
+                        "predicts id 0, which model.outputs=73-78 does not");
+                t_true(!strchr(e.text, '\n'));
+                e = (struct err){0};
+                continue;
+            }
+            struct runview *v = trained(name, keys);
+            double kd = experiment_newest(v, "kd_loss"), loss = experiment_newest(v, "loss");
+            t_truef(kd >= 0 && kd < 20 && loss > 0 && loss < 20, "%s: %g, %g", name, kd, loss);
+            runview_free(v);
+        }
 }
 
 static void weights_of(const char *name, struct str *out)

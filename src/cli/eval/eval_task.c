@@ -92,18 +92,17 @@ static int refuse(const struct cli_args *a, const struct ppl_options *o, struct 
 /* Random routing uses the run's own seed, as in task=ppl. */
 static struct task_options options_of(const struct ppl_options *o, const struct subject *s)
 {
-    return (struct task_options){
-        .name = o->task,
-        .path = o->path,
-        .results = o->results,
-        .shots = o->shots,
-        .limit = o->limit,
-        .seq = o->seq,
-        .max_gen = o->max_gen,
-        .seed = o->seed >= 0 ? (uint64_t)o->seed : strtoull(subject_key(s, "seed", "0"), NULL, 10),
-        .is_dense = o->routing == PPL_DENSE,
-        .capacity = o->capacity,
-        .threshold_offset = o->threshold_offset};
+    return (struct task_options){.name = o->task,
+                                 .path = o->path,
+                                 .results = o->results,
+                                 .shots = o->shots,
+                                 .limit = o->limit,
+                                 .seq = o->seq,
+                                 .max_gen = o->max_gen,
+                                 .seed = o->seed >= 0 ? (uint64_t)o->seed : subject_seed(s),
+                                 .is_dense = o->routing == PPL_DENSE,
+                                 .capacity = o->capacity,
+                                 .threshold_offset = o->threshold_offset};
 }
 
 static void add_number(struct table *t, double x, int digits)

@@ -123,9 +123,11 @@ static int draw_lines(struct sheet *s, const struct eval_list *l, const struct l
                       struct err *e)
 {
     struct panel *p = mem_alloc(1, sizeof *p);
+    char depth[48];
     int most = 1;
     if (!p)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
+    snprintf(depth, sizeof depth, "Mean depth (%s)", evals_unit(l));
     axis_reset(&p->ax);
     axis_reset(&p->ay);
     for (int i = 0; i < all->n; i++) {
@@ -151,7 +153,7 @@ static int draw_lines(struct sheet *s, const struct eval_list *l, const struct l
     axis_pad(&p->ay, 0.06);
     p->ticks_whole_x = 1;
     p->x_label = "Required depth k";
-    p->y_label = "Mean depth (layers)";
+    p->y_label = depth;
     s->height = s->width * 0.72 + panel_legend_more(s, p);
     panel_layout(s, p, 0, 0, s->width, s->height);
     panel_axes(s, p);
@@ -176,7 +178,7 @@ static void note(struct sheet *s, const struct eval_list *l, const struct lines 
         hi = n > hi ? n : hi;
     }
     seeds_note(s, lo, hi);
-    sheet_note(s, "Depth: layers executed by the tokens that predict the answers.");
+    sheet_note(s, "Depth: %s executed by the tokens that predict the answers.", evals_unit(l));
     if (all->fixed > 0)
         sheet_note(s, "Evaluations at a fixed depth, %d, are not shown.", all->fixed);
 }

@@ -27,7 +27,7 @@ struct dots {
 static const char *label_of(const char *key, int is_x)
 {
     static const char *const words[][2] = {
-        {"depth_mean", "Mean depth (layers)"},
+        {"depth_mean", "Mean depth"},
         {"flops_ratio", "FLOPs (fraction of full depth)"},
         {"time_ratio", "Measured time (fraction of full depth)"},
         {"batch_time_ratio", "Measured time of a batch (fraction of full depth)"},
@@ -230,6 +230,7 @@ static int draw_dots(struct sheet *s, const struct dots *all, const struct eval_
 {
     static const enum eval_kind below[] = {EVAL_CUT, EVAL_ROUTED, EVAL_ORACLE, EVAL_TRAINED};
     struct panel *p = mem_alloc(1, sizeof *p);
+    char x_label[96];
     int rc = 0;
     if (!p)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
@@ -247,7 +248,9 @@ static int draw_dots(struct sheet *s, const struct dots *all, const struct eval_
     }
     axis_pad(&p->ax, 0.06);
     axis_pad(&p->ay, 0.08);
-    p->x_label = label_of(n->x, 1);
+    snprintf(x_label, sizeof x_label, strcmp(n->x, "depth_mean") == 0 ? "%s (%s)" : "%s",
+             label_of(n->x, 1), evals_unit(l));
+    p->x_label = x_label;
     p->y_label = label_of(n->y, 0);
     for (int kind = EVAL_ROUTED; kind <= EVAL_TRAINED; kind++)
         add_entries(s, p, all, l, (enum eval_kind)kind);
@@ -268,7 +271,7 @@ static void note(struct sheet *s, const struct dots *all, const struct eval_list
 {
     evals_note(s, l, all->shown);
     if (strcmp(n->x, "flops_ratio") == 0)
-        sheet_note(s, "FLOPs: whole model, relative to all %d layers.", deepest(l));
+        sheet_note(s, "FLOPs: whole model, relative to all %d %s.", deepest(l), evals_unit(l));
     if (strcmp(n->x, "time_ratio") == 0)
         sheet_note(s, "Time: prefill, relative to full depth in the same process.");
     if (all->left_out > 0)

@@ -18,7 +18,7 @@ struct column {
 };
 struct map {
     enum eval_kind kind;
-    int layers, is_loop; /* of models that are cut */
+    int layers, is_loop, is_iterated; /* of models that are cut */
     int rows, columns;
     struct column c[COLUMNS_MAX];
 };
@@ -44,13 +44,15 @@ static struct map *map_of(struct maps *all, const struct eval_item *x, enum eval
     int layers = kind == EVAL_CUT ? x->layers : 0;
     for (int i = 0; i < all->n; i++) {
         struct map *m = &all->m[i];
-        if (m->kind == kind && m->layers == layers && m->is_loop == x->is_loop)
+        if (m->kind == kind && m->layers == layers && m->is_loop == x->is_loop &&
+            m->is_iterated == x->is_iterated)
             return m;
     }
     if (all->n == PANELS_MAX)
         return NULL;
     struct map *m = &all->m[all->n++];
-    *m = (struct map){.kind = kind, .layers = layers, .is_loop = x->is_loop};
+    *m = (struct map){
+        .kind = kind, .layers = layers, .is_loop = x->is_loop, .is_iterated = x->is_iterated};
     return m;
 }
 
@@ -189,11 +191,14 @@ static int draw_panel(struct sheet *s, const struct maps *all, int i, struct err
     struct panel *p = mem_alloc(1, sizeof *p);
     struct axis scale = {.lo = 0, .hi = 1};
     double box[4];
+    char label[40];
     if (!p)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     p->ax = (struct axis){.lo = 0, .hi = m->columns};
     p->ay = (struct axis){.lo = -m->rows, .hi = 0};
-    p->x_label = m->kind == EVAL_CUT ? "Executed depth (layers)" : "Trained depth (layers)";
+    snprintf(label, sizeof label, "%s depth (%s)", m->kind == EVAL_CUT ? "Executed" : "Trained",
+             m->is_iterated ? "iterations" : "layers");
+    p->x_label = label;
     p->y_label = "Required depth k";
     p->no_grid = 1;
     p->right = panel_bar_room(s, &scale);
@@ -216,7 +221,7 @@ static int draw_panel(struct sheet *s, const struct maps *all, int i, struct err
     return 0;
 }
 
-static void note(struct sheet *s, const struct maps *all)
+static void note(struct sheet *s, const struct eval_list *l, const struct maps *all)
 {
     int lo = 0, hi = 0;
     for (int i = 0; i < all->n; i++)
@@ -231,7 +236,10 @@ static void note(struct sheet *s, const struct maps *all)
         sheet_note(s, "Greedy accuracy of answers, mean over n = %d seeds.", hi);
     else
         sheet_note(s, "Greedy accuracy of answers, mean over n = %d to %d seeds.", lo, hi);
-    sheet_note(s, "Above the line the depth is at least k, one hop per layer.");
+    sheet_note(s, "Above the line the depth is at least k, one hop per %s.",
+               strcmp(evals_unit(l), "layers") == 0       ? "layer"
+               : strcmp(evals_unit(l), "iterations") == 0 ? "iteration"
+                                                          : "layer or iteration");
     if (all->adaptive > 0)
         sheet_note(s, "Evaluations of adaptive depth, %d, are not shown.", all->adaptive);
 }
@@ -247,7 +255,7 @@ static int draw(struct sheet *s, struct err *e)
     for (int i = 0; rc == 0 && i < all->n; i++)
         rc = draw_panel(s, all, i, e);
     if (rc == 0)
-        note(s, all);
+        note(s, &l, all);
     evals_release(&l);
     mem_free(all);
     return rc;

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "export_rows.h"
 #include "gguf_config.h"
+#include "load_file.h"
 #include "names.h"
 
 enum { KEY_SIZE = 160, QUANTIZATION_VERSION = 2 };
@@ -203,6 +204,10 @@ static void put_meta(struct writing *x)
         gguf_put_text(x->w, "general.name", x->o->name, strlen(x->o->name));
     gguf_put_u32(x->w, "general.file_type", file_type(x->r->type));
     gguf_put_u32(x->w, "general.quantization_version", QUANTIZATION_VERSION);
+    char seed[24];
+    int n = snprintf(seed, sizeof seed, "%llu", (unsigned long long)x->s->m->route.seed);
+    if (x->s->m->route.seed > 0) /* of the run, so that evaluations are paired by it */
+        gguf_put_text(x->w, GGUF_SEED, seed, (size_t)n);
     put_u32(x, "vocab_size", c->vocab);
     put_u32(x, "context_length", c->max_seq);
     put_u32(x, "embedding_length", c->dim);

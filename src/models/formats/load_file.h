@@ -17,6 +17,9 @@ int model_config_open_file(struct model_config *c, const char *path, struct err 
 int model_config_gguf(struct model_config *c, const char *path, struct err *e) DS_CHECK;
 int model_config_llama2c(struct model_config *c, const char *path, struct err *e) DS_CHECK;
 
+/* The seed of the run as text of digits, in a GGUF file. */
+#define GGUF_SEED "depthscope.seed"
+
 /* What our config.json stores besides options: the seed of random routing, and the capacity of passes
  * at inference (-1: none).  Both are removed from the options. */
 struct load_extras {

@@ -149,6 +149,21 @@ int model_config_gguf(struct model_config *c, const char *path, struct err *e)
     return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
 
+/* 0 where the file says none. */
+static uint64_t seed_of(const struct gguf *g)
+{
+    struct gguf_text text = {0};
+    uint64_t seed = 0;
+    if (!gguf_string(gguf_meta_find(g, GGUF_SEED), &text) || text.n > 19)
+        return 0;
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.p[i] < '0' || text.p[i] > '9')
+            return 0;
+        seed = seed * 10 + (uint64_t)(text.p[i] - '0');
+    }
+    return seed;
+}
+
 int model_open_gguf(struct model **out, const char *path, struct config *overrides, int train,
                     struct err *e)
 {
@@ -164,8 +179,10 @@ int model_open_gguf(struct model **out, const char *path, struct config *overrid
     else
         rc = load_new(&m, &c, overrides, train, path, e);
     opt_release(&model_group, &c); /* empty when it was taken */
-    if (rc == 0)
+    if (rc == 0) {
+        m->route.seed = seed_of(s.g);
         rc = read_weights(&s, m, e);
+    }
     gguf_close(s.g);
     if (rc == 0)
         *out = m;

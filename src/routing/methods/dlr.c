@@ -616,11 +616,13 @@ static int dlr_ready(const struct route *r, const struct pass *pass, struct err 
     return 0;
 }
 
-static void dlr_calibrate(struct route *r, int begin)
+static int dlr_calibrate(struct route *r, int begin, struct err *e)
 {
     struct quantiles *q = &dlr_of(r)->table;
+    (void)e;
     (begin ? quantiles_begin : quantiles_store)(q);
     r->params->version++;
+    return 0;
 }
 
 /* All decisions are made at one layer. */

@@ -604,9 +604,11 @@ static void dtf_update(struct route *r)
     surprise_schedule(&s->scalars, &o->betas, r->pass.step, r->pass.progress);
 }
 
-static void dtf_calibrate(struct route *r, int begin)
+static int dtf_calibrate(struct route *r, int begin, struct err *e)
 {
+    (void)e;
     (begin ? quantiles_begin : quantiles_store)(&dtf_of(r)->choice.quantiles);
+    return 0;
 }
 
 static int dtf_ready(const struct route *r, const struct pass *pass, struct err *e)

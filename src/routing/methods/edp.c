@@ -290,6 +290,11 @@ static int check(struct route *r, struct err *e)
         return err_set(e, DS_EUSAGE,
                        "edp.spread=common: expected edp.threshold=quantile or fixed; the budget "
                        "alone sets a single threshold");
+    if (is_regret(r) && o->label == LABEL_EXIT && r->loop.end < r->L)
+        return err_set(
+            e, DS_EUSAGE,
+            "edp.regret=exit: unsupported with model.loop_last, whose blocks change what "
+            "an exit predicts; expected edp.regret=gradient");
     if (is_regret(r) && o->label == LABEL_GRADIENT && (o->noise <= 0 || o->noise_until <= 0))
         return err_set(
             e, DS_EUSAGE,
@@ -700,7 +705,9 @@ static void take_labels(struct route *r, const struct losses *x)
     for (int c = 0; c < r->L * x->R && r->wants_exits; c++) {
         int i = c % x->R;
         double y = (double)x->exit_nll[c] - (double)x->exit_nll[r->L * x->R + i];
-        s->label[c] = x->target[i] < 0 ? (real)NAN : (real)fmin(fmax(y, regret_low), regret_high);
+        /* NaN: no target, or no exit here, as between the blocks of an iteration */
+        s->label[c] =
+            x->target[i] < 0 || isnan(y) ? (real)NAN : (real)fmin(fmax(y, regret_low), regret_high);
     }
 }
 

@@ -471,9 +471,11 @@ static void gateskip_update(struct route *r)
     quantiles_update(&state_of(r)->table, opts_of(r)->ema);
 }
 
-static void gateskip_calibrate(struct route *r, int begin)
+static int gateskip_calibrate(struct route *r, int begin, struct err *e)
 {
+    (void)e;
     (begin ? quantiles_begin : quantiles_store)(&state_of(r)->table);
+    return 0;
 }
 
 static int gateskip_ready(const struct route *r, const struct pass *pass, struct err *e)

@@ -182,6 +182,10 @@ static int halt_always_on(const struct route *r, int l)
 
 static int check(struct route *r, struct err *e)
 {
+    if (end_exit(r) == 1)
+        return err_set(e, DS_ERANGE,
+                       "halt: no token can leave before the only layer (or iteration); expected 2 "
+                       "or more");
     if (first_exit(r) >= end_exit(r))
         return err_set(e, DS_ERANGE,
                        "halt.min=%d leaves no exit: must be less than the %d layers (or "
@@ -543,7 +547,7 @@ static void halt_update(struct route *r)
 
 /* ---- calibration ---- */
 
-static void reserve_samples(struct route *r, int64_t planned)
+static int reserve_samples(struct route *r, int64_t planned, struct err *e)
 {
     struct samples *y = &halt_of(r)->samples;
     size_t D = (size_t)halt_of(r)->head.D, exits = (size_t)(end_exit(r) - first_exit(r));
@@ -552,17 +556,23 @@ static void reserve_samples(struct route *r, int64_t planned)
     y->x = mem_alloc(y->cap * exits * D, sizeof(real));
     y->score = mem_alloc(y->cap * exits * RULES_N, sizeof(real));
     y->label = mem_alloc(y->cap * exits, sizeof(real));
-    BUG_IF(!y->x || !y->score || !y->label, "out of memory for samples of %zu tokens", y->cap);
+    if (y->x && y->score && y->label)
+        return 0;
+    int rc = err_set(e, DS_EMEM, "out of memory for samples of %zu tokens", y->cap);
+    drop_samples(halt_of(r));
+    return rc;
 }
 
 /* Every token, or a random share of them when they are too many. */
-static void halt_observe(struct route *r, const struct stream *st, const struct losses *x)
+static int halt_observe(struct route *r, const struct stream *st, const struct losses *x,
+                        struct err *e)
 {
     struct halt *s = halt_of(r);
     struct samples *y = &s->samples;
     size_t D = (size_t)s->head.D, exits = (size_t)(end_exit(r) - first_exit(r)), n = y->n;
-    if (!y->x)
-        reserve_samples(r, x->planned);
+    int rc = y->x ? 0 : reserve_samples(r, x->planned, e);
+    if (rc < 0)
+        return rc;
     double share = (double)y->cap / (double)x->planned;
     for (int t = first_exit(r); t < end_exit(r); t++) {
         uint64_t seen = y->seen;
@@ -583,6 +593,7 @@ static void halt_observe(struct route *r, const struct stream *st, const struct 
     }
     y->seen += (uint64_t)x->R;
     y->n = n;
+    return 0;
 }
 
 /* Predicted regret of the samples; y->x is standardised. */
@@ -598,17 +609,15 @@ static void predict_samples(struct route *r, size_t cells)
     }
 }
 
-/* Thresholds of every rule from all samples at once. */
-static void store_thresholds(struct route *r)
+/* Thresholds of every rule from all samples at once; workspace for `cells` values each. */
+static void store_thresholds(struct route *r, real *low, real *sorted, size_t cells)
 {
     struct halt *s = halt_of(r);
     const struct samples *y = &s->samples;
-    size_t exits = (size_t)(end_exit(r) - first_exit(r)), cells = y->n * exits;
+    size_t exits = (size_t)(end_exit(r) - first_exit(r));
     struct quantiles all = s->table; /* the same sums, another workspace */
-    real *low = mem_alloc(cells + 1, sizeof *low);
-    all.sorted = mem_alloc(cells + 1, sizeof *all.sorted);
+    all.sorted = sorted;
     all.R_max = (int)cells;
-    BUG_IF(!low || !all.sorted, "out of memory for %zu cells", cells);
     quantiles_begin(&all);
     for (int rule = 0; rule < RULES_N; rule++) {
         for (size_t c = 0; c < cells; c++) {
@@ -619,31 +628,36 @@ static void store_thresholds(struct route *r)
         quantiles_note(&all, rule, low, (int)cells);
     }
     quantiles_store(&all);
-    mem_free(all.sorted);
-    mem_free(low);
 }
 
-static void halt_calibrate(struct route *r, int begin)
+/* All memory is there before anything is stored. */
+static int learn(struct route *r, struct err *e)
 {
     struct halt *s = halt_of(r);
     struct samples *y = &s->samples;
     size_t cells = y->n * (size_t)(end_exit(r) - first_exit(r));
-    struct err e = {0};
-    if (begin) {
-        drop_samples(s);
-        return;
-    }
-    if (opts_of(r)->fit == FIT_TRAIN) {
+    real *low = mem_alloc(cells + 1, sizeof *low), *sorted = mem_alloc(cells + 1, sizeof *sorted);
+    int rc = low && sorted ? 0 : err_set(e, DS_EMEM, "out of memory for %zu cells", cells);
+    if (rc == 0 && opts_of(r)->fit == FIT_TRAIN)
         regret_standardize(&s->head, y->x, cells);
-    } else {
-        int rc = regret_fit(&s->head, y->x, y->label, cells, (int)opts_of(r)->steps, r->pass.seed,
-                            &r->metric[M_EXPLAINED][0], &e);
-        BUG_IF(rc < 0, "%s", e.text);
+    else if (rc == 0)
+        rc = regret_fit(&s->head, y->x, y->label, cells, (int)opts_of(r)->steps, r->pass.seed,
+                        &r->metric[M_EXPLAINED][0], e);
+    if (rc == 0) {
+        predict_samples(r, cells);
+        store_thresholds(r, low, sorted, cells);
+        params_changed(r->params);
     }
-    predict_samples(r, cells);
-    store_thresholds(r);
-    drop_samples(s);
-    params_changed(r->params);
+    mem_free(low);
+    mem_free(sorted);
+    return rc;
+}
+
+static int halt_calibrate(struct route *r, int begin, struct err *e)
+{
+    int rc = begin ? 0 : learn(r, e);
+    drop_samples(halt_of(r));
+    return rc;
 }
 
 const struct route_ops route_halt = {

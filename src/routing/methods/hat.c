@@ -617,12 +617,14 @@ static void hat_update(struct route *r)
     exits_update(&s->exits, opts_of(r)->ema);
 }
 
-static void hat_calibrate(struct route *r, int begin)
+static int hat_calibrate(struct route *r, int begin, struct err *e)
 {
     struct hat *s = hat_of(r);
     struct quantiles *table[] = {&s->choice.table, &s->exits.table};
+    (void)e;
     for (size_t k = 0; k < DS_LEN(table); k++)
         (begin ? quantiles_begin : quantiles_store)(table[k]);
+    return 0;
 }
 
 static int hat_ready(const struct route *r, const struct pass *pass, struct err *e)

@@ -586,9 +586,11 @@ static int mod_ready(const struct route *r, const struct pass *pass, struct err 
     return 0;
 }
 
-static void mod_calibrate(struct route *r, int begin)
+static int mod_calibrate(struct route *r, int begin, struct err *e)
 {
+    (void)e;
     (begin ? quantiles_begin : quantiles_store)(table_of(r));
+    return 0;
 }
 
 static double mod_flops(const struct route *r, int l)

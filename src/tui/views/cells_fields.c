@@ -184,14 +184,24 @@ static int setting(const struct cells *c, const char *key, int otherwise)
     return text ? (int)strtol(text, NULL, 10) : otherwise;
 }
 
-const char *cells_loop_place(const struct cells *c, int layer, char out[48])
+int cells_is_iterated(const struct cells *c)
+{
+    int loop = setting(c, "model.loop", 1);
+    return loop > 1 && c->probe && loop == c->probe->layers;
+}
+
+const char *cells_place(const struct cells *c, int layer, char out[64])
 {
     int loop = setting(c, "model.loop", 1), start = setting(c, "model.loop_first", 0);
     int group = setting(c, "model.layers", 0) - start - setting(c, "model.loop_last", 0);
-    out[0] = '\0';
-    if (loop > 1 && group > 0 && layer >= start && layer < start + loop * group)
-        snprintf(out, 48, group > 1 ? ", iteration %d of block %d" : ", iteration %d",
+    if (cells_is_iterated(c))
+        snprintf(out, 64, "iteration %d", layer);
+    else if (loop > 1 && group > 0 && layer >= start && layer < start + loop * group)
+        snprintf(out, 64,
+                 group > 1 ? "layer %d, iteration %d of block %d" : "layer %d, iteration %d", layer,
                  (layer - start) / group, start + (layer - start) % group);
+    else
+        snprintf(out, 64, "layer %d", layer);
     return out;
 }
 
@@ -201,9 +211,9 @@ int cells_subject(const struct cells *c, struct subject *out)
     if (!p || c->token >= p->tokens || c->layer >= p->layers)
         return 0;
     str_copy(out->key, sizeof out->key, cells_field_name(p, c->field));
-    char place[48];
-    snprintf(out->where, sizeof out->where, "layer %d%s, token %d of %s", c->layer,
-             cells_loop_place(c, c->layer, place), c->token, p->name ? p->name : "the probe");
+    char place[64];
+    snprintf(out->where, sizeof out->where, "%s, token %d of %s", cells_place(c, c->layer, place),
+             c->token, p->name ? p->name : "the probe");
     out->value = cells_value(p, c->field, c->layer, c->token);
     out->step = p->step;
     out->record = "probe record";

@@ -333,7 +333,7 @@ static int layer_at(const struct cells *c, int line, int half)
 static void draw_header(struct area a, const struct cells *c, int gutter)
 {
     if (gutter >= GUTTER)
-        area_text(a, 0, 0, gutter - 1, ink(ROLE_DIM), "layer");
+        area_text(a, 0, 0, gutter - 1, ink(ROLE_DIM), cells_is_iterated(c) ? "iter." : "layer");
     for (int k = 0; k < c->at.tokens; k++) {
         int t = c->first_token + k;
         struct ink i = ink(c->mark && c->mark[t] ? ROLE_MARKED : ROLE_AXIS);

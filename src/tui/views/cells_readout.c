@@ -92,7 +92,8 @@ static void token_rows(struct rows *r, const struct cells *c)
         add_value(r, "true H", (double)truth->v[t], "nats");
     double depth = cells_depth(p, c->run, t);
     if (!isnan(depth))
-        snprintf(add(r, "depth")->value, sizeof r->row->value, "%g of %d", depth, p->layers);
+        snprintf(add(r, cells_is_iterated(c) ? "iterations" : "depth")->value, sizeof r->row->value,
+                 "%g of %d", depth, p->layers);
     const struct vector *needed = probe_token(p, "needed");
     if (needed && isfinite(needed->v[t]))
         snprintf(add(r, "needed depth")->value, sizeof r->row->value, "%g", (double)needed->v[t]);
@@ -211,9 +212,13 @@ static void token_title(struct area line, const struct cells *c)
 
 static void layer_title(struct area line, const struct cells *c)
 {
-    char place[48];
-    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), line.cols < 24 ? "L%d %s%s" : "layer %d %s%s",
-               c->layer, state_words(c), cells_loop_place(c, c->layer, place));
+    char place[64], row[16];
+    const char *rest = cells_place(c, c->layer, place);
+    snprintf(row, sizeof row, "%s%d", cells_is_iterated(c) ? "it. " : "L", c->layer);
+    rest += strcspn(rest, ",");
+    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), "%.*s %s%s",
+               line.cols < 24 ? 16 : (int)(rest - place), line.cols < 24 ? row : place,
+               state_words(c), rest);
 }
 
 /* Logit lens: the most likely next tokens if the output head followed this layer. */
@@ -226,7 +231,10 @@ static void draw_lens(struct area a, const struct cells *c)
         ((size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token) * (size_t)p->lens_k;
     int has_other =
         o && o->lens_k > 0 && c->seen_token < o->tokens && o->layers == p->layers && a.cols >= 26;
-    area_textf(a, 0, 0, -1, ink(ROLE_DIM), a.cols < 20 ? "logit lens, L%d" : "logit lens, layer %d",
+    area_textf(a, 0, 0, -1, ink(ROLE_DIM), "logit lens, %s%d",
+               cells_is_iterated(c) ? a.cols < 23 ? "it. " : "iteration "
+               : a.cols < 20        ? "L"
+                                    : "layer ",
                c->seen_layer);
     if (has_other)
         area_text(a, 0, 21, -1, ink(ROLE_DIM), "was");

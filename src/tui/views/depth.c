@@ -106,7 +106,10 @@ static void draw_title(struct view *v, struct area line)
     snprintf(part[1], sizeof part[1], d->pick.is_held ? "probe %d/%d" : "newest", at.at, at.of);
     snprintf(part[2], sizeof part[2], "text %d/%d", at.text, at.texts);
     if (isfinite(mean_depth(p)))
-        snprintf(part[3], sizeof part[3], "mean depth %.2f of %d", mean_depth(p), p->layers);
+        snprintf(part[3], sizeof part[3],
+                 cells_is_iterated(&d->cells) ? "mean %.2f of %d iterations"
+                                              : "mean depth %.2f of %d",
+                 mean_depth(p), p->layers);
     for (int i = 0; i < 4; i++) {
         int n = (int)strlen(part[i]);
         if (x + n + 2 > end)

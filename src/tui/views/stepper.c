@@ -134,11 +134,14 @@ static void draw_numbers(struct view *v, struct area line)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%d forced", s->n_forced) + 2;
     if (s->exit > 0)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "exit %d", s->exit) + 2;
+    if (s->options[0])
+        x += area_text(line, 0, x, -1, ink(ROLE_WARN), s->options) + 2;
     if (c->tone)
         x = cells_mark_legend(line, x, s->marks);
     if (is_supposed)
         area_text(line, 0, x, -1, ink(ROLE_DIM), "~ estimated");
-    else if (s->n_forced == 0 && s->offset == 0 && s->exit == 0 && line.cols - x > 40)
+    else if (s->n_forced == 0 && s->offset == 0 && s->exit == 0 && !s->options[0] &&
+             line.cols - x > 40)
         area_text(line, 0, x, -1, ink(ROLE_DIM),
                   has_threshold ? "f forces a cell, < > move the threshold" : "f forces a cell");
 }
@@ -346,6 +349,13 @@ static void key_exit(struct view *v, const struct key *k, const char *args)
         stepper_ask_exit(v, (int)to);
 }
 
+static void key_option(struct view *v, const struct key *k, const char *args)
+{
+    (void)k;
+    if (ready(v))
+        stepper_ask_option(v, args);
+}
+
 static void key_speculate(struct view *v, const struct key *k, const char *args)
 {
     struct stepper *s = v->state;
@@ -507,6 +517,7 @@ static const struct key stepper_keys[] = {
     {"R",          "reload",     NULL, "reload the model",                     NULL,       0, 0, 0, key_reload},
     {"",           "model",      "PATH", "load another model; without PATH that of the run", NULL, 0, 0, 0, key_model},
     {"",           "exit",       "E",  "run the first E layers only, then the head; 0 = all", NULL, 0, 0, 0, key_exit},
+    {"",           "option",     "KEY=VALUE", "set an option of the method, such as halt.rule=kl or halt.min=2; without KEY all as stored", NULL, 0, 0, 0, key_option},
     {"",           "speculate",  "N",  "tokens that the first third of the layers drafts when generating; 0 = none", NULL, 0, KEY_VIEW_CHANGE, 0, key_speculate},
     {"w",          "width",      NULL, "columns per token: automatic, 4, 8 or 16", NULL, 0, KEY_VIEW_CHANGE, 0, key_width},
     {"o",          "flip",       NULL, "layer 0 at the top or the bottom",     NULL,       0, KEY_VIEW_CHANGE, 0, key_flip},

@@ -83,7 +83,7 @@ int stepper_prepare(struct view *v)
     }
     c->force = s->force;
     fill_tones(s);
-    if (s->n_forced > 0 || s->offset != 0 || s->exit > 0)
+    if (s->n_forced > 0 || s->offset != 0 || s->exit > 0 || s->options[0])
         c->other = worker_probe(s->base);
     if (stepper_is_estimated(s)) {
         suppose(s, c->probe);

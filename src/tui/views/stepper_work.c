@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "tui/stepper.h"
 
 /* ---- start and stop ---- */
@@ -25,6 +26,7 @@ void stepper_forget(struct stepper *s)
     s->n_forced = 0;
     s->offset = s->offset_now = 0;
     s->exit = 0;
+    s->options[0] = '\0';
 }
 
 static int send(struct view *v, const struct str *line, struct stepper_asked a)
@@ -194,6 +196,23 @@ void stepper_ask_exit(struct view *v, int layers)
     str_release(&line);
 }
 
+void stepper_ask_option(struct view *v, const char *text)
+{
+    struct stepper *s = v->state;
+    struct str line = {0};
+    size_t n = text ? strlen(text) : 0;
+    while (n > 0 && text[n - 1] == ' ')
+        n--;
+    str_add(&line, "{\"do\":\"option\"");
+    if (n > 0) {
+        str_add(&line, ",\"set\":");
+        str_add_json(&line, text, n);
+    }
+    str_add(&line, "}");
+    send(v, &line, state_then(s));
+    str_release(&line);
+}
+
 /* Sends the same text again, which frees all forced cells. */
 void stepper_ask_clear(struct view *v)
 {
@@ -227,10 +246,30 @@ static void take_probe(struct stepper *s, struct value body)
     worker_replace(&s->now, body);
     s->offset_now = a.offset;
     const struct probe *p = worker_probe(s->now);
-    if (a.is_plain)
+    if (a.is_plain && !s->options[0])
         worker_replace(&s->base, body);
     if (p && a.moves_on && was_last)
         s->cells.token = p->tokens - 1;
+}
+
+/* The options in force, as the head says. */
+static void take_options(struct stepper *s, struct value body)
+{
+    struct value_iter it = {0};
+    struct value map = value_get(body, "options"), key, item;
+    struct str text = {0}, clean = {0};
+    while (value_next(map, &it, &key, &item)) {
+        size_t k = 0, n = 0;
+        const char *name = value_bytes(key, &k), *value = value_bytes(item, &n);
+        const char *dot = name ? memchr(name, '.', k) : NULL; /* after the method's name */
+        if (dot && value)
+            str_addf(&text, "%s%.*s=%.*s", text.len ? " " : "", (int)(name + k - dot - 1), dot + 1,
+                     (int)n, value);
+    }
+    utf8_sanitise(&clean, str_text(&text), text.len, sizeof s->options - 1, 0);
+    str_copy(s->options, sizeof s->options, str_text(&clean));
+    str_release(&text);
+    str_release(&clean);
 }
 
 static void end_of_request(struct stepper *s)
@@ -247,6 +286,7 @@ static void take_body(struct view *v, struct value body)
         take_probe(s, body);
     } else if (value_is(kind, "head")) {
         worker_replace(&s->about, body);
+        take_options(s, body);
     } else if (value_is(kind, "done")) {
         end_of_request(s);
     } else if (value_is(kind, "error")) {
