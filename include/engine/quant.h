@@ -7,7 +7,17 @@
  *         w = d s q - dmin m
  *   Q5_K  the same with 5-bit q
  *   Q6_K  blocks of 256: fp16 d; 16 sub-blocks of 16 with int8 scale s, 6-bit q:  w = d s (q - 32)
- * They take as many bytes as in the file; Q4_K, Q5_K and Q6_K up to 3 % more.
+ * and, read but not written:
+ *   Q4_1, Q5_1  blocks of 32: fp16 scale d, minimum m; 4- or 5-bit q:  w = d q + m
+ *   Q5_0    blocks of 32: fp16 scale d, 5-bit q:  w = d (q - 16)
+ *   Q2_K    blocks of 256: fp16 d, dmin; 16 sub-blocks of 16 with 4-bit s and m, 2-bit q:
+ *           w = d s q - dmin m
+ *   Q3_K    blocks of 256: fp16 d; 16 sub-blocks of 16 with 6-bit scale s, 3-bit q:
+ *           w = d (s - 32) (q - 4)
+ *   IQ4_NL  blocks of 32: fp16 scale d, 4-bit q that select one of 16 values:  w = d value[q]
+ *   IQ4_XS  blocks of 256: fp16 d; 8 sub-blocks of 32 with 6-bit scale s:  w = d (s - 32) value[q]
+ *   MXFP4   blocks of 32: power of two d (E8M0), 4-bit floats q (E2M1):  w = d q
+ * They take as many bytes as in the file; blocks of 256 up to 3 % more, Q3_K 6 %.
  *
  * Activations are rounded to int8 in blocks of 32 with a float scale (largest magnitude / 127). The
  * dot product of a block is exact in int32, blocks are added in float in ascending order, so a row
@@ -30,17 +40,26 @@ enum quant_kind {
     QUANT_Q4_K,
     QUANT_Q5_K,
     QUANT_Q6_K,
+    QUANT_WRITTEN, /* weights can be rounded to the kinds before this one */
+    QUANT_Q4_1 = QUANT_WRITTEN,
+    QUANT_Q5_0,
+    QUANT_Q5_1,
+    QUANT_Q2_K,
+    QUANT_Q3_K,
+    QUANT_IQ4_NL,
+    QUANT_IQ4_XS,
+    QUANT_MXFP4,
     QUANT_KINDS
 };
-extern const char
-    *const quant_name[QUANT_KINDS]; /* "none", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k" */
+extern const char *const quant_name[QUANT_KINDS]; /* "none", "q8_0", "q4_0", "q4_k", ... */
 
 struct quant; /* (O,C) */
 
 /* Bytes of one row of C weights in the kind's block format; 0 when C is not a multiple of the block
  * (the caller keeps such a matrix in another format). */
 size_t quant_row_bytes(enum quant_kind kind, int C);
-/* Rounds w (O,C).  DS_ERANGE: C is not a multiple of the block, O < 1, or a scale overflows fp16;
+/* Rounds w (O,C), kind < QUANT_WRITTEN.  DS_ERANGE: C is not a multiple of the block, O < 1, or a
+ * scale overflows fp16;
  * DS_ENUMERIC: a weight is not finite; DS_EMEM. */
 int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, int C,
               struct err *e) DS_CHECK;
@@ -48,7 +67,7 @@ int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, in
 int quant_from_blocks(struct quant **out, enum quant_kind kind, const void *blocks, int O, int C,
                       struct err *e) DS_CHECK;
 /* w (C) quantised into quant_row_bytes(kind, C) > 0 bytes, as quant_new does and a GGUF file stores
- * it. DS_ERANGE: a scale overflows fp16; DS_ENUMERIC: a weight is not finite.  No message: the
+ * it, kind < QUANT_WRITTEN. DS_ERANGE: a scale overflows fp16; DS_ENUMERIC: a weight is not finite.  No message: the
  * caller knows the name.  Thread-safe. */
 int quant_encode_row(enum quant_kind kind, const real *w, int C, void *blocks) DS_CHECK;
 void quant_free(struct quant *q);

@@ -32,11 +32,19 @@ enum gguf_type {
     GGUF_T_F32 = 0,
     GGUF_T_F16 = 1,
     GGUF_T_Q4_0 = 2,
+    GGUF_T_Q4_1 = 3,
+    GGUF_T_Q5_0 = 6,
+    GGUF_T_Q5_1 = 7,
     GGUF_T_Q8_0 = 8,
+    GGUF_T_Q2_K = 10,
+    GGUF_T_Q3_K = 11,
     GGUF_T_Q4_K = 12,
     GGUF_T_Q5_K = 13,
     GGUF_T_Q6_K = 14,
-    GGUF_T_BF16 = 30
+    GGUF_T_IQ4_NL = 20,
+    GGUF_T_IQ4_XS = 23,
+    GGUF_T_BF16 = 30,
+    GGUF_T_MXFP4 = 39
 };
 
 /* Bytes of the file, not terminated, of any content. */
@@ -64,11 +72,13 @@ struct gguf_tensor {
 };
 
 struct gguf;
-/* DS_EFORMAT in one line naming file and cause, DS_EIO, DS_EMEM. */
+/* Any file of a split model opens all of them, which are next to it: the metadata of the first and
+ * the tensors of all.  DS_EFORMAT in one line naming file and cause, DS_ENOTFOUND, DS_EIO,
+ * DS_EMEM. */
 int gguf_open(struct gguf **out, const char *path, struct err *e) DS_CHECK;
 void gguf_close(struct gguf *g);
 int gguf_version(const struct gguf *g);
-size_t gguf_bytes(const struct gguf *g); /* of the file */
+size_t gguf_bytes(const struct gguf *g); /* of the file, or files */
 
 size_t gguf_meta_count(const struct gguf *g);
 const struct gguf_meta *gguf_meta_at(const struct gguf *g, size_t i); /* in the file's order */

@@ -6,7 +6,7 @@
 
 #include "io/safetensors.h"
 
-/* Bits per item of a dtype name, including those that are only listed (F8_E4M3, F4, C64, ...); 0 =
+/* Bits per item of a dtype name, including those that are only listed (F8_E5M2, F4, C64, ...); 0 =
  * unknown. */
 int st_dtype_bits(const char *name);
 enum st_dtype st_dtype_find(const char *name); /* ST_OTHER when its values cannot be read */

@@ -49,6 +49,8 @@ void stored_free(struct model *m);
 
 /* out (n,C): rows [row, row + n) in our layout.  Any thread. */
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out);
+/* The row in the file that is our row `row`, in a tensor of one part. */
+size_t stored_file_row(const struct stored *s, size_t row);
 /* Read-ahead hints: parameter i will be read soon; those rows will be read now. */
 void stored_prefetch(const struct model *m, int i);
 void stored_populate(const struct stored *s, const struct param *p, size_t row, size_t n);

@@ -15,10 +15,10 @@ struct model;
  * checkpoint. */
 struct numeric_options {
     int compute;  /* COMPUTE_* */
-    int weights;  /* enum quant_kind, or WEIGHTS_AUTO; of frozen parameters */
+    int weights;  /* enum quant_kind below QUANT_WRITTEN, or WEIGHTS_AUTO; of frozen parameters */
     int kv_cache; /* KV_CACHE_* */
 };
-enum { WEIGHTS_AUTO = QUANT_KINDS }; /* quantised where the file is, else not */
+enum { WEIGHTS_AUTO = QUANT_WRITTEN }; /* quantised where the file is, else not */
 #define WEIGHTS_CHOICES "none|q8_0|q4_0|q4_k|q5_k|q6_k|auto" /* in the order of enum quant_kind */
 enum { COMPUTE_AUTO /* as the run was trained, else fp32 */, COMPUTE_FP32, COMPUTE_BF16 };
 enum { KV_CACHE_AUTO /* as compute */, KV_CACHE_FP32, KV_CACHE_BF16 };

@@ -17,7 +17,9 @@ struct quant {
     uint8_t *data;
 };
 
-const char *const quant_name[QUANT_KINDS] = {"none", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"};
+const char *const quant_name[QUANT_KINDS] = {"none", "q8_0",   "q4_0",   "q4_k", "q5_k",
+                                             "q6_k", "q4_1",   "q5_0",   "q5_1", "q2_k",
+                                             "q3_k", "iq4_nl", "iq4_xs", "mxfp4"};
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -146,6 +148,8 @@ static int load(struct quant **out, struct load_job *j, enum quant_kind kind, in
 int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, int C, struct err *e)
 {
     struct load_job j = {.w = w};
+    BUG_IF(kind >= QUANT_WRITTEN && kind < QUANT_KINDS,
+           "quant_new: weights cannot be rounded to %s", quant_name[kind]);
     return load(out, &j, kind, O, C, e);
 }
 

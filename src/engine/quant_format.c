@@ -8,11 +8,27 @@
  * and minima into twelve bytes: the first four of each in the low bits of bytes 0..3 and 4..7; of
  * the last four, the low halves in bytes 8..11 and the upper two bits in the top bits of the first
  * eight bytes. */
+/* clang-format off */
 const struct quant_format quant_format[QUANT_KINDS] = {
-    [QUANT_Q8_0] = {QUANT_BLOCK, 34, Q8_QUANTS},  [QUANT_Q4_0] = {QUANT_BLOCK, 18, Q4_QUANTS},
-    [QUANT_Q4_K] = {QUANT_SUPER, 144, Q4_QUANTS}, [QUANT_Q5_K] = {QUANT_SUPER, 176, Q5_QUANTS},
-    [QUANT_Q6_K] = {QUANT_SUPER, 210, Q6_QUANTS},
+    [QUANT_Q8_0]   = {32, 34, {0, -1}, 2, PAIR_SCALES, Q8_QUANTS, 128, SUMS_START},
+    [QUANT_Q4_0]   = {32, 18, {0, -1}, 2, PAIR_SCALES, Q4_QUANTS, 8, SUMS_START},
+    [QUANT_Q4_1]   = {32, 20, {0, 2}, 1, PAIR_SCALES, Q4_QUANTS, 0, SUMS_SCALED},
+    [QUANT_Q5_0]   = {32, 22, {0, -1}, 2, PAIR_SCALES, Q5_QUANTS, 16, SUMS_START},
+    [QUANT_Q5_1]   = {32, 24, {0, 2}, 1, PAIR_SCALES, Q5_QUANTS, 0, SUMS_SCALED},
+    [QUANT_IQ4_NL] = {32, 18, {0, -1}, 2, PAIR_SCALES, Q4_QUANTS, 128, SUMS_START},
+    [QUANT_MXFP4]  = {32, 17, {-1, -1}, 4, PAIR_SCALES, Q4_QUANTS, 128, SUMS_START},
+    [QUANT_Q2_K]   = {256, 84, {80, 82}, 8, SUPER_SCALES, Q2_QUANTS, 0, SUMS_HALVES},
+    [QUANT_Q3_K]   = {256, 110, {108, -1}, 8, SUPER_SCALES, Q3_QUANTS, 4, SUMS_HALVES},
+    [QUANT_Q4_K]   = {256, 144, {0, 2}, 8, SUPER_SCALES, Q4_QUANTS, 0, SUMS_SCALED},
+    [QUANT_Q5_K]   = {256, 176, {0, 2}, 8, SUPER_SCALES, Q5_QUANTS, 0, SUMS_SCALED},
+    [QUANT_Q6_K]   = {256, 210, {208, -1}, 8, SUPER_SCALES, Q6_QUANTS, 32, SUMS_HALVES},
+    [QUANT_IQ4_XS] = {256, 136, {0, -1}, 8, IQ4_SCALES, Q4_QUANTS, 128, SUMS_START},
 };
+/* clang-format on */
+
+const int8_t quant_iq4_value[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                    1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t quant_mxfp4_value[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 size_t quant_row_bytes(enum quant_kind kind, int C)
 {
@@ -54,6 +70,14 @@ uint16_t quant_half_of(float x)
     return (uint16_t)(sign | (((uint32_t)(exponent + 13) << 10) + fraction));
 }
 
+float quant_e8m0(uint8_t e)
+{
+    uint32_t bits = e < 2 ? 0x00200000U << e : (uint32_t)(e - 1) << 23;
+    float d;
+    memcpy(&d, &bits, sizeof d);
+    return d;
+}
+
 static int is_finite_half(const uint8_t *p)
 {
     return (p[1] & 0x7c) != 0x7c;
@@ -61,9 +85,10 @@ static int is_finite_half(const uint8_t *p)
 
 int quant_is_sound(enum quant_kind kind, const uint8_t *block)
 {
-    if (kind == QUANT_Q6_K)
-        return is_finite_half(block + 208);
-    return is_finite_half(block) && (!quant_is_super(kind) || is_finite_half(block + 2));
+    const int *half = quant_format[kind].half;
+    if (kind == QUANT_MXFP4) /* its largest value, 12 d, is finite */
+        return block[0] <= 252;
+    return is_finite_half(block + half[0]) && (half[1] < 0 || is_finite_half(block + half[1]));
 }
 
 /* ---- the twelve bytes of Q4_K and Q5_K ------------------------------------------------------- */
@@ -91,22 +116,18 @@ void quant_scales_put(uint8_t *p, const uint8_t s[8], const uint8_t m[8])
 
 size_t quant_group_at(enum quant_kind kind, int b)
 {
-    size_t quants = (size_t)quant_format[kind].quants;
-    if (quant_is_super(kind))
-        return (size_t)(b / 8) * (SUPER_SCALES + 8 * quants);
-    return (size_t)(b / 2) * (PAIR_SCALES + 2 * quants);
+    const struct quant_format *f = &quant_format[kind];
+    return (size_t)(b / f->group) * (size_t)(f->scales + f->group * f->quants);
 }
 
 size_t quant_quants_at(enum quant_kind kind, int b)
 {
-    size_t quants = (size_t)quant_format[kind].quants, group = quant_group_at(kind, b);
-    if (quant_is_super(kind))
-        return group + SUPER_SCALES + (size_t)(b % 8) * quants;
-    return group + PAIR_SCALES + (size_t)(b % 2) * quants;
+    const struct quant_format *f = &quant_format[kind];
+    return quant_group_at(kind, b) + (size_t)(f->scales + b % f->group * f->quants);
 }
 
 size_t quant_panel_bytes(enum quant_kind kind, int C)
 {
-    int blocks = C / QUANT_BLOCK, is_odd = !quant_is_super(kind) && blocks % 2;
-    return is_odd ? quant_quants_at(kind, blocks) : quant_group_at(kind, blocks);
+    int blocks = C / QUANT_BLOCK, is_partial = blocks % quant_format[kind].group != 0;
+    return is_partial ? quant_quants_at(kind, blocks) : quant_group_at(kind, blocks);
 }

@@ -2,18 +2,24 @@
  *
  * Sixteen rows of weights make a panel, read strictly in order.  Four columns of its sixteen rows
  * are 64 bytes, byte 4 r + i being column i of row r: the operand of one 512-bit int8 dot product.
- *   Q8_0  64 columns: 2 x 16 fp16 scales, then 2 blocks of 8 x 64 bytes q + 128
- *   Q4_0  64 columns: 2 x 16 fp16 scales, then 2 blocks of 4 x 64 bytes, columns 0..15 of a block
- *         in the low halves and 16..31 in the high ones
- *   Q4_K  256 columns: 16 fp16 d, 16 fp16 dmin, 8 x (16 bytes s, 16 bytes m), then 8 blocks as in
- *         Q4_0
- *   Q5_K  the same; after the 256 bytes of a block, 64 with the fifth bits: bit k of byte 4 r + i is
- *         that of column 4 k + i
- *   Q6_K  256 columns: 16 fp16 d, 32 bytes of padding, 8 x (16 pairs of int8 s), then 8 blocks:
- *         after the 256 bytes 2 x 64 with the upper bits of columns 0..15 and 16..31: bits 2 k,
- *         2 k + 1 of byte 4 r + i are those of column 4 k + i
- * A last odd block of Q8_0 and Q4_0 has its own group with space for both scales.  Rows beyond O
- * are zero. */
+ * A panel is a sequence of groups: the scales of some blocks of 32 columns, then their quants.
+ *   scales  Q8_0, Q4_0, Q5_0, IQ4_NL  2 blocks: 2 x 16 fp16 d
+ *           MXFP4       4 blocks: 4 x 16 bytes d
+ *           Q4_1, Q5_1  1 block: 16 fp16 d, 16 fp16 m
+ *           Q4_K, Q5_K  8 blocks: 16 fp16 d, 16 fp16 dmin, 8 x (16 bytes s, 16 bytes m)
+ *           Q2_K        8 blocks: the same, then 8 x (16 pairs of bytes s | m << 4)
+ *           Q6_K, Q3_K  8 blocks: 16 fp16 d, 32 bytes of padding, 8 x (16 pairs of int8 s)
+ *           IQ4_XS      8 blocks: 16 fp16 d, 32 bytes of padding, 8 x 16 int8 s
+ *   quants  8 bits: 8 x 64 bytes q + 128
+ *           4 bits: 4 x 64 bytes, columns 0..15 of a block in the low halves and 16..31 in the high
+ *                   ones
+ *           5 bits: the same, then 64 with the fifth bits: bit k of byte 4 r + i is that of column
+ *                   4 k + i
+ *           6 bits: after the 256 bytes 2 x 64 with the upper bits of columns 0..15 and 16..31:
+ *                   bits 2 k, 2 k + 1 of byte 4 r + i are those of column 4 k + i
+ *           2 bits: only such 2 x 64
+ *           3 bits: the same, then 64 with the third bits as the fifth ones above
+ * A last group with fewer blocks has space for all its scales.  Rows beyond O are zero. */
 #ifndef DS_ENGINE_QUANT_IMPL_H
 #define DS_ENGINE_QUANT_IMPL_H
 
@@ -28,24 +34,29 @@ enum {
     Q4_QUANTS = 256,
     Q5_QUANTS = Q4_QUANTS + 64,
     Q6_QUANTS = Q4_QUANTS + 128,
+    Q2_QUANTS = 128,
+    Q3_QUANTS = Q2_QUANTS + 64,
     PAIR_SCALES = 64, /* bytes before the blocks of a group */
     SUPER_SCALES = 64 + 256,
-    Q8_GROUP = PAIR_SCALES + 2 * Q8_QUANTS,
-    Q4_GROUP = PAIR_SCALES + 2 * Q4_QUANTS,
+    IQ4_SCALES = 64 + 128,
     Q4_SUPER = SUPER_SCALES + 8 * Q4_QUANTS,
     Q5_SUPER = SUPER_SCALES + 8 * Q5_QUANTS,
     Q6_SUPER = SUPER_SCALES + 8 * Q6_QUANTS,
+    Q2_SUPER = SUPER_SCALES + 8 * Q2_QUANTS,
+    Q3_SUPER = SUPER_SCALES + 8 * Q3_QUANTS,
+    IQ4_SUPER = IQ4_SCALES + 8 * Q4_QUANTS,
 };
 
 /* 32 activations as d q.  Weights are stored with an offset, so a dot product starts at -offset
- * times the sum of q; the minima of Q4_K and Q5_K need d times that sum, the two scales of Q6_K one
- * sum each. A block with an activation that is not finite has d = NaN and q = 0. */
+ * times the sum of q; minima per 32 columns need d times that sum, scales per 16 one sum each. A
+ * block with an activation that is not finite has d = NaN and q = 0. */
+enum quant_sums { SUMS_START, SUMS_SCALED, SUMS_HALVES };
 struct quant_x {
     float d;
     union {
-        int32_t start;    /* Q8_0: -128 sum q; Q4_0: -8 sum q */
-        float dsum;       /* Q4_K, Q5_K: d sum q */
-        int16_t minus[2]; /* Q6_K: -sum q of either half */
+        int32_t start;    /* SUMS_START: -offset sum q */
+        float dsum;       /* SUMS_SCALED: d sum q */
+        int16_t minus[2]; /* SUMS_HALVES: -sum q of either half */
     };
     int8_t q[QUANT_BLOCK];
 };
@@ -55,11 +66,15 @@ typedef void quant_round_fn(struct quant_x *out, const real *x, int blocks, int 
                             enum quant_kind kind);
 /* acc (rows,16) += a panel's `blocks` blocks from w times those of x (blocks,rows), 1 <= rows <=
  * QUANT_TILE. Per element, in ascending order, every operation rounded once:
- *   Q8_0, Q4_0  acc = fma(d dx, sum, acc)                           per block, sum exact
- *   Q4_K, Q5_K  a = fma(s sum, dx, a), m = fma(minimum, dsum, m)    per block, from 0; exact, < 2^24
- *               acc = fma(d, a, acc), then acc = fma(-dmin, m, acc) per 8 blocks
- *   Q6_K        a = fma(sum, dx, a)                                 per block, from 0; exact, < 2^24
- *               acc = fma(d, a, acc)                                per 8 blocks */
+ *   one scale of 32   acc = fma(d dx, sum, acc)                      per block, sum exact
+ *   Q4_1, Q5_1        the same, then acc = fma(m, dsum, acc)
+ *   Q4_K, Q5_K        a = fma(s sum, dx, a), m = fma(minimum, dsum, m)  per block, from 0; exact,
+ *                     acc = fma(d, a, acc), then acc = fma(-dmin, m, acc)  per 8 blocks    < 2^24
+ *   Q2_K              a = fma(sum, dx, a), m = fma(minus, dx, m)     per block, from 0; exact
+ *                     acc = fma(d, a, acc), then acc = fma(dmin, m, acc)   per 8 blocks
+ *   Q6_K, Q3_K        a = fma(sum, dx, a)                            per block, from 0; exact
+ *                     acc = fma(d, a, acc)                           per 8 blocks
+ *   IQ4_XS            the same with s sum for sum */
 typedef void quant_panel_fn(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
                             int rows);
 
@@ -81,17 +96,21 @@ quant_round_fn quant_round_avx2;
 float quant_half(uint16_t h);
 uint16_t quant_half_of(float x);
 
+float quant_e8m0(uint8_t e); /* 2^(e - 128) */
+/* The 16 values of a quant; those of MXFP4 are doubled, to be integers, and its scale is halved. */
+extern const int8_t quant_iq4_value[16], quant_mxfp4_value[16];
+
 struct quant_format {
     int columns, bytes; /* of a block in a file */
-    int quants;         /* bytes per 32 columns in a panel */
+    int half[2];        /* places of its fp16 scales, -1: none */
+    int group, scales;  /* blocks of 32 columns in a group of a panel, and bytes before them */
+    int quants;         /* bytes per 32 columns */
+    int offset;         /* of a quant as stored in a panel */
+    enum quant_sums sums;
 };
 extern const struct quant_format quant_format[QUANT_KINDS];
 enum { QUANT_BLOCK_BYTES = 210 }; /* the largest in a file */
 
-static inline int quant_is_super(enum quant_kind kind)
-{
-    return kind >= QUANT_Q4_K;
-}
 /* The twelve bytes of Q4_K and Q5_K. */
 void quant_scales_get(const uint8_t *p, uint8_t s[8], uint8_t m[8]);
 void quant_scales_put(uint8_t *p, const uint8_t s[8], const uint8_t m[8]);
@@ -110,7 +129,7 @@ void quant_pack(uint8_t *panel, enum quant_kind kind, const uint8_t *block, size
 void quant_unpack(real *w, int ld, enum quant_kind kind, const uint8_t *panel, int r, int rows,
                   int c, int cols);
 
-/* Quantises one block: 0, DS_ENUMERIC (a weight is not finite), DS_ERANGE (fp16 overflow). */
+/* Quantises one block, kind < QUANT_WRITTEN: 0, DS_ENUMERIC (a weight is not finite), DS_ERANGE (fp16 overflow). */
 int quant_encode(uint8_t *block, enum quant_kind kind, const real *w) DS_CHECK;
 
 #endif

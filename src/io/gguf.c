@@ -3,6 +3,7 @@
 #include "io/gguf.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +19,15 @@ enum {
     NEST_MAX = 4,
     ALIGN_DEFAULT = 32,
     ALIGN_LEAST = 8,
+    PARTS_MAX = 1024,           /* files of a split model */
     META_LEAST = 8 + 1 + 4 + 1, /* bytes of the shortest entry: one-byte key, type, value */
     INFO_LEAST = 8 + 1 + 4 + 4 + 8
 };
 
 struct gguf {
     struct fs_map file;
+    struct gguf **rest; /* further files of a split model, whose tensors are ours */
+    size_t n_rest;
     int version;
     struct gguf_meta *meta;
     struct gguf_tensor *tensor;
@@ -365,7 +369,7 @@ static int load(struct gguf *g, struct err *e)
     return rc == 0 ? parse_tensors(g, &s, tensors, e) : rc;
 }
 
-int gguf_open(struct gguf **out, const char *path, struct err *e)
+static int open_one(struct gguf **out, const char *path, struct err *e)
 {
     struct gguf *g = mem_alloc(1, sizeof *g);
     if (!g)
@@ -384,10 +388,158 @@ int gguf_open(struct gguf **out, const char *path, struct err *e)
     return err_add(e, rc, "%s", path);
 }
 
+/* ---- split models ---------------------------------------------------------------------------- */
+
+/* Which file of how many g is; of 1 when it is not split. */
+static int split_of(const struct gguf *g, int64_t *no, int64_t *count, struct err *e)
+{
+    const struct gguf_meta *n = gguf_meta_find(g, "split.count"),
+                           *i = gguf_meta_find(g, "split.no");
+    *no = 0;
+    *count = 1;
+    if (!n && !i)
+        return 0;
+    if (!gguf_int(n, 0, count) || *count < 0 || *count > PARTS_MAX)
+        return err_set(e, DS_EFORMAT, "split.count must be an integer of at most %d",
+                       (int)PARTS_MAX);
+    if (*count <= 1) { /* 0: a file that was merged */
+        *count = 1;
+        return 0;
+    }
+    if (!gguf_int(i, 0, no) || *no < 0 || *no >= *count)
+        return err_set(e, DS_EFORMAT, "split.no must be an integer below split.count %" PRId64,
+                       *count);
+    return 0;
+}
+
+enum { SPLIT_END_MAX = 40 };
+
+static void split_end(char out[SPLIT_END_MAX], int64_t no, int64_t count)
+{
+    snprintf(out, SPLIT_END_MAX, "-%05d-of-%05d.gguf", (int)no + 1, (int)count);
+}
+
+/* Opens file `no` of `count`, which has the keys of that. */
+static int open_part(struct gguf **out, const char *path, int64_t no, int64_t count, struct err *e)
+{
+    struct gguf *g = NULL;
+    int64_t is_no, is_count;
+    if (!fs_exists(path))
+        return err_set(e, DS_ENOTFOUND, "%s: part %d of %d is missing", path, (int)no + 1,
+                       (int)count);
+    int rc = open_one(&g, path, e);
+    if (rc < 0)
+        return rc;
+    rc = split_of(g, &is_no, &is_count, e);
+    if (rc == 0 && (is_no != no || is_count != count))
+        rc = err_set(e, DS_EFORMAT, "part %d of %d, expected part %d of %d", (int)is_no + 1,
+                     (int)is_count, (int)no + 1, (int)count);
+    if (rc == 0) {
+        *out = g;
+        return 0;
+    }
+    gguf_close(g);
+    return err_add(e, rc, "%s", path);
+}
+
+/* Takes the tensors of `from` behind those of g; names must differ. */
+static int take_tensors(struct gguf *g, struct gguf *from, struct err *e)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        struct gguf_tensor *t = &from->tensor[i];
+        if (gguf_find(g, t->name))
+            return err_set(e, DS_EFORMAT, "tensor %s is in two parts", t->name);
+        if (map_set(&g->names, t->name, strlen(t->name), (int64_t)g->n) < 0)
+            return err_set(e, DS_EMEM, "out of memory for names");
+        g->tensor[g->n++] = *t;
+        t->name = NULL;
+    }
+    return 0;
+}
+
+/* Moves the tensors of all other files to the first one's. */
+static int join(struct gguf *g, struct err *e)
+{
+    size_t n = g->n;
+    int64_t total;
+    for (size_t i = 0; i < g->n_rest; i++)
+        n += g->rest[i]->n;
+    if (gguf_int(gguf_meta_find(g, "split.tensors.count"), 0, &total) && total != (int64_t)n)
+        return err_set(e, DS_EFORMAT, "split.tensors.count = %" PRId64 ", found %zu", total, n);
+    struct gguf_tensor *all = mem_alloc(n + 1, sizeof *all);
+    if (!all)
+        return err_set(e, DS_EMEM, "out of memory for %zu tensors", n);
+    if (g->n > 0)
+        memcpy(all, g->tensor, g->n * sizeof *all);
+    mem_free(g->tensor);
+    g->tensor = all;
+    int rc = 0;
+    for (size_t i = 0; i < g->n_rest && rc == 0; i++)
+        rc = take_tensors(g, g->rest[i], e);
+    return rc;
+}
+
+/* *g is file `no` of `count`: opens the others, next to it; *g is the first then, and owns them. */
+static int open_rest(struct gguf **g, const char *path, int64_t no, int64_t count, struct err *e)
+{
+    char end[SPLIT_END_MAX], other[4096];
+    split_end(end, no, count);
+    size_t n = strlen(path), k = strlen(end);
+    if (n < k || strcmp(path + n - k, end) != 0)
+        return err_set(
+            e, DS_EFORMAT,
+            "%s: part %d of %d: expected a file name that ends in %s, next to the others", path,
+            (int)no + 1, (int)count, end);
+    if (n >= sizeof other)
+        return err_set(e, DS_ERANGE, "%s: path too long", path);
+    struct gguf **part = mem_alloc((size_t)count, sizeof(struct gguf *)), *first;
+    if (!part)
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
+    int rc = 0;
+    part[no] = *g;
+    for (int64_t i = 0; i < count && rc == 0; i++) {
+        split_end(end, i, count);
+        snprintf(other, sizeof other, "%.*s%s", (int)(n - k), path, end);
+        if (i != no)
+            rc = open_part(&part[i], other, i, count, e);
+    }
+    first = part[0] ? part[0] : *g;
+    for (int64_t i = 0; i < count; i++) /* compacted: some may be missing */
+        if (part[i] && part[i] != first)
+            part[first->n_rest++] = part[i];
+    first->rest = part;
+    *g = first;
+    if (rc == 0 && (rc = join(first, e)) < 0)
+        rc = err_add(e, rc, "%s", path);
+    return rc;
+}
+
+int gguf_open(struct gguf **out, const char *path, struct err *e)
+{
+    struct gguf *g = NULL;
+    int64_t no, count;
+    int rc = open_one(&g, path, e);
+    if (rc < 0)
+        return rc;
+    rc = split_of(g, &no, &count, e);
+    if (rc < 0)
+        err_add(e, rc, "%s", path);
+    else if (count > 1)
+        rc = open_rest(&g, path, no, count, e);
+    if (rc == 0)
+        *out = g;
+    else
+        gguf_close(g);
+    return rc;
+}
+
 void gguf_close(struct gguf *g)
 {
     if (!g)
         return;
+    for (size_t i = 0; i < g->n_rest; i++)
+        gguf_close(g->rest[i]);
+    mem_free(g->rest);
     fs_map_close(&g->file);
     for (size_t i = 0; i < g->n_meta; i++)
         mem_free(g->meta[i].key);
@@ -402,7 +554,10 @@ void gguf_close(struct gguf *g)
 
 int gguf_unchanged(const struct gguf *g, struct err *e)
 {
-    return fs_map_unchanged(&g->file, e);
+    int rc = fs_map_unchanged(&g->file, e);
+    for (size_t i = 0; i < g->n_rest && rc == 0; i++)
+        rc = fs_map_unchanged(&g->rest[i]->file, e);
+    return rc;
 }
 
 /* ---- look-up --------------------------------------------------------------------------------- */
@@ -414,7 +569,10 @@ int gguf_version(const struct gguf *g)
 
 size_t gguf_bytes(const struct gguf *g)
 {
-    return g->file.n;
+    size_t n = g->file.n;
+    for (size_t i = 0; i < g->n_rest; i++)
+        n += g->rest[i]->file.n;
+    return n;
 }
 
 size_t gguf_meta_count(const struct gguf *g)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 
 static const struct {
     const char *name;
@@ -16,7 +17,7 @@ static const struct {
     {"BF16", 16, ST_BF16},        {"I64", 64, ST_I64},      {"I32", 32, ST_I32},
     {"I16", 16, ST_I16},          {"I8", 8, ST_I8},         {"U8", 8, ST_U8},
     {"BOOL", 8, ST_BOOL},         {"U64", 64, ST_OTHER},    {"U32", 32, ST_OTHER},
-    {"U16", 16, ST_OTHER},        {"C64", 64, ST_OTHER},    {"F8_E4M3", 8, ST_OTHER},
+    {"U16", 16, ST_OTHER},        {"C64", 64, ST_OTHER},    {"F8_E4M3", 8, ST_F8_E4M3},
     {"F8_E5M2", 8, ST_OTHER},     {"F8_E8M0", 8, ST_OTHER}, {"F8_E4M3FNUZ", 8, ST_OTHER},
     {"F8_E5M2FNUZ", 8, ST_OTHER}, {"F6_E2M3", 6, ST_OTHER}, {"F6_E3M2", 6, ST_OTHER},
     {"F4", 4, ST_OTHER},
@@ -73,6 +74,14 @@ float st_half(uint16_t h)
     return float_of(sign | (odd ? odd : bits));
 }
 
+/* Four bits of exponent (bias 7), three of fraction; no infinity, 0x7f is NaN. */
+static float f8_e4m3(unsigned char b)
+{
+    uint32_t size = (uint32_t)(b & 0x7f) << 20;
+    float x = size == 0x7f << 20 ? NAN : float_of(size) * 0x1p120f;
+    return b >> 7 ? -x : x;
+}
+
 double st_value(const unsigned char *p, enum st_dtype t)
 {
     double d;
@@ -85,6 +94,7 @@ double st_value(const unsigned char *p, enum st_dtype t)
     case ST_F32: return (double)float_of((uint32_t)le(p, 4));
     case ST_F16: return (double)st_half((uint16_t)le(p, 2));
     case ST_BF16: return (double)float_of((uint32_t)le(p, 2) << 16);
+    case ST_F8_E4M3: return (double)f8_e4m3(p[0]);
     default: return (double)NAN;
     }
 }
@@ -96,9 +106,91 @@ static int float_size(enum st_dtype t)
     case ST_F32: return 4;
     case ST_F16:
     case ST_BF16: return 2;
+    case ST_F8_E4M3: return 1;
     default: return 0;
     }
 }
+
+/* ---- scaled matrices ---- */
+
+enum { SCALE_BLOCK = 128 };
+
+static uint64_t blocks_of(uint64_t n)
+{
+    return n / SCALE_BLOCK + (n % SCALE_BLOCK != 0);
+}
+
+static int shapes_error(const struct st_tensor *t, const struct st_tensor *scale, struct err *e)
+{
+    struct str have = {0};
+    for (int i = 0; i < scale->rank; i++)
+        str_addf(&have, "%s%" PRIu64, i ? ", " : "", scale->shape[i]);
+    err_set(e, DS_EFORMAT,
+            "tensor %.120s: shape [%s], expected one value, one a row or [%" PRIu64 ", %" PRIu64
+            "] for a matrix of [%" PRIu64 ", %" PRIu64 "] in F8_E4M3",
+            scale->name, str_text(&have), blocks_of(t->shape[0]), blocks_of(t->shape[1]),
+            t->shape[0], t->shape[1]);
+    str_release(&have);
+    return DS_EFORMAT;
+}
+
+int st_set_scale(struct st_tensor *t, const struct st_tensor *scale, struct err *e)
+{
+    const uint64_t *shape = scale->shape;
+    uint64_t rows = t->shape[0], columns = t->shape[1];
+    if (t->dtype != ST_F8_E4M3 || t->rank != 2)
+        return err_set(e, DS_EFORMAT, "tensor %.120s: rank %d, expected a matrix in F8_E4M3",
+                       t->name, t->rank);
+    if (!float_size(scale->dtype) || scale->dtype == ST_F8_E4M3)
+        return err_set(e, DS_EFORMAT, "tensor %.120s: unsupported dtype %s for a scale",
+                       scale->name, scale->dtype_name);
+    if (scale->items == 1) {
+        t->block[0] = rows;
+        t->block[1] = columns;
+    } else if (scale->items == rows && scale->rank > 0 && shape[0] == rows) {
+        t->block[0] = 1;
+        t->block[1] = columns;
+    } else if (scale->rank == 2 && shape[0] == blocks_of(rows) && shape[1] == blocks_of(columns)) {
+        t->block[0] = t->block[1] = SCALE_BLOCK;
+    } else {
+        return shapes_error(t, scale, e);
+    }
+    t->scale = scale;
+    return 0;
+}
+
+/* Values that share a scale at a time: from `at` on in a row, at most n of them. */
+static uint64_t scaled_run(const struct st_tensor *t, uint64_t at, uint64_t n, double *scale)
+{
+    uint64_t C = t->shape[1], row = at / C, column = at % C, across = t->block[1];
+    uint64_t per_row = (C + across - 1) / across, left = across - column % across;
+    uint64_t k = row / t->block[0] * per_row + column / across;
+    left = left < C - column ? left : C - column;
+    *scale = st_value(t->scale->data + (uint64_t)float_size(t->scale->dtype) * k, t->scale->dtype);
+    return left < n ? left : n;
+}
+
+static void take_scaled_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n)
+{
+    double scale;
+    for (uint64_t k; n > 0; at += k, out += k, n -= k) {
+        k = scaled_run(t, at, n, &scale);
+        for (uint64_t i = 0; i < k; i++)
+            out[i] = f8_e4m3(t->data[at + i]) * (float)scale;
+    }
+}
+
+static void take_scaled_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n)
+{
+    double scale;
+    for (uint64_t k; n > 0; at += k, out += k, n -= k) {
+        k = scaled_run(t, at, n, &scale);
+        for (uint64_t i = 0; i < k; i++)
+            out[i] = (double)f8_e4m3(t->data[at + i]) * scale;
+    }
+}
+
+/* ---- reading ---- */
 
 void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n)
 {
@@ -116,6 +208,7 @@ void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n)
         for (uint64_t i = 0; i < n; i++)
             out[i] = st_half((uint16_t)le(p + 2 * i, 2));
         break;
+    case ST_F8_E4M3: take_scaled_f32(t, at, out, n); break;
     default:
         for (uint64_t i = 0; i < n; i++)
             out[i] = (float)st_value(p + 8 * i, ST_F64);
@@ -126,8 +219,11 @@ void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n)
 void st_take_f64(const struct st_tensor *t, uint64_t at, double *out, uint64_t n)
 {
     uint64_t size = (uint64_t)float_size(t->dtype);
-    for (uint64_t i = 0; i < n; i++)
-        out[i] = st_value(t->data + size * (at + i), t->dtype);
+    if (t->dtype == ST_F8_E4M3)
+        take_scaled_f64(t, at, out, n);
+    else
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = st_value(t->data + size * (at + i), t->dtype);
 }
 
 void st_prefetch(const struct st_tensor *t, uint64_t at, uint64_t n)
@@ -147,6 +243,11 @@ int st_check_read(const struct st_tensor *t, uint64_t n, struct err *e)
     if (!float_size(t->dtype))
         return err_set(e, DS_EFORMAT, "tensor %.120s: unsupported dtype %s", t->name,
                        t->dtype_name);
+    if (t->dtype == ST_F8_E4M3 && !t->scale)
+        return err_set(e, DS_EFORMAT,
+                       "tensor %.120s: F8_E4M3 without a scale: expected weight_scale_inv or "
+                       "weight_scale next to it",
+                       t->name);
     if (n != t->items)
         return err_set(e, DS_EFORMAT, "tensor %.120s: %" PRIu64 " values, expected %" PRIu64,
                        t->name, t->items, n);

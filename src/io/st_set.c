@@ -25,7 +25,8 @@ struct st_set {
     const struct st_tensor **tensor;
     size_t *of; /* the shard each is in */
     size_t n;
-    struct map names;
+    struct st_tensor *scaled; /* matrices that have a scale */
+    struct map names;         /* an index of at least n: part of another tensor */
 };
 
 static int out_of_memory(struct err *e)
@@ -110,6 +111,96 @@ static int gather(struct st_set *s, struct err *e)
             s->tensor[s->n++] = t;
         }
     return list_end(&twice, DS_EFORMAT, "tensor", "duplicate tensors", e);
+}
+
+/* ---- scales of F8_E4M3 ---- */
+
+/* The tensor next to "X.weight", called X and this suffix; NULL: none. */
+static const struct st_tensor *beside(const struct st_set *s, const struct st_tensor *t,
+                                      const char *suffix)
+{
+    char name[600];
+    size_t n = strlen(t->name);
+    if (n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s%s", (int)(n - 7), t->name, suffix);
+    return st_set_find(s, name, NULL);
+}
+
+/* Is it part of a matrix in F8_E4M3: its scale, or that of its input, which is not rounded here? */
+static int is_part(const struct st_set *s, const struct st_tensor *t)
+{
+    static const char *const parts[] = {".weight_scale_inv", ".weight_scale", ".input_scale",
+                                        ".activation_scale", ".input_scale_ub"};
+    char name[600];
+    size_t n = strlen(t->name);
+    for (size_t i = 0; i < DS_LEN(parts); i++) {
+        size_t k = strlen(parts[i]);
+        if (n <= k || strcmp(t->name + n - k, parts[i]) != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s.weight", (int)(n - k), t->name);
+        const struct st_tensor *w = st_set_find(s, name, NULL);
+        return w && w->dtype == ST_F8_E4M3;
+    }
+    return 0;
+}
+
+/* Moves the parts behind the other tensors and leaves them out of the count. */
+static int leave_out_parts(struct st_set *s, struct err *e)
+{
+    size_t n = 0, first = 0, all = s->n;
+    const struct st_tensor **tensor = mem_alloc(all + 1, sizeof *tensor);
+    size_t *of = mem_alloc(all + 1, sizeof *of);
+    int rc = tensor && of ? 0 : out_of_memory(e);
+    for (size_t i = 0; i < all && rc == 0; i++)
+        n += !is_part(s, s->tensor[i]);
+    for (size_t i = 0, last = n; i < all && rc == 0; i++) {
+        const struct st_tensor *t = s->tensor[i];
+        size_t to = is_part(s, t) ? last++ : first++;
+        tensor[to] = t;
+        of[to] = s->of[i];
+    }
+    for (size_t i = 0; i < all && rc == 0; i++)
+        if (map_set(&s->names, tensor[i]->name, strlen(tensor[i]->name), (int64_t)i) < 0)
+            rc = out_of_memory(e);
+    if (rc < 0) {
+        mem_free(tensor);
+        mem_free(of);
+        return rc;
+    }
+    mem_free(s->tensor);
+    mem_free(s->of);
+    s->tensor = tensor;
+    s->of = of;
+    s->n = n;
+    return 0;
+}
+
+/* Gives matrices in F8_E4M3 their scales; one without is refused when it is read. */
+static int find_scales(struct st_set *s, struct err *e)
+{
+    size_t n = 0;
+    int rc = 0;
+    for (size_t i = 0; i < s->n; i++)
+        n += s->tensor[i]->dtype == ST_F8_E4M3;
+    if (n == 0)
+        return 0;
+    s->scaled = mem_alloc(n, sizeof *s->scaled);
+    if (!s->scaled)
+        return out_of_memory(e);
+    n = 0;
+    for (size_t i = 0; i < s->n && rc == 0; i++) {
+        const struct st_tensor *t = s->tensor[i], *scale = beside(s, t, ".weight_scale_inv");
+        scale = scale ? scale : beside(s, t, ".weight_scale");
+        if (t->dtype != ST_F8_E4M3 || !scale)
+            continue;
+        s->scaled[n] = *t;
+        rc = st_set_scale(&s->scaled[n], scale, e);
+        s->tensor[i] = &s->scaled[n++];
+    }
+    if (rc == 0)
+        rc = leave_out_parts(s, e);
+    return rc < 0 ? err_add(e, rc, "%s", s->path) : 0;
 }
 
 /* ---- the index ---- */
@@ -221,6 +312,21 @@ static int open_index(struct st_set *s, struct err *e)
 
 /* ---- opening ---- */
 
+/* Converts all shards of a directory, run inside it. */
+static const char convert[] =
+    "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: "
+    "v.clone().contiguous() "
+    "for f in glob.glob('pytorch_model*.bin') for k, v in torch.load(f, map_location='cpu', "
+    "weights_only=True).items()}, 'model.safetensors')\"";
+
+static int refuse_pickle(const char *path, int has_command, struct err *e)
+{
+    static const char cause[] = "PyTorch pickles can execute code and are not loaded";
+    return has_command
+               ? err_set(e, DS_EFORMAT, "%.120s: %s; in its directory run %s", path, cause, convert)
+               : err_set(e, DS_EFORMAT, "%s: %s; convert them to safetensors", path, cause);
+}
+
 /* Which file of a directory holds its weights. */
 static int find_weights(char *path, size_t size, const char *dir, struct err *e)
 {
@@ -233,10 +339,7 @@ static int find_weights(char *path, size_t size, const char *dir, struct err *e)
             return 0;
     for (size_t i = 0; i < DS_LEN(pickled) && rc == 0; i++)
         if ((rc = fs_join(path, size, dir, pickled[i], e)) == 0 && fs_exists(path))
-            return err_set(e, DS_EFORMAT,
-                           "%s: PyTorch pickles can execute code and are not loaded; convert "
-                           "them to safetensors",
-                           path);
+            return refuse_pickle(path, i < 2, e);
     return rc < 0 ? rc
                   : err_set(e, DS_ENOTFOUND, "%s: neither %s nor %s found", dir, read[0], read[1]);
 }
@@ -265,6 +368,8 @@ int st_set_open(struct st_set **out, const char *path, struct err *e)
     else if ((rc = add_shard(s, file, e)) == 0 && (rc = st_open(&s->shard[0].file, file, e)) == 0)
         rc = gather(s, e);
     if (rc == 0)
+        rc = find_scales(s, e);
+    if (rc == 0)
         *out = s;
     else
         st_set_close(s);
@@ -282,6 +387,7 @@ void st_set_close(struct st_set *s)
     mem_free(s->shard);
     mem_free(s->tensor);
     mem_free(s->of);
+    mem_free(s->scaled);
     map_release(&s->names);
     mem_free(s->path);
     mem_free(s);
@@ -310,7 +416,7 @@ const struct st_tensor *st_set_at(const struct st_set *s, size_t i)
 const struct st_tensor *st_set_find(const struct st_set *s, const char *name, size_t *at)
 {
     int64_t i;
-    if (!map_get(&s->names, name, strlen(name), &i))
+    if (!map_get(&s->names, name, strlen(name), &i) || (size_t)i >= s->n)
         return NULL;
     if (at)
         *at = (size_t)i;

@@ -16,7 +16,7 @@
 static int tensor_bytes(const struct st_out *t, uint64_t *bytes, struct err *e)
 {
     uint64_t n = 1;
-    if (t->dtype >= ST_OTHER)
+    if (t->dtype >= ST_F8_E4M3)
         return err_set(e, DS_ERANGE, "tensor %s: unsupported dtype", t->name);
     if (t->rank < 0 || t->rank > ST_RANK_MAX)
         return err_set(e, DS_ERANGE, "tensor %s: unsupported rank %d", t->name, t->rank);

@@ -49,6 +49,14 @@ static inline void gf_u32(struct gguf_file *f, const char *key, uint32_t v)
     str_release(&s);
 }
 
+static inline void gf_u16(struct gguf_file *f, const char *key, unsigned v)
+{
+    struct str s = {0};
+    gf_uint(&s, v, 2);
+    gf_raw(f, key, GGUF_U16, s.p, 2);
+    str_release(&s);
+}
+
 static inline void gf_f32(struct gguf_file *f, const char *key, float v)
 {
     uint32_t bits;
@@ -113,24 +121,36 @@ static inline void gf_bytes(struct gguf_file *f, struct str *out)
     *f = (struct gguf_file){0};
 }
 
-static inline const char *gf_put(const char *p, size_t n)
+static inline const char *gf_put_as(const char *name, const char *p, size_t n)
 {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/x.gguf", t_tmpdir());
+    static char dir[300], path[512];
+    if (!dir[0])
+        snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *out = fopen(path, "wb");
     t_true(out && fwrite(p, 1, n, out) == n);
     fclose(out);
     return path;
 }
 
-/* Writes x.gguf and resets f. */
-static inline const char *gf_write(struct gguf_file *f)
+static inline const char *gf_put(const char *p, size_t n)
+{
+    return gf_put_as("x.gguf", p, n);
+}
+
+/* Writes the file and resets f. */
+static inline const char *gf_write_as(const char *name, struct gguf_file *f)
 {
     struct str all = {0};
     gf_bytes(f, &all);
-    const char *path = gf_put(all.p, all.len);
+    const char *path = gf_put_as(name, all.p, all.len);
     str_release(&all);
     return path;
+}
+
+static inline const char *gf_write(struct gguf_file *f)
+{
+    return gf_write_as("x.gguf", f);
 }
 
 /* Blocks of any type: random bytes, except scales, which are fp16 around +-2^-10. */
@@ -146,13 +166,20 @@ static inline unsigned char *gf_blocks(uint32_t type, size_t blocks, uint64_t se
     }
     for (size_t b = 0; b < blocks; b++) {
         unsigned char *q = p + b * (size_t)bytes;
-        int at = type == GGUF_T_Q6_K ? 208 : type == GGUF_T_F32 ? 2 : 0;
-        if (type == GGUF_T_F32 || type == GGUF_T_BF16)
+        int at = type == GGUF_T_Q6_K   ? 208
+                 : type == GGUF_T_Q3_K ? 108
+                 : type == GGUF_T_Q2_K ? 80
+                 : type == GGUF_T_F32  ? 2
+                                       : 0;
+        if (type == GGUF_T_MXFP4)
+            q[0] = (unsigned char)(110 + q[0] % 16);
+        else if (type == GGUF_T_F32 || type == GGUF_T_BF16)
             q[at + 1] = (unsigned char)((q[at + 1] & 0x80) | 0x3d);
         else
             q[at + 1] = (unsigned char)((q[at + 1] & 0x80) | 0x14);
-        if (type == GGUF_T_Q4_K || type == GGUF_T_Q5_K)
-            q[3] = (unsigned char)((q[3] & 0x80) | 0x14);
+        if (type == GGUF_T_Q4_K || type == GGUF_T_Q5_K || type == GGUF_T_Q4_1 ||
+            type == GGUF_T_Q5_1 || type == GGUF_T_Q2_K)
+            q[at + 3] = (unsigned char)((q[at + 3] & 0x80) | 0x14);
     }
     return p;
 }
@@ -176,6 +203,36 @@ static inline int gf_six(const unsigned char *p, int which, int j)
     take[2] = word[1] & mask;
     take[3] = (word[2] >> 4 & low) | ((word[1] >> 6 & top) << 4);
     return (int)(take[2 * which + j / 4] >> 8 * (j % 4) & 255);
+}
+
+/* Item i of the types of 2 and 3 bits, and of those with 32 quants of 4 or 5 in halves of bytes. */
+static inline double gf_low(uint32_t type, const unsigned char *p, int i)
+{
+    const unsigned char *qs = p + (type == GGUF_T_Q3_K ? 32 : 16) + i / 128 * 32;
+    int q = qs[i % 32] / (1 << 2 * (i % 128 / 32)) % 4, g = i / 16;
+    if (type == GGUF_T_Q2_K)
+        return gf_half(p + 80) * (p[g] % 16) * q - gf_half(p + 82) * (p[g] / 16);
+    int s = (g < 8 ? p[96 + g] % 16 : p[88 + g] / 16) + p[104 + g % 4] / (1 << g / 4 * 2) % 4 * 16;
+    q -= p[i % 32] & 1 << i / 32 ? 0 : 4;
+    return gf_half(p + 108) * (s - 32) * q;
+}
+
+static inline double gf_small(uint32_t type, const unsigned char *p, int i)
+{
+    static const int iq4[] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                              1,    13,   25,  38,  53,  69,  89,  113};
+    static const double fp4[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    int has_fifth = type == GGUF_T_Q5_0 || type == GGUF_T_Q5_1;
+    int is_affine = type == GGUF_T_Q4_1 || type == GGUF_T_Q5_1;
+    int at = type == GGUF_T_MXFP4 ? 1 : 2 + 2 * is_affine;
+    int b = p[at + 4 * has_fifth + i % 16], q = i < 16 ? b % 16 : b / 16;
+    if (has_fifth && (p[at + i / 8] & 1 << i % 8))
+        q += 16;
+    if (type == GGUF_T_MXFP4)
+        return ldexp(q < 8 ? fp4[q] : -fp4[q - 8], p[0] - 127);
+    if (type == GGUF_T_IQ4_NL)
+        return gf_half(p) * iq4[q];
+    return is_affine ? gf_half(p) * q + gf_half(p + 2) : gf_half(p) * (q - 16);
 }
 
 /* Item k of a row of blocks, from the formats' published layouts, one item at a time and in double. */
@@ -209,6 +266,17 @@ static inline double gf_item(uint32_t type, const unsigned char *p, size_t k)
         }
         return gf_half(p + 208) * (s < 128 ? s : s - 256) * (q - 32);
     }
+    if (type == GGUF_T_Q2_K || type == GGUF_T_Q3_K)
+        return gf_low(type, p, i);
+    if (items == 32)
+        return gf_small(type, p, i);
+    if (type == GGUF_T_IQ4_XS) { /* as IQ4_NL of scale 1 */
+        unsigned char block[18] = {0, 0x3c};
+        int j = i / 32,
+            s = p[4 + j / 2] / (j % 2 ? 16 : 1) % 16 + p[2 + j / 4] / (1 << 2 * (j % 4)) % 4 * 16;
+        memcpy(block + 2, p + 8 + 16 * j, 16);
+        return gf_half(p) * (s - 32) * gf_small(GGUF_T_IQ4_NL, block, i % 32);
+    }
     const unsigned char *qs = p + (type == GGUF_T_Q5_K ? 48 : 16) + i / 64 * 32;
     int q = i % 64 < 32 ? qs[i % 32] % 16 : qs[i % 32] / 16;
     if (type == GGUF_T_Q5_K && (p[16 + i % 32] & 1 << i / 32))
@@ -216,7 +284,9 @@ static inline double gf_item(uint32_t type, const unsigned char *p, size_t k)
     return gf_half(p) * gf_six(p + 4, 0, i / 32) * q - gf_half(p + 2) * gf_six(p + 4, 1, i / 32);
 }
 
-static const uint32_t gf_types[] = {GGUF_T_F32,  GGUF_T_F16,  GGUF_T_BF16, GGUF_T_Q8_0,
-                                    GGUF_T_Q4_0, GGUF_T_Q4_K, GGUF_T_Q5_K, GGUF_T_Q6_K};
+static const uint32_t gf_types[] = {GGUF_T_F32,  GGUF_T_F16,    GGUF_T_BF16,   GGUF_T_Q8_0,
+                                    GGUF_T_Q4_0, GGUF_T_Q4_K,   GGUF_T_Q5_K,   GGUF_T_Q6_K,
+                                    GGUF_T_Q4_1, GGUF_T_Q5_0,   GGUF_T_Q5_1,   GGUF_T_Q2_K,
+                                    GGUF_T_Q3_K, GGUF_T_IQ4_NL, GGUF_T_IQ4_XS, GGUF_T_MXFP4};
 
 #endif

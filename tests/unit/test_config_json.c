@@ -263,6 +263,17 @@ T(unsupported_features_of_a_family_are_refused_by_name)
 {
     refuse(TINY ", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}}",
            "quantization_config: unsupported quantisation gptq");
+    refuse(TINY ", \"quantization_config\": {}}", "unsupported quantisation (unnamed)");
+    refuse(TINY ", \"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": "
+                "[64, 128]}}",
+           "weight_block_size [64, 128]: expected [128, 128]");
+    refuse(
+        TINY ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+             "\"pack-quantized\", \"kv_cache_scheme\": {\"num_bits\": 8}, \"config_groups\": "
+             "{\"group_0\": {\"weights\": {\"num_bits\": 4, \"type\": \"int\"}}}}}",
+        "quantization_config: unsupported compressed-tensors format pack-quantized: expected "
+        "float-quantized; quantization_config: unsupported weights of 4 bits, type int: expected "
+        "8 bits, type float; quantization_config: kv_cache_scheme is unsupported");
     refuse(TINY ", \"auto_map\": {\"AutoModel\": \"modeling_x.Model\"}}", "auto_map: ");
     refuse(TINY ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor: ");
     refuse(TINY ", \"partial_rotary_factor\": \"half\"}", "partial_rotary_factor: ");

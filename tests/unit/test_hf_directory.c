@@ -394,7 +394,9 @@ T(pickled_weights_are_refused)
     for (size_t i = 0; i < DS_LEN(of); i++) {
         put(dir, of[i].name, of[i].bytes, of[i].n);
         t_fails(st_set_open(&s, dir, &e), &e, DS_EFORMAT,
-                "can execute code and are not loaded; convert them to safetensors");
+                i < 2 ? "can execute code and are not loaded; in its directory run python3 -c \""
+                      : "can execute code and are not loaded; convert them to safetensors");
+        t_truef(i == 2 || strstr(e.text, "'model.safetensors')\""), "truncated: %s", e.text);
         if (!strstr(of[i].name, ".json"))
             t_fails(model_locate(in(dir, of[i].name), found, sizeof found, &e), &e, DS_EFORMAT,
                     "convert it to safetensors");

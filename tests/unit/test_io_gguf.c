@@ -163,13 +163,116 @@ T(dequantised_blocks_equal_the_values_used_in_gemms)
 T(unsupported_types_are_listed_and_refused_by_name)
 {
     struct gguf_file f = {0};
-    real w[32];
-    const char block[20] = {0};
-    gf_tensor(&f, "old", 3, 1, 32, block, sizeof block);
+    real w[256];
+    const char block[54] = {0};
+    gf_tensor(&f, "few", 34, 1, 256, block, sizeof block);
     struct gguf *g = open_file(&f);
-    t_str(gguf_at(g, 0)->type_name, "Q4_1");
-    t_fails(gguf_read(gguf_at(g, 0), w, 32, &err), &err, DS_EFORMAT, "type Q4_1");
+    t_str(gguf_at(g, 0)->type_name, "TQ1_0");
+    t_fails(gguf_read(gguf_at(g, 0), w, 256, &err), &err, DS_EFORMAT,
+            "type TQ1_0: expected one of F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, "
+            "Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16, MXFP4");
     gguf_close(g);
+}
+
+/* Part `no` of `count` with one tensor of four values, from 4 no on. */
+static const char *put_part(int no, int count, const char *tensor)
+{
+    struct gguf_file f = {0};
+    char name[64];
+    float v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = (float)(4 * no + i);
+    if (no == 0)
+        gf_string(&f, "general.architecture", "llama");
+    gf_u16(&f, "split.no", (unsigned)no);
+    gf_u16(&f, "split.count", (unsigned)count);
+    gf_u32(&f, "split.tensors.count", (uint32_t)count);
+    gf_tensor(&f, tensor, GGUF_T_F32, 4, 0, v, sizeof v);
+    snprintf(name, sizeof name, "x.gguf-%05d-of-%05d.gguf", no + 1, count);
+    return gf_write_as(name, &f);
+}
+
+static const char *put_parts(int count)
+{
+    for (int i = count - 1; i > 0; i--)
+        put_part(i, count, (const char *[]){"a", "b", "c"}[i]);
+    return put_part(0, count, "a");
+}
+
+static void refuse_parts(const char *path, const char *part)
+{
+    struct gguf *g = NULL;
+    t_true(gguf_open(&g, path, &err) < 0 && g == NULL);
+    t_truef(strstr(err.text, part) && !strchr(err.text, '\n'), "%s: expected: %s", err.text, part);
+}
+
+T(any_part_of_a_split_file_opens_all)
+{
+    char path[512];
+    str_copy(path, sizeof path, put_parts(3));
+    size_t at = strlen(path) - strlen("1-of-00003.gguf");
+    for (int no = 0; no < 3; no++) {
+        struct gguf *g = NULL;
+        real v[4];
+        path[at] = (char)('1' + no);
+        t_ok(gguf_open(&g, path, &err), &err);
+        t_eq(gguf_count(g), 3);
+        t_true(gguf_meta_find(g, "general.architecture") != NULL);
+        t_ok(gguf_read(gguf_find(g, "c"), v, 4, &err), &err);
+        t_near(v[3], 11, 0);
+        t_str(gguf_at(g, 1)->name, "b");
+        t_ok(gguf_unchanged(g, &err), &err);
+        t_true(gguf_bytes(g) > 2 * 200);
+        gguf_close(g);
+    }
+}
+
+T(parts_that_are_missing_or_do_not_fit_are_named)
+{
+    char first[512], second[512];
+    struct gguf_file f = {0};
+    str_copy(first, sizeof first, put_parts(3));
+    str_copy(second, sizeof second, put_part(1, 3, "a"));
+    refuse_parts(first, "tensor a is in two parts");
+    t_true(remove(second) == 0);
+    refuse_parts(first, "x.gguf-00002-of-00003.gguf: part 2 of 3 is missing");
+    small(&f);
+    gf_write_as("x.gguf-00002-of-00003.gguf", &f);
+    refuse_parts(first, "00002-of-00003.gguf: part 1 of 1, expected part 2 of 3");
+    gf_put_as("x.gguf-00002-of-00003.gguf", "GGUF", 4);
+    refuse_parts(first, "00002-of-00003.gguf: truncated");
+    put_parts(3);
+    t_true(rename(first, second) == 0);
+    refuse_parts(second, "part 1 of 3: expected a file name that ends in -00001-of-00003.gguf");
+}
+
+T(the_keys_of_a_split_must_make_sense)
+{
+    static const struct {
+        unsigned no, count, tensors;
+        const char *part;
+    } bad[] = {{0, 2000, 1, "split.count must be an integer of at most 1024"},
+               {3, 3, 1, "split.no must be an integer below split.count 3"},
+               {0, 0, 1, NULL},
+               {7, 1, 1, NULL}};
+    for (size_t i = 0; i < DS_LEN(bad); i++) {
+        struct gguf_file f = {0};
+        small(&f);
+        gf_u16(&f, "split.no", bad[i].no);
+        gf_u16(&f, "split.count", bad[i].count);
+        if (bad[i].part)
+            refuse(&f, bad[i].part);
+        else
+            gguf_close(open_file(&f));
+    }
+    struct gguf_file f = {0};
+    const char *path = put_parts(2);
+    small(&f);
+    gf_u16(&f, "split.no", 1);
+    gf_u16(&f, "split.count", 2);
+    gf_write_as("x.gguf-00002-of-00002.gguf", &f);
+    put_part(0, 2, "a");
+    refuse_parts(path, "split.tensors.count = 2, found 3");
 }
 
 T(a_file_truncated_anywhere_is_refused)

@@ -229,16 +229,95 @@ T(unknown_types_are_listed_but_not_read) /* A11 A13 */
     struct err e = {0};
     float f[2];
     t_ok(st_open(&s,
-                 make("{\"q\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]},"
+                 make("{\"q\":{\"dtype\":\"F8_E5M2\",\"shape\":[2],\"data_offsets\":[0,2]},"
                       "\"z\":{\"dtype\":\"NEW\",\"shape\":[1],\"data_offsets\":[2,5]}}",
                       5),
                  &e),
          &e);
-    t_str(st_at(s, 0)->dtype_name, "F8_E4M3");
+    t_str(st_at(s, 0)->dtype_name, "F8_E5M2");
     t_eq(st_at(s, 0)->dtype, ST_OTHER);
     t_eq(st_at(s, 1)->bytes, 3);
-    t_fails(st_read_f32(st_find(s, "q"), f, 2, &e), &e, DS_EFORMAT, "F8_E4M3");
+    t_fails(st_read_f32(st_find(s, "q"), f, 2, &e), &e, DS_EFORMAT, "F8_E5M2");
     st_close(s);
+}
+
+/* OCP's E4M3: bias 7, no infinity, NaN only with all bits set. */
+T(every_f8_e4m3_has_its_value)
+{
+    unsigned char b[256];
+    float f[256], two[2] = {0.5F, 3};
+    double d[256];
+    struct err e = {0};
+    struct st_tensor scale = {.name = "s", .dtype = ST_F32, .rank = 2, .shape = {2, 1}, .items = 2};
+    struct st_tensor t = {
+        .name = "w", .dtype = ST_F8_E4M3, .rank = 2, .shape = {2, 128}, .items = 256, .data = b};
+    scale.data = (const unsigned char *)two;
+    for (int i = 0; i < 256; i++)
+        b[i] = (unsigned char)i;
+    t_fails(st_read_f32(&t, f, 256, &e), &e, DS_EFORMAT, "tensor w: F8_E4M3 without a scale");
+    t_ok(st_set_scale(&t, &scale, &e), &e);
+    t_ok(st_read_f32(&t, f, 256, &e), &e);
+    t_ok(st_read_f64(&t, d, 256, &e), &e);
+    for (int i = 0; i < 256; i++) {
+        int exponent = i >> 3 & 15, fraction = i & 7;
+        double want = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+        want *= i < 128 ? 0.5 : -3;
+        if ((i & 127) == 127)
+            t_true(isnan(f[i]) && isnan(d[i]));
+        else
+            t_true((double)f[i] == want && d[i] == want && !signbit(f[i]) == (i < 128));
+    }
+}
+
+/* 130 x 260 in blocks of 128: 2 x 3 of them, the last ones smaller. */
+T(scales_of_blocks_rows_and_matrices_are_applied)
+{
+    enum { O = 130, C = 260 };
+    static const struct {
+        int rank;
+        uint64_t shape[2];
+    } of[] = {{2, {2, 3}}, {2, {O, 1}}, {1, {O, 0}}, {0, {0, 0}}, {1, {1, 0}}, {2, {1, 1}}};
+    static unsigned char b[O * C], factor[2 * O];
+    static float f[O * C];
+    struct err e = {0};
+    memset(b, 0x38, sizeof b);    /* 1 */
+    for (int i = 0; i < O; i++) { /* bfloat16 powers of two */
+        factor[2 * i] = (unsigned char)((i & 1) << 7);
+        factor[2 * i + 1] = (unsigned char)(0x30 + i / 2 % 32);
+    }
+    for (size_t k = 0; k < DS_LEN(of); k++) {
+        struct st_tensor t = {.name = "w",
+                              .dtype = ST_F8_E4M3,
+                              .rank = 2,
+                              .shape = {O, C},
+                              .items = O * C,
+                              .data = b};
+        struct st_tensor s = {
+            .name = "s", .dtype = ST_BF16, .rank = of[k].rank, .items = 1, .data = factor};
+        for (int i = 0; i < s.rank; i++)
+            s.items *= s.shape[i] = of[k].shape[i];
+        t_ok(st_set_scale(&t, &s, &e), &e);
+        st_take_f32(&t, 0, f, 7);
+        st_take_f32(&t, 7, f + 7, O * C - 7);
+        for (int i = 0; i < O * C; i++) {
+            int r = i / C, c = i % C,
+                at = s.items == 1   ? 0
+                     : s.items == 6 ? r / 128 * 3 + c / 128
+                                    : r;
+            t_near(f[i], st_value(factor + 2 * at, ST_BF16), 0);
+        }
+    }
+    struct st_tensor t = {
+        .name = "w", .dtype = ST_F8_E4M3, .rank = 2, .shape = {O, C}, .items = O * C, .data = b};
+    struct st_tensor s = {
+        .name = "s", .dtype = ST_F32, .rank = 2, .shape = {3, 2}, .items = 6, .data = factor};
+    t_fails(st_set_scale(&t, &s, &e), &e, DS_EFORMAT,
+            "tensor s: shape [3, 2], expected one value, one a row or [2, 3] for a matrix of [130, "
+            "260]");
+    s.dtype = ST_I8;
+    t_fails(st_set_scale(&t, &s, &e), &e, DS_EFORMAT, "unsupported dtype");
+    t.rank = 3;
+    t_fails(st_set_scale(&t, &s, &e), &e, DS_EFORMAT, "tensor w: rank 3, expected a matrix");
 }
 
 /* Time to open a file of n tensors with the same shape and offsets. */

@@ -5,6 +5,7 @@
 
 #include "gguf_file.h"
 #include "engine/quant.h"
+#include "models/export.h"
 #include "models/load.h"
 
 static struct err err;
@@ -214,6 +215,24 @@ T(half_split_rows_give_the_logits_of_interleaved_ones)
     model_free(lie);
 }
 
+/* q, k and v or gate and up of one layer in different types: as dequantised, up to the rounding of
+ * activations. */
+static void mixed_types_compute(struct model *m)
+{
+    const struct numeric_options none = {.weights = QUANT_NONE}, same = {.weights = WEIGHTS_AUTO};
+    real a[64], b[64];
+    double far = 0, size = 0;
+    t_ok(weights_use(m, &none, &err), &err);
+    logits_of(m, a);
+    t_ok(weights_use(m, &same, &err), &err);
+    logits_of(m, b);
+    for (int v = 0; v < (int)m->config.vocab; v++) {
+        far += pow((double)(a[v] - b[v]), 2);
+        size += pow((double)a[v], 2);
+    }
+    t_truef(size > 0 && sqrt(far / size) < 0.03, "%g", sqrt(far / size));
+}
+
 /* The matrices of a model take all types in turn; the values read follow the published formula, in
  * the model's rows. */
 T(every_type_in_both_architectures)
@@ -257,6 +276,7 @@ T(every_type_in_both_architectures)
             free(value);
             free(block[i]);
         }
+        mixed_types_compute(back);
         model_free(m);
         model_free(back);
     }
@@ -305,7 +325,7 @@ T(weights_choices_are_in_the_order_of_quant_kind)
 {
     const char *at = WEIGHTS_CHOICES;
     for (int kind = 0; kind <= WEIGHTS_AUTO; kind++) {
-        const char *name = kind < QUANT_KINDS ? quant_name[kind] : "auto";
+        const char *name = kind < WEIGHTS_AUTO ? quant_name[kind] : "auto";
         t_truef(strncmp(at, name, strlen(name)) == 0, "%s is not at %d", name, kind);
         at += strcspn(at, "|");
         at += *at == '|';
@@ -313,22 +333,56 @@ T(weights_choices_are_in_the_order_of_quant_kind)
     t_eq(*at, '\0');
 }
 
+/* In the file's order of rows, and in ours: a model of the other architecture has that. */
+T(blocks_that_cannot_be_rounded_to_are_copied_from_gguf_to_gguf)
+{
+    static const uint32_t type[] = {GGUF_T_Q4_1,   GGUF_T_Q5_0,   GGUF_T_Q3_K,
+                                    GGUF_T_IQ4_NL, GGUF_T_IQ4_XS, GGUF_T_MXFP4};
+    for (size_t k = 0; k < 2 * DS_LEN(type); k++) {
+        char path[600];
+        struct gguf *to = NULL;
+        struct export_result r;
+        struct model *m = open_blocks(type[k / 2], MODEL_INFERENCE), *back = NULL;
+        struct export_source s = {.m = m};
+        if (k % 2) /* rows as if the file had them in our order */
+            for (int i = 0; i < m->params.n; i++)
+                m->stored.v[i].head_dim = 0;
+        snprintf(path, sizeof path, "%s/y.gguf", t_tmpdir());
+        t_ok(export_gguf(&s, &(struct export_options){.type = GGUF_T_F32, .keep = 1}, path, &r,
+                         &err),
+             &err);
+        t_eq(r.type, type[k / 2]);
+        t_ok(model_open(&back, path, NULL, MODEL_INFERENCE, &err), &err);
+        kit_same_params(back, m);
+        t_ok(gguf_open(&to, path, &err), &err);
+        t_eq(gguf_find(to, "blk.0.attn_q.weight")->type, type[k / 2]);
+        gguf_close(to);
+        model_free(back);
+        model_free(m);
+    }
+}
+
 T(quantised_blocks_of_the_file_are_used_unchanged)
 {
     static const char *const matrix[] = {"model.layers.0.self_attn.q_proj.weight",
                                          "model.layers.0.self_attn.k_proj.weight",
                                          "model.layers.0.mlp.down_proj.weight"};
-    static const uint32_t type[] = {GGUF_T_Q8_0, GGUF_T_Q4_0, GGUF_T_Q4_K, GGUF_T_Q5_K,
-                                    GGUF_T_Q6_K};
-    static const int kind[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+    static const uint32_t type[] = {GGUF_T_Q8_0, GGUF_T_Q4_0, GGUF_T_Q4_K,   GGUF_T_Q5_K,
+                                    GGUF_T_Q6_K, GGUF_T_Q4_1, GGUF_T_Q5_0,   GGUF_T_Q5_1,
+                                    GGUF_T_Q2_K, GGUF_T_Q3_K, GGUF_T_IQ4_NL, GGUF_T_IQ4_XS,
+                                    GGUF_T_MXFP4};
     for (size_t t = 0; t < DS_LEN(type); t++) {
-        const struct numeric_options use = {.weights = kind[t]}, same = {.weights = WEIGHTS_AUTO};
+        int kind = (int)t + 1, is_written = kind < QUANT_WRITTEN;
+        const struct numeric_options use = {.weights = kind}, same = {.weights = WEIGHTS_AUTO};
         struct model *m = open_blocks(type[t], MODEL_INFERENCE);
-        t_ok(weights_use(m, t % 2 ? &use : &same, &err), &err);
+        t_ok(weights_use(m, t % 2 && is_written ? &use : &same, &err), &err);
+        t_str(weights_quant_name(m), quant_name[kind]);
         for (size_t i = 0; i < DS_LEN(matrix); i++)
             t_near(rounded_off(m, matrix[i]), 0, 1e-7);
         t_truef(!m->params.p[m->embed].value, "numbers of the file came into memory");
         model_free(m);
+        if (!is_written)
+            continue;
         m = open_blocks(type[t], MODEL_EDIT);
         struct param *down = &m->params.p[params_find(&m->params, matrix[2])];
         double most = 0;
@@ -395,7 +449,7 @@ T(unsupported_features_are_refused_by_name)
     refuse_with("llama.attention.sliding_window", 32, "sliding_window = 32: sliding-window");
     refuse_with("llama.attention.value_length", 16, "value_length = 16: different head sizes");
     refuse_with("llama.rope.scaling.factor", 4, "rotary scaling none by 4");
-    refuse_with("split.count", 3, "one of 3 parts");
+    refuse_with("split.count", 3, "split.no must be an integer below split.count 3");
     refuse_with("llama.attention.key_length", 16, "rope.dimension_count = 8: partial rotary");
 }
 

@@ -1,6 +1,6 @@
 /* Quantised weights for AVX2.  Products of bytes are added in pairs into 16 bits, which must not
  * saturate: |w| <= 128 times |x| <= 127 twice is 32512; eight pairs of 4-bit quants are at most
- * 30480, four of 5-bit ones 31496, two of 6-bit ones 32004. */
+ * 30480, four of 5-bit ones 31496, two of 6-bit ones 32004, four of 3-bit ones 7112. */
 #include "engine/quant_impl.h"
 
 #ifdef QUANT_X86
@@ -48,7 +48,7 @@ INLINE void round_quants(int8_t *out, int sum[2], const __m256 v[4], float per)
     sum[1] = sum_lanes(_mm256_add_epi32(q[2], q[3]));
 }
 
-INLINE void round_block(struct quant_x *out, const float *x, enum quant_kind kind)
+INLINE void round_block(struct quant_x *out, const float *x, const struct quant_format *f)
 {
     const __m256 size = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     const __m256 limit = _mm256_set1_ps(FLT_MAX);
@@ -69,13 +69,13 @@ INLINE void round_block(struct quant_x *out, const float *x, enum quant_kind kin
         _mm256_storeu_si256((__m256i *)(void *)out->q, _mm256_setzero_si256());
     }
     out->d = d;
-    if (kind == QUANT_Q6_K) {
+    if (f->sums == SUMS_HALVES) {
         out->minus[0] = (int16_t)-sum[0];
         out->minus[1] = (int16_t)-sum[1];
-    } else if (quant_is_super(kind)) {
+    } else if (f->sums == SUMS_SCALED) {
         out->dsum = d * (float)(sum[0] + sum[1]);
     } else {
-        out->start = (kind == QUANT_Q8_0 ? -128 : -8) * (sum[0] + sum[1]);
+        out->start = -f->offset * (sum[0] + sum[1]);
     }
 }
 
@@ -83,7 +83,7 @@ KERNEL void quant_round_avx2(struct quant_x *out, const real *x, int blocks, int
                              enum quant_kind kind)
 {
     for (int b = 0; b < blocks; b++)
-        round_block(out + (size_t)b * (size_t)step, x + b * QUANT_BLOCK, kind);
+        round_block(out + (size_t)b * (size_t)step, x + b * QUANT_BLOCK, &quant_format[kind]);
 }
 
 /* ---- multiplication -------------------------------------------------------------------------- */
@@ -154,48 +154,95 @@ INLINE __m256i dot_q5(const uint8_t *w, const int8_t *x)
     return _mm256_add_epi32(_mm256_madd_epi16(first, ones), _mm256_madd_epi16(second, ones));
 }
 
+/* Quants that select one of the signed bytes of `value`. */
+INLINE __m256i dot_values(const uint8_t *w, const int8_t *x, __m256i value)
+{
+    const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
+    __m256i sum = _mm256_setzero_si256();
+    for (int k = 0; k < 4; k++) {
+        __m256i q = load(w + 64 * k), v[2];
+        v[0] = _mm256_shuffle_epi8(value, _mm256_and_si256(q, low));
+        v[1] = _mm256_shuffle_epi8(value, _mm256_and_si256(_mm256_srli_epi16(q, 4), low));
+        for (int i = 0; i < 2; i++) {
+            __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(v[i]),
+                                                 _mm256_sign_epi8(four(x + 16 * i + 4 * k), v[i]));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    return sum;
+}
+
+INLINE __m256i table(const int8_t *value)
+{
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)value));
+}
+
 INLINE void prefetch(const uint8_t *p, int bytes)
 {
     for (int i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)p + i + AHEAD, _MM_HINT_T0);
 }
 
-INLINE void add_scaled(float *acc, __m256 d, float dx, __m256i sum)
+/* 2^(e - 128); below the smallest normal number a shifted bit. */
+INLINE __m256 e8m0(const uint8_t *p)
 {
-    __m256 scale = _mm256_mul_ps(d, _mm256_set1_ps(dx));
-    _mm256_storeu_ps(acc, _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(acc)));
+    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i few = _mm256_min_epi32(e, _mm256_set1_epi32(2));
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), few);
+    return _mm256_castsi256_ps(_mm256_max_epi32(normal, small));
 }
 
-KERNEL static void panel_q8_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
-                              int rows)
+/* A block of 32 with one scale, or scale and minimum: eight rows.  Signed bytes need no offset. */
+INLINE void small_block(const enum quant_kind kind, float *acc, const uint8_t *scale,
+                        const uint8_t *w, const struct quant_x *x)
 {
+    const int is_fifth = kind == QUANT_Q5_0 || kind == QUANT_Q5_1;
+    const int has_minimum = kind == QUANT_Q4_1 || kind == QUANT_Q5_1;
+    __m256 d = kind == QUANT_MXFP4 ? e8m0(scale) : half8(scale), a = _mm256_loadu_ps(acc);
+    __m256i sum = kind == QUANT_Q8_0     ? dot_q8(w, x->q)
+                  : kind == QUANT_IQ4_NL ? dot_values(w, x->q, table(quant_iq4_value))
+                  : kind == QUANT_MXFP4  ? dot_values(w, x->q, table(quant_mxfp4_value))
+                  : is_fifth             ? dot_q5(w, x->q)
+                                         : dot_q4(w, x->q);
+    if (kind == QUANT_Q4_0 || kind == QUANT_Q5_0)
+        sum = _mm256_add_epi32(sum, _mm256_set1_epi32(x->start));
+    a = _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(x->d)), _mm256_cvtepi32_ps(sum), a);
+    if (has_minimum)
+        a = _mm256_fmadd_ps(half8(scale + 2 * QUANT_ROWS), _mm256_set1_ps(x->dsum), a);
+    _mm256_storeu_ps(acc, a);
+}
+
+INLINE void panel_small(const enum quant_kind kind, const int blocks_per, const int quants,
+                        float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
+{
+    const int size = kind == QUANT_MXFP4 ? 1 : 2; /* of a scale */
     for (int b = 0; b < blocks; b++, x += rows) {
-        const uint8_t *group = w + (size_t)(b / 2) * Q8_GROUP, *scale = group + 32 * (b & 1);
-        const uint8_t *q = group + PAIR_SCALES + Q8_QUANTS * (b & 1);
-        prefetch(q, Q8_QUANTS);
-        /* Moving the sign handles the offset, so start is not needed here. */
+        const uint8_t *group =
+            w + (size_t)(b / blocks_per) * (size_t)(PAIR_SCALES + blocks_per * quants);
+        const uint8_t *scale = group + size * QUANT_ROWS * (b % blocks_per);
+        const uint8_t *q = group + PAIR_SCALES + quants * (b % blocks_per);
+        prefetch(q, quants);
         for (int half = 0; half < 2; half++)
             for (int n = 0; n < rows; n++)
-                add_scaled(acc + n * QUANT_ROWS + 8 * half, half8(scale + 16 * half), x[n].d,
-                           dot_q8(q + 32 * half, x[n].q));
+                small_block(kind, acc + n * QUANT_ROWS + 8 * half, scale + 8 * size * half,
+                            q + 32 * half, &x[n]);
     }
 }
 
-KERNEL static void panel_q4_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
-                              int rows)
-{
-    for (int b = 0; b < blocks; b++, x += rows) {
-        const uint8_t *group = w + (size_t)(b / 2) * Q4_GROUP, *scale = group + 32 * (b & 1);
-        const uint8_t *q = group + PAIR_SCALES + Q4_QUANTS * (b & 1);
-        prefetch(q, Q4_QUANTS);
-        for (int half = 0; half < 2; half++)
-            for (int n = 0; n < rows; n++) {
-                __m256i sum = dot_q4(q + 32 * half, x[n].q);
-                add_scaled(acc + n * QUANT_ROWS + 8 * half, half8(scale + 16 * half), x[n].d,
-                           _mm256_add_epi32(sum, _mm256_set1_epi32(x[n].start)));
-            }
+#define SMALL(name, kind, blocks_per, quants)                                                      \
+    KERNEL static void panel_##name(float *acc, const uint8_t *w, const struct quant_x *x,         \
+                                    int blocks, int rows)                                          \
+    {                                                                                              \
+        panel_small(kind, blocks_per, quants, acc, w, x, blocks, rows);                            \
     }
-}
+SMALL(q8_0, QUANT_Q8_0, 2, Q8_QUANTS)
+SMALL(q4_0, QUANT_Q4_0, 2, Q4_QUANTS)
+SMALL(q5_0, QUANT_Q5_0, 2, Q5_QUANTS)
+SMALL(iq4_nl, QUANT_IQ4_NL, 2, Q4_QUANTS)
+SMALL(mxfp4, QUANT_MXFP4, 4, Q4_QUANTS)
+SMALL(q4_1, QUANT_Q4_1, 1, Q4_QUANTS)
+SMALL(q5_1, QUANT_Q5_1, 1, Q5_QUANTS)
 
 INLINE __m256 byte8(const uint8_t *p)
 {
@@ -300,6 +347,102 @@ KERNEL static void panel_q6_k(float *acc, const uint8_t *w, const struct quant_x
     }
 }
 
+/* Bit `bit` of each byte moved to bit 2. */
+INLINE __m256i third(__m256i h, const int bit)
+{
+    h = bit < 2 ? _mm256_slli_epi16(h, 2 - bit) : _mm256_srli_epi16(h, bit - 2);
+    return _mm256_and_si256(h, _mm256_set1_epi8(4));
+}
+
+/* One row of x times eight rows of a block of Q2_K or Q3_K, whose 16-bit products are multiplied by
+ * the scale of their half; pair: the two scales of each row. */
+INLINE __m256i dot_low(const int bits, const uint8_t *w, __m256i pair, const int8_t *x)
+{
+    const __m256i low = _mm256_set1_epi8(3), lower_16 = _mm256_set1_epi32(0xffff);
+    const __m256i s[2] = {
+        _mm256_or_si256(_mm256_and_si256(pair, lower_16), _mm256_slli_epi32(pair, 16)),
+        _mm256_or_si256(_mm256_andnot_si256(lower_16, pair), _mm256_srli_epi32(pair, 16))};
+    __m256i h = bits == 3 ? load(w + Q2_QUANTS) : low, sum = _mm256_setzero_si256();
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m256i v = load(w + 64 * i), products = _mm256_setzero_si256();
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            __m256i q = _mm256_and_si256(_mm256_srli_epi16(v, 2 * k), low);
+            if (bits == 3)
+                q = _mm256_or_si256(q, third(h, 4 * i + k));
+            products =
+                _mm256_add_epi16(products, _mm256_maddubs_epi16(q, four(x + 16 * i + 4 * k)));
+        }
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, s[i]));
+    }
+    return sum;
+}
+
+INLINE __m256i minus_of(const struct quant_x *x)
+{
+    return four((const int8_t *)(const void *)x->minus);
+}
+
+/* One row of x times eight rows of a group of 256 columns. */
+INLINE void q2_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
+{
+    __m256 a = _mm256_setzero_ps(), m = a, sum = _mm256_loadu_ps(acc);
+    for (int j = 0; j < 8; j++, x += rows) {
+        __m256i pair = _mm256_cvtepu8_epi16(
+            _mm_loadu_si128((const __m128i *)(const void *)(w + 64 + 32 * j + 16 * half)));
+        __m256i s = _mm256_and_si256(pair, _mm256_set1_epi16(15));
+        __m256i dot = dot_low(2, w + SUPER_SCALES + Q2_QUANTS * j + 32 * half, s, x->q);
+        __m256i minus = _mm256_madd_epi16(_mm256_srli_epi16(pair, 4), minus_of(x));
+        a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x->d), a);
+        m = _mm256_fmadd_ps(_mm256_cvtepi32_ps(minus), _mm256_set1_ps(x->d), m);
+    }
+    sum = _mm256_fmadd_ps(half8(w + 16 * half), a, sum);
+    _mm256_storeu_ps(acc, _mm256_fmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m, sum));
+}
+
+INLINE void q3_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
+{
+    __m256 a = _mm256_setzero_ps();
+    for (int j = 0; j < 8; j++, x += rows) {
+        __m256i pair = _mm256_cvtepi8_epi16(
+            _mm_loadu_si128((const __m128i *)(const void *)(w + 64 + 32 * j + 16 * half)));
+        __m256i dot = dot_low(3, w + SUPER_SCALES + Q3_QUANTS * j + 32 * half, pair, x->q);
+        dot = _mm256_add_epi32(dot, _mm256_slli_epi32(_mm256_madd_epi16(pair, minus_of(x)), 2));
+        a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x->d), a);
+    }
+    _mm256_storeu_ps(acc, _mm256_fmadd_ps(half8(w + 16 * half), a, _mm256_loadu_ps(acc)));
+}
+
+INLINE void iq4_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
+{
+    __m256 a = _mm256_setzero_ps();
+    for (int j = 0; j < 8; j++, x += rows) {
+        __m256i s = _mm256_cvtepi8_epi32(
+            _mm_loadl_epi64((const __m128i *)(const void *)(w + 64 + QUANT_ROWS * j + 8 * half)));
+        __m256i dot =
+            dot_values(w + IQ4_SCALES + Q4_QUANTS * j + 32 * half, x->q, table(quant_iq4_value));
+        dot = _mm256_mullo_epi32(dot, s);
+        a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x->d), a);
+    }
+    _mm256_storeu_ps(acc, _mm256_fmadd_ps(half8(w + 16 * half), a, _mm256_loadu_ps(acc)));
+}
+
+#define SUPER(name, bytes, row)                                                                    \
+    KERNEL static void panel_##name(float *acc, const uint8_t *w, const struct quant_x *x,         \
+                                    int blocks, int rows)                                          \
+    {                                                                                              \
+        for (int b = 0; b < blocks; b += 8, w += (bytes), x += 8 * rows) {                         \
+            prefetch(w, bytes);                                                                    \
+            for (int half = 0; half < 2; half++)                                                   \
+                for (int n = 0; n < rows; n++)                                                     \
+                    row(acc + n * QUANT_ROWS + 8 * half, w, x + n, rows, half);                    \
+        }                                                                                          \
+    }
+SUPER(q2_k, Q2_SUPER, q2_row)
+SUPER(q3_k, Q3_SUPER, q3_row)
+SUPER(iq4_xs, IQ4_SUPER, iq4_row)
+
 static int available(void)
 {
     return cpu_allows(CPU_AVX2) && __builtin_cpu_supports("avx2") &&
@@ -315,6 +458,14 @@ const struct quant_kernels quant_avx2 = {
               [QUANT_Q4_0] = panel_q4_0,
               [QUANT_Q4_K] = panel_q4_k,
               [QUANT_Q5_K] = panel_q5_k,
-              [QUANT_Q6_K] = panel_q6_k},
+              [QUANT_Q6_K] = panel_q6_k,
+              [QUANT_Q4_1] = panel_q4_1,
+              [QUANT_Q5_0] = panel_q5_0,
+              [QUANT_Q5_1] = panel_q5_1,
+              [QUANT_Q2_K] = panel_q2_k,
+              [QUANT_Q3_K] = panel_q3_k,
+              [QUANT_IQ4_NL] = panel_iq4_nl,
+              [QUANT_IQ4_XS] = panel_iq4_xs,
+              [QUANT_MXFP4] = panel_mxfp4},
 };
 #endif

@@ -70,6 +70,26 @@ INLINE void dot_q4(const int rows, const int ahead, __m512i *sum, __m512i *sum_h
     }
 }
 
+/* Quants that select one of the bytes of `value`, stored plus 128. */
+INLINE void dot_values(const int rows, const int ahead, __m512i *sum, __m512i *sum_high,
+                       const uint8_t *w, const struct quant_x *x, __m512i value)
+{
+    const __m512i mask = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i q = load(w + 64 * k), high = _mm512_and_si512(_mm512_srli_epi16(q, 4), mask);
+        _mm_prefetch((const char *)w + 64 * k + ahead, _MM_HINT_T0);
+        add_products(rows, sum, _mm512_shuffle_epi8(value, _mm512_and_si512(q, mask)), x, 4 * k);
+        add_products(rows, sum_high, _mm512_shuffle_epi8(value, high), x, 16 + 4 * k);
+    }
+}
+
+INLINE __m512i table(const int8_t *value)
+{
+    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)value);
+    return _mm512_xor_si512(_mm512_broadcast_i32x4(v), _mm512_set1_epi8(-128));
+}
+
 /* q with the bits of h under `mask`. */
 INLINE __m512i with(__m512i q, __m512i h, __m512i mask)
 {
@@ -118,6 +138,31 @@ INLINE void dot_q6(const int rows, __m512i *sum, __m512i *sum_high, const uint8_
     }
 }
 
+/* 2 bits, and with a third one: bit k of a byte belongs to word k of the first half, bit k + 4 to
+ * that of the second. */
+INLINE void dot_low(const int rows, const int bits, __m512i *sum, __m512i *sum_high,
+                    const uint8_t *w, const struct quant_x *x)
+{
+    const __m512i mask = _mm512_set1_epi8(3), third = _mm512_set1_epi8(4);
+    const __m512i first = load(w), second = load(w + 64);
+    const __m512i h = bits == 3 ? load(w + Q2_QUANTS) : mask;
+    _mm_prefetch((const char *)w + AHEAD, _MM_HINT_T0);
+    _mm_prefetch((const char *)w + 64 + AHEAD, _MM_HINT_T0);
+    if (bits == 3)
+        _mm_prefetch((const char *)w + Q2_QUANTS + AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i a = _mm512_and_si512(_mm512_srli_epi16(first, 2 * k), mask);
+        __m512i b = _mm512_and_si512(_mm512_srli_epi16(second, 2 * k), mask);
+        if (bits == 3) {
+            a = with(a, k < 2 ? _mm512_slli_epi16(h, 2 - k) : _mm512_srli_epi16(h, k - 2), third);
+            b = with(b, _mm512_srli_epi16(h, k + 2), third);
+        }
+        add_products(rows, sum, a, x, 4 * k);
+        add_products(rows, sum_high, b, x, 16 + 4 * k);
+    }
+}
+
 /* One block of Q4_K or Q5_K from zero.  With one or two rows a single chain would stall on latency,
  * so there are two sums. */
 INLINE void dot_super(const int rows, const int bits, __m512i *sum, const uint8_t *w,
@@ -139,38 +184,64 @@ INLINE void dot_super(const int rows, const int bits, __m512i *sum, const uint8_
         sum[n] = _mm512_add_epi32(sum[n], high[n]);
 }
 
-/* One block of Q8_0 or Q4_0: acc += d dx sum. */
-INLINE void pair_block(const int rows, const int bits, __m512 *acc, const uint8_t *scale,
-                       const uint8_t *w, const struct quant_x *x)
+/* 2^(e - 128); below the smallest normal number a shifted bit. */
+INLINE __m512 e8m0(const uint8_t *p)
 {
+    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    __m512i few = _mm512_min_epi32(e, _mm512_set1_epi32(2));
+    __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), few);
+    return _mm512_castsi512_ps(_mm512_max_epi32(normal, small));
+}
+
+/* A block of 32 with one scale: acc += d dx sum; or with a minimum: acc += m dsum. */
+INLINE void small_block(const int rows, const enum quant_kind kind, __m512 *acc,
+                        const uint8_t *scale, const uint8_t *w, const struct quant_x *x)
+{
+    const int has_minimum = kind == QUANT_Q4_1 || kind == QUANT_Q5_1;
     __m512i sum[QUANT_TILE];
-    __m512 d = halves(scale);
+    __m512 d = kind == QUANT_MXFP4 ? e8m0(scale) : halves(scale);
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
-        sum[n] = _mm512_set1_epi32(x[n].start);
-    if (bits == 8)
+        sum[n] = has_minimum ? _mm512_setzero_si512() : _mm512_set1_epi32(x[n].start);
+    if (kind == QUANT_Q8_0)
         dot_q8(rows, sum, w, x);
+    else if (kind == QUANT_IQ4_NL)
+        dot_values(rows, AHEAD, sum, sum, w, x, table(quant_iq4_value));
+    else if (kind == QUANT_MXFP4)
+        dot_values(rows, AHEAD, sum, sum, w, x, table(quant_mxfp4_value));
+    else if (kind == QUANT_Q5_0 || kind == QUANT_Q5_1)
+        dot_q5(rows, sum, sum, w, x);
     else
         dot_q4(rows, AHEAD, sum, sum, w, x);
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
         acc[n] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(x[n].d)),
                                  _mm512_cvtepi32_ps(sum[n]), acc[n]);
+    if (has_minimum) {
+        __m512 m = halves(scale + 2 * QUANT_ROWS);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++)
+            acc[n] = _mm512_fmadd_ps(m, _mm512_set1_ps(x[n].dsum), acc[n]);
+    }
 }
 
-INLINE void pairs(const int rows, const int bits, float *out, const uint8_t *w,
-                  const struct quant_x *x, int blocks)
+/* per: blocks in a group. */
+INLINE void smalls(const int rows, const enum quant_kind kind, const int per, const int quants,
+                   float *out, const uint8_t *w, const struct quant_x *x, int blocks)
 {
-    const int quants = bits == 8 ? Q8_QUANTS : Q4_QUANTS;
+    const int size = kind == QUANT_MXFP4 ? 1 : 2; /* of a scale */
     __m512 acc[QUANT_TILE];
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
         acc[n] = _mm512_loadu_ps(out + n * QUANT_ROWS);
-    for (; blocks > 0; blocks -= 2, w += PAIR_SCALES + 2 * quants, x += 2 * rows) {
+    for (; blocks > 0; blocks -= per, w += PAIR_SCALES + per * quants, x += per * rows) {
         _mm_prefetch((const char *)w + AHEAD, _MM_HINT_T0);
-        pair_block(rows, bits, acc, w, w + PAIR_SCALES, x);
-        if (blocks > 1)
-            pair_block(rows, bits, acc, w + PAIR_SCALES / 2, w + PAIR_SCALES + quants, x + rows);
+#pragma GCC unroll 4
+        for (int i = 0; i < per; i++)
+            if (i == 0 || blocks > i)
+                small_block(rows, kind, acc, w + size * QUANT_ROWS * i,
+                            w + PAIR_SCALES + quants * i, x + i * rows);
     }
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
@@ -250,94 +321,143 @@ INLINE void signed_block(const int rows, __m512 *a, const uint8_t *scale, const 
     }
 }
 
-INLINE void signeds(const int rows, float *out, const uint8_t *w, const struct quant_x *x,
-                    int blocks)
+/* The two 16-bit scales of each row in a block of Q2_K (with minima above them) or Q3_K. */
+INLINE __m512i pairs_of(const int bits, const uint8_t *scale)
 {
-    for (; blocks > 0; blocks -= 8, w += Q6_SUPER, x += 8 * rows) {
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)scale);
+    return bits == 3 ? _mm512_cvtepi8_epi16(v) : _mm512_cvtepu8_epi16(v);
+}
+
+/* A block of Q2_K or Q3_K: a += dx times the sum of s q x.  Sums of 16 columns fit in 16 bits, so
+ * that one instruction multiplies both by their scales. */
+INLINE void low_block(const int rows, const int bits, __m512 *a, const uint8_t *scale,
+                      const uint8_t *w, const struct quant_x *x)
+{
+    __m512i sum[QUANT_TILE], high[QUANT_TILE], s = pairs_of(bits, scale);
+    const __m512i less = _mm512_slli_epi16(s, 2);
+    if (bits == 2)
+        s = _mm512_and_si512(s, _mm512_set1_epi16(15));
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        sum[n] = high[n] = _mm512_setzero_si512();
+    dot_low(rows, bits, sum, high, w, x);
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++) {
+        __m512i both = _mm512_mask_blend_epi16(0xaaaaaaaa, sum[n], _mm512_slli_epi32(high[n], 16));
+        __m512i v = _mm512_madd_epi16(both, s);
+        if (bits == 3)
+            v = _mm512_dpwssd_epi32(v, less, four((const int8_t *)(const void *)x[n].minus));
+        a[n] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(x[n].d), a[n]);
+    }
+}
+
+/* The minima of a group of 256 columns of Q2_K: acc -= dmin sum m dx. */
+INLINE void low_minima(const int rows, float *out, const uint8_t *w, const struct quant_x *x)
+{
+    __m512 m[QUANT_TILE], dmin = halves(w + 2 * QUANT_ROWS);
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        m[n] = _mm512_setzero_ps();
+    for (int j = 0; j < 8; j++, x += rows) {
+        __m512i minimum = _mm512_srli_epi16(pairs_of(2, w + 64 + 32 * j), 4);
+#pragma GCC unroll 8
+        for (int n = 0; n < rows; n++) {
+            __m512i v = _mm512_madd_epi16(minimum, four((const int8_t *)(const void *)x[n].minus));
+            m[n] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(x[n].d), m[n]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++) {
+        float *acc = out + n * QUANT_ROWS;
+        _mm512_storeu_ps(acc, _mm512_fmadd_ps(dmin, m[n], _mm512_loadu_ps(acc)));
+    }
+}
+
+/* A block of IQ4_XS: a += dx times the sum of s value x, an exact integer below 2^24. */
+INLINE void values_block(const int rows, __m512 *a, const uint8_t *scale, const uint8_t *w,
+                         const struct quant_x *x)
+{
+    __m512i sum[QUANT_TILE];
+    const __m512i s = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)scale));
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        sum[n] = _mm512_set1_epi32(x[n].start);
+    dot_values(rows, SUPER_AHEAD, sum, sum, w, x, table(quant_iq4_value));
+#pragma GCC unroll 8
+    for (int n = 0; n < rows; n++)
+        a[n] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_mullo_epi32(sum[n], s)),
+                               _mm512_set1_ps(x[n].d), a[n]);
+}
+
+/* Groups of 256 columns with signed scales, or with pairs of scale and minimum. */
+INLINE void signeds(const int rows, const enum quant_kind kind, const int quants, float *out,
+                    const uint8_t *w, const struct quant_x *x, int blocks)
+{
+    const int is_iq4 = kind == QUANT_IQ4_XS, scales = is_iq4 ? IQ4_SCALES : SUPER_SCALES;
+    const int ahead = is_iq4 ? SUPER_AHEAD : AHEAD;
+    for (; blocks > 0; blocks -= 8, w += scales + 8 * quants, x += 8 * rows) {
         __m512 a[QUANT_TILE], d = halves(w);
 #pragma GCC unroll 5
-        for (int i = 0; i < SUPER_SCALES; i += 64)
-            _mm_prefetch((const char *)w + i + AHEAD, _MM_HINT_T0);
+        for (int i = 0; i < scales; i += 64)
+            _mm_prefetch((const char *)w + i + ahead, _MM_HINT_T0);
 #pragma GCC unroll 8
         for (int n = 0; n < rows; n++)
             a[n] = _mm512_setzero_ps();
-        for (int j = 0; j < 8; j++)
-            signed_block(rows, a, w + 64 + 32 * j, w + SUPER_SCALES + Q6_QUANTS * j, x + j * rows);
+        for (int j = 0; j < 8; j++) {
+            const uint8_t *scale = w + 64 + (is_iq4 ? 16 : 32) * j, *q = w + scales + quants * j;
+            if (kind == QUANT_Q6_K)
+                signed_block(rows, a, scale, q, x + j * rows);
+            else if (is_iq4)
+                values_block(rows, a, scale, q, x + j * rows);
+            else
+                low_block(rows, kind == QUANT_Q3_K ? 3 : 2, a, scale, q, x + j * rows);
+        }
 #pragma GCC unroll 8
         for (int n = 0; n < rows; n++) {
             float *acc = out + n * QUANT_ROWS;
             _mm512_storeu_ps(acc, _mm512_fmadd_ps(d, a[n], _mm512_loadu_ps(acc)));
         }
+        if (kind == QUANT_Q2_K)
+            low_minima(rows, out, w, x);
     }
 }
 
 /* One kernel per number of rows, so that the sums are in registers. */
-#define PANEL(rows)                                                                                \
-    KERNEL static void q8_0_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
+#define PANEL(name, rows, call, ...)                                                               \
+    KERNEL static void name##_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b) \
     {                                                                                              \
-        pairs(rows, 8, acc, w, x, b);                                                              \
-    }                                                                                              \
-    KERNEL static void q4_0_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
-    {                                                                                              \
-        pairs(rows, 4, acc, w, x, b);                                                              \
-    }                                                                                              \
-    KERNEL static void q4_k_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
-    {                                                                                              \
-        supers(rows, 4, acc, w, x, b);                                                             \
-    }                                                                                              \
-    KERNEL static void q5_k_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
-    {                                                                                              \
-        supers(rows, 5, acc, w, x, b);                                                             \
-    }                                                                                              \
-    KERNEL static void q6_k_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b)   \
-    {                                                                                              \
-        signeds(rows, acc, w, x, b);                                                               \
+        call(rows, __VA_ARGS__, acc, w, x, b);                                                     \
     }
-PANEL(1)
-PANEL(2)
-PANEL(3)
-PANEL(4)
-PANEL(5)
-PANEL(6)
-PANEL(7)
-PANEL(8)
-
-#define ALL(name)                                                                                  \
+#define KIND(name, call, ...)                                                                      \
+    PANEL(name, 1, call, __VA_ARGS__)                                                              \
+    PANEL(name, 2, call, __VA_ARGS__)                                                              \
+    PANEL(name, 3, call, __VA_ARGS__)                                                              \
+    PANEL(name, 4, call, __VA_ARGS__)                                                              \
+    PANEL(name, 5, call, __VA_ARGS__)                                                              \
+    PANEL(name, 6, call, __VA_ARGS__)                                                              \
+    PANEL(name, 7, call, __VA_ARGS__)                                                              \
+    PANEL(name, 8, call, __VA_ARGS__)                                                              \
+    static void panel_##name(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,    \
+                             int rows)                                                             \
     {                                                                                              \
-        name##1, name##2, name##3, name##4, name##5, name##6, name##7, name##8                     \
+        static void (*const by_rows[QUANT_TILE])(float *, const uint8_t *, const struct quant_x *, \
+                                                 int) = {name##_1, name##_2, name##_3, name##_4,   \
+                                                         name##_5, name##_6, name##_7, name##_8};  \
+        by_rows[rows - 1](acc, w, x, blocks);                                                      \
     }
-static void (*const by_rows[QUANT_KINDS][QUANT_TILE])(float *acc, const uint8_t *w,
-                                                      const struct quant_x *x,
-                                                      int blocks) = {[QUANT_Q8_0] = ALL(q8_0_),
-                                                                     [QUANT_Q4_0] = ALL(q4_0_),
-                                                                     [QUANT_Q4_K] = ALL(q4_k_),
-                                                                     [QUANT_Q5_K] = ALL(q5_k_),
-                                                                     [QUANT_Q6_K] = ALL(q6_k_)};
-
-static void panel_q8_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
-{
-    by_rows[QUANT_Q8_0][rows - 1](acc, w, x, blocks);
-}
-
-static void panel_q4_0(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
-{
-    by_rows[QUANT_Q4_0][rows - 1](acc, w, x, blocks);
-}
-
-static void panel_q4_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
-{
-    by_rows[QUANT_Q4_K][rows - 1](acc, w, x, blocks);
-}
-
-static void panel_q5_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
-{
-    by_rows[QUANT_Q5_K][rows - 1](acc, w, x, blocks);
-}
-
-static void panel_q6_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks, int rows)
-{
-    by_rows[QUANT_Q6_K][rows - 1](acc, w, x, blocks);
-}
+KIND(q8_0, smalls, QUANT_Q8_0, 2, Q8_QUANTS)
+KIND(q4_0, smalls, QUANT_Q4_0, 2, Q4_QUANTS)
+KIND(q4_1, smalls, QUANT_Q4_1, 1, Q4_QUANTS)
+KIND(q5_0, smalls, QUANT_Q5_0, 2, Q5_QUANTS)
+KIND(q5_1, smalls, QUANT_Q5_1, 1, Q5_QUANTS)
+KIND(iq4_nl, smalls, QUANT_IQ4_NL, 2, Q4_QUANTS)
+KIND(mxfp4, smalls, QUANT_MXFP4, 4, Q4_QUANTS)
+KIND(q4_k, supers, 4)
+KIND(q5_k, supers, 5)
+KIND(q6_k, signeds, QUANT_Q6_K, Q6_QUANTS)
+KIND(q2_k, signeds, QUANT_Q2_K, Q2_QUANTS)
+KIND(q3_k, signeds, QUANT_Q3_K, Q3_QUANTS)
+KIND(iq4_xs, signeds, QUANT_IQ4_XS, Q4_QUANTS)
 
 static int available(void)
 {
@@ -353,6 +473,14 @@ const struct quant_kernels quant_vnni = {
               [QUANT_Q4_0] = panel_q4_0,
               [QUANT_Q4_K] = panel_q4_k,
               [QUANT_Q5_K] = panel_q5_k,
-              [QUANT_Q6_K] = panel_q6_k},
+              [QUANT_Q6_K] = panel_q6_k,
+              [QUANT_Q4_1] = panel_q4_1,
+              [QUANT_Q5_0] = panel_q5_0,
+              [QUANT_Q5_1] = panel_q5_1,
+              [QUANT_Q2_K] = panel_q2_k,
+              [QUANT_Q3_K] = panel_q3_k,
+              [QUANT_IQ4_NL] = panel_iq4_nl,
+              [QUANT_IQ4_XS] = panel_iq4_xs,
+              [QUANT_MXFP4] = panel_mxfp4},
 };
 #endif

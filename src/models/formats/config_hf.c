@@ -481,14 +481,7 @@ static void read_nope(struct report *r, struct model_config *c, const struct jso
 /* Keys of any family that announce quantised weights or custom code. */
 static void check_foreign(struct report *r, const struct json_node *root, int family)
 {
-    const struct json_node *quant = json_get(root, "quantization_config");
-    if (!is_null(quant)) {
-        const char *method = json_str(json_get(quant, "quant_method"), NULL);
-        report_add(r,
-                   "quantization_config: unsupported quantisation %.40s: expected GGUF or "
-                   "unquantised weights",
-                   method ? method : "(unnamed)");
-    }
+    config_check_quantised(r, root);
     if (!is_null(json_get(root, "auto_map")))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     for (size_t i = 0; i < DS_LEN(others); i++) {

@@ -27,6 +27,9 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
 void config_hf_compare(struct report *r, const struct model_config *c,
                        const struct json_node *root);
 
+/* Reports weights of a quantisation that is not read, by name. */
+void config_check_quantised(struct report *r, const struct json_node *root);
+
 /* End-of-text ids: eos_token_id, a number or a list.  Ids outside the vocabulary are ignored.  0:
  * the file has none. */
 int config_hf_ends(struct report *r, struct model_config *c, const struct json_node *root);

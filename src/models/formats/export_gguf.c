@@ -152,8 +152,10 @@ static uint32_t file_type(uint32_t type)
 {
     static const struct {
         uint32_t type, number;
-    } rows[] = {{GGUF_T_F32, 0},   {GGUF_T_F16, 1},   {GGUF_T_Q4_0, 2},  {GGUF_T_Q8_0, 7},
-                {GGUF_T_Q4_K, 14}, {GGUF_T_Q5_K, 16}, {GGUF_T_Q6_K, 18}, {GGUF_T_BF16, 32}};
+    } rows[] = {{GGUF_T_F32, 0},   {GGUF_T_F16, 1},     {GGUF_T_Q4_0, 2},    {GGUF_T_Q8_0, 7},
+                {GGUF_T_Q4_K, 14}, {GGUF_T_Q5_K, 16},   {GGUF_T_Q6_K, 18},   {GGUF_T_BF16, 32},
+                {GGUF_T_Q4_1, 3},  {GGUF_T_Q5_0, 8},    {GGUF_T_Q5_1, 9},    {GGUF_T_Q2_K, 10},
+                {GGUF_T_Q3_K, 12}, {GGUF_T_IQ4_NL, 25}, {GGUF_T_IQ4_XS, 30}, {GGUF_T_MXFP4, 38}};
     for (size_t i = 0; i < DS_LEN(rows); i++)
         if (rows[i].type == type)
             return rows[i].number;

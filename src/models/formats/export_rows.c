@@ -21,11 +21,15 @@ static const struct {
     const char *name;
     uint32_t type;
 } types[] = {
-    {"f32", GGUF_T_F32},   {"f16", GGUF_T_F16},   {"bf16", GGUF_T_BF16}, {"q8_0", GGUF_T_Q8_0},
-    {"q4_0", GGUF_T_Q4_0}, {"q4_k", GGUF_T_Q4_K}, {"q5_k", GGUF_T_Q5_K}, {"q6_k", GGUF_T_Q6_K},
+    {"f32", GGUF_T_F32},     {"f16", GGUF_T_F16},       {"bf16", GGUF_T_BF16},
+    {"q8_0", GGUF_T_Q8_0},   {"q4_0", GGUF_T_Q4_0},     {"q4_k", GGUF_T_Q4_K},
+    {"q5_k", GGUF_T_Q5_K},   {"q6_k", GGUF_T_Q6_K},     {"q4_1", GGUF_T_Q4_1},
+    {"q5_0", GGUF_T_Q5_0},   {"q5_1", GGUF_T_Q5_1},     {"q2_k", GGUF_T_Q2_K},
+    {"q3_k", GGUF_T_Q3_K},   {"iq4_nl", GGUF_T_IQ4_NL}, {"iq4_xs", GGUF_T_IQ4_XS},
+    {"mxfp4", GGUF_T_MXFP4},
 };
 
-/* The block format of a type: QUANT_NONE for plain floats and for blocks that cannot be written. */
+/* The block format of a type; QUANT_NONE for plain floats and unsupported blocks. */
 static enum quant_kind kind_of(uint32_t type)
 {
     for (size_t i = 0; i < DS_LEN(types); i++)
@@ -40,10 +44,16 @@ static int is_plain(uint32_t type)
     return type == GGUF_T_F32 || type == GGUF_T_F16 || type == GGUF_T_BF16;
 }
 
+/* Can any values be written in it?  Blocks of the other kinds are only copied. */
+static int is_written(uint32_t type)
+{
+    return is_plain(type) || (kind_of(type) != QUANT_NONE && kind_of(type) < QUANT_WRITTEN);
+}
+
 void export_type_names(struct str *out)
 {
     for (size_t i = 0; i < DS_LEN(types); i++)
-        if (is_plain(types[i].type) || kind_of(types[i].type) != QUANT_NONE)
+        if (is_written(types[i].type))
             str_addf(out, "%s%s", i ? "|" : "", types[i].name);
 }
 
@@ -51,8 +61,7 @@ int export_type(uint32_t *type, const char *name, struct err *e)
 {
     struct str all = {0};
     for (size_t i = 0; i < DS_LEN(types); i++)
-        if (strcmp(types[i].name, name) == 0 &&
-            (is_plain(types[i].type) || kind_of(types[i].type) != QUANT_NONE)) {
+        if (strcmp(types[i].name, name) == 0 && is_written(types[i].type)) {
             *type = types[i].type;
             return 0;
         }
@@ -197,6 +206,16 @@ static size_t row_at(const struct job *j, size_t row)
     return j->order == ROWS_INTERLEAVED ? row - d + d / 2 + d % 2 * (D / 2) : row;
 }
 
+/* Rows of blocks that cannot be made from values, as they are in the file. */
+static void copy_rows(const struct job *j, size_t from, size_t end)
+{
+    const struct stored *at = &j->s->m->stored.v[j->i];
+    BUG_IF(at->kind != kind_of(j->type), "%s: rows in another type", j->s->m->params.p[j->i].name);
+    for (size_t i = from; i < end; i++)
+        memcpy(j->out + i * j->bytes,
+               at->data + stored_file_row(at, row_at(j, j->row + i)) * j->bytes, j->bytes);
+}
+
 static void encode_task(void *ctx, int task, int worker)
 {
     const struct job *j = ctx;
@@ -205,6 +224,10 @@ static void encode_task(void *ctx, int task, int worker)
     real *w = mem_alloc(at_once * j->columns, sizeof *w);
     (void)worker;
     j->rc[task] = w ? 0 : DS_EMEM;
+    if (!is_written(j->type)) {
+        copy_rows(j, from, end);
+        from = end;
+    }
     for (size_t i = from; i < end && j->rc[task] == 0; i += at_once) {
         export_values(j->s, j->i, row_at(j, j->row + i), at_once, w);
         for (size_t k = 0; j->order == ROWS_PLUS_ONE && k < at_once * j->columns; k++)

@@ -82,7 +82,6 @@ static int read_arch(struct source *s, struct err *e)
     struct gguf_text text;
     struct str known = {0};
     char name[40];
-    int64_t parts;
     if (!gguf_string(gguf_meta_find(s->g, "general.architecture"), &text))
         return err_set(e, DS_EFORMAT, "missing key general.architecture");
     snprintf(name, sizeof name, "%.*s", text.n < 39 ? (int)text.n : 39, text.p);
@@ -99,9 +98,6 @@ static int read_arch(struct source *s, struct err *e)
         return DS_EFORMAT;
     }
     s->arch = s->of->name;
-    if (gguf_int(gguf_meta_find(s->g, "split.count"), 0, &parts) && parts > 1)
-        return err_set(e, DS_EFORMAT, "one of %" PRId64 " parts of a split model; merge them first",
-                       parts);
     return 0;
 }
 

@@ -44,16 +44,18 @@ static int has_pairs(const char *param)
     return strstr(param, "q_proj.") || strstr(param, "k_proj.");
 }
 
+/* The kinds that GEMMs use as they are in the file. */
+static const enum quant_kind kinds[] = {
+    [GGUF_T_Q8_0] = QUANT_Q8_0,   [GGUF_T_Q4_0] = QUANT_Q4_0,     [GGUF_T_Q4_K] = QUANT_Q4_K,
+    [GGUF_T_Q5_K] = QUANT_Q5_K,   [GGUF_T_Q6_K] = QUANT_Q6_K,     [GGUF_T_Q4_1] = QUANT_Q4_1,
+    [GGUF_T_Q5_0] = QUANT_Q5_0,   [GGUF_T_Q5_1] = QUANT_Q5_1,     [GGUF_T_Q2_K] = QUANT_Q2_K,
+    [GGUF_T_Q3_K] = QUANT_Q3_K,   [GGUF_T_IQ4_NL] = QUANT_IQ4_NL, [GGUF_T_IQ4_XS] = QUANT_IQ4_XS,
+    [GGUF_T_MXFP4] = QUANT_MXFP4,
+};
+
 static enum quant_kind kind_of(const struct gguf_tensor *t)
 {
-    switch (t->type) {
-    case GGUF_T_Q8_0: return QUANT_Q8_0;
-    case GGUF_T_Q4_0: return QUANT_Q4_0;
-    case GGUF_T_Q4_K: return QUANT_Q4_K;
-    case GGUF_T_Q5_K: return QUANT_Q5_K;
-    case GGUF_T_Q6_K: return QUANT_Q6_K;
-    default: return QUANT_NONE;
-    }
+    return t->type < DS_LEN(kinds) ? kinds[t->type] : QUANT_NONE;
 }
 
 static int read_values(const struct source *s, const struct param *p, const struct gguf_tensor *t,

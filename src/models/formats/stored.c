@@ -58,8 +58,8 @@ void stored_free(struct model *m)
     m->stored = (struct stored_table){0};
 }
 
-/* Row in the file: our pairs (i, i + head_dim/2) are (2i, 2i + 1) there. */
-static size_t file_row(const struct stored *s, size_t row)
+/* Our pairs (i, i + head_dim/2) are (2i, 2i + 1) there. */
+size_t stored_file_row(const struct stored *s, size_t row)
 {
     size_t D = (size_t)s->head_dim;
     if (D == 0)
@@ -96,7 +96,7 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
         s->take(s->tensor, (before + row) * C, n * C, out);
     } else {
         for (size_t i = 0; i < n; i++)
-            s->take(s->tensor, (before + file_row(s, row + i)) * C, C, out + i * C);
+            s->take(s->tensor, (before + stored_file_row(s, row + i)) * C, C, out + i * C);
     }
 }
 
@@ -150,7 +150,7 @@ int stored_quant(struct quant **out, const struct stored *s, const struct param 
     if (!split)
         return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
     for (int r = 0; r < O; r++)
-        memcpy(split + (size_t)r * row, s->data + file_row(s, (size_t)r) * row, row);
+        memcpy(split + (size_t)r * row, s->data + stored_file_row(s, (size_t)r) * row, row);
     int rc = quant_from_blocks(out, s->kind, split, O, C, e);
     mem_free(split);
     return rc;
