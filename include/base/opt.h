@@ -53,6 +53,8 @@ int opt_set_number(const struct opt *o, const char *prefix, void *values, double
                    struct err *e) DS_CHECK;
 /* The value as text that opt_set can parse. */
 void opt_print(const struct opt *o, const void *values, char *out, size_t size);
+/* The same whatever its length: a string itself, anything else printed to space. */
+const char *opt_text(const struct opt *o, const void *values, char *space, size_t size);
 /* 1 when min and max limit the row's number. */
 int opt_is_limited(const struct opt *o);
 /* The i-th alias; 0 when there is none. */

@@ -7,13 +7,21 @@
 
 /* A low-rank adapter (Hu et al. 2021): adds scale * drop(x) a^T b^T.  Dropout depends only on
  * (seed, step, key), the row's place in the call and the column, so that backward repeats forward's
- * mask. */
+ * mask.
+ * DoRA (Liu et al. 2024), when gain is not NULL: with u = drop(x) (w + scale b a)^T,
+ *     y = x w^T + bias + gain * u - drop(x) w^T,     gain = magnitude / norm,
+ * where norm is that of each row of w + scale b a and is a constant to backward. */
 struct lora {
     int r;
-    real scale;        /* alpha / r */
-    const real *a, *b; /* (r,C), (O,r) */
-    real *da, *db;     /* gradients, accumulated by linear_bwd_w; NULL = not needed */
-    double dropout;    /* in [0, 1) */
+    real scale;              /* alpha / r, or alpha / sqrt(r) */
+    const real *a, *b;       /* (r,C), (O,r) */
+    real *da, *db;           /* gradients, accumulated by linear_bwd_w; NULL = not needed */
+    const real *gain, *norm; /* (O), or NULL: plain LoRA */
+    real *dmagnitude;        /* as da */
+    /* (O) the map's bias + scale * the bias of b: replaces linear.b; NULL: b has no bias */
+    const real *bias;
+    real *dbias;    /* as da: the gradient of b's bias */
+    double dropout; /* in [0, 1) */
     uint64_t seed, step;
     uint32_t key; /* identifies the map */
 };
@@ -58,5 +66,9 @@ struct linear_rows linear_rows(enum gemm_format format, const real *x, const int
 /* dw (O,C) += dy^T x, db (O) += sum of dy; each may be NULL, and so may the adapter's. */
 void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x,
                   const struct linear *w);
+/* norm (O) = of each row of w + scale b a, summed in double.  rows: writes rows [row, row + n) of w
+ * into out (n,C), from any thread. */
+void lora_norms(real *norm, const struct lora *l, int O, int C,
+                void (*rows)(void *ctx, int row, int n, real *out), void *ctx);
 
 #endif

@@ -20,6 +20,7 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
 enum expert_score { EXPERTS_SOFTMAX, EXPERTS_SIGMOID };
+enum lora_train_bias { LORA_TRAIN_BIAS_NONE, LORA_TRAIN_BIAS_ALL, LORA_TRAIN_BIAS_LORA_ONLY };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH, MLP_GEGLU };
 
 /* Keys "model.*".  Sizes are in elements. */
@@ -44,7 +45,9 @@ struct model_config {
     int64_t rope_original; /* context length before scaling */
     int64_t lora_r;        /* rank of adapters; 0 = none */
     double lora_alpha, lora_dropout;
-    char *lora_targets;                            /* "q,k,v,o,gate,up,down" */
+    char *lora_targets; /* "q,k,v,o,gate,up,down", or by layer and rank: models/adapters.h */
+    int lora_rslora, lora_dora, lora_bias, lora_train_bias;
+    char *lora_save;                               /* "lm_head,norm": modules of the base */
     int64_t loop, loop_first, loop_last, loop_min; /* iterations; blocks before and after them */
     int loop_norm, loop_inject;
     int64_t experts, experts_used;  /* mixture of experts; 0 = a dense MLP                       */

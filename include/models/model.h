@@ -135,6 +135,8 @@ struct model {
     struct block_params *block; /* (depth): iterations of a loop name the same parameters */
     struct adapter *adapter;    /* (adapters), NULL without */
     int adapters;
+    double *adapter_flops;      /* (layers, 3) per row: q and o, k and v, MLP */
+    uint64_t adapters_version;  /* of the params whose norms they hold */
     struct weights weights;     /* the matrices of params as prepared for GEMMs */
     struct stored_table stored; /* of parameters whose values stay in files */
     int n_out;                  /* rows of the head */
@@ -163,7 +165,8 @@ struct model {
         *is_correct; /* (R) with want_entropy, without train: the target has the largest logit */
     struct exit_values exits; /* of a method with ROUTE_EXITS */
     struct flops flops;
-    int B, T, R; /* of the current pass */
+    struct flops_shape shape; /* of the configuration */
+    int B, T, R;              /* of the current pass */
     const struct batch *batch;
     double loss, aux_loss, exit_loss; /* exit_loss: weighted sum over early exits */
     struct distill *distill;          /* borrowed; NULL = no teacher */

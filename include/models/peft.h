@@ -13,12 +13,13 @@ int peft_is_dir(const char *dir);
 /* Their base model, resolved by model_locate: $DEPTHSCOPE_BASE, else base_model_name_or_path,
  * relative to the directory or to the current one.  DS_ENOTFOUND names both. */
 int peft_base(const char *dir, char *base, size_t size, struct err *e) DS_CHECK;
-/* Sets lora_* of c, the base model's configuration, from adapter_config.json.  DS_EFORMAT names
- * whatever goes beyond plain LoRA on matrices of all blocks; DS_EUSAGE when c already has
- * adapters. */
+/* Sets lora_* of c, the base model's configuration, from adapter_config.json, and tied = 0 when
+ * modules_to_save part a tied embedding and head.  DS_EFORMAT names key and value of whatever goes
+ * beyond LoRA and DoRA on matrices of blocks, with biases and whole modules of the base; DS_EUSAGE
+ * when c already has adapters. */
 int peft_config(struct model_config *c, const char *dir, struct err *e) DS_CHECK;
-/* DS_EUSAGE when PEFT's format cannot store m's adapters: those on q, k, v of a GPT-2, which are
- * one matrix there. */
+/* DS_EUSAGE when PEFT's format cannot store m's adapters: those on a part of a matrix (q, k, v of a
+ * GPT-2), or a saved matrix that is transposed there. */
 int peft_check(const struct model *m, struct err *e) DS_CHECK;
 /* Writes both files into the existing DIR.  base: the path recorded for the base model.  DS_EUSAGE
  * as above, and without adapters. */
@@ -67,8 +68,8 @@ int model_adapted_config(struct model_config *c, struct config *route, const cha
 
 /* ---- merging ---- */
 
-/* out (n, columns) = rows [row, row + n) of parameter i with its adapter merged, W + scale B A;
- * other parameters as model_values returns them.  Any thread. */
+/* out (n, columns) = rows [row, row + n) of parameter i with its adapter merged, W + scale B A, in
+ * DoRA with rows of the trained norms; other parameters as model_values returns them.  Any thread. */
 void model_values_merged(const struct model *m, int i, size_t row, size_t n, real *out);
 
 #endif

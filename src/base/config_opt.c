@@ -156,15 +156,11 @@ static void add_quoted(struct str *out, const char *text)
 static void add_value(struct str *out, const struct opt *o, const void *values)
 {
     char text[256];
-    const char *p = text;
-    if (o->type == OPT_STRING) /* of any length, so without a buffer */
-        p = *(char *const *)(const void *)((const char *)values + o->offset);
-    else
-        opt_print(o, values, text, sizeof text);
-    if (p && is_plain(p))
+    const char *p = opt_text(o, values, text, sizeof text);
+    if (is_plain(p))
         str_add(out, p);
     else
-        add_quoted(out, p ? p : "");
+        add_quoted(out, p);
 }
 
 /* Length of the common prefix of two keys in whole parts ("a.b." for "a.b.c" and "a.b.d"). */

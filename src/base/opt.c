@@ -253,6 +253,17 @@ void opt_print(const struct opt *o, const void *values, char *out, size_t size)
     }
 }
 
+const char *opt_text(const struct opt *o, const void *values, char *space, size_t size)
+{
+    const char *text;
+    if (o->type == OPT_STRING) {
+        text = *(char *const *)place_const(o, values);
+        return text ? text : "";
+    }
+    opt_print(o, values, space, size);
+    return space;
+}
+
 int opt_alias(const struct opt *o, int i, char *out, size_t size)
 {
     const char *at = o->alias ? o->alias : "";

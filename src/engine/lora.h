@@ -12,6 +12,17 @@ void lora_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real be
 /* Gradients of a and b, unless NULL.  rows: packed here if they are not yet. */
 void lora_bwd_w(const real *dy, struct linear_rows *x, const struct linear *w);
 
+/* linear_fwd, linear_bwd_x and linear_bwd_w of a map whose adapter has a gain (DoRA). */
+void dora_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
+              const struct linear_extra *extra);
+void dora_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
+                const struct linear_extra *after);
+void dora_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, const struct linear *w);
+
+/* ops_linear.c: calls the epilogue on all of (N,O), by rows. */
+void linear_after(const struct linear_extra *extra, int N, int O);
+/* db (O) += scale * sum of the rows of dy (N,O). */
+void linear_bwd_bias(real *db, const real *dy, real scale, int N, int O);
 /* ops_linear.c: packs the rows, once. */
 void linear_rows_pack(struct linear_rows *x);
 

@@ -9,6 +9,7 @@
 struct bias_job {
     real *db;
     const real *dy;
+    real scale;
     int N, O;
 };
 
@@ -26,18 +27,27 @@ static void after_rows(void *ctx, int task, int worker)
     j->extra->after(j->extra->ctx, i, 0, n, j->O);
 }
 
+void linear_after(const struct linear_extra *extra, int N, int O)
+{
+    struct after_job j = {extra, N, O, task_rows(O)};
+    if (extra && extra->after && N > 0)
+        pool_run(task_count(N, j.step), after_rows, &j);
+}
+
 static void quant_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
                       const struct linear_extra *extra)
 {
     quant_linear(y, x, extra ? extra->row : NULL, w->quant, w->b, N, beta);
-    struct after_job j = {extra, N, w->O, task_rows(w->O)};
-    if (extra && extra->after && N > 0)
-        pool_run(task_count(N, j.step), after_rows, &j);
+    linear_after(extra, N, w->O);
 }
 
 void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
                 const struct linear_extra *extra)
 {
+    if (w->lora && w->lora->gain && N > 0) {
+        dora_fwd(y, x, w, N, beta, extra);
+        return;
+    }
     if (w->lora && N > 0) { /* first, so that the epilogue sees the whole sum */
         lora_fwd(y, x, extra ? extra->row : NULL, w, N, beta);
         beta = 1;
@@ -84,8 +94,14 @@ static void bias_sum(void *ctx, int task, int worker)
                 sum[o] += dy[o];
         }
         for (int o = 0; o < cols; o++)
-            db[o] += sum[o];
+            db[o] += j->scale * sum[o];
     }
+}
+
+void linear_bwd_bias(real *db, const real *dy, real scale, int N, int O)
+{
+    struct bias_job b = {.db = db, .dy = dy, .scale = scale, .N = N, .O = O};
+    pool_run(task_count(O, BIAS_COLS), bias_sum, &b);
 }
 
 /* A strip of columns: translates the epilogue's columns to those of the whole. */
@@ -136,6 +152,10 @@ static void quant_bwd_x(real *dx, const real *dy, const struct linear *w, int N,
 void linear_bwd_x(real *dx, const real *dy, const struct linear *w, int N, real beta,
                   const struct linear_extra *extra)
 {
+    if (w->lora && w->lora->gain && N > 0) {
+        dora_bwd_x(dx, dy, w, N, beta, extra);
+        return;
+    }
     if (w->lora && N > 0) {
         lora_bwd_x(dx, dy, w, N, beta);
         beta = 1;
@@ -180,6 +200,10 @@ void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, con
 {
     if (x->N == 0)
         return;
+    if (w->lora && w->lora->gain) {
+        dora_bwd_w(dw, db, dy, x, w);
+        return;
+    }
     if (dw)
         linear_rows_pack(x);
     struct gemm_job j = {.format = w->format,
@@ -195,9 +219,8 @@ void linear_bwd_w(real *dw, real *db, const real *dy, struct linear_rows *x, con
                          .ldc = w->C};
     if (dw)
         gemm_run(&j); /* 1.3 */
-    struct bias_job b = {.db = db, .dy = dy, .N = x->N, .O = w->O};
-    if (db) /* 1.4 */
-        pool_run(task_count(w->O, BIAS_COLS), bias_sum, &b);
+    if (db)           /* 1.4 */
+        linear_bwd_bias(db, dy, 1, x->N, w->O);
     if (w->lora)
         lora_bwd_w(dy, x, w);
 }

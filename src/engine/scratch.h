@@ -25,6 +25,9 @@ enum scratch_slot {
     SCRATCH_LORA_T, /* adapters: inner rows, their gradient, inputs after dropout */
     SCRATCH_LORA_DT,
     SCRATCH_LORA_X,
+    SCRATCH_DORA_U, /* DoRA: outputs before the gain, their gradient, inputs' gradient */
+    SCRATCH_DORA_DU,
+    SCRATCH_DORA_DX,
     SCRATCH_SLOTS
 };
 

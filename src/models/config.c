@@ -55,7 +55,12 @@ static const struct opt model_opts[] = {
     {"lora_r",    OPT_INT,    AT(lora_r),    "0",    0, 4096, NULL, "rank of the LoRA adapters on the matrices of model.lora_targets; 0 = none", "lora_r"},
     {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times B A x", "lora_alpha"},
     {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "dropout probability on adapter inputs during training", "lora_dropout"},
-    {"lora_targets", OPT_STRING, AT(lora_targets), "q,k,v,o", 0, 0, NULL, "matrices with adapters, any of q,k,v,o,gate,up,down", "lora_targets"},
+    {"lora_targets", OPT_STRING, AT(lora_targets), "q,k,v,o", 0, 0, NULL, "matrices with adapters, any of q,k,v,o,gate,up,down; by layer, rank and alpha as in 0-3.q:8:16", "lora_targets"},
+    {"lora_rslora", OPT_BOOL, AT(lora_rslora), "false", 0, 0, NULL, "rank-stabilised: adapters add alpha / sqrt(r) times B A x", "lora_rslora"},
+    {"lora_dora", OPT_BOOL,   AT(lora_dora), "false", 0, 0, NULL, "DoRA: the rows of W + scale B A are rescaled to trained magnitudes", "lora_dora"},
+    {"lora_bias", OPT_BOOL,   AT(lora_bias), "false", 0, 0, NULL, "a bias on B of each adapter", "lora_bias"},
+    {"lora_train_bias", OPT_ENUM, AT(lora_train_bias), "none", 0, 0, "none|all|lora_only", "biases of the base that are trained with the adapters: all, or those of adapted matrices", "lora_train_bias"},
+    {"lora_save", OPT_STRING, AT(lora_save), "",     0, 0, NULL, "modules of the base that are trained and saved with the adapters, e.g. lm_head,embed_tokens,norm", "lora_save"},
     {"loop",      OPT_INT,    AT(loop),      "1",    1, 256, NULL, "iterations of the looped blocks, which share their weights; 1 = no loop", NULL},
     {"loop_first", OPT_INT,   AT(loop_first), "0",   0, 4096, NULL, "blocks before the loop, executed once", NULL},
     {"loop_last", OPT_INT,    AT(loop_last), "0",    0, 4096, NULL, "blocks after the loop, executed once", NULL},
@@ -349,12 +354,13 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     *to = *from;
     to->method = mem_strdup(from->method);
     to->lora_targets = mem_strdup(from->lora_targets);
+    to->lora_save = mem_strdup(from->lora_save ? from->lora_save : "");
     to->end_ids = mem_strdup(from->end_ids ? from->end_ids : "");
     to->outputs = mem_strdup(from->outputs ? from->outputs : "");
     to->window_layers = mem_strdup(from->window_layers ? from->window_layers : "");
     to->nope_layers = mem_strdup(from->nope_layers ? from->nope_layers : "");
-    if (to->method && to->lora_targets && to->end_ids && to->outputs && to->window_layers &&
-        to->nope_layers)
+    if (to->method && to->lora_targets && to->lora_save && to->end_ids && to->outputs &&
+        to->window_layers && to->nope_layers)
         return 0;
     opt_release(&model_group, to);
     return err_set(e, DS_EMEM, "model configuration: out of memory");

@@ -51,7 +51,7 @@ static int register_params(struct model *m, struct err *e)
 static void freeze_base(struct model *m)
 {
     for (int i = 0; i < m->n_base; i++)
-        m->params.p[i].train = 0;
+        m->params.p[i].train = adapters_saves(m, i);
 }
 
 static int make_route(struct model *m, struct config *route_options, uint64_t seed, struct err *e)
@@ -115,6 +115,7 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
     if (!m)
         return err_set(e, DS_EMEM, "model");
     m->config = *c;
+    m->shape = model_config_flops(&m->config);
     m->is_training = train == MODEL_TRAIN || train == MODEL_TRAIN_OWN;
     m->stream.lens = model_lens_of(m);
     memset(c, 0, sizeof *c);
@@ -161,6 +162,7 @@ int model_new(struct model **out, struct model_config *c, struct config *route_o
     rc = params_reserve(&m->params, m->is_training, e);
     if (rc == 0) {
         params_init(&m->params, seed);
+        adapters_start(m);
         rc = weights_init(m, e);
     }
     if (rc < 0) {
@@ -197,7 +199,7 @@ void model_free(struct model *m)
     mem_free(m->inv_freq[0]);
     mem_free(m->inv_freq[1]);
     mem_free(m->out_id);
-    mem_free(m->adapter);
+    adapters_release(m);
     mem_free(m);
 }
 
@@ -402,6 +404,7 @@ static void count_layer(struct model *m, int l, const struct plan *p, struct kv_
                         const int32_t *cached, double router)
 {
     m->flops.window = m->block[l].window;
+    adapters_layer_flops(m, l, &m->flops.shape);
     m->flops.passed = block_passed(m, l, cache);
     flops_layer(&m->flops, p, m->first_row, cached, router);
 }
@@ -503,7 +506,6 @@ static void count_earlier(struct model *m, int l, struct kv_cache *const *cache)
 void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_cache *const *cache,
                int from)
 {
-    struct flops_shape shape = model_config_flops(&m->config);
     pass->id = id;
     pass->pos = m->pos;
     close_layers(m, pass);
@@ -512,7 +514,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
     adapters_begin(m, pass);
     if (from == 0)
         embed_ids(m, id);
-    flops_begin(&m->flops, &shape, m->R);
+    flops_begin(&m->flops, &m->shape, m->R);
     m->flops.T = m->T;
     m->flops.private_row = m->private_row;
     route_begin(&m->route, pass);
@@ -524,6 +526,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
         (m->ffn ? run_split : run_block)(m, l, cache);
     if (m->route.ops->finish && pass->kind != PASS_DENSE && !m->route.frozen)
         m->route.ops->finish(&m->route, &m->stream);
+    m->flops.shape = m->shape;
     flops_head(&m->flops);
 }
 

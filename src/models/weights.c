@@ -390,7 +390,9 @@ struct linear weights_linear(const struct model *m, int index, int bias)
                        .O = x->O,
                        .format = m->weights.format,
                        .w = x->own ? x->own : m->params.p[index].value,
-                       .b = bias < 0 ? NULL : m->params.p[bias].value,
+                       .b = x->lora.r > 0 && x->lora.bias ? x->lora.bias
+                            : bias < 0                    ? NULL
+                                                          : m->params.p[bias].value,
                        .fwd = x->fwd.data ? &x->fwd : NULL,
                        .bwd = x->bwd.data ? &x->bwd : NULL,
                        .quant = x->quant,

@@ -437,11 +437,10 @@ void train_config_print(struct str *out, const struct train_config *c)
 static void each_of(const struct opt_group *g, const void *values,
                     void (*each)(void *, const char *, const char *), void *ctx)
 {
-    char key[128], value[512];
+    char key[128], space[64];
     for (size_t i = 0; i < g->n; i++) {
         snprintf(key, sizeof key, "%s%s", g->prefix, g->opts[i].key);
-        opt_print(&g->opts[i], values, value, sizeof value);
-        each(ctx, key, value);
+        each(ctx, key, opt_text(&g->opts[i], values, space, sizeof space));
     }
 }
 

@@ -91,8 +91,9 @@ static uint64_t bytes_needed(const struct trainer *t)
 {
     const struct params *ps = &t->model->params;
     uint64_t bytes = 1 << 20;
-    for (int i = t->base.path[0] ? t->model->n_base : 0; i < ps->n; i++)
-        bytes += ps->p[i].n * (ps->p[i].train ? 3 : 1) * sizeof(real);
+    for (int i = 0; i < ps->n; i++)
+        if (!t->base.path[0] || adapters_is_own(t->model, i))
+            bytes += ps->p[i].n * (ps->p[i].train ? 3 : 1) * sizeof(real);
     return bytes;
 }
 

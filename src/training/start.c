@@ -49,18 +49,18 @@ static int is_open(const struct opt *o, const char *text)
 static int is_same(const struct opt *o, const char *text, const char *want)
 {
     struct model_config probe = {0};
-    char have[256];
-    int rc = opt_set(o, &probe, text, NULL, NULL);
-    if (rc == 0)
-        opt_print(o, &probe, have, sizeof have);
+    char have[64];
+    int rc = opt_set(o, &probe, text, NULL, NULL); /* an unreadable value is reported later */
+    int is_equal = rc < 0 || strcmp(opt_text(o, &probe, have, sizeof have), want) == 0;
     opt_release(&model_group, &probe);
-    return rc < 0 || strcmp(have, want) == 0; /* an unreadable value is reported later */
+    return is_equal;
 }
 
 static void take_key(struct config *given, const struct opt *o, const struct model_config *source,
                      const char *dir, struct str *all)
 {
-    char key[64], want[256], text[700];
+    char key[64], space[64], text[700];
+    const char *want = opt_text(o, source, space, sizeof space);
     enum inherit how = policy_of(o->key, source);
     snprintf(key, sizeof key, "%s%s", model_group.prefix, o->key);
     const char *have = config_get(given, key);
@@ -70,7 +70,6 @@ static void take_key(struct config *given, const struct opt *o, const struct mod
         return;
     if (strcmp(o->key, "end_ids") == 0 && config_get(given, "data.tokenizer"))
         return; /* ids of a different vocabulary */
-    opt_print(o, source, want, sizeof want);
     if (is_open(o, have)) {
         if (config_set(given, key, want, "train.init", NULL) < 0)
             all->failed = 1;

@@ -9,6 +9,10 @@
 #include "models/load.h"
 #include "models/peft.h"
 
+#define HF_GPT2                                                                                    \
+    "model.norm=layer model.position=learned model.attn_bias=true model.mlp_bias=true "            \
+    "model.mlp=gelu_tanh"
+
 enum { IDS = 24, VOCAB = 32 };
 
 static void library(const char *mode, const char *dir)
@@ -38,17 +42,14 @@ static void run(struct model *m, const int32_t *id, real *logits)
 }
 
 /* DIR/lora over DIR/base against DIR/logits.json. */
-static double far_from(const char *dir)
+static double far_from_model(const char *dir, struct model *m)
 {
     char path[1300];
     struct err e = {0};
-    struct model *m = NULL;
     struct json *ids = NULL, *want = NULL;
     int32_t id[IDS];
     real logits[IDS * VOCAB];
     double most = 0;
-    snprintf(path, sizeof path, "%s/lora", dir);
-    t_ok(model_open(&m, path, NULL, MODEL_INFERENCE, &e), &e);
     snprintf(path, sizeof path, "%s/ids.json", dir);
     t_ok(json_read_file(&ids, path, 1 << 20, &e), &e);
     snprintf(path, sizeof path, "%s/logits.json", dir);
@@ -65,6 +66,17 @@ static double far_from(const char *dir)
     }
     json_free(ids);
     json_free(want);
+    return most;
+}
+
+static double far_from(const char *dir)
+{
+    char path[1300];
+    struct err e = {0};
+    struct model *m = NULL;
+    snprintf(path, sizeof path, "%s/lora", dir);
+    t_ok(model_open(&m, path, NULL, MODEL_INFERENCE, &e), &e);
+    double most = far_from_model(dir, m);
     model_free(m);
     return most;
 }
@@ -84,6 +96,48 @@ T_SECONDS(their_adapters_compute_the_same_here, 300)
         printf("%s: largest difference %.3g\n", names[i], far);
         t_truef(far <= 1e-4, "%s: %g", names[i], far);
     }
+    fs_list_free(names, n);
+}
+
+/* Every field of LoraConfig, perturbed: equal logits, or a refusal that names the field. */
+static int walk_one(const char *dir, const char *name)
+{
+    char path[1300], field[64];
+    struct err e = {0};
+    struct model *m = NULL;
+    snprintf(field, sizeof field, "%.*s", (int)strcspn(name, "-"), name);
+    snprintf(path, sizeof path, "%s/lora", dir);
+    int rc = model_open(&m, path, NULL, MODEL_INFERENCE, &e);
+    snprintf(path, sizeof path, "%s/logits.json", dir);
+    if (rc < 0) {
+        const char *at = strstr(e.text, "adapter_config.json: ");
+        printf("%s: refused: %s\n", name, at ? at + 21 : e.text);
+        t_truef(strstr(e.text, field) && !strchr(e.text, '\n'), "%s: %s", name, e.text);
+        return 0;
+    }
+    t_truef(fs_exists(path), "%s: opened, but peft cannot load it", name);
+    double far = far_from_model(dir, m);
+    printf("%s: largest difference %.3g\n", name, far);
+    t_truef(far <= 1e-4, "%s: %g", name, far);
+    model_free(m);
+    return 1;
+}
+
+T_SECONDS(every_field_of_their_configuration_is_right_or_refused, 300)
+{
+    char **names = NULL, path[1100], dir[1024];
+    size_t n = 0, opened = 0;
+    struct err e = {0};
+    str_copy(dir, sizeof dir, t_tmpdir());
+    library("walk", dir);
+    t_ok(fs_list(dir, &names, &n, &e), &e);
+    t_true(n >= 60);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        opened += (size_t)walk_one(path, names[i]);
+    }
+    printf("%zu of %zu equal, the others refused\n", opened, n);
+    t_true(opened >= 40);
     fs_list_free(names, n);
 }
 
@@ -150,9 +204,21 @@ T_SECONDS(our_adapters_compute_the_same_there, 300)
     save(dir, "llama", "model.kv_heads=2 model.tied=false", "lora_r=4 lora_alpha=8");
     save(dir, "llama-all", "model.kv_heads=2", "lora_r=3 lora_targets=q,k,v,o,gate,up,down");
     save(dir, "qwen2", "model.attn_bias=qkv", "lora_r=2 lora_alpha=3 lora_targets=v,down");
-    save(dir, "gpt2",
-         "model.norm=layer model.position=learned model.attn_bias=true model.mlp_bias=true "
-         "model.mlp=gelu_tanh",
-         "lora_r=2 lora_targets=o,up,down");
+    save(dir, "layers", "model.kv_heads=2 model.attn_bias=true",
+         "lora_r=2 lora_alpha=3 lora_targets=0+2.v,1.q:3:7,up:4,1-2.down lora_rslora=true");
+    save(dir, "dora", "model.attn_bias=qkv",
+         "lora_r=2 lora_targets=q,v,0.down:5,up lora_dora=true");
+    save(dir, "dora-gpt2", HF_GPT2, "lora_r=2 lora_targets=o,up,down lora_dora=true");
+    save(dir, "lora-bias", "model.kv_heads=1 model.attn_bias=true",
+         "lora_r=2 lora_targets=v,1.o lora_bias=true");
+    save(dir, "bias", "model.attn_bias=true model.mlp_bias=true",
+         "lora_r=2 lora_targets=v,down lora_train_bias=all");
+    save(dir, "bias-lora", "model.attn_bias=true",
+         "lora_r=2 lora_targets=v,1.o lora_train_bias=lora_only lora_bias=true");
+    save(dir, "save", "model.tied=false",
+         "lora_r=2 lora_targets=v lora_save=norm,lm_head,embed_tokens,1.mlp,input_layernorm");
+    save(dir, "save-tied", "model.tied=true", "lora_r=2 lora_targets=v lora_save=embed_tokens");
+    save(dir, "save-gpt2", HF_GPT2, "lora_r=2 lora_targets=o,down lora_save=norm,embed_positions");
+    save(dir, "gpt2", HF_GPT2, "lora_r=2 lora_targets=o,up,down");
     library("check", dir);
 }

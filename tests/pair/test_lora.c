@@ -2,6 +2,7 @@
 #include "base/pool.h"
 #include "engine/ops.h"
 #include "kit.h"
+#include "models/peft.h"
 
 enum { B = 2, T = 24, V = 60, R = B * T };
 
@@ -105,9 +106,11 @@ T(an_adapter_equals_the_matrix_plus_its_low_rank_product)
     model_free(base);
 }
 
-T(a_row_has_the_same_bits_whatever_the_other_rows)
+static void same_bits_alone(const char *more)
 {
-    struct model *m = make("model.method=random random.early=0 random.late=0" ALL, 0);
+    char text[300];
+    snprintf(text, sizeof text, "model.method=random random.early=0 random.late=0" ALL "%s", more);
+    struct model *m = make(text, 0);
     struct pass masked = kit_pass(PASS_MASKED), sparse = kit_pass(PASS_SPARSE);
     wake(m);
     real *want = states(m, &masked);
@@ -123,9 +126,16 @@ T(a_row_has_the_same_bits_whatever_the_other_rows)
     model_free(m);
 }
 
-T(cached_decoding_uses_the_adapters)
+T(a_row_has_the_same_bits_whatever_the_other_rows)
 {
-    struct model *m = make("model.method=dense" ALL, 0);
+    same_bits_alone("");
+    same_bits_alone("model.lora_dora=true");
+    same_bits_alone("model.lora_bias=true");
+}
+
+static void decodes_alike(const char *more)
+{
+    struct model *m = make(more, 0);
     struct pass pass = kit_pass(PASS_SPARSE);
     struct kv_cache *cache;
     struct err e = {0};
@@ -142,6 +152,47 @@ T(cached_decoding_uses_the_adapters)
         t_near(have[v], want[v], KIT_NEAR * 10);
     kv_cache_free(cache);
     model_free(m);
+}
+
+T(cached_decoding_uses_the_adapters)
+{
+    decodes_alike("model.method=dense" ALL);
+    decodes_alike("model.method=dense model.lora_dora=true" ALL);
+    decodes_alike("model.method=dense model.lora_bias=true model.attn_bias=true" ALL);
+}
+
+/* Its magnitudes start as the norms of the rows. */
+T(a_fresh_dora_adapter_changes_nothing_and_a_trained_one_sets_the_norms_of_rows)
+{
+    struct model *m = make("model.method=dense model.lora_dora=true" ALL, 0),
+                 *base = make("model.method=dense", 0);
+    struct pass pass = kit_pass(PASS_SPARSE);
+    real *want = states(base, &pass), row[96];
+    const real *have = last(m, &pass);
+    double most = 0;
+    for (size_t i = 0; i < kit_states(m); i++)
+        most = fmax(most, fabs((double)have[i] - (double)want[i]));
+    t_truef(most < KIT_NEAR, "%g", most);
+    wake(m);
+    for (int k = 0; k < m->adapters; k++) {
+        const struct adapter *x = &m->adapter[k];
+        struct param *p = &m->params.p[x->magnitude];
+        for (size_t o = 0; o < p->n; o++) {
+            double sum = 0;
+            p->value[o] = (real)(0.5 + 0.01 * (double)o);
+            model_values_merged(m, x->matrix, o, 1, row);
+            for (int c = 0; c < m->params.p[x->matrix].shape[1]; c++)
+                sum += (double)row[c] * (double)row[c];
+            t_near(sqrt(sum), (double)p->value[o], 1e-5);
+        }
+    }
+    params_changed(&m->params);
+    t_true(!repeats(m, &pass, want));
+    pass.adapters_off = 1;
+    t_true(repeats(m, &pass, want));
+    free(want);
+    model_free(m);
+    model_free(base);
 }
 
 #define DROPS "model.method=random random.early=0 random.late=0 model.lora_dropout=0.5" ALL
@@ -188,7 +239,7 @@ T(dropout_drops_half_of_the_inputs_and_doubles_the_rest)
     t_near((double)zeros / (N * C), 0.5, 0.03);
 }
 
-T(recomputation_and_thread_count_do_not_change_gradients)
+static void same_gradients(const char *more)
 {
     struct err e = {0};
     real *want = NULL;
@@ -197,7 +248,7 @@ T(recomputation_and_thread_count_do_not_change_gradients)
         char text[600];
         t_ok(pool_start(k < 2 ? 1 : 3, &e), &e);
         kit_fill(&batch, B, T, V, 3);
-        snprintf(text, sizeof text, SHAPE DROPS);
+        snprintf(text, sizeof text, SHAPE DROPS "%s", more);
         struct model *m = kit_model(text, 5, R, MODEL_TRAIN, k % 2);
         struct pass pass = kit_pass(PASS_TRAIN);
         wake(m);
@@ -213,6 +264,12 @@ T(recomputation_and_thread_count_do_not_change_gradients)
     free(want);
 }
 
+T(recomputation_and_thread_count_do_not_change_gradients)
+{
+    same_gradients("");
+    same_gradients("model.lora_dora=true");
+}
+
 T(adapters_are_counted_in_flops)
 {
     struct model *m = make("model.method=dense" ALL, 0), *base = make("model.method=dense", 0);
@@ -226,6 +283,26 @@ T(adapters_are_counted_in_flops)
     t_near(flops_model_ratio(&m->flops), 1, 1e-12);
     t_near(adapters_weights(&m->config), weights, 0);
     t_eq(params_count(&m->params) - params_count(&base->params), weights);
+    model_free(m);
+    model_free(base);
+}
+
+T(adapters_of_some_layers_are_counted_there)
+{
+    struct model *m = make("model.method=dense model.lora_r=4 model.lora_targets=1.q,3.down:2", 0),
+                 *base = make("model.method=dense", 0);
+    struct pass pass = kit_pass(PASS_SPARSE);
+    last(m, &pass);
+    last(base, &pass);
+    for (int l = 0; l < 4; l++)
+        for (int k = 0; k < FLOPS_PARTS; k++) {
+            double more = l == 1 && k == FLOPS_QO    ? 2.0 * R * 4 * (64 + 64)
+                          : l == 3 && k == FLOPS_MLP ? 2.0 * R * 2 * (64 + 96)
+                                                     : 0;
+            t_near(m->flops.part[l * FLOPS_PARTS + k], base->flops.part[l * FLOPS_PARTS + k] + more,
+                   1e-6);
+        }
+    t_near(adapters_weights(&m->config), 4 * 128 + 2 * 160, 0);
     model_free(m);
     model_free(base);
 }
@@ -249,6 +326,25 @@ T(impossible_adapters_are_refused_in_one_line)
             DS_ERANGE, "the size of v, which is 32 x 64");
     refused(SHAPE "model.method=dense model.lora_r=4 model.mlp=gelu model.lora_targets=gate",
             DS_EUSAGE, "only with model.mlp=swiglu");
+    static const char *const malformed[] = {
+        "0-.q", "1-0.q", "x.q",    "0+.q", "q:",   "q:0",   "q:-1",
+        "q:2:", "q:2:x", "q:2:-1", ".q",   "q:4x", "1.q.v", "0:2"};
+    for (size_t i = 0; i < DS_LEN(malformed); i++) {
+        char text[300];
+        snprintf(text, sizeof text, SHAPE "model.method=dense model.lora_r=4 model.lora_targets=%s",
+                 malformed[i]);
+        refused(text, DS_EUSAGE, malformed[i]);
+    }
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=0-4.q", DS_ERANGE,
+            "0-4.q: layer 4 not found: expected 0 to 3");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=2.q:65", DS_ERANGE,
+            "2.q:65: rank must not exceed the size of q, which is 64 x 64");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_save=lm_head", DS_EUSAGE,
+            "unknown module lm_head");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_save=norm,layernorm", DS_EUSAGE,
+            "unknown module layernorm: expected e.g. embed_tokens, norm");
+    refused(SHAPE "model.method=dense model.lora_r=4 model.lora_bias=true model.lora_dora=true",
+            DS_EUSAGE, "model.lora_bias=true: not defined with model.lora_dora=true");
     refused(SHAPE "model.method=dense model.lora_r=4 model.lora_targets=,", DS_EUSAGE,
             "must name at least one matrix");
 }

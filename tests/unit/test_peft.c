@@ -110,15 +110,23 @@ T(adapters_are_saved_and_opened_over_their_base_bit_for_bit)
     back_and_forth(SHAPE "model.attn_bias=qkv ", "lora_r=3 lora_targets=q,k,v,o,gate,up,down");
     back_and_forth(SHAPE "model.norm=layer ", "lora_r=1 lora_targets=gate");
     back_and_forth(GPT2, "lora_r=2 lora_alpha=3 lora_targets=o,up,down");
+    back_and_forth(SHAPE, "lora_r=2 lora_targets=0.q,1.v:1:3,up:3 lora_rslora=true");
+    back_and_forth(SHAPE, "lora_r=2 lora_targets=q,v,down lora_dora=true");
+    back_and_forth(SHAPE, "lora_r=2 lora_targets=q,1.down lora_bias=true");
+    back_and_forth(SHAPE "model.attn_bias=true ",
+                   "lora_r=2 lora_targets=q,v lora_train_bias=all lora_save=norm,1.mlp");
+    back_and_forth(SHAPE "model.attn_bias=true model.tied=false ",
+                   "lora_r=2 lora_targets=1.v lora_train_bias=lora_only lora_bias=true "
+                   "lora_save=lm_head,input_layernorm");
+    back_and_forth(GPT2, "lora_r=2 lora_targets=o,up lora_dora=true lora_save=norm");
 }
 
-T(the_merged_model_computes_what_the_adapted_one_does)
+static void merged_is_equal(const char *shape, const char *lora)
 {
     struct err e = {0};
     real a[IDS * VOCAB], b[IDS * VOCAB];
-    struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=q,k,v,o,gate,up,down", t_tmpdir()),
-                 *merged = NULL;
-    t_ok(kit_try(&merged, SHAPE, SEED + 1, MODEL_INFERENCE, &e), &e);
+    struct model *m = adapted(shape, lora, t_tmpdir()), *merged = NULL;
+    t_ok(kit_try(&merged, shape, SEED + 1, MODEL_INFERENCE, &e), &e);
     for (int i = 0; i < m->n_base; i++) {
         struct param *p = &merged->params.p[i];
         size_t rows = (size_t)p->shape[0], half = rows / 2, columns = p->n / rows;
@@ -133,6 +141,23 @@ T(the_merged_model_computes_what_the_adapted_one_does)
     logits(m, b, 1);
     t_true(farthest(a, b) > 1e-3);
     model_free(merged);
+    model_free(m);
+}
+
+T(the_merged_model_computes_what_the_adapted_one_does)
+{
+    merged_is_equal(SHAPE, "lora_r=2 lora_targets=q,k,v,o,gate,up,down");
+    merged_is_equal(SHAPE, "lora_r=2 lora_targets=q,k,v,o,gate,up,down lora_dora=true");
+    merged_is_equal(SHAPE "model.attn_bias=true ",
+                    "lora_r=2 lora_targets=0.q:3,1.v lora_bias=true lora_rslora=true");
+}
+
+T(a_bias_cannot_be_merged_into_a_matrix_without_one)
+{
+    struct err e = {0};
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=v lora_bias=true", t_tmpdir());
+    t_fails(adapters_check_merge(m, &e), &e, DS_EUSAGE,
+            "self_attn.v_proj.weight: cannot be merged: its adapter has a bias");
     model_free(m);
 }
 
@@ -212,6 +237,52 @@ T(target_modules_are_names_endings_or_a_pattern)
     targets(dir, "\"all-linear\"", "q,k,v,o,up,down");
 }
 
+/* More keys of q_proj and v_proj in two layers; what they mean here. */
+static const struct {
+    const char *keys, *targets, *save;
+} meaning[] = {
+    // clang-format off
+    {"\"layers_to_transform\": 0", "0.q,0.v", ""},
+    {"\"layers_to_transform\": [1], \"layers_pattern\": \"layers\"", "1.q,1.v", ""},
+    {"\"layers_to_transform\": [1, 0], \"layers_pattern\": []", "q,v", ""},
+    {"\"layers_to_transform\": []", "q,v", ""},
+    {"\"layers_to_transform\": [1], \"layers_pattern\": [\"h\", \"lay.rs\"]", "1.q,1.v", ""},
+    {"\"rank_pattern\": {\"q_proj\": 4}", "q:4,v", ""},
+    {"\"rank_pattern\": {\"layers.1.self_attn.q_proj\": 1, \"q_proj\": 4}", "0.q:4,1.q:1,v", ""},
+    {"\"rank_pattern\": {\"q_proj\": 4, \"layers.1.self_attn.q_proj\": 1}", "q:4,v", ""},
+    {"\"rank_pattern\": {\"_proj\": 4, \"proj\": 3, \"^model.layers.0.*v.proj\": 1}", "q,0.v:1,1.v", ""},
+    {"\"rank_pattern\": {\".*0.*[qv]_proj\": 3}", "0.q:3,1.q,0.v:3,1.v", ""},
+    {"\"alpha_pattern\": {\"v_proj\": 0.5}", "q,v:2:0.5", ""},
+    {"\"alpha_pattern\": {\"layers.0.self_attn.v_proj\": 3}, \"rank_pattern\": {\"v_proj\": 1}", "q,0.v:1:3,1.v:1", ""},
+    {"\"exclude_modules\": [\"layers.0.self_attn.q_proj\"]", "1.q,v", ""},
+    {"\"exclude_modules\": \".*1.*\"", "0.q,0.v", ""},
+    {"\"modules_to_save\": [\"model.norm\"]", "q,v", "model.norm,"},
+    {"\"modules_to_save\": [\"norm\"]", "q,v", "input_layernorm,post_attention_layernorm,model.norm,"},
+    {"\"modules_to_save\": [\"layers.1\"]", "0.q,0.v", "model.layers.1.input_layernorm,model.layers.1.self_attn.q_proj,model.layers.1.self_attn.k_proj,model.layers.1.self_attn.v_proj,model.layers.1.self_attn.o_proj,model.layers.1.post_attention_layernorm,model.layers.1.mlp.gate_proj,model.layers.1.mlp.up_proj,model.layers.1.mlp.down_proj,"},
+    {"\"modules_to_save\": [\"embed_tokens\"]", "q,v", "model.embed_tokens,lm_head,"},
+    {"\"modules_to_save\": [\"head\"]", "q,v", "lm_head,"},
+    {"\"modules_to_save\": [\"lm_head\"], \"ensure_weight_tying\": true", "q,v", "model.embed_tokens,lm_head,"},
+    {"\"modules_to_save\": [\"nothing\"]", "q,v", ""},
+    // clang-format on
+};
+
+T(layers_patterns_and_saved_modules_mean_what_they_mean_to_peft)
+{
+    char dir[1000], text[800];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    model_free(adapted(SHAPE, "lora_r=2", dir));
+    for (size_t i = 0; i < DS_LEN(meaning); i++) {
+        struct model_config c;
+        struct err e = {0};
+        snprintf(text, sizeof text, HEAD ALL ", %s}", meaning[i].keys);
+        t_ok(parse(dir, text, &c, &e), &e);
+        t_str(c.lora_targets, meaning[i].targets);
+        t_str(c.lora_save, meaning[i].save);
+        t_eq(c.tied, strstr(meaning[i].save, "lm_head") == NULL);
+        opt_release(&model_group, &c);
+    }
+}
+
 T(scaling_of_plain_and_rank_stabilised_adapters)
 {
     char dir[1000];
@@ -227,7 +298,7 @@ T(scaling_of_plain_and_rank_stabilised_adapters)
     t_ok(parse(dir, HEAD ALL ", \"use_rslora\": true, \"rank_pattern\": {}, \"use_dora\": false}",
                &c, &e),
          &e);
-    t_near(c.lora_alpha / (double)c.lora_r, 8 / sqrt(2), 1e-15);
+    t_near(adapters_scale(&c, &(struct adapter_spec){c.lora_r, c.lora_alpha}), 8 / sqrt(2), 1e-15);
     opt_release(&model_group, &c);
 }
 
@@ -243,14 +314,6 @@ static const struct {
     {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": \"IA3\"}", "peft_type: unsupported value IA3: expected LORA"},
     {"{\"base_model_name_or_path\": \"../base\", \"peft_type\": 3}", "peft_type: unsupported value (not a string)"},
     {HEAD "\"task_type\": \"SEQ_CLS\", " ALL "}", "task_type: unsupported value SEQ_CLS: expected CAUSAL_LM"},
-    {HEAD ALL ", \"use_dora\": true}", "unsupported key use_dora"},
-    {HEAD ALL ", \"rank_pattern\": {\"q_proj\": 4}}", "unsupported key rank_pattern"},
-    {HEAD ALL ", \"alpha_pattern\": {\"q_proj\": 4}}", "unsupported key alpha_pattern"},
-    {HEAD ALL ", \"bias\": \"all\"}", "unsupported key bias"},
-    {HEAD ALL ", \"modules_to_save\": [\"lm_head\"]}", "unsupported key modules_to_save"},
-    {HEAD ALL ", \"layers_to_transform\": [0]}", "unsupported key layers_to_transform"},
-    {HEAD ALL ", \"layers_to_transform\": 1}", "unsupported key layers_to_transform"},
-    {HEAD ALL ", \"layers_to_transform\": 0}", "unsupported key layers_to_transform"},
     {HEAD ALL ", \"use_rslora\": 1}", "use_rslora must be true or false"},
     {HEAD ALL ", \"use_rslora\": \"true\"}", "use_rslora must be true or false"},
     {HEAD ALL ", \"something_new\": \"yes\"}", "unsupported key something_new"},
@@ -270,11 +333,48 @@ static const struct {
     {HEAD NUMBERS "\"target_modules\": [\"experts\"]}", "target_modules must name a matrix of this model"},
     {HEAD NUMBERS "\"target_modules\": [\"q_proj\", \"lm_head\"]}", "target_modules has lm_head"},
     {HEAD NUMBERS "\"target_modules\": [\"embed_tokens\"]}", "target_modules has model.embed_tokens"},
-    {HEAD NUMBERS "\"target_modules\": \".*layers.0.*q_proj\"}", "target_modules has self_attn.q_proj in 1 of 2 layers"},
+    {HEAD ALL ", \"use_qalora\": true}", "unsupported key use_qalora = true: expected LoRA or DoRA"},
+    {HEAD ALL ", \"use_bdlora\": {}}", "unsupported key use_bdlora = an object of 0: expected LoRA or DoRA"},
+    {HEAD ALL ", \"velora_config\": {}}", "unsupported key velora_config = an object of 0: expected LoRA or DoRA"},
+    {HEAD ALL ", \"monteclora_config\": {\"a\": 1}}", "unsupported key monteclora_config = an object of 1: expected LoRA or DoRA"},
+    {HEAD ALL ", \"arrow_config\": {}}", "unsupported key arrow_config = an object of 0: expected LoRA or DoRA"},
+    {HEAD ALL ", \"kasa_config\": {}}", "unsupported key kasa_config = an object of 0: expected LoRA or DoRA"},
+    {HEAD ALL ", \"megatron_config\": {\"a\": 1}}", "unsupported key megatron_config = an object of 1: expected LoRA or DoRA"},
+    {HEAD ALL ", \"layer_replication\": [[0, 1]]}", "unsupported key layer_replication = a list of 1: expected LoRA or DoRA"},
+    {HEAD ALL ", \"target_parameters\": [\"x\"]}", "unsupported key target_parameters = a list of 1: expected LoRA or DoRA"},
+    {HEAD ALL ", \"trainable_token_indices\": [3]}", "unsupported key trainable_token_indices = a list of 1: expected LoRA or DoRA"},
+    {HEAD ALL ", \"alora_invocation_tokens\": []}", "unsupported key alora_invocation_tokens = a list of 0: expected LoRA or DoRA"},
+    {HEAD ALL ", \"something_newer\": 2.5}", "unsupported key something_newer = 2.5"},
+    {HEAD ALL ", \"use_dora\": \"yes\"}", "use_dora must be true or false"},
+    {HEAD ALL ", \"use_dora\": true, \"lora_bias\": true}", "model.lora_bias=true: not defined with model.lora_dora=true"},
+    {HEAD ALL ", \"bias\": \"some\"}", "bias: unsupported value some: expected none"},
+    {HEAD ALL ", \"bias\": 1}", "bias: unsupported value (not a string)"},
+    {HEAD ALL ", \"rank_pattern\": {\"q_proj\": 0}}", "rank_pattern: q_proj: must be a positive integer"},
+    {HEAD ALL ", \"rank_pattern\": {\"q_proj\": 2.5}}", "rank_pattern: q_proj: must be a positive integer"},
+    {HEAD ALL ", \"rank_pattern\": [\"q_proj\"]}", "rank_pattern must be an object"},
+    {HEAD ALL ", \"rank_pattern\": {\"(\": 3}}", "rank_pattern"},
+    {HEAD ALL ", \"rank_pattern\": {\"v_proj\": 5}}", "rank must not exceed the size of v, which is 4 x 8"},
+    {HEAD ALL ", \"alpha_pattern\": {\"q_proj\": \"x\"}}", "alpha_pattern: q_proj: must be a number"},
+    {HEAD ALL ", \"alpha_pattern\": {\"q_proj\": -1}}", "alpha_pattern: q_proj: must be a number from 0"},
+    {HEAD ALL ", \"layers_to_transform\": 2}", "layers_to_transform: layer 2 not found: expected 0 to 1"},
+    {HEAD ALL ", \"layers_to_transform\": [0, -1]}", "layers_to_transform: layer -1 not found"},
+    {HEAD ALL ", \"layers_to_transform\": \"0\"}", "layers_to_transform must be a layer or a list of them"},
+    {HEAD ALL ", \"layers_to_transform\": [true]}", "layers_to_transform must be a layer or a list of them"},
+    {HEAD ALL ", \"layers_pattern\": \"layers\"}", "layers_pattern: expected layers_to_transform as well"},
+    {HEAD ALL ", \"layers_to_transform\": [0], \"layers_pattern\": \"h\"}", "target_modules must name a matrix"},
+    {HEAD ALL ", \"layers_to_transform\": [0], \"layers_pattern\": [3]}", "layers_pattern: entry 1 must be a name"},
+    {HEAD NUMBERS "\"target_modules\": \"q_proj\", \"layers_to_transform\": [0]}", "layers_to_transform: not defined with a pattern"},
+    {HEAD ALL ", \"exclude_modules\": [\"self_attn.q_proj\", \"v_proj\"]}", "target_modules must name a matrix"},
+    {HEAD ALL ", \"exclude_modules\": 3}", "exclude_modules must be a list of names"},
+    {HEAD ALL ", \"modules_to_save\": \"lm_head\"}", "modules_to_save must be a list of names"},
+    {HEAD ALL ", \"modules_to_save\": [\"q_proj\", \"v_proj\"]}", "target_modules must name a matrix"},
+    {HEAD ALL ", \"modules_to_save\": [\"proj\"]}", "modules_to_save: model.layers.0.self_attn.q_proj has an adapter as well"},
+    {HEAD ALL ", \"init_lora_weights\": \"loftq\"}", "init_lora_weights: unsupported value loftq"},
+    {HEAD ALL ", \"ensure_weight_tying\": 1}", "ensure_weight_tying must be true or false"},
     // clang-format on
 };
 
-T(what_is_not_plain_lora_is_refused_by_name_in_one_line)
+T(what_changes_the_result_otherwise_is_refused_by_name_and_value_in_one_line)
 {
     char dir[1000];
     str_copy(dir, sizeof dir, t_tmpdir());
@@ -386,6 +486,45 @@ T(tensors_of_wrong_shape_are_named_with_both_shapes)
     model_free(m);
 }
 
+/* Values that no training leaves, and tensors that the options of the configuration call for. */
+T(non_finite_and_missing_tensors_of_adapters_are_refused_by_name)
+{
+    static const struct {
+        const char *keys, *part;
+    } missing[] = {
+        {"\"use_dora\": true", "missing tensor base_model.model.model.layers.0.self_attn.q_proj."
+                               "lora_magnitude_vector"},
+        {"\"lora_bias\": true",
+         "missing tensor base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias"},
+        {"\"modules_to_save\": [\"model.norm\"]",
+         "missing tensor base_model.model.model.norm.weight"},
+        {"\"rank_pattern\": {\"v_proj\": 1}",
+         "tensor base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight: shape [2,8], "
+         "expected [1,8]"},
+        {"\"layers_to_transform\": [1]",
+         "unexpected tensor base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"},
+    };
+    char dir[1000], name[TENSORS][128], text[800];
+    struct st_out t[TENSORS];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=q,v", dir);
+    size_t n = tensors(m, t, name);
+    for (size_t i = 0; i < DS_LEN(missing); i++) {
+        snprintf(text, sizeof text, HEAD ALL ", %s}", missing[i].keys);
+        put(dir, "lora/adapter_config.json", text);
+        weights_fail(dir, t, n, missing[i].part);
+    }
+    put(dir, "lora/adapter_config.json", HEAD ALL "}");
+    float odd[16] = {[3] = (float)NAN, [5] = (float)INFINITY};
+    t[2].data = odd;
+    struct err e = {0};
+    struct model *back = NULL;
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_ENUMERIC,
+            "self_attn.v_proj.lora_A.weight holds 2 non-finite values");
+    model_free(m);
+}
+
 /* An adapter on c_attn has one A shared by q, k and v, and a part of B for each. */
 T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
 {
@@ -396,7 +535,7 @@ T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
     str_copy(dir, sizeof dir, t_tmpdir());
     struct model *m = adapted(GPT2, "lora_r=2 lora_targets=q,k,v", dir);
     t_fails(peft_save(m, in(dir, "lora"), "../base", &e), &e, DS_EUSAGE,
-            "as one matrix, c_attn; only o, up and down can be saved");
+            "a part of transformer.h.0.attn.c_attn.weight, which cannot be saved");
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < 48; i++) {
             a[l][i % 16] = (float)(i + l);

@@ -192,10 +192,12 @@ static int fill_adapter(struct convert_job *j, const char *dir, struct err *e)
     if (rc == 0 && !at.path[0])
         note(j, "the model includes its base: base_model_name_or_path is empty");
     j->type = GGUF_T_F32;
-    j->r = (struct export_result){
-        .files = 1, .tensors = 2 * (uint64_t)m->adapters, .head_type = GGUF_T_F32};
-    for (int i = 0; i < m->adapters; i++)
-        j->r.bytes += 4 * (m->params.p[m->adapter[i].a].n + m->params.p[m->adapter[i].b].n);
+    j->r = (struct export_result){.files = 1, .head_type = GGUF_T_F32};
+    for (int i = 0; i < m->params.n; i++)
+        if (adapters_of(m, i) || adapters_saves(m, i)) {
+            j->r.tensors++;
+            j->r.bytes += 4 * m->params.p[i].n;
+        }
     j->parameters = (int64_t)j->r.bytes / 4;
     if (rc == 0 && j->from.tokenizer) {
         rc = fs_join(path, sizeof path, dir, "tokenizer.json", e);
@@ -260,6 +262,12 @@ static int check_adapters(const struct convert_job *j, struct err *e)
 {
     const struct model *m = j->from.m;
     const char *method = m->config.method;
+    for (int i = 0; i < m->n_base && j->o.method && !j->o.merge; i++)
+        if (adapters_saves(m, i))
+            return err_set(e, DS_EUSAGE,
+                           "method=dense: %s was trained with the adapters and is not the base's; "
+                           "add merge=yes",
+                           m->params.p[i].name);
     if (!j->o.merge && !j->o.adapter)
         return 0;
     if (m->adapters == 0)
@@ -270,6 +278,8 @@ static int check_adapters(const struct convert_job *j, struct err *e)
     if (j->o.adapter && j->o.to != CONVERT_HF)
         return err_set(e, DS_EUSAGE,
                        "adapter=only writes a directory: -o must not end in .gguf or .bin");
+    if (j->o.merge && adapters_check_merge(m, e) < 0)
+        return DS_EUSAGE;
     if (j->o.merge && strcmp(method, "dense") != 0 && !j->o.method)
         return err_set(e, DS_EUSAGE,
                        "merge=yes writes a dense model, without %s routing; add method=dense",

@@ -270,8 +270,8 @@ void model_config_to_json(struct str *s, const struct model_config *c,
     str_addf(s, "  \"tie_word_embeddings\": %s,\n", c->tied ? "true" : "false");
     str_add(s, "  \"torch_dtype\": \"float32\",\n  \"depthscope\": {");
     for (size_t i = 0; i < model_group.n; i++) {
-        char value[256];
-        opt_print(&model_group.opts[i], c, value, sizeof value);
+        char space[64];
+        const char *value = opt_text(&model_group.opts[i], c, space, sizeof space);
         str_addf(s, "%s\n    \"model.%s\": ", i ? "," : "", model_group.opts[i].key);
         str_add_json(s, value, strlen(value));
     }

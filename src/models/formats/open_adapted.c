@@ -42,7 +42,7 @@ static int check_base(const struct model *m, const char *dir, const char *base, 
         rc = tensor_match_init(&v, m, s, 0, e);
     if (rc == 0)
         rc = tensor_match_check(&v, m, s, e);
-    if (rc == 0 && peft_is_dir(dir) && v.new_n != 2 * m->adapters)
+    if (rc == 0 && peft_is_dir(dir) && v.new_n != adapters_params(m))
         rc = err_set(e, DS_EFORMAT, "%s: parameters of method %s are missing: %s", base,
                      m->config.method, str_text(&v.new));
     tensor_match_release(&v);

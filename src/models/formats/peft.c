@@ -1,6 +1,7 @@
 /* Reads and writes adapter values in PEFT's format, and merges adapters into the base. */
 #include "models/peft.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,38 +22,51 @@ struct part {
     uint64_t first;      /* its row where our parameter begins */
 };
 
-static void part_of_adapter(const struct model *m, const struct adapter *x, int is_b,
-                            struct part *out)
+/* Rows of a fused matrix: q, k and v of a GPT-2 are one there. */
+static void take_rows(struct part *out, const struct param *p, const struct names_place *at)
+{
+    out->rank = p->rank;
+    out->rows = (uint64_t)p->shape[0] * (uint64_t)at->parts;
+    out->cols = p->rank > 1 ? (uint64_t)p->shape[1] : 1;
+    out->first = (uint64_t)p->shape[0] * (uint64_t)at->part;
+}
+
+/* Parameter i of adapter x. */
+static void part_of_adapter(const struct model *m, const struct adapter *x, int i, struct part *out)
 {
     const struct params *ps = &m->params;
-    const struct param *p = &ps->p[is_b ? x->b : x->a], *w = &ps->p[x->matrix];
+    const char *suffix = i == x->a           ? "lora_A.weight"
+                         : i == x->b         ? "lora_B.weight"
+                         : i == x->magnitude ? "lora_magnitude_vector"
+                                             : "lora_B.bias";
     struct names_place at;
-    peft_module(peft_names(&m->config), w->name, &at);
-    snprintf(out->name, sizeof out->name, "%s%s.lora_%s.weight", peft_prefix, at.name,
-             is_b ? "B" : "A");
-    out->rank = 2;
-    /* of a fused matrix the parts share A, and each has its rows of B */
-    out->rows = (uint64_t)p->shape[0] * (uint64_t)(is_b ? at.parts : 1);
-    out->cols = (uint64_t)p->shape[1];
-    out->first = is_b ? (uint64_t)p->shape[0] * (uint64_t)at.part : 0;
+    peft_module(peft_names(&m->config), ps->p[x->matrix].name, &at);
+    snprintf(out->name, sizeof out->name, "%s%s.%s", peft_prefix, at.name, suffix);
+    if (i == x->a) /* shared by the parts of a fused matrix */
+        at = (struct names_place){.parts = 1};
+    take_rows(out, &ps->p[i], &at);
+}
+
+/* A parameter of the base that is saved with the adapters.  PEFT keeps the bias of an adapted matrix
+ * in its base layer; is_plain: where the whole module is saved. */
+static void part_of_saved(const struct model *m, int i, int is_plain, struct part *out)
+{
+    const struct param *p = &m->params.p[i];
+    struct names_place at;
+    int is_inner = 0;
+    for (int k = 0; k < m->adapters && !is_plain; k++)
+        is_inner |= m->adapter[k].base_bias == i;
+    names_place(peft_names(&m->config), p->name, &at);
+    const char *dot = strrchr(at.name, '.');
+    snprintf(out->name, sizeof out->name, "%s%.*s%s%s", peft_prefix, (int)(dot ? dot - at.name : 0),
+             at.name, is_inner ? ".base_layer" : "", dot ? dot : "");
+    take_rows(out, p, &at);
 }
 
 static void part_of_own(const struct param *p, struct part *out)
 {
     snprintf(out->name, sizeof out->name, "%s", p->name);
-    out->rank = p->rank;
-    out->rows = (uint64_t)p->shape[0];
-    out->cols = p->rank > 1 ? (uint64_t)p->shape[1] : 1;
-    out->first = 0;
-}
-
-/* The adapter that parameter i belongs to, or NULL. */
-static const struct adapter *adapter_with(const struct model *m, int i)
-{
-    for (int k = 0; k < m->adapters; k++)
-        if (m->adapter[k].a == i || m->adapter[k].b == i)
-            return &m->adapter[k];
-    return NULL;
+    take_rows(out, p, &(struct names_place){.parts = 1});
 }
 
 /* ---- reading ---- */
@@ -62,6 +76,7 @@ struct own_files {
     struct st_set *set[2];
     unsigned char *used[2];
     int taken, new, ignored;
+    int is_peft; /* without a checkpoint's config.json */
 };
 
 static void own_files_close(struct own_files *b)
@@ -77,7 +92,7 @@ static int own_files_open(struct own_files *b, const char *dir, struct err *e)
     static const char *const file[] = {PEFT_WEIGHTS, PEFT_OWN, "adapter_model.bin"};
     char path[3][1200];
     int rc = 0;
-    *b = (struct own_files){0};
+    *b = (struct own_files){.is_peft = peft_is_dir(dir)};
     for (int k = 0; k < 3 && rc == 0; k++)
         rc = fs_join(path[k], sizeof path[k], dir, file[k], e);
     for (int k = 0; k < 2 && rc == 0; k++) {
@@ -129,22 +144,28 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
 static int find(const struct own_files *b, const struct model *m, int i, struct part *part,
                 size_t *at)
 {
-    const struct adapter *x = adapter_with(m, i);
+    const struct adapter *x = adapters_of(m, i);
     if (b->set[1]) {
         part_of_own(&m->params.p[i], part);
         if (st_set_find(b->set[1], part->name, at))
             return 1;
     }
-    if (!x || !b->set[0]) {
+    if ((!x && i >= m->n_base) || !b->set[0]) {
         part_of_own(&m->params.p[i], part);
         return -1;
     }
-    part_of_adapter(m, x, x->b == i, part);
+    if (!x) {
+        part_of_saved(m, i, 1, part);
+        if (st_set_find(b->set[0], part->name, at))
+            return 0;
+        part_of_saved(m, i, 0, part);
+    } else {
+        part_of_adapter(m, x, i, part);
+    }
     return st_set_find(b->set[0], part->name, at) ? 0 : -1;
 }
 
-static void take(const struct st_tensor *t, const struct part *part, struct param *p,
-                 const char *path)
+static size_t take(const struct st_tensor *t, const struct part *part, struct param *p)
 {
     size_t bad = 0;
 #if REAL_BITS == 64
@@ -154,8 +175,25 @@ static void take(const struct st_tensor *t, const struct part *part, struct para
 #endif
     for (size_t i = 0; i < p->n; i++)
         bad += !(p->value[i] - p->value[i] == 0);
+    return bad;
+}
+
+/* A run's checkpoint may hold what its training left; third-party adapters must be finite. */
+static int report_bad(const struct st_tensor *t, size_t bad, const char *path, int is_peft,
+                      struct err *e)
+{
+    if (bad > 0 && is_peft)
+        return err_set(e, DS_ENUMERIC, "%s: tensor %s holds %zu non-finite values", path, t->name,
+                       bad);
     if (bad > 0)
         log_warn("%s: tensor %s holds %zu non-finite values", path, t->name, bad);
+    return 0;
+}
+
+/* The head of a tied base that only the embedding parted from keeps the base's values. */
+static int may_lack(const struct model *m, int i)
+{
+    return i == m->head && i < m->n_base;
 }
 
 static int read_one(struct own_files *b, struct model *m, int i, int strict, struct err *e)
@@ -164,7 +202,7 @@ static int read_one(struct own_files *b, struct model *m, int i, int strict, str
     size_t at = 0;
     int k = find(b, m, i, &part, &at);
     const struct st_tensor *t = k < 0 ? NULL : st_set_at(b->set[k], at);
-    if (!strict && !(t && fits(t, &part))) {
+    if ((!strict && !(t && fits(t, &part))) || (!t && may_lack(m, i))) {
         b->new ++;
         return 0;
     }
@@ -173,8 +211,32 @@ static int read_one(struct own_files *b, struct model *m, int i, int strict, str
         return err_add(e, rc, "%s", st_set_path(b->set[k < 0 ? !b->set[0] : k]));
     b->used[k][at] = 1;
     b->taken++;
-    take(t, &part, &m->params.p[i], st_set_path(b->set[k]));
-    return 0;
+    size_t bad = take(t, &part, &m->params.p[i]);
+    return report_bad(t, bad, st_set_path(b->set[k]), b->is_peft, e);
+}
+
+static const char peft_head[] = "base_model.model.lm_head.weight";
+
+/* A tied embedding that is saved: PEFT parts it from the head, so both are in the file. */
+static int has_two_heads(const struct model *m)
+{
+    return m->head < 0 && adapters_saves(m, m->embed);
+}
+
+static int check_two_heads(struct own_files *b, const struct model *m, struct err *e)
+{
+    struct part part;
+    size_t head, embed;
+    part_of_saved(m, m->embed, 1, &part);
+    if (!b->set[0] || !has_two_heads(m) || !st_set_find(b->set[0], peft_head, &head) ||
+        !st_set_find(b->set[0], part.name, &embed))
+        return 0;
+    const struct st_tensor *x = st_set_at(b->set[0], head), *y = st_set_at(b->set[0], embed);
+    b->used[0][head] = 1;
+    return x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0
+               ? 0
+               : err_set(e, DS_EFORMAT, "%s: %s differs from %s, but model.tied=true",
+                         st_set_path(b->set[0]), peft_head, part.name);
 }
 
 static int check_used(struct own_files *b, int strict, struct err *e)
@@ -193,14 +255,21 @@ static int check_used(struct own_files *b, int strict, struct err *e)
     return rc;
 }
 
+/* Adapters alone have no parameters of a method. */
+static int is_stored(const struct own_files *b, const struct model *m, int i)
+{
+    return b->is_peft ? adapters_saves(m, i) || adapters_of(m, i) : adapters_is_own(m, i);
+}
+
 int model_read_own(struct model *m, const char *dir, struct str *note, struct err *e)
 {
     struct own_files b;
-    int adapters_only = peft_is_dir(dir);
     int rc = own_files_open(&b, dir, e);
-    for (int i = m->n_base; i < m->params.n && rc == 0; i++)
-        if (!adapters_only || adapter_with(m, i))
+    for (int i = 0; i < m->params.n && rc == 0; i++)
+        if (is_stored(&b, m, i))
             rc = read_one(&b, m, i, !note, e);
+    if (rc == 0)
+        rc = check_two_heads(&b, m, e);
     if (rc == 0)
         rc = check_used(&b, !note, e);
     if (rc == 0 && note) {
@@ -221,17 +290,19 @@ int model_own_tensor_match(struct model *m, const char *dir, struct str *out, st
     struct part part;
     struct str missing = {0};
     size_t at = 0;
-    int n = 0, adapters_only = peft_is_dir(dir), rc = own_files_open(&b, dir, e);
-    for (int i = m->n_base; i < m->params.n && rc == 0; i++) {
-        if (adapters_only && !adapter_with(m, i))
+    int n = 0, rc = own_files_open(&b, dir, e);
+    for (int i = 0; i < m->params.n && rc == 0; i++) {
+        if (!is_stored(&b, m, i))
             continue;
         int k = find(&b, m, i, &part, &at);
         if (k >= 0)
             b.used[k][at] = 1;
-        else if (n++ == 0)
+        else if (!may_lack(m, i) && n++ == 0)
             str_addf(&missing, " (%s)", part.name);
         b.taken += k >= 0;
     }
+    if (rc == 0)
+        rc = check_two_heads(&b, m, e);
     if (rc == 0)
         rc = check_used(&b, 0, e);
     if (rc == 0)
@@ -244,25 +315,33 @@ int model_own_tensor_match(struct model *m, const char *dir, struct str *out, st
 
 /* ---- writing ---- */
 
+/* Can parameter i be saved, or the matrix i have an adapter?  An adapter's factors are never
+ * transposed. */
+static int check_place(const struct model *m, int i, int is_adapter, struct err *e)
+{
+    const char *param = m->params.p[i].name,
+               *key = is_adapter ? "model.lora_targets" : "model.lora_save";
+    struct names_place at;
+    names_place(peft_names(&m->config), param, &at);
+    if (at.parts == 1 && (is_adapter || !at.is_transposed || m->params.p[i].rank == 1))
+        return 0;
+    return err_set(
+        e, DS_EUSAGE,
+        "%s: %.100s: PEFT stores it in this family as %s of %.60s, which cannot be saved "
+        "in its format",
+        key, param, at.parts > 1 ? "a part" : "the transpose", at.name);
+}
+
 int peft_check(const struct model *m, struct err *e)
 {
-    struct names_place at;
-    if (m->adapters == 0)
-        return err_set(e, DS_EUSAGE, "the model has no adapters (model.lora_r=0)");
-    for (int t = 0; t < ADAPTER_TARGETS; t++) {
-        char word[32], all[200];
-        peft_target(peft_names(&m->config), 0, t, &at);
-        snprintf(word, sizeof word, ",%s,", adapter_target[t].name);
-        snprintf(all, sizeof all, ",%s,", m->config.lora_targets);
-        for (char *c = all; *c; c++)
-            *c = *c == ' ' ? ',' : *c;
-        if (at.parts > 1 && strstr(all, word))
-            return err_set(e, DS_EUSAGE,
-                           "model.lora_targets=%s: PEFT stores q, k and v of this family as one "
-                           "matrix, c_attn; only o, up and down can be saved in its format",
-                           m->config.lora_targets);
-    }
-    return 0;
+    int rc =
+        m->adapters > 0 ? 0 : err_set(e, DS_EUSAGE, "the model has no adapters (model.lora_r=0)");
+    for (int i = 0; i < m->adapters && rc == 0; i++)
+        rc = check_place(m, m->adapter[i].matrix, 1, e);
+    for (int i = 0; i < m->n_base && rc == 0; i++)
+        if (adapters_saves(m, i))
+            rc = check_place(m, i, 0, e);
+    return rc;
 }
 
 /* The part of a module's name that is unique within a block. */
@@ -276,60 +355,157 @@ static const char *short_name(const char *module)
     return dot ? dot : module;
 }
 
-static void print_targets(struct str *s, const struct model *m)
+/* ["q_proj", ...], or {"q_proj": 4, ...}: items of a list or object are added to s one by one. */
+static void add_item(struct str *s, const char *name, const char *value)
 {
-    const struct names *names = peft_names(&m->config);
-    for (int i = 0; i < m->adapters / (int)m->config.layers; i++) {
-        struct names_place at;
-        peft_module(names, m->params.p[m->adapter[i].matrix].name, &at);
-        str_add(s, i ? ", " : "");
-        str_add_json(s, short_name(at.name), strlen(short_name(at.name)));
+    str_add(s, s->len ? ", " : "");
+    str_add_json(s, name, strlen(name));
+    if (value)
+        str_addf(s, ": %s", value);
+}
+
+/* The three keys that say which modules are adapted. */
+struct targets {
+    struct str modules, ranks, alphas;
+};
+
+static void add_target(struct targets *t, const struct model_config *c, const char *name,
+                       const struct adapter_spec *x)
+{
+    char text[40];
+    add_item(&t->modules, name, NULL);
+    snprintf(text, sizeof text, "%lld", (long long)x->r);
+    if (x->r != c->lora_r)
+        add_item(&t->ranks, name, text);
+    snprintf(text, sizeof text, "%.17g", x->alpha);
+    if (x->alpha != c->lora_alpha)
+        add_item(&t->alphas, name, text);
+}
+
+/* A matrix that is adapted alike in all layers is named by its ending, others in full. */
+static void add_matrix(struct targets *out, const struct model_config *c,
+                       const struct adapter_spec *spec, int t)
+{
+    const struct names *names = peft_names(c);
+    struct names_place at;
+    int same = spec[t].r > 0;
+    for (int64_t l = 1; l < c->layers; l++)
+        same &= spec[l * ADAPTER_TARGETS + t].r == spec[t].r &&
+                spec[l * ADAPTER_TARGETS + t].alpha == spec[t].alpha;
+    for (int l = 0; l < c->layers; l++) {
+        const struct adapter_spec *x = &spec[l * ADAPTER_TARGETS + t];
+        peft_target(names, l, t, &at);
+        if (x->r > 0 && (!same || l == 0))
+            add_target(out, c, same ? short_name(at.name) : at.name, x);
     }
+}
+
+static void add_saved(struct str *s, const struct model *m)
+{
+    char last[NAMES_MAX] = "";
+    for (int i = 0; i < m->n_base; i++) {
+        struct names_place at;
+        if (!adapters_saves_module(m, i))
+            continue;
+        peft_module(peft_names(&m->config), m->params.p[i].name, &at);
+        if (strcmp(at.name, last) != 0) /* weight and bias are neighbours, or named twice */
+            add_item(s, at.name, NULL);
+        snprintf(last, sizeof last, "%s", at.name);
+    }
+    if (has_two_heads(m))
+        add_item(s, "lm_head", NULL);
+}
+
+static const char *yes_no(int on)
+{
+    return on ? "true" : "false";
 }
 
 static int write_config(const struct model *m, const char *dir, const char *base, struct err *e)
 {
+    static const char *const bias[] = {"none", "all", "lora_only"};
     const struct model_config *c = &m->config;
-    struct str s = {0};
-    str_add(&s, "{\n  \"base_model_name_or_path\": ");
+    struct adapter_spec *spec = NULL;
+    struct targets t = {0};
+    struct names_place at;
+    struct str s = {0}, saved = {0};
+    int rc = adapters_spec(&spec, c, e);
+    if (rc < 0)
+        return rc;
+    names_place(peft_names(c), m->params.p[m->adapter[0].matrix].name, &at);
+    for (int k = 0; k < ADAPTER_TARGETS; k++)
+        add_matrix(&t, c, spec, k);
+    add_saved(&saved, m);
+    str_addf(&s,
+             "{\n  \"alpha_pattern\": {%s},\n  \"base_model_name_or_path\": ", str_text(&t.alphas));
     str_add_json(&s, base, strlen(base));
-    str_addf(&s, ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": %s,\n",
-             names_are_ours(peft_names(c)) ? "false" : "true");
+    str_addf(&s, ",\n  \"bias\": \"%s\",\n  \"fan_in_fan_out\": %s,\n", bias[c->lora_train_bias],
+             yes_no(at.is_transposed));
     str_addf(
         &s,
         "  \"inference_mode\": true,\n  \"init_lora_weights\": true,\n  \"lora_alpha\": %.17g,\n"
-        "  \"lora_dropout\": %.17g,\n  \"modules_to_save\": null,\n  \"peft_type\": \"LORA\",\n"
-        "  \"r\": %lld,\n  \"target_modules\": [",
-        c->lora_alpha, c->lora_dropout, (long long)c->lora_r);
-    print_targets(&s, m);
-    str_add(&s, "],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n"
-                "  \"use_rslora\": false\n}\n");
+        "  \"lora_bias\": %s,\n  \"lora_dropout\": %.17g,\n  \"modules_to_save\": ",
+        c->lora_alpha, yes_no(c->lora_bias), c->lora_dropout);
+    str_addf(&s, saved.len ? "[%s]" : "null%s", str_text(&saved));
+    str_addf(&s,
+             ",\n  \"peft_type\": \"LORA\",\n  \"r\": %lld,\n  \"rank_pattern\": {%s},\n"
+             "  \"target_modules\": [%s],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": %s,\n"
+             "  \"use_rslora\": %s\n}\n",
+             (long long)c->lora_r, str_text(&t.ranks), str_text(&t.modules), yes_no(c->lora_dora),
+             yes_no(c->lora_rslora));
+    s.failed |= t.modules.failed | t.ranks.failed | t.alphas.failed | saved.failed;
+    str_release(&t.modules);
+    str_release(&t.ranks);
+    str_release(&t.alphas);
+    str_release(&saved);
+    mem_free(spec);
     return fs_replace_text(dir, PEFT_CONFIG, &s, e);
 }
 
-/* Writes the parameters in [n_base, n) selected by `want`, under the names given by `part`. */
+/* Where PEFT's file holds it: with a saved module its bias is stored as such, not as that of a base
+ * layer. */
+static void part_in_peft(const struct model *m, int i, struct part *out)
+{
+    const struct adapter *x = adapters_of(m, i);
+    if (x)
+        part_of_adapter(m, x, i, out);
+    else
+        part_of_saved(m, i, adapters_saves_module(m, i), out);
+}
+
+static struct st_out stored(const struct part *part, const char *name, const struct param *p)
+{
+    return (struct st_out){.name = name,
+                           .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32,
+                           .rank = part->rank,
+                           .shape = {part->rows, part->cols},
+                           .data = p->value};
+}
+
+/* Writes the parameters that are not the base's: those of PEFT's file, or the others, under our
+ * names. */
 static int write_parts(const struct model *m, const char *path, int is_peft, struct err *e)
 {
     static const char *const meta[] = {"format", "pt"};
-    size_t n = 0, cap = (size_t)(m->params.n - m->n_base) + 1;
+    size_t n = 0, cap = (size_t)m->params.n + 2;
     int has_peft = peft_check(m, NULL) == 0;
     struct st_out *t = mem_alloc(cap, sizeof *t);
     struct part *part = mem_alloc(cap, sizeof *part);
     int rc = t && part ? 0 : err_set(e, DS_EMEM, "%s: out of memory", path);
-    for (int i = m->n_base; i < m->params.n && rc == 0; i++) {
-        const struct adapter *x = adapter_with(m, i);
-        if ((x && has_peft) != is_peft)
+    for (int i = 0; i < m->params.n && rc == 0; i++) {
+        int of_peft = adapters_saves(m, i) || adapters_of(m, i);
+        if (!adapters_is_own(m, i) || (of_peft && has_peft) != is_peft)
             continue;
         if (is_peft)
-            part_of_adapter(m, x, x->b == i, &part[n]);
+            part_in_peft(m, i, &part[n]);
         else
             part_of_own(&m->params.p[i], &part[n]);
-        t[n] = (struct st_out){.name = part[n].name,
-                               .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32,
-                               .rank = part[n].rank,
-                               .shape = {part[n].rows, part[n].cols},
-                               .data = m->params.p[i].value};
+        t[n] = stored(&part[n], part[n].name, &m->params.p[i]);
         n++;
+        if (is_peft && i == m->embed && has_two_heads(m)) {
+            t[n] = stored(&part[n - 1], peft_head, &m->params.p[i]);
+            n++;
+        }
     }
     if (rc == 0 && n > 0)
         rc = st_write(path, t, n, meta, 1, e);
@@ -377,15 +553,41 @@ static void add_row(real *out, const real *b, const real *A, double scale, int r
     }
 }
 
+/* out (n) += scale * the bias of B, where parameter i is the bias of its matrix. */
+static void add_bias(const struct model *m, int i, size_t row, size_t n, real *out)
+{
+    for (int k = 0; k < m->adapters; k++) {
+        const struct adapter *x = &m->adapter[k];
+        for (size_t o = 0; x->bias >= 0 && x->base_bias == i && o < n; o++)
+            out[o] += (real)x->scale * m->params.p[x->bias].value[row + o];
+    }
+}
+
+/* DoRA: row (C) is brought to this norm. */
+static void scale_row(real *row, int C, real magnitude)
+{
+    double sum = 0;
+    for (int c = 0; c < C; c++)
+        sum += (double)row[c] * (double)row[c];
+    for (int c = 0; c < C; c++)
+        row[c] = (real)((double)row[c] * ((double)magnitude / sqrt(sum)));
+}
+
 void model_values_merged(const struct model *m, int i, size_t row, size_t n, real *out)
 {
     const struct adapter *x = adapters_find(m, i);
     model_values(m, i, row, n, out);
-    if (!x)
+    if (!x) {
+        if (m->params.p[i].rank == 1)
+            add_bias(m, i, row, n, out);
         return;
+    }
     const struct param *a = &m->params.p[x->a], *b = &m->params.p[x->b];
     int r = a->shape[0], C = a->shape[1];
-    double scale = m->config.lora_alpha / (double)m->config.lora_r;
-    for (size_t o = 0; o < n; o++)
-        add_row(out + o * (size_t)C, b->value + (row + o) * (size_t)r, a->value, scale, r, C);
+    for (size_t o = 0; o < n; o++) {
+        real *to = out + o * (size_t)C;
+        add_row(to, b->value + (row + o) * (size_t)r, a->value, x->scale, r, C);
+        if (x->magnitude >= 0)
+            scale_row(to, C, m->params.p[x->magnitude].value[row + o]);
+    }
 }

@@ -1,4 +1,4 @@
-/* Reads adapter_config.json: accepts plain LoRA only, and locates the base model. */
+/* Reads adapter_config.json: every key is read, without effect on the result, or refused. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,13 +6,12 @@
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "base/regex.h"
 #include "models/adapters.h"
 #include "models/load.h"
 #include "models/peft.h"
 #include "peft_names.h"
 
-enum { TARGETS_MAX = 4096, CONFIG_MAX = 1 << 20 };
+enum { CONFIG_MAX = 1 << 20 };
 
 /* ---- names ---- */
 
@@ -27,11 +26,10 @@ const struct names *peft_names(const struct model_config *c)
 
 void peft_module(const struct names *n, const char *param, struct names_place *out)
 {
-    static const char end[] = ".weight";
     names_place(n, param, out);
-    size_t k = strlen(out->name), cut = sizeof end - 1;
-    if (k > cut && strcmp(out->name + k - cut, end) == 0)
-        out->name[k - cut] = '\0';
+    char *end = strrchr(out->name, '.');
+    if (end && (strcmp(end, ".weight") == 0 || strcmp(end, ".bias") == 0))
+        *end = '\0';
 }
 
 void peft_target(const struct names *n, int l, int t, struct names_place *out)
@@ -106,28 +104,42 @@ int peft_base(const char *dir, char *base, size_t size, struct err *e)
     return rc < 0 ? err_add(e, rc, given && given[0] ? "DEPTHSCOPE_BASE" : "%s", path) : 0;
 }
 
-/* ---- requested features ---- */
+/* ---- keys ---- */
 
-/* Keys compatible with plain LoRA. */
-static int is_plain(const char *key)
-{
-    static const char *const plain[] = {
-        "peft_type",       "task_type",          "r",
-        "lora_alpha",      "lora_dropout",       "target_modules",
-        "use_rslora",      "fan_in_fan_out",     "base_model_name_or_path",
-        "inference_mode",  "init_lora_weights",  "revision",
-        "auto_mapping",    "peft_version",       "megatron_core",
-        "megatron_config", "loftq_config",       "qalora_group_size",
-        "runtime_config",  "merge_weights",      "base_model_class",
-        "parent_library",  "corda_config",       "eva_config",
-        "lora_ga_config",  "ensure_weight_tying"};
-    for (size_t i = 0; i < DS_LEN(plain); i++)
-        if (strcmp(key, plain[i]) == 0)
-            return 1;
-    return 0;
-}
+/* What a key means to the result of a forward pass. */
+enum rule {
+    READ,    /* taken into account, here or by peft_targets.c */
+    IGNORED, /* none, whatever its value */
+    REFUSED, /* another computation, unless null or false */
+};
 
-/* Does this value enable its key? */
+static const struct {
+    const char *key;
+    enum rule rule;
+} rules[] = {
+    // clang-format off
+    {"peft_type", READ},             {"task_type", READ},            {"r", READ},
+    {"lora_alpha", READ},            {"lora_dropout", READ},         {"target_modules", READ},
+    {"exclude_modules", READ},       {"layers_to_transform", READ},  {"layers_pattern", READ},
+    {"rank_pattern", READ},          {"alpha_pattern", READ},        {"use_rslora", READ},
+    {"use_dora", READ},              {"lora_bias", READ},            {"bias", READ},
+    {"modules_to_save", READ},       {"ensure_weight_tying", READ},  {"init_lora_weights", READ},
+    {"base_model_name_or_path", READ},
+    /* how it was made, trained or is executed */
+    {"fan_in_fan_out", IGNORED} /* follows from the family */,       {"inference_mode", IGNORED},
+    {"revision", IGNORED},           {"auto_mapping", IGNORED},      {"peft_version", IGNORED},
+    {"megatron_core", IGNORED},      {"loftq_config", IGNORED},      {"eva_config", IGNORED},
+    {"corda_config", IGNORED},       {"lora_ga_config", IGNORED},    {"qalora_group_size", IGNORED},
+    {"runtime_config", IGNORED},     {"merge_weights", IGNORED},     {"base_model_class", IGNORED},
+    {"parent_library", IGNORED},
+    {"use_qalora", REFUSED},         {"use_bdlora", REFUSED},        {"velora_config", REFUSED},
+    {"monteclora_config", REFUSED},  {"arrow_config", REFUSED},      {"kasa_config", REFUSED},
+    {"megatron_config", REFUSED},    {"layer_replication", REFUSED}, {"target_parameters", REFUSED},
+    {"trainable_token_indices", REFUSED}, {"alora_invocation_tokens", REFUSED},
+    // clang-format on
+};
+
+/* Could this value of an unknown key change something? */
 static int is_on(const struct json_node *n)
 {
     const char *text;
@@ -143,10 +155,34 @@ static int is_on(const struct json_node *n)
     }
 }
 
-/* layers_to_transform = 0 selects layer 0, although the value is 0. */
-static int is_layer(const char *key, const struct json_node *n)
+static void value_text(const struct json_node *n, char *out, size_t size)
 {
-    return strcmp(key, "layers_to_transform") == 0 && json_kind_of(n) == JSON_KIND_INT;
+    const char *text = json_str(n, NULL);
+    switch (json_kind_of(n)) {
+    case JSON_KIND_NULL: snprintf(out, size, "null"); break;
+    case JSON_KIND_BOOL: snprintf(out, size, json_bool(n, 0) ? "true" : "false"); break;
+    case JSON_KIND_INT:
+    case JSON_KIND_REAL: snprintf(out, size, "%g", json_num(n, 0)); break;
+    case JSON_KIND_STRING: snprintf(out, size, "%.60s", text ? text : "(not text)"); break;
+    case JSON_KIND_ARRAY: snprintf(out, size, "a list of %zu", json_len(n)); break;
+    default: snprintf(out, size, "an object of %zu", json_len(n)); break;
+    }
+}
+
+static int check_key(const char *key, const struct json_node *n, struct err *e)
+{
+    char text[80];
+    size_t i = 0;
+    int is_null = json_kind_of(n) == JSON_KIND_NULL ||
+                  (json_kind_of(n) == JSON_KIND_BOOL && !json_bool(n, 1));
+    while (i < DS_LEN(rules) && strcmp(key, rules[i].key) != 0)
+        i++;
+    if (i < DS_LEN(rules) ? rules[i].rule != REFUSED || is_null : !is_on(n))
+        return 0;
+    value_text(n, text, sizeof text);
+    return err_set(e, DS_EFORMAT,
+                   "unsupported key %.60s = %s: expected LoRA or DoRA on the matrices of blocks",
+                   key, text);
 }
 
 static int refuse_word(const struct json_node *root, const char *key, const char *const *known,
@@ -154,24 +190,26 @@ static int refuse_word(const struct json_node *root, const char *key, const char
 {
     const struct json_node *n = json_get(root, key);
     const char *text = json_str(n, NULL);
+    char value[80];
     if (json_kind_of(n) == JSON_KIND_NULL)
         return 0;
     for (size_t i = 0; text && known[i]; i++)
         if (strcmp(text, known[i]) == 0)
             return 0;
-    return err_set(e, DS_EFORMAT, "%s: unsupported value %.60s: expected %s", key,
-                   text ? text : "(not a string)", known[0]);
+    value_text(n, value, sizeof value);
+    return err_set(e, DS_EFORMAT, "%s: unsupported value %s: expected %s", key,
+                   text ? value : "(not a string)", known[0]);
 }
 
 /* Initialisations that modify the base produce adapters that do not fit the published base. */
 static int check_init(const struct json_node *root, struct err *e)
 {
-    static const char *const known[] = {"gaussian", "orthogonal", "eva", NULL};
+    static const char *const known[] = {"gaussian", "orthogonal", "eva", "mica", NULL};
     const struct json_node *n = json_get(root, "init_lora_weights");
     return json_kind_of(n) == JSON_KIND_BOOL ? 0 : refuse_word(root, "init_lora_weights", known, e);
 }
 
-static int check_plain(const struct json_node *root, struct err *e)
+static int check_keys(const struct json_node *root, struct err *e)
 {
     static const char *const lora[] = {"LORA", NULL}, *const task[] = {"CAUSAL_LM", NULL};
     const char *key;
@@ -184,21 +222,19 @@ static int check_plain(const struct json_node *root, struct err *e)
     if (rc == 0)
         rc = check_init(root, e);
     for (void *at = NULL; rc == 0 && (v = json_next(root, &at, &key, NULL)) != NULL;)
-        if (!is_plain(key) && (is_on(v) || is_layer(key, v)))
-            rc = err_set(e, DS_EFORMAT,
-                         "unsupported key %.60s: expected plain LoRA of one rank on the "
-                         "matrices of all blocks",
-                         key);
+        rc = check_key(key, v, e);
     return rc;
 }
 
-static int set(struct model_config *c, const char *key, const char *text, struct err *e)
+/* ---- values ---- */
+
+int peft_set(struct model_config *c, const char *key, const char *text, struct err *e)
 {
     return opt_set(opt_find(&model_group, key), c, text, NULL, e);
 }
 
 static int set_number(struct model_config *c, const struct json_node *root, const char *key,
-                      double factor, struct err *e)
+                      struct err *e)
 {
     const struct json_node *n = json_get(root, key);
     char full[64], text[40];
@@ -206,138 +242,50 @@ static int set_number(struct model_config *c, const struct json_node *root, cons
         return err_set(e, DS_EFORMAT, "%s %s", key,
                        json_kind_of(n) == JSON_KIND_NULL ? "is missing" : "must be a number");
     snprintf(full, sizeof full, "model.%s", key);
-    snprintf(text, sizeof text, "%.17g", json_num(n, 0) * factor);
-    int rc = set(c, full, text, e);
+    snprintf(text, sizeof text, "%.17g", json_num(n, 0));
+    int rc = peft_set(c, full, text, e);
     return rc < 0 ? err_add(e, rc, "%s", key) : 0;
 }
 
-/* PEFT's alpha / sqrt(r) of rank-stabilised adapters is our alpha' / r. */
+static int read_switch(int *out, const struct json_node *root, const char *key, struct err *e)
+{
+    const struct json_node *n = json_get(root, key);
+    if (json_kind_of(n) != JSON_KIND_NULL && json_kind_of(n) != JSON_KIND_BOOL)
+        return err_set(e, DS_EFORMAT, "%s must be true or false", key);
+    *out = json_bool(n, 0);
+    return 0;
+}
+
 static int set_numbers(struct model_config *c, const struct json_node *root, struct err *e)
 {
-    const struct json_node *r = json_get(root, "r"), *stable = json_get(root, "use_rslora");
+    const struct json_node *r = json_get(root, "r");
     char text[32];
-    if (json_kind_of(stable) != JSON_KIND_NULL && json_kind_of(stable) != JSON_KIND_BOOL)
-        return err_set(e, DS_EFORMAT, "use_rslora must be true or false");
     if (json_kind_of(r) != JSON_KIND_INT || json_int(r, 0) < 1)
         return err_set(e, DS_EFORMAT, "r %s",
                        json_kind_of(r) == JSON_KIND_NULL ? "is missing"
                                                          : "must be a positive integer");
     snprintf(text, sizeof text, "%lld", (long long)json_int(r, 0));
-    int rc = set(c, "model.lora_r", text, e);
-    double factor = json_bool(stable, 0) ? sqrt((double)json_int(r, 0)) : 1;
+    int rc = peft_set(c, "model.lora_r", text, e);
     if (rc == 0)
-        rc = set_number(c, root, "lora_alpha", factor, e);
+        rc = set_number(c, root, "lora_alpha", e);
     if (rc == 0 && json_kind_of(json_get(root, "lora_dropout")) != JSON_KIND_NULL)
-        rc = set_number(c, root, "lora_dropout", 1, e);
+        rc = set_number(c, root, "lora_dropout", e);
     return rc;
 }
 
-/* ---- target matrices ---- */
-
-struct chooser {
-    const struct json_node *list; /* of names, or NULL: */
-    struct regex *pattern;        /* of whole names, or NULL: all */
-};
-
-static int chooser_open(struct chooser *x, const struct json_node *targets, struct err *e)
+static int set_switches(struct model_config *c, const struct json_node *root, struct err *e)
 {
-    const char *text = json_str(targets, NULL);
-    struct str whole = {0};
-    *x = (struct chooser){0};
-    if (json_kind_of(targets) == JSON_KIND_ARRAY && json_len(targets) > 0) {
-        x->list = targets;
-        for (size_t i = 0; i < json_len(targets); i++)
-            if (!json_str(json_at(targets, i), NULL))
-                return err_set(e, DS_EFORMAT, "target_modules: entry %zu must be a name", i + 1);
-        return json_len(targets) <= TARGETS_MAX
-                   ? 0
-                   : err_set(e, DS_EFORMAT, "target_modules has %zu entries, expected at most %d",
-                             json_len(targets), TARGETS_MAX);
-    }
-    if (!text || !text[0])
-        return err_set(e, DS_EFORMAT, "target_modules must be a list of names or a pattern");
-    if (strcmp(text, "all-linear") == 0)
-        return 0;
-    str_addf(&whole, "\\A(?:%s)\\z", text);
-    int rc = whole.failed
-                 ? err_set(e, DS_EMEM, "target_modules")
-                 : regex_new(&x->pattern, str_text(&whole), whole.len, "target_modules", e);
-    str_release(&whole);
-    return rc;
-}
-
-/* 1, 0, or negative: the pattern exceeded its limits. */
-static int chosen(struct chooser *x, const char *module, struct err *e)
-{
-    size_t n = strlen(module), start, end;
-    if (x->pattern)
-        return regex_next(x->pattern, module, n, 0, 0, &start, &end, e);
-    for (size_t i = 0; x->list && i < json_len(x->list); i++) {
-        const char *want = json_str(json_at(x->list, i), NULL);
-        size_t k = strlen(want);
-        if (k <= n && strcmp(module + n - k, want) == 0 && (k == n || module[n - k - 1] == '.'))
-            return 1;
-    }
-    return !x->list;
-}
-
-/* A target must be chosen in all blocks or in none. */
-static int choose_target(struct chooser *x, const struct model_config *c, int t, struct str *out,
-                         struct err *e)
-{
-    const struct names *names = peft_names(c);
-    struct names_place at;
-    int layers = (int)c->layers, n = 0;
-    for (int l = 0; l < layers && adapters_has(c, t); l++) {
-        peft_target(names, l, t, &at);
-        int rc = chosen(x, at.name, e);
-        if (rc < 0)
-            return rc;
-        n += rc;
-    }
-    if (n > 0 && n < layers)
-        return err_set(e, DS_EFORMAT,
-                       "target_modules has %s in %d of %d layers; adapters on only some layers are "
-                       "unsupported",
-                       adapter_target[t].module, n, layers);
-    if (n > 0)
-        str_addf(out, "%s%s", out->len ? "," : "", adapter_target[t].name);
-    return 0;
-}
-
-/* Targets outside the blocks are refused rather than ignored. */
-static int refuse_others(struct chooser *x, struct err *e)
-{
-    static const char *const other[] = {"lm_head", "model.embed_tokens", "transformer.wte",
-                                        "transformer.wpe"};
-    for (size_t i = 0; i < DS_LEN(other) && (x->list || x->pattern); i++) {
-        int rc = chosen(x, other[i], e);
-        if (rc != 0)
-            return rc < 0 ? rc
-                          : err_set(e, DS_EFORMAT,
-                                    "target_modules has %s; adapters are supported only on the "
-                                    "matrices of blocks",
-                                    other[i]);
-    }
-    return 0;
-}
-
-static int set_targets(struct model_config *c, const struct json_node *root, struct err *e)
-{
-    struct chooser x;
-    struct str names = {0};
-    int rc = chooser_open(&x, json_get(root, "target_modules"), e);
+    static const char *const bias[] = {"none", "all", "lora_only", NULL};
+    const char *text = json_str(json_get(root, "bias"), NULL);
+    int rc = read_switch(&c->lora_rslora, root, "use_rslora", e);
     if (rc == 0)
-        rc = refuse_others(&x, e);
-    for (int t = 0; t < ADAPTER_TARGETS && rc == 0; t++)
-        rc = choose_target(&x, c, t, &names, e);
-    if (rc == 0 && names.len == 0)
-        rc = err_set(e, names.failed ? DS_EMEM : DS_EFORMAT,
-                     "target_modules must name a matrix of this model's blocks");
+        rc = read_switch(&c->lora_dora, root, "use_dora", e);
     if (rc == 0)
-        rc = set(c, "model.lora_targets", str_text(&names), e);
-    regex_free(x.pattern);
-    str_release(&names);
+        rc = read_switch(&c->lora_bias, root, "lora_bias", e);
+    if (rc == 0)
+        rc = refuse_word(root, "bias", bias, e);
+    if (rc == 0 && text)
+        rc = peft_set(c, "model.lora_train_bias", text, e);
     return rc;
 }
 
@@ -348,14 +296,18 @@ int peft_config(struct model_config *c, const char *dir, struct err *e)
     if (c->lora_r > 0)
         return err_set(e, DS_EUSAGE, "%s: base model already has adapters (model.lora_r=%lld)", dir,
                        (long long)c->lora_r);
-    int rc = read_json(&j, dir, path, e);
+    int rc = read_json(&j, dir, path, e), is_tying = 0;
     if (rc < 0)
         return rc;
-    rc = check_plain(json_root(j), e);
+    rc = check_keys(json_root(j), e);
     if (rc == 0)
         rc = set_numbers(c, json_root(j), e);
     if (rc == 0)
-        rc = set_targets(c, json_root(j), e);
+        rc = set_switches(c, json_root(j), e);
+    if (rc == 0)
+        rc = read_switch(&is_tying, json_root(j), "ensure_weight_tying", e);
+    if (rc == 0)
+        rc = peft_set_modules(c, json_root(j), is_tying, e);
     if (rc == 0)
         rc = adapters_check(c, e);
     json_free(j);

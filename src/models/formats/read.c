@@ -316,10 +316,20 @@ static int start_from_set(struct model *m, const char *dir, struct str *note, st
     return rc;
 }
 
+/* A head that adapters part from a tied base starts as its embedding. */
+static int is_parted(const struct model *m, const struct model *from, int i)
+{
+    return i >= 0 && i == m->head && from->head < 0 && adapters_saves(m, i);
+}
+
 /* One of the base's parameters: its location in the file, or its values. */
 static int take_param(struct model *m, struct model *from, int i, struct err *e)
 {
     const struct param *p = &m->params.p[i], *q = &from->params.p[i];
+    if (is_parted(m, from, i)) {
+        model_values(from, from->embed, 0, (size_t)p->shape[0], p->value);
+        return 0;
+    }
     if (i >= from->n_base || strcmp(p->name, q->name) != 0 || p->rank != q->rank ||
         p->shape[0] != q->shape[0] || (p->rank > 1 && p->shape[1] != q->shape[1]))
         return err_set(e, DS_EFORMAT, "%s: expected %zu values, found %zu of %s", p->name, p->n,
@@ -345,7 +355,7 @@ static int start_from_file(struct model *m, const char *path, struct str *note, 
         rc = take_param(m, from, i, e);
         kept += m->params.p[i].in_file;
     }
-    if (rc == 0 && from->n_base != m->n_base)
+    if (rc == 0 && from->n_base + is_parted(m, from, m->head) != m->n_base)
         rc = err_set(e, DS_EFORMAT, "%d base tensors, expected %d", from->n_base, m->n_base);
     for (int k = 0; rc == 0 && kept > 0 && k < from->stored.files; k++)
         rc = stored_add_file(m, &from->stored.file[k], e);
@@ -365,7 +375,11 @@ int model_start_from(struct model *m, const char *dir, struct str *note, struct 
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
         return rc < 0 ? rc : model_start_adapted(m, dir, base, note, e);
-    return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, note, e);
+    adapters_unset(m);
+    rc = (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, note, e);
+    if (rc == 0)
+        adapters_start(m);
+    return rc;
 }
 
 int model_tensor_match(const char *dir, struct str *out, struct err *e)

@@ -11,7 +11,7 @@ static int is_matrix_of_base(const struct model *m, int i)
 {
     const struct param *p = &m->params.p[i];
     return i < m->n_base && p->rank == 2 && i != m->pos_embed && !moe_is_router(m, i) &&
-           !(m->is_training && p->train);
+           !(m->is_training && p->train) && !adapters_saves(m, i);
 }
 
 int stored_mark(struct model *m, struct err *e)
