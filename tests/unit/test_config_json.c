@@ -280,14 +280,14 @@ T(all_errors_are_reported_at_once) /* A21 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 0, \"num_hidden_layers\": -1, "
            "\"num_attention_heads\": 1e308, \"intermediate_size\": \"many\", "
-           "\"hidden_act\": \"relu\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
+           "\"hidden_act\": \"relu\", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
            "config.json: hidden_size: 0: must be 2 to 65536; num_hidden_layers: -1: must be 1 "
            "to 4096; num_attention_heads: ");
     static const char *const also[] = {"1e+308: must be 1 to 1024; ",
                                        "intermediate_size must be a number or a boolean, found "
                                        "\"many\"; vocab_size is missing; ",
                                        "hidden_act: unsupported activation relu: expected silu; ",
-                                       "rope_scaling: unsupported type linear"};
+                                       "rope_scaling: unsupported type dynamic"};
     for (size_t i = 0; i < DS_LEN(also); i++)
         t_truef(strstr(err.text, also[i]), "%s lacks %s", err.text, also[i]);
     refuse("{\"depthscope\": {\"model.dim\": \"0\", \"model.layers\": 3, \"model.heads\": \"x\"}}",
@@ -330,16 +330,17 @@ T(unsupported_features_of_a_family_are_refused_by_name)
     refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types must be a list");
     refuse(TINY ", \"hidden_act\": 3}", "hidden_act must be a string");
     refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window must be true or");
-    static const char *const scalings[] = {"linear", "dynamic", "yarn", "longrope", "su", "mrope"};
+    static const char *const scalings[] = {"dynamic", "longrope", "su", "mrope"};
     for (size_t i = 0; i < DS_LEN(scalings); i++) {
-        char text[600], part[80];
+        char text[600], part[100];
         snprintf(text, sizeof text, TINY ", \"rope_scaling\": {\"type\": \"%s\", \"factor\": 2.0}}",
                  scalings[i]);
-        snprintf(part, sizeof part, "rope_scaling: unsupported type %s: expected llama3 or default",
+        snprintf(part, sizeof part,
+                 "rope_scaling: unsupported type %s: expected default, linear, llama3 or yarn",
                  scalings[i]);
         refuse(text, part);
     }
-    static const char *const types[] = {"qwen3", "gemma", "dbrx", "phi3", "gpt_neox", "smollm3"};
+    static const char *const types[] = {"gemma", "dbrx", "phi3", "gpt_neox", "falcon", "qwen3_next"};
     for (size_t i = 0; i < DS_LEN(types); i++) {
         char text[600];
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);
@@ -446,25 +447,20 @@ T(rotary_parameters_of_newer_files_are_read)
     refuse(TINY ", \"rope_parameters\": {\"rope_theta\": 5, \"factor\": 2}}",
            "unsupported type none");
     refuse(TINY ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
-           "unsupported type none");
+           "rotary positions by kind of layer");
 }
 
 /* A Mistral file without the key has a window of 4,096 tokens. */
 T(a_mistral_file_without_a_window_has_its_class_default)
 {
-    refuse("{\"model_type\": \"mistral\", \"hidden_size\": 256, \"num_hidden_layers\": 1, "
-           "\"num_attention_heads\": 32, \"intermediate_size\": 96, \"vocab_size\": 50}",
-           "sliding_window 4096 (the default) is below max_position_embeddings "
-           "131072");
-    refuse(MISTRAL "\"vocab_size\": 32000, " CONTEXT(4097),
-           "sliding_window 4096 (the default) is below max_position_embeddings "
-           "4097");
     has_value(IS_MISTRAL, "", "max_seq", "4096");
-    has_value(IS_MISTRAL, ", \"sliding_window\": null", "max_seq", "4096");
+    has_value(IS_MISTRAL, "", "window", "0"); /* the whole context */
+    has_value(IS_MISTRAL, ", \"sliding_window\": null", "window", "0");
+    has_value(IS_MISTRAL, ", \"sliding_window\": 4095", "window", "4095");
     refuse(MISTRAL "\"sliding_window\": 0, \"vocab_size\": 32000, " CONTEXT(4096),
-           "sliding_window 0 is below");
+           "sliding_window must be a positive integer");
     refuse(MISTRAL "\"sliding_window\": -1, \"vocab_size\": 32000, " CONTEXT(4096),
-           "sliding_window -1 is below");
+           "sliding_window must be a positive integer");
 }
 
 /* One row per key: a value that changes the computation, and one that does not. */
@@ -495,12 +491,13 @@ static const struct {
     {IS_LLAMA, "rotary_pct", "0.25", "1.0"},
     {IS_LLAMA, "partial_rotary_factor", "0.5", "1"},
     {IS_LLAMA, "hidden_act", "\"gelu\"", "\"silu\""},
-    {IS_LLAMA, "layer_types", "[\"sliding_attention\"]", "[\"full_attention\"]"},
+    {IS_LLAMA, "layer_types", "[\"full_attention\", \"sliding_attention\"]",
+     "[\"full_attention\", \"full_attention\"]"},
     {IS_LLAMA, "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4}", "null"},
     {IS_LLAMA, "quantization_config", "{\"quant_method\": \"awq\"}", "null"},
     {IS_MISTRAL, "is_causal", "false", "true"},
-    {IS_MISTRAL, "sliding_window", "1024", "4096"},
-    {IS_QWEN2, "use_sliding_window", "true", "false"},
+    {IS_LLAMA, "use_sliding_window", "true", "false"},
+    {IS_MISTRAL, "layer_types", "[\"linear_attention\"]", "[\"sliding_attention\"]"},
     {IS_QWEN2, "use_mrope", "true", "false"},
     {IS_QWEN2, "is_causal", "false", "true"},
     {IS_GPT2, "is_causal", "false", "true"},
@@ -607,12 +604,11 @@ T(end_of_text_ids_are_written_as_other_programs_read_them)
 T(windows_as_long_as_the_context_have_no_effect)
 {
     struct model_config c;
-    refuse(MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 32000, " CONTEXT(32768),
-           "sliding_window 4096 is below max_position_embeddings 32768: sliding-window");
     refuse(MISTRAL "\"sliding_window\": \"wide\", \"vocab_size\": 32000, " CONTEXT(4096),
-           "sliding_window must be an integer");
+           "sliding_window must be a positive integer");
     const char *text = MISTRAL "\"sliding_window\": 4096, \"vocab_size\": 9, " CONTEXT(4096);
     t_ok(read_text(&c, text, strlen(text)), &err);
+    t_eq(c.window, 0);
     opt_release(&model_group, &c);
 }
 

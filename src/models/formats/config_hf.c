@@ -471,7 +471,7 @@ static void read_window(struct report *r, struct model_config *c, const struct j
     int is_off = family == LLAMA || family == OLMO2 || family == OLMOE ||
                  (asks && !flag(r, root, "use_sliding_window", 0));
     int64_t window = n ? json_int(n, 0) : usual[family];
-    if (flag(r, root, "use_sliding_window", 0) && !asks && !is_null(n) && usual[family] == 0)
+    if (flag(r, root, "use_sliding_window", 0) && !asks && usual[family] == 0)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
     if (!is_null(n) && (json_kind_of(n) != JSON_KIND_INT || window < !is_off)) {
         report_add(r, "sliding_window must be a positive integer");
