@@ -2,7 +2,7 @@
 """The study that DEPTH.md plans: trains, calibrates, evaluates, tabulates and draws.
 
     tests/bench/depth.py FOLDER [--parts A1,A2,B] [--seeds 1,2,3] [--jobs N] [--quick]
-    tests/bench/depth.py FOLDER --parts C --stories TEXTS --stories-test TEXT
+    tests/bench/depth.py FOLDER --parts C,D --stories TEXTS --stories-test TEXT
 
 FOLDER holds runs/, results/ and figures/; what is there is not done again, so the script may be
 stopped at any time and started again. --quick uses few steps: it shows that everything works and
@@ -57,7 +57,12 @@ PARTS = {
                    ("edp-fair", STORIES + " edp-fair", 10),
                    ("random", STORIES + " model.method=random", 10),
                    ("static", STORIES + " model.method=static", 10)]},
+    # wide enough that a decoded token waits for memory, where verifying several tokens costs little more than one
+    "D": {"loop": 0, "hops": 0,
+          "runs": [("wide", "stories threads=1 layerskip model.layers=8 model.dim=512 model.heads=8 train.seq=128 train.warmup=50 "
+                            "train.lr=1.5e-3 compute=bf16", 5)]},
 }
+TEXTS = ("C", "D")  # the parts that need --stories
 
 
 class Study:
@@ -161,12 +166,12 @@ def rated(study, name, keys):
     return keys + " train.lr=" + min(losses, key=losses.get)
 
 
-def drafts(study, run, layers):
+def drafts(study, run, layers, lengths=("auto",)):
     """Self-speculation with the draft that leaves at each layer, next to ordinary decoding in the same process."""
-    for e in range(1, layers):
-        out = study.path("results", "%s--draft-%d.json" % (run, e))
+    for e, length in ((e, n) for e in range(1, layers) for n in lengths):
+        out = study.path("results", "%s--draft-%d%s.json" % (run, e, "" if length == "auto" else "x" + length))
         if not os.path.exists(out):
-            text = study.call("generate", run, "--prompt", "Once upon a time", "--compare", "--json", "speculate=auto",
+            text = study.call("generate", run, "--prompt", "Once upon a time", "--compare", "--json", "speculate=" + length,
                               "draft=exit:%d" % e, "max_tokens=200", "temperature=0", "threads=1")
             with open(out + ".part", "w") as f:
                 f.write(text)
@@ -177,6 +182,9 @@ def one(study, part, name, keys, steps, seed):
     run = "%s-%s-s%d" % (part, name, seed)
     loop = PARTS[part]["loop"]
     study.train(run, rated(study, name, keys) if part == "C" else keys, steps, seed, fits=loop > 0)
+    if part == "D":
+        drafts(study, run, 8, ("2", "4", "auto"))
+        return
     study.evaluate(run, "own", 5000 + seed, *(["routing=dense"] if loop else []), timed=not loop)
     if loop and name == "loop%d" % loop:
         halting(study, run, seed, loop, PARTS[part]["hops"])
@@ -203,10 +211,10 @@ def shown(xs):
 
 COLUMNS = {"answers right": "answer_accuracy", "loss of answers": "answer_loss", "loss": "loss", "mean depth": "depth_mean",
            "FLOPs": "flops_of_whole", "time": "batch_time_ratio", "r(depth, required)": "corr_needed_depth",
-           "acceptance": "acceptance", "accepted": "mean_accepted", "speed-up": "speedup"}
+           "acceptance": "acceptance", "accepted": "mean_accepted", "speed-up": "speedup", "FLOPs per token": "flops_token_ratio"}
 
 
-WHOLE = {"A1": "loop6", "A2": "loop10", "B": "dense8", "C": "dense8"}
+WHOLE = {"A1": "loop6", "A2": "loop10", "B": "dense8", "C": "dense8", "D": "wide"}
 
 
 def rows_of(study, part, name, tag, seeds):
@@ -216,6 +224,8 @@ def rows_of(study, part, name, tag, seeds):
         if os.path.exists(path):
             with open(path) as f:
                 rows.append(json.load(f))
+                if "ordinary_flops_token" in rows[-1]:
+                    rows[-1]["flops_token_ratio"] = rows[-1]["flops_token"] / rows[-1]["ordinary_flops_token"]
     whole = study.path("results", "%s-%s-s%d--own.json" % (part, WHOLE[part], seeds[0]))
     if os.path.exists(whole):  # FLOPs as a share of the deepest model of the part, time as a share of the model's own full depth
         with open(whole) as f:
@@ -236,13 +246,22 @@ def table(study, parts, seeds):
 
     for part in parts:
         names, loop = [r[0] for r in PARTS[part]["runs"]], PARTS[part]["loop"]
+        if part == "D":
+            add("D, %s" % names[0], ["acceptance", "accepted", "speed-up", "FLOPs per token"],
+                [("exit %d, %s" % (e, n or "auto"), rows_of(study, part, names[0], "draft-%d%s" % (e, n and "x" + n), seeds))
+                 for e in range(1, 8) for n in ("2", "4", "")])
+            continue
         columns = ["loss"] if part == "C" else ["answers right", "loss of answers"]
         entries = [(n, rows_of(study, part, n, "own", seeds)) for n in names]
         entries += [("loop%d, %s%s" % (loop, rule, more.replace("-", " ")), rows_of(study, part, "loop%d" % loop, "claim-" + rule + more, seeds))
                     for rule in ("regret", "velocity") for more in ("", "-random", "-random-depth") if loop]
         add(part, columns + ["mean depth", "FLOPs", "time"] + ([] if part == "C" else ["r(depth, required)"]), entries)
+        if loop:
+            add("%s, features of the regret predictor" % part, ["answers right", "loss of answers", "FLOPs"],
+                [("%s, capacity %g" % (f, c), rows_of(study, part, "loop%d" % loop, "features-%s-%g" % (f, c), seeds))
+                 for c in TIGHT for f in FEATURES])
         if part == "C":
-            add("D", ["acceptance", "accepted", "speed-up"],
+            add("C, drafts", ["acceptance", "accepted", "speed-up"],
                 [("%s, exit %d" % (n, e), rows_of(study, part, n, "draft-%d" % e, seeds)) for n in ("dense8", "layerskip") for e in range(1, 8)])
     with open(study.path("results", "tables.md"), "w") as f:
         f.write("\n".join(lines).lstrip() + "\n")
@@ -252,6 +271,10 @@ def table(study, parts, seeds):
 def figures(study, parts, seeds):
     for part in parts:
         loop = PARTS[part]["loop"]
+        if part == "D":
+            files = ["results/" + n for n in sorted(os.listdir(study.path("results"))) if n.startswith("D-wide") and n.endswith(".json")]
+            if files:
+                study.call("figure", "speculation", *files, "-o", "figures/D")
         if not loop:
             continue
         whole = ["%s-loop%d-s%d" % (part, loop, s) for s in seeds]
@@ -274,7 +297,7 @@ def run_all(study, parts, seeds, workers):
                      for name, keys, steps in PARTS["C"]["runs"] if name in OWN_RATE for rate in RATES]
             list(pool.map(lambda x: study.train(*x), trial))
         jobs = [pool.submit(one, study, part, name, keys, steps, seed)
-                for part in parts for seed in seeds if part not in ("B", "C") or seed <= 3 for name, keys, steps in PARTS[part]["runs"]]
+                for part in parts for seed in seeds if part not in ("B", "C", "D") or seed <= 3 for name, keys, steps in PARTS[part]["runs"]]
         for job in jobs:
             job.result()
 
@@ -294,8 +317,8 @@ def main():
     unknown = [p for p in parts if p not in PARTS]
     if unknown:
         sys.exit("depth.py: --parts %s: expected some of %s" % (unknown[0], ",".join(PARTS)))
-    if "C" in parts and not a.show and not (a.stories and a.stories_test):
-        sys.exit("depth.py: part C: set --stories and --stories-test")
+    if set(parts) & set(TEXTS) and not a.show and not (a.stories and a.stories_test):
+        sys.exit("depth.py: parts C and D: set --stories and --stories-test")
     study = Study(os.path.abspath(a.folder), 0.01 if a.quick else 1, *(p and os.path.abspath(p) for p in (a.stories, a.stories_test)))
     if not a.show:
         run_all(study, parts, seeds, a.jobs)
