@@ -105,7 +105,6 @@ static const struct {
     {GEMMA3,  "rope_local_base_freq",    "rope_local", "10000"},
     {GEMMA3,  "tie_word_embeddings",     "tied",       "true"},
     {GEMMA3,  "mlp_bias",                "mlp_bias",   "=false"},
-    {GEMMA3,  "attn_logit_softcapping",  "attn_cap",   "0"},
     {GEMMA3,  "final_logit_softcapping", "logit_cap",  "0"},
     {GEMMA3,  "",                        "norm_place", "=both"},
     {GEMMA3,  "",                        "norm_offset", "=true"},
@@ -521,9 +520,10 @@ static void check_foreign(struct report *r, const struct json_node *root, int fa
     if (!is_null(json_get(root, "auto_map")))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     for (size_t i = 0; i < DS_LEN(others); i++) {
-        int is_cap = strcmp(others[i].key, "attn_logit_softcapping") == 0 ||
-                     strcmp(others[i].key, "final_logit_softcapping") == 0;
-        if (!(is_cap && is_gemma(family)))
+        /* Gemma 3's class has the key of scores and does not use it */
+        int is_ours = (family == GEMMA2 && strcmp(others[i].key, "attn_logit_softcapping") == 0) ||
+                      (is_gemma(family) && strcmp(others[i].key, "final_logit_softcapping") == 0);
+        if (!is_ours)
             check_others(r, root, others[i].key);
     }
 }

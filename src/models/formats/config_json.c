@@ -20,7 +20,8 @@ enum feature {
     F_LOCAL = 1 << 5,
     F_NOPE = 1 << 6,
     F_SCALE = 1 << 7,
-    F_CAPS = 1 << 8,
+    F_CAP = 1 << 8, /* of scores */
+    F_LOGIT_CAP = 1 << 18,
     F_EMBED = 1 << 9, /* embedding times sqrt(dim) */
     F_LINEAR = 1 << 10,
     F_LLAMA3 = 1 << 11,
@@ -43,8 +44,8 @@ static const struct family {
     {"qwen2",   "Qwen2ForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_BIAS_QKV, F_WINDOW | F_LAYERS | F_ROPE},
     {"qwen3",   "Qwen3ForCausalLM",   NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
     {"smollm3", "SmolLM3ForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_WINDOW | F_LAYERS | F_NOPE | F_ROPE},
-    {"gemma2",  "Gemma2ForCausalLM",  NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SCALE | F_CAPS | F_ROPE},
-    {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_CAPS | F_LINEAR},
+    {"gemma2",  "Gemma2ForCausalLM",  NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SCALE | F_CAP | F_LOGIT_CAP | F_ROPE},
+    {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_LOGIT_CAP | F_LINEAR},
     {"olmo2",   "Olmo2ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, F_BIAS_ALL | F_ROPE},
     {"mixtral", "MixtralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_EXPERTS | F_WEIGHTED | F_SAME_FFN, F_WINDOW | F_ROPE},
     {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_ROPE},
@@ -84,7 +85,7 @@ static unsigned features_of(const struct model_config *c)
     f |= c->experts > 0 ? experts_of(c) : 0;
     f |= c->nope_layers[0] ? F_NOPE : 0;
     f |= c->attn_scale == 0 ? 0 : score_size(c) > 0 ? F_SCALE : F_ALIEN;
-    f |= c->attn_cap > 0 || c->logit_cap > 0 ? F_CAPS : 0;
+    f |= (c->attn_cap > 0 ? F_CAP : 0) | (c->logit_cap > 0 ? F_LOGIT_CAP : 0);
     f |= c->embed_scale == 1.0 ? 0 : fabs(c->embed_scale - root) <= 1e-6 * root ? F_EMBED : F_ALIEN;
     f |=
         c->rope_dims != c->head_dim || c->norm != NORM_RMS || c->position != POS_ROPE ? F_ALIEN : 0;
