@@ -248,9 +248,14 @@ T(every_f8_e4m3_has_its_value)
     float f[256], two[2] = {0.5F, 3};
     double d[256];
     struct err e = {0};
-    struct st_tensor scale = {.name = "s", .dtype = ST_F32, .rank = 2, .shape = {2, 1}, .items = 2};
-    struct st_tensor t = {
-        .name = "w", .dtype = ST_F8_E4M3, .rank = 2, .shape = {2, 128}, .items = 256, .data = b};
+    struct st_tensor scale = {
+        .name = (char[]){"s"}, .dtype = ST_F32, .rank = 2, .shape = {2, 1}, .items = 2};
+    struct st_tensor t = {.name = (char[]){"w"},
+                          .dtype = ST_F8_E4M3,
+                          .rank = 2,
+                          .shape = {2, 128},
+                          .items = 256,
+                          .data = b};
     scale.data = (const unsigned char *)two;
     for (int i = 0; i < 256; i++)
         b[i] = (unsigned char)i;
@@ -286,14 +291,17 @@ T(scales_of_blocks_rows_and_matrices_are_applied)
         factor[2 * i + 1] = (unsigned char)(0x30 + i / 2 % 32);
     }
     for (size_t k = 0; k < DS_LEN(of); k++) {
-        struct st_tensor t = {.name = "w",
+        struct st_tensor t = {.name = (char[]){"w"},
                               .dtype = ST_F8_E4M3,
                               .rank = 2,
                               .shape = {O, C},
                               .items = O * C,
                               .data = b};
-        struct st_tensor s = {
-            .name = "s", .dtype = ST_BF16, .rank = of[k].rank, .items = 1, .data = factor};
+        struct st_tensor s = {.name = (char[]){"s"},
+                              .dtype = ST_BF16,
+                              .rank = of[k].rank,
+                              .items = 1,
+                              .data = factor};
         for (int i = 0; i < s.rank; i++)
             s.items *= s.shape[i] = of[k].shape[i];
         t_ok(st_set_scale(&t, &s, &e), &e);
@@ -307,10 +315,18 @@ T(scales_of_blocks_rows_and_matrices_are_applied)
             t_near(f[i], st_value(factor + 2 * at, ST_BF16), 0);
         }
     }
-    struct st_tensor t = {
-        .name = "w", .dtype = ST_F8_E4M3, .rank = 2, .shape = {O, C}, .items = O * C, .data = b};
-    struct st_tensor s = {
-        .name = "s", .dtype = ST_F32, .rank = 2, .shape = {3, 2}, .items = 6, .data = factor};
+    struct st_tensor t = {.name = (char[]){"w"},
+                          .dtype = ST_F8_E4M3,
+                          .rank = 2,
+                          .shape = {O, C},
+                          .items = O * C,
+                          .data = b};
+    struct st_tensor s = {.name = (char[]){"s"},
+                          .dtype = ST_F32,
+                          .rank = 2,
+                          .shape = {3, 2},
+                          .items = 6,
+                          .data = factor};
     t_fails(st_set_scale(&t, &s, &e), &e, DS_EFORMAT,
             "tensor s: shape [3, 2], expected one value, one a row or [2, 3] for a matrix of [130, "
             "260]");

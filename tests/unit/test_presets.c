@@ -28,6 +28,16 @@ static const struct {
     {"tinyllama-1.1b", 1100048384, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
     {"llama-3.2-1b",   1235814400, 0,          0,         5e5, 1e-5, POS_ROPE, 1, 0},
     {"llama-3.1-8b",   8030261248, 0,          0,         5e5, 1e-5, POS_ROPE, 0, 0},
+    {"openllama-3b",   3426473600, 0,          0,         1e4, 1e-6, POS_ROPE, 0, 0},
+    {"mistral-7b",     7241732096, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
+    {"qwen3-0.6b",     596049920,  0,          0,         1e6, 1e-6, POS_ROPE, 1, 0},
+    {"qwen3-8b",       8190735360, 0,          0,         1e6, 1e-6, POS_ROPE, 0, 0},
+    {"qwen3-30b-a3b",  30532122624, 0,         0,         1e6, 1e-6, POS_ROPE, 0, 0},
+    {"gemma2-2b",      2614341888, 0,          0,         1e4, 1e-6, POS_ROPE, 1, 0},
+    {"gemma3-1b",      999885952,  0,          0,         1e6, 1e-6, POS_ROPE, 1, 0},
+    {"olmo2-7b",       7298617344, 0,          0,         5e5, 1e-6, POS_ROPE, 0, 0},
+    {"olmoe-1b-7b",    6919161856, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
+    {"smollm3-3b",     3075098624, 0,          0,         5e6, 1e-6, POS_ROPE, 1, 0},
     {"gpt-edp",        63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     {"edp-published",  63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     // clang-format on
@@ -54,7 +64,8 @@ T(sizes_have_the_published_counts)
         t_eq(m->position, published[i].position);
         t_eq(m->tied, published[i].tied);
         t_eq(m->attn_bias, published[i].bias);
-        t_eq(m->rope_scaling, m->rope_theta == 5e5 ? ROPE_LLAMA3 : ROPE_PLAIN);
+        t_eq(m->rope_scaling,
+             strncmp(published[i].name, "llama-3", 7) == 0 ? ROPE_LLAMA3 : ROPE_PLAIN);
         train_config_release(&c);
     }
 }
