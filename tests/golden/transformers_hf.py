@@ -132,7 +132,8 @@ def check(root):
     return 1 if bad or not names else 0
 
 
-WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2"]
+WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral",
+          "qwen3-moe", "olmoe", "qwen2-moe"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
 INSTEAD_OF_NULL = {
     "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],
