@@ -1,4 +1,5 @@
 /* The tests of test_methods.c on a model whose MLPs are mixtures of experts. */
+#define METHODS_VARIANT
 #define METHODS_SHAPE                                                                              \
     "model.layers=8 model.experts=6 model.experts_used=2 model.expert_ffn=24 model.shared_ffn=16 " \
     "model.shared_gate=true"
