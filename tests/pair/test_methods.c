@@ -15,10 +15,8 @@ enum { B = 2, T = 33, V = 53, L = 8 };
 
 static struct kit_batch batch;
 
-/* Under a sanitizer, where time is short, the variants of this file go through every third method:
- * the code that a method adds has been checked with the plain shape. */
-#if defined(METHODS_VARIANT) && (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__))
-enum { METHODS_STEP = 3 };
+#ifdef METHODS_VARIANT
+enum { METHODS_STEP = KIT_EVERY };
 #else
 enum { METHODS_STEP = 1 };
 #endif
