@@ -15,6 +15,7 @@ struct expert_load {
     int64_t step;
     int rows, experts; /* a row per layer that has experts */
     int per_token;     /* experts of a token; 0 = unknown */
+    int noops;         /* the last ones of the experts run nothing */
     int32_t *layer;    /* (rows) model layer */
     double *count;     /* (rows, experts) assignments since the previous record, or in the probes */
     int probes;        /* > 0: counted from so many probes, in place of a record; then */
@@ -37,6 +38,8 @@ size_t expert_loads_find(const struct runview *v, int64_t step); /* the last one
 int expert_load_read(struct expert_load *out, const struct runview *v, size_t i,
                      struct err *e) DS_CHECK;
 void expert_load_release(struct expert_load *x);
+/* "expert" or "no-op", of `experts` whose last `noops` run nothing. */
+const char *expert_word(int expert, int experts, int noops);
 double expert_relative(const struct expert_load *x, int row, int expert); /* NaN: no assignments */
 struct expert_row expert_row_of(const struct expert_load *x, int row);
 /* 1 + the number of experts with more assignments. */

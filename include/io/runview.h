@@ -156,6 +156,7 @@ struct runview {
     double peak_gflops;             /* of the machine, in peak_format; 0 = unknown */
     char peak_format[64];           /* "fp32" */
     int experts, experts_per_token; /* of a layer with experts; 0 = unknown */
+    int experts_noop;               /* the last ones of them run nothing */
     unsigned char *always_on;       /* (n_always_on): 1 = layer is always on; NULL = unknown */
     int n_always_on;
     struct run_arena arena[RUNVIEW_ARENAS]; /* memory of the writing process */

@@ -53,7 +53,9 @@ struct model_config {
     int64_t experts, experts_used;  /* mixture of experts; 0 = a dense MLP                       */
     int64_t expert_ffn, shared_ffn; /* hidden widths; 0 = ffn, 0 = no shared expert              */
     int experts_score, experts_norm, experts_bias, shared_gate;
-    double experts_aux; /* weight of the load-balancing loss */
+    double experts_aux;   /* weight of the load-balancing loss */
+    int64_t experts_noop; /* choices of the router after the experts that run nothing */
+    double noop_share;    /* of the choices, for the load-balancing loss; 0 = like any other */
     char *outputs; /* "72-77": ids that the head has rows for; "" = all, "answers": not known yet */
     char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
 };
@@ -96,6 +98,11 @@ double model_config_rope(const struct model_config *c, int local, double *inv_fr
 int model_config_has(const char *layers, int64_t b);
 /* Keys that a query of block b sees, itself included; 0 = all before it. */
 int64_t model_config_window(const struct model_config *c, int64_t b);
+/* What a router of experts chooses from: the experts, then the no-ops. */
+static inline int64_t model_config_choices(const struct model_config *c)
+{
+    return c->experts + c->experts_noop;
+}
 static inline int model_config_gated(const struct model_config *c)
 {
     return c->mlp == MLP_SWIGLU || c->mlp == MLP_GEGLU;

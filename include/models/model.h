@@ -29,7 +29,8 @@ struct block_params {
     enum block_rope rope;
 };
 
-/* What a mixture of experts saves; S = N * experts_used slots, the rows of each expert in turn. */
+/* What a mixture of experts saves; S = N * experts_used slots, the rows of each expert in turn, those
+ * of the no-ops (whose values nothing computes) last; E with the no-ops. */
 struct moe_work {
     real *score;                /* (N,E) of every expert */
     int32_t *expert;            /* (N,k) chosen, ascending */
@@ -99,9 +100,10 @@ struct model_loop {
 struct model_experts {
     int32_t *chosen; /* (depth, R, experts_used) ascending; -1: the row did not run */
     real *weight;    /* (depth, R, experts_used) of them */
-    double *load;    /* (depth, E) rows that ran each expert */
+    double *load;    /* (depth, E) rows that chose each expert or, last, no-op */
     double *score;   /* (depth, E) sums of their scores over the rows that ran */
     double *balance; /* (E) gradient of the load-balancing loss, see models/moe.h */
+    double noops;    /* choices of no-ops, also of rows that were computed with a gate of 0 */
 };
 
 /* One batch of rows. target, doc_start may be NULL (one document per row of the batch).

@@ -29,7 +29,7 @@ extern const char *const flops_part_name[FLOPS_PARTS];
 
 struct flops_shape {
     int C, H, K, D, F, V, L, mlp_mats;
-    int E, experts_used, expert_F, shared_F, shared_gate; /* E = 0: a dense MLP */
+    int E, experts_used, expert_F, shared_F, shared_gate; /* E: no-ops too; 0: a dense MLP */
     int window, windowed; /* keys that a query sees in `windowed` of the layers; 0: all in all */
     double adapter_qo, adapter_kv,
         adapter_mlp; /* FLOPs per row in their low-rank adapters; 0 without */
@@ -62,10 +62,13 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R);
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row);
 void flops_head(struct flops *f);
+/* Takes back n of the chosen experts of row i in layer l, which the layer counted: no-ops. */
+void flops_noops(struct flops *f, int l, int i, int n);
 /* Counts x FLOPs for a decision on row i at layer l. */
 void flops_decision(struct flops *f, int l, int i, double x);
-/* The MLP of one row, without adapters. */
+/* The MLP of one row, without adapters; one expert of it. */
 double flops_mlp_row(const struct flops_shape *s);
+double flops_expert_row(const struct flops_shape *s);
 /* One application of the head to a state. */
 double flops_head_row(const struct flops *f);
 double flops_total(const struct flops *f);

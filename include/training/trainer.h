@@ -198,7 +198,7 @@ int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;
 static inline size_t trainer_expert_cells(const struct trainer *t)
 {
     const struct model_config *c = &t->model->config;
-    return (size_t)model_config_depth(c) * (size_t)c->experts;
+    return (size_t)model_config_depth(c) * (size_t)model_config_choices(c);
 }
 int trainer_log_probes(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_event(struct trainer *t, int level, const char *name, const char *text,

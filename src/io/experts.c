@@ -235,7 +235,7 @@ int expert_load_read(struct expert_load *out, const struct runview *v, size_t i,
 {
     const struct matrix_series *s = runview_matrix(v, "expert_load");
     const struct matrix_point *p = point_at(s, i);
-    struct expert_load x = {.per_token = experts_per_token(v)};
+    struct expert_load x = {.per_token = experts_per_token(v), .noops = v->experts_noop};
     int64_t step = -1;
     int rc;
     if (p)
@@ -251,6 +251,11 @@ int expert_load_read(struct expert_load *out, const struct runview *v, size_t i,
     else
         *out = x;
     return rc;
+}
+
+const char *expert_word(int expert, int experts, int noops)
+{
+    return expert >= experts - noops ? "no-op" : "expert";
 }
 
 void expert_load_release(struct expert_load *x)

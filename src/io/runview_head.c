@@ -478,6 +478,9 @@ void runview_take_head(struct runview *v, struct value body, const struct record
             per_token = count_of(v, value_get(body, "experts_per_token"), v->experts_per_token);
     v->experts = experts <= EXPERTS_MAX ? (int)experts : v->experts;
     v->experts_per_token = per_token <= EXPERTS_MAX ? (int)per_token : v->experts_per_token;
+    int64_t noops = count_of(v, value_get(body, "experts_noop"), v->experts_noop);
+    v->experts_noop = noops <= v->experts ? (int)noops : v->experts_noop;
+    v->invalid += noops > v->experts;
     v->invalid += (experts > EXPERTS_MAX) + (per_token > EXPERTS_MAX);
     v->seed = (uint64_t)value_int(seed, (int64_t)v->seed);
     v->has_seed |= value_kind(seed) == VALUE_INT;

@@ -104,13 +104,13 @@ struct report {
     int n;
 };
 
-static void report_add(struct report *r, int layer, int expert, double share)
+static void report_add(struct report *r, int layer, const char *word, int expert, double share)
 {
     enum { LISTED = 6 };
     if (r->n++ < LISTED)
         r->len += (size_t)snprintf(r->text + r->len, sizeof r->text - r->len,
-                                   "%slayer %d: expert %d takes %.0f %% of the tokens",
-                                   r->n > 1 ? "; " : "", layer, expert, 100 * share);
+                                   "%slayer %d: %s %d takes %.0f %% of the tokens",
+                                   r->n > 1 ? "; " : "", layer, word, expert, 100 * share);
 }
 
 static void report_end(struct runview *v, const struct report *r, const struct record_common *c,
@@ -141,7 +141,8 @@ static void watch_collapse(struct runview *v, struct matrix_series *s, const flo
         if (now < 0 || now == s->collapsed[i])
             continue;
         s->collapsed[i] = (unsigned char)now;
-        report_add(now ? &begun : &ended, s->layer[i], expert, share);
+        report_add(now ? &begun : &ended, s->layer[i],
+                   expert_word(expert, s->cols, v->experts_noop), expert, share);
     }
     report_end(v, &begun, c, LOG_WARN, "expert_collapse");
     report_end(v, &ended, c, LOG_INFO, "expert_recovery");

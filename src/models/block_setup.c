@@ -49,9 +49,10 @@ static int64_t add_experts(struct block_params *b, struct params *ps, const stru
 {
     int at[3] = {-1, -1, -1};
     char where[48];
+    int64_t choices = model_config_choices(c);
     b->router =
-        add(ps, l, "mlp.gate.weight", c->experts, c->dim, PARAM_MATRIX, INIT_NORMAL, c->init_std);
-    b->router_b = add_bias(ps, l, "mlp.gate.bias", c->experts, c->experts_bias);
+        add(ps, l, "mlp.gate.weight", choices, c->dim, PARAM_MATRIX, INIT_NORMAL, c->init_std);
+    b->router_b = add_bias(ps, l, "mlp.gate.bias", choices, c->experts_bias);
     b->expert = ps->n;
     for (int64_t i = 0; i < c->experts; i++) {
         snprintf(where, sizeof where, "mlp.experts.%lld", (long long)i);

@@ -74,6 +74,8 @@ static const struct opt model_opts[] = {
     {"experts_norm", OPT_BOOL, AT(experts_norm), "true", 0, 0, NULL, "scores of the chosen experts are divided by their sum (a softmax over them)", NULL},
     {"experts_bias", OPT_BOOL, AT(experts_bias), "false", 0, 0, NULL, "bias of the router", NULL},
     {"experts_aux", OPT_REAL, AT(experts_aux), "0.01", 0, 100, NULL, "weight of the load-balancing loss of Switch Transformer in training, over all layers together (as in transformers)", NULL},
+    {"experts_noop", OPT_INT, AT(experts_noop), "0", 0, 256, NULL, "no-op experts (integrated Mixture-of-Depths-and-Experts): choices of the router that run nothing, so that a token skips their share of the MLP", NULL},
+    {"noop_share", OPT_REAL,  AT(noop_share), "0",   0, 0.99, NULL, "share of all choices that the load-balancing loss gives to the no-op experts; 0 = as much to each as to any expert", NULL},
     {"shared_ffn", OPT_INT,   AT(shared_ffn), "0",   0, 1 << 20, NULL, "hidden width of an expert that every token runs; 0 = none", NULL},
     {"shared_gate", OPT_BOOL, AT(shared_gate), "false", 0, 0, NULL, "the shared expert has a sigmoid gate (Qwen2-MoE)", NULL},
     {"outputs",   OPT_STRING, AT(outputs),   "",     0, 0, NULL, "token ids that the head predicts, e.g. 72-77 or 3,9-12, all others having probability 0; answers = those of the training data's answers; empty = all", NULL},
@@ -280,13 +282,17 @@ static int check_outputs(const struct model_config *c, struct err *e)
 static int check_experts(const struct model_config *c, struct err *e)
 {
     if (c->experts == 0)
-        return c->shared_ffn == 0
+        return c->shared_ffn == 0 && c->experts_noop == 0
                    ? 0
-                   : err_set(e, DS_EUSAGE, "model.shared_ffn=%lld: needs model.experts",
-                             (long long)c->shared_ffn);
+                   : err_set(e, DS_EUSAGE, "model.%s=%lld: needs model.experts",
+                             c->shared_ffn ? "shared_ffn" : "experts_noop",
+                             (long long)(c->shared_ffn ? c->shared_ffn : c->experts_noop));
     if (c->experts_used > c->experts)
         return err_set(e, DS_ERANGE, "model.experts_used=%lld: must be at most %lld, model.experts",
                        (long long)c->experts_used, (long long)c->experts);
+    if (c->noop_share > 0 && (c->experts_noop == 0 || c->experts_aux == 0))
+        return err_set(e, DS_EUSAGE, "model.noop_share=%g: needs model.%s", c->noop_share,
+                       c->experts_noop == 0 ? "experts_noop" : "experts_aux above 0");
     if (c->mlp_bias)
         return err_set(e, DS_EUSAGE, "model.mlp_bias=true: unsupported with model.experts");
     if (c->shared_gate && c->shared_ffn == 0)
@@ -406,7 +412,8 @@ static int64_t mlp_weights(const struct model_config *c)
     int64_t mats = model_config_gated(c) ? 3 : 2, E = c->experts;
     if (E == 0)
         return mats * c->dim * c->ffn;
-    return c->dim * (mats * (E * c->expert_ffn + c->shared_ffn) + E + c->shared_gate);
+    return c->dim *
+           (mats * (E * c->expert_ffn + c->shared_ffn) + model_config_choices(c) + c->shared_gate);
 }
 
 int64_t model_config_params_layer(const struct model_config *c)
@@ -419,7 +426,7 @@ int64_t model_config_params_layer(const struct model_config *c)
     int64_t biases = (c->attn_bias != ATTN_BIAS_NONE ? HD + 2 * KD : 0) +
                      (c->attn_bias == ATTN_BIAS_ALL ? C : 0) +
                      (c->mlp_bias ? (model_config_gated(c) ? 2 : 1) * c->ffn + C : 0) +
-                     (c->experts > 0 && c->experts_bias ? c->experts : 0);
+                     (c->experts > 0 && c->experts_bias ? model_config_choices(c) : 0);
     return norms + matrices + biases;
 }
 
@@ -502,7 +509,7 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .L = model_config_depth(c),
         .mlp_mats = model_config_gated(c) ? 3 : 2,
         .window = (int)c->window,
-        .E = (int)c->experts,
+        .E = (int)model_config_choices(c),
         .experts_used = (int)c->experts_used,
         .expert_F = (int)c->expert_ffn,
         .shared_F = (int)c->shared_ffn,

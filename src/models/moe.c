@@ -17,6 +17,12 @@ static int experts_of(const struct model *m)
     return (int)m->config.experts;
 }
 
+/* What the router scores: the experts, then the no-ops. */
+static int choices_of(const struct model *m)
+{
+    return (int)model_config_choices(&m->config);
+}
+
 static int used_of(const struct model *m)
 {
     return (int)m->config.experts_used;
@@ -128,7 +134,7 @@ static void choose_rows(void *ctx, int task, int worker)
 {
     const struct choice *c = ctx;
     const struct model *m = c->m;
-    int E = experts_of(m), k = used_of(m);
+    int E = choices_of(m), k = used_of(m);
     int end = (task + 1) * ROWS < c->p->n ? (task + 1) * ROWS : c->p->n;
     (void)worker;
     for (int i = task * ROWS; i < end; i++) {
@@ -179,7 +185,7 @@ struct sum {
     int N, is_weighted;
 };
 
-/* f (+)= sum over the row's slots, in the order of the experts. */
+/* f (+)= sum over the row's slots, in the order of the experts; no-ops add nothing. */
 static void sum_rows(void *ctx, int task, int worker)
 {
     const struct sum *t = ctx;
@@ -192,6 +198,8 @@ static void sum_rows(void *ctx, int task, int worker)
             f[c] = 0;
         for (int j = 0; j < k; j++) {
             size_t s = (size_t)i * (size_t)k + (size_t)j;
+            if (t->w->expert[s] >= experts_of(t->m))
+                break;
             const real *x = t->x + (size_t)t->w->slot[s] * C;
             real weight = t->is_weighted ? t->w->weight[s] : 1;
             for (size_t c = 0; c < C; c++)
@@ -264,11 +272,11 @@ void moe_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
     struct moe_work *x = &w->moe;
     struct linear router = router_of(m, b->router, b->router_b);
     struct choice c = {m, l, p, x};
-    int E = experts_of(m), N = p->n;
+    int N = p->n;
     linear_fwd(x->score, w->un, &router, N, 0, NULL); /* 1 */
     pool_run((N + ROWS - 1) / ROWS, choose_rows, &c); /* 2 */
-    list_rows(x, N, E, used_of(m));
-    for (int i = 0; i < E; i++) { /* 3 */
+    list_rows(x, N, choices_of(m), used_of(m));
+    for (int i = 0; i < experts_of(m); i++) { /* 3 */
         struct ffn expert = expert_of(m, l, i, w->un, x, x);
         int n = x->start[i + 1] - x->start[i];
         if (n > 0)
@@ -310,7 +318,7 @@ static void back_rows(void *ctx, int task, int worker)
     const struct back *t = ctx;
     const struct model *m = t->m;
     const struct moe_work *w = &t->w->moe;
-    int E = experts_of(m), k = used_of(m), N = t->p->n;
+    int E = choices_of(m), k = used_of(m), N = t->p->n;
     int end = (task + 1) * ROWS < N ? (task + 1) * ROWS : N;
     size_t C = (size_t)m->config.dim;
     (void)worker;
@@ -323,7 +331,7 @@ static void back_rows(void *ctx, int task, int worker)
         for (int j = 0; j < k; j++) {
             size_t s = (size_t)i * (size_t)k + (size_t)j, at = (size_t)w->slot[s] * C;
             double dot = 0;
-            for (size_t c = 0; c < C; c++) {
+            for (size_t c = 0; w->expert[s] < experts_of(m) && c < C; c++) {
                 dot += (double)df[c] * (double)w->y[at + c];
                 t->d->moe.y[at + c] = w->weight[s] * df[c];
             }
@@ -345,10 +353,10 @@ void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
 {
     const struct block_params *b = &m->block[l];
     const struct moe_work *x = &w->moe;
-    int E = experts_of(m), N = p->n, C = (int)m->config.dim;
+    int N = p->n, C = (int)m->config.dim;
     struct back t = {m, l, p, d, w, df, m->config.experts_aux > 0 ? m->experts.balance : NULL};
     pool_run((N + ROWS - 1) / ROWS, back_rows, &t); /* 4, 2 */
-    for (int i = 0; i < E; i++) {                   /* 3 */
+    for (int i = 0; i < experts_of(m); i++) {       /* 3 */
         struct ffn expert = expert_of(m, l, i, w->un, x, x);
         struct ffn dexpert = expert_of(m, l, i, NULL, x, &d->moe);
         int n = x->start[i + 1] - x->start[i];
@@ -371,9 +379,10 @@ void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
 void moe_begin(struct model *m)
 {
     struct model_experts *x = &m->experts;
-    size_t L = (size_t)model_config_depth(&m->config), E = (size_t)m->config.experts;
+    size_t L = (size_t)model_config_depth(&m->config), E = (size_t)choices_of(m);
     if (E == 0)
         return;
+    x->noops = 0;
     memset(x->load, 0, L * E * sizeof *x->load);
     memset(x->score, 0, L * E * sizeof *x->score);
     memset(x->balance, 0, E * sizeof *x->balance);
@@ -383,12 +392,17 @@ void moe_begin(struct model *m)
 
 void moe_note(struct model *m, int l, const struct plan *p, const struct block_work *w)
 {
-    size_t E = (size_t)m->config.experts, k = (size_t)m->config.experts_used;
+    size_t E = (size_t)choices_of(m), k = (size_t)m->config.experts_used;
     if (E == 0)
         return;
     for (size_t i = 0; i < (size_t)p->n; i++) {
+        int noops = 0;
+        for (size_t j = 0; j < k; j++)
+            noops += w->moe.expert[i * k + j] >= experts_of(m);
+        m->experts.noops += noops;
         if (p->gate[i] == 0)
             continue;
+        flops_noops(&m->flops, l, p->row[i], noops);
         for (size_t j = 0; j < k; j++)
             m->experts.load[(size_t)l * E + (size_t)w->moe.expert[i * k + j]] += 1;
         for (size_t e = 0; e < E; e++)
@@ -399,7 +413,7 @@ void moe_note(struct model *m, int l, const struct plan *p, const struct block_w
 /* Sums over the layers; returns the rows that ran. */
 static double totals(const struct model *m, int e, double *load, double *score)
 {
-    int E = experts_of(m), L = model_config_depth(&m->config);
+    int E = choices_of(m), L = model_config_depth(&m->config);
     double rows = 0;
     *load = *score = 0;
     for (int l = 0; l < L; l++) {
@@ -411,26 +425,34 @@ static double totals(const struct model *m, int e, double *load, double *score)
     return rows / used_of(m);
 }
 
+/* The inverse of a choice's share: the loss is least where loads and scores have these shares. */
+static double inverse_share(const struct model *m, int e)
+{
+    double share = m->config.noop_share;
+    if (share == 0)
+        return choices_of(m);
+    return e < experts_of(m) ? experts_of(m) / (1 - share) : (double)m->config.experts_noop / share;
+}
+
 double moe_balance(const struct model *m)
 {
-    int E = experts_of(m);
     double sum = 0, load, score;
-    for (int e = 0; e < E; e++) {
+    for (int e = 0; e < choices_of(m); e++) {
         double rows = totals(m, e, &load, &score);
-        sum += rows > 0 ? load / rows * (score / rows) : 0;
+        sum += rows > 0 ? inverse_share(m, e) * (load / rows) * (score / rows) : 0;
     }
-    return E * sum;
+    return sum;
 }
 
 double moe_balance_begin(struct model *m)
 {
-    int E = experts_of(m);
     double load, score;
-    if (E == 0 || m->config.experts_aux <= 0)
+    if (m->config.experts == 0 || m->config.experts_aux <= 0)
         return 0;
-    for (int e = 0; e < E; e++) {
+    for (int e = 0; e < choices_of(m); e++) {
         double rows = totals(m, e, &load, &score);
-        m->experts.balance[e] = rows > 0 ? m->config.experts_aux * E * load / (rows * rows) : 0;
+        m->experts.balance[e] =
+            rows > 0 ? m->config.experts_aux * inverse_share(m, e) * load / (rows * rows) : 0;
     }
     return m->config.experts_aux * moe_balance(m);
 }
@@ -439,7 +461,7 @@ double moe_balance_begin(struct model *m)
 
 void moe_layout(struct model *m, struct arena *a, size_t R)
 {
-    size_t L = (size_t)model_config_depth(&m->config), E = (size_t)m->config.experts;
+    size_t L = (size_t)model_config_depth(&m->config), E = (size_t)choices_of(m);
     struct model_experts *x = &m->experts;
     if (E == 0)
         return;
@@ -457,10 +479,10 @@ static real *reals(struct arena *a, size_t n, size_t m)
 
 void moe_work_alloc(struct moe_work *w, struct arena *a, const struct model_config *c, int R)
 {
-    size_t N = (size_t)R, E = (size_t)c->experts, k = (size_t)c->experts_used, C = (size_t)c->dim,
-           S = N * k, F = (size_t)c->expert_ffn;
+    size_t N = (size_t)R, E = (size_t)model_config_choices(c), k = (size_t)c->experts_used,
+           C = (size_t)c->dim, S = N * k, F = (size_t)c->expert_ffn;
     *w = (struct moe_work){0};
-    if (E == 0)
+    if (c->experts == 0)
         return;
     w->score = reals(a, N, E);
     w->weight = reals(a, N, k);

@@ -1,6 +1,8 @@
 /* A mixture of experts in the place of a block's MLP: each row runs its k best experts, whose
  * outputs are added with the router's weights.  The rows of an expert are listed like those of a
- * plan, and nothing else of it is computed or read. */
+ * plan, and nothing else of it is computed or read.  Choices after the last expert are no-ops
+ * (integrated Mixture-of-Depths-and-Experts, Raposo et al. 2024): they have a score and a weight,
+ * and add nothing. */
 #ifndef DS_MODELS_MOE_H
 #define DS_MODELS_MOE_H
 
@@ -22,7 +24,8 @@ void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
 void moe_begin(struct model *m);
 void moe_note(struct model *m, int l, const struct plan *p, const struct block_work *w);
 /* The load-balancing loss of the pass without its weight (Fedus et al. 2021, eq. 4, over the rows of
- * all layers together): E sum_e (rows of e / rows) (mean score of e). */
+ * all layers together): sum_e (rows of e / rows) (mean score of e) / share of e.  The shares are 1 / E;
+ * with model.noop_share they are that share together for the no-ops, and the rest for the experts. */
 double moe_balance(const struct model *m);
 /* Before backward: prepares its gradient; returns the loss with its weight, 0 when it is off. */
 double moe_balance_begin(struct model *m);

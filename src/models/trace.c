@@ -24,7 +24,8 @@ void trace_always_on(const struct model *m, struct record *rec)
     if (on)
         record_nums(rec, "always_on", on, (size_t)r->L);
     if (m->config.experts > 0) {
-        record_int(rec, "experts", m->config.experts);
+        record_int(rec, "experts", model_config_choices(&m->config));
+        record_int(rec, "experts_noop", m->config.experts_noop);
         record_int(rec, "experts_per_token", m->config.experts_used);
     }
     mem_free(on);

@@ -23,6 +23,11 @@ static double cost_key(const struct flops_shape *s)
     return 4.0 * s->H * s->D;
 }
 
+double flops_expert_row(const struct flops_shape *s)
+{
+    return 2.0 * s->mlp_mats * s->C * s->expert_F;
+}
+
 double flops_mlp_row(const struct flops_shape *s)
 {
     double width = s->E > 0 ? (double)s->experts_used * s->expert_F + s->shared_F : s->F;
@@ -133,6 +138,12 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
         f->rows_run += has_mlp;
     }
     f->rows += has_mlp ? f->R : 0;
+}
+
+void flops_noops(struct flops *f, int l, int i, int n)
+{
+    if (n > 0)
+        add(f, l, FLOPS_MLP, i, -n * flops_expert_row(&f->shape));
 }
 
 void flops_head(struct flops *f)

@@ -104,6 +104,11 @@ double account_flops(const struct flops_shape *s, const struct plan *plan, const
            (recompute ? base + adapters + attention : 0);
 }
 
+double account_noop_flops(const struct flops_shape *s, double noops, int recompute, int frozen)
+{
+    return ((frozen ? 2 : 3) + recompute) * noops * flops_expert_row(s);
+}
+
 double account_exit_flops(const struct flops_shape *s, int R, double exits, int frozen)
 {
     return (frozen ? 2 : 3) * exits * R * 2.0 * s->C * s->V;

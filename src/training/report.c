@@ -121,7 +121,7 @@ static int log_experts(struct trainer *t, struct err *e)
         record_begin(t->record, "matrix", t->report.step, clock_wall());
         record_str(t->record, "name", "expert_load");
         record_int(t->record, "rows", L);
-        record_int(t->record, "cols", t->model->config.experts);
+        record_int(t->record, "cols", model_config_choices(&t->model->config));
         record_i32s(t->record, "layer", layer, (size_t)L);
         record_f32s(t->record, "value", value, cells);
         rc = trainer_append(t, e);

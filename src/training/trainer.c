@@ -110,10 +110,11 @@ static void close_account(struct trainer *t)
     for (int i = 0; i < STEP_RECORD; i++)
         s->step_ms += s->ms[i];
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
-    double flops = account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep,
-                                 t->config.train.freeze == FREEZE_BASE);
+    int frozen = t->config.train.freeze == FREEZE_BASE;
+    double flops = account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep, frozen) -
+                   account_noop_flops(&shape, m->experts.noops, !m->keep, frozen);
     flops += s->has_kd ? m->distill->flops : 0;
-    flops += account_exit_flops(&shape, m->R, s->exits, t->config.train.freeze == FREEZE_BASE);
+    flops += account_exit_flops(&shape, m->R, s->exits, frozen);
     s->mfu = account_mfu(&t->account, flops, s->step_ms);
     t->state.seconds += s->step_ms / 1e3;
     update_shares(t);

@@ -22,7 +22,8 @@ int cells_is_category(const struct probe *p, int field);
 int cells_is_inferred(const struct probe *p, int field);
 /* "expert 17 (0.42), 3 (0.31)": the experts of a token in a layer by rank, with their weights where
  * recorded; "no expert".  Returns out. */
-const char *cells_experts(char *out, size_t size, const struct probe *p, int layer, int token);
+const char *cells_experts(char *out, size_t size, const struct runview *r, const struct probe *p,
+                          int layer, int token);
 /* Unit of a metric as declared in the head record of the run; "" when unknown. */
 const char *cells_unit(const struct runview *r, const char *name);
 /* Range of a field over a probe, rounded so that the colours are stable; symmetric about 0 when it

@@ -291,12 +291,18 @@ T(experts_have_the_right_gradients)
     check_experts("model.qk_norm=head model.norm_place=both model.mlp=geglu model.shared_ffn=4", 0,
                   0);
     check_experts("model.lora_r=2 model.lora_alpha=4", 0, 1);
+    check_experts("model.experts_noop=2 model.experts_used=3 model.experts_aux=0.7 "
+                  "model.noop_share=0.5",
+                  0, 0);
+    check_experts("model.experts_noop=1 model.experts_norm=false model.experts_bias=true "
+                  "model.experts_aux=0.7 model.shared_ffn=4",
+                  0, 1);
 }
 
 T(experts_of_planned_rows_have_the_right_gradients)
 {
     check_experts("model.experts_aux=0.7 model.shared_ffn=4 model.shared_gate=true", 1, 0);
-    check_experts("model.experts_norm=false model.experts_aux=0.7", 1, 1);
+    check_experts("model.experts_norm=false model.experts_noop=2 model.experts_aux=0.7", 1, 1);
 }
 
 static void check_plans(const char *switches, enum kv_policy kv, int masked, int soft, int keep)

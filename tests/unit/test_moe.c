@@ -114,6 +114,35 @@ T(other_experts_are_not_computed)
     model_free(m);
 }
 
+/* A row whose choices are no-ops skips its MLP; one no-op of two halves it. */
+T(no_ops_run_nothing_and_cost_nothing)
+{
+    struct model *m = make("model.experts_noop=2 model.experts_bias=true");
+    struct flops_shape shape = model_config_flops(&m->config);
+    int at[3];
+    for (int noops = 1; noops <= 2; noops++) { /* 1: expert 3 and the last */
+        for (int e = 0; e < E + 2; e++)
+            m->params.p[m->block[1].router_b].value[e] =
+                (real)(e == E + 1 || e == (noops == 1 ? 3 : E) ? 50 : 0);
+        for (int e = 0; e < E; e++) {
+            moe_expert(m, &m->block[1], e, at);
+            for (int k = 0; k < 3 && !(noops == 1 && e == 3); k++)
+                for (size_t i = 0; i < m->params.p[at[k]].n; i++)
+                    m->params.p[at[k]].value[i] = NAN;
+        }
+        params_changed(&m->params);
+        run(m);
+        for (int i = 0; i < B * T * C; i++) { /* two: nothing is added after the attention */
+            t_true(isfinite(m->stream.h[2][i]));
+            t_true((fabs((double)(m->stream.h[2][i] - m->work[1].u[i])) < 1e-6) == (noops == 2));
+        }
+        t_near(m->flops.part[FLOPS_PARTS + FLOPS_MLP],
+               B * T * (flops_mlp_row(&shape) - noops * flops_expert_row(&shape)), 0);
+        t_near(m->experts.load[E + 2 + E + 1], B * T, 0);
+    }
+    model_free(m);
+}
+
 /* The formula of transformers' load_balancing_loss_func, from the states and the router. */
 T(the_balance_loss_is_the_published_formula_over_all_layers)
 {
@@ -234,6 +263,29 @@ T(training_records_the_load_of_each_expert)
     runview_free(v);
 }
 
+static double noop_share(const char *share)
+{
+    char text[160];
+    snprintf(text, sizeof text, "model.experts_noop=2 model.experts_aux=2 model.noop_share=%s",
+             share);
+    struct model *m = make(text);
+    double noops = 0;
+    for (int step = 1; step <= 80; step++)
+        kit_train(m, &batch.b, step, 80, 1e-2);
+    for (int l = 0; l < 2; l++)
+        noops += m->experts.load[l * (E + 2) + E] + m->experts.load[l * (E + 2) + E + 1];
+    t_near(noops, m->experts.noops, 0);
+    model_free(m);
+    return noops / (2 * B * T * K);
+}
+
+T(the_balance_loss_holds_the_share_of_no_ops)
+{
+    double few = noop_share("0.1"), even = noop_share("0"), many = noop_share("0.7");
+    t_truef(fabs(few - 0.1) < 0.1 && fabs(even - 2.0 / (E + 2)) < 0.1 && fabs(many - 0.7) < 0.15,
+            "shares of no-ops: %g, %g, %g", few, even, many);
+}
+
 T(impossible_experts_are_refused_by_name)
 {
     static const struct {
@@ -241,6 +293,10 @@ T(impossible_experts_are_refused_by_name)
     } rows[] = {
         {"model.experts=4 model.experts_used=5", "experts_used=5: must be at most 4"},
         {"model.experts=4 model.mlp_bias=true", "mlp_bias=true: unsupported with model.experts"},
+        {"model.experts_noop=1", "experts_noop=1: needs model.experts"},
+        {"model.experts=4 model.noop_share=0.2", "noop_share=0.2: needs model.experts_noop"},
+        {"model.experts=4 model.experts_noop=1 model.noop_share=0.2 model.experts_aux=0",
+         "noop_share=0.2: needs model.experts_aux above 0"},
         {"model.shared_ffn=8", "shared_ffn=8: needs model.experts"},
         {"model.experts=4 model.shared_gate=true", "shared_gate=true: needs model.shared_ffn"},
         {"model.experts=4 model.experts_score=sigmoid", "experts_score=softmax"},
@@ -259,6 +315,9 @@ T(impossible_experts_are_refused_by_name)
 T(parameters_are_counted_by_the_configuration)
 {
     struct model *m = make("model.shared_ffn=8 model.shared_gate=true model.experts_bias=true");
+    t_eq(model_config_params(&m->config), params_count(&m->params));
+    model_free(m);
+    m = make("model.experts_noop=3 model.experts_bias=true");
     t_eq(model_config_params(&m->config), params_count(&m->params));
     model_free(m);
 }

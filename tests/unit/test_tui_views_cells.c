@@ -90,9 +90,11 @@ T(a_category_is_never_an_amount)
     t_eq(signals_fields(p, field, 32), 2);
     for (int i = 0; i < 2; i++)
         t_true(!cells_is_category(p, field[i]));
-    t_str(cells_experts(text, sizeof text, p, 0, 0), "no expert");
-    t_str(cells_experts(text, sizeof text, p, 2, 3), "expert 3 (0.50), 6 (0.50)");
-    t_str(cells_experts(text, 12, p, 2, 3), "expert 3 (0");
+    t_str(cells_experts(text, sizeof text, r, p, 0, 0), "no expert");
+    t_str(cells_experts(text, sizeof text, r, p, 2, 3), "expert 3 (0.50), 6 (0.50)");
+    t_str(cells_experts(text, 12, r, p, 2, 3), "expert 3 (0");
+    r->experts_noop = r->experts - 5; /* experts 5 and above are no-ops */
+    t_str(cells_experts(text, sizeof text, r, p, 2, 3), "expert 3 (0.50), no-op 6 (0.50)");
     str_release(&bytes);
     runview_free(r);
 }

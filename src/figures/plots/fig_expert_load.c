@@ -125,16 +125,19 @@ static void note(struct sheet *s, const struct expert_load *x, int run)
     number_short(load, sizeof load, most);
     number_short(worst, sizeof worst, cv);
     sheet_note(s, "%s at step %lld: %d layers with %s%d experts.", name, (long long)x->step,
-               x->rows, x->is_least ? "at least " : "", x->experts);
+               x->rows, x->is_least ? "at least " : "", x->experts - x->noops);
+    if (x->noops)
+        sheet_note(s, "The last %d of %d columns are no-ops, which run nothing.", x->noops,
+                   x->experts);
     if (x->probes)
         sheet_note(s, "Counted from %d probe%s with %lld tokens.", x->probes,
                    x->probes > 1 ? "s" : "", (long long)x->tokens);
     if (most >= 0)
         sheet_note(s,
-                   "Hottest: layer %d, expert %d at %s times its ideal load; %d expert%s without "
+                   "Hottest: layer %d, %s %d at %s times its ideal load; %d expert%s without "
                    "tokens in %d layer%s; largest CV %s.",
-                   x->layer[hot_row], hot, load, dead, dead == 1 ? "" : "s", layers,
-                   layers == 1 ? "" : "s", worst);
+                   x->layer[hot_row], expert_word(hot, x->experts, x->noops), hot, load, dead,
+                   dead == 1 ? "" : "s", layers, layers == 1 ? "" : "s", worst);
 }
 
 static int draw_panel(struct sheet *s, const struct place *at, int i, int n, struct err *e)

@@ -66,7 +66,7 @@ static int64_t score_size(const struct model_config *c)
 static unsigned experts_of(const struct model_config *c)
 {
     int is_plain = c->experts_score == EXPERTS_SOFTMAX && !c->experts_bias &&
-                   (c->shared_ffn > 0) == c->shared_gate;
+                   c->experts_noop == 0 && (c->shared_ffn > 0) == c->shared_gate;
     return F_EXPERTS | (is_plain ? 0 : F_ALIEN) | (c->shared_ffn > 0 ? F_SHARED : 0) |
            (c->experts_norm ? F_WEIGHTED : 0) | (c->expert_ffn == c->ffn ? F_SAME_FFN : 0);
 }

@@ -47,7 +47,8 @@ int cells_is_inferred(const struct probe *p, int field)
     return field <= 0 ? p->run_is_inferred : field <= p->cells && p->cell[field - 1].is_inferred;
 }
 
-const char *cells_experts(char *out, size_t size, const struct probe *p, int layer, int token)
+const char *cells_experts(char *out, size_t size, const struct runview *r, const struct probe *p,
+                          int layer, int token)
 {
     size_t at = (size_t)layer * (size_t)p->tokens + (size_t)token, len = 0;
     int n = 0;
@@ -57,7 +58,13 @@ const char *cells_experts(char *out, size_t size, const struct probe *p, int lay
         int expert = probe_expert_of(p, k, layer, token);
         if (expert < 0)
             continue;
-        len += (size_t)snprintf(out + len, size - len, n++ ? ", %d" : "expert %d", expert);
+        const char *word = expert_word(expert, r->experts, r->experts_noop);
+        if (n > 0 && word[0] == 'e')
+            len += (size_t)snprintf(out + len, size - len, ", %d", expert);
+        else
+            len +=
+                (size_t)snprintf(out + len, size - len, "%s%s %d", n > 0 ? ", " : "", word, expert);
+        n++;
         if (w && isfinite(w->v[at]) && len < size)
             len += (size_t)snprintf(out + len, size - len, " (%.2f)", (double)w->v[at]);
     }

@@ -480,7 +480,7 @@ static void experts_copy(struct view *v, struct str *out)
         return;
     str_add(out, "layer");
     for (int k = 0; k < s->load.experts; k++)
-        str_addf(out, "\texpert %d", k);
+        str_addf(out, "\t%s %d", expert_word(k, s->load.experts, s->load.noops), k);
     for (int i = 0; i < s->load.rows; i++) {
         str_addf(out, "\n%d", s->load.layer[i]);
         for (int k = 0; k < s->load.experts; k++)

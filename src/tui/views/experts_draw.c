@@ -364,8 +364,11 @@ static void draw_expert(const struct experts *s, struct area line)
     int is_short = line.cols < 30, row = s->seen_row, expert = s->seen_expert;
     double count = s->load.count[(size_t)row * (size_t)s->load.experts + (size_t)expert],
            sum = expert_row_of(&s->load, row).sum;
-    area_textf(line, 0, 0, -1, ink(ROLE_TEXT), is_short ? "L%d E%d" : "layer %d expert %d",
-               s->load.layer[s->row], s->expert);
+    if (is_short)
+        area_textf(line, 0, 0, -1, ink(ROLE_TEXT), "L%d E%d", s->load.layer[s->row], s->expert);
+    else
+        area_textf(line, 0, 0, -1, ink(ROLE_TEXT), "layer %d %s %d", s->load.layer[s->row],
+                   expert_word(s->expert, s->load.experts, s->load.noops), s->expert);
     int x = is_short ? 10 : 22;
     print_load(load, sum > 0 ? count * s->load.experts / sum : (double)NAN);
     if (!(sum > 0)) {
@@ -490,8 +493,9 @@ static void draw_summary(const struct experts *s, struct area line)
         x += area_textf(line, 0, x, -1, ink_attr(ink(ROLE_BAD), ATTR_BOLD), "%d collapsed",
                         collapsed) +
              2;
-    x += area_textf(line, 0, x, -1, ink(ROLE_TEXT), "hottest: layer %d expert %d %sx",
-                    s->load.layer[hot_row], hot, text) +
+    x += area_textf(line, 0, x, -1, ink(ROLE_TEXT), "hottest: layer %d %s %d %sx",
+                    s->load.layer[hot_row], expert_word(hot, s->load.experts, s->load.noops), hot,
+                    text) +
          2;
     const char *word = s->load.probes ? "unused" : "dead";
     if (dead)

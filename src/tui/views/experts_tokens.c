@@ -115,8 +115,9 @@ static void draw_title(const struct experts *s, struct area line, int taken, dou
 }
 
 /* The token at the cursor, and all its experts in this layer. */
-static void draw_token(const struct experts *s, struct area line, int layer)
+static void draw_token(struct view *v, struct area line, int layer)
 {
+    const struct experts *s = v->state;
     const struct probe *p = s->cells.probe;
     int t = s->cells.token;
     char words[256];
@@ -133,7 +134,7 @@ static void draw_token(const struct experts *s, struct area line, int layer)
     }
     str_release(&text);
     area_text(line, 0, x, -1, ink(s->mark[s->cells.seen_token] ? ROLE_TITLE : ROLE_DIM),
-              cells_experts(words, sizeof words, p, layer, s->cells.seen_token));
+              cells_experts(words, sizeof words, app_run(v->app), p, layer, s->cells.seen_token));
 }
 
 void experts_tokens_draw(struct view *v, struct area a)
@@ -179,5 +180,5 @@ void experts_tokens_draw(struct view *v, struct area a)
         (struct cells_at){.text_y = y, .text_x = left, .text_rows = rows, .text_cols = cols};
     cells_text_draw(area_sub(a, y, left, rows, cols), &s->cells);
     if (has_foot)
-        draw_token(s, area_sub(a, a.rows - 1, 1, 1, a.cols - 2), layer);
+        draw_token(v, area_sub(a, a.rows - 1, 1, 1, a.cols - 2), layer);
 }
