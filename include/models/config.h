@@ -55,6 +55,7 @@ struct model_config {
     int experts_score, experts_norm, experts_bias, shared_gate;
     double experts_aux;   /* weight of the load-balancing loss */
     int64_t experts_noop; /* choices of the router after the experts that run nothing */
+    char *dense_layers;   /* blocks with a dense MLP of width ffn in a model with experts */
     double noop_share;    /* of the choices, for the load-balancing loss; 0 = like any other */
     char *outputs; /* "72-77": ids that the head has rows for; "" = all, "answers": not known yet */
     char *end_ids; /* "2" or "128001,128008": end-of-text ids; "" = the tokenizer's */
@@ -90,7 +91,8 @@ struct route_loop model_config_loop(const struct model_config *c);
 int exit_is_candidate(const struct model_config *c, int l);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
-int64_t model_config_params_layer(const struct model_config *c); /* of one block */
+/* Of one block: of a model with experts, one that has them. */
+int64_t model_config_params_layer(const struct model_config *c);
 /* inv_freq (rope_dims / 2), radians per position, scaling included; local: of blocks with a window.
  * Returns the factor on rotated elements. */
 double model_config_rope(const struct model_config *c, int local, double *inv_freq);
@@ -103,6 +105,8 @@ static inline int64_t model_config_choices(const struct model_config *c)
 {
     return c->experts + c->experts_noop;
 }
+/* Does block b have experts? */
+int model_config_has_experts(const struct model_config *c, int64_t b);
 static inline int model_config_gated(const struct model_config *c)
 {
     return c->mlp == MLP_SWIGLU || c->mlp == MLP_GEGLU;

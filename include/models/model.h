@@ -99,6 +99,7 @@ struct model_loop {
 /* The experts of the current pass; all NULL without a mixture of experts. */
 struct model_experts {
     int32_t *chosen; /* (depth, R, experts_used) ascending; -1: the row did not run */
+    int has_chosen;  /* a pass was made, which a frozen one repeats */
     real *weight;    /* (depth, R, experts_used) of them */
     double *load;    /* (depth, E) rows that chose each expert or, last, no-op */
     double *score;   /* (depth, E) sums of their scores over the rows that ran */

@@ -30,6 +30,7 @@ extern const char *const flops_part_name[FLOPS_PARTS];
 struct flops_shape {
     int C, H, K, D, F, V, L, mlp_mats;
     int E, experts_used, expert_F, shared_F, shared_gate; /* E: no-ops too; 0: a dense MLP */
+    int dense_mlps;       /* of the layers, of width F in a model with experts */
     int window, windowed; /* keys that a query sees in `windowed` of the layers; 0: all in all */
     double adapter_qo, adapter_kv,
         adapter_mlp; /* FLOPs per row in their low-rank adapters; 0 without */
@@ -66,9 +67,10 @@ void flops_head(struct flops *f);
 void flops_noops(struct flops *f, int l, int i, int n);
 /* Counts x FLOPs for a decision on row i at layer l. */
 void flops_decision(struct flops *f, int l, int i, double x);
-/* The MLP of one row, without adapters; one expert of it. */
+/* The MLP of one row, without adapters; one expert of it; that of a layer without experts. */
 double flops_mlp_row(const struct flops_shape *s);
 double flops_expert_row(const struct flops_shape *s);
+double flops_dense_mlp_row(const struct flops_shape *s);
 /* One application of the head to a state. */
 double flops_head_row(const struct flops *f);
 double flops_total(const struct flops *f);

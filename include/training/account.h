@@ -56,8 +56,9 @@ double account_share(const struct account *a, int part);
  * overstates attention a little. */
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
                      const int32_t *first_row, int R, int recompute, int frozen);
-/* The part of it that `noops` choices of no-op experts save. */
-double account_noop_flops(const struct flops_shape *s, double noops, int recompute, int frozen);
+/* The same for the last pass of a model, some of whose layers may have no experts, less what `noops`
+ * choices of no-op experts save. */
+double account_model_flops(const struct model *m, double noops, int recompute, int frozen);
 /* The same for the head and the loss at `exits` more states of R rows (training/exit_loss.h). */
 double account_exit_flops(const struct flops_shape *s, int R, double exits, int frozen);
 /* Share of the peak reached with `flops` in `ms`; NaN when either is unknown. */

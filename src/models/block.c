@@ -305,7 +305,7 @@ struct ffn block_ffn(const struct model *m, int l, const struct block_work *w)
                         .gate_b = b->gate_b,
                         .up_b = b->up_b,
                         .down_b = b->down_b,
-                        .F = (int)(m->config.experts > 0 ? m->config.shared_ffn : m->config.ffn),
+                        .F = (int)(b->router >= 0 ? m->config.shared_ffn : m->config.ffn),
                         .in = w->un,
                         .a = w->a,
                         .b = w->b,
@@ -334,7 +334,7 @@ static void mlp_fwd(struct model *m, int l, const struct plan *p, struct block_w
     struct ffn x = block_ffn(m, l, w);
     int out = m->block[l].out2, has_norm = out >= 0;
     real *y = has_norm ? w->g_in : f, by = has_norm ? 0 : beta;
-    if (m->config.experts > 0)
+    if (m->block[l].router >= 0)
         moe_fwd(m, l, p, w, y, by);
     else
         ffn_fwd(m, &x, p->n, y, by);
@@ -478,7 +478,7 @@ static void mlp_bwd(struct model *m, int l, const struct plan *p, struct block_w
     int C = (int)m->config.dim, N = p->n;
     struct ffn x = block_ffn(m, l, w), dx = block_ffn(m, l, d);
     const real *df = output_norm_bwd(m, b->out2, d->g_in, d->f, w->g_in, w->rstd_g, N);
-    if (m->config.experts > 0)
+    if (b->router >= 0)
         moe_bwd(m, l, p, d, w, df);
     else
         ffn_bwd(m, &x, &dx, N, df, d->un, 0);

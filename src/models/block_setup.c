@@ -121,7 +121,7 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     b->out1 = add_norm(ps, c, l, "attention_output_layernorm.weight", C, after);
     b->norm2 = add_norm(ps, c, l, "post_attention_layernorm.weight", C, before);
     b->norm2_b = add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
-    int64_t mlp = (c->experts > 0 ? add_experts : add_dense)(b, ps, c, l, out_std);
+    int64_t mlp = (model_config_has_experts(c, l) ? add_experts : add_dense)(b, ps, c, l, out_std);
     b->out2 = add_norm(ps, c, l, "mlp_output_layernorm.weight", C, after);
     int biases = c->attn_bias == ATTN_BIAS_NONE ? 0 : c->attn_bias == ATTN_BIAS_ALL ? 4 : 3;
     /* a failed row leaves the table short */
@@ -141,6 +141,8 @@ void block_work_alloc(struct block_work *w, struct arena *a, const struct model_
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim,
             F = c->experts > 0 ? c->shared_ffn : c->ffn;
+    if (c->experts > 0 && c->dense_layers && c->dense_layers[0] && c->ffn > F)
+        F = c->ffn;
     w->gathered = reals(a, R, C);
     w->xn = reals(a, R, C);
     w->rstd1 = reals(a, R, 1);

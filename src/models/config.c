@@ -74,6 +74,7 @@ static const struct opt model_opts[] = {
     {"experts_norm", OPT_BOOL, AT(experts_norm), "true", 0, 0, NULL, "scores of the chosen experts are divided by their sum (a softmax over them)", NULL},
     {"experts_bias", OPT_BOOL, AT(experts_bias), "false", 0, 0, NULL, "bias of the router", NULL},
     {"experts_aux", OPT_REAL, AT(experts_aux), "0.01", 0, 100, NULL, "weight of the load-balancing loss of Switch Transformer in training, over all layers together (as in transformers)", NULL},
+    {"dense_layers", OPT_STRING, AT(dense_layers), "", 0, 0, NULL, "blocks whose MLP is dense, of width model.ffn, in a model with experts, e.g. 0-2,5", NULL},
     {"experts_noop", OPT_INT, AT(experts_noop), "0", 0, 256, NULL, "no-op experts (integrated Mixture-of-Depths-and-Experts): choices of the router that run nothing, so that a token skips their share of the MLP", NULL},
     {"noop_share", OPT_REAL,  AT(noop_share), "0",   0, 0.99, NULL, "share of all choices that the load-balancing loss gives to the no-op experts; 0 = as much to each as to any expert", NULL},
     {"shared_ffn", OPT_INT,   AT(shared_ffn), "0",   0, 1 << 20, NULL, "hidden width of an expert that every token runs; 0 = none", NULL},
@@ -279,8 +280,26 @@ static int check_outputs(const struct model_config *c, struct err *e)
                   : 0;
 }
 
+int model_config_has_experts(const struct model_config *c, int64_t b)
+{
+    return c->experts > 0 && !model_config_has(c->dense_layers, b);
+}
+
+/* Blocks with a dense MLP in a model with experts. */
+static int64_t dense_blocks(const struct model_config *c)
+{
+    int64_t n = 0;
+    for (int64_t l = 0; c->experts > 0 && l < c->layers; l++)
+        n += !model_config_has_experts(c, l);
+    return n;
+}
+
 static int check_experts(const struct model_config *c, struct err *e)
 {
+    int has_dense = c->dense_layers && c->dense_layers[0];
+    if (c->experts == 0 && has_dense)
+        return err_set(e, DS_EUSAGE, "model.dense_layers=%.60s: needs model.experts",
+                       c->dense_layers);
     if (c->experts == 0)
         return c->shared_ffn == 0 && c->experts_noop == 0
                    ? 0
@@ -290,6 +309,11 @@ static int check_experts(const struct model_config *c, struct err *e)
     if (c->experts_used > c->experts)
         return err_set(e, DS_ERANGE, "model.experts_used=%lld: must be at most %lld, model.experts",
                        (long long)c->experts_used, (long long)c->experts);
+    int rc = check_layers(c, "dense_layers", c->dense_layers, e);
+    if (rc < 0 || dense_blocks(c) == c->layers)
+        return rc < 0 ? rc
+                      : err_set(e, DS_EUSAGE, "model.dense_layers=%.60s: no block has experts",
+                                c->dense_layers);
     if (c->noop_share > 0 && (c->experts_noop == 0 || c->experts_aux == 0))
         return err_set(e, DS_EUSAGE, "model.noop_share=%g: needs model.%s", c->noop_share,
                        c->experts_noop == 0 ? "experts_noop" : "experts_aux above 0");
@@ -365,8 +389,9 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     to->outputs = mem_strdup(from->outputs ? from->outputs : "");
     to->window_layers = mem_strdup(from->window_layers ? from->window_layers : "");
     to->nope_layers = mem_strdup(from->nope_layers ? from->nope_layers : "");
-    if (to->method && to->lora_targets && to->lora_save && to->end_ids && to->outputs &&
-        to->window_layers && to->nope_layers)
+    to->dense_layers = mem_strdup(from->dense_layers ? from->dense_layers : "");
+    if (to->method && to->lora_targets && to->dense_layers && to->lora_save && to->end_ids &&
+        to->outputs && to->window_layers && to->nope_layers)
         return 0;
     opt_release(&model_group, to);
     return err_set(e, DS_EMEM, "model configuration: out of memory");
@@ -407,10 +432,10 @@ int exit_is_candidate(const struct model_config *c, int l)
 }
 
 /* Values in the matrices of a block's MLP. */
-static int64_t mlp_weights(const struct model_config *c)
+static int64_t mlp_weights(const struct model_config *c, int is_dense)
 {
     int64_t mats = model_config_gated(c) ? 3 : 2, E = c->experts;
-    if (E == 0)
+    if (is_dense)
         return mats * c->dim * c->ffn;
     return c->dim *
            (mats * (E * c->expert_ffn + c->shared_ffn) + model_config_choices(c) + c->shared_gate);
@@ -422,7 +447,7 @@ int64_t model_config_params_layer(const struct model_config *c)
     int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C) * (c->norm_place == NORM_BOTH ? 2 : 1);
     if (c->qk_norm)
         norms += c->qk_norm == QK_NORM_HEAD ? 2 * c->head_dim : HD + KD;
-    int64_t matrices = 2 * C * HD + 2 * C * KD + mlp_weights(c);
+    int64_t matrices = 2 * C * HD + 2 * C * KD + mlp_weights(c, c->experts == 0);
     int64_t biases = (c->attn_bias != ATTN_BIAS_NONE ? HD + 2 * KD : 0) +
                      (c->attn_bias == ATTN_BIAS_ALL ? C : 0) +
                      (c->mlp_bias ? (model_config_gated(c) ? 2 : 1) * c->ffn + C : 0) +
@@ -435,7 +460,9 @@ int64_t model_config_params(const struct model_config *c)
     int64_t C = c->dim, norm = c->norm == NORM_LAYER ? 2 * C : C;
     int64_t table = c->position == POS_LEARNED ? c->max_seq * C : 0;
     int64_t head = c->tied ? 0 : model_config_outputs(c, NULL) * C;
-    return c->vocab * C + head + table + c->layers * model_config_params_layer(c) +
+    int64_t fewer = dense_blocks(c) * (mlp_weights(c, 0) - mlp_weights(c, 1) +
+                                       (c->experts_bias ? model_config_choices(c) : 0));
+    return c->vocab * C + head + table + c->layers * model_config_params_layer(c) - fewer +
            norm * (c->loop > 1 && c->loop_norm ? 2 : 1);
 }
 
@@ -491,10 +518,11 @@ double model_config_weights(const struct model_config *c)
 {
     double C = (double)c->dim, D = (double)(c->heads * c->head_dim),
            K = (double)(c->kv_heads * c->head_dim);
-    double block = 2 * C * D + 2 * C * K + (double)mlp_weights(c);
+    double block = 2 * C * D + 2 * C * K + (double)mlp_weights(c, c->experts == 0);
+    double fewer = (double)(dense_blocks(c) * (mlp_weights(c, 0) - mlp_weights(c, 1)));
     double table = c->position == POS_LEARNED ? (double)c->max_seq * C : 0;
     double head = c->tied ? 0 : (double)model_config_outputs(c, NULL) * C;
-    return (double)c->vocab * C + head + table + (double)c->layers * block;
+    return (double)c->vocab * C + head + table + (double)c->layers * block - fewer;
 }
 
 struct flops_shape model_config_flops(const struct model_config *c)
@@ -515,6 +543,8 @@ struct flops_shape model_config_flops(const struct model_config *c)
         .shared_F = (int)c->shared_ffn,
         .shared_gate = c->shared_gate,
     };
+    for (int l = 0; l < s.L; l++)
+        s.dense_mlps += c->experts > 0 && !model_config_has_experts(c, model_config_block(c, l));
     for (int l = 0; l < s.L; l++)
         s.windowed += model_config_window(c, model_config_block(c, l)) > 0;
     adapters_flops(c, &s.adapter_qo, &s.adapter_kv, &s.adapter_mlp);

@@ -404,6 +404,7 @@ static void count_layer(struct model *m, int l, const struct plan *p, struct kv_
                         const int32_t *cached, double router)
 {
     m->flops.window = m->block[l].window;
+    m->flops.shape.E = m->block[l].router < 0 ? 0 : (int)model_config_choices(&m->config);
     adapters_layer_flops(m, l, &m->flops.shape);
     m->flops.passed = block_passed(m, l, cache);
     flops_layer(&m->flops, p, m->first_row, cached, router);

@@ -386,14 +386,16 @@ void moe_begin(struct model *m)
     memset(x->load, 0, L * E * sizeof *x->load);
     memset(x->score, 0, L * E * sizeof *x->score);
     memset(x->balance, 0, E * sizeof *x->balance);
-    for (size_t i = 0; !m->route.frozen && i < L * (size_t)m->R * (size_t)used_of(m); i++)
+    int repeats = m->route.frozen && x->has_chosen;
+    for (size_t i = 0; !repeats && i < L * (size_t)m->R * (size_t)used_of(m); i++)
         x->chosen[i] = -1;
+    x->has_chosen = 1;
 }
 
 void moe_note(struct model *m, int l, const struct plan *p, const struct block_work *w)
 {
     size_t E = (size_t)choices_of(m), k = (size_t)m->config.experts_used;
-    if (E == 0)
+    if (m->block[l].router < 0)
         return;
     for (size_t i = 0; i < (size_t)p->n; i++) {
         int noops = 0;
@@ -470,6 +472,7 @@ void moe_layout(struct model *m, struct arena *a, size_t R)
     x->load = arena_alloc(a, L * E, sizeof *x->load);
     x->score = arena_alloc(a, L * E, sizeof *x->score);
     x->balance = arena_alloc(a, E, sizeof *x->balance);
+    x->has_chosen = 0;
 }
 
 static real *reals(struct arena *a, size_t n, size_t m)
@@ -501,6 +504,8 @@ void moe_work_alloc(struct moe_work *w, struct arena *a, const struct model_conf
 int moe_check_routers(const struct model *m, struct err *e)
 {
     for (int l = 0; m->config.experts > 0 && l < model_config_depth(&m->config); l++) {
+        if (m->block[l].router < 0)
+            continue;
         const struct param *p = &m->params.p[m->block[l].router];
         for (size_t i = 0; i < p->n; i++)
             if (!(p->value[i] - p->value[i] == 0))

@@ -54,7 +54,7 @@ static int find_matrices(struct model *m, struct err *e)
         const int matrix[] = {b->q, b->k, b->v, b->o, b->gate, b->up, b->down};
         for (size_t i = 0; i < DS_LEN(matrix); i++)
             note(w, &m->params, matrix[i]);
-        for (int i = 0, at[3]; i < m->config.experts; i++) {
+        for (int i = 0, at[3]; b->router >= 0 && i < m->config.experts; i++) {
             moe_expert(m, b, i, at);
             for (int k = 0; k < 3; k++)
                 note(w, &m->params, at[k]);

@@ -28,6 +28,11 @@ double flops_expert_row(const struct flops_shape *s)
     return 2.0 * s->mlp_mats * s->C * s->expert_F;
 }
 
+double flops_dense_mlp_row(const struct flops_shape *s)
+{
+    return 2.0 * s->mlp_mats * s->C * s->F;
+}
+
 double flops_mlp_row(const struct flops_shape *s)
 {
     double width = s->E > 0 ? (double)s->experts_used * s->expert_F + s->shared_F : s->F;
@@ -189,5 +194,7 @@ double flops_dense_token(const struct flops_shape *s, int T)
     double all = 0.5 * (T + 1), W = s->window;
     double near = T <= W ? all : (0.5 * W * (W + 1) + (T - W) * W) / T;
     double keys = (s->L - s->windowed) * all + s->windowed * near;
-    return s->L * (cost_qo(s) + cost_kv(s) + cost_mlp(s)) + keys * cost_key(s) + cost_head(s);
+    return s->L * (cost_qo(s) + cost_kv(s) + cost_mlp(s)) +
+           s->dense_mlps * (flops_dense_mlp_row(s) - flops_mlp_row(s)) + keys * cost_key(s) +
+           cost_head(s);
 }

@@ -104,9 +104,15 @@ double account_flops(const struct flops_shape *s, const struct plan *plan, const
            (recompute ? base + adapters + attention : 0);
 }
 
-double account_noop_flops(const struct flops_shape *s, double noops, int recompute, int frozen)
+double account_model_flops(const struct model *m, double noops, int recompute, int frozen)
 {
-    return ((frozen ? 2 : 3) + recompute) * noops * flops_expert_row(s);
+    struct flops_shape s = model_config_flops(&m->config);
+    const struct plan *mlp = m->ffn ? m->ffn : m->plan;
+    double less = noops * flops_expert_row(&s), times = (frozen ? 2 : 3) + recompute;
+    for (int l = 0; s.dense_mlps > 0 && l < s.L; l++)
+        if (m->block[l].router < 0)
+            less += mlp[l].n * (flops_mlp_row(&s) - flops_dense_mlp_row(&s));
+    return account_flops(&s, m->plan, m->ffn, m->first_row, m->R, recompute, frozen) - times * less;
 }
 
 double account_exit_flops(const struct flops_shape *s, int R, double exits, int frozen)

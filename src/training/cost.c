@@ -65,9 +65,9 @@ static double count_pass(struct model *m, enum pass_kind kind, const int32_t *id
         router += m->flops.part[l * FLOPS_PARTS + FLOPS_ROUTER];
     int frozen = c->train.freeze == FREEZE_BASE;
     double exits = kind == PASS_DENSE ? 0 : exit_loss_mean(&c->train, &m->config, pass.step);
-    return account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, 0, frozen) +
-           account_exit_flops(&shape, m->R, exits, frozen) + 3 * router -
-           (kind == PASS_DENSE ? 0 : account_noop_flops(&shape, m->experts.noops, 0, frozen));
+    double noops = kind == PASS_DENSE ? 0 : m->experts.noops;
+    return account_model_flops(m, noops, 0, frozen) +
+           account_exit_flops(&shape, m->R, exits, frozen) + 3 * router;
 }
 
 static int count(struct train_cost *out, struct model *m, const struct train_config *c,

@@ -104,26 +104,29 @@ int trainer_log_step(struct trainer *t, struct err *e)
     return trainer_append(t, e);
 }
 
-/* Rows that ran each expert since the last record, of every layer. */
+/* Rows that ran each expert since the last record, of every layer with experts. */
 static int log_experts(struct trainer *t, struct err *e)
 {
-    int L = model_config_depth(&t->model->config);
-    size_t cells = trainer_expert_cells(t);
+    int L = model_config_depth(&t->model->config), rows = 0;
+    size_t n = (size_t)model_config_choices(&t->model->config);
     int32_t *layer = mem_alloc((size_t)L, sizeof *layer);
-    float *value = mem_alloc(cells, sizeof *value);
+    float *value = mem_alloc(trainer_expert_cells(t), sizeof *value);
     int rc = layer && value ? 0 : err_set(e, DS_EMEM, "load of the experts: out of memory");
     if (rc == 0) {
-        for (int l = 0; l < L; l++)
-            layer[l] = l;
-        for (size_t i = 0; i < cells; i++)
-            value[i] = (float)t->expert_load[i];
-        memset(t->expert_load, 0, cells * sizeof *t->expert_load);
+        for (int l = 0; l < L; l++) {
+            if (t->model->block[l].router < 0)
+                continue;
+            for (size_t i = 0; i < n; i++)
+                value[(size_t)rows * n + i] = (float)t->expert_load[(size_t)l * n + i];
+            layer[rows++] = l;
+        }
+        memset(t->expert_load, 0, trainer_expert_cells(t) * sizeof *t->expert_load);
         record_begin(t->record, "matrix", t->report.step, clock_wall());
         record_str(t->record, "name", "expert_load");
-        record_int(t->record, "rows", L);
-        record_int(t->record, "cols", model_config_choices(&t->model->config));
-        record_i32s(t->record, "layer", layer, (size_t)L);
-        record_f32s(t->record, "value", value, cells);
+        record_int(t->record, "rows", rows);
+        record_int(t->record, "cols", (int64_t)n);
+        record_i32s(t->record, "layer", layer, (size_t)rows);
+        record_f32s(t->record, "value", value, (size_t)rows * n);
         rc = trainer_append(t, e);
     }
     mem_free(layer);

@@ -111,8 +111,7 @@ static void close_account(struct trainer *t)
         s->step_ms += s->ms[i];
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
     int frozen = t->config.train.freeze == FREEZE_BASE;
-    double flops = account_flops(&shape, m->plan, m->ffn, m->first_row, m->R, !m->keep, frozen) -
-                   account_noop_flops(&shape, m->experts.noops, !m->keep, frozen);
+    double flops = account_model_flops(m, m->experts.noops, !m->keep, frozen);
     flops += s->has_kd ? m->distill->flops : 0;
     flops += account_exit_flops(&shape, m->R, s->exits, frozen);
     s->mfu = account_mfu(&t->account, flops, s->step_ms);

@@ -227,6 +227,7 @@ T_SECONDS(our_models_compute_the_same_there, 300)
          "model.attn_bias=qkv model.shared_ffn=20 model.shared_gate=true model.experts_norm=false "
          "model.experts_used=3 " EXPERTS);
     save(dir, "qwen3-moe", "model.qk_norm=head model.ffn=40 model.tied=false " EXPERTS);
+    save(dir, "qwen3-moe-dense", "model.qk_norm=head model.ffn=40 model.dense_layers=0,2 " EXPERTS);
     save(dir, "olmoe", "model.qk_norm=whole model.experts_norm=false " EXPERTS);
     library("check", dir);
 }

@@ -44,6 +44,9 @@ FAMILIES = {
     "qwen3-moe": (lambda: transformers.Qwen3MoeConfig(**SHAPE, **MOE, head_dim=6, norm_topk_prob=True), None),
     "qwen3-moe-plain": (lambda: transformers.Qwen3MoeConfig(**SHAPE, **MOE, head_dim=8, attention_bias=True, tie_word_embeddings=True,
                                                             use_sliding_window=True, sliding_window=7), "8KB"),
+    "qwen3-moe-dense": (lambda: transformers.Qwen3MoeConfig(**dict(SHAPE, num_hidden_layers=4), **MOE, head_dim=6, mlp_only_layers=[3],
+                                                            decoder_sparse_step=2), None),
+    "qwen2-moe-dense": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **MOE, shared_expert_intermediate_size=8, mlp_only_layers=[0]), None),
     "olmoe": (lambda: transformers.OlmoeConfig(**SHAPE, num_experts=5, num_experts_per_tok=2, pad_token_id=0), None),
     "olmoe-norm": (lambda: transformers.OlmoeConfig(**SHAPE, num_experts=4, num_experts_per_tok=4, norm_topk_prob=True, pad_token_id=0,
                                                     attention_bias=True), None),
@@ -133,7 +136,7 @@ def check(root):
 
 
 WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral",
-          "qwen3-moe", "olmoe", "qwen2-moe"]
+          "qwen3-moe", "qwen3-moe-dense", "olmoe", "qwen2-moe"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
 INSTEAD_OF_NULL = {
     "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],

@@ -294,6 +294,8 @@ T(experts_have_the_right_gradients)
     check_experts("model.experts_noop=2 model.experts_used=3 model.experts_aux=0.7 "
                   "model.noop_share=0.5",
                   0, 0);
+    check_experts("model.dense_layers=0 model.ffn=9 model.experts_aux=0.7", 0, 0);
+    check_experts("model.dense_layers=1 model.ffn=4 model.shared_ffn=7 model.qk_norm=head", 0, 1);
     check_experts("model.experts_noop=1 model.experts_norm=false model.experts_bias=true "
                   "model.experts_aux=0.7 model.shared_ffn=4",
                   0, 1);

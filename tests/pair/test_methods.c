@@ -466,8 +466,9 @@ static double counted(const struct model *m)
             if (p->gate[k] != 0)
                 sum += 4.0 * s.C * s.H * s.D + 4.0 * keys * s.H * s.D;
         }
-        sum += f->active * 2.0 * s.mlp_mats * s.C * (m->config.experts > 0 ? s.shared_F : s.F);
-        for (int k = 0; k < f->n && m->config.experts > 0; k++)
+        int has_experts = model_config_has_experts(&m->config, model_config_block(&m->config, l));
+        sum += f->active * 2.0 * s.mlp_mats * s.C * (has_experts ? s.shared_F : s.F);
+        for (int k = 0; k < f->n && has_experts; k++)
             sum += f->gate[k] != 0 ? expert_flops(m, l, f->row[k]) : 0;
     }
     return sum;

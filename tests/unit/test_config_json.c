@@ -175,13 +175,19 @@ T(keys_of_experts_are_read_or_refused_by_name)
                                "\"model_type\": \"qwen2_moe\"";
     static const struct {
         const char *more, *part; /* NULL: accepted */
+        const char *dense;       /* model.dense_layers */
     } rows[] = {
         {"", NULL},
         {", \"mlp_only_layers\": [], \"decoder_sparse_step\": 1", NULL},
         {", \"num_local_experts\": 4", NULL},
         {", \"num_local_experts\": 5", "num_experts and num_local_experts differ"},
-        {", \"mlp_only_layers\": [0]", "mlp_only_layers: dense MLPs in some layers"},
-        {", \"decoder_sparse_step\": 2", "decoder_sparse_step: dense MLPs in some layers"},
+        {", \"mlp_only_layers\": [1, 7]", NULL, "1"},
+        {", \"decoder_sparse_step\": 2", NULL, "0"},
+        {", \"mlp_only_layers\": [1], \"decoder_sparse_step\": 2", "no block has experts"},
+        {", \"mlp_only_layers\": [1, 1, 1]", "mlp_only_layers must be a list of blocks"},
+        {", \"mlp_only_layers\": [0.5]", "mlp_only_layers must be a list of blocks"},
+        {", \"mlp_only_layers\": 1", "mlp_only_layers must be a list of blocks"},
+        {", \"decoder_sparse_step\": 0", "decoder_sparse_step must be a positive integer"},
         {", \"num_experts_per_tok\": 5", "experts_used=5: must be at most 4"},
         {", \"num_experts_per_tok\": 0", "num_experts_per_tok"},
         {", \"norm_topk_prob\": \"yes\"", "norm_topk_prob must be a number or a boolean"},
@@ -195,6 +201,7 @@ T(keys_of_experts_are_read_or_refused_by_name)
                 rows[i].more, rc < 0 ? err.text : "read");
         if (rc < 0)
             continue;
+        t_str(c.dense_layers, rows[i].dense ? rows[i].dense : "");
         t_true(c.experts == 4 && c.experts_used == 4 && c.expert_ffn == 32 && c.shared_ffn == 16);
         t_true(c.shared_gate && !c.experts_norm && c.attn_bias == ATTN_BIAS_QKV);
         opt_release(&model_group, &c);
@@ -340,7 +347,8 @@ T(unsupported_features_of_a_family_are_refused_by_name)
                  scalings[i]);
         refuse(text, part);
     }
-    static const char *const types[] = {"gemma", "dbrx", "phi3", "gpt_neox", "falcon", "qwen3_next"};
+    static const char *const types[] = {"gemma",    "dbrx",   "phi3",
+                                        "gpt_neox", "falcon", "qwen3_next"};
     for (size_t i = 0; i < DS_LEN(types); i++) {
         char text[600];
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);

@@ -293,6 +293,10 @@ T(impossible_experts_are_refused_by_name)
     } rows[] = {
         {"model.experts=4 model.experts_used=5", "experts_used=5: must be at most 4"},
         {"model.experts=4 model.mlp_bias=true", "mlp_bias=true: unsupported with model.experts"},
+        {"model.dense_layers=1", "dense_layers=1: needs model.experts"},
+        {"model.experts=4 model.dense_layers=0-7", "dense_layers=0-7: no block has experts"},
+        {"model.experts=4 model.dense_layers=8", "dense_layers=8: blocks must be below 8"},
+        {"model.experts=4 model.dense_layers=x", "dense_layers=x: expected ascending blocks"},
         {"model.experts_noop=1", "experts_noop=1: needs model.experts"},
         {"model.experts=4 model.noop_share=0.2", "noop_share=0.2: needs model.experts_noop"},
         {"model.experts=4 model.experts_noop=1 model.noop_share=0.2 model.experts_aux=0",
@@ -317,7 +321,9 @@ T(parameters_are_counted_by_the_configuration)
     struct model *m = make("model.shared_ffn=8 model.shared_gate=true model.experts_bias=true");
     t_eq(model_config_params(&m->config), params_count(&m->params));
     model_free(m);
-    m = make("model.experts_noop=3 model.experts_bias=true");
+    m = make("model.experts_noop=3 model.experts_bias=true model.dense_layers=1 model.ffn=20");
+    t_true(m->block[0].router >= 0 && m->block[1].router < 0);
+    t_eq(m->params.p[m->block[1].up].shape[0], 20);
     t_eq(model_config_params(&m->config), params_count(&m->params));
     model_free(m);
 }

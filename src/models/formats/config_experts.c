@@ -65,17 +65,48 @@ static const char *name_of(struct report *r, const struct json_node *root, const
     return a ? one : b ? other : hf;
 }
 
-/* Every layer must have experts. */
-static void check_dense_layers(struct report *r, const struct json_node *root)
+/* Does mlp_only_layers list block l? */
+static int is_listed(const struct json_node *list, int64_t l)
 {
-    static const char unknown[] = "dense MLPs in some layers are unsupported";
-    const struct json_node *step = json_get(root, "decoder_sparse_step"),
-                           *list = json_get(root, "mlp_only_layers");
-    if (step && json_num(step, 0) != 1)
-        report_add(r, "decoder_sparse_step: %s: expected 1", unknown);
-    if (json_kind_of(list) != JSON_KIND_NULL &&
-        (json_kind_of(list) != JSON_KIND_ARRAY || json_len(list) > 0))
-        report_add(r, "mlp_only_layers: %s: expected []", unknown);
+    for (size_t i = 0; i < json_len(list); i++)
+        if (json_int(json_at(list, i), -1) == l)
+            return 1;
+    return 0;
+}
+
+/* Blocks with a dense MLP: those that mlp_only_layers lists, and with decoder_sparse_step = n all
+ * but every n-th.  Only classes with a width of their own for them have the keys. */
+static void read_dense_layers(struct report *r, struct model_config *c,
+                              const struct json_node *root, int has_keys)
+{
+    const struct json_node *list = json_get(root, "mlp_only_layers");
+    int64_t step = json_get(root, "decoder_sparse_step")
+                       ? json_int(json_get(root, "decoder_sparse_step"), 0)
+                       : 1;
+    struct str dense = {0};
+    int is_list = json_kind_of(list) == JSON_KIND_ARRAY && json_len(list) <= (size_t)c->layers,
+        is_ok = step > 0;
+    for (size_t i = 0; is_list && i < json_len(list); i++)
+        is_list = json_kind_of(json_at(list, i)) == JSON_KIND_INT;
+    if (!is_ok)
+        report_add(r, "decoder_sparse_step must be a positive integer");
+    if (!is_list && json_kind_of(list) != JSON_KIND_NULL) {
+        report_add(r, "mlp_only_layers must be a list of blocks, at most num_hidden_layers");
+        is_ok = 0;
+    }
+    if (is_ok && !has_keys && (step != 1 || json_len(list) > 0)) {
+        report_add(r, "%s: dense MLPs in some layers are unsupported in this family",
+                   step != 1 ? "decoder_sparse_step" : "mlp_only_layers");
+        is_ok = 0;
+    }
+    for (int64_t l = 0; is_ok && l < c->layers; l++)
+        if ((l + 1) % step != 0 || is_listed(list, l))
+            str_addf(&dense, "%s%lld", dense.len ? "," : "", (long long)l);
+    if (dense.failed)
+        report_add(r, "mlp_only_layers: out of memory");
+    else if (dense.len > 0)
+        config_set_as(r, c, "dense_layers", "mlp_only_layers", str_text(&dense), 0);
+    str_release(&dense);
 }
 
 void config_experts_read(struct report *r, struct model_config *c, const struct json_node *root,
@@ -90,7 +121,7 @@ void config_experts_read(struct report *r, struct model_config *c, const struct 
             known = 1;
         }
     if (known)
-        check_dense_layers(r, root);
+        read_dense_layers(r, c, root, strncmp(model_type, "qwen", 4) == 0);
     for (size_t i = 0; i < DS_LEN(foreign) && !known; i++) {
         const struct json_node *n = json_get(root, foreign[i]);
         if (json_kind_of(n) != JSON_KIND_NULL && json_num(n, 1) != 0)

@@ -31,7 +31,8 @@ enum feature {
     F_EXPERTS = 1 << 14,
     F_SHARED = 1 << 15,   /* a shared expert with a gate */
     F_WEIGHTED = 1 << 16, /* weights of the chosen experts are not their scores: they sum to 1 */
-    F_SAME_FFN = 1 << 17  /* the experts are as wide as model.ffn */
+    F_DENSE_LAYERS = 1 << 24,
+    F_SAME_FFN = 1 << 17 /* the experts are as wide as model.ffn */
 };
 static const struct family {
     const char *name, *architecture;
@@ -48,8 +49,8 @@ static const struct family {
     {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_LOGIT_CAP | F_LINEAR},
     {"olmo2",   "Olmo2ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, F_BIAS_ALL | F_ROPE},
     {"mixtral", "MixtralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_EXPERTS | F_WEIGHTED | F_SAME_FFN, F_WINDOW | F_ROPE},
-    {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_ROPE},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_ROPE},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_DENSE_LAYERS | F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_ROPE},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_DENSE_LAYERS | F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_ROPE},
     {"olmoe",   "OlmoeForCausalLM",   NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, F_EXPERTS | F_SAME_FFN, F_WEIGHTED | F_BIAS_ALL | F_ROPE},
     // clang-format on
 };
@@ -68,7 +69,8 @@ static unsigned experts_of(const struct model_config *c)
     int is_plain = c->experts_score == EXPERTS_SOFTMAX && !c->experts_bias &&
                    c->experts_noop == 0 && (c->shared_ffn > 0) == c->shared_gate;
     return F_EXPERTS | (is_plain ? 0 : F_ALIEN) | (c->shared_ffn > 0 ? F_SHARED : 0) |
-           (c->experts_norm ? F_WEIGHTED : 0) | (c->expert_ffn == c->ffn ? F_SAME_FFN : 0);
+           (c->experts_norm ? F_WEIGHTED : 0) | (c->dense_layers[0] ? F_DENSE_LAYERS : 0) |
+           (c->expert_ffn == c->ffn ? F_SAME_FFN : 0);
 }
 
 static unsigned features_of(const struct model_config *c)
@@ -230,9 +232,13 @@ static void add_experts(struct str *s, const struct model_config *c, const char 
         add_key(s, "shared_expert_intermediate_size", c->shared_ffn);
     str_addf(s,
              "  \"norm_topk_prob\": %s,\n  \"router_aux_loss_coef\": %.9g,\n"
-             "  \"decoder_sparse_step\": 1,\n  \"mlp_only_layers\": [],\n  \"qkv_bias\": %s,\n",
+             "  \"decoder_sparse_step\": 1,\n  \"qkv_bias\": %s,\n  \"mlp_only_layers\": [",
              c->experts_norm ? "true" : "false", c->experts_aux,
              c->attn_bias == ATTN_BIAS_QKV ? "true" : "false");
+    for (int64_t l = 0, n = 0; l < c->layers; l++)
+        if (!model_config_has_experts(c, l))
+            str_addf(s, "%s%lld", n++ ? ", " : "", (long long)l);
+    str_add(s, "],\n");
 }
 
 static void add_gpt2(struct str *s, const struct model_config *c)

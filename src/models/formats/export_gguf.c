@@ -102,7 +102,9 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "another scale of scores (model.attn_scale)";
     if (a->qk_norm && (c->attn_bias || c->mlp_bias))
         what = "biases next to norms of queries and keys";
-    if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
+    if (c->dense_layers && c->dense_layers[0])
+        what = "dense MLPs in some blocks (model.dense_layers)";
+    else if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
         what = c->experts_norm ? "weights of experts that sum to 1 (model.experts_norm=true)"
                                : "weights of experts that are scores (model.experts_norm=false)";
     if (!what)
@@ -115,6 +117,9 @@ static int check(const struct export_source *s, struct err *e)
     const struct model_config *c = &s->m->config;
     const struct gguf_arch *a = arch_of(c);
     int is_plain = !a || strcmp(a->name, "llama") == 0 || strcmp(a->name, "qwen2") == 0;
+    if (c->experts_noop > 0)
+        return err_set(e, DS_EUSAGE, "GGUF cannot store no-op experts (model.experts_noop=%lld)",
+                       (long long)c->experts_noop);
     int rc = export_check_base(s, "GGUF", !is_plain, e);
     if (rc < 0)
         return rc;
