@@ -21,6 +21,9 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  *   {"do":"force","layer":l,"token":t,"run":0|1|-1}
  *        -> sets/clears a forced cell, then "probe" with token vector "nll" and cell changes; also
  *           key "delta_loss" in token map
+ *   {"do":"force","layer":l,"token":t,"expert":x|-1}
+ *        -> the same for one of the experts (or no-ops) that the token runs there: x, in place of the
+ *           last of its own; the router decides about the rest, and weighs them all
  *   {"do":"offset","value":x}
  *        -> threshold offset in standardised units, then "probe"
  *   {"do":"exit","layers":E}

@@ -82,6 +82,9 @@ struct pass_inference {
      * apply to the FFN, and force_attention to the attention (NULL: it follows the method). */
     const int8_t *force;
     const int8_t *force_attention;
+    /* (L,R) an expert (or no-op) that a row runs in place of the last of its own, -1: its own; NULL:
+     * none.  The block obeys it, no method asks. */
+    const int16_t *force_expert;
     double offset;    /* what-if: added to thresholds, in the method's standardised units */
     int topk;         /* by rank over whole sequences: not causal (ROUTE_TOPK) */
     int has_capacity; /* `capacity` is set: this share of the routed cells runs (ROUTE_CAPACITY) */

@@ -32,24 +32,39 @@ static int answer_error(struct serve *s, const struct err *why, struct err *e)
     return serve_answer(s, s->rec, e);
 }
 
-/* Resizes the table of forced cells to n tokens; cells forced on earlier tokens are kept. */
+static void free_forced(struct serve *s)
+{
+    mem_free(s->force);
+    mem_free(s->expert);
+    s->force = NULL;
+    s->expert = NULL;
+    s->force_n = 0;
+}
+
+/* Resizes the tables of forced cells to n tokens; cells forced on earlier tokens are kept. */
 static int force_fit(struct serve *s, size_t n, struct err *e)
 {
     size_t L = (size_t)model_config_depth(&s->subject.model->config);
     if (s->force && s->force_n == n)
         return 0;
     int8_t *t = mem_alloc(L * n + 1, 1);
-    if (!t)
+    int16_t *x = mem_alloc(L * n + 1, sizeof *x);
+    if (!t || !x) {
+        mem_free(t);
+        mem_free(x);
         return err_set(e, DS_EMEM, "out of memory for forced cells");
-    memset(t, -1, L * n);
+    }
     s->forced = 0;
     for (size_t l = 0; l < L; l++)
-        for (size_t i = 0; i < n && i < s->force_n; i++) {
-            t[l * n + i] = s->force[l * s->force_n + i];
-            s->forced += t[l * n + i] >= 0;
+        for (size_t i = 0; i < n; i++) {
+            int is_kept = s->force && i < s->force_n;
+            t[l * n + i] = is_kept ? s->force[l * s->force_n + i] : -1;
+            x[l * n + i] = is_kept ? s->expert[l * s->force_n + i] : -1;
+            s->forced += (t[l * n + i] >= 0) + (x[l * n + i] >= 0);
         }
-    mem_free(s->force);
+    free_forced(s);
     s->force = t;
+    s->expert = x;
     s->force_n = n;
     return 0;
 }
@@ -83,6 +98,7 @@ int serve_trace(const struct serve_pass *a, struct record *rec, struct err *e)
                                   .ctx = a->subject,
                                   .kind = PASS_SPARSE,
                                   .inference.force = a->force,
+                                  .inference.force_expert = a->expert,
                                   .inference.offset = a->offset,
                                   .inference.exit = a->exit,
                                   .more = a->more,
@@ -159,6 +175,7 @@ static int fill_probe(struct serve *s, int lens_k, struct err *e)
         keep_nll(s, base);
         a.lens_k = lens_k;
         a.force = s->force;
+        a.expert = s->expert;
         a.more = add_delta;
         a.ctx = &d;
         rc = serve_trace(&a, s->rec, e);
@@ -182,9 +199,7 @@ void serve_set_ids(struct serve *s, struct ids *ids)
     s->ids = *ids;
     *ids = (struct ids){0};
     str_reset(&s->marks);
-    mem_free(s->force); /* forced cells do not apply to a new text */
-    s->force = NULL;
-    s->force_n = 0;
+    free_forced(s); /* forced cells do not apply to a new text */
     s->forced = 0;
 }
 
@@ -259,6 +274,7 @@ static int append_token(struct serve *s, const struct sample_options *o, struct 
         rc = sampler_init(&sampler, (int)m->config.vocab, e);
     struct serve_pass a = plain_pass(s);
     a.force = s->force;
+    a.expert = s->expert;
     if (rc == 0)
         rc = serve_trace(&a, s->rec, e);
     if (rc == 0) {
@@ -302,22 +318,41 @@ static int do_next(struct serve *s, const struct json_node *q, struct err *e)
     return rc < 0 ? rc : answer_probe(s, e);
 }
 
+/* An expert of a block; without "run" the method decides whether the cell runs. */
+static int check_expert(const struct model *m, int64_t l, int64_t expert, struct err *e)
+{
+    int64_t last = model_config_choices(&m->config) - 1;
+    if (expert == -1)
+        return 0;
+    if (m->block[l].router < 0)
+        return err_set(e, DS_EUSAGE, "force: layer %lld has no experts", (long long)l);
+    if (expert < 0 || expert > last)
+        return err_set(e, DS_ERANGE, "force: expert must be 0..%lld or -1", (long long)last);
+    return 0;
+}
+
 static int do_force(struct serve *s, const struct json_node *q, struct err *e)
 {
+    const struct json_node *expert = json_get(q, "expert");
     int64_t l = json_int(json_get(q, "layer"), -1), t = json_int(json_get(q, "token"), -1),
-            run = json_int(json_get(q, "run"), -2);
+            run = json_int(json_get(q, "run"), -2), x = json_int(expert, -2);
     int64_t L = model_config_depth(&s->subject.model->config), n = (int64_t)s->ids.n;
+    int is_run = !expert || json_get(q, "run");
     if (n == 0)
         return err_set(e, DS_EUSAGE, "no text yet: send a trace request first");
-    if (l < 0 || l >= L || t < 0 || t >= n || run < -1 || run > 1)
+    if (l < 0 || l >= L || t < 0 || t >= n || (is_run && (run < -1 || run > 1)))
         return err_set(e, DS_ERANGE, "force: layer must be 0..%lld, token 0..%lld, run 0, 1 or -1",
                        (long long)L - 1, (long long)n - 1);
-    int rc = force_fit(s, s->ids.n, e);
+    int rc = expert ? check_expert(s->subject.model, l, x, e) : 0;
+    if (rc == 0)
+        rc = force_fit(s, s->ids.n, e);
     if (rc < 0)
         return rc;
-    int8_t *cell = &s->force[(size_t)l * s->force_n + (size_t)t];
-    s->forced += (run >= 0) - (*cell >= 0);
-    *cell = (int8_t)run;
+    size_t at = (size_t)l * s->force_n + (size_t)t;
+    s->forced -= (s->force[at] >= 0) + (s->expert[at] >= 0);
+    s->force[at] = is_run ? (int8_t)run : s->force[at];
+    s->expert[at] = expert ? (int16_t)x : s->expert[at];
+    s->forced += (s->force[at] >= 0) + (s->expert[at] >= 0);
     return answer_probe(s, e);
 }
 
@@ -557,6 +592,6 @@ int serve_run(const char *model, int in, int out, const char *version, struct er
     str_release(&s.marks);
     serve_talk_release(&s.talk);
     ids_release(&s.ids);
-    mem_free(s.force);
+    free_forced(&s);
     return rc;
 }

@@ -29,9 +29,10 @@ struct serve {
     int must_stop;
     const char *version;
     struct ids ids;
-    int8_t *force;  /* (L, force_n), -1 = the method decides */
-    size_t force_n; /* tokens that the table covers         */
-    int forced;     /* cells not -1                          */
+    int8_t *force;   /* (L, force_n), -1 = the method decides */
+    int16_t *expert; /* (L, force_n), -1 = the router decides */
+    size_t force_n;  /* tokens that the table covers         */
+    int forced;      /* values not -1                         */
     double offset;
     int lens_k, exit; /* exit: first layers only, 0: all */
     struct str marks; /* enum gen_mark of the first tokens of the text, a byte each */
@@ -43,6 +44,7 @@ struct serve_pass {
     const struct subject *subject;
     const struct ids *ids;
     const int8_t *force;
+    const int16_t *expert;
     double offset;
     int lens_k, exit;
     void (*more)(void *ctx, struct record *rec);

@@ -98,10 +98,12 @@ static size_t place_of(const struct model *m, int l, int row)
     return ((size_t)l * (size_t)m->R + (size_t)row) * (size_t)m->config.experts_used;
 }
 
-/* The k largest logits, ascending by expert; of equal ones the lowest.  NaN is below all others. */
-static void choose(const real *x, int E, int k, int32_t *to)
+/* The k largest logits, ascending by expert; of equal ones the lowest.  NaN is below all others.
+ * forced >= 0 is one of them in any case. */
+static void choose(const real *x, int E, int k, int forced, int32_t *to)
 {
-    for (int n = 0; n < k; n++) {
+    to[0] = forced;
+    for (int n = forced >= 0; n < k; n++) {
         int best = -1, at = n;
         for (int i = 0, j = 0; i < E; i++) {
             if (j < n && to[j] == i)
@@ -113,6 +115,12 @@ static void choose(const real *x, int E, int k, int32_t *to)
             to[at] = to[at - 1];
         to[at] = best;
     }
+}
+
+static int forced_at(const struct model *m, int l, int row)
+{
+    const int16_t *x = m->route.pass.inference.force_expert;
+    return x ? x[(size_t)l * (size_t)m->R + (size_t)row] : -1;
 }
 
 static void score_row(real *x, int E, int kind)
@@ -146,7 +154,7 @@ static void choose_rows(void *ctx, int task, int worker)
         if (m->route.frozen && kept[0] >= 0)
             memcpy(to, kept, (size_t)k * sizeof *to);
         else
-            choose(x, E, k, to);
+            choose(x, E, k, forced_at(m, c->l, c->p->row[i]), to);
         memcpy(kept, to, (size_t)k * sizeof *to);
         score_row(x, E, m->config.experts_score);
         for (int j = 0; j < k; j++)

@@ -12,7 +12,7 @@
 enum { STEPPER_FORCED_MAX = 64, STEPPER_ASKED_MAX = 32, STEPPER_LENS = 5 };
 
 struct stepper_forced {
-    int layer, token, run;
+    int layer, token, run, expert; /* -1: free */
 };
 /* A request that the worker has not answered: the state of the text after it. */
 struct stepper_asked {
@@ -64,6 +64,8 @@ void stepper_ask_text(struct view *v, const char *text);
 void stepper_ask_ids(struct view *v, const struct probe *p);
 void stepper_ask_next(struct view *v);
 void stepper_ask_force(struct view *v, int layer, int token, int run);
+/* expert: a number, or -1 to return the choice to the router. */
+void stepper_ask_expert(struct view *v, int layer, int token, int expert);
 void stepper_ask_clear(struct view *v);
 void stepper_ask_exit(struct view *v, int layers);
 /* "KEY=VALUE"; NULL or "": all as stored. */

@@ -170,7 +170,7 @@ static const struct screen screens[] = {
     {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},
     {"stepper-sizes",  "120x40", "stepper", "command model fixture\nkeys l j\nshot\nsize 80x24\ncommand theme light", NULL, NULL, 0, 0},
     {"stepper-drafts", "120x40", "stepper", "command model fixture\nkeys l\ncommand exit 3\nshot\ncommand exit 99\nshot\ncommand exit 0\ncommand speculate 4\nkeys s", NULL, NULL, 0, 0},
-    {"stepper-option", "80x24",  "stepper", "command model fixture\nkeys l\ncommand option halt.rule=kl \nkeys l\nshot\ncommand option\nkeys l", NULL, NULL, 0, 0},
+    {"stepper-option", "80x24",  "stepper", "command model fixture\nkeys l\ncommand option halt.rule=kl \nkeys l\nshot\ncommand option\nkeys l\nshot\ncommand expert 1", NULL, NULL, 0, 0},
     {"stepper-16",     "80x24",  "stepper", "command model fixture\nkeys l j",       NULL,     "16",    0, 0},
     {"stepper-mono",   "80x24",  "stepper", "command model fixture\nkeys l j",       "ascii",  "never", 0, 0},
     {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},

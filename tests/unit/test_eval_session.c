@@ -17,7 +17,7 @@
 
 enum { LAYERS = 5, CONTEXT = 48, MADE_MAX = 256 };
 
-static const char *vocab = "257", *ends = "", *context = "48";
+static const char *vocab = "257", *ends = "", *context = "48", *experts = "0", *noops = "0";
 
 /* Byte tokens, five layers, nothing learned: decisions and numbers are real all the same. */
 static uint64_t weights_seed = 7;
@@ -26,10 +26,10 @@ static const char *make_model(const char *method)
 {
     static char dir[512];
     char path[600];
-    const char *keys[][2] = {{"model.layers", "5"},      {"model.dim", "16"},
-                             {"model.heads", "2"},       {"model.vocab", vocab},
-                             {"model.max_seq", context}, {"model.init_std", "0.3"},
-                             {"model.end_ids", ends}};
+    const char *keys[][2] = {
+        {"model.layers", "5"},   {"model.dim", "16"},        {"model.heads", "2"},
+        {"model.vocab", vocab},  {"model.max_seq", context}, {"model.init_std", "0.3"},
+        {"model.end_ids", ends}, {"model.experts", experts}, {"model.experts_noop", noops}};
     struct model_config c = {0};
     struct config k = {0};
     struct model *m = NULL;
@@ -248,6 +248,7 @@ struct reply {
     size_t tokens;
     int32_t id[CONTEXT];
     float run[LAYERS * CONTEXT], nll[CONTEXT], delta[CONTEXT];
+    float expert[2][LAYERS * CONTEXT], flops[LAYERS * CONTEXT];
     int64_t has_delta, has_drafted, layers, lens;
 };
 
@@ -281,6 +282,10 @@ static struct reply ask(struct session *s, const char *json)
         value_f32s(value_get(body, "nll"), r.nll, CONTEXT);
         r.has_delta =
             value_f32s(value_get(value_get(body, "token"), "delta_loss"), r.delta, CONTEXT);
+        struct value cell = value_get(body, "cell");
+        value_f32s(value_get(cell, "expert"), r.expert[0], LAYERS * CONTEXT);
+        value_f32s(value_get(cell, "expert_2"), r.expert[1], LAYERS * CONTEXT);
+        value_f32s(value_get(cell, "flops"), r.flops, LAYERS * CONTEXT);
         float mark[CONTEXT];
         r.has_drafted = value_f32s(value_get(value_get(body, "token"), "drafted"), mark, CONTEXT);
     }
@@ -395,6 +400,56 @@ T(a_session_continues_to_the_end_that_the_model_s_files_name)
     ends = "";
     r = ask(s, "{\"do\":\"trace\",\"ids\":[1,2,3],\"generate\":6}");
     t_eq(r.tokens, 4);
+    session_close(s);
+}
+
+static int runs_expert(const struct reply *r, int cell, int expert)
+{
+    return (int)r->expert[0][cell] == expert || (int)r->expert[1][cell] == expert;
+}
+
+T(a_session_forces_the_experts_of_a_token)
+{
+    enum { N = 11, AT = 2 * N + 4 };
+    experts = "5";
+    noops = "1";
+    struct session *s = start(make_model("dense"));
+    struct reply plain = ask(s, "{\"do\":\"trace\",\"text\":\"hello there\"}"), r;
+    char text[128];
+    int other = 0, best = (int)plain.expert[0][AT];
+    while (runs_expert(&plain, AT, other))
+        other++;
+    t_true(other < 5);
+    snprintf(text, sizeof text, "{\"do\":\"force\",\"layer\":2,\"token\":4,\"expert\":%d}", other);
+    r = ask(s, text);
+    t_truef(runs_expert(&r, AT, other) && runs_expert(&r, AT, best), "experts %g and %g",
+            (double)r.expert[0][AT], (double)r.expert[1][AT]);
+    t_eq(r.has_delta, N);
+    double later = 0;
+    for (int t = 1; t < N; t++) {
+        t_near(r.delta[t], r.nll[t] - plain.nll[t], 1e-5);
+        t_true(t > 4 || fabs((double)r.delta[t]) < 1e-6);
+        later += fabs((double)r.delta[t]);
+    }
+    t_true(later > 1e-6);
+    for (int i = 0; i < 3 * N; i++) /* no other choice up to this layer */
+        t_true(i == AT ||
+               (r.expert[0][i] == plain.expert[0][i] && r.expert[1][i] == plain.expert[1][i]));
+    r = ask(s, "{\"do\":\"force\",\"layer\":2,\"token\":4,\"expert\":5}"); /* the no-op */
+    t_true(runs_expert(&r, AT, 5));
+    t_true(runs_expert(&plain, AT, 5) || r.flops[AT] < plain.flops[AT]);
+    r = ask(s, "{\"do\":\"force\",\"layer\":2,\"token\":4,\"expert\":-1}");
+    t_eq(r.has_delta, -1);
+    for (int i = 0; i < LAYERS * N; i++)
+        t_true(r.expert[0][i] == plain.expert[0][i]);
+    r = ask(s, "{\"do\":\"force\",\"layer\":2,\"token\":4,\"expert\":6}");
+    t_truef(strstr(r.error, "expert must be 0..5") != NULL, "%s", r.error);
+    session_close(s);
+    experts = noops = "0";
+    s = start(make_model("edp"));
+    ask(s, "{\"do\":\"trace\",\"text\":\"hello\"}");
+    r = ask(s, "{\"do\":\"force\",\"layer\":2,\"token\":4,\"expert\":1}");
+    t_truef(strstr(r.error, "layer 2 has no experts") != NULL, "%s", r.error);
     session_close(s);
 }
 
@@ -652,7 +707,7 @@ T(a_session_compares_two_models_and_measures_their_divergence)
     char first[600], json[1400];
     struct err e = {0};
     struct value body;
-    struct reply side[2] = {{{0}, {0}, 0, {0}, {0}, {0}, {0}, 0, 0, 0}};
+    struct reply side[2] = {{{0}, {0}, 0, {0}, {0}, {0}, {0}, {{0}, {0}}, {0}, 0, 0, 0, 0}};
     float kl[CONTEXT];
     int64_t n = -1;
     int heads = 0, probes = 0;

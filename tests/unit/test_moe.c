@@ -114,6 +114,31 @@ T(other_experts_are_not_computed)
     model_free(m);
 }
 
+T(a_forced_expert_is_run_in_place_of_the_last_of_its_own)
+{
+    static int16_t force[2 * B * T];
+    struct model *m = make("");
+    struct pass pass = kit_pass(PASS_SPARSE);
+    int32_t first[B * T], second[B * T];
+    run(m);
+    for (int i = 0; i < B * T; i++) {
+        const int32_t *x = chosen(m, 0, i);
+        const real *score = m->work[0].moe.score + (size_t)i * E;
+        first[i] = score[x[0]] >= score[x[1]] ? x[0] : x[1];
+        second[i] = x[0] + x[1] - first[i];
+        force[i] = (int16_t)(i % 3 ? i % E : -1);
+        force[B * T + i] = -1;
+    }
+    pass.inference.force_expert = force;
+    model_forward(m, &batch.b, &pass);
+    for (int i = 0; i < B * T; i++) {
+        const int32_t *x = chosen(m, 0, i);
+        int want = force[i] < 0 || force[i] == first[i] ? second[i] : force[i];
+        t_true(x[0] < x[1] && x[0] + x[1] == first[i] + want && (x[0] == want || x[1] == want));
+    }
+    model_free(m);
+}
+
 /* A row whose choices are no-ops skips its MLP; one no-op of two halves it. */
 T(no_ops_run_nothing_and_cost_nothing)
 {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/experts.h"
 
 static int stepper_open(struct view *v, struct err *e)
 {
@@ -132,6 +133,14 @@ static void draw_numbers(struct view *v, struct area line)
     }
     if (s->n_forced > 0)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "%d forced", s->n_forced) + 2;
+    for (int i = 0; i < s->n_forced; i++) {
+        const struct stepper_forced *f = &s->forced[i];
+        if (f->expert >= 0 && f->layer == c->layer && f->token == c->token)
+            x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "here %s %d",
+                            expert_word(f->expert, s->about->experts, s->about->experts_noop),
+                            f->expert) +
+                 2;
+    }
     if (s->exit > 0)
         x += area_textf(line, 0, x, -1, ink(ROLE_WARN), "exit %d", s->exit) + 2;
     if (s->options[0])
@@ -319,6 +328,24 @@ static void key_force(struct view *v, const struct key *k, const char *args)
     stepper_ask_force(v, c->layer, c->token, next);
 }
 
+static void key_expert(struct view *v, const struct key *k, const char *args)
+{
+    struct stepper *s = v->state;
+    char *end = NULL;
+    (void)k;
+    if (!ready(v))
+        return;
+    const struct cells *c = &s->cells;
+    int last = s->about ? s->about->experts - 1 : -1;
+    long to = args && *args ? strtol(args, &end, 10) : -1;
+    if (last < 0)
+        app_notify(v->app, LOG_INFO, "this model has no experts");
+    else if ((end && *end) || to < -1 || to > last)
+        app_notify(v->app, LOG_WARN, "expert %.20s: must be 0 to %d", args, last);
+    else
+        stepper_ask_expert(v, c->layer, c->token, (int)to);
+}
+
 static void key_offset(struct view *v, const struct key *k, const char *args)
 {
     struct stepper *s = v->state;
@@ -490,6 +517,8 @@ static void stepper_copy(struct view *v, struct str *out)
 static int stepper_offers(struct view *v, const struct key *k)
 {
     const struct probe *p = ((struct stepper *)v->state)->cells.probe;
+    if (k->fn == key_expert)
+        return p && probe_expert_ranks(p) > 0;
     return k->fn != key_offset || !p || probe_cell(p, "threshold") != NULL;
 }
 
@@ -503,6 +532,7 @@ static const struct key stepper_keys[] = {
     {"i Enter",    "prompt",     "TEXT", "type a prompt",                      "type",    72, 0, 0, key_type},
     {"s",          "generate",   NULL, "generate the next token",              "next",    70, 0, 0, key_next},
     {"f",          "force",      NULL, "force this cell: flip, keep, free",      "force", 68, 0, 0, key_force},
+    {"",           "expert",     "E",  "force expert E on this token here, in place of the last of its own; without E none", NULL, 0, 0, 0, key_expert},
     {"x",          "clear",      NULL, "free all forced cells",                "clear",   44, 0, 0, key_clear},
     {"<",          "offset-down", NULL, "lower the threshold: more cells executed", "threshold", 66, 0, -1, key_offset},
     {">",          "offset-up",  NULL, "raise the threshold: fewer cells executed", NULL,       0, 0, 1, key_offset},

@@ -153,35 +153,61 @@ void stepper_ask_next(struct view *v)
     str_release(&line);
 }
 
-/* run: 1, 0, or -1 to return the decision to the method. */
-void stepper_ask_force(struct view *v, int layer, int token, int run)
+static struct stepper_forced forced_at(const struct stepper *s, int layer, int token)
 {
-    struct stepper *s = v->state;
-    struct str line = {0};
-    int i = 0;
-    while (i < s->n_forced && (s->forced[i].layer != layer || s->forced[i].token != token))
+    for (int i = 0; i < s->n_forced; i++)
+        if (s->forced[i].layer == layer && s->forced[i].token == token)
+            return s->forced[i];
+    return (struct stepper_forced){layer, token, -1, -1};
+}
+
+/* Enters a cell in the list, or removes it when nothing of it is forced.  0: the list is full. */
+static int set_forced(struct stepper *s, struct stepper_forced x)
+{
+    int i = 0, is_free = x.run < 0 && x.expert < 0;
+    while (i < s->n_forced && (s->forced[i].layer != x.layer || s->forced[i].token != x.token))
         i++;
-    if (i == STEPPER_FORCED_MAX) {
-        app_notify(v->app, LOG_WARN, "at most %d forced cells: x frees all", STEPPER_FORCED_MAX);
-        return;
-    }
-    struct stepper_forced before =
-        i < s->n_forced ? s->forced[i] : (struct stepper_forced){layer, token, -1};
-    s->forced[i] = (struct stepper_forced){layer, token, run};
+    if (i == STEPPER_FORCED_MAX)
+        return is_free;
+    s->forced[i] = x;
     s->n_forced += i == s->n_forced;
-    if (run < 0) {
+    if (is_free) {
         memmove(s->forced + i, s->forced + i + 1,
                 (size_t)(s->n_forced - i - 1) * sizeof s->forced[0]);
         s->n_forced--;
     }
-    str_addf(&line, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"run\":%d}", layer, token, run);
-    if (!send(v, &line, state_then(s)) && run >= 0) {
-        if (before.run < 0)
-            s->n_forced--;
-        else
-            s->forced[i] = before;
+    return 1;
+}
+
+static void ask_forced(struct view *v, struct stepper_forced x, const char *what, int value)
+{
+    struct stepper *s = v->state;
+    struct stepper_forced before = forced_at(s, x.layer, x.token);
+    struct str line = {0};
+    if (!set_forced(s, x)) {
+        app_notify(v->app, LOG_WARN, "at most %d forced cells: x frees all", STEPPER_FORCED_MAX);
+        return;
     }
+    str_addf(&line, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"%s\":%d}", x.layer, x.token,
+             what, value);
+    if (!send(v, &line, state_then(s)))
+        set_forced(s, before);
     str_release(&line);
+}
+
+/* run: 1, 0, or -1 to return the decision to the method. */
+void stepper_ask_force(struct view *v, int layer, int token, int run)
+{
+    struct stepper_forced x = forced_at(v->state, layer, token);
+    x.run = run;
+    ask_forced(v, x, "run", run);
+}
+
+void stepper_ask_expert(struct view *v, int layer, int token, int expert)
+{
+    struct stepper_forced x = forced_at(v->state, layer, token);
+    x.expert = expert;
+    ask_forced(v, x, "expert", expert);
 }
 
 void stepper_ask_exit(struct view *v, int layers)
