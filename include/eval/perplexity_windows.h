@@ -47,6 +47,7 @@ struct windows;
 int windows_open(struct windows **out, const struct corpus *c, const struct tokenizer *t,
                  const struct windows_spec *s, struct err *e) DS_CHECK;
 void windows_close(struct windows *w);
+int windows_has_private(const struct windows *w); /* spans as in struct batch */
 /* loader_check of the windows read so far. */
 int windows_check(const struct windows *w, struct err *e) DS_CHECK;
 int64_t windows_count(const struct windows *w);

@@ -107,6 +107,9 @@ static inline int64_t model_config_choices(const struct model_config *c)
 }
 /* Does block b have experts? */
 int model_config_has_experts(const struct model_config *c, int64_t b);
+/* DS_EUSAGE: the model has a window, its data private spans.  A window counts rows, so it would
+ * count the hidden ones between a query and the keys that it sees. */
+int model_config_check_private(const struct model_config *c, struct err *e) DS_CHECK;
 static inline int model_config_gated(const struct model_config *c)
 {
     return c->mlp == MLP_SWIGLU || c->mlp == MLP_GEGLU;

@@ -203,6 +203,8 @@ static int open_data(struct windows **w, struct ppl_result *r, const struct subj
                          strcmp(subject_key(s, "data.loss", "all"), "answers") == 0);
     if (rc == 0)
         rc = windows_open(w, c, s->tokenizer, &spec, e);
+    if (rc == 0 && windows_has_private(*w))
+        rc = model_config_check_private(&s->model->config, e);
     corpus_close(c);
     r->kind = windows_name[o->windows];
     snprintf(r->data, sizeof r->data, "%.200s%s",

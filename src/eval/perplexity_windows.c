@@ -192,6 +192,11 @@ int windows_check(const struct windows *w, struct err *e)
 
 /* ---- queries ---- */
 
+int windows_has_private(const struct windows *w)
+{
+    return w->loader && loader_has_private(w->loader);
+}
+
 int64_t windows_count(const struct windows *w)
 {
     return w->loader ? (int64_t)loader_windows(w->loader) : (int64_t)w->n;
@@ -249,7 +254,7 @@ uint64_t windows_next(struct windows *w, struct loader_pos *at, int n, struct wi
                         .doc_start = x->r.doc_start};
     x->known = (struct measure_known){0};
     if (w->loader) {
-        x->r.private_start = loader_has_private(w->loader) ? x->private_start : NULL;
+        x->r.private_start = windows_has_private(w) ? x->private_start : NULL;
         b->private_start = x->r.private_start;
         loader_read(w->loader, at, n, &x->r);
         x->known = (struct measure_known){x->r.true_entropy, x->r.needed, x->r.class_of,

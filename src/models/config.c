@@ -222,6 +222,16 @@ int64_t model_config_window(const struct model_config *c, int64_t b)
     return every || model_config_has(c->window_layers, b) ? c->window : 0;
 }
 
+int model_config_check_private(const struct model_config *c, struct err *e)
+{
+    return c->window == 0
+               ? 0
+               : err_set(e, DS_EUSAGE,
+                         "model.window=%lld: unsupported with private spans in the data; "
+                         "set it to 0, or hops.isolate=false",
+                         (long long)c->window);
+}
+
 static int check_layers(const struct model_config *c, const char *name, const char *layers,
                         struct err *e)
 {

@@ -328,6 +328,9 @@ static int alloc_batch(struct trainer *t, struct err *e)
     t->class_of = mem_alloc(n, 1);
     t->target_class = mem_alloc(n, 1);
     int has_private = loader_has_private(t->train) || (t->val && loader_has_private(t->val));
+    int rc = has_private ? model_config_check_private(&t->config.model, e) : 0;
+    if (rc < 0)
+        return rc;
     if (has_private)
         t->private_start = mem_alloc(n, sizeof *t->private_start);
     t->token_class = mem_alloc((size_t)t->config.model.vocab, sizeof *t->token_class);

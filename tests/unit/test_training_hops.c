@@ -133,7 +133,8 @@ T(answers_alone_are_the_loss_and_the_tokens_that_count)
 static double likeness(const struct model *m, int a, int b)
 {
     const struct param *p = &m->params.p[m->embed];
-    const real *x = p->value + (size_t)a * (size_t)p->shape[1], *y = p->value + (size_t)b * (size_t)p->shape[1];
+    const real *x = p->value + (size_t)a * (size_t)p->shape[1],
+               *y = p->value + (size_t)b * (size_t)p->shape[1];
     double xy = 0, xx = 0, yy = 0;
     for (int c = 0; c < p->shape[1]; c++) {
         xy += (double)x[c] * (double)y[c];
@@ -172,19 +173,34 @@ T(outputs_need_answers_as_the_loss)
     struct err e = {0};
     char dir[600];
     path_of(dir, sizeof dir, "refused");
-    t_fails(go(dir, (const char *const[]){"model.outputs=answers", "model.tied=false", NULL}, 0, 0, &e),
-            &e, DS_EUSAGE, "set data.loss=answers");
+    t_fails(
+        go(dir, (const char *const[]){"model.outputs=answers", "model.tied=false", NULL}, 0, 0, &e),
+        &e, DS_EUSAGE, "set data.loss=answers");
     e = (struct err){0};
     path_of(dir, sizeof dir, "also-refused");
-    t_fails(go(dir, (const char *const[]){"model.outputs=72-77", "model.tied=false",
-                                          "data.loss=answers", NULL}, 0, 0, &e),
+    t_fails(go(dir,
+               (const char *const[]){"model.outputs=72-77", "model.tied=false", "data.loss=answers",
+                                     NULL},
+               0, 0, &e),
             &e, DS_ERANGE, "id 78 is an answer; expected 73-78");
+}
+
+T(a_window_needs_data_without_private_spans)
+{
+    struct err e = {0};
+    char dir[600];
+    path_of(dir, sizeof dir, "refused");
+    t_fails(go(dir, (const char *const[]){"model.window=6", NULL}, 0, 0, &e), &e, DS_EUSAGE,
+            "model.window=6: unsupported with private spans");
+    runview_free(
+        trained("accepted", (const char *const[]){"model.window=6", "hops.isolate=false", NULL}));
 }
 
 /* A teacher's mass on ids that the head has no row for would be an infinite divergence. */
 T(a_teacher_predicts_what_the_student_predicts)
 {
-    static const char *const kinds[][2] = {{"all-ids", NULL}, {"answers-only", "model.outputs=answers"}};
+    static const char *const kinds[][2] = {{"all-ids", NULL},
+                                           {"answers-only", "model.outputs=answers"}};
     struct err e = {0};
     char dir[2][600], teacher[640];
     for (int k = 0; k < 2; k++) {
@@ -199,9 +215,14 @@ T(a_teacher_predicts_what_the_student_predicts)
             char run[600], name[32];
             snprintf(name, sizeof name, "taught-%d-%d", student, by + 1);
             snprintf(teacher, sizeof teacher, "train.teacher=%s", by < 0 ? "self" : dir[by]);
-            const char *const keys[] = {teacher,           "train.kd_warmup=0", "train.kd_alpha=0.5",
-                                        "data.loss=answers", "model.tied=false", "train.steps=4",
-                                        kinds[student][1], NULL};
+            const char *const keys[] = {teacher,
+                                        "train.kd_warmup=0",
+                                        "train.kd_alpha=0.5",
+                                        "data.loss=answers",
+                                        "model.tied=false",
+                                        "train.steps=4",
+                                        kinds[student][1],
+                                        NULL};
             path_of(run, sizeof run, name);
             if (student == 1 && by == 0) {
                 t_fails(go(run, keys, 0, 0, &e), &e, DS_EUSAGE,
