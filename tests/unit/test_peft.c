@@ -390,6 +390,21 @@ T(what_changes_the_result_otherwise_is_refused_by_name_and_value_in_one_line)
     }
 }
 
+T(adapters_on_experts_are_refused_by_name)
+{
+    static const char *const target[] = {"\"up_proj\"", "\"q_proj\", \"experts.0.down_proj\"",
+                                         "\"shared_expert.gate_proj\"", "\"mlp.gate\""};
+    char dir[1000], text[400];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    model_free(adapted(SHAPE " model.experts=3 model.expert_ffn=8", "lora_r=2", dir));
+    for (size_t i = 0; i < DS_LEN(target); i++) {
+        struct model_config c;
+        struct err e = {0};
+        snprintf(text, sizeof text, HEAD NUMBERS "\"target_modules\": [%s]}", target[i]);
+        t_fails(parse(dir, text, &c, &e), &e, DS_EFORMAT, "unsupported on the MLPs of a model");
+    }
+}
+
 /* An adapter_config.json corrupted at any byte is either read or refused in one line. */
 T(damaged_configurations_end_in_a_result_or_one_line)
 {

@@ -377,6 +377,36 @@ static void print_group(struct str *s, const struct model_config *c, struct adap
     str_release(&layers);
 }
 
+/* The MLPs of a model with experts take no adapters. */
+static int refuse_experts(const struct chooser *x, const struct model_config *c, struct err *e)
+{
+    static const char *const part[] = {"experts",
+                                       "experts.0.gate_proj",
+                                       "experts.0.up_proj",
+                                       "experts.0.down_proj",
+                                       "gate",
+                                       "shared_expert.gate_proj",
+                                       "shared_expert.up_proj",
+                                       "shared_expert.down_proj",
+                                       "shared_expert_gate",
+                                       "gate_proj",
+                                       "up_proj",
+                                       "down_proj"};
+    char name[96];
+    for (int64_t l = 0; l < c->layers && c->experts > 0 && !x->is_all; l++)
+        for (size_t i = 0; i < DS_LEN(part); i++) {
+            snprintf(name, sizeof name, "model.layers.%lld.mlp.%s", (long long)l, part[i]);
+            int rc = chosen(x, name, e);
+            if (rc != 0)
+                return rc < 0 ? rc
+                              : err_set(e, DS_EFORMAT,
+                                        "target_modules has %s; adapters are unsupported on the "
+                                        "MLPs of a model with experts",
+                                        name);
+        }
+    return 0;
+}
+
 /* Targets outside the blocks are refused rather than ignored. */
 static int refuse_others(const struct chooser *x, struct err *e)
 {
@@ -412,6 +442,8 @@ static int set_targets(struct chooser *x, struct model_config *c, struct err *e)
     struct str names = {0};
     struct adapter_spec *spec = mem_alloc((size_t)c->layers * ADAPTER_TARGETS, sizeof *spec);
     int rc = spec ? refuse_others(x, e) : err_set(e, DS_EMEM, "target_modules: out of memory");
+    if (rc == 0)
+        rc = refuse_experts(x, c, e);
     for (int l = 0; l < c->layers && rc == 0; l++)
         for (int t = 0; t < ADAPTER_TARGETS && rc == 0; t++)
             if (adapters_has(c, t))
