@@ -190,7 +190,7 @@ T(plain_frequencies_are_powers_of_theta)
 {
     struct model_config c = rope_config(10000, 64);
     double f[32];
-    (void)model_config_rope(&c, 0, f);
+    (void)model_config_rope(&c, 0, 0, f);
     t_eq(f[0] == 1, 1);
     for (int i = 0; i < 32; i++)
         t_near(f[i], exp(-log(10000.0) * i / 32), 1e-12);
@@ -223,8 +223,8 @@ T(llama3_scales_long_wavelengths_only)
         c.rope_low = 1;
         c.rope_high = 4;
         c.rope_original = 8192;
-        (void)model_config_rope(&c, 0, f);
-        (void)model_config_rope(&plain, 0, raw);
+        (void)model_config_rope(&c, 0, 0, f);
+        (void)model_config_rope(&plain, 0, 0, raw);
         for (int i = 0; i < n; i++) {
             double want = llama3(raw[i], of[k].factor, 1, 4, 8192);
             t_near(f[i] / want, 1, 1e-12);
@@ -248,7 +248,7 @@ static double at_wave(double w)
     c.rope_low = 1;
     c.rope_high = 4;
     c.rope_original = 8192;
-    (void)model_config_rope(&c, 0, f);
+    (void)model_config_rope(&c, 0, 0, f);
     return f[1] * w / (2 * acos(-1.0));
 }
 
@@ -271,7 +271,7 @@ T(the_model_uses_the_rotary_frequencies_of_its_config)
                                 "model.heads=1 model.rope_theta=5e5 model.layers=1",
                                 1, 4, 0, 0);
     double f[32];
-    (void)model_config_rope(&m->config, 0, f);
+    (void)model_config_rope(&m->config, 0, 0, f);
     for (int i = 0; i < 32; i++)
         t_true(m->inv_freq[0][i] == (real)f[i]);
     model_free(m);
