@@ -358,7 +358,8 @@ static void read_divisors(struct report *r, struct model_config *c, const struct
             report_add(r, "%s: number %zu must be positive", hf, i + 1);
             break;
         }
-        str_addf(&list, "%s%.17g", i ? "," : "", v);
+        str_add(&list, i ? "," : "");
+        str_add_real(&list, v);
     }
     if (list.failed)
         report_add(r, "%s: out of memory", hf);
@@ -606,11 +607,28 @@ static void read_nope(struct report *r, struct model_config *c, const struct jso
 
 /* ---- unsupported options --------------------------------------------------------------------- */
 
+/* Published Phi-3 models name the files that became the library's own class. */
+static int is_native(const struct json_node *map, int family)
+{
+    static const char *const native[] = {"configuration_phi3.Phi3Config",
+                                         "modeling_phi3.Phi3ForCausalLM"};
+    const struct json_node *v;
+    const char *key;
+    int is = family == PHI3 && json_kind_of(map) == JSON_KIND_OBJECT;
+    for (void *at = NULL; is && (v = json_next(map, &at, &key, NULL)) != NULL;) {
+        const char *text = json_str(v, NULL);
+        is = strcmp(key, "AutoTokenizer") == 0 ||
+             (text && (strcmp(text, native[0]) == 0 || strcmp(text, native[1]) == 0));
+    }
+    return is;
+}
+
 /* Keys of any family that announce quantised weights or custom code. */
 static void check_foreign(struct report *r, const struct json_node *root, int family)
 {
     config_check_quantised(r, root);
-    if (!is_null(json_get(root, "auto_map")))
+    const struct json_node *map = json_get(root, "auto_map");
+    if (!is_null(map) && !is_native(map, family))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     for (size_t i = 0; i < DS_LEN(others); i++) {
         /* Gemma 3's class has the key of scores and does not use it */

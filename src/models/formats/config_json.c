@@ -147,8 +147,10 @@ static void add_divisors(struct str *s, const char *key, const char *list)
 {
     double v;
     str_addf(s, ", \"%s\": ", key);
-    for (int n = 0; model_config_divisor(&list, &v) > 0; n++)
-        str_addf(s, "%s%.17g", n ? ", " : "[", v);
+    for (int n = 0; model_config_divisor(&list, &v) > 0; n++) {
+        str_add(s, n ? ", " : "[");
+        str_add_real(s, v);
+    }
     str_add(s, "]");
 }
 
