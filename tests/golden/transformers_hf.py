@@ -81,7 +81,7 @@ FAMILIES = {
     "phi3": (lambda: transformers.Phi3Config(**PHI, sliding_window=6), None),
     "phi3-shards": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=24), partial_rotary_factor=0.75), "6KB"),
     "phi3-long": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=32), partial_rotary_factor=0.75, tie_word_embeddings=True,
-                                                  original_max_position_embeddings=16, rope_parameters=dict(LONG)), None),
+                                                  original_max_position_embeddings=6, rope_parameters=dict(LONG)), None),
     "phi3-short": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=24), sliding_window=9, original_max_position_embeddings=32,
                                                    rope_parameters=dict(LONG)), None),
     "llama-longrope": (lambda: transformers.LlamaConfig(**dict(SHAPE, hidden_size=24), rope_parameters=dict(
@@ -91,7 +91,7 @@ FAMILIES = {
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }
-GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2"]
+GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "phi3-long", "gpt2"]
 ROWS = 8  # tokens of a golden
 
 
@@ -233,7 +233,10 @@ def hooks(model, keep):
             parts["un"].register_forward_pre_hook(before(at + "u"))
         down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
         down.register_forward_pre_hook(before(at + "hid"))
-        if gpt2:
+        if hasattr(block, "self_attn") and hasattr(block.self_attn, "qkv_proj"):
+            n = model.config.num_key_value_heads * block.self_attn.head_dim
+            block.self_attn.qkv_proj.register_forward_hook(note(at + "v", lambda x, n=n: x[..., -n:]))
+        elif gpt2:
             n = model.config.n_embd
             block.attn.c_attn.register_forward_hook(note(at + "v", lambda x: x[..., 2 * n:]))
         else:
