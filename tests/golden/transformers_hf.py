@@ -78,6 +78,12 @@ FAMILIES = {
     "smollm3": (lambda: transformers.SmolLM3Config(**dict(SHAPE, num_hidden_layers=5), pad_token_id=0), None),
     "smollm3-window": (lambda: transformers.SmolLM3Config(**SHAPE, pad_token_id=0, no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=6,
                                                           attention_bias=True, mlp_bias=True, tie_word_embeddings=False), None),
+    "gemma": (lambda: transformers.GemmaConfig(**SHAPE, head_dim=8), None),
+    "gemma-biases": (lambda: transformers.GemmaConfig(**SHAPE, head_dim=4, attention_bias=True, tie_word_embeddings=False, hidden_act="gelu"), "6KB"),
+    "olmo3": (lambda: transformers.Olmo3Config(**dict(SHAPE, num_hidden_layers=5), sliding_window=6, pad_token_id=0), None),
+    "olmo3-yarn": (lambda: transformers.Olmo3Config(**SHAPE, sliding_window=5, pad_token_id=0, tie_word_embeddings=True, attention_bias=True,
+        layer_types=["full_attention", "sliding_attention"], rope_parameters=dict(full_attention=dict(YARN),
+                                                                                  sliding_attention=dict(rope_type="default", rope_theta=700.0))), None),
     "phi3": (lambda: transformers.Phi3Config(**PHI, sliding_window=6), None),
     "phi3-shards": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=24), partial_rotary_factor=0.75), "6KB"),
     "phi3-long": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=32), partial_rotary_factor=0.75, tie_word_embeddings=True,
@@ -146,7 +152,8 @@ def check(root):
 
 
 WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral",
-          "qwen3-moe", "olmoe", "qwen2-moe", "phi3", "phi3-long", "llama-dynamic"]
+          "qwen3-moe", "olmoe", "qwen2-moe", "phi3", "phi3-long", "llama-dynamic", "gemma", "olmo3",
+          "olmo3-yarn"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
 INSTEAD_OF_NULL = {
     "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],

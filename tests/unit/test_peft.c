@@ -528,7 +528,7 @@ T(non_finite_and_missing_tensors_of_adapters_are_refused_by_name)
 /* An adapter on a fused matrix has one A shared by q, k and v, and a part of B for each. */
 static void open_fused(const char *shape, const char *place, int rows, const char *dir)
 {
-    char name[4][128], part[200], text[200];
+    char name[4][300], part[200], text[300];
     float a[2][2 * 8], b[2][24 * 2];
     struct st_out t[4];
     struct err e = {0};

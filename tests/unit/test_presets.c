@@ -38,6 +38,8 @@ static const struct {
     {"olmo2-7b",       7298617344, 0,          0,         5e5, 1e-6, POS_ROPE, 0, 0},
     {"olmoe-1b-7b",    6919161856, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
     {"smollm3-3b",     3075098624, 0,          0,         5e6, 1e-6, POS_ROPE, 1, 0},
+    {"phi3-mini",      3821079552, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
+    {"phi4-mini",      3836021760, 0,          0,         1e4, 1e-5, POS_ROPE, 1, 0},
     {"gpt-edp",        63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     {"edp-published",  63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     // clang-format on

@@ -12,9 +12,11 @@ enum family {
     MISTRAL,
     QWEN2,
     QWEN3,
+    GEMMA,
     GEMMA2,
     GEMMA3,
     OLMO2,
+    OLMO3,
     SMOLLM3,
     MIXTRAL,
     QWEN2_MOE,
@@ -25,8 +27,8 @@ enum family {
     FAMILIES
 };
 static const char *const family_name[FAMILIES] = {
-    "llama",   "mistral", "qwen2",     "qwen3",     "gemma2", "gemma3_text", "olmo2",
-    "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",  "phi3",        "gpt2"};
+    "llama", "mistral", "qwen2",   "qwen3",     "gemma",     "gemma2", "gemma3_text", "olmo2",
+    "olmo3", "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",  "phi3",        "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -90,6 +92,13 @@ static const struct {
     {QWEN3,   "max_position_embeddings", "max_seq",    "32768"},
     {QWEN3,   "mlp_bias",                "mlp_bias",   "=false"},
     {QWEN3,   "",                        "qk_norm",    "=head"},
+    {GEMMA,   "num_key_value_heads",     "kv_heads",   "16"},
+    {GEMMA,   "head_dim",                "head_dim",   "256"},
+    {GEMMA,   "max_position_embeddings", "max_seq",    "8192"},
+    {GEMMA,   "tie_word_embeddings",     "tied",       "true"},
+    {GEMMA,   "mlp_bias",                "mlp_bias",   "=false"},
+    {GEMMA,   "",                        "norm_offset", "=true"},
+    {GEMMA,   "",                        "mlp",        "=geglu"},
     {GEMMA2,  "num_key_value_heads",     "kv_heads",   "4"},
     {GEMMA2,  "head_dim",                "head_dim",   "256"},
     {GEMMA2,  "max_position_embeddings", "max_seq",    "8192"},
@@ -116,6 +125,12 @@ static const struct {
     {OLMO2,   "mlp_bias",                "mlp_bias",   "=false"},
     {OLMO2,   "",                        "norm_place", "=after"},
     {OLMO2,   "",                        "qk_norm",    "=whole"},
+    {OLMO3,   "rms_norm_eps",            "norm_eps",   "1e-5"},
+    {OLMO3,   "rope_theta",              "rope_theta", "500000"},
+    {OLMO3,   "rope_local_base_freq",    "rope_local", "=500000"},
+    {OLMO3,   "mlp_bias",                "mlp_bias",   "=false"},
+    {OLMO3,   "",                        "norm_place", "=after"},
+    {OLMO3,   "",                        "qk_norm",    "=whole"},
     {MIXTRAL, "num_key_value_heads",     "kv_heads",   "8"},
     {MIXTRAL, "max_position_embeddings", "max_seq",    "131072"},
     {MIXTRAL, "rms_norm_eps",            "norm_eps",   "1e-5"},
@@ -146,6 +161,7 @@ static const struct {
     // clang-format on
 };
 
+/* With soft caps and a scale of scores. */
 static int is_gemma(int family)
 {
     return family == GEMMA2 || family == GEMMA3;
@@ -460,10 +476,13 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
         return;
     }
     if (is_null(local) && is_null(full)) {
-        read_rope_kind(r, c, root, rope, name, family);
+        if (family == OLMO3 && strcmp(name, "rope_parameters") == 0)
+            report_add(r, "%s: expected full_attention and sliding_attention", name);
+        else
+            read_rope_kind(r, c, root, rope, name, family);
         return;
     }
-    if (family != GEMMA3) {
+    if (family != GEMMA3 && (family != OLMO3 || strcmp(name, "rope_parameters") != 0)) {
         report_add(r, "%s: rotary positions by kind of layer are unsupported in this family", name);
         return;
     }
@@ -507,6 +526,7 @@ static int has_window(const struct model_config *c, const struct json_node *root
         int64_t every = json_int(json_get(root, "sliding_window_pattern"), 6);
         return every > 0 && (l + 1) % every != 0;
     }
+    case OLMO3: return (l + 1) % 4 != 0;
     case SMOLLM3: return model_config_has(c->nope_layers, l);
     default: return 1;
     }
@@ -557,11 +577,12 @@ static void read_window_layers(struct report *r, struct model_config *c,
 static void read_window(struct report *r, struct model_config *c, const struct json_node *root,
                         int family)
 {
-    static const int64_t usual[FAMILIES] = {[MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096};
+    static const int64_t usual[FAMILIES] = {
+        [MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096, [OLMO3] = 4096};
     const struct json_node *n = json_get(root, "sliding_window");
     int asks = family == QWEN2 || family == QWEN3 || family == SMOLLM3 || family == QWEN2_MOE ||
                family == QWEN3_MOE; /* for use_sliding_window */
-    int is_off = family == LLAMA || family == OLMO2 || family == OLMOE ||
+    int is_off = family == LLAMA || family == GEMMA || family == OLMO2 || family == OLMOE ||
                  (asks && !flag(r, root, "use_sliding_window", 0));
     int64_t window = n ? json_int(n, 0) : usual[family];
     if (flag(r, root, "use_sliding_window", 0) && !asks && usual[family] == 0)
@@ -644,10 +665,14 @@ static void check_foreign(struct report *r, const struct json_node *root, int fa
 static void read_llama(struct report *r, struct model_config *c, const struct json_node *root,
                        int family)
 {
+    int is_gelu = is_gemma(family) || family == GEMMA;
     const char *key = is_gemma(family) ? "hidden_activation" : "hidden_act";
-    const char *usual = is_gemma(family) ? "gelu_pytorch_tanh" : "silu";
+    const char *usual = is_gelu ? "gelu_pytorch_tanh" : "silu";
+    const char *also = family == GEMMA ? "gelu" /* its class reads it so */
+                       : is_gelu       ? usual
+                                       : "swish";
     const char *act = word_of(r, root, key, usual);
-    if (strcmp(act, usual) != 0 && !(!is_gemma(family) && strcmp(act, "swish") == 0))
+    if (strcmp(act, usual) != 0 && strcmp(act, also) != 0)
         report_add(r, "%s: unsupported activation %.40s: expected %s", key, act, usual);
     if (family == SMOLLM3)
         read_nope(r, c, root);
@@ -656,6 +681,8 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
     read_rope(r, c, root, family);
     if (family == PHI3)
         read_partial(r, c, root);
+    if (is_gelu)
+        c->embed_scale = sqrt((double)c->dim);
     read_window(r, c, root, family);
     if (!is_gemma(family))
         return;
@@ -669,7 +696,6 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
         report_add(r, "query_pre_attn_scalar must be a positive number");
     else
         c->attn_scale = by == (double)c->head_dim ? 0 : 1 / sqrt(by);
-    c->embed_scale = sqrt((double)c->dim);
 }
 
 static void check_gpt2(struct report *r, struct model_config *c, const struct json_node *root)

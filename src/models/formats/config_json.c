@@ -47,9 +47,11 @@ static const struct family {
     {"qwen2",   "Qwen2ForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_BIAS_QKV, F_WINDOW | F_LAYERS | F_ROPE},
     {"qwen3",   "Qwen3ForCausalLM",   NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
     {"smollm3", "SmolLM3ForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_WINDOW | F_LAYERS | F_NOPE | F_ROPE},
+    {"gemma",   "GemmaForCausalLM",   NORM_BEFORE, 1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_ROPE},
     {"gemma2",  "Gemma2ForCausalLM",  NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SCALE | F_CAP | F_LOGIT_CAP | F_ROPE},
     {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_LOGIT_CAP | F_LINEAR},
     {"olmo2",   "Olmo2ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, F_BIAS_ALL | F_ROPE},
+    {"olmo3",   "Olmo3ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, F_LOCAL, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
     {"mixtral", "MixtralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_EXPERTS | F_WEIGHTED | F_SAME_FFN, F_WINDOW | F_ROPE},
     {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_ROPE},
     {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_ROPE},
@@ -182,8 +184,29 @@ static void add_scaling(struct str *s, const struct model_config *c)
     str_add(s, "},\n");
 }
 
+/* By kind of layer, with the base inside. */
+static void add_rope_kinds(struct str *s, const struct model_config *c)
+{
+    struct str full = {0};
+    add_scaling(&full, c);
+    str_addf(s, "  \"rope_parameters\": {\"full_attention\": {\"rope_theta\": %.9g, ",
+             c->rope_theta);
+    if (c->rope_scaling == ROPE_PLAIN)
+        str_add(s, "\"rope_type\": \"default\"},");
+    else
+        str_add(s, str_text(&full) + 1); /* its brace is ours */
+    str_addf(s, "    \"sliding_attention\": {\"rope_theta\": %.9g, \"rope_type\": \"default\"}},\n",
+             c->rope_local);
+    s->failed |= full.failed;
+    str_release(&full);
+}
+
 static void add_rope(struct str *s, const struct model_config *c)
 {
+    if (c->norm_place == NORM_AFTER && c->rope_local > 0) {
+        add_rope_kinds(s, c);
+        return;
+    }
     str_addf(s, "  \"rope_theta\": %.9g,\n", c->rope_theta);
     if (c->rope_local > 0)
         str_addf(s, "  \"rope_local_base_freq\": %.9g,\n", c->rope_local);
@@ -221,7 +244,7 @@ static void add_cap(struct str *s, const char *key, double cap)
 
 static void add_llama(struct str *s, const struct model_config *c)
 {
-    int is_gemma = c->mlp == MLP_GEGLU;
+    int is_gelu = c->mlp == MLP_GEGLU, is_gemma = is_gelu && c->norm_place == NORM_BOTH;
     add_key(s, "hidden_size", c->dim);
     add_key(s, "num_hidden_layers", c->layers);
     add_key(s, "num_attention_heads", c->heads);
@@ -233,7 +256,7 @@ static void add_llama(struct str *s, const struct model_config *c)
     str_addf(s, "  \"rms_norm_eps\": %.9g,\n", c->norm_eps);
     add_rope(s, c);
     str_addf(s, "  \"%s\": \"%s\",\n", is_gemma ? "hidden_activation" : "hidden_act",
-             is_gemma ? "gelu_pytorch_tanh" : "silu");
+             is_gelu ? "gelu_pytorch_tanh" : "silu");
     str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n",
              c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false");
     if (c->window > 0) {
@@ -417,12 +440,12 @@ static int read_root(struct model_config *c, struct config *route_options,
     if (own)
         read_own(&r, c, route_options, own, path);
     else if (!config_hf_read(&r, c, root))
-        report_add(
-            &r,
-            "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma2, "
-            "gemma3_text, olmo2, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, phi3, gpt2 or "
-            "depthscope",
-            type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
+        report_add(&r,
+                   "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma, gemma2, "
+                   "gemma3_text, olmo2, olmo3, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, "
+                   "phi3, gpt2 or "
+                   "depthscope",
+                   type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
     if (rc == 0 && r.n == 0) {
         rc = model_config_check(c, e);

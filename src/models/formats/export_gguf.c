@@ -108,6 +108,8 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "another scale of scores (model.attn_scale)";
     if (a->qk_norm && (c->attn_bias || c->mlp_bias))
         what = "biases next to norms of queries and keys";
+    if (a->mlp == MLP_GEGLU && !a->qk_norm && (c->attn_bias || !c->tied))
+        what = c->tied ? "biases of attention" : "a head of its own (model.tied=false)";
     if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
         what = c->experts_norm ? "weights of experts that sum to 1 (model.experts_norm=true)"
                                : "weights of experts that are scores (model.experts_norm=false)";

@@ -24,9 +24,11 @@ static const struct gguf_arch archs[] = {
     {"llama",   "llama",       1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
     {"qwen2",   "qwen2",       0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
     {"qwen3",   "qwen3",       0, NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, 0, 0},
+    {"gemma",   "gemma",       0, NORM_BEFORE, 1, QK_NORM_NONE,  MLP_GEGLU,  0, 0, 0},
     {"gemma2",  "gemma2",      0, NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  2, 0, 46},
     {"gemma3",  "gemma3_text", 0, NORM_BOTH,   1, QK_NORM_HEAD,  MLP_GEGLU,  6, 0, 62},
-    {"olmo2",   "olmo2",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0},
+    {"olmo2",   "olmo2",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 4, 0, 0},
+    {"olmo2",   "olmo3",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 4, 0, 0},
     {"llama",   "mixtral",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SUM_1},
     {"qwen2moe", "qwen2_moe",  0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SHARED},
     {"qwen3moe", "qwen3_moe",  0, NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SUM_1},
@@ -61,6 +63,12 @@ double gguf_arch_scale(const struct gguf_arch *a, const struct model_config *c)
 static int is_gemma(const struct source *s)
 {
     return s->of->mlp == MLP_GEGLU;
+}
+
+/* Gemma 2 and 3 */
+static int has_caps(const struct source *s)
+{
+    return is_gemma(s) && s->of->norm_place == NORM_BOTH;
 }
 
 static const struct gguf_meta *meta(const struct source *s, const char *key, char full[KEY_SIZE])
@@ -289,7 +297,7 @@ static int is_own(const struct source *s, const char *key)
 {
     return ((s->of->window_every || s->of->is_fused) &&
             strcmp(key, "attention.sliding_window") == 0) ||
-           (is_gemma(s) && strstr(key, "_logit_softcapping")) ||
+           (has_caps(s) && strstr(key, "_logit_softcapping")) ||
            (!s->of->has_pairs && strcmp(key, "rope.dimension_count") == 0) ||
            (has_long(s) && strcmp(key, "rope.scaling.attn_factor") == 0);
 }
@@ -596,11 +604,12 @@ static int is_nope(const struct gguf_meta *m, int64_t every, int64_t l)
     return (l + 1) % every == 0;
 }
 
-/* Gemma's window: its size, its blocks, and their base. */
+/* The window of Gemma and OLMo 3: its size, its blocks, and their base. */
 static int read_window(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
-    double size = strcmp(s->arch, "gemma2") == 0 ? 4096 : 0, base = 10000;
+    double size = strcmp(s->arch, "gemma2") == 0 ? 4096 : 0,
+           base = is_gemma(s) ? 10000 : c->rope_theta;
     int64_t every = s->of->window_every;
     int rc = get_num(s, "attention.sliding_window", &size, e);
     if (rc < 0)
@@ -677,7 +686,7 @@ static int read_arch_options(const struct source *s, struct model_config *c, str
         rc = set_blocks(c, "nope_layers", "block_count", is_nope, NULL, s->of->nope_every, e);
     if (rc == 0 && s->of->window_every)
         rc = read_window(s, c, e);
-    if (rc == 0 && is_gemma(s))
+    if (rc == 0 && has_caps(s))
         rc = read_caps(s, c, e);
     if (rc == 0 && s->of->is_fused)
         rc = read_phi(s, c, e);

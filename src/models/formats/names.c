@@ -99,6 +99,7 @@ static const struct names all[] = {
     SANDWICH("gemma2", ""),
     SANDWICH("gemma3_text", "model."),
     SANDWICH("olmo2", "model."),
+    SANDWICH("olmo3", "model."),
 };
 
 const struct names *names_of(const struct st_set *s)
