@@ -66,8 +66,9 @@ T(sizes_have_the_published_counts)
         t_eq(m->position, published[i].position);
         t_eq(m->tied, published[i].tied);
         t_eq(m->attn_bias, published[i].bias);
-        t_eq(m->rope_scaling,
-             strncmp(published[i].name, "llama-3", 7) == 0 ? ROPE_LLAMA3 : ROPE_PLAIN);
+        t_eq(m->rope_scaling, strncmp(published[i].name, "llama-3", 7) == 0     ? ROPE_LLAMA3
+                              : strncmp(published[i].name, "phi4-mini", 9) == 0 ? ROPE_LONGROPE
+                                                                                : ROPE_PLAIN);
         train_config_release(&c);
     }
 }

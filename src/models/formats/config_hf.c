@@ -471,6 +471,11 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
                            *full = json_get(rope, "full_attention");
     if (is_null(rope))
         return;
+    if (family == OLMO3 && rope != json_get(root, "rope_parameters") &&
+        !is_null(json_get(root, "rope_parameters"))) {
+        report_add(r, "rope_scaling next to rope_parameters is unsupported in this family");
+        return;
+    }
     if (json_kind_of(rope) != JSON_KIND_OBJECT) {
         report_add(r, "%s must be an object", name);
         return;
