@@ -57,7 +57,7 @@ T(every_architecture_comes_back_from_gguf)
         "model.experts=4 model.experts_norm=false model.qk_norm=whole",
         "model.norm_offset=true model.mlp=geglu model.embed_scale=4.898979485566356",
         "model.norm_place=after model.qk_norm=whole model.window=6 model.window_layers=0-1,3 "
-        "model.rope_local=300 model.rope_scaling=yarn model.rope_factor=4 model.rope_original=16 "
+        "model.rope_local=1e4 model.rope_scaling=yarn model.rope_factor=4 model.rope_original=16 "
         "model.rope_low=1 model.rope_high=32",
         "model.fused=true model.kv_heads=2 model.window=6 model.tied=false",
         "model.rope_dims=4 model.kv_heads=1",
@@ -96,6 +96,8 @@ T(what_an_architecture_cannot_store_is_refused)
         {"model.qk_norm=head model.window=6", "a sliding window"},
         {GEMMA "model.window_layers=0,2 model.attn_cap=1 model.logit_cap=1 model.tied=false",
          "a head of its own"},
+        {"model.norm_place=after model.qk_norm=whole model.window=6 model.rope_local=300",
+         "other rotary positions"},
         {"model.nope_layers=1", "other blocks without positions"},
         {GEMMA "model.window_layers=0,2", "without soft caps"},
         {GEMMA "model.attn_cap=1 model.logit_cap=1 model.attn_scale=0.5",

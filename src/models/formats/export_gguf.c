@@ -91,6 +91,9 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
             what = "other blocks without positions (model.nope_layers)";
     if (c->window > 0 && !a->window_every && !a->is_fused)
         what = "a sliding window (model.window)";
+    if (a->window_every && a->norm_place == NORM_AFTER && c->window > 0 &&
+        c->rope_local != c->rope_theta && (c->rope_local > 0 || c->rope_scaling != ROPE_PLAIN))
+        what = "other rotary positions in blocks with a window (model.rope_local)";
     if (a->is_fused && c->heads * c->head_dim != c->dim)
         what = "heads of another width than dim / heads (model.head_dim)";
     if (c->rope_scaling == ROPE_LONGROPE && !a->is_fused)

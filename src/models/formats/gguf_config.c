@@ -631,6 +631,11 @@ static int read_window(const struct source *s, struct model_config *c, struct er
     if (c->window == 0 || strcmp(s->arch, "gemma2") == 0)
         return 0;
     rc = get_num(s, "rope.freq_base_swa", &base, e);
+    if (rc > 0 && !is_gemma(s) && base != c->rope_theta)
+        return err_set(e, DS_EFORMAT,
+                       "%s.rope.freq_base_swa = %g: expected rope.freq_base = %g in this "
+                       "architecture",
+                       s->arch, base, c->rope_theta);
     return rc < 0 ? rc : load_set_real(c, "rope_local", base, "rope.freq_base_swa", e);
 }
 
