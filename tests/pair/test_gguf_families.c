@@ -98,6 +98,7 @@ T(what_an_architecture_cannot_store_is_refused)
          "a head of its own"},
         {"model.norm_place=after model.qk_norm=whole model.window=6 model.rope_local=300",
          "other rotary positions"},
+        {"model.qk_norm=head model.position=rope_interleaved", "interleaved rotary pairs"},
         {"model.nope_layers=1", "other blocks without positions"},
         {GEMMA "model.window_layers=0,2", "without soft caps"},
         {GEMMA "model.attn_cap=1 model.logit_cap=1 model.attn_scale=0.5",

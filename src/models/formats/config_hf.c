@@ -310,7 +310,7 @@ static const char *rope_type(const struct json_node *rope, int family)
     return "default";
 }
 
-/* The keys of a kind of scaling; NEEDED ones have no default.  The original length at the root of the
+/* The keys of a kind of scaling; NEEDED ones have no default.  An original length at the root of the
  * file takes precedence. */
 static const struct {
     const char *type, *own;
@@ -492,7 +492,7 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
         return;
     }
     if (json_kind_of(full) == JSON_KIND_OBJECT)
-        read_rope_kind(r, c, root, full, name, family);
+        read_rope_kind(r, c, NULL, full, name, family);
     if (json_kind_of(local) == JSON_KIND_OBJECT && strcmp(rope_type(local, family), "default") != 0)
         report_add(r, "%s: scaled positions in layers with a window are unsupported", name);
     if (!is_null(json_get(local, "rope_theta")))

@@ -94,6 +94,8 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
     if (a->window_every && a->norm_place == NORM_AFTER && c->window > 0 &&
         c->rope_local != c->rope_theta && (c->rope_local > 0 || c->rope_scaling != ROPE_PLAIN))
         what = "other rotary positions in blocks with a window (model.rope_local)";
+    if (!a->has_pairs && c->position == POS_ROPE_INTERLEAVED)
+        what = "interleaved rotary pairs";
     if (a->is_fused && c->heads * c->head_dim != c->dim)
         what = "heads of another width than dim / heads (model.head_dim)";
     if (c->rope_scaling == ROPE_LONGROPE && !a->is_fused)

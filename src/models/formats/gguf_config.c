@@ -496,6 +496,10 @@ static int read_long(const struct source *s, struct model_config *c, struct err 
     int rc = get_num(s, "rope.scaling.original_context_length", &original, e);
     if (rc >= 0)
         rc = get_num(s, "rope.scaling.attn_factor", &factor, e);
+    if (rc >= 0 && !(original >= 1 && original <= INT32_MAX))
+        return err_set(e, DS_EFORMAT,
+                       "%s.rope.scaling.original_context_length = %g: must be positive", s->arch,
+                       original);
     if (rc < 0 || (rc = load_set_int(c, "rope_original", (int64_t)original,
                                      "original_context_length", e)) < 0)
         return rc;
@@ -528,11 +532,12 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
     int is_linear = type.n == 6 && memcmp(type.p, "linear", 6) == 0;
     int is_yarn = type.n == 4 && memcmp(type.p, "yarn", 4) == 0;
     int is_long = s->of->is_fused && type.n == 8 && memcmp(type.p, "longrope", 8) == 0;
-    if (is_long || (has_long(s) && !t && (is_none || is_linear) && (factor == 0 || factor == 1)))
-        return read_long(s, c, e);
-    if (has_long(s))
+    int is_other = t || factor > 1 || !(is_none || is_linear || is_long);
+    if ((is_long || has_long(s)) && is_other)
         return err_set(e, DS_EFORMAT, "%s next to another rotary scaling is unsupported",
                        long_name);
+    if (is_long || has_long(s))
+        return read_long(s, c, e);
     if (t)
         return read_factors(s, t, c, e);
     if (is_yarn)
