@@ -63,7 +63,7 @@ static int read_text(struct model_config *c, const char *text, size_t n)
     "\"rope_interleaved\": false, \"rope_scaling\": null, \"tie_word_embeddings\": true, "         \
     "\"transformers.js_config\": {\"kv_cache_dtype\": {\"q4f16\": \"float16\"}}, "                 \
     "\"vocab_size\": 49152, "
-/* Phi-3-mini-4k, and Phi-4-mini with the middle of each list cut to the same number. */
+/* The published lists have 48 different divisors. */
 #define PHI3                                                                                       \
     "{\"architectures\": [\"Phi3ForCausalLM\"], \"attention_dropout\": 0.0, \"auto_map\": "        \
     "{\"AutoConfig\": \"configuration_phi3.Phi3Config\", \"AutoModelForCausalLM\": "               \
@@ -72,10 +72,10 @@ static int read_text(struct model_config *c, const char *text, size_t n)
     "\"model_type\": \"phi3\", \"resid_pdrop\": 0.0, \"rms_norm_eps\": 1e-05, \"rope_theta\": "    \
     "10000.0, \"torch_dtype\": \"bfloat16\", \"use_cache\": true, "
 #define TWELVE(x) x "," x "," x "," x "," x "," x "," x "," x "," x "," x "," x "," x
-#define LISTS(by)                                                                                              \
-    "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [" TWELVE("1.0") "," TWELVE("1."             \
-                                                                                              "0") "," TWELVE( \
-        "1.0") "," TWELVE("1.0") "], \"long_factor\": [" TWELVE(by) "," TWELVE(by) "," TWELVE(by) "," TWELVE("47.77") "]}, "
+#define MANY(x) TWELVE(x) "," TWELVE(x) "," TWELVE(x) "," TWELVE(x)
+#define SHORT_LIST "\"short_factor\": [" MANY("1.0") "], "
+#define LONG_LIST(x) "\"long_factor\": [" MANY(x) "]}, "
+#define LISTS(x) "\"rope_scaling\": {\"type\": \"longrope\", " SHORT_LIST LONG_LIST(x)
 #define GPT2                                                                                       \
     "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], "           \
     "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, "                          \
