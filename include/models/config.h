@@ -17,6 +17,7 @@ enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not
 enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3, ROPE_LINEAR, ROPE_YARN };
 enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_BOTH };
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
+enum loop_norm { LOOP_NORM_NONE, LOOP_NORM_OWN, LOOP_NORM_FINAL };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
 enum expert_score { EXPERTS_SOFTMAX, EXPERTS_SIGMOID };

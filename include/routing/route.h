@@ -55,6 +55,8 @@ struct route_lens {
     void *ctx;
     void (*read)(void *ctx, int l, int before, const int32_t *row, int n,
                  const struct lens_values *out);
+    /* The final norm of h[l], out (n,C); not counted. */
+    void (*states)(void *ctx, int l, const int32_t *row, int n, real *out);
     /* Counts what else the decision costs for these rows, in FLOPs each; a method that does so has
      * no ops->flops. */
     void (*count)(void *ctx, int l, const int32_t *row, int n, double each);

@@ -228,6 +228,11 @@ static void lens_read(void *ctx, int l, int before, const int32_t *row, int n,
     }
 }
 
+static void lens_states(void *ctx, int l, const int32_t *row, int n, real *out)
+{
+    model_lens_states(ctx, l, row, n, out);
+}
+
 static void lens_count(void *ctx, int l, const int32_t *row, int n, double each)
 {
     struct model *m = ctx;
@@ -237,5 +242,5 @@ static void lens_count(void *ctx, int l, const int32_t *row, int n, double each)
 
 struct route_lens model_lens_of(struct model *m)
 {
-    return (struct route_lens){m, lens_read, lens_count};
+    return (struct route_lens){m, lens_read, lens_states, lens_count};
 }

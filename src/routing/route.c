@@ -22,6 +22,7 @@ const char *const metric_scope_name[] = {
     X(hat) \
     X(layerskip) \
     X(mod) \
+    X(ouro) \
     X(random) \
     X(static) \
     X(stochastic)

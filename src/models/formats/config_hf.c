@@ -20,12 +20,13 @@ enum family {
     QWEN2_MOE,
     QWEN3_MOE,
     OLMOE,
+    OURO,
     GPT2,
     FAMILIES
 };
 static const char *const family_name[FAMILIES] = {
     "llama",   "mistral", "qwen2",     "qwen3",     "gemma2", "gemma3_text", "olmo2",
-    "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",  "gpt2"};
+    "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",  "ouro",        "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -60,6 +61,8 @@ static const struct key keys[] = {
     {"",                          "norm_offset", "=false", "=false",  NULL},
     {"",                          "qk_norm",    "=none",  "=none",    NULL},
     {"",                          "mlp",        "=swiglu", NULL,      NULL},
+    {"",                          "loop_norm",  NULL,     NULL,       NULL},
+    {"total_ut_steps",            "loop",       NULL,     NULL,       NULL},
     {"n_embd",                    "dim",        NULL,     NEEDED,     NULL},
     {"n_layer",                   "layers",     NULL,     NEEDED,     NULL},
     {"n_head",                    "heads",      NULL,     NEEDED,     NULL},
@@ -132,6 +135,16 @@ static const struct {
     {OLMOE,   "rms_norm_eps",            "norm_eps",   "1e-5"},
     {OLMOE,   "mlp_bias",                "mlp_bias",   "=false"},
     {OLMOE,   "",                        "qk_norm",    "=whole"},
+    {OURO,    "",                        "method",     "=ouro"},
+    {OURO,    "",                        "norm_place", "=both"},
+    {OURO,    "",                        "loop_norm",  "=final"},
+    {OURO,    "total_ut_steps",          "loop",       NEEDED},
+    {OURO,    "num_key_value_heads",     "kv_heads",   NEEDED},
+    {OURO,    "max_position_embeddings", "max_seq",    NEEDED},
+    {OURO,    "rms_norm_eps",            "norm_eps",   NEEDED},
+    {OURO,    "rope_theta",              "rope_theta", NEEDED},
+    {OURO,    "attention_bias",          "attn_bias",  "=false"},
+    {OURO,    "mlp_bias",                "mlp_bias",   "=false"},
     {SMOLLM3, "num_key_value_heads",     "kv_heads",   "4"},
     {SMOLLM3, "max_position_embeddings", "max_seq",    "32768"},
     {SMOLLM3, "rope_theta",              "rope_theta", "2000000"},
@@ -181,6 +194,7 @@ static const struct {
     {"use_parallel_residual",      0, "parallel attention and MLP is unsupported"},
     {"rotary_pct",                 1, "partial rotary dimensions are unsupported"},
     {"partial_rotary_factor",      1, "partial rotary dimensions are unsupported"},
+    {"early_exit_step",           -1, "a fixed exit step is unsupported: evaluate with exit.layer"},
     // clang-format on
 };
 
@@ -406,6 +420,7 @@ static int has_window(const struct model_config *c, const struct json_node *root
 {
     switch (family) {
     case QWEN2:
+    case OURO:
     case QWEN3: return l >= json_int(json_get(root, "max_window_layers"), 28);
     case QWEN2_MOE: return l % 2 == 0 && l < json_int(json_get(root, "max_window_layers"), 28);
     case GEMMA2: return l % 2 == 0;
@@ -465,8 +480,8 @@ static void read_window(struct report *r, struct model_config *c, const struct j
 {
     static const int64_t usual[FAMILIES] = {[MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096};
     const struct json_node *n = json_get(root, "sliding_window");
-    int asks = family == QWEN2 || family == QWEN3 || family == SMOLLM3 || family == QWEN2_MOE ||
-               family == QWEN3_MOE; /* for use_sliding_window */
+    int asks = family == OURO || family == QWEN2 || family == QWEN3 || family == SMOLLM3 ||
+               family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
     int is_off = family == LLAMA || family == OLMO2 || family == OLMOE ||
                  (asks && !flag(r, root, "use_sliding_window", 0));
     int64_t window = n ? json_int(n, 0) : usual[family];
@@ -513,11 +528,19 @@ static void read_nope(struct report *r, struct model_config *c, const struct jso
 
 /* ---- unsupported options --------------------------------------------------------------------- */
 
+/* Ouro's own code, which this program computes without it. */
+static int is_ouro_code(const struct json_node *root, int family)
+{
+    const struct json_node *map = json_get(root, "auto_map");
+    const char *class = json_str(json_get(map, "AutoModelForCausalLM"), NULL);
+    return family == OURO && class && strcmp(class, "modeling_ouro.OuroForCausalLM") == 0;
+}
+
 /* Keys of any family that announce quantised weights or custom code. */
 static void check_foreign(struct report *r, const struct json_node *root, int family)
 {
     config_check_quantised(r, root);
-    if (!is_null(json_get(root, "auto_map")))
+    if (!is_null(json_get(root, "auto_map")) && !is_ouro_code(root, family))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     for (size_t i = 0; i < DS_LEN(others); i++) {
         /* Gemma 3's class has the key of scores and does not use it */
@@ -586,12 +609,26 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
         read_key(r, c, root, &keys[i], family);
     check_foreign(r, root, family);
     config_experts_read(r, c, root, family_name[family]);
+    if (family == OURO && r->n == 0 && c->loop < 2)
+        report_add(r, "total_ut_steps=1: not a loop: expected 2 or more");
     if (family == GPT2) {
         check_gpt2(r, c, root);
     } else {
         read_llama(r, c, root, family);
     }
     return 1;
+}
+
+int config_hf_route(struct report *r, struct config *options, const struct json_node *root,
+                    const char *path, struct err *e)
+{
+    const struct json_node *n = json_get(root, "early_exit_threshold");
+    char text[64] = "2"; /* none: nothing leaves */
+    if (family_of(root) != OURO)
+        return 0;
+    if (!is_null(n) && (!config_scalar(n, text) || json_kind_of(n) == JSON_KIND_BOOL))
+        report_add(r, "early_exit_threshold must be a number");
+    return config_set(options, "ouro.threshold", text, path, e);
 }
 
 void config_hf_compare(struct report *r, const struct model_config *c, const struct json_node *root)
