@@ -125,11 +125,12 @@ static void record_exit(struct route *r, int l, int i, real gate, real tau)
     r->cell[M_TAU][cell] = tau;
 }
 
-/* Rows that are still there, and not forced, leave before layer l or stay. */
+/* Rows that are still there, and not forced, leave before layer l or stay.  In other methods a
+ * higher threshold runs less: so does a higher offset here. */
 static void decide_exit(struct route *r, int l, const struct stream *st)
 {
     struct ouro *s = ouro_of(r);
-    real tau = (real)(opts_of(r)->threshold + r->pass.inference.offset);
+    real tau = (real)(opts_of(r)->threshold - r->pass.inference.offset);
     int n = 0, R = r->pass.R;
     for (int i = 0; i < R; i++)
         if (!s->left[i] && route_forced(r, l, i) < 0)
