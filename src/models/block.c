@@ -296,6 +296,22 @@ static void second_norm_fwd(struct model *m, int l, const struct plan *p, const 
     bulk_copy(w->un, w->u, items);
 }
 
+void block_normed(struct model *m, int l, int second, const int32_t *row, int n, real *out)
+{
+    const struct block_work w = {
+        .mean1 = m->meanf, .rstd1 = m->rstdf, .mean2 = m->meanf, .rstd2 = m->rstdf};
+    struct norm norm = second ? norm2_of(m, l, &w, 1) : norm1_of(m, l, &w, 1);
+    const real *from = second ? m->stream.mid : m->stream.h[l];
+    int C = (int)m->config.dim, has = (second ? m->block[l].norm2 : m->block[l].norm1) >= 0;
+    for (int k = 0; k < n; k++) {
+        const real *x = from + (size_t)row[k] * (size_t)C;
+        if (has)
+            norm_fwd(out + (size_t)k * (size_t)C, x, &norm);
+        else
+            bulk_copy(out + (size_t)k * (size_t)C, x, (size_t)C);
+    }
+}
+
 struct ffn block_ffn(const struct model *m, int l, const struct block_work *w)
 {
     const struct block_params *b = &m->block[l];

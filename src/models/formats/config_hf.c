@@ -21,12 +21,13 @@ enum family {
     QWEN3_MOE,
     OLMOE,
     OURO,
+    DDLLAMA,
     GPT2,
     FAMILIES
 };
 static const char *const family_name[FAMILIES] = {
-    "llama",   "mistral", "qwen2",     "qwen3",     "gemma2", "gemma3_text", "olmo2",
-    "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",  "ouro",        "gpt2"};
+    "llama",   "mistral",   "qwen2",     "qwen3", "gemma2", "gemma3_text", "olmo2", "smollm3",
+    "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "ouro",   "ddllama",     "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -145,6 +146,11 @@ static const struct {
     {OURO,    "rope_theta",              "rope_theta", NEEDED},
     {OURO,    "attention_bias",          "attn_bias",  "=false"},
     {OURO,    "mlp_bias",                "mlp_bias",   "=false"},
+    {DDLLAMA, "",                        "method",     "=flexidepth"},
+    {DDLLAMA, "num_key_value_heads",     "kv_heads",   NEEDED},
+    {DDLLAMA, "max_position_embeddings", "max_seq",    NEEDED},
+    {DDLLAMA, "rms_norm_eps",            "norm_eps",   NEEDED},
+    {DDLLAMA, "rope_theta",              "rope_theta", NEEDED},
     {SMOLLM3, "num_key_value_heads",     "kv_heads",   "4"},
     {SMOLLM3, "max_position_embeddings", "max_seq",    "32768"},
     {SMOLLM3, "rope_theta",              "rope_theta", "2000000"},
@@ -482,7 +488,7 @@ static void read_window(struct report *r, struct model_config *c, const struct j
     const struct json_node *n = json_get(root, "sliding_window");
     int asks = family == OURO || family == QWEN2 || family == QWEN3 || family == SMOLLM3 ||
                family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
-    int is_off = family == LLAMA || family == OLMO2 || family == OLMOE ||
+    int is_off = family == LLAMA || family == DDLLAMA || family == OLMO2 || family == OLMOE ||
                  (asks && !flag(r, root, "use_sliding_window", 0));
     int64_t window = n ? json_int(n, 0) : usual[family];
     if (flag(r, root, "use_sliding_window", 0) && !asks && usual[family] == 0)
@@ -528,19 +534,22 @@ static void read_nope(struct report *r, struct model_config *c, const struct jso
 
 /* ---- unsupported options --------------------------------------------------------------------- */
 
-/* Ouro's own code, which this program computes without it. */
-static int is_ouro_code(const struct json_node *root, int family)
+/* The code that these models bring along is what this program computes without it. */
+static int is_known_code(const struct json_node *root, int family)
 {
+    static const char *const classes[FAMILIES] = {[OURO] = "modeling_ouro.OuroForCausalLM",
+                                                  [DDLLAMA] =
+                                                      "modeling_ddllama.DDLlamaForCausalLM"};
     const struct json_node *map = json_get(root, "auto_map");
     const char *class = json_str(json_get(map, "AutoModelForCausalLM"), NULL);
-    return family == OURO && class && strcmp(class, "modeling_ouro.OuroForCausalLM") == 0;
+    return classes[family] && class && strcmp(class, classes[family]) == 0;
 }
 
 /* Keys of any family that announce quantised weights or custom code. */
 static void check_foreign(struct report *r, const struct json_node *root, int family)
 {
     config_check_quantised(r, root);
-    if (!is_null(json_get(root, "auto_map")) && !is_ouro_code(root, family))
+    if (!is_null(json_get(root, "auto_map")) && !is_known_code(root, family))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     for (size_t i = 0; i < DS_LEN(others); i++) {
         /* Gemma 3's class has the key of scores and does not use it */
@@ -619,16 +628,39 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
     return 1;
 }
 
+/* One option of a method from a number of the file; its text before that: where the key is absent
+ * or null. */
+static int route_option(struct report *r, struct config *options, const struct json_node *n,
+                        const char *hf, const char *key, char text[64], const char *path,
+                        struct err *e)
+{
+    if (!is_null(n) && (!config_scalar(n, text) || json_kind_of(n) == JSON_KIND_BOOL))
+        report_add(r, "%s must be a number", hf);
+    return config_set(options, key, text, path, e);
+}
+
 int config_hf_route(struct report *r, struct config *options, const struct json_node *root,
                     const char *path, struct err *e)
 {
-    const struct json_node *n = json_get(root, "early_exit_threshold");
-    char text[64] = "2"; /* none: nothing leaves */
-    if (family_of(root) != OURO)
-        return 0;
-    if (!is_null(n) && (!config_scalar(n, text) || json_kind_of(n) == JSON_KIND_BOOL))
-        report_add(r, "early_exit_threshold must be a number");
-    return config_set(options, "ouro.threshold", text, path, e);
+    static const struct {
+        enum family family;
+        const char *hf, *key, *absent;
+    } rows[] = {
+        {OURO, "early_exit_threshold", "ouro.threshold", "2"}, /* none: nothing leaves */
+        {DDLLAMA, "router_reduction_factor", "flexidepth.router_reduction", "16"},
+        {DDLLAMA, "proj_reduction_factor", "flexidepth.proj_reduction", "16"},
+        {DDLLAMA, "intermediate_size", "flexidepth.ffn", "0"},
+        {DDLLAMA, "rms_norm_eps", "flexidepth.eps", "0"},
+    };
+    int family = family_of(root), rc = 0;
+    for (size_t i = 0; i < DS_LEN(rows) && rc == 0; i++) {
+        char text[64];
+        str_copy(text, sizeof text, rows[i].absent);
+        if ((int)rows[i].family == family)
+            rc = route_option(r, options, json_get(root, rows[i].hf), rows[i].hf, rows[i].key, text,
+                              path, e);
+    }
+    return rc;
 }
 
 void config_hf_compare(struct report *r, const struct model_config *c, const struct json_node *root)

@@ -410,7 +410,8 @@ static int read_root(struct model_config *c, struct config *route_options,
     else if (!config_hf_read(&r, c, root))
         report_add(&r,
                    "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma2, "
-                   "gemma3_text, olmo2, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, ouro, gpt2 "
+                   "gemma3_text, olmo2, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, ouro, "
+                   "ddllama, gpt2 "
                    "or depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = own ? 0 : config_hf_route(&r, route_options, root, path, e);

@@ -137,7 +137,7 @@ static void decide_exit(struct route *r, int l, const struct stream *st)
             s->row[n++] = i;
     if (n == 0)
         return;
-    st->lens.states(st->lens.ctx, l, s->row, n, s->x);
+    st->lens.normed(st->lens.ctx, ROUTE_NORM_FINAL, l, s->row, n, s->x);
     st->lens.count(st->lens.ctx, l, s->row, n, 2.0 * r->C);
     for (int k = 0; k < n; k++) {
         int i = s->row[k];

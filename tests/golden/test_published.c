@@ -1,6 +1,7 @@
-/* ouro: tiny models made with the public modeling code of Ouro compute the same here, loop by loop
- * and gate by gate, and what leaves is really not computed.  `ouro_hf.py make CODE
- * tests/golden/ouro` writes them. */
+/* Published adaptive models: tiny ones made with their public code (Ouro), or in PyTorch from their
+ * equations (FlexiDepth), compute the same here, gate by gate, and what is skipped is really not
+ * computed.  `ouro_hf.py make CODE tests/golden/published/ouro` and `flexidepth.py
+ * tests/golden/published/flexidepth` write them. */
 #include "kit.h"
 
 #include <sys/wait.h>
@@ -42,7 +43,7 @@ static void read_rows(double *out, const struct json_node *rows, int n, int widt
 static struct theirs theirs_of(const char *name)
 {
     struct theirs x = {0};
-    snprintf(x.dir, sizeof x.dir, "tests/golden/ouro/%s", name);
+    snprintf(x.dir, sizeof x.dir, "tests/golden/published/ouro/%s", name);
     struct json *ids = read_json(x.dir, "ids"), *all = read_json(x.dir, "all"),
                 *gates = read_json(x.dir, "gates"), *picked = read_json(x.dir, "picked");
     for (int i = 0; i < N; i++)
@@ -354,7 +355,8 @@ T(what_is_not_computed_is_refused_by_name)
         struct err e = {0};
         struct str text = {0}, out = {0};
         struct model *m = NULL;
-        t_ok(fs_read_file(&text, "tests/golden/ouro/loops4/config.json", 1 << 20, &e), &e);
+        t_ok(fs_read_file(&text, "tests/golden/published/ouro/loops4/config.json", 1 << 20, &e),
+             &e);
         char *at = strstr(text.p, rows[k].from);
         t_truef(at != NULL, "%s is missing", rows[k].from);
         str_add_bytes(&out, text.p, (size_t)(at - text.p));
@@ -366,4 +368,68 @@ T(what_is_not_computed_is_refused_by_name)
         str_release(&text);
         str_release(&out);
     }
+}
+
+/* ---- FlexiDepth ---- */
+
+static const char *const flexible[] = {"four", "tied"};
+
+T(flexidepth_has_the_logits_and_gates_of_its_equations)
+{
+    int skipped = 0, ran = 0;
+    for (size_t k = 0; k < DS_LEN(flexible); k++) {
+        char dir[64];
+        int32_t id[N];
+        double want[N][V], gates[LOOPS][N];
+        snprintf(dir, sizeof dir, "tests/golden/published/flexidepth/%s", flexible[k]);
+        struct json *ids = read_json(dir, "ids"), *logits = read_json(dir, "logits"),
+                    *gate = read_json(dir, "gates");
+        for (int i = 0; i < N; i++)
+            id[i] = (int32_t)json_int(json_at(json_root(ids), (size_t)i), -1);
+        read_rows(want[0], json_root(logits), N, V);
+        struct model *m = opened(dir, NULL);
+        int L = m->route.L, first = L / 2;
+        read_rows(gates[0], json_root(gate), L - first, N);
+        for (int kind = PASS_MASKED; kind <= PASS_SPARSE; kind++) {
+            run(m, id, (enum pass_kind)kind);
+            const real *got = kit_cells(m, "gate");
+            for (int i = 0; i < N; i++)
+                same_row(m, L, i, want[i], dir);
+            for (int c = 0; c < (L - first) * N; c++) {
+                t_near((double)got[first * N + c], gates[c / N][c % N], 1e-5);
+                skipped += !(gates[c / N][c % N] > 0.5);
+                ran += gates[c / N][c % N] > 0.5;
+            }
+        }
+        int64_t rows = m->flops.rows_run;
+        double flops = flops_total(&m->flops);
+        t_true(rows < N * L);
+        struct err e = {0};
+        t_ok(kit_set(m, "threshold", 0, &e), &e);
+        run(m, id, PASS_SPARSE);
+        t_true(m->flops.rows_run == N * L && flops_total(&m->flops) > flops);
+        t_ok(kit_set(m, "threshold", 1, &e), &e);
+        run(m, id, PASS_SPARSE);
+        t_eq(m->flops.rows_run, N * first);
+        json_free(ids);
+        json_free(logits);
+        json_free(gate);
+        model_free(m);
+    }
+    t_true(skipped > 10 && ran > 10);
+}
+
+T(a_flexidepth_model_is_saved_and_read_again)
+{
+    struct theirs x = theirs_of("loops4");
+    struct model *m = opened("tests/golden/published/flexidepth/four", NULL), *again;
+    const char *dir = t_tmpdir();
+    save(m, dir);
+    again = opened(dir, NULL);
+    kit_same_params(m, again);
+    run(m, x.id, PASS_SPARSE);
+    run(again, x.id, PASS_SPARSE);
+    t_true(kit_same(m->stream.h[m->route.L], again->stream.h[m->route.L], kit_states(m)));
+    model_free(again);
+    model_free(m);
 }
