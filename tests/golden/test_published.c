@@ -433,3 +433,35 @@ T(a_flexidepth_model_is_saved_and_read_again)
     model_free(again);
     model_free(m);
 }
+
+/* ---- Mixture-of-Recursions ---- */
+
+T(a_mixture_of_recursions_is_refused_by_name)
+{
+    static const real weight[32];
+    const struct st_out tensors[] = {
+        {.name = "model.layers.0.block.0.mlp.up_proj.weight",
+         .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32,
+         .rank = 1,
+         .shape = {32},
+         .data = weight},
+        {.name = "model.layers.1.mor_router.router.weight",
+         .dtype = REAL_BITS == 64 ? ST_F64 : ST_F32,
+         .rank = 1,
+         .shape = {32},
+         .data = weight},
+    };
+    char path[1100];
+    struct err e = {0};
+    const char *dir = t_tmpdir();
+    struct model *m = kit_model(
+        "model.method=dense model.layers=2 model.dim=32 model.heads=2 model.vocab=53", 1, 4, 0, 0);
+    save(m, dir);
+    model_free(m);
+    m = NULL;
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    t_ok(st_write(path, tensors, DS_LEN(tensors), NULL, 0, &e), &e);
+    t_fails(model_open(&m, dir, NULL, MODEL_INFERENCE, &e), &e, DS_EFORMAT,
+            "Mixture-of-Recursions is unsupported");
+    t_true(strstr(e.text, "mor_router") && !strchr(e.text, '\n'));
+}
