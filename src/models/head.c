@@ -226,8 +226,8 @@ void model_lens_states(struct model *m, int l, const int32_t *row, int n, real *
 {
     size_t C = (size_t)m->config.dim;
     for (int k = 0; k < n; k++)
-        final_norm(m, out + (size_t)k * C, m->meanf, m->rstdf,
-                   m->stream.h[l] + (size_t)row[k] * C, 1);
+        final_norm(m, out + (size_t)k * C, m->meanf, m->rstdf, m->stream.h[l] + (size_t)row[k] * C,
+                   1);
 }
 
 void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real *logits)

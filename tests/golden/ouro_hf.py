@@ -4,6 +4,8 @@ ouro_hf.py make CODE DIR     a model a directory below DIR, with ids.json, all.j
                              loop) and picked.json (logits of the exits that the threshold of picked.json's "threshold" picks)
 ouro_hf.py check CODE DIR    the model in DIR, written by another program, has the logits of its logits.json for its ids.json
 
+ouro_hf.py walk CODE DIR     a directory below DIR for every changed key of the configuration, with the logits.json of the public code if it runs
+
 CODE is the directory of the two files; they are run, and nothing of them is in this tree.  They need transformers 4.55 to 4.57.
 Exit status 0: all equal, 1: not, 77: no such package.
 """
@@ -65,6 +67,40 @@ def make(code, root):
                 json.dump(value, f)
 
 
+def walk(code, root):
+    from transformers_hf import INSTEAD_OF_NULL, NAMES, instead_of
+    INSTEAD_OF_NULL.update(early_exit_threshold=[0.4, 1])
+    torch.manual_seed(5)
+    base = dict(SHAPE, **MODELS["window"], early_exit_step=None, tie_word_embeddings=False, rope_scaling=None)
+    model = build(code, base)
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            p.copy_(1 + 0.3 * torch.randn_like(p) if "norm" in key else torch.randn_like(p) * 0.4)
+    config = dict(model.config.to_dict(), architectures=["OuroForCausalLM"], early_exit_threshold=2.0)
+    ids = torch.randint(0, SHAPE["vocab_size"], (1, IDS))
+    changes = [(k, v) for k, old in config.items() if k not in NAMES for v in instead_of(k, old)]
+    changes += [(k, v) for k, v in (("early_exit_step", 0), ("chunk_size", 4), ("attention_bias", True), ("mlp_bias", True),
+                                    ("partial_rotary_factor", 0.5), ("rope_parameters", {"rope_type": "linear", "factor": 2.0}))]
+    for i, (key, value) in enumerate(changes):
+        place = os.path.join(root, "%s.%d" % (key, i))
+        os.makedirs(place)
+        changed = dict(config, **{key: value})
+        save_file({k: p.contiguous() for k, p in model.state_dict().items()}, os.path.join(place, "model.safetensors"), {"format": "pt"})
+        for file, x in (("config", changed), ("ids", ids[0].tolist())):
+            with open(os.path.join(place, file + ".json"), "w") as f:
+                json.dump(x, f)
+        try:
+            other = build(code, {k: v for k, v in changed.items() if k not in ("model_type", "architectures", "torch_dtype")})
+            other.load_state_dict(model.state_dict())
+            with torch.no_grad():
+                rows = other(ids).logits[0]
+            if rows.isfinite().all():
+                with open(os.path.join(place, "logits.json"), "w") as f:
+                    json.dump(rows.tolist(), f)
+        except Exception:  # of many classes: refused
+            pass
+
+
 def check(code, place):
     read = lambda file: json.load(open(os.path.join(place, file + ".json")))
     config = read("config")
@@ -78,4 +114,4 @@ def check(code, place):
     sys.exit(not error <= 1e-4)
 
 
-{"make": make, "check": check}[sys.argv[1]](os.path.abspath(sys.argv[2]), sys.argv[3])
+{"make": make, "check": check, "walk": walk}[sys.argv[1]](os.path.abspath(sys.argv[2]), sys.argv[3])

@@ -385,6 +385,12 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
         report_add(r, "%s must be an object", name);
         return;
     }
+    /* whose code needs a library that reads no rope_parameters, and YaRN's factor otherwise */
+    if (family == OURO &&
+        (strcmp(name, "rope_scaling") != 0 || strcmp(rope_type(rope), "yarn") == 0)) {
+        report_add(r, "%s: %s is unsupported in this family", name, rope_type(rope));
+        return;
+    }
     if (is_null(local) && is_null(full)) {
         read_rope_kind(r, c, rope, name);
         return;

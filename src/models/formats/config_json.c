@@ -106,7 +106,7 @@ static int is_ouro(const struct model_config *c)
     return strcmp(c->method, "ouro") == 0 && c->loop > 1 && c->loop_norm == LOOP_NORM_FINAL &&
            c->loop_first == 0 && c->loop_last == 0 && c->loop_inject == LOOP_INJECT_NONE &&
            c->norm_place == NORM_BOTH && !c->norm_offset && !c->qk_norm && c->mlp == MLP_SWIGLU &&
-           (features_of(c) & ~(unsigned)(F_WINDOW | F_LAYERS | F_ROPE)) == 0;
+           (features_of(c) & ~(unsigned)(F_WINDOW | F_LAYERS | F_LINEAR | F_LLAMA3)) == 0;
 }
 
 const char *model_config_family(const struct model_config *c)
