@@ -42,10 +42,16 @@ void spec_free(struct spec *s);
  * Clobbers that pass. */
 int spec_follow(struct spec *s, const int32_t *id, int n, struct err *e) DS_CHECK;
 
+/* The draft length, 1 .. most, with the highest expected speed-up where each drafted token is
+ * accepted with probability a and costs `cost` ordinary ones (Leviathan 2022, Theorem 3.8). */
+int spec_best_length(double a, double cost, int most);
+
 struct spec_ask {
     const int32_t *id; /* the text, of which the cache has seen all tokens but the last */
     size_t n;
-    int most;          /* drafted tokens; 0 .. `most` of spec_new, fewer when the cache ends */
+    int most;   /* drafted tokens; 0 .. `most` of spec_new, fewer when the cache ends */
+    int adapts; /* fewer: spec_best_length of the last rounds' acceptance and FLOPs, no times,
+                        * so that a seed draws the same text again */
     double confidence; /* the draft stops before a token whose largest probability is below */
     struct sample_options sample; /* of both; the place in the text is the step */
     int forced;                   /* -1; else so many drafted tokens are accepted, right or wrong */

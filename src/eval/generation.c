@@ -35,9 +35,9 @@ static const struct opt gen_opts[] = {
     {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or decoding time", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"exit.layer",  OPT_INT,  AT(exit_layer),  "0",   0, 1 << 20, NULL, "run the first E layers, then the head; 0 = all", NULL},
-    {"speculate",   OPT_STRING, AT(speculate), "off", 0, 0, NULL, "tokens that draft= drafts for one verifying pass: 1 to 64, auto (until it is unsure) or off; the text is that of ordinary decoding; one text at a time, batch= has no effect", NULL},
+    {"speculate",   OPT_STRING, AT(speculate), "off", 0, 0, NULL, "tokens that draft= drafts for one verifying pass: 1 to 64, auto (by acceptance and cost of the last rounds) or off; the text is that of ordinary decoding; one text at a time, batch= has no effect", NULL},
     {"draft",       OPT_STRING, AT(draft),     "",    0, 0, NULL, "exit:E (first E layers), skip:3,5-8 (all layers but these), capacity:C, or routed (for routing=dense)", NULL},
-    {"draft.confidence", OPT_REAL, AT(confidence), "0", 0, 1, NULL, "a draft ends where its most likely token is less probable; 0 = never, with speculate=auto 0.4", NULL},
+    {"draft.confidence", OPT_REAL, AT(confidence), "0", 0, 1, NULL, "a draft ends where its most likely token is less probable; 0 = never", NULL},
     {"time_rounds", OPT_INT,  AT(time_rounds), "3",   0, ROUNDS_MAX, NULL, "timing rounds against the dense model; 0 = not timed", NULL},
     {"threads",     OPT_INT,  AT(threads),     "0",   0, 4096, NULL, "worker threads; 0 = as many as CPU affinity and quota allow", NULL},
     NUMERIC_OPTS(AT(numbers)),
@@ -55,15 +55,13 @@ int gen_speculates(const struct gen_options *o)
     return o->speculate && strcmp(o->speculate, "off") != 0;
 }
 
-int gen_draft_length(const struct gen_options *o, int *most, double *confidence, struct err *e)
+int gen_draft_length(const struct gen_options *o, int *most, int *adapts, struct err *e)
 {
     enum { AUTO_MOST = 16 };
-    static const double auto_confidence = 0.4;
-    int is_auto = gen_speculates(o) && strcmp(o->speculate, "auto") == 0;
+    int is_auto = *adapts = gen_speculates(o) && strcmp(o->speculate, "auto") == 0;
     char *end = NULL;
     long n = is_auto ? AUTO_MOST : gen_speculates(o) ? strtol(o->speculate, &end, 10) : 0;
     *most = (int)n;
-    *confidence = o->confidence > 0 ? o->confidence : is_auto ? auto_confidence : 0;
     if (gen_speculates(o) && !is_auto && (*end || end == o->speculate || n < 1 || n > SPEC_MOST))
         return err_set(e, DS_EUSAGE, "speculate=%s: must be 1 to %d, auto or off", o->speculate,
                        SPEC_MOST);
@@ -74,9 +72,8 @@ static int check_draft(const struct subject *s, const struct gen_options *o, str
 {
     struct spec_draft draft = {0};
     struct pass pass = gen_pass(o, 0);
-    double confidence;
-    int most, has_draft = o->draft && o->draft[0];
-    int rc = gen_draft_length(o, &most, &confidence, e);
+    int most, adapts, has_draft = o->draft && o->draft[0];
+    int rc = gen_draft_length(o, &most, &adapts, e);
     if (rc < 0)
         return rc;
     if (most == 0)

@@ -70,9 +70,8 @@ int gen_walk_step(struct gen_walk *w, struct err *e) DS_CHECK;
 int gen_is_stopped(const struct gen_walk *w);
 /* Ends a text: passes on the held-back bytes and computes the ratios. */
 int gen_seq_end(struct gen_walk *w, struct gen_seq *q) DS_CHECK;
-/* Most tokens per draft, and the confidence that ends one; 0: ordinary decoding. */
-int gen_draft_length(const struct gen_options *o, int *most, double *confidence,
-                     struct err *e) DS_CHECK;
+/* Most tokens per draft, 0: ordinary decoding; adapts: fewer by what was accepted. */
+int gen_draft_length(const struct gen_options *o, int *most, int *adapts, struct err *e) DS_CHECK;
 struct pass gen_pass(const struct gen_options *o, uint64_t seed);
 
 #endif

@@ -64,8 +64,7 @@ static int open_draft(struct gen_walk *w, struct gen_seq *q, struct err *e)
 {
     struct spec_draft draft = {0};
     struct pass pass = gen_pass(w->o, q->seed);
-    double confidence;
-    int most, rc = gen_draft_length(w->o, &most, &confidence, e);
+    int most, adapts, rc = gen_draft_length(w->o, &most, &adapts, e);
     if (rc < 0 || most == 0)
         return rc;
     rc = spec_draft_parse(&draft, w->o->draft, w->s->model, &pass, e);
@@ -373,11 +372,14 @@ static int take_round(struct gen_walk *w, struct gen_seq *q, const struct spec_r
 static int speculate(struct gen_walk *w, struct gen_seq *q, struct err *e)
 {
     struct gen_result *out = q->out;
-    struct spec_ask ask = {
-        .id = out->ids.v, .n = out->ids.n, .sample = sampling_of(w, q), .forced = -1};
+    struct spec_ask ask = {.id = out->ids.v,
+                           .n = out->ids.n,
+                           .confidence = w->o->confidence,
+                           .sample = sampling_of(w, q),
+                           .forced = -1};
     size_t left = (size_t)w->o->max_tokens - q->made;
     struct spec_round r;
-    int rows = 1, rc = gen_draft_length(w->o, &ask.most, &ask.confidence, e);
+    int rows = 1, rc = gen_draft_length(w->o, &ask.most, &ask.adapts, e);
     ask.most = (size_t)ask.most < left ? ask.most : (int)left;
     if (rc == 0)
         rc = spec_run(q->spec, &ask, &r, e);

@@ -146,6 +146,10 @@ struct spec {
     struct sampler sampler;
     struct spec_counts counts;
     int drafted;
+    double judged, kept; /* drafted tokens up to the first rejected one, and accepted; fading */
+    /* FLOPs of all rows so far: of the draft, its shared layers included, and of the target's pass
+     * over the other layers */
+    double draft_flops, shared_flops, draft_rows, target_flops, target_rows;
 };
 
 /* What the draft runs, and from which layer on it differs from the target. */
@@ -266,15 +270,22 @@ const struct spec_counts *spec_counts(const struct spec *s)
 
 /* ---- what is shared ---- */
 
+/* FLOPs of layers from .. to - 1 in the last pass, all rows. */
+static double layer_flops(const struct flops *f, int from, int to)
+{
+    double sum = 0;
+    for (size_t i = (size_t)from * FLOPS_PARTS; i < (size_t)to * FLOPS_PARTS; i++)
+        sum += f->part[i];
+    return sum;
+}
+
 /* Counts FLOPs of the last pass that no kept row has: from layer `from` on, and the head for as
  * many rows. */
 static void count_waste(struct spec *s, int from, int heads)
 {
     const struct flops *f = &s->m->flops;
-    double sum = f->part[(size_t)f->L * FLOPS_PARTS + FLOPS_HEAD] * heads / s->m->R;
-    for (int l = from; l < f->L; l++)
-        for (int k = 0; k < FLOPS_PARTS; k++)
-            sum += f->part[(size_t)l * FLOPS_PARTS + (size_t)k];
+    double head = f->part[(size_t)f->L * FLOPS_PARTS + FLOPS_HEAD];
+    double sum = layer_flops(f, from, f->L) + head * heads / s->m->R;
     s->counts.flops += sum;
     s->counts.wasted += sum;
 }
@@ -301,6 +312,7 @@ void spec_reset(struct spec *s)
 {
     kv_cache_reset(s->own);
     s->counts = (struct spec_counts){0};
+    s->judged = s->kept = 0;
 }
 
 /* ---- drafting ---- */
@@ -347,6 +359,7 @@ static int feed(struct spec *s, const struct spec_ask *ask, int i, struct err *e
 
 static int draft(struct spec *s, const struct spec_ask *ask, int most, struct err *e)
 {
+    struct model *m = s->m;
     int is_shared = s->shared > 0, rc = 0;
     s->drafted = s->fed = 0;
     s->id[0] = ask->id[ask->n - 1];
@@ -356,11 +369,54 @@ static int draft(struct spec *s, const struct spec_ask *ask, int most, struct er
         if (rc < 0)
             break;
         count_waste(s, s->shared, has_head);
+        s->draft_flops += flops_total(&m->flops);
+        s->shared_flops += layer_flops(&m->flops, 0, s->shared);
+        s->draft_rows += m->R;
         if (!has_head || !draft_token(s, ask, i))
             break;
         s->drafted = i + 1;
     }
     return rc;
+}
+
+int spec_best_length(double a, double cost, int most)
+{
+    double best = 0, expected = 1, power = 1; /* tokens of a round: 1 + a + a^2 ... */
+    int length = 1;
+    for (int n = 1; n <= most; n++) {
+        power *= a;
+        expected += power;
+        if (expected / (1 + n * cost) > best) {
+            best = expected / (1 + n * cost);
+            length = n;
+        }
+    }
+    return length;
+}
+
+/* The first round has no measurements: it drafts as if two thirds were accepted at a third of the
+ * cost. */
+static int adapted_length(const struct spec *s, int most)
+{
+    enum { PRIOR = 4 }; /* drafted tokens that the guess weighs */
+    double a = (s->kept + PRIOR * 2.0 / 3) / (s->judged + PRIOR), cost = 1.0 / 3;
+    if (s->draft_rows > 0 && s->target_rows > 0)
+        cost = s->draft_flops / s->draft_rows /
+               (s->target_flops / s->target_rows + s->shared_flops / s->draft_rows);
+    return spec_best_length(a, cost, most);
+}
+
+static void note_round(struct spec *s, const struct spec_round *r)
+{
+    const double fade = 0.9; /* a change of the text is followed within ten rounds */
+    s->judged = fade * s->judged + r->accepted + (r->accepted < r->drafted);
+    s->kept = fade * s->kept + r->accepted;
+    s->target_flops += flops_total(&s->m->flops);
+    s->target_rows += s->m->R;
+    s->counts.rounds++;
+    s->counts.drafted += r->drafted;
+    s->counts.accepted += r->accepted;
+    s->counts.flops += flops_total(&s->m->flops);
 }
 
 /* ---- verification ---- */
@@ -433,6 +489,8 @@ int spec_run(struct spec *s, const struct spec_ask *ask, struct spec_round *out,
     BUG_IF(ask->n != (size_t)s->cache->len + 1, "%zu tokens, the cache has seen %d", ask->n,
            s->cache->len);
     most = most < room ? most : room;
+    if (ask->adapts && most > 1)
+        most = adapted_length(s, most);
     kv_mark_set(&s->before, s->cache);
     int rc = reserve_probs(s, ask, e);
     if (rc == 0)
@@ -444,10 +502,7 @@ int spec_run(struct spec *s, const struct spec_ask *ask, struct spec_round *out,
     model_logits_rows(s->m, 0, s->drafted + 1, s->logits);
     *out = (struct spec_round){.drafted = s->drafted, .id = s->id + 1, .logits = s->logits};
     out->accepted = accept(s, ask, out);
-    s->counts.rounds++;
-    s->counts.drafted += out->drafted;
-    s->counts.accepted += out->accepted;
-    s->counts.flops += flops_total(&s->m->flops);
+    note_round(s, out);
     return 0;
 }
 

@@ -165,6 +165,53 @@ static void check_methods(int format)
             (long long)all_drafted);
 }
 
+/* Ten tokens at a tenth of the cost: 1 + .9 + .9^2 ... over 1 + n / 10 is largest at n = 10. */
+T(the_best_draft_length_follows_acceptance_and_cost)
+{
+    t_eq(spec_best_length(0, 0.1, 16), 1);
+    t_eq(spec_best_length(1, 0.1, 16), 16);
+    t_eq(spec_best_length(0.9, 0.1, 16), 10);
+    t_eq(spec_best_length(0.9, 0.1, 4), 4);
+    t_eq(spec_best_length(0.9, 1, 16), 1);
+    for (int i = 1; i < 20; i++) {
+        t_true(spec_best_length(i / 20.0, 0.2, 64) >= spec_best_length((i - 1) / 20.0, 0.2, 64));
+        t_true(spec_best_length(0.8, i / 20.0, 64) <= spec_best_length(0.8, (i - 1) / 20.0, 64));
+    }
+}
+
+/* Drafted tokens in the last of ten rounds whose drafts are accepted or rejected by order. */
+static int length_after(struct subject *s, int forced)
+{
+    struct spec *spec = NULL;
+    struct spec_draft draft;
+    struct spec_round r = {0};
+    struct kv_cache *cache = NULL;
+    struct pass pass = {.kind = PASS_DENSE};
+    struct err e = {0};
+    int32_t id[MADE * 4] = {0};
+    t_ok(kv_cache_new(&cache, s->model, DS_LEN(id), &e), &e);
+    t_ok(spec_draft_parse(&draft, "exit:1", s->model, &pass, &e), &e);
+    t_ok(spec_new(&spec, s->model, &draft, &pass, cache, 6, &e), &e);
+    for (int i = 0, n = 1; i < 10; i++, n += r.accepted + 1) {
+        struct spec_ask ask = {
+            .id = id, .n = (size_t)n, .most = 6, .adapts = 1, .sample.top_p = 1, .forced = forced};
+        t_ok(spec_run(spec, &ask, &r, &e), &e);
+        t_ok(spec_keep(spec, r.accepted + 1, &e), &e);
+    }
+    spec_free(spec);
+    spec_draft_release(&draft);
+    kv_cache_free(cache);
+    return r.drafted;
+}
+
+T(an_adaptive_draft_grows_while_it_is_accepted)
+{
+    struct subject s = subject_of("dense", "", &formats[0]);
+    t_eq(length_after(&s, 6), 6);
+    t_eq(length_after(&s, 0), 1);
+    subject_done(&s);
+}
+
 T(greedy_text_is_that_of_ordinary_decoding_in_fp32)
 {
     check_methods(0);

@@ -35,22 +35,6 @@ static double draft_cost(const struct model *m, int exit)
     return (layers * exit / L + V) / (layers + V);
 }
 
-/* The draft length with the highest expected speed, where each drafted token is accepted with
- * probability a. */
-static int best_length(double a, double cost)
-{
-    double best = 0;
-    int length = 1;
-    for (int g = 1; g <= DRAFT_MOST; g++) {
-        double speed = (1 - pow(a, g + 1)) / (1 - a) / (1 + g * cost);
-        if (speed > best) {
-            best = speed;
-            length = g;
-        }
-    }
-    return length;
-}
-
 static int ordinary(struct use *u, double *seconds, struct speed_figures *f, struct err *e)
 {
     struct model *m = u->subject->model;
@@ -124,7 +108,7 @@ static void list_ways(struct use *u, int exit)
     x->n = ACCEPTANCES + 1;
     x->way[0] = (struct speed_way){.name = "ordinary", .ratio = 1, .is_dense = 1};
     for (int k = 1; k < x->n; k++) {
-        u->length[k] = best_length(acceptance[k - 1], draft_cost(x->model, exit));
+        u->length[k] = spec_best_length(acceptance[k - 1], draft_cost(x->model, exit), DRAFT_MOST);
         x->way[k] = (struct speed_way){.ratio = 1};
         snprintf(x->way[k].name, sizeof x->way[k].name, "%.1f, exit %d, %d drafted",
                  acceptance[k - 1], exit, u->length[k]);
