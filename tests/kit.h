@@ -26,6 +26,14 @@ enum { KIT_EVERY = 3 };
 enum { KIT_EVERY = 1 };
 #endif
 
+/* Trainings to a measured quality take minutes under sanitizers and valgrind, where shorter tests run
+ * the same code. */
+static inline void kit_skip_if_slow(void)
+{
+    if (getenv("T_SLOW_FACTOR"))
+        t_skip("a training to a measured quality: the plain build runs it");
+}
+
 struct kit_batch {
     struct batch b;
     int32_t id[KIT_ROWS], target[KIT_ROWS], doc[KIT_ROWS], span[KIT_ROWS];

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Decoding and prefill compared with llama.cpp, in alternating turns: llama_decode.py [shape=1.1b|small] [type=F32,BF16,Q8_0,Q4_0]
-[rounds=3] [prefill=512] [decode=16].  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the
+[model=FILE.gguf,FILE.gguf] [rounds=3] [prefill=512] [decode=16].  With model= both sides open that file, of any type, in bf16.  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the
 threads of both (2).  Weights are random: speed does not depend on them.  Files go to TMPDIR, one at a time."""
 import os
 import sys
@@ -62,12 +62,15 @@ class Model:
         import llama_cpp as L
         self.L, self.prefill, self.decode = L, want["prefill"], want["decode"]
         L.llama_backend_init()
-        with tempfile.TemporaryDirectory() as top:
-            path = os.path.join(top, "model.gguf")
-            write_model(path, want["shape"], want["type"])
-            p = L.llama_model_default_params()
-            p.use_mmap = False  # the file goes away
-            self.model = L.llama_model_load_from_file(path.encode(), p)
+        p = L.llama_model_default_params()
+        if want["model"]:
+            self.model = L.llama_model_load_from_file(want["model"].encode(), p)
+        else:
+            with tempfile.TemporaryDirectory() as top:
+                path = os.path.join(top, "model.gguf")
+                write_model(path, want["shape"], want["type"])
+                p.use_mmap = False  # the file goes away
+                self.model = L.llama_model_load_from_file(path.encode(), p)
         if not self.model:
             raise RuntimeError("llama.cpp does not load the file")
         c = L.llama_context_default_params()
@@ -100,9 +103,9 @@ def start(want):
     return m, {"version": m.L.__version__}
 
 
-def compare(o, kind):
-    compute, weights = OURS[kind]
-    want = {"shape": o["shape"], "type": kind, "prefill": int(o["prefill"]), "decode": int(o["decode"])}
+def compare(o, kind, model=""):
+    want = {"model": model, "shape": o["shape"], "type": kind, "prefill": int(o["prefill"]), "decode": int(o["decode"])}
+    ours_of = [model, "compute=bf16"] if model else ["compute=" + OURS[kind][0], "weights=" + OURS[kind][1], *SHAPES[o["shape"]][1]]
     try:
         worker = side_by_side.Worker(os.path.abspath(__file__), want)
     except side_by_side.Missing as e:
@@ -111,8 +114,8 @@ def compare(o, kind):
     ours, theirs, share = {"prefill": [], "decode": []}, {"prefill": [], "decode": []}, {}
     try:
         for _ in range(int(o["rounds"])):
-            rows = side_by_side.bench("only=prefill dense,decode dense", "compute=" + compute, "weights=" + weights, "rounds=3",
-                                "prefill=" + o["prefill"], "decode=" + o["decode"], *SHAPES[o["shape"]][1])
+            rows = side_by_side.bench(*ours_of, "only=prefill dense,decode dense", "rounds=3", "prefill=" + o["prefill"],
+                                      "decode=" + o["decode"])
             peer = worker.ask({})
             for what in ours:
                 row = rows[what + " dense"]
@@ -127,14 +130,17 @@ def compare(o, kind):
 
 
 def main():
-    o = side_by_side.settings({"shape": "1.1b", "type": "F32,BF16,Q8_0,Q4_0", "rounds": "3", "prefill": "512", "decode": "16"})
+    o = side_by_side.settings({"shape": "1.1b", "type": "F32,BF16,Q8_0,Q4_0", "model": "", "rounds": "3", "prefill": "512", "decode": "16"})
     if o["shape"] not in SHAPES or any(k not in OURS for k in o["type"].split(",")):
         sys.exit("shape is one of %s, type of %s" % (" ".join(SHAPES), " ".join(OURS)))
     side_by_side.need("llama_cpp", "gguf")
-    print("%s: %d x %d, %d heads, %d kv heads, ffn %d, vocab %d, %s threads; tokens/s" % (
-        (o["shape"], SHAPES[o["shape"]][0][0], SHAPES[o["shape"]][0][1]) + SHAPES[o["shape"]][0][2:] + (side_by_side.THREADS,)))
+    if not o["model"]:
+        print("%s: %d x %d, %d heads, %d kv heads, ffn %d, vocab %d, %s threads; tokens/s" % (
+            (o["shape"], SHAPES[o["shape"]][0][0], SHAPES[o["shape"]][0][1]) + SHAPES[o["shape"]][0][2:] + (side_by_side.THREADS,)))
     print("%-26s %-26s %-26s %s" % ("", "depthscope", "llama.cpp", "ratio"), flush=True)
-    for kind in o["type"].split(","):
+    for model in filter(None, o["model"].split(",")):
+        compare(o, os.path.basename(model)[:16], os.path.abspath(model))
+    for kind in [] if o["model"] else o["type"].split(","):
         compare(o, kind)
 
 

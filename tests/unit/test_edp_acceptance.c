@@ -203,12 +203,6 @@ T(acceptance_06_cached_decode_equals_the_whole_pass)
 }
 
 /* Mean ratio over the last fifth of training, and at inference afterwards. */
-/* Sanitizers and valgrind run the same code with fewer repetitions. */
-static int is_slow(void)
-{
-    return getenv("T_SLOW_FACTOR") != NULL;
-}
-
 static void check_budget(const char *options, double target)
 {
     enum { STEPS = 240 };
@@ -236,10 +230,9 @@ static void check_budget(const char *options, double target)
 
 T_SECONDS(acceptance_08_the_closed_loop_reaches_a_feasible_target, 180)
 {
+    kit_skip_if_slow();
     check_budget("edp.threshold=learned edp.train=sparse", 0.7);
     check_budget("edp.threshold=quantile", 0.6);
-    if (is_slow())
-        return;
     check_budget("edp.threshold=learned", 0.6);
     check_budget("edp.threshold=fixed", 0.6);
     check_budget("edp.threshold=fixed edp.signal=velocity edp.kv=plan", 0.8);
@@ -339,9 +332,10 @@ static double depth_gap(uint64_t seed, double loss[2])
 
 T_SECONDS(acceptance_09_depth_of_hard_less_depth_of_easy_tokens_is_reported_with_its_spread, 180)
 {
+    enum { SEEDS = 3 };
     double sum = 0, sum2 = 0, loss[2];
-    int seeds = is_slow() ? 1 : 3;
-    for (uint64_t seed = 1; seed <= (uint64_t)seeds; seed++) {
+    kit_skip_if_slow();
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         double gap = depth_gap(seed, loss);
         printf("hard and easy tokens: seed %d: depth(hard) - depth(easy) = %+.3f of 8 layers; loss "
                "easy %.3f, hard %.3f\n",
@@ -350,10 +344,9 @@ T_SECONDS(acceptance_09_depth_of_hard_less_depth_of_easy_tokens_is_reported_with
         sum += gap;
         sum2 += gap * gap;
     }
-    double mean = sum / seeds;
-    if (seeds > 1)
-        printf("hard and easy tokens: mean %+.3f, sd %.3f over %d seeds, whatever its sign\n", mean,
-               sqrt(fmax(0, (sum2 - seeds * mean * mean) / (seeds - 1))), seeds);
+    double mean = sum / SEEDS;
+    printf("hard and easy tokens: mean %+.3f, sd %.3f over %d seeds, whatever its sign\n", mean,
+           sqrt(fmax(0, (sum2 - SEEDS * mean * mean) / (SEEDS - 1))), SEEDS);
 }
 
 static void check_cycle(const char *method)
@@ -382,6 +375,7 @@ static void check_cycle(const char *method)
 
 T_SECONDS(acceptance_12_a_cycle_is_learned_and_generated, 180)
 {
+    kit_skip_if_slow();
     check_cycle("model.method=dense");
     check_cycle("model.method=edp edp.target_ratio=0.8");
     check_cycle("model.method=edp edp.target_ratio=0.8 edp.kv=plan edp.threshold=quantile");

@@ -86,6 +86,7 @@ static double spread_of_shares(const char *more)
 
 T(one_threshold_lets_layers_share_the_budget_unequally)
 {
+    kit_skip_if_slow();
     double common = spread_of_shares("edp.spread=common edp.max_skip=0 edp.min_runs=1");
     double layer = spread_of_shares("edp.spread=layer edp.max_skip=0 edp.min_runs=1");
     t_truef(common > 2 * layer && common > 0.1, "common %g, per layer %g", common, layer);
@@ -120,6 +121,7 @@ static void check_budget(const char *more, double target)
 
 T_SECONDS(the_budget_is_reached_by_every_variant, 120)
 {
+    kit_skip_if_slow();
     check_budget("edp.spread=common edp.max_skip=0 edp.min_runs=1", 0.5);
     check_budget("edp.persist=0.7 edp.max_skip=0", 0.6);
     check_budget(all_of_it, 0.4);
@@ -201,6 +203,7 @@ T(the_network_learns_what_the_gates_measure)
 /* Later blocks leave less to lose, which the layer alone tells. */
 T_SECONDS(predicted_regret_follows_the_loss_of_stopping, 120)
 {
+    kit_skip_if_slow();
     struct model *m = fresh("edp.signal=regret edp.spread=common edp.max_skip=0 edp.min_runs=1", 1);
     enum { STEPS = 120 };
     double r = 0;

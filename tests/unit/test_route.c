@@ -453,6 +453,7 @@ static void check_paragraph(const char *method)
 
 T_SECONDS(a_repeated_paragraph_is_learned_and_said_again, 180)
 {
+    kit_skip_if_slow();
     check_paragraph("2 model.method=dense");
     check_paragraph("5 model.method=edp edp.target_ratio=0.8");
 }
