@@ -14,7 +14,15 @@
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum pos_kind { POS_ROPE, POS_ROPE_INTERLEAVED, POS_LEARNED, POS_NONE };
 enum attn_bias_kind { ATTN_BIAS_NONE, ATTN_BIAS_ALL, ATTN_BIAS_QKV /* Qwen2: not on o */ };
-enum rope_scaling { ROPE_PLAIN, ROPE_LLAMA3, ROPE_LINEAR, ROPE_YARN };
+enum rope_scaling {
+    ROPE_PLAIN,
+    ROPE_LLAMA3,
+    ROPE_LINEAR,
+    ROPE_YARN,
+    ROPE_LONGROPE, /* LongRoPE: one of two lists of divisors, by the length of the context */
+    ROPE_DYNAMIC   /* plain within max_seq; beyond, a base that grows with the context     */
+};
+enum { ROPE_PAIRS_MAX = 512 }; /* of a head */
 enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_BOTH };
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 enum loop_norm { LOOP_NORM_NONE, LOOP_NORM_OWN, LOOP_NORM_FINAL };
@@ -42,9 +50,11 @@ struct model_config {
     double norm_eps, rope_theta, init_std, embed_std /* 0 = init_std */, embed_scale;
     int rope_scaling; /* llama3: low frequencies are divided by rope_factor, with a ramp */
     double rope_factor, rope_low, rope_high;
-    double rope_attention; /* yarn: factor on rotated queries and keys; 0 = 0.1 ln(factor) + 1 */
+    double rope_attention; /* yarn, longrope: factor on rotated queries and keys; 0 = derived */
     int64_t rope_original; /* context length before scaling */
-    int64_t lora_r;        /* rank of adapters; 0 = none */
+    char *rope_short, *rope_long; /* longrope: "1,1.05": (rope_dims / 2) divisors of frequencies */
+    int fused;      /* files hold q, k, v and gate, up as one matrix each; no effect on the model */
+    int64_t lora_r; /* rank of adapters; 0 = none */
     double lora_alpha, lora_dropout;
     char *lora_targets; /* "q,k,v,o,gate,up,down", or by layer and rank: models/adapters.h */
     int lora_rslora, lora_dora, lora_bias, lora_train_bias;
@@ -90,9 +100,16 @@ int exit_is_candidate(const struct model_config *c, int l);
 /* Number of parameters of the base model, without the method's and the adapters'. */
 int64_t model_config_params(const struct model_config *c);
 int64_t model_config_params_layer(const struct model_config *c); /* of one block */
-/* inv_freq (rope_dims / 2), radians per position, scaling included; local: of blocks with a window.
- * Returns the factor on rotated elements. */
-double model_config_rope(const struct model_config *c, int local, double *inv_freq);
+/* Contexts with the same value have the same rotary frequencies; constant but for longrope and
+ * dynamic. */
+int64_t model_config_rope_context(const struct model_config *c, int64_t context);
+/* inv_freq (rope_dims / 2), radians per position, scaling for a context of so many tokens included;
+ * local: of blocks with a window.  Returns the factor on rotated elements. */
+double model_config_rope(const struct model_config *c, int local, int64_t context,
+                         double *inv_freq);
+/* The next divisor of rope_short or rope_long: 1 = read, 0 = at its end, -1 = not a positive number.
+ */
+int model_config_divisor(const char **list, double *out);
 /* Is block b in such a list ("0-4,6")? */
 int model_config_has(const char *layers, int64_t b);
 /* Keys that a query of block b sees, itself included; 0 = all before it. */

@@ -142,6 +142,7 @@ struct model {
     int n_out;                  /* rows of the head */
     int32_t *out_id;            /* (n_out) their ids, ascending; NULL = all of the vocabulary */
     real *inv_freq[2];          /* of blocks without and with a window */
+    int64_t rope_context;       /* model_config_rope_context of the former */
     real rope_scale;            /* of the former's rotated elements */
 
     /* buffers for up to R_max rows */
@@ -218,6 +219,10 @@ int model_reserve(struct model *m, int rows, int train, int keep, struct err *e)
 int model_bytes(size_t *bytes, const struct model_config *c, struct config *route_options, int rows,
                 int train, int keep, struct err *e) DS_CHECK;
 
+/* Chooses the rotary frequencies for a context of so many tokens, where they depend on it
+ * (model.rope_scaling=longrope, dynamic).  model_forward takes its rows per text, decoding the size of
+ * the cache, so that a choice never changes within a text. */
+void model_set_context(struct model *m, int64_t context);
 /* Forward through embedding and blocks, without logits. pass->B.. are filled from the batch.  The
  * caller ensures that ids are in the vocabulary and, with learned positions, that documents are no
  * longer than max_seq. */

@@ -19,8 +19,8 @@ struct stored {
     size_t bytes;
     enum quant_kind kind; /* data is O rows of such blocks; QUANT_NONE: any other type */
     int is_bf16;          /* all values are bfloat16 */
-    int is_transposed;    /* the file has (C, parts x O)                                     */
-    int part, parts;      /* the part-th of as many of O rows each that share the tensor     */
+    int is_transposed;    /* the file has (C, O)                                             */
+    size_t first, rows;   /* our O begin there, among all of a shared tensor; rows 0: O      */
     int head_dim; /* above 0: rows of rotary pairs are interleaved, (2i, 2i+1) of each head */
 };
 /* A file that holds values of a model; the model owns it. */

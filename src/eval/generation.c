@@ -192,12 +192,28 @@ static int finish(struct gen_walk *w, struct gen_seq *q, size_t n, struct err *e
     return rc < 0 ? rc : 0;
 }
 
-static int begin(struct gen_walk *w, struct gen_seq *q, struct gen_result *out, size_t k,
-                 const struct ids *prompt, struct err *e)
+static size_t context_of(const struct gen_walk *w, const struct ids *prompt)
 {
     size_t context = (size_t)w->s->model->config.max_seq;
     size_t cap = prompt->n + (size_t)w->o->max_tokens;
-    int rc = gen_seq_begin(w, q, k, out, cap < context ? cap : context, e);
+    return cap < context ? cap : context;
+}
+
+/* A text whose context has other rotary frequencies than those being decoded waits for their end. */
+static int may_join(const struct gen_walk *w, const struct ids *prompt)
+{
+    const struct model_config *c = &w->s->model->config;
+    int64_t is = model_config_rope_context(c, (int64_t)context_of(w, prompt));
+    for (int i = 0; i < w->slots; i++)
+        if (w->seq[i].out && model_config_rope_context(c, (int64_t)w->seq[i].cap) != is)
+            return 0;
+    return 1;
+}
+
+static int begin(struct gen_walk *w, struct gen_seq *q, struct gen_result *out, size_t k,
+                 const struct ids *prompt, struct err *e)
+{
+    int rc = gen_seq_begin(w, q, k, out, context_of(w, prompt), e);
     return rc < 0 ? rc : gen_seq_feed(w, q, prompt, e);
 }
 
@@ -211,7 +227,7 @@ static int walk(struct gen_walk *w, struct gen_result *out, const struct ids *pr
     int rc = 0, is_over = 0;
     while (left > 0 && rc == 0 && !is_over) {
         for (int i = 0; i < w->slots && next < n && rc == 0; i++)
-            if (!w->seq[i].out && (next == 0 || !gen_is_stopped(w))) {
+            if (!w->seq[i].out && may_join(w, &prompt[next]) && (next == 0 || !gen_is_stopped(w))) {
                 rc = begin(w, &w->seq[i], &out[next], next, &prompt[next], e);
                 next++;
             }

@@ -46,12 +46,15 @@ static const struct opt model_opts[] = {
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
     {"rope_local", OPT_REAL,  AT(rope_local), "0",   0, 1e9, NULL, "base of the rotary frequencies, never scaled, in blocks with a window (Gemma 3); 0 = as elsewhere", NULL},
     {"rope_dims", OPT_INT,    AT(rope_dims), "0",    0, 1024, NULL, "elements of a head that rotate; 0 = all", NULL},
-    {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3|linear|yarn", "rotary frequency scaling: Llama 3.1's, division by rope_factor, YaRN or none", NULL},
+    {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3|linear|yarn|longrope|dynamic", "rotary frequency scaling: Llama 3.1's, division by rope_factor, YaRN, LongRoPE (Phi-3), dynamic NTK or none", NULL},
     {"rope_factor", OPT_REAL, AT(rope_factor), "8",  1, 1e6, NULL, "rope_scaling: scaling factor", NULL},
     {"rope_low",  OPT_REAL,   AT(rope_low),  "1",    1e-6, 1e6, NULL, "rope_scaling: wavelengths above rope_original / rope_low are scaled in full; yarn: beta_slow", NULL},
     {"rope_high", OPT_REAL,   AT(rope_high), "4",    1e-6, 1e6, NULL, "rope_scaling: wavelengths below rope_original / rope_high are unchanged; yarn: beta_fast", NULL},
     {"rope_original", OPT_INT, AT(rope_original), "8192", 1, 1 << 30, NULL, "rope_scaling: original context length", NULL},
-    {"rope_attention", OPT_REAL, AT(rope_attention), "0", 0, 100, NULL, "rope_scaling=yarn: factor on rotated queries and keys; 0 = 0.1 ln(rope_factor) + 1", NULL},
+    {"rope_attention", OPT_REAL, AT(rope_attention), "0", 0, 100, NULL, "rope_scaling=yarn, longrope: factor on rotated queries and keys; 0 = 0.1 ln(rope_factor) + 1 or sqrt(1 + ln(rope_factor) / ln(rope_original))", NULL},
+    {"rope_short", OPT_STRING, AT(rope_short), "",   0, 0, NULL, "rope_scaling=longrope: divisors of the frequencies in contexts up to rope_original, e.g. 1,1.05", NULL},
+    {"rope_long", OPT_STRING, AT(rope_long), "",     0, 0, NULL, "rope_scaling=longrope: divisors of the frequencies in longer contexts", NULL},
+    {"fused",     OPT_BOOL,   AT(fused),     "false", 0, 0, NULL, "files hold q, k, v and gate, up as one matrix each where a family has them so (Phi-3)", NULL},
     {"lora_r",    OPT_INT,    AT(lora_r),    "0",    0, 4096, NULL, "rank of the LoRA adapters on the matrices of model.lora_targets; 0 = none", "lora_r"},
     {"lora_alpha", OPT_REAL,  AT(lora_alpha), "32",  0, 1e6, NULL, "adapters add alpha / r times B A x", "lora_alpha"},
     {"lora_dropout", OPT_REAL, AT(lora_dropout), "0", 0, 0.99, NULL, "dropout probability on adapter inputs during training", "lora_dropout"},
@@ -234,6 +237,56 @@ static int check_layers(const struct model_config *c, const char *name, const ch
                   : 0;
 }
 
+int model_config_divisor(const char **p, double *out)
+{
+    char *end;
+    if (!*p || !**p)
+        return 0;
+    *out = strtod(*p, &end);
+    if (end == *p || !(*out > 0) || !isfinite(*out) || (*end && (*end != ',' || !end[1])))
+        return -1;
+    *p = *end ? end + 1 : end;
+    return 1;
+}
+
+static int check_divisors(const struct model_config *c, const char *name, const char *list,
+                          struct err *e)
+{
+    const char *p = list;
+    int64_t n = 0;
+    double v;
+    int rc;
+    while ((rc = model_config_divisor(&p, &v)) > 0)
+        n++;
+    if (rc < 0)
+        return err_set(e, DS_EUSAGE, "model.%s=%.60s: expected positive numbers, e.g. 1,1.05", name,
+                       list);
+    return n == c->rope_dims / 2
+               ? 0
+               : err_set(e, DS_ERANGE,
+                         "model.%s has %lld numbers, expected %lld, half of model.rope_dims=%lld",
+                         name, (long long)n, (long long)c->rope_dims / 2, (long long)c->rope_dims);
+}
+
+static int check_scaling(const struct model_config *c, struct err *e)
+{
+    int is_ramp = c->rope_scaling == ROPE_LLAMA3 || c->rope_scaling == ROPE_YARN;
+    if (is_ramp && !(c->rope_high > c->rope_low))
+        return err_set(e, DS_ERANGE, "model.rope_high=%g: must be greater than model.rope_low=%g",
+                       c->rope_high, c->rope_low);
+    if (c->rope_scaling == ROPE_DYNAMIC && c->rope_dims < 4)
+        return err_set(e, DS_ERANGE,
+                       "model.rope_dims=%lld: must be at least 4 with dynamic scaling",
+                       (long long)c->rope_dims);
+    if (c->rope_scaling != ROPE_LONGROPE)
+        return 0;
+    if (c->rope_attention == 0 && c->rope_factor > 1 && c->rope_original < 2)
+        return err_set(e, DS_ERANGE, "model.rope_original=%lld: must be at least 2 with longrope",
+                       (long long)c->rope_original);
+    int rc = check_divisors(c, "rope_short", c->rope_short, e);
+    return rc < 0 ? rc : check_divisors(c, "rope_long", c->rope_long, e);
+}
+
 /* Options of attention that exclude one another. */
 static int check_attention(const struct model_config *c, struct err *e)
 {
@@ -316,10 +369,9 @@ int model_config_check(struct model_config *c, struct err *e)
     int rc = check_attention(c, e);
     if (rc < 0)
         return rc;
-    if ((c->rope_scaling == ROPE_LLAMA3 || c->rope_scaling == ROPE_YARN) &&
-        !(c->rope_high > c->rope_low))
-        return err_set(e, DS_ERANGE, "model.rope_high=%g: must be greater than model.rope_low=%g",
-                       c->rope_high, c->rope_low);
+    rc = check_scaling(c, e);
+    if (rc < 0)
+        return rc;
     if (c->loop > 1 && c->loop_first + c->loop_last >= c->layers)
         return err_set(e, DS_ERANGE,
                        "model.loop=%lld: no block is left to loop; model.loop_first=%lld and "
@@ -359,8 +411,10 @@ int model_config_copy(struct model_config *to, const struct model_config *from, 
     to->outputs = mem_strdup(from->outputs ? from->outputs : "");
     to->window_layers = mem_strdup(from->window_layers ? from->window_layers : "");
     to->nope_layers = mem_strdup(from->nope_layers ? from->nope_layers : "");
+    to->rope_short = mem_strdup(from->rope_short ? from->rope_short : "");
+    to->rope_long = mem_strdup(from->rope_long ? from->rope_long : "");
     if (to->method && to->lora_targets && to->lora_save && to->end_ids && to->outputs &&
-        to->window_layers && to->nope_layers)
+        to->window_layers && to->nope_layers && to->rope_short && to->rope_long)
         return 0;
     opt_release(&model_group, to);
     return err_set(e, DS_EMEM, "model configuration: out of memory");
@@ -458,12 +512,44 @@ static double yarn_keep(const struct model_config *c, int64_t i)
     return 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp);
 }
 
-double model_config_rope(const struct model_config *c, int local, double *inv_freq)
+int64_t model_config_rope_context(const struct model_config *c, int64_t context)
+{
+    switch (c->rope_scaling) {
+    case ROPE_LONGROPE: return context > c->rope_original;
+    case ROPE_DYNAMIC: return context > c->max_seq ? context : c->max_seq;
+    default: return 0;
+    }
+}
+
+/* The base of dynamic NTK scaling: that of the file within max_seq. */
+static double dynamic_base(const struct model_config *c, int64_t context)
+{
+    double D = (double)c->rope_dims,
+           by = (double)model_config_rope_context(c, context) / (double)c->max_seq;
+    return c->rope_theta * pow(c->rope_factor * by - (c->rope_factor - 1), D / (D - 2));
+}
+
+/* On rotated elements; LongRoPE: 2402.13753, section 3.3, YaRN: 2309.00071, eq. 22. */
+static double rope_attention(const struct model_config *c, int kind)
+{
+    if (kind != ROPE_YARN && kind != ROPE_LONGROPE)
+        return 1;
+    if (c->rope_attention > 0)
+        return c->rope_attention;
+    if (kind == ROPE_YARN)
+        return 0.1 * log(c->rope_factor) + 1;
+    return c->rope_factor > 1 ? sqrt(1 + log(c->rope_factor) / log((double)c->rope_original)) : 1;
+}
+
+double model_config_rope(const struct model_config *c, int local, int64_t context, double *inv_freq)
 {
     int is_local = local && c->rope_local > 0, kind = is_local ? ROPE_PLAIN : c->rope_scaling;
-    double base = is_local ? c->rope_local : c->rope_theta;
+    double base = is_local               ? c->rope_local
+                  : kind == ROPE_DYNAMIC ? dynamic_base(c, context)
+                                         : c->rope_theta;
+    const char *list = model_config_rope_context(c, context) ? c->rope_long : c->rope_short;
     for (int64_t i = 0; i < c->rope_dims / 2; i++) {
-        double f = pow(base, -2.0 * (double)i / (double)c->rope_dims), keep;
+        double f = pow(base, -2.0 * (double)i / (double)c->rope_dims), keep, by = 1;
         switch (kind) {
         case ROPE_LLAMA3: f = llama3_frequency(c, f); break;
         case ROPE_LINEAR: f /= c->rope_factor; break;
@@ -471,13 +557,15 @@ double model_config_rope(const struct model_config *c, int local, double *inv_fr
             keep = yarn_keep(c, i);
             f = keep * f + (1 - keep) * f / c->rope_factor;
             break;
+        case ROPE_LONGROPE:
+            (void)model_config_divisor(&list, &by);
+            f /= by;
+            break;
         default: break;
         }
         inv_freq[i] = f;
     }
-    if (kind != ROPE_YARN)
-        return 1;
-    return c->rope_attention > 0 ? c->rope_attention : 0.1 * log(c->rope_factor) + 1;
+    return rope_attention(c, kind);
 }
 
 double model_config_weights(const struct model_config *c)

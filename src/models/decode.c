@@ -192,6 +192,20 @@ static int check_room(const struct model *m, const struct kv_cache *c, int T, st
     return 0;
 }
 
+/* The rotary frequencies of a text are chosen once, by the size of its cache. */
+static int check_context(const struct model *m, const struct kv_cache *a, const struct kv_cache *b,
+                         struct err *e)
+{
+    if (model_config_rope_context(&m->config, a->cap) ==
+        model_config_rope_context(&m->config, b->cap))
+        return 0;
+    return err_set(
+        e, DS_ERANGE,
+        "contexts of %d and %d tokens have other rotary frequencies (model.rope_scaling); "
+        "decode them in separate batches",
+        a->cap, b->cap);
+}
+
 static int decode(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
                   int from, struct pass *pass, struct err *e)
 {
@@ -201,10 +215,13 @@ static int decode(struct model *m, struct kv_cache *const *c, int n, const int32
            "decode: %d x %d rows exceed buffers for %d", n, T, m->R_max);
     for (int s = 0; s < n && rc == 0; s++) {
         rc = check_room(m, c[s], T, e);
+        if (rc == 0)
+            rc = check_context(m, c[0], c[s], e);
         memory[s] = c[s]->memory;
     }
     if (rc < 0)
         return rc;
+    model_set_context(m, c[0]->cap);
     m->B = pass->B = n;
     m->T = pass->T = T;
     m->R = pass->R = n * T;

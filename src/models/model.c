@@ -87,12 +87,25 @@ static int make_rope(struct model *m, struct err *e)
     for (int local = 1; local >= 0 && rc == 0; local--) {
         m->inv_freq[local] = mem_alloc(n + 1, sizeof(real));
         rc = m->inv_freq[local] ? 0 : DS_EMEM;
-        m->rope_scale = (real)model_config_rope(&m->config, local, inv_freq);
+        m->rope_scale = (real)model_config_rope(&m->config, local, 0, inv_freq);
         for (size_t i = 0; i < n && rc == 0; i++)
             m->inv_freq[local][i] = (real)inv_freq[i];
     }
     mem_free(inv_freq);
+    m->rope_context = model_config_rope_context(&m->config, 0);
     return rc < 0 ? err_set(e, rc, "rotary table: out of memory") : 0;
+}
+
+void model_set_context(struct model *m, int64_t context)
+{
+    double inv_freq[ROPE_PAIRS_MAX];
+    int64_t is = model_config_rope_context(&m->config, context);
+    if (is == m->rope_context)
+        return;
+    (void)model_config_rope(&m->config, 0, context, inv_freq);
+    for (int64_t i = 0; i < m->config.rope_dims / 2; i++)
+        m->inv_freq[0][i] = (real)inv_freq[i];
+    m->rope_context = is;
 }
 
 /* None when the head has a row for every id. */
@@ -549,6 +562,7 @@ void model_forward(struct model *m, const struct batch *b, struct pass *pass)
     m->R = pass->R = b->B * b->T;
     BUG_IF(m->R > m->R_max, "%d rows exceed buffers for %d", m->R, m->R_max);
     m->batch = b;
+    model_set_context(m, b->T);
     place_rows(m, b);
     pass->memory = NULL;
     model_run(m, b->id, pass, NULL, 0);

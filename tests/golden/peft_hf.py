@@ -55,6 +55,10 @@ def gemma2():
     return transformers.Gemma2Config(**SHAPE, head_dim=4, query_pre_attn_scalar=4, sliding_window=8)
 
 
+def phi3():
+    return transformers.Phi3Config(**SHAPE, pad_token_id=0, partial_rotary_factor=0.5)
+
+
 def gpt2():
     return transformers.GPT2Config(**GPT2)
 
@@ -67,6 +71,9 @@ CASES = {
     "qwen2-all": (qwen2, dict(r=3, lora_alpha=2, target_modules="all-linear")),
     "gpt2": (gpt2, dict(r=4, lora_alpha=8, target_modules=["c_attn"], fan_in_fan_out=True)),
     "gpt2-all": (gpt2, dict(r=2, lora_alpha=8, target_modules="all-linear", fan_in_fan_out=True)),
+    "phi3": (phi3, dict(r=4, lora_alpha=8, target_modules=["qkv_proj", "down_proj"], rank_pattern={"down_proj": 3})),
+    "phi3-all": (phi3, dict(r=2, target_modules="all-linear", use_dora=True, modules_to_save=["norm"])),
+    "phi3-layer": (phi3, dict(r=2, target_modules=["gate_up_proj", "o_proj"], layers_to_transform=[1])),
     "layers": (llama, dict(r=2, target_modules=["v_proj", "up_proj"], layers_to_transform=[1], layers_pattern="layers")),
     "layer": (llama, dict(r=2, target_modules=["v_proj", "model.layers.1.self_attn.o_proj"], layers_to_transform=0)),
     "patterns": (llama, dict(r=2, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"], use_rslora=True,

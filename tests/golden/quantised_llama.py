@@ -1,6 +1,6 @@
 """Models quantised by llama.cpp itself, and what it computes with them; by the packages llama_cpp and numpy.
 
-quantised_llama.py make IN.gguf DIR     writes DIR/TYPE.gguf for every type below
+quantised_llama.py make IN.gguf DIR     writes DIR/TYPE.gguf for every type below, or for those named after it
 quantised_llama.py check                nothing: are the packages there?
 quantised_llama.py run DIR              one line of JSON on stdin: {"prompt": ids, "tokens": N, "text": ids}; one on stdout a type:
                                         {"type", "ids": N greedy ones, "nll": of each token of the text but the first,
@@ -29,8 +29,8 @@ def quiet(level, text, data):
     pass
 
 
-def make(source, folder):
-    for name in TYPES:
+def make(source, folder, *types):
+    for name in types or TYPES:
         p = L.llama_model_quantize_default_params()
         p.nthread = 2
         p.ftype = getattr(L, "LLAMA_FTYPE_MOSTLY_" + ("Q8_0" if name == "MXFP4" else name))
@@ -90,6 +90,8 @@ def greedy(model, prompt, n):
 def run(folder):
     want = json.loads(sys.stdin.readline())
     for name in TYPES:
+        if not os.path.exists(os.path.join(folder, name + ".gguf")):
+            continue
         m = Model(os.path.join(folder, name + ".gguf"), len(want["prompt"]) + want["tokens"] + len(want["text"]) + 32)
         ids, margin = greedy(m, want["prompt"], want["tokens"])
         m.clear()

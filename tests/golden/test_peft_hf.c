@@ -220,5 +220,7 @@ T_SECONDS(our_adapters_compute_the_same_there, 300)
     save(dir, "save-tied", "model.tied=true", "lora_r=2 lora_targets=v lora_save=embed_tokens");
     save(dir, "save-gpt2", HF_GPT2, "lora_r=2 lora_targets=o,down lora_save=norm,embed_positions");
     save(dir, "gpt2", HF_GPT2, "lora_r=2 lora_targets=o,up,down");
+    save(dir, "phi3", "model.fused=true model.kv_heads=2 model.rope_dims=4",
+         "lora_r=2 lora_targets=o,down lora_save=norm lora_dora=true");
     library("check", dir);
 }

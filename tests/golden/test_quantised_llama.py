@@ -59,22 +59,35 @@ def compare(path, prompt, ids, theirs):
     assert far[1] < NEAR and near[0] <= 1.25 * far[0], (theirs["type"], near, far)
 
 
+def compare_types(name, steps, types, *shape):
+    llama("check")
+    run("train", "--run", name, "--quiet", "model.method=dense", "model.layers=2", "model.dim=256", "model.heads=4",
+        "model.kv_heads=2", "model.ffn=512", "model.vocab=300", "model.tied=false", "train.steps=%d" % steps, "train.seq=64",
+        "train.batch=4", "train.eval_every=%d" % steps, "data.docs=200", "train.time_rounds=1", *shape, DEPTHSCOPE_RUNS="runs")
+    base = name + ".gguf"
+    run("convert", "runs/" + name, "-o", base, "weights=f32")
+    os.mkdir(name)
+    llama("make", base, name, *types)
+    text = [x["id"] for x in json.loads(run("trace", base, "--text", TEXT, "--json"))["tokens"]]
+    for prompt in PROMPTS:
+        ids = json.loads(run("tokenize", base, "--text", prompt, "--json"))["ids"]
+        rows = llama("run", name, data=json.dumps({"prompt": ids, "tokens": TOKENS, "text": text}).encode() + b"\n")
+        assert len(rows) == (len(types) or 18)
+        for theirs in rows:
+            compare("%s/%s.gguf" % (name, theirs["type"]), prompt, ids, theirs)
+
+
 @test
 def every_type_generates_what_llama_cpp_does():
-    llama("check")
-    run("train", "--run", "base", "--quiet", "model.method=dense", "model.layers=2", "model.dim=256", "model.heads=4",
-        "model.kv_heads=2", "model.ffn=512", "model.vocab=300", "model.tied=false", "train.steps=160", "train.seq=64",
-        "train.batch=4", "train.eval_every=160", "data.docs=200", "train.time_rounds=1", DEPTHSCOPE_RUNS="runs")
-    run("convert", "runs/base", "-o", "base.gguf", "weights=f32")
-    os.mkdir("q")
-    llama("make", "base.gguf", "q")
-    text = [x["id"] for x in json.loads(run("trace", "base.gguf", "--text", TEXT, "--json"))["tokens"]]
-    for prompt in PROMPTS:
-        ids = json.loads(run("tokenize", "base.gguf", "--text", prompt, "--json"))["ids"]
-        rows = llama("run", "q", data=json.dumps({"prompt": ids, "tokens": TOKENS, "text": text}).encode() + b"\n")
-        assert len(rows) == 18
-        for theirs in rows:
-            compare("q/%s.gguf" % theirs["type"], prompt, ids, theirs)
+    compare_types("plain", 160, [])
+
+
+@test
+def fused_matrices_and_partial_long_rotations_too():
+    pairs = range(24)
+    compare_types("fused", 100, ["F16", "Q8_0", "Q4_K_M", "IQ4_XS"], "model.fused=true", "model.rope_dims=48", "model.rope_scaling=longrope",
+                  "model.rope_original=40", "model.rope_factor=8", "model.rope_short=" + ",".join("1" for _ in pairs),
+                  "model.rope_long=" + ",".join(str(1 + i * i / 16) for i in pairs))
 
 
 t.main()

@@ -117,6 +117,7 @@ T(the_states_of_newer_families_match_pytorch)
     golden("gemma3");
     golden("olmo2");
     golden("smollm3-window");
+    golden("phi3-long");
 }
 
 T(the_states_of_a_gpt2_match_pytorch)

@@ -218,7 +218,26 @@ T_SECONDS(our_models_compute_the_same_there, 300)
          GEMMA "model.qk_norm=head model.window=6 model.window_layers=0-1 model.rope_local=300 "
                "model.kv_heads=2 model.head_dim=8");
     save(dir, "olmo2", "model.norm_place=after model.qk_norm=whole model.tied=false");
+    save(dir, "olmo3",
+         "model.norm_place=after model.qk_norm=whole model.window=6 model.window_layers=0-1 "
+         "model.rope_local=10000");
+    save(dir, "olmo3-yarn",
+         "model.norm_place=after model.qk_norm=whole model.window=5 model.rope_local=300 "
+         "model.window_layers=1 model.rope_scaling=yarn model.rope_factor=4 "
+         "model.rope_original=16 model.rope_low=1 model.rope_high=32");
+    save(dir, "gemma",
+         "model.norm_offset=true model.mlp=geglu model.embed_scale=4.898979485566356 "
+         "model.kv_heads=2 model.head_dim=8");
     save(dir, "smollm3", "model.nope_layers=1 model.kv_heads=2 model.mlp_bias=true");
+    save(dir, "phi3", "model.fused=true model.kv_heads=2 model.window=7 model.tied=false");
+    save(dir, "phi3-partial", "model.rope_dims=4 model.fused=true");
+    save(dir, "phi3-long",
+         "model.rope_dims=4 model.rope_scaling=longrope model.rope_short=1,1.5 "
+         "model.rope_long=1.25,6 model.rope_original=16 model.rope_factor=2.5");
+    save(dir, "llama-longrope",
+         "model.rope_scaling=longrope model.rope_short=1,1.5,2 model.rope_long=1.25,3,6 "
+         "model.rope_original=32 model.rope_attention=1.5");
+    save(dir, "llama-dynamic", "model.rope_scaling=dynamic model.rope_factor=3");
     save(dir, "gpt2", GPT2 "gelu_tanh");
     save(dir, "gpt2-untied", GPT2 "gelu model.tied=false");
     save(dir, "mixtral", "model.kv_heads=2 " EXPERTS);

@@ -28,6 +28,9 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=1e4, factor=4.0, low_freq_factor=1.
               original_max_position_embeddings=16)
 MOE = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12)
 YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16)
+PHI = dict(SHAPE, pad_token_id=0)
+LONG = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0, 1.3, 1.9], long_factor=[1.1, 2.5, 7.0])
+DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=3.0)
 GPT2 = dict(n_embd=16, n_layer=2, n_head=4, n_inner=24, n_positions=64, vocab_size=32)
 # name: configuration, largest shard
 FAMILIES = {
@@ -75,10 +78,26 @@ FAMILIES = {
     "smollm3": (lambda: transformers.SmolLM3Config(**dict(SHAPE, num_hidden_layers=5), pad_token_id=0), None),
     "smollm3-window": (lambda: transformers.SmolLM3Config(**SHAPE, pad_token_id=0, no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=6,
                                                           attention_bias=True, mlp_bias=True, tie_word_embeddings=False), None),
+    "gemma": (lambda: transformers.GemmaConfig(**SHAPE, head_dim=8), None),
+    "gemma-biases": (lambda: transformers.GemmaConfig(**SHAPE, head_dim=4, attention_bias=True, tie_word_embeddings=False, hidden_act="gelu"), "6KB"),
+    "olmo3": (lambda: transformers.Olmo3Config(**dict(SHAPE, num_hidden_layers=5), sliding_window=6, pad_token_id=0), None),
+    "olmo3-yarn": (lambda: transformers.Olmo3Config(**SHAPE, sliding_window=5, pad_token_id=0, tie_word_embeddings=True, attention_bias=True,
+        layer_types=["full_attention", "sliding_attention"], rope_parameters=dict(full_attention=dict(YARN),
+                                                                                  sliding_attention=dict(rope_type="default", rope_theta=700.0))), None),
+    "phi3": (lambda: transformers.Phi3Config(**PHI, sliding_window=6), None),
+    "phi3-shards": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=24), partial_rotary_factor=0.75), "6KB"),
+    "phi3-long": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=32), partial_rotary_factor=0.75, tie_word_embeddings=True,
+                                                  original_max_position_embeddings=6, rope_parameters=dict(LONG)), None),
+    "phi3-short": (lambda: transformers.Phi3Config(**dict(PHI, hidden_size=24), sliding_window=9, original_max_position_embeddings=32,
+                                                   rope_parameters=dict(LONG)), None),
+    "llama-longrope": (lambda: transformers.LlamaConfig(**dict(SHAPE, hidden_size=24), rope_parameters=dict(
+        LONG, factor=2.0, original_max_position_embeddings=16)), None),
+    "llama-dynamic": (lambda: transformers.LlamaConfig(**SHAPE, rope_parameters=dict(DYNAMIC)), None),
+    "llama-dynamic-beyond": (lambda: transformers.LlamaConfig(**dict(SHAPE, max_position_embeddings=16), rope_parameters=dict(DYNAMIC)), None),
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }
-GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2"]
+GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "phi3-long", "gpt2"]
 ROWS = 8  # tokens of a golden
 
 
@@ -133,19 +152,23 @@ def check(root):
 
 
 WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral",
-          "qwen3-moe", "olmoe", "qwen2-moe"]
+          "qwen3-moe", "olmoe", "qwen2-moe", "phi3", "phi3-long", "llama-dynamic", "gemma", "olmo3",
+          "olmo3-yarn"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
 INSTEAD_OF_NULL = {
     "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],
     "quantization_config": [{"quant_method": "gptq", "bits": 4}], "head_dim": [8], "num_key_value_heads": [1, 4], "n_inner": [48],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0},
+                     {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0], "original_max_position_embeddings": 8},
+                     {"type": "su", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0]},
                      {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}],
 }
 UNWRITTEN = ["rope_scaling", "quantization_config", "sliding_window", "partial_rotary_factor", "attn_logit_softcapping",
              "final_logit_softcapping", "query_pre_attn_scalar", "use_sliding_window", "attention_bias", "mlp_bias", "clip_qkv",
-             "sliding_window_pattern", "rope_theta", "rope_local_base_freq"]
+             "sliding_window_pattern", "rope_theta", "rope_local_base_freq", "original_max_position_embeddings"]
 KNOWN = {"partial_rotary_factor": 0.5, "query_pre_attn_scalar": 5, "use_sliding_window": True, "attention_bias": True, "mlp_bias": True,
-         "clip_qkv": 1.0, "sliding_window_pattern": 2, "rope_theta": 77.0, "rope_local_base_freq": 55.0}
+         "clip_qkv": 1.0, "sliding_window_pattern": 2, "rope_theta": 77.0, "rope_local_base_freq": 55.0,
+         "original_max_position_embeddings": 12}
 
 
 def instead_of(key, value):
@@ -217,7 +240,10 @@ def hooks(model, keep):
             parts["un"].register_forward_pre_hook(before(at + "u"))
         down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
         down.register_forward_pre_hook(before(at + "hid"))
-        if gpt2:
+        if hasattr(block, "self_attn") and hasattr(block.self_attn, "qkv_proj"):
+            n = model.config.num_key_value_heads * block.self_attn.head_dim
+            block.self_attn.qkv_proj.register_forward_hook(note(at + "v", lambda x, n=n: x[..., -n:]))
+        elif gpt2:
             n = model.config.n_embd
             block.attn.c_attn.register_forward_hook(note(at + "v", lambda x: x[..., 2 * n:]))
         else:

@@ -108,6 +108,10 @@ T(the_blocks_of_newer_families_have_the_right_gradients)
         "model.rope_original=8 model.rope_low=1 model.rope_high=2",
         0, 0);
     check_switches(
+        "model.rope_dims=2 model.rope_scaling=longrope model.rope_short=1 model.rope_long=3 "
+        "model.rope_original=2 model.rope_factor=8",
+        0, 0);
+    check_switches(
         "model.layers=1 model.loop=3 model.norm_place=both model.qk_norm=head model.window=4", 1,
         0);
 }

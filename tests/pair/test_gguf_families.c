@@ -55,6 +55,16 @@ T(every_architecture_comes_back_from_gguf)
         "model.shared_ffn=28 model.shared_gate=true model.attn_bias=qkv",
         "model.experts=4 model.expert_ffn=20 model.qk_norm=head",
         "model.experts=4 model.experts_norm=false model.qk_norm=whole",
+        "model.norm_offset=true model.mlp=geglu model.embed_scale=4.898979485566356",
+        "model.norm_place=after model.qk_norm=whole model.window=6 model.window_layers=0-1,3 "
+        "model.rope_local=1e4 model.rope_scaling=yarn model.rope_factor=4 model.rope_original=16 "
+        "model.rope_low=1 model.rope_high=32",
+        "model.fused=true model.kv_heads=2 model.window=6 model.tied=false",
+        "model.rope_dims=4 model.kv_heads=1",
+        "model.rope_dims=4 model.fused=true model.rope_scaling=longrope model.rope_short=1,1.5 "
+        "model.rope_long=1.25,6 model.rope_original=16 model.rope_factor=2.5",
+        "model.fused=true model.rope_scaling=longrope model.rope_short=1,1.5,3 "
+        "model.rope_long=1.25,6,8 model.rope_original=24 model.rope_attention=1.5",
     };
     static real want[IDS * VOCAB], have[IDS * VOCAB];
     for (size_t i = 0; i < DS_LEN(of); i++) {
@@ -84,13 +94,23 @@ T(what_an_architecture_cannot_store_is_refused)
     static const char *const of[][2] = {
         {"model.window=6", "a sliding window"},
         {"model.qk_norm=head model.window=6", "a sliding window"},
+        {GEMMA "model.window_layers=0,2 model.attn_cap=1 model.logit_cap=1 model.tied=false",
+         "a head of its own"},
+        {"model.norm_place=after model.qk_norm=whole model.window=6 model.rope_local=300",
+         "other rotary positions"},
+        {"model.qk_norm=head model.position=rope_interleaved", "interleaved rotary pairs"},
         {"model.nope_layers=1", "other blocks without positions"},
         {GEMMA "model.window_layers=0,2", "without soft caps"},
         {GEMMA "model.attn_cap=1 model.logit_cap=1 model.attn_scale=0.5",
          "another scale of scores"},
         {"model.qk_norm=head model.attn_bias=true", "biases"},
         {"model.norm_place=both", "norms after the branches"},
-        {"model.rope_dims=4", "partial rotary"},
+        {"model.rope_dims=4 model.rope_scaling=yarn model.rope_low=1 model.rope_high=32",
+         "partial rotary"},
+        {"model.fused=true model.rope_dims=4 model.head_dim=8", "heads of another width"},
+        {"model.rope_scaling=longrope model.rope_short=1,1,1 model.rope_long=1,1,1",
+         "model.rope_scaling=longrope"},
+        {"model.rope_scaling=dynamic", "model.rope_scaling=dynamic"},
         {"model.experts=4 model.experts_norm=false", "no architecture"},
         {"model.experts=4 model.experts_norm=false model.qk_norm=head", "experts_norm=false"},
         {"model.experts=4 model.qk_norm=whole", "experts_norm=true"},

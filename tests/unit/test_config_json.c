@@ -63,6 +63,19 @@ static int read_text(struct model_config *c, const char *text, size_t n)
     "\"rope_interleaved\": false, \"rope_scaling\": null, \"tie_word_embeddings\": true, "         \
     "\"transformers.js_config\": {\"kv_cache_dtype\": {\"q4f16\": \"float16\"}}, "                 \
     "\"vocab_size\": 49152, "
+/* The published lists have 48 different divisors. */
+#define PHI3                                                                                       \
+    "{\"architectures\": [\"Phi3ForCausalLM\"], \"attention_dropout\": 0.0, \"auto_map\": "        \
+    "{\"AutoConfig\": \"configuration_phi3.Phi3Config\", \"AutoModelForCausalLM\": "               \
+    "\"modeling_phi3.Phi3ForCausalLM\", \"AutoTokenizer\": \"Xenova/gpt-4o\"}, "                   \
+    "\"embd_pdrop\": 0.0, \"hidden_act\": \"silu\", \"initializer_range\": 0.02, "                 \
+    "\"model_type\": \"phi3\", \"resid_pdrop\": 0.0, \"rms_norm_eps\": 1e-05, \"rope_theta\": "    \
+    "10000.0, \"torch_dtype\": \"bfloat16\", \"use_cache\": true, "
+#define TWELVE(x) x "," x "," x "," x "," x "," x "," x "," x "," x "," x "," x "," x
+#define MANY(x) TWELVE(x) "," TWELVE(x) "," TWELVE(x) "," TWELVE(x)
+#define SHORT_LIST "\"short_factor\": [" MANY("1.0") "], "
+#define LONG_LIST(x) "\"long_factor\": [" MANY(x) "]}, "
+#define LISTS(x) "\"rope_scaling\": {\"type\": \"longrope\", " SHORT_LIST LONG_LIST(x)
 #define GPT2                                                                                       \
     "{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], "           \
     "\"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, "                          \
@@ -103,6 +116,30 @@ static const struct {
      3212749824, 128, 131072},
     {"TinyLlama-1.1B", LLAMA2 SHAPE(2048, 22, 32, 4, 5632) CONTEXT(2048), 1100048384, 64, 2048},
     {"open_llama_3b", LLAMA2 SHAPE(3200, 26, 32, 32, 8640) CONTEXT(2048), 3426473600, 100, 2048},
+    {"Phi-3-mini-4k",
+     PHI3 SHAPE(3072, 32, 32, 32,
+                8192) "\"vocab_size\": 32064, \"sliding_window\": 2047, "
+                      "\"rope_scaling\": null, \"eos_token_id\": 32000, "
+                      "\"original_max_position_embeddings\": 4096, " CONTEXT(4096),
+     3821079552, 96, 4096},
+    {"Phi-3.5-mini",
+     PHI3 LISTS("1.08")
+         SHAPE(3072, 32, 32, 32,
+               8192) "\"vocab_size\": 32064, \"sliding_window\": 262144, " CONTEXT(131072),
+     3821079552, 96, 131072},
+    {"Phi-4-mini",
+     PHI3 LISTS("1.118320672") SHAPE(
+         3072, 32, 24, 8,
+         8192) "\"vocab_size\": 200064, \"tie_word_embeddings\": true, \"partial_rotary_factor\": "
+               "0.75, "
+               "\"full_attn_mod\": 1, \"interpolate_factor\": 1, \"lm_head_bias\": false, "
+               "\"sliding_window\": 262144, \"original_max_position_embeddings\": 4096, " CONTEXT(
+                   131072),
+     3836021760, 128, 131072},
+    {"Phi-4",
+     PHI3 SHAPE(5120, 40, 40, 10, 17920) "\"vocab_size\": 100352, \"sliding_window\": null, "
+                                         "\"rope_scaling\": null, " CONTEXT(16384),
+     14659507200, 128, 16384},
     {"Qwen2-0.5B",
      QWEN2 SHAPE(896, 24, 14, 2, 4864) "\"vocab_size\": 151936, \"sliding_window\": 131072, "
                                        "\"tie_word_embeddings\": true, " CONTEXT(131072),
@@ -280,14 +317,14 @@ T(all_errors_are_reported_at_once) /* A21 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 0, \"num_hidden_layers\": -1, "
            "\"num_attention_heads\": 1e308, \"intermediate_size\": \"many\", "
-           "\"hidden_act\": \"relu\", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+           "\"hidden_act\": \"relu\", \"rope_scaling\": {\"type\": \"mrope\", \"factor\": 2}}",
            "config.json: hidden_size: 0: must be 2 to 65536; num_hidden_layers: -1: must be 1 "
            "to 4096; num_attention_heads: ");
     static const char *const also[] = {"1e+308: must be 1 to 1024; ",
                                        "intermediate_size must be a number or a boolean, found "
                                        "\"many\"; vocab_size is missing; ",
                                        "hidden_act: unsupported activation relu: expected silu; ",
-                                       "rope_scaling: unsupported type dynamic"};
+                                       "rope_scaling: unsupported type mrope"};
     for (size_t i = 0; i < DS_LEN(also); i++)
         t_truef(strstr(err.text, also[i]), "%s lacks %s", err.text, also[i]);
     refuse("{\"depthscope\": {\"model.dim\": \"0\", \"model.layers\": 3, \"model.heads\": \"x\"}}",
@@ -330,17 +367,19 @@ T(unsupported_features_of_a_family_are_refused_by_name)
     refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types must be a list");
     refuse(TINY ", \"hidden_act\": 3}", "hidden_act must be a string");
     refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window must be true or");
-    static const char *const scalings[] = {"dynamic", "longrope", "su", "mrope"};
+    static const char *const scalings[] = {"su", "mrope"};
     for (size_t i = 0; i < DS_LEN(scalings); i++) {
         char text[600], part[100];
         snprintf(text, sizeof text, TINY ", \"rope_scaling\": {\"type\": \"%s\", \"factor\": 2.0}}",
                  scalings[i]);
         snprintf(part, sizeof part,
-                 "rope_scaling: unsupported type %s: expected default, linear, llama3 or yarn",
+                 "rope_scaling: unsupported type %s: expected default, linear, llama3, yarn, "
+                 "longrope or dynamic",
                  scalings[i]);
         refuse(text, part);
     }
-    static const char *const types[] = {"gemma", "dbrx", "phi3", "gpt_neox", "falcon", "qwen3_next"};
+    static const char *const types[] = {"dbrx",     "phi",    "phimoe",
+                                        "gpt_neox", "falcon", "qwen3_next"};
     for (size_t i = 0; i < DS_LEN(types); i++) {
         char text[600];
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);
@@ -350,6 +389,47 @@ T(unsupported_features_of_a_family_are_refused_by_name)
     refuse("{\"depthscope\": 7}", "depthscope must be an object");
     refuse("[]", "missing model_type");
     refuse("", "config.json");
+}
+
+#define PHI "{\"model_type\": \"phi3\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"
+#define LONG(more) ", \"rope_scaling\": {\"type\": \"longrope\"" more "}}"
+#define EIGHT "[1,1,1,1,1,1,1,1]"
+
+T(what_phi3_cannot_be_is_refused_by_name)
+{
+    static const char *const of[][2] = {
+        {LONG(""), "rope_scaling: missing key short_factor; rope_scaling: missing key long_factor"},
+        {LONG(", \"short_factor\": " EIGHT), "missing key long_factor"},
+        {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": [1,2]"),
+         "model.rope_long has 2 numbers, expected 8, half of model.rope_dims=16"},
+        {LONG(", \"short_factor\": [1], \"long_factor\": " EIGHT),
+         "model.rope_short has 1 numbers, expected 8"},
+        {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": 3"),
+         "long_factor must be a list of numbers"},
+        {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": [1,1,0,1,1,1,1,1]"),
+         "long_factor: number 3 must be positive"},
+        {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": [1,1,1,1,1,1,1,\"x\"]"),
+         "long_factor: number 8 must be positive"},
+        {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": " EIGHT ", \"attention_factor\": 0"),
+         "attention_factor must be greater than 0"},
+        {", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
+         "rope_scaling: unsupported type"},
+        {", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         "rope_scaling: unsupported"},
+        {", \"partial_rotary_factor\": 0}", "partial_rotary_factor must be a number above 0"},
+        {", \"partial_rotary_factor\": 1.5}", "partial_rotary_factor must be a number above 0"},
+        {", \"partial_rotary_factor\": \"x\"}", "partial_rotary_factor must be a number above 0"},
+        {", \"partial_rotary_factor\": 0.05}", "0 of 16 elements of a head rotate"},
+        {", \"partial_rotary_factor\": 0.6}",
+         "partial_rotary_factor = 0.6: 9 of 16 elements of a head rotate, expected an even number"},
+        {", \"sliding_window\": 0}", "sliding_window must be a positive integer"},
+        {", \"auto_map\": {\"AutoModelForCausalLM\": \"modeling_x.Model\"}}", "auto_map: "},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        char text[900];
+        snprintf(text, sizeof text, PHI "%s", of[i][0]);
+        refuse(text, of[i][1]);
+    }
 }
 
 /* ---- absent keys --------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@ enum { V = 257, MADE = 40 };
 
 static struct subject subject_of(const char *method)
 {
-    char text[200];
+    char text[400];
     struct subject s = {0};
     struct err e = {0};
     snprintf(text, sizeof text,
@@ -55,7 +55,10 @@ T(batched_decoding_equals_decoding_alone)
 {
     static const char *const say[] = {"a", "the cat sat", "xyz", "0123456789", "end"};
     enum { N = DS_LEN(say) };
-    static const char *const method[] = {"dense", "edp", "dtf", "dlr"};
+    static const char *const method[] = {
+        "dense", "edp", "dtf", "dlr",
+        "dense model.rope_scaling=longrope model.rope_original=45 model.rope_factor=2 "
+        "model.rope_short=1,1,2,3 model.rope_long=4,5,6,7"}; /* contexts of 41 to 51 */
     for (size_t k = 0; k < DS_LEN(method); k++) {
         struct subject s = subject_of(method[k]);
         struct err e = {0};

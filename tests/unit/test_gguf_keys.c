@@ -167,6 +167,90 @@ T(an_unknown_key_of_attention_or_positions_is_refused)
     accept(&(struct more){"general.attention.sparse", 'u', 1}, 1, "method", "dense");
 }
 
+/* ---- phi3 ---- */
+
+/* The rows of its fused matrices and the values of its lists. */
+struct phi {
+    uint32_t dims, qkv, up, n_short, n_long;
+    float first; /* of the long list */
+};
+
+static int open_phi(struct model **m, const struct phi *p)
+{
+    static const char *const sizes[] = {"phi3.block_count",
+                                        "phi3.embedding_length",
+                                        "phi3.feed_forward_length",
+                                        "phi3.context_length",
+                                        "phi3.attention.head_count",
+                                        "phi3.attention.head_count_kv",
+                                        "phi3.rope.scaling.original_context_length"};
+    static const uint32_t size[] = {1, 16, 24, 64, 2, 1, 16};
+    static const float x[50 * 24] = {0};
+    const float list[] = {p->first, 1.5, 2, 3, 4};
+    struct gguf_file f = {0};
+    gf_string(&f, "general.architecture", "phi3");
+    for (size_t i = 0; i < DS_LEN(size); i++)
+        gf_u32(&f, sizes[i], size[i]);
+    gf_f32(&f, "phi3.attention.layer_norm_rms_epsilon", 1e-5f);
+    gf_f32(&f, "phi3.rope.scaling.attn_factor", 1.25f);
+    gf_u32(&f, "phi3.attention.sliding_window", 20);
+    gf_u32(&f, "phi3.rope.dimension_count", p->dims);
+    if (p->n_long)
+        gf_tensor(&f, "rope_factors_long.weight", GGUF_T_F32, p->n_long, 0, list, 4 * p->n_long);
+    if (p->n_short)
+        gf_tensor(&f, "rope_factors_short.weight", GGUF_T_F32, p->n_short, 0, list, 4 * p->n_short);
+    gf_tensor(&f, "token_embd.weight", GGUF_T_F32, 50, 16, x, 50 * 64);
+    gf_tensor(&f, "blk.0.attn_norm.weight", GGUF_T_F32, 16, 0, x, 64);
+    gf_tensor(&f, "blk.0.attn_qkv.weight", GGUF_T_F32, p->qkv, 16, x, 64 * p->qkv);
+    gf_tensor(&f, "blk.0.attn_output.weight", GGUF_T_F32, 16, 16, x, 16 * 64);
+    gf_tensor(&f, "blk.0.ffn_norm.weight", GGUF_T_F32, 16, 0, x, 64);
+    gf_tensor(&f, "blk.0.ffn_up.weight", GGUF_T_F32, p->up, 16, x, 64 * p->up);
+    gf_tensor(&f, "blk.0.ffn_down.weight", GGUF_T_F32, 16, 24, x, 16 * 96);
+    gf_tensor(&f, "output_norm.weight", GGUF_T_F32, 16, 0, x, 64);
+    err = (struct err){0};
+    return model_open(m, gf_write(&f), NULL, MODEL_INFERENCE, &err);
+}
+
+T(a_phi3_file_is_read_with_its_lists_and_its_window)
+{
+    struct model *m = NULL;
+    t_ok(open_phi(&m, &(struct phi){6, 32, 48, 3, 3, 1.25}), &err);
+    const struct model_config *c = &m->config;
+    t_str(c->rope_short, "1.25,1.5,2");
+    t_true(c->rope_scaling == ROPE_LONGROPE && c->rope_dims == 6 && c->rope_original == 16);
+    t_true(c->window == 20 && c->fused && c->rope_attention == 1.25);
+    t_str(model_config_family(c), "phi3");
+    model_free(m);
+}
+
+T(what_a_phi3_file_lacks_is_refused_by_name)
+{
+    static const struct {
+        struct phi phi;
+        const char *part;
+    } of[] = {
+        {{6, 32, 48, 0, 3, 1}, "missing tensor rope_factors_short.weight"},
+        {{6, 32, 48, 3, 0, 1}, "missing tensor rope_factors_long.weight"},
+        {{6, 32, 48, 3, 4, 1},
+         "rope_factors_long.weight: 4 values, expected 3, half of the rotary"},
+        {{8, 32, 48, 3, 4, 1}, "rope_factors_short.weight: 3 values, expected 4"},
+        {{6, 32, 48, 3, 3, 0}, "value 1 is 0, expected a positive number"},
+        {{6, 32, 48, 3, 3, (float)NAN}, "value 1 is nan, expected a positive number"},
+        {{5, 32, 48, 3, 3, 1}, "phi3.rope.dimension_count = 5: must be even, from 2 to the head"},
+        {{10, 32, 48, 3, 3, 1}, "phi3.rope.dimension_count = 10: must be even"},
+        {{0, 32, 48, 3, 3, 1}, "phi3.rope.dimension_count = 0: must be even"},
+        {{6, 24, 48, 3, 3, 1}, "tensor blk.0.attn_qkv.weight: shape [24,16], expected [32,16]"},
+        {{6, 32, 24, 3, 3, 1}, "tensor blk.0.ffn_up.weight: shape [24,16], expected [48,16]"},
+        {{6, 32, 48, 0, 0, 1}, "phi3.rope.scaling.attn_factor = 1.25"},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct model *m = NULL;
+        int rc = open_phi(&m, &of[i].phi);
+        t_truef(rc < 0 && strstr(err.text, of[i].part) && !strchr(err.text, '\n'),
+                "%d %s: expected %s", rc, err.text, of[i].part);
+    }
+}
+
 T(end_of_text_ids_are_read)
 {
     static const struct more three[] = {{"tokenizer.ggml.eos_token_id", 'u', 12},

@@ -190,7 +190,7 @@ T(plain_frequencies_are_powers_of_theta)
 {
     struct model_config c = rope_config(10000, 64);
     double f[32];
-    (void)model_config_rope(&c, 0, f);
+    (void)model_config_rope(&c, 0, 0, f);
     t_eq(f[0] == 1, 1);
     for (int i = 0; i < 32; i++)
         t_near(f[i], exp(-log(10000.0) * i / 32), 1e-12);
@@ -223,8 +223,8 @@ T(llama3_scales_long_wavelengths_only)
         c.rope_low = 1;
         c.rope_high = 4;
         c.rope_original = 8192;
-        (void)model_config_rope(&c, 0, f);
-        (void)model_config_rope(&plain, 0, raw);
+        (void)model_config_rope(&c, 0, 0, f);
+        (void)model_config_rope(&plain, 0, 0, raw);
         for (int i = 0; i < n; i++) {
             double want = llama3(raw[i], of[k].factor, 1, 4, 8192);
             t_near(f[i] / want, 1, 1e-12);
@@ -248,7 +248,7 @@ static double at_wave(double w)
     c.rope_low = 1;
     c.rope_high = 4;
     c.rope_original = 8192;
-    (void)model_config_rope(&c, 0, f);
+    (void)model_config_rope(&c, 0, 0, f);
     return f[1] * w / (2 * acos(-1.0));
 }
 
@@ -271,10 +271,111 @@ T(the_model_uses_the_rotary_frequencies_of_its_config)
                                 "model.heads=1 model.rope_theta=5e5 model.layers=1",
                                 1, 4, 0, 0);
     double f[32];
-    (void)model_config_rope(&m->config, 0, f);
+    (void)model_config_rope(&m->config, 0, 0, f);
     for (int i = 0; i < 32; i++)
         t_true(m->inv_freq[0][i] == (real)f[i]);
     model_free(m);
+}
+
+#define LONGROPE                                                                                   \
+    "model.method=dense model.layers=2 model.dim=24 model.heads=4 model.max_seq=64 "               \
+    "model.rope_scaling=longrope model.rope_original=16 model.rope_factor=4 "
+
+/* As _compute_longrope_parameters and _compute_dynamic_ntk_parameters of transformers 5.23 have
+ * them. */
+T(frequencies_follow_the_context)
+{
+    static const struct {
+        const char *options;
+        int context;
+        double want[3], scale;
+    } of[] = {
+        {LONGROPE "model.rope_short=1,1.5,2 model.rope_long=1.25,3,6",
+         16,
+         {1, 0.030943920835852623, 0.001077217166312039},
+         1.224744871391589},
+        {LONGROPE "model.rope_short=1,1.5,2 model.rope_long=1.25,3,6",
+         17,
+         {0.8, 0.015471960417926311, 0.0003590723790694028},
+         1.224744871391589},
+        {LONGROPE "model.rope_short=1,1.5,2 model.rope_long=1.25,3,6 model.rope_attention=2",
+         8,
+         {1, 0.030943920835852623, 0.001077217166312039},
+         2},
+        {"model.method=dense model.layers=2 model.dim=24 model.heads=4 model.max_seq=16 "
+         "model.rope_scaling=dynamic model.rope_factor=3",
+         16,
+         {1, 0.04641588404774666, 0.002154434332624078},
+         1},
+        {"model.method=dense model.layers=2 model.dim=24 model.heads=4 model.max_seq=16 "
+         "model.rope_scaling=dynamic model.rope_factor=3",
+         24,
+         {1, 0.029355984181165695, 0.0008617736748419702},
+         1},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct model *m = kit_model(of[i].options, 1, 4, 0, 0);
+        model_set_context(m, of[i].context);
+        for (int k = 0; k < 3; k++)
+            t_near((double)m->inv_freq[0][k] / of[i].want[k], 1, 1e-6);
+        t_near(m->rope_scale, of[i].scale, 1e-6);
+        model_set_context(m, 1);
+        t_true(i != 1 || m->inv_freq[0][0] == 1);
+        model_free(m);
+    }
+}
+
+T(divisors_must_fit_the_rotary_dimensions)
+{
+    static const char *const of[][2] = {
+        {LONGROPE "model.rope_long=1,1,1", "model.rope_short has 0 numbers, expected 3, half of"},
+        {LONGROPE "model.rope_short=1,1,1 model.rope_long=1,2", "model.rope_long has 2 numbers"},
+        {LONGROPE "model.rope_short=1,1,1 model.rope_long=1,2,-3", "expected positive numbers"},
+        {LONGROPE "model.rope_short=1,1,1, model.rope_long=1,2,3", "expected positive numbers"},
+        {LONGROPE "model.rope_short=1,1,1 model.rope_long=1,2,inf", "expected positive numbers"},
+        {LONGROPE "model.rope_short=1,1,1 model.rope_long=1,2,3 model.rope_original=1",
+         "model.rope_original=1: must be at least 2"},
+        {LONGROPE "model.rope_short=1,1,1 model.rope_long=1,2,3 model.rope_dims=3",
+         "model.rope_dims=3: must be even"},
+    };
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct err e = {0};
+        struct model *m = NULL;
+        int rc = kit_try(&m, of[i][0], 1, 0, &e);
+        t_truef(rc < 0 && strstr(e.text, of[i][1]), "%s: %d %s", of[i][0], rc, e.text);
+    }
+}
+
+/* The size of its cache decides for a text, and a batch has one choice. */
+T(a_cache_keeps_its_frequencies)
+{
+    enum { T_MAX = 12 };
+    static const int32_t id[T_MAX] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+    real whole[32], cached[32];
+    for (int cap = 12; cap <= 20; cap += 8) {
+        struct err e = {0};
+        struct kv_cache *c[2] = {NULL, NULL};
+        struct pass pass = {.kind = PASS_DENSE};
+        struct model *m = kit_model(LONGROPE "model.vocab=32 model.rope_short=1,1.5,2 "
+                                             "model.rope_long=1.25,3,6 model.init_std=0.3",
+                                    1, 20, 0, 0);
+        int32_t padded[20] = {0};
+        memcpy(padded, id, sizeof id);
+        model_forward(m, &(struct batch){.B = 1, .T = cap, .id = padded}, &pass);
+        model_logits(m, T_MAX - 1, whole);
+        t_ok(kv_cache_new(&c[0], m, cap, &e), &e);
+        t_ok(kv_cache_new(&c[1], m, 32 - cap, &e), &e);
+        t_fails(model_decode_batch(m, c, 2, id, 1, &pass, &e), &e, DS_ERANGE,
+                "have other rotary frequencies");
+        for (int i = 0; i < T_MAX; i++)
+            t_ok(model_decode(m, c[0], &id[i], 1, &pass, &e), &e);
+        model_logits(m, 0, cached);
+        for (int v = 0; v < 32; v++)
+            t_near(cached[v], whole[v], 1e-5);
+        kv_cache_free(c[0]);
+        kv_cache_free(c[1]);
+        model_free(m);
+    }
 }
 
 T(rope_high_must_exceed_rope_low)
@@ -501,8 +602,7 @@ T(unsupported_features_are_refused)
     static const struct {
         const char *text, *part;
     } of[] = {
-        {LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
-         "unsupported type dynamic"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\"}}", "missing key factor"},
         {LLAMA ", \"rope_scaling\": {\"type\": \"linear\"}}", "missing key factor"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}}",
          "missing key original_max_position_embeddings"},

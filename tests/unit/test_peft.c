@@ -525,47 +525,64 @@ T(non_finite_and_missing_tensors_of_adapters_are_refused_by_name)
     model_free(m);
 }
 
-/* An adapter on c_attn has one A shared by q, k and v, and a part of B for each. */
-T(a_fused_matrix_of_gpt2_is_opened_and_refused_when_saved)
+/* An adapter on a fused matrix has one A shared by q, k and v, and a part of B for each. */
+static void open_fused(const char *shape, const char *place, int rows, const char *dir)
 {
-    char dir[1000], name[4][128];
+    char name[4][300], part[200], text[300];
     float a[2][2 * 8], b[2][24 * 2];
     struct st_out t[4];
     struct err e = {0};
-    str_copy(dir, sizeof dir, t_tmpdir());
-    struct model *m = adapted(GPT2, "lora_r=2 lora_targets=q,k,v", dir);
-    t_fails(peft_save(m, in(dir, "lora"), "../base", &e), &e, DS_EUSAGE,
-            "a part of transformer.h.0.attn.c_attn.weight, which cannot be saved");
+    const char *module = strrchr(place, '.') + 1;
+    struct model *m = adapted(shape, "lora_r=2 lora_targets=q,k,v", dir);
+    snprintf(part, sizeof part, place, 0);
+    snprintf(text, sizeof text, "a part of %s.weight, which cannot be saved", part);
+    t_fails(peft_save(m, in(dir, "lora"), "../base", &e), &e, DS_EUSAGE, text);
     for (int l = 0; l < 2; l++)
-        for (int i = 0; i < 48; i++) {
+        for (int i = 0; i < 2 * rows; i++) {
             a[l][i % 16] = (float)(i + l);
             b[l][i] = (float)(100 * l + i);
         }
     for (int k = 0; k < 4; k++) {
-        snprintf(name[k], sizeof name[k],
-                 "base_model.model.transformer.h.%d.attn.c_attn.lora_%c.weight", k / 2,
+        snprintf(part, sizeof part, place, k / 2);
+        snprintf(name[k], sizeof name[k], "base_model.model.%s.lora_%c.weight", part,
                  k % 2 ? 'B' : 'A');
         t[k] = (struct st_out){.name = name[k],
                                .dtype = ST_F32,
                                .rank = 2,
-                               .shape = {k % 2 ? 24 : 2, k % 2 ? 2 : 8},
+                               .shape = {k % 2 ? (uint64_t)rows : 2, k % 2 ? 2 : 8},
                                .data = k % 2 ? b[k / 2] : a[k / 2]};
     }
-    put(dir, "lora/adapter_config.json",
-        HEAD "\"r\": 2, \"lora_alpha\": 4, \"fan_in_fan_out\": true, \"target_modules\": "
-             "[\"c_attn\"]}");
+    snprintf(text, sizeof text,
+             HEAD "\"r\": 2, \"lora_alpha\": 4, \"fan_in_fan_out\": true, \"target_modules\": "
+                  "[\"%s\"]}",
+             module);
+    put(dir, "lora/adapter_config.json", text);
     t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, 4, NULL, 0, &e), &e);
     struct model *back = opened(in(dir, "lora"));
     t_eq(back->adapters, 6);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0, at = 0; i < 6; i++) {
         const struct adapter *x = &back->adapter[i];
-        for (int k = 0; k < 16; k++) {
-            t_eq((float)back->params.p[x->a].value[k] == a[i / 3][k], 1);
-            t_eq((float)back->params.p[x->b].value[k] == b[i / 3][i % 3 * 16 + k], 1);
-        }
+        const struct param *pa = &back->params.p[x->a], *pb = &back->params.p[x->b];
+        at = i % 3 ? at : 0;
+        for (int k = 0; k < 16; k++)
+            t_eq((float)pa->value[k] == a[i / 3][k], 1);
+        for (size_t k = 0; k < pb->n; k++)
+            t_eq((float)pb->value[k] == b[i / 3][at + (int)k], 1);
+        at += (int)pb->n;
+        t_true(i % 3 < 2 || at == 2 * rows);
     }
     model_free(back);
     model_free(m);
+}
+
+T(a_fused_matrix_is_opened_and_refused_when_saved)
+{
+    char dir[1000];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    open_fused(GPT2, "transformer.h.%d.attn.c_attn", 24, dir);
+    str_copy(dir, sizeof dir, in(t_tmpdir(), "phi3"));
+    t_eq(mkdir(dir, 0755), 0);
+    open_fused(SHAPE "model.fused=true", "model.layers.%d.self_attn.qkv_proj", 16, dir);
 }
 
 T(a_base_is_found_next_to_its_adapters_or_through_the_environment)

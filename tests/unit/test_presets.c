@@ -39,6 +39,8 @@ static const struct {
     {"olmoe-1b-7b",    6919161856, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
     {"smollm3-3b",     3075098624, 0,          0,         5e6, 1e-6, POS_ROPE, 1, 0},
     {"ouro-1.4b",      1434650624, 1233324032, 51388416,  1e6, 1e-6, POS_ROPE, 0, 0},
+    {"phi3-mini",      3821079552, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
+    {"phi4-mini",      3836021760, 0,          0,         1e4, 1e-5, POS_ROPE, 1, 0},
     {"gpt-edp",        63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     {"edp-published",  63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     // clang-format on
@@ -65,8 +67,9 @@ T(sizes_have_the_published_counts)
         t_eq(m->position, published[i].position);
         t_eq(m->tied, published[i].tied);
         t_eq(m->attn_bias, published[i].bias);
-        t_eq(m->rope_scaling,
-             strncmp(published[i].name, "llama-3", 7) == 0 ? ROPE_LLAMA3 : ROPE_PLAIN);
+        t_eq(m->rope_scaling, strncmp(published[i].name, "llama-3", 7) == 0     ? ROPE_LLAMA3
+                              : strncmp(published[i].name, "phi4-mini", 9) == 0 ? ROPE_LONGROPE
+                                                                                : ROPE_PLAIN);
         train_config_release(&c);
     }
 }

@@ -12,9 +12,11 @@ enum family {
     MISTRAL,
     QWEN2,
     QWEN3,
+    GEMMA,
     GEMMA2,
     GEMMA3,
     OLMO2,
+    OLMO3,
     SMOLLM3,
     MIXTRAL,
     QWEN2_MOE,
@@ -22,12 +24,14 @@ enum family {
     OLMOE,
     OURO,
     DDLLAMA,
+    PHI3,
     GPT2,
     FAMILIES
 };
 static const char *const family_name[FAMILIES] = {
-    "llama",   "mistral",   "qwen2",     "qwen3", "gemma2", "gemma3_text", "olmo2", "smollm3",
-    "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "ouro",   "ddllama",     "gpt2"};
+    "llama",       "mistral", "qwen2", "qwen3",   "gemma",   "gemma2",
+    "gemma3_text", "olmo2",   "olmo3", "smollm3", "mixtral", "qwen2_moe",
+    "qwen3_moe",   "olmoe",   "ouro",  "ddllama", "phi3",    "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -64,6 +68,7 @@ static const struct key keys[] = {
     {"",                          "mlp",        "=swiglu", NULL,      NULL},
     {"",                          "loop_norm",  NULL,     NULL,       NULL},
     {"total_ut_steps",            "loop",       NULL,     NULL,       NULL},
+    {"",                          "fused",      "=false", "=false",   NULL},
     {"n_embd",                    "dim",        NULL,     NEEDED,     NULL},
     {"n_layer",                   "layers",     NULL,     NEEDED,     NULL},
     {"n_head",                    "heads",      NULL,     NEEDED,     NULL},
@@ -92,6 +97,13 @@ static const struct {
     {QWEN3,   "max_position_embeddings", "max_seq",    "32768"},
     {QWEN3,   "mlp_bias",                "mlp_bias",   "=false"},
     {QWEN3,   "",                        "qk_norm",    "=head"},
+    {GEMMA,   "num_key_value_heads",     "kv_heads",   "16"},
+    {GEMMA,   "head_dim",                "head_dim",   "256"},
+    {GEMMA,   "max_position_embeddings", "max_seq",    "8192"},
+    {GEMMA,   "tie_word_embeddings",     "tied",       "true"},
+    {GEMMA,   "mlp_bias",                "mlp_bias",   "=false"},
+    {GEMMA,   "",                        "norm_offset", "=true"},
+    {GEMMA,   "",                        "mlp",        "=geglu"},
     {GEMMA2,  "num_key_value_heads",     "kv_heads",   "4"},
     {GEMMA2,  "head_dim",                "head_dim",   "256"},
     {GEMMA2,  "max_position_embeddings", "max_seq",    "8192"},
@@ -118,6 +130,12 @@ static const struct {
     {OLMO2,   "mlp_bias",                "mlp_bias",   "=false"},
     {OLMO2,   "",                        "norm_place", "=after"},
     {OLMO2,   "",                        "qk_norm",    "=whole"},
+    {OLMO3,   "rms_norm_eps",            "norm_eps",   "1e-5"},
+    {OLMO3,   "rope_theta",              "rope_theta", "500000"},
+    {OLMO3,   "rope_local_base_freq",    "rope_local", "=500000"},
+    {OLMO3,   "mlp_bias",                "mlp_bias",   "=false"},
+    {OLMO3,   "",                        "norm_place", "=after"},
+    {OLMO3,   "",                        "qk_norm",    "=whole"},
     {MIXTRAL, "num_key_value_heads",     "kv_heads",   "8"},
     {MIXTRAL, "max_position_embeddings", "max_seq",    "131072"},
     {MIXTRAL, "rms_norm_eps",            "norm_eps",   "1e-5"},
@@ -151,6 +169,11 @@ static const struct {
     {DDLLAMA, "max_position_embeddings", "max_seq",    NEEDED},
     {DDLLAMA, "rms_norm_eps",            "norm_eps",   NEEDED},
     {DDLLAMA, "rope_theta",              "rope_theta", NEEDED},
+    {PHI3,    "max_position_embeddings", "max_seq",    "4096"},
+    {PHI3,    "rms_norm_eps",            "norm_eps",   "1e-5"},
+    {PHI3,    "attention_bias",          "attn_bias",  "=false"},
+    {PHI3,    "mlp_bias",                "mlp_bias",   "=false"},
+    {PHI3,    "",                        "fused",      "=true"},
     {SMOLLM3, "num_key_value_heads",     "kv_heads",   "4"},
     {SMOLLM3, "max_position_embeddings", "max_seq",    "32768"},
     {SMOLLM3, "rope_theta",              "rope_theta", "2000000"},
@@ -158,6 +181,7 @@ static const struct {
     // clang-format on
 };
 
+/* With soft caps and a scale of scores. */
 static int is_gemma(int family)
 {
     return family == GEMMA2 || family == GEMMA3;
@@ -288,12 +312,17 @@ static void check_others(struct report *r, const struct json_node *object, const
     }
 }
 
-/* Without a type it is "default", which has only a base. */
-static const char *rope_type(const struct json_node *rope)
+/* Without a type it is "default", which has only a base.  Phi-3's class reads all its scalings as
+ * one. */
+static const char *rope_type(const struct json_node *rope, int family)
 {
     const char *key, *type = json_str(json_get(rope, "rope_type"), NULL);
     if (!type)
         type = json_str(json_get(rope, "type"), NULL);
+    if (type && family == PHI3 && strcmp(type, "default") != 0)
+        return strcmp(type, "su") == 0 || strcmp(type, "yarn") == 0 ? "longrope"
+               : strcmp(type, "longrope") == 0                      ? type
+                                                                    : "none";
     if (type)
         return type;
     for (void *at = NULL; json_next(rope, &at, &key, NULL);)
@@ -302,13 +331,20 @@ static const char *rope_type(const struct json_node *rope)
     return "default";
 }
 
-/* The keys of a kind of scaling; NEEDED ones have no default. */
+/* The keys of a kind of scaling; NEEDED ones have no default.  An original length at the root of the
+ * file takes precedence. */
 static const struct {
     const char *type, *own;
     const char *keys[6][3]; /* theirs, ours, default */
 } ropes[] = {
     {"default", "none", {{NULL}}},
     {"linear", "linear", {{"factor", "rope_factor", NEEDED}}},
+    {"dynamic", "dynamic", {{"factor", "rope_factor", NEEDED}}},
+    {"longrope",
+     "longrope",
+     {{"factor", "rope_factor", "1"},
+      {"original_max_position_embeddings", "rope_original", "=max_position_embeddings"},
+      {"attention_factor", "rope_attention", "0"}}},
     {"llama3",
      "llama3",
      {{"factor", "rope_factor", NEEDED},
@@ -339,28 +375,80 @@ static void read_mscale(struct report *r, struct model_config *c, const struct j
     config_set_as(r, c, "rope_attention", "mscale", text, 0);
 }
 
-/* One description of rotary positions. */
-static void read_rope_kind(struct report *r, struct model_config *c, const struct json_node *rope,
-                           const char *name)
+/* A list of numbers, as text. */
+static void read_divisors(struct report *r, struct model_config *c, const struct json_node *rope,
+                          const char *name, const char *hf, const char *own)
 {
-    const char *type = rope_type(rope);
+    const struct json_node *n = json_get(rope, hf);
+    struct str list = {0};
+    if (is_null(n) || json_kind_of(n) != JSON_KIND_ARRAY) {
+        report_add(r, n ? "%s: %s must be a list of numbers" : "%s: missing key %s", name, hf);
+        return;
+    }
+    if (json_len(n) > ROPE_PAIRS_MAX) {
+        report_add(r, "%s has %zu numbers, expected at most %d", hf, json_len(n), ROPE_PAIRS_MAX);
+        return;
+    }
+    for (size_t i = 0; i < json_len(n); i++) {
+        double v = json_num(json_at(n, i), 0);
+        if (!(v > 0) || !isfinite(v)) {
+            report_add(r, "%s: number %zu must be positive", hf, i + 1);
+            break;
+        }
+        str_add(&list, i ? "," : "");
+        str_add_real(&list, v);
+    }
+    if (list.failed)
+        report_add(r, "%s: out of memory", hf);
+    else
+        config_set_as(r, c, own, hf, str_text(&list), 0);
+    str_release(&list);
+}
+
+/* The lengths that LongRoPE's factor on rotated elements follows from.  Without a factor it is their
+ * ratio. */
+static void read_long(struct report *r, struct model_config *c, const struct json_node *rope,
+                      const char *name)
+{
+    read_divisors(r, c, rope, name, "short_factor", "rope_short");
+    read_divisors(r, c, rope, name, "long_factor", "rope_long");
+    if (is_null(json_get(rope, "factor")) && c->max_seq > c->rope_original)
+        c->rope_factor = (double)c->max_seq / (double)c->rope_original;
+}
+
+/* One description of rotary positions. */
+static void read_rope_kind(struct report *r, struct model_config *c, const struct json_node *root,
+                           const struct json_node *rope, const char *name, int family)
+{
+    const char *type = rope_type(rope, family);
     size_t kind = 0;
     while (kind < DS_LEN(ropes) && strcmp(ropes[kind].type, type) != 0)
         kind++;
     if (kind == DS_LEN(ropes)) {
-        report_add(r, "%s: unsupported type %.40s: expected default, linear, llama3 or yarn", name,
-                   type);
+        report_add(r,
+                   "%s: unsupported type %.40s: expected default, linear, llama3, yarn, longrope "
+                   "or dynamic",
+                   name, type);
         return;
     }
-    check_others(r, rope, "partial_rotary_factor");
+    if (family != PHI3)
+        check_others(r, rope, "partial_rotary_factor");
     config_set_as(r, c, "rope_scaling", "rope_scaling", ropes[kind].own, 0);
     if (!is_null(json_get(rope, "rope_theta")))
         take(r, c, json_get(rope, "rope_theta"), "rope_theta", "rope_theta");
     for (size_t i = 0; i < DS_LEN(ropes[kind].keys) && ropes[kind].keys[i][0]; i++) {
         const char *const *k = ropes[kind].keys[i];
-        const struct json_node *n = json_get(rope, k[0]);
-        if (!is_null(n))
+        int is_original = strcmp(k[1], "rope_original") == 0;
+        const struct json_node *first = is_original ? json_get(root, k[0]) : NULL,
+                               *n = is_null(first) ? json_get(rope, k[0]) : first;
+        if (is_original && is_null(first) && family == PHI3)
+            config_set_as(r, c, k[1], k[0], "4096", 0); /* its class has the key, with a default */
+        else if (strcmp(k[1], "rope_attention") == 0 && n && !is_null(n) && !(json_num(n, 1) > 0))
+            report_add(r, "%s: %s must be greater than 0", name, k[0]);
+        else if (!is_null(n))
             take(r, c, n, k[0], k[1]);
+        else if (k[2][0] == '=')
+            c->rope_original = c->max_seq;
         else if (strcmp(k[2], NEEDED) == 0)
             report_add(r, "%s: missing key %s", name, k[0]);
         else
@@ -368,6 +456,29 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
     }
     if (strcmp(type, "yarn") == 0)
         read_mscale(r, c, rope);
+    if (strcmp(type, "longrope") == 0)
+        read_long(r, c, rope, name);
+}
+
+/* Phi-3 and its successors rotate the first part of each head. */
+static void read_partial(struct report *r, struct model_config *c, const struct json_node *root)
+{
+    static const char key[] = "partial_rotary_factor";
+    const struct json_node *scaling = json_get(root, "rope_scaling"), *n = NULL;
+    const struct json_node *rope = is_null(scaling) ? json_get(root, "rope_parameters") : scaling;
+    int64_t D = c->head_dim ? c->head_dim : c->heads > 0 ? c->dim / c->heads : 0;
+    n = json_get(rope, key) ? json_get(rope, key) : json_get(root, key);
+    double by = json_num(n, n ? -1 : 1);
+    if (!(by > 0 && by <= 1)) {
+        report_add(r, "%s must be a number above 0, at most 1", key);
+        return;
+    }
+    c->rope_dims = (int64_t)((double)D * by);
+    if (c->rope_dims < 2 || c->rope_dims % 2 != 0)
+        report_add(r,
+                   "%s = %g: %" PRId64 " of %" PRId64
+                   " elements of a head rotate, expected an even number",
+                   key, by, c->rope_dims, D);
 }
 
 /* `rope_scaling`, or `rope_parameters` in newer files: null, one description, or one for each kind
@@ -381,27 +492,35 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
                            *full = json_get(rope, "full_attention");
     if (is_null(rope))
         return;
+    if (family == OLMO3 && rope != json_get(root, "rope_parameters") &&
+        !is_null(json_get(root, "rope_parameters"))) {
+        report_add(r, "rope_scaling next to rope_parameters is unsupported in this family");
+        return;
+    }
     if (json_kind_of(rope) != JSON_KIND_OBJECT) {
         report_add(r, "%s must be an object", name);
         return;
     }
     /* whose code needs a library that reads no rope_parameters, and YaRN's factor otherwise */
     if (family == OURO &&
-        (strcmp(name, "rope_scaling") != 0 || strcmp(rope_type(rope), "yarn") == 0)) {
-        report_add(r, "%s: %s is unsupported in this family", name, rope_type(rope));
+        (strcmp(name, "rope_scaling") != 0 || strcmp(rope_type(rope, family), "yarn") == 0)) {
+        report_add(r, "%s: %s is unsupported in this family", name, rope_type(rope, family));
         return;
     }
     if (is_null(local) && is_null(full)) {
-        read_rope_kind(r, c, rope, name);
+        if (family == OLMO3 && strcmp(name, "rope_parameters") == 0)
+            report_add(r, "%s: expected full_attention and sliding_attention", name);
+        else
+            read_rope_kind(r, c, root, rope, name, family);
         return;
     }
-    if (family != GEMMA3) {
+    if (family != GEMMA3 && (family != OLMO3 || strcmp(name, "rope_parameters") != 0)) {
         report_add(r, "%s: rotary positions by kind of layer are unsupported in this family", name);
         return;
     }
     if (json_kind_of(full) == JSON_KIND_OBJECT)
-        read_rope_kind(r, c, full, name);
-    if (json_kind_of(local) == JSON_KIND_OBJECT && strcmp(rope_type(local), "default") != 0)
+        read_rope_kind(r, c, NULL, full, name, family);
+    if (json_kind_of(local) == JSON_KIND_OBJECT && strcmp(rope_type(local, family), "default") != 0)
         report_add(r, "%s: scaled positions in layers with a window are unsupported", name);
     if (!is_null(json_get(local, "rope_theta")))
         take(r, c, json_get(local, "rope_theta"), "rope_theta", "rope_local");
@@ -440,6 +559,7 @@ static int has_window(const struct model_config *c, const struct json_node *root
         int64_t every = json_int(json_get(root, "sliding_window_pattern"), 6);
         return every > 0 && (l + 1) % every != 0;
     }
+    case OLMO3: return (l + 1) % 4 != 0;
     case SMOLLM3: return model_config_has(c->nope_layers, l);
     default: return 1;
     }
@@ -449,7 +569,7 @@ static int has_window(const struct model_config *c, const struct json_node *root
 static void read_window_layers(struct report *r, struct model_config *c,
                                const struct json_node *root, int family, int has_size)
 {
-    const struct json_node *kinds = json_get(root, "layer_types");
+    const struct json_node *kinds = family == PHI3 ? NULL : json_get(root, "layer_types");
     struct str list = {0};
     int64_t n = 0;
     if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
@@ -490,12 +610,13 @@ static void read_window_layers(struct report *r, struct model_config *c,
 static void read_window(struct report *r, struct model_config *c, const struct json_node *root,
                         int family)
 {
-    static const int64_t usual[FAMILIES] = {[MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096};
+    static const int64_t usual[FAMILIES] = {
+        [MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096, [OLMO3] = 4096};
     const struct json_node *n = json_get(root, "sliding_window");
     int asks = family == OURO || family == QWEN2 || family == QWEN3 || family == SMOLLM3 ||
                family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
-    int is_off = family == LLAMA || family == DDLLAMA || family == OLMO2 || family == OLMOE ||
-                 (asks && !flag(r, root, "use_sliding_window", 0));
+    int is_off = family == LLAMA || family == DDLLAMA || family == GEMMA || family == OLMO2 ||
+                 family == OLMOE || (asks && !flag(r, root, "use_sliding_window", 0));
     int64_t window = n ? json_int(n, 0) : usual[family];
     if (flag(r, root, "use_sliding_window", 0) && !asks && usual[family] == 0)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
@@ -551,16 +672,34 @@ static int is_known_code(const struct json_node *root, int family)
     return classes[family] && class && strcmp(class, classes[family]) == 0;
 }
 
+/* Published Phi-3 models name the files that became the library's own class. */
+static int is_native(const struct json_node *map, int family)
+{
+    static const char *const native[] = {"configuration_phi3.Phi3Config",
+                                         "modeling_phi3.Phi3ForCausalLM"};
+    const struct json_node *v;
+    const char *key;
+    int is = family == PHI3 && json_kind_of(map) == JSON_KIND_OBJECT;
+    for (void *at = NULL; is && (v = json_next(map, &at, &key, NULL)) != NULL;) {
+        const char *text = json_str(v, NULL);
+        is = strcmp(key, "AutoTokenizer") == 0 ||
+             (text && (strcmp(text, native[0]) == 0 || strcmp(text, native[1]) == 0));
+    }
+    return is;
+}
+
 /* Keys of any family that announce quantised weights or custom code. */
 static void check_foreign(struct report *r, const struct json_node *root, int family)
 {
     config_check_quantised(r, root);
-    if (!is_null(json_get(root, "auto_map")) && !is_known_code(root, family))
+    const struct json_node *map = json_get(root, "auto_map");
+    if (!is_null(map) && !is_native(map, family) && !is_known_code(root, family))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     for (size_t i = 0; i < DS_LEN(others); i++) {
         /* Gemma 3's class has the key of scores and does not use it */
         int is_ours = (family == GEMMA2 && strcmp(others[i].key, "attn_logit_softcapping") == 0) ||
-                      (is_gemma(family) && strcmp(others[i].key, "final_logit_softcapping") == 0);
+                      (is_gemma(family) && strcmp(others[i].key, "final_logit_softcapping") == 0) ||
+                      (family == PHI3 && strcmp(others[i].key, "partial_rotary_factor") == 0);
         if (!is_ours)
             check_others(r, root, others[i].key);
     }
@@ -570,16 +709,24 @@ static void check_foreign(struct report *r, const struct json_node *root, int fa
 static void read_llama(struct report *r, struct model_config *c, const struct json_node *root,
                        int family)
 {
+    int is_gelu = is_gemma(family) || family == GEMMA;
     const char *key = is_gemma(family) ? "hidden_activation" : "hidden_act";
-    const char *usual = is_gemma(family) ? "gelu_pytorch_tanh" : "silu";
+    const char *usual = is_gelu ? "gelu_pytorch_tanh" : "silu";
+    const char *also = family == GEMMA ? "gelu" /* its class reads it so */
+                       : is_gelu       ? usual
+                                       : "swish";
     const char *act = word_of(r, root, key, usual);
-    if (strcmp(act, usual) != 0 && !(!is_gemma(family) && strcmp(act, "swish") == 0))
+    if (strcmp(act, usual) != 0 && strcmp(act, also) != 0)
         report_add(r, "%s: unsupported activation %.40s: expected %s", key, act, usual);
     if (family == SMOLLM3)
         read_nope(r, c, root);
     if (family == QWEN2_MOE && !flag(r, root, "qkv_bias", 1))
         config_set_as(r, c, "attn_bias", "qkv_bias", "false", 0);
     read_rope(r, c, root, family);
+    if (family == PHI3)
+        read_partial(r, c, root);
+    if (is_gelu)
+        c->embed_scale = sqrt((double)c->dim);
     read_window(r, c, root, family);
     if (!is_gemma(family))
         return;
@@ -593,7 +740,6 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
         report_add(r, "query_pre_attn_scalar must be a positive number");
     else
         c->attn_scale = by == (double)c->head_dim ? 0 : 1 / sqrt(by);
-    c->embed_scale = sqrt((double)c->dim);
 }
 
 static void check_gpt2(struct report *r, struct model_config *c, const struct json_node *root)

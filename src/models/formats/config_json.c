@@ -26,8 +26,11 @@ enum feature {
     F_LINEAR = 1 << 10,
     F_LLAMA3 = 1 << 11,
     F_YARN = 1 << 12,
-    F_ROPE = F_LINEAR | F_LLAMA3 | F_YARN,
-    F_ALIEN = 1 << 13, /* nobody has it */
+    F_LONGROPE = 1 << 19,
+    F_DYNAMIC = 1 << 20,
+    F_ROPE = F_LINEAR | F_LLAMA3 | F_YARN | F_LONGROPE | F_DYNAMIC,
+    F_PARTIAL = 1 << 21, /* of a head rotates */
+    F_ALIEN = 1 << 13,   /* nobody has it */
     F_EXPERTS = 1 << 14,
     F_SHARED = 1 << 15,   /* a shared expert with a gate */
     F_WEIGHTED = 1 << 16, /* weights of the chosen experts are not their scores: they sum to 1 */
@@ -44,13 +47,16 @@ static const struct family {
     {"qwen2",   "Qwen2ForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_BIAS_QKV, F_WINDOW | F_LAYERS | F_ROPE},
     {"qwen3",   "Qwen3ForCausalLM",   NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
     {"smollm3", "SmolLM3ForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_WINDOW | F_LAYERS | F_NOPE | F_ROPE},
+    {"gemma",   "GemmaForCausalLM",   NORM_BEFORE, 1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_ROPE},
     {"gemma2",  "Gemma2ForCausalLM",  NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SCALE | F_CAP | F_LOGIT_CAP | F_ROPE},
     {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_LOGIT_CAP | F_LINEAR},
     {"olmo2",   "Olmo2ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, F_BIAS_ALL | F_ROPE},
+    {"olmo3",   "Olmo3ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, F_LOCAL, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
     {"mixtral", "MixtralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_EXPERTS | F_WEIGHTED | F_SAME_FFN, F_WINDOW | F_ROPE},
     {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_ROPE},
     {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_ROPE},
     {"olmoe",   "OlmoeForCausalLM",   NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, F_EXPERTS | F_SAME_FFN, F_WEIGHTED | F_BIAS_ALL | F_ROPE},
+    {"phi3",    "Phi3ForCausalLM",    NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_WINDOW | F_PARTIAL | F_LONGROPE},
     // clang-format on
 };
 
@@ -74,7 +80,8 @@ static unsigned experts_of(const struct model_config *c)
 static unsigned features_of(const struct model_config *c)
 {
     static const unsigned rope[] = {
-        [ROPE_PLAIN] = 0, [ROPE_LLAMA3] = F_LLAMA3, [ROPE_LINEAR] = F_LINEAR, [ROPE_YARN] = F_YARN};
+        [ROPE_PLAIN] = 0,     [ROPE_LLAMA3] = F_LLAMA3,     [ROPE_LINEAR] = F_LINEAR,
+        [ROPE_YARN] = F_YARN, [ROPE_LONGROPE] = F_LONGROPE, [ROPE_DYNAMIC] = F_DYNAMIC};
     static const unsigned bias[] = {
         [ATTN_BIAS_NONE] = 0, [ATTN_BIAS_ALL] = F_BIAS_ALL, [ATTN_BIAS_QKV] = F_BIAS_QKV};
     double root = sqrt((double)c->dim);
@@ -87,8 +94,8 @@ static unsigned features_of(const struct model_config *c)
     f |= c->attn_scale == 0 ? 0 : score_size(c) > 0 ? F_SCALE : F_ALIEN;
     f |= (c->attn_cap > 0 ? F_CAP : 0) | (c->logit_cap > 0 ? F_LOGIT_CAP : 0);
     f |= c->embed_scale == 1.0 ? 0 : fabs(c->embed_scale - root) <= 1e-6 * root ? F_EMBED : F_ALIEN;
-    f |=
-        c->rope_dims != c->head_dim || c->norm != NORM_RMS || c->position != POS_ROPE ? F_ALIEN : 0;
+    f |= c->rope_dims != c->head_dim ? F_PARTIAL : 0;
+    f |= c->norm != NORM_RMS || c->position != POS_ROPE ? F_ALIEN : 0;
     return f;
 }
 
@@ -119,14 +126,16 @@ const char *model_config_family(const struct model_config *c)
     if (is_gpt2(c))
         return "gpt2";
     unsigned has = features_of(c);
+    const char *found = NULL;
     for (size_t i = 0; i < DS_LEN(families); i++) {
         const struct family *f = &families[i];
-        if (f->norm_place == c->norm_place && f->norm_offset == c->norm_offset &&
-            f->qk_norm == c->qk_norm && f->mlp == c->mlp && (has & f->must) == f->must &&
-            (has & ~(f->must | f->may)) == 0)
-            return f->name;
+        int is_fused = strcmp(f->name, "phi3") == 0;
+        if ((!found || (c->fused && is_fused)) && f->norm_place == c->norm_place &&
+            f->norm_offset == c->norm_offset && f->qk_norm == c->qk_norm && f->mlp == c->mlp &&
+            (has & f->must) == f->must && (has & ~(f->must | f->may)) == 0)
+            found = f->name;
     }
-    return NULL;
+    return found;
 }
 
 static void add_key(struct str *s, const char *key, int64_t v)
@@ -135,42 +144,89 @@ static void add_key(struct str *s, const char *key, int64_t v)
 }
 
 /* The end-of-text ids; an explicit null means none, whereas the class would use its default for an
- * absent key. */
+ * absent key, which may be no id of this vocabulary. */
 static void add_ends(struct str *s, const struct model_config *c)
 {
     int32_t id[MODEL_EOS_MAX];
     int n = model_config_eos_ids(c, id);
-    str_addf(s, "  \"bos_token_id\": null,\n  \"eos_token_id\": %s", n ? "" : "null");
+    str_add(s, "  \"bos_token_id\": null,\n  \"pad_token_id\": null,\n");
+    str_addf(s, "  \"eos_token_id\": %s", n ? "" : "null");
     for (int i = 0; i < n; i++)
         str_addf(s, "%s%d", i ? ", " : n > 1 ? "[" : "", id[i]);
     str_add(s, n > 1 ? "],\n" : ",\n");
 }
 
+static void add_divisors(struct str *s, const char *key, const char *list)
+{
+    double v;
+    str_addf(s, ", \"%s\": ", key);
+    for (int n = 0; model_config_divisor(&list, &v) > 0; n++) {
+        str_add(s, n ? ", " : "[");
+        str_add_real(s, v);
+    }
+    str_add(s, "]");
+}
+
 static void add_scaling(struct str *s, const struct model_config *c)
 {
-    static const char *const names[] = {
-        [ROPE_LLAMA3] = "llama3", [ROPE_LINEAR] = "linear", [ROPE_YARN] = "yarn"};
+    static const char *const names[] = {[ROPE_LLAMA3] = "llama3",
+                                        [ROPE_LINEAR] = "linear",
+                                        [ROPE_YARN] = "yarn",
+                                        [ROPE_DYNAMIC] = "dynamic",
+                                        [ROPE_LONGROPE] = "longrope"};
     int kind = c->rope_scaling;
     if (kind == ROPE_PLAIN) {
         str_add(s, "null,\n");
         return;
     }
     str_addf(s, "{\"rope_type\": \"%s\", \"factor\": %.9g", names[kind], c->rope_factor);
-    if (kind != ROPE_LINEAR)
+    if (kind == ROPE_LONGROPE) {
+        add_divisors(s, "short_factor", c->rope_short);
+        add_divisors(s, "long_factor", c->rope_long);
+        str_addf(s, ", \"original_max_position_embeddings\": %lld", (long long)c->rope_original);
+    }
+    if (kind == ROPE_LLAMA3 || kind == ROPE_YARN)
         str_addf(s, ", \"%s\": %.9g, \"%s\": %.9g, \"original_max_position_embeddings\": %lld",
                  kind == ROPE_YARN ? "beta_slow" : "low_freq_factor", c->rope_low,
                  kind == ROPE_YARN ? "beta_fast" : "high_freq_factor", c->rope_high,
                  (long long)c->rope_original);
-    if (kind == ROPE_YARN && c->rope_attention > 0)
+    if ((kind == ROPE_YARN || kind == ROPE_LONGROPE) && c->rope_attention > 0)
         str_addf(s, ", \"attention_factor\": %.9g", c->rope_attention);
     str_add(s, "},\n");
 }
 
+/* By kind of layer, with the base inside. */
+static void add_rope_kinds(struct str *s, const struct model_config *c)
+{
+    struct str full = {0};
+    add_scaling(&full, c);
+    str_addf(s, "  \"rope_parameters\": {\"full_attention\": {\"rope_theta\": %.9g, ",
+             c->rope_theta);
+    if (c->rope_scaling == ROPE_PLAIN)
+        str_add(s, "\"rope_type\": \"default\"},");
+    else
+        str_add(s, str_text(&full) + 1); /* its brace is ours */
+    str_addf(s, "    \"sliding_attention\": {\"rope_theta\": %.9g, \"rope_type\": \"default\"}},\n",
+             c->rope_local);
+    s->failed |= full.failed;
+    str_release(&full);
+}
+
 static void add_rope(struct str *s, const struct model_config *c)
 {
+    if (c->norm_place == NORM_AFTER && c->rope_local > 0) {
+        add_rope_kinds(s, c);
+        return;
+    }
     str_addf(s, "  \"rope_theta\": %.9g,\n", c->rope_theta);
     if (c->rope_local > 0)
         str_addf(s, "  \"rope_local_base_freq\": %.9g,\n", c->rope_local);
+    if (c->rope_scaling == ROPE_LONGROPE) /* Phi-3's class reads it here */
+        add_key(s, "original_max_position_embeddings", c->rope_original);
+    double D = (double)c->head_dim, by = (double)c->rope_dims / D;
+    if (c->rope_dims != c->head_dim) /* readers round the product down */
+        str_addf(s, "  \"partial_rotary_factor\": %.17g,\n",
+                 (int64_t)(D * by) == c->rope_dims ? by : ((double)c->rope_dims + 0.25) / D);
     str_add(s, "  \"rope_scaling\": ");
     add_scaling(s, c);
 }
@@ -199,7 +255,7 @@ static void add_cap(struct str *s, const char *key, double cap)
 
 static void add_llama(struct str *s, const struct model_config *c)
 {
-    int is_gemma = c->mlp == MLP_GEGLU;
+    int is_gelu = c->mlp == MLP_GEGLU, is_gemma = is_gelu && c->norm_place == NORM_BOTH;
     add_key(s, "hidden_size", c->dim);
     add_key(s, "num_hidden_layers", c->layers);
     add_key(s, "num_attention_heads", c->heads);
@@ -211,7 +267,7 @@ static void add_llama(struct str *s, const struct model_config *c)
     str_addf(s, "  \"rms_norm_eps\": %.9g,\n", c->norm_eps);
     add_rope(s, c);
     str_addf(s, "  \"%s\": \"%s\",\n", is_gemma ? "hidden_activation" : "hidden_act",
-             is_gemma ? "gelu_pytorch_tanh" : "silu");
+             is_gelu ? "gelu_pytorch_tanh" : "silu");
     str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n",
              c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false");
     if (c->window > 0) {
@@ -221,10 +277,8 @@ static void add_llama(struct str *s, const struct model_config *c)
     } else if (is_gemma) {
         add_blocks(s, c, "layer_types", "\"sliding_attention\"", "\"full_attention\"", 1);
     }
-    if (c->nope_layers[0]) {
+    if (c->nope_layers[0])
         add_blocks(s, c, "no_rope_layers", "0", "1", 0);
-        str_add(s, "  \"pad_token_id\": null,\n"); /* the class's default may be no id */
-    }
     if (!is_gemma)
         return;
     add_key(s, "query_pre_attn_scalar", score_size(c));
@@ -409,10 +463,10 @@ static int read_root(struct model_config *c, struct config *route_options,
         read_own(&r, c, route_options, own, path);
     else if (!config_hf_read(&r, c, root))
         report_add(&r,
-                   "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma2, "
-                   "gemma3_text, olmo2, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, ouro, "
-                   "ddllama, gpt2 "
-                   "or depthscope",
+                   "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma, gemma2, "
+                   "gemma3_text, olmo2, olmo3, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, "
+                   "phi3, ouro, ddllama, gpt2 or "
+                   "depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = own ? 0 : config_hf_route(&r, route_options, root, path, e);
     if (rc == 0 && r.n == 0)

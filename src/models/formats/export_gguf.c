@@ -89,8 +89,19 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
     for (int64_t l = 0; l < c->layers; l++)
         if (model_config_has(c->nope_layers, l) != (a->nope_every && (l + 1) % a->nope_every == 0))
             what = "other blocks without positions (model.nope_layers)";
-    if (c->window > 0 && !a->window_every)
+    if (c->window > 0 && !a->window_every && !a->is_fused)
         what = "a sliding window (model.window)";
+    if (a->window_every && a->norm_place == NORM_AFTER && c->window > 0 &&
+        c->rope_local != c->rope_theta && (c->rope_local > 0 || c->rope_scaling != ROPE_PLAIN))
+        what = "other rotary positions in blocks with a window (model.rope_local)";
+    if (!a->has_pairs && c->position == POS_ROPE_INTERLEAVED)
+        what = "interleaved rotary pairs";
+    if (a->is_fused && c->heads * c->head_dim != c->dim)
+        what = "heads of another width than dim / heads (model.head_dim)";
+    if (c->rope_scaling == ROPE_LONGROPE && !a->is_fused)
+        what = "this rotary scaling (model.rope_scaling=longrope)";
+    if (c->rope_scaling == ROPE_DYNAMIC)
+        what = "this rotary scaling (model.rope_scaling=dynamic)";
     if (strcmp(a->name, "gemma2") == 0 && (c->attn_cap == 0 || c->logit_cap == 0))
         what = "a model without soft caps (model.attn_cap, logit_cap)";
     if (strcmp(a->name, "gemma3") == 0 &&
@@ -102,6 +113,8 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "another scale of scores (model.attn_scale)";
     if (a->qk_norm && (c->attn_bias || c->mlp_bias))
         what = "biases next to norms of queries and keys";
+    if (a->mlp == MLP_GEGLU && !a->qk_norm && (c->attn_bias || !c->tied))
+        what = c->tied ? "biases of attention" : "a head of its own (model.tied=false)";
     if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
         what = c->experts_norm ? "weights of experts that sum to 1 (model.experts_norm=true)"
                                : "weights of experts that are scores (model.experts_norm=false)";
@@ -189,7 +202,9 @@ static void put_newer(struct writing *x)
 {
     const struct model_config *c = &x->s->m->config;
     char full[KEY_SIZE];
-    if (c->window > 0) {
+    if (x->arch->is_fused) { /* llama.cpp reads it and attends to everything */
+        put_u32(x, "attention.sliding_window", c->window);
+    } else if (c->window > 0) {
         put_u32(x, "attention.sliding_window", c->window);
         snprintf(full, sizeof full, "%s.attention.sliding_window_pattern", x->arch->name);
         gguf_put_array(x->w, full, GGUF_BOOL, (uint64_t)c->layers);
@@ -230,7 +245,7 @@ static void put_meta(struct writing *x)
         put_u32(x, "expert_feed_forward_length", c->expert_ffn);
     if (c->shared_ffn > 0)
         put_u32(x, "expert_shared_feed_forward_length", c->shared_ffn);
-    put_u32(x, "rope.dimension_count", c->head_dim);
+    put_u32(x, "rope.dimension_count", c->rope_dims);
     put_u32(x, "attention.head_count", c->heads);
     put_u32(x, "attention.head_count_kv", c->kv_heads);
     if (c->head_dim * c->heads != c->dim) {
@@ -239,7 +254,12 @@ static void put_meta(struct writing *x)
     }
     put_f32(x, "attention.layer_norm_rms_epsilon", c->norm_eps);
     put_f32(x, "rope.freq_base", c->rope_theta);
-    if (c->rope_scaling == ROPE_LLAMA3 || c->rope_scaling == ROPE_YARN)
+    if (c->rope_scaling == ROPE_LONGROPE) {
+        double f[ROPE_PAIRS_MAX];
+        put_f32(x, "rope.scaling.attn_factor", model_config_rope(c, 0, 0, f));
+    }
+    if (c->rope_scaling == ROPE_LLAMA3 || c->rope_scaling == ROPE_YARN ||
+        c->rope_scaling == ROPE_LONGROPE)
         put_u32(x, "rope.scaling.original_context_length", c->rope_original);
     put_scaling(x);
     put_newer(x);
@@ -293,6 +313,22 @@ static uint32_t most_common(const struct writing *x)
     return type;
 }
 
+/* The parts of a fused matrix have one type: where an adapter was merged into some, theirs. */
+static void unify_parts(struct writing *x, int i)
+{
+    struct names_place at;
+    uint32_t own;
+    int k = 0;
+    gguf_place(&x->s->m->config, x->arch->is_fused, x->s->m->params.p[i].name, &at);
+    if (at.part > 0)
+        return;
+    while (k + 1 < at.parts && x->o->keep && export_stored_type(x->s, i + k, &own))
+        k++;
+    uint32_t type = x->type[i + k];
+    for (k = 0; k < at.parts; k++)
+        x->type[i + k] = type;
+}
+
 static void choose_types(struct writing *x)
 {
     uint32_t own;
@@ -301,53 +337,64 @@ static void choose_types(struct writing *x)
         x->type[i] = type_of(x, i);
         kept += x->o->keep && export_stored_type(x->s, i, &own);
     }
+    for (int i = 0; i < x->n; i++)
+        unify_parts(x, i);
     x->r->type = kept ? most_common(x) : x->o->type;
 }
 
-/* Llama 3's scaling has no key: its factors are a tensor, which comes first. */
-static int scale_factors(const struct model_config *c, float *out)
+/* Scalings without a key: their factors are tensors, which come first. */
+static const struct factors {
+    const char *tensor;
+    int scaling, is_long;
+} factors[] = {
+    {"rope_freqs.weight", ROPE_LLAMA3, 0},
+    {"rope_factors_long.weight", ROPE_LONGROPE, 1},
+    {"rope_factors_short.weight", ROPE_LONGROPE, 0},
+};
+
+static int scale_factors(const struct model_config *c, int64_t context, float *out)
 {
     struct model_config plain = *c;
-    size_t n = (size_t)c->head_dim / 2;
+    size_t n = (size_t)c->rope_dims / 2;
     double *f = mem_alloc(2 * n, sizeof *f);
     if (!f)
         return DS_EMEM;
     plain.rope_scaling = ROPE_PLAIN;
-    (void)model_config_rope(&plain, 0, f);
-    (void)model_config_rope(c, 0, f + n);
+    (void)model_config_rope(&plain, 0, context, f);
+    (void)model_config_rope(c, 0, context, f + n);
     for (size_t i = 0; i < n; i++)
         out[i] = (float)(f[i] / f[n + i]);
     mem_free(f);
     return 0;
 }
 
-static int is_scaled(const struct writing *x)
-{
-    return x->s->m->config.rope_scaling == ROPE_LLAMA3;
-}
-
 static int add_tensors(struct writing *x, struct err *e)
 {
     const struct model *m = x->s->m;
     int rc = 0;
-    if (is_scaled(x))
-        rc = gguf_out_tensor(x->w, "rope_freqs.weight", GGUF_T_F32,
-                             (uint64_t)m->config.head_dim / 2, 0, e);
+    for (size_t i = 0; i < DS_LEN(factors) && rc == 0; i++) {
+        if (factors[i].scaling != m->config.rope_scaling)
+            continue;
+        rc = gguf_out_tensor(x->w, factors[i].tensor, GGUF_T_F32, (uint64_t)m->config.rope_dims / 2,
+                             0, e);
+        x->r->tensors++;
+    }
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
-        char name[KEY_SIZE];
-        if (!gguf_name(name, sizeof name, p->name))
+        struct names_place at;
+        if (!gguf_place(&m->config, x->arch->is_fused, p->name, &at))
             return err_set(e, DS_EUSAGE, "GGUF cannot store %s", p->name);
         x->way.all += (double)p->n;
-        if (names_expert(p->name) > 0)
+        if (names_expert(p->name) > 0 || at.part > 0)
             continue; /* with the first */
         if (names_expert(p->name) == 0)
-            rc = gguf_out_stack(x->w, name, x->type[i], (uint64_t)m->config.experts,
+            rc = gguf_out_stack(x->w, at.name, x->type[i], (uint64_t)m->config.experts,
                                 (uint64_t)p->shape[0], (uint64_t)p->shape[1], e);
         else if (p->rank > 1 && p->shape[0] == 1)
-            rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[1], 0, e);
+            rc = gguf_out_tensor(x->w, at.name, x->type[i], (uint64_t)p->shape[1], 0, e);
         else
-            rc = gguf_out_tensor(x->w, name, x->type[i], (uint64_t)p->shape[0],
+            rc = gguf_out_tensor(x->w, at.name, x->type[i],
+                                 at.outputs ? at.outputs : (uint64_t)p->shape[0],
                                  p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
         x->r->tensors++;
     }
@@ -359,13 +406,14 @@ static int to_file(void *ctx, const void *p, size_t n, struct err *e)
     return gguf_out_data(ctx, p, n, e);
 }
 
-static int write_factors(struct writing *x, struct err *e)
+static int write_factors(struct writing *x, const struct factors *of, struct err *e)
 {
     const struct model_config *c = &x->s->m->config;
-    size_t n = (size_t)c->head_dim / 2;
+    size_t n = (size_t)c->rope_dims / 2;
     float *f = mem_alloc(n, sizeof *f);
-    int rc =
-        f && scale_factors(c, f) == 0 ? 0 : err_set(e, DS_EMEM, "rotary factors: out of memory");
+    int rc = f && scale_factors(c, c->rope_original + of->is_long, f) == 0
+                 ? 0
+                 : err_set(e, DS_EMEM, "rotary factors: out of memory");
     if (rc == 0)
         rc = gguf_out_data(x->w, f, n * sizeof *f, e);
     mem_free(f);
@@ -380,16 +428,25 @@ static int has_pairs(const struct writing *x, const char *name)
 
 static int write_tensors(struct writing *x, struct err *e)
 {
-    int rc = is_scaled(x) ? write_factors(x, e) : 0;
+    int rc = 0;
+    for (size_t i = 0; i < DS_LEN(factors) && rc == 0; i++)
+        if (factors[i].scaling == x->s->m->config.rope_scaling)
+            rc = write_factors(x, &factors[i], e);
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &x->s->m->params.p[i];
         enum row_order order = has_pairs(x, p->name) ? ROWS_INTERLEAVED
                                : x->arch->norm_offset && strstr(p->name, "norm.weight")
                                    ? ROWS_PLUS_ONE
                                    : ROWS_AS_THEY_ARE;
-        int expert = names_expert(p->name), stack = expert == 0 ? (int)x->s->m->config.experts : 1;
-        for (int k = 0; k < (expert > 0 ? 0 : stack) && rc == 0; k++) /* 3 matrices of each */
-            rc = export_write(x->s, i + 3 * k, order, x->type[i], to_file, x->w, &x->way, e);
+        struct names_place at;
+        gguf_place(&x->s->m->config, x->arch->is_fused, p->name, &at);
+        int expert = names_expert(p->name);
+        int stack = expert > 0 || at.part > 0 ? 0
+                    : expert == 0             ? (int)x->s->m->config.experts
+                                              : at.parts;
+        int step = expert < 0 ? 1 : 3; /* matrices of each expert; parts are neighbours */
+        for (int k = 0; k < stack && rc == 0; k++)
+            rc = export_write(x->s, i + step * k, order, x->type[i], to_file, x->w, &x->way, e);
     }
     return rc;
 }
@@ -398,7 +455,6 @@ static void fill_result(struct writing *x)
 {
     struct export_result *r = x->r;
     r->bytes = gguf_out_bytes(x->w);
-    r->tensors += (uint64_t)is_scaled(x);
     r->files = 1;
     r->fallback_n = x->fallback_q8 + x->fallback_f16;
     if (x->fallback_q8)

@@ -44,26 +44,29 @@ static const struct param *param_of(const struct tensor *t, int k)
     return &t->shared->s->m->params.p[t->part[k]];
 }
 
-/* Rows in unchanged layout, fetched in chunks. */
+/* Rows in unchanged layout, fetched in chunks.  The parts of a fused matrix follow one another. */
 static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
 {
-    const struct param *p = param_of(t, 0);
+    int k = 0;
+    x->from = row;
+    while (row >= (uint64_t)param_of(t, k)->shape[0])
+        row -= (uint64_t)param_of(t, k++)->shape[0];
+    const struct param *p = param_of(t, k);
     size_t rows = (size_t)p->shape[0], n = export_chunk_rows(p);
     size_t bytes = export_row_bytes(t->type, p->rank > 1 ? p->shape[1] : 1);
     n = p->rank < 2 || rows - row < n ? rows - (size_t)row : n;
     mem_free(x->rows);
     x->rows = mem_alloc(n, bytes);
-    x->from = row;
     x->n = n;
     if (!x->rows)
         return err_set(&x->e, DS_EMEM, "out of memory for rows of %s", p->name);
     int rc =
-        export_encode(x->s, t->part[0], ROWS_AS_THEY_ARE, t->type, (size_t)row, n, x->rows, &x->e);
-    export_drop(x->s, t->part[0], (size_t)row, n);
+        export_encode(x->s, t->part[k], ROWS_AS_THEY_ARE, t->type, (size_t)row, n, x->rows, &x->e);
+    export_drop(x->s, t->part[k], (size_t)row, n);
     return rc;
 }
 
-/* A whole tensor that is transposed (in, out) or has several parts. */
+/* A whole tensor that is transposed (in, out), or a vector of several parts. */
 static int fill_foreign(struct shared *x, const struct tensor *t)
 {
     const struct param *p = param_of(t, 0);
@@ -91,7 +94,7 @@ static void put_row(const void *data, uint64_t i, void *out)
     const struct tensor *t = data;
     struct shared *x = t->shared;
     const struct param *p = param_of(t, 0);
-    int foreign = t->place.is_transposed || t->place.parts > 1;
+    int foreign = t->place.is_transposed || (t->place.parts > 1 && p->rank < 2);
     uint64_t shape[2];
     names_shape(&t->place, p, shape);
     size_t bytes = export_row_bytes(t->type, 1) * (size_t)(p->rank > 1 ? shape[1] : shape[0]);
@@ -118,7 +121,7 @@ static size_t list_tensors(struct shared *x, const struct names *names, struct t
     for (int i = 0; i < export_params(x->s); i++) {
         const struct param *p = &x->s->m->params.p[i];
         struct names_place at;
-        names_place(names, p->name, &at);
+        names_place(names, &x->s->m->config, p->name, &at);
         size_t k = n;
         while (at.part > 0 && k-- > 0)
             if (strcmp(t[k].place.name, at.name) == 0) {
@@ -135,7 +138,8 @@ static size_t list_tensors(struct shared *x, const struct names *names, struct t
                                  .data = &t[n],
                                  .row = put_row};
         names_shape(&at, p, out[n].shape);
-        x->way.all += (double)p->n * at.parts;
+        x->way.all +=
+            at.outputs ? (double)at.outputs * (double)p->n / (double)p->shape[0] : (double)p->n;
         n++;
     }
     return n;

@@ -93,7 +93,7 @@ static int write_tables(struct writing *x, struct err *e)
     unsigned char *row = mem_alloc(n + 1, 4);
     int rc = f && row ? 0 : err_set(e, DS_EMEM, "rotary tables: out of memory");
     if (rc == 0)
-        (void)model_config_rope(c, 0, f);
+        (void)model_config_rope(c, 0, 0, f);
     for (int table = 0; table < 2; table++)
         for (int64_t t = 0; t < c->max_seq && rc == 0; t++) {
             for (size_t i = 0; i < n; i++) {

@@ -213,7 +213,8 @@ static void copy_rows(const struct job *j, size_t from, size_t end)
     BUG_IF(at->kind != kind_of(j->type), "%s: rows in another type", j->s->m->params.p[j->i].name);
     for (size_t i = from; i < end; i++)
         memcpy(j->out + i * j->bytes,
-               at->data + stored_file_row(at, row_at(j, j->row + i)) * j->bytes, j->bytes);
+               at->data + (at->first + stored_file_row(at, row_at(j, j->row + i))) * j->bytes,
+               j->bytes);
 }
 
 static void encode_task(void *ctx, int task, int worker)
@@ -285,8 +286,7 @@ static const unsigned char *as_in_file(const struct export_source *s, int i, enu
     const struct stored *at = &s->m->stored.v[i];
     int is_interleaved = at->head_dim > 0;
     return at->kind == kind && is_interleaved == (order == ROWS_INTERLEAVED)
-               ? at->data + (size_t)at->part * (size_t)s->m->params.p[i].shape[0] *
-                                quant_row_bytes(kind, s->m->params.p[i].shape[1])
+               ? at->data + at->first * quant_row_bytes(kind, s->m->params.p[i].shape[1])
                : NULL;
 }
 

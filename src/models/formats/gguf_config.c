@@ -24,14 +24,17 @@ static const struct gguf_arch archs[] = {
     {"llama",   "llama",       1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
     {"qwen2",   "qwen2",       0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0},
     {"qwen3",   "qwen3",       0, NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, 0, 0},
+    {"gemma",   "gemma",       0, NORM_BEFORE, 1, QK_NORM_NONE,  MLP_GEGLU,  0, 0, 0},
     {"gemma2",  "gemma2",      0, NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  2, 0, 46},
     {"gemma3",  "gemma3_text", 0, NORM_BOTH,   1, QK_NORM_HEAD,  MLP_GEGLU,  6, 0, 62},
-    {"olmo2",   "olmo2",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0},
+    {"olmo2",   "olmo2",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 4, 0, 0},
+    {"olmo2",   "olmo3",       0, NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 4, 0, 0},
     {"llama",   "mixtral",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SUM_1},
     {"qwen2moe", "qwen2_moe",  0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SHARED},
     {"qwen3moe", "qwen3_moe",  0, NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SUM_1},
     {"olmoe",   "olmoe",       0, NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SCORES},
     {"smollm3", "smollm3",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 4, 0},
+    {"phi3",    "phi3",        0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_DENSE, 1},
     // clang-format on
 };
 
@@ -60,6 +63,12 @@ double gguf_arch_scale(const struct gguf_arch *a, const struct model_config *c)
 static int is_gemma(const struct source *s)
 {
     return s->of->mlp == MLP_GEGLU;
+}
+
+/* Gemma 2 and 3 */
+static int has_caps(const struct source *s)
+{
+    return is_gemma(s) && s->of->norm_place == NORM_BOTH;
 }
 
 static const struct gguf_meta *meta(const struct source *s, const char *key, char full[KEY_SIZE])
@@ -274,11 +283,23 @@ static int differs(const struct gguf_meta *m, double v, size_t i, const struct m
     }
 }
 
+static const char long_name[] = "rope_factors_long.weight",
+                  short_name[] = "rope_factors_short.weight";
+
+/* LongRoPE's factors: one of two tensors, by the length of the context. */
+static int has_long(const struct source *s)
+{
+    return s->of->is_fused && (gguf_find(s->g, long_name) || gguf_find(s->g, short_name));
+}
+
 /* Keys that the architecture reads elsewhere. */
 static int is_own(const struct source *s, const char *key)
 {
-    return (s->of->window_every && strcmp(key, "attention.sliding_window") == 0) ||
-           (is_gemma(s) && strstr(key, "_logit_softcapping"));
+    return ((s->of->window_every || s->of->is_fused) &&
+            strcmp(key, "attention.sliding_window") == 0) ||
+           (has_caps(s) && strstr(key, "_logit_softcapping")) ||
+           (!s->of->has_pairs && strcmp(key, "rope.dimension_count") == 0) ||
+           (has_long(s) && strcmp(key, "rope.scaling.attn_factor") == 0);
 }
 
 static int refuse_others(const struct source *s, const struct model_config *c, struct err *e)
@@ -363,7 +384,7 @@ static int read_factors(const struct source *s, const struct gguf_tensor *t, str
 {
     double plain[512], scaled[512];
     real factor[512];
-    int n = (int)(c->head_dim / 2), rc = 0;
+    int n = (int)(c->rope_dims / 2), rc = 0;
     if (n > 512 || t->items != (uint64_t)n)
         return err_set(e, DS_EFORMAT, "%s: %" PRIu64 " values, expected %d from the head size",
                        t->name, t->items, n);
@@ -382,9 +403,9 @@ static int read_factors(const struct source *s, const struct gguf_tensor *t, str
     if (rc < 0)
         return rc;
     c->rope_scaling = ROPE_PLAIN;
-    (void)model_config_rope(c, 0, plain);
+    (void)model_config_rope(c, 0, 0, plain);
     c->rope_scaling = ROPE_LLAMA3;
-    (void)model_config_rope(c, 0, scaled);
+    (void)model_config_rope(c, 0, 0, scaled);
     for (int i = 0; i < n; i++) {
         double ours = plain[i] / scaled[i];
         if (!(fabs(ours - (double)factor[i]) <= 1e-3 * ours))
@@ -442,6 +463,55 @@ static int read_yarn(const struct source *s, struct model_config *c, struct err 
     return load_set_text(c, "rope_scaling", "yarn", s->path, e);
 }
 
+static int read_divisors(const struct source *s, struct model_config *c, const char *tensor,
+                         const char *own, struct err *e)
+{
+    const struct gguf_tensor *t = gguf_find(s->g, tensor);
+    real v[ROPE_PAIRS_MAX];
+    struct str list = {0};
+    int n = (int)(c->rope_dims / 2);
+    if (!t)
+        return err_set(e, DS_EFORMAT, "missing tensor %s", tensor);
+    if (t->rank != 1 || t->items != (uint64_t)n)
+        return err_set(e, DS_EFORMAT,
+                       "%s: %" PRIu64 " values, expected %d, half of the rotary dimensions", tensor,
+                       t->items, n);
+    int rc = gguf_read(t, v, t->items, e);
+    for (int i = 0; i < n && rc == 0; i++) {
+        str_addf(&list, "%s%.9g", i ? "," : "", (double)v[i]);
+        if (!(v[i] > 0) || !isfinite(v[i]))
+            rc = err_set(e, DS_EFORMAT, "%s: value %d is %g, expected a positive number", tensor,
+                         i + 1, (double)v[i]);
+    }
+    if (rc == 0)
+        rc = list.failed ? err_set(e, DS_EMEM, "%s: out of memory", tensor)
+                         : load_set_text(c, own, str_text(&list), tensor, e);
+    str_release(&list);
+    return rc;
+}
+
+static int read_long(const struct source *s, struct model_config *c, struct err *e)
+{
+    double original = (double)c->max_seq, factor = 1;
+    int rc = get_num(s, "rope.scaling.original_context_length", &original, e);
+    if (rc >= 0)
+        rc = get_num(s, "rope.scaling.attn_factor", &factor, e);
+    if (rc >= 0 && !(original >= 1 && original <= INT32_MAX))
+        return err_set(e, DS_EFORMAT,
+                       "%s.rope.scaling.original_context_length = %g: must be positive", s->arch,
+                       original);
+    if (rc < 0 || (rc = load_set_int(c, "rope_original", (int64_t)original,
+                                     "original_context_length", e)) < 0)
+        return rc;
+    double by = (double)c->max_seq / (double)c->rope_original;
+    if ((rc = load_set_real(c, "rope_attention", factor == 0 ? 1 : factor, "attn_factor", e)) < 0 ||
+        (rc = load_set_real(c, "rope_factor", by > 1 ? by : 1, "context_length", e)) < 0 ||
+        (rc = read_divisors(s, c, short_name, "rope_short", e)) < 0 ||
+        (rc = read_divisors(s, c, long_name, "rope_long", e)) < 0)
+        return rc;
+    return load_set_text(c, "rope_scaling", "longrope", s->path, e);
+}
+
 static int read_scaling(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
@@ -461,6 +531,13 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
     int is_none = type.n == 4 && memcmp(type.p, "none", 4) == 0;
     int is_linear = type.n == 6 && memcmp(type.p, "linear", 6) == 0;
     int is_yarn = type.n == 4 && memcmp(type.p, "yarn", 4) == 0;
+    int is_long = s->of->is_fused && type.n == 8 && memcmp(type.p, "longrope", 8) == 0;
+    int is_other = t || factor > 1 || !(is_none || is_linear || is_long);
+    if ((is_long || has_long(s)) && is_other)
+        return err_set(e, DS_EFORMAT, "%s next to another rotary scaling is unsupported",
+                       long_name);
+    if (is_long || has_long(s))
+        return read_long(s, c, e);
     if (t)
         return read_factors(s, t, c, e);
     if (is_yarn)
@@ -532,11 +609,12 @@ static int is_nope(const struct gguf_meta *m, int64_t every, int64_t l)
     return (l + 1) % every == 0;
 }
 
-/* Gemma's window: its size, its blocks, and their base. */
+/* The window of Gemma and OLMo 3: its size, its blocks, and their base. */
 static int read_window(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
-    double size = strcmp(s->arch, "gemma2") == 0 ? 4096 : 0, base = 10000;
+    double size = strcmp(s->arch, "gemma2") == 0 ? 4096 : 0,
+           base = is_gemma(s) ? 10000 : c->rope_theta;
     int64_t every = s->of->window_every;
     int rc = get_num(s, "attention.sliding_window", &size, e);
     if (rc < 0)
@@ -558,6 +636,11 @@ static int read_window(const struct source *s, struct model_config *c, struct er
     if (c->window == 0 || strcmp(s->arch, "gemma2") == 0)
         return 0;
     rc = get_num(s, "rope.freq_base_swa", &base, e);
+    if (rc > 0 && !is_gemma(s) && base != c->rope_theta)
+        return err_set(e, DS_EFORMAT,
+                       "%s.rope.freq_base_swa = %g: expected rope.freq_base = %g in this "
+                       "architecture",
+                       s->arch, base, c->rope_theta);
     return rc < 0 ? rc : load_set_real(c, "rope_local", base, "rope.freq_base_swa", e);
 }
 
@@ -581,6 +664,30 @@ static int read_caps(const struct source *s, struct model_config *c, struct err 
     return rc;
 }
 
+/* Phi-3's window is that of all blocks; 0 is none.  llama.cpp reads the key and ignores it. */
+static int read_phi(const struct source *s, struct model_config *c, struct err *e)
+{
+    double window = 0;
+    int rc = get_num(s, "attention.sliding_window", &window, e);
+    c->fused = 1;
+    return rc < 0 || window <= 0 || window >= (double)c->max_seq
+               ? (rc < 0 ? rc : 0)
+               : load_set_int(c, "window", (int64_t)window, "attention.sliding_window", e);
+}
+
+/* The first elements of a head that rotate. */
+static int read_partial(const struct source *s, struct model_config *c, struct err *e)
+{
+    double n = (double)c->head_dim;
+    int rc = get_num(s, "rope.dimension_count", &n, e);
+    if (rc >= 0 && !(n >= 2 && n <= (double)c->head_dim && fmod(n, 2) == 0))
+        return err_set(
+            e, DS_EFORMAT,
+            "%s.rope.dimension_count = %g: must be even, from 2 to the head size %" PRId64, s->arch,
+            n, c->head_dim);
+    return rc < 0 ? rc : load_set_int(c, "rope_dims", (int64_t)n, "rope.dimension_count", e);
+}
+
 /* What the architecture fixes beyond switches; sizes are known. */
 static int read_arch_options(const struct source *s, struct model_config *c, struct err *e)
 {
@@ -589,8 +696,12 @@ static int read_arch_options(const struct source *s, struct model_config *c, str
         rc = set_blocks(c, "nope_layers", "block_count", is_nope, NULL, s->of->nope_every, e);
     if (rc == 0 && s->of->window_every)
         rc = read_window(s, c, e);
-    if (rc == 0 && is_gemma(s))
+    if (rc == 0 && has_caps(s))
         rc = read_caps(s, c, e);
+    if (rc == 0 && s->of->is_fused)
+        rc = read_phi(s, c, e);
+    if (rc == 0 && !s->of->has_pairs)
+        rc = read_partial(s, c, e);
     c->attn_scale = gguf_arch_scale(s->of, c);
     return rc;
 }
@@ -621,7 +732,8 @@ int gguf_config_read(struct model_config *c, const struct gguf_arch **arch, stru
     rc = model_config_check(c, e); /* head_dim is known from here on */
     if (rc < 0 || (rc = read_arch_options(&s, c, e)) < 0 || (rc = model_config_check(c, e)) < 0 ||
         (rc = refuse_others(&s, c, e)) < 0 || (rc = refuse_unknown(&s, e)) < 0 ||
-        (rc = read_scaling(&s, c, e)) < 0 || (rc = read_ends(&s, c, e)) < 0)
+        (rc = read_scaling(&s, c, e)) < 0 || (rc = model_config_check(c, e)) < 0 ||
+        (rc = read_ends(&s, c, e)) < 0)
         return rc;
     return check_values(&s, c, e);
 }

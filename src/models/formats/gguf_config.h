@@ -18,6 +18,7 @@ struct gguf_arch {
     int nope_every;   /* every n-th block has no positions; 0: all have */
     int unscaled;     /* number of blocks with which scores are scaled by the size dim / heads */
     enum gguf_experts experts;
+    int is_fused; /* q, k and v share a matrix, and so do gate and up */
 };
 const struct gguf_arch *gguf_arch_find(const char *name); /* NULL: unsupported */
 const struct gguf_arch *gguf_arch_of(const char *family); /* NULL: none */

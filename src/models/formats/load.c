@@ -38,7 +38,7 @@ static struct st_out tensor_of(const struct param *p, const char *name, const re
 }
 
 /* A tensor in another family's layout: its parts, each one parameter.  File-backed values are read
- * whole while the tensor is written, because its rows are our columns. */
+ * whole while the tensor is written, because its rows may be our columns. */
 struct foreign {
     const struct model *m;
     struct names_place place;
@@ -68,6 +68,15 @@ static void foreign_free(struct foreign *f)
     }
 }
 
+/* The parts of a fused matrix follow one another. */
+static void fused_row(const struct foreign *f, size_t row, real *out)
+{
+    int k = 0;
+    while (row >= (size_t)f->m->params.p[f->part[k]].shape[0])
+        row -= (size_t)f->m->params.p[f->part[k++]].shape[0];
+    model_values(f->m, f->part[k], row, 1, out);
+}
+
 static void foreign_done(struct foreign *f, uint64_t row)
 {
     const struct param *p = &f->m->params.p[f->part[0]];
@@ -81,6 +90,10 @@ static void foreign_row(const void *data, uint64_t i, void *out)
 {
     struct foreign *f = (struct foreign *)(uintptr_t)data;
     real *to = out;
+    if (!f->place.is_transposed && f->m->params.p[f->part[0]].rank > 1) {
+        fused_row(f, (size_t)i, out);
+        return;
+    }
     for (int k = 0; k < f->place.parts; k++) {
         const struct param *p = &f->m->params.p[f->part[k]];
         size_t rows = (size_t)p->shape[0], cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
@@ -102,7 +115,7 @@ static int write_foreign(const struct model *m, const struct names *names, const
     for (int i = 0; i < m->params.n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         struct names_place at;
-        names_place(names, p->name, &at);
+        names_place(names, &m->config, p->name, &at);
         if (at.part > 0) { /* parts of a tensor are consecutive in the table */
             for (size_t k = n; k-- > 0;)
                 if (strcmp(f[k].place.name, at.name) == 0) {

@@ -11,8 +11,6 @@
 #include "models/moe.h"
 #include "names.h"
 
-enum { KEY_SIZE = 160 };
-
 struct source {
     struct gguf *g;
     const char *path;
@@ -22,17 +20,19 @@ struct source {
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* The file's name of a parameter. */
-static void name_of(char out[KEY_SIZE], const char *param)
+static void place_of(const struct source *s, const struct model *m, int i, struct names_place *at)
 {
-    BUG_IF(!gguf_name(out, KEY_SIZE, param), "%s: no name in GGUF", param);
+    const char *param = m->params.p[i].name;
+    BUG_IF(!gguf_place(&m->config, s->arch->is_fused, param, at), "%s: no name in GGUF", param);
 }
 
 /* Experts > 0: of as many parameters together.  A gate of one row is a vector there. */
-static int check_shape(const struct param *p, const struct gguf_tensor *t, int64_t experts,
-                       struct err *e)
+static int check_shape(const struct param *p, const struct names_place *at,
+                       const struct gguf_tensor *t, int64_t experts, struct err *e)
 {
     struct str have = {0}, want = {0};
-    int64_t shape[3] = {experts, p->shape[0], p->rank > 1 ? p->shape[1] : 0};
+    int64_t shape[3] = {experts, at->outputs ? (int64_t)at->outputs : p->shape[0],
+                        p->rank > 1 ? p->shape[1] : 0};
     int from = experts > 0 ? 0 : p->rank > 1 && p->shape[0] == 1 ? 2 : 1, n = p->rank + 1 - from;
     int same = t->rank == n;
     for (int i = 0; i < n; i++)
@@ -69,9 +69,9 @@ static enum quant_kind kind_of(const struct gguf_tensor *t)
 }
 
 static int read_values(const struct source *s, const struct param *p, const struct gguf_tensor *t,
-                       int head_dim, int part, struct err *e)
+                       int head_dim, uint64_t first, struct err *e)
 {
-    gguf_take(t, (uint64_t)part * p->n, p->n, p->value);
+    gguf_take(t, first * (p->rank > 1 ? (uint64_t)p->shape[1] : 1), p->n, p->value);
     int rc = 0, is_offset = s->arch->norm_offset && strstr(p->name, "norm.weight");
     load_warn_odd(s->path, t->name, p->value, p->n);
     for (size_t i = 0; is_offset && i < p->n; i++)
@@ -84,28 +84,33 @@ static int read_values(const struct source *s, const struct param *p, const stru
 static int read_param(const struct source *s, struct model *m, int i, struct err *e)
 {
     const struct param *p = &m->params.p[i];
-    char name[KEY_SIZE];
+    struct names_place at;
     int pairs = s->arch->has_pairs && has_pairs(p->name), D = pairs ? (int)m->config.head_dim : 0;
-    name_of(name, p->name);
-    const struct gguf_tensor *t = gguf_find(s->g, name);
+    place_of(s, m, i, &at);
+    const struct gguf_tensor *t = gguf_find(s->g, at.name);
     if (!t)
-        return err_set(e, DS_EFORMAT, "missing tensor %s", name);
+        return err_set(e, DS_EFORMAT, "missing tensor %s", at.name);
     int expert = names_expert(p->name);
-    int rc = check_shape(p, t, expert < 0 ? 0 : m->config.experts, e);
+    if (expert >= 0) {
+        at.first = (uint64_t)expert * (uint64_t)p->shape[0];
+        at.outputs = (uint64_t)p->shape[0];
+    }
+    int rc = check_shape(p, &at, t, expert < 0 ? 0 : m->config.experts, e);
     if (rc == 0)
         rc = gguf_check_type(t, e);
     if (rc < 0 || !p->in_file)
-        return rc < 0 ? rc : read_values(s, p, t, D, expert < 0 ? 0 : expert, e);
-    stored_set(m, i,
-               &(struct stored){.take = gguf_take,
-                                .tensor = t,
-                                .data = t->data,
-                                .bytes = (size_t)t->bytes,
-                                .kind = kind_of(t),
-                                .is_bf16 = t->type == GGUF_T_BF16,
-                                .part = expert < 0 ? 0 : expert,
-                                .parts = expert < 0 ? 1 : (int)m->config.experts,
-                                .head_dim = D});
+        return rc < 0 ? rc : read_values(s, p, t, D, at.first, e);
+    stored_set(
+        m, i,
+        &(struct stored){.take = gguf_take,
+                         .tensor = t,
+                         .data = t->data,
+                         .bytes = (size_t)t->bytes,
+                         .kind = kind_of(t),
+                         .is_bf16 = t->type == GGUF_T_BF16,
+                         .first = (size_t)at.first,
+                         .rows = (size_t)at.outputs * (expert < 0 ? 1 : (size_t)m->config.experts),
+                         .head_dim = D});
     return 0;
 }
 
@@ -116,15 +121,16 @@ static int check_unused(const struct source *s, const struct model *m, struct er
     unsigned char *used = mem_alloc(n + 1, 1);
     int rc = used ? 0 : err_set(e, DS_EMEM, "out of memory for the tensor names");
     for (int k = 0; k < m->n_base && rc == 0; k++) {
-        char name[KEY_SIZE];
-        name_of(name, m->params.p[k].name);
-        const struct gguf_tensor *t = gguf_find(s->g, name);
+        struct names_place at;
+        place_of(s, m, k, &at);
+        const struct gguf_tensor *t = gguf_find(s->g, at.name);
         if (t)
             used[t - gguf_at(s->g, 0)] = 1;
     }
     for (size_t i = 0; i < n && rc == 0; i++) {
         const char *have = gguf_at(s->g, i)->name;
-        if (!used[i] && strcmp(have, "rope_freqs.weight") != 0)
+        if (!used[i] && strcmp(have, "rope_freqs.weight") != 0 &&
+            !(s->arch->is_fused && strncmp(have, "rope_factors_", 13) == 0))
             rc = err_set(e, DS_EFORMAT, "unexpected tensor %s", have);
     }
     mem_free(used);

@@ -69,7 +69,6 @@ static void read_param(const struct llama2c *f, struct model *m, int i, const ch
                                     .tensor = at,
                                     .data = at,
                                     .bytes = p->n * sizeof(float),
-                                    .parts = 1,
                                     .head_dim = pairs ? (int)m->config.head_dim : 0});
         return;
     }

@@ -47,6 +47,16 @@ static const struct row gpt2[] = {
     // clang-format on
 };
 
+static const struct row phi3[] = {
+    // clang-format off
+    {"self_attn.q_proj.weight",          "self_attn.qkv_proj.weight", 0, 0, 3},
+    {"self_attn.k_proj.weight",          "self_attn.qkv_proj.weight", 0, 1, 3},
+    {"self_attn.v_proj.weight",          "self_attn.qkv_proj.weight", 0, 2, 3},
+    {"mlp.gate_proj.weight",             "mlp.gate_up_proj.weight",   0, 0, 2},
+    {"mlp.up_proj.weight",               "mlp.gate_up_proj.weight",   0, 1, 2},
+    // clang-format on
+};
+
 /* '*' is the number of an expert. */
 static const struct row mixtral[] = {
     // clang-format off
@@ -85,6 +95,9 @@ static const struct names all[] = {
     {"llama", "embed_tokens.weight", "", "layers.", NULL, 0, 0},
     {"gpt2", "transformer.wte.weight", "transformer.", "h.", gpt2, DS_LEN(gpt2), 0},
     {"gpt2", "wte.weight", "", "h.", gpt2, DS_LEN(gpt2), 0},
+    {"phi3", "model.layers.0.self_attn.qkv_proj.weight", "model.", "layers.", phi3, DS_LEN(phi3),
+     1},
+    {"phi3", "layers.0.self_attn.qkv_proj.weight", "", "layers.", phi3, DS_LEN(phi3), 1},
     {"mixtral", "model.layers.0.block_sparse_moe.gate.weight", "model.", "layers.", mixtral,
      DS_LEN(mixtral), 1},
     {"mixtral", "layers.0.block_sparse_moe.gate.weight", "", "layers.", mixtral, DS_LEN(mixtral),
@@ -94,6 +107,7 @@ static const struct names all[] = {
     SANDWICH("gemma3_text", "model."),
     SANDWICH("olmo2", "model."),
     {"ouro", "model.layers.0.input_layernorm_2.weight", "model.", "layers.", ouro, DS_LEN(ouro), 1},
+    SANDWICH("olmo3", "model."),
 };
 
 const struct names *names_of(const struct st_set *s)
@@ -136,7 +150,22 @@ static const struct row *row_of(const struct names *n, const char *ours)
     return NULL;
 }
 
-void names_place(const struct names *n, const char *ours, struct names_place *out)
+/* The outputs of q, k and v, or of gate and up. */
+static void place_part(const struct model_config *c, const struct row *r, struct names_place *out)
+{
+    int is_mlp = strncmp(r->ours, "mlp.", 4) == 0;
+    uint64_t q = (uint64_t)(is_mlp ? c->ffn : c->heads * c->head_dim),
+             kv = (uint64_t)(is_mlp ? c->ffn : c->kv_heads * c->head_dim);
+    out->part = r->part;
+    out->parts = r->parts;
+    for (int k = 0; k < r->parts && r->parts > 1; k++) {
+        out->first += k >= r->part ? 0 : k == 0 ? q : kv;
+        out->outputs += k == 0 ? q : kv;
+    }
+}
+
+void names_place(const struct names *n, const struct model_config *c, const char *ours,
+                 struct names_place *out)
 {
     static const char model[] = "model.", layers[] = "layers.";
     const char *tail = ours + sizeof model - 1;
@@ -162,14 +191,13 @@ void names_place(const struct names *n, const char *ours, struct names_place *ou
         snprintf(out->name, sizeof out->name, "%s%s%s", n->prefix, number, theirs);
     if (r) {
         out->is_transposed = r->is_transposed;
-        out->part = r->part;
-        out->parts = r->parts;
+        place_part(c, r, out);
     }
 }
 
 int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2])
 {
-    uint64_t rows = (uint64_t)p->shape[0] * (uint64_t)at->parts, cols = (uint64_t)p->shape[1];
+    uint64_t rows = at->outputs ? at->outputs : (uint64_t)p->shape[0], cols = (uint64_t)p->shape[1];
     shape[0] = at->is_transposed ? cols : rows;
     shape[1] = at->is_transposed ? rows : cols;
     return p->rank;
@@ -257,4 +285,30 @@ int gguf_name(char *out, size_t size, const char *param)
         return 1;
     }
     return 0;
+}
+
+/* phi3: gate and up are rows of what is "up" elsewhere. */
+static const struct row gguf_fused[] = {
+    // clang-format off
+    {"self_attn.q_proj.weight", "attn_qkv.weight", 0, 0, 3},
+    {"self_attn.k_proj.weight", "attn_qkv.weight", 0, 1, 3},
+    {"self_attn.v_proj.weight", "attn_qkv.weight", 0, 2, 3},
+    {"mlp.gate_proj.weight",    "ffn_up.weight",   0, 0, 2},
+    {"mlp.up_proj.weight",      "ffn_up.weight",   0, 1, 2},
+    // clang-format on
+};
+
+int gguf_place(const struct model_config *c, int is_fused, const char *param,
+               struct names_place *out)
+{
+    const char *rest;
+    int l = load_layer(param, &rest);
+    *out = (struct names_place){.parts = 1};
+    for (size_t i = 0; is_fused && l >= 0 && i < DS_LEN(gguf_fused); i++)
+        if (strcmp(gguf_fused[i].ours, rest) == 0) {
+            snprintf(out->name, sizeof out->name, "blk.%d.%s", l, gguf_fused[i].theirs);
+            place_part(c, &gguf_fused[i], out);
+            return 1;
+        }
+    return gguf_name(out->name, sizeof out->name, param);
 }

@@ -4,6 +4,7 @@
 
 #include "engine/param.h"
 #include "io/st_set.h"
+#include "models/config.h"
 
 struct names; /* one family's naming */
 enum { NAMES_MAX = 160, NAMES_PARTS = 3 };
@@ -12,7 +13,9 @@ enum { NAMES_MAX = 160, NAMES_PARTS = 3 };
 struct names_place {
     char name[NAMES_MAX];
     int is_transposed; /* (in, out) as GPT-2's Conv1D has it, not (out, in)              */
-    int part, parts;   /* the part-th of as many outputs that share the tensor: q, k, v  */
+    int part, parts;   /* the part-th of as many that share the tensor: q, k, v          */
+    uint64_t first;    /* outputs of the parts before it                                 */
+    uint64_t outputs;  /* of the tensor; 0: the parameter's alone                        */
 };
 
 /* The naming of a file, recognised by the name of its embedding; ours (which is Llama's) if
@@ -21,8 +24,9 @@ const struct names *names_of(const struct st_set *s);
 /* The naming of a family ("gpt2") as its library writes it; ours for all others. */
 const struct names *names_of_family(const char *family);
 int names_are_ours(const struct names *n);
-/* Parameter `ours` in this naming. */
-void names_place(const struct names *n, const char *ours, struct names_place *out);
+/* Parameter `ours` of a model in this naming. */
+void names_place(const struct names *n, const struct model_config *c, const char *ours,
+                 struct names_place *out);
 /* The expected shape of the tensor at a place, for this parameter; returns the rank. */
 int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2]);
 /* 1 for tensors that are not weights: masks and frequencies that some programs store. */
@@ -32,5 +36,8 @@ int names_expert(const char *param);
 /* The GGUF name of a parameter: 1, or 0 when it has none.  Experts share a tensor of rank 3, in their
  * order. */
 int gguf_name(char *out, size_t size, const char *param);
+/* The same with its part of a fused matrix, where is_fused (phi3). */
+int gguf_place(const struct model_config *c, int is_fused, const char *param,
+               struct names_place *out);
 
 #endif

@@ -22,13 +22,13 @@ struct part {
     uint64_t first;      /* its row where our parameter begins */
 };
 
-/* Rows of a fused matrix: q, k and v of a GPT-2 are one there. */
+/* Rows of a fused matrix: q, k and v of a GPT-2 or Phi-3 are one there. */
 static void take_rows(struct part *out, const struct param *p, const struct names_place *at)
 {
     out->rank = p->rank;
-    out->rows = (uint64_t)p->shape[0] * (uint64_t)at->parts;
+    out->rows = at->outputs ? at->outputs : (uint64_t)p->shape[0];
     out->cols = p->rank > 1 ? (uint64_t)p->shape[1] : 1;
-    out->first = (uint64_t)p->shape[0] * (uint64_t)at->part;
+    out->first = at->first;
 }
 
 /* Parameter i of adapter x. */
@@ -40,7 +40,7 @@ static void part_of_adapter(const struct model *m, const struct adapter *x, int 
                          : i == x->magnitude ? "lora_magnitude_vector"
                                              : "lora_B.bias";
     struct names_place at;
-    peft_module(peft_names(&m->config), ps->p[x->matrix].name, &at);
+    peft_module(&m->config, ps->p[x->matrix].name, &at);
     snprintf(out->name, sizeof out->name, "%s%s.%s", peft_prefix, at.name, suffix);
     if (i == x->a) /* shared by the parts of a fused matrix */
         at = (struct names_place){.parts = 1};
@@ -56,7 +56,7 @@ static void part_of_saved(const struct model *m, int i, int is_plain, struct par
     int is_inner = 0;
     for (int k = 0; k < m->adapters && !is_plain; k++)
         is_inner |= m->adapter[k].base_bias == i;
-    names_place(peft_names(&m->config), p->name, &at);
+    names_place(peft_names(&m->config), &m->config, p->name, &at);
     const char *dot = strrchr(at.name, '.');
     snprintf(out->name, sizeof out->name, "%s%.*s%s%s", peft_prefix, (int)(dot ? dot - at.name : 0),
              at.name, is_inner ? ".base_layer" : "", dot ? dot : "");
@@ -322,7 +322,7 @@ static int check_place(const struct model *m, int i, int is_adapter, struct err 
     const char *param = m->params.p[i].name,
                *key = is_adapter ? "model.lora_targets" : "model.lora_save";
     struct names_place at;
-    names_place(peft_names(&m->config), param, &at);
+    names_place(peft_names(&m->config), &m->config, param, &at);
     if (at.parts == 1 && (is_adapter || !at.is_transposed || m->params.p[i].rank == 1))
         return 0;
     return err_set(
@@ -386,7 +386,6 @@ static void add_target(struct targets *t, const struct model_config *c, const ch
 static void add_matrix(struct targets *out, const struct model_config *c,
                        const struct adapter_spec *spec, int t)
 {
-    const struct names *names = peft_names(c);
     struct names_place at;
     int same = spec[t].r > 0;
     for (int64_t l = 1; l < c->layers; l++)
@@ -394,7 +393,7 @@ static void add_matrix(struct targets *out, const struct model_config *c,
                 spec[l * ADAPTER_TARGETS + t].alpha == spec[t].alpha;
     for (int l = 0; l < c->layers; l++) {
         const struct adapter_spec *x = &spec[l * ADAPTER_TARGETS + t];
-        peft_target(names, l, t, &at);
+        peft_target(c, l, t, &at);
         if (x->r > 0 && (!same || l == 0))
             add_target(out, c, same ? short_name(at.name) : at.name, x);
     }
@@ -407,7 +406,7 @@ static void add_saved(struct str *s, const struct model *m)
         struct names_place at;
         if (!adapters_saves_module(m, i))
             continue;
-        peft_module(peft_names(&m->config), m->params.p[i].name, &at);
+        peft_module(&m->config, m->params.p[i].name, &at);
         if (strcmp(at.name, last) != 0) /* weight and bias are neighbours, or named twice */
             add_item(s, at.name, NULL);
         snprintf(last, sizeof last, "%s", at.name);
@@ -432,7 +431,7 @@ static int write_config(const struct model *m, const char *dir, const char *base
     int rc = adapters_spec(&spec, c, e);
     if (rc < 0)
         return rc;
-    names_place(peft_names(c), m->params.p[m->adapter[0].matrix].name, &at);
+    names_place(peft_names(c), c, m->params.p[m->adapter[0].matrix].name, &at);
     for (int k = 0; k < ADAPTER_TARGETS; k++)
         add_matrix(&t, c, spec, k);
     add_saved(&saved, m);

@@ -24,19 +24,19 @@ const struct names *peft_names(const struct model_config *c)
     return names_of_family(model_config_family(&base));
 }
 
-void peft_module(const struct names *n, const char *param, struct names_place *out)
+void peft_module(const struct model_config *c, const char *param, struct names_place *out)
 {
-    names_place(n, param, out);
+    names_place(peft_names(c), c, param, out);
     char *end = strrchr(out->name, '.');
     if (end && (strcmp(end, ".weight") == 0 || strcmp(end, ".bias") == 0))
         *end = '\0';
 }
 
-void peft_target(const struct names *n, int l, int t, struct names_place *out)
+void peft_target(const struct model_config *c, int l, int t, struct names_place *out)
 {
     char param[NAMES_MAX];
     snprintf(param, sizeof param, "model.layers.%d.%s.weight", l, adapter_target[t].module);
-    peft_module(n, param, out);
+    peft_module(c, param, out);
 }
 
 /* ---- the directory ---- */

@@ -12,11 +12,11 @@
 
 /* The naming of the base model's family. */
 const struct names *peft_names(const struct model_config *c);
-/* The family's module whose weight or bias is our parameter, or contains it (q, k, v of a GPT-2 are
- * fused). */
-void peft_module(const struct names *n, const char *param, struct names_place *out);
+/* The family's module whose weight or bias is our parameter, or contains it (q, k, v of a GPT-2 or
+ * Phi-3 are fused). */
+void peft_module(const struct model_config *c, const char *param, struct names_place *out);
 /* The module of target t in layer l. */
-void peft_target(const struct names *n, int l, int t, struct names_place *out);
+void peft_target(const struct model_config *c, int l, int t, struct names_place *out);
 /* Sets one key of *c. */
 int peft_set(struct model_config *c, const char *key, const char *text, struct err *e) DS_CHECK;
 /* peft_targets.c: sets lora_targets and lora_save from the keys that name modules, and tied = 0

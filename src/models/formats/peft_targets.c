@@ -321,7 +321,7 @@ static int choose_one(const struct chooser *x, const struct model_config *c, int
 {
     struct names_place at;
     double r, alpha;
-    peft_target(peft_names(c), l, t, &at);
+    peft_target(c, l, t, &at);
     int rc = chosen(x, at.name, e);
     *out = (struct adapter_spec){0};
     if (rc <= 0)
@@ -520,7 +520,7 @@ static int set_saved(struct chooser *x, struct model_config *c, int is_tying, st
         rc = err_set(e, DS_EMEM, "modules_to_save: out of memory");
     for (int i = 0; rc == 0 && i < m->n_base; i++) {
         struct names_place at;
-        peft_module(peft_names(c), m->params.p[i].name, &at);
+        peft_module(c, m->params.p[i].name, &at);
         saved[i] = (unsigned char)is_saved(x, at.name);
         if (saved[i])
             rc = check_place(&at, &m->params.p[i], e);

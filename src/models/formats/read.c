@@ -61,7 +61,8 @@ static uint64_t count_nonfinite(const real *x, size_t n)
 static void read_transposed(const struct item *x, size_t row, size_t n)
 {
     real line[TILE];
-    size_t width = x->rows * (size_t)x->place.parts, begin = x->rows * (size_t)x->place.part + row;
+    size_t width = x->place.outputs ? (size_t)x->place.outputs : x->rows,
+           begin = (size_t)x->place.first + row;
     for (size_t o = 0; o < n; o += TILE) {
         size_t k = n - o < TILE ? n - o : TILE;
         for (size_t i = 0; i < x->cols; i++) {
@@ -80,8 +81,7 @@ static void want_piece(const struct reading *r, int i)
     if (x->place.is_transposed && p->row == 0)
         st_prefetch(x->tensor, 0, x->tensor->items);
     else if (!x->place.is_transposed)
-        st_prefetch(x->tensor, ((uint64_t)x->place.part * x->rows + p->row) * x->cols,
-                    p->n * x->cols);
+        st_prefetch(x->tensor, (x->place.first + p->row) * x->cols, p->n * x->cols);
 }
 
 static void read_piece(void *ctx, int task, int worker)
@@ -96,7 +96,7 @@ static void read_piece(void *ctx, int task, int worker)
     if (x->place.is_transposed) {
         read_transposed(x, p->row, p->n);
     } else {
-        uint64_t from = (uint64_t)x->place.part * x->rows * x->cols + at;
+        uint64_t from = x->place.first * x->cols + at;
         take(x->tensor, from, x->out + at, n);
         st_drop(x->tensor, from, n);
     }
@@ -190,8 +190,8 @@ static void leave_stored(struct model *m, int i, const struct source *x)
                                 .bytes = (size_t)x->tensor->bytes,
                                 .is_bf16 = x->tensor->dtype == ST_BF16,
                                 .is_transposed = x->place.is_transposed,
-                                .part = x->place.part,
-                                .parts = x->place.parts});
+                                .first = (size_t)x->place.first,
+                                .rows = (size_t)x->place.outputs});
 }
 
 static void close_set(void *file)

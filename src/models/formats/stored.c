@@ -69,14 +69,19 @@ size_t stored_file_row(const struct stored *s, size_t row)
     return row - d + (d < D / 2 ? 2 * d : 2 * (d - D / 2) + 1);
 }
 
-/* Transposes (C, parts x O) of the file into our rows, a few at a time. */
+/* Rows of the tensor: ours, or those of all that share it. */
+static size_t rows_of(const struct stored *s, const struct param *p)
+{
+    return s->rows ? s->rows : (size_t)p->shape[0];
+}
+
+/* Transposes (C, rows) of the file into our rows, a few at a time. */
 static void rows_transposed(const struct stored *s, const struct param *p, size_t row, size_t n,
                             real *out)
 {
     enum { TILE = 64 };
     real line[TILE];
-    size_t O = (size_t)p->shape[0], C = (size_t)p->shape[1];
-    size_t width = O * (size_t)s->parts, begin = O * (size_t)s->part + row;
+    size_t C = (size_t)p->shape[1], width = rows_of(s, p), begin = s->first + row;
     for (size_t o = 0; o < n; o += TILE) {
         size_t k = n - o < TILE ? n - o : TILE;
         for (size_t i = 0; i < C; i++) {
@@ -89,7 +94,7 @@ static void rows_transposed(const struct stored *s, const struct param *p, size_
 
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out)
 {
-    size_t O = (size_t)p->shape[0], C = (size_t)p->shape[1], before = O * (size_t)s->part;
+    size_t C = (size_t)p->shape[1], before = s->first;
     BUG_IF(!s->take, "%s: the location of its values is not set", p->name);
     if (s->is_transposed) {
         rows_transposed(s, p, row, n, out);
@@ -104,8 +109,8 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
 /* The bytes that contain rows [row, row + n): whole heads in an interleaved tensor. */
 static void *bytes_of(const struct stored *s, const struct param *p, size_t row, size_t *n)
 {
-    size_t rows = (size_t)p->shape[0] * (size_t)s->parts, each = s->bytes / (rows ? rows : 1);
-    size_t begin = ((size_t)p->shape[0] * (size_t)s->part + row) * each;
+    size_t rows = rows_of(s, p), each = s->bytes / (rows ? rows : 1);
+    size_t begin = (s->first + row) * each;
     *n *= each;
     return (void *)(uintptr_t)(s->data + begin);
 }
@@ -136,7 +141,7 @@ void stored_drop(const struct stored *s, const struct param *p, size_t row, size
     if (!s->is_transposed && s->head_dim == 0) {
         void *at = bytes_of(s, p, row, &n);
         mem_discard(at, n);
-    } else if (is_last && s->part + 1 == s->parts) {
+    } else if (is_last && s->first + (size_t)p->shape[0] == rows_of(s, p)) {
         mem_discard((void *)(uintptr_t)s->data, s->bytes);
     }
 }
@@ -144,7 +149,7 @@ void stored_drop(const struct stored *s, const struct param *p, size_t row, size
 int stored_quant(struct quant **out, const struct stored *s, const struct param *p, struct err *e)
 {
     int O = p->shape[0], C = p->shape[1];
-    size_t row = quant_row_bytes(s->kind, C), before = (size_t)O * (size_t)s->part * row;
+    size_t row = quant_row_bytes(s->kind, C), before = s->first * row;
     if (s->head_dim == 0)
         return quant_from_blocks(out, s->kind, s->data + before, O, C, e);
     unsigned char *split = mem_alloc((size_t)O, row);

@@ -43,12 +43,12 @@ static void find_sources(struct tensor_match *v, const struct model *m, const st
         const struct param *p = &m->params.p[i];
         struct source *x = &v->source[i];
         size_t at = 0;
-        names_place(v->names, p->name, &x->place);
+        names_place(v->names, &m->config, p->name, &x->place);
         x->tensor = st_set_find(s, x->place.name, &at);
         if (!x->tensor && i == m->embed && m->head < 0)
             x->tensor = st_set_find(s, head_name, &at); /* a tied matrix may have either name */
         if (!x->tensor && i == m->head && adapters_saves(m, i)) { /* of a tied base, until read */
-            names_place(v->names, m->params.p[m->embed].name, &x->place);
+            names_place(v->names, &m->config, m->params.p[m->embed].name, &x->place);
             x->tensor = st_set_find(s, x->place.name, &at);
         }
         if (!strict && i >= m->n_base && !(x->tensor && shape_fits(x, p))) {
