@@ -25,6 +25,7 @@ enum rope_scaling {
 enum { ROPE_PAIRS_MAX = 512 }; /* of a head */
 enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_BOTH };
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
+enum loop_norm { LOOP_NORM_NONE, LOOP_NORM_OWN, LOOP_NORM_FINAL };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
 enum expert_score { EXPERTS_SOFTMAX, EXPERTS_SIGMOID };

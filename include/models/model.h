@@ -258,6 +258,8 @@ void model_logits_rows(struct model *m, int row, int n, real *logits);
 void model_lens(struct model *m, int l, int row, real *logits);
 /* The same for n <= R listed rows, into logits (n, n_out): columns of the head, not ids. */
 void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real *logits);
+/* The states that both read: the final norm of h[l], out (n, C). */
+void model_lens_states(struct model *m, int l, const int32_t *row, int n, real *out);
 /* Column of the head that predicts this id, -1: none. */
 int model_column(const struct model *m, int id);
 

@@ -44,6 +44,10 @@ struct plan {
     const uint8_t *settled;
 };
 
+/* Of a state: what the head reads of h[l]; what layer l's attention reads of h[l], and, in a split
+ * layer, its FFN of mid. */
+enum route_norm { ROUTE_NORM_FINAL, ROUTE_NORM_ATTENTION, ROUTE_NORM_FFN };
+
 /* Reads predictions from states of the current pass, for methods that decide by them: the final
  * norm and the head on h[l] of n listed rows.  Arrays of n, NULL = not wanted.  kl: KL(p_l ||
  * p_before) in nats, reads h[before] too.  Each read counts as 2 C V FLOPs per row and state. */
@@ -55,6 +59,8 @@ struct route_lens {
     void *ctx;
     void (*read)(void *ctx, int l, int before, const int32_t *row, int n,
                  const struct lens_values *out);
+    /* A norm of the listed rows, out (n,C); not counted. */
+    void (*normed)(void *ctx, enum route_norm of, int l, const int32_t *row, int n, real *out);
     /* Counts what else the decision costs for these rows, in FLOPs each; a method that does so has
      * no ops->flops. */
     void (*count)(void *ctx, int l, const int32_t *row, int n, double each);
@@ -208,7 +214,9 @@ struct route_ops {
     /* In a frozen soft pass: recomputes the gates from the saved signals.  NULL: the plan is
      * replayed unchanged. */
     void (*regate)(struct route *r, int l, struct plan *out);
-    /* The next three may be NULL.  enter may add to h[l]; finish is called after the last layer. */
+    /* The next three may be NULL.  enter may add to h[l]; in a split layer it is called a second time,
+     * with the FFN's plan, and may add to mid, which has no enter_bwd.  finish is called after the
+     * last layer. */
     void (*enter)(struct route *r, int l, const struct plan *p, struct stream *s);
     void (*finish)(struct route *r, const struct stream *s);
     void (*aux)(struct route *r, struct losses *x);

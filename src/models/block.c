@@ -181,12 +181,12 @@ static struct norm norm0_of(const struct model *m, const struct block_work *w, i
 }
 
 /* The input of an iteration: w->in (n,C) from the states in w->x. */
-static void begin_iteration(struct model *m, const struct normed *r, struct block_work *w)
+static void begin_iteration(struct model *m, int l, const struct normed *r, struct block_work *w)
 {
     const real *before = loop_injected(m);
     int C = (int)m->config.dim;
     size_t n = (size_t)r->n * (size_t)C;
-    if (m->loop_norm >= 0) {
+    if (loop_norms(m, l)) {
         struct norm norm = norm0_of(m, w, r->n);
         norm_fwd(w->in, w->x, &norm);
     } else {
@@ -210,7 +210,7 @@ static void enter_fwd(struct model *m, int l, const struct normed *r, struct blo
         w->x = w->gathered;
     }
     if (loop_enters(m, l))
-        begin_iteration(m, r, w);
+        begin_iteration(m, l, r, w);
     struct norm norm = norm1_of(m, l, w, r->n);
     if (m->block[l].norm1 >= 0)
         norm_fwd(w->xn, w->x, &norm);
@@ -294,6 +294,22 @@ static void second_norm_fwd(struct model *m, int l, const struct plan *p, const 
         bulk_copy(w->u, x, items);
     add_into(w->u, w->f, items);
     bulk_copy(w->un, w->u, items);
+}
+
+void block_normed(struct model *m, int l, int second, const int32_t *row, int n, real *out)
+{
+    const struct block_work w = {
+        .mean1 = m->meanf, .rstd1 = m->rstdf, .mean2 = m->meanf, .rstd2 = m->rstdf};
+    struct norm norm = second ? norm2_of(m, l, &w, 1) : norm1_of(m, l, &w, 1);
+    const real *from = second ? m->stream.mid : m->stream.h[l];
+    int C = (int)m->config.dim, has = (second ? m->block[l].norm2 : m->block[l].norm1) >= 0;
+    for (int k = 0; k < n; k++) {
+        const real *x = from + (size_t)row[k] * (size_t)C;
+        if (has)
+            norm_fwd(out + (size_t)k * (size_t)C, x, &norm);
+        else
+            bulk_copy(out + (size_t)k * (size_t)C, x, (size_t)C);
+    }
 }
 
 struct ffn block_ffn(const struct model *m, int l, const struct block_work *w)
@@ -579,7 +595,7 @@ static void begin_bwd(struct model *m, int l, const struct plan *p, struct block
         rows_scatter_add(before, dx, p->row, NULL, N, C);
     if (!every)
         bulk_zero(to, items);
-    if (m->loop_norm >= 0) {
+    if (loop_norms(m, l)) {
         struct norm n = norm0_of(m, w, rows);
         norm_bwd(to, grd(m, m->loop_norm), grd(m, m->loop_norm_b), dx,
                  every ? m->stream.h[l] : w->gathered, &n);

@@ -14,6 +14,8 @@ const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cach
 /* Of the ranges.cached keys of layer l, those out of the window of each row, as ranges.passed; NULL
  * without a window or caches. */
 const int32_t *block_passed(struct model *m, int l, struct kv_cache *const *cache);
+/* Norm 1 of h[l], or norm 2 of the stream's mid, of n listed rows into out (n,C). */
+void block_normed(struct model *m, int l, int second, const int32_t *row, int n, real *out);
 /* The increment f of the plan's rows into w->f; the residual stream is only read. */
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
                      struct kv_cache *const *cache);

@@ -68,7 +68,7 @@ static const struct opt model_opts[] = {
     {"loop_first", OPT_INT,   AT(loop_first), "0",   0, 4096, NULL, "blocks before the loop, executed once", NULL},
     {"loop_last", OPT_INT,    AT(loop_last), "0",    0, 4096, NULL, "blocks after the loop, executed once", NULL},
     {"loop_min",  OPT_INT,    AT(loop_min),  "0",    0, 256, NULL, "training draws the iterations of each step from loop_min to loop; 0 = always loop", NULL},
-    {"loop_norm", OPT_BOOL,   AT(loop_norm), "true", 0, 0, NULL, "every iteration begins with a norm of the state", NULL},
+    {"loop_norm", OPT_ENUM,   AT(loop_norm), "true", 0, 0, "false|true|final", "every iteration begins with a norm of the state; final: from the second one on, with the model's final norm", NULL},
     {"loop_inject", OPT_ENUM, AT(loop_inject), "none", 0, 0, "none|add", "add: every iteration starts from its state plus the state before the loop", NULL},
     {"experts",   OPT_INT,    AT(experts),   "0",    0, 4096, NULL, "experts of a mixture-of-experts MLP; 0 = a dense MLP", NULL},
     {"experts_used", OPT_INT, AT(experts_used), "2", 1, 256, NULL, "experts that each token runs", NULL},
@@ -527,7 +527,7 @@ int64_t model_config_params(const struct model_config *c)
     int64_t fewer = dense_blocks(c) * (mlp_weights(c, 0) - mlp_weights(c, 1) +
                                        (c->experts_bias ? model_config_choices(c) : 0));
     return c->vocab * C + head + table + c->layers * model_config_params_layer(c) - fewer +
-           norm * (c->loop > 1 && c->loop_norm ? 2 : 1);
+           norm * (c->loop > 1 && c->loop_norm == LOOP_NORM_OWN ? 2 : 1);
 }
 
 /* Wavelengths that fit `high` times or more into the original context are unchanged, those that fit

@@ -6,6 +6,7 @@
 
 #include "base/pool.h"
 #include "engine/ops.h"
+#include "models/block.h"
 
 enum { CHUNK_MAX = 1024 }; /* of head_chunk */
 
@@ -228,6 +229,14 @@ static void lens_read(void *ctx, int l, int before, const int32_t *row, int n,
     }
 }
 
+static void lens_normed(void *ctx, enum route_norm of, int l, const int32_t *row, int n, real *out)
+{
+    if (of == ROUTE_NORM_FINAL)
+        model_lens_states(ctx, l, row, n, out);
+    else
+        block_normed(ctx, l, of == ROUTE_NORM_FFN, row, n, out);
+}
+
 static void lens_count(void *ctx, int l, const int32_t *row, int n, double each)
 {
     struct model *m = ctx;
@@ -237,5 +246,5 @@ static void lens_count(void *ctx, int l, const int32_t *row, int n, double each)
 
 struct route_lens model_lens_of(struct model *m)
 {
-    return (struct route_lens){m, lens_read, lens_count};
+    return (struct route_lens){m, lens_read, lens_normed, lens_count};
 }

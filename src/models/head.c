@@ -222,13 +222,18 @@ static void lens_rows(struct model *m, int l, int row, int n, real *logits)
     head_logits(m, logits, m->xf, n);
 }
 
-void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real *logits)
+void model_lens_states(struct model *m, int l, const int32_t *row, int n, real *out)
 {
     size_t C = (size_t)m->config.dim;
-    struct linear head = head_map(m);
     for (int k = 0; k < n; k++)
-        final_norm(m, m->xf + (size_t)k * C, m->meanf, m->rstdf,
-                   m->stream.h[l] + (size_t)row[k] * C, 1);
+        final_norm(m, out + (size_t)k * C, m->meanf, m->rstdf, m->stream.h[l] + (size_t)row[k] * C,
+                   1);
+}
+
+void model_lens_columns(struct model *m, int l, const int32_t *row, int n, real *logits)
+{
+    struct linear head = head_map(m);
+    model_lens_states(m, l, row, n, m->xf);
     linear_fwd(logits, m->xf, &head, n, 0, NULL);
     if (m->config.logit_cap > 0)
         soft_cap_fwd(logits, (real)m->config.logit_cap, (size_t)n * (size_t)m->n_out);

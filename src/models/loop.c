@@ -55,6 +55,10 @@ void loop_settle(struct model *m, int l, struct plan *p)
     if (m->route.ops->enter && m->route.pass.kind != PASS_DENSE) /* it may add to every state */
         memset(m->loop.moved, 1, (size_t)m->route.loop.group * R);
     uint8_t *moved = m->loop.moved + place_in_group(m, l) * R;
+    int before = l - m->route.loop.group;
+    if (loop_enters(m, l) && before >= m->route.loop.start &&
+        loop_norms(m, before) != loop_norms(m, l))
+        memset(moved, 1, R); /* the same states, but another input */
     uint8_t *settled = m->loop.settled + (size_t)l * (size_t)m->R_max;
     for (size_t i = 0; i < R; i++)
         settled[i] = !moved[i];
@@ -91,10 +95,16 @@ int loop_iterations(const struct model *m, const struct pass *pass)
     return (int)(c->loop_min + rng_below(&r, (uint32_t)(c->loop - c->loop_min + 1)));
 }
 
+int loop_norms(const struct model *m, int l)
+{
+    return m->loop_norm >= 0 &&
+           (m->config.loop_norm != LOOP_NORM_FINAL || l != m->route.loop.start);
+}
+
 int loop_enters(const struct model *m, int l)
 {
-    return (m->loop_norm >= 0 || m->config.loop_inject != LOOP_INJECT_NONE) && is_looped(m, l) &&
-           place_in_group(m, l) == 0;
+    return is_looped(m, l) && place_in_group(m, l) == 0 &&
+           (loop_norms(m, l) || m->config.loop_inject != LOOP_INJECT_NONE);
 }
 
 const real *loop_injected(const struct model *m)

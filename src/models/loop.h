@@ -25,6 +25,8 @@ int loop_iterations(const struct model *m, const struct pass *pass);
 /* Does layer l begin an iteration whose input x is not the state itself:
  * x = norm(h) (model.loop_norm) + h before the loop (model.loop_inject)? */
 int loop_enters(const struct model *m, int l);
+/* Does that x begin with the norm?  The final norm as the loop's spares the first iteration. */
+int loop_norms(const struct model *m, int l);
 /* The state before the loop when it is added, else NULL; and its gradient. */
 const real *loop_injected(const struct model *m);
 real *loop_injected_grad(const struct model *m);

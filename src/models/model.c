@@ -35,7 +35,10 @@ static int register_params(struct model *m, struct err *e)
     if (c->norm == NORM_LAYER)
         m->norm_b = params_add(ps, "model.norm.bias", C, 0, PARAM_PLAIN, INIT_ZERO, 0);
     m->loop_norm = m->loop_norm_b = -1;
-    if (c->loop > 1 && c->loop_norm) {
+    if (c->loop > 1 && c->loop_norm == LOOP_NORM_FINAL) {
+        m->loop_norm = m->norm;
+        m->loop_norm_b = m->norm_b;
+    } else if (c->loop > 1 && c->loop_norm) {
         m->loop_norm = params_add(ps, "model.loop_norm.weight", C, 0, PARAM_PLAIN, norm_init, 0);
         if (c->norm == NORM_LAYER)
             m->loop_norm_b =

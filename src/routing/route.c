@@ -17,11 +17,13 @@ const char *const metric_scope_name[] = {
     X(dlr) \
     X(dtf) \
     X(edp) \
+    X(flexidepth) \
     X(gateskip) \
     X(halt) \
     X(hat) \
     X(layerskip) \
     X(mod) \
+    X(ouro) \
     X(random) \
     X(static) \
     X(stochastic)
@@ -219,7 +221,7 @@ void route_decide(struct route *r, int l, enum route_span span, struct plan *out
         if (r->pass.unit)
             gates_to_one(out);
     }
-    if (r->ops->enter && is_routed && span != ROUTE_SPAN_FFN)
+    if (r->ops->enter && is_routed)
         r->ops->enter(r, l, out, s);
 }
 

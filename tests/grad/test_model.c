@@ -140,6 +140,10 @@ T(loops_have_the_right_gradients)
                    "model.loop_inject=add model.norm=layer model.position=learned model.mlp=gelu",
                    0, 0);
     check_switches("model.layers=1 model.loop=2 model.lora_r=2 model.lora_alpha=4", 0, 1);
+    check_switches("model.layers=2 model.loop=3 model.loop_norm=final model.norm_place=both", 1, 1);
+    check_switches("model.layers=3 model.loop=2 model.loop_first=1 model.loop_norm=final "
+                   "model.loop_inject=add model.norm=layer",
+                   0, 0);
 }
 
 /* Each step draws its number of iterations; those behind it are closed. */

@@ -38,6 +38,7 @@ static const struct {
     {"olmo2-7b",       7298617344, 0,          0,         5e5, 1e-6, POS_ROPE, 0, 0},
     {"olmoe-1b-7b",    6919161856, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
     {"smollm3-3b",     3075098624, 0,          0,         5e6, 1e-6, POS_ROPE, 1, 0},
+    {"ouro-1.4b",      1434650624, 1233324032, 51388416,  1e6, 1e-6, POS_ROPE, 0, 0},
     {"phi3-mini",      3821079552, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
     {"phi4-mini",      3836021760, 0,          0,         1e4, 1e-5, POS_ROPE, 1, 0},
     {"gpt-edp",        63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
@@ -188,12 +189,12 @@ T(what_a_method_adds_is_counted)
     train_config_release(&c);
 }
 
-/* NAME or NAME-VARIANT of a method; the published size of edp is a size. */
+/* NAME or NAME-VARIANT of a method; the published sizes of edp and Ouro are sizes. */
 static int is_of_method(const char *preset, const char *method)
 {
     size_t n = strlen(method);
     return strncmp(preset, method, n) == 0 && (preset[n] == '\0' || preset[n] == '-') &&
-           strcmp(preset, "edp-published") != 0;
+           strcmp(preset, "edp-published") != 0 && strcmp(preset, "ouro-1.4b") != 0;
 }
 
 T(a_methods_preset_leaves_the_size_before_it)

@@ -22,13 +22,16 @@ enum family {
     QWEN2_MOE,
     QWEN3_MOE,
     OLMOE,
+    OURO,
+    DDLLAMA,
     PHI3,
     GPT2,
     FAMILIES
 };
 static const char *const family_name[FAMILIES] = {
-    "llama", "mistral", "qwen2",   "qwen3",     "gemma",     "gemma2", "gemma3_text", "olmo2",
-    "olmo3", "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe",  "phi3",        "gpt2"};
+    "llama",       "mistral", "qwen2", "qwen3",   "gemma",   "gemma2",
+    "gemma3_text", "olmo2",   "olmo3", "smollm3", "mixtral", "qwen2_moe",
+    "qwen3_moe",   "olmoe",   "ouro",  "ddllama", "phi3",    "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -63,6 +66,8 @@ static const struct key keys[] = {
     {"",                          "norm_offset", "=false", "=false",  NULL},
     {"",                          "qk_norm",    "=none",  "=none",    NULL},
     {"",                          "mlp",        "=swiglu", NULL,      NULL},
+    {"",                          "loop_norm",  NULL,     NULL,       NULL},
+    {"total_ut_steps",            "loop",       NULL,     NULL,       NULL},
     {"",                          "fused",      "=false", "=false",   NULL},
     {"n_embd",                    "dim",        NULL,     NEEDED,     NULL},
     {"n_layer",                   "layers",     NULL,     NEEDED,     NULL},
@@ -149,6 +154,21 @@ static const struct {
     {OLMOE,   "rms_norm_eps",            "norm_eps",   "1e-5"},
     {OLMOE,   "mlp_bias",                "mlp_bias",   "=false"},
     {OLMOE,   "",                        "qk_norm",    "=whole"},
+    {OURO,    "",                        "method",     "=ouro"},
+    {OURO,    "",                        "norm_place", "=both"},
+    {OURO,    "",                        "loop_norm",  "=final"},
+    {OURO,    "total_ut_steps",          "loop",       NEEDED},
+    {OURO,    "num_key_value_heads",     "kv_heads",   NEEDED},
+    {OURO,    "max_position_embeddings", "max_seq",    NEEDED},
+    {OURO,    "rms_norm_eps",            "norm_eps",   NEEDED},
+    {OURO,    "rope_theta",              "rope_theta", NEEDED},
+    {OURO,    "attention_bias",          "attn_bias",  "=false"},
+    {OURO,    "mlp_bias",                "mlp_bias",   "=false"},
+    {DDLLAMA, "",                        "method",     "=flexidepth"},
+    {DDLLAMA, "num_key_value_heads",     "kv_heads",   NEEDED},
+    {DDLLAMA, "max_position_embeddings", "max_seq",    NEEDED},
+    {DDLLAMA, "rms_norm_eps",            "norm_eps",   NEEDED},
+    {DDLLAMA, "rope_theta",              "rope_theta", NEEDED},
     {PHI3,    "max_position_embeddings", "max_seq",    "4096"},
     {PHI3,    "rms_norm_eps",            "norm_eps",   "1e-5"},
     {PHI3,    "attention_bias",          "attn_bias",  "=false"},
@@ -204,6 +224,7 @@ static const struct {
     {"use_parallel_residual",      0, "parallel attention and MLP is unsupported"},
     {"rotary_pct",                 1, "partial rotary dimensions are unsupported"},
     {"partial_rotary_factor",      1, "partial rotary dimensions are unsupported"},
+    {"early_exit_step",           -1, "a fixed exit step is unsupported: evaluate with exit.layer"},
     // clang-format on
 };
 
@@ -480,6 +501,12 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
         report_add(r, "%s must be an object", name);
         return;
     }
+    /* whose code needs a library that reads no rope_parameters, and YaRN's factor otherwise */
+    if (family == OURO &&
+        (strcmp(name, "rope_scaling") != 0 || strcmp(rope_type(rope, family), "yarn") == 0)) {
+        report_add(r, "%s: %s is unsupported in this family", name, rope_type(rope, family));
+        return;
+    }
     if (is_null(local) && is_null(full)) {
         if (family == OLMO3 && strcmp(name, "rope_parameters") == 0)
             report_add(r, "%s: expected full_attention and sliding_attention", name);
@@ -524,6 +551,7 @@ static int has_window(const struct model_config *c, const struct json_node *root
 {
     switch (family) {
     case QWEN2:
+    case OURO:
     case QWEN3: return l >= json_int(json_get(root, "max_window_layers"), 28);
     case QWEN2_MOE: return l % 2 == 0 && l < json_int(json_get(root, "max_window_layers"), 28);
     case GEMMA2: return l % 2 == 0;
@@ -585,10 +613,10 @@ static void read_window(struct report *r, struct model_config *c, const struct j
     static const int64_t usual[FAMILIES] = {
         [MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096, [OLMO3] = 4096};
     const struct json_node *n = json_get(root, "sliding_window");
-    int asks = family == QWEN2 || family == QWEN3 || family == SMOLLM3 || family == QWEN2_MOE ||
-               family == QWEN3_MOE; /* for use_sliding_window */
-    int is_off = family == LLAMA || family == GEMMA || family == OLMO2 || family == OLMOE ||
-                 (asks && !flag(r, root, "use_sliding_window", 0));
+    int asks = family == OURO || family == QWEN2 || family == QWEN3 || family == SMOLLM3 ||
+               family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
+    int is_off = family == LLAMA || family == DDLLAMA || family == GEMMA || family == OLMO2 ||
+                 family == OLMOE || (asks && !flag(r, root, "use_sliding_window", 0));
     int64_t window = n ? json_int(n, 0) : usual[family];
     if (flag(r, root, "use_sliding_window", 0) && !asks && usual[family] == 0)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
@@ -633,6 +661,17 @@ static void read_nope(struct report *r, struct model_config *c, const struct jso
 
 /* ---- unsupported options --------------------------------------------------------------------- */
 
+/* The code that these models bring along is what this program computes without it. */
+static int is_known_code(const struct json_node *root, int family)
+{
+    static const char *const classes[FAMILIES] = {[OURO] = "modeling_ouro.OuroForCausalLM",
+                                                  [DDLLAMA] =
+                                                      "modeling_ddllama.DDLlamaForCausalLM"};
+    const struct json_node *map = json_get(root, "auto_map");
+    const char *class = json_str(json_get(map, "AutoModelForCausalLM"), NULL);
+    return classes[family] && class && strcmp(class, classes[family]) == 0;
+}
+
 /* Published Phi-3 models name the files that became the library's own class. */
 static int is_native(const struct json_node *map, int family)
 {
@@ -654,7 +693,7 @@ static void check_foreign(struct report *r, const struct json_node *root, int fa
 {
     config_check_quantised(r, root);
     const struct json_node *map = json_get(root, "auto_map");
-    if (!is_null(map) && !is_native(map, family))
+    if (!is_null(map) && !is_native(map, family) && !is_known_code(root, family))
         report_add(r, "auto_map: models with custom code are unsupported (code is never run)");
     for (size_t i = 0; i < DS_LEN(others); i++) {
         /* Gemma 3's class has the key of scores and does not use it */
@@ -731,12 +770,49 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
         read_key(r, c, root, &keys[i], family);
     check_foreign(r, root, family);
     config_experts_read(r, c, root, family_name[family]);
+    if (family == OURO && r->n == 0 && c->loop < 2)
+        report_add(r, "total_ut_steps=1: not a loop: expected 2 or more");
     if (family == GPT2) {
         check_gpt2(r, c, root);
     } else {
         read_llama(r, c, root, family);
     }
     return 1;
+}
+
+/* One option of a method from a number of the file; its text before that: where the key is absent
+ * or null. */
+static int route_option(struct report *r, struct config *options, const struct json_node *n,
+                        const char *hf, const char *key, char text[64], const char *path,
+                        struct err *e)
+{
+    if (!is_null(n) && (!config_scalar(n, text) || json_kind_of(n) == JSON_KIND_BOOL))
+        report_add(r, "%s must be a number", hf);
+    return config_set(options, key, text, path, e);
+}
+
+int config_hf_route(struct report *r, struct config *options, const struct json_node *root,
+                    const char *path, struct err *e)
+{
+    static const struct {
+        enum family family;
+        const char *hf, *key, *absent;
+    } rows[] = {
+        {OURO, "early_exit_threshold", "ouro.threshold", "2"}, /* none: nothing leaves */
+        {DDLLAMA, "router_reduction_factor", "flexidepth.router_reduction", "16"},
+        {DDLLAMA, "proj_reduction_factor", "flexidepth.proj_reduction", "16"},
+        {DDLLAMA, "intermediate_size", "flexidepth.ffn", "0"},
+        {DDLLAMA, "rms_norm_eps", "flexidepth.eps", "0"},
+    };
+    int family = family_of(root), rc = 0;
+    for (size_t i = 0; i < DS_LEN(rows) && rc == 0; i++) {
+        char text[64];
+        str_copy(text, sizeof text, rows[i].absent);
+        if ((int)rows[i].family == family)
+            rc = route_option(r, options, json_get(root, rows[i].hf), rows[i].hf, rows[i].key, text,
+                              path, e);
+    }
+    return rc;
 }
 
 void config_hf_compare(struct report *r, const struct model_config *c, const struct json_node *root)

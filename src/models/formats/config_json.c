@@ -109,8 +109,19 @@ static int is_gpt2(const struct model_config *c)
            c->window == 0 && c->attn_scale == 0 && c->attn_cap == 0 && c->logit_cap == 0;
 }
 
+/* The whole stack looped, the final norm between iterations, and a gate after each. */
+static int is_ouro(const struct model_config *c)
+{
+    return strcmp(c->method, "ouro") == 0 && c->loop > 1 && c->loop_norm == LOOP_NORM_FINAL &&
+           c->loop_first == 0 && c->loop_last == 0 && c->loop_inject == LOOP_INJECT_NONE &&
+           c->norm_place == NORM_BOTH && !c->norm_offset && !c->qk_norm && c->mlp == MLP_SWIGLU &&
+           (features_of(c) & ~(unsigned)(F_WINDOW | F_LAYERS | F_LINEAR | F_LLAMA3)) == 0;
+}
+
 const char *model_config_family(const struct model_config *c)
 {
+    if (!(c->outputs && c->outputs[0]) && c->lora_r == 0 && is_ouro(c))
+        return "ouro";
     if (c->loop > 1 || (c->outputs && c->outputs[0]) || c->lora_r != 0 ||
         strcmp(c->method, "dense") != 0)
         return NULL; /* their formats cannot store routers and adapters */
@@ -307,11 +318,20 @@ static void add_gpt2(struct str *s, const struct model_config *c)
              c->norm_eps, c->mlp == MLP_GELU ? "gelu" : "gelu_new");
 }
 
+static void add_ouro(struct str *s, const struct model_config *c, const struct config *options)
+{
+    const char *threshold = options ? config_get(options, "ouro.threshold") : NULL;
+    add_key(s, "total_ut_steps", c->loop);
+    str_addf(s, "  \"early_exit_threshold\": %s,\n", threshold ? threshold : "1.0");
+}
+
 static const char *architecture(const char *family)
 {
     for (size_t i = 0; family && i < DS_LEN(families); i++)
         if (strcmp(families[i].name, family) == 0)
             return families[i].architecture;
+    if (family && strcmp(family, "ouro") == 0)
+        return "OuroForCausalLM";
     return family ? "GPT2LMHeadModel" : "DepthscopeForCausalLM";
 }
 
@@ -325,6 +345,8 @@ void model_config_to_json(struct str *s, const struct model_config *c,
         add_gpt2(s, c);
     else
         add_llama(s, c);
+    if (type && strcmp(type, "ouro") == 0)
+        add_ouro(s, c, route_options);
     if (type && c->experts > 0)
         add_experts(s, c, type);
     add_ends(s, c);
@@ -449,10 +471,12 @@ static int read_root(struct model_config *c, struct config *route_options,
         report_add(&r,
                    "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma, gemma2, "
                    "gemma3_text, olmo2, olmo3, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, "
-                   "phi3, gpt2 or "
+                   "phi3, ouro, ddllama, gpt2 or "
                    "depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
-    int rc = r.n == 0 ? read_ends(&r, c, root, path, e) : 0;
+    int rc = own ? 0 : config_hf_route(&r, route_options, root, path, e);
+    if (rc == 0 && r.n == 0)
+        rc = read_ends(&r, c, root, path, e);
     if (rc == 0 && r.n == 0) {
         rc = model_config_check(c, e);
         if (rc < 0)

@@ -22,6 +22,9 @@ void config_set_as(struct report *r, struct model_config *c, const char *own, co
 /* Reads a Hugging Face configuration and reports what is unsupported.  0: model_type is not one of
  * the known families. */
 int config_hf_read(struct report *r, struct model_config *c, const struct json_node *root);
+/* The options of the method that such a configuration brings along. */
+int config_hf_route(struct report *r, struct config *options, const struct json_node *root,
+                    const char *path, struct err *e) DS_CHECK;
 /* Hugging Face's size keys (of the family of model_type, else Llama's) must agree with our own
  * keys. */
 void config_hf_compare(struct report *r, const struct model_config *c,

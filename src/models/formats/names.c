@@ -81,6 +81,13 @@ static const struct row sandwich[] = {
             DS_LEN(sandwich), 1                                                                    \
     }
 
+static const struct row ouro[] = {
+    // clang-format off
+    {"attention_output_layernorm.weight", "input_layernorm_2.weight",          0, 0, 1},
+    {"mlp_output_layernorm.weight",       "post_attention_layernorm_2.weight", 0, 0, 1},
+    // clang-format on
+};
+
 /* The first is ours; of the others the last that fits a file is taken.  A family's second entry is a
  * model body saved without its head. */
 static const struct names all[] = {
@@ -99,6 +106,7 @@ static const struct names all[] = {
     SANDWICH("gemma2", ""),
     SANDWICH("gemma3_text", "model."),
     SANDWICH("olmo2", "model."),
+    {"ouro", "model.layers.0.input_layernorm_2.weight", "model.", "layers.", ouro, DS_LEN(ouro), 1},
     SANDWICH("olmo3", "model."),
 };
 

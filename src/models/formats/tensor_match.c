@@ -173,10 +173,24 @@ static int check_head(const struct tensor_match *v, const struct model *m, const
     return rc;
 }
 
+/* Checkpoints of the public Mixture-of-Recursions code have a Llama's config.json. */
+static int check_recursions(const struct st_set *s, struct err *e)
+{
+    for (size_t i = 0; i < st_set_count(s); i++)
+        if (strstr(st_set_at(s, i)->name, ".mor_router."))
+            return err_set(e, DS_EFORMAT,
+                           "%s: tensor %.100s: Mixture-of-Recursions is unsupported: how its "
+                           "recursions are routed and share keys is not in config.json",
+                           st_set_path(s), st_set_at(s, i)->name);
+    return 0;
+}
+
 int tensor_match_check(const struct tensor_match *v, const struct model *m, const struct st_set *s,
                        struct err *e)
 {
-    int rc = 0;
+    int rc = v->unexpected_n > 0 ? check_recursions(s, e) : 0;
+    if (rc < 0)
+        return rc;
     if (v->missing_n > 0 || v->unexpected_n > 0) {
         struct str text = {0};
         tensor_match_text(v, &text);
