@@ -24,7 +24,7 @@ struct theirs {
 
 static struct json *read_json(const char *dir, const char *name)
 {
-    char path[1100];
+    char path[1200];
     struct json *j = NULL;
     struct err e = {0};
     snprintf(path, sizeof path, "%s/%s.json", dir, name);
@@ -362,20 +362,20 @@ static int public_code(const char *mode, const char *dir)
 
 T_SECONDS(a_changed_configuration_is_computed_or_refused, 300)
 {
-    char **names = NULL, path[1100], dir[1024];
+    char **found = NULL, path[1100], dir[1024];
     size_t n = 0;
     struct str wrong = {0};
     struct err e = {0};
     str_copy(dir, sizeof dir, t_tmpdir());
     t_eq(public_code("walk", dir), 0);
-    t_ok(fs_list(dir, &names, &n, &e), &e);
+    t_ok(fs_list(dir, &found, &n, &e), &e);
     t_true(n >= 60);
     for (size_t i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        snprintf(path, sizeof path, "%s/%s", dir, found[i]);
         if (is_wrong(path))
-            str_addf(&wrong, " %s", names[i]);
+            str_addf(&wrong, " %s", found[i]);
     }
-    fs_list_free(names, n);
+    fs_list_free(found, n);
     t_truef(wrong.len == 0, "other logits:%s", str_text(&wrong));
     str_release(&wrong);
 }

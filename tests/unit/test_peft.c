@@ -541,15 +541,15 @@ T(non_finite_and_missing_tensors_of_adapters_are_refused_by_name)
 }
 
 /* An adapter on a fused matrix has one A shared by q, k and v, and a part of B for each. */
-static void open_fused(const char *shape, const char *place, int rows, const char *dir)
+static void open_fused(const char *shape, const char *blocks, const char *module, int rows,
+                       const char *dir)
 {
     char name[4][300], part[200], text[300];
     float a[2][2 * 8], b[2][24 * 2];
     struct st_out t[4];
     struct err e = {0};
-    const char *module = strrchr(place, '.') + 1;
     struct model *m = adapted(shape, "lora_r=2 lora_targets=q,k,v", dir);
-    snprintf(part, sizeof part, place, 0);
+    snprintf(part, sizeof part, "%s.0.%s", blocks, module);
     snprintf(text, sizeof text, "a part of %s.weight, which cannot be saved", part);
     t_fails(peft_save(m, in(dir, "lora"), "../base", &e), &e, DS_EUSAGE, text);
     for (int l = 0; l < 2; l++)
@@ -558,7 +558,7 @@ static void open_fused(const char *shape, const char *place, int rows, const cha
             b[l][i] = (float)(100 * l + i);
         }
     for (int k = 0; k < 4; k++) {
-        snprintf(part, sizeof part, place, k / 2);
+        snprintf(part, sizeof part, "%s.%d.%s", blocks, k / 2, module);
         snprintf(name[k], sizeof name[k], "base_model.model.%s.lora_%c.weight", part,
                  k % 2 ? 'B' : 'A');
         t[k] = (struct st_out){.name = name[k],
@@ -570,7 +570,7 @@ static void open_fused(const char *shape, const char *place, int rows, const cha
     snprintf(text, sizeof text,
              HEAD "\"r\": 2, \"lora_alpha\": 4, \"fan_in_fan_out\": true, \"target_modules\": "
                   "[\"%s\"]}",
-             module);
+             strchr(module, '.') + 1);
     put(dir, "lora/adapter_config.json", text);
     t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, 4, NULL, 0, &e), &e);
     struct model *back = opened(in(dir, "lora"));
@@ -594,10 +594,10 @@ T(a_fused_matrix_is_opened_and_refused_when_saved)
 {
     char dir[1000];
     str_copy(dir, sizeof dir, t_tmpdir());
-    open_fused(GPT2, "transformer.h.%d.attn.c_attn", 24, dir);
+    open_fused(GPT2, "transformer.h", "attn.c_attn", 24, dir);
     str_copy(dir, sizeof dir, in(t_tmpdir(), "phi3"));
     t_eq(mkdir(dir, 0755), 0);
-    open_fused(SHAPE "model.fused=true", "model.layers.%d.self_attn.qkv_proj", 16, dir);
+    open_fused(SHAPE "model.fused=true", "model.layers", "self_attn.qkv_proj", 16, dir);
 }
 
 T(a_base_is_found_next_to_its_adapters_or_through_the_environment)
