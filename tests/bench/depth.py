@@ -209,7 +209,7 @@ def shown(xs):
     return "%.3f ± %.3f" % (mean, T95[len(xs)] * spread / len(xs) ** 0.5)
 
 
-COLUMNS = {"answers right": "answer_accuracy", "loss of answers": "answer_loss", "loss": "loss", "mean depth": "depth_mean",
+COLUMNS = {"answers right": "answer_accuracy", "loss of answers": "answer_loss", "loss less velocity's": "loss_to_velocity", "loss": "loss", "mean depth": "depth_mean",
            "FLOPs": "flops_of_whole", "time": "batch_time_ratio", "r(depth, required)": "corr_needed_depth",
            "acceptance": "acceptance", "accepted": "mean_accepted", "speed-up": "speedup", "FLOPs per token": "flops_token_ratio"}
 
@@ -257,9 +257,12 @@ def table(study, parts, seeds):
                     for rule in ("regret", "velocity") for more in ("", "-random", "-random-depth") if loop]
         add(part, columns + ["mean depth", "FLOPs", "time"] + ([] if part == "C" else ["r(depth, required)"]), entries)
         if loop:
-            add("%s, features of the regret predictor" % part, ["answers right", "loss of answers", "FLOPs"],
-                [("%s, capacity %g" % (f, c), rows_of(study, part, "loop%d" % loop, "features-%s-%g" % (f, c), seeds))
-                 for c in TIGHT for f in FEATURES])
+            rows = {(f, c): rows_of(study, part, "loop%d" % loop, "features-%s-%g" % (f, c), seeds) for c in TIGHT for f in FEATURES}
+            for (f, c), of in rows.items():  # paired by seed
+                for r, first in zip(of, rows["velocity", c]):
+                    r["loss_to_velocity"] = r["answer_loss"] - first["answer_loss"]
+            add("%s, features of the regret predictor" % part, ["answers right", "loss of answers", "loss less velocity's", "FLOPs"],
+                [("%s, capacity %g" % fc, of) for fc, of in rows.items()])
         if part == "C":
             add("C, drafts", ["acceptance", "accepted", "speed-up"],
                 [("%s, exit %d" % (n, e), rows_of(study, part, n, "draft-%d" % e, seeds)) for n in ("dense8", "layerskip") for e in range(1, 8)])

@@ -88,12 +88,14 @@ class Tty:
             self.screen.resize(rows, cols)
 
     def read(self, seconds=0.4, limit=8.0):
-        """Bytes until the line has been quiet for `seconds`."""
+        """Bytes until the line has been quiet for `seconds`; the first ones are waited for."""
         got, end = b"", time.time() + limit
         while time.time() < end:
             ready, _, _ = select.select([self.fd], [], [], seconds)
-            if not ready:
+            if not ready and (got or self.out):
                 break
+            if not ready:
+                continue
             try:
                 data = os.read(self.fd, 65536)
             except OSError:
@@ -120,6 +122,7 @@ class Tty:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = status
+                self.read(0.05, 1)  # what it wrote after the last read
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)

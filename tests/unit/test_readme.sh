@@ -8,7 +8,15 @@ bad() { failed=$((failed + 1)); echo "FAIL $1"; }
 if sh tests/docs.sh "$DEPTHSCOPE" --check; then ok; else bad "generated pages are out of date: make docs"; fi
 for page in README.md data/reference/*.md tests/bench/*.md exports/README.md; do
     for link in $(grep -o '](\([^)h#][^)]*\))' "$page" | sed 's/^](//; s/)$//'); do
-        if [ -e "$(dirname "$page")/$link" ]; then ok; else bad "$page links to $link, which does not exist"; fi
+        target=$(dirname "$page")/${link%%#*}
+        if [ ! -e "$target" ]; then
+            bad "$page links to $link, which does not exist"
+        elif [ "$link" != "${link#*#}" ] &&
+            ! sed -n 's/^##* //p' "$target" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' | grep -qx "${link#*#}"; then
+            bad "$page links to $link, a heading that does not exist"
+        else
+            ok
+        fi
     done
 done
 echo "test_readme: $passed passed, $failed failed, 0 skipped"
