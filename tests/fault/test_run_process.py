@@ -744,7 +744,8 @@ def owner_tag():
     """The first part of an owner's name, from a process that is stopped while it has an unfinished file."""
     p = start(*TINY, "train.steps=100000", "train.checkpoint_every=1", "--run", "tagger", "--quiet")
     try:
-        for _ in range(20000):
+        until = time.monotonic() + 60 * SLOW
+        while time.monotonic() < until:
             for d, dirs, files in os.walk(path("tagger")):
                 for n in dirs + files:
                     m = re.search(r"[.-]([0-9a-f]{8})-%d-\d+-\d+(\.tmp)?$" % p.pid, n)
