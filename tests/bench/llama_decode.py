@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Decoding and prefill compared with llama.cpp, in alternating turns: llama_decode.py [shape=1.1b|small] [type=F32,BF16,Q8_0,Q4_0]
-[model=FILE.gguf,FILE.gguf] [rounds=3] [prefill=512] [decode=16].  With model= both sides open that file, of any type, in bf16.  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the
-threads of both (2).  Weights are random: speed does not depend on them.  Files go to TMPDIR, one at a time."""
+[model=FILE.gguf,FILE.gguf] [rounds=3] [prefill=512] [decode=16].  With model= both sides open that file, of any type, in bf16;
+it needs no tokenizer.  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the threads of both (2).
+Weights are random: speed does not depend on them.  Files go to TMPDIR, one at a time."""
 import os
 import sys
 import tempfile
@@ -57,6 +58,20 @@ def write_model(path, shape, kind):
     w.close()
 
 
+def without_tokenizer(L, path):
+    """What llama.cpp has to be told of a file that holds no tokenizer; None when it holds one."""
+    import gguf
+    file = gguf.GGUFReader(path)
+    if "tokenizer.ggml.model" in file.fields:
+        return None
+    vocab = [int(t.shape[1]) for t in file.tensors if t.name == "token_embd.weight"][0]
+    said = (L.llama_model_kv_override * 3)()  # a third without a key ends them
+    said[0].key, said[0].tag, said[0].value.val_str = b"tokenizer.ggml.model", L.LLAMA_KV_OVERRIDE_TYPE_STR, b"no_vocab"
+    family = file.fields["general.architecture"].contents()
+    said[1].key, said[1].tag, said[1].value.val_i64 = ("%s.vocab_size" % family).encode(), L.LLAMA_KV_OVERRIDE_TYPE_INT, vocab
+    return said
+
+
 class Model:
     def __init__(self, want):
         import llama_cpp as L
@@ -64,6 +79,9 @@ class Model:
         L.llama_backend_init()
         p = L.llama_model_default_params()
         if want["model"]:
+            self.said = without_tokenizer(L, want["model"])
+            if self.said:
+                p.kv_overrides = self.said
             self.model = L.llama_model_load_from_file(want["model"].encode(), p)
         else:
             with tempfile.TemporaryDirectory() as top:

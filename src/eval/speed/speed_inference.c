@@ -29,31 +29,44 @@ static double prefill_s(struct use *u, const struct speed_way *w)
     return t;
 }
 
-/* Mean bytes per weight over all matrices used in GEMMs. */
-static double bytes_of_weight(const struct model *m)
+/* Mean bytes per weight of n matrices as a GEMM reads them; -1 in at: none. */
+static double bytes_of_weight(const struct model *m, const int *at, size_t n)
 {
-    double bytes = 0, n = 0;
-    for (int i = 0; i < m->weights.n; i++) {
-        const struct weight *w = &m->weights.v[i];
-        double size = (double)w->O * w->C;
+    double bytes = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (at[i] < 0)
+            continue;
+        const struct weight *w = &m->weights.v[at[i]];
+        double values = (double)w->O * w->C;
         double packed = w->fwd.by ? (double)gemm_size_of(&w->fwd) : 0;
-        bytes +=
-            w->quant ? (double)quant_bytes(w->quant) : (packed > 0 ? packed : size * sizeof(real));
-        n += size;
+        bytes += w->quant ? (double)quant_bytes(w->quant)
+                          : (packed > 0 ? packed : values * sizeof(real));
+        size += values;
     }
-    return n > 0 ? bytes / n : 0;
+    return size > 0 ? bytes / size : 0;
 }
 
-/* Weights read by the last one-row forward: one per multiply-add, without attention's keys and
- * values. */
+/* Bytes of weights read by the last one-row forward: a weight per multiply-add, without attention's
+ * keys and values.  Files mix types by layer and matrix, so each part of each layer has its own
+ * bytes per weight; the experts of a layer are of one type. */
 static double weights_read(const struct model *m)
 {
-    static const enum flops_part part[] = {FLOPS_QO, FLOPS_KV, FLOPS_MLP, FLOPS_HEAD};
-    double sum = 0;
-    for (int l = 0; l <= m->flops.L; l++)
-        for (size_t i = 0; i < DS_LEN(part); i++)
-            sum += m->flops.part[(size_t)l * FLOPS_PARTS + part[i]];
-    return sum / 2 * bytes_of_weight(m);
+    const struct flops *f = &m->flops;
+    const int head = m->head < 0 ? m->embed : m->head;
+    double bytes =
+        f->part[(size_t)f->L * FLOPS_PARTS + FLOPS_HEAD] / 2 * bytes_of_weight(m, &head, 1);
+    for (int l = 0; l < f->L; l++) {
+        const struct block_params *b = &m->block[l];
+        const int qo[] = {b->q, b->o}, kv[] = {b->k, b->v};
+        int mlp[] = {b->gate, b->up, b->down, -1, -1, -1};
+        for (int i = 0; b->expert >= 0 && i < f->shape.mlp_mats; i++)
+            mlp[3 + i] = b->expert + i;
+        const double *part = &f->part[(size_t)l * FLOPS_PARTS];
+        bytes += part[FLOPS_QO] / 2 * bytes_of_weight(m, qo, DS_LEN(qo));
+        bytes += part[FLOPS_KV] / 2 * bytes_of_weight(m, kv, DS_LEN(kv));
+        bytes += part[FLOPS_MLP] / 2 * bytes_of_weight(m, mlp, DS_LEN(mlp));
+    }
+    return bytes;
 }
 
 /* Seconds of decoding after a dense prefill, so that every way starts from an equally full
