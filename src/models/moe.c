@@ -182,6 +182,27 @@ static void list_rows(struct moe_work *w, int N, int E, int k)
     }
 }
 
+/* ---- 3: experts ---- */
+
+static void experts_fwd(const struct model *m, int l, const struct block_work *w)
+{
+    const struct moe_work *x = &w->moe;
+    struct ffn expert[FFN_MANY];
+    int N[FFN_MANY], n = 0, E = experts_of(m);
+    real *y[FFN_MANY];
+    for (int i = 0; i < E; i++) {
+        if (x->start[i + 1] > x->start[i]) {
+            expert[n] = expert_of(m, l, i, w->un, x, x);
+            N[n] = x->start[i + 1] - x->start[i];
+            y[n++] = x->y + (size_t)x->start[i] * (size_t)m->config.dim;
+        }
+        if (n == FFN_MANY || (i == E - 1 && n > 0)) {
+            ffn_fwd_many(m, expert, N, y, 0, n);
+            n = 0;
+        }
+    }
+}
+
 /* ---- 4: weighted sum ---- */
 
 struct sum {
@@ -284,12 +305,7 @@ void moe_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
     linear_fwd(x->score, w->un, &router, N, 0, NULL); /* 1 */
     pool_run((N + ROWS - 1) / ROWS, choose_rows, &c); /* 2 */
     list_rows(x, N, choices_of(m), used_of(m));
-    for (int i = 0; i < experts_of(m); i++) { /* 3 */
-        struct ffn expert = expert_of(m, l, i, w->un, x, x);
-        int n = x->start[i + 1] - x->start[i];
-        if (n > 0)
-            ffn_fwd(m, &expert, n, x->y + (size_t)x->start[i] * (size_t)m->config.dim, 0);
-    }
+    experts_fwd(m, l, w);                 /* 3 */
     sum_slots(m, x, N, x->y, 1, f, beta); /* 4 */
     if (m->config.shared_ffn > 0)
         shared_fwd(m, l, N, w, f); /* 5 */
