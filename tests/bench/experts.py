@@ -26,8 +26,10 @@ TOP_1 = EXPERTS + " model.experts_used=1 model.experts_norm=false"
 RUNS = {
     "dense": ("a dense MLP", " model.ffn=256"),
     "top2": ("2 of 8, weight 0.01", EXPERTS + " model.experts_aux=0.01"),
+    "top2-aux1": ("2 of 8, weight 0.1", EXPERTS + " model.experts_aux=0.1"),
     "top2-aux0": ("2 of 8, weight 0", EXPERTS + " model.experts_aux=0"),
     "top1": ("1 of 8, weight 0.01", TOP_1 + " model.experts_aux=0.01"),
+    "top1-aux1": ("1 of 8, weight 0.1", TOP_1 + " model.experts_aux=0.1"),
     "top1-aux0": ("1 of 8, weight 0", TOP_1 + " model.experts_aux=0"),
     "mode": ("2 of 8 and 2 no-ops, half of the choices", EXPERTS + " model.experts_noop=2 model.noop_share=0.5 model.experts_aux=0.01"),
 }
