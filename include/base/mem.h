@@ -34,6 +34,9 @@ void mem_populate(void *p, size_t bytes);
 double mem_available(void);
 /* The rest of the cgroup limit alone, 0 = no limit; arguments as in base/cgroup.h. */
 double mem_available_cgroup(const char *mount, const char *self);
+/* Bytes of the machine, or of the cgroup where that is limited to fewer, and how many of them cannot be
+ * had any more (caches can).  0 and unchanged when unknown. */
+int mem_machine(double *used, double *total);
 /* Ensures capacity for `need` items of `size` in *p (currently *cap), doubling; 0 or DS_EMEM. */
 int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
 /* Calls so far; fail the n-th call from now on (persistent: and all later ones); 0 = never. */

@@ -182,6 +182,8 @@ struct runview {
     size_t n_evals;
     struct run_sample *sample;
     size_t n_samples;
+    struct machine_sample *system; /* newest of the machine (io/system.h); NULL = none was logged */
+    int64_t system_step;
 
     enum run_state state;
     int64_t step;     /* newest */

@@ -73,6 +73,7 @@ struct trainer {
     int rows;
     struct runlog_writer *log;
     struct record *record;
+    struct machine_watch *machine; /* NULL: not running, or train.system_every is 0 */
     struct control *control;
     atomic_int *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of a stop signal */
     int checkpoint_requested, wants_probe, wants_stop, is_paused, save_failed, log_failures,
@@ -194,6 +195,8 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* 
 int trainer_append(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;
+/* The machine, where a sample has arrived since the last one. */
+int trainer_log_system(struct trainer *t, struct err *e) DS_CHECK;
 /* Items of expert_load. */
 static inline size_t trainer_expert_cells(const struct trainer *t)
 {

@@ -82,3 +82,38 @@ double mem_available(void)
             left = also[i];
     return left;
 }
+
+static double limit_of(const char *dir, const char *name)
+{
+    char line[64];
+    double limit = cgroup_line(line, sizeof line, dir, name) ? strtod(line, NULL) : 0;
+    return limit > 0 && limit <= 0x1p60 ? limit : 0; /* "max": no limit */
+}
+
+static double limit_v2(const char *dir)
+{
+    return limit_of(dir, "memory.max");
+}
+
+static double limit_v1(const char *dir)
+{
+    return limit_of(dir, "memory.limit_in_bytes");
+}
+
+int mem_machine(double *used, double *total)
+{
+    const char *mount = "/sys/fs/cgroup", *self = "/proc/self/cgroup";
+    double all = 1024 * entry("/proc", "meminfo", "MemTotal"),
+           left = 1024 * entry("/proc", "meminfo", "MemAvailable"),
+           limit = cgroup_min(mount, self, "memory", limit_v2, limit_v1),
+           limit_left = mem_available_cgroup(mount, self);
+    if (limit > 0 && limit_left > 0 && (all == 0 || limit < all)) {
+        all = limit;
+        left = limit_left;
+    }
+    if (!(all > 0 && left > 0 && left <= all))
+        return 0;
+    *used = all - left;
+    *total = all;
+    return 1;
+}

@@ -2,6 +2,7 @@
  * program from working. */
 #include <locale.h>
 #include <langinfo.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -9,6 +10,8 @@
 
 #include "base/cpu.h"
 #include "base/fs.h"
+#include "base/machine.h"
+#include "base/mem.h"
 #include "base/pool.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
@@ -73,6 +76,32 @@ static void check_memory(struct finding *f)
     str_addf(&f->text, "%sB of memory",
              pages > 0 && size > 0 ? str_si(si, (double)pages * (double)size) : "unknown ");
     f->ok = 1;
+}
+
+/* One line a model: "2 x NVIDIA H100 80GB HBM3, 85.9 GB each (nvml)". */
+static void check_gpus(struct finding *f)
+{
+    struct machine_sample *s = mem_alloc(1, sizeof *s);
+    struct machine *m = s ? machine_open(".") : NULL;
+    f->ok = 1;
+    if (m)
+        machine_sample(m, s);
+    for (int i = 0, n; m && i < s->gpus; i += n) {
+        const struct machine_gpu *g = &s->gpu[i];
+        char si[16];
+        for (n = 1; i + n < s->gpus && strcmp(g->name, s->gpu[i + n].name) == 0 &&
+                    g->is_lost == s->gpu[i + n].is_lost;)
+            n++;
+        str_addf(&f->text, "%s%d x %s", i ? "; " : "", n, g->name[0] ? g->name : "unknown GPU");
+        if (isfinite(g->memory_total))
+            str_addf(&f->text, ", %sB each", str_si(si, g->memory_total));
+        str_addf(&f->text, g->is_lost ? ": lost, no longer answers (%s)" : " (%s)", g->source);
+        f->ok = g->is_lost ? 0 : f->ok;
+    }
+    if (f->text.len == 0)
+        str_add(&f->text, "none found");
+    machine_close(m);
+    mem_free(s);
 }
 
 static void check_terminal(struct finding *f)
@@ -156,9 +185,10 @@ static const struct {
     const char *name;
     void (*check)(struct finding *f);
 } checks[] = {
-    {"processor", check_cpu}, {"threads", check_threads},   {"gemm", check_gemm},
-    {"memory", check_memory}, {"terminal", check_terminal}, {"locale", check_locale},
-    {"runs", check_runs},     {"presets", check_data},      {"themes", check_themes},
+    {"processor", check_cpu}, {"threads", check_threads}, {"gemm", check_gemm},
+    {"memory", check_memory}, {"gpus", check_gpus},       {"terminal", check_terminal},
+    {"locale", check_locale}, {"runs", check_runs},       {"presets", check_data},
+    {"themes", check_themes},
 };
 
 int doctor_command(int argc, char **argv)

@@ -6,6 +6,7 @@
 #include "io/foreign.h"
 #include "io/metric.h"
 #include "io/runview_parts.h"
+#include "io/system.h"
 
 enum {
     LAYER_METRICS = 256,
@@ -405,6 +406,48 @@ static void take_sample(struct runview *v, struct value body, const struct recor
     v->sample[v->n_samples++] = x;
 }
 
+/* ---- the machine ---- */
+
+static void add_system_point(struct runview *v, const struct system_point *p,
+                             const struct record_common *c)
+{
+    if (!isfinite(p->value))
+        return;
+    struct series *s = series_named(v, p->name);
+    if (!s)
+        return;
+    if (!s->unit[0] && p->unit[0]) {
+        char *unit = mem_strdup(p->unit);
+        if (unit)
+            mem_free(s->unit);
+        s->unit = unit ? unit : s->unit;
+    }
+    if (series_add(s, c->step, p->value, (double)NAN, (double)NAN, c->time) < 0)
+        runview_no_memory(v);
+}
+
+/* The newest one is kept whole, of all the main numbers. */
+static void take_system(struct runview *v, struct value body, const struct record_common *c)
+{
+    struct system_point p;
+    if (!v->system && !(v->system = mem_alloc(1, sizeof *v->system))) {
+        runview_no_memory(v);
+        return;
+    }
+    system_read(v->system, body);
+    v->system->time = c->time;
+    v->system_step = c->step;
+    for (int k = 0; k < SYSTEM_SERIES; k++) {
+        p = system_point(v->system, (enum system_series)k);
+        add_system_point(v, &p, c);
+    }
+    for (int i = 0; i < v->system->gpus; i++)
+        for (int k = 0; k < SYSTEM_GPU_SERIES; k++) {
+            p = system_gpu_point(v->system, i, (enum system_gpu_series)k);
+            add_system_point(v, &p, c);
+        }
+}
+
 /* ---- all
  * --------------------------------------------------------------------------------------------- */
 
@@ -448,6 +491,7 @@ static const struct {
     {"metric", take_metric, 1},       {"layer", take_layer, 1}, {"probe", take_probe, 0},
     {"event", runview_take_event, 0}, {"eval", take_eval, 0},   {"sample", take_sample, 0},
     {"head", runview_take_head, 0},   {"end", take_end, 0},     {"matrix", runview_take_matrix, 1},
+    {"system", take_system, 1},
 };
 
 void runview_take(struct runview *v, struct value body)
@@ -511,6 +555,7 @@ void runview_clear(struct runview *v)
     map_release(&x->series);
     map_release(&x->layer);
     mem_free(v->always_on);
+    mem_free(v->system);
     mem_free(x->of_point);
     runview_head_release(v);
     struct runview kept = {.path = v->path,

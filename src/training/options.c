@@ -55,6 +55,7 @@ static const struct opt train_opts[] = {
     {"exit_every", OPT_INT, AT(exit_every), "0", 0, 4096, NULL, "exit_loss=rotate: period R, layer l has a loss in steps t with l mod R = t mod R; 0 = layers - 1, one early exit per step", NULL},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "consecutive steps with NaN or Inf that stop the run", NULL},
     {"allow_nonfinite", OPT_BOOL, AT(allow_nonfinite), "false", 0, 0, NULL, "train even if weights of train.init or of the teacher are NaN or Inf", NULL},
+    {"system_every", OPT_REAL, AT(system_every), "5", 0, 86400, NULL, "seconds between records of the machine (processors, memory, disk, network, GPUs), written after a step; 0 = off", NULL},
     {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was chosen for (set by isoflop, used by figures)", NULL},
     // clang-format on
 };

@@ -5,7 +5,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mem.h"
+#include "io/system.h"
 #include "models/trace.h"
 #include "training/trainer.h"
 
@@ -84,6 +86,16 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     record_close(r);
     add_metric_table(t);
     trainer_record_live(t);
+    return trainer_append(t, e);
+}
+
+int trainer_log_system(struct trainer *t, struct err *e)
+{
+    struct machine_sample s;
+    /* the first sample has no rates */
+    if (!t->machine || !machine_watch_take(t->machine, &s) || !(s.seconds > 0))
+        return 0;
+    system_record(t->record, t->state.step, &s);
     return trainer_append(t, e);
 }
 

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "training/exit_loss.h"
@@ -314,6 +315,8 @@ static int after_step(struct trainer *t, struct err *e)
     /* before the checkpoint, so that a run killed after it has logged this step */
     if (rc == 0 && (every(step, o->log_every) || t->report.has_val || last || t->report.is_bad))
         rc = trainer_log_step(t, e);
+    if (rc == 0)
+        rc = trainer_log_system(t, e);
     if (rc == 0 && saves)
         rc = save_now(t, e);
     if (t->on_step)
@@ -436,6 +439,8 @@ int trainer_run(struct trainer *t, struct err *e)
 {
     int rc = 0;
     account_begin(&t->account);
+    if (t->config.train.system_every > 0 && !t->machine)
+        t->machine = machine_watch_start(t->dir, t->config.train.system_every);
     if (t->state.step == 0)
         rc = probe(t, e);
     while (rc == 0 && t->state.step < t->config.train.steps) {
@@ -523,6 +528,7 @@ static void release_probes(struct trainer *t)
 
 void trainer_close(struct trainer *t)
 {
+    machine_watch_stop(t->machine);
     control_close(t->control);
     runlog_writer_close(t->log);
     trainer_home_close(t->home);
