@@ -121,7 +121,8 @@ static int add_format(const struct screen *s, enum format f, const char *title, 
 /* Views that show something without a run. */
 static int is_view_alone(const char *name)
 {
-    return strcmp(name, "home") == 0 || strcmp(name, "manual") == 0 || strcmp(name, "log") == 0;
+    return strcmp(name, "home") == 0 || strcmp(name, "manual") == 0 || strcmp(name, "log") == 0 ||
+           strcmp(name, "machine") == 0;
 }
 
 static int open_paths(const struct cli_args *a, char path[][1024], const char **paths, size_t *n,

@@ -15,6 +15,7 @@
     X(generate) \
     X(figures) \
     X(experts) \
+    X(machine) \
     X(log) \
     X(help)
 
