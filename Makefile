@@ -61,6 +61,7 @@ TESTS64 := $(call only,$(wildcard tests/grad/test_*.c))
 FUZZ    := $(call only,$(wildcard tests/fuzz/fuzz_*.c))
 SCRIPTS := $(call only,$(wildcard tests/*/test_*.py tests/*/test_*.sh))
 PROGRAMS := $(TESTS32:%.c=$(B)/%) $(TESTS64:%.c=$(D)/%) $(FUZZ:%.c=$(B)/%)
+NVML := $(B)/tests/unit/libnvml.so $(B)/tests/unit/libnvml_old.so
 
 # Set-up: what is missing is installed, and the flags of what is there are noted, once per host.
 GOALS := $(or $(MAKECMDGOALS),all)
@@ -74,7 +75,7 @@ CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 	$(if $(filter Darwin,$(shell uname -s)),-D_DARWIN_C_SOURCE) \
 	$(if $(filter ref,$(BLAS)),-DDEPTHSCOPE_NO_BLAS,$(BLAS_CFLAGS)) $(DEP_CFLAGS) $(CPPFLAGS)
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
-LDLIBS_ALL := $(DEP_LIBS) $(if $(filter ref,$(BLAS)),,-ldl) -lm -pthread $(LDLIBS)
+LDLIBS_ALL := $(DEP_LIBS) -ldl -lm -pthread $(LDLIBS)
 COMPILE    = $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP
 LINK       = $(CC) $(FLAGS.$(KIND)) $(LDFLAGS)
 
@@ -128,6 +129,11 @@ $(B)/depthscope $(PROGRAMS):
 	@$(if $(V),,echo "LD $@")
 	$(Q)$(LINK) $(if $(FUZZER),-fsanitize=fuzzer) -o $@ $^ $(if $(filter $(PROGRAMS),$@),$(CHECK_LIBS)) $(LDLIBS_ALL)
 
+# Stands in for NVIDIA's library in tests: that of a current driver, and of one without some functions.
+$(NVML): tests/unit/nvml_stub.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 $(WARN) -shared -fPIC $(if $(findstring _old,$@),-DOLD) -o $@ $<
+
 depthscope: $(B)/depthscope
 	$(Q)cp -f $< $@
 
@@ -136,7 +142,7 @@ depthscope: $(B)/depthscope
 run: all ## build, then open the workbench on a quick training run
 	./depthscope --quick
 
-programs: $(PROGRAMS) $(BIN)
+programs: $(PROGRAMS) $(BIN) $(NVML)
 fuzzers: $(FUZZ:%.c=$(B)/%)
 
 # One tree for what a run of the tests sees; DEPTHSCOPE is the program under test.

@@ -212,7 +212,8 @@ static void sample_host(struct machine *m, struct machine_sample *out)
     now.process = process_seconds();
     if (!isnan(m->at)) {
         out->seconds = at - m->at;
-        out->cpu = machine_reading((now.busy - m->before.busy) / (now.total - m->before.total), 1);
+        double busy = now.busy - m->before.busy, total = now.total - m->before.total;
+        out->cpu = total > 0 ? machine_reading(busy / total, 1) : (double)NAN;
         out->process_cpu = rate(now.process, m->before.process, out->seconds);
         out->net_in = rate(now.received, m->before.received, out->seconds);
         out->net_out = rate(now.sent, m->before.sent, out->seconds);
@@ -236,6 +237,7 @@ struct machine *machine_open(const char *folder)
     }
     m->at = (double)NAN;
     m->nvml = nvml_open(&has_library);
+    m->smi.patience_s = 5;
     m->smi.is_absent = has_library; /* without a driver, it fails as well */
     return m;
 }

@@ -133,9 +133,10 @@ static int is_ok(struct machine_gpu *g, int status)
     return status == OK;
 }
 
-static double number(struct machine_gpu *g, int status, unsigned x, double unit, double most)
+/* *x is what the call wrote; all bits set: unknown. */
+static double number(struct machine_gpu *g, int status, const unsigned *x, double unit, double most)
 {
-    return is_ok(g, status) && x != UINT32_MAX ? machine_reading(x * unit, most) : (double)NAN;
+    return is_ok(g, status) && *x != UINT32_MAX ? machine_reading(*x * unit, most) : (double)NAN;
 }
 
 static void sample_memory(const struct nvml *n, void *gpu, struct machine_gpu *g)
@@ -173,14 +174,15 @@ static void sample_gpu(struct nvml *n, void *gpu, struct machine_gpu *g)
         g->use = machine_reading(use.gpu / 100.0, 1);
     sample_memory(n, gpu, g);
     if (n->power)
-        g->power = number(g, n->power(gpu, &x), x, 1e-3, machine_most_watts);
+        g->power = number(g, n->power(gpu, &x), &x, 1e-3, machine_most_watts);
     if (n->power_limit)
-        g->power_limit = number(g, n->power_limit(gpu, &x), x, 1e-3, machine_most_watts);
+        g->power_limit = number(g, n->power_limit(gpu, &x), &x, 1e-3, machine_most_watts);
     if (n->temperature)
-        g->temperature = number(g, n->temperature(gpu, SENSOR_GPU, &x), x, 1, machine_most_celsius);
+        g->temperature =
+            number(g, n->temperature(gpu, SENSOR_GPU, &x), &x, 1, machine_most_celsius);
     if (n->clock) {
-        g->clock_sm = number(g, n->clock(gpu, CLOCK_SM, &x), x, 1, machine_most_mhz);
-        g->clock_memory = number(g, n->clock(gpu, CLOCK_MEMORY, &x), x, 1, machine_most_mhz);
+        g->clock_sm = number(g, n->clock(gpu, CLOCK_SM, &x), &x, 1, machine_most_mhz);
+        g->clock_memory = number(g, n->clock(gpu, CLOCK_MEMORY, &x), &x, 1, machine_most_mhz);
     }
     g->has_throttle = n->reasons && is_ok(g, n->reasons(gpu, &bits));
     for (int i = 0; g->has_throttle && i < MACHINE_THROTTLES; i++)

@@ -26,8 +26,9 @@ struct nvml *nvml_open(int *has_library);
 void nvml_sample(struct nvml *n, struct machine_sample *out);
 void nvml_close(struct nvml *n);
 
-/* ---- nvidia-smi (machine_smi.c): 0 when the program is missing or failed ---- */
+/* ---- nvidia-smi (machine_smi.c); is_absent: it is not asked ---- */
 struct smi {
+    double patience_s;
     int is_absent, is_without_reasons;
 };
 void smi_sample(struct smi *s, struct machine_sample *out);

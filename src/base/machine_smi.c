@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/machine_parts.h"
 
-static const double patience_s = 5;
 enum { FIELDS = 9, OUT_MAX = 1 << 14 };
 /* The name comes first: whatever it holds, the fields are counted from the end of the line. */
 static const char all[] = "--query-gpu=name,utilization.gpu,memory.used,memory.total,power.draw,"
@@ -21,10 +20,9 @@ static const char all[] = "--query-gpu=name,utilization.gpu,memory.used,memory.t
                       "--query-gpu=name,utilization.gpu,memory.used,memory.total,power.draw,"
                       "enforced.power.limit,temperature.gpu,clocks.sm,clocks.mem";
 
-/* Reads until the end of the output or the end of patience. */
-static size_t read_all(int fd, char *out, size_t size)
+/* Reads until the end of the output, or the time. */
+static size_t read_all(int fd, char *out, size_t size, double end)
 {
-    double end = clock_mono() + patience_s;
     size_t n = 0;
     for (double left; n + 1 < size && (left = end - clock_mono()) > 0;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -39,8 +37,8 @@ static size_t read_all(int fd, char *out, size_t size)
     return n;
 }
 
-/* DS_ENOTFOUND: no such program; another error: it failed. */
-static int ask(const char *query, char *out, size_t size)
+/* DS_ENOTFOUND: no such program; DS_EBUSY: it took too long; DS_EIO: it failed. */
+static int ask(const char *query, char *out, size_t size, double patience_s)
 {
     const char *argv[] = {"nvidia-smi", query, "--format=csv,noheader,nounits", NULL};
     const struct child_setup how = {.program = "nvidia-smi",
@@ -55,10 +53,10 @@ static int ask(const char *query, char *out, size_t size)
     if (rc < 0)
         return rc;
     double end = clock_mono() + patience_s;
-    size_t n = read_all(c.out, out, size);
+    size_t n = read_all(c.out, out, size, end);
     while (!child_poll(&c) && clock_mono() < end)
         clock_sleep(0.01);
-    rc = n > 0 && c.has_ended && c.status == 0 ? 0 : DS_EIO;
+    rc = !c.has_ended ? DS_EBUSY : n > 0 && c.status == 0 ? 0 : DS_EIO;
     child_close(&c, SIGKILL);
     return rc;
 }
@@ -105,13 +103,13 @@ static int read_line(char *line, int fields, struct machine_gpu *g)
 void smi_sample(struct smi *s, struct machine_sample *out)
 {
     char text[OUT_MAX], *rest = NULL;
-    int rc = s->is_without_reasons ? DS_EIO : ask(all, text, sizeof text);
-    if (rc < 0 && rc != DS_ENOTFOUND) { /* later drivers name the reasons differently */
+    int rc = s->is_without_reasons ? DS_EIO : ask(all, text, sizeof text, s->patience_s);
+    if (rc == DS_EIO) { /* other drivers name the reasons differently */
         s->is_without_reasons = 1;
-        rc = ask(without_reasons, text, sizeof text);
+        rc = ask(without_reasons, text, sizeof text, s->patience_s);
     }
     if (rc < 0) {
-        s->is_absent = 1; /* also one that hangs: it is not asked again */
+        s->is_absent = 1; /* it is not asked again: one that hangs would hang again */
         return;
     }
     for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {

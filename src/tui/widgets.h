@@ -97,6 +97,8 @@ void spark_draw(struct area a, const double *v, size_t n, double lo, double hi, 
 /* "block ratio [#####|---] 0.712 of 0.70": value and target as fractions of `full`. */
 void gauge_draw(struct area a, const char *label, double value, double target, double full,
                 enum role r);
+/* The bar of a gauge alone, as wide as the area: full at 1. */
+void meter_draw(struct area a, double unit, enum role r);
 /* Horizontal bars, one row each, value at the right; reference is a vertical line (NaN none). */
 struct bar {
     const char *label;

@@ -8,12 +8,13 @@
 #include "base/clock.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/system.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
 
 enum { KEPT = 240, GPU_SERIES = MACHINE_GPUS * SYSTEM_GPU_SERIES, BIN_MAX = 160 };
-enum { BARS = 3, SIDE = 27, LABEL = 9, HEAD_ROWS = 7 };
+enum { BARS = 3, SIDE = 27, LABEL = 9, PERCENT = 8, HEAD_ROWS = 7 };
 static const double live_seconds = 2;
 
 struct machine_view {
@@ -253,36 +254,48 @@ static void draw_title(struct view *v, struct area a, const struct machine_sampl
     area_right(a, 0, a.cols - 1, ink(ROLE_TEXT), load);
 }
 
+static enum role full_role(enum system_series k, double percent)
+{
+    return k == SYSTEM_CPU || !(percent >= 90) ? ROLE_SERIES_0
+           : percent < 97                      ? ROLE_WARN
+                                               : ROLE_BAD;
+}
+
+/* What is beside the bar. */
+static void print_side(char *out, size_t size, const struct machine_sample *s, enum system_series k,
+                       int is_of_run)
+{
+    char one[24], other[24];
+    if (k == SYSTEM_MEMORY)
+        snprintf(out, size, "%s of %s", print_bytes(one, s->memory_used),
+                 print_bytes(other, s->memory_total));
+    else if (k == SYSTEM_DISK)
+        snprintf(out, size, "%s free of %s", print_bytes(one, s->disk_free),
+                 print_bytes(other, s->disk_total));
+    else if (s->cpus == 0)
+        str_copy(out, size, "-");
+    else if (isfinite(s->process_cpu) && is_of_run)
+        snprintf(out, size, "%.1f of %d by the run", s->process_cpu, s->cpus);
+    else
+        snprintf(out, size, "%d processors", s->cpus);
+}
+
 static void draw_bars(struct view *v, struct area a, const struct machine_sample *s)
 {
     static const enum system_series kind[BARS] = {SYSTEM_CPU, SYSTEM_MEMORY, SYSTEM_DISK};
     static const char *const label[BARS] = {"CPU", "memory", "disk"};
-    char text[BARS][80], one[24], other[24];
+    const struct machine_view *m = v->state;
     int end = a.cols >= 76 ? a.cols * 2 / 5 : a.cols / 2, side = end + 2, spark = side + SIDE;
-    struct bar bar[BARS];
     for (int i = 0; i < BARS; i++) {
         double x = system_point(s, kind[i]).value;
-        enum role role = !(x >= 90) || kind[i] == SYSTEM_CPU ? ROLE_SERIES_0
-                         : x < 97                            ? ROLE_WARN
-                                                             : ROLE_BAD;
-        bar[i] = (struct bar){.label = label[i], .value = isfinite(x) ? x : 0, .role = role};
-    }
-    bars_draw(area_sub(a, 0, 1, BARS, end - 1), bar, BARS, 100, (double)NAN, 0);
-    if (isfinite(s->process_cpu))
-        snprintf(text[0], sizeof text[0], "process %.1f of %s CPUs", s->process_cpu,
-                 print_whole(one, s->cpus > 0 ? s->cpus : (double)NAN));
-    else
-        snprintf(text[0], sizeof text[0], "%s CPUs",
-                 print_whole(one, s->cpus > 0 ? s->cpus : (double)NAN));
-    snprintf(text[1], sizeof text[1], "%s of %s", print_bytes(one, s->memory_used),
-             print_bytes(other, s->memory_total));
-    snprintf(text[2], sizeof text[2], "%s free of %s", print_bytes(one, s->disk_free),
-             print_bytes(other, s->disk_total));
-    for (int i = 0; i < BARS; i++) {
-        double x = system_point(s, kind[i]).value;
-        area_text(a, i, end - 7, 8, ink(ROLE_TEXT), "       ");
-        area_right(a, i, end, ink(isfinite(x) ? ROLE_TEXT : ROLE_DIM), print_percent(one, x));
-        area_text(a, i, side, spark < a.cols - 4 ? SIDE - 1 : -1, ink(ROLE_TEXT), text[i]);
+        char text[80], percent[24];
+        area_text(a, i, 1, -1, ink(ROLE_DIM), label[i]);
+        if (isfinite(x) && end > LABEL + PERCENT)
+            meter_draw(area_sub(a, i, LABEL, 1, end - LABEL - PERCENT), x / 100,
+                       full_role(kind[i], x));
+        area_right(a, i, end, ink(isfinite(x) ? ROLE_TEXT : ROLE_DIM), print_percent(percent, x));
+        print_side(text, sizeof text, s, kind[i], s != &m->live);
+        area_text(a, i, side, spark < a.cols - 4 ? SIDE - 1 : -1, ink(ROLE_TEXT), text);
         if (spark < a.cols - 4)
             host_history(v, area_sub(a, i, spark, 1, a.cols - spark - 1), s, kind[i]);
     }
@@ -310,7 +323,7 @@ static void draw_net(struct view *v, struct area a, const struct machine_sample 
 
 enum { COL_NAME, COL_USE, COL_MEMORY, COL_POWER, COL_TEMPERATURE, COL_CLOCK, COL_THROTTLE, COLS };
 static const struct column columns[COLS] = {
-    [COL_NAME] = {"GPU", -1, 0, 9},           [COL_USE] = {"use", 14, 0, 8},
+    [COL_NAME] = {"GPU", -1, 0, 9},           [COL_USE] = {"use", 11, 0, 8},
     [COL_MEMORY] = {"memory", 13, 1, 7},      [COL_POWER] = {"power", 9, 1, 6},
     [COL_TEMPERATURE] = {"temp", 4, 1, 5},    [COL_CLOCK] = {"MHz", 4, 1, 3},
     [COL_THROTTLE] = {"throttling", 10, 0, 4}};
@@ -340,13 +353,12 @@ static void draw_use(struct area a, int y, int x, int width, const struct machin
         area_text(a, y, x, width, ink_attr(ink(ROLE_BAD), ATTR_BOLD), "lost");
         return;
     }
-    if (isfinite(g->use) && width >= 12) {
-        struct bar bar = {.label = "", .value = 100 * g->use, .role = ROLE_SERIES_0};
-        bars_draw(area_sub(a, y, x - 1, 1, width + 1), &bar, 1, 100, (double)NAN, 0);
-    }
-    area_text(a, y, x + width - 7, 7, ink(ROLE_TEXT), "       ");
+    if (isfinite(g->use) && width > 6)
+        meter_draw(area_sub(a, y, x, 1, width - 6), g->use, ROLE_SERIES_0);
+    if (isfinite(g->use))
+        snprintf(text, sizeof text, "%.0f %%", 100 * g->use);
     area_right(a, y, x + width, ink(isfinite(g->use) ? ROLE_TEXT : ROLE_DIM),
-               print_percent(text, 100 * g->use));
+               isfinite(g->use) ? text : "-");
 }
 
 /* "101/141 GB": one unit for both. */
@@ -366,7 +378,10 @@ static void draw_gpu(struct area a, int y, int index, const struct machine_gpu *
 {
     char text[80];
     struct str why = {0};
-    snprintf(text, sizeof text, "%d %s", index, g->name[0] ? g->name : "-");
+    const char *name = g->name;
+    if (strncmp(name, "NVIDIA ", 7) == 0 && utf8_cells(name, strlen(name)) + 3 > width[COL_NAME])
+        name += 7; /* the model says more */
+    snprintf(text, sizeof text, "%d %s", index, name[0] ? name : "-");
     columns_text(a, y, columns, COL_NAME, width, x, ink(ROLE_TEXT), text);
     if (width[COL_USE] > 0)
         draw_use(a, y, x[COL_USE], width[COL_USE], g);

@@ -69,6 +69,11 @@ static void bar_fill(struct area a, int y, int x, int cells, double unit, enum r
                  ink(eighths > 0 ? r : ROLE_GRID));
 }
 
+void meter_draw(struct area a, double unit, enum role r)
+{
+    bar_fill(a, 0, 0, a.cols, unit, r);
+}
+
 void gauge_draw(struct area a, const char *label, double value, double target, double full,
                 enum role r)
 {
