@@ -19,7 +19,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
-from . import _directory, _rank, _values
+from . import _directory, _rank, _system, _values
 from ._control import Control
 from ._log import LogWriter, Scan
 from ._msgpack import FormatError
@@ -83,7 +83,8 @@ class Run:
     method does nothing."""
 
     def __init__(self, directory: str, name: str, *, is_active: bool, project: str = "", config: Any = None, stage: int = 0,
-                 resume: Optional[int] = None, run_id: str = "", head: Optional[Dict[str, Any]] = None, control: Any = None) -> None:
+                 resume: Optional[int] = None, run_id: str = "", head: Optional[Dict[str, Any]] = None, control: Any = None,
+                 system_every: float = 0.0) -> None:
         self.dir = directory
         self.name = name
         self.run_id = run_id
@@ -117,6 +118,8 @@ class Run:
         self._last: Dict[str, float] = {}  # newest loss and lr, for status
         self._control: Optional[Control] = None
         self._log: Optional[LogWriter] = None
+        self._system_every = system_every
+        self._machine: Optional[_system.Watch] = None
         if is_active:
             self._open(config, resume, control)
 
@@ -148,6 +151,8 @@ class Run:
         self._thread = threading.Thread(target=self._serve, name="depthscope-writer", daemon=True)
         self._thread.start()
         _register(self)
+        if self._system_every > 0 and self.stage == 0:
+            self._machine = _system.Watch(self.dir, self._system_every, self._put_system)
 
     def _write_files(self, is_resumed: bool) -> None:
         seed, parent = self._head.get("seed"), str(self._head.get("parent", ""))
@@ -382,6 +387,12 @@ class Run:
             return {"kind": kind, "step": step, "time": now, **got}
 
         self._put(kind, make)
+
+    def _put_system(self, sample: Body) -> None:
+        with self._state:
+            if self._active:
+                body: Body = {"kind": "system", "step": self._at(None), "time": time.time(), **sample}
+                self._put("system", lambda: body)
 
     def layers(self, values: Mapping[str, Any], step: Optional[int] = None) -> None:
         """Logs per-layer metrics: names and vectors with one value for each layer."""
@@ -644,6 +655,8 @@ class Run:
                 body["text"] = text[:4096]
             self._put("end", lambda: body)
             self._active = False
+        if self._machine is not None:
+            self._machine.close()
         if self._control is not None:
             self._control.close()
         with self._arrived:
@@ -815,7 +828,7 @@ def _has_records(path: str) -> bool:
 
 def init(project: Optional[str] = None, name: Optional[str] = None, config: Any = None, dir: Optional[str] = None, *,
          resume: Union[None, bool, str] = None, step: Optional[int] = None, stage: int = 0, rank: Optional[int] = None,
-         control: Any = None, **head: Any) -> Run:
+         control: Any = None, system_every: float = 5.0, **head: Any) -> Run:
     """Starts a run in DIR/NAME and returns it.  Rank 0 writes; on other ranks the run does nothing.
 
     project   kept with the run; the stem of its name when `name` is not given
@@ -827,6 +840,7 @@ def init(project: Optional[str] = None, name: Optional[str] = None, config: Any 
     stage     pipeline stage: stage S > 0 writes log.S.mp into the same run
     rank      number of this process among those that would write the same file; default: from torch.distributed or the launcher
     control   commands to answer: True, a list of names, or a dict of names and handlers (see Run.on)
+    system_every  seconds between records of the machine (processors, memory, disk, network, GPUs); 0 = off
     head      what viewers show: layers, steps (planned), method, params, vocab, seed, experts, ...
     """
     if resume not in (None, True, False, "allow", "must", "never"):
@@ -852,7 +866,7 @@ def init(project: Optional[str] = None, name: Optional[str] = None, config: Any 
         raise FileNotFoundError("%s: no run to resume" % directory)
     run_id = _wait_for_run_id(directory) if stage else ""
     return Run(directory, name, is_active=True, project=project or "", config=config, stage=stage, resume=step, run_id=run_id, head=head,
-               control=control)
+               control=control, system_every=float(system_every))
 
 
 def _handlers(control: Any) -> List[Tuple[str, Any]]:

@@ -14,7 +14,7 @@
 #include "tui/widgets.h"
 
 enum { KEPT = 240, GPU_SERIES = MACHINE_GPUS * SYSTEM_GPU_SERIES, BIN_MAX = 160 };
-enum { BARS = 3, SIDE = 27, LABEL = 9, PERCENT = 8, HEAD_ROWS = 7 };
+enum { BARS = 3, SIDE = 27, LABEL = 9, PERCENT = 8, HEAD_ROWS = 7, TABLE_MAX = 112 };
 static const double live_seconds = 2;
 
 struct machine_view {
@@ -202,15 +202,16 @@ static size_t history(struct view *v, const struct system_point *p, size_t slot,
     return used;
 }
 
-/* Leaves gaps where nothing is known. */
-static void draw_history(struct view *v, struct area a, const struct system_point *p, size_t slot,
-                         double hi, enum role role)
+/* Leaves gaps where nothing is known.  Returns how many values there are. */
+static size_t draw_history(struct view *v, struct area a, const struct system_point *p, size_t slot,
+                           double hi, enum role role)
 {
     double value[BIN_MAX];
     size_t n = history(v, p, slot, value, a.cols < BIN_MAX ? (size_t)a.cols : BIN_MAX);
     for (size_t i = 0; i < n; i++)
         if (isfinite(value[i]))
             spark_draw(area_sub(a, 0, (int)i, 1, 1), &value[i], 1, 0, hi, role);
+    return n;
 }
 
 static void host_history(struct view *v, struct area a, const struct machine_sample *s,
@@ -240,18 +241,19 @@ static void draw_title(struct view *v, struct area a, const struct machine_sampl
     int x = 1 + area_text(a, 0, 1, a.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
                           s->host[0] ? s->host : "unknown host");
     if (s == &m->live) {
-        area_text(a, 0, x + 2, -1, ink(ROLE_GOOD), "now");
+        x += 2 + area_text(a, 0, x + 2, -1, ink(ROLE_GOOD), "now");
     } else {
         double seconds = app_now(v->app) - s->time;
         x += 2 + area_textf(a, 0, x + 2, -1, ink(ROLE_DIM), "as recorded at step %lld",
                             (long long)r->system_step);
         if (seconds >= 0 && !app_is_scripted(v->app))
-            area_textf(a, 0, x, -1, ink(seconds < 60 ? ROLE_DIM : ROLE_WARN), ", %s ago",
-                       num_age(age, seconds));
+            x += area_textf(a, 0, x, -1, ink(seconds < 60 ? ROLE_DIM : ROLE_WARN), ", %s ago",
+                            num_age(age, seconds));
     }
     if (isfinite(s->load[0]))
         snprintf(load, sizeof load, "load %.2f %.2f %.2f", s->load[0], s->load[1], s->load[2]);
-    area_right(a, 0, a.cols - 1, ink(ROLE_TEXT), load);
+    if (x + (int)strlen(load) + 2 < a.cols)
+        area_right(a, 0, a.cols - 1, ink(ROLE_TEXT), load);
 }
 
 static enum role full_role(enum system_series k, double percent)
@@ -266,7 +268,9 @@ static void print_side(char *out, size_t size, const struct machine_sample *s, e
                        int is_of_run)
 {
     char one[24], other[24];
-    if (k == SYSTEM_MEMORY)
+    if (k != SYSTEM_CPU && !isfinite(k == SYSTEM_MEMORY ? s->memory_total : s->disk_total))
+        out[0] = '\0';
+    else if (k == SYSTEM_MEMORY)
         snprintf(out, size, "%s of %s", print_bytes(one, s->memory_used),
                  print_bytes(other, s->memory_total));
     else if (k == SYSTEM_DISK)
@@ -285,7 +289,9 @@ static void draw_bars(struct view *v, struct area a, const struct machine_sample
     static const enum system_series kind[BARS] = {SYSTEM_CPU, SYSTEM_MEMORY, SYSTEM_DISK};
     static const char *const label[BARS] = {"CPU", "memory", "disk"};
     const struct machine_view *m = v->state;
-    int end = a.cols >= 76 ? a.cols * 2 / 5 : a.cols / 2, side = end + 2, spark = side + SIDE;
+    int end = a.cols >= 76 ? a.cols * 2 / 5 : a.cols / 2;
+    end = end < LABEL + PERCENT ? LABEL + PERCENT : end;
+    int side = end + 2, spark = side + SIDE;
     for (int i = 0; i < BARS; i++) {
         double x = system_point(s, kind[i]).value;
         char text[80], percent[24];
@@ -323,10 +329,10 @@ static void draw_net(struct view *v, struct area a, const struct machine_sample 
 
 enum { COL_NAME, COL_USE, COL_MEMORY, COL_POWER, COL_TEMPERATURE, COL_CLOCK, COL_THROTTLE, COLS };
 static const struct column columns[COLS] = {
-    [COL_NAME] = {"GPU", -1, 0, 9},           [COL_USE] = {"use", 11, 0, 8},
+    [COL_NAME] = {"GPU", -3, 0, 9},           [COL_USE] = {"use", 11, 0, 8},
     [COL_MEMORY] = {"memory", 13, 1, 7},      [COL_POWER] = {"power", 9, 1, 6},
     [COL_TEMPERATURE] = {"temp", 4, 1, 5},    [COL_CLOCK] = {"MHz", 4, 1, 3},
-    [COL_THROTTLE] = {"throttling", 10, 0, 4}};
+    [COL_THROTTLE] = {"throttling", -2, 0, 4}};
 
 /* "power, thermal"; "-" when unknown, "none". */
 static void print_throttle(struct str *out, const struct machine_gpu *g)
@@ -379,8 +385,9 @@ static void draw_gpu(struct area a, int y, int index, const struct machine_gpu *
     char text[80];
     struct str why = {0};
     const char *name = g->name;
-    if (strncmp(name, "NVIDIA ", 7) == 0 && utf8_cells(name, strlen(name)) + 3 > width[COL_NAME])
-        name += 7; /* the model says more */
+    size_t maker = strncmp(name, "NVIDIA ", 7) == 0 ? 7 : strncmp(name, "AMD ", 4) == 0 ? 4 : 0;
+    if (utf8_cells(name, strlen(name)) + 3 > width[COL_NAME])
+        name += maker; /* the model says more */
     snprintf(text, sizeof text, "%d %s", index, name[0] ? name : "-");
     columns_text(a, y, columns, COL_NAME, width, x, ink(ROLE_TEXT), text);
     if (width[COL_USE] > 0)
@@ -410,7 +417,7 @@ static int draw_table(struct view *v, struct area a, const struct machine_sample
 {
     struct machine_view *m = v->state;
     int width[COLS], x[COLS];
-    struct area body = area_sub(a, 0, 1, a.rows, a.cols - 2);
+    struct area body = area_sub(a, 0, 1, a.rows, a.cols < TABLE_MAX ? a.cols - 2 : TABLE_MAX);
     columns_fit(columns, COLS, body.cols, width, x);
     columns_head(body, 0, columns, COLS, width, x);
     int rows = s->gpus < a.rows - 1 ? s->gpus : a.rows - 1;
@@ -427,27 +434,26 @@ static int draw_table(struct view *v, struct area a, const struct machine_sample
     return 1 + rows;
 }
 
+/* "processes 4242 python3 55.0GB, 977 - -, and 3 more". */
 static void draw_processes(struct area a, const struct machine_gpu *g)
 {
+    struct scroll all = {0};
+    struct str text = {0};
     char one[24];
-    int more = g->processes_more, y = 0;
     if (!g->has_processes || g->processes == 0) {
         area_text(a, 0, 1, -1, ink(ROLE_DIM), g->has_processes ? "no processes" : "processes -");
         return;
     }
+    str_add(&text, g->processes + g->processes_more > 1 ? "processes " : "process ");
     for (int i = 0; i < g->processes; i++) {
         const struct machine_process *p = &g->process[i];
-        if (y == a.rows - 1 && g->processes - i + more > 1) {
-            area_textf(a, y, 1, -1, ink(ROLE_DIM), "and %d more processes",
-                       g->processes - i + more);
-            return;
-        }
-        int x = area_textf(a, y, 1, -1, ink(ROLE_DIM), "process %lld ", (long long)p->pid) + 1;
-        x += area_text(a, y, x, 32, ink(ROLE_TEXT), p->name[0] ? p->name : "-") + 2;
-        area_text(a, y++, x, -1, ink(ROLE_TEXT), print_bytes(one, p->memory));
+        str_addf(&text, "%s%lld %s %s", i ? ", " : "", (long long)p->pid,
+                 p->name[0] ? p->name : "-", print_bytes(one, p->memory));
     }
-    if (more && y < a.rows)
-        area_textf(a, y, 1, -1, ink(ROLE_DIM), "and %d more processes", more);
+    if (g->processes_more)
+        str_addf(&text, ", and %d more", g->processes_more);
+    scroll_text(&all, area_sub(a, 0, 1, a.rows, a.cols - 2), str_text(&text), ink(ROLE_TEXT));
+    str_release(&text);
 }
 
 /* The selected GPU: its history, clocks and processes. */
@@ -456,6 +462,7 @@ static void draw_details(struct view *v, struct area a, const struct machine_sam
     static const char *const label[SYSTEM_GPU_SERIES] = {"use", "memory", "power", "temp"};
     const struct machine_view *m = v->state;
     int index = (int)m->list.cursor, half = a.cols / 2, y = 0;
+    size_t n = 0;
     const struct machine_gpu *g = &s->gpu[index];
     char one[24], other[24];
     if (a.rows < 2)
@@ -471,11 +478,12 @@ static void draw_details(struct view *v, struct area a, const struct machine_sam
     for (int k = 0; k < SYSTEM_GPU_SERIES && y < a.rows; k++) {
         struct system_point p = system_gpu_point(s, index, (enum system_gpu_series)k);
         int at = k % 2 ? half : 1;
-        area_text(a, y, at, -1, ink(ROLE_DIM), label[k]);
-        draw_history(v, area_sub(a, y, at + 8, 1, half - 10), &p,
-                     (size_t)(SYSTEM_SERIES + index * SYSTEM_GPU_SERIES + k), top[k],
-                     ROLE_SERIES_0);
-        y += k % 2;
+        n += draw_history(v, area_sub(a, y, at + 8, 1, half - 10), &p,
+                          (size_t)(SYSTEM_SERIES + index * SYSTEM_GPU_SERIES + k), top[k],
+                          ROLE_SERIES_0);
+        if (n > 0)
+            area_text(a, y, at, -1, ink(ROLE_DIM), label[k]);
+        y += k % 2 && n > 0;
     }
     if (y < a.rows)
         draw_processes(area_sub(a, y, 0, a.rows - y, a.cols), g);
