@@ -92,7 +92,7 @@ def of_run(name):
 @test
 def the_program_and_the_package_record_the_same():
     use()
-    run("train", "quick", *TINY, "--run", "c", "--quiet", "train.steps=60", "train.system_every=0.1")
+    run("train", "quick", *TINY, "--run", "c", "--quiet", "train.steps=30", "train.system_every=0.1")
     with ds.init(name="p", system_every=0.1) as r:
         r.log({"loss": 1}, step=7)
         wait_for(lambda: os.path.getsize("runs/p/log.mp") > 3000, what="two records of the machine")
@@ -103,6 +103,8 @@ def the_program_and_the_package_record_the_same():
         assert sorted(x) == sorted(HOST + ("kind", "step", "time", "gpus")) or x is c[0] or "cpu" not in x, sorted(x)
         assert x["cpus"] == 2 and x["load"] == [1.5, 2.5, 3.5] and x["seconds"] > 0 and x["net_in"] == x["net_out"] == 0
         assert 0 < x["disk_free"] <= x["disk_total"] and 0 < x["memory_used"] < x["memory_total"]
+    back = ds.read("runs/p").systems
+    assert len(back) == len(p) and back[0]["step"] == 7 and back[-1]["gpus"][0]["power"] == 612.345
     assert abs(c[-1]["memory_total"] - p[-1]["memory_total"]) < 1 and c[-1]["host"] == p[-1]["host"] and p[-1]["step"] == 7
     assert "system" in run("inspect", "runs/c") and "system/gpu.0.gpu" in run("inspect", "runs/c")
 
@@ -110,7 +112,7 @@ def the_program_and_the_package_record_the_same():
 @test
 def zero_seconds_record_nothing():
     use()
-    run("train", "quick", *TINY, "--run", "c", "--quiet", "train.system_every=0")
+    run("train", "quick", *TINY, "--run", "c", "--quiet", "train.steps=1", "train.system_every=0")
     with ds.init(name="p", system_every=0) as r:
         r.log({"loss": 1})
     assert not of_run("c") and not of_run("p")

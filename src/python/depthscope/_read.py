@@ -75,6 +75,7 @@ class RunData(Dict[str, Array]):
     events        list of dicts: step, time, level, name, text
     evaluations   list of dicts: step, time, task, routing, values
     samples       list of dicts: step, time, name, columns
+    systems       list of dicts: the machine, with the keys of FORMATS.md
     end           the end record, {} while there is none
     damage        counts: gaps, bytes (skipped), lost (records missing by their seq), repeated, invalid, tail (bytes of a torn record)
     """
@@ -90,6 +91,7 @@ class RunData(Dict[str, Array]):
         self.events: List[Dict[str, Any]] = []
         self.evaluations: List[Dict[str, Any]] = []
         self.samples: List[Dict[str, Any]] = []
+        self.systems: List[Dict[str, Any]] = []
         self.end: Dict[str, Any] = {}
         self.damage: Dict[str, int] = {"gaps": 0, "bytes": 0, "lost": 0, "repeated": 0, "invalid": 0, "tail": 0}
 
@@ -245,7 +247,7 @@ class _Stage:
                 self._take_matrix(body, step, at)
             else:
                 self._take_values(kind, body, step, at)
-        elif kind in ("probe", "event", "eval", "sample"):
+        elif kind in ("probe", "event", "eval", "sample", "system"):
             self.other.append((kind, body, max(step, 0), at))
         elif not isinstance(kind, str):
             self.invalid()
@@ -395,6 +397,8 @@ def _add_other(data: RunData, kind: str, body: Dict[str, Any], step: int, time: 
                 values[key] = v
         data.evaluations.append({"step": step, "time": time, "task": body.get("task", ""), "routing": body.get("routing", ""),
                                  "values": values})
+    elif kind == "system":
+        data.systems.append({**{k: v for k, v in body.items() if k not in _RESERVED}, "step": step, "time": time})
     else:
         column = body.get("column")
         columns = {k: _vector(v) for k, v in column.items()} if isinstance(column, dict) else {}
