@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/machine.h"
+#include "base/utf8.h"
 #include "io/experts.h"
 #include "io/record.h"
 #include "io/runview.h"
@@ -81,6 +83,39 @@ static void check_series(const struct series *s)
     }
 }
 
+static void check_share(double x)
+{
+    if (!isnan(x) && !(x >= 0 && x <= 1))
+        abort();
+}
+
+static void check_text(const char *text, size_t size)
+{
+    if (!memchr(text, '\0', size) || utf8_valid(text, strlen(text)) != strlen(text))
+        abort();
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ')
+            abort();
+}
+
+static void check_system(const struct machine_sample *s)
+{
+    check_share(s->cpu);
+    check_text(s->host, sizeof s->host);
+    if (s->gpus > MACHINE_GPUS || s->gpus_more < 0 || s->cpus < 0)
+        abort();
+    for (int i = 0; i < s->gpus; i++) {
+        const struct machine_gpu *g = &s->gpu[i];
+        check_share(g->use);
+        check_text(g->name, sizeof g->name);
+        if (g->processes > MACHINE_PROCESSES || g->processes_more < 0 ||
+            g->throttle >> MACHINE_THROTTLES)
+            abort();
+        for (int k = 0; k < g->processes; k++)
+            check_text(g->process[k].name, sizeof g->process[k].name);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct runview *v = runview_new();
@@ -102,6 +137,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < v->n_matrices; i++)
         check_matrix(&v->matrix[i]);
     check_experts(v);
+    if (v->system)
+        check_system(v->system);
     runview_eval(v, NULL, "loss");
     runview_sample(v, "val");
     runview_config(v, "seed");
