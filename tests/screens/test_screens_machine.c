@@ -51,7 +51,9 @@ static struct machine_gpu gpu_of(int i, int step)
                             .clock_sm = 1980 - 15 * i,
                             .clock_memory = 3201,
                             .has_throttle = 1,
-                            .throttle = i % 3 == 1 ? 4 : 0,
+                            .throttle = i % 3 == 1   ? 4
+                                        : i % 3 == 2 ? 1
+                                                     : 0,
                             .has_processes = 1,
                             .processes = 2};
     snprintf(g.name, sizeof g.name, "NVIDIA H200");

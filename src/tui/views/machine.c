@@ -38,13 +38,16 @@ static int is_this_host(const struct runview *r)
     return r->host && r->host[0] && strcmp(r->host, host) == 0;
 }
 
-/* A run that ended, or is on another host, has no present. */
+/* A run that ended, or is on another host, has no present.  Hosts may share a name: a stream in a pipe
+ * may come from anywhere. */
 static int can_be_live(struct view *v)
 {
     const struct runview *r = app_run(v->app);
+    size_t n, current;
+    const struct open_run *run = app_runs(v->app, &n, &current);
     if (!r)
         return 1;
-    return !app_is_scripted(v->app) && is_this_host(r) &&
+    return !app_is_scripted(v->app) && n > 0 && run[current].dir[0] && is_this_host(r) &&
            (r->state == RUN_LIVE || r->state == RUN_PAUSED);
 }
 
