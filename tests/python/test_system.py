@@ -3,6 +3,7 @@ files of amdgpu and the same nvidia-smi, and what doctor and the Machine view pr
 import json
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from kit import ROOT, wait_for  # noqa: E402
@@ -115,6 +116,7 @@ def zero_seconds_record_nothing():
     run("train", "quick", *TINY, "--run", "c", "--quiet", "train.steps=1", "train.system_every=0")
     with ds.init(name="p", system_every=0) as r:
         r.log({"loss": 1})
+        time.sleep(0.3)
     assert not of_run("c") and not of_run("p")
 
 
@@ -152,10 +154,12 @@ def nvidia_smi_serves_both_where_the_library_is_missing():
             "power_limit": 70, "temperature": 40, "clock_sm": 300, "clock_memory": 405}
     same(_system.Machine(".").sample()["gpus"], [want])
     assert "1 x Tesla T4, X, 16.1GB each (nvidia-smi)" in run("doctor")
-    put("bin/nvidia-smi", "#!/bin/sh\nexec sleep 60\n", 0o755)
+    put("bin/nvidia-smi", "#!/bin/sh\necho asked >>calls\nexec sleep 60\n", 0o755)
     _system.SMI_SECONDS = 0.2
     m = _system.Machine(".")
     assert m.sample()["gpus"] == [] and m.sample()["gpus"] == []
+    with open("calls") as f:
+        assert f.read() == "asked\n"  # it would hang again
     os.environ["PATH"] = path
 
 
