@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char pretok_gpt2[] =
@@ -38,6 +39,23 @@ static const char *translate_escape(char c, int in_class)
     }
 }
 
+/* \\p{NAME} at p[0] with the name of a script, longer than those of categories: PCRE2 means the
+ * characters that scripts share too, and sc: those of one script only.  The length of the name, 0: no
+ * script. */
+static size_t script_at(const char *p)
+{
+    char alone[64];
+    struct regex *re = NULL;
+    size_t from = p[1] && p[2] == '{' ? 3 + (p[3] == '^') : 0;
+    size_t n = from ? strspn(p + from, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_") : 0;
+    if (n < 3 || n > 40 || p[from + n] != '}')
+        return 0;
+    int len = snprintf(alone, sizeof alone, "\\p{sc:%.*s}", (int)n, p + from);
+    int rc = regex_new(&re, alone, (size_t)len, "script", NULL);
+    regex_free(re);
+    return rc < 0 ? 0 : n;
+}
+
 /* Patterns are written for Oniguruma.  Where PCRE2 differs, the pattern is rewritten, or rejected:
  * negated classes inside classes, and intersections of classes.  Other nested classes are unions. */
 static int translate(struct str *out, const char *p, struct err *e)
@@ -60,6 +78,14 @@ static int translate(struct str *out, const char *p, struct err *e)
         if (p[0] == '\\' && p[1] == 'u' && strspn(p + 2, "0123456789abcdefABCDEF") >= 4) {
             str_addf(out, "\\x{%.4s}", p + 2);
             p += 5;
+            continue;
+        }
+        size_t script = p[0] == '\\' && (p[1] == 'p' || p[1] == 'P') ? script_at(p) : 0;
+        if (script) {
+            int negated = p[3] == '^';
+            str_addf(out, "\\%c{sc:%.*s}", (p[1] == 'P') != negated ? 'P' : 'p', (int)script,
+                     p + 3 + negated);
+            p += 3 + (size_t)negated + script;
             continue;
         }
         if (!in_class && (*p == '^' || *p == '$')) { /* of every line */
