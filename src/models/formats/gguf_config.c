@@ -133,6 +133,18 @@ static const struct {
     // clang-format on
 };
 
+/* One number, or a list of one for each block if they are all the same. */
+static int is_one(const struct gguf_meta *m, const struct model_config *c)
+{
+    double first, v;
+    if (m->kind != GGUF_ARRAY)
+        return 1;
+    int same = m->count == (uint64_t)c->layers && gguf_num(m, 0, &first);
+    for (uint64_t i = 0; same && i < m->count; i++)
+        same = gguf_num(m, i, &v) && v == first;
+    return same;
+}
+
 static int read_sizes(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
@@ -149,8 +161,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
                 return rc;
             continue;
         }
-        if (m->kind == GGUF_ARRAY ||
-            !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
+        if (!is_one(m, c) || !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
             return err_set(e, DS_EFORMAT, "%s must be a single %s, found %s", full,
                            sizes[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
         if (!sizes[i].is_real && whole == 0) /* our own options use 0 for "derived" */
