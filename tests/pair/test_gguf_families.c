@@ -84,6 +84,8 @@ T(every_architecture_comes_back_from_gguf)
             far = fmax(far, fabs((double)(have[k] - want[k])));
         t_truef(far < 2e-6, "%s: %g", of[i], far);
         t_str(model_config_family(&back->config), model_config_family(&m->config));
+        int needs_head = strstr(of[i], "qk_norm=whole") || strstr(of[i], "shared_ffn");
+        t_eq(back->config.tied, m->config.tied && !needs_head);
         model_free(m);
         model_free(back);
     }
@@ -119,6 +121,10 @@ T(what_an_architecture_cannot_store_is_refused)
          "no-op experts (model.experts_noop=1)"},
         {"model.experts=4 model.qk_norm=head model.dense_layers=0", "dense MLPs in some blocks"},
         {"model.experts=4 model.shared_ffn=8", "no architecture"},
+        {"model.experts=4 model.experts_norm=false model.qk_norm=whole model.kv_heads=2",
+         "fewer heads of keys"},
+        {"model.attn_bias=qkv model.rope_scaling=llama3", "model.rope_scaling=llama3"},
+        {"model.rope_scaling=yarn model.rope_low=2 model.rope_high=32", "another ramp of YaRN"},
     };
     for (size_t i = 0; i < DS_LEN(of); i++) {
         char options[512], path[1024];

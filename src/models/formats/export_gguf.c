@@ -98,6 +98,10 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "interleaved rotary pairs";
     if (a->is_fused && c->heads * c->head_dim != c->dim)
         what = "heads of another width than dim / heads (model.head_dim)";
+    if (c->rope_scaling == ROPE_LLAMA3 && strcmp(a->name, "llama") != 0)
+        what = "this rotary scaling (model.rope_scaling=llama3)";
+    if (c->rope_scaling == ROPE_YARN && (c->rope_low != 1 || c->rope_high != 32))
+        what = "another ramp of YaRN than from 1 to 32 turns (model.rope_low, rope_high)";
     if (c->rope_scaling == ROPE_LONGROPE && !a->is_fused)
         what = "this rotary scaling (model.rope_scaling=longrope)";
     if (c->rope_scaling == ROPE_DYNAMIC)
@@ -115,6 +119,8 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "biases next to norms of queries and keys";
     if (a->mlp == MLP_GEGLU && !a->qk_norm && (c->attn_bias || !c->tied))
         what = c->tied ? "biases of attention" : "a head of its own (model.tied=false)";
+    if (a->experts == GGUF_EXPERTS_SCORES && c->kv_heads != c->heads)
+        what = "fewer heads of keys than of queries (model.kv_heads)";
     if (c->dense_layers && c->dense_layers[0])
         what = "dense MLPs in some blocks (model.dense_layers)";
     else if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
@@ -196,10 +202,6 @@ static void put_scaling(struct writing *x)
     snprintf(full, sizeof full, "%s.rope.scaling.type", x->arch->name);
     gguf_put_text(x->w, full, is_yarn ? "yarn" : "linear", is_yarn ? 4 : 6);
     put_f32(x, "rope.scaling.factor", c->rope_factor);
-    if (is_yarn && c->rope_low != 1)
-        put_f32(x, "rope.scaling.yarn_beta_slow", c->rope_low);
-    if (is_yarn && c->rope_high != 32)
-        put_f32(x, "rope.scaling.yarn_beta_fast", c->rope_high);
 }
 
 /* Windows and soft caps. */
@@ -373,6 +375,13 @@ static int scale_factors(const struct model_config *c, int64_t context, float *o
     return 0;
 }
 
+/* llama.cpp requires a head in the files of some architectures: of a tied model the embedding again. */
+static int is_repeated(const struct writing *x, int i)
+{
+    int needs_head = x->arch->qk_norm == QK_NORM_WHOLE || x->arch->experts == GGUF_EXPERTS_SHARED;
+    return needs_head && x->s->m->config.tied && i == x->s->m->embed;
+}
+
 static int add_tensors(struct writing *x, struct err *e)
 {
     const struct model *m = x->s->m;
@@ -401,6 +410,12 @@ static int add_tensors(struct writing *x, struct err *e)
             rc = gguf_out_tensor(x->w, at.name, x->type[i],
                                  at.outputs ? at.outputs : (uint64_t)p->shape[0],
                                  p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
+        x->r->tensors++;
+        if (rc < 0 || !is_repeated(x, i))
+            continue;
+        rc = gguf_out_tensor(x->w, "output.weight", x->type[i], (uint64_t)p->shape[0],
+                             (uint64_t)p->shape[1], e);
+        x->way.all += (double)p->n;
         x->r->tensors++;
     }
     return rc;
@@ -452,6 +467,8 @@ static int write_tensors(struct writing *x, struct err *e)
         int step = expert < 0 ? 1 : 3; /* matrices of each expert; parts are neighbours */
         for (int k = 0; k < stack && rc == 0; k++)
             rc = export_write(x->s, i + step * k, order, x->type[i], to_file, x->w, &x->way, e);
+        if (rc == 0 && is_repeated(x, i))
+            rc = export_write(x->s, i, order, x->type[i], to_file, x->w, &x->way, e);
     }
     return rc;
 }

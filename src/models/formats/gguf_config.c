@@ -133,6 +133,18 @@ static const struct {
     // clang-format on
 };
 
+/* One number, or a list of one for each block if they are all the same. */
+static int is_one(const struct gguf_meta *m, const struct model_config *c)
+{
+    double first, v;
+    if (m->kind != GGUF_ARRAY)
+        return 1;
+    int same = m->count == (uint64_t)c->layers && gguf_num(m, 0, &first);
+    for (uint64_t i = 0; same && i < m->count; i++)
+        same = gguf_num(m, i, &v) && v == first;
+    return same;
+}
+
 static int read_sizes(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
@@ -149,8 +161,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
                 return rc;
             continue;
         }
-        if (m->kind == GGUF_ARRAY ||
-            !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
+        if (!is_one(m, c) || !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
             return err_set(e, DS_EFORMAT, "%s must be a single %s, found %s", full,
                            sizes[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
         if (!sizes[i].is_real && whole == 0) /* our own options use 0 for "derived" */
@@ -377,44 +388,80 @@ static int read_ends(const struct source *s, struct model_config *c, struct err 
 
 /* ---- rotary scaling -------------------------------------------------------------------------- */
 
-/* A file of Llama 3.1 or later stores its scaling only as factors, one per frequency.  The largest
- * is the scaling factor; the others must follow from it and the published bounds (1, 4, 8192). */
+/* The scaling factor behind the largest of the factors. */
+static double factor_from(const struct model_config *c, double largest, double turns)
+{
+    double keep = (turns - c->rope_low) / (c->rope_high - c->rope_low);
+    return keep <= 0 || keep * largest >= 1 ? largest
+                                            : fmin((1 - keep) / (1 / largest - keep), 1e6);
+}
+
+/* The original context behind a factor between 1 and the largest, which is the scaling factor. */
+static double original_from(const struct model_config *c, double largest, double factor,
+                            double turns_of_1)
+{
+    double keep = (1 / factor - 1 / largest) / (1 - 1 / largest);
+    return round((c->rope_low + keep * (c->rope_high - c->rope_low)) / turns_of_1);
+}
+
+/* The first factor that is not Llama 3's; -1: none. */
+static int first_other(struct model_config *c, const real *factor, const double *plain, int n,
+                       double *ours)
+{
+    double scaled[512];
+    c->rope_scaling = ROPE_LLAMA3;
+    (void)model_config_rope(c, 0, 0, scaled);
+    for (int i = 0; i < n; i++) {
+        *ours = plain[i] / scaled[i];
+        if (!(fabs(*ours - (double)factor[i]) <= 1e-3 * *ours))
+            return i;
+    }
+    return -1;
+}
+
+/* A file of Llama 3.1 or later stores its scaling only as factors, one per frequency, often without
+ * the original context.  They must follow from one scaling factor and the published bounds, 1 and 4
+ * turns in the original context, which is 8192 or what the factors say. */
 static int read_factors(const struct source *s, const struct gguf_tensor *t, struct model_config *c,
                         struct err *e)
 {
-    double plain[512], scaled[512];
+    double plain[512], original, ours, turn = 2 * acos(-1.0);
     real factor[512];
-    int n = (int)(c->rope_dims / 2), rc = 0;
+    int n = (int)(c->rope_dims / 2), most = 0, between = -1;
     if (n > 512 || t->items != (uint64_t)n)
         return err_set(e, DS_EFORMAT, "%s: %" PRIu64 " values, expected %d from the head size",
                        t->name, t->items, n);
-    rc = gguf_read(t, factor, t->items, e);
-    c->rope_factor = 1;
-    for (int i = 0; i < n && rc == 0; i++)
-        c->rope_factor = (double)factor[i] > c->rope_factor ? (double)factor[i] : c->rope_factor;
+    int rc = gguf_read(t, factor, t->items, e);
     if (rc == 0)
-        rc = load_set_real(c, "rope_factor", c->rope_factor, t->name, e);
-    if (rc < 0)
-        return rc;
-    double original;
-    rc = get_num(s, "rope.scaling.original_context_length", &original, e);
+        rc = get_num(s, "rope.scaling.original_context_length", &original, e);
     if (rc == 1)
         rc = load_set_int(c, "rope_original", (int64_t)original, "original_context_length", e);
+    else
+        original = 0;
     if (rc < 0)
         return rc;
     c->rope_scaling = ROPE_PLAIN;
     (void)model_config_rope(c, 0, 0, plain);
-    c->rope_scaling = ROPE_LLAMA3;
-    (void)model_config_rope(c, 0, 0, scaled);
-    for (int i = 0; i < n; i++) {
-        double ours = plain[i] / scaled[i];
-        if (!(fabs(ours - (double)factor[i]) <= 1e-3 * ours))
-            return err_set(e, DS_EFORMAT,
-                           "%s: factor %d is %g, expected %g from Llama 3's scaling by %g; other "
-                           "scalings are unsupported",
-                           t->name, i, (double)factor[i], ours, c->rope_factor);
+    for (int i = 0; i < n; i++)
+        most = factor[i] > factor[most] ? i : most;
+    double largest = (double)factor[most] > 1 ? (double)factor[most] : 1;
+    for (int i = 0; i < n; i++)
+        if ((double)factor[i] > 1.01 && (double)factor[i] < 0.99 * largest)
+            between = i;
+    c->rope_factor = factor_from(c, largest, (double)c->rope_original * plain[most] / turn);
+    int at = first_other(c, factor, plain, n, &ours);
+    if (at >= 0 && between >= 0 && original == 0) {
+        original = original_from(c, largest, (double)factor[between], plain[between] / turn);
+        c->rope_original = original >= 1 && original <= INT32_MAX ? (int64_t)original : 8192;
+        c->rope_factor = largest;
+        at = first_other(c, factor, plain, n, &ours);
     }
-    return 0;
+    if (at >= 0)
+        return err_set(e, DS_EFORMAT,
+                       "%s: factor %d is %g, expected %g from Llama 3's scaling by %g; other "
+                       "scalings are unsupported",
+                       t->name, at, (double)factor[at], ours, c->rope_factor);
+    return load_set_real(c, "rope_factor", c->rope_factor, t->name, e);
 }
 
 static int read_scaling_keys(const struct source *s, struct model_config *c, struct err *e)
