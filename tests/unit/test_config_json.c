@@ -220,7 +220,6 @@ T(keys_of_experts_are_read_or_refused_by_name)
         {", \"num_local_experts\": 5", "num_experts and num_local_experts differ"},
         {", \"mlp_only_layers\": [1, 7]", NULL, "1"},
         {", \"decoder_sparse_step\": 2", NULL, "0"},
-        {", \"mlp_only_layers\": [1], \"decoder_sparse_step\": 2", "no block has experts"},
         {", \"mlp_only_layers\": [1, 1, 1]", "mlp_only_layers must be a list of blocks"},
         {", \"mlp_only_layers\": [0.5]", "mlp_only_layers must be a list of blocks"},
         {", \"mlp_only_layers\": 1", "mlp_only_layers must be a list of blocks"},
@@ -243,6 +242,15 @@ T(keys_of_experts_are_read_or_refused_by_name)
         t_true(c.shared_gate && !c.experts_norm && c.attn_bias == ATTN_BIAS_QKV);
         opt_release(&model_group, &c);
     }
+    /* a file whose blocks are all dense is one of the family without experts */
+    struct model_config c;
+    char text[900];
+    snprintf(text, sizeof text, "{" SHAPE(64, 2, 4, 4, 96) "%s%s}", tail,
+             ", \"mlp_only_layers\": [1], \"decoder_sparse_step\": 2");
+    t_ok(read_text(&c, text, strlen(text)), &err);
+    t_true(c.experts == 0 && c.shared_ffn == 0 && c.ffn == 96 && !c.dense_layers[0]);
+    t_str(model_config_family(&c), "qwen2");
+    opt_release(&model_group, &c);
 }
 
 /* ---- what is refused ----------------------------------------------------------------------------- */
@@ -365,12 +373,12 @@ T(unsupported_features_of_a_family_are_refused_by_name)
         "float-quantized; quantization_config: unsupported weights of 4 bits, type int: expected "
         "8 bits, type float; quantization_config: kv_cache_scheme is unsupported");
     refuse(TINY ", \"auto_map\": {\"AutoModel\": \"modeling_x.Model\"}}", "auto_map: ");
-    refuse(TINY ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor: ");
-    refuse(TINY ", \"partial_rotary_factor\": \"half\"}", "partial_rotary_factor: ");
+    refuse(TINY ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor=0.5: ");
+    refuse(TINY ", \"partial_rotary_factor\": \"half\"}", "partial_rotary_factor=\"half\": ");
     refuse(TINY ", \"rope_parameters\": {\"rope_type\": \"default\", \"partial_rotary_factor\": "
                 "0.25, \"rope_theta\": 1e4}}",
-           "partial_rotary_factor: ");
-    refuse(TINY ", \"is_encoder_decoder\": true}", "is_encoder_decoder: ");
+           "partial_rotary_factor=0.25: ");
+    refuse(TINY ", \"is_encoder_decoder\": true}", "is_encoder_decoder=true: ");
     refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types must be a list");
     refuse(TINY ", \"hidden_act\": 3}", "hidden_act must be a string");
     refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window must be true or");
@@ -535,6 +543,38 @@ T(rotary_parameters_of_newer_files_are_read)
            "unsupported type none");
     refuse(TINY ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
            "rotary positions by kind of layer");
+    /* an empty description is none, as in Python */
+    has_value(IS_LLAMA, ", \"rope_scaling\": {}, \"rope_parameters\": {\"rope_theta\": 5}",
+              "rope_theta", "5");
+}
+
+#define GEMMA3 "{\"model_type\": \"gemma3_text\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"
+#define YARN                                                                                       \
+    "\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 32, "           \
+    "\"rope_theta\": 5"
+
+/* Where the library reads a description in another way than it looks, or its versions differ. */
+T(ambiguous_rotary_parameters_are_refused)
+{
+    refuse(GEMMA3 ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 8}}",
+           "rope_scaling: type=linear without rope_type");
+    refuse(GEMMA3 ", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8}, "
+                  "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
+           "rope_scaling next to rope_parameters");
+    refuse(GEMMA3 ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 5}}",
+           "rope_parameters: expected full_attention and sliding_attention");
+    refuse(TINY ", \"rope_parameters\": {" YARN ", \"truncate\": false}}", "truncate=false: ");
+    refuse(TINY ", \"rope_parameters\": {" YARN ", \"truncate\": null}}", "truncate: ");
+    refuse(TINY ", \"rope_parameters\": {" YARN ", \"mscale\": \"x\"}}",
+           "mscale=\"x\": must be a number");
+}
+
+/* Classes whose window is in every layer read no layer_types. */
+T(kinds_of_layers_next_to_a_window_of_all_layers_are_refused)
+{
+    refuse(MISTRAL "\"sliding_window\": 8, \"vocab_size\": 9, \"layer_types\": "
+                   "[\"full_attention\"], " CONTEXT(64),
+           "layer_types: full_attention next to sliding_window=8");
 }
 
 /* A Mistral file without the key has a window of 4,096 tokens. */
@@ -602,7 +642,7 @@ T(a_key_that_changes_the_computation_is_refused)
         const char *key = changing[i].key;
         snprintf(text, sizeof text, "%s, \"%s\": %s}", bare[changing[i].family], key,
                  changing[i].changes);
-        refuse(text, strstr(key, "scale_attn") ? "scale_attn_weights" : key);
+        refuse(text, key);
         snprintf(more, sizeof more, ", \"%s\": %s", key, changing[i].neutral);
         has_value(changing[i].family, more, "method", "dense");
     }

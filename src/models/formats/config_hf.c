@@ -295,7 +295,28 @@ static const char *word_of(struct report *r, const struct json_node *root, const
     return json_str(n, NULL) ? json_str(n, NULL) : absent;
 }
 
+/* A key that is refused for its value. */
+static void report_value(struct report *r, const struct json_node *n, const char *key,
+                         const char *what)
+{
+    char text[64];
+    if (config_scalar(n, text))
+        report_add(r, "%s=%s: %s", key, text, what);
+    else if (json_str(n, NULL))
+        report_add(r, "%s=\"%.40s\": %s", key, json_str(n, NULL), what);
+    else
+        report_add(r, "%s: %s", key, what);
+}
+
 /* ---- rotary positions ------------------------------------------------------------------------ */
+
+/* The description of rotary positions that a file has: an empty one is none. */
+static const char *rope_name(const struct json_node *root)
+{
+    const struct json_node *old = json_get(root, "rope_scaling");
+    int is_empty = is_null(old) || (json_kind_of(old) == JSON_KIND_OBJECT && json_len(old) == 0);
+    return is_empty ? "rope_parameters" : "rope_scaling";
+}
 
 static void check_others(struct report *r, const struct json_node *object, const char *only)
 {
@@ -308,7 +329,7 @@ static void check_others(struct report *r, const struct json_node *object, const
             continue;
         int is_list = kind == JSON_KIND_ARRAY || kind == JSON_KIND_OBJECT;
         if (kind == JSON_KIND_STRING || (is_list ? json_len(n) > 0 : v != others[i].neutral))
-            report_add(r, "%s: %s", key, others[i].what);
+            report_value(r, n, key, others[i].what);
     }
 }
 
@@ -363,12 +384,17 @@ static const struct {
 /* YaRN's attention factor as a ratio, as DeepSeek's files have it. */
 static void read_mscale(struct report *r, struct model_config *c, const struct json_node *rope)
 {
-    double m = json_num(json_get(rope, "mscale"), 0),
-           all = json_num(json_get(rope, "mscale_all_dim"), 0);
+    static const char *const words[] = {"mscale", "mscale_all_dim"};
+    const struct json_node *truncate = json_get(rope, "truncate");
+    double m = json_num(json_get(rope, words[0]), 0), all = json_num(json_get(rope, words[1]), 0);
     double by = log(c->rope_factor) * 0.1;
     char text[40];
-    if (!json_bool(json_get(rope, "truncate"), 1))
-        report_add(r, "truncate: an untruncated YaRN ramp is unsupported");
+    if (truncate && !(json_kind_of(truncate) == JSON_KIND_BOOL && json_bool(truncate, 0)))
+        report_value(r, truncate, "truncate", "an untruncated YaRN ramp is unsupported");
+    for (size_t i = 0; i < DS_LEN(words); i++)
+        if (!is_null(json_get(rope, words[i])) &&
+            !isfinite(json_num(json_get(rope, words[i]), NAN)))
+            report_value(r, json_get(rope, words[i]), words[i], "must be a number");
     if (m == 0 || all == 0 || c->rope_attention > 0)
         return;
     snprintf(text, sizeof text, "%.17g", (m * by + 1) / (all * by + 1));
@@ -464,8 +490,7 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
 static void read_partial(struct report *r, struct model_config *c, const struct json_node *root)
 {
     static const char key[] = "partial_rotary_factor";
-    const struct json_node *scaling = json_get(root, "rope_scaling"), *n = NULL;
-    const struct json_node *rope = is_null(scaling) ? json_get(root, "rope_parameters") : scaling;
+    const struct json_node *rope = json_get(root, rope_name(root)), *n = NULL;
     int64_t D = c->head_dim ? c->head_dim : c->heads > 0 ? c->dim / c->heads : 0;
     n = json_get(rope, key) ? json_get(rope, key) : json_get(root, key);
     double by = json_num(n, n ? -1 : 1);
@@ -486,19 +511,26 @@ static void read_partial(struct report *r, struct model_config *c, const struct 
 static void read_rope(struct report *r, struct model_config *c, const struct json_node *root,
                       int family)
 {
-    const char *name = is_null(json_get(root, "rope_scaling")) ? "rope_parameters" : "rope_scaling";
+    const char *name = rope_name(root);
     const struct json_node *rope = json_get(root, name),
                            *local = json_get(rope, "sliding_attention"),
                            *full = json_get(rope, "full_attention");
+    int is_old = strcmp(name, "rope_scaling") == 0, has_kinds = family == GEMMA3 || family == OLMO3;
     if (is_null(rope))
         return;
-    if (family == OLMO3 && rope != json_get(root, "rope_parameters") &&
-        !is_null(json_get(root, "rope_parameters"))) {
+    if (has_kinds && is_old && !is_null(json_get(root, "rope_parameters"))) {
         report_add(r, "rope_scaling next to rope_parameters is unsupported in this family");
         return;
     }
     if (json_kind_of(rope) != JSON_KIND_OBJECT) {
         report_add(r, "%s must be an object", name);
+        return;
+    }
+    /* versions of the library disagree on whether it is a scaling then */
+    if (has_kinds && is_old && is_null(json_get(rope, "rope_type")) &&
+        strcmp(rope_type(rope, family), "default") != 0) {
+        report_add(r, "rope_scaling: type=%.40s without rope_type is unsupported in this family",
+                   rope_type(rope, family));
         return;
     }
     /* whose code needs a library that reads no rope_parameters, and YaRN's factor otherwise */
@@ -508,13 +540,13 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
         return;
     }
     if (is_null(local) && is_null(full)) {
-        if (family == OLMO3 && strcmp(name, "rope_parameters") == 0)
+        if (has_kinds && !is_old)
             report_add(r, "%s: expected full_attention and sliding_attention", name);
         else
             read_rope_kind(r, c, root, rope, name, family);
         return;
     }
-    if (family != GEMMA3 && (family != OLMO3 || strcmp(name, "rope_parameters") != 0)) {
+    if (!has_kinds || is_old) {
         report_add(r, "%s: rotary positions by kind of layer are unsupported in this family", name);
         return;
     }
@@ -570,6 +602,7 @@ static void read_window_layers(struct report *r, struct model_config *c,
                                const struct json_node *root, int family, int has_size)
 {
     const struct json_node *kinds = family == PHI3 ? NULL : json_get(root, "layer_types");
+    int is_uniform = family == MISTRAL || family == MIXTRAL || family == QWEN3_MOE;
     struct str list = {0};
     int64_t n = 0;
     if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
@@ -590,6 +623,13 @@ static void read_window_layers(struct report *r, struct model_config *c,
         }
         if (is_window && !has_size) {
             report_add(r, "layer_types: sliding_attention needs sliding_window");
+            break;
+        }
+        if (kind && !is_window && has_size && is_uniform) {
+            report_add(r,
+                       "layer_types: full_attention next to sliding_window=%" PRId64
+                       " is unsupported in this family, whose windows are in every layer",
+                       c->window);
             break;
         }
         if (is_window)
@@ -746,12 +786,14 @@ static void check_gpt2(struct report *r, struct model_config *c, const struct js
 {
     static const char *const known[][2] = {
         {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu"}};
+    static const char scores[] = "attention scores not scaled by 1 / sqrt(head size) are "
+                                 "unsupported";
     const char *act = word_of(r, root, "activation_function", "gelu_new");
-    if (!flag(r, root, "scale_attn_weights", 1) ||
-        flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
-        report_add(
-            r, "scale_attn_weights: attention scores must be scaled by 1 / sqrt(head size); others "
-               "are unsupported");
+    if (!flag(r, root, "scale_attn_weights", 1))
+        report_value(r, json_get(root, "scale_attn_weights"), "scale_attn_weights", scores);
+    if (flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
+        report_value(r, json_get(root, "scale_attn_by_inverse_layer_idx"),
+                     "scale_attn_by_inverse_layer_idx", scores);
     for (size_t i = 0; i < DS_LEN(known); i++)
         if (strcmp(act, known[i][0]) == 0) {
             config_set_as(r, c, "mlp", "mlp", known[i][1], 0);
