@@ -655,10 +655,11 @@ static void read_window(struct report *r, struct model_config *c, const struct j
     const struct json_node *n = json_get(root, "sliding_window");
     int asks = family == OURO || family == QWEN2 || family == QWEN3 || family == SMOLLM3 ||
                family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
+    int is_on = flag(r, root, "use_sliding_window", 0);
     int is_off = family == LLAMA || family == DDLLAMA || family == GEMMA || family == OLMO2 ||
-                 family == OLMOE || (asks && !flag(r, root, "use_sliding_window", 0));
+                 family == OLMOE || (asks && !is_on);
     int64_t window = n ? json_int(n, 0) : usual[family];
-    if (flag(r, root, "use_sliding_window", 0) && !asks && usual[family] == 0)
+    if (is_on && !asks && usual[family] == 0)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
     if (!is_null(n) && (json_kind_of(n) != JSON_KIND_INT || window < !is_off)) {
         report_add(r, "sliding_window must be a positive integer");
