@@ -569,6 +569,43 @@ T(ambiguous_rotary_parameters_are_refused)
            "mscale=\"x\": must be a number");
 }
 
+#define WINDOWED ", \"use_sliding_window\": true, \"sliding_window\": 8"
+
+/* Patterns of layers: what is not an integer or a word must not become the class's default. */
+T(patterns_of_layers_have_the_type_of_their_class)
+{
+    static const char qwen[] =
+        "{\"model_type\": \"qwen2\", " SHAPE(64, 2, 4, 4, 96) "\"vocab_size\": 50",
+                      smol[] = "{\"model_type\": \"smollm3\", " SHAPE(64, 2, 4, 4,
+                                                                      96) "\"vocab_size\": 50";
+    static const struct {
+        const char *base, *more, *part;
+    } rows[] = {
+        {qwen, WINDOWED ", \"max_window_layers\": \"1\"",
+         "max_window_layers=\"1\": must be an integer"},
+        {qwen, WINDOWED ", \"max_window_layers\": 0.5",
+         "max_window_layers=0.5: must be an integer"},
+        {qwen, WINDOWED ", \"layer_types\": [\"full_attention\", 1]",
+         "layer_types: entry 2 must be a string"},
+        {GEMMA3, ", \"sliding_window_pattern\": \"2\"", "sliding_window_pattern=\"2\": must be"},
+        {smol, ", \"no_rope_layer_interval\": \"2\"",
+         "no_rope_layer_interval=\"2\": must be an integer"},
+        {smol, ", \"no_rope_layers\": [1, \"0\"]", "no_rope_layers: entry 2 must be an integer"},
+        {smol, ", \"rope_scaling\": {\"rope_type\": 3, \"type\": \"linear\", \"factor\": 2}",
+         "rope_type must be a string"},
+        {smol,
+         ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4, \"rope_theta\": 1, "
+         "\"original_max_position_embeddings\": 32}",
+         "rope_theta=1: must be greater than 1"},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        char text[900];
+        snprintf(text, sizeof text, "%s%s}", rows[i].base, rows[i].more);
+        refuse(text, rows[i].part);
+    }
+    has_value(IS_LLAMA, ", \"rope_theta\": 3580165449.0", "rope_theta", "3580165449");
+}
+
 /* Classes whose window is in every layer read no layer_types. */
 T(kinds_of_layers_next_to_a_window_of_all_layers_are_refused)
 {

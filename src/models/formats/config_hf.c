@@ -447,7 +447,12 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
                            const struct json_node *rope, const char *name, int family)
 {
     const char *type = rope_type(rope, family);
+    const struct json_node *named = json_get(rope, "rope_type");
     size_t kind = 0;
+    if (!is_null(named) && !json_str(named, NULL)) {
+        report_add(r, "%s: rope_type must be a string", name);
+        return;
+    }
     while (kind < DS_LEN(ropes) && strcmp(ropes[kind].type, type) != 0)
         kind++;
     if (kind == DS_LEN(ropes)) {
@@ -577,20 +582,39 @@ static void list_set(struct report *r, struct model_config *c, const char *own, 
     str_release(s);
 }
 
-/* Does the class give block l a window where the file has no layer_types? */
-static int has_window(const struct model_config *c, const struct json_node *root, int family,
-                      int64_t l)
+/* An integer of the file, or the class's default. */
+static int64_t whole(struct report *r, const struct json_node *root, const char *key,
+                     int64_t absent)
+{
+    const struct json_node *n = json_get(root, key);
+    if (n && json_kind_of(n) != JSON_KIND_INT)
+        report_value(r, n, key, "must be an integer");
+    return json_int(n, absent);
+}
+
+/* The number in the class's rule for windows where the file has no layer_types. */
+static int64_t window_rule(struct report *r, const struct json_node *root, int family)
 {
     switch (family) {
     case QWEN2:
     case OURO:
-    case QWEN3: return l >= json_int(json_get(root, "max_window_layers"), 28);
-    case QWEN2_MOE: return l % 2 == 0 && l < json_int(json_get(root, "max_window_layers"), 28);
-    case GEMMA2: return l % 2 == 0;
-    case GEMMA3: {
-        int64_t every = json_int(json_get(root, "sliding_window_pattern"), 6);
-        return every > 0 && (l + 1) % every != 0;
+    case QWEN3:
+    case QWEN2_MOE: return whole(r, root, "max_window_layers", 28);
+    case GEMMA3: return whole(r, root, "sliding_window_pattern", 6);
+    default: return 0;
     }
+}
+
+/* Does that rule give block l a window? */
+static int has_window(const struct model_config *c, int family, int64_t rule, int64_t l)
+{
+    switch (family) {
+    case QWEN2:
+    case OURO:
+    case QWEN3: return l >= rule;
+    case QWEN2_MOE: return l % 2 == 0 && l < rule;
+    case GEMMA2: return l % 2 == 0;
+    case GEMMA3: return rule > 0 && (l + 1) % rule != 0;
     case OLMO3: return (l + 1) % 4 != 0;
     case SMOLLM3: return model_config_has(c->nope_layers, l);
     default: return 1;
@@ -604,7 +628,7 @@ static void read_window_layers(struct report *r, struct model_config *c,
     const struct json_node *kinds = family == PHI3 ? NULL : json_get(root, "layer_types");
     int is_uniform = family == MISTRAL || family == MIXTRAL || family == QWEN3_MOE;
     struct str list = {0};
-    int64_t n = 0;
+    int64_t n = 0, rule = has_size && is_null(kinds) ? window_rule(r, root, family) : 0;
     if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
         report_add(r, "layer_types must be a list");
     else if (!is_null(kinds) && json_len(kinds) != (size_t)c->layers)
@@ -613,7 +637,11 @@ static void read_window_layers(struct report *r, struct model_config *c,
     for (int64_t l = 0; l < c->layers; l++) {
         const char *kind = json_str(json_at(kinds, (size_t)l), NULL);
         int is_window = kind ? strcmp(kind, "sliding_attention") == 0
-                             : has_size && has_window(c, root, family, l);
+                             : has_size && has_window(c, family, rule, l);
+        if (!is_null(kinds) && !kind) {
+            report_add(r, "layer_types: entry %" PRId64 " must be a string", l + 1);
+            break;
+        }
         if (kind && !is_window && strcmp(kind, "full_attention") != 0) {
             report_add(r,
                        "layer_types: unsupported kind %.40s: expected full_attention or "
@@ -683,7 +711,7 @@ static void read_window(struct report *r, struct model_config *c, const struct j
 static void read_nope(struct report *r, struct model_config *c, const struct json_node *root)
 {
     const struct json_node *n = json_get(root, "no_rope_layers");
-    int64_t every = json_int(json_get(root, "no_rope_layer_interval"), 4);
+    int64_t every = is_null(n) ? whole(r, root, "no_rope_layer_interval", 4) : 1;
     struct str list = {0};
     if (!is_null(n) && (json_kind_of(n) != JSON_KIND_ARRAY || json_len(n) != (size_t)c->layers)) {
         report_add(r, "no_rope_layers must be a list of %" PRId64 " numbers, num_hidden_layers",
@@ -694,9 +722,15 @@ static void read_nope(struct report *r, struct model_config *c, const struct jso
         report_add(r, "no_rope_layer_interval must be at least 1");
         return;
     }
-    for (int64_t l = 0; l < c->layers; l++)
-        if (is_null(n) ? (l + 1) % every == 0 : json_int(json_at(n, (size_t)l), 1) == 0)
+    for (int64_t l = 0; l < c->layers; l++) {
+        const struct json_node *has_rope = json_at(n, (size_t)l);
+        if (is_null(n) ? (l + 1) % every == 0 : json_int(has_rope, 1) == 0)
             list_add(&list, l);
+        if (!is_null(n) && json_kind_of(has_rope) != JSON_KIND_INT) {
+            report_add(r, "no_rope_layers: entry %" PRId64 " must be an integer", l + 1);
+            break;
+        }
+    }
     list_set(r, c, "nope_layers", "no_rope_layers", &list);
 }
 
