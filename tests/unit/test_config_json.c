@@ -224,7 +224,7 @@ T(keys_of_experts_are_read_or_refused_by_name)
         {", \"mlp_only_layers\": [0.5]", "mlp_only_layers must be a list of blocks"},
         {", \"mlp_only_layers\": 1", "mlp_only_layers must be a list of blocks"},
         {", \"decoder_sparse_step\": 0", "decoder_sparse_step must be a positive integer"},
-        {", \"num_experts_per_tok\": 5", "experts_used=5: must be at most 4"},
+        {", \"num_experts_per_tok\": 5", "num_experts_per_tok=5: must be at most 4"},
         {", \"num_experts_per_tok\": 0", "num_experts_per_tok"},
         {", \"norm_topk_prob\": \"yes\"", "norm_topk_prob must be a number or a boolean"},
     };
@@ -351,10 +351,12 @@ T(invalid_head_counts_name_both_values) /* A22 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 66, \"num_hidden_layers\": 2, "
            "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 50}",
-           "heads=4: must divide model.dim=66");
-    refuse(TINY ", \"num_key_value_heads\": 3}", "kv_heads=3: must divide model.heads=4");
-    refuse(TINY ", \"num_key_value_heads\": 8}", "kv_heads=8: must divide model.heads=4");
-    refuse(TINY ", \"head_dim\": 7}", "model.head_dim=7: must be even");
+           "num_attention_heads=4: must divide hidden_size=66");
+    refuse(TINY ", \"num_key_value_heads\": 3}",
+           "num_key_value_heads=3: must divide num_attention_heads=4");
+    refuse(TINY ", \"num_key_value_heads\": 8}",
+           "num_key_value_heads=8: must divide num_attention_heads=4");
+    refuse(TINY ", \"head_dim\": 7}", "head_dim=7: must be even");
 }
 
 T(unsupported_features_of_a_family_are_refused_by_name)
@@ -416,9 +418,9 @@ T(what_phi3_cannot_be_is_refused_by_name)
         {LONG(""), "rope_scaling: missing key short_factor; rope_scaling: missing key long_factor"},
         {LONG(", \"short_factor\": " EIGHT), "missing key long_factor"},
         {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": [1,2]"),
-         "model.rope_long has 2 numbers, expected 8, half of model.rope_dims=16"},
+         "long_factor has 2 numbers, expected 8, half of the 16"},
         {LONG(", \"short_factor\": [1], \"long_factor\": " EIGHT),
-         "model.rope_short has 1 numbers, expected 8"},
+         "short_factor has 1 numbers, expected 8"},
         {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": 3"),
          "long_factor must be a list of numbers"},
         {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": [1,1,0,1,1,1,1,1]"),

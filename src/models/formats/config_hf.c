@@ -838,6 +838,45 @@ static void check_gpt2(struct report *r, struct model_config *c, const struct js
                act);
 }
 
+static void check_multiple(struct report *r, const char *count, int64_t n, const char *of,
+                           int64_t whole)
+{
+    if (n > 0 && whole % n != 0)
+        report_add(r, "%s=%" PRId64 ": must divide %s=%" PRId64, count, n, of, whole);
+}
+
+static void check_length(struct report *r, const char *key, const char *list, int64_t pairs)
+{
+    int64_t n = 0;
+    double v;
+    while (model_config_divisor(&list, &v) > 0)
+        n++;
+    if (n != pairs)
+        report_add(r,
+                   "%s has %" PRId64 " numbers, expected %" PRId64 ", half of the %" PRId64
+                   " elements of a head that rotate",
+                   key, n, pairs, 2 * pairs);
+}
+
+/* What model_config_check would report too, under the names of the file. */
+static void check_sizes(struct report *r, const struct model_config *c, int family)
+{
+    const char *heads = family == GPT2 ? "n_head" : "num_attention_heads";
+    int64_t D = c->head_dim || c->dim % c->heads != 0 ? c->head_dim : c->dim / c->heads;
+    if (c->head_dim == 0)
+        check_multiple(r, heads, c->heads, family == GPT2 ? "n_embd" : "hidden_size", c->dim);
+    check_multiple(r, "num_key_value_heads", c->kv_heads, heads, c->heads);
+    if (c->position == POS_ROPE && D % 2 != 0)
+        report_add(r, "head_dim=%" PRId64 ": must be even for rotary positions", D);
+    if (c->experts > 0 && c->experts_used > c->experts)
+        report_add(r, "num_experts_per_tok=%" PRId64 ": must be at most %" PRId64 ", the experts",
+                   c->experts_used, c->experts);
+    if (c->rope_scaling == ROPE_LONGROPE && r->n == 0) {
+        check_length(r, "short_factor", c->rope_short, (c->rope_dims ? c->rope_dims : D) / 2);
+        check_length(r, "long_factor", c->rope_long, (c->rope_dims ? c->rope_dims : D) / 2);
+    }
+}
+
 int config_hf_read(struct report *r, struct model_config *c, const struct json_node *root)
 {
     int family = family_of(root);
@@ -854,6 +893,8 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
     } else {
         read_llama(r, c, root, family);
     }
+    if (r->n == 0)
+        check_sizes(r, c, family);
     return 1;
 }
 
