@@ -611,9 +611,17 @@ T(patterns_of_layers_have_the_type_of_their_class)
 /* Classes whose window is in every layer read no layer_types. */
 T(kinds_of_layers_next_to_a_window_of_all_layers_are_refused)
 {
-    refuse(MISTRAL "\"sliding_window\": 8, \"vocab_size\": 9, \"layer_types\": "
-                   "[\"full_attention\"], " CONTEXT(64),
-           "layer_types: full_attention next to sliding_window=8");
+    static const char rest[] =
+        SHAPE(64, 2, 4, 4, 96) "\"vocab_size\": 50, \"sliding_window\": 8, "
+                               "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}";
+    struct model_config c;
+    char text[600];
+    snprintf(text, sizeof text, "{\"model_type\": \"mixtral\", %s", rest);
+    refuse(text, "layer_types: full_attention next to sliding_window=8");
+    snprintf(text, sizeof text, "{\"model_type\": \"ministral\", %s", rest);
+    t_ok(read_text(&c, text, strlen(text)), &err);
+    t_str(c.window_layers, "1");
+    opt_release(&model_group, &c);
 }
 
 /* A Mistral file without the key has a window of 4,096 tokens. */

@@ -234,7 +234,7 @@ static int family_of(const struct json_node *root)
     for (int f = 0; type && f < FAMILIES; f++)
         if (strcmp(family_name[f], type) == 0)
             return f;
-    return -1;
+    return type && strcmp(type, "ministral") == 0 ? MISTRAL : -1; /* its name with layer_types */
 }
 
 /* Absent, or an explicit null. */
@@ -626,7 +626,7 @@ static void read_window_layers(struct report *r, struct model_config *c,
                                const struct json_node *root, int family, int has_size)
 {
     const struct json_node *kinds = family == PHI3 ? NULL : json_get(root, "layer_types");
-    int is_uniform = family == MISTRAL || family == MIXTRAL || family == QWEN3_MOE;
+    int is_uniform = family == MIXTRAL || family == QWEN3_MOE;
     struct str list = {0};
     int64_t n = 0, rule = has_size && is_null(kinds) ? window_rule(r, root, family) : 0;
     if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
