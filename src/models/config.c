@@ -361,6 +361,9 @@ static int64_t dense_blocks(const struct model_config *c)
     return n;
 }
 
+/* Of all layers: each has three parameters, whose table alone would fill the memory. */
+enum { EXPERTS_MAX = 1 << 18 };
+
 static int check_experts(const struct model_config *c, struct err *e)
 {
     int has_dense = c->dense_layers && c->dense_layers[0];
@@ -376,6 +379,9 @@ static int check_experts(const struct model_config *c, struct err *e)
     if (c->experts_used > c->experts)
         return err_set(e, DS_ERANGE, "model.experts_used=%lld: must be at most %lld, model.experts",
                        (long long)c->experts_used, (long long)c->experts);
+    if (c->experts * c->layers > EXPERTS_MAX)
+        return err_set(e, DS_ERANGE, "model.experts=%lld: %lld in all layers; expected at most %d",
+                       (long long)c->experts, (long long)(c->experts * c->layers), EXPERTS_MAX);
     int rc = check_layers(c, "dense_layers", c->dense_layers, e);
     if (rc < 0 || dense_blocks(c) == c->layers)
         return rc < 0 ? rc

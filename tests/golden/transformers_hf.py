@@ -59,7 +59,7 @@ FAMILIES = {
     "qwen2-moe": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **MOE, shared_expert_intermediate_size=20), None),
     "qwen2-moe-norm": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **dict(MOE, num_experts_per_tok=1), norm_topk_prob=True,
                                                            shared_expert_intermediate_size=8), None),
-    "ministral": (lambda: transformers.MinistralConfig(**SHAPE, sliding_window=5, layer_types=["full_attention", "sliding_attention"]), None),
+    "ministral": (lambda: transformers.MinistralConfig(**SHAPE, head_dim=8, sliding_window=5, layer_types=["full_attention", "sliding_attention"]), None),
     "mistral-window": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=5), None),
     "qwen2-window": (lambda: transformers.Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=7, max_window_layers=1), None),
     "qwen3": (lambda: transformers.Qwen3Config(**SHAPE, head_dim=6), None),

@@ -317,6 +317,9 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
         refuse_value(keys[i], "[64]", "must be a number or a boolean");
         refuse_value(keys[i], "{}", "must be a number or a boolean");
     }
+    refuse("{\"model_type\": \"olmoe\", " SHAPE(64, 4096, 4, 4, 96) "\"vocab_size\": 50, "
+                                                                    "\"num_experts\": 4096}",
+           "experts=4096: 16777216 in all layers");
     refuse_value("rms_norm_eps", "0", "0: must be");
     refuse_value("rms_norm_eps", "-1e-5", ": must be");
     refuse_value("rope_theta", "1e308", ": must be");
