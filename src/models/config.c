@@ -38,13 +38,13 @@ static const struct opt model_opts[] = {
     {"mlp_bias",  OPT_BOOL,   AT(mlp_bias),  "false", 0, 0, NULL, "biases in the MLP", NULL},
     {"tied",      OPT_BOOL,   AT(tied),      "true", 0, 0, NULL, "output head shares the embedding", NULL},
     {"norm_eps",  OPT_REAL,   AT(norm_eps),  "1e-5", 1e-12, 0.1, NULL, "epsilon of the norms", NULL},
-    {"rope_theta", OPT_REAL,  AT(rope_theta), "10000", 1, 1e9, NULL, "base of the rotary frequencies", NULL},
+    {"rope_theta", OPT_REAL,  AT(rope_theta), "10000", 1, 1e12, NULL, "base of the rotary frequencies", NULL},
     {"init_std",  OPT_REAL,   AT(init_std),  "0.02", 0, 10, NULL, "standard deviation of initial weights", NULL},
     {"embed_std", OPT_REAL,   AT(embed_std), "0",    0, 10, NULL, "standard deviation of the initial embedding; 0 = init_std", NULL},
     {"embed_init", OPT_ENUM,  AT(embed_init), "tokens", 0, 0, "tokens|letters", "initial embedding: one random vector per token, or the sum over a token's letters and digits of one per place and kind of token", NULL},
     {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "divide the initial output weights of each block by sqrt(2 layers)", NULL},
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
-    {"rope_local", OPT_REAL,  AT(rope_local), "0",   0, 1e9, NULL, "base of the rotary frequencies, never scaled, in blocks with a window (Gemma 3); 0 = as elsewhere", NULL},
+    {"rope_local", OPT_REAL,  AT(rope_local), "0",   0, 1e12, NULL, "base of the rotary frequencies, never scaled, in blocks with a window (Gemma 3); 0 = as elsewhere", NULL},
     {"rope_dims", OPT_INT,    AT(rope_dims), "0",    0, 1024, NULL, "elements of a head that rotate; 0 = all", NULL},
     {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3|linear|yarn|longrope|dynamic", "rotary frequency scaling: Llama 3.1's, division by rope_factor, YaRN, LongRoPE (Phi-3), dynamic NTK or none", NULL},
     {"rope_factor", OPT_REAL, AT(rope_factor), "8",  1, 1e6, NULL, "rope_scaling: scaling factor", NULL},
@@ -288,6 +288,9 @@ static int check_scaling(const struct model_config *c, struct err *e)
     if (is_ramp && !(c->rope_high > c->rope_low))
         return err_set(e, DS_ERANGE, "model.rope_high=%g: must be greater than model.rope_low=%g",
                        c->rope_high, c->rope_low);
+    if (c->rope_scaling == ROPE_YARN && !(c->rope_theta > 1))
+        return err_set(e, DS_ERANGE, "model.rope_theta=%g: must be greater than 1 with yarn",
+                       c->rope_theta);
     if (c->rope_scaling == ROPE_DYNAMIC && c->rope_dims < 4)
         return err_set(e, DS_ERANGE,
                        "model.rope_dims=%lld: must be at least 4 with dynamic scaling",
@@ -358,6 +361,9 @@ static int64_t dense_blocks(const struct model_config *c)
     return n;
 }
 
+/* Of all layers: each has three parameters, whose table alone would fill the memory. */
+enum { EXPERTS_MAX = 1 << 18 };
+
 static int check_experts(const struct model_config *c, struct err *e)
 {
     int has_dense = c->dense_layers && c->dense_layers[0];
@@ -373,6 +379,9 @@ static int check_experts(const struct model_config *c, struct err *e)
     if (c->experts_used > c->experts)
         return err_set(e, DS_ERANGE, "model.experts_used=%lld: must be at most %lld, model.experts",
                        (long long)c->experts_used, (long long)c->experts);
+    if (c->experts * c->layers > EXPERTS_MAX)
+        return err_set(e, DS_ERANGE, "model.experts=%lld: %lld in all layers; expected at most %d",
+                       (long long)c->experts, (long long)(c->experts * c->layers), EXPERTS_MAX);
     int rc = check_layers(c, "dense_layers", c->dense_layers, e);
     if (rc < 0 || dense_blocks(c) == c->layers)
         return rc < 0 ? rc

@@ -49,6 +49,7 @@ FAMILIES = {
                                                             use_sliding_window=True, sliding_window=7), "8KB"),
     "qwen3-moe-dense": (lambda: transformers.Qwen3MoeConfig(**dict(SHAPE, num_hidden_layers=4), **MOE, head_dim=6, mlp_only_layers=[3],
                                                             decoder_sparse_step=2), None),
+    "qwen3-moe-no-experts": (lambda: transformers.Qwen3MoeConfig(**SHAPE, **MOE, head_dim=6, mlp_only_layers=[0, 1]), None),
     "qwen2-moe-dense": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **MOE, shared_expert_intermediate_size=8, mlp_only_layers=[0]), None),
     "olmoe": (lambda: transformers.OlmoeConfig(**SHAPE, num_experts=5, num_experts_per_tok=2, pad_token_id=0), None),
     "olmoe-norm": (lambda: transformers.OlmoeConfig(**SHAPE, num_experts=4, num_experts_per_tok=4, norm_topk_prob=True, pad_token_id=0,
@@ -58,6 +59,7 @@ FAMILIES = {
     "qwen2-moe": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **MOE, shared_expert_intermediate_size=20), None),
     "qwen2-moe-norm": (lambda: transformers.Qwen2MoeConfig(**SHAPE, **dict(MOE, num_experts_per_tok=1), norm_topk_prob=True,
                                                            shared_expert_intermediate_size=8), None),
+    "ministral": (lambda: transformers.MinistralConfig(**SHAPE, head_dim=8, sliding_window=5, layer_types=["full_attention", "sliding_attention"]), None),
     "mistral-window": (lambda: transformers.MistralConfig(**SHAPE, sliding_window=5), None),
     "qwen2-window": (lambda: transformers.Qwen2Config(**SHAPE, use_sliding_window=True, sliding_window=7, max_window_layers=1), None),
     "qwen3": (lambda: transformers.Qwen3Config(**SHAPE, head_dim=6), None),
@@ -154,7 +156,7 @@ def check(root):
     return 1 if bad or not names else 0
 
 
-WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral",
+WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral-window",
           "qwen3-moe", "qwen3-moe-dense", "olmoe", "qwen2-moe", "phi3", "phi3-long", "llama-dynamic", "gemma", "olmo3",
           "olmo3-yarn"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
@@ -163,14 +165,15 @@ INSTEAD_OF_NULL = {
     "quantization_config": [{"quant_method": "gptq", "bits": 4}], "head_dim": [8], "num_key_value_heads": [1, 4], "n_inner": [48],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}, {"rope_type": "dynamic", "factor": 2.0},
                      {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0], "original_max_position_embeddings": 8},
+                     {"type": "linear", "factor": 2.0}, {},
                      {"type": "su", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0]},
                      {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}],
 }
 UNWRITTEN = ["rope_scaling", "quantization_config", "sliding_window", "partial_rotary_factor", "attn_logit_softcapping",
              "final_logit_softcapping", "query_pre_attn_scalar", "use_sliding_window", "attention_bias", "mlp_bias", "clip_qkv",
-             "sliding_window_pattern", "rope_theta", "rope_local_base_freq", "original_max_position_embeddings"]
+             "sliding_window_pattern", "layer_types", "rope_theta", "rope_local_base_freq", "original_max_position_embeddings"]
 KNOWN = {"partial_rotary_factor": 0.5, "query_pre_attn_scalar": 5, "use_sliding_window": True, "attention_bias": True, "mlp_bias": True,
-         "clip_qkv": 1.0, "sliding_window_pattern": 2, "rope_theta": 77.0, "rope_local_base_freq": 55.0,
+         "clip_qkv": 1.0, "sliding_window_pattern": 2, "layer_types": ["full_attention", "sliding_attention"], "rope_theta": 77.0, "rope_local_base_freq": 55.0,
          "original_max_position_embeddings": 12}
 
 

@@ -623,7 +623,7 @@ T(unsupported_features_are_refused)
         {GEMMA ", \"attn_logit_softcapping\": 0}", "attn_logit_softcapping must be"},
         {GEMMA ", \"final_logit_softcapping\": -3}", "final_logit_softcapping must be"},
         {"{\"model_type\": \"gemma3_text\", \"attn_logit_softcapping\": 50.0, " QWEN_SHAPE "}",
-         "attn_logit_softcapping: soft-capped attention scores"},
+         "attn_logit_softcapping=50: soft-capped attention scores"},
         {GEMMA ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar must be"},
         {GEMMA ", \"hidden_activation\": \"gelu\"}", "unsupported activation gelu"},
         {LLAMA ", \"final_logit_softcapping\": 30.0}",

@@ -495,7 +495,7 @@ int model_config_from_json(struct model_config *c, struct config *route_options,
                            struct err *e)
 {
     struct json *j = NULL;
-    int rc = json_read_file(&j, path, CONFIG_MAX, e);
+    int rc = json_read_wide(&j, path, CONFIG_MAX, e);
     if (rc < 0)
         return rc;
     memset(c, 0, sizeof *c);

@@ -225,8 +225,8 @@ static int read_covered(struct model *m, struct st_set **s, const struct tensor_
     }
     rc = read_items(&r, *s, e);
     params_changed(&m->params);
-    if (rc == 0)
-        rc = moe_check_routers(m, e);
+    if (rc == 0 && (rc = moe_check_routers(m, e)) < 0)
+        rc = err_add(e, rc, "%s", st_set_path(*s));
     if (rc == 0 && ignored > 0) {
         rc = stored_add_file(m, &(struct stored_file){*s, close_set, set_unchanged}, e);
         *s = NULL;
