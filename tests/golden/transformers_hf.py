@@ -31,6 +31,8 @@ YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_
 PHI = dict(SHAPE, pad_token_id=0)
 LONG = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0, 1.3, 1.9], long_factor=[1.1, 2.5, 7.0])
 DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=3.0)
+NEOX = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, vocab_size=32, max_position_embeddings=64)
+STABLE = dict(NEOX, num_key_value_heads=2)
 GPT2 = dict(n_embd=16, n_layer=2, n_head=4, n_inner=24, n_positions=64, vocab_size=32)
 # name: configuration, largest shard
 FAMILIES = {
@@ -97,6 +99,14 @@ FAMILIES = {
         LONG, factor=2.0, original_max_position_embeddings=16)), None),
     "llama-dynamic": (lambda: transformers.LlamaConfig(**SHAPE, rope_parameters=dict(DYNAMIC)), None),
     "llama-dynamic-beyond": (lambda: transformers.LlamaConfig(**dict(SHAPE, max_position_embeddings=16), rope_parameters=dict(DYNAMIC)), None),
+    "gpt-neox": (lambda: transformers.GPTNeoXConfig(**NEOX), None),
+    "gpt-neox-serial": (lambda: transformers.GPTNeoXConfig(**NEOX, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_fast",
+                                                           tie_word_embeddings=True, rotary_pct=1.0, rotary_emb_base=500), "12KB"),
+    "gpt-neox-linear": (lambda: transformers.GPTNeoXConfig(**NEOX, hidden_act="gelu_new", rope_parameters=dict(
+        rope_type="linear", factor=4.0, rope_theta=700.0, partial_rotary_factor=0.5)), None),
+    "stablelm": (lambda: transformers.StableLmConfig(**STABLE), None),
+    "stablelm-parallel": (lambda: transformers.StableLmConfig(**STABLE, use_parallel_residual=True, use_qkv_bias=True, tie_word_embeddings=True,
+                                                              partial_rotary_factor=0.5), "10KB"),
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }
@@ -156,7 +166,7 @@ def check(root):
 
 WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral",
           "qwen3-moe", "qwen3-moe-dense", "olmoe", "qwen2-moe", "phi3", "phi3-long", "llama-dynamic", "gemma", "olmo3",
-          "olmo3-yarn"]
+          "olmo3-yarn", "gpt-neox", "gpt-neox-serial", "gpt-neox-linear", "stablelm", "stablelm-parallel"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
 INSTEAD_OF_NULL = {
     "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],
@@ -168,10 +178,12 @@ INSTEAD_OF_NULL = {
 }
 UNWRITTEN = ["rope_scaling", "quantization_config", "sliding_window", "partial_rotary_factor", "attn_logit_softcapping",
              "final_logit_softcapping", "query_pre_attn_scalar", "use_sliding_window", "attention_bias", "mlp_bias", "clip_qkv",
+             "use_parallel_residual", "qk_layernorm", "use_qkv_bias", "rotary_pct", "rotary_emb_base", "head_dim",
              "sliding_window_pattern", "rope_theta", "rope_local_base_freq", "original_max_position_embeddings"]
 KNOWN = {"partial_rotary_factor": 0.5, "query_pre_attn_scalar": 5, "use_sliding_window": True, "attention_bias": True, "mlp_bias": True,
          "clip_qkv": 1.0, "sliding_window_pattern": 2, "rope_theta": 77.0, "rope_local_base_freq": 55.0,
-         "original_max_position_embeddings": 12}
+         "original_max_position_embeddings": 12, "use_parallel_residual": True, "qk_layernorm": True, "use_qkv_bias": True,
+         "rotary_pct": 0.5, "rotary_emb_base": 77}
 
 
 def instead_of(key, value):

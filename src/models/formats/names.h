@@ -16,6 +16,8 @@ struct names_place {
     int part, parts;   /* the part-th of as many that share the tensor: q, k, v          */
     uint64_t first;    /* outputs of the parts before it                                 */
     uint64_t outputs;  /* of the tensor; 0: the parameter's alone                        */
+    uint64_t group;    /* above 0: q, k and v alternate by head, so that as many outputs */
+    uint64_t stride;   /* follow one another, the next ones so many after them           */
 };
 
 /* The naming of a file, recognised by the name of its embedding; ours (which is Llama's) if
@@ -27,6 +29,13 @@ int names_are_ours(const struct names *n);
 /* Parameter `ours` of a model in this naming. */
 void names_place(const struct names *n, const struct model_config *c, const char *ours,
                  struct names_place *out);
+/* The row of the tensor that is our row. */
+static inline uint64_t names_row(const struct names_place *at, uint64_t row)
+{
+    return at->first + (at->group ? row / at->group * at->stride + row % at->group : row);
+}
+/* The head's name in this naming. */
+const char *names_head(const struct names *n);
 /* The expected shape of the tensor at a place, for this parameter; returns the rank. */
 int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2]);
 /* 1 for tensors that are not weights: masks and frequencies that some programs store. */
