@@ -236,6 +236,23 @@ void names_place(const struct names *n, const struct model_config *c, const char
     }
 }
 
+int names_part(const struct names_place *first, const uint64_t rows[NAMES_PARTS], uint64_t *row,
+               uint64_t *left)
+{
+    uint64_t head = first->group ? *row / first->stride : 0, each;
+    int k = 0;
+    for (*row -= head * first->stride;; *row -= each, k++) {
+        each = first->group == 0 ? rows[k]
+               : k == 0          ? first->group
+                                 : (first->stride - first->group) / 2;
+        if (*row < each)
+            break;
+    }
+    *left = each - *row;
+    *row += head * (first->group ? each : 0);
+    return k;
+}
+
 int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2])
 {
     uint64_t rows = at->outputs ? at->outputs : (uint64_t)p->shape[0], cols = (uint64_t)p->shape[1];
@@ -260,8 +277,10 @@ int names_is_buffer(const char *theirs)
 static const char *const gguf_names[][2] = {
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
+    {"model.norm.bias", "output_norm.bias"},
     {"lm_head.weight", "output.weight"},
     {"input_layernorm.weight", "attn_norm.weight"},
+    {"input_layernorm.bias", "attn_norm.bias"},
     {"self_attn.q_proj.weight", "attn_q.weight"},
     {"self_attn.k_proj.weight", "attn_k.weight"},
     {"self_attn.v_proj.weight", "attn_v.weight"},
@@ -271,6 +290,7 @@ static const char *const gguf_names[][2] = {
     {"self_attn.v_proj.bias", "attn_v.bias"},
     {"self_attn.o_proj.bias", "attn_output.bias"},
     {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"post_attention_layernorm.bias", "ffn_norm.bias"},
     {"self_attn.q_norm.weight", "attn_q_norm.weight"},
     {"self_attn.k_norm.weight", "attn_k_norm.weight"},
     {"attention_output_layernorm.weight", "post_attention_norm.weight"},
@@ -329,25 +349,27 @@ int gguf_name(char *out, size_t size, const char *param)
     return 0;
 }
 
-/* phi3: gate and up are rows of what is "up" elsewhere. */
+/* gptneox: q, k and v; phi3: gate and up too, which are rows of what is "up" elsewhere. */
 static const struct row gguf_fused[] = {
     // clang-format off
     {"self_attn.q_proj.weight", "attn_qkv.weight", 0, 0, 3},
     {"self_attn.k_proj.weight", "attn_qkv.weight", 0, 1, 3},
     {"self_attn.v_proj.weight", "attn_qkv.weight", 0, 2, 3},
+    {"self_attn.q_proj.bias",   "attn_qkv.bias",   0, 0, 3},
+    {"self_attn.k_proj.bias",   "attn_qkv.bias",   0, 1, 3},
+    {"self_attn.v_proj.bias",   "attn_qkv.bias",   0, 2, 3},
     {"mlp.gate_proj.weight",    "ffn_up.weight",   0, 0, 2},
     {"mlp.up_proj.weight",      "ffn_up.weight",   0, 1, 2},
     // clang-format on
 };
 
-int gguf_place(const struct model_config *c, int is_fused, const char *param,
-               struct names_place *out)
+int gguf_place(const struct model_config *c, int fused, const char *param, struct names_place *out)
 {
     const char *rest;
     int l = load_layer(param, &rest);
     *out = (struct names_place){.parts = 1};
-    for (size_t i = 0; is_fused && l >= 0 && i < DS_LEN(gguf_fused); i++)
-        if (strcmp(gguf_fused[i].ours, rest) == 0) {
+    for (size_t i = 0; l >= 0 && i < DS_LEN(gguf_fused); i++)
+        if (fused >= (gguf_fused[i].parts == 3 ? 1 : 2) && strcmp(gguf_fused[i].ours, rest) == 0) {
             snprintf(out->name, sizeof out->name, "blk.%d.%s", l, gguf_fused[i].theirs);
             place_part(c, &gguf_fused[i], out);
             return 1;
