@@ -110,7 +110,8 @@ FAMILIES = {
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }
-GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "phi3-long", "gpt2"]
+GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "phi3-long", "gpt-neox", "stablelm-parallel",
+          "gpt2"]
 ROWS = 8  # tokens of a golden
 
 
@@ -240,30 +241,35 @@ def hooks(model, keep):
         return lambda module, inputs: keep.__setitem__(name, inputs[0][0].detach().clone().contiguous())
 
     gpt2 = hasattr(model, "transformer")
-    body = model.transformer if gpt2 else model.model
+    body = model.transformer if gpt2 else model.base_model
     for l, block in enumerate(body.h if gpt2 else body.layers):
         at = "%d." % l
         parts = {"xn": block.ln_1, "un": block.ln_2, "h": block} if gpt2 else {"h": block}
         if hasattr(block, "pre_feedforward_layernorm"):
             parts.update(xn=block.input_layernorm, un=block.pre_feedforward_layernorm)
         elif hasattr(block, "input_layernorm"):
-            parts.update(xn=block.input_layernorm, un=block.post_attention_layernorm)
+            parts.update(xn=block.input_layernorm, un=block.post_attention_layernorm or block.input_layernorm)
         for name, module in parts.items():
             module.register_forward_hook(note(at + name))
-        (block.attn.c_proj if gpt2 else block.self_attn.o_proj).register_forward_pre_hook(before(at + "att"))
+        neox = hasattr(block, "attention")
+        out = block.attn.c_proj if gpt2 else block.attention.dense if neox else block.self_attn.o_proj
+        out.register_forward_pre_hook(before(at + "att"))
         if "un" in parts:
             parts["un"].register_forward_pre_hook(before(at + "u"))
-        down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
+        down = block.mlp.c_proj if gpt2 else block.mlp.dense_4h_to_h if neox else block.mlp.down_proj
         down.register_forward_pre_hook(before(at + "hid"))
         if hasattr(block, "self_attn") and hasattr(block.self_attn, "qkv_proj"):
             n = model.config.num_key_value_heads * block.self_attn.head_dim
             block.self_attn.qkv_proj.register_forward_hook(note(at + "v", lambda x, n=n: x[..., -n:]))
+        elif neox:
+            n = block.attention.head_size
+            block.attention.query_key_value.register_forward_hook(note(at + "v", lambda x, n=n: x.unflatten(-1, (-1, 3, n))[..., 2, :].flatten(-2)))
         elif gpt2:
             n = model.config.n_embd
             block.attn.c_attn.register_forward_hook(note(at + "v", lambda x: x[..., 2 * n:]))
         else:
             block.self_attn.v_proj.register_forward_hook(note(at + "v"))
-    (body.ln_f if gpt2 else body.norm).register_forward_hook(note("xf"))
+    (body.ln_f if gpt2 else body.final_layer_norm if hasattr(body, "final_layer_norm") else body.norm).register_forward_hook(note("xf"))
 
 
 @contextlib.contextmanager
