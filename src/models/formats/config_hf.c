@@ -501,10 +501,11 @@ static void read_partial(struct report *r, struct model_config *c, const struct 
     const struct json_node *scaling = json_get(root, "rope_scaling"), *n = NULL;
     const struct json_node *rope = is_null(scaling) ? json_get(root, "rope_parameters") : scaling;
     int64_t D = c->head_dim ? c->head_dim : c->heads > 0 ? c->dim / c->heads : 0;
+    const char *name = json_get(rope, key) ? key : outside;
     n = json_get(rope, key) ? json_get(rope, key) : json_get(root, outside);
     double by = json_num(n, n ? -1 : family == PHI3 ? 1 : 0.25);
     if (!(by > 0 && by <= 1)) {
-        report_add(r, "%s must be a number above 0, at most 1", key);
+        report_add(r, "%s must be a number above 0, at most 1", name);
         return;
     }
     c->rope_dims = (int64_t)((double)D * by);
@@ -512,7 +513,7 @@ static void read_partial(struct report *r, struct model_config *c, const struct 
         report_add(r,
                    "%s = %g: %" PRId64 " of %" PRId64
                    " elements of a head rotate, expected an even number",
-                   key, by, c->rope_dims, D);
+                   name, by, c->rope_dims, D);
 }
 
 /* `rope_scaling`, or `rope_parameters` in newer files: null, one description, or one for each kind
