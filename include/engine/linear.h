@@ -46,6 +46,18 @@ struct linear_extra {
  * with b = 0 does not change a bit. */
 void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
                 const struct linear_extra *extra);
+struct linear_call {
+    real *y;
+    const real *x;
+    const struct linear *w;
+    int N;
+    real beta;
+    const struct linear_extra *extra;
+};
+enum { LINEAR_CALLS = QUANT_CALLS };
+/* n calls, at most LINEAR_CALLS, in turn; quantised ones as one parallel loop with the epilogues
+ * after it, in turn.  No y may be an x. */
+void linear_fwd_many(const struct linear_call *call, int n);
 /* dx (N,C) += dy w (= when beta is 0).  after: called on tiles of dx.  With `quant` (and no bwd) w
  * is the dequantised weight, computed part by part in 4 MiB of scratch; the gradient ignores the
  * rounding of activations in the forward pass. */

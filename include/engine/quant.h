@@ -82,8 +82,25 @@ void quant_part(real *w, const struct quant *q, int o, int rows, int c, int cols
 /* y (N,O) = x w^T (+ b) (+ y when beta is 1).  x rows are row[i], NULL: row i.  b (O) or NULL.  Any
  * N from 0 up. A row with an activation that is not finite gives a row of NaN; other rows are not
  * affected. */
-void quant_linear(real *y, const real *x, const int32_t *row, const struct quant *q, const real *b,
-                  int N, real beta);
+struct quant_call {
+    real *y;
+    const real *x;
+    const int32_t *row;
+    const struct quant *q;
+    const real *b;
+    int N;
+    real beta;
+};
+enum { QUANT_CALLS = 32 };
+/* n calls, at most QUANT_CALLS, as one parallel loop: with few rows each matrix alone takes little
+ * longer than waking the threads.  No output may be another's input.  The bits are those of the
+ * calls one by one. */
+void quant_linear_many(const struct quant_call *call, int n);
+static inline void quant_linear(real *y, const real *x, const int32_t *row, const struct quant *q,
+                                const real *b, int N, real beta)
+{
+    quant_linear_many(&(struct quant_call){y, x, row, q, b, N, beta}, 1);
+}
 /* For tests: selects the plain C kernel (1) or the best one again (0). */
 void quant_use_reference(int on);
 

@@ -31,6 +31,7 @@ enum loop_norm { LOOP_NORM_NONE, LOOP_NORM_OWN, LOOP_NORM_FINAL };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
 enum embed_init { EMBED_TOKENS, EMBED_LETTERS };
 enum expert_score { EXPERTS_SOFTMAX, EXPERTS_SIGMOID };
+enum expert_balance { EXPERTS_BALANCE_LAYER, EXPERTS_BALANCE_MODEL };
 enum lora_train_bias { LORA_TRAIN_BIAS_NONE, LORA_TRAIN_BIAS_ALL, LORA_TRAIN_BIAS_LORA_ONLY };
 enum mlp_kind { MLP_SWIGLU, MLP_GELU, MLP_GELU_TANH, MLP_GEGLU };
 
@@ -67,6 +68,7 @@ struct model_config {
     int64_t expert_ffn, shared_ffn; /* hidden widths; 0 = ffn, 0 = no shared expert              */
     int experts_score, experts_norm, experts_bias, shared_gate;
     double experts_aux;   /* weight of the load-balancing loss */
+    int experts_balance;  /* what it balances */
     int64_t experts_noop; /* choices of the router after the experts that run nothing */
     char *dense_layers;   /* blocks with a dense MLP of width ffn in a model with experts */
     double noop_share;    /* of the choices, for the load-balancing loss; 0 = like any other */

@@ -103,7 +103,7 @@ struct model_experts {
     real *weight;    /* (depth, R, experts_used) of them */
     double *load;    /* (depth, E) rows that chose each expert or, last, no-op */
     double *score;   /* (depth, E) sums of their scores over the rows that ran */
-    double *balance; /* (E) gradient of the load-balancing loss, see models/moe.h */
+    double *balance; /* (depth, E) d load-balancing loss / d score of a row, see models/moe.h */
     double noops;    /* choices of no-ops, also of rows that were computed with a gate of 0 */
 };
 

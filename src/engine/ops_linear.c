@@ -34,13 +34,6 @@ void linear_after(const struct linear_extra *extra, int N, int O)
         pool_run(task_count(N, j.step), after_rows, &j);
 }
 
-static void quant_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
-                      const struct linear_extra *extra)
-{
-    quant_linear(y, x, extra ? extra->row : NULL, w->quant, w->b, N, beta);
-    linear_after(extra, N, w->O);
-}
-
 void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta,
                 const struct linear_extra *extra)
 {
@@ -53,7 +46,8 @@ void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta
         beta = 1;
     }
     if (w->quant) {
-        quant_fwd(y, x, w, N, beta, extra);
+        quant_linear(y, x, extra ? extra->row : NULL, w->quant, w->b, N, beta);
+        linear_after(extra, N, w->O);
         return;
     }
     struct gemm_job j = {.format = w->format,
@@ -73,6 +67,34 @@ void linear_fwd(real *y, const real *x, const struct linear *w, int N, real beta
         j.ctx = extra->ctx;
     }
     gemm_run(&j); /* 1.1 */
+}
+
+static int are_quantised(const struct linear_call *call, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!call[i].w->quant || call[i].w->lora)
+            return 0;
+    return 1;
+}
+
+void linear_fwd_many(const struct linear_call *call, int n)
+{
+    struct quant_call part[LINEAR_CALLS] = {{0}};
+    int are_one = are_quantised(call, n);
+    BUG_IF(n > LINEAR_CALLS, "linear_fwd_many: %d calls", n);
+    for (int i = 0; i < n; i++) {
+        const struct linear_call *c = &call[i];
+        const int32_t *row = c->extra ? c->extra->row : NULL;
+        if (are_one)
+            part[i] = (struct quant_call){c->y, c->x, row, c->w->quant, c->w->b, c->N, c->beta};
+        else
+            linear_fwd(c->y, c->x, c->w, c->N, c->beta, c->extra);
+    }
+    if (!are_one)
+        return;
+    quant_linear_many(part, n);
+    for (int i = 0; i < n; i++)
+        linear_after(call[i].extra, call[i].N, call[i].w->O);
 }
 
 enum { BIAS_COLS = 64, BIAS_ROWS = 256 };

@@ -240,47 +240,54 @@ void quant_part(real *w, const struct quant *q, int o, int rows, int c, int cols
 enum { PASS_ROWS = 128, PASS_BLOCKS = 16 };
 
 struct linear_job {
+    struct quant_call c;
     const struct quant_kernels *by;
-    const struct quant *q;
     struct quant_x *rounded; /* tiles of QUANT_TILE rows, each (blocks, rows of the tile) */
-    const real *x, *b;
-    const int32_t *row;
-    real *y;
-    real beta;
-    int N, blocks;
+    int blocks;
     int tiles;          /* row tiles per rounding task */
     int panels, passes; /* panels per task, row passes */
-    int stretches;      /* that threads take tasks from in turn */
+    int round_end, end; /* tasks of this job and of those before it */
+};
+
+/* Jobs that share a parallel loop. */
+struct linear_jobs {
+    struct linear_job v[QUANT_CALLS];
+    int n, stretches; /* that threads take tasks from in turn */
 };
 
 static int tile_rows(const struct linear_job *j, int n)
 {
-    return j->N - n < QUANT_TILE ? j->N - n : QUANT_TILE;
+    return j->c.N - n < QUANT_TILE ? j->c.N - n : QUANT_TILE;
 }
 
 static void round_tiles(void *ctx, int task, int worker)
 {
-    const struct linear_job *j = ctx;
+    const struct linear_jobs *all = ctx;
+    const struct linear_job *j = all->v;
+    while (task >= j->round_end)
+        j++;
+    task -= j > all->v ? j[-1].round_end : 0;
     int from = task * j->tiles * QUANT_TILE, to = from + j->tiles * QUANT_TILE;
     (void)worker;
-    for (int n = from; n < to && n < j->N; n++) {
+    for (int n = from; n < to && n < j->c.N; n++) {
         int first = n / QUANT_TILE * QUANT_TILE;
         struct quant_x *out = j->rounded + (size_t)first * (size_t)j->blocks + (n - first);
-        size_t at = (size_t)(j->row ? j->row[n] : n);
-        j->by->round(out, j->x + at * (size_t)j->q->C, j->blocks, tile_rows(j, first), j->q->kind);
+        size_t at = (size_t)(j->c.row ? j->c.row[n] : n);
+        j->by->round(out, j->c.x + at * (size_t)j->c.q->C, j->blocks, tile_rows(j, first),
+                     j->c.q->kind);
     }
 }
 
 static void store(const struct linear_job *j, const float *acc, int o0, int n0, int rows)
 {
-    int lanes = j->q->O - o0 < QUANT_ROWS ? j->q->O - o0 : QUANT_ROWS;
+    int lanes = j->c.q->O - o0 < QUANT_ROWS ? j->c.q->O - o0 : QUANT_ROWS;
     for (int n = 0; n < rows; n++, acc += QUANT_ROWS) {
-        real *y = j->y + (size_t)(n0 + n) * (size_t)j->q->O + o0;
+        real *y = j->c.y + (size_t)(n0 + n) * (size_t)j->c.q->O + o0;
         for (int r = 0; r < lanes; r++) {
             real v = (real)acc[r];
-            if (j->b)
-                v += j->b[o0 + r];
-            y[r] = j->beta != 0 ? v + y[r] : v;
+            if (j->c.b)
+                v += j->c.b[o0 + r];
+            y[r] = j->c.beta != 0 ? v + y[r] : v;
         }
     }
 }
@@ -289,7 +296,7 @@ static void store(const struct linear_job *j, const float *acc, int o0, int n0, 
 static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
 {
     _Alignas(64) float acc[PASS_ROWS * QUANT_ROWS];
-    const uint8_t *w = j->q->data + (size_t)panel * j->q->stride;
+    const uint8_t *w = j->c.q->data + (size_t)panel * j->c.q->stride;
     int most = rows <= QUANT_TILE ? j->blocks : PASS_BLOCKS;
     memset(acc, 0, (size_t)rows * QUANT_ROWS * sizeof *acc);
     for (int b = 0; b < j->blocks; b += most) {
@@ -298,8 +305,8 @@ static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
             int tile = tile_rows(j, n0 + n);
             const struct quant_x *x =
                 j->rounded + (size_t)(n0 + n) * (size_t)j->blocks + (size_t)b * (size_t)tile;
-            j->by->panel[j->q->kind](acc + n * QUANT_ROWS, w + quant_group_at(j->q->kind, b), x,
-                                     blocks, tile);
+            j->by->panel[j->c.q->kind](acc + n * QUANT_ROWS, w + quant_group_at(j->c.q->kind, b), x,
+                                       blocks, tile);
         }
     }
     store(j, acc, panel * QUANT_ROWS, n0, rows);
@@ -308,20 +315,25 @@ static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
 /* Threads take tasks in turn, each from its own stretch, so that what a thread prefetched is what
  * it computes next; the assignment does not change results.  One row, 2 threads: Q8_0 50 -> 53
  * GB/s, Q4_0 50 -> 59, Q4_K 46 -> 54, with a memory bandwidth of 56. */
-static int group_of(const struct linear_job *j, int task)
+static int task_of(const struct linear_jobs *all, int at)
 {
-    int groups = task_count(j->q->panels, j->panels), n = j->stretches;
-    int s = task % n, more = groups % n;
-    return s * (groups / n) + (s < more ? s : more) + task / n;
+    int tasks = all->v[all->n - 1].end, n = all->stretches;
+    int s = at % n, more = tasks % n;
+    return s * (tasks / n) + (s < more ? s : more) + at / n;
 }
 
-static void panels_run(void *ctx, int task, int worker)
+static void panels_run(void *ctx, int at, int worker)
 {
-    const struct linear_job *j = ctx;
-    int first = group_of(j, task / j->passes) * j->panels, n0 = task % j->passes * PASS_ROWS;
-    int rows = j->N - n0 < PASS_ROWS ? j->N - n0 : PASS_ROWS;
+    const struct linear_jobs *all = ctx;
+    const struct linear_job *j = all->v;
+    int task = task_of(all, at);
     (void)worker;
-    for (int p = first; p < first + j->panels && p < j->q->panels; p++)
+    while (task >= j->end)
+        j++;
+    task -= j > all->v ? j[-1].end : 0;
+    int first = task / j->passes * j->panels, n0 = task % j->passes * PASS_ROWS;
+    int rows = j->c.N - n0 < PASS_ROWS ? j->c.N - n0 : PASS_ROWS;
+    for (int p = first; p < first + j->panels && p < j->c.q->panels; p++)
         panel_run(j, p, n0, rows);
 }
 
@@ -330,36 +342,67 @@ static void panels_run(void *ctx, int task, int worker)
 static void job_cut(struct linear_job *j)
 {
     enum { TASKS = 16, LEAST = 16384 /* multiplications */, MOST = 524288 /* weights */ };
-    int panel = QUANT_ROWS * j->q->C, rows = j->N < PASS_ROWS ? j->N : PASS_ROWS;
+    const struct quant *q = j->c.q;
+    int panel = QUANT_ROWS * q->C, rows = j->c.N < PASS_ROWS ? j->c.N : PASS_ROWS;
     int least = (int)(LEAST / ((long long)panel * rows)), most = MOST / panel;
-    int n = j->q->panels / TASKS;
+    int n = q->panels / TASKS;
     n = n > most ? most : n;
     n = n < least ? least : n;
     j->panels = n > 0 ? n : 1;
-    j->passes = task_count(j->N, PASS_ROWS);
-    j->stretches = pool_threads();
-    int tiles = task_rows(j->q->C) / QUANT_TILE;
+    j->passes = task_count(j->c.N, PASS_ROWS);
+    int tiles = task_rows(q->C) / QUANT_TILE;
     j->tiles = tiles > 0 ? tiles : 1;
 }
 
-void quant_linear(real *y, const real *x, const int32_t *row, const struct quant *q, const real *b,
-                  int N, real beta)
+/* Do two calls round the same rows in the same way? */
+static int shares_rows(const struct quant_call *a, const struct quant_call *b)
 {
-    struct linear_job j = {.by = kernels_get(),
-                           .q = q,
-                           .x = x,
-                           .b = b,
-                           .row = row,
-                           .y = y,
-                           .beta = beta,
-                           .N = N,
-                           .blocks = q->C / QUANT_BLOCK};
-    BUG_IF(N < 0, "quant_linear: %d rows", N);
-    BUG_IF(beta != 0 && beta != 1, "quant_linear: beta must be 0 or 1");
-    if (N == 0)
+    if (a->x != b->x || a->N != b->N || a->q->C != b->q->C || a->q->kind != b->q->kind)
+        return 0;
+    return a->row == b->row ||
+           (a->row && b->row && memcmp(a->row, b->row, (size_t)a->N * sizeof *a->row) == 0);
+}
+
+/* Few rows are rounded sooner than the threads are awake. */
+static void round_all(struct linear_jobs *all, size_t blocks)
+{
+    enum { LEAST = 512 /* blocks */ };
+    int tasks = all->v[all->n - 1].round_end;
+    if (blocks > LEAST)
+        pool_run(tasks, round_tiles, all);
+    for (int i = 0; blocks <= LEAST && i < tasks; i++)
+        round_tiles(all, i, 0);
+}
+
+void quant_linear_many(const struct quant_call *call, int n)
+{
+    struct linear_jobs all = {.stretches = pool_threads()};
+    size_t room = 0, at = 0;
+    BUG_IF(n > QUANT_CALLS, "quant_linear_many: %d calls", n);
+    for (int i = 0; i < n; i++) {
+        const struct quant_call *c = &call[i];
+        BUG_IF(c->N < 0, "quant_linear: %d rows", c->N);
+        BUG_IF(c->beta != 0 && c->beta != 1, "quant_linear: beta must be 0 or 1");
+        if (c->N == 0)
+            continue;
+        struct linear_job *j = &all.v[all.n++];
+        *j = (struct linear_job){.c = *c, .by = kernels_get(), .blocks = c->q->C / QUANT_BLOCK};
+        job_cut(j);
+        room += (size_t)c->N * (size_t)j->blocks;
+    }
+    if (all.n == 0)
         return;
-    j.rounded = scratch_get(SCRATCH_QUANT, (size_t)N * (size_t)j.blocks, sizeof *j.rounded);
-    job_cut(&j);
-    pool_run(task_count(N, j.tiles * QUANT_TILE), round_tiles, &j);
-    pool_run(task_count(q->panels, j.panels) * j.passes, panels_run, &j);
+    struct quant_x *rounded = scratch_get(SCRATCH_QUANT, room, sizeof *rounded);
+    for (int i = 0, rounds = 0, tasks = 0; i < all.n; i++) {
+        struct linear_job *j = &all.v[i];
+        int is_shared = i > 0 && shares_rows(&j->c, &j[-1].c);
+        j->rounded = is_shared ? j[-1].rounded : rounded + at;
+        at += is_shared ? 0 : (size_t)j->c.N * (size_t)j->blocks;
+        rounds += is_shared ? 0 : task_count(j->c.N, j->tiles * QUANT_TILE);
+        tasks += task_count(j->c.q->panels, j->panels) * j->passes;
+        j->round_end = rounds;
+        j->end = tasks;
+    }
+    round_all(&all, at);
+    pool_run(all.v[all.n - 1].end, panels_run, &all);
 }

@@ -259,10 +259,11 @@ static void qkv_fwd(struct model *m, int l, const struct plan *p, const struct n
     struct linear q = lin(m, b->q, b->q_b), k = lin(m, b->k, b->k_b), v = lin(m, b->v, b->v_b);
     real *new_k = r->is_part ? m->loop.new_k : w->k, *new_v = r->is_part ? m->loop.new_v : w->v;
     int has_norm = b->q_norm >= 0;
-    linear_fwd(has_norm ? w->q_in : w->q, w->xn, &q, p->n, 0,
-               &(struct linear_extra){.row = r->query});
-    linear_fwd(has_norm ? w->k_in : new_k, w->xn, &k, r->n, 0, NULL);
-    linear_fwd(new_v, w->xn, &v, r->n, 0, NULL);
+    const struct linear_extra query = {.row = r->query};
+    const struct linear_call call[] = {{has_norm ? w->q_in : w->q, w->xn, &q, p->n, 0, &query},
+                                       {has_norm ? w->k_in : new_k, w->xn, &k, r->n, 0, NULL},
+                                       {new_v, w->xn, &v, r->n, 0, NULL}};
+    linear_fwd_many(call, DS_LEN(call));
     if (has_norm) {
         struct norm qn = qk_norm_of(m, b->q_norm, w->rstd_q, p->n, H),
                     kn = qk_norm_of(m, b->k_norm, w->rstd_k, r->n, K);
@@ -345,19 +346,35 @@ struct ffn block_ffn(const struct model *m, int l, const struct block_work *w)
                         .hid = w->hid};
 }
 
+void ffn_fwd_many(const struct model *m, const struct ffn *x, const int *N, real *const *f,
+                  real beta, int n)
+{
+    struct linear gate[FFN_MANY], up[FFN_MANY], down[FFN_MANY];
+    struct act act[FFN_MANY];
+    struct linear_extra rows[FFN_MANY], then[FFN_MANY];
+    struct linear_call in[2 * FFN_MANY], out[FFN_MANY];
+    int k = 0;
+    for (int i = 0; i < n; i++) {
+        const struct ffn *w = &x[i];
+        rows[i] = (struct linear_extra){.row = w->row};
+        if (w->gate >= 0) {
+            gate[i] = lin(m, w->gate, w->gate_b);
+            in[k++] = (struct linear_call){w->a, w->in, &gate[i], N[i], 0, &rows[i]};
+        }
+        act[i] = act_of(m, w, NULL);
+        then[i] = (struct linear_extra){w->row, act_fwd, &act[i]};
+        up[i] = lin(m, w->up, w->up_b);
+        in[k++] = (struct linear_call){w->b, w->in, &up[i], N[i], 0, &then[i]};
+        down[i] = lin(m, w->down, w->down_b);
+        out[i] = (struct linear_call){f[i], w->hid, &down[i], N[i], beta, NULL};
+    }
+    linear_fwd_many(in, k);
+    linear_fwd_many(out, n);
+}
+
 void ffn_fwd(const struct model *m, const struct ffn *x, int N, real *f, real beta)
 {
-    struct linear up = lin(m, x->up, x->up_b), down = lin(m, x->down, x->down_b);
-    struct act act = act_of(m, x, NULL);
-    struct linear_extra rows = {.row = x->row};
-    if (x->gate >= 0) {
-        struct linear gate = lin(m, x->gate, x->gate_b);
-        linear_fwd(x->a, x->in, &gate, N, 0, &rows);
-    }
-    rows.after = act_fwd;
-    rows.ctx = &act;
-    linear_fwd(x->b, x->in, &up, N, 0, &rows);
-    linear_fwd(f, x->hid, &down, N, beta, NULL);
+    ffn_fwd_many(m, x, &N, &f, beta, 1);
 }
 
 /* 7, 8 without the scatter: f = mlp(un), or f += with beta 1. */

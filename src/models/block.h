@@ -55,6 +55,11 @@ struct ffn {
 struct ffn block_ffn(const struct model *m, int l, const struct block_work *w);
 /* f (N,C) = the MLP, or f += with beta 1. */
 void ffn_fwd(const struct model *m, const struct ffn *x, int N, real *f, real beta);
+/* f[i] (N[i],C) = the MLP x[i], for n of them, at most FFN_MANY: what is quantised is read in two
+ * parallel loops. */
+enum { FFN_MANY = 16 };
+void ffn_fwd_many(const struct model *m, const struct ffn *x, const int *N, real *const *f,
+                  real beta, int n);
 /* dx (N,C) = d loss / d rows, or dx += with beta 1; may be df, d loss / d f.  d: a and hid for
  * gradients. */
 void ffn_bwd(const struct model *m, const struct ffn *x, const struct ffn *d, int N, const real *df,

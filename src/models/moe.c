@@ -182,6 +182,27 @@ static void list_rows(struct moe_work *w, int N, int E, int k)
     }
 }
 
+/* ---- 3: experts ---- */
+
+static void experts_fwd(const struct model *m, int l, const struct block_work *w)
+{
+    const struct moe_work *x = &w->moe;
+    struct ffn expert[FFN_MANY];
+    int N[FFN_MANY], n = 0, E = experts_of(m);
+    real *y[FFN_MANY];
+    for (int i = 0; i < E; i++) {
+        if (x->start[i + 1] > x->start[i]) {
+            expert[n] = expert_of(m, l, i, w->un, x, x);
+            N[n] = x->start[i + 1] - x->start[i];
+            y[n++] = x->y + (size_t)x->start[i] * (size_t)m->config.dim;
+        }
+        if (n == FFN_MANY || (i == E - 1 && n > 0)) {
+            ffn_fwd_many(m, expert, N, y, 0, n);
+            n = 0;
+        }
+    }
+}
+
 /* ---- 4: weighted sum ---- */
 
 struct sum {
@@ -284,12 +305,7 @@ void moe_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,
     linear_fwd(x->score, w->un, &router, N, 0, NULL); /* 1 */
     pool_run((N + ROWS - 1) / ROWS, choose_rows, &c); /* 2 */
     list_rows(x, N, choices_of(m), used_of(m));
-    for (int i = 0; i < experts_of(m); i++) { /* 3 */
-        struct ffn expert = expert_of(m, l, i, w->un, x, x);
-        int n = x->start[i + 1] - x->start[i];
-        if (n > 0)
-            ffn_fwd(m, &expert, n, x->y + (size_t)x->start[i] * (size_t)m->config.dim, 0);
-    }
+    experts_fwd(m, l, w);                 /* 3 */
     sum_slots(m, x, N, x->y, 1, f, beta); /* 4 */
     if (m->config.shared_ffn > 0)
         shared_fwd(m, l, N, w, f); /* 5 */
@@ -362,7 +378,8 @@ void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
     const struct block_params *b = &m->block[l];
     const struct moe_work *x = &w->moe;
     int N = p->n, C = (int)m->config.dim;
-    struct back t = {m, l, p, d, w, df, m->config.experts_aux > 0 ? m->experts.balance : NULL};
+    size_t at = (size_t)l * (size_t)choices_of(m);
+    struct back t = {m, l, p, d, w, df, m->config.experts_aux > 0 ? m->experts.balance + at : NULL};
     pool_run((N + ROWS - 1) / ROWS, back_rows, &t); /* 4, 2 */
     for (int i = 0; i < experts_of(m); i++) {       /* 3 */
         struct ffn expert = expert_of(m, l, i, w->un, x, x);
@@ -393,7 +410,7 @@ void moe_begin(struct model *m)
     x->noops = 0;
     memset(x->load, 0, L * E * sizeof *x->load);
     memset(x->score, 0, L * E * sizeof *x->score);
-    memset(x->balance, 0, E * sizeof *x->balance);
+    memset(x->balance, 0, L * E * sizeof *x->balance);
     int repeats = m->route.frozen && x->has_chosen;
     for (size_t i = 0; !repeats && i < L * (size_t)m->R * (size_t)used_of(m); i++)
         x->chosen[i] = -1;
@@ -420,21 +437,6 @@ void moe_note(struct model *m, int l, const struct plan *p, const struct block_w
     }
 }
 
-/* Sums over the layers; returns the rows that ran. */
-static double totals(const struct model *m, int e, double *load, double *score)
-{
-    int E = choices_of(m), L = model_config_depth(&m->config);
-    double rows = 0;
-    *load = *score = 0;
-    for (int l = 0; l < L; l++) {
-        *load += m->experts.load[(size_t)l * (size_t)E + (size_t)e];
-        *score += m->experts.score[(size_t)l * (size_t)E + (size_t)e];
-        for (int i = 0; i < E; i++)
-            rows += m->experts.load[(size_t)l * (size_t)E + (size_t)i];
-    }
-    return rows / used_of(m);
-}
-
 /* The inverse of a choice's share: the loss is least where loads and scores have these shares. */
 static double inverse_share(const struct model *m, int e)
 {
@@ -444,25 +446,65 @@ static double inverse_share(const struct model *m, int e)
     return e < experts_of(m) ? experts_of(m) / (1 - share) : (double)m->config.experts_noop / share;
 }
 
+/* Layers that are balanced together. */
+static int together(const struct model *m)
+{
+    return m->config.experts_balance == EXPERTS_BALANCE_LAYER ? 1 : model_config_depth(&m->config);
+}
+
+/* The rows that ran in the layers from l on that are balanced with it. */
+static double rows_from(const struct model *m, int l)
+{
+    size_t E = (size_t)choices_of(m), from = (size_t)l * E, n = (size_t)together(m) * E;
+    double choices = 0;
+    for (size_t i = from; i < from + n; i++)
+        choices += m->experts.load[i];
+    return choices / used_of(m);
+}
+
+/* Groups of layers in which a row ran. */
+static int groups_run(const struct model *m)
+{
+    int n = 0;
+    for (int l = 0; l < model_config_depth(&m->config); l += together(m))
+        n += rows_from(m, l) > 0;
+    return n;
+}
+
+static double sum_from(const struct model *m, const double *x, int l, int e)
+{
+    double sum = 0;
+    for (int i = l; i < l + together(m); i++)
+        sum += x[(size_t)i * (size_t)choices_of(m) + (size_t)e];
+    return sum;
+}
+
 double moe_balance(const struct model *m)
 {
-    double sum = 0, load, score;
-    for (int e = 0; e < choices_of(m); e++) {
-        double rows = totals(m, e, &load, &score);
-        sum += rows > 0 ? inverse_share(m, e) * (load / rows) * (score / rows) : 0;
+    int groups = groups_run(m);
+    double sum = 0;
+    for (int l = 0; l < model_config_depth(&m->config); l += together(m)) {
+        double rows = rows_from(m, l);
+        for (int e = 0; rows > 0 && e < choices_of(m); e++)
+            sum += inverse_share(m, e) * (sum_from(m, m->experts.load, l, e) / rows) *
+                   (sum_from(m, m->experts.score, l, e) / rows);
     }
-    return sum;
+    return groups > 0 ? sum / groups : 0;
 }
 
 double moe_balance_begin(struct model *m)
 {
-    double load, score;
     if (m->config.experts == 0 || m->config.experts_aux <= 0)
         return 0;
-    for (int e = 0; e < choices_of(m); e++) {
-        double rows = totals(m, e, &load, &score);
-        m->experts.balance[e] =
-            rows > 0 ? m->config.experts_aux * inverse_share(m, e) * load / (rows * rows) : 0;
+    int groups = groups_run(m);
+    for (int l = 0; l < model_config_depth(&m->config); l++) {
+        int first = l / together(m) * together(m);
+        double rows = rows_from(m, first),
+               *to = m->experts.balance + (size_t)l * (size_t)choices_of(m);
+        for (int e = 0; e < choices_of(m); e++)
+            to[e] = rows > 0 ? m->config.experts_aux * inverse_share(m, e) *
+                                   sum_from(m, m->experts.load, first, e) / (rows * rows * groups)
+                             : 0;
     }
     return m->config.experts_aux * moe_balance(m);
 }
@@ -479,7 +521,7 @@ void moe_layout(struct model *m, struct arena *a, size_t R)
     x->weight = arena_alloc(a, L * R * (size_t)m->config.experts_used, sizeof *x->weight);
     x->load = arena_alloc(a, L * E, sizeof *x->load);
     x->score = arena_alloc(a, L * E, sizeof *x->score);
-    x->balance = arena_alloc(a, E, sizeof *x->balance);
+    x->balance = arena_alloc(a, L * E, sizeof *x->balance);
     x->has_chosen = 0;
 }
 

@@ -23,9 +23,10 @@ void moe_bwd(struct model *m, int l, const struct plan *p, struct block_work *d,
 /* Before a pass; after layer l ran (not when it is recomputed). */
 void moe_begin(struct model *m);
 void moe_note(struct model *m, int l, const struct plan *p, const struct block_work *w);
-/* The load-balancing loss of the pass without its weight (Fedus et al. 2021, eq. 4, over the rows of
- * all layers together): sum_e (rows of e / rows) (mean score of e) / share of e.  The shares are 1 / E;
- * with model.noop_share they are that share together for the no-ops, and the rest for the experts. */
+/* The load-balancing loss of the pass without its weight (Fedus et al. 2021, eq. 4), the mean over the
+ * layers that ran, or over the rows of all layers together: sum_e (rows of e / rows) (mean score of e)
+ * / share of e.  The shares are 1 / E; with model.noop_share they are that share together for the
+ * no-ops, and the rest for the experts. */
 double moe_balance(const struct model *m);
 /* Before backward: prepares its gradient; returns the loss with its weight, 0 when it is off. */
 double moe_balance_begin(struct model *m);

@@ -26,11 +26,15 @@ TOP_1 = EXPERTS + " model.experts_used=1 model.experts_norm=false"
 RUNS = {
     "dense": ("a dense MLP", " model.ffn=256"),
     "top2": ("2 of 8, weight 0.01", EXPERTS + " model.experts_aux=0.01"),
+    "top2-aux1": ("2 of 8, weight 0.1", EXPERTS + " model.experts_aux=0.1"),
+    "top2-joint": ("2 of 8, weight 0.1 over all layers", EXPERTS + " model.experts_aux=0.1 model.experts_balance=model"),
     "top2-aux0": ("2 of 8, weight 0", EXPERTS + " model.experts_aux=0"),
     "top1": ("1 of 8, weight 0.01", TOP_1 + " model.experts_aux=0.01"),
+    "top1-aux1": ("1 of 8, weight 0.1", TOP_1 + " model.experts_aux=0.1"),
     "top1-aux0": ("1 of 8, weight 0", TOP_1 + " model.experts_aux=0"),
-    "mode": ("2 of 8 and 2 no-ops, half of the choices", EXPERTS + " model.experts_noop=2 model.noop_share=0.5 model.experts_aux=0.01"),
+    "mode": ("2 of 8 and 2 no-ops, half of the choices", EXPERTS + " model.experts_noop=2 model.noop_share=0.5 model.experts_aux=0.1"),
 }
+FIGURE = ["top2-aux1", "top2-joint", "top2-aux0", "top1-aux1", "top1-aux0", "mode"]
 
 
 def call(folder, *words):
@@ -108,8 +112,7 @@ def main():
                 share, entropy, dead, n = load_numbers(loads(folder, run), 1 if "top1" in name else 2)
                 cells = ["%.2f" % share, "%.3f" % entropy, "%d of %d" % (dead, n)]
             print("| %s | %d | %.3f | %.0fk | %s |" % (what, seed, result["loss"], result["flops_per_token"] / 1e3, " | ".join(cells)), flush=True)
-    with_experts = ["runs/%s-s%d" % (n, seeds[0]) for n in RUNS if n != "dense"]
-    call(folder, "figure", "expert_load", *with_experts, "-o", "figures")
+    call(folder, "figure", "expert_load", *["runs/%s-s%d" % (n, seeds[0]) for n in FIGURE], "-o", "figures")
     call(folder, "figure", "training", *["runs/%s-s%d" % (n, seeds[0]) for n in RUNS], "-o", "figures")
 
 

@@ -302,6 +302,7 @@ static void check_experts(const char *switches, int plans, int keep)
 T(experts_have_the_right_gradients)
 {
     check_experts("model.experts_aux=0.7", 0, 0);
+    check_experts("model.experts_aux=0.7 model.experts_balance=model", 0, 0);
     check_experts("model.experts_norm=false model.experts_used=3 model.experts_aux=0", 0, 1);
     check_experts("model.experts_norm=false model.experts_used=1 model.experts_bias=true "
                   "model.experts_aux=0.3 model.mlp=gelu",
@@ -328,7 +329,8 @@ T(experts_have_the_right_gradients)
 T(experts_of_planned_rows_have_the_right_gradients)
 {
     check_experts("model.experts_aux=0.7 model.shared_ffn=4 model.shared_gate=true", 1, 0);
-    check_experts("model.experts_norm=false model.experts_noop=2 model.experts_aux=0.7", 1, 1);
+    check_experts("model.experts_norm=false model.experts_noop=2 model.experts_aux=0.3", 1, 1);
+    check_experts("model.experts_aux=0.7 model.experts_balance=model", 1, 1);
 }
 
 static void check_plans(const char *switches, enum kv_policy kv, int masked, int soft, int keep)

@@ -238,6 +238,52 @@ T(rows_are_gathered_and_bias_and_previous_values_added)
     }
 }
 
+T(calls_that_share_a_loop_have_the_bits_of_single_ones)
+{
+    enum { ROWS = 40, CALLS = 2 * (QUANT_KINDS - 1), O = 37, C = 512 };
+    static const int rows_of[] = {1, 1, 0, 13, 140, 1, 9}, threads[] = {3, 1};
+    struct err e = {0};
+    int32_t row[2][140];
+    for (int i = 0; i < 140; i++)
+        row[0][i] = row[1][i] = i * 7 % ROWS;
+    real *x = filled(ROWS * C), *other = filled(140 * C), *b = filled(O);
+    struct quant_call call[CALLS];
+    struct quant *q[CALLS];
+    real *y[CALLS], *want[CALLS];
+    for (int i = 0; i < CALLS;
+         i++) { /* two of each kind: equal rows by equal or by one list, or not */
+        int N = rows_of[i / 2 % 7];
+        y[i] = filled(140 * O);
+        want[i] = malloc(140 * O * sizeof *want[i]);
+        memcpy(want[i], y[i], 140 * O * sizeof *y[i]);
+        q[i] = packed(1 + i / 2, O, C);
+        call[i] = (struct quant_call){.y = y[i],
+                                      .x = i % 6 == 5 ? other : x,
+                                      .row = i % 6 == 5 ? NULL : row[i % 4 == 3],
+                                      .q = q[i],
+                                      .b = i % 3 ? b : NULL,
+                                      .N = i % 10 == 9 ? N / 2 : N,
+                                      .beta = i % 2};
+    }
+    for (int t = 0; t < 2; t++) {
+        t_ok(pool_start(threads[t], &e), &e);
+        for (int i = 0; i < CALLS; i++) {
+            const struct quant_call *c = &call[i];
+            quant_linear(want[i], c->x, c->row, c->q, c->b, c->N, c->beta);
+        }
+        quant_linear_many(call, CALLS);
+        for (int i = 0; i < CALLS; i++)
+            same(y[i], want[i], 140 * O, quant_name[1 + i / 2]);
+    }
+    pool_stop();
+    quant_linear_many(call, 0);
+    for (int i = 0; i < CALLS; i++) {
+        quant_free(q[i]);
+        free(y[i]), free(want[i]);
+    }
+    free(x), free(other), free(b);
+}
+
 static void not_finite(void)
 {
     enum { O = 19, C = 512, N = 11 };

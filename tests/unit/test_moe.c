@@ -168,11 +168,12 @@ T(no_ops_run_nothing_and_cost_nothing)
     model_free(m);
 }
 
-/* The formula of transformers' load_balancing_loss_func, from the states and the router. */
-T(the_balance_loss_is_the_published_formula_over_all_layers)
+/* Switch Transformer's formula for each layer, and transformers' load_balancing_loss_func, which is
+ * that over the rows of all layers; from the states and the router. */
+T(the_balance_loss_is_the_published_formula)
 {
     struct model *m = make("");
-    double load[E] = {0}, mean[E] = {0}, want = 0;
+    double load[2][E] = {0}, mean[2][E] = {0}, layers = 0, all = 0;
     run(m);
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < B * T; i++) {
@@ -188,13 +189,20 @@ T(the_balance_loss_is_the_published_formula_over_all_layers)
                 int before = 0;
                 for (int o = 0; o < E; o++)
                     before += x[o] > x[e];
-                load[e] += before < K;
-                mean[e] += exp(x[e]) / sum;
+                load[l][e] += before < K;
+                mean[l][e] += exp(x[e]) / sum;
             }
         }
-    for (int e = 0; e < E; e++)
-        want += E * load[e] / (2 * B * T) * mean[e] / (2 * B * T);
-    t_near(moe_balance(m), want, 1e-5);
+    for (int e = 0; e < E; e++) {
+        all +=
+            E * (load[0][e] + load[1][e]) / (2 * B * T) * (mean[0][e] + mean[1][e]) / (2 * B * T);
+        for (int l = 0; l < 2; l++)
+            layers += E * load[l][e] / (B * T) * mean[l][e] / (B * T) / 2;
+    }
+    t_true(fabs(layers - all) > 1e-3);
+    t_near(moe_balance(m), layers, 1e-5);
+    m->config.experts_balance = EXPERTS_BALANCE_MODEL;
+    t_near(moe_balance(m), all, 1e-5);
     model_free(m);
 }
 
