@@ -1,12 +1,18 @@
 """Records of the machine, by the program and by the package: the same values from the same stand-in for NVIDIA's library, the same
 files of amdgpu and the same nvidia-smi, and what doctor and the Machine view print of them."""
+import fcntl
 import json
 import os
+import pty
+import select
+import signal
+import struct
 import sys
+import termios
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kit import ROOT, wait_for  # noqa: E402
+from kit import PROGRAM, ROOT, wait_for  # noqa: E402
 import t  # noqa: E402
 from t import Skip, TINY, run, test  # noqa: E402
 
@@ -113,7 +119,7 @@ def the_program_and_the_package_record_the_same():
 @test
 def zero_seconds_record_nothing():
     use()
-    run("train", "quick", *TINY, "--run", "c", "--quiet", "train.steps=1", "train.system_every=0")
+    run("train", "quick", *TINY, "--run", "c", "--quiet", "train.steps=30", "train.system_every=0")
     with ds.init(name="p", system_every=0) as r:
         r.log({"loss": 1})
         time.sleep(0.3)
@@ -178,6 +184,39 @@ def doctor_and_the_view_show_what_is_there():
     path, os.environ["PATH"] = os.environ["PATH"], os.path.abspath("empty")
     assert "none found" in run("doctor") and " no GPU" in run("show", "machine", "--size=80x24")
     os.environ["PATH"] = path
+
+
+def watched(path, part):
+    """Whether the workbench on a terminal shows `part` in the view Machine of a run."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm", LC_ALL="C.UTF-8", XDG_STATE_HOME=os.path.abspath("state"))
+        os.execv(PROGRAM, [PROGRAM, "--view", "machine", path])
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    shown = bytearray()
+
+    def has_shown():
+        try:
+            while select.select([fd], [], [], 0)[0]:
+                shown.extend(os.read(fd, 65536))
+        except OSError:
+            raise AssertionError("it ended: %r" % bytes(shown[-400:]))
+        return part.encode() in shown
+    try:
+        wait_for(has_shown, what="%r on the screen" % part)
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        os.close(fd)
+        os.waitpid(pid, 0)
+
+
+@test
+def the_view_shows_the_present_of_a_run_that_lives_here():
+    use()
+    with ds.init(name="p", system_every=3600) as r:
+        r.log({"loss": 1}, step=7)
+        watched("runs/p", "612/700")  # of this machine: nothing is recorded
+    watched("runs/p", "train.system_every")  # it has ended, and says how it would have been recorded
 
 
 t.main(fresh=True)
