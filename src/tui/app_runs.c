@@ -46,6 +46,9 @@ static int free_colour(const struct app *app)
 
 static void close_run(struct app *app, size_t i)
 {
+    struct host *host = app_host_of(app, app->run[i].path);
+    if (host)
+        host_drop(host, app->run[i].path);
     runview_free(app->run[i].view);
     memmove(&app->run[i], &app->run[i + 1], (app->runs - i - 1) * sizeof app->run[0]);
     app->runs--;
@@ -73,6 +76,9 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
     struct runview *view;
     int rc = make_room(app, e);
     if (rc < 0)
+        return rc;
+    struct host *host = app_host_of(app, path);
+    if (host && (rc = host_follow(host, path, e)) < 0)
         return rc;
     /* the rest of a large file is read by polls, so that keys stay responsive */
     rc = runview_follow(&view, path, app_is_scripted(app) ? HUGE_VAL : 0.25, e);
@@ -156,7 +162,8 @@ const char *app_home(struct app *app, const char *also[APP_ALSO_MAX], size_t *n)
         if (is_run && !(slash && is_job_root(r->path, head)))
             also[(*n)++] = r->path;
     }
-    return app->opt.n_folders > 0 && app->opt.n == 0 ? NULL : job_root();
+    int elsewhere = app->opt.n_folders + app->opt.n_hosts > 0;
+    return elsewhere && app->opt.n == 0 ? NULL : job_root();
 }
 
 /* ---- models ---- */
