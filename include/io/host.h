@@ -40,6 +40,9 @@ struct host_info {
     double heard;                 /* monotonic seconds when something came last; NaN: never */
     double skew_s;                /* its clock minus ours, NaN = unknown */
     uint64_t bytes_in, bytes_out; /* through the pipes, before ssh compresses them */
+    uint64_t listed; /* grows whenever its list of runs changes */
+    size_t runs;
+    int is_listed; /* the list was complete once */
     int is_readonly;
     const char *version; /* of the program there, "" = unknown */
 };
@@ -52,6 +55,8 @@ int host_owns(const struct host *h, const char *path);
  * PATH/log.mp. */
 int host_follow(struct host *h, const char *path, struct err *e) DS_CHECK;
 void host_drop(struct host *h, const char *path);
+/* "box:first" of the run with that path.  Returns out. */
+const char *host_label(const struct host *h, const char *path, char *out, size_t size);
 /* Sends a control command (training/job.h) to a followed run; its number, or DS_*. */
 int64_t host_command(struct host *h, const char *path, const char *line, struct err *e) DS_CHECK;
 /* 1: answered; 0: not yet; else why it failed.  After anything but 0 the number is forgotten. */

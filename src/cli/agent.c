@@ -51,7 +51,7 @@ struct sent_command {
 };
 struct agent {
     char root[1024];
-    int readonly, lists, is_done, out;
+    int readonly, lists, is_listed, is_done, out;
     struct runindex index;
     struct map sent; /* name -> hash of the row as sent */
     size_t next_row;
@@ -166,6 +166,11 @@ static int send_rows(struct agent *a, struct err *e)
     }
     for (int n = 0; rc == 0 && n < ROWS_MAX && a->next_row < a->index.n && has_window(a); n++)
         rc = send_row(a, a->index.row[a->next_row++], e);
+    if (rc == 0 && a->next_row >= a->index.n && !a->is_listed) {
+        a->is_listed = 1;
+        record_begin(a->rec, "listed", 0, clock_wall());
+        rc = send_record(a, e);
+    }
     return rc;
 }
 

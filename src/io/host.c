@@ -46,9 +46,10 @@ struct host {
     char target[1024], name[HOST_NAME], root[1024], port[8], dir[1024], why[400], version[64];
     struct child ssh;
     enum host_state state;
-    int is_readonly, has_mirrors, is_greeted;
+    int is_readonly, is_listed, is_greeted;
     double since, wait_s, retry, heard, latency_s, skew_s, asked;
     struct str in, out;
+    uint64_t listed;
     uint64_t bytes_in, bytes_out, given, acked; /* of this connection: read, and acknowledged */
     struct run_row **row;
     size_t rows, cap;
@@ -296,6 +297,7 @@ static void take_row(struct host *h, struct value body)
         return;
     read_row(h, r, body);
     r->is_kept = 1;
+    h->listed++;
 }
 
 /* Its path stays taken: a mirror of it may be open. */
@@ -306,6 +308,7 @@ static void take_gone(struct host *h, struct value body)
     text_into(name, sizeof name, body, "name");
     if (map_get(&h->row_of, name, strlen(name), &at) && at >= 0)
         h->row[at]->is_kept = 0;
+    h->listed++;
 }
 
 const struct run_row *const *host_rows(const struct host *h, size_t *n)
@@ -413,6 +416,15 @@ int host_follow(struct host *h, const char *path, struct err *e)
         flush_out(h);
     }
     return 0;
+}
+
+const char *host_label(const struct host *h, const char *path, char *out, size_t size)
+{
+    const char *run = "";
+    for (size_t i = 0; i < h->rows; i++)
+        run = strcmp(h->row[i]->path, path) == 0 ? h->row[i]->name : run;
+    snprintf(out, size, "%s:%s", h->name, run);
+    return out;
 }
 
 void host_drop(struct host *h, const char *path)
@@ -523,6 +535,10 @@ static int take(struct host *h, struct value body)
         take_row(h, body);
     else if (value_is(kind, "gone"))
         take_gone(h, body);
+    else if (value_is(kind, "listed"))
+        h->is_listed = 1;
+    else if (value_is(kind, "error"))
+        text_into(h->why, sizeof h->why, body, "text");
     else if (value_is(kind, "log"))
         take_log(h, body);
     else if (value_is(kind, "answer"))
@@ -697,6 +713,9 @@ void host_close(struct host *h)
 
 struct host_info host_info(const struct host *h)
 {
+    size_t runs = 0;
+    for (size_t i = 0; i < h->rows; i++)
+        runs += h->row[i]->is_kept != 0;
     return (struct host_info){.name = h->name,
                               .root = h->root,
                               .state = h->state,
@@ -706,6 +725,9 @@ struct host_info host_info(const struct host *h)
                               .skew_s = h->skew_s,
                               .bytes_in = h->bytes_in,
                               .bytes_out = h->bytes_out,
+                              .listed = h->listed,
+                              .runs = runs,
+                              .is_listed = h->is_listed,
                               .is_readonly = h->is_readonly,
                               .version = h->version};
 }
