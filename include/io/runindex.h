@@ -67,6 +67,10 @@ void run_row_release(struct run_row *row);
 /* The same row of another program's log (row->format) again: reads what is new.  Returns 1 when
  * something changed, else 0. */
 int run_row_poll(struct run_row *row);
+/* Where it is, for people: its path, or "box:name" on another machine.  Returns a string of out's
+ * life. */
+enum { RUN_HOST_PATH = 1024 };
+const char *run_row_place(const struct run_row *row, char *out, size_t size);
 /* The resolved setting of a run, NULL when absent; config.yaml or the head is read once. */
 const char *run_row_config(struct run_row *row, const char *key);
 /* 1 for another program's run that lists show by its training loss, for lack of a validation loss. */

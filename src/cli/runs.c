@@ -146,7 +146,8 @@ static void add_json(struct str *out, struct run_row *r, const char *group, doub
     json_key(out, NULL);
     str_add(out, "{");
     json_add_str(out, "name", r->name);
-    json_add_str(out, "path", r->path);
+    char path[RUN_HOST_PATH];
+    json_add_str(out, "path", run_row_place(r, path, sizeof path));
     json_add_str(out, "method", r->method);
     json_add_str(out, "preset", r->preset);
     json_add_str(out, "state", is_running ? "running" : run_state_name(r->state));

@@ -546,39 +546,41 @@ static int take(struct host *h, struct value body)
     return 1;
 }
 
-/* Whole records of what has come; what a login shell prints before them is stepped over. */
+/* What a login shell prints before the agent speaks may look like the beginning of a record: until it
+ * has spoken, every place is tried. */
+static size_t skip_noise(const struct host *h)
+{
+    size_t pending;
+    return h->is_greeted ? 0 : record_scan(h->in.p, h->in.len, 0, &pending);
+}
+
 static int take_records(struct host *h)
 {
-    size_t at = 0;
+    size_t at = skip_noise(h);
     int changed = 0;
+    if (at == h->in.len && !h->is_greeted && h->given <= NOISE_MAX)
+        return 0;
     while (at < h->in.len && h->ssh.pid > 0) {
         uint64_t seq;
         struct value body;
         int64_t n = record_parse(h->in.p + at, h->in.len - at, &seq, &body, NULL);
         if (n == 0)
             break;
-        if (n > 0) {
-            changed |= take(h, body);
-            at += (size_t)n;
-            continue;
-        }
-        size_t pending, next = record_scan(h->in.p, h->in.len, at + 1, &pending);
-        at = next < h->in.len ? next : pending;
-        if (h->is_greeted) {
+        if (n < 0) {
             disconnect(h, "damaged records");
             return 1;
         }
-        if (next >= h->in.len)
-            break;
+        changed |= take(h, body);
+        at += (size_t)n;
     }
     if (h->ssh.pid <= 0)
         return 1;
-    memmove(h->in.p, h->in.p + at, h->in.len - at);
-    h->in.len -= at;
-    if (!h->is_greeted && h->given > NOISE_MAX) {
+    if (!h->is_greeted) {
         disconnect(h, "no agent answers there, only other output");
         return 1;
     }
+    memmove(h->in.p, h->in.p + at, h->in.len - at);
+    h->in.len -= at;
     return changed;
 }
 

@@ -517,3 +517,12 @@ struct run_row *runindex_find(const struct runindex *x, const char *name)
             return x->row[i];
     return NULL;
 }
+
+const char *run_row_place(const struct run_row *row, char *out, size_t size)
+{
+    if (row->remote)
+        snprintf(out, size, "%s:%s", row->remote, row->name);
+    else
+        str_copy(out, size, row->path);
+    return out;
+}
