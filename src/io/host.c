@@ -263,7 +263,7 @@ static void read_row(const struct host *h, struct run_row *r, struct value body)
     r->number[RUN_PID] = (double)NAN; /* of another machine's process */
     r->phase.step = value_int(value_get(body, "step"), 0);
     r->last_time = our_time(h, value_num(value_get(body, "time"), 0));
-    r->modified = our_time(h, value_num(value_get(body, "modified"), 0));
+    r->modified = floor(our_time(h, value_num(value_get(body, "modified"), 0)) + 0.5);
     int64_t n = value_f32s(value_get(body, "spark"), r->spark, RUN_ROW_SPARK);
     r->sparks = n < 0 ? 0 : n > RUN_ROW_SPARK ? RUN_ROW_SPARK : (int)n;
     r->remote = h->name;
