@@ -166,7 +166,8 @@ const char *app_home(struct app *app, const char *also[APP_ALSO_MAX], size_t *n)
         const struct open_run *r = &app->run[i];
         const char *slash = strrchr(r->path, '/');
         size_t head = slash ? (size_t)(slash - r->path) : 0;
-        int is_run = strcmp(r->path, "-") != 0 && (r->dir[0] || runview_foreign(r->view));
+        int is_run = strcmp(r->path, "-") != 0 && !app_host_of(app, r->path) &&
+                     (r->dir[0] || runview_foreign(r->view));
         if (is_run && !(slash && is_job_root(r->path, head)))
             also[(*n)++] = r->path;
     }
