@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/child.h"
@@ -117,7 +118,7 @@ static int parse_target(struct host *h, const char *target, struct err *e)
 static void flush_out(struct host *h)
 {
     while (h->ssh.in >= 0 && h->out.len > 0) {
-        ssize_t n = write(h->ssh.in, h->out.p, h->out.len);
+        ssize_t n = send(h->ssh.in, h->out.p, h->out.len, MSG_NOSIGNAL);
         if (n <= 0)
             return; /* full, or about to be found closed by the reader */
         memmove(h->out.p, h->out.p + n, h->out.len - (size_t)n);
