@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/map.h"
 #include "engine/real.h"
 
 /* Optimiser groups. */
@@ -40,6 +41,7 @@ struct param {
 struct params {
     struct param *p;
     int n, cap;
+    struct map index; /* of the names */
     void *block; /* all values, grads, m, v */
     size_t block_bytes;
     uint64_t version; /* counts value changes: params_changed and steps */

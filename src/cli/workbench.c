@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "io/foreign.h"
+#include "io/host.h"
 #include "io/runindex.h"
 #include "training/job.h"
 #include "training/options.h"
@@ -128,8 +129,8 @@ static int open_workbench(const struct cli_args *a, struct err *e)
 {
     enum { PATHS_MAX = 64 };
     static char path[PATHS_MAX][1024];
-    const char *paths[PATHS_MAX], *folders[PATHS_MAX];
-    size_t n = 0, n_folders = 0;
+    const char *paths[PATHS_MAX], *folders[PATHS_MAX], *hosts[PATHS_MAX];
+    size_t n = 0, n_folders = 0, n_hosts = 0;
     struct str notice = {0};
     struct tui_options o = {
         .color = cli_value(a, "color"),
@@ -155,6 +156,10 @@ static int open_workbench(const struct cli_args *a, struct err *e)
                        "--text: expected --view compare and two runs, checkpoints or models");
     int rc = 0;
     for (int i = 0; i < a->n_rest && rc == 0; i++) {
+        if (host_is_target(a->rest[i])) {
+            hosts[n_hosts++] = a->rest[i];
+            continue;
+        }
         rc = resolve(a->rest[i], path[i], sizeof path[i], e);
         if (rc == 0 && is_folder_of_runs(path[i]))
             folders[n_folders++] = path[i];
@@ -177,6 +182,8 @@ static int open_workbench(const struct cli_args *a, struct err *e)
     o.n = n;
     o.folders = folders;
     o.n_folders = n_folders;
+    o.hosts = hosts;
+    o.n_hosts = n_hosts;
     o.notice = notice.len ? str_text(&notice) : NULL;
     if (rc == 0)
         rc = tui_run(&o, e);

@@ -13,10 +13,8 @@
 
 int params_find(const struct params *ps, const char *name)
 {
-    for (int i = 0; i < ps->n; i++)
-        if (strcmp(ps->p[i].name, name) == 0)
-            return i;
-    return -1;
+    int64_t i;
+    return map_get(&ps->index, name, strlen(name), &i) ? (int)i : -1;
 }
 
 static int params_room(struct params *ps)
@@ -39,7 +37,7 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
     BUG_IF(rows <= 0 || cols < 0, "parameter %s: shape %d x %d", name, rows, cols);
     BUG_IF(strlen(name) >= sizeof ps->p->name, "parameter %s: name too long", name);
     BUG_IF(params_find(ps, name) >= 0, "parameter %s: duplicate name", name);
-    if (params_room(ps) != DS_OK)
+    if (params_room(ps) != DS_OK || map_set(&ps->index, name, strlen(name), ps->n) < 0)
         return DS_EMEM;
     struct param *p = &ps->p[ps->n];
     *p = (struct param){.rank = cols ? 2 : 1,
@@ -234,5 +232,6 @@ void params_release(struct params *ps)
 {
     mem_free_aligned(ps->block);
     mem_free(ps->p);
+    map_release(&ps->index);
     *ps = (struct params){0};
 }

@@ -26,6 +26,7 @@ static const struct opt model_opts[] = {
     {"position",  OPT_ENUM,   AT(position),  "rope", 0, 0, "rope|rope_interleaved|learned|none", "positions: RoPE (half-split or interleaved), a learned table or none", NULL},
     {"mlp",       OPT_ENUM,   AT(mlp),       "swiglu", 0, 0, "swiglu|gelu|gelu_tanh|geglu", "gated SwiGLU or GeGLU (tanh), or plain GELU (exact or tanh)", NULL},
     {"norm_place", OPT_ENUM,  AT(norm_place), "before", 0, 0, "before|after|both", "norms of a block: before attention and MLP, after them (OLMo 2) or both (Gemma 2)", NULL},
+    {"parallel",  OPT_ENUM,   AT(parallel),  "false", 0, 0, "false|true|shared", "parallel residual: attention and MLP both read the block's input, through a norm each (GPT-NeoX), or shared: through one (StableLM)", NULL},
     {"norm_offset", OPT_BOOL, AT(norm_offset), "false", 0, 0, NULL, "RMSNorm multiplies by 1 + weight (Gemma)", NULL},
     {"qk_norm",   OPT_ENUM,   AT(qk_norm),   "none", 0, 0, "none|head|whole", "RMSNorm of queries and keys: per head (Qwen3, Gemma 3) or over all heads (OLMo 2)", NULL},
     {"attn_scale", OPT_REAL,  AT(attn_scale), "0",   0, 1e3, NULL, "factor on attention scores; 0 = 1 / sqrt(head_dim)", NULL},
@@ -38,13 +39,13 @@ static const struct opt model_opts[] = {
     {"mlp_bias",  OPT_BOOL,   AT(mlp_bias),  "false", 0, 0, NULL, "biases in the MLP", NULL},
     {"tied",      OPT_BOOL,   AT(tied),      "true", 0, 0, NULL, "output head shares the embedding", NULL},
     {"norm_eps",  OPT_REAL,   AT(norm_eps),  "1e-5", 1e-12, 0.1, NULL, "epsilon of the norms", NULL},
-    {"rope_theta", OPT_REAL,  AT(rope_theta), "10000", 1, 1e9, NULL, "base of the rotary frequencies", NULL},
+    {"rope_theta", OPT_REAL,  AT(rope_theta), "10000", 1, 1e12, NULL, "base of the rotary frequencies", NULL},
     {"init_std",  OPT_REAL,   AT(init_std),  "0.02", 0, 10, NULL, "standard deviation of initial weights", NULL},
     {"embed_std", OPT_REAL,   AT(embed_std), "0",    0, 10, NULL, "standard deviation of the initial embedding; 0 = init_std", NULL},
     {"embed_init", OPT_ENUM,  AT(embed_init), "tokens", 0, 0, "tokens|letters", "initial embedding: one random vector per token, or the sum over a token's letters and digits of one per place and kind of token", NULL},
     {"depth_init", OPT_BOOL,  AT(depth_init), "true", 0, 0, NULL, "divide the initial output weights of each block by sqrt(2 layers)", NULL},
     {"embed_scale", OPT_REAL, AT(embed_scale), "1",  1e-6, 1e6, NULL, "factor on the token embedding", NULL},
-    {"rope_local", OPT_REAL,  AT(rope_local), "0",   0, 1e9, NULL, "base of the rotary frequencies, never scaled, in blocks with a window (Gemma 3); 0 = as elsewhere", NULL},
+    {"rope_local", OPT_REAL,  AT(rope_local), "0",   0, 1e12, NULL, "base of the rotary frequencies, never scaled, in blocks with a window (Gemma 3); 0 = as elsewhere", NULL},
     {"rope_dims", OPT_INT,    AT(rope_dims), "0",    0, 1024, NULL, "elements of a head that rotate; 0 = all", NULL},
     {"rope_scaling", OPT_ENUM, AT(rope_scaling), "none", 0, 0, "none|llama3|linear|yarn|longrope|dynamic", "rotary frequency scaling: Llama 3.1's, division by rope_factor, YaRN, LongRoPE (Phi-3), dynamic NTK or none", NULL},
     {"rope_factor", OPT_REAL, AT(rope_factor), "8",  1, 1e6, NULL, "rope_scaling: scaling factor", NULL},
@@ -288,6 +289,9 @@ static int check_scaling(const struct model_config *c, struct err *e)
     if (is_ramp && !(c->rope_high > c->rope_low))
         return err_set(e, DS_ERANGE, "model.rope_high=%g: must be greater than model.rope_low=%g",
                        c->rope_high, c->rope_low);
+    if (c->rope_scaling == ROPE_YARN && !(c->rope_theta > 1))
+        return err_set(e, DS_ERANGE, "model.rope_theta=%g: must be greater than 1 with yarn",
+                       c->rope_theta);
     if (c->rope_scaling == ROPE_DYNAMIC && c->rope_dims < 4)
         return err_set(e, DS_ERANGE,
                        "model.rope_dims=%lld: must be at least 4 with dynamic scaling",
@@ -325,6 +329,21 @@ static int check_attention(const struct model_config *c, struct err *e)
     return 0;
 }
 
+static int check_parallel(const struct model_config *c, struct err *e)
+{
+    const char *value = c->parallel == PARALLEL_SHARED ? "shared" : "true";
+    int enters = c->loop > 1 && (c->loop_norm || c->loop_inject != LOOP_INJECT_NONE);
+    if (c->parallel && c->norm_place != NORM_BEFORE)
+        return err_set(e, DS_EUSAGE, "model.parallel=%s: needs model.norm_place=before", value);
+    if (c->parallel && enters && (route_find(c->method)->flags & ROUTE_SPLIT))
+        return err_set(
+            e, DS_EUSAGE,
+            "model.parallel=%s: unsupported with method %s, whose layers are split, in a "
+            "loop; set model.loop_norm=false and model.loop_inject=none",
+            value, c->method);
+    return 0;
+}
+
 static int check_outputs(const struct model_config *c, struct err *e)
 {
     int64_t first, last = -1;
@@ -358,6 +377,9 @@ static int64_t dense_blocks(const struct model_config *c)
     return n;
 }
 
+/* Of all layers: each has three parameters, whose table alone would fill the memory. */
+enum { EXPERTS_MAX = 1 << 18 };
+
 static int check_experts(const struct model_config *c, struct err *e)
 {
     int has_dense = c->dense_layers && c->dense_layers[0];
@@ -373,6 +395,9 @@ static int check_experts(const struct model_config *c, struct err *e)
     if (c->experts_used > c->experts)
         return err_set(e, DS_ERANGE, "model.experts_used=%lld: must be at most %lld, model.experts",
                        (long long)c->experts_used, (long long)c->experts);
+    if (c->experts * c->layers > EXPERTS_MAX)
+        return err_set(e, DS_ERANGE, "model.experts=%lld: %lld in all layers; expected at most %d",
+                       (long long)c->experts, (long long)(c->experts * c->layers), EXPERTS_MAX);
     int rc = check_layers(c, "dense_layers", c->dense_layers, e);
     if (rc < 0 || dense_blocks(c) == c->layers)
         return rc < 0 ? rc
@@ -408,6 +433,8 @@ int model_config_check(struct model_config *c, struct err *e)
         return err_set(e, DS_ERANGE, "model.head_dim=%lld: must be even for rotary positions",
                        (long long)c->head_dim);
     int rc = check_attention(c, e);
+    if (rc == 0)
+        rc = check_parallel(c, e);
     if (rc < 0)
         return rc;
     rc = check_scaling(c, e);
@@ -509,7 +536,8 @@ static int64_t mlp_weights(const struct model_config *c, int is_dense)
 int64_t model_config_params_layer(const struct model_config *c)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
-    int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C) * (c->norm_place == NORM_BOTH ? 2 : 1);
+    int each = c->norm_place == NORM_BOTH ? 4 : c->parallel == PARALLEL_SHARED ? 1 : 2;
+    int64_t norms = each * (c->norm == NORM_LAYER ? 2 * C : C);
     if (c->qk_norm)
         norms += c->qk_norm == QK_NORM_HEAD ? 2 * c->head_dim : HD + KD;
     int64_t matrices = 2 * C * HD + 2 * C * KD + mlp_weights(c, c->experts == 0);

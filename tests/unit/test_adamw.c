@@ -313,3 +313,18 @@ T(a_measured_step_is_the_same_and_reports_norms_of_each_tensor)
     params_release(&a);
     params_release(&b);
 }
+
+/* A mixture of experts of 94 layers with 128 experts has 36,000 matrices. */
+T_SECONDS(a_table_of_many_parameters_is_built_by_name, 10)
+{
+    enum { MANY = 200000 };
+    struct params ps = {0};
+    char name[64];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%d.weight", i / 1000, i % 1000);
+        t_eq(params_add(&ps, name, 1, 1, PARAM_MATRIX, INIT_ZERO, 0), i);
+    }
+    t_eq(params_find(&ps, "model.layers.199.mlp.experts.7.weight"), 199007);
+    t_eq(params_find(&ps, "model.layers.200.mlp.experts.7.weight"), -1);
+    params_release(&ps);
+}

@@ -136,6 +136,20 @@ static const struct {
                "\"sliding_window\": 262144, \"original_max_position_embeddings\": 4096, " CONTEXT(
                    131072),
      3836021760, 128, 131072},
+    {"pythia-70m",
+     "{\"architectures\": [\"GPTNeoXForCausalLM\"], \"bos_token_id\": 0, \"eos_token_id\": 0, "
+     "\"hidden_act\": \"gelu\", \"initializer_range\": 0.02, \"layer_norm_eps\": 1e-05, "
+     "\"model_type\": \"gpt_neox\", \"rotary_emb_base\": 10000, \"rotary_pct\": 0.25, "
+     "\"tie_word_embeddings\": false, \"use_cache\": true, \"use_parallel_residual\": true, "
+     "\"vocab_size\": 50304, " SHAPE(512, 6, 8, 8, 2048) CONTEXT(2048),
+     70426624, 64, 2048},
+    {"stablelm-2-1_6b",
+     "{\"architectures\": [\"StableLmForCausalLM\"], \"hidden_act\": \"silu\", "
+     "\"layer_norm_eps\": 1e-05, \"model_type\": \"stablelm\", \"partial_rotary_factor\": 0.25, "
+     "\"rope_theta\": 10000, \"rotary_scaling_factor\": 1.0, \"tie_word_embeddings\": false, "
+     "\"use_cache\": true, \"use_qkv_bias\": true, \"vocab_size\": 100352, " SHAPE(
+         2048, 24, 32, 32, 5632) CONTEXT(4096),
+     1644515328, 64, 4096},
     {"Phi-4",
      PHI3 SHAPE(5120, 40, 40, 10, 17920) "\"vocab_size\": 100352, \"sliding_window\": null, "
                                          "\"rope_scaling\": null, " CONTEXT(16384),
@@ -220,12 +234,11 @@ T(keys_of_experts_are_read_or_refused_by_name)
         {", \"num_local_experts\": 5", "num_experts and num_local_experts differ"},
         {", \"mlp_only_layers\": [1, 7]", NULL, "1"},
         {", \"decoder_sparse_step\": 2", NULL, "0"},
-        {", \"mlp_only_layers\": [1], \"decoder_sparse_step\": 2", "no block has experts"},
         {", \"mlp_only_layers\": [1, 1, 1]", "mlp_only_layers must be a list of blocks"},
         {", \"mlp_only_layers\": [0.5]", "mlp_only_layers must be a list of blocks"},
         {", \"mlp_only_layers\": 1", "mlp_only_layers must be a list of blocks"},
         {", \"decoder_sparse_step\": 0", "decoder_sparse_step must be a positive integer"},
-        {", \"num_experts_per_tok\": 5", "experts_used=5: must be at most 4"},
+        {", \"num_experts_per_tok\": 5", "num_experts_per_tok=5: must be at most 4"},
         {", \"num_experts_per_tok\": 0", "num_experts_per_tok"},
         {", \"norm_topk_prob\": \"yes\"", "norm_topk_prob must be a number or a boolean"},
     };
@@ -243,6 +256,15 @@ T(keys_of_experts_are_read_or_refused_by_name)
         t_true(c.shared_gate && !c.experts_norm && c.attn_bias == ATTN_BIAS_QKV);
         opt_release(&model_group, &c);
     }
+    /* a file whose blocks are all dense is one of the family without experts */
+    struct model_config c;
+    char text[900];
+    snprintf(text, sizeof text, "{" SHAPE(64, 2, 4, 4, 96) "%s%s}", tail,
+             ", \"mlp_only_layers\": [1], \"decoder_sparse_step\": 2");
+    t_ok(read_text(&c, text, strlen(text)), &err);
+    t_true(c.experts == 0 && c.shared_ffn == 0 && c.ffn == 96 && !c.dense_layers[0]);
+    t_str(model_config_family(&c), "qwen2");
+    opt_release(&model_group, &c);
 }
 
 /* ---- what is refused ----------------------------------------------------------------------------- */
@@ -309,6 +331,9 @@ T(sizes_out_of_range_are_refused_by_name) /* A21 */
         refuse_value(keys[i], "[64]", "must be a number or a boolean");
         refuse_value(keys[i], "{}", "must be a number or a boolean");
     }
+    refuse("{\"model_type\": \"olmoe\", " SHAPE(64, 4096, 4, 4, 96) "\"vocab_size\": 50, "
+                                                                    "\"num_experts\": 4096}",
+           "experts=4096: 16777216 in all layers");
     refuse_value("rms_norm_eps", "0", "0: must be");
     refuse_value("rms_norm_eps", "-1e-5", ": must be");
     refuse_value("rope_theta", "1e308", ": must be");
@@ -343,10 +368,12 @@ T(invalid_head_counts_name_both_values) /* A22 */
 {
     refuse("{\"model_type\": \"llama\", \"hidden_size\": 66, \"num_hidden_layers\": 2, "
            "\"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 50}",
-           "heads=4: must divide model.dim=66");
-    refuse(TINY ", \"num_key_value_heads\": 3}", "kv_heads=3: must divide model.heads=4");
-    refuse(TINY ", \"num_key_value_heads\": 8}", "kv_heads=8: must divide model.heads=4");
-    refuse(TINY ", \"head_dim\": 7}", "model.head_dim=7: must be even");
+           "num_attention_heads=4: must divide hidden_size=66");
+    refuse(TINY ", \"num_key_value_heads\": 3}",
+           "num_key_value_heads=3: must divide num_attention_heads=4");
+    refuse(TINY ", \"num_key_value_heads\": 8}",
+           "num_key_value_heads=8: must divide num_attention_heads=4");
+    refuse(TINY ", \"head_dim\": 7}", "head_dim=7: must be even");
 }
 
 T(unsupported_features_of_a_family_are_refused_by_name)
@@ -365,12 +392,12 @@ T(unsupported_features_of_a_family_are_refused_by_name)
         "float-quantized; quantization_config: unsupported weights of 4 bits, type int: expected "
         "8 bits, type float; quantization_config: kv_cache_scheme is unsupported");
     refuse(TINY ", \"auto_map\": {\"AutoModel\": \"modeling_x.Model\"}}", "auto_map: ");
-    refuse(TINY ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor: ");
-    refuse(TINY ", \"partial_rotary_factor\": \"half\"}", "partial_rotary_factor: ");
+    refuse(TINY ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor=0.5: ");
+    refuse(TINY ", \"partial_rotary_factor\": \"half\"}", "partial_rotary_factor=\"half\": ");
     refuse(TINY ", \"rope_parameters\": {\"rope_type\": \"default\", \"partial_rotary_factor\": "
                 "0.25, \"rope_theta\": 1e4}}",
-           "partial_rotary_factor: ");
-    refuse(TINY ", \"is_encoder_decoder\": true}", "is_encoder_decoder: ");
+           "partial_rotary_factor=0.25: ");
+    refuse(TINY ", \"is_encoder_decoder\": true}", "is_encoder_decoder=true: ");
     refuse(TINY ", \"layer_types\": \"full_attention\"}", "layer_types must be a list");
     refuse(TINY ", \"hidden_act\": 3}", "hidden_act must be a string");
     refuse(TINY ", \"use_sliding_window\": \"no\"}", "use_sliding_window must be true or");
@@ -385,8 +412,7 @@ T(unsupported_features_of_a_family_are_refused_by_name)
                  scalings[i]);
         refuse(text, part);
     }
-    static const char *const types[] = {"dbrx",     "phi",    "phimoe",
-                                        "gpt_neox", "falcon", "qwen3_next"};
+    static const char *const types[] = {"dbrx", "phi", "phimoe", "bloom", "falcon", "qwen3_next"};
     for (size_t i = 0; i < DS_LEN(types); i++) {
         char text[600];
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);
@@ -396,6 +422,22 @@ T(unsupported_features_of_a_family_are_refused_by_name)
     refuse("{\"depthscope\": 7}", "depthscope must be an object");
     refuse("[]", "missing model_type");
     refuse("", "config.json");
+}
+
+#define NEOX "{\"model_type\": \"gpt_neox\", " SHAPE(64, 2, 4, 4, 96) "\"vocab_size\": 50"
+#define STABLE "{\"model_type\": \"stablelm\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"
+
+T(what_parallel_families_cannot_be_is_refused_by_name)
+{
+    refuse(NEOX ", \"hidden_act\": \"relu\"}", "hidden_act: unsupported activation relu");
+    refuse(NEOX ", \"head_dim\": 8}", "head_dim: expected hidden_size / num_attention_heads");
+    refuse(NEOX ", \"rotary_pct\": 0.2}", "rotary_pct = 0.2: 3 of 16 elements of a head rotate");
+    refuse(NEOX ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor=0.5: ");
+    refuse(NEOX ", \"use_parallel_residual\": null}", "use_parallel_residual must be");
+    refuse(STABLE ", \"qk_layernorm\": true}", "qk_layernorm: query and key norms");
+    refuse(STABLE ", \"rotary_pct\": 0.5}", "rotary_pct: partial rotary dimensions");
+    refuse(STABLE ", \"hidden_act\": \"gelu\"}", "hidden_act: unsupported activation gelu");
+    refuse(TINY ", \"use_parallel_residual\": true}", "use_parallel_residual: parallel attention");
 }
 
 #define PHI "{\"model_type\": \"phi3\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"
@@ -408,9 +450,9 @@ T(what_phi3_cannot_be_is_refused_by_name)
         {LONG(""), "rope_scaling: missing key short_factor; rope_scaling: missing key long_factor"},
         {LONG(", \"short_factor\": " EIGHT), "missing key long_factor"},
         {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": [1,2]"),
-         "model.rope_long has 2 numbers, expected 8, half of model.rope_dims=16"},
+         "long_factor has 2 numbers, expected 8, half of the 16"},
         {LONG(", \"short_factor\": [1], \"long_factor\": " EIGHT),
-         "model.rope_short has 1 numbers, expected 8"},
+         "short_factor has 1 numbers, expected 8"},
         {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": 3"),
          "long_factor must be a list of numbers"},
         {LONG(", \"short_factor\": " EIGHT ", \"long_factor\": [1,1,0,1,1,1,1,1]"),
@@ -535,6 +577,83 @@ T(rotary_parameters_of_newer_files_are_read)
            "unsupported type none");
     refuse(TINY ", \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
            "rotary positions by kind of layer");
+    /* an empty description is none, as in Python */
+    has_value(IS_LLAMA, ", \"rope_scaling\": {}, \"rope_parameters\": {\"rope_theta\": 5}",
+              "rope_theta", "5");
+}
+
+#define GEMMA3 "{\"model_type\": \"gemma3_text\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"
+#define YARN                                                                                       \
+    "\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 32, "           \
+    "\"rope_theta\": 5"
+
+/* Where the library reads a description in another way than it looks, or its versions differ. */
+T(ambiguous_rotary_parameters_are_refused)
+{
+    refuse(GEMMA3 ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 8}}",
+           "rope_scaling: type=linear without rope_type");
+    refuse(GEMMA3 ", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8}, "
+                  "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5}}}",
+           "rope_scaling next to rope_parameters");
+    refuse(GEMMA3 ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 5}}",
+           "rope_parameters: expected full_attention and sliding_attention");
+    refuse(TINY ", \"rope_parameters\": {" YARN ", \"truncate\": false}}", "truncate=false: ");
+    refuse(TINY ", \"rope_parameters\": {" YARN ", \"truncate\": null}}", "truncate: ");
+    refuse(TINY ", \"rope_parameters\": {" YARN ", \"mscale\": \"x\"}}",
+           "mscale=\"x\": must be a number");
+}
+
+#define WINDOWED ", \"use_sliding_window\": true, \"sliding_window\": 8"
+
+/* Patterns of layers: what is not an integer or a word must not become the class's default. */
+T(patterns_of_layers_have_the_type_of_their_class)
+{
+    static const char qwen[] =
+        "{\"model_type\": \"qwen2\", " SHAPE(64, 2, 4, 4, 96) "\"vocab_size\": 50",
+                      smol[] = "{\"model_type\": \"smollm3\", " SHAPE(64, 2, 4, 4,
+                                                                      96) "\"vocab_size\": 50";
+    static const struct {
+        const char *base, *more, *part;
+    } rows[] = {
+        {qwen, WINDOWED ", \"max_window_layers\": \"1\"",
+         "max_window_layers=\"1\": must be an integer"},
+        {qwen, WINDOWED ", \"max_window_layers\": 0.5",
+         "max_window_layers=0.5: must be an integer"},
+        {qwen, WINDOWED ", \"layer_types\": [\"full_attention\", 1]",
+         "layer_types: entry 2 must be a string"},
+        {GEMMA3, ", \"sliding_window_pattern\": \"2\"", "sliding_window_pattern=\"2\": must be"},
+        {smol, ", \"no_rope_layer_interval\": \"2\"",
+         "no_rope_layer_interval=\"2\": must be an integer"},
+        {smol, ", \"no_rope_layers\": [1, \"0\"]", "no_rope_layers: entry 2 must be an integer"},
+        {smol, ", \"rope_scaling\": {\"rope_type\": 3, \"type\": \"linear\", \"factor\": 2}",
+         "rope_type must be a string"},
+        {smol,
+         ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4, \"rope_theta\": 1, "
+         "\"original_max_position_embeddings\": 32}",
+         "rope_theta=1: must be greater than 1"},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        char text[900];
+        snprintf(text, sizeof text, "%s%s}", rows[i].base, rows[i].more);
+        refuse(text, rows[i].part);
+    }
+    has_value(IS_LLAMA, ", \"rope_theta\": 3580165449.0", "rope_theta", "3580165449");
+}
+
+/* Classes whose window is in every layer read no layer_types. */
+T(kinds_of_layers_next_to_a_window_of_all_layers_are_refused)
+{
+    static const char rest[] =
+        SHAPE(64, 2, 4, 4, 96) "\"vocab_size\": 50, \"sliding_window\": 8, "
+                               "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}";
+    struct model_config c;
+    char text[600];
+    snprintf(text, sizeof text, "{\"model_type\": \"mixtral\", %s", rest);
+    refuse(text, "layer_types: full_attention next to sliding_window=8");
+    snprintf(text, sizeof text, "{\"model_type\": \"ministral\", %s", rest);
+    t_ok(read_text(&c, text, strlen(text)), &err);
+    t_str(c.window_layers, "1");
+    opt_release(&model_group, &c);
 }
 
 /* A Mistral file without the key has a window of 4,096 tokens. */
@@ -602,7 +721,7 @@ T(a_key_that_changes_the_computation_is_refused)
         const char *key = changing[i].key;
         snprintf(text, sizeof text, "%s, \"%s\": %s}", bare[changing[i].family], key,
                  changing[i].changes);
-        refuse(text, strstr(key, "scale_attn") ? "scale_attn_weights" : key);
+        refuse(text, key);
         snprintf(more, sizeof more, ", \"%s\": %s", key, changing[i].neutral);
         has_value(changing[i].family, more, "method", "dense");
     }

@@ -333,7 +333,7 @@ T(missing_and_extra_experts_and_routers_with_nan_are_refused_in_one_line)
         static const char *const parts[] = {
             "", "1 missing (model.layers.1.mlp.experts.1.gate_proj.weight), 0 unexpected",
             "0 missing, 1 unexpected (model.layers.1.mlp.experts.3.up_proj.weight)",
-            "tensor model.layers.1.mlp.gate.weight: non-finite value at [1,1]"};
+            "model.safetensors: tensor model.layers.1.mlp.gate.weight: non-finite value at [1,1]"};
         t_truef((rc == 0) == (bad == 0) && strstr(e.text, parts[bad]) && !strchr(e.text, '\n'),
                 "%d: %s", bad, e.text);
         if (rc == 0) {

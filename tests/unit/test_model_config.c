@@ -26,6 +26,8 @@ T(the_parameter_count_equals_the_tensors_sizes)
         "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.loop_norm=false",
         "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.norm=layer",
         "model.layers=2 model.dim=16 model.heads=2 model.tied=false model.outputs=3-9,12",
+        "model.layers=2 model.dim=16 model.heads=2 model.norm=layer model.parallel=true",
+        "model.layers=2 model.dim=16 model.heads=2 model.norm=layer model.parallel=shared",
     };
     for (size_t i = 0; i < DS_LEN(shapes); i++) {
         char options[512];
@@ -623,7 +625,7 @@ T(unsupported_features_are_refused)
         {GEMMA ", \"attn_logit_softcapping\": 0}", "attn_logit_softcapping must be"},
         {GEMMA ", \"final_logit_softcapping\": -3}", "final_logit_softcapping must be"},
         {"{\"model_type\": \"gemma3_text\", \"attn_logit_softcapping\": 50.0, " QWEN_SHAPE "}",
-         "attn_logit_softcapping: soft-capped attention scores"},
+         "attn_logit_softcapping=50: soft-capped attention scores"},
         {GEMMA ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar must be"},
         {GEMMA ", \"hidden_activation\": \"gelu\"}", "unsupported activation gelu"},
         {LLAMA ", \"final_logit_softcapping\": 30.0}",

@@ -246,6 +246,7 @@ static const struct {
     {"\"layers_to_transform\": [1], \"layers_pattern\": \"layers\"", "1.q,1.v", ""},
     {"\"layers_to_transform\": [1, 0], \"layers_pattern\": []", "q,v", ""},
     {"\"layers_to_transform\": []", "q,v", ""},
+    {"\"target_parameters\": []", "q,v", ""},
     {"\"layers_to_transform\": [1], \"layers_pattern\": [\"h\", \"lay.rs\"]", "1.q,1.v", ""},
     {"\"rank_pattern\": {\"q_proj\": 4}", "q:4,v", ""},
     {"\"rank_pattern\": {\"layers.1.self_attn.q_proj\": 1, \"q_proj\": 4}", "0.q:4,1.q:1,v", ""},

@@ -84,6 +84,7 @@ static void read_dense_layers(struct report *r, struct model_config *c,
                        ? json_int(json_get(root, "decoder_sparse_step"), 0)
                        : 1;
     struct str dense = {0};
+    int64_t n = 0;
     int is_list = json_kind_of(list) == JSON_KIND_ARRAY && json_len(list) <= (size_t)c->layers,
         is_ok = step > 0;
     for (size_t i = 0; is_list && i < json_len(list); i++)
@@ -100,10 +101,14 @@ static void read_dense_layers(struct report *r, struct model_config *c,
         is_ok = 0;
     }
     for (int64_t l = 0; is_ok && l < c->layers; l++)
-        if ((l + 1) % step != 0 || is_listed(list, l))
+        if ((l + 1) % step != 0 || is_listed(list, l)) {
             str_addf(&dense, "%s%lld", dense.len ? "," : "", (long long)l);
+            n++;
+        }
     if (dense.failed)
         report_add(r, "mlp_only_layers: out of memory");
+    else if (n == c->layers)
+        c->experts = c->expert_ffn = c->shared_ffn = c->shared_gate = 0; /* no block has them */
     else if (dense.len > 0)
         config_set_as(r, c, "dense_layers", "mlp_only_layers", str_text(&dense), 0);
     str_release(&dense);

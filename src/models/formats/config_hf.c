@@ -25,13 +25,15 @@ enum family {
     OURO,
     DDLLAMA,
     PHI3,
+    GPT_NEOX,
+    STABLELM,
     GPT2,
     FAMILIES
 };
 static const char *const family_name[FAMILIES] = {
-    "llama",       "mistral", "qwen2", "qwen3",   "gemma",   "gemma2",
-    "gemma3_text", "olmo2",   "olmo3", "smollm3", "mixtral", "qwen2_moe",
-    "qwen3_moe",   "olmoe",   "ouro",  "ddllama", "phi3",    "gpt2"};
+    "llama", "mistral", "qwen2",   "qwen3",    "gemma",     "gemma2",    "gemma3_text",
+    "olmo2", "olmo3",   "smollm3", "mixtral",  "qwen2_moe", "qwen3_moe", "olmoe",
+    "ouro",  "ddllama", "phi3",    "gpt_neox", "stablelm",  "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -69,6 +71,9 @@ static const struct key keys[] = {
     {"",                          "loop_norm",  NULL,     NULL,       NULL},
     {"total_ut_steps",            "loop",       NULL,     NULL,       NULL},
     {"",                          "fused",      "=false", "=false",   NULL},
+    {"layer_norm_eps",            "norm_eps",   NULL,     NULL,       NULL},
+    {"rotary_emb_base",           "rope_theta", NULL,     NULL,       NULL},
+    {"use_parallel_residual",     "parallel",   NULL,     NULL,       NULL},
     {"n_embd",                    "dim",        NULL,     NEEDED,     NULL},
     {"n_layer",                   "layers",     NULL,     NEEDED,     NULL},
     {"n_head",                    "heads",      NULL,     NEEDED,     NULL},
@@ -174,12 +179,38 @@ static const struct {
     {PHI3,    "attention_bias",          "attn_bias",  "=false"},
     {PHI3,    "mlp_bias",                "mlp_bias",   "=false"},
     {PHI3,    "",                        "fused",      "=true"},
+    {GPT_NEOX, "",                       "norm",       "=layer"},
+    {GPT_NEOX, "",                       "mlp",        "=gelu"},
+    {GPT_NEOX, "num_key_value_heads",    "kv_heads",   NULL},
+    {GPT_NEOX, "head_dim",               "head_dim",   NULL},
+    {GPT_NEOX, "rms_norm_eps",           "norm_eps",   NULL},
+    {GPT_NEOX, "layer_norm_eps",         "norm_eps",   "1e-5"},
+    {GPT_NEOX, "rope_theta",             "rope_theta", NULL},
+    {GPT_NEOX, "rotary_emb_base",        "rope_theta", "10000"},
+    {GPT_NEOX, "attention_bias",         "attn_bias",  "true"},
+    {GPT_NEOX, "mlp_bias",               "mlp_bias",   "=true"},
+    {GPT_NEOX, "use_parallel_residual",  "parallel",   "true"},
+    {STABLELM, "",                       "norm",       "=layer"},
+    {STABLELM, "num_key_value_heads",    "kv_heads",   "32"},
+    {STABLELM, "head_dim",               "head_dim",   NULL},
+    {STABLELM, "max_position_embeddings", "max_seq",   "4096"},
+    {STABLELM, "rms_norm_eps",           "norm_eps",   NULL},
+    {STABLELM, "layer_norm_eps",         "norm_eps",   "1e-5"},
+    {STABLELM, "attention_bias",         "attn_bias",  "=false"},
+    {STABLELM, "mlp_bias",               "mlp_bias",   "=false"},
+    {STABLELM, "use_parallel_residual",  "parallel",   "false"},
     {SMOLLM3, "num_key_value_heads",     "kv_heads",   "4"},
     {SMOLLM3, "max_position_embeddings", "max_seq",    "32768"},
     {SMOLLM3, "rope_theta",              "rope_theta", "2000000"},
     {SMOLLM3, "tie_word_embeddings",     "tied",       "true"},
     // clang-format on
 };
+
+/* The first part of each head rotates. */
+static int has_partial(int family)
+{
+    return family == PHI3 || family == GPT_NEOX || family == STABLELM;
+}
 
 /* With soft caps and a scale of scores. */
 static int is_gemma(int family)
@@ -234,7 +265,7 @@ static int family_of(const struct json_node *root)
     for (int f = 0; type && f < FAMILIES; f++)
         if (strcmp(family_name[f], type) == 0)
             return f;
-    return -1;
+    return type && strcmp(type, "ministral") == 0 ? MISTRAL : -1; /* its name with layer_types */
 }
 
 /* Absent, or an explicit null. */
@@ -295,7 +326,28 @@ static const char *word_of(struct report *r, const struct json_node *root, const
     return json_str(n, NULL) ? json_str(n, NULL) : absent;
 }
 
+/* A key that is refused for its value. */
+static void report_value(struct report *r, const struct json_node *n, const char *key,
+                         const char *what)
+{
+    char text[64];
+    if (config_scalar(n, text))
+        report_add(r, "%s=%s: %s", key, text, what);
+    else if (json_str(n, NULL))
+        report_add(r, "%s=\"%.40s\": %s", key, json_str(n, NULL), what);
+    else
+        report_add(r, "%s: %s", key, what);
+}
+
 /* ---- rotary positions ------------------------------------------------------------------------ */
+
+/* The description of rotary positions that a file has: an empty one is none. */
+static const char *rope_name(const struct json_node *root)
+{
+    const struct json_node *old = json_get(root, "rope_scaling");
+    int is_empty = is_null(old) || (json_kind_of(old) == JSON_KIND_OBJECT && json_len(old) == 0);
+    return is_empty ? "rope_parameters" : "rope_scaling";
+}
 
 static void check_others(struct report *r, const struct json_node *object, const char *only)
 {
@@ -308,7 +360,7 @@ static void check_others(struct report *r, const struct json_node *object, const
             continue;
         int is_list = kind == JSON_KIND_ARRAY || kind == JSON_KIND_OBJECT;
         if (kind == JSON_KIND_STRING || (is_list ? json_len(n) > 0 : v != others[i].neutral))
-            report_add(r, "%s: %s", key, others[i].what);
+            report_value(r, n, key, others[i].what);
     }
 }
 
@@ -363,12 +415,17 @@ static const struct {
 /* YaRN's attention factor as a ratio, as DeepSeek's files have it. */
 static void read_mscale(struct report *r, struct model_config *c, const struct json_node *rope)
 {
-    double m = json_num(json_get(rope, "mscale"), 0),
-           all = json_num(json_get(rope, "mscale_all_dim"), 0);
+    static const char *const words[] = {"mscale", "mscale_all_dim"};
+    const struct json_node *truncate = json_get(rope, "truncate");
+    double m = json_num(json_get(rope, words[0]), 0), all = json_num(json_get(rope, words[1]), 0);
     double by = log(c->rope_factor) * 0.1;
     char text[40];
-    if (!json_bool(json_get(rope, "truncate"), 1))
-        report_add(r, "truncate: an untruncated YaRN ramp is unsupported");
+    if (truncate && !(json_kind_of(truncate) == JSON_KIND_BOOL && json_bool(truncate, 0)))
+        report_value(r, truncate, "truncate", "an untruncated YaRN ramp is unsupported");
+    for (size_t i = 0; i < DS_LEN(words); i++)
+        if (!is_null(json_get(rope, words[i])) &&
+            !isfinite(json_num(json_get(rope, words[i]), NAN)))
+            report_value(r, json_get(rope, words[i]), words[i], "must be a number");
     if (m == 0 || all == 0 || c->rope_attention > 0)
         return;
     snprintf(text, sizeof text, "%.17g", (m * by + 1) / (all * by + 1));
@@ -421,7 +478,12 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
                            const struct json_node *rope, const char *name, int family)
 {
     const char *type = rope_type(rope, family);
+    const struct json_node *named = json_get(rope, "rope_type");
     size_t kind = 0;
+    if (!is_null(named) && !json_str(named, NULL)) {
+        report_add(r, "%s: rope_type must be a string", name);
+        return;
+    }
     while (kind < DS_LEN(ropes) && strcmp(ropes[kind].type, type) != 0)
         kind++;
     if (kind == DS_LEN(ropes)) {
@@ -431,7 +493,7 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
                    name, type);
         return;
     }
-    if (family != PHI3)
+    if (!has_partial(family))
         check_others(r, rope, "partial_rotary_factor");
     config_set_as(r, c, "rope_scaling", "rope_scaling", ropes[kind].own, 0);
     if (!is_null(json_get(rope, "rope_theta")))
@@ -460,17 +522,20 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
         read_long(r, c, rope, name);
 }
 
-/* Phi-3 and its successors rotate the first part of each head. */
-static void read_partial(struct report *r, struct model_config *c, const struct json_node *root)
+/* The share of a head that rotates, its first elements: in the description of rotary positions, or
+ * at the root of the file, where GPT-NeoX has another name for it. */
+static void read_partial(struct report *r, struct model_config *c, const struct json_node *root,
+                         int family)
 {
     static const char key[] = "partial_rotary_factor";
-    const struct json_node *scaling = json_get(root, "rope_scaling"), *n = NULL;
-    const struct json_node *rope = is_null(scaling) ? json_get(root, "rope_parameters") : scaling;
+    const char *outside = family == GPT_NEOX ? "rotary_pct" : key;
+    const struct json_node *rope = json_get(root, rope_name(root)), *n = NULL;
     int64_t D = c->head_dim ? c->head_dim : c->heads > 0 ? c->dim / c->heads : 0;
-    n = json_get(rope, key) ? json_get(rope, key) : json_get(root, key);
-    double by = json_num(n, n ? -1 : 1);
+    const char *name = json_get(rope, key) ? key : outside;
+    n = json_get(rope, key) ? json_get(rope, key) : json_get(root, outside);
+    double by = json_num(n, n ? -1 : family == PHI3 ? 1 : 0.25);
     if (!(by > 0 && by <= 1)) {
-        report_add(r, "%s must be a number above 0, at most 1", key);
+        report_add(r, "%s must be a number above 0, at most 1", name);
         return;
     }
     c->rope_dims = (int64_t)((double)D * by);
@@ -478,7 +543,7 @@ static void read_partial(struct report *r, struct model_config *c, const struct 
         report_add(r,
                    "%s = %g: %" PRId64 " of %" PRId64
                    " elements of a head rotate, expected an even number",
-                   key, by, c->rope_dims, D);
+                   name, by, c->rope_dims, D);
 }
 
 /* `rope_scaling`, or `rope_parameters` in newer files: null, one description, or one for each kind
@@ -486,19 +551,26 @@ static void read_partial(struct report *r, struct model_config *c, const struct 
 static void read_rope(struct report *r, struct model_config *c, const struct json_node *root,
                       int family)
 {
-    const char *name = is_null(json_get(root, "rope_scaling")) ? "rope_parameters" : "rope_scaling";
+    const char *name = rope_name(root);
     const struct json_node *rope = json_get(root, name),
                            *local = json_get(rope, "sliding_attention"),
                            *full = json_get(rope, "full_attention");
+    int is_old = strcmp(name, "rope_scaling") == 0, has_kinds = family == GEMMA3 || family == OLMO3;
     if (is_null(rope))
         return;
-    if (family == OLMO3 && rope != json_get(root, "rope_parameters") &&
-        !is_null(json_get(root, "rope_parameters"))) {
+    if (has_kinds && is_old && !is_null(json_get(root, "rope_parameters"))) {
         report_add(r, "rope_scaling next to rope_parameters is unsupported in this family");
         return;
     }
     if (json_kind_of(rope) != JSON_KIND_OBJECT) {
         report_add(r, "%s must be an object", name);
+        return;
+    }
+    /* versions of the library disagree on whether it is a scaling then */
+    if (has_kinds && is_old && is_null(json_get(rope, "rope_type")) &&
+        strcmp(rope_type(rope, family), "default") != 0) {
+        report_add(r, "rope_scaling: type=%.40s without rope_type is unsupported in this family",
+                   rope_type(rope, family));
         return;
     }
     /* whose code needs a library that reads no rope_parameters, and YaRN's factor otherwise */
@@ -508,13 +580,13 @@ static void read_rope(struct report *r, struct model_config *c, const struct jso
         return;
     }
     if (is_null(local) && is_null(full)) {
-        if (family == OLMO3 && strcmp(name, "rope_parameters") == 0)
+        if (has_kinds && !is_old)
             report_add(r, "%s: expected full_attention and sliding_attention", name);
         else
             read_rope_kind(r, c, root, rope, name, family);
         return;
     }
-    if (family != GEMMA3 && (family != OLMO3 || strcmp(name, "rope_parameters") != 0)) {
+    if (!has_kinds || is_old) {
         report_add(r, "%s: rotary positions by kind of layer are unsupported in this family", name);
         return;
     }
@@ -545,20 +617,39 @@ static void list_set(struct report *r, struct model_config *c, const char *own, 
     str_release(s);
 }
 
-/* Does the class give block l a window where the file has no layer_types? */
-static int has_window(const struct model_config *c, const struct json_node *root, int family,
-                      int64_t l)
+/* An integer of the file, or the class's default. */
+static int64_t whole(struct report *r, const struct json_node *root, const char *key,
+                     int64_t absent)
+{
+    const struct json_node *n = json_get(root, key);
+    if (n && json_kind_of(n) != JSON_KIND_INT)
+        report_value(r, n, key, "must be an integer");
+    return json_int(n, absent);
+}
+
+/* The number in the class's rule for windows where the file has no layer_types. */
+static int64_t window_rule(struct report *r, const struct json_node *root, int family)
 {
     switch (family) {
     case QWEN2:
     case OURO:
-    case QWEN3: return l >= json_int(json_get(root, "max_window_layers"), 28);
-    case QWEN2_MOE: return l % 2 == 0 && l < json_int(json_get(root, "max_window_layers"), 28);
-    case GEMMA2: return l % 2 == 0;
-    case GEMMA3: {
-        int64_t every = json_int(json_get(root, "sliding_window_pattern"), 6);
-        return every > 0 && (l + 1) % every != 0;
+    case QWEN3:
+    case QWEN2_MOE: return whole(r, root, "max_window_layers", 28);
+    case GEMMA3: return whole(r, root, "sliding_window_pattern", 6);
+    default: return 0;
     }
+}
+
+/* Does that rule give block l a window? */
+static int has_window(const struct model_config *c, int family, int64_t rule, int64_t l)
+{
+    switch (family) {
+    case QWEN2:
+    case OURO:
+    case QWEN3: return l >= rule;
+    case QWEN2_MOE: return l % 2 == 0 && l < rule;
+    case GEMMA2: return l % 2 == 0;
+    case GEMMA3: return rule > 0 && (l + 1) % rule != 0;
     case OLMO3: return (l + 1) % 4 != 0;
     case SMOLLM3: return model_config_has(c->nope_layers, l);
     default: return 1;
@@ -570,8 +661,9 @@ static void read_window_layers(struct report *r, struct model_config *c,
                                const struct json_node *root, int family, int has_size)
 {
     const struct json_node *kinds = family == PHI3 ? NULL : json_get(root, "layer_types");
+    int is_uniform = family == MIXTRAL || family == QWEN3_MOE;
     struct str list = {0};
-    int64_t n = 0;
+    int64_t n = 0, rule = has_size && is_null(kinds) ? window_rule(r, root, family) : 0;
     if (!is_null(kinds) && json_kind_of(kinds) != JSON_KIND_ARRAY)
         report_add(r, "layer_types must be a list");
     else if (!is_null(kinds) && json_len(kinds) != (size_t)c->layers)
@@ -580,7 +672,11 @@ static void read_window_layers(struct report *r, struct model_config *c,
     for (int64_t l = 0; l < c->layers; l++) {
         const char *kind = json_str(json_at(kinds, (size_t)l), NULL);
         int is_window = kind ? strcmp(kind, "sliding_attention") == 0
-                             : has_size && has_window(c, root, family, l);
+                             : has_size && has_window(c, family, rule, l);
+        if (!is_null(kinds) && !kind) {
+            report_add(r, "layer_types: entry %" PRId64 " must be a string", l + 1);
+            break;
+        }
         if (kind && !is_window && strcmp(kind, "full_attention") != 0) {
             report_add(r,
                        "layer_types: unsupported kind %.40s: expected full_attention or "
@@ -590,6 +686,13 @@ static void read_window_layers(struct report *r, struct model_config *c,
         }
         if (is_window && !has_size) {
             report_add(r, "layer_types: sliding_attention needs sliding_window");
+            break;
+        }
+        if (kind && !is_window && has_size && is_uniform) {
+            report_add(r,
+                       "layer_types: full_attention next to sliding_window=%" PRId64
+                       " is unsupported in this family, whose windows are in every layer",
+                       c->window);
             break;
         }
         if (is_window)
@@ -615,10 +718,11 @@ static void read_window(struct report *r, struct model_config *c, const struct j
     const struct json_node *n = json_get(root, "sliding_window");
     int asks = family == OURO || family == QWEN2 || family == QWEN3 || family == SMOLLM3 ||
                family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
+    int is_on = flag(r, root, "use_sliding_window", 0);
     int is_off = family == LLAMA || family == DDLLAMA || family == GEMMA || family == OLMO2 ||
-                 family == OLMOE || (asks && !flag(r, root, "use_sliding_window", 0));
+                 family == OLMOE || family == GPT_NEOX || family == STABLELM || (asks && !is_on);
     int64_t window = n ? json_int(n, 0) : usual[family];
-    if (flag(r, root, "use_sliding_window", 0) && !asks && usual[family] == 0)
+    if (is_on && !asks && usual[family] == 0)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
     if (!is_null(n) && (json_kind_of(n) != JSON_KIND_INT || window < !is_off)) {
         report_add(r, "sliding_window must be a positive integer");
@@ -642,7 +746,7 @@ static void read_window(struct report *r, struct model_config *c, const struct j
 static void read_nope(struct report *r, struct model_config *c, const struct json_node *root)
 {
     const struct json_node *n = json_get(root, "no_rope_layers");
-    int64_t every = json_int(json_get(root, "no_rope_layer_interval"), 4);
+    int64_t every = is_null(n) ? whole(r, root, "no_rope_layer_interval", 4) : 1;
     struct str list = {0};
     if (!is_null(n) && (json_kind_of(n) != JSON_KIND_ARRAY || json_len(n) != (size_t)c->layers)) {
         report_add(r, "no_rope_layers must be a list of %" PRId64 " numbers, num_hidden_layers",
@@ -653,9 +757,15 @@ static void read_nope(struct report *r, struct model_config *c, const struct jso
         report_add(r, "no_rope_layer_interval must be at least 1");
         return;
     }
-    for (int64_t l = 0; l < c->layers; l++)
-        if (is_null(n) ? (l + 1) % every == 0 : json_int(json_at(n, (size_t)l), 1) == 0)
+    for (int64_t l = 0; l < c->layers; l++) {
+        const struct json_node *has_rope = json_at(n, (size_t)l);
+        if (is_null(n) ? (l + 1) % every == 0 : json_int(has_rope, 1) == 0)
             list_add(&list, l);
+        if (!is_null(n) && json_kind_of(has_rope) != JSON_KIND_INT) {
+            report_add(r, "no_rope_layers: entry %" PRId64 " must be an integer", l + 1);
+            break;
+        }
+    }
     list_set(r, c, "nope_layers", "no_rope_layers", &list);
 }
 
@@ -699,10 +809,49 @@ static void check_foreign(struct report *r, const struct json_node *root, int fa
         /* Gemma 3's class has the key of scores and does not use it */
         int is_ours = (family == GEMMA2 && strcmp(others[i].key, "attn_logit_softcapping") == 0) ||
                       (is_gemma(family) && strcmp(others[i].key, "final_logit_softcapping") == 0) ||
-                      (family == PHI3 && strcmp(others[i].key, "partial_rotary_factor") == 0);
+                      ((family == PHI3 || family == STABLELM) &&
+                       strcmp(others[i].key, "partial_rotary_factor") == 0) ||
+                      (family == GPT_NEOX && strcmp(others[i].key, "rotary_pct") == 0) ||
+                      (family != PHI3 && has_partial(family) &&
+                       strcmp(others[i].key, "use_parallel_residual") == 0);
         if (!is_ours)
             check_others(r, root, others[i].key);
     }
+}
+
+/* GELU in any spelling: exact, or with tanh. */
+static void read_gelu(struct report *r, struct model_config *c, const struct json_node *root,
+                      const char *key, const char *absent)
+{
+    static const char *const known[][2] = {{"gelu_new", "gelu_tanh"},
+                                           {"gelu_pytorch_tanh", "gelu_tanh"},
+                                           {"gelu_python_tanh", "gelu_tanh"},
+                                           {"gelu_fast", "gelu_tanh"},
+                                           {"gelu_accurate", "gelu_tanh"},
+                                           {"gelu_python", "gelu"},
+                                           {"gelu", "gelu"}};
+    const char *act = word_of(r, root, key, absent);
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        if (strcmp(act, known[i][0]) == 0) {
+            config_set_as(r, c, "mlp", "mlp", known[i][1], 0);
+            return;
+        }
+    report_add(r, "%s: unsupported activation %.40s: expected gelu_new or gelu", key, act);
+}
+
+/* LayerNorm with rotary positions: GPT-NeoX and StableLM, whose parallel blocks have one norm. */
+static void read_layer_norms(struct report *r, struct model_config *c, const struct json_node *root,
+                             int family)
+{
+    const struct json_node *n = json_get(root, "head_dim");
+    if (!is_null(n) && (c->heads < 1 || json_num(n, 0) * (double)c->heads != (double)c->dim))
+        report_add(r, "head_dim: expected hidden_size / num_attention_heads in this family");
+    if (family == GPT_NEOX)
+        read_gelu(r, c, root, "hidden_act", "gelu");
+    if (family == STABLELM && c->parallel)
+        c->parallel = PARALLEL_SHARED;
+    if (family == STABLELM && flag(r, root, "use_qkv_bias", 0))
+        config_set_as(r, c, "attn_bias", "use_qkv_bias", "qkv", 0);
 }
 
 /* Options of Llama and what grew from it that are no plain keys. */
@@ -716,15 +865,17 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
                        : is_gelu       ? usual
                                        : "swish";
     const char *act = word_of(r, root, key, usual);
-    if (strcmp(act, usual) != 0 && strcmp(act, also) != 0)
+    if (family == GPT_NEOX || family == STABLELM)
+        read_layer_norms(r, c, root, family);
+    if (family != GPT_NEOX && strcmp(act, usual) != 0 && strcmp(act, also) != 0)
         report_add(r, "%s: unsupported activation %.40s: expected %s", key, act, usual);
     if (family == SMOLLM3)
         read_nope(r, c, root);
     if (family == QWEN2_MOE && !flag(r, root, "qkv_bias", 1))
         config_set_as(r, c, "attn_bias", "qkv_bias", "false", 0);
     read_rope(r, c, root, family);
-    if (family == PHI3)
-        read_partial(r, c, root);
+    if (has_partial(family))
+        read_partial(r, c, root, family);
     if (is_gelu)
         c->embed_scale = sqrt((double)c->dim);
     read_window(r, c, root, family);
@@ -744,21 +895,53 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
 
 static void check_gpt2(struct report *r, struct model_config *c, const struct json_node *root)
 {
-    static const char *const known[][2] = {
-        {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu"}};
-    const char *act = word_of(r, root, "activation_function", "gelu_new");
-    if (!flag(r, root, "scale_attn_weights", 1) ||
-        flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
-        report_add(
-            r, "scale_attn_weights: attention scores must be scaled by 1 / sqrt(head size); others "
-               "are unsupported");
-    for (size_t i = 0; i < DS_LEN(known); i++)
-        if (strcmp(act, known[i][0]) == 0) {
-            config_set_as(r, c, "mlp", "mlp", known[i][1], 0);
-            return;
-        }
-    report_add(r, "activation_function: unsupported activation %.40s: expected gelu_new or gelu",
-               act);
+    static const char scores[] = "attention scores not scaled by 1 / sqrt(head size) are "
+                                 "unsupported";
+    if (!flag(r, root, "scale_attn_weights", 1))
+        report_value(r, json_get(root, "scale_attn_weights"), "scale_attn_weights", scores);
+    if (flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
+        report_value(r, json_get(root, "scale_attn_by_inverse_layer_idx"),
+                     "scale_attn_by_inverse_layer_idx", scores);
+    read_gelu(r, c, root, "activation_function", "gelu_new");
+}
+
+static void check_multiple(struct report *r, const char *count, int64_t n, const char *of,
+                           int64_t whole)
+{
+    if (n > 0 && whole % n != 0)
+        report_add(r, "%s=%" PRId64 ": must divide %s=%" PRId64, count, n, of, whole);
+}
+
+static void check_length(struct report *r, const char *key, const char *list, int64_t pairs)
+{
+    int64_t n = 0;
+    double v;
+    while (model_config_divisor(&list, &v) > 0)
+        n++;
+    if (n != pairs)
+        report_add(r,
+                   "%s has %" PRId64 " numbers, expected %" PRId64 ", half of the %" PRId64
+                   " elements of a head that rotate",
+                   key, n, pairs, 2 * pairs);
+}
+
+/* What model_config_check would report too, under the names of the file. */
+static void check_sizes(struct report *r, const struct model_config *c, int family)
+{
+    const char *heads = family == GPT2 ? "n_head" : "num_attention_heads";
+    int64_t D = c->head_dim || c->dim % c->heads != 0 ? c->head_dim : c->dim / c->heads;
+    if (c->head_dim == 0)
+        check_multiple(r, heads, c->heads, family == GPT2 ? "n_embd" : "hidden_size", c->dim);
+    check_multiple(r, "num_key_value_heads", c->kv_heads, heads, c->heads);
+    if (c->position == POS_ROPE && D % 2 != 0)
+        report_add(r, "head_dim=%" PRId64 ": must be even for rotary positions", D);
+    if (c->experts > 0 && c->experts_used > c->experts)
+        report_add(r, "num_experts_per_tok=%" PRId64 ": must be at most %" PRId64 ", the experts",
+                   c->experts_used, c->experts);
+    if (c->rope_scaling == ROPE_LONGROPE && r->n == 0) {
+        check_length(r, "short_factor", c->rope_short, (c->rope_dims ? c->rope_dims : D) / 2);
+        check_length(r, "long_factor", c->rope_long, (c->rope_dims ? c->rope_dims : D) / 2);
+    }
 }
 
 int config_hf_read(struct report *r, struct model_config *c, const struct json_node *root)
@@ -777,6 +960,8 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
     } else {
         read_llama(r, c, root, family);
     }
+    if (r->n == 0)
+        check_sizes(r, c, family);
     return 1;
 }
 

@@ -51,6 +51,7 @@ int export_check_base(const struct export_source *s, const char *format, int new
                        : c->outputs[0]              ? "a head of some ids (model.outputs)"
                        : c->norm_place != NORM_BEFORE || c->norm_offset
                            ? "norms after the branches (model.norm_place)"
+                       : c->parallel       ? "parallel attention and MLP (model.parallel)"
                        : c->qk_norm        ? "norms of queries and keys (model.qk_norm)"
                        : c->window > 0     ? "a sliding window (model.window)"
                        : c->nope_layers[0] ? "blocks without positions (model.nope_layers)"
@@ -96,6 +97,12 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "other rotary positions in blocks with a window (model.rope_local)";
     if (!a->has_pairs && c->position == POS_ROPE_INTERLEAVED)
         what = "interleaved rotary pairs";
+    if (a->is_layer && c->tied)
+        what = "a head tied to the embedding (model.tied=true)";
+    if (a->is_neox && c->attn_bias != ATTN_BIAS_ALL)
+        what = "attention without biases (model.attn_bias=false)";
+    if (a->is_layer && c->rope_scaling == ROPE_LLAMA3)
+        what = "this rotary scaling (model.rope_scaling=llama3)";
     if (a->is_fused && c->heads * c->head_dim != c->dim)
         what = "heads of another width than dim / heads (model.head_dim)";
     if (c->rope_scaling == ROPE_LLAMA3 && strcmp(a->name, "llama") != 0)
@@ -259,7 +266,16 @@ static void put_meta(struct writing *x)
         put_u32(x, "attention.key_length", c->head_dim);
         put_u32(x, "attention.value_length", c->head_dim);
     }
-    put_f32(x, "attention.layer_norm_rms_epsilon", c->norm_eps);
+    put_f32(x,
+            x->arch->is_layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+            c->norm_eps);
+    if (x->arch->is_layer) {
+        char full[KEY_SIZE];
+        snprintf(full, sizeof full, "%s.use_parallel_residual", x->arch->name);
+        gguf_put_bool(x->w, full, c->parallel != PARALLEL_NONE);
+    }
+    if (c->mlp == MLP_GELU_TANH)
+        gguf_put_text(x->w, GGUF_MLP, "gelu_tanh", 9);
     put_f32(x, "rope.freq_base", c->rope_theta);
     if (c->rope_scaling == ROPE_LONGROPE) {
         double f[ROPE_PAIRS_MAX];
@@ -326,7 +342,7 @@ static void unify_parts(struct writing *x, int i)
     struct names_place at;
     uint32_t own;
     int k = 0;
-    gguf_place(&x->s->m->config, x->arch->is_fused, x->s->m->params.p[i].name, &at);
+    gguf_place(&x->s->m->config, gguf_fused(x->arch), x->s->m->params.p[i].name, &at);
     if (at.part > 0)
         return;
     while (k + 1 < at.parts && x->o->keep && export_stored_type(x->s, i + k, &own))
@@ -396,7 +412,7 @@ static int add_tensors(struct writing *x, struct err *e)
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         struct names_place at;
-        if (!gguf_place(&m->config, x->arch->is_fused, p->name, &at))
+        if (!gguf_place(&m->config, gguf_fused(x->arch), p->name, &at))
             return err_set(e, DS_EUSAGE, "GGUF cannot store %s", p->name);
         x->way.all += (double)p->n;
         if (names_expert(p->name) > 0 || at.part > 0)
@@ -459,7 +475,7 @@ static int write_tensors(struct writing *x, struct err *e)
                                    ? ROWS_PLUS_ONE
                                    : ROWS_AS_THEY_ARE;
         struct names_place at;
-        gguf_place(&x->s->m->config, x->arch->is_fused, p->name, &at);
+        gguf_place(&x->s->m->config, gguf_fused(x->arch), p->name, &at);
         int expert = names_expert(p->name);
         int stack = expert > 0 || at.part > 0 ? 0
                     : expert == 0             ? (int)x->s->m->config.experts

@@ -35,6 +35,8 @@ static const struct gguf_arch archs[] = {
     {"olmoe",   "olmoe",       0, NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SCORES},
     {"smollm3", "smollm3",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 4, 0},
     {"phi3",    "phi3",        0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_DENSE, 1},
+    {"gptneox", "gpt_neox",    0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_GELU,   0, 0, 0, GGUF_DENSE, 0, 1, 1},
+    {"stablelm", "stablelm",   0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_DENSE, 0, 1, 0},
     // clang-format on
 };
 
@@ -149,7 +151,9 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
 {
     char full[KEY_SIZE];
     for (size_t i = 0; i < DS_LEN(sizes); i++) {
-        const struct gguf_meta *m = meta(s, sizes[i].key, full);
+        int is_eps = s->of->is_layer && strcmp(sizes[i].own, "norm_eps") == 0;
+        const struct gguf_meta *m =
+            meta(s, is_eps ? "attention.layer_norm_epsilon" : sizes[i].key, full);
         int64_t whole;
         double v;
         int rc = 0;
@@ -310,6 +314,7 @@ static int is_own(const struct source *s, const char *key)
             strcmp(key, "attention.sliding_window") == 0) ||
            (has_caps(s) && strstr(key, "_logit_softcapping")) ||
            (!s->of->has_pairs && strcmp(key, "rope.dimension_count") == 0) ||
+           (s->of->is_layer && strcmp(key, "use_parallel_residual") == 0) ||
            (has_long(s) && strcmp(key, "rope.scaling.attn_factor") == 0);
 }
 
@@ -585,6 +590,8 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
                        long_name);
     if (is_long || has_long(s))
         return read_long(s, c, e);
+    if (t && s->of->is_layer)
+        return err_set(e, DS_EFORMAT, "%s: unsupported in this architecture", t->name);
     if (t)
         return read_factors(s, t, c, e);
     if (is_yarn)
@@ -602,6 +609,29 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
 }
 
 /* ---- configuration --------------------------------------------------------------------------- */
+
+/* GPT-NeoX has biases everywhere and says whether its blocks are parallel; those of StableLM are
+ * where they have one norm, whatever the metadata says. */
+static int read_layer_norms(const struct source *s, struct model_config *c, struct err *e)
+{
+    double is_parallel = 0;
+    struct gguf_text mlp = {0};
+    c->norm = NORM_LAYER;
+    if (!s->of->is_neox) {
+        c->parallel = gguf_find(s->g, "blk.0.ffn_norm.weight") ? PARALLEL_NONE : PARALLEL_SHARED;
+        return 0;
+    }
+    int rc = get_num(s, "use_parallel_residual", &is_parallel, e);
+    if (rc == 0)
+        return err_set(e, DS_EFORMAT, "missing key %s.use_parallel_residual", s->arch);
+    c->parallel = is_parallel != 0 ? PARALLEL_NORMS : PARALLEL_NONE;
+    c->attn_bias = ATTN_BIAS_ALL;
+    c->mlp_bias = 1;
+    if (gguf_string(gguf_meta_find(s->g, GGUF_MLP), &mlp) && mlp.n == 9 &&
+        memcmp(mlp.p, "gelu_tanh", 9) == 0)
+        c->mlp = MLP_GELU_TANH;
+    return rc < 0 ? rc : 0;
+}
 
 static int read_switches(const struct source *s, struct model_config *c, struct err *e)
 {
@@ -623,7 +653,7 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     c->qk_norm = s->of->qk_norm;
     c->mlp = s->of->mlp;
     c->embed_scale = is_gemma(s) ? sqrt((double)c->dim) : 1;
-    return rc;
+    return rc == 0 && s->of->is_layer ? read_layer_norms(s, c, e) : rc;
 }
 
 /* A list of the blocks for which `is` holds. */

@@ -23,7 +23,7 @@ struct source {
 static void place_of(const struct source *s, const struct model *m, int i, struct names_place *at)
 {
     const char *param = m->params.p[i].name;
-    BUG_IF(!gguf_place(&m->config, s->arch->is_fused, param, at), "%s: no name in GGUF", param);
+    BUG_IF(!gguf_place(&m->config, gguf_fused(s->arch), param, at), "%s: no name in GGUF", param);
 }
 
 /* Experts > 0: of as many parameters together.  A gate of one row is a vector in some files. */

@@ -134,7 +134,7 @@ static const struct {
     {"parent_library", IGNORED},
     {"use_qalora", REFUSED},         {"use_bdlora", REFUSED},        {"velora_config", REFUSED},
     {"monteclora_config", REFUSED},  {"arrow_config", REFUSED},      {"kasa_config", REFUSED},
-    {"megatron_config", REFUSED},    {"layer_replication", REFUSED}, {"target_parameters", REFUSED},
+    {"megatron_config", REFUSED},    {"layer_replication", REFUSED},
     {"trainable_token_indices", REFUSED}, {"alora_invocation_tokens", REFUSED},
     // clang-format on
 };
