@@ -60,12 +60,11 @@ static void put_value(struct writing *w, struct jinja_value v, int depth)
         put_own(w, number);
         return;
     case JINJA_TEXT: put_text(w, v.s); return;
-    case JINJA_LIST: break;
-    case JINJA_DICT:
-        if (!v.dict->is_namespace)
-            break;
-        /* fall through */
-    default: run_fail(w->r, "unsupported operand or argument of \"tojson\""); return;
+    default: break;
+    }
+    if (!is_list && (v.kind != JINJA_DICT || v.dict->is_namespace)) {
+        run_fail(w->r, "unsupported operand or argument of \"tojson\"");
+        return;
     }
     put_own(w, is_list ? "[" : "{");
     for (size_t i = 0; i < n && w->r->rc == 0; i++) {

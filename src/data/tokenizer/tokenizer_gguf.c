@@ -94,19 +94,12 @@ static int find_numbers(const struct gguf *g, const char *key, int32_t tokens,
  * without those that are plain words of some vocabularies ("</s>" of Qwen 2). */
 static int is_control(const struct token_part *t)
 {
+    static const char deepseek[] = "<\xEF\xBD\x9C"
+                                   "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>";
     static const char *const ends[] = {
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<|return|>",
-        "<|call|>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<end_of_turn>",
-        "<end_of_utterance>",
-        "<\xEF\xBD\x9C"
-        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+        "<|eot_id|>",    "<|eom_id|>",         "<|im_end|>",    "<|end|>",
+        "<|return|>",    "<|call|>",           "<|endoftext|>", "<|end_of_text|>",
+        "<end_of_turn>", "<end_of_utterance>", deepseek,
     };
     for (size_t i = 0; i < DS_LEN(ends); i++)
         if (t->n == strlen(ends[i]) && memcmp(t->text, ends[i], t->n) == 0)
