@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "io/host.h"
 #include "io/system.h"
 #include "tui/view.h"
 #include "tui/widgets.h"
@@ -38,15 +39,19 @@ static int is_this_host(const struct runview *r)
     return r->host && r->host[0] && strcmp(r->host, host) == 0;
 }
 
-/* A run that ended, or is on another host, has no present.  Hosts may share a name: a stream in a pipe
- * may come from anywhere. */
+/* A run that ended, or is on another host, has no present.  Hosts may share a name: a stream in a pipe,
+ * or the mirror of a host's run, may come from anywhere. */
 static int can_be_live(struct view *v)
 {
     const struct runview *r = app_run(v->app);
-    size_t n, current;
+    size_t n, current, hosts;
     const struct open_run *run = app_runs(v->app, &n, &current);
+    struct host *const *host = app_hosts(v->app, &hosts);
     if (!r)
         return 1;
+    for (size_t i = 0; i < hosts; i++)
+        if (host_owns(host[i], run[current].path))
+            return 0;
     return !app_is_scripted(v->app) && n > 0 && run[current].dir[0] && is_this_host(r) &&
            (r->state == RUN_LIVE || r->state == RUN_PAUSED);
 }
