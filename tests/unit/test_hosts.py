@@ -240,6 +240,8 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
         loss = 99.0 if i == 1777 else float("nan") if i == 5 else 5.0 + (i * 7919 % 1000) / 1000 - i / n
         logged.append(loss)
         l.put("metric", i, loss=loss, tokens=8 * i, **({"val_loss": 4.0 - i / n} if i % 500 == 0 else {}))
+    l.put("system", n - 1, cpu=0.25, gpus=[])
+    l.put("system", n, cpu=0.5, gpus=[{"name": "a GPU"}])
     l.put("event", n, name="note", text="kept", level=1)
     a = Agent(os.path.abspath("runs"))
     a.ask(do="list")
@@ -262,6 +264,7 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     assert val == {i: 4.0 - i / n for i in range(500, n + 1, 500)}, val
     events = [b["name"] for b in got if b["kind"] == "event"]
     assert got[0]["kind"] == "head" and events == ["note", "summary"], (got[0], events)
+    assert [(b["step"], b["cpu"]) for b in got if b["kind"] == "system"] == [(n, 0.5)], "the newest"
     l.put("metric", n + 1, loss=1.0, tokens=5)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 1]
     a.close()
