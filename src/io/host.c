@@ -45,7 +45,8 @@ struct host_answer {
 };
 /* box: as ssh takes it; name: without the user. */
 struct host {
-    char target[1024], name[HOST_NAME], root[1024], port[8], dir[1024], why[400], version[64];
+    char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
+        version[64];
     struct child ssh;
     enum host_state state;
     int is_readonly, is_listed, is_greeted;
