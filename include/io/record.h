@@ -14,6 +14,11 @@
 
 enum { RECORD_HEAD = 6, RECORD_OVERHEAD = 18, RECORD_MAX = 16 << 20, RECORD_DEPTH = 16 };
 
+/* A value inside a checked body. Copy freely; borrows the buffer. */
+struct value {
+    const unsigned char *p, *end;
+};
+
 /* ---- writing: a builder that packs one body; errors are kept and reported by record_end ---- */
 struct record;
 struct record *record_new(void); /* NULL: out of memory.  Reusable for any number of records. */
@@ -39,6 +44,9 @@ void record_close(struct record *r);
 /* Frames the body with `seq` into *out (appended). */
 int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e) DS_CHECK;
 
+/* Appends a frame around a checked body, e.g. to pass it on without what is damaged around it. */
+void record_copy(struct str *out, uint64_t seq, struct value body);
+
 /* ---- reading: a checked, borrowed tree over the bytes (nothing is copied or allocated) ---- */
 enum value_kind {
     VALUE_NONE,
@@ -52,11 +60,6 @@ enum value_kind {
     VALUE_MAP,
     VALUE_EXT
 };
-/* A value inside a checked body. Copy freely; borrows the buffer. */
-struct value {
-    const unsigned char *p, *end;
-};
-
 /* Looks at bytes at the start of a frame: >0 = whole frame length and the checksum holds, 0 = more
  * bytes needed, <0 DS_EFORMAT.  On success *seq and *body (a checked VALUE_MAP) are set. */
 int64_t record_parse(const void *p, size_t n, uint64_t *seq, struct value *body,

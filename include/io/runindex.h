@@ -55,6 +55,7 @@ struct run_row {
     const char *format;        /* title of another program's log format; NULL: our own run */
     int is_nested;             /* folders in its own may be runs, too */
     struct run_follow *follow; /* where reading such a log goes on; owned */
+    const char *remote;        /* name of the host that it is on, borrowed; NULL: this machine */
 };
 
 /* Reads a run directory or a log: another program's log to its end (later calls of run_row_poll go
@@ -66,6 +67,10 @@ void run_row_release(struct run_row *row);
 /* The same row of another program's log (row->format) again: reads what is new.  Returns 1 when
  * something changed, else 0. */
 int run_row_poll(struct run_row *row);
+/* Where it is, for people: its path, or "box:name" on another machine.  Returns a string of out's
+ * life. */
+enum { RUN_HOST_PATH = 1024 };
+const char *run_row_place(const struct run_row *row, char *out, size_t size);
 /* The resolved setting of a run, NULL when absent; config.yaml or the head is read once. */
 const char *run_row_config(struct run_row *row, const char *key);
 /* 1 for another program's run that lists show by its training loss, for lack of a validation loss. */
@@ -75,6 +80,7 @@ double run_row_age(const struct run_row *row, double now);
 
 /* ---- all runs below a directory ---- */
 
+struct host;
 struct runindex {
     struct run_row *
         *row; /* in the order of the last sort; pointers stay valid while a run stays unchanged */
@@ -82,6 +88,8 @@ struct runindex {
     uint64_t rows_read, bytes_read; /* by the last refresh */
     const char *const *also; /* further runs, or folders of runs, that refresh lists; borrowed */
     size_t alsos;
+    struct host *const *host; /* whose runs are listed, too (io/host.h); borrowed */
+    size_t hosts;
     struct map barren; /* files that are no logs, by path and last change */
     int is_cut;        /* there was more to look at than one refresh may; the rest is left out */
 };

@@ -24,6 +24,8 @@ enum rope_scaling {
 };
 enum { ROPE_PAIRS_MAX = 512 }; /* of a head */
 enum norm_place { NORM_BEFORE, NORM_AFTER, NORM_BOTH };
+/* Attention and MLP both read the block's input: through a norm each, or the first one alone. */
+enum parallel { PARALLEL_NONE, PARALLEL_NORMS, PARALLEL_SHARED };
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 enum loop_norm { LOOP_NORM_NONE, LOOP_NORM_OWN, LOOP_NORM_FINAL };
 enum loop_inject { LOOP_INJECT_NONE, LOOP_INJECT_ADD };
@@ -40,7 +42,7 @@ struct model_config {
         ffn /* 0 = depends on mlp */;
     int64_t vocab, max_seq;
     int norm, position, mlp; /* enums above */
-    int norm_place, norm_offset, qk_norm;
+    int norm_place, norm_offset, qk_norm, parallel;
     double attn_scale;                 /* of scores; 0 = 1 / sqrt(head_dim) */
     double attn_cap, logit_cap;        /* soft caps; 0 = none */
     int64_t window;                    /* keys that a query sees, itself included; 0 = all */

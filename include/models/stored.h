@@ -21,6 +21,7 @@ struct stored {
     int is_bf16;          /* all values are bfloat16 */
     int is_transposed;    /* the file has (C, O)                                             */
     size_t first, rows;   /* our O begin there, among all of a shared tensor; rows 0: O      */
+    size_t group, stride; /* group > 0: so many of our rows, the next ones `stride` after them */
     int head_dim; /* above 0: rows of rotary pairs are interleaved, (2i, 2i+1) of each head */
 };
 /* A file that holds values of a model; the model owns it. */

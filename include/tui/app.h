@@ -14,6 +14,8 @@ struct tui_options {
     const char *const
         *folders; /* folders of runs for Home; without paths, in place of the usual one */
     size_t n_folders;
+    const char *const *hosts; /* folders of runs on other machines: io/host.h */
+    size_t n_hosts;
     const char *color;  /* "auto" (NULL), "never", "16", "256", "truecolor" */
     const char *glyphs; /* "auto" (NULL), "braille", "shades", "ascii"      */
     const char *theme;  /* name or path; NULL = the built-in one            */

@@ -90,6 +90,8 @@ struct cli_option {
         "measure matrix multiplications, training steps, prefill and decoding; with MODEL, loading and inference", WORD_MODEL) \
     X(doctor, "",\
         "report what this machine and terminal support", WORD_NONE) \
+    X(agent, "[ROOT]",\
+        "serve the runs of this machine to a workbench elsewhere (depthscope HOST:ROOT starts it through ssh)", WORD_NONE) \
     X(serve, "MODEL",\
         "serve the workbench's requests on stdin (JSON lines); MODEL may be the socket of a server", WORD_MODEL) \
     X(complete, "WORD ...",\

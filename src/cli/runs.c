@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "io/foreign.h"
+#include "io/host.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
 #include "training/job.h"
@@ -145,7 +146,8 @@ static void add_json(struct str *out, struct run_row *r, const char *group, doub
     json_key(out, NULL);
     str_add(out, "{");
     json_add_str(out, "name", r->name);
-    json_add_str(out, "path", r->path);
+    char path[RUN_HOST_PATH];
+    json_add_str(out, "path", run_row_place(r, path, sizeof path));
     json_add_str(out, "method", r->method);
     json_add_str(out, "preset", r->preset);
     json_add_str(out, "state", is_running ? "running" : run_state_name(r->state));
@@ -250,6 +252,25 @@ static int print_trash(const struct cli_args *a, const char *root, struct str *o
     return rc;
 }
 
+/* Until the list of a host is complete, or it is clear that none will come. */
+static int wait_for_host(struct host **out, const char *target, struct err *e)
+{
+    int rc = host_open(out, target, 1, e);
+    while (rc == 0) {
+        struct pollfd w[HOST_FDS];
+        (void)poll(w, (nfds_t)host_watch(*out, w), 200);
+        host_poll(*out);
+        struct host_info x = host_info(*out);
+        if (x.is_listed)
+            break;
+        if (x.state == HOST_FAILED || x.state == HOST_RECONNECTING)
+            rc = err_set(e, DS_EIO, "%s: %s", x.name, x.why);
+        else if (x.why[0])
+            rc = err_set(e, DS_ENOTFOUND, "%s:%s: %s", x.name, x.root, x.why);
+    }
+    return rc;
+}
+
 static int list(const struct cli_args *a, struct str *out, struct err *e)
 {
     struct runindex x = {0};
@@ -257,7 +278,7 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     if (a->n_rest > 1 || a->n_override > 0)
         return err_set(e, DS_EUSAGE, "runs: expected one directory, found also %s",
                        a->n_rest > 1 ? a->rest[1] : a->override[0]);
-    if (a->n_rest && !fs_is_dir(root))
+    if (a->n_rest && !fs_is_dir(root) && !host_is_target(root))
         return err_set(e, DS_ENOTFOUND, "runs: %s: not a directory", root);
     if (cli_flag(a, "trash"))
         return print_trash(a, root, out, e);
@@ -267,12 +288,20 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
         x.also = &root;
         x.alsos = 1;
     }
-    int rc = runindex_refresh(&x, is_run ? NULL : root, e);
+    struct host *host = NULL;
+    int rc = host_is_target(root) ? wait_for_host(&host, root, e) : 0;
+    if (host) {
+        x.host = &host;
+        x.hosts = 1;
+    }
+    if (rc == 0)
+        rc = runindex_refresh(&x, is_run || host ? NULL : root, e);
     if (rc == 0 && x.is_cut)
         log_warn("%s: too many files to look at; some logs of other programs are not listed", root);
     if (rc == 0)
         rc = print_list(a, &x, root, out, e);
     runindex_release(&x);
+    host_close(host);
     return rc;
 }
 

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/hash.h"
 #include "cli/cli.h"
 #include "cli/record_json.h"
 #include "io/foreign.h"
@@ -23,28 +22,6 @@ struct cli_option stream_options[] = {
 };
 static const double quiet_s = 600, rest_s = 3;
 enum { GATHER = 1 << 16, POLL_MS = 200 };
-
-static void put_be(unsigned char *p, int n, uint64_t x)
-{
-    for (int i = n; i-- > 0; x >>= 8)
-        p[i] = (unsigned char)x;
-}
-
-/* Rebuilds the frame from a verified body, so that corrupt and truncated records are not passed
- * on. */
-static void add_frame(struct str *out, const struct runlog_entry *entry)
-{
-    unsigned char h[RECORD_OVERHEAD];
-    size_t n = (size_t)(entry->body.end - entry->body.p);
-    h[0] = 0xC9;
-    put_be(h + 1, 4, n + 12);
-    h[5] = 0x44;
-    put_be(h + 10, 8, entry->seq);
-    uint32_t crc = hash_crc32c(0, h + 10, 8);
-    put_be(h + 6, 4, hash_crc32c(crc, entry->body.p, n));
-    str_add_bytes(out, h, sizeof h);
-    str_add_bytes(out, entry->body.p, n);
-}
 
 static int send_out(struct str *out, struct err *e)
 {
@@ -92,7 +69,7 @@ static int follow(struct runlog_reader *r, const char *path, enum stay stay, int
             if (is_json)
                 cli_add_record(&out, &entry);
             else if (!entry.is_gap)
-                add_frame(&out, &entry);
+                record_copy(&out, entry.seq, entry.body);
             if (!entry.is_gap)
                 ended = value_is(value_get(entry.body, "kind"), "end");
             if (out.len < GATHER && runlog_reader_position(r) < end)

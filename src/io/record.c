@@ -265,9 +265,25 @@ void record_close(struct record *r)
 
 /* ---- frame ---------------------------------------------------------------------------------- */
 
-int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e)
+static void add_frame(struct str *out, uint64_t seq, const void *body, size_t n)
 {
     unsigned char head[RECORD_OVERHEAD];
+    head[0] = FRAME_MARK;
+    put_be(head + 1, RECORD_OVERHEAD - RECORD_HEAD + n, 4);
+    head[5] = FRAME_TYPE;
+    put_be(head + 10, seq, 8);
+    put_be(head + 6, hash_crc32c(hash_crc32c(0, head + 10, 8), body, n), 4);
+    str_add_bytes(out, head, sizeof head);
+    str_add_bytes(out, body, n);
+}
+
+void record_copy(struct str *out, uint64_t seq, struct value body)
+{
+    add_frame(out, seq, body.p, (size_t)(body.end - body.p));
+}
+
+int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e)
+{
     if (r->rc == 0 && r->depth != 1)
         fail(r, DS_ERANGE, "container left open", NULL);
     if (r->rc == 0)
@@ -279,16 +295,8 @@ int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e)
         fail(r, DS_ERANGE, "record over 16 MiB", NULL);
     if (r->rc < 0)
         return err_set(e, r->rc, "record: %s", r->why);
-
-    head[0] = FRAME_MARK;
-    put_be(head + 1, RECORD_OVERHEAD - RECORD_HEAD + r->body.len, 4);
-    head[5] = FRAME_TYPE;
-    put_be(head + 10, seq, 8);
-    uint32_t crc = hash_crc32c(hash_crc32c(0, head + 10, 8), r->body.p, r->body.len);
-    put_be(head + 6, crc, 4);
     size_t before = out->len;
-    str_add_bytes(out, head, sizeof head);
-    str_add_bytes(out, r->body.p, r->body.len);
+    add_frame(out, seq, r->body.p, r->body.len);
     if (out->failed) {
         out->len = before;
         return err_set(e, DS_EMEM, "record: out of memory for %zu bytes", r->body.len);

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "io/host.h"
 #include "io/runlog.h"
 
 /* ---- columns ---- */
@@ -441,6 +442,28 @@ static int list_folder(struct listing *l, const char *root, const char *below, i
     return rc;
 }
 
+/* A host's rows are few bytes each and change all the time: they are copied anew. */
+static int list_host(struct listing *l, const struct host *h, struct err *e)
+{
+    size_t n;
+    const struct run_row *const *row = host_rows(h, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (!row[i]->is_kept)
+            continue;
+        struct run_row *r = mem_alloc(1, sizeof *r);
+        if (!r)
+            return err_set(e, DS_EMEM, "out of memory for the list of runs");
+        *r = *row[i];
+        r->is_kept = 0;
+        int rc = add_row(l, r, e);
+        if (rc < 0) {
+            free_row(r);
+            return rc;
+        }
+    }
+    return 0;
+}
+
 int runindex_refresh(struct runindex *x, const char *root, struct err *e)
 {
     struct listing l = {.x = x};
@@ -454,6 +477,8 @@ int runindex_refresh(struct runindex *x, const char *root, struct err *e)
         rc = list_folder(&l, root, "", DEPTH_MAX, 0, e);
     for (size_t i = 0; rc == 0 && i < x->alsos; i++)
         rc = take_path(&l, x->also[i], x->also[i], "", -1, e);
+    for (size_t i = 0; rc == 0 && i < x->hosts; i++)
+        rc = list_host(&l, x->host[i], e);
     map_release(&l.seen);
     map_release(&l.old);
     if (rc < 0) {
@@ -491,4 +516,13 @@ struct run_row *runindex_find(const struct runindex *x, const char *name)
         if (strcmp(x->row[i]->name, name) == 0 || strcmp(x->row[i]->path, name) == 0)
             return x->row[i];
     return NULL;
+}
+
+const char *run_row_place(const struct run_row *row, char *out, size_t size)
+{
+    if (row->remote)
+        snprintf(out, size, "%s:%s", row->remote, row->name);
+    else
+        str_copy(out, size, row->path);
+    return out;
 }

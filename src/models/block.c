@@ -3,7 +3,9 @@
  *   1 gather rows, first norm      5 output projection
  *   2 q, k, v                      6 second norm
  *   3 positions                    7 mlp in, activation
- *   4 attention                    8 mlp out; gate and scatter */
+ *   4 attention                    8 mlp out; gate and scatter
+ *
+ * In a parallel block (model.parallel) step 6 reads x, as step 1 does. */
 #include "models/block.h"
 
 #include <string.h>
@@ -276,7 +278,12 @@ static void qkv_fwd(struct model *m, int l, const struct plan *p, const struct n
     }
 }
 
-/* 6: u = x + f, un = norm2(u), or u itself. */
+static int is_parallel(const struct model *m)
+{
+    return m->config.parallel != PARALLEL_NONE;
+}
+
+/* 6: u = x + f (parallel: x), un = norm2(u), or u itself. */
 static void second_norm_fwd(struct model *m, int l, const struct plan *p, const struct normed *r,
                             struct block_work *w)
 {
@@ -285,7 +292,7 @@ static void second_norm_fwd(struct model *m, int l, const struct plan *p, const 
     const real *x = enters ? w->in : m->stream.h[l];
     const int32_t *row = enters ? rows_of_input(p, r, m->R) : is_whole(m, p) ? NULL : p->row;
     size_t items = (size_t)p->n * (size_t)C;
-    if (m->block[l].norm2 >= 0) {
+    if (m->block[l].norm2 >= 0 && !is_parallel(m)) {
         add_norm_fwd(w->u, w->un, x, row, w->f, &n);
         return;
     }
@@ -293,8 +300,18 @@ static void second_norm_fwd(struct model *m, int l, const struct plan *p, const 
         rows_gather(w->u, x, row, p->n, C);
     else
         bulk_copy(w->u, x, items);
+    if (is_parallel(m)) {
+        norm_fwd(w->un, w->u, &n);
+        return;
+    }
     add_into(w->u, w->f, items);
     bulk_copy(w->un, w->u, items);
+}
+
+/* What the FFN of a split layer reads: the state after attention, in parallel that before it. */
+static real *ffn_input(const struct model *m, int l, real *const *h, real *mid)
+{
+    return is_parallel(m) ? h[l] : mid;
 }
 
 void block_normed(struct model *m, int l, int second, const int32_t *row, int n, real *out)
@@ -302,7 +319,7 @@ void block_normed(struct model *m, int l, int second, const int32_t *row, int n,
     const struct block_work w = {
         .mean1 = m->meanf, .rstd1 = m->rstdf, .mean2 = m->meanf, .rstd2 = m->rstdf};
     struct norm norm = second ? norm2_of(m, l, &w, 1) : norm1_of(m, l, &w, 1);
-    const real *from = second ? m->stream.mid : m->stream.h[l];
+    const real *from = second ? ffn_input(m, l, m->stream.h, m->stream.mid) : m->stream.h[l];
     int C = (int)m->config.dim, has = (second ? m->block[l].norm2 : m->block[l].norm1) >= 0;
     for (int k = 0; k < n; k++) {
         const real *x = from + (size_t)row[k] * (size_t)C;
@@ -681,9 +698,12 @@ void block_bwd(struct model *m, int l, const struct plan *p, struct block_work *
         rows_dot(dgate, dy, p->row, w->f, N, C);
     bulk_gather_scaled(d->f, dy, p, C); /* 8 */
     leave_state_bwd(m, l, p, d);
-    mlp_bwd(m, l, p, d, w);      /* 8, 7, 6 */
-    add_into(d->f, d->u, n);     /* f = attn + mlp(x + attn): attn gets both gradients */
+    mlp_bwd(m, l, p, d, w); /* 8, 7, 6 */
+    if (!is_parallel(m))
+        add_into(d->f, d->u, n); /* f = attn + mlp(x + attn): attn gets both gradients */
     attn_bwd(m, l, p, d, w);     /* 5, 4, 3, 2 */
+    if (is_parallel(m))
+        add_into(d->f, d->u, n); /* f = attn + mlp(x): x gets both */
     enter_bwd(m, l, p, d, w, 1); /* 1 */
 }
 
@@ -698,16 +718,16 @@ void attention_half_fwd(struct model *m, int l, const struct plan *p, struct blo
     rows_update(w->mid, m->stream.h[l], w->f, p->row, p->gate, p->n, m->R, (int)m->config.dim);
 }
 
-/* u: the plan's rows of mid. */
-static void gather_mid(struct model *m, const struct plan *p, struct block_work *w)
+/* u: the plan's rows. */
+static void gather_rows(struct model *m, int l, const struct plan *p, struct block_work *w)
 {
-    rows_gather(w->u, w->mid, p->row, p->n, (int)m->config.dim);
+    rows_gather(w->u, ffn_input(m, l, m->stream.h, w->mid), p->row, p->n, (int)m->config.dim);
 }
 
 void ffn_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w, int update)
 {
     struct norm n = norm2_of(m, l, w, p->n);
-    gather_mid(m, p, w);
+    gather_rows(m, l, p, w);
     if (m->block[l].norm2 >= 0)
         norm_fwd(w->un, w->u, &n); /* 6 */
     else
@@ -730,7 +750,7 @@ void ffn_half_bwd(struct model *m, int l, const struct plan *p, struct block_wor
         rows_dot(dgate, dy, p->row, w->g, N, C);
     bulk_gather_scaled(d->f, dy, p, C);
     mlp_bwd(m, l, p, d, w); /* 8, 7, 6: d->u */
-    rows_scatter_add(d->mid, d->u, p->row, NULL, N, C);
+    rows_scatter_add(ffn_input(m, l, m->stream.dh, d->mid), d->u, p->row, NULL, N, C);
 }
 
 void attention_half_bwd(struct model *m, int l, const struct plan *p, struct block_work *w,

@@ -14,7 +14,7 @@ const int32_t *block_cached(struct model *m, int l, struct kv_cache *const *cach
 /* Of the ranges.cached keys of layer l, those out of the window of each row, as ranges.passed; NULL
  * without a window or caches. */
 const int32_t *block_passed(struct model *m, int l, struct kv_cache *const *cache);
-/* Norm 1 of h[l], or norm 2 of the stream's mid, of n listed rows into out (n,C). */
+/* Norm 1 of h[l], or norm 2 of what the FFN of a split layer reads, of n listed rows into out (n,C). */
 void block_normed(struct model *m, int l, int second, const int32_t *row, int n, real *out);
 /* The increment f of the plan's rows into w->f; the residual stream is only read. */
 void block_increment(struct model *m, int l, const struct plan *p, struct block_work *w,
@@ -26,6 +26,7 @@ void block_fwd(struct model *m, int l, const struct plan *p, struct block_work *
                struct kv_cache *const *cache);
 /* The halves of a split layer, one plan each; stream.mid is w->mid.
  *   attention_half  mid = h[l] + gate * attention(h[l])       ffn_half  h[l+1] = mid + gate * ffn(mid)
+ * A parallel block has ffn(h[l]).
  * The increments stay in w->f and w->g; `update` 0: only what backward needs (recomputation; mid is
  * written). */
 void attention_half_fwd(struct model *m, int l, const struct plan *p, struct block_work *w,

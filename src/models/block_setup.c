@@ -95,6 +95,7 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
            out_std = c->depth_init ? std / sqrt(2.0 * model_config_depth(c)) : std;
     int layer = c->norm == NORM_LAYER, first = ps->n;
     int before = c->norm_place != NORM_AFTER, after = c->norm_place != NORM_BEFORE;
+    int is_shared = c->parallel == PARALLEL_SHARED, second = before && !is_shared;
     b->window = (int)model_config_window(c, l);
     b->rope = (c->position != POS_ROPE && c->position != POS_ROPE_INTERLEAVED) ||
                       model_config_has(c->nope_layers, l)
@@ -119,13 +120,16 @@ int block_params_add(struct block_params *b, struct params *ps, const struct mod
     b->k_norm =
         add_norm(ps, c, l, "self_attn.k_norm.weight", q_norm < 0 ? KD : q_norm, q_norm != 0);
     b->out1 = add_norm(ps, c, l, "attention_output_layernorm.weight", C, after);
-    b->norm2 = add_norm(ps, c, l, "post_attention_layernorm.weight", C, before);
-    b->norm2_b = add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
+    b->norm2 =
+        is_shared ? b->norm1 : add_norm(ps, c, l, "post_attention_layernorm.weight", C, second);
+    b->norm2_b =
+        is_shared ? b->norm1_b : add_bias(ps, l, "post_attention_layernorm.bias", C, layer);
     int64_t mlp = (model_config_has_experts(c, l) ? add_experts : add_dense)(b, ps, c, l, out_std);
     b->out2 = add_norm(ps, c, l, "mlp_output_layernorm.weight", C, after);
     int biases = c->attn_bias == ATTN_BIAS_NONE ? 0 : c->attn_bias == ATTN_BIAS_ALL ? 4 : 3;
     /* a failed row leaves the table short */
-    int64_t want = 4 + mlp + 2 * layer + 2 * (before + after) + 2 * (q_norm != 0) + biases;
+    int64_t want = 4 + mlp + (2 - is_shared) * layer + before + second + 2 * after +
+                   2 * (q_norm != 0) + biases;
     if (ps->n - first != want)
         return err_set(e, DS_EMEM, "out of memory for the parameters of layer %d", l);
     return 0;

@@ -26,6 +26,7 @@ static const struct opt model_opts[] = {
     {"position",  OPT_ENUM,   AT(position),  "rope", 0, 0, "rope|rope_interleaved|learned|none", "positions: RoPE (half-split or interleaved), a learned table or none", NULL},
     {"mlp",       OPT_ENUM,   AT(mlp),       "swiglu", 0, 0, "swiglu|gelu|gelu_tanh|geglu", "gated SwiGLU or GeGLU (tanh), or plain GELU (exact or tanh)", NULL},
     {"norm_place", OPT_ENUM,  AT(norm_place), "before", 0, 0, "before|after|both", "norms of a block: before attention and MLP, after them (OLMo 2) or both (Gemma 2)", NULL},
+    {"parallel",  OPT_ENUM,   AT(parallel),  "false", 0, 0, "false|true|shared", "parallel residual: attention and MLP both read the block's input, through a norm each (GPT-NeoX), or shared: through one (StableLM)", NULL},
     {"norm_offset", OPT_BOOL, AT(norm_offset), "false", 0, 0, NULL, "RMSNorm multiplies by 1 + weight (Gemma)", NULL},
     {"qk_norm",   OPT_ENUM,   AT(qk_norm),   "none", 0, 0, "none|head|whole", "RMSNorm of queries and keys: per head (Qwen3, Gemma 3) or over all heads (OLMo 2)", NULL},
     {"attn_scale", OPT_REAL,  AT(attn_scale), "0",   0, 1e3, NULL, "factor on attention scores; 0 = 1 / sqrt(head_dim)", NULL},
@@ -328,6 +329,21 @@ static int check_attention(const struct model_config *c, struct err *e)
     return 0;
 }
 
+static int check_parallel(const struct model_config *c, struct err *e)
+{
+    const char *value = c->parallel == PARALLEL_SHARED ? "shared" : "true";
+    int enters = c->loop > 1 && (c->loop_norm || c->loop_inject != LOOP_INJECT_NONE);
+    if (c->parallel && c->norm_place != NORM_BEFORE)
+        return err_set(e, DS_EUSAGE, "model.parallel=%s: needs model.norm_place=before", value);
+    if (c->parallel && enters && (route_find(c->method)->flags & ROUTE_SPLIT))
+        return err_set(
+            e, DS_EUSAGE,
+            "model.parallel=%s: unsupported with method %s, whose layers are split, in a "
+            "loop; set model.loop_norm=false and model.loop_inject=none",
+            value, c->method);
+    return 0;
+}
+
 static int check_outputs(const struct model_config *c, struct err *e)
 {
     int64_t first, last = -1;
@@ -417,6 +433,8 @@ int model_config_check(struct model_config *c, struct err *e)
         return err_set(e, DS_ERANGE, "model.head_dim=%lld: must be even for rotary positions",
                        (long long)c->head_dim);
     int rc = check_attention(c, e);
+    if (rc == 0)
+        rc = check_parallel(c, e);
     if (rc < 0)
         return rc;
     rc = check_scaling(c, e);
@@ -518,7 +536,8 @@ static int64_t mlp_weights(const struct model_config *c, int is_dense)
 int64_t model_config_params_layer(const struct model_config *c)
 {
     int64_t C = c->dim, HD = c->heads * c->head_dim, KD = c->kv_heads * c->head_dim;
-    int64_t norms = 2 * (c->norm == NORM_LAYER ? 2 * C : C) * (c->norm_place == NORM_BOTH ? 2 : 1);
+    int each = c->norm_place == NORM_BOTH ? 4 : c->parallel == PARALLEL_SHARED ? 1 : 2;
+    int64_t norms = each * (c->norm == NORM_LAYER ? 2 * C : C);
     if (c->qk_norm)
         norms += c->qk_norm == QK_NORM_HEAD ? 2 * c->head_dim : HD + KD;
     int64_t matrices = 2 * C * HD + 2 * C * KD + mlp_weights(c, c->experts == 0);

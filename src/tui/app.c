@@ -287,7 +287,8 @@ static int poll_timeout(const struct app *app, double now, double watch_again)
 
 enum {
     WATCHED_FIRST = 3,
-    WATCH_MAX = WATCHED_FIRST + APP_RUNS_MAX + APP_PANES_MAX + APP_REQUESTS_MAX
+    WATCH_MAX =
+        WATCHED_FIRST + APP_RUNS_MAX + APP_PANES_MAX + APP_REQUESTS_MAX + HOSTS_MAX * HOST_FDS
 };
 
 /* *again: when a descriptor that was left out of this poll is due. */
@@ -316,6 +317,7 @@ static int watch(struct app *app, struct pollfd *w, double now, double *again)
         else if (fd >= 0)
             *again = sooner(*again, views);
     }
+    n += app_watch_hosts(app, w + n);
     return n + app_watch_commands(app, w + n);
 }
 
@@ -326,7 +328,8 @@ static void take_data(struct app *app, int is_ready, double now)
         return;
     double second = floor(app->data_time);
     app->data_time = now;
-    int changed = app_poll_runs(app, 0.05);
+    int changed = app_poll_hosts(app);
+    changed |= app_poll_runs(app, 0.05);
     changed |= app_poll_views(app);
     if (changed || (app_has_live(app) && floor(now) > second))
         app->is_dirty = 1;
@@ -412,6 +415,7 @@ static int open_terminal(struct app *app, struct err *e)
 static void open_paths(struct app *app)
 {
     const char *model = NULL;
+    app_open_hosts(app);
     for (size_t i = 0; i < app->opt.n; i++) {
         struct err e = {0};
         if (app_is_model(app->opt.paths[i]))
@@ -443,6 +447,7 @@ static void close_all(struct app *app)
     app_state_save(app);
     app_close_views(app);
     app_close_runs(app);
+    app_close_hosts(app);
     app_prompt_release(app);
     app_picker_release(app);
     app_memory_release(app);

@@ -42,6 +42,12 @@ static void say_error(struct app *app, const char *command, int rc, const struct
         app_notify(app, LOG_ERROR, "%s: %s", command, e->text);
 }
 
+static int open_elsewhere(struct app_request *q, struct err *e)
+{
+    q->host_id = host_command(q->host, q->dir, q->command, e);
+    return q->host_id < 0 ? (int)q->host_id : 0;
+}
+
 static void send_to(struct app *app, const char *dir, const char *command);
 
 static void send_confirmed(void *ctx)
@@ -101,7 +107,9 @@ static void send_to(struct app *app, const char *dir, const char *command)
     *q = (struct app_request){0};
     str_copy(q->dir, sizeof q->dir, dir);
     str_copy(q->command, sizeof q->command, command);
-    int rc = job_request_open(&q->sent, dir, command, answer_s, &e);
+    q->host = app_host_of(app, dir);
+    int rc =
+        q->host ? open_elsewhere(q, &e) : job_request_open(&q->sent, dir, command, answer_s, &e);
     if (rc < 0)
         say_error(app, command, rc, &e);
     else
@@ -198,11 +206,13 @@ static int take_answer(struct app *app, struct app_request *q)
 {
     struct str answer = {0};
     struct err e = {0};
-    int rc = job_request_poll(q->sent, &answer, &e);
+    int rc = q->host ? host_answer(q->host, q->host_id, &answer, &e)
+                     : job_request_poll(q->sent, &answer, &e);
     if (rc == 0)
         return 0;
     job_request_close(q->sent);
     q->sent = NULL;
+    q->host = NULL;
     if (rc < 0)
         say_error(app, q->command, rc, &e);
     else if ((q->pending = job_pending(str_text(&answer))) == 0)
@@ -248,7 +258,7 @@ int app_poll_commands(struct app *app)
     for (int i = app->requests - 1; i >= 0; i--) {
         struct app_request *q = &app->request[i];
         int had_answer = q->pending != 0;
-        if (q->sent ? take_answer(app, q) : take_event_of(app, q))
+        if (q->sent || q->host ? take_answer(app, q) : take_event_of(app, q))
             forget(app, i);
         else if (!had_answer && q->pending)
             app->is_dirty = 1;

@@ -46,6 +46,9 @@ static int free_colour(const struct app *app)
 
 static void close_run(struct app *app, size_t i)
 {
+    struct host *host = app_host_of(app, app->run[i].path);
+    if (host)
+        host_drop(host, app->run[i].path);
     runview_free(app->run[i].view);
     memmove(&app->run[i], &app->run[i + 1], (app->runs - i - 1) * sizeof app->run[0]);
     app->runs--;
@@ -68,17 +71,33 @@ static int make_room(struct app *app, struct err *e)
                          APP_RUNS_MAX);
 }
 
+/* Replaces the name that follows from the path of the records. */
+static void rename_view(struct runview *v, const char *name)
+{
+    char *own = mem_strdup(name);
+    if (!own)
+        return;
+    mem_free(v->name);
+    v->name = own;
+}
+
 static int add_run(struct app *app, const char *path, struct open_run **out, struct err *e)
 {
     struct runview *view;
     int rc = make_room(app, e);
     if (rc < 0)
         return rc;
+    struct host *host = app_host_of(app, path);
+    char label[HOST_NAME + 260];
+    if (host && (rc = host_follow(host, path, e)) < 0)
+        return rc;
     /* the rest of a large file is read by polls, so that keys stay responsive */
     rc = runview_follow(&view, path, app_is_scripted(app) ? HUGE_VAL : 0.25, e);
     if (rc < 0)
         return rc;
     struct open_run r = {.view = view, .colour = free_colour(app)};
+    if (host)
+        rename_view(view, host_label(host, path, label, sizeof label));
     str_copy(r.path, sizeof r.path, path);
     if (fs_is_dir(path) && !runview_foreign(view)) /* nothing is written next to others' logs */
         str_copy(r.dir, sizeof r.dir, path);
@@ -115,20 +134,15 @@ void app_run_moved(struct app *app, const char *from, const char *to)
 {
     struct open_run *r = find(app, from);
     const char *slash = strrchr(to, '/');
-    char log[1100], *path, *name;
+    char log[1100], *path;
     if (!r || !r->dir[0] || fs_join(log, sizeof log, to, "log.mp", NULL) < 0)
         return;
     path = mem_strdup(log);
-    name = mem_strdup(slash ? slash + 1 : to);
-    if (!path || !name) {
-        mem_free(path);
-        mem_free(name);
+    if (!path)
         return;
-    }
     mem_free(r->view->path);
-    mem_free(r->view->name);
     r->view->path = path;
-    r->view->name = name;
+    rename_view(r->view, slash ? slash + 1 : to);
     str_copy(r->path, sizeof r->path, to);
     str_copy(r->dir, sizeof r->dir, to);
     app->is_dirty = 1;
@@ -152,11 +166,13 @@ const char *app_home(struct app *app, const char *also[APP_ALSO_MAX], size_t *n)
         const struct open_run *r = &app->run[i];
         const char *slash = strrchr(r->path, '/');
         size_t head = slash ? (size_t)(slash - r->path) : 0;
-        int is_run = strcmp(r->path, "-") != 0 && (r->dir[0] || runview_foreign(r->view));
+        int is_run = strcmp(r->path, "-") != 0 && !app_host_of(app, r->path) &&
+                     (r->dir[0] || runview_foreign(r->view));
         if (is_run && !(slash && is_job_root(r->path, head)))
             also[(*n)++] = r->path;
     }
-    return app->opt.n_folders > 0 && app->opt.n == 0 ? NULL : job_root();
+    int elsewhere = app->opt.n_folders + app->opt.n_hosts > 0;
+    return elsewhere && app->opt.n == 0 ? NULL : job_root();
 }
 
 /* ---- models ---- */
@@ -330,7 +346,7 @@ void app_exit_note(const struct app *app, struct str *out)
     for (size_t k = 0; k < app->runs; k++) {
         const struct open_run *r = &app->run[(app->current + k) % app->runs];
         int lives = r->view->state == RUN_LIVE || r->view->state == RUN_PAUSED;
-        if (!lives || !r->dir[0])
+        if (!lives || !r->dir[0] || app_host_of(app, r->path))
             continue;
         first = first ? first : r;
         more++;

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "base/child.h"
+#include "io/host.h"
 #include "tui/app.h"
 #include "tui/graphics.h"
 #include "tui/screen.h"
@@ -79,7 +80,9 @@ struct picker {
 /* A command sent to a run and not finished yet. */
 struct app_request {
     struct job_request *sent; /* until it is answered; then NULL, and */
-    long long pending;        /* the run carries it out after its current step */
+    struct host *host;        /* in its place, for a run elsewhere: */
+    int64_t host_id;
+    long long pending; /* the run carries it out after its current step */
     char dir[1024], command[256];
 };
 
@@ -93,6 +96,8 @@ struct app {
     struct decoder decoder;
     struct open_run run[APP_RUNS_MAX];
     size_t runs, current;
+    struct host *host[HOSTS_MAX];
+    size_t hosts;
     struct pane pane[APP_PANES_MAX];
     int panes, focus, is_zoomed;
     uint32_t pressed[KEYS_PENDING_MAX];
@@ -147,6 +152,12 @@ void app_close_commands(struct app *app);
 int app_wants_pair(const struct app *app);   /* --view compare with two paths */
 int app_is_behind(const struct app *app);    /* a run has more data than the last poll read */
 const char *app_first_view(struct app *app); /* the best first view for the current run */
+/* app_hosts.c */
+void app_open_hosts(struct app *app);
+int app_poll_hosts(struct app *app);                               /* 1 when anything changed */
+int app_watch_hosts(const struct app *app, struct pollfd *w);      /* HOST_FDS each at most */
+struct host *app_host_of(const struct app *app, const char *path); /* NULL: of this machine */
+void app_close_hosts(struct app *app);
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);

@@ -2,6 +2,7 @@
 #ifndef DS_TUI_HOME_H
 #define DS_TUI_HOME_H
 
+#include "io/host.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
 #include "tui/form.h"
@@ -57,7 +58,8 @@ struct home {
     size_t presets;
     struct home_file file[HOME_FILES_MAX];
     size_t files;
-    double listed; /* time when the directory was last read */
+    double listed;     /* time when the directory was last read */
+    uint64_t of_hosts; /* changes of the hosts' lists that it has seen */
     char error[256];
     char asked[256]; /* presets of the form to open after confirmation */
     /* order and filter */

@@ -118,6 +118,8 @@ void app_compare(struct app *app, const char *a, const char *b, const char *text
 /* What Home lists: its folder (NULL: none), and further runs and folders that were opened. */
 enum { APP_ALSO_MAX = 64 };
 const char *app_home(struct app *app, const char *also[APP_ALSO_MAX], size_t *n);
+/* The hosts whose runs it lists, too. */
+struct host *const *app_hosts(struct app *app, size_t *n);
 int app_open(struct app *app, const char *path, struct err *e) DS_CHECK;
 /* Explains in `a` why the current run shows nothing: no run is open, it is starting, or it ended
  * before its first record.  0: the run has records; the view must explain what is missing. */

@@ -32,7 +32,8 @@ RUNS = {
     "top1": ("1 of 8, weight 0.01", TOP_1 + " model.experts_aux=0.01"),
     "top1-aux1": ("1 of 8, weight 0.1", TOP_1 + " model.experts_aux=0.1"),
     "top1-aux0": ("1 of 8, weight 0", TOP_1 + " model.experts_aux=0"),
-    "mode": ("2 of 8 and 2 no-ops, half of the choices", EXPERTS + " model.experts_noop=2 model.noop_share=0.5 model.experts_aux=0.1"),
+    "mode": ("2 of 8 and 2 no-ops, half of the choices of all layers", EXPERTS + " model.experts_noop=2 model.noop_share=0.5 model.experts_aux=0.01 model.experts_balance=model"),
+    "mode-layer": ("2 of 8 and 2 no-ops, half of the choices of each layer", EXPERTS + " model.experts_noop=2 model.noop_share=0.5 model.experts_aux=0.01"),
 }
 FIGURE = ["top2-aux1", "top2-joint", "top2-aux0", "top1-aux1", "top1-aux0", "mode"]
 

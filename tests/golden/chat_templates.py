@@ -278,6 +278,17 @@ TEMPLATES = {
               "m['content'].strip().replace('\r\n', '\n').replace('\n\n', '\n') }}{% elif m['role'] == 'assistant' %}"
               "{{ 'Falcon: ' + m['content'].strip() }}{% endif %}{% endfor %}"
               "{% if add_generation_prompt %}{{ '\n' + 'Falcon:' }}{% endif %}",
+    "calls": """{{ 'a"b\\n<\u00e9>\x01' | tojson }} {{ [1, none, true, {'a': 1, "b": []}, -5] | tojson }} {{ messages | tojson }}
+{{ '12' | int + 1 }} {{ 'x' | int }} {{ ' -7 ' | int }} {{ none | int }} {{ true | int }} {{ '+3' | int }} {{ '-' | int }}
+{% for m in messages %}{{ m.content.split() | join('|') }} {{ m.content.split(none) | length }} {{ m.content.find('a') }};{% endfor %}
+{{ ' a  b\tc\\n'.split() | length }}{{ '   '.split() | length }}{{ 'x'.startswith(('y', 'x')) }}{{ 'x'.endswith(('y', '')) }}
+{{ '\u00e9a'.find('a') }}{{ 'a'.find('x') }}{{ ', '.join(messages | map(attribute="role") | list) }}{{ '-'.join([]) }}
+{{ 'a{}b{}'.format(1, 'x') }}{{ '{}'.format(none) }}{{ '<{}>'.format(messages[0].content) }}{{ 'plain'.format() }}
+{{ none | selectattr('a') | list | length }}{{ missing | map('upper') | list | length }}{{ strftime_now('%y') }}
+""",
+    "format_wrong": "{{ messages[0].content }}{{ '{}{}'.format(1) }}",
+    "int_wrong": "{{ messages[0].content }}{{ missing | int }}",
+    "tojson_wrong": "{{ messages[0].content }}{{ missing | tojson }}",
     "spaces": """  {% if true %}
     a {%- if messages %} b{% endif +%}
  c {{- "d" -}}

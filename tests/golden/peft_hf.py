@@ -63,6 +63,11 @@ def gpt2():
     return transformers.GPT2Config(**GPT2)
 
 
+def neox():
+    return transformers.GPTNeoXConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, vocab_size=32,
+                                      max_position_embeddings=64)
+
+
 # name: base, what the adapters are
 CASES = {
     "llama": (llama, dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], lora_dropout=0.1)),
@@ -73,6 +78,9 @@ CASES = {
     "gpt2-all": (gpt2, dict(r=2, lora_alpha=8, target_modules="all-linear", fan_in_fan_out=True)),
     "phi3": (phi3, dict(r=4, lora_alpha=8, target_modules=["qkv_proj", "down_proj"], rank_pattern={"down_proj": 3})),
     "phi3-all": (phi3, dict(r=2, target_modules="all-linear", use_dora=True, modules_to_save=["norm"])),
+    "neox": (neox, dict(r=4, lora_alpha=8, target_modules=["query_key_value", "dense_4h_to_h"], bias="lora_only")),
+    "neox-all": (neox, dict(r=2, target_modules="all-linear", use_dora=True)),
+    "neox-lora-bias": (neox, dict(r=2, target_modules=["query_key_value"], lora_bias=True)),
     "phi3-layer": (phi3, dict(r=2, target_modules=["gate_up_proj", "o_proj"], layers_to_transform=[1])),
     "layers": (llama, dict(r=2, target_modules=["v_proj", "up_proj"], layers_to_transform=[1], layers_pattern="layers")),
     "layer": (llama, dict(r=2, target_modules=["v_proj", "model.layers.1.self_attn.o_proj"], layers_to_transform=0)),

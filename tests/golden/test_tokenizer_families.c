@@ -64,9 +64,9 @@ static void check_family(const char *dir, const char *name)
 }
 
 static const char *const families[] = {
-    "gpt2",      "qwen3",     "olmo2",   "smollm3",      "smollm",        "phi4_mini",
-    "tekken_hf", "falcon",    "bloom",   "deepseek_llm", "gemma3",        "phi3",
-    "mistral",   "metaspace", "accents", "unigram",      "unigram_bytes", "unigram_whole",
+    "gpt2",    "qwen3",   "olmo2",         "smollm3",       "smollm",   "phi4_mini", "tekken_hf",
+    "falcon",  "bloom",   "deepseek_llm",  "gemma3",        "phi3",     "mistral",   "metaspace",
+    "accents", "unigram", "unigram_bytes", "unigram_whole", "gpt_neox",
 };
 
 T(families_have_the_committed_ids)

@@ -191,6 +191,10 @@ static void save(const char *root, const char *name, const char *shape)
     "model.norm_place=both model.norm_offset=true model.mlp=geglu "                                \
     "model.embed_scale=4.898979485566356 "
 
+#define NEOX                                                                                       \
+    "model.norm=layer model.mlp_bias=true model.attn_bias=true model.parallel=true "               \
+    "model.tied=false model.mlp="
+
 #define EXPERTS "model.experts=4 model.expert_ffn=36"
 
 T_SECONDS(our_models_compute_the_same_there, 300)
@@ -238,6 +242,12 @@ T_SECONDS(our_models_compute_the_same_there, 300)
          "model.rope_scaling=longrope model.rope_short=1,1.5,2 model.rope_long=1.25,3,6 "
          "model.rope_original=32 model.rope_attention=1.5");
     save(dir, "llama-dynamic", "model.rope_scaling=dynamic model.rope_factor=3");
+    save(dir, "gpt-neox", NEOX "gelu model.rope_dims=2");
+    save(dir, "gpt-neox-serial",
+         NEOX "gelu_tanh model.parallel=false model.attn_bias=false model.tied=true");
+    save(dir, "stablelm", "model.norm=layer model.kv_heads=2 model.rope_dims=4");
+    save(dir, "stablelm-parallel",
+         "model.norm=layer model.parallel=shared model.attn_bias=qkv model.tied=false");
     save(dir, "gpt2", GPT2 "gelu_tanh");
     save(dir, "gpt2-untied", GPT2 "gelu model.tied=false");
     save(dir, "mixtral", "model.kv_heads=2 " EXPERTS);

@@ -67,6 +67,12 @@ def train_bytes(pre, vocab=330, normalizer=None, **options):
     return change(t, **options)
 
 
+def with_spaces(t):
+    """GPT-NeoX: runs of spaces, in the order of its ids."""
+    t.add_tokens([AddedToken(" " * n, normalized=True) for n in range(24, 1, -1)])
+    return t
+
+
 def train_whole():
     """Merges across all borders of words, so that every pattern shows in the ids."""
     t = Tokenizer(models.BPE())
@@ -144,6 +150,7 @@ def families():
     byte_level = p.ByteLevel(add_prefix_space=False)
     yield "gpt2", train_bytes(byte_level)
     yield "whole", train_whole()
+    yield "gpt_neox", with_spaces(train_bytes(byte_level, normalizer=n.NFC()))
     yield "qwen3", train_bytes(then_bytes(split(CL100K % r"\p{N}")), normalizer=n.NFC())
     yield "olmo2", train_bytes(then_bytes(split(CL100K % r"\p{N}{1,3}")))
     yield "smollm3", train_bytes(then_bytes(split(CL100K % r"\p{N}{1,3}")), ignore_merges=True)

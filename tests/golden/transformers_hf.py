@@ -31,6 +31,8 @@ YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_
 PHI = dict(SHAPE, pad_token_id=0)
 LONG = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0, 1.3, 1.9], long_factor=[1.1, 2.5, 7.0])
 DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=3.0)
+NEOX = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, vocab_size=32, max_position_embeddings=64)
+STABLE = dict(NEOX, num_key_value_heads=2)
 GPT2 = dict(n_embd=16, n_layer=2, n_head=4, n_inner=24, n_positions=64, vocab_size=32)
 # name: configuration, largest shard
 FAMILIES = {
@@ -99,10 +101,19 @@ FAMILIES = {
         LONG, factor=2.0, original_max_position_embeddings=16)), None),
     "llama-dynamic": (lambda: transformers.LlamaConfig(**SHAPE, rope_parameters=dict(DYNAMIC)), None),
     "llama-dynamic-beyond": (lambda: transformers.LlamaConfig(**dict(SHAPE, max_position_embeddings=16), rope_parameters=dict(DYNAMIC)), None),
+    "gpt-neox": (lambda: transformers.GPTNeoXConfig(**NEOX), None),
+    "gpt-neox-serial": (lambda: transformers.GPTNeoXConfig(**NEOX, use_parallel_residual=False, attention_bias=False, hidden_act="gelu_fast",
+                                                           tie_word_embeddings=True, rotary_pct=1.0, rotary_emb_base=500), "12KB"),
+    "gpt-neox-linear": (lambda: transformers.GPTNeoXConfig(**NEOX, hidden_act="gelu_new", rope_parameters=dict(
+        rope_type="linear", factor=4.0, rope_theta=700.0, partial_rotary_factor=0.5)), None),
+    "stablelm": (lambda: transformers.StableLmConfig(**STABLE), None),
+    "stablelm-parallel": (lambda: transformers.StableLmConfig(**STABLE, use_parallel_residual=True, use_qkv_bias=True, tie_word_embeddings=True,
+                                                              partial_rotary_factor=0.5), "10KB"),
     "gpt2": (lambda: transformers.GPT2Config(**GPT2), None),
     "gpt2-shards": (lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False), "6KB"),
 }
-GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "phi3-long", "gpt2"]
+GOLDEN = ["llama", "qwen2-tied", "mistral", "qwen3-tied", "gemma2", "gemma3", "olmo2", "smollm3-window", "phi3-long", "gpt-neox", "stablelm-parallel",
+          "gpt2"]
 ROWS = 8  # tokens of a golden
 
 
@@ -158,7 +169,7 @@ def check(root):
 
 WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral-window",
           "qwen3-moe", "qwen3-moe-dense", "olmoe", "qwen2-moe", "phi3", "phi3-long", "llama-dynamic", "gemma", "olmo3",
-          "olmo3-yarn"]
+          "olmo3-yarn", "gpt-neox", "gpt-neox-linear", "stablelm-parallel"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
 INSTEAD_OF_NULL = {
     "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],
@@ -171,10 +182,12 @@ INSTEAD_OF_NULL = {
 }
 UNWRITTEN = ["rope_scaling", "quantization_config", "sliding_window", "partial_rotary_factor", "attn_logit_softcapping",
              "final_logit_softcapping", "query_pre_attn_scalar", "use_sliding_window", "attention_bias", "mlp_bias", "clip_qkv",
+             "use_parallel_residual", "qk_layernorm", "use_qkv_bias", "rotary_pct", "rotary_emb_base", "head_dim",
              "sliding_window_pattern", "layer_types", "rope_theta", "rope_local_base_freq", "original_max_position_embeddings"]
 KNOWN = {"partial_rotary_factor": 0.5, "query_pre_attn_scalar": 5, "use_sliding_window": True, "attention_bias": True, "mlp_bias": True,
          "clip_qkv": 1.0, "sliding_window_pattern": 2, "layer_types": ["full_attention", "sliding_attention"], "rope_theta": 77.0, "rope_local_base_freq": 55.0,
-         "original_max_position_embeddings": 12}
+         "original_max_position_embeddings": 12, "use_parallel_residual": True, "qk_layernorm": True, "use_qkv_bias": True,
+         "rotary_pct": 0.5, "rotary_emb_base": 77}
 
 
 def instead_of(key, value):
@@ -231,30 +244,35 @@ def hooks(model, keep):
         return lambda module, inputs: keep.__setitem__(name, inputs[0][0].detach().clone().contiguous())
 
     gpt2 = hasattr(model, "transformer")
-    body = model.transformer if gpt2 else model.model
+    body = model.transformer if gpt2 else model.base_model
     for l, block in enumerate(body.h if gpt2 else body.layers):
         at = "%d." % l
         parts = {"xn": block.ln_1, "un": block.ln_2, "h": block} if gpt2 else {"h": block}
         if hasattr(block, "pre_feedforward_layernorm"):
             parts.update(xn=block.input_layernorm, un=block.pre_feedforward_layernorm)
         elif hasattr(block, "input_layernorm"):
-            parts.update(xn=block.input_layernorm, un=block.post_attention_layernorm)
+            parts.update(xn=block.input_layernorm, un=block.post_attention_layernorm or block.input_layernorm)
         for name, module in parts.items():
             module.register_forward_hook(note(at + name))
-        (block.attn.c_proj if gpt2 else block.self_attn.o_proj).register_forward_pre_hook(before(at + "att"))
+        neox = hasattr(block, "attention")
+        out = block.attn.c_proj if gpt2 else block.attention.dense if neox else block.self_attn.o_proj
+        out.register_forward_pre_hook(before(at + "att"))
         if "un" in parts:
             parts["un"].register_forward_pre_hook(before(at + "u"))
-        down = block.mlp.c_proj if gpt2 else block.mlp.down_proj
+        down = block.mlp.c_proj if gpt2 else block.mlp.dense_4h_to_h if neox else block.mlp.down_proj
         down.register_forward_pre_hook(before(at + "hid"))
         if hasattr(block, "self_attn") and hasattr(block.self_attn, "qkv_proj"):
             n = model.config.num_key_value_heads * block.self_attn.head_dim
             block.self_attn.qkv_proj.register_forward_hook(note(at + "v", lambda x, n=n: x[..., -n:]))
+        elif neox:
+            n = block.attention.head_size
+            block.attention.query_key_value.register_forward_hook(note(at + "v", lambda x, n=n: x.unflatten(-1, (-1, 3, n))[..., 2, :].flatten(-2)))
         elif gpt2:
             n = model.config.n_embd
             block.attn.c_attn.register_forward_hook(note(at + "v", lambda x: x[..., 2 * n:]))
         else:
             block.self_attn.v_proj.register_forward_hook(note(at + "v"))
-    (body.ln_f if gpt2 else body.norm).register_forward_hook(note("xf"))
+    (body.ln_f if gpt2 else body.final_layer_norm if hasattr(body, "final_layer_norm") else body.norm).register_forward_hook(note("xf"))
 
 
 @contextlib.contextmanager

@@ -116,6 +116,22 @@ T(the_blocks_of_newer_families_have_the_right_gradients)
         0);
 }
 
+T(parallel_blocks_have_the_right_gradients)
+{
+    check_switches("model.parallel=true model.norm=layer model.mlp=gelu model.attn_bias=true "
+                   "model.mlp_bias=true model.rope_dims=2",
+                   1, 0);
+    check_switches("model.parallel=shared model.norm=layer model.heads=4 model.kv_heads=2 "
+                   "model.attn_bias=qkv",
+                   1, 1);
+    check_switches("model.parallel=shared model.experts=3 model.shared_ffn=4", 0, 0);
+    check_switches("model.parallel=true model.layers=1 model.loop=3 model.loop_inject=add", 1, 0);
+    check_switches("model.parallel=shared model.layers=3 model.loop=2 model.loop_first=1 "
+                   "model.norm=layer",
+                   0, 1);
+    check_switches("model.parallel=true model.lora_r=2 model.lora_targets=q,v,up,down", 0, 0);
+}
+
 T(heads_of_some_ids_have_the_right_gradients)
 {
     static const int32_t id[] = {2, 3, 4, 7, 9};
@@ -347,6 +363,15 @@ T(hard_plans_with_probes_have_the_right_gradients)
         for (int masked = 0; masked < 2; masked++)
             check_plans("model.norm=layer model.mlp=gelu model.attn_bias=true", (enum kv_policy)kv,
                         masked, 0, !masked);
+}
+
+T(plans_of_parallel_blocks_have_the_right_gradients)
+{
+    for (int kv = KV_ALL; kv <= KV_PLAN; kv++)
+        for (int masked = 0; masked < 2; masked++)
+            check_plans(masked ? "model.parallel=true model.kv_heads=1"
+                               : "model.parallel=shared model.norm=layer",
+                        (enum kv_policy)kv, masked, 1, masked);
 }
 
 T(plans_without_any_row_have_the_right_gradients)

@@ -156,6 +156,14 @@ T(hard_plans_of_both_spans_have_the_right_gradients)
                         (enum kv_policy)kv, masked, 0, !masked);
 }
 
+T(plans_of_parallel_blocks_have_the_right_gradients)
+{
+    for (int kv = KV_ALL; kv <= KV_PLAN; kv++)
+        for (int keep = 0; keep < 2; keep++)
+            check_plans(keep ? "model.parallel=true model.norm=layer" : "model.parallel=shared",
+                        (enum kv_policy)kv, !keep, 1, keep);
+}
+
 /* One span of the first layer is empty; then both spans of a middle layer. */
 T(empty_plans_have_the_right_gradients)
 {
@@ -273,18 +281,19 @@ T(masked_equals_gathered_bit_for_bit)
 
 /* A block adds x + (a + f), two spans (x + a) + f: another order of the same sum, so they agree up
  * to rounding and not to the bit. */
-T(two_spans_with_every_gate_one_equal_the_block)
+static void spans_equal_the_block(const char *parallel)
 {
     struct pass pass = kit_pass(PASS_DENSE);
     double worst = 0;
     kit_fill(&batch, B, T, V, 1);
     kit_documents(&batch);
-    struct model *m = small("model.layers=3", 0), *whole = NULL;
     char text[256];
+    snprintf(text, sizeof text, "model.layers=3 model.parallel=%s", parallel);
+    struct model *m = small(text, 0), *whole = NULL;
     snprintf(text, sizeof text,
              "model.layers=3 model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d "
-             "model.max_seq=%d model.init_std=0.4 model.method=dense",
-             V, T);
+             "model.max_seq=%d model.init_std=0.4 model.method=dense model.parallel=%s",
+             V, T, parallel);
     whole = kit_model(text, 7, R, 1, 0);
     for (int i = 0; i < whole->params.n; i++) {
         struct param *p = &whole->params.p[i];
@@ -308,6 +317,13 @@ T(two_spans_with_every_gate_one_equal_the_block)
     }
     give_back(m);
     give_back(whole);
+}
+
+T(two_spans_with_every_gate_one_equal_the_block)
+{
+    spans_equal_the_block("false");
+    spans_equal_the_block("true");
+    spans_equal_the_block("shared");
 }
 
 /* A cached pass continues where the whole pass would: every plan lists a prefix-closed choice of

@@ -15,6 +15,8 @@ enum { IDS = 20, VOCAB = 32 };
 #define GEMMA                                                                                      \
     "model.norm_place=both model.norm_offset=true model.mlp=geglu "                                \
     "model.embed_scale=4.898979485566356 model.window=6 "
+#define STABLE "model.norm=layer model.tied=false "
+#define NEOX STABLE "model.attn_bias=true model.mlp_bias=true "
 
 static void run(struct model *m, real *logits)
 {
@@ -65,6 +67,10 @@ T(every_architecture_comes_back_from_gguf)
         "model.rope_long=1.25,6 model.rope_original=16 model.rope_factor=2.5",
         "model.fused=true model.rope_scaling=longrope model.rope_short=1,1.5,3 "
         "model.rope_long=1.25,6,8 model.rope_original=24 model.rope_attention=1.5",
+        NEOX "model.parallel=true model.rope_dims=2 model.mlp=gelu",
+        NEOX "model.mlp=gelu_tanh model.rope_scaling=linear model.rope_factor=3",
+        STABLE "model.attn_bias=qkv model.kv_heads=2 model.rope_dims=4",
+        STABLE "model.parallel=shared",
     };
     static real want[IDS * VOCAB], have[IDS * VOCAB];
     for (size_t i = 0; i < DS_LEN(of); i++) {
@@ -84,6 +90,8 @@ T(every_architecture_comes_back_from_gguf)
             far = fmax(far, fabs((double)(have[k] - want[k])));
         t_truef(far < 2e-6, "%s: %g", of[i], far);
         t_str(model_config_family(&back->config), model_config_family(&m->config));
+        int needs_head = strstr(of[i], "qk_norm=whole") || strstr(of[i], "shared_ffn");
+        t_eq(back->config.tied, m->config.tied && !needs_head);
         model_free(m);
         model_free(back);
     }
@@ -119,6 +127,16 @@ T(what_an_architecture_cannot_store_is_refused)
          "no-op experts (model.experts_noop=1)"},
         {"model.experts=4 model.qk_norm=head model.dense_layers=0", "dense MLPs in some blocks"},
         {"model.experts=4 model.shared_ffn=8", "no architecture"},
+        {"model.experts=4 model.experts_norm=false model.qk_norm=whole model.kv_heads=2",
+         "fewer heads of keys"},
+        {"model.attn_bias=qkv model.rope_scaling=llama3", "model.rope_scaling=llama3"},
+        {"model.rope_scaling=yarn model.rope_low=2 model.rope_high=32", "another ramp of YaRN"},
+        {"model.parallel=true", "parallel attention and MLP"},
+        {"model.norm=layer model.mlp=gelu", "LayerNorm"},
+        {STABLE "model.parallel=true", "LayerNorm"},
+        {STABLE "model.tied=true", "a head tied to the embedding"},
+        {STABLE "model.rope_scaling=llama3", "model.rope_scaling=llama3"},
+        {NEOX "model.mlp=gelu model.attn_bias=false", "attention without biases"},
     };
     for (size_t i = 0; i < DS_LEN(of); i++) {
         char options[512], path[1024];

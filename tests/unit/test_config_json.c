@@ -136,6 +136,20 @@ static const struct {
                "\"sliding_window\": 262144, \"original_max_position_embeddings\": 4096, " CONTEXT(
                    131072),
      3836021760, 128, 131072},
+    {"pythia-70m",
+     "{\"architectures\": [\"GPTNeoXForCausalLM\"], \"bos_token_id\": 0, \"eos_token_id\": 0, "
+     "\"hidden_act\": \"gelu\", \"initializer_range\": 0.02, \"layer_norm_eps\": 1e-05, "
+     "\"model_type\": \"gpt_neox\", \"rotary_emb_base\": 10000, \"rotary_pct\": 0.25, "
+     "\"tie_word_embeddings\": false, \"use_cache\": true, \"use_parallel_residual\": true, "
+     "\"vocab_size\": 50304, " SHAPE(512, 6, 8, 8, 2048) CONTEXT(2048),
+     70426624, 64, 2048},
+    {"stablelm-2-1_6b",
+     "{\"architectures\": [\"StableLmForCausalLM\"], \"hidden_act\": \"silu\", "
+     "\"layer_norm_eps\": 1e-05, \"model_type\": \"stablelm\", \"partial_rotary_factor\": 0.25, "
+     "\"rope_theta\": 10000, \"rotary_scaling_factor\": 1.0, \"tie_word_embeddings\": false, "
+     "\"use_cache\": true, \"use_qkv_bias\": true, \"vocab_size\": 100352, " SHAPE(
+         2048, 24, 32, 32, 5632) CONTEXT(4096),
+     1644515328, 64, 4096},
     {"Phi-4",
      PHI3 SHAPE(5120, 40, 40, 10, 17920) "\"vocab_size\": 100352, \"sliding_window\": null, "
                                          "\"rope_scaling\": null, " CONTEXT(16384),
@@ -398,8 +412,7 @@ T(unsupported_features_of_a_family_are_refused_by_name)
                  scalings[i]);
         refuse(text, part);
     }
-    static const char *const types[] = {"dbrx",     "phi",    "phimoe",
-                                        "gpt_neox", "falcon", "qwen3_next"};
+    static const char *const types[] = {"dbrx", "phi", "phimoe", "bloom", "falcon", "qwen3_next"};
     for (size_t i = 0; i < DS_LEN(types); i++) {
         char text[600];
         snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", types[i]);
@@ -409,6 +422,22 @@ T(unsupported_features_of_a_family_are_refused_by_name)
     refuse("{\"depthscope\": 7}", "depthscope must be an object");
     refuse("[]", "missing model_type");
     refuse("", "config.json");
+}
+
+#define NEOX "{\"model_type\": \"gpt_neox\", " SHAPE(64, 2, 4, 4, 96) "\"vocab_size\": 50"
+#define STABLE "{\"model_type\": \"stablelm\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"
+
+T(what_parallel_families_cannot_be_is_refused_by_name)
+{
+    refuse(NEOX ", \"hidden_act\": \"relu\"}", "hidden_act: unsupported activation relu");
+    refuse(NEOX ", \"head_dim\": 8}", "head_dim: expected hidden_size / num_attention_heads");
+    refuse(NEOX ", \"rotary_pct\": 0.2}", "rotary_pct = 0.2: 3 of 16 elements of a head rotate");
+    refuse(NEOX ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor=0.5: ");
+    refuse(NEOX ", \"use_parallel_residual\": null}", "use_parallel_residual must be");
+    refuse(STABLE ", \"qk_layernorm\": true}", "qk_layernorm=true: query and key norms");
+    refuse(STABLE ", \"rotary_pct\": 0.5}", "rotary_pct=0.5: partial rotary dimensions");
+    refuse(STABLE ", \"hidden_act\": \"gelu\"}", "hidden_act: unsupported activation gelu");
+    refuse(TINY ", \"use_parallel_residual\": true}", "use_parallel_residual=true: parallel attention");
 }
 
 #define PHI "{\"model_type\": \"phi3\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"

@@ -70,6 +70,8 @@ def the_seed_of_a_model_goes_with_it_through_every_format():
     convert("a", "-o", "b.gguf")
     convert("b.gguf", "-o", "c")
     convert("random:tiny", "-o", "d.gguf", "seed=1", "model.method=dense")
+    with open("d.gguf", "rb") as f:
+        assert b"tokenizer.ggml.model" in f.read(), "without the key llama.cpp opens no file"
     for path, seed in (("a", 7), ("b.gguf", 7), ("c", 7), ("d.gguf", 1)):
         if not path.endswith("gguf"):
             with open(path + "/config.json") as f:

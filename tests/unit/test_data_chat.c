@@ -99,8 +99,8 @@ T(what_a_template_cannot_do_here_is_refused_with_its_line_and_the_key_named)
     static const struct {
         const char *text, *part;
     } bad[] = {
-        {"{% for m in messages %}\n{{ m.content | tojson }}{% endfor %}",
-         "line 2: unsupported filter \"tojson\""},
+        {"{% for m in messages %}\n{{ m.content | dictsort }}{% endfor %}",
+         "line 2: unsupported filter \"dictsort\""},
         {"{{ messages[0].content.title() }}", "unsupported method \"title\""},
         {"{{ get_tool() }}", "unsupported function \"get_tool\""},
         {"{{ messages is prime }}", "unsupported test \"prime\""},

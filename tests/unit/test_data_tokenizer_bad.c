@@ -238,6 +238,28 @@ T(any_bytes_come_back)
     str_release(&model);
 }
 
+/* As in Llama 2's model for spaces: each merge offers the same rank again, farther left. */
+T(a_long_run_of_one_rank_takes_no_quadratic_time)
+{
+    enum { N = 1 << 17 };
+    struct tokenizer *t = NULL;
+    struct ids ids = {0};
+    char *text = malloc(N);
+    memset(text, 'a', N);
+    t_ok(load_model(&t, "",
+                    "\"vocab\":{\"a\":0,\"aa\":1,\"aaaa\":2},\"merges\":[\"a a\",\"aa aa\"],"
+                    "\"merge_ranks\":[0,0]"),
+         &err);
+    clock_t start = clock();
+    t_ok(tokenizer_encode(t, text, N - 1, 0, &ids, &err), &err);
+    t_true((double)(clock() - start) / CLOCKS_PER_SEC < 5);
+    t_eq(ids.n, N / 4 + 1);
+    t_true(ids.v[0] == 2 && ids.v[ids.n - 2] == 1 && ids.v[ids.n - 1] == 0);
+    ids_release(&ids);
+    tokenizer_free(t);
+    free(text);
+}
+
 /* 8 MiB of one letter, of spaces, and of two letters in turns, where many merges overlap. */
 T(long_runs_take_no_quadratic_time)
 {

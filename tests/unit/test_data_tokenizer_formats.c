@@ -173,6 +173,48 @@ T(added_tokens_that_are_single_words_stand_alone)
     tokenizer_free(t);
 }
 
+/* An added token that does not match where it stands is no word of the vocabulary. */
+T(words_that_ignore_merges_are_those_of_the_vocabulary)
+{
+    struct tokenizer *t = NULL;
+    t_ok(load(&t, "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},",
+              "\"ignore_merges\":true,\"vocab\":{\"a\":0,\"b\":1,\"1\":2,\"bb\":3},\"merges\":[]",
+              ",\"added_tokens\":[{\"id\":9,\"content\":\"ab\",\"single_word\":true}]"),
+         &err);
+    EXPECT(t, "ab", 0, 9);
+    EXPECT(t, "ab1", 0, 0, 1, 2);
+    EXPECT(t, "bb1", 0, 3, 2);
+    tokenizer_free(t);
+}
+
+/* PCRE2 counts characters that several scripts share as well, such as the ideographic full stop. */
+T(a_script_in_a_pattern_is_one_script)
+{
+    static const char *const removed[] = {"\\\\p{Han}", "\\\\P{^Han}", "[\\\\p{Han}x]",
+                                          "\\\\P{Han}", "\\\\p{^Han}"};
+    for (size_t i = 0; i < DS_LEN(removed); i++) {
+        struct tokenizer *t = NULL;
+        char steps[200];
+        snprintf(
+            steps, sizeof steps,
+            "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":"
+            "\"Removed\"},",
+            removed[i]);
+        t_ok(load(&t, steps, "\"vocab\":{\"\xE4\xB8\xAD\":0,\"\xE3\x80\x82\":1},\"merges\":[]", ""),
+             &err);
+        EXPECT(t, "\xE4\xB8\xAD\xE3\x80\x82", 0, i < 3);
+        tokenizer_free(t);
+    }
+}
+
+T(characters_that_are_dropped_let_their_neighbours_merge)
+{
+    struct tokenizer *t = NULL;
+    t_ok(load(&t, "", "\"vocab\":{\" \":0,\"  \":1,\"a\":2},\"merges\":[[\" \",\" \"]]", ""), &err);
+    EXPECT(t, " \xC3\xA9 a x ", 0, 1, 2, 1);
+    tokenizer_free(t);
+}
+
 T(metaspace_puts_marks_as_configured)
 {
     static const char *const scheme[] = {
@@ -266,6 +308,14 @@ T(plain_words_are_cut_as_the_patterns_cut_them)
             ids_release(&a);
             ids_release(&b);
         }
+        struct ids run = {0}; /* the regex would give up */
+        char *spaces = mem_alloc(2 << 20, 1);
+        memset(spaces, ' ', (2 << 20) - 1);
+        spaces[(2 << 20) - 1] = 'x';
+        t_ok(pretok_walk(&t->bpe->pre, spaces, 2 << 20, keep_lengths, &run, &err), &err);
+        t_true(run.n == 2 && run.v[0] == (2 << 20) - 2);
+        mem_free(spaces);
+        ids_release(&run);
         pretok_release(&other);
         str_release(&pattern);
         tokenizer_free(t);

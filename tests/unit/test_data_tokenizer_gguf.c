@@ -278,6 +278,20 @@ T(merges_and_the_name_of_the_pre_tokenizer)
     tokenizer_free(t);
 }
 
+/* Some converters type them as words; llama.cpp repairs that too. */
+T(tokens_that_end_a_message_control_whatever_their_type)
+{
+    struct small s;
+    struct tokenizer *t = NULL;
+    make_merged(&s);
+    s.token[6] = token("</s>", TOKEN_NORMAL, 0); /* a word of Qwen 2 */
+    s.token[7] = token("<|im_end|>", TOKEN_NORMAL, 0);
+    t_ok(load(&t, &s.p), &err);
+    t_true(tokenizer_is_special(t, 7) && !tokenizer_is_special(t, 6));
+    EXPECT(t, "a<|im_end|>b", 1, 0, 7, 1);
+    tokenizer_free(t);
+}
+
 T(every_name_of_a_pre_tokenizer_leads_back)
 {
     static const char *const names[] = {"gpt-2",  "llama-bpe", "smaug-bpe",    "qwen2",

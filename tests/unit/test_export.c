@@ -98,7 +98,8 @@ static const char *const shapes[] = {
     "model.method=dense model.rope_scaling=llama3 model.rope_factor=32 model.rope_original=16",
     "model.method=dense model.experts=4 model.expert_ffn=32",
     "model.method=dense model.experts=5 model.experts_used=3 model.expert_ffn=32 "
-    "model.experts_norm=false model.shared_ffn=64 model.shared_gate=true model.attn_bias=qkv",
+    "model.experts_norm=false model.shared_ffn=64 model.shared_gate=true model.attn_bias=qkv "
+    "model.tied=false",
 };
 
 T(gguf_round_trips_every_weight)

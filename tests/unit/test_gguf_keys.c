@@ -251,6 +251,61 @@ T(what_a_phi3_file_lacks_is_refused_by_name)
     }
 }
 
+/* ---- gptneox ---- */
+
+static int open_neox(struct model **m, int is_parallel, uint32_t qkv, const char *more)
+{
+    static const char *const sizes[] = {
+        "gptneox.block_count",    "gptneox.embedding_length",     "gptneox.feed_forward_length",
+        "gptneox.context_length", "gptneox.attention.head_count", "gptneox.rope.dimension_count"};
+    static const uint32_t size[] = {1, 16, 24, 64, 2, 4};
+    static const char *const vectors[] = {"blk.0.attn_norm.weight", "blk.0.attn_norm.bias",
+                                          "blk.0.ffn_norm.weight",  "blk.0.ffn_norm.bias",
+                                          "output_norm.weight",     "output_norm.bias",
+                                          "blk.0.attn_output.bias", "blk.0.ffn_down.bias"};
+    static const float x[50 * 24] = {0};
+    struct gguf_file f = {0};
+    gf_string(&f, "general.architecture", "gptneox");
+    for (size_t i = 0; i < DS_LEN(size); i++)
+        gf_u32(&f, sizes[i], size[i]);
+    gf_f32(&f, "gptneox.attention.layer_norm_epsilon", 1e-5f);
+    if (is_parallel >= 0)
+        gf_u32(&f, "gptneox.use_parallel_residual", (uint32_t)is_parallel);
+    for (size_t i = 0; i < DS_LEN(vectors); i++)
+        gf_tensor(&f, vectors[i], GGUF_T_F32, 16, 0, x, 64);
+    gf_tensor(&f, "token_embd.weight", GGUF_T_F32, 50, 16, x, 50 * 64);
+    gf_tensor(&f, "output.weight", GGUF_T_F32, 50, 16, x, 50 * 64);
+    gf_tensor(&f, "blk.0.attn_qkv.weight", GGUF_T_F32, qkv, 16, x, 64 * qkv);
+    gf_tensor(&f, "blk.0.attn_qkv.bias", GGUF_T_F32, 48, 0, x, 4 * 48);
+    gf_tensor(&f, "blk.0.attn_output.weight", GGUF_T_F32, 16, 16, x, 16 * 64);
+    gf_tensor(&f, "blk.0.ffn_up.weight", GGUF_T_F32, 24, 16, x, 24 * 64);
+    gf_tensor(&f, "blk.0.ffn_up.bias", GGUF_T_F32, 24, 0, x, 24 * 4);
+    gf_tensor(&f, "blk.0.ffn_down.weight", GGUF_T_F32, 16, 24, x, 16 * 96);
+    if (more)
+        gf_tensor(&f, more, GGUF_T_F32, 8, 0, x, 8 * 4);
+    err = (struct err){0};
+    return model_open(m, gf_write(&f), NULL, MODEL_INFERENCE, &err);
+}
+
+T(gptneox_files_say_whether_blocks_are_parallel)
+{
+    for (int is_parallel = 0; is_parallel < 2; is_parallel++) {
+        struct model *m = NULL;
+        t_ok(open_neox(&m, is_parallel, 48, NULL), &err);
+        t_eq(m->config.parallel, is_parallel ? PARALLEL_NORMS : PARALLEL_NONE);
+        t_eq(m->config.rope_dims, 4);
+        t_str(model_config_family(&m->config), "gpt_neox");
+        model_free(m);
+    }
+    struct model *m = NULL;
+    t_true(open_neox(&m, -1, 48, NULL) < 0 && strstr(err.text, "missing key gptneox.use_parallel"));
+    t_true(open_neox(&m, 1, 32, NULL) < 0 && strstr(err.text, "shape [32,16], expected [48,16]"));
+    t_true(open_neox(&m, 1, 48, "blk.0.attn_q_norm.weight") < 0 &&
+           strstr(err.text, "unexpected tensor blk.0.attn_q_norm.weight"));
+    t_true(open_neox(&m, 1, 48, "rope_freqs.weight") < 0 &&
+           strstr(err.text, "rope_freqs.weight: unsupported in this architecture"));
+}
+
 T(end_of_text_ids_are_read)
 {
     static const struct more three[] = {{"tokenizer.ggml.eos_token_id", 'u', 12},

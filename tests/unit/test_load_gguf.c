@@ -397,39 +397,63 @@ T(quantised_blocks_of_the_file_are_used_unchanged)
     }
 }
 
-/* Factors for heads of 8, base 5000 and a context of 1024 as Llama 3's converter writes them. */
-static void llama3_factors(float factor[4])
+/* Factors for heads of 8 and base 5000 as Llama 3's converter writes them. */
+static void llama3_factors(float factor[4], double context)
 {
     for (int i = 0; i < 4; i++) {
         double wave = 2 * 3.14159265358979323846 * pow(5000, i / 4.0);
-        double smooth = (1024 / wave - 1) / (4 - 1);
+        double smooth = (context / wave - 1) / (4 - 1);
         smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
         factor[i] = (float)(1 / ((1 - smooth) / 32 + smooth));
     }
 }
 
+/* The context is a key or follows from a factor between; the largest factor may be less than all. */
 T(llama3_rope_factors_become_rope_scaling)
 {
-    struct gguf_file f = {0};
+    static const struct {
+        int context, is_written, is_wrong;
+    } of[] = {{1024, 1, 0}, {1024, 0, 0}, {4096, 1, 0}, {8192, 0, 0}, {1024, 1, 1}, {4096, 0, 1}};
     float factor[4];
     struct model *m = kit_model(llama, 1, 64, MODEL_INFERENCE, 0);
-    llama3_factors(factor);
-    t_true(factor[0] == 1 && factor[2] > 1 && factor[2] < 32 && factor[3] == 32);
-    for (int wrong = 0; wrong < 2; wrong++) {
-        factor[0] = wrong ? 2 : 1;
+    for (size_t i = 0; i < DS_LEN(of); i++) {
+        struct gguf_file f = {0};
+        llama3_factors(factor, of[i].context);
+        t_true(factor[0] == 1 && factor[3] > 1 && (factor[3] == 32) == (of[i].context == 1024));
+        if (of[i].is_wrong)
+            factor[0] = 2;
         put_model(&f, m, "llama", NULL);
-        gf_f32(&f, "llama.rope.scaling.original_context_length", 1024);
+        if (of[i].is_written)
+            gf_u32(&f, "llama.rope.scaling.original_context_length", (uint32_t)of[i].context);
         gf_tensor(&f, "rope_freqs.weight", GGUF_T_F32, 4, 0, factor, sizeof factor);
-        if (wrong) {
+        if (of[i].is_wrong) {
             refuse(&f, "rope_freqs.weight: factor 0 is 2");
             continue;
         }
         struct model *back = open_file(&f);
         t_eq(back->config.rope_scaling, ROPE_LLAMA3);
-        t_near(back->config.rope_factor, 32, 1e-5);
-        t_eq(back->config.rope_original, 1024);
+        t_near(back->config.rope_factor, 32, 1e-3);
+        t_eq(back->config.rope_original, of[i].context);
         model_free(back);
     }
+    model_free(m);
+}
+
+/* As some converters write the gate of shared experts. */
+T(a_vector_may_be_a_matrix_of_one_row)
+{
+    struct gguf_file f = {0};
+    float w[32];
+    struct model *m = kit_model(llama, 1, 64, MODEL_INFERENCE, 0);
+    put_model(&f, m, "llama", "model.norm.weight");
+    for (int i = 0; i < 32; i++)
+        w[i] = (float)i;
+    gf_tensor(&f, "output_norm.weight", GGUF_T_F32, 1, 32, w, sizeof w);
+    struct model *back = open_file(&f);
+    for (int i = 0; i < back->params.n; i++)
+        if (strcmp(back->params.p[i].name, "model.norm.weight") == 0)
+            t_near(back->params.p[i].value[31], 31, 0);
+    model_free(back);
     model_free(m);
 }
 

@@ -26,6 +26,8 @@ T(the_parameter_count_equals_the_tensors_sizes)
         "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.loop_norm=false",
         "model.layers=2 model.dim=16 model.heads=2 model.loop=3 model.norm=layer",
         "model.layers=2 model.dim=16 model.heads=2 model.tied=false model.outputs=3-9,12",
+        "model.layers=2 model.dim=16 model.heads=2 model.norm=layer model.parallel=true",
+        "model.layers=2 model.dim=16 model.heads=2 model.norm=layer model.parallel=shared",
     };
     for (size_t i = 0; i < DS_LEN(shapes); i++) {
         char options[512];

@@ -41,6 +41,10 @@ static const struct {
     {"ouro-1.4b",      1434650624, 1233324032, 51388416,  1e6, 1e-6, POS_ROPE, 0, 0},
     {"phi3-mini",      3821079552, 0,          0,         1e4, 1e-5, POS_ROPE, 0, 0},
     {"phi4-mini",      3836021760, 0,          0,         1e4, 1e-5, POS_ROPE, 1, 0},
+    {"pythia-70m",     70426624,   18915328,   3152384,   1e4, 1e-5, POS_ROPE, 0, ATTN_BIAS_ALL},
+    {"pythia-160m",    162322944,  85056000,   0,         1e4, 1e-5, POS_ROPE, 0, ATTN_BIAS_ALL},
+    {"pythia-1.4b",    1414647808, 1208602624, 0,         1e4, 1e-5, POS_ROPE, 0, ATTN_BIAS_ALL},
+    {"stablelm2-1.6b", 1644515328, 0,          0,         1e4, 1e-5, POS_ROPE, 0, ATTN_BIAS_QKV},
     {"gpt-edp",        63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     {"edp-published",  63636992,   0,          3147776,   1e4, 1e-5, POS_LEARNED, 1, 0},
     // clang-format on

@@ -147,8 +147,10 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
     struct tokenizer_parts p;
     int64_t rows = f->m->config.vocab;
     put_template(w, f);
-    if (!f->tokenizer)
+    if (!f->tokenizer) { /* llama.cpp opens no file without the key */
+        gguf_put_text(w, "tokenizer.ggml.model", "none", 4);
         return 0;
+    }
     int rc = tokenizer_parts(&p, f->tokenizer, e);
     if (rc < 0)
         return rc;

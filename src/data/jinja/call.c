@@ -1,4 +1,5 @@
 /* The filters, methods, tests and functions that templates can use. */
+#include <stdio.h>
 #include <time.h>
 
 #include "impl.h"
@@ -47,11 +48,30 @@ static struct jinja_value do_rstrip(struct run *r, struct jinja_value v, struct 
     return strip_ends(r, v, a, 0, 1);
 }
 
+/* Parts without white space. */
+static struct jinja_value words_of(struct run *r, struct jinja_text s)
+{
+    struct jinja_value list = jinja_list_new(r->j);
+    s = jinja_strip(s, NULL, 1, 1);
+    for (size_t from = 0, at = 0, k; at < s.n; at += k) {
+        k = text_char(s, at);
+        int is_space = jinja_strip(text_part(s, at, k), NULL, 1, 1).n == 0;
+        if (is_space && at > from)
+            jinja_append(r->j, list, TEXT(text_part(s, from, at - from)));
+        else if (at + k == s.n)
+            jinja_append(r->j, list, TEXT(text_part(s, from, s.n - from)));
+        from = is_space ? at + k : from;
+    }
+    return list;
+}
+
 static struct jinja_value do_split(struct run *r, struct jinja_value v, struct args *a)
 {
     struct jinja_value sep = argument(a, 0, "sep"), most = argument(a, 1, "maxsplit");
     struct jinja_value list = jinja_list_new(r->j);
     int64_t left = most.kind == JINJA_INT && most.i >= 0 ? most.i : INT64_MAX;
+    if ((sep.kind == JINJA_UNDEFINED || sep.kind == JINJA_NONE) && left == INT64_MAX)
+        return words_of(r, v.s);
     if (sep.kind != JINJA_TEXT || sep.s.n == 0)
         return wrong(r, "split");
     size_t from = 0, at;
@@ -101,9 +121,23 @@ static struct jinja_value do_join(struct run *r, struct jinja_value v, struct ar
     return l ? joined(r, l, by.kind == JINJA_TEXT ? by.s : text_from("")) : UNDEFINED;
 }
 
+static struct jinja_value do_join_by(struct run *r, struct jinja_value v, struct args *a)
+{
+    struct jinja_value list = argument(a, 0, "");
+    for (size_t i = 0; list.kind == JINJA_LIST && i < list.list->n; i++)
+        if (list.list->v[i].kind != JINJA_TEXT)
+            return wrong(r, "join");
+    return list.kind == JINJA_LIST ? joined(r, list.list, v.s) : wrong(r, "join");
+}
+
 static struct jinja_value at_end(struct run *r, struct jinja_value v, struct args *a, int end)
 {
     struct jinja_value part = argument(a, 0, "");
+    for (size_t i = 0; part.kind == JINJA_LIST && i < part.list->n; i++)
+        if (value_truth(at_end(r, v, &(struct args){.v = {part.list->v[i]}, .n = 1}, end)))
+            return BOOL(1);
+    if (part.kind == JINJA_LIST && r->rc == 0)
+        return BOOL(0);
     if (part.kind != JINJA_TEXT || a->n != 1)
         return wrong(r, end ? "endswith" : "startswith");
     return BOOL(part.s.n <= v.s.n &&
@@ -161,6 +195,64 @@ static struct jinja_value do_title(struct run *r, struct jinja_value v, struct a
     for (size_t i = 0; p && i < t.s.n; i++) /* words begin as in Jinja's filter */
         p[i] = i == 0 || strchr("- \t\n\r\f\v({[<", t.s.p[i - 1]) ? upper.s.p[i] : t.s.p[i];
     return p ? TEXT(((struct jinja_text){p, v.s.from, v.s.n})) : UNDEFINED;
+}
+
+static struct jinja_value do_find(struct run *r, struct jinja_value v, struct args *a)
+{
+    struct jinja_value part = argument(a, 0, "");
+    if (part.kind != JINJA_TEXT)
+        return wrong(r, "find");
+    size_t at = text_find(v.s, part.s, 0);
+    return INT(at > v.s.n ? -1 : (int64_t)text_length(text_part(v.s, 0, at)));
+}
+
+/* Each {} is the next argument. */
+static struct jinja_value do_format(struct run *r, struct jinja_value v, struct args *a)
+{
+    struct jinja_text mark = text_from("{}"), out = text_from("");
+    size_t from = 0, used = 0, at;
+    while ((at = text_find(v.s, mark, from)) <= v.s.n && used < a->n) {
+        out = text_join(r->j, out, text_part(v.s, from, at - from));
+        out = text_join(r->j, out, value_text(r, a->v[used++]));
+        from = at + 2;
+    }
+    struct jinja_text rest = text_part(v.s, from, v.s.n - from);
+    out = text_join(r->j, out, rest);
+    int is_plain = a->n_named == 0 && memchr(rest.p, '{', rest.n) == NULL &&
+                   memchr(rest.p, '}', rest.n) == NULL;
+    for (size_t i = 0; i < from && is_plain; i++) /* others than {} */
+        is_plain = v.s.p[i] == '{'   ? v.s.p[i + 1] == '}'
+                   : v.s.p[i] == '}' ? i > 0 && v.s.p[i - 1] == '{'
+                                     : 1;
+    return is_plain ? TEXT(out) : wrong(r, "format");
+}
+
+/* The number in a text, 0 if it is none. */
+static struct jinja_value do_int(struct run *r, struct jinja_value v, struct args *a)
+{
+    int64_t n = 0;
+    struct jinja_text s = v.kind == JINJA_TEXT ? jinja_strip(v.s, NULL, 1, 1) : text_from("");
+    size_t i = s.n > 1 && (s.p[0] == '-' || s.p[0] == '+');
+    (void)a;
+    if (v.kind == JINJA_INT || v.kind == JINJA_BOOL)
+        return INT(v.i);
+    if (v.kind != JINJA_TEXT && v.kind != JINJA_NONE)
+        return wrong(r, "int");
+    if (s.n > 18 || memchr(s.p, '.', s.n) || memchr(s.p, '_', s.n) || memchr(s.p, 'e', s.n) ||
+        memchr(s.p, 'E', s.n))
+        return wrong(r, "int"); /* of a fraction, or in other forms */
+    for (; i < s.n; i++) {
+        if (s.p[i] < '0' || s.p[i] > '9')
+            return (unsigned char)s.p[i] < 128 ? INT(0) : wrong(r, "int");
+        n = 10 * n + (s.p[i] - '0');
+    }
+    return INT(s.n > 0 && s.p[0] == '-' ? -n : n);
+}
+
+static struct jinja_value do_tojson(struct run *r, struct jinja_value v, struct args *a)
+{
+    (void)a;
+    return value_json(r, v);
 }
 
 /* ---- lists and mappings ---- */
@@ -258,7 +350,7 @@ static struct jinja_value chosen(struct run *r, struct jinja_value v, struct arg
 {
     struct jinja_value list = jinja_list_new(r->j), name = argument(a, 0, "");
     struct jinja_value by = argument(a, 1, "");
-    struct jinja_list *l = value_items(r, v);
+    struct jinja_list *l = value_truth(v) ? value_items(r, v) : NULL; /* none is empty here */
     struct args more = {.n = a->n > 2};
     if (name.kind != JINJA_TEXT || (a->n > 1 && by.kind != JINJA_TEXT))
         return wrong(r, "selectattr");
@@ -284,7 +376,7 @@ static struct jinja_value do_rejectattr(struct run *r, struct jinja_value v, str
 static struct jinja_value do_map(struct run *r, struct jinja_value v, struct args *a)
 {
     struct jinja_value list = jinja_list_new(r->j), name = argument(a, JINJA_ARGS, "attribute");
-    struct jinja_list *l = value_items(r, v);
+    struct jinja_list *l = value_truth(v) ? value_items(r, v) : NULL;
     if (name.kind != JINJA_TEXT && (a->n != 1 || a->v[0].kind != JINJA_TEXT))
         return wrong(r, "map");
     for (size_t i = 0; l && i < l->n && r->rc == 0; i++) {
@@ -337,6 +429,7 @@ static const struct callable filters[] = {
     {"d",          do_default,    OF_ANY,      2},
     {"default",    do_default,    OF_ANY,      2},
     {"first",      do_first,      OF_ANY,      0},
+    {"int",        do_int,        OF_ANY,      0},
     {"items",      do_items,      OF_DICT,     0},
     {"join",       do_join,       OF_ANY,      1},
     {"last",       do_last,       OF_ANY,      0},
@@ -351,6 +444,7 @@ static const struct callable filters[] = {
     {"selectattr", do_selectattr, OF_ANY,      3},
     {"string",     do_string,     OF_ANY,      0},
     {"title",      do_title,      OF_TEXTLIKE, 0},
+    {"tojson",     do_tojson,     OF_ANY,      0},
     {"trim",       do_strip,      OF_TEXTLIKE, 1},
     {"upper",      do_upper,      OF_TEXTLIKE, 0},
     // clang-format on
@@ -359,8 +453,11 @@ static const struct callable methods[] = {
     // clang-format off
     {"capitalize", do_capitalize, OF_TEXT, 0},
     {"endswith",   do_endswith,   OF_TEXT, 1},
+    {"find",       do_find,       OF_TEXT, 1},
+    {"format",     do_format,     OF_TEXT, JINJA_ARGS},
     {"get",        do_get,        OF_DICT, 2},
     {"items",      do_items,      OF_DICT, 0},
+    {"join",       do_join_by,    OF_TEXT, 1},
     {"keys",       do_keys,       OF_DICT, 0},
     {"lower",      do_lower,      OF_TEXT, 0},
     {"lstrip",     do_lstrip,     OF_TEXT, 1},
@@ -474,6 +571,7 @@ static size_t add_date(char *s, size_t size, char kind, const struct tm *tm)
         DATE('S', "%S");
         DATE('Y', "%Y");
         DATE('%', "%%");
+    case 'y': return (size_t)snprintf(s, size, "%02d", tm->tm_year % 100);
     default: return 0;
     }
 #undef DATE

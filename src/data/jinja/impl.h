@@ -119,6 +119,9 @@ int value_truth(struct jinja_value v);
 int value_equal(struct run *r, struct jinja_value a, struct jinja_value b);
 int value_contains(struct run *r, struct jinja_value all, struct jinja_value one);
 struct jinja_text value_text(struct run *r, struct jinja_value v); /* as `~` and output have it */
+/* The text written to `out`, each byte with its origin in `from`. */
+struct jinja_value text_of_strings(struct run *r, const struct str *out, const struct str *from);
+struct jinja_value value_json(struct run *r, struct jinja_value v); /* json.c */
 /* What `for` goes through. */
 struct jinja_list *value_items(struct run *r, struct jinja_value v);
 struct jinja_value value_attribute(struct run *r, struct jinja_value v, struct jinja_text name);

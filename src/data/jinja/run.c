@@ -317,24 +317,30 @@ static struct jinja_dict *scope_new(struct run *r, struct jinja_dict *enclosing)
     return s;
 }
 
+struct jinja_value text_of_strings(struct run *r, const struct str *out, const struct str *from)
+{
+    if (out->failed || from->failed)
+        r->rc = err_set(r->e, DS_EMEM, "out of memory for a text");
+    char *p = r->rc == 0 ? jinja_alloc(r->j, out->len, 2) : NULL;
+    if (!p)
+        return UNDEFINED;
+    if (out->len > 0) {
+        memcpy(p, out->p, out->len);
+        memcpy(p + out->len, from->p, out->len);
+    }
+    return TEXT(((struct jinja_text){p, (uint8_t *)p + out->len, out->len}));
+}
+
 /* Runs a body and returns what it writes. */
 static struct jinja_value capture(struct run *r, struct jinja_dict *scope, const struct node *b)
 {
     struct str out = {0}, from = {0}, *before[2] = {r->out, r->from};
-    struct jinja_value v = UNDEFINED;
     r->out = &out;
     r->from = &from;
     exec(r, scope, b);
     r->out = before[0];
     r->from = before[1];
-    char *p = r->rc == 0 ? jinja_alloc(r->j, out.len, 2) : NULL;
-    if (p) {
-        if (out.len > 0) {
-            memcpy(p, out.p, out.len);
-            memcpy(p + out.len, from.p, out.len);
-        }
-        v = TEXT(((struct jinja_text){p, (uint8_t *)p + out.len, out.len}));
-    }
+    struct jinja_value v = r->rc == 0 ? text_of_strings(r, &out, &from) : UNDEFINED;
     str_release(&out);
     str_release(&from);
     return v;

@@ -88,6 +88,10 @@ void bpe_chars_ready(struct bpe *b, int metaspace, int split)
             if (memcmp(s->key + k, c->mark, c->mark_len) == 0)
                 c->joined[(unsigned char)s->key[k - 1]] = 1;
     }
+    /* A character that is dropped lets the ones around it merge. */
+    int joins = memchr(c->joined, 1, sizeof c->joined) != NULL;
+    for (int i = 0; i < 256 && joins && c->unk < 0; i++)
+        c->joined[i] |= b->byte_id[i] < 0 && (i >= 128 || c->ascii[i] < 0);
 }
 
 /* --- unused tokens

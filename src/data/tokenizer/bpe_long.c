@@ -6,17 +6,18 @@
  * next token begins at p + length, and the one before ends at p - 1.
  *
  * Candidate positions wait in one queue per rank; a heap holds the ranks that have any.  Queues
- * are read from the left, so equal ranks merge leftmost first, as in the reference algorithm. */
+ * are read from the left, so equal ranks merge leftmost first, as in the reference algorithm.  Most
+ * positions come in order; the others wait in a heap, so that none is ever sorted again. */
 #include "base/mem.h"
 #include "data/tokenizer/bpe.h"
 
-#include <stdlib.h>
-
 struct queue {
-    uint32_t *pos;
+    uint32_t *pos; /* in order, from head on */
     size_t n, cap, head;
+    uint32_t *late; /* a heap, the leftmost on top */
+    size_t late_n, late_cap;
     int32_t rank;
-    int unsorted, in_heap;
+    int in_heap;
 };
 struct work {
     const struct bpe *b;
@@ -68,6 +69,34 @@ static void heap_pop(struct work *w)
     w->heap[i] = q;
 }
 
+static int late_push(struct queue *q, uint32_t pos)
+{
+    void *p = q->late;
+    if (mem_grow(&p, &q->late_cap, q->late_n + 1, sizeof *q->late) < 0)
+        return DS_EMEM;
+    q->late = p;
+    size_t i = q->late_n++;
+    for (; i > 0 && pos < q->late[(i - 1) / 2]; i = (i - 1) / 2)
+        q->late[i] = q->late[(i - 1) / 2];
+    q->late[i] = pos;
+    return 0;
+}
+
+static uint32_t late_pop(struct queue *q)
+{
+    uint32_t top = q->late[0], last = q->late[--q->late_n];
+    size_t i = 0, c;
+    for (; (c = 2 * i + 1) < q->late_n; i = c) {
+        if (c + 1 < q->late_n && q->late[c + 1] < q->late[c])
+            c++;
+        if (last <= q->late[c])
+            break;
+        q->late[i] = q->late[c];
+    }
+    q->late[i] = last;
+    return top;
+}
+
 static int queue_of(struct work *w, int32_t rank)
 {
     if (w->b->of_rank[rank] < 0) {
@@ -99,13 +128,16 @@ static int offer(struct work *w, size_t p)
     if (qi < 0)
         return qi;
     struct queue *q = &w->queue[qi];
-    void *v = q->pos;
-    if (mem_grow(&v, &q->cap, q->n + 1, sizeof *q->pos) < 0)
-        return DS_EMEM;
-    q->pos = v;
-    if (q->n > q->head && q->pos[q->n - 1] > p)
-        q->unsorted = 1;
-    q->pos[q->n++] = (uint32_t)p;
+    if (q->n > q->head && q->pos[q->n - 1] > p) {
+        if (late_push(q, (uint32_t)p) < 0)
+            return DS_EMEM;
+    } else {
+        void *v = q->pos;
+        if (mem_grow(&v, &q->cap, q->n + 1, sizeof *q->pos) < 0)
+            return DS_EMEM;
+        q->pos = v;
+        q->pos[q->n++] = (uint32_t)p;
+    }
     return q->in_heap ? 0 : heap_push(w, qi);
 }
 
@@ -132,31 +164,24 @@ static int merge_at(struct work *w, size_t p, int32_t rank)
     return offer(w, p);
 }
 
-static int by_position(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Works on the queue of the least rank until it is empty or a lower rank turns up. */
 static int drain(struct work *w, int32_t qi)
 {
     int32_t rank = w->queue[qi].rank;
-    while (w->queue[qi].head < w->queue[qi].n) {
+    while (w->queue[qi].head < w->queue[qi].n || w->queue[qi].late_n > 0) {
         struct queue *q = &w->queue[qi]; /* merges may move the array */
         if (w->heap[0] != qi)
             return 0;
-        if (q->unsorted)
-            qsort(q->pos + q->head, q->n - q->head, sizeof *q->pos, by_position);
-        q->unsorted = 0;
-        int rc = merge_at(w, q->pos[q->head++], rank);
+        int is_late = q->late_n > 0 && (q->head == q->n || q->late[0] < q->pos[q->head]);
+        int rc = merge_at(w, is_late ? late_pop(q) : q->pos[q->head++], rank);
         if (rc < 0)
             return rc;
     }
     struct queue *q = &w->queue[qi];
     mem_free(q->pos);
-    q->pos = NULL;
-    q->n = q->cap = q->head = 0;
+    mem_free(q->late);
+    q->pos = q->late = NULL;
+    q->n = q->cap = q->head = q->late_cap = 0;
     if (w->heap[0] == qi) /* else it stays, empty, until the lower rank is done */
         heap_pop(w);
     return 0;
@@ -191,6 +216,7 @@ int bpe_merge_long(const struct bpe *b, int32_t *slot, size_t n, struct ids *out
     for (size_t i = 0; i < w.queues; i++) {
         b->of_rank[w.queue[i].rank] = -1;
         mem_free(w.queue[i].pos);
+        mem_free(w.queue[i].late);
     }
     mem_free(w.queue);
     mem_free(w.heap);

@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "data/tokenizer/bpe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char pretok_gpt2[] =
@@ -38,6 +39,23 @@ static const char *translate_escape(char c, int in_class)
     }
 }
 
+/* \\p{NAME} at p[0] with the name of a script, longer than those of categories: PCRE2 means the
+ * characters that scripts share too, and sc: those of one script only.  The length of the name, 0: no
+ * script. */
+static size_t script_at(const char *p)
+{
+    char alone[64];
+    struct regex *re = NULL;
+    size_t from = p[1] && p[2] == '{' ? 3 + (p[3] == '^') : 0;
+    size_t n = from ? strspn(p + from, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_") : 0;
+    if (n < 3 || n > 40 || p[from + n] != '}')
+        return 0;
+    int len = snprintf(alone, sizeof alone, "\\p{sc:%.*s}", (int)n, p + from);
+    int rc = regex_new(&re, alone, (size_t)len, "script", NULL);
+    regex_free(re);
+    return rc < 0 ? 0 : n;
+}
+
 /* Patterns are written for Oniguruma.  Where PCRE2 differs, the pattern is rewritten, or rejected:
  * negated classes inside classes, and intersections of classes.  Other nested classes are unions. */
 static int translate(struct str *out, const char *p, struct err *e)
@@ -60,6 +78,14 @@ static int translate(struct str *out, const char *p, struct err *e)
         if (p[0] == '\\' && p[1] == 'u' && strspn(p + 2, "0123456789abcdefABCDEF") >= 4) {
             str_addf(out, "\\x{%.4s}", p + 2);
             p += 5;
+            continue;
+        }
+        size_t script = p[0] == '\\' && (p[1] == 'p' || p[1] == 'P') ? script_at(p) : 0;
+        if (script) {
+            int negated = p[3] == '^';
+            str_addf(out, "\\%c{sc:%.*s}", (p[1] == 'P') != negated ? 'P' : 'p', (int)script,
+                     p + 3 + negated);
+            p += 3 + (size_t)negated + script;
             continue;
         }
         if (!in_class && (*p == '^' || *p == '$')) { /* of every line */
@@ -132,11 +158,18 @@ static int ascii_class(unsigned char c)
 }
 
 /* Fast path, ten times as fast as the regex: length of a match of ASCII letters with an optional
- * leading space, or of signs before a space.  0: use the regex. */
+ * leading space, of signs before a space, or of spaces up to the one that belongs to what follows,
+ * which the regex looks for with as many steps as there are spaces.  0: use the regex. */
 static size_t ascii_match(const char *s, size_t n)
 {
     const unsigned char *c = (const unsigned char *)s;
-    size_t i = c[0] == ' ', start = i;
+    size_t i = 0;
+    while (i < n && c[i] == ' ')
+        i++;
+    if (i > 1 && (i == n || (c[i] > ' ' && c[i] < 127)))
+        return i == n ? n : i - 1;
+    i = c[0] == ' ';
+    size_t start = i;
     while (i < n && ascii_class(c[i]) == LETTER)
         i++;
     if (i > start)

@@ -90,6 +90,23 @@ static int find_numbers(const struct gguf *g, const char *key, int32_t tokens,
     return 0;
 }
 
+/* Tokens that end a text or message whatever type a file gives them, as llama.cpp repairs files too;
+ * without those that are plain words of some vocabularies ("</s>" of Qwen 2). */
+static int is_control(const struct token_part *t)
+{
+    static const char deepseek[] = "<\xEF\xBD\x9C"
+                                   "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>";
+    static const char *const ends[] = {
+        "<|eot_id|>",    "<|eom_id|>",         "<|im_end|>",    "<|end|>",
+        "<|return|>",    "<|call|>",           "<|endoftext|>", "<|end_of_text|>",
+        "<end_of_turn>", "<end_of_utterance>", deepseek,
+    };
+    for (size_t i = 0; i < DS_LEN(ends); i++)
+        if (t->n == strlen(ends[i]) && memcmp(t->text, ends[i], t->n) == 0)
+            return 1;
+    return 0;
+}
+
 static int take_tokens(struct tokenizer_parts *p, const struct gguf *g, struct err *e)
 {
     const struct gguf_meta *score = NULL, *type = NULL;
@@ -114,7 +131,8 @@ static int take_tokens(struct tokenizer_parts *p, const struct gguf *g, struct e
             kind = 0;
         if (kind < TOKEN_NORMAL || kind > TOKEN_BYTE)
             rc = err_set(e, DS_EFORMAT, "token %d: unknown type %lld", i, (long long)kind);
-        p->token[i].type = (enum token_type)kind;
+        p->token[i].type = kind == TOKEN_NORMAL && is_control(&p->token[i]) ? TOKEN_CONTROL
+                                                                            : (enum token_type)kind;
     }
     return rc;
 }

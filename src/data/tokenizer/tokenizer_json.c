@@ -368,12 +368,19 @@ static void find_ends(struct reader *r, const struct json_node *root)
         r->t->eot = id_of_text(r, eos);
 }
 
-static int index_whole(struct tokenizer *t, struct err *e)
+/* Words that are tokens of the vocabulary; added tokens outside it are not found as words. */
+static int index_whole(struct reader *r, struct err *e)
 {
-    for (int32_t id = 0; !t->bpe->chars && t->bpe->ignore_merges && id < t->vocab; id++)
-        if (t->present[id] && t->length[id] > 0 && !tokenizer_is_special(t, id) &&
-            map_set(&t->bpe->whole, t->bytes.p + t->offset[id], t->length[id], id) < 0)
+    struct bpe *b = r->t->bpe;
+    for (size_t i = 0; !b->chars && b->ignore_merges && i < r->id_of.cap; i++) {
+        const struct map_slot *s = &r->id_of.slot[i];
+        if (!s->key || tokenizer_is_special(r->t, (int32_t)s->value) ||
+            !bpe_printable_bytes(&r->scratch, s->key, s->len))
+            continue;
+        if (r->scratch.failed ||
+            map_set(&b->whole, str_text(&r->scratch), r->scratch.len, s->value) < 0)
             return err_set(e, DS_EMEM, "out of memory for the vocabulary");
+    }
     return 0;
 }
 
@@ -457,7 +464,7 @@ static int read_parts(struct reader *r, const struct json_node *root, struct err
         rc = read_added(r, json_at(added, i), e);
     if (rc >= 0)
         find_ends(r, root);
-    return rc < 0 ? rc : index_whole(r->t, e);
+    return rc < 0 ? rc : index_whole(r, e);
 }
 
 static int read_root(struct reader *r, const struct json_node *root, struct err *e)

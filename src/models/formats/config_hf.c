@@ -25,13 +25,15 @@ enum family {
     OURO,
     DDLLAMA,
     PHI3,
+    GPT_NEOX,
+    STABLELM,
     GPT2,
     FAMILIES
 };
 static const char *const family_name[FAMILIES] = {
-    "llama",       "mistral", "qwen2", "qwen3",   "gemma",   "gemma2",
-    "gemma3_text", "olmo2",   "olmo3", "smollm3", "mixtral", "qwen2_moe",
-    "qwen3_moe",   "olmoe",   "ouro",  "ddllama", "phi3",    "gpt2"};
+    "llama", "mistral", "qwen2",   "qwen3",    "gemma",     "gemma2",    "gemma3_text",
+    "olmo2", "olmo3",   "smollm3", "mixtral",  "qwen2_moe", "qwen3_moe", "olmoe",
+    "ouro",  "ddllama", "phi3",    "gpt_neox", "stablelm",  "gpt2"};
 
 /* The default where a key is absent; "=" before it: the class has no such key and the value is fixed;
  * NEEDED: the key is mandatory, even if the class has a default; NULL: not a key of this family.
@@ -69,6 +71,9 @@ static const struct key keys[] = {
     {"",                          "loop_norm",  NULL,     NULL,       NULL},
     {"total_ut_steps",            "loop",       NULL,     NULL,       NULL},
     {"",                          "fused",      "=false", "=false",   NULL},
+    {"layer_norm_eps",            "norm_eps",   NULL,     NULL,       NULL},
+    {"rotary_emb_base",           "rope_theta", NULL,     NULL,       NULL},
+    {"use_parallel_residual",     "parallel",   NULL,     NULL,       NULL},
     {"n_embd",                    "dim",        NULL,     NEEDED,     NULL},
     {"n_layer",                   "layers",     NULL,     NEEDED,     NULL},
     {"n_head",                    "heads",      NULL,     NEEDED,     NULL},
@@ -174,12 +179,38 @@ static const struct {
     {PHI3,    "attention_bias",          "attn_bias",  "=false"},
     {PHI3,    "mlp_bias",                "mlp_bias",   "=false"},
     {PHI3,    "",                        "fused",      "=true"},
+    {GPT_NEOX, "",                       "norm",       "=layer"},
+    {GPT_NEOX, "",                       "mlp",        "=gelu"},
+    {GPT_NEOX, "num_key_value_heads",    "kv_heads",   NULL},
+    {GPT_NEOX, "head_dim",               "head_dim",   NULL},
+    {GPT_NEOX, "rms_norm_eps",           "norm_eps",   NULL},
+    {GPT_NEOX, "layer_norm_eps",         "norm_eps",   "1e-5"},
+    {GPT_NEOX, "rope_theta",             "rope_theta", NULL},
+    {GPT_NEOX, "rotary_emb_base",        "rope_theta", "10000"},
+    {GPT_NEOX, "attention_bias",         "attn_bias",  "true"},
+    {GPT_NEOX, "mlp_bias",               "mlp_bias",   "=true"},
+    {GPT_NEOX, "use_parallel_residual",  "parallel",   "true"},
+    {STABLELM, "",                       "norm",       "=layer"},
+    {STABLELM, "num_key_value_heads",    "kv_heads",   "32"},
+    {STABLELM, "head_dim",               "head_dim",   NULL},
+    {STABLELM, "max_position_embeddings", "max_seq",   "4096"},
+    {STABLELM, "rms_norm_eps",           "norm_eps",   NULL},
+    {STABLELM, "layer_norm_eps",         "norm_eps",   "1e-5"},
+    {STABLELM, "attention_bias",         "attn_bias",  "=false"},
+    {STABLELM, "mlp_bias",               "mlp_bias",   "=false"},
+    {STABLELM, "use_parallel_residual",  "parallel",   "false"},
     {SMOLLM3, "num_key_value_heads",     "kv_heads",   "4"},
     {SMOLLM3, "max_position_embeddings", "max_seq",    "32768"},
     {SMOLLM3, "rope_theta",              "rope_theta", "2000000"},
     {SMOLLM3, "tie_word_embeddings",     "tied",       "true"},
     // clang-format on
 };
+
+/* The first part of each head rotates. */
+static int has_partial(int family)
+{
+    return family == PHI3 || family == GPT_NEOX || family == STABLELM;
+}
 
 /* With soft caps and a scale of scores. */
 static int is_gemma(int family)
@@ -462,7 +493,7 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
                    name, type);
         return;
     }
-    if (family != PHI3)
+    if (!has_partial(family))
         check_others(r, rope, "partial_rotary_factor");
     config_set_as(r, c, "rope_scaling", "rope_scaling", ropes[kind].own, 0);
     if (!is_null(json_get(rope, "rope_theta")))
@@ -491,16 +522,20 @@ static void read_rope_kind(struct report *r, struct model_config *c, const struc
         read_long(r, c, rope, name);
 }
 
-/* Phi-3 and its successors rotate the first part of each head. */
-static void read_partial(struct report *r, struct model_config *c, const struct json_node *root)
+/* The share of a head that rotates, its first elements: in the description of rotary positions, or
+ * at the root of the file, where GPT-NeoX has another name for it. */
+static void read_partial(struct report *r, struct model_config *c, const struct json_node *root,
+                         int family)
 {
     static const char key[] = "partial_rotary_factor";
+    const char *outside = family == GPT_NEOX ? "rotary_pct" : key;
     const struct json_node *rope = json_get(root, rope_name(root)), *n = NULL;
     int64_t D = c->head_dim ? c->head_dim : c->heads > 0 ? c->dim / c->heads : 0;
-    n = json_get(rope, key) ? json_get(rope, key) : json_get(root, key);
-    double by = json_num(n, n ? -1 : 1);
+    const char *name = json_get(rope, key) ? key : outside;
+    n = json_get(rope, key) ? json_get(rope, key) : json_get(root, outside);
+    double by = json_num(n, n ? -1 : family == PHI3 ? 1 : 0.25);
     if (!(by > 0 && by <= 1)) {
-        report_add(r, "%s must be a number above 0, at most 1", key);
+        report_add(r, "%s must be a number above 0, at most 1", name);
         return;
     }
     c->rope_dims = (int64_t)((double)D * by);
@@ -508,7 +543,7 @@ static void read_partial(struct report *r, struct model_config *c, const struct 
         report_add(r,
                    "%s = %g: %" PRId64 " of %" PRId64
                    " elements of a head rotate, expected an even number",
-                   key, by, c->rope_dims, D);
+                   name, by, c->rope_dims, D);
 }
 
 /* `rope_scaling`, or `rope_parameters` in newer files: null, one description, or one for each kind
@@ -685,7 +720,7 @@ static void read_window(struct report *r, struct model_config *c, const struct j
                family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
     int is_on = flag(r, root, "use_sliding_window", 0);
     int is_off = family == LLAMA || family == DDLLAMA || family == GEMMA || family == OLMO2 ||
-                 family == OLMOE || (asks && !is_on);
+                 family == OLMOE || family == GPT_NEOX || family == STABLELM || (asks && !is_on);
     int64_t window = n ? json_int(n, 0) : usual[family];
     if (is_on && !asks && usual[family] == 0)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
@@ -774,10 +809,49 @@ static void check_foreign(struct report *r, const struct json_node *root, int fa
         /* Gemma 3's class has the key of scores and does not use it */
         int is_ours = (family == GEMMA2 && strcmp(others[i].key, "attn_logit_softcapping") == 0) ||
                       (is_gemma(family) && strcmp(others[i].key, "final_logit_softcapping") == 0) ||
-                      (family == PHI3 && strcmp(others[i].key, "partial_rotary_factor") == 0);
+                      ((family == PHI3 || family == STABLELM) &&
+                       strcmp(others[i].key, "partial_rotary_factor") == 0) ||
+                      (family == GPT_NEOX && strcmp(others[i].key, "rotary_pct") == 0) ||
+                      (family != PHI3 && has_partial(family) &&
+                       strcmp(others[i].key, "use_parallel_residual") == 0);
         if (!is_ours)
             check_others(r, root, others[i].key);
     }
+}
+
+/* GELU in any spelling: exact, or with tanh. */
+static void read_gelu(struct report *r, struct model_config *c, const struct json_node *root,
+                      const char *key, const char *absent)
+{
+    static const char *const known[][2] = {{"gelu_new", "gelu_tanh"},
+                                           {"gelu_pytorch_tanh", "gelu_tanh"},
+                                           {"gelu_python_tanh", "gelu_tanh"},
+                                           {"gelu_fast", "gelu_tanh"},
+                                           {"gelu_accurate", "gelu_tanh"},
+                                           {"gelu_python", "gelu"},
+                                           {"gelu", "gelu"}};
+    const char *act = word_of(r, root, key, absent);
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        if (strcmp(act, known[i][0]) == 0) {
+            config_set_as(r, c, "mlp", "mlp", known[i][1], 0);
+            return;
+        }
+    report_add(r, "%s: unsupported activation %.40s: expected gelu_new or gelu", key, act);
+}
+
+/* LayerNorm with rotary positions: GPT-NeoX and StableLM, whose parallel blocks have one norm. */
+static void read_layer_norms(struct report *r, struct model_config *c, const struct json_node *root,
+                             int family)
+{
+    const struct json_node *n = json_get(root, "head_dim");
+    if (!is_null(n) && (c->heads < 1 || json_num(n, 0) * (double)c->heads != (double)c->dim))
+        report_add(r, "head_dim: expected hidden_size / num_attention_heads in this family");
+    if (family == GPT_NEOX)
+        read_gelu(r, c, root, "hidden_act", "gelu");
+    if (family == STABLELM && c->parallel)
+        c->parallel = PARALLEL_SHARED;
+    if (family == STABLELM && flag(r, root, "use_qkv_bias", 0))
+        config_set_as(r, c, "attn_bias", "use_qkv_bias", "qkv", 0);
 }
 
 /* Options of Llama and what grew from it that are no plain keys. */
@@ -791,15 +865,17 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
                        : is_gelu       ? usual
                                        : "swish";
     const char *act = word_of(r, root, key, usual);
-    if (strcmp(act, usual) != 0 && strcmp(act, also) != 0)
+    if (family == GPT_NEOX || family == STABLELM)
+        read_layer_norms(r, c, root, family);
+    if (family != GPT_NEOX && strcmp(act, usual) != 0 && strcmp(act, also) != 0)
         report_add(r, "%s: unsupported activation %.40s: expected %s", key, act, usual);
     if (family == SMOLLM3)
         read_nope(r, c, root);
     if (family == QWEN2_MOE && !flag(r, root, "qkv_bias", 1))
         config_set_as(r, c, "attn_bias", "qkv_bias", "false", 0);
     read_rope(r, c, root, family);
-    if (family == PHI3)
-        read_partial(r, c, root);
+    if (has_partial(family))
+        read_partial(r, c, root, family);
     if (is_gelu)
         c->embed_scale = sqrt((double)c->dim);
     read_window(r, c, root, family);
@@ -819,23 +895,14 @@ static void read_llama(struct report *r, struct model_config *c, const struct js
 
 static void check_gpt2(struct report *r, struct model_config *c, const struct json_node *root)
 {
-    static const char *const known[][2] = {
-        {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu"}};
     static const char scores[] = "attention scores not scaled by 1 / sqrt(head size) are "
                                  "unsupported";
-    const char *act = word_of(r, root, "activation_function", "gelu_new");
     if (!flag(r, root, "scale_attn_weights", 1))
         report_value(r, json_get(root, "scale_attn_weights"), "scale_attn_weights", scores);
     if (flag(r, root, "scale_attn_by_inverse_layer_idx", 0))
         report_value(r, json_get(root, "scale_attn_by_inverse_layer_idx"),
                      "scale_attn_by_inverse_layer_idx", scores);
-    for (size_t i = 0; i < DS_LEN(known); i++)
-        if (strcmp(act, known[i][0]) == 0) {
-            config_set_as(r, c, "mlp", "mlp", known[i][1], 0);
-            return;
-        }
-    report_add(r, "activation_function: unsupported activation %.40s: expected gelu_new or gelu",
-               act);
+    read_gelu(r, c, root, "activation_function", "gelu_new");
 }
 
 static void check_multiple(struct report *r, const char *count, int64_t n, const char *of,

@@ -35,6 +35,10 @@ enum feature {
     F_SHARED = 1 << 15,   /* a shared expert with a gate */
     F_WEIGHTED = 1 << 16, /* weights of the chosen experts are not their scores: they sum to 1 */
     F_DENSE_LAYERS = 1 << 24,
+    F_LAYER_NORM = 1 << 25,
+    F_PARALLEL = 1 << 26,
+    F_PARALLEL_SHARED = 1 << 27,
+    F_GROUPED = 1 << 28, /* keys and values shared by queries: of these families only */
     F_SAME_FFN = 1 << 17 /* the experts are as wide as model.ffn */
 };
 static const struct family {
@@ -58,6 +62,9 @@ static const struct family {
     {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_DENSE_LAYERS | F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_ROPE},
     {"olmoe",   "OlmoeForCausalLM",   NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, F_EXPERTS | F_SAME_FFN, F_WEIGHTED | F_BIAS_ALL | F_ROPE},
     {"phi3",    "Phi3ForCausalLM",    NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_WINDOW | F_PARTIAL | F_LONGROPE},
+    {"gpt_neox", "GPTNeoXForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_GELU,   F_LAYER_NORM | F_MLP_BIAS, F_BIAS_ALL | F_PARALLEL | F_PARTIAL | F_ROPE},
+    {"gpt_neox", "GPTNeoXForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_GELU_TANH, F_LAYER_NORM | F_MLP_BIAS, F_BIAS_ALL | F_PARALLEL | F_PARTIAL | F_ROPE},
+    {"stablelm", "StableLmForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_LAYER_NORM, F_BIAS_QKV | F_GROUPED | F_PARALLEL_SHARED | F_PARTIAL | F_ROPE},
     // clang-format on
 };
 
@@ -97,7 +104,11 @@ static unsigned features_of(const struct model_config *c)
     f |= (c->attn_cap > 0 ? F_CAP : 0) | (c->logit_cap > 0 ? F_LOGIT_CAP : 0);
     f |= c->embed_scale == 1.0 ? 0 : fabs(c->embed_scale - root) <= 1e-6 * root ? F_EMBED : F_ALIEN;
     f |= c->rope_dims != c->head_dim ? F_PARTIAL : 0;
-    f |= c->norm != NORM_RMS || c->position != POS_ROPE ? F_ALIEN : 0;
+    f |= c->norm == NORM_LAYER ? F_LAYER_NORM : 0;
+    f |= c->norm == NORM_LAYER && c->kv_heads != c->heads ? F_GROUPED : 0;
+    f |= c->norm == NORM_LAYER && c->heads * c->head_dim != c->dim ? F_ALIEN : 0;
+    f |= c->parallel == PARALLEL_SHARED ? F_PARALLEL_SHARED : c->parallel ? F_PARALLEL : 0;
+    f |= c->position != POS_ROPE ? F_ALIEN : 0;
     return f;
 }
 
@@ -106,7 +117,8 @@ static int is_gpt2(const struct model_config *c)
     return c->norm == NORM_LAYER && c->position == POS_LEARNED && !model_config_gated(c) &&
            c->attn_bias == ATTN_BIAS_ALL && c->mlp_bias && c->kv_heads == c->heads &&
            c->heads * c->head_dim == c->dim && c->embed_scale == 1.0 && !c->qk_norm &&
-           c->window == 0 && c->attn_scale == 0 && c->attn_cap == 0 && c->logit_cap == 0;
+           !c->parallel && c->window == 0 && c->attn_scale == 0 && c->attn_cap == 0 &&
+           c->logit_cap == 0;
 }
 
 /* The whole stack looped, the final norm between iterations, and a gate after each. */
@@ -214,6 +226,13 @@ static void add_rope_kinds(struct str *s, const struct model_config *c)
     str_release(&full);
 }
 
+/* Readers round its product with the size of a head down. */
+static double rotary_share(const struct model_config *c)
+{
+    double D = (double)c->head_dim, by = (double)c->rope_dims / D;
+    return (int64_t)(D * by) == c->rope_dims ? by : ((double)c->rope_dims + 0.25) / D;
+}
+
 static void add_rope(struct str *s, const struct model_config *c)
 {
     if (c->norm_place == NORM_AFTER && c->rope_local > 0) {
@@ -225,10 +244,8 @@ static void add_rope(struct str *s, const struct model_config *c)
         str_addf(s, "  \"rope_local_base_freq\": %.9g,\n", c->rope_local);
     if (c->rope_scaling == ROPE_LONGROPE) /* Phi-3's class reads it here */
         add_key(s, "original_max_position_embeddings", c->rope_original);
-    double D = (double)c->head_dim, by = (double)c->rope_dims / D;
-    if (c->rope_dims != c->head_dim) /* readers round the product down */
-        str_addf(s, "  \"partial_rotary_factor\": %.17g,\n",
-                 (int64_t)(D * by) == c->rope_dims ? by : ((double)c->rope_dims + 0.25) / D);
+    if (c->rope_dims != c->head_dim)
+        str_addf(s, "  \"partial_rotary_factor\": %.17g,\n", rotary_share(c));
     str_add(s, "  \"rope_scaling\": ");
     add_scaling(s, c);
 }
@@ -318,6 +335,29 @@ static void add_gpt2(struct str *s, const struct model_config *c)
              c->norm_eps, c->mlp == MLP_GELU ? "gelu" : "gelu_new");
 }
 
+/* GPT-NeoX, or StableLM. */
+static void add_layer_norms(struct str *s, const struct model_config *c, int is_neox)
+{
+    add_key(s, "hidden_size", c->dim);
+    add_key(s, "num_hidden_layers", c->layers);
+    add_key(s, "num_attention_heads", c->heads);
+    if (!is_neox)
+        add_key(s, "num_key_value_heads", c->kv_heads);
+    add_key(s, "intermediate_size", c->ffn);
+    add_key(s, "vocab_size", c->vocab);
+    add_key(s, "max_position_embeddings", c->max_seq);
+    str_addf(s, "  \"layer_norm_eps\": %.9g,\n  \"hidden_act\": \"%s\",\n", c->norm_eps,
+             c->mlp == MLP_SWIGLU ? "silu"
+             : c->mlp == MLP_GELU ? "gelu"
+                                  : "gelu_new");
+    str_addf(s, "  \"use_parallel_residual\": %s,\n  \"%s\": %s,\n", c->parallel ? "true" : "false",
+             is_neox ? "attention_bias" : "use_qkv_bias", c->attn_bias ? "true" : "false");
+    str_addf(s, "  \"%s\": %.9g,\n  \"%s\": %.17g,\n  \"rope_scaling\": ",
+             is_neox ? "rotary_emb_base" : "rope_theta", c->rope_theta,
+             is_neox ? "rotary_pct" : "partial_rotary_factor", rotary_share(c));
+    add_scaling(s, c);
+}
+
 static void add_ouro(struct str *s, const struct model_config *c, const struct config *options)
 {
     const char *threshold = options ? config_get(options, "ouro.threshold") : NULL;
@@ -343,6 +383,8 @@ void model_config_to_json(struct str *s, const struct model_config *c,
              architecture(type), type ? type : "depthscope");
     if (type && strcmp(type, "gpt2") == 0)
         add_gpt2(s, c);
+    else if (type && c->norm == NORM_LAYER)
+        add_layer_norms(s, c, strcmp(type, "gpt_neox") == 0);
     else
         add_llama(s, c);
     if (type && strcmp(type, "ouro") == 0)
@@ -471,7 +513,7 @@ static int read_root(struct model_config *c, struct config *route_options,
         report_add(&r,
                    "%s model_type%s%.60s: expected llama, mistral, qwen2, qwen3, gemma, gemma2, "
                    "gemma3_text, olmo2, olmo3, smollm3, mixtral, qwen2_moe, qwen3_moe, olmoe, "
-                   "phi3, ouro, ddllama, gpt2 or "
+                   "phi3, gpt_neox, stablelm, ouro, ddllama, gpt2 or "
                    "depthscope",
                    type ? "unsupported" : "missing", type ? " " : "", type ? type : "");
     int rc = own ? 0 : config_hf_route(&r, route_options, root, path, e);

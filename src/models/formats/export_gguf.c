@@ -51,6 +51,7 @@ int export_check_base(const struct export_source *s, const char *format, int new
                        : c->outputs[0]              ? "a head of some ids (model.outputs)"
                        : c->norm_place != NORM_BEFORE || c->norm_offset
                            ? "norms after the branches (model.norm_place)"
+                       : c->parallel       ? "parallel attention and MLP (model.parallel)"
                        : c->qk_norm        ? "norms of queries and keys (model.qk_norm)"
                        : c->window > 0     ? "a sliding window (model.window)"
                        : c->nope_layers[0] ? "blocks without positions (model.nope_layers)"
@@ -96,8 +97,18 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "other rotary positions in blocks with a window (model.rope_local)";
     if (!a->has_pairs && c->position == POS_ROPE_INTERLEAVED)
         what = "interleaved rotary pairs";
+    if (a->is_layer && c->tied)
+        what = "a head tied to the embedding (model.tied=true)";
+    if (a->is_neox && c->attn_bias != ATTN_BIAS_ALL)
+        what = "attention without biases (model.attn_bias=false)";
+    if (a->is_layer && c->rope_scaling == ROPE_LLAMA3)
+        what = "this rotary scaling (model.rope_scaling=llama3)";
     if (a->is_fused && c->heads * c->head_dim != c->dim)
         what = "heads of another width than dim / heads (model.head_dim)";
+    if (c->rope_scaling == ROPE_LLAMA3 && strcmp(a->name, "llama") != 0)
+        what = "this rotary scaling (model.rope_scaling=llama3)";
+    if (c->rope_scaling == ROPE_YARN && (c->rope_low != 1 || c->rope_high != 32))
+        what = "another ramp of YaRN than from 1 to 32 turns (model.rope_low, rope_high)";
     if (c->rope_scaling == ROPE_LONGROPE && !a->is_fused)
         what = "this rotary scaling (model.rope_scaling=longrope)";
     if (c->rope_scaling == ROPE_DYNAMIC)
@@ -115,6 +126,8 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "biases next to norms of queries and keys";
     if (a->mlp == MLP_GEGLU && !a->qk_norm && (c->attn_bias || !c->tied))
         what = c->tied ? "biases of attention" : "a head of its own (model.tied=false)";
+    if (a->experts == GGUF_EXPERTS_SCORES && c->kv_heads != c->heads)
+        what = "fewer heads of keys than of queries (model.kv_heads)";
     if (c->dense_layers && c->dense_layers[0])
         what = "dense MLPs in some blocks (model.dense_layers)";
     else if (a->experts != GGUF_DENSE && c->experts_norm != (a->experts == GGUF_EXPERTS_SUM_1))
@@ -196,10 +209,6 @@ static void put_scaling(struct writing *x)
     snprintf(full, sizeof full, "%s.rope.scaling.type", x->arch->name);
     gguf_put_text(x->w, full, is_yarn ? "yarn" : "linear", is_yarn ? 4 : 6);
     put_f32(x, "rope.scaling.factor", c->rope_factor);
-    if (is_yarn && c->rope_low != 1)
-        put_f32(x, "rope.scaling.yarn_beta_slow", c->rope_low);
-    if (is_yarn && c->rope_high != 32)
-        put_f32(x, "rope.scaling.yarn_beta_fast", c->rope_high);
 }
 
 /* Windows and soft caps. */
@@ -257,7 +266,16 @@ static void put_meta(struct writing *x)
         put_u32(x, "attention.key_length", c->head_dim);
         put_u32(x, "attention.value_length", c->head_dim);
     }
-    put_f32(x, "attention.layer_norm_rms_epsilon", c->norm_eps);
+    put_f32(x,
+            x->arch->is_layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+            c->norm_eps);
+    if (x->arch->is_layer) {
+        char full[KEY_SIZE];
+        snprintf(full, sizeof full, "%s.use_parallel_residual", x->arch->name);
+        gguf_put_bool(x->w, full, c->parallel != PARALLEL_NONE);
+    }
+    if (c->mlp == MLP_GELU_TANH)
+        gguf_put_text(x->w, GGUF_MLP, "gelu_tanh", 9);
     put_f32(x, "rope.freq_base", c->rope_theta);
     if (c->rope_scaling == ROPE_LONGROPE) {
         double f[ROPE_PAIRS_MAX];
@@ -324,7 +342,7 @@ static void unify_parts(struct writing *x, int i)
     struct names_place at;
     uint32_t own;
     int k = 0;
-    gguf_place(&x->s->m->config, x->arch->is_fused, x->s->m->params.p[i].name, &at);
+    gguf_place(&x->s->m->config, gguf_fused(x->arch), x->s->m->params.p[i].name, &at);
     if (at.part > 0)
         return;
     while (k + 1 < at.parts && x->o->keep && export_stored_type(x->s, i + k, &own))
@@ -373,6 +391,13 @@ static int scale_factors(const struct model_config *c, int64_t context, float *o
     return 0;
 }
 
+/* llama.cpp requires a head in the files of some architectures: of a tied model the embedding again. */
+static int is_repeated(const struct writing *x, int i)
+{
+    int needs_head = x->arch->qk_norm == QK_NORM_WHOLE || x->arch->experts == GGUF_EXPERTS_SHARED;
+    return needs_head && x->s->m->config.tied && i == x->s->m->embed;
+}
+
 static int add_tensors(struct writing *x, struct err *e)
 {
     const struct model *m = x->s->m;
@@ -387,7 +412,7 @@ static int add_tensors(struct writing *x, struct err *e)
     for (int i = 0; i < x->n && rc == 0; i++) {
         const struct param *p = &m->params.p[i];
         struct names_place at;
-        if (!gguf_place(&m->config, x->arch->is_fused, p->name, &at))
+        if (!gguf_place(&m->config, gguf_fused(x->arch), p->name, &at))
             return err_set(e, DS_EUSAGE, "GGUF cannot store %s", p->name);
         x->way.all += (double)p->n;
         if (names_expert(p->name) > 0 || at.part > 0)
@@ -401,6 +426,12 @@ static int add_tensors(struct writing *x, struct err *e)
             rc = gguf_out_tensor(x->w, at.name, x->type[i],
                                  at.outputs ? at.outputs : (uint64_t)p->shape[0],
                                  p->rank > 1 ? (uint64_t)p->shape[1] : 0, e);
+        x->r->tensors++;
+        if (rc < 0 || !is_repeated(x, i))
+            continue;
+        rc = gguf_out_tensor(x->w, "output.weight", x->type[i], (uint64_t)p->shape[0],
+                             (uint64_t)p->shape[1], e);
+        x->way.all += (double)p->n;
         x->r->tensors++;
     }
     return rc;
@@ -444,7 +475,7 @@ static int write_tensors(struct writing *x, struct err *e)
                                    ? ROWS_PLUS_ONE
                                    : ROWS_AS_THEY_ARE;
         struct names_place at;
-        gguf_place(&x->s->m->config, x->arch->is_fused, p->name, &at);
+        gguf_place(&x->s->m->config, gguf_fused(x->arch), p->name, &at);
         int expert = names_expert(p->name);
         int stack = expert > 0 || at.part > 0 ? 0
                     : expert == 0             ? (int)x->s->m->config.experts
@@ -452,6 +483,8 @@ static int write_tensors(struct writing *x, struct err *e)
         int step = expert < 0 ? 1 : 3; /* matrices of each expert; parts are neighbours */
         for (int k = 0; k < stack && rc == 0; k++)
             rc = export_write(x->s, i + step * k, order, x->type[i], to_file, x->w, &x->way, e);
+        if (rc == 0 && is_repeated(x, i))
+            rc = export_write(x->s, i, order, x->type[i], to_file, x->w, &x->way, e);
     }
     return rc;
 }

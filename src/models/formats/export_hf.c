@@ -44,17 +44,25 @@ static const struct param *param_of(const struct tensor *t, int k)
     return &t->shared->s->m->params.p[t->part[k]];
 }
 
-/* Rows in unchanged layout, fetched in chunks.  The parts of a fused matrix follow one another. */
+/* Rows of each part. */
+static const uint64_t *rows_of(const struct tensor *t, uint64_t all[NAMES_PARTS])
+{
+    for (int k = 0; k < t->place.parts; k++)
+        all[k] = (uint64_t)param_of(t, k)->shape[0];
+    return all;
+}
+
+/* Rows in unchanged layout, fetched in chunks.  The parts of a fused matrix follow one another, as
+ * a whole or head by head. */
 static int fill_rows(struct shared *x, const struct tensor *t, uint64_t row)
 {
-    int k = 0;
+    uint64_t all[NAMES_PARTS], left;
     x->from = row;
-    while (row >= (uint64_t)param_of(t, k)->shape[0])
-        row -= (uint64_t)param_of(t, k++)->shape[0];
+    int k = names_part(&t->place, rows_of(t, all), &row, &left);
     const struct param *p = param_of(t, k);
-    size_t rows = (size_t)p->shape[0], n = export_chunk_rows(p);
+    size_t n = export_chunk_rows(p);
     size_t bytes = export_row_bytes(t->type, p->rank > 1 ? p->shape[1] : 1);
-    n = p->rank < 2 || rows - row < n ? rows - (size_t)row : n;
+    n = p->rank < 2 || left < n ? (size_t)left : n;
     mem_free(x->rows);
     x->rows = mem_alloc(n, bytes);
     x->n = n;
@@ -78,12 +86,14 @@ static int fill_foreign(struct shared *x, const struct tensor *t)
     x->n = p->rank > 1 ? in : width;
     unsigned char *line = mem_alloc(in, item);
     int rc = x->rows && line ? 0 : err_set(&x->e, DS_EMEM, "out of memory for %s", p->name);
-    for (int k = 0; k < t->place.parts; k++)
-        for (size_t o = 0; o < out && rc == 0; o++) {
-            rc = export_encode(x->s, t->part[k], ROWS_AS_THEY_ARE, t->type, o, 1, line, &x->e);
-            for (size_t i = 0; i < in && rc == 0; i++)
-                memcpy(x->rows + (i * width + (size_t)k * out + o) * item, line + i * item, item);
-        }
+    for (size_t at = 0; at < width && rc == 0; at++) {
+        uint64_t row = at, all[NAMES_PARTS], left;
+        int k = names_part(&t->place, rows_of(t, all), &row, &left);
+        rc =
+            export_encode(x->s, t->part[k], ROWS_AS_THEY_ARE, t->type, (size_t)row, 1, line, &x->e);
+        for (size_t i = 0; i < in && rc == 0; i++)
+            memcpy(x->rows + (i * width + at) * item, line + i * item, item);
+    }
     mem_free(line);
     return rc;
 }

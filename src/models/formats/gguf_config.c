@@ -35,6 +35,8 @@ static const struct gguf_arch archs[] = {
     {"olmoe",   "olmoe",       0, NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, 0, 0, 0, GGUF_EXPERTS_SCORES},
     {"smollm3", "smollm3",     1, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 4, 0},
     {"phi3",    "phi3",        0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_DENSE, 1},
+    {"gptneox", "gpt_neox",    0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_GELU,   0, 0, 0, GGUF_DENSE, 0, 1, 1},
+    {"stablelm", "stablelm",   0, NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, 0, 0, GGUF_DENSE, 0, 1, 0},
     // clang-format on
 };
 
@@ -133,11 +135,25 @@ static const struct {
     // clang-format on
 };
 
+/* One number, or a list of one for each block if they are all the same. */
+static int is_one(const struct gguf_meta *m, const struct model_config *c)
+{
+    double first, v;
+    if (m->kind != GGUF_ARRAY)
+        return 1;
+    int same = m->count == (uint64_t)c->layers && gguf_num(m, 0, &first);
+    for (uint64_t i = 0; same && i < m->count; i++)
+        same = gguf_num(m, i, &v) && v == first;
+    return same;
+}
+
 static int read_sizes(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
     for (size_t i = 0; i < DS_LEN(sizes); i++) {
-        const struct gguf_meta *m = meta(s, sizes[i].key, full);
+        int is_eps = s->of->is_layer && strcmp(sizes[i].own, "norm_eps") == 0;
+        const struct gguf_meta *m =
+            meta(s, is_eps ? "attention.layer_norm_epsilon" : sizes[i].key, full);
         int64_t whole;
         double v;
         int rc = 0;
@@ -149,8 +165,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
                 return rc;
             continue;
         }
-        if (m->kind == GGUF_ARRAY ||
-            !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
+        if (!is_one(m, c) || !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
             return err_set(e, DS_EFORMAT, "%s must be a single %s, found %s", full,
                            sizes[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
         if (!sizes[i].is_real && whole == 0) /* our own options use 0 for "derived" */
@@ -299,6 +314,7 @@ static int is_own(const struct source *s, const char *key)
             strcmp(key, "attention.sliding_window") == 0) ||
            (has_caps(s) && strstr(key, "_logit_softcapping")) ||
            (!s->of->has_pairs && strcmp(key, "rope.dimension_count") == 0) ||
+           (s->of->is_layer && strcmp(key, "use_parallel_residual") == 0) ||
            (has_long(s) && strcmp(key, "rope.scaling.attn_factor") == 0);
 }
 
@@ -377,44 +393,80 @@ static int read_ends(const struct source *s, struct model_config *c, struct err 
 
 /* ---- rotary scaling -------------------------------------------------------------------------- */
 
-/* A file of Llama 3.1 or later stores its scaling only as factors, one per frequency.  The largest
- * is the scaling factor; the others must follow from it and the published bounds (1, 4, 8192). */
+/* The scaling factor behind the largest of the factors. */
+static double factor_from(const struct model_config *c, double largest, double turns)
+{
+    double keep = (turns - c->rope_low) / (c->rope_high - c->rope_low);
+    return keep <= 0 || keep * largest >= 1 ? largest
+                                            : fmin((1 - keep) / (1 / largest - keep), 1e6);
+}
+
+/* The original context behind a factor between 1 and the largest, which is the scaling factor. */
+static double original_from(const struct model_config *c, double largest, double factor,
+                            double turns_of_1)
+{
+    double keep = (1 / factor - 1 / largest) / (1 - 1 / largest);
+    return round((c->rope_low + keep * (c->rope_high - c->rope_low)) / turns_of_1);
+}
+
+/* The first factor that is not Llama 3's; -1: none. */
+static int first_other(struct model_config *c, const real *factor, const double *plain, int n,
+                       double *ours)
+{
+    double scaled[512];
+    c->rope_scaling = ROPE_LLAMA3;
+    (void)model_config_rope(c, 0, 0, scaled);
+    for (int i = 0; i < n; i++) {
+        *ours = plain[i] / scaled[i];
+        if (!(fabs(*ours - (double)factor[i]) <= 1e-3 * *ours))
+            return i;
+    }
+    return -1;
+}
+
+/* A file of Llama 3.1 or later stores its scaling only as factors, one per frequency, often without
+ * the original context.  They must follow from one scaling factor and the published bounds, 1 and 4
+ * turns in the original context, which is 8192 or what the factors say. */
 static int read_factors(const struct source *s, const struct gguf_tensor *t, struct model_config *c,
                         struct err *e)
 {
-    double plain[512], scaled[512];
+    double plain[512], original, ours, turn = 2 * acos(-1.0);
     real factor[512];
-    int n = (int)(c->rope_dims / 2), rc = 0;
+    int n = (int)(c->rope_dims / 2), most = 0, between = -1;
     if (n > 512 || t->items != (uint64_t)n)
         return err_set(e, DS_EFORMAT, "%s: %" PRIu64 " values, expected %d from the head size",
                        t->name, t->items, n);
-    rc = gguf_read(t, factor, t->items, e);
-    c->rope_factor = 1;
-    for (int i = 0; i < n && rc == 0; i++)
-        c->rope_factor = (double)factor[i] > c->rope_factor ? (double)factor[i] : c->rope_factor;
+    int rc = gguf_read(t, factor, t->items, e);
     if (rc == 0)
-        rc = load_set_real(c, "rope_factor", c->rope_factor, t->name, e);
-    if (rc < 0)
-        return rc;
-    double original;
-    rc = get_num(s, "rope.scaling.original_context_length", &original, e);
+        rc = get_num(s, "rope.scaling.original_context_length", &original, e);
     if (rc == 1)
         rc = load_set_int(c, "rope_original", (int64_t)original, "original_context_length", e);
+    else
+        original = 0;
     if (rc < 0)
         return rc;
     c->rope_scaling = ROPE_PLAIN;
     (void)model_config_rope(c, 0, 0, plain);
-    c->rope_scaling = ROPE_LLAMA3;
-    (void)model_config_rope(c, 0, 0, scaled);
-    for (int i = 0; i < n; i++) {
-        double ours = plain[i] / scaled[i];
-        if (!(fabs(ours - (double)factor[i]) <= 1e-3 * ours))
-            return err_set(e, DS_EFORMAT,
-                           "%s: factor %d is %g, expected %g from Llama 3's scaling by %g; other "
-                           "scalings are unsupported",
-                           t->name, i, (double)factor[i], ours, c->rope_factor);
+    for (int i = 0; i < n; i++)
+        most = factor[i] > factor[most] ? i : most;
+    double largest = (double)factor[most] > 1 ? (double)factor[most] : 1;
+    for (int i = 0; i < n; i++)
+        if ((double)factor[i] > 1.01 && (double)factor[i] < 0.99 * largest)
+            between = i;
+    c->rope_factor = factor_from(c, largest, (double)c->rope_original * plain[most] / turn);
+    int at = first_other(c, factor, plain, n, &ours);
+    if (at >= 0 && between >= 0 && original == 0) {
+        original = original_from(c, largest, (double)factor[between], plain[between] / turn);
+        c->rope_original = original >= 1 && original <= INT32_MAX ? (int64_t)original : 8192;
+        c->rope_factor = largest;
+        at = first_other(c, factor, plain, n, &ours);
     }
-    return 0;
+    if (at >= 0)
+        return err_set(e, DS_EFORMAT,
+                       "%s: factor %d is %g, expected %g from Llama 3's scaling by %g; other "
+                       "scalings are unsupported",
+                       t->name, at, (double)factor[at], ours, c->rope_factor);
+    return load_set_real(c, "rope_factor", c->rope_factor, t->name, e);
 }
 
 static int read_scaling_keys(const struct source *s, struct model_config *c, struct err *e)
@@ -538,6 +590,8 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
                        long_name);
     if (is_long || has_long(s))
         return read_long(s, c, e);
+    if (t && s->of->is_layer)
+        return err_set(e, DS_EFORMAT, "%s: unsupported in this architecture", t->name);
     if (t)
         return read_factors(s, t, c, e);
     if (is_yarn)
@@ -555,6 +609,29 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
 }
 
 /* ---- configuration --------------------------------------------------------------------------- */
+
+/* GPT-NeoX has biases everywhere and says whether its blocks are parallel; those of StableLM are
+ * where they have one norm, whatever the metadata says. */
+static int read_layer_norms(const struct source *s, struct model_config *c, struct err *e)
+{
+    double is_parallel = 0;
+    struct gguf_text mlp = {0};
+    c->norm = NORM_LAYER;
+    if (!s->of->is_neox) {
+        c->parallel = gguf_find(s->g, "blk.0.ffn_norm.weight") ? PARALLEL_NONE : PARALLEL_SHARED;
+        return 0;
+    }
+    int rc = get_num(s, "use_parallel_residual", &is_parallel, e);
+    if (rc == 0)
+        return err_set(e, DS_EFORMAT, "missing key %s.use_parallel_residual", s->arch);
+    c->parallel = is_parallel != 0 ? PARALLEL_NORMS : PARALLEL_NONE;
+    c->attn_bias = ATTN_BIAS_ALL;
+    c->mlp_bias = 1;
+    if (gguf_string(gguf_meta_find(s->g, GGUF_MLP), &mlp) && mlp.n == 9 &&
+        memcmp(mlp.p, "gelu_tanh", 9) == 0)
+        c->mlp = MLP_GELU_TANH;
+    return rc < 0 ? rc : 0;
+}
 
 static int read_switches(const struct source *s, struct model_config *c, struct err *e)
 {
@@ -576,7 +653,7 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     c->qk_norm = s->of->qk_norm;
     c->mlp = s->of->mlp;
     c->embed_scale = is_gemma(s) ? sqrt((double)c->dim) : 1;
-    return rc;
+    return rc == 0 && s->of->is_layer ? read_layer_norms(s, c, e) : rc;
 }
 
 /* A list of the blocks for which `is` holds. */

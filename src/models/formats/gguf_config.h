@@ -19,7 +19,17 @@ struct gguf_arch {
     int unscaled;     /* number of blocks with which scores are scaled by the size dim / heads */
     enum gguf_experts experts;
     int is_fused; /* q, k and v share a matrix, and so do gate and up */
+    int is_layer; /* LayerNorm, and maybe parallel blocks */
+    int is_neox;  /* only q, k and v share a matrix */
 };
+/* The exact GELU of every published GPT-NeoX has no key; our files of those with tanh have this
+ * one.  llama.cpp always approximates. */
+#define GGUF_MLP "depthscope.mlp"
+/* As gguf_place has it. */
+static inline int gguf_fused(const struct gguf_arch *a)
+{
+    return a->is_fused ? 2 : a->is_neox;
+}
 const struct gguf_arch *gguf_arch_find(const char *name); /* NULL: unsupported */
 const struct gguf_arch *gguf_arch_of(const char *family); /* NULL: none */
 /* attn_scale as the architecture has it. */

@@ -68,13 +68,13 @@ static void foreign_free(struct foreign *f)
     }
 }
 
-/* The parts of a fused matrix follow one another. */
-static void fused_row(const struct foreign *f, size_t row, real *out)
+/* The part that has a row of the tensor; *row becomes the part's own. */
+static int part_of(const struct foreign *f, uint64_t *row)
 {
-    int k = 0;
-    while (row >= (size_t)f->m->params.p[f->part[k]].shape[0])
-        row -= (size_t)f->m->params.p[f->part[k++]].shape[0];
-    model_values(f->m, f->part[k], row, 1, out);
+    uint64_t rows[NAMES_PARTS], left;
+    for (int k = 0; k < f->place.parts; k++)
+        rows[k] = (uint64_t)f->m->params.p[f->part[k]].shape[0];
+    return names_part(&f->place, rows, row, &left);
 }
 
 static void foreign_done(struct foreign *f, uint64_t row)
@@ -91,15 +91,17 @@ static void foreign_row(const void *data, uint64_t i, void *out)
     struct foreign *f = (struct foreign *)(uintptr_t)data;
     real *to = out;
     if (!f->place.is_transposed && f->m->params.p[f->part[0]].rank > 1) {
-        fused_row(f, (size_t)i, out);
+        int k = part_of(f, &i);
+        model_values(f->m, f->part[k], (size_t)i, 1, out);
         return;
     }
-    for (int k = 0; k < f->place.parts; k++) {
+    uint64_t width =
+        f->place.outputs ? f->place.outputs : (uint64_t)f->m->params.p[f->part[0]].shape[0];
+    for (uint64_t at = 0, row = 0; at < width; row = ++at) {
+        int k = part_of(f, &row);
         const struct param *p = &f->m->params.p[f->part[k]];
-        size_t rows = (size_t)p->shape[0], cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
-        const real *value = foreign_values(f, k);
-        for (size_t o = 0; o < rows; o++)
-            *to++ = value[o * cols + (p->rank > 1 ? (size_t)i : 0)];
+        size_t cols = p->rank > 1 ? (size_t)p->shape[1] : 1;
+        *to++ = foreign_values(f, k)[row * cols + (p->rank > 1 ? (size_t)i : 0)];
     }
     foreign_done(f, i);
 }

@@ -23,10 +23,10 @@ struct source {
 static void place_of(const struct source *s, const struct model *m, int i, struct names_place *at)
 {
     const char *param = m->params.p[i].name;
-    BUG_IF(!gguf_place(&m->config, s->arch->is_fused, param, at), "%s: no name in GGUF", param);
+    BUG_IF(!gguf_place(&m->config, gguf_fused(s->arch), param, at), "%s: no name in GGUF", param);
 }
 
-/* Experts > 0: of as many parameters together.  A gate of one row is a vector there. */
+/* Experts > 0: of as many parameters together.  A gate of one row is a vector in some files. */
 static int check_shape(const struct param *p, const struct names_place *at,
                        const struct gguf_tensor *t, int64_t experts, struct err *e)
 {
@@ -34,11 +34,11 @@ static int check_shape(const struct param *p, const struct names_place *at,
     int64_t shape[3] = {experts, at->outputs ? (int64_t)at->outputs : p->shape[0],
                         p->rank > 1 ? p->shape[1] : 0};
     int from = experts > 0 ? 0 : p->rank > 1 && p->shape[0] == 1 ? 2 : 1, n = p->rank + 1 - from;
-    int same = t->rank == n;
+    int more = t->rank > n && t->shape[0] == 1, same = t->rank - more == n;
     for (int i = 0; i < n; i++)
         str_addf(&want, "%s%" PRId64, i ? "," : "", shape[from + i]);
     for (int i = 0; i < t->rank; i++) {
-        same &= t->shape[i] == (uint64_t)(i < n ? shape[from + i] : 0);
+        same &= i < more || t->shape[i] == (uint64_t)(i - more < n ? shape[from + i - more] : 0);
         str_addf(&have, "%s%" PRIu64, i ? "," : "", t->shape[i]);
     }
     int rc = same ? 0

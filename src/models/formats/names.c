@@ -10,6 +10,7 @@
 struct row {
     const char *ours, *theirs;
     int is_transposed, part, parts;
+    int is_by_head; /* the parts alternate */
 };
 
 struct names {
@@ -18,8 +19,11 @@ struct names {
     const char *prefix, *layer; /* prefix of each name; of a block's: + number */
     const struct row *rows;     /* NULL: names after the prefix are ours */
     size_t n;
-    int is_partial; /* names without a row are ours too */
+    int is_partial;   /* names without a row are ours too */
+    const char *head; /* NULL: ours */
 };
+
+static const char own_head[] = "lm_head.weight";
 
 /* Our names after "model." and "model.layers.N.", and theirs after their prefixes. */
 static const struct row gpt2[] = {
@@ -44,6 +48,26 @@ static const struct row gpt2[] = {
     {"mlp.up_proj.bias",                 "mlp.c_fc.bias",        0, 0, 1},
     {"mlp.down_proj.weight",             "mlp.c_proj.weight",    1, 0, 1},
     {"mlp.down_proj.bias",               "mlp.c_proj.bias",      0, 0, 1},
+    // clang-format on
+};
+
+static const struct row gpt_neox[] = {
+    // clang-format off
+    {"embed_tokens.weight",              "embed_in.weight",                  0, 0, 1, 0},
+    {"norm.weight",                      "final_layer_norm.weight",          0, 0, 1, 0},
+    {"norm.bias",                        "final_layer_norm.bias",            0, 0, 1, 0},
+    {"self_attn.q_proj.weight",          "attention.query_key_value.weight", 0, 0, 3, 1},
+    {"self_attn.k_proj.weight",          "attention.query_key_value.weight", 0, 1, 3, 1},
+    {"self_attn.v_proj.weight",          "attention.query_key_value.weight", 0, 2, 3, 1},
+    {"self_attn.q_proj.bias",            "attention.query_key_value.bias",   0, 0, 3, 1},
+    {"self_attn.k_proj.bias",            "attention.query_key_value.bias",   0, 1, 3, 1},
+    {"self_attn.v_proj.bias",            "attention.query_key_value.bias",   0, 2, 3, 1},
+    {"self_attn.o_proj.weight",          "attention.dense.weight",           0, 0, 1, 0},
+    {"self_attn.o_proj.bias",            "attention.dense.bias",             0, 0, 1, 0},
+    {"mlp.up_proj.weight",               "mlp.dense_h_to_4h.weight",         0, 0, 1, 0},
+    {"mlp.up_proj.bias",                 "mlp.dense_h_to_4h.bias",           0, 0, 1, 0},
+    {"mlp.down_proj.weight",             "mlp.dense_4h_to_h.weight",         0, 0, 1, 0},
+    {"mlp.down_proj.bias",               "mlp.dense_4h_to_h.bias",           0, 0, 1, 0},
     // clang-format on
 };
 
@@ -106,6 +130,10 @@ static const struct names all[] = {
     SANDWICH("gemma2", ""),
     SANDWICH("gemma3_text", "model."),
     SANDWICH("olmo2", "model."),
+    {"gpt_neox", "gpt_neox.embed_in.weight", "gpt_neox.", "layers.", gpt_neox, DS_LEN(gpt_neox), 1,
+     "embed_out.weight"},
+    {"gpt_neox", "embed_in.weight", "", "layers.", gpt_neox, DS_LEN(gpt_neox), 1,
+     "embed_out.weight"},
     {"ouro", "model.layers.0.input_layernorm_2.weight", "model.", "layers.", ouro, DS_LEN(ouro), 1},
     SANDWICH("olmo3", "model."),
 };
@@ -124,6 +152,11 @@ const struct names *names_of_family(const char *family)
         if (strcmp(all[i].family, family) == 0)
             return &all[i];
     return all;
+}
+
+const char *names_head(const struct names *n)
+{
+    return n->head ? n->head : own_head;
 }
 
 int names_are_ours(const struct names *n)
@@ -162,6 +195,12 @@ static void place_part(const struct model_config *c, const struct row *r, struct
         out->first += k >= r->part ? 0 : k == 0 ? q : kv;
         out->outputs += k == 0 ? q : kv;
     }
+    if (!r->is_by_head)
+        return;
+    uint64_t each = (uint64_t)c->head_dim, queries = (uint64_t)(c->heads / c->kv_heads) * each;
+    out->first = r->part == 0 ? 0 : queries + (uint64_t)(r->part - 1) * each;
+    out->group = r->part == 0 ? queries : each;
+    out->stride = queries + 2 * each;
 }
 
 void names_place(const struct names *n, const struct model_config *c, const char *ours,
@@ -172,8 +211,10 @@ void names_place(const struct names *n, const struct model_config *c, const char
     char number[24] = "";
     *out = (struct names_place){.parts = 1};
     snprintf(out->name, sizeof out->name, "%s", ours);
+    if (strcmp(ours, own_head) == 0)
+        snprintf(out->name, sizeof out->name, "%s", names_head(n));
     if (names_are_ours(n) || strncmp(ours, model, sizeof model - 1) != 0)
-        return; /* the head, adapters and routers have one name everywhere */
+        return; /* adapters and routers have one name everywhere */
     if (strncmp(tail, layers, sizeof layers - 1) == 0) {
         const char *digits = tail + sizeof layers - 1;
         size_t k = strspn(digits, "0123456789");
@@ -195,6 +236,23 @@ void names_place(const struct names *n, const struct model_config *c, const char
     }
 }
 
+int names_part(const struct names_place *first, const uint64_t rows[NAMES_PARTS], uint64_t *row,
+               uint64_t *left)
+{
+    uint64_t head = first->group ? *row / first->stride : 0, each;
+    int k = 0;
+    for (*row -= head * first->stride;; *row -= each, k++) {
+        each = first->group == 0 ? rows[k]
+               : k == 0          ? first->group
+                                 : (first->stride - first->group) / 2;
+        if (*row < each)
+            break;
+    }
+    *left = each - *row;
+    *row += head * (first->group ? each : 0);
+    return k;
+}
+
 int names_shape(const struct names_place *at, const struct param *p, uint64_t shape[2])
 {
     uint64_t rows = at->outputs ? at->outputs : (uint64_t)p->shape[0], cols = (uint64_t)p->shape[1];
@@ -212,14 +270,17 @@ static int ends_with(const char *s, const char *end)
 int names_is_buffer(const char *theirs)
 {
     return ends_with(theirs, ".rotary_emb.inv_freq") || ends_with(theirs, ".attn.bias") ||
-           ends_with(theirs, ".attn.masked_bias");
+           ends_with(theirs, ".attn.masked_bias") || ends_with(theirs, ".attention.bias") ||
+           ends_with(theirs, ".attention.masked_bias");
 }
 
 static const char *const gguf_names[][2] = {
     {"model.embed_tokens.weight", "token_embd.weight"},
     {"model.norm.weight", "output_norm.weight"},
+    {"model.norm.bias", "output_norm.bias"},
     {"lm_head.weight", "output.weight"},
     {"input_layernorm.weight", "attn_norm.weight"},
+    {"input_layernorm.bias", "attn_norm.bias"},
     {"self_attn.q_proj.weight", "attn_q.weight"},
     {"self_attn.k_proj.weight", "attn_k.weight"},
     {"self_attn.v_proj.weight", "attn_v.weight"},
@@ -229,6 +290,7 @@ static const char *const gguf_names[][2] = {
     {"self_attn.v_proj.bias", "attn_v.bias"},
     {"self_attn.o_proj.bias", "attn_output.bias"},
     {"post_attention_layernorm.weight", "ffn_norm.weight"},
+    {"post_attention_layernorm.bias", "ffn_norm.bias"},
     {"self_attn.q_norm.weight", "attn_q_norm.weight"},
     {"self_attn.k_norm.weight", "attn_k_norm.weight"},
     {"attention_output_layernorm.weight", "post_attention_norm.weight"},
@@ -287,25 +349,27 @@ int gguf_name(char *out, size_t size, const char *param)
     return 0;
 }
 
-/* phi3: gate and up are rows of what is "up" elsewhere. */
+/* gptneox: q, k and v; phi3: gate and up too, which are rows of what is "up" elsewhere. */
 static const struct row gguf_fused[] = {
     // clang-format off
     {"self_attn.q_proj.weight", "attn_qkv.weight", 0, 0, 3},
     {"self_attn.k_proj.weight", "attn_qkv.weight", 0, 1, 3},
     {"self_attn.v_proj.weight", "attn_qkv.weight", 0, 2, 3},
+    {"self_attn.q_proj.bias",   "attn_qkv.bias",   0, 0, 3},
+    {"self_attn.k_proj.bias",   "attn_qkv.bias",   0, 1, 3},
+    {"self_attn.v_proj.bias",   "attn_qkv.bias",   0, 2, 3},
     {"mlp.gate_proj.weight",    "ffn_up.weight",   0, 0, 2},
     {"mlp.up_proj.weight",      "ffn_up.weight",   0, 1, 2},
     // clang-format on
 };
 
-int gguf_place(const struct model_config *c, int is_fused, const char *param,
-               struct names_place *out)
+int gguf_place(const struct model_config *c, int fused, const char *param, struct names_place *out)
 {
     const char *rest;
     int l = load_layer(param, &rest);
     *out = (struct names_place){.parts = 1};
-    for (size_t i = 0; is_fused && l >= 0 && i < DS_LEN(gguf_fused); i++)
-        if (strcmp(gguf_fused[i].ours, rest) == 0) {
+    for (size_t i = 0; l >= 0 && i < DS_LEN(gguf_fused); i++)
+        if (fused >= (gguf_fused[i].parts == 3 ? 1 : 2) && strcmp(gguf_fused[i].ours, rest) == 0) {
             snprintf(out->name, sizeof out->name, "blk.%d.%s", l, gguf_fused[i].theirs);
             place_part(c, &gguf_fused[i], out);
             return 1;

@@ -18,8 +18,8 @@ static const char peft_prefix[] = "base_model.model.";
 struct part {
     char name[NAMES_MAX + 64];
     int rank;
-    uint64_t rows, cols; /* of the tensor; a vector has one column */
-    uint64_t first;      /* its row where our parameter begins */
+    uint64_t rows, cols;   /* of the tensor; a vector has one column */
+    struct names_place at; /* our rows in it */
 };
 
 /* Rows of a fused matrix: q, k and v of a GPT-2 or Phi-3 are one there. */
@@ -28,7 +28,7 @@ static void take_rows(struct part *out, const struct param *p, const struct name
     out->rank = p->rank;
     out->rows = at->outputs ? at->outputs : (uint64_t)p->shape[0];
     out->cols = p->rank > 1 ? (uint64_t)p->shape[1] : 1;
-    out->first = at->first;
+    out->at = *at;
 }
 
 /* Parameter i of adapter x. */
@@ -168,10 +168,12 @@ static int find(const struct own_files *b, const struct model *m, int i, struct 
 static size_t take(const struct st_tensor *t, const struct part *part, struct param *p)
 {
     size_t bad = 0;
+    size_t cols = (size_t)part->cols, n = p->n / cols, step = part->at.group ? part->at.group : n;
+    for (size_t row = 0; row < n; row += step)
 #if REAL_BITS == 64
-    st_take_f64(t, part->first * part->cols, p->value, p->n);
+        st_take_f64(t, names_row(&part->at, row) * cols, p->value + row * cols, step * cols);
 #else
-    st_take_f32(t, part->first * part->cols, p->value, p->n);
+        st_take_f32(t, names_row(&part->at, row) * cols, p->value + row * cols, step * cols);
 #endif
     for (size_t i = 0; i < p->n; i++)
         bad += !(p->value[i] - p->value[i] == 0);

@@ -73,6 +73,22 @@ static void read_transposed(const struct item *x, size_t row, size_t n)
     }
 }
 
+/* Rows of the tensor from our row `row` to the last of n. */
+static uint64_t rows_between(const struct item *x, size_t row, size_t n)
+{
+    return n == 0 ? 0 : names_row(&x->place, row + n - 1) + 1 - names_row(&x->place, row);
+}
+
+/* Heads of one part, between those of the others. */
+static void read_heads(const struct item *x, size_t row, size_t n)
+{
+    size_t group = (size_t)x->place.group;
+    for (size_t end = row + n, k; row < end; row += k) {
+        k = group - row % group < end - row ? group - row % group : end - row;
+        take(x->tensor, names_row(&x->place, row) * x->cols, x->out + row * x->cols, k * x->cols);
+    }
+}
+
 /* A transposed tensor is read as a whole, and only once. */
 static void want_piece(const struct reading *r, int i)
 {
@@ -81,7 +97,8 @@ static void want_piece(const struct reading *r, int i)
     if (x->place.is_transposed && p->row == 0)
         st_prefetch(x->tensor, 0, x->tensor->items);
     else if (!x->place.is_transposed)
-        st_prefetch(x->tensor, (x->place.first + p->row) * x->cols, p->n * x->cols);
+        st_prefetch(x->tensor, names_row(&x->place, p->row) * x->cols,
+                    rows_between(x, p->row, p->n) * x->cols);
 }
 
 static void read_piece(void *ctx, int task, int worker)
@@ -95,6 +112,8 @@ static void read_piece(void *ctx, int task, int worker)
         want_piece(r, task + AHEAD);
     if (x->place.is_transposed) {
         read_transposed(x, p->row, p->n);
+    } else if (x->place.group) {
+        read_heads(x, p->row, p->n);
     } else {
         uint64_t from = x->place.first * x->cols + at;
         take(x->tensor, from, x->out + at, n);
@@ -191,7 +210,9 @@ static void leave_stored(struct model *m, int i, const struct source *x)
                                 .is_bf16 = x->tensor->dtype == ST_BF16,
                                 .is_transposed = x->place.is_transposed,
                                 .first = (size_t)x->place.first,
-                                .rows = (size_t)x->place.outputs});
+                                .rows = (size_t)x->place.outputs,
+                                .group = (size_t)x->place.group,
+                                .stride = (size_t)x->place.stride});
 }
 
 static void close_set(void *file)

@@ -62,6 +62,8 @@ void stored_free(struct model *m)
 /* Our pairs (i, i + head_dim/2) are (2i, 2i + 1) there. */
 size_t stored_file_row(const struct stored *s, size_t row)
 {
+    if (s->group)
+        return row / s->group * s->stride + row % s->group;
     size_t D = (size_t)s->head_dim;
     if (D == 0)
         return row;
@@ -98,7 +100,7 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
     BUG_IF(!s->take, "%s: the location of its values is not set", p->name);
     if (s->is_transposed) {
         rows_transposed(s, p, row, n, out);
-    } else if (s->head_dim == 0) {
+    } else if (s->head_dim == 0 && s->group == 0) {
         s->take(s->tensor, (before + row) * C, n * C, out);
     } else {
         for (size_t i = 0; i < n; i++)
@@ -110,7 +112,9 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
 static void *bytes_of(const struct stored *s, const struct param *p, size_t row, size_t *n)
 {
     size_t rows = rows_of(s, p), each = s->bytes / (rows ? rows : 1);
-    size_t begin = (s->first + row) * each;
+    size_t begin = (s->first + (s->group ? stored_file_row(s, row) : row)) * each;
+    if (s->group && *n > 0)
+        *n = stored_file_row(s, row + *n - 1) + 1 - stored_file_row(s, row);
     *n *= each;
     return (void *)(uintptr_t)(s->data + begin);
 }
@@ -133,15 +137,16 @@ void stored_populate(const struct stored *s, const struct param *p, size_t row, 
     }
 }
 
-/* Rows of a transposed or interleaved tensor share pages with rows still to be read, so no hint is
+/* Rows of a transposed or interleaved tensor, or of one whose parts alternate, share pages with rows still to be read, so no hint is
  * given. */
 void stored_drop(const struct stored *s, const struct param *p, size_t row, size_t n)
 {
     int is_last = row + n == (size_t)p->shape[0];
-    if (!s->is_transposed && s->head_dim == 0) {
+    size_t end = s->group ? s->first + s->group : s->first + (size_t)p->shape[0];
+    if (!s->is_transposed && s->head_dim == 0 && s->group == 0) {
         void *at = bytes_of(s, p, row, &n);
         mem_discard(at, n);
-    } else if (is_last && s->first + (size_t)p->shape[0] == rows_of(s, p)) {
+    } else if (is_last && end == (s->group ? s->stride : rows_of(s, p))) {
         mem_discard((void *)(uintptr_t)s->data, s->bytes);
     }
 }

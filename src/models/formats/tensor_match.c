@@ -7,8 +7,6 @@
 #include "io/safetensors.h"
 
 enum { COMPARED = 2048 };
-static const char head_name[] = "lm_head.weight";
-
 static void name_one(int *n, struct str *names, const char *name)
 {
     if ((*n)++ < TENSOR_MATCH_NAMES)
@@ -36,6 +34,14 @@ static int shape_fits(const struct source *x, const struct param *p)
            (rank < 2 || x->tensor->shape[1] == shape[1]);
 }
 
+/* The head, which newer versions of the library name as Llama's. */
+static const struct st_tensor *find_head(const struct tensor_match *v, const struct st_set *s,
+                                         size_t *at)
+{
+    const struct st_tensor *t = st_set_find(s, names_head(v->names), at);
+    return t ? t : st_set_find(s, "lm_head.weight", at);
+}
+
 static void find_sources(struct tensor_match *v, const struct model *m, const struct st_set *s,
                          int strict)
 {
@@ -46,7 +52,9 @@ static void find_sources(struct tensor_match *v, const struct model *m, const st
         names_place(v->names, &m->config, p->name, &x->place);
         x->tensor = st_set_find(s, x->place.name, &at);
         if (!x->tensor && i == m->embed && m->head < 0)
-            x->tensor = st_set_find(s, head_name, &at); /* a tied matrix may have either name */
+            x->tensor = find_head(v, s, &at); /* a tied matrix may have either name */
+        if (!x->tensor && i == m->head)
+            x->tensor = find_head(v, s, &at);
         if (!x->tensor && i == m->head && adapters_saves(m, i)) { /* of a tied base, until read */
             names_place(v->names, &m->config, m->params.p[m->embed].name, &x->place);
             x->tensor = st_set_find(s, x->place.name, &at);
@@ -76,9 +84,11 @@ int tensor_match_init(struct tensor_match *v, const struct model *m, const struc
     find_sources(v, m, s, strict);
     for (size_t i = 0; i < st_set_count(s); i++) {
         const char *name = st_set_at(s, i)->name;
+        size_t head;
+        int is_head = m->head < 0 && find_head(v, s, &head) && head == i;
         if (v->used[i] || names_is_buffer(name))
             continue;
-        if (m->head < 0 && strcmp(name, head_name) == 0)
+        if (is_head)
             v->used_n++; /* compared with the embedding */
         else if (!strict && is_extra(name))
             name_one(&v->ignored_n, &v->ignored, name);
@@ -161,15 +171,14 @@ static int heads_agree(const struct st_tensor *a, const struct st_tensor *b)
 static int check_head(const struct tensor_match *v, const struct model *m, const struct st_set *s,
                       struct err *e)
 {
-    const struct st_tensor *head = st_set_find(s, head_name, NULL),
-                           *embed = v->source[m->embed].tensor;
+    const struct st_tensor *head = find_head(v, s, NULL), *embed = v->source[m->embed].tensor;
     if (m->head >= 0 || !head || head == embed)
         return 0;
     int rc = st_check_read(head, head->items, e);
     if (rc == 0 && !heads_agree(head, embed))
         rc = err_set(e, DS_EFORMAT,
                      "%s differs from %s, but the configuration ties them (tie_word_embeddings)",
-                     head_name, embed->name);
+                     head->name, embed->name);
     return rc;
 }
 

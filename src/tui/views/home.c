@@ -65,7 +65,14 @@ static int home_poll(struct view *v)
     }
     if (home_poll_launch(v) || (was_starting && !h->form.is_starting))
         return 1;
-    if (!app_is_scripted(v->app) && fabs(app_now(v->app) - h->listed) >= refresh_s) {
+    uint64_t of_hosts = 0;
+    size_t n;
+    struct host *const *host = app_hosts(v->app, &n);
+    for (size_t i = 0; i < n; i++)
+        of_hosts += host_info(host[i]).listed;
+    int is_due = of_hosts != h->of_hosts || fabs(app_now(v->app) - h->listed) >= refresh_s;
+    h->of_hosts = of_hosts;
+    if (!app_is_scripted(v->app) && is_due) {
         home_load(v);
         (void)home_poll_details(v);
         return 1;

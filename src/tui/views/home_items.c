@@ -152,6 +152,7 @@ static void refresh(struct view *v)
     struct err e = {0};
     const char *also[APP_ALSO_MAX], *root = app_home(v->app, also, &h->index.alsos);
     h->index.also = also;
+    h->index.host = app_hosts(v->app, &h->index.hosts);
     h->error[0] = '\0';
     if (runindex_refresh(&h->index, root, &e) < 0)
         str_copy(h->error, sizeof h->error, e.text);
@@ -159,7 +160,8 @@ static void refresh(struct view *v)
         str_copy(h->error, sizeof h->error,
                  "too many files to look at; some logs of other programs are not listed");
     h->index.also = NULL;
-    h->index.alsos = 0;
+    h->index.host = NULL;
+    h->index.alsos = h->index.hosts = 0;
     order(v);
 }
 

@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/str.h"
+#include "io/host.h"
 #include "training/job.h"
 #include "tui/home.h"
 
@@ -252,9 +255,56 @@ static int draw_welcome(struct view *v, struct area a)
     return y + 2;
 }
 
-/* Columns that no run has a value for go first; other programs' runs are known by loss and age. */
-static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS])
+static int has_hosts(const struct view *v)
 {
+    size_t n;
+    (void)app_hosts(v->app, &n);
+    return n > 0;
+}
+
+/* One line per host: "box:runs  up  12 runs  34 ms  3.1k in".  A host that is not up says why, and how
+ * old its rows are. */
+static int draw_hosts(struct view *v, struct area a)
+{
+    static const enum role role[] = {[HOST_CONNECTING] = ROLE_WARN,
+                                     [HOST_UP] = ROLE_GOOD,
+                                     [HOST_RECONNECTING] = ROLE_WARN,
+                                     [HOST_FAILED] = ROLE_BAD};
+    size_t n, most = a.rows > 12 ? (size_t)a.rows / 4 : 1;
+    struct host *const *host = app_hosts(v->app, &n);
+    int y = 0;
+    for (size_t i = 0; i < n && i < most; i++, y++) {
+        struct host_info x = host_info(host[i]);
+        char age[16], in[16];
+        int at = 2;
+        if (i == most - 1 && n > most) {
+            area_textf(a, y, at, -1, ink(ROLE_DIM), "and %zu more hosts", n - i);
+            continue;
+        }
+        at += 2 + area_textf(a, y, at, -1, ink(ROLE_TEXT), "%s%s%s", x.name, x.root[0] ? ":" : "",
+                             x.root);
+        at += 2 + area_text(a, y, at, -1, ink(role[x.state]), host_state_name(x.state));
+        if (isfinite(x.heard))
+            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "%zu run%s", x.runs,
+                                 x.runs == 1 ? "" : "s");
+        if (x.state == HOST_UP && isfinite(x.latency_s))
+            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "%.0f ms", x.latency_s * 1e3);
+        if (x.state == HOST_UP)
+            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "%s%s received",
+                                 str_si(in, (double)x.bytes_in), x.bytes_in < 1000 ? " B" : "B");
+        else if (isfinite(x.heard))
+            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "heard %s ago",
+                                 num_age(age, clock_mono() - x.heard));
+        if (x.why[0])
+            area_text(a, y, at, -1, ink(x.state == HOST_UP ? ROLE_WARN : role[x.state]), x.why);
+    }
+    return y;
+}
+
+/* Columns that no run has a value for go first; other programs' runs are known by loss and age. */
+static void choose_columns(const struct view *v, struct column fit[HOME_COLUMNS])
+{
+    const struct home *h = v->state;
     static const struct {
         int column;
         enum run_number number;
@@ -262,6 +312,8 @@ static void choose_columns(const struct home *h, struct column fit[HOME_COLUMNS]
                    {COL_TIME, RUN_TIME_RATIO},
                    {COL_RATE, RUN_TOK_S},
                    {COL_ETA, RUN_ETA}};
+    if (has_hosts(v))
+        fit[COL_HOST].priority = columns[COL_METHOD].priority + 1;
     int needs_loss = 0, has_foreign = 0, has_method = 0, has[DS_LEN(numbers)] = {0};
     for (size_t i = 0; i < h->items; i++) {
         const struct run_row *r = h->item[i].kind == HOME_RUN ? h->item[i].row : NULL;
@@ -292,17 +344,18 @@ void home_draw_table(struct view *v, struct area a)
     int y = 0;
     struct column fit[HOME_COLUMNS];
     memcpy(fit, columns, sizeof fit);
-    choose_columns(h, fit);
+    choose_columns(v, fit);
     columns_fit(fit, HOME_COLUMNS, table.cols, h->width, h->x);
     if (h->is_filtering || h->filter.text.len)
         home_filter_draw(v, area_sub(a, y++, 0, 1, a.cols));
+    y += draw_hosts(v, area_sub(a, y, 0, a.rows - y, a.cols));
     h->head_y = -1;
     if (h->index.n) {
         h->head_y = y;
         draw_head(h, table, y++);
         if (h->error[0] && a.rows > 6)
             area_text(a, y++, 2, -1, ink(ROLE_BAD), h->error);
-    } else {
+    } else if (!has_hosts(v)) {
         y += draw_welcome(v, area_sub(a, y, 0, a.rows - y, a.cols));
     }
     h->table_y = y;

@@ -1,0 +1,530 @@
+/* depthscope agent [ROOT]: the far end of a host.  JSON request lines in, records out (FORMATS.md,
+ * "Agent"); a workbench elsewhere starts it through ssh.  It reads runs below one folder and sends
+ * commands to those that train; names from the other end are looked up in the list, never opened. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/version.h"
+#include "io/foreign.h"
+#include "io/host.h"
+#include "io/runindex.h"
+#include "io/runlog.h"
+#include "summary.h"
+#include "training/job.h"
+
+struct cli_option agent_options[] = {
+    {.name = "readonly", .help = "refuse commands that change or stop a run"},
+    {.name = NULL},
+};
+
+enum {
+    FOLLOWS_MAX = 16,
+    COMMANDS_MAX = 8,
+    REQUEST_MAX = 64 << 10,
+    GATHER = 8 << 10,     /* bytes of records in one message */
+    IN_FLIGHT = 32 << 10, /* bytes sent and not yet acknowledged: an answer waits behind no more */
+    ROWS_MAX = 500,       /* rows in one turn */
+    LONG_LOG = 128 << 10  /* bytes from which a log is summarised */
+};
+static const double list_s = 2, beat_s = 5, command_s = 30;
+
+struct follow {
+    char run[256], path[1024];
+    struct runlog_reader *reader;
+    uint64_t skip; /* bytes of the log that the other end has */
+    uint32_t id;   /* of the file: another one starts over */
+    int is_reset;
+    double due;         /* of the next look at a log that has nothing new */
+    struct str summary; /* what is left to send of it */
+    uint64_t summary_at;
+};
+struct sent_command {
+    struct job_request *request;
+    int64_t id;
+};
+struct agent {
+    char root[1024];
+    int readonly, lists, is_listed, is_done, out;
+    struct runindex index;
+    struct map sent; /* name -> hash of the row as sent */
+    size_t next_row;
+    struct follow follow[FOLLOWS_MAX];
+    int follows;
+    struct sent_command command[COMMANDS_MAX];
+    int commands;
+    struct record *rec;
+    struct str in, frame, bodies;
+    uint64_t seq, sent_bytes, acked;
+    double listed, beat;
+};
+
+static int send_record(struct agent *a, struct err *e)
+{
+    a->frame.len = 0;
+    int rc = record_end(a->rec, ++a->seq, &a->frame, e);
+    if (rc == 0)
+        rc = fs_write_all(a->out, a->frame.p, a->frame.len, "answer", e);
+    a->sent_bytes += a->frame.len;
+    a->beat = clock_mono();
+    return rc;
+}
+
+static int has_window(const struct agent *a)
+{
+    return a->sent_bytes - a->acked < IN_FLIGHT;
+}
+
+static int send_hello(struct agent *a, struct err *e)
+{
+    record_begin(a->rec, "agent", 0, clock_wall());
+    record_int(a->rec, "protocol", HOST_PROTOCOL);
+    record_str(a->rec, "version", DEPTHSCOPE_VERSION);
+    record_str(a->rec, "root", a->root);
+    record_bool(a->rec, "readonly", a->readonly);
+    return send_record(a, e);
+}
+
+/* ---- rows ---- */
+
+static void begin_row(struct agent *a, const struct run_row *r)
+{
+    char tags[RUN_TAGS_MAX * (RUN_TAG_MAX + 2)] = "";
+    size_t n = 0;
+    for (int i = 0; i < r->notes.tags; i++)
+        n += (size_t)snprintf(tags + n, sizeof tags - n, "%s%s", i ? " " : "", r->notes.tag[i]);
+    record_begin(a->rec, "row", (int64_t)r->phase.step, r->last_time);
+    record_str(a->rec, "name", r->name);
+    record_str(a->rec, "state", run_state_name(r->state));
+    record_bool(a->rec, "live", r->is_live);
+    record_str(a->rec, "method", r->method);
+    record_str(a->rec, "preset", r->preset);
+    record_str(a->rec, "run_id", r->run_id);
+    record_str(a->rec, "parent", r->parent);
+    if (r->format)
+        record_str(a->rec, "format", r->format);
+    if (tags[0])
+        record_str(a->rec, "tags", tags);
+    if (r->notes.note[0])
+        record_str(a->rec, "note", r->notes.note);
+    record_nums(a->rec, "numbers", r->number, RUN_NUMBERS);
+    record_num(a->rec, "modified", r->modified);
+    record_f32s(a->rec, "spark", r->spark, (size_t)r->sparks);
+}
+
+/* The row unless the other end has it; the age of a live run counts there, not here. */
+static int send_row(struct agent *a, const struct run_row *r, struct err *e)
+{
+    int64_t was = 0;
+    begin_row(a, r);
+    a->bodies.len = 0;
+    int rc = record_end(a->rec, 0, &a->bodies, e);
+    if (rc < 0)
+        return rc;
+    int64_t now = (int64_t)hash_crc32c(1, a->bodies.p, a->bodies.len);
+    if (map_get(&a->sent, r->name, strlen(r->name), &was) && was == now)
+        return 0;
+    if (map_set(&a->sent, r->name, strlen(r->name), now) < 0)
+        return err_set(e, DS_EMEM, "out of memory for the list of runs");
+    begin_row(a, r);
+    return send_record(a, e);
+}
+
+static int send_gone(struct agent *a, struct err *e)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < a->sent.cap; i++) {
+        struct map_slot *s = &a->sent.slot[i];
+        char name[256];
+        if (!s->key || s->value < 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)s->len, s->key); /* keys have no NUL */
+        if (runindex_find(&a->index, name))
+            continue;
+        s->value = -1; /* a map forgets nothing */
+        record_begin(a->rec, "gone", 0, clock_wall());
+        record_str(a->rec, "name", name);
+        rc = send_record(a, e);
+    }
+    return rc;
+}
+
+/* A turn of the list: as many rows as fit, the newest first. */
+static int send_rows(struct agent *a, struct err *e)
+{
+    int rc = 0;
+    if (a->next_row >= a->index.n) {
+        if (clock_mono() < a->listed + list_s)
+            return 0;
+        a->listed = clock_mono();
+        a->next_row = 0;
+        rc = runindex_refresh(&a->index, a->root, e);
+        if (rc == 0)
+            rc = send_gone(a, e);
+    }
+    for (int n = 0; rc == 0 && n < ROWS_MAX && a->next_row < a->index.n && has_window(a); n++)
+        rc = send_row(a, a->index.row[a->next_row++], e);
+    if (rc == 0 && a->next_row >= a->index.n && !a->is_listed) {
+        a->is_listed = 1;
+        record_begin(a->rec, "listed", 0, clock_wall());
+        rc = send_record(a, e);
+    }
+    return rc;
+}
+
+/* ---- logs ---- */
+
+static uint32_t id_of(const struct agent *a, const char *run)
+{
+    const struct run_row *r = runindex_find(&a->index, run);
+    return r ? hash_crc32c((uint32_t)r->seen.inode, r->run_id, strlen(r->run_id)) : 0;
+}
+
+static void drop(struct agent *a, const char *run)
+{
+    for (int i = 0; i < a->follows; i++) {
+        if (strcmp(a->follow[i].run, run) != 0)
+            continue;
+        runlog_reader_close(a->follow[i].reader);
+        str_release(&a->follow[i].summary);
+        a->follow[i] = a->follow[--a->follows];
+        return;
+    }
+}
+
+/* problem: instead of records. */
+static int say_log(struct agent *a, const struct follow *f, const char *problem, uint64_t at,
+                   int is_live, struct err *e)
+{
+    record_begin(a->rec, "log", 0, clock_wall());
+    record_str(a->rec, "run", f->run);
+    if (problem) {
+        record_str(a->rec, "error", problem);
+    } else {
+        record_int(a->rec, "at", (int64_t)at);
+        record_int(a->rec, "id", f->id);
+        record_bool(a->rec, "reset", f->is_reset);
+        record_bool(a->rec, "live", is_live);
+        record_bytes(a->rec, "frames", a->bodies.p ? a->bodies.p : "", a->bodies.len);
+    }
+    return send_record(a, e);
+}
+
+/* A long log is first sent as a summary; the offset counts once all of it has been. */
+static int summarise(struct follow *f, struct err *e)
+{
+    struct stat st;
+    uint64_t records = 0;
+    char size[16];
+    if (fs_stat(f->path, &st) != 0 || st.st_size < LONG_LOG || runlog_reader_format(f->reader))
+        return 0;
+    int rc = summary_make(f->path, &f->summary, &f->summary_at, &records, e);
+    struct record *r = rc == 0 ? record_new() : NULL;
+    if (r) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "summary of %llu records (%sB): the extremes of each metric; what is new follows "
+                 "whole",
+                 (unsigned long long)records, str_si(size, (double)st.st_size));
+        record_begin(r, "event", -1, clock_wall());
+        record_int(r, "level", 1);
+        record_str(r, "name", "summary");
+        record_str(r, "text", text);
+        rc = record_end(r, 0, &f->summary, e);
+    }
+    record_free(r);
+    return rc;
+}
+
+/* The next whole records of the summary. */
+static int send_summary(struct agent *a, struct follow *f, struct err *e)
+{
+    size_t n = 0;
+    while (n < f->summary.len && (n == 0 || n < GATHER)) {
+        int64_t length = record_length(f->summary.p + n, f->summary.len - n);
+        BUG_IF(length <= 0, "agent: a summary without records");
+        n += (size_t)length;
+    }
+    a->bodies.len = 0;
+    str_add_bytes(&a->bodies, f->summary.p, n);
+    memmove(f->summary.p, f->summary.p + n, f->summary.len - n);
+    f->summary.len -= n;
+    int is_last = f->summary.len == 0;
+    int rc = say_log(a, f, NULL, is_last ? f->summary_at : 0, runlog_is_locked(f->path), e);
+    f->skip = f->summary_at;
+    f->is_reset = 0;
+    return rc;
+}
+
+static int start_follow(struct agent *a, const char *run, uint64_t from, uint32_t id, struct err *e)
+{
+    struct follow f = {.id = id_of(a, run)};
+    struct run_row *row = runindex_find(&a->index, run);
+    char log[1100];
+    struct err why = {0};
+    drop(a, run);
+    str_copy(f.run, sizeof f.run, run);
+    if (!row || strcmp(row->name, run) != 0)
+        return say_log(a, &f, "no such run", 0, 0, e);
+    if (a->follows == FOLLOWS_MAX)
+        return say_log(a, &f, "too many runs are followed", 0, 0, e);
+    str_copy(f.path, sizeof f.path, row->path);
+    if (!row->format && fs_is_dir(row->path) &&
+        fs_join(log, sizeof log, row->path, "log.mp", NULL) == 0)
+        str_copy(f.path, sizeof f.path, log);
+    if (runlog_reader_open(&f.reader, f.path, &why) < 0)
+        return say_log(a, &f, why.text, 0, 0, e);
+    runlog_reader_limit(f.reader, 1 << 20);
+    f.skip = f.id == id ? from : 0;
+    f.is_reset = f.skip == 0;
+    if (f.is_reset && summarise(&f, &why) < 0) /* then it comes whole */
+        str_release(&f.summary);
+    a->follow[a->follows++] = f;
+    return 0;
+}
+
+/* Sends what is new in a log. */
+static int send_log(struct agent *a, struct follow *f, struct err *e)
+{
+    struct runlog_entry entry;
+    double now = clock_mono();
+    int rc = 0, is_first = f->is_reset;
+    if (now < f->due || !has_window(a))
+        return 0;
+    if (f->summary.len > 0)
+        return send_summary(a, f, e);
+    a->bodies.len = 0;
+    while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {
+        if (entry.is_reset) {
+            f->is_reset = is_first = 1;
+            f->skip = a->bodies.len = 0;
+            f->id = id_of(a, f->run);
+        } else if (!entry.is_gap && entry.offset >= f->skip) {
+            record_copy(&a->bodies, entry.seq, entry.body);
+        }
+    }
+    if (rc < 0 || a->bodies.failed)
+        return rc < 0 ? rc : err_set(e, DS_EMEM, "out of memory for %s", f->run);
+    int is_idle = rc == 0 && !runlog_reader_is_behind(f->reader);
+    f->due = is_idle ? now + 0.25 : 0;
+    if (a->bodies.len == 0 && !is_first)
+        return 0;
+    rc = say_log(a, f, NULL, runlog_reader_position(f->reader), runlog_is_locked(f->path), e);
+    f->is_reset = 0;
+    return rc;
+}
+
+/* ---- commands ---- */
+
+static int send_answer(struct agent *a, int64_t id, int is_ok, const char *text, struct err *e)
+{
+    record_begin(a->rec, "answer", 0, clock_wall());
+    record_int(a->rec, "id", id);
+    record_bool(a->rec, "ok", is_ok);
+    record_str(a->rec, "text", text);
+    return send_record(a, e);
+}
+
+static int start_command(struct agent *a, int64_t id, const char *run, const char *line,
+                         struct err *e)
+{
+    const struct run_row *row = runindex_find(&a->index, run);
+    struct sent_command c = {.id = id};
+    struct err why = {0};
+    if (a->readonly && strcmp(line, "status") != 0)
+        return send_answer(a, id, 0, "this host is read-only (agent --readonly)", e);
+    if (!row || strcmp(row->name, run) != 0)
+        return send_answer(a, id, 0, "no such run", e);
+    if (a->commands == COMMANDS_MAX)
+        return send_answer(a, id, 0, "too many commands are waiting", e);
+    if (job_request_open(&c.request, row->path, line, command_s, &why) < 0)
+        return send_answer(a, id, 0, why.text, e);
+    a->command[a->commands++] = c;
+    return 0;
+}
+
+static int poll_commands(struct agent *a, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < a->commands;) {
+        struct sent_command *c = &a->command[i];
+        struct str text = {0};
+        struct err why = {0};
+        int got = job_request_poll(c->request, &text, &why);
+        if (got != 0) {
+            rc = send_answer(a, c->id, got > 0, got > 0 ? str_text(&text) : why.text, e);
+            job_request_close(c->request);
+            *c = a->command[--a->commands];
+        } else {
+            i++;
+        }
+        str_release(&text);
+    }
+    return rc;
+}
+
+/* ---- requests ---- */
+
+static const char *text_of(const struct json_node *n, const char *key)
+{
+    const char *s = json_str(json_get(n, key), NULL);
+    return s ? s : "";
+}
+
+/* "~/x" is in the user's home, as their shell would have it; "" is where runs usually are. */
+static int open_root(struct agent *a, const char *root, struct err *e)
+{
+    const char *home = getenv("HOME");
+    int rc = 0;
+    if (root[0] == '~' && (root[1] == '/' || root[1] == '\0') && home)
+        rc = fs_join(a->root, sizeof a->root, home, root[1] ? root + 2 : ".", e);
+    else if (root[0] && str_copy(a->root, sizeof a->root, root))
+        rc = err_set(e, DS_ERANGE, "%.80s: the path is too long", root);
+    if (rc == 0)
+        rc = send_hello(a, e);
+    if (rc == 0 && !fs_is_dir(a->root)) {
+        record_begin(a->rec, "error", 0, clock_wall());
+        record_str(a->rec, "text", "no such folder");
+        rc = send_record(a, e);
+    }
+    if (rc == 0)
+        rc = runindex_refresh(&a->index, a->root, e);
+    a->listed = clock_mono();
+    return rc;
+}
+
+static int take_request(struct agent *a, const char *line, size_t n, struct err *e)
+{
+    struct json *j = NULL;
+    struct err why = {0};
+    int rc = 0;
+    if (json_parse(&j, line, n, "request", &why) < 0) {
+        record_begin(a->rec, "error", 0, clock_wall());
+        record_str(a->rec, "text", why.text);
+        return send_record(a, e);
+    }
+    const struct json_node *r = json_root(j);
+    const char *what = text_of(r, "do");
+    if (strcmp(what, "open") == 0)
+        rc = open_root(a, text_of(r, "root"), e);
+    else if (strcmp(what, "list") == 0)
+        a->lists = 1;
+    else if (strcmp(what, "ack") == 0)
+        a->acked = (uint64_t)json_int(json_get(r, "bytes"), 0);
+    else if (strcmp(what, "follow") == 0)
+        rc = start_follow(a, text_of(r, "run"), (uint64_t)json_int(json_get(r, "from"), 0),
+                          (uint32_t)json_int(json_get(r, "id"), 0), e);
+    else if (strcmp(what, "drop") == 0)
+        drop(a, text_of(r, "run"));
+    else if (strcmp(what, "command") == 0)
+        rc = start_command(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), text_of(r, "line"),
+                           e);
+    /* else: of a newer protocol */
+    json_free(j);
+    return rc;
+}
+
+static int take_input(struct agent *a, struct err *e)
+{
+    char chunk[4096];
+    size_t got = 0, at = 0;
+    int rc = fs_read_some(STDIN_FILENO, chunk, sizeof chunk, &got, "requests", e);
+    if (rc < 0)
+        return rc;
+    a->is_done = got == 0;
+    str_add_bytes(&a->in, chunk, got);
+    for (char *end; rc == 0 && at < a->in.len && (end = memchr(a->in.p + at, '\n', a->in.len - at));
+         at = (size_t)(end - a->in.p) + 1)
+        rc = take_request(a, a->in.p + at, (size_t)(end - (a->in.p + at)), e);
+    memmove(a->in.p, a->in.p + at, a->in.len - at);
+    a->in.len -= at;
+    if (rc == 0 && (a->in.failed || a->in.len > REQUEST_MAX))
+        rc = err_set(e, DS_ERANGE, "agent: a request of more than %d bytes", REQUEST_MAX);
+    return rc;
+}
+
+static int turn(struct agent *a, struct err *e)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    int is_busy = has_window(a) && (a->next_row < a->index.n), rc = 0;
+    for (int i = 0; i < a->follows; i++)
+        is_busy |= has_window(a) && a->follow[i].due == 0;
+    if (poll(&p, 1, is_busy ? 0 : a->commands ? 50 : a->follows ? 250 : 500) > 0)
+        rc = take_input(a, e);
+    if (rc == 0 && a->lists)
+        rc = send_rows(a, e);
+    for (int i = 0; rc == 0 && i < a->follows; i++)
+        rc = send_log(a, &a->follow[i], e);
+    if (rc == 0)
+        rc = poll_commands(a, e);
+    if (rc == 0 && clock_mono() > a->beat + beat_s) { /* that the line is alive */
+        record_begin(a->rec, "beat", 0, clock_wall());
+        rc = send_record(a, e);
+    }
+    return rc;
+}
+
+static int serve(struct agent *a, struct err *e)
+{
+    a->rec = record_new();
+    if (!a->rec)
+        return err_set(e, DS_EMEM, "agent: out of memory");
+    int rc = 0;
+    while (rc == 0 && !a->is_done)
+        rc = turn(a, e);
+    return rc;
+}
+
+static void release(struct agent *a)
+{
+    while (a->follows > 0)
+        drop(a, a->follow[0].run);
+    while (a->commands > 0)
+        job_request_close(a->command[--a->commands].request);
+    runindex_release(&a->index);
+    map_release(&a->sent);
+    record_free(a->rec);
+    str_release(&a->in);
+    str_release(&a->frame);
+    str_release(&a->bodies);
+}
+
+int agent_command(int argc, char **argv)
+{
+    struct err e = {0};
+    struct cli_args args;
+    struct agent a = {.out = -1};
+    const char *root = NULL;
+    int rc = cli_parse(&args, agent_options, argc, argv, &e);
+    if (rc < 0)
+        return command_fail(&e);
+    if (args.n_rest > 0)
+        rc = cli_single(&args, "agent", "ROOT", &root, &e);
+    if (rc == 0 && args.n_override > 0)
+        rc = err_set(&e, DS_EUSAGE, "agent: unexpected setting %s", args.override[0]);
+    if (rc == 0 && str_copy(a.root, sizeof a.root, root ? root : job_root()))
+        rc = err_set(&e, DS_ERANGE, "%.80s: the path is too long", root ? root : job_root());
+    /* only records leave on the original standard output */
+    if (rc == 0 && ((a.out = dup(STDOUT_FILENO)) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0))
+        rc = err_errno(&e, "agent: standard output");
+    a.readonly = cli_flag(&args, "readonly");
+    signal(SIGPIPE, SIG_IGN);
+    if (rc == 0)
+        rc = serve(&a, &e);
+    release(&a);
+    if (a.out >= 0)
+        close(a.out);
+    cli_release(&args);
+    return rc < 0 ? command_fail(&e) : 0;
+}

@@ -1,0 +1,264 @@
+/* See summary.h. */
+#include "summary.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "io/record.h"
+#include "io/runlog.h"
+
+enum {
+    KEYS_MAX = 64,
+    FIRST_KEYS = 10, /* of a record, which its writer put first: these are drawn at once */
+    STRETCHES = 64,  /* of those; the others have a quarter */
+    LAST_MAX = 40,   /* events, evaluations */
+    PROBE_MAX = 16 << 10
+};
+
+struct point {
+    uint64_t record; /* its place in the log */
+    int64_t step;
+    double time, tokens, value;
+};
+/* The extremes of `stride` records each. */
+struct key {
+    char name[64];
+    struct point low[STRETCHES], high[STRETCHES];
+    uint64_t stride;
+    int stretches, most;
+};
+struct body {
+    unsigned char *p;
+    size_t n;
+    uint64_t record;
+};
+struct summary {
+    struct key *key[KEYS_MAX];
+    int keys;
+    struct body head, layer, probe, end, last[LAST_MAX];
+    size_t lasts;
+    uint64_t records;
+    int is_out_of_memory;
+};
+
+/* ---- metrics ---- */
+
+/* NaN: a stretch without values. */
+static void merge(struct point *low, struct point *high, const struct point *l,
+                  const struct point *h)
+{
+    if (isnan(l->value))
+        return;
+    if (!(low->value <= l->value))
+        *low = *l;
+    if (!(high->value >= h->value))
+        *high = *h;
+}
+
+/* Halves the number of stretches. */
+static void widen(struct key *k)
+{
+    int n = (k->stretches + 1) / 2;
+    for (int i = 0; i < n; i++) {
+        k->low[i] = k->low[2 * i];
+        k->high[i] = k->high[2 * i];
+        if (2 * i + 1 < k->stretches)
+            merge(&k->low[i], &k->high[i], &k->low[2 * i + 1], &k->high[2 * i + 1]);
+    }
+    k->stretches = n;
+    k->stride *= 2;
+}
+
+static struct key *key_of(struct summary *s, const char *name, size_t n)
+{
+    for (int i = 0; i < s->keys; i++)
+        if (strncmp(s->key[i]->name, name, n) == 0 && s->key[i]->name[n] == '\0')
+            return s->key[i];
+    struct key *k = s->keys < KEYS_MAX && n < sizeof k->name ? mem_alloc(1, sizeof *k) : NULL;
+    if (!k)
+        return NULL;
+    memcpy(k->name, name, n);
+    k->stride = 1;
+    k->most = s->keys < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
+    s->key[s->keys++] = k;
+    return k;
+}
+
+static void take_point(struct key *k, const struct point *p)
+{
+    while (p->record / k->stride >= (uint64_t)k->most)
+        widen(k);
+    int at = (int)(p->record / k->stride);
+    for (; k->stretches <= at; k->stretches++)
+        k->low[k->stretches].value = k->high[k->stretches].value = (double)NAN;
+    merge(&k->low[at], &k->high[at], p, p);
+}
+
+static void take_metric(struct summary *s, struct value body)
+{
+    struct point p = {.record = s->records,
+                      .step = value_int(value_get(body, "step"), -1),
+                      .time = value_num(value_get(body, "time"), (double)NAN),
+                      .tokens = value_num(value_get(body, "tokens"), (double)NAN)};
+    struct value_iter it = {0};
+    struct value key, item;
+    while (value_next(body, &it, &key, &item)) {
+        size_t n = 0;
+        const char *name = value_bytes(key, &n);
+        if (!name || value_is(key, "step") || value_is(key, "time") || value_is(key, "tokens") ||
+            !value_is_num(item, &p.value) || isnan(p.value))
+            continue;
+        struct key *k = key_of(s, name, n);
+        if (k)
+            take_point(k, &p);
+    }
+}
+
+/* ---- the rest ---- */
+
+static void keep(struct summary *s, struct body *b, struct value body)
+{
+    mem_free(b->p);
+    b->n = (size_t)(body.end - body.p);
+    b->p = mem_alloc(b->n, 1);
+    b->record = s->records;
+    s->is_out_of_memory |= !b->p;
+    if (b->p)
+        memcpy(b->p, body.p, b->n);
+}
+
+static void take(struct summary *s, struct value body)
+{
+    struct value kind = value_get(body, "kind");
+    size_t n = (size_t)(body.end - body.p);
+    if (value_is(kind, "metric"))
+        take_metric(s, body);
+    else if (value_is(kind, "head"))
+        keep(s, &s->head, body);
+    else if (value_is(kind, "layer"))
+        keep(s, &s->layer, body);
+    else if (value_is(kind, "end"))
+        keep(s, &s->end, body);
+    else if (value_is(kind, "probe") && n <= PROBE_MAX)
+        keep(s, &s->probe, body);
+    else if ((value_is(kind, "event") || value_is(kind, "eval")) && n <= PROBE_MAX)
+        keep(s, &s->last[s->lasts++ % LAST_MAX], body);
+    s->records++;
+}
+
+/* ---- writing ---- */
+
+struct item {
+    uint64_t record;
+    const char *key; /* NULL: a body */
+    const struct point *point;
+    const struct body *body;
+};
+
+static int by_record(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    return (x->record > y->record) - (x->record < y->record);
+}
+
+static size_t list_items(const struct summary *s, struct item *to)
+{
+    const struct body *single[] = {&s->head, &s->layer, &s->probe, &s->end};
+    size_t n = 0;
+    for (int i = 0; i < s->keys; i++) {
+        const struct key *k = s->key[i];
+        for (int j = 0; j < k->stretches; j++) {
+            if (isnan(k->low[j].value))
+                continue;
+            to[n++] = (struct item){k->low[j].record, k->name, &k->low[j], NULL};
+            if (k->high[j].record != k->low[j].record)
+                to[n++] = (struct item){k->high[j].record, k->name, &k->high[j], NULL};
+        }
+    }
+    for (size_t i = 0; i < DS_LEN(single); i++)
+        if (single[i]->p && (single[i] != &s->end || s->end.record > s->head.record))
+            to[n++] = (struct item){single[i]->record, NULL, NULL, single[i]};
+    for (size_t i = 0; i < LAST_MAX; i++)
+        if (s->last[i].p)
+            to[n++] = (struct item){s->last[i].record, NULL, NULL, &s->last[i]};
+    qsort(to, n, sizeof *to, by_record);
+    return n;
+}
+
+/* The head is first, though earlier processes' metrics may precede it in the log. */
+static int write_items(const struct summary *s, const struct item *item, size_t n,
+                       struct str *frames, struct err *e)
+{
+    struct record *r = record_new();
+    int rc = r ? 0 : err_set(e, DS_EMEM, "out of memory for a summary");
+    if (s->head.p)
+        record_copy(frames, 0, (struct value){s->head.p, s->head.p + s->head.n});
+    for (size_t i = 0; rc == 0 && i < n;) {
+        size_t end = i + 1;
+        if (!item[i].key) {
+            const struct body *b = item[i++].body;
+            if (b != &s->head)
+                record_copy(frames, 0, (struct value){b->p, b->p + b->n});
+            continue;
+        }
+        while (end < n && item[end].key && item[end].record == item[i].record)
+            end++;
+        const struct point *p = item[i].point;
+        record_begin(r, "metric", p->step, p->time);
+        if (isfinite(p->tokens))
+            record_num(r, "tokens", p->tokens);
+        for (; i < end; i++)
+            record_num(r, item[i].key, item[i].point->value);
+        rc = record_end(r, 0, frames, e);
+    }
+    record_free(r);
+    return rc;
+}
+
+static int write_all(const struct summary *s, struct str *frames, struct err *e)
+{
+    size_t most = (size_t)s->keys * 2 * STRETCHES + LAST_MAX + 8;
+    struct item *item = mem_alloc(most, sizeof *item);
+    if (!item)
+        return err_set(e, DS_EMEM, "out of memory for a summary");
+    int rc = write_items(s, item, list_items(s, item), frames, e);
+    mem_free(item);
+    return rc == 0 && frames->failed ? err_set(e, DS_EMEM, "out of memory for a summary") : rc;
+}
+
+static void release(struct summary *s)
+{
+    struct body *single[] = {&s->head, &s->layer, &s->probe, &s->end};
+    for (int i = 0; i < s->keys; i++)
+        mem_free(s->key[i]);
+    for (size_t i = 0; i < DS_LEN(single); i++)
+        mem_free(single[i]->p);
+    for (size_t i = 0; i < LAST_MAX; i++)
+        mem_free(s->last[i].p);
+}
+
+int summary_make(const char *path, struct str *frames, uint64_t *at, uint64_t *records,
+                 struct err *e)
+{
+    struct summary s = {0};
+    struct runlog_reader *r = NULL;
+    struct runlog_entry entry;
+    int rc = runlog_reader_open(&r, path, e);
+    while (rc == 0 && (rc = runlog_next(r, &entry, e)) == 1) {
+        rc = 0;
+        if (!entry.is_gap && entry.body.p)
+            take(&s, entry.body);
+        if (s.is_out_of_memory)
+            rc = err_set(e, DS_EMEM, "out of memory for a summary");
+    }
+    if (rc == 0)
+        rc = write_all(&s, frames, e);
+    *at = r ? runlog_reader_offset(r) : 0;
+    *records = s.records;
+    runlog_reader_close(r);
+    release(&s);
+    return rc;
+}

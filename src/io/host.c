@@ -1,0 +1,736 @@
+/* The near end of a host: an ssh child, the messages of its agent, and mirrors of followed runs. */
+#include "io/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "io/record.h"
+
+enum {
+    ROWS_MAX = 20000,
+    MIRRORS_MAX = 16,
+    ANSWERS_MAX = 8,
+    READ_MAX = 256 << 10, /* bytes of one poll: the screen comes first */
+    NOISE_MAX = 64 << 10  /* banners before the agent's first record */
+};
+static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 30, greet_s = 20;
+
+/* The log of a followed run here.  `at` and `id` say what of the log there it holds. */
+struct mirror {
+    char run[256], dir[1024];
+    int fd; /* of log.mp, locked while the run there is live; -1: not followed */
+    uint64_t at, seq;
+    int64_t id;
+};
+struct host_answer {
+    int64_t id; /* 0: free */
+    int has_come, is_ok;
+    double sent;
+    char text[512];
+};
+struct host {
+    char target[1024], name[HOST_NAME], root[1024], port[8], dir[1024], why[400], version[64];
+    struct child ssh;
+    enum host_state state;
+    int is_readonly, is_listed, is_greeted;
+    double since, wait_s, retry, heard, latency_s, skew_s, asked;
+    struct str in, out;
+    uint64_t listed;
+    uint64_t bytes_in, bytes_out, given, acked; /* of this connection: read, and acknowledged */
+    struct run_row **row;
+    size_t rows, cap;
+    struct map row_of; /* name -> index */
+    struct mirror mirror[MIRRORS_MAX];
+    int mirrors;
+    struct host_answer answer[ANSWERS_MAX];
+    int64_t last_id;
+};
+
+const char *host_state_name(enum host_state state)
+{
+    static const char *const name[] = {"connecting", "up", "reconnecting", "failed"};
+    return (unsigned)state < DS_LEN(name) ? name[state] : "";
+}
+
+/* ---- targets ---- */
+
+int host_is_target(const char *target)
+{
+    const char *colon = strchr(target, ':'), *slash = strchr(target, '/');
+    if (fs_exists(target))
+        return 0;
+    return strncmp(target, "ssh://", 6) == 0 ||
+           (colon && colon > target && (!slash || colon < slash));
+}
+
+/* "user@box.example", "[::1]" without the brackets: nothing that ssh could take for an option. */
+static int is_name(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@%:");
+    return s[0] != '-' && s[0] != '\0' && s[n] == '\0';
+}
+
+static int parse_target(struct host *h, const char *target, struct err *e)
+{
+    char text[1024];
+    if (str_copy(text, sizeof text, target))
+        return err_set(e, DS_ERANGE, "%.80s: host and path too long", target);
+    int is_url = strncmp(text, "ssh://", 6) == 0;
+    char *box = is_url ? text + 6 : text, *end = strchr(box, is_url ? '/' : ':'), *port = NULL;
+    const char *root = end ? end + !is_url : "";
+    char kept[1024] = "";
+    str_copy(kept, sizeof kept, root);
+    if (is_url && strncmp(kept, "/~/", 3) == 0)
+        memmove(kept, kept + 1, strlen(kept));
+    if (end)
+        *end = '\0';
+    if (is_url && (port = strrchr(box, ':')))
+        *port++ = '\0';
+    if (!is_name(box) || strlen(box) >= sizeof h->name ||
+        (port && (port[0] == '\0' || strlen(port) >= sizeof h->port ||
+                  port[strspn(port, "0123456789")] != '\0')))
+        return err_set(e, DS_EUSAGE, "%.80s: not a host, expected box:runs or ssh://user@box/path",
+                       target);
+    str_copy(h->target, sizeof h->target, target);
+    str_copy(h->name, sizeof h->name, box);
+    str_copy(h->port, sizeof h->port, port ? port : "");
+    str_copy(h->root, sizeof h->root, kept);
+    return 0;
+}
+
+/* ---- sending ---- */
+
+static void flush_out(struct host *h)
+{
+    while (h->ssh.in >= 0 && h->out.len > 0) {
+        ssize_t n = send(h->ssh.in, h->out.p, h->out.len, MSG_NOSIGNAL);
+        if (n <= 0)
+            return; /* full, or about to be found closed by the reader */
+        memmove(h->out.p, h->out.p + n, h->out.len - (size_t)n);
+        h->out.len -= (size_t)n;
+        h->bytes_out += (uint64_t)n;
+    }
+}
+
+static void ask_follow(struct host *h, const struct mirror *m)
+{
+    str_add(&h->out, "{\"do\":\"follow\"");
+    json_add_str(&h->out, "run", m->run);
+    json_add_int(&h->out, "from", (int64_t)m->at);
+    json_add_int(&h->out, "id", m->id);
+    str_add(&h->out, "}\n");
+}
+
+static void ask_open(struct host *h)
+{
+    str_add(&h->out, "{\"do\":\"open\"");
+    json_add_int(&h->out, "protocol", HOST_PROTOCOL);
+    json_add_str(&h->out, "root", h->root);
+    str_add(&h->out, "}\n{\"do\":\"list\"}\n");
+    for (int i = 0; i < h->mirrors; i++)
+        if (h->mirror[i].fd >= 0)
+            ask_follow(h, &h->mirror[i]);
+}
+
+/* ---- connection ---- */
+
+static void disconnect(struct host *h, const char *why)
+{
+    child_close(&h->ssh, SIGTERM);
+    h->ssh = (struct child)CHILD_NONE;
+    str_reset(&h->in);
+    str_reset(&h->out);
+    h->given = h->acked = 0;
+    h->is_greeted = 0;
+    h->state = isfinite(h->heard) ? HOST_RECONNECTING : HOST_FAILED;
+    str_copy(h->why, sizeof h->why, why);
+    h->retry = clock_mono() + h->wait_s;
+    h->wait_s = fmin(2 * h->wait_s, longest_wait_s);
+    for (int i = 0; i < ANSWERS_MAX; i++) {
+        struct host_answer *x = &h->answer[i];
+        if (x->id == 0 || x->has_come)
+            continue;
+        x->has_come = 1;
+        x->is_ok = 0;
+        snprintf(x->text, sizeof x->text, "%s: the line was lost; the command may have arrived",
+                 h->name);
+    }
+}
+
+/* The command line at the far end holds nothing of ours that its shell could read otherwise: the
+ * folder travels in the first request. */
+static int connect_host(struct host *h)
+{
+    static const char far[] = "PATH=\"$PATH:$HOME/.local/bin:$HOME/bin\" exec depthscope agent";
+    static const char far_readonly[] =
+        "PATH=\"$PATH:$HOME/.local/bin:$HOME/bin\" exec depthscope agent --readonly";
+    const char *program = getenv("DEPTHSCOPE_SSH"), *argv[20];
+    struct err e = {0};
+    int n = 0;
+    program = program && program[0] ? program : "ssh";
+    argv[n++] = program;
+    argv[n++] = "-T";
+    argv[n++] = "-C";
+    argv[n++] = "-oBatchMode=yes"; /* a prompt would be typed over the screen */
+    argv[n++] = "-oConnectTimeout=10";
+    argv[n++] = "-oServerAliveInterval=5";
+    argv[n++] = "-oServerAliveCountMax=3";
+    if (h->port[0]) {
+        argv[n++] = "-p";
+        argv[n++] = h->port;
+    }
+    argv[n++] = "--";
+    argv[n++] = h->name;
+    argv[n++] = h->is_readonly ? far_readonly : far;
+    argv[n] = NULL;
+    const struct child_setup how = {.program = program,
+                                    .argv = argv,
+                                    .in = CHILD_SOCKET,
+                                    .out = CHILD_PIPE,
+                                    .err = CHILD_PIPE,
+                                    .is_nonblocking = 1,
+                                    .is_session = 1};
+    h->since = clock_mono();
+    h->state = isfinite(h->heard) ? HOST_RECONNECTING : HOST_CONNECTING;
+    if (child_start(&h->ssh, &how, &e) < 0) {
+        disconnect(h, e.text);
+        return 1;
+    }
+    ask_open(h);
+    flush_out(h);
+    return 1;
+}
+
+/* ---- rows ---- */
+
+static void text_into(char *to, size_t size, struct value body, const char *key)
+{
+    size_t n = 0;
+    const char *p = value_bytes(value_get(body, key), &n);
+    n = !p ? 0 : n < size - 1 ? n : size - 1;
+    if (n > 0)
+        memcpy(to, p, n);
+    to[n] = '\0';
+}
+
+static enum run_state state_of(struct value body)
+{
+    struct value v = value_get(body, "state");
+    for (int s = 0; s < RUN_STATES; s++)
+        if (value_is(v, run_state_name((enum run_state)s)))
+            return (enum run_state)s;
+    return RUN_EMPTY;
+}
+
+static double our_time(const struct host *h, double theirs)
+{
+    return theirs > 0 && isfinite(h->skew_s) ? theirs - h->skew_s : theirs;
+}
+
+static void read_row(const struct host *h, struct run_row *r, struct value body)
+{
+    char tags[RUN_TAGS_MAX * (RUN_TAG_MAX + 2)], *save = NULL;
+    struct value numbers = value_get(body, "numbers");
+    r->state = state_of(body);
+    r->is_live = value_num(value_get(body, "live"), 0) != 0;
+    text_into(r->method, sizeof r->method, body, "method");
+    text_into(r->preset, sizeof r->preset, body, "preset");
+    text_into(r->run_id, sizeof r->run_id, body, "run_id");
+    text_into(r->parent, sizeof r->parent, body, "parent");
+    text_into(r->notes.note, sizeof r->notes.note, body, "note");
+    text_into(tags, sizeof tags, body, "tags");
+    str_copy(r->host, sizeof r->host, h->name);
+    r->notes.tags = 0;
+    for (char *t = strtok_r(tags, " ", &save); t && r->notes.tags < RUN_TAGS_MAX;
+         t = strtok_r(NULL, " ", &save))
+        str_copy(r->notes.tag[r->notes.tags++], RUN_TAG_MAX + 1, t);
+    for (size_t i = 0; i < RUN_NUMBERS; i++)
+        r->number[i] = value_num(value_at(numbers, i), (double)NAN);
+    r->number[RUN_PID] = (double)NAN; /* of another machine's process */
+    r->phase.step = value_int(value_get(body, "step"), 0);
+    r->last_time = our_time(h, value_num(value_get(body, "time"), 0));
+    r->modified = floor(our_time(h, value_num(value_get(body, "modified"), 0)) + 0.5);
+    int64_t n = value_f32s(value_get(body, "spark"), r->spark, RUN_ROW_SPARK);
+    r->sparks = n < 0 ? 0 : n > RUN_ROW_SPARK ? RUN_ROW_SPARK : (int)n;
+    r->remote = h->name;
+}
+
+static struct run_row *row_of(struct host *h, const char *name)
+{
+    int64_t at;
+    if (map_get(&h->row_of, name, strlen(name), &at) && at >= 0)
+        return h->row[at];
+    void *p = h->row;
+    struct run_row *r = h->rows < ROWS_MAX ? mem_alloc(1, sizeof *r) : NULL;
+    int rc = r ? mem_grow(&p, &h->cap, h->rows + 1, sizeof *h->row) : DS_EMEM;
+    h->row = p;
+    if (rc < 0 || map_set(&h->row_of, name, strlen(name), (int64_t)h->rows) < 0) {
+        mem_free(r);
+        return NULL;
+    }
+    str_copy(r->name, sizeof r->name, name);
+    snprintf(r->path, sizeof r->path, "%.900s/r%zu", h->dir, h->rows); /* never a name of theirs */
+    h->row[h->rows++] = r;
+    return r;
+}
+
+static void take_row(struct host *h, struct value body)
+{
+    char name[256];
+    text_into(name, sizeof name, body, "name");
+    struct run_row *r = name[0] ? row_of(h, name) : NULL;
+    if (!r)
+        return;
+    read_row(h, r, body);
+    r->is_kept = 1;
+    h->listed++;
+}
+
+/* Its path stays taken: a mirror of it may be open. */
+static void take_gone(struct host *h, struct value body)
+{
+    char name[256];
+    int64_t at;
+    text_into(name, sizeof name, body, "name");
+    if (map_get(&h->row_of, name, strlen(name), &at) && at >= 0)
+        h->row[at]->is_kept = 0;
+    h->listed++;
+}
+
+const struct run_row *const *host_rows(const struct host *h, size_t *n)
+{
+    *n = h->rows;
+    return (const struct run_row *const *)h->row;
+}
+
+/* ---- mirrors ---- */
+
+static struct mirror *mirror_at(struct host *h, const char *path)
+{
+    for (int i = 0; i < h->mirrors; i++)
+        if (strcmp(h->mirror[i].dir, path) == 0)
+            return &h->mirror[i];
+    return NULL;
+}
+
+static int append(struct mirror *m, struct value frames, struct str *buf, struct err *e)
+{
+    size_t n = 0, at = 0;
+    const char *p = value_bytes(frames, &n);
+    str_reset(buf);
+    while (p && at < n) {
+        uint64_t seq;
+        struct value body;
+        int64_t length = record_parse(p + at, n - at, &seq, &body, NULL);
+        if (length <= 0)
+            return err_set(e, DS_EFORMAT, "damaged records");
+        record_copy(buf, ++m->seq, body);
+        at += (size_t)length;
+    }
+    if (buf->failed)
+        return err_set(e, DS_EMEM, "out of memory");
+    return fs_write_all(m->fd, buf->p, buf->len, m->dir, e);
+}
+
+static void take_log(struct host *h, struct value body)
+{
+    char run[256];
+    struct mirror *m = NULL;
+    struct str buf = {0};
+    struct err e = {0};
+    text_into(run, sizeof run, body, "run");
+    for (int i = 0; i < h->mirrors; i++)
+        if (h->mirror[i].fd >= 0 && strcmp(h->mirror[i].run, run) == 0)
+            m = &h->mirror[i];
+    if (!m)
+        return;
+    if (value_get(body, "error").p) {
+        text_into(h->why, sizeof h->why, body, "error");
+        return;
+    }
+    int rc = 0;
+    if (value_num(value_get(body, "reset"), 0) != 0) {
+        m->at = m->seq = 0;
+        if (ftruncate(m->fd, 0) != 0)
+            rc = err_errno(&e, "%s", m->dir);
+    }
+    if (rc == 0)
+        rc = append(m, value_get(body, "frames"), &buf, &e);
+    if (rc == 0) {
+        m->at = (uint64_t)value_int(value_get(body, "at"), 0);
+        m->id = value_int(value_get(body, "id"), 0);
+        flock(m->fd, value_num(value_get(body, "live"), 0) != 0 ? LOCK_EX | LOCK_NB : LOCK_UN);
+    } else {
+        disconnect(h, e.text);
+    }
+    str_release(&buf);
+}
+
+int host_owns(const struct host *h, const char *path)
+{
+    size_t n = strlen(h->dir);
+    return strncmp(path, h->dir, n) == 0 && path[n] == '/';
+}
+
+int host_follow(struct host *h, const char *path, struct err *e)
+{
+    struct mirror *m = mirror_at(h, path);
+    char log[1100];
+    int64_t at = -1;
+    for (size_t i = 0; i < h->rows && at < 0; i++)
+        at = strcmp(h->row[i]->path, path) == 0 ? (int64_t)i : -1;
+    if (at < 0)
+        return err_set(e, DS_ENOTFOUND, "%s: no such run on %s", path, h->name);
+    if (m && m->fd >= 0)
+        return 0;
+    if (!m && h->mirrors == MIRRORS_MAX)
+        return err_set(e, DS_ERANGE, "%s: %d runs are open, the maximum", h->name, MIRRORS_MAX);
+    int rc = fs_mkdirs(path, e);
+    if (rc == 0)
+        rc = fs_join(log, sizeof log, path, "log.mp", e);
+    int fd = -1;
+    if (rc == 0)
+        rc = fs_open_write(&fd, log, O_APPEND | O_CREAT | O_TRUNC, e);
+    if (rc < 0)
+        return rc;
+    m = m ? m : &h->mirror[h->mirrors++];
+    *m = (struct mirror){.fd = fd};
+    str_copy(m->run, sizeof m->run, h->row[at]->name);
+    str_copy(m->dir, sizeof m->dir, path);
+    if (h->state == HOST_UP) {
+        ask_follow(h, m);
+        flush_out(h);
+    }
+    return 0;
+}
+
+const char *host_label(const struct host *h, const char *path, char *out, size_t size)
+{
+    const char *run = "";
+    for (size_t i = 0; i < h->rows; i++)
+        run = strcmp(h->row[i]->path, path) == 0 ? h->row[i]->name : run;
+    snprintf(out, size, "%s:%s", h->name, run);
+    return out;
+}
+
+void host_drop(struct host *h, const char *path)
+{
+    struct mirror *m = mirror_at(h, path);
+    if (!m || m->fd < 0)
+        return;
+    close(m->fd);
+    m->fd = -1;
+    str_add(&h->out, "{\"do\":\"drop\"");
+    json_add_str(&h->out, "run", m->run);
+    str_add(&h->out, "}\n");
+    flush_out(h);
+}
+
+/* ---- commands ---- */
+
+int64_t host_command(struct host *h, const char *path, const char *line, struct err *e)
+{
+    const struct mirror *m = mirror_at(h, path);
+    struct host_answer *x = NULL;
+    for (int i = 0; i < ANSWERS_MAX && !x; i++)
+        x = h->answer[i].id == 0 ? &h->answer[i] : NULL;
+    if (!m)
+        return err_set(e, DS_ENOTFOUND, "%s: no such run on %s", path, h->name);
+    if (h->is_readonly)
+        return err_set(e, DS_EUSAGE, "%s is read-only", h->name);
+    if (h->state != HOST_UP)
+        return err_set(e, DS_EIO, "%s is %s", h->name, host_state_name(h->state));
+    if (!x)
+        return err_set(e, DS_EBUSY, "%s: too many commands are waiting", h->name);
+    *x = (struct host_answer){.id = ++h->last_id, .sent = clock_mono()};
+    str_add(&h->out, "{\"do\":\"command\"");
+    json_add_int(&h->out, "id", x->id);
+    json_add_str(&h->out, "run", m->run);
+    json_add_str(&h->out, "line", line);
+    str_add(&h->out, "}\n");
+    flush_out(h);
+    return x->id;
+}
+
+int host_answer(struct host *h, int64_t id, struct str *text, struct err *e)
+{
+    for (int i = 0; i < ANSWERS_MAX; i++) {
+        struct host_answer *x = &h->answer[i];
+        if (x->id != id)
+            continue;
+        if (!x->has_come)
+            return 0;
+        int is_ok = x->is_ok;
+        x->id = 0;
+        if (!is_ok)
+            return err_set(e, DS_EIO, "%s", x->text);
+        str_add(text, x->text);
+        return 1;
+    }
+    return err_set(e, DS_ENOTFOUND, "no such command");
+}
+
+static void take_answer(struct host *h, struct value body)
+{
+    int64_t id = value_int(value_get(body, "id"), 0);
+    for (int i = 0; i < ANSWERS_MAX; i++) {
+        struct host_answer *x = &h->answer[i];
+        if (id == 0 || x->id != id || x->has_come)
+            continue;
+        x->has_come = 1;
+        x->is_ok = value_num(value_get(body, "ok"), 0) != 0;
+        text_into(x->text, sizeof x->text, body, "text");
+        h->latency_s = clock_mono() - x->sent;
+    }
+}
+
+/* ---- messages ---- */
+
+static void take_hello(struct host *h, struct value body)
+{
+    int64_t protocol = value_int(value_get(body, "protocol"), 0);
+    char why[160];
+    text_into(h->version, sizeof h->version, body, "version");
+    if (protocol != HOST_PROTOCOL) {
+        snprintf(why, sizeof why, "its agent speaks protocol %lld, this one %d",
+                 (long long)protocol, HOST_PROTOCOL);
+        disconnect(h, why);
+        return;
+    }
+    h->is_greeted = 1;
+    h->state = HOST_UP;
+    h->why[0] = '\0';
+    h->wait_s = first_wait_s;
+    h->latency_s = clock_mono() - h->since;
+    for (size_t i = 0; i < h->rows; i++)
+        h->row[i]->is_kept = 0; /* those that still exist are sent again */
+}
+
+static int take(struct host *h, struct value body)
+{
+    struct value kind = value_get(body, "kind");
+    double time = value_num(value_get(body, "time"), (double)NAN);
+    h->heard = clock_mono();
+    if (value_is(kind, "agent"))
+        take_hello(h, body);
+    else if (!h->is_greeted)
+        return 0;
+    if (value_is(kind, "agent") || value_is(kind, "beat"))
+        h->skew_s = time - clock_wall();
+    else if (value_is(kind, "row"))
+        take_row(h, body);
+    else if (value_is(kind, "gone"))
+        take_gone(h, body);
+    else if (value_is(kind, "listed"))
+        h->is_listed = 1;
+    else if (value_is(kind, "error"))
+        text_into(h->why, sizeof h->why, body, "text");
+    else if (value_is(kind, "log"))
+        take_log(h, body);
+    else if (value_is(kind, "answer"))
+        take_answer(h, body);
+    return 1;
+}
+
+/* What a login shell prints before the agent speaks may look like the beginning of a record: until it
+ * has spoken, every place is tried. */
+static size_t skip_noise(const struct host *h)
+{
+    size_t pending;
+    return h->is_greeted ? 0 : record_scan(h->in.p, h->in.len, 0, &pending);
+}
+
+static int take_records(struct host *h)
+{
+    size_t at = skip_noise(h);
+    int changed = 0;
+    if (at == h->in.len && !h->is_greeted && h->given <= NOISE_MAX)
+        return 0;
+    while (at < h->in.len && h->ssh.pid > 0) {
+        uint64_t seq;
+        struct value body;
+        int64_t n = record_parse(h->in.p + at, h->in.len - at, &seq, &body, NULL);
+        if (n == 0)
+            break;
+        if (n < 0) {
+            disconnect(h, "damaged records");
+            return 1;
+        }
+        changed |= take(h, body);
+        at += (size_t)n;
+    }
+    if (h->ssh.pid <= 0)
+        return 1;
+    if (!h->is_greeted) {
+        disconnect(h, "no agent answers there, only other output");
+        return 1;
+    }
+    memmove(h->in.p, h->in.p + at, h->in.len - at);
+    h->in.len -= at;
+    return changed;
+}
+
+static void acknowledge(struct host *h)
+{
+    if (h->given - h->acked < 4096)
+        return;
+    h->acked = h->given;
+    str_addf(&h->out, "{\"do\":\"ack\",\"bytes\":%" PRIu64 "}\n", h->acked);
+}
+
+static void ended(struct host *h)
+{
+    char why[300];
+    while (child_tail(&h->ssh, h->ssh.err) > 0) {
+    }
+    child_wait(&h->ssh);
+    int rc = child_verdict(&h->ssh, why, sizeof why);
+    disconnect(h, rc == 0 || !why[0] ? "the agent ended" : why);
+}
+
+static int read_all(struct host *h)
+{
+    char chunk[16384];
+    int changed = 0;
+    for (size_t sum = 0; h->ssh.pid > 0 && sum < READ_MAX;) {
+        ssize_t n = read(h->ssh.out, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            break;
+        if (n == 0) {
+            ended(h);
+            return 1;
+        }
+        sum += (size_t)n;
+        h->bytes_in += (uint64_t)n;
+        h->given += (uint64_t)n;
+        str_add_bytes(&h->in, chunk, (size_t)n);
+        changed |= take_records(h);
+    }
+    return changed;
+}
+
+int host_poll(struct host *h)
+{
+    double now = clock_mono();
+    if (h->ssh.pid <= 0)
+        return now >= h->retry ? connect_host(h) : 0;
+    (void)child_tail(&h->ssh, h->ssh.err);
+    int changed = read_all(h);
+    if (h->ssh.pid <= 0)
+        return 1;
+    double last = isfinite(h->heard) && h->heard > h->since ? h->heard : h->since;
+    if (now > last + (h->is_greeted ? silent_s : greet_s)) {
+        disconnect(h, h->is_greeted ? "nothing was heard for 15 seconds" : "no answer");
+        return 1;
+    }
+    acknowledge(h);
+    flush_out(h);
+    return changed;
+}
+
+int host_watch(const struct host *h, struct pollfd w[HOST_FDS])
+{
+    if (h->ssh.pid <= 0)
+        return 0;
+    w[0] = (struct pollfd){.fd = h->ssh.out, .events = POLLIN};
+    w[1] = (struct pollfd){.fd = h->out.len > 0 ? h->ssh.in : -1, .events = POLLOUT};
+    return 2;
+}
+
+/* ---- start and end ---- */
+
+static int make_dir(struct host *h, struct err *e)
+{
+    char state[1024], hosts[1024], want[1024];
+    if (!fs_state_dir(state, sizeof state))
+        return err_set(e, DS_ENOTFOUND, "no folder for what hosts send: set HOME");
+    int rc = fs_join(hosts, sizeof hosts, state, "hosts", e);
+    if (rc == 0)
+        rc = fs_mkdirs(hosts, e);
+    if (rc < 0)
+        return rc;
+    fs_temp_sweep(hosts);
+    rc = fs_join(want, sizeof want, hosts, "host", e);
+    return rc == 0 ? fs_new_dir(h->dir, sizeof h->dir, want, e) : rc;
+}
+
+int host_open(struct host **out, const char *target, int is_readonly, struct err *e)
+{
+    struct host *h = mem_alloc(1, sizeof *h);
+    if (!h)
+        return err_set(e, DS_EMEM, "out of memory for host %.80s", target);
+    h->ssh = (struct child)CHILD_NONE;
+    h->heard = h->latency_s = h->skew_s = (double)NAN;
+    h->wait_s = first_wait_s;
+    h->is_readonly = is_readonly;
+    int rc = parse_target(h, target, e);
+    if (rc == 0)
+        rc = make_dir(h, e);
+    if (rc < 0) {
+        host_close(h);
+        return rc;
+    }
+    connect_host(h);
+    *out = h;
+    return 0;
+}
+
+void host_close(struct host *h)
+{
+    if (!h)
+        return;
+    child_close(&h->ssh, SIGTERM);
+    for (int i = 0; i < h->mirrors; i++)
+        if (h->mirror[i].fd >= 0)
+            close(h->mirror[i].fd);
+    for (size_t i = 0; i < h->rows; i++) {
+        run_row_release(h->row[i]);
+        mem_free(h->row[i]);
+    }
+    mem_free(h->row);
+    map_release(&h->row_of);
+    str_release(&h->in);
+    str_release(&h->out);
+    if (h->dir[0] && fs_remove_tree(h->dir, NULL) < 0) {
+        /* swept by a later start */
+    }
+    mem_free(h);
+}
+
+struct host_info host_info(const struct host *h)
+{
+    size_t runs = 0;
+    for (size_t i = 0; i < h->rows; i++)
+        runs += h->row[i]->is_kept != 0;
+    return (struct host_info){.name = h->name,
+                              .root = h->root,
+                              .state = h->state,
+                              .why = h->why,
+                              .latency_s = h->latency_s,
+                              .heard = h->heard,
+                              .skew_s = h->skew_s,
+                              .bytes_in = h->bytes_in,
+                              .bytes_out = h->bytes_out,
+                              .listed = h->listed,
+                              .runs = runs,
+                              .is_listed = h->is_listed,
+                              .is_readonly = h->is_readonly,
+                              .version = h->version};
+}

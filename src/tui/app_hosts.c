@@ -1,0 +1,51 @@
+/* Hosts of the workbench: opening, polling, and which runs are theirs. */
+#include "tui/appstate.h"
+
+void app_open_hosts(struct app *app)
+{
+    for (size_t i = 0; i < app->opt.n_hosts && app->hosts < HOSTS_MAX; i++) {
+        struct err e = {0};
+        if (host_open(&app->host[app->hosts], app->opt.hosts[i], app->opt.readonly, &e) < 0)
+            app_notify(app, LOG_ERROR, "%s", e.text);
+        else
+            app->hosts++;
+    }
+}
+
+int app_poll_hosts(struct app *app)
+{
+    int changed = 0;
+    for (size_t i = 0; i < app->hosts; i++)
+        changed |= host_poll(app->host[i]);
+    if (changed)
+        app->is_dirty = 1;
+    return changed;
+}
+
+int app_watch_hosts(const struct app *app, struct pollfd *w)
+{
+    int n = 0;
+    for (size_t i = 0; i < app->hosts; i++)
+        n += host_watch(app->host[i], w + n);
+    return n;
+}
+
+struct host *app_host_of(const struct app *app, const char *path)
+{
+    for (size_t i = 0; i < app->hosts; i++)
+        if (host_owns(app->host[i], path))
+            return app->host[i];
+    return NULL;
+}
+
+struct host *const *app_hosts(struct app *app, size_t *n)
+{
+    *n = app->hosts;
+    return app->host;
+}
+
+void app_close_hosts(struct app *app)
+{
+    while (app->hosts > 0)
+        host_close(app->host[--app->hosts]);
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The workbench over hosts on a pseudo-terminal: a dropped line, what is sent while it rests, and what it leaves.  A script stands in
+for ssh."""
+import glob
+import os
+import signal
+import struct
+import time
+
+import test_tty as kit
+from test_tty import PROGRAM, Log, Tty, check
+
+
+def stand_in():
+    far = os.path.join(kit.TMP, "far")
+    os.makedirs(far, exist_ok=True)
+    if not os.path.exists(far + "/depthscope"):
+        os.symlink(PROGRAM, far + "/depthscope")
+    path = os.path.join(kit.TMP, "ssh.sh")
+    with open(path, "w") as f:
+        f.write('#!/bin/sh\neval name=\\${$(($#-1))}\nfor last; do :; done\n[ ! -e %s/down ] || { echo "No route to host" >&2; exit 255; }\n'
+                'echo $$ >%s/pid-$name\nPATH="%s:$PATH" exec sh -c "$last"\n' % (kit.TMP, kit.TMP, far))
+    os.chmod(path, 0o755)
+    return path
+
+
+def run_at(folder, name, steps):
+    log = Log(os.path.join(kit.TMP, folder, name, "log.mp"))
+    log.put("head", 0, run=name, run_id=folder + name, method="edp", layers=2, steps=10 ** 6)
+    for i in range(1, steps + 1):
+        log.put("metric", i, loss=5.0 - 1e-3 * i, tok_s=100.0)
+    return log
+
+
+def steps_in(path):
+    """Steps of the records in a log, in order."""
+    out = []
+    with open(path, "rb") as f:
+        data = f.read()
+    while len(data) >= 18:
+        n = struct.unpack(">I", data[1:5])[0] + 6
+        at = data[:n].index(b"step")
+        out.append(struct.unpack(">q", data[at + 5:at + 13])[0])
+        data = data[n:]
+    return out
+
+
+def mirror(t):
+    found = glob.glob("%s/%d/depthscope/hosts/.host.*/r0/log.mp" % (kit.STATE, Tty.count))
+    return [p for p in found if os.path.getsize(p)]
+
+
+def wait(condition, seconds, t, what):
+    end = time.time() + seconds * kit.t.SLOW
+    while time.time() < end:
+        t.read(0.1, 0.3)
+        if condition():
+            return
+    check(0, what + ("\n" + t.text() if kit.pyte else ""))
+
+
+def a_dropped_line_comes_back_without_a_gap_or_a_double():
+    log, other = run_at("one", "first", 300), run_at("two", "second", 10)
+    t = Tty(["box1:%s/one" % kit.TMP, "box2:%s/two" % kit.TMP], env={"DEPTHSCOPE_SSH": stand_in()})
+    wait(lambda: os.path.exists(kit.TMP + "/pid-box1") and os.path.exists(kit.TMP + "/pid-box2"), 10, t, "no host is connected")
+    if kit.pyte:
+        wait(lambda: "first" in t.text() and "second" in t.text(), 10, t, "the runs are not listed")
+        check("box1:" in t.text() and t.text().count(" up ") == 2, "no line per host:\n" + t.text())
+    t.read(3)
+    other.put("metric", 11, loss=1.0)  # the newest is first
+    time.sleep(0.1)
+    log.put("metric", 301, loss=1.0)
+    t.read(6)
+    t.keys("gg", 0.3)
+    t.keys("\r", 1)
+    wait(lambda: any(301 in steps_in(p) or 11 in steps_in(p) for p in mirror(t)), 10, t, "nothing is mirrored")
+    path = mirror(t)[0]
+    mine, name, last = (log, "box1", 301) if 301 in steps_in(path) else (other, "box2", 11)
+    open(kit.TMP + "/down", "w").close()
+    with open("%s/pid-%s" % (kit.TMP, name)) as f:
+        os.kill(int(f.read()), signal.SIGKILL)
+    for i in range(1, 51):
+        mine.put("metric", last + i, loss=1.0)
+    t.keys("1", 2)
+    if kit.pyte:
+        check("reconnecting" in t.text() and "No route" in t.text() and "  r0 " not in t.text(), "the loss of the line is not said:\n" + t.text())
+        check(t.text().count(" up ") == 1, "the other host is affected:\n" + t.text())
+    check(steps_in(path)[-1] == last, "records without a line")
+    os.remove(kit.TMP + "/down")
+    wait(lambda: last + 50 in steps_in(path), 20, t, "it does not go on")
+    check(steps_in(path) == list(range(last + 51)), "a gap or a double: %s" % steps_in(path)[-60:])
+    t.close()
+    check(not glob.glob("%s/%d/depthscope/hosts/.host.*" % (kit.STATE, Tty.count)), "the mirror is left behind")
+
+
+if __name__ == "__main__":
+    kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double,))

@@ -1,0 +1,328 @@
+"""Runs on other machines: the agent, the list of a host, hostile and broken far ends.  A script stands in for ssh (DEPTHSCOPE_SSH):
+it runs the far command with this machine's shell.  DEPTHSCOPE names the program."""
+import json
+import os
+import select
+import shlex
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import t  # noqa: E402
+from records import Log, frame, pack  # noqa: E402
+from t import PROGRAM, ROOT, SLOW, refused, run, run_json, test  # noqa: E402
+
+sys.path.insert(0, os.path.join(ROOT, "src", "python"))
+from depthscope import _msgpack, _read  # noqa: E402,F401
+
+
+def log(path, n=5, run_id="ab", **head):
+    """A finished run of n steps."""
+    l = Log(path)
+    l.put("head", 0, run="x", run_id=run_id, method="edp", layers=2, steps=n, **head)
+    for i in range(1, n + 1):
+        l.put("metric", i, loss=5.0 - i / n, tok_s=100.0)
+    l.put("end", n, status="done")
+    return l
+
+
+def script(name, text):
+    with open(name, "w") as f:
+        f.write("#!/bin/sh\n" + text)
+    os.chmod(name, 0o755)
+    return os.path.abspath(name)
+
+
+def ssh(before="", command='exec sh -c "$last"'):
+    """A stand-in for ssh; the far end finds the program in its PATH."""
+    os.makedirs("far", exist_ok=True)
+    if not os.path.exists("far/depthscope"):
+        os.symlink(PROGRAM, "far/depthscope")
+    ssh.n += 1
+    return script("ssh%d.sh" % ssh.n, 'for last; do :; done\n%s\nPATH="%s:$PATH"\n%s\n' % (before, os.path.abspath("far"), command))
+
+
+ssh.n = 0
+
+
+def home(**more):
+    os.makedirs("home", exist_ok=True)
+    return dict({"HOME": os.path.abspath("home"), "XDG_STATE_HOME": "", "DEPTHSCOPE_SSH": more.pop("DEPTHSCOPE_SSH", None) or ssh()}, **more)
+
+
+def mirrors():
+    """What is left of hosts after the program has ended."""
+    return os.listdir("home/.local/state/depthscope/hosts")
+
+
+class Agent:
+    """Speaks to `depthscope agent` as the near end does."""
+    def __init__(self, root, *words, acknowledges=True):
+        self.acknowledges = acknowledges
+        self.p = subprocess.Popen([PROGRAM, "agent", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self.buffer, self.got = b"", 0
+        self.ask(do="open", protocol=1, root=root)
+
+    def ask(self, **request):
+        self.p.stdin.write(json.dumps(request).encode() + b"\n")
+
+    def next(self, seconds=10):
+        end = time.monotonic() + seconds * SLOW
+        while True:
+            if len(self.buffer) >= 18:
+                n = struct.unpack(">I", self.buffer[1:5])[0] + 6
+                if len(self.buffer) >= n:
+                    body, self.buffer = self.buffer[18:n], self.buffer[n:]
+                    return _msgpack.unpack(body)
+            left = end - time.monotonic()
+            assert left > 0, "nothing came"
+            if select.select([self.p.stdout], [], [], left)[0]:
+                chunk = os.read(self.p.stdout.fileno(), 65536)
+                assert chunk, "the agent ended"
+                self.buffer += chunk
+                self.got += len(chunk)
+                if self.acknowledges:
+                    self.ask(do="ack", bytes=self.got)
+
+    def until(self, kind, seconds=10, **want):
+        while True:
+            x = self.next(seconds)
+            if x["kind"] == kind and all(x.get(k) == v for k, v in want.items()):
+                return x
+
+    def close(self):
+        self.p.stdin.close()
+        assert self.p.wait(10 * SLOW) == 0
+        self.p.stdout.close()
+
+
+def bodies(message):
+    """The records in a message of kind log."""
+    out, p = [], message["frames"]
+    while p:
+        n = struct.unpack(">I", p[1:5])[0] + 6
+        out.append(_msgpack.unpack(p[18:n]))
+        p = p[n:]
+    return out
+
+
+@test
+def a_host_lists_what_its_own_machine_lists():
+    for i, name in enumerate(("a", "b", "deep/er")):
+        log("runs/%s/log.mp" % name, 5 + i, run_id="id%d" % i)
+    own, far = run_json("runs", "runs"), run_json("runs", "box:" + os.path.abspath("runs"), **home())
+    def plain(rows):
+        return sorted(({k: v for k, v in r.items() if k not in ("path", "host", "age", "modified")} for r in rows), key=lambda r: r["name"])
+    assert plain(own) == plain(far) and len(far) == 3, (own, far)
+    assert all(r["host"] == "box" and r["path"] == "box:" + r["name"] for r in far), far
+    at = {r["name"]: r["modified"] for r in own}
+    assert all(abs(at[r["name"]] - r["modified"]) < 2 for r in far), [(at[r["name"]], r["modified"]) for r in far]
+    assert mirrors() == [], mirrors()
+
+
+@test
+def paths_with_blanks_and_quotes_arrive_as_they_are():
+    name = "it's \"a\" $(touch owned) `touch owned`; x"
+    log(name + "/a/log.mp")
+    for target in ("box:%s" % os.path.abspath(name), "ssh://user@box:22" + os.path.abspath(name)):
+        assert [r["name"] for r in run_json("runs", target, **home())] == ["a"]
+    log("home/~x/a/log.mp")
+    assert run_json("runs", "box:~/~x", **home())[0]["name"] == "a"
+    assert not os.path.exists("owned")
+
+
+@test
+def an_existing_path_wins_and_options_are_no_hosts():
+    log("box:runs/a/log.mp")
+    assert run_json("runs", "box:runs", DEPTHSCOPE_SSH="false")[0]["name"] == "a"
+    for bad in ("ssh://-oProxyCommand=x/runs", "ssh://box:port/x", "ssh:///x", "a b:x"):
+        refused("not a host, expected box:runs or ssh://user@box/path", "runs", bad, **home())
+
+
+@test
+def a_file_of_hosts_is_checked():
+    for text, part in (("# none\n box:runs \n what ever\n", '"what ever": expected HOST:ROOT'), ("box:x\n" * 33, "more than 32 hosts")):
+        with open("hosts.txt", "w") as f:
+            f.write(text)
+        refused(part, "--hosts", "hosts.txt", code=1)
+    with open("hosts.txt", "w") as f:
+        f.write("box:runs # comment\r\n\n")
+    refused("box:runs: hosts are unsupported with --script", "--hosts", "hosts.txt", "--script", "/dev/null")
+    refused("no.txt", "--hosts", "no.txt", code=1)
+
+
+@test
+def what_a_login_shell_prints_is_stepped_over():
+    log("runs/a/log.mp")
+    noise = "printf '\\311\\000\\000\\000\\377D noise \\033[2J'; head -c 3000 /dev/urandom; echo Welcome"
+    rows = run_json("runs", "box:" + os.path.abspath("runs"), **home(DEPTHSCOPE_SSH=ssh(noise)))
+    assert [r["name"] for r in rows] == ["a"]
+
+
+@test
+def a_host_that_cannot_be_reached_is_one_line():
+    e = home()
+    for text, how in (("Host key verification failed", ssh("echo 'Host key verification failed.' >&2; exit 255")),
+                      ("No such file", "/no/ssh"), ("the agent ended", ssh("exit 0")),
+                      ("depthscope: not found", ssh(command="PATH=/nowhere /bin/sh -c 'exec depthscope agent'")),
+                      ("only other output", ssh("while :; do echo noise noise noise noise; done")),
+                      ("protocol 9", hostile([{"kind": "agent", "protocol": 9, "time": 1.0}]))):
+        refused(text, "runs", "box:x", code=1, **dict(e, DEPTHSCOPE_SSH=how))
+    refused("no such folder", "runs", "box:/no/such/folder", code=1, **home())
+    assert mirrors() == []
+
+
+def hostile(messages):
+    """An ssh whose far end says these records and stays."""
+    ssh.n += 1
+    name = "hostile%d" % ssh.n
+    with open(name + ".mp", "wb") as f:
+        for i, m in enumerate(messages):
+            f.write(m if isinstance(m, bytes) else frame(i, pack(dict({"step": 0}, **m))))
+    return script(name + ".sh", "cat %s; exec sleep 1000" % shlex.quote(os.path.abspath(name + ".mp")))
+
+
+@test
+def a_hostile_agent_fills_rows_and_nothing_else():
+    evil = "../../../\x1b]0;owned\x07\x1b[2Jx"
+    row = {"kind": "row", "name": evil, "state": "live", "live": True, "method": "m" * 5000, "note": evil, "tags": "t " * 3000,
+           "numbers": [1e308, float("nan"), "x", [], 3] * 30, "spark": b"abc", "time": 1e300, "modified": float("inf")}
+    rows = [dict(row, name="%s%d" % (evil, i)) for i in range(50)] + [{"kind": "row"}, {"kind": "row", "name": 5}, {"kind": "gone", "name": evil}]
+    say = [{"kind": "agent", "protocol": 1, "version": evil * 90, "time": 1e9}] + rows + [
+        {"kind": "log", "run": evil + "0", "frames": b"junk", "at": -5}, {"kind": "answer", "id": 1, "text": evil},
+        {"kind": "listed"}, {"kind": "unheard of"}, b"\xc9\xff\xff\xff\xffD" * 3]
+    out = run("runs", "box:runs", **home(DEPTHSCOPE_SSH=hostile(say)))
+    assert "\x1b" not in out and "\x07" not in out and "owned" in out, out[:300]
+    assert len(run_json("runs", "box:runs", **home(DEPTHSCOPE_SSH=hostile(say)))) == 50
+    assert mirrors() == [] and sorted(os.listdir("home")) == [".local"], os.listdir("home")
+
+
+@test
+def a_followed_log_arrives_once_and_goes_on_where_it_was():
+    l = log("runs/a/log.mp", 300)
+    a = Agent(os.path.abspath("runs"))
+    assert a.until("agent")["protocol"] == 1
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    x = a.until("log")
+    got, at, id = bodies(x), x["at"], x["id"]
+    assert x["reset"] and not x["live"]
+    while len(got) < 302:
+        x = a.until("log")
+        assert not x["reset"] and x["at"] > at
+        got, at = got + bodies(x), x["at"]
+    assert [g["step"] for g in got] == [0] + list(range(1, 301)) + [300], "every record once, in order"
+    assert at == os.path.getsize("runs/a/log.mp")
+    a.close()
+    l.put("metric", 301, loss=1.0)
+    b = Agent(os.path.abspath("runs"))
+    b.ask(do="list")
+    b.until("listed")
+    b.ask(**{"do": "follow", "run": "a", "from": at, "id": id})
+    x = b.until("log")
+    assert not x["reset"] and [g["step"] for g in bodies(x)] == [301], "only what is new"
+    os.rename("runs/a/log.mp", "old.mp")
+    log("runs/a/log.mp", 2, run_id="cd")
+    x = b.until("log", reset=True)
+    assert [g["step"] for g in bodies(x)] == [0, 1, 2, 2], "another log starts over"
+    b.close()
+
+
+@test
+def a_long_log_comes_as_its_extremes_and_then_whole():
+    l, n = Log("runs/a/log.mp"), 4000
+    l.put("head", 0, run="x", run_id="ab", method="edp", layers=2, steps=n)
+    logged = []
+    for i in range(1, n + 1):
+        loss = 99.0 if i == 1777 else float("nan") if i == 5 else 5.0 + (i * 7919 % 1000) / 1000 - i / n
+        logged.append(loss)
+        l.put("metric", i, loss=loss, tokens=8 * i, **({"val_loss": 4.0 - i / n} if i % 500 == 0 else {}))
+    l.put("event", n, name="note", text="kept", level=1)
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    messages = [a.until("log")]
+    while not messages[-1]["at"]:
+        messages.append(a.until("log"))
+    got = [b for m in messages for b in bodies(m)]
+    assert messages[0]["reset"] and not any(m["reset"] for m in messages[1:]) and messages[-1]["at"] == os.path.getsize("runs/a/log.mp")
+    points = {b["step"]: b for b in got if b["kind"] == "metric"}
+    loss = {s: b["loss"] for s, b in points.items() if "loss" in b}
+    assert all(v == logged[s - 1] and points[s]["tokens"] == 8 * s for s, v in loss.items()), "only what was logged"
+    real = [v for v in logged if v == v]
+    assert loss[1777] == 99.0 and min(loss.values()) == min(real) and 64 <= len(loss) <= 128, len(loss)
+    for from_ in range(0, n, 250):  # and of every part
+        part = logged[from_:from_ + 250]
+        assert min(v for v in part if v == v) >= min(v for s, v in loss.items() if from_ - 64 < s <= from_ + 314)
+    val = {s: b["val_loss"] for s, b in points.items() if "val_loss" in b}
+    assert val == {i: 4.0 - i / n for i in range(500, n + 1, 500)}, val
+    events = [b["name"] for b in got if b["kind"] == "event"]
+    assert got[0]["kind"] == "head" and events == ["note", "summary"], (got[0], events)
+    l.put("metric", n + 1, loss=1.0, tokens=5)
+    assert [b["step"] for b in bodies(a.until("log"))] == [n + 1]
+    a.close()
+
+
+@test
+def what_is_not_acknowledged_holds_the_rest_back():
+    log("runs/a/log.mp", 800, run_id="a" * 39)
+    a = Agent(os.path.abspath("runs"), acknowledges=False)
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    a.until("log")
+    time.sleep(1)
+    held = a.got + len(os.read(a.p.stdout.fileno(), 1 << 20))
+    assert held < 60000 < os.path.getsize("runs/a/log.mp"), (held, os.path.getsize("runs/a/log.mp"))
+    a.p.kill()
+    a.p.wait()
+
+
+@test
+def commands_reach_a_run_by_its_name_only():
+    p = subprocess.Popen([PROGRAM, "train", *t.TINY, "train.steps=100000", "--run", "live", "--quiet"], stdin=subprocess.DEVNULL)
+    try:
+        while not os.path.exists("runs/live/control.sock"):
+            assert p.poll() is None
+            time.sleep(0.05)
+        a = Agent(os.path.abspath("runs"))
+        a.ask(do="list")
+        a.until("row", name="live", live=True)
+        a.ask(do="command", id=1, run="live", line="pause")
+        x = a.until("answer", id=1)
+        assert x["ok"] and x["text"].startswith("ok"), x
+        for i, bad in enumerate(("../runs/live", os.path.abspath("runs/live"), "nobody", "")):
+            a.ask(do="command", id=10 + i, run=bad, line="stop")
+            x = a.until("answer", id=10 + i)
+            assert not x["ok"] and x["text"] == "no such run", x
+        a.close()
+        b = Agent(os.path.abspath("runs"), "--readonly")
+        assert b.until("agent")["readonly"]
+        b.ask(do="list")
+        b.until("listed")
+        b.ask(do="command", id=2, run="live", line="stop")
+        x = b.until("answer", id=2)
+        assert not x["ok"] and "read-only" in x["text"], x
+        b.close()
+        assert p.poll() is None
+    finally:
+        p.kill()
+        p.wait()
+
+
+@test
+def an_agent_survives_any_request():
+    a = Agent(os.path.abspath("."))
+    for line in (b"", b"{", b"[]", b"5", b'{"do":5}', b'{"do":"follow"}', b'{"do":"follow","run":[],"from":-1,"id":1e300}',
+                 b'{"do":"drop","run":"x"}', b'{"do":"command"}', b'{"do":"ack","bytes":-1}', b'{"do":"later"}', b"\xff\xfe", b"x" * 60000):
+        a.p.stdin.write(line + b"\n")
+    a.ask(do="command", id=9, run="x", line="y")
+    assert a.until("answer", id=9)["text"] == "no such run"
+    a.close()
+
+
+t.main(fresh=True)
