@@ -29,6 +29,7 @@ static struct cli_option workbench_cli[] = {
     {"term", 1, NULL, 0, "NAME  terminal type instead of $TERM"},
     {"link", 1, NULL, 0, "RATE  limit in bytes per second for a slow connection, e.g. 20k"},
     {"no-mouse", 0, NULL, 0, "leave the mouse to the terminal"},
+    {"hosts", 1, NULL, 0, "FILE  further hosts, one HOST:ROOT in a line"},
     {"readonly", 0, NULL, 0, "disable keys that change or stop a run"},
     {"script", 1, NULL, 0, "FILE  read keys from a file instead of the terminal"},
     {"dump", 1, NULL, 0, "FILE  with --script: write screens to FILE"},
@@ -125,11 +126,35 @@ static int is_folder_of_runs(const char *path)
     return is_some;
 }
 
+/* Hosts of a file, one in a line; "#" begins a comment.  Their names lie in *text. */
+static int read_hosts(const char *path, struct str *text, const char **host, size_t *n, size_t most,
+                      struct err *e)
+{
+    char *save = NULL;
+    int rc = fs_read_file(text, path, 64 << 10, e);
+    for (char *line = rc == 0 ? strtok_r(text->p, "\n", &save) : NULL; line && rc == 0;
+         line = strtok_r(NULL, "\n", &save)) {
+        line[strcspn(line, "#\r")] = '\0';
+        line += strspn(line, " \t");
+        for (size_t end = strlen(line); end > 0 && strchr(" \t", line[end - 1]);)
+            line[--end] = '\0';
+        if (!line[0])
+            continue;
+        if (*n == most)
+            rc = err_set(e, DS_ERANGE, "%s: more than %zu hosts", path, most);
+        else if (!host_is_target(line))
+            rc = err_set(e, DS_EFORMAT, "%s: \"%.80s\": expected HOST:ROOT", path, line);
+        else
+            host[(*n)++] = line;
+    }
+    return rc;
+}
+
 static int open_workbench(const struct cli_args *a, struct err *e)
 {
     enum { PATHS_MAX = 64 };
     static char path[PATHS_MAX][1024];
-    const char *paths[PATHS_MAX], *folders[PATHS_MAX], *hosts[PATHS_MAX];
+    const char *paths[PATHS_MAX], *folders[PATHS_MAX], *hosts[PATHS_MAX + HOSTS_MAX];
     size_t n = 0, n_folders = 0, n_hosts = 0;
     struct str notice = {0};
     struct tui_options o = {
@@ -154,7 +179,10 @@ static int open_workbench(const struct cli_args *a, struct err *e)
     if (o.text && (a->n_rest != 2 || !o.view || strcmp(o.view, "compare") != 0))
         return err_set(e, DS_EUSAGE,
                        "--text: expected --view compare and two runs, checkpoints or models");
+    struct str listed = {0};
     int rc = 0;
+    if (cli_value(a, "hosts"))
+        rc = read_hosts(cli_value(a, "hosts"), &listed, hosts, &n_hosts, HOSTS_MAX, e);
     for (int i = 0; i < a->n_rest && rc == 0; i++) {
         if (host_is_target(a->rest[i])) {
             hosts[n_hosts++] = a->rest[i];
@@ -166,6 +194,8 @@ static int open_workbench(const struct cli_args *a, struct err *e)
         else
             paths[n++] = path[i];
     }
+    if (rc == 0 && n_hosts > 0 && o.script)
+        rc = err_set(e, DS_EUSAGE, "%s: hosts are unsupported with --script", hosts[0]);
     if (rc == 0 && a->n_override > 0)
         rc = err_set(e, DS_EUSAGE, "%s: unexpected setting for the workbench (depthscope train %s)",
                      a->override[0], a->override[0]);
@@ -188,6 +218,7 @@ static int open_workbench(const struct cli_args *a, struct err *e)
     if (rc == 0)
         rc = tui_run(&o, e);
     str_release(&notice);
+    str_release(&listed);
     return rc;
 }
 

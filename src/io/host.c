@@ -43,6 +43,7 @@ struct host_answer {
     double sent;
     char text[512];
 };
+/* box: as ssh takes it; name: without the user. */
 struct host {
     char target[1024], name[HOST_NAME], root[1024], port[8], dir[1024], why[400], version[64];
     struct child ssh;
@@ -107,7 +108,8 @@ static int parse_target(struct host *h, const char *target, struct err *e)
         return err_set(e, DS_EUSAGE, "%.80s: not a host, expected box:runs or ssh://user@box/path",
                        target);
     str_copy(h->target, sizeof h->target, target);
-    str_copy(h->name, sizeof h->name, box);
+    str_copy(h->box, sizeof h->box, box);
+    str_copy(h->name, sizeof h->name, strrchr(box, '@') ? strrchr(box, '@') + 1 : box);
     str_copy(h->port, sizeof h->port, port ? port : "");
     str_copy(h->root, sizeof h->root, kept);
     return 0;
@@ -195,7 +197,7 @@ static int connect_host(struct host *h)
         argv[n++] = h->port;
     }
     argv[n++] = "--";
-    argv[n++] = h->name;
+    argv[n++] = h->box;
     argv[n++] = h->is_readonly ? far_readonly : far;
     argv[n] = NULL;
     const struct child_setup how = {.program = program,

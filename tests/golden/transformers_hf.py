@@ -169,7 +169,7 @@ def check(root):
 
 WALKED = ["llama", "mistral-window", "qwen2-window", "qwen3", "gemma2", "gemma3", "olmo2", "smollm3-window", "gpt2", "mixtral-window",
           "qwen3-moe", "qwen3-moe-dense", "olmoe", "qwen2-moe", "phi3", "phi3-long", "llama-dynamic", "gemma", "olmo3",
-          "olmo3-yarn", "gpt-neox", "gpt-neox-serial", "gpt-neox-linear", "stablelm", "stablelm-parallel"]
+          "olmo3-yarn", "gpt-neox", "gpt-neox-linear", "stablelm-parallel"]
 NAMES = ("architectures", "transformers_version", "torch_dtype", "dtype", "model_type", "_name_or_path", "id2label", "label2id")
 INSTEAD_OF_NULL = {
     "sliding_window": [3], "final_logit_softcapping": [1.5], "attn_logit_softcapping": [1.5], "use_bidirectional_attention": [True],

@@ -434,10 +434,10 @@ T(what_parallel_families_cannot_be_is_refused_by_name)
     refuse(NEOX ", \"rotary_pct\": 0.2}", "rotary_pct = 0.2: 3 of 16 elements of a head rotate");
     refuse(NEOX ", \"partial_rotary_factor\": 0.5}", "partial_rotary_factor=0.5: ");
     refuse(NEOX ", \"use_parallel_residual\": null}", "use_parallel_residual must be");
-    refuse(STABLE ", \"qk_layernorm\": true}", "qk_layernorm: query and key norms");
-    refuse(STABLE ", \"rotary_pct\": 0.5}", "rotary_pct: partial rotary dimensions");
+    refuse(STABLE ", \"qk_layernorm\": true}", "qk_layernorm=true: query and key norms");
+    refuse(STABLE ", \"rotary_pct\": 0.5}", "rotary_pct=0.5: partial rotary dimensions");
     refuse(STABLE ", \"hidden_act\": \"gelu\"}", "hidden_act: unsupported activation gelu");
-    refuse(TINY ", \"use_parallel_residual\": true}", "use_parallel_residual: parallel attention");
+    refuse(TINY ", \"use_parallel_residual\": true}", "use_parallel_residual=true: parallel attention");
 }
 
 #define PHI "{\"model_type\": \"phi3\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"

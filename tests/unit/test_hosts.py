@@ -142,6 +142,18 @@ def an_existing_path_wins_and_options_are_no_hosts():
 
 
 @test
+def a_file_of_hosts_is_checked():
+    for text, part in (("# none\n box:runs \n what ever\n", '"what ever": expected HOST:ROOT'), ("box:x\n" * 33, "more than 32 hosts")):
+        with open("hosts.txt", "w") as f:
+            f.write(text)
+        refused(part, "--hosts", "hosts.txt", code=1)
+    with open("hosts.txt", "w") as f:
+        f.write("box:runs # comment\r\n\n")
+    refused("box:runs: hosts are unsupported with --script", "--hosts", "hosts.txt", "--script", "/dev/null")
+    refused("no.txt", "--hosts", "no.txt", code=1)
+
+
+@test
 def what_a_login_shell_prints_is_stepped_over():
     log("runs/a/log.mp")
     noise = "printf '\\311\\000\\000\\000\\377D noise \\033[2J'; head -c 3000 /dev/urandom; echo Welcome"

@@ -146,11 +146,15 @@ static int send_gone(struct agent *a, struct err *e)
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < a->sent.cap; i++) {
         struct map_slot *s = &a->sent.slot[i];
-        if (!s->key || s->value < 0 || runindex_find(&a->index, s->key))
+        char name[256];
+        if (!s->key || s->value < 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)s->len, s->key); /* keys have no NUL */
+        if (runindex_find(&a->index, name))
             continue;
         s->value = -1; /* a map forgets nothing */
         record_begin(a->rec, "gone", 0, clock_wall());
-        record_str(a->rec, "name", s->key);
+        record_str(a->rec, "name", name);
         rc = send_record(a, e);
     }
     return rc;
