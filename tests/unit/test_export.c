@@ -377,7 +377,7 @@ T(what_a_format_cannot_store_is_refused_by_name)
     refuse(export_gguf, "model.method=dense model.lora_r=4", GGUF_T_F32, DS_EUSAGE, "lora_r=4");
     refuse(export_gguf, "model.method=dense model.position=learned", GGUF_T_F32, DS_EUSAGE,
            "learned positions");
-    refuse(export_gguf, "model.method=dense model.norm=layer", GGUF_T_F32, DS_EUSAGE, "LayerNorm");
+    refuse(export_gguf, "model.method=dense model.norm=layer", GGUF_T_F32, DS_EUSAGE, "a head tied");
     refuse(export_gguf, "model.method=dense model.rope_scaling=llama3 model.rope_low=2", GGUF_T_F32,
            DS_EUSAGE, "rope_low=2");
     refuse(export_llama2c, "model.method=dense model.attn_bias=qkv", GGUF_T_F32, DS_EUSAGE,

@@ -13,9 +13,21 @@ enum { V = 4000, C = 8 };
 
 struct more {
     const char *key;
-    char kind; /* u, f, b, s, or a for a list; 0: none */
+    char kind; /* u, f, b, s, or a, l for a list; 0: none */
     double v;
 };
+
+/* A list of u32. */
+static void put_list(struct gguf_file *f, const char *key, const uint32_t *v, size_t n)
+{
+    struct str s = {0};
+    gf_uint(&s, GGUF_U32, 4);
+    gf_uint(&s, n, 8);
+    for (size_t i = 0; i < n; i++)
+        gf_uint(&s, v[i], 4);
+    gf_raw(f, key, GGUF_ARRAY, s.p, s.len);
+    str_release(&s);
+}
 
 static void put(struct gguf_file *f, const struct more *m)
 {
@@ -25,6 +37,7 @@ static void put(struct gguf_file *f, const struct more *m)
     case 'b': gf_raw(f, m->key, GGUF_BOOL, m->v != 0 ? "\1" : "\0", 1); break;
     case 's': gf_string(f, m->key, "none"); break;
     case 'a': gf_strings(f, m->key, (const char *const[]){"a", "b"}, 2); break;
+    case 'l': put_list(f, m->key, (const uint32_t[]){(uint32_t)m->v, 7}, m->v == 7 ? 2 : 1); break;
     default: break;
     }
 }
@@ -107,6 +120,14 @@ T(an_absent_key_takes_llama_cpp_s_default)
         {"mlp_bias", "false"},    {"end_ids", ""},   {"method", "dense"}};
     for (size_t i = 0; i < DS_LEN(absent); i++)
         accept(NULL, 0, absent[i][0], absent[i][1]);
+}
+
+T(a_size_may_be_a_list_of_one_for_each_block)
+{
+    static const struct more one = {"llama.attention.head_count_kv", 'l', 1},
+                             two = {"llama.attention.head_count_kv", 'l', 7};
+    accept(&one, 1, "kv_heads", "1");
+    refuse(NULL, &two, "llama.attention.head_count_kv must be a single integer, found array");
 }
 
 /* One row per key: refused with the first value, accepted with the second. */

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -267,6 +268,16 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     assert [(b["step"], b["cpu"]) for b in got if b["kind"] == "system"] == [(n, 0.5)], "the newest"
     l.put("metric", n + 1, loss=1.0, tokens=5)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 1]
+    os.kill(a.p.pid, signal.SIGSTOP)  # it falls behind a fast run
+    for i in range(n + 2, n + 2002):
+        l.put("metric", i, loss=-7.0 if i == n + 999 else 1.0, tokens=5)
+    os.kill(a.p.pid, signal.SIGCONT)
+    x = a.until("log")
+    got = bodies(x)
+    assert not x["reset"] and x["at"] == os.path.getsize("runs/a/log.mp") and [b["step"] for b in got if b.get("loss") == -7.0] == [n + 999], x["at"]
+    assert len(got) < 300 and n + 2 <= got[0]["step"], (len(got), got[0])
+    l.put("metric", n + 2002, loss=1.0)
+    assert [b["step"] for b in bodies(a.until("log"))] == [n + 2002]
     a.close()
 
 

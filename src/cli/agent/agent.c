@@ -46,9 +46,7 @@ struct follow {
     uint64_t skip; /* bytes of the log that the other end has */
     uint32_t id;   /* of the file: another one starts over */
     int is_reset;
-    double due;         /* of the next look at a log that has nothing new */
-    struct str summary; /* what is left to send of it */
-    uint64_t summary_at;
+    double due; /* of the next look at a log that has nothing new */
 };
 struct sent_command {
     struct job_request *request;
@@ -197,22 +195,21 @@ static void drop(struct agent *a, const char *run)
         if (strcmp(a->follow[i].run, run) != 0)
             continue;
         runlog_reader_close(a->follow[i].reader);
-        str_release(&a->follow[i].summary);
         a->follow[i] = a->follow[--a->follows];
         return;
     }
 }
 
 /* problem: instead of records. */
-static int say_log(struct agent *a, const struct follow *f, const char *problem, uint64_t at,
-                   int is_live, struct err *e)
+static int say_log(struct agent *a, const struct follow *f, const char *problem, int is_live,
+                   struct err *e)
 {
     record_begin(a->rec, "log", 0, clock_wall());
     record_str(a->rec, "run", f->run);
     if (problem) {
         record_str(a->rec, "error", problem);
     } else {
-        record_int(a->rec, "at", (int64_t)at);
+        record_int(a->rec, "at", (int64_t)runlog_reader_position(f->reader));
         record_int(a->rec, "id", f->id);
         record_bool(a->rec, "reset", f->is_reset);
         record_bool(a->rec, "live", is_live);
@@ -221,48 +218,42 @@ static int say_log(struct agent *a, const struct follow *f, const char *problem,
     return send_record(a, e);
 }
 
-/* A long log is first sent as a summary; the offset counts once all of it has been. */
-static int summarise(struct follow *f, struct err *e)
+/* Bytes of the log that have not been read. */
+static int64_t backlog(const struct follow *f)
 {
     struct stat st;
-    uint64_t records = 0;
-    char size[16];
-    if (fs_stat(f->path, &st) != 0 || st.st_size < LONG_LOG || runlog_reader_format(f->reader))
-        return 0;
-    int rc = summary_make(f->path, &f->summary, &f->summary_at, &records, e);
-    struct record *r = rc == 0 ? record_new() : NULL;
-    if (r) {
-        char text[160];
-        snprintf(text, sizeof text,
-                 "summary of %llu records (%sB): the extremes of each metric; what is new follows "
-                 "whole",
-                 (unsigned long long)records, str_si(size, (double)st.st_size));
-        record_begin(r, "event", -1, clock_wall());
-        record_int(r, "level", 1);
-        record_str(r, "name", "summary");
-        record_str(r, "text", text);
-        rc = record_end(r, 0, &f->summary, e);
-    }
-    record_free(r);
-    return rc;
+    return fs_stat(f->path, &st) == 0
+               ? (int64_t)st.st_size - (int64_t)runlog_reader_position(f->reader)
+               : 0;
 }
 
-/* The next whole records of the summary. */
+/* A long log, or what a line cannot carry of a fast run, in one message. */
 static int send_summary(struct agent *a, struct follow *f, struct err *e)
 {
-    size_t n = 0;
-    while (n < f->summary.len && (n == 0 || n < GATHER)) {
-        int64_t length = record_length(f->summary.p + n, f->summary.len - n);
-        BUG_IF(length <= 0, "agent: a summary without records");
-        n += (size_t)length;
-    }
+    uint64_t records = 0;
+    char text[160], size[16];
+    double bytes = (double)backlog(f);
     a->bodies.len = 0;
-    str_add_bytes(&a->bodies, f->summary.p, n);
-    memmove(f->summary.p, f->summary.p + n, f->summary.len - n);
-    f->summary.len -= n;
-    int is_last = f->summary.len == 0;
-    int rc = say_log(a, f, NULL, is_last ? f->summary_at : 0, runlog_is_locked(f->path), e);
-    f->skip = f->summary_at;
+    int rc = summary_make(f->reader, &a->bodies, &records, e);
+    if (rc == DS_EBUSY) { /* it begins anew */
+        f->is_reset = 1;
+        f->skip = 0;
+        f->id = id_of(a, f->run);
+        return 0;
+    }
+    if (rc < 0)
+        return rc;
+    snprintf(
+        text, sizeof text,
+        "summary of %llu records (%sB): the extremes of each metric; what is new follows whole",
+        (unsigned long long)records, str_si(size, bytes));
+    record_begin(a->rec, "event", -1, clock_wall());
+    record_int(a->rec, "level", 1);
+    record_str(a->rec, "name", "summary");
+    record_str(a->rec, "text", text);
+    rc = record_end(a->rec, 0, &a->bodies, e);
+    if (rc == 0)
+        rc = say_log(a, f, NULL, runlog_is_locked(f->path), e);
     f->is_reset = 0;
     return rc;
 }
@@ -276,20 +267,18 @@ static int start_follow(struct agent *a, const char *run, uint64_t from, uint32_
     drop(a, run);
     str_copy(f.run, sizeof f.run, run);
     if (!row || strcmp(row->name, run) != 0)
-        return say_log(a, &f, "no such run", 0, 0, e);
+        return say_log(a, &f, "no such run", 0, e);
     if (a->follows == FOLLOWS_MAX)
-        return say_log(a, &f, "too many runs are followed", 0, 0, e);
+        return say_log(a, &f, "too many runs are followed", 0, e);
     str_copy(f.path, sizeof f.path, row->path);
     if (!row->format && fs_is_dir(row->path) &&
         fs_join(log, sizeof log, row->path, "log.mp", NULL) == 0)
         str_copy(f.path, sizeof f.path, log);
     if (runlog_reader_open(&f.reader, f.path, &why) < 0)
-        return say_log(a, &f, why.text, 0, 0, e);
+        return say_log(a, &f, why.text, 0, e);
     runlog_reader_limit(f.reader, 1 << 20);
     f.skip = f.id == id ? from : 0;
     f.is_reset = f.skip == 0;
-    if (f.is_reset && summarise(&f, &why) < 0) /* then it comes whole */
-        str_release(&f.summary);
     a->follow[a->follows++] = f;
     return 0;
 }
@@ -302,7 +291,8 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     int rc = 0, is_first = f->is_reset;
     if (now < f->due || !has_window(a))
         return 0;
-    if (f->summary.len > 0)
+    int is_whole = f->skip <= runlog_reader_position(f->reader);
+    if (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG)
         return send_summary(a, f, e);
     a->bodies.len = 0;
     while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {
@@ -320,7 +310,7 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     f->due = is_idle ? now + 0.25 : 0;
     if (a->bodies.len == 0 && !is_first)
         return 0;
-    rc = say_log(a, f, NULL, runlog_reader_position(f->reader), runlog_is_locked(f->path), e);
+    rc = say_log(a, f, NULL, runlog_is_locked(f->path), e);
     f->is_reset = 0;
     return rc;
 }

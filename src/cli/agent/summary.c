@@ -242,25 +242,23 @@ static void release(struct summary *s)
         mem_free(s->last[i].p);
 }
 
-int summary_make(const char *path, struct str *frames, uint64_t *at, uint64_t *records,
-                 struct err *e)
+int summary_make(struct runlog_reader *r, struct str *frames, uint64_t *records, struct err *e)
 {
     struct summary s = {0};
-    struct runlog_reader *r = NULL;
     struct runlog_entry entry;
-    int rc = runlog_reader_open(&r, path, e);
-    while (rc == 0 && (rc = runlog_next(r, &entry, e)) == 1) {
-        rc = 0;
-        if (!entry.is_gap && entry.body.p)
+    int rc = 0, got = 0;
+    while (rc == 0 && ((got = runlog_next(r, &entry, e)) == 1 || runlog_reader_is_behind(r))) {
+        if (got == 1 && entry.is_reset)
+            rc = DS_EBUSY;
+        else if (got == 1 && !entry.is_gap && entry.body.p)
             take(&s, entry.body);
         if (s.is_out_of_memory)
             rc = err_set(e, DS_EMEM, "out of memory for a summary");
     }
+    rc = got < 0 ? got : rc;
     if (rc == 0)
         rc = write_all(&s, frames, e);
-    *at = r ? runlog_reader_offset(r) : 0;
     *records = s.records;
-    runlog_reader_close(r);
     release(&s);
     return rc;
 }

@@ -9,9 +9,10 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* Reads the log at `path` to its current end and appends the records of its summary to `frames`.  *at:
- * where the last whole record ends, *records: how many there are.  DS_EIO, DS_EMEM, DS_EFORMAT. */
-int summary_make(const char *path, struct str *frames, uint64_t *at, uint64_t *records,
+struct runlog_reader;
+/* Reads on to the current end of a log and appends the records of its summary to `frames`.  *records:
+ * how many it stands for.  DS_EBUSY: the log was replaced meanwhile; DS_EIO, DS_EMEM. */
+int summary_make(struct runlog_reader *r, struct str *frames, uint64_t *records,
                  struct err *e) DS_CHECK;
 
 #endif

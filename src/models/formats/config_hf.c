@@ -424,7 +424,7 @@ static void read_mscale(struct report *r, struct model_config *c, const struct j
         report_value(r, truncate, "truncate", "an untruncated YaRN ramp is unsupported");
     for (size_t i = 0; i < DS_LEN(words); i++)
         if (!is_null(json_get(rope, words[i])) &&
-            !isfinite(json_num(json_get(rope, words[i]), NAN)))
+            !isfinite(json_num(json_get(rope, words[i]), (double)NAN)))
             report_value(r, json_get(rope, words[i]), words[i], "must be a number");
     if (m == 0 || all == 0 || c->rope_attention > 0)
         return;
