@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/child.h"
@@ -19,6 +20,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "io/host_fallback.h"
 #include "io/record.h"
 
 enum {
@@ -26,6 +28,7 @@ enum {
     MIRRORS_MAX = 16,
     ANSWERS_MAX = 8,
     READ_MAX = 256 << 10, /* bytes of one poll: the screen comes first */
+    NOT_FOUND = 127,      /* what a shell says of a missing program */
     NOISE_MAX = 64 << 10  /* banners before the agent's first record */
 };
 static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 30, greet_s = 20;
@@ -43,12 +46,16 @@ struct host_answer {
     double sent;
     char text[512];
 };
+/* What speaks at the other end: the program, or where that is missing a Python script. */
+enum far { FAR_PROGRAM, FAR_PYTHON };
+
 /* box: as ssh takes it; name: without the user. */
 struct host {
     char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
         version[64];
     struct child ssh;
     enum host_state state;
+    enum far far; /* how it is tried next */
     int is_readonly, is_listed, is_greeted;
     double since, wait_s, retry, heard, latency_s, skew_s, asked;
     struct str in, out;
@@ -176,12 +183,26 @@ static void disconnect(struct host *h, const char *why)
 }
 
 /* The command line at the far end holds nothing of ours that its shell could read otherwise: the
- * folder travels in the first request. */
+ * folder travels in the first request, the script before it. */
+static const char *far_command(const struct host *h)
+{
+    if (h->far == FAR_PYTHON)
+        return "exec python3 -c 'import os;exec(b\"\".join(iter(lambda:os.read(0,1),b\"\\0\")))'";
+    return h->is_readonly
+               ? "PATH=\"$PATH:$HOME/.local/bin:$HOME/bin\" exec depthscope agent --readonly"
+               : "PATH=\"$PATH:$HOME/.local/bin:$HOME/bin\" exec depthscope agent";
+}
+
+static void send_script(struct host *h)
+{
+    str_addf(&h->out, "READONLY = %s\n", h->is_readonly ? "True" : "False");
+    for (int i = 0; host_fallback[i]; i++)
+        str_add(&h->out, host_fallback[i]);
+    str_add_bytes(&h->out, "", 1);
+}
+
 static int connect_host(struct host *h)
 {
-    static const char far[] = "PATH=\"$PATH:$HOME/.local/bin:$HOME/bin\" exec depthscope agent";
-    static const char far_readonly[] =
-        "PATH=\"$PATH:$HOME/.local/bin:$HOME/bin\" exec depthscope agent --readonly";
     const char *program = getenv("DEPTHSCOPE_SSH"), *argv[20];
     struct err e = {0};
     int n = 0;
@@ -199,7 +220,7 @@ static int connect_host(struct host *h)
     }
     argv[n++] = "--";
     argv[n++] = h->box;
-    argv[n++] = h->is_readonly ? far_readonly : far;
+    argv[n++] = far_command(h);
     argv[n] = NULL;
     const struct child_setup how = {.program = program,
                                     .argv = argv,
@@ -214,6 +235,8 @@ static int connect_host(struct host *h)
         disconnect(h, e.text);
         return 1;
     }
+    if (h->far == FAR_PYTHON)
+        send_script(h);
     ask_open(h);
     flush_out(h);
     return 1;
@@ -502,6 +525,17 @@ static void take_answer(struct host *h, struct value body)
     }
 }
 
+/* To the other kind of far end; from the program at once. */
+static void fall_back(struct host *h)
+{
+    if (h->far == FAR_PROGRAM) {
+        h->retry = 0;
+        h->why[0] = '\0';
+        h->state = isfinite(h->heard) ? HOST_RECONNECTING : HOST_CONNECTING;
+    }
+    h->far = h->far == FAR_PROGRAM ? FAR_PYTHON : FAR_PROGRAM;
+}
+
 /* ---- messages ---- */
 
 static void take_hello(struct host *h, struct value body)
@@ -513,6 +547,8 @@ static void take_hello(struct host *h, struct value body)
         snprintf(why, sizeof why, "its agent speaks protocol %lld, this one %d",
                  (long long)protocol, HOST_PROTOCOL);
         disconnect(h, why);
+        if (h->far == FAR_PROGRAM)
+            fall_back(h);
         return;
     }
     h->is_greeted = 1;
@@ -602,8 +638,13 @@ static void ended(struct host *h)
     while (child_tail(&h->ssh, h->ssh.err) > 0) {
     }
     child_wait(&h->ssh);
-    int rc = child_verdict(&h->ssh, why, sizeof why);
+    int rc = child_verdict(&h->ssh, why, sizeof why), status = h->ssh.status;
+    int is_missing = !h->is_greeted && WIFEXITED(status) && WEXITSTATUS(status) == NOT_FOUND;
+    if (is_missing && h->far == FAR_PYTHON)
+        str_copy(why, sizeof why, "neither depthscope nor python3 is found there");
     disconnect(h, rc == 0 || !why[0] ? "the agent ended" : why);
+    if (is_missing)
+        fall_back(h);
 }
 
 static int read_all(struct host *h)

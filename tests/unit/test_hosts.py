@@ -19,6 +19,9 @@ sys.path.insert(0, os.path.join(ROOT, "src", "python"))
 from depthscope import _msgpack, _read  # noqa: E402,F401
 
 
+FALLBACK = os.path.join(ROOT, "src", "io", "host_fallback")
+
+
 def log(path, n=5, run_id="ab", **head):
     """A finished run of n steps."""
     l = Log(path)
@@ -58,11 +61,33 @@ def mirrors():
     return os.listdir("home/.local/state/depthscope/hosts")
 
 
+def either(f):
+    """A test of `depthscope agent` and of the script that stands in for it."""
+    def program():
+        f()
+
+    def python():
+        Agent.is_script = True
+        try:
+            f()
+        finally:
+            Agent.is_script = False
+    program.__name__, python.__name__ = f.__name__, f.__name__ + "_in_python_too"
+    test(program)
+    test(python)
+
+
 class Agent:
-    """Speaks to `depthscope agent` as the near end does."""
+    """Speaks to the far end as the near end does."""
+    is_script = False
+
     def __init__(self, root, *words, acknowledges=True):
         self.acknowledges = acknowledges
-        self.p = subprocess.Popen([PROGRAM, "agent", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        argv = [PROGRAM, "agent", *words]
+        if self.is_script:
+            with open(FALLBACK + ".py") as f:
+                argv = [sys.executable, "-c", "READONLY = %s\n" % ("--readonly" in words) + f.read()]
+        self.p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.buffer, self.got = b"", 0
         self.ask(do="open", protocol=1, root=root)
 
@@ -143,6 +168,29 @@ def an_existing_path_wins_and_options_are_no_hosts():
 
 
 @test
+def python_stands_in_where_the_program_is_missing():
+    bare = script("bare.sh", 'for last; do :; done\necho Welcome\nPATH="%s" exec /bin/sh -c "$last"\n' % os.path.abspath("only"))
+    os.makedirs("only")
+    refused("neither depthscope nor python3 is found there", "runs", "box:x", code=1, **home(DEPTHSCOPE_SSH=bare))
+    os.symlink(sys.executable, "only/python3")
+    for i, name in enumerate(("a", "deep/er")):
+        l = log("runs/%s/log.mp" % name, 5 + i, run_id="id%d" % i, seed=3)
+        l.put("eval", 5, task="final", routing="causal", loss=2.5, flops_ratio=0.5, time_ratio=0.75)
+        l.put("metric", 6, loss=1.0, val_loss=9.0, flops_ratio=0.9)
+    own, far = ({r["name"]: r for r in run_json("runs", "box:" + os.path.abspath("runs"), **home(DEPTHSCOPE_SSH=way))} for way in (None, bare))
+    for r in list(own.values()) + list(far.values()):
+        r.pop("age"), r.pop("spark")
+    assert own == far and own["a"]["val_loss"] == 2.5, (own, far)
+
+
+@test
+def the_script_in_the_program_is_the_one_beside_it():
+    subprocess.run(["sh", FALLBACK + ".sh", "made.c"], check=True)
+    with open("made.c") as a, open(FALLBACK + ".c") as b:
+        assert a.read() == b.read(), "run src/io/host_fallback.sh"
+
+
+@test
 def a_file_of_hosts_is_checked():
     for text, part in (("# none\n box:runs \n what ever\n", '"what ever": expected HOST:ROOT'), ("box:x\n" * 33, "more than 32 hosts")):
         with open("hosts.txt", "w") as f:
@@ -167,7 +215,7 @@ def a_host_that_cannot_be_reached_is_one_line():
     e = home()
     for text, how in (("Host key verification failed", ssh("echo 'Host key verification failed.' >&2; exit 255")),
                       ("No such file", "/no/ssh"), ("the agent ended", ssh("exit 0")),
-                      ("depthscope: not found", ssh(command="PATH=/nowhere /bin/sh -c 'exec depthscope agent'")),
+                      ("neither depthscope nor python3 is found there", ssh(command="PATH=/nowhere /bin/sh -c 'exec depthscope agent'")),
                       ("only other output", ssh("while :; do echo noise noise noise noise; done")),
                       ("protocol 9", hostile([{"kind": "agent", "protocol": 9, "time": 1.0}]))):
         refused(text, "runs", "box:x", code=1, **dict(e, DEPTHSCOPE_SSH=how))
@@ -200,7 +248,7 @@ def a_hostile_agent_fills_rows_and_nothing_else():
     assert mirrors() == [] and sorted(os.listdir("home")) == [".local"], os.listdir("home")
 
 
-@test
+@either
 def a_followed_log_arrives_once_and_goes_on_where_it_was():
     l = log("runs/a/log.mp", 300)
     a = Agent(os.path.abspath("runs"))
@@ -210,7 +258,7 @@ def a_followed_log_arrives_once_and_goes_on_where_it_was():
     a.ask(do="follow", run="a")
     x = a.until("log")
     got, at, id = bodies(x), x["at"], x["id"]
-    assert x["reset"] and not x["live"]
+    assert x["reset"] and not x["live"], x
     while len(got) < 302:
         x = a.until("log")
         assert not x["reset"] and x["at"] > at
@@ -281,7 +329,7 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     a.close()
 
 
-@test
+@either
 def what_is_not_acknowledged_holds_the_rest_back():
     log("runs/a/log.mp", 800, run_id="a" * 39)
     a = Agent(os.path.abspath("runs"), acknowledges=False)
@@ -296,7 +344,7 @@ def what_is_not_acknowledged_holds_the_rest_back():
     a.p.wait()
 
 
-@test
+@either
 def commands_reach_a_run_by_its_name_only():
     p = subprocess.Popen([PROGRAM, "train", *t.TINY, "train.steps=100000", "--run", "live", "--quiet"], stdin=subprocess.DEVNULL)
     try:
@@ -328,7 +376,7 @@ def commands_reach_a_run_by_its_name_only():
         p.wait()
 
 
-@test
+@either
 def an_agent_survives_any_request():
     a = Agent(os.path.abspath("."))
     for line in (b"", b"{", b"[]", b"5", b'{"do":5}', b'{"do":"follow"}', b'{"do":"follow","run":[],"from":-1,"id":1e300}',
