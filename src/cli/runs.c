@@ -263,10 +263,11 @@ static int wait_for_host(struct host **out, const char *target, struct err *e)
         struct host_info x = host_info(*out);
         if (x.is_listed)
             break;
-        if (x.state == HOST_FAILED || x.state == HOST_RECONNECTING)
-            rc = err_set(e, DS_EIO, "%s: %s", x.name, x.why);
-        else if (x.why[0])
-            rc = err_set(e, DS_ENOTFOUND, "%s:%s: %s", x.name, x.root, x.why);
+        if (!x.why[0]) /* still on its way */
+            continue;
+        rc = x.state == HOST_FAILED || x.state == HOST_RECONNECTING
+                 ? err_set(e, DS_EIO, "%s: %s", x.name, x.why)
+                 : err_set(e, DS_ENOTFOUND, "%s:%s: %s", x.name, x.root, x.why);
     }
     return rc;
 }
