@@ -68,7 +68,8 @@ static int is_locked(struct runview *v)
 
 double runview_age(const struct runview *v, double now)
 {
-    double then = v->index->heard > v->last_time ? v->index->heard : v->last_time;
+    double last = v->last_time > 0 ? v->last_time - v->skew : v->last_time;
+    double then = v->index->heard > last ? v->index->heard : last;
     return !(then > 0) || isnan(now) ? (double)NAN : now > then ? now - then : 0;
 }
 
@@ -118,7 +119,7 @@ static enum run_state state_of(struct runview *v)
         struct run_phase now = phase_now(v);
         return run_phase_state(&now, 0, clock_wall());
     }
-    return run_phase_state(p, !p->has_end && is_locked(v), clock_wall());
+    return run_phase_state(p, !p->has_end && is_locked(v), clock_wall() + v->skew);
 }
 
 /* ---- following

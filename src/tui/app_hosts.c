@@ -1,4 +1,6 @@
 /* Hosts of the workbench: opening, polling, and which runs are theirs. */
+#include <math.h>
+
 #include "tui/appstate.h"
 
 void app_open_hosts(struct app *app)
@@ -17,6 +19,11 @@ int app_poll_hosts(struct app *app)
     int changed = 0;
     for (size_t i = 0; i < app->hosts; i++)
         changed |= host_poll(app->host[i]);
+    for (size_t i = 0; i < app->runs; i++) {
+        struct host *host = app_host_of(app, app->run[i].path);
+        double skew = host ? host_info(host).skew_s : 0;
+        app->run[i].view->skew = isfinite(skew) ? skew : 0;
+    }
     if (changed)
         app->is_dirty = 1;
     return changed;

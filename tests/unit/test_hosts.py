@@ -234,6 +234,15 @@ def hostile(messages):
 
 
 @test
+def ages_are_those_of_one_clock():
+    there = time.time() - 3600  # an hour behind
+    row = {"kind": "row", "name": "a", "state": "live", "live": True, "numbers": [float("nan")] * 11, "time": there - 30, "modified": there - 30}
+    say = [{"kind": "agent", "protocol": 1, "time": there}, row, {"kind": "listed", "time": there}]
+    age = run_json("runs", "box:runs", **home(DEPTHSCOPE_SSH=hostile(say)))[0]["age"]
+    assert 29 < age < 40 * SLOW, age
+
+
+@test
 def a_hostile_agent_fills_rows_and_nothing_else():
     evil = "../../../\x1b]0;owned\x07\x1b[2Jx"
     row = {"kind": "row", "name": evil, "state": "live", "live": True, "method": "m" * 5000, "note": evil, "tags": "t " * 3000,

@@ -573,6 +573,23 @@ static ssize_t read_and_grow(int fd, void *buf, size_t n)
     return got;
 }
 
+T(a_writer_whose_clock_differs_has_the_age_of_ours)
+{
+    struct err e = {0};
+    struct runview *v;
+    struct runlog_writer *w = open_run();
+    put(w, "metric", 1, NULL, NULL); /* an hour ago by its clock */
+    runlog_writer_close(w);
+    t_ok(runview_open(&v, dir, &e), &e);
+    double now = clock_wall(), age = runview_age(v, now);
+    t_eq(v->state, RUN_SILENT);
+    v->skew = -3590;
+    t_near(runview_age(v, now), age - 3590, 1e-3);
+    t_ok(runview_poll(v, 1, &e) >= 0 ? 0 : e.code, &e);
+    t_eq(v->state, RUN_LIVE); /* ten seconds ago, and no end */
+    runview_free(v);
+}
+
 T(a_file_that_grows_faster_than_it_is_read_opens)
 {
     struct err e = {0};
