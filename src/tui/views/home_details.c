@@ -148,6 +148,8 @@ int home_poll_details(struct view *v)
     }
     int is_changed =
         d->dir.tv_sec != row->seen.dir.tv_sec || d->dir.tv_nsec != row->seen.dir.tv_nsec;
+    /* a run elsewhere has a folder here once it was opened */
+    is_changed |= row->remote && !d->view && fs_is_dir(row->path);
     if (strcmp(d->path, row->path) != 0 || (isfinite(d->disk_bytes) && is_changed)) {
         home_details_release(d);
         str_copy(d->path, sizeof d->path, row->path);
@@ -288,7 +290,10 @@ void home_draw_details(struct view *v, struct area a)
     if (!r || strcmp(d->path, r->path) != 0)
         return;
     area_text(p.area, p.y++, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), r->name);
-    line(&p, "path", ROLE_DIM, r->path);
+    char place[RUN_HOST_PATH];
+    line(&p, "path", ROLE_DIM, run_row_place(r, place, sizeof place));
+    if (r->remote && !d->view)
+        line(&p, "", ROLE_DIM, "Enter fetches its records");
     line(&p, "format", ROLE_TEXT, r->format ? r->format : "");
     line(&p, "preset", ROLE_TEXT, r->preset);
     line(&p, "parent", ROLE_TEXT, r->parent);
@@ -298,7 +303,8 @@ void home_draw_details(struct view *v, struct area a)
     }
     line(&p, "tags", ROLE_MARKED, run_column_text(r, run_column_find("tag"), 0, text, sizeof text));
     line(&p, "note", ROLE_TEXT, r->notes.note);
-    if (isfinite(d->disk_bytes) && !app_is_scripted(v->app)) { /* depends on the file system */
+    if (isfinite(d->disk_bytes) && !r->remote &&
+        !app_is_scripted(v->app)) { /* depends on the file system */
         snprintf(text, sizeof text, "%s%sB", d->is_disk_cut ? "more than " : "",
                  str_si(si, d->disk_bytes));
         line(&p, "disk", ROLE_TEXT, text);
