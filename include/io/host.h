@@ -29,7 +29,7 @@ void host_close(struct host *h); /* removes the mirror */
 /* Never blocks: reads what has come, reconnects when it is time.  1 when anything changed. */
 int host_poll(struct host *h);
 /* Descriptors to wait for; returns their number, at most HOST_FDS. */
-enum { HOST_FDS = 8 };
+enum { HOST_FDS = 24 };
 int host_watch(const struct host *h, struct pollfd w[HOST_FDS]);
 
 struct host_info {

@@ -18,9 +18,11 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "io/host_fallback.h"
+#include "io/host_models.h"
 #include "io/record.h"
 
 enum {
@@ -66,6 +68,7 @@ struct host {
     struct map row_of; /* name -> index */
     struct mirror mirror[MIRRORS_MAX];
     int mirrors;
+    struct host_models models;
     struct host_answer answer[ANSWERS_MAX];
     int64_t last_id;
 };
@@ -163,6 +166,7 @@ static void disconnect(struct host *h, const char *why)
 {
     child_close(&h->ssh, SIGTERM);
     h->ssh = (struct child)CHILD_NONE;
+    host_models_lost(&h->models);
     str_reset(&h->in);
     str_reset(&h->out);
     h->given = h->acked = 0;
@@ -417,6 +421,7 @@ int host_follow(struct host *h, const char *path, struct err *e)
 {
     struct mirror *m = mirror_at(h, path);
     char log[1100];
+    struct err why = {0};
     int64_t at = -1;
     for (size_t i = 0; i < h->rows && at < 0; i++)
         at = strcmp(h->row[i]->path, path) == 0 ? (int64_t)i : -1;
@@ -438,6 +443,8 @@ int host_follow(struct host *h, const char *path, struct err *e)
     *m = (struct mirror){.fd = fd};
     str_copy(m->run, sizeof m->run, h->row[at]->name);
     str_copy(m->dir, sizeof m->dir, path);
+    if (h->far == FAR_PROGRAM && host_models_listen(&h->models, path, m->run, &why) < 0)
+        log_warn("%s: its model cannot be asked: %s", m->run, why.text);
     if (h->state == HOST_UP) {
         ask_follow(h, m);
         flush_out(h);
@@ -461,6 +468,7 @@ void host_drop(struct host *h, const char *path)
         return;
     close(m->fd);
     m->fd = -1;
+    host_models_close(&h->models, path);
     str_add(&h->out, "{\"do\":\"drop\"");
     json_add_str(&h->out, "run", m->run);
     str_add(&h->out, "}\n");
@@ -583,6 +591,8 @@ static int take(struct host *h, struct value body)
         take_log(h, body);
     else if (value_is(kind, "answer"))
         take_answer(h, body);
+    else if (value_is(kind, "said"))
+        host_models_take(&h->models, body);
     return 1;
 }
 
@@ -684,6 +694,8 @@ int host_poll(struct host *h)
         disconnect(h, h->is_greeted ? "nothing was heard for 15 seconds" : "no answer");
         return 1;
     }
+    if (h->is_greeted)
+        host_models_poll(&h->models, &h->out);
     acknowledge(h);
     flush_out(h);
     return changed;
@@ -695,7 +707,7 @@ int host_watch(const struct host *h, struct pollfd w[HOST_FDS])
         return 0;
     w[0] = (struct pollfd){.fd = h->ssh.out, .events = POLLIN};
     w[1] = (struct pollfd){.fd = h->out.len > 0 ? h->ssh.in : -1, .events = POLLOUT};
-    return 2;
+    return 2 + host_models_watch(&h->models, w + 2);
 }
 
 /* ---- start and end ---- */
@@ -749,6 +761,7 @@ void host_close(struct host *h)
         mem_free(h->row[i]);
     }
     mem_free(h->row);
+    host_models_release(&h->models);
     map_release(&h->row_of);
     str_release(&h->in);
     str_release(&h->out);

@@ -18,6 +18,8 @@ int worker_find_model(struct app *app, const char *given, int is_newest, char *p
 int worker_next(struct app *app, struct session *s, struct value *body, struct err *e) DS_CHECK;
 /* The last part of a path. */
 const char *worker_name(const char *path);
+/* The same for people: of the current run's model on a host the name of the run. */
+const char *worker_title(struct app *app, const char *path);
 /* Replaces *r with a view of this record alone. */
 void worker_replace(struct runview **r, struct value body);
 /* The same of the record under construction. */

@@ -93,5 +93,22 @@ def a_dropped_line_comes_back_without_a_gap_or_a_double():
     check(not glob.glob("%s/%d/depthscope/hosts/.host.*" % (kit.STATE, Tty.count)), "the mirror is left behind")
 
 
+def the_model_of_a_run_elsewhere_is_stepped_through():
+    run = os.path.join(kit.TMP, "three", "m")
+    kit.t.run("train", *kit.t.TINY, "--run", "m", "--quiet", DEPTHSCOPE_RUNS=os.path.dirname(run))
+    t = Tty(["box1:%s/three" % kit.TMP], env={"DEPTHSCOPE_SSH": stand_in()})
+    wait(lambda: "  m  " in t.text() if kit.pyte else t.out.count(b"box1") > 1, 10, t, "the run is not listed")
+    t.read(1)
+    t.keys("gg", 0.3)
+    t.keys("\r", 1)
+    wait(lambda: mirror(t), 10, t, "nothing is mirrored")
+    t.keys("4", 1)
+    t.keys("ione two\r", 1)
+    if kit.pyte:
+        wait(lambda: " ready" in t.text() and "loss" in t.text(), 30, t, "the model does not answer")
+        check("box1:m" in t.text(), t.text())
+    t.close()
+
+
 if __name__ == "__main__":
-    kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double,))
+    kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double, the_model_of_a_run_elsewhere_is_stepped_through))

@@ -385,6 +385,45 @@ def commands_reach_a_run_by_its_name_only():
         p.wait()
 
 
+def records_of(agent, id, until):
+    """What the model `id` says, up to a record of kind `until`."""
+    data, out = b"", []
+    while not out or out[-1]["kind"] != until:
+        x = agent.until("said", 60, id=id)
+        assert "end" not in x, x
+        data += x["bytes"]
+        while len(data) >= 18 and len(data) >= struct.unpack(">I", data[1:5])[0] + 6:
+            n = struct.unpack(">I", data[1:5])[0] + 6
+            out.append(_msgpack.unpack(data[18:n]))
+            data = data[n:]
+    return out
+
+
+@test
+def models_stay_where_they_are_and_answer_by_their_runs_name():
+    run("train", *t.TINY, "--run", "m", "--quiet")
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="model", id=1, run="m")
+    a.ask(do="say", id=1, line='{"do":"trace","text":"one two"}')
+    got = records_of(a, 1, "done")
+    assert "probe" in [x["kind"] for x in got], [x["kind"] for x in got]
+    a.ask(do="say", id=1, line='{"do":"save","file":"owned.mp"}')
+    assert "unsupported over a host" in records_of(a, 1, "error")[-1]["text"], "a save is passed on"
+    a.ask(do="say", id=1, line='{"do":"compare","other":"%s","text":"x"}' % os.path.abspath("runs/m"))
+    records_of(a, 1, "error")
+    for i, bad in enumerate(("../runs/m", os.path.abspath("runs/m"), "nobody")):
+        a.ask(do="model", id=10 + i, run=bad)
+        assert a.until("said", id=10 + i)["end"] == "no such run"
+    a.ask(do="hang", id=1)
+    a.ask(do="model", id=1, run="m")
+    a.ask(do="say", id=1, line='{"do":"info"}')
+    assert records_of(a, 1, "done")[0]["kind"] == "head"
+    a.close()
+    assert not os.path.exists("owned.mp") and not os.path.exists("runs/m/owned.mp")
+
+
 @either
 def an_agent_survives_any_request():
     a = Agent(os.path.abspath("."))

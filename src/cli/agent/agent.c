@@ -21,6 +21,7 @@
 #include "io/host.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
+#include "models.h"
 #include "summary.h"
 #include "training/job.h"
 
@@ -62,6 +63,7 @@ struct agent {
     int follows;
     struct sent_command command[COMMANDS_MAX];
     int commands;
+    struct models models;
     struct record *rec;
     struct str in, frame, bodies;
     uint64_t seq, sent_bytes, acked;
@@ -364,6 +366,62 @@ static int poll_commands(struct agent *a, struct err *e)
     return rc;
 }
 
+/* ---- models ---- */
+
+static int say_model(struct agent *a, int64_t id, const char *bytes, size_t n, const char *why,
+                     struct err *e)
+{
+    record_begin(a->rec, "said", 0, clock_wall());
+    record_int(a->rec, "id", id);
+    if (why)
+        record_str(a->rec, "end", why);
+    else
+        record_bytes(a->rec, "bytes", bytes, n);
+    return send_record(a, e);
+}
+
+/* The model of a run, which is named as for the other requests. */
+static int open_model(struct agent *a, int64_t id, const char *run, struct err *e)
+{
+    const struct run_row *row = runindex_find(&a->index, run);
+    struct err why = {0};
+    if (!row || strcmp(row->name, run) != 0)
+        return say_model(a, id, NULL, 0, "no such run", e);
+    return models_open(&a->models, id, row->path, &why) < 0 ? say_model(a, id, NULL, 0, why.text, e)
+                                                            : 0;
+}
+
+/* Writing a file here and opening another model by its path are not for the other end to ask. */
+static int say_to_model(struct agent *a, int64_t id, const char *line, struct err *e)
+{
+    struct json *j = NULL;
+    int rc = 0;
+    const char *what = json_parse(&j, line, strlen(line), "request", NULL) == 0
+                           ? json_str(json_get(json_root(j), "do"), NULL)
+                           : NULL;
+    if (what && strcmp(what, "save") != 0 && strcmp(what, "compare") != 0) {
+        models_say(&a->models, id, line);
+    } else {
+        a->bodies.len = 0;
+        record_begin(a->rec, "error", 0, clock_wall());
+        record_str(a->rec, "text", "save and compare are unsupported over a host");
+        rc = record_end(a->rec, 0, &a->bodies, e);
+        if (rc == 0)
+            rc = say_model(a, id, a->bodies.p, a->bodies.len, NULL, e);
+    }
+    json_free(j);
+    return rc;
+}
+
+static int poll_models(struct agent *a, struct err *e)
+{
+    struct model_answer x;
+    int rc = 0;
+    while (rc == 0 && has_window(a) && models_next(&a->models, &x))
+        rc = say_model(a, x.id, x.bytes, x.n, x.n > 0 ? NULL : x.why, e);
+    return rc;
+}
+
 /* ---- requests ---- */
 
 static const char *text_of(const struct json_node *n, const char *key)
@@ -420,6 +478,12 @@ static int take_request(struct agent *a, const char *line, size_t n, struct err 
     else if (strcmp(what, "command") == 0)
         rc = start_command(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), text_of(r, "line"),
                            e);
+    else if (strcmp(what, "model") == 0)
+        rc = open_model(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), e);
+    else if (strcmp(what, "say") == 0)
+        rc = say_to_model(a, json_int(json_get(r, "id"), 0), text_of(r, "line"), e);
+    else if (strcmp(what, "hang") == 0)
+        models_hang(&a->models, json_int(json_get(r, "id"), 0));
     /* else: of a newer protocol */
     json_free(j);
     return rc;
@@ -446,11 +510,17 @@ static int take_input(struct agent *a, struct err *e)
 
 static int turn(struct agent *a, struct err *e)
 {
-    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct pollfd p[1 + MODELS_MAX] = {{.fd = STDIN_FILENO, .events = POLLIN}};
+    int n = 1 + (has_window(a) ? models_watch(&a->models, p + 1) : 0);
     int is_busy = has_window(a) && (a->next_row < a->index.n), rc = 0;
     for (int i = 0; i < a->follows; i++)
         is_busy |= has_window(a) && a->follow[i].due == 0;
-    if (poll(&p, 1, is_busy ? 0 : a->commands ? 50 : a->follows ? 250 : 500) > 0)
+    if (poll(p, (nfds_t)n,
+             is_busy       ? 0
+             : a->commands ? 50
+             : a->follows  ? 250
+                           : 500) > 0 &&
+        p[0].revents)
         rc = take_input(a, e);
     if (rc == 0 && a->lists)
         rc = send_rows(a, e);
@@ -458,6 +528,8 @@ static int turn(struct agent *a, struct err *e)
         rc = send_log(a, &a->follow[i], e);
     if (rc == 0)
         rc = poll_commands(a, e);
+    if (rc == 0)
+        rc = poll_models(a, e);
     if (rc == 0 && clock_mono() > a->beat + beat_s) { /* that the line is alive */
         record_begin(a->rec, "beat", 0, clock_wall());
         rc = send_record(a, e);
@@ -482,6 +554,7 @@ static void release(struct agent *a)
         drop(a, a->follow[0].run);
     while (a->commands > 0)
         job_request_close(a->command[--a->commands].request);
+    models_release(&a->models);
     runindex_release(&a->index);
     map_release(&a->sent);
     record_free(a->rec);

@@ -21,7 +21,7 @@ static void draw_title(struct view *v, struct area line)
                                       : "ready";
     enum role role = !g->session ? ROLE_BAD : g->asked > 0 ? ROLE_WARN : ROLE_GOOD;
     x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                   g->model[0] ? worker_name(g->model) : "no model") +
+                   g->model[0] ? worker_title(v->app, g->model) : "no model") +
          2;
     area_text(line, 0, x, 7, ink(role), word);
     x += 9;

@@ -62,7 +62,7 @@ static void draw_title(struct view *v, struct area line)
         x = 1;
     line = area_sub(line, 0, 0, 1, end - 1);
     x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                   s->model[0] ? worker_name(s->model) : "no model") +
+                   s->model[0] ? worker_title(v->app, s->model) : "no model") +
          2;
     const char *word = !s->session             ? "stopped"
                        : !worker_probe(s->now) ? "loading"

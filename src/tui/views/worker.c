@@ -53,6 +53,8 @@ int worker_find_model(struct app *app, const char *given, int is_newest, char *p
         str_copy(why, why_size, "a log or trace has no weights; load a model with :model PATH");
         return 0;
     }
+    if (fs_join(path, size, r->dir, "serve.sock", NULL) == 0 && fs_is_socket(path))
+        return 1; /* a run on a host: its model stays there */
     *newest = worker_newest_checkpoint(r->dir, path, size);
     if (*newest < 0) {
         const char *every = runview_config(r->view, "train.checkpoint_every");
@@ -76,6 +78,14 @@ int worker_next(struct app *app, struct session *s, struct value *body, struct e
         rc = session_next(s, body, e);
     }
     return rc;
+}
+
+const char *worker_title(struct app *app, const char *path)
+{
+    const struct open_run *r = worker_run(app);
+    size_t n = r ? strlen(r->dir) : 0;
+    int is_hosts = n > 0 && strncmp(path, r->dir, n) == 0 && strcmp(path + n, "/serve.sock") == 0;
+    return is_hosts ? r->view->name : worker_name(path);
 }
 
 const char *worker_name(const char *path)
