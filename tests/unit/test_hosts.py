@@ -4,6 +4,7 @@ import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -335,6 +336,25 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     assert len(got) < 300 and n + 2 <= got[0]["step"], (len(got), got[0])
     l.put("metric", n + 2002, loss=1.0)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 2002]
+    a.close()
+
+
+@either
+def a_run_that_is_deleted_is_gone_and_the_others_stay():
+    log("runs/a/log.mp")
+    l = log("runs/b/log.mp")
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    a.until("listed")
+    for run in "ab":
+        a.ask(do="follow", run=run)
+        a.until("log", run=run)
+    shutil.rmtree("runs/a")
+    a.until("gone", name="a")
+    l.put("metric", 6, loss=1.0)
+    assert [b["step"] for b in bodies(a.until("log", run="b"))] == [6]
+    a.ask(do="follow", run="a")
+    assert a.until("log", run="a")["error"] == "no such run"
     a.close()
 
 

@@ -37,6 +37,7 @@ enum {
     GATHER = 8 << 10,     /* bytes of records in one message */
     IN_FLIGHT = 32 << 10, /* bytes sent and not yet acknowledged: an answer waits behind no more */
     ROWS_MAX = 500,       /* rows in one turn */
+    BODY_MAX = 8 << 20,   /* bytes of a record that is passed on, inside another */
     LONG_LOG = 128 << 10  /* bytes from which a log is summarised */
 };
 static const double list_s = 2, beat_s = 5, command_s = 30;
@@ -84,6 +85,12 @@ static int send_record(struct agent *a, struct err *e)
 static int has_window(const struct agent *a)
 {
     return a->sent_bytes - a->acked < IN_FLIGHT;
+}
+
+static void acknowledge(struct agent *a, int64_t bytes)
+{
+    if (bytes >= 0 && (uint64_t)bytes <= a->sent_bytes)
+        a->acked = (uint64_t)bytes;
 }
 
 static int send_hello(struct agent *a, struct err *e)
@@ -220,6 +227,17 @@ static int say_log(struct agent *a, const struct follow *f, const char *problem,
     return send_record(a, e);
 }
 
+/* The log cannot be read any more, e.g. because it was deleted; the others continue. */
+static int give_up(struct agent *a, const struct follow *f, const char *why, struct err *e)
+{
+    char text[300], run[256];
+    str_copy(text, sizeof text, why);
+    str_copy(run, sizeof run, f->run);
+    int rc = say_log(a, f, text, 0, e);
+    drop(a, run);
+    return rc;
+}
+
 /* Bytes of the log that have not been read. */
 static int64_t backlog(const struct follow *f)
 {
@@ -244,7 +262,7 @@ static int send_summary(struct agent *a, struct follow *f, struct err *e)
         return 0;
     }
     if (rc < 0)
-        return rc;
+        return give_up(a, f, e->text, e);
     snprintf(
         text, sizeof text,
         "summary of %llu records (%sB): the extremes of each metric; what is new follows whole",
@@ -302,12 +320,13 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
             f->is_reset = is_first = 1;
             f->skip = a->bodies.len = 0;
             f->id = id_of(a, f->run);
-        } else if (!entry.is_gap && entry.offset >= f->skip) {
+        } else if (!entry.is_gap && entry.offset >= f->skip &&
+                   (size_t)(entry.body.end - entry.body.p) <= BODY_MAX) {
             record_copy(&a->bodies, entry.seq, entry.body);
         }
     }
     if (rc < 0 || a->bodies.failed)
-        return rc < 0 ? rc : err_set(e, DS_EMEM, "out of memory for %s", f->run);
+        return give_up(a, f, rc < 0 ? e->text : "out of memory", e);
     int is_idle = rc == 0 && !runlog_reader_is_behind(f->reader);
     f->due = is_idle ? now + 0.25 : 0;
     if (a->bodies.len == 0 && !is_first)
@@ -469,7 +488,7 @@ static int take_request(struct agent *a, const char *line, size_t n, struct err 
     else if (strcmp(what, "list") == 0)
         a->lists = 1;
     else if (strcmp(what, "ack") == 0)
-        a->acked = (uint64_t)json_int(json_get(r, "bytes"), 0);
+        acknowledge(a, json_int(json_get(r, "bytes"), 0));
     else if (strcmp(what, "follow") == 0)
         rc = start_follow(a, text_of(r, "run"), (uint64_t)json_int(json_get(r, "from"), 0),
                           (uint32_t)json_int(json_get(r, "id"), 0), e);
@@ -524,7 +543,7 @@ static int turn(struct agent *a, struct err *e)
         rc = take_input(a, e);
     if (rc == 0 && a->lists)
         rc = send_rows(a, e);
-    for (int i = 0; rc == 0 && i < a->follows; i++)
+    for (int i = a->follows - 1; rc == 0 && i >= 0; i--) /* one may leave */
         rc = send_log(a, &a->follow[i], e);
     if (rc == 0)
         rc = poll_commands(a, e);
