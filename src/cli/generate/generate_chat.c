@@ -151,7 +151,7 @@ static int talk(struct talk *t, struct err *e)
     struct str line = {0};
     int rc = 0, is_over = 0;
     while (rc == 0 && !is_over) {
-        enum line what;
+        enum line what = LINE_END;
         gen_interrupt_clear();
         rc = ask(t, e);
         if (rc == 0)
