@@ -5,18 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "base/machine_parts.h"
 
 /* The first line of DIR/NAME, without its newline; 0 when there is none. */
 static int line_of(char *line, int size, const char *dir, const char *name)
 {
-    char path[4600];
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return 0;
-    FILE *f = fopen(path, "re");
-    int ok = f && fgets(line, size, f);
-    if (f)
-        fclose(f);
+    int ok = cgroup_line(line, size, dir, name);
     if (ok)
         line[strcspn(line, "\n")] = '\0';
     return ok && line[0];

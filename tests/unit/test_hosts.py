@@ -125,13 +125,20 @@ class Agent:
         self.p.stdout.close()
 
 
+def whole(data):
+    """The whole records at the start of some bytes, and the rest."""
+    out = []
+    while len(data) >= 18 and len(data) >= struct.unpack(">I", data[1:5])[0] + 6:
+        n = struct.unpack(">I", data[1:5])[0] + 6
+        out.append(_msgpack.unpack(data[18:n]))
+        data = data[n:]
+    return out, data
+
+
 def bodies(message):
     """The records in a message of kind log."""
-    out, p = [], message["frames"]
-    while p:
-        n = struct.unpack(">I", p[1:5])[0] + 6
-        out.append(_msgpack.unpack(p[18:n]))
-        p = p[n:]
+    out, rest = whole(message["frames"])
+    assert not rest, "half a record"
     return out
 
 
@@ -411,11 +418,8 @@ def records_of(agent, id, until):
     while not out or out[-1]["kind"] != until:
         x = agent.until("said", 60, id=id)
         assert "end" not in x, x
-        data += x["bytes"]
-        while len(data) >= 18 and len(data) >= struct.unpack(">I", data[1:5])[0] + 6:
-            n = struct.unpack(">I", data[1:5])[0] + 6
-            out.append(_msgpack.unpack(data[18:n]))
-            data = data[n:]
+        more, data = whole(data + x["bytes"])
+        out += more
     return out
 
 
