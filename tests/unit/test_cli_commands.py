@@ -469,6 +469,12 @@ def bench_counts_flops_and_bytes_of_the_shape():
     assert abs(1e9 * train["gflops"] / train["tokens_s"] / (3 * (forward + 2 * C * V)) - 1) < 1e-3, train
     assert abs(1e9 * prefill["gflops"] / prefill["tokens_s"] / forward - 1) < 0.05, prefill  # one row has logits
     assert 0.999 < 1e9 * decode["gbs"] / decode["tokens_s"] / (4 * (weights + C * V)) < 1.1, decode  # panels are whole
+    # a file of mixed types, most experts of which no token reads: each part has its own bytes per weight
+    run("convert", "random:tiny", "model.method=dense", "model.layers=1", "model.dim=256", "model.heads=4", "model.kv_heads=4", "model.ffn=256",
+        "model.experts=16", "model.experts_used=2", "model.expert_ffn=256", "model.vocab=4096", "tokenizer=bytes", "-o", "mixed.gguf", "weights=q4_k")
+    mixed = {r["name"]: r for r in run_json("bench", "mixed.gguf", "only=decode dense", "quick=true", "prefill=32", "decode=2", "compute=bf16")["results"]}["decode dense"]
+    want = (4 + 2 * 3) * 256 * 256 * 144 / 256 + 4096 * 256 * 210 / 256  # q4_k, and the head in q6_k
+    assert 0.99 < 1e9 * mixed["gbs"] / mixed["tokens_s"] / want < 1.06, (mixed, want)
     peak = {r["name"].split(",")[0]: r for r in x["results"] if r["group"] == "peaks"}
     assert abs(train["gflops"] / train["share"] / peak["peak fp32"]["max"] - 1) < 0.01, (train, peak)
 
