@@ -114,8 +114,9 @@ class Agent:
                     self.ask(do="ack", bytes=self.got)
 
     def until(self, kind, seconds=10, **want):
-        while True:
-            x = self.next(seconds)
+        end = time.monotonic() + seconds * SLOW
+        while True:  # a beat comes every five seconds: the wait ends nevertheless
+            x = self.next(max(0, end - time.monotonic()) / SLOW)
             if x["kind"] == kind and all(x.get(k) == v for k, v in want.items()):
                 return x
 
