@@ -147,8 +147,8 @@ void columns_text(struct area a, int y, const struct column *c, int i, const int
                   const int *x, struct ink k, const char *text);
 
 /* Start and width of each tab of a bar of `cols` cells; the first `numbered` begin with a digit and
- * a blank.  What does not fit is cut: all titles to one length (4 at least), then away, except that
- * of the current tab.  A tab without number and title is hidden (width 0), and 4 cells at the end
+ * a blank.  What does not fit is cut: all titles to one length (3 at least), then those of tabs without
+ * a number away, then all, except that of the current tab.  A tab without number and title is hidden (width 0), and 4 cells at the end
  * of the bar are then free for their count. */
 void tabs_fit(const char *const *title, int n, int current, int numbered, int cols, int *x,
               int *width);

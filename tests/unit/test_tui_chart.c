@@ -395,6 +395,12 @@ T(tabs_show_titles_then_cut_ones_then_numbers)
     t_eq(width[2], 2 + 9); /* the current title stays whole */
     t_eq(width[1], width[3]);
     t_true(width[1] >= 2 + 4 && width[1] < 2 + 7 && width[12] == 4);
+    tabs_fit(thirteen, TABS, 2, 9, 68, x, width); /* not all: those without a number leave */
+    for (int k = 0; k < 9; k++)
+        t_true(width[k] >= 2 + 3);
+    for (int k = 9; k < TABS; k++)
+        t_eq(width[k], 0);
+    t_true(x[8] + width[8] <= 64);
     tabs_fit(thirteen, TABS, 2, 9, 60, x, width);
     t_eq(width[0], 1);
     t_eq(width[2], 2 + 9);

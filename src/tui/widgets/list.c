@@ -127,14 +127,16 @@ void columns_text(struct area a, int y, const struct column *c, int i, const int
 
 enum { TAB_TITLE_MIN = 3, TAB_COUNT_COLS = 4 };
 
-/* Lays out the tabs `gap` cells apart, with titles cut to `cut` cells; the cells used. */
-static int tabs_place(const char *const *title, int n, int current, int numbered, int cut, int gap,
-                      int *x, int *width)
+/* Lays out the tabs `gap` cells apart, with titles cut to `cut` cells, those of tabs without a number
+ * to `rest`; the cells used. */
+static int tabs_place(const char *const *title, int n, int current, int numbered, int cut, int rest,
+                      int gap, int *x, int *width)
 {
     int at = 0, is_all = 1;
     for (int i = 0; i < n; i++) {
         int len = (int)strlen(title[i]), digit = i < numbered;
-        len = i == current || len < cut ? len : cut;
+        int most = digit ? cut : rest;
+        len = i == current || len < most ? len : most;
         x[i] = at;
         width[i] = digit + (digit && len) + len;
         at += width[i] ? width[i] + gap : 0;
@@ -146,16 +148,21 @@ static int tabs_place(const char *const *title, int n, int current, int numbered
 void tabs_fit(const char *const *title, int n, int current, int numbered, int cols, int *x,
               int *width)
 {
-    int cut = 0, gap = 2;
+    int longest = 0, cut, gap = 2;
     for (int i = 0; i < n; i++)
-        cut = (int)strlen(title[i]) > cut ? (int)strlen(title[i]) : cut;
+        longest = (int)strlen(title[i]) > longest ? (int)strlen(title[i]) : longest;
+    cut = longest;
     while (cut >= TAB_TITLE_MIN &&
-           tabs_place(title, n, current, numbered, cut, gap, x, width) > cols) {
+           tabs_place(title, n, current, numbered, cut, cut, gap, x, width) > cols) {
         cut -= gap == 1; /* the gaps shrink before the titles do */
         gap = 1;
     }
+    if (cut < TAB_TITLE_MIN) /* the tabs without a number leave before the other titles do */
+        for (cut = longest; cut >= TAB_TITLE_MIN; cut--)
+            if (tabs_place(title, n, current, numbered, cut, 0, 1, x, width) <= cols)
+                break;
     if (cut < TAB_TITLE_MIN)
-        (void)tabs_place(title, n, current, numbered, 0, 2, x, width);
+        (void)tabs_place(title, n, current, numbered, 0, 0, 2, x, width);
     int has_hidden = 0;
     for (int i = 0; i < n; i++)
         has_hidden |= width[i] == 0;
