@@ -49,6 +49,9 @@ struct host_info {
 struct host_info host_info(const struct host *h);
 /* Its runs.  Paths are those of mirrors, times are in our clock; valid until the next poll. */
 const struct run_row *const *host_rows(const struct host *h, size_t *n);
+/* The path of its only run, when the target names a run rather than a folder, as soon as it is
+ * listed; else NULL. */
+const char *host_only(const struct host *h);
 /* 1 when PATH is (in) a mirror of this host. */
 int host_owns(const struct host *h, const char *path);
 /* From now on, until host_drop, the records of the run whose row has this path are mirrored in

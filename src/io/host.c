@@ -54,7 +54,7 @@ enum far { FAR_PROGRAM, FAR_PYTHON };
 /* box: as ssh takes it; name: without the user. */
 struct host {
     char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
-        version[64];
+        version[64], only[256];
     struct child ssh;
     enum host_state state;
     enum far far; /* how it is tried next */
@@ -411,6 +411,14 @@ static void take_log(struct host *h, struct value body)
     str_release(&buf);
 }
 
+const char *host_only(const struct host *h)
+{
+    for (size_t i = 0; h->only[0] && i < h->rows; i++)
+        if (h->row[i]->is_kept && strcmp(h->row[i]->name, h->only) == 0)
+            return h->row[i]->path;
+    return NULL;
+}
+
 int host_owns(const struct host *h, const char *path)
 {
     size_t n = strlen(h->dir);
@@ -551,6 +559,7 @@ static void take_hello(struct host *h, struct value body)
     int64_t protocol = value_int(value_get(body, "protocol"), 0);
     char why[160];
     text_into(h->version, sizeof h->version, body, "version");
+    text_into(h->only, sizeof h->only, body, "run");
     if (protocol != HOST_PROTOCOL) {
         snprintf(why, sizeof why, "its agent speaks protocol %lld, this one %d",
                  (long long)protocol, HOST_PROTOCOL);

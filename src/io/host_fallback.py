@@ -9,7 +9,7 @@ for n in range(256):
     TABLE.append(n)
 LONG, GATHER, WINDOW, SAMPLES, FOLLOWS = 128 << 10, 8 << 10, 32 << 10, 300, 16
 NUMBERS = "step steps val_loss loss flops_ratio time_ratio tok_s eta mfu seed pid".split()
-state = dict(root=None, lists=False, listed=False, rows={}, follows={}, commands={}, seq=0, sent=0, acked=0, beat=0, looked=0, readonly=READONLY)
+state = dict(root=None, only=False, lists=False, listed=False, rows={}, follows={}, commands={}, seq=0, sent=0, acked=0, beat=0, looked=0, readonly=READONLY)
 
 
 def crc32c(data):
@@ -194,8 +194,13 @@ def row(name, path):
                 numbers=[values.get(k, float("nan")) for k in NUMBERS], modified=float(int(st.st_mtime)), spark=b"", time=r["time"], step=r["step"])
 
 
+def runs():
+    """Of the folder, or the one that was named instead."""
+    return {os.path.basename(state["root"]): os.path.join(state["root"], "log.mp")} if state["only"] else dict(logs(state["root"]))
+
+
 def list_runs():
-    found = dict(logs(state["root"]))
+    found = runs()
     for name, path in found.items():
         try:
             st = os.stat(path)
@@ -215,7 +220,7 @@ def list_runs():
 
 
 def follow(run, at, id):
-    path = dict(logs(state["root"])).get(run)
+    path = runs().get(run)
     if not path or len(state["follows"]) >= FOLLOWS:
         say("log", run=run, error="no such run" if not path else "too many runs are followed")
         return
@@ -269,7 +274,7 @@ def send_log(run, f):
 
 
 def command(id, run, line):
-    path = dict(logs(state["root"])).get(run)
+    path = runs().get(run)
     if state["readonly"] and line != "status":
         return say("answer", id=id, ok=False, text="this host is read-only (agent --readonly)")
     if not path:
@@ -308,7 +313,9 @@ def take(request):
     what, run = request.get("do"), request.get("run")
     if what == "open":
         state["root"] = os.path.abspath(os.path.expanduser(request.get("root") or os.environ.get("DEPTHSCOPE_RUNS") or "runs"))
-        say("agent", protocol=1, version="Python %d.%d" % sys.version_info[:2], root=state["root"], readonly=state["readonly"])
+        state["only"] = os.path.exists(os.path.join(state["root"], "log.mp"))
+        named = dict(run=os.path.basename(state["root"])) if state["only"] else {}
+        say("agent", protocol=1, version="Python %d.%d" % sys.version_info[:2], root=state["root"], readonly=state["readonly"], **named)
         if not os.path.isdir(state["root"]):
             say("error", text="no such folder")
     elif what == "list":

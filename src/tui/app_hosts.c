@@ -14,11 +14,27 @@ void app_open_hosts(struct app *app)
     }
 }
 
+/* A target that names a run opens it as a local path does, once. */
+static void open_only(struct app *app, size_t i)
+{
+    const char *path = app->has_opened[i] ? NULL : host_only(app->host[i]);
+    struct err e = {0};
+    if (!path)
+        return;
+    app->has_opened[i] = 1;
+    if (app_open_run(app, path, &e) < 0)
+        app_notify(app, LOG_ERROR, "%s", e.text);
+    else
+        app_show(app, app->opt.view ? app->opt.view : app_first_view(app));
+}
+
 int app_poll_hosts(struct app *app)
 {
     int changed = 0;
-    for (size_t i = 0; i < app->hosts; i++)
+    for (size_t i = 0; i < app->hosts; i++) {
         changed |= host_poll(app->host[i]);
+        open_only(app, i);
+    }
     for (size_t i = 0; i < app->runs; i++) {
         struct host *host = app_host_of(app, app->run[i].path);
         double skew = host ? host_info(host).skew_s : 0;

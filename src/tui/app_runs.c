@@ -260,6 +260,10 @@ static const char *why_nothing(const struct app *app, const char **text, char *w
         *text = words;
         return "The run ended before its first step. Its output:";
     }
+    if (app_host_of(app, r->path)) {
+        *text = "They come as soon as the line allows";
+        return "No records have arrived from the host";
+    }
     /* config.yaml is the first file that the process of a run writes */
     if (lives || (has(r->dir, "train.out") && !has(r->dir, "config.yaml"))) {
         *text = "It prepares the text and the tokenizer before the first step";

@@ -97,6 +97,7 @@ struct app {
     struct open_run run[APP_RUNS_MAX];
     size_t runs, current;
     struct host *host[HOSTS_MAX];
+    unsigned char has_opened[HOSTS_MAX]; /* the run that a host's target names */
     size_t hosts;
     struct pane pane[APP_PANES_MAX];
     int panes, focus, is_zoomed;

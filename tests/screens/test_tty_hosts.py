@@ -93,6 +93,17 @@ def a_dropped_line_comes_back_without_a_gap_or_a_double():
     check(not glob.glob("%s/%d/depthscope/hosts/.host.*" % (kit.STATE, Tty.count)), "the mirror is left behind")
 
 
+def a_run_that_is_named_is_opened():
+    run_at("named", "first", 20)
+    run_at("named", "second", 30)
+    t = Tty(["box1:%s/named/second" % kit.TMP], env={"DEPTHSCOPE_SSH": stand_in()})
+    wait(lambda: mirror(t) and steps_in(mirror(t)[0])[-1] == 30, 10, t, "the run is not opened")
+    t.read(1)
+    if kit.pyte:
+        check("box1:second" in t.text() and "step 30" in t.text(), "its Monitor is not shown:\n" + t.text())
+    t.close()
+
+
 def the_model_of_a_run_elsewhere_is_stepped_through():
     run = os.path.join(kit.TMP, "three", "m")
     kit.t.run("train", *kit.t.TINY, "--run", "m", "--quiet", DEPTHSCOPE_RUNS=os.path.dirname(run))
@@ -111,4 +122,4 @@ def the_model_of_a_run_elsewhere_is_stepped_through():
 
 
 if __name__ == "__main__":
-    kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double, the_model_of_a_run_elsewhere_is_stepped_through))
+    kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double, a_run_that_is_named_is_opened, the_model_of_a_run_elsewhere_is_stepped_through))

@@ -382,6 +382,26 @@ def what_is_not_acknowledged_holds_the_rest_back():
 
 
 @either
+def a_target_may_be_a_run_rather_than_a_folder():
+    log("named/it's one/log.mp")
+    log("named/other/log.mp")
+    for target in ("named/it's one", "named/it's one/"):
+        a = Agent(os.path.abspath(target) + target[len(target.rstrip("/")):])
+        assert a.until("agent")["run"] == "it's one"
+        a.ask(do="list")
+        assert a.until("row")["name"] == "it's one"
+        a.until("listed")
+        a.ask(do="follow", run="it's one")
+        assert len(bodies(a.until("log", run="it's one"))) == 7
+        a.ask(do="follow", run="other")
+        assert "no such run" in a.until("log", run="other")["error"]
+        a.close()
+    a = Agent(os.path.abspath("named"))
+    assert "run" not in a.until("agent")
+    a.close()
+
+
+@either
 def commands_reach_a_run_by_its_name_only():
     p = subprocess.Popen([PROGRAM, "train", *t.TINY, "train.steps=100000", "--run", "live", "--quiet"], stdin=subprocess.DEVNULL)
     try:

@@ -58,6 +58,7 @@ struct agent {
     char root[1024];
     int readonly, lists, is_listed, is_done, out;
     struct runindex index;
+    const char *only; /* the root, when it is a run rather than a folder of runs */
     struct map sent; /* name -> hash of the row as sent */
     size_t next_row;
     struct follow follow[FOLLOWS_MAX];
@@ -100,10 +101,18 @@ static int send_hello(struct agent *a, struct err *e)
     record_str(a->rec, "version", DEPTHSCOPE_VERSION);
     record_str(a->rec, "root", a->root);
     record_bool(a->rec, "readonly", a->readonly);
+    if (a->only && a->index.n > 0)
+        record_str(a->rec, "run", a->index.row[0]->name);
     return send_record(a, e);
 }
 
 /* ---- rows ---- */
+
+static int look(struct agent *a, struct err *e)
+{
+    a->listed = clock_mono();
+    return runindex_refresh(&a->index, a->only ? NULL : a->root, e);
+}
 
 static void begin_row(struct agent *a, const struct run_row *r)
 {
@@ -174,9 +183,8 @@ static int send_rows(struct agent *a, struct err *e)
     if (a->next_row >= a->index.n) {
         if (clock_mono() < a->listed + list_s)
             return 0;
-        a->listed = clock_mono();
         a->next_row = 0;
-        rc = runindex_refresh(&a->index, a->root, e);
+        rc = look(a, e);
         if (rc == 0)
             rc = send_gone(a, e);
     }
@@ -449,6 +457,12 @@ static const char *text_of(const struct json_node *n, const char *key)
     return s ? s : "";
 }
 
+static int has_log(const char *root)
+{
+    char log[1100];
+    return fs_join(log, sizeof log, root, "log.mp", NULL) == 0 && fs_exists(log);
+}
+
 /* "~/x" is in the user's home, as their shell would have it; "" is where runs usually are. */
 static int open_root(struct agent *a, const char *root, struct err *e)
 {
@@ -458,16 +472,23 @@ static int open_root(struct agent *a, const char *root, struct err *e)
         rc = fs_join(a->root, sizeof a->root, home, root[1] ? root + 2 : ".", e);
     else if (root[0] && str_copy(a->root, sizeof a->root, root))
         rc = err_set(e, DS_ERANGE, "%.80s: the path is too long", root);
+    const struct foreign_format *format;
+    for (size_t n = strlen(a->root); n > 1 && a->root[n - 1] == '/'; n--)
+        a->root[n - 1] = '\0';
+    if (rc == 0 && (has_log(a->root) || foreign_find(a->root, &format))) {
+        a->only = a->root;
+        a->index.also = &a->only;
+        a->index.alsos = 1;
+    }
+    if (rc == 0)
+        rc = look(a, e);
     if (rc == 0)
         rc = send_hello(a, e);
-    if (rc == 0 && !fs_is_dir(a->root)) {
+    if (rc == 0 && !a->only && !fs_is_dir(a->root)) {
         record_begin(a->rec, "error", 0, clock_wall());
         record_str(a->rec, "text", "no such folder");
         rc = send_record(a, e);
     }
-    if (rc == 0)
-        rc = runindex_refresh(&a->index, a->root, e);
-    a->listed = clock_mono();
     return rc;
 }
 
