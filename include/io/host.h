@@ -58,6 +58,9 @@ int host_owns(const struct host *h, const char *path);
  * PATH/log.mp. */
 int host_follow(struct host *h, const char *path, struct err *e) DS_CHECK;
 void host_drop(struct host *h, const char *path);
+/* Whether its probes are mirrored, too: those that it has, thinned when they are many, and new ones.  Not
+ * at first, except for traces. */
+void host_want_probes(struct host *h, const char *path, int wants);
 /* "box:first" of the run with that path.  Returns out. */
 const char *host_label(const struct host *h, const char *path, char *out, size_t size);
 /* Sends a control command (training/job.h) to a followed run; its number, or DS_*. */

@@ -41,6 +41,8 @@ struct mirror {
     int fd; /* of log.mp, locked while the run there is live; -1: not followed */
     uint64_t at, seq;
     int64_t id;
+    int64_t probes; /* those before this byte of the log there have come */
+    int wants_probes;
 };
 struct host_answer {
     int64_t id; /* 0: free */
@@ -149,6 +151,21 @@ static void ask_follow(struct host *h, const struct mirror *m)
     str_add(&h->out, "}\n");
 }
 
+static void ask_probes(struct host *h, const struct mirror *m)
+{
+    str_add(&h->out, "{\"do\":\"probes\"");
+    json_add_str(&h->out, "run", m->run);
+    json_add_int(&h->out, "from", m->wants_probes ? m->probes : -1);
+    str_add(&h->out, "}\n");
+}
+
+static void ask_log(struct host *h, const struct mirror *m)
+{
+    ask_follow(h, m);
+    if (m->wants_probes)
+        ask_probes(h, m);
+}
+
 static void ask_open(struct host *h)
 {
     str_add(&h->out, "{\"do\":\"open\"");
@@ -157,7 +174,7 @@ static void ask_open(struct host *h)
     str_add(&h->out, "}\n{\"do\":\"list\"}\n");
     for (int i = 0; i < h->mirrors; i++)
         if (h->mirror[i].fd >= 0)
-            ask_follow(h, &h->mirror[i]);
+            ask_log(h, &h->mirror[i]);
 }
 
 /* ---- connection ---- */
@@ -396,6 +413,7 @@ static void take_log(struct host *h, struct value body)
     int rc = 0;
     if (value_num(value_get(body, "reset"), 0) != 0) {
         m->at = m->seq = 0;
+        m->probes = 0;
         if (ftruncate(m->fd, 0) != 0)
             rc = err_errno(&e, "%s", m->dir);
     }
@@ -404,6 +422,7 @@ static void take_log(struct host *h, struct value body)
     if (rc == 0) {
         m->at = (uint64_t)value_int(value_get(body, "at"), 0);
         m->id = value_int(value_get(body, "id"), 0);
+        m->probes = value_int(value_get(body, "probes"), m->probes);
         flock(m->fd, value_num(value_get(body, "live"), 0) != 0 ? LOCK_EX | LOCK_NB : LOCK_UN);
     } else {
         disconnect(h, e.text);
@@ -458,6 +477,18 @@ int host_follow(struct host *h, const char *path, struct err *e)
         flush_out(h);
     }
     return 0;
+}
+
+void host_want_probes(struct host *h, const char *path, int wants)
+{
+    struct mirror *m = mirror_at(h, path);
+    if (!m || m->fd < 0 || m->wants_probes == wants)
+        return;
+    m->wants_probes = wants;
+    if (h->state != HOST_UP)
+        return;
+    ask_probes(h, m);
+    flush_out(h);
 }
 
 const char *host_label(const struct host *h, const char *path, char *out, size_t size)

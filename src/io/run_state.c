@@ -29,10 +29,11 @@ void run_phase_update(struct run_phase *p, struct value body)
     struct value kind = value_get(body, "kind");
     double time = value_num(value_get(body, "time"), (double)NAN);
     int64_t step = value_int(value_get(body, "step"), -1);
+    int is_late = value_is(kind, "probe"); /* over a host they may come after newer records */
     p->records++;
-    if (fabs(time) <= 1e12)
+    if (fabs(time) <= 1e12 && !(is_late && time < p->last_time))
         p->last_time = time;
-    if (step >= 0)
+    if (step >= 0 && !(is_late && step < p->step))
         p->step = step;
     if (value_is(kind, "head")) {
         int64_t planned = value_int(value_get(body, "steps"), -1);

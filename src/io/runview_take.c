@@ -502,6 +502,7 @@ void runview_take(struct runview *v, struct value body)
     run_phase_update(&v->index->phase, body);
     v->records++;
     v->generation++;
+    is_ordered &= !value_is(c.kind, "probe"); /* over a host they may come after newer records */
     if (!isnan(c.time) && (is_ordered || !(c.time < v->last_time)))
         v->last_time = c.time;
     for (size_t i = 0; i < DS_LEN(takers); i++) {

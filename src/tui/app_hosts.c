@@ -28,6 +28,15 @@ static void open_only(struct app *app, size_t i)
         app_show(app, app->opt.view ? app->opt.view : app_first_view(app));
 }
 
+/* Of open run i. */
+static int shows_probes(const struct app *app, size_t i)
+{
+    int shows = 0;
+    for (int p = 0; p < app->panes; p++)
+        shows |= view_registry[app->pane[p].current]->shows_probes;
+    return shows && (i == app->current || app->run[i].is_marked);
+}
+
 int app_poll_hosts(struct app *app)
 {
     int changed = 0;
@@ -37,6 +46,8 @@ int app_poll_hosts(struct app *app)
     }
     for (size_t i = 0; i < app->runs; i++) {
         struct host *host = app_host_of(app, app->run[i].path);
+        if (host)
+            host_want_probes(host, app->run[i].path, shows_probes(app, i));
         double skew = host ? host_info(host).skew_s : 0;
         app->run[i].view->skew = isfinite(skew) ? skew : 0;
     }

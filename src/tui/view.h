@@ -57,6 +57,7 @@ struct view_ops {
     const char *summary;    /* one line: what the view is for */
     const struct key *keys; /* ends with a NULL command; NULL = none */
     size_t state_size;
+    int shows_probes; /* those of a run on another machine are fetched while such a view is open */
     const struct setting *settings; /* ends with a NULL name; NULL = none */
     const char *figure; /* exported by `e`: `depthscope figure FIGURE RUN...`; NULL = none */
     /* In its place: the words before RUN..., at most VIEW_WORDS, borrowed; 0 = nothing to

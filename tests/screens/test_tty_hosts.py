@@ -104,6 +104,22 @@ def a_run_that_is_named_is_opened():
     t.close()
 
 
+def probes_are_fetched_by_the_views_that_show_them():
+    log = run_at("probed", "first", 20)
+    for step in (10, 20):
+        log.put("probe", step, layers=2, text=["alpha", "beta", "gamma%d" % step], run=[1, 1, 1, 0, 1, 0])
+    t = Tty(["box1:%s/probed/first" % kit.TMP], env={"DEPTHSCOPE_SSH": stand_in()})
+    wait(lambda: mirror(t) and steps_in(mirror(t)[0])[-1] == 20, 10, t, "the run is not opened")
+    t.read(1)
+    with open(mirror(t)[0], "rb") as f:
+        check(b"gamma" not in f.read(), "a probe came without a view of it")
+    t.keys("3", 1)
+    if kit.pyte:
+        wait(lambda: "gamma20" in t.text(), 10, t, "the probe is not shown")
+        check("step 20" in t.text(), t.text())
+    t.close()
+
+
 def the_model_of_a_run_elsewhere_is_stepped_through():
     run = os.path.join(kit.TMP, "three", "m")
     kit.t.run("train", *kit.t.TINY, "--run", "m", "--quiet", DEPTHSCOPE_RUNS=os.path.dirname(run))
@@ -122,4 +138,5 @@ def the_model_of_a_run_elsewhere_is_stepped_through():
 
 
 if __name__ == "__main__":
-    kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double, a_run_that_is_named_is_opened, the_model_of_a_run_elsewhere_is_stepped_through))
+    kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double, a_run_that_is_named_is_opened,
+              probes_are_fetched_by_the_views_that_show_them, the_model_of_a_run_elsewhere_is_stepped_through))

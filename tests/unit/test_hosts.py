@@ -347,6 +347,46 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     a.close()
 
 
+def put_probe(l, step, tokens, index=0):
+    l.put("probe", step, layers=2, text=["x" * 20] * tokens, run=[1] * tokens * 2, index=index)
+
+
+@test
+def probes_come_while_they_are_wanted():
+    l = log("probed/p/log.mp", 10)
+    for i in range(40):
+        put_probe(l, i, 400, i % 2)  # 10 kB each
+        l.put("metric", 20 + i, loss=1.0)
+    a = Agent(os.path.abspath("probed"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="p")
+    got = bodies(a.until("log"))
+    assert any(x["step"] == 59 for x in got) and all(x["kind"] != "probe" for x in got), got
+
+    def probes(until, **ask):
+        out, at = [], 0
+        if ask:
+            a.ask(do="probes", run="p", **ask)
+        while until not in out:
+            x = a.until("log")
+            out += [(b["step"], b["index"]) for b in bodies(x) if b["kind"] == "probe"]
+            at = x.get("probes", at)
+        return out, at
+    some, at = probes((0, 0), **{"from": 0})
+    rest, end = probes((39, 1), **{"from": at})  # as after a lost line
+    assert (0, 0) not in rest, rest
+    whole, end = probes((39, 1), **{"from": 0})
+    assert sorted(whole) == whole and {(0, 0), (1, 1), (38, 0)} < set(whole) and len(whole) <= 12, whole
+    put_probe(l, 90, 10)
+    assert probes((90, 0))[0] == [(90, 0)]
+    a.ask(do="probes", run="p", **{"from": -1})
+    put_probe(l, 91, 10)
+    l.put("metric", 91, loss=1.0)
+    assert [x["kind"] for x in bodies(a.until("log"))] == ["metric"]
+    a.close()
+
+
 @either
 def a_run_that_is_deleted_is_gone_and_the_others_stay():
     log("runs/a/log.mp")

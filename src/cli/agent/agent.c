@@ -22,6 +22,7 @@
 #include "io/runindex.h"
 #include "io/runlog.h"
 #include "models.h"
+#include "probes.h"
 #include "summary.h"
 #include "training/job.h"
 
@@ -48,6 +49,10 @@ struct follow {
     uint64_t skip; /* bytes of the log that the other end has */
     uint32_t id;   /* of the file: another one starts over */
     int is_reset;
+    int64_t probes; /* those before this byte of the log are sent or queued; -1: none are wanted */
+    struct str queue;    /* of probes: whole frames, their places in the log as seq */
+    size_t queued;       /* bytes of them that are sent */
+    int64_t sent_probes; /* as `probes`, without those in the queue */
     double due; /* of the next look at a log that has nothing new */
 };
 struct sent_command {
@@ -212,6 +217,7 @@ static void drop(struct agent *a, const char *run)
         if (strcmp(a->follow[i].run, run) != 0)
             continue;
         runlog_reader_close(a->follow[i].reader);
+        str_release(&a->follow[i].queue);
         a->follow[i] = a->follow[--a->follows];
         return;
     }
@@ -230,6 +236,8 @@ static int say_log(struct agent *a, const struct follow *f, const char *problem,
         record_int(a->rec, "id", f->id);
         record_bool(a->rec, "reset", f->is_reset);
         record_bool(a->rec, "live", is_live);
+        if (f->probes >= 0)
+            record_int(a->rec, "probes", f->queue.len == 0 ? f->probes : f->sent_probes);
         record_bytes(a->rec, "frames", a->bodies.p ? a->bodies.p : "", a->bodies.len);
     }
     return send_record(a, e);
@@ -244,6 +252,33 @@ static int give_up(struct agent *a, const struct follow *f, const char *why, str
     int rc = say_log(a, f, text, 0, e);
     drop(a, run);
     return rc;
+}
+
+/* The log was replaced: what was sent of it is void. */
+static void begin_anew(struct agent *a, struct follow *f)
+{
+    f->is_reset = 1;
+    f->skip = 0;
+    f->id = id_of(a, f->run);
+    str_release(&f->queue);
+    f->queued = 0;
+    f->probes = f->probes < 0 ? -1 : 0;
+    f->sent_probes = 0;
+}
+
+/* From now on probes are sent, after those that the log has from byte `from` on; -1: no more. */
+static void want_probes(struct follow *f, int64_t from)
+{
+    int64_t end = (int64_t)runlog_reader_position(f->reader);
+    str_release(&f->queue);
+    f->queued = 0;
+    f->due = 0;
+    f->probes = f->sent_probes = from;
+    if (from < 0 || from >= end || runlog_reader_format(f->reader))
+        return;
+    f->probes = end;
+    if (probes_choose(f->path, from, end, &f->queue, NULL) < 0)
+        str_release(&f->queue); /* the next look at the log says why */
 }
 
 /* Bytes of the log that have not been read. */
@@ -264,13 +299,12 @@ static int send_summary(struct agent *a, struct follow *f, struct err *e)
     a->bodies.len = 0;
     int rc = summary_make(f->reader, &a->bodies, &records, e);
     if (rc == DS_EBUSY) { /* it begins anew */
-        f->is_reset = 1;
-        f->skip = 0;
-        f->id = id_of(a, f->run);
+        begin_anew(a, f);
         return 0;
     }
     if (rc < 0)
         return give_up(a, f, e->text, e);
+    want_probes(f, f->probes);
     snprintf(
         text, sizeof text,
         "summary of %llu records (%sB): the extremes of each metric; what is new follows whole",
@@ -288,7 +322,7 @@ static int send_summary(struct agent *a, struct follow *f, struct err *e)
 
 static int start_follow(struct agent *a, const char *run, uint64_t from, uint32_t id, struct err *e)
 {
-    struct follow f = {.id = id_of(a, run)};
+    struct follow f = {.id = id_of(a, run), .probes = -1};
     struct run_row *row = runindex_find(&a->index, run);
     char log[1100];
     struct err why = {0};
@@ -305,10 +339,43 @@ static int start_follow(struct agent *a, const char *run, uint64_t from, uint32_
     if (runlog_reader_open(&f.reader, f.path, &why) < 0)
         return say_log(a, &f, why.text, 0, e);
     runlog_reader_limit(f.reader, 1 << 20);
+    if (row->state == RUN_TRACE) /* it is nothing else */
+        f.probes = 0;
     f.skip = f.id == id ? from : 0;
     f.is_reset = f.skip == 0;
     a->follow[a->follows++] = f;
     return 0;
+}
+
+/* A record of the log; probes wait until there is nothing else, and only if they are wanted.  Those of other
+ * programs' logs cannot be read again at a place, so they are sent as they come. */
+static void pass_on(struct agent *a, struct follow *f, const struct runlog_entry *entry)
+{
+    int is_probe =
+        value_is(value_get(entry->body, "kind"), "probe") && !runlog_reader_format(f->reader);
+    if (!is_probe && entry->offset >= f->skip)
+        record_copy(&a->bodies, entry->seq, entry->body);
+    else if (is_probe && f->probes >= 0 && (int64_t)entry->offset >= f->probes)
+        record_copy(&f->queue, entry->offset, entry->body);
+    if (f->probes >= 0 && f->probes < (int64_t)runlog_reader_position(f->reader))
+        f->probes = (int64_t)runlog_reader_position(f->reader);
+}
+
+/* Moves the next probe of the queue into the message. */
+static void next_probe(struct agent *a, struct follow *f)
+{
+    uint64_t seq;
+    struct value body;
+    int64_t n = record_parse(f->queue.p + f->queued, f->queue.len - f->queued, &seq, &body, NULL);
+    if (n > 0) {
+        record_copy(&a->bodies, seq, body);
+        f->sent_probes = (int64_t)seq + 1;
+    }
+    f->queued += n > 0 ? (size_t)n : f->queue.len;
+    if (f->queued >= f->queue.len) {
+        str_release(&f->queue);
+        f->queued = 0;
+    }
 }
 
 /* Sends what is new in a log. */
@@ -325,23 +392,33 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     a->bodies.len = 0;
     while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {
         if (entry.is_reset) {
-            f->is_reset = is_first = 1;
-            f->skip = a->bodies.len = 0;
-            f->id = id_of(a, f->run);
-        } else if (!entry.is_gap && entry.offset >= f->skip &&
-                   (size_t)(entry.body.end - entry.body.p) <= BODY_MAX) {
-            record_copy(&a->bodies, entry.seq, entry.body);
+            begin_anew(a, f);
+            is_first = 1;
+            a->bodies.len = 0;
+        } else if (!entry.is_gap && (size_t)(entry.body.end - entry.body.p) <= BODY_MAX) {
+            pass_on(a, f, &entry);
         }
     }
     if (rc < 0 || a->bodies.failed)
         return give_up(a, f, rc < 0 ? e->text : "out of memory", e);
     int is_idle = rc == 0 && !runlog_reader_is_behind(f->reader);
     f->due = is_idle ? now + 0.25 : 0;
-    if (a->bodies.len == 0 && !is_first)
+    if (a->bodies.len == 0 && f->queue.len > 0) {
+        next_probe(a, f);
+        f->due = 0;
+    } else if (a->bodies.len == 0 && !is_first) {
         return 0;
+    }
     rc = say_log(a, f, NULL, runlog_is_locked(f->path), e);
     f->is_reset = 0;
     return rc;
+}
+
+static void ask_probes(struct agent *a, const char *run, int64_t from)
+{
+    for (int i = 0; i < a->follows; i++)
+        if (strcmp(a->follow[i].run, run) == 0 && from != a->follow[i].probes)
+            want_probes(&a->follow[i], from < -1 ? -1 : from);
 }
 
 /* ---- commands ---- */
@@ -513,6 +590,8 @@ static int take_request(struct agent *a, const char *line, size_t n, struct err 
     else if (strcmp(what, "follow") == 0)
         rc = start_follow(a, text_of(r, "run"), (uint64_t)json_int(json_get(r, "from"), 0),
                           (uint32_t)json_int(json_get(r, "id"), 0), e);
+    else if (strcmp(what, "probes") == 0)
+        ask_probes(a, text_of(r, "run"), json_int(json_get(r, "from"), -1));
     else if (strcmp(what, "drop") == 0)
         drop(a, text_of(r, "run"));
     else if (strcmp(what, "command") == 0)

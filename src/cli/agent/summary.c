@@ -15,7 +15,7 @@ enum {
     FIRST_KEYS = 10, /* of a record, which its writer put first: these are drawn at once */
     STRETCHES = 64,  /* of those; the others have a quarter */
     LAST_MAX = 40,   /* events, evaluations */
-    PROBE_MAX = 16 << 10
+    BODY_MAX = 16 << 10
 };
 
 struct point {
@@ -38,7 +38,7 @@ struct body {
 struct summary {
     struct key *key[KEYS_MAX];
     int keys;
-    struct body head, layer, probe, end, system, last[LAST_MAX];
+    struct body head, layer, end, system, last[LAST_MAX];
     size_t lasts;
     uint64_t records;
     int is_out_of_memory;
@@ -142,11 +142,9 @@ static void take(struct summary *s, struct value body)
         keep(s, &s->layer, body);
     else if (value_is(kind, "end"))
         keep(s, &s->end, body);
-    else if (value_is(kind, "system") && n <= PROBE_MAX)
+    else if (value_is(kind, "system") && n <= BODY_MAX)
         keep(s, &s->system, body);
-    else if (value_is(kind, "probe") && n <= PROBE_MAX)
-        keep(s, &s->probe, body);
-    else if ((value_is(kind, "event") || value_is(kind, "eval")) && n <= PROBE_MAX)
+    else if ((value_is(kind, "event") || value_is(kind, "eval")) && n <= BODY_MAX)
         keep(s, &s->last[s->lasts++ % LAST_MAX], body);
     s->records++;
 }
@@ -168,7 +166,7 @@ static int by_record(const void *a, const void *b)
 
 static size_t list_items(const struct summary *s, struct item *to)
 {
-    const struct body *single[] = {&s->head, &s->layer, &s->probe, &s->end, &s->system};
+    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
     size_t n = 0;
     for (int i = 0; i < s->keys; i++) {
         const struct key *k = s->key[i];
@@ -233,7 +231,7 @@ static int write_all(const struct summary *s, struct str *frames, struct err *e)
 
 static void release(struct summary *s)
 {
-    struct body *single[] = {&s->head, &s->layer, &s->probe, &s->end, &s->system};
+    struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
     for (int i = 0; i < s->keys; i++)
         mem_free(s->key[i]);
     for (size_t i = 0; i < DS_LEN(single); i++)

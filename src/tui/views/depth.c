@@ -303,7 +303,7 @@ static const struct setting depth_settings[] = {
 const struct view_ops view_depth = {
     .name = "depth",  .title = "Depth map",
     .summary = "Tokens x layers of the newest probe: which cells were executed or skipped, and every recorded value.",
-    .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),
+    .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),  .shows_probes = 1,
     .figure = "routing_map",
     .open = depth_open,  .close = depth_close,  .draw = depth_draw,  .event = depth_event,
     .poll = depth_poll,  .due = depth_due,

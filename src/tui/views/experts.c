@@ -577,7 +577,7 @@ static const struct setting experts_settings[] = {
 const struct view_ops view_experts = {
     .name = "experts",  .title = "Experts",
     .summary = "Mixtures of experts: load of every expert and layer relative to ideal over training, dead and hottest experts, and the tokens of an expert.",
-    .keys = experts_keys,  .settings = experts_settings,  .state_size = sizeof(struct experts),
+    .keys = experts_keys,  .settings = experts_settings,  .state_size = sizeof(struct experts),  .shows_probes = 1,
     .figure_words = experts_words,
     .open = experts_open,  .close = experts_close,  .draw = experts_draw,  .event = experts_event,
     .poll = experts_poll,  .due = experts_due,  .run_changed = experts_run_changed,

@@ -439,7 +439,7 @@ static const struct setting figures_settings[] = {
 const struct view_ops view_figures = {
     .name = "figures",  .title = "Figures",
     .summary = "Paper figures that the open runs allow, previewed and exported at a venue's size.",
-    .keys = figures_keys,  .settings = figures_settings,  .state_size = sizeof(struct figures),
+    .keys = figures_keys,  .settings = figures_settings,  .state_size = sizeof(struct figures),  .shows_probes = 1,
     .open = figures_open,  .close = figures_close,  .draw = figures_draw,  .event = figures_event,
     .poll = figures_work,  .fd = figures_fd,  .due = figures_due,  .search = figures_search,
     .copy = figures_copy,  .figure_words = figures_words,

@@ -368,7 +368,7 @@ static const struct setting flops_settings[] = {
 const struct view_ops view_flops = {
     .name = "flops",  .title = "FLOPs",
     .summary = "FLOPs per token: distribution, by token class and by layer, compared with measured time.",
-    .keys = flops_keys,  .settings = flops_settings,  .state_size = sizeof(struct flops),
+    .keys = flops_keys,  .settings = flops_settings,  .state_size = sizeof(struct flops),  .shows_probes = 1,
     .figure = "flops_hist",
     .draw = flops_draw,  .event = flops_event,  .copy = flops_copy,
     .subject = flops_subject,

@@ -266,7 +266,7 @@ static const struct setting signals_settings[] = {
 const struct view_ops view_signals = {
     .name = "signals",  .title = "Signals",
     .summary = "Inputs of the routing decisions: signals and thresholds over the layers, their distribution, and their correlation with the loss.",
-    .keys = signals_keys,  .settings = signals_settings,  .state_size = sizeof(struct signals),
+    .keys = signals_keys,  .settings = signals_settings,  .state_size = sizeof(struct signals),  .shows_probes = 1,
     .figure = "signal_depth",
     .draw = signals_draw,  .event = signals_event,  .search = signals_search,  .copy = signals_copy,
     .subject = signals_subject,
