@@ -61,6 +61,9 @@ void host_drop(struct host *h, const char *path);
 /* Whether its probes are mirrored, too: those that it has, thinned when they are many, and new ones.  Not
  * at first, except for traces. */
 void host_want_probes(struct host *h, const char *path, int wants);
+/* Steps that a chart shows: when the run is held as a summary, they are fetched in detail as soon as this
+ * has not changed for a moment. */
+void host_want_detail(struct host *h, const char *path, double from, double to);
 /* "box:first" of the run with that path.  Returns out. */
 const char *host_label(const struct host *h, const char *path, char *out, size_t size);
 /* Sends a control command (training/job.h) to a followed run; its number, or DS_*. */

@@ -188,6 +188,7 @@ struct runview {
     enum run_state state;
     int64_t step;     /* newest */
     double last_time; /* wall seconds of the newest record */
+    int is_copy;      /* of a log elsewhere, which is made anew for more detail: no event */
     double skew;      /* the writer's clock minus ours, in seconds; set by who knows it */
     double head_time; /* of the newest head, a lower bound for records of its process; 0 none */
     uint64_t records, gaps, lost, bytes, invalid; /* invalid: fields of the wrong type */

@@ -33,7 +33,8 @@ enum {
     NOT_FOUND = 127,      /* what a shell says of a missing program */
     NOISE_MAX = 64 << 10  /* banners before the agent's first record */
 };
-static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 30, greet_s = 20;
+static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 30, greet_s = 20,
+                    settle_s = 0.3;
 
 /* The log of a followed run here.  `at` and `id` say what of the log there it holds. */
 struct mirror {
@@ -43,6 +44,9 @@ struct mirror {
     int64_t id;
     int64_t probes; /* those before this byte of the log there have come */
     int wants_probes;
+    int is_summary;           /* what it holds */
+    double from, to;          /* steps that it holds in detail */
+    double want_from, want_to, want_at; /* steps that are wanted, since when; NaN: none are */
 };
 struct host_answer {
     int64_t id; /* 0: free */
@@ -375,6 +379,21 @@ static struct mirror *mirror_at(struct host *h, const char *path)
     return NULL;
 }
 
+/* Another file takes the place of what was there, if anything: its readers start over. */
+static int new_log(struct mirror *m, struct err *e)
+{
+    char log[1100];
+    int rc = fs_join(log, sizeof log, m->dir, "log.mp", e), fd = -1;
+    if (rc == 0)
+        unlink(log);
+    if (rc == 0)
+        rc = fs_open_write(&fd, log, O_APPEND | O_CREAT | O_TRUNC, e);
+    if (rc == 0 && m->fd >= 0)
+        close(m->fd);
+    m->fd = rc == 0 ? fd : m->fd;
+    return rc;
+}
+
 static int append(struct mirror *m, struct value frames, struct str *buf, struct err *e)
 {
     size_t n = 0, at = 0;
@@ -414,8 +433,8 @@ static void take_log(struct host *h, struct value body)
     if (value_num(value_get(body, "reset"), 0) != 0) {
         m->at = m->seq = 0;
         m->probes = 0;
-        if (ftruncate(m->fd, 0) != 0)
-            rc = err_errno(&e, "%s", m->dir);
+        m->is_summary = 0;
+        rc = new_log(m, &e);
     }
     if (rc == 0)
         rc = append(m, value_get(body, "frames"), &buf, &e);
@@ -423,6 +442,7 @@ static void take_log(struct host *h, struct value body)
         m->at = (uint64_t)value_int(value_get(body, "at"), 0);
         m->id = value_int(value_get(body, "id"), 0);
         m->probes = value_int(value_get(body, "probes"), m->probes);
+        m->is_summary |= value_num(value_get(body, "summary"), 0) != 0;
         flock(m->fd, value_num(value_get(body, "live"), 0) != 0 ? LOCK_EX | LOCK_NB : LOCK_UN);
     } else {
         disconnect(h, e.text);
@@ -447,7 +467,6 @@ int host_owns(const struct host *h, const char *path)
 int host_follow(struct host *h, const char *path, struct err *e)
 {
     struct mirror *m = mirror_at(h, path);
-    char log[1100];
     struct err why = {0};
     int64_t at = -1;
     for (size_t i = 0; i < h->rows && at < 0; i++)
@@ -458,18 +477,17 @@ int host_follow(struct host *h, const char *path, struct err *e)
         return 0;
     if (!m && h->mirrors == MIRRORS_MAX)
         return err_set(e, DS_ERANGE, "%s: %d runs are open, the maximum", h->name, MIRRORS_MAX);
+    struct mirror new = {
+        .fd = -1, .from = -HUGE_VAL, .to = HUGE_VAL, .want_at = (double)NAN};
+    str_copy(new.run, sizeof new.run, h->row[at]->name);
+    str_copy(new.dir, sizeof new.dir, path);
     int rc = fs_mkdirs(path, e);
     if (rc == 0)
-        rc = fs_join(log, sizeof log, path, "log.mp", e);
-    int fd = -1;
-    if (rc == 0)
-        rc = fs_open_write(&fd, log, O_APPEND | O_CREAT | O_TRUNC, e);
+        rc = new_log(&new, e);
     if (rc < 0)
         return rc;
     m = m ? m : &h->mirror[h->mirrors++];
-    *m = (struct mirror){.fd = fd};
-    str_copy(m->run, sizeof m->run, h->row[at]->name);
-    str_copy(m->dir, sizeof m->dir, path);
+    *m = new;
     if (h->far == FAR_PROGRAM && host_models_listen(&h->models, path, m->run, &why) < 0)
         log_warn("%s: its model cannot be asked: %s", m->run, why.text);
     if (h->state == HOST_UP) {
@@ -489,6 +507,38 @@ void host_want_probes(struct host *h, const char *path, int wants)
         return;
     ask_probes(h, m);
     flush_out(h);
+}
+
+void host_want_detail(struct host *h, const char *path, double from, double to)
+{
+    struct mirror *m = mirror_at(h, path);
+    if (!m || m->fd < 0)
+        return;
+    m->want_from = from;
+    m->want_to = to;
+    m->want_at = clock_mono();
+}
+
+/* When zooming pauses, and what is shown is neither in the detail that has come nor most of it. */
+static void ask_details(struct host *h, double now)
+{
+    for (int i = 0; i < h->mirrors; i++) {
+        struct mirror *m = &h->mirror[i];
+        int is_new = m->want_from < m->from || m->want_to > m->to ||
+                     m->want_to - m->want_from < (m->to - m->from) / 3;
+        if (m->fd < 0 || !(now > m->want_at + settle_s))
+            continue;
+        m->want_at = (double)NAN;
+        if (!m->is_summary || !is_new)
+            continue;
+        m->from = m->want_from;
+        m->to = m->want_to;
+        str_add(&h->out, "{\"do\":\"detail\"");
+        json_add_str(&h->out, "run", m->run);
+        json_add_int(&h->out, "from", (int64_t)m->from);
+        json_add_int(&h->out, "to", (int64_t)m->to);
+        str_add(&h->out, "}\n");
+    }
 }
 
 const char *host_label(const struct host *h, const char *path, char *out, size_t size)
@@ -734,8 +784,10 @@ int host_poll(struct host *h)
         disconnect(h, h->is_greeted ? "nothing was heard for 15 seconds" : "no answer");
         return 1;
     }
-    if (h->is_greeted)
+    if (h->is_greeted) {
         host_models_poll(&h->models, &h->out);
+        ask_details(h, now);
+    }
     acknowledge(h);
     flush_out(h);
     return changed;

@@ -130,7 +130,7 @@ static void note_gap(struct runview *v, const struct runlog_entry *entry)
     char text[120];
     if (entry->is_reset) {
         runview_clear(v);
-        if (!entry->is_rewrite)
+        if (!entry->is_rewrite && !v->is_copy)
             runview_event_add(v, 0, (double)NAN, LOG_WARN, "reset",
                               "the file was replaced or truncated; reading it again");
         return;

@@ -562,9 +562,12 @@ void runview_clear(struct runview *v)
     struct runview kept = {.path = v->path,
                            .name = v->name,
                            .reader = v->reader,
+                           .skew = v->skew,
+                           .is_copy = v->is_copy,
                            .index = x,
                            .generation = v->generation + 1};
     *v = kept;
-    *x = (struct runview_index){.tokens_step = -1, .lock_asked = -1, .opened = x->opened};
+    *x = (struct runview_index){
+        .tokens_step = -1, .lock_asked = -1, .opened = x->opened, .is_directory = x->is_directory};
     runview_head_clear(v);
 }

@@ -37,6 +37,13 @@ static int shows_probes(const struct app *app, size_t i)
     return shows && (i == app->current || app->run[i].is_marked);
 }
 
+void app_want_detail(struct app *app, const char *path, double from, double to)
+{
+    struct host *host = app_host_of(app, path);
+    if (host)
+        host_want_detail(host, path, from, to);
+}
+
 int app_poll_hosts(struct app *app)
 {
     int changed = 0;

@@ -96,8 +96,10 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
     if (rc < 0)
         return rc;
     struct open_run r = {.view = view, .colour = free_colour(app)};
-    if (host)
+    if (host) {
         rename_view(view, host_label(host, path, label, sizeof label));
+        view->is_copy = 1;
+    }
     str_copy(r.path, sizeof r.path, path);
     if (fs_is_dir(path) && !runview_foreign(view)) /* nothing is written next to others' logs */
         str_copy(r.dir, sizeof r.dir, path);

@@ -102,6 +102,8 @@ struct open_run {
 };
 struct runview *app_run(struct app *app); /* current run, NULL when none */
 const struct open_run *app_runs(struct app *app, size_t *n, size_t *current);
+/* The steps of an open run that a chart shows: of a run on another machine, more of them may be fetched. */
+void app_want_detail(struct app *app, const char *path, double from, double to);
 /* Opens a run (unless it is open) and makes it current; DS_* when it cannot be read. */
 int app_open_run(struct app *app, const char *path, struct err *e) DS_CHECK;
 void app_select_run(struct app *app, size_t index);

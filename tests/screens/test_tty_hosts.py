@@ -5,10 +5,14 @@ import glob
 import os
 import signal
 import struct
+import sys
 import time
 
 import test_tty as kit
 from test_tty import PROGRAM, Log, Tty, check
+
+sys.path.insert(0, os.path.join(kit.t.ROOT, "src", "python"))
+from depthscope import _msgpack  # noqa: E402
 
 
 def stand_in():
@@ -39,8 +43,7 @@ def steps_in(path):
         data = f.read()
     while len(data) >= 18:
         n = struct.unpack(">I", data[1:5])[0] + 6
-        at = data[:n].index(b"step")
-        out.append(struct.unpack(">q", data[at + 5:at + 13])[0])
+        out.append(_msgpack.unpack(data[18:n])["step"])
         data = data[n:]
     return out
 
@@ -120,6 +123,24 @@ def probes_are_fetched_by_the_views_that_show_them():
     t.close()
 
 
+def zooming_fetches_what_a_summary_leaves_out():
+    run_at("long", "first", 20000)
+    t = Tty(["box1:%s/long/first" % kit.TMP], env={"DEPTHSCOPE_SSH": stand_in()})
+    wait(lambda: mirror(t) and 20000 in steps_in(mirror(t)[0]), 20, t, "the run is not opened")
+    t.read(1)
+    few = len(steps_in(mirror(t)[0]))
+    t.keys("i" * 9, 1)  # 39 steps
+
+    def neighbours():
+        steps = set(steps_in(mirror(t)[0]))
+        return len([s for s in steps if s + 1 in steps])
+    wait(lambda: neighbours() > 30, 20, t, "the detail does not come")
+    check(len(steps_in(mirror(t)[0])) < 3 * few, "the whole log came")
+    if kit.pyte:
+        check("box1:first" in t.text() and "replaced" not in t.text(), t.text())
+    t.close()
+
+
 def the_model_of_a_run_elsewhere_is_stepped_through():
     run = os.path.join(kit.TMP, "three", "m")
     kit.t.run("train", *kit.t.TINY, "--run", "m", "--quiet", DEPTHSCOPE_RUNS=os.path.dirname(run))
@@ -139,4 +160,5 @@ def the_model_of_a_run_elsewhere_is_stepped_through():
 
 if __name__ == "__main__":
     kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double, a_run_that_is_named_is_opened,
-              probes_are_fetched_by_the_views_that_show_them, the_model_of_a_run_elsewhere_is_stepped_through))
+              probes_are_fetched_by_the_views_that_show_them,
+              zooming_fetches_what_a_summary_leaves_out, the_model_of_a_run_elsewhere_is_stepped_through))

@@ -53,6 +53,8 @@ struct follow {
     struct str queue;    /* of probes: whole frames, their places in the log as seq */
     size_t queued;       /* bytes of them that are sent */
     int64_t sent_probes; /* as `probes`, without those in the queue */
+    int64_t from, to; /* steps that a summary shows in detail */
+    int wants_detail;
     double due; /* of the next look at a log that has nothing new */
 };
 struct sent_command {
@@ -224,7 +226,7 @@ static void drop(struct agent *a, const char *run)
 }
 
 /* problem: instead of records. */
-static int say_log(struct agent *a, const struct follow *f, const char *problem, int is_live,
+static int say_log(struct agent *a, const struct follow *f, const char *problem, int is_summary,
                    struct err *e)
 {
     record_begin(a->rec, "log", 0, clock_wall());
@@ -235,7 +237,9 @@ static int say_log(struct agent *a, const struct follow *f, const char *problem,
         record_int(a->rec, "at", (int64_t)runlog_reader_position(f->reader));
         record_int(a->rec, "id", f->id);
         record_bool(a->rec, "reset", f->is_reset);
-        record_bool(a->rec, "live", is_live);
+        record_bool(a->rec, "live", runlog_is_locked(f->path));
+        if (is_summary)
+            record_bool(a->rec, "summary", 1);
         if (f->probes >= 0)
             record_int(a->rec, "probes", f->queue.len == 0 ? f->probes : f->sent_probes);
         record_bytes(a->rec, "frames", a->bodies.p ? a->bodies.p : "", a->bodies.len);
@@ -297,7 +301,7 @@ static int send_summary(struct agent *a, struct follow *f, struct err *e)
     char text[160], size[16];
     double bytes = (double)backlog(f);
     a->bodies.len = 0;
-    int rc = summary_make(f->reader, &a->bodies, &records, e);
+    int rc = summary_make(f->reader, f->from, f->to, &a->bodies, &records, e);
     if (rc == DS_EBUSY) { /* it begins anew */
         begin_anew(a, f);
         return 0;
@@ -315,14 +319,14 @@ static int send_summary(struct agent *a, struct follow *f, struct err *e)
     record_str(a->rec, "text", text);
     rc = record_end(a->rec, 0, &a->bodies, e);
     if (rc == 0)
-        rc = say_log(a, f, NULL, runlog_is_locked(f->path), e);
-    f->is_reset = 0;
+        rc = say_log(a, f, NULL, 1, e);
+    f->is_reset = f->wants_detail = 0;
     return rc;
 }
 
 static int start_follow(struct agent *a, const char *run, uint64_t from, uint32_t id, struct err *e)
 {
-    struct follow f = {.id = id_of(a, run), .probes = -1};
+    struct follow f = {.id = id_of(a, run), .probes = -1, .to = -1};
     struct run_row *row = runindex_find(&a->index, run);
     char log[1100];
     struct err why = {0};
@@ -387,7 +391,7 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     if (now < f->due || !has_window(a))
         return 0;
     int is_whole = f->skip <= runlog_reader_position(f->reader);
-    if (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG)
+    if (f->wants_detail || (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG))
         return send_summary(a, f, e);
     a->bodies.len = 0;
     while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {
@@ -409,9 +413,29 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     } else if (a->bodies.len == 0 && !is_first) {
         return 0;
     }
-    rc = say_log(a, f, NULL, runlog_is_locked(f->path), e);
+    rc = say_log(a, f, NULL, 0, e);
     f->is_reset = 0;
     return rc;
+}
+
+/* Another summary of the whole log, with these steps in detail, takes the place of what was sent. */
+static void ask_detail(struct agent *a, const char *run, int64_t from, int64_t to)
+{
+    for (int i = 0; i < a->follows; i++) {
+        struct follow *f = &a->follow[i];
+        struct runlog_reader *again = NULL;
+        if (strcmp(f->run, run) != 0 || runlog_reader_format(f->reader) ||
+            runlog_reader_open(&again, f->path, NULL) < 0)
+            continue;
+        runlog_reader_close(f->reader);
+        f->reader = again;
+        runlog_reader_limit(f->reader, 1 << 20);
+        begin_anew(a, f);
+        f->from = from;
+        f->to = to;
+        f->wants_detail = 1;
+        f->due = 0;
+    }
 }
 
 static void ask_probes(struct agent *a, const char *run, int64_t from)
@@ -592,6 +616,9 @@ static int take_request(struct agent *a, const char *line, size_t n, struct err 
                           (uint32_t)json_int(json_get(r, "id"), 0), e);
     else if (strcmp(what, "probes") == 0)
         ask_probes(a, text_of(r, "run"), json_int(json_get(r, "from"), -1));
+    else if (strcmp(what, "detail") == 0)
+        ask_detail(a, text_of(r, "run"), json_int(json_get(r, "from"), 0),
+                   json_int(json_get(r, "to"), -1));
     else if (strcmp(what, "drop") == 0)
         drop(a, text_of(r, "run"));
     else if (strcmp(what, "command") == 0)

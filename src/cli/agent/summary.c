@@ -23,12 +23,16 @@ struct point {
     int64_t step;
     double time, tokens, value;
 };
-/* The extremes of `stride` records each. */
+/* The extremes of `stride` records each, from record `base` on. */
 struct key {
     char name[64];
     struct point low[STRETCHES], high[STRETCHES];
-    uint64_t stride;
+    uint64_t stride, base;
     int stretches, most;
+};
+struct keys {
+    struct key *v[KEYS_MAX];
+    int n;
 };
 struct body {
     unsigned char *p;
@@ -36,8 +40,8 @@ struct body {
     uint64_t record;
 };
 struct summary {
-    struct key *key[KEYS_MAX];
-    int keys;
+    struct keys whole, detail; /* the steps of the range are in `detail` only */
+    int64_t from, to;
     struct body head, layer, end, system, last[LAST_MAX];
     size_t lasts;
     uint64_t records;
@@ -72,26 +76,27 @@ static void widen(struct key *k)
     k->stride *= 2;
 }
 
-static struct key *key_of(struct summary *s, const char *name, size_t n)
+static struct key *key_of(struct keys *keys, const char *name, size_t n, uint64_t base)
 {
-    for (int i = 0; i < s->keys; i++)
-        if (strncmp(s->key[i]->name, name, n) == 0 && s->key[i]->name[n] == '\0')
-            return s->key[i];
-    struct key *k = s->keys < KEYS_MAX && n < sizeof k->name ? mem_alloc(1, sizeof *k) : NULL;
+    for (int i = 0; i < keys->n; i++)
+        if (strncmp(keys->v[i]->name, name, n) == 0 && keys->v[i]->name[n] == '\0')
+            return keys->v[i];
+    struct key *k = keys->n < KEYS_MAX && n < sizeof k->name ? mem_alloc(1, sizeof *k) : NULL;
     if (!k)
         return NULL;
     memcpy(k->name, name, n);
     k->stride = 1;
-    k->most = s->keys < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
-    s->key[s->keys++] = k;
+    k->base = base;
+    k->most = keys->n < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
+    keys->v[keys->n++] = k;
     return k;
 }
 
 static void take_point(struct key *k, const struct point *p)
 {
-    while (p->record / k->stride >= (uint64_t)k->most)
+    while ((p->record - k->base) / k->stride >= (uint64_t)k->most)
         widen(k);
-    int at = (int)(p->record / k->stride);
+    int at = (int)((p->record - k->base) / k->stride);
     for (; k->stretches <= at; k->stretches++)
         k->low[k->stretches].value = k->high[k->stretches].value = (double)NAN;
     merge(&k->low[at], &k->high[at], p, p);
@@ -103,6 +108,7 @@ static void take_metric(struct summary *s, struct value body)
                       .step = value_int(value_get(body, "step"), -1),
                       .time = value_num(value_get(body, "time"), (double)NAN),
                       .tokens = value_num(value_get(body, "tokens"), (double)NAN)};
+    struct keys *keys = p.step >= s->from && p.step <= s->to ? &s->detail : &s->whole;
     struct value_iter it = {0};
     struct value key, item;
     while (value_next(body, &it, &key, &item)) {
@@ -111,7 +117,7 @@ static void take_metric(struct summary *s, struct value body)
         if (!name || value_is(key, "step") || value_is(key, "time") || value_is(key, "tokens") ||
             !value_is_num(item, &p.value) || isnan(p.value))
             continue;
-        struct key *k = key_of(s, name, n);
+        struct key *k = key_of(keys, name, n, s->records);
         if (k)
             take_point(k, &p);
     }
@@ -164,12 +170,11 @@ static int by_record(const void *a, const void *b)
     return (x->record > y->record) - (x->record < y->record);
 }
 
-static size_t list_items(const struct summary *s, struct item *to)
+static size_t list_points(const struct keys *keys, struct item *to)
 {
-    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
     size_t n = 0;
-    for (int i = 0; i < s->keys; i++) {
-        const struct key *k = s->key[i];
+    for (int i = 0; i < keys->n; i++) {
+        const struct key *k = keys->v[i];
         for (int j = 0; j < k->stretches; j++) {
             if (isnan(k->low[j].value))
                 continue;
@@ -178,6 +183,14 @@ static size_t list_items(const struct summary *s, struct item *to)
                 to[n++] = (struct item){k->high[j].record, k->name, &k->high[j], NULL};
         }
     }
+    return n;
+}
+
+static size_t list_items(const struct summary *s, struct item *to)
+{
+    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
+    size_t n = list_points(&s->whole, to);
+    n += list_points(&s->detail, to + n);
     for (size_t i = 0; i < DS_LEN(single); i++)
         if (single[i]->p && (single[i] != &s->end || s->end.record > s->head.record))
             to[n++] = (struct item){single[i]->record, NULL, NULL, single[i]};
@@ -220,7 +233,7 @@ static int write_items(const struct summary *s, const struct item *item, size_t 
 
 static int write_all(const struct summary *s, struct str *frames, struct err *e)
 {
-    size_t most = (size_t)s->keys * 2 * STRETCHES + LAST_MAX + 8;
+    size_t most = (size_t)(s->whole.n + s->detail.n) * 2 * STRETCHES + LAST_MAX + 8;
     struct item *item = mem_alloc(most, sizeof *item);
     if (!item)
         return err_set(e, DS_EMEM, "out of memory for a summary");
@@ -232,17 +245,20 @@ static int write_all(const struct summary *s, struct str *frames, struct err *e)
 static void release(struct summary *s)
 {
     struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
-    for (int i = 0; i < s->keys; i++)
-        mem_free(s->key[i]);
+    for (int i = 0; i < s->whole.n; i++)
+        mem_free(s->whole.v[i]);
+    for (int i = 0; i < s->detail.n; i++)
+        mem_free(s->detail.v[i]);
     for (size_t i = 0; i < DS_LEN(single); i++)
         mem_free(single[i]->p);
     for (size_t i = 0; i < LAST_MAX; i++)
         mem_free(s->last[i].p);
 }
 
-int summary_make(struct runlog_reader *r, struct str *frames, uint64_t *records, struct err *e)
+int summary_make(struct runlog_reader *r, int64_t from, int64_t to, struct str *frames,
+                 uint64_t *records, struct err *e)
 {
-    struct summary s = {0};
+    struct summary s = {.from = from, .to = to};
     struct runlog_entry entry;
     int rc = 0, got = 0;
     while (rc == 0 && ((got = runlog_next(r, &entry, e)) == 1 || runlog_reader_is_behind(r))) {

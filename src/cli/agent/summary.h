@@ -10,9 +10,10 @@
 #include "base/str.h"
 
 struct runlog_reader;
-/* Reads on to the current end of a log and appends the records of its summary to `frames`.  *records:
- * how many it stands for.  DS_EBUSY: the log was replaced meanwhile; DS_EIO, DS_EMEM. */
-int summary_make(struct runlog_reader *r, struct str *frames, uint64_t *records,
-                 struct err *e) DS_CHECK;
+/* Reads on to the current end of a log and appends the records of its summary to `frames`.  Steps `from` to
+ * `to` (none if from > to) have as many stretches as all the others together.  *records: how many it
+ * stands for.  DS_EBUSY: the log was replaced meanwhile; DS_EIO, DS_EMEM. */
+int summary_make(struct runlog_reader *r, int64_t from, int64_t to, struct str *frames,
+                 uint64_t *records, struct err *e) DS_CHECK;
 
 #endif

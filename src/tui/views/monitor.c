@@ -308,7 +308,8 @@ static void key_events(struct view *v, const struct key *k, const char *args)
 static void set_window(struct monitor *m, double factor, double shift)
 {
     const struct chart_view *at = &m->at[m->focus];
-    double lo = at->x0, span = at->x1 - lo,
+    int is_set = m->x1 > m->x0; /* several keys may come before the next frame */
+    double lo = is_set ? m->x0 : at->x0, span = (is_set ? m->x1 : at->x1) - lo,
            middle = isfinite(m->cursor) ? m->cursor : lo + span / 2;
     if (m->panel[m->focus].kind != PANEL_LINES || !(span > 0)) {
         m->x0 = m->x1 = 0;
@@ -317,6 +318,28 @@ static void set_window(struct monitor *m, double factor, double shift)
     double left = (middle - lo) / span * factor * span;
     m->x0 = middle + shift * span - left;
     m->x1 = m->x0 + factor * span;
+}
+
+/* Of every run in the focused chart: the steps between the points next to its x range. */
+static void want_detail(struct view *v)
+{
+    const struct monitor *m = v->state;
+    const struct open_run *run[MONITOR_RUNS_MAX];
+    int runs = m->x1 > m->x0 ? monitor_runs(v, run) : 0;
+    for (int r = 0; r < runs; r++) {
+        const struct runview *view = run[r]->view;
+        const struct series *s = runview_series(view, m->panel[m->focus].metric[0]);
+        double from = -HUGE_VAL, to = HUGE_VAL, start = runview_start(view);
+        for (size_t i = 0; s && i < s->n; i++) {
+            double x = series_x(s, i, (enum run_axis)m->x_axis, view->steps_planned, start);
+            if (x <= m->x0)
+                from = fmax(from, (double)s->step[i]);
+            if (x >= m->x1)
+                to = fmin(to, (double)s->step[i]);
+        }
+        if (s && s->n > 0)
+            app_want_detail(v->app, run[r]->path, fmax(from, 0), fmin(to, (double)s->step[s->n - 1]));
+    }
 }
 
 static void key_all(struct view *v, const struct key *k, const char *args)
@@ -329,12 +352,14 @@ static void key_zoom(struct view *v, const struct key *k, const char *args)
 {
     (void)args;
     set_window(state(v), k->value > 0 ? 0.5 : 2, 0);
+    want_detail(v);
 }
 
 static void key_pan(struct view *v, const struct key *k, const char *args)
 {
     (void)args;
     set_window(state(v), 1, 0.25 * k->value);
+    want_detail(v);
 }
 
 static void key_mark(struct view *v, const struct key *k, const char *args)
