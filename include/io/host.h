@@ -40,7 +40,7 @@ struct host_info {
     double heard;                 /* monotonic seconds when something came last; NaN: never */
     double skew_s;                /* its clock minus ours, NaN = unknown */
     uint64_t bytes_in, bytes_out; /* through the pipes, before ssh compresses them */
-    uint64_t listed; /* grows whenever its list of runs changes */
+    uint64_t listed;              /* grows whenever its list of runs changes */
     size_t runs;
     int is_listed; /* the list was complete once */
     int is_readonly;

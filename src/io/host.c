@@ -23,6 +23,7 @@
 #include "base/mem.h"
 #include "io/host_fallback.h"
 #include "io/host_models.h"
+#include "io/host_tail.h"
 #include "io/record.h"
 
 enum {
@@ -44,8 +45,8 @@ struct mirror {
     int64_t id;
     int64_t probes; /* those before this byte of the log there have come */
     int wants_probes;
-    int is_summary;           /* what it holds */
-    double from, to;          /* steps that it holds in detail */
+    int is_summary;                     /* what it holds */
+    double from, to;                    /* steps that it holds in detail */
     double want_from, want_to, want_at; /* steps that are wanted, since when; NaN: none are */
 };
 struct host_answer {
@@ -54,8 +55,9 @@ struct host_answer {
     double sent;
     char text[512];
 };
-/* What speaks at the other end: the program, or where that is missing a Python script. */
-enum far { FAR_PROGRAM, FAR_PYTHON };
+/* What speaks at the other end: the program; where that is missing a Python script; where Python is missing,
+ * too, a shell. */
+enum far { FAR_PROGRAM, FAR_PYTHON, FAR_TAIL };
 
 /* box: as ssh takes it; name: without the user. */
 struct host {
@@ -75,6 +77,8 @@ struct host {
     struct mirror mirror[MIRRORS_MAX];
     int mirrors;
     struct host_models models;
+    struct host_tail *tail; /* speaks as an agent for FAR_TAIL, else NULL */
+    struct str to_shell;
     struct host_answer answer[ANSWERS_MAX];
     int64_t last_id;
 };
@@ -136,12 +140,17 @@ static int parse_target(struct host *h, const char *target, struct err *e)
 
 static void flush_out(struct host *h)
 {
-    while (h->ssh.in >= 0 && h->out.len > 0) {
-        ssize_t n = send(h->ssh.in, h->out.p, h->out.len, MSG_NOSIGNAL);
+    struct str *out = h->tail ? &h->to_shell : &h->out;
+    if (h->tail) {
+        host_tail_ask(h->tail, &h->out, &h->in);
+        host_tail_tick(h->tail, clock_mono(), out);
+    }
+    while (h->ssh.in >= 0 && out->len > 0) {
+        ssize_t n = send(h->ssh.in, out->p, out->len, MSG_NOSIGNAL);
         if (n <= 0)
             return; /* full, or about to be found closed by the reader */
-        memmove(h->out.p, h->out.p + n, h->out.len - (size_t)n);
-        h->out.len -= (size_t)n;
+        memmove(out->p, out->p + n, out->len - (size_t)n);
+        out->len -= (size_t)n;
         h->bytes_out += (uint64_t)n;
     }
 }
@@ -188,8 +197,11 @@ static void disconnect(struct host *h, const char *why)
     child_close(&h->ssh, SIGTERM);
     h->ssh = (struct child)CHILD_NONE;
     host_models_lost(&h->models);
+    host_tail_free(h->tail);
+    h->tail = NULL;
     str_reset(&h->in);
     str_reset(&h->out);
+    str_reset(&h->to_shell);
     h->given = h->acked = 0;
     h->is_greeted = 0;
     h->state = isfinite(h->heard) ? HOST_RECONNECTING : HOST_FAILED;
@@ -211,6 +223,8 @@ static void disconnect(struct host *h, const char *why)
  * folder travels in the first request, the script before it. */
 static const char *far_command(const struct host *h)
 {
+    if (h->far == FAR_TAIL)
+        return host_tail_command;
     if (h->far == FAR_PYTHON)
         return "exec python3 -c 'import os;exec(b\"\".join(iter(lambda:os.read(0,1),b\"\\0\")))'";
     return h->is_readonly
@@ -262,6 +276,8 @@ static int connect_host(struct host *h)
     }
     if (h->far == FAR_PYTHON)
         send_script(h);
+    if (h->far == FAR_TAIL)
+        h->tail = host_tail_new();
     ask_open(h);
     flush_out(h);
     return 1;
@@ -477,8 +493,7 @@ int host_follow(struct host *h, const char *path, struct err *e)
         return 0;
     if (!m && h->mirrors == MIRRORS_MAX)
         return err_set(e, DS_ERANGE, "%s: %d runs are open, the maximum", h->name, MIRRORS_MAX);
-    struct mirror new = {
-        .fd = -1, .from = -HUGE_VAL, .to = HUGE_VAL, .want_at = (double)NAN};
+    struct mirror new = {.fd = -1, .from = -HUGE_VAL, .to = HUGE_VAL, .want_at = (double)NAN};
     str_copy(new.run, sizeof new.run, h->row[at]->name);
     str_copy(new.dir, sizeof new.dir, path);
     int rc = fs_mkdirs(path, e);
@@ -622,15 +637,15 @@ static void take_answer(struct host *h, struct value body)
     }
 }
 
-/* To the other kind of far end; from the program at once. */
+/* To the next kind of far end, at once; from the last one to the first, later. */
 static void fall_back(struct host *h)
 {
-    if (h->far == FAR_PROGRAM) {
+    if (h->far != FAR_TAIL) {
         h->retry = 0;
         h->why[0] = '\0';
         h->state = isfinite(h->heard) ? HOST_RECONNECTING : HOST_CONNECTING;
     }
-    h->far = h->far == FAR_PROGRAM ? FAR_PYTHON : FAR_PROGRAM;
+    h->far = h->far == FAR_TAIL ? FAR_PROGRAM : h->far + 1;
 }
 
 /* ---- messages ---- */
@@ -740,8 +755,8 @@ static void ended(struct host *h)
     child_wait(&h->ssh);
     int rc = child_verdict(&h->ssh, why, sizeof why), status = h->ssh.status;
     int is_missing = !h->is_greeted && WIFEXITED(status) && WEXITSTATUS(status) == NOT_FOUND;
-    if (is_missing && h->far == FAR_PYTHON)
-        str_copy(why, sizeof why, "neither depthscope nor python3 is found there");
+    if (is_missing && h->far == FAR_TAIL)
+        str_copy(why, sizeof why, "neither depthscope nor python3 nor a shell is found there");
     disconnect(h, rc == 0 || !why[0] ? "the agent ended" : why);
     if (is_missing)
         fall_back(h);
@@ -764,7 +779,10 @@ static int read_all(struct host *h)
         sum += (size_t)n;
         h->bytes_in += (uint64_t)n;
         h->given += (uint64_t)n;
-        str_add_bytes(&h->in, chunk, (size_t)n);
+        if (h->tail)
+            host_tail_feed(h->tail, chunk, (size_t)n, &h->in);
+        else
+            str_add_bytes(&h->in, chunk, (size_t)n);
         changed |= take_records(h);
     }
     return changed;
@@ -790,6 +808,8 @@ int host_poll(struct host *h)
     }
     acknowledge(h);
     flush_out(h);
+    if (h->tail && h->in.len > 0)
+        changed |= take_records(h);
     return changed;
 }
 
@@ -855,6 +875,8 @@ void host_close(struct host *h)
     mem_free(h->row);
     host_models_release(&h->models);
     map_release(&h->row_of);
+    host_tail_free(h->tail);
+    str_release(&h->to_shell);
     str_release(&h->in);
     str_release(&h->out);
     if (h->dir[0] && fs_remove_tree(h->dir, NULL) < 0) {

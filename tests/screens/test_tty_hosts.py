@@ -3,6 +3,7 @@
 for ssh."""
 import glob
 import os
+import shutil
 import signal
 import struct
 import sys
@@ -141,6 +142,30 @@ def zooming_fetches_what_a_summary_leaves_out():
     t.close()
 
 
+def a_run_is_followed_through_a_bare_shell():
+    log = run_at("shell", "first", 5000)  # more than 128 kB: the beginning and the end come
+    far, ssh = os.path.join(kit.TMP, "bare"), os.path.join(kit.TMP, "bare.sh")
+    os.makedirs(far)
+    for tool in "sh stat tail head wc cat date".split():
+        os.symlink(shutil.which(tool), os.path.join(far, tool))
+    with open(ssh, "w") as f:
+        f.write('#!/bin/sh\nfor last; do :; done\nPATH=%s exec sh -c "$last"\n' % far)
+    os.chmod(ssh, 0o755)
+    t = Tty(["box1:%s/shell/first" % kit.TMP], env={"DEPTHSCOPE_SSH": ssh})
+    wait(lambda: mirror(t) and steps_in(mirror(t)[0])[-1] == 5000, 20, t, "the run is not opened")
+    for i in range(5001, 5005):
+        log.put("metric", i, loss=1.0)
+    wait(lambda: steps_in(mirror(t)[0])[-1] == 5004, 20, t, "the run is not followed")
+    steps = steps_in(mirror(t)[0])
+    check(steps == sorted(set(steps)) and steps[:3] == [0, 1, 2] and steps[-500:] == list(range(4505, 5005)), "a gap or a double: %s" % steps)
+    if kit.pyte:
+        check("box1:first" in t.text() and "5,004" in t.text(), t.text())
+    t.keys(":pause\r", 2)
+    if kit.pyte:
+        wait(lambda: "only logs can be read there" in t.text(), 10, t, "the command is not refused")
+    t.close()
+
+
 def the_model_of_a_run_elsewhere_is_stepped_through():
     run = os.path.join(kit.TMP, "three", "m")
     kit.t.run("train", *kit.t.TINY, "--run", "m", "--quiet", DEPTHSCOPE_RUNS=os.path.dirname(run))
@@ -161,4 +186,5 @@ def the_model_of_a_run_elsewhere_is_stepped_through():
 if __name__ == "__main__":
     kit.main((a_dropped_line_comes_back_without_a_gap_or_a_double, a_run_that_is_named_is_opened,
               probes_are_fetched_by_the_views_that_show_them,
-              zooming_fetches_what_a_summary_leaves_out, the_model_of_a_run_elsewhere_is_stepped_through))
+              zooming_fetches_what_a_summary_leaves_out, a_run_is_followed_through_a_bare_shell,
+              the_model_of_a_run_elsewhere_is_stepped_through))

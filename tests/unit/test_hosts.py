@@ -180,7 +180,7 @@ def an_existing_path_wins_and_options_are_no_hosts():
 def python_stands_in_where_the_program_is_missing():
     bare = script("bare.sh", 'for last; do :; done\necho Welcome\nPATH="%s" exec /bin/sh -c "$last"\n' % os.path.abspath("only"))
     os.makedirs("only")
-    refused("neither depthscope nor python3 is found there", "runs", "box:x", code=1, **home(DEPTHSCOPE_SSH=bare))
+    refused("neither depthscope nor python3 nor a shell is found there", "runs", "box:x", code=1, **home(DEPTHSCOPE_SSH=bare))
     os.symlink(sys.executable, "only/python3")
     for i, name in enumerate(("a", "deep/er")):
         l = log("runs/%s/log.mp" % name, 5 + i, run_id="id%d" % i, seed=3)
@@ -190,6 +190,25 @@ def python_stands_in_where_the_program_is_missing():
     for r in list(own.values()) + list(far.values()):
         r.pop("age"), r.pop("spark")
     assert own == far and own["a"]["val_loss"] == 2.5, (own, far)
+
+
+@test
+def a_shell_stands_in_where_python_is_missing_too():
+    ways = {"bare": "stat tail head wc cat date".split()}
+    if shutil.which("busybox"):
+        ways["busybox"] = None
+    for way, tools in ways.items():
+        os.makedirs(way)
+        for tool in ["sh"] + (tools or []):
+            os.symlink(shutil.which(tool) if tools else shutil.which("busybox"), "%s/%s" % (way, tool))
+        bare = script(way + ".sh", 'for last; do :; done\necho Welcome\nPATH="%s" exec %s/sh -c "$last"\n' % ((os.path.abspath(way),) * 2))
+        log("shell runs/it's/log.mp", 7, seed=3)
+        log("shell runs/deep/er/log.mp", 100000 if way == "bare" else 10)
+        env = home(DEPTHSCOPE_SSH=bare)
+        rows = {r["name"]: r for r in run_json("runs", "box:" + os.path.abspath("shell runs"), **env)}
+        assert sorted(rows) == ["deep/er", "it's"] and rows["it's"]["host"] == "box", rows
+        assert [r["name"] for r in run_json("runs", "box:%s/it's" % os.path.abspath("shell runs"), **env)] == ["it's"]
+        refused("no such folder", "runs", "box:/no/where", code=1, **env)
 
 
 @test
@@ -224,7 +243,7 @@ def a_host_that_cannot_be_reached_is_one_line():
     e = home()
     for text, how in (("Host key verification failed", ssh("echo 'Host key verification failed.' >&2; exit 255")),
                       ("No such file", "/no/ssh"), ("the agent ended", ssh("exit 0")),
-                      ("neither depthscope nor python3 is found there", ssh(command="PATH=/nowhere /bin/sh -c 'exec depthscope agent'")),
+                      ("neither depthscope nor python3 nor a shell is found", ssh(command="PATH=/nowhere /bin/sh -c 'exec depthscope agent'")),
                       ("only other output", ssh("while :; do echo noise noise noise noise; done")),
                       ("protocol 9", hostile([{"kind": "agent", "protocol": 9, "time": 1.0}]))):
         refused(text, "runs", "box:x", code=1, **dict(e, DEPTHSCOPE_SSH=how))

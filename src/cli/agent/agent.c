@@ -53,7 +53,7 @@ struct follow {
     struct str queue;    /* of probes: whole frames, their places in the log as seq */
     size_t queued;       /* bytes of them that are sent */
     int64_t sent_probes; /* as `probes`, without those in the queue */
-    int64_t from, to; /* steps that a summary shows in detail */
+    int64_t from, to;    /* steps that a summary shows in detail */
     int wants_detail;
     double due; /* of the next look at a log that has nothing new */
 };
@@ -66,7 +66,7 @@ struct agent {
     int readonly, lists, is_listed, is_done, out;
     struct runindex index;
     const char *only; /* the root, when it is a run rather than a folder of runs */
-    struct map sent; /* name -> hash of the row as sent */
+    struct map sent;  /* name -> hash of the row as sent */
     size_t next_row;
     struct follow follow[FOLLOWS_MAX];
     int follows;

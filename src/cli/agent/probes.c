@@ -102,7 +102,8 @@ int probes_choose(const char *path, int64_t from, int64_t to, struct str *frames
     while (rc == 0 && (got = runlog_next(r, &entry, e)) == 1 && (int64_t)entry.offset < to)
         if (!entry.is_gap && entry.body.p && (int64_t)entry.offset >= from &&
             value_is(value_get(entry.body, "kind"), "probe") &&
-            (size_t)(entry.body.end - entry.body.p) <= RECORD_BYTES_MAX && take(c, entry.body, entry.offset) < 0)
+            (size_t)(entry.body.end - entry.body.p) <= RECORD_BYTES_MAX &&
+            take(c, entry.body, entry.offset) < 0)
             rc = err_set(e, DS_EMEM, "out of memory for probes");
     rc = got < 0 ? got : rc;
     write_out(c, rc == 0 ? frames : NULL);

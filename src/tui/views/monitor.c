@@ -338,7 +338,8 @@ static void want_detail(struct view *v)
                 to = fmin(to, (double)s->step[i]);
         }
         if (s && s->n > 0)
-            app_want_detail(v->app, run[r]->path, fmax(from, 0), fmin(to, (double)s->step[s->n - 1]));
+            app_want_detail(v->app, run[r]->path, fmax(from, 0),
+                            fmin(to, (double)s->step[s->n - 1]));
     }
 }
 
