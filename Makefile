@@ -9,6 +9,7 @@ MANDIR  ?= $(PREFIX)/share/man
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR  ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/python/depthscope/_version.py)# its only place
 JOBS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 ifeq ($(MAKELEVEL)$(MAKE_RESTARTS),0)
 MAKEFLAGS += -j$(JOBS)# a -j on the command line wins
@@ -41,8 +42,8 @@ empty :=
 space := $(empty) $(empty)
 B    := build/$(VARIANT)
 D    := $(B)-double
-MAIN := $(wildcard src/cli/main.c)
-SRC  := $(filter-out src/cli/main.c,$(wildcard src/*/*.c src/*/*/*.c))
+MAIN := $(wildcard src/cli/main.c src/cli/version.c)# not in the library
+SRC  := $(filter-out $(MAIN),$(wildcard src/*/*.c src/*/*/*.c))
 ifdef PARTS
 MAIN :=
 SRC  := $(foreach p,$(PARTS),$(filter src/$(p)/%,$(SRC)))
@@ -97,12 +98,21 @@ $(B)/flags $(D)/flags: FORCE
 	@printf '%s\n' '$(COMPILE) $(LDLIBS_ALL)' | cmp -s - $@ || printf '%s\n' '$(COMPILE) $(LDLIBS_ALL)' >$@
 $(B)/datadir: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(DATADIR)' | cmp -s - $@ || printf '%s\n' '$(DATADIR)' >$@
+	@printf '%s\n' '$(DATADIR) $(VERSION)' | cmp -s - $@ || printf '%s\n' '$(DATADIR) $(VERSION)' >$@
 $(filter $(B)/src/cli/%,$(OBJ)) $(MAIN:%.c=$(B)/%.o): $(B)/datadir
+
+# The commit (COMMIT=... names it in a tree without git) is known to one object, which is not in the library: a commit
+# compiles that one and links the program.  Where git refuses (the tree is another user's) what is known stays.
+$(B)/commit: FORCE
+	@mkdir -p $(@D)
+	@c='$(COMMIT)'; [ "$$c" ] || [ ! -e .git ] || c=$$(GIT_OPTIONAL_LOCKS=0 git describe --always --abbrev=12 --dirty --exclude='*' 2>/dev/null) || \
+	c=$$(cat $@ 2>/dev/null); : "$${c:=unknown}"; printf '%s\n' "$$c" | cmp -s - $@ || printf '%s\n' "$$c" >$@
+$(B)/src/cli/version.o: $(B)/commit
 
 # Only src/cli knows where `make install` puts the data; only tests see Check; OpenBLAS is loaded when it is asked for.
 BLAS_DIR := $(patsubst -L%,%,$(firstword $(filter -L%,$(BLAS_LIBS))))
-EXTRA = $(if $(filter src/engine/gemm_blas.c,$<),-DDEPTHSCOPE_BLAS_DIR='"$(BLAS_DIR)"') $(if $(filter src/cli/%,$<),-DDEPTHSCOPE_DATADIR='"$(DATADIR)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS))
+EXTRA = $(if $(filter src/engine/gemm_blas.c,$<),-DDEPTHSCOPE_BLAS_DIR='"$(BLAS_DIR)"') $(if $(filter src/cli/%,$<),-DDEPTHSCOPE_DATADIR='"$(DATADIR)"' -DDEPTHSCOPE_VERSION='"$(VERSION)"') \
+	$(if $(filter src/cli/version.c,$<),-DDEPTHSCOPE_COMMIT="\"$$(cat $(B)/commit)\"" -DDEPTHSCOPE_BUILD='"$(VARIANT)"' -DDEPTHSCOPE_ARCH='"$(ARCH)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS))
 
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
@@ -159,7 +169,8 @@ test-full: ## test, then fuzzing, valgrind and 200 steps of every method
 	+$(Q)MAKE='$(SUBMAKE)' sh tests/full.sh
 
 lint: $(SETUP).test.mk ## layers, headers, banned functions, words, lengths, format; LINT_TIDY=1 FORMAT=strict
-	$(Q)CC='$(CC)' CPPFLAGS='$(CPPFLAGS_ALL) $(CHECK_CFLAGS) $(WARN) -DDEPTHSCOPE_DATADIR=""' sh tests/lint/lint.sh
+	$(Q)CC='$(CC)' CPPFLAGS='$(CPPFLAGS_ALL) $(CHECK_CFLAGS) $(WARN) -DDEPTHSCOPE_DATADIR="" -DDEPTHSCOPE_VERSION="" -DDEPTHSCOPE_COMMIT="" -DDEPTHSCOPE_BUILD="" -DDEPTHSCOPE_ARCH=""' \
+	sh tests/lint/lint.sh
 
 bench: all ## speed of ops, steps, prefill and decode; ARGS=...
 	./depthscope bench $(ARGS)

@@ -25,6 +25,9 @@ int process_path(char *out, size_t size);
 int process_find(char *out, size_t size, const char *link, const char *argv0, const char *path,
                  const char *cwd);
 
+/* 1 when the running program was linked statically, and so needs no shared library to start. */
+int process_is_static(void);
+
 /* Runs main_fn(argc, argv) and returns its value: on this thread's stack, or on a larger one where
  * `ulimit -s` is too small for the program's deepest calls. */
 int process_run(int (*main_fn)(int argc, char **argv), int argc, char **argv);

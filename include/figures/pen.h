@@ -103,5 +103,7 @@ int pen_cairo_pixels(const struct pen_list *l, const struct pen_page *page, unsi
 /* "png" -> PEN_PNG; -1 unknown. */
 int pen_format_find(const char *name, size_t len);
 const char *pen_format_name(enum pen_format format);
+/* The version of the library that draws: "1.16.0". */
+const char *pen_cairo_version(void);
 
 #endif

@@ -12,6 +12,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
+/* RECORD_FORMAT is `format` in every head. */
+enum { RECORD_FORMAT = 1 };
 enum { RECORD_HEAD = 6, RECORD_OVERHEAD = 18, RECORD_MAX = 16 << 20, RECORD_DEPTH = 16 };
 
 /* A value inside a checked body. Copy freely; borrows the buffer. */

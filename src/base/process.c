@@ -1,10 +1,13 @@
 /* Normalises inherited process state: descriptors, signals, umask and stack; finds the
  * executable. */
-#define _GNU_SOURCE /* pthread_setattr_default_np */
+#define _GNU_SOURCE /* pthread_setattr_default_np, dl_iterate_phdr */
 #include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#ifdef __linux__
+#include <link.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -121,6 +124,30 @@ int process_path(char *out, size_t size)
         return 1;
     return at_start[0] && !str_copy(out, size, at_start);
 }
+
+#ifdef __linux__
+/* Called first for the program itself; a dynamic one names its loader. */
+static int find_loader(struct dl_phdr_info *of, size_t size, void *found)
+{
+    (void)size;
+    for (int i = 0; i < of->dlpi_phnum; i++)
+        if (of->dlpi_phdr[i].p_type == PT_INTERP)
+            *(int *)found = 1;
+    return 1; /* no further object */
+}
+
+int process_is_static(void)
+{
+    int has_loader = 0;
+    dl_iterate_phdr(find_loader, &has_loader);
+    return !has_loader;
+}
+#else
+int process_is_static(void)
+{
+    return 0; /* macOS has no static programs */
+}
+#endif
 
 /* ---- the start ---- */
 

@@ -40,7 +40,9 @@ static void list_workbench(struct str *out)
         str_add(out, word);
         width += (size_t)n;
     }
-    str_add(out, "\n      the workbench (depthscope help workbench)\n");
+    str_add(out, "\n      the workbench (depthscope help workbench)\n"
+                 "  depthscope --version [--json]\n"
+                 "      the version; --json adds commit, build, kernels and GPUs\n");
 }
 
 static void list_commands(struct str *out)

@@ -26,7 +26,7 @@ int command_fail(const struct err *e)
 static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
-    int is_version = strcmp(name, "--version") == 0, status = 0;
+    int is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0, status = 0;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         name = "help";
     const struct command *c = find_command(name);
@@ -35,7 +35,7 @@ static int run_command(int argc, char **argv)
     if (!c && argc > 0)
         argv[0] = program; /* not the path it was called by */
     if (is_version)
-        puts("depthscope " DEPTHSCOPE_VERSION);
+        status = version_command(argc, argv);
     else
         status = c ? c->run(argc - 1, argv + 1) : workbench_command(argc, argv);
     /* a full disk is a failure; a reader that closed the pipe early is not */

@@ -58,6 +58,8 @@ void manual_page(struct str *out)
                  "compute on every token, shows live what every token costs in every layer, and "
                  "draws figures from logged data.  Without a command it opens the workbench.\n");
     add_options(out, workbench_options());
+    str_add(out, ".TP\n.BR \\-\\-version \" [\" \\-\\-json ]\n"
+                 "the version; with \\-\\-json also commit, build, kernels and GPUs\n");
     str_add(out, ".SH COMMANDS\nSettings are key=value or \\-\\-key value;\n.B depthscope help "
                  "keys\nlists all of them.\n");
     for (const struct command *c = commands; c->name; c++) {

@@ -326,7 +326,7 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     if (gethostname(host, sizeof host - 1) != 0)
         host[0] = '\0';
     record_begin(rec, "head", 0, clock_wall());
-    record_int(rec, "format", 1);
+    record_int(rec, "format", RECORD_FORMAT);
     record_str(rec, "version", version);
     record_str(rec, "run", subject_name(s));
     record_str(rec, "method", c->method);

@@ -278,3 +278,8 @@ const char *pen_format_name(enum pen_format format)
 {
     return format_name[format];
 }
+
+const char *pen_cairo_version(void)
+{
+    return cairo_version_string();
+}

@@ -206,7 +206,7 @@ struct record *foreign_begin(struct foreign_out *out, const char *kind, int64_t 
     out->is_head = strcmp(kind, "head") == 0;
     out->is_end = strcmp(kind, "end") == 0;
     if (out->is_head)
-        record_int(out->record, "format", 1);
+        record_int(out->record, "format", RECORD_FORMAT);
     return out->record;
 }
 

@@ -32,7 +32,7 @@ static int write_head(struct writer *w, struct err *e)
     char writer[64];
     snprintf(writer, sizeof writer, "depthscope %s", w->h->version);
     record_begin(w->rec, "head", 0, w->h->time);
-    record_int(w->rec, "format", 1);
+    record_int(w->rec, "format", RECORD_FORMAT);
     record_str(w->rec, "version", w->h->version);
     record_str(w->rec, "run", w->h->run);
     record_str(w->rec, "writer", writer);

@@ -62,7 +62,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     record_begin(r, "head", t->state.step, clock_wall());
-    record_int(r, "format", 1);
+    record_int(r, "format", RECORD_FORMAT);
     record_str(r, "version", t->version);
     record_str(r, "run", t->name);
     record_str(r, "run_id", t->run_id);

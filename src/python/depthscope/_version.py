@@ -1,2 +1,2 @@
-"""The version, in one place: pyproject.toml, the wheel and the head of each log read it here."""
-__version__ = "1.0"
+"""The version of the program and of this package, in one place: the Makefile and the wheel read it here, too."""
+__version__ = "1.1.0"
