@@ -9,6 +9,7 @@ MANDIR  ?= $(PREFIX)/share/man
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR  ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+BINARY  ?= $(or $(wildcard build/portable/depthscope),$(BIN))
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/python/depthscope/_version.py)# its only place
 JOBS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 ifeq ($(MAKELEVEL)$(MAKE_RESTARTS),0)
@@ -67,7 +68,7 @@ NVML := $(B)/tests/unit/libnvml.so $(B)/tests/unit/libnvml_old.so
 # Set-up: what is missing is installed, and the flags of what is there are noted, once per host.
 GOALS := $(or $(MAKECMDGOALS),all)
 SETUP := build/setup/$(shell uname -nm | tr -c 'A-Za-z0-9_.\n' -)
-ifneq ($(filter-out clean help uninstall wheel,$(GOALS)),)
+ifneq ($(filter-out clean help uninstall deb $(if $(BINARY),,wheel),$(GOALS)),)
 LEVEL := $(if $(filter test% lint cover fuzz golden programs,$(GOALS))$(findstring tests/,$(GOALS)),test,build)
 include $(SETUP).$(LEVEL).mk
 endif
@@ -84,7 +85,7 @@ LINK       = $(CC) $(FLAGS.$(KIND)) $(LDFLAGS)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz wheel install \
+.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz wheel deb install \
 	uninstall clean help FORCE
 
 all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
@@ -198,22 +199,24 @@ fuzz: ## FUZZ_SECONDS=60 of libFuzzer for each target (needs clang; without it t
 	sh tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ); else echo 'fuzz: no clang here; replaying' && \
 	$(SUBMAKE) fuzzers && sh tests/run.sh $(FUZZ:%.c=$(B)/%); fi
 
-wheel: ## the Python package into build/wheel; needs python3 and no network
-	$(Q)python3 src/python/build_wheel.py build/wheel
+# The wheel holds BINARY, the portable program where there is one; BINARY= leaves it out.
+wheel: $(filter $(BIN),$(BINARY)) ## the Python package and the program into build/wheel; BINARY=FILE, BINARY= (package alone)
+	$(Q)python3 src/python/build_wheel.py build/wheel $(if $(BINARY),'$(BINARY)')
 
+# Built for every processor of the architecture, with Debian's flags but this project's optimisation.
+DEB_FLAGS = DEB_BUILD_MAINT_OPTIONS=hardening=+all DEB_CFLAGS_MAINT_STRIP=-O2 dpkg-buildflags --get
+deb: ## a Debian package into build/deb; needs dpkg-dev
+	+$(Q)command -v dpkg-buildflags >/dev/null || { echo 'deb: missing dpkg-buildflags: install dpkg-dev'; exit 1; }; \
+	$(SUBMAKE) B=build/deb/objects ARCH=$(if $(filter x86_64,$(shell uname -m)),x86-64) PREFIX=/usr TOP= \
+		CPPFLAGS="$$($(DEB_FLAGS) CPPFLAGS)" CFLAGS="$$($(DEB_FLAGS) CFLAGS)" LDFLAGS="$$($(DEB_FLAGS) LDFLAGS)" all && \
+	sh src/packages/deb.sh build/deb/objects/depthscope build/deb
+
+PLACES = DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' DATADIR='$(DATADIR)' MANDIR='$(MANDIR)' BASHDIR='$(BASHDIR)' ZSHDIR='$(ZSHDIR)' FISHDIR='$(FISHDIR)'
 install: all ## into PREFIX (/usr/local), below DESTDIR
-	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(DATADIR)/themes' '$(DESTDIR)$(DATADIR)/data'
-	install -m 755 depthscope '$(DESTDIR)$(PREFIX)/bin/depthscope'
-	install -d '$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(BASHDIR)' '$(DESTDIR)$(ZSHDIR)' '$(DESTDIR)$(FISHDIR)'
-	./depthscope help man >'$(DESTDIR)$(MANDIR)/man1/depthscope.1'
-	./depthscope help bash >'$(DESTDIR)$(BASHDIR)/depthscope'
-	./depthscope help zsh >'$(DESTDIR)$(ZSHDIR)/_depthscope'
-	./depthscope help fish >'$(DESTDIR)$(FISHDIR)/depthscope.fish'
-	$(foreach d,themes data,$(if $(wildcard $(d)/*),cp -R $(wildcard $(d)/*) '$(DESTDIR)$(DATADIR)/$(d)/';))
+	$(Q)$(PLACES) sh src/packages/install.sh install '$(BIN)'
 
-uninstall: ## what install put there
-	rm -rf '$(DESTDIR)$(PREFIX)/bin/depthscope' '$(DESTDIR)$(DATADIR)' '$(DESTDIR)$(MANDIR)/man1/depthscope.1' \
-		'$(DESTDIR)$(BASHDIR)/depthscope' '$(DESTDIR)$(ZSHDIR)/_depthscope' '$(DESTDIR)$(FISHDIR)/depthscope.fish'
+uninstall: ## exactly what install put there
+	$(Q)$(PLACES) sh src/packages/install.sh uninstall
 
 clean: ## remove everything that was built
 	rm -rf build depthscope
