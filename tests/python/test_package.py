@@ -1,18 +1,23 @@
 """The package as it is shipped: the wheel in a fresh environment, its types, its oldest Python, its conversion of data sets, and a
 training script that was changed in a few lines."""
 import ast
+import base64
 import csv
 import glob
 import gzip
+import hashlib
+import io
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import time
 import zipfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kit import PACKAGE, ROOT, Skip, environment, needs, script  # noqa: E402
+from kit import PACKAGE, PROGRAM, ROOT, SLOW, Skip, environment, needs, script  # noqa: E402
 import t  # noqa: E402
 from t import run, run_json, test  # noqa: E402
 
@@ -45,21 +50,91 @@ def equal_sources_give_equal_wheels():
         assert "\nVersion: %s\n" % ds.__version__ in z.read([n for n in names if n.endswith("METADATA")][0]).decode()
 
 
+def with_program(program, code=0, **env):
+    return python(os.path.join(PACKAGE, "build_wheel.py"), "wheel", program, code=code, **env).strip()
+
+
+def elf(machine, segment):
+    """The head of a program with one segment, 3 = it names a loader, and the version as a program has it."""
+    head = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, machine, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    return head + struct.pack("<II6Q", segment, 4, 0, 0, 0, 0, 0, 0) + b"depthscope %s\n\0" % ds.__version__.encode()
+
+
+@test
+def tags_of_a_wheel_say_where_its_program_runs():
+    static = "manylinux2014_%s.manylinux_2_17_%s.musllinux_1_1_%s"
+    for machine, segment, want in ((62, 1, static.replace("%s", "x86_64")), (183, 1, static.replace("%s", "aarch64")),
+                                   (62, 3, "linux_x86_64"), (183, 3, "linux_aarch64")):
+        with open("program", "wb") as f:
+            f.write(elf(machine, segment))
+        path = with_program("program")
+        assert path == "wheel/depthscope-%s-py3-none-%s.whl" % (ds.__version__, want), path
+        with zipfile.ZipFile(path) as z:
+            names = z.namelist()
+            text = z.read([n for n in names if n.endswith("/WHEEL")][0]).decode()
+            assert re.findall(r"^Tag: (.*)$", text, re.M) == ["py3-none-" + x for x in want.split(".")] and "Root-Is-Purelib: false\n" in text, text
+            item = z.getinfo("depthscope-%s.data/scripts/depthscope" % ds.__version__)
+            assert item.external_attr >> 16 == 0o100755 and z.read(item) == elf(machine, segment)
+            recorded = {r[0]: r[1] for r in csv.reader(io.StringIO(z.read([n for n in names if n.endswith("/RECORD")][0]).decode()))}
+            assert set(recorded) == set(names)
+            for n in names:
+                digest = base64.urlsafe_b64encode(hashlib.sha256(z.read(n)).digest()).decode().rstrip("=")
+                assert recorded[n] == ("" if n.endswith("/RECORD") else "sha256=" + digest), n
+        with open(path, "rb") as f:
+            first = f.read()
+        with_program("program")
+        with open(path, "rb") as f:
+            assert f.read() == first, "equal inputs gave other bytes"
+        with_program("program", SOURCE_DATE_EPOCH="1800000000")
+        with zipfile.ZipFile(path) as z:
+            assert {i.date_time for i in z.infolist()} == {time.gmtime(1800000000)[:6]}
+    for data, part in ((b"#!/bin/sh\n", "not a 64-bit ELF program"), (elf(62, 1).replace(b"depthscope ", b"depthscope 9"), "not depthscope")):
+        with open("program", "wb") as f:
+            f.write(data)
+        with_program("program", code=1)
+        assert part in python.err and python.err.count("\n") == 1, python.err
+
+
+def below(top):
+    return {os.path.join(folder, n) for folder, _, names in os.walk(top) for n in names}
+
+
 @test
 def the_wheel_works_in_a_fresh_environment():
-    wheel = os.path.abspath(build("wheel"))
+    if sys.platform == "linux" and SLOW == 1:
+        wheel = with_program(PROGRAM)
+    else:
+        print("the program is not in the wheel here: not Linux, or an instrumented build")
+        wheel = build("wheel")
     if subprocess.run([sys.executable, "-m", "venv", "env"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).returncode:
-        raise Skip("this python3 cannot make a virtual environment")
-    there = os.path.abspath("env/bin/python")
-    env = {k: v for k, v in environment().items() if k != "PYTHONPATH"}
-    for words in (["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel],
-                  ["-c", "import depthscope as ds; r = ds.init(name='a'); r.log({'loss': 1.5}); r.finish(); print(ds.__file__, ds.read('runs/a')['loss'][0])"],
-                  ["-m", "depthscope.convert", "--help"]):
-        p = subprocess.run([there, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        assert p.returncode == 0, p.stdout.decode()
-        if words[0] == "-c":
-            assert "site-packages" in p.stdout.decode() and p.stdout.decode().endswith(" 1.5\n"), p.stdout
+        raise Skip("this python3 cannot make a virtual environment (python3-venv)")
+    env = {k: v for k, v in environment().items() if k not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
+    env["PATH"] = os.path.abspath("env/bin") + ":" + env["PATH"]
+
+    def there(*words):
+        p = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        assert p.returncode == 0, (words, p.stdout.decode())
+        return p.stdout.decode()
+
+    there("python", "-m", "pip", "--version")
+    before = below("env")
+    there("python", "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", os.path.abspath(wheel))
+    got = there("python", "-c", "import depthscope as ds; r = ds.init(name='a'); r.log({'loss': 1.5}); r.finish(); "
+                "print(ds.__file__, ds.read('runs/a')['loss'][0])")
+    assert "site-packages" in got and got.endswith(" 1.5\n"), got
+    there("python", "-m", "depthscope.convert", "--help")
+    if "linux" in wheel:
+        with open("env/bin/depthscope", "rb") as one, open(PROGRAM, "rb") as two:
+            assert one.read() == two.read(), "what is on the PATH is not the program itself"
+        assert there("depthscope", "--version") == "depthscope %s\n" % ds.__version__
+        assert json.loads(there("depthscope", "runs", "--json"))[0]["name"] == "a"
+        assert "1.5" in there("depthscope", "show", "monitor", "runs/a")
+        if json.loads(there("depthscope", "--version", "--json"))["static"]:
+            assert "quick" in there("depthscope", "presets"), "the data is not inside the program"
     assert run_json("inspect", "runs/a")["state"] == "done"
+    there("python", "-m", "pip", "uninstall", "--quiet", "--yes", "--disable-pip-version-check", "depthscope")
+    left = {p for p in below("env") - before if "/pip/" not in p and "/pkg_resources/" not in p and "/setuptools/" not in p}
+    assert not left and not os.path.exists("env/share"), left
 
 
 @test
