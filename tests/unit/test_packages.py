@@ -1,5 +1,6 @@
 """What users install: `make install` and `make uninstall` are exact inverses, and the Debian package.  DEPTHSCOPE names the program."""
 import gzip
+import json
 import os
 import re
 import shutil
@@ -106,6 +107,8 @@ def package():
             raise Skip("%s is not installed (dpkg-dev, binutils)" % name)
     if SLOW > 1:
         raise Skip("an instrumented program is not packaged")
+    if json.loads(run("--version", "--json"))["static"]:
+        raise Skip("a static program is not for Debian, whose libraries it would hold")
     if not built:
         built["text"] = pack(os.path.abspath("out"))
         built["path"] = re.search(r"^(.*\.deb)$", built["text"], re.M).group(1)
