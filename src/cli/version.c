@@ -17,7 +17,10 @@
 #include "io/record.h"
 
 #if defined(__clang__)
-#define COMPILER "clang " __clang_version__
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#define COMPILER                                                                                   \
+    "clang " TEXT(__clang_major__) "." TEXT(__clang_minor__) "." TEXT(__clang_patchlevel__)
 #else
 #define COMPILER "gcc " __VERSION__
 #endif
