@@ -135,6 +135,8 @@ int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
 /* Where the program keeps what it remembers of the user: $XDG_STATE_HOME/depthscope, else
  * ~/.local/state/depthscope; relative paths are ignored, as XDG requires.  0 when there is none. */
 int fs_state_dir(char *out, size_t size);
+/* The same for what the user configures: $XDG_CONFIG_HOME/depthscope, else ~/.config/depthscope. */
+int fs_config_dir(char *out, size_t size);
 
 /* Names of runs, figures, ...: [A-Za-z0-9._-], 1 to 64, not starting with '.' or '-'. */
 int fs_name_ok(const char *name);

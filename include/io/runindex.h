@@ -28,6 +28,9 @@ enum run_number {
     RUN_MFU, /* utilisation of the newest step, 0 to 1 */
     RUN_SEED,
     RUN_PID, /* of the process that wrote the newest head */
+    RUN_DISK_FREE, /* bytes, of the newest system record */
+    RUN_GPU_USE,   /* 0 to 1: the busiest GPU of the newest system record */
+    RUN_ALERTS,    /* that hold by the run's own records: io/alert.h */
     RUN_NUMBERS
 };
 
@@ -55,6 +58,7 @@ struct run_row {
     const char *format;        /* title of another program's log format; NULL: our own run */
     int is_nested;             /* folders in its own may be runs, too */
     struct run_follow *follow; /* where reading such a log goes on; owned */
+    unsigned alerts;           /* that hold by the rules of who lists it: io/alert.h */
     const char *remote;        /* name of the host that it is on, borrowed; NULL: this machine */
 };
 

@@ -110,6 +110,7 @@ struct run_event {
     double time;
     int level;
     char *name, *text;
+    int alert; /* alert_of_event */
 }; /* level: enum log_level */
 
 /* An evaluation: named results, and per-layer capacity. */
@@ -178,6 +179,7 @@ struct runview {
     size_t n_probes, cap_probes; /* in order of arrival; oldest are thinned beyond a cap */
     struct run_event *event;
     size_t n_events, cap_events;
+    uint64_t events_dropped; /* the oldest, to bound memory */
     struct run_eval *eval;
     size_t n_evals;
     struct run_sample *sample;

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/opt.h"
 #include "data/hops.h"
+#include "io/alert.h"
 #include "models/config.h"
 #include "training/preset.h"
 
@@ -67,6 +68,7 @@ struct train_config {
     struct train_options train;
     struct data_options data;
     struct run_options run;
+    struct alert_options alert;
     struct model_config model;
     struct config route;   /* the method's options with its prefix, defaults included */
     int64_t method_params; /* number of parameters that the method adds to the base model */

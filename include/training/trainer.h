@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "data/loader.h"
 #include "engine/param.h"
+#include "io/alert.h"
 #include "io/metric.h"
 #include "io/record.h"
 #include "io/runlog.h"
@@ -73,6 +74,7 @@ struct trainer {
     int rows;
     struct runlog_writer *log;
     struct record *record;
+    struct alert_watch alerts;
     struct machine_watch *machine; /* NULL: not running, or train.system_every is 0 */
     struct control *control;
     atomic_int *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of a stop signal */
@@ -204,6 +206,8 @@ static inline size_t trainer_expert_cells(const struct trainer *t)
     return (size_t)model_config_depth(c) * (size_t)model_config_choices(c);
 }
 int trainer_log_probes(struct trainer *t, struct err *e) DS_CHECK;
+/* Writes an event for each alert that was raised or is over. */
+int trainer_log_alerts(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_event(struct trainer *t, int level, const char *name, const char *text,
                       struct err *e) DS_CHECK;
 int trainer_log_end(struct trainer *t, const char *status, const char *text,

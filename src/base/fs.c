@@ -228,15 +228,25 @@ int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
     return 0;
 }
 
-int fs_state_dir(char *out, size_t size)
+static int user_dir(char *out, size_t size, const char *variable, const char *below_home)
 {
-    const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    const char *xdg = getenv(variable), *home = getenv("HOME");
     int n = -1;
     if (xdg && xdg[0] == '/')
         n = snprintf(out, size, "%s/depthscope", xdg);
     else if (home && home[0] == '/')
-        n = snprintf(out, size, "%s/.local/state/depthscope", home);
+        n = snprintf(out, size, "%s/%s/depthscope", home, below_home);
     return n > 0 && (size_t)n < size;
+}
+
+int fs_state_dir(char *out, size_t size)
+{
+    return user_dir(out, size, "XDG_STATE_HOME", ".local/state");
+}
+
+int fs_config_dir(char *out, size_t size)
+{
+    return user_dir(out, size, "XDG_CONFIG_HOME", ".config");
 }
 
 int fs_name_ok(const char *name)

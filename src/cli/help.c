@@ -109,13 +109,15 @@ static void list_keys(struct str *out, list_fn *list)
                {&model_group, "Model"},
                {&train_group, "Training"},
                {&data_group, "Data"},
-               {&hops_group, "`data.path=hops`"}},
+               {&hops_group, "`data.path=hops`"},
+               {&alert_group, "Alerts, of a run and in the user's settings"}},
       other[] = {{&ppl_group, "`depthscope eval`, `depthscope calibrate`"},
                  {&gen_group, "`depthscope generate`"},
                  {&trace_group, "`depthscope trace`"},
                  {&speed_group, "`depthscope bench`"},
                  {&convert_group, "`depthscope convert`"},
-                 {&get_group, "`depthscope get`"}};
+                 {&get_group, "`depthscope get`"},
+                 {&notify_group, "Notifications of the workbench, in the user's settings"}};
     char prefix[40], heading[160];
     for (size_t i = 0; i < DS_LEN(run); i++)
         list(out, run[i].group, run[i].heading);

@@ -30,7 +30,8 @@ static void groups_fill(struct groups *s)
                   {"model", &model_group},
                   {"train", &train_group},
                   {"data", &data_group},
-                  {"hops", &hops_group}};
+                  {"hops", &hops_group},
+                  {"alert", &alert_group}};
     s->n = 0;
     for (size_t i = 0; i < DS_LEN(common); i++, s->n++) {
         s->name[s->n] = common[i].name;

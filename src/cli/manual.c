@@ -15,7 +15,7 @@ static const struct {
     {"DEPTHSCOPE_BASE", "the base of an adapter whose own path to it does not exist"},
     {"DEPTHSCOPE_MIRROR", "scheme and host that replace those of every download"},
     {"NO_COLOR", "any value: no colour outside the workbench"},
-    {"XDG_CONFIG_HOME", "where themes and key maps of the user are looked for"},
+    {"XDG_CONFIG_HOME", "where the user's settings.yaml and themes are looked for (depthscope/ in it)"},
     {"XDG_STATE_HOME",
      "where the workbench keeps what was looked at last, and get the checksums of first downloads"},
 };

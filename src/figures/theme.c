@@ -316,12 +316,9 @@ enum { PLACES = 4 };
 static int place(int i, char *out, size_t size)
 {
     char exe[1024];
-    const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     int n = 0;
-    if (i == 0 && xdg && *xdg)
-        n = snprintf(out, size, "%s/depthscope/themes", xdg);
-    else if (i == 0 && home && *home)
-        n = snprintf(out, size, "%s/.config/depthscope/themes", home);
+    if (i == 0 && fs_config_dir(exe, sizeof exe))
+        n = snprintf(out, size, "%s/themes", exe);
     else if (i == 1 || i == 2) {
         char *slash = process_path(exe, sizeof exe) ? strrchr(exe, '/') : NULL;
         if (!slash)

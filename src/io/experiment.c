@@ -37,7 +37,8 @@ int experiment_ignores(const char *key)
         "train.time_rounds",
         "train.recompute",
     };
-    return is_one_of(key, names, DS_LEN(names)) || strncmp(key, "run.", 4) == 0;
+    return is_one_of(key, names, DS_LEN(names)) || strncmp(key, "run.", 4) == 0 ||
+           strncmp(key, "alert.", 6) == 0;
 }
 
 int experiment_ignores_size(const char *key)

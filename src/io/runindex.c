@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "io/alert.h"
 #include "io/host.h"
 #include "io/runlog.h"
 
@@ -29,7 +30,8 @@ enum {
     FROM_NOTE,
     FROM_PROGRESS,
     FROM_AGE,
-    FROM_FORMAT
+    FROM_FORMAT,
+    FROM_ALERTS
 };
 
 const struct run_column run_columns[] = {
@@ -55,6 +57,7 @@ const struct run_column run_columns[] = {
     {"tag",         "tags",     "tags; = and != compare with each of them",      0, FROM_TAGS},
     {"note",        "note",     "note",                                          0, FROM_NOTE},
     {"format",      "format",   "log format of another program, empty for own runs", 0, FROM_FORMAT},
+    {"alert",       "alert",    "alerts that hold, as in \"nan disk\": nan, loss, stall, layer, gpu, disk, other", 0, FROM_ALERTS},
     {.key = NULL},
     // clang-format on
 };
@@ -91,6 +94,7 @@ const char *run_column_text(const struct run_row *row, const struct run_column *
     case FROM_PARENT: str_copy(out, size, row->parent); break;
     case FROM_NOTE: str_copy(out, size, row->notes.note); break;
     case FROM_FORMAT: str_copy(out, size, row->format ? row->format : ""); break;
+    case FROM_ALERTS: alert_names(row->alerts, out, size); break;
     case FROM_TAGS:
         for (int i = 0; i < row->notes.tags; i++)
             snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? " " : "",

@@ -12,12 +12,14 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "io/alert.h"
 #include "io/foreign.h"
 #include "io/frames.h"
 #include "io/metric.h"
 #include "io/runconfig.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
+#include "io/system.h"
 
 enum {
     FIRST_FRAMES = 96,            /* logs of fewer frames are followed from end to end */
@@ -46,6 +48,8 @@ struct scan {
     int points;
     int is_last_pass; /* records are taken in order up to the end */
     int has_val, has_eval, metrics;
+    unsigned alerts;  /* as RUN_ALERTS */
+    int has_writer;   /* the head names one: not our own trainer, which uses no GPU */
     double step_ms[ETA_STEPS], share[2];
     size_t steps;
     struct {
@@ -89,6 +93,8 @@ static void take_head(struct scan *s, struct value body)
      * that of another length */
     s->steps = 0;
     s->first.step = s->last.step = -1;
+    s->alerts = 0;
+    s->has_writer = value_kind(value_get(body, "writer")) == VALUE_STR;
     for (int i = RUN_VAL_LOSS; i <= RUN_TIME_RATIO; i++)
         s->rank[i] = 0;
 }
@@ -121,13 +127,15 @@ enum metric_key {
     METRIC_KEYS
 };
 
-static void read_metric(double out[METRIC_KEYS], struct value body)
+/* Returns the keys that are there, NaN included, as a set. */
+static unsigned read_metric(double out[METRIC_KEYS], struct value body)
 {
     static const char *const name[METRIC_KEYS] = {
         "step",  "time", "loss",    "val_loss",         "flops_ratio",     "time_ratio",
         "tok_s", "mfu",  "step_ms", "evaluation_share", "checkpoint_share"};
     struct value_iter it = {0};
     struct value key, item;
+    unsigned has = 0;
     for (int k = 0; k < METRIC_KEYS; k++)
         out[k] = (double)NAN;
     while (value_next(body, &it, &key, &item)) {
@@ -135,8 +143,15 @@ static void read_metric(double out[METRIC_KEYS], struct value body)
         const char *p = value_bytes(key, &n);
         for (int k = 0; n > 0 && k < METRIC_KEYS; k++)
             if (p[0] == name[k][0] && n == strlen(name[k]) && memcmp(p, name[k], n) == 0)
-                out[k] = value_num(item, (double)NAN);
+                has |= value_is_num(item, &out[k]) ? 1U << k : 0;
     }
+    return has;
+}
+
+static void take_loss(struct scan *s, double loss)
+{
+    s->alerts &= ~(unsigned)ALERT_BAD_LOSS;
+    s->alerts |= isfinite(loss) ? 0 : (unsigned)ALERT_BAD_LOSS;
 }
 
 static void take_metric(struct scan *s, struct value body, uint64_t off)
@@ -148,7 +163,7 @@ static void take_metric(struct scan *s, struct value body, uint64_t off)
                {METRIC_FLOPS, RUN_FLOPS_RATIO}, {METRIC_TIME_RATIO, RUN_TIME_RATIO},
                {METRIC_TOK_S, RUN_TOK_S},       {METRIC_MFU, RUN_MFU}};
     double x[METRIC_KEYS];
-    read_metric(x, body);
+    unsigned has = read_metric(x, body);
     int64_t step = x[METRIC_STEP] >= 0 && x[METRIC_STEP] < 9e15 ? (int64_t)x[METRIC_STEP] : -1;
     for (size_t i = 0; i < DS_LEN(row); i++)
         put(s, row[i].to, off, 0, x[row[i].key]);
@@ -157,6 +172,8 @@ static void take_metric(struct scan *s, struct value body, uint64_t off)
     s->metrics++;
     if (!s->is_last_pass)
         return;
+    if (has & 1U << METRIC_LOSS)
+        take_loss(s, x[METRIC_LOSS]);
     if (isfinite(x[METRIC_STEP_MS]))
         s->step_ms[s->steps++ % ETA_STEPS] = x[METRIC_STEP_MS];
     for (int i = 0; i < 2; i++)
@@ -183,6 +200,27 @@ static void take_eval(struct scan *s, struct value body, uint64_t off)
     s->has_val = s->has_eval = 1;
 }
 
+static void take_event(struct scan *s, struct value body)
+{
+    int alert = alert_of_event(body);
+    if (alert > 0)
+        s->alerts |= 1U << (alert - 1);
+    else if (alert < 0)
+        s->alerts &= ~(1U << (-alert - 1));
+}
+
+static void take_system(struct scan *s, struct value body, uint64_t off)
+{
+    struct machine_sample m;
+    double use = (double)NAN;
+    system_read(&m, body);
+    for (int i = 0; i < m.gpus; i++)
+        use = isnan(use) || m.gpu[i].use > use ? m.gpu[i].use : use;
+    put(s, RUN_DISK_FREE, off, 0, m.disk_free);
+    if (s->has_writer)
+        put(s, RUN_GPU_USE, off, 0, use);
+}
+
 static void take(struct scan *s, struct value body, uint64_t off)
 {
     struct value kind = value_get(body, "kind");
@@ -194,6 +232,10 @@ static void take(struct scan *s, struct value body, uint64_t off)
         take_eval(s, body, off);
     else if (value_is(kind, "head") && s->is_last_pass)
         take_head(s, body);
+    else if (value_is(kind, "event") && s->is_last_pass)
+        take_event(s, body);
+    else if (value_is(kind, "system") && s->is_last_pass)
+        take_system(s, body, off);
 }
 
 /* Takes frames from `off` until `to`, at most `max`; returns where it stopped: `to` or beyond, or
@@ -376,6 +418,7 @@ static int scan_log(struct run_row *row, const char *log, struct err *e)
         row->is_live = runlog_is_locked(log);
         row->state = run_phase_state(&row->phase, row->is_live, clock_wall());
         row->last_time = row->phase.last_time;
+        row->number[RUN_ALERTS] = s->alerts;
         make_spark(s);
         estimate_end(s);
         if (s->frames.no_memory)
@@ -468,8 +511,10 @@ static void take_points(struct run_row *row, struct run_follow *f, const struct 
         int k = key_of_point(f, &p[i]);
         if (k >= 0)
             put(s, to[k], (uint64_t)p[i].step, 0, p[i].value);
-        if (k == METRIC_LOSS)
+        if (k == METRIC_LOSS) {
             take_point(s, p[i].step, p[i].value);
+            take_loss(s, p[i].value);
+        }
         if (p[i].step > row->phase.step)
             row->phase.step = p[i].step;
         if (!isnan(p[i].time))
@@ -506,6 +551,7 @@ static void follow_finish(struct run_row *row, struct run_follow *f)
     row->state = run_phase_state(&phase, 0, clock_wall());
     row->is_live = row->state == RUN_LIVE;
     row->number[RUN_ETA] = (double)NAN;
+    row->number[RUN_ALERTS] = f->scan.alerts;
     row->sparks = 0;
     make_spark(&f->scan);
     estimate_end(&f->scan);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/alert.h"
 #include "io/experts.h"
 #include "io/runview_parts.h"
 
@@ -69,6 +70,7 @@ static void event_put(struct runview *v, struct run_event x)
         for (size_t i = 0; i < cut; i++)
             runview_event_release(&v->event[i]);
         v->n_events -= cut;
+        v->events_dropped += cut;
         memmove(v->event, v->event + cut, v->n_events * sizeof *v->event);
     }
     if (!x.name || !x.text || !runview_room(v, &p, &v->cap_events, v->n_events, sizeof *v->event)) {
@@ -83,7 +85,7 @@ static void event_put(struct runview *v, struct run_event x)
 void runview_event_add(struct runview *v, int64_t step, double time, int level, const char *name,
                        const char *text)
 {
-    event_put(v, (struct run_event){step, time, level, mem_strdup(name), mem_strdup(text)});
+    event_put(v, (struct run_event){step, time, level, mem_strdup(name), mem_strdup(text), 0});
 }
 
 static int level_of(struct value level)
@@ -140,7 +142,8 @@ void runview_take_event(struct runview *v, struct value body, const struct recor
         take_commands(v, value_get(body, "text"));
     event_put(v, (struct run_event){c->step, c->time, level_of(value_get(body, "level")),
                                     text_copy(name, 256),
-                                    text_copy(value_get(body, "text"), TEXT_MAX)});
+                                    text_copy(value_get(body, "text"), TEXT_MAX),
+                                    alert_of_event(body)});
 }
 
 /* ---- head and end

@@ -43,6 +43,7 @@ const struct job_key *job_keys(size_t *n)
         add_keys(&data_group);
         add_keys(&hops_group);
         add_keys(&train_group);
+        add_keys(&alert_group);
         add_keys(&run_group);
     }
     *n = n_keys;
@@ -139,6 +140,8 @@ int job_check_value(const char *key, const char *text, struct err *e)
         rc = check_row(&data_group, sizeof(struct data_options), key, text, e);
     if (rc == 0)
         rc = check_row(&hops_group, sizeof(struct hops_options), key, text, e);
+    if (rc == 0)
+        rc = check_row(&alert_group, sizeof(struct alert_options), key, text, e);
     if (rc == 0)
         rc = check_row(&run_group, sizeof(struct run_options), key, text, e);
     for (const struct route_ops *const *m = route_all(); rc == 0 && *m; m++) {

@@ -174,8 +174,8 @@ static int check_unknown(const struct config *given, struct err *e)
     static char prefix[GROUPS_MAX][40];
     struct opt_group methods[GROUPS_MAX];
     const struct opt_group *group[GROUPS_MAX] = {&train_group, &data_group, &run_group,
-                                                 &model_group, &hops_group};
-    size_t n = 5;
+                                                 &model_group, &hops_group, &alert_group};
+    size_t n = 6;
     for (const struct route_ops *const *m = route_all(); *m && n < GROUPS_MAX; m++, n++) {
         methods[n] = route_group(*m, prefix[n]);
         group[n] = &methods[n];
@@ -304,6 +304,7 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
                 {&data_group, &c->data},
                 {&hops_group, &c->data.hops},
                 {&run_group, &c->run},
+                {&alert_group, &c->alert},
                 {&model_group, &c->model}};
     for (size_t i = 0; i < DS_LEN(part); i++) {
         apply(given, part[i].group, part[i].values, all);
@@ -415,6 +416,7 @@ void train_config_print(struct str *out, const struct train_config *c)
     if (strcmp(c->data.path, "hops") == 0)
         config_print_group(out, &hops_group, &c->data.hops);
     config_print_group(out, &train_group, &c->train);
+    config_print_group(out, &alert_group, &c->alert);
     const struct route_ops *ops = route_find(c->model.method);
     char prefix[40];
     struct opt_group g = route_group(ops, prefix);
@@ -454,6 +456,7 @@ void train_config_for_each(const struct train_config *c,
     if (strcmp(c->data.path, "hops") == 0)
         each_of(&hops_group, &c->data.hops, each, ctx);
     each_of(&train_group, &c->train, each, ctx);
+    each_of(&alert_group, &c->alert, each, ctx);
     for (size_t i = 0; i < c->route.n; i++)
         each(ctx, c->route.entry[i].key, c->route.entry[i].value);
 }

@@ -89,6 +89,19 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     return trainer_append(t, e);
 }
 
+int trainer_log_alerts(struct trainer *t, struct err *e)
+{
+    struct alert a;
+    int rc = 0;
+    while (rc == 0 && alert_next(&t->alerts, &a)) {
+        if (a.level >= LOG_WARN)
+            log_msg((enum log_level)a.level, "step %lld: alert: %s", (long long)a.step, a.text);
+        alert_record(t->record, &a, clock_wall());
+        rc = trainer_append(t, e);
+    }
+    return rc;
+}
+
 int trainer_log_system(struct trainer *t, struct err *e)
 {
     struct machine_sample s;
@@ -96,7 +109,9 @@ int trainer_log_system(struct trainer *t, struct err *e)
     if (!t->machine || !machine_watch_take(t->machine, &s) || !(s.seconds > 0))
         return 0;
     system_record(t->record, t->state.step, &s);
-    return trainer_append(t, e);
+    alert_take_system(&t->alerts, t->state.step, &s, getpid());
+    int rc = trainer_append(t, e);
+    return rc == 0 ? trainer_log_alerts(t, e) : rc;
 }
 
 static void add_step_metrics(struct trainer *t)
@@ -113,7 +128,11 @@ int trainer_log_step(struct trainer *t, struct err *e)
     step_report_record(&t->report, t->record);
     account_restart_window(&t->account);
     add_step_metrics(t);
-    return trainer_append(t, e);
+    int rc = trainer_append(t, e);
+    alert_clock(&t->alerts, RUN_LIVE, clock_wall()); /* how long it took to get here */
+    alert_take_progress(&t->alerts, clock_wall());
+    alert_take_loss(&t->alerts, t->report.step, clock_wall(), t->report.loss);
+    return rc == 0 ? trainer_log_alerts(t, e) : rc;
 }
 
 /* Rows that ran each expert since the last record, of every layer with experts. */
@@ -160,6 +179,14 @@ int trainer_log_layers(struct trainer *t, struct err *e)
         if (ops->metrics[i].scope == METRIC_LAYER)
             record_nums(t->record, ops->metrics[i].name, m->route.metric[i], L);
     int rc = trainer_append(t, e);
+    float *share = rc == 0 ? mem_alloc(L, sizeof *share) : NULL;
+    for (size_t l = 0; share && l < L; l++)
+        share[l] = (float)t->report.layer[LAYER_GATE_RATIO][l];
+    if (share)
+        alert_take_layers(&t->alerts, t->report.step, clock_wall(), share, (int)L, NULL);
+    mem_free(share);
+    if (rc == 0)
+        rc = trainer_log_alerts(t, e);
     return rc == 0 && t->expert_load ? log_experts(t, e) : rc;
 }
 

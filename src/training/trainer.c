@@ -339,6 +339,8 @@ static int run_commands(struct trainer *t, struct err *e)
         else if (asked)
             t->wants_stop = 1;
         if (t->is_paused)
+            alert_hold(&t->alerts, clock_wall());
+        if (t->is_paused)
             rc = trainer_home_check(t, e);
         if (rc == 0 && t->is_paused && t->checkpoint_requested && t->state.bad_in_row == 0)
             rc = save_now(t, e);
@@ -468,6 +470,7 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     const char *slash = strrchr(dir, '/');
     t->config = *config;
     memset(config, 0, sizeof *config);
+    alert_watch_init(&t->alerts, &t->config.alert);
     t->state.best_step = -1;
     t->state.best_loss = (double)INFINITY;
     t->saved_step = -1;
@@ -529,6 +532,7 @@ static void release_probes(struct trainer *t)
 void trainer_close(struct trainer *t)
 {
     machine_watch_stop(t->machine);
+    alert_watch_release(&t->alerts);
     control_close(t->control);
     runlog_writer_close(t->log);
     trainer_home_close(t->home);
