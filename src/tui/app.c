@@ -235,8 +235,10 @@ static void take_signals(struct app *app)
         app->must_quit = 1;
         app->exit_code = DS_ESTOP;
     }
-    if (flags & TTY_CHILD)
+    if (flags & TTY_CHILD) {
         app_export_reap(app);
+        app_alerts_send(app);
+    }
     if (flags & TTY_STOP)
         tty_suspend(&app->tty);
     if (flags & (TTY_RESIZE | TTY_STOP | TTY_CONT)) {
@@ -276,6 +278,7 @@ static int poll_timeout(const struct app *app, double now, double watch_again)
 {
     double until = app->runs ? data_due(app) : app->data_time + 2.0;
     until = sooner(sooner(until, watch_again), app_views_due(app));
+    until = sooner(until, app_alerts_due(app));
     if (app->is_dirty && app->pending.len == 0)
         until = sooner(until, app->next_frame);
     if (app->say_until > 0)
@@ -330,6 +333,7 @@ static void take_data(struct app *app, int is_ready, double now)
     app->data_time = now;
     int changed = app_poll_hosts(app);
     changed |= app_poll_runs(app, 0.05);
+    changed |= app_alerts_poll(app);
     changed |= app_poll_views(app);
     if (changed || (app_has_live(app) && floor(now) > second))
         app->is_dirty = 1;
@@ -361,6 +365,8 @@ static int turn(struct app *app, struct err *e)
         is_ready |= w[i].revents != 0;
     double now = clock_mono();
     take_data(app, is_ready, now);
+    if (now >= app_alerts_due(app))
+        app_alerts_send(app);
     if (now >= app_views_due(app) && app_poll_views(app))
         app->is_dirty = 1;
     if (app->say_until > 0 && now >= app->say_until) {
@@ -448,6 +454,7 @@ static void close_all(struct app *app)
     app_close_views(app);
     app_close_runs(app);
     app_close_hosts(app);
+    app_alerts_close(app);
     app_prompt_release(app);
     app_picker_release(app);
     app_memory_release(app);
@@ -505,6 +512,7 @@ static int app_new(struct app **out, const struct tui_options *o, struct err *e)
     app->canvas.cursor_y = app->canvas.cursor_x = -1;
     theme_default(&app->theme);
     log_to(log_sink_say, app);
+    app_alerts_open(app);
     if (o->theme)
         rc = theme_load(&app->theme, o->theme, NULL, e);
     if (rc < 0)

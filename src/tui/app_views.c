@@ -135,6 +135,11 @@ int app_poll_views(struct app *app)
             changed |= v->ops->poll(v);
         if (v && v->is_dirty)
             changed = 1;
+        for (int k = 0; view_registry[k]; k++) {
+            struct view *hidden = k == app->pane[p].current ? NULL : app->pane[p].view[k];
+            if (hidden && hidden->ops->background)
+                hidden->ops->background(hidden);
+        }
     }
     return changed;
 }
@@ -335,7 +340,7 @@ static void help_event(struct app *app, const struct event *ev)
         app->has_help = app->has_glyph_test = app->has_explain = 0;
 }
 
-void app_event(struct app *app, const struct event *ev)
+static void take(struct app *app, const struct event *ev)
 {
     struct view *v = app_focused_view(app);
     if (ev->kind == EVENT_KEY && ev->key == (KEYCODE_CTRL | 'c')) {
@@ -356,4 +361,12 @@ void app_event(struct app *app, const struct event *ev)
         key_event(app, v, ev);
     else if (v && ev->kind == EVENT_PASTE)
         send_to_view(v, ev);
+}
+
+/* Who presses a key in a view of a run looks at it. */
+void app_event(struct app *app, const struct event *ev)
+{
+    take(app, ev);
+    if (app->runs && app->alerts.n && strcmp(app_focused(app)->name, "home") != 0)
+        app_alerts_seen(app, app->run[app->current].path);
 }

@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include "base/child.h"
+#include "base/map.h"
+#include "io/alert.h"
 #include "io/host.h"
 #include "tui/app.h"
 #include "tui/graphics.h"
@@ -25,6 +27,7 @@ enum {
     APP_HISTORY_MAX = 64,
     APP_MEMORY_MAX = 256,
     APP_REQUESTS_MAX = 8,
+    APP_ALERT_JOBS = 32,
     SETTINGS_MAX = 32,
     UNDO_MAX = 32
 };
@@ -86,6 +89,37 @@ struct app_request {
     char dir[1024], command[256];
 };
 
+/* A run that is watched for alerts. */
+struct app_watch {
+    char *path; /* of the open run or the row */
+    struct alert_watch w;
+    unsigned mark; /* alerts that nobody has looked at, as a set */
+    int level;     /* the worst of them */
+    double told[ALERT_RULES]; /* when the user was told last, monotonic seconds */
+};
+
+/* An alert whose command was not started yet. */
+struct app_alert_job {
+    char run[128];
+    struct alert alert;
+};
+
+struct app_alerts {
+    struct alert_options options;
+    struct notify_options notify;
+    struct app_watch **watch;
+    size_t n, cap;
+    struct map of; /* path -> index of watch */
+    int lines;     /* written in this turn */
+    int waiting;   /* alerts that the terminal was not told of yet */
+    char text[ALERT_TEXT + 160]; /* the newest of them */
+    double rung, started; /* the terminal, the command; monotonic seconds */
+    struct app_alert_job job[APP_ALERT_JOBS];
+    int jobs;
+    uint64_t dropped;
+    struct child child;
+};
+
 struct app {
     struct tui_options opt;
     struct canvas canvas;
@@ -99,6 +133,7 @@ struct app {
     struct host *host[HOSTS_MAX];
     unsigned char has_opened[HOSTS_MAX]; /* the run that a host's target names */
     size_t hosts;
+    struct app_alerts alerts;
     struct pane pane[APP_PANES_MAX];
     int panes, focus, is_zoomed;
     uint32_t pressed[KEYS_PENDING_MAX];
@@ -159,6 +194,16 @@ int app_poll_hosts(struct app *app);                               /* 1 when any
 int app_watch_hosts(const struct app *app, struct pollfd *w);      /* HOST_FDS each at most */
 struct host *app_host_of(const struct app *app, const char *path); /* NULL: of this machine */
 void app_close_hosts(struct app *app);
+/* app_alerts.c */
+void app_alerts_open(struct app *app); /* reads the user's settings */
+int app_alerts_poll(struct app *app);  /* the open runs; 1 when there was something to say */
+/* The run is looked at: clears its mark.  NULL: of all runs. */
+void app_alerts_seen(struct app *app, const char *path);
+void app_alerts_close(struct app *app);
+/* app_alerts_tell.c */
+void app_alerts_tell(struct app *app, const char *label, const struct alert *a);
+void app_alerts_send(struct app *app); /* what is due: never blocks */
+double app_alerts_due(const struct app *app); /* by clock_mono; HUGE_VAL = nothing waits */
 /* app_views.c */
 struct view *app_focused_view(struct app *app);
 void app_draw_panes(struct app *app, struct area a);

@@ -9,7 +9,7 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-enum { HOME_UNDO_MAX = 16, HOME_FILES_MAX = 64, HOME_CHOICES_MAX = 64, HOME_COLUMNS = 15 };
+enum { HOME_UNDO_MAX = 16, HOME_FILES_MAX = 64, HOME_CHOICES_MAX = 64, HOME_COLUMNS = 16 };
 
 enum home_kind { HOME_HEADING, HOME_RUN, HOME_PRESET, HOME_FILE };
 struct home_item {

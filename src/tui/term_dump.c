@@ -26,6 +26,7 @@ static void send_event(struct app *app, const struct event *ev)
     app->say_until = 0;
     app_event(app, ev);
     app_poll_runs(app, 0.05);
+    app_alerts_poll(app);
     app_poll_views(app);
     app_draw(app); /* sizes and hit zones are computed when a frame is drawn */
 }
@@ -137,6 +138,7 @@ static int prepare(struct app *app, struct err *e)
     app_select_run(app, 0);
     for (int turns = 0; turns < 10000 && app_poll_runs(app, 0.2); turns++)
         ;
+    app_alerts_poll(app);
     app_show(app, app->opt.view ? app->opt.view : app_first_view(app));
     app->pane[0].backs = 0;
     if (app_wants_pair(app))

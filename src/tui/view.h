@@ -72,6 +72,8 @@ struct view_ops {
     /* Called after data arrived, when fd() is readable and at least once a second; 1 = draw again.
      */
     int (*poll)(struct view *v);
+    /* In place of poll while another view is shown; at least once a second. */
+    void (*background)(struct view *v);
     int (*fd)(struct view *v); /* descriptor to poll, -1 = none */
     double (*due)(
         struct view
@@ -124,6 +126,13 @@ const char *app_home(struct app *app, const char *also[APP_ALSO_MAX], size_t *n)
 /* The hosts whose runs it lists, too. */
 struct host *const *app_hosts(struct app *app, size_t *n);
 int app_open(struct app *app, const char *path, struct err *e) DS_CHECK;
+/* Watches the listed runs for alerts (io/alert.h) and sets `alerts` of the rows. */
+struct run_row;
+void app_alerts_rows(struct app *app, struct run_row *const *row, size_t n);
+/* The alerts of a row that nobody has looked at, "!nan+1": their worst level, 0 = none. */
+int app_alert_mark(struct app *app, const struct run_row *row, char *out, size_t size);
+/* Clears the mark of a row; row NULL: all marks.  1 when there was one. */
+int app_alerts_acknowledge(struct app *app, const struct run_row *row);
 /* Explains in `a` why the current run shows nothing: no run is open, it is starting, or it ended
  * before its first record.  0: the run has records; the view must explain what is missing. */
 int app_draw_nothing(struct app *app, struct area a);

@@ -9,7 +9,7 @@
 #include "training/job.h"
 #include "tui/home.h"
 
-static const double refresh_s = 3;
+static const double refresh_s = 3, background_s = 10;
 enum { DETAILS_COLS = 100 };
 
 struct run_row *home_run(const struct home *h)
@@ -78,6 +78,15 @@ static int home_poll(struct view *v)
         return 1;
     }
     return home_poll_details(v);
+}
+
+/* The runs of the list are watched for alerts while another view is shown, too. */
+static void home_background(struct view *v)
+{
+    const struct home *h = v->state;
+    if (!app_is_scripted(v->app) && !h->form.is_open &&
+        fabs(app_now(v->app) - h->listed) >= background_s)
+        home_load(v);
 }
 
 /* ---- drawing ---- */
@@ -285,6 +294,20 @@ static void key_filter(struct view *v, const struct key *k, const char *args)
     }
 }
 
+static void key_acknowledge(struct view *v, const struct key *k, const char *args)
+{
+    struct run_row *r = home_run(v->state);
+    int is_all = args && strcmp(args, "all") == 0;
+    (void)k;
+    if (args && *args && !is_all)
+        app_notify(v->app, LOG_WARN, "acknowledge %.40s: expected all or nothing", args);
+    else if (!is_all && !r)
+        app_notify(v->app, LOG_WARN, "no run is selected");
+    else if (!app_alerts_acknowledge(v->app, is_all ? NULL : r))
+        app_notify(v->app, LOG_INFO, "%s", is_all ? "no run has an alert"
+                                                  : "the run has no alert");
+}
+
 static void key_details(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
@@ -413,6 +436,7 @@ static const struct key home_keys[] = {
     {"X",     "stop-run", NULL,    "save a checkpoint and stop the selected run (asks)", "stop", 59, KEY_MUTATES, 0, home_stop},
     {"u",     "undo",    NULL,     "restore the run trashed last, or undo a setting", NULL, 0, KEY_HIDDEN, 0, home_undo},
     {"d",     "details", NULL,     "show or hide the details pane (from 100 columns)", "details", 50, KEY_VIEW_CHANGE, 0, key_details},
+    {"A",     "acknowledge", "all", "clear the alert mark of the run, or of all", "seen", 65, 0, 0, key_acknowledge},
     {"F5",    "refresh", NULL,     "read the directories again",       NULL,      0,  0, 0, key_refresh},
     {"gg",    "first",   NULL,     "first row",                        NULL,      0,  KEY_HIDDEN, 0, key_ends},
     {"G",     "last",    NULL,     "last row",                         NULL,      0,  KEY_HIDDEN, 1, key_ends},
@@ -424,6 +448,7 @@ const struct view_ops view_home = {
     .summary = "Runs (live first), presets, models and traces: open, filter, start, resume, tag, compare.",
     .keys = home_keys,  .settings = home_settings,  .state_size = sizeof(struct home),
     .open = home_open,  .close = home_close,  .draw = home_draw,  .event = home_event,  .poll = home_poll,
+    .background = home_background,
     .fd = home_fd,  .due = home_due,
     .search = home_search,  .copy = home_copy,  .subject = home_subject,
     .offers = home_offers,

@@ -43,6 +43,9 @@ int home_offers(struct view *v, const struct key *k)
     static key_fn *const own[] = {home_rename, home_tag,  home_note,  home_trash,
                                   home_stop,   home_like, home_resume};
     const struct run_row *r = home_run(v->state);
+    char text[32];
+    if (strcmp(k->command, "acknowledge") == 0)
+        return r && app_alert_mark(v->app, r, text, sizeof text) > 0;
     for (size_t i = 0; r && i < DS_LEN(own); i++)
         if (k->fn == own[i] && (r->format || (own[i] == home_stop && !r->is_live) ||
                                 (own[i] == home_resume && r->is_live)))

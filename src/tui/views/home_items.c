@@ -162,6 +162,7 @@ static void refresh(struct view *v)
     h->index.also = NULL;
     h->index.host = NULL;
     h->index.alsos = h->index.hosts = 0;
+    app_alerts_rows(v->app, h->index.row, h->index.n);
     order(v);
 }
 

@@ -11,6 +11,7 @@
 
 enum {
     COL_MARK,
+    COL_ALERT, /* where a run has one that nobody has looked at */
     COL_NAME,
     COL_STATE,
     COL_METHOD,
@@ -28,7 +29,8 @@ enum {
 };
 
 static const struct column columns[HOME_COLUMNS] = {
-    [COL_MARK] = {"", 1, 0, 20},        [COL_NAME] = {"run", -1, 0, 19},
+    [COL_MARK] = {"", 1, 0, 21},        [COL_ALERT] = {"alert", 8, 0, 20},
+    [COL_NAME] = {"run", -1, 0, 19},
     [COL_STATE] = {"state", 10, 0, 18}, [COL_METHOD] = {"method", 7, 0, 13},
     [COL_PROGRESS] = {"", 8, 0, 11},    [COL_STEP] = {"step", 11, 1, 15},
     [COL_VAL] = {"val loss", 9, 1, 14}, [COL_LOSS] = {"loss", 7, 1, 14},
@@ -39,7 +41,7 @@ static const struct column columns[HOME_COLUMNS] = {
 };
 /* The column of the index behind each. */
 static const char *const key_of[HOME_COLUMNS] = {
-    [COL_NAME] = "name",         [COL_STATE] = "state",       [COL_METHOD] = "method",
+    [COL_ALERT] = "alert",       [COL_NAME] = "name",         [COL_STATE] = "state",       [COL_METHOD] = "method",
     [COL_PROGRESS] = "progress", [COL_STEP] = "step",         [COL_VAL] = "val_loss",
     [COL_LOSS] = "loss",         [COL_FLOPS] = "flops_ratio", [COL_TIME] = "time_ratio",
     [COL_RATE] = "tok_s",        [COL_ETA] = "eta",           [COL_AGE] = "age",
@@ -156,6 +158,10 @@ static void draw_run(struct view *v, struct area a, int y, const struct run_row 
                     : r->state == RUN_LIVE ? area_rune(a, 0x25CF, '*')
                                            : ' ';
     area_put(a, y, h->x[0], sign, ink(is_marked ? ROLE_MARKED : ROLE_GOOD));
+    int level = app_alert_mark(v->app, r, text, sizeof text);
+    if (level && h->width[COL_ALERT] > 0)
+        columns_text(a, y, columns, COL_ALERT, h->width, h->x,
+                     ink_attr(ink(level >= LOG_ERROR ? ROLE_BAD : ROLE_WARN), ATTR_BOLD), text);
     for (int i = COL_NAME; i < HOME_COLUMNS; i++) {
         if (h->width[i] <= 0 || i == COL_SPARK || i == COL_PROGRESS)
             continue;
@@ -312,19 +318,22 @@ static void choose_columns(const struct view *v, struct column fit[HOME_COLUMNS]
                    {COL_TIME, RUN_TIME_RATIO},
                    {COL_RATE, RUN_TOK_S},
                    {COL_ETA, RUN_ETA}};
+    char text[32];
     if (has_hosts(v))
         fit[COL_HOST].priority = columns[COL_METHOD].priority + 1;
-    int needs_loss = 0, has_foreign = 0, has_method = 0, has[DS_LEN(numbers)] = {0};
+    int needs_loss = 0, has_foreign = 0, has_method = 0, has_alert = 0, has[DS_LEN(numbers)] = {0};
     for (size_t i = 0; i < h->items; i++) {
         const struct run_row *r = h->item[i].kind == HOME_RUN ? h->item[i].row : NULL;
         needs_loss |= r && run_row_needs_loss(r);
         has_foreign |= r && r->format;
         has_method |= r && r->method[0];
+        has_alert |= r && app_alert_mark(v->app, r, text, sizeof text);
         for (size_t k = 0; r && k < DS_LEN(numbers); k++)
             has[k] |= isfinite(r->number[numbers[k].number]);
     }
     for (size_t k = 0; k < DS_LEN(numbers); k++)
         fit[numbers[k].column].priority *= has[k];
+    fit[COL_ALERT].width *= has_alert;
     fit[COL_LOSS].priority *= needs_loss;
     if (!needs_loss)
         fit[COL_LOSS].width = 0;
