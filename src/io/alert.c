@@ -389,7 +389,7 @@ void alert_take_system(struct alert_watch *w, int64_t step, const struct machine
 
 void alert_take_progress(struct alert_watch *w, double now)
 {
-    w->progress = now;
+    w->progress = now > 0 ? now : (double)NAN;
     w->waited = w->is_left = 0;
     observe(w, ALERT_STALL);
 }
@@ -420,7 +420,7 @@ void alert_clock(struct alert_watch *w, enum run_state state, double now)
 {
     int is_first = !w->has_clock, is_live = state == RUN_LIVE || state == RUN_PAUSED;
     w->has_clock = 1;
-    if (isnan(w->progress) || w->progress > now || state == RUN_PAUSED)
+    if (now > 0 && (isnan(w->progress) || w->progress > now || state == RUN_PAUSED))
         w->progress = now; /* the clock was set back, or nothing is expected now */
     w->waited = now > 0 ? now - w->progress : 0;
     w->is_left = !is_live && (w->is_left || (is_first && w->waited > day_s));

@@ -32,7 +32,7 @@ void app_notify(struct app *app, enum log_level level, const char *fmt, ...)
     vsnprintf(l->text, sizeof l->text, fmt, ap);
     va_end(ap);
     l->level = level;
-    l->time = clock_wall();
+    l->time = app_now(app);
     app->lines++;
     app->say_until = app_is_scripted(app) ? 1 : clock_mono() + say_s;
     app->is_dirty = 1;
