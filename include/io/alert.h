@@ -24,6 +24,7 @@ enum alert_rule {
 };
 /* Short name of a rule, "nan"; ALERT_OTHER has "other". */
 const char *alert_name(enum alert_rule rule);
+const char *alert_what(enum alert_rule rule); /* "loss is NaN or infinite" */
 enum alert_rule alert_find(const char *name, size_t n); /* ALERT_OTHER: unknown */
 /* The names of a set of rules (bit 1 << rule) separated by blanks, "" for none.  Returns out. */
 const char *alert_names(unsigned set, char *out, size_t size);
@@ -124,6 +125,9 @@ struct runview;
 struct run_row;
 void alert_watch_view(struct alert_watch *w, const struct runview *v, double now);
 void alert_watch_row(struct alert_watch *w, const struct run_row *row, double now);
+
+/* What holds by one look at a row, as a set. */
+unsigned alert_set_of(const struct alert_options *o, const struct run_row *row, double now);
 
 /* The next alert that was raised or is over: 1, or 0 when there is none. */
 int alert_next(struct alert_watch *w, struct alert *out);

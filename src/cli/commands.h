@@ -70,6 +70,8 @@ struct cli_option {
         "list, filter and sort runs; tag, annotate and rename them, move them to the trash and back", WORD_RUNS) \
     X(show, "VIEW [RUN ...]",\
         "print a view of the workbench without a terminal: text, ANSI, HTML or PNG", WORD_RUN) \
+    X(alerts, "RUN ...",\
+        "list the alerts of runs: what they recorded, and what the rules of your settings find now", WORD_RUN) \
     X(stop, "RUN ...|--all",\
         "ask live runs to save a checkpoint and stop, and wait for them", WORD_RUN) \
     X(inspect, "FILE|DIR|PRESET",\

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "io/alert.h"
 #include "io/foreign.h"
 #include "io/host.h"
 #include "io/runindex.h"
@@ -46,7 +47,7 @@ static const struct listed {
     {"step", "step", 2},         {"val_loss", "val loss", 3}, {"loss", "loss", 3},
     {"flops_ratio", "FLOPs", 5}, {"time_ratio", "time", 6},   {"tok_s", "tok/s", 9},
     {"eta", "ETA", 8},           {"age", "newest", 7},        {"host", "host", 12},
-    {"tag", "tags", 10},         {"note", "note", 11},
+    {"tag", "tags", 10},         {"note", "note", 11},        {"alert", "alert", 1},
 };
 enum { LISTED = (int)DS_LEN(listed), ALWAYS = 4 };
 
@@ -175,6 +176,12 @@ static void add_json(struct str *out, struct run_row *r, const char *group, doub
     }
     str_add(out, "]");
     json_add_str(out, "note", r->notes.note);
+    json_key(out, "alerts");
+    str_add(out, "[");
+    for (int k = 0; k < ALERT_RULES; k++)
+        if (r->alerts & 1U << k)
+            json_add_str(out, NULL, alert_name((enum alert_rule)k));
+    str_add(out, "]");
     for (int i = 0; i < r->sparks; i++)
         spark[i] = (double)r->spark[i];
     json_add_nums(out, "spark", spark, (size_t)r->sparks);
@@ -191,8 +198,14 @@ static int print_list(const struct cli_args *a, struct runindex *x, const char *
     struct runquery q = {0};
     const char *by = cli_value(a, "sort"), *group = cli_value(a, "group"),
                *filter = cli_value(a, "filter");
+    struct alert_options rules = {0};
+    struct notify_options notify = {0};
+    struct err wrong = {0};
     double now = clock_wall();
     size_t n = 0;
+    if (alert_settings(&rules, &notify, &wrong) < 0) /* a list is worth more than its marks */
+        log_warn("%s", wrong.text);
+    opt_release(&notify_group, &notify);
     int rc = filter ? runquery_parse(&q, filter, e) : 0;
     if (rc == 0)
         rc = runquery_check(&q, x, e);
@@ -205,6 +218,8 @@ static int print_list(const struct cli_args *a, struct runindex *x, const char *
         rc = err_set(e, DS_EMEM, "out of memory for a list of %zu runs", x->n);
     if (rc < 0)
         return rc;
+    for (size_t i = 0; i < x->n; i++)
+        x->row[i]->alerts = alert_set_of(&rules, x->row[i], now);
     for (size_t i = 0; i < x->n; i++)
         if (runquery_match(&q, x->row[i], now))
             row[n++] = x->row[i];

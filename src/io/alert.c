@@ -178,26 +178,31 @@ static void say_disk(const struct alert_watch *w, int is_over, char *out, size_t
 /* A rule is a row: judge says whether the newest fact is bad, say puts it as text; calm: good
  * observations in a row that end an episode. */
 static const struct rule {
-    const char *name;
+    const char *name, *what;
     enum log_level level;
     int calm;
     enum verdict (*judge)(const struct alert_watch *w, double *value);
     void (*say)(const struct alert_watch *w, int is_over, char *out, size_t size);
 } rules[ALERT_RULES] = {
     // clang-format off
-    [ALERT_NAN]   = {"nan",   LOG_ERROR, 10, judge_nan,   say_loss},
-    [ALERT_LOSS]  = {"loss",  LOG_WARN,  10, judge_loss,  say_loss},
-    [ALERT_STALL] = {"stall", LOG_WARN,  1,  judge_stall, say_stall},
-    [ALERT_LAYER] = {"layer", LOG_WARN,  1,  judge_layer, say_layer},
-    [ALERT_GPU]   = {"gpu",   LOG_WARN,  1,  judge_gpu,   say_gpu},
-    [ALERT_DISK]  = {"disk",  LOG_ERROR, 1,  judge_disk,  say_disk},
-    [ALERT_OTHER] = {"other", LOG_WARN,  1,  NULL,        NULL},
+    [ALERT_NAN]   = {"nan",   "loss is NaN or infinite",       LOG_ERROR, 10, judge_nan,   say_loss},
+    [ALERT_LOSS]  = {"loss",  "loss above its limit",          LOG_WARN,  10, judge_loss,  say_loss},
+    [ALERT_STALL] = {"stall", "no metric for long",            LOG_WARN,  1,  judge_stall, say_stall},
+    [ALERT_LAYER] = {"layer", "a layer no longer routes",      LOG_WARN,  1,  judge_layer, say_layer},
+    [ALERT_GPU]   = {"gpu",   "GPU idle",                      LOG_WARN,  1,  judge_gpu,   say_gpu},
+    [ALERT_DISK]  = {"disk",  "disk nearly full",              LOG_ERROR, 1,  judge_disk,  say_disk},
+    [ALERT_OTHER] = {"other", "an alert of the run's script",  LOG_WARN,  1,  NULL,        NULL},
     // clang-format on
 };
 
 const char *alert_name(enum alert_rule rule)
 {
     return rules[rule].name;
+}
+
+const char *alert_what(enum alert_rule rule)
+{
+    return rules[rule].what;
 }
 
 enum alert_rule alert_find(const char *name, size_t n)

@@ -116,9 +116,11 @@ void alert_watch_row(struct alert_watch *w, const struct run_row *row, double no
         double loss = set & ALERT_BAD_LOSS ? (double)NAN : row->number[RUN_LOSS];
         for (int r = 0; r < ALERT_RULES; r++) {
             int is_on = (set >> r & 1) != 0;
+            char text[ALERT_TEXT];
+            snprintf(text, sizeof text, "%s, reported by the run",
+                     alert_what((enum alert_rule)r));
             if (is_on != w->episode[r].recorded)
-                alert_take_event(w, (enum alert_rule)r, !is_on, 0, step, last,
-                                 is_on ? "reported by the run" : "reported by the run as over");
+                alert_take_event(w, (enum alert_rule)r, !is_on, 0, step, last, text);
         }
         if (set & ALERT_BAD_LOSS || isfinite(loss))
             alert_take_loss(w, step, last, loss);
@@ -132,4 +134,14 @@ void alert_watch_row(struct alert_watch *w, const struct run_row *row, double no
         w->seen.step = step;
     }
     alert_clock(w, row->state, now);
+}
+
+unsigned alert_set_of(const struct alert_options *o, const struct run_row *row, double now)
+{
+    struct alert_watch w;
+    alert_watch_init(&w, o);
+    alert_watch_row(&w, row, now);
+    unsigned set = alert_set(&w);
+    alert_watch_release(&w);
+    return set;
 }

@@ -4,12 +4,17 @@
  *   GENERATE=1 test_screens_home    regenerates the screens; inspect the diff. */
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "io/alert.h"
+#include "io/record.h"
+#include "io/runlog.h"
 #include "io/runnotes.h"
 #include "screens/golden.h"
 #include "t.h"
@@ -284,6 +289,48 @@ T(a_run_renamed_while_open_is_open_under_its_new_name)
         play("100x24", "keys Enter\ncommand view home\nkeys Space k\ncommand rename other\n");
     t_true(strstr(screen, "depthscope \xE2\x80\xBA other \xE2\x80\xBA Home"));
     t_true(strstr(screen, "\xE2\x96\xA0 other")); /* and still marked */
+}
+
+/* A run that reported an alert and whose loss is NaN. */
+static void make_alerts(void)
+{
+    struct runlog_writer *w = NULL;
+    struct err e = {0};
+    struct record *r = record_new();
+    t_ok(fs_mkdirs("runs/watched", &e), &e);
+    t_ok(runlog_writer_open(&w, "runs/watched/log.mp", &e), &e);
+    for (int step = 0; step < 40; step++) {
+        record_begin(r, step ? "metric" : "head", step, 1000 + step);
+        if (step)
+            record_num(r, "loss", step < 39 ? 5 - 0.1 * step : (double)NAN);
+        record_str(r, step ? "note" : "run", "watched");
+        t_ok(runlog_append(w, r, &e), &e);
+    }
+    struct alert a = {.rule = ALERT_DISK, .level = LOG_ERROR, .step = 39, .value = 1.21};
+    str_copy(a.text, sizeof a.text, "1.21 GB free on the disk of the run, below 2");
+    alert_record(r, &a, 1039.5);
+    t_ok(runlog_append(w, r, &e), &e);
+    runlog_writer_close(w);
+    record_free(r);
+}
+
+T(an_alert_is_marked_in_home_until_it_is_looked_at_and_is_an_event)
+{
+    make_world(1);
+    make_alerts();
+    const char *got = play("80x24", "");
+    t_true(strstr(got, "!nan+1   watched"));
+    t_true(strstr(got, " alert: watched: "));
+    compare("home-alert", got);
+    t_true(!strstr(play("80x24", "keys A\n"), "!nan"));
+    t_true(!strstr(play("80x24", "command acknowledge all\n"), "!nan"));
+    t_true(strstr(play("80x24", "keys / w a t c h e d Enter A A\n"), "the run has no alert"));
+    t_true(!strstr(play("80x24", "keys Enter j\ncommand view home\n"), "!nan"));
+    t_true(strstr(play("80x24", "command filter alert~disk\n"), "watched"));
+    t_true(!strstr(play("80x24", "command filter alert~disk\n"), "edp-1 "));
+    got = play("100x20", "keys Enter\ncommand view log\n");
+    t_true(strstr(got, "alert        1.21 GB free on the disk of the run"));
+    compare("log-alert", got);
 }
 
 T(a_thousand_runs_open_and_scroll)

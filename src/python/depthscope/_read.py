@@ -72,7 +72,7 @@ class RunData(Dict[str, Array]):
     layers        name -> Layers(step, time, value)
     matrices      name -> Matrices(step, time, value, layer)
     probes        list of dicts; vectors and cells as arrays, cells with the shape layers x tokens
-    events        list of dicts: step, time, level, name, text
+    events        list of dicts: step, time, level, name, text; an alert has rule, over and maybe value
     evaluations   list of dicts: step, time, task, routing, values
     samples       list of dicts: step, time, name, columns
     systems       list of dicts: the machine, with the keys of FORMATS.md
@@ -387,7 +387,7 @@ def _add_other(data: RunData, kind: str, body: Dict[str, Any], step: int, time: 
             data.probes.append(probe)
     elif kind == "event":
         data.events.append({"step": step, "time": time, "level": str(body.get("level", "info")), "name": str(body.get("name", "")),
-                            "text": str(body.get("text", ""))})
+                            "text": str(body.get("text", "")), **{k: body[k] for k in ("rule", "over", "value") if k in body}})
     elif kind == "eval":
         values: Dict[str, Any] = {}
         for key, raw in body.items():

@@ -538,8 +538,23 @@ class Run:
             self._before()
             self._event(_short_name(name), str(text), level, self._at(step))
 
-    def _event(self, name: str, text: str, level: str, step: int) -> None:
-        body = {"kind": "event", "step": step, "time": time.time(), "level": level, "name": name,
+    def alert(self, text: str, level: str = "warn", step: Optional[int] = None, *, rule: str = "other", value: Optional[float] = None,
+              over: bool = False) -> None:
+        """Logs an alert: the workbench marks the run and tells its user.  `rule` names one of its own ("nan", "loss", "stall",
+        "layer", "gpu", "disk") to share its episode; `over=True` ends it."""
+        if not self._active:
+            return
+        if level not in ("info", "warn", "error"):
+            raise ValueError("alert level %r: expected info, warn or error" % level)
+        keys: Body = {"rule": _short_name(rule), "over": bool(over)}
+        if value is not None:
+            keys["value"] = float(value)
+        with self._state:
+            self._before()
+            self._event("alert", str(text), level, self._at(step), keys)
+
+    def _event(self, name: str, text: str, level: str, step: int, keys: Optional[Body] = None) -> None:
+        body = {"kind": "event", "step": step, "time": time.time(), "level": level, "name": name, **(keys or {}),
                 "text": text.encode("utf-8", "replace")[:1 << 16].decode("utf-8", "ignore")}
         self._put("event", lambda: body)
 
