@@ -38,7 +38,7 @@ const struct opt_group alert_group = {
 #define AT(field) offsetof(struct notify_options, field)
 static const struct opt notify_opts[] = {
     // clang-format off
-    {"terminal", OPT_ENUM, AT(terminal), "bell", 0, 0, "bell|osc9|osc777|off", "how the terminal is told of an alert: bell, or a desktop notification by OSC 9 (iTerm2, kitty, WezTerm, Windows Terminal) or OSC 777 (foot, Ghostty, rxvt-unicode)", NULL},
+    {"terminal", OPT_ENUM, AT(terminal), "bell", 0, 0, "bell|osc9|osc777|off", "what the terminal gets at an alert: bell, or a desktop notification by OSC 9 (iTerm2, kitty, WezTerm, Windows Terminal) or OSC 777 (foot, Ghostty, rxvt-unicode)", NULL},
     {"command", OPT_STRING, AT(command), "", 0, 0, NULL, "shell command for every alert: $1 run, $2 rule, $3 text, $4 value, $5 level; only from the user's settings file", NULL},
     {"every_s", OPT_REAL, AT(every_s), "5", 1, 86400, NULL, "least seconds between two notifications of the terminal", NULL},
     // clang-format on

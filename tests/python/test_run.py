@@ -140,6 +140,23 @@ def an_integer_too_large_for_the_format_costs_its_record_and_no_more():
 
 
 @test
+def an_alert_is_an_event_that_the_program_knows():
+    with ds.init(name="a") as r:
+        r.log({"loss": 1})
+        r.alert("the data loader repeats itself", step=3)
+        r.alert("loss 9, above 4", rule="loss", level="error", value=9)
+        r.alert("loss 3", rule="loss", level="info", over=True)
+        found = run_json("alerts", "runs/a")  # while it lives
+    d = ds.read("runs/a")
+    assert [(e["rule"], e["level"], e["over"]) for e in d.events if e["name"] == "alert"] == [
+        ("other", "warn", False), ("loss", "error", False), ("loss", "info", True)], d.events
+    assert [e.get("value") for e in d.events if e["name"] == "alert"] == [None, 9.0, None]
+    got = run_json("alerts", "runs/a")
+    assert [(x["rule"], x["step"], x["over"], x["text"]) for x in got][0] == ("other", 3, False, "the data loader repeats itself")
+    assert len(got) == 3 and len(found) <= 3
+
+
+@test
 def bad_shapes_are_errors_of_the_caller():
     with ds.init(name="a") as r:
         raises(ValueError, "expected rows x cols", r.matrix, "m", [1, 2])
@@ -148,6 +165,7 @@ def bad_shapes_are_errors_of_the_caller():
         raises(ValueError, "number of layers", r.probe, ids=[1])
         raises(ValueError, "vectors of one length", r.sample, "s", {"a": [1], "b": [1, 2]})
         raises(ValueError, "event level", r.event, "x", level="loud")
+        raises(ValueError, "alert level", r.alert, "x", level="loud")
         raises(ValueError, "status", r.finish, "fine")
 
 
@@ -339,6 +357,7 @@ def a_run_that_is_finished_is_quiet():
     r.layers({"a": [1]})
     r.gate(0, [1])
     r.event("x")
+    r.alert("x")
     r.matrix("m", [[1]])
     r.probe()
     r.describe(layers=3)
