@@ -8,7 +8,9 @@ for n in range(256):
         n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
     TABLE.append(n)
 LONG, GATHER, WINDOW, SAMPLES, FOLLOWS = 128 << 10, 8 << 10, 32 << 10, 300, 16
-NUMBERS = "step steps val_loss loss flops_ratio time_ratio tok_s eta mfu seed pid".split()
+NUMBERS = "step steps val_loss loss flops_ratio time_ratio tok_s eta mfu seed pid disk_free gpu_use alerts".split()
+RULES = "nan loss stall layer gpu disk".split()
+BAD_LOSS = 1 << 16
 state = dict(root=None, only=False, lists=False, listed=False, rows={}, follows={}, commands={}, seq=0, sent=0, acked=0, beat=0, looked=0, readonly=READONLY)
 
 
@@ -150,17 +152,30 @@ def take_newest(x, values, ranks):
             values[key], ranks[key] = float(v), rank
 
 
+def take_alerts(x, held):
+    """The alerts that hold after a record, as io/alert.h numbers them."""
+    kind, bit = x.get("kind"), 1 << (RULES.index(x["rule"]) if x.get("rule") in RULES else len(RULES))
+    if kind == "metric" and isinstance(x.get("loss"), (int, float)):
+        return held & ~BAD_LOSS if abs(x["loss"]) < 1e300 else held | BAD_LOSS
+    if kind == "event" and x.get("name") == "alert":
+        return held & ~bit if x.get("over") else held | bit
+    return 0 if kind == "head" else held
+
+
 def tail(path, size, back):
     """What the last `back` bytes say of a run."""
     with open(path, "rb") as f:
         f.seek(max(0, size - back))
         last = f.read(back)
-    r, ranks, at = dict(values={}, head={}, ends="", paused=False, step=0, time=0.0, metrics=0, evals=0), {}, find(last, 0)
+    r, ranks, at = dict(values={}, head={}, ends="", paused=False, step=0, time=0.0, metrics=0, evals=0, alerts=0), {}, find(last, 0)
     while length(last, at):
         n = length(last, at)
         x = body(last, at) if n <= 64 << 10 else {}
         kind = x.get("kind")
         take_newest(x, r["values"], ranks)
+        r["alerts"] = take_alerts(x, r["alerts"])
+        if kind == "system" and isinstance(x.get("disk_free"), (int, float)):
+            r["values"]["disk_free"] = float(x["disk_free"])
         r["metrics"] += kind == "metric"
         r["evals"] += any(v > 0 for v in ranks.values())
         if kind == "end":
@@ -187,6 +202,7 @@ def row(name, path):
             break
     head = r["head"] or (body(first, 0) if length(first, 0) else {})
     live, ends, values = is_live(path), r["ends"], r["values"]
+    values["alerts"] = float(r["alerts"])
     values.update({k: float(head[j]) for k, j in (("steps", "steps"), ("seed", "seed")) if isinstance(head.get(j), int)})
     text = {k: head[k] for k in ("method", "run_id", "parent") if isinstance(head.get(k), str)}
     young = not ends and abs(time.time() - r["time"]) < 15
