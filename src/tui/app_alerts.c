@@ -71,20 +71,26 @@ static struct app_watch *add(struct app *app, const char *path)
     return x;
 }
 
-/* The open run that a row is of, also under another spelling of its path. */
-static const struct open_run *open_of(const struct app *app, const struct run_row *row)
+/* The logs of the open runs, which may be listed under another spelling of their paths. */
+static void find_inodes(struct app *app)
 {
     for (size_t i = 0; i < app->runs; i++) {
-        const struct open_run *r = &app->run[i];
         char log[1100];
         struct stat st;
-        if (strcmp(r->path, row->path) == 0)
-            return r;
-        if (row->seen.inode && r->dir[0] && !row->remote &&
-            fs_join(log, sizeof log, r->dir, "log.mp", NULL) == 0 && fs_stat(log, &st) == 0 &&
-            (uint64_t)st.st_ino == row->seen.inode)
-            return r;
+        int is_some = app->run[i].dir[0] &&
+                      fs_join(log, sizeof log, app->run[i].dir, "log.mp", NULL) == 0 &&
+                      fs_stat(log, &st) == 0;
+        app->alerts.inode[i] = is_some ? (uint64_t)st.st_ino : 0;
     }
+}
+
+/* The open run that a row is of. */
+static const struct open_run *open_of(const struct app *app, const struct run_row *row)
+{
+    for (size_t i = 0; i < app->runs; i++)
+        if (strcmp(app->run[i].path, row->path) == 0 ||
+            (row->seen.inode && !row->remote && app->alerts.inode[i] == row->seen.inode))
+            return &app->run[i];
     return NULL;
 }
 
@@ -153,6 +159,7 @@ int app_alerts_poll(struct app *app)
     size_t lines = app->lines;
     double now = app_now(app);
     begin_turn(app);
+    find_inodes(app);
     for (size_t i = 0; i < app->runs; i++) {
         const struct open_run *r = &app->run[i];
         struct app_watch *x = r->view->is_behind && !r->failed ? NULL : add(app, r->path);
@@ -180,6 +187,7 @@ void app_alerts_rows(struct app *app, struct run_row *const *row, size_t n)
 {
     double now = app_now(app);
     begin_turn(app);
+    find_inodes(app);
     for (size_t i = 0; i < n; i++) {
         char place[RUN_HOST_PATH];
         struct app_watch *x = find(app, row[i]->path);
@@ -206,8 +214,8 @@ void app_alerts_rows(struct app *app, struct run_row *const *row, size_t n)
 
 int app_alert_mark(struct app *app, const struct run_row *row, char *out, size_t size)
 {
-    const struct app_watch *x = find(app, row->path);
-    const struct open_run *r = x || app->runs == 0 ? NULL : open_of(app, row);
+    const struct app_watch *x = app->alerts.n ? find(app, row->path) : NULL;
+    const struct open_run *r = x || app->alerts.n == 0 ? NULL : open_of(app, row);
     int first = -1, more = 0;
     x = r ? find(app, r->path) : x;
     for (int k = 0; x && k < ALERT_RULES; k++) {

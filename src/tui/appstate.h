@@ -110,6 +110,7 @@ struct app_alerts {
     struct app_watch **watch;
     size_t n, cap;
     struct map of; /* path -> index of watch */
+    uint64_t inode[APP_RUNS_MAX]; /* of the log of each open run, 0 = none */
     int lines;     /* written in this turn */
     int waiting;   /* alerts that the terminal was not told of yet */
     char text[ALERT_TEXT + 160]; /* the newest of them */

@@ -7,6 +7,7 @@
 
 #include "base/machine.h"
 #include "base/utf8.h"
+#include "io/alert.h"
 #include "io/experts.h"
 #include "io/record.h"
 #include "io/runview.h"
@@ -116,8 +117,29 @@ static void check_system(const struct machine_sample *s)
     }
 }
 
+/* Every rule judges it, before and after the rest came; a run that has ended holds nothing. */
+static void check_alerts(struct alert_watch *w, const struct runview *v, double now)
+{
+    struct alert a;
+    int n = 0;
+    alert_watch_view(w, v, now);
+    for (; alert_next(w, &a); n++) {
+        check_text(a.text, sizeof a.text);
+        if (a.rule >= ALERT_RULES || a.level < 0 || a.level > 3)
+            abort();
+    }
+    if (n > 2 * ALERT_RULES || alert_set(w) >> ALERT_RULES)
+        abort();
+    alert_clock(w, RUN_DONE, now);
+    if (alert_set(w))
+        abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    struct alert_options rules = {.nan = 1, .layer_share = 1, .layer_records = 2, .loss_above = 1,
+                                  .stall_s = 1, .gpu_idle_s = 1, .gpu_below = 50, .disk_free_gb = 1};
+    struct alert_watch watch;
     struct runview *v = runview_new();
     struct value body;
     size_t used;
@@ -126,6 +148,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t at = 0; at < size && value_check(data + at, size - at, &body, &used, NULL) == 0;
          at += used)
         runview_take(v, body);
+    alert_watch_init(&watch, &rules);
+    v->state = RUN_LIVE; /* no reader sets it */
+    check_alerts(&watch, v, size & 1 ? 1e9 : 0);
+    check_alerts(&watch, v, -1e9);
+    alert_watch_release(&watch);
     for (size_t i = 0; i < v->n_series; i++)
         check_series(&v->series[i]);
     for (size_t i = 0; i < v->n_probes; i++)
