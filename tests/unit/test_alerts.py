@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
@@ -76,6 +77,22 @@ def lists_judge_by_the_users_rules():
     assert [x["alerts"] for x in run_json("runs", **env) if x["name"] == "live"] == [["nan"]]
     log.put("end", 3, status="done", text="")
     assert [x["alerts"] for x in run_json("runs", **env) if x["name"] == "live"] == [[]]
+
+
+@test
+def layers_and_gpus_are_judged_by_their_history():
+    for name, writer in (("torch", {"writer": "depthscope-python 1", "framework": "PyTorch 2"}), ("own", {})):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, layers=3, steps=100, always_on=[1, 0, 0], **writer)
+        for i in range(60):
+            at = time.time() - 600 + 10 * i
+            log.put("layer", i, time=at, gate_ratio=[1.0, 0.5 if i < 10 else 1.0, 0.4])
+            log.put("system", i, time=at, gpus=[{"use": 0.9 if i < 20 else 0.01}, {"use": 0.0}], disk_free=1e9)
+            log.put("metric", i, time=at, loss=2.0)
+        got = {x["rule"]: x["text"] for x in run_json("alerts", name)}
+        assert got["layer"] == "layer 1: executed share 1 in the last 40 records", got
+        assert got["disk"].startswith("1 GB free"), got
+        assert got.get("gpu") == ("GPU below 5 % for 5m00s" if writer else None), got  # this program's trainer uses none
 
 
 @test
