@@ -112,14 +112,15 @@ static void say(struct app *app, struct app_watch *x, const char *name, const st
     if (!a->is_over) {
         x->mark |= 1U << a->rule;
         x->level = a->level > x->level ? a->level : x->level;
-    } else if (!(x->mark & 1U << a->rule)) {
-        return; /* it began before the first look, or was not worth a line */
+    } else if (!(x->said & 1U << a->rule)) {
+        return; /* that it began was not worth a line */
     }
     /* a stream that raises and ends alerts all the time gets one line a minute */
     if (!a->is_over && now - x->told[a->rule] < again_s)
         return;
     if (!a->is_over)
         x->told[a->rule] = now;
+    x->said = a->is_over ? x->said & ~(1U << a->rule) : x->said | 1U << a->rule;
     if (all->lines++ < LINES_MAX)
         app_notify(app, (enum log_level)a->level, "alert%s: %s: %s", a->is_over ? " over" : "",
                    label, a->text);
@@ -162,8 +163,10 @@ int app_alerts_poll(struct app *app)
     find_inodes(app);
     for (size_t i = 0; i < app->runs; i++) {
         const struct open_run *r = &app->run[i];
-        struct app_watch *x = r->view->is_behind && !r->failed ? NULL : add(app, r->path);
-        if (!x) /* its history is still being read */
+        struct app_watch *x = find(app, r->path);
+        if (!x && !(r->view->is_behind && !r->failed)) /* its history is read first */
+            x = add(app, r->path);
+        if (!x)
             continue;
         if (is_heard(app, r->path))
             alert_watch_view(&x->w, r->view, now);

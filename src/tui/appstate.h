@@ -95,6 +95,7 @@ struct app_watch {
     struct alert_watch w;
     unsigned mark; /* alerts that nobody has looked at, as a set */
     int level;     /* the worst of them */
+    unsigned said; /* those with a line in the Log that has no end yet */
     double told[ALERT_RULES]; /* when the user was told last, monotonic seconds */
 };
 
