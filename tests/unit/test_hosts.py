@@ -563,4 +563,5 @@ def an_agent_survives_any_request():
     a.close()
 
 
-t.main(fresh=True)
+if __name__ == "__main__":
+    t.main(fresh=True)
