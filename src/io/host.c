@@ -368,6 +368,8 @@ static void take_row(struct host *h, struct value body)
     if (!r)
         return;
     read_row(h, r, body);
+    if (!r->is_kept && h->state == HOST_UP)
+        h->why[0] = '\0'; /* such as of a folder that was not there before its first run */
     r->is_kept = 1;
     h->listed++;
 }

@@ -59,7 +59,7 @@ def what_cannot_start_is_one_line_and_leaves_nothing():
                           ("preset: too long", dict(preset="x" * 300)),
                           ("name: expected 1 to 64", dict(preset="quick", name="../outside")),
                           ("name: expected 1 to 64", dict(preset="quick", name="/tmp/x")),
-                          ("not found", dict(preset="quick", name="nodata", settings=["data.path=/no/such/text"]))):
+                          ("No such file", dict(preset="quick", name="nodata", settings=["data.path=/no/such/text"]))):
         x = answer(a, do="start", **request)
         assert not x["ok"] and said in x["text"], (request, x)
     assert not os.path.exists("runs") or os.listdir("runs") == [], os.listdir("runs")
