@@ -93,7 +93,7 @@ struct compare {
     int text, texts, made_text; /* which of the texts that both have */
     int shown;                  /* enum compare_shown */
     /* the process with both models */
-    struct session *session;
+    struct session *session, *other; /* other: of B when the two cannot be asked in one process */
     char model[2][1024];
     struct field prompt;
     int is_typing, is_live, asked, half, has_asked_text;

@@ -1,4 +1,5 @@
 """What is asked of another machine beyond reading: starting and resuming runs there, comparing and saving what its models do."""
+import json
 import os
 import sys
 import time
@@ -106,6 +107,32 @@ def a_run_that_has_ended_is_resumed_by_its_name():
     a.until("row", 60, name="m-from-5", state="done")
     x = answer(a, do="checkpoints", run="deep/er")
     assert not x["ok"] and x["text"] == "deep/er: no checkpoint to resume from", x
+    a.close()
+
+
+@test
+def two_models_of_a_host_are_compared_by_their_runs_names():
+    for name, seed in (("a", 1), ("b", 2)):
+        t.run("train", *t.TINY, "seed=%d" % seed, "--run", name, "--quiet")
+    a = agent()
+    a.ask(do="model", id=1, run="a")
+    lines = ({"do": "compare", "other": "runs/b", "text": "one two", "lens": 5}, {"do": "save", "lens": 5})
+    own = hosts.whole(t.run("serve", "runs/a", data=b"".join(json.dumps(x).encode() + b"\n" for x in lines), raw=True))[0]
+    a.ask(do="say", id=1, line=json.dumps({"do": "compare", "run": "b", "text": "one two", "lens": 5}))
+    far = hosts.records_of(a, 1, "done")
+    a.ask(do="say", id=1, line='{"do":"save","lens":5}')
+    far += hosts.records_of(a, 1, "done")
+    def plain(records):
+        return [repr(sorted((k, v) for k, v in r.items() if k not in ("time", "path", "pid"))) for r in records]
+    assert [r["kind"] for r in far] == ["head", "probe", "head", "probe", "done", "head", "probe", "done"], far
+    for x, y in zip(plain(own), plain(far)):
+        assert x == y, [(p, q) for p, q in zip(x.split("), ("), y.split("), (")) if p != q]
+    for i, bad in enumerate(("../runs/b", os.path.abspath("runs/b"), "", 5)):  # in their turn, so nothing is cut apart
+        a.ask(do="say", id=1, line='{"do":"trace","text":"one two"}')
+        a.ask(do="say", id=1, line=json.dumps({"do": "compare", "run": bad, "text": "x"}))
+        assert hosts.records_of(a, 1, "error")[-1]["text"] == "compare: no such run on this host"
+    a.ask(do="say", id=1, line="no JSON")
+    assert "expected an object" in hosts.records_of(a, 1, "error")[-1]["text"]
     a.close()
 
 

@@ -576,26 +576,48 @@ static int open_model(struct agent *a, int64_t id, const char *run, struct err *
                                                             : 0;
 }
 
-/* Writing a file here and opening another model by its path are not for the other end to ask. */
-static int say_to_model(struct agent *a, int64_t id, const char *line, struct err *e)
+/* The line for the server: another model is named by its run, as for the other requests, and files are
+ * not written here. */
+static int translate(struct agent *a, const struct json_node *q, struct str *out)
+{
+    const char *what = json_str(json_get(q, "do"), NULL), *why = NULL, *run, *text;
+    const struct run_row *row;
+    if (what && strcmp(what, "compare") == 0) {
+        run = json_str(json_get(q, "run"), NULL);
+        text = json_str(json_get(q, "text"), NULL);
+        row = run ? runindex_find(&a->index, run) : NULL;
+        if (row && strcmp(row->name, run) == 0) {
+            str_add(out, "{");
+            json_add_str(out, "do", "compare");
+            json_add_str(out, "other", row->path);
+            json_add_str(out, "text", text ? text : "");
+            json_add_int(out, "lens", json_int(json_get(q, "lens"), 0));
+            str_add(out, "}");
+            return 1;
+        }
+        why = "compare: no such run on this host";
+    } else if (!what || (strcmp(what, "save") == 0 && json_get(q, "file"))) {
+        why = "save: a file on this host cannot be written from elsewhere";
+    }
+    if (!why)
+        return 0;
+    str_add(out, "{");
+    json_add_str(out, "do", "refuse");
+    json_add_str(out, "text", what ? why : "request: expected an object with \"do\"");
+    str_add(out, "}");
+    return 1;
+}
+
+static void say_to_model(struct agent *a, int64_t id, const char *line)
 {
     struct json *j = NULL;
-    int rc = 0;
-    const char *what = json_parse(&j, line, strlen(line), "request", NULL) == 0
-                           ? json_str(json_get(json_root(j), "do"), NULL)
-                           : NULL;
-    if (what && strcmp(what, "save") != 0 && strcmp(what, "compare") != 0) {
-        models_say(&a->models, id, line);
-    } else {
-        a->bodies.len = 0;
-        record_begin(a->rec, "error", 0, clock_wall());
-        record_str(a->rec, "text", "save and compare are unsupported over a host");
-        rc = record_end(a->rec, 0, &a->bodies, e);
-        if (rc == 0)
-            rc = say_model(a, id, a->bodies.p, a->bodies.len, NULL, e);
-    }
+    struct str own = {0};
+    int is_json = json_parse(&j, line, strlen(line), "request", NULL) == 0;
+    int is_own = translate(a, is_json ? json_root(j) : NULL, &own);
+    if (!own.failed)
+        models_say(&a->models, id, is_own ? str_text(&own) : line);
+    str_release(&own);
     json_free(j);
-    return rc;
 }
 
 static int poll_models(struct agent *a, struct err *e)
@@ -689,7 +711,7 @@ static int take_request(struct agent *a, const char *line, size_t n, struct err 
     else if (strcmp(what, "model") == 0)
         rc = open_model(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), e);
     else if (strcmp(what, "say") == 0)
-        rc = say_to_model(a, json_int(json_get(r, "id"), 0), text_of(r, "line"), e);
+        say_to_model(a, json_int(json_get(r, "id"), 0), text_of(r, "line"));
     else if (strcmp(what, "hang") == 0)
         models_hang(&a->models, json_int(json_get(r, "id"), 0));
     else if (json_get(r, "id")) /* of a newer program, which waits for an answer */

@@ -250,6 +250,8 @@ static int compare_poll(struct view *v)
 static int compare_fd(struct view *v)
 {
     const struct compare *c = v->state;
+    if (c->other && (!c->session || !session_busy(c->session)))
+        return session_fd(c->other);
     return c->session ? session_fd(c->session) : c->table.out;
 }
 
