@@ -341,6 +341,18 @@ static void read_row(const struct host *h, struct run_row *r, struct value body)
     r->remote = h->name;
 }
 
+/* The mirror of a run, whose folder is named as people know the run: "box:first".  No name of theirs is
+ * used as it is. */
+static void place_row(const struct host *h, struct run_row *r)
+{
+    char label[HOST_NAME + 80];
+    snprintf(label, sizeof label, "%s:%.64s", h->name, r->name);
+    for (char *p = label; *p; p++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@%:", *p))
+            *p = '-';
+    snprintf(r->path, sizeof r->path, "%.700s/r%zu/%s", h->dir, h->rows, label);
+}
+
 static struct run_row *row_of(struct host *h, const char *name)
 {
     int64_t at;
@@ -355,7 +367,7 @@ static struct run_row *row_of(struct host *h, const char *name)
         return NULL;
     }
     str_copy(r->name, sizeof r->name, name);
-    snprintf(r->path, sizeof r->path, "%.900s/r%zu", h->dir, h->rows); /* never a name of theirs */
+    place_row(h, r);
     h->row[h->rows++] = r;
     return r;
 }

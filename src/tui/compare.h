@@ -73,6 +73,7 @@ enum { COMPARE_LENS = 5, COMPARE_SETTINGS_MAX = 256 };
 
 struct compare_side {
     char path[1024];            /* "" = none */
+    int there;                  /* it is a run of a host */
     const struct runview *view; /* borrowed: an open run; or `answered` */
     struct runview *answered;   /* head and probe from the process */
     const struct probe *probe;  /* of this draw, NULL none */

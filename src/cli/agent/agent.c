@@ -515,6 +515,20 @@ static int checkpoints(struct agent *a, int64_t id, const struct run_row *row, s
     return rc;
 }
 
+/* The folder of runs: the parent where a run itself was opened. */
+static void runs_root(const struct agent *a, char *out, size_t size)
+{
+    str_copy(out, size, a->root);
+    size_t n = strlen(out);
+    while (n > 1 && out[n - 1] == '/')
+        out[--n] = '\0';
+    char *slash = a->only ? strrchr(out, '/') : NULL;
+    if (slash)
+        slash[slash == out] = '\0';
+    else if (a->only)
+        str_copy(out, size, ".");
+}
+
 /* "start", "resume" and "checkpoints"; the answer to the first two comes when the run has begun. */
 static int start_run(struct agent *a, const char *what, const struct json_node *r, struct err *e)
 {
@@ -522,6 +536,7 @@ static int start_run(struct agent *a, const char *what, const struct json_node *
     const char *run = json_str(json_get(r, "run"), NULL), *from = json_str(json_get(r, "from"), NULL);
     const struct run_row *row = run ? runindex_find(&a->index, run) : NULL;
     struct err why = {0};
+    char root[1024];
     int is_new = strcmp(what, "start") == 0, is_list = strcmp(what, "checkpoints") == 0;
     if (a->readonly && !is_list)
         return send_answer(a, id, 0, "this host is read-only (agent --readonly)", e);
@@ -529,8 +544,11 @@ static int start_run(struct agent *a, const char *what, const struct json_node *
         return send_answer(a, id, 0, "no such run", e);
     if (is_list)
         return checkpoints(a, id, row, e);
-    int rc = is_new ? start_new(&a->starts, id, a->root, r, &why)
-                    : start_again(&a->starts, id, a->root, row, from ? from : "", &why);
+    if (a->only && is_new)
+        return send_answer(a, id, 0, "one run is open here; open its folder to start another", e);
+    runs_root(a, root, sizeof root);
+    int rc = is_new ? start_new(&a->starts, id, root, r, &why)
+                    : start_again(&a->starts, id, root, row, from ? from : "", &why);
     return rc < 0 ? send_answer(a, id, 0, why.text, e) : 0;
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/config.h"
 #include "base/fs.h"
@@ -98,13 +99,15 @@ int start_new(struct starts *s, int64_t id, const char *root, const struct json_
 static int check_row(const char *root, const struct run_row *row, struct err *e)
 {
     char path[1100];
+    struct stat a, b;
     int rc = fs_join(path, sizeof path, root, row->name, e);
     if (rc < 0)
         return rc;
     if (row->format)
         return err_set(e, DS_EUSAGE, "%s: the log of another program (%s); it is only read",
                        row->name, row->format);
-    if (!fs_name_ok(row->name) || strcmp(path, row->path) != 0)
+    if (!fs_name_ok(row->name) || stat(path, &a) < 0 || stat(row->path, &b) < 0 ||
+        a.st_dev != b.st_dev || a.st_ino != b.st_ino)
         return err_set(e, DS_EUSAGE, "%s: not directly in %s; it is only read", row->name, root);
     return row->is_live ? err_set(e, DS_EBUSY, "%s is live already", row->name) : 0;
 }

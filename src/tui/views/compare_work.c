@@ -239,6 +239,7 @@ static int find_views(struct view *v)
     int has = 1;
     for (int k = 0; k < 2; k++) {
         const struct open_run *r = find_run(v, c->side[k].path);
+        c->side[k].there = worker_host(v->app, c->side[k].path) != NULL;
         c->side[k].view = c->is_live ? c->side[k].answered : r ? r->view : NULL;
         has &= c->side[k].view != NULL;
     }
