@@ -318,8 +318,12 @@ void form_open_like(struct form *f, struct view *v, struct run_row *run)
     mem_free(probe ? probe[0] : NULL);
     mem_free(probe);
     form_open(f, v, (rc == 0 || run->remote) && presets[0] ? presets : "quick");
-    if (f->is_open && run->remote)
+    if (f->is_open && run->remote) {
         form_set_host(f, f->home = form_host_of(f, run->path));
+        if (form_check_presets_there(f, f->preset, &ignored) < 0) /* of a file: all defaults */
+            form_open(f, v, "quick");
+        form_set_host(f, f->home = form_host_of(f, run->path));
+    }
     for (size_t i = 0; f->is_open && i < f->keys; i++) {
         const char *value = run->remote ? form_setting_there(v, run->path, f->key[i].key)
                                         : run_row_config(run, f->key[i].key);
