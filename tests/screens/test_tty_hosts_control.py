@@ -8,6 +8,11 @@ import test_tty as kit
 import test_tty_hosts as hosts
 from test_tty import Tty, check
 
+def press(t, keys):
+    os.write(t.fd, keys.encode())
+    t.read(0.1, 0.5)  # a live run never rests
+
+
 def shows(t, what, seconds=20):
     hosts.wait(lambda: what in t.text(), seconds, t, "not shown: %s" % what)
 
@@ -28,40 +33,49 @@ def preset():
     return path
 
 
+def is_live():
+    return kit.t.run_json("runs", kit.TMP + "/new")[0]["status"] == "live"
+
+
 def a_run_is_started_on_a_host_stopped_and_resumed():
+    try:
+        start_stop_and_resume()
+    finally:
+        kit.t.call("stop", "mine", env=dict(os.environ, DEPTHSCOPE_RUNS=kit.TMP + "/new"))
+
+
+def start_stop_and_resume():
     t = connected("new")
     shows(t, "no such fo")
-    t.keys("a", 0.5)
+    press(t, "a")
     shows(t, "on box1:")
     check("host" in t.text() and "time -" in t.text(), t.text())
-    t.keys("jj\r\x15no-such\r", 0.5)  # a preset that the host has not sent
-    check("unknown preset no-such on box1" in t.text().replace("\n", " "), t.text())
-    t.keys("\x15%s\r" % preset(), 0.5)
-    t.keys("kk\r../out\r", 0.5)
-    check("expected 1 to 64" in t.text(), t.text())
-    t.keys("\x15mine\r", 0.5)
-    t.keys("r", 1)
+    press(t, "jj\r\x15no-such\r")  # a preset that the host has not sent
+    shows(t, "unknown preset no-such on box1")
+    press(t, "\x15%s\r" % preset())
+    press(t, "kk\r../out\r")
+    shows(t, "expected 1 to 64")
+    press(t, "\x15mine\r")
+    press(t, "r")
     shows(t, "box1:mine", 60)
     shows(t, "live")
     check(sorted(os.listdir(kit.TMP + "/new")) == ["mine"], "elsewhere, too")
-    t.keys("1", 0.5)
-    t.keys("ggX", 0.5)
+    press(t, "1")
+    press(t, "ggX")
     shows(t, "stop box1:mine? y / n")
-    t.keys("y", 0.5)
-    shows(t, "stopped", 60)
-    t.keys("c", 0.5)
-    shows(t, "new run from preset")
-    check("from preset quick on box1" in t.text(), "a preset that the host has not:\n" + t.text())
-    t.keys("qy", 0.5)
-    shows(t, " mine ")
-    t.keys("ggR", 0.5)
+    press(t, "y")
+    shows(t, "  mine      stopped", 60)  # its row, not only its records
+    press(t, "c")
+    shows(t, "new run from preset quick on box1")  # the other one is of a file
+    press(t, "qy")
+    shows(t, "  mine      stopped")
+    press(t, "ggR")
     shows(t, "resume mine from")
     check("newest: step" in t.text() and "as a new run" in t.text(), t.text())
-    t.keys("\r", 0.5)
-    hosts.wait(lambda: kit.t.run_json("runs", kit.TMP + "/new")[0]["state"] == "live", 60, t, "it is not resumed")
+    press(t, "\r")
+    hosts.wait(is_live, 60, t, "it is not resumed")
     t.close()
-    check(kit.t.run_json("runs", kit.TMP + "/new")[0]["state"] == "live", "the run ended with the workbench")
-    kit.t.run("stop", "mine", DEPTHSCOPE_RUNS=kit.TMP + "/new")
+    check(is_live(), "the run ended with the workbench")
 
 
 def runs(folder, *seeds):
@@ -76,22 +90,22 @@ def models_of_hosts_are_compared_and_their_traces_saved_here():
     t = connected("several", os.path.join(kit.TMP, "here"), names=("box1", "box2"))
     shows(t, "m3")
     for a, b, whole in (("box1:m1", "box1:m2", 1), ("box1:m1", "box2:m2", 0), (kit.TMP + "/here/m3", "box2:m1", 0)):
-        t.keys(":compare %s %s\r" % (a, b), 1)
-        t.keys("ione two\r", 0.5)
+        press(t, ":compare %s %s\r" % (a, b))
+        press(t, "ione two\r")
         shows(t, " ready", 60)
         shows(t, "cells differ")
         check("A %s" % os.path.basename(a) in t.text() and "B %s" % b in t.text(), t.text())
         t.resize(24, 150)
-        t.read(1)
-        check(("mean KL at least" in t.text()) == (not whole) and "mean KL" in t.text(), t.text())
+        shows(t, "mean KL")
+        check(("mean KL at least" in t.text()) == (not whole), t.text())
         t.resize(24, 80)
-        t.read(1)
-    t.keys(":open box1:m2\r", 1)
-    t.keys(":generate\r", 0.5)
-    t.keys("ione two\r", 0.5)
+        shows(t, "cells differ")
+    press(t, ":open box1:m2\r")
+    press(t, ":generate\r")
+    press(t, "ione two\r")
     shows(t, "generated")
     check("box1:m2" in t.text() and " ms " in t.text(), "no latency:\n" + t.text())
-    t.keys("S", 0.5)
+    press(t, "S")
     shows(t, "saved;")
     t.close()
     check(os.listdir("exports") == ["box1-m2-trace-1.mp"], os.listdir("exports"))
