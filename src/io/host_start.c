@@ -11,7 +11,7 @@ static int check(const struct host *h, const char *what, struct err *e)
     const struct host_info x = host_info(h);
     if (x.state != HOST_UP || host_can(h, what))
         return 0;
-    if (strncmp(x.version, "Python", 6) == 0)
+    if (strncmp(x.version, "Python", 6) == 0 || strcmp(x.version, "tail") == 0)
         return err_set(e, DS_EUSAGE, "%s has no depthscope: runs cannot be started there", x.name);
     return err_set(e, DS_EUSAGE, "%s: depthscope %s there starts no runs; update it", x.name,
                    x.version);

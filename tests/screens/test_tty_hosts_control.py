@@ -91,6 +91,7 @@ def models_of_hosts_are_compared_and_their_traces_saved_here():
     shows(t, "m3")
     for a, b, whole in (("box1:m1", "box1:m2", 1), ("box1:m1", "box2:m2", 0), (kit.TMP + "/here/m3", "box2:m1", 0)):
         press(t, ":compare %s %s\r" % (a, b))
+        shows(t, "text 1/")  # recorded ones
         press(t, "ione two\r")
         shows(t, " ready", 60)
         shows(t, "cells differ")
