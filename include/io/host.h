@@ -45,7 +45,8 @@ struct host_info {
     int is_listed; /* the list was complete once */
     int is_readonly;
     const char *version; /* of the program there, "" = unknown */
-    const char *presets; /* that runs can be started from there, separated by spaces; "" = unknown */
+    const char
+        *presets; /* that runs can be started from there, separated by spaces; "" = unknown */
 };
 struct host_info host_info(const struct host *h);
 /* Its runs.  Paths are those of mirrors, times are in our clock; valid until the next poll. */

@@ -170,8 +170,7 @@ static int keep(struct session *s, struct value *body, int is_last)
         return 0;
     }
     if (!is_last) {
-        if ((value_is(kind, "head") || value_is(kind, "probe")) &&
-            s->save.frames.len <= TRACE_MAX)
+        if ((value_is(kind, "head") || value_is(kind, "probe")) && s->save.frames.len <= TRACE_MAX)
             record_copy(&s->save.frames, ++s->save.records, *body);
         return 1;
     }

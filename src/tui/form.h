@@ -28,10 +28,10 @@ struct form_choices {
 
 struct form {
     int is_open;
-    char preset[256]; /* one or several, separated by spaces */
-    char name[65];    /* of the run, "" = derived from the preset */
-    struct host *const *host; /* the open ones, borrowed */
-    size_t hosts, there, home;    /* there: 0 = this machine, else host[there - 1]; home: at first */
+    char preset[256];          /* one or several, separated by spaces */
+    char name[65];             /* of the run, "" = derived from the preset */
+    struct host *const *host;  /* the open ones, borrowed */
+    size_t hosts, there, home; /* there: 0 = this machine, else host[there - 1]; home: at first */
     char where[HOST_NAME + 1024]; /* the name of that machine */
     const struct job_key *key;
     size_t keys;
@@ -50,7 +50,7 @@ struct form {
     double gflops;    /* measured peak of this machine, 0 = not yet */
     struct area rows; /* area of the rows, `above` rows below the top of the view */
     int above;
-    int is_starting; /* the process was started but has not written its first record */
+    int is_starting;          /* the process was started but has not written its first record */
     struct job_launch launch; /* on a host only its name and, once it is listed, its path */
     int64_t asked;            /* the request to the host, 0: the run is to be started here */
     double begun;             /* when the host's answer came, 0 = not yet */

@@ -533,7 +533,8 @@ static void runs_root(const struct agent *a, char *out, size_t size)
 static int start_run(struct agent *a, const char *what, const struct json_node *r, struct err *e)
 {
     int64_t id = json_int(json_get(r, "id"), 0);
-    const char *run = json_str(json_get(r, "run"), NULL), *from = json_str(json_get(r, "from"), NULL);
+    const char *run = json_str(json_get(r, "run"), NULL),
+               *from = json_str(json_get(r, "from"), NULL);
     const struct run_row *row = run ? runindex_find(&a->index, run) : NULL;
     struct err why = {0};
     char root[1024];
@@ -765,10 +766,10 @@ static int turn(struct agent *a, struct err *e)
     for (int i = 0; i < a->follows; i++)
         is_busy |= has_window(a) && a->follow[i].due == 0;
     if (poll(p, (nfds_t)n,
-             is_busy       ? 0
+             is_busy                      ? 0
              : a->commands || a->starts.n ? 50
-             : a->follows  ? 250
-                           : 500) > 0 &&
+             : a->follows                 ? 250
+                                          : 500) > 0 &&
         p[0].revents)
         rc = take_input(a, e);
     if (rc == 0 && a->lists)

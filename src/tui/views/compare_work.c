@@ -402,9 +402,9 @@ void compare_ask(struct view *v, const char *text)
     if (!choose(v)) {
         str_copy(c->trouble, sizeof c->trouble, "mark two runs in Home first");
     } else if (has_weights(c, v)) {
-        int is_open = c->session && strcmp(c->model[0], c->side[0].path) == 0 &&
-                      (is_one_place(v) ? !c->other
-                                       : c->other && strcmp(c->model[1], c->side[1].path) == 0);
+        int is_open =
+            c->session && strcmp(c->model[0], c->side[0].path) == 0 &&
+            (is_one_place(v) ? !c->other : c->other && strcmp(c->model[1], c->side[1].path) == 0);
         if (!is_open && open_sessions(v, &e) < 0)
             str_copy(c->trouble, sizeof c->trouble, e.text);
     }

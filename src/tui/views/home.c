@@ -163,7 +163,8 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
     const struct home_item *i = &h->item[h->list.cursor];
     if (i->kind == HOME_PRESET && app_is_readonly(v->app))
         app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
-    else if (i->kind == HOME_PRESET && h->index.n == 0 && n == 0 && strcmp(h->preset[i->at], "quick") == 0)
+    else if (i->kind == HOME_PRESET && h->index.n == 0 && n == 0 &&
+             strcmp(h->preset[i->at], "quick") == 0)
         start_quick(v);
     else if (i->kind == HOME_PRESET)
         open_form(v, h->preset[i->at]);

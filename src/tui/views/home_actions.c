@@ -286,8 +286,8 @@ void home_like(struct view *v, const struct key *k, const char *args)
     if (h->form.is_starting)
         app_notify(v->app, LOG_WARN, "run %s is still starting; try later", h->form.launch.name);
     else if (r->remote && !form_setting_there(v, r->path, "model.method"))
-        app_notify(v->app, LOG_WARN, "%s: open it first (Enter), its settings come with its records",
-                   r->name);
+        app_notify(v->app, LOG_WARN,
+                   "%s: open it first (Enter), its settings come with its records", r->name);
     else
         form_open_like(&h->form, v, r);
 }

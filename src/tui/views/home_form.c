@@ -583,9 +583,8 @@ int form_search(struct form *f, const char *text, int direction)
     from += r.kind == FORM_KEY ? r.at : 0;
     for (size_t k = 1; k <= n; k++) {
         size_t i = direction > 0 ? (from + k) % n : (from + n - k) % n;
-        struct form_row to = i < DS_LEN(first)
-                                 ? first[i]
-                                 : (struct form_row){FORM_KEY, i - DS_LEN(first)};
+        struct form_row to =
+            i < DS_LEN(first) ? first[i] : (struct form_row){FORM_KEY, i - DS_LEN(first)};
         int is_shown = to.kind != FORM_HOST || f->hosts > 0;
         if (to.kind == FORM_KEY)
             (void)section_of(f, to.at, &is_shown);

@@ -58,10 +58,9 @@ static void draw_row(struct form *f, struct area a, int y, size_t i, int name, i
     int is_here = i == f->list.cursor;
     int is_wrong =
         f->error[0] && f->wrong.kind == r->kind && f->wrong.at == r->at && r->kind != FORM_SECTION;
-    int is_changed =
-        r->kind == FORM_KEY    ? f->value[r->at] != NULL
-        : r->kind == FORM_HOST ? f->there != f->home
-                               : r->kind == FORM_NAME && f->name[0];
+    int is_changed = r->kind == FORM_KEY    ? f->value[r->at] != NULL
+                     : r->kind == FORM_HOST ? f->there != f->home
+                                            : r->kind == FORM_NAME && f->name[0];
     enum role role = is_wrong ? ROLE_BAD : is_changed ? ROLE_MARKED : ROLE_TEXT;
     if (r->kind == FORM_SECTION) {
         draw_section(f, a, y, r);
@@ -115,7 +114,8 @@ static void draw_estimate(const struct form *f, struct area a)
     struct job_fact fact[JOB_FACTS];
     int x = 0;
     if (!f->has_estimate && form_host(f) && !f->error[0]) {
-        area_textf(a, 0, 0, -1, ink(ROLE_DIM), "no estimate: %s has files or presets that are not here",
+        area_textf(a, 0, 0, -1, ink(ROLE_DIM),
+                   "no estimate: %s has files or presets that are not here",
                    host_info(form_host(f)).name);
         return;
     }
@@ -123,7 +123,8 @@ static void draw_estimate(const struct form *f, struct area a)
         area_text(a, 0, 0, -1, ink(ROLE_DIM), "no estimate until every value is valid");
         return;
     }
-    job_estimate_facts(&f->estimate, form_host(f) ? 0 : f->gflops, fact); /* the peak is of this one */
+    job_estimate_facts(&f->estimate, form_host(f) ? 0 : f->gflops,
+                       fact); /* the peak is of this one */
     for (int i = 0; i < JOB_FACTS; i++) {
         if (x + (int)(strlen(fact[i].name) + strlen(fact[i].value)) + 1 > a.cols)
             continue;

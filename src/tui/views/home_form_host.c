@@ -77,9 +77,8 @@ int form_check_name_there(const struct form *f, const char *name, struct err *e)
     if (!fs_name_ok(name))
         return err_set(e, DS_EUSAGE,
                        "name: expected 1 to 64 of [A-Za-z0-9._-], not starting with . or -");
-    return host_find(h, name)
-               ? err_set(e, DS_EEXIST, "name: %s:%s exists", host_info(h).name, name)
-               : 0;
+    return host_find(h, name) ? err_set(e, DS_EEXIST, "name: %s:%s exists", host_info(h).name, name)
+                              : 0;
 }
 
 /* One of the names that the host has sent. */
