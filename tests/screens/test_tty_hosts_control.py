@@ -3,10 +3,13 @@
 a trace of its model is saved here.  A script stands in for ssh."""
 import os
 import sys
+import time
 
 import test_tty as kit
 import test_tty_hosts as hosts
+from records import frame, pack
 from test_tty import Tty, check
+
 
 def press(t, keys):
     os.write(t.fd, keys.encode())
@@ -114,9 +117,28 @@ def models_of_hosts_are_compared_and_their_traces_saved_here():
     check(sorted(os.listdir(kit.TMP + "/several")) == ["m1", "m2"] and "exports" not in os.listdir(kit.TMP + "/several/m2"), "written there")
 
 
+def a_host_that_starts_no_runs_says_so_in_the_form():
+    """An agent of before there was such a request is not asked: it would never answer."""
+    script = os.path.join(kit.TMP, "old.sh")
+    for name, version in (("box1", "0.0.1"), ("box2", "Python 3.11.2")):
+        with open("%s/agent-%s" % (kit.TMP, name), "wb") as f:
+            f.write(frame(1, pack(dict(kind="agent", step=0, time=time.time(), protocol=1, version=version))) + frame(2, pack(dict(kind="listed", step=0, time=time.time()))))
+    with open(script, "w") as f:
+        f.write('#!/bin/sh\neval name=\\${$(($#-1))}\ncat %s/agent-$name; exec sleep 100\n' % kit.TMP)
+    os.chmod(script, 0o755)
+    for name, said in (("box1", "depthscope 0.0.1 there starts no runs"), ("box2", "box2 has no depthscope")):
+        t = Tty(["%s:runs" % name], env={"DEPTHSCOPE_SSH": script})
+        shows(t, " up ")
+        press(t, "a")
+        shows(t, "on %s:runs" % name)
+        press(t, "r")
+        shows(t, said)
+        t.close()
+
+
 if __name__ == "__main__":
     if not kit.pyte:
         print("SKIP test_tty_hosts_control: python3-pyte is not installed, and every check reads the screen")
         print("test_tty_hosts_control: 0 passed, 0 failed, 1 skipped")
         sys.exit(0)
-    kit.main((a_run_is_started_on_a_host_stopped_and_resumed, models_of_hosts_are_compared_and_their_traces_saved_here))
+    kit.main((a_host_that_starts_no_runs_says_so_in_the_form, a_run_is_started_on_a_host_stopped_and_resumed, models_of_hosts_are_compared_and_their_traces_saved_here))
