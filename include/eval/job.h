@@ -51,7 +51,9 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  *           over the whole vocabulary of the predictions of token t given its past (0: NaN)
  *   {"do":"save","file":"OUT.mp","lens":5}
  *        -> writes head and probe of the current text as `trace` does; the file must not exist, its
- *           directory is created
+ *           directory is created.  Without "file" they are answered: "head", "probe"
+ *   {"do":"refuse","text":"..."}
+ *        -> that error: in place of a request that was turned down on its way
  *   {"do":"info"}
  *        -> record kind "head", with "context" (tokens) and "chat" (name of the chat template;
  *           absent: none that is supported), and "options"
@@ -62,6 +64,9 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  * drafts rounds, drafted, accepted (counts).  Each
  * answer ends with a record kind "done" (key "do"), or kind "error" (key "text"). */
 int session_send(struct session *s, const char *json, struct err *e) DS_CHECK;
+/* Queues the request "save" for a model that may be on another machine: the file is written here.  Only
+ * "done" or "error" is answered.  DS_EEXIST as of the request, DS_EBUSY: one is on its way. */
+int session_save(struct session *s, const char *file, int lens, struct err *e) DS_CHECK;
 /* 1 = a record (borrowed until the next call), 0 = nothing yet, DS_* when the process ended (text
  * says how). */
 int session_next(struct session *s, struct value *body, struct err *e) DS_CHECK;

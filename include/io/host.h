@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "io/runindex.h"
 
-enum { HOST_PROTOCOL = 1, HOST_NAME = 128, HOSTS_MAX = 32 };
+enum { HOST_PROTOCOL = 1, HOST_NAME = 128, HOSTS_MAX = 32, HOST_PRESETS = 2048 };
 
 enum host_state { HOST_CONNECTING, HOST_UP, HOST_RECONNECTING, HOST_FAILED };
 const char *host_state_name(enum host_state state); /* "connecting" */
@@ -45,6 +45,8 @@ struct host_info {
     int is_listed; /* the list was complete once */
     int is_readonly;
     const char *version; /* of the program there, "" = unknown */
+    const char
+        *presets; /* that runs can be started from there, separated by spaces; "" = unknown */
 };
 struct host_info host_info(const struct host *h);
 /* Its runs.  Paths are those of mirrors, times are in our clock; valid until the next poll. */
@@ -66,8 +68,22 @@ void host_want_probes(struct host *h, const char *path, int wants);
 void host_want_detail(struct host *h, const char *path, double from, double to);
 /* "box:first" of the run with that path.  Returns out. */
 const char *host_label(const struct host *h, const char *path, char *out, size_t size);
-/* Sends a control command (training/job.h) to a followed run; its number, or DS_*. */
+/* Sends a control command (training/job.h) to a run; its number, or DS_*. */
 int64_t host_command(struct host *h, const char *path, const char *line, struct err *e) DS_CHECK;
+/* Starts a run there, with an empty name one that follows from the presets (separated by spaces); its
+ * settings are "key=value" texts.  The number of the request, whose answer comes when the run has begun
+ * and is the run's name; or DS_*: among others DS_EUSAGE when what speaks there starts no runs. */
+int64_t host_start(struct host *h, const char *name, const char *presets,
+                   const char *const *setting, size_t n, struct err *e) DS_CHECK;
+/* The same for a run there that has ended: continues it from its newest checkpoint; from "best" or the
+ * number of a step: as a new run. */
+int64_t host_resume(struct host *h, const char *path, const char *from, struct err *e) DS_CHECK;
+/* The answer is "STEP STEP ... best STEP LOSS": the newest first, the best only where it is known. */
+int64_t host_checkpoints(struct host *h, const char *path, struct err *e) DS_CHECK;
+/* Nobody will ask for that answer. */
+void host_forget(struct host *h, int64_t id);
+/* The run of that name, NULL: not listed. */
+const struct run_row *host_find(const struct host *h, const char *name);
 /* 1: answered; 0: not yet; else why it failed.  After anything but 0 the number is forgotten. */
 int host_answer(struct host *h, int64_t id, struct str *text, struct err *e) DS_CHECK;
 

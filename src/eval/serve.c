@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "models/trace.h"
 #include "serve_impl.h"
+#include "trace_file.h"
 
 int serve_answer(struct serve *s, struct record *rec, struct err *e)
 {
@@ -379,47 +380,49 @@ static int do_exit(struct serve *s, const struct json_node *q, struct err *e)
 
 /* ---- the rest ---- */
 
-static int make_parent(const char *path, struct err *e)
-{
-    char dir[1024];
-    const char *slash = strrchr(path, '/');
-    if (!slash || slash == path)
-        return 0;
-    if (str_copy(dir, sizeof dir, path))
-        return err_set(e, DS_ERANGE, "save: the path is too long");
-    dir[slash - path] = '\0';
-    return fs_mkdirs(dir, e);
-}
-
-/* A trace file as `depthscope trace` writes it. */
+/* A trace as `depthscope trace` writes it: in a file, or as records for who asks from elsewhere. */
 static int do_save(struct serve *s, const struct json_node *q, struct err *e)
 {
     size_t n = 0;
-    const char *path = json_str(json_get(q, "file"), &n), *slash = path ? strrchr(path, '/') : NULL;
+    const char *path = json_str(json_get(q, "file"), &n);
     int64_t lens = json_int(json_get(q, "lens"), 0);
     struct str frames = {0};
     struct record *head = NULL;
-    if (!path || n == 0 || lens < 0 || lens > 16)
+    int rc = 0;
+    if ((json_get(q, "file") && (!path || n == 0)) || lens < 0 || lens > 16)
         return err_set(e, DS_EUSAGE, "save: expected \"file\", and \"lens\" 0 to 16");
-    if (fs_exists(path) || strcmp(slash ? slash + 1 : path, "log.mp") == 0)
-        return err_set(e, DS_EEXIST,
-                       "%s exists, or is the name of a run's log; choose another name", path);
-    int rc = fill_probe(s, (int)lens, e);
+    if (path)
+        rc = trace_file_check(path, e);
+    if (rc == 0)
+        rc = fill_probe(s, (int)lens, e);
     if (rc == 0 && !(head = record_new()))
         rc = err_set(e, DS_EMEM, "out of memory for the trace");
-    if (rc == 0) {
+    if (rc == 0)
         subject_head(&s->subject, head, s->version);
-        rc = record_end(head, 1, &frames, e);
+    if (rc == 0 && !path) {
+        rc = serve_answer(s, head, e);
+        if (rc == 0)
+            rc = serve_answer(s, s->rec, e);
+        record_free(head);
+        return rc;
     }
+    if (rc == 0)
+        rc = record_end(head, 1, &frames, e);
     if (rc == 0)
         rc = record_end(s->rec, 2, &frames, e);
     if (rc == 0)
-        rc = make_parent(path, e);
-    if (rc == 0)
-        rc = fs_write_file(path, str_text(&frames), frames.len, e);
+        rc = trace_file_write(path, str_text(&frames), frames.len, e);
     record_free(head);
     str_release(&frames);
     return rc;
+}
+
+/* What was asked on the way here and must not be done: the reason comes in its turn. */
+static int do_refuse(struct serve *s, const struct json_node *q, struct err *e)
+{
+    const char *text = json_str(json_get(q, "text"), NULL);
+    (void)s;
+    return err_set(e, DS_EUSAGE, "%s", text ? text : "refused");
 }
 
 static int do_info(struct serve *s, const struct json_node *q, struct err *e)
@@ -469,6 +472,7 @@ static const struct {
     {"offset", do_offset}, {"exit", do_exit}, {"generate", serve_generate},
     {"chat", serve_chat},  {"stop", do_stop}, {"compare", serve_compare},
     {"save", do_save},     {"info", do_info}, {"option", do_option},
+    {"refuse", do_refuse},
 };
 
 /* ---- lines ---- */

@@ -1,6 +1,7 @@
 /* Client side of eval/job.h: a child process that answers request lines, read without blocking. */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,8 +10,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "eval/job.h"
+#include "trace_file.h"
 
-enum { SEND_MAX = 16 << 20, READ_MAX = 1 << 20 };
+enum { SEND_MAX = 16 << 20, READ_MAX = 1 << 20, TRACE_MAX = 256 << 20 };
 
 struct session {
     struct child child; /* in: requests (a socket), out: answers, err: its stderr */
@@ -18,6 +20,12 @@ struct session {
     struct str got;     /* answers; the first `used` bytes are done */
     size_t used;
     int busy, at_end;
+    struct {
+        char file[1024]; /* "" = nothing is saved */
+        int before;      /* requests that are answered first */
+        uint64_t records;
+        struct str frames; /* the trace; then the frame of an error */
+    } save;
 };
 
 int session_open(struct session **out, const char *model, struct err *e)
@@ -71,6 +79,26 @@ int session_send(struct session *s, const char *json, struct err *e)
     return 0;
 }
 
+int session_save(struct session *s, const char *file, int lens, struct err *e)
+{
+    char line[64];
+    int rc = s->save.file[0] ? err_set(e, DS_EBUSY, "a trace is being saved") : 0, before = s->busy;
+    if (rc == 0)
+        rc = trace_file_check(file, e);
+    if (rc == 0 && strlen(file) >= sizeof s->save.file)
+        rc = err_set(e, DS_ERANGE, "%.80s: the path is too long", file);
+    snprintf(line, sizeof line, "{\"do\":\"save\",\"lens\":%d}", lens);
+    if (rc == 0)
+        rc = session_send(s, line, e);
+    if (rc < 0)
+        return rc;
+    str_copy(s->save.file, sizeof s->save.file, file);
+    str_reset(&s->save.frames);
+    s->save.before = before;
+    s->save.records = 0;
+    return 0;
+}
+
 static void read_trouble(struct session *s)
 {
     while (child_tail(&s->child, s->child.err) > 0) {
@@ -116,27 +144,79 @@ static int died(struct session *s, struct err *e)
                : err_set(e, DS_EIO, "the model's process ended");
 }
 
-int session_next(struct session *s, struct value *body, struct err *e)
+/* In place of "done", when the trace that has come cannot be written. */
+static void make_error(struct session *s, const struct err *why, struct value *body)
+{
+    struct record *rec = record_new();
+    uint64_t seq;
+    str_reset(&s->save.frames);
+    if (!rec)
+        return;
+    record_begin(rec, "error", 0, 0);
+    record_str(rec, "text", why->text);
+    if (record_end(rec, 1, &s->save.frames, NULL) < 0 ||
+        record_parse(s->save.frames.p, s->save.frames.len, &seq, body, NULL) <= 0)
+        str_reset(&s->save.frames);
+    record_free(rec);
+}
+
+/* A record while a trace is to be saved: 1 = it is part of it. */
+static int keep(struct session *s, struct value *body, int is_last)
+{
+    struct value kind = value_get(*body, "kind");
+    struct err e = {0};
+    if (s->save.before > 0) {
+        s->save.before -= is_last;
+        return 0;
+    }
+    if (!is_last) {
+        if ((value_is(kind, "head") || value_is(kind, "probe")) && s->save.frames.len <= TRACE_MAX)
+            record_copy(&s->save.frames, ++s->save.records, *body);
+        return 1;
+    }
+    int rc = 0;
+    if (value_is(kind, "done") && (s->save.frames.failed || s->save.frames.len > TRACE_MAX))
+        rc = err_set(&e, DS_ERANGE, "save: the trace is too large");
+    else if (value_is(kind, "done") && s->save.records != 2)
+        rc = err_set(&e, DS_EIO, "save: the model did not send a trace");
+    else if (value_is(kind, "done") && (rc = trace_file_check(s->save.file, &e)) == 0)
+        rc = trace_file_write(s->save.file, s->save.frames.p, s->save.frames.len, &e);
+    s->save.file[0] = '\0';
+    if (rc < 0)
+        make_error(s, &e, body);
+    return 0;
+}
+
+/* 1 = a record, 2 = one that was kept, 0 = not all of it is here. */
+static int take_record(struct session *s, struct value *body, struct err *e)
 {
     uint64_t seq;
+    int64_t n = s->got.len > s->used
+                    ? record_parse(s->got.p + s->used, s->got.len - s->used, &seq, body, e)
+                    : 0;
+    if (n < 0)
+        return err_add(e, (int)n, "the model's process");
+    if (n == 0)
+        return 0;
+    s->used += (size_t)n;
+    struct value kind = value_get(*body, "kind");
+    int is_last = value_is(kind, "done") || value_is(kind, "error");
+    s->busy -= is_last && s->busy > 0;
+    return s->save.file[0] && keep(s, body, is_last) ? 2 : 1;
+}
+
+int session_next(struct session *s, struct value *body, struct err *e)
+{
+    int rc;
     send_some(s);
     read_trouble(s);
     read_answers(s);
     if (s->got.failed)
         return err_set(e, DS_EMEM, "out of memory for the session");
-    if (s->got.len > 0) {
-        int64_t n = record_parse(s->got.p, s->got.len, &seq, body, e);
-        if (n < 0)
-            return err_add(e, (int)n, "the model's process");
-        if (n > 0) {
-            s->used = (size_t)n;
-            struct value kind = value_get(*body, "kind");
-            if ((value_is(kind, "done") || value_is(kind, "error")) && s->busy > 0)
-                s->busy--;
-            return 1;
-        }
-    }
-    return s->at_end ? died(s, e) : 0;
+    do
+        rc = take_record(s, body, e);
+    while (rc == 2);
+    return rc != 0 ? rc : s->at_end ? died(s, e) : 0;
 }
 
 int session_fd(const struct session *s)
@@ -156,5 +236,6 @@ void session_close(struct session *s)
     child_close(&s->child, SIGKILL); /* it holds nothing that could be lost */
     str_release(&s->send);
     str_release(&s->got);
+    str_release(&s->save.frames);
     mem_free(s);
 }

@@ -24,6 +24,7 @@
 #include "io/host_fallback.h"
 #include "io/host_models.h"
 #include "io/host_tail.h"
+#include "io/host_parts.h"
 #include "io/record.h"
 
 enum {
@@ -35,7 +36,7 @@ enum {
     NOISE_MAX = 64 << 10  /* banners before the agent's first record */
 };
 static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 30, greet_s = 20,
-                    settle_s = 0.3;
+                    settle_s = 0.3, echo_s = 10;
 
 /* The log of a followed run here.  `at` and `id` say what of the log there it holds. */
 struct mirror {
@@ -62,7 +63,7 @@ enum far { FAR_PROGRAM, FAR_PYTHON, FAR_TAIL };
 /* box: as ssh takes it; name: without the user. */
 struct host {
     char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
-        version[64], only[256];
+        version[64], only[256], does[256], presets[HOST_PRESETS];
     struct child ssh;
     enum host_state state;
     enum far far; /* how it is tried next */
@@ -80,7 +81,8 @@ struct host {
     struct host_tail *tail; /* speaks as an agent for FAR_TAIL, else NULL */
     struct str to_shell;
     struct host_answer answer[ANSWERS_MAX];
-    int64_t last_id;
+    int64_t last_id, echo_id; /* echo_id: of the one on its way, 0 none */
+    double echoed;            /* when it was sent */
 };
 
 const char *host_state_name(enum host_state state)
@@ -204,6 +206,8 @@ static void disconnect(struct host *h, const char *why)
     str_reset(&h->to_shell);
     h->given = h->acked = 0;
     h->is_greeted = 0;
+    h->echo_id = 0;
+    h->echoed = 0; /* the way may be another one */
     h->state = isfinite(h->heard) ? HOST_RECONNECTING : HOST_FAILED;
     str_copy(h->why, sizeof h->why, why);
     h->retry = clock_mono() + h->wait_s;
@@ -337,6 +341,18 @@ static void read_row(const struct host *h, struct run_row *r, struct value body)
     r->remote = h->name;
 }
 
+/* The mirror of a run, whose folder is named as people know the run: "box:first".  No name of theirs is
+ * used as it is. */
+static void place_row(const struct host *h, struct run_row *r)
+{
+    char label[HOST_NAME + 80];
+    snprintf(label, sizeof label, "%s:%.64s", h->name, r->name);
+    for (char *p = label; *p; p++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-@%:", *p))
+            *p = '-';
+    snprintf(r->path, sizeof r->path, "%.700s/r%zu/%s", h->dir, h->rows, label);
+}
+
 static struct run_row *row_of(struct host *h, const char *name)
 {
     int64_t at;
@@ -351,7 +367,7 @@ static struct run_row *row_of(struct host *h, const char *name)
         return NULL;
     }
     str_copy(r->name, sizeof r->name, name);
-    snprintf(r->path, sizeof r->path, "%.900s/r%zu", h->dir, h->rows); /* never a name of theirs */
+    place_row(h, r);
     h->row[h->rows++] = r;
     return r;
 }
@@ -364,6 +380,8 @@ static void take_row(struct host *h, struct value body)
     if (!r)
         return;
     read_row(h, r, body);
+    if (!r->is_kept && h->state == HOST_UP)
+        h->why[0] = '\0'; /* such as of a folder that was not there before its first run */
     r->is_kept = 1;
     h->listed++;
 }
@@ -581,28 +599,72 @@ void host_drop(struct host *h, const char *path)
 
 /* ---- commands ---- */
 
-int64_t host_command(struct host *h, const char *path, const char *line, struct err *e)
+const char *host_run(const struct host *h, const char *path)
 {
-    const struct mirror *m = mirror_at(h, path);
+    for (size_t i = 0; i < h->rows; i++)
+        if (strcmp(h->row[i]->path, path) == 0)
+            return h->row[i]->name;
+    return NULL;
+}
+
+int host_can(const struct host *h, const char *what)
+{
+    size_t n = strlen(what);
+    for (const char *p = h->does; *p; p += strspn(p, " ")) {
+        size_t len = strcspn(p, " ");
+        if (len == n && memcmp(p, what, n) == 0)
+            return 1;
+        p += len;
+    }
+    return 0;
+}
+
+static void send_request(struct host *h, const char *what, int64_t id, const char *more)
+{
+    str_add(&h->out, "{\"do\":");
+    str_add_json(&h->out, what, strlen(what));
+    json_add_int(&h->out, "id", id);
+    str_add(&h->out, more[0] ? "," : "");
+    str_add(&h->out, more);
+    str_add(&h->out, "}\n");
+    flush_out(h);
+}
+
+int64_t host_ask(struct host *h, const char *what, const struct str *more, int is_reading,
+                 struct err *e)
+{
     struct host_answer *x = NULL;
     for (int i = 0; i < ANSWERS_MAX && !x; i++)
         x = h->answer[i].id == 0 ? &h->answer[i] : NULL;
-    if (!m)
-        return err_set(e, DS_ENOTFOUND, "%s: no such run on %s", path, h->name);
-    if (h->is_readonly)
+    if (h->is_readonly && !is_reading)
         return err_set(e, DS_EUSAGE, "%s is read-only", h->name);
     if (h->state != HOST_UP)
         return err_set(e, DS_EIO, "%s is %s", h->name, host_state_name(h->state));
     if (!x)
         return err_set(e, DS_EBUSY, "%s: too many commands are waiting", h->name);
     *x = (struct host_answer){.id = ++h->last_id, .sent = clock_mono()};
-    str_add(&h->out, "{\"do\":\"command\"");
-    json_add_int(&h->out, "id", x->id);
-    json_add_str(&h->out, "run", m->run);
-    json_add_str(&h->out, "line", line);
-    str_add(&h->out, "}\n");
-    flush_out(h);
+    send_request(h, what, x->id, str_text(more));
     return x->id;
+}
+
+int64_t host_command(struct host *h, const char *path, const char *line, struct err *e)
+{
+    const char *run = host_run(h, path);
+    struct str more = {0};
+    if (!run)
+        return err_set(e, DS_ENOTFOUND, "%s: no such run on %s", path, h->name);
+    json_add_str(&more, "run", run);
+    json_add_str(&more, "line", line);
+    int64_t id = host_ask(h, "command", &more, 0, e);
+    str_release(&more);
+    return id;
+}
+
+void host_forget(struct host *h, int64_t id)
+{
+    for (int i = 0; i < ANSWERS_MAX; i++)
+        if (id > 0 && h->answer[i].id == id)
+            h->answer[i].id = 0;
 }
 
 int host_answer(struct host *h, int64_t id, struct str *text, struct err *e)
@@ -626,6 +688,10 @@ int host_answer(struct host *h, int64_t id, struct str *text, struct err *e)
 static void take_answer(struct host *h, struct value body)
 {
     int64_t id = value_int(value_get(body, "id"), 0);
+    if (id != 0 && id == h->echo_id) {
+        h->latency_s = clock_mono() - h->echoed;
+        h->echo_id = 0;
+    }
     for (int i = 0; i < ANSWERS_MAX; i++) {
         struct host_answer *x = &h->answer[i];
         if (id == 0 || x->id != id || x->has_come)
@@ -633,8 +699,18 @@ static void take_answer(struct host *h, struct value body)
         x->has_come = 1;
         x->is_ok = value_num(value_get(body, "ok"), 0) != 0;
         text_into(x->text, sizeof x->text, body, "text");
-        h->latency_s = clock_mono() - x->sent;
     }
+}
+
+/* How long a line takes there and back, without what a command does there. */
+static void measure_latency(struct host *h)
+{
+    double now = clock_mono();
+    if (h->echo_id != 0 || !host_can(h, "echo") || now < h->echoed + echo_s)
+        return;
+    h->echo_id = ++h->last_id;
+    h->echoed = now;
+    send_request(h, "echo", h->echo_id, "");
 }
 
 /* To the next kind of far end, at once; from the last one to the first, later. */
@@ -656,6 +732,8 @@ static void take_hello(struct host *h, struct value body)
     char why[160];
     text_into(h->version, sizeof h->version, body, "version");
     text_into(h->only, sizeof h->only, body, "run");
+    text_into(h->does, sizeof h->does, body, "does");
+    text_into(h->presets, sizeof h->presets, body, "presets");
     if (protocol != HOST_PROTOCOL) {
         snprintf(why, sizeof why, "its agent speaks protocol %lld, this one %d",
                  (long long)protocol, HOST_PROTOCOL);
@@ -805,6 +883,7 @@ int host_poll(struct host *h)
     if (h->is_greeted) {
         host_models_poll(&h->models, &h->out);
         ask_details(h, now);
+        measure_latency(h);
     }
     acknowledge(h);
     flush_out(h);
@@ -903,5 +982,6 @@ struct host_info host_info(const struct host *h)
                               .runs = runs,
                               .is_listed = h->is_listed,
                               .is_readonly = h->is_readonly,
-                              .version = h->version};
+                              .version = h->version,
+                              .presets = h->presets};
 }

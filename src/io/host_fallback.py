@@ -331,7 +331,7 @@ def take(request):
         state["root"] = os.path.abspath(os.path.expanduser(request.get("root") or os.environ.get("DEPTHSCOPE_RUNS") or "runs"))
         state["only"] = os.path.exists(os.path.join(state["root"], "log.mp"))
         named = dict(run=os.path.basename(state["root"])) if state["only"] else {}
-        say("agent", protocol=1, version="Python %d.%d" % sys.version_info[:2], root=state["root"], readonly=state["readonly"], **named)
+        say("agent", protocol=1, version="Python %d.%d" % sys.version_info[:2], root=state["root"], readonly=state["readonly"], does="echo", **named)
         if not os.path.isdir(state["root"]):
             say("error", text="no such folder")
     elif what == "list":
@@ -344,6 +344,10 @@ def take(request):
         state["follows"].pop(run, None)
     elif what == "command":
         command(request.get("id", 0), run, request.get("line", ""))
+    elif what == "echo":
+        say("answer", id=request.get("id", 0), ok=True, text="")
+    elif "id" in request:
+        say("answer", id=request["id"], ok=False, text="no depthscope here: the Python script only lists, copies and passes on commands")
 
 
 def main():

@@ -94,13 +94,45 @@ static void take_connection(struct host_models *m, const struct host_socket *s, 
     add_request(out, "model", m->last_id, "run", s->run);
 }
 
-static void take_lines(struct host_talk *t, struct str *out)
+/* Another model of this host is named by its run: paths are those of mirrors here.  1: `own` is the
+ * request instead. */
+static int translate(const struct host_models *m, const char *line, struct str *own)
+{
+    struct json *j = NULL;
+    const char *what = NULL, *other = NULL, *text = NULL, *run = NULL;
+    if (!strstr(line, "compare") || json_parse(&j, line, strlen(line), "request", NULL) < 0)
+        return 0;
+    const struct json_node *q = json_root(j);
+    what = json_str(json_get(q, "do"), NULL);
+    other = json_str(json_get(q, "other"), NULL);
+    text = json_str(json_get(q, "text"), NULL);
+    int is_own = what && strcmp(what, "compare") == 0 && other && text;
+    for (int i = 0; is_own && i < m->sockets; i++)
+        run = strcmp(m->socket[i].dir, other) == 0 ? m->socket[i].run : run;
+    if (is_own) {
+        str_add(own, "{");
+        json_add_str(own, "do", run ? "compare" : "refuse");
+        json_add_str(own, run ? "run" : "text",
+                     run ? run : "compare: the other model is not an open run of this host");
+        if (run)
+            json_add_str(own, "text", text);
+        json_add_int(own, "lens", json_int(json_get(q, "lens"), 0));
+        str_add(own, "}");
+    }
+    json_free(j);
+    return is_own;
+}
+
+static void take_lines(const struct host_models *m, struct host_talk *t, struct str *out)
 {
     char *newline;
     while ((newline = t->in.len ? memchr(t->in.p, '\n', t->in.len) : NULL)) {
         size_t n = (size_t)(newline - t->in.p) + 1;
+        struct str own = {0};
         *newline = '\0';
-        add_request(out, "say", t->id, "line", t->in.p);
+        int is_own = translate(m, t->in.p, &own);
+        add_request(out, "say", t->id, "line", is_own ? str_text(&own) : t->in.p);
+        str_release(&own);
         memmove(t->in.p, t->in.p + n, t->in.len - n);
         t->in.len -= n;
     }
@@ -130,7 +162,7 @@ void host_models_poll(struct host_models *m, struct str *out)
         ssize_t n = read(t->fd, chunk, sizeof chunk);
         if (n > 0) {
             str_add_bytes(&t->in, chunk, (size_t)n);
-            take_lines(t, out);
+            take_lines(m, t, out);
         }
         int is_over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
         int is_too_much = t->in.failed || t->out.failed || t->in.len > LINE_MAX_BYTES;

@@ -1,5 +1,7 @@
 /* Hosts of the workbench: opening, polling, and which runs are theirs. */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "tui/appstate.h"
 
@@ -77,6 +79,34 @@ struct host *app_host_of(const struct app *app, const char *path)
         if (host_owns(app->host[i], path))
             return app->host[i];
     return NULL;
+}
+
+const char *app_path_there(const struct app *app, const char *given)
+{
+    for (size_t i = 0; i < app->hosts; i++) {
+        const char *name = host_info(app->host[i]).name;
+        size_t n = strlen(name);
+        const struct run_row *row = strncmp(given, name, n) == 0 && given[n] == ':'
+                                        ? host_find(app->host[i], given + n + 1)
+                                        : NULL;
+        if (row)
+            return row->path;
+    }
+    return NULL;
+}
+
+void app_runs_there(const struct app *app, void (*each)(void *ctx, const char *label), void *ctx)
+{
+    char label[HOST_NAME + 300];
+    for (size_t i = 0; i < app->hosts; i++) {
+        size_t n;
+        const struct run_row *const *row = host_rows(app->host[i], &n);
+        for (size_t k = 0; k < n; k++) {
+            snprintf(label, sizeof label, "%s:%s", host_info(app->host[i]).name, row[k]->name);
+            if (row[k]->is_kept)
+                each(ctx, label);
+        }
+    }
 }
 
 struct host *const *app_hosts(struct app *app, size_t *n)

@@ -222,8 +222,11 @@ static void key_run(struct view *v, const struct key *k, const char *args)
         app_select_run(app, (app->current + (size_t)((int)app->runs + k->value)) % app->runs);
 }
 
-const char *app_path(const char *given, char *room, size_t size)
+const char *app_path(struct app *app, const char *given, char *room, size_t size)
 {
+    const char *there = fs_exists(given) ? NULL : app_path_there(app, given);
+    if (there)
+        return there;
     int is_name = !fs_exists(given) && fs_name_ok(given) &&
                   fs_join(room, size, job_root(), given, NULL) == 0 && fs_exists(room);
     return is_name ? room : given;
@@ -236,7 +239,7 @@ static void key_open(struct view *v, const struct key *k, const char *args)
     (void)k;
     if (!args || !*args)
         app_open_command(v->app, "open ");
-    else if (app_open(v->app, app_path(args, path, sizeof path), &e) < 0)
+    else if (app_open(v->app, app_path(v->app, args, path, sizeof path), &e) < 0)
         app_notify(v->app, LOG_ERROR, "%s", e.text);
 }
 

@@ -142,13 +142,23 @@ static void add_commands(struct app *app, struct candidates *c, const char *pref
     add_views(app, c, "", prefix);
 }
 
+struct completion {
+    struct candidates *candidates;
+    const char *prefix;
+};
+
+static void add_run_there(void *ctx, const char *label)
+{
+    const struct completion *x = ctx;
+    add_candidate(x->candidates, label, x->prefix);
+}
+
 /* Files, directories (with a slash) and runs; hidden files only for a prefix with a dot. */
 static void add_paths(struct app *app, struct candidates *c, const char *args, const char *prefix)
 {
     const char *slash = strrchr(prefix, '/'), *base = slash ? slash + 1 : prefix;
     char dir[1024], path[2100], **names = NULL;
     size_t n = 0;
-    (void)app;
     (void)args;
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - prefix + 1) : 1, slash ? prefix : ".");
     if (fs_list(dir, &names, &n, NULL) == 0) {
@@ -168,6 +178,8 @@ static void add_paths(struct app *app, struct candidates *c, const char *args, c
         for (size_t i = 0; i < n; i++)
             if (fs_name_ok(names[i]))
                 add_candidate(c, names[i], prefix);
+    struct completion there = {c, prefix};
+    app_runs_there(app, add_run_there, &there);
     if (names)
         fs_list_free(names, n);
 }

@@ -195,6 +195,9 @@ void app_open_hosts(struct app *app);
 int app_poll_hosts(struct app *app);                               /* 1 when anything changed */
 int app_watch_hosts(const struct app *app, struct pollfd *w);      /* HOST_FDS each at most */
 struct host *app_host_of(const struct app *app, const char *path); /* NULL: of this machine */
+/* The path of "box:first", NULL: no such run of an open host.  Calls back with all such names. */
+const char *app_path_there(const struct app *app, const char *given);
+void app_runs_there(const struct app *app, void (*each)(void *ctx, const char *label), void *ctx);
 void app_close_hosts(struct app *app);
 /* app_alerts.c */
 void app_alerts_open(struct app *app); /* reads the user's settings */

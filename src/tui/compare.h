@@ -73,6 +73,7 @@ enum { COMPARE_LENS = 5, COMPARE_SETTINGS_MAX = 256 };
 
 struct compare_side {
     char path[1024];            /* "" = none */
+    int there;                  /* it is a run of a host */
     const struct runview *view; /* borrowed: an open run; or `answered` */
     struct runview *answered;   /* head and probe from the process */
     const struct probe *probe;  /* of this draw, NULL none */
@@ -93,7 +94,7 @@ struct compare {
     int text, texts, made_text; /* which of the texts that both have */
     int shown;                  /* enum compare_shown */
     /* the process with both models */
-    struct session *session;
+    struct session *session, *other; /* other: of B when the two cannot be asked in one process */
     char model[2][1024];
     struct field prompt;
     int is_typing, is_live, asked, half, has_asked_text;

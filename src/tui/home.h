@@ -75,11 +75,18 @@ struct home {
     int shows_details;
     struct home_details details;
     /* actions */
-    char acting[65]; /* the run that a question is about */
+    char acting[256], acting_path[1100]; /* the run that a question is about */
+    struct host *acting_there;           /* the host that it is on, NULL: here */
     char trashed[HOME_UNDO_MAX][65];
     int n_trashed;
     struct job_launch launch; /* of a resume */
     int is_launching;
+    struct {
+        struct host *host;
+        char run[256], path[1100];
+        int64_t id;      /* of a request to the host, 0 none: for the run's checkpoints, or */
+        int is_resuming; /* to resume it */
+    } there;
     int is_picking; /* the checkpoint to resume from */
     struct {
         char from[24], text[80];
@@ -123,10 +130,16 @@ int home_filter_event(struct view *v, const struct event *ev);
 void home_filter_apply(struct view *v);
 void home_filter_draw(struct view *v, struct area line);
 
+/* home_there.c: resuming a run on a host. */
+void home_resume_there(struct view *v, const char *from); /* "": asks for the checkpoints first */
+int home_poll_there(struct view *v);                      /* 1 = draw again */
+
 /* home_actions.c: what is done to the selected run; the functions of key rows. */
 key_fn home_rename, home_tag, home_note, home_trash, home_restore, home_stop, home_like,
     home_resume, home_undo;
 int home_offers(struct view *v, const struct key *k);
+void home_pick_begin(struct view *v); /* of the choices */
+void home_add_choice(struct home *h, const char *from, const char *text);
 int home_pick_event(struct view *v, const struct event *ev);
 void home_pick_draw(struct view *v, struct area a);
 int home_poll_launch(struct view *v);

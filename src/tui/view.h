@@ -115,8 +115,9 @@ void app_run_moved(struct app *app, const char *from, const char *to);
 void app_open_model(struct app *app, const char *path);
 /* 1 for a model without records: a directory, or a model in a single file. */
 int app_is_model(const char *path);
-/* A path as typed: the name of a run becomes its path.  `room` holds the result where needed. */
-const char *app_path(const char *given, char *room, size_t size);
+/* A path as typed: the name of a run becomes its path, "box:first" that of a run on a host.  `room` holds the
+ * result where needed. */
+const char *app_path(struct app *app, const char *given, char *room, size_t size);
 /* Shows Compare on two runs, checkpoints, models or traces; text: for both models, or NULL. */
 void app_compare(struct app *app, const char *a, const char *b, const char *text);
 /* Opens `path` as a run, log, trace or model, depending on its files, and shows it. */

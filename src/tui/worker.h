@@ -20,6 +20,15 @@ int worker_next(struct app *app, struct session *s, struct value *body, struct e
 const char *worker_name(const char *path);
 /* The same for people: of the current run's model on a host the name of the run. */
 const char *worker_title(struct app *app, const char *path);
+/* The host that this model is on, NULL: this machine. */
+struct host *worker_host(struct app *app, const char *path);
+/* "  34 ms" for such a model: the latency of the line to it, or the state of a line that is down; "" when
+ * it is here or nothing is known. */
+const char *worker_latency(struct app *app, const char *path, char out[24]);
+/* The model that a process opens for a path: of a run on a host the socket of its mirror. */
+const char *worker_model(const char *path, char *room, size_t size);
+/* A name for files about a model: of a run on a host "box-first". */
+const char *worker_file_name(struct app *app, const char *path, char *out, size_t size);
 /* Replaces *r with a view of this record alone. */
 void worker_replace(struct runview **r, struct value body);
 /* The same of the record under construction. */

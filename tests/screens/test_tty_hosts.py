@@ -50,7 +50,7 @@ def steps_in(path):
 
 
 def mirror(t):
-    found = glob.glob("%s/%d/depthscope/hosts/.host.*/r0/log.mp" % (kit.STATE, Tty.count))
+    found = glob.glob("%s/%d/depthscope/hosts/.host.*/r0/*/log.mp" % (kit.STATE, Tty.count))
     return [p for p in found if os.path.getsize(p)]
 
 

@@ -482,7 +482,10 @@ T(a_session_answers_wrong_requests_and_lives_on)
         {"{\"do\":\"compare\",\"text\":\"a\"}", "the second model"},
         {"{\"do\":\"compare\",\"text\":\"a\",\"other\":\"/nowhere/at/all\"}", "/nowhere/at/all"},
         {"{\"do\":\"compare\",\"other\":\"/nowhere\"}", "expected \"text\""},
-        {"{\"do\":\"save\"}", "expected \"file\""},
+        {"{\"do\":\"save\"}", "no text yet"},
+        {"{\"do\":\"save\",\"file\":\"\"}", "expected \"file\""},
+        {"{\"do\":\"save\",\"file\":5}", "expected \"file\""},
+        {"{\"do\":\"refuse\",\"text\":\"not from there\"}", "not from there"},
     };
     for (size_t i = 0; i < DS_LEN(bad); i++) {
         struct reply r = ask(s, bad[i][0]);
@@ -807,6 +810,46 @@ T(a_session_saves_its_text_as_a_trace)
     runview_free(v);
     r = ask(s, json);
     t_truef(strstr(r.error, "exists") != NULL, "%s", r.error);
+    session_close(s);
+}
+
+/* As for a model on another machine: the trace comes as records and is written by this process. */
+T(a_session_saves_a_trace_of_its_model_here)
+{
+    char path[600], log[700], dir[512];
+    struct err e = {0};
+    struct value body;
+    struct runview *v = NULL;
+    struct session *s = start(make_model("edp"));
+    struct reply r = {0};
+    snprintf(dir, sizeof dir, "%s/here", t_tmpdir());
+    snprintf(path, sizeof path, "%s/one.mp", dir);
+    snprintf(log, sizeof log, "%s/log.mp", dir);
+    t_ok(session_save(s, path, 2, &e), &e);
+    t_fails(session_save(s, path, 2, &e), &e, DS_EBUSY, "is being saved");
+    t_eq(next_record(s, &body, &e), 1);
+    t_true(value_is(value_get(body, "kind"), "error")); /* no text yet */
+    t_true(!fs_exists(path));
+    t_ok(session_send(s, "{\"do\":\"trace\",\"text\":\"hello\"}", &e), &e);
+    t_ok(session_save(s, path, 2, &e), &e); /* queued behind the trace, whose records are delivered */
+    t_eq(next_record(s, &body, &e), 1);
+    t_true(value_is(value_get(body, "kind"), "probe"));
+    t_eq(next_record(s, &body, &e), 1);
+    t_true(value_is(value_get(body, "do"), "trace"));
+    t_eq(next_record(s, &body, &e), 1);
+    t_true(value_is(value_get(body, "kind"), "done") && value_is(value_get(body, "do"), "save"));
+    t_ok(runview_open(&v, path, &e), &e);
+    t_eq(v->state, RUN_TRACE);
+    t_eq(runview_probe(v, -1)->tokens, 5);
+    t_eq(runview_probe(v, -1)->lens_k, 2);
+    runview_free(v);
+    t_fails(session_save(s, path, 2, &e), &e, DS_EEXIST, "exists");
+    t_fails(session_save(s, log, 2, &e), &e, DS_EEXIST, "name of a run's log");
+    snprintf(log, sizeof log, "%s/two.mp", path);
+    t_ok(session_save(s, log, 2, &e), &e);
+    r = ask(s, "{\"do\":\"info\"}"); /* what cannot be written is an error in its turn */
+    t_str(r.kind, "error");
+    t_truef(strstr(r.error, "one.mp") != NULL, "%s", r.error);
     session_close(s);
 }
 

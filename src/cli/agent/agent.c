@@ -23,6 +23,7 @@
 #include "io/runlog.h"
 #include "models.h"
 #include "probes.h"
+#include "start.h"
 #include "summary.h"
 #include "training/job.h"
 
@@ -72,6 +73,7 @@ struct agent {
     int follows;
     struct sent_command command[COMMANDS_MAX];
     int commands;
+    struct starts starts;
     struct models models;
     struct record *rec;
     struct str in, frame, bodies;
@@ -101,8 +103,13 @@ static void acknowledge(struct agent *a, int64_t bytes)
         a->acked = (uint64_t)bytes;
 }
 
+/* What this agent answers beyond the requests of the first one. */
+static const char abilities[] = "start resume checkpoints compare save echo";
+
 static int send_hello(struct agent *a, struct err *e)
 {
+    char presets[HOST_PRESETS];
+    start_presets(presets, sizeof presets);
     record_begin(a->rec, "agent", 0, clock_wall());
     record_int(a->rec, "protocol", HOST_PROTOCOL);
     record_str(a->rec, "version", DEPTHSCOPE_VERSION);
@@ -110,6 +117,8 @@ static int send_hello(struct agent *a, struct err *e)
     record_bool(a->rec, "readonly", a->readonly);
     if (a->only && a->index.n > 0)
         record_str(a->rec, "run", a->index.row[0]->name);
+    record_str(a->rec, "does", abilities);
+    record_str(a->rec, "presets", presets);
     return send_record(a, e);
 }
 
@@ -494,6 +503,73 @@ static int poll_commands(struct agent *a, struct err *e)
     return rc;
 }
 
+/* ---- starting runs ---- */
+
+static int checkpoints(struct agent *a, int64_t id, const struct run_row *row, struct err *e)
+{
+    struct str text = {0};
+    struct err why = {0};
+    int rc = start_checkpoints(&text, row, &why);
+    rc = send_answer(a, id, rc == 0, rc == 0 ? str_text(&text) : why.text, e);
+    str_release(&text);
+    return rc;
+}
+
+/* The folder of runs: the parent where a run itself was opened. */
+static void runs_root(const struct agent *a, char *out, size_t size)
+{
+    str_copy(out, size, a->root);
+    size_t n = strlen(out);
+    while (n > 1 && out[n - 1] == '/')
+        out[--n] = '\0';
+    char *slash = a->only ? strrchr(out, '/') : NULL;
+    if (slash)
+        slash[slash == out] = '\0';
+    else if (a->only)
+        str_copy(out, size, ".");
+}
+
+/* "start", "resume" and "checkpoints"; the answer to the first two comes when the run has begun. */
+static int start_run(struct agent *a, const char *what, const struct json_node *r, struct err *e)
+{
+    int64_t id = json_int(json_get(r, "id"), 0);
+    const char *run = json_str(json_get(r, "run"), NULL),
+               *from = json_str(json_get(r, "from"), NULL);
+    const struct run_row *row = run ? runindex_find(&a->index, run) : NULL;
+    struct err why = {0};
+    char root[1024];
+    int is_new = strcmp(what, "start") == 0, is_list = strcmp(what, "checkpoints") == 0;
+    if (a->readonly && !is_list)
+        return send_answer(a, id, 0, "this host is read-only (agent --readonly)", e);
+    if (!is_new && (!row || strcmp(row->name, run) != 0))
+        return send_answer(a, id, 0, "no such run", e);
+    if (is_list)
+        return checkpoints(a, id, row, e);
+    if (a->only && is_new)
+        return send_answer(a, id, 0, "one run is open here; open its folder to start another", e);
+    runs_root(a, root, sizeof root);
+    int rc = is_new ? start_new(&a->starts, id, root, r, &why)
+                    : start_again(&a->starts, id, root, row, from ? from : "", &why);
+    return rc < 0 ? send_answer(a, id, 0, why.text, e) : 0;
+}
+
+static int poll_starts(struct agent *a, struct err *e)
+{
+    char text[400];
+    int64_t id;
+    int rc = 0, got;
+    while (rc == 0 && (got = start_next(&a->starts, &id, text, sizeof text)) != 0) {
+        if (got > 0) { /* the list first, so that the run can be opened */
+            a->next_row = a->index.n;
+            a->listed = 0;
+            rc = send_rows(a, e);
+        }
+        if (rc == 0)
+            rc = send_answer(a, id, got > 0, text, e);
+    }
+    return rc;
+}
+
 /* ---- models ---- */
 
 static int say_model(struct agent *a, int64_t id, const char *bytes, size_t n, const char *why,
@@ -519,26 +595,48 @@ static int open_model(struct agent *a, int64_t id, const char *run, struct err *
                                                             : 0;
 }
 
-/* Writing a file here and opening another model by its path are not for the other end to ask. */
-static int say_to_model(struct agent *a, int64_t id, const char *line, struct err *e)
+/* The line for the server: another model is named by its run, as for the other requests, and files are
+ * not written here. */
+static int translate(struct agent *a, const struct json_node *q, struct str *out)
+{
+    const char *what = json_str(json_get(q, "do"), NULL), *why = NULL, *run, *text;
+    const struct run_row *row;
+    if (what && strcmp(what, "compare") == 0) {
+        run = json_str(json_get(q, "run"), NULL);
+        text = json_str(json_get(q, "text"), NULL);
+        row = run ? runindex_find(&a->index, run) : NULL;
+        if (row && strcmp(row->name, run) == 0) {
+            str_add(out, "{");
+            json_add_str(out, "do", "compare");
+            json_add_str(out, "other", row->path);
+            json_add_str(out, "text", text ? text : "");
+            json_add_int(out, "lens", json_int(json_get(q, "lens"), 0));
+            str_add(out, "}");
+            return 1;
+        }
+        why = "compare: no such run on this host";
+    } else if (!what || (strcmp(what, "save") == 0 && json_get(q, "file"))) {
+        why = "save: a file on this host cannot be written from elsewhere";
+    }
+    if (!why)
+        return 0;
+    str_add(out, "{");
+    json_add_str(out, "do", "refuse");
+    json_add_str(out, "text", what ? why : "request: expected an object with \"do\"");
+    str_add(out, "}");
+    return 1;
+}
+
+static void say_to_model(struct agent *a, int64_t id, const char *line)
 {
     struct json *j = NULL;
-    int rc = 0;
-    const char *what = json_parse(&j, line, strlen(line), "request", NULL) == 0
-                           ? json_str(json_get(json_root(j), "do"), NULL)
-                           : NULL;
-    if (what && strcmp(what, "save") != 0 && strcmp(what, "compare") != 0) {
-        models_say(&a->models, id, line);
-    } else {
-        a->bodies.len = 0;
-        record_begin(a->rec, "error", 0, clock_wall());
-        record_str(a->rec, "text", "save and compare are unsupported over a host");
-        rc = record_end(a->rec, 0, &a->bodies, e);
-        if (rc == 0)
-            rc = say_model(a, id, a->bodies.p, a->bodies.len, NULL, e);
-    }
+    struct str own = {0};
+    int is_json = json_parse(&j, line, strlen(line), "request", NULL) == 0;
+    int is_own = translate(a, is_json ? json_root(j) : NULL, &own);
+    if (!own.failed)
+        models_say(&a->models, id, is_own ? str_text(&own) : line);
+    str_release(&own);
     json_free(j);
-    return rc;
 }
 
 static int poll_models(struct agent *a, struct err *e)
@@ -624,13 +722,19 @@ static int take_request(struct agent *a, const char *line, size_t n, struct err 
     else if (strcmp(what, "command") == 0)
         rc = start_command(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), text_of(r, "line"),
                            e);
+    else if (strcmp(what, "start") == 0 || strcmp(what, "resume") == 0 ||
+             strcmp(what, "checkpoints") == 0)
+        rc = start_run(a, what, r, e);
+    else if (strcmp(what, "echo") == 0)
+        rc = send_answer(a, json_int(json_get(r, "id"), 0), 1, "", e);
     else if (strcmp(what, "model") == 0)
         rc = open_model(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), e);
     else if (strcmp(what, "say") == 0)
-        rc = say_to_model(a, json_int(json_get(r, "id"), 0), text_of(r, "line"), e);
+        say_to_model(a, json_int(json_get(r, "id"), 0), text_of(r, "line"));
     else if (strcmp(what, "hang") == 0)
         models_hang(&a->models, json_int(json_get(r, "id"), 0));
-    /* else: of a newer protocol */
+    else if (json_get(r, "id")) /* of a newer program, which waits for an answer */
+        rc = send_answer(a, json_int(json_get(r, "id"), 0), 0, "unknown request", e);
     json_free(j);
     return rc;
 }
@@ -662,10 +766,10 @@ static int turn(struct agent *a, struct err *e)
     for (int i = 0; i < a->follows; i++)
         is_busy |= has_window(a) && a->follow[i].due == 0;
     if (poll(p, (nfds_t)n,
-             is_busy       ? 0
-             : a->commands ? 50
-             : a->follows  ? 250
-                           : 500) > 0 &&
+             is_busy                      ? 0
+             : a->commands || a->starts.n ? 50
+             : a->follows                 ? 250
+                                          : 500) > 0 &&
         p[0].revents)
         rc = take_input(a, e);
     if (rc == 0 && a->lists)
@@ -674,6 +778,8 @@ static int turn(struct agent *a, struct err *e)
         rc = send_log(a, &a->follow[i], e);
     if (rc == 0)
         rc = poll_commands(a, e);
+    if (rc == 0)
+        rc = poll_starts(a, e);
     if (rc == 0)
         rc = poll_models(a, e);
     if (rc == 0 && clock_mono() > a->beat + beat_s) { /* that the line is alive */
@@ -700,6 +806,7 @@ static void release(struct agent *a)
         drop(a, a->follow[0].run);
     while (a->commands > 0)
         job_request_close(a->command[--a->commands].request);
+    starts_release(&a->starts);
     models_release(&a->models);
     runindex_release(&a->index);
     map_release(&a->sent);

@@ -118,7 +118,8 @@ static void key_compare(struct view *v, const struct key *k, const char *args)
         cut++;
     str_copy(b, sizeof b, cut);
     char path[2][1100];
-    compare_give(v, app_path(a, path[0], sizeof path[0]), app_path(b, path[1], sizeof path[1]));
+    compare_give(v, app_path(v->app, a, path[0], sizeof path[0]),
+                 app_path(v->app, b, path[1], sizeof path[1]));
 }
 
 static void key_type(struct view *v, const struct key *k, const char *args)
@@ -250,6 +251,8 @@ static int compare_poll(struct view *v)
 static int compare_fd(struct view *v)
 {
     const struct compare *c = v->state;
+    if (c->other && (!c->session || !session_busy(c->session)))
+        return session_fd(c->other);
     return c->session ? session_fd(c->session) : c->table.out;
 }
 

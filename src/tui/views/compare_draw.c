@@ -24,7 +24,9 @@ static const char *title_of(const struct compare *c, int k)
 {
     const char *name[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++)
-        name[i] = c->side[i].view ? c->side[i].view->name : NULL;
+        name[i] = c->side[i].there  ? worker_name(c->side[i].path) /* box:first */
+                  : c->side[i].view ? c->side[i].view->name
+                                    : NULL;
     return name[0] && name[1] && name[k][0] && strcmp(name[0], name[1]) != 0
                ? name[k]
                : worker_name(c->side[k].path);

@@ -239,6 +239,7 @@ static int find_views(struct view *v)
     int has = 1;
     for (int k = 0; k < 2; k++) {
         const struct open_run *r = find_run(v, c->side[k].path);
+        c->side[k].there = worker_host(v->app, c->side[k].path) != NULL;
         c->side[k].view = c->is_live ? c->side[k].answered : r ? r->view : NULL;
         has &= c->side[k].view != NULL;
     }
@@ -307,10 +308,16 @@ int compare_prepare(struct view *v)
 
 /* ---- the process ---- */
 
-void compare_stop(struct compare *c)
+static void close_sessions(struct compare *c)
 {
     session_close(c->session);
-    c->session = NULL;
+    session_close(c->other);
+    c->session = c->other = NULL;
+}
+
+void compare_stop(struct compare *c)
+{
+    close_sessions(c);
     c->asked = 0;
     c->made_of[0] = NULL;
     for (int k = 0; k < 2; k++) {
@@ -336,49 +343,95 @@ static int has_weights(struct compare *c, struct view *v)
     return 1;
 }
 
+/* Where both models can be opened by one process: here, or on one host. */
+static int is_one_place(struct view *v)
+{
+    const struct compare *c = v->state;
+    return worker_host(v->app, c->side[0].path) == worker_host(v->app, c->side[1].path);
+}
+
+static int open_sessions(struct view *v, struct err *e)
+{
+    struct compare *c = v->state;
+    char room[1100];
+    compare_stop(c);
+    for (int k = 0; k < 2; k++)
+        str_copy(c->model[k], sizeof c->model[k], c->side[k].path);
+    int rc = session_open(&c->session, worker_model(c->model[0], room, sizeof room), e);
+    if (rc == 0 && !is_one_place(v))
+        rc = session_open(&c->other, worker_model(c->model[1], room, sizeof room), e);
+    if (rc < 0)
+        compare_stop(c);
+    return rc;
+}
+
+/* One request to the process of both, or the same text for each of two: then nobody has the predictions
+ * of both, and their divergence is known from the logit lens alone. */
+static int ask(struct compare *c, const char *text, struct err *e)
+{
+    struct str line = {0};
+    int rc = 0;
+    if (c->other)
+        str_add(&line, "{\"do\":\"trace\",\"text\":");
+    else
+        str_add(&line, "{\"do\":\"compare\",\"other\":");
+    if (!c->other) {
+        str_add_json(&line, c->side[1].path, strlen(c->side[1].path));
+        str_add(&line, ",\"text\":");
+    }
+    str_add_json(&line, text, strlen(text));
+    str_addf(&line, ",\"lens\":%d}", COMPARE_LENS);
+    if (line.failed)
+        rc = err_set(e, DS_EMEM, "request: out of memory");
+    for (int k = 0; rc == 0 && k < (c->other ? 2 : 1); k++) {
+        struct session *s = k ? c->other : c->session;
+        if (c->other && (rc = session_send(s, "{\"do\":\"info\"}", e)) == 0)
+            c->asked++;
+        if (rc == 0 && (rc = session_send(s, str_text(&line), e)) == 0)
+            c->asked++;
+    }
+    str_release(&line);
+    return rc;
+}
+
 void compare_ask(struct view *v, const char *text)
 {
     struct compare *c = v->state;
     struct err e = {0};
-    struct str line = {0};
     c->trouble[0] = '\0';
-    if (!choose(v))
+    if (!choose(v)) {
         str_copy(c->trouble, sizeof c->trouble, "mark two runs in Home first");
-    else if (has_weights(c, v) && (!c->session || strcmp(c->model[0], c->side[0].path) != 0)) {
-        compare_stop(c);
-        str_copy(c->model[0], sizeof c->model[0], c->side[0].path);
-        if (session_open(&c->session, c->side[0].path, &e) < 0)
+    } else if (has_weights(c, v)) {
+        int is_open =
+            c->session && strcmp(c->model[0], c->side[0].path) == 0 &&
+            (is_one_place(v) ? !c->other : c->other && strcmp(c->model[1], c->side[1].path) == 0);
+        if (!is_open && open_sessions(v, &e) < 0)
             str_copy(c->trouble, sizeof c->trouble, e.text);
     }
     if (c->trouble[0]) {
         app_notify(v->app, LOG_WARN, "%s", c->trouble);
         return;
     }
-    str_add(&line, "{\"do\":\"compare\",\"other\":");
-    str_add_json(&line, c->side[1].path, strlen(c->side[1].path));
-    str_add(&line, ",\"text\":");
-    str_add_json(&line, text, strlen(text));
-    str_addf(&line, ",\"lens\":%d}", COMPARE_LENS);
-    if (line.failed || session_send(c->session, str_text(&line), &e) < 0) {
-        app_notify(v->app, LOG_ERROR, "%s", line.failed ? "request: out of memory" : e.text);
-    } else {
-        c->asked++;
-        c->half = 0;
-        c->is_live = c->has_asked_text = 1;
+    if (ask(c, text, &e) < 0) {
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
+        return;
     }
-    str_release(&line);
+    c->half = 0;
+    c->is_live = c->has_asked_text = 1;
 }
 
-/* "head", "probe" of A, then of B: a side is complete with its probe. */
-static void take_body(struct view *v, struct value body)
+/* "head", "probe" of A, then of B from one process: a side is complete with its probe.  of: the side of
+ * one of two processes. */
+static void take_body(struct view *v, int of, struct value body)
 {
     struct compare *c = v->state;
     struct value kind = value_get(body, "kind");
-    if (value_is(kind, "head") && c->half < 2) {
-        worker_replace(&c->side[c->half].answered, body);
-    } else if (value_is(kind, "probe") && c->half < 2 && c->side[c->half].answered) {
-        runview_take(c->side[c->half].answered, body);
-        c->half++;
+    int k = c->other ? of : c->half;
+    if (value_is(kind, "head") && k < 2) {
+        worker_replace(&c->side[k].answered, body);
+    } else if (value_is(kind, "probe") && k < 2 && c->side[k].answered) {
+        runview_take(c->side[k].answered, body);
+        c->half += !c->other;
     } else if (value_is(kind, "done") || value_is(kind, "error")) {
         size_t n = 0;
         const char *text = value_bytes(value_get(body, "text"), &n);
@@ -396,19 +449,21 @@ static void take_body(struct view *v, struct value body)
 int compare_take(struct view *v)
 {
     struct compare *c = v->state;
-    struct value body;
-    struct err e = {0};
-    int changed = 0, rc = 0;
-    for (int i = 0; c->session && i < 64 && (rc = worker_next(v->app, c->session, &body, &e)) > 0;
-         i++) {
-        take_body(v, body);
-        changed = 1;
-    }
-    if (c->session && rc < 0) {
+    int changed = 0;
+    for (int k = 0; k < 2; k++) {
+        struct session *s = k ? c->other : c->session;
+        struct value body;
+        struct err e = {0};
+        int rc = 0;
+        for (int i = 0; s && i < 64 && (rc = worker_next(v->app, s, &body, &e)) > 0; i++) {
+            take_body(v, k, body);
+            changed = 1;
+        }
+        if (!s || rc >= 0)
+            continue;
         if (!c->trouble[0])
             str_copy(c->trouble, sizeof c->trouble, e.text);
-        session_close(c->session); /* what it answered stays */
-        c->session = NULL;
+        close_sessions(c); /* what they answered stays */
         c->asked = 0;
         changed = 1;
     }

@@ -13,7 +13,7 @@ enum { SIDE_COLS = 44, WIDE_COLS = 100, PANEL_ROWS = GENERATE_TOP + 1 };
 static void draw_title(struct view *v, struct area line)
 {
     struct generate *g = v->state;
-    char text[160], top_k[24] = "";
+    char text[160], top_k[24] = "", latency[24];
     int x = 1, is_chat = g->is_chat && g->chat[0];
     const char *word = !g->session    ? "stopped"
                        : !g->about    ? "loading"
@@ -23,6 +23,7 @@ static void draw_title(struct view *v, struct area line)
     x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
                    g->model[0] ? worker_title(v->app, g->model) : "no model") +
          2;
+    x += area_text(line, 0, x - 2, -1, ink(ROLE_DIM), worker_latency(v->app, g->model, latency));
     area_text(line, 0, x, 7, ink(role), word);
     x += 9;
     str_copy(text, sizeof text, "completion");

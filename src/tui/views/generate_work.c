@@ -198,18 +198,37 @@ void generate_ask_from(struct view *v, size_t keep, const char *text, int32_t id
     send_text(v, &line, keep);
 }
 
+/* The model is on a host, whose files are not ours. */
+static void save_here(struct view *v, const char *file)
+{
+    struct generate *g = v->state;
+    struct err e = {0};
+    if (!g->session)
+        app_notify(v->app, LOG_WARN, "no model loaded: %s", g->trouble);
+    else if (session_save(g->session, file, 5, &e) < 0)
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
+    else {
+        g->asked++;
+        str_copy(g->saving, sizeof g->saving, file);
+    }
+}
+
 void generate_ask_save(struct view *v, const char *file)
 {
     struct generate *g = v->state;
     struct str line = {0};
-    char free_name[1024];
+    char free_name[1024], name[96];
     if (file)
         str_copy(free_name, sizeof free_name, file);
     for (int i = 1; !file && i < 10000; i++) {
-        snprintf(free_name, sizeof free_name, "exports/%.80s-trace-%d.mp", worker_name(g->model),
-                 i);
+        snprintf(free_name, sizeof free_name, "exports/%.80s-trace-%d.mp",
+                 worker_file_name(v->app, g->model, name, sizeof name), i);
         if (!fs_exists(free_name))
             break;
+    }
+    if (worker_host(v->app, g->model)) {
+        save_here(v, free_name);
+        return;
     }
     str_add(&line, "{\"do\":\"save\",\"file\":");
     str_add_json(&line, free_name, strlen(free_name));

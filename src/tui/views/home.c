@@ -60,7 +60,10 @@ static int home_poll(struct view *v)
     int was_starting = h->form.is_starting;
     if (form_poll(&h->form, v, path, sizeof path)) {
         home_load(v);
-        home_open_path(v, path);
+        if (path[0])
+            home_open_path(v, path);
+        else
+            app_notify(v->app, LOG_INFO, "the run has begun; it is not listed yet");
         return 1;
     }
     if (home_poll_launch(v) || (was_starting && !h->form.is_starting))
@@ -162,13 +165,15 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
     struct err e = {0};
-    (void)k, (void)args;
+    size_t n;
+    (void)k, (void)args, (void)app_hosts(v->app, &n);
     if (h->form.is_open || h->list.cursor >= h->items) /* a key hint was clicked below the form */
         return;
     const struct home_item *i = &h->item[h->list.cursor];
     if (i->kind == HOME_PRESET && app_is_readonly(v->app))
         app_notify(v->app, LOG_WARN, "read-only mode: runs cannot be started");
-    else if (i->kind == HOME_PRESET && h->index.n == 0 && strcmp(h->preset[i->at], "quick") == 0)
+    else if (i->kind == HOME_PRESET && h->index.n == 0 && n == 0 &&
+             strcmp(h->preset[i->at], "quick") == 0)
         start_quick(v);
     else if (i->kind == HOME_PRESET)
         open_form(v, h->preset[i->at]);

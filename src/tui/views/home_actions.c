@@ -14,41 +14,70 @@
 #include "training/job.h"
 #include "tui/home.h"
 
+static struct host *host_of(struct view *v, const char *path)
+{
+    size_t n;
+    struct host *const *host = app_hosts(v->app, &n);
+    for (size_t i = 0; i < n; i++)
+        if (host_owns(host[i], path))
+            return host[i];
+    return NULL;
+}
+
+/* Why nothing can be done to a run, "" when something can. */
+static const char *why_not(struct view *v, const struct run_row *r, int is_there_too, char *out,
+                           size_t size)
+{
+    const struct home *h = v->state;
+    char path[1100];
+    out[0] = '\0';
+    if (fs_join(path, sizeof path, job_root(), r->name, NULL) < 0)
+        path[0] = '\0';
+    if (r->format)
+        snprintf(out, size, "%s: the log of another program (%s); it is only read", r->name,
+                 r->format);
+    else if (r->remote && !is_there_too)
+        snprintf(out, size, "%s: on %s, where it cannot be done from here", r->name, r->remote);
+    else if (r->remote && h->there.id)
+        snprintf(out, size, "%s: a request to its host is not answered yet", h->there.run);
+    else if (!r->remote && strcmp(path, r->path) != 0)
+        snprintf(out, size, "%s: not in %s; it is only read", r->path, job_root());
+    else if (!r->remote && !fs_name_ok(r->name))
+        str_copy(out, size, "the name of this run has characters that runs may not have");
+    return out;
+}
+
 /* The selected run, remembered for the question; NULL with a message when there is none. */
-static struct run_row *begin(struct view *v)
+static struct run_row *begin(struct view *v, int is_there_too)
 {
     struct home *h = v->state;
     struct run_row *r = home_run(h);
-    char path[1100] = "";
+    char why[1400] = "no run is selected";
     if (h->form.is_open)
         return NULL;
-    if (r && fs_join(path, sizeof path, job_root(), r->name, NULL) < 0)
-        path[0] = '\0';
-    if (!r)
-        app_notify(v->app, LOG_WARN, "no run is selected");
-    else if (r->format)
-        app_notify(v->app, LOG_WARN, "%s: the log of another program (%s); it is only read",
-                   r->name, r->format);
-    else if (strcmp(path, r->path) != 0)
-        app_notify(v->app, LOG_WARN, "%s: not in %s; it is only read", r->path, job_root());
-    else if (!fs_name_ok(r->name))
-        app_notify(v->app, LOG_WARN, "the name of this run has characters that runs may not have");
-    else
-        str_copy(h->acting, sizeof h->acting, r->name);
-    return r && !r->format && strcmp(path, r->path) == 0 && fs_name_ok(r->name) ? r : NULL;
+    if (!r || why_not(v, r, is_there_too, why, sizeof why)[0]) {
+        app_notify(v->app, LOG_WARN, "%s", why);
+        return NULL;
+    }
+    h->acting_there = r->remote ? host_of(v, r->path) : NULL;
+    str_copy(h->acting, sizeof h->acting, r->name);
+    str_copy(h->acting_path, sizeof h->acting_path, r->path);
+    return r;
 }
 
 int home_offers(struct view *v, const struct key *k)
 {
     static key_fn *const own[] = {home_rename, home_tag,  home_note,  home_trash,
                                   home_stop,   home_like, home_resume};
+    enum { HERE_ONLY = 4 };
     const struct run_row *r = home_run(v->state);
     char text[32];
     if (strcmp(k->command, "acknowledge") == 0)
         return r && app_alert_mark(v->app, r, text, sizeof text) > 0;
     for (size_t i = 0; r && i < DS_LEN(own); i++)
-        if (k->fn == own[i] && (r->format || (own[i] == home_stop && !r->is_live) ||
-                                (own[i] == home_resume && r->is_live)))
+        if (k->fn == own[i] &&
+            (r->format || (r->remote && i < HERE_ONLY) || (own[i] == home_stop && !r->is_live) ||
+             (own[i] == home_resume && r->is_live)))
             return 0;
     return 1;
 }
@@ -69,7 +98,7 @@ static void renamed(void *ctx, const char *text)
     struct view *v = ctx;
     struct home *h = v->state;
     struct err e = {0};
-    char done[200], path[1100], from[1100];
+    char done[400], path[1100], from[1100];
     if (!text || strcmp(text, h->acting) == 0)
         return;
     int rc = run_rename(job_root(), h->acting, text, &e);
@@ -86,7 +115,7 @@ static void renamed(void *ctx, const char *text)
 
 void home_rename(struct view *v, const struct key *k, const char *args)
 {
-    struct run_row *r = begin(v);
+    struct run_row *r = begin(v, 0);
     (void)k;
     if (r && args && *args)
         renamed(v, args);
@@ -100,7 +129,7 @@ static void change_notes(struct view *v, const char *tags, const char *note)
     struct home *h = v->state;
     struct run_notes n;
     struct err e = {0};
-    char dir[1100], done[120], word[256];
+    char dir[1100], done[400], word[256];
     int rc = fs_join(dir, sizeof dir, job_root(), h->acting, &e);
     if (rc == 0)
         rc = run_notes_read(&n, dir, &e);
@@ -127,7 +156,7 @@ static void tagged(void *ctx, const char *text)
 void home_tag(struct view *v, const struct key *k, const char *args)
 {
     (void)k;
-    if (!begin(v))
+    if (!begin(v, 0))
         return;
     if (args && *args)
         tagged(v, args);
@@ -143,7 +172,7 @@ static void noted(void *ctx, const char *text)
 
 void home_note(struct view *v, const struct key *k, const char *args)
 {
-    struct run_row *r = begin(v);
+    struct run_row *r = begin(v, 0);
     (void)k;
     if (r && args && *args)
         noted(v, args);
@@ -158,7 +187,7 @@ static void trash(void *ctx)
     struct view *v = ctx;
     struct home *h = v->state;
     struct err e = {0};
-    char done[160];
+    char done[400];
     int rc = run_trash(job_root(), h->acting, &e);
     if (rc == 0) {
         if (h->n_trashed == HOME_UNDO_MAX)
@@ -172,8 +201,8 @@ static void trash(void *ctx)
 void home_trash(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
-    struct run_row *r = begin(v);
-    char question[160];
+    struct run_row *r = begin(v, 0);
+    char question[400];
     (void)k, (void)args;
     if (!r)
         return;
@@ -227,17 +256,15 @@ void home_undo(struct view *v, const struct key *k, const char *args)
 static void stop(void *ctx)
 {
     struct view *v = ctx;
-    struct home *h = v->state;
-    char dir[1100];
-    if (fs_join(dir, sizeof dir, job_root(), h->acting, NULL) == 0)
-        app_send(v->app, dir, "stop");
+    const struct home *h = v->state;
+    app_send(v->app, h->acting_path, "stop");
 }
 
 void home_stop(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
-    struct run_row *r = begin(v);
-    char question[160];
+    struct run_row *r = begin(v, 1);
+    char question[400];
     (void)k, (void)args;
     if (!r)
         return;
@@ -245,28 +272,32 @@ void home_stop(struct view *v, const struct key *k, const char *args)
         app_notify(v->app, LOG_WARN, "%s is not live", r->name);
         return;
     }
+    int saves = r->remote ? r->preset[0] != '\0' : run_row_config(r, "model.method") != NULL;
     snprintf(question, sizeof question,
-             run_row_config(r, "model.method") ? "Save a checkpoint and stop %s?" : "Stop %s?",
-             h->acting);
+             saves ? "Save a checkpoint and stop %s%s%s?" : "Stop %s%s%s?",
+             r->remote ? r->remote : "", r->remote ? ":" : "", h->acting);
     app_confirm(v->app, question, stop, v);
 }
 
 void home_like(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
-    struct run_row *r = begin(v);
+    struct run_row *r = begin(v, 1);
     (void)k, (void)args;
     if (!r)
         return;
     if (h->form.is_starting)
         app_notify(v->app, LOG_WARN, "run %s is still starting; try later", h->form.launch.name);
+    else if (r->remote && !form_setting_there(v, r->path, "model.method"))
+        app_notify(v->app, LOG_WARN,
+                   "%s: open it first (Enter), its settings come with its records", r->name);
     else
         form_open_like(&h->form, v, r);
 }
 
 /* ---- resume ---- */
 
-static void add_choice(struct home *h, const char *from, const char *text)
+void home_add_choice(struct home *h, const char *from, const char *text)
 {
     if (h->choices.n == HOME_CHOICES_MAX)
         return;
@@ -288,19 +319,19 @@ static size_t find_choices(struct home *h, const char *dir)
         return 0;
     }
     snprintf(text, sizeof text, "newest: step %" PRId64 ", continues this run", steps[0]);
-    add_choice(h, "", text);
+    home_add_choice(h, "", text);
     if (fs_join(path, sizeof path, dir, "best.json", NULL) == 0 && fs_exists(path) &&
         json_read_file(&best, path, 1 << 16, NULL) == 0) {
         snprintf(text, sizeof text, "best: step %" PRId64 ", val loss %.4f, as a new run",
                  json_int(json_get(json_root(best), "step"), 0),
                  json_num(json_get(json_root(best), "val_loss"), (double)NAN));
-        add_choice(h, "best", text);
+        home_add_choice(h, "best", text);
         json_free(best);
     }
     for (size_t i = 0; i < n; i++) {
         snprintf(text, sizeof text, "step %" PRId64 ", as a new run", steps[i]);
         snprintf(from, sizeof from, "%" PRId64, steps[i]);
-        add_choice(h, from, text);
+        home_add_choice(h, from, text);
     }
     mem_free(steps);
     return n;
@@ -310,6 +341,10 @@ static void launch(struct view *v, const char *from)
 {
     struct home *h = v->state;
     struct err e = {0};
+    if (h->acting_there) {
+        home_resume_there(v, from[0] ? from : "newest");
+        return;
+    }
     if (h->is_launching) {
         app_notify(v->app, LOG_WARN, "run %s is still starting; try later", h->launch.name);
         return;
@@ -322,15 +357,27 @@ static void launch(struct view *v, const char *from)
     app_notify(v->app, LOG_INFO, "run %s is starting", h->launch.name);
 }
 
+void home_pick_begin(struct view *v)
+{
+    struct home *h = v->state;
+    h->is_picking = 1;
+    v->grabs_text = 1;
+    v->is_dirty = 1;
+}
+
 void home_resume(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
-    struct run_row *r = begin(v);
+    struct run_row *r = begin(v, 1);
     (void)k;
     if (!r)
         return;
     if (r->is_live) {
         app_notify(v->app, LOG_WARN, "%s is live already", r->name);
+        return;
+    }
+    if (r->remote) {
+        home_resume_there(v, args ? args : "");
         return;
     }
     if (find_choices(h, r->path) == 0) {
@@ -341,9 +388,7 @@ void home_resume(struct view *v, const struct key *k, const char *args)
         launch(v, strcmp(args, "newest") == 0 ? "" : args);
         return;
     }
-    h->is_picking = 1;
-    v->grabs_text = 1;
-    v->is_dirty = 1;
+    home_pick_begin(v);
 }
 
 static void end_picking(struct view *v)
@@ -404,6 +449,8 @@ int home_poll_launch(struct view *v)
     struct home *h = v->state;
     char words[400], path[1024];
     double end = clock_mono() + 60;
+    if (h->there.id)
+        return home_poll_there(v);
     if (!h->is_launching)
         return 0;
     enum launch_state state = job_launch_state(&h->launch, words, sizeof words);

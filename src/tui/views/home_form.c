@@ -28,6 +28,7 @@ struct form_row form_at(const struct form *f)
 const char *form_row_name(const struct form *f, const struct form_row *r)
 {
     return r->kind == FORM_NAME     ? "name"
+           : r->kind == FORM_HOST   ? "host"
            : r->kind == FORM_PRESET ? "preset"
            : r->kind == FORM_KEY    ? f->key[r->at].key
                                     : "";
@@ -36,6 +37,7 @@ const char *form_row_name(const struct form *f, const struct form_row *r)
 const char *form_row_value(const struct form *f, const struct form_row *r)
 {
     return r->kind == FORM_NAME     ? f->name
+           : r->kind == FORM_HOST   ? f->where
            : r->kind == FORM_PRESET ? f->preset
            : r->kind == FORM_KEY    ? form_value(f, r->at)
                                     : "";
@@ -43,7 +45,7 @@ const char *form_row_value(const struct form *f, const struct form_row *r)
 
 size_t form_changed(const struct form *f)
 {
-    size_t n = f->name[0] != '\0';
+    size_t n = (f->name[0] != '\0') + (f->there != f->home);
     for (size_t i = 0; i < f->keys; i++)
         n += f->value[i] != NULL;
     return n;
@@ -107,6 +109,8 @@ static void make_rows(struct form *f)
             continue;
         if (s == FORM_ESSENTIALS) {
             add_row(f, FORM_NAME, 0);
+            if (f->hosts > 0)
+                add_row(f, FORM_HOST, 0);
             add_row(f, FORM_PRESET, 0);
             for (size_t i = 0; i < DS_LEN(essential); i++)
                 if (key_find(f, essential[i]) < f->keys)
@@ -182,6 +186,8 @@ static struct form_row row_of(const struct form *f, const char *text)
             best = i;
     if (best == f->keys && strncmp(text, "name:", 5) == 0)
         return (struct form_row){FORM_NAME, 0};
+    if (best == f->keys && strncmp(text, "preset:", 7) == 0)
+        return (struct form_row){FORM_PRESET, 0};
     return best < f->keys ? (struct form_row){FORM_KEY, best} : (struct form_row){FORM_SECTION, 0};
 }
 
@@ -225,10 +231,16 @@ static void check_all(struct form *f, struct form_row with, const char *text)
     f->has_estimate = 0;
     if (!w)
         return;
+    if (form_host(f) && with.kind != FORM_PRESET && with.kind != FORM_HOST && !f->error[0] &&
+        form_check_presets_there(f, f->preset, &e) < 0)
+        set_error(f, (struct form_row){FORM_PRESET, 0}, e.text);
+    if (form_host(f) && f->name[0] && with.kind != FORM_NAME && !f->error[0] &&
+        form_check_name_there(f, f->name, &e) < 0)
+        set_error(f, (struct form_row){FORM_NAME, 0}, e.text);
     words_make(w, f, with, text);
     if (job_estimate(&f->estimate, w->arg, w->n, &e) == 0)
         f->has_estimate = 1;
-    else if (!f->error[0])
+    else if (!f->error[0] && !form_host(f)) /* which has other presets and files */
         set_error(f, row_of(f, e.text), e.text);
     words_release(w);
 }
@@ -263,7 +275,9 @@ void form_close(struct form *f, struct view *v)
         mem_free(f->value[i]);
     free_choices(f);
     field_release(&f->field);
-    if (f->is_starting)
+    if (f->asked)
+        form_forget_there(f);
+    else if (f->is_starting)
         job_launch_release(&f->launch);
     memset(f, 0, sizeof *f);
     v->grabs_text = 0;
@@ -274,10 +288,12 @@ void form_open(struct form *f, struct view *v, const char *preset)
 {
     struct err e = {0};
     form_close(f, v);
+    f->host = app_hosts(v->app, &f->hosts);
+    form_set_host(f, f->home = form_host_first(f, v));
     f->key = job_keys(&f->keys);
     f->keys = f->keys > FORM_KEYS_MAX ? FORM_KEYS_MAX : f->keys;
     str_copy(f->preset, sizeof f->preset, preset);
-    if (job_preset_values(preset, f->base, f->keys, &e) < 0) {
+    if (job_preset_values(preset, f->base, f->keys, &e) < 0 && !form_host(f)) {
         app_notify(v->app, LOG_ERROR, "%s", e.text);
         return;
     }
@@ -301,9 +317,16 @@ void form_open_like(struct form *f, struct view *v, struct run_row *run)
     int rc = probe ? job_preset_values(presets, probe, 1, &ignored) : DS_EMEM;
     mem_free(probe ? probe[0] : NULL);
     mem_free(probe);
-    form_open(f, v, rc == 0 && presets[0] ? presets : "quick");
+    form_open(f, v, (rc == 0 || run->remote) && presets[0] ? presets : "quick");
+    if (f->is_open && run->remote) {
+        form_set_host(f, f->home = form_host_of(f, run->path));
+        if (form_check_presets_there(f, f->preset, &ignored) < 0) /* of a file: all defaults */
+            form_open(f, v, "quick");
+        form_set_host(f, f->home = form_host_of(f, run->path));
+    }
     for (size_t i = 0; f->is_open && i < f->keys; i++) {
-        const char *value = run_row_config(run, f->key[i].key);
+        const char *value = run->remote ? form_setting_there(v, run->path, f->key[i].key)
+                                        : run_row_config(run, f->key[i].key);
         if (value && strcmp(value, base_of(f, i)) != 0)
             f->value[i] = mem_strdup(value);
     }
@@ -391,7 +414,19 @@ static void make_choices(struct form *f, int is_first)
     const char *typed = str_text(&f->field.text), *word[64];
     size_t cap = 0;
     free_choices(f);
-    if (r.kind == FORM_PRESET) {
+    if (r.kind == FORM_HOST) {
+        char label[sizeof f->where];
+        for (size_t k = 0; k <= f->hosts; k++) {
+            word[0] = form_host_label(f, k, label, sizeof label);
+            list_words(&f->choices, &cap, word, 1, is_first ? "" : typed);
+        }
+    } else if (r.kind == FORM_PRESET && form_host(f) && host_info(form_host(f)).presets[0]) {
+        const char *last = strrchr(typed, ' ');
+        char *all = mem_strdup(host_info(form_host(f)).presets);
+        size_t n = all ? job_split_words(all, word, DS_LEN(word)) : 0;
+        list_words(&f->choices, &cap, word, n, is_first ? "" : last ? last + 1 : typed);
+        mem_free(all);
+    } else if (r.kind == FORM_PRESET) {
         char **names = NULL;
         size_t n = 0;
         const char *last = strrchr(typed, ' ');
@@ -404,6 +439,8 @@ static void make_choices(struct form *f, int is_first)
     } else if (r.kind == FORM_KEY && strcmp(f->key[r.at].key, "model.method") == 0) {
         list_words(&f->choices, &cap, word, job_methods(word, DS_LEN(word)), is_first ? "" : typed);
     } else if (r.kind == FORM_KEY && form_is_path(f->key[r.at].key)) {
+        if (form_host(f))
+            return; /* its files are not known here */
         list_files(&f->choices, &cap, fs_exists(typed) || !is_first ? typed : "");
     } else if (r.kind == FORM_KEY && f->key[r.at].choices) {
         list_split(&f->choices, &cap, f->key[r.at].choices, is_first ? "" : typed);
@@ -428,8 +465,15 @@ static void take_choice(struct form *f, size_t i)
 /* Checks the text of the open field by itself: 0, or DS_* with the reason. */
 static int check_text(const struct form *f, struct form_row r, const char *text, struct err *e)
 {
+    size_t k;
+    if (r.kind == FORM_HOST)
+        return form_host_find(f, text, &k, e);
+    if (r.kind == FORM_NAME && form_host(f))
+        return text[0] ? form_check_name_there(f, text, e) : 0;
     if (r.kind == FORM_NAME)
         return text[0] ? job_check_name(text, e) : 0;
+    if (r.kind == FORM_PRESET && form_host(f))
+        return form_check_presets_there(f, text, e);
     if (r.kind == FORM_PRESET) {
         char **probe = mem_alloc(1, sizeof *probe);
         int rc = !text[strspn(text, " ")] ? err_set(e, DS_EUSAGE, "preset: expected a name")
@@ -484,6 +528,8 @@ static int keep_preset(struct form *f, const char *text, struct err *e)
     char **base = mem_alloc(FORM_KEYS_MAX, sizeof *base);
     int rc = base ? job_preset_values(text, base, f->keys, e)
                   : err_set(e, DS_EMEM, "preset: out of memory");
+    if (base && rc < 0 && form_host(f))
+        rc = 0; /* known there only: what it sets is not shown */
     if (rc == 0) {
         free_bases(f);
         memcpy(f->base, base, FORM_KEYS_MAX * sizeof *base);
@@ -500,8 +546,14 @@ static int edit_keep(struct form *f)
     struct form_row r = form_at(f);
     const char *text = str_text(&f->field.text);
     struct err e = {0};
+    size_t there = 0;
     int rc = check_text(f, r, text, &e);
-    if (rc == 0 && r.kind == FORM_NAME) {
+    if (rc == 0 && r.kind == FORM_HOST) {
+        rc = form_host_find(f, text, &there, &e);
+        form_set_host(f, there);
+        if (rc == 0 && keep_preset(f, f->preset, &e) < 0)
+            free_bases(f); /* of a preset that is not here */
+    } else if (rc == 0 && r.kind == FORM_NAME) {
         str_copy(f->name, sizeof f->name, text);
     } else if (rc == 0 && r.kind == FORM_PRESET) {
         rc = keep_preset(f, text, &e);
@@ -524,14 +576,16 @@ static int edit_keep(struct form *f)
 int form_search(struct form *f, const char *text, int direction)
 {
     struct form_row r = form_at(f);
-    size_t n = f->keys + 2; /* the name and the preset come before the keys */
-    size_t from = r.kind == FORM_KEY ? r.at + 2 : r.kind == FORM_PRESET ? 1 : 0;
+    static const struct form_row first[] = {{FORM_NAME, 0}, {FORM_HOST, 0}, {FORM_PRESET, 0}};
+    size_t n = f->keys + DS_LEN(first), from = 0;
+    while (from < DS_LEN(first) && r.kind != FORM_SECTION && first[from].kind != r.kind)
+        from++;
+    from += r.kind == FORM_KEY ? r.at : 0;
     for (size_t k = 1; k <= n; k++) {
         size_t i = direction > 0 ? (from + k) % n : (from + n - k) % n;
-        struct form_row to = i == 0   ? (struct form_row){FORM_NAME, 0}
-                             : i == 1 ? (struct form_row){FORM_PRESET, 0}
-                                      : (struct form_row){FORM_KEY, i - 2};
-        int is_shown = 1;
+        struct form_row to =
+            i < DS_LEN(first) ? first[i] : (struct form_row){FORM_KEY, i - DS_LEN(first)};
+        int is_shown = to.kind != FORM_HOST || f->hosts > 0;
         if (to.kind == FORM_KEY)
             (void)section_of(f, to.at, &is_shown);
         if (is_shown && strstr(form_row_name(f, &to), text)) {
@@ -553,6 +607,7 @@ int form_subject(const struct form *f, struct subject *out)
              r.kind == FORM_KEY && f->value[r.at] ? "setting of the new run, changed here"
                                                   : "setting of the new run");
     out->help = r.kind == FORM_NAME     ? "name of the run and of its directory"
+                : r.kind == FORM_HOST   ? "machine that the run starts on"
                 : r.kind == FORM_PRESET ? "named settings that the run starts from"
                                         : NULL;
     out->record = "config.yaml, when the run starts";
@@ -576,6 +631,14 @@ static void start(struct form *f, struct view *v)
         return;
     forget_error(f);
     words_make(w, f, (struct form_row){FORM_SECTION, 0}, NULL);
+    if (form_host(f)) {
+        int rc = form_start_there(f, v, w->arg + (w->n - w->texts), w->texts, &e);
+        if (rc < 0)
+            show_error(f, e.text);
+        f->is_starting = rc == 0;
+        words_release(w);
+        return;
+    }
     int rc = job_check(w->arg, w->n, &e);
     if (rc == 0 && f->name[0])
         rc = job_check_name(f->name, &e);
@@ -599,7 +662,8 @@ int form_poll(struct form *f, struct view *v, char *path, size_t size)
     }
     if (!f->is_starting)
         return 0;
-    enum launch_state state = job_launch_state(&f->launch, words, sizeof words);
+    enum launch_state state = f->asked ? form_state_there(f, words, sizeof words)
+                                       : job_launch_state(&f->launch, words, sizeof words);
     while (app_is_scripted(v->app) && state == LAUNCH_STARTING && clock_mono() < end) {
         clock_sleep(0.02); /* a key script is not polled again, so it waits here */
         state = job_launch_state(&f->launch, words, sizeof words);
@@ -608,6 +672,7 @@ int form_poll(struct form *f, struct view *v, char *path, size_t size)
         return 0;
     job_launch_release(&f->launch);
     f->is_starting = 0;
+    f->asked = 0;
     v->is_dirty = 1;
     if (state == LAUNCH_FAILED) {
         show_error(f, words);
@@ -729,6 +794,8 @@ static void reset_row(struct form *f)
         return;
     if (r.kind == FORM_NAME)
         f->name[0] = '\0';
+    if (r.kind == FORM_HOST)
+        form_set_host(f, f->home);
     if (r.kind == FORM_KEY) {
         mem_free(f->value[r.at]);
         f->value[r.at] = NULL;

@@ -45,6 +45,7 @@ static const char *help_of(const struct form *f, const struct form_row *r)
     switch (r->kind) {
     case FORM_SECTION: return "Enter opens and closes the section";
     case FORM_NAME: return "name of the run; empty: derived from the preset";
+    case FORM_HOST: return "machine of the run: here, or an open host";
     case FORM_PRESET: return "one or several presets; later ones override earlier ones";
     case FORM_KEY: break;
     }
@@ -57,8 +58,9 @@ static void draw_row(struct form *f, struct area a, int y, size_t i, int name, i
     int is_here = i == f->list.cursor;
     int is_wrong =
         f->error[0] && f->wrong.kind == r->kind && f->wrong.at == r->at && r->kind != FORM_SECTION;
-    int is_changed =
-        r->kind == FORM_KEY ? f->value[r->at] != NULL : r->kind == FORM_NAME && f->name[0];
+    int is_changed = r->kind == FORM_KEY    ? f->value[r->at] != NULL
+                     : r->kind == FORM_HOST ? f->there != f->home
+                                            : r->kind == FORM_NAME && f->name[0];
     enum role role = is_wrong ? ROLE_BAD : is_changed ? ROLE_MARKED : ROLE_TEXT;
     if (r->kind == FORM_SECTION) {
         draw_section(f, a, y, r);
@@ -111,11 +113,18 @@ static void draw_estimate(const struct form *f, struct area a)
 {
     struct job_fact fact[JOB_FACTS];
     int x = 0;
+    if (!f->has_estimate && form_host(f) && !f->error[0]) {
+        area_textf(a, 0, 0, -1, ink(ROLE_DIM),
+                   "no estimate: %s has files or presets that are not here",
+                   host_info(form_host(f)).name);
+        return;
+    }
     if (!f->has_estimate) {
         area_text(a, 0, 0, -1, ink(ROLE_DIM), "no estimate until every value is valid");
         return;
     }
-    job_estimate_facts(&f->estimate, f->gflops, fact);
+    job_estimate_facts(&f->estimate, form_host(f) ? 0 : f->gflops,
+                       fact); /* the peak is of this one */
     for (int i = 0; i < JOB_FACTS; i++) {
         if (x + (int)(strlen(fact[i].name) + strlen(fact[i].value)) + 1 > a.cols)
             continue;
@@ -160,8 +169,9 @@ static void draw_foot(const struct form *f, struct area a)
 
 void form_draw(struct form *f, struct area whole)
 {
-    char title[96];
-    snprintf(title, sizeof title, "new run from preset %.64s", f->preset);
+    char title[192];
+    snprintf(title, sizeof title, "new run from preset %.64s%s%.90s", f->preset,
+             form_host(f) ? " on " : "", form_host(f) ? f->where : "");
     int is_wide = whole.cols > 100;
     struct area a = popup_begin(whole, whole.rows - (whole.rows > 12 ? 4 : 2),
                                 is_wide ? (whole.cols > 150 ? 132 : 96) : whole.cols - 6, title);

@@ -239,6 +239,13 @@ static void draw_head(struct home *h, struct area a, int y)
         }
 }
 
+static int has_hosts(const struct view *v)
+{
+    size_t n;
+    (void)app_hosts(v->app, &n);
+    return n > 0;
+}
+
 /* No runs yet: what this is, and what Enter does. */
 static int draw_welcome(struct view *v, struct area a)
 {
@@ -251,7 +258,8 @@ static int draw_welcome(struct view *v, struct area a)
     area_text(a, ++y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No runs here yet");
     y++;
     area_text(a, ++y, 2, -1, ink(ROLE_TEXT),
-              h->presets && !app_is_readonly(v->app)
+              has_hosts(v) ? "a starts a run, here or on a host."
+              : h->presets && !app_is_readonly(v->app)
                   ? "Enter trains the quick run (elastic depth, small corpus) and shows it live."
                   : ":open PATH opens a run, a log, a trace or a model.");
     area_textf(a, ++y, 2, -1, ink(ROLE_DIM),
@@ -259,13 +267,6 @@ static int draw_welcome(struct view *v, struct area a)
     if (h->error[0])
         area_text(a, ++y, 2, -1, ink(ROLE_BAD), h->error);
     return y + 2;
-}
-
-static int has_hosts(const struct view *v)
-{
-    size_t n;
-    (void)app_hosts(v->app, &n);
-    return n > 0;
 }
 
 /* One line per host: "box:runs  up  12 runs  34 ms  3.1k in".  A host that is not up says why, and how

@@ -60,10 +60,12 @@ static void draw_title(struct view *v, struct area line)
     int end = s->cells.probe && line.cols >= 56 ? cells_legend(line, line.cols - 1, &s->cells)
                                                 : line.cols,
         x = 1;
+    char latency[24];
     line = area_sub(line, 0, 0, 1, end - 1);
     x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
                    s->model[0] ? worker_title(v->app, s->model) : "no model") +
          2;
+    x += area_text(line, 0, x - 2, -1, ink(ROLE_DIM), worker_latency(v->app, s->model, latency));
     const char *word = !s->session             ? "stopped"
                        : !worker_probe(s->now) ? "loading"
                        : stepper_is_busy(s)    ? "working"

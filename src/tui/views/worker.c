@@ -1,6 +1,7 @@
 /* The model of the views that run one, and views of single records. */
 #include "tui/worker.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "io/host.h"
 
 int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size)
 {
@@ -53,7 +55,7 @@ int worker_find_model(struct app *app, const char *given, int is_newest, char *p
         str_copy(why, why_size, "a log or trace has no weights; load a model with :model PATH");
         return 0;
     }
-    if (fs_join(path, size, r->dir, "serve.sock", NULL) == 0 && fs_is_socket(path))
+    if (worker_model(r->dir, path, size) == path)
         return 1; /* a run on a host: its model stays there */
     *newest = worker_newest_checkpoint(r->dir, path, size);
     if (*newest < 0) {
@@ -88,10 +90,49 @@ const char *worker_title(struct app *app, const char *path)
     return is_hosts ? r->view->name : worker_name(path);
 }
 
+struct host *worker_host(struct app *app, const char *path)
+{
+    size_t n;
+    struct host *const *host = app_hosts(app, &n);
+    for (size_t i = 0; i < n; i++)
+        if (host_owns(host[i], path))
+            return host[i];
+    return NULL;
+}
+
+const char *worker_latency(struct app *app, const char *path, char out[24])
+{
+    struct host *h = worker_host(app, path);
+    struct host_info x = {0};
+    out[0] = '\0';
+    if (h)
+        x = host_info(h);
+    if (h && x.state != HOST_UP)
+        snprintf(out, 24, "  %s", host_state_name(x.state));
+    else if (h && isfinite(x.latency_s))
+        snprintf(out, 24, "  %.0f ms", x.latency_s * 1e3);
+    return out;
+}
+
+const char *worker_model(const char *path, char *room, size_t size)
+{
+    return fs_join(room, size, path, "serve.sock", NULL) == 0 && fs_is_socket(room) ? room : path;
+}
+
 const char *worker_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : path;
+}
+
+const char *worker_file_name(struct app *app, const char *path, char *out, size_t size)
+{
+    snprintf(out, size, "%.80s",
+             worker_host(app, path) ? worker_title(app, path) : worker_name(path));
+    for (char *p = out; *p && worker_host(app, path); p++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", *p))
+            *p = '-';
+    return out;
 }
 
 void worker_replace(struct runview **r, struct value body)
