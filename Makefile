@@ -84,6 +84,7 @@ LEVEL := $(if $(filter test% lint cover fuzz golden programs,$(GOALS))$(findstri
 include $(SETUP).$(LEVEL).mk
 endif
 
+REFUSED := dlopen dlsym dlclose getaddrinfo getnameinfo freeaddrinfo gethostbyname# src/base/static.c
 CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 	$(if $(filter Darwin,$(shell uname -s)),-D_DARWIN_C_SOURCE) \
 	$(if $(filter ref,$(BLAS))$(PORTABLE),-DDEPTHSCOPE_NO_BLAS,$(BLAS_CFLAGS)) \
@@ -91,7 +92,7 @@ CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
 LDLIBS_ALL := $(DEP_LIBS) -ldl -lm -pthread $(LDLIBS)
 COMPILE    = $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP
-LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections) $(LDFLAGS)
+LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections $(REFUSED:%=-Wl$(comma)--wrap=%)) $(LDFLAGS)
 
 # ---- rules ---------------------------------------------------------------------------------------
 

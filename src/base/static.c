@@ -8,55 +8,70 @@
 
 #include "base/embedded.h"
 
-/* ---- no loading at run time: without these the linker takes the C library's own ---- */
+/* ---- no loading at run time ----
 
-void *dlopen(const char *path, int flags);
-void *dlsym(void *library, const char *name);
-int dlclose(void *library);
-struct addrinfo;
-int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
-                struct addrinfo **out);
-void freeaddrinfo(struct addrinfo *all);
-struct hostent *gethostbyname(const char *name);
+ * The linker puts these in the place of the C library's own (--wrap in the Makefile).  libcrypto's
+ * sockets, which nothing here opens, refer to the last four. */
 
-void *dlopen(const char *path, int flags)
+void *__wrap_dlopen(const char *path, int flags);
+void *__wrap_dlsym(void *library, const char *name);
+int __wrap_dlclose(void *library);
+int __wrap_getaddrinfo(const void *node, const void *service, const void *hints, void *out);
+int __wrap_getnameinfo(const void *address, unsigned n, void *host, unsigned host_n, void *service,
+                       unsigned service_n, int flags);
+void __wrap_freeaddrinfo(void *all);
+void *__wrap_gethostbyname(const char *name);
+
+enum { NO_NAMES = -4 }; /* EAI_FAIL */
+
+void *__wrap_dlopen(const char *path, int flags)
 {
     (void)path;
     (void)flags;
     return NULL;
 }
 
-void *dlsym(void *library, const char *name)
+void *__wrap_dlsym(void *library, const char *name)
 {
     (void)library;
     (void)name;
     return NULL;
 }
 
-int dlclose(void *library)
+int __wrap_dlclose(void *library)
 {
     (void)library;
     return -1;
 }
 
-/* libcrypto's sockets refer to the following; nothing here opens one. */
-int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
-                struct addrinfo **out)
+int __wrap_getaddrinfo(const void *node, const void *service, const void *hints, void *out)
 {
-    enum { EAI_SYSTEM_FAILURE = -4 }; /* EAI_FAIL */
     (void)node;
     (void)service;
     (void)hints;
     (void)out;
-    return EAI_SYSTEM_FAILURE;
+    return NO_NAMES;
 }
 
-void freeaddrinfo(struct addrinfo *all)
+int __wrap_getnameinfo(const void *address, unsigned n, void *host, unsigned host_n, void *service,
+                       unsigned service_n, int flags)
+{
+    (void)address;
+    (void)n;
+    (void)host;
+    (void)host_n;
+    (void)service;
+    (void)service_n;
+    (void)flags;
+    return NO_NAMES;
+}
+
+void __wrap_freeaddrinfo(void *all)
 {
     (void)all;
 }
 
-struct hostent *gethostbyname(const char *name)
+void *__wrap_gethostbyname(const char *name)
 {
     (void)name;
     return NULL;
@@ -73,20 +88,21 @@ locale_t static_utf8_locale(void)
 {
     /* __ctype_b and the like point at the entry of 0; -128 to -1 are valid */
     enum { BELOW_ZERO = 128 };
+    static struct __locale_struct own;
     const struct embedded *f = embedded_find(EMBEDDED_ROOT "/locale/LC_CTYPE");
-    locale_t l = f ? newlocale(LC_CTYPE_MASK, "C", (locale_t)0) : (locale_t)0;
-    l = l ? duplocale(l) : l; /* that of "C" is constant */
-    struct __locale_data *data = l ? _nl_intern_locale_data(LC_CTYPE, f->p, f->n) : NULL;
+    locale_t c = f ? newlocale(LC_CTYPE_MASK, "C", (locale_t)0) : (locale_t)0;
+    struct __locale_data *data = c ? _nl_intern_locale_data(LC_CTYPE, f->p, f->n) : NULL;
     if (!data)
         return (locale_t)0;
-    l->__locales[LC_CTYPE] = data;
-    l->__ctype_b = (const unsigned short *)(const void *)nl_langinfo_l(_NL_CTYPE_CLASS, l) +
-                   BELOW_ZERO;
-    l->__ctype_toupper = (const int *)(const void *)nl_langinfo_l(_NL_CTYPE_TOUPPER, l) +
-                         BELOW_ZERO;
-    l->__ctype_tolower = (const int *)(const void *)nl_langinfo_l(_NL_CTYPE_TOLOWER, l) +
-                         BELOW_ZERO;
-    return l;
+    own = *c;
+    own.__locales[LC_CTYPE] = data;
+    own.__ctype_b =
+        (const unsigned short *)(const void *)nl_langinfo_l(_NL_CTYPE_CLASS, &own) + BELOW_ZERO;
+    own.__ctype_toupper =
+        (const int *)(const void *)nl_langinfo_l(_NL_CTYPE_TOUPPER, &own) + BELOW_ZERO;
+    own.__ctype_tolower =
+        (const int *)(const void *)nl_langinfo_l(_NL_CTYPE_TOLOWER, &own) + BELOW_ZERO;
+    return &own;
 }
 #else
 typedef int static_is_for_portable; /* a translation unit must not be empty */

@@ -5,7 +5,8 @@
 
 #include <locale.h>
 
-/* A locale whose LC_CTYPE is C.UTF-8, from inside the program; (locale_t)0: out of memory. */
+/* A locale whose LC_CTYPE is C.UTF-8, from inside the program; (locale_t)0 when out of memory.  Call
+ * it once; never freed. */
 locale_t static_utf8_locale(void);
 
 #endif
