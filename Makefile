@@ -171,11 +171,17 @@ depthscope: $(B)/depthscope
 run: all ## build, then open the workbench on a quick training run
 	./depthscope --quick
 
-programs: $(PROGRAMS) $(BIN) $(NVML)
+programs: $(PROGRAMS) $(BIN) $(UNDER) $(NVML)
+$(B)/depthscope.sh: $(BIN)
+	@printf '#!/bin/sh\nexec qemu-%s-static %s "$$@"\n' '$(CROSS:%-linux-gnu-=%)' '$(abspath $<)' >$@; chmod +x $@
+
 fuzzers: $(FUZZ:%.c=$(B)/%)
 
-# One tree for what a run of the tests sees; DEPTHSCOPE is the program under test.
-TEST_ENV = DEPTHSCOPE='$(abspath $(BIN))' BUILD_DIR=$(B) $(if $(filter san cover,$(KIND)),T_SLOW_FACTOR=4) \
+# One tree for what a run of the tests sees; DEPTHSCOPE is the program under test.  Those of another
+# processor run in qemu, also where a test starts the program: make test PORTABLE=1 CROSS=... ONLY=...
+UNDER := $(if $(CROSS),$(B)/depthscope.sh)
+TEST_ENV = DEPTHSCOPE='$(abspath $(or $(UNDER),$(BIN)))' BUILD_DIR=$(B) $(if $(filter san cover,$(KIND))$(CROSS),T_SLOW_FACTOR=4) \
+	$(if $(CROSS),T_RUNNER=qemu-$(CROSS:%-linux-gnu-=%)-static) \
 	ASAN_OPTIONS=detect_leaks=1:$(ASAN_OPTIONS) UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=die_after_fork=0 \
 	LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lint/lsan.supp:print_suppressions=0
 SUBMAKE  = $(MAKE) --no-print-directory

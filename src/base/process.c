@@ -185,6 +185,21 @@ void process_begin(const char *argv0)
         (void)process_find(at_start, sizeof at_start, NULL, argv0, getenv("PATH"), here);
 }
 
+#if defined(__x86_64__) && defined(__AVX2__)
+/* Elsewhere the first instruction that is missing would end the program without a word of why. */
+DS_BEFORE_MAIN DS_ANY_X86 static void refuse_older_processors(void)
+{
+    static const char text[] =
+        "depthscope: this build needs a processor with AVX2, FMA and BMI2 (x86-64-v3); "
+        "one for any processor: make ARCH=x86-64\n";
+    if (DS_CPU_HAS("avx2") && DS_CPU_HAS("fma") && DS_CPU_HAS("bmi2"))
+        return;
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    _exit(1);
+}
+#endif
+
 /* ---- the stack ---- */
 
 struct call {

@@ -123,6 +123,26 @@ def the_doctor_finds_everything_it_carries():
 
 
 @test
+def gpus_are_read_from_nvidia_smi():
+    os.makedirs(inside("bin"))
+    with open(inside("bin/nvidia-smi"), "w") as f:
+        f.write("#!%s\necho 'Tesla T4, 37, 1024, 15360, 9.5, 70.00, 41, 300, 405, 0x1'\n" % ("/bin/sh" if TREE else "/bin/busybox sh"))
+    os.chmod(inside("bin/nvidia-smi"), 0o755)
+    said = done("doctor", PATH=place + "/bin")
+    assert "1 x Tesla T4, 16.1GB each (nvidia-smi)" in said, said
+
+
+@test
+def an_older_processor_is_refused_in_one_line():
+    if not shutil.which("qemu-x86_64-static"):
+        raise Skip("no qemu-x86_64-static (qemu-user-static)")
+    for words, status in ((["-cpu", "Nehalem"], 1), (["-cpu", "max"], 0)):
+        p = subprocess.run(["qemu-x86_64-static", *words, PORTABLE, "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert p.returncode == status, (words, p)
+        assert status == 0 or p.stdout == b"" and p.stderr.count(b"\n") == 1 and b"x86-64-v3" in p.stderr, p
+
+
+@test
 def presets_and_themes_on_disk_win():
     assert "\ntiny " in done("presets") and json.loads(done("presets", "hat-scratch", "--json"))
     os.makedirs(inside("data"))
@@ -309,9 +329,9 @@ def its_agent_serves_the_runs_over_a_pipe():
 
 
 @test
-def its_records_say_what_the_machine_is_as_far_as_it_shows():
-    done("train", "quick", *TINY, "train.system_every=1", "--run", "watched", "--quiet")
-    assert "Machine" in done("show", "machine", "watched", "--size", "80x24")
+def the_machine_view_has_one_line_where_there_is_no_gpu():
+    lines = [x.strip() for x in done("show", "machine", "--size", "80x24", PATH=place).splitlines()]
+    assert "no GPU" in lines and any(x.startswith("disk") and "free of" in x for x in lines), lines
 
 
 def setup():

@@ -70,7 +70,10 @@ found() { # KIND NAME
     esac
 }
 
-rows() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$table"; }
+rows() { # a static build has no BLAS: it is loaded at run time
+    sed -e 's/#.*//' -e '/^[[:space:]]*$/d' ${static:+-e '/openblas/d'} "$table"
+    [ -z "$suffix" ] || echo "tool qemu-$cpu-static test qemu-user-static - - -"
+}
 
 manager() {
     for m in apt-get dnf pacman brew; do
@@ -175,7 +178,8 @@ pm=$(manager) || pm=none
 [ -z "$(missing "$pm")" ] || install_absent
 
 [ -n "$out" ] || exit 0
-blas=$(module 'openblas|cblas')
+blas=
+[ -n "$static" ] || blas=$(module 'openblas|cblas')
 modules=$(rows | while read -r kind name need rest; do
     if [ "$kind" = pkg ] && [ "$need" = build ] && [ "$name" != 'openblas|cblas' ]; then
         module "$name"
@@ -189,8 +193,10 @@ mkdir -p "$(dirname "$out")"
     echo "DEP_CFLAGS := $(pkg-config --cflags $modules | sed -e "s/-I/-isystem /g" -e "s/-D_[A-Z_]*SOURCE[=0-9]*//g") -DNCURSES_WIDECHAR=1"
     # shellcheck disable=SC2086
     echo "DEP_LIBS := $(pkg-config $static --libs $modules)"
-    echo "BLAS_CFLAGS := $(pkg-config --cflags "$blas" | sed 's/-I/-isystem /g')"
-    echo "BLAS_LIBS := $(pkg-config --libs "$blas")"
+    if [ -n "$blas" ]; then
+        echo "BLAS_CFLAGS := $(pkg-config --cflags "$blas" | sed 's/-I/-isystem /g')"
+        echo "BLAS_LIBS := $(pkg-config --libs "$blas")"
+    fi
     if pkg-config --exists check; then
         echo "CHECK_CFLAGS := $(pkg-config --cflags check | sed 's/-I/-isystem /g')"
         echo "CHECK_LIBS := $(pkg-config $static --libs check)"
