@@ -126,7 +126,7 @@ $(B)/src/cli/version.o: $(B)/commit
 # Only src/cli knows where `make install` puts the data; only tests see Check; OpenBLAS is loaded when it is asked for.
 BLAS_DIR := $(patsubst -L%,%,$(firstword $(filter -L%,$(BLAS_LIBS))))
 EXTRA = $(if $(filter src/engine/gemm_blas.c,$<),-DDEPTHSCOPE_BLAS_DIR='"$(BLAS_DIR)"') $(if $(filter src/cli/%,$<),-DDEPTHSCOPE_DATADIR='"$(DATADIR)"' -DDEPTHSCOPE_VERSION='"$(VERSION)"') \
-	$(if $(filter src/cli/version.c,$<),-DDEPTHSCOPE_COMMIT="\"$$(cat $(B)/commit)\"" -DDEPTHSCOPE_BUILD='"$(VARIANT)"' -DDEPTHSCOPE_ARCH='"$(ARCH)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS))
+	$(if $(filter src/cli/version.c,$<),-DDEPTHSCOPE_COMMIT="\"$$(cat $(B)/commit)\"" -DDEPTHSCOPE_BUILD='"$(VARIANT)"' -DDEPTHSCOPE_ARCH='"$(ARCH)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS) $(if $(CROSS),-fno-tree-vectorize))# gcc 12 for AArch64 fails on fmax
 
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
