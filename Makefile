@@ -19,18 +19,26 @@ Q := $(if $(V),,@)
 
 # The CPU the objects are made for.  The flags stamp below rebuilds them where the answer differs.
 cpu_has = $(shell for f in $(1); do grep -qw $$f /proc/cpuinfo || exit 0; done 2>/dev/null; echo y)
-ARCH ?= $(if $(filter x86_64,$(shell uname -m)),$(if $(call cpu_has,avx2 bmi1 bmi2 f16c fma abm movbe),x86-64-v3,x86-64))
+ARCH ?= $(if $(CROSS),,$(if $(filter x86_64,$(shell uname -m)),$(if $(or $(PORTABLE),$(call cpu_has,avx2 bmi1 bmi2 f16c fma abm movbe)),x86-64-v3,x86-64)))
 
-# Variants: one row each.  KIND comes from DEBUG=1, SAN=address,undefined, SAN=thread, COV=1 or
-# FUZZER=1; BLAS=ref goes with any of them (no cblas: for valgrind, SAN=thread and SAN=memory).
+# PORTABLE=1, which `make portable` sets: a static program with its data inside.  CROSS=aarch64-linux-gnu-
+# compiles it for another processor.
+ifdef CROSS
+CC := $(CROSS)gcc
+AR := $(CROSS)ar
+endif
+
+# Variants: one row each.  KIND comes from DEBUG=1, SAN=address,undefined, SAN=thread, COV=1, FUZZER=1
+# or PORTABLE=1; BLAS=ref goes with any of them (no cblas: for valgrind, SAN=thread and SAN=memory).
 SLOW           := -g -fno-omit-frame-pointer -DDEPTHSCOPE_DEBUG
 FLAGS.release  := -O3 $(ARCH:%=-march=%) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g
 FLAGS.debug    := -O1 $(SLOW)
 FLAGS.san      := -O1 $(SLOW) -fsanitize=$(SAN) -fno-sanitize-recover=all
 FLAGS.cover    := -O0 -g --coverage
 FLAGS.fuzz     := -O1 $(SLOW) -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-KIND           := $(if $(FUZZER),fuzz,$(if $(SAN),san,$(if $(COV),cover,$(if $(DEBUG),debug,release))))
-VARIANT        := $(if $(filter san,$(KIND)),san-$(SAN),$(KIND))$(if $(filter ref,$(BLAS)),-ref)
+FLAGS.portable := $(FLAGS.release) -g0 -static -ffunction-sections -fdata-sections
+KIND           := $(if $(PORTABLE),portable,$(if $(FUZZER),fuzz,$(if $(SAN),san,$(if $(COV),cover,$(if $(DEBUG),debug,release)))))
+VARIANT        := $(if $(filter san,$(KIND)),san-$(SAN),$(KIND))$(if $(filter ref,$(BLAS)),-ref)$(CROSS:%-linux-gnu-=-%)
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
 	-Wold-style-definition -Wvla -Wundef -Wwrite-strings -Wpointer-arith -Wformat=2 \
@@ -40,6 +48,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototyp
 # PARTS='base io' builds only those layers, ONLY='io_ json' only the tests whose path holds a word.
 
 empty :=
+comma := ,
 space := $(empty) $(empty)
 B    := build/$(VARIANT)
 D    := $(B)-double
@@ -55,6 +64,8 @@ OBJ64 := $(SRC64:%.c=$(D)/%.o)
 LIB   := $(B)/libdepthscope$(addprefix -,$(subst $(space),-,$(PARTS))).a
 LIB64 := $(LIB:$(B)/%=$(D)/%)
 BIN   := $(if $(MAIN),$(B)/depthscope)
+DATA  := $(wildcard themes/*.theme data/*.yaml data/*.txt data/known/*)
+EMBEDDED := $(if $(PORTABLE),$(B)/embedded.o)
 TOP   := $(if $(BIN),$(if $(filter release,$(VARIANT)),depthscope))
 
 only = $(if $(ONLY),$(foreach f,$(1),$(if $(strip $(foreach o,$(ONLY),$(findstring $(o),$(f)))),$(f))),$(1))
@@ -68,24 +79,26 @@ NVML := $(B)/tests/unit/libnvml.so $(B)/tests/unit/libnvml_old.so
 # Set-up: what is missing is installed, and the flags of what is there are noted, once per host.
 GOALS := $(or $(MAKECMDGOALS),all)
 SETUP := build/setup/$(shell uname -nm | tr -c 'A-Za-z0-9_.\n' -)
-ifneq ($(filter-out clean help uninstall deb $(if $(BINARY),,wheel),$(GOALS)),)
-LEVEL := $(if $(filter test% lint cover fuzz golden programs,$(GOALS))$(findstring tests/,$(GOALS)),test,build)
+ifneq ($(filter-out clean help uninstall deb portable $(if $(BINARY),,wheel),$(GOALS)),)
+LEVEL := $(if $(filter test% lint cover fuzz golden programs,$(GOALS))$(findstring tests/,$(GOALS)),test,build)$(if $(PORTABLE),-static$(CROSS:%-linux-gnu-=-%))
 include $(SETUP).$(LEVEL).mk
 endif
 
+REFUSED := dlopen dlsym dlclose getaddrinfo getnameinfo freeaddrinfo gethostbyname# src/base/static.c
 CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 	$(if $(filter Darwin,$(shell uname -s)),-D_DARWIN_C_SOURCE) \
-	$(if $(filter ref,$(BLAS)),-DDEPTHSCOPE_NO_BLAS,$(BLAS_CFLAGS)) $(DEP_CFLAGS) $(CPPFLAGS)
+	$(if $(filter ref,$(BLAS))$(PORTABLE),-DDEPTHSCOPE_NO_BLAS,$(BLAS_CFLAGS)) \
+	$(if $(PORTABLE),-DDEPTHSCOPE_STATIC -Dutf8_encode=ds_utf8_encode) $(DEP_CFLAGS) $(CPPFLAGS)# libjansson.a has a utf8_encode
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
 LDLIBS_ALL := $(DEP_LIBS) -ldl -lm -pthread $(LDLIBS)
 COMPILE    = $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP
-LINK       = $(CC) $(FLAGS.$(KIND)) $(LDFLAGS)
+LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections $(REFUSED:%=-Wl$(comma)--wrap=%)) $(LDFLAGS)
 
 # ---- rules ---------------------------------------------------------------------------------------
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz wheel deb install \
+.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz wheel deb portable install \
 	uninstall clean help FORCE
 
 all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
@@ -113,7 +126,7 @@ $(B)/src/cli/version.o: $(B)/commit
 # Only src/cli knows where `make install` puts the data; only tests see Check; OpenBLAS is loaded when it is asked for.
 BLAS_DIR := $(patsubst -L%,%,$(firstword $(filter -L%,$(BLAS_LIBS))))
 EXTRA = $(if $(filter src/engine/gemm_blas.c,$<),-DDEPTHSCOPE_BLAS_DIR='"$(BLAS_DIR)"') $(if $(filter src/cli/%,$<),-DDEPTHSCOPE_DATADIR='"$(DATADIR)"' -DDEPTHSCOPE_VERSION='"$(VERSION)"') \
-	$(if $(filter src/cli/version.c,$<),-DDEPTHSCOPE_COMMIT="\"$$(cat $(B)/commit)\"" -DDEPTHSCOPE_BUILD='"$(VARIANT)"' -DDEPTHSCOPE_ARCH='"$(ARCH)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS))
+	$(if $(filter src/cli/version.c,$<),-DDEPTHSCOPE_COMMIT="\"$$(cat $(B)/commit)\"" -DDEPTHSCOPE_BUILD='"$(VARIANT)"' -DDEPTHSCOPE_ARCH='"$(ARCH)"') $(if $(filter tests/%,$<),-Itests $(CHECK_CFLAGS) $(if $(CROSS),-fno-tree-vectorize))# gcc 12 for AArch64 fails on fmax
 
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
@@ -125,12 +138,17 @@ $(D)/%.o: %.c $(D)/flags
 	@$(if $(V),,echo "CC $< (double)")
 	$(Q)$(COMPILE) $(EXTRA) -Wno-double-promotion -DREAL_BITS=64 -c -o $@ $<
 
-$(LIB): $(OBJ)
-$(LIB64): $(OBJ64)
+$(LIB): $(OBJ) $(EMBEDDED)
+$(LIB64): $(OBJ64) $(EMBEDDED)
 $(LIB) $(LIB64):
 	@mkdir -p $(@D); rm -f $@
 	@$(if $(V),,echo "AR $@")
 	$(Q)$(AR) rc $@ $^
+
+# What a host may lack, inside the program (src/base/embedded.c).
+$(EMBEDDED): src/base/embed.sh $(DATA)
+	@mkdir -p $(@D)
+	$(Q)sh $< $(DATA) /locale/LC_CTYPE=/usr/lib/locale/C.utf8/LC_CTYPE >$(@:.o=.s) && $(CC) -c -o $@ $(@:.o=.s)
 
 $(B)/depthscope: $(MAIN:%.c=$(B)/%.o) $(LIB)
 $(TESTS32:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/t.o $(LIB)
@@ -153,11 +171,17 @@ depthscope: $(B)/depthscope
 run: all ## build, then open the workbench on a quick training run
 	./depthscope --quick
 
-programs: $(PROGRAMS) $(BIN) $(NVML)
+programs: $(PROGRAMS) $(BIN) $(UNDER) $(NVML)
+$(B)/depthscope.sh: $(BIN)
+	@printf '#!/bin/sh\nexec qemu-%s-static %s "$$@"\n' '$(CROSS:%-linux-gnu-=%)' '$(abspath $<)' >$@; chmod +x $@
+
 fuzzers: $(FUZZ:%.c=$(B)/%)
 
-# One tree for what a run of the tests sees; DEPTHSCOPE is the program under test.
-TEST_ENV = DEPTHSCOPE='$(abspath $(BIN))' BUILD_DIR=$(B) $(if $(filter san cover,$(KIND)),T_SLOW_FACTOR=4) \
+# One tree for what a run of the tests sees; DEPTHSCOPE is the program under test.  Those of another
+# processor run in qemu, also where a test starts the program: make test PORTABLE=1 CROSS=... ONLY=...
+UNDER := $(if $(CROSS),$(B)/depthscope.sh)
+TEST_ENV = DEPTHSCOPE='$(abspath $(or $(UNDER),$(BIN)))' BUILD_DIR=$(B) $(if $(filter san cover,$(KIND))$(CROSS),T_SLOW_FACTOR=4) \
+	$(if $(CROSS),T_RUNNER=qemu-$(CROSS:%-linux-gnu-=%)-static) \
 	ASAN_OPTIONS=detect_leaks=1:$(ASAN_OPTIONS) UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=die_after_fork=0 \
 	LSAN_OPTIONS=suppressions=$(CURDIR)/tests/lint/lsan.supp:print_suppressions=0
 SUBMAKE  = $(MAKE) --no-print-directory
@@ -202,6 +226,10 @@ fuzz: ## FUZZ_SECONDS=60 of libFuzzer for each target (needs clang; without it t
 # The wheel holds BINARY, the portable program where there is one; BINARY= leaves it out.
 wheel: $(filter $(BIN),$(BINARY)) ## the Python package and the program into build/wheel; BINARY=FILE, BINARY= (package alone)
 	$(Q)python3 src/python/build_wheel.py build/wheel $(if $(BINARY),'$(BINARY)')
+
+portable: ## one static file that needs nothing: build/portable/depthscope; CROSS=aarch64-linux-gnu-
+	+$(Q)$(SUBMAKE) PORTABLE=1 build/portable$(CROSS:%-linux-gnu-=-%)/depthscope
+	$(Q)sh tests/setup/portable.sh build/portable$(CROSS:%-linux-gnu-=-%)/depthscope
 
 # Built for every processor of the architecture, with Debian's flags but this project's optimisation.
 DEB_FLAGS = DEB_BUILD_MAINT_OPTIONS=hardening=+all DEB_CFLAGS_MAINT_STRIP=-O2 dpkg-buildflags --get

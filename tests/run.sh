@@ -5,7 +5,8 @@
 # prints no such line is one failure.  A skipped test prints "SKIP reason"; one that gives no reason
 # is a failure, because nobody would notice that it did not run.  The reasons are listed before the
 # sum, which is the last line, alone.
-# Environment: BUILD_DIR (logs go to BUILD_DIR/log), BUILD_FAILED=1 (counts as a failure too).
+# Environment: BUILD_DIR (logs go to BUILD_DIR/log), BUILD_FAILED=1 (counts as a failure too),
+# T_RUNNER=qemu-... (what runs the compiled ones).
 set -u
 
 export LC_ALL=C
@@ -35,6 +36,7 @@ run_one() { # PROGRAM: writes LOG and RESULT files, prints one line (and what fa
         fi
         runner="$runner python3" ;;
     *.sh) runner="$runner sh" ;;
+    *) runner="$runner ${T_RUNNER:-}" ;;
     esac
     status=0
     $runner "$program" >"$base.log" 2>&1 </dev/null || status=$?

@@ -35,6 +35,13 @@ void t_skip(const char *fmt, ...)
     exit(EXIT_SUCCESS);
 }
 
+void t_skip_if_emulated(const char *why)
+{
+    const char *runner = getenv("T_RUNNER");
+    if (runner && *runner)
+        t_skip("under %s %s", runner, why);
+}
+
 const char *t_shared(const char *path)
 {
     static char full[1024];

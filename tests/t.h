@@ -19,6 +19,8 @@ struct t_case {
 void t_register(struct t_case *c);
 /* Ends the current test as skipped, with a printed reason; counted separately. */
 void t_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* Skips what qemu-user (T_RUNNER) does not do as a kernel does. */
+void t_skip_if_emulated(const char *why);
 /* "../shared/data/PATH" below the checkout's parent, or skips the test when it is absent. */
 const char *t_shared(const char *path);
 /* A fresh empty directory for this test, removed at its end. */

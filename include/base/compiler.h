@@ -7,12 +7,15 @@
 #define DS_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define DS_NORETURN __attribute__((noreturn))
 #define DS_UNUSED __attribute__((unused))
+#define DS_BEFORE_MAIN __attribute__((constructor))
 #define DS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define DS_MUL_OVERFLOW(a, b, out) __builtin_mul_overflow(a, b, out)
 #define DS_ADD_OVERFLOW(a, b, out) __builtin_add_overflow(a, b, out)
 #if defined(__x86_64__) || defined(__i386__)
 #define DS_PAUSE() __builtin_ia32_pause()
+#define DS_ANY_X86 __attribute__((target("arch=x86-64"))) /* whatever -march says */
+#define DS_CPU_HAS(name) (__builtin_cpu_init(), __builtin_cpu_supports(name))
 #define DS_XGETBV(lo, hi) __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0))
 #else
 #define DS_PAUSE() __asm__ volatile("" ::: "memory")

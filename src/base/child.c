@@ -1,4 +1,5 @@
 /* Fork, exec and wait, with a failed exec reported to the parent. */
+#define _GNU_SOURCE /* memfd_create */
 #include "base/child.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,13 +49,28 @@ static void default_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* /dev/null; without /dev an input that has ended, and an output into unnamed memory. */
+static int open_null(int is_input)
+{
+    int ends[2], fd = open("/dev/null", is_input ? O_RDONLY : O_WRONLY);
+    if (fd < 0 && is_input && pipe(ends) == 0) {
+        close(ends[1]);
+        fd = ends[0];
+    }
+#ifdef MFD_CLOEXEC
+    if (fd < 0 && !is_input)
+        fd = memfd_create("null", MFD_CLOEXEC);
+#endif
+    return fd;
+}
+
 /* Moves descriptors 0 to 2 into place and closes all others but two. */
 static int place_descriptors(const int want[3], int keep, int report)
 {
     int fd[3];
     for (int i = 0; i < 3; i++) {
         /* copies above 2 first, so that none is overwritten before it is moved */
-        int from = want[i] >= 0 ? want[i] : open("/dev/null", i == 0 ? O_RDONLY : O_WRONLY);
+        int from = want[i] >= 0 ? want[i] : open_null(i == 0);
         fd[i] = from >= 0 ? fcntl(from, F_DUPFD, 10) : -1;
         if (fd[i] < 0)
             return -1;

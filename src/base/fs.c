@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/embedded.h"
 #include "base/guard.h"
 
 enum { PATH_MAX_BYTES = 4096 };
@@ -126,12 +127,29 @@ static int read_to_end(struct str *out, int fd, uint64_t cap, const char *path, 
     }
 }
 
+static int read_embedded(struct str *out, const struct embedded *f, uint64_t cap, const char *path,
+                         struct err *e)
+{
+    struct str text = {0};
+    if (f->n > cap)
+        return err_set(e, DS_ERANGE, "%s: %zu bytes, must be at most %" PRIu64, path, f->n, cap);
+    str_add_bytes(&text, f->p, f->n);
+    if (text.failed)
+        return err_set(e, DS_EMEM, "%s: out of memory", path);
+    str_release(out);
+    *out = text;
+    return 0;
+}
+
 int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e)
 {
     struct str text = {0};
     struct stat st;
-    int fd = -1;
-    int rc = fs_open_read(&fd, path, e);
+    int fd = -1, rc = 0;
+    const struct embedded *inside = embedded_find(path);
+    if (inside)
+        return read_embedded(out, inside, cap, path, e);
+    rc = fs_open_read(&fd, path, e);
     if (rc < 0)
         goto out;
     if (fstat(fd, &st) != 0) {
@@ -200,14 +218,15 @@ int fs_sync_dir(const char *path, struct err *e)
 int fs_exists(const char *path)
 {
     struct stat st;
-    return fs_stat(path, &st) == 0;
+    return fs_stat(path, &st) == 0 || embedded_find(path);
 }
 
 int fs_is_dir(const char *path)
 {
     struct stat st;
+    const char *name;
     int keep = errno;
-    int is = fs_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    int is = (fs_stat(path, &st) == 0 && S_ISDIR(st.st_mode)) || embedded_next(path, NULL, &name);
     errno = keep; /* called in error paths that still need errno */
     return is;
 }

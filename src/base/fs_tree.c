@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/embedded.h"
 #include "base/fs.h"
 #include "base/mem.h"
 
@@ -29,32 +30,50 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Reads the names of an open directory. */
-static int collect(DIR *dir, char ***names, size_t *n, const char *path, struct err *e)
+struct names {
+    char **list;
+    size_t n, cap;
+};
+
+static int add_name(struct names *to, const char *name, const char *path, struct err *e)
 {
-    size_t cap = 0;
+    void *p = to->list;
+    if (mem_grow(&p, &to->cap, to->n + 1, sizeof *to->list) < 0)
+        return err_set(e, DS_EMEM, "list %s: out of memory", path);
+    to->list = p;
+    char *copy = mem_strdup(name);
+    if (!copy)
+        return err_set(e, DS_EMEM, "list %s: out of memory", path);
+    to->list[to->n++] = copy;
+    return 0;
+}
+
+/* Reads the names of an open directory. */
+static int collect(struct names *to, DIR *dir, const char *path, struct err *e)
+{
     for (;;) {
-        void *p = *names;
         errno = 0;
         const struct dirent *d = readdir(dir);
         if (!d)
             return errno ? err_errno(e, "read directory %s", path) : 0;
-        if (is_dot(d->d_name))
-            continue;
-        if (mem_grow(&p, &cap, *n + 1, sizeof **names) < 0)
-            return err_set(e, DS_EMEM, "list %s: out of memory", path);
-        *names = p;
-        char *copy = mem_strdup(d->d_name);
-        if (!copy)
-            return err_set(e, DS_EMEM, "list %s: out of memory", path);
-        (*names)[(*n)++] = copy;
+        int rc = is_dot(d->d_name) ? 0 : add_name(to, d->d_name, path, e);
+        if (rc < 0)
+            return rc;
     }
 }
 
-int fs_list(const char *path, char ***names, size_t *n, struct err *e)
+/* The names of files; those of directories inside the program are never asked for. */
+static int collect_embedded(struct names *to, const char *path, struct err *e)
 {
-    char **list = NULL;
-    size_t count = 0;
+    const char *name;
+    int rc = 0;
+    for (const struct embedded *f = NULL; rc == 0 && (f = embedded_next(path, f, &name)) != NULL;)
+        rc = strchr(name, '/') ? 0 : add_name(to, name, path, e);
+    return rc;
+}
+
+static int collect_from_disk(struct names *to, const char *path, struct err *e)
+{
     const char *rest;
     int at = fs_at(path, &rest), fd = openat(at, rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -64,16 +83,25 @@ int fs_list(const char *path, char ***names, size_t *n, struct err *e)
             close(fd);
         return rc;
     }
-    int rc = collect(dir, &list, &count, path, e);
+    int rc = collect(to, dir, path, e);
     closedir(dir);
+    return rc;
+}
+
+int fs_list(const char *path, char ***names, size_t *n, struct err *e)
+{
+    struct names got = {0};
+    const char *first;
+    int rc = embedded_next(path, NULL, &first) ? collect_embedded(&got, path, e)
+                                               : collect_from_disk(&got, path, e);
     if (rc < 0) {
-        fs_list_free(list, count);
+        fs_list_free(got.list, got.n);
         return rc;
     }
-    if (count)
-        qsort(list, count, sizeof *list, by_name);
-    *names = list;
-    *n = count;
+    if (got.n)
+        qsort(got.list, got.n, sizeof *got.list, by_name);
+    *names = got.list;
+    *n = got.n;
     return 0;
 }
 

@@ -13,6 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/auxv.h>
+#endif
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -116,7 +119,18 @@ int process_find(char *out, size_t size, const char *link, const char *argv0, co
     return 0;
 }
 
-static char at_start[PATH_BYTES]; /* from argv[0], before the working directory changes */
+static char at_start[PATH_BYTES]; /* found before the working directory changes */
+
+/* The path the kernel was given; NULL when unknown. */
+static const char *executed_path(void)
+{
+#ifdef __linux__
+    unsigned long at = getauxval(AT_EXECFN);
+    return at ? (const char *)at : NULL;
+#else
+    return NULL;
+#endif
+}
 
 int process_path(char *out, size_t size)
 {
@@ -165,9 +179,26 @@ void process_begin(const char *argv0)
         signal(SIGCHLD, SIG_DFL); /* when ignored, exit statuses of children are lost */
     signal(SIGXFSZ, SIG_IGN);
     umask(umask(0) | 022);
-    (void)process_find(at_start, sizeof at_start, NULL, argv0, getenv("PATH"),
-                       getcwd(cwd, sizeof cwd));
+    const char *here = getcwd(cwd, sizeof cwd), *executed = executed_path();
+    if (!executed || !strchr(executed, '/') ||
+        !process_find(at_start, sizeof at_start, NULL, executed, NULL, here))
+        (void)process_find(at_start, sizeof at_start, NULL, argv0, getenv("PATH"), here);
 }
+
+#if defined(__x86_64__) && defined(__AVX2__)
+/* Elsewhere the first instruction that is missing would end the program without a word of why. */
+DS_BEFORE_MAIN DS_ANY_X86 static void refuse_older_processors(void)
+{
+    static const char text[] =
+        "depthscope: this build needs a processor with AVX2, FMA and BMI2 (x86-64-v3); "
+        "one for any processor: make ARCH=x86-64\n";
+    if (DS_CPU_HAS("avx2") && DS_CPU_HAS("fma") && DS_CPU_HAS("bmi2"))
+        return;
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    _exit(1);
+}
+#endif
 
 /* ---- the stack ---- */
 

@@ -9,6 +9,14 @@
 #include <utf8proc.h>
 #include <wchar.h>
 
+#ifdef DEPTHSCOPE_STATIC
+#include <stdlib.h>
+#include <strings.h>
+
+#include "base/compiler.h"
+#include "base/static.h"
+#endif
+
 enum { MARKS_PER_CELL = 3 };
 
 int utf8_decode(const char *s, size_t n, uint32_t *cp)
@@ -79,7 +87,11 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void make_locale(void)
 {
+#ifdef DEPTHSCOPE_STATIC
+    width_locale = static_utf8_locale();
+#else
     width_locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+#endif
 }
 
 /* wcwidth in a UTF-8 locale, independent of the process's: layouts, goldens and figures must not
@@ -272,6 +284,33 @@ void utf8_scrub(char *text)
     }
     text[to] = '\0';
 }
+
+#ifdef DEPTHSCOPE_STATIC
+/* 1 for names such as de_DE.UTF-8, C.utf8 and en_US.UTF-8@euro. */
+static int names_utf8(const char *locale)
+{
+    const char *set = strchr(locale, '.');
+    size_t n = set ? strcspn(set, "@") : 0;
+    return (n == 6 && strncasecmp(set, ".UTF-8", n) == 0) ||
+           (n == 5 && strncasecmp(set, ".utf8", n) == 0);
+}
+
+/* Only UTF-8 and ASCII: what the host has for other character sets would be loaded from its files. */
+void utf8_locale_begin(void)
+{
+    const char *const variable[] = {"LC_ALL", "LC_CTYPE", "LANG"}, *name = NULL;
+    for (size_t i = 0; i < DS_LEN(variable) && !(name && *name); i++)
+        name = getenv(variable[i]);
+    pthread_once(&once, make_locale);
+    if (name && names_utf8(name) && width_locale != (locale_t)0)
+        uselocale(width_locale);
+}
+#else
+void utf8_locale_begin(void)
+{
+    setlocale(LC_CTYPE, "");
+}
+#endif
 
 int utf8_locale_is_utf8(void)
 {

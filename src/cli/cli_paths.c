@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/embedded.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/nearest.h"
@@ -21,6 +22,14 @@ static void program_dir(char *out, size_t size)
         *slash = '\0';
 }
 
+/* A home directory may well have a "data" of the user's next to the program. */
+static int is_own(const char *dir)
+{
+    char preset[1300];
+    int n = snprintf(preset, sizeof preset, "%s/quick.yaml", dir);
+    return n > 0 && (size_t)n < sizeof preset && fs_exists(preset);
+}
+
 int cli_data_dir(char *out, size_t size, const char *what, struct err *e)
 {
     /* next to the program; above its build directory (build/KIND); in a relocated installation */
@@ -29,14 +38,17 @@ int cli_data_dir(char *out, size_t size, const char *what, struct err *e)
     program_dir(dir, sizeof dir);
     for (size_t i = 0; dir[0] && i < DS_LEN(between); i++) {
         int n = snprintf(path, sizeof path, "%s%s/%s", dir, between[i], what);
-        if (n > 0 && (size_t)n < sizeof path && fs_is_dir(path))
+        if (n > 0 && (size_t)n < sizeof path && is_own(path))
             return str_copy(out, size, path)
                        ? err_set(e, DS_ERANGE, "%s: the path is too long", path)
                        : 0;
     }
     snprintf(path, sizeof path, "%s/%s", DEPTHSCOPE_DATADIR, what);
-    if (!fs_is_dir(path))
-        return err_set(e, DS_ENOTFOUND, "%s/ not found next to the program or at %s", what, path);
+    if (!is_own(path))
+        snprintf(path, sizeof path, EMBEDDED_ROOT "/%s", what);
+    if (!is_own(path))
+        return err_set(e, DS_ENOTFOUND, "%s/ not found next to the program or at %s/%s", what,
+                       DEPTHSCOPE_DATADIR, what);
     return str_copy(out, size, path) ? err_set(e, DS_ERANGE, "%s: the path is too long", path) : 0;
 }
 

@@ -135,8 +135,8 @@ void cli_usage(const char *command, const struct cli_option *options);
 const char *runs_verb(int i);
 /* The options of the workbench, which is not in the table of commands. */
 const struct cli_option *workbench_options(void);
-/* Directory of data files ("data", "themes"): next to the program, else the installed path; `out`
- * has `size` bytes. */
+/* Directory of data files ("data"): next to the program, else the installed path, else inside the
+ * program (base/embedded.h); `out` has `size` bytes. */
 int cli_data_dir(char *out, size_t size, const char *what, struct err *e) DS_CHECK;
 
 #endif

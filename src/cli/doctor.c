@@ -1,6 +1,5 @@
 /* depthscope doctor: checks the machine and terminal; exit status 1 when something keeps the
  * program from working. */
-#include <locale.h>
 #include <langinfo.h>
 #include <math.h>
 #include <stdlib.h>
@@ -121,7 +120,7 @@ static void check_terminal(struct finding *f)
 
 static void check_locale(struct finding *f)
 {
-    setlocale(LC_CTYPE, "");
+    utf8_locale_begin();
     str_addf(&f->text, "%s", nl_langinfo(CODESET));
     f->ok = utf8_locale_is_utf8();
     if (!f->ok)
@@ -206,7 +205,7 @@ int doctor_command(int argc, char **argv)
     cli_release(&a);
     if (rc < 0)
         return command_fail(&e);
-    setlocale(LC_CTYPE, "");
+    utf8_locale_begin();
     if (json)
         str_add(&out, "[");
     else

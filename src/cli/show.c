@@ -1,10 +1,10 @@
 /* depthscope show: prints a view of the workbench without a terminal, as text, ANSI, HTML or PNG. */
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "figures/cell.h"
 #include "training/options.h"
@@ -203,7 +203,7 @@ int show_command(int argc, char **argv)
     struct cli_args a = {0};
     struct err e = {0};
     struct str out = {0};
-    setlocale(LC_CTYPE, "");
+    utf8_locale_begin();
     if (cli_parse(&a, show_options, argc, argv, &e) < 0)
         return command_fail(&e);
     int rc = show(&a, &out, &e);

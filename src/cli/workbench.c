@@ -1,5 +1,4 @@
 /* Starts the workbench on runs, traces, models, or a stream on stdin. */
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -227,7 +226,7 @@ int workbench_command(int argc, char **argv)
     struct cli_args a = {0};
     struct err e = {0};
     char data[1024];
-    setlocale(LC_CTYPE, "");
+    utf8_locale_begin();
     if (cli_parse(&a, workbench_cli, argc, argv, &e) < 0)
         return command_fail(&e);
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)

@@ -66,6 +66,12 @@ static const struct gemm_provider *provider_find(const char *name, struct err *e
         err_set(e, DS_ENOTFOUND, "gemm \"%s\": not supported by this CPU", name);
         return NULL;
     }
+#ifdef DEPTHSCOPE_NO_BLAS
+    if (strcmp(name, "blas") == 0) {
+        err_set(e, DS_ENOTFOUND, "gemm \"blas\": OpenBLAS is not part of this build");
+        return NULL;
+    }
+#endif
     err_set(e, DS_EUSAGE, "gemm \"%s\": unknown provider", name);
     return NULL;
 }

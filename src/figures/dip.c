@@ -114,7 +114,9 @@ static double piece(const struct dip *d, int jb, int je, int is_convex)
     double slope = (je - jb) / (x[je] - x[jb]);
     for (int j = jb; j <= je; j++) {
         double rise = (x[j] - x[jb]) * slope;
-        most = fmax(most, is_convex ? (j - jb + 1) - rise : rise - (j - jb - 1));
+        double gap = is_convex ? (j - jb + 1) - rise : rise - (j - jb - 1);
+        if (gap > most) /* with fmax here gcc 12 fails for AArch64: "in vect_transform_reduction" */
+            most = gap;
     }
     return most;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/embedded.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/nearest.h"
@@ -310,7 +311,7 @@ int theme_parse(struct theme *t, const char *text, size_t n, const char *what, s
 /* ---- finding theme files
  * -------------------------------------------------------------------------- */
 
-enum { PLACES = 4 };
+enum { PLACES = 5 };
 
 /* The i-th directory of the search order; 0 when it does not apply. */
 static int place(int i, char *out, size_t size)
@@ -327,6 +328,8 @@ static int place(int i, char *out, size_t size)
         n = snprintf(out, size, i == 1 ? "%s/themes" : "%s/../share/depthscope/themes", exe);
     } else if (i == 3)
         n = snprintf(out, size, "themes");
+    else if (i == 4)
+        n = snprintf(out, size, EMBEDDED_ROOT "/themes");
     return n > 0 && (size_t)n < size && fs_is_dir(out);
 }
 

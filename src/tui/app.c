@@ -2,7 +2,6 @@
 #include "tui/app.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -504,7 +503,7 @@ static int app_new(struct app **out, const struct tui_options *o, struct err *e)
     struct app *app = mem_alloc(1, sizeof *app);
     if (!app)
         return err_set(e, DS_EMEM, "workbench: out of memory");
-    setlocale(LC_CTYPE, "");
+    utf8_locale_begin();
     app->opt = *o;
     app->panes = 1;
     app->export = (struct child)CHILD_NONE;

@@ -1,6 +1,7 @@
 /* Turns a canvas into bytes with ncurses.  ncurses writes to an unnamed file instead of the
  * terminal, so the size of a frame is known before it is sent (byte budget), a stalled line never
  * blocks in the middle of a frame, and a frame is sent as one bracketed write. */
+#define _GNU_SOURCE /* memfd_create */
 #define NCURSES_WIDECHAR 1
 #include <ncurses.h>
 
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -30,6 +32,14 @@ struct term {
 static FILE *scratch_file(void)
 {
     const char *dirs[] = {"/dev/shm", getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR"), "/tmp"};
+#ifdef MFD_CLOEXEC
+    int memory = memfd_create("depthscope", MFD_CLOEXEC);
+    FILE *frame = memory >= 0 ? fdopen(memory, "w+") : NULL;
+    if (frame)
+        return frame;
+    if (memory >= 0)
+        close(memory);
+#endif
     for (size_t i = 0; i < DS_LEN(dirs); i++) {
         char path[512];
         if (!dirs[i] || dirs[i][0] != '/')
@@ -116,6 +126,8 @@ int term_open(struct term **out, const struct term_options *o, int rows, int col
         return err_set(e, DS_EMEM, "screen: out of memory");
     t->out = scratch_file();
     t->in = fopen("/dev/null", "r");
+    if (!t->in) /* a chroot without /dev */
+        t->in = scratch_file();
     int rc = t->out && t->in ? open_screen(t, o, notice, e)
                              : err_errno(e, "scratch file for the screen");
     if (rc < 0) {

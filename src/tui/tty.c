@@ -24,6 +24,7 @@ static struct {
      * one common word would be lost */
     volatile sig_atomic_t pending[TTY_SIGNALS];
     int wants_mouse;
+    int is_shared, shared_flags; /* the descriptor is one of the parent's, with these flags */
 } tty = {.fd = -1, .pipe = {-1, -1}};
 
 /* Alternate screen, SGR mouse, bracketed paste; mouse only if the user wants it. */
@@ -57,7 +58,7 @@ static void write_raw(const char *p, size_t n)
     }
 }
 
-/* Async-signal-safe: write, poll, tcsetattr only. */
+/* Async-signal-safe: write, poll, tcsetattr and fcntl only. */
 static void restore(void)
 {
     if (!tty.is_raw)
@@ -76,6 +77,8 @@ static void restore(void)
     else
         write_raw(leave_text, sizeof leave_text - 1);
     tcsetattr(tty.fd, TCSADRAIN, &tty.saved);
+    if (tty.is_shared)
+        fcntl(tty.fd, F_SETFL, tty.shared_flags);
     errno = saved_errno;
 }
 
@@ -83,6 +86,8 @@ static void enter(void)
 {
     tcsetattr(tty.fd, TCSADRAIN, &tty.raw);
     tty.is_raw = 1;
+    if (tty.is_shared)
+        fcntl(tty.fd, F_SETFL, tty.shared_flags | O_NONBLOCK);
     if (is_plain)
         return;
     write_raw(enter_text, sizeof enter_text - 1);
@@ -156,12 +161,30 @@ static void install_all(void)
     install(SIGPIPE, SIG_IGN, 0);
 }
 
+/* Where the device has no name (a chroot without /dev): the terminal that was passed. */
+static int open_passed(void)
+{
+    static const int passed[] = {STDOUT_FILENO, STDIN_FILENO};
+    for (size_t i = 0; i < DS_LEN(passed); i++) {
+        int flags = isatty(passed[i]) ? fcntl(passed[i], F_GETFL) : -1;
+        if (flags < 0 || (flags & O_ACCMODE) != O_RDWR)
+            continue;
+        tty.is_shared = 1;
+        tty.shared_flags = flags;
+        return fcntl(passed[i], F_DUPFD_CLOEXEC, 3);
+    }
+    return -1;
+}
+
 static int open_device(struct err *e)
 {
     int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     const char *name = fd < 0 && isatty(STDOUT_FILENO) ? ttyname(STDOUT_FILENO) : NULL;
     if (name)
         fd = open(name, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    tty.is_shared = 0;
+    if (fd < 0)
+        fd = open_passed();
     if (fd < 0)
         return err_set(e, DS_EIO,
                        "the workbench needs a terminal; `depthscope runs`, `figure` and `--json` "

@@ -328,8 +328,9 @@ def without_proc_the_program_finds_its_files():
     copy = os.path.join(os.path.abspath(tree), "depthscope")
     shutil.copy(PROGRAM, copy)
     os.makedirs(tree + "/data")
-    with open(tree + "/data/mine.yaml", "w") as f:
-        f.write("train:\n  steps: 3\n")
+    for name in ("quick", "mine"):
+        with open(tree + "/data/%s.yaml" % name, "w") as f:
+            f.write("train:\n  steps: 3\n")
     for call in ('"%s"' % copy, 'cd %s && ./depthscope' % tree, 'PATH=%s:$PATH && depthscope' % os.path.dirname(copy)):
         p = bare(call + " presets")
         assert p.returncode == 0 and b"mine" in p.stdout, (call, p.stderr)

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Finds the dependencies of deps.txt, installs missing ones, and writes the flags for make.
 #   setup.sh LEVEL [OUT.mk]        LEVEL is build, test, ci or extra; each includes the ones before it
+#   setup.sh LEVEL-static[-CPU] [OUT.mk]   flags of static libraries; with CPU (aarch64) those of
+#                                          Debian's packages for it, and its cross compiler
 # Installs without asking when root, with CI=true, or where sudo needs no password; else asks once.
 set -eu
 
@@ -9,6 +11,25 @@ table=$here/deps.txt
 level=${1:-build}
 out=${2:-}
 cc=${CC:-cc}
+suffix=
+static=
+case $level in
+*-static*)
+    static=--static
+    cpu=${level#*-static}
+    cpu=${cpu#-}
+    level=${level%%-static*}
+    case $cpu in
+    '') ;;
+    aarch64) foreign=arm64 ;;
+    *) foreign=$cpu ;;
+    esac
+    if [ -n "$cpu" ]; then
+        suffix=:$foreign
+        export PKG_CONFIG_LIBDIR=/usr/lib/$cpu-linux-gnu/pkgconfig:/usr/share/pkgconfig
+    fi
+    ;;
+esac
 log=${TMPDIR:-/tmp}/depthscope-setup.$$.log
 trap 'rm -f "$log"' EXIT
 
@@ -49,7 +70,10 @@ found() { # KIND NAME
     esac
 }
 
-rows() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$table"; }
+rows() { # a static build has no BLAS: it is loaded at run time
+    sed -e 's/#.*//' -e '/^[[:space:]]*$/d' ${static:+-e '/openblas/d'} "$table"
+    [ -z "$suffix" ] || echo "tool qemu-$cpu-static test qemu-user-static - - -"
+}
 
 manager() {
     for m in apt-get dnf pacman brew; do
@@ -70,6 +94,12 @@ missing() { # MANAGER: prints "name package need" of every requested row that is
         pacman) package=$pacman ;;
         brew) package=$brew ;;
         *) package=$apt ;;
+        esac
+        case $suffix:$kind:$name in
+        :*) ;;
+        *:tool:cc) package=gcc-$cpu-linux-gnu ;;
+        *:head:*) package=libc6-dev-$foreign-cross ;;
+        *:pkg:*) package=$package$suffix ;;
         esac
         printf '%s %s %s\n' "$name" "$package" "$need"
     done
@@ -96,6 +126,8 @@ become_root() { # prints the prefix that gives the package manager its rights, o
 install() { # PACKAGE...
     case $pm in
     apt-get)
+        [ -z "$suffix" ] || dpkg --print-foreign-architectures | grep -qx "$foreign" ||
+            { $asroot dpkg --add-architecture "$foreign" && $asroot apt-get -q update; } || return 1
         opts='-y -q --no-install-recommends -o DPkg::Lock::Timeout=300'
         root_env="env DEBIAN_FRONTEND=noninteractive"
         if [ -n "$(find /var/lib/apt/lists -name '*_Packages*' 2>/dev/null | head -n 1)" ] &&
@@ -146,7 +178,8 @@ pm=$(manager) || pm=none
 [ -z "$(missing "$pm")" ] || install_absent
 
 [ -n "$out" ] || exit 0
-blas=$(module 'openblas|cblas')
+blas=
+[ -n "$static" ] || blas=$(module 'openblas|cblas')
 modules=$(rows | while read -r kind name need rest; do
     if [ "$kind" = pkg ] && [ "$need" = build ] && [ "$name" != 'openblas|cblas' ]; then
         module "$name"
@@ -159,12 +192,14 @@ mkdir -p "$(dirname "$out")"
     # shellcheck disable=SC2086
     echo "DEP_CFLAGS := $(pkg-config --cflags $modules | sed -e "s/-I/-isystem /g" -e "s/-D_[A-Z_]*SOURCE[=0-9]*//g") -DNCURSES_WIDECHAR=1"
     # shellcheck disable=SC2086
-    echo "DEP_LIBS := $(pkg-config --libs $modules)"
-    echo "BLAS_CFLAGS := $(pkg-config --cflags "$blas" | sed 's/-I/-isystem /g')"
-    echo "BLAS_LIBS := $(pkg-config --libs "$blas")"
+    echo "DEP_LIBS := $(pkg-config $static --libs $modules)"
+    if [ -n "$blas" ]; then
+        echo "BLAS_CFLAGS := $(pkg-config --cflags "$blas" | sed 's/-I/-isystem /g')"
+        echo "BLAS_LIBS := $(pkg-config --libs "$blas")"
+    fi
     if pkg-config --exists check; then
         echo "CHECK_CFLAGS := $(pkg-config --cflags check | sed 's/-I/-isystem /g')"
-        echo "CHECK_LIBS := $(pkg-config --libs check)"
+        echo "CHECK_LIBS := $(pkg-config $static --libs check)"
     fi
 } >"$out.tmp"
 mv "$out.tmp" "$out"

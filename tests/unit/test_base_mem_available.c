@@ -60,6 +60,7 @@ T(the_address_space_limit_counts_too)
 #ifdef DS_HAS_ASAN /* it takes the addresses of all its shadow, and more as it goes */
     t_skip("not under AddressSanitizer");
 #else
+    t_skip_if_emulated("the address space has no limit");
     double before = mem_available();
     struct rlimit limit = {(rlim_t)1 << 40, RLIM_INFINITY};
     if (before <= 0x1p30)

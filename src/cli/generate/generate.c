@@ -1,6 +1,5 @@
 /* depthscope generate MODEL: streams generated text or chat, coloured by the depth of every
  * token. */
-#include <locale.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/utf8.h"
 #include "cli/generate/generate.h"
 #include "eval/capacity.h"
 
@@ -374,7 +374,7 @@ int generate_command(int argc, char **argv)
     struct subject s = {0};
     struct request q = {.a = &a, .s = &s, .o = &o};
     struct sigaction act = {.sa_handler = on_interrupt};
-    setlocale(LC_CTYPE, "");
+    utf8_locale_begin();
     int rc = cli_parse(&a, generate_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);

@@ -248,7 +248,7 @@ static double term(double p, double q)
 /* The data-processing inequality: merging events never increases the divergence. */
 static double kl_bound(const struct probe *a, const struct probe *b, int token)
 {
-    const float *p, *q;
+    const float *p = NULL, *q = NULL;
     const int32_t *ia = lens_of(a, token, &p), *ib = lens_of(b, token, &q);
     double kl = 0, rest_p = 1, rest_q = 1;
     if (!ia || !ib)
