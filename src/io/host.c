@@ -34,7 +34,7 @@ enum {
     NOT_FOUND = 127,      /* what a shell says of a missing program */
     NOISE_MAX = 64 << 10  /* banners before the agent's first record */
 };
-static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 30, greet_s = 20,
+static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 5, greet_s = 20,
                     settle_s = 0.3;
 
 /* The log of a followed run here.  `at` and `id` say what of the log there it holds. */

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The workbench over three real servers of ssh: lists, a run that trains there, its commands, and lines that are lost in different ways."""
+import glob
+import os
+import signal
+import sys
+import time
+
+import test_tty as kit
+from test_tty import Log, Tty, check
+from test_tty_hosts import run_at, steps_in, wait
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import sshd  # noqa: E402
+import t  # noqa: E402
+
+
+def needs_screen():
+    if not kit.pyte:
+        raise t.Skip("pyte is not installed: what the screen shows is not checked")
+
+
+def line_of(tty, host):
+    return next((l for l in tty.text().split("\n") if l.strip().startswith(host + ":")), "")
+
+
+def mirror_of(tty, log):
+    """The copy here of a log at the far end: that of the same run."""
+    for path in glob.glob("%s/%d/depthscope/hosts/.host.*/r*/log.mp" % (kit.STATE, Tty.count)):
+        steps = steps_in(path)
+        if steps and open(path, "rb").read().find(log.encode()) >= 0:
+            return steps
+    return []
+
+
+def wait_until(condition, seconds, tty, what):
+    """Seconds until it holds."""
+    start = time.time()
+    wait(condition, seconds, tty, what)
+    return time.time() - start
+
+
+def open_run(tty, name, log):
+    """From the list, by the place of its line."""
+    wait(lambda: name in tty.text(), 10, tty, name + " is not listed")
+    rows = [l for l in tty.text().split("\n") if "edp" in l and " run-" in l]
+    at = next(i for i, l in enumerate(rows) if name in l)
+    tty.keys("gg" + "j" * at, 0.3)
+    tty.keys("\r", 0.3)
+    wait(lambda: mirror_of(tty, name), 10, tty, name + " is not followed")
+    tty.keys("1", 0.3)
+
+
+def put(logs, n):
+    for log in logs.values():
+        for _ in range(n):
+            log.last += 1
+            log.put("metric", log.last, loss=5.0 - 1e-3 * log.last)
+
+
+def three_hosts_of_which_lines_are_lost():
+    """A run is followed at each; what is shown afterwards is the log there, and nobody else notices."""
+    needs_screen()
+    with sshd.Site("abc") as site:
+        logs = {n: run_at(n, "run-" + n, 50) for n in "abc"}
+        for log in logs.values():
+            log.last = 50
+        tty = Tty(["%s:%s/%s" % (n, kit.TMP, n) for n in "abc"], env={"DEPTHSCOPE_SSH": site.ssh})
+        try:
+            wait(lambda: all("run-" + n in tty.text() and " up " in line_of(tty, n) for n in "abc"), 20, tty, "the lists")
+            for n in "abc":
+                open_run(tty, "run-" + n, logs[n])
+
+            def is_whole(names="abc"):
+                return all(mirror_of(tty, "run-" + n) == list(range(logs[n].last + 1)) for n in names)
+
+            def lost(name):
+                return wait_until(lambda: "reconnecting" in line_of(tty, name), 20, tty, name + " is not said to be lost")
+
+            def back(name):
+                return wait_until(lambda: " up " in line_of(tty, name) and is_whole(name), 10, tty, name + " does not come back")
+
+            agent = site.host["c"].agents()
+            check(len(agent) == 1, "agents at c: %s" % agent)
+            os.kill(agent[0], signal.SIGSTOP)
+            stood = time.time()
+            site.host["b"].stop()
+            put(logs, 20)
+            print("  sshd ends: said after %.1f s" % lost("b"))
+            wait(lambda: is_whole("a"), 5, tty, "a stands still")
+            check(" up " in line_of(tty, "a"), "a is affected\n" + tty.text())
+            os.kill(site.pid("a"), signal.SIGKILL)
+            put(logs, 20)
+            seen, took = lost("a"), back("a")
+            print("  ssh is killed: said after %.1f s, whole %.1f s later" % (seen, took))
+            lost("c")
+            seen, took = time.time() - stood, back("c")
+            print("  the agent stands still: said after %.1f s, whole %.1f s later" % (seen, took))
+            os.kill(agent[0], signal.SIGCONT)
+            check(" up " in line_of(tty, "a") and "reconnecting" in line_of(tty, "b"), tty.text())
+            put(logs, 20)
+            site.host["b"].start()
+            print("  sshd starts after %.0f s: whole %.1f s later" % (time.time() - stood, back("b")))
+            put(logs, 20)
+            wait(is_whole, 5, tty, "a gap or a double: %s" % [mirror_of(tty, "run-" + n)[-130:] for n in "abc"])
+            wait(lambda: len(site.host["c"].agents()) == 1, 5, tty, "the old agent stays")
+        finally:
+            tty.close()
+
+
+if __name__ == "__main__":
+    kit.main((three_hosts_of_which_lines_are_lost,))
