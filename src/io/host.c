@@ -66,7 +66,7 @@ struct host {
     struct child ssh;
     enum host_state state;
     enum far far; /* how it is tried next */
-    int is_readonly, is_listed, is_greeted;
+    int is_readonly, is_listed, is_greeted, is_silent;
     double since, wait_s, retry, heard, latency_s, skew_s, asked;
     struct str in, out;
     uint64_t listed;
@@ -356,6 +356,28 @@ static struct run_row *row_of(struct host *h, const char *name)
     return r;
 }
 
+/* The lock of a mirror says what that of the log there says. */
+static void lock_mirror(const struct mirror *m, int is_live)
+{
+    if (m->fd >= 0)
+        flock(m->fd, is_live ? LOCK_EX | LOCK_NB : LOCK_UN);
+}
+
+/* What a lost host's runs do is unknown: they are as old as their newest record. */
+static void fall_silent(struct host *h)
+{
+    h->is_silent = 1;
+    h->listed++;
+    for (size_t i = 0; i < h->rows; i++) {
+        struct run_row *r = h->row[i];
+        if (r->is_live || r->state == RUN_LIVE)
+            r->state = RUN_SILENT;
+        r->is_live = 0;
+    }
+    for (int i = 0; i < h->mirrors; i++)
+        lock_mirror(&h->mirror[i], 0);
+}
+
 static void take_row(struct host *h, struct value body)
 {
     char name[256];
@@ -366,6 +388,9 @@ static void take_row(struct host *h, struct value body)
     read_row(h, r, body);
     r->is_kept = 1;
     h->listed++;
+    for (int i = 0; i < h->mirrors; i++)
+        if (strcmp(h->mirror[i].dir, r->path) == 0)
+            lock_mirror(&h->mirror[i], r->is_live);
 }
 
 /* Its path stays taken: a mirror of it may be open. */
@@ -459,7 +484,7 @@ static void take_log(struct host *h, struct value body)
         m->id = value_int(value_get(body, "id"), 0);
         m->probes = value_int(value_get(body, "probes"), m->probes);
         m->is_summary |= value_num(value_get(body, "summary"), 0) != 0;
-        flock(m->fd, value_num(value_get(body, "live"), 0) != 0 ? LOCK_EX | LOCK_NB : LOCK_UN);
+        lock_mirror(m, value_num(value_get(body, "live"), 0) != 0);
     } else {
         disconnect(h, e.text);
     }
@@ -665,6 +690,7 @@ static void take_hello(struct host *h, struct value body)
         return;
     }
     h->is_greeted = 1;
+    h->is_silent = 0;
     h->state = HOST_UP;
     h->why[0] = '\0';
     h->wait_s = first_wait_s;
@@ -791,6 +817,8 @@ static int read_all(struct host *h)
 int host_poll(struct host *h)
 {
     double now = clock_mono();
+    if (h->state != HOST_UP && !h->is_silent && now > h->heard + silent_s)
+        fall_silent(h);
     if (h->ssh.pid <= 0)
         return now >= h->retry ? connect_host(h) : 0;
     (void)child_tail(&h->ssh, h->ssh.err);

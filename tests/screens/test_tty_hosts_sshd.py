@@ -2,7 +2,9 @@
 """The workbench over three real servers of ssh: lists, a run that trains there, its commands, and lines that are lost in different ways."""
 import glob
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -22,6 +24,11 @@ def needs_screen():
 
 def line_of(tty, host):
     return next((l for l in tty.text().split("\n") if l.strip().startswith(host + ":")), "")
+
+
+def line_with(tty, words):
+    """The last line of the screen that holds them."""
+    return next((l for l in reversed(tty.text().split("\n")) if words in l), "")
 
 
 def mirror_of(tty, log):
@@ -98,6 +105,7 @@ def three_hosts_of_which_lines_are_lost():
             print("  the agent stands still: said after %.1f s, whole %.1f s later" % (seen, took))
             os.kill(agent[0], signal.SIGCONT)
             check(" up " in line_of(tty, "a") and "reconnecting" in line_of(tty, "b"), tty.text())
+            wait(lambda: " silent " in line_with(tty, "run-b"), 5, tty, "a run that cannot be seen is shown as live")
             put(logs, 20)
             site.host["b"].start()
             print("  sshd starts after %.0f s: whole %.1f s later" % (time.time() - stood, back("b")))
@@ -108,5 +116,41 @@ def three_hosts_of_which_lines_are_lost():
             tty.close()
 
 
+def a_run_that_trains_there_obeys_and_answers():
+    needs_screen()
+    with sshd.Site("a") as site:
+        folder = os.path.join(kit.TMP, "trained")
+        os.makedirs(folder)
+        there = site.run("a", "cd %s && exec depthscope train %s train.steps=100000 threads=1 --run live --quiet" % (folder, " ".join(t.TINY)),
+                         stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        tty = Tty(["a:%s/runs" % folder], env={"DEPTHSCOPE_SSH": site.ssh})
+        try:
+            wait(lambda: "● live" in tty.text(), 20, tty, "it is not listed")
+            os.write(tty.fd, b"gg\r")
+
+            def send(line, answer):
+                os.write(tty.fd, (":" + line + "\r").encode())
+                wait(lambda: answer in tty.text(), 10, tty, "no answer to " + line)
+
+            wait(lambda: "Monitor  ● live" in tty.text(), 10, tty, "it is not followed")
+            send("pause", "pause: ok pause")
+            wait(lambda: "◐ paused" in tty.text(), 5, tty, "it is not shown as paused")
+            step = re.search("step ([0-9,]+)/", tty.text()).group(1)
+            send("set train.lr 0.001", "set train.lr 0.001: ok train.lr 0.001")
+            send("probe", "probe: ok probe")
+            send("checkpoint", "checkpoint: ok checkpoint")
+            saved = "%s/runs/live/checkpoints/step-%08d/manifest.json" % (folder, int(step.replace(",", "")))
+            check(os.path.exists(saved), "no checkpoint of step %s there" % step)
+            with open(folder + "/runs/live/live.json") as f:
+                check('"train.lr"' in f.read(), "the setting is not kept there")
+            send("resume", "● live")
+            send("stop", "■ stopped")
+            check(there.wait(10) == 0, "the run there did not end")
+        finally:
+            tty.close()
+            there.kill()
+            there.wait()
+
+
 if __name__ == "__main__":
-    kit.main((three_hosts_of_which_lines_are_lost,))
+    kit.main((a_run_that_trains_there_obeys_and_answers, three_hosts_of_which_lines_are_lost))
