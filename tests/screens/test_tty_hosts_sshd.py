@@ -106,6 +106,7 @@ def three_hosts_of_which_lines_are_lost():
             os.kill(agent[0], signal.SIGCONT)
             check(" up " in line_of(tty, "a") and "reconnecting" in line_of(tty, "b"), tty.text())
             wait(lambda: " silent " in line_with(tty, "run-b"), 5, tty, "a run that cannot be seen is shown as live")
+            check("heard 1" in line_of(tty, "b"), "the age of what is shown of b is not said\n" + tty.text())
             put(logs, 20)
             site.host["b"].start()
             print("  sshd starts after %.0f s: whole %.1f s later" % (time.time() - stood, back("b")))
