@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The workbench over three real servers of ssh: lists, a run that trains there, its commands, and lines that are lost in different ways."""
+import fcntl
 import glob
 import os
 import re
@@ -153,5 +154,46 @@ def a_run_that_trains_there_obeys_and_answers():
             there.wait()
 
 
+def one_run_shows_the_same_in_every_way():
+    """As a file, through a pipe, through ssh and by the agent: the Monitor, also as it grows; and the current values of a log so long that the agent sends its extremes."""
+    needs_screen()
+    with sshd.Site("a") as site:
+        for steps in (150, 3000):
+            folder = os.path.join(kit.TMP, "ways%d" % steps)
+            log = Log(folder + "/run-w/log.mp")
+            fcntl.flock(log.file, fcntl.LOCK_EX)  # as a live run does
+            log.put("head", 0, format=1, run="run-w", run_id="ways", method="edp", layers=8, steps=4000, seed=1, config={"edp.target_ratio": "0.7"})
+            for i in range(1, steps + 1):
+                log.step(i)
+            ssh = "ssh -F %s/config -T a depthscope stream %s/run-w" % (site.folder, folder)
+            env = {"DEPTHSCOPE_SSH": site.ssh}
+            ways = {"file": Tty([folder + "/run-w"]), "pipe": Tty([], shell='"$0" stream %s/run-w | "$0" -' % folder), "ssh": Tty([], shell=ssh + ' | "$0" -'),
+                    "agent": Tty(["a:" + folder], env=env)}
+            try:
+                wait(lambda: " run-w " in ways["agent"].text(), 20, ways["agent"], "it is not listed")
+                os.write(ways["agent"].fd, b"gg\r")
+
+                def same(view, part, choose=lambda lines: lines):
+                    end, shown = time.time() + 10 * t.SLOW, {}
+                    for tty in ways.values():
+                        os.write(tty.fd, view)
+                    while time.time() < end:
+                        for name, tty in ways.items():
+                            tty.read(0.02, 0.1)
+                            shown[name] = choose(tty.text().split("\n")[2:-1]) if part in tty.text() else None
+                        if shown["file"] and all(x == shown["file"] for x in shown.values()):
+                            return
+                    check(0, "%s, %d steps, %s:\n%s" % (view, steps, part, "\n".join("\n".join([k] + (x or ["?"])) for k, x in shown.items() if x != shown["file"] or k == "file")))
+
+                titles = (lambda lines: [l for l in lines if re.search("loss [0-9]|lr [0-9]|flops [0-9]|budget", l)]) if steps > 1000 else lambda lines: lines
+                same(b"2", "› Monitor", titles)
+                for i in range(1, 8):
+                    log.step(steps + i)
+                same(b"2", "{:,}/4,000".format(steps + 7), titles)
+            finally:
+                for tty in ways.values():
+                    tty.close()
+
+
 if __name__ == "__main__":
-    kit.main((a_run_that_trains_there_obeys_and_answers, three_hosts_of_which_lines_are_lost))
+    kit.main((one_run_shows_the_same_in_every_way, a_run_that_trains_there_obeys_and_answers, three_hosts_of_which_lines_are_lost))
