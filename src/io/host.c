@@ -62,7 +62,7 @@ enum far { FAR_PROGRAM, FAR_PYTHON, FAR_TAIL };
 /* box: as ssh takes it; name: without the user. */
 struct host {
     char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
-        version[64], only[256];
+        version[64], only[256], reason[60], note[120]; /* reason: not to use the program there */
     struct child ssh;
     enum host_state state;
     enum far far; /* how it is tried next */
@@ -685,11 +685,18 @@ static void take_hello(struct host *h, struct value body)
         snprintf(why, sizeof why, "its agent speaks protocol %lld, this one %d",
                  (long long)protocol, HOST_PROTOCOL);
         disconnect(h, why);
-        if (h->far == FAR_PROGRAM)
+        if (h->far == FAR_PROGRAM) {
+            snprintf(h->reason, sizeof h->reason, "protocol %lld there, %d here",
+                     (long long)protocol, HOST_PROTOCOL);
             fall_back(h);
+        }
         return;
     }
     h->is_greeted = 1;
+    h->note[0] = '\0';
+    if (h->far != FAR_PROGRAM)
+        snprintf(h->note, sizeof h->note, "%s: %s stands in", h->reason,
+                 h->far == FAR_TAIL ? "tail" : "Python");
     h->is_silent = 0;
     h->state = HOST_UP;
     h->why[0] = '\0';
@@ -784,6 +791,8 @@ static void ended(struct host *h)
     if (is_missing && h->far == FAR_TAIL)
         str_copy(why, sizeof why, "neither depthscope nor python3 nor a shell is found there");
     disconnect(h, rc == 0 || !why[0] ? "the agent ended" : why);
+    if (is_missing && h->far == FAR_PROGRAM)
+        str_copy(h->reason, sizeof h->reason, "no depthscope there");
     if (is_missing)
         fall_back(h);
 }
@@ -922,6 +931,7 @@ struct host_info host_info(const struct host *h)
                               .root = h->root,
                               .state = h->state,
                               .why = h->why,
+                              .note = h->note,
                               .latency_s = h->latency_s,
                               .heard = h->heard,
                               .skew_s = h->skew_s,
