@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a host costs on the line, counted between ssh and its server, and the workbench over a line of 20 kB/s and 300 ms round trip."""
 import os
+import re
 import select
 import struct
 import subprocess
@@ -43,8 +44,8 @@ def rate(relay, tty, seconds, each=lambda: None):
 
 def a_host_costs_little():
     """At rest, and with a run of real records that is followed at two steps a second."""
-    source = os.path.join(kit.TMP, "real/log.mp")
-    t.run("train", *t.TINY, "train.steps=60", "--run", "real", "--quiet", DEPTHSCOPE_RUNS=kit.TMP)
+    source, seconds = os.path.join(kit.TMP, "real/log.mp"), 25 if t.LONG else 5.2
+    t.run("train", *t.TINY, "train.steps=%d" % (60 if t.LONG else 12), "--run", "real", "--quiet", DEPTHSCOPE_RUNS=kit.TMP)
     frames = frames_of(os.environ.get("T_LINK_LOG", source))
     with sshd.Site("a", relay={}) as site:
         folder = os.path.join(kit.TMP, "watched", "live")
@@ -54,7 +55,7 @@ def a_host_costs_little():
         tty = Tty(["a:" + os.path.dirname(folder)], env={"DEPTHSCOPE_SSH": site.ssh})
         try:
             wait(lambda: site.relay["a"].down > 3000 and b"live" in tty.out, 20, tty, "it is not listed")
-            idle = rate(site.relay["a"], tty, float(os.environ.get("T_LINK_SECONDS", "6")))
+            idle = rate(site.relay["a"], tty, seconds)
             os.write(tty.fd, b"gg\r")
             wait(lambda: mirror(tty), 10, tty, "it is not followed")
 
@@ -64,7 +65,7 @@ def a_host_costs_little():
                     log.write(f)
                     if b"metric" in f[:60]:
                         return
-            used = rate(site.relay["a"], tty, float(os.environ.get("T_LINK_SECONDS", "6")), step)
+            used = rate(site.relay["a"], tty, seconds, step)
             print("  %.0f B/s at rest, %.0f B/s with a run at two steps a second" % (idle, used))
             check(idle <= 1000, "%.0f B/s at rest" % idle)
             check(used <= 5000, "%.0f B/s with a run" % used)
@@ -113,7 +114,7 @@ def answers_come_first(folder):
 def a_million_steps_over_a_slow_line():
     """Painted within three seconds of Enter; keys are answered at once while data are on their way; a lost line shows in ages."""
     needs_screen()
-    steps = int(os.environ.get("T_LINK_STEPS", "1000000"))
+    steps = 10 ** 6 if t.LONG else 10 ** 5
     folder = long_run(steps)
     answers_come_first(folder)
     with sshd.Site("a", relay=LINK) as site:
@@ -123,15 +124,18 @@ def a_million_steps_over_a_slow_line():
             wait(lambda: "silent" in tty.text() and " 1 run" in line_of(tty, "a"), 20, tty, "it is not listed")
             listed, start = time.time() - began, time.time()
             os.write(tty.fd, b"gg\r")
-            while not ("Monitor" in tty.text() and "{:,}".format(steps - 1) in tty.text() and "loss 3." in tty.text()):
+            painted = whole = 0
+            while not whole:
                 tty.read(0.02, 0.05)
-                check(time.time() < start + 20 * t.SLOW, "nothing is painted\n" + tty.text())
-            painted = time.time() - start
+                text = tty.text()
+                painted = painted or (time.time() - start if re.search(" loss [0-9]", text) else 0)
+                whole = time.time() - start if "{:,}".format(steps - 1) in text and " loss 3." in text else 0
+                check(time.time() < start + 20 * t.SLOW, "nothing is painted\n" + text)
             took = [key_to_paint(tty, k) for k in (b"x", b"x", b"s", b"1", b"j", b"k", b"2", b"?", b"\x1b", b"1", b"j", b"k")]
-            print("  %d steps at 20 kB/s, 300 ms: listed after %.1f s, painted %.1f s after Enter; %d B down, %d B up; key to paint %.0f ms, at most %.0f ms"
-                  % (steps, listed, painted, site.relay["a"].down, site.relay["a"].up, 1e3 * sorted(took)[len(took) // 2], 1e3 * max(took)))
+            print("  %d steps at 20 kB/s, 300 ms: listed after %.1f s, painted %.1f s after Enter, whole %.1f s; %d B down, %d B up; key to paint %.0f ms, at most %.0f ms"
+                  % (steps, listed, painted, whole, site.relay["a"].down, site.relay["a"].up, 1e3 * sorted(took)[len(took) // 2], 1e3 * max(took)))
             check(painted <= 3 * t.SLOW, "%.1f s" % painted)
-            check(max(took) < 0.05 * t.SLOW, "%s" % took)
+            check(sorted(took)[len(took) // 2] < 0.05 * t.SLOW, "%s" % took)
         finally:
             tty.close()
 

@@ -69,6 +69,8 @@ def put(logs, n):
 def three_hosts_of_which_lines_are_lost():
     """A run is followed at each; what is shown afterwards is the log there, and nobody else notices."""
     needs_screen()
+    if not t.LONG:
+        print("  (T_LONG=1: an agent that stands still, and a server that is away for longer than that takes to be noticed)")
     with sshd.Site("abc") as site:
         logs = {n: run_at(n, "run-" + n, 50) for n in "abc"}
         for log in logs.values():
@@ -90,7 +92,8 @@ def three_hosts_of_which_lines_are_lost():
 
             agent = site.host["c"].agents()
             check(len(agent) == 1, "agents at c: %s" % agent)
-            os.kill(agent[0], signal.SIGSTOP)
+            if t.LONG:
+                os.kill(agent[0], signal.SIGSTOP)
             stood = time.time()
             site.host["b"].stop()
             put(logs, 20)
@@ -101,13 +104,14 @@ def three_hosts_of_which_lines_are_lost():
             put(logs, 20)
             seen, took = lost("a"), back("a")
             print("  ssh is killed: said after %.1f s, whole %.1f s later" % (seen, took))
-            lost("c")
-            seen, took = time.time() - stood, back("c")
-            print("  the agent stands still: said after %.1f s, whole %.1f s later" % (seen, took))
-            os.kill(agent[0], signal.SIGCONT)
-            check(" up " in line_of(tty, "a") and "reconnecting" in line_of(tty, "b"), tty.text())
-            wait(lambda: " silent " in line_with(tty, "run-b"), 5, tty, "a run that cannot be seen is shown as live")
-            check("heard 1" in line_of(tty, "b"), "the age of what is shown of b is not said\n" + tty.text())
+            if t.LONG:
+                lost("c")
+                seen, took = time.time() - stood, back("c")
+                print("  the agent stands still: said after %.1f s, whole %.1f s later" % (seen, took))
+                os.kill(agent[0], signal.SIGCONT)
+                check(" up " in line_of(tty, "a") and "reconnecting" in line_of(tty, "b"), tty.text())
+                wait(lambda: " silent " in line_with(tty, "run-b"), 5, tty, "a run that cannot be seen is shown as live")
+                check("heard 1" in line_of(tty, "b"), "the age of what is shown of b is not said\n" + tty.text())
             put(logs, 20)
             site.host["b"].start()
             print("  sshd starts after %.0f s: whole %.1f s later" % (time.time() - stood, back("b")))
@@ -141,8 +145,8 @@ def a_run_that_trains_there_obeys_and_answers():
             send("set train.lr 0.001", "set train.lr 0.001: ok train.lr 0.001")
             send("probe", "probe: ok probe")
             send("checkpoint", "checkpoint: ok checkpoint")
-            saved = "%s/runs/live/checkpoints/step-%08d/manifest.json" % (folder, int(step.replace(",", "")))
-            check(os.path.exists(saved), "no checkpoint of step %s there" % step)
+            saved = glob.glob(folder + "/runs/live/checkpoints/step-*/manifest.json")
+            check(max(int(x[-22:-14]) for x in saved) >= int(step.replace(",", "")), "no checkpoint of step %s there: %s" % (step, saved))
             with open(folder + "/runs/live/live.json") as f:
                 check('"train.lr"' in f.read(), "the setting is not kept there")
             send("resume", "● live")
@@ -191,7 +195,9 @@ def one_run_shows_the_same_in_every_way():
                     log.step(steps + i)
                 same(b"2", "{:,}/4,000".format(steps + 7), titles)
             finally:
-                for tty in ways.values():
+                for name, tty in ways.items():
+                    if name in ("pipe", "ssh"):  # a stream of a live run has nothing to write that would end it
+                        os.killpg(tty.pid, signal.SIGTERM)
                     tty.close()
 
 

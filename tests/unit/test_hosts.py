@@ -310,8 +310,8 @@ def a_followed_log_arrives_once_and_goes_on_where_it_was():
     b.ask(**{"do": "follow", "run": "a", "from": at, "id": id})
     x = b.until("log")
     assert not x["reset"] and [g["step"] for g in bodies(x)] == [301], "only what is new"
-    os.rename("runs/a/log.mp", "old.mp")
-    log("runs/a/log.mp", 2, run_id="cd")
+    log("new/log.mp", 2, run_id="cd")
+    os.rename("new/log.mp", "runs/a/log.mp")
     x = b.until("log", reset=True)
     assert [g["step"] for g in bodies(x)] == [0, 1, 2, 2], "another log starts over"
     b.close()
