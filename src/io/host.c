@@ -695,7 +695,7 @@ static void take_hello(struct host *h, struct value body)
     h->is_greeted = 1;
     h->note[0] = '\0';
     if (h->far != FAR_PROGRAM)
-        snprintf(h->note, sizeof h->note, "%s: %s stands in", h->reason,
+        snprintf(h->note, sizeof h->note, "%s: %s instead", h->reason,
                  h->far == FAR_TAIL ? "tail" : "Python");
     h->is_silent = 0;
     h->state = HOST_UP;
