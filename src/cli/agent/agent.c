@@ -58,7 +58,7 @@ struct follow {
     int64_t sent_probes; /* as `probes`, without those in the queue */
     int64_t from, to;    /* steps that a summary shows in detail */
     int wants_detail;
-    double due; /* of the next look at a log that has nothing new */
+    double due;             /* of the next look at a log that has nothing new */
     struct logsum *summary; /* of a long log, being made; NULL: none */
     uint64_t summary_bytes;
     double paint; /* when what has been summarised is sent, 0 = only at the end */
@@ -319,9 +319,9 @@ static int say_summary(struct agent *a, struct follow *f, int is_whole, struct e
     if (rc < 0)
         return rc;
     snprintf(text, sizeof text,
-             is_whole
-                 ? "summary of %llu records (%sB): the extremes of each metric; what is new follows whole"
-                 : "summary of the first %llu records of %sB; the rest is being read",
+             is_whole ? "summary of %llu records (%sB): the extremes of each metric; what is new "
+                        "follows whole"
+                      : "summary of the first %llu records of %sB; the rest is being read",
              (unsigned long long)records, str_si(size, (double)f->summary_bytes));
     record_begin(a->rec, "event", -1, clock_wall());
     record_int(a->rec, "level", 1);

@@ -304,7 +304,8 @@ int logsum_read(struct logsum *s, struct runlog_reader *r, double seconds, struc
     struct runlog_entry entry;
     double end = clock_mono() + seconds;
     int got = 0;
-    for (unsigned i = 1; (got = runlog_next(r, &entry, e)) == 1 || runlog_reader_is_behind(r); i++) {
+    for (unsigned i = 1; (got = runlog_next(r, &entry, e)) == 1 || runlog_reader_is_behind(r);
+         i++) {
         if (got < 0)
             return got;
         if (got == 1 && entry.is_reset)
