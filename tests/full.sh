@@ -65,7 +65,7 @@ soak() {
     echo "$passed passed, $failed failed, 0 skipped"
 }
 
-part test $make test
+part test env T_LONG=1 $make test
 part fuzz $make fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-60}"
 part valgrind memcheck
 part soak soak

@@ -12,6 +12,7 @@ import traceback
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.abspath(os.environ.get("DEPTHSCOPE") or os.path.join(ROOT, "depthscope"))
 SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+LONG = bool(os.environ.get("T_LONG"))  # make test-full: what needs long waits or large files, too
 SHARED = os.environ.get("DEPTHSCOPE_SHARED", os.path.join(ROOT, "..", "shared", "data"))
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
         "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "

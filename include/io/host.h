@@ -36,6 +36,7 @@ struct host_info {
     const char *name, *root; /* "box", "runs"; as given by the user */
     enum host_state state;
     const char *why;              /* of the state, "" = nothing to say */
+    const char *note;             /* what speaks instead of the program, and why; "" = it speaks */
     double latency_s;             /* of the newest exchange, NaN = unknown */
     double heard;                 /* monotonic seconds when something came last; NaN: never */
     double skew_s;                /* its clock minus ours, NaN = unknown */

@@ -35,7 +35,7 @@ enum {
     NOT_FOUND = 127,      /* what a shell says of a missing program */
     NOISE_MAX = 64 << 10  /* banners before the agent's first record */
 };
-static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 30, greet_s = 20,
+static const double silent_s = 15, first_wait_s = 1, longest_wait_s = 5, greet_s = 20,
                     settle_s = 0.3, echo_s = 10;
 
 /* The log of a followed run here.  `at` and `id` say what of the log there it holds. */
@@ -63,11 +63,12 @@ enum far { FAR_PROGRAM, FAR_PYTHON, FAR_TAIL };
 /* box: as ssh takes it; name: without the user. */
 struct host {
     char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
-        version[64], only[256], does[256], presets[HOST_PRESETS];
+        version[64], only[256], does[256], presets[HOST_PRESETS],
+        reason[60], note[120]; /* reason: not to use the program there */
     struct child ssh;
     enum host_state state;
     enum far far; /* how it is tried next */
-    int is_readonly, is_listed, is_greeted;
+    int is_readonly, is_listed, is_greeted, is_silent;
     double since, wait_s, retry, heard, latency_s, skew_s, asked;
     struct str in, out;
     uint64_t listed;
@@ -372,6 +373,28 @@ static struct run_row *row_of(struct host *h, const char *name)
     return r;
 }
 
+/* The lock of a mirror says what that of the log there says. */
+static void lock_mirror(const struct mirror *m, int is_live)
+{
+    if (m->fd >= 0)
+        flock(m->fd, is_live ? LOCK_EX | LOCK_NB : LOCK_UN);
+}
+
+/* What a lost host's runs do is unknown: they are as old as their newest record. */
+static void fall_silent(struct host *h)
+{
+    h->is_silent = 1;
+    h->listed++;
+    for (size_t i = 0; i < h->rows; i++) {
+        struct run_row *r = h->row[i];
+        if (r->is_live || r->state == RUN_LIVE)
+            r->state = RUN_SILENT;
+        r->is_live = 0;
+    }
+    for (int i = 0; i < h->mirrors; i++)
+        lock_mirror(&h->mirror[i], 0);
+}
+
 static void take_row(struct host *h, struct value body)
 {
     char name[256];
@@ -384,6 +407,9 @@ static void take_row(struct host *h, struct value body)
         h->why[0] = '\0'; /* such as of a folder that was not there before its first run */
     r->is_kept = 1;
     h->listed++;
+    for (int i = 0; i < h->mirrors; i++)
+        if (strcmp(h->mirror[i].dir, r->path) == 0)
+            lock_mirror(&h->mirror[i], r->is_live);
 }
 
 /* Its path stays taken: a mirror of it may be open. */
@@ -477,7 +503,7 @@ static void take_log(struct host *h, struct value body)
         m->id = value_int(value_get(body, "id"), 0);
         m->probes = value_int(value_get(body, "probes"), m->probes);
         m->is_summary |= value_num(value_get(body, "summary"), 0) != 0;
-        flock(m->fd, value_num(value_get(body, "live"), 0) != 0 ? LOCK_EX | LOCK_NB : LOCK_UN);
+        lock_mirror(m, value_num(value_get(body, "live"), 0) != 0);
     } else {
         disconnect(h, e.text);
     }
@@ -738,11 +764,19 @@ static void take_hello(struct host *h, struct value body)
         snprintf(why, sizeof why, "its agent speaks protocol %lld, this one %d",
                  (long long)protocol, HOST_PROTOCOL);
         disconnect(h, why);
-        if (h->far == FAR_PROGRAM)
+        if (h->far == FAR_PROGRAM) {
+            snprintf(h->reason, sizeof h->reason, "protocol %lld there, %d here",
+                     (long long)protocol, HOST_PROTOCOL);
             fall_back(h);
+        }
         return;
     }
     h->is_greeted = 1;
+    h->note[0] = '\0';
+    if (h->far != FAR_PROGRAM)
+        snprintf(h->note, sizeof h->note, "%s: %s instead", h->reason,
+                 h->far == FAR_TAIL ? "tail" : "Python");
+    h->is_silent = 0;
     h->state = HOST_UP;
     h->why[0] = '\0';
     h->wait_s = first_wait_s;
@@ -836,6 +870,8 @@ static void ended(struct host *h)
     if (is_missing && h->far == FAR_TAIL)
         str_copy(why, sizeof why, "neither depthscope nor python3 nor a shell is found there");
     disconnect(h, rc == 0 || !why[0] ? "the agent ended" : why);
+    if (is_missing && h->far == FAR_PROGRAM)
+        str_copy(h->reason, sizeof h->reason, "no depthscope there");
     if (is_missing)
         fall_back(h);
 }
@@ -869,6 +905,8 @@ static int read_all(struct host *h)
 int host_poll(struct host *h)
 {
     double now = clock_mono();
+    if (h->state != HOST_UP && !h->is_silent && now > h->heard + silent_s)
+        fall_silent(h);
     if (h->ssh.pid <= 0)
         return now >= h->retry ? connect_host(h) : 0;
     (void)child_tail(&h->ssh, h->ssh.err);
@@ -973,6 +1011,7 @@ struct host_info host_info(const struct host *h)
                               .root = h->root,
                               .state = h->state,
                               .why = h->why,
+                              .note = h->note,
                               .latency_s = h->latency_s,
                               .heard = h->heard,
                               .skew_s = h->skew_s,

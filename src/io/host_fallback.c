@@ -290,6 +290,7 @@ const char *const host_fallback[] = {
     "        say(\"agent\", protocol=1, version=\"Python %d.%d\" % sys.version_info[:2], root=state[\"root\"], readonly=state[\"readonly\"], does=\"echo\", **named)\n",
     "        if not os.path.isdir(state[\"root\"]):\n",
     "            say(\"error\", text=\"no such folder\")\n",
+    "            sys.exit(\"no such folder\")\n",
     "    elif what == \"list\":\n",
     "        state[\"lists\"] = True\n",
     "    elif what == \"ack\":\n",

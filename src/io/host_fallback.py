@@ -334,6 +334,7 @@ def take(request):
         say("agent", protocol=1, version="Python %d.%d" % sys.version_info[:2], root=state["root"], readonly=state["readonly"], does="echo", **named)
         if not os.path.isdir(state["root"]):
             say("error", text="no such folder")
+            sys.exit("no such folder")
     elif what == "list":
         state["lists"] = True
     elif what == "ack":

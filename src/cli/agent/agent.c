@@ -43,6 +43,9 @@ enum {
     LONG_LOG = 128 << 10  /* bytes from which a log is summarised */
 };
 static const double list_s = 2, beat_s = 5, command_s = 30;
+/* A log of gigabytes takes a while: requests are answered between slices, and what has been read is
+ * shown. */
+static const double slice_s = 0.05, paint_s = 0.7;
 
 struct follow {
     char run[256], path[1024];
@@ -56,7 +59,10 @@ struct follow {
     int64_t sent_probes; /* as `probes`, without those in the queue */
     int64_t from, to;    /* steps that a summary shows in detail */
     int wants_detail;
-    double due; /* of the next look at a log that has nothing new */
+    double due;             /* of the next look at a log that has nothing new */
+    struct logsum *summary; /* of a long log, being made; NULL: none */
+    uint64_t summary_bytes;
+    double paint; /* when what has been summarised is sent, 0 = only at the end */
 };
 struct sent_command {
     struct job_request *request;
@@ -229,21 +235,22 @@ static void drop(struct agent *a, const char *run)
             continue;
         runlog_reader_close(a->follow[i].reader);
         str_release(&a->follow[i].queue);
+        logsum_free(a->follow[i].summary);
         a->follow[i] = a->follow[--a->follows];
         return;
     }
 }
 
-/* problem: instead of records. */
-static int say_log(struct agent *a, const struct follow *f, const char *problem, int is_summary,
-                   struct err *e)
+/* problem: instead of records.  at: what to ask for after a lost line. */
+static int say_log_at(struct agent *a, const struct follow *f, const char *problem, int is_summary,
+                      uint64_t at, struct err *e)
 {
     record_begin(a->rec, "log", 0, clock_wall());
     record_str(a->rec, "run", f->run);
     if (problem) {
         record_str(a->rec, "error", problem);
     } else {
-        record_int(a->rec, "at", (int64_t)runlog_reader_position(f->reader));
+        record_int(a->rec, "at", (int64_t)at);
         record_int(a->rec, "id", f->id);
         record_bool(a->rec, "reset", f->is_reset);
         record_bool(a->rec, "live", runlog_is_locked(f->path));
@@ -254,6 +261,13 @@ static int say_log(struct agent *a, const struct follow *f, const char *problem,
         record_bytes(a->rec, "frames", a->bodies.p ? a->bodies.p : "", a->bodies.len);
     }
     return send_record(a, e);
+}
+
+static int say_log(struct agent *a, const struct follow *f, const char *problem, int is_summary,
+                   struct err *e)
+{
+    uint64_t at = problem ? 0 : runlog_reader_position(f->reader);
+    return say_log_at(a, f, problem, is_summary, at, e);
 }
 
 /* The log cannot be read any more, e.g. because it was deleted; the others continue. */
@@ -270,6 +284,8 @@ static int give_up(struct agent *a, const struct follow *f, const char *why, str
 /* The log was replaced: what was sent of it is void. */
 static void begin_anew(struct agent *a, struct follow *f)
 {
+    logsum_free(f->summary);
+    f->summary = NULL;
     f->is_reset = 1;
     f->skip = 0;
     f->id = id_of(a, f->run);
@@ -303,33 +319,55 @@ static int64_t backlog(const struct follow *f)
                : 0;
 }
 
-/* A long log, or what a line cannot carry of a fast run, in one message. */
-static int send_summary(struct agent *a, struct follow *f, struct err *e)
+static int say_summary(struct agent *a, struct follow *f, int is_whole, struct err *e)
 {
     uint64_t records = 0;
     char text[160], size[16];
-    double bytes = (double)backlog(f);
     a->bodies.len = 0;
-    int rc = summary_make(f->reader, f->from, f->to, &a->bodies, &records, e);
-    if (rc == DS_EBUSY) { /* it begins anew */
-        begin_anew(a, f);
-        return 0;
-    }
+    int rc = logsum_write(f->summary, &a->bodies, &records, e);
     if (rc < 0)
-        return give_up(a, f, e->text, e);
-    want_probes(f, f->probes);
-    snprintf(
-        text, sizeof text,
-        "summary of %llu records (%sB): the extremes of each metric; what is new follows whole",
-        (unsigned long long)records, str_si(size, bytes));
+        return rc;
+    snprintf(text, sizeof text,
+             is_whole ? "summary of %llu records (%sB): the extremes of each metric; what is new "
+                        "follows whole"
+                      : "summary of the first %llu records of %sB; the rest is being read",
+             (unsigned long long)records, str_si(size, (double)f->summary_bytes));
     record_begin(a->rec, "event", -1, clock_wall());
     record_int(a->rec, "level", 1);
     record_str(a->rec, "name", "summary");
     record_str(a->rec, "text", text);
     rc = record_end(a->rec, 0, &a->bodies, e);
+    uint64_t at = is_whole ? runlog_reader_position(f->reader) : 0;
+    return rc == 0 ? say_log_at(a, f, NULL, is_whole, at, e) : rc;
+}
+
+/* A long log, or what a line cannot carry of a fast run, in one message; a part of a very long one
+ * before, which the whole replaces. */
+static int send_summary(struct agent *a, struct follow *f, struct err *e)
+{
+    if (!f->summary) {
+        f->summary = logsum_new(f->from, f->to);
+        f->summary_bytes = (uint64_t)backlog(f);
+        f->paint = f->is_reset && !f->wants_detail ? clock_mono() + paint_s : 0;
+    }
+    int rc = f->summary ? logsum_read(f->summary, f->reader, slice_s, e)
+                        : err_set(e, DS_EMEM, "out of memory");
+    if (rc == DS_EBUSY) {
+        begin_anew(a, f);
+        return 0;
+    }
+    if (rc < 0)
+        return give_up(a, f, e->text, e);
+    if (rc == 0 && (f->paint == 0 || clock_mono() < f->paint))
+        return 0;
+    f->paint = 0;
     if (rc == 0)
-        rc = say_log(a, f, NULL, 1, e);
+        return say_summary(a, f, 0, e);
+    want_probes(f, f->queue.len > 0 ? f->sent_probes : f->probes);
+    rc = say_summary(a, f, 1, e);
     f->is_reset = f->wants_detail = 0;
+    logsum_free(f->summary);
+    f->summary = NULL;
     return rc;
 }
 
@@ -400,7 +438,8 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     if (now < f->due || !has_window(a))
         return 0;
     int is_whole = f->skip <= runlog_reader_position(f->reader);
-    if (f->wants_detail || (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG))
+    if (f->wants_detail || f->summary ||
+        (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG))
         return send_summary(a, f, e);
     a->bodies.len = 0;
     while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {

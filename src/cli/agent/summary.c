@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "io/record.h"
 #include "io/runlog.h"
@@ -23,23 +24,24 @@ struct point {
     int64_t step;
     double time, tokens, value;
 };
-/* The extremes of `stride` records each, from record `base` on. */
+/* The extremes of `stride` records each, from record `base` on, and the ends: `last` is what is shown
+ * as the current value. */
 struct key {
     char name[64];
-    struct point low[STRETCHES], high[STRETCHES];
+    struct point low[STRETCHES], high[STRETCHES], first, last;
     uint64_t stride, base;
     int stretches, most;
 };
 struct keys {
     struct key *v[KEYS_MAX];
-    int n;
+    int n, next; /* after the one found last: most records name the same in the same order */
 };
 struct body {
     unsigned char *p;
     size_t n;
     uint64_t record;
 };
-struct summary {
+struct logsum {
     struct keys whole, detail; /* the steps of the range are in `detail` only */
     int64_t from, to;
     struct body head, layer, end, system, last[LAST_MAX];
@@ -78,15 +80,20 @@ static void widen(struct key *k)
 
 static struct key *key_of(struct keys *keys, const char *name, size_t n, uint64_t base)
 {
-    for (int i = 0; i < keys->n; i++)
-        if (strncmp(keys->v[i]->name, name, n) == 0 && keys->v[i]->name[n] == '\0')
-            return keys->v[i];
+    for (int i = 0; i < keys->n; i++) {
+        int at = (keys->next + i) % keys->n;
+        if (strncmp(keys->v[at]->name, name, n) == 0 && keys->v[at]->name[n] == '\0') {
+            keys->next = at + 1;
+            return keys->v[at];
+        }
+    }
     struct key *k = keys->n < KEYS_MAX && n < sizeof k->name ? mem_alloc(1, sizeof *k) : NULL;
     if (!k)
         return NULL;
     memcpy(k->name, name, n);
     k->stride = 1;
     k->base = base;
+    k->first.value = (double)NAN;
     k->most = keys->n < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
     keys->v[keys->n++] = k;
     return k;
@@ -94,6 +101,11 @@ static struct key *key_of(struct keys *keys, const char *name, size_t n, uint64_
 
 static void take_point(struct key *k, const struct point *p)
 {
+    k->last = *p;
+    if (isnan(p->value))
+        return;
+    if (isnan(k->first.value))
+        k->first = *p;
     while ((p->record - k->base) / k->stride >= (uint64_t)k->most)
         widen(k);
     int at = (int)((p->record - k->base) / k->stride);
@@ -102,7 +114,7 @@ static void take_point(struct key *k, const struct point *p)
     merge(&k->low[at], &k->high[at], p, p);
 }
 
-static void take_metric(struct summary *s, struct value body)
+static void take_metric(struct logsum *s, struct value body)
 {
     struct point p = {.record = s->records,
                       .step = value_int(value_get(body, "step"), -1),
@@ -115,7 +127,7 @@ static void take_metric(struct summary *s, struct value body)
         size_t n = 0;
         const char *name = value_bytes(key, &n);
         if (!name || value_is(key, "step") || value_is(key, "time") || value_is(key, "tokens") ||
-            !value_is_num(item, &p.value) || isnan(p.value))
+            !value_is_num(item, &p.value))
             continue;
         struct key *k = key_of(keys, name, n, s->records);
         if (k)
@@ -125,7 +137,7 @@ static void take_metric(struct summary *s, struct value body)
 
 /* ---- the rest ---- */
 
-static void keep(struct summary *s, struct body *b, struct value body)
+static void keep(struct logsum *s, struct body *b, struct value body)
 {
     mem_free(b->p);
     b->n = (size_t)(body.end - body.p);
@@ -136,7 +148,7 @@ static void keep(struct summary *s, struct body *b, struct value body)
         memcpy(b->p, body.p, b->n);
 }
 
-static void take(struct summary *s, struct value body)
+static void take(struct logsum *s, struct value body)
 {
     struct value kind = value_get(body, "kind");
     size_t n = (size_t)(body.end - body.p);
@@ -167,7 +179,24 @@ struct item {
 static int by_record(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
-    return (x->record > y->record) - (x->record < y->record);
+    int order = (x->record > y->record) - (x->record < y->record);
+    return order || !x->key || !y->key ? order : strcmp(x->key, y->key);
+}
+
+static int is_same(const struct item *x, const struct item *y)
+{
+    return x->key && y->key && x->record == y->record && strcmp(x->key, y->key) == 0;
+}
+
+/* Sorted; a point that is the lowest and the last is there once. */
+static size_t sort_items(struct item *v, size_t n)
+{
+    size_t kept = 0;
+    qsort(v, n, sizeof *v, by_record);
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || !is_same(&v[kept - 1], &v[i]))
+            v[kept++] = v[i];
+    return kept;
 }
 
 static size_t list_points(const struct keys *keys, struct item *to)
@@ -175,6 +204,9 @@ static size_t list_points(const struct keys *keys, struct item *to)
     size_t n = 0;
     for (int i = 0; i < keys->n; i++) {
         const struct key *k = keys->v[i];
+        if (!isnan(k->first.value))
+            to[n++] = (struct item){k->first.record, k->name, &k->first, NULL};
+        to[n++] = (struct item){k->last.record, k->name, &k->last, NULL};
         for (int j = 0; j < k->stretches; j++) {
             if (isnan(k->low[j].value))
                 continue;
@@ -186,7 +218,7 @@ static size_t list_points(const struct keys *keys, struct item *to)
     return n;
 }
 
-static size_t list_items(const struct summary *s, struct item *to)
+static size_t list_items(const struct logsum *s, struct item *to)
 {
     const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
     size_t n = list_points(&s->whole, to);
@@ -197,12 +229,11 @@ static size_t list_items(const struct summary *s, struct item *to)
     for (size_t i = 0; i < LAST_MAX; i++)
         if (s->last[i].p)
             to[n++] = (struct item){s->last[i].record, NULL, NULL, &s->last[i]};
-    qsort(to, n, sizeof *to, by_record);
-    return n;
+    return sort_items(to, n);
 }
 
 /* The head is first, though earlier processes' metrics may precede it in the log. */
-static int write_items(const struct summary *s, const struct item *item, size_t n,
+static int write_items(const struct logsum *s, const struct item *item, size_t n,
                        struct str *frames, struct err *e)
 {
     struct record *r = record_new();
@@ -231,9 +262,9 @@ static int write_items(const struct summary *s, const struct item *item, size_t 
     return rc;
 }
 
-static int write_all(const struct summary *s, struct str *frames, struct err *e)
+static int write_all(const struct logsum *s, struct str *frames, struct err *e)
 {
-    size_t most = (size_t)(s->whole.n + s->detail.n) * 2 * STRETCHES + LAST_MAX + 8;
+    size_t most = (size_t)(s->whole.n + s->detail.n) * 2 * (STRETCHES + 1) + LAST_MAX + 8;
     struct item *item = mem_alloc(most, sizeof *item);
     if (!item)
         return err_set(e, DS_EMEM, "out of memory for a summary");
@@ -242,8 +273,20 @@ static int write_all(const struct summary *s, struct str *frames, struct err *e)
     return rc == 0 && frames->failed ? err_set(e, DS_EMEM, "out of memory for a summary") : rc;
 }
 
-static void release(struct summary *s)
+struct logsum *logsum_new(int64_t from, int64_t to)
 {
+    struct logsum *s = mem_alloc(1, sizeof *s);
+    if (s) {
+        s->from = from;
+        s->to = to;
+    }
+    return s;
+}
+
+void logsum_free(struct logsum *s)
+{
+    if (!s)
+        return;
     struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
     for (int i = 0; i < s->whole.n; i++)
         mem_free(s->whole.v[i]);
@@ -253,26 +296,32 @@ static void release(struct summary *s)
         mem_free(single[i]->p);
     for (size_t i = 0; i < LAST_MAX; i++)
         mem_free(s->last[i].p);
+    mem_free(s);
 }
 
-int summary_make(struct runlog_reader *r, int64_t from, int64_t to, struct str *frames,
-                 uint64_t *records, struct err *e)
+int logsum_read(struct logsum *s, struct runlog_reader *r, double seconds, struct err *e)
 {
-    struct summary s = {.from = from, .to = to};
     struct runlog_entry entry;
-    int rc = 0, got = 0;
-    while (rc == 0 && ((got = runlog_next(r, &entry, e)) == 1 || runlog_reader_is_behind(r))) {
+    double end = clock_mono() + seconds;
+    int got = 0;
+    for (unsigned i = 1; (got = runlog_next(r, &entry, e)) == 1 || runlog_reader_is_behind(r);
+         i++) {
+        if (got < 0)
+            return got;
         if (got == 1 && entry.is_reset)
-            rc = DS_EBUSY;
-        else if (got == 1 && !entry.is_gap && entry.body.p)
-            take(&s, entry.body);
-        if (s.is_out_of_memory)
-            rc = err_set(e, DS_EMEM, "out of memory for a summary");
+            return DS_EBUSY;
+        if (got == 1 && !entry.is_gap && entry.body.p)
+            take(s, entry.body);
+        if (s->is_out_of_memory)
+            return err_set(e, DS_EMEM, "out of memory for a summary");
+        if (i % 256 == 0 && clock_mono() > end)
+            return 0;
     }
-    rc = got < 0 ? got : rc;
-    if (rc == 0)
-        rc = write_all(&s, frames, e);
-    *records = s.records;
-    release(&s);
-    return rc;
+    return got < 0 ? got : 1;
+}
+
+int logsum_write(const struct logsum *s, struct str *frames, uint64_t *records, struct err *e)
+{
+    *records = s->records;
+    return write_all(s, frames, e);
 }

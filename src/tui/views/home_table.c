@@ -304,6 +304,8 @@ static int draw_hosts(struct view *v, struct area a)
                                  num_age(age, clock_mono() - x.heard));
         if (x.why[0])
             area_text(a, y, at, -1, ink(x.state == HOST_UP ? ROLE_WARN : role[x.state]), x.why);
+        else if (x.state == HOST_UP)
+            area_text(a, y, at, -1, ink(ROLE_DIM), x.note);
     }
     return y;
 }
