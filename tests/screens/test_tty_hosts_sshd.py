@@ -34,7 +34,7 @@ def line_with(tty, words):
 
 def mirror_of(tty, log):
     """The copy here of a log at the far end: that of the same run."""
-    for path in glob.glob("%s/%d/depthscope/hosts/.host.*/r*/log.mp" % (kit.STATE, Tty.count)):
+    for path in glob.glob("%s/%d/depthscope/hosts/.host.*/r*/*/log.mp" % (kit.STATE, Tty.count)):
         steps = steps_in(path)
         if steps and open(path, "rb").read().find(log.encode()) >= 0:
             return steps
@@ -146,7 +146,7 @@ def a_run_that_trains_there_obeys_and_answers():
             send("probe", "probe: ok probe")
             send("checkpoint", "checkpoint: ok checkpoint")
             saved = glob.glob(folder + "/runs/live/checkpoints/step-*/manifest.json")
-            check(max(int(x[-22:-14]) for x in saved) >= int(step.replace(",", "")), "no checkpoint of step %s there: %s" % (step, saved))
+            check(max(int(re.search(r"step-(\d+)", x).group(1)) for x in saved) >= int(step.replace(",", "")), "no checkpoint of step %s there: %s" % (step, saved))
             with open(folder + "/runs/live/live.json") as f:
                 check('"train.lr"' in f.read(), "the setting is not kept there")
             send("resume", "● live")

@@ -82,6 +82,7 @@ def what_cannot_start_is_one_line_and_leaves_nothing():
 @test
 def the_script_of_a_host_without_the_program_starts_nothing():
     Agent.is_script = True
+    os.makedirs("runs", exist_ok=True)
     try:
         a = agent()
         x = answer(a, do="start", preset="quick")
