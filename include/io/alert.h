@@ -114,7 +114,9 @@ void alert_take_progress(struct alert_watch *w, double now);
 void alert_take_event(struct alert_watch *w, enum alert_rule rule, int is_over, int level,
                       int64_t step, double time, const char *text);
 /* Time passes: after the facts of a turn.  now: wall seconds, 0 = unknown.  A run that has ended is
- * not watched, nor one that fell silent more than a day before it was first looked at. */
+ * not watched, nor one that was silent for longer than this when it was first looked at: most logs of
+ * other programs have no end. */
+enum { ALERT_LEFT_S = 600 };
 void alert_clock(struct alert_watch *w, enum run_state state, double now);
 
 /* The run cannot be heard now: nothing is judged, and no time passes. */

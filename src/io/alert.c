@@ -15,7 +15,6 @@
 
 static const double share_edge = 5e-4; /* shares nearer to 0 or 1 are there */
 static const double disk_ease = 1.1;   /* as much above the threshold ends it, or it would flicker */
-static const double day_s = 86400;
 static const double gb = 1e9;
 
 #define AT(field) offsetof(struct alert_options, field)
@@ -428,7 +427,7 @@ void alert_clock(struct alert_watch *w, enum run_state state, double now)
     if (now > 0 && (isnan(w->progress) || w->progress > now || state == RUN_PAUSED))
         w->progress = now; /* the clock was set back, or nothing is expected now */
     w->waited = now > 0 ? now - w->progress : 0;
-    w->is_left = !is_live && (w->is_left || (is_first && w->waited > day_s));
+    w->is_left = !is_live && (w->is_left || (is_first && w->waited > ALERT_LEFT_S));
     int is_watched = is_live || (state == RUN_SILENT && !w->is_left);
     for (int r = 0; is_first && r < ALERT_RULES; r++) {
         w->episode[r].has_raise &= is_watched; /* old news of a run that has ended */

@@ -183,7 +183,7 @@ int app_alerts_poll(struct app *app)
 static int is_worth(const struct run_row *row, double now)
 {
     return row->state == RUN_LIVE || row->state == RUN_PAUSED ||
-           (row->state == RUN_SILENT && !(run_row_age(row, now) > 86400));
+           (row->state == RUN_SILENT && !(run_row_age(row, now) > ALERT_LEFT_S));
 }
 
 void app_alerts_rows(struct app *app, struct run_row *const *row, size_t n)
