@@ -7,6 +7,10 @@
 #include "base/err.h"
 #include "io/record.h"
 
+/* Name of the event in a copy of a log that holds only the extremes of what the log holds: a long log over
+ * a host (io/host.h). */
+#define RUNLOG_SUMMARY "host_summary"
+
 struct runlog_writer;
 /* Opens or creates PATH for appending: takes flock (DS_EBUSY when another process writes; the text
  * names its pid when known), finds the end of the last whole record, truncates a torn tail and

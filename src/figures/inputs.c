@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "figures/figure.h"
 #include "io/foreign.h"
+#include "io/runlog.h"
 
 enum { JSON_BYTES_MAX = 256 << 20 };
 
@@ -12,6 +13,15 @@ static int ends_in(const char *path, const char *suffix)
 {
     size_t n = strlen(path), k = strlen(suffix);
     return n > k && strcmp(path + n - k, suffix) == 0;
+}
+
+/* A figure of extremes alone would mislead. */
+static int is_summary(const struct runview *v)
+{
+    for (size_t i = 0; i < v->n_events; i++)
+        if (v->event[i].name && strcmp(v->event[i].name, RUNLOG_SUMMARY) == 0)
+            return 1;
+    return 0;
 }
 
 int figure_open(struct figure_run *out, const char *file, const char *given, struct err *e)
@@ -23,6 +33,12 @@ int figure_open(struct figure_run *out, const char *file, const char *given, str
         is_json ? json_read_wide(&r.json, file, JSON_BYTES_MAX, e) : runview_read(&r.view, file, e);
     if (rc < 0)
         return rc;
+    if (r.view && is_summary(r.view)) {
+        rc = err_set(e, DS_EFORMAT, "%s: only a summary of its log is here; draw it on its host",
+                     r.view->name);
+        runview_free(r.view);
+        return rc;
+    }
     if (r.view && r.view->gaps > 0)
         log_warn("%s: skipped %llu corrupt places (%llu records lost)", given,
                  (unsigned long long)r.view->gaps, (unsigned long long)r.view->lost);

@@ -139,6 +139,8 @@ def zooming_fetches_what_a_summary_leaves_out():
     check(len(steps_in(mirror(t)[0])) < 3 * few, "the whole log came")
     if kit.pyte:
         check("box1:first" in t.text() and "replaced" not in t.text(), t.text())
+        t.keys("e", 1)
+        wait(lambda: "only a summary of its log is here" in t.text(), 20, t, "a figure of extremes is drawn")
     t.close()
 
 

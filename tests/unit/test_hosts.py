@@ -353,7 +353,7 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     val = {s: b["val_loss"] for s, b in points.items() if "val_loss" in b}
     assert val == {i: 4.0 - i / n for i in range(500, n + 1, 500)}, val
     events = [b["name"] for b in got if b["kind"] == "event"]
-    assert got[0]["kind"] == "head" and events == ["note", "summary"], (got[0], events)
+    assert got[0]["kind"] == "head" and events == ["note", "host_summary"], (got[0], events)
     assert [(b["step"], b["cpu"]) for b in got if b["kind"] == "system"] == [(n, 0.5)], "the newest"
     l.put("metric", n + 1, loss=1.0, tokens=5)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 1]

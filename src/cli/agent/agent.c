@@ -334,7 +334,7 @@ static int say_summary(struct agent *a, struct follow *f, int is_whole, struct e
              (unsigned long long)records, str_si(size, (double)f->summary_bytes));
     record_begin(a->rec, "event", -1, clock_wall());
     record_int(a->rec, "level", 1);
-    record_str(a->rec, "name", "summary");
+    record_str(a->rec, "name", RUNLOG_SUMMARY);
     record_str(a->rec, "text", text);
     rc = record_end(a->rec, 0, &a->bodies, e);
     uint64_t at = is_whole ? runlog_reader_position(f->reader) : 0;
