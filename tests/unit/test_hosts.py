@@ -434,6 +434,33 @@ def probes_come_while_they_are_wanted():
     a.close()
 
 
+@test
+def many_live_probes_are_thinned_rather_than_crowd_the_line():
+    l = log("crowd/p/log.mp", 3)
+    a = Agent(os.path.abspath("crowd"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="p")
+    a.until("log")
+    a.ask(do="probes", run="p", **{"from": 0})
+    a.ask(do="drop", run="other")  # taken by now
+    time.sleep(0.5)
+    for i in range(100):
+        put_probe(l, 10 + i, 400)  # 10 kB each
+    start, before, steps = time.monotonic(), a.got, []
+    while time.monotonic() < start + 3 * SLOW:
+        try:
+            steps += [b["step"] for b in bodies(a.until("log", 0.5)) if b["kind"] == "probe"]
+        except AssertionError:
+            pass
+    most = (128 << 10) + 10000 + (5 << 10) * (time.monotonic() - start)
+    assert 8 <= len(steps) == len(set(steps)) and steps == sorted(steps) and a.got - before < most, (steps, a.got - before, most)
+    l.put("metric", 500, loss=1.0)
+    while not any(b["step"] == 500 for b in bodies(a.until("log", 5))):
+        pass
+    a.close()
+
+
 @either
 def a_run_that_is_deleted_is_gone_and_the_others_stay():
     log("runs/a/log.mp")

@@ -1,6 +1,7 @@
 /* depthscope agent [ROOT]: the far end of a host.  JSON request lines in, records out (FORMATS.md,
  * "Agent"); a workbench elsewhere starts it through ssh.  It reads runs below one folder and sends
  * commands to those that train; names from the other end are looked up in the list, never opened. */
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,7 +41,10 @@ enum {
     IN_FLIGHT = 32 << 10, /* bytes sent and not yet acknowledged: an answer waits behind no more */
     ROWS_MAX = 500,       /* rows in one turn */
     BODY_MAX = 8 << 20,   /* bytes of a record that is passed on, inside another */
-    LONG_LOG = 128 << 10  /* bytes from which a log is summarised */
+    PROBES_AT_ONCE = 128 << 10, /* bytes of probes, then PROBES_RATE a second */
+    PROBES_RATE = 5 << 10,
+    QUEUE_MAX = 256 << 10,
+    LONG_LOG = 128 << 10 /* bytes from which a log is summarised */
 };
 static const double list_s = 2, beat_s = 5, command_s = 30;
 /* A log of gigabytes takes a while: requests are answered between slices, and what has been read is
@@ -54,10 +58,11 @@ struct follow {
     uint32_t id;   /* of the file: another one starts over */
     int is_reset;
     int64_t probes; /* those before this byte of the log are sent or queued; -1: none are wanted */
-    struct str queue;    /* of probes: whole frames, their places in the log as seq */
-    size_t queued;       /* bytes of them that are sent */
-    int64_t sent_probes; /* as `probes`, without those in the queue */
-    int64_t from, to;    /* steps that a summary shows in detail */
+    struct str queue;        /* of probes: whole frames, their places in the log as seq */
+    size_t queued;           /* bytes of them that are sent */
+    int64_t sent_probes;     /* as `probes`, without those in the queue */
+    double credit, credited; /* bytes of probes that may be sent, as of that time */
+    int64_t from, to;        /* steps that a summary shows in detail */
     int wants_detail;
     double due;             /* of the next look at a log that has nothing new */
     struct logsum *summary; /* of a long log, being made; NULL: none */
@@ -422,11 +427,22 @@ static void next_probe(struct agent *a, struct follow *f)
         record_copy(&a->bodies, seq, body);
         f->sent_probes = (int64_t)seq + 1;
     }
+    f->credit -= (double)(n > 0 ? n : 0);
     f->queued += n > 0 ? (size_t)n : f->queue.len;
     if (f->queued >= f->queue.len) {
         str_release(&f->queue);
         f->queued = 0;
     }
+}
+
+/* Live probes may be more than a line should carry: then some are left out, as when a view is opened late. */
+static int may_send_probe(struct follow *f, double now)
+{
+    if (f->queue.len - f->queued > QUEUE_MAX)
+        want_probes(f, f->sent_probes);
+    f->credit = fmin(PROBES_AT_ONCE, f->credit + (now - f->credited) * PROBES_RATE);
+    f->credited = now;
+    return f->queue.len > 0 && f->credit > 0;
 }
 
 /* Sends what is new in a log. */
@@ -455,7 +471,7 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
         return give_up(a, f, rc < 0 ? e->text : "out of memory", e);
     int is_idle = rc == 0 && !runlog_reader_is_behind(f->reader);
     f->due = is_idle ? now + 0.25 : 0;
-    if (a->bodies.len == 0 && f->queue.len > 0) {
+    if (a->bodies.len == 0 && may_send_probe(f, now)) {
         next_probe(a, f);
         f->due = 0;
     } else if (a->bodies.len == 0 && !is_first) {
