@@ -325,11 +325,13 @@ static void choose_columns(const struct view *v, struct column fit[HOME_COLUMNS]
     if (has_hosts(v))
         fit[COL_HOST].priority = columns[COL_METHOD].priority + 1;
     int needs_loss = 0, has_foreign = 0, has_method = 0, has_alert = 0, has[DS_LEN(numbers)] = {0};
+    size_t longest = 0;
     for (size_t i = 0; i < h->items; i++) {
         const struct run_row *r = h->item[i].kind == HOME_RUN ? h->item[i].row : NULL;
         needs_loss |= r && run_row_needs_loss(r);
         has_foreign |= r && r->format;
         has_method |= r && r->method[0];
+        longest = r && strlen(r->name) > longest ? strlen(r->name) : longest;
         has_alert |= r && app_alert_mark(v->app, r, text, sizeof text);
         for (size_t k = 0; r && k < DS_LEN(numbers); k++)
             has[k] |= isfinite(r->number[numbers[k].number]);
@@ -342,8 +344,8 @@ static void choose_columns(const struct view *v, struct column fit[HOME_COLUMNS]
         fit[COL_LOSS].width = 0;
     if (has_foreign)
         fit[COL_AGE].priority = columns[COL_FLOPS].priority + 1;
-    /* the names of other programs' runs are paths: they get the room of empty columns */
-    for (size_t k = 0; has_foreign && k < DS_LEN(numbers); k++)
+    /* long names, such as the paths of other programs' runs, get the room of empty columns */
+    for (size_t k = 0; (has_foreign || longest > 12) && k < DS_LEN(numbers); k++)
         fit[numbers[k].column].width *= has[k];
     if (has_foreign && !has_method)
         fit[COL_METHOD].width = 0;
