@@ -99,6 +99,8 @@ def models_of_hosts_are_compared_and_their_traces_saved_here():
         shows(t, " ready", 60)
         shows(t, "cells differ")
         check("A %s" % os.path.basename(a) in t.text() and "B %s" % b in t.text(), t.text())
+        title = next(l for l in t.text().split("\n") if "B %s" % b in l)
+        check(title.count(" ms ") == 2 - (a[0] == "/"), "no latency: " + title)
         t.resize(24, 150)
         shows(t, "mean KL")
         check(("mean KL at least" in t.text()) == (not whole), t.text())

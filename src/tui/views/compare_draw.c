@@ -35,14 +35,18 @@ static const char *title_of(const struct compare *c, int k)
 static void draw_title(struct view *v, struct area line)
 {
     struct compare *c = v->state;
+    char latency[24];
     int x = 1;
     if (!c->side[0].path[0] || !c->side[1].path[0])
         return;
     for (int k = 0; k < 2; k++) {
         x += area_text(line, 0, x, -1, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]) + 1;
         x += area_text(line, 0, x, line.cols / 4, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                       title_of(c, k)) +
-             2;
+                       title_of(c, k));
+        if (c->is_live)
+            x += area_text(line, 0, x, -1, ink(ROLE_DIM),
+                           worker_latency(v->app, c->side[k].path, latency));
+        x += 2;
     }
     char part[3][64] = {{0}};
     snprintf(part[0], sizeof part[0], "%s",
