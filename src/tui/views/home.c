@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "training/job.h"
@@ -73,11 +74,14 @@ static int home_poll(struct view *v)
     struct host *const *host = app_hosts(v->app, &n);
     for (size_t i = 0; i < n; i++)
         of_hosts += host_info(host[i]).listed;
-    int is_due = of_hosts != h->of_hosts || fabs(app_now(v->app) - h->listed) >= refresh_s;
-    h->of_hosts = of_hosts;
+    double now = clock_mono();
+    int is_due = (of_hosts != h->of_hosts && now >= h->rests_until) ||
+                 fabs(app_now(v->app) - h->listed) >= refresh_s;
     if (!app_is_scripted(v->app) && is_due) {
+        h->of_hosts = of_hosts;
         home_load(v);
         (void)home_poll_details(v);
+        h->rests_until = 5 * clock_mono() - 4 * now; /* keys come first while rows pour in */
         return 1;
     }
     return home_poll_details(v);
@@ -309,8 +313,7 @@ static void key_acknowledge(struct view *v, const struct key *k, const char *arg
     else if (!is_all && !r)
         app_notify(v->app, LOG_WARN, "no run is selected");
     else if (!app_alerts_acknowledge(v->app, is_all ? NULL : r))
-        app_notify(v->app, LOG_INFO, "%s", is_all ? "no run has an alert"
-                                                  : "the run has no alert");
+        app_notify(v->app, LOG_INFO, "%s", is_all ? "no run has an alert" : "the run has no alert");
 }
 
 static void key_details(struct view *v, const struct key *k, const char *args)
