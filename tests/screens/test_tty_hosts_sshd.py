@@ -145,8 +145,11 @@ def a_run_that_trains_there_obeys_and_answers():
             send("set train.lr 0.001", "set train.lr 0.001: ok train.lr 0.001")
             send("probe", "probe: ok probe")
             send("checkpoint", "checkpoint: ok checkpoint")
-            saved = glob.glob(folder + "/runs/live/checkpoints/step-*/manifest.json")
-            check(max(int(re.search(r"step-(\d+)", x).group(1)) for x in saved) >= int(step.replace(",", "")), "no checkpoint of step %s there: %s" % (step, saved))
+
+            def saved():
+                found = glob.glob(folder + "/runs/live/checkpoints/step-*/manifest.json")
+                return [int(re.search(r"step-(\d+)", x).group(1)) for x in found]
+            wait(lambda: max(saved(), default=-1) >= int(step.replace(",", "")), 20, tty, "no checkpoint of step %s there" % step)
             with open(folder + "/runs/live/live.json") as f:
                 check('"train.lr"' in f.read(), "the setting is not kept there")
             send("resume", "● live")
