@@ -5,8 +5,8 @@
 # prints no such line is one failure.  A skipped test prints "SKIP reason"; one that gives no reason
 # is a failure, because nobody would notice that it did not run.  The reasons are listed before the
 # sum, which is the last line, alone.
-# Environment: BUILD_DIR (logs go to BUILD_DIR/log), BUILD_FAILED=1 (counts as a failure too),
-# T_RUNNER=qemu-... (what runs the compiled ones).
+# Environment: BUILD_DIR (logs go to BUILD_DIR/log, with the seconds of each in `seconds`, the slowest
+# first), BUILD_FAILED=1 (counts as a failure too), T_RUNNER=qemu-... (what runs the compiled ones).
 set -u
 
 export LC_ALL=C
@@ -39,7 +39,9 @@ run_one() { # PROGRAM: writes LOG and RESULT files, prints one line (and what fa
     *) runner="$runner ${T_RUNNER:-}" ;;
     esac
     status=0
+    began=$(date +%s)
     $runner "$program" >"$base.log" 2>&1 </dev/null || status=$?
+    echo "$(($(date +%s) - began)) $program" >"$base.seconds"
     line=$(grep "^[^ ]*: $count\$" "$base.log" | tail -n 1)
     set -- $(printf '%s\n' "${line##*: }" | tr -cd '0-9 \n')
     if [ $# -ne 3 ]; then
@@ -85,6 +87,7 @@ fi
 if [ -n "${COUNTS:-}" ]; then
     cat "$LOG_DIR"/*.result >"$COUNTS" 2>/dev/null
 fi
+cat "$LOG_DIR"/*.seconds 2>/dev/null | sort -rn >"$LOG_DIR/seconds"
 # The same reason once, with how many tests it kept from running.
 cat "$LOG_DIR"/*.log 2>/dev/null | sed -n 's/^SKIP //p' | sort | uniq -c | sort -rn |
     sed 's/^ *\([0-9]*\) /skipped (\1): /'

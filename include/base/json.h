@@ -49,6 +49,7 @@ const struct json_node *json_next(const struct json_node *object, void **at, con
                                   size_t *key_len);
 /* NULL unless a string; NUL-terminated, and without NUL inside. */
 const char *json_str(const struct json_node *n, size_t *len);
+const char *json_get_text(const struct json_node *object, const char *key); /* "" unless a string */
 int64_t json_int(const struct json_node *n, int64_t otherwise);
 double json_num(const struct json_node *n, double otherwise); /* int or real */
 int json_bool(const struct json_node *n, int otherwise);

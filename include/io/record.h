@@ -92,6 +92,8 @@ struct value_iter {
 int value_next(struct value container, struct value_iter *it, struct value *key,
                struct value *item);
 const char *value_bytes(struct value v, size_t *n);   /* str or bin, else NULL */
+/* Copies a str or bin into out, NUL-terminated and cut to fit; "" when it is neither. */
+void value_copy(char *out, size_t size, struct value v);
 int value_is(struct value v, const char *text);       /* str equal to text */
 int64_t value_int(struct value v, int64_t otherwise); /* ints, and reals that are whole */
 int value_is_num(struct value v, double *out); /* 1 and *out when value_num would find a number */

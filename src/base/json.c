@@ -180,6 +180,12 @@ const char *json_str(const struct json_node *n, size_t *len)
     return text;
 }
 
+const char *json_get_text(const struct json_node *object, const char *key)
+{
+    const char *text = json_str(json_get(object, key), NULL);
+    return text ? text : "";
+}
+
 int64_t json_int(const struct json_node *n, int64_t otherwise)
 {
     return json_is_integer(tree_of(n)) ? (int64_t)json_integer_value(tree_of(n)) : otherwise;

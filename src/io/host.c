@@ -63,8 +63,8 @@ enum far { FAR_PROGRAM, FAR_PYTHON, FAR_TAIL };
 /* box: as ssh takes it; name: without the user. */
 struct host {
     char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
-        version[64], only[256], does[256], presets[HOST_PRESETS],
-        reason[60], note[120]; /* reason: not to use the program there */
+        version[64], only[256], does[256], presets[HOST_PRESETS], reason[60],
+        note[120]; /* reason: not to use the program there */
     struct child ssh;
     enum host_state state;
     enum far far; /* how it is tried next */
@@ -290,16 +290,6 @@ static int connect_host(struct host *h)
 
 /* ---- rows ---- */
 
-static void text_into(char *to, size_t size, struct value body, const char *key)
-{
-    size_t n = 0;
-    const char *p = value_bytes(value_get(body, key), &n);
-    n = !p ? 0 : n < size - 1 ? n : size - 1;
-    if (n > 0)
-        memcpy(to, p, n);
-    to[n] = '\0';
-}
-
 static enum run_state state_of(struct value body)
 {
     struct value v = value_get(body, "state");
@@ -320,12 +310,12 @@ static void read_row(const struct host *h, struct run_row *r, struct value body)
     struct value numbers = value_get(body, "numbers");
     r->state = state_of(body);
     r->is_live = value_num(value_get(body, "live"), 0) != 0;
-    text_into(r->method, sizeof r->method, body, "method");
-    text_into(r->preset, sizeof r->preset, body, "preset");
-    text_into(r->run_id, sizeof r->run_id, body, "run_id");
-    text_into(r->parent, sizeof r->parent, body, "parent");
-    text_into(r->notes.note, sizeof r->notes.note, body, "note");
-    text_into(tags, sizeof tags, body, "tags");
+    value_copy(r->method, sizeof r->method, value_get(body, "method"));
+    value_copy(r->preset, sizeof r->preset, value_get(body, "preset"));
+    value_copy(r->run_id, sizeof r->run_id, value_get(body, "run_id"));
+    value_copy(r->parent, sizeof r->parent, value_get(body, "parent"));
+    value_copy(r->notes.note, sizeof r->notes.note, value_get(body, "note"));
+    value_copy(tags, sizeof tags, value_get(body, "tags"));
     str_copy(r->host, sizeof r->host, h->name);
     r->notes.tags = 0;
     for (char *t = strtok_r(tags, " ", &save); t && r->notes.tags < RUN_TAGS_MAX;
@@ -398,7 +388,7 @@ static void fall_silent(struct host *h)
 static void take_row(struct host *h, struct value body)
 {
     char name[256];
-    text_into(name, sizeof name, body, "name");
+    value_copy(name, sizeof name, value_get(body, "name"));
     struct run_row *r = name[0] ? row_of(h, name) : NULL;
     if (!r)
         return;
@@ -417,7 +407,7 @@ static void take_gone(struct host *h, struct value body)
 {
     char name[256];
     int64_t at;
-    text_into(name, sizeof name, body, "name");
+    value_copy(name, sizeof name, value_get(body, "name"));
     if (map_get(&h->row_of, name, strlen(name), &at) && at >= 0)
         h->row[at]->is_kept = 0;
     h->listed++;
@@ -479,14 +469,14 @@ static void take_log(struct host *h, struct value body)
     struct mirror *m = NULL;
     struct str buf = {0};
     struct err e = {0};
-    text_into(run, sizeof run, body, "run");
+    value_copy(run, sizeof run, value_get(body, "run"));
     for (int i = 0; i < h->mirrors; i++)
         if (h->mirror[i].fd >= 0 && strcmp(h->mirror[i].run, run) == 0)
             m = &h->mirror[i];
     if (!m)
         return;
     if (value_get(body, "error").p) {
-        text_into(h->why, sizeof h->why, body, "error");
+        value_copy(h->why, sizeof h->why, value_get(body, "error"));
         return;
     }
     int rc = 0;
@@ -724,7 +714,7 @@ static void take_answer(struct host *h, struct value body)
             continue;
         x->has_come = 1;
         x->is_ok = value_num(value_get(body, "ok"), 0) != 0;
-        text_into(x->text, sizeof x->text, body, "text");
+        value_copy(x->text, sizeof x->text, value_get(body, "text"));
     }
 }
 
@@ -756,10 +746,10 @@ static void take_hello(struct host *h, struct value body)
 {
     int64_t protocol = value_int(value_get(body, "protocol"), 0);
     char why[160];
-    text_into(h->version, sizeof h->version, body, "version");
-    text_into(h->only, sizeof h->only, body, "run");
-    text_into(h->does, sizeof h->does, body, "does");
-    text_into(h->presets, sizeof h->presets, body, "presets");
+    value_copy(h->version, sizeof h->version, value_get(body, "version"));
+    value_copy(h->only, sizeof h->only, value_get(body, "run"));
+    value_copy(h->does, sizeof h->does, value_get(body, "does"));
+    value_copy(h->presets, sizeof h->presets, value_get(body, "presets"));
     if (protocol != HOST_PROTOCOL) {
         snprintf(why, sizeof why, "its agent speaks protocol %lld, this one %d",
                  (long long)protocol, HOST_PROTOCOL);
@@ -803,7 +793,7 @@ static int take(struct host *h, struct value body)
     else if (value_is(kind, "listed"))
         h->is_listed = 1;
     else if (value_is(kind, "error"))
-        text_into(h->why, sizeof h->why, body, "text");
+        value_copy(h->why, sizeof h->why, value_get(body, "text"));
     else if (value_is(kind, "log"))
         take_log(h, body);
     else if (value_is(kind, "answer"))

@@ -172,12 +172,6 @@ static int is_ready(struct host_tail *t, struct tail_follow *f)
     return l != NULL;
 }
 
-static const char *text_of(const struct json_node *n, const char *key)
-{
-    const char *s = json_str(json_get(n, key), NULL);
-    return s ? s : "";
-}
-
 static void refuse(struct host_tail *t, const char *kind, int64_t id, struct str *frames)
 {
     static const char why[] =
@@ -191,16 +185,16 @@ static void refuse(struct host_tail *t, const char *kind, int64_t id, struct str
 
 static void take_request(struct host_tail *t, const struct json_node *r, struct str *frames)
 {
-    const char *what = text_of(r, "do");
+    const char *what = json_get_text(r, "do");
     int64_t id = json_int(json_get(r, "id"), 0);
     if (strcmp(what, "open") == 0)
-        str_copy(t->root, sizeof t->root, text_of(r, "root"));
+        str_copy(t->root, sizeof t->root, json_get_text(r, "root"));
     else if (strcmp(what, "list") == 0)
         t->lists = 1;
     else if (strcmp(what, "follow") == 0)
-        start_follow(t, text_of(r, "run"), (uint64_t)json_int(json_get(r, "from"), 0), id);
+        start_follow(t, json_get_text(r, "run"), (uint64_t)json_int(json_get(r, "from"), 0), id);
     else if (strcmp(what, "drop") == 0)
-        drop(t, text_of(r, "run"));
+        drop(t, json_get_text(r, "run"));
     else if (strcmp(what, "command") == 0)
         refuse(t, "answer", id, frames);
     else if (strcmp(what, "model") == 0)
@@ -369,13 +363,10 @@ static void take_newest(struct log_file *l, struct value body)
     for (size_t i = 0; i < DS_LEN(keys); i++)
         if (keys[i].to == RUN_STEPS || keys[i].to == RUN_SEED ? is_head : is_metric)
             l->number[keys[i].to] = value_num(value_get(body, keys[i].key), l->number[keys[i].to]);
-    size_t n = 0;
-    const char *method = is_head ? (const char *)value_bytes(value_get(body, "method"), &n) : NULL;
-    if (method)
-        snprintf(l->method, sizeof l->method, "%.*s", (int)(n < 31 ? n : 31), method);
-    const char *id = is_head ? (const char *)value_bytes(value_get(body, "run_id"), &n) : NULL;
-    if (id)
-        snprintf(l->run_id, sizeof l->run_id, "%.*s", (int)(n < 39 ? n : 39), id);
+    if (!is_head)
+        return;
+    value_copy(l->method, sizeof l->method, value_get(body, "method"));
+    value_copy(l->run_id, sizeof l->run_id, value_get(body, "run_id"));
 }
 
 /* Whole records from the first one on are passed to `l` or copied; *used: bytes up to the last one's end. */

@@ -48,8 +48,8 @@ struct scan {
     int points;
     int is_last_pass; /* records are taken in order up to the end */
     int has_val, has_eval, metrics;
-    unsigned alerts;  /* as RUN_ALERTS */
-    int has_writer;   /* the head names one: not our own trainer, which uses no GPU */
+    unsigned alerts; /* as RUN_ALERTS */
+    int has_writer;  /* the head names one: not our own trainer, which uses no GPU */
     double step_ms[ETA_STEPS], share[2];
     size_t steps;
     struct {
@@ -71,13 +71,9 @@ static void put(struct scan *s, enum run_number which, uint64_t off, int rank, d
 
 static void take_text(char *out, size_t size, struct value v)
 {
-    size_t n = 0;
-    const char *p = value_bytes(v, &n);
-    if (!p)
-        return;
-    n = n < size - 1 ? n : size - 1;
-    memcpy(out, p, n);
-    out[n] = '\0';
+    size_t n;
+    if (value_bytes(v, &n)) /* what a later head leaves out stays */
+        value_copy(out, size, v);
 }
 
 static void take_head(struct scan *s, struct value body)

@@ -210,6 +210,16 @@ const char *value_bytes(struct value v, size_t *n)
     return (const char *)v.p + h.head;
 }
 
+void value_copy(char *out, size_t size, struct value v)
+{
+    size_t n = 0;
+    const char *p = value_bytes(v, &n);
+    n = !p ? 0 : n < size - 1 ? n : size - 1;
+    if (n > 0)
+        memcpy(out, p, n);
+    out[n] = '\0';
+}
+
 int value_is(struct value v, const char *text)
 {
     size_t n = strlen(text);

@@ -147,6 +147,16 @@ def check(cond, text):
         raise AssertionError(text)
 
 
+def wait(condition, seconds, tty, what):
+    """Reads the screen until the condition holds."""
+    end = time.time() + seconds * t.SLOW
+    while time.time() < end:
+        tty.read(0.1, 0.3)
+        if condition():
+            return
+    check(0, what + ("\n" + tty.text() if pyte else ""))
+
+
 def is_clean(t):
     """Alternate screen left, mouse and paste off, line settings as they were."""
     tail = t.out[-400:]

@@ -6,7 +6,7 @@ import time
 
 import test_tty as kit
 import test_tty_hosts as hosts
-from test_tty import Log, Tty, check
+from test_tty import Log, Tty, check, wait
 
 NAN = float("nan")
 AWKWARD = "a 'b' \"$(touch pwned)\" `touch pwned` ;touch pwned"
@@ -45,15 +45,6 @@ def notes(out):
     return [x for x in re.findall(rb"\x1b\]([^\x07\x1b]*)\x07", out) if x.startswith((b"9;", b"777;"))]
 
 
-def until(t, condition, what, seconds=12):
-    end = time.time() + seconds * kit.t.SLOW
-    while time.time() < end:
-        t.read(0.1, 0.3)
-        if condition():
-            return
-    check(0, what + ("\n" + t.text() if kit.pyte else ""))
-
-
 def a_loss_that_turns_nan_rings_once():
     log = run_of("bell", "x")
     t = Tty([log.file.name], env=config("notify:\n  every_s: 1\n"))
@@ -62,7 +53,7 @@ def a_loss_that_turns_nan_rings_once():
     for i in range(4, 9):
         log.put("metric", i, loss=NAN)
         t.read(0.3)
-    until(t, lambda: bells(t.out) > 0, "no bell")
+    wait(lambda: bells(t.out) > 0, 12, t, "no bell")
     if kit.pyte:
         check("alert: x: loss is NaN" in t.text(), t.text())
     t.read(0.4, 2.5)
@@ -122,7 +113,7 @@ def the_command_runs_once_and_takes_texts_as_arguments():
             env=config("notify:\n  terminal: \"off\"\n  command: 'printf \"%%s|%%s|%%s|%%s|%%s\\n\" \"$@\" >>\"%s\"'\n" % out))
     t.read(0.4, 1)
     log.put("metric", 4, loss=NAN)
-    until(t, lambda: told(out), "the command did not run")
+    wait(lambda: told(out), 12, t, "the command did not run")
     t.read(0.4, 2.5)
     check(told(out) == [AWKWARD + "|nan|loss is NaN||error"], "%r" % told(out))
     check(bells(t.out) == 0 and not os.path.exists("pwned") and not os.path.exists(kit.TMP + "/cmd/pwned"), "the name was run")
@@ -134,7 +125,7 @@ def a_command_that_fails_or_hangs_is_one_line():
     t = Tty([log.file.name], env=config("notify:\n  command: echo no mail >&2; exit 3\n"))
     t.read(0.4, 1)
     log.put("metric", 4, loss=NAN)
-    until(t, lambda: kit.pyte is None or "notify.command: no mail" in t.text(), "its failure is not said")
+    wait(lambda: kit.pyte is None or "notify.command: no mail" in t.text(), 12, t, "its failure is not said")
     t.close()
     log = run_of("hangs", "x")
     t = Tty([log.file.name], env=config("notify:\n  command: exec sleep 30\n"))
@@ -168,7 +159,7 @@ def home_marks_a_run_until_it_is_looked_at():
     check("alert" not in t.text(), t.text())
     log.put("metric", 4, loss=NAN)
     other.put("metric", 4, loss=5.0)
-    until(t, lambda: re.search(r"!nan +first", t.text()) and re.search(r"!loss +second", t.text()), "no marks")
+    wait(lambda: re.search(r"!nan +first", t.text()) and re.search(r"!loss +second", t.text()), 12, t, "no marks")
     check(bells(t.out) >= 1, "no bell")
     t.keys("gg", 0.3)
     t.keys("A", 0.5)
@@ -177,7 +168,7 @@ def home_marks_a_run_until_it_is_looked_at():
     t.keys(":acknowledge all\r", 0.5)
     check("!" not in t.text(), t.text())
     other.put("metric", 5, loss=NAN)
-    until(t, lambda: re.search(r"!nan +second", t.text()), "no new mark")
+    wait(lambda: re.search(r"!nan +second", t.text()), 12, t, "no new mark")
     for _ in range(3):  # open it: it is the one with the mark
         lines = [x for x in t.text().splitlines() if "second" in x]
         if lines and "▌" in lines[0]:
@@ -198,11 +189,11 @@ def a_run_elsewhere_alerts_and_its_words_start_nothing():
     with open(kit.TMP + "/there/settings.yaml", "w") as f:
         f.write(evil)
     t = Tty(["box1:%s/there" % kit.TMP], env={"DEPTHSCOPE_SSH": hosts.stand_in(), **config("notify:\n  command: echo \"$1 $2\" >>'%s'\n" % out)})
-    until(t, lambda: "r1" in t.text() if kit.pyte else t.out.count(b"r1"), "the run is not listed")
+    wait(lambda: "r1" in t.text() if kit.pyte else t.out.count(b"r1"), 12, t, "the run is not listed")
     t.read(0.4, 2)
     log.put("event", 4, level="error", name="alert", rule="other", text="$(touch '%s')" % bad, command="touch '%s'" % bad)
     log.put("metric", 4, loss=NAN)
-    until(t, lambda: len(told(out)) >= 2, "no command for a run of a host: %r" % told(out), 20)
+    wait(lambda: len(told(out)) >= 2, 20, t, "no command for a run of a host: %r" % told(out))
     check(sorted(told(out)) == ["box1:r1 nan", "box1:r1 other"], "%r" % told(out))
     if kit.pyte:
         check(re.search(r"!nan\+1 +r1", t.text()), t.text())
@@ -221,10 +212,10 @@ def a_listed_run_that_stalls_is_marked():
         return
     log = run_of("stall", "x")
     t = Tty([os.path.join(kit.TMP, "stall")], env=config("alert:\n  stall_s: 3\n"))
-    until(t, lambda: re.search("!stall +x", t.text()), "no mark", 20)
+    wait(lambda: re.search("!stall +x", t.text()), 20, t, "no mark")
     check("no metric for" in t.text(), t.text())
     log.put("metric", 9, loss=2.0)
-    until(t, lambda: "alert over: x: a metric came" in t.text(), "its end is not said", 10)
+    wait(lambda: "alert over: x: a metric came" in t.text(), 10, t, "its end is not said")
     t.close()
 
 

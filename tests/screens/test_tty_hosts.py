@@ -10,7 +10,7 @@ import sys
 import time
 
 import test_tty as kit
-from test_tty import PROGRAM, Log, Tty, check
+from test_tty import PROGRAM, Log, Tty, check, wait
 
 sys.path.insert(0, os.path.join(kit.t.ROOT, "src", "python"))
 from depthscope import _msgpack  # noqa: E402
@@ -54,22 +54,13 @@ def mirror(t):
     return [p for p in found if os.path.getsize(p)]
 
 
-def wait(condition, seconds, t, what):
-    end = time.time() + seconds * kit.t.SLOW
-    while time.time() < end:
-        t.read(0.1, 0.3)
-        if condition():
-            return
-    check(0, what + ("\n" + t.text() if kit.pyte else ""))
-
-
 def a_dropped_line_comes_back_without_a_gap_or_a_double():
     log, other = run_at("one", "first", 300), run_at("two", "second", 10)
     t = Tty(["box1:%s/one" % kit.TMP, "box2:%s/two" % kit.TMP], env={"DEPTHSCOPE_SSH": stand_in()})
     wait(lambda: os.path.exists(kit.TMP + "/pid-box1") and os.path.exists(kit.TMP + "/pid-box2"), 10, t, "no host is connected")
     if kit.pyte:
         wait(lambda: "first" in t.text() and "second" in t.text(), 10, t, "the runs are not listed")
-        check("box1:" in t.text() and t.text().count(" up ") == 2, "no line per host:\n" + t.text())
+        wait(lambda: "box1:" in t.text() and t.text().count(" up ") == 2, 10, t, "no line per host")
     t.read(3)
     other.put("metric", 11, loss=1.0)  # the newest is first
     time.sleep(0.1)
@@ -87,7 +78,7 @@ def a_dropped_line_comes_back_without_a_gap_or_a_double():
         mine.put("metric", last + i, loss=1.0)
     t.keys("1", 2)
     if kit.pyte:
-        check("reconnecting" in t.text() and "No route" in t.text() and "  r0 " not in t.text(), "the loss of the line is not said:\n" + t.text())
+        wait(lambda: "reconnecting" in t.text() and "No route" in t.text() and "  r0 " not in t.text(), 10, t, "the loss of the line is not said")
         check(t.text().count(" up ") == 1, "the other host is affected:\n" + t.text())
     check(steps_in(path)[-1] == last, "records without a line")
     os.remove(kit.TMP + "/down")
@@ -104,7 +95,7 @@ def a_run_that_is_named_is_opened():
     wait(lambda: mirror(t) and steps_in(mirror(t)[0])[-1] == 30, 10, t, "the run is not opened")
     t.read(1)
     if kit.pyte:
-        check("box1:second" in t.text() and "step 30" in t.text(), "its Monitor is not shown:\n" + t.text())
+        wait(lambda: "box1:second" in t.text() and "step 30" in t.text(), 10, t, "its Monitor is not shown")
     t.close()
 
 
@@ -120,7 +111,7 @@ def probes_are_fetched_by_the_views_that_show_them():
     t.keys("3", 1)
     if kit.pyte:
         wait(lambda: "gamma20" in t.text(), 10, t, "the probe is not shown")
-        check("step 20" in t.text(), t.text())
+        wait(lambda: "step 20" in t.text(), 10, t, "not shown")
     t.close()
 
 
@@ -138,7 +129,7 @@ def zooming_fetches_what_a_summary_leaves_out():
     wait(lambda: neighbours() > 30, 20, t, "the detail does not come")
     check(len(steps_in(mirror(t)[0])) < 3 * few, "the whole log came")
     if kit.pyte:
-        check("box1:first" in t.text() and "replaced" not in t.text(), t.text())
+        wait(lambda: "box1:first" in t.text() and "replaced" not in t.text(), 10, t, "not shown")
         t.keys("e", 1)
         wait(lambda: "only a summary of its log is here" in t.text(), 20, t, "a figure of extremes is drawn")
     t.close()
@@ -161,7 +152,8 @@ def a_run_is_followed_through_a_bare_shell():
     steps = steps_in(mirror(t)[0])
     check(steps == sorted(set(steps)) and steps[:3] == [0, 1, 2] and steps[-500:] == list(range(4505, 5005)), "a gap or a double: %s" % steps)
     if kit.pyte:
-        check("box1:first" in t.text() and "5,004" in t.text(), t.text())
+        wait(lambda: "5,004" in t.text(), 10, t, "the newest step is not shown")
+        wait(lambda: "box1:first" in t.text(), 10, t, "not shown")
     t.keys(":pause\r", 2)
     if kit.pyte:
         wait(lambda: "only logs can be read there" in t.text(), 10, t, "the command is not refused")
@@ -181,7 +173,7 @@ def the_model_of_a_run_elsewhere_is_stepped_through():
     t.keys("ione two\r", 1)
     if kit.pyte:
         wait(lambda: " ready" in t.text() and "loss" in t.text(), 30, t, "the model does not answer")
-        check("box1:m" in t.text(), t.text())
+        wait(lambda: "box1:m" in t.text(), 10, t, "not shown")
     t.close()
 
 

@@ -11,8 +11,8 @@ import threading
 import time
 
 import test_tty as kit
-from test_tty import Log, Tty, check, frame, pack
-from test_tty_hosts import mirror, run_at, steps_in, wait
+from test_tty import Log, Tty, check, frame, pack, wait
+from test_tty_hosts import mirror, run_at, steps_in
 from test_tty_hosts_link import key_to_paint
 from test_tty_hosts_sshd import line_of, needs_screen
 

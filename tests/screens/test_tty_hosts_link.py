@@ -9,8 +9,8 @@ import sys
 import time
 
 import test_tty as kit
-from test_tty import Tty, check
-from test_tty_hosts import mirror, run_at, steps_in, wait
+from test_tty import Tty, check, wait
+from test_tty_hosts import mirror, run_at, steps_in
 from test_tty_hosts_sshd import line_of, needs_screen
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))

@@ -10,8 +10,8 @@ import sys
 import time
 
 import test_tty as kit
-from test_tty import Log, Tty, check
-from test_tty_hosts import run_at, steps_in, wait
+from test_tty import Log, Tty, check, wait
+from test_tty_hosts import run_at, steps_in
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import sshd  # noqa: E402

@@ -705,12 +705,6 @@ static int poll_models(struct agent *a, struct err *e)
 
 /* ---- requests ---- */
 
-static const char *text_of(const struct json_node *n, const char *key)
-{
-    const char *s = json_str(json_get(n, key), NULL);
-    return s ? s : "";
-}
-
 static int has_log(const char *root)
 {
     char log[1100];
@@ -757,35 +751,35 @@ static int take_request(struct agent *a, const char *line, size_t n, struct err 
         return send_record(a, e);
     }
     const struct json_node *r = json_root(j);
-    const char *what = text_of(r, "do");
+    const char *what = json_get_text(r, "do");
     if (strcmp(what, "open") == 0)
-        rc = open_root(a, text_of(r, "root"), e);
+        rc = open_root(a, json_get_text(r, "root"), e);
     else if (strcmp(what, "list") == 0)
         a->lists = 1;
     else if (strcmp(what, "ack") == 0)
         acknowledge(a, json_int(json_get(r, "bytes"), 0));
     else if (strcmp(what, "follow") == 0)
-        rc = start_follow(a, text_of(r, "run"), (uint64_t)json_int(json_get(r, "from"), 0),
+        rc = start_follow(a, json_get_text(r, "run"), (uint64_t)json_int(json_get(r, "from"), 0),
                           (uint32_t)json_int(json_get(r, "id"), 0), e);
     else if (strcmp(what, "probes") == 0)
-        ask_probes(a, text_of(r, "run"), json_int(json_get(r, "from"), -1));
+        ask_probes(a, json_get_text(r, "run"), json_int(json_get(r, "from"), -1));
     else if (strcmp(what, "detail") == 0)
-        ask_detail(a, text_of(r, "run"), json_int(json_get(r, "from"), 0),
+        ask_detail(a, json_get_text(r, "run"), json_int(json_get(r, "from"), 0),
                    json_int(json_get(r, "to"), -1));
     else if (strcmp(what, "drop") == 0)
-        drop(a, text_of(r, "run"));
+        drop(a, json_get_text(r, "run"));
     else if (strcmp(what, "command") == 0)
-        rc = start_command(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), text_of(r, "line"),
-                           e);
+        rc = start_command(a, json_int(json_get(r, "id"), 0), json_get_text(r, "run"),
+                           json_get_text(r, "line"), e);
     else if (strcmp(what, "start") == 0 || strcmp(what, "resume") == 0 ||
              strcmp(what, "checkpoints") == 0)
         rc = start_run(a, what, r, e);
     else if (strcmp(what, "echo") == 0)
         rc = send_answer(a, json_int(json_get(r, "id"), 0), 1, "", e);
     else if (strcmp(what, "model") == 0)
-        rc = open_model(a, json_int(json_get(r, "id"), 0), text_of(r, "run"), e);
+        rc = open_model(a, json_int(json_get(r, "id"), 0), json_get_text(r, "run"), e);
     else if (strcmp(what, "say") == 0)
-        say_to_model(a, json_int(json_get(r, "id"), 0), text_of(r, "line"));
+        say_to_model(a, json_int(json_get(r, "id"), 0), json_get_text(r, "line"));
     else if (strcmp(what, "hang") == 0)
         models_hang(&a->models, json_int(json_get(r, "id"), 0));
     else if (json_get(r, "id")) /* of a newer program, which waits for an answer */

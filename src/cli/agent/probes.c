@@ -14,7 +14,7 @@ struct kept {
     size_t n;
     uint64_t place, at; /* among the probes of its text; in the log */
 };
-/* Every stride-th probe of each text; its newest is kept beside them. */
+/* Every stride-th probe of each text, and its newest. */
 struct choice {
     struct kept kept[KEPT_MAX + 1], newest[TEXTS_MAX];
     size_t n, bytes;

@@ -65,22 +65,16 @@ static int take_words(const char **word, size_t *n, char *presets, const struct 
     return 0;
 }
 
-static const char *text_of(const struct json_node *n, const char *key)
-{
-    const char *s = json_str(json_get(n, key), NULL);
-    return s ? s : "";
-}
-
 int start_new(struct starts *s, int64_t id, const char *root, const struct json_node *request,
               struct err *e)
 {
-    const char *word[PRESETS_MAX + START_SETTINGS], *name = text_of(request, "name");
+    const char *word[PRESETS_MAX + START_SETTINGS], *name = json_get_text(request, "name");
     char presets[256];
     size_t n = 0;
     int rc = find_place(s, id, root, e);
     if (rc == 0)
         rc = use_presets(e);
-    if (rc == 0 && str_copy(presets, sizeof presets, text_of(request, "preset")))
+    if (rc == 0 && str_copy(presets, sizeof presets, json_get_text(request, "preset")))
         rc = err_set(e, DS_ERANGE, "preset: too long");
     if (rc == 0)
         rc = take_words(word, &n, presets, json_get(request, "settings"), e);

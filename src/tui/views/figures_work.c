@@ -132,12 +132,6 @@ static void start(struct view *v, enum figures_job job)
 
 /* ---- results ---- */
 
-static void take_text(char *out, size_t size, const struct json_node *object, const char *key)
-{
-    const char *t = json_str(json_get(object, key), NULL);
-    str_copy(out, size, t ? t : "");
-}
-
 static void take_list(struct figures *s, const struct json_node *root)
 {
     const struct json_node *all = json_get(root, "figures"), *venues = json_get(root, "venues");
@@ -145,9 +139,9 @@ static void take_list(struct figures *s, const struct json_node *root)
     for (size_t i = 0; i < json_len(all) && s->n < FIGURES_MAX; i++) {
         struct figure_entry *f = &s->figure[s->n++];
         *f = (struct figure_entry){.is_checked = 0};
-        take_text(f->name, sizeof f->name, json_at(all, i), "name");
-        take_text(f->title, sizeof f->title, json_at(all, i), "title");
-        take_text(f->needs, sizeof f->needs, json_at(all, i), "needs");
+        str_copy(f->name, sizeof f->name, json_get_text(json_at(all, i), "name"));
+        str_copy(f->title, sizeof f->title, json_get_text(json_at(all, i), "title"));
+        str_copy(f->needs, sizeof f->needs, json_get_text(json_at(all, i), "needs"));
     }
     for (s->venues = 0; (size_t)s->venues < json_len(venues) && s->venues < FIGURES_VENUES;) {
         const char *name = json_str(json_at(venues, (size_t)s->venues), NULL);
@@ -171,7 +165,7 @@ static void take_check(struct figures *s, const struct json_node *root)
             const char *name = json_str(json_get(json_at(not, i), "name"), NULL);
             if (name && strcmp(name, f->name) == 0) {
                 f->is_checked = 1;
-                take_text(f->why, sizeof f->why, json_at(not, i), "why");
+                str_copy(f->why, sizeof f->why, json_get_text(json_at(not, i), "why"));
             }
         }
     }
