@@ -226,22 +226,22 @@ INLINE void small_block(const int rows, const enum quant_kind kind, __m512 *acc,
     }
 }
 
-/* per: blocks in a group. */
+/* per: blocks in a group.  stride: rows of x in all, of which these are neighbours. */
 INLINE void smalls(const int rows, const enum quant_kind kind, const int per, const int quants,
-                   float *out, const uint8_t *w, const struct quant_x *x, int blocks)
+                   float *out, const uint8_t *w, const struct quant_x *x, int blocks, int stride)
 {
     const int size = kind == QUANT_MXFP4 ? 1 : 2; /* of a scale */
     __m512 acc[QUANT_TILE];
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
         acc[n] = _mm512_loadu_ps(out + n * QUANT_ROWS);
-    for (; blocks > 0; blocks -= per, w += PAIR_SCALES + per * quants, x += per * rows) {
+    for (; blocks > 0; blocks -= per, w += PAIR_SCALES + per * quants, x += per * stride) {
         _mm_prefetch((const char *)w + AHEAD, _MM_HINT_T0);
 #pragma GCC unroll 4
         for (int i = 0; i < per; i++)
             if (i == 0 || blocks > i)
                 small_block(rows, kind, acc, w + size * QUANT_ROWS * i,
-                            w + PAIR_SCALES + quants * i, x + i * rows);
+                            w + PAIR_SCALES + quants * i, x + i * stride);
     }
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
@@ -249,13 +249,14 @@ INLINE void smalls(const int rows, const enum quant_kind kind, const int per, co
 }
 
 /* The minima of a group of 256 columns: acc -= dmin sum m dsum. */
-INLINE void super_minima(const int rows, float *out, const uint8_t *w, const struct quant_x *x)
+INLINE void super_minima(const int rows, float *out, const uint8_t *w, const struct quant_x *x,
+                         int stride)
 {
     __m512 m[QUANT_TILE], dmin = halves(w + 2 * QUANT_ROWS);
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
         m[n] = _mm512_setzero_ps();
-    for (int j = 0; j < 8; j++, x += rows) {
+    for (int j = 0; j < 8; j++, x += stride) {
         __m512 minimum = bytes(w + 64 + 32 * j + QUANT_ROWS);
 #pragma GCC unroll 8
         for (int n = 0; n < rows; n++)
@@ -269,10 +270,10 @@ INLINE void super_minima(const int rows, float *out, const uint8_t *w, const str
 }
 
 INLINE void supers(const int rows, const int bits, float *out, const uint8_t *w,
-                   const struct quant_x *x, int blocks)
+                   const struct quant_x *x, int blocks, int stride)
 {
     const int quants = bits == 5 ? Q5_QUANTS : Q4_QUANTS, ahead = bits == 5 ? AHEAD : SUPER_AHEAD;
-    for (; blocks > 0; blocks -= 8, w += SUPER_SCALES + 8 * quants, x += 8 * rows) {
+    for (; blocks > 0; blocks -= 8, w += SUPER_SCALES + 8 * quants, x += 8 * stride) {
         __m512 a[QUANT_TILE], d = halves(w);
 #pragma GCC unroll 5
         for (int i = 0; i < SUPER_SCALES; i += 64)
@@ -281,7 +282,7 @@ INLINE void supers(const int rows, const int bits, float *out, const uint8_t *w,
         for (int n = 0; n < rows; n++)
             a[n] = _mm512_setzero_ps();
         for (int j = 0; j < 8; j++) {
-            const struct quant_x *xj = x + j * rows;
+            const struct quant_x *xj = x + j * stride;
             __m512i sum[QUANT_TILE];
             __m512 scale = bytes(w + 64 + 32 * j);
             dot_super(rows, bits, sum, w + SUPER_SCALES + quants * j, xj);
@@ -295,7 +296,7 @@ INLINE void supers(const int rows, const int bits, float *out, const uint8_t *w,
             float *acc = out + n * QUANT_ROWS;
             _mm512_storeu_ps(acc, _mm512_fmadd_ps(d, a[n], _mm512_loadu_ps(acc)));
         }
-        super_minima(rows, out, w, x);
+        super_minima(rows, out, w, x, stride);
     }
 }
 
@@ -352,13 +353,14 @@ INLINE void low_block(const int rows, const int bits, __m512 *a, const uint8_t *
 }
 
 /* The minima of a group of 256 columns of Q2_K: acc -= dmin sum m dx. */
-INLINE void low_minima(const int rows, float *out, const uint8_t *w, const struct quant_x *x)
+INLINE void low_minima(const int rows, float *out, const uint8_t *w, const struct quant_x *x,
+                       int stride)
 {
     __m512 m[QUANT_TILE], dmin = halves(w + 2 * QUANT_ROWS);
 #pragma GCC unroll 8
     for (int n = 0; n < rows; n++)
         m[n] = _mm512_setzero_ps();
-    for (int j = 0; j < 8; j++, x += rows) {
+    for (int j = 0; j < 8; j++, x += stride) {
         __m512i minimum = _mm512_srli_epi16(pairs_of(2, w + 64 + 32 * j), 4);
 #pragma GCC unroll 8
         for (int n = 0; n < rows; n++) {
@@ -391,11 +393,11 @@ INLINE void values_block(const int rows, __m512 *a, const uint8_t *scale, const 
 
 /* Groups of 256 columns with signed scales, or with pairs of scale and minimum. */
 INLINE void signeds(const int rows, const enum quant_kind kind, const int quants, float *out,
-                    const uint8_t *w, const struct quant_x *x, int blocks)
+                    const uint8_t *w, const struct quant_x *x, int blocks, int stride)
 {
     const int is_iq4 = kind == QUANT_IQ4_XS, scales = is_iq4 ? IQ4_SCALES : SUPER_SCALES;
     const int ahead = is_iq4 ? SUPER_AHEAD : AHEAD;
-    for (; blocks > 0; blocks -= 8, w += scales + 8 * quants, x += 8 * rows) {
+    for (; blocks > 0; blocks -= 8, w += scales + 8 * quants, x += 8 * stride) {
         __m512 a[QUANT_TILE], d = halves(w);
 #pragma GCC unroll 5
         for (int i = 0; i < scales; i += 64)
@@ -406,11 +408,11 @@ INLINE void signeds(const int rows, const enum quant_kind kind, const int quants
         for (int j = 0; j < 8; j++) {
             const uint8_t *scale = w + 64 + (is_iq4 ? 16 : 32) * j, *q = w + scales + quants * j;
             if (kind == QUANT_Q6_K)
-                signed_block(rows, a, scale, q, x + j * rows);
+                signed_block(rows, a, scale, q, x + j * stride);
             else if (is_iq4)
-                values_block(rows, a, scale, q, x + j * rows);
+                values_block(rows, a, scale, q, x + j * stride);
             else
-                low_block(rows, kind == QUANT_Q3_K ? 3 : 2, a, scale, q, x + j * rows);
+                low_block(rows, kind == QUANT_Q3_K ? 3 : 2, a, scale, q, x + j * stride);
         }
 #pragma GCC unroll 8
         for (int n = 0; n < rows; n++) {
@@ -418,33 +420,40 @@ INLINE void signeds(const int rows, const enum quant_kind kind, const int quants
             _mm512_storeu_ps(acc, _mm512_fmadd_ps(d, a[n], _mm512_loadu_ps(acc)));
         }
         if (kind == QUANT_Q2_K)
-            low_minima(rows, out, w, x);
+            low_minima(rows, out, w, x, stride);
     }
 }
 
-/* One kernel per number of rows, so that the sums are in registers. */
+/* Kernels for 1, 2, 3, 4 and 8 rows, so that the sums are in registers; 5, 6 and 7 are two calls, the
+ * second of which finds the panel in the cache. */
 #define PANEL(name, rows, call, ...)                                                               \
-    KERNEL static void name##_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b) \
+    KERNEL static void name##_##rows(float *acc, const uint8_t *w, const struct quant_x *x, int b, \
+                                     int stride)                                                   \
     {                                                                                              \
-        call(rows, __VA_ARGS__, acc, w, x, b);                                                     \
+        call(rows, __VA_ARGS__, acc, w, x, b, stride);                                             \
     }
 #define KIND(name, call, ...)                                                                      \
     PANEL(name, 1, call, __VA_ARGS__)                                                              \
     PANEL(name, 2, call, __VA_ARGS__)                                                              \
     PANEL(name, 3, call, __VA_ARGS__)                                                              \
     PANEL(name, 4, call, __VA_ARGS__)                                                              \
-    PANEL(name, 5, call, __VA_ARGS__)                                                              \
-    PANEL(name, 6, call, __VA_ARGS__)                                                              \
-    PANEL(name, 7, call, __VA_ARGS__)                                                              \
     PANEL(name, 8, call, __VA_ARGS__)                                                              \
     static void panel_##name(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,    \
                              int rows)                                                             \
     {                                                                                              \
-        static void (*const by_rows[QUANT_TILE])(float *, const uint8_t *, const struct quant_x *, \
-                                                 int) = {name##_1, name##_2, name##_3, name##_4,   \
-                                                         name##_5, name##_6, name##_7, name##_8};  \
-        by_rows[rows - 1](acc, w, x, blocks);                                                      \
+        static panel_rows *const by_rows[4] = {name##_1, name##_2, name##_3, name##_4};            \
+        if (rows == QUANT_TILE) {                                                                  \
+            name##_8(acc, w, x, blocks, rows);                                                     \
+            return;                                                                                \
+        }                                                                                          \
+        int n = rows < 4 ? rows : 4;                                                               \
+        by_rows[n - 1](acc, w, x, blocks, rows);                                                   \
+        if (rows > n)                                                                              \
+            by_rows[rows - n - 1](acc + n * QUANT_ROWS, w, x + n, blocks, rows);                   \
     }
+typedef void panel_rows(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
+                        int stride);
+
 KIND(q8_0, smalls, QUANT_Q8_0, 2, Q8_QUANTS)
 KIND(q4_0, smalls, QUANT_Q4_0, 2, Q4_QUANTS)
 KIND(q4_1, smalls, QUANT_Q4_1, 1, Q4_QUANTS)
