@@ -30,8 +30,13 @@ endif
 
 # Variants: one row each.  KIND comes from DEBUG=1, SAN=address,undefined, SAN=thread, COV=1, FUZZER=1
 # or PORTABLE=1; BLAS=ref goes with any of them (no cblas: for valgrind, SAN=thread and SAN=memory).
+# Release code is optimised where it is waited for: with all of it at -O3 two thirds of the build went
+# into code that itself waits for a person or a file.
+OPT.1          := src/cli/% src/tui/% src/figures/% src/eval/% src/io/% src/routing/% src/training/% tests/%
+OPT.2          := src/base/% src/data/% src/models/%
+OPT             = $(if $(filter release portable,$(KIND)),$(if $(filter $(OPT.1),$<),-O1,$(if $(filter $(OPT.2),$<),-O2,-O3)))
 SLOW           := -g -fno-omit-frame-pointer -DDEPTHSCOPE_DEBUG
-FLAGS.release  := -O3 $(ARCH:%=-march=%) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g
+FLAGS.release  := $(ARCH:%=-march=%) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g1
 FLAGS.debug    := -O1 $(SLOW)
 FLAGS.san      := -O1 $(SLOW) -fsanitize=$(SAN) -fno-sanitize-recover=all
 FLAGS.cover    := -O0 -g --coverage
@@ -91,7 +96,7 @@ CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 	$(if $(PORTABLE),-DDEPTHSCOPE_STATIC -Dutf8_encode=ds_utf8_encode) $(DEP_CFLAGS) $(CPPFLAGS)# libjansson.a has a utf8_encode
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
 LDLIBS_ALL := $(DEP_LIBS) -ldl -lm -pthread $(LDLIBS)
-COMPILE    = $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP
+COMPILE    = $(CC) $(CPPFLAGS_ALL) $(OPT) $(CFLAGS_ALL) -MMD -MP
 LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections $(REFUSED:%=-Wl$(comma)--wrap=%)) $(LDFLAGS)
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -109,7 +114,7 @@ $(SETUP).%.mk: tests/setup/deps.txt tests/setup/setup.sh
 # Objects depend on the flags they were made with: another CPU, compiler or option makes them again.
 $(B)/flags $(D)/flags: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(COMPILE) $(LDLIBS_ALL)' | cmp -s - $@ || printf '%s\n' '$(COMPILE) $(LDLIBS_ALL)' >$@
+	@printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(OPT.1) $(OPT.2)' | cmp -s - $@ || printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(OPT.1) $(OPT.2)' >$@
 $(B)/datadir: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(DATADIR) $(VERSION)' | cmp -s - $@ || printf '%s\n' '$(DATADIR) $(VERSION)' >$@

@@ -271,7 +271,7 @@ void utf8_scrub(char *text)
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         int len = utf8_decode(text + i, n - i, &cp);
-        size_t step = len ? (size_t)len : 1;
+        size_t step = len > 0 ? (size_t)len : 1;
         enum display display = len > 1 ? display_of(cp) : SHOW;
         if (len == 1 && (cp == '\n' || cp == '\t'))
             memset(text + to, ' ', step);

@@ -1,8 +1,10 @@
 """Lists and streams through a real server of ssh: paths with everything that a shell reads, thousands of runs, pipes that nobody empties.
 DEPTHSCOPE names the program."""
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -67,6 +69,40 @@ def thousands_of_runs_are_listed():
         assert len(rows) == runs and {r["name"] for r in rows} == {str(i) for i in range(runs)}
         print("  %d runs in %.1f s, %d B on the line" % (runs, took, site.relay["a"].total()))
         assert took < 20 * SLOW, took
+
+
+@test
+def the_slow_line_counts_every_byte_and_is_as_slow_as_it_says():
+    up, down, rate, delay = b"q" * 10000, os.urandom(20000), 20000, 0.15
+    for shaped in (0, 1):
+        server = socket.create_server(("127.0.0.1", 0))
+        heard = []
+
+        def answer():
+            with server.accept()[0] as s:
+                while sum(map(len, heard)) < len(up):
+                    heard.append(s.recv(65536))
+                s.sendall(down)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        line = sshd.Relay(server.getsockname()[1], rate * shaped, delay * shaped)
+        with socket.create_connection(("127.0.0.1", line.here)) as s:
+            began = time.monotonic()
+            s.sendall(up)
+            got = s.recv(65536)
+            first = time.monotonic() - began
+            while len(got) < len(down):
+                got += s.recv(65536)
+            took = time.monotonic() - began
+        thread.join()
+        line.close()
+        server.close()
+        assert b"".join(heard) == up and got == down, "the line changed a byte"
+        assert (line.up, line.down, line.total()) == (len(up), len(down), len(up) + len(down))
+        if shaped:
+            assert first >= len(up) / rate + 2 * delay, first
+            assert took >= (len(up) + len(down)) / rate + 2 * delay, took
 
 
 @test
