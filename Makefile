@@ -31,14 +31,19 @@ endif
 # Variants: one row each.  KIND comes from DEBUG=1, SAN=address,undefined, SAN=thread, COV=1, FUZZER=1
 # or PORTABLE=1; BLAS=ref goes with any of them (no cblas: for valgrind, SAN=thread and SAN=memory).
 # Release code is optimised where it is waited for: with all of it at -O3 two thirds of the build went
-# into code that itself waits for a person or a file.
+# into code that itself waits for a person or a file.  Under sanitizers tests spend most of their time
+# in the hot files.
 OPT.1          := src/cli/% src/tui/% src/figures/% src/eval/% src/io/% src/routing/% src/training/% tests/%
 OPT.2          := src/base/% src/data/% src/models/%
-OPT             = $(if $(filter release portable,$(KIND)),$(if $(filter $(OPT.1),$<),-O1,$(if $(filter $(OPT.2),$<),-O2,-O3)))
+OPT.release     = $(if $(filter $(OPT.1),$<),-O1,$(if $(filter $(OPT.2),$<),-O2,-O3))
+OPT.portable    = $(OPT.release)
+OPT.hot        := src/engine/kernels/gemm_% src/engine/kernels/vec_% src/base/rng.c
+OPT.san         = $(if $(filter $(OPT.hot),$<),-O2,-O1)
+OPT             = $(OPT.$(KIND))
 SLOW           := -g -fno-omit-frame-pointer -DDEPTHSCOPE_DEBUG
 FLAGS.release  := $(ARCH:%=-march=%) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g1
 FLAGS.debug    := -O1 $(SLOW)
-FLAGS.san      := -O1 $(SLOW) -fsanitize=$(SAN) -fno-sanitize-recover=all
+FLAGS.san      := $(SLOW) -fsanitize=$(SAN) -fno-sanitize=null,object-size -fno-sanitize-recover=all# the address sanitizer finds those, too
 FLAGS.cover    := -O0 -g --coverage
 FLAGS.fuzz     := -O1 $(SLOW) -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 FLAGS.portable := $(FLAGS.release) -g0 -static -ffunction-sections -fdata-sections
@@ -114,7 +119,7 @@ $(SETUP).%.mk: tests/setup/deps.txt tests/setup/setup.sh
 # Objects depend on the flags they were made with: another CPU, compiler or option makes them again.
 $(B)/flags $(D)/flags: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(OPT.1) $(OPT.2)' | cmp -s - $@ || printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(OPT.1) $(OPT.2)' >$@
+	@printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(OPT.1) $(OPT.2) $(OPT.hot)' | cmp -s - $@ || printf '%s\n' '$(COMPILE) $(LDLIBS_ALL) $(OPT.1) $(OPT.2) $(OPT.hot)' >$@
 $(B)/datadir: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(DATADIR) $(VERSION)' | cmp -s - $@ || printf '%s\n' '$(DATADIR) $(VERSION)' >$@

@@ -77,8 +77,14 @@ LOG_DIR=${BUILD_DIR:-build}/log
 export LOG_DIR
 rm -rf "$LOG_DIR"
 mkdir -p "$LOG_DIR"
+# Scripts mostly wait and programs mostly compute: taken in turns, two more than asked for keep the
+# processors busy.
 if [ $# -gt 0 ]; then
-    printf '%s\n' "$@" | xargs -n 1 -P "$jobs" sh "$0" --one
+    [ "$jobs" -eq 1 ] || jobs=$((jobs + 2))
+    printf '%s\n' "$@" | grep -E '\.(py|sh)$' >"$LOG_DIR/scripts"
+    printf '%s\n' "$@" | grep -vE '\.(py|sh)$' | paste -d '\n' "$LOG_DIR/scripts" - | grep . |
+        xargs -n 1 -P "$jobs" sh "$0" --one
+    rm "$LOG_DIR/scripts"
 fi
 if [ -n "${BUILD_FAILED:-}" ]; then
     echo "build: incomplete"
