@@ -4,6 +4,10 @@
 
 #define KERNEL __attribute__((target("avx2,fma")))
 #define MR 6
+#define STRIPS 43 /* 256 rows: half of an L2 cache of 512 KiB */
+#define UNROLL_K _Pragma("GCC unroll 4")
+#define UNROLL_ROWS _Pragma("GCC unroll 6")
+#define PANEL_AHEAD 1
 #define W 8
 #define VEC __m256
 #define LANES __m256i

@@ -3,6 +3,10 @@
 #define DS_ENGINE_KERNELS_GEMM_AVX512_H
 
 #define MR 14
+#define STRIPS 12
+#define UNROLL_K
+#define UNROLL_ROWS
+#define PANEL_AHEAD 0
 #define W 16
 #define VEC __m512
 #define LANES __mmask16

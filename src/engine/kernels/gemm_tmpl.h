@@ -4,6 +4,9 @@
  *   VEC, W       vector of W floats         LANES, LANES_OF(n)  mask of the first n lanes, 0 <= n <= W
  *   ZERO LOAD STORE LOAD_PART STORE_PART SET1 MUL ADD       on VEC
  *   MR           maximum rows of a strip (a strip and two vectors of columns fill the registers)
+ *   STRIPS       strips of a packed block of A, which is to stay in the L2 cache
+ *   UNROLL_K, UNROLL_ROWS    pragmas of the two inner loops, or nothing
+ *   PANEL_AHEAD  1: the next panel of B is prefetched while a block is multiplied with the current one
  *   STEP         inner indices that one 32-bit unit of a packed operand holds: 1 (a float) or 2 (two bfloat16)
  *   UNITS8(p)    eight units from 8 * STEP floats at p, as __m256
  *   UNIT(x, y)   one unit, as float; y is the second of two
@@ -34,7 +37,7 @@
 
 enum { FEW = 4, AHEAD = 4096 /* bytes */ };
 /* A cut has the same number of units in every format, so storing C costs the same share. */
-enum { NR = 2 * W, MC = 12 * MR, NC = 1024, UNITS_MAX = GEMM_KC, KC = GEMM_KC * STEP };
+enum { NR = 2 * W, MC = STRIPS * MR, NC = 1024, UNITS_MAX = GEMM_KC, KC = GEMM_KC * STEP };
 
 static inline int units_of(int K)
 {
@@ -171,12 +174,14 @@ KERNEL static inline __attribute__((always_inline)) void
 strip_times_panel(const int rows, const float *a, const BUNIT *b, int units, const struct target *t)
 {
     VEC x[MR], y[MR];
+    UNROLL_ROWS
     for (int i = 0; i < rows; i++) { /* prefetch C, which is needed after the loop */
         const float *c = t->C + (size_t)i * (size_t)t->ldc;
         __builtin_prefetch(c, 1);
         __builtin_prefetch(c + NR / 2, 1);
         x[i] = y[i] = ZERO;
     }
+    UNROLL_K
     for (int k = 0; k < units; k++, a += rows, b += NR) {
         VEC b0 = LOADB(b), b1 = LOADB(b + W);
         if (rows <= FEW) /* a panel is then read once, so memory is the limit */
@@ -188,6 +193,7 @@ strip_times_panel(const int rows, const float *a, const BUNIT *b, int units, con
             y[i] = STEP_SUM(ai, b1, y[i]);
         }
     }
+    UNROLL_ROWS
     for (int i = 0; i < rows; i++)
         store_row(t, t->C + (size_t)i * (size_t)t->ldc,
                   t->add ? t->add + (size_t)i * (size_t)t->add_ld : NULL, x[i], y[i]);
@@ -225,6 +231,16 @@ static struct strips strips_of(int M)
     return (struct strips){n, M / n, M % n};
 }
 
+/* Prefetches the part of a panel that belongs to strip i, so that a panel has arrived in the L2
+ * cache when the first strip needs it.  A few strips would wait for so many lines. */
+static inline void prefetch_panel(const BUNIT *panel, size_t stride, const struct strips *s, int i)
+{
+    size_t part = stride * sizeof *panel / (size_t)s->n + 1;
+    const char *at = (const char *)panel + (size_t)i * part;
+    for (size_t k = 0; PANEL_AHEAD && s->n > FEW && k < part; k += 64)
+        __builtin_prefetch(at + k, 0, 2);
+}
+
 /* Multiplies a block of A with panels, `stride` units apart. */
 KERNEL static void block_times_panels(const struct strips *s, const float *a, const BUNIT *b,
                                       size_t stride, int units, int N, struct target t)
@@ -237,6 +253,8 @@ KERNEL static void block_times_panels(const struct strips *s, const float *a, co
         t.add = first.add ? first.add + n : NULL;
         for (int i = 0; i < s->n; i++) {
             int rows = s->rows + (i < s->tall);
+            if (n + NR < N)
+                prefetch_panel(b + stride, stride, s, i);
             micro(rows, strip, b, units, &t);
             strip += (size_t)rows * (size_t)units;
             t.C += (size_t)rows * (size_t)t.ldc;
