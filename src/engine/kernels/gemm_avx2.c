@@ -10,6 +10,7 @@
 #define UNITS_PART(lanes, p, q) ((void)(q), LOAD_PART(lanes, p))
 #define STEP_SUM(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define NARROW gemm_avx2_narrow
+#define DIRECT 128
 #define PROVIDER gemm_avx2
 #define NAME "avx2"
 #define FORMAT GEMM_FP32

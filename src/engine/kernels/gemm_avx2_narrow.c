@@ -16,6 +16,7 @@
 #define LOADB(p)                                                                                   \
     _mm256_castsi256_ps(_mm256_slli_epi32(                                                         \
         _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
+#define DIRECT 0
 #define PROVIDER gemm_avx2_narrow
 #define NAME "avx2-narrow"
 #define FORMAT GEMM_FP32

@@ -11,6 +11,7 @@
 #define UNIT(x, y) float_of_bf16(bf16_of(x))
 #define UNITS_PART(lanes, p, q) ((void)(q), round8(LOAD_PART(lanes, p)))
 #define STEP_SUM(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define DIRECT 0
 #define PROVIDER gemm_avx2_round
 #define NAME "avx2-round"
 #define FORMAT GEMM_BF16

@@ -11,6 +11,7 @@
 #define UNITS_PART(lanes, p, q) ((void)(q), LOAD_PART(lanes, p))
 #define STEP_SUM(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define NARROW gemm_avx512_narrow
+#define DIRECT 0
 #define PROVIDER gemm_avx512
 #define NAME "avx512"
 #define FORMAT GEMM_FP32

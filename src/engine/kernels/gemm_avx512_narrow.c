@@ -17,6 +17,7 @@
 #define LOADB(p)                                                                                   \
     _mm512_castsi512_ps(_mm512_slli_epi32(                                                         \
         _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
+#define DIRECT 0
 #define PROVIDER gemm_avx512_narrow
 #define NAME "avx512-narrow"
 #define FORMAT GEMM_FP32

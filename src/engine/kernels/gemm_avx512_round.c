@@ -25,6 +25,7 @@ KERNEL static inline __m512 round16(__m512 x)
 #define UNIT(x, y) float_of_bf16(bf16_of(x))
 #define UNITS_PART(lanes, p, q) ((void)(q), round16(LOAD_PART(lanes, p)))
 #define STEP_SUM(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define DIRECT 0
 #define PROVIDER gemm_avx512_round
 #define NAME "avx512-round"
 #define FORMAT GEMM_BF16

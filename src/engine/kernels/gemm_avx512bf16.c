@@ -37,6 +37,7 @@ KERNEL static inline __m512 pairs_of_rows(__mmask16 lanes, const float *p, const
 #define UNIT(x, y) pair(x, y)
 #define UNITS_PART(lanes, p, q) pairs_of_rows(lanes, p, q)
 #define STEP_SUM(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
+#define DIRECT 0
 #define PROVIDER gemm_avx512bf16
 #define NAME "avx512bf16"
 #define FORMAT GEMM_BF16

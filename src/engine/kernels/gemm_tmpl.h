@@ -6,6 +6,8 @@
  *   MR           maximum rows of a strip (a strip and two vectors of columns fill the registers)
  *   STRIPS       strips of a packed block of A, which is to stay in the L2 cache
  *   UNROLL_K, UNROLL_ROWS    pragmas of the two inner loops, or nothing
+ *   DIRECT       most columns that are multiplied with a small A in place, as packing it would cost more;
+ *                0 unless units are floats as they are stored
  *   PANEL_AHEAD  1: the next panel of B is prefetched while a block is multiplied with the current one
  *   STEP         inner indices that one 32-bit unit of a packed operand holds: 1 (a float) or 2 (two bfloat16)
  *   UNITS8(p)    eight units from 8 * STEP floats at p, as __m256
@@ -169,9 +171,11 @@ KERNEL static inline void store_row(const struct target *t, float *c, const floa
         STORE_PART(right, c + W, add ? ADD(y, LOAD_PART(right, add + W)) : y);
 }
 
-/* rows is a constant in each call, so that the sums are in registers. */
+/* Unit u of row i of a strip is a[i * across + u * along].  rows is a constant in each call, so
+ * that the sums are in registers. */
 KERNEL static inline __attribute__((always_inline)) void
-strip_times_panel(const int rows, const float *a, const BUNIT *b, int units, const struct target *t)
+strip_times_panel(const int rows, const float *a, const ptrdiff_t across, const ptrdiff_t along,
+                  const BUNIT *b, int units, const struct target *t)
 {
     VEC x[MR], y[MR];
     UNROLL_ROWS
@@ -182,13 +186,13 @@ strip_times_panel(const int rows, const float *a, const BUNIT *b, int units, con
         x[i] = y[i] = ZERO;
     }
     UNROLL_K
-    for (int k = 0; k < units; k++, a += rows, b += NR) {
+    for (int k = 0; k < units; k++, a += along, b += NR) {
         VEC b0 = LOADB(b), b1 = LOADB(b + W);
         if (rows <= FEW) /* a panel is then read once, so memory is the limit */
             for (int i = 0; i < NR; i += 64 / (int)sizeof(BUNIT))
                 __builtin_prefetch(b + AHEAD / sizeof(BUNIT) + i);
         for (int i = 0; i < rows; i++) {
-            VEC ai = SET1(a[i]);
+            VEC ai = SET1(a[i * across]);
             x[i] = STEP_SUM(ai, b0, x[i]);
             y[i] = STEP_SUM(ai, b1, y[i]);
         }
@@ -204,7 +208,7 @@ KERNEL static void micro(int rows, const float *a, const BUNIT *b, int units,
 {
     switch (rows) {
 #define ROWS(n)                                                                                    \
-    case n: strip_times_panel(n, a, b, units, t); break;
+    case n: strip_times_panel(n, a, 1, n, b, units, t); break;
         ROWS(1)
         ROWS(2)
         ROWS(3)
@@ -219,6 +223,29 @@ KERNEL static void micro(int rows, const float *a, const BUNIT *b, int units,
             default : break;
     }
 }
+
+/* Places of a block's units: packed, or those of A itself, whose rows or columns are `ld` apart. */
+enum place { PACKED, BY_ROWS, BY_COLUMNS };
+
+#if DIRECT
+KERNEL static void micro_in_place(int rows, const float *a, enum place place, int ld,
+                                  const BUNIT *b, int units, const struct target *t)
+{
+    switch (place == BY_ROWS ? rows : MR + rows) {
+#define ROWS(n)                                                                                    \
+    case n: strip_times_panel(n, a, ld, 1, b, units, t); break;                                    \
+    case MR + n: strip_times_panel(n, a, 1, ld, b, units, t); break;
+        ROWS(1)
+        ROWS(2)
+        ROWS(3)
+        ROWS(4)
+        ROWS(5)
+        ROWS(6)
+#undef ROWS
+    default: break;
+    }
+}
+#endif
 
 /* Strips of nearly equal height; the first `tall` have one more row. */
 struct strips {
@@ -242,9 +269,11 @@ static inline void prefetch_panel(const BUNIT *panel, size_t stride, const struc
 }
 
 /* Multiplies a block of A with panels, `stride` units apart. */
-KERNEL static void block_times_panels(const struct strips *s, const float *a, const BUNIT *b,
-                                      size_t stride, int units, int N, struct target t)
+KERNEL static void block_times_panels(const struct strips *s, const float *a, enum place place,
+                                      int ld, const BUNIT *b, size_t stride, int units, int N,
+                                      struct target t)
 {
+    size_t step = (size_t)(place == PACKED ? units : place == BY_ROWS ? ld : 1);
     struct target first = t;
     for (int n = 0; n < N; n += NR, b += stride) {
         const float *strip = a;
@@ -253,10 +282,15 @@ KERNEL static void block_times_panels(const struct strips *s, const float *a, co
         t.add = first.add ? first.add + n : NULL;
         for (int i = 0; i < s->n; i++) {
             int rows = s->rows + (i < s->tall);
-            if (n + NR < N)
+#if DIRECT
+            if (place != PACKED)
+                micro_in_place(rows, strip, place, ld, b, units, &t);
+#endif
+            if (place == PACKED && n + NR < N)
                 prefetch_panel(b + stride, stride, s, i);
-            micro(rows, strip, b, units, &t);
-            strip += (size_t)rows * (size_t)units;
+            if (place == PACKED)
+                micro(rows, strip, b, units, &t);
+            strip += (size_t)rows * step;
             t.C += (size_t)rows * (size_t)t.ldc;
             t.add = t.add ? t.add + (size_t)rows * (size_t)t.add_ld : NULL;
         }
@@ -274,12 +308,19 @@ KERNEL static void pack_block(float *p, const struct strips *s, const struct ope
     }
 }
 
+/* Few columns and an A that stays in the L2 cache whatever its rows' distance: attention's. */
+static inline int is_direct(const struct gemm_tile *t)
+{
+    enum { FLOATS = 64 * 256 };
+    return t->N <= DIRECT && !t->a.row && t->a.ld <= FLOATS / (t->a.trans ? t->K : t->M);
+}
+
 /* One cut of k for a block of columns, whose panels are at b. */
 KERNEL static void cut_times_panels(const struct gemm_tile *t, float *pa, const BUNIT *b, int n,
                                     int N, int k, int K, size_t stride)
 {
     const float *add = k > 0 ? t->C : t->add;
-    int add_ld = k > 0 ? t->ldc : t->add_ld;
+    int add_ld = k > 0 ? t->ldc : t->add_ld, in_place = is_direct(t);
     for (int m = 0; m < t->M; m += MC) {
         struct strips s = strips_of(t->M - m < MC ? t->M - m : MC);
         struct target to = {t->C + (size_t)m * (size_t)t->ldc + n,
@@ -288,8 +329,14 @@ KERNEL static void cut_times_panels(const struct gemm_tile *t, float *pa, const 
                             add_ld,
                             NR,
                             t->alpha};
+        if (in_place) {
+            const float *a = operand_at(t->a, t->a.trans ? k : m, t->a.trans ? m : k).p;
+            block_times_panels(&s, a, t->a.trans ? BY_COLUMNS : BY_ROWS, t->a.ld, b, stride, K, N,
+                               to);
+            continue;
+        }
         pack_block(pa, &s, &t->a, m, k, K);
-        block_times_panels(&s, pa, b, stride, units_of(K), N, to);
+        block_times_panels(&s, pa, PACKED, 0, b, stride, units_of(K), N, to);
     }
 }
 
