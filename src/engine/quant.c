@@ -235,9 +235,8 @@ void quant_part(real *w, const struct quant *q, int o, int rows, int c, int cols
 
 /* ---- multiplication -------------------------------------------------------------------------- */
 
-/* Rows that share a pass over the weights (their activations fit in L2), and blocks of columns
- * after which the next tile of rows continues (a panel's part fits in L1). */
-enum { PASS_ROWS = 128, PASS_BLOCKS = 16 };
+/* Rows that share a pass over the weights: their activations fit in L2. */
+enum { PASS_ROWS = 128 };
 
 struct linear_job {
     struct quant_call c;
@@ -292,23 +291,34 @@ static void store(const struct linear_job *j, const float *acc, int o0, int n0, 
     }
 }
 
-/* Multiplies one panel with the rows of a pass. */
+/* acc (rows,16) += some blocks of a panel times those of the rows of a pass. */
+static void part_multiply(const struct linear_job *j, float *acc, const uint8_t *panel, int b,
+                          int blocks, int n0, int rows)
+{
+    const struct quant_kernels *by = j->by;
+    enum quant_kind kind = j->c.q->kind;
+    const struct quant_x *x = j->rounded + (size_t)n0 * (size_t)j->blocks;
+    const uint8_t *w = panel + quant_group_at(kind, b);
+    size_t step = (size_t)j->blocks * QUANT_TILE;
+    if (by->rows && rows >= QUANT_MANY) {
+        by->rows[kind](acc, w, x, step, b, blocks, rows);
+        return;
+    }
+    for (int n = 0; n < rows; n += QUANT_TILE, x += step) {
+        int tile = tile_rows(j, n0 + n);
+        by->panel[kind](acc + n * QUANT_ROWS, w, x + b * tile, blocks, tile);
+    }
+}
+
+/* Multiplies one panel with the rows of a pass, a part at a time unless the rows are one tile. */
 static void panel_run(const struct linear_job *j, int panel, int n0, int rows)
 {
     _Alignas(64) float acc[PASS_ROWS * QUANT_ROWS];
     const uint8_t *w = j->c.q->data + (size_t)panel * j->c.q->stride;
-    int most = rows <= QUANT_TILE ? j->blocks : PASS_BLOCKS;
+    int most = rows > QUANT_TILE || (j->by->rows && rows >= QUANT_MANY) ? QUANT_PART : j->blocks;
     memset(acc, 0, (size_t)rows * QUANT_ROWS * sizeof *acc);
-    for (int b = 0; b < j->blocks; b += most) {
-        int blocks = j->blocks - b < most ? j->blocks - b : most;
-        for (int n = 0; n < rows; n += QUANT_TILE) {
-            int tile = tile_rows(j, n0 + n);
-            const struct quant_x *x =
-                j->rounded + (size_t)(n0 + n) * (size_t)j->blocks + (size_t)b * (size_t)tile;
-            j->by->panel[j->c.q->kind](acc + n * QUANT_ROWS, w + quant_group_at(j->c.q->kind, b), x,
-                                       blocks, tile);
-        }
-    }
+    for (int b = 0; b < j->blocks; b += most)
+        part_multiply(j, acc, w, b, j->blocks - b < most ? j->blocks - b : most, n0, rows);
     store(j, acc, panel * QUANT_ROWS, n0, rows);
 }
 

@@ -28,6 +28,8 @@
 enum {
     QUANT_ROWS = 16,   /* rows per panel */
     QUANT_TILE = 8,    /* activation rows per kernel call */
+    QUANT_MANY = 4,    /* rows that share the unpacking of weights */
+    QUANT_PART = 16,   /* blocks unpacked at a time: they fit in L1 */
     QUANT_BLOCK = 32,  /* columns that share a scale */
     QUANT_SUPER = 256, /* columns that share d (and dmin) */
     Q8_QUANTS = 512,   /* bytes per block in a panel */
@@ -77,12 +79,17 @@ typedef void quant_round_fn(struct quant_x *out, const real *x, int blocks, int 
  *   IQ4_XS            the same with s sum for sum */
 typedef void quant_panel_fn(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
                             int rows);
+/* The same for any number of rows and at most QUANT_PART blocks, the first of them block b of x:
+ * tile t of QUANT_TILE rows, the last one perhaps of fewer, begins at x + t step. */
+typedef void quant_rows_fn(float *acc, const uint8_t *w, const struct quant_x *x, size_t step,
+                           int b, int blocks, int rows);
 
 struct quant_kernels {
     const char *name;
     int (*available)(void);
     quant_round_fn *round;
     quant_panel_fn *panel[QUANT_KINDS];
+    quant_rows_fn *const *rows; /* by kind, for QUANT_MANY rows and more; NULL: tile by tile */
 };
 
 extern const struct quant_kernels quant_ref;

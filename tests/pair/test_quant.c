@@ -93,7 +93,7 @@ T(the_avx2_kernel_agrees_with_plain_c)
 /* The largest quants on both sides, all of one sign, where 16-bit sums would overflow. */
 static void extremes_agree(void)
 {
-    enum { C = 256, O = 16 };
+    enum { C = 256, O = 16, N = 13 };
     for (int kind = 1; kind < QUANT_KINDS; kind++)
         for (int signs = 0; signs < 4; signs++) {
             struct quant *q = NULL;
@@ -102,7 +102,7 @@ static void extremes_agree(void)
                    block = (size_t)quant_format[kind].bytes;
             const int *half = quant_format[kind].half;
             uint8_t b[O * 272];
-            real x[C], y[O], z[O], w[C];
+            real x[N * C], y[N * O], z[N * O], one[O], w[C];
             memset(b, kind == QUANT_Q8_0 ? (signs & 1 ? 0x80 : 0x7f) : (signs & 1 ? 0 : 0xff),
                    sizeof b);
             for (size_t i = 0; i < O * row; i += block) {
@@ -114,11 +114,13 @@ static void extremes_agree(void)
                     memset(b + i + 192, signs & 1 ? 0x80 : 0x7f, 16);
             }
             t_ok(quant_from_blocks(&q, (enum quant_kind)kind, b, O, C, &e), &e);
-            for (int c = 0; c < C; c++)
+            for (int c = 0; c < N * C; c++)
                 x[c] = signs & 2 ? -127 : 127;
-            linear(1, y, x, q, 1);
-            linear(0, z, x, q, 1);
-            same(y, z, O, quant_name[kind]);
+            linear(1, y, x, q, N);
+            linear(0, z, x, q, N);
+            linear(0, one, x, q, 1);
+            same(y, z, N * O, quant_name[kind]);
+            same(y, one, O, quant_name[kind]);
             quant_row(w, q, 3);
             t_near(y[3], (double)(w[0] * x[0]) * C, 0); /* of few bits */
             quant_free(q);

@@ -1,19 +1,13 @@
 /* Quantised weights for AVX2.  Products of bytes are added in pairs into 16 bits, which must not
  * saturate: |w| <= 128 times |x| <= 127 twice is 32512; eight pairs of 4-bit quants are at most
  * 30480, four of 5-bit ones 31496, two of 6-bit ones 32004, four of 3-bit ones 7112. */
-#include "engine/quant_impl.h"
+#include "quant_avx2.h"
 
 #ifdef QUANT_X86
 #include <float.h>
-#include <immintrin.h>
 #include <math.h>
 
 #include "base/cpu.h"
-
-#define KERNEL __attribute__((target("avx2,fma,f16c")))
-#define INLINE KERNEL static inline __attribute__((always_inline))
-
-enum { AHEAD = 2048 }; /* bytes prefetched before they are needed */
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
@@ -88,24 +82,6 @@ KERNEL void quant_round_avx2(struct quant_x *out, const real *x, int blocks, int
 
 /* ---- multiplication -------------------------------------------------------------------------- */
 
-/* Eight rows at a time: half 0 or 1 of the sixteen. */
-INLINE __m256i load(const uint8_t *p)
-{
-    return _mm256_loadu_si256((const __m256i *)(const void *)p);
-}
-
-INLINE __m256i four(const int8_t *x)
-{
-    int32_t v;
-    __builtin_memcpy(&v, x, sizeof v);
-    return _mm256_set1_epi32(v);
-}
-
-INLINE __m256 half8(const uint8_t *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-
 /* Signed weights times activations: the sign is moved to the activations. */
 INLINE __m256i dot_q8(const uint8_t *w, const int8_t *x)
 {
@@ -172,27 +148,6 @@ INLINE __m256i dot_values(const uint8_t *w, const int8_t *x, __m256i value)
     return sum;
 }
 
-INLINE __m256i table(const int8_t *value)
-{
-    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)value));
-}
-
-INLINE void prefetch(const uint8_t *p, int bytes)
-{
-    for (int i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + i + AHEAD, _MM_HINT_T0);
-}
-
-/* 2^(e - 128); below the smallest normal number a shifted bit. */
-INLINE __m256 e8m0(const uint8_t *p)
-{
-    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
-    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i few = _mm256_min_epi32(e, _mm256_set1_epi32(2));
-    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), few);
-    return _mm256_castsi256_ps(_mm256_max_epi32(normal, small));
-}
-
 /* A block of 32 with one scale, or scale and minimum: eight rows.  Signed bytes need no offset. */
 INLINE void small_block(const enum quant_kind kind, float *acc, const uint8_t *scale,
                         const uint8_t *w, const struct quant_x *x)
@@ -244,12 +199,6 @@ SMALL(mxfp4, QUANT_MXFP4, 4, Q4_QUANTS)
 SMALL(q4_1, QUANT_Q4_1, 1, Q4_QUANTS)
 SMALL(q5_1, QUANT_Q5_1, 1, Q5_QUANTS)
 
-INLINE __m256 byte8(const uint8_t *p)
-{
-    return _mm256_cvtepi32_ps(
-        _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
-}
-
 /* One row of x times eight rows of a group of 256 columns. */
 INLINE void minima_row(const int bits, float *acc, const uint8_t *w, const struct quant_x *x,
                        int rows, int half)
@@ -260,9 +209,11 @@ INLINE void minima_row(const int bits, float *acc, const uint8_t *w, const struc
         const uint8_t *scale = w + 64 + 32 * j + 8 * half;
         const uint8_t *q = w + SUPER_SCALES + quants * j + 32 * half;
         __m256i dot = bits == 5 ? dot_q5(q, x->q) : dot_q4(q, x->q);
-        __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), byte8(scale)); /* exact: < 2^24 */
+        __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot),
+                                      _mm256_cvtepi32_ps(byte8(scale))); /* exact: < 2^24 */
         a = _mm256_fmadd_ps(scaled, _mm256_set1_ps(x->d), a);
-        m = _mm256_fmadd_ps(byte8(scale + QUANT_ROWS), _mm256_set1_ps(x->dsum), m);
+        m = _mm256_fmadd_ps(_mm256_cvtepi32_ps(byte8(scale + QUANT_ROWS)), _mm256_set1_ps(x->dsum),
+                            m);
     }
     sum = _mm256_fmadd_ps(half8(w + 16 * half), a, sum);
     _mm256_storeu_ps(acc, _mm256_fnmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m, sum));
@@ -297,15 +248,10 @@ KERNEL static void panel_q5_k(float *acc, const uint8_t *w, const struct quant_x
 INLINE __m256i dot_q6(const uint8_t *w, const uint8_t *scale, const struct quant_x *x)
 {
     const __m256i low = _mm256_set1_epi8(15), upper = _mm256_set1_epi8(0x30);
-    const __m256i lower_16 = _mm256_set1_epi32(0xffff);
-    __m256i pair =
-        _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)scale)); /* s, s' */
-    __m256i s[2] = {
-        _mm256_or_si256(_mm256_and_si256(pair, lower_16), _mm256_slli_epi32(pair, 16)),
-        _mm256_or_si256(_mm256_andnot_si256(lower_16, pair), _mm256_srli_epi32(pair, 16))};
+    __m256i s[2], pair = _mm256_cvtepi8_epi16(load_half(scale)); /* s, s' */
+    split_pairs(s, pair);
     __m256i h[2] = {load(w + Q4_QUANTS), load(w + Q4_QUANTS + 64)};
-    __m256i sum =
-        _mm256_slli_epi32(_mm256_madd_epi16(pair, four((const int8_t *)(const void *)x->minus)), 5);
+    __m256i sum = _mm256_slli_epi32(_mm256_madd_epi16(pair, minus_of(x)), 5);
     for (int k = 0; k < 4; k += 2) { /* moves bits 4 k .. 4 k + 3 of a byte to 4 .. 7 */
         __m256i products[2];
         for (int i = 0; i < 2; i++) {
@@ -347,21 +293,13 @@ KERNEL static void panel_q6_k(float *acc, const uint8_t *w, const struct quant_x
     }
 }
 
-/* Bit `bit` of each byte moved to bit 2. */
-INLINE __m256i third(__m256i h, const int bit)
-{
-    h = bit < 2 ? _mm256_slli_epi16(h, 2 - bit) : _mm256_srli_epi16(h, bit - 2);
-    return _mm256_and_si256(h, _mm256_set1_epi8(4));
-}
-
 /* One row of x times eight rows of a block of Q2_K or Q3_K, whose 16-bit products are multiplied by
  * the scale of their half; pair: the two scales of each row. */
 INLINE __m256i dot_low(const int bits, const uint8_t *w, __m256i pair, const int8_t *x)
 {
-    const __m256i low = _mm256_set1_epi8(3), lower_16 = _mm256_set1_epi32(0xffff);
-    const __m256i s[2] = {
-        _mm256_or_si256(_mm256_and_si256(pair, lower_16), _mm256_slli_epi32(pair, 16)),
-        _mm256_or_si256(_mm256_andnot_si256(lower_16, pair), _mm256_srli_epi32(pair, 16))};
+    const __m256i low = _mm256_set1_epi8(3), third = _mm256_set1_epi8(4);
+    __m256i s[2];
+    split_pairs(s, pair);
     __m256i h = bits == 3 ? load(w + Q2_QUANTS) : low, sum = _mm256_setzero_si256();
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
@@ -370,7 +308,7 @@ INLINE __m256i dot_low(const int bits, const uint8_t *w, __m256i pair, const int
         for (int k = 0; k < 4; k++) {
             __m256i q = _mm256_and_si256(_mm256_srli_epi16(v, 2 * k), low);
             if (bits == 3)
-                q = _mm256_or_si256(q, third(h, 4 * i + k));
+                q = _mm256_or_si256(q, _mm256_and_si256(moved(h, 4 * i + k, 2), third));
             products =
                 _mm256_add_epi16(products, _mm256_maddubs_epi16(q, four(x + 16 * i + 4 * k)));
         }
@@ -379,18 +317,12 @@ INLINE __m256i dot_low(const int bits, const uint8_t *w, __m256i pair, const int
     return sum;
 }
 
-INLINE __m256i minus_of(const struct quant_x *x)
-{
-    return four((const int8_t *)(const void *)x->minus);
-}
-
 /* One row of x times eight rows of a group of 256 columns. */
 INLINE void q2_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
 {
     __m256 a = _mm256_setzero_ps(), m = a, sum = _mm256_loadu_ps(acc);
     for (int j = 0; j < 8; j++, x += rows) {
-        __m256i pair = _mm256_cvtepu8_epi16(
-            _mm_loadu_si128((const __m128i *)(const void *)(w + 64 + 32 * j + 16 * half)));
+        __m256i pair = _mm256_cvtepu8_epi16(load_half(w + 64 + 32 * j + 16 * half));
         __m256i s = _mm256_and_si256(pair, _mm256_set1_epi16(15));
         __m256i dot = dot_low(2, w + SUPER_SCALES + Q2_QUANTS * j + 32 * half, s, x->q);
         __m256i minus = _mm256_madd_epi16(_mm256_srli_epi16(pair, 4), minus_of(x));
@@ -405,8 +337,7 @@ INLINE void q3_row(float *acc, const uint8_t *w, const struct quant_x *x, int ro
 {
     __m256 a = _mm256_setzero_ps();
     for (int j = 0; j < 8; j++, x += rows) {
-        __m256i pair = _mm256_cvtepi8_epi16(
-            _mm_loadu_si128((const __m128i *)(const void *)(w + 64 + 32 * j + 16 * half)));
+        __m256i pair = _mm256_cvtepi8_epi16(load_half(w + 64 + 32 * j + 16 * half));
         __m256i dot = dot_low(3, w + SUPER_SCALES + Q3_QUANTS * j + 32 * half, pair, x->q);
         dot = _mm256_add_epi32(dot, _mm256_slli_epi32(_mm256_madd_epi16(pair, minus_of(x)), 2));
         a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x->d), a);
@@ -454,6 +385,7 @@ const struct quant_kernels quant_avx2 = {
     .name = "avx2",
     .available = available,
     .round = quant_round_avx2,
+    .rows = quant_rows_avx2,
     .panel = {[QUANT_Q8_0] = panel_q8_0,
               [QUANT_Q4_0] = panel_q4_0,
               [QUANT_Q4_K] = panel_q4_k,
