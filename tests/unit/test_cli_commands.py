@@ -487,7 +487,11 @@ def bench_of_a_model_measures_loading_and_inference():
         "-o", "bench.gguf", "weights=q8_0")
     x = run_json("bench", "bench.gguf", *QUICK, "model.method=random")
     row = {r["name"]: r for r in x["results"] if r["group"] != "peaks"}
-    read, load, peak = (row[n] for n in row if n.startswith("load: "))
+    read, fill, load, first, peak = (row[n] for n in row if n.startswith("load: "))
+    assert fill["time_ratio"] > 0 and first["median"] > load["min"], (fill, load, first)
+    cold = run_json("bench", "bench.gguf", *QUICK, "only=load")["results"]
+    cold = [r for r in cold if "from disk" in r["name"]]
+    assert ["time_ratio" in r for r in cold] == [False, True], cold
     size = os.path.getsize("bench.gguf")
     assert abs(read["gbs"] * read["median"] * 1e9 / size - 1) < 0.01 and load["time_ratio"] > 0, (read, load)
     assert peak["limit"] == "file" and abs(peak["share"] * size / 2**20 / peak["median"] - 1) < 0.01, peak
