@@ -11,6 +11,8 @@
  * message.  Called by fs_map_open.  At most 1024 mappings are guarded at a time. */
 void guard_add(const void *p, size_t n, int fd, const char *path);
 void guard_remove(const void *p);
+/* 1 when [p, p + n) is inside a guarded mapping: its descriptor and the offset of p. */
+int guard_file(const void *p, size_t n, int *fd, size_t *at);
 /* Call after installing a handler for SIGBUS: the guard's runs first and then falls back to it. */
 void guard_renew(void);
 

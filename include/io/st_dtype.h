@@ -14,6 +14,8 @@ const char *st_dtype_name(enum st_dtype t);
 /* Value of the item at p (any alignment), little-endian. t is a float type. */
 double st_value(const unsigned char *p, enum st_dtype t);
 float st_half(uint16_t bits);
+/* out (n) from bfloat16 in a mapped file (fs_map_copy). */
+void st_copy_bf16(float *out, const unsigned char *from, uint64_t n);
 /* x rounded to fp16, ties to even; overflow becomes infinite, NaN stays NaN. */
 uint16_t st_half_of(float x);
 

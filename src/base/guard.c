@@ -162,3 +162,13 @@ void guard_remove(const void *p)
             atomic_store(&region[i].begin, 0);
     pthread_mutex_unlock(&lock);
 }
+
+int guard_file(const void *p, size_t n, int *fd, size_t *at)
+{
+    const struct region *r = find((uintptr_t)p);
+    if (!r || n > r->end - (uintptr_t)p)
+        return 0;
+    *fd = r->fd;
+    *at = (uintptr_t)p - atomic_load(&r->begin);
+    return 1;
+}

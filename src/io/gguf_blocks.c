@@ -17,6 +17,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/pool.h"
 #include "base/str.h"
 #include "io/gguf.h"
@@ -285,16 +286,11 @@ void gguf_take(const void *tensor, uint64_t at, uint64_t n, real *out)
            at, at + n);
 #if REAL_BITS == 32 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     if (t->type == GGUF_T_F32) {
-        memcpy(out, from, n * sizeof *out);
+        fs_map_copy(out, from, (size_t)n * sizeof *out);
         return;
     }
     if (t->type == GGUF_T_BF16) {
-        for (uint64_t i = 0; i < n; i++) {
-            uint16_t half;
-            memcpy(&half, from + 2 * i, sizeof half);
-            uint32_t bits = (uint32_t)half << 16;
-            memcpy(out + i, &bits, sizeof bits);
-        }
+        st_copy_bf16(out, from, n);
         return;
     }
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -192,18 +193,35 @@ static void take_scaled_f64(const struct st_tensor *t, uint64_t at, double *out,
 
 /* ---- reading ---- */
 
+void st_copy_bf16(float *out, const unsigned char *from, uint64_t n)
+{
+    uint16_t part[1 << 14]; /* stays in the L1 cache */
+    for (uint64_t k; n > 0; from += k * sizeof *part, out += k, n -= k) {
+        k = n < DS_LEN(part) ? n : DS_LEN(part);
+        fs_map_copy(part, from, (size_t)k * sizeof *part);
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+        for (uint64_t i = 0; i < k; i++)
+            part[i] = (uint16_t)(part[i] << 8 | part[i] >> 8);
+#endif
+#pragma omp simd
+        for (uint64_t i = 0; i < k; i++) {
+            uint32_t bits = (uint32_t)part[i] << 16;
+            memcpy(out + i, &bits, sizeof bits);
+        }
+    }
+}
+
 void st_take_f32(const struct st_tensor *t, uint64_t at, float *out, uint64_t n)
 {
     const unsigned char *p = t->data + (uint64_t)float_size(t->dtype) * at;
-    switch (t->dtype) { /* the common types in loops that the compiler vectorises */
-    case ST_F32:
+    switch (t->dtype) {
+    case ST_F32: fs_map_copy(out, p, (size_t)(n * sizeof *out));
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
         for (uint64_t i = 0; i < n; i++)
-            out[i] = float_of((uint32_t)le(p + 4 * i, 4));
+            out[i] = float_of((uint32_t)le((const unsigned char *)(out + i), 4));
+#endif
         break;
-    case ST_BF16:
-        for (uint64_t i = 0; i < n; i++)
-            out[i] = float_of((uint32_t)le(p + 2 * i, 2) << 16);
-        break;
+    case ST_BF16: st_copy_bf16(out, p, n); break;
     case ST_F16:
         for (uint64_t i = 0; i < n; i++)
             out[i] = st_half((uint16_t)le(p + 2 * i, 2));

@@ -494,6 +494,30 @@ T(fs_name_ok_rejects_paths_and_control_characters)
     t_true(!fs_name_ok(large));
 }
 
+T(a_copy_from_a_mapping_equals_memcpy)
+{
+    enum { N = 70001 };
+    struct err e = {0};
+    struct fs_map m = {0};
+    unsigned char *was = malloc(N), *copy = malloc(N);
+    for (int i = 0; i < N; i++)
+        was[i] = (unsigned char)(i * 7 + i / 251);
+    t_ok(fs_write_file(in_tmp(t_tmpdir(), "copied"), (const char *)was, N, &e), &e);
+    t_ok(fs_map_open(&m, path, &e), &e);
+    static const size_t part[][2] = {{0, N}, {1, 4096}, {12345, 50000}, {N - 5000, 5000}, {7, 100}};
+    for (size_t i = 0; i < DS_LEN(part); i++) {
+        const size_t at = part[i][0], n = part[i][1];
+        memset(copy, 0, N);
+        fs_map_copy(copy, m.p + at, n);
+        t_true(memcmp(copy, was + at, n) == 0 && (n == N || copy[n] == 0));
+        memset(copy, 0, N);
+        fs_map_copy(copy, was + at, n); /* not a mapping */
+        t_true(memcmp(copy, was + at, n) == 0);
+    }
+    fs_map_close(&m);
+    free(was), free(copy);
+}
+
 T(fs_map_gives_the_bytes)
 {
     struct err e = {0};
