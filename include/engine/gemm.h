@@ -71,8 +71,8 @@ void gemm_pack(struct packed *out, void *memory, enum gemm_format format, const 
                int K, int N);
 void gemm_pack_inline(struct packed *out, void *memory, enum gemm_format format,
                       const struct operand *b, int K, int N);
-/* Storage of a packed op(B): the format's own units or, for GEMM_FP32, bfloat16 in half the bytes.
- * Results have the same bits when its values are bfloat16. */
+/* Storage of a packed op(B): the provider's own units or, where those are floats, bfloat16 in half
+ * the bytes.  Results have the same bits when its values are bfloat16, and in GEMM_BF16 always. */
 enum gemm_storage { GEMM_WHOLE, GEMM_NARROW };
 /* Its size in bytes; 0: not supported by the current provider. */
 size_t gemm_storage_bytes(enum gemm_format format, enum gemm_storage storage, int K, int N);
@@ -83,6 +83,10 @@ size_t gemm_size_of(const struct packed *p); /* bytes */
 void gemm_pack_begin(struct packed *out, void *memory, enum gemm_format format,
                      enum gemm_storage storage, int K, int N);
 void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int K, int n0, int N);
+/* The same from bfloat16 of the processor's byte order, any alignment: columns [n0, n0 + N) of
+ * op(B), each p->K values, one after the other.  Only where gemm_takes_bf16. */
+int gemm_takes_bf16(const struct packed *p);
+void gemm_pack_bf16(const struct packed *p, const void *rows, int n0, int N);
 
 /* The current provider of a format: the one named by $DEPTHSCOPE_GEMM, else the first of
  * gemm_providers() that this CPU supports and DEPTHSCOPE_CPU (base/cpu.h) allows. */

@@ -66,6 +66,11 @@ int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, in
 /* From O rows of blocks as in a GGUF file.  The same errors; DS_ENUMERIC: a scale is not finite. */
 int quant_from_blocks(struct quant **out, enum quant_kind kind, const void *blocks, int O, int C,
                       struct err *e) DS_CHECK;
+/* The same from rows that take() provides a few at a time: rows [row, row + n) one after the other,
+ * in `space` of their size or elsewhere.  Called from any thread, some rows twice. */
+typedef const void *quant_take_fn(const void *ctx, int row, int n, void *space);
+int quant_from_rows(struct quant **out, enum quant_kind kind, quant_take_fn *take, const void *ctx,
+                    int O, int C, struct err *e) DS_CHECK;
 /* w (C) quantised into quant_row_bytes(kind, C) > 0 bytes, as quant_new does and a GGUF file stores
  * it, kind < QUANT_WRITTEN. DS_ERANGE: a scale overflows fp16; DS_ENUMERIC: a weight is not finite.  No message: the
  * caller knows the name.  Thread-safe. */

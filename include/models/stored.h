@@ -19,6 +19,7 @@ struct stored {
     size_t bytes;
     enum quant_kind kind; /* data is O rows of such blocks; QUANT_NONE: any other type */
     int is_bf16;          /* all values are bfloat16 */
+    int is_copied;        /* take copies from the file and leaves its mapping alone */
     int is_transposed;    /* the file has (C, O)                                             */
     size_t first, rows;   /* our O begin there, among all of a shared tensor; rows 0: O      */
     size_t group, stride; /* group > 0: so many of our rows, the next ones `stride` after them */
@@ -52,6 +53,9 @@ void stored_free(struct model *m);
 void stored_rows(const struct stored *s, const struct param *p, size_t row, size_t n, real *out);
 /* The row in the file that is our row `row`, in a tensor of one part. */
 size_t stored_file_row(const struct stored *s, size_t row);
+/* 1 when the rows are bfloat16, one after the other, and stored_bf16 may be called: out (n,C). */
+int stored_is_bf16(const struct stored *s);
+void stored_bf16(const struct stored *s, const struct param *p, size_t row, size_t n, void *out);
 /* Read-ahead hints: parameter i will be read soon; those rows will be read now. */
 void stored_prefetch(const struct model *m, int i);
 void stored_populate(const struct stored *s, const struct param *p, size_t row, size_t n);

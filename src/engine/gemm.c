@@ -359,9 +359,29 @@ void gemm_pack_part(const struct packed *p, const struct operand *b, int k0, int
     BUG_IF(n0 % GEMM_COLS || k0 % GEMM_DEEP, "gemm: part begins at %d, %d", k0, n0);
     BUG_IF(k0 + K > p->K || n0 + N > p->N, "gemm: part ends at %d, %d of %d x %d", k0 + K, n0 + N,
            p->K, p->N);
-    for (int k = 0; k < K; k += by->kc)
-        for (int n = 0; n < N; n += by->panel_cols)
+    for (int n = 0; n < N; n += by->panel_cols) /* rows in a file continue along k */
+        for (int k = 0; k < K; k += by->kc)
             by->pack((char *)p->data + packed_at(p, k0 + k, n0 + n), b, n,
                      N - n < by->panel_cols ? N - n : by->panel_cols, k,
                      K - k < by->kc ? K - k : by->kc);
+}
+
+int gemm_takes_bf16(const struct packed *p)
+{
+    return p->by && p->by->pack_bf16;
+}
+
+void gemm_pack_bf16(const struct packed *p, const void *rows, int n0, int N)
+{
+    const struct gemm_provider *by = p->by;
+    const unsigned char *at = rows;
+    size_t step = (size_t)p->K * sizeof(uint16_t);
+    BUG_IF(n0 % GEMM_COLS || n0 + N > p->N, "gemm: part of columns %d to %d of %d", n0, n0 + N,
+           p->N);
+    for (int n = 0; n < N; n += by->panel_cols)
+        for (int k = 0; k < p->K; k += by->kc)
+            by->pack_bf16((char *)p->data + packed_at(p, k, n0 + n),
+                          at + (size_t)n * step + (size_t)k * sizeof(uint16_t), step,
+                          N - n < by->panel_cols ? N - n : by->panel_cols,
+                          p->K - k < by->kc ? p->K - k : by->kc);
 }

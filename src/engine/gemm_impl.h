@@ -40,6 +40,8 @@ struct gemm_provider {
     int panel_cols;
     size_t (*panel_bytes)(int K);
     void (*pack)(void *panel, const struct operand *b, int n, int cols, int k, int K);
+    /* The same from `cols` rows of op(B)^T as bfloat16, `step` bytes apart, from k on; or NULL. */
+    void (*pack_bf16)(void *panel, const unsigned char *rows, size_t step, int cols, int K);
 };
 
 /* Address in a packed matrix of the panel of column n in the cut that begins at k. */
@@ -72,6 +74,7 @@ static inline const real *operand_row(const struct operand *x, int i)
 #if defined(__x86_64__) && REAL_BITS == 32
 #define GEMM_X86 1
 extern const struct gemm_provider gemm_avx512, gemm_avx2, gemm_avx512_narrow, gemm_avx2_narrow;
+extern const struct gemm_provider gemm_avx2_round_narrow;
 extern const struct gemm_provider gemm_amx, gemm_avx512bf16, gemm_avx512_round, gemm_avx2_round;
 #endif
 extern const struct gemm_provider gemm_ref;

@@ -56,56 +56,77 @@ static const struct quant_kernels *kernels_get(void)
 
 struct load_job {
     struct quant *q;
-    const real *w;         /* values, or */
-    const uint8_t *blocks; /* rows as in a file */
+    const real *w;       /* values, or */
+    quant_take_fn *take; /* rows of blocks as in a file */
+    const void *ctx;
     size_t row_bytes;
+    int panels;      /* per task */
     _Atomic int bad; /* the lowest row with an error; O: none */
 };
 
-/* Columns c.. of row o: quantises them into own, or uses the file's block. */
-static int block_take(const struct load_job *j, uint8_t *own, int o, int c)
+/* Blocks of a file packed at a time: they stay in the L2 cache. */
+enum { LOAD_BYTES = 1 << 17 };
+
+static const uint8_t *rows_take(const struct load_job *j, int o, int rows)
+{
+    return j->w ? NULL
+                : j->take(j->ctx, o, rows, scratch_get(SCRATCH_BLOCKS, (size_t)rows, j->row_bytes));
+}
+
+/* Columns c.. of row o: quantises them into own, or checks the file's block. */
+static inline int block_take(const struct load_job *j, uint8_t *own, const uint8_t *block, int o,
+                             int c)
 {
     enum quant_kind kind = j->q->kind;
     if (j->w)
         return quant_encode(own, kind, j->w + (size_t)o * (size_t)j->q->C + c);
-    const uint8_t *row = j->blocks + (size_t)o * j->row_bytes;
-    return quant_is_sound(kind, row + quant_row_bytes(kind, c)) ? DS_OK : DS_ENUMERIC;
+    return quant_is_sound(kind, block) ? DS_OK : DS_ENUMERIC;
 }
 
 /* The error of a row. */
 static int row_fault(const struct load_job *j, int o)
 {
+    const struct quant_format *f = &quant_format[j->q->kind];
+    const uint8_t *block = rows_take(j, o, 1);
     uint8_t own[QUANT_BLOCK_BYTES];
     int rc = DS_OK;
-    for (int c = 0; c < j->q->C && rc == DS_OK; c += quant_format[j->q->kind].columns)
-        rc = block_take(j, own, o, c);
+    for (int c = 0; c < j->q->C && rc == DS_OK; c += f->columns, block += j->w ? 0 : f->bytes)
+        rc = block_take(j, own, block, o, c);
     return rc;
 }
 
-static void panel_load(void *ctx, int task, int worker)
+/* Rows from o on; blocks: the first one's, as in a file, or NULL. */
+static void panel_load(struct load_job *j, int o, const uint8_t *blocks)
 {
-    struct load_job *j = ctx;
     const struct quant *q = j->q;
     const struct quant_format *f = &quant_format[q->kind];
-    uint8_t *panel = q->data + (size_t)task * q->stride, own[QUANT_ROWS * QUANT_BLOCK_BYTES] = {0};
-    int o = task * QUANT_ROWS, rows = q->O - o < QUANT_ROWS ? q->O - o : QUANT_ROWS, least = q->O;
-    (void)worker;
+    uint8_t *panel = q->data + (size_t)(o / QUANT_ROWS) * q->stride;
+    uint8_t own[QUANT_ROWS * QUANT_BLOCK_BYTES] = {0};
+    const uint8_t *block = blocks ? blocks : own;
+    size_t step = blocks ? j->row_bytes : (size_t)f->bytes;
+    int rows = q->O - o < QUANT_ROWS ? q->O - o : QUANT_ROWS, least = q->O;
     if (rows < QUANT_ROWS)
         memset(panel, 0, q->stride);
-    for (int c = 0; c < q->C; c += f->columns) {
+    for (int c = 0; c < q->C; c += f->columns, block += blocks ? f->bytes : 0) {
         for (int r = 0; r < rows && o + r < least; r++)
-            if (block_take(j, own + r * f->bytes, o + r, c) < 0)
+            if (block_take(j, own + r * f->bytes, block + (size_t)r * step, o + r, c) < 0)
                 least = o + r;
-        if (j->w)
-            quant_pack(panel, q->kind, own, (size_t)f->bytes, rows, c);
-        else
-            quant_pack(panel, q->kind,
-                       j->blocks + (size_t)o * j->row_bytes + quant_row_bytes(q->kind, c),
-                       j->row_bytes, rows, c);
+        quant_pack(panel, q->kind, block, step, rows, c);
     }
     int bad = atomic_load(&j->bad);
     while (least < bad && !atomic_compare_exchange_weak(&j->bad, &bad, least)) {
     }
+}
+
+static void panels_load(void *ctx, int task, int worker)
+{
+    struct load_job *j = ctx;
+    int o = task * j->panels * QUANT_ROWS, most = j->panels * QUANT_ROWS;
+    int end = j->q->O - o < most ? j->q->O : o + most;
+    const uint8_t *blocks = rows_take(j, o, end - o);
+    (void)worker;
+    for (int at = o; at < end; at += QUANT_ROWS)
+        panel_load(j, at, blocks ? blocks + (size_t)(at - o) * j->row_bytes : NULL);
 }
 
 static int load(struct quant **out, struct load_job *j, enum quant_kind kind, int O, int C,
@@ -133,7 +154,9 @@ static int load(struct quant **out, struct load_job *j, enum quant_kind kind, in
     }
     j->q = q;
     atomic_init(&j->bad, O);
-    pool_run(q->panels, panel_load, j);
+    int panels = (int)(LOAD_BYTES / (QUANT_ROWS * j->row_bytes));
+    j->panels = j->w || panels < 1 ? 1 : panels;
+    pool_run(task_count(q->panels, j->panels), panels_load, j);
     int bad = atomic_load(&j->bad);
     if (bad < O) {
         int rc = row_fault(j, bad);
@@ -153,10 +176,30 @@ int quant_new(struct quant **out, enum quant_kind kind, const real *w, int O, in
     return load(out, &j, kind, O, C, e);
 }
 
+struct in_memory {
+    const uint8_t *blocks;
+    size_t row_bytes;
+};
+
+static const void *take_in_memory(const void *ctx, int row, int n, void *space)
+{
+    const struct in_memory *m = ctx;
+    (void)n;
+    (void)space;
+    return m->blocks + (size_t)row * m->row_bytes;
+}
+
 int quant_from_blocks(struct quant **out, enum quant_kind kind, const void *blocks, int O, int C,
                       struct err *e)
 {
-    struct load_job j = {.blocks = blocks};
+    struct in_memory m = {blocks, quant_row_bytes(kind, C)};
+    return quant_from_rows(out, kind, take_in_memory, &m, O, C, e);
+}
+
+int quant_from_rows(struct quant **out, enum quant_kind kind, quant_take_fn *take, const void *ctx,
+                    int O, int C, struct err *e)
+{
+    struct load_job j = {.take = take, .ctx = ctx};
     return load(out, &j, kind, O, C, e);
 }
 

@@ -22,6 +22,7 @@ enum scratch_slot {
     SCRATCH_ATTN_2,
     SCRATCH_ATTN_3,
     SCRATCH_QUANT,  /* quant: activations in int8 */
+    SCRATCH_BLOCKS, /* quant: rows of a file that are being packed */
     SCRATCH_LORA_T, /* adapters: inner rows, their gradient, inputs after dropout */
     SCRATCH_LORA_DT,
     SCRATCH_LORA_X,

@@ -14,6 +14,8 @@
 /* Rows of a file read at once; for a matrix packed in both directions one whole slice of its inner
  * dimension. */
 enum { ROWS_FWD = 64, ROWS_BOTH = GEMM_DEEP };
+/* Bytes of a file laid out at a time: they stay in the L2 cache from reading to packing. */
+enum { PART_BYTES = 1 << 18 };
 
 static void forget(struct weight *x)
 {
@@ -69,13 +71,14 @@ static size_t aligned(size_t n)
     return (n + 63) / 64 * 64;
 }
 
-/* A bfloat16 matrix stays bfloat16 in fp32 mode too: its values do not change. */
+/* A bfloat16 matrix stays bfloat16 in fp32 mode too: its values do not change.  In bf16 mode every
+ * matrix is rounded to it. */
 static enum gemm_storage storage_of(const struct model *m, int i)
 {
     const struct weight *x = &m->weights.v[i];
-    int is_narrow = m->weights.format == GEMM_FP32 && m->params.p[i].in_file &&
-                    m->stored.v[i].is_bf16 &&
-                    gemm_storage_bytes(GEMM_FP32, GEMM_NARROW, x->C, x->O) > 0;
+    enum gemm_format format = m->weights.format;
+    int is_narrow = m->params.p[i].in_file && (format == GEMM_BF16 || m->stored.v[i].is_bf16) &&
+                    gemm_storage_bytes(format, GEMM_NARROW, x->C, x->O) > 0;
     return is_narrow ? GEMM_NARROW : GEMM_WHOLE;
 }
 
@@ -134,20 +137,17 @@ static int quantise_stored(struct model *m, int i, enum quant_kind kind, struct 
     struct weight *x = &m->weights.v[i];
     const struct param *p = &m->params.p[i];
     const struct stored *s = &m->stored.v[i];
-    int rc;
     want_next(m, i);
+    if (s->kind == kind)
+        return stored_quant(&x->quant, s, p, e);
+    real *w = mem_reserve(p->n * sizeof *w);
+    if (!w)
+        return err_set(e, DS_EMEM, "out of memory for quantising %s", p->name);
     stored_populate(s, p, 0, (size_t)x->O);
-    if (s->kind == kind) {
-        rc = stored_quant(&x->quant, s, p, e);
-    } else {
-        real *w = mem_reserve(p->n * sizeof *w);
-        if (!w)
-            return err_set(e, DS_EMEM, "out of memory for quantising %s", p->name);
-        stored_rows(s, p, 0, (size_t)x->O, w);
-        rc = quant_new(&x->quant, kind, w, x->O, x->C, e);
-        mem_free_aligned(w);
-    }
+    stored_rows(s, p, 0, (size_t)x->O, w);
     stored_drop(s, p, 0, (size_t)x->O);
+    int rc = quant_new(&x->quant, kind, w, x->O, x->C, e);
+    mem_free_aligned(w);
     return rc;
 }
 
@@ -273,31 +273,84 @@ int weights_use(struct model *m, const struct numeric_options *o, struct err *e)
 struct reading {
     const struct model *m;
     int i, step;
-    real *space;        /* (workers, step, C) */
+    int is_raw;         /* bfloat16 is laid out as it is in the file */
+    size_t each;        /* bytes of a worker's space */
+    char *space;        /* (workers, step, C) */
     _Atomic size_t bad; /* non-finite values */
 };
+
+/* Few enough at a time for counters as narrow as the values. */
+enum { COUNTED = 1 << 14 };
+
+static size_t bad_reals(const real *w, size_t n)
+{
+    size_t bad = 0;
+    for (size_t at = 0; at < n; at += COUNTED) {
+        size_t end = n - at < COUNTED ? n : at + COUNTED;
+        uint32_t some = 0;
+#pragma omp simd reduction(+ : some)
+        for (size_t k = at; k < end; k++)
+            some += !(w[k] - w[k] == 0);
+        bad += some;
+    }
+    return bad;
+}
+
+static size_t bad_bf16(const uint16_t *w, size_t n)
+{
+    size_t bad = 0;
+    for (size_t at = 0; at < n; at += COUNTED) {
+        size_t end = n - at < COUNTED ? n : at + COUNTED;
+        uint16_t some = 0;
+#pragma omp simd reduction(+ : some)
+        for (size_t k = at; k < end; k++)
+            some = (uint16_t)(some + ((w[k] & 0x7f80) == 0x7f80));
+        bad += some;
+    }
+    return bad;
+}
+
+static size_t pack_bf16(const struct reading *r, int row, int n, void *space)
+{
+    const struct weight *x = &r->m->weights.v[r->i];
+    stored_bf16(&r->m->stored.v[r->i], &r->m->params.p[r->i], (size_t)row, (size_t)n, space);
+    gemm_pack_bf16(&x->fwd, space, row, n);
+    return bad_bf16(space, (size_t)n * (size_t)x->C);
+}
+
+static size_t pack_reals(const struct reading *r, int row, int n, real *w)
+{
+    const struct weight *x = &r->m->weights.v[r->i];
+    const struct stored *s = &r->m->stored.v[r->i];
+    const struct param *p = &r->m->params.p[r->i];
+    const struct operand fwd = {w, x->C, 1, NULL}, bwd = {w, x->C, 0, NULL};
+    stored_populate(s, p, (size_t)row, (size_t)n);
+    stored_rows(s, p, (size_t)row, (size_t)n, w);
+    stored_drop(s, p, (size_t)row, (size_t)n);
+    if (x->fwd.data)
+        gemm_pack_part(&x->fwd, &fwd, 0, x->C, row, n);
+    if (x->bwd.data)
+        gemm_pack_part(&x->bwd, &bwd, row, n, 0, x->C);
+    return bad_reals(w, (size_t)n * (size_t)x->C);
+}
 
 static void read_part(void *ctx, int task, int worker)
 {
     struct reading *r = ctx;
     const struct weight *x = &r->m->weights.v[r->i];
-    const struct param *p = &r->m->params.p[r->i];
     int row = task * r->step, n = x->O - row < r->step ? x->O - row : r->step;
-    size_t items = (size_t)n * (size_t)x->C, bad = 0;
-    real *w = x->own ? x->own + (size_t)row * (size_t)x->C
-                     : r->space + (size_t)worker * (size_t)r->step * (size_t)x->C;
-    stored_populate(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
-    stored_rows(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n, w);
-    stored_drop(&r->m->stored.v[r->i], p, (size_t)row, (size_t)n);
-    for (size_t k = 0; k < items; k++)
-        bad += !(w[k] - w[k] == 0);
+    void *space = x->own ? (void *)(x->own + (size_t)row * (size_t)x->C)
+                         : (void *)(r->space + (size_t)worker * r->each);
+    size_t bad = r->is_raw ? pack_bf16(r, row, n, space) : pack_reals(r, row, n, space);
     if (bad > 0)
         atomic_fetch_add(&r->bad, bad);
-    const struct operand t = {w, x->C, 1, NULL}, s = {w, x->C, 0, NULL};
-    if (x->fwd.data)
-        gemm_pack_part(&x->fwd, &t, 0, x->C, row, n);
-    if (x->bwd.data)
-        gemm_pack_part(&x->bwd, &s, row, n, 0, x->C);
+}
+
+/* Rows of a task: as many as fit in the cache, in whole panels. */
+static int rows_at_once(const struct weight *x, size_t item)
+{
+    int n = (int)(PART_BYTES / (item * (size_t)x->C)) / GEMM_COLS * GEMM_COLS;
+    return x->bwd.data ? ROWS_BOTH : n < GEMM_COLS ? GEMM_COLS : n < ROWS_FWD ? n : ROWS_FWD;
 }
 
 /* Packs one matrix a few rows at a time: only its packed copy is in memory. */
@@ -305,8 +358,7 @@ static int read_stored(struct model *m, int i, struct err *e)
 {
     struct weights *w = &m->weights;
     struct weight *x = &w->v[i];
-    struct reading r = {.m = m, .i = i, .step = x->bwd.data ? ROWS_BOTH : ROWS_FWD};
-    size_t space = (size_t)pool_threads() * (size_t)r.step * (size_t)x->C * sizeof *r.space;
+    struct reading r = {.m = m, .i = i};
     if (x->quant)
         return 0;
     want_next(m, i);
@@ -314,7 +366,12 @@ static int read_stored(struct model *m, int i, struct err *e)
         gemm_pack_begin(&x->fwd, x->fwd.data, w->format, storage_of(m, i), x->C, x->O);
     if (x->bwd.data)
         gemm_pack_begin(&x->bwd, x->bwd.data, w->format, storage_of(m, i), x->O, x->C);
-    r.space = x->own ? NULL : mem_reserve(space);
+    r.is_raw =
+        x->fwd.data && !x->bwd.data && stored_is_bf16(&m->stored.v[i]) && gemm_takes_bf16(&x->fwd);
+    size_t item = r.is_raw ? sizeof(uint16_t) : sizeof(real);
+    r.step = rows_at_once(x, item);
+    r.each = aligned((size_t)r.step * (size_t)x->C * item);
+    r.space = x->own ? NULL : mem_reserve((size_t)pool_threads() * r.each);
     if (!x->own && !r.space)
         return err_set(e, DS_EMEM, "out of memory for reading %s", m->params.p[i].name);
     pool_run((x->O + r.step - 1) / r.step, read_part, &r);

@@ -3,6 +3,7 @@
 #include "base/pool.h"
 #include "engine/bf16.h"
 #include "engine/gemm_impl.h"
+#include "engine/kernels/pack_bf16.h"
 #include "t.h"
 
 static uint32_t seed = 7;
@@ -294,6 +295,22 @@ T(part_of_a_packed_matrix_gives_that_part_of_the_result)
     }
 }
 
+/* B^T again, from bfloat16 at an odd address. */
+static void pack_halves(struct scene *s, int N, int K, int step)
+{
+    size_t row = (size_t)K * sizeof(uint16_t);
+    unsigned char *half = malloc((size_t)N * row + 1);
+    memset(s->memory, 0xff, gemm_size_of(&s->packed));
+    for (int n = 0; n < N; n++)
+        for (int k = 0; k < K; k++) {
+            uint16_t h = bf16_of((float)s->B[(ptrdiff_t)n * s->j.b.ld + k]);
+            memcpy(half + 1 + (size_t)n * row + (size_t)k * sizeof h, &h, sizeof h);
+        }
+    for (int n = 0; n < N; n += step)
+        gemm_pack_bf16(&s->packed, half + 1 + (size_t)n * row, n, N - n < step ? N - n : step);
+    free(half);
+}
+
 /* op(B) packed in parts, in its own format and as bfloat16, against packing all of it at once: rows
  * of w by 64 for forward (B = w^T), by GEMM_DEEP for backward (B = w). */
 static void given_in_parts(const char *name, enum gemm_format format)
@@ -322,11 +339,36 @@ static void given_in_parts(const char *name, enum gemm_format format)
             gemm_run(&s.j);
             t_truef(memcmp(s.C, D, s.size * sizeof *D) == 0, "%s: parts of B%s, %s", name,
                     tb ? "^T" : "", storage == GEMM_NARROW ? "narrow" : "whole");
+            if (tb && gemm_takes_bf16(&s.packed)) {
+                pack_halves(&s, N, K, step);
+                gemm_run(&s.j);
+                t_truef(memcmp(s.C, D, s.size * sizeof *D) == 0, "%s: from bfloat16", name);
+            }
         }
         free(D);
         scene_free(&s);
     }
 }
+
+#ifdef __x86_64__
+/* The width of AVX-512's panels too, on any processor. */
+T(rows_of_bf16_become_columns_of_a_panel)
+{
+    enum { ROWS = 27, K = 45 };
+    unsigned char row[ROWS * 2 * K];
+    for (size_t i = 0; i < sizeof row; i++)
+        row[i] = (unsigned char)(i * 7 + i / 251);
+    for (int width = 16; width <= 32; width += 16) {
+        uint16_t p[32 * K] = {0};
+        int cols = width == 16 ? 11 : ROWS, same = 1;
+        pack_bf16_rows(p, width, row, 2 * K, cols, K);
+        for (int k = 0; k < K; k++)
+            for (int n = 0; n < cols; n++)
+                same &= memcmp(&p[k * width + n], row + (n * K + k) * 2, 2) == 0;
+        t_truef(same, "%d columns", width);
+    }
+}
+#endif
 
 T(a_matrix_packed_in_parts_or_as_bf16_gives_the_same_bits)
 {
@@ -334,6 +376,9 @@ T(a_matrix_packed_in_parts_or_as_bf16_gives_the_same_bits)
     if (!has("avx2"))
         return; /* this provider stores matrices narrow */
     use("avx2");
+    use("avx2-round");
+    t_true(gemm_storage_bytes(GEMM_BF16, GEMM_NARROW, 64, 64) * 2 ==
+           gemm_storage_bytes(GEMM_BF16, GEMM_WHOLE, 64, 64));
     t_true(gemm_storage_bytes(GEMM_FP32, GEMM_NARROW, 64, 64) * 2 ==
            gemm_storage_bytes(GEMM_FP32, GEMM_WHOLE, 64, 64));
 }

@@ -12,6 +12,7 @@
 #define UNITS_PART(lanes, p, q) ((void)(q), round8(LOAD_PART(lanes, p)))
 #define STEP_SUM(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define DIRECT 0
+#define NARROW gemm_avx2_round_narrow
 #define PROVIDER gemm_avx2_round
 #define NAME "avx2-round"
 #define FORMAT GEMM_BF16

@@ -29,6 +29,7 @@
 #include "base/cpu.h"
 #include "engine/gemm_impl.h"
 #include "engine/scratch.h"
+#include "pack_bf16.h"
 
 #ifdef BUNIT
 #define HOLDS_NARROW 1
@@ -132,6 +133,11 @@ KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int c
     float *p = scratch_get(SCRATCH_PACK_B, (size_t)UNITS_MAX * NR, sizeof *p);
     pack_floats(p, b, n, cols, k, K);
     bf16_from_reals(panel, p, (size_t)K * NR);
+}
+
+static void pack_bf16(void *panel, const unsigned char *rows, size_t step, int cols, int K)
+{
+    pack_bf16_rows(panel, NR, rows, step, cols, K);
 }
 #else
 KERNEL static void pack_panel(void *panel, const struct operand *b, int n, int cols, int k, int K)
@@ -384,6 +390,9 @@ const struct gemm_provider PROVIDER = {.name = NAME,
                                        .panel_bytes = panel_bytes,
 #ifdef NARROW
                                        .narrow = &NARROW,
+#endif
+#ifdef HOLDS_NARROW
+                                       .pack_bf16 = pack_bf16,
 #endif
                                        .pack = pack_panel};
 

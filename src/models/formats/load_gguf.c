@@ -108,6 +108,8 @@ static int read_param(const struct source *s, struct model *m, int i, struct err
                          .bytes = (size_t)t->bytes,
                          .kind = kind_of(t),
                          .is_bf16 = t->type == GGUF_T_BF16,
+                         .is_copied =
+                             REAL_BITS == 32 && (t->type == GGUF_T_BF16 || t->type == GGUF_T_F32),
                          .first = (size_t)at.first,
                          .rows = (size_t)at.outputs * (expert < 0 ? 1 : (size_t)m->config.experts),
                          .head_dim = D});

@@ -208,6 +208,8 @@ static void leave_stored(struct model *m, int i, const struct source *x)
                                 .data = x->tensor->data,
                                 .bytes = (size_t)x->tensor->bytes,
                                 .is_bf16 = x->tensor->dtype == ST_BF16,
+                                .is_copied = REAL_BITS == 32 && (x->tensor->dtype == ST_BF16 ||
+                                                                 x->tensor->dtype == ST_F32),
                                 .is_transposed = x->place.is_transposed,
                                 .first = (size_t)x->place.first,
                                 .rows = (size_t)x->place.outputs,

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "models/model.h"
 #include "models/moe.h"
@@ -71,6 +72,12 @@ size_t stored_file_row(const struct stored *s, size_t row)
     return row - d + (d < D / 2 ? 2 * d : 2 * (d - D / 2) + 1);
 }
 
+/* Are our rows one after the other in the file? */
+static int is_consecutive(const struct stored *s)
+{
+    return !s->is_transposed && s->head_dim == 0 && s->group == 0;
+}
+
 /* Rows of the tensor: ours, or those of all that share it. */
 static size_t rows_of(const struct stored *s, const struct param *p)
 {
@@ -100,12 +107,23 @@ void stored_rows(const struct stored *s, const struct param *p, size_t row, size
     BUG_IF(!s->take, "%s: the location of its values is not set", p->name);
     if (s->is_transposed) {
         rows_transposed(s, p, row, n, out);
-    } else if (s->head_dim == 0 && s->group == 0) {
+    } else if (is_consecutive(s)) {
         s->take(s->tensor, (before + row) * C, n * C, out);
     } else {
         for (size_t i = 0; i < n; i++)
             s->take(s->tensor, (before + stored_file_row(s, row + i)) * C, C, out + i * C);
     }
+}
+
+int stored_is_bf16(const struct stored *s)
+{
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && s->is_bf16 && is_consecutive(s);
+}
+
+void stored_bf16(const struct stored *s, const struct param *p, size_t row, size_t n, void *out)
+{
+    size_t each = (size_t)p->shape[1] * sizeof(uint16_t);
+    fs_map_copy(out, s->data + (s->first + row) * each, n * each);
 }
 
 /* The bytes that contain rows [row, row + n): whole heads in an interleaved tensor. */
@@ -131,7 +149,7 @@ void stored_prefetch(const struct model *m, int i)
 
 void stored_populate(const struct stored *s, const struct param *p, size_t row, size_t n)
 {
-    if (!s->is_transposed) {
+    if (!s->is_transposed && !s->is_copied) {
         void *at = bytes_of(s, p, row, &n);
         mem_populate(at, n);
     }
@@ -143,27 +161,44 @@ void stored_drop(const struct stored *s, const struct param *p, size_t row, size
 {
     int is_last = row + n == (size_t)p->shape[0];
     size_t end = s->group ? s->first + s->group : s->first + (size_t)p->shape[0];
-    if (!s->is_transposed && s->head_dim == 0 && s->group == 0) {
+    if (is_consecutive(s)) {
         void *at = bytes_of(s, p, row, &n);
-        mem_discard(at, n);
+        if (!s->is_copied)
+            mem_discard(at, n);
     } else if (is_last && end == (s->group ? s->stride : rows_of(s, p))) {
         mem_discard((void *)(uintptr_t)s->data, s->bytes);
     }
 }
 
+struct rows {
+    const struct stored *s;
+    size_t each; /* bytes */
+};
+
+/* Interleaved rows are taken one by one, from pages that are mapped already. */
+static const void *take_blocks(const void *ctx, int row, int n, void *space)
+{
+    const struct rows *r = ctx;
+    const unsigned char *data = r->s->data + r->s->first * r->each;
+    if (r->s->head_dim == 0) {
+        fs_map_copy(space, data + (size_t)row * r->each, (size_t)n * r->each);
+        return space;
+    }
+    for (int i = 0; i < n; i++)
+        memcpy((char *)space + (size_t)i * r->each,
+               data + stored_file_row(r->s, (size_t)(row + i)) * r->each, r->each);
+    return space;
+}
+
 int stored_quant(struct quant **out, const struct stored *s, const struct param *p, struct err *e)
 {
     int O = p->shape[0], C = p->shape[1];
-    size_t row = quant_row_bytes(s->kind, C), before = s->first * row;
-    if (s->head_dim == 0)
-        return quant_from_blocks(out, s->kind, s->data + before, O, C, e);
-    unsigned char *split = mem_alloc((size_t)O, row);
-    if (!split)
-        return err_set(e, DS_EMEM, "out of memory for rows of %s", p->name);
-    for (int r = 0; r < O; r++)
-        memcpy(split + (size_t)r * row, s->data + stored_file_row(s, (size_t)r) * row, row);
-    int rc = quant_from_blocks(out, s->kind, split, O, C, e);
-    mem_free(split);
+    struct rows r = {s, quant_row_bytes(s->kind, C)};
+    if (s->head_dim > 0)
+        stored_populate(s, p, 0, (size_t)O);
+    int rc = quant_from_rows(out, s->kind, take_blocks, &r, O, C, e);
+    if (s->head_dim > 0)
+        stored_drop(s, p, 0, (size_t)O);
     return rc;
 }
 
