@@ -2,7 +2,8 @@
  * are measured in alternation, round by round, so that changes in machine speed affect them alike,
  * and together with the machine's peaks, measured in the same process.
  *
- * Groups: peaks, load (of a model on disk), ops (GEMM and other operations, one at a time), blocks
+ * Groups: peaks, load (of a model on disk; named in `only`, it also evicts the file from the page
+ * cache, to time both sides from the disk), ops (GEMM and other operations, one at a time), blocks
  * (one decoder block), train (whole steps), prefill, decode and speculate (decoding with drafts of
  * which a given share is accepted).  Ratios are executed shares of the
  * gated cells: 1 is every cell; layers that a method keeps always on are on at any ratio. */
