@@ -74,8 +74,8 @@ static inline const real *operand_row(const struct operand *x, int i)
 #if defined(__x86_64__) && REAL_BITS == 32
 #define GEMM_X86 1
 extern const struct gemm_provider gemm_avx512, gemm_avx2, gemm_avx512_narrow, gemm_avx2_narrow;
-extern const struct gemm_provider gemm_avx2_round_narrow;
 extern const struct gemm_provider gemm_amx, gemm_avx512bf16, gemm_avx512_round, gemm_avx2_round;
+extern const struct gemm_provider gemm_avx2_round_narrow;
 #endif
 extern const struct gemm_provider gemm_ref;
 #if REAL_BITS == 32

@@ -18,9 +18,6 @@
 #define HIGH(x)                                                                                    \
     _mm256_castsi256_ps(                                                                           \
         _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)0xffff0000U)))
-#define WIDEN(p)                                                                                   \
-    _mm256_castsi256_ps(_mm256_slli_epi32(                                                         \
-        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
 #define COLS 2
 
 KERNEL static inline __attribute__((always_inline)) void transpose(__m256 v[8])

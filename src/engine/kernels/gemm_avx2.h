@@ -17,6 +17,9 @@
 #define STORE(p, x) _mm256_storeu_ps(p, x)
 #define LOAD_PART(lanes, p) _mm256_maskload_ps(p, lanes)
 #define STORE_PART(lanes, p, x) _mm256_maskstore_ps(p, lanes, x)
+#define WIDEN(p) /* 8 bfloat16 */                                                                  \
+    _mm256_castsi256_ps(_mm256_slli_epi32(                                                         \
+        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
 #define SET1(x) _mm256_set1_ps(x)
 #define MUL(a, b) _mm256_mul_ps(a, b)
 #define ADD(a, b) _mm256_add_ps(a, b)

@@ -13,9 +13,7 @@
 #define UNITS_PART(lanes, p, q) ((void)(q), LOAD_PART(lanes, p))
 #define STEP_SUM(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define BUNIT uint16_t
-#define LOADB(p)                                                                                   \
-    _mm256_castsi256_ps(_mm256_slli_epi32(                                                         \
-        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
+#define LOADB(p) WIDEN(p)
 #define DIRECT 0
 #define PROVIDER gemm_avx2_narrow
 #define NAME "avx2-narrow"
