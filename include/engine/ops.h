@@ -82,11 +82,17 @@ void act_tile_bwd(enum act_kind kind, real *da, real *d, const real *a, const re
  * query without keys gives o = 0, lse = -Inf.
  *
  * o, lse and dq of a query have the same bits whichever other queries are in the call and whether
- * or not disabled keys are in the list; dk and dv agree up to rounding.  One exception: with k16
- * and bf16 both set, a call with few queries (decoding) sums in another order than one with many.
+ * or not disabled keys are in the list; dk and dv agree up to rounding.  One exception: with a
+ * bfloat16 cache and bf16 set, a call with few queries (decoding) sums in another order than one
+ * with many.
  *
  * Cost follows the ranges (blocks of 32 or 64 queries, cuts of 256 keys); memory is not quadratic
  * in anything. */
+struct attn_keys { /* of a segment, (n,K,D): as real, or as bfloat16 with k and v NULL */
+    const real *k, *v;
+    const uint16_t *k16, *v16;
+    int n;
+};
 struct attn {
     int N, M, H, K, D;
     real scale;                    /* of the scores; 0: 1/sqrt(D) */
@@ -99,9 +105,11 @@ struct attn {
     /* GEMMs round their operands to bfloat16; softmax, sums, lse and an own key outside the range
      * stay in real.  Ignored by the double build. */
     int bf16;
-    /* Forward only: keys and values (M,K,D) stored as bfloat16 (a cache); k and v are then NULL.
-     * Without bf16 they are used at exactly their stored values. */
-    const uint16_t *k16, *v16;
+    /* Forward only: the keys and values of each segment, as in caches, all in the same format; or
+     * NULL.  k, v and seg_k are then not read, and ranges count from the segment's first key, as
+     * does `on`, which needs a single segment.  Without bf16, values stored as bfloat16 are used
+     * exactly. */
+    const struct attn_keys *cache; /* (segs) */
 };
 /* o (N,H,D), lse (N,H) = log-sum-exp of the scaled scores; q (N,H,D), k v (M,K,D).
  * H % K == 0. */

@@ -108,7 +108,8 @@ int attn_is_own(const struct attn *a, int i, int j);
 struct attn_rows attn_rows_at(const struct attn_job *job, const struct attn_cell *c, int place,
                               int values);
 /* One key (value) as real; buffer holds D. */
-const real *attn_row(const struct attn_job *job, int key, int kv, int values, real *buffer);
+const real *attn_row(const struct attn_job *job, int seg, int key, int kv, int values,
+                     real *buffer);
 
 /* Cuts for a job with sides: the total size, then each cut.  Shared ones are packed for all cells
  * at once. */
@@ -131,7 +132,12 @@ void attn_join(struct attn_sum *sum, real *y, struct attn_sum other, const real 
 /* Soft cap of n scores in place; nothing without one. */
 void attn_cap(const struct attn_job *job, real *s, int n);
 /* Finishes a row: its own key, the division, lse. */
-void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum sum);
+void attn_finish(const struct attn_job *job, int seg, int i, int head, struct attn_sum sum);
+
+static inline int attn_is_narrow(const struct attn *a)
+{
+    return a->cache && a->cache->k16;
+}
 
 static inline size_t attn_at(const struct attn_job *job, int i, int head)
 {

@@ -27,8 +27,8 @@ struct attn_cell attn_cell_of(const struct attn_job *job, int cell)
     struct attn_cell c = {.seg = cell / a->K, .kv = cell % a->K};
     c.q0 = a->seg_q[c.seg];
     c.q1 = a->seg_q[c.seg + 1];
-    c.first = a->seg_k[c.seg];
-    c.end = a->seg_k[c.seg + 1];
+    c.first = a->cache ? 0 : a->seg_k[c.seg];
+    c.end = a->cache ? a->cache[c.seg].n : a->seg_k[c.seg + 1];
     if (c.q1 > c.q0) {
         c.from = attn_place(job, &c, a->lo[c.q0]);
         c.to = attn_place(job, &c, a->hi[c.q1 - 1]);
@@ -57,31 +57,38 @@ int attn_is_own(const struct attn *a, int i, int j)
     return j == a->self[i] || (a->on && a->on[j] == 2);
 }
 
+static struct attn_keys keys_of(const struct attn_job *job, int seg)
+{
+    return job->a->cache ? job->a->cache[seg] : (struct attn_keys){.k = job->k, .v = job->v};
+}
+
 struct attn_rows attn_rows_at(const struct attn_job *job, const struct attn_cell *c, int place,
                               int values)
 {
     const struct attn *a = job->a;
+    struct attn_keys y = keys_of(job, c->seg);
     struct attn_rows x = {.ld = (ptrdiff_t)a->K * a->D};
     ptrdiff_t at = (ptrdiff_t)c->kv * a->D;
     if (job->before)
         x.row = job->visible + job->before[c->first] + place;
     else
         at += (c->first + place) * x.ld;
-    if (a->k16)
-        x.p16 = (values ? a->v16 : a->k16) + at;
+    if (y.k16)
+        x.p16 = (values ? y.v16 : y.k16) + at;
     else
-        x.p = (values ? job->v : job->k) + at;
+        x.p = (values ? y.v : y.k) + at;
     return x;
 }
 
-const real *attn_row(const struct attn_job *job, int key, int kv, int values, real *buffer)
+const real *attn_row(const struct attn_job *job, int seg, int key, int kv, int values, real *buffer)
 {
     const struct attn *a = job->a;
+    struct attn_keys y = keys_of(job, seg);
     size_t at = ((size_t)key * (size_t)a->K + (size_t)kv) * (size_t)a->D;
-    if (!a->k16)
-        return (values ? job->v : job->k) + at;
+    if (!y.k16)
+        return (values ? y.v : y.k) + at;
     for (int d = 0; d < a->D; d++)
-        buffer[d] = float_of_bf16((values ? a->v16 : a->k16)[at + (size_t)d]);
+        buffer[d] = float_of_bf16((values ? y.v16 : y.k16)[at + (size_t)d]);
     return buffer;
 }
 
@@ -107,9 +114,11 @@ int attn_begin(struct attn_job *job)
     const struct attn *a = job->a;
     BUG_IF(a->K <= 0 || a->H % a->K != 0, "attention: %d query heads over %d key heads", a->H,
            a->K);
-    BUG_IF(a->segs > 0 && (a->seg_q[a->segs] > a->N || a->seg_k[a->segs] > a->M),
-           "attention: segments end at query %d of %d, key %d of %d", a->seg_q[a->segs], a->N,
-           a->seg_k[a->segs], a->M);
+    BUG_IF(a->segs > 0 && a->seg_q[a->segs] > a->N, "attention: segments end at query %d of %d",
+           a->seg_q[a->segs], a->N);
+    BUG_IF(a->segs > 0 && !a->cache && a->seg_k[a->segs] > a->M,
+           "attention: segments end at key %d of %d", a->seg_k[a->segs], a->M);
+    BUG_IF(a->cache && a->on && a->segs > 1, "attention: `on` is for one cache, not %d", a->segs);
     job->scale = a->scale > 0 ? a->scale : 1 / sqrt_r((real)a->D);
     job->format = a->bf16 && REAL_BITS == 32 ? GEMM_BF16 : GEMM_FP32;
     job->kernels = attn_kernels();
@@ -151,7 +160,7 @@ void attn_cuts_size(struct attn_job *job)
         job->cut_bytes += job->side_bytes[s];
         packs &= bytes > 0;
     }
-    if (job->a->k16 && !packs)
+    if (attn_is_narrow(job->a) && !packs)
         job->cut_bytes += 2 * cut_floats(job);
     job->cuts = 0;
     for (int i = 0; i < job->a->segs; i++) {
@@ -189,7 +198,7 @@ const struct attn_cut *attn_cut_make(const struct attn_job *job, const struct at
     for (int s = 0; s < ATTN_SIDES; s++)
         held |= (job->sides >> s & 1) && job->side_bytes[s] == 0;
     real *wide = NULL;
-    if (job->a->k16) {
+    if (attn_is_narrow(job->a)) {
         size_t bytes = cut_floats(job);
         wide = held ? (void *)(memory + job->cut_bytes - aligned(sizeof *m) - 2 * bytes)
                     : scratch_get(SCRATCH_KEYS, 2 * bytes, 1);
@@ -270,7 +279,7 @@ __attribute__((noinline)) void attn_join(struct attn_sum *sum, real *y, struct a
         y[d] = v_fma(part[d], its, y[d] * mine);
 }
 
-void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum sum)
+void attn_finish(const struct attn_job *job, int seg, int i, int head, struct attn_sum sum)
 {
     const struct attn *a = job->a;
     int own, end, D = a->D, kv = head / (a->H / a->K);
@@ -280,9 +289,9 @@ void attn_finish(const struct attn_job *job, int i, int head, struct attn_sum su
         if (!attn_is_own(a, i, own))
             continue;
         real at = job->scale * v_dot(job->q + attn_at(job, i, head),
-                                     attn_row(job, own, kv, 0, buffer), (size_t)D);
+                                     attn_row(job, seg, own, kv, 0, buffer), (size_t)D);
         attn_cap(job, &at, 1);
-        attn_join(&sum, o, (struct attn_sum){at, 1}, attn_row(job, own, kv, 1, buffer), D);
+        attn_join(&sum, o, (struct attn_sum){at, 1}, attn_row(job, seg, own, kv, 1, buffer), D);
     }
     if (sum.sum == 0) { /* no keys */
         memset(o, 0, (size_t)D * sizeof *o);

@@ -302,7 +302,7 @@ void attention_bwd(const struct attn_grad *g, const struct attn *a)
                            .dout = g->dout,
                            .o_in = g->o,
                            .lse = g->lse};
-    BUG_IF(a->k16 || a->v16, "attention: cached keys have no gradient");
+    BUG_IF(a->cache, "attention: cached keys have no gradient");
     if ((!g->dq && !g->dk && !g->dv) || !attn_begin(&job))
         return;
     int cells = a->segs * a->K, blocks = task_count(job.most, ATTN_BLOCK);

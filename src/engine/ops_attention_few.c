@@ -29,7 +29,8 @@ struct few {
     int kv1, group, rows; /* heads c.kv.. kv1; rows of a head */
     int place, n;         /* place in the list, length */
     int ldq, lds;
-    real *q, *s; /* (heads, rows, ld) */
+    struct attn_rows side[2]; /* keys and values of head c.kv from `place` on */
+    real *q, *s;              /* (heads, rows, ld) */
 };
 
 enum { AT_ONCE = V_LANES, AHEAD = 2 * AT_ONCE };
@@ -54,6 +55,17 @@ static void few_queries(const struct few *f)
             few_round(f->job, to, D);
             memset(to + D, 0, ((size_t)f->ldq - D) * sizeof *to);
         }
+}
+
+/* Keys (values) of a head from the j-th on. */
+static struct attn_rows few_rows(const struct few *f, int values, int kv, int j)
+{
+    struct attn_rows x = f->side[values];
+    ptrdiff_t at = (ptrdiff_t)(kv - f->c.kv) * f->job->a->D + (x.row ? 0 : j * x.ld);
+    x.row = x.row ? x.row + j : NULL;
+    x.p = x.p ? x.p + at : NULL;
+    x.p16 = x.p16 ? x.p16 + at : NULL;
+    return x;
 }
 
 /* Prefetches the part of keys (values) [j, j + AT_ONCE) of all heads that is the share of `head`,
@@ -83,7 +95,7 @@ static void few_scores(const struct few *f)
     struct attn_cell c = f->c;
     for (int j = 0; j < f->n; j += AT_ONCE)
         for (c.kv = f->c.kv; c.kv < f->kv1; c.kv++) {
-            struct attn_rows k = attn_rows_at(job, &c, f->place + j, 0);
+            struct attn_rows k = few_rows(f, 0, c.kv, j);
             few_fetch(f, 0, j + AHEAD, c.kv - f->c.kv);
             ptrdiff_t row = (ptrdiff_t)(c.kv - f->c.kv) * f->rows;
             job->kernels->dots(f->s + row * f->lds + j, f->lds, f->q + row * f->ldq, f->ldq,
@@ -114,7 +126,7 @@ static void few_mix(const struct few *f, int cut)
     struct attn_cell c = f->c;
     for (int j = 0; j < f->n; j += AT_ONCE)
         for (c.kv = f->c.kv; c.kv < f->kv1; c.kv++) {
-            struct attn_rows v = attn_rows_at(job, &c, f->place + j, 1);
+            struct attn_rows v = few_rows(f, 1, c.kv, j);
             few_fetch(f, 1, j + AHEAD, c.kv - f->c.kv);
             real *part = part_of(job, c.seg * job->a->K + c.kv, cut) + (ptrdiff_t)f->rows * 2;
             ptrdiff_t row = (ptrdiff_t)(c.kv - f->c.kv) * f->rows;
@@ -140,6 +152,8 @@ static void few_cut(void *ctx, int task, int worker)
     f.n = end - f.place;
     if (f.rows == 0 || f.n <= 0)
         return;
+    for (int s = 0; s < 2; s++)
+        f.side[s] = attn_rows_at(job, &f.c, f.place, s);
     size_t rows = (size_t)f.rows * (size_t)(f.kv1 - kv);
     f.ldq = (a->D + ATTN_Q_STEP - 1) / ATTN_Q_STEP * ATTN_Q_STEP;
     f.lds = ATTN_CUT + V_LANES;
@@ -172,16 +186,16 @@ static void few_join(void *ctx, int cell, int worker)
             const real *mix = part + (size_t)rows * 2 + (size_t)r * (size_t)D;
             attn_join(&sum, o, next, mix, D);
         }
-        attn_finish(job, i, head, sum);
+        attn_finish(job, c.seg, i, head, sum);
     }
 }
 
 void attn_few(struct attn_job *job)
 {
-    enum { TASKS = 16 };
+    int tasks = 4 * pool_threads(); /* heads of a key are read together where cuts suffice */
     int cells = job->a->segs * job->a->K;
     attn_cuts_size(job);
-    int wanted = job->cuts > 0 ? task_count(TASKS, job->a->segs * job->cuts) : 1;
+    int wanted = job->cuts > 0 ? task_count(tasks, job->a->segs * job->cuts) : 1;
     job->chunks = wanted < job->a->K ? wanted : job->a->K;
     job->part = scratch_get(SCRATCH_ATTN_3, (size_t)cells * (size_t)job->cuts * part_size(job),
                             sizeof *job->part);

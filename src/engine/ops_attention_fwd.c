@@ -80,7 +80,7 @@ static void block_fwd(const struct attn_job *job, const struct attn_cell *c, con
         for (int i = 0; i < b->n; i++)
             memset(o + (ptrdiff_t)i * ld, 0, (size_t)D * sizeof *o);
     for (int i = 0; i < b->n; i++)
-        attn_finish(job, b->q0 + i, b->head, sum[i]);
+        attn_finish(job, c->seg, b->q0 + i, b->head, sum[i]);
 }
 
 /* The cuts of a cell: shared ones, or packed here. */
@@ -122,7 +122,7 @@ static void attend(void *ctx, int task, int worker)
 int attention_alone(const struct attn *a)
 {
     int group = a->H / a->K;
-    int is_apart = REAL_BITS == 32 && a->bf16 && a->k16 && a->D <= GEMM_CUT;
+    int is_apart = REAL_BITS == 32 && a->bf16 && attn_is_narrow(a) && a->D <= GEMM_CUT;
     return is_apart && group <= ATTN_FEW / 2 ? ATTN_FEW / 2 / group : 0;
 }
 
@@ -134,7 +134,7 @@ static int is_few(const struct attn_job *job)
     int rows = job->most * (a->H / a->K);
     if (a->D > GEMM_CUT) /* gemm cuts its chain at GEMM_CUT */
         return 0;
-    return job->format == GEMM_FP32 ? rows <= ATTN_FEW : a->k16 && rows <= ATTN_FEW / 2;
+    return job->format == GEMM_FP32 ? rows <= ATTN_FEW : attn_is_narrow(a) && rows <= ATTN_FEW / 2;
 }
 
 void attention_fwd(real *o, real *lse, const real *q, const real *k, const real *v,

@@ -398,8 +398,7 @@ static void mlp_fwd(struct model *m, int l, const struct plan *p, struct block_w
 }
 
 /* 4 for some queries, in parts of which each query gets the bits it would get alone. */
-static void attend_stepwise(const struct attn *all, const struct kv_layer *y, const real *q,
-                            real *att, real *lse)
+static void attend_stepwise(const struct attn *all, const real *q, real *att, real *lse)
 {
     int most = attention_alone(all);
     for (int i = 0, n; i < all->N; i += n) {
@@ -411,35 +410,48 @@ static void attend_stepwise(const struct attn *all, const struct kv_layer *y, co
         a.hi += i;
         a.self += i;
         a.seg_q = (int32_t[]){0, n};
-        attention_fwd(att + at, lse + (size_t)i * (size_t)a.H, q + at, y->k, y->v, &a);
+        attention_fwd(att + at, lse + (size_t)i * (size_t)a.H, q + at, NULL, NULL, &a);
     }
 }
 
-/* 4 for the queries of sequence s, over all that its cache has seen. */
-static void attend_cache(struct model *m, int l, int s, struct kv_cache *c, const struct attn *all,
-                         struct block_work *w)
+/* 4 for the queries of segments s.. s + n, over all that their caches have seen. */
+static void attend_cached(struct model *m, const struct attn *all, int s, int n,
+                          struct block_work *w)
 {
     const struct block_ranges *g = &m->ranges;
-    int q0 = g->seg_q[s], k0 = g->seg_k[s];
+    int q0 = g->seg_q[s];
     size_t at = (size_t)q0 * (size_t)(all->H * all->D);
-    kv_cache_append(m, c, l, w, k0, g->seg_k[s + 1] - k0);
     struct attn a = *all;
-    const struct kv_layer *y = &c->layer[l];
-    a.N = g->seg_q[s + 1] - q0;
-    a.M = y->n;
+    a.N = g->seg_q[s + n] - q0;
     a.lo += q0;
     a.hi += q0;
     a.self += q0;
-    a.segs = 1;
-    a.seg_q = (int32_t[]){0, a.N};
-    a.seg_k = (int32_t[]){0, a.M};
-    a.k16 = y->k16;
-    a.v16 = y->v16;
+    a.segs = n;
+    a.seg_q = n == 1 ? (int32_t[]){0, a.N} : g->seg_q;
+    a.cache += s;
     real *lse = w->lse + (size_t)q0 * (size_t)a.H;
-    if (a.N > 0 && m->route.pass.is_stepwise)
-        attend_stepwise(&a, y, w->q + at, w->att + at, lse);
+    if (a.N > 0 && n == 1 && m->route.pass.is_stepwise)
+        attend_stepwise(&a, w->q + at, w->att + at, lse);
     else if (a.N > 0)
-        attention_fwd(w->att + at, lse, w->q + at, y->k, y->v, &a);
+        attention_fwd(w->att + at, lse, w->q + at, NULL, NULL, &a);
+}
+
+/* 4 with caches.  One row of each sequence shares a call; several would share the order of sums
+ * that the longest of them needs. */
+static void attend_caches(struct model *m, int l, struct kv_cache *const *cache,
+                          const struct attn *all, struct block_work *w)
+{
+    const struct block_ranges *g = &m->ranges;
+    struct attn_keys keys[DECODE_BATCH];
+    struct attn a = *all;
+    for (int s = 0; s < m->B; s++) {
+        kv_cache_append(m, cache[s], l, w, g->seg_k[s], g->seg_k[s + 1] - g->seg_k[s]);
+        const struct kv_layer *y = &cache[s]->layer[l];
+        keys[s] = (struct attn_keys){y->k, y->v, y->k16, y->v16, y->n};
+    }
+    a.cache = keys;
+    for (int s = 0, n = m->T == 1 ? m->B : 1; s < m->B; s += n)
+        attend_cached(m, &a, s, n, w);
 }
 
 /* 1-5: f = attention(norm1(x)) of the plan's rows. */
@@ -459,9 +471,9 @@ static struct normed attention_increment(struct model *m, int l, const struct pl
     enter_fwd(m, l, &rows, w);  /* 1 */
     qkv_fwd(m, l, p, &rows, w); /* 2, 3 */
     a = attn_shape(m, p->n);
-    for (int s = 0; cache && s < m->B; s++)
-        attend_cache(m, l, s, cache[s], &a, w); /* 4 */
-    if (!cache)
+    if (cache)
+        attend_caches(m, l, cache, &a, w); /* 4 */
+    else
         attention_fwd(w->att, w->lse, w->q, w->k, w->v, &a);             /* 4 */
     linear_fwd(b->out1 < 0 ? w->f : w->f_in, w->att, &o, p->n, 0, NULL); /* 5 */
     if (b->out1 >= 0) {

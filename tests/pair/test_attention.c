@@ -254,7 +254,8 @@ static void cache_is_its_numbers(struct scene *s, int bf16)
     real *o = filled(nq), *lse = filled(nl);
     as_cache(s, &k16, &v16);
     attention_fwd(s->o, s->lse, s->q, s->k, s->v, &a);
-    a.k16 = k16, a.v16 = v16, a.bf16 = bf16;
+    a.cache = &(struct attn_keys){.k16 = k16, .v16 = v16, .n = a.M};
+    a.bf16 = bf16;
     attention_fwd(o, lse, s->q, NULL, NULL, &a);
     for (size_t i = 0; i < nq; i++)
         t_near(o[i], s->o[i], bf16 ? 4e-3 : 0);
@@ -289,6 +290,53 @@ T(a_bf16_cache_is_used_at_its_stored_values)
         memset(s->on + 305, 0, 5);
         cache_is_its_numbers(s, bf16);
     }
+}
+
+/* One query of each text, whose keys are in a cache of its own. */
+T(texts_in_caches_equal_one_call_for_each)
+{
+    enum { TEXTS = 4, H = 8, K = 2, D = 48, WIDTH = H * D };
+    static const int length[TEXTS] = {1, 300, 16, 513};
+    struct attn_keys cache[TEXTS];
+    int32_t lo[TEXTS] = {0, 40, 0, 0}, hi[TEXTS], self[TEXTS], seg_q[] = {0, 1, 2, 3, 4};
+    real *q = filled(TEXTS * WIDTH), *k[TEXTS], *v[TEXTS], o[2][TEXTS * WIDTH], lse[2][TEXTS * H];
+    struct attn a = {.N = TEXTS,
+                     .H = H,
+                     .K = K,
+                     .D = D,
+                     .lo = lo,
+                     .hi = hi,
+                     .self = self,
+                     .segs = TEXTS,
+                     .seg_q = seg_q,
+                     .cache = cache};
+    for (int s = 0; s < TEXTS; s++) {
+        size_t n = (size_t)length[s] * K * D;
+        k[s] = filled(n), v[s] = filled(n);
+        cache[s] = (struct attn_keys){.k = k[s], .v = v[s], .n = length[s]};
+        hi[s] = length[s];
+        self[s] = length[s] - 1;
+    }
+    attention_fwd(o[0], lse[0], q, NULL, NULL, &a);
+    for (int s = 0; s < TEXTS; s++) {
+        int32_t seg_k[] = {0, length[s]};
+        struct attn b = {.N = 1,
+                         .M = length[s],
+                         .H = H,
+                         .K = K,
+                         .D = D,
+                         .lo = lo + s,
+                         .hi = hi + s,
+                         .self = self + s,
+                         .segs = 1,
+                         .seg_q = seg_q,
+                         .seg_k = seg_k};
+        attention_fwd(o[1] + s * WIDTH, lse[1] + s * H, q + s * WIDTH, k[s], v[s], &b);
+        free(k[s]), free(v[s]);
+    }
+    t_true(memcmp(o[0], o[1], sizeof o[0]) == 0);
+    t_true(memcmp(lse[0], lse[1], sizeof lse[0]) == 0);
+    free(q);
 }
 
 /* Keeps the rows in `keep` of the queries, and with `keys` also of the keys. */
