@@ -55,9 +55,10 @@ struct speed_way {
     double ratio;  /* of gated cells */
     int is_dense;  /* PASS_DENSE: the reference */
     int is_masked; /* training computes every row */
+    int texts;     /* decoded in one batch; 0: one */
     int8_t *force; /* (L, cells), or NULL */
 };
-enum { SPEED_WAYS = SPEED_RATIOS + 2 };
+enum { SPEED_WAYS = SPEED_RATIOS + 2, SPEED_TEXTS = 16 };
 struct speed_subject {
     const char *group;
     char what[64]; /* "train step edp" */
@@ -69,6 +70,7 @@ struct speed_plan {
     const char *group, *what, *method;
     int train, is_block; /* is_block: one layer, gated, without the vocabulary */
     int rows, cells;     /* of buffers; of forced cells */
+    int has_texts;       /* also with several texts in one batch */
 };
 /* Opens only the requested ways; n = 0 (and no model) if none is. */
 int speed_subject_open(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
@@ -85,7 +87,7 @@ double speed_flops(const struct model *m, int whole, int head);
 
 /* Measurements of a subject. */
 struct speed_figures {
-    double tokens; /* per sample */
+    double tokens; /* per sample of one text */
     double seconds[SPEED_WAYS][SPEED_ROUNDS_MAX];
     double flops[SPEED_WAYS], dense[SPEED_WAYS]; /* per sample: this way, and every cell */
     enum peak_unit unit;

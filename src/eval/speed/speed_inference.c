@@ -11,7 +11,7 @@ struct use {
     struct speed_subject *subject;
     int32_t *id;
     real *logits;
-    struct kv_cache *cache;
+    struct kv_cache *cache, *together[SPEED_TEXTS];
     int8_t *column; /* (L): the forced cells of one token */
 };
 
@@ -69,57 +69,80 @@ static double weights_read(const struct model *m)
     return bytes;
 }
 
+/* Returns to the end of the prefill, whose tokens the texts share. */
+static void rewind_cache(struct kv_cache *c, int len)
+{
+    c->len = len;
+    for (int l = 0; l < c->L; l++)
+        c->layer[l].n = len;
+}
+
 /* Seconds of decoding after a dense prefill, so that every way starts from an equally full
- * cache. */
+ * cache.  Weights are the limit of one text, multiplications that of several. */
 static int decode_s(struct use *u, int k, int round, struct speed_figures *f, struct err *e)
 {
     struct speed_subject *x = u->subject;
     const struct speed_way *w = &x->way[k];
     const struct speed_options *o = &u->s->o;
     struct model *m = x->model;
-    int L = (int)o->layers, rc = 0;
+    struct kv_cache *const *cache = w->texts ? u->together : &u->cache;
+    int L = (int)o->layers, n = w->texts ? w->texts : 1, have = (int)o->prefill / n, rc = 0;
     double t = 0;
     f->flops[k] = f->dense[k] = f->bytes[k] = 0;
-    u->cache->len = (int)o->prefill;
-    for (int l = 0; l < L; l++)
-        u->cache->layer[l].n = (int)o->prefill;
+    for (int s = 0; s < n; s++)
+        rewind_cache(cache[s], have);
     for (int i = 0; i < o->decode && rc == 0; i++) {
-        int at = (int)o->prefill + i;
+        int at = have + i;
+        int32_t id[SPEED_TEXTS];
         struct pass pass;
         speed_subject_set(x, w, &pass, 0);
         for (int l = 0; w->force && l < L; l++)
             u->column[l] = w->force[(size_t)l * (size_t)x->cells + (size_t)at];
         pass.inference.force = w->force ? u->column : NULL;
+        for (int s = 0; s < n; s++)
+            id[s] = u->id[at + s * have];
         double start = clock_mono();
-        rc = model_decode(m, u->cache, &u->id[at], 1, &pass, e);
+        rc = model_decode_batch(m, cache, n, id, 1, &pass, e);
         if (rc == 0)
-            model_logits(m, 0, u->logits);
+            model_logits_rows(m, 0, n, u->logits);
         t += clock_mono() - start;
         f->flops[k] += speed_flops(m, 0, 1);
         f->dense[k] += speed_flops(m, 1, 1);
-        f->bytes[k] += weights_read(m);
+        f->bytes[k] += w->texts ? 0 : weights_read(m);
     }
     f->seconds[k][round] = t;
     return rc;
+}
+
+static int open_caches(struct use *u, struct err *e)
+{
+    const struct speed_options *o = &u->s->o;
+    struct model *m = u->subject->model;
+    struct pass pass = {.kind = PASS_DENSE, .seed = 1};
+    int is_shared = 0, have = (int)o->prefill / SPEED_TEXTS;
+    for (int k = 0; k < u->subject->n; k++)
+        is_shared |= u->subject->way[k].texts > 0;
+    int rc = kv_cache_new(&u->cache, m, (int)(o->prefill + o->decode), e);
+    if (rc == 0)
+        rc = model_decode(m, u->cache, u->id, (int)o->prefill, &pass, e);
+    for (int s = 0; s < SPEED_TEXTS && is_shared && rc == 0; s++)
+        rc = kv_cache_new(&u->together[s], m, have + (int)o->decode, e);
+    return rc == 0 && is_shared
+               ? model_decode_batch(m, u->together, SPEED_TEXTS, u->id, have, &pass, e)
+               : rc;
 }
 
 static int open_use(struct use *u, int is_decode, struct err *e)
 {
     const struct speed_options *o = &u->s->o;
     size_t n = (size_t)(o->prefill + o->decode);
-    struct pass pass = {.kind = PASS_DENSE, .seed = 1};
     u->id = mem_alloc(n, sizeof *u->id);
-    u->logits = mem_alloc((size_t)o->vocab, sizeof *u->logits);
+    u->logits = mem_alloc((size_t)o->vocab * SPEED_TEXTS, sizeof *u->logits);
     u->column = mem_alloc((size_t)o->layers, 1);
     if (!u->id || !u->logits || !u->column)
         return err_set(e, DS_EMEM, "out of memory for the benchmark");
     speed_fill_ids(u->id, n, (int)o->vocab);
-    if (!is_decode)
-        return 0;
-    int rc = kv_cache_new(&u->cache, u->subject->model, (int)n, e);
-    if (rc == 0)
-        rc = model_decode(u->subject->model, u->cache, u->id, (int)o->prefill, &pass, e);
-    return rc;
+    return is_decode ? open_caches(u, e) : 0;
 }
 
 /* Read rates are timed in every round too: memory bandwidth drifts by more than the differences
@@ -159,6 +182,7 @@ static int time_method(struct speed *s, const char *method, int is_decode, struc
                                  .what = what,
                                  .method = method,
                                  .rows = (int)s->o.prefill,
+                                 .has_texts = is_decode,
                                  .cells =
                                      (int)(is_decode ? s->o.prefill + s->o.decode : s->o.prefill)};
     int rc = speed_subject_open(&subject, s, &p, e);
@@ -172,6 +196,8 @@ static int time_method(struct speed *s, const char *method, int is_decode, struc
     if (rc == 0)
         rc = speed_add_figures(s, &subject, &f, e);
     kv_cache_free(u.cache);
+    for (int k = 0; k < SPEED_TEXTS; k++)
+        kv_cache_free(u.together[k]);
     mem_free(u.id);
     mem_free(u.logits);
     mem_free(u.column);

@@ -47,6 +47,13 @@ static void add_ratio(struct speed_subject *u, const struct speed *s, double rat
     add_way(u, s, &w);
 }
 
+static void add_texts(struct speed_subject *u, const struct speed *s)
+{
+    struct speed_way w = {.ratio = 1, .texts = SPEED_TEXTS};
+    snprintf(w.name, sizeof w.name, "%d texts", w.texts);
+    add_way(u, s, &w);
+}
+
 /* Lists the ways: methods with straight-through training also have a masked one. */
 static void list_ways(struct speed_subject *u, const struct speed *s, const struct speed_plan *p,
                       const struct route_ops *ops)
@@ -56,6 +63,8 @@ static void list_ways(struct speed_subject *u, const struct speed *s, const stru
     u->n = 0;
     if (!(ops->flags & ROUTE_GATED)) {
         add_way(u, s, &(struct speed_way){.ratio = 1});
+        if (p->has_texts)
+            add_texts(u, s);
         return;
     }
     add_way(u, s, &(struct speed_way){.name = "dense", .ratio = 1, .is_dense = 1});
@@ -259,8 +268,9 @@ static int add_figure(struct speed *s, const struct speed_subject *u, const stru
     int n = (int)s->o.rounds;
     double rate[SPEED_ROUNDS_MAX], time = speed_median(f->seconds[k], n);
     char name[128];
+    double tokens = f->tokens * (w->texts ? w->texts : 1);
     for (int i = 0; i < n; i++)
-        rate[i] = f->seconds[k][i] > 0 ? f->tokens / f->seconds[k][i] : 0;
+        rate[i] = f->seconds[k][i] > 0 ? tokens / f->seconds[k][i] : 0;
     snprintf(name, sizeof name, "%s%s%s", u->what, w->name[0] ? " " : "", w->name);
     struct speed_result *r = speed_add(s, u->group, name, "tokens/s", rate, n, e);
     if (!r)
@@ -277,6 +287,9 @@ static int add_figure(struct speed *s, const struct speed_subject *u, const stru
         r->reference = k ? "dense" : NULL;
         r->time_ratio = speed_median_ratio(f->seconds[k], f->seconds[0], n);
         r->vs = k ? speed_median_ratio(f->seconds[0], f->seconds[k], n) : (double)NAN;
+    } else if (w->texts && k > 0) {
+        r->reference = "one text";
+        r->vs = w->texts * speed_median_ratio(f->seconds[0], f->seconds[k], n);
     }
     r->weights_bytes = weights_bytes(u->model);
     r->stream_bytes = (double)u->model->stream_arena.peak;
