@@ -199,50 +199,6 @@ SMALL(mxfp4, QUANT_MXFP4, 4, Q4_QUANTS)
 SMALL(q4_1, QUANT_Q4_1, 1, Q4_QUANTS)
 SMALL(q5_1, QUANT_Q5_1, 1, Q5_QUANTS)
 
-/* One row of x times eight rows of a group of 256 columns. */
-INLINE void minima_row(const int bits, float *acc, const uint8_t *w, const struct quant_x *x,
-                       int rows, int half)
-{
-    const int quants = bits == 5 ? Q5_QUANTS : Q4_QUANTS;
-    __m256 a = _mm256_setzero_ps(), m = a, sum = _mm256_loadu_ps(acc);
-    for (int j = 0; j < 8; j++, x += rows) {
-        const uint8_t *scale = w + 64 + 32 * j + 8 * half;
-        const uint8_t *q = w + SUPER_SCALES + quants * j + 32 * half;
-        __m256i dot = bits == 5 ? dot_q5(q, x->q) : dot_q4(q, x->q);
-        __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot),
-                                      _mm256_cvtepi32_ps(byte8(scale))); /* exact: < 2^24 */
-        a = _mm256_fmadd_ps(scaled, _mm256_set1_ps(x->d), a);
-        m = _mm256_fmadd_ps(_mm256_cvtepi32_ps(byte8(scale + QUANT_ROWS)), _mm256_set1_ps(x->dsum),
-                            m);
-    }
-    sum = _mm256_fmadd_ps(half8(w + 16 * half), a, sum);
-    _mm256_storeu_ps(acc, _mm256_fnmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m, sum));
-}
-
-INLINE void minima(const int bits, float *acc, const uint8_t *w, const struct quant_x *x,
-                   int blocks, int rows)
-{
-    const int group = bits == 5 ? Q5_SUPER : Q4_SUPER;
-    for (int b = 0; b < blocks; b += 8, w += group, x += 8 * rows) {
-        prefetch(w, group);
-        for (int half = 0; half < 2; half++)
-            for (int n = 0; n < rows; n++)
-                minima_row(bits, acc + n * QUANT_ROWS + 8 * half, w, x + n, rows, half);
-    }
-}
-
-KERNEL static void panel_q4_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
-                              int rows)
-{
-    minima(4, acc, w, x, blocks, rows);
-}
-
-KERNEL static void panel_q5_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
-                              int rows)
-{
-    minima(5, acc, w, x, blocks, rows);
-}
-
 /* A block of Q6_K: 16-bit products times the scale of their half, minus 32 times the scale per
  * activation. */
 INLINE __m256i dot_q6(const uint8_t *w, const uint8_t *scale, const struct quant_x *x)
@@ -273,26 +229,6 @@ INLINE __m256i dot_q6(const uint8_t *w, const uint8_t *scale, const struct quant
     return sum;
 }
 
-KERNEL static void panel_q6_k(float *acc, const uint8_t *w, const struct quant_x *x, int blocks,
-                              int rows)
-{
-    for (int b = 0; b < blocks; b += 8, w += Q6_SUPER, x += 8 * rows) {
-        prefetch(w, Q6_SUPER);
-        for (int half = 0; half < 2; half++)
-            for (int n = 0; n < rows; n++) {
-                float *to = acc + n * QUANT_ROWS + 8 * half;
-                __m256 a = _mm256_setzero_ps();
-                for (int j = 0; j < 8; j++) {
-                    const struct quant_x *xj = x + j * rows + n;
-                    __m256i sum = dot_q6(w + SUPER_SCALES + Q6_QUANTS * j + 32 * half,
-                                         w + 64 + 32 * j + 16 * half, xj);
-                    a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(xj->d), a);
-                }
-                _mm256_storeu_ps(to, _mm256_fmadd_ps(half8(w + 16 * half), a, _mm256_loadu_ps(to)));
-            }
-    }
-}
-
 /* One row of x times eight rows of a block of Q2_K or Q3_K, whose 16-bit products are multiplied by
  * the scale of their half; pair: the two scales of each row. */
 INLINE __m256i dot_low(const int bits, const uint8_t *w, __m256i pair, const int8_t *x)
@@ -317,62 +253,83 @@ INLINE __m256i dot_low(const int bits, const uint8_t *w, __m256i pair, const int
     return sum;
 }
 
-/* One row of x times eight rows of a group of 256 columns. */
-INLINE void q2_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
+/* One row of x times eight rows of a block with scales within a group of 256 columns: a += its sum,
+ * m += its minima. */
+INLINE void super_block(const enum quant_kind kind, __m256 *a, __m256 *m, const uint8_t *scale,
+                        const uint8_t *w, const struct quant_x *x)
 {
-    __m256 a = _mm256_setzero_ps(), m = a, sum = _mm256_loadu_ps(acc);
-    for (int j = 0; j < 8; j++, x += rows) {
-        __m256i pair = _mm256_cvtepu8_epi16(load_half(w + 64 + 32 * j + 16 * half));
-        __m256i s = _mm256_and_si256(pair, _mm256_set1_epi16(15));
-        __m256i dot = dot_low(2, w + SUPER_SCALES + Q2_QUANTS * j + 32 * half, s, x->q);
+    const __m256 d = _mm256_set1_ps(x->d);
+    __m256i dot, pair;
+    if (kind == QUANT_Q4_K || kind == QUANT_Q5_K) {
+        dot = kind == QUANT_Q5_K ? dot_q5(w, x->q) : dot_q4(w, x->q);
+        __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot),
+                                      _mm256_cvtepi32_ps(byte8(scale))); /* exact: < 2^24 */
+        *a = _mm256_fmadd_ps(scaled, d, *a);
+        *m = _mm256_fmadd_ps(_mm256_cvtepi32_ps(byte8(scale + QUANT_ROWS)), _mm256_set1_ps(x->dsum),
+                             *m);
+        return;
+    }
+    if (kind == QUANT_Q2_K) {
+        pair = _mm256_cvtepu8_epi16(load_half(scale));
+        dot = dot_low(2, w, _mm256_and_si256(pair, _mm256_set1_epi16(15)), x->q);
         __m256i minus = _mm256_madd_epi16(_mm256_srli_epi16(pair, 4), minus_of(x));
-        a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x->d), a);
-        m = _mm256_fmadd_ps(_mm256_cvtepi32_ps(minus), _mm256_set1_ps(x->d), m);
-    }
-    sum = _mm256_fmadd_ps(half8(w + 16 * half), a, sum);
-    _mm256_storeu_ps(acc, _mm256_fmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m, sum));
-}
-
-INLINE void q3_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
-{
-    __m256 a = _mm256_setzero_ps();
-    for (int j = 0; j < 8; j++, x += rows) {
-        __m256i pair = _mm256_cvtepi8_epi16(load_half(w + 64 + 32 * j + 16 * half));
-        __m256i dot = dot_low(3, w + SUPER_SCALES + Q3_QUANTS * j + 32 * half, pair, x->q);
+        *m = _mm256_fmadd_ps(_mm256_cvtepi32_ps(minus), d, *m);
+    } else if (kind == QUANT_Q3_K) {
+        pair = _mm256_cvtepi8_epi16(load_half(scale));
+        dot = dot_low(3, w, pair, x->q);
         dot = _mm256_add_epi32(dot, _mm256_slli_epi32(_mm256_madd_epi16(pair, minus_of(x)), 2));
-        a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x->d), a);
+    } else if (kind == QUANT_Q6_K) {
+        dot = dot_q6(w, scale, x);
+    } else {
+        dot = dot_values(w, x->q, table(quant_iq4_value));
+        dot = _mm256_mullo_epi32(
+            dot, _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)scale)));
     }
-    _mm256_storeu_ps(acc, _mm256_fmadd_ps(half8(w + 16 * half), a, _mm256_loadu_ps(acc)));
+    *a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), d, *a);
 }
 
-INLINE void iq4_row(float *acc, const uint8_t *w, const struct quant_x *x, int rows, int half)
+/* One row of x times the sixteen rows of a group of 256 columns, which is read in the order of its
+ * bytes: the row that comes first fetches it from memory. */
+INLINE void super_row(const enum quant_kind kind, const int scales, const int quants, float *acc,
+                      const uint8_t *w, const struct quant_x *x, int rows, int is_first)
 {
-    __m256 a = _mm256_setzero_ps();
-    for (int j = 0; j < 8; j++, x += rows) {
-        __m256i s = _mm256_cvtepi8_epi32(
-            _mm_loadl_epi64((const __m128i *)(const void *)(w + 64 + QUANT_ROWS * j + 8 * half)));
-        __m256i dot =
-            dot_values(w + IQ4_SCALES + Q4_QUANTS * j + 32 * half, x->q, table(quant_iq4_value));
-        dot = _mm256_mullo_epi32(dot, s);
-        a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(x->d), a);
+    const int each = kind == QUANT_Q4_K || kind == QUANT_Q5_K || kind == QUANT_IQ4_XS ? 8 : 16;
+    const uint8_t *scale = w + 64, *q = w + scales;
+    __m256 a[2], m[2];
+    a[0] = a[1] = m[0] = m[1] = _mm256_setzero_ps();
+    for (int j = 0; j < 8; j++, x += rows, scale += (scales - 64) / 8, q += quants) {
+        if (is_first)
+            prefetch(q, quants);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++)
+            super_block(kind, &a[half], &m[half], scale + each * half, q + 32 * half, x);
     }
-    _mm256_storeu_ps(acc, _mm256_fmadd_ps(half8(w + 16 * half), a, _mm256_loadu_ps(acc)));
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        float *to = acc + 8 * half;
+        __m256 sum = _mm256_fmadd_ps(half8(w + 16 * half), a[half], _mm256_loadu_ps(to));
+        if (kind == QUANT_Q4_K || kind == QUANT_Q5_K)
+            sum = _mm256_fnmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m[half], sum);
+        if (kind == QUANT_Q2_K)
+            sum = _mm256_fmadd_ps(half8(w + 2 * QUANT_ROWS + 16 * half), m[half], sum);
+        _mm256_storeu_ps(to, sum);
+    }
 }
 
-#define SUPER(name, bytes, row)                                                                    \
+#define SUPER(name, kind, scales, quants)                                                          \
     KERNEL static void panel_##name(float *acc, const uint8_t *w, const struct quant_x *x,         \
                                     int blocks, int rows)                                          \
     {                                                                                              \
-        for (int b = 0; b < blocks; b += 8, w += (bytes), x += 8 * rows) {                         \
-            prefetch(w, bytes);                                                                    \
-            for (int half = 0; half < 2; half++)                                                   \
-                for (int n = 0; n < rows; n++)                                                     \
-                    row(acc + n * QUANT_ROWS + 8 * half, w, x + n, rows, half);                    \
-        }                                                                                          \
+        for (int b = 0; b < blocks; b += 8, w += (scales) + 8 * (quants), x += 8 * rows)           \
+            for (int n = 0; n < rows; n++)                                                         \
+                super_row(kind, scales, quants, acc + n * QUANT_ROWS, w, x + n, rows, n == 0);     \
     }
-SUPER(q2_k, Q2_SUPER, q2_row)
-SUPER(q3_k, Q3_SUPER, q3_row)
-SUPER(iq4_xs, IQ4_SUPER, iq4_row)
+SUPER(q4_k, QUANT_Q4_K, SUPER_SCALES, Q4_QUANTS)
+SUPER(q5_k, QUANT_Q5_K, SUPER_SCALES, Q5_QUANTS)
+SUPER(q6_k, QUANT_Q6_K, SUPER_SCALES, Q6_QUANTS)
+SUPER(q2_k, QUANT_Q2_K, SUPER_SCALES, Q2_QUANTS)
+SUPER(q3_k, QUANT_Q3_K, SUPER_SCALES, Q3_QUANTS)
+SUPER(iq4_xs, QUANT_IQ4_XS, IQ4_SCALES, Q4_QUANTS)
 
 static int available(void)
 {
