@@ -231,6 +231,8 @@ static int walk(struct gen_walk *w, struct gen_result *out, const struct ids *pr
                 rc = begin(w, &w->seq[i], &out[next], next, &prompt[next], e);
                 next++;
             }
+        if (rc == 0)
+            rc = gen_walk_feed(w, e);
         if (rc == 0 && !gen_is_stopped(w))
             rc = gen_walk_step(w, e);
         is_over =
@@ -355,6 +357,8 @@ int gen_chat_turn(struct gen_chat *t, const struct ids *more, struct gen_result 
                        more->n, t->result.ids.n, t->cap);
     gen_text_reset(&q->text, &t->result.text);
     int rc = gen_seq_feed(&t->walk, q, more, e);
+    if (rc == 0)
+        rc = gen_walk_feed(&t->walk, e);
     q->begins = 1;
     while (rc == 0 && !q->is_done && !gen_is_stopped(&t->walk))
         rc = gen_walk_step(&t->walk, e);

@@ -39,6 +39,7 @@ struct gen_seq {
     struct spec *spec;           /* NULL: ordinary decoding */
     int32_t next;                /* the next token when it has been drawn already, else -1 */
     enum gen_mark mark;          /* of the next token */
+    int is_fed;                  /* the cache has the prompt, or feeding was stopped */
     int is_done;
     int begins; /* the next piece starts a text: the vocabulary's leading space is dropped */
 };
@@ -49,7 +50,7 @@ struct gen_walk {
     const struct gen_watch *watch;
     struct sampler sampler;
     real *logits;            /* (rows, V) of a step, or of prompt tokens */
-    int32_t *id;             /* (slots) of a step */
+    int32_t *id;             /* of a pass */
     struct kv_cache **cache; /* (slots) of a step */
     struct gen_seq *seq;     /* (slots) */
     struct gen_seq **active; /* (slots) of a step */
@@ -62,9 +63,11 @@ void gen_walk_release(struct gen_walk *w);
 int gen_seq_begin(struct gen_walk *w, struct gen_seq *q, size_t k, struct gen_result *out,
                   size_t cap, struct err *e) DS_CHECK;
 void gen_seq_release(struct gen_seq *q);
-/* Adds the prompt's ids and their cost; the answer starts after them. */
+/* Adds the prompt's ids; the answer starts after them. */
 int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt,
                  struct err *e) DS_CHECK;
+/* Computes the prompts that were added since, as many as fit in a pass at once. */
+int gen_walk_feed(struct gen_walk *w, struct err *e) DS_CHECK;
 /* Decodes one token for each active slot. */
 int gen_walk_step(struct gen_walk *w, struct err *e) DS_CHECK;
 int gen_is_stopped(const struct gen_walk *w);

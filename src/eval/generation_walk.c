@@ -24,18 +24,18 @@ int gen_walk_init(struct gen_walk *w, int slots, size_t most, struct err *e)
 {
     struct model *m = w->s->model;
     size_t V = (size_t)m->config.vocab, n = (size_t)slots;
-    int rows = most < CHUNK ? (int)most : CHUNK;
+    size_t rows = most < CHUNK / n ? most * n : CHUNK; /* of the prompts of all texts */
     size_t at_once = w->o->logprobs > 0 && n < CHUNK_LOGITS ? CHUNK_LOGITS : n;
     w->slots = slots;
     w->logits = mem_alloc(V, at_once * sizeof *w->logits);
-    w->id = mem_alloc(n, sizeof *w->id);
+    w->id = mem_alloc(n > CHUNK ? n : CHUNK, sizeof *w->id);
     w->cache = mem_alloc(n, sizeof *w->cache);
     w->seq = mem_alloc(n, sizeof *w->seq);
     w->active = mem_alloc(n, sizeof *w->active);
     if (!w->logits || !w->id || !w->cache || !w->seq || !w->active)
         return err_set(e, DS_EMEM, "out of memory for batched decoding of %d texts", slots);
     int rc = sampler_init(&w->sampler, (int)V, e);
-    return rc < 0 ? rc : model_reserve(m, rows > slots ? rows : slots, 0, 0, e);
+    return rc < 0 ? rc : model_reserve(m, (int)(rows > n ? rows : n), 0, 0, e);
 }
 
 void gen_walk_release(struct gen_walk *w)
@@ -186,13 +186,14 @@ static int show_prompt(struct gen_walk *w, const struct gen_seq *q, const struct
 
 /* ---- the prompt ---- */
 
-/* Log-probabilities of what follows the n rows of the last pass, whose first is token at. */
-static void note_prompt(struct gen_walk *w, struct gen_seq *q, size_t at, int n)
+/* Log-probabilities of what follows n rows of the last pass from `row` on, whose first is token
+ * at. */
+static void note_prompt(struct gen_walk *w, struct gen_seq *q, int row, size_t at, int n)
 {
     size_t V = (size_t)w->s->model->config.vocab, end = q->out->ids.n;
     for (int i = 0; i < n; i += CHUNK_LOGITS) {
         int rows = n - i < CHUNK_LOGITS ? n - i : CHUNK_LOGITS;
-        model_logits_rows(w->s->model, i, rows, w->logits);
+        model_logits_rows(w->s->model, row + i, rows, w->logits);
         for (int k = 0; k < rows && at + (size_t)(i + k) + 1 < end; k++)
             note_logprob(w, q->out, at + (size_t)(i + k) + 1, w->logits + (size_t)k * V);
     }
@@ -221,37 +222,89 @@ static int add_prompt(struct gen_seq *q, const struct ids *prompt, struct err *e
 
 int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt, struct err *e)
 {
-    struct model *m = w->s->model;
-    struct gen_result *out = q->out;
-    struct pass pass = gen_pass(w->o, q->seed);
-    int rc = show_prompt(w, q, prompt, &q->begins, e), wants = w->o->logprobs > 0 && w->o->echo > 0;
+    int rc = show_prompt(w, q, prompt, &q->begins, e);
     q->next = -1; /* drawn for another continuation */
     q->mark = GEN_ORDINARY;
-    size_t at = (size_t)q->cache->len; /* fewer than the ids when a prompt was interrupted */
-    if (rc == 0)
-        rc = add_prompt(q, prompt, e);
-    for (int n; at < out->n_prompt && rc == 0 && !gen_is_stopped(w); at += (size_t)n) {
-        n = (int)(out->n_prompt - at < CHUNK ? out->n_prompt - at : CHUNK);
-        n = n < m->R_max ? n : m->R_max;
-        rc = model_decode(m, q->cache, out->ids.v + at, n, &pass, e);
-        if (rc < 0)
-            return rc;
-        count_rows(w, q, 0, at, n);
-        if (wants)
-            note_prompt(w, q, at, n);
-        if (at + (size_t)n == out->n_prompt)
-            model_logits(m, m->R - 1, q->logits);
-        rc = report_tokens(w, q, at, n);
-        if (rc == 0 && q->spec) {
-            rc = spec_follow(q->spec, out->ids.v + at, n, e);
-            count_draft(q);
-        }
-    }
-    q->flops_before = q->flops;
-    q->is_done = at < out->n_prompt;
-    out->stop = GEN_STOP_ASKED;
+    q->out->stop = GEN_STOP_ASKED;
     q->made = 0;
-    q->began = clock_mono();
+    q->is_fed = 0;
+    return rc < 0 ? rc : add_prompt(q, prompt, e);
+}
+
+/* Ids of the prompt that the cache lacks. */
+static size_t missing(const struct gen_seq *q)
+{
+    return q->out->n_prompt - (size_t)q->cache->len;
+}
+
+/* Lists the texts whose prompts share the next pass; returns how many tokens each adds.  bf16 over
+ * a bf16 cache takes prompts one by one, because there the order of attention's sums depends on
+ * the length of a piece (engine/ops.h), and a text must not depend on the others. */
+static int next_pieces(struct gen_walk *w, int *n)
+{
+    const struct model *m = w->s->model;
+    size_t least = CHUNK < m->R_max ? CHUNK : (size_t)m->R_max, most = least;
+    *n = 0;
+    for (int i = 0; i < w->slots; i++) {
+        struct gen_seq *q = &w->seq[i];
+        int is_single = m->weights.format == GEMM_BF16 && q->cache && q->cache->layer[0].k16;
+        if (!q->out || q->is_fed || missing(q) == 0 || (*n > 0 && is_single))
+            continue;
+        w->active[*n] = q;
+        w->cache[*n] = q->cache;
+        *n += 1;
+        least = missing(q) < least ? missing(q) : least;
+    }
+    size_t share = *n > 0 ? most / (size_t)*n : 1;
+    return (int)(least < share ? least : share);
+}
+
+/* After the pass of a piece: row `row` is its first. */
+static int take_piece(struct gen_walk *w, struct gen_seq *q, int row, int n, struct err *e)
+{
+    struct gen_result *out = q->out;
+    size_t at = (size_t)(q->cache->len - n);
+    count_rows(w, q, row, at, n);
+    if (w->o->logprobs > 0 && w->o->echo > 0)
+        note_prompt(w, q, row, at, n);
+    if (missing(q) == 0)
+        model_logits(w->s->model, row + n - 1, q->logits);
+    int rc = report_tokens(w, q, at, n);
+    if (rc == 0 && q->spec) {
+        rc = spec_follow(q->spec, out->ids.v + at, n, e);
+        count_draft(q);
+    }
+    return rc;
+}
+
+static int feed_pieces(struct gen_walk *w, int n, int T, struct err *e)
+{
+    struct pass pass = gen_pass(w->o, w->active[0]->seed);
+    for (int i = 0; i < n; i++) {
+        const struct gen_seq *q = w->active[i];
+        memcpy(w->id + (size_t)i * (size_t)T, q->out->ids.v + q->cache->len,
+               (size_t)T * sizeof *w->id);
+    }
+    int rc = model_decode_batch(w->s->model, w->cache, n, w->id, T, &pass, e);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = take_piece(w, w->active[i], i * T, T, e);
+    return rc;
+}
+
+int gen_walk_feed(struct gen_walk *w, struct err *e)
+{
+    int n, T, rc = 0;
+    while ((T = next_pieces(w, &n)) > 0 && n > 0 && rc == 0 && !gen_is_stopped(w))
+        rc = feed_pieces(w, n, T, e);
+    for (int i = 0; i < w->slots && rc == 0; i++) {
+        struct gen_seq *q = &w->seq[i];
+        if (!q->out || q->is_fed)
+            continue;
+        q->is_fed = 1;
+        q->is_done = missing(q) > 0; /* stopped */
+        q->flops_before = q->flops;
+        q->began = clock_mono();
+    }
     return rc;
 }
 

@@ -127,6 +127,73 @@ static struct gen_result run(struct subject *s, const char *say, const struct ge
     return r;
 }
 
+/* ---- passes over prompts ---- */
+
+struct order {
+    size_t text[512]; /* of the tokens, as they went through the model */
+    size_t n;
+};
+
+static int note_text(void *ctx, size_t k, const struct gen_result *r, size_t at)
+{
+    struct order *o = ctx;
+    if (at < r->n_prompt && o->n < DS_LEN(o->text))
+        o->text[o->n++] = k;
+    return 0;
+}
+
+/* The first pass takes the shortest prompt's length of each, the next ones what is left. */
+T(prompts_share_passes)
+{
+    static const char *const say[] = {"the cat sat on it", "abc", "0123456789"};
+    static const size_t length[] = {17, 3, 10},
+                        pass[][2] = {{0, 3}, {1, 3}, {2, 3}, {0, 7}, {2, 7}, {0, 7}};
+    struct subject s = subject_of("edp");
+    struct gen_options o = options();
+    struct order seen = {{0}, 0};
+    struct gen_watch watch = {.token = note_text, .ctx = &seen};
+    struct gen_result r[DS_LEN(say)];
+    struct ids prompt[DS_LEN(say)];
+    struct err e = {0};
+    for (size_t i = 0; i < DS_LEN(say); i++) {
+        prompt[i] = ids_of(&s, say[i]);
+        t_eq(prompt[i].n, length[i]);
+    }
+    t_ok(gen_run(r, &s, prompt, DS_LEN(say), &o, NULL, &watch, &e), &e);
+    size_t at = 0;
+    for (size_t i = 0; i < DS_LEN(pass); i++)
+        for (size_t k = 0; k < pass[i][1]; k++)
+            t_eq(seen.text[at++], pass[i][0]);
+    t_eq(seen.n, at);
+    for (size_t i = 0; i < DS_LEN(say); i++) {
+        gen_result_release(&r[i]);
+        ids_release(&prompt[i]);
+    }
+    model_free(s.model);
+    tokenizer_free(s.tokenizer);
+}
+
+T(memory_for_activations_does_not_grow_with_the_prompt)
+{
+    size_t used[2];
+    for (int i = 0; i < 2; i++) {
+        struct subject s = subject_of("edp model.max_seq=4096");
+        struct gen_options o = options();
+        struct str text = {0};
+        for (int k = 0; k < (i ? 4000 : 300); k++)
+            str_add_char(&text, (char)('a' + k % 26));
+        o.max_tokens = 2;
+        struct gen_result r = run(&s, str_text(&text), &o, NULL, NULL);
+        t_true(r.ids.n > text.len && s.model->R_max <= 256);
+        used[i] = s.model->stream_arena.peak + s.model->work_arena.peak;
+        gen_result_release(&r);
+        str_release(&text);
+        model_free(s.model);
+        tokenizer_free(s.tokenizer);
+    }
+    t_eq(used[0], used[1]);
+}
+
 /* Tokens are bytes: every stop string of several bytes crosses borders. */
 T(a_text_ends_before_the_first_stop_string)
 {
