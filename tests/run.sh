@@ -6,7 +6,8 @@
 # is a failure, because nobody would notice that it did not run.  The reasons are listed before the
 # sum, which is the last line, alone.
 # Environment: BUILD_DIR (logs go to BUILD_DIR/log, with the seconds of each in `seconds`, the slowest
-# first), BUILD_FAILED=1 (counts as a failure too), T_RUNNER=qemu-... (what runs the compiled ones).
+# first), BUILD_FAILED=1 (counts as a failure too), T_RUNNER=qemu-... (what runs the compiled ones), T_PATIENCE=3
+# (waits are as many times longer; T_SLOW_FACTOR also leaves out what a sanitizer makes too slow).
 set -u
 
 export LC_ALL=C
@@ -78,9 +79,9 @@ export LOG_DIR
 rm -rf "$LOG_DIR"
 mkdir -p "$LOG_DIR"
 # Scripts mostly wait and programs mostly compute: taken in turns, two more than asked for keep the
-# processors busy.
+# processors busy.  A test then waits longer for what it expects.
 if [ $# -gt 0 ]; then
-    [ "$jobs" -eq 1 ] || jobs=$((jobs + 2))
+    [ "$jobs" -eq 1 ] || { jobs=$((jobs + 2)); export T_PATIENCE="${T_PATIENCE:-3}"; }
     printf '%s\n' "$@" | grep -E '\.(py|sh)$' >"$LOG_DIR/scripts"
     printf '%s\n' "$@" | grep -vE '\.(py|sh)$' | paste -d '\n' "$LOG_DIR/scripts" - | grep . |
         xargs -n 1 -P "$jobs" sh "$0" --one

@@ -110,7 +110,9 @@ int main(int argc, char **argv)
             continue;
         TCase *tc = tcase_create(c->name);
         const char *slow = getenv("T_SLOW_FACTOR"); /* sanitizers, valgrind */
-        tcase_set_timeout(tc, c->seconds * (slow ? atof(slow) : 1.0));
+        const char *patience = getenv("T_PATIENCE");
+        tcase_set_timeout(tc, c->seconds * (slow ? atof(slow) : 1.0) *
+                                  (patience ? atof(patience) : 1.0));
         tcase_add_test(tc, c->test);
         suite_add_tcase(suite, tc);
     }

@@ -11,7 +11,9 @@ import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.path.abspath(os.environ.get("DEPTHSCOPE") or os.path.join(ROOT, "depthscope"))
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
+SANITIZED = "T_SLOW_FACTOR" in os.environ  # or otherwise slow: less is tested
+SLOW = float(os.environ.get("T_SLOW_FACTOR", "1")) * float(os.environ.get("T_PATIENCE", "1"))  # waits are as many times longer
+sys.path.append("/usr/lib/python3/dist-packages")  # Debian's packages serve every python3
 LONG = bool(os.environ.get("T_LONG"))  # make test-full: what needs long waits or large files, too
 SHARED = os.environ.get("DEPTHSCOPE_SHARED", os.path.join(ROOT, "..", "shared", "data"))
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "

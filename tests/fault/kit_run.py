@@ -3,7 +3,7 @@ import fcntl, hashlib, json, os, pty, random, re, select, shutil, signal, socket
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
-from t import PROGRAM, ROOT, SLOW, Skip  # noqa: E402
+from t import PROGRAM, ROOT, SANITIZED, SLOW, Skip  # noqa: E402
 
 RUNS = tempfile.mkdtemp(prefix="ds-run-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 data.docs=20 data.tokenizer=bytes "

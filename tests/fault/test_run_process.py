@@ -10,7 +10,7 @@ def kill_at_random_moments():
     keys = TINY + ["train.steps=250", "train.checkpoint_every=7", "train.keep=1000"]
     check(train(*keys, "--run", "whole")[0] == 0, "the whole run")
     random.seed(11)
-    for run in ("killed-a", "killed-b")[:1 if SLOW > 1 else 2]:
+    for run in ("killed-a", "killed-b")[:1 if SANITIZED else 2]:
         kills, args = 0, keys + ["--run", run]
         for attempt in range(60):
             p = start(*args, "--quiet")
@@ -207,7 +207,7 @@ def failing_disk():
         "write:40=ENOSPC", "write:40+=ENOSPC", "write:40", "write:40+", "fsync:12", "fsync:12+", "rename:6", "rename:6+",
         "fsync:12=ENOSPC", "rename:6+=EROFS", "open:60+=EMFILE", "mkdir:3+=ENOSPC", "close:30", "fdatasync:1+",
         "write:1", "write:3=ENOSPC", "rename:1", "mkdir:1", "unlink:1+", "open:12=EMFILE",
-    ][::3 if SLOW > 1 else 1]):
+    ][::3 if SANITIZED else 1]):
         run = "disk-%d" % number
         status, out, err = train(*keys, "--run", run, "--quiet", DEPTHSCOPE_FAIL=rule)
         check(status in (0, 1), rule, "%d %s" % (status, err))
@@ -234,7 +234,7 @@ def interrupted_calls_do_not_fail_a_run():
     if not os.path.isdir(path("disk-ok")):
         reference_for_disks()
     calls = ("open", "write", "fsync", "fdatasync", "close", "rename", "mkdir", "unlink", "read")
-    for n in range(1, 60, 20 if SLOW > 1 else 4):
+    for n in range(1, 60, 20 if SANITIZED else 4):
         run = "eintr-%d" % n
         status, out, err = train(*TINY, "train.steps=45", "--run", run, "--quiet",
                                  DEPTHSCOPE_FAIL=",".join("%s:%d=EINTR" % (c, n) for c in calls))

@@ -24,8 +24,9 @@ static void replay(const char *name, const uint8_t *data, size_t size)
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        const char *slow = getenv("T_SLOW_FACTOR");
-        alarm((unsigned)(INPUT_SECONDS * (slow ? strtod(slow, NULL) : 1.0)));
+        const char *slow = getenv("T_SLOW_FACTOR"), *patience = getenv("T_PATIENCE");
+        alarm((unsigned)(INPUT_SECONDS * (slow ? strtod(slow, NULL) : 1.0) *
+                         (patience ? strtod(patience, NULL) : 1.0)));
         LLVMFuzzerTestOneInput(data, size);
         exit(EXIT_SUCCESS);
     }

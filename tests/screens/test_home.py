@@ -10,9 +10,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
 from records import frame, pack  # noqa: E402
-from t import run, test  # noqa: E402
+from t import SLOW, run, test  # noqa: E402
 
-SLOW = float(os.environ.get("T_SLOW_FACTOR", "1"))
 TINY = ("model.layers=6 model.dim=32 model.heads=2 model.vocab=300 train.steps=10 train.seq=32 train.batch=2 "
         "train.eval_every=5 train.final_tokens=512 train.eval_tokens=512 data.docs=60 data.val_fraction=0.3 "
         "train.time_rounds=0 train.checkpoint_every=5 threads=1").split()

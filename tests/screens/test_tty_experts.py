@@ -43,7 +43,7 @@ def a_cursor_step_is_small():
                 rests.append(len(t.read(0.3)))
             t.close()
             print("  %s B per cursor step, %d x %d at %dx%d; %s B when it rests" % (costs, layers, experts, cols, rows, rests))
-            check(max(costs) <= 150, "%s B per step" % costs)
+            kit.are_small(costs)
             check(max(rests) <= 900, "%s B when the cursor rests" % rests)
 
 

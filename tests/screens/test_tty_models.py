@@ -84,7 +84,7 @@ def a_cursor_step_in_compare_is_small():
             rests.append(len(t.read(0.3)))
         end(t)
         print("  %s B per cursor step at %dx%d; %s B when it rests" % (costs, cols, rows, rests))
-        check(max(costs) <= 150, "%s B per step" % costs)
+        kit.are_small(costs)
 
 
 def two_models_run_on_a_text_and_their_divergence_is_shown():
@@ -234,7 +234,7 @@ def a_cursor_step_in_generate_is_small():
             t.read(0.3)
         end(t)
         print("  %s B per cursor step at %dx%d" % (costs, cols, rows))
-        check(max(costs) <= 150, "%s B per step" % costs)
+        kit.are_small(costs)
 
 
 def children(pid):

@@ -65,6 +65,7 @@ found() { # KIND NAME
     case $1 in
     tool) if [ "$2" = cc ]; then command -v "$cc"; else command -v "$2"; fi >/dev/null 2>&1 ;;
     pkg) module "$2" >/dev/null ;;
+    py) python3 -c "import sys; sys.path.append('/usr/lib/python3/dist-packages'); import $2" >/dev/null 2>&1 ;;
     head) printf '#include <%s>\n' "$2" | "$cc" -E -x c - >/dev/null 2>&1 ;;
     *) die "$table: unknown kind '$1'" ;;
     esac

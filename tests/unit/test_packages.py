@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
-from t import PROGRAM, ROOT, SLOW, Skip, run, test  # noqa: E402
+from t import PROGRAM, ROOT, SANITIZED, Skip, run, test  # noqa: E402
 
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k not in "MFLAGS DESTDIR PREFIX DATADIR MANDIR BASHDIR ZSHDIR FISHDIR".split()}
 
@@ -105,7 +105,7 @@ def package():
     for name in ("dpkg-deb", "dpkg-shlibdeps", "strip"):
         if not shutil.which(name):
             raise Skip("%s is not installed (dpkg-dev, binutils)" % name)
-    if SLOW > 1:
+    if SANITIZED:
         raise Skip("an instrumented program is not packaged")
     if json.loads(run("--version", "--json"))["static"]:
         raise Skip("a static program is not for Debian, whose libraries it would hold")
