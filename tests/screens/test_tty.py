@@ -116,7 +116,7 @@ class Tty:
         return "\n".join(self.screen.display)
 
     def wait(self, seconds=5.0):
-        end = time.time() + seconds
+        end = time.time() + seconds * t.SLOW
         while time.time() < end and self.status is None:
             self.read(0.05, 0.2)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -400,7 +400,7 @@ def sizes_and_storms():
         t.screen.reset()
         t.resize(24, 80)
         t.keys(b"\x0c", 0.5)
-        check("Monitor" in t.text() and "quit" in t.text(), "final size not drawn:\n" + t.text())
+        wait(lambda: "Monitor" in t.text() and "quit" in t.text(), 5, t, "final size not drawn")
     t.close()
     is_sane(t)
 
