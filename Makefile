@@ -79,7 +79,7 @@ EMBEDDED := $(if $(PORTABLE),$(B)/embedded.o)
 TOP   := $(if $(BIN),$(if $(filter release,$(VARIANT)),depthscope))
 
 only = $(if $(ONLY),$(foreach f,$(1),$(if $(strip $(foreach o,$(ONLY),$(findstring $(o),$(f)))),$(f))),$(1))
-TESTS32 := $(call only,$(wildcard $(foreach d,unit pair golden screens fault,tests/$(d)/test_*.c)))
+TESTS32 := $(call only,$(wildcard $(foreach d,pair golden unit screens fault,tests/$(d)/test_*.c)))# the longest first
 TESTS64 := $(call only,$(wildcard tests/grad/test_*.c))
 FUZZ    := $(call only,$(wildcard tests/fuzz/fuzz_*.c))
 SCRIPTS := $(call only,$(wildcard tests/*/test_*.py tests/*/test_*.sh))
