@@ -5,6 +5,19 @@ from kit_run import *
 # ---- tests ---------------------------------------------------------------------------------------------------------
 
 
+def kill_soon(p, run):
+    """Whether P was killed: a moment after up to two more checkpoints were begun, so that no machine is too fast for it."""
+    def begun():
+        return len(os.listdir(path(run, "checkpoints"))) if os.path.isdir(path(run, "checkpoints")) else 0
+    goal = begun() + random.randint(0, 2)
+    while p.poll() is None and begun() < goal:
+        time.sleep(0.001)
+    time.sleep(random.uniform(0, 0.03) * SLOW)
+    if p.poll() is None:
+        p.kill()
+    return p.wait() == -9
+
+
 def kill_at_random_moments():
     """kill -9 at 20 random moments, resume until done: the same weights as never killed."""
     keys = TINY + ["train.steps=250", "train.checkpoint_every=7", "train.keep=1000"]
@@ -15,11 +28,7 @@ def kill_at_random_moments():
         for attempt in range(60):
             p = start(*args, "--quiet")
             if kills < 10:
-                try:
-                    p.wait(timeout=random.uniform(0.02, 0.25) * SLOW)
-                except subprocess.TimeoutExpired:
-                    p.kill()
-                    kills += 1
+                kills += kill_soon(p, run)
             status, _, err = finish(p)
             if status == 0:
                 break
