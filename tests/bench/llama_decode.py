@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decoding and prefill compared with llama.cpp, in alternating turns: llama_decode.py [shape=1.1b|small] [type=F32,BF16,Q8_0,Q4_0]
-[model=FILE.gguf,FILE.gguf] [rounds=3] [prefill=512] [decode=16].  With model= both sides open that file, of any type, in bf16;
-it needs no tokenizer.  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the threads of both (2).
+[model=FILE.gguf,FILE.gguf] [rounds=3] [prefill=512] [decode=16].  Both sides open the same file, in bf16 (F32 in fp32): one of
+random weights, or those of model=, of any type.  It needs no tokenizer.  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the threads of both (2).
 Weights are random: speed does not depend on them.  Files go to TMPDIR, one at a time."""
 import os
 import sys
@@ -10,20 +10,16 @@ import time
 
 import side_by_side
 
-# layers, dim, heads, kv_heads, ffn, vocab; and ours
-SHAPES = {
-    "1.1b": ((22, 2048, 32, 4, 5632, 32000), ["shape=1.1b"]),
-    "small": ((6, 256, 4, 4, 1024, 4096),
-              ["layers=6", "dim=256", "heads=4", "vocab=4096", "model.ffn=1024", "model.tied=false"]),
-}
-OURS = {"F32": ("fp32", "none"), "BF16": ("bf16", "none"), "Q8_0": ("bf16", "q8_0"), "Q4_0": ("bf16", "q4_0")}
+# layers, dim, heads, kv_heads, ffn, vocab
+SHAPES = {"1.1b": (22, 2048, 32, 4, 5632, 32000), "small": (6, 256, 4, 4, 1024, 4096)}
+TYPES = ("F32", "BF16", "Q8_0", "Q4_0")
 
 
 def write_model(path, shape, kind):
     """One tensor of each size is rounded and written for every layer: the bytes read are as many."""
     import gguf
     import numpy as np
-    layers, dim, heads, kv_heads, ffn, vocab = SHAPES[shape][0]
+    layers, dim, heads, kv_heads, ffn, vocab = SHAPES[shape]
     kinds, made = gguf.GGMLQuantizationType, {}
     w = gguf.GGUFWriter(path, "llama")
     w.add_block_count(layers)
@@ -78,17 +74,12 @@ class Model:
         self.L, self.prefill, self.decode = L, want["prefill"], want["decode"]
         L.llama_backend_init()
         p = L.llama_model_default_params()
-        if want["model"]:
-            self.said = without_tokenizer(L, want["model"])
-            if self.said:
-                p.kv_overrides = self.said
-            self.model = L.llama_model_load_from_file(want["model"].encode(), p)
-        else:
-            with tempfile.TemporaryDirectory() as top:
-                path = os.path.join(top, "model.gguf")
-                write_model(path, want["shape"], want["type"])
-                p.use_mmap = False  # the file goes away
-                self.model = L.llama_model_load_from_file(path.encode(), p)
+        if want["shape"]:
+            write_model(want["model"], want["shape"], want["type"])
+        self.said = without_tokenizer(L, want["model"])
+        if self.said:
+            p.kv_overrides = self.said
+        self.model = L.llama_model_load_from_file(want["model"].encode(), p)
         if not self.model:
             raise RuntimeError("llama.cpp does not load the file")
         c = L.llama_context_default_params()
@@ -121,9 +112,10 @@ def start(want):
     return m, {"version": m.L.__version__}
 
 
-def compare(o, kind, model=""):
-    want = {"model": model, "shape": o["shape"], "type": kind, "prefill": int(o["prefill"]), "decode": int(o["decode"])}
-    ours_of = [model, "compute=bf16"] if model else ["compute=" + OURS[kind][0], "weights=" + OURS[kind][1], *SHAPES[o["shape"]][1]]
+def compare(o, kind, model, shape=""):
+    """Of the file MODEL, which the worker writes where a shape is given."""
+    want = {"model": model, "shape": shape, "type": kind, "prefill": int(o["prefill"]), "decode": int(o["decode"])}
+    ours_of = [model, "compute=" + ("fp32" if kind == "F32" else "bf16")]
     try:
         worker = side_by_side.Worker(os.path.abspath(__file__), want)
     except side_by_side.Missing as e:
@@ -149,17 +141,18 @@ def compare(o, kind, model=""):
 
 def main():
     o = side_by_side.settings({"shape": "1.1b", "type": "F32,BF16,Q8_0,Q4_0", "model": "", "rounds": "3", "prefill": "512", "decode": "16"})
-    if o["shape"] not in SHAPES or any(k not in OURS for k in o["type"].split(",")):
-        sys.exit("shape is one of %s, type of %s" % (" ".join(SHAPES), " ".join(OURS)))
+    if o["shape"] not in SHAPES or any(k not in TYPES for k in o["type"].split(",")):
+        sys.exit("shape is one of %s, type of %s" % (" ".join(SHAPES), " ".join(TYPES)))
     side_by_side.need("llama_cpp", "gguf")
     if not o["model"]:
         print("%s: %d x %d, %d heads, %d kv heads, ffn %d, vocab %d, %s threads; tokens/s" % (
-            (o["shape"], SHAPES[o["shape"]][0][0], SHAPES[o["shape"]][0][1]) + SHAPES[o["shape"]][0][2:] + (side_by_side.THREADS,)))
+            (o["shape"], *SHAPES[o["shape"]], side_by_side.THREADS)))
     print("%-26s %-26s %-26s %s" % ("", "depthscope", "llama.cpp", "ratio"), flush=True)
     for model in filter(None, o["model"].split(",")):
         compare(o, os.path.basename(model)[:16], os.path.abspath(model))
     for kind in [] if o["model"] else o["type"].split(","):
-        compare(o, kind)
+        with tempfile.TemporaryDirectory() as top:
+            compare(o, kind, os.path.join(top, "model.gguf"), o["shape"])
 
 
 if sys.argv[1:] == ["worker"]:
