@@ -12,7 +12,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 BINARY  ?= $(or $(wildcard build/portable/depthscope),$(BIN))
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/python/depthscope/_version.py)# its only place
 JOBS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
-ifeq ($(MAKELEVEL)$(MAKE_RESTARTS),0)
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(JOBS)# a -j on the command line wins
 endif
 Q := $(if $(V),,@)

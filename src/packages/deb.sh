@@ -14,7 +14,7 @@ for tool in dpkg-deb dpkg-shlibdeps dpkg-architecture strip; do
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-root=$work/root doc=$work/root/usr/share/doc/depthscope
+tree=$work/tree doc=$work/tree/usr/share/doc/depthscope
 version=$("$program" --version | sed 's/^depthscope //')
 day=$(sed -n "s/^## $version (\(.*\))\$/\1/p" $notes)
 [ "$day" ] || { echo "deb: $notes has no heading \"## $version (YYYY-MM-DD)\""; exit 1; }
@@ -25,13 +25,13 @@ arch=$(dpkg-architecture -qDEB_HOST_ARCH)
 
 # ---- files ----
 
-mkdir "$root"
-DESTDIR=$root PREFIX=/usr DATADIR="" MANDIR="" BASHDIR="" FISHDIR="" ZSHDIR=/usr/share/zsh/vendor-completions \
+mkdir "$tree"
+DESTDIR=$tree PREFIX=/usr DATADIR="" MANDIR="" BASHDIR="" FISHDIR="" ZSHDIR=/usr/share/zsh/vendor-completions \
     sh src/packages/install.sh install "$program" >"$work/log"
-rm "$root/usr/share/depthscope/installed.txt" # dpkg has its own list
-strip --strip-unneeded --remove-section=.comment --remove-section=.note "$root/usr/bin/depthscope"
-gzip -9n "$root/usr/share/man/man1/depthscope.1"
-mkdir -p "$doc" "$root/DEBIAN"
+rm "$tree/usr/share/depthscope/installed.txt" # dpkg has its own list
+strip --strip-unneeded --remove-section=.comment --remove-section=.note "$tree/usr/bin/depthscope"
+gzip -9n "$tree/usr/share/man/man1/depthscope.1"
+mkdir -p "$doc" "$tree/DEBIAN"
 {
     echo 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/'
     echo 'Upstream-Name: depthscope'
@@ -70,14 +70,14 @@ awk '/^## / { day = $3; gsub(/[()]/, "", day); print "V", $2, day; next }
 
 mkdir "$work/debian"
 printf 'Source: depthscope\n\nPackage: depthscope\nArchitecture: %s\n' "$arch" >"$work/debian/control"
-depends=$(cd "$work" && dpkg-shlibdeps -O -e"$root/usr/bin/depthscope" 2>"$work/log") || { cat "$work/log"; exit 1; }
+depends=$(cd "$work" && dpkg-shlibdeps -O -e"$tree/usr/bin/depthscope" 2>"$work/log") || { cat "$work/log"; exit 1; }
 depends=$(printf '%s\n' "$depends" | sed -n 's/^shlibs:Depends=//p')
-cat >"$root/DEBIAN/control" <<EOF
+cat >"$tree/DEBIAN/control" <<EOF
 Package: depthscope
 Version: $version
 Architecture: $arch
 Maintainer: $maintainer
-Installed-Size: $(du -k -s --apparent-size "$root/usr" | cut -f1)
+Installed-Size: $(du -k -s --apparent-size "$tree/usr" | cut -f1)
 Depends: $depends
 Recommends: openssh-client
 Suggests: libopenblas0, curl
@@ -89,13 +89,13 @@ Description: terminal workbench for adaptive-depth transformers
  every layer, steps through what a router decided and why, and draws figures
  from logged data. Logs of other programs open like its own, also over ssh.
 EOF
-(cd "$root" && find usr -type f | sort | xargs md5sum >DEBIAN/md5sums)
-chmod 644 "$root/DEBIAN/control" "$root/DEBIAN/md5sums"
-find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+(cd "$tree" && find usr -type f | sort | xargs md5sum >DEBIAN/md5sums)
+chmod 644 "$tree/DEBIAN/control" "$tree/DEBIAN/md5sums"
+find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
 mkdir -p "$directory"
 deb=$directory/depthscope_${version}_$arch.deb
-dpkg-deb --root-owner-group -Zxz --build "$root" "$deb" >"$work/log" || { cat "$work/log"; exit 1; }
+dpkg-deb --root-owner-group -Zxz --build "$tree" "$deb" >"$work/log" || { cat "$work/log"; exit 1; }
 echo "$deb"
 : "${LINTIAN=lintian}"
 if [ -z "$LINTIAN" ]; then
