@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Decoding and prefill compared with llama.cpp, in alternating turns: llama_decode.py [shape=1.1b|small] [type=F32,BF16,Q8_0,Q4_0]
 [model=FILE.gguf,FILE.gguf] [rounds=3] [prefill=512] [decode=16].  Both sides open the same file, in bf16 (F32 in fp32): one of
-random weights, or those of model=, of any type.  It needs no tokenizer.  PYTHON=... names the interpreter that has llama_cpp and gguf; OMP_NUM_THREADS the threads of both (2).
-Weights are random: speed does not depend on them.  Files go to TMPDIR, one at a time."""
+random weights, or those of model=, of any type.  It needs no tokenizer.  PYTHON=... names the interpreter that has llama_cpp and gguf;
+OMP_NUM_THREADS the threads of both (2).  Weights are random: speed does not depend on them.  Files go to TMPDIR, one at a time."""
 import os
 import sys
 import tempfile
