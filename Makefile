@@ -63,7 +63,8 @@ space := $(empty) $(empty)
 B    := build/$(VARIANT)
 D    := $(B)-double
 MAIN := $(wildcard src/cli/main.c src/cli/version.c)# not in the library
-SRC  := $(filter-out $(MAIN),$(wildcard src/*/*.c src/*/*/*.c))
+RANKS := src/base/ranks_mpi.c src/base/ranks_watch.c# the program of make MPI=1 alone
+SRC  := $(filter-out $(MAIN) $(RANKS),$(wildcard src/*/*.c src/*/*/*.c))
 ifdef PARTS
 MAIN :=
 SRC  := $(foreach p,$(PARTS),$(filter src/$(p)/%,$(SRC)))
@@ -73,7 +74,11 @@ OBJ   := $(SRC:%.c=$(B)/%.o)
 OBJ64 := $(SRC64:%.c=$(D)/%.o)
 LIB   := $(B)/libdepthscope$(addprefix -,$(subst $(space),-,$(PARTS))).a
 LIB64 := $(LIB:$(B)/%=$(D)/%)
-BIN   := $(if $(MAIN),$(B)/depthscope)
+# MPI=1 links the same objects and those of RANKS, which come before the library's twin of them.
+MPICC ?= mpicc
+MPI_DIR := $(B)/$(notdir $(firstword $(MPICC)))
+RANKS_OBJ := $(if $(filter 1,$(MPI)),$(RANKS:%.c=$(MPI_DIR)/%.o))
+BIN   := $(if $(MAIN),$(if $(RANKS_OBJ),$(MPI_DIR),$(B))/depthscope)
 DATA  := $(wildcard themes/*.theme data/*.yaml data/*.txt data/known/*)
 EMBEDDED := $(if $(PORTABLE),$(B)/embedded.o)
 TOP   := $(if $(BIN),$(if $(filter release,$(VARIANT)),depthscope))
@@ -111,7 +116,7 @@ LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections
 .PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz wheel deb portable install \
 	uninstall clean help FORCE
 
-all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
+all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; MPI=1 V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
 
 $(SETUP).%.mk: tests/setup/deps.txt tests/setup/setup.sh
 	$(Q)CC='$(CC)' sh tests/setup/setup.sh $* $@
@@ -160,6 +165,17 @@ $(EMBEDDED): src/base/embed.sh $(DATA)
 	@mkdir -p $(@D)
 	$(Q)sh $< $(DATA) /locale/LC_CTYPE=/usr/lib/locale/C.utf8/LC_CTYPE >$(@:.o=.s) && $(CC) -c -o $@ $(@:.o=.s)
 
+# Open MPI's mpicc says what it adds with --showme, MPICH's with -compile_info and -link_info.
+mpi_says = $(shell $(MPICC) --showme:$(1) 2>/dev/null || $(MPICC) -$(1)_info 2>/dev/null)
+$(MPI_DIR)/%.o: %.c $(B)/flags
+	@mkdir -p $(@D); command -v $(firstword $(MPICC)) >/dev/null || { echo 'MPI=1: $(MPICC) not found: install openmpi-bin and libopenmpi-dev, or mpich and libmpich-dev, or set MPICC'; exit 1; }
+	@$(if $(V),,echo "CC $< ($(MPICC))")
+	$(Q)$(COMPILE) $(patsubst -I%,-isystem %,$(filter -I% -D%,$(call mpi_says,compile))) -DREAL_BITS=32 -c -o $@ $<
+
+$(MPI_DIR)/depthscope: $(MAIN:%.c=$(B)/%.o) $(RANKS_OBJ) $(LIB)
+	@$(if $(V),,echo "LD $@")
+	$(Q)$(LINK) -o $@ $^ $(LDLIBS_ALL) $(filter -L% -l% -Wl%,$(call mpi_says,link))
+
 $(B)/depthscope: $(MAIN:%.c=$(B)/%.o) $(LIB)
 $(TESTS32:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/t.o $(LIB)
 $(FUZZ:%.c=$(B)/%): $(B)/%: $(B)/%.o $(if $(FUZZER),,$(B)/tests/fuzz/replay.o) $(LIB)
@@ -173,8 +189,8 @@ $(NVML): tests/unit/nvml_stub.c
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 $(WARN) -shared -fPIC $(if $(findstring _old,$@),-DOLD) -o $@ $<
 
-depthscope: $(B)/depthscope
-	$(Q)cp -f $< $@
+depthscope: $(BIN) FORCE
+	@cmp -s $< $@ || cp -f $< $@
 
 # ---- targets -------------------------------------------------------------------------------------
 
@@ -262,5 +278,5 @@ clean: ## remove everything that was built
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1~\2/p' Makefile | awk -F'~' '{printf "  %-10s %s\n", $$1, $$2}'
 
--include $(OBJ:.o=.d) $(OBJ64:.o=.d) $(MAIN:%.c=$(B)/%.d) $(PROGRAMS:=.d) \
+-include $(OBJ:.o=.d) $(RANKS_OBJ:.o=.d) $(OBJ64:.o=.d) $(MAIN:%.c=$(B)/%.d) $(PROGRAMS:=.d) \
 	$(B)/tests/t.d $(D)/tests/t.d $(B)/tests/fuzz/replay.d

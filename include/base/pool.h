@@ -3,6 +3,8 @@
 #ifndef DS_BASE_POOL_H
 #define DS_BASE_POOL_H
 
+#include <stdint.h>
+
 #include "base/err.h"
 
 typedef void pool_fn(void *ctx, int task, int worker);
@@ -14,6 +16,8 @@ void pool_stop(void);
 int pool_threads(void); /* 1 when not started */
 /* Runs fn(ctx, 0..tasks-1, worker); returns when all are done.  Nested calls run inline. */
 void pool_run(int tasks, pool_fn *fn, void *ctx);
+/* Calls of pool_run so far, about: the count grows while there is work. */
+uint64_t pool_runs(void);
 /* Processors available to this process: affinity, limited by the cgroup v2 or v1 quota, rounded
  * up. */
 int pool_cpus(void);

@@ -75,6 +75,11 @@ static inline void params_changed(struct params *ps)
     ps->given++;
 }
 void params_zero_grad(struct params *ps);
+/* The gradients of all parameters lie behind each other, padding between them: *begin is the first
+ * element, NULL without any, and the result their number. */
+size_t params_grads(const struct params *ps, real **begin);
+/* Has the gradients in such a block instead, which is as long and stays the caller's. */
+void params_use_grads(struct params *ps, real *block);
 int params_find(const struct params *ps, const char *name); /* index or -1 */
 int64_t params_count(const struct params *ps);
 void params_release(struct params *ps);

@@ -143,6 +143,24 @@ struct run_live {
 
 enum { RUNVIEW_ARENAS = 8, RUNVIEW_LIVE = 32 };
 
+/* The processes of one run: means per step.  NaN: not said. */
+enum { RUN_RANKS_MAX = 4096 };
+struct run_rank {
+    char host[64];
+    float step_ms, wait_ms, bytes; /* the whole step, of it waiting for others, sent */
+};
+struct run_ranks {
+    struct run_rank *rank; /* (n) */
+    int n;                 /* 0: one process, or not said */
+    int64_t step;
+};
+static inline float run_rank_busy(const struct run_rank *r)
+{
+    return r->step_ms - r->wait_ms;
+}
+/* The rank that computes longest, for which the others wait; -1: not known. */
+int run_ranks_slowest(const struct run_ranks *x);
+
 struct runview {
     char *path, *name; /* the log file; the name of its directory, else of the head's run */
     /* from the head record */
@@ -186,6 +204,7 @@ struct runview {
     size_t n_samples;
     struct machine_sample *system; /* newest of the machine (io/system.h); NULL = none was logged */
     int64_t system_step;
+    struct run_ranks ranks; /* newest of the run's processes */
 
     enum run_state state;
     int64_t step;     /* newest */

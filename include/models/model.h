@@ -178,6 +178,12 @@ struct model {
      * norm and head applied to h[l], in training steps; the last entry, which must not be 0, is
      * that of the loss itself.  Entry 0 is not read. */
     const real *exit_weight;
+    /* Of a training step that is cut into pieces: targets in the whole step, 0 = the pass is the
+     * step; the share of its rows in this pass.  Its loss and gradients times the share add up to
+     * those of the step. */
+    struct model_piece {
+        double targets, share;
+    } piece;
 };
 
 static inline double model_exit_weight(const struct model *m, int l)

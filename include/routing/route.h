@@ -107,6 +107,8 @@ struct pass {
     const int32_t *id;  /* (R) token ids */
     const int32_t *pos; /* (R) position in the document */
     int64_t step;       /* training step from 1; 0 at inference */
+    int first_row;      /* training: place of row 0 in the batch of the step, which may be cut into
+                           pieces (training/pieces.h): random draws depend on it, not on the cut */
     double progress;    /* step / planned steps, in [0, 1] */
     uint64_t seed;
     int soft;   /* gradient checks: gates take their soft value */
@@ -192,6 +194,9 @@ enum {
 /* Calibrated capacities: 0, 0.05, ..., 1. */
 enum { ROUTE_GRID = 21 };
 
+/* n values that a pass counted, sums over its rows or (is_mean) means of them. */
+typedef void route_count_fn(void *ctx, double *x, size_t n, int is_mean);
+
 struct route_ops {
     const char *name, *summary, *paper;
     unsigned flags;
@@ -228,6 +233,9 @@ struct route_ops {
     void (*enter_bwd)(struct route *r, int l, const struct plan *p, struct stream *s);
     /* After the optimiser: controllers and running statistics. */
     void (*update)(struct route *r);
+    /* Calls `each` with whatever `update` reads that training passes counted since the last update.
+     * Where a step is cut into pieces, the values of all pieces are put there before update. */
+    void (*counts)(struct route *r, route_count_fn *each, void *ctx);
     /* A live setting (is_live in its row) has a new value, inside its range: checks it with the
      * other options and recomputes what depends on it.  An error takes the value back, so state
      * must not have changed.  NULL = nothing to do. */
@@ -296,6 +304,11 @@ static inline int route_exit(const struct route *r, int t)
 int route_ready(const struct route *r, const struct pass *pass, struct err *e) DS_CHECK;
 
 /* ---- for methods ---- */
+/* Where row i is in the batch of the training step. */
+static inline uint32_t route_place(const struct pass *p, int i)
+{
+    return (uint32_t)(p->first_row + i);
+}
 /* Every row runs. */
 void plan_all(struct plan *p, int R);
 /* Builds the plan of layer l: want[i] 1 = runs, 0 = skipped; weight[i] = factor on its gate's

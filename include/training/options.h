@@ -17,8 +17,8 @@ enum schedule { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };
 struct train_options {
     int64_t steps, batch, seq, warmup, log_every, layer_every, eval_every, eval_tokens,
         final_tokens, probe_every, probes, probe_tokens, checkpoint_every, keep, nan_limit,
-        time_rounds, samples;
-    double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget, system_every;
+        time_rounds, samples, pieces;
+    double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget, system_every, rank_timeout;
     int schedule, recompute, allow_nonfinite;
     char *init;        /* model to start from, "" = none */
     int freeze;        /* FREEZE_* */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/ranks.h"
 #include "data/loader.h"
 #include "engine/param.h"
 #include "io/alert.h"
@@ -18,6 +19,7 @@
 #include "training/account.h"
 #include "training/control.h"
 #include "training/options.h"
+#include "training/pieces.h"
 
 /* One fixed text whose full decisions are recorded every train.probe_every steps. */
 struct probe_text {
@@ -47,6 +49,24 @@ struct live_setting {
     int64_t step;
 };
 
+enum { TEAM_SETS = 32 };
+struct team_time {
+    double step, wait, bytes; /* ms, ms, sent */
+};
+/* Of several ranks (training/team.h). */
+struct team {
+    int is_running;     /* settings go to the others */
+    int in_step;        /* a step failed: the other ranks are somewhere inside it */
+    int sets;           /* noted for the next order */
+    struct team_time *all; /* (2, ranks): sums since the last record; of the newest step */
+    int64_t steps;
+    struct ranks_account before;
+    struct {
+        char key[64];
+        double value;
+    } set[TEAM_SETS];
+};
+
 struct trainer {
     struct train_config config;
     char dir[1024], name[65];
@@ -62,6 +82,9 @@ struct trainer {
     struct train_state state;
     struct step_report report;
     struct account account;
+    struct pieces pieces;
+    struct team team;
+    double flops; /* of the step's multiplications on all ranks */
     struct probe_text *probe;
     int probes;
     int32_t *input, *target, *doc_start; /* (rows) */
@@ -122,6 +145,8 @@ int trainer_write_config(const char *dir, const struct train_config *config,
 /* Trains to the end, a stop or a failure.  Writes the final evaluation, the end record and a last
  * checkpoint. */
 int trainer_run(struct trainer *t, struct err *e) DS_CHECK;
+/* Ranks other than 0: takes part in the steps until rank 0 ends them. */
+int trainer_follow(struct trainer *t, struct err *e) DS_CHECK;
 void trainer_close(struct trainer *t);
 
 /* Changes a live setting: an option of training or of the method whose row has is_live ("train.lr"

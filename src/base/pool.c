@@ -131,8 +131,17 @@ static void wake_workers(int wanted)
     pthread_mutex_unlock(&pool.lock);
 }
 
+static _Atomic uint64_t runs;
+
+uint64_t pool_runs(void)
+{
+    return atomic_load_explicit(&runs, memory_order_relaxed);
+}
+
 void pool_run(int tasks, pool_fn *fn, void *ctx)
 {
+    if (!inside) /* one thread writes it: no locked instruction */
+        atomic_store_explicit(&runs, pool_runs() + 1, memory_order_relaxed);
     if (inside || pool_threads() == 1 || tasks <= 1) {
         for (int i = 0; i < tasks; i++)
             fn(ctx, i, my_worker);

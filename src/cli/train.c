@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/process.h"
+#include "base/ranks.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/keys.h"
@@ -25,6 +26,7 @@
 #include "data/shards.h"
 #include "training/fork.h"
 #include "training/job.h"
+#include "training/team.h"
 #include "training/trainer.h"
 
 struct cli_option train_options[] = {
@@ -390,7 +392,19 @@ static int prepare_resume(const struct cli_args *a, struct train_config *c, char
         rc = check_overrides(a, e);
     if (rc == 0)
         rc = train_config_read(c, dir, a->override, (size_t)a->n_override, &o->is_lost, e);
+    if (rc == 0)
+        rc = team_check_pieces(&c->train, 1, e);
     return rc == 0 && o->is_fork ? fork_run(a, c, &p, dir, size, argc, argv, e) : rc;
+}
+
+/* Of a new run: the pieces of a step are fixed when it starts, for this number of ranks. */
+static int make_config(const struct cli_args *a, struct train_config *c, const char **preset,
+                       size_t presets, struct err *e)
+{
+    int rc = train_config_make(c, preset, presets, a->override, (size_t)a->n_override, e);
+    if (rc == 0)
+        c->train.pieces = team_pieces(&c->train, ranks_size());
+    return rc == 0 ? team_check_pieces(&c->train, 0, e) : rc;
 }
 
 static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
@@ -408,7 +422,7 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
         rc = err_set(e, DS_EUSAGE, "--from %s: missing run; use --resume NAME",
                      cli_value(a, "from"));
     else if (rc == 0) {
-        rc = train_config_make(c, preset, presets, a->override, (size_t)a->n_override, e);
+        rc = make_config(a, c, preset, presets, e);
         if (rc == 0)
             rc = choose_dir(a, c, dir, size, e);
         if (rc == 0)
@@ -418,13 +432,48 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
     return rc;
 }
 
+/* The configuration on a rank that follows: rank 0 has found or made the directory. */
+static int prepare_to_follow(const struct cli_args *a, struct train_config *c, const char *dir,
+                             struct err *e)
+{
+    const char **preset = NULL;
+    size_t presets = 0;
+    int is_lost, rc = cli_presets(a, &preset, &presets, e);
+    if (rc == 0 && cli_value(a, "resume"))
+        rc = train_config_read(c, dir, a->override, (size_t)a->n_override, &is_lost, e);
+    else if (rc == 0)
+        rc = make_config(a, c, preset, presets, e);
+    mem_free(preset);
+    return rc;
+}
+
+static int prepare_all(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
+                       struct origin *o, int argc, char **argv, struct err *e)
+{
+    int rc = team_follows() ? 0 : prepare(a, c, dir, size, o, argc, argv, e), is_made = rc == 0;
+    rc = team_share(dir, size, rc, e);
+    if (rc == 0)
+        rc = team_agree(team_follows() ? prepare_to_follow(a, c, dir, e) : 0, e);
+    if (rc < 0 && is_made && !team_follows() && o->is_fork)
+        fork_discard(dir);
+    else if (rc < 0 && is_made && !team_follows() && !cli_value(a, "resume"))
+        trainer_discard(dir);
+    return rc;
+}
+
+/* One rank reports what all have. */
+static int fail(const struct err *e)
+{
+    return ranks_speaks() ? command_fail(e) : e->code == DS_EUSAGE ? 2 : 1;
+}
+
 static int exit_status(int rc, const struct err *e, struct progress *p, const char *dir)
 {
     end_bar(p);
     if (rc == 0)
         return 0;
     if (rc != DS_ESTOP)
-        return command_fail(e);
+        return fail(e);
     log_info("%s; resume with: depthscope train --resume %s", e->text, dir);
     return stop_signal > 0 ? 128 + stop_signal : 0;
 }
@@ -443,19 +492,39 @@ static void print_budget(const struct trainer *t)
     str_release(&o);
 }
 
-static int run(const struct cli_args *a, int argc, char **argv)
+/* Of a rank that follows: rank 0 says the same. */
+static void errors_only(void *ctx, enum log_level level, const char *text)
+{
+    (void)ctx;
+    if (level >= LOG_ERROR)
+        fprintf(stderr, "depthscope: %s\n", text);
+}
+
+/* Several ranks: how many, and what gives the same bits on one. */
+static void print_ranks(const struct trainer *t)
+{
+    if (ranks_size() > 1)
+        log_info("%s: %d ranks, from %s to %s; train.pieces=%lld gives the same bits on any number "
+                 "of ranks up to it",
+                 t->name, ranks_size(), ranks_host(0), ranks_host(ranks_size() - 1),
+                 (long long)t->config.train.pieces);
+}
+
+static int run_ranked(const struct cli_args *a, int argc, char **argv)
 {
     struct train_config config = {0};
     static struct trainer t;
-    struct progress p = {.shape = choose_shape(a)};
+    struct progress p = {.shape = team_follows() ? SHAPE_QUIET : choose_shape(a)};
     struct err e = {0};
-    char dir[1024];
+    char dir[1024] = "";
     int resume = cli_value(a, "resume") != NULL;
+    if (team_follows())
+        log_to(errors_only, NULL);
     struct origin origin = {0};
-    int rc = prepare(a, &config, dir, sizeof dir, &origin, argc, argv, &e);
+    int rc = prepare_all(a, &config, dir, sizeof dir, &origin, argc, argv, &e);
     if (rc < 0) {
         train_config_release(&config);
-        return command_fail(&e);
+        return fail(&e);
     }
     process_discard_stdout(); /* results are written to the run directory */
     t = (struct trainer){.stop_signal = &stop_signal,
@@ -471,27 +540,41 @@ static int run(const struct cli_args *a, int argc, char **argv)
     catch_signals();
     rc = trainer_open(&t, dir, &config, resume, cli_flag(a, "allow-change"), &e);
     train_config_release(&config);
-    if (rc < 0 && rc != DS_EBUSY && !resume)
+    if (rc < 0 && rc != DS_EBUSY && !resume && !team_follows())
         trainer_discard(dir);
     if (rc < 0 && rc != DS_EBUSY && origin.is_fork)
         fork_discard(dir);
     if (rc < 0)
-        return command_fail(&e);
+        return fail(&e);
     if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES) {
         log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name,
                  t.model->config.method, (long long)params_count(&t.model->params), pool_threads(),
                  dir);
         print_budget(&t);
+        print_ranks(&t);
     }
-    if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON)
+    if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON &&
+        !team_follows())
         log_info("%s: all %lld steps are done; continue with --allow-change train.steps=N", t.name,
                  (long long)t.config.train.steps);
-    rc = trainer_run(&t, &e);
+    rc = team_follows() ? trainer_follow(&t, &e) : trainer_run(&t, &e);
     if (rc == 0 && p.steps > 0 && (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES))
         print_end(&t, &p);
     trainer_home_now(&t, dir, sizeof dir);
+    int is_torn = t.team.in_step && ranks_size() > 1;
     trainer_close(&t);
-    return exit_status(rc, &e, &p, dir);
+    int status = exit_status(rc, &e, &p, dir);
+    if (is_torn) /* other ranks wait for what will not come */
+        ranks_abort(status);
+    return status;
+}
+
+static int run(const struct cli_args *a, int argc, char **argv)
+{
+    struct err e = {0};
+    int status = ranks_begin(&e) < 0 ? fail(&e) : run_ranked(a, argc, argv);
+    ranks_end();
+    return status;
 }
 
 /* ---- --dry-run ---- */

@@ -213,6 +213,28 @@ void params_init(struct params *ps, uint64_t seed)
     }
 }
 
+size_t params_grads(const struct params *ps, real **begin)
+{
+    real *end = NULL;
+    *begin = NULL;
+    for (int i = 0; i < ps->n; i++) { /* in order, see assign_block */
+        const struct param *p = &ps->p[i];
+        if (p->grad && !*begin)
+            *begin = p->grad;
+        end = p->grad ? p->grad + p->n : end;
+    }
+    return *begin ? (size_t)(end - *begin) : 0;
+}
+
+void params_use_grads(struct params *ps, real *block)
+{
+    real *now;
+    size_t n = params_grads(ps, &now);
+    for (int i = 0; i < ps->n && n > 0 && block != now; i++)
+        if (ps->p[i].grad)
+            ps->p[i].grad = block + (ps->p[i].grad - now);
+}
+
 void params_zero_grad(struct params *ps)
 {
     for (int i = 0; i < ps->n; i++)

@@ -457,6 +457,7 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     struct value resume = value_get(body, "resume"), seed = value_get(body, "seed");
     int64_t layers = count_of(v, value_get(body, "layers"), v->layers);
     int64_t format = value_int(value_get(body, "format"), FORMAT);
+    v->ranks.n = 0; /* another process writes: with its first step it says how many there are */
     (void)name_copy(v->index->foreign, value_get(body, "foreign"));
     if (!v->index->is_directory)
         set_text(v, &v->name, value_get(body, "run"));

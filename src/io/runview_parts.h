@@ -71,6 +71,9 @@ void probes_thin(struct runview *v);
 /* Marks the probes of a text (index < 0: of all) after `step` as superseded. */
 void probes_supersede(struct runview *v, int index, int64_t step);
 
+/* ---- runview_ranks.c ---- */
+void runview_take_ranks(struct runview *v, struct value body, const struct record_common *c);
+
 /* ---- runview_matrix.c ---- */
 void runview_take_matrix(struct runview *v, struct value body, const struct record_common *c);
 /* Marks the matrices after `step` as superseded. */

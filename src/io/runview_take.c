@@ -491,7 +491,7 @@ static const struct {
     {"metric", take_metric, 1},       {"layer", take_layer, 1}, {"probe", take_probe, 0},
     {"event", runview_take_event, 0}, {"eval", take_eval, 0},   {"sample", take_sample, 0},
     {"head", runview_take_head, 0},   {"end", take_end, 0},     {"matrix", runview_take_matrix, 1},
-    {"system", take_system, 1},
+    {"system", take_system, 1},       {"ranks", runview_take_ranks, 1},
 };
 
 void runview_take(struct runview *v, struct value body)
@@ -557,6 +557,7 @@ void runview_clear(struct runview *v)
     map_release(&x->layer);
     mem_free(v->always_on);
     mem_free(v->system);
+    mem_free(v->ranks.rank);
     mem_free(x->of_point);
     runview_head_release(v);
     struct runview kept = {.path = v->path,

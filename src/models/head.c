@@ -112,12 +112,12 @@ static void distilled_chunk(struct model *m, int i, int n, const int32_t *target
         bulk_copy(m->logits, d->logits, (size_t)n * (size_t)V);
 }
 
-static double mean_of(const real *x, int R, int count)
+static double mean_of(const real *x, int R, double count)
 {
     double sum = 0;
     for (int i = 0; i < R; i++)
         sum += (double)x[i];
-    return count ? sum / count : (double)NAN;
+    return count > 0 ? sum / count : (double)NAN;
 }
 
 /* Among equal logits the first one wins, as in greedy decoding. */
@@ -187,7 +187,9 @@ static double head_loss(struct model *m, const struct head_pass *h)
 double model_loss(struct model *m, int train, int want_entropy)
 {
     int L = model_config_depth(&m->config), count = count_targets(m->batch->target, m->R);
-    double each = train ? 1.0 / (count ? count : 1) : 0, sum;
+    int is_piece = train && m->piece.targets > 0;
+    double whole = is_piece ? m->piece.targets * m->piece.share : count;
+    double each = train ? 1.0 / (whole > 0 ? whole : 1) : 0, sum;
     struct head_pass last = {.l = L,
                              .scale = each * model_exit_weight(m, L),
                              .taught = m->distill && m->distill->is_on,
@@ -205,8 +207,8 @@ double model_loss(struct model *m, int train, int want_entropy)
     for (int i = 0; i < m->R && last.entropy; i++)
         m->entropy_rel[i] = m->entropy[i] / (real)log((double)m->n_out);
     if (last.taught)
-        m->distill->loss = mean_of(m->distill->kd, m->R, count);
-    m->loss = count ? sum / count : (double)NAN;
+        m->distill->loss = mean_of(m->distill->kd, m->R, whole);
+    m->loss = whole > 0 ? sum / whole : (double)NAN;
     return m->loss;
 }
 

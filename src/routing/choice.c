@@ -85,7 +85,7 @@ real choice_random(const struct route *r, int l, int i)
 {
     const struct pass *p = &r->pass;
     if (p->kind == PASS_TRAIN)
-        return (real)rng_at(p->seed, RNG_ROUTE, (uint64_t)p->step, (uint32_t)l, (uint32_t)i);
+        return (real)rng_at(p->seed, RNG_ROUTE, (uint64_t)p->step, (uint32_t)l, route_place(p, i));
     return (real)rng_at(r->seed, RNG_ROUTE, 0, (uint32_t)l,
                         (uint32_t)p->id[i] * 2654435761u + (uint32_t)p->pos[i]);
 }

@@ -11,5 +11,5 @@ int drop_keeps(const struct route *r, int l, uint32_t place, double p)
 
 uint32_t drop_sequence(const struct route *r, int i)
 {
-    return (uint32_t)(i / r->pass.T);
+    return route_place(&r->pass, i) / (uint32_t)r->pass.T;
 }

@@ -242,7 +242,7 @@ double exits_threshold(const struct exits *x, const struct exits_rule *rule, int
 static double noise_of(const struct route *r, int l, int i)
 {
     double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),
-                      (uint32_t)i);
+                      route_place(&r->pass, i));
     return log(u + 1e-12) - log1p(1e-12 - u);
 }
 
@@ -333,7 +333,7 @@ void exits_bwd(struct exits *x, int l, const real *h, real *dh)
         x->logit[2 * i + 1] = (real)dz;
         moved += fabs(dz);
     }
-    x->is_moved |= moved > 0;
+    x->is_moved += moved > 0;
     mlp_bwd(&x->gate[g], dh, x->logit, h, x->R);
     add_grad(x, x->backward, g, d_log);
     add_grad(x, x->forward, g, x->d_forward[g]);
@@ -515,6 +515,14 @@ static void bound(struct exits *x, int param)
         value[g] = (real)fmin(log(max_temperature), fmax(log(min_temperature), (double)value[g]));
 }
 
+void exits_counts(struct exits *x, route_count_fn *each, void *ctx)
+{
+    each(ctx, x->left, EXITS_MAX, 0);
+    each(ctx, x->present, EXITS_MAX, 0);
+    each(ctx, &x->is_moved, 1, 0);
+    quantiles_counts(&x->table, each, ctx);
+}
+
 void exits_update(struct exits *x, double ema)
 {
     real *rate = x->params->p[x->rate].value, *trained = x->params->p[x->trained].value;
@@ -529,7 +537,7 @@ void exits_update(struct exits *x, double ema)
         bound(x, x->forward);
         bound(x, x->backward);
     }
-    trained[0] += x->is_moved ? 1 : 0;
+    trained[0] += x->is_moved > 0 ? 1 : 0;
     x->is_moved = 0;
     quantiles_update(&x->table, ema);
 }

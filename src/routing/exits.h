@@ -62,7 +62,7 @@ struct exits {
     double *depth;                    /* (R) expected exit layer */
     uint8_t *stays;                   /* (R) the inference rule would not have let it exit yet */
     double d_forward[EXITS_MAX], left[EXITS_MAX], present[EXITS_MAX];
-    int is_moved; /* some gate had a gradient in this step */
+    double is_moved; /* > 0: some gate had a gradient in this step */
 };
 
 /* Reads the layers with a gate: "4,8,12" (ascending, inside the model), "none", or "" for layers
@@ -98,6 +98,7 @@ void exits_bwd(struct exits *x, int l, const real *h, real *dh);
 /* The penalties; their gradient is kept for exits_bwd. */
 double exits_aux(struct exits *x, const struct route *r, const struct exits_penalty *p);
 /* After the optimiser: clamps temperatures, updates running rates and thresholds. */
+void exits_counts(struct exits *x, route_count_fn *each, void *ctx);
 void exits_update(struct exits *x, double ema);
 double exits_flops(const struct exits *x, int l); /* per row of layer l */
 

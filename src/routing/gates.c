@@ -48,7 +48,7 @@ static double noise_of(const struct gates *g, const struct route *r, int l, int 
     if (g->noise <= 0 || r->pass.soft)
         return 0;
     double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),
-                      (uint32_t)i);
+                      route_place(&r->pass, i));
     return g->noise * temperature * (log(u + 1e-12) - log1p(1e-12 - u));
 }
 
@@ -71,7 +71,7 @@ static void choose_probes(struct gates *g, const struct route *r, int l, double 
     for (int i = 0; i < r->pass.R; i++) {
         g->probe[i] = !g->want[i] && !g->forced[cell_of(r, l, i)] &&
                       rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)l,
-                             (uint32_t)i) < rate;
+                             route_place(&r->pass, i)) < rate;
         if (g->probe[i])
             g->weight[i] = (real)(1 / rate);
     }

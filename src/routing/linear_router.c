@@ -161,7 +161,7 @@ void linear_router_bwd(struct linear_router *x, int l, const real *dp, const uin
 double linear_router_gumbel(const struct route *r, int l, int i)
 {
     double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)(NOISE_STREAM + l),
-                      (uint32_t)i);
+                      route_place(&r->pass, i));
     double g = -log(-log(fmin(fmax(u, 1e-6), 1 - 1e-6)));
     return fmax(-gumbel_bound, fmin(gumbel_bound, g));
 }

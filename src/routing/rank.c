@@ -141,7 +141,7 @@ void rank_noise(const struct route *r, int l, real *noise)
     const struct pass *p = &r->pass;
     for (int i = 0; i < p->R; i++)
         noise[i] = (real)(p->kind == PASS_TRAIN
-                              ? normal_at(r->seed, (uint64_t)p->step, l, (uint32_t)i)
+                              ? normal_at(r->seed, (uint64_t)p->step, l, route_place(p, i))
                               : normal_at(r->seed, 0, l,
                                           (uint32_t)p->id[i] * 2654435761u + (uint32_t)p->pos[i]));
 }
@@ -235,6 +235,12 @@ void quantiles_note(struct quantiles *q, int l, const real *score, int n)
         q->step[l * ROUTE_GRID + i] += cut_of(q, m, i);
         q->n[l * ROUTE_GRID + i] += 1;
     }
+}
+
+void quantiles_counts(struct quantiles *q, route_count_fn *each, void *ctx)
+{
+    each(ctx, q->step, (size_t)q->L * ROUTE_GRID, 0);
+    each(ctx, q->n, (size_t)q->L * ROUTE_GRID, 0);
 }
 
 void quantiles_update(struct quantiles *q, double ema)

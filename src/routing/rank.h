@@ -51,6 +51,8 @@ void quantiles_begin(struct quantiles *q);
 /* Adds layer l's scores in a training step, at every grid point.  NaN and infinities are
  * ignored. */
 void quantiles_note(struct quantiles *q, int l, const real *score, int n);
+/* For ops->counts. */
+void quantiles_counts(struct quantiles *q, route_count_fn *each, void *ctx);
 /* After the step: updates the stored table. */
 void quantiles_update(struct quantiles *q, double ema);
 /* Calibration: returns the threshold that gives grid point i on these rows, and adds it to the

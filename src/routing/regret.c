@@ -118,6 +118,13 @@ void regret_note(struct regret *g, const real *x, int n)
         store(g, 1);
 }
 
+void regret_counts(struct regret *g, route_count_fn *each, void *ctx)
+{
+    each(ctx, g->sum, (size_t)g->D, 0);
+    each(ctx, g->sum2, (size_t)g->D, 0);
+    each(ctx, &g->n, 1, 0);
+}
+
 void regret_update(struct regret *g, double ema)
 {
     real *seen = value_of(g, g->seen);

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "routing/mlp.h"
+#include "routing/route.h"
 
 struct regret {
     struct params *params;
@@ -33,6 +34,8 @@ void regret_predict(struct regret *g, real *y, const real *x, int n);
 void regret_bwd(struct regret *g, const real *dy, const real *x, int n);
 /* Adds raw x (n, D) to the statistics of this step; the first step's are used at once. */
 void regret_note(struct regret *g, const real *x, int n);
+/* For ops->counts. */
+void regret_counts(struct regret *g, route_count_fn *each, void *ctx);
 /* After the step. */
 void regret_update(struct regret *g, double ema);
 

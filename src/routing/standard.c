@@ -96,6 +96,14 @@ struct standard standardizer_over(const struct standardizer *s, int from, int to
     return t;
 }
 
+void standardizer_counts(struct standardizer *s, route_count_fn *each, void *ctx)
+{
+    size_t n = (size_t)s->L * (size_t)s->width;
+    each(ctx, s->sum, n, 0);
+    each(ctx, s->sum2, n, 0);
+    each(ctx, s->n, (size_t)s->L, 0);
+}
+
 /* The stored means and their weight decay together, so early steps are not biased towards 0. */
 void standardizer_update(struct standardizer *s, double ema)
 {

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "engine/param.h"
+#include "routing/route.h"
 
 enum { STANDARD_MAX = 8 };
 struct standardizer {
@@ -27,6 +28,8 @@ void standardizer_add(struct standardizer *s, int l, const real *x);
 struct standard standardizer_at(const struct standardizer *s, int l, int fresh);
 /* The same over layers from .. to - 1 together; a fresh step counts those up to l. */
 struct standard standardizer_over(const struct standardizer *s, int from, int to, int l, int fresh);
+/* For ops->counts. */
+void standardizer_counts(struct standardizer *s, route_count_fn *each, void *ctx);
 /* Folds the current step into the decayed sums. */
 void standardizer_update(struct standardizer *s, double ema);
 

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "training/team.h"
 #include "training/trainer.h"
 
 /* A change by more than this factor needs confirmation. */
@@ -168,11 +169,13 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
     char full[64];
     struct place p;
     int rc = check_set(t, key, value, &p, e);
-    if (rc < 0)
+    full_key(&p, full, sizeof full);
+    if (rc < 0 || (rc = team_note_set(t, full, value, e)) < 0)
         return rc;
     rc = p.is_method ? route_set(&t->model->route, p.row, value, e)
                      : opt_set_number(p.row, p.group.prefix, &t->config.train, value, e);
-    full_key(&p, full, sizeof full);
+    if (rc < 0)
+        team_forget_set(t);
     return rc < 0 ? rc : note_live(t, full, value, e);
 }
 

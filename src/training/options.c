@@ -17,6 +17,7 @@ static const struct opt train_opts[] = {
     // clang-format off
     {"steps", OPT_INT, AT(steps), "1500", 1, 1e15, NULL, "optimiser steps", NULL},
     {"batch", OPT_INT, AT(batch), "8", 1, 65536, NULL, "sequences per step", NULL},
+    {"pieces", OPT_INT, AT(pieces), "0", 0, 65536, NULL, "parts of a batch whose gradients are added up in a tree, so that any number of ranks up to it gives the same bits; 0 = the whole batch at once on one rank, 8 on several (at most train.batch, at least the ranks)", NULL},
     {"seq", OPT_INT, AT(seq), "128", 2, 1 << 20, NULL, "tokens per sequence", NULL},
     {"lr", OPT_REAL, AT(lr), "3e-3", 1e-12, 1, NULL, "peak learning rate", .is_live = 1},
     {"min_lr", OPT_REAL, AT(min_lr), "0.1", 0, 1, NULL, "final learning rate as a fraction of the peak", NULL},
@@ -55,6 +56,7 @@ static const struct opt train_opts[] = {
     {"exit_every", OPT_INT, AT(exit_every), "0", 0, 4096, NULL, "exit_loss=rotate: period R, layer l has a loss in steps t with l mod R = t mod R; 0 = layers - 1, one early exit per step", NULL},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "consecutive steps with NaN or Inf that stop the run", NULL},
     {"allow_nonfinite", OPT_BOOL, AT(allow_nonfinite), "false", 0, 0, NULL, "train even if weights of train.init or of the teacher are NaN or Inf", NULL},
+    {"rank_timeout", OPT_REAL, AT(rank_timeout), "300", 0.5, 1e6, NULL, "several ranks: seconds without progress after which a rank is given up and the run ends", NULL},
     {"system_every", OPT_REAL, AT(system_every), "5", 0, 86400, NULL, "seconds between records of the machine (processors, memory, disk, network, GPUs), written after a step; 0 = off", NULL},
     {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was chosen for (set by isoflop, used by figures)", NULL},
     // clang-format on
@@ -193,6 +195,9 @@ static void check_values(struct train_config *c, struct str *all)
                  (long long)o->seq, max_seq);
     if (o->probe_tokens > max_seq && max_seq >= 2)
         o->probe_tokens = max_seq; /* clamp the default to a small context */
+    if (o->pieces > o->batch)
+        str_addf(all, "%strain.pieces=%lld: must be at most train.batch=%lld", between(all),
+                 (long long)o->pieces, (long long)o->batch);
     if (o->batch * o->seq > 1 << 24)
         str_addf(all,
                  "%strain.batch * train.seq = %lld tokens per step: must be at most 16,777,216",

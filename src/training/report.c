@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "io/system.h"
 #include "models/trace.h"
+#include "training/team.h"
 #include "training/trainer.h"
 
 enum { LOG_FAILURES_MAX = 50 };
@@ -16,6 +17,8 @@ enum { LOG_FAILURES_MAX = 50 };
 int trainer_append(struct trainer *t, struct err *e)
 {
     struct err why = {0};
+    if (team_follows())
+        return 0;
     int rc = runlog_append(t->log, t->record, &why);
     t->log_failures = rc < 0 ? t->log_failures + 1 : 0;
     if (rc == 0 || (rc == DS_EIO && t->log_failures < LOG_FAILURES_MAX))
@@ -79,6 +82,8 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     record_num(r, "flops_dense", flops_dense_token(&shape, (int)t->config.train.seq));
     record_str(r, "host", host);
     record_int(r, "pid", getpid());
+    if (ranks_size() > 1)
+        record_int(r, "world_size", ranks_size());
     add_means(t);
     trace_always_on(t->model, t->record);
     record_map(r, "config");
@@ -170,9 +175,6 @@ int trainer_log_layers(struct trainer *t, struct err *e)
     const struct model *m = t->model;
     const struct route_ops *ops = m->route.ops;
     size_t L = (size_t)model_config_depth(&m->config);
-    for (size_t l = 0; l < L; l++)
-        t->report.layer[LAYER_GATE_RATIO][l] =
-            m->R > 0 ? (double)model_plan(m, (int)l)->active / m->R : 0;
     record_begin(t->record, "layer", t->report.step, clock_wall());
     step_report_record_layers(&t->report, t->record);
     for (size_t i = 0; i < ops->n_metrics; i++)
@@ -229,7 +231,7 @@ int trainer_log_event(struct trainer *t, int level, const char *name, const char
     record_str(t->record, "level", level_name[level & 3]);
     record_str(t->record, "name", name);
     record_str(t->record, "text", text);
-    if (level >= LOG_WARN)
+    if (level >= LOG_WARN && !team_follows())
         log_msg((enum log_level)level, "step %lld: %s: %s", (long long)t->state.step, name, text);
     return trainer_append(t, e);
 }

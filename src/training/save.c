@@ -14,6 +14,7 @@
 #include "io/checkpoint.h"
 #include "models/load.h"
 #include "training/start.h"
+#include "training/team.h"
 #include "training/trainer.h"
 
 static void print_state(struct str *s, const struct trainer *t)
@@ -324,10 +325,12 @@ static int forget_lost_best(struct trainer *t, const char *root, struct err *e)
 
 int trainer_restore(struct trainer *t, int allow_change, struct err *e)
 {
-    char root[1100], dir[1100], path[1200];
-    int found = 0, rc = trainer_apply_live(t, e);
-    if (rc < 0 || (rc = fs_join(root, sizeof root, t->dir, "checkpoints", e)) < 0 ||
-        (rc = find_checkpoint(t, &found, root, dir, sizeof dir, e)) < 0)
+    char root[1100], dir[1100] = "", path[1200];
+    int found = 0, rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
+    if (rc == 0 && !team_follows() && (rc = trainer_apply_live(t, e)) == 0)
+        rc = find_checkpoint(t, &found, root, dir, sizeof dir, e);
+    if ((rc = team_share(&found, sizeof found, rc, e)) < 0 ||
+        (rc = team_share(dir, sizeof dir, team_share_live(t, e), e)) < 0)
         goto out;
     if (!found)
         return start_weights(t, e); /* killed before the first checkpoint */
@@ -336,7 +339,8 @@ int trainer_restore(struct trainer *t, int allow_change, struct err *e)
         (rc = model_read_weights(t->model, path, 1, e)) < 0 ||
         (rc = read_state(t, dir, allow_change, e)) < 0 || (rc = forget_lost_best(t, root, e)) < 0)
         goto out;
-    rc = repair_best(t, e);
+    if (!team_follows())
+        rc = repair_best(t, e);
 out:
     return rc < 0 ? err_add(e, rc, "resume of %s", t->dir) : 0;
 }

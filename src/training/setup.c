@@ -13,6 +13,7 @@
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
 #include "training/start.h"
+#include "training/team.h"
 #include "training/texts.h"
 #include "training/trainer.h"
 
@@ -79,6 +80,13 @@ static int open_tokenizer(struct trainer *t, struct err *e)
     tokenizer_free(t->tokenizer); /* reload from the file, as every resume does */
     t->tokenizer = NULL;
     return tokenizer_load(&t->tokenizer, path, e);
+}
+
+/* Rank 0 may have to make it, which the others then read. */
+static int share_tokenizer(struct trainer *t, int rc, struct err *e)
+{
+    rc = team_agree(rc == 0 && !team_follows() ? open_tokenizer(t, e) : rc, e);
+    return rc == 0 && team_follows() ? open_tokenizer(t, e) : rc;
 }
 
 /* The embedding has one row per token; that of train.init may have more. */
@@ -292,10 +300,16 @@ static int open_model(struct trainer *t, struct err *e)
     if (rc < 0)
         return rc;
     t->rows = rows;
+    rc = pieces_init(&t->pieces, c->train.pieces < 1 ? 1 : (int)c->train.pieces,
+                     (int)c->train.batch, &t->model->params, e);
+    if (rc < 0)
+        return rc;
     if (rows < PREFILL_TOKENS && c->model.max_seq >= PREFILL_TOKENS)
         rows = PREFILL_TOKENS;
     if (rows < c->train.probe_tokens)
         rows = (int)c->train.probe_tokens;
+    if (team_follows()) /* passes over its pieces alone, but for team_compare */
+        rows = (int)(c->train.seq * pieces_first(&t->pieces, 1));
     return model_reserve(t->model, rows, 1, !c->train.recompute, e);
 }
 
@@ -458,8 +472,8 @@ static int open_probes(struct trainer *t, struct err *e)
 
 int trainer_setup(struct trainer *t, struct err *e)
 {
-    int rc = texts_open(&t->corpus, &t->config.data, e);
-    if (rc < 0 || (rc = open_tokenizer(t, e)) < 0 || (rc = fit_vocab(t, e)) < 0 ||
+    int rc = share_tokenizer(t, texts_open(&t->corpus, &t->config.data, e), e);
+    if (rc < 0 || (rc = fit_vocab(t, e)) < 0 ||
         (rc = open_loaders(t, e)) < 0 || (rc = open_model(t, e)) < 0 ||
         (rc = start_teacher(t, e)) < 0 || (rc = alloc_batch(t, e)) < 0 ||
         (rc = step_report_init(&t->report, model_config_depth(&t->model->config), e)) < 0)

@@ -17,6 +17,7 @@
 #include "training/exit_loss.h"
 #include "training/fork.h"
 #include "training/start.h"
+#include "training/team.h"
 
 static double lr_at(const struct train_options *o, int64_t step)
 {
@@ -52,23 +53,35 @@ static void slow_down(const struct trainer *t)
         clock_sleep(2);
 }
 
-static void forward_backward(struct trainer *t)
+/* FLOPs of the multiplications of the last pass. */
+static double pass_flops(const struct trainer *t)
+{
+    const struct model *m = t->model;
+    struct flops_shape shape = model_config_flops(&m->config);
+    int frozen = t->config.train.freeze == FREEZE_BASE;
+    double flops = account_model_flops(m, m->experts.noops, !m->keep, frozen);
+    flops += t->report.has_kd ? m->distill->flops : 0;
+    return flops + account_exit_flops(&shape, m->R, t->report.exits, frozen);
+}
+
+/* One pass over sequences first..end - 1 of the batch. */
+static void run_pass(struct trainer *t, int first, int end)
 {
     const struct train_options *o = &t->config.train;
     int64_t step = t->report.step;
-    struct batch b = {.B = (int)o->batch,
+    size_t at = (size_t)first * (size_t)o->seq;
+    struct batch b = {.B = end - first,
                       .T = (int)o->seq,
-                      .id = t->input,
-                      .target = t->target,
-                      .doc_start = t->doc_start,
-                      .private_start = t->private_start};
+                      .id = t->input + at,
+                      .target = t->target + at,
+                      .doc_start = t->doc_start + at,
+                      .private_start = t->private_start ? t->private_start + at : NULL};
     struct pass pass = {.kind = PASS_TRAIN,
                         .step = step,
+                        .first_row = (int)at,
                         .progress = (double)step / (double)o->steps,
                         .seed = (uint64_t)t->config.run.seed};
     account_enter(&t->account, STEP_FORWARD);
-    if (t->exit_weight)
-        t->report.exits = exit_loss_weights(t->exit_weight, &t->config, step);
     struct distill *d = step > o->kd_warmup ? t->model->distill : NULL;
     if (d)
         distill_pass(d, t->model, &b, &pass);
@@ -84,15 +97,81 @@ static void forward_backward(struct trainer *t)
     }
     account_enter(&t->account, STEP_BACKWARD);
     model_backward(t->model);
-    account_enter(&t->account, STEP_OPTIMIZER);
     t->model->batch = NULL;
-    poison(t);
-    slow_down(t);
     t->report.aux = t->model->aux_loss;
-    for (size_t i = 0; t->expert_load && i < trainer_expert_cells(t); i++)
-        t->expert_load[i] += t->model->experts.load[i];
     t->report.block_ratio = flops_block_ratio(&t->model->flops);
     t->report.flops_ratio = flops_model_ratio(&t->model->flops);
+    for (int l = 0; l < t->report.layers; l++)
+        t->report.layer[LAYER_GATE_RATIO][l] =
+            t->model->R > 0 ? (double)model_plan(t->model, l)->active / t->model->R : 0;
+    t->flops = pass_flops(t);
+}
+
+/* What a pass counts, for the records and for the method's statistics. */
+static void visit_counts(void *of, route_count_fn *each, void *ctx)
+{
+    struct trainer *t = of;
+    struct step_report *s = &t->report;
+    struct route *r = &t->model->route;
+    double *const mean[] = {&s->loss, &s->exit,        &s->kd,
+                            &s->aux,  &s->block_ratio, &s->flops_ratio};
+    for (size_t i = 0; i < DS_LEN(mean); i++)
+        each(ctx, mean[i], 1, 1);
+    each(ctx, s->layer[LAYER_GATE_RATIO], (size_t)s->layers, 1);
+    each(ctx, &t->flops, 1, 0);
+    if (t->expert_load)
+        each(ctx, t->model->experts.load, trainer_expert_cells(t), 0);
+    for (size_t i = 0; i < r->ops->n_metrics; i++)
+        if (r->ops->metrics[i].scope != METRIC_CELL)
+            each(ctx, r->metric[i],
+                 r->ops->metrics[i].scope == METRIC_LAYER ? (size_t)r->L : 1, 1);
+    if (r->ops->counts)
+        r->ops->counts(r, each, ctx);
+}
+
+static int count_targets(const struct trainer *t)
+{
+    int n = 0;
+    for (int i = 0; i < t->rows; i++)
+        n += t->target[i] >= 0;
+    return n;
+}
+
+/* The pieces of this rank, then the sums over all of them. */
+static int run_pieces(struct trainer *t, struct err *e)
+{
+    struct pieces *x = &t->pieces;
+    int rc = 0;
+    t->model->piece.targets = count_targets(t);
+    for (int p = x->begin; rc == 0 && p < x->end; p++) {
+        int first = pieces_first(x, p), end = pieces_first(x, p + 1);
+        t->model->piece.share = (double)(end - first) / (double)t->config.train.batch;
+        pieces_begin(x, &t->model->params);
+        run_pass(t, first, end);
+        pieces_end(x, p);
+        rc = pieces_take(x, p, visit_counts, t, e);
+    }
+    t->model->piece.targets = 0;
+    if (rc == 0)
+        rc = pieces_sum(x, &t->model->params, e);
+    return rc == 0 ? pieces_put(x, visit_counts, t, e) : rc;
+}
+
+static int forward_backward(struct trainer *t, struct err *e)
+{
+    int rc = 0;
+    if (t->exit_weight)
+        t->report.exits = exit_loss_weights(t->exit_weight, &t->config, t->report.step);
+    if (pieces_are_on(&t->pieces))
+        rc = run_pieces(t, e);
+    else
+        run_pass(t, 0, (int)t->config.train.batch);
+    account_enter(&t->account, STEP_OPTIMIZER);
+    poison(t);
+    slow_down(t);
+    for (size_t i = 0; t->expert_load && i < trainer_expert_cells(t); i++)
+        t->expert_load[i] += t->model->experts.load[i];
+    return rc;
 }
 
 static void update_shares(struct trainer *t)
@@ -104,18 +183,12 @@ static void update_shares(struct trainer *t)
 /* Fills the report with the time of the step's parts and its FLOPs utilisation. */
 static void close_account(struct trainer *t)
 {
-    const struct model *m = t->model;
-    struct flops_shape shape = model_config_flops(&m->config);
     struct step_report *s = &t->report;
     account_step(&t->account, s->ms);
     for (int i = 0; i < STEP_RECORD; i++)
         s->step_ms += s->ms[i];
     s->tok_s = s->step_ms > 0 ? 1e3 * t->rows / s->step_ms : 0;
-    int frozen = t->config.train.freeze == FREEZE_BASE;
-    double flops = account_model_flops(m, m->experts.noops, !m->keep, frozen);
-    flops += s->has_kd ? m->distill->flops : 0;
-    flops += account_exit_flops(&shape, m->R, s->exits, frozen);
-    s->mfu = account_mfu(&t->account, flops, s->step_ms);
+    s->mfu = account_mfu(&t->account, t->flops / ranks_size(), s->step_ms);
     t->state.seconds += s->step_ms / 1e3;
     update_shares(t);
 }
@@ -154,21 +227,13 @@ static void measure_layers(struct trainer *t, int is_updated)
     }
 }
 
-/* data.loss=answers: a batch may hold no answer.  Its loss is undefined. */
-static int has_targets(const struct trainer *t)
-{
-    int i = 0;
-    while (i < t->rows && t->target[i] < 0)
-        i++;
-    return i < t->rows;
-}
-
 /* A step with NaN or Inf, or without targets, leaves the weights untouched and is counted. */
 static int train_step(struct trainer *t, struct err *e)
 {
     const struct train_options *o = &t->config.train;
     struct step_report *s = &t->report;
     account_enter(&t->account, STEP_DATA);
+    t->team.before = ranks_account();
     step_report_reset(s);
     s->step = t->state.step + 1;
     s->lr = lr_at(o, s->step);
@@ -181,11 +246,13 @@ static int train_step(struct trainer *t, struct err *e)
     int rc = loader_check(t->train, e);
     if (rc < 0)
         return rc;
-    forward_backward(t);
+    rc = forward_backward(t, e);
+    if (rc < 0)
+        return rc;
     struct grad_health h = params_grad_health(&t->model->params);
     s->grad_norm = h.norm;
     s->router_norm = h.router_norm;
-    int is_empty = !has_targets(t);
+    int is_empty = count_targets(t) == 0; /* data.loss=answers: the loss is undefined */
     s->is_bad =
         !is_empty && (h.bad > 0 || !isfinite(s->loss + s->kd + s->exit) || !isfinite(h.norm));
     s->first_bad = h.first_bad;
@@ -213,8 +280,9 @@ static int train_step(struct trainer *t, struct err *e)
     s->skipped = t->state.skipped;
     t->state.bad_in_row = s->is_bad ? t->state.bad_in_row + 1 : 0;
     close_account(t);
-    if (!s->is_bad)
-        return 0;
+    rc = team_report_step(t, e);
+    if (rc < 0 || !s->is_bad)
+        return rc;
     char text[200];
     snprintf(text, sizeof text, "loss %g; first tensor with NaN or Inf: %s; weights untouched",
              s->loss, h.first_bad ? h.first_bad : "none (the loss itself)");
@@ -316,6 +384,8 @@ static int after_step(struct trainer *t, struct err *e)
     if (rc == 0 && (every(step, o->log_every) || t->report.has_val || last || t->report.is_bad))
         rc = trainer_log_step(t, e);
     if (rc == 0)
+        rc = team_log(t, e);
+    if (rc == 0)
         rc = trainer_log_system(t, e);
     if (rc == 0 && saves)
         rc = save_now(t, e);
@@ -346,6 +416,8 @@ static int run_commands(struct trainer *t, struct err *e)
             rc = save_now(t, e);
         if (rc == 0 && t->is_paused && t->wants_probe)
             rc = probe(t, e);
+        if (rc == 0 && t->is_paused && !t->wants_stop)
+            rc = team_order(t, TEAM_WAIT, e);
     } while (rc == 0 && t->is_paused && !t->wants_stop);
     account_enter(&t->account, STEP_RECORD);
     return rc;
@@ -414,8 +486,9 @@ static int give_up(struct trainer *t, struct err *e)
 static int last_words(struct trainer *t, int rc, struct err *e)
 {
     struct err ignored = {0};
-    if (t->state.step > 0 && trainer_check_finite(t, &ignored) == 0 &&
-        trainer_save(t, &ignored) == 0)
+    /* inside a step that several ranks share, the position in the data is that of the next one */
+    if (t->state.step > 0 && !(t->team.in_step && ranks_size() > 1) &&
+        trainer_check_finite(t, &ignored) == 0 && trainer_save(t, &ignored) == 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
     if (!trainer_home_is_missing(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
         log_warn("%s", ignored.text);
@@ -437,7 +510,7 @@ static int end_done(struct trainer *t, struct err *e)
                : rc;
 }
 
-int trainer_run(struct trainer *t, struct err *e)
+static int run_steps(struct trainer *t, struct err *e)
 {
     int rc = 0;
     account_begin(&t->account);
@@ -450,7 +523,12 @@ int trainer_run(struct trainer *t, struct err *e)
         if (rc == 0 && t->wants_stop)
             return stop_early(t, e);
         if (rc == 0)
+            rc = team_order(t, TEAM_STEP, e);
+        if (rc == 0) {
+            t->team.in_step = 1;
             rc = train_step(t, e);
+            t->team.in_step = rc < 0; /* the others cannot go on from there */
+        }
         if (rc == 0 && t->state.bad_in_row >= t->config.train.nan_limit)
             return give_up(t, e);
         if (rc == 0)
@@ -462,10 +540,90 @@ int trainer_run(struct trainer *t, struct err *e)
     return rc == 0 ? trainer_home_check(t, e) : rc;
 }
 
+int trainer_run(struct trainer *t, struct err *e)
+{
+    struct err ignored = {0};
+    t->team.is_running = 1;
+    int rc = run_steps(t, e);
+    if (rc < 0 && t->team.in_step)
+        ranks_fail(e->text);
+    else
+        t->team.in_step = team_order(t, TEAM_END, &ignored) < 0;
+    return rc;
+}
+
+int trainer_follow(struct trainer *t, struct err *e)
+{
+    enum team_order order = TEAM_WAIT;
+    int rc = 0;
+    account_begin(&t->account);
+    while (rc == 0 && order != TEAM_END) {
+        account_enter(&t->account, STEP_RECORD);
+        rc = team_await(t, &order, e);
+        if (rc == 0 && order == TEAM_STEP)
+            rc = train_step(t, e);
+    }
+    if (rc < 0)
+        ranks_fail(e->text);
+    t->team.in_step = rc < 0;
+    return rc;
+}
+
+/* Rank 0 alone. */
+static int open_home(struct trainer *t, int resume, struct err *e)
+{
+    char path[1100];
+    int rc = trainer_home_open(&t->home, t->dir, e);
+    if (rc < 0 || (rc = fs_join(path, sizeof path, t->dir, "log.mp", e)) < 0)
+        return rc;
+    rc = runlog_writer_open(&t->log, path, e); /* lock before anything is changed */
+    if (rc < 0 || (rc = trainer_home_identify(t, resume, e)) < 0)
+        return rc;
+    /* before a damaged meta.json is written again; the log knows the parent as well */
+    fork_read_parent(t->dir, t->parent, sizeof t->parent);
+    if (!t->parent[0])
+        str_copy(t->parent, sizeof t->parent, runlog_writer_parent(t->log));
+    return 0;
+}
+
+static int open_data(struct trainer *t, struct err *e)
+{
+    int rc = team_agree(pool_start((int)t->config.run.threads, e), e);
+    return rc == 0 ? team_agree(trainer_setup(t, e), e) : rc;
+}
+
+static int open_weights(struct trainer *t, int resume, int allow_change, struct err *e)
+{
+    int rc = resume ? trainer_restore(t, allow_change, e) : start_weights(t, e);
+    if (rc < 0 || (rc = trainer_find_base(t, e)) < 0 || (rc = trainer_prepare_weights(t, e)) < 0)
+        return rc;
+    t->report.lr = lr_at(&t->config.train, t->state.step > 0 ? t->state.step : 1);
+    return 0;
+}
+
+/* Rank 0 alone. */
+static int begin_log(struct trainer *t, int resume, struct err *e)
+{
+    int rc = trainer_listen(t, e);
+    if (rc < 0)
+        return rc;
+    account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
+    if (resume &&
+        (rc = trainer_repair(t, e)) < 0) /* the changed configuration applies from now on */
+        return rc;
+    rc = trainer_log_head(t, resume, e);
+    if (rc == 0 && resume)
+        rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);
+    if (rc == 0 && t->live_differs)
+        rc = trainer_log_live(t, e);
+    if (rc == 0 && t->started[0])
+        rc = trainer_log_event(t, LOG_INFO, "init", t->started, e);
+    return rc;
+}
+
 int trainer_open(struct trainer *t, const char *dir, struct train_config *config, int resume,
                  int allow_change, struct err *e)
 {
-    char path[1100];
     static atomic_int no_signal;
     const char *slash = strrchr(dir, '/');
     t->config = *config;
@@ -479,37 +637,15 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     str_copy(t->dir, sizeof t->dir, dir);
     str_copy(t->name, sizeof t->name, slash ? slash + 1 : dir);
     t->home = -1;
-    int rc = trainer_home_open(&t->home, dir, e);
-    if (rc < 0 || (rc = fs_join(path, sizeof path, dir, "log.mp", e)) < 0)
-        goto out;
-    rc = runlog_writer_open(&t->log, path, e); /* lock before anything is changed */
-    if (rc < 0 || (rc = trainer_home_identify(t, resume, e)) < 0)
-        goto out;
-    /* before a damaged meta.json is written again; the log knows the parent as well */
-    fork_read_parent(dir, t->parent, sizeof t->parent);
-    if (!t->parent[0])
-        str_copy(t->parent, sizeof t->parent, runlog_writer_parent(t->log));
-    if ((rc = pool_start((int)t->config.run.threads, e)) < 0 || (rc = trainer_setup(t, e)) < 0)
-        goto out;
-    rc = resume ? trainer_restore(t, allow_change, e) : start_weights(t, e);
-    if (rc < 0 || (rc = trainer_find_base(t, e)) < 0 || (rc = trainer_prepare_weights(t, e)) < 0)
-        goto out;
-    t->report.lr = lr_at(&t->config.train, t->state.step > 0 ? t->state.step : 1);
-    rc = trainer_listen(t, e);
-    if (rc < 0)
-        goto out;
-    account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
-    if (resume &&
-        (rc = trainer_repair(t, e)) < 0) /* the changed configuration applies from now on */
-        goto out;
-    rc = trainer_log_head(t, resume, e);
-    if (rc == 0 && resume)
-        rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);
-    if (rc == 0 && t->live_differs)
-        rc = trainer_log_live(t, e);
-    if (rc == 0 && t->started[0])
-        rc = trainer_log_event(t, LOG_INFO, "init", t->started, e);
-out:
+    int rc = team_agree(team_follows() ? 0 : open_home(t, resume, e), e);
+    if (rc == 0 && (rc = open_data(t, e)) == 0)
+        rc = team_agree(open_weights(t, resume, allow_change, e), e);
+    if (rc == 0)
+        rc = team_compare(t, e);
+    if (rc == 0)
+        rc = ranks_watch(t->config.train.rank_timeout, e);
+    if (rc == 0)
+        rc = team_agree(team_follows() ? 0 : begin_log(t, resume, e), e);
     if (rc < 0)
         trainer_close(t);
     return rc;
@@ -539,6 +675,8 @@ void trainer_close(struct trainer *t)
     release_probes(t);
     record_free(t->record);
     step_report_release(&t->report);
+    pieces_release(&t->pieces);
+    mem_free(t->team.all);
     mem_free(t->input);
     mem_free(t->target);
     mem_free(t->doc_start);

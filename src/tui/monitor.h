@@ -18,6 +18,7 @@ enum panel_kind {
     PANEL_LINES,
     PANEL_LAYERS,
     PANEL_SHARES, /* the metrics add up to the duration of a step */
+    PANEL_RANKS,  /* the processes of the run, from its newest record of them */
 };
 struct panel {
     enum panel_kind kind;
@@ -61,6 +62,8 @@ void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact
 /* Draws the values at the cursor, one per curve. */
 void monitor_draw_readout(struct view *v, int index, struct area line);
 double monitor_target(const struct runview *r); /* NaN = none */
+/* monitor_ranks.c */
+void monitor_draw_ranks(struct view *v, const struct panel *p, struct area a, int has_focus);
 void monitor_forget(struct monitor *m);
 /* The runs to draw: the current one and the marked ones. */
 int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX]);

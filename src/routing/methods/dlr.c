@@ -360,7 +360,7 @@ static double noise_at(const struct route *r, int l, int i)
     if (r->pass.kind != PASS_TRAIN)
         return 0;
     double u = rng_at(r->pass.seed, RNG_ROUTE, (uint64_t)r->pass.step, (uint32_t)l,
-                      (uint32_t)prefix_owner(&dlr_of(r)->prefix, &r->pass, i));
+                      route_place(&r->pass, prefix_owner(&dlr_of(r)->prefix, &r->pass, i)));
     return log(u + 1e-12) - log1p(1e-12 - u);
 }
 
@@ -592,6 +592,12 @@ static void dlr_decide_bwd(struct route *r, int l, const struct plan *p, const r
         router_bwd(r, st);
 }
 
+static void dlr_counts(struct route *r, route_count_fn *each, void *ctx)
+{
+    quantiles_counts(&dlr_of(r)->table, each, ctx);
+    each(ctx, &dlr_of(r)->reinforce.mean, 1, 1);
+}
+
 static void dlr_update(struct route *r)
 {
     struct dlr *s = dlr_of(r);
@@ -651,6 +657,7 @@ const struct route_ops route_dlr = {
     .finish = dlr_finish,
     .aux = dlr_aux,
     .decide_bwd = dlr_decide_bwd,
+    .counts = dlr_counts,
     .update = dlr_update,
     .changed = check,
     .memory = dlr_memory,

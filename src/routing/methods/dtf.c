@@ -594,6 +594,13 @@ static void dtf_decide_bwd(struct route *r, int l, const struct plan *p, const r
 
 /* ---- between passes -------------------------------------------------------------------------- */
 
+static void dtf_counts(struct route *r, route_count_fn *each, void *ctx)
+{
+    quantiles_counts(&dtf_of(r)->choice.quantiles, each, ctx);
+    if (opts_of(r)->normalize)
+        standardizer_counts(&dtf_of(r)->std, each, ctx);
+}
+
 static void dtf_update(struct route *r)
 {
     const struct dtf_opts *o = opts_of(r);
@@ -644,6 +651,7 @@ const struct route_ops route_dtf = {
     .finish = dtf_finish,
     .aux = dtf_aux,
     .decide_bwd = dtf_decide_bwd,
+    .counts = dtf_counts,
     .update = dtf_update,
     .memory = dtf_memory,
     .ready = dtf_ready,

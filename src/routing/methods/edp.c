@@ -903,6 +903,17 @@ static void track_quantiles(struct route *r)
     }
 }
 
+static void edp_counts(struct route *r, route_count_fn *each, void *ctx)
+{
+    struct edp *s = edp_of(r);
+    standardizer_counts(&s->std, each, ctx);
+    if (is_regret(r))
+        standardizer_counts(&s->fit_std, each, ctx);
+    if (opts_of(r)->threshold == THRESHOLD_QUANTILE)
+        each(ctx, s->quantile, (size_t)r->L, 1);
+    each(ctx, &s->ratio, 1, 1);
+}
+
 static void edp_update(struct route *r)
 {
     const struct edp_opts *o = opts_of(r);
@@ -953,6 +964,7 @@ const struct route_ops route_edp = {
     .aux = edp_aux,
     .decide_bwd = edp_decide_bwd,
     .enter_bwd = edp_enter_bwd,
+    .counts = edp_counts,
     .update = edp_update,
     .changed = check,
     .flops = edp_flops,

@@ -466,6 +466,11 @@ static void gateskip_decide_bwd(struct route *r, int l, const struct plan *p, co
 
 /* ---- between passes ---- */
 
+static void gateskip_counts(struct route *r, route_count_fn *each, void *ctx)
+{
+    quantiles_counts(&state_of(r)->table, each, ctx);
+}
+
 static void gateskip_update(struct route *r)
 {
     quantiles_update(&state_of(r)->table, opts_of(r)->ema);
@@ -520,6 +525,7 @@ const struct route_ops route_gateskip = {
     .finish = gateskip_finish,
     .aux = gateskip_aux,
     .decide_bwd = gateskip_decide_bwd,
+    .counts = gateskip_counts,
     .update = gateskip_update,
     .changed = check,
     .ready = gateskip_ready,

@@ -536,6 +536,14 @@ static void halt_decide_bwd(struct route *r, int l, const struct plan *p, const 
                    cells_of(r, s->input, t, (size_t)s->head.D), r->pass.R);
 }
 
+static void halt_counts(struct route *r, route_count_fn *each, void *ctx)
+{
+    if (opts_of(r)->fit != FIT_TRAIN)
+        return;
+    regret_counts(&halt_of(r)->head, each, ctx);
+    quantiles_counts(&halt_of(r)->table, each, ctx);
+}
+
 static void halt_update(struct route *r)
 {
     struct halt *s = halt_of(r);
@@ -678,6 +686,7 @@ const struct route_ops route_halt = {
     .decide = halt_decide,
     .aux = halt_aux,
     .decide_bwd = halt_decide_bwd,
+    .counts = halt_counts,
     .update = halt_update,
     .changed = check,
     .ready = halt_ready,

@@ -610,6 +610,12 @@ static void hat_decide_bwd(struct route *r, int l, const struct plan *p, const r
 
 /* ---- between passes ---- */
 
+static void hat_counts(struct route *r, route_count_fn *each, void *ctx)
+{
+    quantiles_counts(&hat_of(r)->choice.table, each, ctx);
+    exits_counts(&hat_of(r)->exits, each, ctx);
+}
+
 static void hat_update(struct route *r)
 {
     struct hat *s = hat_of(r);
@@ -666,6 +672,7 @@ const struct route_ops route_hat = {
     .finish = hat_finish,
     .aux = hat_aux,
     .decide_bwd = hat_decide_bwd,
+    .counts = hat_counts,
     .update = hat_update,
     .ready = hat_ready,
     .calibrate = hat_calibrate,

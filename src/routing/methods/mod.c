@@ -562,6 +562,12 @@ static void mod_decide_bwd(struct route *r, int l, const struct plan *p, const r
 
 /* ---- between passes ---- */
 
+static void mod_counts(struct route *r, route_count_fn *each, void *ctx)
+{
+    for (int k = 0; k < mod_of(r)->nets; k++)
+        quantiles_counts(&mod_of(r)->table[k], each, ctx);
+}
+
 static void mod_update(struct route *r)
 {
     struct mod *s = mod_of(r);
@@ -621,6 +627,7 @@ const struct route_ops route_mod = {
     .finish = mod_finish,
     .aux = mod_aux,
     .decide_bwd = mod_decide_bwd,
+    .counts = mod_counts,
     .update = mod_update,
     .ready = mod_ready,
     .calibrate = mod_calibrate,

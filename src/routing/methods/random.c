@@ -93,7 +93,7 @@ static void random_decide(struct route *r, int l, struct plan *out, const struct
          * only. */
         uint64_t step = training ? (uint64_t)r->pass.step : 0;
         uint32_t place = training
-                             ? (uint32_t)i
+                             ? route_place(&r->pass, i)
                              : (uint32_t)r->pass.id[i] * 2654435761u + (uint32_t)r->pass.pos[i];
         s->want[i] =
             (uint8_t)(forced >= 0 ? forced

@@ -21,6 +21,7 @@ static const struct panel known[] = {
     {PANEL_LAYERS, "gate ratio by layer", {"gate_ratio"},                      0, 1, 0},
     {PANEL_LAYERS, "threshold by layer",  {"threshold"},                       0, 0, 0},
     {PANEL_SHARES, "step",      {""}, /* the parts of a step: io/metric.h */   0, 0, 0},
+    {PANEL_RANKS,  "ranks",     {""},                                          0, 0, 0},
 };
 /* clang-format on */
 
@@ -50,6 +51,8 @@ double monitor_target(const struct runview *r)
 
 static int is_present(const struct panel *p, const struct open_run *const *run, int runs)
 {
+    if (p->kind == PANEL_RANKS)
+        return runs > 0 && run[0]->view->ranks.n > 0;
     for (int r = 0; r < runs; r++)
         for (int k = 0; k < PANEL_METRICS; k++)
             if (p->metric[k][0] &&
@@ -495,6 +498,10 @@ void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact
     }
     if (m->panel[index].kind == PANEL_SHARES) {
         draw_shares(v, &m->panel[index], a, v->has_focus && m->focus == index);
+        return;
+    }
+    if (m->panel[index].kind == PANEL_RANKS) {
+        monitor_draw_ranks(v, &m->panel[index], a, v->has_focus && m->focus == index);
         return;
     }
     struct chart c = make_chart(v, index);
