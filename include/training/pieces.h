@@ -31,8 +31,8 @@ struct pieces {
     int nodes, blocks;
     real *inbox; /* nodes of other ranks, a part of the elements at a time */
     size_t inbox_n;
-    double *all;         /* of all pieces in order */
-    size_t values;       /* numbers per piece */
+    double *all;   /* of all pieces in order */
+    size_t values; /* numbers per piece */
 };
 
 /* 0: one pass for the whole batch, as without pieces. */

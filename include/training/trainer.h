@@ -55,9 +55,9 @@ struct team_time {
 };
 /* Of several ranks (training/team.h). */
 struct team {
-    int is_running;     /* settings go to the others */
-    int in_step;        /* a step failed: the other ranks are somewhere inside it */
-    int sets;           /* noted for the next order */
+    int is_running;        /* settings go to the others */
+    int in_step;           /* a step failed: the other ranks are somewhere inside it */
+    int sets;              /* noted for the next order */
     struct team_time *all; /* (2, ranks): sums since the last record; of the newest step */
     int64_t steps;
     struct ranks_account before;

@@ -121,8 +121,7 @@ int watch_listen(struct watch_place *place, int size, struct err *e)
 
 static int connect_one(uint32_t address, uint16_t port, double until)
 {
-    struct sockaddr_in at = {
-        .sin_family = AF_INET, .sin_addr.s_addr = address, .sin_port = port};
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = address, .sin_port = port};
     int fd = socket(AF_INET, SOCK_STREAM, 0), failed = 0;
     socklen_t len = sizeof failed;
     if (fd < 0 || set_flags(fd) < 0)

@@ -169,9 +169,10 @@ static int explain_config(const struct str *mine, const struct str *first, struc
     while (*a && *b) {
         size_t n = strcspn(a, "\n"), k = strcspn(b, "\n");
         if (n != k || memcmp(a, b, n) != 0)
-            return err_set(e, DS_EUSAGE, "%.*s, but rank 0 has %.*s; start all ranks with the "
-                           "same settings", (int)(n < 150 ? n : 150), a,
-                           (int)(k < 150 ? k : 150), b);
+            return err_set(e, DS_EUSAGE,
+                           "%.*s, but rank 0 has %.*s; start all ranks with the "
+                           "same settings",
+                           (int)(n < 150 ? n : 150), a, (int)(k < 150 ? k : 150), b);
         a += n + (a[n] == '\n');
         b += k + (b[k] == '\n');
     }
@@ -205,11 +206,15 @@ static int compare(const struct print *mine, const struct print *first, struct e
                        "another program than that of rank 0 (version %.31s, rank 0 has %.31s)",
                        mine->version, first->version);
     if (mine->corpus != first->corpus)
-        return err_set(e, DS_EUSAGE, "other data than rank 0 (data.path, hash %016" PRIx64
-                       ", rank 0 has %016" PRIx64 ")", mine->corpus, first->corpus);
+        return err_set(e, DS_EUSAGE,
+                       "other data than rank 0 (data.path, hash %016" PRIx64
+                       ", rank 0 has %016" PRIx64 ")",
+                       mine->corpus, first->corpus);
     if (mine->tokenizer != first->tokenizer)
-        return err_set(e, DS_EUSAGE, "another tokenizer than rank 0 (hash %016" PRIx64
-                       ", rank 0 has %016" PRIx64 ")", mine->tokenizer, first->tokenizer);
+        return err_set(e, DS_EUSAGE,
+                       "another tokenizer than rank 0 (hash %016" PRIx64 ", rank 0 has %016" PRIx64
+                       ")",
+                       mine->tokenizer, first->tokenizer);
     if (mine->weights != first->weights)
         return err_set(e, DS_EUSAGE, "other weights than rank 0 after loading them");
     if (mine->numbers != first->numbers)

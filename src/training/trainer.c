@@ -113,8 +113,7 @@ static void visit_counts(void *of, route_count_fn *each, void *ctx)
     struct trainer *t = of;
     struct step_report *s = &t->report;
     struct route *r = &t->model->route;
-    double *const mean[] = {&s->loss, &s->exit,        &s->kd,
-                            &s->aux,  &s->block_ratio, &s->flops_ratio};
+    double *const mean[] = {&s->loss, &s->exit, &s->kd, &s->aux, &s->block_ratio, &s->flops_ratio};
     for (size_t i = 0; i < DS_LEN(mean); i++)
         each(ctx, mean[i], 1, 1);
     each(ctx, s->layer[LAYER_GATE_RATIO], (size_t)s->layers, 1);
@@ -123,8 +122,7 @@ static void visit_counts(void *of, route_count_fn *each, void *ctx)
         each(ctx, t->model->experts.load, trainer_expert_cells(t), 0);
     for (size_t i = 0; i < r->ops->n_metrics; i++)
         if (r->ops->metrics[i].scope != METRIC_CELL)
-            each(ctx, r->metric[i],
-                 r->ops->metrics[i].scope == METRIC_LAYER ? (size_t)r->L : 1, 1);
+            each(ctx, r->metric[i], r->ops->metrics[i].scope == METRIC_LAYER ? (size_t)r->L : 1, 1);
     if (r->ops->counts)
         r->ops->counts(r, each, ctx);
 }

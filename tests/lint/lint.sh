@@ -205,7 +205,8 @@ wide_lines() { # a listing too
 
 clang_warnings() {
     # shellcheck disable=SC2086
-    printf '%s\n' $sources | xargs -n 8 -P 2 clang -std=c11 -fopenmp-simd $CPPFLAGS -fsyntax-only 2>&1 |
+    printf '%s\n' $sources | grep -v -x src/base/ranks_mpi.c | # needs mpi.h: make MPI=1 WERROR=1 CC=clang
+        xargs -n 8 -P 2 clang -std=c11 -fopenmp-simd $CPPFLAGS -fsyntax-only 2>&1 |
         grep -E '(warning|error): ' | sort -u
 }
 

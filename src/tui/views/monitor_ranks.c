@@ -27,7 +27,8 @@ static void draw_rank(struct area line, const struct run_ranks *x, const struct 
     enum role role = is_slowest ? ROLE_BAD : ROLE_SERIES_0;
     snprintf(label, sizeof label, "%d %.*s", (int)(r - x->rank), LABEL - 8, r->host);
     area_text(line, 0, 0, from - 1, ink(is_slowest ? ROLE_MARKED : ROLE_TEXT), label);
-    int full = end - from, cells = isfinite(busy) && most > 0 ? (int)(busy / most * (float)full) : 0;
+    int full = end - from,
+        cells = isfinite(busy) && most > 0 ? (int)(busy / most * (float)full) : 0;
     for (int i = 0; i < cells && i < full; i++)
         area_put(line, 0, from + i, area_rune(line, 0x2588, '#'), ink(role));
     area_textf(line, 0, end + 1, 9, ink(ROLE_TEXT), "%s ms", num_print(text, (double)busy));
@@ -58,7 +59,7 @@ void monitor_draw_ranks(struct view *v, const struct panel *p, struct area a, in
     if (order && x->n > body.rows)
         qsort(order, (size_t)x->n, sizeof *order, slower);
     for (int i = 0; order && i < x->n && i < body.rows; i++)
-        draw_rank(area_sub(body, i, 0, 1, body.cols), x, order[i],
-                  run_rank_busy(&x->rank[slowest]), order[i] == &x->rank[slowest]);
+        draw_rank(area_sub(body, i, 0, 1, body.cols), x, order[i], run_rank_busy(&x->rank[slowest]),
+                  order[i] == &x->rank[slowest]);
     mem_free(order);
 }
