@@ -184,6 +184,10 @@ struct model {
     struct model_piece {
         double targets, share;
     } piece;
+    /* Called by model_backward when the gradients of block l's own parameters are complete, from the
+     * last block to the first; NULL: not.  Never in a loop, whose blocks are iterated. */
+    void (*block_done)(void *ctx, int l);
+    void *block_done_ctx;
 };
 
 static inline double model_exit_weight(const struct model *m, int l)

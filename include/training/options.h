@@ -20,6 +20,7 @@ struct train_options {
         time_rounds, samples, pieces;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget, system_every, rank_timeout;
     int schedule, recompute, allow_nonfinite;
+    int reduce, wire; /* enums below; training/pieces.h */
     char *init;        /* model to start from, "" = none */
     int freeze;        /* FREEZE_* */
     int base_weights;  /* as numeric_options.weights, for a frozen base */
@@ -32,6 +33,8 @@ struct train_options {
     int64_t exit_every;          /* 0: the exits before the last layer, one a step */
     double exit_scale;
 };
+enum { REDUCE_EXACT, REDUCE_FAST };
+enum { WIRE_FP32, WIRE_BF16 };
 enum exit_loss {
     EXIT_LOSS_NONE,
     EXIT_LOSS_ALL,

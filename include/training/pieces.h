@@ -18,7 +18,22 @@
 struct piece_node {
     int level, i;
 };
-enum { PIECES_MAX = 65536, PIECE_NODES = 40 /* most of one rank */ };
+enum {
+    PIECE_NODES = 40,  /* most of one rank */
+    PIECE_FLIGHTS = 16 /* parts of the gradients that are on their way at once */
+};
+struct ranks_trade;
+struct ranks_part;
+/* Elements at..at + n - 1 of the block on their way: each rank adds up a part of them, then all get
+ * the sums. */
+struct piece_flight {
+    size_t at, n;
+    int number; /* the same on all ranks */
+    int stripe; /* of every rank's own elements (is_divided), else -1 */
+    struct ranks_trade *trade;
+    char *inbox, *outbox; /* of other ranks; bfloat16 that goes out */
+    int is_spreading;
+};
 
 struct pieces {
     int n, batch;       /* of a step: pieces and sequences */
@@ -29,8 +44,17 @@ struct pieces {
     real *block[PIECE_NODES];
     struct piece_node node[PIECE_NODES]; /* block[k] holds node[k] */
     int nodes, blocks;
-    real *inbox; /* nodes of other ranks, a part of the elements at a time */
-    size_t inbox_n;
+    int is_narrow;  /* bfloat16 between ranks */
+    int is_divided; /* every rank keeps the sums of its own elements: own[r]..own[r + 1] - 1 */
+    size_t *own;
+    struct piece_flight flight[PIECE_FLIGHTS];
+    int flights, departed;
+    struct ranks_part *part; /* (2, parts): to be sent, and received */
+    size_t parts;
+    size_t ready; /* elements from here to ready_end have left */
+    size_t ready_end;
+    int failed; /* in pieces_ready, reported by pieces_sum */
+    struct err why;
     double *all;   /* of all pieces in order */
     size_t values; /* numbers per piece */
 };
@@ -53,6 +77,9 @@ double pieces_bytes(int pieces, int ranks, double n);
 /* The gradients of the next pass of this rank, piece p, go to a block of their own, which is
  * zero. */
 void pieces_begin(struct pieces *x, struct params *ps);
+/* In the last pass of this rank, while it goes on: the gradients of elements from..end - 1 are
+ * complete, and so on downwards, each call from where the last one began.  They leave at once. */
+void pieces_ready(struct pieces *x, size_t from, size_t end);
 /* They are complete: adds up what can be added. */
 void pieces_end(struct pieces *x, int p);
 /* Collective.  The sum over all pieces is in ps's gradients on every rank. */

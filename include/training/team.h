@@ -19,6 +19,8 @@ int team_agree(int rc, struct err *e) DS_CHECK;
 int team_share(void *p, size_t bytes, int rc, struct err *e) DS_CHECK;
 /* The pieces of a new run where train.pieces is 0, for this number of ranks. */
 int team_pieces(const struct train_options *o, int ranks);
+/* The parts of a step on these ranks; 1: the batch at once. */
+int team_parts(const struct train_options *o);
 /* Can these ranks train with these pieces? */
 int team_check_pieces(const struct train_options *o, int is_resume, struct err *e) DS_CHECK;
 /* Collective.  DS_EUSAGE naming a rank whose program, configuration or data differ from those of

@@ -91,6 +91,29 @@ int ranks_exchange(const struct ranks_part *send, int sends, const struct ranks_
     return 0;
 }
 
+int ranks_trade_start(struct ranks_trade **out, int number, const struct ranks_part *send,
+                      int sends, const struct ranks_part *receive, int receives, struct err *e)
+{
+    (void)number;
+    *out = NULL;
+    return ranks_exchange(send, sends, receive, receives, e);
+}
+
+int ranks_trade_test(struct ranks_trade **t, int *done, struct err *e)
+{
+    (void)t;
+    (void)e;
+    *done = 1;
+    return 0;
+}
+
+int ranks_trade_finish(struct ranks_trade **t, struct err *e)
+{
+    (void)t;
+    (void)e;
+    return 0;
+}
+
 int ranks_barrier(struct err *e)
 {
     (void)e;

@@ -237,15 +237,16 @@ static size_t messages(const struct ranks_part *p, int n)
     return all;
 }
 
-/* MPI keeps the order of messages between two ranks, so one tag does. */
-static int start(MPI_Request *r, int *used, const struct ranks_part *p, int is_send, struct err *e)
+/* MPI keeps the order of messages of one tag between two ranks. */
+static int start(MPI_Request *r, int *used, const struct ranks_part *p, int is_send, int tag,
+                 struct err *e)
 {
     int rc = 0;
     for (size_t at = 0; rc == 0 && at < p->bytes; at += BLOCK) {
         int n = (int)(p->bytes - at < BLOCK ? p->bytes - at : BLOCK);
         char *from = (char *)p->p + at;
-        int mpi = is_send ? MPI_Isend(from, n, MPI_BYTE, p->rank, 1, me.comm, &r[*used])
-                          : MPI_Irecv(from, n, MPI_BYTE, p->rank, 1, me.comm, &r[*used]);
+        int mpi = is_send ? MPI_Isend(from, n, MPI_BYTE, p->rank, tag, me.comm, &r[*used])
+                          : MPI_Irecv(from, n, MPI_BYTE, p->rank, tag, me.comm, &r[*used]);
         rc = failed(mpi, is_send ? "send" : "receive", e);
         *used += rc == 0;
         count(is_send ? (uint64_t)n : 0, is_send ? 0 : (uint64_t)n);
@@ -253,21 +254,52 @@ static int start(MPI_Request *r, int *used, const struct ranks_part *p, int is_s
     return rc;
 }
 
+struct ranks_trade {
+    int n;
+    MPI_Request request[];
+};
+
+int ranks_trade_start(struct ranks_trade **out, int number, const struct ranks_part *send,
+                      int sends, const struct ranks_part *receive, int receives, struct err *e)
+{
+    size_t n = messages(send, sends) + messages(receive, receives);
+    struct ranks_trade *t = mem_alloc(1, sizeof *t + n * sizeof *t->request);
+    int rc = t ? 0 : err_set(e, DS_EMEM, "out of memory for %zu messages", n);
+    for (int i = 0; rc == 0 && i < receives; i++)
+        rc = start(t->request, &t->n, &receive[i], 0, 2 + number, e);
+    for (int i = 0; rc == 0 && i < sends; i++)
+        rc = start(t->request, &t->n, &send[i], 1, 2 + number, e);
+    *out = t;
+    return rc;
+}
+
+static void end_trade(struct ranks_trade **t)
+{
+    mem_free(*t);
+    *t = NULL;
+}
+
+int ranks_trade_test(struct ranks_trade **t, int *done, struct err *e)
+{
+    int rc = failed(MPI_Testall((*t)->n, (*t)->request, done, no_statuses), "exchange", e);
+    if (rc < 0 || *done)
+        end_trade(t);
+    return rc;
+}
+
+int ranks_trade_finish(struct ranks_trade **t, struct err *e)
+{
+    int rc = await((*t)->request, (*t)->n, "exchange", e);
+    end_trade(t);
+    return rc;
+}
+
 int ranks_exchange(const struct ranks_part *send, int sends, const struct ranks_part *receive,
                    int receives, struct err *e)
 {
-    size_t n = messages(send, sends) + messages(receive, receives);
-    MPI_Request few[64], *r = n <= 64 ? few : mem_alloc(n, sizeof *r);
-    int used = 0, rc = r ? 0 : err_set(e, DS_EMEM, "out of memory for %zu messages", n);
-    for (int i = 0; rc == 0 && i < receives; i++)
-        rc = start(r, &used, &receive[i], 0, e);
-    for (int i = 0; rc == 0 && i < sends; i++)
-        rc = start(r, &used, &send[i], 1, e);
-    if (rc == 0)
-        rc = await(r, used, "exchange", e);
-    if (r != few)
-        mem_free(r);
-    return rc;
+    struct ranks_trade *t;
+    int rc = ranks_trade_start(&t, -1, send, sends, receive, receives, e);
+    return rc == 0 ? ranks_trade_finish(&t, e) : rc;
 }
 
 int ranks_barrier(struct err *e)

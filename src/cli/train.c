@@ -503,11 +503,15 @@ static void errors_only(void *ctx, enum log_level level, const char *text)
 /* Several ranks: how many, and what gives the same bits on one. */
 static void print_ranks(const struct trainer *t)
 {
-    if (ranks_size() > 1)
+    const char *first = ranks_host(0), *last = ranks_host(ranks_size() - 1);
+    if (ranks_size() > 1 && t->config.train.reduce == REDUCE_FAST)
+        log_info("%s: %d ranks, from %s to %s; train.reduce=fast: another number of ranks rounds "
+                 "sums in another way",
+                 t->name, ranks_size(), first, last);
+    else if (ranks_size() > 1)
         log_info("%s: %d ranks, from %s to %s; train.pieces=%lld gives the same bits on any number "
                  "of ranks up to it",
-                 t->name, ranks_size(), ranks_host(0), ranks_host(ranks_size() - 1),
-                 (long long)t->config.train.pieces);
+                 t->name, ranks_size(), first, last, (long long)t->config.train.pieces);
 }
 
 static int run_ranked(const struct cli_args *a, int argc, char **argv)

@@ -641,8 +641,11 @@ void model_backward(struct model *m)
     for (int l = 0; l < L; l++)
         if (l == 0 || model_exit_weight(m, l) <= 0) /* else it holds the gradient of an exit */
             bulk_zero(m->stream.dh[l], (size_t)m->R * (size_t)C);
-    for (int l = L - 1; l >= 0; l--)
+    for (int l = L - 1; l >= 0; l--) {
         (m->ffn ? split_back : block_back)(m, l, routed);
+        if (m->block_done && m->config.loop <= 1)
+            m->block_done(m->block_done_ctx, l);
+    }
     struct params *ps = &m->params;
     embed_bwd(ps->p[m->embed].grad, m->pos_embed < 0 ? NULL : ps->p[m->pos_embed].grad,
               m->stream.dh[0], m->batch->id, m->pos, (real)m->config.embed_scale, m->R, C);

@@ -56,6 +56,8 @@ static const struct opt train_opts[] = {
     {"exit_every", OPT_INT, AT(exit_every), "0", 0, 4096, NULL, "exit_loss=rotate: period R, layer l has a loss in steps t with l mod R = t mod R; 0 = layers - 1, one early exit per step", NULL},
     {"nan_limit", OPT_INT, AT(nan_limit), "5", 1, 1e6, NULL, "consecutive steps with NaN or Inf that stop the run", NULL},
     {"allow_nonfinite", OPT_BOOL, AT(allow_nonfinite), "false", 0, 0, NULL, "train even if weights of train.init or of the teacher are NaN or Inf", NULL},
+    {"reduce", OPT_ENUM, AT(reduce), "exact", 0, 0, "exact|fast", "how several ranks add up gradients: exact, over train.pieces, with the same bits on any number of ranks; fast, one part per rank", NULL},
+    {"wire", OPT_ENUM, AT(wire), "fp32", 0, 0, "fp32|bf16", "number format of gradients between ranks with train.reduce=fast; bf16 halves the bytes", NULL},
     {"rank_timeout", OPT_REAL, AT(rank_timeout), "300", 0.5, 1e6, NULL, "several ranks: seconds without progress after which a rank is given up and the run ends", NULL},
     {"system_every", OPT_REAL, AT(system_every), "5", 0, 86400, NULL, "seconds between records of the machine (processors, memory, disk, network, GPUs), written after a step; 0 = off", NULL},
     {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was chosen for (set by isoflop, used by figures)", NULL},
@@ -198,6 +200,10 @@ static void check_values(struct train_config *c, struct str *all)
     if (o->pieces > o->batch)
         str_addf(all, "%strain.pieces=%lld: must be at most train.batch=%lld", between(all),
                  (long long)o->pieces, (long long)o->batch);
+    if (o->wire == WIRE_BF16 && o->reduce != REDUCE_FAST)
+        str_addf(all, "%strain.wire=bf16 rounds gradients: it needs train.reduce=fast", between(all));
+    if (o->pieces > 0 && o->reduce == REDUCE_FAST)
+        str_addf(all, "%strain.pieces is for train.reduce=exact; fast takes one part per rank", between(all));
     if (o->batch * o->seq > 1 << 24)
         str_addf(all,
                  "%strain.batch * train.seq = %lld tokens per step: must be at most 16,777,216",

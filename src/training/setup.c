@@ -300,8 +300,8 @@ static int open_model(struct trainer *t, struct err *e)
     if (rc < 0)
         return rc;
     t->rows = rows;
-    rc = pieces_init(&t->pieces, c->train.pieces < 1 ? 1 : (int)c->train.pieces,
-                     (int)c->train.batch, &t->model->params, e);
+    rc = pieces_init(&t->pieces, team_parts(&c->train), (int)c->train.batch, &t->model->params, e);
+    t->pieces.is_narrow = c->train.wire == WIRE_BF16;
     if (rc < 0)
         return rc;
     if (rows < PREFILL_TOKENS && c->model.max_seq >= PREFILL_TOKENS)

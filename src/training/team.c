@@ -71,19 +71,28 @@ enum { PIECES_USUAL = 8 };
 int team_pieces(const struct train_options *o, int ranks)
 {
     int64_t n = ranks > PIECES_USUAL ? ranks : PIECES_USUAL;
-    if (o->pieces > 0 || ranks == 1)
+    if (o->pieces > 0 || ranks == 1 || o->reduce == REDUCE_FAST)
         return (int)o->pieces;
     return (int)(n < o->batch ? n : o->batch);
+}
+
+int team_parts(const struct train_options *o)
+{
+    if (o->reduce == REDUCE_FAST)
+        return ranks_size();
+    return o->pieces < 1 ? 1 : (int)o->pieces;
 }
 
 int team_check_pieces(const struct train_options *o, int is_resume, struct err *e)
 {
     long long n = o->pieces < 1 ? 1 : o->pieces;
     int ranks = ranks_size();
+    if (o->reduce == REDUCE_FAST)
+        n = ranks > o->batch ? o->batch : ranks;
     if (n > o->batch)
         return err_set(e, DS_ERANGE, "train.pieces=%lld: must be at most train.batch=%lld", n,
                        (long long)o->batch);
-    if (ranks > n && is_resume)
+    if (ranks > n && is_resume && o->reduce == REDUCE_EXACT)
         return err_set(e, DS_EUSAGE,
                        "%d ranks, but a step of this run has train.pieces=%lld; start at most so "
                        "many, or resume with --allow-change train.pieces=%d, after which sums are "
@@ -91,9 +100,9 @@ int team_check_pieces(const struct train_options *o, int is_resume, struct err *
                        ranks, n, ranks);
     if (ranks > n)
         return err_set(e, DS_EUSAGE,
-                       "%d ranks, but a step has train.pieces=%lld of train.batch=%lld sequences; "
+                       "%d ranks, but a step has %lld parts (train.batch=%lld, train.pieces=%lld); "
                        "start at most so many ranks",
-                       ranks, n, (long long)o->batch);
+                       ranks, n, (long long)o->batch, (long long)o->pieces);
     return 0;
 }
 

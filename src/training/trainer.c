@@ -135,6 +135,25 @@ static int count_targets(const struct trainer *t)
     return n;
 }
 
+/* Gradients of the blocks leave while backward goes on.  Elements of block l: from..end - 1 of all
+ * gradients. */
+static void block_done(void *ctx, int l)
+{
+    struct trainer *t = ctx;
+    const struct params *ps = &t->model->params;
+    char prefix[40];
+    real *first;
+    size_t n = (size_t)snprintf(prefix, sizeof prefix, "model.layers.%d.", l), from = 0, end = 0;
+    params_grads(ps, &first);
+    for (int i = 0; i < t->model->n_base; i++)
+        if (ps->p[i].grad && strncmp(ps->p[i].name, prefix, n) == 0) {
+            from = end == 0 ? (size_t)(ps->p[i].grad - first) : from;
+            end = (size_t)(ps->p[i].grad - first) + ps->p[i].n;
+        }
+    if (end > 0)
+        pieces_ready(&t->pieces, from, end);
+}
+
 /* The pieces of this rank, then the sums over all of them. */
 static int run_pieces(struct trainer *t, struct err *e)
 {
@@ -145,7 +164,10 @@ static int run_pieces(struct trainer *t, struct err *e)
         int first = pieces_first(x, p), end = pieces_first(x, p + 1);
         t->model->piece.share = (double)(end - first) / (double)t->config.train.batch;
         pieces_begin(x, &t->model->params);
+        t->model->block_done = p == x->end - 1 ? block_done : NULL;
+        t->model->block_done_ctx = t;
         run_pass(t, first, end);
+        t->model->block_done = NULL;
         pieces_end(x, p);
         rc = pieces_take(x, p, visit_counts, t, e);
     }

@@ -156,6 +156,22 @@ def experts_teachers_exits_and_adapters_give_the_same_bits():
 
 
 @test
+def fast_sums_are_those_of_as_many_pieces_and_bfloat16_is_near():
+    mpis()
+    words = [*TINY, "model.method=mod"]
+    train(3, "--run", "fast", *words, "train.reduce=fast")
+    train(0, "--run", "fast-like", *words, "train.pieces=3")
+    assert bits("fast") == bits("fast-like")
+    out = train(3, "--run", "narrow", *words, "train.reduce=fast", "train.wire=bf16", "--json")
+    want = train(0, "--run", "wide", *words, "--json")
+    loss = [[json.loads(x)["loss"] for x in o.splitlines() if x.startswith("{")] for o in (out, want)]
+    assert len(loss[0]) == 4 and all(abs(a - b) < 2e-3 * b for a, b in zip(*loss)), loss
+    assert loss[0][1:] != loss[1][1:], "bfloat16 changed nothing"
+    t.refused("train.reduce=fast", "train", "--run", "x", *TINY, "train.wire=bf16")
+    t.refused("train.pieces", "train", "--run", "x", *TINY, "train.reduce=fast", "train.pieces=4")
+
+
+@test
 def a_batch_that_no_number_of_ranks_divides_gives_the_same_bits():
     mpis()
     same("odd", "train.batch=7", pieces=5, ranks=(1, 2, 3, 4, 5))
