@@ -96,12 +96,30 @@ struct grad_health {
     uint64_t bad;
     const char *first_bad; /* name of the first tensor with NaN/Inf */
 };
+/* A step divided over processes: each has the gradients and moments of some spans, which are parts of
+ * tensors in order, and does their work alone. */
+struct adamw_part {
+    int first, end; /* spans of this process */
+    /* `of` has an item of so many bytes for every span: makes the items of all processes known to
+     * each.  A failure is kept by ctx. */
+    void (*share)(void *ctx, void *of, size_t bytes);
+    void *ctx;
+};
+int params_spans(const struct params *ps);
+/* The tensor of a span, and the span's first element in it; span = params_spans: what follows the
+ * last one. */
+const struct param *params_span(const struct params *ps, int span, size_t *begin);
 /* Norms and health of the current gradients; sets each grad_squares. */
 struct grad_health params_grad_health(const struct params *ps);
+/* The same, bit by bit, of a divided step; part NULL: of a whole one. */
+struct grad_health params_grad_health_part(const struct params *ps, const struct adamw_part *part);
 /* One AdamW step (Loshchilov & Hutter 2019), step counts from 1; also zeroes the gradients, in one
  * pass over the memory of each tensor.  The caller skips it when health.bad != 0 (and zeroes them
  * itself). */
 void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
                 const struct grad_health *health);
+/* The same of a divided step: the values of other spans are left as they are. */
+void adamw_step_part(struct params *ps, const struct adamw *o, int64_t step,
+                     const struct grad_health *health, const struct adamw_part *part);
 
 #endif

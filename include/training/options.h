@@ -20,7 +20,7 @@ struct train_options {
         time_rounds, samples, pieces;
     double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget, system_every, rank_timeout;
     int schedule, recompute, allow_nonfinite;
-    int reduce, wire; /* enums below; training/pieces.h */
+    int reduce, wire, shard; /* enums below; training/pieces.h */
     char *init;        /* model to start from, "" = none */
     int freeze;        /* FREEZE_* */
     int base_weights;  /* as numeric_options.weights, for a frozen base */
@@ -35,6 +35,7 @@ struct train_options {
 };
 enum { REDUCE_EXACT, REDUCE_FAST };
 enum { WIRE_FP32, WIRE_BF16 };
+enum { SHARD_NONE, SHARD_OPTIMIZER };
 enum exit_loss {
     EXIT_LOSS_NONE,
     EXIT_LOSS_ALL,

@@ -68,6 +68,9 @@ static inline int pieces_are_on(const struct pieces *x)
 /* Divides n pieces of `batch` sequences among the ranks; n is at most batch and at least the number
  * of ranks. */
 int pieces_init(struct pieces *x, int n, int batch, struct params *ps, struct err *e) DS_CHECK;
+/* Every rank keeps the sums of elements own[r]..own[r + 1] - 1 alone (ranks + 1; taken, of mem_alloc):
+ * pieces_sum leaves the others undefined. */
+void pieces_divide(struct pieces *x, size_t *own);
 void pieces_release(struct pieces *x);
 /* The first sequence of piece p; p = n: the batch. */
 int pieces_first(const struct pieces *x, int p);

@@ -29,7 +29,19 @@ int team_compare(struct trainer *t, struct err *e) DS_CHECK;
 /* Collective.  The live settings of rank 0. */
 int team_share_live(struct trainer *t, struct err *e) DS_CHECK;
 
-enum team_order { TEAM_WAIT, TEAM_STEP, TEAM_END };
+/* Collective, with train.shard=optimizer (training/shard.c); without it these do nothing.  Divides
+ * the moments, which are whole until then. */
+int shard_begin(struct trainer *t, struct err *e) DS_CHECK;
+void shard_release(struct trainer *t);
+/* This rank's part of the optimiser's step; NULL: all of it. */
+const struct adamw_part *shard_part(const struct trainer *t);
+/* Collective.  After the step: the values of all ranks. */
+int shard_spread(struct trainer *t, struct err *e) DS_CHECK;
+/* Collective.  Rank 0 has all moments; shard_drop gives back those of the others. */
+int shard_collect(struct trainer *t, struct err *e) DS_CHECK;
+void shard_drop(struct trainer *t);
+
+enum team_order { TEAM_WAIT, TEAM_STEP, TEAM_COLLECT, TEAM_END };
 /* Rank 0: a live setting was changed, which goes with the next order. */
 int team_note_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 /* The newest one was refused. */

@@ -503,6 +503,9 @@ static void errors_only(void *ctx, enum log_level level, const char *text)
 /* Several ranks: how many, and what gives the same bits on one. */
 static void print_ranks(const struct trainer *t)
 {
+    if (t->team.shard)
+        log_info("%s: moments divided by %d; rank 0 has all of them while it writes a checkpoint",
+                 t->name, ranks_size());
     const char *first = ranks_host(0), *last = ranks_host(ranks_size() - 1);
     if (ranks_size() > 1 && t->config.train.reduce == REDUCE_FAST)
         log_info("%s: %d ranks, from %s to %s; train.reduce=fast: another number of ranks rounds "

@@ -81,6 +81,7 @@ struct step_job {
     double *value_sum; /* of the values before a measured step, else NULL */
     uint32_t *bad;
     struct vec_adamw rates[PARAM_GROUPS];
+    int begin, end; /* spans that are worked on */
 };
 
 static int spans_of(const struct param *p)
@@ -88,13 +89,15 @@ static int spans_of(const struct param *p)
     return p->grad ? span_tasks(p->n) : 0;
 }
 
-static void step_init(struct step_job *j, const struct params *ps)
+static void step_init(struct step_job *j, const struct params *ps, const struct adamw_part *part)
 {
     *j = (struct step_job){.by = vec(), .p = ps->p, .n = ps->n};
     j->first = scratch_get(SCRATCH_INDEX, (size_t)ps->n + 1, sizeof *j->first);
     j->first[0] = 0;
     for (int i = 0; i < ps->n; i++)
         j->first[i + 1] = j->first[i] + spans_of(&ps->p[i]);
+    j->begin = part ? part->first : 0;
+    j->end = part ? part->end : j->first[ps->n];
 }
 
 /* Finds the tensor of a span and the span's elements [*begin, *end). */
@@ -117,22 +120,56 @@ static void health_task(void *ctx, int task, int worker)
 {
     const struct step_job *j = ctx;
     size_t begin, end;
+    task += j->begin;
     const struct param *p = span_param(j, task, &begin, &end);
     (void)worker;
     j->bad[task] =
         span_squares(j->by, p->grad + begin, end - begin, j->sum + (size_t)task * SPAN_CHUNKS);
 }
 
+int params_spans(const struct params *ps)
+{
+    int n = 0;
+    for (int i = 0; i < ps->n; i++)
+        n += spans_of(&ps->p[i]);
+    return n;
+}
+
+const struct param *params_span(const struct params *ps, int span, size_t *begin)
+{
+    const struct param *last = NULL;
+    for (int i = 0; i < ps->n; i++) {
+        int n = spans_of(&ps->p[i]);
+        if (span < n) {
+            (void)span_of(ps->p[i].n, span, begin);
+            return &ps->p[i];
+        }
+        span -= n;
+        last = n > 0 ? &ps->p[i] : last;
+    }
+    *begin = last ? last->n : 0;
+    return last;
+}
+
 struct grad_health params_grad_health(const struct params *ps)
+{
+    return params_grad_health_part(ps, NULL);
+}
+
+struct grad_health params_grad_health_part(const struct params *ps, const struct adamw_part *part)
 {
     struct grad_health h = {0};
     struct step_job j;
     double sum = 0, router = 0;
-    step_init(&j, ps);
+    step_init(&j, ps, part);
     int spans = j.first[j.n];
     j.sum = scratch_get(SCRATCH_PART, (size_t)spans, SPAN_CHUNKS * sizeof *j.sum + sizeof *j.bad);
     j.bad = (uint32_t *)(j.sum + (size_t)spans * SPAN_CHUNKS);
-    pool_run(spans, health_task, &j);
+    pool_run(j.end - j.begin, health_task, &j);
+    if (part) {
+        part->share(part->ctx, j.sum, SPAN_CHUNKS * sizeof *j.sum);
+        part->share(part->ctx, j.bad, sizeof *j.bad);
+    }
     for (int i = 0; i < ps->n; i++) {
         const struct param *p = &ps->p[i];
         uint64_t bad = 0;
@@ -186,9 +223,10 @@ static void adamw_task(void *ctx, int task, int worker)
         rates.rate *= (real)p->lr;
         rates.keep = 1 - (1 - rates.keep) * (real)p->lr;
     }
-    if (is_stepped(p) && j->value_sum)
+    int is_own = task >= j->begin && task < j->end;
+    if (is_own && is_stepped(p) && j->value_sum)
         measured_step(j, p, i, end, &rates, (size_t)task * SPAN_CHUNKS);
-    else if (is_stepped(p))
+    else if (is_own && is_stepped(p))
         j->by->adamw(p->value + i, p->grad + i, p->m + i, p->v + i, &rates, end - i);
     else
         memset(p->grad + i, 0, (end - i) * sizeof *p->grad);
@@ -223,9 +261,15 @@ static struct vec_adamw rates_of(enum param_group group, const struct adamw *o, 
 void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
                 const struct grad_health *health)
 {
+    adamw_step_part(ps, o, step, health, NULL);
+}
+
+void adamw_step_part(struct params *ps, const struct adamw *o, int64_t step,
+                     const struct grad_health *health, const struct adamw_part *part)
+{
     ps->version++;
     struct step_job j;
-    step_init(&j, ps);
+    step_init(&j, ps, part);
     for (int group = 0; group < PARAM_GROUPS; group++)
         j.rates[group] = rates_of((enum param_group)group, o, step, health);
     size_t chunks = (size_t)j.first[j.n] * SPAN_CHUNKS;
@@ -234,6 +278,10 @@ void adamw_step(struct params *ps, const struct adamw *o, int64_t step,
         j.value_sum = j.sum + chunks;
     }
     pool_run(j.first[j.n], adamw_task, &j);
+    if (part && o->measure) {
+        part->share(part->ctx, j.sum, SPAN_CHUNKS * sizeof *j.sum);
+        part->share(part->ctx, j.value_sum, SPAN_CHUNKS * sizeof *j.value_sum);
+    }
     for (int i = 0; o->measure && i < ps->n; i++) {
         struct param *p = &ps->p[i];
         size_t first = (size_t)j.first[i] * SPAN_CHUNKS;

@@ -167,6 +167,12 @@ int pieces_init(struct pieces *x, int n, int batch, struct params *ps, struct er
     return x->part ? 0 : err_set(e, DS_EMEM, "out of memory for the parts of %d ranks", ranks);
 }
 
+void pieces_divide(struct pieces *x, size_t *own)
+{
+    x->own = own;
+    x->is_divided = 1;
+}
+
 void pieces_release(struct pieces *x)
 {
     mem_free_aligned(x->store);

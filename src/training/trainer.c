@@ -269,7 +269,7 @@ static int train_step(struct trainer *t, struct err *e)
     rc = forward_backward(t, e);
     if (rc < 0)
         return rc;
-    struct grad_health h = params_grad_health(&t->model->params);
+    struct grad_health h = params_grad_health_part(&t->model->params, shard_part(t));
     s->grad_norm = h.norm;
     s->router_norm = h.router_norm;
     int is_empty = count_targets(t) == 0; /* data.loss=answers: the loss is undefined */
@@ -285,7 +285,9 @@ static int train_step(struct trainer *t, struct err *e)
                           .router_lr = o->router_lr,
                           .clip = o->clip,
                           .measure = logs_layers(t, s->step)};
-        adamw_step(&t->model->params, &a, s->step - t->state.skipped, &h);
+        adamw_step_part(&t->model->params, &a, s->step - t->state.skipped, &h, shard_part(t));
+        if ((rc = shard_spread(t, e)) < 0)
+            return rc;
         if (t->model->route.ops->update)
             t->model->route.ops->update(&t->model->route);
     } else {
@@ -355,6 +357,9 @@ static int save_now(struct trainer *t, struct err *e)
     char text[600];
     int rc = 0;
     t->checkpoint_requested = 0;
+    if (t->team.shard &&
+        ((rc = team_order(t, TEAM_COLLECT, e)) < 0 || (rc = shard_collect(t, e)) < 0))
+        return rc;
     int is_sound = trainer_check_finite(t, &why) == 0;
     if (is_sound && !t->report.has_val && t->val) {
         rc = evaluate(t, t->config.train.eval_tokens, 0, e);
@@ -375,6 +380,7 @@ static int save_now(struct trainer *t, struct err *e)
         }
         if (!is_sound)
             err_add(&why, why.code, "not saved");
+        shard_drop(t);
         snprintf(text, sizeof text, "%s", t->save_failed ? why.text : "saved");
         rc = trainer_log_event(t, t->save_failed ? LOG_ERROR : LOG_INFO, "checkpoint", text, e);
     }
@@ -507,7 +513,7 @@ static int last_words(struct trainer *t, int rc, struct err *e)
 {
     struct err ignored = {0};
     /* inside a step that several ranks share, the position in the data is that of the next one */
-    if (t->state.step > 0 && !(t->team.in_step && ranks_size() > 1) &&
+    if (t->state.step > 0 && !(t->team.in_step && ranks_size() > 1) && !t->team.shard &&
         trainer_check_finite(t, &ignored) == 0 && trainer_save(t, &ignored) == 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
     if (!trainer_home_is_missing(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
@@ -582,6 +588,8 @@ int trainer_follow(struct trainer *t, struct err *e)
         rc = team_await(t, &order, e);
         if (rc == 0 && order == TEAM_STEP)
             rc = train_step(t, e);
+        if (rc == 0 && order == TEAM_COLLECT)
+            rc = shard_collect(t, e);
     }
     if (rc < 0)
         ranks_fail(e->text);
@@ -663,6 +671,8 @@ int trainer_open(struct trainer *t, const char *dir, struct train_config *config
     if (rc == 0)
         rc = team_compare(t, e);
     if (rc == 0)
+        rc = team_agree(shard_begin(t, e), e);
+    if (rc == 0)
         rc = ranks_watch(t->config.train.rank_timeout, e);
     if (rc == 0)
         rc = team_agree(team_follows() ? 0 : begin_log(t, resume, e), e);
@@ -696,6 +706,7 @@ void trainer_close(struct trainer *t)
     record_free(t->record);
     step_report_release(&t->report);
     pieces_release(&t->pieces);
+    shard_release(t);
     mem_free(t->team.all);
     mem_free(t->input);
     mem_free(t->target);

@@ -172,6 +172,21 @@ def fast_sums_are_those_of_as_many_pieces_and_bfloat16_is_near():
 
 
 @test
+def divided_moments_give_the_same_bits_and_the_same_checkpoints():
+    mpis()
+    words = [*TINY, "model.method=edp", "train.pieces=8", "train.steps=8"]
+    train(0, "--run", "moments", *words)
+    for n in (2, 3, 8) if LONG else (3,):
+        run = "moments-%d" % n
+        train(n, "--run", run, *words, "train.shard=optimizer")
+        assert bits(run, 8) == bits("moments", 8), n
+        shutil.rmtree("runs/%s/checkpoints/step-00000008" % run)
+        train(2, "--resume", run)
+        assert bits(run, 8) == bits("moments", 8), n
+    train(3, "--run", "moments-fast", *TINY, "train.reduce=fast", "train.wire=bf16", "train.shard=optimizer")
+
+
+@test
 def a_batch_that_no_number_of_ranks_divides_gives_the_same_bits():
     mpis()
     same("odd", "train.batch=7", pieces=5, ranks=(1, 2, 3, 4, 5))
