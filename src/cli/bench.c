@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/cpu.h"
 #include "base/pool.h"
+#include "base/ranks.h"
 #include "cli/cli.h"
 #include "cli/version.h"
 #include "engine/peak.h"
@@ -95,7 +96,8 @@ static void add_ratio(struct table *t, double v)
 /* Groups without limits to compare with. */
 static int is_plain(const char *group)
 {
-    return strcmp(group, "peaks") == 0 || strcmp(group, "sample") == 0;
+    return strcmp(group, "peaks") == 0 || strcmp(group, "sample") == 0 ||
+           strcmp(group, "ranks") == 0;
 }
 
 static void add_row(struct table *t, const struct speed_result *r, int is_model)
@@ -108,6 +110,8 @@ static void add_row(struct table *t, const struct speed_result *r, int is_model)
     add_number(t, r->max);
     if (!is_model)
         table_add(t, r->unit);
+    if (strcmp(r->group, "ranks") == 0)
+        add_ratio(t, r->share);
     if (is_plain(r->group))
         return;
     if (is_model || strcmp(r->unit, "GFLOP/s") != 0)
@@ -131,6 +135,7 @@ static size_t print_group(struct str *out, const struct speed_list *l, size_t fr
     static const char *const
         peaks[] = {"limits", "median", "min", "max", "", NULL},
         *const draws[] = {"one token of 152k", "median", "min", "max", "", NULL},
+        *const ranks[] = {"ranks", "median", "min", "max", "", "efficiency", NULL},
         *const ops[] = {"operations", "median", "min", "max", "", "G/s", "share", "gathered", NULL},
         *const load[] = {"a model on disk", "median",     "min", "max", "", "GB/s",
                          "share",           "vs reading", NULL},
@@ -138,8 +143,9 @@ static size_t print_group(struct str *out, const struct speed_list *l, size_t fr
                           "share",    "time",   "FLOPs", "MiB", NULL};
     const char *group = l->v[from].group;
     int is_peaks = strcmp(group, "peaks") == 0, is_load = strcmp(group, "load") == 0,
-        is_ops = is_load || strcmp(group, "ops") == 0;
+        is_ops = is_load || strcmp(group, "ops") == 0, is_ranks = strcmp(group, "ranks") == 0;
     const char *const *title = is_peaks          ? peaks
+                               : is_ranks        ? ranks
                                : is_plain(group) ? draws
                                : is_load         ? load
                                : is_ops          ? ops
@@ -166,6 +172,13 @@ static void print_tables(struct str *out, const struct speed_list *l)
         i = print_group(out, l, i);
     str_addf(out, "\n%s\n%d threads, GEMMs by %s, about %.0f MiB\n", l->model, pool_threads(),
              l->gemm, l->memory_bytes / (1 << 20));
+    if (strcmp(l->v[0].group, "ranks") == 0) {
+        str_addf(out,
+                 "%d ranks at once, their slowest; efficiency: own work of a step, each rank with "
+                 "its\nbatch, over the step with all exchanges\n",
+                 ranks_size());
+        return;
+    }
     str_add(out,
             "share: of the named limit, at the median; G/s: GFLOP/s, or GB/s where memory "
             "bandwidth\nis the limit; time, FLOPs: relative to the dense pass measured alongside; "
@@ -173,6 +186,8 @@ static void print_tables(struct str *out, const struct speed_list *l)
 }
 
 /* ---- command ---- */
+
+enum { RANKS_PATIENCE = 60 /* seconds without progress of a rank */ };
 
 static int apply(const struct cli_args *a, struct speed_options *o, struct config *c, struct err *e)
 {
@@ -196,6 +211,19 @@ static int apply(const struct cli_args *a, struct speed_options *o, struct confi
     return rc;
 }
 
+/* One of several ranks speaks for all. */
+static int finish(int rc, struct err *e, struct str *out)
+{
+    int status = rc < 0;
+    if (ranks_speaks())
+        status = rc < 0 ? command_fail(e) : cli_print(out);
+    str_release(out);
+    if (rc < 0 && rc != DS_EUSAGE && ranks_size() > 1)
+        ranks_abort(status);
+    ranks_end();
+    return status;
+}
+
 int bench_command(int argc, char **argv)
 {
     struct err e = {0};
@@ -207,15 +235,18 @@ int bench_command(int argc, char **argv)
     int rc = cli_parse(&a, bench_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
+    rc = ranks_begin(&e);
     int json = cli_flag(&a, "json");
     char from[1024] = "";
-    if (a.n_rest > 1)
+    if (rc == 0 && a.n_rest > 1)
         rc = err_set(&e, DS_EUSAGE, "bench: expected at most one MODEL, found also %s", a.rest[1]);
-    else if (a.n_rest == 1)
+    else if (rc == 0 && a.n_rest == 1)
         rc = model_locate(a.rest[0], from, sizeof from, &e);
     if (rc == 0)
         rc = apply(&a, &o, &c, &e);
     cli_release(&a);
+    if (rc == 0)
+        rc = ranks_watch(RANKS_PATIENCE, &e);
     if (rc == 0)
         rc = pool_start((int)o.threads, &e);
     if (rc == 0)
@@ -228,5 +259,5 @@ int bench_command(int argc, char **argv)
     opt_release(&speed_group, &o);
     config_release(&c);
     pool_stop();
-    return rc < 0 ? command_fail(&e) : cli_print(&out);
+    return finish(rc, &e, &out);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/ranks.h"
 #include "base/rng.h"
 #include "base/statistics.h"
 #include "base/str.h"
@@ -19,7 +20,7 @@ const double speed_ratios[SPEED_RATIOS] = {1, 0.75, 0.5, 0.25};
 static const struct opt speed_opts[] = {
     // clang-format off
     {"quick",   OPT_BOOL, AT(quick),   "false", 0, 0, NULL, "small model and few rounds: seconds instead of a minute", NULL},
-    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, sample, blocks, train, prefill, decode, speculate) or parts of names to measure, separated by commas", NULL},
+    {"only",    OPT_STRING, AT(only),  "",    0, 0, NULL, "groups (peaks, load, ops, sample, blocks, train, prefill, decode, speculate, ranks) or parts of names to measure, separated by commas", NULL},
     {"shape",   OPT_ENUM, AT(shape),   "default", 0, 0, "default|small|big|1.1b", "small, big: 6 x 256 and 12 x 512 as GPT-2 (batch 8 x 256); 1.1b: 22 x 2048 as Llama; model.* keys override it", NULL},
     NUMERIC_OPTS(AT(numbers)),
     {"rounds",  OPT_INT,  AT(rounds),  "0",   0, SPEED_ROUNDS_MAX, NULL, "measurement rounds; 0 = 5 (quick: 3)", NULL},
@@ -208,7 +209,7 @@ static double memory_of(const struct speed *s, const char *group)
     double weights = model_config_weights(c),
            kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
-    if (strcmp(group, "train") == 0)
+    if (strcmp(group, "train") == 0 || (strcmp(group, "ranks") == 0 && ranks_size() > 1))
         return weights * (4.0 * sizeof(real) + 2 * s->held_bytes) + buffers_of(s, rows, 1);
     if (strcmp(group, "prefill") == 0 || strcmp(group, "decode") == 0 ||
         strcmp(group, "speculate") == 0)
@@ -246,7 +247,7 @@ int speed_request(const struct speed *s, const char *group, const char *name)
 
 static int check_memory(struct speed *s, struct err *e)
 {
-    static const char *const group[] = {"blocks", "train", "prefill", "decode", "speculate"};
+    static const char *const group[] = {"blocks", "train", "prefill", "decode", "speculate", "ranks"};
     char a[16], b[16], text[160] = "";
     double left = mem_available(), most = 0;
     int named = strcmp(s->o.only, "peaks") == 0 || strcmp(s->o.only, "ops") == 0;
@@ -416,6 +417,31 @@ static int speed_random(struct speed *s, struct err *e)
     return rc == 0 ? speed_training(s, e) : rc;
 }
 
+/* Processes that one launcher started measure what they have in common, and nothing else. */
+static int run_ranks(struct speed *s, struct err *e)
+{
+    if (strcmp(s->o.only, "ranks") != 0)
+        return err_set(e, DS_EUSAGE, "bench: %d ranks measure only=ranks, not %s%s", ranks_size(),
+                       s->o.only[0] ? "only=" : "all groups", s->o.only);
+    if (s->from)
+        return err_set(e, DS_EUSAGE, "bench: only=ranks has no MODEL: shape= and model.* set it");
+    return speed_ranks(s, e);
+}
+
+static int run_groups(struct speed *s, struct err *e)
+{
+    int rc = s->from ? speed_load(s, e) : 0; /* first, so that peak memory is that of the model */
+    if (rc == 0)
+        rc = time_peaks(s, e);
+    if (rc == 0 && !s->from)
+        rc = speed_random(s, e);
+    for (int is_decode = 0; is_decode < 2 && rc == 0; is_decode++)
+        rc = speed_inference(s, is_decode, e);
+    if (rc == 0)
+        rc = speed_speculate(s, e);
+    return rc == 0 ? check_asked(s, e) : rc;
+}
+
 int speed_run(struct speed_list *out, const struct speed_options *given, const char *from,
               const struct config *model_keys, struct err *e)
 {
@@ -424,18 +450,9 @@ int speed_run(struct speed_list *out, const struct speed_options *given, const c
     int rc = resolve(&s, model_keys, e);
     if (rc == 0)
         rc = check_memory(&s, e);
-    if (rc == 0 && from) /* first, so that peak memory is that of the model alone */
-        rc = speed_load(&s, e);
     if (rc == 0)
-        rc = time_peaks(&s, e);
-    if (rc == 0 && !from)
-        rc = speed_random(&s, e);
-    for (int is_decode = 0; is_decode < 2 && rc == 0; is_decode++)
-        rc = speed_inference(&s, is_decode, e);
-    if (rc == 0)
-        rc = speed_speculate(&s, e);
-    if (rc == 0)
-        rc = check_asked(&s, e);
+        rc = ranks_size() > 1 || strcmp(s.o.only, "ranks") == 0 ? run_ranks(&s, e)
+                                                                : run_groups(&s, e);
     mem_free_aligned(s.lines);
     config_release(&s.keys);
     opt_release(&model_group, &s.config);

@@ -45,6 +45,11 @@ int speed_blocks(struct speed *s, struct err *e) DS_CHECK;   /* speed_train.c */
 int speed_training(struct speed *s, struct err *e) DS_CHECK;
 int speed_inference(struct speed *s, int is_decode, struct err *e) DS_CHECK; /* speed_inference.c */
 int speed_speculate(struct speed *s, struct err *e) DS_CHECK;                /* speed_speculate.c */
+int speed_ranks(struct speed *s, struct err *e) DS_CHECK;                    /* speed_ranks.c */
+/* Seconds of whole steps of the dense model, one per round, each after meet(); *weights: of the
+ * model. */
+int speed_dense_steps(struct speed *s, int (*meet)(struct err *e), double *seconds, double *weights,
+                      struct err *e) DS_CHECK;
 
 /* ---- a model in its measured configurations: speed_model.c ---- */
 

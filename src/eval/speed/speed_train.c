@@ -87,6 +87,30 @@ static int time_method(struct speed *s, const char *method, int which, struct er
     return rc;
 }
 
+int speed_dense_steps(struct speed *s, int (*meet)(struct err *e), double *seconds, double *weights,
+                      struct err *e)
+{
+    int rows = (int)(s->o.batch * s->o.seq);
+    const struct speed_plan p = {
+        .group = "ranks", .what = "ranks", .method = "dense", .train = 1, .rows = rows, .cells = rows};
+    struct speed_subject u;
+    struct tokens t = {0};
+    int rc = speed_subject_open(&u, s, &p, e);
+    if (rc == 0)
+        rc = make_tokens(&t, s, (int)s->o.vocab, e);
+    for (int i = -1; i < s->o.rounds && rc == 0; i++) { /* the first warms up */
+        struct pass pass;
+        speed_subject_set(&u, &u.way[0], &pass, 1);
+        pass.step = i + 2;
+        rc = meet(e);
+        seconds[i < 0 ? 0 : i] = step_s(u.model, &t.b, &pass);
+    }
+    *weights = rc == 0 ? (double)params_count(&u.model->params) : 0;
+    speed_subject_close(&u);
+    free_tokens(&t);
+    return rc;
+}
+
 int speed_training(struct speed *s, struct err *e)
 {
     return speed_each_method(s, time_method, 0, e);

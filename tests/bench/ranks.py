@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The cost model of many ranks (data/reference/SCALING.md) against training: ranks.py [ranks=2] [layers=6] [dim=256] [batch=4]
+[seq=256] [steps=6] [rounds=3] [rate=0,1000,200].  Ranks have a core each and talk by TCP over the loopback device, which `tc` shapes
+to so many Mbit/s (0: as it is; others need root).  DEPTHSCOPE names a program of make MPI=1, MPIRUN its launcher (Open MPI)."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import side_by_side
+from side_by_side import PROGRAM, Missing, median
+
+MPIRUN = os.environ.get("MPIRUN", "mpirun")
+PART, SMALL_EXCHANGES = 4 << 20, 4  # src/eval/speed/speed_ranks.c
+
+
+def shape(rate):
+    subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], stderr=subprocess.DEVNULL)
+    if rate:
+        p = subprocess.run(["tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "%dmbit" % rate, "burst", "256kb", "latency", "200ms"],
+                           capture_output=True, text=True)
+        if p.returncode != 0:
+            raise Missing("tc: %s" % (p.stderr.strip() or p.returncode))
+
+
+def launch(o, *words, **more):
+    env = dict(os.environ, **more, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    p = subprocess.run([MPIRUN, "-n", o["ranks"], "--bind-to", "core", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
+                        PROGRAM, *words], capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL)
+    if p.returncode != 0:
+        raise Missing(next((x for x in p.stderr.splitlines() if x.startswith("depthscope")), p.stderr[-200:]))
+    return p.stdout
+
+
+def constants(o):
+    """Seconds per message, bytes/s of the link, bytes/s of additions."""
+    rows = json.loads(launch(o, "bench", "--json", "only=ranks", "threads=1", "layers=1", "dim=64", "batch=1", "seq=32",
+                             "rounds=" + o["rounds"]))["results"]
+    of = {r["name"]: r["median"] for r in rows}
+    return 1e-6 * of["message"], 1e9 * of["link, each direction"], 1e9 * of["addition in memory"]
+
+
+def train(o, folder):
+    """Per step: milliseconds of the slowest rank and of its waiting, bytes that a rank sends; and the weights."""
+    run = os.path.join(folder, "run")
+    n = int(o["ranks"])
+    words = ["model.method=dense", "model.layers=" + o["layers"], "model.dim=" + o["dim"], "model.heads=4", "threads=1",
+             "train.batch=%d" % (n * int(o["batch"])), "train.seq=" + o["seq"], "train.pieces=%d" % n, "train.steps=" + o["steps"],
+             "train.layer_every=1", "train.log_every=1", "train.eval_every=100000", "train.probe_every=100000", "train.samples=1",
+             "train.final_tokens=256", "train.time_rounds=0", "train.system_every=0"]
+    launch(o, "train", "quick", *words, "--run", "run", "--quiet", DEPTHSCOPE_RUNS=folder)
+    out = subprocess.run([PROGRAM, "stream", run, "--json", "--no-follow"], capture_output=True, text=True, check=True).stdout
+    records = [json.loads(x) for x in out.splitlines()]
+    steps = [r for r in records if r["kind"] == "ranks"][1:]  # the first warms up
+    weights = next(r["params"] for r in records if r.get("params"))
+    shutil.rmtree(run)
+    return ([max(r["step_ms"]) for r in steps], [r["wait_ms"][r["step_ms"].index(max(r["step_ms"]))] for r in steps],
+            steps[0]["bytes"][0], weights)
+
+
+def predicted(weights, ranks, message, link, add):
+    """Seconds of what step_of() of src/eval/speed/speed_ranks.c adds to a rank's own work."""
+    others, size = (ranks - 1) / ranks, 4 * weights
+    exchanges = 2 * -(-weights // PART) + SMALL_EXCHANGES
+    return exchanges * (ranks - 1) * message + 2 * others * size / link + 3 * others * size / add, 2 * others * size
+
+
+def main():
+    o = side_by_side.settings({"ranks": "2", "layers": "6", "dim": "256", "batch": "4", "seq": "256", "steps": "6", "rounds": "3",
+                               "rate": "0,1000,200"})
+    print("%-12s %10s %12s %14s %12s %14s %12s" % ("link", "GB/s", "own work", "exchange, model", "measured", "step, model", "measured"))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for rate in map(int, o["rate"].split(",")):
+                shape(rate)
+                message, link, add = constants(o)
+                step, wait, sent, weights = train(o, folder)
+                more, bytes_ = predicted(weights, int(o["ranks"]), message, link, add)
+                own = median([s - w for s, w in zip(step, wait)])
+                print("%-12s %10.3g %9.0f ms %12.0f ms %9.0f ms %11.0f ms %9.0f ms   %.2f   bytes %.2f of the model's" %
+                      ("%d Mbit/s" % rate if rate else "as it is", link / 1e9, own, 1e3 * more, median(wait), own + 1e3 * more, median(step),
+                       (own + 1e3 * more) / median(step), sent / bytes_), flush=True)
+        finally:
+            subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Missing as x:
+        sys.exit("ranks.py: %s" % x)
