@@ -23,6 +23,8 @@ struct child_setup {
     int is_group;       /* its own process group, out of reach of Ctrl-C */
     int is_session;     /* setsid: without a controlling terminal */
     int is_detached;    /* is_session, reparented to init: outlives us, never reaped; pid is 0 */
+    int ends_with_us;   /* signal that it gets when the thread that started it ends, however that
+                           happens (Linux); 0: it lives on */
     int keep;           /* another descriptor of ours to keep open in the child; 0: none */
 };
 

@@ -99,6 +99,10 @@ int fs_new_open(struct fs_new *f, const char *path, struct err *e) DS_CHECK;
 int fs_new_write(struct fs_new *f, const void *p, size_t n, struct err *e) DS_CHECK;
 int fs_new_commit(struct fs_new *f,
                   struct err *e) DS_CHECK; /* fsync, close, rename, fsync of the directory */
+/* The same, but only where nothing is at `path` yet, also when processes of several hosts create it
+ * at once: 1 it was created by this call, 0 there is one already (and is unchanged).  On file
+ * systems without hard links readers may see an empty file for a moment. */
+int fs_new_commit_first(struct fs_new *f, struct err *e) DS_CHECK;
 void fs_new_abort(struct fs_new *f);
 /* Creates an unfinished directory; the caller renames it to `path` or removes it. */
 int fs_new_dir(char *temp, size_t size, const char *path, struct err *e) DS_CHECK;
@@ -112,6 +116,8 @@ size_t fs_owner_length(const char *text);
  * a day old. */
 int fs_owner_is_dead(const char *owner, const char *path);
 int fs_owner_is_own(const char *owner); /* the owner is this process */
+/* 1 the owner is alive, 0 it has ended, -1 unknown: it is on another host or in another container. */
+int fs_owner_alive(const char *owner);
 /* Removes the unfinished entries of dead owners in `dir`. */
 void fs_temp_sweep(const char *dir);
 int fs_mkdirs(const char *path, struct err *e) DS_CHECK;

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -82,6 +85,17 @@ static int place_descriptors(const int want[3], int keep, int report)
         if (other != keep && other != report)
             close(other);
     return 0;
+}
+
+/* A parent that ended before the call sends nothing any more. */
+static void end_with(pid_t parent, int number)
+{
+#ifdef __linux__
+    if (number != 0 && (prctl(PR_SET_PDEATHSIG, number) != 0 || getppid() != parent))
+        _exit(127);
+#else
+    (void)parent, (void)number;
+#endif
 }
 
 static void become(const char *path, const struct child_setup *how, const int fd[3], int report)
@@ -194,13 +208,15 @@ int child_start(struct child *c, const struct child_setup *how, struct err *e)
         fd[i] = theirs[i] >= 0 ? theirs[i] : want[i];
     if (how->err == CHILD_SAME)
         fd[2] = fd[1];
-    pid_t pid = fork();
+    pid_t self_pid = getpid(), pid = fork();
     if (pid < 0) {
         rc = err_errno(e, "start %s", path);
         goto out;
     }
-    if (pid == 0)
+    if (pid == 0) {
+        end_with(self_pid, how->ends_with_us);
         leave(path, how, fd, report[1]);
+    }
     close_fd(&report[1]);
     why = exec_error(report[0]);
     if (why != 0 || how->is_detached)

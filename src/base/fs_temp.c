@@ -126,18 +126,25 @@ static int is_abandoned(int at, const char *name)
     return is_free;
 }
 
-static int is_gone(const char *owner, int at, const char *name)
+int fs_owner_alive(const char *owner)
 {
     uint64_t pid = 0, start = 0, now;
     pthread_once(&once, find_self);
-    if (!read_owner(owner, &pid, &start))
-        return 0;
-    if (!own_tag[0] || strncmp(owner, own_tag, TAG_DIGITS) != 0)
-        return is_abandoned(at, name);
+    if (!read_owner(owner, &pid, &start) || !own_tag[0] ||
+        strncmp(owner, own_tag, TAG_DIGITS) != 0)
+        return -1;
     if (pid == 0 || pid > INT32_MAX || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
-        return 1;
+        return 0;
     now = start_of((long)pid);
-    return start && now && now != start;
+    return !(start && now && now != start);
+}
+
+static int is_gone(const char *owner, int at, const char *name)
+{
+    int alive = fs_owner_alive(owner);
+    if (alive >= 0)
+        return !alive;
+    return fs_owner_length(owner) > 0 && is_abandoned(at, name);
 }
 
 int fs_owner_is_own(const char *owner)
@@ -321,6 +328,55 @@ int fs_new_commit(struct fs_new *f, struct err *e)
     f->temp[0] = '\0';
     rc = directory_of(dir, sizeof dir, f->path, e);
     return rc == 0 ? fs_sync_dir(dir, e) : rc;
+}
+
+static int same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return fs_lstat(a, &x) == 0 && fs_lstat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* 1 created, 0 exists, -1 and errno.  A network file system may report a failure although the
+ * server made the link: two names of one file are the answer. */
+static int link_first(const char *temp, const char *path)
+{
+    const char *from, *to;
+    int at = fs_at(temp, &from), into = fs_at(path, &to);
+    int rc = linkat(at, from, into, to, 0), why = errno;
+    if (rc == 0 || same_file(temp, path))
+        return 1;
+    if (why == EEXIST)
+        return 0;
+    errno = why;
+    if (why != EPERM && why != EOPNOTSUPP && why != ENOTSUP && why != ENOSYS && why != EMLINK)
+        return -1;
+    int fd = fs_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return errno == EEXIST ? 0 : -1;
+    fs_close(fd);
+    return fs_rename(temp, path) == 0 ? 1 : -1;
+}
+
+int fs_new_commit_first(struct fs_new *f, struct err *e)
+{
+    char dir[PATH_MAX_BYTES];
+    int fd = f->fd, rc = 0, is_first = 0;
+    if (fs_sync(fd) != 0)
+        rc = err_errno(e, "fsync %s", f->path);
+    f->fd = -1;
+    if (fs_close(fd) != 0 && rc == 0)
+        rc = err_errno(e, "close %s", f->path);
+    if (rc == 0 && (is_first = link_first(f->temp, f->path)) < 0)
+        rc = err_errno(e, "create %s", f->path);
+    fs_unlink(f->temp);
+    f->temp[0] = '\0';
+    if (rc < 0 || !is_first)
+        return rc;
+    rc = directory_of(dir, sizeof dir, f->path, e);
+    if (rc == 0)
+        rc = fs_sync_dir(dir, e);
+    return rc < 0 ? rc : 1;
 }
 
 void fs_new_abort(struct fs_new *f)

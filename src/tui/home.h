@@ -2,6 +2,7 @@
 #ifndef DS_TUI_HOME_H
 #define DS_TUI_HOME_H
 
+#include "io/batch.h"
 #include "io/host.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
@@ -50,6 +51,7 @@ struct home_details {
 struct home {
     struct form form; /* first member: the callbacks of the form receive the state of the view */
     struct runindex index;
+    struct batch_list batches; /* of the runs directory */
     struct home_item *item;
     size_t items, cap;
     struct list list;

@@ -9,6 +9,8 @@ KINDS = {
     "isoflop": ["isoflop", *NOT_SHAPE, "--budget", "1e13", "--sizes", "4x32x2,6x32x2", "--seeds", "1"],
 }
 
+ONE = ["sweep", *RUN, "train.lr=0.001", "--seeds", "1"]
+
 
 def begin(words, **kw):
     """The parent, and the name of the run that it is training."""
@@ -82,29 +84,46 @@ def a_second_signal_ends_the_run_at_once():
     shutil.rmtree(path(run))
 
 
-def a_parent_that_was_killed_is_followed_by_one_that_waits():
+def a_run_whose_parent_was_killed_stops_and_is_resumed():
     words = [x.replace("train.steps=100000", "train.steps=6") for x in KINDS["sweep"]]
     p, run = begin(words, DEPTHSCOPE_FAIL="slow:3+")
     child = children_of(p.pid)[0]
     p.kill()
     p.wait()
-    check(is_alive(child), "the run goes on")
+    wait_for(lambda: not is_alive(child))
+    check(end_of(run)["status"] == "stopped", "in order", str(end_of(run)))
     again = subprocess.run([PROGRAM, *words], env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
                            timeout=60 * SLOW)
     err = again.stderr.decode()
     check(again.returncode == 0, "the rerun", err)
-    check("%s: in training by another process; waiting" % run in err, "it says what it waits for", err)
-    check("%s: already done" % run in err, "and takes what came of it", err)
+    check("%s: resumes from its checkpoint" % run in err, "it resumes", err)
     heads = [x for _, x in records(run) if x["kind"] == "head"]
-    check(len(heads) == 1 and str(heads[0]["pid"]) == child, "trained once", str(len(heads)))
+    check(len(heads) == 2 and str(heads[0]["pid"]) == child, "it went on from there", str(len(heads)))
     shutil.rmtree(path(run))
 
 
-def a_wait_for_another_process_can_be_interrupted():
-    p, run = begin(KINDS["sweep"])
-    second = subprocess.Popen([PROGRAM, *KINDS["sweep"]], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+def a_run_that_another_process_trains_is_waited_for():
+    words = [x.replace("train.steps=100000", "train.steps=6") for x in ONE]
+    p, run = begin(words, DEPTHSCOPE_FAIL="slow:3+")
+    p.terminate()
+    finish(p)
+    other = start("--resume", run, "--quiet", DEPTHSCOPE_FAIL="slow:5")
+    wait_for(is_up(run))
+    again = subprocess.run([PROGRAM, *words], env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                           timeout=60 * SLOW)
+    err = again.stderr.decode()
+    check(again.returncode == 0 and finish(other)[0] == 0, "both", err)
+    check("%s: in training by another process; waiting" % run in err, "it says what it waits for", err)
+    check("%s: already done" % run in err, "and takes what came of it", err)
+    shutil.rmtree(path(run))
+
+
+def a_wait_for_another_worker_can_be_interrupted():
+    p, run = begin(ONE)
+    second = subprocess.Popen([PROGRAM, *ONE], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)
-    check(b"another process; waiting" in second.stderr.readline(), "it waits")
+    line = second.stderr.readline().decode()
+    check("%s: in training by %s, process %d; waiting" % (run, socket.gethostname(), p.pid) in line, "it waits", line)
     second.send_signal(signal.SIGTERM)
     check(finish(second)[0] == 143, "interrupted")
     check(p.poll() is None and is_up(run)(), "the other is not touched")
@@ -155,8 +174,8 @@ def compare_marks_runs_that_failed():
 
 TESTS = [a_signal_to_the_parent_alone_stops_its_run_in_order, a_batch_system_can_ask_for_a_checkpoint_and_for_the_end,
          a_signal_to_the_whole_group_is_heard_once,
-         a_second_signal_ends_the_run_at_once, a_parent_that_was_killed_is_followed_by_one_that_waits,
-         a_wait_for_another_process_can_be_interrupted, ctrl_z_stops_the_run_too, runs_that_fail_are_in_no_mean_and_are_named,
+         a_second_signal_ends_the_run_at_once, a_run_whose_parent_was_killed_stops_and_is_resumed,
+         a_run_that_another_process_trains_is_waited_for, a_wait_for_another_worker_can_be_interrupted, ctrl_z_stops_the_run_too, runs_that_fail_are_in_no_mean_and_are_named,
          compare_marks_runs_that_failed]
 
 if __name__ == "__main__":

@@ -144,6 +144,39 @@ T(home_filters_groups_and_sorts_as_committed)
     compare("home-resume", play("80x16", "keys R\n"));
 }
 
+/* A batch of four runs: one done, one trained by a worker on another host, one that failed there, and
+ * one that waits; and a batch that nobody works on and that has no run. */
+static void make_batch(void)
+{
+    static const char held[] = "{\"counter\":\"0000000003\",\"held\":true,\"owner\":"
+                               "\"deadbeef-7-7-0\",\"host\":\"boxa\",\"pid\":7,\"nonce\":\"a\","
+                               "\"patience\":30}";
+    struct err e = {0};
+    t_ok(fs_mkdirs("runs/.batches/sweep-000000000001", &e), &e);
+    t_ok(fs_mkdirs("runs/.batches/sweep-000000000002", &e), &e);
+    t_ok(fs_mkdirs("runs/.batches/sweep-damaged", &e), &e);
+    t_ok(fs_mkdirs("runs/.batches/leases", &e), &e);
+    write_text("runs/.batches/sweep-000000000001/plan.json",
+               "{\"format\":1,\"kind\":\"sweep\",\"preset\":\"tiny\",\"id\":\"0123456789abcdef\","
+               "\"version\":\"1\",\"first\":\"\",\"runs\":[\"edp-1\",\"mod-seed1\",\"created\","
+               "\"later\",\"\"]}");
+    write_text("runs/.batches/sweep-000000000002/plan.json",
+               "{\"format\":1,\"kind\":\"sweep\",\"preset\":\"old\",\"runs\":[\"removed\"]}");
+    write_text("runs/.batches/sweep-damaged/plan.json", "{\"runs\":[\"../../etc\"]}");
+    write_text("runs/.batches/leases/created@2", held);
+    write_text("runs/.batches/leases/later@1",
+               "{\"counter\":\"0000000009\",\"held\":false,\"owner\":\"deadbeef-7-7-0\",\"host\":"
+               "\"boxa\",\"pid\":7,\"nonce\":\"b\",\"patience\":30,\"note\":\"killed by signal 9\"}");
+}
+
+T(home_shows_the_progress_of_batches)
+{
+    make_world(1);
+    make_batch();
+    compare("home-batch", play("100x16", ""));
+    compare("home-batch-20x5", play("20x5", ""));
+}
+
 T(an_empty_home_welcomes)
 {
     make_world(0);

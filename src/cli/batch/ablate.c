@@ -16,6 +16,7 @@ struct cli_option ablate_options[] = {
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "do not show progress"},
     {.name = "dry-run", .help = "list the runs and what would be done; start nothing"},
+    BATCH_OPTIONS,
     {.name = NULL},
 };
 

@@ -1,20 +1,17 @@
-/* Runs a plan of training runs one after another and prints the table of their results. */
+/* Runs a plan of training runs, alone or as one of several workers, and prints the table of their
+ * results. */
 #include "cli/batch/batch.h"
 
-#include <ctype.h>
-#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fs.h"
-#include "base/hash.h"
 #include "base/mem.h"
-#include "cli/batch/batch_child.h"
+#include "cli/batch/batch_work.h"
 #include "cli/report.h"
-#include "io/runlog.h"
 #include "training/job.h"
-#include "training/options.h"
+#include "training/preset.h"
 
 struct batch_row *batch_add(struct batch_plan *p, const char *label)
 {
@@ -69,236 +66,48 @@ void batch_release(struct batch_plan *p)
     p->n = p->seeds = 0;
 }
 
-/* ---- one run of the plan ---- */
-
-struct one {
-    char name[65], dir[1024];
-    char seed[32];
-    char **preset; /* the row's */
-    size_t presets;
-    const char **arg; /* overrides of the row and the seed */
-    size_t n;
-};
-
-static int one_args(struct one *o, const struct batch_row *r, int64_t seed, struct err *e)
-{
-    o->arg = mem_alloc(r->n + 1, sizeof *o->arg);
-    if (!o->arg)
-        return err_set(e, DS_EMEM, "settings");
-    o->preset = r->preset;
-    o->presets = r->presets;
-    for (size_t i = 0; i < r->n; i++)
-        o->arg[o->n++] = r->override[i];
-    snprintf(o->seed, sizeof o->seed, "seed=%" PRId64, seed);
-    o->arg[o->n++] = o->seed;
-    return 0;
-}
-
-/* Resolves the run's configuration (DS_EUSAGE when invalid).  Its name contains a hash of every
- * setting. */
-static int one_resolve(struct one *o, const struct batch_plan *p, const struct batch_row *r,
-                       int64_t seed, struct err *e)
-{
-    struct train_config c = {0};
-    struct str text = {0};
-    char stem[44];
-    int rc = train_config_make(&c, (const char *const *)o->preset, o->presets, o->arg, o->n, e);
-    if (rc < 0)
-        return rc;
-    if (strcmp(p->kind, "ablate") == 0 && strcmp(c.model.method, "edp") != 0)
-        rc = err_set(e, DS_EUSAGE, "model.method=%s: must be edp for ablations", c.model.method);
-    c.run.threads = 0; /* results do not depend on it */
-    train_config_print(&text, &c);
-    snprintf(stem, sizeof stem, "%s-%.*s", p->kind, (int)(sizeof stem - 10), r->label);
-    for (char *s = stem; *s; s++)
-        if (!isalnum((unsigned char)*s) && !strchr("._-", *s))
-            *s = '_';
-    snprintf(o->name, sizeof o->name, "%.36s-s%" PRId64 "-%06x", stem, seed,
-             (unsigned)(hash64(str_text(&text), text.len, 0) & 0xffffff));
-    if (rc == 0 && text.failed)
-        rc = err_set(e, DS_EMEM, "settings");
-    if (rc == 0)
-        rc = fs_join(o->dir, sizeof o->dir, job_root(), o->name, e);
-    str_release(&text);
-    train_config_release(&c);
-    return rc;
-}
-
-enum progress { PROGRESS_NEW, PROGRESS_RESUME, PROGRESS_DONE, PROGRESS_BUSY };
-
-static int one_look(const struct one *o, enum progress *state, struct err *e)
-{
-    char path[1100];
-    struct summary s;
-    *state = PROGRESS_NEW;
-    if (!fs_exists(o->dir))
-        return 0;
-    if (fs_join(path, sizeof path, o->dir, "log.mp", e) < 0)
-        return e->code;
-    if (runlog_is_locked(path)) {
-        *state = PROGRESS_BUSY;
-        return 0;
-    }
-    if (fs_exists(path) && summary_read(&s, o->dir, NULL) == 0) {
-        int is_done = strcmp(s.status, "done") == 0;
-        summary_release(&s);
-        if (is_done) {
-            *state = PROGRESS_DONE;
-            return 0;
-        }
-    }
-    if (fs_join(path, sizeof path, o->dir, "config.yaml", NULL) == 0 && fs_exists(path)) {
-        *state = PROGRESS_RESUME; /* without a checkpoint it restarts from step 0 */
-        return 0;
-    }
-    /* killed during creation: the hash in the name matches these settings, and it holds no data */
-    return fs_remove_tree(o->dir, e);
-}
-
-static int one_run(const struct one *o, enum progress state, char *reason, size_t size,
-                   struct err *e)
-{
-    const char **argv = mem_alloc(o->presets + o->n + 10, sizeof *argv);
-    size_t k = 0;
-    if (!argv)
-        return err_set(e, DS_EMEM, "run");
-    argv[k++] = "depthscope";
-    argv[k++] = "train";
-    if (state == PROGRESS_RESUME) {
-        argv[k++] = "--resume";
-        argv[k++] = o->name;
-    } else {
-        for (size_t i = 0; i < o->presets; i++)
-            argv[k++] = o->preset[i];
-        for (size_t i = 0; i < o->n; i++)
-            argv[k++] = o->arg[i];
-        argv[k++] = "--run";
-        argv[k++] = o->name;
-    }
-    argv[k++] = "--quiet";
-    argv[k] = NULL;
-    int rc = batch_child(argv, -1, reason, size, e);
-    mem_free(argv);
-    return rc;
-}
-
-/* ---- the whole plan ---- */
+/* ---- results ---- */
 
 struct results {
-    struct summary *run;
+    struct summary *run; /* borrowed texts: the units own them */
     size_t n;
     struct summary_group *group;
     struct batch_failure *failure;
     size_t failed;
 };
 
-static void say(struct batch_plan *p, size_t at, size_t all, const char *name, const char *what)
+void batch_say(struct batch_plan *p, size_t at, size_t all, const char *name, const char *what)
 {
     struct str s = {0};
     if (p->say)
         p->say(p, at, name, what);
     if (p->quiet || p->say)
         return;
-    str_addf(&s, "[%zu/%zu] %s: ", at, all, name);
+    if (at > 0)
+        str_addf(&s, "[%zu/%zu] ", at, all);
+    str_addf(&s, "%s: ", name);
     cli_add_safe(&s, what, strlen(what), -1);
     fprintf(stderr, "%s\n", str_text(&s));
     str_release(&s);
 }
 
-/* Another process trains it: a batch with the same runs, or the orphaned child of a killed one.
- * Its result is identical to that of our own child. */
-static int wait_for_other(const struct one *o, enum progress *state, struct err *e)
+/* In the order of the plan, whoever trained what when. */
+static void collect(struct results *x, const struct batch_unit *unit, size_t n)
 {
-    int rc = 0;
-    while (rc == 0 && *state == PROGRESS_BUSY && !batch_signal) {
-        clock_sleep(0.2);
-        rc = one_look(o, state, e);
+    for (size_t i = 0; i < n; i++) {
+        const struct batch_unit *u = &unit[i];
+        struct summary_group *g = &x->group[u->one.row];
+        if (u->state == UNIT_DONE) {
+            if (g->n < DS_LEN(g->member))
+                g->member[g->n++] = x->n;
+            x->run[x->n++] = *u->result;
+        } else if (u->state == UNIT_FAILED) {
+            struct batch_failure *f = &x->failure[x->failed++];
+            f->row = u->one.row;
+            str_copy(f->name, sizeof f->name, u->one.name);
+            str_copy(f->reason, sizeof f->reason, u->reason ? u->reason : "failed");
+        }
     }
-    return rc;
-}
-
-/* Reads the results of a finished run: 1; else 0 and the reason. */
-static int read_result(struct results *x, size_t row, const struct one *o, char *reason,
-                       size_t size)
-{
-    struct err why = {0};
-    struct summary *s = &x->run[x->n];
-    if (summary_read(s, o->dir, &why) < 0) {
-        str_copy(reason, size, why.text);
-        return 0;
-    }
-    if (strcmp(s->status, "done") != 0) {
-        snprintf(reason, size, "%s at step %lld of %lld", s->status, s->step, s->steps);
-        summary_release(s);
-        return 0;
-    }
-    struct summary_group *g = &x->group[row];
-    if (g->n < DS_LEN(g->member))
-        g->member[g->n++] = x->n;
-    x->n++;
-    return 1;
-}
-
-static void note_failure(struct results *x, size_t row, const char *name, const char *reason)
-{
-    struct batch_failure *f = &x->failure[x->failed++];
-    f->row = row;
-    str_copy(f->name, sizeof f->name, name);
-    str_copy(f->reason, sizeof f->reason, reason);
-}
-
-/* Runs or resumes one run until it ends and reads its results; a failed run is reported and
- * counted. */
-static int take_one(struct batch_plan *p, struct results *x, size_t row, int64_t seed, size_t at,
-                    size_t all, struct err *e)
-{
-    static const char *const what[] = {"starts", "resumes from its checkpoint", "already done",
-                                       "in training by another process; waiting"},
-                             *const would[] = {"would start", "would resume from its checkpoint",
-                                               "already done",
-                                               "in training by another process; would wait"};
-    struct one o = {0};
-    enum progress state = PROGRESS_NEW;
-    char reason[512] = "", text[600];
-    int child = 0, rc = one_args(&o, &p->row[row], seed, e);
-    if (rc == 0)
-        rc = one_resolve(&o, p, &p->row[row], seed, e);
-    if (rc == 0)
-        rc = one_look(&o, &state, e);
-    if (rc < 0)
-        goto out;
-    snprintf(text, sizeof text, "%s%s%s", p->dry ? would[state] : what[state],
-             p->row[row].note[0] && state != PROGRESS_DONE ? ", " : "",
-             state != PROGRESS_DONE ? p->row[row].note : "");
-    say(p, at, all, o.name, text);
-    if (p->dry && !(p->finish && state == PROGRESS_DONE))
-        goto out;
-    double t = clock_mono();
-    if (state == PROGRESS_BUSY) {
-        rc = wait_for_other(&o, &state, e);
-        if (rc == 0 && state != PROGRESS_BUSY && !batch_signal)
-            say(p, at, all, o.name, what[state]);
-    }
-    if (rc == 0 && !batch_signal && (state == PROGRESS_NEW || state == PROGRESS_RESUME))
-        rc = child = one_run(&o, state, reason, sizeof reason, e);
-    if (rc < 0 || (batch_signal && state == PROGRESS_BUSY))
-        goto out;
-    rc = 0;
-    if (child == 0 && read_result(x, row, &o, reason, sizeof reason)) {
-        const struct summary *s = &x->run[x->n - 1];
-        if (p->dry)
-            goto out;
-        snprintf(text, sizeof text, "val loss %.4g, FLOPs %.3g (%.0f s)",
-                 s->value[SUMMARY_VAL_LOSS], s->value[SUMMARY_FLOPS], clock_mono() - t);
-        say(p, at, all, o.name, text);
-        goto out;
-    }
-    say(p, at, all, o.name, reason[0] ? reason : "not finished");
-    if (!batch_signal) /* an interrupted run did not fail */
-        note_failure(x, row, o.name, reason[0] ? reason : "not finished");
-out:
-    mem_free(o.arg);
-    return rc;
 }
 
 static void add_failures(struct str *out, const struct results *x, size_t row)
@@ -422,33 +231,102 @@ static int check_rows(struct batch_plan *p, struct err *e)
     size_t refused = 0;
     struct err first = {0};
     for (size_t i = 0; i < p->n; i++) {
-        struct one o = {0};
+        struct batch_one o = {.row = i, .seed = p->seed[0]};
         struct err why = {0};
-        int rc = one_args(&o, &p->row[i], p->seed[0], e);
         if (p->row[i].refused[0])
             err_set(&why, DS_EUSAGE, "%s", p->row[i].refused);
-        else if (rc == 0 && one_resolve(&o, p, &p->row[i], p->seed[0], &why) < 0)
+        else if (batch_one_resolve(&o, p, NULL, &why) < 0)
             str_copy(p->row[i].refused, sizeof p->row[i].refused, why.text);
-        if (rc == 0 && p->row[i].refused[0])
+        if (why.code == DS_EMEM)
+            return err_set(e, DS_EMEM, "%s", why.text);
+        if (p->row[i].refused[0])
             first = refused++ ? first : why;
-        mem_free(o.arg);
-        if (rc < 0)
-            return rc;
     }
     if (refused == p->n || (strcmp(p->kind, "ablate") == 0 && p->row[0].refused[0]))
         return err_set(e, DS_EUSAGE, "%s", first.text);
     for (size_t i = 0; i < p->n; i++)
         if (p->row[i].refused[0])
-            say(p, i + 1, p->n, p->row[i].label, p->row[i].refused);
+            batch_say(p, i + 1, p->n, p->row[i].label, p->row[i].refused);
     return 0;
+}
+
+/* Looks at every run and starts none.  is_silent: takes the results of those that are done, and
+ * lists nothing. */
+static int look_only(struct batch_plan *p, struct batch_unit *unit, size_t n, int is_silent,
+                     struct err *e)
+{
+    static const char *const would[] = {
+        [ONE_NEW] = "would start",
+        [ONE_RESUME] = "would resume from its checkpoint",
+        [ONE_DONE] = "already done",
+        [ONE_BUSY] = "in training by another process; would wait"};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        struct batch_unit *u = &unit[i];
+        enum batch_one_state state;
+        char text[300], reason[512];
+        if (u->state != UNIT_OPEN || (rc = batch_one_look(&u->one, 0, &state, e)) < 0)
+            continue;
+        const char *note = state == ONE_DONE ? "" : p->row[u->one.row].note;
+        snprintf(text, sizeof text, "%s%s%s", would[state], note[0] ? ", " : "", note);
+        if (!is_silent)
+            batch_say(p, u->one.at, n, u->one.name, text);
+        if (state != ONE_DONE || !(p->finish || is_silent))
+            continue;
+        u->result = mem_alloc(1, sizeof *u->result);
+        if (!u->result)
+            rc = err_set(e, DS_EMEM, "%s", p->kind);
+        else if (batch_one_result(&u->one, u->result, reason, sizeof reason))
+            u->state = UNIT_DONE;
+    }
+    return rc;
+}
+
+static int is_complete(const struct batch_unit *unit, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (unit[i].state == UNIT_OPEN)
+            return 0;
+    return 1;
+}
+
+/* What the options ask for, up to the results. */
+static int do_runs(struct batch_plan *p, struct batch_share *s, struct batch_unit *unit, size_t n,
+                   struct err *e)
+{
+    struct batch_one *one = mem_alloc(n + 1, sizeof *one);
+    for (size_t i = 0; one && i < n; i++)
+        one[i] = unit[i].one;
+    int rc = one ? batch_share_plan(s, p, one, n, e) : err_set(e, DS_EMEM, "%s", p->kind);
+    mem_free(one);
+    if (rc < 0)
+        return rc;
+    if (p->how.status || p->how.slurm) {
+        rc = look_only(p, unit, n, 1, e);
+        if (rc == 0 && p->how.status)
+            return batch_status(p, s, unit, n, e);
+        if (rc == 0 && p->is_first_part && is_complete(unit, n))
+            return 0; /* the script is for the next part */
+        if (rc == 0)
+            rc = batch_share_open(s, p, e);
+        return rc < 0 ? rc : batch_slurm(p, s, unit, n, e);
+    }
+    if (p->dry)
+        return look_only(p, unit, n, 0, e);
+    rc = batch_share_open(s, p, e);
+    if (rc == 0 && s->is_later)
+        return look_only(p, unit, n, 1, e);
+    return rc < 0 ? rc : batch_work(p, s, unit, n, e);
 }
 
 int batch_run(struct batch_plan *p)
 {
     struct err e = {0};
-    size_t all = p->n * p->seeds, at = 0;
+    size_t all = p->n * p->seeds, units = 0;
     struct results x = {0};
-    int rc = 0;
+    struct batch_unit *unit = NULL;
+    struct batch_share *share = mem_alloc(1, sizeof *share);
+    int is_report = p->how.status || p->how.slurm, rc = 0;
     if (all > BATCH_RUNS_MAX)
         rc = err_set(&e, DS_ERANGE, "%zu runs: must be at most %d per %s", all, BATCH_RUNS_MAX,
                      p->kind);
@@ -456,27 +334,31 @@ int batch_run(struct batch_plan *p)
         x.run = mem_alloc(all, sizeof *x.run);
         x.group = mem_alloc(p->n, sizeof *x.group);
         x.failure = mem_alloc(all, sizeof *x.failure);
-        if (!x.run || !x.group || !x.failure)
+        if (!x.run || !x.group || !x.failure || !share)
             rc = err_set(&e, DS_EMEM, "%s", p->kind);
     }
     if (rc == 0)
         rc = check_rows(p, &e);
     batch_catch_signals();
-    /* seeds in the outer loop: after the first pass every row has a result, and later passes narrow
-     * the intervals */
-    for (size_t s = 0; s < p->seeds && rc == 0; s++)
-        for (size_t row = 0; row < p->n && rc == 0 && !batch_signal; row++) {
-            at++;
-            if (!p->row[row].refused[0])
-                rc = take_one(p, &x, row, p->seed[s], at, all, &e);
-        }
-    if (rc == 0 && (!p->dry || p->finish))
+    if (rc == 0)
+        rc = batch_units_make(&unit, &units, p, &e);
+    if (rc == 0)
+        rc = do_runs(p, share, unit, units, &e);
+    p->is_later = share && share->is_later;
+    p->is_complete = rc == 0 && is_complete(unit, units);
+    if (rc == 0 && p->how.index == 0)
+        collect(&x, unit, units);
+    for (size_t i = 0; rc == 0 && p->how.index > 0 && i < units; i++)
+        x.failed += unit[i].state == UNIT_FAILED;
+    if (rc == 0 && (p->finish || !(p->dry || is_report || p->how.worker)))
         rc = finish(p, &x, &e);
-    for (size_t i = 0; i < x.n; i++)
-        summary_release(&x.run[i]);
+    batch_units_release(unit, units);
     mem_free(x.run);
     mem_free(x.group);
     mem_free(x.failure);
+    if (share)
+        batch_share_release(share);
+    mem_free(share);
     if (rc < 0)
         return command_fail(&e);
     if (batch_signal) {
@@ -485,6 +367,66 @@ int batch_run(struct batch_plan *p)
         return 128 + (int)batch_signal;
     }
     return x.failed ? 1 : 0;
+}
+
+static int read_count(int *out, const struct cli_args *a, const char *name, const char *command,
+                      int most, struct err *e)
+{
+    const char *text = cli_value(a, name);
+    char *end;
+    if (!text)
+        return 0;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > most)
+        return err_set(e, DS_EUSAGE, "%s: --%s %.40s: must be an integer from 1 to %d", command, name,
+                       text, most);
+    *out = (int)n;
+    return 0;
+}
+
+static int check_id(const char *id, const char *command, struct err *e)
+{
+    size_t n = strspn(id, "0123456789abcdef"), m = id[n] == '-' ? strspn(id + n + 1, "0123456789abcdef") : 0;
+    return n == 16 && (!id[n] || (m == 16 && !id[n + 17]))
+               ? 0
+               : err_set(e, DS_EUSAGE, "%s: --worker %.60s: expected the id that --launch or --slurm gives",
+                         command, id);
+}
+
+int batch_how_read(struct batch_how *how, const struct cli_args *a, int argc, char **argv,
+                   struct err *e)
+{
+    const char *lease = cli_value(a, "lease"), *command = argv[0];
+    char *end;
+    *how = (struct batch_how){.patience = 30,
+                              .launch = cli_value(a, "launch"),
+                              .sbatch = cli_value(a, "sbatch"),
+                              .worker = cli_value(a, "worker"),
+                              .status = cli_flag(a, "status"),
+                              .slurm = cli_flag(a, "slurm"),
+                              .argc = argc,
+                              .argv = argv,
+                              .option = a->option};
+    int rc = read_count(&how->jobs, a, "jobs", command, BATCH_CHILDREN, e);
+    if (rc == 0)
+        rc = read_count(&how->index, a, "index", command, BATCH_RUNS_MAX, e);
+    if (rc == 0 && lease) {
+        how->patience = strtod(lease, &end);
+        if (end == lease || *end || !(how->patience >= 1 && how->patience <= 86400))
+            rc = err_set(e, DS_EUSAGE, "%s: --lease %.40s: must be seconds from 1 to 86400", command, lease);
+    }
+    if (rc == 0 && how->launch && !strstr(how->launch, "{}"))
+        rc = err_set(e, DS_EUSAGE, "%s: --launch '%.200s': expected {} where the command line of the worker goes, as in 'ssh box {}'",
+                     command, how->launch);
+    if (rc == 0 && how->worker)
+        rc = check_id(how->worker, command, e);
+    if (rc == 0 && how->index > 0 && !how->worker)
+        rc = err_set(e, DS_EUSAGE, "%s: --index is for workers: expected --worker ID with it", command);
+    if (rc == 0 && how->sbatch && !how->slurm)
+        rc = err_set(e, DS_EUSAGE, "%s: --sbatch is for the script of --slurm: expected --slurm with it", command);
+    if (rc == 0 && (how->launch != NULL) + (how->worker != NULL) + how->slurm + how->status > 1)
+        rc = err_set(e, DS_EUSAGE, "%s: expected only one of --launch, --slurm, --status and --worker", command);
+    return rc;
 }
 
 int batch_command(const char *kind, int argc, char **argv, struct cli_option *options,
@@ -503,7 +445,9 @@ int batch_command(const char *kind, int argc, char **argv, struct cli_option *op
     p.json = cli_flag(&a, "json");
     p.quiet = cli_flag(&a, "quiet");
     p.dry = cli_flag(&a, "dry-run");
-    rc = plan(&p, &a, &e);
+    rc = batch_how_read(&p.how, &a, argc, argv, &e);
+    if (rc == 0)
+        rc = plan(&p, &a, &e);
     int status = rc < 0 ? command_fail(&e) : batch_run(&p);
     batch_release(&p);
     cli_release(&a);

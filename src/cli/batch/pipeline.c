@@ -30,6 +30,7 @@ struct cli_option pipeline_options[] = {
     {.name = "json", .help = "one JSON object: runs, evaluations, figures, skipped, tables"},
     {.name = "quiet", .help = "do not show progress"},
     {.name = "dry-run", .help = "list the runs with estimates; start nothing"},
+    BATCH_OPTIONS,
     {.name = NULL},
 };
 
@@ -378,7 +379,10 @@ static int run_part(struct pipeline *p, enum pipeline_part part, const int64_t *
 {
     struct batch_plan b = {.kind = "pipeline",
                            .seeds = seeds,
+                           .how = p->how,
                            .dry = p->is_dry,
+                           .json = p->is_json,
+                           .is_first_part = part == BASE,
                            .quiet = 1, /* say and finish report */
                            .finish = take,
                            .say = on_progress,
@@ -386,12 +390,15 @@ static int run_part(struct pipeline *p, enum pipeline_part part, const int64_t *
     b.seed = mem_alloc(seeds, sizeof *b.seed);
     int rc = b.seed ? 0 : err_set(e, DS_EMEM, "pipeline: out of memory"), status = 1;
     p->part = part;
+    str_copy(b.preset, sizeof b.preset, p->preset);
     for (size_t i = 0; rc == 0 && i < seeds; i++)
         b.seed[i] = seed[i];
     if (rc == 0)
         rc = part == BASE ? plan_base(p, &b, e) : plan_controls(p, &b, &p->args, e);
     if (rc == 0)
         status = batch_run(&b);
+    p->is_complete = b.is_complete;
+    p->is_later = b.is_later;
     if (part == CONTROLS)
         p->at = p->all - 3;
     batch_release(&b);
@@ -404,10 +411,12 @@ static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, s
     p->all = run_count(p, seeds) + 3;
     p->started = clock_mono();
     int status = run_part(p, BASE, seed, seeds, e);
-    if (status != 0)
+    int is_report = p->how.status || p->how.slurm;
+    if (status != 0 || (is_report && !p->is_complete) || /* the controls follow from the method */
+        (p->how.worker && !p->is_later))
         return status;
     int rest = run_part(p, CONTROLS, seed, seeds, e);
-    if (rest < 0 || rest > 1)
+    if (rest < 0 || rest > 1 || is_report || p->how.worker)
         return rest;
     if (p->is_dry) {
         char total[16];
@@ -475,6 +484,7 @@ int pipeline_command(int argc, char **argv)
     p->is_json = cli_flag(&a, "json");
     p->is_quiet = cli_flag(&a, "quiet");
     p->is_terminal = isatty(STDERR_FILENO);
+    rc = batch_how_read(&p->how, &a, argc, argv, &e);
     p->formats = cli_value(&a, "format") ? cli_value(&a, "format") : "png,svg,pdf";
     p->venue = cli_value(&a, "venue");
     p->block = p->flops = (double)NAN;

@@ -2,7 +2,7 @@
 #ifndef DS_CLI_PIPELINE_H
 #define DS_CLI_PIPELINE_H
 
-#include "cli/cli.h"
+#include "cli/batch/batch.h"
 
 enum { PIPELINE_RUNS = 256, PIPELINE_ROWS = 64, PIPELINE_SETTINGS = 128 };
 
@@ -15,6 +15,7 @@ struct pipeline_run {
     enum pipeline_part part;
 };
 struct pipeline {
+    struct batch_how how;
     struct cli_args args; /* of the command, with the settings of --quick in front */
     char dir[1024], method[32], preset[128], label[64];
     char quick[8][64]; /* settings of --quick */
@@ -30,6 +31,7 @@ struct pipeline {
     size_t runs;
     char row[PIPELINE_ROWS][96];
     int rows;
+    int is_complete, is_later; /* of the part that was run last */
     size_t at, all; /* progress over everything */
     double started;
     struct str evaluations, figures, skipped, tables;

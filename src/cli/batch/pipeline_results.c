@@ -3,13 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
+#include "base/hash.h"
+#include "base/lease.h"
 #include "base/mem.h"
 #include "cli/batch/batch_child.h"
 #include "cli/batch/pipeline.h"
 #include "cli/report.h"
 #include "cli/version.h"
 #include "figures/figure.h"
+#include "io/batch.h"
 #include "training/job.h"
 
 /* ---- evaluation ---- */
@@ -22,30 +26,64 @@ static const struct pipeline_run *first_run(const struct pipeline *p, int row)
     return NULL;
 }
 
+/* Of two processes that run the same pipeline one makes the file: 1 it is ours to make and the lease
+ * is held, 0 it is there by now, or a signal came. */
+static int hold(const struct pipeline *p, const char *path, struct lease *l, struct err *e)
+{
+    char dir[1024], leases[1100], name[LEASE_NAME];
+    struct lease_watch watch = {0};
+    struct lease_list list = {0};
+    int rc = fs_join(dir, sizeof dir, job_root(), BATCH_FOLDER, e);
+    if (rc == 0)
+        rc = fs_join(leases, sizeof leases, dir, BATCH_LEASES, e);
+    if (rc == 0)
+        rc = fs_mkdirs(leases, e);
+    snprintf(name, sizeof name, "evaluation-%016llx",
+             (unsigned long long)hash64(path, strlen(path), 0));
+    while (rc == 0 && !batch_signal && !fs_exists(path)) {
+        struct lease_view v;
+        rc = lease_list_read(&list, leases, e);
+        if (rc == 0)
+            rc = lease_look(&v, leases, name, lease_list_find(&list, name), e);
+        if (rc == 0 && lease_judge(&watch, &v) == LEASE_ALIVE)
+            clock_sleep(0.2);
+        else if (rc == 0)
+            rc = lease_claim(l, leases, name, v.generation, p->how.patience, e);
+    }
+    lease_list_release(&list);
+    return rc;
+}
+
 /* Runs a subcommand whose standard output goes to DIR/NAME; a finished file is not made again. */
 static int evaluate_into(struct pipeline *p, const char *name, const char *const *argv, int is_out,
                          struct err *e)
 {
     char path[1200], part[1210], reason[512] = "";
+    struct lease lease = LEASE_NONE;
     int fd = -1, rc = fs_join(path, sizeof path, p->dir, name, e);
+    if (rc == 0)
+        rc = hold(p, path, &lease, e);
     if (rc < 0)
         return rc;
     p->at++;
-    if (fs_exists(path)) {
-        pipeline_show(p, name, "already done");
+    if (rc == 0) {
+        if (!batch_signal)
+            pipeline_show(p, name, "already done");
     } else {
+        rc = 0;
         pipeline_show(p, name, "starts");
         snprintf(part, sizeof part, "%s.part", path);
         if (is_out)
             rc = fs_open_write(&fd, part, O_CREAT | O_TRUNC, e);
         if (rc == 0)
-            rc = batch_child(argv, fd, reason, sizeof reason, e);
+            rc = batch_child(argv, fd, &lease, reason, sizeof reason, e);
         if (fd >= 0)
             fs_close(fd);
         if (is_out && rc == 0 && fs_rename(part, path) < 0)
             rc = err_set(e, DS_EIO, "%s: cannot rename", part);
         if (is_out && rc != 0)
             fs_unlink(part);
+        lease_release(&lease, "", NULL);
     }
     if (rc < 0 || batch_signal)
         return rc;

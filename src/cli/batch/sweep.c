@@ -13,6 +13,7 @@ struct cli_option sweep_options[] = {
     {.name = "json", .help = "print the summary as JSON instead of the table"},
     {.name = "quiet", .help = "do not show progress"},
     {.name = "dry-run", .help = "list the runs and what would be done; start nothing"},
+    BATCH_OPTIONS,
     {.name = "mode", .has_value = 1, .help = "quick|scratch|transfer  appended as the last preset"},
     {.name = "m", .help = "multi-run, as in train -m (always on here)"},
     {.name = NULL},

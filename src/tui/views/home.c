@@ -38,6 +38,7 @@ static void home_close(struct view *v)
     if (h->is_launching)
         job_launch_release(&h->launch);
     runindex_release(&h->index);
+    batch_list_release(&h->batches);
     field_release(&h->filter);
     mem_free(h->item);
     mem_free(h->fact);

@@ -159,6 +159,8 @@ static void refresh(struct view *v)
     else if (h->index.is_cut)
         str_copy(h->error, sizeof h->error,
                  "too many files to look at; some logs of other programs are not listed");
+    if (batch_list_refresh(&h->batches, root, &h->index, &e) < 0)
+        str_copy(h->error, sizeof h->error, e.text);
     h->index.also = NULL;
     h->index.host = NULL;
     h->index.alsos = h->index.hosts = 0;

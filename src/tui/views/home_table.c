@@ -310,6 +310,46 @@ static int draw_hosts(struct view *v, struct area a)
     return y;
 }
 
+/* One line per batch that is not done: "sweep tiny  ━━───  8 runs: 3 done, 2 running, 3 waiting  boxa 2". */
+static int draw_batches(const struct home *h, struct area a)
+{
+    enum { BAR = 8 };
+    size_t most = a.rows > 12 ? (size_t)a.rows / 4 : a.rows > 4, listed = 0, more = 0;
+    int y = 0;
+    for (size_t i = 0; i < h->batches.n; i++) {
+        const struct batch_entry *b = &h->batches.entry[i];
+        const struct batch_progress *p = &b->progress;
+        struct str text = {0}, workers = {0};
+        int at = 2;
+        if (p->runs == 0)
+            continue;
+        if (listed == most) {
+            more++;
+            continue;
+        }
+        enum role role = p->count[BATCH_FAILED]    ? ROLE_BAD
+                         : p->count[BATCH_RUNNING] ? ROLE_GOOD
+                                                   : ROLE_WARN;
+        at += 2 + area_textf(a, y, at, -1, ink(ROLE_TEXT), "%s%s%s", b->file.kind,
+                             b->file.preset[0] ? " " : "", b->file.preset);
+        draw_progress(area_sub(a, y, at, 1, BAR),
+                      (double)p->count[BATCH_DONE] / (double)p->runs, role);
+        batch_progress_text(&text, p);
+        batch_workers_text(&workers, p);
+        at += BAR + 1;
+        at += 2 + area_text(a, y, at, -1, ink(role), str_text(&text));
+        area_text(a, y, at, -1, ink(ROLE_DIM), str_text(&workers));
+        str_release(&text);
+        str_release(&workers);
+        listed++;
+        y++;
+    }
+    if (more > 0 && y < a.rows)
+        area_textf(a, y++, 2, -1, ink(ROLE_DIM), "and %zu more batch%s", more,
+                   more == 1 ? "" : "es");
+    return y;
+}
+
 /* Columns that no run has a value for go first; other programs' runs are known by loss and age. */
 static void choose_columns(const struct view *v, struct column fit[HOME_COLUMNS])
 {
@@ -363,6 +403,7 @@ void home_draw_table(struct view *v, struct area a)
     if (h->is_filtering || h->filter.text.len)
         home_filter_draw(v, area_sub(a, y++, 0, 1, a.cols));
     y += draw_hosts(v, area_sub(a, y, 0, a.rows - y, a.cols));
+    y += draw_batches(h, area_sub(a, y, 0, a.rows - y, a.cols));
     h->head_y = -1;
     if (h->index.n) {
         h->head_y = y;
