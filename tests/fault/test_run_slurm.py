@@ -51,7 +51,8 @@ def with_cluster(cluster):
     wait_for(lambda: len(training()) == 2, 60)
     killed, late = training()
     os.kill(killed["pid"], signal.SIGKILL)
-    cluster.ask("scancel", "--batch", "--signal=USR1", "%s_%d" % (job, late["index"]))   # as Slurm does before the time limit
+    script_of = int(open("/proc/%d/stat" % late["pid"]).read().rpartition(")")[2].split()[1])
+    os.kill(script_of, signal.SIGUSR1)   # as Slurm does before the time limit
     wait_for(lambda: not cluster.ask("squeue", "-h").strip(), 180)
     x = status(d)
     check((x["done"], x["waiting"]) == (7, 1), "all but the killed one are done", str(x)[:1500])

@@ -65,6 +65,11 @@ def is_slow(d, n):
     return len(held(d)) == n
 
 
+def run_of(d):
+    check(len(runs_of(d)) == 1, "one run", str(runs_of(d)))
+    return runs_of(d)[0]
+
+
 def heads(d, run):
     return [x for _, x in records(os.path.join(d, run)) if x["kind"] == "head"]
 
@@ -194,10 +199,8 @@ def a_worker_that_was_suspended_goes_on_where_it_was():
     wait_for(lambda: is_slow(d, 1))
     os.kill(p.pid, signal.SIGTSTP)     # and with it the process that trains, which holds the lock of the log
     other = begin(d, words)
-    line = ""
-    while "in training by another process; waiting" not in line:   # after a second of silence
-        line = other.stderr.readline().decode()
-        check(line, "it waits")
+    time.sleep(2.5)   # the lease is silent for longer than it promised, but the log is locked
+    check(other.poll() is None and leases(d) == [run_of(d) + "@1"], "it waits", str(leases(d)))
     os.kill(p.pid, signal.SIGCONT)
     for x in (p, other):
         status, out, err = finish(x, 60)
