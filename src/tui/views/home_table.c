@@ -314,8 +314,10 @@ static int draw_hosts(struct view *v, struct area a)
 static int draw_batches(const struct home *h, struct area a)
 {
     enum { BAR = 8 };
-    size_t most = a.rows > 12 ? (size_t)a.rows / 4 : a.rows > 4, listed = 0, more = 0;
+    size_t most = a.rows > 12 ? (size_t)a.rows / 4 : 1, listed = 0, more = 0;
     int y = 0;
+    if (a.rows <= 4)
+        return 0;
     for (size_t i = 0; i < h->batches.n; i++) {
         const struct batch_entry *b = &h->batches.entry[i];
         const struct batch_progress *p = &b->progress;
