@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The cost model of many ranks (data/reference/SCALING.md) against training: ranks.py [ranks=2] [layers=6] [dim=256] [batch=4]
-[seq=256] [steps=6] [rounds=3] [rate=0,1000,200].  Ranks have a core each and talk by TCP over the loopback device, which `tc` shapes
+[seq=256] [steps=6] [rounds=3] [rate=0,1000,200] [reduce=exact].  Ranks have a core each and talk by TCP over the loopback device, which `tc` shapes
 to so many Mbit/s (0: as it is; others need root).  DEPTHSCOPE names a program of make MPI=1, MPIRUN its launcher (Open MPI)."""
 import json
 import os
@@ -43,45 +43,50 @@ def constants(o):
 
 
 def train(o, folder):
-    """Per step: milliseconds of the slowest rank and of its waiting, bytes that a rank sends; and the weights."""
+    """Per step: milliseconds of the slowest rank and of its waiting, bytes that a rank sends; weights, and those of the embedding."""
     run = os.path.join(folder, "run")
     n = int(o["ranks"])
     words = ["model.method=dense", "model.layers=" + o["layers"], "model.dim=" + o["dim"], "model.heads=4", "threads=1",
              "train.batch=%d" % (n * int(o["batch"])), "train.seq=" + o["seq"], "train.pieces=%d" % n, "train.steps=" + o["steps"],
              "train.layer_every=1", "train.log_every=1", "train.eval_every=100000", "train.probe_every=100000", "train.samples=1",
-             "train.final_tokens=256", "train.time_rounds=0", "train.system_every=0"]
+             "train.reduce=" + o["reduce"], "train.final_tokens=256", "train.time_rounds=0", "train.system_every=0"]
     launch(o, "train", "quick", *words, "--run", "run", "--quiet", DEPTHSCOPE_RUNS=folder)
     out = subprocess.run([PROGRAM, "stream", run, "--json", "--no-follow"], capture_output=True, text=True, check=True).stdout
     records = [json.loads(x) for x in out.splitlines()]
     steps = [r for r in records if r["kind"] == "ranks"][1:]  # the first warms up
-    weights = next(r["params"] for r in records if r.get("params"))
+    head = next(r for r in records if r.get("params"))
     shutil.rmtree(run)
     return ([max(r["step_ms"]) for r in steps], [r["wait_ms"][r["step_ms"].index(max(r["step_ms"]))] for r in steps],
-            steps[0]["bytes"][0], weights)
+            steps[0]["bytes"][0], head["params"], head["params"] - head["params_non_embedding"])
 
 
-def predicted(weights, ranks, message, link, add):
-    """Seconds of what step_of() of src/eval/speed/speed_ranks.c adds to a rank's own work."""
-    others, size = (ranks - 1) / ranks, 4 * weights
+def predicted(own, weights, last, ranks, message, link, add):
+    """Seconds of a step by step_of() of src/eval/speed/speed_ranks.c, of its exchange alone, and the bytes that a rank sends."""
+    def sum_of(n):
+        others, size = (ranks - 1) / ranks, 4 * n
+        return 2 * others * size / link + 3 * others * size / add
     exchanges = 2 * -(-weights // PART) + SMALL_EXCHANGES
-    return exchanges * (ranks - 1) * message + 2 * others * size / link + 3 * others * size / add, 2 * others * size
+    return (own + exchanges * (ranks - 1) * message + max(0, sum_of(weights - last) - 0.6 * own) + sum_of(last), sum_of(weights),
+            8 * weights * (ranks - 1) / ranks)
 
 
 def main():
     o = side_by_side.settings({"ranks": "2", "layers": "6", "dim": "256", "batch": "4", "seq": "256", "steps": "6", "rounds": "3",
-                               "rate": "0,1000,200"})
-    print("%-12s %10s %12s %14s %12s %14s %12s" % ("link", "GB/s", "own work", "exchange, model", "measured", "step, model", "measured"))
+                               "rate": "0,1000,200", "reduce": "exact"})
+    print("%-12s %9s %9s %9s | %10s %9s %9s | %13s %10s" % ("link", "GB/s", "own work", "exchange", "step, model", "measured", "model /",
+                                                          "measured / max", "bytes /"))
     with tempfile.TemporaryDirectory() as folder:
         try:
             for rate in map(int, o["rate"].split(",")):
                 shape(rate)
                 message, link, add = constants(o)
-                step, wait, sent, weights = train(o, folder)
-                more, bytes_ = predicted(weights, int(o["ranks"]), message, link, add)
-                own = median([s - w for s, w in zip(step, wait)])
-                print("%-12s %10.3g %9.0f ms %12.0f ms %9.0f ms %11.0f ms %9.0f ms   %.2f   bytes %.2f of the model's" %
-                      ("%d Mbit/s" % rate if rate else "as it is", link / 1e9, own, 1e3 * more, median(wait), own + 1e3 * more, median(step),
-                       (own + 1e3 * more) / median(step), sent / bytes_), flush=True)
+                step, wait, sent, weights, last = train(o, folder)
+                own = median([s - w for s, w in zip(step, wait)]) / 1e3
+                model, exchange, size = predicted(own, weights, last, int(o["ranks"]), message, link, add)
+                took = median(step) / 1e3
+                print("%-12s %9.3g %6.0f ms %6.0f ms | %8.0f ms %6.0f ms %9.2f | %13.2f %10.2f" %
+                      ("%d Mbit/s" % rate if rate else "as it is", link / 1e9, 1e3 * own, 1e3 * exchange, 1e3 * model, 1e3 * took,
+                       model / took, took / max(own, exchange), sent / size), flush=True)
         finally:
             subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], stderr=subprocess.DEVNULL)
 

@@ -34,18 +34,26 @@ struct constants {
     double link;    /* bytes/s that a rank sends while it receives as many */
     double add;     /* bytes/s of to = to + from: two read, one written */
     double weights; /* gradients to be summed */
+    double last;    /* of these, the embedding's: complete when backward is over */
 };
 
-/* Seconds of a step: own work, exchanges of messages, the gradients there and back at the rate of
- * the link, and their addition. */
+/* Gradients of n weights there and back, and their addition. */
+static double sum_of(const struct constants *k, const struct link *l, int ranks, double n)
+{
+    double others = (ranks - 1.0) / ranks, bytes = sizeof(float) * n;
+    return 2 * others * bytes / (l->bytes > 0 ? l->bytes : k->link) + 3 * others * bytes / k->add;
+}
+
+/* Seconds of a step: own work, the messages, and what backward does not hide of the gradients. */
 static double step_of(const struct constants *k, const struct link *l, int ranks)
 {
-    double others = (ranks - 1.0) / ranks, bytes = sizeof(float) * k->weights,
-           exchanges = 2 * ceil(k->weights / PART) + SMALL_EXCHANGES;
+    const double backward = 0.6; /* of the own work, while gradients of blocks leave */
+    double exchanges = 2 * ceil(k->weights / PART) + SMALL_EXCHANGES,
+           left = sum_of(k, l, ranks, k->weights - k->last) - backward * k->step;
     if (ranks == 1)
         return k->step;
-    return k->step + exchanges * (l->latency + (ranks - 1) * k->message) +
-           2 * others * bytes / (l->bytes > 0 ? l->bytes : k->link) + 3 * others * bytes / k->add;
+    return k->step + exchanges * (l->latency + (ranks - 1) * k->message) + (left > 0 ? left : 0) +
+           sum_of(k, l, ranks, k->last);
 }
 
 /* ---- measurements: seconds of the slowest rank ---- */
@@ -170,7 +178,8 @@ static int measure(struct speed *s, struct constants *k, struct err *e)
         rc = speed_dense_steps(s, ranks_barrier, seconds, &weights, e);
     for (int i = -1; i < rounds && rc == 0; i++) { /* the first warms up */
         struct constants *x = &k[i < 0 ? 0 : i];
-        *x = (struct constants){.step = seconds[i < 0 ? 0 : i], .weights = weights};
+        *x = (struct constants){.step = seconds[i < 0 ? 0 : i], .weights = weights,
+                                .last = (double)(s->o.vocab * s->o.dim)};
         rc = slowest(&x->step, e);
         if (rc == 0)
             rc = time_messages(&x->message, e);
