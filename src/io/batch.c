@@ -203,8 +203,7 @@ static void count(struct batch_entry *x, const char *dir, const struct lease_lis
         int64_t at = -1;
         if (!name[0])
             continue;
-        const struct run_row *row =
-            map_get(rows, name, strlen(name), &at) ? index->row[at] : NULL;
+        const struct run_row *row = map_get(rows, name, strlen(name), &at) ? index->row[at] : NULL;
         if (!row || row->state != RUN_DONE) {
             if (lease_look(&v, dir, name, lease_list_find(leases, name), NULL) < 0)
                 v = (struct lease_view){0};

@@ -62,6 +62,29 @@ def a_killed_pipeline_continues_where_it_stopped_and_redoes_nothing():
 
 
 @test
+def several_processes_share_a_pipeline():
+    """Two that train, one of them through workers of its own; nothing is made twice, and the table is that of one."""
+    env = {**os.environ, "DEPTHSCOPE_RUNS": "shared"}
+    words = [PROGRAM, *WORDS, "--seeds", "1"]
+    words[words.index("out")] = "together"
+    steps = json.load(open("out/pipeline.json"))["steps"]
+    os.mkdir("together")
+    with open("together/pipeline.json", "w") as f:  # --quick follows the speed of the machine
+        json.dump({"preset": json.load(open("out/pipeline.json"))["preset"], "steps": steps}, f)
+    both = [subprocess.Popen([*words, *more], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for more in (["--jobs", "2"], ["--launch", "sh -c {}"])]
+    out = [p.communicate(timeout=300 * SLOW) for p in both]
+    assert [p.returncode for p in both] == [0, 0], out
+    starts = [line.split(":")[0].split()[-1] for _, err in out for line in err.splitlines() if ": starts" in line]
+    assert starts.count("bench.json") == 1, starts
+    assert len(glob.glob("shared/pipeline-*")) == 17
+    columns = lambda path: [line.split(",")[:4] for line in open(path)]
+    assert columns("together/table.csv") == columns("out/table.csv")
+    status, text, err = call(*words[1:], "--status", "--json", env=env)
+    assert status == 0 and [json.loads(x)["done"] for x in text.decode().splitlines()] == [2, 15], (text, err)
+
+
+@test
 def a_finished_pipeline_trains_nothing_and_draws_the_same_bytes():
     before, bench = logs(), os.stat("out/bench.json").st_mtime_ns
     picture = open("out/loss_flops.png", "rb").read()

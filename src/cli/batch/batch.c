@@ -255,11 +255,10 @@ static int check_rows(struct batch_plan *p, struct err *e)
 static int look_only(struct batch_plan *p, struct batch_unit *unit, size_t n, int is_silent,
                      struct err *e)
 {
-    static const char *const would[] = {
-        [ONE_NEW] = "would start",
-        [ONE_RESUME] = "would resume from its checkpoint",
-        [ONE_DONE] = "already done",
-        [ONE_BUSY] = "in training by another process; would wait"};
+    static const char *const would[] = {[ONE_NEW] = "would start",
+                                        [ONE_RESUME] = "would resume from its checkpoint",
+                                        [ONE_DONE] = "already done",
+                                        [ONE_BUSY] = "in training by another process; would wait"};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct batch_unit *u = &unit[i];
@@ -378,18 +377,20 @@ static int read_count(int *out, const struct cli_args *a, const char *name, cons
         return 0;
     long n = strtol(text, &end, 10);
     if (end == text || *end || n < 1 || n > most)
-        return err_set(e, DS_EUSAGE, "%s: --%s %.40s: must be an integer from 1 to %d", command, name,
-                       text, most);
+        return err_set(e, DS_EUSAGE, "%s: --%s %.40s: must be an integer from 1 to %d", command,
+                       name, text, most);
     *out = (int)n;
     return 0;
 }
 
 static int check_id(const char *id, const char *command, struct err *e)
 {
-    size_t n = strspn(id, "0123456789abcdef"), m = id[n] == '-' ? strspn(id + n + 1, "0123456789abcdef") : 0;
+    size_t n = strspn(id, "0123456789abcdef"),
+           m = id[n] == '-' ? strspn(id + n + 1, "0123456789abcdef") : 0;
     return n == 16 && (!id[n] || (m == 16 && !id[n + 17]))
                ? 0
-               : err_set(e, DS_EUSAGE, "%s: --worker %.60s: expected the id that --launch or --slurm gives",
+               : err_set(e, DS_EUSAGE,
+                         "%s: --worker %.60s: expected the id that --launch or --slurm gives",
                          command, id);
 }
 
@@ -413,19 +414,26 @@ int batch_how_read(struct batch_how *how, const struct cli_args *a, int argc, ch
     if (rc == 0 && lease) {
         how->patience = strtod(lease, &end);
         if (end == lease || *end || !(how->patience >= 1 && how->patience <= 86400))
-            rc = err_set(e, DS_EUSAGE, "%s: --lease %.40s: must be seconds from 1 to 86400", command, lease);
+            rc = err_set(e, DS_EUSAGE, "%s: --lease %.40s: must be seconds from 1 to 86400",
+                         command, lease);
     }
     if (rc == 0 && how->launch && !strstr(how->launch, "{}"))
-        rc = err_set(e, DS_EUSAGE, "%s: --launch '%.200s': expected {} where the command line of the worker goes, as in 'ssh box {}'",
+        rc = err_set(e, DS_EUSAGE,
+                     "%s: --launch '%.200s': expected {} where the command line of the worker "
+                     "goes, as in 'ssh box {}'",
                      command, how->launch);
     if (rc == 0 && how->worker)
         rc = check_id(how->worker, command, e);
     if (rc == 0 && how->index > 0 && !how->worker)
-        rc = err_set(e, DS_EUSAGE, "%s: --index is for workers: expected --worker ID with it", command);
+        rc = err_set(e, DS_EUSAGE, "%s: --index is for workers: expected --worker ID with it",
+                     command);
     if (rc == 0 && how->sbatch && !how->slurm)
-        rc = err_set(e, DS_EUSAGE, "%s: --sbatch is for the script of --slurm: expected --slurm with it", command);
+        rc =
+            err_set(e, DS_EUSAGE,
+                    "%s: --sbatch is for the script of --slurm: expected --slurm with it", command);
     if (rc == 0 && (how->launch != NULL) + (how->worker != NULL) + how->slurm + how->status > 1)
-        rc = err_set(e, DS_EUSAGE, "%s: expected only one of --launch, --slurm, --status and --worker", command);
+        rc = err_set(e, DS_EUSAGE,
+                     "%s: expected only one of --launch, --slurm, --status and --worker", command);
     return rc;
 }
 

@@ -26,9 +26,8 @@ static void add_quoted(struct str *out, const char *text)
 /* Options that are about the process that launches. */
 static int is_of_leader(const struct batch_plan *p, const char *word, int *takes_next)
 {
-    static const char *const own[] = {"jobs",   "status", "launch", "slurm",  "sbatch",
-                                      "worker", "index",  "out",    "json",   "quiet",
-                                      "dry-run"};
+    static const char *const own[] = {"jobs",  "status", "launch", "slurm", "sbatch", "worker",
+                                      "index", "out",    "json",   "quiet", "dry-run"};
     size_t skip = strspn(word, "-"), len = strcspn(word + skip, "=");
     *takes_next = 0;
     for (size_t i = 0; skip > 0 && i < DS_LEN(own); i++) {
@@ -211,8 +210,10 @@ int batch_slurm(struct batch_plan *p, const struct batch_share *s, const struct 
     size_t left = add_indices(&indices, unit, n);
     int rc = fs_join(path, sizeof path, s->folder, "slurm.sh", e);
     if (rc == 0 && left == 0)
-        rc = err_set(e, DS_EEXIST, "%s: all runs are done; the command without --slurm prints the "
-                                   "results", p->kind);
+        rc = err_set(e, DS_EEXIST,
+                     "%s: all runs are done; the command without --slurm prints the "
+                     "results",
+                     p->kind);
     if (rc == 0)
         rc = make_script(&script, p, s, &indices, e);
     if (rc == 0)

@@ -13,8 +13,7 @@
 #include "training/options.h"
 
 /* The overrides of the row, then the seed; NULL when out of memory. */
-static const char **settings_of(const struct batch_one *o, const struct batch_row *r,
-                                char seed[32])
+static const char **settings_of(const struct batch_one *o, const struct batch_row *r, char seed[32])
 {
     const char **arg = mem_alloc(r->n + 2, sizeof *arg);
     for (size_t i = 0; arg && i < r->n; i++)
@@ -96,8 +95,7 @@ int batch_one_look(const struct batch_one *o, int is_ours, enum batch_one_state 
 }
 
 int batch_one_start(const struct batch_one *o, const struct batch_plan *p,
-                    enum batch_one_state state, int threads, struct batch_child *out,
-                    struct err *e)
+                    enum batch_one_state state, int threads, struct batch_child *out, struct err *e)
 {
     const struct batch_row *r = &p->row[o->row];
     char seed[32], few[32];

@@ -35,15 +35,14 @@ static uint64_t key_of(const struct batch_plan *p, struct err *e)
     return key;
 }
 
-int batch_share_plan(struct batch_share *s, const struct batch_plan *p,
-                     const struct batch_one *one, size_t n, struct err *e)
+int batch_share_plan(struct batch_share *s, const struct batch_plan *p, const struct batch_one *one,
+                     size_t n, struct err *e)
 {
     struct err why = {0};
     struct str first = {0};
     struct batch_one copy;
     char all[1024];
-    snprintf(s->name, sizeof s->name, "%s-%012" PRIx64, p->kind,
-             key_of(p, &why) >> 16);
+    snprintf(s->name, sizeof s->name, "%s-%012" PRIx64, p->kind, key_of(p, &why) >> 16);
     int rc = why.code ? err_set(e, why.code, "%s", why.text)
                       : fs_join(all, sizeof all, job_root(), BATCH_FOLDER, e);
     if (rc == 0)

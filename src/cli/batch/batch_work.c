@@ -31,15 +31,14 @@ struct work {
     int retries;               /* no other worker was there: failures from before are tried again */
     int is_stopped;            /* by the process that launched us */
     int launched;              /* workers that are alive, of those started by us */
-    double scanned, reached; /* when the leases were read last, or could be read last; -1 */
+    double scanned, reached;   /* when the leases were read last, or could be read last; -1 */
     struct lease leader;
     struct err fault; /* why no run can be started any more */
 };
 
 /* ---- units ---- */
 
-int batch_units_make(struct batch_unit **unit, size_t *n, const struct batch_plan *p,
-                     struct err *e)
+int batch_units_make(struct batch_unit **unit, size_t *n, const struct batch_plan *p, struct err *e)
 {
     size_t k = 0;
     int rc = 0;
@@ -188,8 +187,8 @@ static int try_unit(struct work *w, struct batch_unit *u, struct slot *slot, str
     else if (life == LEASE_FREE && v.note[0] && !may_retry(w, u, &v))
         fail(w, u, v.note);
     else if (slot) {
-        rc = lease_claim(&slot->lease, w->s->leases, u->one.name, v.generation,
-                         w->p->how.patience, e);
+        rc = lease_claim(&slot->lease, w->s->leases, u->one.name, v.generation, w->p->how.patience,
+                         e);
         if (rc == 0)
             w->scanned = -1; /* another was first: the list is old */
         return rc > 0 ? begin(w, u, slot, e) : rc;
@@ -405,7 +404,8 @@ static int start_workers(struct work *w, int count, struct err *e)
             return rc;
     }
     if (rc == 0)
-        rc = err_set(e, DS_EBUSY, "%s: another process launches workers at this moment", w->p->kind);
+        rc =
+            err_set(e, DS_EBUSY, "%s: another process launches workers at this moment", w->p->kind);
     snprintf(id, sizeof id, "%s-%s", w->s->file.id, w->leader.nonce);
     for (int i = 0; rc >= 0 && i < count && !batch_signal; i++) {
         rc = batch_launch_start(&w->child[i], w->p, id, i + 1, e);
@@ -478,8 +478,7 @@ static int work_alone(struct work *w, struct err *e)
         w->threads = pool_cpus() / (int)w->slots;
         w->threads = w->threads > 0 ? w->threads : 1;
     }
-    while (has_children(w) ||
-           (is_open(w) && !batch_signal && !w->is_stopped && !w->fault.code))
+    while (has_children(w) || (is_open(w) && !batch_signal && !w->is_stopped && !w->fault.code))
         pass(w);
     return w->fault.code ? err_set(e, w->fault.code, "%s", w->fault.text) : 0;
 }

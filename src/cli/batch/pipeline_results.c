@@ -51,6 +51,10 @@ static int hold(const struct pipeline *p, const char *path, struct lease *l, str
             rc = lease_claim(l, leases, name, v.generation, p->how.patience, e);
     }
     lease_list_release(&list);
+    if (rc == 1 && fs_exists(path)) { /* its last owner finished just before */
+        lease_release(l, "", NULL);
+        rc = 0;
+    }
     return rc;
 }
 
