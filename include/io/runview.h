@@ -4,6 +4,7 @@
 #ifndef DS_IO_RUNVIEW_H
 #define DS_IO_RUNVIEW_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -156,7 +157,8 @@ struct run_ranks {
 };
 static inline float run_rank_busy(const struct run_rank *r)
 {
-    return r->step_ms - r->wait_ms;
+    float busy = r->step_ms - r->wait_ms;
+    return busy >= 0 ? busy : NAN; /* a wait longer than the step is a mistake of the log */
 }
 /* The rank that computes longest, for which the others wait; -1: not known. */
 int run_ranks_slowest(const struct run_ranks *x);

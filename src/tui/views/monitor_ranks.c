@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "tui/monitor.h"
 
-enum { LABEL = 24, NUMBER = 22 };
+enum { LABEL = 24, NUMBER = 23 };
 
 static int slower(const void *a, const void *b)
 {
@@ -31,12 +31,15 @@ static void draw_rank(struct area line, const struct run_ranks *x, const struct 
         cells = isfinite(busy) && most > 0 ? (int)(busy / most * (float)full) : 0;
     for (int i = 0; i < cells && i < full; i++)
         area_put(line, 0, from + i, area_rune(line, 0x2588, '#'), ink(role));
-    area_textf(line, 0, end + 1, 9, ink(ROLE_TEXT), "%s ms", num_print(text, (double)busy));
-    if (isfinite(r->wait_ms) && isfinite(r->step_ms) && r->step_ms > 0)
+    if (isfinite(busy))
+        area_textf(line, 0, end + 1, 9, ink(ROLE_TEXT), "%s ms", num_print(text, (double)busy));
+    if (isfinite(busy) && r->step_ms > 0)
         area_textf(line, 0, end + 11, 5, ink(ROLE_DIM), "%3.0f %%",
                    100 * (double)(r->wait_ms / r->step_ms));
-    if (isfinite(r->bytes))
-        area_right(line, 0, line.cols, ink(ROLE_DIM), str_si(si, (double)r->bytes));
+    if (!isfinite(r->bytes))
+        return;
+    snprintf(text, sizeof text, "%sB", str_si(si, (double)r->bytes));
+    area_right(line, 0, line.cols, ink(ROLE_DIM), text);
 }
 
 void monitor_draw_ranks(struct view *v, const struct panel *p, struct area a, int has_focus)
