@@ -147,6 +147,8 @@ def a_killed_worker_leaves_no_process_that_trains():
     p.communicate()
     wait_for(lambda: not any(os.path.exists("/proc/%s" % c) for c in children))
     check(len(held(d)) == 2, "its leases are left behind")
+    ends = [x["status"] for run in runs_of(d) for _, x in records(os.path.join(d, run)) if x["kind"] == "end"]
+    check(ends == ["stopped"] * 2, "before they were done, with a checkpoint", str(ends))
     finished(d, SWEEP)
     check(results(d) == alone(), "and are taken over at once by a process of this machine")
 
