@@ -55,8 +55,9 @@ int ranks_exchange(const struct ranks_part *send, int sends, const struct ranks_
  * begun in another order on other ranks.  test: *done = 1 once all have arrived, which ends the trade, as finish
  * does after waiting. */
 struct ranks_trade;
-int ranks_trade_start(struct ranks_trade **out, int number, const struct ranks_part *send, int sends,
-                      const struct ranks_part *receive, int receives, struct err *e) DS_CHECK;
+int ranks_trade_start(struct ranks_trade **out, int number, const struct ranks_part *send,
+                      int sends, const struct ranks_part *receive, int receives,
+                      struct err *e) DS_CHECK;
 int ranks_trade_test(struct ranks_trade **t, int *done, struct err *e) DS_CHECK;
 int ranks_trade_finish(struct ranks_trade **t, struct err *e) DS_CHECK;
 /* Collective. */

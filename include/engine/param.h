@@ -42,7 +42,7 @@ struct params {
     struct param *p;
     int n, cap;
     struct map index; /* of the names */
-    void *block; /* all values, grads, m, v */
+    void *block;      /* all values, grads, m, v */
     size_t block_bytes;
     uint64_t version; /* counts value changes: params_changed and steps */
     uint64_t given;   /* the same without steps, which leave frozen parameters alone */

@@ -18,16 +18,17 @@ struct train_options {
     int64_t steps, batch, seq, warmup, log_every, layer_every, eval_every, eval_tokens,
         final_tokens, probe_every, probes, probe_tokens, checkpoint_every, keep, nan_limit,
         time_rounds, samples, pieces;
-    double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget, system_every, rank_timeout;
+    double lr, min_lr, weight_decay, beta1, beta2, clip, router_lr, flops_budget, system_every,
+        rank_timeout;
     int schedule, recompute, allow_nonfinite;
     int reduce, wire, shard; /* enums below; training/pieces.h */
-    char *init;        /* model to start from, "" = none */
-    int freeze;        /* FREEZE_* */
-    int base_weights;  /* as numeric_options.weights, for a frozen base */
-    int save;          /* SAVE_* */
-    char *teacher;     /* "off", "self", or a model */
-    int no_kd;         /* as if teacher were off */
-    int64_t kd_warmup; /* steps */
+    char *init;              /* model to start from, "" = none */
+    int freeze;              /* FREEZE_* */
+    int base_weights;        /* as numeric_options.weights, for a frozen base */
+    int save;                /* SAVE_* */
+    char *teacher;           /* "off", "self", or a model */
+    int no_kd;               /* as if teacher were off */
+    int64_t kd_warmup;       /* steps */
     double kd_alpha, kd_temperature;
     int exit_loss, exit_weights; /* enums below; training/exit_loss.h */
     int64_t exit_every;          /* 0: the exits before the last layer, one a step */

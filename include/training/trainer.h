@@ -55,7 +55,7 @@ struct team_time {
 };
 /* Of several ranks (training/team.h). */
 struct team {
-    struct shard *shard; /* NULL: every rank has all moments */
+    struct shard *shard;   /* NULL: every rank has all moments */
     int is_running;        /* settings go to the others */
     int in_step;           /* a step failed: the other ranks are somewhere inside it */
     int sets;              /* noted for the next order */

@@ -560,8 +560,7 @@ static int run_ranked(const struct cli_args *a, int argc, char **argv)
         print_budget(&t);
         print_ranks(&t);
     }
-    if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON &&
-        !team_follows())
+    if (resume && t.state.step >= t.config.train.steps && p.shape != SHAPE_JSON && !team_follows())
         log_info("%s: all %lld steps are done; continue with --allow-change train.steps=N", t.name,
                  (long long)t.config.train.steps);
     rc = team_follows() ? trainer_follow(&t, &e) : trainer_run(&t, &e);

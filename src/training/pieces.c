@@ -9,7 +9,11 @@
 #include "base/ranks.h"
 #include "engine/bf16.h"
 
-enum { SPAN = 16384, PART = 4 << 20, READY = 1 << 18 /* elements exchanged at once: most, least */ };
+enum {
+    SPAN = 16384,
+    PART = 4 << 20,
+    READY = 1 << 18 /* elements exchanged at once: most, least */
+};
 enum { NUMBERS = 4096 /* of flights, far more than are under way */ };
 
 /* ---- the tree ---- */
@@ -314,7 +318,8 @@ static int depart(struct pieces *x, struct piece_flight *f, struct err *e)
         for (int i = nodes_of_rank(x, r, nodes); i > 0; i--, in += mine * width(x))
             receive[receives++] = (struct ranks_part){r, in, mine * width(x)};
     }
-    return ranks_trade_start(&f->trade, 2 * f->number + f->is_spreading, send, sends, receive, receives, e);
+    return ranks_trade_start(&f->trade, 2 * f->number + f->is_spreading, send, sends, receive,
+                             receives, e);
 }
 
 /* The nodes of all ranks in order, for the elements that this rank adds up. */
@@ -383,7 +388,8 @@ static int spread(struct pieces *x, struct piece_flight *f, struct err *e)
             r, x->is_narrow ? in : (char *)(void *)(x->home + begin), n * width(x)};
         in += n * width(x);
     }
-    return ranks_trade_start(&f->trade, 2 * f->number + f->is_spreading, send, sends, receive, receives, e);
+    return ranks_trade_start(&f->trade, 2 * f->number + f->is_spreading, send, sends, receive,
+                             receives, e);
 }
 
 static void land(struct pieces *x, struct piece_flight *f)

@@ -146,8 +146,10 @@ static int check_memory(const struct train_config *c, struct err *e)
     double packed = 2 * (double)gemm_packed_bytes(format, 256, 256) /
                     65536;                                /* for the forward and backward pass */
     int tensors = c->train.freeze == FREEZE_BASE ? 1 : 4; /* value, gradient, two moments */
+    double trained = (tensors > 1 ? weights : 0) + adapters_weights(m);
     double need = sizeof(real) * (tensors * weights + 4 * adapters_weights(m) + states) +
-                  packed * weights + start_teacher_bytes(c),
+                  packed * weights + start_teacher_bytes(c) +
+                  pieces_bytes(team_parts(&c->train), ranks_size(), trained),
            left = mem_available();
     char a[16], b[16];
     if (left <= 0 || need <= left)

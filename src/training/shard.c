@@ -42,8 +42,8 @@ static void share(void *ctx, void *of, size_t bytes)
     for (int r = 0; r < ranks_size(); r++)
         s->bytes[r] = (size_t)(s->first[r + 1] - s->first[r]) * bytes;
     if (s->rc == 0)
-        s->rc = ranks_gather_parts(of, (char *)of + (size_t)s->part.first * bytes, s->bytes,
-                                   &s->why);
+        s->rc =
+            ranks_gather_parts(of, (char *)of + (size_t)s->part.first * bytes, s->bytes, &s->why);
 }
 
 /* Spans of nearly equal numbers of elements. */
@@ -83,9 +83,9 @@ int shard_begin(struct trainer *t, struct err *e)
     }
     divide(s, own);
     s->part = (struct adamw_part){.first = s->first[ranks_rank()],
-                                 .end = s->first[ranks_rank() + 1],
-                                 .share = share,
-                                 .ctx = s};
+                                  .end = s->first[ranks_rank() + 1],
+                                  .share = share,
+                                  .ctx = s};
     pieces_divide(&t->pieces, own);
     shard_drop(t);
     return 0;
@@ -118,8 +118,8 @@ int shard_spread(struct trainer *t, struct err *e)
         (void)range(s, r, VALUE, &n);
         s->bytes[r] = n * sizeof(real);
     }
-    return ranks_gather_parts(place(&t->model->params, 0, VALUE),
-                              range(s, ranks_rank(), VALUE, &n), s->bytes, e);
+    return ranks_gather_parts(place(&t->model->params, 0, VALUE), range(s, ranks_rank(), VALUE, &n),
+                              s->bytes, e);
 }
 
 int shard_collect(struct trainer *t, struct err *e)

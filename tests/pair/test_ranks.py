@@ -5,6 +5,7 @@ import glob
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -333,6 +334,27 @@ def a_stopped_rank_ends_the_run_and_is_named():
     for mpi in mpis():
         for rank in (0, 1):
             lose(signal.SIGSTOP, rank, mpi, "stopped-%s-%d" % (mpi, rank), 25)
+
+
+@test
+def ranks_killed_at_random_moments_leave_a_run_that_resumes():
+    mpis()
+    words = [*TINY, "train.steps=100000", "train.pieces=8", "train.checkpoint_every=7", "train.rank_timeout=3"]
+    train(3, "--run", "random", *TINY, "train.pieces=8", "train.checkpoint_every=7")
+    for i in range(50 if LONG else 4):
+        p = launch(3, ["--resume", "random", "--allow-change", *words[len(TINY):]])
+        time.sleep(random.uniform(0.2, 2))
+        pids = list(processes(MPIS[first()][1]).values())
+        if pids:
+            os.kill(random.choice(pids), signal.SIGKILL)
+        try:
+            out, err = p.communicate(timeout=15 * SLOW)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            raise AssertionError("kill %d: the run did not end" % i)
+        assert p.returncode != 0, (i, err)
+    steps = [int(x[-8:]) for x in glob.glob("runs/random/checkpoints/step-????????")]
+    train(1, "--resume", "random", "--allow-change", "train.steps=%d" % (max(steps) + 2))
 
 
 @test

@@ -37,7 +37,8 @@ static void put_ranks(struct fixture *f, enum made made, int step)
         char host[32];
         snprintf(host, sizeof host, "node-%02d", r / 2);
         record_str(f->record, NULL,
-                   made == STRANGE && r == 2 ? "\x1b[31mred\xe2\x80\xaename of a host that is much longer than its place, and more of it"
+                   made == STRANGE && r == 2 ? "\x1b[31mred\xe2\x80\xaename of a host that is much "
+                                               "longer than its place, and more of it"
                                              : host);
         ms[r] = 250;
         wait[r] = (float)(r == 2 ? 2 : 40 + r);
