@@ -16,6 +16,9 @@ void pool_stop(void);
 int pool_threads(void); /* 1 when not started */
 /* Runs fn(ctx, 0..tasks-1, worker); returns when all are done.  Nested calls run inline. */
 void pool_run(int tasks, pool_fn *fn, void *ctx);
+/* Every pool_run that is not nested calls fn(ctx) first, on the thread that called it: what goes on
+ * beside the work gets its turns.  NULL: none. */
+void pool_beside(void (*fn)(void *ctx), void *ctx);
 /* Calls of pool_run so far, about: the count grows while there is work. */
 uint64_t pool_runs(void);
 /* Processors available to this process: affinity, limited by the cgroup v2 or v1 quota, rounded

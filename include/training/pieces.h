@@ -54,6 +54,7 @@ struct pieces {
     size_t ready; /* elements from here to ready_end have left */
     size_t ready_end;
     int failed; /* in pieces_ready, reported by pieces_sum */
+    int is_advancing;
     struct err why;
     double *all;   /* of all pieces in order */
     size_t values; /* numbers per piece */
@@ -83,6 +84,8 @@ void pieces_begin(struct pieces *x, struct params *ps);
 /* In the last pass of this rank, while it goes on: the gradients of elements from..end - 1 are
  * complete, and so on downwards, each call from where the last one began.  They leave at once. */
 void pieces_ready(struct pieces *x, size_t from, size_t end);
+/* The flights get on: x, a struct pieces. */
+void pieces_advance(void *x);
 /* They are complete: adds up what can be added. */
 void pieces_end(struct pieces *x, int p);
 /* Collective.  The sum over all pieces is in ps's gradients on every rank. */

@@ -138,8 +138,19 @@ uint64_t pool_runs(void)
     return atomic_load_explicit(&runs, memory_order_relaxed);
 }
 
+static void (*beside)(void *ctx);
+static void *beside_ctx;
+
+void pool_beside(void (*fn)(void *ctx), void *ctx)
+{
+    beside = fn;
+    beside_ctx = ctx;
+}
+
 void pool_run(int tasks, pool_fn *fn, void *ctx)
 {
+    if (beside && !inside)
+        beside(beside_ctx);
     if (!inside) /* one thread writes it: no locked instruction */
         atomic_store_explicit(&runs, pool_runs() + 1, memory_order_relaxed);
     if (inside || pool_threads() == 1 || tasks <= 1) {

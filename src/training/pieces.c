@@ -469,6 +469,16 @@ static int send_rest(struct pieces *x, struct err *e)
     return rc;
 }
 
+void pieces_advance(void *ctx)
+{
+    struct pieces *x = ctx;
+    if (x->flights == 0 || x->failed || x->is_advancing)
+        return;
+    x->is_advancing = 1; /* additions are work of the pool themselves */
+    x->failed = advance_all(x, 0, &x->why);
+    x->is_advancing = 0;
+}
+
 void pieces_ready(struct pieces *x, size_t from, size_t end)
 {
     struct piece_node node[PIECE_NODES];
@@ -478,13 +488,15 @@ void pieces_ready(struct pieces *x, size_t from, size_t end)
         x->ready = x->ready_end = end;
     size_t n = x->ready - from;
     if (n < READY && n < x->grads / 8) {
-        x->failed = advance_all(x, 0, &x->why);
+        pieces_advance(x);
         return;
     }
+    x->is_advancing = 1;
     (void)add_newest(x, node, x->end - 1, from, n);
     x->ready = from;
     for (size_t done = 0; done < n && x->failed == 0; done += PART)
         x->failed = take_off(x, from + done, n - done < PART ? n - done : PART, -1, &x->why);
+    x->is_advancing = 0;
 }
 
 int pieces_sum(struct pieces *x, struct params *ps, struct err *e)

@@ -14,6 +14,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/ranks.h"
 #include "training/exit_loss.h"
 #include "training/fork.h"
 #include "training/start.h"
@@ -166,7 +167,9 @@ static int run_pieces(struct trainer *t, struct err *e)
         pieces_begin(x, &t->model->params);
         t->model->block_done = p == x->end - 1 ? block_done : NULL;
         t->model->block_done_ctx = t;
+        pool_beside(p == x->end - 1 && ranks_size() > 1 ? pieces_advance : NULL, x);
         run_pass(t, first, end);
+        pool_beside(NULL, NULL);
         t->model->block_done = NULL;
         pieces_end(x, p);
         rc = pieces_take(x, p, visit_counts, t, e);

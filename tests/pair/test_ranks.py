@@ -287,6 +287,10 @@ def processes(program):
     return found
 
 
+def steps_of(run):
+    return int(sorted(glob.glob("runs/%s/checkpoints/step-????????" % run))[-1][-8:])
+
+
 def lose(how, rank, mpi, run, seconds, ranks=3, timeout=3):
     words = [*TINY, "train.steps=100000", "train.pieces=8", "train.checkpoint_every=10", "train.rank_timeout=%g" % timeout]
     p = launch(ranks, ["--run", run, *words], mpi)
@@ -316,8 +320,7 @@ def lose(how, rank, mpi, run, seconds, ranks=3, timeout=3):
     # MPICH's launcher kills the others at once when a process dies, before one can say which, and names host and process
     assert len(lines) == 1 or (mpi == "mpich" and how == signal.SIGKILL and "RUNNING AT" in out + err), (mpi, rank, lost, out, err)
     # what is there is whole: the run goes on from its newest checkpoint, on any number of ranks
-    steps = sorted(glob.glob("runs/%s/checkpoints/step-????????" % run))
-    newest = int(steps[-1][-8:])
+    newest = steps_of(run)
     train(2, "--resume", run, "--allow-change", "train.steps=%d" % (newest + 4), mpi=mpi)
     shutil.rmtree("runs/" + run)
 
@@ -355,6 +358,55 @@ def ranks_killed_at_random_moments_leave_a_run_that_resumes():
         assert p.returncode != 0, (i, err)
     steps = [int(x[-8:]) for x in glob.glob("runs/random/checkpoints/step-????????")]
     train(1, "--resume", "random", "--allow-change", "train.steps=%d" % (max(steps) + 2))
+
+
+@test
+def allocations_that_fail_on_a_rank_end_the_run():
+    run, program = MPIS[first()]
+    words = ["train", "--run", "memory", *TINY, "train.steps=100000", "train.pieces=8", "train.rank_timeout=5"]
+    p = subprocess.run([run, "-n", "2", program, *words, ":", "-n", "1", "env", "DEPTHSCOPE_FAIL=alloc:30000+", program, *words],
+                       env={**os.environ, **ROOTED}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90 * SLOW)
+    lines = [x for x in ours(p.stderr) if "out of memory" in x]
+    assert p.returncode != 0 and len(lines) == 1 and "rank 2 on " in lines[0], (p.returncode, p.stderr)
+    train(2, "--resume", "memory", "--allow-change", "train.steps=%d" % (steps_of("memory") + 2))
+
+
+@test
+def a_full_disk_ends_the_run_when_it_is_stopped_and_a_resume_goes_on():
+    p = launch(3, ["--run", "full", *TINY, "train.steps=100000", "train.pieces=8", "train.checkpoint_every=10"],
+               DEPTHSCOPE_FAIL="fsync:40+=ENOSPC")
+    line, end = "", time.monotonic() + 60 * SLOW
+    while "No space left" not in line and time.monotonic() < end:
+        line = p.stderr.readline()
+    assert "checkpoint" in line and "No space left" in line, line
+    kit_run.RUNS = os.path.abspath("runs")
+    assert kit_run.ask("full", "stop").startswith("ok")
+    p.communicate(timeout=60 * SLOW)
+    assert p.returncode != 0, "a checkpoint that could not be written is a failure"
+    assert not processes(MPIS[first()][1])
+    train(2, "--resume", "full", "--allow-change", "train.steps=%d" % (steps_of("full") + 2))
+
+
+@test
+def the_benchmark_measures_ranks_and_predicts_by_them():
+    run, program = MPIS[first()]
+    def bench(n, *words):
+        return subprocess.run([run, "-n", str(n), program, "bench", *words], env={**os.environ, **ROOTED}, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=120 * SLOW)
+    p = bench(2, "--json", "only=ranks", "quick=true", "threads=1", "layers=2", "dim=32", "vocab=64", "batch=1", "seq=16", "rounds=1")
+    assert p.returncode == 0, p.stderr
+    of = {r["name"]: r["median"] for r in json.loads(p.stdout)["results"]}
+    assert all(of[k] > 0 for k in ("own work of a step", "message", "link, each direction", "addition in memory")), of
+    assert of["step predicted, 2 ranks, as here"] > of["own work of a step"], of
+    for n in (8, 1024):
+        assert of["step predicted, %d ranks, 10 Gbit/s" % n] > of["step predicted, %d ranks, 100 Gbit/s" % n], of
+    # a step of few weights is exchanges of messages: 2 x 1 + 4 of them, of 30 us and 1023 messages
+    want = of["own work of a step"] + 6 * (0.030 + 1023e-3 * of["message"])
+    assert want < of["step predicted, 1024 ranks, 10 Gbit/s"] < want + 0.5, (want, of)
+    p = bench(2, "only=ops")
+    assert p.returncode == 2 and len(ours(p.stderr)) == 1 and "only=ranks" in p.stderr, p.stderr
+    t.run("bench", "only=ranks", code=2)
+    assert "mpirun" in t.run.err, t.run.err
 
 
 @test

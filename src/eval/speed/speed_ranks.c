@@ -34,7 +34,7 @@ struct constants {
     double link;    /* bytes/s that a rank sends while it receives as many */
     double add;     /* bytes/s of to = to + from: two read, one written */
     double weights; /* gradients to be summed */
-    double last;    /* of these, the embedding's: complete when backward is over */
+    double last;    /* of these, the embedding's and the first block's: complete at its end */
 };
 
 /* Gradients of n weights there and back, and their addition. */
@@ -168,7 +168,7 @@ static int add_constants(struct speed *s, const struct constants *k, struct err 
 
 static int measure(struct speed *s, struct constants *k, struct err *e)
 {
-    double seconds[SPEED_ROUNDS_MAX], weights, t;
+    double seconds[SPEED_ROUNDS_MAX], weights = 0, t;
     char *ring = mem_alloc_aligned(2, RING);
     float *added = mem_alloc_aligned((size_t)2 * ADDED, sizeof *added);
     int rounds = (int)s->o.rounds, rc = 0;
@@ -176,10 +176,12 @@ static int measure(struct speed *s, struct constants *k, struct err *e)
         rc = err_set(e, DS_EMEM, "out of memory for the benchmark of ranks");
     else
         rc = speed_dense_steps(s, ranks_barrier, seconds, &weights, e);
+    double embedding = (double)(s->o.vocab * s->o.dim),
+           last = embedding + (weights - embedding) / (double)s->o.layers;
     for (int i = -1; i < rounds && rc == 0; i++) { /* the first warms up */
         struct constants *x = &k[i < 0 ? 0 : i];
-        *x = (struct constants){.step = seconds[i < 0 ? 0 : i], .weights = weights,
-                                .last = (double)(s->o.vocab * s->o.dim)};
+        *x = (struct constants){
+            .step = seconds[i < 0 ? 0 : i], .weights = weights, .last = last};
         rc = slowest(&x->step, e);
         if (rc == 0)
             rc = time_messages(&x->message, e);
