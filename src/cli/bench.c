@@ -214,7 +214,7 @@ static int apply(const struct cli_args *a, struct speed_options *o, struct confi
 /* One of several ranks speaks for all. */
 static int finish(int rc, struct err *e, struct str *out)
 {
-    int status = rc < 0;
+    int status = rc == 0 ? 0 : rc == DS_EUSAGE ? 2 : 1;
     if (ranks_speaks())
         status = rc < 0 ? command_fail(e) : cli_print(out);
     str_release(out);

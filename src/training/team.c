@@ -48,7 +48,8 @@ int team_agree(int rc, struct err *e)
         str_copy(mine.text, sizeof mine.text, e ? e->text : err_name(rc));
     all = mem_alloc((size_t)ranks_size(), sizeof *all);
     if (!all)
-        fatal("out of memory for %d ranks", ranks_size());
+        fatal("rank %d on %s: out of memory for %d ranks", ranks_rank(), ranks_host(ranks_rank()),
+              ranks_size());
     int failed = ranks_gather(all, &mine, sizeof mine, &why);
     if (failed < 0)
         rc = err_set(e, failed, "%s", why.text);
