@@ -500,12 +500,27 @@ static void errors_only(void *ctx, enum log_level level, const char *text)
         fprintf(stderr, "depthscope: %s\n", text);
 }
 
+/* Of each rank: all arenas, blocks of gradients of pieces, and its part of the moments. */
+static void print_rank_memory(const struct trainer *t)
+{
+    struct account_arena arena[ACCOUNT_ARENAS];
+    double grads = (double)t->pieces.grads, moments = 2 * sizeof(real) * grads,
+           own = t->team.shard ? moments / ranks_size() : moments,
+           all = own - moments + pieces_bytes(t->pieces.n, ranks_size(), grads);
+    char a[16], b[16];
+    account_arenas(t->model, arena);
+    for (int i = 0; i < ACCOUNT_ARENAS; i++)
+        all += (double)arena[i].bytes;
+    log_info("%s: about %sB per rank, %sB of it moments%s", t->name, str_si(a, all),
+             str_si(b, own),
+             t->team.shard ? "; rank 0 has all moments while it writes a checkpoint" : "");
+}
+
 /* Several ranks: how many, and what gives the same bits on one. */
 static void print_ranks(const struct trainer *t)
 {
-    if (t->team.shard)
-        log_info("%s: moments divided by %d; rank 0 has all of them while it writes a checkpoint",
-                 t->name, ranks_size());
+    if (ranks_size() > 1)
+        print_rank_memory(t);
     const char *first = ranks_host(0), *last = ranks_host(ranks_size() - 1);
     if (ranks_size() > 1 && t->config.train.reduce == REDUCE_FAST)
         log_info("%s: %d ranks, from %s to %s; train.reduce=fast: another number of ranks rounds "

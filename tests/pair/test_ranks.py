@@ -184,6 +184,9 @@ def divided_moments_give_the_same_bits_and_the_same_checkpoints():
         shutil.rmtree("runs/%s/checkpoints/step-00000008" % run)
         train(2, "--resume", run)
         assert bits(run, 8) == bits("moments", 8), n
+    p = launch(2, ["--run", "moments-said", *words, "train.shard=optimizer"])
+    said = next((x for x in p.communicate(timeout=60 * SLOW)[1].splitlines() if "per rank" in x), "")
+    assert "rank 0 has all moments while" in said, said
     train(3, "--run", "moments-fast", *TINY, "train.reduce=fast", "train.wire=bf16", "train.shard=optimizer")
 
 
