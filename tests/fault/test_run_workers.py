@@ -60,7 +60,7 @@ def is_slow(d, n):
         log = os.path.join(d, run, "log.mp")
         if run.startswith("leader"):
             n += 1
-        elif not os.path.exists(log) or max([x["step"] for _, x in records(log[:-7]) if x["kind"] == "metric"] or [0]) < 9:
+        elif not os.path.exists(log) or max([x["step"] for _, x in records(log[:-7], live=True) if x["kind"] == "metric"] or [0]) < 9:
             return False
     return len(held(d)) == n
 
