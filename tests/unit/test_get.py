@@ -294,7 +294,7 @@ def a_download_ends_with_the_process_that_asked_for_it():
     table("slow")
     p = start()
     end = time.time() + 30 * SLOW
-    while time.time() < end and not os.path.exists("thing/a.bin.part"):
+    while time.time() < end and not (os.path.exists("thing/a.bin.part") and os.path.getsize("thing/a.bin.part")):
         time.sleep(0.02)
     p.kill()
     p.wait()
