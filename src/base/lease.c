@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-enum { FILE_MAX = 8192, COUNTER_DIGITS = 10, GENERATION_MAX = 1000000000, RENEWALS = 6 };
+enum { FILE_MAX = 8192, COUNTER_DIGITS = 10, GENERATION_MAX = 1000000000, RENEWALS = 6, LOOKS = 20 };
 /* The counter comes first, so that its place is known. */
 static const char head[] = "{\"counter\":\"";
 /* Of a file that says nothing readable; and the range that any file is believed. */
@@ -138,7 +138,14 @@ int lease_look(struct lease_view *v, const char *dir, const char *name, int gene
     int rc = path_of(path, sizeof path, dir, name, generation, e);
     if (rc < 0)
         return rc;
-    rc = fs_read_file(&text, path, FILE_MAX, &why);
+    /* another process may remove the file, and a third create it again, between two calls */
+    for (int tries = 0; tries < LOOKS; tries++) {
+        if (tries > 0)
+            clock_sleep(1e-3);
+        rc = fs_read_file(&text, path, FILE_MAX, &why);
+        if (rc == 0 || rc == DS_EMEM || rc == DS_ERANGE || !fs_exists(path))
+            break;
+    }
     if (rc == 0) {
         v->mark = hash64(str_text(&text), text.len, 0);
         parse(v, &text);

@@ -83,9 +83,12 @@ static int contend(const char *dir, const char *busy, const char *tally)
         struct lease_list list = {0};
         struct lease_view v;
         struct lease_watch w = {0};
-        if (lease_list_read(&list, dir, NULL) < 0 ||
-            lease_look(&v, dir, "one", lease_list_find(&list, "one"), NULL) < 0)
+        struct err e = {0};
+        if (lease_list_read(&list, dir, &e) < 0 ||
+            lease_look(&v, dir, "one", lease_list_find(&list, "one"), &e) < 0) {
+            fprintf(stderr, "%s\n", e.text);
             return 2;
+        }
         lease_list_release(&list);
         if (lease_judge(&w, &v) != LEASE_FREE ||
             lease_claim(&l, dir, "one", v.generation, 60, NULL) != 1)
