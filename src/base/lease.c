@@ -135,23 +135,24 @@ int lease_look(struct lease_view *v, const char *dir, const char *name, int gene
     if (generation == 0)
         return 0;
     v->is_held = 1;
-    int rc = path_of(path, sizeof path, dir, name, generation, e);
+    int rc = path_of(path, sizeof path, dir, name, generation, e), is_gone = 0;
     if (rc < 0)
         return rc;
     /* another process may remove the file, and a third create it again, between two calls */
-    for (int tries = 0; tries < LOOKS; tries++) {
+    for (int tries = 0; tries < LOOKS && !is_gone; tries++) {
         if (tries > 0)
             clock_sleep(1e-3);
         rc = fs_read_file(&text, path, FILE_MAX, &why);
-        if (rc == 0 || rc == DS_EMEM || rc == DS_ERANGE || !fs_exists(path))
+        if (rc == 0 || rc == DS_EMEM || rc == DS_ERANGE)
             break;
+        is_gone = !fs_exists(path);
     }
     if (rc == 0) {
         v->mark = hash64(str_text(&text), text.len, 0);
         parse(v, &text);
     }
     str_release(&text);
-    if (rc == DS_EMEM || (rc < 0 && fs_exists(path) && rc != DS_ERANGE))
+    if (rc == DS_EMEM || (rc < 0 && rc != DS_ERANGE && !is_gone))
         return err_set(e, rc, "%s", why.text);
     return 0;
 }
