@@ -169,8 +169,10 @@ int trainer_set(struct trainer *t, const char *key, double value, struct err *e)
     char full[64];
     struct place p;
     int rc = check_set(t, key, value, &p, e);
+    if (rc < 0)
+        return rc;
     full_key(&p, full, sizeof full);
-    if (rc < 0 || (rc = team_note_set(t, full, value, e)) < 0)
+    if ((rc = team_note_set(t, full, value, e)) < 0)
         return rc;
     rc = p.is_method ? route_set(&t->model->route, p.row, value, e)
                      : opt_set_number(p.row, p.group.prefix, &t->config.train, value, e);
