@@ -95,7 +95,7 @@ NVML := $(B)/tests/unit/libnvml.so $(B)/tests/unit/libnvml_old.so
 GOALS := $(or $(MAKECMDGOALS),all)
 SETUP := build/setup/$(shell uname -nm | tr -c 'A-Za-z0-9_.\n' -)
 ifneq ($(filter-out clean help uninstall deb portable $(if $(BINARY),,wheel),$(GOALS)),)
-LEVEL := $(if $(filter test% lint cover fuzz golden programs,$(GOALS))$(findstring tests/,$(GOALS)),test,build)$(if $(PORTABLE),-static$(CROSS:%-linux-gnu-=-%))
+LEVEL := $(if $(filter test% lint cover fuzz golden programs proof,$(GOALS))$(findstring tests/,$(GOALS)),test,build)$(if $(PORTABLE),-static$(CROSS:%-linux-gnu-=-%))
 include $(SETUP).$(LEVEL).mk
 endif
 
@@ -113,7 +113,7 @@ LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all run programs fuzzers test test-full lint bench bench-vs figs cover golden docs fuzz wheel deb portable install \
+.PHONY: all run programs fuzzers test test-full proof lint bench bench-vs figs cover golden docs fuzz wheel deb portable install \
 	uninstall clean help FORCE
 
 all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; MPI=1 V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
@@ -218,6 +218,10 @@ test: ## every test but the long ones; ONLY='word ...' PARTS='layer ...' SAN=...
 
 test-full: ## test, then fuzzing, valgrind and 200 steps of every method
 	+$(Q)MAKE='$(SUBMAKE)' sh tests/full.sh
+
+MINUTES ?= 10
+proof: programs ## faults at every call, crash orders, fuzzing, mutants, ...: MINUTES=10 of it, added to tests/proof; PROOF='part ...'
+	$(Q)$(TEST_ENV) python3 tests/proof/proof.py --minutes $(MINUTES) --only '$(PROOF)'
 
 lint: $(SETUP).test.mk ## layers, headers, banned functions, words, lengths, format; LINT_TIDY=1 FORMAT=strict
 	$(Q)CC='$(CC)' CPPFLAGS='$(CPPFLAGS_ALL) $(CHECK_CFLAGS) $(WARN) -DDEPTHSCOPE_DATADIR="" -DDEPTHSCOPE_VERSION="" -DDEPTHSCOPE_COMMIT="" -DDEPTHSCOPE_BUILD="" -DDEPTHSCOPE_ARCH=""' \
