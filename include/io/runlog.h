@@ -20,6 +20,8 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
  * to a bounded ring in memory that is retried at the next append; runlog_writer_dropped counts drops.
  * fdatasync at most every `sync_interval_s` (default 5). */
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e) DS_CHECK;
+/* The same for a record that another process built: a checked body. */
+int runlog_append_body(struct runlog_writer *w, struct value body, struct err *e) DS_CHECK;
 int runlog_writer_sync(struct runlog_writer *w, struct err *e) DS_CHECK;
 uint64_t runlog_writer_dropped(const struct runlog_writer *w);
 /* File size after the last whole record; the checkpoint stores it so that resume can mark

@@ -36,12 +36,13 @@ struct contrast_rates {
 };
 /* Runs b with the options of `use` except its kind, and computes the loss.  rate: executed shares
  * of the controls; always-on layers stay on.  place: index of the batch, which selects the random
- * draws. */
+ * draws.  m holds the pass until contrast_end. */
 int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
                  const struct batch *b, const struct pass *use, const struct contrast_rates *rate,
                  uint64_t place, struct err *e) DS_CHECK;
 /* Adds the pass that m has just run, loss and all. */
 void contrast_add(struct contrast *c, enum contrast_kind kind, const struct model *m);
+void contrast_end(struct model *m);
 /* NaN when there was none. */
 double contrast_loss(const struct contrast *c, enum contrast_kind kind); /* nats per token */
 double contrast_ratio(const struct contrast *c,

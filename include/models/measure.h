@@ -65,13 +65,32 @@ void measure_release(struct measure *s);
 /* After model_forward (pass.record = 1) and model_loss(m, 0, 1).  bytes: of the targets. */
 void measure_add(struct measure *s, const struct model *m, const struct measure_known *known,
                  uint64_t bytes);
-/* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`.
- * Controls use each layer's executed share so far, so they must run after all measurements.  A kind
- * that does not apply (top-k without ROUTE_TOPK, controls of a method that skips nothing) is
- * skipped. */
+/* Is this kind of control for the method?  Top-k is for ROUTE_TOPK, the others for one that skips. */
+int measure_has_contrast(const struct measure *s, const struct model *m, enum contrast_kind kind);
+/* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`;
+ * nothing where the kind does not apply.  Controls use each layer's executed share so far, so they
+ * must run after all measurements. */
 int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
                      const struct batch *b, const struct pass *use, uint64_t place,
                      struct err *e) DS_CHECK;
+/* The same in two halves: the pass, whose results m holds, and adding them up.  The kind applies. */
+int measure_contrast_run(struct measure *s, struct model *m, enum contrast_kind kind,
+                         const struct batch *b, const struct pass *use, uint64_t place,
+                         struct err *e) DS_CHECK;
+void measure_contrast_add(struct measure *s, struct model *m, enum contrast_kind kind);
+
+/* The memory that sums are in, so that another process may continue an evaluation where this one
+ * is: another measure_init of the same model has spans of the same sizes, given in two halves, because the
+ * samples, which are the second, are as many as the first one says.  Times are not among them. */
+struct measure_span {
+    void *p;
+    size_t bytes;
+};
+enum { MEASURE_SPANS = 24 };
+int measure_spans(struct measure *s, int half, struct measure_span out[MEASURE_SPANS]);
+/* Of one kind of control. */
+int measure_contrast_spans(struct measure *s, enum contrast_kind kind,
+                           struct measure_span out[MEASURE_SPANS]);
 /* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in
  * this process; medians of the dense time and of the pairs' ratios.  use: the routed pass; the
  * dense one runs all layers. */

@@ -312,10 +312,19 @@ int model_decode_batch(struct model *m, struct kv_cache *const *c, int n, const 
 
 /* Fills the k-th batch of held-out text; the same k gives the same batch. */
 typedef void calibrate_batch_fn(void *ctx, int k, struct batch *b);
+/* Several processes calibrate together: this one runs every `parts`-th capacity from `part` on, then
+ * join adds up what the method counted (route_ops.counts) over all of them.  What observes exits
+ * needs all texts in order, so each process runs all of it. */
+struct calibrate_share {
+    int part, parts;
+    int (*join)(void *ctx, struct route *r, struct err *e);
+    void *ctx;
+};
 /* Runs `batches` batches at each of the ROUTE_GRID capacities (a method that observes exits:
- * once, dense, with targets), then the method stores the calibrated thresholds in its parameters.  Buffers for the rows must be reserved.  DS_EUSAGE when
- * the method has nothing to calibrate, DS_ERANGE when batches is not positive. */
+ * once, dense, with targets), then the method stores the calibrated thresholds in its parameters.
+ * Buffers for the rows must be reserved.  share: NULL, alone.  DS_EUSAGE when the method has nothing
+ * to calibrate, DS_ERANGE when batches is not positive. */
 int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
-                    uint64_t seed, struct err *e) DS_CHECK;
+                    uint64_t seed, const struct calibrate_share *share, struct err *e) DS_CHECK;
 
 #endif

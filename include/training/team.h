@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "routing/route.h"
 #include "training/options.h"
 
 struct trainer;
@@ -41,7 +42,31 @@ int shard_spread(struct trainer *t, struct err *e) DS_CHECK;
 int shard_collect(struct trainer *t, struct err *e) DS_CHECK;
 void shard_drop(struct trainer *t);
 
-enum team_order { TEAM_WAIT, TEAM_STEP, TEAM_COLLECT, TEAM_END };
+/* A round of work that is added up in the order of ranks, as one process would: ranks 0..active - 1
+ * each have a part, whose results a rank adds to what the ranks before it did between begin, which
+ * waits for that, and end, which passes it on.  After close rank 0 has all of it.  The memory that is
+ * passed on has the same sizes everywhere. */
+struct measure_span;
+int team_turn_begin(const struct measure_span *v, int n, struct err *e) DS_CHECK;
+int team_turn_end(const struct measure_span *v, int n, int active, struct err *e) DS_CHECK;
+int team_turn_close(const struct measure_span *v, int n, int active, struct err *e) DS_CHECK;
+/* Collective.  What rank 0 has becomes that of all. */
+int team_spread(const struct measure_span *v, int n, struct err *e) DS_CHECK;
+/* Collective.  Adds up what the method counted on all ranks, in their order (calibrate_share.join). */
+int team_join_counts(void *unused, struct route *r, struct err *e) DS_CHECK;
+/* Collective.  Rank 0 appends the records that the ranks built, in their order; `has` says whether
+ * this one built one.  Without other ranks it is trainer_append. */
+int team_append(struct trainer *t, int has, struct err *e) DS_CHECK;
+
+enum team_order {
+    TEAM_WAIT,
+    TEAM_STEP,
+    TEAM_EVALUATE,
+    TEAM_EVALUATE_LAST,
+    TEAM_PROBE,
+    TEAM_COLLECT,
+    TEAM_END
+};
 /* Rank 0: a live setting was changed, which goes with the next order. */
 int team_note_set(struct trainer *t, const char *key, double value, struct err *e) DS_CHECK;
 /* The newest one was refused. */

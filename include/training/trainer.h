@@ -221,6 +221,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e) DS_CHECK; /* 
 /* Appends t->record.  A record that cannot be written is kept in memory; only many consecutive
  * failures are an error. */
 int trainer_append(struct trainer *t, struct err *e) DS_CHECK;
+int trainer_append_body(struct trainer *t, struct value body, struct err *e) DS_CHECK;
 int trainer_log_step(struct trainer *t, struct err *e) DS_CHECK;
 int trainer_log_layers(struct trainer *t, struct err *e) DS_CHECK;
 /* The machine, where a sample has arrived since the last one. */
@@ -239,7 +240,7 @@ int trainer_log_event(struct trainer *t, int level, const char *name, const char
 int trainer_log_end(struct trainer *t, const char *status, const char *text,
                     struct err *e) DS_CHECK;
 /* Validation over about `tokens` tokens; final != 0 also records samples and measures time. */
-int trainer_evaluate(struct trainer *t, int64_t tokens, int final,
+int trainer_evaluate(struct trainer *t, int final,
                      struct err *e) DS_CHECK; /* evaluate.c */
 
 #endif

@@ -225,7 +225,7 @@ static int fit(struct subject *s, struct ppl *p, struct risk_table *t, struct er
     struct model *m = s->model;
     m->route.capacity = -1; /* certified with other thresholds */
     if (!t)
-        return model_calibrate(m, ppl_batches(p), ppl_batch, p, ppl_seed(p), e);
+        return model_calibrate(m, ppl_batches(p), ppl_batch, p, ppl_seed(p), NULL, e);
     int rc = risk_calibrate(t, p, e);
     if (rc < 0)
         return rc;

@@ -116,7 +116,7 @@ int risk_calibrate(struct risk_table *t, struct ppl *p, struct err *e)
                      ppl_data(p), (long long)text.windows, (long long)text.seq,
                      (long long)text.batch, 2 * (long long)text.batch);
     if (rc == 0 && m->route.ops->calibrate)
-        rc = model_calibrate(m, (int)batches, ppl_batch, p, ppl_seed(p), e);
+        rc = model_calibrate(m, (int)batches, ppl_batch, p, ppl_seed(p), NULL, e);
     t->fitted = m->route.ops->calibrate ? fitted : 0;
     t->seq = text.seq;
     return rc == 0 ? test_windows(t, &h, e) : rc;

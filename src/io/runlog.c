@@ -318,17 +318,13 @@ static int sync_now(struct runlog_writer *w, struct err *e)
     return err_errno(e, "sync %s", w->path);
 }
 
-int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
+/* The frame of the next record is there. */
+static int append_frame(struct runlog_writer *w, struct err *e)
 {
     struct err why = {0};
-    str_reset(&w->frame);
-    w->frame.failed = 0;
-    int rc = record_end(r, w->seq + 1, &w->frame, e);
-    if (rc < 0)
-        return rc;
-    w->seq++;
     int was_waiting = w->waiting.len > 0;
-    rc = put_waiting(w, &why);
+    w->seq++;
+    int rc = put_waiting(w, &why);
     if (rc == 0)
         rc = put(w, w->frame.p, w->frame.len, &why);
     if (rc < 0) {
@@ -341,6 +337,22 @@ int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
     if (clock_mono() - w->synced_at >= w->sync_interval_s && sync_now(w, &why) < 0)
         log_warn("%s", why.text);
     return 0;
+}
+
+int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
+{
+    str_reset(&w->frame);
+    w->frame.failed = 0;
+    int rc = record_end(r, w->seq + 1, &w->frame, e);
+    return rc < 0 ? rc : append_frame(w, e);
+}
+
+int runlog_append_body(struct runlog_writer *w, struct value body, struct err *e)
+{
+    str_reset(&w->frame);
+    w->frame.failed = 0;
+    record_copy(&w->frame, w->seq + 1, body);
+    return w->frame.failed ? err_set(e, DS_EMEM, "out of memory for a record") : append_frame(w, e);
 }
 
 int runlog_writer_sync(struct runlog_writer *w, struct err *e)

@@ -84,11 +84,14 @@ int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
     pass.record = 0;
     model_forward(m, b, &pass);
     model_loss(m, 0, 0);
-    contrast_add(c, kind, m);
+    return 0;
+}
+
+void contrast_end(struct model *m)
+{
     m->batch = NULL;
     m->route.pass.inference.force = m->route.pass.inference.force_attention =
-        NULL; /* they point into c */
-    return 0;
+        NULL; /* they point into a contrast */
 }
 
 void contrast_add(struct contrast *c, enum contrast_kind kind, const struct model *m)

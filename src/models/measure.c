@@ -2,6 +2,7 @@
 #include "models/measure.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,12 +182,15 @@ void measure_add(struct measure *s, const struct model *m, const struct measure_
     mem_free(depth);
 }
 
-int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
-                     const struct batch *b, const struct pass *use, uint64_t place, struct err *e)
+int measure_has_contrast(const struct measure *s, const struct model *m, enum contrast_kind kind)
 {
-    const struct route_ops *ops = m->route.ops;
-    if (kind == CONTRAST_TOPK ? !(ops->flags & ROUTE_TOPK) : !s->is_gated)
-        return 0;
+    return kind == CONTRAST_TOPK ? (m->route.ops->flags & ROUTE_TOPK) != 0 : s->is_gated;
+}
+
+int measure_contrast_run(struct measure *s, struct model *m, enum contrast_kind kind,
+                         const struct batch *b, const struct pass *use, uint64_t place,
+                         struct err *e)
+{
     double *rate = mem_alloc(2 * (size_t)s->L, sizeof *rate), rows = s->cells / s->L;
     if (!rate)
         return err_set(e, DS_EMEM, "out of memory for rates of %d layers", s->L);
@@ -198,6 +202,81 @@ int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind
     int rc = contrast_run(&s->contrast, kind, m, b, use, &x, place, e);
     mem_free(rate);
     return rc;
+}
+
+void measure_contrast_add(struct measure *s, struct model *m, enum contrast_kind kind)
+{
+    contrast_add(&s->contrast, kind, m);
+    contrast_end(m);
+}
+
+int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
+                     const struct batch *b, const struct pass *use, uint64_t place, struct err *e)
+{
+    if (!measure_has_contrast(s, m, kind))
+        return 0;
+    int rc = measure_contrast_run(s, m, kind, b, use, place, e);
+    if (rc == 0)
+        measure_contrast_add(s, m, kind);
+    return rc;
+}
+
+/* ---- continued by another process ---- */
+
+static void add_span(struct measure_span *out, int *n, void *p, size_t bytes)
+{
+    if (!p || bytes == 0)
+        return;
+    BUG_IF(*n == MEASURE_SPANS, "more than %d spans", MEASURE_SPANS);
+    out[(*n)++] = (struct measure_span){p, bytes};
+}
+
+static int sum_spans(struct measure *s, struct measure_span *out)
+{
+    size_t L = (size_t)s->L, P = (size_t)s->P, V = (size_t)s->decisions.V;
+    struct decisions *d = &s->decisions;
+    int n = 0;
+    add_span(out, &n, &s->is_topk, sizeof s->is_topk);
+    add_span(out, &n, &s->nll, offsetof(struct measure, capacity) - offsetof(struct measure, nll));
+    add_span(out, &n, s->capacity, L * sizeof *s->capacity);
+    add_span(out, &n, s->attention, L * sizeof *s->attention);
+    add_span(out, &n, s->map, L * P * sizeof *s->map);
+    add_span(out, &n, s->map_n, P * sizeof *s->map_n);
+    add_span(out, &n, &s->n, sizeof s->n);
+    add_span(out, &n, s->by_class, sizeof s->by_class);
+    add_span(out, &n, s->by_needed, sizeof s->by_needed);
+    add_span(out, &n, &s->correct, sizeof s->correct);
+    add_span(out, &n, &d->rows, sizeof d->rows);
+    add_span(out, &n, d->seen, V * sizeof *d->seen);
+    add_span(out, &n, d->run, L * V * sizeof *d->run);
+    add_span(out, &n, d->prediction, L * sizeof *d->prediction);
+    add_span(out, &n, d->soft_n, 4 * L * sizeof *d->soft_n);
+    add_span(out, &n, d->gated, 2 * L);
+    add_span(out, &n, &d->nan_scores, sizeof d->nan_scores);
+    return n + measure_contrast_spans(s, CONTRAST_CAUSAL, out + n);
+}
+
+int measure_spans(struct measure *s, int half, struct measure_span out[MEASURE_SPANS])
+{
+    int n = 0;
+    if (half == 0)
+        return sum_spans(s, out);
+    for (int c = 0; c < MEASURE_COLUMNS; c++)
+        add_span(out, &n, s->column[c], s->n * sizeof(float));
+    return n;
+}
+
+int measure_contrast_spans(struct measure *s, enum contrast_kind kind,
+                           struct measure_span out[MEASURE_SPANS])
+{
+    struct contrast *c = &s->contrast;
+    int n = 0;
+    add_span(out, &n, &c->sum[kind], sizeof c->sum[kind]);
+    if (kind == CONTRAST_TOPK) {
+        add_span(out, &n, c->topk_capacity, (size_t)c->L * sizeof *c->topk_capacity);
+        add_span(out, &n, &c->topk_rows, sizeof c->topk_rows);
+    }
+    return n;
 }
 
 double measure_loss(const struct measure *s)

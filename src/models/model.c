@@ -671,10 +671,9 @@ static int observe_text(struct model *m, int batches, calibrate_batch_fn *fill, 
 
 /* Inference-time decisions at each capacity. */
 static int run_capacities(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
-                          uint64_t seed, struct err *e)
+                          uint64_t seed, const struct calibrate_share *share, struct err *e)
 {
-    (void)e;
-    for (int g = 0; g < ROUTE_GRID; g++)
+    for (int g = share->part; g < ROUTE_GRID; g += share->parts)
         for (int k = 0; k < batches; k++) {
             struct batch b = {0};
             struct pass pass = {.kind = PASS_SPARSE,
@@ -686,20 +685,23 @@ static int run_capacities(struct model *m, int batches, calibrate_batch_fn *fill
             model_forward(m, &b, &pass);
             m->batch = NULL;
         }
-    return 0;
+    return share->join ? share->join(share->ctx, &m->route, e) : 0;
 }
 
 int model_calibrate(struct model *m, int batches, calibrate_batch_fn *fill, void *ctx,
-                    uint64_t seed, struct err *e)
+                    uint64_t seed, const struct calibrate_share *share, struct err *e)
 {
+    static const struct calibrate_share alone = {.parts = 1};
     struct route *r = &m->route;
     if (!r->ops->calibrate)
         return err_set(e, DS_EUSAGE, "%s has nothing to calibrate", r->ops->name);
     if (batches <= 0)
         return err_set(e, DS_ERANGE, "calibration of %s: missing held-out text", r->ops->name);
     int rc = r->ops->calibrate(r, 1, e);
-    if (rc == 0)
-        rc = (r->ops->observe ? observe_text : run_capacities)(m, batches, fill, ctx, seed, e);
+    if (rc == 0 && r->ops->observe)
+        rc = observe_text(m, batches, fill, ctx, seed, e);
+    else if (rc == 0)
+        rc = run_capacities(m, batches, fill, ctx, seed, share ? share : &alone, e);
     if (rc == 0)
         rc = r->ops->calibrate(r, 0, e);
     return rc < 0 ? err_add(e, rc, "calibration of %s", r->ops->name) : 0;

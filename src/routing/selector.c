@@ -18,11 +18,13 @@ int selector_init(struct selector *x, struct params *ps, const char *prefix, int
         rc = quantiles_init(&x->table, ps, prefix, L, e);
     if (rc < 0)
         return rc;
-    x->excess = mem_alloc((size_t)L, sizeof *x->excess);
+    x->excess = mem_alloc(3 * (size_t)L, sizeof *x->excess);
     if (!x->excess)
         return err_set(e, DS_EMEM, "%s: %d layers", prefix, L);
     for (int l = 0; l < L; l++)
         x->excess[l] = (double)NAN;
+    x->above = x->excess + L;
+    x->seen = x->above + L;
     return 0;
 }
 
@@ -47,6 +49,7 @@ void selector_release(struct selector *x)
 void selector_begin(struct selector *x, int R)
 {
     linear_router_begin(&x->router, R);
+    memset(x->above, 0, 2 * (size_t)x->router.L * sizeof *x->above);
     x->nan = 0;
 }
 
@@ -108,25 +111,39 @@ static void choose_ranked(struct selector *x, const struct route *r, int l, doub
     x->cut = (double)NAN;
 }
 
-/* Adds the scores to the statistics, and tracks how far the causal rule is from the capacity. */
-static void note_scores(struct selector *x, int l, double ema)
+/* Adds the scores to the statistics. */
+static void note_scores(struct selector *x, int l)
 {
-    double cut = stored_cut(x, l), runs = 0;
+    double cut = stored_cut(x, l);
     int n = gather_present(x, l);
     for (int i = 0; i < n; i++)
-        runs += (double)x->row[i] > cut;
-    if (n > 0 && quantiles_known(&x->table, l)) {
-        double now = runs / n - x->capacity;
-        x->excess[l] = isnan(x->excess[l]) ? now : ema * x->excess[l] + (1 - ema) * now;
-    }
+        x->above[l] += (double)x->row[i] > cut;
+    x->seen[l] += n;
     quantiles_note(&x->table, l, x->row, n);
 }
 
-void selector_choose(struct selector *x, const struct route *r, int l, double ema)
+void selector_counts(struct selector *x, route_count_fn *each, void *ctx)
+{
+    quantiles_counts(&x->table, each, ctx);
+    each(ctx, x->above, 2 * (size_t)x->router.L, 0);
+}
+
+/* How far the causal rule is from the capacity, over the whole step on all ranks. */
+void selector_learn(struct selector *x, double ema)
+{
+    for (int l = 0; l < x->router.L; l++) {
+        double now = x->seen[l] > 0 ? x->above[l] / x->seen[l] - x->capacity : 0;
+        if (x->seen[l] > 0 && quantiles_known(&x->table, l))
+            x->excess[l] = isnan(x->excess[l]) ? now : ema * x->excess[l] + (1 - ema) * now;
+    }
+    quantiles_update(&x->table, ema);
+}
+
+void selector_choose(struct selector *x, const struct route *r, int l)
 {
     int is_training = r->pass.kind == PASS_TRAIN;
     if (is_training)
-        note_scores(x, l, ema);
+        note_scores(x, l);
     if (is_training || r->pass.inference.topk)
         choose_ranked(x, r, l, is_training ? x->noise : 0);
     else

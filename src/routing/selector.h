@@ -17,6 +17,7 @@ struct selector {
     uint8_t *want, *here, *top; /* (R) chosen; not exited; chosen by rank without noise */
     real *row;                  /* (R) scratch; free for the caller between calls */
     double *excess;             /* (L) running (inference share - capacity); NaN = unknown */
+    double *above, *seen;       /* (L) of the step: scores above the stored threshold, of so many */
 };
 
 /* Parameters: "PREFIX.router.weight|bias" and the buffers of routing/rank.h. */
@@ -29,7 +30,10 @@ void selector_begin(struct selector *x, int R);
 void selector_update(struct selector *x, const real *alive);
 /* Sets want from the scores of layer l (linear_router_fwd): by rank in training and with
  * inference.topk, else by threshold. */
-void selector_choose(struct selector *x, const struct route *r, int l, double ema);
+void selector_choose(struct selector *x, const struct route *r, int l);
+/* What training passes count, and what becomes of it after the step (routing/rank.h). */
+void selector_counts(struct selector *x, route_count_fn *each, void *ctx);
+void selector_learn(struct selector *x, double ema);
 /* Sets top: chosen by rank without noise, ignoring forced cells. */
 void selector_rank(struct selector *x, const struct route *r, int l);
 /* First layer that has no threshold for this capacity, or -1; 0 and 1 need none. */

@@ -1,5 +1,6 @@
 /* Validation with causal inference-time decisions and real skipping; at the end also timing and
- * controls. */
+ * controls.  Several ranks divide the batches of the text, add up in the order of the text what they
+ * give, and measure the same bits as one; seconds are measured on rank 0. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/ranks.h"
 #include "models/exits.h"
+#include "training/team.h"
 #include "training/trainer.h"
 
 enum {
@@ -20,30 +23,57 @@ enum {
 };
 
 /* Iterates over the windows of a split in batches; by default over the validation split from its
- * start. */
+ * start.  Shared by `parts` ranks, which take turns: a round is a batch of each. */
 struct walk {
     struct trainer *t;
     struct loader *text;
     struct loader_pos pos;
     uint64_t done, want;
+    int part, parts, active; /* of the current round: ranks that have a batch, or had the last one */
     struct batch b;
 };
 
 static struct walk walk_begin(struct trainer *t, int64_t tokens)
 {
     int64_t seq = t->config.train.seq;
-    struct walk w = {.t = t, .text = t->val, .want = (uint64_t)((tokens + seq - 1) / seq)};
+    struct walk w = {.t = t,
+                     .text = t->val,
+                     .want = (uint64_t)((tokens + seq - 1) / seq),
+                     .parts = 1};
     if (w.want > loader_windows(t->val))
         w.want = loader_windows(t->val);
     return w;
+}
+
+static struct walk walk_shared(struct trainer *t, int64_t tokens)
+{
+    struct walk w = walk_begin(t, tokens);
+    w.part = ranks_rank();
+    w.parts = ranks_size();
+    return w;
+}
+
+/* Windows of the next batch. */
+static int walk_windows(const struct walk *w)
+{
+    uint64_t left = w->want - w->done, batch = (uint64_t)w->t->config.train.batch;
+    return (int)(left < batch ? left : batch);
+}
+
+/* Of a validation split, which is in order. */
+static int walk_skip(struct walk *w)
+{
+    int n = walk_windows(w);
+    w->pos.window += (uint64_t)n;
+    w->done += (uint64_t)n;
+    return n > 0;
 }
 
 /* Advances to the next batch; 0 at the end. */
 static int walk_next(struct walk *w)
 {
     struct trainer *t = w->t;
-    uint64_t left = w->want - w->done, batch = (uint64_t)t->config.train.batch;
-    int n = (int)(left < batch ? left : batch);
+    int n = walk_windows(w);
     if (n == 0)
         return 0;
     loader_read(w->text, &w->pos, n,
@@ -65,14 +95,24 @@ static int walk_next(struct walk *w)
     return n;
 }
 
+/* Advances to the next round; 0 at the end.  *own: this rank has a batch, which begins `at` windows after the
+ * first. */
+static int walk_round(struct walk *w, int *own, uint64_t *at)
+{
+    struct walk next = *w;
+    next.active = *own = 0;
+    for (int r = 0; r < w->parts; r++) {
+        if (r == w->part && (*own = walk_next(&next)) > 0)
+            *at = next.done;
+        next.active += r == w->part ? *own > 0 : walk_skip(&next);
+    }
+    *w = next;
+    return w->active;
+}
+
 static struct pass inference_pass(const struct trainer *t)
 {
     return (struct pass){.kind = PASS_SPARSE, .seed = (uint64_t)t->config.run.seed};
-}
-
-static int has_topk(const struct trainer *t)
-{
-    return (t->model->route.ops->flags & ROUTE_TOPK) != 0;
 }
 
 /* Adds the loss of every exit to the report's sums, from the states of the last pass. */
@@ -98,31 +138,86 @@ static int log_exits(struct trainer *t, double tokens, struct err *e)
     return trainer_append(t, e);
 }
 
+/* What this rank's batch adds to the sums: those of the batches before it are there. */
+static void add_batch(struct trainer *t, struct measure *s, real *nll)
+{
+    const struct batch *b = t->model->batch;
+    measure_add(s, t->model,
+                &(struct measure_known){.true_entropy = t->true_entropy,
+                                        .needed = t->needed,
+                                        .class_of = t->class_of,
+                                        .target_class = t->target_class},
+                loader_target_bytes(t->val, t->target, (size_t)b->B * (size_t)b->T));
+    if (s->contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
+        contrast_add(&s->contrast, CONTRAST_CAUSAL, t->model);
+    if (nll)
+        add_exits(t, nll);
+}
+
+/* A measure_spans half, and with the first one the losses of exits. */
+static int sums_of(struct trainer *t, struct measure *s, int half, const real *nll,
+                   struct measure_span out[MEASURE_SPANS])
+{
+    int n = measure_spans(s, half, out);
+    if (half == 0 && nll) {
+        BUG_IF(n == MEASURE_SPANS, "more than %d spans", MEASURE_SPANS);
+        out[n++] = (struct measure_span){t->report.layer[LAYER_EXIT_LOSS],
+                                         (size_t)t->report.layers * sizeof(double)};
+    }
+    return n;
+}
+
+static int take_turn(struct trainer *t, struct measure *s, real *nll, int active, struct err *e)
+{
+    struct measure_span v[MEASURE_SPANS];
+    int rc = 0;
+    for (int half = 0; half < 2 && rc == 0; half++)
+        rc = team_turn_begin(v, sums_of(t, s, half, nll, v), e);
+    if (rc == 0)
+        add_batch(t, s, nll);
+    for (int half = 0; half < 2 && rc == 0; half++)
+        rc = team_turn_end(v, sums_of(t, s, half, nll, v), active, e);
+    for (int half = 0; half < 2 && rc == 0; half++)
+        rc = team_turn_close(v, sums_of(t, s, half, nll, v), active, e);
+    return rc;
+}
+
+static int run_contrast(struct trainer *t, struct measure *s, enum contrast_kind kind,
+                        struct walk *w, uint64_t place, struct err *e)
+{
+    struct measure_span v[MEASURE_SPANS];
+    struct pass pass = inference_pass(t);
+    if (!measure_has_contrast(s, t->model, kind))
+        return 0;
+    int n = measure_contrast_spans(s, kind, v);
+    int rc = measure_contrast_run(s, t->model, kind, &w->b, &pass, place, e);
+    if (rc == 0)
+        rc = team_turn_begin(v, n, e);
+    if (rc == 0)
+        measure_contrast_add(s, t->model, kind);
+    if (rc == 0)
+        rc = team_turn_end(v, n, w->active, e);
+    return rc == 0 ? team_turn_close(v, n, w->active, e) : rc;
+}
+
 /* nll: (depth + 1, rows) scratch for the losses of exits; NULL: not measured. */
 static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, real *nll,
                        struct err *e)
 {
-    struct walk w = walk_begin(t, tokens);
+    struct walk w = walk_shared(t, tokens);
     struct pass pass = inference_pass(t);
-    int rc = 0;
-    for (int n; rc == 0 && (n = walk_next(&w)) > 0;) {
-        struct pass recorded = pass;
-        recorded.record = 1;
-        model_forward(t->model, &w.b, &recorded);
+    uint64_t place = 0;
+    int rc = 0, own;
+    pass.record = 1;
+    while (rc == 0 && walk_round(&w, &own, &place) > 0) {
+        if (!own)
+            continue;
+        model_forward(t->model, &w.b, &pass);
         model_loss(t->model, 0, 1);
-        measure_add(s, t->model,
-                    &(struct measure_known){.true_entropy = t->true_entropy,
-                                            .needed = t->needed,
-                                            .class_of = t->class_of,
-                                            .target_class = t->target_class},
-                    loader_target_bytes(t->val, t->target, (size_t)n * (size_t)w.b.T));
-        if (s->contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
-            contrast_add(&s->contrast, CONTRAST_CAUSAL, t->model);
-        if (nll)
-            add_exits(t, nll);
-        if (has_topk(t))
-            rc = measure_contrast(s, t->model, CONTRAST_TOPK, &w.b, &pass, w.done, e);
+        rc = take_turn(t, s, nll, w.active, e);
         t->model->batch = NULL;
+        if (rc == 0)
+            rc = run_contrast(t, s, CONTRAST_TOPK, &w, place, e);
     }
     return rc;
 }
@@ -132,12 +227,13 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, rea
 static int add_controls(struct trainer *t, struct measure *s, struct err *e)
 {
     static const enum contrast_kind kinds[] = {CONTRAST_RANDOM, CONTRAST_STATIC, CONTRAST_DENSE};
-    struct walk w = walk_begin(t, (int64_t)s->contrast.sum[CONTRAST_CAUSAL].tokens);
-    struct pass pass = inference_pass(t);
-    int rc = 0;
-    while (s->is_gated && rc == 0 && walk_next(&w) > 0)
-        for (size_t i = 0; i < DS_LEN(kinds) && rc == 0; i++)
-            rc = measure_contrast(s, t->model, kinds[i], &w.b, &pass, w.done, e);
+    struct measure_span v[MEASURE_SPANS];
+    uint64_t place = 0;
+    int own, rc = team_spread(v, measure_spans(s, 0, v), e); /* the rates */
+    struct walk w = walk_shared(t, (int64_t)s->contrast.sum[CONTRAST_CAUSAL].tokens);
+    while (s->is_gated && rc == 0 && walk_round(&w, &own, &place) > 0)
+        for (size_t i = 0; own && i < DS_LEN(kinds) && rc == 0; i++)
+            rc = run_contrast(t, s, kinds[i], &w, place, e);
     return rc;
 }
 
@@ -190,7 +286,10 @@ static void calibration_batch(void *ctx, int k, struct batch *b)
 static struct walk calibration_text(struct trainer *t, int64_t batches, int64_t tokens)
 {
     uint64_t scored = walk_begin(t, tokens).want;
-    struct walk w = {.t = t, .text = t->val, .want = (uint64_t)(batches * t->config.train.batch)};
+    struct walk w = {.t = t,
+                     .text = t->val,
+                     .want = (uint64_t)(batches * t->config.train.batch),
+                     .parts = 1};
     if (loader_windows(t->val) - scored >= w.want)
         w.pos.window = scored;
     else
@@ -209,8 +308,9 @@ static int calibrate(struct trainer *t, int64_t tokens, struct err *e)
     if (!t->model->route.ops->calibrate)
         return 0;
     struct calibration c = {.from = calibration_text(t, n, tokens)};
-    int rc =
-        model_calibrate(t->model, (int)n, calibration_batch, &c, (uint64_t)t->config.run.seed, e);
+    struct calibrate_share share = {ranks_rank(), ranks_size(), team_join_counts, NULL};
+    int rc = model_calibrate(t->model, (int)n, calibration_batch, &c,
+                             (uint64_t)t->config.run.seed, &share, e);
     snprintf(text, sizeof text, "%d capacities, %lld tokens at each, of %s", (int)ROUTE_GRID,
              (long long)(n * each),
              c.from.text == t->val
@@ -243,18 +343,46 @@ static int write_records(struct trainer *t, struct measure *s, int final, struct
     return rc;
 }
 
-int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
+/* The sums of the whole text on rank 0. */
+static int measure_text(struct trainer *t, struct measure *s, int64_t tokens, int final, real *nll,
+                        struct err *e)
 {
+    int rc = add_batches(t, s, tokens, nll, e);
+    if (rc == 0)
+        rc = loader_check(t->val, e);
+    return rc == 0 && final ? add_controls(t, s, e) : rc;
+}
+
+static int report(struct trainer *t, struct measure *s, int final, const real *nll, struct err *e)
+{
+    int rc = add_times(t, s, final, e);
+    if (rc < 0)
+        return rc;
+    t->report.has_val = 1;
+    t->report.val_loss = measure_loss(s);
+    t->report.bits_per_byte = measure_bits_per_byte(s);
+    t->report.time_ratio = s->time_ratio;
+    t->report.val_flops_ratio = measure_model_ratio(s);
+    rc = write_records(t, s, final, e);
+    return rc == 0 && nll ? log_exits(t, (double)s->tokens, e) : rc;
+}
+
+int trainer_evaluate(struct trainer *t, int final, struct err *e)
+{
+    int64_t tokens = final ? t->config.train.final_tokens : t->config.train.eval_tokens;
     struct measure s;
     struct err why = {0};
     struct pass pass = inference_pass(t);
     if (!t->val)
         return 0;
+    t->team.in_step = 1; /* an error ends the run on all ranks, until rank 0 is alone */
     int rc = final ? calibrate(t, tokens, e) : 0;
     if (rc < 0)
         return rc;
-    if (route_ready(&t->model->route, &pass, &why) < 0)
+    if (route_ready(&t->model->route, &pass, &why) < 0) {
+        t->team.in_step = 0;
         return report_unready(t, &why, final, e);
+    }
     rc = measure_init(&s, t->model, (int)t->config.train.seq,
                       final ? (size_t)t->config.train.samples : 1024, e);
     if (rc < 0)
@@ -268,23 +396,10 @@ int trainer_evaluate(struct trainer *t, int64_t tokens, int final, struct err *e
         rc = nll ? 0 : err_set(e, DS_EMEM, "out of memory for the losses of %zu exits", L);
     }
     if (rc == 0)
-        rc = add_batches(t, &s, tokens, nll, e);
-    if (rc == 0)
-        rc = loader_check(t->val, e);
-    if (rc == 0 && final)
-        rc = add_controls(t, &s, e);
-    if (rc == 0)
-        rc = add_times(t, &s, final, e);
-    if (rc == 0) {
-        t->report.has_val = 1;
-        t->report.val_loss = measure_loss(&s);
-        t->report.bits_per_byte = measure_bits_per_byte(&s);
-        t->report.time_ratio = s.time_ratio;
-        t->report.val_flops_ratio = measure_model_ratio(&s);
-        rc = write_records(t, &s, final, e);
-    }
-    if (rc == 0 && nll)
-        rc = log_exits(t, (double)s.tokens, e);
+        rc = measure_text(t, &s, tokens, final, nll, e);
+    t->team.in_step = rc < 0;
+    if (rc == 0 && !team_follows())
+        rc = report(t, &s, final, nll, e);
     mem_free(nll);
     measure_release(&s);
     return rc;

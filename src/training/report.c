@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/ranks.h"
 #include "io/system.h"
 #include "models/trace.h"
 #include "training/team.h"
@@ -14,16 +15,25 @@
 
 enum { LOG_FAILURES_MAX = 50 };
 
-int trainer_append(struct trainer *t, struct err *e)
+/* A failing disk ends the run only after a while. */
+static int note_append(struct trainer *t, int rc, const struct err *why, struct err *e)
 {
-    struct err why = {0};
-    if (team_follows())
-        return 0;
-    int rc = runlog_append(t->log, t->record, &why);
     t->log_failures = rc < 0 ? t->log_failures + 1 : 0;
     if (rc == 0 || (rc == DS_EIO && t->log_failures < LOG_FAILURES_MAX))
         return 0;
-    return err_set(e, rc, "%s", why.text);
+    return err_set(e, rc, "%s", why->text);
+}
+
+int trainer_append(struct trainer *t, struct err *e)
+{
+    struct err why = {0};
+    return team_follows() ? 0 : note_append(t, runlog_append(t->log, t->record, &why), &why, e);
+}
+
+int trainer_append_body(struct trainer *t, struct value body, struct err *e)
+{
+    struct err why = {0};
+    return note_append(t, runlog_append_body(t->log, body, &why), &why, e);
 }
 
 static void add_config(void *ctx, const char *key, const char *value)
@@ -192,33 +202,42 @@ int trainer_log_layers(struct trainer *t, struct err *e)
     return rc == 0 && t->expert_load ? log_experts(t, e) : rc;
 }
 
+static void run_probe(struct trainer *t, int i, double time, int topk)
+{
+    const struct probe_text *p = &t->probe[i];
+    struct trace_text text = {.name = p->name,
+                              .index = i,
+                              .id = p->id,
+                              .piece = p->piece,
+                              .piece_len = p->piece_len,
+                              .true_entropy = p->true_entropy,
+                              .token_class = p->token_class,
+                              .needed = corpus_is_words(t->corpus) ? p->needed : NULL,
+                              .private_start = t->private_start ? p->private_start : NULL,
+                              .n = p->n};
+    struct trace_options o = {.step = t->state.step,
+                              .time = time,
+                              .kind = PASS_SPARSE,
+                              .inference.topk = topk,
+                              .seed = (uint64_t)t->config.run.seed};
+    trace_run(t->model, &text, &o, t->record);
+}
+
 int trainer_log_probes(struct trainer *t, struct err *e)
 {
     struct err why = {0};
     struct pass pass = {.kind = PASS_SPARSE};
-    int rc = 0, ready = route_ready(&t->model->route, &pass, &why) == 0;
+    int ready = route_ready(&t->model->route, &pass, &why) == 0;
+    double time = clock_wall(); /* of rank 0, whose log it is */
     /* no causal decisions yet: use top-k as in training, if the method has it */
     if (!ready && !(t->model->route.ops->flags & ROUTE_TOPK))
         return 0;
-    for (int i = 0; i < t->probes && rc == 0; i++) {
-        const struct probe_text *p = &t->probe[i];
-        struct trace_text text = {.name = p->name,
-                                  .index = i,
-                                  .id = p->id,
-                                  .piece = p->piece,
-                                  .piece_len = p->piece_len,
-                                  .true_entropy = p->true_entropy,
-                                  .token_class = p->token_class,
-                                  .needed = corpus_is_words(t->corpus) ? p->needed : NULL,
-                                  .private_start = t->private_start ? p->private_start : NULL,
-                                  .n = p->n};
-        struct trace_options o = {.step = t->state.step,
-                                  .time = clock_wall(),
-                                  .kind = PASS_SPARSE,
-                                  .inference.topk = !ready,
-                                  .seed = (uint64_t)t->config.run.seed};
-        trace_run(t->model, &text, &o, t->record);
-        rc = trainer_append(t, e);
+    int rc = ranks_broadcast(&time, sizeof time, 0, e);
+    for (int i = 0; i < t->probes && rc == 0; i += ranks_size()) {
+        int own = i + ranks_rank();
+        if (own < t->probes)
+            run_probe(t, own, time, !ready);
+        rc = team_append(t, own < t->probes, e);
     }
     return rc;
 }

@@ -310,8 +310,10 @@ static int open_model(struct trainer *t, struct err *e)
         rows = PREFILL_TOKENS;
     if (rows < c->train.probe_tokens)
         rows = (int)c->train.probe_tokens;
-    if (team_follows()) /* passes over its pieces alone, but for team_compare */
+    if (team_follows() && !t->val) { /* passes over its pieces and probes alone */
         rows = (int)(c->train.seq * pieces_first(&t->pieces, 1));
+        rows = rows > c->train.probe_tokens ? rows : (int)c->train.probe_tokens;
+    }
     return model_reserve(t->model, rows, 1, !c->train.recompute, e);
 }
 

@@ -12,6 +12,7 @@
 #include "base/process.h"
 #include "base/ranks.h"
 #include "engine/gemm.h"
+#include "models/measure.h"
 #include "training/pieces.h"
 #include "training/trainer.h"
 
@@ -279,6 +280,143 @@ int team_share_live(struct trainer *t, struct err *e)
         memcpy(t->live, v, sizeof v);
         t->n_live = n;
     }
+    return rc;
+}
+
+/* ---- shared evaluation ---- */
+
+static void parts_of(struct ranks_part *part, int rank, const struct measure_span *v, int n)
+{
+    for (int i = 0; i < n; i++)
+        part[i] = (struct ranks_part){rank, v[i].p, v[i].bytes};
+}
+
+int team_turn_begin(const struct measure_span *v, int n, struct err *e)
+{
+    struct ranks_part part[MEASURE_SPANS];
+    if (!team_follows())
+        return 0;
+    parts_of(part, ranks_rank() - 1, v, n);
+    return ranks_exchange(NULL, 0, part, n, e);
+}
+
+int team_turn_end(const struct measure_span *v, int n, int active, struct err *e)
+{
+    struct ranks_part part[MEASURE_SPANS];
+    if (active == 1)
+        return 0;
+    parts_of(part, ranks_rank() + 1 < active ? ranks_rank() + 1 : 0, v, n);
+    return ranks_exchange(part, n, NULL, 0, e);
+}
+
+int team_turn_close(const struct measure_span *v, int n, int active, struct err *e)
+{
+    struct ranks_part part[MEASURE_SPANS];
+    if (active == 1 || team_follows())
+        return 0;
+    parts_of(part, active - 1, v, n);
+    return ranks_exchange(NULL, 0, part, n, e);
+}
+
+int team_spread(const struct measure_span *v, int n, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = ranks_broadcast(v[i].p, v[i].bytes, 0, e);
+    return rc;
+}
+
+/* The numbers that a method counts as sums, one after the other. */
+struct counts {
+    double *v;
+    size_t n;
+};
+
+static void measure_counts(void *ctx, double *x, size_t n, int is_mean)
+{
+    struct counts *c = ctx;
+    (void)x;
+    c->n += is_mean ? 0 : n;
+}
+
+static void take_counts(void *ctx, double *x, size_t n, int is_mean)
+{
+    struct counts *c = ctx;
+    for (size_t i = 0; !is_mean && i < n; i++)
+        c->v[c->n++] = x[i];
+}
+
+static void put_counts(void *ctx, double *x, size_t n, int is_mean)
+{
+    struct counts *c = ctx;
+    for (size_t i = 0; !is_mean && i < n; i++)
+        x[i] = c->v[c->n++];
+}
+
+int team_join_counts(void *unused, struct route *r, struct err *e)
+{
+    struct counts c = {0};
+    size_t ranks = (size_t)ranks_size();
+    (void)unused;
+    if (ranks == 1 || !r->ops->counts)
+        return 0;
+    r->ops->counts(r, measure_counts, &c);
+    size_t n = c.n;
+    double *all = mem_alloc((ranks + 1) * n + 1, sizeof *all);
+    if (!all)
+        return err_set(e, DS_EMEM, "out of memory for the counts of %zu ranks", ranks);
+    c = (struct counts){all + ranks * n, 0};
+    r->ops->counts(r, take_counts, &c);
+    int rc = ranks_gather(all, all + ranks * n, n * sizeof *all, e);
+    for (size_t k = 1; rc == 0 && k < ranks; k++)
+        for (size_t i = 0; i < n; i++)
+            all[i] += all[k * n + i];
+    c = (struct counts){all, 0};
+    if (rc == 0)
+        r->ops->counts(r, put_counts, &c);
+    mem_free(all);
+    return rc;
+}
+
+static int append_frames(struct trainer *t, const char *p, size_t n, struct err *e)
+{
+    int rc = 0;
+    while (rc == 0 && n > 0) {
+        uint64_t seq;
+        struct value body;
+        int64_t len = record_parse(p, n, &seq, &body, e);
+        if (len <= 0)
+            return len < 0 ? (int)len : err_set(e, DS_EFORMAT, "a record of a rank is cut off");
+        rc = trainer_append_body(t, body, e);
+        p += len;
+        n -= (size_t)len;
+    }
+    return rc;
+}
+
+int team_append(struct trainer *t, int has, struct err *e)
+{
+    struct str mine = {0};
+    size_t ranks = (size_t)ranks_size(), sum = 0;
+    if (ranks == 1)
+        return has ? trainer_append(t, e) : 0;
+    size_t *bytes = mem_alloc(ranks, sizeof *bytes);
+    int rc = bytes ? 0 : err_set(e, DS_EMEM, "out of memory for %zu ranks", ranks);
+    if (rc == 0 && has)
+        rc = record_end(t->record, 0, &mine, e);
+    if (rc == 0)
+        rc = ranks_gather(bytes, &mine.len, sizeof *bytes, e);
+    for (size_t r = 0; rc == 0 && r < ranks; r++)
+        sum += bytes[r];
+    char *all = rc == 0 ? mem_alloc(sum + 1, 1) : NULL;
+    if (rc == 0)
+        rc = all ? ranks_gather_parts(all, str_text(&mine), bytes, e)
+                 : err_set(e, DS_EMEM, "out of memory for the records of %zu ranks", ranks);
+    if (rc == 0 && !team_follows())
+        rc = append_frames(t, all, sum, e);
+    mem_free(all);
+    mem_free(bytes);
+    str_release(&mine);
     return rc;
 }
 

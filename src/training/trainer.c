@@ -335,11 +335,21 @@ static void show_phase(const struct trainer *t, const char *what)
         t->on_phase(t->ctx, t, what);
 }
 
-static int evaluate(struct trainer *t, int64_t tokens, int final, struct err *e)
+/* Rank 0 calls the others, which do the same; they are inside it together until it is over. */
+static int call_all(struct trainer *t, enum team_order order, struct err *e)
 {
+    return team_follows() ? 0 : team_order(t, order, e);
+}
+
+static int evaluate(struct trainer *t, int final, struct err *e)
+{
+    if (!t->val)
+        return 0;
     show_phase(t, final ? "final evaluation" : "evaluation");
     int was = account_enter(&t->account, ACCOUNT_EVALUATION);
-    int rc = trainer_evaluate(t, tokens, final, e);
+    int rc = call_all(t, final ? TEAM_EVALUATE_LAST : TEAM_EVALUATE, e);
+    if (rc == 0)
+        rc = trainer_evaluate(t, final, e);
     account_enter(&t->account, was);
     return rc;
 }
@@ -348,7 +358,11 @@ static int probe(struct trainer *t, struct err *e)
 {
     int was = account_enter(&t->account, ACCOUNT_EVALUATION);
     t->wants_probe = 0;
-    int rc = trainer_log_probes(t, e);
+    int rc = call_all(t, TEAM_PROBE, e);
+    t->team.in_step = rc == 0;
+    if (rc == 0)
+        rc = trainer_log_probes(t, e);
+    t->team.in_step = rc < 0;
     account_enter(&t->account, was);
     return rc;
 }
@@ -365,7 +379,7 @@ static int save_now(struct trainer *t, struct err *e)
         return rc;
     int is_sound = trainer_check_finite(t, &why) == 0;
     if (is_sound && !t->report.has_val && t->val) {
-        rc = evaluate(t, t->config.train.eval_tokens, 0, e);
+        rc = evaluate(t, 0, e);
         is_sound = trainer_check_finite(t, &why) == 0;
     }
     int64_t best_step = t->state.best_step;
@@ -403,9 +417,9 @@ static int after_step(struct trainer *t, struct err *e)
     t->checkpoint_requested |= every(step, o->checkpoint_every);
     int saves = last || (t->checkpoint_requested && t->state.bad_in_row == 0);
     if (rc == 0 && !last && (every(step, o->eval_every) || saves))
-        rc = evaluate(t, o->eval_tokens, 0, e);
+        rc = evaluate(t, 0, e);
     if (rc == 0 && last)
-        rc = evaluate(t, o->final_tokens, 1, e);
+        rc = evaluate(t, 1, e);
     if (rc == 0 && (every(step, o->probe_every) || last || t->wants_probe))
         rc = probe(t, e);
     update_shares(t);
@@ -593,6 +607,10 @@ int trainer_follow(struct trainer *t, struct err *e)
             rc = train_step(t, e);
         if (rc == 0 && order == TEAM_COLLECT)
             rc = shard_collect(t, e);
+        if (rc == 0 && (order == TEAM_EVALUATE || order == TEAM_EVALUATE_LAST))
+            rc = evaluate(t, order == TEAM_EVALUATE_LAST, e);
+        if (rc == 0 && order == TEAM_PROBE)
+            rc = probe(t, e);
     }
     if (rc < 0)
         ranks_fail(e->text);

@@ -14,16 +14,19 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fault"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "python"))
 import kit_run  # noqa: E402
 import t  # noqa: E402
+from depthscope._log import frame_body, frame_length  # noqa: E402
+from depthscope._msgpack import unpack  # noqa: E402
 from t import LONG, PROGRAM, ROOT, SLOW, Skip, test  # noqa: E402
 
 BUILD = os.environ.get("BUILD_DIR", "build/release")
 ROOTED = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
               OMPI_MCA_hwloc_base_binding_policy="none", OMPI_MCA_btl_vader_single_copy_mechanism="none")
 TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 data.docs=40 data.tokenizer=bytes "
-        "data.val_fraction=0.2 train.batch=8 train.seq=16 train.warmup=2 train.eval_tokens=64 train.final_tokens=64 "
-        "train.samples=16 train.time_rounds=0 train.probes=1 train.probe_tokens=16 train.eval_every=50 train.probe_every=50 "
+        "data.val_fraction=0.2 train.batch=8 train.seq=16 train.warmup=2 train.eval_tokens=320 train.final_tokens=704 "
+        "train.samples=300 train.time_rounds=0 train.probes=4 train.probe_tokens=16 train.eval_every=3 train.probe_every=50 "
         "train.checkpoint_every=4 train.steps=4 train.layer_every=2 train.system_every=0 threads=1").split()
 MPIS = {}  # name: (mpirun, program)
 
@@ -92,6 +95,18 @@ def ours(err):
     return [x for x in err.splitlines() if x.startswith("depthscope: ")]
 
 
+def measured(run):
+    """What the log holds of evaluations, probes and layers, but for the times; ranks divide them."""
+    with open("runs/%s/log.mp" % run, "rb") as f:
+        data = f.read()
+    found, at = [], 0
+    while at < len(data):
+        size = frame_length(data[at:at + 6])
+        found.append(unpack(frame_body(data[at:at + size])[1]))
+        at += size
+    return [{k: v for k, v in r.items() if k != "time"} for r in found if r["kind"] in ("eval", "sample", "probe", "layer")]
+
+
 def bits(run, step=4):
     """Of a checkpoint, all but the times."""
     at = "runs/%s/checkpoints/step-%08d" % (run, step)
@@ -109,11 +124,16 @@ def same(name, *words, ranks=(1, 2, 3, 4, 8), pieces=8, mpi=None, step=4):
     """The checkpoints of all these numbers of ranks are those of the plain program with as many pieces."""
     words = [*TINY, *words, "train.pieces=%d" % pieces]
     train(0, "--run", name + "-plain", *words)
-    want = bits(name + "-plain", step)
+    want, log = bits(name + "-plain", step), measured(name + "-plain")
+    assert len([r for r in log if r["kind"] == "eval"]) > 1, log
     for n in ranks:
         run = "%s-%d" % (name, n)
         train(n, "--run", run, *words, mpi=mpi)
         assert bits(run, step) == want, "%s: %d ranks differ from one" % (" ".join(words[len(TINY):]), n)
+        for a, b in zip(measured(run), log):
+            other = {k: (a.get(k), v) for k, v in b.items() if repr(a.get(k)) != repr(v)}
+            assert not other, "%s, step %d: %d ranks and one measured %r" % (" ".join(words[len(TINY):]), b["step"], n, other)
+        assert len(measured(run)) == len(log), "%d ranks wrote %d records, one %d" % (n, len(measured(run)), len(log))
         shutil.rmtree("runs/" + run)
     return want
 

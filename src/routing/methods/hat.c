@@ -492,7 +492,7 @@ static void decide_ffn(struct route *r, int l, struct plan *out, const struct st
     keep(r, l, 1, st->mid);
     linear_router_fwd(&s->choice.router, l, st->mid);
     selector_update(&s->choice, exits_alive(&s->exits, l));
-    selector_choose(&s->choice, r, l, opts_of(r)->ema);
+    selector_choose(&s->choice, r, l);
     set_values(r, l);
     ffn_gates(r, l);
     list(r, out);
@@ -612,15 +612,17 @@ static void hat_decide_bwd(struct route *r, int l, const struct plan *p, const r
 
 static void hat_counts(struct route *r, route_count_fn *each, void *ctx)
 {
-    quantiles_counts(&hat_of(r)->choice.table, each, ctx);
+    selector_counts(&hat_of(r)->choice, each, ctx);
     exits_counts(&hat_of(r)->exits, each, ctx);
 }
 
 static void hat_update(struct route *r)
 {
     struct hat *s = hat_of(r);
-    quantiles_update(&s->choice.table, opts_of(r)->ema);
+    selector_learn(&s->choice, opts_of(r)->ema);
     exits_update(&s->exits, opts_of(r)->ema);
+    for (int l = 0; l < r->L; l++)
+        r->metric[M_COMPLIANCE][l] = fabs(s->choice.excess[l]);
 }
 
 static int hat_calibrate(struct route *r, int begin, struct err *e)
