@@ -107,7 +107,8 @@ CPPFLAGS_ALL := -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
 CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthread $(CFLAGS)
 LDLIBS_ALL := $(DEP_LIBS) -ldl -lm -pthread $(LDLIBS)
 COMPILE    = $(CC) $(CPPFLAGS_ALL) $(OPT) $(CFLAGS_ALL) -MMD -MP
-LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections $(REFUSED:%=-Wl$(comma)--wrap=%)) $(LDFLAGS)
+COVERED   := $(if $(filter cover,$(KIND)),$(B)/tests/cover_exit.o)
+LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(COVERED),-Wl$(comma)--wrap=_exit -Wl$(comma)--wrap=kill) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections $(REFUSED:%=-Wl$(comma)--wrap=%)) $(LDFLAGS)
 
 # ---- rules ---------------------------------------------------------------------------------------
 
@@ -176,10 +177,10 @@ $(MPI_DIR)/depthscope: $(MAIN:%.c=$(B)/%.o) $(RANKS_OBJ) $(LIB)
 	@$(if $(V),,echo "LD $@")
 	$(Q)$(LINK) -o $@ $^ $(LDLIBS_ALL) $(filter -L% -l% -Wl%,$(call mpi_says,link))
 
-$(B)/depthscope: $(MAIN:%.c=$(B)/%.o) $(LIB)
-$(TESTS32:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/t.o $(LIB)
-$(FUZZ:%.c=$(B)/%): $(B)/%: $(B)/%.o $(if $(FUZZER),,$(B)/tests/fuzz/replay.o) $(LIB)
-$(TESTS64:%.c=$(D)/%): $(D)/%: $(D)/%.o $(D)/tests/t.o $(LIB64)
+$(B)/depthscope: $(MAIN:%.c=$(B)/%.o) $(COVERED) $(LIB)
+$(TESTS32:%.c=$(B)/%): $(B)/%: $(B)/%.o $(B)/tests/t.o $(COVERED) $(LIB)
+$(FUZZ:%.c=$(B)/%): $(B)/%: $(B)/%.o $(if $(FUZZER),,$(B)/tests/fuzz/replay.o) $(COVERED) $(LIB)
+$(TESTS64:%.c=$(D)/%): $(D)/%: $(D)/%.o $(D)/tests/t.o $(COVERED) $(LIB64)
 $(B)/depthscope $(PROGRAMS):
 	@$(if $(V),,echo "LD $@")
 	$(Q)$(LINK) $(if $(FUZZER),-fsanitize=fuzzer) -o $@ $^ $(if $(filter $(PROGRAMS),$@),$(CHECK_LIBS)) $(LDLIBS_ALL)
@@ -237,7 +238,7 @@ FIG_RUNS ?= $(wildcard tests/golden/runs/* runs/*)
 figs: all ## every figure of FIG_RUNS into exports/
 	./depthscope figure all $(or $(FIG_RUNS),$(error no run to draw: make figs FIG_RUNS='runs/NAME ...')) -o exports
 
-cover: ## line coverage per file, from the tests
+cover: ## coverage of lines and branches per file and directory, from the tests
 	+$(Q)$(SUBMAKE) COV=1 test; sh tests/cover.sh build/cover
 
 golden: programs ## write the goldens again, then show what moved

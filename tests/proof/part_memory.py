@@ -1,0 +1,24 @@
+"""undefined values and addresses: the tests of the reference build under valgrind, which runs no vector instructions of its own choice"""
+import shutil
+
+import part_races
+from programs import Programs
+
+TITLE = __doc__
+
+
+def run(state, budget):
+    if not shutil.which("valgrind"):
+        budget.skipped("valgrind is not installed")
+        return
+    todo = Programs("debug-ref", ["DEBUG=1", "BLAS=ref"], ["unit", "golden", "pair", "screens", "fault"], runner=["valgrind", "-q", "--error-exitcode=99", "--leak-check=no"],
+                    env={"CK_FORK": "no", "T_SLOW_FACTOR": "50"}, seconds=3600)
+    for name in todo.left(state):
+        if budget.left() <= 0:
+            return
+        todo.run(name, budget, state)
+    todo.again(state)
+
+
+def page(state):
+    return part_races.page(state, "valgrind")

@@ -1,0 +1,23 @@
+"""data races and deadlocks: the tests of everything that runs in a process of ours, under the thread sanitizer"""
+from programs import Programs
+
+TITLE = __doc__
+
+
+def run(state, budget):
+    todo = Programs("san-thread-ref", ["SAN=thread", "BLAS=ref"], ["unit", "pair", "golden", "screens", "fault", "grad"],
+                    env={"TSAN_OPTIONS": "die_after_fork=0 halt_on_error=0 exitcode=66", "T_SLOW_FACTOR": "10"})
+    for name in todo.left(state):
+        if budget.left() <= 0:
+            return
+        todo.run(name, budget, state)
+    todo.again(state)
+
+
+def page(state, what="the thread sanitizer"):
+    failed = state.get("failed", {})
+    lines = ["%d whole rounds; in the current one %d programs have run under %s; %d tests passed in all." % (
+        state.get("rounds", 0), len(state.get("done", [])), what, state.get("tests", 0))]
+    if failed:
+        lines += ["", "Open:", ""] + ["- `%s`: %s" % x for x in sorted(failed.items())]
+    return "\n".join(lines)
