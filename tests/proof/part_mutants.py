@@ -1,0 +1,322 @@
+"""Mutation testing: one operator of one line of the sources is changed, its objects are compiled again, and the tests that run code of
+that source must fail.  The sequence of mutants is drawn from a seed, so that a cursor says how far it is.  mutate.py has the operators,
+mutants_map.json which tests run what (mutants_map.py writes it), mutants_judged.txt why a mutant that survived is equivalent, or
+which test was added for it."""
+import contextlib
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+
+import mutants_tree as tree
+import mutate
+
+TITLE = "changed operators in the sources, and the tests that notice them"
+SEED = 20
+HERE = os.path.dirname(os.path.abspath(__file__))
+# Kernels of processors that this one may not be: (path, flag of /proc/cpuinfo).
+KERNELS = [("gemm_amx.c", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("vnni", "avx512_vnni"), ("avx512", "avx512f"), ("avx2", "avx2")]
+WEAKER = {"tests/fuzz/": 8, "tests/screens/": 2, "tests/fault/": 2}  # as likely to fail as a test that takes as many times longer
+
+
+def read(path):
+    with open(os.path.join(tree.ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def words(path):
+    return set(re.split(r"[/_.]", path)) - {"src", "tests", "test", "unit", "c", "h", "py", "io", "methods", "formats"}
+
+
+class Tests:
+    """Which tests run code of a source, the likeliest to fail for their time first."""
+
+    def __init__(self):
+        known = json.loads(read("tests/proof/mutants_map.json"))
+        names = [t for t, _ in known["tests"]]
+        self.seconds = dict(known["tests"])
+        self.mask = {s: int(m, 16) for s, m in known["sources"].items()}
+        self.breadth = {t: sum(m >> i & 1 for m in self.mask.values()) for i, t in enumerate(names)}
+        self.bit = {t: i for i, t in enumerate(names)}
+        self.present = [t for t, p in tree.programs_of_tree.items() if os.path.exists(os.path.join(tree.ROOT, p))]
+
+    def of(self, sources):
+        """The sources are one, or those that include a header; a test that the map does not know may run any."""
+        mask = 0
+        for s in sources:
+            mask |= self.mask.get(s, -1)
+        mine = set().union(*(words(s) for s in sources))
+
+        def rank(t):
+            weight = next((w for p, w in WEAKER.items() if t.startswith(p)), 1)
+            return (self.seconds.get(t, 5) + 0.4) * (self.breadth.get(t, 100) + 5) * weight / (1 + 3 * len(mine & words(t)))
+        return sorted((t for t in self.present if t not in self.bit or mask >> self.bit[t] & 1), key=lambda t: (rank(t), t))
+
+
+class Mutant:
+    """A source that is changed in the tree until the end of `with`."""
+    commands = {}  # program -> how it is linked
+    including = {}  # build -> header -> the objects that include it
+
+    def __init__(self, path, text):
+        self.path, self.text = path, text
+        self.changed, self.linked = {}, set()  # build -> objects whose code differs; programs
+
+    def __enter__(self):
+        with open(os.path.join(tree.TREE, self.path), "w", encoding="utf-8") as f:
+            f.write(self.text)
+        return self
+
+    def __exit__(self, *x):
+        shutil.copy2(os.path.join(tree.ROOT, self.path), os.path.join(tree.TREE, self.path))
+        for build in (tree.BUILD, tree.DOUBLE):
+            shutil.rmtree(os.path.join(tree.TREE, build, "src"), ignore_errors=True)
+        for program in self.linked:
+            tree.place(os.path.join(tree.TREE, program), os.path.join(tree.ROOT, program))
+
+    @contextlib.contextmanager
+    def without(self, program):
+        """The program as it is, for a while."""
+        here = os.path.join(tree.TREE, program)
+        os.rename(here, here + ".mutant")
+        os.symlink(os.path.join(tree.ROOT, program), here)
+        yield
+        os.replace(here + ".mutant", here)
+
+    def objects(self):
+        """build -> its objects that the source is compiled into."""
+        found = {}
+        for build in (tree.BUILD, tree.DOUBLE):
+            if self.path.endswith(".c"):
+                found[build] = ["%s/%s.o" % (build, self.path[:-2])]
+                continue
+            if build not in Mutant.including:
+                Mutant.including[build] = {}
+                for name in glob.glob("%s/%s/src/**/*.d" % (tree.ROOT, build), recursive=True):
+                    with open(name, encoding="utf-8") as f:
+                        for word in f.read().split():
+                            if word.startswith("src/") and word.endswith(".h"):
+                                Mutant.including[build].setdefault(word, []).append(os.path.relpath(name, tree.ROOT)[:-2] + ".o")
+            found[build] = Mutant.including[build].get(self.path, [])
+        return found
+
+    def compile(self):
+        """Fills self.changed.  Why it is no mutant, or None."""
+        for build, objects in self.objects().items():
+            for name in objects:
+                old, new = os.path.join(tree.ROOT, name), os.path.join(tree.TREE, name)
+                source = re.sub(r"^%s/(.*)\.o$" % build, r"\1.c", name)
+                os.makedirs(os.path.dirname(new), exist_ok=True)
+                r = subprocess.run(["sh", "-c", tree.recipe(name, source) + " -w"], cwd=tree.TREE, capture_output=True)
+                if r.returncode:
+                    return "not compiled"
+                plain = [os.path.join(tree.SCRATCH, n) for n in ("old.o", "new.o")]
+                for a, b in zip((old, new), plain):
+                    subprocess.run(["objcopy", "-g", a, b], check=True)
+                with open(plain[0], "rb") as f, open(plain[1], "rb") as g:
+                    if f.read() != g.read():
+                        self.changed.setdefault(build, []).append(new)
+        return None if self.changed else "same code"
+
+    def link(self, program):
+        """Puts the program with the changed objects into the tree; False where they are not in it."""
+        build = program.split("/tests/")[0].rsplit("/depthscope", 1)[0]
+        if build not in self.changed or program in self.linked:
+            return build in self.changed
+        if program not in Mutant.commands:
+            library = "%s/libdepthscope.a" % build
+            command = tree.recipe(program, library).replace(" -o %s " % program, " -o %s " % os.path.join(tree.TREE, program))
+            Mutant.commands[program] = command.replace(" %s " % library, " OBJECTS %s " % library)
+            for linker in ("lld", "gold"):
+                if shutil.which("ld." + linker):
+                    Mutant.commands[program] += " -Wl,-S -fuse-ld=" + linker
+                    break
+        os.remove(os.path.join(tree.TREE, program))
+        self.linked.add(program)
+        command = Mutant.commands[program].replace(" OBJECTS ", " %s " % " ".join(self.changed[build]))
+        r = subprocess.run(["sh", "-c", command], cwd=tree.ROOT, capture_output=True, text=True)
+        if r.returncode:
+            raise RuntimeError("%s does not link: %s" % (program, r.stderr[-500:]))
+        return True
+
+
+def try_tests(mutant, tests, seconds, sound, budget, begin=0):
+    """(how many have passed, what failed): less than all, and nothing, where the time is over."""
+    for i, test in enumerate(tests[begin:], begin):
+        if budget.left() <= 0:
+            return i, None
+        program, usual = tree.programs_of_tree[test], seconds.get(test, 30)
+        if sound.get(test) is False or not mutant.link(program):
+            continue
+        wrong = tree.run_test(test, 5 * usual + 2, 10 * usual + 60)[0]
+        if wrong and test not in sound:
+            with mutant.without(program):
+                sound[test] = not tree.run_test(test, 5 * usual + 2, 10 * usual + 60)[0]
+            if not sound[test]:
+                budget.skipped("%s fails on the sources as they are" % test)
+                continue
+        if wrong:
+            return i, "%s, %s" % (test, wrong)
+    return len(tests), None
+
+
+def judgements():
+    """(path, line before, line after) -> what was judged."""
+    found = {}
+    for block in re.split(r"\n\s*\n", read("tests/proof/mutants_judged.txt")):
+        lines = [s for s in block.split("\n") if s and not s.startswith("#")]
+        if lines:
+            assert len(lines) == 4 and [s[:2] for s in lines[1:]] == ["- ", "+ ", "= "], "mutants_judged.txt: not four lines: %s" % lines[0]
+            found[lines[0], lines[1][2:], lines[2][2:]] = lines[3][2:]
+    return found
+
+
+def again(entry):
+    """The text of a source with the change of this survivor, or None where the line is no longer there."""
+    if not os.path.exists(os.path.join(tree.ROOT, entry["file"])):
+        return None
+    source, best = read(entry["file"]), None
+    lines = source.split("\n")
+    for n, _, edits in mutate.sites(source):
+        if lines[n - 1].strip() == entry["before"] and (best is None or abs(n - entry["line"]) < abs(best[0] - entry["line"])):
+            text = mutate.apply(source, edits)
+            if text.split("\n")[n - 1].strip() == entry["after"]:
+                best = n, text
+    return best and best[1]
+
+
+def review(state, tests, sound, budget):
+    """Each survivor has a judgement, and a test that was added for one fails for it."""
+    judged = judgements()
+    for entry in list(state["survivors"]):
+        where = "%s:%d: %s -> %s" % (entry["file"], entry["line"], entry["before"], entry["after"])
+        entry["judgement"] = judged.get((entry["file"], entry["before"], entry["after"]), "")
+        if not entry["judgement"]:
+            budget.failed("%s: survived %d tests and is not judged" % (where, entry["tests"]))
+            continue
+        m = re.match(r"test added: (tests/\S+)", entry["judgement"])
+        if not m:
+            budget.passed()
+            continue
+        text = again(entry)
+        if text is None:
+            state["survivors"].remove(entry)
+            state["gone"] += 1
+        elif entry.get("killed") != entry["judgement"] and budget.left() > 0:
+            with Mutant(entry["file"], text) as mutant:
+                none = mutant.compile()
+                if none or not try_tests(mutant, [m.group(1)], tests.seconds, sound, budget)[1]:
+                    budget.failed("%s: still survives %s" % (where, m.group(1)))
+                    continue
+            entry["killed"] = entry["judgement"]
+            budget.passed()
+        else:
+            budget.passed()
+
+
+def lacking():
+    """Why this part cannot work here, or None."""
+    if os.environ.get("BUILD_DIR", tree.BUILD) != tree.BUILD:
+        return "mutants are compiled as in %s, and this is %s" % (tree.BUILD, os.environ["BUILD_DIR"])
+    for tool in ("make", "cc", "objcopy"):
+        if not shutil.which(tool):
+            return "%s is not installed" % tool
+    for build in (tree.BUILD, tree.DOUBLE):
+        if not os.path.exists(os.path.join(tree.ROOT, build, "libdepthscope.a")):
+            return "%s is not built" % build
+    return None
+
+
+def run(state, budget):
+    why = lacking()
+    if why:
+        budget.skipped(why)
+        return
+    state.setdefault("seed", SEED)
+    state.setdefault("cursor", 0)
+    state.setdefault("gone", 0)
+    state.setdefault("survivors", [])
+    layers, operators = state.setdefault("layers", {}), state.setdefault("operators", {})
+    tests, sound, sources = Tests(), {}, tree.sources()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            flags = set(f.read().split())
+    except OSError:
+        flags = set()
+    tree.make_tree()
+    known = "src/routing/route.c"
+    with Mutant(known, read(known)) as mutant:
+        if mutant.compile() != "same code":
+            budget.failed("%s compiled again is not what %s holds" % (known, " and ".join((tree.BUILD, tree.DOUBLE))))
+            return
+    review(state, tests, sound, budget)
+    while budget.left() > 0:
+        index = state["cursor"]
+        path, line, operator, before, after, text = mutate.draw(random.Random("%d:%d" % (state["seed"], index)), sources, read)
+        layer = layers.setdefault(path.split("/")[1], {"killed": 0, "survived": 0, "none": 0})
+        kind = operators.setdefault(operator, {"killed": 0, "survived": 0, "none": 0})
+        flag = next((f for part, f in KERNELS if part in path), None)
+        with Mutant(path, text) as mutant:
+            why = "this processor lacks " + flag if flag and flag not in flags else mutant.compile()
+            result = "none"
+            if not why:
+                including = [re.sub(r"^(build/[^/]*)/(.*)\.o$", r"\2.c", o) for o in sum(mutant.objects().values(), [])]
+                mapped = tests.of([path] if path.endswith(".c") else sorted(set(including)))
+                pending = state.pop("pending", {})
+                begin = pending.get("tests", 0) if pending.get("index") == index else 0
+                passed, killer = try_tests(mutant, mapped, tests.seconds, sound, budget, begin)
+                result = "killed" if killer else "survived"
+                if not killer and passed < len(mapped):
+                    state["pending"] = {"index": index, "tests": passed}
+                    break
+        if result == "survived":
+            state["survivors"].append({"index": index, "file": path, "line": line, "operator": operator, "before": before, "after": after,
+                                       "tests": len(mapped), "judgement": judgements().get((path, before, after), "")})
+            if not state["survivors"][-1]["judgement"]:
+                budget.failed("%s:%d: %s -> %s: survived %d tests and is not judged" % (path, line, before, after, len(mapped)))
+        if result == "killed":
+            budget.passed()
+        if os.environ.get("MUTANTS_VERBOSE"):
+            print("%d %s:%d %s: %s -> %s: %s" % (index, path, line, operator, before, after,
+                                                 why or (result + " by " + killer if killer else result)), flush=True)
+        layer[result] += 1
+        kind[result] += 1
+        state["cursor"] = index + 1
+    shutil.rmtree(tree.SCRATCH, ignore_errors=True)
+
+
+def page(state):
+    def table(head, rows):
+        lines = ["| %s | killed | survived | no mutant |" % head, "|---|---|---|---|"]
+        return lines + ["| %s | %d | %d | %d |" % (k, v["killed"], v["survived"], v["none"]) for k, v in sorted(rows.items())]
+    if "layers" not in state:
+        return "Not run yet."
+    killed, survived, none = (sum(v[k] for v in state["layers"].values()) for k in ("killed", "survived", "none"))
+    equal = [s for s in state["survivors"] if s["judgement"].startswith("equivalent")]
+    added = [s for s in state["survivors"] if s.get("killed")]
+    valid = killed + survived
+    lines = ["%d mutants were drawn from src/%s. %d are no mutants: they do not compile, or their objects hold the same code, or this"
+             % (state["cursor"], ", ".join(tree.LAYERS), none),
+             "processor lacks their instructions. Of the other %d, the tests killed %d as they were: %s. Of the %d that survived, %d are"
+             % (valid, killed, rate(killed, valid), survived, len(equal)),
+             "equivalent and %d are killed by tests added since; that is %s of those that are not equivalent."
+             % (len(added), rate(killed + len(added), valid - len(equal))), ""]
+    lines += table("layer", state["layers"]) + [""] + table("operator", state["operators"]) + [""]
+    lines += ["A mutant is killed by a test that fails, crashes, or takes more than five times its usual processor time or ten times its usual",
+              "time and a minute. A survivor passed every test that runs code of its source. Not drawn: initialisers at file scope, text of",
+              "errors and logs, assertions, sizes of buffers, and calls that only release something (leaks are looked for under sanitizers).", ""]
+    if state["survivors"]:
+        lines += ["Survivors:", ""]
+    for s in state["survivors"]:
+        lines += ["- %s:%d (mutant %d, %d tests): `%s` to `%s`: %s" % (s["file"], s["line"], s["index"], s["tests"], s["before"], s["after"],
+                                                                     s["judgement"] or "**not judged**")]
+    if state["gone"]:
+        lines += ["", "%d survivors with an added test are no longer in the sources." % state["gone"]]
+    return "\n".join(lines)
+
+
+def rate(a, b):
+    return "%.1f %%" % (100 * a / b) if b else "-"
