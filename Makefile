@@ -18,6 +18,7 @@ endif
 Q := $(if $(V),,@)
 
 # The CPU the objects are made for.  The flags stamp below rebuilds them where the answer differs.
+comma := ,
 cpu_has = $(shell for f in $(1); do grep -qw $$f /proc/cpuinfo || exit 0; done 2>/dev/null; echo y)
 ARCH ?= $(if $(CROSS),,$(if $(filter x86_64,$(shell uname -m)),$(if $(or $(PORTABLE),$(call cpu_has,avx2 bmi1 bmi2 f16c fma abm movbe)),x86-64-v3,x86-64)))
 
@@ -33,6 +34,7 @@ endif
 # Release code is optimised where it is waited for: with all of it at -O3 two thirds of the build went
 # into code that itself waits for a person or a file.  Under sanitizers tests spend most of their time
 # in the hot files.
+KIND           := $(if $(PORTABLE),portable,$(if $(FUZZER),fuzz,$(if $(SAN),san,$(if $(COV),cover,$(if $(DEBUG),debug,release)))))
 OPT.1          := src/cli/% src/tui/% src/figures/% src/eval/% src/io/% src/routing/% src/training/% tests/%
 OPT.2          := src/base/% src/data/% src/models/%
 OPT.release     = $(if $(filter $(OPT.1),$<),-O1,$(if $(filter $(OPT.2),$<),-O2,-O3))
@@ -40,14 +42,19 @@ OPT.portable    = $(OPT.release)
 OPT.hot        := src/engine/kernels/gemm_% src/engine/kernels/vec_% src/base/rng.c
 OPT.san         = $(if $(filter $(OPT.hot),$<),-O2,-O1)
 OPT             = $(OPT.$(KIND))
+# Release code is position-independent, guards its stack and checks the sizes of buffers (tests/proof/THREATS.md has the cost);
+# what a compiler lacks is left out.  A sanitizer checks more by itself, and fortified calls would bypass it.
+cc_takes        = $(shell echo 'int x;' | $(CC) -O1 -Werror $(1) -fsyntax-only -x c - 2>/dev/null && echo '$(1)')
+HARDEN         := $(if $(filter release portable,$(KIND)),$(call cc_takes,-fPIE) $(call cc_takes,-fstack-protector-strong) \
+	$(if $(findstring -O0,$(CFLAGS)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3))
+HARDEN_LINK    := $(if $(filter Linux,$(shell uname -s)),$(if $(filter release,$(KIND)),-pie -Wl$(comma)-z$(comma)now) $(if $(filter release portable,$(KIND)),-Wl$(comma)-z$(comma)relro))
 SLOW           := -g -fno-omit-frame-pointer -DDEPTHSCOPE_DEBUG
-FLAGS.release  := $(ARCH:%=-march=%) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g1
+FLAGS.release  := $(ARCH:%=-march=%) $(HARDEN) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g1
 FLAGS.debug    := -O1 $(SLOW)
 FLAGS.san      := $(SLOW) -fsanitize=$(SAN) -fno-sanitize=null,object-size -fno-sanitize-recover=all# the address sanitizer finds those, too
 FLAGS.cover    := -O0 -g --coverage
 FLAGS.fuzz     := -O1 $(SLOW) -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 FLAGS.portable := $(FLAGS.release) -g0 -static -ffunction-sections -fdata-sections
-KIND           := $(if $(PORTABLE),portable,$(if $(FUZZER),fuzz,$(if $(SAN),san,$(if $(COV),cover,$(if $(DEBUG),debug,release)))))
 VARIANT        := $(if $(filter san,$(KIND)),san-$(SAN),$(KIND))$(if $(filter ref,$(BLAS)),-ref)$(CROSS:%-linux-gnu-=-%)
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
@@ -58,7 +65,6 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototyp
 # PARTS='base io' builds only those layers, ONLY='io_ json' only the tests whose path holds a word.
 
 empty :=
-comma := ,
 space := $(empty) $(empty)
 B    := build/$(VARIANT)
 D    := $(B)-double
@@ -108,7 +114,7 @@ CFLAGS_ALL := -std=c11 $(WARN) -fno-common -fopenmp-simd $(FLAGS.$(KIND)) -pthre
 LDLIBS_ALL := $(DEP_LIBS) -ldl -lm -pthread $(LDLIBS)
 COMPILE    = $(CC) $(CPPFLAGS_ALL) $(OPT) $(CFLAGS_ALL) -MMD -MP
 COVERED   := $(if $(filter cover,$(KIND)),$(B)/tests/cover_exit.o)
-LINK       = $(CC) $(FLAGS.$(KIND)) $(if $(COVERED),-Wl$(comma)--wrap=_exit -Wl$(comma)--wrap=kill) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections $(REFUSED:%=-Wl$(comma)--wrap=%)) $(LDFLAGS)
+LINK       = $(CC) $(FLAGS.$(KIND)) $(HARDEN_LINK) $(if $(COVERED),-Wl$(comma)--wrap=_exit -Wl$(comma)--wrap=kill) $(if $(PORTABLE),-s -Wl$(comma)--gc-sections $(REFUSED:%=-Wl$(comma)--wrap=%)) $(LDFLAGS)
 
 # ---- rules ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@
 typedef void pool_fn(void *ctx, int task, int worker);
 
 /* Starts a total of `threads` workers (the caller is worker 0); 0 = from affinity and cgroup
- * quota. */
+ * quota.  Every thread of it, the caller too, then has the default floating-point environment: to
+ * nearest, with denormals. */
 int pool_start(int threads, struct err *e) DS_CHECK;
 void pool_stop(void);
 int pool_threads(void); /* 1 when not started */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity, CPU_COUNT_S */
 #include "base/pool.h"
 
+#include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -91,6 +92,7 @@ static void *worker_main(void *arg)
 {
     my_worker = (int)(intptr_t)arg;
     inside = 1;
+    fesetenv(FE_DFL_ENV);
     pthread_mutex_lock(&pool.lock);
     pool.up++;
     pthread_cond_signal(&pool.done);
@@ -236,6 +238,8 @@ int pool_start(int threads, struct err *e)
         return err_set(e, DS_ERANGE, "%d threads: must be 1 to %d, or 0 for automatic", threads,
                        THREADS_MAX);
     int is_chosen = threads == 0;
+    /* a library may have set its loader's thread to flush denormals, and threads inherit that */
+    fesetenv(FE_DFL_ENV);
     if (is_chosen)
         threads = pool_cpus();
     if (threads == pool_threads())

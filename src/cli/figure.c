@@ -238,9 +238,10 @@ static int draw_one(const struct request *r, const struct opened *o, const char 
     int rc = figure_make(&f, name, o->run, o->n, &r->opt, e);
     if (rc == 0 && r->preview > 0)
         rc = write_preview(&f, (int)r->preview, strcmp(r->formats, "png") == 0, e);
-    else if (rc == 0 && !r->is_dry)
-        rc = write_formats(r, &f, &files, e);
-    else if (rc == 0 && !r->json)
+    else if (rc == 0 && !r->is_dry) {
+        rc = fs_mkdirs(r->dir, e);
+        rc = rc == 0 ? write_formats(r, &f, &files, e) : rc;
+    } else if (rc == 0 && !r->json)
         printf("%s\n", name);
     if (rc == 0) {
         str_add(drawn, drawn->len ? ",{" : "{");
@@ -328,15 +329,14 @@ static int draw_command(const struct request *r)
     static struct opened o;
     struct str drawn = {0}, skipped = {0};
     struct err e = {0};
-    int all = strcmp(r->name, "all") == 0, status = 0, writes = !r->is_dry && r->preview == 0;
+    int all = strcmp(r->name, "all") == 0, status = 0;
     if (r->paths == 0)
         err_set(&e, DS_EUSAGE, "figure %s: name at least one run", r->name);
     else if (all && r->preview > 0)
         err_set(&e, DS_EUSAGE, "figure --preview: expected the name of one figure, not all");
     if (e.code < 0)
         return command_fail(&e);
-    if (open_runs(&o, r->path, r->paths, &e) < 0 || (all && check_readable(&o, &e) < 0) ||
-        (writes && fs_mkdirs(r->dir, &e) < 0)) {
+    if (open_runs(&o, r->path, r->paths, &e) < 0 || (all && check_readable(&o, &e) < 0)) {
         close_runs(&o);
         return command_fail(&e);
     }

@@ -2,6 +2,7 @@
  * is loaded on first use and not linked: it starts its threads before main, and ends the program
  * where it may not (ulimit -u, ulimit -v). */
 #ifndef DEPTHSCOPE_NO_BLAS
+#include <fenv.h>
 #include <cblas.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -50,8 +51,10 @@ static void blas_load(void)
                                        "libcblas.so.3"};
     char path[1024];
     void *library = NULL;
+    fenv_t before; /* one built with fast arithmetic sets this thread to flush denormals */
     if (!has_room())
         return;
+    fegetenv(&before);
     setenv("OPENBLAS_NUM_THREADS", "1",
            1); /* read when it is loaded; its threads would have no work */
     for (size_t i = 0; !library && i < DS_LEN(name); i++)
@@ -60,6 +63,7 @@ static void blas_load(void)
         snprintf(path, sizeof path, "%s/%s", DEPTHSCOPE_BLAS_DIR, name[i]);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }
+    fesetenv(&before);
     void *symbol = library ? dlsym(library, GEMM_SYMBOL) : NULL;
     memcpy(&multiply, &symbol,
            sizeof multiply); /* ISO C has no conversion of an object pointer to a function's */

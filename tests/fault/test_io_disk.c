@@ -2,7 +2,10 @@
 #include "t.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,13 +20,18 @@
 /* ---- a table of calls that fails at call `at` of all of them ------------------------------------
  */
 
+enum { ENDED = 77 };
+
 static const struct fs_ops *real;
 static int calls, at, persistent, number, cut_short;
 static int dies_at, renames; /* SIGKILL instead of the n-th rename */
+static int ends_at;          /* the process ends instead of the n-th call */
 
 static int fails(void)
 {
     calls++;
+    if (calls == ends_at)
+        _exit(ENDED);
     if (at == 0 || (calls != at && !(persistent && calls > at)))
         return 0;
     errno = number;
@@ -42,13 +50,45 @@ static ssize_t f_read(int fd, void *b, size_t n)
     bytes_read += got > 0 ? (size_t)got : 0;
     return got;
 }
+/* What the disk holds after a power failure: of each file its bytes at its last sync.  Shared with
+ * the process that ends. */
+enum { SYNCED_MAX = 64 };
+static struct synced {
+    int n;
+    struct {
+        ino_t ino;
+        off_t bytes;
+    } file[SYNCED_MAX];
+} *synced;
+
+static void note_sync(int fd)
+{
+    struct stat st;
+    if (!synced || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return;
+    int i = 0;
+    while (i < synced->n && synced->file[i].ino != st.st_ino)
+        i++;
+    if (i == SYNCED_MAX)
+        _exit(1);
+    synced->n += i == synced->n;
+    synced->file[i].ino = st.st_ino;
+    synced->file[i].bytes = st.st_size;
+}
+
 static int f_fsync(int fd)
 {
-    return fails() ? -1 : real->fsync(fd);
+    int rc = fails() ? -1 : real->fsync(fd);
+    if (rc == 0)
+        note_sync(fd);
+    return rc;
 }
 static int f_fdatasync(int fd)
 {
-    return fails() ? -1 : real->fdatasync(fd);
+    int rc = fails() ? -1 : real->fdatasync(fd);
+    if (rc == 0)
+        note_sync(fd);
+    return rc;
 }
 static int f_rename(const char *a, const char *b)
 {
@@ -532,6 +572,154 @@ T(a_full_disk_keeps_records_in_memory_and_writes_them_later) /* D2 */
     count(p, &records, &gaps, &lost);
     t_eq(records, 52);
     t_eq(gaps + lost, 0);
+}
+
+/* ---- power failures: a process ends at a call, then the disk loses what was not synced ---- */
+
+static int zeros_remain; /* instead of a shorter file */
+
+static int lose(const char *path, const struct stat *st, int type)
+{
+    off_t kept = 0;
+    if (type != FTW_F)
+        return 0;
+    for (int i = 0; i < synced->n; i++)
+        kept = synced->file[i].ino == st->st_ino ? synced->file[i].bytes : kept;
+    if (kept >= st->st_size)
+        return 0;
+    return truncate(path, kept) != 0 || (zeros_remain && truncate(path, st->st_size) != 0);
+}
+
+/* Calls `work` in a process that ends at its n-th file call; 1 when it was done before that. */
+static int ends_in(void (*work)(const char *), const char *where, int n)
+{
+    int status = -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    t_true(pid >= 0);
+    if (pid == 0) {
+        fail_at(0, 0, 0);
+        ends_at = n;
+        work(where);
+        _exit(0);
+    }
+    t_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    t_truef(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == ENDED, "status %d", status);
+    return WEXITSTATUS(status) == 0;
+}
+
+static void save_second(const char *root)
+{
+    if (write_checkpoint(root, 2, 2, NULL) < 0)
+        _exit(1);
+}
+
+static void append_synced(const char *p)
+{
+    struct runlog_writer *w;
+    if (runlog_writer_open(&w, p, NULL) < 0)
+        _exit(1);
+    runlog_writer_sync_interval(w, 0);
+    for (int i = 3; i < 6; i++)
+        if (append(w, i, NULL) < 0)
+            _exit(1);
+    runlog_writer_close(w);
+}
+
+static void forget_syncs(void)
+{
+    if (!synced)
+        synced = mmap(NULL, sizeof *synced, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                      0);
+    t_true(synced != MAP_FAILED);
+    synced->n = 0;
+}
+
+T(only_what_was_synced_survives_a_power_failure_at_every_call) /* D7 */
+{
+    char dir[400], root[512], p[512];
+    struct err e = {0};
+    struct runlog_writer *w;
+    uint64_t records, gaps, lost, before;
+    log_to(quiet, NULL);
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(root, sizeof root, "%s/c", dir);
+    snprintf(p, sizeof p, "%s/log.mp", dir);
+    for (zeros_remain = 0; zeros_remain < 2; zeros_remain++) {
+        int done = 0, n;
+        for (n = 1; !done; n++) {
+            forget_syncs();
+            fail_at(0, 0, 0);
+            t_ok(write_checkpoint(root, 1, 1, &e), &e);
+            done = ends_in(save_second, root, n);
+            t_eq(ftw(root, lose, 8), 0);
+            fail_at(-1, 0, 0);
+            check_latest(root, 1);
+            t_ok(fs_remove_tree(root, &e), &e);
+        }
+        t_truef(n > 15, "%d calls", n);
+        for (n = 1, done = 0, before = 3; !done; n++) {
+            forget_syncs();
+            fail_at(0, 0, 0);
+            t_ok(runlog_writer_open(&w, p, &e), &e);
+            for (int i = 0; i < 3; i++)
+                t_ok(append(w, i, &e), &e);
+            runlog_writer_close(w);
+            done = ends_in(append_synced, p, n);
+            t_eq(ftw(dir, lose, 8), 0);
+            fail_at(-1, 0, 0);
+            t_ok(runlog_writer_open(&w, p, &e), &e); /* the next start */
+            runlog_writer_close(w);
+            count(p, &records, &gaps, &lost);
+            t_truef(records >= before && gaps + lost == 0, "call %d: %d records", n, (int)records);
+            before = records; /* later calls lose no more than earlier ones */
+            t_eq(unlink(p), 0);
+        }
+        t_eq(before, 6);
+    }
+}
+
+static void open_writer(const char *p)
+{
+    struct runlog_writer *w;
+    if (runlog_writer_open(&w, p, NULL) < 0)
+        _exit(1);
+    runlog_writer_close(w);
+}
+
+T(a_recovery_that_is_cut_off_at_any_call_is_repeated) /* D8 */
+{
+    char dir[400], p[512], broken[600];
+    struct err e = {0};
+    struct runlog_writer *w;
+    struct stat st;
+    uint64_t records, gaps, lost;
+    log_to(quiet, NULL);
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(p, sizeof p, "%s/log.mp", dir);
+    for (int n = 1, done = 0; !done; n++) {
+        struct str kept = {0};
+        t_ok(runlog_writer_open(&w, p, &e), &e);
+        for (int i = 0; i < 3; i++)
+            t_ok(append(w, i, &e), &e);
+        runlog_writer_close(w);
+        t_eq(stat(p, &st), 0);
+        int fd = open(p, O_WRONLY | O_APPEND | O_CLOEXEC);
+        t_eq(write(fd, "damage!!", 8), 8);
+        close(fd);
+        done = ends_in(open_writer, p, n);
+        t_ok(runlog_writer_open(&w, p, &e), &e);
+        t_ok(append(w, 3, &e), &e);
+        runlog_writer_close(w);
+        count(p, &records, &gaps, &lost);
+        t_truef(records == 4 && gaps + lost == 0, "call %d: %d records", n, (int)records);
+        snprintf(broken, sizeof broken, "%s.broken-%lld", p, (long long)st.st_size);
+        t_ok(fs_read_file(&kept, broken, 100, &e), &e);
+        t_str(str_text(&kept), "damage!!");
+        str_release(&kept);
+        t_true(unlink(p) == 0 && unlink(broken) == 0);
+        t_true(!done || n > 8);
+    }
 }
 
 T(records_dropped_from_memory_are_counted_and_seen_by_readers)

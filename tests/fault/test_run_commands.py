@@ -198,7 +198,73 @@ def a_stop_of_a_suspended_process_says_what_it_waits_for():
     check(finish(p)[0] == 0, "and it was asked all the same")
 
 
-TESTS = [a_long_step_answers_at_once_and_obeys_afterwards, a_far_value_is_set_when_it_is_confirmed,
+def another_user_is_not_answered():
+    """Even where the socket's mode and the folders would let him in."""
+    if os.geteuid() != 0:
+        raise Skip("only root can be another user")
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "own", "--quiet")
+    wait_for(is_up("own"))
+    for where in (RUNS, path("own")):
+        os.chmod(where, 0o755)
+    def as_another():
+        """What comes back, as a user that is not this one."""
+        r, w = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setgroups([])
+                os.setuid(65534)
+                s = socket.socket(socket.AF_UNIX)
+                s.settimeout(10 * SLOW)
+                s.connect(path("own", "control.sock"))
+                s.sendall(b"stop\n")
+                os.write(w, b"answer: " + s.recv(500))
+            except OSError as x:
+                os.write(w, type(x).__name__.encode())
+            finally:
+                os._exit(0)
+        os.close(w)
+        os.waitpid(pid, 0)
+        with os.fdopen(r, "rb") as f:
+            return f.read()
+    check(as_another() == b"PermissionError", "the socket's mode", repr(as_another()))
+    os.chmod(path("own", "control.sock"), 0o777)
+    got = as_another()
+    check(got in (b"answer: ", b"BrokenPipeError", b"ConnectionResetError"), "the peer's user", repr(got))
+    before = step_of("own")
+    wait_for(lambda: step_of("own") > before + 2)
+    check(p.poll() is None and events("own", "command") == [], "nothing was done")
+    check(ask("own", "stop") == "ok stop", "the owner is answered as ever")
+    check(finish(p)[0] == 0, "stopped")
+
+
+def a_disk_that_is_slow_to_sync_delays_the_run_and_no_answer():
+    """Every fsync takes half a second: the save is waited for, commands are answered meanwhile, and the record has its time."""
+    strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=500000"]
+    if not shutil.which("strace") or subprocess.run(strace + ["true"], capture_output=True).returncode != 0:
+        raise Skip("strace is not installed or may not trace here")
+    p = subprocess.Popen(strace + [PROGRAM, "train", *TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "disk", "--quiet"],
+                         env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_for(is_up("disk"), 60)
+        wait_for(lambda: last_step("disk") > 0, 60)
+        check(ask_once("disk", "checkpoint").startswith(("ok pending", "ok checkpoint")), "asked")
+        wait_for(lambda: [n for n in os.listdir(path("disk", "checkpoints")) if ".tmp-" in n] if os.path.isdir(path("disk", "checkpoints")) else [])
+        slowest = 0
+        while not [n for n in os.listdir(path("disk", "checkpoints")) if re.fullmatch(r"step-\d+", n)]:
+            began = time.monotonic()
+            check(ask_once("disk", "status").startswith("ok step"), "status while it saves")
+            slowest = max(slowest, time.monotonic() - began)
+            time.sleep(0.1)
+        check(0 < slowest < 0.4 * SLOW, "answered at once", "%.2f s" % slowest)
+        wait_for(lambda: events("disk", "checkpoint"), 60)
+        check(ask("disk", "stop", 60) == "ok stop", "stop")
+    finally:
+        status, _, err = finish(p, 120)
+    check(status == 0, "stopped", err)
+
+
+TESTS = [another_user_is_not_answered, a_disk_that_is_slow_to_sync_delays_the_run_and_no_answer, a_long_step_answers_at_once_and_obeys_afterwards, a_far_value_is_set_when_it_is_confirmed,
          json_lines_are_answered_in_json, the_client_that_was_silent_longest_makes_room, the_workbench_shows_pending_and_stays_awake,
          a_stopped_process_is_one_clear_line,
          a_stop_is_taken_however_many_commands_wait, a_stop_of_a_suspended_process_says_what_it_waits_for]

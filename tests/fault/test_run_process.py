@@ -211,6 +211,8 @@ def two_starts_with_one_name():
 
 def failing_disk():
     """Old checkpoints stay whole, nothing half under a final name, and the run goes on or says why not."""
+    if not os.path.isdir(path("disk-ok")):
+        reference_for_disks()
     keys = TINY + ["train.steps=45"]
     for number, rule in enumerate([
         "write:40=ENOSPC", "write:40+=ENOSPC", "write:40", "write:40+", "fsync:12", "fsync:12+", "rename:6", "rename:6+",
@@ -308,6 +310,8 @@ def read_only_directory():
 
 
 def damaged_checkpoints():
+    if not os.path.isdir(path("disk-ok")):
+        reference_for_disks()
     check(train(*TINY, "train.steps=45", "train.keep=10", "--run", "rot", "--quiet")[0] == 0, "run")
     for step in (45, 40):
         f = path("rot", "checkpoints", "step-%08d" % step, "model.safetensors")

@@ -216,6 +216,72 @@ def nothing_is_writable_by_others_whatever_the_umask():
     assert found > 12, found
 
 
+def tree(top):
+    """Names, kinds and contents."""
+    found = {}
+    for where, dirs, files in os.walk(top):
+        for name in dirs + files:
+            path = os.path.join(where, name)
+            st = os.lstat(path)
+            found[path] = (st.st_mode, st.st_size, st.st_mtime_ns) if not stat.S_ISDIR(st.st_mode) else st.st_mode
+    return found
+
+
+@test
+def a_link_inside_a_run_is_removed_not_followed():
+    """What is removed, copied or pruned below a run's folder stays below it."""
+    os.makedirs("away/checkpoint")
+    for name in ("away/kept", "away/checkpoint/kept"):
+        with open(name, "w") as f:
+            f.write("of value")
+    before = tree("away")
+    shutil.copytree("runs/tiny", "runs/linked")
+    os.symlink(os.path.abspath("away"), "runs/linked/out")
+    for step in ("step-00000001", "step-00000002.tmp-00000001-1-1-1", ".trash-00000001-1-1-1-step-00000003"):
+        os.symlink(os.path.abspath("away/checkpoint"), "runs/linked/checkpoints/" + step)
+    run("train", "--resume", "linked", "--allow-change", "train.steps=8", "train.keep=1", "--quiet")
+    assert tree("away") == before, "training"
+    accepted("runs", "rm", "linked", env={"DEPTHSCOPE_FAIL": "rename:1=EXDEV"})  # copied, then removed
+    assert tree("away") == before and not os.path.lexists("runs/linked"), "removal"
+    accepted("runs", "restore", "linked")
+    assert os.path.islink("runs/linked/out") and tree("away") == before, "and back"
+    shutil.rmtree("runs/linked")
+
+
+@test
+def a_run_of_another_user_is_read_and_nothing_else():
+    if os.geteuid() != 0:
+        raise t.Skip("only root can be another user")
+    top = os.getcwd()
+    for where in (top, os.path.dirname(top)):
+        os.chmod(where, 0o755)
+    os.makedirs("theirs", exist_ok=True)
+    os.chown("theirs", 65534, 65534)
+    def other():
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    def call(*words):
+        return t.call(*words, seconds=60, preexec_fn=other, env={"HOME": top + "/theirs", "XDG_STATE_HOME": top + "/theirs/state"})
+    try:
+        call("--version")
+    except PermissionError:
+        raise t.Skip("another user may not run the program here")
+    for mode in (0o755, 0o777):  # writable by all is no invitation
+        os.chmod("runs/tiny", mode)
+        before = tree("runs")
+        for words in (("runs",), ("inspect", "tiny"), ("stream", "tiny"), ("show", "monitor", "tiny"), ("alerts", "tiny"),
+                      ("figure", "training", "tiny", "-o", "theirs/out"), ("generate", "tiny", "--prompt", "a", "max_tokens=1", "--quiet")):
+            status, out, said = call(*words)
+            assert status == 0 and out, (words, said)
+        assert tree("runs") == before, "reading changes nothing"
+        for words in (("train", "--resume", "tiny", "--quiet"), ("runs", "rm", "tiny"), ("runs", "note", "tiny", "x"))[:3 if mode == 0o755 else 2]:
+            status, out, said = call(*words)
+            assert status == 1 and said.startswith("depthscope: ") and "ermission denied" in said, (words, status, said)
+        assert tree("runs") == before, "nor does what is refused"
+    os.chmod("runs/tiny", 0o755)
+
+
 def setup():
     with open("text", "w") as f:
         f.write(TEXT)

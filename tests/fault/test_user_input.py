@@ -278,6 +278,45 @@ def a_run_without_records_says_why():
     assert "No run is open" in shots("", "--view", "depth")
 
 
+@test
+def names_too_long_and_loops_of_links_are_named():
+    for path, part in (("x" * 300, "File name too long"), ("bad/loop", "Too many levels of symbolic links"),
+                       ("bad/loop/x", "Too many levels of symbolic links")):
+        for words in (["train", "quick", "data.path=" + path, "--run", "never"], ["import", path, "-o", "never.mp"],
+                      ["tokenize", "tiny", "--file", path], ["trace", "tiny", "--text", "a", "-o", path + "/t.mp"],
+                      ["convert", "tiny", "to=hf", "-o", path + "/m"]):
+            refused(part, *words)
+    assert not os.path.exists("runs/never") and not os.path.exists("never.mp")
+
+
+def bare(*words, **env):
+    """In a folder of its own, with these variables of the environment and PATH alone."""
+    p = subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * SLOW, cwd="bare",
+                       env={"PATH": os.environ["PATH"], **env})
+    return p.returncode, p.stdout.decode("utf-8", "replace"), p.stderr.decode("utf-8", "replace")
+
+
+@test
+def without_a_home_everything_but_its_memory_works():
+    os.makedirs("locked", exist_ok=True)
+    os.chmod("locked", 0o500)
+    for env in ({}, {"HOME": ""}, {"HOME": "relative"}, {"XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config", "XDG_RUNTIME_DIR": "run"},
+                {"HOME": os.path.abspath("locked")}, {"HOME": "/dev/null"}, {"HOME": os.path.abspath("not/there")}):
+        shutil.rmtree("bare", ignore_errors=True)
+        os.mkdir("bare")
+        status, _, said = bare("train", *TINY, "--run", "a", "--quiet", **env)
+        assert status == 0 and said == "", (env, said)
+        for words in (["runs"], ["inspect", "a"], ["alerts", "a"], ["get", "--list"], ["show", "monitor", "a"],
+                      ["generate", "a", "--prompt", "hi", "max_tokens=1", "--quiet"], ["figure", "training", "a", "-o", "out"]):
+            status, out, said = bare(*words, **env)
+            assert status == 0 and out, (env, words, said)
+        left = sorted(os.listdir("bare"))
+        assert left == ["out", "runs"], (env, left)  # nothing relative is made
+        status, _, said = bare("stream", "there:runs/a", DEPTHSCOPE_SSH="/bin/false", **env)
+        assert status == 1 and said.startswith("depthscope: ") and said.count("\n") == 1, (env, said)
+    assert os.geteuid() == 0 or os.listdir("locked") == []
+
+
 def setup():
     os.environ.update(HOME=os.getcwd(), XDG_STATE_HOME=os.path.abspath("state"))
     os.makedirs("bad/dir")

@@ -1,4 +1,7 @@
 /* Every op gives the same bits with pools of 1, 2, 3 and 7 threads. */
+#include <float.h>
+#include <time.h>
+
 #include "base/hash.h"
 #include "base/pool.h"
 #include "engine/linear.h"
@@ -192,6 +195,46 @@ static void same_bits(void (*op)(void))
         pool_stop();
         t_truef(i == 0 || now == first, "%d threads give other bits than one", threads[i]);
         first = i == 0 ? now : first;
+    }
+}
+
+/* Half of the smallest normal number; the pause lets every worker take a task. */
+static int flushed[8];
+
+static void halve(void *ctx, int task, int worker)
+{
+    volatile float x = FLT_MIN;
+    volatile double y = DBL_MIN;
+    struct timespec while_others_wake = {0, 20000000};
+    (void)ctx;
+    (void)task;
+    x = x / 2;
+    y = y / 2;
+    if (x == 0 || y == 0)
+        flushed[worker]++;
+    nanosleep(&while_others_wake, NULL);
+}
+
+T(no_thread_flushes_denormals) /* H12 */
+{
+    struct err e = {0};
+    enum { THREADS = 4 };
+#ifdef __SSE__
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* as crtfastmath.o does */
+    volatile float x = FLT_MIN;
+    x = x / 2;
+    t_true(x == 0);
+#endif
+    for (int i = 0; gemm_providers()[i]; i++) {
+        if (gemm_use(gemm_name(gemm_providers()[i]), &e) < 0)
+            continue;
+        t_ok(pool_start(THREADS, &e), &e);
+        inputs();
+        op_gemm(); /* a library is loaded now */
+        pool_run(4 * THREADS, halve, NULL);
+        for (int w = 0; w < THREADS; w++)
+            t_truef(flushed[w] == 0, "%s: worker %d", gemm_name(gemm_providers()[i]), w);
+        pool_stop();
     }
 }
 

@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import records  # noqa: E402
 import t  # noqa: E402
 from records import frame, pack  # noqa: E402
-from t import PROGRAM, ROOT  # noqa: E402
+from t import PROGRAM, ROOT, SLOW, Skip  # noqa: E402
 
 try:
     import pyte
@@ -340,6 +340,29 @@ def lost_terminal_ends_without_spinning():
     check(status is not None, "still running 3 s after the line dropped")
 
 
+def a_lost_terminal_ends_every_dialog():
+    """Whatever is open when the line drops, and also where SIGHUP is ignored: the end within a second, without spinning."""
+    for ignored in (False, True):
+        for keys in ("", ":", ":set ", "?", "V", "/", "a", "e"):
+            t = Tty([FIXTURE], shell='trap "" HUP; exec "$0" "$@"' if ignored else None)
+            t.read(0.5)
+            t.keys(keys, 0.1)
+            os.close(t.fd)
+            begin, ended = time.time(), False
+            while time.time() < begin + 3 * SLOW and not ended:
+                pid, status, usage = os.wait4(t.pid, os.WNOHANG)
+                ended = pid != 0
+                time.sleep(0.01)
+            took = time.time() - begin
+            if not ended:
+                os.kill(t.pid, signal.SIGKILL)
+                _, status, usage = os.wait4(t.pid, 0)
+            what = "%r, SIGHUP %s" % (keys, "ignored" if ignored else "default")
+            check(ended and took < 1 * SLOW, "%s: ended %s after %.1f s" % (what, ended, took))
+            check(usage.ru_utime + usage.ru_stime < 0.8 * SLOW, "%s: %.1f s of processor" % (what, usage.ru_utime + usage.ru_stime))
+            t.status = status
+
+
 def suspend_and_continue_ten_times():
     t = Tty([FIXTURE])
     t.read(0.8)
@@ -356,14 +379,14 @@ def suspend_and_continue_ten_times():
 
 
 def every_terminal_type_starts():
-    for term in ("xterm-256color", "tmux-256color", "screen-256color", "linux", "vt100", "xterm-kitty", "foot", "nonsense", "dumb"):
+    for term in ("xterm-256color", "tmux-256color", "screen-256color", "linux", "vt100", "xterm-kitty", "foot", "nonsense", "dumb", ""):
         t = Tty([FIXTURE], env={"TERM": term})
         t.read(0.7)
         raw = bytes(t.out)
         t.close()
         is_sane(t)
-        if term == "dumb":
-            check(b"TERM" in t.out, "dumb: the terminal is not named in the error")
+        if term in ("dumb", ""):
+            check(b"TERM" in t.out, term + ": the terminal is not named in the error")
         else:
             check(b"loss" in raw, "%s: nothing drawn: %r" % (term, raw[:200]))
         if term == "vt100":
@@ -403,6 +426,113 @@ def sizes_and_storms():
         wait(lambda: "Monitor" in t.text() and "quit" in t.text(), 5, t, "final size not drawn")
     t.close()
     is_sane(t)
+
+
+def two_thousand_resizes_end_at_the_last_size():
+    t = Tty([FIXTURE])
+    t.read(0.6)
+    before, rng, begin = len(t.out), random.Random(3), time.time()
+    for _ in range(2000):
+        fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rng.randrange(10, 60), rng.randrange(40, 200), 0, 0))
+    fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    took = time.time() - begin
+    got = t.read(0.5)
+    print("  %d B drawn for 2,000 resizes in %.2f s" % (len(t.out) - before, took))
+    check(len(t.out) - before < 100 * 6000, "resizes are not coalesced: %d B" % (len(t.out) - before))
+    last = t.keys(b"\x0c", 0.5)
+    rows = [int(n) for n in re.findall(rb"\x1b\[(\d+)(?:;\d+)?H", last)]
+    check(b"quit" in got + last and rows and max(rows) <= 24, "the last size is not drawn: rows %s" % sorted(set(rows))[-3:])
+    t.close()
+    is_sane(t)
+
+
+def a_terminal_that_takes_nothing_is_not_queued_for():
+    path, log = live_log(300)
+    t = Tty([path])
+    t.read(0.8)
+    for i in range(301, 1301):  # nothing is read meanwhile, as after Ctrl-S
+        log.step(i)
+        if i % 10 == 0:
+            time.sleep(0.03)
+    with open("/proc/%d/statm" % t.pid) as f:
+        resident = 4096 * int(f.read().split()[1])
+    got = t.read(0.5)
+    print("  %d B for 1,000 steps that a stalled terminal missed, %.1f MB resident" % (len(got), resident / 1e6))
+    check(len(got) < 200000, "%d B were queued" % len(got))
+    check(resident < 200e6, "%.1f MB resident" % (resident / 1e6))
+    t.keys(":", 0.3)
+    check(b":" in t.out[-2000:], "keys are not answered afterwards")
+    t.keys("\x1b", 0.3)
+    t.close()
+    is_sane(t)
+
+
+def a_killed_workbench_is_started_again_on_its_live_run():
+    runs = os.path.join(TMP, "killed")
+    keys = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 data.docs=20 data.tokenizer=bytes data.val_fraction=0.2 "
+            "train.batch=4 train.seq=32 train.eval_tokens=64 train.final_tokens=64 train.time_rounds=0 train.steps=1000000 threads=1 "
+            "train.checkpoint_every=1000000 train.eval_every=1000000 train.probe_every=1000000").split()
+    run = subprocess.Popen([PROGRAM, "train", *keys, "--run", "r", "--quiet"], env={**os.environ, "DEPTHSCOPE_RUNS": runs},
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log = os.path.join(runs, "r", "log.mp")
+    try:
+        end = time.time() + 30 * SLOW
+        while time.time() < end and not (os.path.exists(log) and os.path.getsize(log) > 8000):
+            time.sleep(0.05)
+        first = None
+        for _ in range(2):
+            t = Tty([os.path.join(runs, "r")], env={"XDG_STATE_HOME": os.path.join(STATE, "killed"), "DEPTHSCOPE_RUNS": runs})
+            t.read(0.3, 2.0)
+            check(b"live" in t.out and b"loss" in t.out, "not attached to the live run: %r" % bytes(t.out)[-300:])
+            if first is None:
+                first = t
+                t.keys(":log\r")
+                os.kill(t.pid, signal.SIGKILL)
+                os.waitpid(t.pid, 0)
+                os.close(t.fd)
+                size = os.path.getsize(log)
+        time.sleep(0.3)
+        check(run.poll() is None and os.path.getsize(log) > size, "the run did not go on")
+        t.keys(":probe\r", 0.5)
+        t.keys("q")
+        t.wait()
+        os.close(t.fd)
+        check(t.status == 0, "status %r" % t.status)
+        said = subprocess.run([PROGRAM, "stop", "r"], env={**os.environ, "DEPTHSCOPE_RUNS": runs}, capture_output=True, timeout=60 * SLOW)
+        check(said.returncode == 0 and run.wait(30 * SLOW) == 0, "not stopped: %r" % said)
+    finally:
+        run.kill()
+        run.wait()
+
+
+def tmux_attached_again_at_another_size_is_drawn_anew():
+    if not shutil.which("tmux"):
+        raise Skip("tmux is not installed")
+    name = "ds-%d" % os.getpid()
+    tmux = "tmux -L %s -f /dev/null " % name
+    def pane():
+        return subprocess.run((tmux + "capture-pane -p").split(), capture_output=True, timeout=20).stdout.decode("utf-8", "replace")
+    def shows(width):
+        end = time.time() + 8 * SLOW
+        while time.time() < end:
+            t.read(0.1, 0.3)
+            lines = pane().split("\n")
+            if "loss" in pane() and "quit" in pane() and 0.8 * width < max(map(len, lines)) <= width:
+                return True
+        return False
+    try:
+        t = Tty([FIXTURE], rows=40, cols=150, shell='exec %snew-session "exec $0 $1"' % tmux)
+        check(shows(150), "not drawn in tmux: %r" % pane())
+        t.keys(b"\x02d")  # detach
+        t.wait()
+        os.close(t.fd)
+        t = Tty([], rows=20, cols=70, shell="exec %sattach" % tmux)
+        check(shows(70), "not drawn at the smaller size: %r" % pane())
+        t.keys("q")
+        t.wait()
+        os.close(t.fd)
+    finally:
+        subprocess.run((tmux + "kill-server").split(), capture_output=True)
 
 
 def random_keys_do_no_harm():
@@ -533,7 +663,9 @@ if __name__ == "__main__":
         step_costs_under_a_kilobyte_in_truecolor, cursor_step_is_small, idle_is_silent_and_free,
         a_million_points_show_spike_and_nan, quit_leaves_the_terminal_clean,
         sigterm_leaves_the_terminal_clean, signals_of_batch_systems_and_timers_leave_it_clean, sigsegv_leaves_the_terminal_clean,
-        sigabrt_leaves_the_terminal_clean, lost_terminal_ends_without_spinning,
+        sigabrt_leaves_the_terminal_clean, lost_terminal_ends_without_spinning, a_lost_terminal_ends_every_dialog,
+        two_thousand_resizes_end_at_the_last_size, a_terminal_that_takes_nothing_is_not_queued_for,
+        a_killed_workbench_is_started_again_on_its_live_run, tmux_attached_again_at_another_size_is_drawn_anew,
         suspend_and_continue_ten_times, every_terminal_type_starts, no_colour_and_no_utf8, sizes_and_storms,
         random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,
         the_view_of_a_run_is_kept, the_theme_follows_the_background_that_the_terminal_reports, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,

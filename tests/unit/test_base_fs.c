@@ -163,7 +163,8 @@ static void expect_file(const char *f, const char *want, const char *other)
 
 T(fs_write_failing_anywhere_leaves_the_old_or_the_new_file_and_no_temporary)
 {
-    static const int numbers[] = {ENOSPC, EIO, EDQUOT, EROFS, EACCES, EMFILE};
+    static const int numbers[] = {ENOSPC, EIO,    EDQUOT,       EROFS, EACCES,
+                                  EMFILE, ENFILE, ENAMETOOLONG, ELOOP};
     struct err e = {0};
     const char *dir = t_tmpdir();
     char f[600];
@@ -347,6 +348,36 @@ T(owners_are_distinguished)
         _exit(fs_owner_is_own(a) || fs_owner_is_dead(a, "."));
     int status = 1;
     t_true(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+/* The name is taken between its choice and the open, by a link to a file of value. */
+static const char *victim;
+static int planted;
+
+static int planting_open(const char *p, int flags, mode_t mode)
+{
+    if ((flags & O_EXCL) && planted < 3)
+        planted += symlink(victim, p) == 0;
+    return open(p, flags, mode);
+}
+
+T(a_planted_temporary_is_never_written_through) /* G3 */
+{
+    struct fs_ops planting = *fs_ops_get();
+    struct err e = {0};
+    char dir[512], own[600], f[600];
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(own, sizeof own, "%s/own", dir);
+    snprintf(f, sizeof f, "%s/f", dir);
+    victim = own;
+    t_ok(fs_write_file(own, "mine", 4, &e), &e);
+    planting.open = planting_open;
+    fs_ops_set(&planting);
+    t_ok(fs_write_file(f, "new", 3, &e), &e);
+    fs_ops_set(NULL);
+    t_eq(planted, 3);
+    expect_file(f, "new", NULL);
+    expect_file(own, "mine", NULL);
 }
 
 T(a_named_pipe_is_replaced_only_on_request)

@@ -1,7 +1,9 @@
 """depthscope figure as a script meets it: tables and JSON files, skipped figures, previews, recipes."""
 import json
 import os
+import struct
 import sys
+import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
@@ -83,6 +85,61 @@ def bad_files_are_one_line():
     for name in ("bad.json", "bad.csv", "missing.json"):
         _, err = run("all", name, code=1)
         assert err.startswith("depthscope: ") and err.count("\n") == 1 and name in err, err
+
+
+def with_recipe(png, **keys):
+    """The picture with these keys of its recipe."""
+    out, i = png[:8], 8
+    while i < len(png):
+        n = struct.unpack(">I", png[i:i + 4])[0]
+        kind, data = png[i + 4:i + 8], png[i + 8:i + 8 + n]
+        if data.startswith(b"depthscope\0"):
+            at = data.index(b"{")
+            data = data[:at] + json.dumps({**json.loads(data[at:]), **keys}).encode()
+        out += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        i += 12 + n
+    return out
+
+
+@test
+def a_recipe_of_somebody_else_reads_and_writes_nothing_else():
+    """A picture that was sent to a user: no host is asked, no command is run, no other file is written."""
+    run("training", "log.csv", "-o", "sent", "--format", "png")
+    good = open("sent/training.png", "rb").read()
+    assert with_recipe(good) and b"unchanged" in run("--again", "sent/training.png")[0]
+    write("ssh", "#!/bin/sh\ntouch '%s'\n" % os.path.abspath("called"))
+    os.chmod("ssh", 0o755)
+    os.environ["DEPTHSCOPE_SSH"] = os.path.abspath("ssh")
+    write("secret", "of value")
+    before = sorted(os.walk("."))
+    def one(path, **keys):
+        return {"runs": [{"path": path, "run": "log", "config": "0"}], **keys}
+    for keys in (one("box:runs/a"), one("-oProxyCommand=touch called:x"), one("/dev/zero"), one("secret"), one(""), one("a" * 5000),
+                 {"theme": "secret"}, {"theme": "../../secret"}, {"venue": "../secret"}, {"figure": "../training"}, {"figure": "all"},
+                 {"figure": "\x1b]0;x\x07"}, {"runs": []}, {"runs": 3}, {"runs": [[]] * 100000}, {"dpi": 10 ** 9},
+                 one("log.csv", metric="$(touch called)")):
+        bad = with_recipe(good, **keys)
+        with open("sent/training.png", "wb") as f:
+            f.write(bad)
+        status, out, err = call("figure", "--again", "sent/training.png")
+        assert status == 1, (str(keys)[:80], status, out, err)
+        assert err.startswith("depthscope: ") and err.count("\n") == 1 and "\x1b" not in err and "of value" not in err, (str(keys)[:80], err)
+        assert open("sent/training.png", "rb").read() == bad, "the picture of %s was replaced" % str(keys)[:80]
+        assert sorted(os.walk(".")) == before and not os.path.exists("called"), str(keys)[:80]
+    del os.environ["DEPTHSCOPE_SSH"]
+
+
+@test
+def a_path_that_cannot_be_written_is_one_line():
+    os.makedirs("taken/training.png/inside")  # a directory of the figure's name
+    write("file", "")
+    for out, part in (("taken", "training.png"), ("file", "Not a directory"), ("file/x", "Not a directory"), ("/proc/x", "/proc/x"),
+                      ("y" * 300, "File name too long")):
+        _, err = run("training", "log.csv", "-o", out, code=1)
+        assert err.startswith("depthscope: ") and err.count("\n") == 1 and part in err, (out, err)
+    assert os.listdir("taken/training.png") == ["inside"] and not [n for n in os.listdir("taken") if n.endswith(".tmp")]
+    _, err = run("training", "log.csv", "-o", "wide", "--dpi", "100000", code=2)
+    assert err.count("\n") == 1 and "2400" in err and not os.path.exists("wide"), err
 
 
 def setup():

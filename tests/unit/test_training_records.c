@@ -568,6 +568,40 @@ T(live_settings_survive_a_resume_and_give_way_to_the_command_line)
     trainer_close(&trainer);
 }
 
+T(steps_beyond_31_bits_and_tokens_beyond_40_are_trained_saved_and_read) /* H15 */
+{
+    static const int64_t begin = ((int64_t)1 << 31) - 2, tokens = ((int64_t)1 << 40) - 256;
+    static const char *const keys[] = {"train.steps=2147483650",
+                                       "train.checkpoint_every=1000000000",
+                                       "train.eval_every=1000000000",
+                                       "train.probe_every=1000000000",
+                                       "train.layer_every=1000000000",
+                                       NULL};
+    char path[900];
+    struct err e = {0};
+    struct runview *v = NULL;
+    const char *dir = room();
+    open_run(dir, keys, 0, NULL, NULL);
+    trainer.state.step = begin;
+    trainer.state.tokens = tokens;
+    t_ok(trainer_run(&trainer, &e), &e);
+    t_eq(trainer.state.step, begin + 4);
+    t_eq(trainer.state.tokens, tokens + 4 * 128);
+    trainer_close(&trainer);
+    snprintf(path, sizeof path, "%s/checkpoints/step-2147483650", dir);
+    t_true(fs_is_dir(path));
+    t_ok(runview_open(&v, dir, &e), &e);
+    t_true(v->step == begin + 4 && v->steps_planned == begin + 4 && v->state == RUN_DONE);
+    const struct series *s = runview_series(v, "tokens");
+    t_true(s && s->step[s->n - 1] == begin + 4);
+    t_near(s->value[s->n - 1], (double)(tokens + 4 * 128), 65536); /* series hold floats */
+    runview_free(v);
+    open_run(dir, keys, 1, NULL, NULL);
+    t_eq(trainer.state.step, begin + 4);
+    t_eq(trainer.state.tokens, tokens + 4 * 128);
+    trainer_close(&trainer);
+}
+
 T(a_second_writer_is_refused_and_changes_nothing)
 {
     struct err e = {0};
