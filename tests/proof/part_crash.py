@@ -5,7 +5,6 @@ not synced by then, any part: a write is there, lost, torn at sectors, or a leng
 or not, whatever became of the data.  What was synced (fsync and fdatasync of the file, fsync of the directory) is there.
 """
 import hashlib
-import io
 import json
 import math
 import os
@@ -21,11 +20,10 @@ import t
 
 sys.path.insert(0, os.path.join(t.ROOT, "src", "python"))
 from depthscope._log import Scan  # noqa: E402
+from preload import build  # noqa: E402
 
 TITLE = "crash orders: every prefix and bounded reorderings of the writes of a training, resumed"
 
-BUILT = os.path.join(t.ROOT, "build", "proof", "recorder.so")
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorder.c")
 STEPS = 6
 TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 data.docs=20 data.tokenizer=bytes "
         "data.val_fraction=0.2 train.batch=4 train.seq=16 train.warmup=2 train.eval_tokens=64 train.final_tokens=64 train.samples=16 "
@@ -335,7 +333,7 @@ class Scenario:
         self.before = read_tree(top)
         trace = Trace(top)
         path = top + ".trace"
-        must(top, *words, LD_PRELOAD=BUILT, RECORD_TO=path)
+        must(top, *words, LD_PRELOAD=build("recorder"), RECORD_TO=path)
         self.trace = trace.read(path)
         os.remove(path)
         self.cases = Cases(self.trace)
@@ -363,7 +361,8 @@ class Scenario:
 
     def acknowledged(self, p):
         """(newest step, records) that a crash before event p must leave; -1 none."""
-        return (max([s for at, s in self.steps if at <= p], default=-1), {raw for (raw, _, _), at in zip(self.records, self.synced) if at < p})
+        step = max([s for at, s in self.steps if at <= p], default=-1)
+        return step, {raw for (raw, _, _), at in zip(self.records, self.synced) if at < p}
 
 
 def fresh(top):
@@ -433,7 +432,8 @@ def check_reading(s, top, image, got):
         want = {}
         for _, _, body in got:
             want[body["kind"]] = want.get(body["kind"], 0) + 1
-        check(json.loads(out)["records"] == want, "inspect counts the records as %s, in the log are %s" % (json.loads(out)["records"], want))
+        told = json.loads(out)["records"]
+        check(told == want, "inspect counts the records as %s, in the log are %s" % (told, want))
 
 
 def is_refused(s, p, top, image, err):
@@ -500,20 +500,6 @@ def run_case(s, kind, number, top):
 # ---- the part --------------------------------------------------------------------------------------------------------------
 
 
-def build():
-    cc = shutil.which(os.environ.get("CC", "").split()[0] if os.environ.get("CC") else "cc") or shutil.which("cc")
-    if not cc:
-        return "no C compiler"
-    if not os.path.exists(BUILT) or os.path.getmtime(BUILT) < os.path.getmtime(SOURCE):
-        os.makedirs(os.path.dirname(BUILT), exist_ok=True)
-        made = subprocess.run([cc, "-std=c11", "-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", "-o", BUILT, SOURCE, "-ldl"],
-                              capture_output=True, text=True)
-        if made.returncode != 0:
-            return "the recorder does not compile: %s" % made.stderr.splitlines()[:1]
-    with open(t.PROGRAM, "rb") as f:
-        return "" if b"ld-linux" in f.read(4096) else "nothing can be preloaded into a static program"
-
-
 def record(name, work):
     top = os.path.join(work, name)
     os.makedirs(top)
@@ -549,9 +535,10 @@ def again(scenarios, work, budget, state):
 
 
 def run(state, budget):
-    missing = build()
-    if missing:
-        budget.skipped("crash: %s" % missing)
+    try:
+        build("recorder")
+    except t.Skip as x:
+        budget.skipped("crash: %s" % x)
         return
     work = tempfile.mkdtemp(prefix="ds-crash-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     try:
@@ -576,20 +563,21 @@ def run(state, budget):
 
 def page(state):
     table = state.get("scenarios", {})
-    lines = ["A preloaded recorder ([recorder.c](recorder.c)) writes down every write, sync, truncation, creation, link, rename and removal of a tiny",
-             "training with three checkpoints, of its resume after a crash, and of a fork. The replay of the whole trace must equal the disk.",
+    lines = ["A preloaded recorder ([recorder.c](recorder.c)) notes every write, sync, truncation, creation, link, rename and removal of a",
+             "tiny training with three checkpoints, of its resume after a crash, and of a fork; the replay of each trace equals the disk.",
              "For every event the disk is materialised as a crash before it may leave it: what was synced; all; names without data; data",
-             "without names; lengths without bytes (*plain*); all but *one* operation; one write *torn* at sectors of %d bytes; %d *random*" % (
-                 SECTOR, RANDOM),
-             "subsets. `runs` and `inspect` read it and agree with the Python reader; `train --resume` must go on from the newest checkpoint",
-             "whose manifest holds, not older than the last one that was acknowledged, keep every whole record of the log as it is, clean up",
-             "and end with the bits of the uninterrupted run, or refuse in one line while nothing had been acknowledged.", "",
+             "without names; lengths without bytes (*plain*); all but *one* operation; one write *torn* at sectors of %d bytes; %d *random*"
+             % (SECTOR, RANDOM),
+             "subsets. Of the unsynced writes to one file %d are lost or torn by themselves. `runs` and `inspect` read it and agree" % EACH,
+             "with the Python reader. `train --resume` must continue from the newest checkpoint whose manifest holds, not older than the",
+             "last acknowledged one, keep every whole record of the log as it is, clean up, and end with the bits of the uninterrupted",
+             "run; or refuse in one line while nothing had been acknowledged.", "",
              "| training | events | plain | one | torn | random | what came of it |", "|---|---|---|---|---|---|---|"]
     for name, e in table.items():
         counts = " | ".join("%d of %d" % (min(e["done"][k], e["cases"][k]), e["cases"][k]) for k in KINDS)
         lines.append("| %s | %d | %s | %s |" % (name, e["events"], counts, "; ".join("%s: %d" % x for x in sorted(e["outcomes"].items()))))
-    lines += ["", "Not covered: file systems that lose what was synced, and damage of bytes at rest (other tests do that); processes of several",
-              "ranks; operations of two processes at once."]
+    lines += ["", "Not covered: file systems that lose what was synced; damage of bytes at rest (tests/fault has that); several ranks; two",
+              "processes that write at once."]
     for x in state.get("open", []):
         lines.append("- open: %s" % x["text"])
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 /* Preloaded into a program, appends what it does to files and directories to $RECORD_TO: every
  * write with its bytes, sync, truncation, creation, rename, link and removal, in their order, by
- * inode.  part_crash.py replays it.  A call that it cannot describe is recorded as such, so that the
- * replay refuses the trace.  Knows nothing of the program.
+ * inode.  part_crash.py replays it.  A call that it cannot describe is recorded as such, so that
+ * the replay refuses the trace.  Knows nothing of the program.
  *
  * An event is a struct event, two names and the bytes. */
 #define _GNU_SOURCE
