@@ -250,6 +250,8 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
     rc = take_name(tx, trash, e);
     if (rc == 0)
         rc = fs_sync_dir(tx->root, e);
+    if (rc == 0) /* the root may be as new as the checkpoint */
+        rc = fs_sync_parent(tx->root, e);
     /* Remove the old one only after the new name is synced; checkpoint_prune removes leftovers. */
     if (rc == 0 && trash[0] && fs_remove_tree(trash, &why) < 0)
         log_warn("the replaced checkpoint was not removed: %s", why.text);

@@ -42,8 +42,12 @@ static ssize_t f_read(int fd, void *b, size_t n)
     bytes_read += got > 0 ? (size_t)got : 0;
     return got;
 }
+static ino_t synced; /* of the last fsync */
+
 static int f_fsync(int fd)
 {
+    struct stat st;
+    synced = fstat(fd, &st) == 0 ? st.st_ino : 0;
     return fails() ? -1 : real->fsync(fd);
 }
 static int f_fdatasync(int fd)
@@ -247,6 +251,20 @@ T(existing_complete_checkpoint_is_kept_and_a_broken_one_replaced)
     t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "100 bytes");
     t_true(unlink(p) == 0);
     t_fails(checkpoint_verify(dir, &e), &e, DS_EIO, "model.safetensors");
+}
+
+/* Otherwise a crash may lose the directory of all checkpoints, whatever was synced in it. */
+T(the_directory_of_the_checkpoints_is_synced_in_that_of_the_run)
+{
+    char root[512];
+    struct stat st;
+    struct err e = {0};
+    snprintf(root, sizeof root, "%s/run/checkpoints", t_tmpdir());
+    fail_at(0, 0, 0);
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    fail_at(-1, 0, 0);
+    *strrchr(root, '/') = '\0';
+    t_true(stat(root, &st) == 0 && st.st_ino == synced);
 }
 
 /* Exactly one checkpoint, old or new, must exist afterwards; returns its value. */
