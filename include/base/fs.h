@@ -120,9 +120,12 @@ int fs_owner_is_own(const char *owner); /* the owner is this process */
 int fs_owner_alive(const char *owner);
 /* Removes the unfinished entries of dead owners in `dir`. */
 void fs_temp_sweep(const char *dir);
+/* With the missing parents, whose names are synced where that is possible. */
 int fs_mkdirs(const char *path, struct err *e) DS_CHECK;
 /* fsync of a directory; EINVAL (file systems without it) is ignored. */
 int fs_sync_dir(const char *path, struct err *e) DS_CHECK;
+/* Of the directory that holds the name. */
+int fs_sync_parent(const char *path, struct err *e) DS_CHECK;
 /* Removes a directory tree without following links. */
 int fs_remove_tree(const char *path, struct err *e) DS_CHECK;
 int fs_remove_tree_at(int at, const char *name, const char *path, struct err *e) DS_CHECK;

@@ -195,7 +195,11 @@ int fs_mkdirs(const char *path, struct err *e)
             continue;
         memcpy(part, path, i);
         part[i] = '\0';
-        if (fs_mkdir(part, 0755) == 0 || fs_is_dir(part))
+        if (fs_mkdir(part, 0755) == 0) { /* a parent that cannot be read is no reason to fail */
+            (void)!fs_sync_parent(part, NULL);
+            continue;
+        }
+        if (fs_is_dir(part))
             continue;
         if (errno == EEXIST)
             errno = ENOTDIR;

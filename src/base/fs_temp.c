@@ -130,8 +130,7 @@ int fs_owner_alive(const char *owner)
 {
     uint64_t pid = 0, start = 0, now;
     pthread_once(&once, find_self);
-    if (!read_owner(owner, &pid, &start) || !own_tag[0] ||
-        strncmp(owner, own_tag, TAG_DIGITS) != 0)
+    if (!read_owner(owner, &pid, &start) || !own_tag[0] || strncmp(owner, own_tag, TAG_DIGITS) != 0)
         return -1;
     if (pid == 0 || pid > INT32_MAX || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
         return 0;
@@ -259,6 +258,13 @@ static int directory_of(char *out, size_t size, const char *path, struct err *e)
     return 0;
 }
 
+int fs_sync_parent(const char *path, struct err *e)
+{
+    char dir[PATH_MAX_BYTES];
+    int rc = directory_of(dir, sizeof dir, path, e);
+    return rc == 0 ? fs_sync_dir(dir, e) : rc;
+}
+
 /* Creates an entry next to `path` under an unused name. */
 static int temp_name(char *temp, size_t size, const char *path, struct err *e)
 {
@@ -311,7 +317,6 @@ int fs_new_write(struct fs_new *f, const void *p, size_t n, struct err *e)
 
 int fs_new_commit(struct fs_new *f, struct err *e)
 {
-    char dir[PATH_MAX_BYTES];
     int fd = f->fd, rc = 0;
     if (fs_sync(fd) != 0)
         rc = err_errno(e, "fsync %s", f->path);
@@ -326,8 +331,7 @@ int fs_new_commit(struct fs_new *f, struct err *e)
         return rc;
     }
     f->temp[0] = '\0';
-    rc = directory_of(dir, sizeof dir, f->path, e);
-    return rc == 0 ? fs_sync_dir(dir, e) : rc;
+    return fs_sync_parent(f->path, e);
 }
 
 static int same_file(const char *a, const char *b)
@@ -360,7 +364,6 @@ static int link_first(const char *temp, const char *path)
 
 int fs_new_commit_first(struct fs_new *f, struct err *e)
 {
-    char dir[PATH_MAX_BYTES];
     int fd = f->fd, rc = 0, is_first = 0;
     if (fs_sync(fd) != 0)
         rc = err_errno(e, "fsync %s", f->path);
@@ -373,9 +376,7 @@ int fs_new_commit_first(struct fs_new *f, struct err *e)
     f->temp[0] = '\0';
     if (rc < 0 || !is_first)
         return rc;
-    rc = directory_of(dir, sizeof dir, f->path, e);
-    if (rc == 0)
-        rc = fs_sync_dir(dir, e);
+    rc = fs_sync_parent(f->path, e);
     return rc < 0 ? rc : 1;
 }
 

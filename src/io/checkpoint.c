@@ -250,6 +250,8 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
     rc = take_name(tx, trash, e);
     if (rc == 0)
         rc = fs_sync_dir(tx->root, e);
+    if (rc == 0) /* the root may be as new as the checkpoint */
+        rc = fs_sync_parent(tx->root, e);
     /* Remove the old one only after the new name is synced; checkpoint_prune removes leftovers. */
     if (rc == 0 && trash[0] && fs_remove_tree(trash, &why) < 0)
         log_warn("the replaced checkpoint was not removed: %s", why.text);
@@ -432,7 +434,7 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
 /* ---- pruning ------------------------------------------------------------------------------------
  */
 
-static int remove_stale(const char *root, struct err *e)
+int checkpoint_clean(const char *root, struct err *e)
 {
     char **names = NULL, path[1200], final[1200];
     size_t n = 0;
@@ -490,7 +492,7 @@ static int prune(const char *root, const char *run_id, int64_t verified, int kee
         rc = remove_checkpoint(root, name, e);
     }
     mem_free(steps);
-    return rc == 0 ? remove_stale(root, e) : rc;
+    return rc == 0 ? checkpoint_clean(root, e) : rc;
 }
 
 int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, struct err *e)

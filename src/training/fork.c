@@ -175,14 +175,11 @@ void fork_read_parent(const char *dir, char *parent, size_t size)
 /* In the place of the reserved, empty directory. */
 static int publish(const char *temp, const char *dir, struct err *e)
 {
-    char root[1100];
-    const char *slash = strrchr(dir, '/');
-    snprintf(root, sizeof root, "%.*s", slash ? (int)(slash - dir) : 1, slash ? dir : ".");
     if (fs_rename(temp, dir) < 0)
         return errno == ENOTEMPTY || errno == EEXIST
                    ? err_set(e, DS_EEXIST, "%s: run exists; choose a new name with --run", dir)
                    : err_errno(e, "rename to %s", dir);
-    return fs_sync_dir(root[0] ? root : "/", e);
+    return fs_sync_parent(dir, e);
 }
 
 int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,

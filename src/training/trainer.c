@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/ranks.h"
+#include "io/checkpoint.h"
 #include "training/exit_loss.h"
 #include "training/fork.h"
 #include "training/start.h"
@@ -650,6 +651,17 @@ static int open_weights(struct trainer *t, int resume, int allow_change, struct 
     return 0;
 }
 
+/* Of a writer that was killed.  A save removes them too, but a run without steps left has none. */
+static void remove_leftovers(const struct trainer *t)
+{
+    char root[1100];
+    struct err why = {0};
+    if (fs_join(root, sizeof root, t->dir, "checkpoints", &why) < 0 ||
+        checkpoint_clean(root, &why) < 0)
+        log_warn("%s", why.text);
+    fs_temp_sweep(t->dir);
+}
+
 /* Rank 0 alone. */
 static int begin_log(struct trainer *t, int resume, struct err *e)
 {
@@ -657,9 +669,12 @@ static int begin_log(struct trainer *t, int resume, struct err *e)
     if (rc < 0)
         return rc;
     account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
-    if (resume &&
-        (rc = trainer_repair(t, e)) < 0) /* the changed configuration applies from now on */
-        return rc;
+    if (resume) {
+        remove_leftovers(t);
+        rc = trainer_repair(t, e); /* the changed configuration applies from now on */
+        if (rc < 0)
+            return rc;
+    }
     rc = trainer_log_head(t, resume, e);
     if (rc == 0 && resume)
         rc = trainer_log_event(t, t->resumed_level, "resume", t->resumed_from, e);

@@ -76,8 +76,14 @@ static void note_sync(int fd)
     synced->file[i].bytes = st.st_size;
 }
 
+static ino_t newest_sync; /* of the last fsync */
+
+static ino_t newest_sync; /* what the last fsync was of */
+
 static int f_fsync(int fd)
 {
+    struct stat st;
+    newest_sync = fstat(fd, &st) == 0 ? st.st_ino : 0;
     int rc = fails() ? -1 : real->fsync(fd);
     if (rc == 0)
         note_sync(fd);
@@ -287,6 +293,20 @@ T(existing_complete_checkpoint_is_kept_and_a_broken_one_replaced)
     t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "100 bytes");
     t_true(unlink(p) == 0);
     t_fails(checkpoint_verify(dir, &e), &e, DS_EIO, "model.safetensors");
+}
+
+/* Otherwise a crash may lose the directory of all checkpoints, whatever was synced in it. */
+T(the_directory_of_the_checkpoints_is_synced_in_that_of_the_run)
+{
+    char root[512];
+    struct stat st;
+    struct err e = {0};
+    snprintf(root, sizeof root, "%s/run/checkpoints", t_tmpdir());
+    fail_at(0, 0, 0);
+    t_ok(write_checkpoint(root, 1, 1, &e), &e);
+    fail_at(-1, 0, 0);
+    *strrchr(root, '/') = '\0';
+    t_true(stat(root, &st) == 0 && st.st_ino == newest_sync);
 }
 
 /* Exactly one checkpoint, old or new, must exist afterwards; returns its value. */

@@ -744,13 +744,15 @@ def unfinished_files_are_cleaned():
     tag = owner_tag()
     names = [".%s.%s-%d-77-0.tmp" % (n, tag, maker.pid) for n in
              ("best.json", "config.yaml", "meta.json", "live.json", "tokenizer.json")]
-    for n in names:
-        open(path(run, n), "w").write("half")
-    os.mkdir(path(run, "checkpoints", "step-00000099.tmp-%s-%d-77-0" % (tag, maker.pid)))
-    status, out, err = train("--resume", run, "--allow-change", "train.steps=70", "--quiet")
-    check(status == 0, "resume", err)
-    left = [n for d, _, files in os.walk(path(run)) for n in files + [os.path.basename(d)] if "tmp" in n]
-    check(left == [], "nothing unfinished is left", str(left))
+    for change in (["--allow-change", "train.steps=70"], []):  # the second has no step left, and saves nothing
+        for n in names:
+            open(path(run, n), "w").write("half")
+        os.mkdir(path(run, "checkpoints", "step-00000099.tmp-%s-%d-77-0" % (tag, maker.pid)))
+        os.mkdir(path(run, "checkpoints", ".trash-%s-%d-77-1-step-00000003" % (tag, maker.pid)))
+        status, out, err = train("--resume", run, *change, "--quiet")
+        check(status == 0, "resume", err)
+        left = [n for d, _, files in os.walk(path(run)) for n in files + [os.path.basename(d)] if "tmp" in n or "trash" in n]
+        check(left == [], "nothing unfinished is left", str(left))
 
 
 def owner_tag():

@@ -345,18 +345,21 @@ class Scenario:
         self._note_acknowledged()
 
     def _note_acknowledged(self):
-        """When each checkpoint was: its name is synced.  And the records of the log, each with the event that synced it."""
-        self.steps = [(0, step) for step in checkpoints(self.before, self.run)[0]]
+        """When each checkpoint was: its name is synced.  And the records of the log, each with the event that synced it, which is
+        at the latest the one that acknowledged a later checkpoint."""
+        self.steps, named = [(0, step) for step in checkpoints(self.before, self.run)[0]], []
         for i, op in enumerate(self.trace.ops):
             m = STEP.fullmatch(op.to)
             if op.kind == "R" and m:
                 synced = [k for k, x in enumerate(self.trace.ops) if k > i and x.kind == "F" and x.obj == op.b]
                 self.steps += [(synced[0] + 1, int(m.group(1)))] if synced else []
+                named += [(i, synced[0])] if synced else []
         log = self.run + "/log.mp"
         self.records, damage = frames(self.after[log])
         assert not damage or self.name != "fresh", "the log is damaged"
         early = {raw for raw, _, _ in frames(self.before.get(log, b""))[0]}
-        synced = {op.data: op.sync for op in self.trace.ops if op.kind == "W"}
+        synced = {op.data: min([op.sync] + [at for renamed, at in named if renamed > i])
+                  for i, op in enumerate(self.trace.ops) if op.kind == "W"}
         self.synced = [-1 if raw in early else synced[raw] for raw, _, _ in self.records]
 
     def acknowledged(self, p):
