@@ -288,7 +288,7 @@ class Tmux(Pty):
 
 
 class Screen(Pty):
-    name, takes_bytes = "screen", False
+    name, takes_bytes, has_mouse = "screen", False, False
 
     @staticmethod
     def missing():
