@@ -19,7 +19,7 @@ TITLE = "the workbench in real terminal programs: screens, keys, mouse, paste, a
 FIXTURE = os.path.join(t.ROOT, "tests", "screens", "training.mp")
 DEPTHS = {  # environment and arguments of the workbench, and what --script is given for the same
     "auto": ({}, [], None), "truecolor": ({"COLORTERM": "truecolor"}, [], "truecolor"), "256": ({}, ["--color", "256"], "256"),
-    "16": ({}, ["--color", "16"], "16"), "8": ({"TERM": "rxvt"}, [], "16"), "mono": ({"NO_COLOR": "1"}, [], "never")}
+    "16": ({}, ["--color", "16"], "16"), "8": ({"TERM": "rxvt"}, [], "never"), "mono": ({"NO_COLOR": "1"}, [], "never")}
 SIZES = ((24, 80), (40, 120))
 # through the emulator library, by the name of the terminal alone: its terminfo entry draws, its terminfo entry says what keys send
 TERMS = ("xterm-256color", "linux", "vt100", "vt220", "ansi", "screen", "screen-256color", "tmux-256color", "rxvt-unicode-256color",
@@ -31,6 +31,7 @@ KEYS = ["Up", "Down", "Left", "Right", "Home", "End", "PgUp", "PgDn", "Ins", "De
     "Tab", "S-Tab", "Backspace"]
 MODIFIED = [m + k for m in ("C-", "M-", "S-") for k in KEYS[:10] + ["F1", "F5", "F12"]]
 CLOSING = ["Enter", "Esc"]
+EIGHT = re.compile(r"linux$|rxvt$|cygwin|ansi|vt|sun|wy|hurd|Eterm$")  # 8 colours or fewer: maps are drawn as in mono
 OPEN_MAX = 30
 
 
@@ -125,7 +126,7 @@ def key_capabilities(term):
 def colours_of(term):
     if term.startswith(("foot", "xterm-kitty", "alacritty")) or "direct" in term:
         return "truecolor"
-    return "256" if "256color" in term else "never" if "mono" in term or term.endswith("-m") else "16"
+    return "256" if "256color" in term else "never" if "mono" in term or term.endswith("-m") or EIGHT.match(term) else "16"
 
 
 def is_plain(term):
