@@ -242,11 +242,61 @@ static int application_key(struct decoder *d, emit_fn *fn, void *ctx)
     return 1;
 }
 
+/* What follows an ESC of its own: with a key it is Alt (rxvt, PuTTY), else it was the key Esc. */
+struct meta {
+    emit_fn *fn;
+    void *ctx;
+    int is_taken;
+};
+
+static void emit_meta(void *ctx, const struct event *ev)
+{
+    struct meta *m = ctx;
+    if (ev->kind == EVENT_KEY && !m->is_taken) {
+        m->is_taken = 1;
+        emit_key(m->fn, m->ctx, ev->key | KEYCODE_ALT);
+        return;
+    }
+    if (!m->is_taken)
+        emit_key(m->fn, m->ctx, KEYCODE_ESC);
+    m->is_taken = 1;
+    m->fn(m->ctx, ev);
+}
+
+static int try_escape(struct decoder *d, emit_fn *fn, void *ctx);
+
+static int try_meta(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    struct meta m = {fn, ctx, 0};
+    d->has_meta = 0;
+    int is_done = try_escape(d, emit_meta, &m);
+    if (is_done && !m.is_taken)
+        emit_key(fn, ctx, KEYCODE_ESC);
+    d->has_meta = !is_done;
+    return is_done;
+}
+
+/* ESC ESC and perhaps a third byte. */
+static int two_escapes(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    if (d->n < 3)
+        return 0;
+    unsigned char third = d->buf[2];
+    d->n = 2;
+    d->buf[1] = third;
+    d->has_meta = third == '[' || third == 'O';
+    if (!d->has_meta)
+        emit_key(fn, ctx, KEYCODE_ESC);
+    return d->has_meta || third == 0x1B ? 0 : try_escape(d, fn, ctx);
+}
+
 /* Tries the unfinished sequence: 1 = complete and handled, 0 = more bytes needed. */
 static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
 {
     if (d->n < 2)
         return 0;
+    if (d->has_meta)
+        return try_meta(d, fn, ctx);
     unsigned char kind = d->buf[1], last = d->buf[d->n - 1];
     if (kind == '[') {
         if (d->n == 3 && last == '[')
@@ -277,11 +327,8 @@ static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
             d->has_kitty = 1;
         return ends;
     }
-    if (kind == 0x1B) { /* two escapes: the first one alone */
-        emit_key(fn, ctx, KEYCODE_ESC);
-        d->n = 1;
-        return 0;
-    }
+    if (kind == 0x1B)
+        return two_escapes(d, fn, ctx);
     uint32_t rune = kind;
     if (kind >= 0x80) {
         int len = utf8_decode((const char *)d->buf + 1, d->n - 1, &rune);
@@ -384,9 +431,11 @@ void decoder_flush(struct decoder *d, emit_fn *fn, void *ctx)
     unsigned char second = d->buf[1];
     if (n > 2 && strchr("]P_^", second))
         return; /* a reply on a slow line: its end follows */
+    if (d->has_meta || (n == 2 && second == 0x1B))
+        emit_key(fn, ctx, KEYCODE_ESC);
     d->n = 0;
-    d->is_overlong = 0;
-    if (n == 1)
+    d->is_overlong = d->has_meta = 0;
+    if (n == 1 || (n == 2 && second == 0x1B))
         emit_key(fn, ctx, KEYCODE_ESC);
     else if (n == 2 && second < 0x80)
         emit_key(fn, ctx, KEYCODE_ALT | second);

@@ -133,9 +133,9 @@ def is_plain(term):
     return term.startswith(("ansi", "vt1", "vt2", "sun", "wy"))
 
 
-def script_keys(names):
+def script_keys(names, alias={}):
     """A script line; a key that the workbench has no name for does nothing, so it is left out."""
-    known = [n for n in names if not re.match(r"(C-|M-)*S-(?!Tab$)|none", n)]
+    known = [alias.get(n, n) for n in names if not re.match(r"(C-|M-)*S-(?!Tab$)|none", n)]
     return ["keys " + " ".join(known)] if known else []
 
 
@@ -288,13 +288,13 @@ class Check:
         keys = KEYS + (MODIFIED if self.case.terminal.has_modifiers else [])
         for view, before, which in (("manual", ["g", "g", "PgDn"], keys), ("depth", ["g", "g"], keys[:8] + ["Tab", "S-Tab", "Enter"])):
             self.start(view)
-            if not self.steps(1, view, [("%s in %s" % (k, view), before + [k], script_keys(before + [k])) for k in which]):
+            if not self.steps(1, view, [("%s in %s" % (k, view), before + [k], script_keys(before + [k], self.case.terminal.alias)) for k in which]):
                 return
         self.start("manual")
         steps, before = [], []
         for k in keys + CLOSING:
             presses = before + [":"] + list("abcdef") + ["Left", "Left", k]
-            steps.append(("%s in the command line" % k, presses, script_keys(presses)))
+            steps.append(("%s in the command line" % k, presses, script_keys(presses, self.case.terminal.alias)))
             before = [] if k in CLOSING else ["Esc"]
         self.steps(1, "manual", steps)
 

@@ -94,6 +94,9 @@ T(keys_of_other_terminals_are_decoded)
         {"\x1bOk", '+'},
         {"\x1bOm", '-'},
         {"\x1bOX", '='},
+        {"\x1b\x1b[C", KEYCODE_ALT | KEYCODE_RIGHT}, /* Alt as a second ESC: rxvt, PuTTY */
+        {"\x1b\x1b[5~", KEYCODE_ALT | KEYCODE_PGUP},
+        {"\x1b\x1bOP", KEYCODE_ALT | KEYCODE_F1},
         {"\x1b[27;5;100~", KEYCODE_CTRL | 'd'}, /* xterm's modifyOtherKeys */
         {"\x1b[27;2;9~", KEYCODE_BACKTAB},
         {"\x1b[103;2u", 'G'},
@@ -138,6 +141,25 @@ T(a_sequence_without_its_end_loses_nothing_after_it)
     t_eq(s.ev[1].key, KEYCODE_ALT | 'O');
     t_eq(s.ev[2].key, KEYCODE_DOWN);
     t_eq(s.ev[3].key, 'j');
+}
+
+/* Esc and what follows at once, where that is not a key. */
+T(escape_before_anything_but_a_key_stays_escape)
+{
+    struct seen s = FEED("\x1b\x1b");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == KEYCODE_ESC);
+    s = FEED("\x1b\x1b\x1b[A");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == (KEYCODE_ALT | KEYCODE_UP));
+    s = FEED("\x1b\x1b[?2026;2$yj"); /* a late reply */
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == 'j');
+    s = FEED("\x1b\x1b[<0;10;5Mj");
+    t_true(s.n == 3 && s.ev[0].key == KEYCODE_ESC && s.ev[1].kind == EVENT_MOUSE);
+    s = FEED("\x1b\x1b[200~text\x1b[201~j");
+    t_true(s.n == 3 && s.ev[0].key == KEYCODE_ESC && s.ev[1].kind == EVENT_PASTE);
+    s = FEED("\x1b\x1bj");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == (KEYCODE_ALT | 'j'));
+    s = FEED("\x1b\x1b[");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == (KEYCODE_ALT | '['));
 }
 
 T(lone_escape_is_a_key_after_the_pause)
