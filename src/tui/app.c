@@ -387,6 +387,7 @@ static int open_terminal(struct app *app, struct err *e)
     int rows, cols;
     struct term_options o = {app->opt.color, app->opt.glyphs, app->opt.term};
     const char *name = app->opt.term ? app->opt.term : getenv("TERM");
+    app->opt.no_mouse |= term_holds_escape(name, getenv("STY"), getenv("TMUX"));
     int rc = tty_open(&app->tty, name, !app->opt.no_mouse, e);
     if (rc < 0)
         return rc;

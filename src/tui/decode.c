@@ -40,6 +40,15 @@ static uint32_t letter_key(unsigned char final)
     return at ? codes[at - finals] : 0;
 }
 
+/* Keys of the numeric pad in application mode, after ESC O. */
+static uint32_t keypad_key(unsigned char final)
+{
+    static const char finals[] = "jklmnopqrstuvwxyMX";
+    static const char keys[] = "*+,-./0123456789\r=";
+    const char *at = final ? strchr(finals, final) : NULL;
+    return !at ? 0 : *at == 'M' ? KEYCODE_ENTER : (uint32_t)keys[at - finals];
+}
+
 static uint32_t tilde_key(int n)
 {
     static const struct {
@@ -81,12 +90,13 @@ static int parameters(const char *p, int out[4])
     return n;
 }
 
+/* `v` is button and modifiers, column, row, both from 1. */
 static void emit_mouse(struct decoder *d, const int v[4], int is_release, emit_fn *fn, void *ctx)
 {
     struct event ev = {.kind = EVENT_MOUSE, .x = v[1] - 1, .y = v[2] - 1};
     int code = v[0];
     ev.button = (code & 3) + 1;
-    if (v[1] < 1 || v[2] < 1)
+    if (v[1] < 1 || v[2] < 1 || (code & 128)) /* 128: the buttons "back" and "forward" */
         return;
     if (code & 64)
         ev.action = code & 1 ? MOUSE_WHEEL_DOWN : MOUSE_WHEEL_UP;
@@ -118,6 +128,37 @@ static void note_attributes(struct decoder *d, const char *list)
             d->has_sixel = 1;
 }
 
+/* A key by its code point: CSI code ; modifiers u, or CSI 27 ; modifiers ; code ~ of xterm. */
+static void emit_code(int code, uint32_t mods, emit_fn *fn, void *ctx)
+{
+    uint32_t key = (uint32_t)code;
+    if (code < 0x20 || code == 0x7F)
+        key = code > 0 ? control_key((unsigned char)code) : 0;
+    else if (mods & KEYCODE_SHIFT) {
+        key = code >= 'a' && code <= 'z' ? key - 'a' + 'A' : key;
+        mods &= ~(uint32_t)KEYCODE_SHIFT;
+    }
+    if (key == KEYCODE_TAB && (mods & KEYCODE_SHIFT)) {
+        key = KEYCODE_BACKTAB;
+        mods &= ~(uint32_t)KEYCODE_SHIFT;
+    }
+    if (key && key < KEYCODE_CTRL)
+        emit_key(fn, ctx, key | mods);
+}
+
+/* CSI number ; modifiers ~, where rxvt has another final for its modifiers. */
+static void numbered_key(const int v[4], unsigned char final, emit_fn *fn, void *ctx)
+{
+    uint32_t key = tilde_key(v[0]), mods = final == '^'   ? KEYCODE_CTRL
+                                           : final == '$' ? KEYCODE_SHIFT
+                                           : final == '@' ? KEYCODE_CTRL | KEYCODE_SHIFT
+                                                          : modifiers(v[1]);
+    if (v[0] == 27 && final == '~')
+        emit_code(v[2], mods, fn, ctx);
+    else if (key)
+        emit_key(fn, ctx, key | mods);
+}
+
 /* A whole CSI: buf = ESC [ ... final. */
 static void csi(struct decoder *d, emit_fn *fn, void *ctx)
 {
@@ -142,30 +183,111 @@ static void csi(struct decoder *d, emit_fn *fn, void *ctx)
     }
     if (body[0] && !(body[0] >= '0' && body[0] <= '9') && body[0] != ';')
         return;
-    parameters(body, v);
+    int count = parameters(body, v);
+    if (final == 'M' && count >= 3) { /* rxvt's mode 1015 */
+        v[0] -= 32;
+        emit_mouse(d, v, (v[0] & 3) == 3, fn, ctx);
+        return;
+    }
     if (final == 't' && v[0] == 6 && v[1] > 0 && v[1] < 256 && v[2] > 0 && v[2] < 256) {
         d->cell_h = v[1];
         d->cell_w = v[2];
         return;
     }
-    if (final == '~') {
-        if (v[0] == 200) {
-            d->in_paste = 1;
-            str_reset(&d->paste);
-            return;
-        }
-        uint32_t key = tilde_key(v[0]);
-        if (key)
-            emit_key(fn, ctx, key | modifiers(v[1]));
+    if (final == '~' && v[0] == 200) {
+        d->in_paste = 1;
+        str_reset(&d->paste);
+        return;
+    }
+    if (strchr("~^$@", final)) {
+        numbered_key(v, final, fn, ctx);
         return;
     }
     if (final == 'R' && v[1] > 0)
         return; /* a cursor report, not F3 */
-    uint32_t key = final == 'u' ? (uint32_t)v[0] : letter_key(final);
-    if (final == 'u' && (v[0] < 0x20 || v[0] == 0x7F))
-        key = v[0] > 0 ? control_key((unsigned char)v[0]) : 0;
-    if (key && key < KEYCODE_CTRL)
-        emit_key(fn, ctx, key | modifiers(v[1]));
+    int is_rxvt_shift = final >= 'a' && final <= 'd';
+    uint32_t key = letter_key(is_rxvt_shift ? (unsigned char)(final - 0x20) : final);
+    if (final == 'u')
+        emit_code(v[0], modifiers(v[1]), fn, ctx);
+    else if (key)
+        emit_key(fn, ctx, key | (is_rxvt_shift ? KEYCODE_SHIFT : modifiers(v[1])));
+}
+
+/* ESC [ M and three bytes, each 32 more than its value: mouse modes 9 and 1000 to 1003 of
+ * terminals that do not know 1006. */
+static int x10_mouse(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    if (d->n < 6)
+        return 0;
+    const int v[4] = {d->buf[3] - 32, d->buf[4] - 32, d->buf[5] - 32, 0};
+    if (v[0] >= 0)
+        emit_mouse(d, v, (v[0] & 3) == 3, fn, ctx);
+    return 1;
+}
+
+/* ESC O, a modifier in some terminals (konsole: ESC O 5 P), final. */
+static int application_key(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    unsigned char last = d->buf[d->n - 1];
+    int is_parameter = (last >= '0' && last <= '9') || last == ';';
+    if (d->n < 3 || (is_parameter && d->n < 12))
+        return 0;
+    int is_rxvt_ctrl = last >= 'a' && last <= 'd';
+    uint32_t key = letter_key(is_rxvt_ctrl ? (unsigned char)(last - 0x20) : last);
+    uint32_t mods = is_rxvt_ctrl ? KEYCODE_CTRL : d->n > 3 ? modifiers(d->buf[d->n - 2] - '0') : 0;
+    if (!key)
+        key = keypad_key(last);
+    if (key)
+        emit_key(fn, ctx, key | mods);
+    return 1;
+}
+
+/* What follows an ESC of its own: with a key it is Alt (rxvt, PuTTY), else it was the key Esc. */
+struct meta {
+    emit_fn *fn;
+    void *ctx;
+    int is_taken;
+};
+
+static void emit_meta(void *ctx, const struct event *ev)
+{
+    struct meta *m = ctx;
+    if (ev->kind == EVENT_KEY && !m->is_taken) {
+        m->is_taken = 1;
+        emit_key(m->fn, m->ctx, ev->key | KEYCODE_ALT);
+        return;
+    }
+    if (!m->is_taken)
+        emit_key(m->fn, m->ctx, KEYCODE_ESC);
+    m->is_taken = 1;
+    m->fn(m->ctx, ev);
+}
+
+static int try_escape(struct decoder *d, emit_fn *fn, void *ctx);
+
+static int try_meta(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    struct meta m = {fn, ctx, 0};
+    d->has_meta = 0;
+    int is_done = try_escape(d, emit_meta, &m);
+    if (is_done && !m.is_taken)
+        emit_key(fn, ctx, KEYCODE_ESC);
+    d->has_meta = !is_done;
+    return is_done;
+}
+
+/* ESC ESC and perhaps a third byte. */
+static int two_escapes(struct decoder *d, emit_fn *fn, void *ctx)
+{
+    if (d->n < 3)
+        return 0;
+    unsigned char third = d->buf[2];
+    d->n = 2;
+    d->buf[1] = third;
+    d->has_meta = third == '[' || third == 'O';
+    if (!d->has_meta)
+        emit_key(fn, ctx, KEYCODE_ESC);
+    return d->has_meta || third == 0x1B ? 0 : try_escape(d, fn, ctx);
 }
 
 /* Tries the unfinished sequence: 1 = complete and handled, 0 = more bytes needed. */
@@ -173,6 +295,8 @@ static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
 {
     if (d->n < 2)
         return 0;
+    if (d->has_meta)
+        return try_meta(d, fn, ctx);
     unsigned char kind = d->buf[1], last = d->buf[d->n - 1];
     if (kind == '[') {
         if (d->n == 3 && last == '[')
@@ -182,19 +306,17 @@ static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
                 emit_key(fn, ctx, KEYCODE_F1 + (uint32_t)(last - 'A'));
             return 1;
         }
-        if (d->n < 3 || last < 0x40 || last > 0x7E)
+        if (d->n >= 3 && d->buf[2] == 'M')
+            return x10_mouse(d, fn, ctx);
+        int is_rxvt_shift = d->n > 3 && last == '$' && d->buf[2] >= '0' && d->buf[2] <= '9';
+        if (d->n < 3 || ((last < 0x40 || last > 0x7E) && !is_rxvt_shift))
             return 0;
         if (!d->is_overlong)
             csi(d, fn, ctx);
         return 1;
     }
-    if (kind == 'O') {
-        if (d->n < 3)
-            return 0;
-        if (letter_key(last))
-            emit_key(fn, ctx, letter_key(last));
-        return 1;
-    }
+    if (kind == 'O')
+        return application_key(d, fn, ctx);
     if (kind == ']' || kind == 'P' || kind == '_' ||
         kind == '^') { /* strings: until BEL or ESC \ */
         size_t len = d->reply.len;
@@ -205,18 +327,18 @@ static int try_escape(struct decoder *d, emit_fn *fn, void *ctx)
             d->has_kitty = 1;
         return ends;
     }
-    if (kind == 0x1B) { /* two escapes: the first one alone */
-        emit_key(fn, ctx, KEYCODE_ESC);
-        d->n = 1;
-        return 0;
-    }
+    if (kind == 0x1B)
+        return two_escapes(d, fn, ctx);
     uint32_t rune = kind;
     if (kind >= 0x80) {
         int len = utf8_decode((const char *)d->buf + 1, d->n - 1, &rune);
         if (len == 0 && d->n < 5)
             return 0;
     }
-    emit_key(fn, ctx, KEYCODE_ALT | (kind < 0x20 || kind == 0x7F ? control_key(kind) : rune));
+    if (kind == '\t') /* Shift-Tab of the Linux console */
+        emit_key(fn, ctx, KEYCODE_BACKTAB);
+    else
+        emit_key(fn, ctx, KEYCODE_ALT | (kind < 0x20 || kind == 0x7F ? control_key(kind) : rune));
     return 1;
 }
 
@@ -259,6 +381,10 @@ static void take_byte(struct decoder *d, unsigned char c, emit_fn *fn, void *ctx
         paste_byte(d, c, fn, ctx);
         return;
     }
+    int is_cut = c == 0x1B && d->n >= 2 && d->buf[0] == 0x1B && strchr("[O", d->buf[1]) &&
+                 !(d->buf[1] == '[' && d->buf[2] == 'M' && d->n > 2);
+    if (is_cut) /* a sequence whose end was lost: the next one begins */
+        decoder_flush(d, fn, ctx);
     if (d->n > 0 && d->buf[0] == 0x1B) {
         if (d->n < sizeof d->buf)
             d->buf[d->n++] = c;
@@ -305,9 +431,11 @@ void decoder_flush(struct decoder *d, emit_fn *fn, void *ctx)
     unsigned char second = d->buf[1];
     if (n > 2 && strchr("]P_^", second))
         return; /* a reply on a slow line: its end follows */
+    if (d->has_meta || (n == 2 && second == 0x1B))
+        emit_key(fn, ctx, KEYCODE_ESC);
     d->n = 0;
-    d->is_overlong = 0;
-    if (n == 1)
+    d->is_overlong = d->has_meta = 0;
+    if (n == 1 || (n == 2 && second == 0x1B))
         emit_key(fn, ctx, KEYCODE_ESC);
     else if (n == 2 && second < 0x80)
         emit_key(fn, ctx, KEYCODE_ALT | second);

@@ -67,6 +67,9 @@ void term_choose(struct term_choice *c, const char *term, const char *colorterm,
                  const char *color_option, const char *no_color);
 /* One byte per cell, no alternate screen, mouse or clipboard: serial terminals, "ansi". */
 int term_is_plain(const char *term);
+/* GNU screen keeps a lone ESC to itself while the mouse is on (seen in 4.9): Esc would do nothing
+ * until the next key.  The mouse is left off there. */
+int term_holds_escape(const char *term, const char *sty, const char *tmux);
 int term_can_draw(const char *term); /* 0: the cursor cannot be moved */
 uint32_t term_console_rune(uint32_t rune);
 enum glyphs glyphs_choose(const char *option, int is_utf8, const char *term);

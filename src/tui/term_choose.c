@@ -41,6 +41,11 @@ int term_is_plain(const char *term)
     return !term || !*term || plain_row(term) >= 0;
 }
 
+int term_holds_escape(const char *term, const char *sty, const char *tmux)
+{
+    return term && begins(term, "screen") && sty && *sty && !(tmux && *tmux);
+}
+
 int term_can_draw(const char *term)
 {
     static const char *const none[] = {"dumb", "unknown", "network", "dialup", NULL};

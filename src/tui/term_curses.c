@@ -91,7 +91,8 @@ static int open_screen(struct term *t, const struct term_options *o, char notice
                        "TERM=%s: unsupported, it cannot move the cursor; use --term xterm or a "
                        "command that prints",
                        name ? name : "");
-    use_env(FALSE);
+    use_env(FALSE);   /* LINES and COLUMNS would freeze the size */
+    use_tioctl(TRUE); /* else newterm refuses entries without a size: linux, putty */
     t->screen = start(t, c.entry, c.memory);
     if (!t->screen) {
         snprintf(notice, 160,

@@ -29,6 +29,7 @@ static struct {
 
 /* Alternate screen, SGR mouse, bracketed paste; mouse only if the user wants it. */
 static const char enter_text[] = "\x1b[?1049h\x1b[?2004h";
+static const char keypad_on[] = "\x1b="; /* st sends Del as CSI P and Ins as CSI 4 h without it */
 static const char mouse_on[] = "\x1b[?1002h\x1b[?1006h";
 static const char leave_text[] =
     "\x1b[?2026l\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?2004l"
@@ -39,6 +40,7 @@ static const char plain_leave_text[] = "\x1b[m\x1b[r\x1b[999;1H\r\n", cursor_tex
 static const char images_gone[] = "\x1b_Ga=d,d=A,q=2\x1b\\";
 static volatile sig_atomic_t has_images;
 static int is_plain, is_vt, is_ecma48; /* capabilities of a plain terminal */
+static int wants_keypad;
 
 static void write_raw(const char *p, size_t n)
 {
@@ -91,6 +93,8 @@ static void enter(void)
     if (is_plain)
         return;
     write_raw(enter_text, sizeof enter_text - 1);
+    if (wants_keypad)
+        write_raw(keypad_on, sizeof keypad_on - 1);
     if (tty.wants_mouse)
         write_raw(mouse_on, sizeof mouse_on - 1);
 }
@@ -197,6 +201,7 @@ int tty_open(struct tty *t, const char *term, int wants_mouse, struct err *e)
     is_plain = term_is_plain(term);
     is_vt = is_plain && term && strncmp(term, "vt", 2) == 0 && strcmp(term, "vt52") != 0;
     is_ecma48 = is_vt || (is_plain && term && strstr(term, "ansi") != NULL);
+    wants_keypad = term && (strcmp(term, "st") == 0 || strncmp(term, "st-", 3) == 0);
     int fd = open_device(e);
     if (fd < 0)
         return fd;

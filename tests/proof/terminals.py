@@ -73,6 +73,7 @@ class Terminal:
     name, size = "?", (24, 80)
     modes_asked = ()  # private modes whose state the terminal itself reports
     has_modifiers = has_mouse = True
+    alias = {}  # keys that it sends as others
     takes_bytes = False  # sequences can be sent as they are
 
     @staticmethod
@@ -288,7 +289,7 @@ class Tmux(Pty):
 
 
 class Screen(Pty):
-    name, takes_bytes = "screen", False
+    name, takes_bytes, has_mouse = "screen", False, False
 
     @staticmethod
     def missing():
@@ -526,12 +527,11 @@ class Window(Terminal):
 
     def click(self, row, col, button=0):
         """At the middle of a cell; the window is at the corner of the screen, with a border of a few pixels at most."""
-        out = subprocess.run(["xdotool", "getmouselocation", "--shell"], capture_output=True, text=True, check=False,
-                             env={**os.environ, "DISPLAY": Server.start()}).stdout
-        window = re.search(r"WINDOW=(\d+)", out).group(1)
-        out = subprocess.run(["xdotool", "getwindowgeometry", "--shell", window], capture_output=True, text=True, check=False,
-                             env={**os.environ, "DISPLAY": Server.start()}).stdout
+        out = subprocess.run(["xdotool", "search", "--onlyvisible", "--class", ".", "getwindowgeometry", "--shell"], capture_output=True,
+                             text=True, check=False, env={**os.environ, "DISPLAY": Server.start()}).stdout
         found = dict(re.findall(r"(\w+)=(-?\d+)", out))
+        if "X" not in found:
+            raise Gone("%s: no window: %r" % (self.name, out))
         x = int(found["X"]) + 2 + (col + 0.5) * (int(found["WIDTH"]) - 4) / self.size[1]
         y = int(found["Y"]) + 2 + (row + 0.5) * (int(found["HEIGHT"]) - 4) / self.size[0]
         self.tool("mousemove", "%d" % x, "%d" % y, "click", {0: "1", 64: "4", 65: "5"}[button])
@@ -568,6 +568,8 @@ class Urxvt(Window):
 
 class St(Window):
     name = program = "st"
+    alias = {"M-" + k: k for k in ("PgUp", "PgDn", "Home", "End", "Ins", "Del")}
+    alias["C-Home"] = "Home"
 
     def argv(self, rows, cols, command):
         return ["st", "-g", "%dx%d+0+0" % (cols, rows), "-f", "DejaVu Sans Mono:size=7", "-o", self.shot, "-e", *command]

@@ -389,6 +389,7 @@ def every_terminal_type_starts():
             check(b"TERM" in t.out, term + ": the terminal is not named in the error")
         else:
             check(b"loss" in raw, "%s: nothing drawn: %r" % (term, raw[:200]))
+            check((b"unknown terminal" in raw) == (term == "nonsense"), "%s: known or not: %r" % (term, raw[-200:]))
         if term == "vt100":
             check(b"38;5" not in raw, "vt100: colours")
 

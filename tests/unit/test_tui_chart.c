@@ -323,6 +323,14 @@ T(terminals_get_the_entry_they_can_use)
     t_eq(glyphs_choose("braille", 0, "dumb"), GLYPHS_BRAILLE);
 }
 
+T(the_mouse_stays_off_where_it_would_hold_escape_back)
+{
+    t_eq(term_holds_escape("screen-256color", "123.pts-1.host", NULL), 1);
+    t_eq(term_holds_escape("screen-256color", "123.pts-1.host", "/tmp/tmux-0/default,1,0"), 0);
+    t_eq(term_holds_escape("screen-256color", NULL, NULL), 0); /* tmux names itself so, too */
+    t_eq(term_holds_escape("xterm", "123.pts-1.host", NULL), 0);
+}
+
 T(terminals_with_one_byte_per_cell_get_ascii_and_no_private_modes)
 {
     static const struct {

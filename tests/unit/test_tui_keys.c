@@ -63,6 +63,105 @@ T(arrows_mouse_and_modifiers_are_decoded)
     t_eq(s.ev[9].key, 0xE4);
 }
 
+/* One sequence and the one key that it is; what follows must arrive untouched. */
+static void one_key(const char *bytes, uint32_t key)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%sj", bytes);
+    struct seen s = feed(text, strlen(text));
+    t_truef(s.n == 2 && s.ev[0].kind == EVENT_KEY && s.ev[0].key == key && s.ev[1].key == 'j',
+            "ESC %s: %d events, key %#x", bytes + 1, s.n, s.n ? s.ev[0].key : 0);
+}
+
+T(keys_of_other_terminals_are_decoded)
+{
+    static const struct {
+        const char *bytes;
+        uint32_t key;
+    } table[] = {
+        {"\x1b[a", KEYCODE_SHIFT | KEYCODE_UP}, /* rxvt */
+        {"\x1bOc", KEYCODE_CTRL | KEYCODE_RIGHT},
+        {"\x1b[3$", KEYCODE_SHIFT | KEYCODE_DELETE},
+        {"\x1b[5^", KEYCODE_CTRL | KEYCODE_PGUP},
+        {"\x1b[7@", KEYCODE_CTRL | KEYCODE_SHIFT | KEYCODE_HOME},
+        {"\x1b\t", KEYCODE_BACKTAB}, /* the Linux console */
+        {"\x1b[[E", KEYCODE_F1 + 4},
+        {"\x1bO5P", KEYCODE_CTRL | KEYCODE_F1}, /* konsole */
+        {"\x1bO1;2S", KEYCODE_SHIFT | (KEYCODE_F1 + 3)},
+        {"\x1bOM", KEYCODE_ENTER}, /* the numeric pad in application mode */
+        {"\x1bOp", '0'},
+        {"\x1bOy", '9'},
+        {"\x1bOk", '+'},
+        {"\x1bOm", '-'},
+        {"\x1bOX", '='},
+        {"\x1b\x1b[C", KEYCODE_ALT | KEYCODE_RIGHT}, /* Alt as a second ESC: rxvt, PuTTY */
+        {"\x1b\x1b[5~", KEYCODE_ALT | KEYCODE_PGUP},
+        {"\x1b\x1bOP", KEYCODE_ALT | KEYCODE_F1},
+        {"\x1b[27;5;100~", KEYCODE_CTRL | 'd'}, /* xterm's modifyOtherKeys */
+        {"\x1b[27;2;9~", KEYCODE_BACKTAB},
+        {"\x1b[103;2u", 'G'},
+        {"\x1b[127u", KEYCODE_BACKSPACE},
+    };
+    for (size_t i = 0; i < DS_LEN(table); i++)
+        one_key(table[i].bytes, table[i].key);
+}
+
+static void one_press(const char *bytes, size_t n, enum mouse_action action, int button, int x, int y)
+{
+    char text[40];
+    memcpy(text, bytes, n);
+    text[n] = 'j';
+    struct seen s = feed(text, n + 1);
+    t_truef(s.n == 2 && s.ev[1].key == 'j', "ESC %s: %d events", bytes + 1, s.n);
+    t_eq(s.ev[0].kind, EVENT_MOUSE);
+    t_eq(s.ev[0].action, action);
+    t_true(s.ev[0].x == x && s.ev[0].y == y && (!button || s.ev[0].button == button));
+}
+#define PRESS(text, ...) one_press(text, sizeof(text) - 1, __VA_ARGS__)
+
+T(mouse_of_terminals_without_mode_1006_is_decoded)
+{
+    PRESS("\x1b[M *%", MOUSE_PRESS, 1, 9, 4); /* X10 bytes */
+    PRESS("\x1b[M#*%", MOUSE_RELEASE, 0, 9, 4);
+    PRESS("\x1b[M@*%", MOUSE_DRAG, 1, 9, 4);
+    PRESS("\x1b[M`*%", MOUSE_WHEEL_UP, 0, 9, 4);
+    PRESS("\x1b[Ma*\xff", MOUSE_WHEEL_DOWN, 0, 9, 222);
+    PRESS("\x1b[32;300;5M", MOUSE_PRESS, 1, 299, 4); /* rxvt's 1015 */
+    PRESS("\x1b[35;300;5M", MOUSE_RELEASE, 0, 299, 4);
+    PRESS("\x1b[96;1;1M", MOUSE_WHEEL_UP, 0, 0, 0);
+    t_eq(FEED("\x1b[M \0!j").n, 1); /* a column that one byte cannot hold */
+    t_eq(FEED("\x1b[<128;4;4Mj").n, 1);
+}
+
+T(a_sequence_without_its_end_loses_nothing_after_it)
+{
+    struct seen s = FEED("\x1b[1;\x1b[A\x1bO\x1b[Bj");
+    t_eq(s.n, 4);
+    t_eq(s.ev[0].key, KEYCODE_UP);
+    t_eq(s.ev[1].key, KEYCODE_ALT | 'O');
+    t_eq(s.ev[2].key, KEYCODE_DOWN);
+    t_eq(s.ev[3].key, 'j');
+}
+
+/* Esc and what follows at once, where that is not a key. */
+T(escape_before_anything_but_a_key_stays_escape)
+{
+    struct seen s = FEED("\x1b\x1b");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == KEYCODE_ESC);
+    s = FEED("\x1b\x1b\x1b[A");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == (KEYCODE_ALT | KEYCODE_UP));
+    s = FEED("\x1b\x1b[?2026;2$yj"); /* a late reply */
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == 'j');
+    s = FEED("\x1b\x1b[<0;10;5Mj");
+    t_true(s.n == 3 && s.ev[0].key == KEYCODE_ESC && s.ev[1].kind == EVENT_MOUSE);
+    s = FEED("\x1b\x1b[200~text\x1b[201~j");
+    t_true(s.n == 3 && s.ev[0].key == KEYCODE_ESC && s.ev[1].kind == EVENT_PASTE);
+    s = FEED("\x1b\x1bj");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == (KEYCODE_ALT | 'j'));
+    s = FEED("\x1b\x1b[");
+    t_true(s.n == 2 && s.ev[0].key == KEYCODE_ESC && s.ev[1].key == (KEYCODE_ALT | '['));
+}
+
 T(lone_escape_is_a_key_after_the_pause)
 {
     struct seen s = FEED("\x1b");
