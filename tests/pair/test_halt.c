@@ -32,7 +32,7 @@ static struct model *calibrated(const char *options)
 {
     struct err e = {0};
     struct model *m = model_of(options, 0);
-    t_ok(model_calibrate(m, 3, same_batch, NULL, 1, &e), &e);
+    t_ok(model_calibrate(m, 3, same_batch, NULL, 1, NULL, &e), &e);
     return m;
 }
 
@@ -172,7 +172,7 @@ T(a_calibration_without_memory_is_an_error_that_changes_nothing)
     do {
         struct err e = {0};
         mem_fail_at(mem_calls() + (uint64_t)failed + 1, 0);
-        rc = model_calibrate(m, 2, same_batch, NULL, 9, &e);
+        rc = model_calibrate(m, 2, same_batch, NULL, 9, NULL, &e);
         mem_fail_at(0, 0);
         if (rc == 0)
             break;
@@ -519,7 +519,7 @@ T(in_a_loop_tokens_leave_between_iterations_and_the_last_blocks_always_run)
                                 "model.method=halt",
                                 3, R, 0, 0);
     struct pass pass = at_capacity(PASS_SPARSE, 0.5);
-    t_ok(model_calibrate(m, 2, same_batch, NULL, 1, &e), &e);
+    t_ok(model_calibrate(m, 2, same_batch, NULL, 1, NULL, &e), &e);
     same_batch(NULL, 0, &batch.b);
     model_forward(m, &batch.b, &pass);
     int ran = 0;

@@ -49,7 +49,7 @@ static struct model *prepared(const char *name, int keep)
     }
     struct err e = {0};
     if (m->route.ops->flags & ROUTE_EXITS)
-        t_ok(model_calibrate(m, 1, same_batch, NULL, 1, &e), &e);
+        t_ok(model_calibrate(m, 1, same_batch, NULL, 1, NULL, &e), &e);
     return m;
 }
 

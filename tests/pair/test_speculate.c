@@ -55,7 +55,7 @@ static struct subject subject_of(const char *method, const char *more,
     s.model = kit_model(text, 7, 128, 0, 0);
     weaken(s.model, (real)(is_k ? 0.05 : 0.1));
     if (s.model->route.ops->calibrate)
-        t_ok(model_calibrate(s.model, 2, fill, NULL, 3, &e), &e);
+        t_ok(model_calibrate(s.model, 2, fill, NULL, 3, NULL, &e), &e);
     t_ok(weights_use(s.model, numbers, &e), &e);
     t_ok(tokenizer_new_bytes(&s.tokenizer, &e), &e);
     return s;

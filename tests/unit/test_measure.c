@@ -595,7 +595,7 @@ T(calibration_visits_every_capacity_with_every_batch)
     struct err e = {0};
     kit_fill(&batch, 1, 64, V, 4);
     fake_runs = fake_by_capacity;
-    t_ok(model_calibrate(m, 3, fill, NULL, 5, &e), &e);
+    t_ok(model_calibrate(m, 3, fill, NULL, 5, NULL, &e), &e);
     t_eq(fake_begun, 1);
     t_eq(fake_ended, 1);
     t_eq(fake_passes, 3 * ROUTE_GRID);
@@ -603,8 +603,8 @@ T(calibration_visits_every_capacity_with_every_batch)
         t_eq(filled[k], ROUTE_GRID);
     for (int g = 0; g < ROUTE_GRID; g++)
         t_near(fake_seen[g], 0.05 * g, 1e-12);
-    t_fails(model_calibrate(m, 0, fill, NULL, 5, &e), &e, DS_ERANGE, "held-out");
+    t_fails(model_calibrate(m, 0, fill, NULL, 5, NULL, &e), &e, DS_ERANGE, "held-out");
     m->route.ops = route_find("dense");
-    t_fails(model_calibrate(m, 3, fill, NULL, 5, &e), &e, DS_EUSAGE, "nothing to calibrate");
+    t_fails(model_calibrate(m, 3, fill, NULL, 5, NULL, &e), &e, DS_EUSAGE, "nothing to calibrate");
     model_free(m);
 }
