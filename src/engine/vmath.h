@@ -53,8 +53,10 @@ static inline int32_t v_bits_of(float x)
 extern const struct v_bounds {
     float exp_most, exp_least;     /* 88.37, -87.33: beyond these v_exp is constant */
     float normal_exp, normal_poly; /* 13.2, where exp(-t^2/2) is 0; 5 */
+    float gelu_most;               /* 16, beyond which the slope of the tanh GELU is 0 or 1 */
 } v_bound;
 #define V_EXP_LEAST v_bound.exp_least
+#define V_GELU_MOST v_bound.gelu_most
 
 /* exp(n ln 2 + r): 2 exp(r) by polynomial, times 2^(n - 1) made from bits, which is 0 at n = -126.
  * So no result is subnormal, and the last multiplication is exact. */
@@ -167,6 +169,7 @@ static inline double v_exp64(double x)
 
 #define v_fma(a, b, c) ((a) * (b) + (c))
 #define V_EXP_LEAST (-1000.0)
+#define V_GELU_MOST 16.0
 static inline double v_exp64(double x)
 {
     return exp(x);

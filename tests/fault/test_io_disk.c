@@ -76,8 +76,6 @@ static void note_sync(int fd)
     synced->file[i].bytes = st.st_size;
 }
 
-static ino_t newest_sync; /* of the last fsync */
-
 static ino_t newest_sync; /* what the last fsync was of */
 
 static int f_fsync(int fd)

@@ -466,13 +466,13 @@ static uint64_t outcome(struct scene *s)
 /* One long sequence whose queries are split among threads, and one decoding step. */
 T(long_sequences_are_the_same_at_any_thread_count)
 {
-    static const int threads[] = {1, 2, 3, 7};
+    static const int threads[] = {1, 2, 3, 4, 7, 8, 12, 16};
     for (int few = 0; few < 2; few++) {
         struct scene *s = few ? step(700, 1, 8, 4, 64) : causal(1, 700, 700, 4, 2, 16);
         uint64_t first = 0;
         s->a.on = s->on;
         s->a.self = s->self;
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 8; i++) {
             struct err e = {0};
             t_ok(pool_start(threads[i], &e), &e);
             uint64_t now = outcome(s);

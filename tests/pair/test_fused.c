@@ -202,8 +202,8 @@ static void fused_once(void)
 
 T(fused_ops_give_the_same_bits_at_any_thread_count)
 {
-    static const int threads[] = {1, 2, 3, 7};
-    for (int i = 0; i < 4; i++) {
+    static const int threads[] = {1, 2, 3, 4, 7, 8, 12, 16};
+    for (int i = 0; i < 8; i++) {
         struct err e = {0};
         t_ok(pool_start(threads[i], &e), &e);
         inputs();

@@ -192,12 +192,12 @@ T(a_row_does_not_depend_on_the_other_rows)
 T(threads_do_not_change_a_bit)
 {
     enum { O = 700, C = 512, N = 150 };
-    static const int threads[] = {1, 2, 3, 7};
+    static const int threads[] = {1, 2, 3, 4, 7, 8, 12, 16};
     struct err e = {0};
     for (int kind = 1; kind < QUANT_KINDS; kind++) {
         real *x = filled(N * C), *y = filled(N * O), *z = filled(N * O), *one = filled(O);
         uint32_t begin = state;
-        for (int t = 0; t < 4; t++) {
+        for (int t = 0; t < 8; t++) {
             t_ok(pool_start(threads[t], &e), &e);
             state = begin;
             struct quant *q = packed(kind, O, C);

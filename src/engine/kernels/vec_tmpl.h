@@ -101,6 +101,13 @@ static inline real gelu_logistic(real x)
     return v_exp(-logistic_in * v_fma(cubic * x * x, x, x));
 }
 
+/* The slope is 0 or 1 from 16 on, where du grows until it overflows. */
+static inline real gelu_sloped(real x)
+{
+    real c = x > V_GELU_MOST ? V_GELU_MOST : x;
+    return c < -V_GELU_MOST ? -V_GELU_MOST : c;
+}
+
 static void gelu_tanh(real *y, const real *x, size_t n)
 {
     V_SIMD
@@ -112,9 +119,9 @@ VEC_BODY void gelu_tanh_back(real *dx, const real *dy, const real *x, size_t n, 
 {
     V_SIMD
     for (size_t i = 0; i < n; i++) {
-        real s = 1 / (1 + gelu_logistic(x[i]));
-        real du = logistic_in * v_fma(3 * cubic * x[i], x[i], 1);
-        real slope = s * v_fma(x[i] * (1 - s), du, 1);
+        real c = gelu_sloped(x[i]), s = 1 / (1 + gelu_logistic(c));
+        real du = logistic_in * v_fma(3 * cubic * c, c, 1);
+        real slope = s * v_fma(c * (1 - s), du, 1);
         dx[i] = v_fma(dy[i], slope, add ? dx[i] : 0); /* 7.4 */
     }
 }
@@ -139,10 +146,10 @@ VEC_BODY void geglu_back(real *da, real *db, const real *dh, const real *a, cons
 {
     V_SIMD
     for (size_t i = 0; i < n; i++) {
-        real s = 1 / (1 + gelu_logistic(a[i])), g = dh[i], gb = g * b[i];
-        real du = logistic_in * v_fma(3 * cubic * a[i], a[i], 1);
+        real c = gelu_sloped(a[i]), s = 1 / (1 + gelu_logistic(c)), g = dh[i], gb = g * b[i];
+        real du = logistic_in * v_fma(3 * cubic * c, c, 1);
         if (wants_a)
-            da[i] = v_fma(gb, s * v_fma(a[i] * (1 - s), du, 1), add ? da[i] : 0); /* 7.6 */
+            da[i] = v_fma(gb, s * v_fma(c * (1 - s), du, 1), add ? da[i] : 0); /* 7.6 */
         if (wants_b)
             db[i] = v_fma(g, a[i] * s, add ? db[i] : 0);
     }
