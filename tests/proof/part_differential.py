@@ -40,6 +40,8 @@ MEANT = [
     ("yaml", "they", r"nesting depth|NUL byte", "nesting is bounded, values have no NUL"),
     ("yaml", "we", r"found character '\\t' that cannot start any token", "a tab is a blank between tokens, as YAML has it; PyYAML refuses it"),
     ("safetensors", "they", r"\\u0000|NUL byte", "NUL in a name or in metadata is an error"),
+    ("record", "we", r"invalid timestamp data", "the extension -1 is not read as a time"),
+    ("safetensors", "they", r"rank \d+: must be at most", "tensors have at most 8 dimensions"),
     ("safetensors", "we", r"unknown variant", "tensors of an unknown type are listed"),
     ("gguf", "they", r"must be 1 to \d+ bytes of printable ASCII", "keys are printable ASCII, as the format says"),
 ]
