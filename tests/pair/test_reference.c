@@ -292,7 +292,8 @@ static int say_file(struct str *out, const char *kind, const char *p, size_t n, 
 {
     char path[1100];
     snprintf(path, sizeof path, "%s/case.%s", t_tmpdir(), kind);
-    t_ok(fs_write_file(path, n ? p : "", n, e), e);
+    FILE *f = fopen(path, "wb"); /* without a sync for each */
+    t_true(f && fwrite(p, 1, n, f) == n && fclose(f) == 0);
     return strcmp(kind, "gguf") == 0 ? say_gguf(out, path, e) : say_safetensors(out, path, e);
 }
 

@@ -33,12 +33,12 @@ MEANT = [
     ("json", "they", r"real number overflow", "numbers beyond a double are an error"),
     ("json", "they", r"invalid Unicode", "half of a surrogate pair is an error"),
     ("json", "they", r"nesting depth", "nesting is bounded"),
-    ("yaml", "they", r"unsupported (anchor|alias|reference|second document)", "settings are plain values: no anchors, tags, aliases, ${}"),
+    ("yaml", "they", r"unsupported (anchor|alias|reference|second document)", "settings have no anchors, tags, aliases or ${}"),
     ("yaml", "they", r"duplicate key", "a key twice is an error"),
     ("yaml", "they", r"key must|invalid key", "keys are names of settings"),
     ("yaml", "they", r"list items must be plain values|top level must be a map", "a map of settings, lists of plain values"),
     ("yaml", "they", r"nesting depth|NUL byte", "nesting is bounded, values have no NUL"),
-    ("yaml", "we", r"found character '\\t' that cannot start any token", "a tab is a blank between tokens, as YAML has it; PyYAML refuses it"),
+    ("yaml", "we", r"found character '\\t' that cannot start any token", "a tab is a blank between tokens, as in YAML but not in PyYAML"),
     ("safetensors", "they", r"\\u0000|NUL byte", "NUL in a name or in metadata is an error"),
     ("record", "we", r"invalid timestamp data", "the extension -1 is not read as a time"),
     ("safetensors", "they", r"rank \d+: must be at most", "tensors have at most 8 dimensions"),
@@ -208,13 +208,14 @@ def write_json(r, depth):
     kind = r.randrange(12 if depth > 0 else 8)
     space = r.choice(("", "", "", " ", "\n", "\t\r "))
     if kind < 2:
-        return space + r.choice(("null", "true", "false", "nul", "True", "NaN", "Infinity", "-Infinity") if r.random() < 0.1 else ("null",
-            "true", "false"))
+        odd = r.random() < 0.05
+        return space + r.choice(("nul", "True", "NaN", "Infinity", "-Infinity") if odd else ("null", "true", "false"))
     if kind < 5:
-        number = r.choice(("%d" % r.randint(-2**r.randrange(1, 67), 2**r.randrange(1, 67)), repr(r.gauss(0, 10**r.randint(-20, 20))), "-0",
-            "0", "1e%d" % r.randint(-330, 330),
-                           "%d.%dE%+d" % (r.randrange(1000), r.randrange(1000), r.randint(-30,
-                               30)), "-0.0", "00", "1.", ".5", "+1", "1e", "-", "0x1"))
+        number = r.choice(("%d" % r.randint(-2**r.randrange(1, 67), 2**r.randrange(1, 67)), repr(r.gauss(0, 10**r.randint(-20, 20))),
+                           "-0", "0", "1e%d" % r.randint(-330, 330), "-0.0",
+                           "%d.%dE%+d" % (r.randrange(1000), r.randrange(1000), r.randint(-30, 30))))
+        if r.random() < 0.05:
+            number = r.choice(("00", "1.", ".5", "+1", "1e", "-", "0x1", "1e400", "-1e999", "9" * 25))
         return space + number
     if kind < 8:
         return space + write_text(r)
@@ -259,19 +260,21 @@ STRANGE = ["no", "''", '"\\u00e9\\n"', "a: b", "[]", "['a', \"b\", c]", "{}", "#
 
 
 def write_scalar(r):
-    return r.choice(USUAL) if r.random() < 0.7 else r.choice((*STRANGE, letters(r, 6)))
+    return r.choice(USUAL) if r.random() < 0.9 else r.choice((*STRANGE, letters(r, 6)))
 
 
 def write_map(r, indent):
     lines = []
+    inner = indent + r.choice((1, 2, 4))
     for _ in range(r.randrange(1, 5)):
         key = r.choice(WORDS) + str(r.randrange(99)) if r.random() < 0.96 else r.choice(("'q'", '"k"', "", "a.b", "1", "<<", letters(r, 4)))
         if r.random() < 0.3 and indent < 8:
-            lines += ["%s%s:%s" % (" " * indent, key, r.choice(("", " # c", " &a"))), write_map(r, indent + r.choice((1, 2, 4)))]
+            lines += ["%s%s:%s" % (" " * indent, key, r.choice(("", "", "", "", "", " # c", " &a"))), write_map(r, inner)]
         else:
-            lines.append("%s%s:%s%s%s" % (" " * indent, key, r.choice((" ", " ", "  ", "")), write_scalar(r), r.choice(("", "", " # c"))))
+            blank = r.choice((" ", " ", "  ")) if r.random() < 0.97 else ""
+            lines.append("%s%s:%s%s%s" % (" " * indent, key, blank, write_scalar(r), r.choice(("", "", " # c"))))
         if r.random() < 0.05:
-            lines.append(r.choice(("", "# comment", "---", "...", " ", "\t", "%YAML 1.1")))
+            lines.append(r.choice(("", "# comment", " ", "\t") if r.random() < 0.7 else ("---", "...", "%YAML 1.1")))
     return "\n".join(lines)
 
 
