@@ -648,6 +648,10 @@ int gguf_num(const struct gguf_meta *m, uint64_t i, double *out)
         memcpy(out, &bits, sizeof *out);
         return 1;
     }
+    if (m && i < m->count && m->item == GGUF_U64) { /* beyond int64, too */
+        *out = (double)le(m->data + 8 * i, 8);
+        return 1;
+    }
     if (!gguf_int(m, i, &whole))
         return 0;
     *out = (double)whole;

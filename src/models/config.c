@@ -425,6 +425,11 @@ int model_config_check(struct model_config *c, struct err *e)
     if (c->head_dim == 0)
         return err_set(e, DS_ERANGE, "model.heads=%lld: must divide model.dim=%lld",
                        (long long)c->heads, (long long)c->dim);
+    if (c->head_dim > 2 * ROPE_PAIRS_MAX)
+        return err_set(e, DS_ERANGE,
+                       "model.head_dim=%lld, model.dim=%lld / model.heads=%lld: must be at most %d",
+                       (long long)c->head_dim, (long long)c->dim, (long long)c->heads,
+                       2 * ROPE_PAIRS_MAX);
     if (c->heads % c->kv_heads != 0)
         return err_set(e, DS_ERANGE, "model.kv_heads=%lld: must divide model.heads=%lld",
                        (long long)c->kv_heads, (long long)c->heads);

@@ -1,12 +1,12 @@
-/* Arbitrary bytes as a GGUF file: a one-line error, or all metadata and values are readable, and a model that opens has
- * the values of its tensors. */
+/* Arbitrary bytes as a GGUF file, or, when they do not begin as one, as a description of it (gguf_text.h): a one-line error, or
+ * all metadata and values are readable, and a model that opens has the values of its tensors. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "io/gguf.h"
+#include "gguf_text.h"
 #include "models/load.h"
 #include "models/weights.h"
 
@@ -74,8 +74,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[] = "/tmp/ds-fuzz-XXXXXX.gguf";
     struct gguf *g = NULL;
     struct model *m = NULL;
+    struct str made = {0};
     struct err e = {0};
     int fd = mkstemps(path, 5);
+    if (size >= 4 && memcmp(data, "GGUF", 4) != 0) {
+        gguf_text_make(&made, data, size);
+        data = (const uint8_t *)str_text(&made);
+        size = made.len;
+    }
     if (fd < 0 || write(fd, data, size) != (ssize_t)size)
         abort();
     close(fd);
@@ -90,5 +96,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     model_free(m);
     unlink(path);
+    str_release(&made);
     return 0;
 }

@@ -374,6 +374,9 @@ T(invalid_head_counts_name_both_values) /* A22 */
     refuse(TINY ", \"num_key_value_heads\": 8}",
            "num_key_value_heads=8: must divide num_attention_heads=4");
     refuse(TINY ", \"head_dim\": 7}", "head_dim=7: must be even");
+    refuse("{\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_hidden_layers\": 2, "
+           "\"num_attention_heads\": 2, \"intermediate_size\": 96, \"vocab_size\": 50}",
+           "must be at most 1024");
 }
 
 T(unsupported_features_of_a_family_are_refused_by_name)

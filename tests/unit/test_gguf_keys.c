@@ -36,6 +36,7 @@ static void put(struct gguf_file *f, const struct more *m)
     case 'f': gf_f32(f, m->key, (float)m->v); break;
     case 'b': gf_raw(f, m->key, GGUF_BOOL, m->v != 0 ? "\1" : "\0", 1); break;
     case 's': gf_string(f, m->key, "none"); break;
+    case 'y': gf_string(f, m->key, "yarn"); break;
     case 'a': gf_strings(f, m->key, (const char *const[]){"a", "b"}, 2); break;
     case 'l': put_list(f, m->key, (const uint32_t[]){(uint32_t)m->v, 7}, m->v == 7 ? 2 : 1); break;
     default: break;
@@ -110,6 +111,21 @@ T(a_value_that_is_no_number_is_the_fault_of_the_file)
     static const struct more theta = {"llama.rope.freq_base", 'f', (double)NAN};
     refuse(NULL, &theta, "llama.rope.freq_base");
     t_eq(err.code, DS_EFORMAT); /* exit status 1: the user's words are right */
+}
+
+/* A size in a real number that no integer can hold. */
+T(a_size_beyond_every_integer_is_refused)
+{
+    static const double sizes[] = {1e30, -1e30, (double)INFINITY, (double)NAN};
+    for (size_t i = 0; i < DS_LEN(sizes); i++) {
+        struct model_config c;
+        const struct more yarn[] = {
+            {"llama.rope.scaling.type", 'y', 0},
+            {"llama.rope.scaling.factor", 'f', 2},
+            {"llama.rope.scaling.original_context_length", 'f', sizes[i]}};
+        t_fails(config_of(&c, NULL, yarn, 3), &err, DS_EFORMAT, "original_context_length = ");
+        opt_release(&model_group, &c);
+    }
 }
 
 T(an_absent_key_takes_llama_cpp_s_default)

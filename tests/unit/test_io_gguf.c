@@ -68,6 +68,7 @@ T(metadata_is_read_by_type)
     t_true(!gguf_int(gguf_meta_find(g, "list"), 2, &whole));
     t_true(gguf_int(gguf_meta_find(g, "yes"), 0, &whole) && whole == 1);
     t_true(!gguf_int(gguf_meta_find(g, "big"), 0, &whole));
+    t_true(gguf_num(gguf_meta_find(g, "big"), 0, &number) && number == 0x1p63);
     t_true(gguf_num(gguf_meta_find(g, "less"), 0, &number) && number == -2);
     t_true(gguf_string(gguf_meta_find(g, "general.architecture"), &text) && text.n == 5);
     t_true(!gguf_string(gguf_meta_find(g, "n"), &text));

@@ -92,6 +92,15 @@ static int get_num(const struct source *s, const char *key, double *out, struct 
     return 1;
 }
 
+/* Sets a whole number that a file may hold as any kind of number. */
+static int set_whole(struct model_config *c, const char *own, double v, const char *key,
+                     struct err *e)
+{
+    if (!(fabs(v) <= INT32_MAX))
+        return err_set(e, DS_EFORMAT, "%s = %g: out of range", key, v);
+    return load_set_int(c, own, (int64_t)v, key, e);
+}
+
 static int read_arch(struct source *s, struct err *e)
 {
     struct gguf_text text;
@@ -440,7 +449,7 @@ static int read_factors(const struct source *s, const struct gguf_tensor *t, str
     if (rc == 0)
         rc = get_num(s, "rope.scaling.original_context_length", &original, e);
     if (rc == 1)
-        rc = load_set_int(c, "rope_original", (int64_t)original, "original_context_length", e);
+        rc = set_whole(c, "rope_original", original, "original_context_length", e);
     else
         original = 0;
     if (rc < 0)
@@ -483,7 +492,7 @@ static int read_scaling_keys(const struct source *s, struct model_config *c, str
         if (rc == 0)
             return err_set(e, DS_EFORMAT, "missing key %s.%s", s->arch, keys[i][0]);
         if (rc == 1)
-            rc = i == 3 ? load_set_int(c, keys[i][1], (int64_t)v, keys[i][0], e)
+            rc = i == 3 ? set_whole(c, keys[i][1], v, keys[i][0], e)
                         : load_set_real(c, keys[i][1], v, keys[i][0], e);
         if (rc < 0)
             return rc;
@@ -507,7 +516,7 @@ static int read_yarn(const struct source *s, struct model_config *c, struct err 
         if (rc == 0 && v == 0)
             return err_set(e, DS_EFORMAT, "missing key %s.%s", s->arch, keys[i].key);
         if (rc >= 0)
-            rc = i == 3 ? load_set_int(c, keys[i].own, (int64_t)v, keys[i].key, e)
+            rc = i == 3 ? set_whole(c, keys[i].own, v, keys[i].key, e)
                         : load_set_real(c, keys[i].own, v, keys[i].key, e);
         if (rc < 0)
             return rc;
@@ -705,7 +714,7 @@ static int read_window(const struct source *s, struct model_config *c, struct er
         return err_set(e, DS_EFORMAT, "%s must be a list or a positive integer", full);
     if (size <= 0)
         return 0;
-    if ((rc = load_set_int(c, "window", (int64_t)size, "attention.sliding_window", e)) < 0 ||
+    if ((rc = set_whole(c, "window", size, "attention.sliding_window", e)) < 0 ||
         (rc = set_blocks(c, "window_layers", full, is_windowed, m, every, e)) < 0)
         return rc;
     if (!c->window_layers[0]) /* no block has it */
@@ -749,7 +758,7 @@ static int read_phi(const struct source *s, struct model_config *c, struct err *
     c->fused = 1;
     return rc < 0 || window <= 0 || window >= (double)c->max_seq
                ? (rc < 0 ? rc : 0)
-               : load_set_int(c, "window", (int64_t)window, "attention.sliding_window", e);
+               : set_whole(c, "window", window, "attention.sliding_window", e);
 }
 
 /* The first elements of a head that rotate. */
