@@ -65,6 +65,7 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
         rc = enough_room(root, bytes_needed, e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint");
+    checkpoint_sweep(root);
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "step-%08" PRId64, step);
         rc = fs_join(t.final, sizeof t.final, root, name, e);
@@ -373,6 +374,8 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
         if (rc < 0)
             return rc;
         rc = checkpoint_verify(dir, &why);
+        if (rc == DS_EIO) /* a bad sector fails again, too many open files may be over */
+            rc = checkpoint_verify(dir, &why);
         if (rc == 0)
             return 0;
         if (rc == DS_EMEM) /* says nothing of the checkpoint */
@@ -449,7 +452,7 @@ static int remove_stale(const char *root, struct err *e)
 {
     char **names = NULL, path[1200], final[1200];
     size_t n = 0;
-    int rc = fs_is_dir(root) ? fs_list(root, &names, &n, e) : 0;
+    int rc = fs_exists(root) ? fs_list(root, &names, &n, e) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         const char *owner = owner_of(names[i]);
         int is_trash = names[i][0] == '.';
@@ -461,6 +464,13 @@ static int remove_stale(const char *root, struct err *e)
     }
     fs_list_free(names, n);
     return rc;
+}
+
+void checkpoint_sweep(const char *root)
+{
+    struct err why = {0};
+    if (remove_stale(root, &why) < 0)
+        log_warn("leftovers of checkpoints are not removed: %s", why.text);
 }
 
 /* Steps of this run only; checkpoints of other runs are neither counted nor removed. */

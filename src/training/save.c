@@ -254,6 +254,7 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
                            struct err *e)
 {
     checkpoint_recover(root);
+    checkpoint_sweep(root);
     int64_t step = -1, newest = -1;
     int rc = newest_step(&newest, root, e);
     *found = newest >= 0;
