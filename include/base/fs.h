@@ -34,6 +34,8 @@ int fs_close(int fd);
 int fs_rename(const char *from, const char *to);
 int fs_mkdir(const char *path, mode_t mode);
 int fs_unlink(const char *path);
+int fs_truncate(int fd, uint64_t size);
+ssize_t fs_pread(int fd, void *buf, size_t n, uint64_t offset);
 
 /* ---- held directories (fs_at.c) ----
 
@@ -51,7 +53,12 @@ int fs_at(const char *path, const char **rest);
 struct stat;
 int fs_stat(const char *path, struct stat *st);  /* as stat(2)  */
 int fs_lstat(const char *path, struct stat *st); /* as lstat(2) */
+int fs_fstat(int fd, struct stat *st);           /* as fstat(2) */
 int fs_rmdir(const char *path);
+int fs_link(const char *from, const char *to);
+int fs_symlink(const char *target, const char *path);
+int fs_lock(int fd, int operation); /* as flock(2) */
+int fs_open_dir(const char *path);  /* for reading its entries */
 
 /* Retries after EINTR and short transfers; 0 or DS_EIO with text. */
 int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *e) DS_CHECK;
@@ -132,7 +139,11 @@ int fs_remove_tree_at(int at, const char *name, const char *path, struct err *e)
 /* Copies a directory tree to the new path `to`, which exists complete and synced afterwards or not
  * at all.  Links are copied as links; sockets, FIFOs and devices are left out. */
 int fs_copy_tree(const char *from, const char *to, struct err *e) DS_CHECK;
+/* 0 only when there is nothing: an entry that cannot be examined (EIO, ESTALE) exists. */
 int fs_exists(const char *path);
+/* 1 when `rc`, a failure to read the file at `path`, is the system's (EIO, EMFILE, EACCES, out of
+ * memory), not of what the file holds: it must neither be moved away nor rewritten. */
+int fs_is_unreadable(const char *path, int rc);
 int fs_is_dir(const char *path);
 int fs_is_socket(const char *path);
 /* Sorted names (without . and ..) in *names, each heap string; free with fs_list_free. */

@@ -17,7 +17,8 @@ struct checkpoint_tx {
     int replaces; /* set by the caller: replace even a complete checkpoint of the step */
     char run_id[CHECKPOINT_RUN_ID]; /* set by the caller: id of the run, "" = not recorded */
 };
-/* Creates ROOT/step-XXXXXXXX.tmp-OWNER/ (base/fs.h); the caller writes its files into tx->dir. */
+/* Creates ROOT/step-XXXXXXXX.tmp-OWNER/ (base/fs.h); the caller writes its files into tx->dir.
+ * First removes what it can of earlier commits, as checkpoint_sweep does. */
 int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
                      uint64_t bytes_needed, struct err *e) DS_CHECK;
 /* Writes the manifest (each file is hashed once, as it is read back), fsyncs and renames.  An
@@ -36,6 +37,9 @@ int checkpoint_check_run(const char *dir, const char *run_id, struct err *e) DS_
 /* Restores complete checkpoints that an interrupted commit had moved aside.  checkpoint_latest and
  * checkpoint_prune call it first; code that scans the names itself must call it before. */
 void checkpoint_recover(const char *root);
+/* Removes stale temporary directories of dead processes, and old checkpoints that could not be
+ * removed; what fails is left for the next time.  For the one that may write checkpoints there. */
+void checkpoint_sweep(const char *root);
 /* Steps that have a directory, complete or not, newest first; *steps is heap (mem_free). */
 int checkpoint_steps(const char *root, int64_t **steps, size_t *n, struct err *e) DS_CHECK;
 /* Newest step whose manifest verifies (older ones are tried with a warning); DS_ENOTFOUND when

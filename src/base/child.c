@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/process.h"
 #include "base/str.h"
 
@@ -123,7 +124,7 @@ static int open_ends(int end[2], int kind, int as)
     if (kind == CHILD_SOCKET) {
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, both) != 0)
             return -1;
-    } else if (pipe(both) != 0) {
+    } else if (fault_fails(FAULT_PIPE) || pipe(both) != 0) {
         return -1;
     }
     end[0] = as == 0 ? both[1] : both[0];
@@ -196,7 +197,7 @@ int child_start(struct child *c, const struct child_setup *how, struct err *e)
         child_self(self, sizeof self);
         path = self;
     }
-    if (open_pipes(how, ours, theirs) != 0 || pipe(report) != 0) {
+    if (open_pipes(how, ours, theirs) != 0 || fault_fails(FAULT_PIPE) || pipe(report) != 0) {
         rc = err_errno(e, "start %s", path);
         goto out;
     }
@@ -208,7 +209,7 @@ int child_start(struct child *c, const struct child_setup *how, struct err *e)
         fd[i] = theirs[i] >= 0 ? theirs[i] : want[i];
     if (how->err == CHILD_SAME)
         fd[2] = fd[1];
-    pid_t self_pid = getpid(), pid = fork();
+    pid_t self_pid = getpid(), pid = fault_fails(FAULT_FORK) ? -1 : fork();
     if (pid < 0) {
         rc = err_errno(e, "start %s", path);
         goto out;

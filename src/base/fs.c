@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/embedded.h"
+#include "base/fault.h"
 #include "base/guard.h"
 
 enum { PATH_MAX_BYTES = 4096 };
@@ -152,7 +153,7 @@ int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e)
     rc = fs_open_read(&fd, path, e);
     if (rc < 0)
         goto out;
-    if (fstat(fd, &st) != 0) {
+    if (fs_fstat(fd, &st) != 0) {
         rc = err_errno(e, "stat %s", path);
         goto out;
     }
@@ -222,7 +223,17 @@ int fs_sync_dir(const char *path, struct err *e)
 int fs_exists(const char *path)
 {
     struct stat st;
-    return fs_stat(path, &st) == 0 || embedded_find(path);
+    if (fs_stat(path, &st) == 0 || embedded_find(path))
+        return 1;
+    return errno == EIO || errno == ESTALE || errno == ETIMEDOUT || errno == ENOMEM;
+}
+
+int fs_is_unreadable(const char *path, int rc)
+{
+    struct stat st;
+    if (rc != DS_EIO)
+        return rc == DS_EMEM;
+    return fs_stat(path, &st) == 0 ? S_ISREG(st.st_mode) : errno != ENOENT && errno != ENOTDIR;
 }
 
 int fs_is_dir(const char *path)
@@ -285,12 +296,13 @@ int fs_map_open(struct fs_map *m, const char *path, struct err *e)
     if (rc < 0)
         return rc;
     const void *p = "";
-    if (fstat(fd, &st) != 0) {
+    if (fs_fstat(fd, &st) != 0) {
         rc = err_errno(e, "stat %s", path);
     } else if (!S_ISREG(st.st_mode)) {
         rc = err_set(e, DS_EIO, "%s: not a regular file; write a pipe to a file first", path);
     } else if (st.st_size > 0) {
-        p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        p = fault_fails(FAULT_MMAP) ? MAP_FAILED
+                                    : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
             rc = err_errno(e, "map %s (%" PRIu64 " bytes)", path, (uint64_t)st.st_size);
     }
@@ -329,11 +341,8 @@ void fs_map_copy(void *to, const void *from, size_t n)
     size_t at = 0, done = 0;
     ssize_t k = n >= FAULT && guard_file(from, n, &fd, &at) ? 1 : 0;
     while (done < n && k > 0) {
-        k = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
-        if (k < 0 && errno == EINTR)
-            k = 1;
-        else if (k > 0)
-            done += (size_t)k;
+        k = fs_pread(fd, (char *)to + done, n - done, at + done);
+        done += k > 0 ? (size_t)k : 0;
     }
     /* what read(2) refuses is an error of the file, which the guard reports */
     memcpy((char *)to + done, (const char *)from + done, n - done);
@@ -342,7 +351,7 @@ void fs_map_copy(void *to, const void *from, size_t n)
 int fs_map_unchanged(const struct fs_map *m, struct err *e)
 {
     struct stat now;
-    if (fstat(m->fd, &now) != 0)
+    if (fs_fstat(m->fd, &now) != 0)
         return err_errno(e, "stat");
     if ((uint64_t)now.st_size != m->n)
         return err_set(e, DS_EFORMAT,
@@ -363,8 +372,7 @@ uint64_t fs_free_bytes(const char *path)
 {
     struct statvfs v;
     const char *rest;
-    int at = fs_at(path, &rest);
-    int fd = openat(at, rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC), is_known;
+    int at = fs_at(path, &rest), fd = fs_open_dir(path), is_known;
     is_known = fd < 0 ? at == AT_FDCWD && statvfs(path, &v) == 0 : fstatvfs(fd, &v) == 0;
     if (fd >= 0)
         close(fd);

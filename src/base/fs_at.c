@@ -99,24 +99,3 @@ int fs_path_of_fd(int fd, char *out, size_t size)
     out[n > 0 ? n : 0] = '\0';
     return n > 0 && out[0] == '/';
 }
-
-int fs_stat(const char *path, struct stat *st)
-{
-    const char *rest;
-    int at = fs_at(path, &rest);
-    return fstatat(at, rest, st, 0);
-}
-
-int fs_lstat(const char *path, struct stat *st)
-{
-    const char *rest;
-    int at = fs_at(path, &rest);
-    return fstatat(at, rest, st, AT_SYMLINK_NOFOLLOW);
-}
-
-int fs_rmdir(const char *path)
-{
-    const char *rest;
-    int at = fs_at(path, &rest);
-    return unlinkat(at, rest, AT_REMOVEDIR);
-}

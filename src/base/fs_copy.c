@@ -40,7 +40,7 @@ static int copy_link(const char *from, const char *to, struct err *e)
     if (n < 0)
         return err_errno(e, "read link %s", from);
     target[n] = '\0';
-    return symlink(target, to) == 0 ? 0 : err_errno(e, "link %s", to);
+    return fs_symlink(target, to) == 0 ? 0 : err_errno(e, "link %s", to);
 }
 
 static int copy_entries(const char *from, const char *to, int depth, struct err *e)

@@ -73,7 +73,7 @@ int fs_open_read(int *fd, const char *path, struct err *e)
     if (got < 0)
         return err_errno(e, "open %s", path);
     /* checked again: the path may have changed meanwhile */
-    rc = fstat(got, &st) != 0               ? err_errno(e, "stat %s", path)
+    rc = fs_fstat(got, &st) != 0            ? err_errno(e, "stat %s", path)
          : !is_null && !S_ISREG(st.st_mode) ? refuse(path, st.st_mode, e)
                                             : 0;
     if (rc < 0) {

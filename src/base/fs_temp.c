@@ -121,7 +121,7 @@ static int is_abandoned(int at, const char *name)
         at, name, (is_dir ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return 0;
-    int is_free = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    int is_free = fs_lock(fd, LOCK_EX | LOCK_NB) == 0;
     close(fd);
     return is_free;
 }
@@ -195,8 +195,7 @@ static void sweep(DIR *dir, const char *path)
 
 static DIR *open_dir(const char *path)
 {
-    const char *rest;
-    int at = fs_at(path, &rest), fd = openat(at, rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = fs_open_dir(path);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (fd >= 0 && !dir)
         close(fd);
@@ -297,7 +296,7 @@ int fs_new_open(struct fs_new *f, const char *path, struct err *e)
         if (f->fd >= 0) {
             /* for hosts that cannot see this process; without lock support the file's age
              * decides */
-            (void)!flock(f->fd, LOCK_EX | LOCK_NB);
+            (void)!fs_lock(f->fd, LOCK_EX | LOCK_NB);
             return 0;
         }
         if (errno != EEXIST) {
@@ -345,9 +344,7 @@ static int same_file(const char *a, const char *b)
  * server made the link: two names of one file are the answer. */
 static int link_first(const char *temp, const char *path)
 {
-    const char *from, *to;
-    int at = fs_at(temp, &from), into = fs_at(path, &to);
-    int rc = linkat(at, from, into, to, 0), why = errno;
+    int rc = fs_link(temp, path), why = errno;
     if (rc == 0 || same_file(temp, path))
         return 1;
     if (why == EEXIST)

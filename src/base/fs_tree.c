@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/embedded.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/mem.h"
 
@@ -53,7 +54,7 @@ static int collect(struct names *to, DIR *dir, const char *path, struct err *e)
 {
     for (;;) {
         errno = 0;
-        const struct dirent *d = readdir(dir);
+        const struct dirent *d = fault_fails(FAULT_READDIR) ? NULL : readdir(dir);
         if (!d)
             return errno ? err_errno(e, "read directory %s", path) : 0;
         int rc = is_dot(d->d_name) ? 0 : add_name(to, d->d_name, path, e);
@@ -74,8 +75,7 @@ static int collect_embedded(struct names *to, const char *path, struct err *e)
 
 static int collect_from_disk(struct names *to, const char *path, struct err *e)
 {
-    const char *rest;
-    int at = fs_at(path, &rest), fd = openat(at, rest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = fs_open_dir(path);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         int rc = err_errno(e, "open directory %s", path);
@@ -105,6 +105,15 @@ int fs_list(const char *path, char ***names, size_t *n, struct err *e)
     return 0;
 }
 
+static int remove_entry(int at, const char *name, int flags)
+{
+    int rc;
+    do {
+        rc = fault_fails(flags ? FAULT_RMDIR : FAULT_UNLINK) ? -1 : unlinkat(at, name, flags);
+    } while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
 /* Removes the contents of the directory `fd` (taken and closed).  Every step uses a descriptor and
  * follows no links, so a name swapped meanwhile cannot lead outside the tree. */
 static int empty_directory(int fd, int depth, const char *path, struct err *e)
@@ -124,19 +133,19 @@ static int empty_directory(int fd, int depth, const char *path, struct err *e)
     for (const struct dirent *d; rc == 0 && (d = readdir(dir)) != NULL;) {
         if (is_dot(d->d_name))
             continue;
-        if (unlinkat(dirfd(dir), d->d_name, 0) == 0 || errno == ENOENT)
+        if (remove_entry(dirfd(dir), d->d_name, 0) == 0 || errno == ENOENT)
             continue;
         if (errno != EISDIR && errno != EPERM) {
             rc = err_errno(e, "remove %s in %s", d->d_name, path);
             break;
         }
         int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-        int sub = openat(dirfd(dir), d->d_name, flags);
+        int sub = fault_fails(FAULT_OPENDIR) ? -1 : openat(dirfd(dir), d->d_name, flags);
         if (sub < 0)
             rc = err_errno(e, "open %s in %s", d->d_name, path);
         else
             rc = empty_directory(sub, depth + 1, path, e);
-        if (rc == 0 && unlinkat(dirfd(dir), d->d_name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+        if (rc == 0 && remove_entry(dirfd(dir), d->d_name, AT_REMOVEDIR) != 0 && errno != ENOENT)
             rc = err_errno(e, "remove %s in %s", d->d_name, path);
     }
     closedir(dir);
@@ -149,12 +158,13 @@ int fs_remove_tree_at(int at, const char *name, const char *path, struct err *e)
     if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? 0 : err_errno(e, "remove %s", path);
     if (!S_ISDIR(st.st_mode))
-        return unlinkat(at, name, 0) == 0 ? 0 : err_errno(e, "remove %s", path);
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return remove_entry(at, name, 0) == 0 ? 0 : err_errno(e, "remove %s", path);
+    int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = fault_fails(FAULT_OPENDIR) ? -1 : openat(at, name, flags);
     if (fd < 0)
         return err_errno(e, "open %s", path);
     int rc = empty_directory(fd, 0, path, e);
-    if (rc == 0 && unlinkat(at, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+    if (rc == 0 && remove_entry(at, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
         rc = err_errno(e, "remove %s", path);
     return rc;
 }

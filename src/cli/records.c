@@ -42,7 +42,7 @@ int cli_records_write(const char *path, const struct str *frames, struct err *e)
     if (strcmp(slash ? slash + 1 : path, "log.mp") == 0)
         return err_set(e, DS_EEXIST, "%s: reserved for the log of a run; choose another name",
                        path);
-    if (stat(path, &st) == 0) {
+    if (fs_stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode))
             return err_set(e, DS_EEXIST, "%s is a directory, expected a file name", path);
         if (S_ISREG(st.st_mode))

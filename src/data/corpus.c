@@ -168,7 +168,7 @@ static int read_entry(struct corpus *c, const char *path, const struct corpus_op
                       struct err *e)
 {
     struct stat st;
-    if (stat(path, &st) != 0) {
+    if (fs_stat(path, &st) != 0) {
         log_warn("%s: cannot be read; skipped", path); /* a dangling link */
         return 0;
     }

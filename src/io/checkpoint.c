@@ -65,6 +65,7 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
         rc = enough_room(root, bytes_needed, e);
     if (rc < 0)
         return err_add(e, rc, "checkpoint");
+    checkpoint_sweep(root);
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "step-%08" PRId64, step);
         rc = fs_join(t.final, sizeof t.final, root, name, e);
@@ -282,7 +283,8 @@ static int verify_file(const char *dir, const char *name, const struct json_node
     if (rc < 0)
         return rc;
     if (fs_stat(path, &st) < 0)
-        return err_errno(e, "%s", path);
+        return errno == ENOENT ? err_set(e, DS_ENOTFOUND, "%s: missing", path)
+                               : err_errno(e, "%s", path);
     if ((int64_t)st.st_size != bytes)
         return err_set(e, DS_EFORMAT,
                        "%s has %" PRId64 " bytes, expected %" PRId64 " from its manifest", path,
@@ -300,6 +302,8 @@ int checkpoint_verify(const char *dir, struct err *e)
     const char *name;
     size_t len;
     int rc = fs_join(path, sizeof path, dir, manifest_name, e);
+    if (rc == 0 && !fs_exists(path))
+        rc = err_set(e, DS_ENOTFOUND, "%s: missing", path);
     if (rc == 0)
         rc = json_read_file(&j, path, MANIFEST_MAX, e);
     if (rc < 0)
@@ -324,7 +328,7 @@ static int list_steps(const char *root, int64_t **steps, size_t *n, struct err *
 {
     char **names = NULL;
     size_t count = 0;
-    if (!fs_is_dir(root)) {
+    if (!fs_exists(root)) {
         *steps = NULL;
         *n = 0;
         return 0;
@@ -371,8 +375,13 @@ static int newest_whole(const char *root, const int64_t *steps, size_t n, size_t
         int rc = step_dir(dir, sizeof dir, root, steps[*found], e);
         if (rc < 0)
             return rc;
-        if (checkpoint_verify(dir, &why) == 0)
+        rc = checkpoint_verify(dir, &why);
+        if (rc == DS_EIO) /* a bad sector fails again, too many open files may be over */
+            rc = checkpoint_verify(dir, &why);
+        if (rc == 0)
             return 0;
+        if (rc == DS_EMEM) /* says nothing of the checkpoint */
+            return err_set(e, rc, "%s", why.text);
         log_warn("checkpoint %s is incomplete: %s", dir, why.text);
     }
     return 0;
@@ -387,13 +396,20 @@ static int is_over(const char *owner, const char *path)
 }
 
 /* 1 when name is a complete checkpoint moved aside for one that was never committed: it is at
- * `from` and belongs at `to`. */
+ * `from` and belongs at `to`.  -1 when that cannot be found out now, 0 otherwise. */
 static int is_displaced(const char *root, const char *name, char from[1200], char to[1200])
 {
     const char *step = name[0] == '.' ? strstr(name, "-step-") : NULL, *owner = owner_of(name);
-    return step && owner && step_of(step + 1) >= 0 && fs_join(from, 1200, root, name, NULL) == 0 &&
-           is_over(owner, from) && fs_join(to, 1200, root, step + 1, NULL) == 0 && !fs_exists(to) &&
-           checkpoint_verify(from, NULL) == 0;
+    struct stat st;
+    if (!step || !owner || step_of(step + 1) < 0 || fs_join(from, 1200, root, name, NULL) < 0 ||
+        !is_over(owner, from) || fs_join(to, 1200, root, step + 1, NULL) < 0)
+        return 0;
+    if (fs_lstat(to, &st) == 0)
+        return 0;
+    if (errno != ENOENT)
+        return -1;
+    int rc = checkpoint_verify(from, NULL);
+    return rc == DS_EIO || rc == DS_EMEM ? -1 : rc == 0;
 }
 
 void checkpoint_recover(const char *root)
@@ -403,7 +419,7 @@ void checkpoint_recover(const char *root)
     if (!fs_is_dir(root) || fs_list(root, &names, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n; i++) {
-        if (!is_displaced(root, names[i], from, to))
+        if (is_displaced(root, names[i], from, to) != 1)
             continue;
         if (fs_rename(from, to) == 0)
             log_warn("checkpoint %s restored: its replacement was interrupted", to);
@@ -438,18 +454,25 @@ int checkpoint_clean(const char *root, struct err *e)
 {
     char **names = NULL, path[1200], final[1200];
     size_t n = 0;
-    int rc = fs_is_dir(root) ? fs_list(root, &names, &n, e) : 0;
+    int rc = fs_exists(root) ? fs_list(root, &names, &n, e) : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         const char *owner = owner_of(names[i]);
         int is_trash = names[i][0] == '.';
         if (!owner || (fs_owner_is_own(owner) && !is_trash))
             continue;
         rc = fs_join(path, sizeof path, root, names[i], e);
-        if (rc == 0 && is_over(owner, path) && !is_displaced(root, names[i], path, final))
+        if (rc == 0 && is_over(owner, path) && is_displaced(root, names[i], path, final) == 0)
             rc = fs_remove_tree(path, e);
     }
     fs_list_free(names, n);
     return rc;
+}
+
+void checkpoint_sweep(const char *root)
+{
+    struct err why = {0};
+    if (remove_stale(root, &why) < 0)
+        log_warn("leftovers of checkpoints are not removed: %s", why.text);
 }
 
 /* Steps of this run only; checkpoints of other runs are neither counted nor removed. */

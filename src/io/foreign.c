@@ -540,7 +540,7 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
     char next = '\n';
-    if (s->took_end && pread(fd, &next, 1, (off_t)seen) == 1 && next != '\n' && next != '\r') {
+    if (s->took_end && fs_pread(fd, &next, 1, seen) == 1 && next != '\n' && next != '\r') {
         fs_close(fd); /* the last line was not complete after all */
         start_over(r, 0);
         return 2;

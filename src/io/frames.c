@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 
 enum { HEAD_MAX = 1 << 20 }; /* the first record carries the configuration */
@@ -23,7 +24,7 @@ const unsigned char *frames_peek(struct frames *f, uint64_t off, size_t n, size_
             return f->buf;
         }
         f->buf = p;
-        ssize_t r = pread(f->fd, f->buf, ask, (off_t)off);
+        ssize_t r = fs_pread(f->fd, f->buf, ask, off);
         f->at = off;
         f->len = r > 0 ? (size_t)r : 0;
         f->bytes_read += f->len;

@@ -109,7 +109,7 @@ int runconfig_read(struct config *c, const char *dir, int *is_lost, struct err *
         *is_lost = 0;
     if (rc < 0 || read_file(c, dir, path, &why))
         return rc;
-    if (why.code == DS_EMEM)
+    if (why.code == DS_EMEM || (is_lost && fs_is_unreadable(path, why.code)))
         return err_set(e, why.code, "%s", why.text);
     if (read_head(c, dir, 0, &head) < 0 || c->n == 0)
         return err_set(e, why.code,

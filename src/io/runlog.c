@@ -60,7 +60,7 @@ int runlog_is_locked(const char *path)
     int fd;
     if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
-    int held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    int held = fs_lock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
     fs_close(fd);
     return held;
 }
@@ -70,13 +70,13 @@ static int lock(const struct runlog_writer *w, struct err *e)
     struct stat st;
     /* A viewer that checks whether the run is live holds the lock briefly: retry for a moment. */
     for (int i = 0; i < 10; i++) {
-        if (flock(w->fd, LOCK_EX | LOCK_NB) == 0)
+        if (fs_lock(w->fd, LOCK_EX | LOCK_NB) == 0)
             return 0;
         if (errno != EWOULDBLOCK && errno != EINTR)
             return err_errno(e, "lock %s", w->path);
         clock_sleep(0.01);
     }
-    long pid = fstat(w->fd, &st) == 0 ? lock_holder(st.st_ino) : 0;
+    long pid = fs_fstat(w->fd, &st) == 0 ? lock_holder(st.st_ino) : 0;
     if (pid > 0)
         return err_set(e, DS_EBUSY, "%s is being written by process %ld", w->path, pid);
     return err_set(e, DS_EBUSY, "%s is being written by another process", w->path);
@@ -128,7 +128,7 @@ static int cut_tail(struct runlog_writer *w, uint64_t n, struct err *e)
         rc = read_tail(w, end - w->offset, &tail, e);
     if (rc == 0)
         rc = keep_tail(w, &tail, e);
-    if (rc == 0 && ftruncate(w->fd, (off_t)w->offset) < 0)
+    if (rc == 0 && fs_truncate(w->fd, w->offset) < 0)
         rc = err_errno(e, "truncate %s to %" PRIu64 " bytes", w->path, w->offset);
     str_release(&tail);
     return rc;
@@ -182,7 +182,7 @@ static int open_file(struct runlog_writer *w, struct err *e)
     w->fd = fs_open(w->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
     if (w->fd < 0)
         return err_errno(e, "open %s", w->path);
-    if (fstat(w->fd, &st) < 0)
+    if (fs_fstat(w->fd, &st) < 0)
         return err_errno(e, "stat %s", w->path);
     if (!S_ISREG(st.st_mode))
         return err_set(e, DS_EIO, "%s: not a regular file", w->path);
@@ -225,9 +225,9 @@ static void cut_torn(struct runlog_writer *w)
     struct stat st;
     if (!w->is_torn)
         return;
-    if (ftruncate(w->fd, (off_t)w->offset) == 0)
+    if (fs_truncate(w->fd, w->offset) == 0)
         w->is_torn = 0;
-    else if (fstat(w->fd, &st) == 0)
+    else if (fs_fstat(w->fd, &st) == 0)
         w->offset = (uint64_t)st.st_size; /* readers skip the torn bytes by their checksum */
 }
 
@@ -389,7 +389,7 @@ int runlog_writer_has_head(const struct runlog_writer *w)
 int runlog_writer_owns_path(const struct runlog_writer *w)
 {
     struct stat a, b;
-    return fstat(w->fd, &a) == 0 && fs_stat(w->path, &b) == 0 && a.st_dev == b.st_dev &&
+    return fs_fstat(w->fd, &a) == 0 && fs_stat(w->path, &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
 }
 
@@ -418,7 +418,7 @@ void runlog_writer_close(struct runlog_writer *w)
     if (w->is_dirty && sync_now(w, &e) < 0)
         log_error("%s", e.text);
     if (fs_close(w->fd) < 0)
-        log_error("%s: close failed", w->path);
+        log_error("close %s: %s", w->path, strerror(errno));
     str_release(&w->frame);
     str_release(&w->waiting);
     mem_free(w->path);

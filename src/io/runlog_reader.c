@@ -47,7 +47,7 @@ static int open_path(const char *path, struct stat *st, struct err *e)
                                : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     if (fd < 0)
         return err_errno(e, "open %s", path);
-    if (fstat(fd, st) < 0)
+    if (fs_fstat(fd, st) < 0)
         err_errno(e, "stat %s", path);
     else if (S_ISDIR(st->st_mode))
         err_set(e, DS_EIO, "%s: is a directory; expected a record file", path);
@@ -145,7 +145,7 @@ uint64_t runlog_reader_tail(const struct runlog_reader *r)
     if (r->foreign)
         return foreign_left(r->foreign);
     uint64_t from = runlog_reader_offset(r), to = r->base + r->len;
-    if (!r->is_pipe && fstat(r->fd, &st) == 0)
+    if (!r->is_pipe && fs_fstat(r->fd, &st) == 0)
         to = (uint64_t)st.st_size;
     return to > from ? to - from : 0;
 }
@@ -211,7 +211,7 @@ static int start_over(struct runlog_reader *r)
 static int same_gap(const struct runlog_reader *r)
 {
     unsigned char now[SIGN];
-    ssize_t got = pread(r->fd, now, r->sign_len, (off_t)r->gap_from);
+    ssize_t got = fs_pread(r->fd, now, r->sign_len, r->gap_from);
     return got == (ssize_t)r->sign_len && memcmp(now, r->sign, r->sign_len) == 0;
 }
 
@@ -219,7 +219,7 @@ static int same_gap(const struct runlog_reader *r)
 static int file_moved(struct runlog_reader *r)
 {
     struct stat now, named;
-    if (fstat(r->fd, &now) < 0)
+    if (fs_fstat(r->fd, &now) < 0)
         return 0;
     if (fs_stat(r->path, &named) == 0 && !same_file(&named, &now) && S_ISREG(named.st_mode))
         return start_over(r);
@@ -280,8 +280,8 @@ static int fill(struct runlog_reader *r, struct err *e)
         if (!pipe_ready(r))
             return 0;
     } else {
-        if (fstat(r->fd, &st) < 0)
-            return 0;
+        if (fs_fstat(r->fd, &st) < 0) /* a writer would take it for the end, and cut there */
+            return err_errno(e, "stat %s", r->path);
         skip_hole(r, (uint64_t)st.st_size);
         uint64_t from = r->base + r->len;
         if ((uint64_t)st.st_size <= from)

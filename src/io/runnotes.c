@@ -159,7 +159,7 @@ static int move_link(const char *from, const char *to, struct err *e)
     char target[PATH_MAX];
     if (!realpath(from, target))
         return err_errno(e, "follow link %s", from);
-    int rc = symlink(target, to) == 0 ? 0 : err_errno(e, "link %s", to);
+    int rc = fs_symlink(target, to) == 0 ? 0 : err_errno(e, "link %s", to);
     if (rc == 0 && fs_unlink(from) != 0)
         rc = err_errno(e, "remove link %s", from);
     return rc;

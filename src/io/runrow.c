@@ -385,7 +385,7 @@ static uint64_t end_of_data(int fd, uint64_t size, const char *path)
 {
     unsigned char last[16];
     uint64_t end = size;
-    if (size < sizeof last || pread(fd, last, sizeof last, (off_t)(size - sizeof last)) < 16)
+    if (size < sizeof last || fs_pread(fd, last, sizeof last, size - sizeof last) < 16)
         return size;
     for (size_t i = 0; i < sizeof last; i++)
         if (last[i])
@@ -400,7 +400,7 @@ static int scan_log(struct run_row *row, const char *log, struct err *e)
     struct stat st;
     struct scan *s = mem_alloc(1, sizeof *s);
     int fd = -1, rc = s ? fs_open_read(&fd, log, e) : err_set(e, DS_EMEM, "%s: out of memory", log);
-    if (rc == 0 && fstat(fd, &st) != 0)
+    if (rc == 0 && fs_fstat(fd, &st) != 0)
         rc = err_errno(e, "stat %s", log);
     if (rc == 0) {
         *s = (struct scan){.row = row, .frames = {.fd = fd, .size = (uint64_t)st.st_size}};

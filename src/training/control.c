@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -364,7 +365,7 @@ static int open_socket(struct control *c, const char *dir, struct err *e)
     if (rc == 0) {
         /* we hold the log's lock, so an existing socket is a stale one */
         fs_unlink(c->path);
-        c->fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        c->fd = fault_fails(FAULT_SOCKET) ? -1 : socket(AF_UNIX, SOCK_STREAM, 0);
         mode_t old = umask(0177);
         if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&addr, sizeof addr) < 0 ||
             listen(c->fd, CLIENTS_MAX) < 0 || set_nonblocking(c->fd))
@@ -380,7 +381,8 @@ static int open_socket(struct control *c, const char *dir, struct err *e)
 static int start_thread(struct control *c, struct err *e)
 {
     sigset_t all, before;
-    if (pipe(c->wake) < 0 || set_nonblocking(c->wake[0]) || set_nonblocking(c->wake[1]))
+    if (fault_fails(FAULT_PIPE) || pipe(c->wake) < 0 || set_nonblocking(c->wake[0]) ||
+        set_nonblocking(c->wake[1]))
         return err_errno(e, "control socket");
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -58,6 +58,8 @@ int trainer_repair(struct trainer *t, struct err *e)
         json_free(j);
         return rc;
     }
+    if (fs_is_unreadable(path, why.code))
+        return err_set(e, why.code, "%s", why.text);
     log_warn("%s; rewriting it without the command line", why.text);
     rc = trainer_rename_broken(path, e);
     return rc == 0 ? write_meta(t->dir, &t->config, 0, NULL, t->version, t->parent, e) : rc;
@@ -76,7 +78,7 @@ static void discard(const char *dir, int home)
         if (fs_join(path, sizeof path, dir, file[i], NULL) == 0)
             fs_unlink(path);
     if (fs_is_held_at(home, dir))
-        rmdir(dir); /* fails while other files remain, such as a detached run's output */
+        fs_rmdir(dir); /* fails while other files remain, such as a detached run's output */
 }
 
 /* has_begun: a checkpoint, its tokenizer and settings may already exist. */

@@ -112,7 +112,7 @@ static int copy_bytes(const char *from, const char *to, struct err *e)
 /* Files of a checkpoint are never written again, so both runs may share them. */
 static int take_file(const char *from, const char *to, struct err *e)
 {
-    return link(from, to) == 0 ? 0 : copy_bytes(from, to, e);
+    return fs_link(from, to) == 0 ? 0 : copy_bytes(from, to, e);
 }
 
 /* Links the checkpoint's files into the new run and writes a manifest of its own. */

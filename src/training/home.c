@@ -20,7 +20,7 @@ static int lock_home(int home, const char *dir, struct err *e)
     char path[1100];
     struct runlog_writer *log = NULL;
     for (int i = 0; i < 10; i++) {
-        if (flock(home, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR))
+        if (fs_lock(home, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR))
             return 0; /* no directory locks on this file system: rely on that of log.mp */
         clock_sleep(0.01);
     }
@@ -106,7 +106,12 @@ int trainer_home_is_empty(const char *dir, int has_begun, struct err *e)
         int rc = fs_join(path, sizeof path, dir, name[i], e);
         if (rc < 0)
             return rc;
-        if (fs_lstat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0 && i > 0))
+        if (fs_lstat(path, &st) != 0) {
+            if (errno != ENOENT && errno != ENOTDIR)
+                return err_errno(e, "stat %s", path);
+            continue;
+        }
+        if (S_ISREG(st.st_mode) && st.st_size == 0 && i > 0)
             continue;
         return i == 0 ? err_set(e, DS_EEXIST, "%s: run already exists; --resume continues it", dir)
                       : err_set(e, DS_EEXIST,

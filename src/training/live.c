@@ -231,7 +231,10 @@ static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lo
     *n = *is_lost = 0;
     if (rc < 0 || !fs_exists(path))
         return rc;
-    if (json_read_file(&j, path, 1 << 20, &why) < 0) {
+    rc = json_read_file(&j, path, 1 << 20, &why);
+    if (fs_is_unreadable(path, rc))
+        return err_set(e, rc, "%s", why.text);
+    if (rc < 0) {
         log_warn("%s; live settings are recovered from log.mp", why.text);
         *is_lost = 1;
         return trainer_live_from_log(dir, v, n, e);

@@ -133,7 +133,10 @@ static int repair_best(const struct trainer *t, struct err *e)
     int rc = fs_join(path, sizeof path, t->dir, "best.json", e);
     if (rc < 0 || fs_lstat(path, &st) != 0)
         return rc;
-    if (json_read_file(&j, path, 1 << 16, &why) < 0) {
+    rc = json_read_file(&j, path, 1 << 16, &why);
+    if (fs_is_unreadable(path, rc)) {
+        rc = err_set(e, rc, "%s", why.text);
+    } else if (rc < 0) {
         log_warn("%s; rewriting it", why.text);
         rc = trainer_rename_broken(path, e);
         if (rc == 0)
@@ -234,7 +237,7 @@ static int newest_step(int64_t *out, const char *root, struct err *e)
     char **names = NULL;
     size_t n = 0;
     int64_t newest = -1, step;
-    int used = 0, rc = fs_is_dir(root) ? fs_list(root, &names, &n, e) : 0;
+    int used = 0, rc = fs_exists(root) ? fs_list(root, &names, &n, e) : 0;
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < n; i++)
@@ -251,6 +254,7 @@ static int find_checkpoint(struct trainer *t, int *found, const char *root, char
                            struct err *e)
 {
     checkpoint_recover(root);
+    checkpoint_sweep(root);
     int64_t step = -1, newest = -1;
     int rc = newest_step(&newest, root, e);
     *found = newest >= 0;
@@ -316,7 +320,7 @@ static int forget_lost_best(struct trainer *t, const char *root, struct err *e)
     snprintf(name, sizeof name, "step-%08" PRId64, t->state.best_step);
     int rc = fs_join(dir, sizeof dir, root, name, e);
     t->saved_step = t->state.step;
-    if (rc == 0 && t->state.best_step != t->state.step && !fs_is_dir(dir)) {
+    if (rc == 0 && t->state.best_step != t->state.step && !fs_exists(dir)) {
         t->state.best_step = -1;
         t->state.best_loss = (double)INFINITY;
     }

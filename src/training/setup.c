@@ -1,4 +1,5 @@
 /* Opens what a configuration describes: data, tokenizer, model and probe texts. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,13 +56,15 @@ static int open_tokenizer(struct trainer *t, struct err *e)
     if (rc < 0)
         return rc;
     int is_there = fs_lstat(path, &st) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR)
+        return err_errno(e, "stat %s", path);
     if (!is_there)
         err_set(&why, DS_ENOTFOUND, "%s: missing", path);
     else if (S_ISREG(st.st_mode) && st.st_size == 0)
         err_set(&why, DS_EFORMAT, "%s: empty", path);
     else if (tokenizer_load(&t->tokenizer, path, &why) == 0)
         return 0;
-    if (why.code == DS_EMEM)
+    if (fs_is_unreadable(path, why.code))
         return err_set(e, why.code, "%s", why.text);
     rc = tokenizer_of_checkpoint(t, path, why.text, e);
     if (rc != 0)
@@ -477,9 +480,9 @@ static int open_probes(struct trainer *t, struct err *e)
 int trainer_setup(struct trainer *t, struct err *e)
 {
     int rc = share_tokenizer(t, texts_open(&t->corpus, &t->config.data, e), e);
-    if (rc < 0 || (rc = fit_vocab(t, e)) < 0 ||
-        (rc = open_loaders(t, e)) < 0 || (rc = open_model(t, e)) < 0 ||
-        (rc = start_teacher(t, e)) < 0 || (rc = alloc_batch(t, e)) < 0 ||
+    if (rc < 0 || (rc = fit_vocab(t, e)) < 0 || (rc = open_loaders(t, e)) < 0 ||
+        (rc = open_model(t, e)) < 0 || (rc = start_teacher(t, e)) < 0 ||
+        (rc = alloc_batch(t, e)) < 0 ||
         (rc = step_report_init(&t->report, model_config_depth(&t->model->config), e)) < 0)
         return rc;
     if (trainer_expert_cells(t) > 0) {

@@ -290,7 +290,7 @@ T(existing_complete_checkpoint_is_kept_and_a_broken_one_replaced)
     t_true(truncate(p, 100) == 0);
     t_fails(checkpoint_verify(dir, &e), &e, DS_EFORMAT, "100 bytes");
     t_true(unlink(p) == 0);
-    t_fails(checkpoint_verify(dir, &e), &e, DS_EIO, "model.safetensors");
+    t_fails(checkpoint_verify(dir, &e), &e, DS_ENOTFOUND, "model.safetensors");
 }
 
 /* Otherwise a crash may lose the directory of all checkpoints, whatever was synced in it. */

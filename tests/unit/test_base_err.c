@@ -170,6 +170,8 @@ T(fault_rules_are_parsed)
     t_eq(fault_find(spec, "open", &r), 1);
     t_true(r.at == 12 && r.number == EACCES);
     t_eq(fault_find(spec, "rename", &r), 0);
+    t_eq(fault_find("read:2+=SHORT", "read", &r), 1);
+    t_true(r.at == 2 && r.persistent && r.number == FAULT_SHORT);
     t_eq(fault_find("", "open", &r), 0);
     t_eq(fault_find(",,:,open", "open", &r), 0);
 }

@@ -238,6 +238,45 @@ T(fs_faults_come_from_the_environment)
     expect_file(f, "old", NULL);
 }
 
+T(fs_short_transfers_from_the_environment_are_continued)
+{
+    struct err e = {0};
+    struct str got = {0};
+    struct stat st;
+    char part[8];
+    const char *f = in_tmp(t_tmpdir(), "f");
+    setenv("DEPTHSCOPE_FAIL", "write:1+=SHORT,read:1+=SHORT,pread:1=SHORT,ftruncate:1=EIO", 1);
+    t_ok(fs_write_file(f, "twelve bytes", 12, &e), &e);
+    t_ok(fs_read_file(&got, f, 12, &e), &e);
+    t_str(str_text(&got), "twelve bytes");
+    int fd = open(f, O_RDWR);
+    t_true(fs_pread(fd, part, 6, 0) == 3 && fs_pread(fd, part, 6, 0) == 6);
+    t_true(fs_truncate(fd, 5) == -1 && errno == EIO && fs_fstat(fd, &st) == 0 && st.st_size == 12);
+    t_true(fs_truncate(fd, 5) == 0 && fs_fstat(fd, &st) == 0 && st.st_size == 5);
+    close(fd);
+    str_release(&got);
+}
+
+T(fs_calls_of_a_process_are_counted)
+{
+    char spec[60], got[1000];
+    int end[2], status = -1;
+    t_true(pipe(end) == 0);
+    snprintf(spec, sizeof spec, "mkdir:9,count=/dev/fd/%d", end[1]);
+    setenv("DEPTHSCOPE_FAIL", spec, 1);
+    pid_t pid = fork();
+    if (pid == 0) { /* the child's exit removes its directory */
+        const char *f = in_tmp(t_tmpdir(), "f");
+        exit(fs_write_file(f, "x", 1, NULL) == 0 && fs_unlink(f) == 0 ? 0 : 1);
+    }
+    t_true(waitpid(pid, &status, 0) == pid && status == 0);
+    ssize_t n = read(end[0], got, sizeof got - 1);
+    got[n > 0 ? n : 0] = '\0';
+    t_truef(strstr(got, " write=1 fsync=2 ") && strstr(got, " rename=1 mkdir=0 unlink=1 "), "%s",
+            got);
+    t_true(strstr(got, " alloc=") && strchr(got, '\n') == got + n - 1);
+}
+
 /* ---- unfinished files ---- */
 
 static int listed(const char *dir, const char *part)

@@ -11,7 +11,8 @@
 static int same_file(const char *a, const char *b)
 {
     struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return fs_stat(a, &x) == 0 && fs_stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
 }
 
 static int is_empty_dir(const char *path)
@@ -94,7 +95,7 @@ static int check_directory(const struct convert_job *j, struct err *e)
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || !name[0])
         return err_set(e, DS_EUSAGE, "%s: cannot be renamed; use -o to name a new directory",
                        j->out);
-    if (lstat(j->out, &st) == 0 && S_ISLNK(st.st_mode))
+    if (fs_lstat(j->out, &st) == 0 && S_ISLNK(st.st_mode))
         return err_set(e, DS_EEXIST, "%s is a symbolic link; use -o to name a new directory",
                        j->out);
     if (fs_exists(j->out) && !is_empty_dir(j->out))
@@ -116,7 +117,7 @@ int convert_check_out(const struct convert_job *j, struct err *e)
                        j->out);
     if (j->o.to == CONVERT_HF)
         return check_directory(j, e);
-    if (stat(j->out, &st) < 0)
+    if (fs_stat(j->out, &st) < 0)
         return 0;
     if (S_ISDIR(st.st_mode))
         return err_set(e, DS_EEXIST, "%s is a directory; use -o to name a file", j->out);

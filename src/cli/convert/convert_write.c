@@ -101,7 +101,7 @@ static int write_gguf(struct convert_job *j, struct err *e)
 static int check_tokenizer_bin(const struct convert_job *j, const char *path, struct err *e)
 {
     struct stat st;
-    if (stat(path, &st) < 0)
+    if (fs_stat(path, &st) < 0)
         return 0;
     if (convert_is_source(j, path))
         return err_set(e, DS_EUSAGE,

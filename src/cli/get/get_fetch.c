@@ -36,7 +36,7 @@ enum { HEADERS_MAX = 1 << 20 };
 static int64_t size_of(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
+    return fs_stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
 /* The URL with scheme://host replaced. */
@@ -200,9 +200,9 @@ static int open_part(struct get_job *j, struct err *e)
     int rc = fs_open_write(&j->fd, j->part, O_CREAT | O_APPEND | O_NOFOLLOW, e);
     if (rc < 0)
         return err_add(e, rc, "get");
-    if (flock(j->fd, LOCK_EX | LOCK_NB) != 0)
+    if (fs_lock(j->fd, LOCK_EX | LOCK_NB) != 0)
         return err_set(e, DS_EBUSY, "get: %s: locked by another download; wait for it", j->part);
-    if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode) || (int64_t)st.st_size != j->have)
+    if (fs_fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode) || (int64_t)st.st_size != j->have)
         return err_set(e, DS_EBUSY, "get: %s: changed during the download; try again", j->part);
     return 0;
 }
@@ -315,7 +315,7 @@ static int transfer(struct get_job *j, struct err *e)
             break; /* complete */
         rc = transfer_once(j, words, &status, e);
         if (rc == 0 && status == CURL_NO_RANGE) { /* the server does not support ranges */
-            unlink(j->part);
+            fs_unlink(j->part);
             continue;
         }
         if (rc == 0 && (status == 0 || j->is_over || !is_passing(status) ||

@@ -39,7 +39,7 @@ static int hash_file(uint64_t *h, const char *path, struct err *e)
     struct stat st;
     int fd = -1,
         rc = buf ? fs_open_read(&fd, path, e) : err_set(e, DS_EMEM, "%s: out of memory", path);
-    if (rc == 0 && fstat(fd, &st) != 0)
+    if (rc == 0 && fs_fstat(fd, &st) != 0)
         rc = err_errno(e, "stat %s", path);
     if (rc == 0) {
         int64_t size = (int64_t)st.st_size, rest = size - HEAD - SAMPLE;

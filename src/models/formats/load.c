@@ -235,24 +235,33 @@ int model_write_config_with(const struct model *m, const struct config *more, co
     return rc;
 }
 
-/* The checkpoint named by best.json, if it exists and verifies. */
-static int best_of_run(const char *root, char *dir, size_t size)
+/* The checkpoint named by best.json: 1 if it exists and verifies, 0 if not.  Negative when the
+ * system fails to read it: another model in its place would be a wrong result. */
+static int best_of_run(const char *root, char *dir, size_t size, struct err *e)
 {
     char path[1024], name[32];
     struct json *j = NULL;
     struct err why = {0};
     if (fs_join(path, sizeof path, root, "best.json", NULL) < 0 || !fs_exists(path))
         return 0; /* a run without validation has none */
-    if (json_read_file(&j, path, 1 << 16, &why) < 0) {
+    int rc = json_read_file(&j, path, 1 << 16, &why);
+    if (fs_is_unreadable(path, rc))
+        return err_set(e, rc, "%s", why.text);
+    if (rc < 0) {
         log_warn("%s; using the newest checkpoint", why.text);
         return 0;
     }
     snprintf(name, sizeof name, "step-%08lld",
              (long long)json_int(json_get(json_root(j), "step"), -1));
     json_free(j);
-    if (fs_join(path, sizeof path, root, "checkpoints", NULL) == 0 &&
-        fs_join(dir, size, path, name, NULL) == 0 && checkpoint_verify(dir, &why) == 0)
+    if ((rc = fs_join(path, sizeof path, root, "checkpoints", e)) < 0 ||
+        (rc = fs_join(dir, size, path, name, e)) < 0)
+        return rc;
+    rc = checkpoint_verify(dir, &why);
+    if (rc == 0)
         return 1;
+    if (rc == DS_EIO || rc == DS_EMEM)
+        return err_set(e, rc, "%s/best.json: %s cannot be used: %s", root, name, why.text);
     log_warn("%s/best.json: %s cannot be used: %s; using the newest checkpoint", root, name,
              why.text);
     return 0;
@@ -298,8 +307,9 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
         if (fs_join(path, sizeof path, root, "checkpoints", e) == 0 && fs_is_dir(path)) {
             int64_t step;
             checkpoint_recover(path);
-            if (best_of_run(root, dir, size))
-                return 0;
+            int rc = best_of_run(root, dir, size, e);
+            if (rc != 0)
+                return rc < 0 ? rc : 0;
             return checkpoint_latest(path, dir, size, &step, e);
         }
         if (is_run(root))
