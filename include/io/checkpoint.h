@@ -46,10 +46,8 @@ int checkpoint_steps(const char *root, int64_t **steps, size_t *n, struct err *e
  * none. */
 int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step,
                       struct err *e) DS_CHECK;
-/* Removes stale temporary directories of dead processes. */
-int checkpoint_clean(const char *root, struct err *e) DS_CHECK;
 /* Keeps the newest `keep`, the step `best` (-1 none) and every multiple of `every` (0 none);
- * removes the rest, and cleans. */
+ * removes the rest, and stale temporary directories of dead processes. */
 int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every,
                      struct err *e) DS_CHECK;
 

@@ -450,7 +450,7 @@ int checkpoint_latest(const char *root, char *dir, size_t size, int64_t *step, s
 /* ---- pruning ------------------------------------------------------------------------------------
  */
 
-int checkpoint_clean(const char *root, struct err *e)
+static int remove_stale(const char *root, struct err *e)
 {
     char **names = NULL, path[1200], final[1200];
     size_t n = 0;
@@ -515,7 +515,7 @@ static int prune(const char *root, const char *run_id, int64_t verified, int kee
         rc = remove_checkpoint(root, name, e);
     }
     mem_free(steps);
-    return rc == 0 ? checkpoint_clean(root, e) : rc;
+    return rc == 0 ? remove_stale(root, e) : rc;
 }
 
 int checkpoint_prune(const char *root, int keep, int64_t best, int64_t every, struct err *e)

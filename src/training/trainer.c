@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/ranks.h"
-#include "io/checkpoint.h"
 #include "training/exit_loss.h"
 #include "training/fork.h"
 #include "training/start.h"
@@ -651,17 +650,6 @@ static int open_weights(struct trainer *t, int resume, int allow_change, struct 
     return 0;
 }
 
-/* Of a writer that was killed.  A save removes them too, but a run without steps left has none. */
-static void remove_leftovers(const struct trainer *t)
-{
-    char root[1100];
-    struct err why = {0};
-    if (fs_join(root, sizeof root, t->dir, "checkpoints", &why) < 0 ||
-        checkpoint_clean(root, &why) < 0)
-        log_warn("%s", why.text);
-    fs_temp_sweep(t->dir);
-}
-
 /* Rank 0 alone. */
 static int begin_log(struct trainer *t, int resume, struct err *e)
 {
@@ -670,7 +658,7 @@ static int begin_log(struct trainer *t, int resume, struct err *e)
         return rc;
     account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
     if (resume) {
-        remove_leftovers(t);
+        fs_temp_sweep(t->dir); /* of a writer that was killed */
         rc = trainer_repair(t, e); /* the changed configuration applies from now on */
         if (rc < 0)
             return rc;
