@@ -44,8 +44,8 @@ def check(ok, text):
 # ---- a directory of a run --------------------------------------------------------------------------------------------------
 
 
-def read_frames(path):
-    """(the whole records as bytes, heads in them) of a log that may be in writing."""
+def read_frames(path, checks=False):
+    """(the whole records as bytes, heads in them) of a log that may be in writing.  checks: also the checksums, which are slow."""
     try:
         with open(path, "rb") as f:
             data = f.read()
@@ -54,7 +54,7 @@ def read_frames(path):
     at, heads = 0, []
     while at < len(data):
         n = frame_length(data[at:at + 6])
-        if n <= 0 or at + n > len(data):
+        if n <= 0 or at + n > len(data) or checks and frame_body(data[at:at + n]) is None:
             break
         if HEAD in data[at:at + 40]:
             heads.append(unpack(frame_body(data[at:at + n])[1]))
@@ -108,8 +108,9 @@ def saved_step(path):
     at, newest = 0, -1
     while at < len(records):
         n = frame_length(records[at:at + 6])
-        if b"checkpoint" in records[at:at + n] and n < 200:
-            body = unpack(frame_body(records[at:at + n])[1])
+        found = frame_body(records[at:at + n]) if b"checkpoint" in records[at:at + n] and n < 200 else None
+        if found:
+            body = unpack(found[1])
             newest = body["step"] if body.get("name") == "checkpoint" and body["level"] == "info" else newest
         at += n
     return newest
@@ -227,7 +228,7 @@ class World:
             if not os.path.isdir(path):
                 continue
             ino = os.stat(path).st_ino
-            records, heads = read_frames(os.path.join(path, "log.mp"))
+            records, heads = read_frames(os.path.join(path, "log.mp"), self.is_hurt)
             steps = whole_steps(path)
             ids = {h["run_id"] for h in heads} | {x for x in steps.values() if x}
             check(len(ids) <= 1, "%s holds the runs %s" % (name, sorted(ids)))
