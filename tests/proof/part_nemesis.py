@@ -152,7 +152,7 @@ class World:
         os.makedirs(self.aside)
         self.below = os.path.join(work, "below")
         self.disk = os.path.join(self.below, "disk")
-        self.is_hurt = False  # the disk lost what was not synced
+        self.is_hurt = False  # a log may have gaps
         self.has_disk = self.rng.random() < 0.4 and self.make_disk()
         self.is_mounted = self.has_disk or mount("-t", "tmpfs", "-o", "size=%d" % SIZE, "none", self.top)
         os.makedirs(self.runs)
@@ -320,6 +320,20 @@ def restore_over(w):
         shutil.rmtree(w.path(name), ignore_errors=True)
     os.mkdir(w.path(name))
     put_copy(w, w.path(name))
+
+
+def restore_within(w):
+    """An older copy of the run is written over its files, whose inodes stay: the log becomes shorter under its writer."""
+    def run_id(path):
+        return [h["run_id"] for h in read_frames(os.path.join(path, "log.mp"))[1]][:1]
+    name = w.pick()
+    own = [c for c in w.copies if run_id(c) and run_id(c) == run_id(w.path(name))]
+    if not own:
+        return False
+    w.forget(name)
+    w.is_hurt = True
+    subprocess.run(["cp", "-a", w.rng.choice(own) + "/.", w.path(name)], check=True, capture_output=True)
+    w.forget(name)
 
 
 def move_away_and_back(w):
@@ -578,6 +592,7 @@ ACTIONS = (
     ("copy taken", copy),
     ("older copy, the run moved aside", restore_aside),
     ("older copy, the run removed", restore_over),
+    ("older copy, over the run", restore_within),
     ("to another disk and back", move_away_and_back),
     ("second writer", second_writer),
     ("name taken", name_taken),
