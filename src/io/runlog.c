@@ -113,7 +113,9 @@ static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err
     if (tail->len == 0 || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
         return 0;
     if (w->offset == 0)
-        return err_set(e, DS_EFORMAT, "%s: not a record stream", w->path);
+        return err_set(e, DS_EFORMAT,
+                       "%s: not a record stream; move the file away to continue without it",
+                       w->path);
     snprintf(name, sizeof name, "%s.broken-%" PRIu64, w->path, w->offset);
     log_warn("%s: %zu corrupt bytes at its end, kept as %s", w->path, tail->len, name);
     return fs_write_file(name, tail->p, tail->len, e);

@@ -382,7 +382,7 @@ T(a_file_of_another_type_is_never_truncated)
     struct runlog_writer *w = NULL;
     struct err e = {0};
     put(p, "my thesis", 9, 0);
-    t_fails(runlog_writer_open(&w, p, &e), &e, DS_EFORMAT, "not a record stream");
+    t_fails(runlog_writer_open(&w, p, &e), &e, DS_EFORMAT, "not a record stream; move the file");
     struct str s = {0};
     slurp(&s, p);
     t_str(s.p, "my thesis");
