@@ -177,7 +177,7 @@ class Pty(Terminal):
         self.screen = pyte.Screen(cols, rows)
         self.stream = pyte.Stream(self.screen)
         self.text8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self.out, self.private = b"", {}
+        self.out, self.private, self.held = b"", {}, ""
         master, slave = pty.openpty()
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         p = subprocess.Popen(argv, env=full, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
@@ -200,11 +200,27 @@ class Pty(Terminal):
                 time.sleep(max(0, end - time.monotonic()))
                 return
             self.out = (self.out + data)[-200000:]
-            # pyte takes the end of some private requests for text
-            self.stream.feed(re.sub(r"\x1b\[[?>][\d;]*(\$p|q|[cnt])|\x1b\[[\d;]*t|\x1bP[^\x1b]*\x1b\\", "", self.text8.decode(data)))
+            self.feed(self.text8.decode(data))
             for m in re.finditer(rb"\x1b\[\?([\d;]+)([hl])", self.out[-len(data) - 40:]):
                 for n in m.group(1).split(b";"):
                     self.private[int(n or 0)] = m.group(2) == b"h"
+
+    def feed(self, text):
+        """To the emulator, which takes the end of some private requests for text and does not know SU and SD."""
+        text = self.held + text
+        cut = re.search(r"\x1b(\[[?>]?[\d;]*\$?|P[^\x1b]*\x1b?)?\Z", text)
+        self.held = text[cut.start():] if cut else ""
+        text = text[:cut.start()] if cut else text
+        text = re.sub(r"\x1b\[[?>][\d;]*(\$p|q|[cnt])|\x1b\[[\d;]*t|\x1bP[^\x1b]*\x1b\\", "", text)
+        parts = re.split(r"\x1b\[(\d*)([ST])", text)
+        self.stream.feed(parts[0])
+        for n, which, rest in zip(parts[1::3], parts[2::3], parts[3::3]):
+            y, margins = self.screen.cursor.y, self.screen.margins
+            for _ in range(int(n or 1)):
+                self.screen.cursor.y = (margins.bottom if which == "S" else margins.top) if margins else self.screen.lines - 1 if which == "S" else 0
+                (self.screen.index if which == "S" else self.screen.reverse_index)()
+            self.screen.cursor.y = y
+            self.stream.feed(rest)
 
     def why(self):
         return ": %r" % self.out[-200:]
