@@ -242,7 +242,7 @@ static void draw_bar(struct app *app, struct area line)
 {
     const char *title[APP_VIEWS_MAX];
     int x[APP_VIEWS_MAX], cols[APP_VIEWS_MAX], n = 0, hidden = 0, end = 1;
-    for (; view_registry[n] && n < APP_VIEWS_MAX; n++)
+    for (; n < APP_VIEWS_MAX && view_registry[n]; n++)
         title[n] = view_registry[n]->title;
     int current = app->pane[app->focus].current;
     tabs_fit(title, n, current, APP_NUMBER_KEYS, line.cols - 2, x, cols);

@@ -100,7 +100,7 @@ static int choose_type(struct convert_job *j, struct err *e)
 static void type_text(char out[16], uint32_t type)
 {
     size_t i = 0;
-    for (const char *p = gguf_type_name(type); p[i] && i < 15; i++)
+    for (const char *p = gguf_type_name(type); i < 15 && p[i]; i++)
         out[i] = p[i] >= 'A' && p[i] <= 'Z' ? (char)(p[i] - 'A' + 'a') : p[i];
     out[i] = '\0';
 }

@@ -75,9 +75,10 @@ static int time_messages(double *seconds, struct err *e)
 {
     int n = ranks_size(), me = ranks_rank(), k = 0, rc = 0;
     char byte[2][8] = {{0}};
-    struct ranks_part *send = mem_alloc((size_t)n, 2 * sizeof *send), *receive = send + n;
+    struct ranks_part *send = mem_alloc((size_t)n, 2 * sizeof *send);
     if (!send)
         return err_set(e, DS_EMEM, "out of memory for %d ranks", n);
+    struct ranks_part *receive = send + n;
     for (int r = 0; r < n; r++)
         if (r != me) {
             send[k] = (struct ranks_part){r, byte[0], sizeof byte[0]};

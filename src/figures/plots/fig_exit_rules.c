@@ -183,13 +183,14 @@ static int draw_line(struct sheet *s, struct panel *p, const struct dots *all,
                      const struct eval_list *l, int line, struct err *e)
 {
     int *at = mem_alloc((size_t)l->groups, sizeof *at);
-    double *xy = mem_alloc(2 * (size_t)l->groups, sizeof *xy), *y = xy + l->groups;
+    double *xy = mem_alloc(2 * (size_t)l->groups, sizeof *xy);
     int rgb = evals_colour(s, l, line);
     if (!at || !xy) {
         mem_free(at);
         mem_free(xy);
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     }
+    double *y = xy + l->groups;
     int n = order(all, l, line, at);
     enum eval_kind kind = kind_of(l, line);
     for (int i = 0; i < n; i++) {

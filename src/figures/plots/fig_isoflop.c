@@ -150,9 +150,10 @@ static void bootstrap(struct iso *c, const double *x, double *y, double *least)
 
 static int fit_curve(struct sheet *s, struct iso *c, struct err *e)
 {
-    double *x = mem_alloc(2 * (size_t)c->n + ROUNDS, sizeof *x), *y = x + c->n;
+    double *x = mem_alloc(2 * (size_t)c->n + ROUNDS, sizeof *x);
     if (!x)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
+    double *y = x + c->n;
     for (int i = 0; i < c->n; i++) {
         c->sizes += i == 0 || c->p[i].x > c->p[i - 1].x;
         x[i] = c->p[i].x;
