@@ -56,6 +56,20 @@ def add_traps(program, index):
         f.write(table)
 
 
+def write(names, reach, seconds):
+    """Tests are in the order of their seconds; bit i of a source's mask is test i."""
+    order = sorted((t for t in reach if t in tree.programs_of_tree), key=lambda t: (seconds[t], t))
+    out = ["{", ' "tests": [']
+    out += ["  %s%s" % (json.dumps([t, seconds[t]]), "," if t != order[-1] else "") for t in order]
+    out += [" ],", ' "sources": {']
+    masks = {n: "%x" % sum(1 << i for i, t in enumerate(order) if n in reach[t]) for n in names}
+    out += ["  %s: %s%s" % (json.dumps(n), json.dumps(masks[n]), "," if n != names[-1] else "") for n in names]
+    with open(MAP + ".new", "w", encoding="utf-8") as f:
+        f.write("\n".join(out + [" }", "}"]) + "\n")
+    os.replace(MAP + ".new", MAP)
+    return order, masks
+
+
 def main():
     words, names = sys.argv[1:], sorted(tree.sources())
     index = {name: i for i, name in enumerate(names)}
@@ -73,7 +87,7 @@ def main():
     ready = set()
     for test in todo:
         program = tree.programs_of_tree[test]
-        if program not in ready:
+        if program not in ready:  # what scripts drive is made once
             add_traps(program, index)
             ready.add(program)
         with open(hits, "wb") as f:
@@ -85,15 +99,7 @@ def main():
         reach[test], seconds[test] = found, round(used, 2)
         if not program.endswith("/depthscope"):
             tree.place(os.path.join(tree.TREE, program), os.path.join(tree.ROOT, program))  # they are large
-    order = sorted((t for t in reach if t in tree.programs_of_tree), key=lambda t: (seconds[t], t))
-    out = ["{", ' "tests": [']
-    out += ["  %s%s" % (json.dumps([t, seconds[t]]), "," if t != order[-1] else "") for t in order]
-    out += [" ],", ' "sources": {']
-    masks = {n: "%x" % sum(1 << i for i, t in enumerate(order) if n in reach[t]) for n in names}
-    out += ["  %s: %s%s" % (json.dumps(n), json.dumps(masks[n]), "," if n != names[-1] else "") for n in names]
-    with open(MAP + ".new", "w", encoding="utf-8") as f:
-        f.write("\n".join(out + [" }", "}"]) + "\n")
-    os.replace(MAP + ".new", MAP)
+        order, masks = write(names, reach, seconds)
     shutil.rmtree(tree.SCRATCH, ignore_errors=True)
     print("%d tests, %.0f s; not run by any: %s" % (len(order), sum(seconds[t] for t in order), " ".join(n for n in names if masks[n] == "0") or "none"))
 

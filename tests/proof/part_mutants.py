@@ -28,7 +28,7 @@ def read(path):
 
 
 def words(path):
-    return set(re.split(r"[/_.]", path)) - {"src", "tests", "test", "unit", "c", "h", "py", "io", "methods", "formats"}
+    return set(re.split(r"[/_.]", path)) - {"src", "tests", "test", "unit", "c", "h", "py", "methods", "formats", "eval", "data", "cli"}
 
 
 class Tests:
@@ -44,7 +44,7 @@ class Tests:
         self.present = [t for t, p in tree.programs_of_tree.items() if os.path.exists(os.path.join(tree.ROOT, p))]
 
     def of(self, sources):
-        """The sources are one, or those that include a header; a test that the map does not know may run any."""
+        """The sources are one, or those that include a header.  A test that the map does not know goes by its name."""
         mask = 0
         for s in sources:
             mask |= self.mask.get(s, -1)
@@ -53,7 +53,8 @@ class Tests:
         def rank(t):
             weight = next((w for p, w in WEAKER.items() if t.startswith(p)), 1)
             return (self.seconds.get(t, 5) + 0.4) * (self.breadth.get(t, 100) + 5) * weight / (1 + 3 * len(mine & words(t)))
-        return sorted((t for t in self.present if t not in self.bit or mask >> self.bit[t] & 1), key=lambda t: (rank(t), t))
+        runs = [t for t in self.present if (mask >> self.bit[t] & 1 if t in self.bit else mine & words(t))]
+        return sorted(runs, key=lambda t: (rank(t), t))
 
 
 class Mutant:
