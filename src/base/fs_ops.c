@@ -174,18 +174,27 @@ int fs_lock(int fd, int operation)
     return fault_fails(FAULT_FLOCK) ? -1 : flock(fd, operation);
 }
 
-int fs_stat(const char *path, struct stat *st)
+/* Asked again after an error of the system: much is decided by whether something exists. */
+static int look(const char *path, struct stat *st, int flags)
 {
     const char *rest;
-    int at = fs_at(path, &rest);
-    return fault_fails(FAULT_STAT) ? -1 : fstatat(at, rest, st, 0);
+    int rc = -1, at = fs_at(path, &rest);
+    for (int i = 0; i < 2 && rc < 0; i++) {
+        rc = fault_fails(FAULT_STAT) ? -1 : fstatat(at, rest, st, flags);
+        if (rc < 0 && errno != EIO && errno != ESTALE && errno != EINTR && errno != ENOMEM)
+            break;
+    }
+    return rc;
+}
+
+int fs_stat(const char *path, struct stat *st)
+{
+    return look(path, st, 0);
 }
 
 int fs_lstat(const char *path, struct stat *st)
 {
-    const char *rest;
-    int at = fs_at(path, &rest);
-    return fault_fails(FAULT_STAT) ? -1 : fstatat(at, rest, st, AT_SYMLINK_NOFOLLOW);
+    return look(path, st, AT_SYMLINK_NOFOLLOW);
 }
 
 int fs_fstat(int fd, struct stat *st)

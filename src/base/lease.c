@@ -194,14 +194,16 @@ static void add_file(struct str *out, const struct lease *l, int is_held, const 
     str_add(out, "}\n");
 }
 
-/* Removes the generations before ours; returns 1 when there is a higher one. */
-static int remove_earlier(const struct lease *l)
+/* Removes the generations before ours; returns 1 when there is a higher one, negative when that is
+ * unknown: better not ours. */
+static int remove_earlier(const struct lease *l, struct err *e)
 {
     char **names = NULL, name[LEASE_NAME], path[1200];
     size_t n = 0;
     int is_higher = 0;
-    if (fs_list(l->dir, &names, &n, NULL) < 0)
-        return 1; /* unknown: better not ours */
+    int rc = fs_list(l->dir, &names, &n, e);
+    if (rc < 0)
+        return rc;
     for (size_t i = 0; i < n; i++) {
         int generation = read_name(names[i], name);
         if (generation > 0 && strcmp(name, l->name) == 0)
@@ -242,9 +244,9 @@ int lease_claim(struct lease *l, const char *dir, const char *name, int seen, do
     if (rc <= 0)
         return rc;
     /* someone who saw an earlier generation may create this one after it was removed */
-    if (remove_earlier(l)) {
+    if ((rc = remove_earlier(l, e)) != 0) {
         fs_unlink(l->path);
-        return 0;
+        return rc < 0 ? rc : 0;
     }
     rc = fs_open_write(&l->fd, l->path, 0, e);
     if (rc < 0)

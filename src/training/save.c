@@ -149,6 +149,7 @@ static int repair_best(const struct trainer *t, struct err *e)
 int trainer_save(struct trainer *t, struct err *e)
 {
     struct checkpoint_tx tx;
+    struct err why = {0};
     char root[1100];
     int rc = fs_join(root, sizeof root, t->dir, "checkpoints", e);
     if (rc == 0)
@@ -168,8 +169,10 @@ int trainer_save(struct trainer *t, struct err *e)
     checkpoint_abort(&tx);
     if (rc == 0)
         rc = write_best(t, e);
-    if (rc == 0)
-        rc = checkpoint_prune_after(&tx, (int)t->config.train.keep, t->state.best_step, 0, e);
+    /* the checkpoint is complete; the next save tries again */
+    if (rc == 0 &&
+        checkpoint_prune_after(&tx, (int)t->config.train.keep, t->state.best_step, 0, &why) < 0)
+        log_warn("step %" PRId64 ": old checkpoints are not removed: %s", t->state.step, why.text);
     return rc < 0 ? err_add(e, rc, "checkpoint at step %" PRId64, t->state.step) : 0;
 }
 

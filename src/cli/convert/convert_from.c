@@ -145,15 +145,19 @@ static void set_name(struct convert_from *f)
         *dot = '\0';
 }
 
-/* The model's own, or the one next to its file; a missing one is not an error. */
+/* The model's own, or the one next to its file; a missing or unsupported one is not an error. */
 static int find_tokenizer(struct convert_from *f, struct err *e)
 {
     char where[1024];
+    struct err why = {0};
     int rc = DS_ENOTFOUND;
     if (fs_is_dir(f->dir) || ends_with(f->dir, ".gguf"))
-        rc = tokenizer_load(&f->tokenizer, f->dir, NULL);
-    if (rc < 0 && model_base(f->dir, where, sizeof where, NULL) == 1)
-        rc = tokenizer_load(&f->tokenizer, where, NULL); /* adapters usually come without one */
+        rc = tokenizer_load(&f->tokenizer, f->dir, &why);
+    if (rc < 0 && rc != DS_EIO && rc != DS_EMEM &&
+        model_base(f->dir, where, sizeof where, NULL) == 1)
+        rc = tokenizer_load(&f->tokenizer, where, &why); /* adapters usually come without one */
+    if (rc == DS_EIO || rc == DS_EMEM)
+        return err_set(e, rc, "%s", why.text);
     if (rc == 0 || fs_is_dir(f->dir))
         return 0;
     str_copy(where, sizeof where, f->dir);

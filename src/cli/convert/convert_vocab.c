@@ -15,21 +15,32 @@ int convert_template(struct str *out, const struct convert_from *f, struct err *
     return f->dir[0] ? chat_template_of(out, f->dir, e) : 0;
 }
 
-/* A template that cannot be read is reported with the conversion's notes. */
-static void put_template(struct gguf_out *w, const struct convert_from *f)
+/* A malformed template is reported with the conversion's notes, and left out. */
+static int take_template(struct str *out, const struct convert_from *f, struct err *e)
+{
+    struct err why = {0};
+    int rc = convert_template(out, f, &why);
+    if (rc == DS_EIO || rc == DS_EMEM)
+        return err_set(e, rc, "%s", why.text);
+    return rc == 0 && out->len > 0;
+}
+
+static int put_template(struct gguf_out *w, const struct convert_from *f, struct err *e)
 {
     struct str text = {0};
-    if (convert_template(&text, f, NULL) == 0 && text.len > 0)
+    int found = take_template(&text, f, e);
+    if (found > 0)
         gguf_put_text(w, "tokenizer.chat_template", text.p, text.len);
     str_release(&text);
+    return found < 0 ? found : 0;
 }
 
 int convert_write_template(const struct convert_from *f, const char *dir, struct err *e)
 {
     char path[1200];
     struct str text = {0}, there = {0};
-    int rc = 0, found = convert_template(&text, f, NULL) == 0 && text.len > 0;
-    if (found && chat_template_of(&there, dir, NULL) == 0 && there.len == 0) {
+    int found = take_template(&text, f, e), rc = found < 0 ? found : 0;
+    if (found > 0 && chat_template_of(&there, dir, NULL) == 0 && there.len == 0) {
         rc = fs_join(path, sizeof path, dir, "chat_template.jinja", e);
         if (rc == 0)
             rc = fs_write_file(path, text.p, text.len, e);
@@ -146,12 +157,14 @@ int convert_put_vocabulary(struct gguf_out *w, const struct convert_from *f, str
 {
     struct tokenizer_parts p;
     int64_t rows = f->m->config.vocab;
-    put_template(w, f);
+    int rc = put_template(w, f, e);
+    if (rc < 0)
+        return rc;
     if (!f->tokenizer) { /* llama.cpp opens no file without the key */
         gguf_put_text(w, "tokenizer.ggml.model", "none", 4);
         return 0;
     }
-    int rc = tokenizer_parts(&p, f->tokenizer, e);
+    rc = tokenizer_parts(&p, f->tokenizer, e);
     if (rc < 0)
         return rc;
     gguf_put_text(w, "tokenizer.ggml.model", p.model, strlen(p.model));

@@ -148,10 +148,15 @@ static int copy_companion(const char *from, const char *to, struct err *e)
     for (size_t i = 0; i < DS_LEN(names) && rc == 0 && fs_is_dir(from); i++) {
         char source[1200], target[1200];
         struct str text = {0};
+        struct err why = {0};
         rc = fs_join(source, sizeof source, from, names[i], e);
         if (rc == 0)
             rc = fs_join(target, sizeof target, to, names[i], e);
-        if (rc == 0 && fs_exists(source) && fs_read_file(&text, source, FILE_MAX, NULL) == 0)
+        int got = rc == 0 && fs_exists(source) ? fs_read_file(&text, source, FILE_MAX, &why)
+                                               : DS_ENOTFOUND;
+        if (fs_is_unreadable(source, got))
+            rc = err_set(e, got, "%s", why.text);
+        else if (got == 0)
             rc = fs_write_file(target, str_text(&text), text.len, e);
         str_release(&text);
     }
