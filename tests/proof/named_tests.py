@@ -46,9 +46,12 @@ def missing(file, name):
     return None
 
 
+BUILD = os.environ.get("BUILD_DIR") or "build/release"
+
+
 def program_of(file):
     """What `make programs` built of it."""
-    build = os.environ.get("BUILD_DIR") or "build/release"
+    build = BUILD
     if file.startswith("grad/"):
         build += "-double"
     return os.path.join(ROOT, build, "tests", file[:-2])
@@ -62,7 +65,8 @@ def run(file, name):
             return "skipped", "%s is not built" % os.path.relpath(words[0], ROOT)
     else:
         words = [sys.executable if file.endswith(".py") else "sh", os.path.join(TESTS, file), name]
-    p = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    env = {**os.environ, "DEPTHSCOPE": os.environ.get("DEPTHSCOPE") or os.path.join(ROOT, BUILD, "depthscope")}
+    p = subprocess.Popen(words, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         out = p.communicate(timeout=PATIENCE)[0].decode("utf-8", "replace")
     except subprocess.TimeoutExpired:

@@ -131,7 +131,12 @@ def analyse(state, budget):
             x = state["tools"][tool]
             at = files.index(x["next"]) if x["next"] in files else 0
             file = files[at]
-            found = findings(tool, file, with_flags, max(60, budget.left()))
+            try:
+                found = findings(tool, file, with_flags, max(120, budget.left()))
+            except RuntimeError as why:
+                budget.failed(str(why))
+                found = []
+                budget.passed(-1)
             if found is None:
                 x["late"] += 1
                 budget.skipped("%s: %s: no result within its time" % (tool, file))

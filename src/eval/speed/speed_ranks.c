@@ -169,7 +169,7 @@ static int add_constants(struct speed *s, const struct constants *k, struct err 
 
 static int measure(struct speed *s, struct constants *k, struct err *e)
 {
-    double seconds[SPEED_ROUNDS_MAX], weights = 0, t;
+    double seconds[SPEED_ROUNDS_MAX], weights = 0, t = (double)NAN;
     char *ring = mem_alloc_aligned(2, RING);
     float *added = mem_alloc_aligned((size_t)2 * ADDED, sizeof *added);
     int rounds = (int)s->o.rounds, rc = 0;
