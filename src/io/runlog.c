@@ -172,8 +172,12 @@ static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
             note(w, entry.body);
         }
     w->offset = runlog_reader_offset(r);
-    *tail = runlog_reader_tail(r);
     runlog_reader_close(r);
+    struct stat st;
+    if (rc == 0 && fs_fstat(w->fd, &st) < 0) /* what is not cut would stay as a gap */
+        rc = err_errno(e, "stat %s", w->path);
+    if (rc == 0)
+        *tail = (uint64_t)st.st_size > w->offset ? (uint64_t)st.st_size - w->offset : 0;
     return rc;
 }
 

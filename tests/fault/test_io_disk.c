@@ -373,6 +373,41 @@ T(the_only_checkpoint_survives_a_kill_between_the_renames)
     }
 }
 
+/* As a process leaves it that dies between the two renames of a replacement. */
+static void move_aside(const char *root)
+{
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char owner[FS_OWNER_MAX], from[600], to[700];
+        fs_owner(owner);
+        snprintf(from, sizeof from, "%s/step-00000001", root);
+        snprintf(to, sizeof to, "%s/.trash-%s-step-00000001", root, owner);
+        _exit(rename(from, to) != 0);
+    }
+    t_true(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+T(a_checkpoint_moved_aside_is_kept_while_it_cannot_be_read)
+{
+    char root[512];
+    struct err e = {0};
+    int done = 0;
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    t_ok(write_checkpoint(root, 1, 7, &e), &e);
+    for (int n = 1; !done; n++)
+        for (int p = 0; p < 2; p++) {
+            move_aside(root);
+            fail_at(n, p, EMFILE);
+            (void)!checkpoint_prune(root, 1, -1, 0, NULL);
+            done = calls < n;
+            fail_at(-1, 0, 0);
+            t_ok(checkpoint_prune(root, 1, -1, 0, &e), &e); /* restores it */
+            t_truef(only_checkpoint(root) == 7, "call %d", n);
+        }
+}
+
 /* After a save, the same tx prunes the others. */
 static int save_and_prune(const char *root, int64_t step, const char *run_id, struct err *e)
 {
