@@ -735,9 +735,11 @@ def run(state, budget):
                 state["open"] += before[i:]
                 break
             attempt(work, x["seed"], want, state, budget, skips)
-        while budget.left() > 0:
+        while True:  # one at least, however short the time
             state["done"] += 1
             state["passed"] += attempt(work, state["done"], want, state, budget, skips)
+            if budget.left() <= 0:
+                break
     finally:
         shutil.rmtree(work, ignore_errors=True)
     for text in sorted({*skips.values()}):
