@@ -449,8 +449,13 @@ def is_refused(s, p, top, image, err):
     m = re.search(r"(\S+): not a record stream; move the file away", err)
     if m:
         os.remove(m.group(1))
-    status, _, err = program(top, *(["train", "--resume", s.run, "--quiet"] if m else s.words))
-    check(status == 0 and bits(read_tree(top), s.run) == s.want, "the command again: exit status %d: %r" % (status, err))
+    again = s.words if "--run" in s.words else s.words + ["--run", s.run]  # what is left of it has the name that is free no more
+    status, _, err = program(top, *(["train", "--resume", s.run, "--quiet"] if m else again))
+    check(status == 0, "the command again: exit status %d: %r" % (status, err))
+    after = read_tree(top)
+    check(bits(after, s.run) == s.want, "the command again: other weights")
+    left = [p for p in after if ".tmp" in p or ".trash" in p]
+    check(not left, "left over: %s" % left[:1])
     return "refused, begun again" + (" without the log" if m else "")
 
 

@@ -293,13 +293,21 @@ def copy(w):
         w.copies.append(to)
 
 
+def has_copy(w):
+    """Takes one, and lets it grow older, if there is none."""
+    if not w.copies:
+        copy(w)
+        time.sleep(w.rng.uniform(0.05, 0.2))
+    return bool(w.copies)
+
+
 def put_copy(w, to):
     subprocess.run(["cp", "-a", w.pick(w.copies) + "/.", to], check=True, capture_output=True)
 
 
 def restore_aside(w):
     """The run is moved to another name, and an older copy, of it or of the other one, takes its place."""
-    if not w.copies or len(w.names()) > 5:
+    if len(w.names()) > 5 or not has_copy(w):
         return False
     name = w.pick()
     os.rename(w.path(name), w.path(w.free_name()))
@@ -309,7 +317,7 @@ def restore_aside(w):
 
 def restore_over(w):
     """The run is removed, and an older copy takes its place."""
-    if not w.copies:
+    if not has_copy(w):
         return False
     name = w.pick()
     x = w.writer(name)
@@ -326,6 +334,7 @@ def restore_within(w):
     """An older copy of the run is written over its files, whose inodes stay: the log becomes shorter under its writer."""
     def run_id(path):
         return [h["run_id"] for h in read_frames(os.path.join(path, "log.mp"))[1]][:1]
+    has_copy(w)
     name = w.pick()
     own = [c for c in w.copies if run_id(c) and run_id(c) == run_id(w.path(name))]
     if not own:
@@ -726,9 +735,11 @@ def run(state, budget):
                 state["open"] += before[i:]
                 break
             attempt(work, x["seed"], want, state, budget, skips)
-        while budget.left() > 0:
+        while True:  # one at least, however short the time
             state["done"] += 1
             state["passed"] += attempt(work, state["done"], want, state, budget, skips)
+            if budget.left() <= 0:
+                break
     finally:
         shutil.rmtree(work, ignore_errors=True)
     for text in sorted({*skips.values()}):
