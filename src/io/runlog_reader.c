@@ -370,8 +370,8 @@ static int step_gap(struct runlog_reader *r, struct runlog_entry *entry, struct 
 static int look_for_foreign(struct runlog_reader *r)
 {
     size_t pending, n = r->len - r->at;
-    const unsigned char *p = r->buf + r->at;
-    if (r->has_seq || r->base + r->at > 0 || n == 0 || p[0] == 0xC9 || p[0] == 0)
+    const unsigned char *p = n > 0 ? r->buf + r->at : NULL;
+    if (r->has_seq || r->base + r->at > 0 || !p || p[0] == 0xC9 || p[0] == 0)
         return 0;
     if (!r->is_pipe) {
         if (foreign_reader_open(&r->foreign, r->path, NULL) < 0)
