@@ -150,19 +150,18 @@ def number(x):
 def page_gradients(state):
     g = state["gradients"]
     methods = ", ".join("%s %s" % (name, number(n)) for name, n in sorted(state.get("methods", {}).items()))
-    return ["", "Gradients in double against central differences, random shapes and switches with a random method and options: %s" %
-            number(g["draws"]),
-            "models, %s tensors (two elements and a random direction each), largest relative error %.2g (bound 1e-7); %s directions" %
-            (number(g["tensors"]), g["worst"], number(g["kinks"])),
-            "cross a kink or a sharp bend and agree at steps of 1e-5 or 1e-6; %s draws were refused as models, with a reason." %
-            number(g["refused"]), "", "Models per method: " + methods + "."]
+    tensors, kinks, draws, refused = (number(g[k]) for k in ("tensors", "kinks", "draws", "refused"))
+    return ["", "Gradients in double against central differences, random shapes and switches with a random method and options: %s" % draws,
+            "models, %s tensors (two elements and a random direction each), relative error up to %.2g, bound 1e-7." % (tensors, g["worst"]),
+            "%s directions cross a kink or a sharp bend and agree at steps of 1e-5 or 1e-6; %s draws were refused as models." %
+            (kinks, refused), "", "Models per method: " + methods + "."]
 
 
 def page(state):
-    lines = ["Errors are in units of each operation's scale, which `bounds` in [test_ulp.c](../pair/test_ulp.c) names (ulp of the result, of",
-             "the largest term, or n u sum: the bound of any order of summation); the inputs are subnormal, near overflow, cancelling, of",
-             "huge range, at changes of branch, NaN and infinite, with odd lengths at any alignment. The reference is long double (64 bits",
-             "of significand). A bound that is exceeded fails with its seed.", "",
+    lines = ["Errors are in units of each operation's scale, which `bounds` in [test_ulp.c](../pair/test_ulp.c) names: ulp of the result",
+             "or of the largest term, or n u sum, what no order of summation exceeds. The inputs are subnormal, near overflow, cancelling, of",
+             "huge range, at changes of branch, NaN and infinite, with odd lengths at any alignment. The reference is long double, with",
+             "64 bits of significand. A bound that is exceeded fails with its seed.", "",
              "| operation | provider | cases | largest error | mean | bound |", "|---|---|---|---|---|---|"]
     for key, row in sorted(state.get("ulp", {}).items()):
         op, by = key.split()
