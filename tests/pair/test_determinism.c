@@ -181,6 +181,7 @@ static void at_level(enum cpu_level level, struct result *to)
     t_true(child >= 0);
     if (child == 0) {
         setenv("DEPTHSCOPE_CPU", level_name[level], 1);
+        unsetenv("DEPTHSCOPE_GEMM");
         close(pipes[0]);
         to->available = level < CPU_AMX || cpu_has_amx();
         if (to->available)

@@ -159,9 +159,9 @@ def page_gradients(state):
 
 def page(state):
     lines = ["Errors are in units of each operation's scale, which `bounds` in [test_ulp.c](../pair/test_ulp.c) names: ulp of the result",
-             "or of the largest term, or n u sum, what no order of summation exceeds. The inputs are subnormal, near overflow, cancelling, of",
-             "huge range, at changes of branch, NaN and infinite, with odd lengths at any alignment. The reference is long double, with",
-             "64 bits of significand. A bound that is exceeded fails with its seed.", "",
+             "or of the largest term, or n u sum, what no order of summation exceeds. The inputs are subnormal, near overflow, cancelling,",
+             "of huge range, at changes of branch, NaN and infinite, with odd lengths at any alignment. The reference is long double,",
+             "with 64 bits of significand. A bound that is exceeded fails with its seed.", "",
              "| operation | provider | cases | largest error | mean | bound |", "|---|---|---|---|---|---|"]
     for key, row in sorted(state.get("ulp", {}).items()):
         op, by = key.split()
