@@ -3,8 +3,10 @@
  * derivative; with soft gates also the method's own, as in test_methods.c.  A draw that fails is
  * made smaller, as long as it fails, before it is printed.
  *
- *   PROOF_SEED=n PROOF_SECONDS=s   draws from seed n on for so long; then lines "method NAME DRAWS",
- *                                  "gradients DRAWS REFUSED TENSORS KINKS WORST", "seed NEXT" */
+ *   PROOF_SEED=n PROOF_SECONDS=s   draws from seed n on for so long; then lines
+ *                                  "method NAME DRAWS", "gradients DRAWS REFUSED TENSORS KINKS WORST",
+ *                                  "seed NEXT"
+ *   PROOF_VERBOSE=1                prints each draw that is refused or wrong, and goes on */
 #include <time.h>
 
 #include "kit_grad.h"
@@ -18,7 +20,8 @@ static const struct {
     const char *key, *choices;
 } switches[] = {
     // clang-format off
-    {"norm", "rms|layer"}, {"position", "rope|rope_interleaved|learned|none"},
+    {"norm", "rms|layer"},
+    {"position", "rope|rope_interleaved|learned|none"},
     {"mlp", "swiglu|gelu|gelu_tanh|geglu"}, {"norm_place", "before|after|both"},
     {"parallel", "false|true|shared"}, {"norm_offset", "false|true"},
     {"qk_norm", "none|head|whole"}, {"attn_bias", "false|true|qkv"}, {"mlp_bias", "false|true"},
@@ -51,9 +54,12 @@ static const struct {
     // clang-format on
 };
 
-/* Their gradients are not derivatives of this objective: what they read is neither held nor follows
- * the weights in a replay.  tests/grad/test_METHOD.c checks them with the objective of each. */
-static const char *const not_drawn[] = {"dlr.attach", "edp.attach", "hat.attach", NULL};
+/* With these a method's own gradient is not the derivative of this objective: what `attach` reads
+ * is neither held nor follows the weights in a replay, other estimators are not the slope of the
+ * soft gate, and probes of sparse training are weighted.  tests/grad/test_METHOD.c checks them by
+ * their own definition; they are drawn with fixed gates alone. */
+static const char *const not_soft[] = {"dlr.attach", "dlr.estimator", "edp.attach",
+                                       "edp.train",  "hat.attach",    NULL};
 
 /* What a replay with soft gates does not hold, as in test_methods.c. */
 static const struct {
@@ -68,7 +74,7 @@ struct draw {
     const struct route_ops *ops;
     int dim[DIMS], choice[SWITCHES];
     int soft, keep, documents, spans, exits, grouped; /* grouped: one key head for all */
-    char own[500];                           /* the method's options */
+    char own[500];                                    /* the method's options */
 };
 
 struct verdict {
@@ -143,7 +149,7 @@ static void draw_own(struct draw *d, struct rng *r)
         double x = strtod(o->otherwise, NULL), by = 0.5 + 1.5 * rng_uniform(r);
         uint32_t pick = rng_below(r, 64);
         snprintf(full, sizeof full, "%s.%s", d->ops->name, o->key);
-        if (pick % 3 != 0 || is_listed(not_drawn, full))
+        if (pick % 3 != 0 || (d->soft && is_listed(not_soft, full)))
             continue;
         if (o->type == OPT_ENUM)
             nth_choice(o->choices, (int)(pick / 3) % choices_of(o->choices), value, sizeof value);
@@ -259,13 +265,6 @@ static double error_along(struct model *m, struct pass *pass, struct param *p, c
     return isfinite(e) ? e : INFINITY;
 }
 
-/* A difference over a wide step is wrong where the function curves much or has a kink; over a
- * smaller one it is right or falls as the fourth power of the step.  A wrong gradient stays. */
-static int is_wrong(double wide, double close)
-{
-    return !(wide <= 1e-7) && !(close <= 1e-6) && !(close <= 1e-4 && close <= wide / 1000);
-}
-
 /* Two elements and a random direction. */
 static void check_tensor(struct verdict *v, struct model *m, struct pass *pass, int index,
                          double norm, struct rng *r)
@@ -277,18 +276,21 @@ static void check_tensor(struct verdict *v, struct model *m, struct pass *pass, 
             along[i] = k < 2 ? 0 : (real)(rng_normal(r) / sqrt((double)p->n));
         if (k < 2)
             along[rng_below(r, (uint32_t)p->n)] = 1;
-        double e = error_along(m, pass, p, grad, along, 1.5e-4, norm), closer = e;
-        if (!(e <= 1e-7)) {
-            closer = error_along(m, pass, p, grad, along, 1e-5, norm);
-            v->kinks += !is_wrong(e, closer);
-        }
-        if (is_wrong(e, closer)) {
+        /* A difference over a wide step is wrong where the function curves much or has a kink; a
+         * wrong gradient is wrong at every step, and smaller steps allow for rounding. */
+        static const double step[] = {1.5e-4, 1e-5, 1e-6}, most[] = {1e-7, 1e-6, 1e-5};
+        double e[3];
+        size_t n = 0;
+        while (n < 3 && !((e[n] = error_along(m, pass, p, grad, along, step[n], norm)) <= most[n]))
+            n++;
+        if (n == 3) {
             v->is = WRONG;
-            v->worst = closer;
-            snprintf(v->text, sizeof v->text, "%s: relative error %.2e and, closer, %.2e", p->name, e,
-                     closer);
-        } else if (e <= 1e-7) {
-            v->worst = fmax(v->worst, e);
+            snprintf(v->text, sizeof v->text, "%s: relative error %.2e, %.2e and %.2e", p->name,
+                     e[0], e[1], e[2]);
+        } else if (n > 0) {
+            v->kinks++;
+        } else {
+            v->worst = fmax(v->worst, e[0]);
         }
     }
     v->tensors++;
@@ -396,7 +398,8 @@ static void shrink(struct draw *d, struct verdict *v)
                 *d = next, again = 1;
         }
         for (int i = 0; i < 6; i++, next = *d) {
-            int *const flag[] = {&next.keep, &next.documents, &next.spans, &next.exits, &next.grouped};
+            int *const flag[] = {&next.keep, &next.documents, &next.spans, &next.exits,
+                                 &next.grouped};
             int had = i < 5 ? *flag[i] : d->own[0];
             if (i < 5)
                 *flag[i] = 0;
@@ -427,13 +430,21 @@ T_SECONDS(random_models_have_the_right_gradients, 120)
         struct draw d = draw_of(seed++);
         struct verdict v = check(&d);
         char text[2000];
-        if (verbose && v.is != RIGHT)
+        if (v.is == REFUSED) { /* what refuses is most often a depth or an option of the method */
+            d.own[0] = '\0';
+            d.dim[LAYERS] = 6;
+            v = check(&d);
+        }
+        if (verbose && v.is != RIGHT) {
             printf("%llu %s %s %s\n", (unsigned long long)d.seed, d.ops->name,
-                   v.is == REFUSED ? "refused:" : "wrong:", v.text), fflush(stdout);
+                   v.is == REFUSED ? "refused:" : "wrong:", v.text);
+            fflush(stdout);
+        }
         if (v.is == WRONG && !verbose) {
             shrink(&d, &v);
             describe(&d, text, sizeof text);
-            t_truef(0, "seed %llu, %s gates, B %d T %d keep %d documents %d spans %d exits %d: %s\n%s",
+            t_truef(0,
+                    "seed %llu, %s gates, B %d T %d keep %d documents %d spans %d exits %d: %s\n%s",
                     (unsigned long long)d.seed, d.soft ? "soft" : "fixed", d.dim[B_], d.dim[T_],
                     d.keep, d.documents, d.spans, d.exits, v.text, text);
         }
@@ -445,7 +456,8 @@ T_SECONDS(random_models_have_the_right_gradients, 120)
         for (int i = 0; route_all()[i]; i++)
             per[i] += route_all()[i] == d.ops;
     }
-    t_truef(kinks <= 10 + tensors * 3 / 50, "%d of %d directions cross a kink", kinks, tensors * 3);
+    t_truef(kinks <= 200 + tensors * 3 / 20, "%d of %d directions need a smaller step", kinks,
+            tensors * 3);
     t_truef(refused <= 3 * draws + 20, "%d draws, %d refused", draws, refused);
     for (int i = 0; limit && route_all()[i]; i++)
         printf("method %s %d\n", route_all()[i]->name, per[i]);
