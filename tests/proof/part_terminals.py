@@ -31,7 +31,7 @@ KEYS = ["Up", "Down", "Left", "Right", "Home", "End", "PgUp", "PgDn", "Ins", "De
     "Tab", "S-Tab", "Backspace"]
 MODIFIED = [m + k for m in ("C-", "M-", "S-") for k in KEYS[:10] + ["F1", "F5", "F12"]]
 CLOSING = ["Enter", "Esc"]
-EIGHT = re.compile(r"linux$|rxvt$|cygwin|ansi|vt|sun|wy|hurd|Eterm$")  # 8 colours or fewer: maps are drawn as in mono
+OWN_ENTRIES = ("xterm", "tmux", "screen", "foot", "alacritty", "kitty")  # the program brings its own terminfo entries for these
 OPEN_MAX = 30
 
 
@@ -78,13 +78,14 @@ def console_runes():
 
 
 def capabilities(term):
-    """{name: bytes or True} of a terminfo entry, None where it is not installed."""
+    """{name: bytes, number or True} of a terminfo entry, None where it is not installed."""
     r = subprocess.run(["infocmp", "-x", "-1", term], capture_output=True, check=False)
     if r.returncode:
         return None
     found = {}
     for name, equals, value in re.findall(rb"^\t([^=#,\s]+)(?:(=)(.*)|#.*)?,$", r.stdout, re.M):
         found[name.decode()] = unescape(value) if equals else True
+    found.update((n.decode(), int(v, 0)) for n, v in re.findall(rb"^\t(\w+)#(\w+),$", r.stdout, re.M))
     return found
 
 
@@ -124,9 +125,13 @@ def key_capabilities(term):
 
 
 def colours_of(term):
+    """What --color must say for the same; maps have no colours below 16, which is as without any."""
     if term.startswith(("foot", "xterm-kitty", "alacritty")) or "direct" in term:
         return "truecolor"
-    return "256" if "256color" in term else "never" if "mono" in term or term.endswith("-m") or EIGHT.match(term) else "16"
+    if "mono" in term or term.endswith("-m") or is_plain(term):
+        return "never"
+    entry = {} if term.startswith(OWN_ENTRIES) else capabilities(term) or {}
+    return "never" if entry.get("colors", 256) < 16 else "256" if "256color" in term else "16"
 
 
 def is_plain(term):
@@ -190,7 +195,7 @@ class Check:
         self.size = (rows, cols - self.margin)
 
     def is_own_entry(self):
-        return self.name.startswith(("xterm", "tmux", "screen", "foot", "alacritty", "kitty"))
+        return self.name.startswith(OWN_ENTRIES)
 
     def close(self):
         if self.term:

@@ -24,7 +24,7 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 LEDGER = os.path.join(HERE, "ledger.json")
 PAGE = os.path.join(HERE, "README.md")
 # in the order of the page
-PARTS = ["terminals"]
+PARTS = ["terminals", "soak"]
 
 
 class Budget:
