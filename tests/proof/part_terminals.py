@@ -117,6 +117,8 @@ def key_capabilities(term):
         # vt100 numbers keys of its pad as function keys: they are digits here; a lone control character is a key of its own
         if number and re.fullmatch(rb"\x1bO[j-y]", value) or (value[:1] != b"\x1b" and key != "Backspace"):
             continue
+        if "-" in key and key != "S-Tab" and re.fullmatch(rb"\x1b[O\[][A-D]", value):
+            continue  # a modified arrow that is a plain one in the other cursor mode
         if term.startswith(("sun", "wy", "hurd")) and not value.startswith((b"\x1b[", b"\x1bO")):
             continue
         seen.add(value)
