@@ -190,6 +190,8 @@ class Check:
         self.term = self.case.terminal([t.PROGRAM, FIXTURE, "--view", view, *args], env, *self.case.size)
         self.name = env.get("TERM") or self.term.started["term"]
         self.colour = colour or colours_of(self.name)
+        if self.name.startswith("linux"):
+            self.colour = "never"  # 8 colours, whatever is asked for
         entry = capabilities(self.name) if is_plain(self.name) or self.name.startswith("rxvt") or self.case.term else {}
         self.margin = 1 if entry and "am" in entry and "xenl" not in entry and not self.is_own_entry() else 0
         self.glyphs = "ascii" if is_plain(self.name) else "shades" if self.name.startswith("linux") else None
