@@ -81,8 +81,8 @@ def console_runes():
 
 def capabilities(term):
     """{name: bytes, number or True} of a terminfo entry, None where it is not installed."""
-    r = subprocess.run(["infocmp", "-x", "-1", term], capture_output=True, check=False)
-    if r.returncode:
+    r = shutil.which("infocmp") and subprocess.run(["infocmp", "-x", "-1", term], capture_output=True, check=False)
+    if not r or r.returncode:
         return None
     found = {}
     for name, equals, value in re.findall(rb"^\t([^=#,\s]+)(?:(=)(.*)|#.*)?,$", r.stdout, re.M):
