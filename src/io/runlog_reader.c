@@ -32,6 +32,8 @@ struct runlog_reader {
     uint64_t gap_from;
     unsigned char sign[SIGN]; /* first bytes of the gap: if they change, a writer truncated it */
     size_t sign_len;
+    unsigned char first[SIGN]; /* first bytes of the file: another file has others */
+    size_t first_len;
     size_t bound, taken; /* bytes to read in one call; bytes read in this one */
     int is_behind;
     uint64_t seq; /* of the last record */
@@ -202,8 +204,22 @@ static int start_over(struct runlog_reader *r)
     r->fd = fd;
     r->is_pipe = !S_ISREG(st.st_mode);
     r->in_gap = r->has_seq = r->has_seen = 0;
+    r->first_len = 0;
     r->is_reset = 1;
     jump(r, 0);
+    return 1;
+}
+
+/* Does the file still begin with the bytes seen before?  One that was truncated and written again
+ * may be as long as before by now. */
+static int same_beginning(struct runlog_reader *r)
+{
+    unsigned char now[SIGN];
+    ssize_t got = pread(r->fd, now, sizeof now, 0);
+    if (got < (ssize_t)r->first_len || memcmp(now, r->first, r->first_len) != 0)
+        return got < 0;
+    memcpy(r->first, now, (size_t)got);
+    r->first_len = (size_t)got;
     return 1;
 }
 
@@ -228,6 +244,8 @@ static int file_moved(struct runlog_reader *r)
     int moved = !r->has_seen || now.st_size != r->seen.st_size ||
                 now.st_mtim.tv_sec != r->seen.st_mtim.tv_sec ||
                 now.st_mtim.tv_nsec != r->seen.st_mtim.tv_nsec;
+    if (moved && !r->is_pipe && !same_beginning(r))
+        return start_over(r);
     if (r->in_gap && moved && ((uint64_t)now.st_size < r->base + r->at || !same_gap(r))) {
         r->in_gap = 0; /* a writer truncated the damaged tail */
         jump(r, r->gap_from);

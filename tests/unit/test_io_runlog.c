@@ -422,6 +422,33 @@ T(second_writer_is_refused_and_the_first_is_named) /* C10 */
     t_eq(runlog_is_locked(p), 0);
 }
 
+/* Between two looks it was truncated and has grown to its old size, or beyond it. */
+T(a_file_rewritten_to_its_old_length_is_read_from_the_start)
+{
+    for (int more = 0; more < 2; more++) {
+        const char *p = log_path();
+        struct runlog_reader *r;
+        struct runlog_writer *w;
+        struct err e = {0};
+        struct seen s = {0};
+        unlink(p);
+        write_log(p, 5);
+        t_ok(runlog_reader_open(&r, p, &e), &e);
+        take_all(r, &s);
+        t_eq(truncate(p, 0), 0);
+        t_ok(runlog_writer_open(&w, p, &e), &e);
+        for (int i = 0; i < 5 + more; i++)
+            append(w, 50 + i);
+        runlog_writer_close(w);
+        take_all(r, &s);
+        t_eq(s.resets, 1);
+        t_eq(s.records, 10 + more);
+        t_eq(s.last_step, 54 + more);
+        t_eq(s.gaps, 0);
+        runlog_reader_close(r);
+    }
+}
+
 T(a_replaced_or_shrunk_file_is_read_from_the_start) /* C11 */
 {
     const char *p = log_path();

@@ -94,6 +94,7 @@ T(keys_of_other_terminals_are_decoded)
         {"\x1bOk", '+'},
         {"\x1bOm", '-'},
         {"\x1bOX", '='},
+        {"\x1b[1;9A", KEYCODE_ALT | KEYCODE_UP}, /* Meta: iTerm2 */
         {"\x1b\x1b[C", KEYCODE_ALT | KEYCODE_RIGHT}, /* Alt as a second ESC: rxvt, PuTTY */
         {"\x1b\x1b[5~", KEYCODE_ALT | KEYCODE_PGUP},
         {"\x1b\x1bOP", KEYCODE_ALT | KEYCODE_F1},
