@@ -109,7 +109,7 @@ def sites(source):
         end = at + len(token)
         if not inside:
             continue
-        operand = before[0] in ("id", "num") and before[1] not in KEYWORD or before[1] in (")", "]")
+        between = source[at - 1:at].isspace() and source[end:end + 1].isspace()  # a pointer's star and a sign stand at their operand
         if token in COMPARE:
             for new in COMPARE[token]:
                 site(at, "comparison", (at, end, new))
@@ -117,7 +117,7 @@ def sites(source):
             site(at, "boolean", (at, end, "||" if token == "&&" else "&&"))
         elif token == "!":
             site(at, "boolean", (at, end, ""))
-        elif token in ("++", "--") or token in ARITHMETIC and operand:
+        elif token in ("++", "--") or token in ARITHMETIC and between:
             site(at, "arithmetic", (at, end, ARITHMETIC[token]))
         elif kind == "num" and before[1] not in ("case", "return") and not (declared and before[1] == "["):  # a buffer's size
             for new in constants(token):

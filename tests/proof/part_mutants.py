@@ -16,6 +16,7 @@ import mutate
 
 TITLE = "changed operators in the sources, and the tests that notice them"
 SEED = 20
+SLOW_S = 3
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Kernels of processors that this one may not be: (path, flag of /proc/cpuinfo).
 KERNELS = [("gemm_amx.c", "amx_bf16"), ("avx512bf16", "avx512_bf16"), ("vnni", "avx512_vnni"), ("avx512", "avx512f"), ("avx2", "avx2")]
@@ -44,7 +45,8 @@ class Tests:
         self.present = [t for t, p in tree.programs_of_tree.items() if os.path.exists(os.path.join(tree.ROOT, p))]
 
     def of(self, sources):
-        """The sources are one, or those that include a header.  A test that the map does not know goes by its name."""
+        """(tests, how many of them are quick).  The sources are one, or those that include a header.  A test that the map does not
+        know goes by its name.  The slow ones, which come last, are for what the quick ones let through."""
         mask = 0
         for s in sources:
             mask |= self.mask.get(s, -1)
@@ -54,7 +56,8 @@ class Tests:
             weight = next((w for p, w in WEAKER.items() if t.startswith(p)), 1)
             return (self.seconds.get(t, 5) + 0.4) * (self.breadth.get(t, 100) + 5) * weight / (1 + 3 * len(mine & words(t)))
         runs = [t for t in self.present if (mask >> self.bit[t] & 1 if t in self.bit else mine & words(t))]
-        return sorted(runs, key=lambda t: (rank(t), t))
+        quick = [t for t in runs if self.seconds.get(t, 5) < SLOW_S or mine & words(t)]
+        return sorted(runs, key=lambda t: (t not in quick, rank(t), t)), len(quick)
 
 
 class Mutant:
@@ -103,6 +106,11 @@ class Mutant:
                                 Mutant.including[build].setdefault(word, []).append(os.path.relpath(name, tree.ROOT)[:-2] + ".o")
             found[build] = Mutant.including[build].get(self.path, [])
         return found
+
+    def sources(self):
+        """Itself, or what includes it."""
+        return [self.path] if self.path.endswith(".c") else sorted(
+            {re.sub(r"^build/[^/]*/(.*)\.o$", r"\1.c", name) for names in self.objects().values() for name in names})
 
     def compile(self):
         """Fills self.changed.  Why it is no mutant, or None."""
@@ -189,33 +197,56 @@ def again(entry):
     return best and best[1]
 
 
+def settle(state, entry, result):
+    """A survivor becomes one that is killed, or the line is gone."""
+    state["survivors"].remove(entry)
+    if result == "gone":
+        state["gone"] += 1
+        return
+    for rows, name in ((state["layers"], entry["file"].split("/")[1]), (state["operators"], entry["operator"])):
+        rows[name]["survived"] -= 1
+        rows[name]["killed"] += 1
+
+
 def review(state, tests, sound, budget):
-    """Each survivor has a judgement, and a test that was added for one fails for it."""
-    judged = judgements()
+    """Each survivor has passed all its tests and has a judgement, and a test that was added for one fails for it."""
+    judged, end = judgements(), budget.left() / 2
     for entry in list(state["survivors"]):
         where = "%s:%d: %s -> %s" % (entry["file"], entry["line"], entry["before"], entry["after"])
         entry["judgement"] = judged.get((entry["file"], entry["before"], entry["after"]), "")
-        if not entry["judgement"]:
-            budget.failed("%s: survived %d tests and is not judged" % (where, entry["tests"]))
-            continue
-        m = re.match(r"test added: (tests/\S+)", entry["judgement"])
-        if not m:
+        added = re.match(r"test added: (tests/[^\s,]+)", entry["judgement"])
+        if entry["judgement"] and (not added or entry.get("killed") == entry["judgement"]):
             budget.passed()
+            continue
+        if not added and entry["tests"] == entry["of"]:
+            budget.failed("%s: survived %d tests and is not judged" % (where, entry["of"]))
+            continue
+        if budget.left() < end:  # the rest is for new ones
+            budget.skipped("%s: %s" % (where, "its test was not run" if added else "%d of %d tests were not run" % (
+                entry["of"] - entry["tests"], entry["of"])))
             continue
         text = again(entry)
         if text is None:
-            state["survivors"].remove(entry)
-            state["gone"] += 1
-        elif entry.get("killed") != entry["judgement"] and budget.left() > 0:
-            with Mutant(entry["file"], text) as mutant:
-                none = mutant.compile()
-                if none or not try_tests(mutant, [m.group(1)], tests.seconds, sound, budget)[1]:
-                    budget.failed("%s: still survives %s" % (where, m.group(1)))
-                    continue
-            entry["killed"] = entry["judgement"]
-            budget.passed()
-        else:
-            budget.passed()
+            settle(state, entry, "gone")
+            continue
+        with Mutant(entry["file"], text) as mutant:
+            if mutant.compile():
+                settle(state, entry, "gone")
+            elif added:
+                if try_tests(mutant, [added.group(1)], tests.seconds, sound, budget)[1]:
+                    entry["killed"] = entry["judgement"]
+                    budget.passed()
+                else:
+                    budget.failed("%s: still survives %s" % (where, added.group(1)))
+            else:
+                mapped, _ = tests.of(mutant.sources())
+                entry["of"] = len(mapped)
+                entry["tests"], killer = try_tests(mutant, mapped, tests.seconds, sound, budget, entry["tests"])
+                if killer:
+                    settle(state, entry, "killed")
+                    budget.passed()
+                elif entry["tests"] == entry["of"]:
+                    budget.failed("%s: survived %d tests and is not judged" % (where, entry["of"]))
 
 
 def lacking():
@@ -264,20 +295,21 @@ def run(state, budget):
             why = "this processor lacks " + flag if flag and flag not in flags else mutant.compile()
             result = "none"
             if not why:
-                including = [re.sub(r"^(build/[^/]*)/(.*)\.o$", r"\2.c", o) for o in sum(mutant.objects().values(), [])]
-                mapped = tests.of([path] if path.endswith(".c") else sorted(set(including)))
-                pending = state.pop("pending", {})
-                begin = pending.get("tests", 0) if pending.get("index") == index else 0
-                passed, killer = try_tests(mutant, mapped, tests.seconds, sound, budget, begin)
+                mapped, quick = tests.of(mutant.sources())
+                passed, killer = try_tests(mutant, mapped[:quick], tests.seconds, sound, budget, state.pop("passed", 0))
                 result = "killed" if killer else "survived"
-                if not killer and passed < len(mapped):
-                    state["pending"] = {"index": index, "tests": passed}
+                if not killer and passed < quick:
+                    state["passed"] = passed  # goes on here
                     break
         if result == "survived":
             state["survivors"].append({"index": index, "file": path, "line": line, "operator": operator, "before": before, "after": after,
-                                       "tests": len(mapped), "judgement": judgements().get((path, before, after), "")})
+                                       "tests": quick, "of": len(mapped), "judgement": judgements().get((path, before, after), "")})
             if not state["survivors"][-1]["judgement"]:
-                budget.failed("%s:%d: %s -> %s: survived %d tests and is not judged" % (path, line, before, after, len(mapped)))
+                where = "%s:%d: %s -> %s" % (path, line, before, after)
+                if quick == len(mapped):
+                    budget.failed("%s: survived %d tests and is not judged" % (where, quick))
+                else:
+                    budget.skipped("%s: survived %d tests; %d slow ones come next time" % (where, quick, len(mapped) - quick))
         if result == "killed":
             budget.passed()
         if os.environ.get("MUTANTS_VERBOSE"):
@@ -312,7 +344,7 @@ def page(state):
     if state["survivors"]:
         lines += ["Survivors:", ""]
     for s in state["survivors"]:
-        lines += ["- %s:%d (mutant %d, %d tests): `%s` to `%s`: %s" % (s["file"], s["line"], s["index"], s["tests"], s["before"], s["after"],
+        lines += ["- %s:%d (mutant %d, %d of %d tests): `%s` to `%s`: %s" % (s["file"], s["line"], s["index"], s["tests"], s["of"], s["before"], s["after"],
                                                                      s["judgement"] or "**not judged**")]
     if state["gone"]:
         lines += ["", "%d survivors with an added test are no longer in the sources." % state["gone"]]

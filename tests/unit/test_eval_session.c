@@ -14,6 +14,7 @@
 #include "fake_method.h"
 #include "io/runview.h"
 #include "models/load.h"
+#include "unit/gguf_vocab.h"
 
 enum { LAYERS = 5, CONTEXT = 48, MADE_MAX = 256 };
 
@@ -77,6 +78,39 @@ static struct gen_result generate(struct subject *s, const char *prompt, struct 
     t_ok(gen_run(&r, s, &ids, 1, &o, NULL, NULL, &e), &e);
     ids_release(&ids);
     return r;
+}
+
+T(the_first_id_may_begin_texts)
+{
+    struct token_part token[] = {{.text = "<s>", .n = 3, .type = TOKEN_CONTROL},
+                                 {.text = "a", .n = 1, .type = TOKEN_NORMAL},
+                                 {.text = "b", .n = 1, .type = TOKEN_NORMAL},
+                                 {.text = "ab", .n = 2, .type = TOKEN_NORMAL}},
+                      merge = {.text = "a b", .n = 3};
+    struct tokenizer_parts kept = {0}, p = {.model = "gpt2",
+                                            .pre = "gpt-2",
+                                            .token = token,
+                                            .tokens = 4,
+                                            .merge = &merge,
+                                            .merges = 1,
+                                            .eos = -1,
+                                            .unk = -1,
+                                            .add_bos = 1};
+    struct gguf_file f = {0};
+    struct subject s = {0};
+    struct ids ids = {0};
+    struct err e = {0};
+    gv_keys(&f, &p);
+    t_ok(tokenizer_load(&s.tokenizer, gf_write(&f), &e), &e);
+    t_ok(subject_encode(&s, "ab", 2, 0, &ids, &e), &e);
+    t_eq(ids.n, 2);
+    t_eq(ids.v[0], 0);
+    t_eq(ids.v[1], 3);
+    t_ok(tokenizer_parts(&kept, s.tokenizer, &e), &e);
+    t_true(kept.add_bos && kept.bos == 0);
+    tokenizer_parts_release(&kept);
+    ids_release(&ids);
+    tokenizer_free(s.tokenizer);
 }
 
 T(the_same_seed_gives_the_same_text_and_another_another)

@@ -198,6 +198,17 @@ T(plain_frequencies_are_powers_of_theta)
         t_near(f[i], exp(-log(10000.0) * i / 32), 1e-12);
 }
 
+T(one_frequency_is_written_for_each_pair_that_rotates)
+{
+    struct model_config c = rope_config(10000, 64);
+    double f[5] = {-1, -1, -1, -1, -1};
+    c.rope_dims = 8;
+    (void)model_config_rope(&c, 0, 0, f);
+    for (int i = 0; i < 4; i++)
+        t_true(f[i] > 0);
+    t_true(f[4] == -1);
+}
+
 /* The published rule, in terms of wavelengths. */
 static double llama3(double f, double factor, double low, double high, double original)
 {
