@@ -23,6 +23,7 @@ from depthscope._log import Scan  # noqa: E402
 from preload import build  # noqa: E402
 
 TITLE = "crash orders: every prefix and bounded reorderings of the writes of a training, resumed"
+QUICK = True
 
 STEPS = 6
 TINY = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=64 data.docs=20 data.tokenizer=bytes "

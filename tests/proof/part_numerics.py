@@ -10,6 +10,7 @@ import subprocess
 from proof import ROOT
 
 TITLE = "kernels against an exact reference, gradients of random models against differences, bits over threads and instruction sets"
+QUICK = True
 LEVELS = ["ref", "avx2", "avx512", "amx"]
 BUILD = os.path.join(ROOT, os.environ.get("BUILD_DIR", "build/release"))
 # (name in the state, program, its test, share of the time)
