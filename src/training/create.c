@@ -78,7 +78,7 @@ static void discard(const char *dir, int home)
         if (fs_join(path, sizeof path, dir, file[i], NULL) == 0)
             fs_unlink(path);
     if (fs_is_held_at(home, dir))
-        fs_rmdir(dir); /* fails while other files remain, such as a detached run's output */
+        rmdir(dir); /* fails while other files remain, such as a detached run's output */
 }
 
 /* has_begun: a checkpoint, its tokenizer and settings may already exist. */

@@ -358,6 +358,7 @@ def check_between(bench, command, top, before, operation):
             continue
         name = os.path.basename(p.rstrip("/"))
         if p.endswith("/"):
+            need(operation in CLEANING or not re.fullmatch(r"runs/[^/.]+/", p), "left a run that is empty: " + p)
             continue
         known = p in want or p in before or between and re.fullmatch(between, p)
         temporary = re.search(r"\.tmp(-|$)|(^|/)\.trash-", p)
