@@ -163,7 +163,7 @@ def numbers_out_of_range_name_their_setting():
         refused(setting.split("=")[0].split(".")[-1], "train", "quick", setting, "--run", "never", code=2)
     refused("one batch needs", "train", "quick", "data.docs=1", "--run", "never", "--quiet")
     refused("no documents", "train", "quick", "data.path=bad/empty", "--run", "never", "--quiet")
-    refused("at least", "train", "quick", "model.dim=65536", "model.heads=1", "model.layers=4096", "data.docs=60", "--run",
+    refused("at least", "train", "quick", "model.dim=65536", "model.heads=64", "model.layers=4096", "data.docs=60", "--run",
             "never", "--quiet")
     assert not os.path.exists("runs/never"), os.listdir("runs/never")
     for name in ("../evil", "", "a/b", ".", "x\ny", "-x", "a" * 65):
