@@ -22,8 +22,8 @@ LEAST = int(os.environ.get("FUZZ_SECONDS", "20"))
 LINE_MAX, FILES_MAX, BYTES_MAX = 200, 20, 4096
 # Targets that call no library but libc, which MemorySanitizer knows (others would be reports about what that library wrote), and nothing
 # beyond the layers base and io, which build in a minute.
-INSTRUMENTED = ["machine", "npy", "record", "runlog", "runview", "tensorboard", "utf8"]
-WHY_NOT = "jansson, libyaml, PCRE2, libpng, utf8proc or OpenSSL write memory that MemorySanitizer has not seen written, or they need more layers"
+INSTRUMENTED = ["foreign_text", "machine", "npy", "record", "runlog", "runview", "tensorboard", "utf8", "wandb"]
+WHY_NOT = "jansson, libyaml, PCRE2, libpng, utf8proc or OpenSSL write memory that it has not seen written, or they need more layers"
 DONE = re.compile(rb"^#\d+\s+DONE\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.M)
 STARTED = re.compile(rb"^#\d+\s+(?:INITED|NEW|REDUCE|pulse|RELOAD)\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.M)
 
@@ -109,7 +109,10 @@ def look_again(state, budget):
             continue
         if budget.left() <= 0:
             still.append(x)
-        elif subprocess.run(fuzzer(name, path), cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, env=environment()).returncode == 0:
+            continue
+        again = subprocess.run(fuzzer(name, "-artifact_prefix=build/fuzz/again-", path), cwd=ROOT, stdin=subprocess.DEVNULL,
+                               capture_output=True, env=environment())
+        if again.returncode == 0:
             budget.passed()
         else:
             budget.failed("fuzz_%s: still fails with %s" % (name, path))
@@ -139,7 +142,7 @@ def fuzz(state, budget):
 def replay_memory(state, budget):
     """The same inputs in programs that MemorySanitizer has instrumented, without libFuzzer: files do not change."""
     wanted = [n for n in INSTRUMENTED if n in names()]
-    if not wanted or budget.left() < 2 * LEAST:
+    if not wanted or budget.left() < 5:
         return
     programs = ["build/san-memory-ref/tests/fuzz/fuzz_" + n for n in wanted]
     why = make(budget, "SAN=memory", "BLAS=ref", "PARTS=base io", *programs)
@@ -147,7 +150,7 @@ def replay_memory(state, budget):
         budget.skipped("MemorySanitizer: " + why)
         return
     for name, program in sorted(zip(wanted, programs), key=lambda x: state["memory"].get(x[0], {}).get("files", 0)):
-        if budget.left() < LEAST:
+        if budget.left() <= 0:
             return
         try:
             r = subprocess.run(["nice", "-n", "10", program, *corpora(name)], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
@@ -179,13 +182,10 @@ def run(state, budget):
         budget.skipped("fuzz: " + why)
         return
     look_again(state, budget)
-    begin = budget.left()
-    if begin >= 300:  # a tenth is for the replays
-        budget.end -= begin / 10
-        fuzz(state, budget)
-        budget.end += begin / 10
-    else:
-        fuzz(state, budget)
+    spare = max(0, budget.left() / 10)  # for the replays
+    budget.end -= spare
+    fuzz(state, budget)
+    budget.end += spare
     replay_memory(state, budget)
 
 
