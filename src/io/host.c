@@ -694,7 +694,7 @@ int host_answer(struct host *h, int64_t id, struct str *text, struct err *e)
         int is_ok = x->is_ok;
         x->id = 0;
         if (!is_ok)
-            return err_set(e, DS_EIO, "%s", x->text);
+            return err_set(e, DS_EIO, "%s", x->text[0] ? x->text : "refused without a reason");
         str_add(text, x->text);
         return 1;
     }
@@ -715,6 +715,8 @@ static void take_answer(struct host *h, struct value body)
         x->has_come = 1;
         x->is_ok = value_num(value_get(body, "ok"), 0) != 0;
         value_copy(x->text, sizeof x->text, value_get(body, "text"));
+        for (char *p = x->text; *p; p++) /* an error is one line */
+            *p = *p == '\n' || *p == '\r' ? ' ' : *p;
     }
 }
 
