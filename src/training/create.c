@@ -87,10 +87,14 @@ static int create(const char *dir, int has_begun, const struct train_config *con
 {
     char path[1100];
     struct runlog_writer *lock = NULL;
-    int home = -1, rc = trainer_home_is_empty(dir, has_begun, e);
+    int home = -1, was_there = fs_exists(dir), rc = trainer_home_is_empty(dir, has_begun, e);
     /* of two simultaneous starts, one writes and the other then sees its files */
-    if (rc < 0 || (rc = fs_mkdirs(dir, e)) < 0 || (rc = trainer_home_open(&home, dir, e)) < 0 ||
-        (rc = fs_join(path, sizeof path, dir, "log.mp", e)) < 0 ||
+    if (rc < 0 || (rc = fs_mkdirs(dir, e)) < 0)
+        goto out;
+    rc = trainer_home_open(&home, dir, e);
+    if (rc < 0 && !was_there)
+        rmdir(dir); /* of a start that has not begun; fails when another one has */
+    if (rc < 0 || (rc = fs_join(path, sizeof path, dir, "log.mp", e)) < 0 ||
         (rc = runlog_writer_open(&lock, path, e)) < 0 ||
         (rc = trainer_home_is_empty(dir, has_begun, e)) < 0)
         goto out;
