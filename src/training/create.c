@@ -91,10 +91,8 @@ static int create(const char *dir, int has_begun, const struct train_config *con
     /* of two simultaneous starts, one writes and the other then sees its files */
     if (rc < 0 || (rc = fs_mkdirs(dir, e)) < 0)
         goto out;
-    rc = trainer_home_open(&home, dir, e);
-    if (rc < 0 && !was_there)
-        rmdir(dir); /* of a start that has not begun; fails when another one has */
-    if (rc < 0 || (rc = fs_join(path, sizeof path, dir, "log.mp", e)) < 0 ||
+    if ((rc = trainer_home_open(&home, dir, e)) < 0 ||
+        (rc = fs_join(path, sizeof path, dir, "log.mp", e)) < 0 ||
         (rc = runlog_writer_open(&lock, path, e)) < 0 ||
         (rc = trainer_home_is_empty(dir, has_begun, e)) < 0)
         goto out;
@@ -106,6 +104,8 @@ static int create(const char *dir, int has_begun, const struct train_config *con
 out:
     runlog_writer_close(lock);
     trainer_home_close(home);
+    if (rc < 0 && rc != DS_EBUSY && !was_there)
+        rmdir(dir); /* fails when it holds anything */
     return rc;
 }
 

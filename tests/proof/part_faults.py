@@ -320,6 +320,7 @@ def check_words(status, err, what):
     need(status in (0, 1), "%s: exit status %d: %s" % (what, status, err))
     lines = err.splitlines()
     need(all(x.startswith("depthscope: ") and x.isprintable() for x in lines), "%s: not lines of the program: %r" % (what, err[-400:]))
+    need(status != 1 or lines and " " in lines[-1][12:], "%s: an error without a reason: %r" % (what, err))
     need("Success" not in err and "(null)" not in err, "%s: an error without a reason: %s" % (what, err))
     need(not status or lines, "%s: status 1 and not a word" % what)
     # what is noted on the way is a warning or an error; the reason for a status of 1 is neither
