@@ -28,7 +28,8 @@ struct err {
     char text[ERR_TEXT_MAX]; /* "outer: inner: cause", one line, sanitised of control bytes */
 };
 
-/* Sets code and text; returns code, so `return err_set(e, DS_EIO, ...)` works. */
+/* Sets code and text; returns code, so `return err_set(e, DS_EIO, ...)` works.  The text of DS_EMEM
+ * may be only what the memory is for: ": out of memory" is added to one without the word. */
 int err_set(struct err *e, int code, const char *fmt, ...) DS_PRINTF(3, 4);
 /* Prepends "fmt: " to the current text; returns code (pass e's own to keep it). */
 int err_add(struct err *e, int code, const char *fmt, ...) DS_PRINTF(3, 4);

@@ -23,20 +23,6 @@ static void format_line(char *out, size_t size, const char *fmt, va_list ap)
     utf8_scrub(out);
 }
 
-int err_set(struct err *e, int code, const char *fmt, ...)
-{
-    char line[ERR_TEXT_MAX];
-    va_list ap;
-    if (!e)
-        return code;
-    va_start(ap, fmt);
-    format_line(line, sizeof line, fmt, ap);
-    va_end(ap);
-    e->code = code;
-    memcpy(e->text, line, sizeof line);
-    return code;
-}
-
 /* Stores "head: tail" in e.  If too long, keeps the beginning of the head (the operation) and the
  * end of the tail (the cause). */
 static void join(struct err *e, const char *head, const char *tail)
@@ -65,6 +51,23 @@ static void join(struct err *e, const char *head, const char *tail)
     line[at + n_tail] = '\0';
     utf8_scrub(line);
     memcpy(e->text, line, sizeof line);
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+    char line[ERR_TEXT_MAX];
+    va_list ap;
+    if (!e)
+        return code;
+    va_start(ap, fmt);
+    format_line(line, sizeof line, fmt, ap);
+    va_end(ap);
+    e->code = code;
+    if (code == DS_EMEM && !strstr(line, "memory"))
+        join(e, line, err_name(code));
+    else
+        memcpy(e->text, line, sizeof line);
+    return code;
 }
 
 int err_add(struct err *e, int code, const char *fmt, ...)

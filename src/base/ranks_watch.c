@@ -411,7 +411,7 @@ int watch_start(int rank, int size, int expected, double timeout, struct err *e)
     int failed = pthread_create(&w.thread, NULL, watch_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed)
-        return err_set(e, DS_EMEM, "thread for the ranks: %s", strerror(failed));
+        return err_set(e, DS_EIO, "thread for the ranks: %s", strerror(failed));
     w.is_running = 1;
     return 0;
 }

@@ -87,7 +87,7 @@ static int create(const char *dir, int has_begun, const struct train_config *con
 {
     char path[1100];
     struct runlog_writer *lock = NULL;
-    int home = -1, rc = trainer_home_is_empty(dir, has_begun, e);
+    int home = -1, was_there = fs_exists(dir), rc = trainer_home_is_empty(dir, has_begun, e);
     /* of two simultaneous starts, one writes and the other then sees its files */
     if (rc < 0 || (rc = fs_mkdirs(dir, e)) < 0 || (rc = fs_sync_parent(dir, e)) < 0 ||
         (rc = trainer_home_open(&home, dir, e)) < 0 ||
@@ -103,6 +103,8 @@ static int create(const char *dir, int has_begun, const struct train_config *con
 out:
     runlog_writer_close(lock);
     trainer_home_close(home);
+    if (rc < 0 && rc != DS_EBUSY && !was_there)
+        rmdir(dir); /* fails when it holds anything */
     return rc;
 }
 

@@ -202,9 +202,11 @@ static void check_values(struct train_config *c, struct str *all)
         str_addf(all, "%strain.pieces=%lld: must be at most train.batch=%lld", between(all),
                  (long long)o->pieces, (long long)o->batch);
     if (o->wire == WIRE_BF16 && o->reduce != REDUCE_FAST)
-        str_addf(all, "%strain.wire=bf16 rounds gradients: it needs train.reduce=fast", between(all));
+        str_addf(all, "%strain.wire=bf16 rounds gradients: it needs train.reduce=fast",
+                 between(all));
     if (o->pieces > 0 && o->reduce == REDUCE_FAST)
-        str_addf(all, "%strain.pieces is for train.reduce=exact; fast takes one part per rank", between(all));
+        str_addf(all, "%strain.pieces is for train.reduce=exact; fast takes one part per rank",
+                 between(all));
     if (o->batch * o->seq > 1 << 24)
         str_addf(all,
                  "%strain.batch * train.seq = %lld tokens per step: must be at most 16,777,216",
@@ -312,12 +314,8 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
     const struct {
         const struct opt_group *group;
         void *values;
-    } part[] = {{&train_group, &c->train},
-                {&data_group, &c->data},
-                {&hops_group, &c->data.hops},
-                {&run_group, &c->run},
-                {&alert_group, &c->alert},
-                {&model_group, &c->model}};
+    } part[] = {{&train_group, &c->train}, {&data_group, &c->data},   {&hops_group, &c->data.hops},
+                {&run_group, &c->run},     {&alert_group, &c->alert}, {&model_group, &c->model}};
     for (size_t i = 0; i < DS_LEN(part); i++) {
         apply(given, part[i].group, part[i].values, all);
         check_open(part[i].group, part[i].values, is_look, all);
@@ -371,9 +369,11 @@ static int make(struct train_config *c, struct config *given, const char *const 
         start_keys(given, &all);
     resolve(c, given, purpose == PURPOSE_LOOK, &all);
     int rc = 0;
-    if (all.len > 0 || all.failed)
-        rc = err_set(e, all.failed ? DS_EMEM : DS_EUSAGE, "%s",
-                     all.failed ? "configuration" : str_text(&all));
+    /* the codes of the collected errors are not kept; err_set says this of no other */
+    if (all.failed || strstr(str_text(&all), "out of memory"))
+        rc = err_set(e, DS_EMEM, "configuration");
+    else if (all.len > 0)
+        rc = err_set(e, DS_EUSAGE, "%s", str_text(&all));
     str_release(&all);
     config_release(given);
     if (rc < 0)

@@ -38,6 +38,11 @@ def files_that_cannot_be_read_are_not_moved_away_as_damaged():
 
 
 @test
+def a_start_that_fails_leaves_no_run():
+    all_hold("train", ("open", 1, 6, 0, "EMFILE"), ("opendir", 1, 2, 1, "EIO"), ("mkdir", 1, 3, 1, "ENOSPC"), ("alloc", 1, 40, 0, "ENOMEM"))
+
+
+@test
 def a_torn_record_is_cut_or_the_run_does_not_begin():
     all_hold("resume", ("ftruncate", 1, 0, 0, "EIO"), ("ftruncate", 1, 0, 1, "EDQUOT"), ("pread", 1, 3, 0, "EIO"))
 

@@ -157,6 +157,17 @@ T(clock_is_monotonic)
     t_true(clock_wall() > 1.5e9);
 }
 
+T(out_of_memory_is_always_said)
+{
+    struct err e = {0};
+    t_eq(err_set(&e, DS_EMEM, "%s", "train"), DS_EMEM);
+    t_str(e.text, "train: out of memory");
+    err_set(&e, DS_EMEM, "out of memory for settings");
+    t_str(e.text, "out of memory for settings");
+    err_set(&e, DS_EIO, "train");
+    t_str(e.text, "train");
+}
+
 T(fault_rules_are_parsed)
 {
     struct fault_rule r = {0};
