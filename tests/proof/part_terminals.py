@@ -151,6 +151,7 @@ def script_keys(names, alias={}):
 
 def clean(text, runes=None):
     text = text.replace("\u200b", "").replace("\uffff", "").replace("\xa0", " ")
+    text = re.sub(r" ~\d+[smhdy] ", lambda m: " " * len(m.group(0)), text)  # Home's estimates come when the speed has been measured
     return (text.translate(runes) if runes else text).rstrip()
 
 
