@@ -203,6 +203,8 @@ class Check:
         self.runes = console_runes() if self.name.startswith("linux") else None
         rows, cols = self.term.size
         self.size = (rows, cols - self.margin)
+        if isinstance(self.term, terminals.Window):
+            self.term.pump(0.5)  # a page asked for now would cut the first frame in two
         end = time.monotonic() + 20 * t.SLOW
         while "depthscope" not in self.term.rows()[0] and time.monotonic() < end:  # a click needs something to hit
             self.term.pump(0.03)
@@ -462,20 +464,7 @@ def version(terminal):
     return "%s %s" % ("Linux" if terminal.name == "console" else terminal.name, found.group(0) if found else "?")
 
 
-def run(state, budget):
-    cases = all_cases()
-    state.setdefault("matrix", {})
-    state.setdefault("open", [])
-    state.setdefault("versions", {})
-    state["missing"] = {}
-    for terminal in terminals.ALL:
-        why = terminal.missing()
-        if why:
-            state["missing"][terminal.name] = why
-            budget.skipped("%s: %s" % (terminal.name, why))
-        else:
-            state["versions"][terminal.name] = version(terminal)
-    state["cases"] = len(cases)
+def run_cases(state, budget, cases):
     is_first = True
     for _ in range(len(cases)):
         if budget.left() < 3:
@@ -501,7 +490,26 @@ def run(state, budget):
         if budget.left() > 1 or is_first:  # one that was cut short is the first of the next run, which may give it more time
             state["cursor"] = state.get("cursor", 0) + 1
         is_first = False
-    terminals.Server.stop()
+
+
+def run(state, budget):
+    cases = all_cases()
+    state.setdefault("matrix", {})
+    state.setdefault("open", [])
+    state.setdefault("versions", {})
+    state["missing"] = {}
+    for terminal in terminals.ALL:
+        why = terminal.missing()
+        if why:
+            state["missing"][terminal.name] = why
+            budget.skipped("%s: %s" % (terminal.name, why))
+        else:
+            state["versions"][terminal.name] = version(terminal)
+    state["cases"] = len(cases)
+    try:
+        run_cases(state, budget, cases)
+    finally:
+        terminals.Server.stop()
 
 
 def page(state):

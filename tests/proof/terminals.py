@@ -321,6 +321,12 @@ class Screen(Pty):
         self.session = "ds%d" % os.getpid()
         return ["screen", "-c", rc, "-S", self.session, *self.inside], {"SCREENDIR": home}
 
+    def close(self):
+        if hasattr(self, "session"):
+            subprocess.run(["screen", "-S", self.session, "-X", "quit"], env={**os.environ, "SCREENDIR": os.path.join(self.dir, "s")},
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
+        super().close()
+
     def left_on(self):
         self.pump(0.2)
         # screen keeps its own alternate screen and pad modes on outside
@@ -513,7 +519,22 @@ class Window(Terminal):
     def press(self, name):
         self.press_all([name])
 
+    def wait_idle(self):
+        """Until the program waits: what is printed must not get into the middle of a frame that is being written."""
+        end, last = time.monotonic() + 1, None
+        while time.monotonic() < end:
+            try:
+                with open("/proc/%d/status" % self.started["pid"], encoding="ascii", errors="replace") as f:
+                    now = re.findall(r"ctxt_switches:\s*(\d+)", f.read())
+            except OSError:
+                return
+            if now == last:
+                return
+            last = now
+            time.sleep(0.03)
+
     def print_screen(self):
+        self.wait_idle()
         fd = os.open(self.started["tty"], os.O_WRONLY | os.O_NOCTTY)
         os.write(fd, b"\x1b[i")
         os.close(fd)
