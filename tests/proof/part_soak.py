@@ -365,12 +365,12 @@ def page(state):
             lines.append("| %s | %d %s | %d | %s | %s | %s |" % (
                 name, s.get("done", 0), UNITS[name], TARGETS[name], s.get("kib", "-"), s.get("descriptors", "-"),
                 "%d KiB (%.2f %%)" % (s["growth_kib"], 100 * s["growth"]) if "growth" in s else "-"))
-    lines += ["", "Growth is that of a straight line through the second half of the samples; a run fails above both %d %% and %d KiB, or" %
+    lines += ["", "Growth is that of a straight line through the second half of the samples; a run fails above both %d %% and %d KiB or" %
               (100 * GROWTH_MAX, KIB_MAX),
-              "above %d descriptor. The viewer follows files of %d records, renamed away or truncated in turn (%d rotations so far), and is" %
+              "above %d descriptor. The viewer follows files of %d records, renamed away or truncated in turn (%d rotations so far), and" %
               (FD_MAX, GENERATION, state.get("viewer", {}).get("rotations", 0)),
-              "sampled at the end of each; the step that it shows must be the last one written. The training must keep no more than its",
-              "checkpoints, and its log must end where they do. Each request of the session must have its answer, and the answers one",
+              "is sampled at the end of each; the step that it shows must be the last one written. The training must keep no more than",
+              "its checkpoints, and its log must end where they do. Each request of the session must have its answer, and the answers one",
               "sequence of numbers.", "",
               "Time is real: the program's only clock for tests is one that stands still. One log of 10^7 records without rotation is not",
               "followed: the viewer keeps its points, so its memory grows with them."]
