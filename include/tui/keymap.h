@@ -102,7 +102,7 @@ struct decoder {
     unsigned char buf[64]; /* an unfinished sequence */
     size_t n;
     int in_paste, is_overlong, has_meta; /* has_meta: another ESC came before this sequence */
-    struct str paste; /* at most DECODE_PASTE_MAX bytes kept */
+    struct str paste;                    /* at most DECODE_PASTE_MAX bytes kept */
     int buttons;
     int sync_output; /* 0 unknown, 1 supported, -1 unsupported (from the DECRPM reply) */
     /* Replies to graphics_probe (tui/graphics.h): answered at all, and what was answered. */

@@ -70,7 +70,8 @@ static uint32_t tilde_key(int n)
 static uint32_t modifiers(int parameter)
 {
     int m = parameter > 1 && parameter <= 16 ? parameter - 1 : 0;
-    return (m & 1 ? KEYCODE_SHIFT : 0u) | (m & (2 | 8) ? KEYCODE_ALT : 0u) | (m & 4 ? KEYCODE_CTRL : 0u);
+    return (m & 1 ? KEYCODE_SHIFT : 0u) | (m & (2 | 8) ? KEYCODE_ALT : 0u) |
+           (m & 4 ? KEYCODE_CTRL : 0u);
 }
 
 /* Parameters of a CSI sequence, clamped; missing ones are 0. */

@@ -80,7 +80,8 @@ class Flat:
         if is_flat(self.kib):
             budget.passed()
         else:
-            fail(part, budget, "%s: resident memory grows by %d KiB, %.1f %%, over the second half of %d samples" % (what, climb, 100 * share, len(self.kib)))
+            fail(part, budget, "%s: resident memory grows by %d KiB, %.1f %%, over the second half of %d samples" % (
+                what, climb, 100 * share, len(self.kib)))
         late = self.fds[len(self.fds) // 2:]
         if max(late) - min(late[:max(1, len(late) // 4)]) <= FD_MAX:
             budget.passed()
@@ -229,8 +230,9 @@ def training(part, budget, seconds, work):
     """A tiny model with a checkpoint in every step; all but the newest are pruned."""
     run = os.path.join(work, "runs", "tiny")
     env = {**os.environ, "DEPTHSCOPE_RUNS": os.path.join(work, "runs"), "OMP_NUM_THREADS": "1"}
-    p = subprocess.Popen([t.PROGRAM, "train", "quick", "--run", "tiny", *TINY, "train.steps=%d" % TARGETS["training"], "train.checkpoint_every=1"],
-                         env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    settings = [*TINY, "train.steps=%d" % TARGETS["training"], "train.checkpoint_every=1"]
+    p = subprocess.Popen([t.PROGRAM, "train", "quick", "--run", "tiny", *settings], env=env, stdin=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     end, flat, most, newest = time.monotonic() + min(seconds, budget.left()), Flat(p.pid), 0, 0
     try:
         while time.monotonic() < end and p.poll() is None:
@@ -249,7 +251,8 @@ def training(part, budget, seconds, work):
             p.send_signal(signal.SIGTERM)
         p.wait(60 * t.SLOW)
         said = p.stderr.read().decode("utf-8", "replace")
-        right(p.returncode >= 0 and (newest > 0 or p.returncode == 0), part, budget, "training: status %d: %s" % (p.returncode, said[-200:]))
+        right(p.returncode >= 0 and (newest > 0 or p.returncode == 0), part, budget,
+              "training: status %d: %s" % (p.returncode, said[-200:]))
         names = [n for n in checkpoints(run) if n.startswith("step-")]
         part["done"] = part.get("done", 0) + (int(names[-1].split("-")[1]) if names else 0)
         part["kept"] = max(part.get("kept", 0), most)
@@ -267,9 +270,10 @@ def training(part, budget, seconds, work):
         p.stderr.close()
 
 
-REQUESTS = [{"do": "trace", "text": "The cat sat"}, {"do": "next"}, {"do": "force", "layer": 2, "token": 1, "run": 0}, {"do": "offset", "value": 0.25},
-            {"do": "exit", "layers": 3}, {"do": "info"}, {"do": "option", "set": "temperature=0.5"}, {"do": "nosuch"}, {"do": "exit", "layers": 0},
-            {"do": "force", "layer": 99, "token": 0, "run": 1}, {"do": "trace", "text": "A dog ran to the red barn and sat down."}, {"do": "next"}]
+REQUESTS = [{"do": "trace", "text": "The cat sat"}, {"do": "next"}, {"do": "force", "layer": 2, "token": 1, "run": 0},
+            {"do": "offset", "value": 0.25}, {"do": "exit", "layers": 3}, {"do": "info"}, {"do": "option", "set": "temperature=0.5"},
+            {"do": "nosuch"}, {"do": "exit", "layers": 0}, {"do": "force", "layer": 99, "token": 0, "run": 1},
+            {"do": "trace", "text": "A dog ran to the red barn and sat down."}, {"do": "next"}]
 
 
 class Answers:
@@ -353,19 +357,21 @@ def run(state, budget):
 
 
 def page(state):
-    lines = ["| process | done in all | aim | most memory (KiB, anonymous) | most descriptors | growth in the last run |", "|---|---|---|---|---|---|"]
+    lines = ["| process | done in all | aim | most memory (KiB, anonymous) | most descriptors | growth in the last run |",
+             "|---|---|---|---|---|---|"]
     for name in SHARES:
         s = state.get(name)
         if s:
             lines.append("| %s | %d %s | %d | %s | %s | %s |" % (
                 name, s.get("done", 0), UNITS[name], TARGETS[name], s.get("kib", "-"), s.get("descriptors", "-"),
                 "%d KiB (%.2f %%)" % (s["growth_kib"], 100 * s["growth"]) if "growth" in s else "-"))
-    lines += ["", "Growth is that of a straight line through the second half of the samples; a run fails above %d %% and %d KiB, or above %d descriptor." %
-              (100 * GROWTH_MAX, KIB_MAX, FD_MAX),
-              "The viewer follows files of %d records, renamed away or truncated in turn (%d rotations so far), and is sampled at the end of each; the step" %
-              (GENERATION, state.get("viewer", {}).get("rotations", 0)),
-              "that it shows must be the last one written. The training must keep no more than its checkpoints, and its log must end where they do. Each",
-              "request of the session must have its answer, and the answers one sequence of numbers.", "",
+    lines += ["", "Growth is that of a straight line through the second half of the samples; a run fails above both %d %% and %d KiB or" %
+              (100 * GROWTH_MAX, KIB_MAX),
+              "above %d descriptor. The viewer follows files of %d records, renamed away or truncated in turn (%d rotations so far), and" %
+              (FD_MAX, GENERATION, state.get("viewer", {}).get("rotations", 0)),
+              "is sampled at the end of each; the step that it shows must be the last one written. The training must keep no more than",
+              "its checkpoints, and its log must end where they do. Each request of the session must have its answer, and the answers one",
+              "sequence of numbers.", "",
               "Time is real: the program's only clock for tests is one that stands still. One log of 10^7 records without rotation is not",
               "followed: the viewer keeps its points, so its memory grows with them."]
     bad = [text for name in SHARES for text in state.get(name, {}).get("open", [])]

@@ -217,7 +217,8 @@ class Pty(Terminal):
         for n, which, rest in zip(parts[1::3], parts[2::3], parts[3::3]):
             y, margins = self.screen.cursor.y, self.screen.margins
             for _ in range(int(n or 1)):
-                self.screen.cursor.y = (margins.bottom if which == "S" else margins.top) if margins else self.screen.lines - 1 if which == "S" else 0
+                edge = margins or (0, self.screen.lines - 1)
+                self.screen.cursor.y = edge[1 if which == "S" else 0]
                 (self.screen.index if which == "S" else self.screen.reverse_index)()
             self.screen.cursor.y = y
             self.stream.feed(rest)
@@ -320,6 +321,12 @@ class Screen(Pty):
         self.session = "ds%d" % os.getpid()
         return ["screen", "-c", rc, "-S", self.session, *self.inside], {"SCREENDIR": home}
 
+    def close(self):
+        if hasattr(self, "session"):
+            subprocess.run(["screen", "-S", self.session, "-X", "quit"], env={**os.environ, "SCREENDIR": os.path.join(self.dir, "s")},
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20, check=False)
+        super().close()
+
     def left_on(self):
         self.pump(0.2)
         # screen keeps its own alternate screen and pad modes on outside
@@ -337,7 +344,8 @@ class Mosh(Pty):
         return Pty.missing() or ("" if shutil.which("mosh-server") and shutil.which("mosh-client") else "mosh is not installed")
 
     def command(self):
-        r = subprocess.run(["mosh-server", "new", "-i", "127.0.0.1", "-c", "256", "-l", "LANG=C.UTF-8", "-l", "LC_ALL=C.UTF-8", "--", *self.inside],
+        locale = ["-l", "LANG=C.UTF-8", "-l", "LC_ALL=C.UTF-8"]
+        r = subprocess.run(["mosh-server", "new", "-i", "127.0.0.1", "-c", "256", *locale, "--", *self.inside],
                            capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL,
                            env={**os.environ, "LC_ALL": "C.UTF-8", "TERM": self.term, "MOSH_SERVER_NETWORK_TMOUT": "60"})
         found = re.search(r"MOSH CONNECT (\d+) (\S+)", r.stdout)
@@ -385,7 +393,8 @@ class Console(Terminal):
             fcntl.ioctl(self.fd, termios.TIOCSTI, bytes([b]))
 
     def press(self, name):
-        linux = {**{"F%d" % (i + 1): b"\x1b[[" + bytes([65 + i]) for i in range(5)}, "Home": b"\x1b[1~", "End": b"\x1b[4~", "S-Tab": b"\x1b\t"}
+        linux = {"F%d" % (i + 1): b"\x1b[[" + bytes([65 + i]) for i in range(5)}
+        linux.update({"Home": b"\x1b[1~", "End": b"\x1b[4~", "S-Tab": b"\x1b\t"})
         self.send(linux.get(name) or xterm_bytes(name))
         if name == "Esc":
             time.sleep(0.1)
@@ -510,7 +519,22 @@ class Window(Terminal):
     def press(self, name):
         self.press_all([name])
 
+    def wait_idle(self):
+        """Until the program waits: what is printed must not get into the middle of a frame that is being written."""
+        end, last = time.monotonic() + 1, None
+        while time.monotonic() < end:
+            try:
+                with open("/proc/%d/status" % self.started["pid"], encoding="ascii", errors="replace") as f:
+                    now = re.findall(r"ctxt_switches:\s*(\d+)", f.read())
+            except OSError:
+                return
+            if now == last:
+                return
+            last = now
+            time.sleep(0.03)
+
     def print_screen(self):
+        self.wait_idle()
         fd = os.open(self.started["tty"], os.O_WRONLY | os.O_NOCTTY)
         os.write(fd, b"\x1b[i")
         os.close(fd)
@@ -648,7 +672,8 @@ class Foot(Window):
             time.sleep(0.05)
         conf = os.path.join(self.dir, "foot.ini")
         with open(conf, "w", encoding="utf-8") as f:
-            f.write("font=DejaVu Sans Mono:size=7\npad=0x0\n[key-bindings]\npipe-visible=[sh -c \"cat >> %s\"] Control+Shift+y\n" % self.shot)
+            f.write("font=DejaVu Sans Mono:size=7\npad=0x0\n[key-bindings]\n"
+                    "pipe-visible=[sh -c \"cat >> %s\"] Control+Shift+y\n" % self.shot)
         return ["foot", "-c", conf, "-W", "%dx%d" % (cols, rows), "-t", "foot", *command]
 
     def print_screen(self):
