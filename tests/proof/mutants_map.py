@@ -92,7 +92,7 @@ def main():
             ready.add(program)
         with open(hits, "wb") as f:
             f.write(bytes(len(names)))
-        wrong, used, text = tree.run_test(test, 1200, 1200, LD_PRELOAD=trap, MUTANTS_HITS=hits)
+        wrong, used = tree.run_test(test, 1200, 1200, LD_PRELOAD=trap, MUTANTS_HITS=hits)
         with open(hits, "rb") as f:
             found = {names[i] for i, b in enumerate(f.read()) if b}
         print("%-45s %6.2f s, %3d sources%s" % (test, used, len(found), ", " + wrong if wrong else ""), flush=True)
@@ -101,7 +101,8 @@ def main():
             tree.place(os.path.join(tree.TREE, program), os.path.join(tree.ROOT, program))  # they are large
         order, masks = write(names, reach, seconds)
     shutil.rmtree(tree.SCRATCH, ignore_errors=True)
-    print("%d tests, %.0f s; not run by any: %s" % (len(order), sum(seconds[t] for t in order), " ".join(n for n in names if masks[n] == "0") or "none"))
+    none = " ".join(n for n in names if masks[n] == "0")
+    print("%d tests, %.0f s; not run by any: %s" % (len(order), sum(seconds[t] for t in order), none or "none"))
 
 
 if __name__ == "__main__":

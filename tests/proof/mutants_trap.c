@@ -1,5 +1,6 @@
-/* Preloaded into programs whose functions begin with a trap instruction (mutants_map.py wrote it there): the first call of each
- * function marks the source it is of, puts the byte back and goes on.  A program's traps are listed in PROGRAM.traps. */
+/* Preloaded into programs whose functions begin with a trap instruction (mutants_map.py wrote it
+ * there): the first call of each function marks the source it is of, puts the byte back and goes
+ * on.  A program's traps are listed in PROGRAM.traps. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -51,7 +52,8 @@ static int main_program(struct dl_phdr_info *info, size_t size, void *ctx)
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         uintptr_t begin = (info->dlpi_addr + p->p_vaddr) & ~(uintptr_t)4095;
         if (p->p_type == PT_LOAD && (p->p_flags & PF_X))
-            mprotect((void *)begin, info->dlpi_addr + p->p_vaddr + p->p_memsz - begin, PROT_READ | PROT_WRITE | PROT_EXEC);
+            mprotect((void *)begin, info->dlpi_addr + p->p_vaddr + p->p_memsz - begin,
+                     PROT_READ | PROT_WRITE | PROT_EXEC);
     }
     return 1; /* the first is the program */
 }
@@ -86,7 +88,8 @@ __attribute__((constructor(101))) static void begin(void)
     if (!hits)
         _exit(98);
     dl_iterate_phdr(main_program, NULL);
-    struct sigaction sa = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
+    struct sigaction sa = {.sa_sigaction = on_trap,
+                           .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
     sigset_t set;
     sigaction(SIGTRAP, &sa, NULL);
     sigemptyset(&set);

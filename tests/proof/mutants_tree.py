@@ -99,31 +99,27 @@ def end_strays(mark):
 
 
 def run_test(test, cpu_s, wall_s, **env):
-    """Runs it in the tree: (what is wrong or None, its processor seconds, its last lines)."""
+    """Runs it in the tree: (what is wrong or None, its processor seconds)."""
     words = {"py": ["python3", test], "sh": ["sh", test]}.get(test.rsplit(".", 1)[1]) or [programs_of_tree[test]]
     tmp = tempfile.mkdtemp(prefix="ds-mutant-")
-    environ = {**plain_environment(), "DEPTHSCOPE": os.path.join(TREE, BIN), "BUILD_DIR": BUILD, "TMPDIR": tmp, "T_PATIENCE": "3", "HOME": tmp,
-               "LC_ALL": "C", **env}
+    environ = {**plain_environment(), "DEPTHSCOPE": os.path.join(TREE, BIN), "BUILD_DIR": BUILD, "TMPDIR": tmp, "HOME": tmp,
+               "T_PATIENCE": "3", "LC_ALL": "C", **env}
     environ.setdefault("DEPTHSCOPE_SHARED", os.path.join(ROOT, "..", "shared", "data"))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    out = os.path.join(tmp, "out")
-    with open(out, "wb") as f:
-        p = subprocess.Popen(words, cwd=TREE, env=environ, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, start_new_session=True,
-                             preexec_fn=limits(cpu_s))
-        try:
-            status = p.wait(wall_s)
-            wrong = None if status == 0 else "exit status %d" % status
-        except subprocess.TimeoutExpired:
-            wrong = "no end after %d s" % wall_s
-            os.killpg(p.pid, signal.SIGKILL)
-            p.wait()
+    p = subprocess.Popen(words, cwd=TREE, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                         start_new_session=True, preexec_fn=limits(cpu_s))
+    try:
+        status = p.wait(wall_s)
+        wrong = None if status == 0 else "exit status %d" % status
+    except subprocess.TimeoutExpired:
+        wrong = "no end after %d s" % wall_s
+        os.killpg(p.pid, signal.SIGKILL)
+        p.wait()
     end_strays(tmp)
-    with open(out, "rb") as f:
-        text = f.read()[-3000:].decode("utf-8", "replace")
     subprocess.run(["chmod", "-R", "u+rwX", tmp], stderr=subprocess.DEVNULL)
     shutil.rmtree(tmp, ignore_errors=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return wrong, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, text
+    return wrong, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 programs_of_tree = programs()

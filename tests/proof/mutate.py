@@ -2,7 +2,8 @@
 import re
 
 # Their arguments are text for people or checks of our own mistakes; leaving one out is not a fault that a test could see.
-TEXT = re.compile(r"BUG_IF|err_set|err_add|err_errno|fatal|bug_at|log_\w+|static_assert|_Static_assert|assert|DS_\w*POISON|__attribute__|__asm__")
+TEXT = re.compile(r"BUG_IF|err_set|err_add|err_errno|fatal|bug_at|log_\w+|static_assert|_Static_assert|assert|DS_\w*POISON|"
+                  r"__attribute__|__asm__")
 # A removed call of these leaks memory or a descriptor, which the tests under sanitizers find, not these builds.
 RELEASE = re.compile(r"\w*(free|release|close|unmap|munmap|unlock_and_free)$")
 KEYWORD = {"if", "while", "for", "switch", "return", "sizeof", "do", "else", "case", "goto", "break", "continue", "default", "_Alignof"}
@@ -54,7 +55,7 @@ def tokens(text):
         if head and kind == "id":
             static = token in ("static", "enum", "struct")
         out.append((kind, token, at, inside, head))
-        head = token in ("{", "}", "else", "do") or token == ";" and not callee or token == ")" and not callee and control(out) or token == ":"
+        head = token in ("{", "}", "else", "do", ":") or not callee and (token == ";" or token == ")" and control(out))
         previous = kind, token
     return out
 
@@ -137,7 +138,7 @@ def sites(source):
                     site(at, "return", (end, ts[stop][2], " " + new + "\n" * source.count("\n", end, ts[stop][2])))
         elif head and kind == "id" and token not in KEYWORD:
             k = i
-            while k < len(ts) and (ts[k][0] == "id" or ts[k][1] in ("->", ".")) and (k == i or (ts[k][0] == "id") != (ts[k - 1][0] == "id")):
+            while k < len(ts) and (ts[k][1] in ("->", ".") if (k - i) % 2 else ts[k][0] == "id"):
                 k += 1
             if k < len(ts) and ts[k][1] == "(" and ts[k - 1][0] == "id":
                 stop = closing(ts, k)

@@ -57,7 +57,7 @@ class Tests:
             return (self.seconds.get(t, 5) + 0.4) * (self.breadth.get(t, 100) + 5) * weight / (1 + 3 * len(mine & words(t)))
         runs = [t for t in self.present if (mask >> self.bit[t] & 1 if t in self.bit else mine & words(t))]
         quick = [t for t in runs if self.seconds.get(t, 5) < SLOW_S or mine & words(t)]
-        return sorted(runs, key=lambda t: (t not in quick, rank(t), t)), len(quick)
+        return sorted(runs, key=lambda t: (t not in quick, rank(t), t)), len(quick) or len(runs)
 
 
 class Mutant:
@@ -198,14 +198,12 @@ def again(entry):
 
 
 def settle(state, entry, result):
-    """A survivor becomes one that is killed, or the line is gone."""
+    """A survivor becomes one that is killed, or leaves the sample because its line is no longer in the sources."""
     state["survivors"].remove(entry)
-    if result == "gone":
-        state["gone"] += 1
-        return
+    state["gone"] += result == "gone"
     for rows, name in ((state["layers"], entry["file"].split("/")[1]), (state["operators"], entry["operator"])):
         rows[name]["survived"] -= 1
-        rows[name]["killed"] += 1
+        rows[name]["killed"] += result == "killed"
 
 
 def review(state, tests, sound, budget):
@@ -218,6 +216,9 @@ def review(state, tests, sound, budget):
         if entry["judgement"] and (not added or entry.get("killed") == entry["judgement"]):
             budget.passed()
             continue
+        mapped, _ = tests.of(Mutant(entry["file"], "").sources())
+        if len(mapped) != entry["of"]:  # the map is another
+            entry["tests"], entry["of"] = 0, len(mapped)
         if not added and entry["tests"] == entry["of"]:
             budget.failed("%s: survived %d tests and is not judged" % (where, entry["of"]))
             continue
@@ -239,8 +240,6 @@ def review(state, tests, sound, budget):
                 else:
                     budget.failed("%s: still survives %s" % (where, added.group(1)))
             else:
-                mapped, _ = tests.of(mutant.sources())
-                entry["of"] = len(mapped)
                 entry["tests"], killer = try_tests(mutant, mapped, tests.seconds, sound, budget, entry["tests"])
                 if killer:
                     settle(state, entry, "killed")
@@ -338,16 +337,17 @@ def page(state):
              "equivalent and %d are killed by tests added since; that is %s of those that are not equivalent."
              % (len(added), rate(killed + len(added), valid - len(equal))), ""]
     lines += table("layer", state["layers"]) + [""] + table("operator", state["operators"]) + [""]
-    lines += ["A mutant is killed by a test that fails, crashes, or takes more than five times its usual processor time or ten times its usual",
-              "time and a minute. A survivor passed every test that runs code of its source. Not drawn: initialisers at file scope, text of",
-              "errors and logs, assertions, sizes of buffers, and calls that only release something (leaks are looked for under sanitizers).", ""]
+    lines += ["A mutant is killed by a test that fails, crashes, or takes more than five times its usual processor time or ten times its",
+              "usual time and a minute. A survivor passed the tests that run code of its source (mutants_map.json). Not drawn:",
+              "initialisers at file scope, text of errors and logs, assertions, sizes of buffers, and calls that only release something",
+              "(leaks are looked for under sanitizers).", ""]
     if state["survivors"]:
         lines += ["Survivors:", ""]
     for s in state["survivors"]:
-        lines += ["- %s:%d (mutant %d, %d of %d tests): `%s` to `%s`: %s" % (s["file"], s["line"], s["index"], s["tests"], s["of"], s["before"], s["after"],
-                                                                     s["judgement"] or "**not judged**")]
+        lines += ["- %s:%d (mutant %d, %d of %d tests): `%s` to `%s`: %s" % (
+            s["file"], s["line"], s["index"], s["tests"], s["of"], s["before"], s["after"], s["judgement"] or "**not judged**")]
     if state["gone"]:
-        lines += ["", "%d survivors with an added test are no longer in the sources." % state["gone"]]
+        lines += ["", "%d survivors are no longer in the sources, and in none of the figures." % state["gone"]]
     return "\n".join(lines)
 
 

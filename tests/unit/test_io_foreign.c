@@ -53,6 +53,20 @@ static void poll_view(struct runview *v)
     t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
 }
 
+T(a_growing_console_log_has_the_time_left)
+{
+    char path[600];
+    struct run_row row;
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/train.log", t_tmpdir());
+    add(path, "[2026-05-01 10:00:00] step 10/100 | loss 3.0\n"
+              "[2026-05-01 10:00:20] step 20/100 | loss 2.5\n");
+    t_ok(run_row_read(&row, path, &e), &e);
+    t_eq(row.state, RUN_LIVE);
+    t_near(row.number[RUN_ETA], 80 * 2, 1e-6);
+    run_row_release(&row);
+}
+
 T(a_growing_table_is_followed_and_its_torn_end_waited_for)
 {
     const char *path = in_dir("a.csv");
