@@ -228,7 +228,7 @@ test-full: ## test, then fuzzing, valgrind and 200 steps of every method
 
 MINUTES ?= 10
 proof: programs ## faults at every call, crash orders, fuzzing, mutants, ...: MINUTES=10 of it, added to tests/proof; PROOF='part ...'
-	$(Q)$(TEST_ENV) python3 tests/proof/proof.py --minutes $(MINUTES) --only '$(PROOF)'
+	$(Q)$(TEST_ENV) python3 tests/proof/proof.py --minutes $(MINUTES) --only '$(PROOF)' $(if $(SLICE),--slice)
 
 lint: $(SETUP).test.mk ## layers, headers, banned functions, words, lengths, format; LINT_TIDY=1 FORMAT=strict
 	$(Q)CC='$(CC)' CPPFLAGS='$(CPPFLAGS_ALL) $(CHECK_CFLAGS) $(WARN) -DDEPTHSCOPE_DATADIR="" -DDEPTHSCOPE_VERSION="" -DDEPTHSCOPE_COMMIT="" -DDEPTHSCOPE_BUILD="" -DDEPTHSCOPE_ARCH=""' \

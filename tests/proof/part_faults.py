@@ -21,6 +21,7 @@ from depthscope._msgpack import unpack  # noqa: E402
 from t import PROGRAM, SLOW  # noqa: E402
 
 TITLE = "every n-th system call and allocation of seven commands fails"
+QUICK = True
 WORKERS = 2
 SECONDS = 30  # of one command
 OPEN_MAX = 30  # failures that the state holds
