@@ -29,7 +29,7 @@ struct walk {
     struct loader *text;
     struct loader_pos pos;
     uint64_t done, want;
-    int part, parts, active; /* of the current round: ranks that have a batch, or had the last one */
+    int part, parts, active; /* active: ranks 0..active - 1 have a batch of the current round */
     struct batch b;
 };
 
@@ -95,8 +95,8 @@ static int walk_next(struct walk *w)
     return n;
 }
 
-/* Advances to the next round; 0 at the end.  *own: this rank has a batch, which begins `at` windows after the
- * first. */
+/* Advances to the next round; 0 at the end.  *own: this rank has a batch, whose end is `at` windows
+ * after the beginning of the text. */
 static int walk_round(struct walk *w, int *own, uint64_t *at)
 {
     struct walk next = *w;
