@@ -426,6 +426,9 @@ def the_benchmark_measures_ranks_and_predicts_by_them():
     # a step of few weights is exchanges of messages: 2 x 1 + 4 of them, of 30 us and 1023 messages
     want = of["own work of a step"] + 6 * (0.030 + 1023e-3 * of["message"])
     assert want < of["step predicted, 1024 ranks, 10 Gbit/s"] < want + 0.5, (want, of)
+    train(0, "--run", "bench-model", *TINY)
+    p = bench(2, "bench-model", "only=ranks")
+    assert p.returncode == 2 and len(ours(p.stderr)) == 1 and "only=ranks has no MODEL" in p.stderr, p.stderr
     p = bench(2, "only=ops")
     assert p.returncode == 2 and len(ours(p.stderr)) == 1 and "only=ranks" in p.stderr, p.stderr
     t.run("bench", "only=ranks", code=2)

@@ -327,14 +327,14 @@ def page(state):
     if "layers" not in state:
         return "Not run yet."
     killed, survived, none = (sum(v[k] for v in state["layers"].values()) for k in ("killed", "survived", "none"))
-    equal = [s for s in state["survivors"] if s["judgement"].startswith("equivalent")]
+    equal = [s for s in state["survivors"] if s["judgement"].startswith(("equivalent", "another program"))]
     added = [s for s in state["survivors"] if s.get("killed")]
     valid = killed + survived
     lines = ["%d mutants were drawn from src/%s. %d are no mutants: they do not compile, or their objects hold the same code, or this"
              % (state["cursor"], ", ".join(tree.LAYERS), none),
              "processor lacks their instructions. Of the other %d, the tests killed %d as they were: %s. Of the %d that survived, %d are"
              % (valid, killed, rate(killed, valid), survived, len(equal)),
-             "equivalent and %d are killed by tests added since; that is %s of those that are not equivalent."
+             "equivalent or reached by another program alone, and %d are killed by tests added since; that is %s of the others."
              % (len(added), rate(killed + len(added), valid - len(equal))), ""]
     lines += table("layer", state["layers"]) + [""] + table("operator", state["operators"]) + [""]
     lines += ["A mutant is killed by a test that fails, crashes, or takes more than five times its usual processor time or ten times its",

@@ -210,6 +210,17 @@ T(training_is_deterministic_and_round_trips)
     str_release(&text);
 }
 
+/* Runs and checkpoints of earlier versions hold it: another value would refuse to resume them. */
+T(the_fingerprint_is_that_of_earlier_versions)
+{
+    struct tokenizer *bytes, *bpe = train("low lower lowest slow slower", 28, 262);
+    t_ok(tokenizer_new_bytes(&bytes, &err), &err);
+    t_eq((int64_t)tokenizer_hash(bytes), 1020338020284659857);
+    t_eq((int64_t)tokenizer_hash(bpe), 608696810445299571);
+    tokenizer_free(bytes);
+    tokenizer_free(bpe);
+}
+
 T(saved_and_loaded_it_gives_the_same_ids)
 {
     struct str text = {0};
