@@ -34,7 +34,8 @@ const char *runlog_writer_run_id(const struct runlog_writer *w);
 const char *runlog_writer_parent(const struct runlog_writer *w); /* likewise */
 int64_t runlog_writer_step(const struct runlog_writer *w);
 int runlog_writer_has_head(const struct runlog_writer *w);
-/* 1 while the path still names the file being written, i.e. it was neither removed nor replaced. */
+/* 1 while the path still names the file being written, i.e. it was neither removed nor replaced; 1
+ * as well when the system fails to say. */
 int runlog_writer_owns_path(const struct runlog_writer *w);
 /* Bytes of records buffered in memory because the disk is full (0 = everything is written). */
 uint64_t runlog_writer_buffered(const struct runlog_writer *w);

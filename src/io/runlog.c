@@ -105,6 +105,16 @@ static int read_tail(struct runlog_writer *w, uint64_t n, struct str *out, struc
     return out->failed ? err_set(e, DS_EMEM, "%s: out of memory for its tail", w->path) : 0;
 }
 
+/* Did these bytes begin a log before a disk lost some of them?  Else the file is another's. */
+static int is_hurt_stream(const struct str *tail)
+{
+    enum { SECTOR = 512 };
+    size_t n = tail->len < SECTOR ? tail->len : SECTOR, zeros = 0;
+    while (zeros < n && tail->p[zeros] == 0)
+        zeros++;
+    return zeros == n || record_length(tail->p, tail->len) >= 0;
+}
+
 /* A tail that is neither torn nor empty is damage: it is kept in a file next to the log before
  * truncation. */
 static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err *e)
@@ -112,7 +122,7 @@ static int keep_tail(struct runlog_writer *w, const struct str *tail, struct err
     char name[1200];
     if (tail->len == 0 || record_parse(tail->p, tail->len, NULL, NULL, NULL) == 0)
         return 0;
-    if (w->offset == 0)
+    if (w->offset == 0 && !is_hurt_stream(tail))
         return err_set(e, DS_EFORMAT,
                        "%s: not a record stream; move the file away to continue without it",
                        w->path);
@@ -395,8 +405,9 @@ int runlog_writer_has_head(const struct runlog_writer *w)
 int runlog_writer_owns_path(const struct runlog_writer *w)
 {
     struct stat a, b;
-    return fs_fstat(w->fd, &a) == 0 && fs_stat(w->path, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    if (fs_stat(w->path, &b) != 0)
+        return errno != ENOENT && errno != ENOTDIR;
+    return fs_fstat(w->fd, &a) != 0 || (a.st_dev == b.st_dev && a.st_ino == b.st_ino);
 }
 
 uint64_t runlog_writer_dropped(const struct runlog_writer *w)

@@ -38,6 +38,11 @@ def files_that_cannot_be_read_are_not_moved_away_as_damaged():
 
 
 @test
+def a_run_whose_log_cannot_be_examined_once_goes_on():
+    all_hold("resume", ("fstat", 57, 0, 0, "EIO"), ("stat", 20, 40, 0, "ESTALE"))
+
+
+@test
 def a_start_that_fails_leaves_no_run():
     all_hold("train", ("open", 1, 6, 0, "EMFILE"), ("opendir", 1, 2, 1, "EIO"), ("mkdir", 1, 3, 1, "ENOSPC"), ("alloc", 1, 40, 0, "ENOMEM"))
 

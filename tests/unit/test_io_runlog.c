@@ -390,6 +390,34 @@ T(a_file_of_another_type_is_never_truncated)
     str_release(&s);
 }
 
+/* A disk that lost power may keep part of the first record, or none of its first sector. */
+T(a_log_that_a_disk_hurt_before_its_first_sync_is_kept_aside_and_begun_again)
+{
+    for (int zeros = 0; zeros < 2; zeros++) {
+        const char *p = log_path();
+        char broken[600];
+        struct str was = {0}, kept = {0};
+        write_log(p, 1);
+        slurp(&was, p);
+        if (zeros) {
+            str_reset(&was);
+            for (int i = 0; i < 512; i++)
+                str_add_bytes(&was, "", 1);
+            str_add(&was, "the second sector");
+        } else {
+            was.p[was.len - 1] ^= 1;
+        }
+        put(p, was.p, was.len, O_TRUNC);
+        write_log(p, 2);
+        t_eq(read_all(p).records, 2);
+        snprintf(broken, sizeof broken, "%s.broken-0", p);
+        slurp(&kept, broken);
+        t_true(kept.len == was.len && memcmp(kept.p, was.p, was.len) == 0);
+        str_release(&was);
+        str_release(&kept);
+    }
+}
+
 T(repeated_and_swapped_records_are_detected_by_seq) /* C9 */
 {
     const char *p = log_path();
