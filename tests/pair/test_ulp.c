@@ -123,16 +123,20 @@ static double most_of(const struct tally *t)
 #endif
 }
 
-/* The distance of floats at x. */
+/* The distance of floats at x; infinite where x is not finite. */
 static exact ulp(exact x)
 {
     x = fabsl(x);
+    if (!isfinite(x))
+        return (exact)INFINITY;
     return x < TINY ? TINY : ldexpl(1, ilogbl(x) - 23);
 }
 
 static exact ulp64(exact x)
 {
     x = fabsl(x);
+    if (!isfinite(x))
+        return (exact)INFINITY;
     return x < 0x1p-1020L ? 0x1p-1020L : ldexpl(1, ilogbl(x) - 52);
 }
 
