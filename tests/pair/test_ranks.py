@@ -427,7 +427,7 @@ def the_benchmark_measures_ranks_and_predicts_by_them():
     want = of["own work of a step"] + 6 * (0.030 + 1023e-3 * of["message"])
     assert want < of["step predicted, 1024 ranks, 10 Gbit/s"] < want + 0.5, (want, of)
     train(0, "--run", "bench-model", *TINY)
-    p = bench(2, "bench-model", "only=ranks")
+    p = bench(2, "bench-model", "only=ranks", "prefill=16", "decode=8")
     assert p.returncode == 2 and len(ours(p.stderr)) == 1 and "only=ranks has no MODEL" in p.stderr, p.stderr
     p = bench(2, "only=ops")
     assert p.returncode == 2 and len(ours(p.stderr)) == 1 and "only=ranks" in p.stderr, p.stderr
