@@ -53,6 +53,9 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int more, const ch
         JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | (more & NULS ? JSON_ALLOW_NUL : 0);
     json_error_t bad;
     size_t deep = too_deep(p, n);
+    const char *zero = n ? memchr(p, 0, n) : NULL; /* jansson takes one for the end of a number */
+    if (zero)
+        return err_set(e, DS_EFORMAT, "%s: invalid byte 0 (offset %zu)", what, (size_t)(zero - p));
     if (deep < n)
         return err_set(e, DS_EFORMAT, "%s: nesting depth must be at most %d (offset %zu)", what,
                        DEPTH_MAX, deep);

@@ -90,6 +90,8 @@ T(json_is_strict)
     REFUSE("[1,]", "t.json");
     REFUSE("{} x", "t.json");
     REFUSE("{}\0", "t.json");
+    REFUSE("8\0", "byte 0 (offset 1)");
+    REFUSE("[1\0]", "byte 0 (offset 2)");
     REFUSE("\xef\xbb\xbf{}", "t.json");
     REFUSE("{\"a\":\n  [1 2]}", "t.json:2:");
     REFUSE("{\"a\":[1 2]}", "offset");
