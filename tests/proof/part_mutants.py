@@ -217,7 +217,7 @@ def review(state, tests, sound, budget):
             budget.passed()
             continue
         mapped, _ = tests.of(Mutant(entry["file"], "").sources())
-        if len(mapped) != entry["of"]:  # the map is another
+        if not added and len(mapped) != entry["of"]:  # the map is another
             entry["tests"], entry["of"] = 0, len(mapped)
         if not added and entry["tests"] == entry["of"]:
             budget.failed("%s: survived %d tests and is not judged" % (where, entry["of"]))

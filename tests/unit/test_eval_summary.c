@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "eval/summary.h"
+#include "io/experiment.h"
 #include "io/record.h"
 #include "t.h"
 
@@ -40,6 +41,16 @@ static double val_loss(const struct told *told, size_t n, double metric)
     str_release(&out);
     record_free(r);
     return loss;
+}
+
+T(the_routing_of_an_evaluation_is_dense_only_where_it_says_so)
+{
+    char task[] = "val", dense[] = "dense", topk[] = "topk";
+    struct run_eval x = {.task = task, .routing = topk};
+    struct runview v = {.eval = &x, .n_evals = 1};
+    t_str(experiment_routing(&v), "causal");
+    x.routing = dense;
+    t_str(experiment_routing(&v), "dense");
 }
 
 T(val_loss_is_of_causal_decisions_at_the_capacity_in_use)
