@@ -136,6 +136,10 @@ class Live:
                                   stdout=subprocess.DEVNULL, stderr=self.err)
         self.name, self.ino, self.may, self.is_stopped = name, 0, {}, False
 
+    def may_fail(self, pattern):
+        """Also for this reason: several may befall it before it ends."""
+        self.may["failed"] = "|".join(filter(None, (self.may.get("failed"), pattern)))
+
     def text(self):
         self.err.seek(0)
         return self.err.read().decode("utf-8", "replace")
@@ -322,7 +326,7 @@ def restore_over(w):
     name = w.pick()
     x = w.writer(name)
     if x:
-        x.may["failed"] = r"is gone|not found|No such file"
+        x.may_fail(r"is gone|not found|No such file")
     w.forget(name)
     while os.path.exists(w.path(name)):  # it may write in between
         shutil.rmtree(w.path(name), ignore_errors=True)
@@ -350,7 +354,7 @@ def move_away_and_back(w):
     name = w.pick()
     x = w.writer(name)
     if x:
-        x.may["failed"] = r"is gone|not found|No such file"
+        x.may_fail(r"is gone|not found|No such file")
     w.forget(name)
     to = os.path.join(w.aside, "away")
     os.makedirs(to)
@@ -452,7 +456,7 @@ def full(w):
     if not w.is_mounted:
         raise t.Skip("full: no right to mount a small file system")
     for x in w.live:
-        x.may["failed"] = r"No space|free|could not be written"
+        x.may_fail(r"No space|free|could not be written")
     fill(w.top, w.rng.choice([0, 100 << 10, 500 << 10, 1 << 20]))
     time.sleep(w.rng.uniform(0.05, 0.3))
     w.look()
@@ -488,11 +492,12 @@ def late_errors(w):
         is_read_only = re.search(r"^\S+ %s ext4 (\S*emergency_ro|ro,)" % re.escape(w.top), f.read(), re.M)
     for x in w.live:
         if x.p.poll() is None:
-            x.may.update(failed=LATE, stopped="")
+            x.may_fail(LATE)
+            x.may["stopped"] = ""
             x.p.terminate()
             x.p.wait(60 * t.SLOW)
         elif x.p.returncode == 1:
-            x.may.setdefault("failed", LATE)
+            x.may_fail(LATE)
     os.remove(os.path.join(w.below, "fill"))
     subprocess.run(["umount", w.top], check=True, capture_output=True)
     subprocess.run(["e2fsck", "-fy", w.disk], capture_output=True)
