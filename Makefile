@@ -41,6 +41,7 @@ OPT.release     = $(if $(filter $(OPT.1),$<),-O1,$(if $(filter $(OPT.2),$<),-O2,
 OPT.portable    = $(OPT.release)
 OPT.hot        := src/engine/kernels/gemm_% src/engine/kernels/vec_% src/base/rng.c
 OPT.san         = $(if $(filter $(OPT.hot),$<),-O2,-O1)
+OPT.cover       = $(if $(filter src/engine/%,$<),-O1,-O0)
 OPT             = $(OPT.$(KIND))
 # Release code is position-independent, guards its stack and checks the sizes of buffers (tests/proof/THREATS.md has the cost);
 # what a compiler lacks is left out.  A sanitizer checks more by itself, and fortified calls would bypass it.
@@ -52,7 +53,7 @@ SLOW           := -g -fno-omit-frame-pointer -DDEPTHSCOPE_DEBUG
 FLAGS.release  := $(ARCH:%=-march=%) $(HARDEN) -fno-math-errno -fno-trapping-math -ffp-contract=fast -g1
 FLAGS.debug    := -O1 $(SLOW)
 FLAGS.san      := $(SLOW) -fsanitize=$(SAN) -fno-sanitize=null,object-size -fno-sanitize-recover=all# the address sanitizer finds those, too
-FLAGS.cover    := -O0 -g --coverage
+FLAGS.cover    := -g --coverage
 FLAGS.fuzz     := -O1 $(SLOW) -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 FLAGS.portable := $(FLAGS.release) -g0 -static -ffunction-sections -fdata-sections
 VARIANT        := $(if $(filter san,$(KIND)),san-$(SAN),$(KIND))$(if $(filter ref,$(BLAS)),-ref)$(CROSS:%-linux-gnu-=-%)

@@ -1,5 +1,6 @@
 """Checks of watch() that need torch and transformers; tests/python/test_watch.py runs them with PYTHON.  Each compares records with a
-computation that shares nothing with the package.  Models are tiny, random and made from configurations."""
+computation that shares nothing with the package.  Models are tiny, random and made from configurations.  TORCH_DEVICE=cuda makes all
+of their tensors there."""
 import copy
 import math
 import os
@@ -19,6 +20,8 @@ from depthscope._log import Scan
 
 T.logging.set_verbosity_error()
 torch.set_num_threads(2)
+DEVICE = os.environ.get("TORCH_DEVICE", "cpu")
+torch.set_default_device(DEVICE)
 checks = []
 SIZES = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=2,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=0, eos_token_id=0)
@@ -66,7 +69,7 @@ def near(got, want, tolerance=2e-5):
 
 def train(model, run, steps=4, batch=4, seed=1, log=True, **optimizer):
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3, **optimizer)
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator(DEVICE).manual_seed(seed)
     model.train()
     losses = []
     for it in range(steps):
@@ -120,7 +123,7 @@ def signals_are_those_of_the_hidden_states():
         with torch.no_grad():
             h = m(torch.tensor([TEXT]), output_hidden_states=True).hidden_states
         # the last of them is after the final norm, and no signal before a layer depends on it
-        want = signals_of([x[0].double().numpy() for x in h])
+        want = signals_of([x[0].double().cpu().numpy() for x in h])
         body = probe_of(m)
         for i, name in enumerate(("velocity", "speed_change", "acceleration", "turn")):
             near(matrix(body, name, 4), want[i])
@@ -136,7 +139,7 @@ def losses_and_entropies_are_the_models():
         ids = torch.tensor([TEXT])
         with torch.no_grad():
             out = m(ids, labels=ids)
-        logp = torch.log_softmax(out.logits[0].double(), -1).numpy()
+        logp = torch.log_softmax(out.logits[0].double(), -1).cpu().numpy()
         body = probe_of(m.train())  # the probe runs without dropout all the same
         assert m.training and m.get_input_embeddings().training
         nll, entropy = vector(body["nll"]), vector(body["entropy"])
@@ -168,12 +171,12 @@ def the_logit_lens_is_the_head_on_each_layers_state():
                 cap = getattr(config, "final_logit_softcapping", None)
                 x = torch.softmax(cap * torch.tanh(x / cap) if cap else x, -1)
             top = x.topk(3)
-            near(p[l], top.values.numpy())
-            assert (ids[l] == top.indices.numpy()).all()
+            near(p[l], top.values.cpu().numpy())
+            assert (ids[l] == top.indices.cpu().numpy()).all()
             nexts = [-math.log(x[t, TEXT[t + 1]]) for t in range(len(TEXT) - 1)]
             near(matrix(body, "lens_nll", 4)[l][:-1], nexts)
-            near(matrix(body, "lens_entropy", 4)[l], -(x * x.log()).sum(-1).numpy())
-        assert (ids[3, :, 0] == logits.argmax(-1).numpy()).all()
+            near(matrix(body, "lens_entropy", 4)[l], -(x * x.log()).sum(-1).cpu().numpy())
+        assert (ids[3, :, 0] == logits.argmax(-1).cpu().numpy()).all()
 
 
 class Encoder(torch.nn.Module):
@@ -239,7 +242,7 @@ class Net(torch.nn.Module):
         x = self.wte(idx)
         if not torch.is_grad_enabled():
             x = x.clone()
-        keep = ~torch.isin(idx, torch.tensor(list(self.skips), dtype=torch.long))
+        keep = ~torch.isin(idx, torch.tensor(list(self.skips), dtype=torch.long, device=idx.device))
         for i, block in enumerate(self.h):
             if self.run is not None:
                 self.run.gate(i, keep if i == 1 else torch.ones_like(keep))
@@ -260,7 +263,7 @@ def states(net, text=TEXT):
         for block in net.h:
             x = block(x.clone(), keep)
             h.append(x.clone())
-        return [s[0].double().numpy() for s in h]
+        return [s[0].double().cpu().numpy() for s in h]
 
 
 @check
@@ -379,7 +382,7 @@ def experts_and_loads_are_those_of_the_router_logits():
         run = ds.init(project=name)
         ds.watch(m, run, probe=[TEXT], every=2)
         opt = torch.optim.SGD(m.parameters(), lr=0.1)
-        g = torch.Generator().manual_seed(3)
+        g = torch.Generator(DEVICE).manual_seed(3)
         want, sums = np.zeros((4, experts)), []
         m.train()
         for it in range(5):
@@ -390,7 +393,7 @@ def experts_and_loads_are_those_of_the_router_logits():
                 want = np.zeros((4, experts))
             for l, logits in enumerate(out.router_logits):
                 chosen = torch.softmax(logits.detach().float(), -1).topk(top).indices.flatten()
-                want[l] += np.bincount(chosen.numpy(), minlength=experts)
+                want[l] += np.bincount(chosen.cpu().numpy(), minlength=experts)
             out.loss.backward()
             opt.step()
             opt.zero_grad()
@@ -422,8 +425,8 @@ def the_cells_of_a_mixture_are_the_chosen_experts_and_their_weights():
             weights = p.values / p.values.sum(-1, keepdim=True) if name == "mixtral" or getattr(c, "norm_topk_prob", False) else p.values
             for k in range(c.num_experts_per_tok):
                 suffix = "_%d" % (k + 1) if k else ""
-                near(matrix(body, "expert" + suffix, 4)[l], p.indices[:, k].numpy())
-                near(matrix(body, "expert_weight" + suffix, 4)[l], weights[:, k].numpy())
+                near(matrix(body, "expert" + suffix, 4)[l], p.indices[:, k].cpu().numpy())
+                near(matrix(body, "expert_weight" + suffix, 4)[l], weights[:, k].cpu().numpy())
                 assert body["cell_kind"]["expert" + suffix] == "category" and body["cell_kind"]["expert_weight" + suffix] == "amount"
 
 
@@ -631,6 +634,7 @@ def a_probe_that_fails_is_an_event_and_training_goes_on():
     run.finish()
     events = [b for b in kinds(run, "event") if b["name"] == "probe"]
     assert 1 <= len(events) <= 3 and all(b["level"] == "error" for b in events) and seen
+    assert events[0]["text"] == "ValueError: token id 500: must be in 0..96", events[0]
     assert len(kinds(run, "metric")) == 5 and len(kinds(run, "layer")) == 5 and net.training
 
 
@@ -666,7 +670,7 @@ def a_projection_in_front_of_the_head_is_not_taken_for_it():
         body = probe_of(net)
         with torch.no_grad():
             logp = torch.log_softmax(net(input_ids=torch.tensor([TEXT])).logits[0], -1)
-        near(vector(body["nll"])[1:], -logp[:-1].gather(1, torch.tensor(TEXT[1:]).unsqueeze(1))[:, 0].numpy())
+        near(vector(body["nll"])[1:], -logp[:-1].gather(1, torch.tensor(TEXT[1:]).unsqueeze(1))[:, 0].cpu().numpy())
         assert "lens_id" not in body and matrix(body, "velocity", 3)[1:].all()
 
 
@@ -681,9 +685,9 @@ def the_decoder_of_an_encoder_decoder_predicts_the_text_that_both_see():
         ids = torch.tensor([TEXT])
         with torch.no_grad():
             out = net(input_ids=ids, decoder_input_ids=ids, output_hidden_states=True)
-        near(vector(body["nll"])[1:], -torch.log_softmax(out.logits[0, :-1], -1).gather(1, ids[0, 1:].unsqueeze(1))[:, 0].numpy())
+        near(vector(body["nll"])[1:], -torch.log_softmax(out.logits[0, :-1], -1).gather(1, ids[0, 1:].unsqueeze(1))[:, 0].cpu().numpy())
         h = [x[0].double() for x in out.decoder_hidden_states]
-        near(matrix(body, "velocity", 3)[1:], np.array([((b - a).norm(dim=-1) / b.norm(dim=-1)).numpy() for a, b in zip(h[:2], h[1:])]))
+        near(matrix(body, "velocity", 3)[1:], np.array([((b - a).norm(dim=-1) / b.norm(dim=-1)).cpu().numpy() for a, b in zip(h[:2], h[1:])]))
 
 
 @check

@@ -1,5 +1,5 @@
 """A tiny causal model of bytes, served: `serve_tiny.py [SOCKET]`.  TINY_SKIP="LAYER TOKEN" makes the model itself skip that cell, which
-says what a forced skip must give."""
+says what a forced skip must give.  TORCH_DEVICE=cuda puts it there."""
 import os
 import sys
 
@@ -10,6 +10,7 @@ import depthscope as ds
 LAYERS, WIDTH, CONTEXT = 4, 24, 40
 SKIP = [int(x) for x in os.environ.get("TINY_SKIP", "-1 -1").split()]
 torch.set_num_threads(1)
+torch.set_default_device(os.environ.get("TORCH_DEVICE", "cpu"))
 
 
 class Block(torch.nn.Module):
@@ -23,7 +24,7 @@ class Block(torch.nn.Module):
     def forward(self, x):
         n = x.shape[1]
         score = self.q(x) @ self.k(x).transpose(1, 2) / WIDTH ** 0.5
-        score = score.masked_fill(torch.triu(torch.ones(n, n, dtype=torch.bool), 1), float("-inf"))
+        score = score.masked_fill(torch.triu(torch.ones(n, n, dtype=torch.bool, device=x.device), 1), float("-inf"))
         y = x + self.drop(torch.softmax(score, -1) @ self.v(x))
         y = y + self.mlp(y)
         if self.layer == SKIP[0] and SKIP[1] < n:
@@ -42,7 +43,7 @@ class Model(torch.nn.Module):
         print("a line that a model prints")  # must not get between the answers
         if ids.shape[1] > CONTEXT:
             raise RuntimeError("the text is too long")
-        x = self.embed(ids) + self.place(torch.arange(ids.shape[1]))
+        x = self.embed(ids) + self.place(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

@@ -55,7 +55,7 @@ def both(text):
     python = needs("torch")
     if os.path.exists("rendezvous"):
         os.unlink("rendezvous")
-    ps = [subprocess.Popen([python, "-c", START + text + END], env=environment(RANK=str(r), WORLD_SIZE="2", GLOO_SOCKET_IFNAME="lo"),
+    ps = [subprocess.Popen([python, "-c", START + text + END], env=environment(RANK=str(r), WORLD_SIZE="2", GLOO_SOCKET_IFNAME="lo", CUDA_VISIBLE_DEVICES=""),
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) for r in range(2)]
     outs = []
     try:

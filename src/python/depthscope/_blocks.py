@@ -116,6 +116,7 @@ class Layout:
     blocks: List[Any]
     context: int = 0
     vocab: int = 0
+    ids: int = 0  # those that an embedding has rows for; 0: not known
     config: Any = None
 
     @property
@@ -157,17 +158,15 @@ def find_blocks(model: Any, blocks: Blocks = None) -> Layout:
             layout.context = value
             break
     value = getattr(config, "vocab_size", None)
-    layout.vocab = value if isinstance(value, int) else vocab_of(model, found)
-    return layout
-
-
-def vocab_of(model: Any, blocks: Sequence[Any]) -> int:
-    """Outputs of the linear layer outside the blocks that has as many as an embedding has rows; 0 when there is none."""
     torch = need("torch", "watch")
-    inside = {id(m) for b in blocks for m in b.modules()}
+    inside = {id(m) for b in found for m in b.modules()}
     outside = [m for m in model.modules() if id(m) not in inside]
-    rows = {m.num_embeddings for m in outside if isinstance(m, torch.nn.Embedding)}
-    return next((int(m.out_features) for m in outside if isinstance(m, torch.nn.Linear) and m.out_features in rows), 0)
+    rows = {int(m.num_embeddings) for m in outside if isinstance(m, torch.nn.Embedding)}
+    # without a configuration: the outputs of the linear layer that has as many as an embedding has rows
+    layout.vocab = value if isinstance(value, int) else next(
+        (int(m.out_features) for m in outside if isinstance(m, torch.nn.Linear) and m.out_features in rows), 0)
+    layout.ids = layout.vocab if layout.vocab in rows else max(rows, default=0)
+    return layout
 
 
 def runner(model: Any) -> Any:

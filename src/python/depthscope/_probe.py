@@ -316,6 +316,10 @@ class Prober:
     def look(self, run: Any, given: Sequence[int], lens_k: int, device: Any = None) -> Optional[Dict[str, Any]]:
         """The keys of a probe of these ids; None on ranks that do not write.  `run` hears the model's own gates."""
         torch = need("torch", "watch")
+        # on a GPU a row that is not there ends every later call of the process
+        wrong = next((i for i in given if i < 0 or 0 < self.layout.ids <= i), None)
+        if wrong is not None:
+            raise ValueError("token id %d: must be in 0..%d" % (wrong, self.layout.ids - 1) if self.layout.ids else "token id %d" % wrong)
         ids = torch.tensor([list(given)], dtype=torch.long, device=device or next(iter(self.model.parameters())).device)
         seen: Dict[int, Tuple[Any, Any]] = {}
         if self.experts is not None:

@@ -194,7 +194,7 @@ def _start_copy(tensors: Sequence[Any]) -> Callable[[], List[float]]:
         one = torch.cat([t.detach().reshape(-1).to(wide) for t in tensors])
     if kind != "cuda":
         return lambda: list(one.cpu().tolist())  # `one` is a copy: later steps do not change it
-    pinned = torch.empty(one.shape, dtype=wide, pin_memory=True)
+    pinned = torch.empty(one.shape, dtype=wide, device="cpu", pin_memory=True)  # whatever the default device is
     with torch.cuda.device(one.device):
         pinned.copy_(one, non_blocking=True)
         event = torch.cuda.Event()
