@@ -20,13 +20,11 @@ def measure():
 
 def run(state, budget):
     """Runs every test of a COV=1 build once, over as many runs as it takes; then counts and begins again."""
-    todo = Programs("cover", ["COV=1"], ["pair", "golden", "unit", "screens", "fault", "grad", "fuzz"], scripts=True)
+    todo = Programs("cover", ["COV=1"], ["pair", "golden", "unit", "screens", "fault", "grad", "fuzz"], scripts=True, env={"T_SLOW_FACTOR": "4"})
     if not build(budget, "COV=1", ["programs"]):
         return
-    for name in todo.left(state):
-        if budget.left() <= 0:
-            return
-        todo.run(name, budget, state)
+    if not todo.run(budget, state):
+        return
     got = measure()
     state["share"] = {k: v for k, v in got.items() if k.endswith("/") or k == "everything"}
     state["low"] = dict(sorted(((k, v) for k, v in got.items() if k.endswith(".c") and v[0] < 90 and v[1] > 20), key=lambda x: x[1][0])[:60])

@@ -13,11 +13,8 @@ def run(state, budget):
         return
     todo = Programs("debug-ref", ["DEBUG=1", "BLAS=ref"], ["unit", "golden", "pair", "screens", "fault"], runner=["valgrind", "-q", "--error-exitcode=99", "--leak-check=no"],
                     env={"CK_FORK": "no", "T_SLOW_FACTOR": "50"}, seconds=3600)
-    for name in todo.left(state):
-        if budget.left() <= 0:
-            return
-        todo.run(name, budget, state)
-    todo.again(state)
+    if todo.run(budget, state):
+        todo.again(state)
 
 
 def page(state):

@@ -7,11 +7,8 @@ TITLE = __doc__
 def run(state, budget):
     todo = Programs("san-thread-ref", ["SAN=thread", "BLAS=ref"], ["unit", "pair", "golden", "screens", "fault", "grad"],
                     env={"TSAN_OPTIONS": "die_after_fork=0 halt_on_error=0 exitcode=66", "T_SLOW_FACTOR": "10"})
-    for name in todo.left(state):
-        if budget.left() <= 0:
-            return
-        todo.run(name, budget, state)
-    todo.again(state)
+    if todo.run(budget, state):
+        todo.again(state)
 
 
 def page(state, what="the thread sanitizer"):

@@ -1,18 +1,22 @@
-"""What parts that run whole test programs share: the list of a build, built as it is needed, run one after the other."""
+"""What parts that run whole test programs share: the list of a build, built as it is needed, run PROOF_JOBS=1 at once."""
+import concurrent.futures
 import glob
 import os
 import re
 import subprocess
+import threading
 
 import proof
 
 JOBS = str(os.cpu_count() or 1)
+building = threading.Lock()
 
 
 def make(budget, *words):
     """1 when it could be built."""
-    r = subprocess.run(["nice", "make", "--no-print-directory", "-j" + JOBS, *words], cwd=proof.ROOT, capture_output=True, text=True,
-                       env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")})
+    with building:
+        r = subprocess.run(["nice", "make", "--no-print-directory", "-j" + JOBS, *words], cwd=proof.ROOT, capture_output=True, text=True,
+                           env={k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")})
     if r.returncode != 0:
         budget.failed("make %s: %s" % (" ".join(words), (r.stdout + r.stderr).strip()[-600:]))
     return r.returncode == 0
@@ -48,8 +52,18 @@ class Programs:
         state["rounds"] = state.get("rounds", 0) + 1
         state["done"] = []
 
-    def run(self, program, budget, state):
-        """Builds and runs it; its closing line is what counts."""
+    def run(self, budget, state):
+        """Builds and runs those that are left until the time is up; True when all have run."""
+        with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("PROOF_JOBS", "1"))) as pool:
+            runs = [pool.submit(self.run_one, p, budget, state) for p in self.left(state)]
+            for r in runs:
+                r.result()
+        return not self.left(state)
+
+    def run_one(self, program, budget, state):
+        """Its closing line is what counts."""
+        if budget.left() <= 0:
+            return
         name = self.short(program)
         if not program.endswith(".py") and not os.path.exists(os.path.join(proof.ROOT, program)) and not make(budget, *self.settings, program):
             return
