@@ -46,7 +46,7 @@ struct event {
     enum event_kind kind;
     uint32_t key;             /* EVENT_KEY */
     enum mouse_action action; /* EVENT_MOUSE */
-    int button;               /* 1 left, 2 middle, 3 right */
+    int button;               /* 1 left, 2 middle, 3 right; views get presses and drags of the left one alone */
     int y, x;                 /* cell, relative to the area of the view */
     int is_double;            /* second press within 400 ms on the same cell */
     const char *text;         /* EVENT_PASTE: bytes, borrowed, untrusted */

@@ -196,6 +196,8 @@ static void take_event(void *ctx, const struct event *ev)
     struct app *app = ctx;
     struct event e = *ev;
     double now = clock_mono();
+    if (e.kind == EVENT_MOUSE && (e.action == MOUSE_PRESS || e.action == MOUSE_DRAG) && e.button != 1)
+        return; /* the middle and the right one are the terminal's */
     if (e.kind == EVENT_MOUSE && e.action == MOUSE_PRESS) {
         e.is_double = now - app->last_press_time < 0.4 && app->last_press.y == e.y &&
                       app->last_press.x == e.x;

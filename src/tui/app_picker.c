@@ -58,8 +58,6 @@ static void open_row(struct app *app, size_t row)
 static void press(struct app *app, const struct event *ev)
 {
     struct picker *p = &app->picker;
-    if (ev->button != 1)
-        return;
     if (area_contains(p->rows, ev->y, ev->x))
         open_row(app, p->list.top + (size_t)(ev->y - p->rows.y));
     else

@@ -269,7 +269,7 @@ static void key_event(struct app *app, struct view *v, const struct event *ev)
 
 static int zone_event(struct app *app, const struct event *ev)
 {
-    if (ev->action != MOUSE_PRESS || ev->button != 1)
+    if (ev->action != MOUSE_PRESS)
         return 0;
     for (int i = 0; i < app->zones; i++) {
         const struct zone *z = &app->zone[i];
@@ -329,7 +329,7 @@ static void help_event(struct app *app, const struct event *ev)
     app->is_dirty = 1;
     if (scroll_event(&app->help_scroll, ev))
         return;
-    if (app->has_help && ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS && ev->button == 1) {
+    if (app->has_help && ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS) {
         const struct key *k = app_help_row(app, ev->y, ev->x);
         app->has_help = !k && area_contains(app->help_rows, ev->y, ev->x);
         if (k)

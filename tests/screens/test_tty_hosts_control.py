@@ -66,7 +66,14 @@ def start_stop_and_resume():
     press(t, "1")
     press(t, "ggX")
     shows(t, "stop box1:mine? y / n")
-    press(t, "y")
+    row = next(i for i, line in enumerate(t.screen.display) if "y / n" in line)
+    at = "%d;%d" % (t.screen.display[row].index("y / n") + 1, row + 1)
+    for button in "12":  # those of the terminal's own paste and menu
+        press(t, "\x1b[<%s;%sM\x1b[<%s;%sm" % (button, at, button, at))
+    time.sleep(0.3)
+    shows(t, "stop box1:mine? y / n")
+    check(is_live(), "another button of the mouse has answered")
+    press(t, "\x1b[<0;%sM\x1b[<0;%sm" % (at, at))
     shows(t, "  mine      stopped", 60)  # its row, not only its records
     press(t, "c")
     shows(t, "new run from preset quick on box1")  # the other one is of a file

@@ -360,7 +360,7 @@ int cells_event(struct cells *c, const struct event *ev)
         cells_go(c, ev->action == MOUSE_WHEEL_UP ? CELLS_LEFT : CELLS_RIGHT);
         return 1;
     }
-    if ((ev->action != MOUSE_PRESS && ev->action != MOUSE_DRAG) || ev->button != 1)
+    if (ev->action != MOUSE_PRESS && ev->action != MOUSE_DRAG)
         return 0;
     int token = cells_text_hit(c, ev->y, ev->x);
     if (token >= 0) {

@@ -411,7 +411,7 @@ static int map_event(struct view *v, const struct event *ev)
         moved(v);
         return 1;
     }
-    if ((ev->action != MOUSE_PRESS && ev->action != MOUSE_DRAG) || ev->button != 1)
+    if (ev->action != MOUSE_PRESS && ev->action != MOUSE_DRAG)
         return 0;
     int y = ev->y - at->y, x = ev->x - at->x;
     if (at->width < 1 || y < 0 || x < 0 || y >= at->rows * at->height || x >= at->cols * at->width)

@@ -334,7 +334,7 @@ static int home_event(struct view *v, const struct event *ev)
         return home_pick_event(v, ev);
     if (h->is_filtering && ev->kind != EVENT_MOUSE)
         return home_filter_event(v, ev);
-    if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS && ev->button == 1) {
+    if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS) {
         int row = ev->y - h->table_y;
         const char *column = ev->y == h->head_y ? home_column_at(h, ev->x - 1) : NULL;
         size_t at = row >= 0 ? h->list.top + (size_t)row : h->items;

@@ -770,7 +770,7 @@ static int mouse_event(struct form *f, const struct event *ev)
 {
     struct form_choices *c = &f->choices;
     int y = ev->y - f->above, row = ev->y - c->above;
-    if (ev->action != MOUSE_PRESS || ev->button != 1)
+    if (ev->action != MOUSE_PRESS)
         return 1;
     if (f->is_editing && c->rows.rows && row >= 0 && row < c->rows.rows) {
         c->list.cursor = c->list.top + (size_t)row;

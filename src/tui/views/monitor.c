@@ -438,7 +438,7 @@ static int monitor_event(struct view *v, const struct event *ev)
         m->focus = to < 0 || to >= m->panels ? m->focus : to;
         return 1;
     }
-    if ((ev->action == MOUSE_PRESS || ev->action == MOUSE_DRAG) && ev->button == 1) {
+    if (ev->action == MOUSE_PRESS || ev->action == MOUSE_DRAG) {
         int hit = panel_under(m, &at);
         if (hit >= 0 && ev->action == MOUSE_PRESS)
             m->focus = hit;
