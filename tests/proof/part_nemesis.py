@@ -20,8 +20,9 @@ import t
 sys.path.insert(0, os.path.join(t.ROOT, "src", "python"))
 from depthscope._log import frame_body, frame_length  # noqa: E402
 from depthscope._msgpack import unpack  # noqa: E402
+from net_server import Server, can_mount  # noqa: E402
 from part_crash import is_whole, one_line, sha  # noqa: E402
-from preload import build  # noqa: E402
+from preload import build, build_program  # noqa: E402
 
 TITLE = "a nemesis on the folder of runs: renames, swaps, restored copies, second writers, full disks, kills, clocks"
 
@@ -32,6 +33,8 @@ KEYS = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq
         "train.checkpoint_every=50 train.keep=2 threads=1").split() + ["train.steps=%d" % STEPS]
 SIZE = 96 << 20  # bytes of the file system that the runs are on
 OPEN_MAX = 20
+NET_ERRORS = ("EIO", "ENOSPC", "EDQUOT", "ESTALE")
+NET_SAYS = r"Input/output error|No space left|Disk quota exceeded|Stale file handle|could not be written"
 LATE = r"Read-only file system|Input/output error|No space left|could not be written"
 HEAD = b"\xa4kind\xa4head"
 
@@ -127,6 +130,14 @@ def can_make_disk():
     return os.geteuid() == 0 and os.path.exists("/dev/loop-control") and shutil.which("mkfs.ext4") and shutil.which("e2fsck")
 
 
+def check_saved(w):
+    """What the logs say is saved is there; no run writes."""
+    for name in w.names():
+        path = os.path.join(w.stored, "runs", name)
+        said, newest = saved_step(path), max(whole_steps(path), default=-1)
+        check(newest >= said, "%s: its log says that step %d is saved, the newest whole checkpoint is of step %d" % (name, said, newest))
+
+
 class Live:
     """A training process.  may: how it may end besides "done", with what its last line then says."""
 
@@ -146,8 +157,10 @@ class Live:
 
 
 class World:
-    def __init__(self, work, seed):
-        self.rng = random.Random(seed)
+    """is_net: on a network file system with two clients; else on a tmpfs or a disk."""
+
+    def __init__(self, work, seed, is_net=False):
+        self.rng = random.Random("network %d" % seed if is_net else seed)
         self.top = os.path.join(work, "world")
         self.aside = os.path.join(work, "aside")
         self.shift = os.path.join(work, "shift")
@@ -157,8 +170,10 @@ class World:
         self.below = os.path.join(work, "below")
         self.disk = os.path.join(self.below, "disk")
         self.is_hurt = False  # a log may have gaps
-        self.has_disk = self.rng.random() < 0.4 and self.make_disk()
-        self.is_mounted = self.has_disk or mount("-t", "tmpfs", "-o", "size=%d" % SIZE, "none", self.top)
+        self.has_disk = not is_net and self.rng.random() < 0.4 and self.make_disk()
+        self.is_mounted = self.has_disk or not is_net and mount("-t", "tmpfs", "-o", "size=%d" % SIZE, "none", self.top)
+        self.net = Server(self.below, [self.top, os.path.join(work, "far")], SIZE) if is_net else None
+        self.stored = self.net.path if is_net else self.top  # what is there is synced
         os.makedirs(self.runs)
         with open(self.shift, "wb") as f:
             f.write(struct.pack("=q", 0))
@@ -176,11 +191,13 @@ class World:
                        capture_output=True)
         return mount("-o", "loop", self.disk, self.top)
 
-    def env(self):
-        return {**os.environ, "DEPTHSCOPE_RUNS": self.runs, "LC_ALL": "C.UTF-8", "LD_PRELOAD": build("clock"), "CLOCK_SHIFT": self.shift}
+    def env(self, is_far=False):
+        runs = os.path.join(self.net.places[1], "runs") if is_far else self.runs
+        return {**os.environ, "DEPTHSCOPE_RUNS": runs, "LC_ALL": "C.UTF-8", "LD_PRELOAD": build("clock"), "CLOCK_SHIFT": self.shift}
 
-    def program(self, *words, seconds=60):
-        p = subprocess.run([t.PROGRAM, *words], env=self.env(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    def program(self, *words, seconds=60, is_far=False):
+        """is_far: on the other client."""
+        p = subprocess.run([t.PROGRAM, *words], env=self.env(is_far), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            timeout=seconds * t.SLOW)
         return p.returncode, p.stdout, p.stderr
 
@@ -227,8 +244,9 @@ class World:
 
     def look(self):
         """Nothing that was there is lost, and every directory has one lineage."""
-        for name in sorted(os.listdir(self.runs)):
-            path = self.path(name)
+        runs = os.path.join(self.stored, "runs")
+        for name in sorted(os.listdir(runs)):
+            path = os.path.join(runs, name)
             if not os.path.isdir(path):
                 continue
             ino = os.stat(path).st_ino
@@ -252,6 +270,8 @@ class World:
                 x.p.kill()
             x.p.wait()
             x.err.close()
+        if self.net:
+            self.net.close()
         for path in [self.top] * self.is_mounted + [self.below] * os.path.ismount(self.below):
             subprocess.run(["umount", "-l", path], capture_output=True)
         shutil.rmtree(self.below, ignore_errors=True)
@@ -393,7 +413,7 @@ def read(w):
     heads = read_frames(os.path.join(w.path(name), "log.mp"))[1]
     status, out, err = w.program("inspect", name, "--json")
     check(status == 0 or not heads and one_line(err) and "no records" in err, "inspect: exit status %d: %r" % (status, err))
-    check(status != 0 or json.loads(out)["damage"]["gaps"] == 0, "inspect: %s" % out[:200])
+    check(status != 0 or w.is_hurt or json.loads(out)["damage"]["gaps"] == 0, "inspect: %s" % out[:200])
 
 
 def kill(w):
@@ -453,18 +473,21 @@ def fill(top, left):
 
 
 def full(w):
-    if not w.is_mounted:
+    if not w.is_mounted and not w.net:
         raise t.Skip("full: no right to mount a small file system")
     for x in w.live:
         x.may_fail(r"No space|free|could not be written")
-    fill(w.top, w.rng.choice([0, 100 << 10, 500 << 10, 1 << 20]))
+    fill(w.stored, w.rng.choice([0, 100 << 10, 500 << 10, 1 << 20]))
     time.sleep(w.rng.uniform(0.05, 0.3))
     w.look()
-    os.remove(os.path.join(w.top, "fill"))
+    os.remove(os.path.join(w.stored, "fill"))
+    w.is_hurt = w.is_hurt or w.net is not None  # the server was full: writes that were kept are lost
 
 
 def read_only(w):
     """Possible only while nothing is open for writing; a resume then says so in one line."""
+    if w.net:
+        return False
     if not w.is_mounted:
         raise t.Skip("read_only: no right to mount")
     name = w.pick(w.idle())
@@ -504,10 +527,96 @@ def late_errors(w):
     check(mount("-o", "loop", w.disk, w.top), "the repaired disk is not mounted")
     w.is_hurt = True
     w.acknowledged = {ino: (b"", newest) for ino, (_, newest) in w.acknowledged.items()}
-    for name in w.names():
-        said, newest = saved_step(w.path(name)), max(whole_steps(w.path(name)), default=-1)
-        check(newest >= said, "%s: its log says that step %d is saved, the newest whole checkpoint is of step %d" % (name, said, newest))
+    check_saved(w)
     return "read-only then" if is_read_only else "survived"
+
+
+# -- of the network file system alone
+
+
+def befall(w, reasons):
+    """The network is as it was set for a moment; what the runs meet may end them for these reasons."""
+    for x in w.live:
+        x.may_fail(reasons)
+    w.is_hurt = True
+    before = w.net.get("hits")
+    time.sleep(w.rng.uniform(0.05, 0.5))
+    w.net.calm()
+    return w.net.get("hits") - before
+
+
+def network_errors(w):
+    """What was written is lost, and the error comes at the next sync or close."""
+    if not w.busy():
+        return False
+    name = w.rng.choice(NET_ERRORS)
+    w.net.fail(name, w.rng.choice([1, 1, 2, 5, 1 << 30]), w.rng.randrange(2))
+    return "%s %s" % (name, "met" if befall(w, NET_SAYS) else "not met")
+
+
+def network_quota(w):
+    if not w.busy():
+        return False
+    w.net.set(quota=w.rng.choice([0, 10 << 10, 100 << 10, 1 << 20]))
+    return "met" if befall(w, NET_SAYS) else "not met"
+
+
+def stale_handles(w):
+    """The server restarts: files that are open are stale, and what was kept for them is lost."""
+    if not w.busy():
+        return False
+    w.net.restart()
+    return "met" if befall(w, NET_SAYS) else "not met"
+
+
+def lost_replies(w):
+    """A rename, a link or a removal is done, and reported as failed since the second try finds it done."""
+    if not w.busy():
+        return False
+    w.net.set(replies=w.rng.choice([1, 2, 5]))
+    return "met" if befall(w, r"No such file|File exists|could not be written") else "not met"
+
+
+def server_away(w):
+    """Everything waits, and then goes on as if nothing had been."""
+    before = w.busy()
+    seconds = w.rng.uniform(0.3, 2)
+    w.net.go_away(seconds)
+    began = time.monotonic()
+    read(w)
+    check(not before or time.monotonic() - began >= seconds - 0.2, "the server was not away")
+
+
+def other_client(w):
+    """Another machine lists, shows, and is refused what is being written; its view may be late."""
+    name = w.pick()
+    status, out, err = w.program("runs", "--json", is_far=True)
+    check(status == 0 and json.loads(out) is not None, "runs --json elsewhere: exit status %d: %r" % (status, err))
+    status, out, err = w.program("inspect", name, "--json", is_far=True)
+    check(status == 0 or one_line(err), "inspect elsewhere: exit status %d: %r" % (status, err))
+    check(status != 0 or w.is_hurt or json.loads(out)["damage"]["gaps"] == 0, "inspect elsewhere: %s" % out[:200])
+    x = w.writer(name)
+    if x and len(read_frames(os.path.join(w.path(name), "log.mp"))[1]):
+        status, _, err = w.program("train", "--resume", name, "--quiet", is_far=True)
+        if x.p.poll() is None:
+            check(status == 1 and one_line(err), "a second writer elsewhere: exit status %d: %r" % (status, err))
+
+
+def held_open(w):
+    """Files that a reader has open are removed: the network renames them until they are closed."""
+    name = w.pick(w.busy())
+    if not name:
+        return False
+    held = []
+    for where, _, names in os.walk(os.path.join(w.path(name), "checkpoints")):
+        for x in names:
+            try:
+                held.append(open(os.path.join(where, x), "rb"))
+            except OSError:
+                pass
+    time.sleep(w.rng.uniform(0.1, 0.4))
+    for f in held:
+        f.close()
 
 
 class Group:
@@ -625,6 +734,17 @@ ACTIONS = (
 )
 
 
+NET_ACTIONS = (
+    ("late errors of the network", network_errors),
+    ("quota of the network", network_quota),
+    ("stale handles", stale_handles),
+    ("replies lost", lost_replies),
+    ("server away", server_away),
+    ("seen by another client", other_client),
+    ("removed while open", held_open),
+)
+
+
 # ---- a sequence ------------------------------------------------------------------------------------------------------------
 
 
@@ -648,6 +768,8 @@ def settle(w, ends):
         x.p.wait(120 * t.SLOW)
         way = check_end(x)
         ends[way] = ends.get(way, 0) + 1
+    if w.net:
+        check_saved(w)
     for name in w.names():
         for _ in range(2):
             status, _, err = w.program("train", "--resume", name, "--quiet", seconds=120)
@@ -670,15 +792,16 @@ def check_all(w, want):
         check(not left, "%s: left over: %s" % (name, left))
 
 
-def sequence(work, seed, want, counts, ends, skips):
+def sequence(work, seed, is_net, want, counts, ends, skips):
     """Two runs, four to eight actions, and what must hold after each and at the end."""
-    w, done = World(work, seed), []
+    done = []
+    w = World(work, seed, is_net)
     try:
         for k in (1, 2):
             w.start("ab"[k - 1], *KEYS, "seed=%d" % k, "--run", "ab"[k - 1])
         for _ in range(w.rng.randrange(4, 9)):
             time.sleep(w.rng.uniform(0, 0.15))
-            name, act = w.rng.choice(ACTIONS)
+            name, act = w.rng.choice(NET_ACTIONS if is_net and w.rng.random() < 0.6 else ACTIONS)
             try:
                 what = act(w)
                 if what is not False:
@@ -690,7 +813,7 @@ def sequence(work, seed, want, counts, ends, skips):
         settle(w, ends)
         check_all(w, want)
     except (AssertionError, OSError, ValueError, KeyError, subprocess.SubprocessError) as x:
-        raise AssertionError("sequence %d (%s): %s: %s" % (seed, ", ".join(done), type(x).__name__, str(x)[:400]))
+        raise AssertionError("%ssequence %d (%s): %s: %s" % ("network " * is_net, seed, ", ".join(done), type(x).__name__, str(x)[:400]))
     finally:
         w.close()
 
@@ -710,15 +833,15 @@ def references(work):
         w.close()
 
 
-def attempt(work, seed, want, state, budget, skips):
+def attempt(work, seed, is_net, want, state, budget, skips):
     try:
-        sequence(work, seed, want, state["actions"], state["ends"], skips)
+        sequence(work, seed, is_net, want, state["actions"], state["ends"], skips)
         budget.passed()
         return True
     except AssertionError as x:
         budget.failed(str(x))
         if len(state["open"]) < OPEN_MAX:
-            state["open"].append({"seed": seed, "text": str(x)[:500]})
+            state["open"].append({"seed": seed, "is_net": is_net, "text": str(x)[:500]})
         return False
 
 
@@ -728,28 +851,34 @@ def run(state, budget):
     except t.Skip as x:
         budget.skipped("nemesis: %s" % x)
         return
-    for key, empty in (("actions", {}), ("ends", {}), ("open", []), ("done", 0), ("passed", 0)):
+    for key, empty in (("actions", {}), ("ends", {}), ("open", []), ("done", 0), ("passed", 0), ("net done", 0), ("net passed", 0)):
         state.setdefault(key, empty)
     work = tempfile.mkdtemp(prefix="ds-nemesis-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    skips = {}
+    skips, no_net = {}, can_mount()
     try:
         want = references(work)
         before, state["open"] = state["open"], []
         for i, x in enumerate(before):  # what failed in an earlier run
-            if budget.left() <= 0:
-                state["open"] += before[i:]
-                break
-            attempt(work, x["seed"], want, state, budget, skips)
-        while True:  # one at least, however short the time
+            is_net = x.get("is_net", False)
+            if budget.left() <= 0 or is_net and no_net:
+                state["open"].append(x)
+            else:
+                attempt(work, x["seed"], is_net, want, state, budget, skips)
+        while True:  # one at least of each kind, however short the time
             state["done"] += 1
-            state["passed"] += attempt(work, state["done"], want, state, budget, skips)
+            state["passed"] += attempt(work, state["done"], False, want, state, budget, skips)
+            if not no_net:
+                state["net done"] += 1
+                state["net passed"] += attempt(work, state["net done"], True, want, state, budget, skips)
             if budget.left() <= 0:
                 break
     finally:
         shutil.rmtree(work, ignore_errors=True)
     for text in sorted({*skips.values()}):
         budget.skipped("nemesis: %s" % text)
-    state["skipped"] = skips
+    if no_net:
+        budget.skipped("nemesis: no network file system: %s" % no_net)
+    state["skipped"] = {**skips, **({name: no_net for name, _ in NET_ACTIONS} if no_net else {})}
 
 
 def page(state):
