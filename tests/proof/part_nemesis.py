@@ -18,7 +18,7 @@ import time
 import t
 
 sys.path.insert(0, os.path.join(t.ROOT, "src", "python"))
-from depthscope._log import frame_body, frame_length  # noqa: E402
+from depthscope._log import Scan, frame_body, frame_length  # noqa: E402
 from depthscope._msgpack import unpack  # noqa: E402
 from net_server import Server, can_mount  # noqa: E402
 from part_crash import is_whole, one_line, sha  # noqa: E402
@@ -105,18 +105,20 @@ def end_bits(path):
     return out
 
 
-def saved_step(path):
-    """The newest step of whose checkpoint the log says that it is saved."""
-    records, _ = read_frames(os.path.join(path, "log.mp"))
-    at, newest = 0, -1
-    while at < len(records):
-        n = frame_length(records[at:at + 6])
-        found = frame_body(records[at:at + n]) if b"checkpoint" in records[at:at + n] and n < 200 else None
-        if found:
-            body = unpack(found[1])
-            newest = body["step"] if body.get("name") == "checkpoint" and body["level"] == "info" else newest
-        at += n
-    return newest
+def told(path):
+    """(the newest step of whose checkpoint the log says that it is saved, the newest step with a metric), -1 for none."""
+    saved, reached = -1, -1
+    try:
+        with open(os.path.join(path, "log.mp"), "rb") as f:
+            for found in Scan(f):
+                body = found.body or {}
+                if body.get("kind") == "metric":
+                    reached = max(reached, body["step"])
+                elif body.get("name") == "checkpoint" and body["level"] == "info":
+                    saved = body["step"]
+    except FileNotFoundError:
+        pass
+    return saved, reached
 
 
 # ---- the world -------------------------------------------------------------------------------------------------------------
@@ -131,11 +133,16 @@ def can_make_disk():
 
 
 def check_saved(w):
-    """What the logs say is saved is there; no run writes."""
+    """What the logs say is saved is there, and a checkpoint has the records before it; no run writes.  A copy that was taken of a live
+    run may have neither."""
+    is_warned = any("warning: sync" in x.text() for x in w.live)  # records may be lost: the program has said it
     for name in w.names():
         path = os.path.join(w.stored, "runs", name)
-        said, newest = saved_step(path), max(whole_steps(path), default=-1)
-        check(newest >= said, "%s: its log says that step %d is saved, the newest whole checkpoint is of step %d" % (name, said, newest))
+        if os.stat(path).st_ino in w.copied:
+            continue
+        (saved, reached), newest = told(path), max(whole_steps(path), default=-1)
+        check(newest >= saved, "%s: its log says that step %d is saved, the newest whole checkpoint is of step %d" % (name, saved, newest))
+        check(reached >= newest or is_warned, "%s: its log ends with step %d, before its checkpoint of step %d" % (name, reached, newest))
 
 
 class Live:
@@ -178,6 +185,7 @@ class World:
         with open(self.shift, "wb") as f:
             f.write(struct.pack("=q", 0))
         self.live, self.copies, self.number = [], [], 0
+        self.copied = set()  # inodes of directories that a copy was put into
         self.acknowledged = {}  # of an inode of a directory: (records, newest step)
 
     def make_disk(self):
@@ -325,8 +333,11 @@ def has_copy(w):
     return bool(w.copies)
 
 
-def put_copy(w, to):
-    subprocess.run(["cp", "-a", w.pick(w.copies) + "/.", to], check=True, capture_output=True)
+def put(w, what, to):
+    """A writer may remove there what is copied."""
+    w.copied.add(os.stat(to).st_ino)
+    p = subprocess.run(["cp", "-a", what + "/.", to], capture_output=True, text=True)
+    check(p.returncode == 0 or any(x.p.poll() is None for x in w.live), "cp: %s" % p.stderr[:200])
 
 
 def restore_aside(w):
@@ -336,7 +347,7 @@ def restore_aside(w):
     name = w.pick()
     os.rename(w.path(name), w.path(w.free_name()))
     os.mkdir(w.path(name))
-    put_copy(w, w.path(name))
+    put(w, w.pick(w.copies), w.path(name))
 
 
 def restore_over(w):
@@ -351,7 +362,7 @@ def restore_over(w):
     while os.path.exists(w.path(name)):  # it may write in between
         shutil.rmtree(w.path(name), ignore_errors=True)
     os.mkdir(w.path(name))
-    put_copy(w, w.path(name))
+    put(w, w.pick(w.copies), w.path(name))
 
 
 def restore_within(w):
@@ -365,7 +376,7 @@ def restore_within(w):
         return False
     w.forget(name)
     w.is_hurt = True
-    subprocess.run(["cp", "-a", w.rng.choice(own) + "/.", w.path(name)], check=True, capture_output=True)
+    put(w, w.rng.choice(own), w.path(name))
     w.forget(name)
 
 
@@ -383,7 +394,7 @@ def move_away_and_back(w):
         shutil.rmtree(w.path(name), ignore_errors=True)
     time.sleep(w.rng.uniform(0, 0.05))
     os.mkdir(w.path(name))
-    subprocess.run(["cp", "-a", to + "/.", w.path(name)], check=True, capture_output=True)
+    put(w, to, w.path(name))
     sock = os.path.join(w.path(name), "control.sock")
     if os.path.lexists(sock):
         os.remove(sock)
@@ -542,6 +553,11 @@ def befall(w, reasons):
     before = w.net.get("hits")
     time.sleep(w.rng.uniform(0.05, 0.5))
     w.net.calm()
+    x = w.writer(w.pick(w.busy())) if w.busy() and w.rng.random() < 0.5 else None
+    if x:  # what is on the server by now must do
+        x.may["killed"] = ""
+        x.p.kill()
+        x.p.wait()
     return w.net.get("hits") - before
 
 
