@@ -33,6 +33,7 @@ KEYS = ("model.layers=6 model.dim=16 model.heads=2 model.vocab=300 model.max_seq
         "train.checkpoint_every=50 train.keep=2 threads=1").split() + ["train.steps=%d" % STEPS]
 SIZE = 96 << 20  # bytes of the file system that the runs are on
 OPEN_MAX = 20
+QUOTA_DISK = 160 << 20  # bytes; btrfs needs more than the others
 NET_ERRORS = ("EIO", "ENOSPC", "EDQUOT", "ESTALE")
 NET_SAYS = r"Input/output error|No space left|Disk quota exceeded|Stale file handle|could not be written"
 LATE = r"Read-only file system|Input/output error|No space left|could not be written"
@@ -182,11 +183,21 @@ class Live:
         return self.err.read().decode("utf-8", "replace")
 
 
-class World:
-    """is_net: on a network file system with two clients; else on a tmpfs or a disk."""
+def cannot_limit():
+    """Why there is no file system with quotas here, or None."""
+    if not shutil.which("mkfs.btrfs") or not shutil.which("btrfs"):
+        return "no btrfs-progs"
+    with open("/proc/filesystems", encoding="utf-8") as f:
+        if not re.search(r"\bbtrfs$", f.read(), re.M):
+            return "no btrfs in the kernel"
+    return None if os.geteuid() == 0 and os.path.exists("/dev/loop-control") else "no right to mount a disk"
 
-    def __init__(self, work, seed, is_net=False):
-        self.rng = random.Random("network %d" % seed if is_net else seed)
+
+class World:
+    """What it is on, by its kind: "" a tmpfs or a disk, "network" a network file system with two clients, "quota" a disk with quotas."""
+
+    def __init__(self, work, seed, kind=""):
+        self.rng = random.Random("%s %d" % (kind, seed) if kind else seed)
         self.top = os.path.join(work, "world")
         self.aside = os.path.join(work, "aside")
         self.shift = os.path.join(work, "shift")
@@ -196,11 +207,14 @@ class World:
         self.below = os.path.join(work, "below")
         self.disk = os.path.join(self.below, "disk")
         self.is_hurt = False  # a log may have gaps
-        self.has_disk = not is_net and self.rng.random() < 0.4 and self.make_disk()
-        self.is_mounted = self.has_disk or not is_net and mount("-t", "tmpfs", "-o", "size=%d" % SIZE, "none", self.top)
-        self.net = Server(self.below, [self.top, os.path.join(work, "far")], SIZE) if is_net else None
-        self.stored = self.net.path if is_net else self.top  # what is there is synced
-        os.makedirs(self.runs)
+        self.has_disk = not kind and self.rng.random() < 0.4 and self.make_disk()
+        self.is_mounted = self.has_disk or not kind and mount("-t", "tmpfs", "-o", "size=%d" % SIZE, "none", self.top)
+        self.net = Server(self.below, [self.top, os.path.join(work, "far")], SIZE) if kind == "network" else None
+        self.stored = self.net.path if self.net else self.top  # what is there is synced
+        if kind == "quota":
+            self.make_limited()
+        else:
+            os.makedirs(self.runs)
         with open(self.shift, "wb") as f:
             f.write(struct.pack("=q", 0))
         self.live, self.copies, self.number = [], [], 0
@@ -217,6 +231,21 @@ class World:
         subprocess.run(["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", self.disk], check=True,
                        capture_output=True)
         return mount("-o", "loop", self.disk, self.top)
+
+    def make_limited(self):
+        os.makedirs(self.below)
+        with open(self.disk, "wb") as f:
+            f.truncate(QUOTA_DISK)
+        subprocess.run(["mkfs.btrfs", "-q", "-f", self.disk], check=True, capture_output=True)
+        self.is_mounted = mount("-o", "loop", self.disk, self.top)
+        check(self.is_mounted, "the disk with quotas is not mounted")
+        for words in (["quota", "enable", self.top], ["subvolume", "create", self.runs]):
+            subprocess.run(["btrfs", *words], check=True, capture_output=True)
+
+    def limit(self, size):
+        """By number and from above: below a limit that is met, not even it can be changed."""
+        p = subprocess.run(["btrfs", "qgroup", "limit", str(size), "0/256", self.top], capture_output=True, text=True)
+        check(p.returncode == 0, "btrfs qgroup limit %s: %s" % (size, p.stderr))
 
     def env(self, is_far=False):
         runs = os.path.join(self.net.places[1], "runs") if is_far else self.runs
@@ -568,21 +597,26 @@ def late_errors(w):
 
 
 def befall(w, reasons):
-    """The network is as it was set for a moment; what the runs meet may end them for these reasons."""
-    for x in w.live:
+    """The network is as it was set for a moment; what the runs meet may end them for these reasons, or must not matter (None)."""
+    for x in w.live if reasons else ():
         x.may_fail(reasons)
-    w.is_hurt = True
+    w.is_hurt = w.is_hurt or reasons is not None
     before, end = w.net.get("hits"), time.monotonic() + 0.5
     while w.net.get("hits") == before and time.monotonic() < end:
         time.sleep(0.002)
     time.sleep(w.rng.choice([0, 0.02, 0.1, 0.4]))
     w.net.calm()
+    kill_perhaps(w)
+    return w.net.get("hits") - before
+
+
+def kill_perhaps(w):
+    """What is stored by now must do."""
     x = w.writer(w.pick(w.busy())) if w.busy() and w.rng.random() < 0.5 else None
-    if x:  # what is on the server by now must do
+    if x:
         x.may["killed"] = ""
         x.p.kill()
         x.p.wait()
-    return w.net.get("hits") - before
 
 
 def network_errors(w):
@@ -610,11 +644,11 @@ def stale_handles(w):
 
 
 def lost_replies(w):
-    """A rename, a link or a removal is done, and reported as failed since the second try finds it done."""
+    """A rename, a new directory or a removal is done, and reported as failed since the second try finds it done: no run fails for it."""
     if not w.busy():
         return False
     w.net.set(replies=w.rng.choice([1, 2, 5]))
-    return "met" if befall(w, r"No such file|File exists|could not be written") else "not met"
+    return "met" if befall(w, None) else "not met"
 
 
 def server_away(w):
@@ -657,6 +691,24 @@ def held_open(w):
     time.sleep(w.rng.uniform(0.1, 0.4))
     for f in held:
         f.close()
+
+
+# -- of the disk with quotas alone
+
+
+def quota(w):
+    if not w.busy():
+        return False
+    for x in w.live:
+        x.may_fail(NET_SAYS)
+    before = sum(x.text().count("quota exceeded") for x in w.live)
+    w.limit(w.rng.choice([64 << 10, 1 << 20, 2 << 20, 3 << 20]))
+    time.sleep(w.rng.uniform(0.05, 0.6))
+    w.look()
+    if w.rng.random() < 0.5:
+        kill_perhaps(w)
+    w.limit("none")
+    return "met" if sum(x.text().count("quota exceeded") for x in w.live) > before else "not met"
 
 
 class Group:
@@ -785,6 +837,14 @@ NET_ACTIONS = (
 )
 
 
+QUOTA_ACTIONS = (
+    ("quota of the kernel", quota),
+)
+
+# What sequences of a kind draw from besides ACTIONS, and what tells why there is no such kind here.
+KINDS = {"": ((), lambda: None), "network": (NET_ACTIONS, can_mount), "quota": (QUOTA_ACTIONS, cannot_limit)}
+
+
 # ---- a sequence ------------------------------------------------------------------------------------------------------------
 
 
@@ -832,16 +892,16 @@ def check_all(w, want):
         check(not left, "%s: left over: %s" % (name, left))
 
 
-def sequence(work, seed, is_net, want, counts, ends, skips):
+def sequence(work, seed, kind, want, counts, ends, skips):
     """Two runs, four to eight actions, and what must hold after each and at the end."""
     done = []
-    w = World(work, seed, is_net)
+    w = World(work, seed, kind)
     try:
         for k in (1, 2):
             w.start("ab"[k - 1], *KEYS, "seed=%d" % k, "--run", "ab"[k - 1])
         for _ in range(w.rng.randrange(4, 9)):
             time.sleep(w.rng.uniform(0, 0.15))
-            name, act = w.rng.choice(NET_ACTIONS if is_net and w.rng.random() < 0.6 else ACTIONS)
+            name, act = w.rng.choice(KINDS[kind][0] if kind and w.rng.random() < 0.6 else ACTIONS)
             try:
                 what = act(w)
                 if what is not False:
@@ -853,7 +913,7 @@ def sequence(work, seed, is_net, want, counts, ends, skips):
         settle(w, ends)
         check_all(w, want)
     except (AssertionError, OSError, ValueError, KeyError, subprocess.SubprocessError) as x:
-        raise AssertionError("%ssequence %d (%s): %s: %s" % ("network " * is_net, seed, ", ".join(done), type(x).__name__, str(x)[:400]))
+        raise AssertionError("%ssequence %d (%s): %s: %s" % (kind + " " * bool(kind), seed, ", ".join(done), type(x).__name__, str(x)[:400]))
     finally:
         w.close()
 
@@ -873,15 +933,15 @@ def references(work):
         w.close()
 
 
-def attempt(work, seed, is_net, want, state, budget, skips):
+def attempt(work, seed, kind, want, state, budget, skips):
     try:
-        sequence(work, seed, is_net, want, state["actions"], state["ends"], skips)
+        sequence(work, seed, kind, want, state["actions"], state["ends"], skips)
         budget.passed()
         return True
     except AssertionError as x:
         budget.failed(str(x))
         if len(state["open"]) < OPEN_MAX:
-            state["open"].append({"seed": seed, "is_net": is_net, "text": str(x)[:500]})
+            state["open"].append({"seed": seed, "kind": kind, "text": str(x)[:500]})
         return False
 
 
@@ -891,34 +951,39 @@ def run(state, budget):
     except t.Skip as x:
         budget.skipped("nemesis: %s" % x)
         return
-    for key, empty in (("actions", {}), ("ends", {}), ("open", []), ("done", 0), ("passed", 0), ("net done", 0), ("net passed", 0)):
+    for key, empty in (("actions", {}), ("ends", {}), ("open", [])):
         state.setdefault(key, empty)
+    state.setdefault("kinds", {}).setdefault("", {k: state.pop(k, 0) for k in ("done", "passed")})
     work = tempfile.mkdtemp(prefix="ds-nemesis-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    skips, no_net = {}, can_mount()
+    skips, missing = {}, {kind: why_not() for kind, (_, why_not) in KINDS.items()}
     try:
         want = references(work)
         before, state["open"] = state["open"], []
-        for i, x in enumerate(before):  # what failed in an earlier run
-            is_net = x.get("is_net", False)
-            if budget.left() <= 0 or is_net and no_net:
+        for x in before:  # what failed in an earlier run
+            kind = x.get("kind", "")
+            if budget.left() <= 0 or missing[kind]:
                 state["open"].append(x)
             else:
-                attempt(work, x["seed"], is_net, want, state, budget, skips)
+                attempt(work, x["seed"], kind, want, state, budget, skips)
         while True:  # one at least of each kind, however short the time
-            state["done"] += 1
-            state["passed"] += attempt(work, state["done"], False, want, state, budget, skips)
-            if not no_net:
-                state["net done"] += 1
-                state["net passed"] += attempt(work, state["net done"], True, want, state, budget, skips)
+            for kind in (k for k in KINDS if not missing[k]):
+                count = state["kinds"].setdefault(kind, {"done": 0, "passed": 0})
+                count["done"] += 1
+                count["passed"] += attempt(work, count["done"], kind, want, state, budget, skips)
             if budget.left() <= 0:
                 break
     finally:
         shutil.rmtree(work, ignore_errors=True)
     for text in sorted({*skips.values()}):
         budget.skipped("nemesis: %s" % text)
-    if no_net:
-        budget.skipped("nemesis: no network file system: %s" % no_net)
-    state["skipped"] = {**skips, **({name: no_net for name, _ in NET_ACTIONS} if no_net else {})}
+    for kind, why in missing.items():
+        if why:
+            budget.skipped("nemesis: %s: %s" % (kind, why))
+            skips.update({name: why for name, _ in KINDS[kind][0]})
+    state["skipped"] = skips
+
+
+ON = {"": "a tmpfs or a disk", "network": "a network file system", "quota": "a disk with quotas"}
 
 
 def table(state, actions):
@@ -938,8 +1003,8 @@ def page(state):
              "have one run_id), and no record and no newest checkpoint that was there is lost, other than by a copy that the action put",
              "over it. At the end every process has ended well or for a reason that it names, every run resumes to its end with the bits",
              "of an undisturbed run of its seed, its log is undamaged, and nothing is left over.", "",
-             "%d sequences on a tmpfs or a disk, %d passed; %d on a network file system, %d passed; %s." % (
-                 *(state.get(k, 0) for k in ("done", "passed", "net done", "net passed")), ends or "no process yet")]
+             "Sequences: %s; %s." % (", ".join("%d on %s, %d passed" % (n["done"], ON[kind], n["passed"])
+                                               for kind, n in state.get("kinds", {}).items()), ends or "no process yet")]
     lines += table(state, ACTIONS)
     lines += ["", "Late errors of the disk are those of an ext4 file system whose blocks are on one that fills up.", "",
               "The network file system is `netfs.c`, a directory mounted by FUSE for two clients. As NFS does it keeps what is written and",
@@ -950,8 +1015,10 @@ def page(state):
               "checkpoint has its final name before all of it is stored, and what a log calls saved is there. \"Met\" means that the fault",
               "reached the runs."]
     lines += table(state, NET_ACTIONS)
+    lines += ["", "The quota of the kernel is that of a btrfs, on which sequences of their own run, and is met at once, in the write."]
+    lines += table(state, QUOTA_ACTIONS)
     lines += ["", "Not covered: an NFS server and its protocol themselves; directories that become stale, not only files; a server without",
-              "locks; quotas that the kernel of the same machine enforces; a remount by hand under a live writer, which Linux refuses."]
+              "locks; a remount by hand under a live writer, which Linux refuses."]
     for x in state.get("open", []):
         lines.append("- open: %s" % x["text"])
     return "\n".join(lines)
