@@ -1,6 +1,7 @@
 /* A directory mounted as a network file system would be: what is written is kept by this client
  * and stored on the server (the directory) at fsync, at close, or when it is much or old.  A store
- * that fails loses its data, and the error comes at the next fsync or close.  The server may be
+ * that fails loses its data, and the error comes at the next fsync or close, or write if it is for
+ * lack of space.  The server may be
  * away, restart (files that were open are stale) or lose its replies.  An open file that is removed
  * is renamed meanwhile, which libfuse does as NFS does.  Faults come from the file CONTROL.
  * Two mounts of one directory are two clients.
@@ -29,7 +30,7 @@
 #include <unistd.h>
 
 /* How long attributes are believed, how old and how much kept data becomes. */
-static const double attributes_s = 0.3, kept_s = 1;
+static const double attributes_s = 0.3, kept_s = 0.3;
 enum { KEPT_MAX = 256 << 10 };
 
 /* The file CONTROL, mapped by both; written by the test at any time. */
@@ -312,7 +313,8 @@ static int keep(struct handle *h, const char *buf, size_t n, off_t at)
     f->kept += n;
     if (f->kept > KEPT_MAX || seconds_since(f->since) > kept_s)
         store(f);
-    return (int)n;
+    /* these two are not kept for later; what this write had may be stored, or not */
+    return f->late == ENOSPC || f->late == EDQUOT ? report(f) : (int)n;
 }
 
 static int net_write(const char *path, const char *buf, size_t n, off_t at,
