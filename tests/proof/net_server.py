@@ -31,7 +31,8 @@ class Server:
     """A directory on a small file system of its own, mounted at several places as by several clients."""
 
     def __init__(self, work, places, size):
-        self.path, self.control, self.places, self.clients, self.work = os.path.join(work, "server"), os.path.join(work, "control"), [], [], work
+        self.work, self.path, self.control = work, os.path.join(work, "server"), os.path.join(work, "control")
+        self.places, self.clients = [], []
         os.makedirs(self.path)
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%d" % size, "none", self.path], capture_output=True).returncode != 0:
             raise t.Skip("no right to mount")

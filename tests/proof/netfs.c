@@ -215,7 +215,9 @@ static int open_handle(struct fuse_file_info *fi, int fd)
     struct stat st;
     struct handle *h = calloc(1, sizeof *h);
     struct file *f = NULL;
-    if (fd < 0 || !h || fstat(fd, &st) < 0 || !((f = find(st.st_ino)) || (f = calloc(1, sizeof *f))))
+    if (fd < 0 || !h || fstat(fd, &st) < 0)
+        goto out;
+    if (!(f = find(st.st_ino)) && !(f = calloc(1, sizeof *f)))
         goto out;
     if (f->handles++ == 0) {
         *f = (struct file){.next = files, .inode = st.st_ino, .fd = -1, .handles = 1};

@@ -913,7 +913,8 @@ def sequence(work, seed, kind, want, counts, ends, skips):
         settle(w, ends)
         check_all(w, want)
     except (AssertionError, OSError, ValueError, KeyError, subprocess.SubprocessError) as x:
-        raise AssertionError("%ssequence %d (%s): %s: %s" % (kind + " " * bool(kind), seed, ", ".join(done), type(x).__name__, str(x)[:400]))
+        what = "%s sequence %d" % (kind, seed) if kind else "sequence %d" % seed
+        raise AssertionError("%s (%s): %s: %s" % (what, ", ".join(done), type(x).__name__, str(x)[:400]))
     finally:
         w.close()
 
@@ -1008,12 +1009,12 @@ def page(state):
     lines += table(state, ACTIONS)
     lines += ["", "Late errors of the disk are those of an ext4 file system whose blocks are on one that fills up.", "",
               "The network file system is `netfs.c`, a directory mounted by FUSE for two clients. As NFS does it keeps what is written and",
-              "stores it at fsync, at close, or when it is much or old; a store that fails loses its data, one write or all that follow, and",
-              "the next fsync or close has the error; attributes are believed for 0.3 s; locks are the server's; a file that is removed",
-              "while it is open is renamed. Its sequences draw from the table above and from the one below; after a fault half of the time",
-              "a run is killed at once. What must hold is looked for on the server, where nothing is that was not stored; besides, no",
-              "checkpoint has its final name before all of it is stored, and what a log calls saved is there. \"Met\" means that the fault",
-              "reached the runs."]
+              "stores it at fsync, at close, or when it is much or old. A store that fails loses its data, one write or all that follow, and",
+              "the next fsync or close reports it, or the write if space is lacking. Attributes are believed for 0.3 s, locks are the",
+              "server's, and a file that is removed while it is open is renamed. Sequences draw from the table above and from the one below;",
+              "after a fault half of the time a run is killed at once. What must hold is looked for on the server, where nothing is that was",
+              "not stored; besides, no checkpoint has its final name before all of it is stored, and what a log calls saved is there. \"Met\"",
+              "means that the fault reached the runs."]
     lines += table(state, NET_ACTIONS)
     lines += ["", "The quota of the kernel is that of a btrfs, on which sequences of their own run, and is met at once, in the write."]
     lines += table(state, QUOTA_ACTIONS)

@@ -22,9 +22,11 @@ def build(name):
 
 def build_program(name, package):
     """The path of NAME.c as a program that needs a package of pkg-config."""
-    p = subprocess.run(["pkg-config", "--cflags", "--libs", package], capture_output=True, text=True) if shutil.which("pkg-config") else None
-    if not p or p.returncode != 0:
-        raise t.Skip("%s: no %s" % (name, "pkg-config" if not p else "package %s of pkg-config" % package))
+    if not shutil.which("pkg-config"):
+        raise t.Skip("%s: no pkg-config" % name)
+    p = subprocess.run(["pkg-config", "--cflags", "--libs", package], capture_output=True, text=True)
+    if p.returncode != 0:
+        raise t.Skip("%s: no package %s of pkg-config" % (name, package))
     return compiled(os.path.join(HERE, name + ".c"), os.path.join(BUILT, name), [], p.stdout.split())
 
 
