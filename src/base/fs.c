@@ -72,13 +72,28 @@ int fs_close(int fd)
     return rc < 0 && errno == EINTR ? 0 : rc;
 }
 
+/* Without fault injection: a look that only explains an error must not shift the counts. */
+static int is_inode_at(const char *path, struct stat *st)
+{
+    const char *rest;
+    int at = fs_at(path, &rest);
+    return fstatat(at, rest, st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 int fs_rename(const char *from, const char *to)
 {
-    int rc;
+    struct stat was, now;
+    int rc, is_known = is_inode_at(from, &was);
     do {
         rc = fs_ops_get()->rename(from, to);
     } while (rc < 0 && errno == EINTR);
-    return rc;
+    if (rc == 0 || errno != ENOENT || !is_known)
+        return rc;
+    /* A network file system that lost the answer renames again, and finds nothing to rename. */
+    if (is_inode_at(to, &now) && now.st_dev == was.st_dev && now.st_ino == was.st_ino)
+        return 0;
+    errno = ENOENT;
+    return -1;
 }
 
 int fs_mkdir(const char *path, mode_t mode)

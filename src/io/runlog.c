@@ -236,12 +236,24 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
 /* ---- appending --------------------------------------------------------------------------------
  */
 
+/* A network file system loses what it took before when it cannot store it, and a file may be put
+ * over the log.  To truncate it to its old size would fill it with zeros. */
+static int is_shorter(struct runlog_writer *w)
+{
+    struct stat st;
+    if (fs_fstat(w->fd, &st) < 0 || (uint64_t)st.st_size >= w->offset)
+        return 0;
+    log_warn("%s: its last %" PRIu64 " bytes were lost", w->path, w->offset - (uint64_t)st.st_size);
+    w->offset = (uint64_t)st.st_size;
+    return 1;
+}
+
 static void cut_torn(struct runlog_writer *w)
 {
     struct stat st;
     if (!w->is_torn)
         return;
-    if (fs_truncate(w->fd, w->offset) == 0)
+    if (is_shorter(w) || fs_truncate(w->fd, w->offset) == 0)
         w->is_torn = 0;
     else if (fs_fstat(w->fd, &st) == 0)
         w->offset = (uint64_t)st.st_size; /* readers skip the torn bytes by their checksum */
@@ -331,7 +343,9 @@ static int sync_now(struct runlog_writer *w, struct err *e)
     w->is_dirty = 0; /* a failed fdatasync is not retried: the kernel has dropped the pages */
     if (fs_datasync(w->fd) == 0 || errno == EINVAL)
         return 0;
-    return err_errno(e, "sync %s", w->path);
+    int rc = err_errno(e, "sync %s", w->path);
+    (void)is_shorter(w);
+    return rc;
 }
 
 /* The frame of the next record is there. */

@@ -633,6 +633,49 @@ T(a_full_disk_keeps_records_in_memory_and_writes_them_later) /* D2 */
     t_eq(gaps + lost, 0);
 }
 
+static int loses_at;
+
+/* As a network file system that is over its quota: what it took before is not there either. */
+static ssize_t losing_write(int fd, const void *b, size_t n)
+{
+    struct stat st;
+    if (loses_at == 0 || --loses_at > 0)
+        return write(fd, b, n);
+    if (fstat(fd, &st) != 0 || ftruncate(fd, st.st_size / 2) != 0)
+        return -1;
+    errno = EDQUOT;
+    return -1;
+}
+
+T(what_the_network_lost_of_a_log_is_not_filled_with_zeros) /* D14 */
+{
+    char p[512];
+    struct runlog_writer *w;
+    struct err e = {0};
+    struct str text = {0};
+    struct fs_ops network = *fs_ops_get();
+    log_to(quiet, NULL);
+    snprintf(p, sizeof p, "%s/log.mp", t_tmpdir());
+    t_ok(runlog_writer_open(&w, p, &e), &e);
+    network.write = losing_write;
+    fs_ops_set(&network);
+    for (int i = 0; i < 40; i++) {
+        loses_at = i == 20;
+        t_ok(append(w, i, &e), &e);
+    }
+    fs_ops_set(NULL);
+    t_eq(runlog_writer_buffered(w), 0);
+    runlog_writer_close(w);
+    t_ok(fs_read_file(&text, p, 1 << 20, &e), &e);
+    static const char zeros[16];
+    for (size_t i = 0; i + sizeof zeros <= text.len; i++)
+        t_true(memcmp(text.p + i, zeros, sizeof zeros) != 0);
+    str_release(&text);
+    uint64_t records, gaps, lost;
+    count(p, &records, &gaps, &lost);
+    t_true(records >= 20 + 9 && records + lost == 40 && gaps <= 1);
+}
+
 /* ---- power failures: a process ends at a call, then the disk loses what was not synced ---- */
 
 static int zeros_remain; /* instead of a shorter file */

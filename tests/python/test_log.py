@@ -408,4 +408,27 @@ print(r.dropped, len(ds.read("runs/a")["loss"]))
     assert out == "{} 1000\n", out
 
 
+@test
+def what_the_network_lost_of_a_log_is_not_filled_with_zeros():
+    out = script("""
+import os, depthscope as ds
+r = ds.init(name="a")
+for i in range(100):
+    r.log({"loss": i})
+r.flush()
+path = "runs/a/log.mp"
+os.truncate(path, os.path.getsize(path) // 2)  # a network file system could not store it
+write, short = os.write, [10]
+os.write = lambda fd, data: write(fd, data[:short.pop()] if short else data)
+for i in range(100, 120):
+    r.log({"loss": i})
+r.flush()
+os.write = write
+r.finish()
+with open(path, "rb") as f:
+    print(short, bytes(16) in f.read(), ds.read("runs/a")["loss"][-1])
+""", code=0)
+    assert out == "[] False 119.0\n", out
+
+
 t.main(fresh=True)

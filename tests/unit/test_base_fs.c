@@ -446,6 +446,34 @@ T(a_named_pipe_is_replaced_only_on_request)
 
 /* ---- held directories ---- */
 
+static int renames_done;
+
+/* As a network file system whose first answer was lost: done, and then there is nothing to do. */
+static int rename_twice(const char *from, const char *to)
+{
+    renames_done += rename(from, to) == 0;
+    return rename(from, to);
+}
+
+T(a_rename_whose_answer_was_lost_is_done) /* D14 */
+{
+    struct fs_ops network = *fs_ops_get();
+    struct err e = {0};
+    char from[600], to[600];
+    snprintf(from, sizeof from, "%s/from", t_tmpdir());
+    snprintf(to, sizeof to, "%s/to", t_tmpdir());
+    network.rename = rename_twice;
+    fs_ops_set(&network);
+    renames_done = 0;
+    t_ok(fs_replace_file(to, "one", 3, &e), &e);
+    t_ok(fs_replace_file(to, "two", 3, &e), &e);
+    int rc = fs_rename(from, to), number = errno; /* nothing to rename: the target is another's */
+    fs_ops_set(NULL);
+    t_eq(renames_done, 2);
+    expect_file(to, "two", NULL);
+    t_true(rc < 0 && number == ENOENT);
+}
+
 T(a_held_directory_is_followed_through_a_rename)
 {
     char dir[512], x[600], y[600];

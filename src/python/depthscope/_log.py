@@ -286,7 +286,8 @@ class LogWriter:
             data = self._waiting[0]
             try:
                 n = os.write(self.fd, data)
-                if n != len(data):  # part of a record: the disk is full
+                if n != len(data):  # part of a record: the disk is full; a network may have lost what was before it, which is no hole
+                    self.offset = min(self.offset, os.fstat(self.fd).st_size - n)
                     os.ftruncate(self.fd, self.offset)
                     raise OSError(errno.ENOSPC, "short write")
             except InterruptedError:
