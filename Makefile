@@ -180,7 +180,7 @@ $(MPI_DIR)/%.o: %.c $(B)/flags
 	@$(if $(V),,echo "CC $< ($(MPICC))")
 	$(Q)$(COMPILE) $(patsubst -I%,-isystem %,$(filter -I% -D%,$(call mpi_says,compile))) -DREAL_BITS=32 -c -o $@ $<
 
-$(MPI_DIR)/depthscope: $(MAIN:%.c=$(B)/%.o) $(RANKS_OBJ) $(LIB)
+$(MPI_DIR)/depthscope: $(MAIN:%.c=$(B)/%.o) $(RANKS_OBJ) $(COVERED) $(LIB)
 	@$(if $(V),,echo "LD $@")
 	$(Q)$(LINK) -o $@ $^ $(LDLIBS_ALL) $(filter -L% -l% -Wl%,$(call mpi_says,link))
 

@@ -33,14 +33,15 @@ MPIS = {}  # name: (mpirun, program)
 
 def find_mpis():
     """Builds the programs: one for each MPI whose compiler and launcher are there."""
-    if os.path.basename(BUILD) != "release":
-        raise Skip("MPI programs are checked with the release build alone, this is %s" % BUILD)
+    variant = {"release": [], "cover": ["COV=1"]}.get(os.path.basename(BUILD))
+    if variant is None:
+        raise Skip("MPI programs are checked with the release build and that of COV=1 alone, this is %s" % BUILD)
     pairs = [("openmpi", "mpicc.openmpi", "mpirun.openmpi"), ("mpich", "mpicc.mpich", "mpirun.mpich"), ("mpi", "mpicc", "mpirun")]
     for name, cc, run in pairs:
         if not shutil.which(cc) or not shutil.which(run) or (name == "mpi" and MPIS):
             continue
         program = os.path.join(BUILD, cc, "depthscope")
-        made = subprocess.run(["make", "-s", "-C", ROOT, "MPI=1", "MPICC=" + cc, "TOP=", program], capture_output=True, text=True)
+        made = subprocess.run(["make", "-s", "-C", ROOT, "MPI=1", *variant, "MPICC=" + cc, "TOP=", program], capture_output=True, text=True)
         if made.returncode != 0:
             raise AssertionError("make MPI=1 MPICC=%s: %s" % (cc, made.stdout + made.stderr))
         MPIS[name] = (run, os.path.join(ROOT, program))
