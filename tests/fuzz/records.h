@@ -13,7 +13,8 @@ static inline size_t fuzz_frames(struct str *out, const uint8_t *p, size_t n, in
     struct value body;
     size_t used, frames = 0;
     for (int i = 0; i < times; i++)
-        for (size_t at = 0; at < n && value_check(p + at, n - at, &body, &used, NULL) == 0; at += used)
+        for (size_t at = 0; at < n && value_check(p + at, n - at, &body, &used, NULL) == 0;
+             at += used)
             record_copy(out, ++frames, body);
     need(!out->failed);
     return frames;
