@@ -15,7 +15,8 @@ static void check_terminal(const char *term, const char *colorterm, const char *
         struct term_choice c;
         term_choose(&c, term, colorterm, option[i], none);
         need(c.entry != NULL && strlen(c.entry) < 4096 + strlen(term));
-        need(c.colours == 0 || c.colours == 8 || c.colours == 16 || c.colours == 256 || c.colours == 1 << 24);
+        need(c.colours == 0 || c.colours == 8 || c.colours == 16 || c.colours == 256 ||
+             c.colours == 1 << 24);
     }
     (void)term_is_plain(term);
     need(term[0] || !term_can_draw(term));

@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     figure_options_default(&o);
     o.x = axis[data[1] >> 1 & 3];
     for (; runs < 1 + (data[1] & 1); runs++) {
-        if (data[2] == '{' && json_parse_wide(&run[runs].json, (const char *)data + 2, size - 2, "results.json", &e) < 0)
+        if (data[2] == '{' && json_parse_wide(&run[runs].json, (const char *)data + 2, size - 2,
+                                              "results.json", &e) < 0)
             break;
         if (data[2] != '{')
             run[runs].view = fuzz_view(data + 2, size - 2);

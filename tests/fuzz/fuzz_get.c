@@ -43,7 +43,8 @@ static void table(const uint8_t *p, size_t n)
         int found = get_find(&c, names[i], &known, &e);
         need_line(found, &e);
         for (size_t k = 0; found == 0 && k < known.n; k++)
-            need(fs_name_ok(known.file[k].name) && known.file[k].bytes >= -1 && strncmp(known.file[k].url, "http", 4) == 0);
+            need(fs_name_ok(known.file[k].name) && known.file[k].bytes >= -1 &&
+                 strncmp(known.file[k].url, "http", 4) == 0);
     }
     need_line(rc == 0 ? get_find(&c, "no such name", &known, &e) : -1, &e);
     if (rc == 0)

@@ -58,7 +58,8 @@ static int is_small(void)
     need_line(rc, &e);
     if (rc < 0)
         return 0;
-    rc = model_config_weights(&c) <= WEIGHTS_MAX && model_config_depth(&c) <= DEPTH_MAX && c.max_seq <= NAMES_MAX;
+    rc = model_config_weights(&c) <= WEIGHTS_MAX && model_config_depth(&c) <= DEPTH_MAX &&
+         c.max_seq <= NAMES_MAX;
     opt_release(&model_group, &c);
     config_release(&route);
     return rc;

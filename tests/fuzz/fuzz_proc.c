@@ -8,14 +8,29 @@
 #include "kit.h"
 
 /* The cgroups come last: they are read in their own folder. */
-static const char *const file[] = {
-    "proc/stat", "proc/net/dev", "proc/loadavg", "sys/class/drm/card0/device/vendor", "sys/class/drm/card0/device/product_name",
-    "sys/class/drm/card0/device/device", "sys/class/drm/card0/device/gpu_busy_percent", "sys/class/drm/card0/device/mem_info_vram_total",
-    "sys/class/drm/card0/device/mem_info_vram_used", "sys/class/drm/card0/device/hwmon/hwmon1/power1_average",
-    "sys/class/drm/card0/device/hwmon/hwmon1/temp1_input", "sys/class/drm/card0/device/hwmon/hwmon1/freq1_input", "proc/self/cgroup",
-    "cgroup/memory.max", "cgroup/memory.current", "cgroup/memory.stat", "cgroup/cpu.max", "cgroup/a/memory.max", "cgroup/a/memory.current",
-    "cgroup/memory/a/memory.limit_in_bytes", "cgroup/memory/a/memory.usage_in_bytes", "cgroup/cpu/a/cpu.cfs_quota_us",
-    "cgroup/cpu/a/cpu.cfs_period_us"};
+static const char *const file[] = {"proc/stat",
+                                   "proc/net/dev",
+                                   "proc/loadavg",
+                                   "sys/class/drm/card0/device/vendor",
+                                   "sys/class/drm/card0/device/product_name",
+                                   "sys/class/drm/card0/device/device",
+                                   "sys/class/drm/card0/device/gpu_busy_percent",
+                                   "sys/class/drm/card0/device/mem_info_vram_total",
+                                   "sys/class/drm/card0/device/mem_info_vram_used",
+                                   "sys/class/drm/card0/device/hwmon/hwmon1/power1_average",
+                                   "sys/class/drm/card0/device/hwmon/hwmon1/temp1_input",
+                                   "sys/class/drm/card0/device/hwmon/hwmon1/freq1_input",
+                                   "proc/self/cgroup",
+                                   "cgroup/memory.max",
+                                   "cgroup/memory.current",
+                                   "cgroup/memory.stat",
+                                   "cgroup/cpu.max",
+                                   "cgroup/a/memory.max",
+                                   "cgroup/a/memory.current",
+                                   "cgroup/memory/a/memory.limit_in_bytes",
+                                   "cgroup/memory/a/memory.usage_in_bytes",
+                                   "cgroup/cpu/a/cpu.cfs_quota_us",
+                                   "cgroup/cpu/a/cpu.cfs_period_us"};
 enum { FILES = sizeof file / sizeof *file };
 
 static void make_folders(void)

@@ -8,14 +8,16 @@ static struct job_request *new_request(int fd)
 {
     struct job_request *r = mem_alloc(1, sizeof *r);
     need(r != NULL && fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
-    *r = (struct job_request){.fd = fd, .is_connected = 1, .dir = "runs/x", .timeout_s = 60, .end = clock_mono() + 60};
+    *r = (struct job_request){
+        .fd = fd, .is_connected = 1, .dir = "runs/x", .timeout_s = 60, .end = clock_mono() + 60};
     return r;
 }
 
 static void check(const struct str *answer, const uint8_t *p, size_t n)
 {
     const uint8_t *end = memchr(p, '\n', n);
-    need(end != NULL && answer->len == (size_t)(end - p) && memcmp(str_text(answer), p, answer->len) == 0);
+    need(end != NULL && answer->len == (size_t)(end - p) &&
+         memcmp(str_text(answer), p, answer->len) == 0);
     need(job_pending(str_text(answer)) >= 0);
 }
 

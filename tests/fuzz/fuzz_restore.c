@@ -12,7 +12,8 @@ static struct trainer trainer;
 static struct tiny_kept kept;
 static char root[1024], now[1100];
 
-static const char *const part[] = {"state.json", "model.safetensors", "optimizer.safetensors", "config.json", "live.json", "best.json"};
+static const char *const part[] = {"state.json",  "model.safetensors", "optimizer.safetensors",
+                                   "config.json", "live.json",         "best.json"};
 enum { PARTS = 6, OF_CHECKPOINT = 4, DATA_MAX = 1 << 16 };
 static struct str whole[PARTS]; /* as the trainer wrote them */
 
@@ -64,7 +65,8 @@ static void put_manifest(void)
     for (int i = 0; i < OF_CHECKPOINT; i++) {
         struct stat st;
         need(sha256_file(path_of(i), hex, NULL) == 0 && fs_stat(path_of(i), &st) == 0);
-        str_addf(&m, "%s\"%s\": {\"bytes\": %lld, \"sha256\": \"%s\"}", i ? ", " : "", part[i], (long long)st.st_size, hex);
+        str_addf(&m, "%s\"%s\": {\"bytes\": %lld, \"sha256\": \"%s\"}", i ? ", " : "", part[i],
+                 (long long)st.st_size, hex);
     }
     str_add(&m, "}}\n");
     char path[1200];
@@ -79,7 +81,8 @@ static void go_on(void)
     const struct train_state *s = &trainer.state;
     struct err e = {0};
     struct str note = {0};
-    need(s->step >= 0 && s->skipped >= 0 && s->skipped <= s->step && s->tokens >= 0 && s->bad_in_row >= 0 && s->best_step >= -1);
+    need(s->step >= 0 && s->skipped >= 0 && s->skipped <= s->step && s->tokens >= 0 &&
+         s->bad_in_row >= 0 && s->best_step >= -1);
     need(isfinite(s->seconds) && s->seconds >= 0 && !isnan(s->best_loss));
     say_how_to_resume(&trainer, 0, &note);
     str_release(&note);

@@ -10,7 +10,28 @@ static int read_settings(struct train_config *c, int is_preset, struct err *e)
     char path[1024];
     snprintf(path, sizeof path, "%s", fuzz_path("config.yaml"));
     preset[0] = path;
-    return is_preset ? train_config_make(c, preset, 1, NULL, 0, e) : train_config_read(c, fuzz_dir(), NULL, 0, NULL, e);
+    return is_preset ? train_config_make(c, preset, 1, NULL, 0, e)
+                     : train_config_read(c, fuzz_dir(), NULL, 0, NULL, e);
+}
+
+/* Numbers to the last bit: a resume has to be the same run. */
+static void same_numbers(const struct opt_group *g, const void *a, const void *b)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        size_t at = g->opts[i].offset, n = g->opts[i].type == OPT_REAL  ? sizeof(double)
+                                           : g->opts[i].type == OPT_INT ? sizeof(int64_t)
+                                                                        : 0;
+        need(memcmp((const char *)a + at, (const char *)b + at, n) == 0);
+    }
+}
+
+static void same(const struct train_config *a, const struct train_config *b)
+{
+    same_numbers(&train_group, &a->train, &b->train);
+    same_numbers(&data_group, &a->data, &b->data);
+    same_numbers(&run_group, &a->run, &b->run);
+    same_numbers(&model_group, &a->model, &b->model);
+    same_numbers(&alert_group, &a->alert, &b->alert);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -27,13 +48,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rc < 0)
         return 0;
     train_config_print(&first, &c);
-    train_config_release(&c);
     fuzz_put(fuzz_path("config.yaml"), first.p, first.len);
     rc = read_settings(&again, 0, &e);
     if (rc < 0)
         fprintf(stderr, "%s\n", e.text);
     need(rc == 0);
     train_config_print(&second, &again);
+    same(&c, &again);
+    train_config_release(&c);
     train_config_release(&again);
     need(strcmp(str_text(&first), str_text(&second)) == 0);
     str_release(&first);

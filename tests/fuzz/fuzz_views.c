@@ -12,7 +12,8 @@ static void press(struct app *app, uint32_t key)
     struct event ev = {.kind = EVENT_KEY, .key = key};
     const char *name = app_focused(app)->name;
     /* exports, processes and paths would have effects outside */
-    if (key == 'e' || key == 'q' || (key == KEYCODE_ENTER && (app->prompt.is_active || strcmp(name, "home") == 0)))
+    if (key == 'e' || key == 'q' ||
+        (key == KEYCODE_ENTER && (app->prompt.is_active || strcmp(name, "home") == 0)))
         return;
     app_event(app, &ev);
     app->must_quit = 0;
@@ -20,7 +21,8 @@ static void press(struct app *app, uint32_t key)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint32_t other[] = {KEYCODE_ENTER, KEYCODE_UP, KEYCODE_DOWN, KEYCODE_LEFT, KEYCODE_RIGHT};
+    static const uint32_t other[] = {KEYCODE_ENTER, KEYCODE_UP, KEYCODE_DOWN, KEYCODE_LEFT,
+                                     KEYCODE_RIGHT};
     int views = 0, keys = size < 4 ? 0 : data[3] % KEYS_MAX;
     if (size < 4 + (size_t)keys)
         return 0;
@@ -35,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     app->canvas.look = (struct look){GLYPHS_BRAILLE, 256, &app->theme};
     setenv("DEPTHSCOPE_RUNS", "/nonexistent/runs", 1);
     need(canvas_resize(&app->canvas, 1 + data[1] % 60, 1 + data[2] % 200) == 0);
-    app->run[app->runs++] = (struct open_run){.view = fuzz_view(data + 4 + keys, size - 4 - (size_t)keys), .path = "fuzz"};
+    app->run[app->runs++] = (struct open_run){
+        .view = fuzz_view(data + 4 + keys, size - 4 - (size_t)keys), .path = "fuzz"};
     while (view_registry[views])
         views++;
     app_show(app, view_registry[data[0] % views]->name);

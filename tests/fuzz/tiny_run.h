@@ -23,12 +23,26 @@ static inline void tiny_ok(int rc, const struct err *e)
 static inline void tiny_open(struct trainer *t, const char *name, const char *method)
 {
     static struct fs_ops ops;
-    const char *key[] = {
-        "model.layers=6",        "model.dim=8",           "model.heads=1",       "model.vocab=300",
-        "model.max_seq=32",      "data.docs=7", "data.val_fraction=0.2",          "data.tokenizer=bytes", "train.batch=2",
-        "train.seq=8",           "train.steps=100",       "train.warmup=2",      "train.probes=1",
-        "train.probe_tokens=8",  "train.eval_tokens=16",  "train.samples=4",     "train.time_rounds=1",
-        "train.system_every=0",  "threads=1",         method};
+    const char *key[] = {"model.layers=6",
+                         "model.dim=8",
+                         "model.heads=1",
+                         "model.vocab=300",
+                         "model.max_seq=32",
+                         "data.docs=7",
+                         "data.val_fraction=0.2",
+                         "data.tokenizer=bytes",
+                         "train.batch=2",
+                         "train.seq=8",
+                         "train.steps=100",
+                         "train.warmup=2",
+                         "train.probes=1",
+                         "train.probe_tokens=8",
+                         "train.eval_tokens=16",
+                         "train.samples=4",
+                         "train.time_rounds=1",
+                         "train.system_every=0",
+                         "threads=1",
+                         method};
     struct train_config c;
     struct err e = {0};
     char dir[1024];
