@@ -1,5 +1,6 @@
-/* Arbitrary answers of a served model, which may be on another machine, to the views that ask one.  First byte: the view, and whether Compare asks two
- * models; second byte: how many keys follow; between the keys the rest arrives, as records. */
+/* Arbitrary answers of a served model, which may be on another machine, to the views that ask one.
+ * First byte: the view, and whether Compare asks two models; second byte: how many keys follow;
+ * between the keys the rest arrives, as records. */
 #include "eval/session.c"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
-/* Arbitrary lines to a trainer of a tiny model, whose method is that of the first byte.  Each line is one command, as from
- * control.sock, with one answer of one line; "step" trains a step.  A line that begins with "!" or "?" is the text of an event "set" or
- * "settings" of its log.  In the end the settings that hold are read back from live.json and, without it, from the log. */
+/* Arbitrary lines to a trainer of a tiny model, whose method is that of the first byte. Each line
+ * is one command, as from control.sock, with one answer of one line; "step" trains a step. A
+ * line that begins with "!" or "?" is the text of an event "set" or "settings" of its log. In
+ * the end the settings that hold are read back from live.json and, without it, from the log. */
 #include "tiny_run.h"
 
 #include "training/command.c"

@@ -1,5 +1,6 @@
-/* Arbitrary words of the environment, one a line: TERM, COLORTERM, NO_COLOR, STY, TMUX, DEPTHSCOPE_FAIL, then a launcher's size and rank.  Whatever
- * they are, what is chosen is one of what there is. */
+/* Arbitrary words of the environment, one a line: TERM, COLORTERM, NO_COLOR, STY, TMUX,
+ * DEPTHSCOPE_FAIL, then a launcher's size and rank. Whatever they are, what is chosen is one of
+ * what there is. */
 #include "base/fault.h"
 #include "base/ranks_launcher.h"
 #include "tui/term.h"

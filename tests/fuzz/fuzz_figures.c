@@ -1,5 +1,6 @@
-/* Arbitrary results in a figure.  First byte: which figure; second byte: bit 0 how often the rest is given, bits 1 and 2 the axis.  What begins
- * with a brace is a JSON file of results, everything else the records of a run.  A one-line error, or a figure as SVG and PDF. */
+/* Arbitrary results in a figure. First byte: which figure; second byte: bit 0 how often the rest is
+ * given, bits 1 and 2 the axis. What begins with a brace is a JSON file of results, everything
+ * else the records of a run. A one-line error, or a figure as SVG and PDF. */
 #include "base/json.h"
 #include "figures/figure.h"
 

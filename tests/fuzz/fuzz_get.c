@@ -1,5 +1,5 @@
-/* Arbitrary headers of a server (first byte even) as curl passes them on, and an arbitrary table of known files (odd), as `depthscope get` reads
- * them. */
+/* Arbitrary headers of a server (first byte even) as curl passes them on, and an arbitrary table of
+ * known files (odd), as `depthscope get` reads them. */
 #include "cli/get/get_fetch.c"
 
 #include "cli/commands.h"

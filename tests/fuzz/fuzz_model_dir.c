@@ -1,5 +1,6 @@
-/* A model in a directory as Hugging Face publishes it: config.json, a NUL, and the header of model.safetensors, which gets as much data as its last
- * tensor ends with.  A one-line error, or a model whose values can be read, and that a run could start from. */
+/* A model in a directory as Hugging Face publishes it: config.json, a NUL, and the header of
+ * model.safetensors, which gets as much data as its last tensor ends with. A one-line error, or
+ * a model whose values can be read, and that a run could start from. */
 #include "base/json.h"
 #include "models/load.h"
 #include "models/weights.h"

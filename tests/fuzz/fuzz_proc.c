@@ -1,5 +1,5 @@
-/* Arbitrary files of /proc and /sys: parts with a NUL between them, each the name of a file (a number below), and its bytes.  What is read of the
- * machine is plausible or NaN. */
+/* Arbitrary files of /proc and /sys: parts with a NUL between them, each the name of a file (a
+ * number below), and its bytes. What is read of the machine is plausible or NaN. */
 #include "base/machine.c"
 
 #include "base/cgroup.h"

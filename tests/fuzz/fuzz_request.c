@@ -1,5 +1,6 @@
-/* What a server of control.sock, or anything else behind that socket, sends to a client: first byte: the size of the pieces.  The answer is
- * the first line; without one the connection's end is an error in one line. */
+/* What a server of control.sock, or anything else behind that socket, sends to a client: first
+ * byte: the size of the pieces. The answer is the first line; without one the connection's end
+ * is an error in one line. */
 #include "training/request.c"
 
 #include "kit.h"

@@ -1,6 +1,7 @@
-/* Arbitrary bytes in a checkpoint that a trainer resumes from; the first byte says where: its state.json, the header of its
- * weights or of its moments (with as much data as the tensors had), its config.json, or the run's live.json or best.json.  The manifest
- * agrees.  Either a one-line error, or a state that the next step can be trained from, and that is saved. */
+/* Arbitrary bytes in a checkpoint that a trainer resumes from; the first byte says where: its
+ * state.json, the header of its weights or of its moments (with as much data as the tensors
+ * had), its config.json, or the run's live.json or best.json. The manifest agrees. Either a
+ * one-line error, or a state that the next step can be trained from, and that is saved. */
 #include "tiny_run.h"
 
 #include <sys/stat.h>

@@ -1,5 +1,7 @@
-/* Arbitrary records of a log as a row of the list of runs: the second byte says how often they are repeated (long logs are sampled), the first what
- * follows them: nothing, zeros, part of a record, or other bytes.  Every column has a text, and the row reads the same when it is read again. */
+/* Arbitrary records of a log as a row of the list of runs: the second byte says how often they are
+ * repeated (long logs are sampled), the first what follows them: nothing, zeros, part of a
+ * record, or other bytes. Every column has a text, and the row reads the same when it is read
+ * again. */
 #include "base/fs.h"
 #include "io/runindex.h"
 

@@ -1,6 +1,7 @@
-/* What a served model sends to the workbench.  First byte: bit 0 whether the rest is the stream itself or bodies of records, which get frames; bit 1
- * whether a trace is being saved, after up to three other answers; the second byte: the size of the pieces.  Records come whole and in order; a trace
- * that is saved is one that can be read. */
+/* What a served model sends to the workbench. First byte: bit 0 whether the rest is the stream
+ * itself or bodies of records, which get frames; bit 1 whether a trace is being saved, after up
+ * to three other answers; the second byte: the size of the pieces. Records come whole and in
+ * order; a trace that is saved is one that can be read. */
 #include "eval/session.c"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Arbitrary bytes as config.yaml of a run that is resumed, or (first byte odd) as a preset: a one-line error, or settings that are written and read
- * again the same. */
+/* Arbitrary bytes as config.yaml of a run that is resumed, or (first byte odd) as a preset: a
+ * one-line error, or settings that are written and read again the same. */
 #include "training/options.h"
 
 #include "kit.h"

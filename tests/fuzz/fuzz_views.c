@@ -1,5 +1,6 @@
-/* Arbitrary records of a run in the workbench.  First byte: the view; second and third: rows and columns; the fourth: how many keys follow, which
- * are pressed one after the other.  Nothing is started and nothing outside is touched. */
+/* Arbitrary records of a run in the workbench. First byte: the view; second and third: rows and
+ * columns; the fourth: how many keys follow, which are pressed one after the other. Nothing is
+ * started and nothing outside is touched. */
 #include "base/mem.h"
 #include "tui/appstate.h"
 

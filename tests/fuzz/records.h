@@ -1,4 +1,5 @@
-/* Arbitrary MessagePack maps as the records of a log: each gets its frame, sequence number and checksum. */
+/* Arbitrary MessagePack maps as the records of a log: each gets its frame, sequence number and
+ * checksum. */
 #ifndef DS_TESTS_FUZZ_RECORDS_H
 #define DS_TESTS_FUZZ_RECORDS_H
 

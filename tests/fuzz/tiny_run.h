@@ -1,4 +1,5 @@
-/* A run of a tiny model inside the fuzz target: the trainer itself (training/trainer.c), without fsync. */
+/* A run of a tiny model inside the fuzz target: the trainer itself (training/trainer.c), without
+ * fsync. */
 #ifndef DS_TESTS_FUZZ_TINY_RUN_H
 #define DS_TESTS_FUZZ_TINY_RUN_H
 
