@@ -261,8 +261,8 @@ static int mark_of(struct value mark)
     return value_is(mark, "accepted") ? 1 : value_is(mark, "corrected") ? 2 : 0;
 }
 
-/* A token in its place.  Late ones of a request that was stopped may leave a gap and are dropped, as are
- * those of another number of layers than the text before them. */
+/* A token in its place.  Late ones of a request that was stopped may leave a gap and are dropped, as
+ * are those of another number of layers than the text before them. */
 static void take_token(struct generate *g, struct value body)
 {
     int64_t at = value_int(value_get(body, "index"), -1);
