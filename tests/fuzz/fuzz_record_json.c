@@ -1,5 +1,7 @@
 /* Arbitrary records as lines of JSON, as `show`, `trace` and `agent` print them: whatever they hold,
  * one line of JSON each, in UTF-8. */
+#include <math.h>
+
 #include "base/utf8.h"
 #include "cli/record_json.h"
 #include "io/json_scan.h"
@@ -14,9 +16,10 @@ static void check(const struct str *line)
     need(utf8_valid(line->p, line->len) == line->len);
     for (size_t i = 0; i + 1 < line->len; i++)
         need((unsigned char)line->p[i] >= ' ');
-    do
+    do {
         t = json_scan_next(&s);
-    while (t > JSON_SCAN_DONE);
+        need(t != JSON_SCAN_NUMBER || isfinite(s.value)); /* those are strings */
+    } while (t > JSON_SCAN_DONE);
     need(t == JSON_SCAN_DONE || s.depth >= JSON_SCAN_DEPTH - 1);
 }
 
