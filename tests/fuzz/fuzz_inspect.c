@@ -1,9 +1,9 @@
 /* Arbitrary bytes in a file that `depthscope inspect` shows; the first byte says under which name,
- * and whether as JSON.  A one-line error, or printable text, or one JSON object. */
+ * and whether as JSON.  Bytes of a log that do not begin a frame are records, which get one.  A one-line error, or printable text, or one JSON object. */
 #include "base/utf8.h"
 #include "cli/inspect/inspect.h"
 
-#include "kit.h"
+#include "records.h"
 
 /* Those of the program are in its main file. */
 const struct command commands[] = {{.name = NULL}};
@@ -13,10 +13,10 @@ int command_fail(const struct err *e)
     return e->code ? 1 : 0;
 }
 
-static const char *const file[] = {
-    "log.mp",          "x.safetensors",       "x.gguf",       "x.png",
-    "x.bin",           "tokenizer.json",      "vocab.yaml",   "d/config.json",
-    "a/adapter_config.json", "tokenizer.model", "x.index.json", "other"};
+static const char *const file[] = {"log.mp",          "x.safetensors", "x.gguf",
+                                   "x.png",           "x.bin",         "tokenizer.json",
+                                   "vocab.yaml",      "d/config.json", "a/adapter_config.json",
+                                   "tokenizer.model", "x.index.json",  "other"};
 
 static void check_text(const struct str *out)
 {
@@ -49,7 +49,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int is_dir = name[1] == '/';
     (void)!fs_mkdirs(fuzz_path("d"), NULL);
     (void)!fs_mkdirs(fuzz_path("a"), NULL);
-    fuzz_put(fuzz_path(name), data + 1, size - 1);
+    if (name == file[0] && size > 1 && data[1] != 0xc9) {
+        struct str log = {0};
+        fuzz_frames(&log, data + 1, size - 1, 1);
+        fuzz_put(fuzz_path(name), str_text(&log), log.len);
+        str_release(&log);
+    } else {
+        fuzz_put(fuzz_path(name), data + 1, size - 1);
+    }
     snprintf(path, sizeof path, "%s", fuzz_path(is_dir ? name[0] == 'd' ? "d" : "a" : name));
     x.json = data[0] >> 7;
     int rc = inspect_path(path, &x, &e);
