@@ -54,7 +54,7 @@ FLAGS.release  := $(ARCH:%=-march=%) $(HARDEN) -fno-math-errno -fno-trapping-mat
 FLAGS.debug    := -O1 $(SLOW)
 FLAGS.san      := $(SLOW) -fsanitize=$(SAN) -fno-sanitize=null,object-size -fno-sanitize-recover=all# the address sanitizer finds those, too
 FLAGS.cover    := -g --coverage
-FLAGS.fuzz     := -O1 $(SLOW) -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+FLAGS.fuzz     := -O1 $(SLOW) -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow -fno-sanitize-recover=all
 FLAGS.portable := $(FLAGS.release) -g0 -static -ffunction-sections -fdata-sections
 VARIANT        := $(if $(filter san,$(KIND)),san-$(SAN),$(KIND))$(if $(filter ref,$(BLAS)),-ref)$(CROSS:%-linux-gnu-=-%)
 

@@ -1,4 +1,5 @@
 /* Writes and reads a run's checkpoints: all state that the next step depends on. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -199,37 +200,65 @@ static int check_hash(const struct json_node *n, uint64_t now, const char *what,
     return 0;
 }
 
+/* A number as print_state writes it, in a string because it may be beyond that of JSON. */
+static int read_position(uint64_t *out, const struct json_node *n)
+{
+    char *end;
+    const char *text = json_str(n, NULL);
+    if (!text || *text < '0' || *text > '9')
+        return 0;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return *end == '\0' && errno == 0;
+}
+
+/* The next steps count on from these numbers: none may be one that no run reaches. */
+static int parse_state(struct train_state *x, const struct json_node *n, const char *path,
+                       struct err *e)
+{
+    const int64_t most = (int64_t)1 << 53;
+    *x = (struct train_state){
+        .step = json_int(json_get(n, "step"), -1),
+        .tokens = json_int(json_get(n, "tokens"), 0),
+        .skipped = json_int(json_get(n, "skipped"), 0),
+        .bad_in_row = json_int(json_get(n, "bad_in_row"), 0),
+        .best_step = json_int(json_get(n, "best_step"), -1),
+        .best_loss = hex_num(json_get(n, "best_loss"), (double)INFINITY),
+        .seconds = hex_num(json_get(n, "seconds"), 0),
+    };
+    if (x->step < 0 || !read_position(&x->pos.epoch, json_get(n, "epoch")) ||
+        !read_position(&x->pos.window, json_get(n, "window")))
+        return err_set(e, DS_EFORMAT, "%s: missing or malformed step, epoch or window", path);
+    if (x->step > most || x->tokens < 0 || x->tokens > most || x->skipped < 0 ||
+        x->skipped > x->step || x->bad_in_row < 0 || x->bad_in_row > x->skipped)
+        return err_set(e, DS_EFORMAT,
+                       "%s: step, tokens, skipped or bad_in_row is not that of a run", path);
+    if (x->best_step < -1 || x->best_step > x->step || isnan(x->best_loss) ||
+        !isfinite(x->seconds) || x->seconds < 0)
+        return err_set(e, DS_EFORMAT, "%s: best_step, best_loss or seconds is not that of a run",
+                       path);
+    return 0;
+}
+
 static int read_state(struct trainer *t, const char *dir, int allow_change, struct err *e)
 {
     char path[1200];
     struct json *j = NULL;
-    struct train_state *x = &t->state;
+    struct train_state x;
     int rc = fs_join(path, sizeof path, dir, "state.json", e);
     if (rc == 0)
         rc = json_read_file(&j, path, 1 << 20, e);
     if (rc < 0)
         return rc;
     const struct json_node *n = json_root(j);
-    const char *epoch = json_str(json_get(n, "epoch"), NULL),
-               *window = json_str(json_get(n, "window"), NULL);
-    if (!epoch || !window || json_int(json_get(n, "step"), -1) < 0)
-        rc = err_set(e, DS_EFORMAT, "%s: missing step, epoch or window", path);
-    else
+    rc = parse_state(&x, n, path, e);
+    if (rc == 0)
         rc = check_hash(json_get(n, "corpus"), corpus_hash(t->corpus), "corpus", allow_change, e);
     if (rc == 0)
         rc = check_hash(json_get(n, "tokenizer"), tokenizer_hash(t->tokenizer), "tokenizer",
                         allow_change, e);
-    if (rc == 0) {
-        x->step = json_int(json_get(n, "step"), 0);
-        x->tokens = json_int(json_get(n, "tokens"), 0);
-        x->skipped = json_int(json_get(n, "skipped"), 0);
-        x->bad_in_row = json_int(json_get(n, "bad_in_row"), 0);
-        x->best_step = json_int(json_get(n, "best_step"), -1);
-        x->best_loss = hex_num(json_get(n, "best_loss"), (double)INFINITY);
-        x->seconds = hex_num(json_get(n, "seconds"), 0);
-        x->pos.epoch = strtoull(epoch, NULL, 10);
-        x->pos.window = strtoull(window, NULL, 10);
-    }
+    if (rc == 0)
+        t->state = x;
     json_free(j);
     return rc;
 }

@@ -15,11 +15,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static inline void need(int ok)
+static inline void need_at(int ok, const char *what, int line)
 {
-    if (!ok)
-        abort();
+    if (ok)
+        return;
+    fprintf(stderr, "line %d: not true: %s\n", line, what);
+    abort();
 }
+#define need(x) need_at((x), #x, __LINE__)
 
 /* A failure says why, in one line. */
 static inline void need_line(int rc, const struct err *e)

@@ -261,7 +261,8 @@ static int mark_of(struct value mark)
     return value_is(mark, "accepted") ? 1 : value_is(mark, "corrected") ? 2 : 0;
 }
 
-/* A token in its place; late ones of a request that was stopped may leave a gap and are dropped. */
+/* A token in its place.  Late ones of a request that was stopped may leave a gap and are dropped, as
+ * are those of another number of layers than the text before them. */
 static void take_token(struct generate *g, struct value body)
 {
     int64_t at = value_int(value_get(body, "index"), -1);
@@ -272,6 +273,7 @@ static void take_token(struct generate *g, struct value body)
     if (at == 0)
         begin_answer(g);
     if (at < 0 || (size_t)at > g->n || !piece || !run || layers < 1 ||
+        (g->n > 0 && layers != (size_t)g->layers) ||
         mem_grow(&grown, &g->cap, g->n + 1, sizeof *g->token) < 0)
         return;
     g->token = grown;
