@@ -147,6 +147,10 @@ class Mutant:
         self.linked.add(program)
         command = Mutant.commands[program].replace(" OBJECTS ", " %s " % " ".join(self.changed[build]))
         r = subprocess.run(["sh", "-c", command], cwd=tree.ROOT, capture_output=True, text=True)
+        if r.returncode and re.search("duplicate symbol|multiple definition", r.stderr):  # it includes the source itself, as it was
+            tree.place(os.path.join(tree.TREE, program), os.path.join(tree.ROOT, program))
+            self.linked.discard(program)
+            return False
         if r.returncode:
             raise RuntimeError("%s does not link: %s" % (program, r.stderr[-500:]))
         return True

@@ -397,7 +397,7 @@ T(the_lines_of_nanogpt_are_points)
                               "number of parameters: 10.65M\n"
                               "step 0: train loss 4.2874, val loss 4.2823\n"
                               "iter 0: loss 4.2664, time 28812.40ms, mfu -100.00%\n"
-                              "\x1b[32miter 10: loss nan, time 1.5s, mfu 12.50%\x1b[0m\n"
+                              "\033""7\x1b]0;a title\a\x1b[32miter 10: loss nan, time 1.5s, mfu 12.50%\x1b[0m\033""8\n"
                               "saving checkpoint 3 to out\n"
                               "step 250: train loss 2.0, val loss 2.125\n");
     t_eq(v->n_series, 5);

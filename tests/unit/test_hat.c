@@ -356,8 +356,11 @@ T(deeper_layers_are_dropped_more_often)
         run(m, pass);
         for (int l = 0; l < L; l++) {
             t_eq(m->plan[l].n == 0, m->ffn[l].n == 0);
-            if (m->plan[l].n == 0)
+            if (m->plan[l].n == 0) {
                 t_true(kit_same(m->stream.h[l], m->stream.h[l + 1], kit_states(m)));
+                t_near(kit_metric(m, "ffn_share", l), 0, 0);
+                t_near(kit_metric(m, "exit_rate", l), 0, 0);
+            }
             dropped[l] += m->plan[l].n == 0;
         }
     }
