@@ -20,6 +20,9 @@ enum { WAITING_MAX = 8 << 20, TAIL_MAX = 64 << 20 };
 struct runlog_writer {
     char *path;
     int fd;
+    dev_t dev; /* of the file, and its number there */
+    ino_t ino;
+    int is_taken;         /* by another process, while its handle was stale */
     uint64_t seq, offset; /* of the last record; file size after it */
     int is_torn;          /* a partial record follows offset and could not be truncated */
     struct str frame;     /* the record being appended */
@@ -202,6 +205,8 @@ static int open_file(struct runlog_writer *w, struct err *e)
         return err_errno(e, "stat %s", w->path);
     if (!S_ISREG(st.st_mode))
         return err_set(e, DS_EIO, "%s: not a regular file", w->path);
+    w->dev = st.st_dev;
+    w->ino = st.st_ino;
     int rc = lock(w, e);
     if (rc == 0)
         rc = find_end(w, &tail, e);
@@ -251,7 +256,7 @@ static int is_shorter(struct runlog_writer *w)
 static void cut_torn(struct runlog_writer *w)
 {
     struct stat st;
-    if (!w->is_torn)
+    if (!w->is_torn || w->is_taken)
         return;
     if (is_shorter(w) || fs_truncate(w->fd, w->offset) == 0)
         w->is_torn = 0;
@@ -259,13 +264,44 @@ static void cut_torn(struct runlog_writer *w)
         w->offset = (uint64_t)st.st_size; /* readers skip the torn bytes by their checksum */
 }
 
+/* The server of a network file system has forgotten its handles: the file is opened again where its
+ * path still leads to it and nobody has gone on with it, of which `n` bytes at most may be our own.  1 when
+ * it is. */
+static int open_stale(struct runlog_writer *w, size_t n)
+{
+    struct stat st;
+    struct err e = {0};
+    int fd = fs_open(w->path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return 0;
+    if (fs_fstat(fd, &st) < 0 || st.st_dev != w->dev || st.st_ino != w->ino) {
+        fs_close(fd);
+        return 0;
+    }
+    fs_close(w->fd); /* its lock would be in the way of ours */
+    w->fd = fd;
+    w->is_taken = lock(w, &e) < 0 || fs_fstat(fd, &st) < 0 || (uint64_t)st.st_size > w->offset + n;
+    if (w->is_taken)
+        return 0;
+    log_warn("%s: its handle was stale, and it was opened again", w->path);
+    w->is_torn = 1;
+    cut_torn(w);
+    return 1;
+}
+
 /* Appends one frame; on failure nothing of it remains (or is_torn is set). */
 static int put(struct runlog_writer *w, const char *p, size_t n, struct err *e)
 {
+    if (w->is_taken)
+        return err_set(e, DS_EBUSY, "%s was taken by another process while its handle was stale", w->path);
     cut_torn(w);
     int rc = fs_write_all(w->fd, p, n, w->path, e);
+    int number = errno;
+    if (rc < 0 && number == ESTALE && open_stale(w, n)) {
+        rc = fs_write_all(w->fd, p, n, w->path, e);
+        number = errno;
+    }
     if (rc < 0) {
-        int number = errno;
         w->is_torn = 1;
         cut_torn(w);
         errno = number;

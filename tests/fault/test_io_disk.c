@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -674,6 +675,84 @@ T(what_the_network_lost_of_a_log_is_not_filled_with_zeros) /* D14 */
     uint64_t records, gaps, lost;
     count(p, &records, &gaps, &lost);
     t_true(records >= 20 + 9 && records + lost == 40 && gaps <= 1);
+}
+
+/* The descriptor of ours that is this file. */
+static int fd_of(const char *path)
+{
+    struct stat want, st;
+    int found = -1;
+    t_eq(stat(path, &want), 0);
+    for (int fd = 0; fd < 256; fd++)
+        if (fstat(fd, &st) == 0 && st.st_dev == want.st_dev && st.st_ino == want.st_ino)
+            found = fd;
+    t_true(found >= 0);
+    return found;
+}
+
+static int stale_fd;
+
+/* As on a server that was started again: the handle of the log, and no other, is unknown. */
+static ssize_t stale_write(int fd, const void *b, size_t n)
+{
+    if (fd != stale_fd)
+        return write(fd, b, n);
+    errno = ESTALE;
+    return -1;
+}
+
+T(a_log_whose_handle_is_stale_is_opened_again_where_it_still_is) /* D14 */
+{
+    char p[512], moved[520];
+    struct err e = {0};
+    struct str text = {0};
+    struct fs_ops network = *fs_ops_get();
+    uint64_t records, gaps, lost;
+    log_to(quiet, NULL);
+    network.write = stale_write;
+    for (int how = 0; how < 3; how++) { /* it is there; another file is; another process goes on with it */
+        struct runlog_writer *w, *other = NULL;
+        snprintf(p, sizeof p, "%s/log-%d.mp", t_tmpdir(), how);
+        snprintf(moved, sizeof moved, "%s.moved", p);
+        t_ok(runlog_writer_open(&w, p, &e), &e);
+        stale_fd = -1;
+        fs_ops_set(&network);
+        for (int i = 0; i < 10; i++)
+            t_ok(append(w, i, &e), &e);
+        stale_fd = fd_of(p);
+        if (how == 1) {
+            t_eq(rename(p, moved), 0);
+            t_ok(fs_write_file(p, "x", 1, &e), &e);
+        } else if (how == 2) {
+            t_eq(flock(stale_fd, LOCK_UN), 0); /* as the server forgets it */
+            t_ok(runlog_writer_open(&other, p, &e), &e);
+            t_ok(append(other, 10, &e), &e);
+        }
+        for (int i = 10; i < 20; i++) {
+            e = (struct err){0};
+            int rc = append(w, i, &e);
+            t_eq(rc < 0, how > 0);
+            if (how == 2 && i > 10)
+                t_true(strstr(e.text, "was taken by another process while its handle was stale"));
+        }
+        if (how == 0) {
+            t_eq(runlog_writer_buffered(w), 0);
+            t_eq(runlog_writer_open(&other, p, &e), DS_EBUSY);
+        }
+        fs_ops_set(NULL);
+        runlog_writer_close(w);
+        if (how == 1) { /* what is not the log is as it was */
+            t_ok(fs_read_file(&text, p, 100, &e), &e);
+            t_eq(text.len, 1);
+            str_release(&text);
+        } else {
+            if (how == 2)
+                runlog_writer_close(other);
+            count(p, &records, &gaps, &lost);
+            t_eq(records, how == 0 ? 20 : 11);
+            t_eq(gaps + lost, 0);
+        }
+    }
 }
 
 /* ---- power failures: a process ends at a call, then the disk loses what was not synced ---- */
