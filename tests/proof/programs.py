@@ -30,9 +30,10 @@ class Programs:
     """Test programs of a variant, in an order that does not depend on the machine; state["done"] holds those that have run."""
 
     def __init__(self, variant, settings, folders, scripts=False, runner=(), env=None, seconds=1800, skip=()):
-        self.variant, self.settings, self.runner, self.seconds = variant, settings, list(runner), seconds
+        self.settings, self.runner, self.seconds = settings, list(runner), seconds
         base = "build/" + variant
-        self.env = {**os.environ, "BUILD_DIR": base, "DEPTHSCOPE": os.path.join(proof.ROOT, base, "depthscope"), **(env or {})}
+        self.driven = base + "/depthscope"
+        self.env = {**os.environ, "BUILD_DIR": base, "DEPTHSCOPE": os.path.join(proof.ROOT, self.driven), **(env or {})}
         found = []
         for d in folders:
             for path in sorted(glob.glob(os.path.join(proof.ROOT, "tests", d, "fuzz_*.c" if d == "fuzz" else "test_*.c"))):
@@ -54,6 +55,8 @@ class Programs:
 
     def run(self, budget, state):
         """Builds and runs those that are left until the time is up; True when all have run."""
+        if not make(budget, *self.settings, self.driven):  # the program that tests start
+            return False
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("PROOF_JOBS", "1"))) as pool:
             runs = [pool.submit(self.run_one, p, budget, state) for p in self.left(state)]
             for r in runs:
