@@ -123,6 +123,8 @@ T(what_an_architecture_cannot_store_is_refused)
         {"model.experts=4 model.experts_norm=false model.qk_norm=head", "experts_norm=false"},
         {"model.experts=4 model.qk_norm=whole", "experts_norm=true"},
         {"model.experts=4 model.experts_bias=true", "no architecture"},
+        {"model.experts=4 model.experts_norm=false model.qk_norm=whole model.expert_ffn=8",
+         "norms of queries and keys"},
         {"model.experts=4 model.experts_noop=1 model.qk_norm=head",
          "no-op experts (model.experts_noop=1)"},
         {"model.experts=4 model.qk_norm=head model.dense_layers=0", "dense MLPs in some blocks"},
