@@ -430,3 +430,22 @@ T(a_file_of_another_version_is_refused_with_a_reason)
     t_ok(fs_write_file(path, ":W&B\xE1\xBE\x01", 7, &e), &e);
     t_fails(runview_open(&v, path, &e), &e, DS_EFORMAT, "unsupported version 1, expected 0");
 }
+
+T(every_failed_allocation_is_an_error_or_changes_nothing)
+{
+    struct str s = {0}, config = {0}, run = {0};
+    char path[600];
+    add_run(&s);
+    add_item(&config, 1, "opt", NULL, "{\"name\": \"adamw\", \"betas\": [0.9, 0.95]}");
+    pb_add_bytes(&run, 4, config.p, config.len);
+    pb_add_text(&run, 8, "warm");
+    add_record(&s, RUN, &run);
+    add_loss(&s, 9, "0.125");
+    snprintf(path, sizeof path, "%s/" NAME, t_tmpdir());
+    FILE *f = fopen(path, "wb");
+    t_true(f && fwrite(s.p, 1, s.len, f) == s.len && fclose(f) == 0);
+    t_fails_without_memory(path);
+    str_release(&run);
+    str_release(&config);
+    str_release(&s);
+}
