@@ -3,6 +3,7 @@
 
 #include "kit.h"
 
+#include "base/mem.h"
 #include "gguf_file.h"
 #include "models/load.h"
 
@@ -511,4 +512,32 @@ T(scalings_and_windows_are_read_as_they_are_in_the_file)
                 row[i].want);
         opt_release(&model_group, &c);
     }
+}
+
+T(every_failed_allocation_of_a_gguf_model_is_an_error)
+{
+    struct model *m = NULL;
+    char path[600];
+    int failed = 0, is_done = 0;
+    t_ok(open_phi(&m, &(struct phi){6, 32, 48, 3, 3, 1.25}), &err);
+    model_free(m);
+    str_copy(path, sizeof path, gf_put_as("none.gguf", "", 0));
+    str_copy(strrchr(path, '/'), 20, "/x.gguf");
+    for (uint64_t k = 1; !is_done && k < 20000; k++) {
+        uint64_t last = mem_calls() + k;
+        m = NULL;
+        err = (struct err){0};
+        mem_fail_at(last, 0);
+        int rc = model_open(&m, path, NULL, MODEL_INFERENCE, &err);
+        is_done = mem_calls() < last;
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        t_truef(rc >= 0 || (rc == DS_EMEM && strstr(err.text, "memory")), "call %d: %d %s", (int)k,
+                rc, err.text);
+        if (rc >= 0) {
+            t_str(m->config.rope_short, "1.25,1.5,2");
+            model_free(m);
+        }
+    }
+    t_truef(is_done && failed > 50, "%d", failed);
 }

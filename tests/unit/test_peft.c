@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "io/st_set.h"
 #include "kit.h"
 #include "models/export.h"
@@ -719,4 +720,33 @@ T(the_fingerprint_of_a_large_file_has_samples_of_its_rest)
     t_ok(base_ref_make(&again, in(dir, "x.gguf"), &e), &e);
     t_true(strcmp(again.hash, first.hash) != 0); /* its size */
     t_fails(base_ref_make(&again, in(dir, "gone"), &e), &e, DS_EIO, "gone: No such file");
+}
+
+T(every_failed_allocation_of_an_adapted_model_is_an_error)
+{
+    char dir[1000];
+    struct err e = {0};
+    int failed = 0, is_done = 0;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE "model.attn_bias=true model.tied=false ",
+                              "lora_r=2 lora_targets=q,v lora_dora=true lora_save=norm", dir);
+    t_ok(peft_save(m, in(dir, "lora"), "../base", &e), &e);
+    for (uint64_t k = 1; !is_done && k < 20000; k++) {
+        struct model *back = NULL;
+        uint64_t last = mem_calls() + k;
+        e = (struct err){0};
+        mem_fail_at(last, 0);
+        int rc = model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e);
+        is_done = mem_calls() < last;
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        t_truef(rc >= 0 || (rc == DS_EMEM && strstr(e.text, "memory") && !strchr(e.text, '\n')),
+                "call %d: %d %s", (int)k, rc, e.text);
+        if (rc >= 0) {
+            kit_same_params(m, back);
+            model_free(back);
+        }
+    }
+    t_truef(is_done && failed > 100, "%d", failed);
+    model_free(m);
 }
