@@ -48,9 +48,9 @@ static size_t too_deep(const char *p, size_t n)
 
 /* ---- memory ----
  *
- * Without memory jansson cuts strings short and can write beyond them, so that no allocation may fail
- * in it: the parser is left by longjmp, which stays within this file, and the document's blocks are
- * released together. */
+ * Without memory jansson cuts strings short and can write beyond them, so that no allocation may
+ * fail in it: the parser is left by longjmp, which stays within this file, and the document's
+ * blocks are released together. */
 
 enum { BLOCK_MIN = 4 << 10, BLOCK_MAX = 1 << 20 };
 

@@ -1011,3 +1011,65 @@ T(every_failed_allocation_of_a_tokenizer_json_is_an_error)
         ids_release(&want);
     }
 }
+
+/* A config of n specials and m tokens in all, its version and pattern, tokens "a" and "b", and the list of
+ * special tokens. */
+#define TEKKEN(config, vocab, specials)                                                            \
+    "{\"config\":{" config "},\"vocab\":[" vocab "],\"special_tokens\":" specials "}"
+#define SIZES "\"default_vocab_size\":4,\"default_num_special_tokens\":2"
+#define PATTERN ",\"version\":\"v7\",\"pattern\":\"[a-z]+| \""
+#define AB "{\"rank\":0,\"token_bytes\":\"YQ==\"},{\"rank\":1,\"token_bytes\":\"Yg==\"}"
+#define ST "[{\"rank\":0,\"token_str\":\"<s>\"},{\"rank\":1,\"token_str\":\"</s>\"}]"
+
+T(a_tekken_file_is_read_or_refused_by_name)
+{
+    static const char good[] = TEKKEN(SIZES PATTERN, AB, ST);
+    static const struct {
+        const char *text;
+        int code;
+        const char *part;
+    } row[] = {
+        {"{}", DS_ERANGE, "default_vocab_size = -1 and default_num_special_tokens = -1"},
+        {TEKKEN("\"default_vocab_size\":9,\"default_num_special_tokens\":2", AB, ST), DS_ERANGE,
+         "must leave 1 to 2 tokens, the length of vocab"},
+        {TEKKEN(SIZES PATTERN, "{\"rank\":1,\"token_bytes\":\"YQ==\"},1", ST), DS_EFORMAT,
+         "vocab[0]: expected rank 0 and token_bytes"},
+        {TEKKEN(SIZES PATTERN,
+                "{\"rank\":0,\"token_bytes\":\"?\"},{\"rank\":1,\"token_bytes\":\"Yg==\"}", ST),
+         DS_EFORMAT, "vocab[0]: token_bytes must be base64"},
+        {TEKKEN(SIZES PATTERN, AB, "null"), DS_ERANGE, "special tokens: must be at most 2"},
+        {TEKKEN(SIZES ",\"version\":\"v99\",\"pattern\":\"a\"", AB, "null"), DS_EFORMAT,
+         "missing special_tokens in a file of version v99"},
+        {TEKKEN(SIZES PATTERN, AB, "[1,2,3]"), DS_ERANGE, "3 special tokens: must be at most 2"},
+        {TEKKEN(SIZES PATTERN, AB,
+                "[{\"rank\":0,\"token_str\":\"<s>\"},{\"rank\":0,\"token_str\":\"x\"}]"),
+         DS_EFORMAT, "special_tokens[1]: expected rank 1 and token_str"},
+        {TEKKEN(SIZES, AB, ST), DS_EFORMAT, "config: missing pattern"},
+    };
+    struct tokenizer *t = NULL;
+    int failed = 0, is_done = 0;
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        t_fails(tokenizer_parse_tekken(&t, row[i].text, strlen(row[i].text), "x.json", &err), &err,
+                row[i].code, row[i].part);
+        t_true(strstr(err.text, "x.json") == err.text);
+    }
+    t_ok(tokenizer_parse_tekken(&t, good, sizeof good - 1, "x.json", &err), &err);
+    t_eq(tokenizer_bos(t), 0);
+    t_eq(tokenizer_vocab(t), 4);
+    EXPECT(t, "ab", 0, 2, 3);
+    tokenizer_free(t);
+    for (uint64_t k = 1; !is_done && k < 20000; k++) {
+        uint64_t last = mem_calls() + k;
+        t = NULL;
+        err = (struct err){0};
+        mem_fail_at(last, 0);
+        int rc = tokenizer_parse_tekken(&t, good, sizeof good - 1, "x.json", &err);
+        is_done = mem_calls() < last;
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        t_truef(rc >= 0 || (rc == DS_EMEM && strstr(err.text, "memory")), "call %d: %d %s", (int)k,
+                rc, err.text);
+        tokenizer_free(t);
+    }
+    t_true(is_done && failed > 20);
+}
