@@ -41,6 +41,7 @@ struct param {
 struct params {
     struct param *p;
     int n, cap;
+    int failed;       /* one could not be added, for lack of memory */
     struct map index; /* of the names */
     void *block;      /* all values, grads, m, v */
     size_t block_bytes;
@@ -48,7 +49,7 @@ struct params {
     uint64_t given;   /* the same without steps, which leave frozen parameters alone */
 };
 
-/* Appends a row; returns its index (>= 0) or DS_EMEM.  rows > 0; cols 0 = a vector.  Names must be
+/* Appends a row; returns its index (>= 0) or DS_EMEM, and `failed` is set.  rows > 0; cols 0 = a vector.  Names must be
  * unique. */
 int params_add(struct params *ps, const char *name, int rows, int cols, enum param_group group,
                enum param_init init, double scale);

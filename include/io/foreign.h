@@ -34,6 +34,8 @@ void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t 
  * supersedes points. */
 struct record *foreign_begin(struct foreign_out *out, const char *kind, int64_t step, double time);
 void foreign_end(struct foreign_out *out);
+/* Something that was to be reported is lost: reading ends with DS_EMEM. */
+void foreign_no_memory(struct foreign_out *out);
 /* An `event` record: level "info", "warn" or "error". */
 void foreign_event(struct foreign_out *out, int64_t step, double time, const char *level,
                    const char *name, const char *text);

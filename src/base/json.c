@@ -2,13 +2,16 @@
 #include "base/json.h"
 
 #include <jansson.h>
+#include <pthread.h>
+#include <setjmp.h>
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/mem.h"
 
 enum { DEPTH_MAX = 256 };
 
-/* struct json and struct json_node are both json_t. */
+/* A struct json_node is a json_t. */
 static const struct json_node *node_of(const json_t *t)
 {
     return (const struct json_node *)t;
@@ -43,10 +46,80 @@ static size_t too_deep(const char *p, size_t n)
     return n;
 }
 
+/* ---- memory ----
+ *
+ * Without memory jansson cuts strings short and can write beyond them, so that no allocation may
+ * fail in it: the parser is left by longjmp, which stays within this file, and the document's
+ * blocks are released together. */
+
+enum { BLOCK_MIN = 4 << 10, BLOCK_MAX = 1 << 20 };
+
+struct block {
+    struct block *older;
+    size_t size, used;
+    max_align_t data[];
+};
+struct json {
+    struct block *block; /* the newest */
+    json_t *tree;
+};
+
+static _Thread_local struct json *parsed;
+static _Thread_local jmp_buf no_memory;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void *tree_alloc(size_t n)
+{
+    const size_t unit = sizeof(max_align_t);
+    struct block *b = parsed->block;
+    n = n > SIZE_MAX / 2 ? SIZE_MAX / 2 : (n + unit - 1) / unit * unit;
+    if (!b || n > b->size - b->used) {
+        size_t size = !b ? BLOCK_MIN : b->size < BLOCK_MAX ? 2 * b->size : BLOCK_MAX;
+        size = n > size ? n : size;
+        b = mem_realloc(NULL, sizeof *b + size, 1);
+        if (!b)
+            longjmp(no_memory, 1);
+        *b = (struct block){.older = parsed->block, .size = size};
+        parsed->block = b;
+    }
+    b->used += n;
+    return (char *)b->data + b->used - n;
+}
+
+static void tree_free(void *p)
+{
+    (void)p; /* with its document */
+}
+
+static void use_blocks(void)
+{
+    json_set_alloc_funcs(tree_alloc, tree_free);
+}
+
+void json_free(struct json *j)
+{
+    for (struct block *b = j ? j->block : NULL, *older; b; b = older) {
+        older = b->older;
+        mem_free(b);
+    }
+    mem_free(j);
+}
+
 /* What a parser accepts beyond strict JSON of 64 bits. */
 enum { WIDE = 1, NULS = 2 };
 
-static int parse_tree(json_t **tree, const char *p, size_t n, int more, const char *what,
+/* 0 when there was no memory: j->tree and *bad are as before. */
+static int load(struct json *j, const char *p, size_t n, size_t flags, json_error_t *bad)
+{
+    pthread_once(&once, use_blocks);
+    parsed = j;
+    if (setjmp(no_memory))
+        return 0;
+    j->tree = json_loadb(p, n, flags, bad);
+    return 1;
+}
+
+static int parse_tree(struct json *j, const char *p, size_t n, int more, const char *what,
                       struct err *e)
 {
     const size_t flags =
@@ -59,13 +132,13 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int more, const ch
     if (deep < n)
         return err_set(e, DS_EFORMAT, "%s: nesting depth must be at most %d (offset %zu)", what,
                        DEPTH_MAX, deep);
-    *tree = json_loadb(n ? p : "", n, flags, &bad);
-    if (!*tree && more & WIDE && json_error_code(&bad) == json_error_numeric_overflow)
-        *tree = json_loadb(p, n, flags | JSON_DECODE_INT_AS_REAL, &bad);
-    if (*tree)
-        return 0;
-    if (json_error_code(&bad) == json_error_out_of_memory)
+    int done = load(j, n ? p : "", n, flags, &bad);
+    if (done && !j->tree && more & WIDE && json_error_code(&bad) == json_error_numeric_overflow)
+        done = load(j, p, n, flags | JSON_DECODE_INT_AS_REAL, &bad);
+    if (!done)
         return err_set(e, DS_EMEM, "%s: out of memory", what);
+    if (j->tree)
+        return 0;
     return err_set(e, DS_EFORMAT, "%s:%d:%d: %s (offset %d)", what, bad.line > 0 ? bad.line : 1,
                    bad.column > 0 ? bad.column : 1, bad.text[0] ? bad.text : "invalid JSON",
                    bad.position > 0 ? bad.position : 0);
@@ -74,10 +147,13 @@ static int parse_tree(json_t **tree, const char *p, size_t n, int more, const ch
 static int parse(struct json **out, const char *p, size_t n, int more, const char *what,
                  struct err *e)
 {
-    json_t *tree = NULL;
-    int rc = parse_tree(&tree, p, n, more, what, e);
+    struct json *j = mem_alloc(1, sizeof *j);
+    int rc =
+        j ? parse_tree(j, p, n, more, what, e) : err_set(e, DS_EMEM, "%s: out of memory", what);
     if (rc == 0)
-        *out = (struct json *)tree;
+        *out = j;
+    else
+        json_free(j);
     return rc;
 }
 
@@ -116,14 +192,9 @@ int json_read_wide(struct json **out, const char *path, uint64_t cap, struct err
     return read_file(out, path, cap, WIDE, e);
 }
 
-void json_free(struct json *j)
-{
-    json_decref((json_t *)j);
-}
-
 const struct json_node *json_root(const struct json *j)
 {
-    return (const struct json_node *)j;
+    return j ? node_of(j->tree) : NULL;
 }
 
 enum json_kind json_kind_of(const struct json_node *n)

@@ -108,7 +108,7 @@ static int compile(struct regex *r, const struct str *text, struct err *e)
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
     r->code =
         pcre2_compile((PCRE2_SPTR)str_text(text), text->len, options, &number, &at, r->compile);
-    if (!r->code && number == PCRE2_ERROR_NOMEMORY)
+    if (!r->code && (number == PCRE2_ERROR_HEAP_FAILED || number == PCRE2_ERROR_NOMEMORY))
         return err_set(e, DS_EMEM, "out of memory");
     if (!r->code) {
         pcre2_get_error_message(number, message, sizeof message);

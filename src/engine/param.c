@@ -37,8 +37,10 @@ int params_add(struct params *ps, const char *name, int rows, int cols, enum par
     BUG_IF(rows <= 0 || cols < 0, "parameter %s: shape %d x %d", name, rows, cols);
     BUG_IF(strlen(name) >= sizeof ps->p->name, "parameter %s: name too long", name);
     BUG_IF(params_find(ps, name) >= 0, "parameter %s: duplicate name", name);
-    if (params_room(ps) != DS_OK || map_set(&ps->index, name, strlen(name), ps->n) < 0)
+    if (params_room(ps) != DS_OK || map_set(&ps->index, name, strlen(name), ps->n) < 0) {
+        ps->failed = 1;
         return DS_EMEM;
+    }
     struct param *p = &ps->p[ps->n];
     *p = (struct param){.rank = cols ? 2 : 1,
                         .shape = {rows, cols},

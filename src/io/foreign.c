@@ -86,7 +86,7 @@ struct foreign_reader {
 
 /* ---- what formats report ---- */
 
-static void no_memory(struct foreign_out *out)
+void foreign_no_memory(struct foreign_out *out)
 {
     out->is_failed = 1;
 }
@@ -95,7 +95,7 @@ static struct item *new_item(struct foreign_out *out)
 {
     void *p = out->item;
     if (mem_grow(&p, &out->cap_items, out->items + 1, sizeof *out->item) < 0) {
-        no_memory(out);
+        foreign_no_memory(out);
         return NULL;
     }
     out->item = p;
@@ -155,7 +155,7 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
     out->name = p; /* it may have moved even when a name cannot be added */
     if (!copy || rc < 0 || map_set(&out->ids, kept, n, (int64_t)out->names) < 0) {
         mem_free(copy);
-        no_memory(out);
+        foreign_no_memory(out);
         return -1;
     }
     out->name[out->names] = copy;
@@ -180,7 +180,7 @@ void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t 
     }
     if (out->points == out->cap_points) {
         if (mem_grow(&p, &out->cap_points, out->points + 1, sizeof *out->point) < 0) {
-            no_memory(out);
+            foreign_no_memory(out);
             return;
         }
         out->point = p;
@@ -221,8 +221,12 @@ static void add_body(struct foreign_out *out, size_t from)
 void foreign_end(struct foreign_out *out)
 {
     size_t from = out->bodies.len;
-    if (record_end(out->record, 0, &out->bodies, NULL) < 0) {
-        out->invalid++; /* longer or deeper than a record may be */
+    int rc = record_end(out->record, 0, &out->bodies, NULL);
+    if (rc < 0) {
+        if (rc == DS_EMEM)
+            foreign_no_memory(out);
+        else
+            out->invalid++; /* longer or deeper than a record may be */
         out->bodies.len = from;
         return;
     }
@@ -435,7 +439,7 @@ static int take(struct foreign_reader *r, struct source *s, int is_end, struct e
         s->ended_at = s->taken + s->left.len;
         n = more < 0 ? more : n + more;
     }
-    if (r->out.is_failed || s->left.failed)
+    if (r->out.is_failed || s->left.failed || n == DS_EMEM)
         return err_set(e, DS_EMEM, "%s: out of memory for its records", r->path);
     if (n < 0) {
         s->is_broken = 1;
@@ -601,7 +605,7 @@ static int deliver(struct foreign_reader *r, struct runlog_entry *entry, struct 
         i->n -= k;
         r->at += i->n == 0;
     }
-    return whole > 0 ? 1 : err_add(e, DS_EFORMAT, "%s", r->path);
+    return whole > 0 ? 1 : err_add(e, whole < 0 ? (int)whole : DS_EFORMAT, "%s", r->path);
 }
 
 int foreign_next(struct foreign_reader *r, struct runlog_entry *entry, struct err *e)
@@ -681,11 +685,12 @@ static struct foreign_reader *reader_new(const char *path, const struct foreign_
 int foreign_reader_open(struct foreign_reader **out, const char *path, struct err *e)
 {
     char home[4096];
-    const struct foreign_format *format = foreign_files_find(path, home, sizeof home);
+    int rc;
+    const struct foreign_format *format = foreign_files_find(path, home, sizeof home, &rc);
     struct foreign_reader *r;
-    if (!format)
+    if (!format && rc != DS_EMEM)
         return err_set(e, DS_ENOTFOUND, "%s: not a log of a known format", path);
-    if (!(r = reader_new(home, format)))
+    if (!format || !(r = reader_new(home, format)))
         return err_set(e, DS_EMEM, "%s: out of memory", path);
     r->is_dir = fs_is_dir(home);
     *out = r;

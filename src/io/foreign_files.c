@@ -122,9 +122,11 @@ static int look(struct foreign_files *f, const char *dir, const char *below, int
     size_t n = 0;
     int rc = 0;
     if ((below[0] ? fs_join(path, sizeof path, dir, below, NULL)
-                  : str_copy(path, sizeof path, dir)) != 0 ||
-        fs_list(path, &names, &n, NULL) < 0)
-        return 0; /* gone or not readable */
+                  : str_copy(path, sizeof path, dir)) != 0)
+        return 0;
+    rc = fs_list(path, &names, &n, NULL);
+    if (rc < 0) /* else gone or not readable */
+        return rc == DS_EMEM ? err_set(e, rc, "out of memory for file names") : 0;
     for (size_t i = 0; rc == 0 && i < n && f->looks < FOREIGN_LOOKS_MAX; i++) {
         f->looks++;
         if (names[i][0] == '.' || (below[0] ? fs_join(rel, sizeof rel, below, names[i], NULL)
@@ -190,20 +192,23 @@ static int is_format(const char *dir, struct foreign_files *files,
     return 0;
 }
 
-static const struct foreign_format *recognise_dir(const char *dir)
+/* NULL with *rc = DS_EMEM when there was no memory to tell. */
+static const struct foreign_format *recognise_dir(const char *dir, int *rc)
 {
     char **names = NULL;
     size_t n = 0;
     const struct foreign_format *found = NULL;
-    if (fs_list(dir, &names, &n, NULL) < 0)
+    *rc = fs_list(dir, &names, &n, NULL);
+    if (*rc < 0)
         return NULL;
-    for (const struct foreign_format *const *f = foreign_formats; *f && !found; f++) {
+    for (const struct foreign_format *const *f = foreign_formats; *f && !found && *rc == 0; f++) {
         struct foreign_files files = {0};
         int has_member = (*f)->depth > 0 && !(*f)->is_folder;
         for (size_t i = 0; (*f)->is_member && !has_member && i < n; i++)
             has_member =
                 (*f)->is_member(names[i]) || ((*f)->is_folder && (*f)->is_folder(names[i]));
-        if (!(*f)->is_member || !has_member || foreign_files_list(&files, dir, *f, NULL) < 0)
+        if (!(*f)->is_member || !has_member ||
+            (*rc = foreign_files_list(&files, dir, *f, NULL)) < 0)
             continue;
         if (is_format(dir, &files, *f))
             found = *f;
@@ -214,7 +219,8 @@ static const struct foreign_format *recognise_dir(const char *dir)
 }
 
 /* "RUN/metrics" where a format's runs have such a folder: RUN, when that is one of its runs. */
-static const struct foreign_format *recognise_inner(const char *path, char *home, size_t size)
+static const struct foreign_format *recognise_inner(const char *path, char *home, size_t size,
+                                                    int *rc)
 {
     size_t n = strlen(path), base;
     while (n > 1 && path[n - 1] == '/')
@@ -231,21 +237,22 @@ static const struct foreign_format *recognise_inner(const char *path, char *home
         home[base] = '\0';
         if (base == 0)
             str_copy(home, size, ".");
-        if (recognise_dir(home) == *f)
+        if (recognise_dir(home, rc) == *f)
             return *f;
     }
     return NULL;
 }
 
-const struct foreign_format *foreign_files_find(const char *path, char *home, size_t size)
+const struct foreign_format *foreign_files_find(const char *path, char *home, size_t size, int *rc)
 {
     struct stat st;
     const struct foreign_format *f = NULL;
+    *rc = 0;
     if (fs_stat(path, &st) != 0 || str_copy(home, size, path) != 0)
         return NULL;
     if (S_ISDIR(st.st_mode)) {
-        f = recognise_dir(path);
-        return f ? f : recognise_inner(path, home, size);
+        f = recognise_dir(path, rc);
+        return f || *rc == DS_EMEM ? f : recognise_inner(path, home, size, rc);
     }
     return S_ISREG(st.st_mode) ? recognise_file(path) : NULL;
 }
@@ -253,6 +260,7 @@ const struct foreign_format *foreign_files_find(const char *path, char *home, si
 int foreign_find(const char *path, const struct foreign_format **format)
 {
     char home[4096];
-    *format = foreign_files_find(path, home, sizeof home);
+    int rc;
+    *format = foreign_files_find(path, home, sizeof home, &rc);
     return *format != NULL;
 }

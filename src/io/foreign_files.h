@@ -11,11 +11,12 @@ const struct foreign_format *foreign_recognise(const void *p, size_t n, const ch
                                                int is_all);
 
 /* The format of a file or folder, or NULL; `home` is the path of the run, which is not always the one
- * given (foreign_format.inner). */
-const struct foreign_format *foreign_files_find(const char *path, char *home, size_t size);
+ * given (foreign_format.inner).  *rc: DS_EMEM when there was no memory to tell. */
+const struct foreign_format *foreign_files_find(const char *path, char *home, size_t size, int *rc);
 
 struct foreign_files {
-    char **name; /* paths below the folder: in order of bytes, or of numbers where the newest counts */
+    char **
+        name; /* paths below the folder: in order of bytes, or of numbers where the newest counts */
     size_t n, cap;
     uint64_t left_out, looks;
 };

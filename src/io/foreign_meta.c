@@ -83,8 +83,9 @@ int foreign_json(const char *text, size_t n, const char *prefix, size_t prefix_n
     str_add_bytes(&path, prefix, prefix_n);
     if (!path.failed)
         walk(&s, json_scan_next(&s), &path, visitor);
+    int rc = path.failed ? DS_EMEM : 1;
     str_release(&path);
-    return 1;
+    return rc;
 }
 
 /* ---- configuration ---- */
@@ -104,7 +105,7 @@ void foreign_config_set(struct foreign_config *c, const char *key, size_t n, con
     str_add_bytes(&k, key, n);
     str_add_bytes(&v, value, value_n);
     if (k.failed || v.failed)
-        goto out;
+        goto failed;
     if (is_known) {
         char *old = c->value[i];
         c->is_changed |= strcmp(old, v.p) != 0;
@@ -113,18 +114,20 @@ void foreign_config_set(struct foreign_config *c, const char *key, size_t n, con
         goto out;
     }
     if (mem_grow(&keys, &c->cap_keys, c->n + 1, sizeof *c->key) < 0)
-        goto out;
+        goto failed;
     c->key = keys;
     if (mem_grow(&values, &c->cap_values, c->n + 1, sizeof *c->value) < 0)
-        goto out;
+        goto failed;
     c->value = values;
     if (map_set(&c->index, key, n, (int64_t)c->n) < 0)
-        goto out;
+        goto failed;
     c->key[c->n] = k.p;
     c->value[c->n++] = v.p;
     c->bytes += n + value_n;
     c->is_changed = 1;
     return;
+failed:
+    c->is_failed = c->is_changed = 1;
 out:
     str_release(&k);
     str_release(&v);
@@ -138,21 +141,29 @@ static void take_config(void *context, const char *path, size_t n, const struct 
         json_scan_text(scan, &text);
     else
         str_add_bytes(&text, scan->text, scan->n);
-    if (!text.failed)
-        foreign_config_set(context, path, n, str_text(&text), text.len);
+    struct foreign_config *c = context;
+    if (text.failed)
+        c->is_failed = c->is_changed = 1;
+    else
+        foreign_config_set(c, path, n, str_text(&text), text.len);
     str_release(&text);
 }
 
 void foreign_config_json(struct foreign_config *c, const char *prefix, size_t n, const char *text,
                          size_t text_n)
 {
-    if (!foreign_json(text, text_n, prefix, n,
-                      &(struct foreign_visitor){.value = take_config, .context = c}))
+    int rc = foreign_json(text, text_n, prefix, n,
+                          &(struct foreign_visitor){.value = take_config, .context = c});
+    if (rc < 0)
+        c->is_failed = c->is_changed = 1;
+    else if (rc == 0)
         foreign_config_set(c, prefix, n, text, text_n);
 }
 
-void foreign_config_put(struct foreign_config *c, struct record *head)
+void foreign_config_put(struct foreign_config *c, struct foreign_out *out, struct record *head)
 {
+    if (c->is_failed)
+        foreign_no_memory(out);
     if (c->n == 0)
         return;
     record_map(head, "config");

@@ -9,8 +9,8 @@
 
 /* The values of a JSON text, each with its path below `prefix`, joined by ".": strings, numbers, bools
  * and null as `token` says, and arrays whole, scan->text being their text.  media (or NULL) is given
- * the objects that have a "_type" instead of what is in them.  Returns 0 when the n bytes are not
- * JSON. */
+ * the objects that have a "_type" instead of what is in them.  Returns 1, 0 when the n bytes are not
+ * JSON, or DS_EMEM. */
 struct foreign_visitor {
     void (*value)(void *context, const char *path, size_t n, const struct json_scan *scan,
                   enum json_token token);
@@ -18,14 +18,14 @@ struct foreign_visitor {
     void *context;
 };
 int foreign_json(const char *text, size_t n, const char *prefix, size_t prefix_n,
-                 const struct foreign_visitor *visitor);
+                 const struct foreign_visitor *visitor) DS_CHECK;
 
 /* The flat configuration that was logged so far.  Zero-initialise; bounded. */
 struct foreign_config {
     struct map index;
     char **key, **value;
     size_t n, cap_keys, cap_values, bytes;
-    int is_changed;
+    int is_changed, is_failed; /* is_failed: something is lost, for lack of memory */
 };
 void foreign_config_set(struct foreign_config *c, const char *key, size_t n, const char *value,
                         size_t value_n);
@@ -33,7 +33,7 @@ void foreign_config_set(struct foreign_config *c, const char *key, size_t n, con
 void foreign_config_json(struct foreign_config *c, const char *prefix, size_t n, const char *text,
                          size_t text_n);
 /* Adds "config" to the head that is being built, when there is something to add. */
-void foreign_config_put(struct foreign_config *c, struct record *head);
+void foreign_config_put(struct foreign_config *c, struct foreign_out *out, struct record *head);
 void foreign_config_release(struct foreign_config *c);
 
 /* Names whose values are not shown, by kind ("histogram").  Zero-initialise; bounded. */

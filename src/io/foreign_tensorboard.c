@@ -195,7 +195,7 @@ static void put_config(struct tensorboard *s, struct foreign_out *out)
 {
     if (!s->config.is_changed)
         return;
-    foreign_config_put(&s->config, foreign_begin(out, "head", 0, (double)NAN));
+    foreign_config_put(&s->config, out, foreign_begin(out, "head", 0, (double)NAN));
     foreign_end(out);
 }
 

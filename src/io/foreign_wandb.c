@@ -50,6 +50,7 @@ struct wandb {
     int is_open;      /* `message` waits for its further parts */
     int is_lost;      /* parts of a message whose beginning was damaged are expected */
     int has_exit;
+    int is_failed; /* something is lost, for lack of memory */
     struct str message, name;
     int64_t step; /* newest of the history */
     double time;
@@ -115,6 +116,7 @@ static struct item read_item(struct wandb *s, struct pb m)
             item.typed = f;
         }
     }
+    s->is_failed |= s->name.failed;
     return item;
 }
 
@@ -180,7 +182,7 @@ static void add_point(struct wandb *s, struct foreign_out *out, const char *name
     foreign_point(out, name, n, s->step, s->time, x);
     if (s->logged.n < SUMMARY_MAX && !map_get(&s->logged, name, n, &is_known) &&
         map_set(&s->logged, name, n, 1) < 0)
-        foreign_invalid(out, 1);
+        s->is_failed = 1;
 }
 
 static void take_nested(void *context, const char *path, size_t n, const struct json_scan *scan,
@@ -251,8 +253,9 @@ static void take_history(struct wandb *s, struct foreign_out *out, struct pb his
         if (item_number(&item, &x))
             add_point(s, out, item.key, item.n, x);
         else if (pb_size(item.json) > 0 && (*item.json.p == '{' || *item.json.p == '"'))
-            foreign_json((const char *)item.json.p, pb_size(item.json), item.key, item.n,
-                         &(struct foreign_visitor){take_nested, take_media, &to});
+            s->is_failed |=
+                foreign_json((const char *)item.json.p, pb_size(item.json), item.key, item.n,
+                             &(struct foreign_visitor){take_nested, take_media, &to}) < 0;
     }
     foreign_hidden_report(&s->hidden, out, "key", 0);
 }
@@ -276,13 +279,14 @@ static void take_summary(struct wandb *s, struct pb summary)
             continue;
         if (map_get(&s->summary, item.key, item.n, &i))
             s->result[i] = x;
-        else if (s->summary.n < SUMMARY_MAX &&
-                 mem_grow(&p, &s->cap_results, s->summary.n + 1, sizeof *s->result) == 0) {
-            s->result = p;
+        else if (s->summary.n < SUMMARY_MAX) {
             i = (int64_t)s->summary.n;
-            s->result[i] = x;
-            if (map_set(&s->summary, item.key, item.n, i) < 0)
+            if (mem_grow(&p, &s->cap_results, s->summary.n + 1, sizeof *s->result) < 0 ||
+                (s->result = p, map_set(&s->summary, item.key, item.n, i)) < 0) {
+                s->is_failed = 1;
                 return;
+            }
+            s->result[i] = x;
         }
     }
 }
@@ -447,7 +451,7 @@ static void put_head(struct wandb *s, struct foreign_out *out)
         snprintf(text, sizeof text, "wandb %s", s->version);
         record_str(r, "writer", text);
     }
-    foreign_config_put(&s->config, r);
+    foreign_config_put(&s->config, out, r);
     foreign_end(out);
 }
 
@@ -579,6 +583,7 @@ static void take_part(struct wandb *s, struct foreign_out *out, int type, const 
         m.p = (const unsigned char *)str_text(&s->message);
         m.end = m.p + s->message.len;
     }
+    s->is_failed |= s->message.failed;
     if (s->message.failed || s->message.len > MESSAGE_MAX_BYTES) {
         foreign_invalid(out, 1);
         str_release(&s->message);
@@ -654,6 +659,8 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
         at += used;
     } while (used > 0);
     put_head(s, out);
+    if (s->is_failed)
+        foreign_no_memory(out);
     if (b->is_end)
         foreign_hidden_report(&s->hidden, out, "key", 1);
     return (int64_t)at;

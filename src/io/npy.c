@@ -65,7 +65,8 @@ static int read_type(struct npy *a, struct text *t, struct err *e)
 {
     size_t n = 0;
     const char *p = quoted(t, &n);
-    if (p && n == 3 && strchr("<>|=", p[0]) && strchr("iufb", p[1]) && strchr("1248", p[2])) {
+    if (p && n == 3 && memchr("<>|=", p[0], 4) && memchr("iufb", p[1], 4) &&
+        memchr("1248", p[2], 4)) {
         a->kind = p[1];
         a->size = p[2] - '0';
         a->is_swapped = p[0] == '>' && a->size > 1;

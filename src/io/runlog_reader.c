@@ -72,11 +72,13 @@ int runlog_reader_open(struct runlog_reader **out, const char *path, struct err 
     }
     r->fd = -1;
     if (strcmp(path, "-") && fs_is_dir(path)) {
-        rc = foreign_reader_open(&r->foreign, path, NULL);
+        rc = foreign_reader_open(&r->foreign, path, e);
         if (rc == 0) {
             *out = r;
             return 0;
         }
+        if (rc == DS_EMEM)
+            goto out;
     }
     rc = fd = open_path(path, &st, e);
     if (rc < 0)
@@ -384,20 +386,21 @@ static int step_gap(struct runlog_reader *r, struct runlog_entry *entry, struct 
 /* ---- logs of other programs ---- */
 
 /* Nothing was read so far, and the first byte is not ours: is it the log of another program?
- * 1 yes, 0 no, -1 not known before more bytes have come. */
-static int look_for_foreign(struct runlog_reader *r)
+ * 1 yes, 0 no, 2 not known before more bytes have come. */
+static int look_for_foreign(struct runlog_reader *r, struct err *e)
 {
     size_t pending, n = r->len - r->at;
     const unsigned char *p = n > 0 ? r->buf + r->at : NULL;
     if (r->has_seq || r->base + r->at > 0 || !p || p[0] == 0xC9 || p[0] == 0)
         return 0;
     if (!r->is_pipe) {
-        if (foreign_reader_open(&r->foreign, r->path, NULL) < 0)
-            return 0;
+        int rc = foreign_reader_open(&r->foreign, r->path, e);
+        if (rc < 0)
+            return rc == DS_EMEM ? rc : 0;
     } else if (!(r->foreign = foreign_reader_stream(p, n, r->at_end))) {
         /* a greeting of the far machine may come before records, lines of other text before a log */
         return n < TEXT_LOOK && !r->at_end && record_scan(r->buf, r->len, r->at, &pending) == r->len
-                   ? -1
+                   ? 2
                    : 0;
     }
     if (r->wants_points)
@@ -427,10 +430,12 @@ static int next_foreign(struct runlog_reader *r, struct runlog_entry *entry, str
 
 static int step_record(struct runlog_reader *r, struct runlog_entry *entry, struct err *e)
 {
-    int is_other = look_for_foreign(r);
-    if (is_other > 0)
+    int is_other = look_for_foreign(r, e);
+    if (is_other < 0)
+        return is_other;
+    if (is_other == 1)
         return next_foreign(r, entry, e);
-    if (is_other < 0) {
+    if (is_other == 2) {
         int more = fill(r, e);
         return more > 0 || (more == 0 && r->at_end) ? 2 : more;
     }

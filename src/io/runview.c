@@ -11,7 +11,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "io/foreign.h"
+#include "io/foreign_files.h"
 #include "io/runlog.h"
 #include "io/runview_parts.h"
 
@@ -248,10 +248,13 @@ static int set_path(struct runview *v, const char *path, struct err *e)
     char full[4096];
     int is_dir = strcmp(path, "-") && fs_is_dir(path), rc = 0;
     if (is_dir) {
-        const struct foreign_format *format;
+        char home[4096];
+        int why = 0;
         rc = fs_join(full, sizeof full, path, "log.mp", e);
-        if (rc == 0 && !fs_exists(full) && foreign_find(path, &format))
+        if (rc == 0 && !fs_exists(full) && foreign_files_find(path, home, sizeof home, &why))
             rc = str_copy(full, sizeof full, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
+        else if (rc == 0 && !fs_exists(full) && why == DS_EMEM)
+            rc = err_set(e, why, "%s: out of memory", path);
         else if (rc == 0 && !fs_exists(full))
             rc = err_set(
                 e, DS_ENOTFOUND,

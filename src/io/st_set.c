@@ -291,7 +291,7 @@ static int open_index(struct st_set *s, struct err *e)
     char dir[1200];
     struct json *j = NULL;
     if (str_copy(dir, sizeof dir, s->path))
-        return err_set(e, DS_ERANGE, "%s: path too long", s->path);
+        return err_set(e, DS_ERANGE, "%.120s: path too long", s->path);
     char *slash = strrchr(dir, '/');
     if (slash)
         *slash = '\0';
@@ -357,7 +357,7 @@ int st_set_open(struct st_set **out, const char *path, struct err *e)
     if (fs_is_dir(path))
         rc = find_weights(file, sizeof file, path, e);
     else if (str_copy(file, sizeof file, path))
-        rc = err_set(e, DS_ERANGE, "%s: path too long", path);
+        rc = err_set(e, DS_ERANGE, "%.120s: path too long", path);
     if (rc < 0)
         return rc;
     struct st_set *s = mem_alloc(1, sizeof *s);

@@ -48,7 +48,7 @@ static int register_params(struct model *m, struct err *e)
         m->head = params_add(ps, "lm_head.weight", (int)model_config_outputs(c, NULL), C,
                              PARAM_MATRIX, INIT_NORMAL, c->init_std);
     m->n_base = ps->n;
-    return m->embed < 0 || m->norm < 0 ? err_set(e, DS_EMEM, "parameter table: out of memory") : 0;
+    return ps->failed ? err_set(e, DS_EMEM, "parameter table: out of memory") : 0;
 }
 
 static void freeze_base(struct model *m)
@@ -129,7 +129,7 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
     if (rc < 0)
         return rc;
     if (!m)
-        return err_set(e, DS_EMEM, "model");
+        return err_set(e, DS_EMEM, "model: out of memory");
     m->config = *c;
     m->shape = model_config_flops(&m->config);
     m->is_training = train == MODEL_TRAIN || train == MODEL_TRAIN_OWN;
@@ -141,7 +141,7 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
         m->ffn = mem_alloc((size_t)model_config_depth(&m->config), sizeof *m->ffn);
     rc = m->block && m->plan && (m->ffn || !(route_find(m->config.method)->flags & ROUTE_SPLIT))
              ? make_rope(m, e)
-             : err_set(e, DS_EMEM, "model");
+             : err_set(e, DS_EMEM, "out of memory");
     if (rc == 0)
         rc = make_outputs(m, e);
     if (rc == 0)
@@ -150,6 +150,8 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
         rc = adapters_add(m, e);
     if (rc == 0)
         rc = make_route(m, route_options, seed, e);
+    if (rc == 0 && m->params.failed)
+        rc = err_set(e, DS_EMEM, "parameter table: out of memory");
     if (rc == 0 && train == MODEL_TRAIN_OWN)
         freeze_base(m);
     if (rc < 0) {

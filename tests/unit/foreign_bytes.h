@@ -4,10 +4,11 @@
 
 #include "t.h"
 
+#include "base/mem.h"
 #include "io/runview.h"
 
 /* A file of these bytes, opened.  NULL: no format recognises it. */
-static struct runview *open_bytes(const char *name, const void *p, size_t n)
+static inline struct runview *open_bytes(const char *name, const void *p, size_t n)
 {
     static char dir[1024];
     char path[2048];
@@ -27,7 +28,7 @@ static int same_bits(double a, double b)
 }
 
 /* Every point of `part` is the point of `whole` at the same place. */
-static void t_is_beginning(const struct runview *part, const struct runview *whole)
+static inline void t_is_beginning(const struct runview *part, const struct runview *whole)
 {
     for (size_t i = 0; i < part->n_series; i++) {
         const struct series *a = &part->series[i], *b = runview_series(whole, a->name);
@@ -40,7 +41,7 @@ static void t_is_beginning(const struct runview *part, const struct runview *who
 }
 
 /* Every point of `part` is some point of `whole`. */
-static void t_is_subset(const struct runview *part, const struct runview *whole)
+static inline void t_is_subset(const struct runview *part, const struct runview *whole)
 {
     for (size_t i = 0; i < part->n_series; i++) {
         const struct series *a = &part->series[i], *b = runview_series(whole, a->name);
@@ -53,6 +54,38 @@ static void t_is_subset(const struct runview *part, const struct runview *whole)
                     (long long)a->step[k]);
         }
     }
+}
+
+/* Each allocation of opening this log fails once: the whole log, or one error of memory. */
+static inline void t_fails_without_memory(const char *path)
+{
+    struct runview *whole = NULL;
+    struct err e = {0};
+    int failed = 0, is_done = 0;
+    t_ok(runview_open(&whole, path, &e), &e);
+    for (uint64_t k = 1; !is_done && k < 100000; k += 1 + k / 200) {
+        struct runview *v = NULL;
+        uint64_t last = mem_calls() + k;
+        e = (struct err){0};
+        mem_fail_at(last, 0);
+        int rc = runview_open(&v, path, &e);
+        is_done = mem_calls() < last;
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        t_truef(rc == 0 || (rc == DS_EMEM && !v && strstr(e.text, "memory")), "%s, call %d: %d %s",
+                path, (int)k, rc, e.text);
+        if (rc < 0)
+            continue;
+        t_truef(v->n_series == whole->n_series && v->configs == whole->configs,
+                "%s, call %d: %zu metrics, %zu settings", path, (int)k, v->n_series,
+                (size_t)v->configs);
+        for (size_t i = 0; i < v->n_series; i++)
+            t_truef(v->series[i].n == whole->series[i].n, "%s, call %d: %s has %zu points", path,
+                    (int)k, v->series[i].name, v->series[i].n);
+        runview_free(v);
+    }
+    t_truef(is_done && failed > 10, "%s: %d calls failed", path, failed);
+    runview_free(whole);
 }
 
 static inline const char *event_text(const struct runview *v, const char *name)

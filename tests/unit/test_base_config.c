@@ -177,6 +177,11 @@ T(config_rejects_bad_yaml_with_line_and_column)
     yaml_fails("? [x]\n: 1\n", "key must be a scalar");
     yaml_fails("a: ${b}\nb: ${a}\n", "unsupported reference");
     yaml_fails("<<: {a: 1}\n", "invalid key");
+    yaml_fails("a: \"x\\0y\"\n", "p.yaml:1:4: value contains a NUL byte");
+    yaml_fails("\"\": 1\nb: 1\nb: 2\n", "; p.yaml:3:4: duplicate key b"); /* after a bad key */
+    yaml_fails("\"\": [[1], {c: [2]}]\nb: 1\nb: 2\n", "; p.yaml:3:4: duplicate key b");
+    yaml_fails("\"x\\0y\": {c: 1}\n", "p.yaml:1:1: key must not be empty or contain a NUL byte");
+    yaml_fails("a: &x [1]\n", "p.yaml:1:4: unsupported anchor or tag");
 }
 
 T(config_yaml_is_bounded)

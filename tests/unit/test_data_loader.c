@@ -278,3 +278,28 @@ T(unknown_entropy_is_not_a_number)
     tokenizer_free(t);
     corpus_close(c);
 }
+
+T(every_failed_allocation_of_a_loader_is_an_error)
+{
+    struct setup s = synth(20, 0);
+    for (int is_val = 0; is_val < 2; is_val++) {
+        struct loader_options o = {is_val, is_val ? 0.5 : 0, SEQ, 257, 1, 0};
+        int failed = 0, is_done = 0;
+        for (uint64_t k = 1; !is_done && k < 3000; k++) {
+            struct loader *l = NULL;
+            uint64_t last = mem_calls() + k;
+            err = (struct err){0};
+            mem_fail_at(last, 0);
+            int rc = loader_open(&l, s.c, s.t, &o, &err);
+            is_done = mem_calls() < last;
+            mem_fail_at(0, 0);
+            failed += rc < 0;
+            t_truef(rc >= 0 || (rc == DS_EMEM && !l && strstr(err.text, "memory")),
+                    "call %d: %d %s", (int)k, rc, err.text);
+            if (rc >= 0)
+                loader_close(l);
+        }
+        t_true(is_done && failed > 3);
+    }
+    release(&s);
+}

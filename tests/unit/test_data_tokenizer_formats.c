@@ -1,6 +1,7 @@
 /* Vocabularies of characters, and the formats that are rewritten as a tokenizer.json. */
 #include "t.h"
 
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
@@ -760,4 +761,315 @@ T(the_config_next_to_a_tokenizer_json_is_used)
     tokenizer_free(t);
     put(dir, "tokenizer_config.json", "{");
     t_fails(tokenizer_load(&t, dir, &err), &err, DS_EFORMAT, "tokenizer_config.json");
+}
+
+/* What Oniguruma matches; the numbers are the bytes of the matches, which alone are kept. */
+T(escapes_and_classes_of_patterns_mean_what_they_mean_to_the_tokenizers)
+{
+    static const struct {
+        const char *pattern, *text;
+        int32_t want[5];
+    } row[] = {
+        {"\\w+", "a\303\251_1-\302\262b\302\275 \342\205\240", {5, 5, 3}},
+        {"[\\w-]+", "a-b c", {3, 1}},
+        {"\\W+", "a -b!", {2, 1}},
+        {"\\h+", "12fG", {3}},
+        {"[\\hG]+", "12fGH", {4}},
+        {"\\H+", "12fGz", {2}},
+        {"\\b\\w", "ab cd", {1, 1}},
+        {"\\B\\w", "abc d", {1, 1}},
+        {"\\w\\b", "\303\251a\303\251 a", {2, 1}},
+        {"[[:digit:]a]+", "1a2b", {3}},
+        {"[]a]+", "]a]b", {3}},
+        {"[^]a]+", "b]cd", {1, 2}},
+        {"[a[bc]]+", "abcd", {3}},
+        {"\\u0041+", "AABA", {2, 1}},
+        {"^a", "a\na", {1, 1}},
+        {"a$", "a\na", {1, 1}},
+        {"\\p{Latin}+", "ab\316\262c", {2, 1}},
+        {"\\P{Latin}+", "ab\316\262c", {2}},
+        {"\\p{^Latin}+", "ab\316\262c", {2}},
+        {"\\p{Lu}+", "aBC", {2}},
+        {"\\.\\[", "a.[", {2}},
+    };
+    static const char *const refused[] = {"[\\W]", "[\\H]", "[a[^b]]", "[a&&b]", "[a[]]"};
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct pretok p = {0};
+        struct ids got = {0};
+        size_t n = 0;
+        while (n < 5 && row[i].want[n])
+            n++;
+        struct pretok_stage stage = {.pattern = (char *)(uintptr_t)row[i].pattern, .drop_gaps = 1};
+        t_ok(pretok_add(&p, &stage, &err), &err);
+        t_ok(pretok_walk(&p, row[i].text, strlen(row[i].text), keep_lengths, &got, &err), &err);
+        t_truef(got.n == n && memcmp(got.v, row[i].want, n * sizeof *got.v) == 0,
+                "%s of \"%s\": %zu matches, the first of %d bytes", row[i].pattern, row[i].text,
+                got.n, got.n ? got.v[0] : 0);
+        ids_release(&got);
+        pretok_release(&p);
+    }
+    for (size_t i = 0; i < DS_LEN(refused); i++) {
+        struct pretok p = {0};
+        struct pretok_stage stage = {.pattern = (char *)(uintptr_t)refused[i]};
+        t_fails(pretok_add(&p, &stage, &err), &err, DS_EFORMAT, "inside []: unsupported");
+        pretok_release(&p);
+    }
+}
+
+T(what_is_not_supported_in_a_tokenizer_json_is_named)
+{
+#define BPE "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"" MARK "\":1},\"merges\":[]}"
+#define UNIGRAM(more)                                                                              \
+    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"u\",0],[\"a\",-1]]" more "}"
+#define PRE(steps)                                                                                 \
+    "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[" steps "]}," BPE "}"
+#define META "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\"}"
+#define DIGITS "{\"type\":\"Digits\"}"
+#define BYTES "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+#define DIGITS8 DIGITS "," DIGITS "," DIGITS "," DIGITS "," DIGITS "," DIGITS "," DIGITS "," DIGITS
+#define NFC8                                                                                       \
+    "\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{"       \
+    "\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"}"
+    static const struct {
+        const char *text, *part;
+    } row[] = {
+        {PRE("{\"type\":\"Split\"}"), "Split pre-tokenizer: missing Regex or String pattern"},
+        {PRE("{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"}}"), "Split behavior \"(none)\""},
+        {PRE("{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Other\"}"),
+         "Split behavior \"Other\""},
+        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"MergedWithNext\","
+             "\"invert\":true}"),
+         "inverted Split behavior \"MergedWithNext\""},
+        {PRE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a\"},\"behavior\":\"Isolated\"}"),
+         "pre-tokenizer: invalid pattern"},
+        {PRE(DIGITS ",{\"type\":\"ByteLevel\"}"), "ByteLevel after another pre-tokenizer with"},
+        {PRE(META "," META), "second pre-tokenizer \"Metaspace\""},
+        {PRE("{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"x\"}"),
+         "Metaspace prepend_scheme \"x\""},
+        {PRE("{\"type\":\"Metaspace\"}"), "Metaspace replacement \"(none)\""},
+        {PRE(BYTES "," BYTES), "pre-tokenizer after ByteLevel: \"ByteLevel\""},
+        {PRE(DIGITS "," META "," DIGITS), "pre-tokenizer after Metaspace: \"Digits\""},
+        {PRE("{\"type\":\"Sequence\"}"), "Sequence in a Sequence"},
+        {PRE(DIGITS8 "," DIGITS8 "," DIGITS8), "too many pre-tokenizer stages"},
+        {"{\"normalizer\":{\"type\":\"Precompiled\"}," BPE "}", "Precompiled without a map"},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"}}," BPE "}",
+         "Replace with an empty pattern"},
+        {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":" NFC8
+         ",{\"type\":" NFC8 ",{\"type\":" NFC8 ",{\"type\":" NFC8 ",{\"type\":" NFC8 "]}," BPE "}",
+         "too many normalizers or decoders"},
+        {"{\"pre_tokenizer\":" BYTES "," UNIGRAM("") "}",
+         "pre-tokenizer of a unigram model: \"ByteLevel\""},
+        {"{\"pre_tokenizer\":" BYTES ",\"decoder\":{\"type\":\"Fuse\"}," BPE "}",
+         "decoder of a byte-level model: \"Fuse\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"dropout\":0.1}}", "dropout"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"unused\":[7]}}",
+         "unused: unknown token 7"},
+        {"{" UNIGRAM(",\"unmatched\":[9]") "}", "unmatched: unknown token 9"},
+        {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":5,\"vocab\":[[\"a\",0]]}}",
+         "unk_id = 5: must be in 0..0"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"b\"]]}}",
+         "piece 1: expected [\"piece\", score]"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"b\"]]}}", "piece 0: expected"},
+        {"{\"added_tokens\":[{\"id\":3}]," BPE "}", "added token: missing content"},
+        {"{\"added_tokens\":[{\"id\":3,\"content\":\"a\"}]," BPE "}",
+         "added token \"a\": id 3, expected 0 as in the vocabulary"},
+        {"{\"added_tokens\":[{\"id\":3,\"content\":\"x\"},{\"id\":3,\"content\":\"y\"}]," BPE "}",
+         "duplicate token id 3"},
+        {"{\"added_tokens\":[{\"id\":-1,\"content\":\"x\"}]," BPE "}", "\"an added token\" has -1"},
+        {"{\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"Sequence\"}]}," BPE
+         "}",
+         "post-processor"},
+    };
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct tokenizer *t = NULL;
+        err = (struct err){0};
+        int rc = tokenizer_load_json(&t, row[i].text, strlen(row[i].text), "tok.json", &err);
+        t_truef(rc < 0 && strstr(err.text, row[i].part) && strstr(err.text, "tok.json"),
+                "%s: %d %s", row[i].text, rc, err.text);
+        tokenizer_free(t);
+    }
+}
+
+/* A grapheme cluster of less than 6 bytes is replaced as a whole, a longer one letter by letter. */
+T(clusters_become_the_replacement_of_the_entry_that_they_begin_with)
+{
+#define ACUTE "\xCC\x81"
+    static const struct {
+        const char *text, *want;
+    } row[] = {
+        {"", ""},
+        {"b", "b"},
+        {"XbX", "a  aba  a"},
+        {"X" ACUTE "b", "a  ab"},
+        {"b" ACUTE "X", "b" ACUTE "a  a"},
+        {"X" ACUTE ACUTE ACUTE "b", "a  a" ACUTE ACUTE ACUTE "b"},
+        {"\xFFX\xFF", "\xFF"
+                      "a  a\xFF"},
+        {"x\xCC", "x\xCC"},
+    };
+    char map[3000];
+    struct norm_step step = {.kind = NORM_CHARSMAP_CLUSTERS, .from = map};
+    struct str out = {0}, json = {0}, base64 = {0};
+    struct tokenizer *t = NULL;
+    step.from_len = make_charsmap(map);
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        str_reset(&out);
+        charsmap_clusters(&out, &step, row[i].text, strlen(row[i].text), 1000);
+        t_str(str_text(&out), row[i].want);
+    }
+    str_reset(&out);
+    charsmap_clusters(&out, &step, "XXXXXXXX", 8, 5);
+    t_str(str_text(&out), "a  aa  a");
+    base64_encode(&base64, map, step.from_len);
+    str_addf(&json,
+             "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"%s\"},"
+             "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"u\",0],[\"a\",-1],[\" \","
+             "-1],[\"b\",-1]]}}",
+             str_text(&base64));
+    t_ok(tokenizer_load_json(&t, json.p, json.len, "tok.json", &err), &err);
+    EXPECT(t, "bX", 0, 3, 1, 2, 2, 1);
+    tokenizer_free(t);
+    str_release(&base64);
+    str_release(&json);
+    str_release(&out);
+}
+
+/* Files that use most of the format. */
+static const char *const whole[] = {
+    "{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"special\":true},{\"id\":10,\"content\":\"<"
+    "n>\","
+    "\"normalized\":true,\"single_word\":true,\"lstrip\":true}],\"normalizer\":{\"type\":"
+    "\"Sequence\","
+    "\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"},{\"type\":\"Strip\",\"strip_"
+    "left\":"
+    "true}]},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+    "\"pattern\":{\"Regex\":\"-|\\\\p{Greek}\"},\"behavior\":\"MergedWithNext\"},{\"type\":"
+    "\"Punctuation\"},{"
+    "\"type\":\"ByteLevel\",\"add_prefix_space\":false}]},\"post_processor\":{\"type\":"
+    "\"Sequence\","
+    "\"processors\":[{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>"
+    "\"}},"
+    "{\"Sequence\":{\"id\":\"A\"}}]}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":"
+    "\"ByteLevel\"}]},\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\",\"ignore_merges\":true,"
+    "\"vocab\":"
+    "{\"a\":0,\"b\":1,\"ab\":2,\"-\":3,\"-b\":4},\"merges\":[\"a b\",\"- b\"]}}",
+    "{\"added_tokens\":[{\"id\":9,\"content\":\"<n>\",\"normalized\":true}],\"normalizer\":{"
+    "\"type\":"
+    "\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" MARK
+    "\"},{\"type\":\"Replace\","
+    "\"pattern\":{\"String\":\" \"},\"content\":\"" MARK
+    "\"},{\"type\":\"Replace\",\"pattern\":{\"Regex\":"
+    "\"x+\"},\"content\":\"b\"}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":"
+    "\"Replace\","
+    "\"pattern\":{\"String\":\"" MARK
+    "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":"
+    "\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
+    "\",\"start\":1,\"stop\":0}]},\"model\":{\"type\":\"BPE\","
+    "\"unk_token\":\"<unk>\",\"byte_fallback\":true,\"unused\":[7],\"vocab\":{\"<unk>\":0,\"<0xC3>"
+    "\":1,"
+    "\"<0xA9>\":2,\"" MARK "\":3,\"a\":4,\"b\":5,\"" MARK "a\":6,\"ab\":7},\"merges\":[\"" MARK
+    " a\",\"a b\"]}}",
+    "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":"
+    "\"first\"},\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"" MARK
+    "\"},\"added_tokens\":[{"
+    "\"id\":6,\"content\":\"<s>\",\"special\":true}],\"model\":{\"type\":\"Unigram\",\"unk_id\":0,"
+    "\"unmatched\":[0],\"vocab\":[[\"<unk>\",0],[\"" MARK
+    "\",-2],[\"a\",-3],[\"b\",-3],[\"ab\",-4],"
+    "[\"" MARK "ab\",-5]]}}",
+};
+
+T(every_failed_allocation_of_a_tokenizer_json_is_an_error)
+{
+    static const char text[] = "ab -b ABx, a\xC3\xA9 <s>ab<n> xxab";
+    for (size_t f = 0; f < DS_LEN(whole); f++) {
+        struct ids want = {0};
+        int failed = 0, is_done = 0;
+        for (uint64_t k = 0; !is_done && k < 20000; k++) { /* 0: none fails */
+            struct tokenizer *t = NULL;
+            struct ids ids = {0};
+            uint64_t last = k ? mem_calls() + k : 0;
+            err = (struct err){0};
+            mem_fail_at(last, 0);
+            int rc = tokenizer_load_json(&t, whole[f], strlen(whole[f]), "t.json", &err);
+            if (rc >= 0)
+                rc = tokenizer_encode(t, text, sizeof text - 1, 1, &ids, &err);
+            is_done = k && mem_calls() < last;
+            mem_fail_at(0, 0);
+            failed += rc < 0;
+            t_truef(rc >= 0 || (k && rc == DS_EMEM && strstr(err.text, "memory")),
+                    "%zu, call %d: %d %s", f, (int)k, rc, err.text);
+            if (k && rc >= 0)
+                t_truef(ids.n == want.n && memcmp(ids.v, want.v, ids.n * sizeof *ids.v) == 0,
+                        "%zu, call %d: other ids", f, (int)k);
+            tokenizer_free(t);
+            if (k)
+                ids_release(&ids);
+            else
+                want = ids;
+        }
+        t_truef(is_done && failed > 30 && want.n > 5, "%zu: %d failed, %zu ids", f, failed, want.n);
+        ids_release(&want);
+    }
+}
+
+/* A config of n specials and m tokens in all, its version and pattern, tokens "a" and "b", and the list of
+ * special tokens. */
+#define TEKKEN(config, vocab, specials)                                                            \
+    "{\"config\":{" config "},\"vocab\":[" vocab "],\"special_tokens\":" specials "}"
+#define SIZES "\"default_vocab_size\":4,\"default_num_special_tokens\":2"
+#define PATTERN ",\"version\":\"v7\",\"pattern\":\"[a-z]+| \""
+#define AB "{\"rank\":0,\"token_bytes\":\"YQ==\"},{\"rank\":1,\"token_bytes\":\"Yg==\"}"
+#define ST "[{\"rank\":0,\"token_str\":\"<s>\"},{\"rank\":1,\"token_str\":\"</s>\"}]"
+
+T(a_tekken_file_is_read_or_refused_by_name)
+{
+    static const char good[] = TEKKEN(SIZES PATTERN, AB, ST);
+    static const struct {
+        const char *text;
+        int code;
+        const char *part;
+    } row[] = {
+        {"{}", DS_ERANGE, "default_vocab_size = -1 and default_num_special_tokens = -1"},
+        {TEKKEN("\"default_vocab_size\":9,\"default_num_special_tokens\":2", AB, ST), DS_ERANGE,
+         "must leave 1 to 2 tokens, the length of vocab"},
+        {TEKKEN(SIZES PATTERN, "{\"rank\":1,\"token_bytes\":\"YQ==\"},1", ST), DS_EFORMAT,
+         "vocab[0]: expected rank 0 and token_bytes"},
+        {TEKKEN(SIZES PATTERN,
+                "{\"rank\":0,\"token_bytes\":\"?\"},{\"rank\":1,\"token_bytes\":\"Yg==\"}", ST),
+         DS_EFORMAT, "vocab[0]: token_bytes must be base64"},
+        {TEKKEN(SIZES PATTERN, AB, "null"), DS_ERANGE, "special tokens: must be at most 2"},
+        {TEKKEN(SIZES ",\"version\":\"v99\",\"pattern\":\"a\"", AB, "null"), DS_EFORMAT,
+         "missing special_tokens in a file of version v99"},
+        {TEKKEN(SIZES PATTERN, AB, "[1,2,3]"), DS_ERANGE, "3 special tokens: must be at most 2"},
+        {TEKKEN(SIZES PATTERN, AB,
+                "[{\"rank\":0,\"token_str\":\"<s>\"},{\"rank\":0,\"token_str\":\"x\"}]"),
+         DS_EFORMAT, "special_tokens[1]: expected rank 1 and token_str"},
+        {TEKKEN(SIZES, AB, ST), DS_EFORMAT, "config: missing pattern"},
+    };
+    struct tokenizer *t = NULL;
+    int failed = 0, is_done = 0;
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        t_fails(tokenizer_parse_tekken(&t, row[i].text, strlen(row[i].text), "x.json", &err), &err,
+                row[i].code, row[i].part);
+        t_true(strstr(err.text, "x.json") == err.text);
+    }
+    t_ok(tokenizer_parse_tekken(&t, good, sizeof good - 1, "x.json", &err), &err);
+    t_eq(tokenizer_bos(t), 0);
+    t_eq(tokenizer_vocab(t), 4);
+    EXPECT(t, "ab", 0, 2, 3);
+    tokenizer_free(t);
+    for (uint64_t k = 1; !is_done && k < 20000; k++) {
+        uint64_t last = mem_calls() + k;
+        t = NULL;
+        err = (struct err){0};
+        mem_fail_at(last, 0);
+        int rc = tokenizer_parse_tekken(&t, good, sizeof good - 1, "x.json", &err);
+        is_done = mem_calls() < last;
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        t_truef(rc >= 0 || (rc == DS_EMEM && strstr(err.text, "memory")), "call %d: %d %s", (int)k,
+                rc, err.text);
+        tokenizer_free(t);
+    }
+    t_true(is_done && failed > 20);
 }

@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "io/protobuf.h"
 #include "io/runindex.h"
 #include "io/tfevents.h"
@@ -566,5 +567,116 @@ T(a_written_file_holds_floats_in_order_of_steps_and_no_superseded_point)
     t_true(m.p == m.end);
     runview_free(v);
     record_free(r);
+    str_release(&s);
+}
+
+T(messages_of_the_program_are_events_of_their_level)
+{
+    static const struct {
+        uint64_t level;
+        const char *text;
+        enum log_level want;
+    } row[] = {{50, "out of disk", LOG_ERROR},
+               {40, "lost", LOG_ERROR},
+               {30, "slow", LOG_WARN},
+               {20, "begun", LOG_INFO},
+               {0, "", LOG_INFO}};
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct str s = {0}, message = {0};
+        add_version(&s);
+        add_simple(&s, 3, "loss", 1);
+        pb_add_varint(&message, LOG_LEVEL, row[i].level);
+        pb_add_text(&message, LOG_TEXT, row[i].text);
+        add_event(&s, 3, EVENT_LOG_MESSAGE, message.p, message.len);
+        struct runview *v = open_events(&s);
+        size_t k = 0;
+        while (k < v->n_events && strcmp(v->event[k].name, "message") != 0)
+            k++;
+        t_true(k < v->n_events);
+        t_str(v->event[k].text, row[i].text);
+        t_eq(v->event[k].level, row[i].want);
+        runview_free(v);
+        str_release(&message);
+        str_release(&s);
+    }
+}
+
+/* A shape says how many numbers a tensor has: of unknown rank or more than one it is no point. */
+T(only_tensors_of_one_number_are_points)
+{
+    static const struct {
+        int64_t size[2]; /* -1: none */
+        int is_unknown, points;
+    } row[] = {{{-1, -1}, 0, 1}, {{1, -1}, 0, 1}, {{1, 1}, 0, 1},
+               {{1, 2}, 0, 0},   {{0, -1}, 0, 0}, {{-1, -1}, 1, 0}};
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct str s = {0}, tensor = {0}, shape = {0}, field = {0}, summary = {0}, value = {0};
+        add_version(&s);
+        add_simple(&s, 3, "loss", 1);
+        for (int d = 0; d < 2; d++) {
+            struct str size = {0};
+            if (row[i].size[d] < 0)
+                continue;
+            pb_add_varint(&size, 1, (uint64_t)row[i].size[d]);
+            pb_add_text(&size, 2, "name");
+            pb_add_bytes(&shape, 2, str_text(&size), size.len);
+            str_release(&size);
+        }
+        if (row[i].is_unknown)
+            pb_add_varint(&shape, 3, 1);
+        pb_add_varint(&tensor, 1, 1);
+        pb_add_bytes(&tensor, 2, str_text(&shape), shape.len);
+        pb_add_float(&tensor, 5, 2.5f);
+        pb_add_text(&value, VALUE_NODE_NAME, "old/name"); /* where the tag was before 1.0 */
+        pb_add_bytes(&value, VALUE_TENSOR, tensor.p, tensor.len);
+        pb_add_bytes(&summary, SUMMARY_VALUE, value.p, value.len);
+        add_event(&s, 4, EVENT_SUMMARY, summary.p, summary.len);
+        struct runview *v = open_events(&s);
+        t_eq(v->n_series, 1 + (size_t)row[i].points);
+        if (row[i].points)
+            t_point(v, "old/name", 0, 4, 2.5);
+        runview_free(v);
+        struct str *all[] = {&s, &tensor, &shape, &field, &summary, &value};
+        for (size_t k = 0; k < DS_LEN(all); k++)
+            str_release(all[k]);
+    }
+}
+
+T(a_malformed_event_is_counted_and_the_next_one_read)
+{
+    struct str s = {0}, bad = {0}, value = {0}, summary = {0}, audio = {0};
+    add_version(&s);
+    add_simple(&s, 1, "loss", 1);
+    str_add_bytes(&bad, "\x0A\x7F", 2); /* a field of 127 bytes that is not there */
+    add_record(&s, &bad);
+    add_event(&s, 2, EVENT_SUMMARY, bad.p, bad.len);
+    pb_add_text(&value, VALUE_TAG, "x");
+    str_add_bytes(&value, bad.p, bad.len);
+    pb_add_bytes(&summary, SUMMARY_VALUE, value.p, value.len);
+    add_event(&s, 3, EVENT_SUMMARY, summary.p, summary.len);
+    add_event(&s, 3, EVENT_GRAPH, "graph", 5);
+    pb_add_text(&audio, VALUE_AUDIO, "wave");
+    add_value(&s, 3, "sound", NULL, &audio);
+    add_simple(&s, 4, "loss", 2);
+    struct runview *v = open_events(&s);
+    t_eq(v->n_series, 1);
+    t_point(v, "loss", 1, 4, 2);
+    t_eq(v->invalid, 3);
+    t_str(event_text(v, "not_shown"), "1 audio tag not shown");
+    runview_free(v);
+    struct str *all[] = {&s, &bad, &value, &summary, &audio};
+    for (size_t k = 0; k < DS_LEN(all); k++)
+        str_release(all[k]);
+}
+
+T(every_failed_allocation_is_an_error_or_changes_nothing)
+{
+    struct str s = {0};
+    char path[600];
+    add_run(&s, 3);
+    snprintf(path, sizeof path, "%s/" NAME, t_tmpdir());
+    FILE *f = fopen(path, "wb");
+    t_true(f && fwrite(s.p, 1, s.len, f) == s.len && fclose(f) == 0);
+    t_fails_without_memory(path);
     str_release(&s);
 }

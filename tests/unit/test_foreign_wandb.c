@@ -14,8 +14,12 @@ enum {
     CONFIG = 5,
     STATS = 7,
     ALERT = 10,
+    TELEMETRY = 11,
     RUN = 17,
-    EXIT = 18
+    EXIT = 18,
+    HEADER = 21,
+    PREEMPTING = 23,
+    ENVIRONMENT = 26
 };
 
 static void add_part(struct str *out, int type, const void *p, size_t n)
@@ -266,6 +270,72 @@ T(the_run_its_configuration_and_its_end_are_known)
         str_release(all[i]);
 }
 
+/* A message that is the field `number` of `to`, of one text field. */
+static void add_inner_text(struct str *to, uint32_t number, uint32_t field, const char *text)
+{
+    struct str inner = {0};
+    pb_add_text(&inner, field, text);
+    pb_add_bytes(to, number, inner.p, inner.len);
+    str_release(&inner);
+}
+
+T(the_library_the_framework_and_the_machine_are_in_the_head)
+{
+    static const struct {
+        uint32_t field, gpus;
+        const char *python, *framework, *gpu;
+    } row[] = {
+        {1, 4, "3.11.2", "PyTorch, Python 3.11.2", "4 x A100"},
+        {3, 1, "3.9", "TensorFlow, Python 3.9", "A100"},
+        {12, 1, "", "JAX", "A100"},
+        {7, 1, "3.12", "Python 3.12", "A100"},
+    };
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct str s = {0}, part = {0}, imports = {0}, run = {0}, when = {0};
+        begin_file(&s);
+        add_inner_text(&part, 1, 1, "0.19.1+abc");
+        add_record(&s, HEADER, &part);
+        str_reset(&part);
+        pb_add_varint(&imports, row[i].field, 1);
+        pb_add_varint(&imports, 9, 1); /* another library */
+        pb_add_bytes(&part, 1, imports.p, imports.len);
+        pb_add_varint(&part, 3, 5);
+        if (row[i].python[0])
+            pb_add_text(&part, 4, row[i].python);
+        if (i == 0) { /* in the record of the run, else in one of its own */
+            pb_add_bytes(&run, 19, part.p, part.len);
+        } else {
+            add_record(&s, TELEMETRY, &part);
+        }
+        str_reset(&part);
+        pb_add_text(&part, 12, "node3");
+        pb_add_text(&part, 18, "A100");
+        pb_add_varint(&part, 19, row[i].gpus);
+        add_record(&s, ENVIRONMENT, &part);
+        pb_add_text(&run, 1, "abc"); /* without a name */
+        pb_add_varint(&when, 1, 1700000000);
+        pb_add_varint(&when, 2, 250000000);
+        pb_add_bytes(&run, 17, when.p, when.len);
+        pb_add_varint(&run, 2, 3);
+        pb_add_text(&run, 7, "unknown");
+        add_record(&s, RUN, &run);
+        add_loss(&s, 1, "0.5");
+        add_record(&s, PREEMPTING, &when);
+        struct runview *v = open_run(&s);
+        t_true(v != NULL);
+        t_str(v->name, "abc");
+        t_str(v->host, "node3");
+        t_str(v->gpu, row[i].gpu);
+        t_str(v->framework, row[i].framework);
+        t_str(v->writer, "wandb 0.19.1");
+        t_str(event_text(v, "preempting"), "the machine is taken away");
+        runview_free(v);
+        struct str *all[] = {&s, &part, &imports, &run, &when};
+        for (size_t k = 0; k < DS_LEN(all); k++)
+            str_release(all[k]);
+    }
+}
+
 T(messages_cross_blocks_wherever_a_block_ends)
 {
     struct str s = {0}, filler = {0};
@@ -359,4 +429,23 @@ T(a_file_of_another_version_is_refused_with_a_reason)
     snprintf(path, sizeof path, "%s/" NAME, t_tmpdir());
     t_ok(fs_write_file(path, ":W&B\xE1\xBE\x01", 7, &e), &e);
     t_fails(runview_open(&v, path, &e), &e, DS_EFORMAT, "unsupported version 1, expected 0");
+}
+
+T(every_failed_allocation_is_an_error_or_changes_nothing)
+{
+    struct str s = {0}, config = {0}, run = {0};
+    char path[600];
+    add_run(&s);
+    add_item(&config, 1, "opt", NULL, "{\"name\": \"adamw\", \"betas\": [0.9, 0.95]}");
+    pb_add_bytes(&run, 4, config.p, config.len);
+    pb_add_text(&run, 8, "warm");
+    add_record(&s, RUN, &run);
+    add_loss(&s, 9, "0.125");
+    snprintf(path, sizeof path, "%s/" NAME, t_tmpdir());
+    FILE *f = fopen(path, "wb");
+    t_true(f && fwrite(s.p, 1, s.len, f) == s.len && fclose(f) == 0);
+    t_fails_without_memory(path);
+    str_release(&run);
+    str_release(&config);
+    str_release(&s);
 }

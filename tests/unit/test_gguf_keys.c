@@ -3,6 +3,7 @@
 
 #include "kit.h"
 
+#include "base/mem.h"
 #include "gguf_file.h"
 #include "models/load.h"
 
@@ -37,6 +38,9 @@ static void put(struct gguf_file *f, const struct more *m)
     case 'b': gf_raw(f, m->key, GGUF_BOOL, m->v != 0 ? "\1" : "\0", 1); break;
     case 's': gf_string(f, m->key, "none"); break;
     case 'y': gf_string(f, m->key, "yarn"); break;
+    case '3': gf_string(f, m->key, "llama3"); break;
+    case 'x': gf_string(f, m->key, "other"); break;
+    case 'L': gf_string(f, m->key, "longrope"); break;
     case 'a': gf_strings(f, m->key, (const char *const[]){"a", "b"}, 2); break;
     case 'l': put_list(f, m->key, (const uint32_t[]){(uint32_t)m->v, 7}, m->v == 7 ? 2 : 1); break;
     default: break;
@@ -119,10 +123,9 @@ T(a_size_beyond_every_integer_is_refused)
     static const double sizes[] = {1e30, -1e30, (double)INFINITY, (double)NAN};
     for (size_t i = 0; i < DS_LEN(sizes); i++) {
         struct model_config c;
-        const struct more yarn[] = {
-            {"llama.rope.scaling.type", 'y', 0},
-            {"llama.rope.scaling.factor", 'f', 2},
-            {"llama.rope.scaling.original_context_length", 'f', sizes[i]}};
+        const struct more yarn[] = {{"llama.rope.scaling.type", 'y', 0},
+                                    {"llama.rope.scaling.factor", 'f', 2},
+                                    {"llama.rope.scaling.original_context_length", 'f', sizes[i]}};
         t_fails(config_of(&c, NULL, yarn, 3), &err, DS_EFORMAT, "original_context_length = ");
         opt_release(&model_group, &c);
     }
@@ -359,4 +362,182 @@ T(end_of_text_ids_are_read)
            "tokenizer.ggml.eot_token_id must be a single integer, found");
     refuse(NULL, &(struct more){"tokenizer.ggml.eom_token_id", 'a', 0},
            "tokenizer.ggml.eom_token_id must be a single integer, found");
+}
+
+/* ---- other architectures ---- */
+
+/* A file of this architecture with one block and these keys; of `f`, which may have tensors. */
+static int config_as(const char *arch, struct gguf_file *f, const struct more *more, size_t n,
+                     struct model_config *c)
+{
+    static const struct more needed[] = {
+        {"block_count", 'u', 2},          {"embedding_length", 'u', C},
+        {"feed_forward_length", 'u', 16}, {"context_length", 'u', 64},
+        {"attention.head_count", 'u', 2}, {"attention.layer_norm_rms_epsilon", 'f', 1e-5},
+    };
+    static const float x[V * C] = {0};
+    struct config route = {0};
+    char key[96];
+    gf_string(f, "general.architecture", arch);
+    for (size_t i = 0; i < DS_LEN(needed) + n; i++) {
+        struct more one = i < DS_LEN(needed) ? needed[i] : more[i - DS_LEN(needed)];
+        snprintf(key, sizeof key, "%s.%s", arch, one.key);
+        if (!one.kind)
+            continue;
+        one.key = key;
+        put(f, &one);
+    }
+    gf_tensor(f, "token_embd.weight", GGUF_T_F32, V, C, x, sizeof x);
+    err = (struct err){0};
+    memset(c, 0, sizeof *c);
+    int rc = model_config_open(c, &route, gf_write(f), &err);
+    config_release(&route);
+    return rc;
+}
+
+T(what_an_architecture_cannot_have_is_refused)
+{
+    static const struct {
+        const char *arch;
+        struct more more[4];
+        const char *part;
+    } row[] = {
+        {"llama", {{"rope.scaling.type", 'u', 1}}, "llama.rope.scaling.type must be a string"},
+        {"llama", {{"rope.scaling.type", '3', 0}}, "missing key llama.rope.scaling.factor"},
+        {"llama",
+         {{"rope.scaling.type", '3', 0}, {"rope.scaling.factor", 's', 0}},
+         "llama.rope.scaling.factor must be a number, found string"},
+        {"llama", {{"rope.scaling.type", 'y', 0}}, "missing key llama.rope.scaling.factor"},
+        {"llama", {{"rope.scaling.type", 'x', 0}}, "unsupported rotary scaling other by 1"},
+        {"llama", {{"rope.scaling.factor", 'a', 0}}, "must be a number, found array"},
+        {"llama", {{"expert_count", 'u', 4}}, "missing key llama.expert_used_count"},
+        {"llama",
+         {{"expert_count", 'u', 4}, {"expert_used_count", 'f', 1.5}},
+         "llama.expert_used_count must be a single integer, found"},
+        {"llama", {{"expert_count", 's', 4}}, "llama.expert_count must be a number, found string"},
+        {"llama",
+         {{"expert_count", 'u', 4}, {"expert_used_count", 'u', 0}},
+         "llama.expert_used_count = 0: must be greater than 0"},
+        {"qwen2",
+         {{"expert_count", 'u', 4}},
+         "mixture of experts is unsupported in this architecture"},
+        {"qwen2", {{"expert_used_count", 'u', 4}}, "needs expert_count"},
+        {"gemma3",
+         {{"attention.sliding_window", 'u', 8}, {"attention.sliding_window_pattern", 'u', 0}},
+         "gemma3.attention.sliding_window_pattern must be a list or a positive integer"},
+        {"gemma3",
+         {{"attention.sliding_window", 'u', 8}, {"attention.sliding_window_pattern", 'l', 1}},
+         "gemma3.attention.sliding_window_pattern has 1 entries, expected 2, block_count"},
+        {"gemma3", {{"attention.sliding_window", 's', 8}}, "must be a number, found string"},
+        {"olmo2",
+         {{"attention.sliding_window", 'u', 8},
+          {"attention.sliding_window_pattern", 'u', 2},
+          {"rope.freq_base_swa", 'f', 5000}},
+         "olmo2.rope.freq_base_swa = 5000: expected rope.freq_base = 10000 in this"},
+        {"gemma3",
+         {{"attn_logit_softcapping", 'f', 50}},
+         "gemma3.attn_logit_softcapping = 50: soft-capped attention scores are unsupported"},
+        {"gemma2",
+         {{"attn_logit_softcapping", 'f', 0}},
+         "gemma2.attn_logit_softcapping = 0: must be positive"},
+        {"gemma2",
+         {{"final_logit_softcapping", 'f', -1}},
+         "gemma2.final_logit_softcapping = -1: must be positive"},
+        {"gemma2", {{"final_logit_softcapping", 's', 1}}, "must be a number, found string"},
+        {"phi3",
+         {{"rope.scaling.type", 'L', 0}, {"rope.scaling.original_context_length", 'u', 0}},
+         "phi3.rope.scaling.original_context_length = 0: must be positive"},
+        {"phi3",
+         {{"rope.scaling.type", 'L', 0}, {"rope.scaling.factor", 'f', 2}},
+         "rope_factors_long.weight next to another rotary scaling is unsupported"},
+    };
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct gguf_file f = {0};
+        struct model_config c;
+        int rc = config_as(row[i].arch, &f, row[i].more, DS_LEN(row[i].more), &c);
+        t_truef(rc < 0 && strstr(err.text, row[i].part) && strstr(err.text, "x.gguf"),
+                "%d %s: expected %s", rc, err.text, row[i].part);
+        opt_release(&model_group, &c);
+    }
+}
+
+T(scalings_and_windows_are_read_as_they_are_in_the_file)
+{
+    static const struct {
+        const char *arch;
+        struct more more[5];
+        const char *own, *want;
+    } row[] = {
+        {"llama",
+         {{"rope.scaling.type", '3', 0},
+          {"rope.scaling.factor", 'f', 8},
+          {"rope.scaling.low_freq_factor", 'f', 1},
+          {"rope.scaling.high_freq_factor", 'f', 4},
+          {"rope.scaling.original_context_length", 'u', 32}},
+         "rope_scaling",
+         "llama3"},
+        {"llama",
+         {{"rope.scaling.type", 'y', 0},
+          {"rope.scaling.factor", 'f', 4},
+          {"rope.scaling.original_context_length", 'u', 16}},
+         "rope_high",
+         "32"},
+        {"gemma3",
+         {{"attention.sliding_window", 'u', 8}, {"attention.sliding_window_pattern", 'u', 2}},
+         "window_layers",
+         "0"},
+        {"gemma3",
+         {{"attention.sliding_window", 'u', 8}, {"attention.sliding_window_pattern", 'u', 1}},
+         "window",
+         "0"},
+        {"gemma3",
+         {{"attention.sliding_window", 'u', 8}, {"attention.sliding_window_pattern", 'l', 7}},
+         "window_layers",
+         "0,1"},
+        {"gemma3", {{"attention.sliding_window", 'u', 8}}, "rope_local", "1e+04"},
+        {"gemma2", {{NULL, 0, 0}}, "attn_cap", "5e+01"},
+        {"gemma2", {{NULL, 0, 0}}, "window", "4096"},
+        {"olmo2", {{NULL, 0, 0}}, "window", "0"},
+        {"smollm3", {{NULL, 0, 0}}, "nope_layers", ""},
+    };
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct gguf_file f = {0};
+        struct model_config c;
+        char have[256], full[64];
+        t_truef(config_as(row[i].arch, &f, row[i].more, DS_LEN(row[i].more), &c) == 0, "%zu: %s", i,
+                err.text);
+        snprintf(full, sizeof full, "model.%s", row[i].own);
+        opt_print(opt_find(&model_group, full), &c, have, sizeof have);
+        t_truef(strcmp(have, row[i].want) == 0, "%zu: %s is %s, not %s", i, row[i].own, have,
+                row[i].want);
+        opt_release(&model_group, &c);
+    }
+}
+
+T(every_failed_allocation_of_a_gguf_model_is_an_error)
+{
+    struct model *m = NULL;
+    char path[600];
+    int failed = 0, is_done = 0;
+    t_ok(open_phi(&m, &(struct phi){6, 32, 48, 3, 3, 1.25}), &err);
+    model_free(m);
+    str_copy(path, sizeof path, gf_put_as("none.gguf", "", 0));
+    str_copy(strrchr(path, '/'), 20, "/x.gguf");
+    for (uint64_t k = 1; !is_done && k < 20000; k++) {
+        uint64_t last = mem_calls() + k;
+        m = NULL;
+        err = (struct err){0};
+        mem_fail_at(last, 0);
+        int rc = model_open(&m, path, NULL, MODEL_INFERENCE, &err);
+        is_done = mem_calls() < last;
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        t_truef(rc >= 0 || (rc == DS_EMEM && strstr(err.text, "memory")), "call %d: %d %s", (int)k,
+                rc, err.text);
+        if (rc >= 0) {
+            t_str(m->config.rope_short, "1.25,1.5,2");
+            model_free(m);
+        }
+    }
+    t_truef(is_done && failed > 50, "%d", failed);
 }

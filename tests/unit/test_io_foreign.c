@@ -11,7 +11,7 @@
 #include "io/runindex.h"
 #include "io/runlog.h"
 #include "io/runview.h"
-#include "t.h"
+#include "foreign_bytes.h"
 
 static const char *in_dir(const char *name)
 {
@@ -426,4 +426,36 @@ T(a_script_may_print_anything_before_its_first_step)
     t_near(runview_series(v, "loss")->value[0], 1, 0);
     runview_free(v);
     str_release(&text);
+}
+
+T(every_failed_allocation_is_an_error_or_changes_nothing)
+{
+    static const char *const file[][2] = {
+        {"a.csv", "step,loss,val/acc,note\n1,2.5,0.1,x\n2,2.25,0.2,\"a \"\"b\"\"\"\n3,2,0.3,z\n"},
+        {"b.jsonl",
+         "{\"step\": 1, \"loss\": 2.5, \"eval\": {\"acc\": 0.5}}\n{\"step\": 2, \"loss\": "
+         "2.25, \"eval\": {\"acc\": 0.75}}\n"},
+        {"c.log", "step 1 loss 2.5 lr 0.1\nstep 2 loss 2.25 lr 0.1\nstep 3 loss 2 lr 0.1\n"},
+        {"trainer_state.json",
+         "{\"log_history\": [{\"step\": 1, \"loss\": 2.5, \"epoch\": 0.5}, "
+         "{\"step\": 2, \"loss\": 2.25, \"eval_loss\": 3}], \"global_step\": 2}"},
+        {"run/meta.yaml", "run_name: warm\n"},
+        {"run/metrics/loss", "1700000100000 2 7\n1700000200000 1 8\n"},
+        {"run/params/lr", "0.1"},
+    };
+    struct err e = {0};
+    char dir[500], path[800];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    for (size_t i = 0; i < DS_LEN(file); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, file[i][0]);
+        *strrchr(path, '/') = '\0';
+        t_ok(fs_mkdirs(path, &e), &e);
+        snprintf(path, sizeof path, "%s/%s", dir, file[i][0]);
+        add(path, file[i][1]);
+        rest(path);
+    }
+    for (size_t i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s/%.*s", dir, i < 4 ? 99 : 3, file[i][0]);
+        t_fails_without_memory(path);
+    }
 }

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "io/safetensors.h"
 #include "io/st_dtype.h"
+#include "io/st_set.h"
 
 static char path[512];
 
@@ -435,24 +436,129 @@ T(misaligned_data_is_read) /* A25 */
     st_close(s);
 }
 
+/* w has a scale and those of its inputs, v has one of another name, b is none's and u has none. */
+static const char scaled[] =
+    "{\"w.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,2],\"data_offsets\":[0,4]},"
+    "\"w.weight_scale_inv\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4,8]},"
+    "\"w.input_scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[8,12]},"
+    "\"v.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,1],\"data_offsets\":[12,14]},"
+    "\"v.weight_scale\":{\"dtype\":\"BF16\",\"shape\":[2,1],\"data_offsets\":[14,18]},"
+    "\"u.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[18,20]},"
+    "\"b.input_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[20,24]},"
+    "\"f8\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[24,25]}}";
+
+T(scales_next_to_a_matrix_are_its_parts_and_not_tensors_of_the_set)
+{
+    static const char *const names[] = {"w.weight", "v.weight", "u.weight", "b.input_scale", "f8"};
+    /* 1 and -2 times 0.5 each; 1 times 2, -2 times 4; two scales of the inputs are left out. */
+    static const unsigned char data[25] = {0x38, 0xC0, 0x38, 0xC0, 0,    0, 0,    0x3F, 0,
+                                           0,    0,    0,    0x38, 0xC0, 0, 0x40, 0x80, 0x40};
+    static const float want_w[] = {0.5F, -1, 0.5F, -1}, want_v[] = {2, -8};
+    struct st_set *s = NULL;
+    struct err e = {0};
+    float f[4];
+    const char *p = make(scaled, sizeof data);
+    FILE *file = fopen(p, "r+b");
+    fseek(file, 8 + (long)strlen(scaled), SEEK_SET);
+    t_eq(fwrite(data, 1, sizeof data, file), sizeof data);
+    fclose(file);
+    t_ok(st_set_open(&s, p, &e), &e);
+    t_eq(st_set_count(s), DS_LEN(names));
+    for (size_t i = 0; i < DS_LEN(names); i++) {
+        size_t at = 99;
+        const struct st_tensor *t = st_set_find(s, names[i], &at);
+        t_truef(t && st_set_at(s, at) == t && strcmp(t->name, names[i]) == 0, "%s", names[i]);
+    }
+    t_true(st_set_at(s, DS_LEN(names)) == NULL);
+    t_true(!st_set_find(s, "w.weight_scale_inv", NULL) && !st_set_find(s, "w.input_scale", NULL) &&
+           !st_set_find(s, "v.weight_scale", NULL) && !st_set_find(s, "none", NULL));
+    t_ok(st_read_f32(st_set_find(s, "w.weight", NULL), f, 4, &e), &e);
+    for (int i = 0; i < 4; i++)
+        t_near(f[i], want_w[i], 0);
+    t_ok(st_read_f32(st_set_find(s, "v.weight", NULL), f, 2, &e), &e);
+    for (int i = 0; i < 2; i++)
+        t_near(f[i], want_v[i], 0);
+    t_fails(st_read_f32(st_set_find(s, "u.weight", NULL), f, 2, &e), &e, DS_EFORMAT,
+            "tensor u.weight: F8_E4M3 without a scale");
+    st_set_close(s);
+    p = make("{\"w.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]},"
+             "\"w.weight_scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4,8]}}",
+             8);
+    t_fails(st_set_open(&s, p, &e), &e, DS_EFORMAT,
+            "x.safetensors: tensor w.weight: rank 1, expected a matrix");
+}
+
+/* An index of two shards, one of scaled matrices and one of a plain tensor. */
+static const char *sharded(void)
+{
+    static const char index[] = "{\"weight_map\":{\"w.weight\":\"one.safetensors\","
+                                "\"w.weight_scale_inv\":\"one.safetensors\","
+                                "\"w.input_scale\":\"one.safetensors\","
+                                "\"v.weight\":\"one.safetensors\","
+                                "\"v.weight_scale\":\"one.safetensors\","
+                                "\"u.weight\":\"one.safetensors\","
+                                "\"b.input_scale\":\"one.safetensors\","
+                                "\"f8\":\"one.safetensors\",\"a\":\"two.safetensors\"}}";
+    static char dir[512], to[600];
+    struct err e = {0};
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(to, sizeof to, "%s/one.safetensors", dir);
+    t_eq(rename(make(scaled, 25), to), 0);
+    snprintf(to, sizeof to, "%s/two.safetensors", dir);
+    t_eq(rename(make("{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
+                     "\"data_offsets\":[0,8]}}",
+                     8),
+                to),
+         0);
+    snprintf(to, sizeof to, "%s/model.safetensors.index.json", dir);
+    t_ok(fs_write_file(to, index, strlen(index), &e), &e);
+    return dir;
+}
+
 T(memory_failures_are_clean)
 {
-    struct err e = {0};
-    const char *p = make("{\"__metadata__\":{\"k\":\"v\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
-                         "\"data_offsets\":[0,8]}}",
-                         8);
-    for (uint64_t n = 1; n < 100; n++) {
-        struct st *s = NULL;
+    const char *dir = sharded();
+    size_t failed = 0;
+    for (uint64_t n = 1; n < 1000; n++) {
+        struct st_set *s = NULL;
+        struct err e = {0};
         mem_fail_at(mem_calls() + n, 0);
-        int rc = st_open(&s, p, &e);
+        int rc = st_set_open(&s, dir, &e);
         mem_fail_at(0, 0);
         if (rc == 0) {
-            st_close(s);
+            t_eq(st_set_count(s), 6);
+            t_eq(st_set_shards(s), 2);
+            st_set_close(s);
+            t_true(failed > 10);
             return;
         }
+        t_truef(rc == DS_EMEM && strstr(e.text, "memory"), "call %d: %d %s", (int)n, rc, e.text);
         t_true(s == NULL);
+        failed++;
     }
     t_truef(0, "never succeeded");
+}
+
+T(paths_and_shards_beyond_the_limits_are_refused)
+{
+    char longer[1400];
+    struct st_set *s = NULL;
+    struct err e = {0};
+    struct str index = {0};
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    t_fails(st_set_open(&s, longer, &e), &e, DS_ERANGE, "path too long");
+    str_add(&index, "{\"weight_map\":{");
+    for (int i = 0; i < 513; i++)
+        str_addf(&index, "%s\"t%d\":\"%d.safetensors\"", i ? "," : "", i, i);
+    str_add(&index, "}}");
+    const char *dir = t_tmpdir();
+    snprintf(path, sizeof path, "%s/many.json", dir);
+    t_ok(fs_write_file(path, str_text(&index), index.len, &e), &e);
+    t_fails(st_set_open(&s, path, &e), &e, DS_ERANGE, "many.json: more than 512 shards");
+    str_release(&index);
+    t_eq(chdir(dir), 0); /* without a folder in its name */
+    t_fails(st_set_open(&s, "many.json", &e), &e, DS_ERANGE, "many.json: more than 512 shards");
 }
 
 T(writer_refuses_what_it_cannot_write)

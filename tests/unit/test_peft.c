@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "io/st_set.h"
 #include "kit.h"
 #include "models/export.h"
@@ -619,5 +620,133 @@ T(a_base_is_found_next_to_its_adapters_or_through_the_environment)
     t_fails(model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e), &e, DS_ENOTFOUND,
             "DEPTHSCOPE_BASE: ");
     unsetenv("DEPTHSCOPE_BASE");
+    model_free(m);
+}
+
+T(the_tensors_of_adapters_are_counted_apart_from_those_of_their_base)
+{
+    static const float zeros[16];
+    char dir[1000], name[TENSORS][128];
+    struct st_out t[TENSORS];
+    struct err e = {0};
+    struct str told = {0};
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_alpha=8 lora_targets=q,v", dir);
+    put(dir, "lora/adapter_config.json", HEAD ALL "}");
+    size_t n = tensors(m, t, name);
+    t[n] = (struct st_out){"base_model.model.lm_head.weight", ST_F32, 2, {4, 4}, zeros, NULL};
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    t_ok(model_tensor_match(in(dir, "lora"), &told, &e), &e);
+    t_true(strstr(str_text(&told), "weights: of the base ") == str_text(&told));
+    t_truef(strstr(str_text(&told),
+                   "base: 20 tensors used, 0 missing, 0 unexpected; stored apart from it: "
+                   "8 tensors used, 0 missing, 0 unexpected\n"),
+            "%s", str_text(&told));
+    str_reset(&told);
+    t[n - 1] = t[n]; /* one is missing and another one is not expected */
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    t_ok(model_tensor_match(in(dir, "lora"), &told, &e), &e);
+    t_truef(strstr(str_text(&told),
+                   "7 tensors used, 1 missing (base_model.model.model.layers.1.self_attn.v_proj."
+                   "lora_B.weight), 1 unexpected\n"),
+            "%s", str_text(&told));
+    str_release(&told);
+    model_free(m);
+}
+
+static void change_byte(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    t_true(f && fseek(f, at, SEEK_END) == 0);
+    int c = fgetc(f);
+    t_true(fseek(f, at, SEEK_END) == 0 && fputc(c ^ 1, f) != EOF && fclose(f) == 0);
+}
+
+/* Each shard that the index names counts, and no other file. */
+T(the_fingerprint_of_a_sharded_base_is_that_of_all_its_shards)
+{
+    char dir[1000], last[1200];
+    struct err e = {0};
+    struct export_result r;
+    struct base_ref first, again;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = kit_model(SHAPE, SEED, IDS, 0, 0);
+    struct export_source s = {.m = m};
+    struct export_options o = {.type = GGUF_T_F32, .shard_bytes = 3000};
+    t_ok(export_hf(&s, &o, dir, &r, &e), &e);
+    t_true(fs_exists(in(dir, "model.safetensors.index.json")));
+    t_ok(base_ref_make(&first, dir, &e), &e);
+    put(dir, "model-other.safetensors", "not in the index");
+    t_ok(base_ref_make(&again, dir, &e), &e);
+    t_str(again.hash, first.hash);
+    t_str(again.path, first.path);
+    for (int k = 1; k <= 2; k++) {
+        int shards = 0;
+        while (shards++ < 99) {
+            snprintf(last, sizeof last, "%s/model-%05d-of-%05d.safetensors", dir, k, shards);
+            if (fs_exists(last))
+                break;
+        }
+        t_true(shards >= 2 && shards < 99);
+        change_byte(last, -1);
+        t_ok(base_ref_make(&again, dir, &e), &e);
+        t_true(strcmp(again.hash, first.hash) != 0);
+        change_byte(last, -1);
+        t_ok(base_ref_make(&again, dir, &e), &e);
+        t_str(again.hash, first.hash);
+    }
+    t_eq(unlink(last), 0);
+    t_ok(base_ref_make(&again, dir, &e), &e);
+    t_true(strcmp(again.hash, first.hash) != 0);
+    model_free(m);
+}
+
+/* Beyond the first MiB, samples of a file. */
+T(the_fingerprint_of_a_large_file_has_samples_of_its_rest)
+{
+    char dir[1000];
+    struct err e = {0};
+    struct base_ref first, again;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    FILE *f = fopen(in(dir, "x.gguf"), "wb");
+    t_true(f && fwrite("GGUF\3\0\0\0", 1, 8, f) == 8);
+    t_true(ftruncate(fileno(f), 3 << 20) == 0 && fclose(f) == 0);
+    t_ok(base_ref_make(&first, in(dir, "x.gguf"), &e), &e);
+    change_byte(in(dir, "x.gguf"), -4000); /* in the last sample */
+    t_ok(base_ref_make(&again, in(dir, "x.gguf"), &e), &e);
+    t_true(strcmp(again.hash, first.hash) != 0);
+    t_eq(truncate(in(dir, "x.gguf"), (3 << 20) + 1), 0);
+    change_byte(in(dir, "x.gguf"), -4001);
+    t_ok(base_ref_make(&again, in(dir, "x.gguf"), &e), &e);
+    t_true(strcmp(again.hash, first.hash) != 0); /* its size */
+    t_fails(base_ref_make(&again, in(dir, "gone"), &e), &e, DS_EIO, "gone: No such file");
+}
+
+T(every_failed_allocation_of_an_adapted_model_is_an_error)
+{
+    char dir[1000];
+    struct err e = {0};
+    int failed = 0, is_done = 0;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE "model.attn_bias=true model.tied=false ",
+                              "lora_r=2 lora_targets=q,v lora_dora=true lora_save=norm", dir);
+    t_ok(peft_save(m, in(dir, "lora"), "../base", &e), &e);
+    for (uint64_t k = 1; !is_done && k < 20000; k++) {
+        struct model *back = NULL;
+        uint64_t last = mem_calls() + k;
+        e = (struct err){0};
+        mem_fail_at(last, 0);
+        int rc = model_open(&back, in(dir, "lora"), NULL, MODEL_INFERENCE, &e);
+        is_done = mem_calls() < last;
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        t_truef(rc >= 0 || (rc == DS_EMEM && strstr(e.text, "memory") && !strchr(e.text, '\n')),
+                "call %d: %d %s", (int)k, rc, e.text);
+        if (rc >= 0) {
+            kit_same_params(m, back);
+            model_free(back);
+        }
+    }
+    t_truef(is_done && failed > 100, "%d", failed);
     model_free(m);
 }

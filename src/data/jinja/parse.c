@@ -46,7 +46,8 @@ static struct node *node_new(struct parser *p, enum node_kind kind)
     struct node *n = p->nodes++ < NODES_MAX ? jinja_alloc(p->j, 1, sizeof *n) : NULL;
     if (!n) {
         if (p->rc == 0)
-            p->rc = err_set(p->e, DS_ERANGE, "the template is too large");
+            p->rc = p->nodes > NODES_MAX ? err_set(p->e, DS_ERANGE, "the template is too large")
+                                         : jinja_failure(p->j, p->e);
         return &p->none;
     }
     n->kind = kind;
@@ -607,8 +608,6 @@ static struct node *body_to(struct parser *p, const char *name)
     const char *const until[] = {name, NULL};
     struct node *b = body(p, until);
     next(p);
-    if (p->token.kind == TOKEN_NAME && strcmp(name, "endmacro") == 0)
-        next(p); /* the macro's name may be repeated */
     end_statement(p);
     return b;
 }

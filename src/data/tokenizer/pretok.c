@@ -41,8 +41,8 @@ static const char *translate_escape(char c, int in_class)
 
 /* \\p{NAME} at p[0] with the name of a script, longer than those of categories: PCRE2 means the
  * characters that scripts share too, and sc: those of one script only.  The length of the name, 0: no
- * script. */
-static size_t script_at(const char *p)
+ * script; *failed is set to 1 when there is no memory to tell. */
+static size_t script_at(const char *p, int *failed)
 {
     char alone[64];
     struct regex *re = NULL;
@@ -53,6 +53,7 @@ static size_t script_at(const char *p)
     int len = snprintf(alone, sizeof alone, "\\p{sc:%.*s}", (int)n, p + from);
     int rc = regex_new(&re, alone, (size_t)len, "script", NULL);
     regex_free(re);
+    *failed |= rc == DS_EMEM;
     return rc < 0 ? 0 : n;
 }
 
@@ -60,7 +61,7 @@ static size_t script_at(const char *p)
  * negated classes inside classes, and intersections of classes.  Other nested classes are unions. */
 static int translate(struct str *out, const char *p, struct err *e)
 {
-    int in_class = 0; /* depth */
+    int in_class = 0 /* depth */, failed = 0;
     for (; *p; p++) {
         const char *other = *p == '\\' && p[1] ? translate_escape(p[1], in_class) : NULL;
         if ((other && !*other) || (in_class && *p == '[' && (p[1] == '^' || p[1] == ']')) ||
@@ -80,7 +81,7 @@ static int translate(struct str *out, const char *p, struct err *e)
             p += 5;
             continue;
         }
-        size_t script = p[0] == '\\' && (p[1] == 'p' || p[1] == 'P') ? script_at(p) : 0;
+        size_t script = p[0] == '\\' && (p[1] == 'p' || p[1] == 'P') ? script_at(p, &failed) : 0;
         if (script) {
             int negated = p[3] == '^';
             str_addf(out, "\\%c{sc:%.*s}", (p[1] == 'P') != negated ? 'P' : 'p', (int)script,
@@ -110,7 +111,7 @@ static int translate(struct str *out, const char *p, struct err *e)
             in_class = 0;
         }
     }
-    return out->failed ? err_set(e, DS_EMEM, "out of memory for a pattern") : 0;
+    return out->failed || failed ? err_set(e, DS_EMEM, "out of memory for a pattern") : 0;
 }
 
 int pretok_regex(struct regex **out, const char *pattern, const char *what, struct err *e)

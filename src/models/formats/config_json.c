@@ -419,7 +419,15 @@ void report_add(struct report *r, const char *fmt, ...)
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     str_addf(&r->text, "%s%s", r->n++ ? "; " : "", line);
-    r->code = DS_EFORMAT;
+    if (r->code != DS_EMEM)
+        r->code = DS_EFORMAT;
+}
+
+static void report_error(struct report *r, const struct err *e)
+{
+    report_add(r, "%s", e->text);
+    if (e->code == DS_EMEM)
+        r->code = DS_EMEM;
 }
 
 /* Turns the report into an error and releases it. */
@@ -445,7 +453,7 @@ void config_set_as(struct report *r, struct model_config *c, const char *own, co
     if (o.type == OPT_INT && o.min < least)
         o.min = least;
     if (opt_set(&o, c, text, NULL, &e) < 0)
-        report_add(r, "%s", e.text);
+        report_error(r, &e);
 }
 
 int config_scalar(const struct json_node *n, char text[64])
@@ -474,7 +482,7 @@ static void read_own(struct report *r, struct model_config *c, struct config *ro
             report_add(r, "depthscope.%.60s must be a string", key);
         else if (o ? opt_set(o, c, text, "depthscope", &e) < 0
                    : config_set(route_options, key, text, path, &e) < 0)
-            report_add(r, "%s", e.text);
+            report_error(r, &e);
     }
 }
 

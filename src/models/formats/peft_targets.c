@@ -452,9 +452,10 @@ static int set_targets(struct chooser *x, struct model_config *c, struct err *e)
         for (int64_t l = 0; l < c->layers; l++)
             if (spec[l * ADAPTER_TARGETS + t].r > 0)
                 print_group(&names, c, spec, l, t);
+    if (rc == 0 && names.failed)
+        rc = err_set(e, DS_EMEM, "target_modules: out of memory");
     if (rc == 0 && names.len == 0)
-        rc = err_set(e, names.failed ? DS_EMEM : DS_EFORMAT,
-                     "target_modules must name a matrix of this model's blocks");
+        rc = err_set(e, DS_EFORMAT, "target_modules must name a matrix of this model's blocks");
     if (rc == 0)
         rc = peft_set(c, "model.lora_targets", str_text(&names), e);
     if (rc == 0)
