@@ -161,11 +161,10 @@ static int open_runs(struct opened *o, const char *const *paths, int n, struct e
 static void print_path(const char *path)
 {
     struct str line = {0};
-    if (isatty(STDOUT_FILENO))
+    int is_terminal = isatty(STDOUT_FILENO);
+    if (is_terminal)
         cli_add_safe(&line, path, strlen(path), -1);
-    else
-        str_add(&line, path);
-    printf("%s\n", str_text(&line));
+    printf("%s\n", is_terminal ? str_text(&line) : path);
     str_release(&line);
 }
 
@@ -344,7 +343,10 @@ static int draw_command(const struct request *r)
         status = EXIT_FAILURE;
     else if (!all && draw_one(r, &o, r->name, &drawn, &e) < 0)
         status = command_fail(&e);
-    if (r->json && (all || status == 0))
+    if (r->json && (drawn.failed || skipped.failed)) {
+        err_set(&e, DS_EMEM, "figure: out of memory for the list of figures");
+        status = command_fail(&e);
+    } else if (r->json && (all || status == 0))
         printf("{\"figures\":[%s],\"skipped\":[%s]}\n", str_text(&drawn), str_text(&skipped));
     str_release(&drawn);
     str_release(&skipped);
