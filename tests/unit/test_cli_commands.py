@@ -664,6 +664,21 @@ def topics_of_help_come_from_their_tables():
 
 
 @test
+def gpus_of_a_machine_are_told_by_kind():
+    library = os.path.abspath(os.path.join(os.environ.get("BUILD_DIR") or os.path.join(t.ROOT, "build/release"), "tests/unit/libnvml.so"))
+    if not os.path.exists(library):
+        raise t.Skip("%s is not built" % library)
+    env = {"DEPTHSCOPE_NVML": library, "DEPTHSCOPE_SYSROOT": os.getcwd(), "NVML_STUB": os.path.abspath("gpus")}
+    with open("gpus", "w") as f:
+        f.write("count 4\n0 name H100\n0 memory 0 80000000000 0\n1 name H100\n1 memory 0 80000000000 0\n2 name A100\n3 lost 1\n")
+    found = {x["name"]: x for x in run_json("doctor", **env)}["gpus"]
+    assert found["text"] == "2 x H100, 80.0GB each (nvml); 1 x A100 (nvml); 1 x unknown GPU: lost, no longer answers (nvml)", found
+    gpus = json.loads(run("--version", "--json", **env))["gpus"]
+    assert [(g["name"], g["memory_total"], g["source"]) for g in gpus] == \
+        [("H100", 8e10, "nvml"), ("H100", 8e10, "nvml"), ("A100", None, "nvml"), ("", None, "nvml")], gpus
+
+
+@test
 def an_unreadable_preset_is_named_and_the_others_are_listed():
     with open("broken.yaml", "w") as f:
         f.write("model.layers: many\n")
