@@ -405,11 +405,12 @@ static void print_again(const char *path, const struct figure *f,
     str_release(&out);
 }
 
-static void print_drawn(const char *path, int changed)
+static void print_drawn(const char *path, int is_dry, int changed)
 {
     struct str line = {0};
     cli_add_safe(&line, path, strlen(path), -1);
-    printf("%s: redrawn; data %s\n", str_text(&line), changed ? "changed" : "unchanged");
+    printf("%s: %sdata %s\n", str_text(&line), is_dry ? "" : "redrawn; ",
+           changed ? "changed" : "unchanged");
     str_release(&line);
 }
 
@@ -434,14 +435,14 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
         rc = figure_make(&f, recipe->name, o.run, o.n, &opt, e);
     if (rc == 0)
         rc = figure_bytes(&f, PEN_PNG, &bytes, e);
-    if (rc == 0)
+    if (rc == 0 && !r->is_dry)
         rc = fs_write_file(r->again, bytes.p, bytes.len, e);
     if (rc == 0) {
         changed = strcmp(f.data_hash, recipe->data_hash) != 0;
         if (r->json)
             print_again(r->again, &f, recipe, changed);
         else
-            print_drawn(r->again, changed);
+            print_drawn(r->again, r->is_dry, changed);
     }
     figure_release(&f);
     str_release(&bytes);

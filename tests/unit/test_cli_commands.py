@@ -640,6 +640,42 @@ REFUSALS = (  # words, what the line says, exit status
 
 
 @test
+def records_replace_no_log_and_no_directory():
+    shutil.copy("runs/tiny/log.mp", "copy.mp")
+    os.makedirs("folder.mp", exist_ok=True)
+    with open("text.mp", "w") as f:
+        f.write("x" * 40)
+    for name, part in (("runs/tiny/log.mp", "reserved for the log of a run; choose another name"), ("folder.mp", "is a directory, expected a file name"),
+                       ("copy.mp", "is the log of a run; choose another name"), ("text.mp", "is not a record file; choose another name")):
+        refused(part, "trace", "tiny", "--text", "a", "-o", name, code=1)
+
+
+@test
+def runs_that_do_not_train_are_named_by_stop():
+    os.makedirs("runs/silent", exist_ok=True)
+    open("runs/silent/log.mp", "w").close()
+    for word, part in (("-", "-: expected the name of a run"), ("runs/tiny/log.mp", "tiny: not running"), ("runs/tiny/", "tiny: not running"),
+                       ("silent", "silent: not running: no records yet"), ("nosuch", "run not found")):
+        status, out, err = t.call("stop", word)
+        assert status in (1, 2) and part in out.decode() + err, (word, status, out, err)
+    shutil.rmtree("runs/silent")
+
+
+@test
+def adapters_are_written_alone_or_merged_and_not_both():
+    run("convert", "tiny", "-o", "base", "method=dense")
+    keys = [k for k in TINY if not k.startswith("model.")]
+    run("train", *keys, "train.init=base", "model.lora_r=2", "model.method=mod", "train.steps=2", "--run", "lora", "--quiet")
+    for words, part in ((["merge=yes", "adapter=only"], "merge=yes and adapter=only exclude each other"),
+                        (["merge=yes"], "merge=yes writes a dense model, without mod routing; add method=dense")):
+        refused(part, "convert", "lora", "-o", "out", *words)
+    refused("adapter=only writes a directory: -o must not end in .gguf or .bin", "convert", "lora", "-o", "out.gguf", "adapter=only")
+    os.mkfifo("pipe.gguf")
+    refused("pipe.gguf", "convert", "tiny", "-o", "pipe.gguf", "method=dense", code=1)
+    assert not os.path.exists("out") and not os.path.exists("out.gguf")
+
+
+@test
 def wrong_arguments_are_one_line_that_names_them():
     wrong = []
     for words, part, code in REFUSALS:

@@ -442,6 +442,18 @@ def task_rows(name, *rows):
 
 
 @test
+def a_capacity_is_searched_for_a_speedup():
+    run("calibrate", "mod", "tokens=256")
+    words = ("target_speedup=1.2", "speedup_by=flops")
+    x = run_json("eval", "mod", *words, "tokens=256", "time_rounds=0", "controls=false")
+    assert x["speedup"] > 1 and x["speedup_met"] == (x["speedup"] >= 1.2), x
+    text = run("eval", "mod", *words, "tokens=256", "time_rounds=0", "controls=false")
+    assert re.search(r"capacity \d\.\d{3} gives a speedup of \d\.\d{3}", text), text
+    run("generate", "mod", "--prompt", "ab", "max_tokens=2", *words)
+    assert re.search(r"^depthscope: capacity \d\.\d{3}: speedup \d\.\d{3} on held-out text by ", run.err, re.M), run.err
+
+
+@test
 def words_and_whole_texts_are_scored_as_their_formulas_say():
     task_rows("lambada/test.jsonl", *({"text": "the cat sat on the %s" % w} for w in ("mat", "cat", "sofa")))
     x = run_json("eval", "edp", "task=lambada_openai", "data.path=lambada")["results"]["lambada_openai"]
