@@ -12,8 +12,8 @@ import t  # noqa: E402
 from t import SANITIZED, call, run, test  # noqa: E402
 
 MODEL = ("model.layers=2 model.dim=16 model.heads=2 model.vocab=300 model.max_seq=32 data.docs=20 data.tokenizer=bytes "
-         "data.val_fraction=0.2 train.batch=2 train.seq=16 train.warmup=1 train.eval_tokens=32 train.final_tokens=32 train.samples=4 train.time_rounds=0 "
-         "train.probes=1 train.probe_tokens=8 train.eval_every=3 train.probe_every=3 train.checkpoint_every=2 train.keep=1 "
+         "data.val_fraction=0.2 train.batch=2 train.seq=16 train.warmup=1 train.eval_tokens=32 train.final_tokens=32 "
+         "train.samples=4 train.time_rounds=0 train.probes=1 train.probe_tokens=8 train.eval_every=3 train.probe_every=3 train.checkpoint_every=2 train.keep=1 "
          "train.system_every=0 train.steps=4 threads=1 --quiet").split()
 STEPS, MOST = (6, 20) if SANITIZED else (24, 160)  # even steps and tries of one command
 PLACE = re.compile(r"\S*[^A-Za-z\s;,:]\S*")  # names and numbers
@@ -150,6 +150,14 @@ def a_trace_of_experts_is_whole_or_not_there():
         f.write("".join("r%d,%d,%d,%d,%d,%d,%g\n" % (q, q, t, 65 + t, l, (t + k) % 4, 0.75 - k / 2)
                         for q in range(2) for t in range(6) for l in range(3) for k in range(2)))
     each_place(["import", "routes.csv", "--tokenizer", "bytes", "-o", "routes.mp"], strict=False)
+
+
+@test
+def measurements_are_whole_or_fail():
+    sizes = "layers=6 dim=32 heads=2 vocab=64 seq=16 batch=1".split()
+    each_place(["bench", "quick=true", "rounds=1", *sizes, "only=train step dense", "--json"], strict=False, most=12)
+    each_place(["calibrate", "tiny", "tokens=32", "-o", "calibrated"], strict=False, most=40,
+               before=lambda: shutil.rmtree("calibrated", True))
 
 
 @test
