@@ -359,7 +359,8 @@ static void short_of_memory(const char *name, const char *path, int shots)
         mem_fail_at(0, 0);
         failed += rc < 0;
         if (rc < 0) {
-            t_truef(rc == DS_EMEM && strstr(e.text, "out of memory"), "%s: %d %s", name, rc, e.text);
+            t_truef(rc == DS_EMEM && strstr(e.text, "out of memory"), "%s: %d %s", name, rc,
+                    e.text);
             continue;
         }
         const struct task_doc *got = &s.parts.v[0].asked.v[0];
@@ -383,14 +384,16 @@ T(want_of_memory_for_documents_is_said_at_every_place)
     } row[] = {
         {"gsm8k", "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n"},
         {"gsm8k", "test.csv", "question,answer\nQ,#### 1\n"},
-        {"piqa", "valid.jsonl", "{\"goal\": \"G\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}\n"},
+        {"piqa", "valid.jsonl",
+         "{\"goal\": \"G\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}\n"},
         {"arc_easy", "test.jsonl",
          "{\"question\": \"Q\", \"choices\": [\"a\", \"b\"], \"gold\": 1}\n"},
         {"hellaswag", "validation.jsonl",
          "{\"activity_label\": \"A\", \"ctx_a\": \"b [x]\", \"ctx_b\": \"C\", \"endings\": [\"c\", "
          "\"d [title] e\"], \"label\": 0}\n"},
         {"lambada", "test.jsonl", "{\"text\": \"one two three\"}\n"},
-        {"wikitext", "wiki.test.raw", " = Cats = \n The cat 's 4 @.@ 5 kg . \n = B = \n b /' 3/ \n"},
+        {"wikitext", "wiki.test.raw",
+         " = Cats = \n The cat 's 4 @.@ 5 kg . \n = B = \n b /' 3/ \n"},
         {"wikitext", "test.jsonl", "{\"page\": \"one two\"}\n"},
         {"mmlu", "test.jsonl",
          "{\"question\": \"Q\", \"subject\": \"anatomy\", \"choices\": [\"a\", \"b\", \"c\", "

@@ -126,7 +126,8 @@ T(workers_are_counted_by_host_and_beyond_the_limit_only_counted)
     str_release(&text);
 }
 
-static struct run_row rows[2] = {{.name = "a", .state = RUN_DONE}, {.name = "c", .state = RUN_EMPTY}};
+static struct run_row rows[2] = {{.name = "a", .state = RUN_DONE},
+                                 {.name = "c", .state = RUN_EMPTY}};
 static struct run_row *listed[2] = {&rows[0], &rows[1]};
 
 T(a_list_of_batches_keeps_what_did_not_change)

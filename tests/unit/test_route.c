@@ -378,7 +378,7 @@ T(slopes_of_signals_reach_the_states_that_they_compare)
     static const struct {
         int l, row;
         real velocity, speed, acceleration;
-    } cell[] = {{2, 0, 1, 0, 0}, {2, 0, 0, 1, 0},     {2, 0, 0, 0, 1},
+    } cell[] = {{2, 0, 1, 0, 0}, {2, 0, 0, 1, 0},  {2, 0, 0, 0, 1},
                 {3, 1, 1, 2, 3}, {1, 0, -1, 0, 0}, {0, 1, 1, 1, 1}};
     for (size_t i = 0; i < sizeof cell / sizeof *cell; i++) {
         real h[5][6], dh[5][6], *at[5], *d[5], weight[FEATURES] = {0};
@@ -447,8 +447,10 @@ T(a_method_that_finds_no_memory_is_one_line)
                  (*m)->name);
         short_of_memory(text, 1);
     }
-    short_of_memory("model.method=edp edp.signal=regret model.layers=8 model.dim=16 model.heads=2", 1);
-    short_of_memory("model.method=dense model.lora_r=2 model.layers=2 model.dim=16 model.heads=2", 1);
+    short_of_memory("model.method=edp edp.signal=regret model.layers=8 model.dim=16 model.heads=2",
+                    1);
+    short_of_memory("model.method=dense model.lora_r=2 model.layers=2 model.dim=16 model.heads=2",
+                    1);
     short_of_memory("model.method=dense model.experts=4 model.experts_used=2 model.layers=2 "
                     "model.dim=16 model.heads=2",
                     1);
