@@ -15,7 +15,7 @@ MODEL = ("model.layers=2 model.dim=16 model.heads=2 model.vocab=300 model.max_se
          "data.val_fraction=0.2 train.batch=2 train.seq=16 train.warmup=1 train.eval_tokens=32 train.final_tokens=32 "
          "train.samples=4 train.time_rounds=0 train.probes=1 train.probe_tokens=8 train.eval_every=3 train.probe_every=3 train.checkpoint_every=2 train.keep=1 "
          "train.system_every=0 train.steps=4 threads=1 --quiet").split()
-STEPS, MOST = (6, 20) if SANITIZED else (24, 160)  # even steps and tries of one command
+STEPS, MOST = (12, 60) if SANITIZED else (24, 160)  # even steps and tries of one command
 PLACE = re.compile(r"\S*[^A-Za-z\s;,:]\S*")  # names and numbers
 AGE = re.compile(rb'(?<="age":)[\d.e+-]+|\d+ s ago')
 
