@@ -47,6 +47,7 @@ struct pen_ops {
 struct pen {
     const struct pen_ops *ops;
     size_t bad;    /* number of coordinates not finite or beyond PEN_LIMIT; they are not drawn */
+    int failed;    /* out of memory for a text */
     double dx, dy; /* offset added to coordinates (not to sizes): the margin of a sheet */
 };
 

@@ -63,8 +63,8 @@ int measure_init(struct measure *s, const struct model *m, int positions, size_t
                  struct err *e) DS_CHECK;
 void measure_release(struct measure *s);
 /* After model_forward (pass.record = 1) and model_loss(m, 0, 1).  bytes: of the targets. */
-void measure_add(struct measure *s, const struct model *m, const struct measure_known *known,
-                 uint64_t bytes);
+int measure_add(struct measure *s, const struct model *m, const struct measure_known *known,
+                uint64_t bytes, struct err *e) DS_CHECK;
 /* Is this kind of control for the method?  Top-k is for ROUTE_TOPK, the others for one that skips. */
 int measure_has_contrast(const struct measure *s, const struct model *m, enum contrast_kind kind);
 /* Runs the same batch with other decisions (models/contrast.h) and otherwise the options of `use`;

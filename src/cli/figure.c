@@ -161,11 +161,10 @@ static int open_runs(struct opened *o, const char *const *paths, int n, struct e
 static void print_path(const char *path)
 {
     struct str line = {0};
-    if (isatty(STDOUT_FILENO))
+    int is_terminal = isatty(STDOUT_FILENO);
+    if (is_terminal)
         cli_add_safe(&line, path, strlen(path), -1);
-    else
-        str_add(&line, path);
-    printf("%s\n", str_text(&line));
+    printf("%s\n", is_terminal ? str_text(&line) : path);
     str_release(&line);
 }
 
@@ -344,7 +343,10 @@ static int draw_command(const struct request *r)
         status = EXIT_FAILURE;
     else if (!all && draw_one(r, &o, r->name, &drawn, &e) < 0)
         status = command_fail(&e);
-    if (r->json && (all || status == 0))
+    if (r->json && (drawn.failed || skipped.failed)) {
+        err_set(&e, DS_EMEM, "figure: out of memory for the list of figures");
+        status = command_fail(&e);
+    } else if (r->json && (all || status == 0))
         printf("{\"figures\":[%s],\"skipped\":[%s]}\n", str_text(&drawn), str_text(&skipped));
     str_release(&drawn);
     str_release(&skipped);
@@ -403,11 +405,12 @@ static void print_again(const char *path, const struct figure *f,
     str_release(&out);
 }
 
-static void print_drawn(const char *path, int changed)
+static void print_drawn(const char *path, int is_dry, int changed)
 {
     struct str line = {0};
     cli_add_safe(&line, path, strlen(path), -1);
-    printf("%s: redrawn; data %s\n", str_text(&line), changed ? "changed" : "unchanged");
+    printf("%s: %sdata %s\n", str_text(&line), is_dry ? "" : "redrawn; ",
+           changed ? "changed" : "unchanged");
     str_release(&line);
 }
 
@@ -432,14 +435,14 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
         rc = figure_make(&f, recipe->name, o.run, o.n, &opt, e);
     if (rc == 0)
         rc = figure_bytes(&f, PEN_PNG, &bytes, e);
-    if (rc == 0)
+    if (rc == 0 && !r->is_dry)
         rc = fs_write_file(r->again, bytes.p, bytes.len, e);
     if (rc == 0) {
         changed = strcmp(f.data_hash, recipe->data_hash) != 0;
         if (r->json)
             print_again(r->again, &f, recipe, changed);
         else
-            print_drawn(r->again, changed);
+            print_drawn(r->again, r->is_dry, changed);
     }
     figure_release(&f);
     str_release(&bytes);

@@ -97,7 +97,12 @@ static int each_preset(void (*each)(void *ctx, const struct facts *f), void *ctx
         struct facts f;
         struct err why = {0};
         const char *name = names[i];
-        if (facts_read(&f, &name, 1, &why) < 0) {
+        int failed = facts_read(&f, &name, 1, &why);
+        if (failed == DS_EMEM) {
+            rc = err_set(e, failed, "preset %s: %s", name, why.text);
+            break;
+        }
+        if (failed < 0) {
             fprintf(stderr, "depthscope: preset %s: %s\n", name, why.text);
             continue;
         }
@@ -105,7 +110,7 @@ static int each_preset(void (*each)(void *ctx, const struct facts *f), void *ctx
         train_config_release(&f.config);
     }
     fs_list_free(names, n);
-    return 0;
+    return rc;
 }
 
 static void to_table(void *ctx, const struct facts *f)

@@ -40,7 +40,7 @@ static void find(struct target *t, const char *word)
 {
     char path[1024], hint[256];
     struct err e = {0};
-    int rc = strcmp(word, "-") == 0 ? err_set(&e, DS_EUSAGE, "-: expected the name of a run")
+    int rc = strcmp(word, "-") == 0 ? err_set(&e, DS_EUSAGE, "expected the name of a run")
                                     : cli_run_path(path, sizeof path, word, &e);
     size_t n = rc == 0 ? strlen(path) : 0;
     str_copy(t->name, sizeof t->name, word);
@@ -64,8 +64,11 @@ static void find(struct target *t, const char *word)
                  "the log of another program (%s), which takes no commands", format->title);
         return;
     }
-    snprintf(t->text, sizeof t->text, "run not found in %.200s%s", job_root(),
-             cli_run_hint(word, 0, hint, sizeof hint));
+    if (rc < 0 && rc != DS_ENOTFOUND && e.code)
+        str_copy(t->text, sizeof t->text, e.text);
+    else
+        snprintf(t->text, sizeof t->text, "run not found in %.200s%s", job_root(),
+                 cli_run_hint(word, 0, hint, sizeof hint));
 }
 
 /* The host that the run was started on, "" when it is this one or unknown. */

@@ -33,6 +33,7 @@ void table_add(struct table *t, const char *text)
     struct str *s = new_cell(t);
     if (s)
         cli_add_safe(s, text, strlen(text), CELL_MAX);
+    t->failed |= s && s->failed;
 }
 
 void table_addf(struct table *t, const char *fmt, ...)
@@ -162,6 +163,7 @@ void table_fit(const struct table *t, struct str *out, int width, const int *ran
         if (columns[c] < 0)
             str_addf(&dropped, "%s %s", k++ ? "," : "", str_text(&t->cell[c]));
     table_note(out, str_text(&dropped), width);
+    out->failed |= dropped.failed;
 out:
     str_release(&dropped);
     mem_free(columns);

@@ -83,6 +83,8 @@ static int tokenize(const struct cli_args *a, struct str *out, struct err *e)
         str_add(&text, given);
     else if (rc == 0)
         rc = cli_read_text(&text, file ? file : "-", TEXT_MAX, e);
+    if (rc == 0 && text.failed)
+        rc = err_set(e, DS_EMEM, "tokenize: out of memory for the text");
     if (rc == 0)
         rc = tokenizer_encode(t, str_text(&text), text.len, cli_flag(a, "special"), &ids, e);
     if (rc == 0 && cli_flag(a, "json"))

@@ -366,6 +366,7 @@ static void draw_letter(struct pen *p, const struct cell_glyph *g)
     struct narrow squeeze = {{.ops = &narrow_ops}, p, middle, width > most ? most / width : 1};
     pen_text(&squeeze.pen, middle, g->y + g->h * baseline, &s, text);
     p->bad += squeeze.pen.bad;
+    p->failed |= squeeze.pen.failed;
 }
 
 void cell_draw(struct pen *p, const struct cell_glyph *g)

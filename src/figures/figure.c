@@ -181,7 +181,7 @@ static int draw_once(struct sheet *s, struct pen_list *list, struct err *e)
     if (s->pen->bad > 0)
         return err_set(e, DS_ENUMERIC, "figure %s: %zu coordinates are not finite", s->ops->name,
                        s->pen->bad);
-    if (pen_list_failed(list) || s->caption.failed)
+    if (pen_list_failed(list) || s->pen->failed || s->caption.failed)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     return 0;
 }

@@ -119,7 +119,7 @@ void pen_text(struct pen *p, double x, double y, const struct text_style *s, con
     style.size = v[2];
     utf8_sanitise(&clean, utf8, strlen(utf8), -1, 0);
     if (clean.failed)
-        p->bad++;
+        p->failed = 1;
     else if (clean.len > 0) {
         if (p->ops->text)
             p->ops->text(p, v[0], v[1], &style, str_text(&clean));

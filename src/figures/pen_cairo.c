@@ -146,6 +146,8 @@ static int draw_page(const struct pen_list *l, cairo_surface_t *s, double scale,
     pen_list_replay(l, &p.pen);
     cairo_show_page(p.cr);
     int rc = status_of(p.cr, s, e);
+    if (rc == 0 && p.pen.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for the texts");
     if (rc == 0 && p.pen.bad > 0)
         rc = err_set(e, DS_ENUMERIC, "%zu coordinates are not finite", p.pen.bad);
     cairo_destroy(p.cr);
@@ -191,7 +193,7 @@ static cairo_status_t sink(void *ctx, const unsigned char *p, unsigned n)
 {
     struct str *out = ctx;
     str_add_bytes(out, p, n);
-    return out->failed ? CAIRO_STATUS_WRITE_ERROR : CAIRO_STATUS_SUCCESS;
+    return out->failed ? CAIRO_STATUS_NO_MEMORY : CAIRO_STATUS_SUCCESS;
 }
 
 static int write_png(const struct pen_list *l, const struct pen_page *page, struct str *out,
@@ -239,9 +241,10 @@ static int write_vector(const struct pen_list *l, enum pen_format format,
         pdf_metadata(s, page->recipe);
     int rc = draw_page(l, s, 1, page, page->background, e);
     cairo_surface_finish(s);
-    if (rc == 0 && (cairo_surface_status(s) != CAIRO_STATUS_SUCCESS || out->failed))
-        rc = err_set(e, out->failed ? DS_EMEM : DS_EIO, "cairo: %s",
-                     cairo_status_to_string(cairo_surface_status(s)));
+    if (out->failed) /* cairo says only that its stream cannot be written */
+        rc = err_set(e, DS_EMEM, "cairo: out of memory for the file");
+    else if (rc == 0 && cairo_surface_status(s) != CAIRO_STATUS_SUCCESS)
+        rc = err_set(e, DS_EIO, "cairo: %s", cairo_status_to_string(cairo_surface_status(s)));
     cairo_surface_destroy(s);
     return rc;
 }

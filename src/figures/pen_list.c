@@ -204,6 +204,7 @@ void pen_list_reset(struct pen_list *l)
     l->n = 0;
     l->failed = 0;
     l->pen.bad = 0;
+    l->pen.failed = 0;
     str_release(&l->texts);
     l->texts = (struct str){0};
 }

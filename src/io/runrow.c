@@ -629,19 +629,29 @@ static int follow_open(struct run_row *row, const char *path, struct err *e)
 
 /* ---- the directory ---- */
 
-static void read_meta(struct run_row *row, const char *dir)
+/* A row may lack what cannot be read, but not for want of memory. */
+static int memory_only(int rc, const struct err *why, struct err *e)
+{
+    return rc == DS_EMEM ? err_set(e, rc, "%s", why->text) : 0;
+}
+
+static int read_meta(struct run_row *row, const char *dir, struct err *e)
 {
     char path[1100];
     struct json *j = NULL;
-    if (fs_join(path, sizeof path, dir, "meta.json", NULL) < 0 || !fs_exists(path) ||
-        json_read_file(&j, path, 1 << 20, NULL) < 0)
-        return;
+    struct err why = {0};
+    if (fs_join(path, sizeof path, dir, "meta.json", NULL) < 0 || !fs_exists(path))
+        return 0;
+    int rc = json_read_file(&j, path, 1 << 20, &why);
+    if (rc < 0)
+        return memory_only(rc, &why, e);
     const char *preset = json_str(json_get(json_root(j), "preset"), NULL),
                *host = json_str(json_get(json_root(j), "host"), NULL);
     str_copy(row->preset, sizeof row->preset, preset ? preset : "");
     if (host && !row->host[0])
         str_copy(row->host, sizeof row->host, host);
     json_free(j);
+    return 0;
 }
 
 static void finish(struct run_row *row)
@@ -724,11 +734,14 @@ int run_row_read(struct run_row *row, const char *path, struct err *e)
         row->modified = (double)st.st_mtim.tv_sec;
         rc = scan_log(row, log, e);
     }
+    if (rc == 0)
+        rc = read_meta(row, row->path, e);
     if (rc == 0) {
-        read_meta(row, row->path);
-        (void)!run_notes_read(&row->notes, row->path, NULL);
-        finish(row);
+        struct err why = {0};
+        rc = memory_only(run_notes_read(&row->notes, row->path, &why), &why, e);
     }
+    if (rc == 0)
+        finish(row);
     return rc;
 }
 

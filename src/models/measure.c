@@ -150,12 +150,12 @@ static void add_sample(struct measure *s, const struct model *m, int row, float 
     s->n++;
 }
 
-void measure_add(struct measure *s, const struct model *m, const struct measure_known *known,
-                 uint64_t bytes)
+int measure_add(struct measure *s, const struct model *m, const struct measure_known *known,
+                uint64_t bytes, struct err *e)
 {
     float *depth = mem_alloc((size_t)m->R, sizeof *depth);
     if (!depth)
-        return;
+        return err_set(e, DS_EMEM, "out of memory for the depth of %d tokens", m->R);
     for (int l = 0; l < s->L; l++)
         add_plan(s, m, model_plan(m, l), depth);
     for (int l = 0; s->attention && l < s->L; l++)
@@ -180,6 +180,7 @@ void measure_add(struct measure *s, const struct model *m, const struct measure_
     if (s->is_gated && m->route.pass.kind != PASS_DENSE)
         decisions_add(&s->decisions, m);
     mem_free(depth);
+    return 0;
 }
 
 int measure_has_contrast(const struct measure *s, const struct model *m, enum contrast_kind kind)

@@ -139,19 +139,22 @@ static int log_exits(struct trainer *t, double tokens, struct err *e)
 }
 
 /* What this rank's batch adds to the sums: those of the batches before it are there. */
-static void add_batch(struct trainer *t, struct measure *s, real *nll)
+static int add_batch(struct trainer *t, struct measure *s, real *nll, struct err *e)
 {
     const struct batch *b = t->model->batch;
-    measure_add(s, t->model,
-                &(struct measure_known){.true_entropy = t->true_entropy,
-                                        .needed = t->needed,
-                                        .class_of = t->class_of,
-                                        .target_class = t->target_class},
-                loader_target_bytes(t->val, t->target, (size_t)b->B * (size_t)b->T));
+    int rc = measure_add(s, t->model,
+                         &(struct measure_known){.true_entropy = t->true_entropy,
+                                                 .needed = t->needed,
+                                                 .class_of = t->class_of,
+                                                 .target_class = t->target_class},
+                         loader_target_bytes(t->val, t->target, (size_t)b->B * (size_t)b->T), e);
+    if (rc < 0)
+        return rc;
     if (s->contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS)
         contrast_add(&s->contrast, CONTRAST_CAUSAL, t->model);
     if (nll)
         add_exits(t, nll);
+    return 0;
 }
 
 /* A measure_spans half, and with the first one the losses of exits. */
@@ -174,7 +177,7 @@ static int take_turn(struct trainer *t, struct measure *s, real *nll, int active
     for (int half = 0; half < 2 && rc == 0; half++)
         rc = team_turn_begin(v, sums_of(t, s, half, nll, v), e);
     if (rc == 0)
-        add_batch(t, s, nll);
+        rc = add_batch(t, s, nll, e);
     for (int half = 0; half < 2 && rc == 0; half++)
         rc = team_turn_end(v, sums_of(t, s, half, nll, v), active, e);
     for (int half = 0; half < 2 && rc == 0; half++)

@@ -308,6 +308,12 @@ static void check_method(struct train_config *c, const struct route_ops *ops, st
     config_release(&copy);
 }
 
+/* The codes of the collected errors are not kept; err_set says this of no other. */
+static int is_short_of_memory(const struct str *all)
+{
+    return all->failed || strstr(str_text(all), "out of memory") != NULL;
+}
+
 /* Adds all errors to `all`, not only the first one. */
 static void resolve(struct train_config *c, struct config *given, int is_look, struct str *all)
 {
@@ -318,6 +324,8 @@ static void resolve(struct train_config *c, struct config *given, int is_look, s
                 {&run_group, &c->run},     {&alert_group, &c->alert}, {&model_group, &c->model}};
     for (size_t i = 0; i < DS_LEN(part); i++) {
         apply(given, part[i].group, part[i].values, all);
+        if (is_short_of_memory(all))
+            return; /* texts are missing, which the checks below read */
         check_open(part[i].group, part[i].values, is_look, all);
     }
     const struct route_ops *ops = c->model.method ? route_find(c->model.method) : NULL;
@@ -369,8 +377,7 @@ static int make(struct train_config *c, struct config *given, const char *const 
         start_keys(given, &all);
     resolve(c, given, purpose == PURPOSE_LOOK, &all);
     int rc = 0;
-    /* the codes of the collected errors are not kept; err_set says this of no other */
-    if (all.failed || strstr(str_text(&all), "out of memory"))
+    if (is_short_of_memory(&all))
         rc = err_set(e, DS_EMEM, "configuration");
     else if (all.len > 0)
         rc = err_set(e, DS_EUSAGE, "%s", str_text(&all));

@@ -136,14 +136,14 @@ int presets_read(struct config *c, const char *const *preset, size_t n, struct e
 
 void presets_label(char *out, size_t size, const char *const *preset, size_t n)
 {
-    struct str s = {0};
-    for (size_t i = 0; i < n; i++) {
+    size_t len = 0;
+    str_copy(out, size, n ? "" : "quick");
+    for (size_t i = 0; i < n && len < size; i++) {
         const char *slash = strrchr(preset[i], '/'), *name = slash ? slash + 1 : preset[i];
         size_t stem = stem_length(name);
-        str_addf(&s, "%s%.*s", i ? "+" : "", (int)(stem ? stem : strlen(name)), name);
+        len += (size_t)snprintf(out + len, size - len, "%s%.*s", i ? "+" : "",
+                                (int)(stem ? stem : strlen(name)), name);
     }
-    str_copy(out, size, n ? str_text(&s) : "quick");
-    str_release(&s);
 }
 
 char *preset_base(const char *preset)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import struct
@@ -551,6 +552,173 @@ def a_single_file_model_uses_the_tokenizer_next_to_it():
         assert run_json("generate", "m.bin", "--prompt", "Once", "max_tokens=4", "time_rounds=0")["ids"] == x["ids"]
     finally:
         os.chdir(here)
+
+
+REFUSALS = (  # words, what the line says, exit status
+    (["help", "train", "eval"], "help: expected one topic, found also eval", 2),
+    (["help", "x.y=1"], "help: expected one topic, found also x.y=1", 2),
+    (["help", "--nosuch"], "unknown option --nosuch", 2),
+    (["runs", "a", "b"], "runs: expected one directory, found also b", 2),
+    (["runs", ".", "x.y=1"], "runs: expected one directory, found also x.y=1", 2),
+    (["runs", "nowhere"], "runs: nowhere: not a directory", 1),
+    (["runs", "tag"], "runs tag: expected NAME", 2),
+    (["runs", "rename", "tiny"], "runs rename: expected", 2),
+    (["runs", "note", "a", "b", "c"], "runs note: expected", 2),
+    (["runs", "restore", "nosuch"], "nosuch: not in the trash", 1),
+    (["runs", "rm", "./tiny"], "./tiny: run not found in runs", 1),
+    (["runs", "tag", "tinny"], "did you mean tiny?", 1),
+    (["runs", "--sort", "nosuch"], "sort nosuch: unknown column", 2),
+    (["runs", "--group", "nosuch"], "group nosuch: unknown", 2),
+    (["compare", "tiny", "x.y=1"], "compare: unexpected setting x.y=1", 2),
+    (["compare", "tiny", "--width", "19"], "compare: --width 19: must be from 20 to 10000 columns", 2),
+    (["compare", "tiny", "--width", "80x"], "compare: --width 80x: must be from 20 to 10000 columns", 2),
+    (["compare"], "compare: expected 1 to ", 2),
+    (["compare", "tiny", "--json", "--csv"], "compare: use only one of --json, --latex and --csv", 2),
+    (["compare", "tiny", "--group", "method"], "compare: --group", 2),
+    (["figure"], "figure: missing argument: expected NAME, all or list", 2),
+    (["figure", "training"], "figure training: name at least one run", 2),
+    (["figure", "training", "tiny", "--dpi", "x"], '--dpi: "x": number out of range or malformed', 2),
+    (["figure", "training", "tiny", "--smooth", "-1"], '--smooth: "-1": number out of range or malformed', 2),
+    (["figure", "training", "tiny", "--format", "png,gif"], 'figure: unknown format "gif", expected png, svg or pdf', 2),
+    (["figure", "training", "tiny", "x.y=1"], "figure: unexpected setting x.y=1", 2),
+    (["figure", "training"] + ["tiny"] * 5000, "figure: too many runs, must be at most ", 2),
+    (["stream", "tiny", "x.y=1"], "stream: unexpected setting x.y=1", 2),
+    (["stream", "--nosuch"], "unknown option --nosuch", 2),
+    (["tokenize", "bytes", "x.y=1"], "tokenize: unexpected setting x.y=1", 2),
+    (["tokenize", "bytes", "--text", "a", "--file", "b"], "tokenize: expected only one of --text and --file", 2),
+    (["inspect", "tiny", "x.y=1"], "inspect: unexpected setting x.y=1", 2),
+    (["inspect", "--nosuch"], "unknown option --nosuch", 2),
+    (["export", "tiny", "--to", "csv", "x.y=1"], "export: unexpected setting x.y=1", 2),
+    (["export", "--nosuch"], "unknown option --nosuch", 2),
+    (["show"], "show: missing view", 2),
+    (["show", "monitor", "tiny", "x.y=1"], "show: unexpected setting x.y=1", 2),
+    (["show", "depth"], "show depth: missing run, trace or model", 2),
+    (["show", "monitor"] + ["tiny"] * 200, "too many runs, must be at most ", 2),
+    (["show", "--nosuch"], "unknown option --nosuch", 2),
+    (["trace", "--nosuch"], "unknown option --nosuch", 2),
+    (["doctor", "x"], "doctor: unexpected argument x", 2),
+    (["doctor", "x.y=1"], "doctor: unexpected argument x.y=1", 2),
+    (["doctor", "--nosuch"], "unknown option --nosuch", 2),
+    (["bench", "--nosuch"], "unknown option --nosuch", 2),
+    (["calibrate", "--nosuch"], "unknown option --nosuch", 2),
+    (["generate", "--nosuch"], "unknown option --nosuch", 2),
+    (["generate", "tiny", "--compare", "speculate=2", "time_rounds=1", "draft=exit:1", "--prompt", "a", "--prompt", "b"],
+     "generate: --compare: expected one prompt, not 2", 2),
+    (["convert", "--nosuch"], "unknown option --nosuch", 2),
+    (["convert", "tiny", "-o", ""], "convert: -o: empty path", 2),
+    (["convert", "tiny", "-o", "m", "merge=yes"], "merge=yes: the model has no adapters", 2),
+    (["convert", "tiny", "-o", "m", "adapter=only"], "adapter=only: the model has no adapters", 2),
+    (["convert", "random:quick", "-o", "m", "model.method=nosuch"], "model.method", 2),
+    (["agent", "x.y=1"], "agent: unexpected setting x.y=1", 2),
+    (["agent", "--nosuch"], "unknown option --nosuch", 2),
+    (["agent", "a" * 5000], "the path is too long", 1),
+    (["stop", "--nosuch"], "unknown option --nosuch", 2),
+    (["train", "--from", "best"], "--from best: missing run; use --resume NAME", 2),
+    (["train", "--resume", "nosuch"], "--resume nosuch: run not found (missing runs/nosuch/config.yaml)", 1),
+    (["train", "--resume", "tiny", "quick"], "--resume uses the run's own configuration; unexpected preset quick", 2),
+    (["train", "--resume", "tiny", "--run", "other"], "--resume continues tiny itself; use --from best|STEP", 2),
+    (["train", "--resume", "tiny", "train.lr=1"], "use --allow-change to set train.lr=1", 2),
+    (["train", "--resume", "tiny", "--from", "x", "--quiet"], "--from x: expected best or a step", 2),
+    (["train", "--resume", "tiny", "--from", "5", "--run", "tiny", "--quiet"], "run exists; choose a new name with --run", 1),
+    (["train", "quick", "--run", "a/b"], "--run a/b: expected a name, not a path; runs are created in runs", 2),
+    (["train", "quick", "--run", ".a"], "--run .a: expected a name of 1 to 64 [A-Za-z0-9._-]", 2),
+    (["sweep", "train.lr=1", "--lease", "0"], "sweep: --lease 0: must be seconds from 1 to 86400", 2),
+    (["sweep", "train.lr=1", "--lease", "3s"], "sweep: --lease 3s: must be seconds from 1 to 86400", 2),
+    (["sweep", "train.lr=1", "--jobs", "0"], "sweep: --jobs 0: must be an integer from 1 to ", 2),
+    (["sweep", "train.lr=1", "--index", "1"], "sweep: --index is for workers: expected --worker ID with it", 2),
+    (["sweep", "train.lr=1", "--sbatch", "-p x"], "sweep: --sbatch is for the script of --slurm: expected --slurm with it", 2),
+    (["sweep", "train.lr=1", "--launch", "ssh box"], "sweep: --launch 'ssh box': expected {} where the command line", 2),
+    (["sweep", "train.lr=1", "--slurm", "--status"], "sweep: expected only one of --launch, --slurm, --status and --worker", 2),
+    (["sweep", "--nosuch"], "unknown option --nosuch", 2),
+    (["pipeline", "--nosuch"], "unknown option --nosuch", 2),
+    (["pipeline", "quick", "model.method=dense", "--dry-run"], "pipeline: the preset is dense: expected a method", 2),
+    (["--link", "fast"], "--link fast: expected bytes per second, e.g. 20k", 2),
+    (["--quick"], "--quick: standard output is not a terminal; without one: depthscope train quick", 2),
+    (["x.y=1"], "x.y=1: unexpected setting for the workbench (depthscope train x.y=1)", 2),
+    (["--text", "a"], "--text: expected --view compare and two runs, checkpoints or models", 2),
+)
+
+
+@test
+def records_replace_no_log_and_no_directory():
+    shutil.copy("runs/tiny/log.mp", "copy.mp")
+    os.makedirs("folder.mp", exist_ok=True)
+    with open("text.mp", "w") as f:
+        f.write("x" * 40)
+    for name, part in (("runs/tiny/log.mp", "reserved for the log of a run; choose another name"), ("folder.mp", "is a directory, expected a file name"),
+                       ("copy.mp", "is the log of a run; choose another name"), ("text.mp", "is not a record file; choose another name")):
+        refused(part, "trace", "tiny", "--text", "a", "-o", name, code=1)
+
+
+@test
+def runs_that_do_not_train_are_named_by_stop():
+    os.makedirs("runs/silent", exist_ok=True)
+    open("runs/silent/log.mp", "w").close()
+    for word, part in (("-", "-: expected the name of a run"), ("runs/tiny/log.mp", "tiny: not running"), ("runs/tiny/", "tiny: not running"),
+                       ("silent", "silent: not running: no records yet"), ("nosuch", "run not found")):
+        status, out, err = t.call("stop", word)
+        assert status in (1, 2) and part in out.decode() + err, (word, status, out, err)
+    shutil.rmtree("runs/silent")
+
+
+@test
+def adapters_are_written_alone_or_merged_and_not_both():
+    run("convert", "tiny", "-o", "base", "method=dense")
+    keys = [k for k in TINY if not k.startswith("model.")]
+    run("train", *keys, "train.init=base", "model.lora_r=2", "model.method=mod", "train.steps=2", "--run", "lora", "--quiet")
+    for words, part in ((["merge=yes", "adapter=only"], "merge=yes and adapter=only exclude each other"),
+                        (["merge=yes"], "merge=yes writes a dense model, without mod routing; add method=dense")):
+        refused(part, "convert", "lora", "-o", "out", *words)
+    refused("adapter=only writes a directory: -o must not end in .gguf or .bin", "convert", "lora", "-o", "out.gguf", "adapter=only")
+    os.mkfifo("pipe.gguf")
+    refused("pipe.gguf", "convert", "tiny", "-o", "pipe.gguf", "method=dense", code=1)
+    assert not os.path.exists("out") and not os.path.exists("out.gguf")
+
+
+@test
+def wrong_arguments_are_one_line_that_names_them():
+    wrong = []
+    for words, part, code in REFUSALS:
+        status, out, err = t.call(*words)
+        lines = err.splitlines()
+        if status != code or len(lines) != 1 or not err.startswith("depthscope: ") or part not in err or out:
+            wrong.append((words[:6], status, err[:200], out[:80]))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@test
+def topics_of_help_come_from_their_tables():
+    metrics = run("help", "metrics", "--markdown")
+    assert re.search(r"^\| `val_loss` \| \w+ \| [^|]+ \| .+ \|$", metrics, re.M), metrics[:400]
+    assert "`model.method=edp`" in metrics and metrics == run("help", "metrics"), "a pipe gets Markdown"
+    formats = run("help", "formats")
+    assert formats.startswith("| format | what is read |\n|---|---|\n") and "TensorBoard" in formats, formats[:200]
+    assert run("help", "help").startswith("depthscope help [") or "help [" in run("help", "help")
+    rows = run("presets", "--markdown").splitlines()
+    assert rows[0].startswith("| preset |") and rows[1].count("|") == rows[0].count("|") and len(rows) > 10, rows[:2]
+    assert any(r.startswith("| `quick` |") for r in rows), rows
+
+
+@test
+def gpus_of_a_machine_are_told_by_kind():
+    library = os.path.abspath(os.path.join(os.environ.get("BUILD_DIR") or os.path.join(t.ROOT, "build/release"), "tests/unit/libnvml.so"))
+    if not os.path.exists(library):
+        raise t.Skip("%s is not built" % library)
+    env = {"DEPTHSCOPE_NVML": library, "DEPTHSCOPE_SYSROOT": os.getcwd(), "NVML_STUB": os.path.abspath("gpus")}
+    with open("gpus", "w") as f:
+        f.write("count 4\n0 name H100\n0 memory 0 80000000000 0\n1 name H100\n1 memory 0 80000000000 0\n2 name A100\n3 lost 1\n")
+    found = {x["name"]: x for x in run_json("doctor", **env)}["gpus"]
+    assert found["text"] == "2 x H100, 80.0GB each (nvml); 1 x A100 (nvml); 1 x unknown GPU: lost, no longer answers (nvml)", found
+    gpus = json.loads(run("--version", "--json", **env))["gpus"]
+    assert [(g["name"], g["memory_total"], g["source"]) for g in gpus] == \
+        [("H100", 8e10, "nvml"), ("H100", 8e10, "nvml"), ("A100", None, "nvml"), ("", None, "nvml")], gpus
+
+
+@test
+def an_unreadable_preset_is_named_and_the_others_are_listed():
+    with open("broken.yaml", "w") as f:
+        f.write("model.layers: many\n")
+    refused("broken.yaml", "presets", "broken.yaml")
 
 
 @test

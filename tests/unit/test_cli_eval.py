@@ -4,6 +4,7 @@ import fcntl
 import json
 import math
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -432,6 +433,76 @@ def a_task_reports_depth_with_the_score():
     refused("expected task=ppl", "eval", "edp", *words, "--benchmark")
     refused("needs data=DIRECTORY or FILE", "eval", "edp", "task=gsm8k")
     refused("not found: expected one of", "eval", "edp", "task=gsm8k", "data.path=mmlu", code=1)
+
+
+def task_rows(name, *rows):
+    os.makedirs(os.path.dirname(name), exist_ok=True)
+    with open(name, "w") as f:
+        f.write("".join(json.dumps(r) + "\n" for r in rows))
+
+
+@test
+def a_capacity_is_searched_for_a_speedup():
+    run("calibrate", "mod", "tokens=256")
+    words = ("target_speedup=1.2", "speedup_by=flops")
+    x = run_json("eval", "mod", *words, "tokens=256", "time_rounds=0", "controls=false")
+    assert x["speedup"] > 1 and x["speedup_met"] == (x["speedup"] >= 1.2), x
+    text = run("eval", "mod", *words, "tokens=256", "time_rounds=0", "controls=false")
+    assert re.search(r"capacity \d\.\d{3} gives a speedup of \d\.\d{3}", text), text
+    run("generate", "mod", "--prompt", "ab", "max_tokens=2", *words)
+    assert re.search(r"^depthscope: capacity \d\.\d{3}: speedup \d\.\d{3} on held-out text by ", run.err, re.M), run.err
+
+
+@test
+def words_and_whole_texts_are_scored_as_their_formulas_say():
+    task_rows("lambada/test.jsonl", *({"text": "the cat sat on the %s" % w} for w in ("mat", "cat", "sofa")))
+    x = run_json("eval", "edp", "task=lambada_openai", "data.path=lambada")["results"]["lambada_openai"]
+    assert x["perplexity,none"] > 1 and x["acc,none"] in (0, 1 / 3, 2 / 3, 1), x
+    page = "One two three .\n"
+    task_rows("wiki/test.jsonl", {"page": page})
+    x = run_json("eval", "edp", "task=wikitext", "data.path=wiki")["results"]["wikitext"]
+    bits, words, size = x["bits_per_byte,none"], len(re.split(r"\s+", page)), len(page.encode())
+    assert abs(math.log2(x["byte_perplexity,none"]) - bits) < 1e-6 and words == 5, x
+    assert abs(math.log2(x["word_perplexity,none"]) - bits * size / words) < 1e-5, x
+    refused("task=wikitext scores whole texts; set shots=0", "eval", "edp", "task=wikitext", "data.path=wiki", "shots=1")
+    refused("the model's context", "eval", "edp", "task=wikitext", "data.path=wiki", "seq=1000000", code=1)
+    refused("setting 3: shots: 1000: must be -1 to 256", "eval", "edp", "task=gsm8k", "data.path=lambada", "shots=1000")
+    with open("torn.jsonl", "w") as f:
+        f.write("not results")
+    words = ("eval", "edp", "task=lambada_openai", "data.path=lambada")
+    refused("torn.jsonl: not a results file; choose another file", *words, "results=torn.jsonl", code=1)
+    run(*words, "results=kept.jsonl", "limit=1")
+    with open("kept.jsonl", "a") as f:
+        f.write('{"task": "lambada_openai", "doc": 1}\n')
+    refused("kept.jsonl:3: malformed line of results", *words, "results=kept.jsonl", code=1)
+    with open("nul.jsonl", "wb") as f:
+        f.write(b'{"text": "a b"}\0\n')
+    refused("byte 15 is 0: not a text file", "eval", "edp", "task=lambada_openai", "data.path=nul.jsonl", code=1)
+    with open("wide.csv", "w") as f:
+        f.write(",".join("c%d" % i for i in range(200)) + "\n")
+    refused("wide.csv:1: too many columns: must be at most", "eval", "edp", "task=gsm8k", "data.path=wide.csv", "shots=0", code=1)
+
+
+@test
+def a_task_draws_its_progress_on_a_terminal():
+    task_rows("passages/test.jsonl", *({"text": "the cat sat on the %s" % w} for w in ("mat", "cat", "sofa")))
+    master, slave = pty.openpty()
+    p = subprocess.Popen([PROGRAM, "eval", "edp", "task=lambada_openai", "data.path=passages"], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            got = os.read(master, 65536)
+        except OSError:
+            break
+        if not got:
+            break
+        seen += got
+    os.close(master)
+    assert p.wait(60 * SLOW) == 0, seen
+    assert re.search(rb"\r\033\[Klambada_openai \[#*\.+\] [012]/3, \S+/s, \S+ left", seen), seen
+    assert re.search(rb"\r\033\[Klambada_openai: 3 documents, ", seen), seen
 
 
 @test

@@ -72,7 +72,14 @@ def again_redraws_json_and_tables_and_notices_a_change():
         before = open("again/%s.png" % name, "rb").read()
         assert b"unchanged" in run("--again", "again/%s.png" % name)[0]
         assert open("again/%s.png" % name, "rb").read() == before
+    x = json.loads(run("--again", "again/training.png", "--json")[0])
+    assert x["file"] == "again/training.png" and x["name"] == "training" and x["changed"] is False and x["before"] == x["data"], x
     write("tasks.json", json.dumps({**TASKS, "results": {"piqa": {"acc,none": 0.7}}}))
+    before = open("again/task_bars.png", "rb").read()
+    assert run("--again", "again/task_bars.png", "--dry-run", code=1)[0] == b"again/task_bars.png: data changed\n"
+    x = json.loads(run("--again", "again/task_bars.png", "--json", "--dry-run", code=1)[0])
+    assert open("again/task_bars.png", "rb").read() == before, "a dry run writes no file"
+    assert x["changed"] is True and x["before"] != x["data"] and len(x["data"]) == 64, x
     assert b"data changed" in run("--again", "again/task_bars.png", code=1)[0]
     write("tasks.json", json.dumps(TASKS))
 

@@ -1,5 +1,6 @@
 /* Data of tasks: the shapes it comes in, what is made of it, and what is refused. */
 #include "base/fs.h"
+#include "base/mem.h"
 #include "base/mt19937.h"
 #include "eval/task.h"
 #include "t.h"
@@ -48,6 +49,30 @@ T(hellaswag_is_cleaned)
     t_str(x->choice[1], "a b");
     t_eq(x->gold, 2);
     task_set_close(&s);
+}
+
+/* str.capitalize() of Python: sharp s, n with an apostrophe and dotted I are several letters. */
+T(letters_that_expand_are_capitalised_as_by_the_harness)
+{
+    static const char *const row[][2] = {
+        {"\xc3\x9f\xc3\x9fX", "Ss\xc3\x9fx"},
+        {"\xc5\x89OT", "\xca\xbcNot"},
+        {"I\xc4\xb0", "Ii\xcc\x87"},
+        {"\xc4\xb0X", "\xc4\xb0x"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char text[400], want[64];
+        const char *d = t_tmpdir();
+        snprintf(text, sizeof text,
+                 "{\"activity_label\": \"A\", \"ctx_a\": \"b\", \"ctx_b\": \"%s\", \"endings\": "
+                 "[\"c\", \"d\"], \"label\": 0}\n",
+                 row[i][0]);
+        file(d, "validation.jsonl", text);
+        struct task_set s = set_of("hellaswag", d);
+        snprintf(want, sizeof want, "A: b %s", row[i][1]);
+        t_str(s.parts.v[0].asked.v[0].query, want);
+        task_set_close(&s);
+    }
 }
 
 T(the_other_formats_are_read)
@@ -202,6 +227,19 @@ T(articles_are_split_and_detokenised)
     task_set_close(&s);
 }
 
+T(pages_are_read_from_rows_too_and_a_known_fault_is_kept)
+{
+    const char *d = t_tmpdir();
+    file(d, "test.jsonl", "{\"page\": \"in /' 3/ and /' x/ or /' 12/\"}\n{\"page\": \"a b\"}\n");
+    struct task_set s = set_of("wikitext", d);
+    const struct task_docs *x = &s.parts.v[0].asked;
+    t_eq(x->n, 2);
+    t_str(x->v[0].query, "in /'[0-9]/ and /' x/ or /' 12/"); /* as the harness does */
+    t_eq(x->v[1].words, 2);
+    t_eq(x->v[1].bytes, 3);
+    task_set_close(&s);
+}
+
 /* ---- what is refused ---- */
 
 static const char *mmlu(void)
@@ -274,6 +312,25 @@ T(damaged_data_is_one_line_with_its_place)
          "{\"goal\": \"\", \"sol1\": \"\", \"sol2\": \"\", \"label\": 4294967296}",
          "\"label\": must be 0 or 1"},
         {"lambada_openai", "test.jsonl", "{\"text\": \"\"}", "empty \"text\""},
+        {"lambada_openai", "test.jsonl", "{\"txt\": \"\"}", "missing string \"text\""},
+        {"mmlu", "test.jsonl",
+         "{\"question\": \"Q\", \"subject\": \"anatomy\", \"choices\": [\"a\", \"b\", \"c\", "
+         "\"d\"], \"answer\": 4}",
+         "\"answer\": must be 0 to 3 or A to D"},
+        {"mmlu", "test.jsonl",
+         "{\"question\": \"Q\", \"subject\": \"anatomy\", \"choices\": [\"a\", \"b\", \"c\", "
+         "\"d\"], \"answer\": \"AB\"}",
+         "\"answer\": must be 0 to 3 or A to D"},
+        {"hellaswag", "val.jsonl",
+         "{\"activity_label\": \"\", \"ctx_a\": \"\", \"ctx_b\": \"\", \"endings\": [\"a\", 1], "
+         "\"label\": 0}",
+         "ending 1: must be a string"},
+        {"hellaswag", "val.jsonl",
+         "{\"activity_label\": \"\", \"ctx_a\": \"\", \"ctx_b\": \"\", \"endings\": [\"a\", "
+         "\"b\"], \"label\": 2}",
+         "missing \"label\" among 2 endings"},
+        {"wikitext", "wiki.test.raw", " \n \n", ": no documents"},
+        {"wikitext", "test.jsonl", "{\"text\": \"a\"}", "missing string \"page\""},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         char dir[600];
@@ -281,6 +338,74 @@ T(damaged_data_is_one_line_with_its_place)
         file(dir, row[i].name, row[i].text);
         refused(row[i].task, dir, 0, row[i].part);
     }
+}
+
+/* Every allocation fails once: an error, or the same documents. */
+static void short_of_memory(const char *name, const char *path, int shots)
+{
+    struct task_options o = options(name, path);
+    struct task_set whole;
+    struct err none = {0};
+    uint64_t failed = 0, at, n = 1;
+    o.shots = shots;
+    t_ok(task_set_open(&whole, &o, &none), &none);
+    const struct task_doc *want = &whole.parts.v[0].asked.v[0];
+    do {
+        struct task_set s;
+        struct err e = {0};
+        at = mem_calls() + n++;
+        mem_fail_at(at, 0);
+        int rc = task_set_open(&s, &o, &e);
+        mem_fail_at(0, 0);
+        failed += rc < 0;
+        if (rc < 0) {
+            t_truef(rc == DS_EMEM && strstr(e.text, "out of memory"), "%s: %d %s", name, rc,
+                    e.text);
+            continue;
+        }
+        const struct task_doc *got = &s.parts.v[0].asked.v[0];
+        t_eq(s.parts.n, whole.parts.n);
+        t_eq(got->choices, want->choices);
+        t_str(got->query, want->query);
+        t_str(got->target, want->target);
+        for (int k = 0; k < want->choices; k++)
+            t_str(got->choice[k], want->choice[k]);
+        task_set_close(&s);
+    } while (mem_calls() >= at);
+    t_truef(failed > 5, "%s: %llu of %llu failed", name, (unsigned long long)failed,
+            (unsigned long long)n);
+    task_set_close(&whole);
+}
+
+T(want_of_memory_for_documents_is_said_at_every_place)
+{
+    static const struct {
+        const char *task, *name, *text;
+    } row[] = {
+        {"gsm8k", "test.jsonl", "{\"question\": \"Q\", \"answer\": \"#### 1\"}\n"},
+        {"gsm8k", "test.csv", "question,answer\nQ,#### 1\n"},
+        {"piqa", "valid.jsonl",
+         "{\"goal\": \"G\", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 1}\n"},
+        {"arc_easy", "test.jsonl",
+         "{\"question\": \"Q\", \"choices\": [\"a\", \"b\"], \"gold\": 1}\n"},
+        {"hellaswag", "validation.jsonl",
+         "{\"activity_label\": \"A\", \"ctx_a\": \"b [x]\", \"ctx_b\": \"C\", \"endings\": [\"c\", "
+         "\"d [title] e\"], \"label\": 0}\n"},
+        {"lambada", "test.jsonl", "{\"text\": \"one two three\"}\n"},
+        {"wikitext", "wiki.test.raw",
+         " = Cats = \n The cat 's 4 @.@ 5 kg . \n = B = \n b /' 3/ \n"},
+        {"wikitext", "test.jsonl", "{\"page\": \"one two\"}\n"},
+        {"mmlu", "test.jsonl",
+         "{\"question\": \"Q\", \"subject\": \"anatomy\", \"choices\": [\"a\", \"b\", \"c\", "
+         "\"d\"], \"answer\": 3}"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char dir[600];
+        snprintf(dir, sizeof dir, "%s/%zu", t_tmpdir(), i);
+        file(dir, row[i].name, row[i].text);
+        short_of_memory(row[i].task, dir, 0);
+    }
+    short_of_memory("mmlu", mmlu(), 1);
 }
 
 T(what_is_not_there_is_named)

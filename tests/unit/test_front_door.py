@@ -143,6 +143,11 @@ def help_is_markdown_in_a_pipe_and_tables_on_a_terminal():
         assert "|---|" in seen
     assert re.search(r"^train\.steps +1500 +optimi[sz]er steps \(1 to 1e\+15\)", on_terminal("help", "keys"), re.M)
     assert re.search(r"^  a +:new PRESET", on_terminal("help", "views"), re.M)
+    assert re.search(r"^val_loss +\w+ +\S+ +\w+", on_terminal("help", "metrics"), re.M)
+    assert "\nmodel.method=mod\n" in on_terminal("help", "metrics") and "|" not in on_terminal("help", "formats").splitlines()[0]
+    seen = on_terminal("doctor", NO_COLOR="1", LC_ALL="C", COLORTERM="truecolor")
+    assert re.search(r"terminal +0 x 0; TERM=xterm COLORTERM=truecolor NO_COLOR=1$", seen, re.M), seen
+    assert "not UTF-8, frames are ASCII and text is escaped (try LC_ALL=C.UTF-8)" in seen, seen
 
 
 def live(name):
@@ -231,12 +236,12 @@ def a_failed_quick_start_is_reported_and_leaves_nothing():
     assert not os.listdir("elsewhere"), os.listdir("elsewhere")
 
 
-def on_terminal(*words):
+def on_terminal(*words, **env):
     """What a command prints on a terminal."""
     import pty
     pid, fd = pty.fork()
     if pid == 0:
-        os.execve(PROGRAM, [PROGRAM, *words], {**os.environ, "TERM": "xterm"})
+        os.execve(PROGRAM, [PROGRAM, *words], {**os.environ, "TERM": "xterm", **env})
     out = b""
     while True:
         try:

@@ -4,6 +4,8 @@ import hashlib
 import http.server
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -370,6 +372,43 @@ def a_first_download_is_recorded_and_later_ones_compared():
     open("state", "w").close()
     assert "NOT VERIFIED" in get()  # a warning, no failure
     whole()
+
+
+@test
+def a_mirror_is_an_address():
+    table("plain")
+    for mirror, code, part in (("ftp://example.invalid", 2, "get: mirror ftp://example.invalid: must begin with https:// or http://"),
+                               ("http://" + "a" * 600, 1, "get: mirror URL too long")):
+        err = get(code=code, DEPTHSCOPE_MIRROR=mirror)
+        assert part in err, err
+    assert "checksum verified" in get(DEPTHSCOPE_MIRROR=URL + "//")
+    shutil.rmtree("thing")
+
+
+@test
+def a_download_shows_its_progress_on_a_terminal():
+    table("slow")
+    master, slave = pty.openpty()
+    env = {**os.environ, "DEPTHSCOPE_MIRROR": URL, "NO_PROXY": "*", "XDG_STATE_HOME": os.path.abspath("state")}
+    p = subprocess.Popen([PROGRAM, "get", "thing", "known=known.yaml"], stdout=subprocess.DEVNULL, stderr=slave, env=env)
+    os.close(slave)
+    seen, end = b"", time.time() + 30 * SLOW
+    while b"B/s" not in seen and time.time() < end:
+        try:
+            seen += os.read(master, 65536)
+        except OSError:
+            break
+    p.send_signal(signal.SIGTERM)
+    while True:
+        try:
+            if not os.read(master, 65536):
+                break
+        except OSError:
+            break
+    os.close(master)
+    assert p.wait(30 * SLOW) == 1
+    assert re.search(rb"\ra\.bin: [\d.]+k?B of 300kB, [\d.]+k?B/s\033\[K", seen), seen
+    shutil.rmtree("thing", ignore_errors=True)
 
 
 @test

@@ -32,7 +32,7 @@ static struct measure measure_of(struct model *m, const struct pass *pass)
     t_ok(measure_init(&s, m, batch.b.T, 64, &e), &e);
     model_forward(m, &batch.b, &p);
     model_loss(m, 0, 1);
-    measure_add(&s, m, &(struct measure_known){0}, 0);
+    t_ok(measure_add(&s, m, &(struct measure_known){0}, 0, &e), &e);
     return s;
 }
 
@@ -145,10 +145,9 @@ T(answers_are_counted_by_class_and_required_depth)
     }
     batch.target[1] = -1; /* not counted */
     model_loss(m, 0, 1);
-    measure_add(&s, m,
-                &(struct measure_known){
-                    .needed = needed, .class_of = class_of, .target_class = target_class},
-                0);
+    struct measure_known known = {
+        .needed = needed, .class_of = class_of, .target_class = target_class};
+    t_ok(measure_add(&s, m, &known, 0, &e), &e);
     double n[2][16] = {{0}}, right[2][16] = {{0}}, nll[2][16] = {{0}}, depth[2][16] = {{0}},
            all = 0, answers = 0;
     for (int i = 0; i < N; i++) {

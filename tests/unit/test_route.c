@@ -352,6 +352,110 @@ T(random_routing_draws_anew_in_training_and_is_fixed_at_inference)
 }
 
 /* Counts derived by hand from the options. */
+/* Of the weighted features of one cell, from the states h. */
+static double weighted(real **h, const real *weight, int l, int row)
+{
+    static const uint8_t ran[4][2] = {{1, 0}, {1, 0}, {1, 1}, {0, 1}};
+    struct stream st = {.h = h, .R = 2, .C = 3};
+    struct signal s = {0};
+    struct err e = {0};
+    double sum = 0;
+    t_ok(arena_reserve(&row_arena, "rows", 1 << 16, &e), &e);
+    signal_layout(&s, &row_arena, 2, 3, 4, 0);
+    signal_begin(&s, 2);
+    for (int k = 0; k < 4; k++)
+        signal_observe(&s, k, ran[k], &st);
+    for (int f = 0; f < FEATURES; f++)
+        sum += (double)weight[f] * (double)signal_at(&s, l, 2, row)[f];
+    arena_release(&row_arena);
+    return sum;
+}
+
+/* By differences.  The first increment of a row has no speed (edp asks for two with such signals). */
+T(slopes_of_signals_reach_the_states_that_they_compare)
+{
+    static const uint8_t ran[4][2] = {{1, 0}, {1, 0}, {1, 1}, {0, 1}};
+    static const struct {
+        int l, row;
+        real velocity, speed, acceleration;
+    } cell[] = {{2, 0, 1, 0, 0}, {2, 0, 0, 1, 0},  {2, 0, 0, 0, 1},
+                {3, 1, 1, 2, 3}, {1, 0, -1, 0, 0}, {0, 1, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof cell / sizeof *cell; i++) {
+        real h[5][6], dh[5][6], *at[5], *d[5], weight[FEATURES] = {0};
+        struct err e = {0};
+        for (int l = 0; l < 5; l++) {
+            for (int c = 0; c < 6; c++) {
+                h[l][c] = (real)(1.5 * sin(1 + 2.3 * c + 1.7 * l * l) + 0.4 * l);
+                dh[l][c] = 0;
+            }
+            at[l] = h[l];
+            d[l] = dh[l];
+        }
+        weight[FEATURE_VELOCITY] = cell[i].velocity;
+        weight[FEATURE_SPEED] = cell[i].speed;
+        weight[FEATURE_ACCELERATION] = cell[i].acceleration;
+        struct stream st = {.h = at, .dh = d, .R = 2, .C = 3};
+        struct signal s = {0};
+        t_ok(arena_reserve(&row_arena, "rows", 1 << 16, &e), &e);
+        signal_layout(&s, &row_arena, 2, 3, 4, 0);
+        signal_begin(&s, 2);
+        for (int l = 0; l < 4; l++)
+            signal_observe(&s, l, ran[l], &st);
+        signal_bwd(&s, cell[i].l, cell[i].row, weight, &st);
+        arena_release(&row_arena);
+        for (int l = 0; l < 5; l++)
+            for (int c = 0; c < 6; c++) {
+                real kept = h[l][c];
+                double step = 1.0 / 64, up, down;
+                h[l][c] = kept + (real)step;
+                up = weighted(at, weight, cell[i].l, cell[i].row);
+                h[l][c] = kept - (real)step;
+                down = weighted(at, weight, cell[i].l, cell[i].row);
+                h[l][c] = kept;
+                t_near(dh[l][c], (up - down) / (2 * step), 2e-3);
+            }
+    }
+}
+
+/* Without a single allocation a model of any method is refused, and nothing is left. */
+static void short_of_memory(const char *options, int train)
+{
+    uint64_t at, n = 1, failed = 0;
+    do {
+        struct err e = {0};
+        struct model *m = NULL;
+        at = mem_calls() + n++;
+        mem_fail_at(at, 0);
+        int rc = kit_try(&m, options, 1, train, &e);
+        if (rc == 0)
+            rc = model_reserve(m, 16, train, train, &e);
+        mem_fail_at(0, 0);
+        t_truef(rc == 0 || (rc == DS_EMEM && strstr(e.text, "out of memory")),
+                "%s, allocation %llu: %d %s", options, (unsigned long long)n - 1, rc, e.text);
+        failed += rc < 0;
+        if (m)
+            model_free(m);
+    } while (mem_calls() >= at);
+    t_truef(failed > 10, "%s: %llu", options, (unsigned long long)failed);
+}
+
+T(a_method_that_finds_no_memory_is_one_line)
+{
+    for (const struct route_ops *const *m = route_all(); *m; m++) {
+        char text[200];
+        snprintf(text, sizeof text, "model.method=%s model.layers=8 model.dim=16 model.heads=2",
+                 (*m)->name);
+        short_of_memory(text, 1);
+    }
+    short_of_memory("model.method=edp edp.signal=regret model.layers=8 model.dim=16 model.heads=2",
+                    1);
+    short_of_memory("model.method=dense model.lora_r=2 model.layers=2 model.dim=16 model.heads=2",
+                    1);
+    short_of_memory("model.method=dense model.experts=4 model.experts_used=2 model.layers=2 "
+                    "model.dim=16 model.heads=2",
+                    1);
+}
+
 T(parameter_counts_follow_the_options)
 {
     struct model *m = kit_model("model.method=dense model.layers=3 model.dim=16 model.heads=4 "

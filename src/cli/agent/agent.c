@@ -797,12 +797,16 @@ static int take_input(struct agent *a, struct err *e)
         return rc;
     a->is_done = got == 0;
     str_add_bytes(&a->in, chunk, got);
+    if (a->in.failed)
+        return err_set(e, DS_EMEM, "agent: out of memory for a request");
+    if (a->in.len == 0)
+        return 0;
     for (char *end; rc == 0 && at < a->in.len && (end = memchr(a->in.p + at, '\n', a->in.len - at));
          at = (size_t)(end - a->in.p) + 1)
         rc = take_request(a, a->in.p + at, (size_t)(end - (a->in.p + at)), e);
     memmove(a->in.p, a->in.p + at, a->in.len - at);
     a->in.len -= at;
-    if (rc == 0 && (a->in.failed || a->in.len > REQUEST_MAX))
+    if (rc == 0 && a->in.len > REQUEST_MAX)
         rc = err_set(e, DS_ERANGE, "agent: a request of more than %d bytes", REQUEST_MAX);
     return rc;
 }

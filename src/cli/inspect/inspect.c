@@ -124,9 +124,12 @@ static const struct {
 static int inspect_run(const char *path, struct inspect *x, struct err *e)
 {
     char dir[1024];
+    struct err why = {0};
     int rc = inspect_records(path, x, e);
-    if (rc < 0 || model_locate(path, dir, sizeof dir, NULL) < 0)
+    if (rc < 0)
         return rc;
+    if ((rc = model_locate(path, dir, sizeof dir, &why)) < 0) /* a run may have no model yet */
+        return rc == DS_EMEM ? err_set(e, rc, "%s", why.text) : 0;
     if (x->json && x->out->len > 0 && x->out->p[x->out->len - 1] == '}') {
         x->out->p[--x->out->len] = '\0';
         json_add_str(x->out, "model", dir);

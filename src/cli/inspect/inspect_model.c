@@ -28,6 +28,7 @@ static void add_tensor(struct table *t, const struct st_tensor *x, uint64_t odd)
         table_addf(t, "%llu not finite", (unsigned long long)odd);
     else
         table_add(t, "");
+    t->failed |= shape.failed;
     str_release(&shape);
 }
 
@@ -212,6 +213,7 @@ static void add_part(struct inspect *x, const char *key, inspect_fn *part, const
         if (x->json)
             json_key(x->out, key);
         str_add_bytes(x->out, str_text(&text), text.len);
+        x->out->failed |= text.failed;
     }
     str_release(&text);
 }

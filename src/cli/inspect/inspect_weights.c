@@ -60,6 +60,7 @@ static void add_tensor(struct table *t, const struct gguf_tensor *x)
     table_add(t, str_text(&name));
     table_add(t, x->type_name);
     table_addf(t, "[%s]", str_text(&shape));
+    t->failed |= shape.failed || name.failed;
     str_release(&shape);
     str_release(&name);
 }

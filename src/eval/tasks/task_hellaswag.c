@@ -13,6 +13,7 @@ static void preprocess(struct str *s)
     task_strip(text, &from, &to);
     str_add_bytes(&out, text + from, to - from);
     task_replace(&out, " [title]", ". ");
+    out.failed |= s->failed;
     str_reset(s);
     for (const char *p = str_text(&out); *p;) { /* \[.*?\] : not across lines */
         const char *end = *p == '[' ? strchr(p, ']') : NULL;

@@ -355,12 +355,13 @@ int scorer_share(struct scorer *s, const char *text, struct err *e)
 int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *d,
                    struct task_answer *a, struct task_cost *cost, struct err *e)
 {
-    size_t started = SIZE_MAX, from, at = 0;
+    size_t started = SIZE_MAX, from = 0, at = 0;
     int rc = encode(s, prompt, prompt_end(prompt), &s->prompt, e);
     for (int k = 0; k < d->choices && rc == 0; k++) {
         struct str text = {0};
         str_addf(&text, " %s", d->choice[k]);
-        rc = encode_pair(s, prompt, str_text(&text), &from, e);
+        rc = text.failed ? err_set(e, DS_EMEM, "out of memory for a choice")
+                         : encode_pair(s, prompt, str_text(&text), &from, e);
         str_release(&text);
         if (rc == 0)
             rc = cut(s, s->whole.n - from, &at, e);
