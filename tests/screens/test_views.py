@@ -29,7 +29,7 @@ def says(view, *steps, run="tiny", size="120x24"):
 def comes(want, view, *script):
     """A process answers while keys are pressed: more of them until the text is shown."""
     for n in (4, 40, 400, 2000):
-        screens = play(*script, *["keys h", "shot"] * n, words=("tiny", "--view", view), size="120x24")
+        screens = play(*["keys h"] * n, *script, *["keys h", "shot"] * n, words=("tiny", "--view", view), size="120x24")
         if any(has(x, want) for x in screens):
             return
     shows(screens[-1], want)
