@@ -1,11 +1,15 @@
 """The views by key, command and mouse: what each says of a wrong argument, at its ends, and of nothing to do.  Played from
 scripts on a run of this program and on committed records.  DEPTHSCOPE names the program."""
+import fcntl
 import os
+import socket
 import sys
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 import t  # noqa: E402
+from records import Log  # noqa: E402
 from script import TINY, has, play, shows  # noqa: E402
 from t import run, test  # noqa: E402
 
@@ -17,7 +21,7 @@ def says(view, *steps, run="tiny", size="120x24"):
     script = []
     for line, _ in steps:
         script += [line, "shot"]
-    screens = play(*script, size=size, words=(run, "--view", view))
+    screens = play(*script, size=size, words=(*run.split(), "--view", view))
     for (line, want), screen in zip(steps, screens):
         if want.startswith("+"):
             shows(screen, want[1:])
@@ -183,7 +187,7 @@ def the_workbench_names_what_it_does_not_know():
 
 @test
 def every_view_fits_the_smallest_and_a_wide_screen_in_ascii_without_colour():
-    for view in ("monitor", "depth", "stepper", "signals", "flops", "compare", "timeline", "pareto", "generate", "figures", "experts", "machine", "log", "manual"):
+    for view in VIEWS:
         for size in ("20x5", "200x50", "1x1", "44x9"):
             screens = play("keys j l", "shot", "keys ?", "shot", "keys Esc", "keys =", words=("tiny", "--view", view, "--glyphs", "ascii", "--color", "never"), size=size)
             cols, rows = map(int, size.split("x"))
@@ -193,9 +197,88 @@ def every_view_fits_the_smallest_and_a_wide_screen_in_ascii_without_colour():
                 assert not bad, (view, size, bad)
 
 
+VIEWS = ("monitor", "depth", "stepper", "signals", "flops", "compare", "timeline", "pareto", "generate", "figures", "experts", "machine", "log", "manual")
+
+
+@test
+def every_view_follows_the_run_that_is_chosen():
+    for view in VIEWS:
+        s = play("keys ] r", "shot", "keys [ r", "shot", "keys h l", words=("tiny", "two", "--view", view), size="100x24")
+        for screen, name in zip(s, ("two", "tiny", "tiny")):
+            assert (" %s " % name) in screen[0], (view, name, screen[0])
+
+
+@test
+def two_seeds_are_one_experiment_and_a_band():
+    says("pareto", ("keys y", "copied"), ("keys =", "+n = 2"), ("keys Esc", "x cost"), ("keys 0 m m m", "x cost"), ("wheel down 9 9", "x cost"), ("click 20 20", "x cost"), run="tiny two")
+    pair = ("tiny", "two", "--view", "monitor")
+    bands, lines = play("shot", "keys b", words=pair, size="100x30")[:2]
+    assert bands != lines
+    for keys in ("x", "x x", "x x x", "x x x x", "L", "X", "Enter h h i i < > 0", "s s s s s"):
+        assert play("keys " + keys, words=pair, size="60x16")[-1] != bands, keys
+
+
+@test
+def no_view_is_harmed_by_records_that_are_empty_damaged_or_hostile():
+    for name in ("hostile", "empty", "live", "seed1", "training", "mixture"):
+        path = os.path.join(HERE, name + ".mp")
+        for view in VIEWS:
+            for size in ("100x24", "40x10"):
+                s = play("keys j l", "shot", "keys =", "keys Esc", "keys y", "keys G g g", "keys s v c w", "shot", "keys Enter", "wheel down 6 9", "click 6 9",
+                         "keys Esc", words=(path, "--view", view), size=size)
+                cols, rows = map(int, size.split("x"))
+                for screen in s:
+                    assert len(screen) == rows and not [c for c in "".join(screen) if ord(c) < 32 or 127 <= ord(c) < 160], (name, view, size)
+
+
+@test
+def commands_without_a_run_and_in_read_only_mode_are_not_sent():
+    def line(*script, words):
+        return play(*script, words=words, size="120x24")[-1][-1].strip()
+    for command in ("pause", "set train.lr 1", "probe", "checkpoint"):
+        assert line("command " + command, words=("--view", "monitor")) == 'no run is open; "%s" was not sent' % command
+        assert line("command " + command, words=("tiny", "--readonly", "--view", "monitor")) == "read-only mode: %s is disabled" % command.split()[0]
+    assert line("command stop", words=("--view", "monitor")) == "no running run is open: nothing to stop"
+    assert line("keys e", words=("tiny", "--view", "log")) == "this view has no figure to export"
+
+
+def serve(listener, answers, asked):
+    for answer in answers:
+        peer = listener.accept()[0]
+        asked.append(peer.recv(4096).decode().strip())
+        peer.sendall(answer.encode() + b"\n")
+        peer.close()
+
+
+@test
+def a_live_run_answers_asks_to_confirm_or_takes_no_commands():
+    log = Log("runs/live/log.mp")
+    fcntl.flock(log.file, fcntl.LOCK_EX)
+    log.put("head", 0, format=1, run="live", config={"model.method": "edp"}, layers=3)
+    log.put("metric", 1, loss=2.5)
+    words = ("live", "--view", "monitor")
+    assert play("command pause", words=words, size="120x24")[-1][-1].strip() == 'the run\'s process takes no commands; "pause" was not sent'
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind("runs/live/control.sock")
+        s.listen(4)
+        asked = []
+        wary = "confirm train.lr = 1 is 300 times the present one; to set it: set train.lr 1 confirm"
+        thread = threading.Thread(target=serve, args=(s, ["ok 1", wary, "ok 2", wary, "ok 3", "error: unknown setting x", "ok 4", "ok 5"], asked))
+        thread.daemon = True
+        thread.start()
+        screens = play("keys P", "shot", "command set train.lr 1", "shot", "keys y", "shot", "command set train.lr 1", "keys n", "shot",
+                       "keys C", "shot", "command set x 1", "shot", "keys B", "shot", "keys K", "shot", "keys y", "shot", "keys S", words=words, size="120x24")
+        thread.join(10 * t.SLOW)
+    for screen, want in zip(screens, ("pause: ok 1", "train.lr = 1 is 300 times the present one: set it anyway? y / n", "set train.lr 1 confirm: ok 2", "", "checkpoint: ok 3",
+                                      "set x 1: error: unknown setting x", "probe: ok 4", "Save a checkpoint and stop run live? y / n", "stop: ok 5", ":set")):
+        assert want in screen[-1], (want, screen[-1])
+    assert asked == ["pause", "set train.lr 1", "set train.lr 1 confirm", "set train.lr 1", "checkpoint", "set x 1", "probe", "stop"], asked
+
+
 def setup():
     os.environ.update(XDG_STATE_HOME=os.path.abspath("state"), XDG_CONFIG_HOME=os.path.abspath("config"), LANG="C.UTF-8")
     run("train", "quick", *TINY, "--run", "tiny", "--quiet")
+    run("train", "quick", *TINY, "seed=2", "--run", "two", "--quiet")
 
 
 t.main(setup)
