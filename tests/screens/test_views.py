@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 import t  # noqa: E402
 from records import Log  # noqa: E402
-from script import TINY, has, play, shows  # noqa: E402
+from script import TINY, has, place, play, shows  # noqa: E402
 from t import run, test  # noqa: E402
 
 MIXTURE = os.path.join(HERE, "mixture.mp")
@@ -210,7 +210,7 @@ def every_view_follows_the_run_that_is_chosen():
 
 @test
 def two_seeds_are_one_experiment_and_a_band():
-    says("pareto", ("keys y", "copied"), ("keys =", "+n = 2"), ("keys Esc", "x cost"), ("keys 0 m m m", "x cost"), ("wheel down 9 9", "x cost"), ("click 20 20", "x cost"), run="tiny two")
+    says("pareto", ("keys y", "copied"), ("keys =", "+mean of 2 seeds, 95 % CI"), ("keys Esc", "x cost"), ("keys 0 m m m", "x cost"), ("wheel down 9 9", "x cost"), ("click 20 20", "x cost"), run="tiny two")
     pair = ("tiny", "two", "--view", "monitor")
     bands, lines = play("shot", "keys b", words=pair, size="100x30")[:2]
     assert bands != lines
@@ -240,6 +240,43 @@ def commands_without_a_run_and_in_read_only_mode_are_not_sent():
         assert line("command " + command, words=("tiny", "--readonly", "--view", "monitor")) == "read-only mode: %s is disabled" % command.split()[0]
     assert line("command stop", words=("--view", "monitor")) == "no running run is open: nothing to stop"
     assert line("keys e", words=("tiny", "--view", "log")) == "this view has no figure to export"
+
+
+@test
+def views_are_picked_by_click_and_commands_recalled():
+    views = play("keys V", words=("tiny", "--view", "monitor"), size="100x40")[-1]
+    shows(play("keys V", "click " + place(views, "Signals"), words=("tiny", "--view", "monitor"), size="100x40")[-1], "Signals")
+    for away in ("click 0 0", "click 39 99", "keys Esc"):
+        assert not has(play("keys V", away, words=("tiny", "--view", "monitor"), size="100x40")[-1], "views \u2500")
+    says("monitor", ("keys :", ":"), ("type zoom-in", ":zoom-in"), ("keys Enter", "one chart"), ("keys :", ":"), ("type zoom-out", ":zoom-out"), ("keys Enter", "one chart"),
+         ("keys : Up", ":zoom-out"), ("keys Up", ":zoom-in"), ("keys Up", ":zoom-in"), ("keys Down", ":zoom-out"), ("keys Down", ":"), ("keys Esc", "one chart"))
+    many = ["keys :", "type let columns 1", "keys Enter"], ["keys :", "type let columns 2", "keys Enter"]
+    lines = [x for i in range(70) for x in many[i % 2]]
+    assert play(*lines, "keys : Up", words=("tiny", "--view", "monitor"))[-1][-1].startswith(":let columns 2")
+
+
+@test
+def settings_of_runs_that_differ_are_a_table_that_scrolls():
+    s = play("keys y", "shot", "keys j j k PgDn PgUp G g g", "shot", "keys =", "shot", words=("tiny", "two", "third", "--view", "compare"), size="80x12")
+    shows(s[0], "copied")
+    shows(s[1], "val loss")
+    s = play("keys s", "shot", "keys PgDn j k G", "keys g g", "shot", words=("tiny", "two", "--view", "compare"), size="80x12")
+    shows(s[0], "seed")
+
+
+@test
+def typing_without_i_begins_a_prompt():
+    for view in ("generate", "stepper"):
+        shows(play("keys l", "type hello there", words=("tiny", "--view", view), size="100x24")[-1], "hello there")
+    screens = play(*["keys l"] * 40, "command max-tokens 4", "command change cat", *["keys l"] * 40, "shot", words=("tiny", "--view", "generate"), size="100x24")
+    assert "S save" in screens[-1][-1] or "choose" in screens[-1][-1], screens[-1][-1]
+
+
+@test
+def the_list_of_collapsed_layers_takes_the_mouse():
+    path = os.path.join(HERE, "training.mp")
+    s = play("keys c", "shot", "wheel down 8 9", "click 8 9", "shot", "keys j k G", "shot", "keys c", "shot", words=(path, "--view", "timeline"), size="100x24")
+    assert s[0] != s[3]
 
 
 def serve(listener, answers, asked):
@@ -279,6 +316,7 @@ def setup():
     os.environ.update(XDG_STATE_HOME=os.path.abspath("state"), XDG_CONFIG_HOME=os.path.abspath("config"), LANG="C.UTF-8")
     run("train", "quick", *TINY, "--run", "tiny", "--quiet")
     run("train", "quick", *TINY, "seed=2", "--run", "two", "--quiet")
+    run("train", "quick", *TINY, "seed=3", "model.method=dense", "--run", "third", "--quiet")
 
 
 t.main(setup)
