@@ -73,6 +73,7 @@ def a_double_click_opens_a_run_and_a_log_entry():
     row = [i for i, line in enumerate(shown(t).split("\n")) if "something odd" in line][0] if kit.pyte else 3
     click(t, row, 30, 2)
     check("Esc" in shown(t) and "something odd happened here" in shown(t), shown(t))
+    t.keys("\x1b", 0.5)
     end(t)
 
 
