@@ -47,10 +47,12 @@ def a_row_of_the_form_is_chosen_by_a_click_and_its_field_takes_choices_of_the_mo
     choices = play(*FORM, "click " + place(form, "model.method"), "keys Enter", "shot", size="100x40")[-1]
     picked = play(*FORM, "click " + place(form, "model.method"), "keys Enter", "click " + place(choices, "dlr "), size="100x40")[-1]
     shows(picked, "Method dlr")
-    away = play(*FORM, "click " + place(form, "train.lr"), "keys Enter C-u", "type 0.7", "click " + place(form, "train.steps"), size="100x40")[-1]
+    away = play(*FORM, "click " + place(form, "train.lr"), "keys Enter C-u", "type 0.7", "click " + place(form, "train.steps"),
+        size="100x40")[-1]
     shows(away, "train.lr", "0.7")
     shows(away, MARK, "train.steps")
-    stays = play(*FORM, "click " + place(form, "train.lr"), "keys Enter C-u", "type x", "click " + place(form, "train.steps"), size="100x40")[-1]
+    stays = play(*FORM, "click " + place(form, "train.lr"), "keys Enter C-u", "type x", "click " + place(form, "train.steps"),
+        size="100x40")[-1]
     shows(stays, MARK, "train.lr", "must be a number")
 
 
@@ -137,7 +139,8 @@ def home_names_what_cannot_be_done():
                        (["command restore nothing"], "nothing"), (["keys u"], "nothing to undo in this view"),
                        (["command acknowledge some"], "acknowledge some: expected all or nothing"),
                        (["command acknowledge all"], "no run has an alert"), (["keys g g j j j j j j j j A"], "no run is selected"),
-                       (["keys g g j j j j j j j j D"], "no run is selected"), ([at["live-one"], "keys D"], "live-one is live: stop it first (X)"),
+                       (["keys g g j j j j j j j j D"], "no run is selected"),
+                       ([at["live-one"], "keys D"], "live-one is live: stop it first (X)"),
                        ([at["live-one"], "keys R"], "live-one is live already"), (["command open nowhere"], "nowhere"),
                        (["command view nowhere"], 'unknown view "nowhere"'), (["command theme nowhere"], "nowhere"),
                        (["command let"], "let: expected NAME VALUE"), (["command let grup 1"], 'let: unknown setting "grup" of this view'),
@@ -153,7 +156,8 @@ def home_names_what_cannot_be_done():
 
 @test
 def the_filter_line_completes_backwards_moves_the_list_and_keeps_a_wrong_filter():
-    s = play("keys f", "keys S-Tab", "shot", "keys S-Tab Tab", "shot", "keys C-u", "type state=", "shot", "type done", "shot", "keys Down Up",
+    s = play("keys f", "keys S-Tab", "shot", "keys S-Tab Tab", "shot", "keys C-u", "type state=", "shot", "type done", "shot",
+        "keys Down Up",
              "shot", "wheel down 5 5", "keys Enter", "shot", "keys f C-u", "type nonsense=1", "keys Enter", "shot", "keys Esc", "shot",
              "command filter", "shot", size="140x40")
     assert lines_of(s[3], "asked", "gave-up", "tiny") == ["tiny"], s[3]
@@ -187,7 +191,8 @@ def a_checkpoint_to_resume_from_is_left_by_click_and_by_key():
 def files_of_the_current_directory_are_told_apart():
     os.makedirs("a-model")
     open("a-model/config.json", "w").write("{}")
-    for name, data in (("weights.gguf", b"GGUF\3\0\0\0" + bytes(64)), ("stories.bin", bytes([64, 0, 0, 0, 172, 0, 0, 0, 5, 0, 0, 0]) + bytes(99)),
+    for name, data in (("weights.gguf", b"GGUF\3\0\0\0" + bytes(64)),
+            ("stories.bin", bytes([64, 0, 0, 0, 172, 0, 0, 0, 5, 0, 0, 0]) + bytes(99)),
                        ("other.bin", b"x"), ("text.mp", b"no records")):
         open(name, "wb").write(data)
     home = play("keys G", size="140x60")[-1]

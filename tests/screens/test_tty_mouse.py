@@ -94,7 +94,8 @@ def a_live_run_on_this_machine_is_shown_now_and_as_recorded():
     log.put("head", 0, run="mine", host=socket.gethostname(), steps=9)
     log.put("metric", 1, loss=2.0)
     log.put("system", 1, host=socket.gethostname(), cpus=77, cpu=0.25, load=[1.0, 2.0, 3.0], memory_used=1e9, memory_total=4e9,
-            gpus_more=3, gpus=[dict(name="GPU A", source="nvml", use=0.5, memory_used=1e9, processes_more=2, processes=[dict(pid=5, name="x")])])
+            gpus_more=3, gpus=[dict(name="GPU A", source="nvml", use=0.5, memory_used=1e9, processes_more=2,
+            processes=[dict(pid=5, name="x")])])
     t = Tty(["mine", "--view", "machine"], env={"DEPTHSCOPE_RUNS": root}, rows=30, cols=100)
     until(t, "now", "processors")
     t.read(1.0, 5.0)
@@ -108,5 +109,6 @@ def a_live_run_on_this_machine_is_shown_now_and_as_recorded():
 
 
 if __name__ == "__main__":
-    kit.main((a_double_click_shows_one_chart_and_all_again, a_double_click_opens_a_run_and_a_log_entry, this_machine_is_shown_while_it_changes,
+    kit.main((a_double_click_shows_one_chart_and_all_again, a_double_click_opens_a_run_and_a_log_entry,
+        this_machine_is_shown_while_it_changes,
               a_live_run_on_this_machine_is_shown_now_and_as_recorded))
