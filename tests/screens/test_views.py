@@ -92,7 +92,7 @@ def stepper_says_what_it_cannot_do_and_what_it_did():
          ("command exit 0", "s next"), ("command expert 1", "this model has no experts"),
          ("command speculate 99", "speculate 99: must be 0 (no drafts) to 64"),
          ("command speculate x", "speculate x: must be 0 (no drafts) to 64"), ("keys t", "generation: temperature 0.7"),
-         ("keys t", "generation: temperature 1"), ("keys t", "generation: greedy"), ("command option nonsense", "s next"), 
+         ("keys t", "generation: temperature 1"), ("keys t", "generation: greedy"), ("command option nonsense", "s next"),
          ("keys j l f f f", "s next"), ("keys x", "s next"), ("keys < > ( ) 0", "s next"), ("keys y", "copied"),
          ("command search zqz", "not found: zqz"),
          ("keys =", "+definition"), ("keys Esc", "s next"), ("keys p", "s next"), ("keys c C w o", "s next"), ("keys i C-u", "+prompt"),
@@ -253,7 +253,7 @@ def two_seeds_are_one_experiment_and_a_band():
 
 @test
 def no_view_is_harmed_by_records_that_are_empty_damaged_or_hostile():
-    for name in ("hostile", "empty", "live", "seed1", "training", "mixture"):
+    for name in ("hostile", "empty") if t.SANITIZED else ("hostile", "empty", "live", "seed1", "training", "mixture"):
         path = os.path.join(HERE, name + ".mp")
         for view in VIEWS:
             for size in ("100x24", "40x10"):

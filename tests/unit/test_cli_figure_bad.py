@@ -142,8 +142,7 @@ def a_theme_with_mistakes_is_drawn_and_the_first_is_said():
 
 NAN = float("nan")
 COLUMN = {"flops": [NAN, 60.0, 70.0, 80.0, 90.0, 100.0] * 9, "depth": [1.0, 1.0, 2.0, 2.0, 3.0, 3.0] * 9,
-    "signal": [NAN, .1, .2, .3, .4, .5] * 9,
-          "entropy": [NAN, .1, .2, .3, .4, .5] * 9, "class": [0.0, 1.0, 2.0, 0.0, 1.0, 2.0] * 9}
+          "signal": [NAN, .1, .2, .3, .4, .5] * 9, "entropy": [NAN, .1, .2, .3, .4, .5] * 9, "class": [0.0, 1.0, 2.0] * 18}
 FINAL = dict(task="final", loss=2.0, flops_ratio=.5, block_ratio=.5, map=[.1, .2, .3, .4, .5, .6], map_positions=2.0, capacity=[.5, .4, .6])
 PROBE = dict(index=0, name="p", layers=3, ids=[1, 2, 3], text=["a", "b", "c"], run=[[1, 1, 1], [1, 0, 1], [1, 1, 1]])
 
