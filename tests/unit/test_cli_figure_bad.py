@@ -124,7 +124,8 @@ def experts_rules_and_drafts_are_drawn_with_their_notes():
 
 @test
 def a_theme_with_mistakes_is_drawn_and_the_first_is_said():
-    write("long.theme", b"text = #123456\n" + b"x" * 600 + b"\na\0b\nmap.sequential = nope\nkind = odd\npalette.a = red\nbackgroun = #fff\nnothing\ngood = nocolour\n"
+    write("long.theme", b"text = #123456\n" + b"x" * 600 + b"\na\0b\nmap.sequential = nope\nkind = odd\npalette.a = red\n"
+          + b"backgroun = #fff\nnothing\ngood = nocolour\n"
           + b"".join(b"palette.p%d = #123456\n" % i for i in range(300)))
     write("one.theme", "inherit = light\nbackgroun = #fff\n")
     write("none.theme", "# nothing\nhello = 1\n")
