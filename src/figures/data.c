@@ -117,17 +117,6 @@ int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
     return 0;
 }
 
-int data_config_int(struct sheet *s, int run, const char *key, int otherwise, int *out)
-{
-    const char *text = runview_config(s->run[run].view, key);
-    char *end = NULL;
-    long v = text ? strtol(text, &end, 10) : 0;
-    int ok = text && end != text && *end == '\0' && v >= 0 && v < 100000;
-    *out = ok ? (int)v : otherwise;
-    data_hash(s, key, out, sizeof *out);
-    return ok;
-}
-
 const struct probe *data_probe(const struct sheet *s, int run, int i)
 {
     const struct runview *v = s->run[run].view;

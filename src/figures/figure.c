@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "figures/glyphs.h"
@@ -291,6 +292,22 @@ static int finish(struct sheet *s, struct figure *out, struct pen_list *list, st
     return 0;
 }
 
+/* What is wrong in a theme's file is said once; the rest of it is used. */
+static int take_theme(struct sheet *s, struct err *e)
+{
+    struct str wrong = {0};
+    int rc = theme_load(&s->theme, s->opt.theme, &wrong, e), lines = 0;
+    for (const char *p = str_text(&wrong); (p = strchr(p, '\n')); p++)
+        lines++;
+    if (rc == 0 && lines > 1)
+        log_warn("%.*s (and %d more)", (int)strcspn(str_text(&wrong), "\n"), str_text(&wrong),
+                 lines - 1);
+    else if (rc == 0 && lines == 1)
+        log_warn("%.*s", (int)strcspn(str_text(&wrong), "\n"), str_text(&wrong));
+    str_release(&wrong);
+    return rc;
+}
+
 int figure_make(struct figure *out, const char *name, const struct figure_run *runs, int n,
                 const struct figure_options *o, struct err *e)
 {
@@ -311,7 +328,7 @@ int figure_make(struct figure *out, const char *name, const struct figure_run *r
     rc = check_inputs(&s, e);
     if (rc < 0)
         return rc;
-    rc = theme_load(&s.theme, s.opt.theme, NULL, e);
+    rc = take_theme(&s, e);
     if (rc < 0)
         return rc;
     list = pen_list_new();

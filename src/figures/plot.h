@@ -180,8 +180,6 @@ int data_column(struct sheet *s, int run, const char *name, const struct vector 
  * if all runs have it, else flops_dense of the head); an error when missing. */
 int data_layers(struct sheet *s, int run, int *out, struct err *e) DS_CHECK;
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e) DS_CHECK;
-/* Integer from the configuration; 0 and `otherwise` when absent or malformed. */
-int data_config_int(struct sheet *s, int run, const char *key, int otherwise, int *out);
 void data_hash(struct sheet *s, const char *what, const void *p, size_t n);
 /* The newest probe of the i-th text of a run, in order of index; NULL past the end. */
 const struct probe *data_probe(const struct sheet *s, int run, int i);

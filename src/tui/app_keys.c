@@ -176,11 +176,19 @@ static void key_suspend(struct view *v, const struct key *k, const char *args)
 static void key_glyphs(struct view *v, const struct key *k, const char *args)
 {
     (void)k;
-    if (args && *args)
+    static const char *const known[] = {"braille", "shades", "ascii", "auto"};
+    size_t i = 0;
+    if (!args || !*args) {
+        v->app->has_glyph_test = 1;
+        return;
+    }
+    while (i < DS_LEN(known) && strcmp(known[i], args) != 0)
+        i++;
+    if (i == DS_LEN(known))
+        app_notify(v->app, LOG_WARN, "glyphs %.40s: expected braille, shades or ascii", args);
+    else
         v->app->canvas.look.glyphs =
             glyphs_choose(args, v->app->canvas.look.glyphs != GLYPHS_ASCII, "");
-    else
-        v->app->has_glyph_test = 1;
 }
 
 static void key_theme(struct view *v, const struct key *k, const char *args)

@@ -40,21 +40,32 @@ void app_confirm(struct app *app, const char *question, void (*done)(void *ctx),
 /* ---- commands ---- */
 
 /* :let NAME VALUE for a setting of the focused view. */
-static int set_view_setting(struct app *app, const char *args)
+static void set_view_setting(struct app *app, const char *args)
 {
-    char name[64];
+    char name[64], hint[NEAREST_MAX + 32];
     double x;
     struct view *v = app_focused_view(app);
-    if (!v || sscanf(args, "%63[^= ]%*[= ]%lf", name, &x) != 2)
-        return 0;
-    for (const struct setting *s = v->ops->settings; s && s->name; s++) {
+    const struct setting *all = v ? v->ops->settings : NULL;
+    if (!all || !all->name) {
+        app_notify(app, LOG_WARN, "let: this view has no settings");
+        return;
+    }
+    if (sscanf(args, "%63[^= ]%*[= ]%lf", name, &x) != 2) {
+        app_notify(app, LOG_WARN, "let: expected NAME VALUE, such as %s 1", all->name);
+        return;
+    }
+    struct nearest best = nearest_to(name);
+    for (const struct setting *s = all; s->name; s++) {
+        nearest_try(&best, s->name);
         if (strcmp(s->name, name) == 0) {
             view_undo_mark(v);
             view_setting_set(v, s, x);
-            return 1;
+            app->is_dirty = 1;
+            return;
         }
     }
-    return 0;
+    app_notify(app, LOG_WARN, "let: unknown setting \"%s\" of this view%s", name,
+               nearest_hint(&best, hint, sizeof hint));
 }
 
 /* Reports an unknown command, with the closest known name if there is one. */
@@ -91,8 +102,8 @@ void app_command(struct app *app, const char *line)
         app_press(app, k, args);
     else if (view_find(name))
         app_show(app, name);
-    else if (strcmp(name, "let") == 0 && set_view_setting(app, args))
-        app->is_dirty = 1;
+    else if (strcmp(name, "let") == 0)
+        set_view_setting(app, args);
     else
         suggest(app, name);
 }

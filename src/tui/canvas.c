@@ -18,12 +18,6 @@ struct ink ink_on(enum role fg, enum role bg)
     return (struct ink){.fg = (int32_t)fg, .bg = (int32_t)bg};
 }
 
-struct ink ink_rgb(int fg_rgb, int bg_rgb)
-{
-    return (struct ink){.fg = fg_rgb < 0 ? INK_KEEP : INK_RGB | fg_rgb,
-                        .bg = bg_rgb < 0 ? INK_KEEP : INK_RGB | bg_rgb};
-}
-
 struct ink ink_attr(struct ink i, unsigned attr)
 {
     i.attr |= attr;

@@ -35,7 +35,6 @@ struct ink {
 
 struct ink ink(enum role fg);
 struct ink ink_on(enum role fg, enum role bg);
-struct ink ink_rgb(int fg_rgb, int bg_rgb); /* 0xRRGGBB, or -1 = keep */
 struct ink ink_attr(struct ink i, unsigned attr);
 /* The ink of run number `i` in overlays: its series role, stable. */
 struct ink ink_series(int i);
@@ -102,8 +101,6 @@ uint32_t area_rune(struct area a, uint32_t fancy, char ascii);
  * are quantised to HEAT_LEVELS so that frames stay small. */
 enum { HEAT_LEVELS = 16 };
 void area_heat(struct area a, int y, int x, int w, const char *map, double v);
-/* Two values in one cell, upper and lower half (half-blocks; their mean with other glyph sets). */
-void area_heat_pair(struct area a, int y, int x, const char *map, double upper, double lower);
 /* The quantised colour of v as an ink value for fg/bg, or INK_KEEP for NaN. */
 int32_t heat_ink(const char *map, double v);
 

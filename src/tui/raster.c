@@ -42,23 +42,6 @@ void area_heat(struct area a, int y, int x, int w, const char *map, double v)
     }
 }
 
-void area_heat_pair(struct area a, int y, int x, const char *map, double upper, double lower)
-{
-    const struct look *look = &a.canvas->look;
-    if (isnan(upper) || isnan(lower) || look->colours < 256 || look->glyphs == GLYPHS_ASCII) {
-        area_heat(a, y, x, 1, map,
-                  isnan(upper)   ? lower
-                  : isnan(lower) ? upper
-                                 : (upper + lower) / 2);
-        return;
-    }
-    int32_t top = heat_ink(map, upper), bottom = heat_ink(map, lower);
-    if (top == bottom) /* a single colour needs no glyph and fewer bytes */
-        area_put(a, y, x, ' ', (struct ink){.fg = INK_CONTRAST, .bg = top});
-    else
-        area_put(a, y, x, 0x2580, (struct ink){.fg = top, .bg = bottom});
-}
-
 /* ---- dots ---- */
 
 int dots_begin(struct dots *d, struct area a)

@@ -60,6 +60,7 @@ static int do_mouse(struct app *app, const char *word, const char *rest, struct 
     }
     if (sscanf(rest, "%d %d", &ev.y, &ev.x) != 2)
         return err_set(e, DS_EUSAGE, "%s: expected ROW COLUMN", word);
+    app_draw(app); /* a command before may have changed what is under the mouse */
     send_event(app, &ev);
     if (ev.action == MOUSE_PRESS) {
         ev.action = MOUSE_RELEASE;

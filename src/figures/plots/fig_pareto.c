@@ -19,13 +19,16 @@ struct names {
 /* --metric: a name that ends in _ratio is the horizontal axis, any other the vertical one. */
 static int read_names(const struct sheet *s, struct names *n, struct err *e)
 {
+    int given[2] = {0, 0};
     *n = (struct names){.x = "block_ratio", .y = "loss"};
     for (const char *at = s->opt.metric; at && *at;) {
         size_t len = strcspn(at, ",");
-        if (len == 0 || len >= sizeof n->x)
-            return err_set(e, DS_EUSAGE, "metric = %s: expected at most two names: NAME,NAME",
-                           s->opt.metric);
         int is_x = len > 6 && strncmp(at + len - 6, "_ratio", 6) == 0;
+        if (len == 0 || len >= sizeof n->x || given[is_x]++)
+            return err_set(e, DS_EUSAGE,
+                           "metric = %.200s: expected at most one name that ends in _ratio, and "
+                           "one other",
+                           s->opt.metric);
         snprintf(is_x ? n->x : n->y, sizeof n->x, "%.*s", (int)len, at);
         at += len + (at[len] == ',');
     }

@@ -312,8 +312,8 @@ static void key_step(struct view *v, const struct key *k, const char *args)
         return;
     go(v, expert_loads_find(app_run(v->app), step));
     if (s->step != step)
-        app_notify(v->app, LOG_INFO, "no record at step %lld: the last before it is at step %lld",
-                   step, (long long)s->step);
+        app_notify(v->app, LOG_INFO, "no record at step %lld: the %s is at step %lld", step,
+                   s->step > step ? "first" : "last before it", (long long)s->step);
 }
 
 static void key_play(struct view *v, const struct key *k, const char *args)

@@ -55,13 +55,16 @@ static int help_search(struct view *v, const char *text, int direction)
 {
     struct help *h = v->state;
     struct str all = {0};
-    int best = -1;
+    int best = -1, wrap = -1;
     text_of(&all);
     for (const char *hit = str_text(&all); (hit = strstr(hit, text)); hit++) {
         int line = scroll_line_of(&h->scroll, str_text(&all), hit);
         if (direction > 0 ? line > h->scroll.top && best < 0 : line < h->scroll.top)
             best = line;
+        if (direction < 0 || wrap < 0)
+            wrap = line;
     }
+    best = best >= 0 ? best : wrap;
     str_release(&all);
     if (best >= 0)
         h->scroll.top = best;

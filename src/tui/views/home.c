@@ -281,7 +281,10 @@ static void key_group(struct view *v, const struct key *k, const char *args)
     } else {
         h->group = home_groups[h->group] ? h->group + 1 : 0;
     }
+    int is_asked = h->group_key[0] != '\0';
     home_rebuild(v);
+    if (is_asked && !h->group_key[0]) /* refused, with the reason */
+        return;
     app_notify(v->app, LOG_INFO, "grouped by %s",
                home_group_key(h)[0] ? home_group_key(h) : "nothing");
 }

@@ -602,7 +602,9 @@ int form_subject(const struct form *f, struct subject *out)
     if (r.kind == FORM_SECTION)
         return 0;
     str_copy(out->key, sizeof out->key, form_row_name(f, &r));
-    str_copy(out->text, sizeof out->text, form_row_value(f, &r));
+    const char *value = form_row_value(f, &r);
+    str_copy(out->text, sizeof out->text,
+             r.kind == FORM_NAME && !value[0] ? "automatic" : value);
     str_copy(out->where, sizeof out->where,
              r.kind == FORM_KEY && f->value[r.at] ? "setting of the new run, changed here"
                                                   : "setting of the new run");

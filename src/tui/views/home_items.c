@@ -134,14 +134,15 @@ static void order(struct view *v)
     char key[CONFIG_KEY_MAX + 2];
     const char *group = home_group_key(h);
     struct err e = {0};
-    int rc = 0;
-    if (home_sort_key(h, key, sizeof key)[0])
-        rc = runindex_sort(&h->index, key, app_now(v->app), &e);
-    if (rc == 0 && group[0])
-        rc = runindex_group(&h->index, group, app_now(v->app), &e);
-    if (rc < 0) {
+    if (home_sort_key(h, key, sizeof key)[0] &&
+        runindex_sort(&h->index, key, app_now(v->app), &e) < 0) {
         app_notify(v->app, LOG_ERROR, "%s", e.text);
-        h->sort_key[0] = h->group_key[0] = '\0';
+        h->sort_key[0] = '\0';
+    }
+    e = (struct err){0};
+    if (group[0] && runindex_group(&h->index, group, app_now(v->app), &e) < 0) {
+        app_notify(v->app, LOG_ERROR, "%s", e.text);
+        h->group_key[0] = '\0';
     }
 }
 

@@ -1,0 +1,367 @@
+"""The views by key, command and mouse: what each says of a wrong argument, at its ends, and of nothing to do.  Played from
+scripts on a run of this program and on committed records.  DEPTHSCOPE names the program."""
+import fcntl
+import os
+import socket
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+import t  # noqa: E402
+from records import Log  # noqa: E402
+from script import TINY, has, place, play, shows  # noqa: E402
+from t import run, test  # noqa: E402
+
+MIXTURE = os.path.join(HERE, "mixture.mp")
+
+
+def says(view, *steps, run="tiny", size="120x24"):
+    """Plays (script line, text) pairs in one session; each text is on the last line then, or with a "+" before it anywhere."""
+    script = []
+    for line, _ in steps:
+        script += [line, "shot"]
+    screens = play(*script, size=size, words=(*run.split(), "--view", view))
+    for (line, want), screen in zip(steps, screens):
+        if want.startswith("+"):
+            shows(screen, want[1:])
+        else:
+            assert want in screen[-1], "%s: %s: %r is not in %r of\n%s" % (view, line, want, screen[-1], "\n".join(screen))
+    return screens
+
+
+def comes(want, view, *script):
+    """A process answers while keys are pressed: more of them until the text is shown."""
+    for n in (4, 40, 400, 2000):
+        screens = play(*["keys h"] * n, *script, *["keys h", "shot"] * n, words=("tiny", "--view", view), size="120x24")
+        if any(has(x, want) for x in screens):
+            return
+    shows(screens[-1], want)
+
+
+@test
+def log_is_read_from_both_ends_filtered_and_searched():
+    s = says("log", ("keys g g", "G follow"), ("keys G", "G follow"), ("command search zqz", "not found: zqz"),
+             ("keys v", "shown: information and worse"), ("keys v", "shown: warnings and worse"), ("keys v", "shown: errors and worse"),
+             ("keys v", "shown: everything"), ("keys y", "copied"), ("click 4 10", "G follow"), ("keys Enter", "+Esc"),
+             ("keys Esc", "G follow"))
+    says("log", ("command search checkpoint", "G follow"), ("keys n", "G follow"), ("keys N", "G follow"))
+    says("log", ("keys v v v", "shown: errors and worse"), ("keys z", "+v shows all"))
+
+
+@test
+def manual_goes_to_its_ends_and_finds():
+    s = says("manual", ("keys G", "keys"), ("keys g g", "keys"), ("command search Monitor", "keys"), ("keys n", "keys"),
+             ("keys N", "keys"), ("command search zqz", "not found: zqz"), ("keys =", "nothing to explain under the cursor"), size="80x12")
+    assert s[0] != s[1] and s[2] != s[1]
+
+
+@test
+def machine_shows_this_one_and_says_what_is_not_recorded():
+    s = says("machine", ("keys g g G", "s source"), ("keys s", "only what was recorded is known: the run is not live on this machine"))
+    assert s[0] is not None
+    now = play("keys s", "shot", "keys =", "shot", "keys Esc y", "shot", words=("--view", "machine"), size="100x30")
+    shows(now[0], "now")
+    shows(now[0], "memory")
+    shows(now[0], "processors")
+    shows(now[0], "this machine is shown; nothing is recorded")
+    shows(now[1], "use of the processors")
+    small = play(words=("--view", "machine"), size="20x5")[-1]
+    shows(small, "now")
+
+
+@test
+def monitor_takes_the_mouse_and_searches_its_charts():
+    s = says("monitor", ("keys E", "one chart"), ("keys c", "one chart"), ("keys c", "one chart"), ("command search grad", "one chart"),
+             ("keys =", "+grad_norm"), ("keys Esc", "one chart"), ("keys n", "one chart"), ("keys N", "one chart"),
+             ("command search zqz", "not found: zqz"), ("wheel down 9 9", "one chart"), ("wheel up 9 9", "one chart"),
+             ("click 9 9", "one chart"),
+             ("keys =", "+chart"), ("keys Esc", "one chart"), ("keys Enter", "one chart"), ("keys h h =", "+metric record, step"),
+             ("keys Esc", "one chart"), ("keys Esc Esc", "one chart"), ("keys i i < > o", "one chart"), ("keys 0", "one chart"),
+             ("keys y", "copied"))
+    assert s[0] != s[1]
+    says("monitor", ("command search gate", "one chart"), ("keys =", "+layer record, step"), size="120x50")
+    for key in "PCBSK":
+        line = play("keys " + key, words=("tiny", "--view", "monitor"), size="120x24")[-1][-1]
+        assert "nothing to stop" in line or "was not sent" in line or line.startswith(":set"), (key, line)
+
+
+@test
+def stepper_says_what_it_cannot_do_and_what_it_did():
+    says("stepper", ("keys j", "s next"), ("command exit 99", "exit 99: must be 0 (all layers) to 6"), ("command exit 3", "s next"),
+         ("command exit 0", "s next"), ("command expert 1", "this model has no experts"),
+         ("command speculate 99", "speculate 99: must be 0 (no drafts) to 64"),
+         ("command speculate x", "speculate x: must be 0 (no drafts) to 64"), ("keys t", "generation: temperature 0.7"),
+         ("keys t", "generation: temperature 1"), ("keys t", "generation: greedy"), ("command option nonsense", "s next"),
+         ("keys j l f f f", "s next"), ("keys x", "s next"), ("keys < > ( ) 0", "s next"), ("keys y", "copied"),
+         ("command search zqz", "not found: zqz"),
+         ("keys =", "+definition"), ("keys Esc", "s next"), ("keys p", "s next"), ("keys c C w o", "s next"), ("keys i C-u", "+prompt"),
+         ("keys Enter", "the prompt is empty"), ("type hello", "+hello"), ("keys Enter", "s next"), ("keys s", "s next"),
+         ("wheel down 9 20", "s next"), ("click 9 20", "s next"))
+
+
+@test
+def a_model_that_is_not_there_is_named_by_the_stepper_and_generate():
+    for view in ("stepper", "generate"):
+        comes("nowhere: model not found", view, "command model nowhere")
+        comes(" tiny  ready", view, "command model nowhere", "keys l l", "command model")
+    comes("model: option: 'nonsense': expected key=value", "stepper", "command option nonsense")
+
+
+@test
+def generate_refuses_settings_outside_their_range():
+    says("generate", ("command temperature nonsense", "temperature = nonsense: must be a number from 0 to 100"),
+         ("command top-p 7", "top_p = 7: must be a number from"), ("command max-tokens 0", "max_tokens = 0: must be a whole number from 1"),
+         ("command seed 3", "S save"), ("command max-tokens 4", "S save"), ("keys i", "+prompt"), ("type Once", "+Once"),
+         ("keys Enter", "S save"), ("keys l", "S save"),
+         ("keys t", "this model has no chat template that is supported: completion only"), ("command search zqz", "not found: zqz"),
+         ("keys y", "copied"),
+         ("keys g g G w", "S save"), ("command save-trace out.mp", "saved; :open out.mp shows it in the Depth map"))
+    assert os.path.getsize("out.mp") > 100
+
+
+@test
+def experts_by_load_by_token_and_by_step():
+    says("experts", ("keys G", "p play"), ("command step x", "step x: expected a training step"),
+        ("command step 99999", "the last before it is at step"),
+         ("command step 3", "no record at step 3: the first is at step 300"), ("keys ] h ] h [ h", "p play"),
+         ("keys p", "p play"), ("keys p", "p play"), ("keys w w w", "the whole map"), ("keys H L", "p play"), ("wheel down 5 9", "p play"),
+         ("click 5 20", "p play"),
+         ("keys Enter", "p play"), ("keys =", "+definition"), ("keys Esc", "p play"), ("keys y", "copied"),
+         ("keys }", "this is the last probe text"),
+         ("keys {", "this is the first probe text"), ("keys Esc", "p play"), ("keys e", "drawing figure expert_"), run=MIXTURE)
+    says("experts", ("keys Enter", "p play"), ("keys e", "drawing figure expert_map"), run=MIXTURE)
+
+
+@test
+def timeline_goes_to_a_step_lists_and_marks():
+    says("timeline", ("keys c", "p play"), ("keys j k q", "p play"), ("keys Esc", "p play"),
+        ("command step x", "step x: expected a training step"),
+         ("command step 3", "no probe at step 3: the nearest is at step"), ("keys Space", "p play"),
+         ("keys " + "] t Space " * 17, "at most 16 tokens are marked: unmark one"), ("keys s", "p play"), ("keys s s m m m v v", "p play"),
+         ("keys < > >", "p play"), ("keys y", "copied"),
+         ("keys =", "+definition"), ("keys Esc", "p play"), ("keys G l", "the newest probe"), ("keys g g p", "p play"),
+         ("keys p", "p play"),
+         ("keys } {", "p play"), ("wheel down 5 9", "p play"), ("click 6 30", "p play"), ("keys Enter", "+Depth map"))
+
+
+@test
+def signals_marks_tokens_and_finds_one():
+    s = says("signals", ("keys Space", "Space mark"), ("keys " + "l Space " * 17, "at most"), ("keys X", "Space mark"),
+        ("wheel down 5 9", "Space mark"),
+             ("wheel up 5 9", "Space mark"), ("command search zqz", "not found: zqz"), ("keys /", "/"), ("type a", "/ a"),
+             ("keys Enter", "Space mark"),
+             ("keys =", "+definition"), ("keys Esc", "Space mark"), ("keys y", "copied"), ("keys s", "Space mark"),
+             ("keys p", "Space mark"),
+             ("keys p", "Space mark"), ("keys p c C", "Space mark"), ("keys , . F } {", "Space mark"))
+    assert s[0] != s[1]
+
+
+@test
+def flops_has_two_parts_on_a_narrow_screen():
+    s = says("flops", ("keys g", "s source"), ("keys p", "s source"), ("keys s", "s source"), ("keys =", "+definition"),
+        ("keys Esc", "s source"),
+             ("keys y", "copied"), ("keys n", "no search yet: / starts one"),
+             ("command search x", "FLOPs: search is not supported in this view"), size="60x20")
+    assert s[0] != s[1]
+    shows(play(words=("tiny", "--view", "flops"), size="20x5")[-1], "tokens")
+
+
+@test
+def figures_are_chosen_by_name_by_click_and_drawn():
+    s = says("figures", ("keys j", "f format"), ("command search loss_time", "f format"), ("keys n", "f format"), ("keys N", "f format"),
+        ("keys y", "copied"),
+             ("command search zqz", "not found: zqz"), ("command venue nonsense", 'unknown venue "nonsense"'),
+             ("command theme nonsense", 'unknown theme "nonsense"'),
+             ("command format nonsense", 'unknown format "nonsense"'), ("command format svg", "f format"), ("keys v t f", "f format"),
+             ("keys r", "f format"),
+             ("click 6 4", "f format"), ("keys G", "f format"), ("keys g g", "f format"), ("keys Enter", "f format"),
+             ("keys Enter", "f format"),
+             ("wheel down 5 5", "f format"), ("keys e", "drawing figure"))
+    assert s[0] != s[13]
+
+
+@test
+def pareto_of_a_single_run_says_so():
+    says("pareto", ("keys y", "copied"), ("keys =", "+tiny"), ("keys Esc", "x cost"), ("command search zqz", "not found: zqz"),
+        ("keys x X L m M", "x cost"),
+         ("keys Space", "the only experiment; 0 shows all open runs"), ("keys 0", "x cost"), ("keys Enter", "one chart"))
+
+
+@test
+def compare_says_where_two_runs_agree():
+    says("monitor", ("command compare tiny", "compare: expected two runs, checkpoints, models or traces"),
+        ("command compare tiny tiny", "x swap"),
+         ("keys ] d", "A and B execute the same cells in this text"), ("keys y", "copied"), ("keys =", "+definition"),
+         ("keys Esc s", "x swap"),
+         ("keys j k G g g", "x swap"), ("keys s", "x swap"), ("keys } {", "x swap"), ("keys x w m o", "x swap"),
+         ("wheel down 9 9", "x swap"), ("click 9 30", "x swap"),
+         ("command compare tiny nowhere", "nowhere: not found"))
+
+
+@test
+def the_workbench_names_what_it_does_not_know():
+    says("monitor", ("command theme", "theme: "), ("command theme nonsense", "theme nonsense: not found"),
+         ("command glyphs nonsense", "glyphs nonsense: expected braille, shades or ascii"), ("command glyphs ascii", "one chart"),
+         ("command glyphs shades", "one chart"),
+         ("keys ] r", "one chart"), ("keys [ r", "one chart"), ("keys C-r", "nothing to redo in this view"), ("keys C-z C-l", "one chart"),
+         ("command explain nonsense", "nonsense: not a metric, a recorded value or a setting"), ("command explain loss", "+definition"),
+         ("keys Esc", "one chart"),
+         ("command let columns 2", "one chart"), ("keys u", "one chart"),
+         ("command let colums 2", 'let: unknown setting "colums" of this view, did you mean columns?'),
+         ("keys |", "one chart"), ("keys |", "one chart"), ("keys Tab S-Tab + _", "one chart"), ("keys |", "one chart"),
+         ("command set", ":set"), ("keys Esc", "one chart"),
+         ("keys :", ":"), ("keys Up", ":"), ("keys Down C-u", ":"), ("type let ", ":let"), ("keys Tab", ":let"), ("keys Esc", "one chart"),
+         ("command open", ":open"), ("keys Esc", "one chart"), ("command open nowhere", "nowhere"))
+
+
+@test
+def every_view_fits_the_smallest_and_a_wide_screen_in_ascii_without_colour():
+    for view in VIEWS:
+        for size in ("20x5", "200x50", "1x1", "44x9"):
+            screens = play("keys j l", "shot", "keys ?", "shot", "keys Esc", "keys =",
+                words=("tiny", "--view", view, "--glyphs", "ascii", "--color", "never"), size=size)
+            cols, rows = map(int, size.split("x"))
+            for screen in screens:
+                assert len(screen) == rows and max(map(len, screen)) <= cols, (view, size)
+                bad = set("".join(screen)) - set(map(chr, range(32, 127)))
+                assert not bad, (view, size, bad)
+
+
+VIEWS = ("monitor", "depth", "stepper", "signals", "flops", "compare", "timeline", "pareto", "generate", "figures", "experts", "machine",
+    "log", "manual")
+
+
+@test
+def every_view_follows_the_run_that_is_chosen():
+    for view in VIEWS:
+        s = play("keys ] r", "shot", "keys [ r", "shot", "keys h l", words=("tiny", "two", "--view", view), size="100x24")
+        for screen, name in zip(s, ("two", "tiny", "tiny")):
+            assert (" %s " % name) in screen[0], (view, name, screen[0])
+
+
+@test
+def two_seeds_are_one_experiment_and_a_band():
+    says("pareto", ("keys y", "copied"), ("keys =", "+mean of 2 seeds, 95 % CI"), ("keys Esc", "x cost"), ("keys 0 m m m", "x cost"),
+        ("wheel down 9 9", "x cost"), ("click 20 20", "x cost"), run="tiny two")
+    pair = ("tiny", "two", "--view", "monitor")
+    bands, lines = play("shot", "keys b", words=pair, size="100x30")[:2]
+    assert bands != lines
+    for keys in ("x", "x x", "x x x", "x x x x", "L", "X", "Enter h h i i < > 0", "s s s s s"):
+        assert play("keys " + keys, words=pair, size="60x16")[-1] != bands, keys
+
+
+@test
+def no_view_is_harmed_by_records_that_are_empty_damaged_or_hostile():
+    for name in ("hostile", "empty") if t.SANITIZED else ("hostile", "empty", "live", "seed1", "training", "mixture"):
+        path = os.path.join(HERE, name + ".mp")
+        for view in VIEWS:
+            for size in ("100x24", "40x10"):
+                s = play("keys j l", "shot", "keys =", "keys Esc", "keys y", "keys G g g", "keys s v c w", "shot", "keys Enter",
+                    "wheel down 6 9", "click 6 9",
+                         "keys Esc", words=(path, "--view", view), size=size)
+                cols, rows = map(int, size.split("x"))
+                for screen in s:
+                    assert len(screen) == rows and not [c for c in "".join(screen) if ord(c) < 32 or 127 <= ord(c) < 160], (name, view,
+                        size)
+
+
+@test
+def commands_without_a_run_and_in_read_only_mode_are_not_sent():
+    def line(*script, words):
+        return play(*script, words=words, size="120x24")[-1][-1].strip()
+    for command in ("pause", "set train.lr 1", "probe", "checkpoint"):
+        assert line("command " + command, words=("--view", "monitor")) == 'no run is open; "%s" was not sent' % command
+        assert line("command " + command, words=("tiny", "--readonly", "--view",
+            "monitor")) == "read-only mode: %s is disabled" % command.split()[0]
+    assert line("command stop", words=("--view", "monitor")) == "no running run is open: nothing to stop"
+    assert line("keys e", words=("tiny", "--view", "log")) == "this view has no figure to export"
+
+
+@test
+def views_are_picked_by_click_and_commands_recalled():
+    views = play("keys V", words=("tiny", "--view", "monitor"), size="100x40")[-1]
+    shows(play("keys V", "click " + place(views, "Signals"), words=("tiny", "--view", "monitor"), size="100x40")[-1], "Signals")
+    for away in ("click 0 0", "click 39 99", "keys Esc"):
+        assert not has(play("keys V", away, words=("tiny", "--view", "monitor"), size="100x40")[-1], "views \u2500")
+    says("monitor", ("keys :", ":"), ("type zoom-in", ":zoom-in"), ("keys Enter", "one chart"), ("keys :", ":"),
+        ("type zoom-out", ":zoom-out"), ("keys Enter", "one chart"),
+         ("keys : Up", ":zoom-out"), ("keys Up", ":zoom-in"), ("keys Up", ":zoom-in"), ("keys Down", ":zoom-out"), ("keys Down", ":"),
+         ("keys Esc", "one chart"))
+    many = ["keys :", "type let columns 1", "keys Enter"], ["keys :", "type let columns 2", "keys Enter"]
+    lines = [x for i in range(70) for x in many[i % 2]]
+    assert play(*lines, "keys : Up", words=("tiny", "--view", "monitor"))[-1][-1].startswith(":let columns 2")
+
+
+@test
+def settings_of_runs_that_differ_are_a_table_that_scrolls():
+    s = play("keys y", "shot", "keys j j k PgDn PgUp G g g", "shot", "keys =", "shot", words=("tiny", "two", "third", "--view", "compare"),
+        size="80x12")
+    shows(s[0], "copied")
+    shows(s[1], "val loss")
+    s = play("keys s", "shot", "keys PgDn j k G", "keys g g", "shot", words=("tiny", "two", "--view", "compare"), size="80x12")
+    shows(s[0], "seed")
+
+
+@test
+def typing_without_i_begins_a_prompt():
+    for view in ("generate", "stepper"):
+        shows(play("keys l", "type hello there", words=("tiny", "--view", view), size="100x24")[-1], "hello there")
+    screens = play(*["keys l"] * 40, "command max-tokens 4", "command change cat", *["keys l"] * 40, "shot",
+        words=("tiny", "--view", "generate"), size="100x24")
+    assert "S save" in screens[-1][-1] or "choose" in screens[-1][-1], screens[-1][-1]
+
+
+@test
+def the_list_of_collapsed_layers_takes_the_mouse():
+    path = os.path.join(HERE, "training.mp")
+    s = play("keys c", "shot", "wheel down 8 9", "click 8 9", "shot", "keys j k G", "shot", "keys c", "shot",
+        words=(path, "--view", "timeline"), size="100x24")
+    assert s[0] != s[3]
+
+
+def serve(listener, answers, asked):
+    for answer in answers:
+        peer = listener.accept()[0]
+        asked.append(peer.recv(4096).decode().strip())
+        peer.sendall(answer.encode() + b"\n")
+        peer.close()
+
+
+@test
+def a_live_run_answers_asks_to_confirm_or_takes_no_commands():
+    log = Log("runs/live/log.mp")
+    fcntl.flock(log.file, fcntl.LOCK_EX)
+    log.put("head", 0, format=1, run="live", config={"model.method": "edp"}, layers=3)
+    log.put("metric", 1, loss=2.5)
+    words = ("live", "--view", "monitor")
+    assert play("command pause", words=words, size="120x24")[-1][-1].strip() == 'the run\'s process takes no commands; "pause" was not sent'
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind("runs/live/control.sock")
+        s.listen(4)
+        asked = []
+        wary = "confirm train.lr = 1 is 300 times the present one; to set it: set train.lr 1 confirm"
+        thread = threading.Thread(target=serve, args=(s, ["ok 1", wary, "ok 2", wary, "ok 3", "error: unknown setting x", "ok 4", "ok 5"],
+            asked))
+        thread.daemon = True
+        thread.start()
+        screens = play("keys P", "shot", "command set train.lr 1", "shot", "keys y", "shot", "command set train.lr 1", "keys n", "shot",
+                       "keys C", "shot", "command set x 1", "shot", "keys B", "shot", "keys K", "shot", "keys y", "shot", "keys S",
+                       words=words, size="120x24")
+        thread.join(10 * t.SLOW)
+    for screen, want in zip(screens, ("pause: ok 1", "train.lr = 1 is 300 times the present one: set it anyway? y / n",
+            "set train.lr 1 confirm: ok 2", "", "checkpoint: ok 3",
+                                      "set x 1: error: unknown setting x", "probe: ok 4", "Save a checkpoint and stop run live? y / n",
+                                      "stop: ok 5", ":set")):
+        assert want in screen[-1], (want, screen[-1])
+    assert asked == ["pause", "set train.lr 1", "set train.lr 1 confirm", "set train.lr 1", "checkpoint", "set x 1", "probe", "stop"], asked
+
+
+def setup():
+    os.environ.update(XDG_STATE_HOME=os.path.abspath("state"), XDG_CONFIG_HOME=os.path.abspath("config"), LANG="C.UTF-8")
+    run("train", "quick", *TINY, "--run", "tiny", "--quiet")
+    run("train", "quick", *TINY, "seed=2", "--run", "two", "--quiet")
+    run("train", "quick", *TINY, "seed=3", "model.method=dense", "--run", "third", "--quiet")
+
+
+t.main(setup)
