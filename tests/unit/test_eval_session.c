@@ -587,6 +587,9 @@ static struct made make_text(struct session *s, const char *json, size_t stop_af
             memcpy(m.text, p, n);
             m.prompt = value_int(value_get(body, "prompt"), -1);
             t_eq((size_t)value_int(value_get(body, "tokens"), 0), m.tokens);
+            double blocks = value_num(value_get(body, "block_ratio"), (double)NAN);
+            double flops = value_num(value_get(body, "flops_ratio"), (double)NAN);
+            t_truef(blocks > 0 && blocks <= 1 && flops > 0 && flops < 1.5, "%g %g", blocks, flops);
         } else {
             t_truef(value_is(kind, "done"), "%s", value_bytes(value_get(body, "text"), &n));
             if (!value_is(value_get(body, "do"), "stop") && stop_after)
