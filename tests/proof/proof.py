@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -30,13 +31,14 @@ PARTS = ["races", "memory", "coverage", "mutants", "cases", "security", "crash",
 
 class Budget:
     """The time of one part in this run, and its counts."""
+    is_over = False  # the run was asked to end: what was done is kept
 
     def __init__(self, seconds):
         self.end = time.monotonic() + seconds
         self.count = {"passed": 0, "failed": 0, "skipped": 0}
 
     def left(self):
-        return self.end - time.monotonic()
+        return -1 if Budget.is_over else self.end - time.monotonic()
 
     def passed(self, n=1):
         self.count["passed"] += n
@@ -132,7 +134,11 @@ def main():
         sys.exit("proof: unknown part %s; expected some of: %s" % (unknown[0], " ".join(PARTS)))
     total = {"passed": 0, "failed": 0, "skipped": 0}
     end = time.monotonic() + 60 * a.minutes
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: setattr(Budget, "is_over", True))
     for i, name in enumerate(names if not a.page else []):
+        if Budget.is_over:
+            break
         # what one part leaves is for the others
         count = run_part(name, max(1, (end - time.monotonic()) / (len(names) - i)), ledger)
         total = {k: total[k] + count[k] for k in total}
