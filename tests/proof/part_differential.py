@@ -363,7 +363,7 @@ def make_safetensors(r):
     if r.random() < 0.2:
         text = damage(r, text)
     text += b" " * r.choice((0, 0, -len(text) % 8, 3))
-    b = struct.pack("<Q", len(text) + (r.choice((-1, 1, 2**40)) if r.random() < 0.05 else 0)) + text + data
+    b = struct.pack("<Q", max(0, len(text) + (r.choice((-1, 1, 2**40)) if r.random() < 0.05 else 0))) + text + data
     return damage(r, b) if r.random() < 0.2 else b
 
 

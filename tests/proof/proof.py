@@ -136,6 +136,9 @@ def main():
     end = time.monotonic() + 60 * a.minutes
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(Budget, "is_over", True))
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:  # by nohup or a shell; programs under test would inherit it
+            signal.signal(number, lambda *_: None)
     for i, name in enumerate(names if not a.page else []):
         if Budget.is_over:
             break
