@@ -38,6 +38,7 @@ MEANT = [
     ("json", "they", r"nesting depth", "nesting is bounded"),
     ("yaml", "they", r"unsupported (anchor|alias|reference|second document)", "settings have no anchors, tags, aliases or ${}"),
     ("yaml", "they", r"while scanning a tag", "settings have no anchors, tags, aliases or ${}"),
+    ("yaml", "they", r"plain scalar: found unexpected ':'", "in { } and [ ] a colon in an unquoted value is an error, as libyaml has it"),
     ("yaml", "they", r"duplicate key", "a key twice is an error"),
     ("yaml", "they", r"key must|invalid key", "keys are names of settings"),
     ("yaml", "they", r"list items must be plain values|top level must be a map", "a map of settings, lists of plain values"),
