@@ -146,9 +146,9 @@ def main():
         count = run_part(name, max(1, (end - time.monotonic()) / (len(names) - i)), ledger)
         total = {k: total[k] + count[k] for k in total}
         if not a.slice:
-            replace(LEDGER, json.dumps(ledger, indent=1, sort_keys=True) + "\n")
+            replace(LEDGER, json.dumps(ledger, indent=1, sort_keys=True).replace(ROOT + "/", "") + "\n")
     if not a.slice:
-        replace(PAGE, page(ledger))
+        replace(PAGE, page(ledger).replace(ROOT + "/", ""))
     print("%d passed, %d failed, %d skipped" % tuple(total.values()))
     sys.exit(total["failed"] > 0)
 
