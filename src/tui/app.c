@@ -450,13 +450,8 @@ static void open_paths(struct app *app)
         app_notify(app, LOG_WARN, "%s", app->opt.notice);
 }
 
-static void close_all(struct app *app)
+void app_free(struct app *app)
 {
-    app_state_save(app);
-    app_close_views(app);
-    app_close_runs(app);
-    app_close_hosts(app);
-    app_alerts_close(app);
     app_prompt_release(app);
     app_picker_release(app);
     app_memory_release(app);
@@ -464,8 +459,18 @@ static void close_all(struct app *app)
     str_release(&app->pending);
     str_release(&app->extra);
     canvas_release(&app->canvas);
-    log_to(NULL, NULL);
     mem_free(app);
+}
+
+static void close_all(struct app *app)
+{
+    app_state_save(app);
+    app_close_views(app);
+    app_close_runs(app);
+    app_close_hosts(app);
+    app_alerts_close(app);
+    log_to(NULL, NULL);
+    app_free(app);
 }
 
 int tui_check_view(const char *name, struct err *e)

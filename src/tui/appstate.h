@@ -180,6 +180,7 @@ struct app {
 /* app_runs.c */
 int app_poll_runs(struct app *app, double budget_s); /* 1 when something changed */
 void app_close_runs(struct app *app);
+void app_free(struct app *app); /* after its views and runs are closed */
 void app_exit_note(const struct app *app, struct str *out); /* empty when no open run is live */
 int app_has_live(const struct app *app);
 /* app_commands.c */

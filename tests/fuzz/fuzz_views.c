@@ -51,13 +51,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     app_close_views(app);
     app_close_runs(app);
-    app_prompt_release(app);
-    app_picker_release(app);
-    app_memory_release(app);
-    decoder_release(&app->decoder);
-    str_release(&app->pending);
-    str_release(&app->extra);
-    canvas_release(&app->canvas);
-    mem_free(app);
+    app_free(app);
     return 0;
 }
