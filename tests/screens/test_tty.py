@@ -172,6 +172,15 @@ def is_clean(t):
     check(now[:4] == t.before[:4], "line settings differ: %r %r" % (now[:4], t.before[:4]))
 
 
+def end(t):
+    """It is told to quit, and leaves the terminal as it was."""
+    t.keys("q")
+    t.wait()
+    is_clean(t)
+    check(t.status == 0, "status %r" % t.status)
+    os.close(t.fd)
+
+
 def is_sane(t):
     check(t.status is not None, "did not end")
     check(not os.WIFSIGNALED(t.status), "killed by signal %d" % os.WTERMSIG(t.status))

@@ -8,7 +8,7 @@ import sys
 import time
 
 import test_tty as kit
-from test_tty import PROGRAM, Tty, check
+from test_tty import PROGRAM, Tty, check, end
 
 from t import SLOW, TINY  # noqa: E402
 
@@ -52,14 +52,6 @@ def until(t, part, seconds=20.0):
             return shown(t)
     t.close()
     check(False, "%r is not shown:\n%s" % (part, shown(t)))
-
-
-def end(t):
-    t.keys("q")
-    t.wait()
-    kit.is_clean(t)
-    check(t.status == 0, "status %r" % t.status)
-    os.close(t.fd)
 
 
 # ---- Compare ----

@@ -6,7 +6,7 @@ import socket
 import time
 
 import test_tty as kit
-from test_tty import FIXTURE, Log, Tty, check
+from test_tty import FIXTURE, Log, Tty, check, end
 
 from t import SLOW  # noqa: E402
 
@@ -27,14 +27,6 @@ def until(t, *parts, seconds=20.0):
 
 def click(t, row, col, times=1, button=0):
     t.keys(("\x1b[<%d;%d;%dM\x1b[<%d;%d;%dm" % (button, col + 1, row + 1, button, col + 1, row + 1)) * times, 0.3)
-
-
-def end(t):
-    t.keys("q")
-    t.wait()
-    kit.is_clean(t)
-    check(t.status == 0, "status %r" % t.status)
-    os.close(t.fd)
 
 
 def a_double_click_shows_one_chart_and_all_again():
