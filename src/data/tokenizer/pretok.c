@@ -41,7 +41,7 @@ static const char *translate_escape(char c, int in_class)
 
 /* \\p{NAME} at p[0] with the name of a script, longer than those of categories: PCRE2 means the
  * characters that scripts share too, and sc: those of one script only.  The length of the name, 0: no
- * script; *failed is set to 1 when there is no memory to tell. */
+ * script; *failed becomes 1 when memory runs out. */
 static size_t script_at(const char *p, int *failed)
 {
     char alone[64];
