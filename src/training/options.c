@@ -60,7 +60,7 @@ static const struct opt train_opts[] = {
     {"wire", OPT_ENUM, AT(wire), "fp32", 0, 0, "fp32|bf16", "number format of gradients between ranks with train.reduce=fast; bf16 halves the bytes", NULL},
     {"shard", OPT_ENUM, AT(shard), "none", 0, 0, "none|optimizer", "optimizer: each of several ranks keeps the moments of its part of the weights alone, takes their step and sends the new values; the same bits", NULL},
     {"rank_timeout", OPT_REAL, AT(rank_timeout), "300", 0.5, 1e6, NULL, "several ranks: seconds without progress after which a rank is given up and the run ends", NULL},
-    {"system_every", OPT_REAL, AT(system_every), "5", 0, 86400, NULL, "seconds between records of the machine (processors, memory, disk, network, GPUs), written after a step; 0 = off", NULL},
+    {"system_every", OPT_REAL, AT(system_every), "5", 0, 86400, NULL, "seconds between records of the machine (processors, memory, disk, network, GPUs), written after a step; 0 = off, and the peak that mfu refers to is not measured", NULL},
     {"flops_budget", OPT_REAL, AT(flops_budget), "0", 0, 1e30, NULL, "training FLOPs that train.steps was chosen for (set by isoflop, used by figures)", NULL},
     // clang-format on
 };

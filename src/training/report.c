@@ -55,12 +55,14 @@ static int64_t non_embedding(const struct model *m)
     return m->pos_embed < 0 ? n : n - (int64_t)m->params.p[m->pos_embed].n;
 }
 
-/* Machine figures: measured peak of the number format in use, and bytes per arena. */
+/* Machine figures: measured peak of the number format in use, if it was, and bytes per arena. */
 static void add_means(struct trainer *t)
 {
     struct account_arena arena[ACCOUNT_ARENAS];
-    record_str(t->record, "peak_format", peak_name[t->account.unit]);
-    record_num(t->record, "peak_gflops", t->account.peak);
+    if (t->account.peak > 0) {
+        record_str(t->record, "peak_format", peak_name[t->account.unit]);
+        record_num(t->record, "peak_gflops", t->account.peak);
+    }
     account_arenas(t->model, arena);
     record_map(t->record, "arenas");
     for (int i = 0; i < ACCOUNT_ARENAS; i++)

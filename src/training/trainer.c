@@ -656,7 +656,8 @@ static int begin_log(struct trainer *t, int resume, struct err *e)
     int rc = trainer_listen(t, e);
     if (rc < 0)
         return rc;
-    account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
+    if (t->config.train.system_every > 0)
+        account_measure(&t->account, t->config.run.compute ? PEAK_BF16 : PEAK_FP32);
     if (resume) {
         fs_temp_sweep(t->dir); /* of a writer that was killed */
         rc = trainer_repair(t, e); /* the changed configuration applies from now on */

@@ -124,6 +124,8 @@ def zero_seconds_record_nothing():
         r.log({"loss": 1})
         time.sleep(0.3)
     assert not of_run("c") and not of_run("p")
+    records = run("stream", "--json", "--no-follow", "runs/c")
+    assert '"metric"' in records and "peak_" not in records and '"mfu":' not in records  # nor is the peak measured
 
 
 @test
