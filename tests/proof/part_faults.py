@@ -2,6 +2,7 @@
 The cases of one command and operation are its points n = 1..calls, once and persistent, for the first error of the operation, then
 for the next; they are walked with a stride, so that any slice samples all n.  Every pair takes turns."""
 import concurrent.futures
+import functools
 import hashlib
 import http.server
 import json
@@ -110,7 +111,12 @@ def digest(top, path):
     """What of a file is the same whenever the command succeeded."""
     if not os.path.isfile(os.path.join(top, path)):
         return "special"
-    data, name = read(os.path.join(top, path)), os.path.basename(path)
+    return digest_of(path, read(os.path.join(top, path)))
+
+
+@functools.lru_cache(256)  # most files are those of the fixture
+def digest_of(path, data):
+    name = os.path.basename(path)
     if name == "state.json":
         x = loads(data, path)
         x.pop("seconds")
@@ -126,6 +132,26 @@ def digest(top, path):
     if name.endswith(".json"):
         loads(data, path)
     return hashlib.sha256(data).hexdigest()
+
+
+def outline(top, path):
+    """What of a file may decide what the next command does: all but times, and the name that a run gives itself."""
+    if path.endswith("/") or path.startswith("state/"):
+        return ""
+    if os.path.basename(path) != "log.mp":
+        try:
+            return digest(top, path)
+        except Broken:  # a temporary file
+            return read(os.path.join(top, path))
+    data, at, out = read(os.path.join(top, path)), 0, []
+    while at < len(data):
+        size = frame_length(data[at:at + 6])
+        whole = frame_body(data[at:at + size]) if size > 0 else None
+        if not whole:
+            return out + [len(data) - at]
+        out.append((whole[0], {k: repr(v) for k, v in unpack(whole[1]).items() if k != "run_id" and not TIMED.search(k)}))
+        at += size
+    return out
 
 
 def verify_checkpoints(top):
@@ -221,6 +247,8 @@ class Bench:
         self.server = Listener(("127.0.0.1", 0), Server)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.reference, self.calls, self.skipped = {}, {}, {}
+        self.before = {}  # of each command: {path: digest} of its fixture
+        self.recovered = set()  # what faults have left and the command again has mended
 
     def close(self):
         self.server.shutdown()
@@ -294,6 +322,9 @@ class Bench:
             shutil.rmtree(top)
         need(set(both[0]) == set(both[1]), "%s: two runs leave different files" % command)
         self.calls[command] = read_counts(top + ".count")
+        top = self.copy(command)
+        self.before[command] = {p: "log" if p.endswith("/log.mp") else digest(top, p) for p in walk(top) if not p.endswith("/")}
+        shutil.rmtree(top)
         # what differs between the two is only checked to be there and to parse
         self.reference[command] = {p: d if both[1][p] == d else None for p, d in both[0].items()}
 
@@ -333,7 +364,7 @@ def compare(bench, command, top, what, noted, operation=None):
     noted: standard error so far.  A run goes on when it says that a checkpoint failed; then only the last one must be there."""
     want, got = bench.reference[command], bench.look(command, top)
     last = COMMANDS[command].last
-    if last and re.search(r"error: step \d+: checkpoint", noted) or command == "sweep":  # what its runs say is not shown
+    if last and is_late(noted) or command == "sweep":  # what its runs say is not shown
         excused = lambda p: re.search(r"(best|state|manifest)\.json$", p) or re.fullmatch(STEPS, p) and last not in p
         want, got = ({p: d for p, d in x.items() if not excused(p)} for x in (want, got))
     extra, missing = sorted(set(got) - set(want)), sorted(set(want) - set(got))
@@ -386,6 +417,17 @@ def check_between(bench, command, top, before, operation, err):
         need(now in allowed, "%s is neither what it was nor what it should be" % p)
 
 
+def is_late(noted):
+    """An earlier checkpoint could not be written."""
+    return bool(re.search(r"error: step \d+: checkpoint", noted))
+
+
+def fingerprint(command, operation, status, noted, again, top):
+    """Equal where the command again finds the same and is judged alike."""
+    what = (command, operation if command == "sweep" else "", status, bool(noted), is_late(noted), again, sorted((p, outline(top, p)) for p in walk(top)))
+    return hashlib.sha256(repr(what).encode()).digest()
+
+
 def attempt(bench, command, operation, n, persistent, error):
     """One case: "" it holds, "unreached" the call was not made, else what is wrong."""
     rule = "%s:%d%s=%s" % (operation, n, "+" if persistent else "", error)
@@ -393,8 +435,6 @@ def attempt(bench, command, operation, n, persistent, error):
     count = top + ".count"
     words = COMMANDS[command].words
     try:
-        before = {p: digest(top, p) for p in walk(top) if not p.endswith(("/", "/log.mp"))} | {
-            p: "log" for p in walk(top) if p.endswith("/log.mp")}
         status, err = bench.call(words, top, "%s,count=%s" % (rule, count))
         counts = read_counts(count)  # none when it ended before its first call on files
         reached = counts.get(operation, 0) >= n or status == 1 and not counts
@@ -403,9 +443,12 @@ def attempt(bench, command, operation, n, persistent, error):
             compare(bench, command, top, "status 0", err, operation)
         else:
             need(len(plain) == 1 or command == "sweep", "more than one line for a failure: %r" % err)
-            check_between(bench, command, top, before, operation, err)
+            check_between(bench, command, top, bench.before[command], operation, err)
         again = COMMANDS[command].again(top)
         noted = err
+        left = fingerprint(command, operation, status, noted, again, top)
+        if left in bench.recovered:
+            return "" if reached else "unreached"
         if again:
             status, err = bench.call(again, top)
             check_words(status, err, "again")
@@ -413,6 +456,7 @@ def attempt(bench, command, operation, n, persistent, error):
         # a sweep does not touch runs that are complete
         compare(bench, command, top, "again", noted + err, operation if command == "sweep" else None)
         verify_checkpoints(top)
+        bench.recovered.add(left)
         return "" if reached else "unreached"
     except Broken as x:
         return str(x)
@@ -559,7 +603,8 @@ def page(state):
                                                                      for op in ERRORS) + ".", ""]
     lines += ["After each fault: no signal or report of a sanitizer, one line for a failure, exit status 0 only with the complete result, final names",
               "with what was there before or what belongs there, checkpoints that verify, no temporary names where they can be removed; and the same",
-              "command again (a run: resumed) leaves, bit for bit, what an undisturbed one leaves and no other name.",
+              "command again (a run: resumed) leaves, bit for bit, what an undisturbed one leaves and no other name. It is not given again where",
+              "a fault left, but for times, what an earlier one of the same `make proof` had left.",
               "Each pair of a command and an operation walks all its calls with the representative error first, then with each other one."]
     lines += ["", "Not covered: EINTR for ever (the loops that repeat a call would wait, as they should); system calls of libraries, of libc's own",
               "`fopen` of files below /proc and of curl; faults of two operations at once.  Failing removals may leave temporary names, which the",
