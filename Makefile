@@ -102,7 +102,7 @@ NVML := $(B)/tests/unit/libnvml.so $(B)/tests/unit/libnvml_old.so
 GOALS := $(or $(MAKECMDGOALS),all)
 SETUP := build/setup/$(shell uname -nm | tr -c 'A-Za-z0-9_.\n' -)
 ifneq ($(filter-out clean help uninstall deb portable $(if $(BINARY),,wheel),$(GOALS)),)
-LEVEL := $(if $(filter test% lint cover fuzz golden programs proof,$(GOALS))$(findstring tests/,$(GOALS)),test,build)$(if $(PORTABLE),-static$(CROSS:%-linux-gnu-=-%))
+LEVEL := $(if $(filter test% lint cover fuzz golden programs driven proof,$(GOALS))$(findstring tests/,$(GOALS)),test,build)$(if $(PORTABLE),-static$(CROSS:%-linux-gnu-=-%))
 include $(SETUP).$(LEVEL).mk
 endif
 
@@ -121,7 +121,7 @@ LINK       = $(CC) $(FLAGS.$(KIND)) $(HARDEN_LINK) $(if $(COVERED),-Wl$(comma)--
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all run programs fuzzers test test-full proof lint bench bench-vs figs cover golden docs fuzz wheel deb portable install \
+.PHONY: all run programs driven fuzzers test test-full proof lint bench bench-vs figs cover golden docs fuzz wheel deb portable install \
 	uninstall clean help FORCE
 
 all: $(LIB) $(BIN) $(TOP) ## build ./depthscope; MPI=1 V=1 DEBUG=1 SAN=address,undefined BLAS=ref CC=clang
@@ -205,7 +205,8 @@ depthscope: $(BIN) FORCE
 run: all ## build, then open the workbench on a quick training run
 	./depthscope --quick
 
-programs: $(PROGRAMS) $(BIN) $(UNDER) $(NVML)
+programs: $(PROGRAMS) driven
+driven: $(BIN) $(UNDER) $(NVML) # what tests start and load
 $(B)/depthscope.sh: $(BIN)
 	@printf '#!/bin/sh\nexec qemu-%s-static %s "$$@"\n' '$(CROSS:%-linux-gnu-=%)' '$(abspath $<)' >$@; chmod +x $@
 

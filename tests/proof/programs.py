@@ -32,8 +32,7 @@ class Programs:
     def __init__(self, variant, settings, folders, scripts=False, runner=(), env=None, seconds=1800, skip=()):
         self.settings, self.runner, self.seconds = settings, list(runner), seconds
         base = "build/" + variant
-        self.driven = base + "/depthscope"
-        self.env = {**os.environ, "BUILD_DIR": base, "DEPTHSCOPE": os.path.join(proof.ROOT, self.driven), **(env or {})}
+        self.env = {**os.environ, "BUILD_DIR": base, "DEPTHSCOPE": os.path.join(proof.ROOT, base, "depthscope"), **(env or {})}
         found = []
         for d in folders:
             for path in sorted(glob.glob(os.path.join(proof.ROOT, "tests", d, "fuzz_*.c" if d == "fuzz" else "test_*.c"))):
@@ -55,7 +54,7 @@ class Programs:
 
     def run(self, budget, state):
         """Builds and runs those that are left until the time is up; True when all have run."""
-        if not make(budget, *self.settings, self.driven):  # the program that tests start
+        if not make(budget, *self.settings, "driven"):
             return False
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("PROOF_JOBS", "1"))) as pool:
             runs = [pool.submit(self.run_one, p, budget, state) for p in self.left(state)]
