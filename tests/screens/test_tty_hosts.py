@@ -78,7 +78,7 @@ def a_dropped_line_comes_back_without_a_gap_or_a_double():
         mine.put("metric", last + i, loss=1.0)
     t.keys("1", 2)
     if kit.pyte:
-        wait(lambda: "reconnecting" in t.text() and "No route" in t.text() and "  r0 " not in t.text(), 10, t, "the loss of the line is not said")
+        wait(lambda: "reconnecting" in t.text() and "No route to host" in t.text() and "  r0 " not in t.text(), 10, t, "the loss of the line is not said")
         check(t.text().count(" up ") == 1, "the other host is affected:\n" + t.text())
     check(steps_in(path)[-1] == last, "records without a line")
     os.remove(kit.TMP + "/down")

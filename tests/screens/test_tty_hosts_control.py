@@ -49,7 +49,7 @@ def a_run_is_started_on_a_host_stopped_and_resumed():
 
 def start_stop_and_resume():
     t = connected("new")
-    shows(t, "no such fo")
+    shows(t, "no such folder")
     press(t, "a")
     shows(t, "on box1:")
     kit.wait(lambda: "host" in t.text() and "time -" in t.text(), 10, t, "not shown")

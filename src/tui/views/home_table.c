@@ -1,10 +1,12 @@
 /* Home's table: one row per run, preset and file, with columns that fit the width. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "io/host.h"
 #include "training/job.h"
 #include "tui/home.h"
@@ -269,43 +271,72 @@ static int draw_welcome(struct view *v, struct area a)
     return y + 2;
 }
 
-/* One line per host: "box:runs  up  12 runs  34 ms  3.1k in".  A host that is not up says why, and how
- * old its rows are. */
-static int draw_hosts(struct view *v, struct area a)
+/* What is said of a host after its name, two cells before each part. */
+struct host_words {
+    struct {
+        enum role role;
+        char text[256];
+    } part[5];
+    int n, cells;
+};
+
+static void say(struct host_words *w, enum role role, const char *fmt, ...) DS_PRINTF(3, 4);
+static void say(struct host_words *w, enum role role, const char *fmt, ...)
+{
+    char *text = w->part[w->n].text;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof w->part[0].text, fmt, ap);
+    va_end(ap);
+    w->part[w->n++].role = role;
+    w->cells += 2 + utf8_cells(text, strlen(text));
+}
+
+static struct host_words words_of(const struct host_info *x)
 {
     static const enum role role[] = {[HOST_CONNECTING] = ROLE_WARN,
                                      [HOST_UP] = ROLE_GOOD,
                                      [HOST_RECONNECTING] = ROLE_WARN,
                                      [HOST_FAILED] = ROLE_BAD};
+    struct host_words w = {0};
+    char age[16], in[16];
+    say(&w, role[x->state], "%s", host_state_name(x->state));
+    if (isfinite(x->heard))
+        say(&w, ROLE_DIM, "%zu run%s", x->runs, x->runs == 1 ? "" : "s");
+    if (x->state == HOST_UP && isfinite(x->latency_s))
+        say(&w, ROLE_DIM, "%.0f ms", x->latency_s * 1e3);
+    if (x->state == HOST_UP)
+        say(&w, ROLE_DIM, "%s%s received", str_si(in, (double)x->bytes_in),
+            x->bytes_in < 1000 ? " B" : "B");
+    else if (isfinite(x->heard))
+        say(&w, ROLE_DIM, "heard %s ago", num_age(age, clock_mono() - x->heard));
+    if (x->why[0])
+        say(&w, x->state == HOST_UP ? ROLE_WARN : role[x->state], "%s", x->why);
+    else if (x->state == HOST_UP && x->note[0])
+        say(&w, ROLE_DIM, "%s", x->note);
+    return w;
+}
+
+/* One line per host: "box:runs  up  12 runs  34 ms  3.1k in".  A host that is not up says why, and how
+ * old its rows are; a long path leaves room for that. */
+static int draw_hosts(struct view *v, struct area a)
+{
+    enum { NAME_LEAST = 24 };
     size_t n, most = a.rows > 12 ? (size_t)a.rows / 4 : 1;
     struct host *const *host = app_hosts(v->app, &n);
     int y = 0;
     for (size_t i = 0; i < n && i < most; i++, y++) {
         struct host_info x = host_info(host[i]);
-        char age[16], in[16];
-        int at = 2;
+        struct host_words w = words_of(&x);
+        int at = 2, room = a.cols - at - w.cells;
         if (i == most - 1 && n > most) {
             area_textf(a, y, at, -1, ink(ROLE_DIM), "and %zu more hosts", n - i);
             continue;
         }
-        at += 2 + area_textf(a, y, at, -1, ink(ROLE_TEXT), "%s%s%s", x.name, x.root[0] ? ":" : "",
-                             x.root);
-        at += 2 + area_text(a, y, at, -1, ink(role[x.state]), host_state_name(x.state));
-        if (isfinite(x.heard))
-            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "%zu run%s", x.runs,
-                                 x.runs == 1 ? "" : "s");
-        if (x.state == HOST_UP && isfinite(x.latency_s))
-            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "%.0f ms", x.latency_s * 1e3);
-        if (x.state == HOST_UP)
-            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "%s%s received",
-                                 str_si(in, (double)x.bytes_in), x.bytes_in < 1000 ? " B" : "B");
-        else if (isfinite(x.heard))
-            at += 2 + area_textf(a, y, at, -1, ink(ROLE_DIM), "heard %s ago",
-                                 num_age(age, clock_mono() - x.heard));
-        if (x.why[0])
-            area_text(a, y, at, -1, ink(x.state == HOST_UP ? ROLE_WARN : role[x.state]), x.why);
-        else if (x.state == HOST_UP)
-            area_text(a, y, at, -1, ink(ROLE_DIM), x.note);
+        at += area_textf(a, y, at, room < NAME_LEAST ? NAME_LEAST : room, ink(ROLE_TEXT), "%s%s%s",
+                         x.name, x.root[0] ? ":" : "", x.root);
+        for (int k = 0; k < w.n; k++)
+            at += 2 + area_text(a, y, at + 2, -1, ink(w.part[k].role), w.part[k].text);
     }
     return y;
 }
