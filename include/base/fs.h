@@ -88,7 +88,9 @@ int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e)
 int fs_write_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
 /* The same, but replaces whatever is at `path`; a directory is an error. */
 int fs_replace_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
-/* The same for DIR/NAME with a text, which it releases; DS_EMEM when the text is incomplete. */
+/* fs_write_file of a text; DS_EMEM when the text is incomplete. */
+int fs_write_text(const char *path, const struct str *text, struct err *e) DS_CHECK;
+/* fs_replace_file of DIR/NAME with a text, which it releases; DS_EMEM when the text is incomplete. */
 int fs_replace_text(const char *dir, const char *name, struct str *text, struct err *e) DS_CHECK;
 
 /* ---- unfinished files (fs_temp.c) ----

@@ -1,5 +1,6 @@
 /* A growing byte string, always NUL-terminated.  Zero-initialise, str_release at the end.
- * A failed growth sets `failed` and later calls do nothing: check once, at the end. */
+ * A failed growth sets `failed` and later calls do nothing, after str_reset too: check once, at
+ * the end, or let str_add_str carry it into the string that is checked. */
 #ifndef DS_BASE_STR_H
 #define DS_BASE_STR_H
 
@@ -11,12 +12,14 @@
 struct str {
     char *p;
     size_t len, cap;
-    int failed;
+    int failed, is_fixed;
 };
 
 void str_add(struct str *s, const char *text);
 void str_add_bytes(struct str *s, const void *bytes, size_t n);
 void str_add_char(struct str *s, char c);
+/* The text of `piece`; a piece that has failed fails `s` as well. */
+void str_add_str(struct str *s, const struct str *piece);
 void str_addf(struct str *s, const char *fmt, ...) DS_PRINTF(2, 3);
 void str_vaddf(struct str *s, const char *fmt, va_list ap) DS_PRINTF(2, 0);
 /* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD, and characters that a terminal
@@ -31,7 +34,12 @@ void str_add_real(struct str *s, double x);
 void str_add_real32(struct str *s, float x);
 /* Makes room for `more` bytes after the text and a NUL; 0 when the string has failed. */
 int str_reserve(struct str *s, size_t more);
+/* A string in the caller's `room`, which needs no memory: cut off, and failed, where it is full. */
+struct str str_in(char *room, size_t size);
+/* Empties it for more text; what failed stays failed. */
 void str_reset(struct str *s);
+/* Empties it for another use: a failure that was dealt with is forgotten. */
+void str_renew(struct str *s);
 void str_release(struct str *s);
 const char *str_text(const struct str *s); /* never NULL */
 

@@ -440,3 +440,9 @@ int fs_write_file(const char *path, const void *p, size_t n, struct err *e)
         rc = err_errno(e, "close %s", path);
     return rc;
 }
+
+int fs_write_text(const char *path, const struct str *text, struct err *e)
+{
+    return text->failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
+                        : fs_write_file(path, text->p, text->len, e);
+}

@@ -15,6 +15,10 @@ int str_reserve(struct str *s, size_t more)
     void *p = s->p;
     if (s->failed)
         return 0;
+    if (s->is_fixed) {
+        s->failed = more > s->cap - s->len - 1;
+        return !s->failed;
+    }
     if (more > SIZE_MAX - s->len - 1 || mem_grow(&p, &s->cap, s->len + more + 1, 1) < 0) {
         s->failed = 1;
         return 0;
@@ -23,10 +27,20 @@ int str_reserve(struct str *s, size_t more)
     return 1;
 }
 
+struct str str_in(char *room, size_t size)
+{
+    room[0] = '\0';
+    return (struct str){.p = room, .cap = size, .is_fixed = 1};
+}
+
 void str_add_bytes(struct str *s, const void *bytes, size_t n)
 {
-    if (!str_reserve(s, n))
-        return;
+    int had_failed = s->failed;
+    if (!str_reserve(s, n)) {
+        if (!s->is_fixed || had_failed)
+            return;
+        n = s->cap - s->len - 1; /* what fits */
+    }
     if (n)
         memcpy(s->p + s->len, bytes, n);
     s->len += n;
@@ -43,16 +57,25 @@ void str_add_char(struct str *s, char c)
     str_add_bytes(s, &c, 1);
 }
 
+void str_add_str(struct str *s, const struct str *piece)
+{
+    str_add_bytes(s, str_text(piece), piece->len);
+    s->failed |= piece->failed;
+}
+
 void str_vaddf(struct str *s, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int had_failed = s->failed, n = vsnprintf(NULL, 0, fmt, ap);
     if (n < 0)
         s->failed = 1;
     else if (str_reserve(s, (size_t)n)) {
         vsnprintf(s->p + s->len, (size_t)n + 1, fmt, again);
         s->len += (size_t)n;
+    } else if (s->is_fixed && !had_failed) {
+        vsnprintf(s->p + s->len, s->cap - s->len, fmt, again);
+        s->len = s->cap - 1;
     }
     va_end(again);
 }
@@ -161,14 +184,20 @@ void str_add_real32(struct str *s, float x)
 void str_reset(struct str *s)
 {
     s->len = 0;
-    s->failed = 0;
     if (s->p)
         s->p[0] = '\0';
 }
 
+void str_renew(struct str *s)
+{
+    str_reset(s);
+    s->failed = 0;
+}
+
 void str_release(struct str *s)
 {
-    mem_free(s->p);
+    if (!s->is_fixed)
+        mem_free(s->p);
     *s = (struct str){0};
 }
 

@@ -199,7 +199,7 @@ void serve_set_ids(struct serve *s, struct ids *ids)
     ids_release(&s->ids);
     s->ids = *ids;
     *ids = (struct ids){0};
-    str_reset(&s->marks);
+    str_renew(&s->marks);
     free_forced(s); /* forced cells do not apply to a new text */
     s->forced = 0;
 }

@@ -93,7 +93,7 @@ int session_save(struct session *s, const char *file, int lens, struct err *e)
     if (rc < 0)
         return rc;
     str_copy(s->save.file, sizeof s->save.file, file);
-    str_reset(&s->save.frames);
+    str_renew(&s->save.frames);
     s->save.before = before;
     s->save.records = 0;
     return 0;
@@ -149,14 +149,14 @@ static void make_error(struct session *s, const struct err *why, struct value *b
 {
     struct record *rec = record_new();
     uint64_t seq;
-    str_reset(&s->save.frames);
+    str_renew(&s->save.frames);
     if (!rec)
         return;
     record_begin(rec, "error", 0, 0);
     record_str(rec, "text", why->text);
     if (record_end(rec, 1, &s->save.frames, NULL) < 0 ||
         record_parse(s->save.frames.p, s->save.frames.len, &seq, body, NULL) <= 0)
-        str_reset(&s->save.frames);
+        str_renew(&s->save.frames);
     record_free(rec);
 }
 

@@ -574,7 +574,7 @@ static size_t pack_points(struct foreign_reader *r, const struct foreign_point *
         key[short_name(key, KEY_MAX, p[k].name, strlen(p[k].name))] = '\0';
         record_num(r->record, key, p[k].value);
     }
-    str_reset(&r->frame);
+    str_renew(&r->frame);
     return k;
 }
 

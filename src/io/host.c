@@ -148,6 +148,8 @@ static void flush_out(struct host *h)
         host_tail_ask(h->tail, &h->out, &h->in);
         host_tail_tick(h->tail, clock_mono(), out);
     }
+    if (h->out.failed || out->failed) /* host_poll disconnects */
+        return;
     while (h->ssh.in >= 0 && out->len > 0) {
         ssize_t n = send(h->ssh.in, out->p, out->len, MSG_NOSIGNAL);
         if (n <= 0)
@@ -202,9 +204,9 @@ static void disconnect(struct host *h, const char *why)
     host_models_lost(&h->models);
     host_tail_free(h->tail);
     h->tail = NULL;
-    str_reset(&h->in);
-    str_reset(&h->out);
-    str_reset(&h->to_shell);
+    str_renew(&h->in);
+    str_renew(&h->out);
+    str_renew(&h->to_shell);
     h->given = h->acked = 0;
     h->is_greeted = 0;
     h->echo_id = 0;
@@ -658,6 +660,8 @@ int64_t host_ask(struct host *h, const char *what, const struct str *more, int i
         return err_set(e, DS_EIO, "%s is %s", h->name, host_state_name(h->state));
     if (!x)
         return err_set(e, DS_EBUSY, "%s: too many commands are waiting", h->name);
+    if (more->failed)
+        return err_set(e, DS_EMEM, "out of memory for the request");
     *x = (struct host_answer){.id = ++h->last_id, .sent = clock_mono()};
     send_request(h, what, x->id, str_text(more));
     return x->id;
@@ -889,6 +893,8 @@ static int read_all(struct host *h)
             host_tail_feed(h->tail, chunk, (size_t)n, &h->in);
         else
             str_add_bytes(&h->in, chunk, (size_t)n);
+        if (h->in.failed)
+            break;
         changed |= take_records(h);
     }
     return changed;
@@ -917,6 +923,10 @@ int host_poll(struct host *h)
     }
     acknowledge(h);
     flush_out(h);
+    if (h->in.failed || h->out.failed || h->to_shell.failed) {
+        disconnect(h, "out of memory");
+        return 1;
+    }
     if (h->tail && h->in.len > 0)
         changed |= take_records(h);
     return changed;

@@ -132,6 +132,7 @@ static void take_lines(const struct host_models *m, struct host_talk *t, struct 
         *newline = '\0';
         int is_own = translate(m, t->in.p, &own);
         add_request(out, "say", t->id, "line", is_own ? str_text(&own) : t->in.p);
+        t->in.failed |= own.failed; /* ends the conversation */
         str_release(&own);
         memmove(t->in.p, t->in.p + n, t->in.len - n);
         t->in.len -= n;

@@ -427,6 +427,10 @@ static void take_piece(struct host_tail *t, const char *p, size_t n, struct str 
         return;
     }
     take_records(p, n, NULL, &bodies, &used);
+    if (bodies.failed) { /* asked for again */
+        str_release(&bodies);
+        return;
+    }
     f->at = t->asked_at + used;
     if (t->asked == ASK_FIRST && t->size > LONG_LOG)
         f->at = t->size - LAST;
@@ -512,4 +516,5 @@ void host_tail_feed(struct host_tail *t, const char *p, size_t n, struct str *fr
     }
     memmove(t->in.p, t->in.p + at, t->in.len - at);
     t->in.len -= at;
+    frames->failed |= t->in.failed;
 }

@@ -130,8 +130,7 @@ static void close_container(struct record *r)
 
 void record_begin(struct record *r, const char *kind, int64_t step, double time)
 {
-    str_reset(&r->body);
-    r->body.failed = 0;
+    str_renew(&r->body);
     r->depth = 0;
     r->rc = 0;
     open_container(r, 1);

@@ -323,7 +323,7 @@ static void drop_waiting(struct runlog_writer *w)
 {
     w->waiting_at += frame_size(w->waiting.p + w->waiting_at);
     if (w->waiting_at == w->waiting.len) {
-        str_reset(&w->waiting);
+        str_renew(&w->waiting);
         w->waiting_at = 0;
     }
 }
@@ -407,16 +407,14 @@ static int append_frame(struct runlog_writer *w, struct err *e)
 
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e)
 {
-    str_reset(&w->frame);
-    w->frame.failed = 0;
+    str_renew(&w->frame);
     int rc = record_end(r, w->seq + 1, &w->frame, e);
     return rc < 0 ? rc : append_frame(w, e);
 }
 
 int runlog_append_body(struct runlog_writer *w, struct value body, struct err *e)
 {
-    str_reset(&w->frame);
-    w->frame.failed = 0;
+    str_renew(&w->frame);
     record_copy(&w->frame, w->seq + 1, body);
     return w->frame.failed ? err_set(e, DS_EMEM, "out of memory for a record") : append_frame(w, e);
 }

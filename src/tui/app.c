@@ -107,7 +107,7 @@ static int flush_pending(struct app *app)
             return 0;
         app->pending_at += (size_t)n;
     }
-    str_reset(&app->pending);
+    str_renew(&app->pending);
     app->pending_at = 0;
     return 0;
 }
@@ -145,7 +145,7 @@ static int send_frame(struct app *app, struct err *e)
     if (is_bracketed)
         str_add(&app->pending, "\x1b[?2026l");
     str_add_bytes(&app->pending, str_text(&app->extra), app->extra.len);
-    str_reset(&app->extra);
+    str_renew(&app->extra);
     str_release(&frame);
     app->is_dirty = 0;
     account(app, app->pending.len, clock_mono());

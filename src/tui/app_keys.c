@@ -140,7 +140,9 @@ static void key_copy(struct view *v, const struct key *k, const char *args)
     (void)k, (void)args;
     if (v->ops->copy)
         v->ops->copy(v, &text);
-    if (text.len && v->app->term && !v->app->has_clipboard) {
+    if (text.failed) {
+        app_notify(v->app, LOG_ERROR, "copy: out of memory");
+    } else if (text.len && v->app->term && !v->app->has_clipboard) {
         app_notify(v->app, LOG_WARN, "clipboard: unsupported by this terminal");
     } else if (text.len) {
         app_copy(v->app, text.p, text.len);

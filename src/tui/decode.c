@@ -197,7 +197,7 @@ static void csi(struct decoder *d, emit_fn *fn, void *ctx)
     }
     if (final == '~' && v[0] == 200) {
         d->in_paste = 1;
-        str_reset(&d->paste);
+        str_renew(&d->paste);
         return;
     }
     if (strchr("~^$@", final)) {
@@ -396,11 +396,11 @@ static void take_byte(struct decoder *d, unsigned char c, emit_fn *fn, void *ctx
         if (d->n > 2 && strchr("]P_^", d->buf[1]) && d->reply.len < 4096)
             str_add_char(&d->reply, (char)c);
         else if (d->reply.len >= 4096)
-            str_reset(&d->reply);
+            str_renew(&d->reply);
         if (try_escape(d, fn, ctx)) {
             d->n = 0;
             d->is_overlong = 0;
-            str_reset(&d->reply);
+            str_renew(&d->reply);
         }
         return;
     }

@@ -203,6 +203,67 @@ T(failed_str_stays_failed_and_unchanged)
     str_release(&s);
 }
 
+T(reset_str_keeps_its_failure_and_a_renewed_one_forgets_it)
+{
+    struct str s = {0};
+    mem_fail_at(mem_calls() + 1, 0);
+    str_add(&s, "lost");
+    mem_fail_at(0, 0);
+    str_reset(&s);
+    str_add(&s, "x");
+    t_true(s.failed);
+    t_str(str_text(&s), "");
+    str_renew(&s);
+    str_add(&s, "x");
+    t_true(!s.failed);
+    t_str(str_text(&s), "x");
+    str_release(&s);
+}
+
+T(piece_that_failed_fails_the_str_it_is_added_to)
+{
+    struct str s = {0}, piece = {0};
+    str_add_str(&s, &piece);
+    str_add(&piece, "b");
+    str_add(&s, "a");
+    str_add_str(&s, &piece);
+    t_str(str_text(&s), "ab");
+    t_true(!s.failed);
+    piece.failed = 1;
+    str_add_str(&s, &piece);
+    t_true(s.failed);
+    str_release(&s);
+    str_release(&piece);
+}
+
+T(str_in_a_room_is_cut_off_where_it_is_full)
+{
+    char room[6], one[1];
+    mem_fail_at(mem_calls() + 1, 1); /* needs no memory */
+    struct str s = str_in(room, sizeof room);
+    str_add(&s, "abc");
+    str_addf(&s, "%d", 12);
+    t_true(!s.failed);
+    t_str(room, "abc12");
+    str_add(&s, "x");
+    t_true(s.failed);
+    t_str(room, "abc12");
+    s = str_in(room, sizeof room);
+    str_addf(&s, "%s", "abcdefgh");
+    str_add(&s, "x");
+    t_str(room, "abcde");
+    t_eq(s.len, 5);
+    s = str_in(room, sizeof room);
+    str_add(&s, "ab");
+    str_add(&s, "cdefgh");
+    t_str(room, "abcde");
+    s = str_in(one, sizeof one);
+    str_add(&s, "x");
+    t_str(one, "");
+    mem_fail_at(0, 0);
+    str_release(&s);
+}
+
 T(str_json_escapes_hidden_and_control_characters)
 {
     struct str s = {0};

@@ -516,7 +516,7 @@ const char *compare_table(struct view *v)
                                   .is_nonblocking = !app_is_scripted(v->app),
                                   .is_session = 1};
         child_close(&c->table, SIGTERM);
-        str_reset(&c->table_text);
+        str_renew(&c->table_text);
         str_copy(c->table_of, sizeof c->table_of, str_text(&of));
         if (child_start(&c->table, &how, &e) < 0)
             str_addf(&c->table_text, "%s\n", e.text);

@@ -117,7 +117,7 @@ static void draw_sixel(struct view *v, struct area a)
     if (h < 6)
         return;
     if (s->sixel_of != s->serial || w != s->sixel_w || h != s->sixel_h) {
-        str_reset(&s->sixel_pixels);
+        str_renew(&s->sixel_pixels);
         unsigned char *small = mem_alloc((size_t)w * (size_t)h, 3);
         if (!small)
             return;
@@ -404,8 +404,8 @@ static void key_check(struct view *v, const struct key *k, const char *args)
     struct figures *s = v->state;
     (void)k, (void)args;
     figures_stop(s);
-    str_reset(&s->runs_checked);
-    str_reset(&s->key_shown);
+    str_renew(&s->runs_checked);
+    str_renew(&s->key_shown);
     moved(v);
 }
 

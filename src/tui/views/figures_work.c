@@ -50,7 +50,7 @@ static void add_runs(struct view *v, struct str *out)
 {
     const char *path[RUNS_MAX];
     size_t n = figures_runs(v, path, RUNS_MAX);
-    str_reset(out);
+    str_renew(out);
     for (size_t i = 0; i < n; i++)
         str_addf(out, "%s\n", path[i]);
 }
@@ -85,7 +85,7 @@ void figures_stop(struct figures *s)
         child_close(&s->child, SIGKILL);
     s->child = (struct child)CHILD_NONE;
     s->job = FIGURES_IDLE;
-    str_reset(&s->out);
+    str_renew(&s->out);
 }
 
 static void start(struct view *v, enum figures_job job)
@@ -121,7 +121,7 @@ static void start(struct view *v, enum figures_job job)
         }
     }
     s->child = (struct child)CHILD_NONE;
-    str_reset(&s->out);
+    str_renew(&s->out);
     s->job = job;
     if (child_start(&s->child, &how, &e) < 0) {
         s->job = FIGURES_IDLE;
@@ -216,7 +216,7 @@ static void finish(struct view *v)
     s->job = FIGURES_IDLE;
     s->error[0] = '\0';
     if (job == FIGURES_PREVIEW) {
-        str_reset(&s->key_shown);
+        str_renew(&s->key_shown);
         str_add(&s->key_shown, str_text(&s->key));
         s->pixels = NULL;
         if (failed || !take_picture(s)) {
@@ -233,7 +233,7 @@ static void finish(struct view *v)
         str_copy(s->error, sizeof s->error, failed && why[0] ? why : e.text);
         s->has_failed_list |= job == FIGURES_LIST;
     }
-    str_reset(&s->out);
+    str_renew(&s->out);
 }
 
 /* 1 when the child has closed its output. */
@@ -277,7 +277,7 @@ static int begin_next(struct view *v)
     if (figures_runs(v, path, 1) > 0 && !is_text(&now, &s->runs_checked)) {
         for (size_t i = 0; i < s->n; i++)
             s->figure[i].is_checked = 0;
-        str_reset(&s->runs_checked);
+        str_renew(&s->runs_checked);
         str_add(&s->runs_checked, str_text(&now));
         start(v, FIGURES_CHECK);
         has_begun = 1;
@@ -285,7 +285,7 @@ static int begin_next(struct view *v)
         add_key(v, &now);
         if (!is_text(&now, &s->key_shown) &&
             (app_is_scripted(v->app) || clock_mono() >= s->start_at)) {
-            str_reset(&s->key);
+            str_renew(&s->key);
             str_add(&s->key, str_text(&now));
             start(v, FIGURES_PREVIEW);
             has_begun = 1;

@@ -198,6 +198,7 @@ struct words {
     struct str text[FORM_KEYS_MAX];
     char preset[256];
     size_t n, texts;
+    int failed;
 };
 
 static void words_make(struct words *w, const struct form *f, struct form_row with,
@@ -212,6 +213,7 @@ static void words_make(struct words *w, const struct form *f, struct form_row wi
         if (!value)
             continue;
         str_addf(&w->text[w->texts], "%s=%s", f->key[i].key, value);
+        w->failed |= w->text[w->texts].failed;
         w->arg[w->n++] = str_text(&w->text[w->texts++]);
     }
 }
@@ -633,6 +635,11 @@ static void start(struct form *f, struct view *v)
         return;
     forget_error(f);
     words_make(w, f, (struct form_row){FORM_SECTION, 0}, NULL);
+    if (w->failed) {
+        show_error(f, "out of memory for the settings");
+        words_release(w);
+        return;
+    }
     if (form_host(f)) {
         int rc = form_start_there(f, v, w->arg + (w->n - w->texts), w->texts, &e);
         if (rc < 0)

@@ -8,7 +8,7 @@ enum { FIELD_MAX = 16384 };
 
 void field_set(struct field *f, const char *text)
 {
-    str_reset(&f->text);
+    str_renew(&f->text);
     str_add(&f->text, text);
     f->cursor = f->text.len;
     f->scroll = 0;
