@@ -97,14 +97,12 @@ double ticks_extended(double lo, double hi, int want, double *first, int *n)
 static void exponent_text(char *out, size_t size, int e)
 {
     char digits[16];
-    struct str s = {0};
+    struct str s = str_in(out, size);
     snprintf(digits, sizeof digits, "%d", e < 0 ? -e : e);
     if (e < 0)
         str_add(&s, "\xE2\x81\xBB");
     for (const char *d = digits; *d; d++)
         str_add(&s, super[*d - '0']);
-    str_copy(out, size, str_text(&s));
-    str_release(&s);
 }
 
 /* Fewest decimals that show v exactly, up to 6. */
@@ -121,7 +119,7 @@ static int decimals_of(double v)
 void number_format(char *out, size_t size, double v, int decimals)
 {
     char digits[64];
-    struct str s = {0};
+    struct str s = str_in(out, size);
     if (!isfinite(v)) {
         str_copy(out, size, isnan(v) ? "NaN" : v > 0 ? "\xE2\x88\x9E" : MINUS "\xE2\x88\x9E");
         return;
@@ -135,8 +133,6 @@ void number_format(char *out, size_t size, double v, int decimals)
             str_add_char(&s, ',');
         str_add_char(&s, i == whole ? '.' : digits[i]);
     }
-    str_copy(out, size, str_text(&s));
-    str_release(&s);
 }
 
 void number_short(char *out, size_t size, double v)

@@ -172,7 +172,8 @@ static void name_routed(const struct eval_list *l, const struct eval_item *x, st
 
 static void name_line(const struct eval_list *l, struct eval_item *x)
 {
-    struct str text = {0}, clean = {0};
+    char room[1024];
+    struct str text = str_in(room, sizeof room), clean = str_in(x->line_name, sizeof x->line_name);
     if (x->kind == EVAL_ORACLE)
         str_add(&text, "oracle (not causal)");
     else if (x->kind == EVAL_CUT)
@@ -184,9 +185,6 @@ static void name_line(const struct eval_list *l, struct eval_item *x)
     if (x->kind != EVAL_TRAINED && has_several_depths(l, x))
         str_addf(&text, ", of %d", x->layers);
     utf8_sanitise(&clean, str_text(&text), text.len, LINE_CHARS, 0);
-    str_copy(x->line_name, sizeof x->line_name, str_text(&clean));
-    str_release(&text);
-    str_release(&clean);
 }
 
 /* ---- groups: equal settings, another model ---- */

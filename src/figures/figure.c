@@ -182,7 +182,7 @@ static int draw_once(struct sheet *s, struct pen_list *list, struct err *e)
     if (s->pen->bad > 0)
         return err_set(e, DS_ENUMERIC, "figure %s: %zu coordinates are not finite", s->ops->name,
                        s->pen->bad);
-    if (pen_list_failed(list) || s->pen->failed || s->caption.failed)
+    if (pen_list_failed(list) || s->caption.failed)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     return 0;
 }
@@ -237,6 +237,7 @@ static void write_recipe(const struct sheet *s, struct figure *f)
     str_add(out, "{");
     json_add_str(out, "figure", s->ops->name);
     json_add_str(out, "command", str_text(&command));
+    out->failed |= command.failed;
     json_add_str(out, "venue", s->venue->name);
     json_add_str(out, "theme", s->opt.theme ? s->opt.theme : "");
     if (s->opt.metric)
@@ -397,7 +398,7 @@ int figure_draw(const char *name, const struct figure_run *runs, int n,
     if (rc == 0)
         rc = figure_bytes(&f, (enum pen_format)format, &bytes, e);
     if (rc == 0)
-        rc = fs_write_file(path, bytes.p, bytes.len, e);
+        rc = fs_write_text(path, &bytes, e);
     figure_release(&f);
     str_release(&bytes);
     return rc;

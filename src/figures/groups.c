@@ -14,8 +14,8 @@ static const struct runview *view_of(const struct sheet *s, const struct group *
 }
 
 /* Names group i among the first n, from the settings that are not ignored. */
-static void name_group(const struct groups *set, const struct sheet *s, int i, int n,
-                       experiment_ignores_fn *ignores, char *out, size_t size)
+static int name_group(const struct groups *set, const struct sheet *s, int i, int n,
+                      experiment_ignores_fn *ignores, char *out, size_t size)
 {
     const struct runview **run = mem_alloc((size_t)n, sizeof *run);
     char name[200];
@@ -25,6 +25,7 @@ static void name_group(const struct groups *set, const struct sheet *s, int i, i
     if (run)
         experiment_label(out, size, run, n, i, ignores, name);
     mem_free(run);
+    return run ? 0 : DS_EMEM;
 }
 
 static int method_index(const struct groups *set, int upto, const char *method)
@@ -39,17 +40,18 @@ static int method_index(const struct groups *set, int upto, const char *method)
     return most + 1;
 }
 
-static void find_family(struct groups *set, const struct sheet *s, int i)
+static int find_family(struct groups *set, const struct sheet *s, int i)
 {
     struct group *g = &set->g[i];
     for (int k = 0; k < i; k++)
         if (experiment_same_but(view_of(s, &set->g[k]), view_of(s, g), experiment_ignores_size)) {
             g->family = set->g[k].family;
             str_copy(g->family_label, sizeof g->family_label, set->g[k].family_label);
-            return;
+            return 0;
         }
     g->family = set->families++;
-    name_group(set, s, i, set->n, experiment_ignores_size, g->family_label, sizeof g->family_label);
+    return name_group(set, s, i, set->n, experiment_ignores_size, g->family_label,
+                      sizeof g->family_label);
 }
 
 static void add_run(struct groups *out, const struct sheet *s, int run)
@@ -77,18 +79,22 @@ static void add_run(struct groups *out, const struct sheet *s, int run)
 int groups_make(struct groups *out, const struct sheet *s, struct err *e)
 {
     struct groups set = {0};
+    int rc = 0;
     set.g = mem_alloc((size_t)s->runs, sizeof *set.g);
     set.index = mem_alloc((size_t)s->runs * (size_t)s->runs, sizeof *set.index);
-    if (!set.g || !set.index) {
-        groups_release(&set);
-        return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
-    }
-    for (int i = 0; i < s->runs; i++)
+    if (!set.g || !set.index)
+        rc = DS_EMEM;
+    for (int i = 0; rc == 0 && i < s->runs; i++)
         add_run(&set, s, i);
-    for (int i = 0; i < set.n; i++) {
+    for (int i = 0; rc == 0 && i < set.n; i++) {
         struct group *g = &set.g[i];
-        name_group(&set, s, i, set.n, experiment_ignores, g->label, sizeof g->label);
-        find_family(&set, s, i);
+        rc = name_group(&set, s, i, set.n, experiment_ignores, g->label, sizeof g->label);
+        if (rc == 0)
+            rc = find_family(&set, s, i);
+    }
+    if (rc < 0) {
+        groups_release(&set);
+        return err_set(e, rc, "figure %s: out of memory", s->ops->name);
     }
     *out = set;
     return 0;

@@ -264,7 +264,7 @@ int pen_cairo_write(const struct pen_list *l, enum pen_format format, const stru
     if (rc == 0)
         copy_svg(out, &svg);
     str_release(&svg);
-    return rc;
+    return rc == 0 && out->failed ? err_set(e, DS_EMEM, "cairo: out of memory for the file") : rc;
 }
 
 static const char *const format_name[] = {[PEN_PNG] = "png", [PEN_SVG] = "svg", [PEN_PDF] = "pdf"};

@@ -221,7 +221,7 @@ size_t pen_list_count(const struct pen_list *l)
 
 int pen_list_failed(const struct pen_list *l)
 {
-    return l->failed;
+    return l->failed || l->pen.failed;
 }
 
 static void replay_one(const struct pen_list *l, const struct cmd *c, struct pen *to)

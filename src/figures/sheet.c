@@ -111,7 +111,7 @@ void sheet_marker(struct sheet *s, int i, double x, double y, double r, int rgb,
 
 void sheet_run_name(const struct sheet *s, int run, char *out, size_t size)
 {
-    struct str clean = {0};
+    struct str clean = str_in(out, size);
     const struct figure_run *r = &s->run[run];
     const char *name = r->view && r->view->name ? r->view->name : r->path ? r->path : "?";
     size_t n = strlen(name);
@@ -122,15 +122,13 @@ void sheet_run_name(const struct sheet *s, int run, char *out, size_t size)
         n -= n > 5 && strcmp(name + n - 5, ".json") == 0 ? 5 : 0;
     }
     utf8_sanitise(&clean, name, n, 40, 0);
-    str_copy(out, size, str_text(&clean));
-    str_release(&clean);
 }
 
 int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, ...)
 {
     va_list ap;
-    char name[200];
-    struct str text = {0};
+    char name[200], room[512];
+    struct str text = str_in(room, sizeof room);
     if (run >= 0) {
         sheet_run_name(s, run, name, sizeof name);
         str_addf(&text, "%s %s: ", s->run[run].json ? "file" : "run", name);
@@ -139,6 +137,5 @@ int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, .
     str_vaddf(&text, fmt, ap);
     va_end(ap);
     err_set(e, DS_ENOTFOUND, "figure %s: %s", s->ops->name, str_text(&text));
-    str_release(&text);
     return DS_ENOTFOUND;
 }

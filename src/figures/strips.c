@@ -18,7 +18,8 @@ struct strip {
 /* Label of a token: blanks and newlines made visible, at most 12 characters. */
 static void token_text(const struct probe *p, int t, char *out, size_t size)
 {
-    struct str clean = {0}, marked = {0};
+    char room[256];
+    struct str clean = str_in(room, sizeof room), marked = str_in(out, size);
     utf8_sanitise(&clean, p->piece[t], p->piece_len[t], 12, 0);
     for (const char *c = str_text(&clean); *c; c++)
         if (*c == ' ')
@@ -27,9 +28,6 @@ static void token_text(const struct probe *p, int t, char *out, size_t size)
             str_add_char(&marked, *c);
     if (!marked.len) /* no text in the record: its id, else its position */
         str_addf(&marked, "%d", p->id[t] >= 0 ? p->id[t] : t);
-    str_copy(out, size, str_text(&marked));
-    str_release(&clean);
-    str_release(&marked);
 }
 
 static double label_height(const struct sheet *s, const struct probe *p, int from, int to)

@@ -136,7 +136,9 @@ const char *experiment_label(char *out, size_t size, const struct runview *const
                              experiment_ignores_fn *ignores, const char *name)
 {
     const struct runview *v = run[i];
-    struct str words = {0}, clean = {0}, all = {0};
+    char room[2][1024];
+    struct str words = str_in(room[0], sizeof room[0]), all = str_in(room[1], sizeof room[1]),
+               clean = str_in(out, size);
     int is_alone = 1;
     for (int o = 0; o < n; o++)
         is_alone &= o == i || strcmp(experiment_method(run[o]), experiment_method(v)) != 0 ||
@@ -149,10 +151,6 @@ const char *experiment_label(char *out, size_t size, const struct runview *const
     if (!is_alone && words.len == 0)
         str_addf(&all, ", %s", name);
     utf8_sanitise(&clean, str_text(&all), all.len, 48, 0);
-    str_copy(out, size, str_text(&clean));
-    str_release(&words);
-    str_release(&clean);
-    str_release(&all);
     return out;
 }
 

@@ -48,7 +48,7 @@ void runview_event_release(struct run_event *x)
 const char *runview_source(const struct runview *v, char *out, size_t size)
 {
     const char *text[] = {v->framework, v->gpu};
-    struct str all = {0};
+    struct str all = str_in(out, size);
     for (size_t i = 0; i < DS_LEN(text); i++)
         if (text[i][0])
             str_addf(&all, "%s%s", all.len ? ", " : "", text[i]);
@@ -57,8 +57,6 @@ const char *runview_source(const struct runview *v, char *out, size_t size)
                  v->world_size > 1 ? "s" : "");
     if (v->project[0])
         str_addf(&all, "%sproject %s", all.len ? ", " : "", v->project);
-    str_copy(out, size, str_text(&all));
-    str_release(&all);
     return out;
 }
 

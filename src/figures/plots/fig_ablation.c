@@ -50,7 +50,6 @@ static int collect(struct sheet *s, struct rows *t, struct err *e)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; i < s->runs; i++) {
         const char *key = ablation_of(s, i);
-        struct str clean = {0};
         int k = 0;
         while (k < t->n && strcmp(t->r[k].key, key) != 0)
             k++;
@@ -60,9 +59,8 @@ static int collect(struct sheet *s, struct rows *t, struct err *e)
             r->key = key;
             r->run = t->index + (size_t)k * n;
             r->seed_loss = t->values + (size_t)k * n;
+            struct str clean = str_in(r->label, sizeof r->label);
             utf8_sanitise(&clean, key, strlen(key), 24, 0);
-            str_copy(r->label, sizeof r->label, str_text(&clean));
-            str_release(&clean);
             if (strcmp(key, "control") == 0)
                 t->control = k;
         }

@@ -51,8 +51,8 @@ static int takes(const struct json *j)
 static struct row *add_row(const struct sheet *s, struct rows *t, int run, const char *name,
                            struct err *e)
 {
-    struct str label = {0}, clean = {0};
-    char file[200];
+    char file[200], room[1024];
+    struct str label = str_in(room, sizeof room);
     if (t->n == ROWS_MAX) {
         err_set(e, DS_EUSAGE, "figure %s: too many rows: expected at most %d", s->ops->name,
                 ROWS_MAX);
@@ -63,12 +63,12 @@ static struct row *add_row(const struct sheet *s, struct rows *t, int run, const
         str_addf(&label, "%.20s: ", file);
     size_t method = label.len + strcspn(name, " ");
     str_add(&label, name);
-    utf8_sanitise(&clean, str_text(&label), label.len, 32, 0);
     struct row *r = &t->r[t->n];
     *r = (struct row){.colour = -1};
+    struct str clean = str_in(r->label, sizeof r->label);
+    utf8_sanitise(&clean, str_text(&label), label.len, 32, 0);
     for (int i = 0; i < PHASES; i++)
         r->m[i] = (struct measure){(double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
-    str_copy(r->label, sizeof r->label, str_text(&clean));
     snprintf(r->method, sizeof r->method, "%.*s", (int)method, str_text(&label));
     int colours = 0;
     for (int i = 0; i < t->n && r->colour < 0; i++) {
@@ -78,8 +78,6 @@ static struct row *add_row(const struct sheet *s, struct rows *t, int run, const
     }
     if (strcmp(name, "dense") != 0 && r->colour < 0)
         r->colour = colours;
-    str_release(&label);
-    str_release(&clean);
     t->n++;
     return r;
 }
@@ -319,16 +317,16 @@ static void note(struct sheet *s, const struct rows *t)
         const struct json_node *root = json_root(s->run[0].json);
         const char *model = json_str(json_get(root, "model"), NULL);
         const char *cpu = json_str(json_get(root, "cpu"), NULL);
-        struct str clean = {0};
+        char room[2048];
+        struct str clean = str_in(room, sizeof room);
         utf8_sanitise(&clean, model ? model : "", model ? strlen(model) : 0, 120, 0);
         if (clean.len)
             sheet_note(s, "Model: %s.", str_text(&clean));
-        str_reset(&clean);
+        clean = str_in(room, sizeof room);
         utf8_sanitise(&clean, cpu ? cpu : "", cpu ? strlen(cpu) : 0, 120, 0);
         long long threads = json_int(json_get(root, "threads"), 0);
         if (clean.len)
             sheet_note(s, "%s, %lld thread%s.", str_text(&clean), threads, threads == 1 ? "" : "s");
-        str_release(&clean);
     }
     if (t->is_relative)
         sheet_note(s, "Bars: median, relative to the dense model (dotted). The number after a "

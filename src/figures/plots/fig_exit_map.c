@@ -43,6 +43,7 @@ static double draw_key(struct sheet *s, const struct probe *p, const struct matr
         }
     key[n++] = (struct strip_key){sheet_colour(s, ROLE_FORCED), "never exited"};
     key[n++] = (struct strip_key){sheet_colour(s, ROLE_SKIP), "after its exit"};
+    s->caption.failed |= !word;
     double y = strips_key(s, key, n);
     mem_free(word);
     return y;

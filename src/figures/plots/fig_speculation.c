@@ -49,12 +49,10 @@ static int takes(const struct json *j)
 
 static int series_of(struct points *all, const char *name, int is_bench)
 {
-    struct str clean = {0};
     char text[NAME_BYTES];
+    struct str clean = str_in(text, sizeof text);
     int i = 0;
     utf8_sanitise(&clean, name, strlen(name), 48, 0);
-    str_copy(text, sizeof text, str_text(&clean));
-    str_release(&clean);
     while (i < all->series && !(all->is_bench[i] == is_bench && strcmp(all->name[i], text) == 0))
         i++;
     if (i == SERIES_MAX)
@@ -221,13 +219,12 @@ static void note_bench(struct sheet *s)
     for (int i = 0; i < s->runs; i++) {
         const struct json_node *root = json_root(s->run[i].json);
         const char *model = json_str(json_get(root, "model"), NULL);
-        struct str clean = {0};
-        char file[200];
+        char file[200], room[2048];
+        struct str clean = str_in(room, sizeof room);
         utf8_sanitise(&clean, model ? model : "", model ? strlen(model) : 0, 120, 0);
         sheet_run_name(s, i, file, sizeof file);
         if (clean.len && json_get(root, "results"))
             sheet_note(s, "%s: %s.", file, str_text(&clean));
-        str_release(&clean);
     }
 }
 

@@ -90,7 +90,6 @@ static double documents_of(const struct json_node *root, const char *task,
 
 static struct task *task_of(struct tasks *all, const char *name, const char *metric)
 {
-    struct str clean = {0};
     for (int i = 0; i < all->n; i++)
         if (strcmp(all->t[i].name, name) == 0 && strcmp(all->t[i].metric, metric) == 0)
             return &all->t[i];
@@ -103,9 +102,8 @@ static struct task *task_of(struct tasks *all, const char *name, const char *met
     int is_plain = !metric[n] || strcmp(metric + n, ",none") == 0;
     char text[3 * NAME_BYTES];
     snprintf(text, sizeof text, "%.40s (%.*s)", name, (int)(is_plain ? n : strlen(metric)), metric);
+    struct str clean = str_in(t->label, sizeof t->label);
     utf8_sanitise(&clean, text, strlen(text), 40, 0);
-    str_copy(t->label, sizeof t->label, str_text(&clean));
-    str_release(&clean);
     for (int i = 0; i < FILES_MAX; i++)
         t->of[i] = (struct score){(double)NAN, (double)NAN, (double)NAN};
     return t;
@@ -264,11 +262,12 @@ static void note(struct sheet *s, const struct tasks *all)
             sheet_note(s, "n = %s documents per task.", b);
     }
     if (all->skipped.len) {
-        struct str clean = {0};
+        char room[2048];
+        struct str clean = str_in(room, sizeof room);
         utf8_sanitise(&clean, str_text(&all->skipped), all->skipped.len, 120, 0);
         sheet_note(s, "Without an accuracy, not shown: %s.", str_text(&clean));
-        str_release(&clean);
     }
+    s->caption.failed |= all->skipped.failed;
 }
 
 static int draw(struct sheet *s, struct err *e)
