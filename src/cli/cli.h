@@ -64,6 +64,8 @@ int cli_columns(int none);
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells);
 /* Writes all to stdout; DS_EIO when that fails, also for a closed pipe. */
 int cli_write(const void *p, size_t n, struct err *e) DS_CHECK;
+/* The same with a text; DS_EMEM when it is incomplete. */
+int cli_write_text(const struct str *s, struct err *e) DS_CHECK;
 /* 1 when the reader of our output has closed the pipe. */
 int cli_stdout_closed(int wait_ms);
 /* Prints a text on stdout and releases it.  Returns the exit status. */

@@ -209,6 +209,12 @@ int cli_write(const void *p, size_t n, struct err *e)
     return fs_write_all(STDOUT_FILENO, p, n, "standard output", e);
 }
 
+int cli_write_text(const struct str *s, struct err *e)
+{
+    return s->failed ? err_set(e, DS_EMEM, "out of memory for the output")
+                     : cli_write(str_text(s), s->len, e);
+}
+
 int cli_stdout_closed(int wait_ms)
 {
     struct pollfd p = {.fd = STDOUT_FILENO};
@@ -218,7 +224,7 @@ int cli_stdout_closed(int wait_ms)
 int cli_print(struct str *s)
 {
     struct err e = {0};
-    int rc = s->failed ? err_set(&e, DS_EMEM, "output") : cli_write(str_text(s), s->len, &e);
+    int rc = cli_write_text(s, &e);
     str_release(s);
     return rc < 0 ? command_fail(&e) : 0;
 }

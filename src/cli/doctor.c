@@ -227,6 +227,7 @@ int doctor_command(int argc, char **argv)
             cli_add_safe(&out, str_text(&f.text), f.text.len, -1);
             str_add(&out, "\n");
         }
+        out.failed |= f.text.failed;
         str_release(&f.text);
     }
     if (json)

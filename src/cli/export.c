@@ -388,7 +388,7 @@ static int export(const struct cli_args *a, struct str *out, struct err *e)
         fputs("depthscope: TensorBoard opens only files that have tfevents in their name\n",
               stderr);
     if (rc == 0)
-        rc = file ? fs_write_file(file, out->p, out->len, e) : cli_write(out->p, out->len, e);
+        rc = file ? fs_write_text(file, out, e) : cli_write_text(out, e);
     return rc;
 }
 

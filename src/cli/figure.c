@@ -158,14 +158,17 @@ static int open_runs(struct opened *o, const char *const *paths, int n, struct e
  * ---------------------------------------------------------------------------------------- */
 
 /* Raw for a script, sanitised for a terminal. */
-static void print_path(const char *path)
+static int print_path(const char *path, struct err *e)
 {
     struct str line = {0};
-    int is_terminal = isatty(STDOUT_FILENO);
-    if (is_terminal)
+    if (isatty(STDOUT_FILENO))
         cli_add_safe(&line, path, strlen(path), -1);
-    printf("%s\n", is_terminal ? str_text(&line) : path);
+    else
+        str_add(&line, path);
+    str_add_char(&line, '\n');
+    int rc = cli_write_text(&line, e);
     str_release(&line);
+    return rc;
 }
 
 static int write_formats(const struct request *r, const struct figure *f, struct str *files,
@@ -182,13 +185,13 @@ static int write_formats(const struct request *r, const struct figure *f, struct
         if (rc == 0)
             rc = figure_bytes(f, (enum pen_format)format, &bytes, e);
         if (rc == 0)
-            rc = fs_write_file(path, bytes.p, bytes.len, e);
+            rc = fs_write_text(path, &bytes, e);
         str_release(&bytes);
         if (rc == 0 && r->json) {
             str_add(files, files->len ? "," : "");
             str_add_json(files, path, strlen(path));
         } else if (rc == 0) {
-            print_path(path);
+            rc = print_path(path, e);
         }
         at += len + (at[len] == ',');
     }
@@ -210,7 +213,7 @@ static int write_preview(struct figure *f, int width, int is_png, struct err *e)
     if (rc == 0 && is_png) {
         f->dpi = width * 72.0 / f->width;
         rc = figure_bytes(f, PEN_PNG, &out, e);
-        rc = rc == 0 ? cli_write(out.p, out.len, e) : rc;
+        rc = rc == 0 ? cli_write_text(&out, e) : rc;
         str_release(&out);
         mem_free(rgb);
         return rc;
@@ -223,7 +226,7 @@ static int write_preview(struct figure *f, int width, int is_png, struct err *e)
         str_add_char(&out, (char)(rgb[i] >> 8 & 255));
         str_add_char(&out, (char)(rgb[i] & 255));
     }
-    rc = out.failed ? err_set(e, DS_EMEM, "preview") : cli_write(out.p, out.len, e);
+    rc = cli_write_text(&out, e);
     str_release(&out);
     mem_free(rgb);
     return rc;
@@ -245,7 +248,9 @@ static int draw_one(const struct request *r, const struct opened *o, const char 
     if (rc == 0) {
         str_add(drawn, drawn->len ? ",{" : "{");
         json_field(drawn, "name", name);
-        str_addf(drawn, ",\"files\":[%s],", str_text(&files));
+        str_add(drawn, ",\"files\":[");
+        str_add_str(drawn, &files);
+        str_add(drawn, "],");
         json_field(drawn, "data", f.data_hash);
         str_add_char(drawn, ',');
         json_field(drawn, "caption", str_text(&f.caption));
@@ -379,17 +384,14 @@ static int list_command(const struct request *r)
         } else
             str_addf(&out, "  %-12s %s\n", figure_venue(i, words, sizeof words), words);
     str_add(&out, r->json ? "]}\n" : "");
-    fputs(str_text(&out), stdout);
-    int failed = out.failed;
-    str_release(&out);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cli_print(&out);
 }
 
 /* ---- again
  * ------------------------------------------------------------------------------------------- */
 
-static void print_again(const char *path, const struct figure *f,
-                        const struct figure_recipe *recipe, int changed)
+static int print_again(const char *path, const struct figure *f,
+                       const struct figure_recipe *recipe, int changed, struct err *e)
 {
     struct str out = {0};
     str_add_char(&out, '{');
@@ -401,17 +403,19 @@ static void print_again(const char *path, const struct figure *f,
     str_add_char(&out, ',');
     json_field(&out, "data", f->data_hash);
     str_add(&out, "}\n");
-    fputs(str_text(&out), stdout);
+    int rc = cli_write_text(&out, e);
     str_release(&out);
+    return rc;
 }
 
-static void print_drawn(const char *path, int is_dry, int changed)
+static int print_drawn(const char *path, int is_dry, int changed, struct err *e)
 {
     struct str line = {0};
     cli_add_safe(&line, path, strlen(path), -1);
-    printf("%s: %sdata %s\n", str_text(&line), is_dry ? "" : "redrawn; ",
-           changed ? "changed" : "unchanged");
+    str_addf(&line, ": %sdata %s\n", is_dry ? "" : "redrawn; ", changed ? "changed" : "unchanged");
+    int rc = cli_write_text(&line, e);
     str_release(&line);
+    return rc;
 }
 
 /* Redraws from the recipe and replaces the file; reports whether the data changed since the old
@@ -436,13 +440,11 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
     if (rc == 0)
         rc = figure_bytes(&f, PEN_PNG, &bytes, e);
     if (rc == 0 && !r->is_dry)
-        rc = fs_write_file(r->again, bytes.p, bytes.len, e);
+        rc = fs_write_text(r->again, &bytes, e);
     if (rc == 0) {
         changed = strcmp(f.data_hash, recipe->data_hash) != 0;
-        if (r->json)
-            print_again(r->again, &f, recipe, changed);
-        else
-            print_drawn(r->again, r->is_dry, changed);
+        rc = r->json ? print_again(r->again, &f, recipe, changed, e)
+                     : print_drawn(r->again, r->is_dry, changed, e);
     }
     figure_release(&f);
     str_release(&bytes);

@@ -194,6 +194,7 @@ void report_paired(struct str *out, const struct report *r)
              c.compared, c.compared == 1 ? "" : "s");
     str_add(out, "\n");
     table_note(out, str_text(&note), r->width);
+    out->failed |= note.failed;
     fill_paired(&t, r, &c, 0);
     if (r->width > 0 && table_width(&t) > r->width) {
         table_release(&t);

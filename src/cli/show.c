@@ -113,7 +113,7 @@ static int add_format(const struct screen *s, enum format f, const char *title, 
     case FORMAT_HTML: screen_html(s, title, out); break;
     case FORMAT_PNG: return add_png(s, out, e);
     }
-    return out->failed ? err_set(e, DS_EMEM, "screen: out of memory") : 0;
+    return 0;
 }
 
 /* ---- the command ---- */
@@ -192,9 +192,9 @@ static int show(const struct cli_args *a, struct str *out, struct err *e)
         rc = add_format(&s, f, o.view, out, e);
     screen_release(&s);
     if (rc == 0 && cli_value(a, "o"))
-        rc = fs_write_file(cli_value(a, "o"), out->p, out->len, e);
+        rc = fs_write_text(cli_value(a, "o"), out, e);
     else if (rc == 0)
-        rc = cli_write(out->p, out->len, e);
+        rc = cli_write_text(out, e);
     return rc;
 }
 

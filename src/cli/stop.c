@@ -290,7 +290,7 @@ static int report(const struct target *t, size_t n, int json)
     if (n == 0 && !json)
         str_add(&out, "no live runs on this host\n");
     str_add(&out, json ? "]\n" : "");
-    fputs(str_text(&errors), stderr);
+    fputs(errors.failed ? "depthscope: stop: out of memory\n" : str_text(&errors), stderr);
     str_release(&errors);
     int status = cli_print(&out);
     return status ? status : failed;

@@ -25,7 +25,7 @@ enum { GATHER = 1 << 16, POLL_MS = 200 };
 
 static int send_out(struct str *out, struct err *e)
 {
-    int rc = out->failed ? err_set(e, DS_EMEM, "stream") : cli_write(str_text(out), out->len, e);
+    int rc = cli_write_text(out, e);
     str_reset(out);
     return rc;
 }

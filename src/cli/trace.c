@@ -160,6 +160,8 @@ static int read_ids(const struct cli_args *a, const struct subject *s,
         rc = cli_read_text(&in, file, TEXT_MAX, e);
     else
         str_add(&in, text);
+    if (rc == 0 && in.failed)
+        rc = err_set(e, DS_EMEM, "trace: out of memory for the text");
     if (rc == 0)
         rc = subject_encode(s, str_text(&in), in.len, o->cut ? 0 : cap, ids, e);
     if (rc == 0 && ids->n > cap) {

@@ -92,7 +92,10 @@ static void json_line(const struct step_report *s)
     str_add(&o, "{");
     step_report_json(s, &o);
     str_add(&o, "}\n");
-    fputs(str_text(&o), stdout);
+    if (o.failed)
+        log_warn("out of memory for a line of standard output");
+    else
+        fputs(str_text(&o), stdout);
     fflush(stdout);
     str_release(&o);
 }

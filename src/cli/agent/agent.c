@@ -171,7 +171,7 @@ static int send_row(struct agent *a, const struct run_row *r, struct err *e)
 {
     int64_t was = 0;
     begin_row(a, r);
-    a->bodies.len = 0;
+    str_renew(&a->bodies);
     int rc = record_end(a->rec, 0, &a->bodies, e);
     if (rc < 0)
         return rc;
@@ -328,7 +328,7 @@ static int say_summary(struct agent *a, struct follow *f, int is_whole, struct e
 {
     uint64_t records = 0;
     char text[160], size[16];
-    a->bodies.len = 0;
+    str_renew(&a->bodies);
     int rc = logsum_write(f->summary, &a->bodies, &records, e);
     if (rc < 0)
         return rc;
@@ -438,7 +438,7 @@ static void next_probe(struct agent *a, struct follow *f)
 /* Live probes may be more than a line should carry: then some are left out, as when a view is opened late. */
 static int may_send_probe(struct follow *f, double now)
 {
-    if (f->queue.len - f->queued > QUEUE_MAX)
+    if (f->queue.failed || f->queue.len - f->queued > QUEUE_MAX)
         want_probes(f, f->sent_probes);
     f->credit = fmin(PROBES_AT_ONCE, f->credit + (now - f->credited) * PROBES_RATE);
     f->credited = now;
@@ -457,12 +457,12 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     if (f->wants_detail || f->summary ||
         (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG))
         return send_summary(a, f, e);
-    a->bodies.len = 0;
+    str_renew(&a->bodies);
     while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {
         if (entry.is_reset) {
             begin_anew(a, f);
             is_first = 1;
-            a->bodies.len = 0;
+            str_renew(&a->bodies);
         } else if (!entry.is_gap && (size_t)(entry.body.end - entry.body.p) <= BODY_MAX) {
             pass_on(a, f, &entry);
         }
@@ -688,7 +688,9 @@ static void say_to_model(struct agent *a, int64_t id, const char *line)
     struct str own = {0};
     int is_json = json_parse(&j, line, strlen(line), "request", NULL) == 0;
     int is_own = translate(a, is_json ? json_root(j) : NULL, &own);
-    if (!own.failed)
+    if (own.failed)
+        models_break(&a->models, id);
+    else
         models_say(&a->models, id, is_own ? str_text(&own) : line);
     str_release(&own);
     json_free(j);

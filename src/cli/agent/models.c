@@ -35,7 +35,7 @@ int models_open(struct models *m, int64_t id, const char *path, struct err *e)
 
 static void push(struct model_server *s)
 {
-    while (s->send.len > 0) {
+    while (s->send.len > 0 && !s->send.failed) {
         ssize_t n = send(s->child.in, s->send.p, s->send.len, MSG_NOSIGNAL);
         if (n <= 0) /* full: later; dead: seen when reading */
             return;
@@ -51,7 +51,17 @@ void models_say(struct models *m, int64_t id, const char *line)
         return;
     str_add(&s->send, line);
     str_add_char(&s->send, '\n');
-    push(s);
+    if (s->send.failed)
+        models_break(m, id);
+    else
+        push(s);
+}
+
+void models_break(struct models *m, int64_t id)
+{
+    struct model_server *s = id > 0 ? server_of(m, id) : NULL;
+    if (s && s->child.pid > 0)
+        kill(s->child.pid, SIGKILL);
 }
 
 static void hang(struct model_server *s)

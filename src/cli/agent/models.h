@@ -25,6 +25,8 @@ struct models {
 int models_open(struct models *m, int64_t id, const char *path, struct err *e) DS_CHECK;
 /* One request line for it; unknown ids are ignored. */
 void models_say(struct models *m, int64_t id, const char *line);
+/* A request for it was lost: ends it, which models_next says. */
+void models_break(struct models *m, int64_t id);
 void models_hang(struct models *m, int64_t id);
 void models_release(struct models *m);
 /* Descriptors with answers to wait for; returns their number. */

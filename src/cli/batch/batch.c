@@ -174,10 +174,8 @@ static int write_summary(const struct batch_plan *p, const struct str *json, str
                     : fs_join(path, sizeof path, job_root(), name, e);
     if (rc == 0 && !p->out)
         rc = fs_mkdirs(job_root(), e);
-    if (rc == 0 && json->failed)
-        rc = err_set(e, DS_EMEM, "summary");
     if (rc == 0)
-        rc = fs_write_file(path, json->p, json->len, e);
+        rc = fs_write_text(path, json, e);
     if (rc == 0 && !p->quiet)
         fprintf(stderr, "depthscope: summary in %s\n", path);
     return rc;
@@ -198,7 +196,7 @@ static int finish(struct batch_plan *p, struct results *x, struct err *e)
     add_json(&json, p, x, &r);
     int rc = write_summary(p, &json, e);
     if (p->json) {
-        str_add_bytes(&out, json.p, json.len);
+        str_add_str(&out, &json);
     } else {
         report_groups(&out, &r);
         report_paired(&out, &r);
@@ -216,8 +214,7 @@ static int finish(struct batch_plan *p, struct results *x, struct err *e)
     }
     if (rc == 0) {
         fflush(stdout);
-        rc =
-            out.failed ? err_set(e, DS_EMEM, "%s", p->kind) : cli_write(str_text(&out), out.len, e);
+        rc = cli_write_text(&out, e);
     }
     str_release(&out);
     str_release(&json);

@@ -196,7 +196,7 @@ static int make_script(struct str *out, const struct batch_plan *p, const struct
              "\n# One run of the batch %s a task; written by depthscope %s --slurm.\n"
              "worker_command() {\n    %s --index \"$SLURM_ARRAY_TASK_ID\"\n}\n\n%s",
              s->name, p->kind, str_text(&line), rule);
-    if (rc == 0 && (out->failed || line.failed))
+    if (rc == 0 && (out->failed || line.failed || indices->failed))
         rc = err_set(e, DS_EMEM, "%s: out of memory", p->kind);
     str_release(&line);
     return rc;
@@ -217,14 +217,13 @@ int batch_slurm(struct batch_plan *p, const struct batch_share *s, const struct 
     if (rc == 0)
         rc = make_script(&script, p, s, &indices, e);
     if (rc == 0)
-        rc = fs_write_file(path, script.p, script.len, e);
+        rc = fs_write_text(path, &script, e);
     if (rc == 0) {
         str_addf(&out,
                  "%zu run%s: %s\nsubmit with: sbatch %s\nthen: the same command with --status, and "
                  "without options for the results\n",
                  left, left == 1 ? "" : "s", path, path);
-        rc = out.failed ? err_set(e, DS_EMEM, "%s: out of memory", p->kind)
-                        : cli_write(out.p, out.len, e);
+        rc = cli_write_text(&out, e);
     }
     str_release(&script);
     str_release(&indices);

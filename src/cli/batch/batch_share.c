@@ -100,13 +100,11 @@ const char *batch_share_leader(const struct batch_share *s, char out[LEASE_NAME]
 
 const char *batch_holder(const struct lease_view *v, char *out, size_t size)
 {
-    struct str s = {0};
+    struct str s = str_in(out, size);
     const char *host = v->host[0] ? v->host : "an unknown host";
     cli_add_safe(&s, host, strlen(host), 40);
     if (v->pid > 0)
         str_addf(&s, ", process %ld", v->pid);
-    str_copy(out, size, str_text(&s));
-    str_release(&s);
     return out;
 }
 

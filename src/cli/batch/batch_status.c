@@ -133,10 +133,10 @@ int batch_status(struct batch_plan *p, struct batch_share *s, const struct batch
         cli_add_safe(&out, str_text(&workers), workers.len, -1);
         str_add(&out, "\n");
     }
-    if (rc == 0 && (out.failed || runs.failed || t.failed))
+    if (rc == 0 && (runs.failed || workers.failed || t.failed))
         rc = err_set(e, DS_EMEM, "%s: out of memory", p->kind);
     if (rc == 0)
-        rc = cli_write(out.p, out.len, e);
+        rc = cli_write_text(&out, e);
     table_release(&t);
     str_release(&runs);
     str_release(&workers);

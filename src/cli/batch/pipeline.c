@@ -201,7 +201,7 @@ static int quick_steps(struct pipeline *p, int64_t planned, double step_s, size_
     json_add_int(&text, "steps", p->steps);
     str_add(&text, "}\n");
     if (!p->is_dry && (rc = fs_mkdirs(p->dir, e)) == 0)
-        rc = fs_write_file(path, text.p, text.len, e);
+        rc = fs_write_text(path, &text, e);
     str_release(&text);
     return rc;
 }

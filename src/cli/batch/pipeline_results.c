@@ -187,7 +187,7 @@ static int write_figure(struct pipeline *p, const struct figure *f, struct err *
         if (rc == 0)
             rc = figure_bytes(f, (enum pen_format)format, &bytes, e);
         if (rc == 0)
-            rc = fs_write_file(path, bytes.p, bytes.len, e);
+            rc = fs_write_text(path, &bytes, e);
         json_key(&p->figures, NULL);
         str_add_json(&p->figures, path, strlen(path));
         str_release(&bytes);
@@ -281,10 +281,9 @@ static int draw_figures(struct pipeline *p, struct err *e)
 static int write_table(struct pipeline *p, const char *name, struct str *text, struct err *e)
 {
     char path[1200];
-    int rc = text->failed ? err_set(e, DS_EMEM, "%s", name)
-                          : fs_join(path, sizeof path, p->dir, name, e);
+    int rc = fs_join(path, sizeof path, p->dir, name, e);
     if (rc == 0)
-        rc = fs_write_file(path, text->p, text->len, e);
+        rc = fs_write_text(path, text, e);
     json_key(&p->tables, NULL);
     str_add_json(&p->tables, path, strlen(path));
     str_release(text);
@@ -363,6 +362,7 @@ void pipeline_json(struct str *out, const struct pipeline *p)
     str_addf(out, "],\"evaluations\":[%s],\"figures\":[%s],\"tables\":[%s],\"skipped\":[%s]}\n",
              str_text(&p->evaluations), str_text(&p->figures), str_text(&p->tables),
              str_text(&p->skipped));
+    out->failed |= p->evaluations.failed | p->figures.failed | p->tables.failed | p->skipped.failed;
 }
 
 int pipeline_results(struct pipeline *p, struct err *e)
@@ -381,7 +381,7 @@ int pipeline_results(struct pipeline *p, struct err *e)
             fputc('\n', stderr);
         if (p->is_json)
             pipeline_json(&out, p);
-        rc = cli_write(str_text(&out), out.len, e);
+        rc = cli_write_text(&out, e);
     }
     if (batch_signal)
         fprintf(stderr,

@@ -43,7 +43,7 @@ int convert_write_template(const struct convert_from *f, const char *dir, struct
     if (found > 0 && chat_template_of(&there, dir, NULL) == 0 && there.len == 0) {
         rc = fs_join(path, sizeof path, dir, "chat_template.jinja", e);
         if (rc == 0)
-            rc = fs_write_file(path, text.p, text.len, e);
+            rc = fs_write_text(path, &text, e);
     }
     str_release(&text);
     str_release(&there);
@@ -246,12 +246,11 @@ static void add_all(struct str *out, const struct tokenizer_parts *p)
         memcpy(&bits, &score, sizeof bits);
         add_32(out, bits);
         add_32(out, (uint32_t)piece.len);
-        str_add_bytes(out, str_text(&piece), piece.len);
+        str_add_str(out, &piece);
         longest = piece.len > longest ? piece.len : longest;
     }
     for (int i = 0; i < 4 && !out->failed; i++)
         out->p[at + (size_t)i] = (char)((uint32_t)longest >> 8 * i & 255);
-    out->failed |= piece.failed;
     str_release(&piece);
 }
 
@@ -269,7 +268,7 @@ int convert_write_tokenizer_bin(const struct convert_from *f, const char *path, 
     *why = tokenizer_bin_obstacle(&p, f->m->config.vocab);
     if (!*why) {
         add_all(&out, &p);
-        rc = out.failed ? err_set(e, DS_EMEM, "%s", path) : fs_write_file(path, out.p, out.len, e);
+        rc = fs_write_text(path, &out, e);
         rc = rc < 0 ? rc : 1;
     }
     tokenizer_parts_release(&p);

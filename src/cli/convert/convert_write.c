@@ -41,7 +41,9 @@ static int put_vocabulary(struct gguf_out *w, void *ctx, struct err *e)
     struct convert_job *j = ctx;
     struct str differs = {0};
     int rc = convert_put_vocabulary(w, &j->from, &differs, e);
-    if (rc == 0 && differs.len > 0)
+    if (rc == 0 && differs.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for the vocabulary");
+    else if (rc == 0 && differs.len > 0)
         note(j, "%s", str_text(&differs));
     str_release(&differs);
     return rc;

@@ -186,6 +186,7 @@ static void add_new_text(struct str *out, struct gen_show *w, size_t k)
 {
     json_key(out, "new_text");
     str_add_json(out, str_text(&w->certain[k]), w->certain[k].len);
+    out->failed |= w->certain[k].failed;
     str_reset(&w->certain[k]);
 }
 

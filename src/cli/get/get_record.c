@@ -62,6 +62,8 @@ void get_remember(const struct get_file *f)
     int rc = fs_state_dir(dir, sizeof dir) && get_records_path(path, sizeof path)
                  ? fs_mkdirs(dir, &e)
                  : err_set(&e, DS_ENOTFOUND, "no state directory: set HOME or XDG_STATE_HOME");
+    if (rc >= 0 && line.failed)
+        rc = err_set(&e, DS_EMEM, "out of memory");
     if (rc >= 0)
         rc = fs_open_write(&fd, path, O_CREAT | O_APPEND, &e);
     if (rc >= 0)

@@ -83,8 +83,7 @@ static int print_line(const struct follow *f, int holds, struct err *e)
         add_json(&line, f->v, f->condition ? holds : -1);
     else
         add_text(&line, f->v);
-    int rc = line.failed ? err_set(e, DS_EMEM, "inspect: out of memory")
-                         : cli_write(str_text(&line), line.len, e);
+    int rc = cli_write_text(&line, e);
     str_release(&line);
     return rc;
 }

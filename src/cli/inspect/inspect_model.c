@@ -212,8 +212,7 @@ static void add_part(struct inspect *x, const char *key, inspect_fn *part, const
     } else {
         if (x->json)
             json_key(x->out, key);
-        str_add_bytes(x->out, str_text(&text), text.len);
-        x->out->failed |= text.failed;
+        str_add_str(x->out, &text);
     }
     str_release(&text);
 }
@@ -225,9 +224,10 @@ static void add_coverage(struct inspect *x, const char *dir)
     struct str text = {0};
     const char *p;
     if (model_tensor_match(dir, &text, &why) < 0)
-        str_reset(&text);
+        str_renew(&text);
     p = text.len ? str_text(&text) : why.text;
     add_line(x, "weights", strncmp(p, lead, sizeof lead - 1) == 0 ? p + sizeof lead - 1 : p);
+    x->out->failed |= text.failed;
     str_release(&text);
 }
 
@@ -313,6 +313,7 @@ int inspect_adapter(const char *dir, struct inspect *x, struct err *e)
         add_value(&text, v);
         if (x->json || json_kind_of(v) != JSON_KIND_NULL)
             add_setting(x, "", key, str_text(&text));
+        x->out->failed |= text.failed;
         str_release(&text);
     }
     json_free(j);
