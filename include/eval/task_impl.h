@@ -87,8 +87,9 @@ struct task {
     size_t n_metrics;
     int (*read)(struct task_parts *out, const struct task *t, const struct task_env *env,
                 struct err *e);
-    void (*judge)(const struct task_doc *d, const struct task_answer *a,
-                  struct task_value out[TASK_METRICS_MAX]);
+    /* DS_EMEM, or 0. */
+    int (*judge)(const struct task_doc *d, const struct task_answer *a,
+                 struct task_value out[TASK_METRICS_MAX]);
 };
 
 /* ---- for readers ---- */
@@ -139,8 +140,8 @@ int task_read_splits(struct task_parts *out, const struct task *t, const struct 
 
 /* ---- scoring ---- */
 /* acc, acc_norm (by characters), acc_bytes, in this order. */
-void task_judge_choices(const struct task_doc *d, const struct task_answer *a,
-                        struct task_value out[TASK_METRICS_MAX]);
+int task_judge_choices(const struct task_doc *d, const struct task_answer *a,
+                       struct task_value out[TASK_METRICS_MAX]);
 extern const struct task_metric task_choice_metrics[3];
 
 /* ---- text ---- */

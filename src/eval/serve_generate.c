@@ -180,6 +180,8 @@ static int run(struct serve *s, const struct ids *prompt, const struct json_node
     if (answer)
         str_add_bytes(answer, str_text(&r.text), r.text.len);
     rc = send_end(s, &r, e);
+    if (rc == 0 && answer && answer->failed)
+        rc = err_set(e, DS_EMEM, "out of memory for the text");
     serve_set_ids(s, &r.ids);
     gen_result_release(&r);
     return rc;

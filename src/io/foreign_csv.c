@@ -425,7 +425,9 @@ static void report_text(struct csv *c, struct foreign_out *out)
     }
     if (n > 8)
         str_addf(&names, " and %d more", n - 8);
-    if (n > 0 && !names.failed) {
+    if (names.failed) {
+        foreign_no_memory(out);
+    } else if (n > 0) {
         char text[700];
         snprintf(text, sizeof text, "columns without numbers are not shown: %s", names.p);
         foreign_event(out, c->newest, (double)NAN, "info", "columns", text);
@@ -507,7 +509,7 @@ static int take_line(struct csv *c, struct foreign_out *out, const struct foreig
             str_reset(&c->comment);
             str_add_bytes(&c->comment, p + skip, n - skip);
         }
-        return 0;
+        return c->comment.failed ? err_set(e, DS_EMEM, "out of memory") : 0;
     }
     if (!c->has_names)
         return take_first(c, out, p, n, b->file, e);

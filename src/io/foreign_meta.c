@@ -219,6 +219,8 @@ void foreign_hidden_report(struct foreign_hidden *h, struct foreign_out *out, co
                  h->kind[k].n == 1 ? "" : "s");
     str_add(&text, " not shown");
     foreign_event(out, h->step, h->time, "info", "not_shown", str_text(&text));
+    if (text.failed)
+        foreign_no_memory(out);
     h->reported = h->names.n;
     str_release(&text);
 }

@@ -218,6 +218,8 @@ static void set_hparam(struct tensorboard *s, struct pb key, struct pb value)
             foreign_config_set(&s->config, (const char *)key.p, pb_size(key), str_text(&text),
                                text.len);
     }
+    if (text.failed)
+        s->config.is_failed = s->config.is_changed = 1;
     str_release(&text);
 }
 
@@ -415,6 +417,8 @@ static void take_message(struct foreign_out *out, const struct event *e)
                   : level >= 30 ? "warn"
                                 : "info",
                   "message", str_text(&line));
+    if (line.failed)
+        foreign_no_memory(out);
     str_release(&line);
 }
 

@@ -52,12 +52,14 @@ static void take_callbacks(struct trainer *w, struct json_scan *s)
     }
 }
 
-static void add_setting(struct record *r, const char *key, const struct json_scan *s)
+static void add_setting(struct trainer *w, struct record *r, const char *key,
+                        const struct json_scan *s)
 {
     struct str text = {0};
     json_scan_text(s, &text);
     if (!text.failed && text.len > 0)
         record_str(r, key, text.p);
+    w->object.is_failed |= text.failed;
     str_release(&text);
 }
 
@@ -79,7 +81,7 @@ static void take_head(struct trainer *w, struct json_scan from, struct foreign_o
         is_key = t == JSON_SCAN_NUMBER || t == JSON_SCAN_STRING;
         for (size_t i = 0; is_key && i < DS_LEN(settings); i++)
             if (json_scan_is(&key, settings[i]))
-                add_setting(r, settings[i], &s);
+                add_setting(w, r, settings[i], &s);
         if (t == JSON_SCAN_NUMBER && json_scan_is(&key, "global_step") &&
             !text_step(s.value, &w->step))
             w->step = 0;

@@ -308,6 +308,7 @@ static void put_summary(struct wandb *s, struct foreign_out *out)
         str_add_bytes(&s->name, slot->key, slot->len);
         record_num(r, str_text(&s->name), s->result[slot->value]);
     }
+    s->is_failed |= s->name.failed;
     if (r)
         foreign_end(out);
 }
@@ -479,6 +480,7 @@ static void take_stats(struct wandb *s, struct foreign_out *out, struct pb stats
         if (!name.failed)
             foreign_point(out, name.p, name.len, s->step, time, x);
     }
+    s->is_failed |= name.failed;
     str_release(&name);
 }
 
@@ -499,6 +501,7 @@ static void take_alert(struct wandb *s, struct foreign_out *out, struct pb m)
                   : pb_is(part[2], "WARN") ? "warn"
                                            : "info",
                   "alert", str_text(&text));
+    s->is_failed |= text.failed;
     str_release(&text);
 }
 

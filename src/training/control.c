@@ -191,6 +191,11 @@ static int plain_line(char out[LINE_MAX_BYTES], const char *line, struct err *e)
     return rc;
 }
 
+static const char *text_of(const struct str *answer)
+{
+    return answer->failed ? "error out of memory for the answer" : str_text(answer);
+}
+
 /* Queues a line for the trainer; 0 when the queue is full.  One place is kept for "stop". */
 static int64_t add_entry(struct control *c, const char *line)
 {
@@ -216,7 +221,7 @@ static int serve_line(struct control *c, struct client *k, const char *line)
     k->is_json = line[0] == '{';
     if (k->is_json && plain_line(plain, line, &e) < 0) {
         str_addf(&answer, "error %s", e.text);
-        int lost = say(k, str_text(&answer));
+        int lost = say(k, text_of(&answer));
         str_release(&answer);
         return lost;
     }
@@ -233,7 +238,7 @@ static int serve_line(struct control *c, struct client *k, const char *line)
     }
     pthread_mutex_unlock(&c->lock);
     k->until = clock_mono() + patience_s;
-    int lost = is_answered && say(k, str_text(&answer));
+    int lost = is_answered && say(k, text_of(&answer));
     str_release(&answer);
     return lost;
 }
@@ -509,7 +514,7 @@ void control_poll(struct control *c, double wait_s, const struct control_calls *
         calls->handle(calls->ctx, x->line,
                       &answer); /* no other thread writes the line of a taken entry */
         control_lock(c);
-        str_copy(x->answer, sizeof x->answer, str_text(&answer));
+        str_copy(x->answer, sizeof x->answer, text_of(&answer));
         x->state = x->is_pending ? ENTRY_FREE : ENTRY_DONE;
         copy = *x;
         control_unlock(c);

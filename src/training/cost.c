@@ -15,6 +15,7 @@
 /* Plans are sampled at the midpoints of this many equal parts of the run. */
 enum { MOMENTS = 8 };
 
+/* 0: not known, for lack of memory. */
 static uint64_t texts_key(const struct train_config *c)
 {
     struct str s = {0};
@@ -22,7 +23,7 @@ static uint64_t texts_key(const struct train_config *c)
     str_addf(&s, "%s|%s|%s|%s|%lld|%lld|%.17g|%lld", d->path, d->format, d->text_key, d->tokenizer,
              (long long)d->max_bytes, (long long)d->docs, d->val_fraction,
              (long long)c->model.vocab);
-    uint64_t key = hash64(str_text(&s), s.len, 1);
+    uint64_t key = s.failed ? 0 : hash64(str_text(&s), s.len, 1);
     str_release(&s);
     return key;
 }
@@ -35,7 +36,7 @@ static int ask_vocab(struct train_config *c, struct train_cost_cache *cache, str
     struct tokenizer *t = NULL;
     uint64_t key = texts_key(c);
     int rc = 0;
-    if (cache->vocab == 0 || cache->texts != key) {
+    if (cache->vocab == 0 || cache->texts != key || key == 0) {
         rc = texts_open(&texts, &c->data, e);
         if (rc == 0)
             rc = texts_tokenizer(&t, texts, &c->data, (int)c->model.vocab, e);

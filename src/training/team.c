@@ -258,6 +258,8 @@ int team_compare(struct trainer *t, struct err *e)
     int own = rc == 0 ? compare_config(&config, differs, &why) : rc;
     if (rc == 0 && own == 0)
         own = compare(&mine, &first, &why);
+    if (rc == 0 && config.failed)
+        own = err_set(&why, DS_EMEM, "out of memory for the settings");
     str_release(&config);
     if (own < 0 && rc == 0)
         rc = err_set(e, own, "%s", why.text);

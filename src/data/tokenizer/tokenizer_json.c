@@ -78,6 +78,8 @@ static int read_token(struct reader *r, int32_t id, const char *key, size_t len,
     } else if (bpe_printable_bytes(&r->scratch, key, len) && r->scratch.len == 1) {
         b->byte_id[(unsigned char)r->scratch.p[0]] = id;
     }
+    if (rc >= 0 && r->scratch.failed)
+        rc = err_set(e, DS_EMEM, "out of memory for the vocabulary");
     if (rc >= 0)
         rc = tokenizer_set_piece(r->t, id, str_text(&r->scratch), r->scratch.len, e);
     return rc;

@@ -266,8 +266,8 @@ static int ask(struct run *r, const struct task_doc *d, struct task_answer *a, s
         break;
     case TASK_ROLLING: rc = scorer_rolling(r->scorer, prompt, &a->ll[0], &x->cost, e); break;
     }
-    if (rc == 0)
-        t->judge(d, a, x->value);
+    if (rc == 0 && t->judge(d, a, x->value) < 0)
+        rc = err_set(e, DS_EMEM, "out of memory for an answer");
     return rc;
 }
 

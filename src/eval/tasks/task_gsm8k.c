@@ -110,11 +110,12 @@ static void normalise(struct str *s)
 
 typedef void filter_fn(struct str *out, const char *text);
 
-static void judge_by(filter_fn *first, const struct task_doc *d, const struct task_answer *a,
-                     struct task_value out[TASK_METRICS_MAX])
+static int judge_by(filter_fn *first, const struct task_doc *d, const struct task_answer *a,
+                    struct task_value out[TASK_METRICS_MAX])
 {
     filter_fn *const filter[2] = {first, flexible};
     struct str want = {0};
+    int failed = 0;
     str_add(&want, d->target);
     normalise(&want);
     for (int k = 0; k < 2; k++) {
@@ -122,21 +123,24 @@ static void judge_by(filter_fn *first, const struct task_doc *d, const struct ta
         filter[k](&got, a->text);
         normalise(&got);
         out[k] = (struct task_value){strcmp(str_text(&got), str_text(&want)) == 0, 1};
+        failed |= got.failed;
         str_release(&got);
     }
+    failed |= want.failed;
     str_release(&want);
+    return failed ? DS_EMEM : 0;
 }
 
-static void judge(const struct task_doc *d, const struct task_answer *a,
-                  struct task_value out[TASK_METRICS_MAX])
+static int judge(const struct task_doc *d, const struct task_answer *a,
+                 struct task_value out[TASK_METRICS_MAX])
 {
-    judge_by(strict, d, a, out);
+    return judge_by(strict, d, a, out);
 }
 
-static void judge_cot(const struct task_doc *d, const struct task_answer *a,
-                      struct task_value out[TASK_METRICS_MAX])
+static int judge_cot(const struct task_doc *d, const struct task_answer *a,
+                     struct task_value out[TASK_METRICS_MAX])
 {
-    judge_by(strict_cot, d, a, out);
+    return judge_by(strict_cot, d, a, out);
 }
 
 /* ---- worked examples ---- */

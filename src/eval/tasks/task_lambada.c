@@ -30,12 +30,13 @@ static int read_lambada(struct task_parts *out, const struct task *t, const stru
     return task_read_splits(out, t, env, asked, NULL, add_row, e);
 }
 
-static void judge(const struct task_doc *d, const struct task_answer *a,
-                  struct task_value out[TASK_METRICS_MAX])
+static int judge(const struct task_doc *d, const struct task_answer *a,
+                 struct task_value out[TASK_METRICS_MAX])
 {
     (void)d;
     out[0] = (struct task_value){a->ll[0], 1};
     out[1] = (struct task_value){a->greedy[0], 1};
+    return 0;
 }
 
 static const struct task_metric metrics[] = {{"perplexity", "none", TASK_PERPLEXITY, 0},

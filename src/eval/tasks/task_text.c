@@ -69,8 +69,8 @@ static int best(const double *x, int n)
     return b;
 }
 
-void task_judge_choices(const struct task_doc *d, const struct task_answer *a,
-                        struct task_value out[TASK_METRICS_MAX])
+int task_judge_choices(const struct task_doc *d, const struct task_answer *a,
+                       struct task_value out[TASK_METRICS_MAX])
 {
     double by_characters[TASK_CHOICES_MAX], by_bytes[TASK_CHOICES_MAX];
     for (int k = 0; k < d->choices; k++) {
@@ -81,4 +81,5 @@ void task_judge_choices(const struct task_doc *d, const struct task_answer *a,
     out[0] = (struct task_value){best(a->ll, d->choices) == d->gold, 1};
     out[1] = (struct task_value){best(by_characters, d->choices) == d->gold, 1};
     out[2] = (struct task_value){best(by_bytes, d->choices) == d->gold, 1};
+    return 0;
 }

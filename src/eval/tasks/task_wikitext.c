@@ -174,12 +174,13 @@ static int read_wikitext(struct task_parts *out, const struct task *t, const str
                         : task_read_rows(&part->asked, path, add_row, e);
 }
 
-static void judge(const struct task_doc *d, const struct task_answer *a,
-                  struct task_value out[TASK_METRICS_MAX])
+static int judge(const struct task_doc *d, const struct task_answer *a,
+                 struct task_value out[TASK_METRICS_MAX])
 {
     out[0] = (struct task_value){a->ll[0], d->words};
     out[1] = (struct task_value){a->ll[0], d->bytes};
     out[2] = (struct task_value){a->ll[0], d->bytes};
+    return 0;
 }
 
 static const struct task_metric metrics[] = {

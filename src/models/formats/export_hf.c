@@ -232,6 +232,7 @@ static int write_config(const struct export_source *s, const struct model_config
     int rc = 0;
     if (s->base_only) {
         model_config_to_json(&text, c, NULL);
+        rc = text.failed ? err_set(e, DS_EMEM, "%s: out of memory", path) : 0;
     } else {
         rc = model_write_config(s->m, path, e);
         if (rc == 0)
@@ -245,8 +246,7 @@ static int write_config(const struct export_source *s, const struct model_config
                  : type == GGUF_T_BF16 ? "bfloat16"
                                        : "float32",
                  at + sizeof was - 1);
-        rc = out.failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
-                        : fs_write_file(path, out.p, out.len, e);
+        rc = fs_write_text(path, &out, e);
     }
     str_release(&text);
     str_release(&out);

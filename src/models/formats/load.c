@@ -227,8 +227,7 @@ int model_write_config_with(const struct model *m, const struct config *more, co
         rc = config_merge(&options, more, e);
     if (rc == 0) {
         model_config_to_json(&text, &m->config, &options);
-        rc = text.failed ? err_set(e, DS_EMEM, "%s: out of memory", path)
-                         : fs_write_file(path, text.p, text.len, e);
+        rc = fs_write_text(path, &text, e);
     }
     str_release(&text);
     config_release(&options);

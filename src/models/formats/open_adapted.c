@@ -77,6 +77,7 @@ int model_start_adapted(struct model *m, const char *dir, const char *base, stru
     int rc = model_start_from(m, base, &of_base, e);
     if (rc == 0)
         str_addf(note, "%.*s; ", (int)strcspn(str_text(&of_base), ","), str_text(&of_base));
+    note->failed |= of_base.failed;
     str_release(&of_base);
     return rc < 0 ? err_add(e, rc, "base model of %s", dir) : model_read_own(m, dir, note, e);
 }
@@ -116,6 +117,7 @@ int model_adapted_tensor_match(const char *dir, const char *base, struct str *ou
         const char *text = model_is_file(base) ? "one file" : p + skip;
         str_addf(out, "%sof the base %s: %.*s; stored apart from it: ", lead, base,
                  (int)strcspn(text, "\n"), text);
+        out->failed |= of_base.failed;
         rc = model_own_tensor_match(m, dir, out, e);
     }
     str_release(&of_base);

@@ -310,6 +310,7 @@ int model_own_tensor_match(struct model *m, const char *dir, struct str *out, st
     if (rc == 0)
         str_addf(out, "%d tensors used, %d missing%s, %d unexpected\n", b.taken, n,
                  str_text(&missing), b.ignored);
+    out->failed |= missing.failed;
     str_release(&missing);
     own_files_close(&b);
     return rc;

@@ -114,6 +114,7 @@ static void add_count(struct str *out, int n, const char *what, const struct str
     str_addf(out, ", %d %s", n, what);
     if (n > 0)
         str_addf(out, " (%s%s)", str_text(names), n > TENSOR_MATCH_NAMES ? ", ..." : "");
+    out->failed |= names->failed;
 }
 
 void tensor_match_text(const struct tensor_match *v, struct str *out)
