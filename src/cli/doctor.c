@@ -99,6 +99,7 @@ static void check_gpus(struct finding *f)
     }
     if (f->text.len == 0)
         str_add(&f->text, "none found");
+    f->text.failed |= !s;
     machine_close(m);
     mem_free(s);
 }

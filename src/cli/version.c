@@ -91,6 +91,7 @@ static void add_gpus(struct str *out)
         str_add(out, "}");
     }
     str_add(out, "]");
+    out->failed |= !s;
     machine_close(m);
     mem_free(s);
 }

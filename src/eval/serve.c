@@ -127,6 +127,8 @@ static void add_marks(const struct serve *s, struct record *rec)
         mark[t] = s->marks.p[t];
     if (mark)
         record_f32s(rec, "drafted", mark, s->ids.n);
+    else if (s->marks.len > 0)
+        record_no_memory(rec);
     mem_free(mark);
 }
 

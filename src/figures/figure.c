@@ -192,7 +192,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* SHA-256 over "key=value" sorted by key. */
+/* SHA-256 over "key=value" sorted by key; "" for lack of memory. */
 static void config_hash(const struct runview *v, char out[65])
 {
     struct sha256 h = {0};
@@ -208,6 +208,8 @@ static void config_hash(const struct runview *v, char out[65])
         sha256_add(&h, value ? value : "", strlen(value ? value : "") + 1);
     }
     sha256_hex(&h, out);
+    if (!keys)
+        out[0] = '\0';
     mem_free(keys);
 }
 
@@ -261,6 +263,7 @@ static void write_recipe(const struct sheet *s, struct figure *f)
         if (view) {
             config_hash(view, hash);
             json_add_str(out, "config", hash);
+            out->failed |= !hash[0];
         }
         str_add(out, "}");
     }

@@ -350,6 +350,8 @@ static void take_always_on(struct runview *v, struct value list)
         v->always_on = on;
         v->n_always_on = (int)n;
         on = NULL;
+    } else if (!flag || !on) {
+        runview_no_memory(v);
     }
     mem_free(on);
     mem_free(flag);

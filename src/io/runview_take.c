@@ -420,6 +420,8 @@ static void add_system_point(struct runview *v, const struct system_point *p,
         char *unit = mem_strdup(p->unit);
         if (unit)
             mem_free(s->unit);
+        else
+            runview_no_memory(v);
         s->unit = unit ? unit : s->unit;
     }
     if (series_add(s, c->step, p->value, (double)NAN, (double)NAN, c->time) < 0)

@@ -40,7 +40,10 @@ int convert_write_template(const struct convert_from *f, const char *dir, struct
     char path[1200];
     struct str text = {0}, there = {0};
     int found = take_template(&text, f, e), rc = found < 0 ? found : 0;
-    if (found > 0 && chat_template_of(&there, dir, NULL) == 0 && there.len == 0) {
+    int old = found > 0 ? chat_template_of(&there, dir, NULL) : 0;
+    if (old == DS_EMEM) {
+        rc = err_set(e, old, "%s: out of memory", dir);
+    } else if (found > 0 && old == 0 && there.len == 0) {
         rc = fs_join(path, sizeof path, dir, "chat_template.jinja", e);
         if (rc == 0)
             rc = fs_write_text(path, &text, e);

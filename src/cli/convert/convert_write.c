@@ -238,18 +238,22 @@ static int write_directory(struct convert_job *j, struct err *e)
 
 /* ---- common to all formats ---- */
 
-static void note_template(struct convert_job *j)
+static int note_template(struct convert_job *j, struct err *e)
 {
-    struct err e = {0};
+    struct err why = {0};
     struct str text = {0};
-    if (convert_template(&text, &j->from, &e) < 0)
-        note(j, "without the chat template: %s", e.text);
+    int rc = convert_template(&text, &j->from, &why);
+    if (rc == DS_EMEM)
+        rc = err_set(e, rc, "%s", why.text);
+    else if (rc < 0)
+        note(j, "without the chat template: %s", why.text);
     else if (text.len > 0 && j->o.to == CONVERT_LLAMA2C)
         note(j, "without the chat template: unsupported by llama2.c files");
     str_release(&text);
+    return rc == DS_EMEM ? rc : 0;
 }
 
-static void note_contents(struct convert_job *j)
+static int note_contents(struct convert_job *j, struct err *e)
 {
     const struct model *m = j->from.m;
     int64_t base = model_config_params(&m->config), left = params_count(&m->params) - base;
@@ -261,7 +265,7 @@ static void note_contents(struct convert_job *j)
              m->config.method, (long long)left);
     if (!j->from.tokenizer)
         note(j, "without a tokenizer: none found with the model (use tokenizer=PATH)");
-    note_template(j);
+    return note_template(j, e);
 }
 
 /* Checks options that concern adapters. */
@@ -301,7 +305,9 @@ int convert_write(struct convert_job *j, struct err *e)
         return rc;
     j->from.s.base_only = j->o.method || j->o.merge;
     j->from.s.is_merged = j->o.merge;
-    note_contents(j);
+    rc = note_contents(j, e);
+    if (rc < 0)
+        return rc;
     switch (j->o.to) {
     case CONVERT_GGUF: return write_gguf(j, e);
     case CONVERT_LLAMA2C: return write_llama2c(j, e);

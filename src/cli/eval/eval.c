@@ -119,6 +119,7 @@ static void add_layers(struct str *s, const struct measure *m)
                 str_addf(s, isnan(x[l]) ? " -" : " %.2f", x[l]);
             str_add(s, "\n");
         }
+    s->failed |= !x;
     mem_free(x);
 }
 
