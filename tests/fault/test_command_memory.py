@@ -17,7 +17,7 @@ MODEL = ("model.layers=2 model.dim=16 model.heads=2 model.vocab=300 model.max_se
          "train.system_every=0 train.steps=4 threads=1 --quiet").split()
 STEPS, MOST = (12, 60) if SANITIZED else (24, 160)  # even steps and tries of one command
 PLACE = re.compile(r"\S*[^A-Za-z\s;,:]\S*")  # names and numbers
-AGE = re.compile(rb'(?<="age":)[\d.e+-]+|\d+ s ago')
+TIMES = re.compile(rb'(?<="age":)[\d.e+-]+|(?<="tok_s":)[\d.e+-]+|\d+ s ago')
 
 
 def attempt(words, data, n):
@@ -34,24 +34,47 @@ def allocations(words, data):
         return int(re.search(r"alloc=(\d+)", f.read()).group(1))
 
 
-def each_place(words, data=None, strict=True, before=lambda: None, most=MOST):
-    """strict: with status 0 and nothing on standard error the output is that of an undisturbed command."""
-    before()
+def contents(top):
+    """{path: bytes} of the files below `top`; of records, which hold times, only how many bytes."""
+    out = {}
+    for d, _, names in os.walk(top):
+        for path in (os.path.join(d, x) for x in names):
+            with open(path, "rb") as f:
+                data = f.read()
+            out[path] = len(data) if path.endswith(".mp") else data
+    return out
+
+
+def each_place(words, data=None, strict=True, before=lambda: None, most=MOST, made=None, tail=0):
+    """strict: with status 0 and nothing on standard error the output is that of an undisturbed command; made: a directory, whose files
+    are too.  tail: of so many last ones, which make the output, each is tried, of more than a hundred about a hundred."""
+    def start():
+        before()
+        if made:
+            shutil.rmtree(made, True)
+            os.mkdir(made)
+
+    start()
     status, whole, err = call(*words, data=data)
     assert status == 0, (words, err)
-    before()
+    files = contents(made) if made else {}
+    assert bool(files) == bool(made), (words, made)
+    start()
     said, last = {}, allocations(words, data)
 
     def at(n):
         if n not in said:
-            before()
+            start()
             status, out, err = attempt(words, data, n)
             assert status in (0, 1), (words, n, status, err)
             if status == 1:
                 t.one_line((words, n), err.splitlines(True)[-1])
                 assert "memory" in err, (words, n, err)
             elif strict and not err and b"out of memory" not in out:  # a report may name a part that it lacks
-                assert AGE.sub(b"", out) == AGE.sub(b"", whole), (words, n, out[-300:], whole[-300:])
+                assert TIMES.sub(b"", out) == TIMES.sub(b"", whole), (words, n, out[-300:], whole[-300:])
+            if status == 0 and made and not err:
+                found = contents(made)
+                assert found == files, (words, n, [x for x in files if found.get(x) != files[x]])
             said[n] = (status, PLACE.sub("", err))
         return said[n]
 
@@ -59,7 +82,10 @@ def each_place(words, data=None, strict=True, before=lambda: None, most=MOST):
     points = sorted(set(range(1, last + 1, step)) | set(range(1, min(last, 20) + 1)) | {last})
     for n in points:
         at(n)
+    for n in range(max(1, last - tail), last + 1, tail // 100 + (7 if SANITIZED else 1)):
+        at(n)
     todo = list(zip(points, points[1:]))  # from the end: a long beginning only reads settings
+    most += len(said) - len(points)
     while todo and len(said) < most:
         a, b = todo.pop()
         if b - a > 1 and at(a) != at(b):
@@ -87,6 +113,8 @@ def contents_are_whole_or_not_shown():
     each_place(["inspect", "runs/tiny/log.mp", "--json"])
     each_place(["stream", "tiny", "--json"])
     each_place(["export", "tiny", "--to", "jsonl"])
+    for form in ("tfevents", "csv"):
+        each_place(["export", "tiny", "--to", form, "-o", "made/tiny." + form], made="made", tail=60, most=60)
 
 
 @test
@@ -96,6 +124,8 @@ def a_model_is_evaluated_wholly_or_not():
     each_place(["tokenize", "tiny", "--text", "abc", "--json"])
     each_place(["generate", "tiny", "--prompt", "abc", "max_tokens=4", "time_rounds=0", "--quiet"])
     each_place(["generate", "tiny", "--batch", "prompts.txt", "max_tokens=4", "time_rounds=0", "--quiet"])
+    each_place(["generate", "tiny", "--prompt", "abc", "max_tokens=4", "time_rounds=0", "--stream", "--json", "--quiet"], tail=40, most=60)
+    each_place(["trace", "tiny", "--text", "abc", "-o", "made/trace.mp"], made="made", tail=110, most=60)
 
 
 @test
@@ -164,7 +194,15 @@ def measurements_are_whole_or_fail():
 def pictures_are_whole_or_not_drawn():
     each_place(["show", "monitor", "tiny"], strict=False)
     each_place(["show", "depth", "tiny", "--format", "ansi"], strict=False)
-    each_place(["figure", "training", "tiny", "-o", "drawn"])
+    each_place(["figure", "training", "tiny", "-o", "made"], made="made", tail=290, most=60)
+    each_place(["figure", "list", "--json"])
+
+
+@test
+def a_converted_model_is_whole_or_not_there():
+    each_place(["convert", "tiny", "-o", "made/out"], strict=False, made="made", tail=60, most=60)
+    each_place(["convert", "tiny", "method=dense", "-o", "made/out"], strict=False, made="made", tail=60, most=60)
+    each_place(["convert", "tiny", "method=dense", "-o", "made/out.gguf"], strict=False, made="made", tail=60, most=60)
 
 
 def setup():

@@ -107,6 +107,25 @@ T(answers_of_gsm8k_cot_are_matched_as_its_expression_does)
     }
 }
 
+T(answer_that_memory_is_too_short_for_is_not_judged)
+{
+    char right[] = "It is 1,050.\n#### 1,050";
+    struct task_doc d = {.target = right};
+    struct task_answer said = {.text = "10 * 105 = 1,050.\n#### 1,050."};
+    struct task_value v[TASK_METRICS_MAX];
+    int failed = 0, rc = DS_EMEM;
+    for (uint64_t n = 1; rc < 0 && n < 1000; n++) {
+        mem_fail_at(mem_calls() + n, 0);
+        rc = task_gsm8k.judge(&d, &said, v);
+        mem_fail_at(0, 0);
+        t_true(rc == 0 || rc == DS_EMEM);
+        failed += rc < 0;
+    }
+    t_true(failed > 2);
+    t_eq(rc, 0);
+    t_true(v[0].value == 1 && v[1].value == 1);
+}
+
 T(acc_norm_divides_by_characters_and_acc_bytes_by_bytes)
 {
     char a[] = "abcd", b[] = "\xc3\xa9\xc3\xa9\xc3\xa9", c[] = "";
