@@ -282,6 +282,11 @@ void record_copy(struct str *out, uint64_t seq, struct value body)
     add_frame(out, seq, body.p, (size_t)(body.end - body.p));
 }
 
+void record_no_memory(struct record *r)
+{
+    r->body.failed = 1;
+}
+
 int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e)
 {
     if (r->rc == 0 && r->depth != 1)

@@ -276,6 +276,8 @@ static void add_map(const struct measure *s, struct record *rec)
     if (rate) {
         record_int(rec, "map_positions", s->P);
         record_f32s(rec, "map", rate, cells);
+    } else {
+        record_no_memory(rec);
     }
     mem_free(rate);
 }
@@ -288,6 +290,8 @@ static void add_vectors(const struct measure *s, struct record *rec)
     for (int i = 0; x && (key = measure_vector(s, i, x, &there)) != NULL; i++)
         if (there)
             record_nums(rec, key, x, (size_t)s->L);
+    if (!x)
+        record_no_memory(rec);
     mem_free(x);
 }
 
@@ -326,14 +330,16 @@ static int by_float(const void *a, const void *b)
 }
 
 /* The highest loss decile is a class of its own, except where the data set says what a token is. */
-static void mark_high_loss(const struct measure *s)
+static void mark_high_loss(const struct measure *s, struct record *rec)
 {
     enum { HIGH_LOSS = 7, OTHER = 8 };
-    float *sorted = s->token_class && s->n >= 10
-                        ? mem_dup(s->column[MEASURE_NLL], s->n * sizeof *sorted)
-                        : NULL;
-    if (!sorted)
+    if (!s->token_class || s->n < 10)
         return;
+    float *sorted = mem_dup(s->column[MEASURE_NLL], s->n * sizeof *sorted);
+    if (!sorted) {
+        record_no_memory(rec);
+        return;
+    }
     qsort(sorted, s->n, sizeof *sorted, by_float);
     float limit = sorted[s->n - s->n / 10];
     for (size_t i = 0; i < s->n; i++)
@@ -353,8 +359,8 @@ static int is_known(const float *v, size_t n)
 void measure_sample_record(const struct measure *s, struct record *rec, const char *name,
                            int64_t step, double time)
 {
-    mark_high_loss(s);
     record_begin(rec, "sample", step, time);
+    mark_high_loss(s, rec);
     record_str(rec, "name", name);
     record_int(rec, "n", (int64_t)s->n);
     record_str(rec, "signal", s->signal);

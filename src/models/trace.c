@@ -23,6 +23,8 @@ void trace_always_on(const struct model *m, struct record *rec)
         on[l] = !r->ops->always_on || r->ops->always_on(r, l);
     if (on)
         record_nums(rec, "always_on", on, (size_t)r->L);
+    else
+        record_no_memory(rec);
     if (m->config.experts > 0) {
         record_int(rec, "experts", model_config_choices(&m->config));
         record_int(rec, "experts_noop", m->config.experts_noop);
@@ -195,6 +197,8 @@ static void add_lens(struct record *rec, struct model *m, const struct trace_opt
         record_i32s(rec, "lens_id", id, total);
         record_f32s(rec, "lens_p", p, total);
         record_pieces(rec, "lens_text", piece, len, total);
+    } else {
+        record_no_memory(rec);
     }
     mem_free(id);
     mem_free(p);
@@ -232,7 +236,9 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
     float *tmp = mem_alloc(cells + (size_t)t->n, sizeof *tmp);
     unsigned char *run = mem_alloc(cells + 1, 1);
     record_begin(rec, "probe", o->step, o->time);
-    if (target && tmp && run && t->n > 0) {
+    if (!target || !tmp || !run) {
+        record_no_memory(rec);
+    } else if (t->n > 0) {
         struct flops_shape shape = model_config_flops(&m->config);
         forward(m, t, o, target);
         record_int(rec, "index", t->index);
