@@ -235,7 +235,7 @@ static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
         tx->dir[0] = '\0';
         return 0;
     }
-    int rc = err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
+    int rc = err_errno(e, "rename the new checkpoint to %s", tx->final);
     if (trash[0] && fs_rename(trash, tx->final) < 0)
         say_where(trash);
     return rc;
@@ -250,9 +250,8 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
     int rc = write_manifest(tx, e);
     if (rc == 0)
         rc = make_way(tx, trash, sizeof trash, e);
-    if (rc < 0)
-        return err_add(e, rc, "checkpoint of step %" PRId64, tx->step);
-    rc = take_name(tx, trash, e);
+    if (rc == 0)
+        rc = take_name(tx, trash, e);
     if (rc < 0)
         return rc;
     rc = fs_sync_dir(tx->root, e);
