@@ -123,6 +123,7 @@ static void check_series(const struct runview *v)
     const struct series *s = runview_series(v, "tokens");
     t_near(s->value[11], 12 * 4 * 32, 0);
     t_near(runview_series(v, "loss")->tokens[0], 4 * 32, 0);
+    t_true(runview_series(v, "budget_dual") && !runview_series(v, "regret_error")); /* of signal=regret alone */
 }
 
 /* Every step's parts are its duration, none is negative; MFU is of all rows of the batch (the training is masked), of
