@@ -173,7 +173,7 @@ T(clock_is_monotonic)
     clock_sleep(0.01);
     clock_sleep(-1);
     clock_sleep((double)NAN);
-    t_true(clock_mono() - before >= 0.01);
+    t_true(clock_mono() - before >= 0.0099);
     t_true(clock_wall() > 1.5e9);
 }
 
