@@ -391,6 +391,28 @@ T(sorting_by_any_column_puts_missing_values_last_and_keeps_equal_ones)
     runindex_release(&x);
 }
 
+T(notes_are_sorted_by_all_of_their_text)
+{
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    for (int i = 0; i < 2; i++) {
+        char path[700], text[RUN_NOTE_MAX + 1];
+        struct run_notes notes = {0};
+        memset(text, 'a', RUN_NOTE_MAX);
+        text[RUN_NOTE_MAX - 1] = i ? 'a' : 'b'; /* they differ in the last letter */
+        text[RUN_NOTE_MAX] = '\0';
+        put_run(root, i ? "second" : "first", "edp", 3, "done");
+        snprintf(path, sizeof path, "%s/%s", root, i ? "second" : "first");
+        t_ok(run_notes_set(&notes, text, &e), &e);
+        t_ok(run_notes_write(&notes, path, &e), &e);
+    }
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_ok(runindex_sort(&x, "note", 0, &e), &e);
+    t_str(names(&x), "second first");
+    runindex_release(&x);
+}
+
 /* Time is printed, work is asserted: the budget is 300 ms from a warm cache. */
 T(a_thousand_runs_are_listed_from_a_bounded_part_of_their_logs)
 {
