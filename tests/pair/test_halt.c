@@ -495,6 +495,29 @@ T(a_predictor_learned_in_training_is_ready_for_use)
     model_free(m);
 }
 
+/* They are read after every pass that trains; each has memory of its own. */
+T(what_a_predictor_learns_from_are_the_values_of_every_exit)
+{
+    static real doubt[(L + 1) * R], entropy[(L + 1) * R], kl[(L + 1) * R];
+    struct exit_values x = {.doubt = doubt, .entropy = entropy, .kl = kl};
+    struct model *m = model_of("halt.fit=train", 1);
+    struct pass pass = kit_pass(PASS_TRAIN);
+    same_batch(NULL, 0, &batch.b);
+    model_forward(m, &batch.b, &pass);
+    model_loss(m, 1, 0);
+    model_backward(m);
+    model_exits(m, &x);
+    for (int l = 1; l <= L; l++)
+        for (int i = 0; i < R; i++) {
+            int at = l * R + i;
+            t_near(m->exits.doubt[at], doubt[at], 1e-6 * (1 + (double)doubt[at]));
+            t_near(m->exits.entropy[at], entropy[at], 1e-6 * (1 + (double)entropy[at]));
+            t_near(m->exits.kl[at], kl[at], 1e-6 * (1 + (double)kl[at]));
+        }
+    t_true(fabs((double)entropy[R] - (double)kl[R]) > 1e-3);
+    model_free(m);
+}
+
 /* The state as a feature has an input per channel. */
 T(the_state_can_be_a_feature)
 {
