@@ -332,8 +332,10 @@ T(recorded_features_and_scores_are_those_of_the_tokens_own_states)
                 if (!isfinite(score[at]))
                     break; /* it has left */
                 motion(m, l, i, now);
-                double own[] = {0, now[0], now[1], now[2], (double)doubt[at], (double)kl[at], 0};
-                low = fmin(low, k == 0 || k == 6 ? (double)score[at] : own[k]);
+                uint32_t place = (uint32_t)batch.id[i] * 2654435761u + (uint32_t)(i % T);
+                double own[] = {0, now[0], now[1], now[2], (double)doubt[at], (double)kl[at],
+                                rng_at(m->route.seed, RNG_ROUTE, 0, (uint32_t)l, place)};
+                low = fmin(low, k == 0 ? (double)score[at] : own[k]);
                 t_truef(fabs((double)score[at] - low) < 1e-4 * (1 + fabs(low)), "%s: %g, not %g",
                         rules[k], (double)score[at], low);
                 t_true(tau[at] == tau[R]);

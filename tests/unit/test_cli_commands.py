@@ -511,6 +511,8 @@ def bench_measures_only_what_is_requested():
     assert names("only=train step dense") == ["train step dense"]
     assert all(n.startswith("decode ") for n in names("only=decode"))
     assert names("only=peaks") == []
+    x = run_json("bench", *QUICK, "only=peaks", "compute=bf16", "weights=q8_0")
+    assert x["model"].endswith(", bf16, weights q8_0"), x["model"]
     assert names("only=adamw", "model.norm=layer") == ["adamw"]
     assert names("only=layernorm", "model.norm=layer") == ["layernorm forward", "layernorm backward"]
     assert "train step static 0.50" in names("only=static 0.50")
