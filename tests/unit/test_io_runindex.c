@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/mem.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
 #include "io/runview.h"
@@ -324,6 +325,28 @@ T(a_refresh_reads_only_what_changed)
     t_true(runindex_find(&x, "renamed") != NULL);
     t_str(runindex_find(&x, "run-04")->method, "mod");
     runindex_release(&x);
+}
+
+T(without_memory_for_a_row_the_list_is_refused_rather_than_short)
+{
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    int failed = 0, n = 0;
+    uint64_t at;
+    put_run(root, "a", "edp", 3, "done");
+    put_run(root, "b", "mod", 2, "done");
+    do {
+        at = mem_calls() + (uint64_t)++n;
+        mem_fail_at(at, 0);
+        int rc = runindex_refresh(&x, root, &e);
+        mem_fail_at(0, 0);
+        t_truef(rc == DS_EMEM || (rc == 0 && x.n == 2), "allocation %d: %d, %zu runs", n, rc, x.n);
+        failed += rc < 0;
+        runindex_release(&x);
+        x = (struct runindex){0};
+    } while (mem_calls() >= at && n < 500);
+    t_true(failed > 3 && n < 500);
 }
 
 T(a_list_survives_what_else_lies_below_the_root)
