@@ -308,6 +308,36 @@ T(the_directory_of_the_checkpoints_is_synced_in_that_of_the_run)
     t_true(stat(root, &st) == 0 && st.st_ino == newest_sync);
 }
 
+T(a_checkpoint_is_complete_only_when_each_of_its_files_was_synced)
+{
+    static struct synced seen;
+    char root[512], p[1200];
+    struct err e = {0};
+    int n = 0, is_over = 0;
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    while (!is_over) {
+        struct checkpoint_tx tx;
+        struct stat st;
+        t_ok(checkpoint_begin(&tx, root, n, 0, &e), &e);
+        t_ok(fs_join(p, sizeof p, tx.dir, "plain", &e), &e);
+        FILE *f = fopen(p, "w"); /* no sync of its own */
+        t_true(f && fputs("text", f) >= 0 && fclose(f) == 0 && stat(p, &st) == 0);
+        seen.n = 0;
+        synced = &seen;
+        fail_at(++n, 0, EIO);
+        int i = 0, rc = checkpoint_commit(&tx, &e);
+        is_over = calls < n;
+        fail_at(-1, 0, 0);
+        synced = NULL;
+        checkpoint_abort(&tx);
+        while (i < seen.n && seen.file[i].ino != st.st_ino)
+            i++;
+        t_truef(rc < 0 || i < seen.n, "call %d fails", n);
+        t_true(rc == 0 || !is_over);
+    }
+    t_true(n > 5);
+}
+
 /* Exactly one checkpoint, old or new, must exist afterwards; returns its value. */
 static float only_checkpoint(const char *root)
 {

@@ -339,6 +339,16 @@ T(cells_that_are_not_numbers_are_missing_counted_or_named)
     runview_free(v);
 }
 
+T(texts_in_a_column_count_as_invalid_once_it_has_one_number)
+{
+    struct runview *v = open_text("a.csv", "step,loss,acc\n1,x,1\n2,y,1\n");
+    t_eq(v->invalid, 0);
+    runview_free(v);
+    v = open_text("b.csv", "step,loss,acc\n1,x,1\n2,y,1\n3,5,1\n");
+    t_eq(v->invalid, 2);
+    runview_free(v);
+}
+
 T(exports_of_tensorboard_and_wandb_have_the_names_of_their_metrics)
 {
     struct runview *v =
