@@ -80,6 +80,8 @@ const char *colour16_name(int i);
  * path. Unknown keys, bad colours and missing roles are warnings in *warnings (one line each, may
  * be NULL), not errors. */
 int theme_load(struct theme *t, const char *name, struct str *warnings, struct err *e) DS_CHECK;
+/* Logs the first of such warnings, with how many more there are; nothing when there are none. */
+void theme_warn(const struct str *warnings);
 /* Names of all themes found, sorted; free with fs_list_free. */
 int theme_list(char ***names, size_t *n, struct err *e) DS_CHECK;
 

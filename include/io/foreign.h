@@ -57,7 +57,7 @@ struct foreign_format {
     const char *help;  /* one line: what is read from which files */
     /* How sure the first n bytes (up to FOREIGN_PEEK) of a file are of this format: 0 no, 1 to 100;
      * the highest wins, ties go to the earlier row.  `file` may only break ties between formats
-     * that the bytes allow.  is_all: the file ends there. */
+     * that the bytes allow.  is_all: the file ends there.  Allocates nothing. */
     int (*recognise)(const unsigned char *p, size_t n, const char *file, int is_all);
     size_t state_size; /* of a file, zeroed at its beginning */
     /* Takes whole units from the start of b->p and returns how many bytes they had; what is left is
@@ -114,8 +114,9 @@ int foreign_find(const char *path, const struct foreign_format **format);
 /* DS_ENOTFOUND: neither a foreign log nor a folder of one; the message names what was expected.
  * No file stays open between calls. */
 int foreign_reader_open(struct foreign_reader **out, const char *path, struct err *e) DS_CHECK;
-/* A stream whose bytes the caller pushes; NULL when the first n bytes are of no format. */
-struct foreign_reader *foreign_reader_stream(const void *p, size_t n, int is_end);
+/* A stream whose bytes the caller pushes.  DS_ENOTFOUND: the first n bytes are of no format. */
+int foreign_reader_stream(struct foreign_reader **out, const void *p, size_t n, int is_end,
+                          struct err *e) DS_CHECK;
 int foreign_push(struct foreign_reader *r, const void *p, size_t n, int is_end,
                  struct err *e) DS_CHECK;
 /* As runlog_next; entries have either a body or points. */

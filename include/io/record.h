@@ -43,7 +43,7 @@ void record_pieces(struct record *r, const char *key, const char *const *p, cons
 void record_map(struct record *r, const char *key);
 void record_array(struct record *r, const char *key);
 void record_close(struct record *r);
-/* What belongs to it is missing for lack of memory: record_end fails. */
+/* A part of the record could not be made: record_end reports it. */
 void record_no_memory(struct record *r);
 /* Frames the body with `seq` into *out (appended). */
 int record_end(struct record *r, uint64_t seq, struct str *out, struct err *e) DS_CHECK;

@@ -65,7 +65,7 @@ struct routing_head {
 /* Appends the frames of a trace (io/FORMATS.md): head, matrices `expert_load`, probes. */
 int routing_trace_write(const struct routing_trace *t, const struct routing_head *h,
                         struct str *frames, struct err *e) DS_CHECK;
-/* Name of the i-th format, NULL after the last. */
-const char *routing_trace_format(int i);
+/* Name and title of the i-th format, NULL after the last. */
+const char *routing_trace_format(int i, const char **title);
 
 #endif

@@ -18,7 +18,8 @@ struct runlog_writer;
 int runlog_writer_open(struct runlog_writer **out, const char *path, struct err *e) DS_CHECK;
 /* Frames and appends what the builder holds, with one write.  When the disk is full the record goes
  * to a bounded ring in memory that is retried at the next append; runlog_writer_dropped counts drops.
- * fdatasync at most every `sync_interval_s` (default 5). */
+ * fdatasync at most every `sync_interval_s` (default 5); what one that failed should have stored, up
+ * to 8 MiB, is written again before the next. */
 int runlog_append(struct runlog_writer *w, struct record *r, struct err *e) DS_CHECK;
 /* The same for a record that another process built: a checked body. */
 int runlog_append_body(struct runlog_writer *w, struct value body, struct err *e) DS_CHECK;

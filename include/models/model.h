@@ -286,7 +286,8 @@ int model_decode(struct model *m, struct kv_cache *c, const int32_t *id, int n, 
 int model_decode_from(struct model *m, struct kv_cache *c, const int32_t *id, int n, int from,
                       struct pass *pass, struct err *e) DS_CHECK;
 /* A cache for passes that continue the text of `base` in another way: below layer `shared` it uses
- * the keys of base (whose counts the caller copies), `closed` layers (L) have none. */
+ * the keys of base (whose counts the caller copies when they change), `closed` layers (L) have
+ * none. */
 int kv_cache_over(struct kv_cache **out, const struct model *m, const struct kv_cache *base,
                   int shared, const uint8_t *closed, struct err *e) DS_CHECK;
 /* A place of a cache to return to: counts of keys, and the method's memory. */

@@ -104,6 +104,7 @@ struct trainer {
     atomic_int *stop_signal; /* 0, SIGNAL_CHECKPOINT, or the number of a stop signal */
     int checkpoint_requested, wants_probe, wants_stop, is_paused, save_failed, log_failures,
         has_reported_unready;
+    int is_partial; /* the newest step was taken and lacks records, as of its evaluation */
     const char *version;
     struct live_setting
         live[LIVE_MAX]; /* kept in live.json, oldest first; the last entry of a key is in effect */

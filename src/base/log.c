@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/str.h"
@@ -16,20 +17,26 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static log_sink *present_sink;
 static void *present_ctx;
 
-/* One write per line, so that lines of several processes on one stderr do not mix. */
+static struct iovec part_of(const char *text)
+{
+    struct iovec v = {.iov_len = strlen(text)};
+    memcpy(&v.iov_base, &text, sizeof text); /* not const, but only read */
+    return v;
+}
+
+/* One write per line, so that lines of several processes on one stderr do not mix; nothing is
+ * allocated, so that a lack of memory can be reported. */
 static void to_stderr(void *ctx, enum log_level level, const char *text)
 {
     static const char *const mark[] = {"debug: ", "", "warning: ", "error: "};
-    struct str line = {0};
     (void)ctx;
     if (level < LOG_INFO)
         return;
-    str_addf(&line, "depthscope: %s%s\n", mark[level], text);
-    const char *p = line.failed ? "depthscope: out of memory\n" : str_text(&line);
-    if (write(STDERR_FILENO, p, strlen(p)) < 0) {
+    struct iovec part[] = {part_of("depthscope: "), part_of(mark[level]), part_of(text),
+                           part_of("\n")};
+    if (writev(STDERR_FILENO, part, (int)DS_LEN(part)) < 0) {
         /* no way to report a failed write to stderr */
     }
-    str_release(&line);
 }
 
 void log_to(log_sink *sink, void *ctx)

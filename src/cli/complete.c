@@ -8,6 +8,7 @@
 #include "cli/keys.h"
 #include "cli/cli.h"
 #include "figures/figure.h"
+#include "io/routing_trace.h"
 #include "io/runindex.h"
 #include "io/runquery.h"
 #include "routing/route.h"
@@ -193,7 +194,8 @@ static const struct cli_option *open_option(const struct cli_option *options, co
 }
 
 /* Values of options that name something of ours; files are the shell's. */
-static void offer_option_values(struct candidates *c, const struct cli_option *o)
+static void offer_option_values(struct candidates *c, const char *command,
+                                const struct cli_option *o)
 {
     static const struct {
         const char *name, *choices;
@@ -202,6 +204,7 @@ static void offer_option_values(struct candidates *c, const struct cli_option *o
                  {"color", "auto|never|16|256|truecolor"},
                  {"glyphs", "auto|braille|shades|ascii"},
                  {"from", "best"}};
+    const char *name, *title;
     if (strcmp(o->name, "run") == 0 || strcmp(o->name, "resume") == 0)
         offer_runs(c);
     else if (strcmp(o->name, "keys") == 0 || strcmp(o->name, "methods") == 0)
@@ -209,6 +212,9 @@ static void offer_option_values(struct candidates *c, const struct cli_option *o
     else if (strcmp(o->name, "sort") == 0 || strcmp(o->name, "filter") == 0 ||
              strcmp(o->name, "group") == 0)
         offer_query(c, o->name);
+    else if (strcmp(o->name, "format") == 0 && strcmp(command, "import") == 0)
+        for (int i = 0; (name = routing_trace_format(i, &title)); i++)
+            offer(c, name, title);
     for (size_t i = 0; i < DS_LEN(fixed); i++)
         if (strcmp(o->name, fixed[i].name) == 0)
             offer_choices(c, "", fixed[i].choices);
@@ -238,7 +244,7 @@ static void complete(struct candidates *c, int n, char **word)
     if (k->word == WORD_RUNS && n > 2 && is_runs_verb(word[1]))
         strcmp(word[1], "restore") == 0 ? offer_trash(c) : offer_runs(c);
     else if (open)
-        offer_option_values(c, open);
+        offer_option_values(c, k->name ? k->name : "", open);
     else if (c->begin[0] == '-')
         offer_options(c, options);
     else if (strchr(c->begin, '='))

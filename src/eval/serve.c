@@ -122,12 +122,14 @@ static void keep_nll(const struct serve *s, float *out)
 /* Which tokens came from drafts, where any was made with them. */
 static void add_marks(const struct serve *s, struct record *rec)
 {
-    float *mark = s->marks.len > 0 ? mem_alloc(s->ids.n, sizeof *mark) : NULL;
+    if (s->marks.len == 0)
+        return;
+    float *mark = mem_alloc(s->ids.n, sizeof *mark);
     for (size_t t = 0; mark && t < s->ids.n && t < s->marks.len; t++)
         mark[t] = s->marks.p[t];
     if (mark)
         record_f32s(rec, "drafted", mark, s->ids.n);
-    else if (s->marks.len > 0)
+    else
         record_no_memory(rec);
     mem_free(mark);
 }

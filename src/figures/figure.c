@@ -300,14 +300,9 @@ static int finish(struct sheet *s, struct figure *out, struct pen_list *list, st
 static int take_theme(struct sheet *s, struct err *e)
 {
     struct str wrong = {0};
-    int rc = theme_load(&s->theme, s->opt.theme, &wrong, e), lines = 0;
-    for (const char *p = str_text(&wrong); (p = strchr(p, '\n')); p++)
-        lines++;
-    if (rc == 0 && lines > 1)
-        log_warn("%.*s (and %d more)", (int)strcspn(str_text(&wrong), "\n"), str_text(&wrong),
-                 lines - 1);
-    else if (rc == 0 && lines == 1)
-        log_warn("%.*s", (int)strcspn(str_text(&wrong), "\n"), str_text(&wrong));
+    int rc = theme_load(&s->theme, s->opt.theme, &wrong, e);
+    if (rc == 0)
+        theme_warn(&wrong);
     str_release(&wrong);
     return rc;
 }

@@ -163,11 +163,12 @@ static int take_vector(struct sheet *s, const struct group *g, int i, const char
     int rc = data_eval_vector(s, g->run[i], name, &x, e);
     if (rc < 0)
         return rc;
-    if (*n == 0)
-        *n = x->n;
-    if (x->n != *n)
-        return sheet_fail(s, g->run[i], e, "eval 'final': '%s' has %d values, expected %d", name,
-                          x->n, *n);
+    int layers = s->run[g->run[i]].view->layers; /* 0: the head has none */
+    int first = *n > 0 ? *n : x->n, want = layers > 0 && x->n != layers ? layers : first;
+    if (x->n != want)
+        return sheet_fail(s, g->run[i], e, "eval 'final': '%s' has %d value%s, expected %d", name,
+                          x->n, x->n == 1 ? "" : "s", want);
+    *n = want;
     if (!*v && !(*v = mem_alloc((size_t)*n * (size_t)g->runs, sizeof **v)))
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; k < *n; k++)

@@ -6,6 +6,7 @@
 
 #include "base/embedded.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/process.h"
@@ -393,6 +394,18 @@ static int load_named(struct theme *t, const char *name, struct str *warnings, i
 int theme_load(struct theme *t, const char *name, struct str *warnings, struct err *e)
 {
     return load_named(t, name, warnings, 0, e);
+}
+
+void theme_warn(const struct str *warnings)
+{
+    const char *text = str_text(warnings);
+    int first = (int)strcspn(text, "\n"), lines = 0;
+    for (const char *p = text; (p = strchr(p, '\n')); p++)
+        lines++;
+    if (lines > 1)
+        log_warn("%.*s (and %d more)", first, text, lines - 1);
+    else if (lines == 1)
+        log_warn("%.*s", first, text);
 }
 
 /* ---- the list

@@ -221,6 +221,11 @@ static int make_way(const struct checkpoint_tx *tx, char *trash, size_t size, st
     return rc;
 }
 
+static void say_where(const char *trash)
+{
+    log_warn("the old checkpoint stays at %s until the next command that reads checkpoints", trash);
+}
+
 /* Renames the new directory into place; on failure the old one is restored. */
 static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
 {
@@ -230,10 +235,9 @@ static int take_name(struct checkpoint_tx *tx, const char *trash, struct err *e)
         tx->dir[0] = '\0';
         return 0;
     }
-    int rc = err_errno(e, "checkpoint of step %" PRId64 ": rename to %s", tx->step, tx->final);
+    int rc = err_errno(e, "rename the new checkpoint to %s", tx->final);
     if (trash[0] && fs_rename(trash, tx->final) < 0)
-        log_warn("the old checkpoint stays at %s until the next command that reads checkpoints",
-                 trash);
+        say_where(trash);
     return rc;
 }
 
@@ -246,13 +250,15 @@ int checkpoint_commit(struct checkpoint_tx *tx, struct err *e)
     int rc = write_manifest(tx, e);
     if (rc == 0)
         rc = make_way(tx, trash, sizeof trash, e);
-    if (rc < 0)
-        return err_add(e, rc, "checkpoint of step %" PRId64, tx->step);
-    rc = take_name(tx, trash, e);
     if (rc == 0)
-        rc = fs_sync_dir(tx->root, e);
+        rc = take_name(tx, trash, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_sync_dir(tx->root, e);
     if (rc == 0) /* the root may be as new as the checkpoint */
         rc = fs_sync_parent(tx->root, e);
+    if (rc < 0 && trash[0])
+        say_where(trash);
     /* Remove the old one only after the new name is synced; checkpoint_prune removes leftovers. */
     if (rc == 0 && trash[0] && fs_remove_tree(trash, &why) < 0)
         log_warn("the replaced checkpoint was not removed: %s", why.text);

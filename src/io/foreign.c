@@ -215,7 +215,7 @@ static void add_body(struct foreign_out *out, size_t from)
     struct item *i = new_item(out);
     if (i)
         *i = (struct item){.from = from, .n = out->bodies.len - from, .is_record = 1};
-    out->is_failed |= out->bodies.failed;
+    out->is_failed |= out->bodies.failed | out->end.failed;
 }
 
 void foreign_end(struct foreign_out *out)
@@ -697,17 +697,20 @@ int foreign_reader_open(struct foreign_reader **out, const char *path, struct er
     return 0;
 }
 
-struct foreign_reader *foreign_reader_stream(const void *p, size_t n, int is_end)
+int foreign_reader_stream(struct foreign_reader **out, const void *p, size_t n, int is_end,
+                          struct err *e)
 {
     const struct foreign_format *format = foreign_recognise(p, n, "", is_end);
-    struct foreign_reader *r = format && !format->is_named ? reader_new("-", format) : NULL;
-    if (r && add_source(r, "-", NULL) < 0) {
+    struct foreign_reader *r;
+    if (!format || format->is_named)
+        return err_set(e, DS_ENOTFOUND, "-: not a log of a known format");
+    if (!(r = reader_new("-", format)) || add_source(r, "-", NULL) < 0) {
         foreign_reader_close(r);
-        return NULL;
+        return err_set(e, DS_EMEM, "-: out of memory");
     }
-    if (r)
-        r->is_stream = 1;
-    return r;
+    r->is_stream = 1;
+    *out = r;
+    return 0;
 }
 
 int foreign_push(struct foreign_reader *r, const void *p, size_t n, int is_end, struct err *e)

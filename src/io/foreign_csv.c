@@ -37,6 +37,7 @@ struct csv {
     struct str comment, cell; /* the newest line with '#' before the names; a cell with quotes */
     int has_names, step;      /* step: its column, -1 none */
     int is_skipping, is_reported, is_decided;
+    int is_look;            /* cells are only looked at: doubled quotes in them stay so */
     uint64_t line;          /* of the row being read, from 1 */
     int64_t rows, newest;   /* newest: the step of the row before */
     uint64_t values;        /* delivered */
@@ -93,16 +94,24 @@ static const char *next_cell(struct csv *c, const char *p, const char *end, cons
             --*n;
         return stop ? stop + 1 : NULL;
     }
-    str_reset(&c->cell);
-    for (q++; q < end; q++) {
+    int is_doubled = 0;
+    for (*cell = ++q; q < end; q++) {
         if (*q == '"' && (q + 1 == end || q[1] != '"'))
             break;
+        is_doubled |= *q == '"';
         q += *q == '"';
-        str_add_char(&c->cell, *q);
     }
+    *n = (size_t)(q - *cell);
     stop = q < end ? memchr(q, c->separator, (size_t)(end - q)) : NULL;
-    *cell = str_text(&c->cell);
-    *n = c->cell.len;
+    if (is_doubled && !c->is_look) {
+        str_reset(&c->cell);
+        for (const char *k = *cell; k < q; k++) {
+            k += *k == '"';
+            str_add_char(&c->cell, *k);
+        }
+        *cell = str_text(&c->cell);
+        *n = c->cell.len;
+    }
     return stop ? stop + 1 : NULL;
 }
 
@@ -611,7 +620,7 @@ static int rate(struct csv *c, const char *p, size_t n, const char *next, size_t
 
 static int recognise(const unsigned char *bytes, size_t n, const char *file, int is_all)
 {
-    struct csv c = {0};
+    struct csv c = {.is_look = 1};
     const char *p = (const char *)bytes, *end = p + n, *line[3] = {NULL};
     size_t length[3] = {0}, used;
     uint64_t breaks;
@@ -647,7 +656,6 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
         int other = rate(&c, line[2], length[2], line[0], length[0], 0);
         sure = other > sure ? other : sure;
     }
-    str_release(&c.cell);
     return sure;
 }
 

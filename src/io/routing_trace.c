@@ -15,9 +15,11 @@ static const struct routing_format *const formats[] = {
     &routing_npy, &routing_megatron, &routing_bigmoe, &routing_llama, &routing_csv,
 };
 
-const char *routing_trace_format(int i)
+const char *routing_trace_format(int i, const char **title)
 {
-    return i >= 0 && (size_t)i < DS_LEN(formats) ? formats[i]->name : NULL;
+    int is_one = i >= 0 && (size_t)i < DS_LEN(formats);
+    *title = is_one ? formats[i]->title : NULL;
+    return is_one ? formats[i]->name : NULL;
 }
 
 static int named(const struct routing_format **out, const char *name, struct err *e)

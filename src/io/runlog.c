@@ -28,6 +28,10 @@ struct runlog_writer {
     struct str frame;     /* the record being appended */
     struct str waiting;   /* complete frames not yet on disk, oldest at waiting_at */
     size_t waiting_at;
+    uint64_t synced;     /* what a sync that worked has put on the disk */
+    struct str unsynced; /* the records behind it, to be written again when a sync fails */
+    int is_unkept;       /* they are too many for that */
+    int is_unsure;       /* a sync failed: of what is unsynced anything may be lost */
     uint64_t lost;
     double sync_interval_s, synced_at;
     int is_dirty;
@@ -210,6 +214,7 @@ static int open_file(struct runlog_writer *w, struct err *e)
     int rc = lock(w, e);
     if (rc == 0)
         rc = find_end(w, &tail, e);
+    w->synced = w->offset;
     if (rc == 0 && tail > 0)
         rc = cut_tail(w, tail, e);
     return rc;
@@ -241,6 +246,13 @@ int runlog_writer_open(struct runlog_writer **out, const char *path, struct err 
 /* ---- appending --------------------------------------------------------------------------------
  */
 
+static void forget_unsynced(struct runlog_writer *w, int is_unkept)
+{
+    str_renew(&w->unsynced);
+    w->is_unkept = is_unkept;
+    w->is_unsure = 0;
+}
+
 /* A network file system loses what it took before when it cannot store it, and a file may be put
  * over the log.  To truncate it to its old size would fill it with zeros. */
 static int is_shorter(struct runlog_writer *w)
@@ -248,9 +260,44 @@ static int is_shorter(struct runlog_writer *w)
     struct stat st;
     if (fs_fstat(w->fd, &st) < 0 || (uint64_t)st.st_size >= w->offset)
         return 0;
-    log_warn("%s: its last %" PRIu64 " bytes were lost", w->path, w->offset - (uint64_t)st.st_size);
-    w->offset = (uint64_t)st.st_size;
+    uint64_t size = (uint64_t)st.st_size, kept_from = w->is_unkept ? w->offset : w->synced;
+    if (size < kept_from) {
+        log_warn("%s: its last %" PRIu64 " bytes were lost", w->path, kept_from - size);
+        w->synced = size;
+    }
+    w->offset = size;
+    w->is_unsure = !w->is_unkept;
     return 1;
+}
+
+/* After a failed sync: the kernel counts the pages as written, so only writing them again stores
+ * them.  In place, so that a crash in between loses nothing that is there. */
+static int write_again(struct runlog_writer *w, struct err *e)
+{
+    int flags = fcntl(w->fd, F_GETFL);
+    if (w->is_taken || w->unsynced.len == 0)
+        return 0;
+    if (flags < 0 || fcntl(w->fd, F_SETFL, flags & ~O_APPEND) < 0 ||
+        lseek(w->fd, (off_t)w->synced, SEEK_SET) < 0)
+        return err_errno(e, "seek in %s", w->path);
+    int rc = fs_write_all(w->fd, w->unsynced.p, w->unsynced.len, w->path, e);
+    int number = errno;
+    if (fcntl(w->fd, F_SETFL, flags) < 0 && rc == 0)
+        rc = err_errno(e, "append to %s", w->path);
+    if (rc == 0)
+        w->offset = w->synced + w->unsynced.len;
+    errno = number;
+    return rc;
+}
+
+static void keep_unsynced(struct runlog_writer *w, const char *p, size_t n)
+{
+    if (!w->is_unkept && w->unsynced.len + n <= WAITING_MAX)
+        str_add_bytes(&w->unsynced, p, n);
+    else
+        w->unsynced.failed = 1;
+    if (w->unsynced.failed)
+        forget_unsynced(w, 1);
 }
 
 static void cut_torn(struct runlog_writer *w)
@@ -284,9 +331,19 @@ static int open_stale(struct runlog_writer *w, size_t n)
     if (w->is_taken)
         return 0;
     log_warn("%s: its handle was stale, and it was opened again", w->path);
+    w->is_unsure = !w->is_unkept;
     w->is_torn = 1;
     cut_torn(w);
     return 1;
+}
+
+/* What the file has lost of the unsynced records goes before the next one. */
+static int restore_tail(struct runlog_writer *w, struct err *e)
+{
+    if (!w->is_unsure)
+        return 0;
+    (void)is_shorter(w);
+    return w->offset < w->synced + w->unsynced.len ? write_again(w, e) : 0;
 }
 
 /* Appends one frame; on failure nothing of it remains (or is_torn is set). */
@@ -295,10 +352,14 @@ static int put(struct runlog_writer *w, const char *p, size_t n, struct err *e)
     if (w->is_taken)
         return err_set(e, DS_EBUSY, "%s was taken by another process while its handle was stale", w->path);
     cut_torn(w);
-    int rc = fs_write_all(w->fd, p, n, w->path, e);
+    int rc = restore_tail(w, e);
+    if (rc == 0)
+        rc = fs_write_all(w->fd, p, n, w->path, e);
     int number = errno;
     if (rc < 0 && number == ESTALE && open_stale(w, n)) {
-        rc = fs_write_all(w->fd, p, n, w->path, e);
+        rc = restore_tail(w, e);
+        if (rc == 0)
+            rc = fs_write_all(w->fd, p, n, w->path, e);
         number = errno;
     }
     if (rc < 0) {
@@ -310,6 +371,7 @@ static int put(struct runlog_writer *w, const char *p, size_t n, struct err *e)
     w->offset += n;
     w->is_torn = 0;
     w->is_dirty = 1;
+    keep_unsynced(w, p, n);
     return 0;
 }
 
@@ -376,12 +438,20 @@ static int disk_is_full(int number)
 static int sync_now(struct runlog_writer *w, struct err *e)
 {
     w->synced_at = clock_mono();
-    w->is_dirty = 0; /* a failed fdatasync is not retried: the kernel has dropped the pages */
-    if (fs_datasync(w->fd) == 0 || errno == EINVAL)
-        return 0;
-    int rc = err_errno(e, "sync %s", w->path);
-    (void)is_shorter(w);
-    return rc;
+    int was_unsure = w->is_unsure, rc = was_unsure ? write_again(w, e) : 0;
+    if (rc == 0 && fs_datasync(w->fd) < 0 && errno != EINVAL)
+        rc = err_errno(e, "sync %s", w->path);
+    if (rc < 0) {
+        w->is_unsure = !w->is_unkept;
+        (void)is_shorter(w);
+        return rc;
+    }
+    if (was_unsure)
+        log_warn("%s: %zu bytes that were not stored are written again", w->path, w->unsynced.len);
+    w->is_dirty = 0;
+    w->synced = w->offset;
+    forget_unsynced(w, 0);
+    return 0;
 }
 
 /* The frame of the next record is there. */
@@ -486,6 +556,7 @@ void runlog_writer_close(struct runlog_writer *w)
         log_error("close %s: %s", w->path, strerror(errno));
     str_release(&w->frame);
     str_release(&w->waiting);
+    str_release(&w->unsynced);
     mem_free(w->path);
     mem_free(w);
 }

@@ -393,16 +393,16 @@ static int look_for_foreign(struct runlog_reader *r, struct err *e)
     const unsigned char *p = n > 0 ? r->buf + r->at : NULL;
     if (r->has_seq || r->base + r->at > 0 || !p || p[0] == 0xC9 || p[0] == 0)
         return 0;
-    if (!r->is_pipe) {
-        int rc = foreign_reader_open(&r->foreign, r->path, e);
-        if (rc < 0)
-            return rc == DS_EMEM ? rc : 0;
-    } else if (!(r->foreign = foreign_reader_stream(p, n, r->at_end))) {
-        /* a greeting of the far machine may come before records, lines of other text before a log */
-        return n < TEXT_LOOK && !r->at_end && record_scan(r->buf, r->len, r->at, &pending) == r->len
+    int rc = r->is_pipe ? foreign_reader_stream(&r->foreign, p, n, r->at_end, e)
+                        : foreign_reader_open(&r->foreign, r->path, e);
+    if (rc == DS_EMEM)
+        return rc;
+    /* a greeting of the far machine may come before records, lines of other text before a log */
+    if (rc < 0)
+        return r->is_pipe && n < TEXT_LOOK && !r->at_end &&
+                       record_scan(r->buf, r->len, r->at, &pending) == r->len
                    ? 2
                    : 0;
-    }
     if (r->wants_points)
         foreign_wants_points(r->foreign);
     foreign_limit(r->foreign, r->bound);

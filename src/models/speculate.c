@@ -234,7 +234,6 @@ int spec_new(struct spec **out, struct model *m, const struct spec_draft *d,
     }
     if (rc == 0 && cache->len > 0) { /* all that the draft reads is shared */
         BUG_IF(s->shared == 0 || s->has_rest, "the draft has not seen %d tokens", cache->len);
-        copy_counts(s->own, cache, s->shared);
         s->own->len = cache->len;
     }
     if (rc < 0)

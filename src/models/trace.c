@@ -236,7 +236,9 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
     float *tmp = mem_alloc(cells + (size_t)t->n, sizeof *tmp);
     unsigned char *run = mem_alloc(cells + 1, 1);
     record_begin(rec, "probe", o->step, o->time);
-    if (target && tmp && run && t->n > 0) {
+    if (!target || !tmp || !run) {
+        record_no_memory(rec);
+    } else if (t->n > 0) {
         struct flops_shape shape = model_config_flops(&m->config);
         forward(m, t, o, target);
         record_int(rec, "index", t->index);
@@ -257,8 +259,6 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
         add_cells(rec, m, tmp);
         if (o->lens_k > 0)
             add_lens(rec, m, o);
-    } else if (t->n > 0) {
-        record_no_memory(rec);
     }
     mem_free(target);
     mem_free(tmp);

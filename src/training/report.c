@@ -131,11 +131,12 @@ int trainer_log_system(struct trainer *t, struct err *e)
     return rc == 0 ? trainer_log_alerts(t, e) : rc;
 }
 
+/* NaN: not measured in this step. */
 static void add_step_metrics(struct trainer *t)
 {
     const struct route *route = &t->model->route;
     for (size_t i = 0; i < route->ops->n_metrics; i++)
-        if (route->ops->metrics[i].scope == METRIC_STEP)
+        if (route->ops->metrics[i].scope == METRIC_STEP && !isnan(route->metric[i][0]))
             record_num(t->record, route->ops->metrics[i].name, route->metric[i][0]);
 }
 

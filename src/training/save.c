@@ -158,7 +158,7 @@ int trainer_save(struct trainer *t, struct err *e)
     if (rc == 0)
         rc = checkpoint_begin(&tx, root, t->state.step, bytes_needed(t), e);
     if (rc < 0)
-        return err_add(e, rc, "checkpoint at step %" PRId64, t->state.step);
+        return rc;
     str_copy(tx.run_id, sizeof tx.run_id, t->run_id);
     rc = write_files(t, tx.dir, e);
     if (rc == 0)
@@ -174,7 +174,7 @@ int trainer_save(struct trainer *t, struct err *e)
     if (rc == 0 &&
         checkpoint_prune_after(&tx, (int)t->config.train.keep, t->state.best_step, 0, &why) < 0)
         log_warn("step %" PRId64 ": old checkpoints are not removed: %s", t->state.step, why.text);
-    return rc < 0 ? err_add(e, rc, "checkpoint at step %" PRId64, t->state.step) : 0;
+    return rc < 0 ? rc : 0;
 }
 
 static double hex_num(const struct json_node *n, double fallback)

@@ -525,13 +525,15 @@ static int give_up(struct trainer *t, struct err *e)
     return rc;
 }
 
-/* After an error outside the model: saves what can be saved and logs the failure. */
+/* After an error outside the model: saves what can be saved and logs the failure.  A step without
+ * its records is not saved: a resume would go on behind them, and the last step would have no final
+ * evaluation. */
 static int last_words(struct trainer *t, int rc, struct err *e)
 {
     struct err ignored = {0};
     /* inside a step that several ranks share, the position in the data is that of the next one */
-    if (t->state.step > 0 && !(t->team.in_step && ranks_size() > 1) && !t->team.shard &&
-        trainer_check_finite(t, &ignored) == 0 && trainer_save(t, &ignored) == 0)
+    if (t->state.step > 0 && !t->is_partial && !(t->team.in_step && ranks_size() > 1) &&
+        !t->team.shard && trainer_check_finite(t, &ignored) == 0 && trainer_save(t, &ignored) == 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
     if (!trainer_home_is_missing(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
         log_warn("%s", ignored.text);
@@ -553,6 +555,19 @@ static int end_done(struct trainer *t, struct err *e)
                : rc;
 }
 
+static int take_step(struct trainer *t, struct err *e)
+{
+    int64_t step = t->state.step;
+    struct loader_pos pos = t->state.pos;
+    t->team.in_step = 1;
+    int rc = train_step(t, e);
+    t->team.in_step = rc < 0; /* the others cannot go on from there */
+    t->is_partial = t->state.step > step;
+    if (!t->is_partial)
+        t->state.pos = pos; /* its data is not used up */
+    return rc;
+}
+
 static int run_steps(struct trainer *t, struct err *e)
 {
     int rc = 0;
@@ -567,15 +582,13 @@ static int run_steps(struct trainer *t, struct err *e)
             return stop_early(t, e);
         if (rc == 0)
             rc = team_order(t, TEAM_STEP, e);
-        if (rc == 0) {
-            t->team.in_step = 1;
-            rc = train_step(t, e);
-            t->team.in_step = rc < 0; /* the others cannot go on from there */
-        }
+        if (rc == 0)
+            rc = take_step(t, e);
         if (rc == 0 && t->state.bad_in_row >= t->config.train.nan_limit)
             return give_up(t, e);
         if (rc == 0)
             rc = after_step(t, e);
+        t->is_partial = t->is_partial && rc < 0;
     }
     if (rc < 0)
         return last_words(t, rc, e);

@@ -175,15 +175,18 @@ void app_fit_theme(struct app *app)
 static void take_background(struct app *app)
 {
     struct theme t;
+    struct str wrong = {0};
     if (app->decoder.background == app->background)
         return;
     app->background = app->decoder.background;
-    const char *name = app->opt.theme || app->has_chosen_theme ? app->theme.name
-                       : is_light(app->background)             ? "light"
-                                                               : "dark";
-    if (theme_load(&t, app->opt.theme && !app->has_chosen_theme ? app->opt.theme : name, NULL,
-                   NULL) == 0)
+    int is_chosen = app->opt.theme || app->has_chosen_theme; /* its warnings were shown then */
+    const char *name = is_chosen ? app->theme.name : is_light(app->background) ? "light" : "dark";
+    if (theme_load(&t, app->opt.theme && !app->has_chosen_theme ? app->opt.theme : name,
+                   is_chosen ? NULL : &wrong, NULL) == 0) {
         app->theme = t;
+        theme_warn(&wrong);
+    }
+    str_release(&wrong);
     app_fit_theme(app);
     term_theme_changed(app->term);
     app->is_dirty = 1;
@@ -446,6 +449,14 @@ static void open_paths(struct app *app)
         app_compare(app, app->opt.paths[0], app->opt.paths[1], app->opt.text);
     else if (model)
         app_open_model(app, model);
+    app_say_notices(app);
+}
+
+/* A picture is not written on: who asks for it prints the warnings. */
+void app_say_notices(struct app *app)
+{
+    if (!app->screen)
+        theme_warn(&app->theme_warnings);
     if (app->opt.notice)
         app_notify(app, LOG_WARN, "%s", app->opt.notice);
 }
@@ -458,6 +469,7 @@ void app_free(struct app *app)
     decoder_release(&app->decoder);
     str_release(&app->pending);
     str_release(&app->extra);
+    str_release(&app->theme_warnings);
     canvas_release(&app->canvas);
     mem_free(app);
 }
@@ -521,7 +533,7 @@ static int app_new(struct app **out, const struct tui_options *o, struct err *e)
     log_to(log_sink_say, app);
     app_alerts_open(app);
     if (o->theme)
-        rc = theme_load(&app->theme, o->theme, NULL, e);
+        rc = theme_load(&app->theme, o->theme, &app->theme_warnings, e);
     if (rc < 0)
         close_all(app);
     else
@@ -576,6 +588,11 @@ int screen_make(struct screen *s, const struct tui_options *o, struct err *e)
         return rc;
     app->screen = s;
     rc = app_picture(app, e);
+    struct str wrong = app->theme_warnings;
+    app->theme_warnings = (struct str){0};
     close_all(app);
+    if (rc == 0)
+        theme_warn(&wrong);
+    str_release(&wrong);
     return rc;
 }

@@ -199,20 +199,21 @@ static void key_theme(struct view *v, const struct key *k, const char *args)
     struct err e = {0};
     char **names = NULL;
     size_t n = 0, at = 0;
+    struct str wrong = {0};
     (void)k;
-    char pick[64] = "";
-    if (args && *args) {
-        str_copy(pick, sizeof pick, args);
-    } else if (theme_list(&names, &n, &e) == 0 && n > 0) {
+    const char *pick = args && *args ? args : NULL;
+    if (!pick && theme_list(&names, &n, &e) == 0 && n > 0) {
         while (at < n && strcmp(names[at], app->theme.name) != 0)
             at++;
-        str_copy(pick, sizeof pick, names[(at + 1) % n]);
+        pick = names[(at + 1) % n];
     }
+    struct theme next;
+    int rc = pick ? theme_load(&next, pick, &wrong, &e) : DS_ENOTFOUND;
     if (names)
         fs_list_free(names, n);
-    struct theme next;
-    if (!pick[0] || theme_load(&next, pick, NULL, &e) < 0) {
+    if (rc < 0) {
         app_notify(app, LOG_WARN, "%s", e.text[0] ? e.text : "no themes found");
+        str_release(&wrong);
         return;
     }
     app->theme = next;
@@ -222,6 +223,8 @@ static void key_theme(struct view *v, const struct key *k, const char *args)
     if (app->term)
         term_theme_changed(app->term);
     app_notify(app, LOG_INFO, "theme: %s", app->theme.name);
+    theme_warn(&wrong);
+    str_release(&wrong);
 }
 
 static void key_run(struct view *v, const struct key *k, const char *args)

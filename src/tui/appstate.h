@@ -163,6 +163,7 @@ struct app {
     char state_path[1024]; /* "" = state is not saved */
     int background;        /* of the terminal, as the theme was fitted to it; -1 = unknown */
     int has_chosen_theme;  /* by :theme */
+    struct str theme_warnings; /* of --theme */
     int is_dirty, must_quit, exit_code;
     struct str pending; /* bytes not yet taken by the terminal */
     size_t pending_at;
@@ -224,6 +225,7 @@ void app_press_command(struct app *app, const char *command, const char *args);
 void app_split(struct app *app);
 /* app.c */
 void app_fit_theme(struct app *app); /* after a theme was loaded */
+void app_say_notices(struct app *app); /* what the start had to say, as the newest messages */
 /* app_frame.c */
 void app_draw(struct app *app);
 void app_add_zone(struct app *app, struct zone z);

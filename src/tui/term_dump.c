@@ -147,8 +147,7 @@ static int prepare(struct app *app, struct err *e)
     else if (model)
         app_open_model(app, model);
     app->say_until = 0;
-    if (app->opt.notice)
-        app_notify(app, LOG_WARN, "%s", app->opt.notice);
+    app_say_notices(app);
     app_draw(app);
     return 0;
 }

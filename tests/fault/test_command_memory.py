@@ -118,6 +118,18 @@ def contents_are_whole_or_not_shown():
 
 
 @test
+def the_log_of_another_program_is_whole_or_fails():
+    line = b'{"step":1,"loss":2.5}'  # not ended: known when the stream is at its end
+    each_place(["export", "-", "--to", "jsonl"], data=line)
+    each_place(["stream", "-", "--json"], data=line)
+    table = b'step,"loss ""x"""\n1,2.5\n2,3.5\n3,4\n'
+    with open("table.csv", "wb") as f:
+        f.write(table)
+    each_place(["export", "-", "--to", "jsonl"], data=table)
+    each_place(["export", "table.csv", "--to", "jsonl"])
+
+
+@test
 def a_model_is_evaluated_wholly_or_not():
     each_place(["eval", "tiny", "--json", "time_rounds=0"])
     each_place(["trace", "tiny", "--text", "abc", "--json"])

@@ -63,6 +63,11 @@ def a_run_is_done_although_old_checkpoints_cannot_be_removed():
 
 
 @test
+def a_checkpoint_for_which_there_is_no_memory_is_an_error_and_one_line():
+    all_hold("train", ("alloc", 7660, 7680, 1, "ENOMEM"), ("alloc", 8120, 8130, 1, "ENOMEM"))
+
+
+@test
 def a_sweep_whose_leases_cannot_be_listed_ends():
     all_hold("sweep", ("opendir", 3, 5, 1, "EMFILE"), ("readdir", 4, 6, 1, "EIO"))
 

@@ -84,6 +84,7 @@ def json_lines_are_answered_in_json():
     wait_for(is_up("objects"))
     status = tell(command="status")
     check(status["ok"] and status["text"].startswith("step "), "status", str(status))
+    check(tell(command="status", key=None, value=None)["text"].startswith("step "), "null is as if it were not there")
     check(tell(command="set", key="lr", value=0.002) == {"ok": True, "text": "lr 0.002"}, "a setting")
     far = tell(command="set", key="lr", value=0.5)
     check(not far["ok"] and "times the current" in far["error"], "a far value asks", str(far))

@@ -12,11 +12,14 @@
 /* Reads the stream in pieces of at most `piece` bytes; returns a hash of its points. */
 static uint64_t read_stream(const char *p, size_t n, size_t piece)
 {
-    struct foreign_reader *r = foreign_reader_stream(p, n, 1);
+    struct foreign_reader *r;
     uint64_t hash = 0;
-    for (size_t at = 0; r && at <= n;) {
+    struct err e = {0};
+    if (foreign_reader_stream(&r, p, n, 1, &e) < 0)
+        return 0;
+    for (size_t at = 0; at <= n;) {
         struct runlog_entry entry;
-        struct err e = {0};
+        e = (struct err){0};
         size_t k = n - at < piece ? n - at : piece;
         int is_end = at + k == n;
         if (at == 0)

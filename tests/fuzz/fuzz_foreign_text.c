@@ -45,8 +45,8 @@ static struct outcome feed(const uint8_t *data, size_t size, size_t piece, int w
     struct outcome o = {0};
     struct runlog_entry entry;
     struct err e = {0};
-    struct foreign_reader *r = foreign_reader_stream(data, size, 1);
-    if (!r)
+    struct foreign_reader *r;
+    if (foreign_reader_stream(&r, data, size, 1, &e) < 0)
         return o;
     if (wants_points)
         foreign_wants_points(r);

@@ -4,20 +4,7 @@
  * order; a trace that is saved is one that can be read. */
 #include "eval/session.c"
 
-#include <fcntl.h>
-
 #include "records.h"
-
-static struct session *open_pair(int *peer)
-{
-    struct session *s = mem_alloc(1, sizeof *s);
-    int pair[2];
-    need(s != NULL && pipe(pair) == 0 && fcntl(pair[0], F_SETFL, O_NONBLOCK) == 0);
-    s->child = (struct child)CHILD_NONE;
-    s->child.out = pair[0];
-    *peer = pair[1];
-    return s;
-}
 
 /* -1: the stream is damaged. */
 static int take(struct session *s)
@@ -43,11 +30,13 @@ static void check_saved(const char *path)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct str stream = {0};
-    int peer, rc = 0;
+    int rc = 0;
     if (size < 2)
         return 0;
     log_to(fuzz_hush, NULL);
-    struct session *s = open_pair(&peer);
+    struct session *s = mem_alloc(1, sizeof *s);
+    need(s != NULL);
+    int peer = fuzz_child(&s->child);
     s->busy = 1 + (data[0] >> 2 & 3);
     if (data[0] & 2) {
         str_copy(s->save.file, sizeof s->save.file, fuzz_path("trace.mp"));

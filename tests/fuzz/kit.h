@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -67,6 +68,16 @@ static inline void fuzz_put(const char *path, const void *data, size_t size)
     FILE *f = fopen(path, "wb");
     need(f != NULL && fwrite(data, 1, size, f) == size);
     need(fclose(f) == 0);
+}
+
+/* A child whose output is what is written to the descriptor that is returned. */
+static inline int fuzz_child(struct child *c)
+{
+    int pair[2];
+    need(pipe(pair) == 0 && fcntl(pair[0], F_SETFL, O_NONBLOCK) == 0);
+    *c = (struct child)CHILD_NONE;
+    c->out = pair[0];
+    return pair[1];
 }
 
 /* Warnings about every other input are not read by anyone. */

@@ -332,8 +332,10 @@ T(recorded_features_and_scores_are_those_of_the_tokens_own_states)
                 if (!isfinite(score[at]))
                     break; /* it has left */
                 motion(m, l, i, now);
-                double own[] = {0, now[0], now[1], now[2], (double)doubt[at], (double)kl[at], 0};
-                low = fmin(low, k == 0 || k == 6 ? (double)score[at] : own[k]);
+                uint32_t place = (uint32_t)batch.id[i] * 2654435761u + (uint32_t)(i % T);
+                double own[] = {0, now[0], now[1], now[2], (double)doubt[at], (double)kl[at],
+                                rng_at(m->route.seed, RNG_ROUTE, 0, (uint32_t)l, place)};
+                low = fmin(low, k == 0 ? (double)score[at] : own[k]);
                 t_truef(fabs((double)score[at] - low) < 1e-4 * (1 + fabs(low)), "%s: %g, not %g",
                         rules[k], (double)score[at], low);
                 t_true(tau[at] == tau[R]);
@@ -492,6 +494,29 @@ T(a_predictor_learned_in_training_is_ready_for_use)
     double ran = (double)(m->flops.rows_run - R) / ((double)R * (L - 1));
     t_truef(fabs(ran - 0.5) < 0.15, "%g", ran);
     t_true(m->route.metric[0][0] > 0);
+    model_free(m);
+}
+
+/* They are read after every pass that trains; each has memory of its own. */
+T(what_a_predictor_learns_from_are_the_values_of_every_exit)
+{
+    static real doubt[(L + 1) * R], entropy[(L + 1) * R], kl[(L + 1) * R];
+    struct exit_values x = {.doubt = doubt, .entropy = entropy, .kl = kl};
+    struct model *m = model_of("halt.fit=train", 1);
+    struct pass pass = kit_pass(PASS_TRAIN);
+    same_batch(NULL, 0, &batch.b);
+    model_forward(m, &batch.b, &pass);
+    model_loss(m, 1, 0);
+    model_backward(m);
+    model_exits(m, &x);
+    for (int l = 1; l <= L; l++)
+        for (int i = 0; i < R; i++) {
+            int at = l * R + i;
+            t_near(m->exits.doubt[at], doubt[at], 1e-6 * (1 + (double)doubt[at]));
+            t_near(m->exits.entropy[at], entropy[at], 1e-6 * (1 + (double)entropy[at]));
+            t_near(m->exits.kl[at], kl[at], 1e-6 * (1 + (double)kl[at]));
+        }
+    t_true(fabs((double)entropy[R] - (double)kl[R]) > 1e-3);
     model_free(m);
 }
 

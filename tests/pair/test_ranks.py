@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -455,6 +456,8 @@ def settings_stops_and_records_work_on_ranks():
     found = [r for _, r in kit_run.records("live") if r["kind"] == "ranks"]
     assert found, "no record of the ranks"
     assert len(found[-1]["host"]) == 3 and len(found[-1]["step_ms"]) == 12, found[-1]
+    for r in found:
+        assert all(x > 0 for k in ("step_ms", "bytes") for x in struct.unpack("<3f", r[k])), r
     # the setting reached all ranks: one process that gets it at the same step has the same bits
     step = int(sorted(glob.glob("runs/live/checkpoints/step-????????"))[-1][-8:])
     with open("runs/live/live.json") as f:

@@ -342,8 +342,10 @@ static void one_round(struct twice *w, int most, int forced)
     w->text[w->n++] = kit_best(plain, V);
 }
 
-/* A prompt in one pass, then rounds of which some tokens are accepted, until the cache is full. */
-static void check_bits(struct subject *s, int routing, const char *draft, const char *what)
+/* A prompt in one pass, then rounds of which some tokens are accepted, until the cache is full.
+ * is_late: the draft begins after the prompt. */
+static void check_bits(struct subject *s, int routing, const char *draft, int is_late,
+                       const char *what)
 {
     enum { PROMPT = 21, CAP = 90 };
     struct err e = {0};
@@ -353,13 +355,16 @@ static void check_bits(struct subject *s, int routing, const char *draft, const 
     t_ok(spec_draft_parse(&d, draft, w.m, &w.pass, &e), &e);
     t_ok(kv_cache_new(&w.plain, w.m, CAP, &e), &e);
     t_ok(kv_cache_new(&w.cache, w.m, CAP, &e), &e);
-    t_ok(spec_new(&w.spec, w.m, &d, &w.pass, w.cache, 12, &e), &e);
+    if (!is_late)
+        t_ok(spec_new(&w.spec, w.m, &d, &w.pass, w.cache, 12, &e), &e);
     kit_fill(&batch, 1, PROMPT + 1, V, 9);
     memcpy(w.text, batch.id, (PROMPT + 1) * sizeof *w.text);
     w.n = PROMPT + 1;
     t_ok(model_decode(w.m, w.plain, w.text, PROMPT, &w.pass, &e), &e);
     t_ok(model_decode(w.m, w.cache, w.text, PROMPT, &w.pass, &e), &e);
-    t_ok(spec_follow(w.spec, w.text, PROMPT, &e), &e);
+    t_ok(is_late ? spec_new(&w.spec, w.m, &d, &w.pass, w.cache, 12, &e)
+                 : spec_follow(w.spec, w.text, PROMPT, &e),
+         &e);
     for (int round = 0; w.n <= CAP; round++)
         one_round(&w, 1 + round * 5 % 12, round % 6);
     struct spec_ask more = {.id = w.text, .n = w.n, .most = 4, .forced = -1};
@@ -384,10 +389,18 @@ T(logits_and_caches_are_those_of_ordinary_decoding_to_the_bit)
                     snprintf(what, sizeof what, "%s, format %d%s, %s", (*ops)->name, some[f],
                              dense ? ", dense" : "", drafts[d]);
                     if (applies(&s, &o, drafts[d]))
-                        check_bits(&s, o.routing, drafts[d], what);
+                        check_bits(&s, o.routing, drafts[d], 0, what);
                 }
                 subject_done(&s);
             }
+}
+
+T(a_draft_of_the_first_layers_can_begin_after_a_prompt)
+{
+    struct subject s = subject_of("dense", "", &formats[0]);
+    check_bits(&s, GEN_CAUSAL, "exit:1", 1, "one layer");
+    check_bits(&s, GEN_CAUSAL, "exit:6", 1, "six layers");
+    subject_done(&s);
 }
 
 /* ---- ends ---- */

@@ -44,6 +44,15 @@ def programs():
     return {t: p for t, p in found.items() if t not in LEFT_OUT}
 
 
+def run_by(test):
+    """The programs that run in a test: a test in C may start the workbench, or have a session with it."""
+    found = [programs_of_tree[test]]
+    if test.endswith(".c"):
+        with open(os.path.join(ROOT, test), encoding="utf-8") as f:
+            found += [BIN] if test.startswith("tests/screens/") or 'getenv("DEPTHSCOPE")' in f.read() else []
+    return found
+
+
 def place(path, target):
     """Puts a link to `target` there."""
     os.makedirs(os.path.dirname(path), exist_ok=True)

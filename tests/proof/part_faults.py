@@ -1,6 +1,7 @@
 """Every n-th call of every injectable operation fails, in each command that keeps data: once and from then on, with every error.
 The cases of one command and operation are its points n = 1..calls, once and persistent, for the first error of the operation, then
-for the next; they are walked with a stride, so that any slice samples all n.  Every pair takes turns."""
+for the next; they are walked with a stride, so that any slice samples all n.  Every pair takes turns; no pair goes on to the next error
+before all have had their first."""
 import concurrent.futures
 import functools
 import hashlib
@@ -509,6 +510,8 @@ def cases(state, bench):
             key = pairs[state.setdefault("turn", 0) % len(pairs)]
             state["turn"] = (state["turn"] + 1) % len(pairs)
             p = state["pairs"][key]
+            if p["next"] >= 2 * p["calls"] and any(state["pairs"][k]["next"] < 2 * state["pairs"][k]["calls"] for k in pairs):
+                continue  # every n with one error comes before the other errors
             found = case_of(key.split()[1], p["calls"], p["next"])
             while found and found[1] and found[2] == "EINTR":
                 p["next"] += 1  # no kernel interrupts every call for ever
@@ -605,7 +608,7 @@ def page(state):
               "with what was there before or what belongs there, checkpoints that verify, no temporary names where they can be removed; and the same",
               "command again (a run: resumed) leaves, bit for bit, what an undisturbed one leaves and no other name. It is not given again where",
               "a fault left, but for times, what an earlier one of the same `make proof` had left.",
-              "Each pair of a command and an operation walks all its calls with the representative error first, then with each other one."]
+              "All calls with the representative error of their operation come first, then those with each other one."]
     lines += ["", "Not covered: EINTR for ever (the loops that repeat a call would wait, as they should); system calls of libraries, of libc's own",
               "`fopen` of files below /proc and of curl; faults of two operations at once.  Failing removals may leave temporary names, which the",
               "next run removes."]

@@ -82,13 +82,15 @@ class Mutant:
             tree.place(os.path.join(tree.TREE, program), os.path.join(tree.ROOT, program))
 
     @contextlib.contextmanager
-    def without(self, program):
-        """The program as it is, for a while."""
-        here = os.path.join(tree.TREE, program)
-        os.rename(here, here + ".mutant")
-        os.symlink(os.path.join(tree.ROOT, program), here)
+    def without(self, programs):
+        """The programs as they are, for a while."""
+        there = [os.path.join(tree.TREE, p) for p in programs]
+        for program, path in zip(programs, there):
+            os.rename(path, path + ".mutant")
+            os.symlink(os.path.join(tree.ROOT, program), path)
         yield
-        os.replace(here + ".mutant", here)
+        for path in there:
+            os.replace(path + ".mutant", path)
 
     def objects(self):
         """build -> its objects that the source is compiled into."""
@@ -161,12 +163,13 @@ def try_tests(mutant, tests, seconds, sound, budget, begin=0):
     for i, test in enumerate(tests[begin:], begin):
         if budget.left() <= 0:
             return i, None
-        program, usual = tree.programs_of_tree[test], seconds.get(test, 30)
-        if sound.get(test) is False or not mutant.link(program):
+        usual = seconds.get(test, 30)
+        programs = [] if sound.get(test) is False else [p for p in tree.run_by(test) if mutant.link(p)]
+        if not programs:
             continue
         wrong = tree.run_test(test, 5 * usual + 2, 10 * usual + 60)[0]
         if wrong and test not in sound:
-            with mutant.without(program):
+            with mutant.without(programs):
                 sound[test] = not tree.run_test(test, 5 * usual + 2, 10 * usual + 60)[0]
             if not sound[test]:
                 budget.skipped("%s fails on the sources as they are" % test)

@@ -592,6 +592,21 @@ def the_theme_follows_the_background_that_the_terminal_reports():
         t.close()
 
 
+def what_is_wrong_in_the_theme_at_the_start_is_shown():
+    home = os.path.join(TMP, "wrong-themes")
+    os.makedirs(os.path.join(home, "depthscope", "themes"))
+    for name in ("light", "own"):
+        with open(os.path.join(home, "depthscope", "themes", name + ".theme"), "w") as f:
+            f.write("inherit = dark\ntext = reddish\n")
+    for args, reply in (([], b"\x1b]11;rgb:ffff/ffff/ffff\x07"), (["--theme", "own"], b"")):
+        t = Tty([FIXTURE] + args, cols=200, env={"XDG_CONFIG_HOME": home})
+        got = t.read() + t.keys(reply, 0.5)
+        check(b"unknown colour or attribute" in got, "%s: the warning is not shown" % args)
+        t.keys("q")
+        t.wait()
+        t.close()
+
+
 def a_stream_on_stdin_leaves_the_keys_to_the_terminal():
     t = Tty(["-"], shell='{ cat "%s"; sleep 3; } | "$0" "$@"' % FIXTURE)
     t.read(1.0)
@@ -678,5 +693,6 @@ if __name__ == "__main__":
         a_killed_workbench_is_started_again_on_its_live_run, tmux_attached_again_at_another_size_is_drawn_anew,
         suspend_and_continue_ten_times, every_terminal_type_starts, no_colour_and_no_utf8, sizes_and_storms,
         random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,
-        the_view_of_a_run_is_kept, the_theme_follows_the_background_that_the_terminal_reports, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
+        the_view_of_a_run_is_kept, the_theme_follows_the_background_that_the_terminal_reports,
+        what_is_wrong_in_the_theme_at_the_start_is_shown, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
         a_model_in_one_file_opens_in_the_stepper))

@@ -29,6 +29,28 @@ def click(t, row, col, times=1, button=0):
     t.keys(("\x1b[<%d;%d;%dM\x1b[<%d;%d;%dm" % (button, col + 1, row + 1, button, col + 1, row + 1)) * times, 0.3)
 
 
+def has_focus(t, title):
+    """The title of the focused chart, and of no other, is underlined."""
+    if kit.pyte:
+        rows = [t.screen.buffer[y] for y in range(2, t.rows)]  # below the names of the views
+        found = [x for x in ("".join(r[x].data for x in range(t.cols) if r[x].underscore) for r in rows) if x]
+        check(found == [title], "focus: %r, expected %r\n%s" % (found, title, t.text()))
+
+
+def a_click_moves_the_focus_to_its_chart():
+    t = Tty([FIXTURE, "--view", "monitor"], rows=30, cols=100)
+    until(t, "loss", "Monitor")
+    has_focus(t, "loss")
+    for row, col, title in ((10, 80, "tok_s"), (4, 60, "grad_norm"), (18, 20, "compute"), (19, 80, "gate ratio by layer"),
+                            (27, 0, "threshold by layer"), (4, 30, "loss")):
+        time.sleep(0.5)  # not a double click
+        click(t, row, col)
+        has_focus(t, title)
+    click(t, 28, 50)  # the budget is not a chart
+    has_focus(t, "loss")
+    end(t)
+
+
 def a_double_click_shows_one_chart_and_all_again():
     t = Tty([FIXTURE, "--view", "monitor"], rows=30, cols=100)
     until(t, "loss", "Monitor")
@@ -38,12 +60,14 @@ def a_double_click_shows_one_chart_and_all_again():
         check(shown(t) == before or not kit.pyte, "button %d did something:\n%s" % (button, shown(t)))
     click(t, 8, 80, 2)
     alone = shown(t)
+    has_focus(t, "tok_s")
     check(alone != before, "a double click shows no single chart\n" + alone)
     time.sleep(0.5)  # not a third click
     click(t, 8, 80, 2)
     if kit.pyte:
         check(shown(t).count("\u2524") > 3 and shown(t) != alone, "the charts are not back:\n" + shown(t))
     click(t, 8, 80)
+    has_focus(t, "tok_s")
     t.keys("\x1b[<65;81;9M", 0.3)
     end(t)
 
@@ -101,6 +125,6 @@ def a_live_run_on_this_machine_is_shown_now_and_as_recorded():
 
 
 if __name__ == "__main__":
-    kit.main((a_double_click_shows_one_chart_and_all_again, a_double_click_opens_a_run_and_a_log_entry,
-        this_machine_is_shown_while_it_changes,
+    kit.main((a_click_moves_the_focus_to_its_chart, a_double_click_shows_one_chart_and_all_again,
+              a_double_click_opens_a_run_and_a_log_entry, this_machine_is_shown_while_it_changes,
               a_live_run_on_this_machine_is_shown_now_and_as_recorded))

@@ -216,6 +216,27 @@ def the_workbench_names_what_it_does_not_know():
 
 
 @test
+def what_is_wrong_in_a_theme_is_shown_and_the_theme_applied():
+    at = "config/depthscope/themes/a-name-of-a-file-that-is-longer-than-what-the-name-of-a-theme-keeps.theme"
+    os.makedirs(os.path.dirname(at))
+    for path, lines in (("one.theme", "colour = red"), (at, "colour = red\ntitle = reddish\nmap.diverging = none")):
+        with open(path, "w") as f:
+            f.write("inherit = light\ntext = red\n%s\n" % lines)
+    long = os.path.basename(at)[:-6]
+    one, more = 'one.theme:3: unknown key "colour"', '%s.theme:3: unknown key "colour"' % long
+    s = says("monitor", ("command theme ./one.theme", one), ("keys j", "one chart"), ("command theme " + long, more),
+             ("command theme " + long, "(and 2 more)"), ("command theme light", "theme: light"), size="300x24")
+    assert not any("more" in s[i][-1] for i in (0, 4)), s
+    for name, want, more in (("./one.theme", one, ""), (long, more, "(and 2 more)"), ("light", "one chart", "")):
+        line = play(words=("tiny", "--view", "monitor", "--theme", name), size="300x24")[0][-1]
+        assert want in line and more in line, (name, line)
+    run("show", "monitor", "tiny", "--theme", "one.theme", "--size", "120x24", "-o", "one.txt")
+    assert one in run.err and run.err.count("\n") == 1, run.err
+    with open("one.txt") as f:
+        assert "unknown key" not in f.read(), "the warning is in the picture"
+
+
+@test
 def every_view_fits_the_smallest_and_a_wide_screen_in_ascii_without_colour():
     for view in VIEWS:
         for size in ("20x5", "200x50", "1x1", "44x9"):

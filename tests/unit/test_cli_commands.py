@@ -511,6 +511,8 @@ def bench_measures_only_what_is_requested():
     assert names("only=train step dense") == ["train step dense"]
     assert all(n.startswith("decode ") for n in names("only=decode"))
     assert names("only=peaks") == []
+    x = run_json("bench", *QUICK, "only=peaks", "compute=bf16", "weights=q8_0")
+    assert x["model"].endswith(", bf16, weights q8_0"), x["model"]
     assert names("only=adamw", "model.norm=layer") == ["adamw"]
     assert names("only=layernorm", "model.norm=layer") == ["layernorm forward", "layernorm backward"]
     assert "train step static 0.50" in names("only=static 0.50")
@@ -518,6 +520,8 @@ def bench_measures_only_what_is_requested():
     assert not any("random" in n for n in names("only=prefill", "model.method=static", "model.mlp=gelu"))
     x = run_json("bench", *QUICK, "shape=small", "only=block forward 0.50", "compute=fp32", "model.layers=3")
     assert x["model"].startswith("3 x 256, 4 heads, ffn 1024, vocab 4096"), x["model"]
+    blocks = [r for r in run_json("bench", *QUICK, "only=quant q8_0 1x")["results"] if r["group"] == "ops"]
+    assert len(blocks) == 1 and 0 < blocks[0]["share"] < 50, blocks  # of the memory bandwidth, or of caches
     widest = max(len(line) for line in run("bench", *QUICK, "only=0.50").splitlines())
     assert widest <= 100, widest
     both = [run_json("bench", *QUICK, "only=train step dense", "compute=" + c)["results"][-1]["weights_bytes"] for c in ("bf16", "fp32")]

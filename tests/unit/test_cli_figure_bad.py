@@ -184,6 +184,8 @@ def evaluations_of_another_shape_are_refused():
             "'map' has 2 values, not layers x map_positions = 3 x 2"),
                                      ("short-topk", dict(capacity_topk=[.5, .5]), "capacity_layer",
                                      "'capacity_topk' has 2 values, expected 3"),
+                                     ("one-skip", dict(capacity=[.5]), "layer_skip", "'capacity' has 1 value, expected 3"),
+                                     ("one", dict(capacity=[.5]), "capacity_layer", "'capacity' has 1 value, expected 3"),
                                      ("nan-loss", dict(loss=NAN), "loss_flops", "'loss' is not a finite number")):
         t.refused(part, "figure", figure, crafted(name, ("eval", {**FINAL, **keys})), "-o", "never", code=1)
     made = json.loads(run("figure", "layer_map", crafted("holes", ("eval", {**FINAL, "map": [.1, NAN, .3, .4, .5, .6]})), "-o", "drawn",

@@ -34,6 +34,11 @@ def commands_runs_presets_keys_and_values_are_completed():
     assert {"rename", "restore", "rm"} == set(complete("runs", "r")) and complete("runs", "tag", "m") == ["my-run"]
     assert complete("runs", "--sort", "-val") == ["-val_loss"] and complete("runs", "--group", "meth") == ["method"]
     assert complete("runs", "--filter", "state=em") == ["state=empty"] and complete("runs", "--filter", "x name=m") == ["x name=my-run"]
+    formats = complete("import", "--format", "")
+    assert "csv" in formats and complete("import", "--format", "mega") == ["megatron"]
+    line = re.search(r"--format.*", run("help", "import")).group()  # written by hand
+    assert sorted(formats) == sorted(re.findall(r"\w+", line.split("(")[0].split(" F ")[1].replace(" or ", " "))), (formats, line)
+    assert complete("figure", "--format", "") == []
     assert complete("train", "no.such.key") == [] and complete("nosuch", "word") == []
 
 

@@ -826,6 +826,56 @@ T(a_session_compares_two_models_and_measures_their_divergence)
     session_close(s);
 }
 
+/* Two letters after a begin of text, the token of that id. */
+static void begin_texts_with(const char *dir, int id)
+{
+    char path[600], text[700];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    snprintf(text, sizeof text,
+             "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]},"
+             "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+             "\"added_tokens\":[{\"id\":2,\"content\":\"<2>\",\"special\":true},"
+             "{\"id\":3,\"content\":\"<3>\",\"special\":true}],"
+             "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+             "{\"SpecialToken\":{\"id\":\"<%d>\",\"type_id\":0}},"
+             "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<%d>\":"
+             "{\"id\":\"<%d>\",\"ids\":[%d],\"tokens\":[\"<%d>\"]}}}}",
+             id, id, id, id, id);
+    t_ok(fs_write_file(path, text, strlen(text), &e), &e);
+}
+
+T(models_whose_texts_begin_with_other_tokens_have_no_divergence)
+{
+    char first[600], json[1400];
+    struct err e = {0};
+    struct value body;
+    const char *dir = make_model("edp");
+    begin_texts_with(dir, 2);
+    snprintf(first, sizeof first, "%s-a", dir);
+    t_eq(rename(dir, first), 0);
+    dir = make_model("dense");
+    for (int id = 2; id < 4; id++) {
+        int probes = 0, has_kl = 0;
+        begin_texts_with(dir, id);
+        struct session *s = start(first);
+        snprintf(json, sizeof json, "{\"do\":\"compare\",\"other\":\"%s\",\"text\":\"ab\"}", dir);
+        t_ok(session_send(s, json, &e), &e);
+        for (int is_done = 0; !is_done;) {
+            t_eq(next_record(s, &body, &e), 1);
+            is_done = value_is(value_get(body, "kind"), "done");
+            if (!value_is(value_get(body, "kind"), "probe"))
+                continue;
+            t_eq(value_len(value_get(body, "ids")), 3);
+            has_kl |= value_get(value_get(body, "token"), "kl").p != NULL;
+            probes++;
+        }
+        t_eq(probes, 2);
+        t_eq(has_kl, id == 2);
+        session_close(s);
+    }
+}
+
 T(a_session_saves_its_text_as_a_trace)
 {
     char path[600], json[1400];

@@ -100,6 +100,18 @@ T(the_other_formats_are_read)
     task_set_close(&s);
 }
 
+T(gsm8k_cot_has_all_eight_worked_examples_in_their_order)
+{
+    const char *d = t_tmpdir();
+    file(d, "test.jsonl", "{\"question\": \"Q\", \"answer\": \"A #### 1\"}\n");
+    struct task_set s = set_of("gsm8k_cot", d);
+    const struct task_docs *x = &s.parts.v[0].shots;
+    t_eq(x->n, 8);
+    t_true(strstr(x->v[0].query, "Q: There are 15 trees in the grove."));
+    t_true(strstr(x->v[7].query, "Q: Olivia has $23."));
+    task_set_close(&s);
+}
+
 static void check_shape(const char *task, const char *name, const char *text, const char *query,
                         const char *target)
 {

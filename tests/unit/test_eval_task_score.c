@@ -4,9 +4,9 @@
 #include "eval/task.h"
 #include "eval/tasks/task_score.h"
 
-enum { MAX_SEQ = 96, V = 257 };
+enum { MAX_SEQ = 96, LONG_SEQ = 640, V = 257 };
 
-static struct subject subject(const char *method)
+static struct subject subject_of(const char *method, int max_seq)
 {
     char keys[256];
     struct subject s = {0};
@@ -14,12 +14,17 @@ static struct subject subject(const char *method)
     snprintf(keys, sizeof keys,
              "model.layers=5 model.dim=16 model.heads=2 model.vocab=%d model.max_seq=%d "
              "model.init_std=0.3 model.method=%s",
-             V, MAX_SEQ, method);
-    s.model = kit_model(keys, 7, MAX_SEQ, 0, 0);
+             V, max_seq, method);
+    s.model = kit_model(keys, 7, max_seq, 0, 0);
     kit_shake(s.model, 0.1, 3);
     t_ok(tokenizer_new_bytes(&s.tokenizer, &e), &e);
     str_copy(s.dir, sizeof s.dir, "a model");
     return s;
+}
+
+static struct subject subject(const char *method)
+{
+    return subject_of(method, MAX_SEQ);
 }
 
 static struct task_options options(const char *name, const char *path)
@@ -33,7 +38,7 @@ static struct task_options options(const char *name, const char *path)
 static double whole(struct subject *s, const char *text, size_t n, double *run, double *depth)
 {
     struct model *m = s->model;
-    int32_t id[MAX_SEQ + 1], T = (int32_t)strlen(text) - 1;
+    int32_t id[LONG_SEQ + 1], T = (int32_t)strlen(text) - 1;
     double ll = 0;
     struct pass pass = {.kind = PASS_SPARSE};
     for (int32_t i = 0; i <= T; i++)
@@ -98,6 +103,31 @@ T(choices_are_scored_as_by_whole_passes_and_cost_what_their_plans_ran)
     for (size_t i = 0; route_all()[i]; i++, methods++)
         check_method(route_all()[i]->name);
     t_true(methods > 5);
+}
+
+/* Its ids are fed in several chunks. */
+T(a_choice_of_hundreds_of_tokens_is_scored_as_by_a_whole_pass)
+{
+    struct subject s = subject_of("edp", LONG_SEQ);
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("piqa", "");
+    struct task_answer a;
+    struct task_cost cost = {0};
+    char choice[601], text[LONG_SEQ];
+    struct task_doc d = doc_of(choice, NULL);
+    double run, depth;
+    for (int i = 0; i < 600; i++)
+        choice[i] = (char)('a' + i * i % 23);
+    choice[600] = '\0';
+    snprintf(text, sizeof text, "What? %s", choice);
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    t_ok(scorer_choices(c, "What?", &d, &a, &cost, &e), &e);
+    double want = whole(&s, text, 601, &run, &depth);
+    t_near(a.ll[0], want, 1e-5 * -want);
+    t_eq(cost.scored_depth, depth);
+    scorer_close(c);
+    subject_close(&s);
 }
 
 T(a_routed_model_runs_less_than_a_dense_one_and_dense_routing_says_so)

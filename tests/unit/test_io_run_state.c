@@ -118,6 +118,19 @@ T(a_row_of_a_long_log_finds_its_end_before_gigabytes_of_zeros)
     t_eq(state_now(), RUN_DONE);
 }
 
+T(a_record_without_a_step_leaves_the_step)
+{
+    static const char bytes[] = "\x81\xa4kind\xa6metric";
+    struct run_phase p = {.step = 7};
+    struct value body;
+    struct err e = {0};
+    size_t used;
+    t_ok(value_check(bytes, sizeof bytes - 1, &body, &used, &e), &e);
+    run_phase_update(&p, body);
+    t_eq(p.records, 1);
+    t_eq(p.step, 7);
+}
+
 T(every_state_has_a_name_of_its_own)
 {
     for (int i = 0; i < RUN_STATES; i++) {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/mem.h"
 #include "io/runindex.h"
 #include "io/runlog.h"
 #include "io/runview.h"
@@ -326,6 +327,28 @@ T(a_refresh_reads_only_what_changed)
     runindex_release(&x);
 }
 
+T(without_memory_for_a_row_the_list_is_refused_rather_than_short)
+{
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    int failed = 0, n = 0;
+    uint64_t at;
+    put_run(root, "a", "edp", 3, "done");
+    put_run(root, "b", "mod", 2, "done");
+    do {
+        at = mem_calls() + (uint64_t)++n;
+        mem_fail_at(at, 0);
+        int rc = runindex_refresh(&x, root, &e);
+        mem_fail_at(0, 0);
+        t_truef(rc == DS_EMEM || (rc == 0 && x.n == 2), "allocation %d: %d, %zu runs", n, rc, x.n);
+        failed += rc < 0;
+        runindex_release(&x);
+        x = (struct runindex){0};
+    } while (mem_calls() >= at && n < 500);
+    t_true(failed > 3 && n < 500);
+}
+
 T(a_list_survives_what_else_lies_below_the_root)
 {
     char path[700];
@@ -388,6 +411,28 @@ T(sorting_by_any_column_puts_missing_values_last_and_keeps_equal_ones)
         t_ok(runindex_sort(&x, c->key, 1e9, &e), &e);
         t_eq(x.n, 4);
     }
+    runindex_release(&x);
+}
+
+T(notes_are_sorted_by_all_of_their_text)
+{
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    for (int i = 0; i < 2; i++) {
+        char path[700], text[RUN_NOTE_MAX + 1];
+        struct run_notes notes = {0};
+        memset(text, 'a', RUN_NOTE_MAX);
+        text[RUN_NOTE_MAX - 1] = i ? 'a' : 'b'; /* they differ in the last letter */
+        text[RUN_NOTE_MAX] = '\0';
+        put_run(root, i ? "second" : "first", "edp", 3, "done");
+        snprintf(path, sizeof path, "%s/%s", root, i ? "second" : "first");
+        t_ok(run_notes_set(&notes, text, &e), &e);
+        t_ok(run_notes_write(&notes, path, &e), &e);
+    }
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_ok(runindex_sort(&x, "note", 0, &e), &e);
+    t_str(names(&x), "second first");
     runindex_release(&x);
 }
 

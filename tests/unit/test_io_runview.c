@@ -40,7 +40,7 @@ static void metric(struct runview *v, int64_t step, double loss)
     take(v);
 }
 
-static void probe(struct runview *v, int64_t step, int index, int layers, int tokens)
+static void begin_probe(int64_t step, int index, int layers, int tokens)
 {
     static unsigned char run[1 << 16];
     static float m[1 << 16];
@@ -69,6 +69,11 @@ static void probe(struct runview *v, int64_t step, int index, int layers, int to
     record_f32s(r, "class", m, (size_t)tokens);
     record_close(r);
     record_num(r, "flops_dense", 12);
+}
+
+static void probe(struct runview *v, int64_t step, int index, int layers, int tokens)
+{
+    begin_probe(step, index, layers, tokens);
     take(v);
 }
 
@@ -676,6 +681,29 @@ T(memory_failures_leave_no_view)
             t_true(v == NULL);
     }
     t_true(failures > 10);
+}
+
+T(a_view_lacks_no_probe_for_want_of_memory)
+{
+    struct err e = {0};
+    struct runlog_writer *w = open_run();
+    int failures = 0;
+    uint64_t at, n = 0;
+    put(w, "head", 0, "run", "x");
+    begin_probe(1, 0, 4, 2);
+    t_ok(runlog_append(w, r, &e), &e);
+    runlog_writer_close(w);
+    do {
+        struct runview *v = NULL;
+        at = mem_calls() + ++n;
+        mem_fail_at(at, 0);
+        int rc = runview_open(&v, dir, &e);
+        mem_fail_at(0, 0);
+        failures += rc < 0;
+        t_truef(rc < 0 || v->n_probes == 1, "allocation %d", (int)n);
+        runview_free(v);
+    } while (mem_calls() >= at && n < 500);
+    t_true(failures > 10 && n < 500);
 }
 
 /* ---- speed: printed, not judged

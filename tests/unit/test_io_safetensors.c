@@ -88,6 +88,8 @@ T(written_file_reads_back_and_is_aligned)
     t_true(d[0] == 1e-300 && d[1] == -1);
     t_ok(st_read_f64(st_find(s, "half"), d, 4, &e), &e);
     t_true(d[0] == 1 && d[1] == 0x1p-24 && isinf(d[2]) && d[3] == -3.140625);
+    t_ok(st_read_f32(st_find(s, "half"), f, 4, &e), &e);
+    t_true(f[0] == 1 && f[1] == 0x1p-24f && isinf(f[2]) && f[3] == -3.140625f);
     t_ok(st_read_f32(st_find(s, "bf"), f, 2, &e), &e);
     t_true(f[0] == 1 && f[1] == -3);
     x = st_find(s, "scalar");

@@ -183,6 +183,8 @@ static const struct {
      "13 -7 0 1 3"},
     {"{# a comment #}a{#- b -#} b {%- if true -%} c {%- endif %} d",
      "abc d"},
+    {"{{ 'a' }}\n  {% if true %}b{% endif %}",
+     "a\nb"},
     {"{{ 1 is defined and q is not defined }} {{ f(1) if f is defined else 'no f' }} {{ l|"
      "length > 2 }} {{ {'a': {'b': 'c'}}.a.b }} {{ d.q is defined }} {{ s.q is defined }}",
      "True no f True c False False"},

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "io/runview.h"
 #include "t.h"
+#include "training/fork.h"
 #include "training/trainer.h"
 
 enum { KEYS_MAX = 40 };
@@ -120,9 +121,11 @@ static void check_series(const struct runview *v)
         t_eq(s->nonfinite, 0);
     }
     t_true(runview_series(v, "target_ratio") && runview_series(v, "target_ratio")->n == 12);
+    t_near(runview_series(v, "target_ratio")->value[11], 0.6, 1e-9); /* edp.target_ratio */
     const struct series *s = runview_series(v, "tokens");
     t_near(s->value[11], 12 * 4 * 32, 0);
     t_near(runview_series(v, "loss")->tokens[0], 4 * 32, 0);
+    t_true(runview_series(v, "budget_dual") && !runview_series(v, "regret_error")); /* of signal=regret alone */
 }
 
 /* Every step's parts are its duration, none is negative; MFU is of all rows of the batch (the training is masked), of
@@ -600,6 +603,14 @@ T(steps_beyond_31_bits_and_tokens_beyond_40_are_trained_saved_and_read) /* H15 *
     t_eq(trainer.state.step, begin + 4);
     t_eq(trainer.state.tokens, tokens + 4 * 128);
     trainer_close(&trainer);
+}
+
+T(a_run_without_a_best_checkpoint_has_none_to_fork_from)
+{
+    struct fork_point p;
+    struct err e = {0};
+    t_fails(fork_find(&p, t_tmpdir(), "best", &e), &e, DS_ENOTFOUND,
+            ": no best checkpoint yet (best.json is missing)");
 }
 
 T(a_second_writer_is_refused_and_changes_nothing)

@@ -142,7 +142,8 @@ static void add_json(struct str *out, const struct batch_plan *p, const struct r
     for (size_t i = 0; i < p->n; i++) {
         json_key(out, NULL);
         summary_group_json(out, &x->group[i], x->run);
-        out->len--; /* reopen the object */
+        if (out->len > 0)
+            out->len--; /* reopen the object */
         char preset[128];
         presets_label(preset, sizeof preset, (const char *const *)p->row[i].preset,
                       p->row[i].presets);

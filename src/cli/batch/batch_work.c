@@ -296,7 +296,7 @@ static void take_end(struct work *w, struct slot *slot)
         say(w, u, reason[0] ? reason : "not finished");
         reason[0] = '\0'; /* an interrupted run did not fail */
     }
-    lease_release(&slot->lease, u->state == UNIT_FAILED ? u->reason : "", NULL);
+    lease_release(&slot->lease, u->state == UNIT_FAILED && u->reason ? u->reason : "", NULL);
 }
 
 static void renew(struct work *w, struct slot *slot)

@@ -119,7 +119,8 @@ static void add_layers(struct str *s, const struct measure *m)
                 str_addf(s, isnan(x[l]) ? " -" : " %.2f", x[l]);
             str_add(s, "\n");
         }
-    s->failed |= !x;
+    if (!x)
+        s->failed = 1;
     mem_free(x);
 }
 
