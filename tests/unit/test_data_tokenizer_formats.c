@@ -663,6 +663,25 @@ T(llama2c_files_are_read_to_their_last_byte)
     str_release(&s);
 }
 
+/* The file does not say them: the first three pieces are SentencePiece's, then come the bytes. */
+T(llama2c_pieces_have_the_types_of_their_places)
+{
+    static const enum token_type type[] = {TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_BYTE};
+    struct str s = {0};
+    struct tokenizer *t = NULL;
+    struct tokenizer_parts p = {0};
+    make_llama2c(&s);
+    t_ok(tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err), &err);
+    t_ok(tokenizer_parts(&p, t, &err), &err);
+    for (size_t i = 0; i < DS_LEN(type); i++)
+        t_eq(p.token[i].type, type[i]);
+    t_eq(p.token[258].type, TOKEN_BYTE);
+    t_eq(p.token[259].type, TOKEN_NORMAL);
+    tokenizer_parts_release(&p);
+    tokenizer_free(t);
+    str_release(&s);
+}
+
 T(tiktoken_files_of_unknown_families_are_refused)
 {
     struct tokenizer *t = NULL;
