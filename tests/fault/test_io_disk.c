@@ -428,6 +428,40 @@ static int save_and_prune(const char *root, int64_t step, const char *run_id, st
     return rc == 0 ? checkpoint_prune_after(&tx, 2, -1, 0, e) : rc;
 }
 
+/* The files of a checkpoint may come from a writer that does not sync them. */
+T(a_checkpoint_with_a_file_that_could_not_be_synced_is_none)
+{
+    static struct synced of_this;
+    char root[512], p[1300];
+    struct err e = {0};
+    int committed = 0, done = 0;
+    log_to(quiet, NULL);
+    snprintf(root, sizeof root, "%s/c", t_tmpdir());
+    for (int n = 1; !done; n++) {
+        struct checkpoint_tx tx;
+        struct stat st;
+        t_ok(checkpoint_begin(&tx, root, n, 0, &e), &e);
+        snprintf(p, sizeof p, "%s/weights", tx.dir);
+        FILE *f = fopen(p, "wb");
+        t_true(f && fputs("weights", f) >= 0 && fclose(f) == 0);
+        of_this.n = 0;
+        synced = &of_this;
+        fail_at(n, 0, EMFILE);
+        int rc = checkpoint_commit(&tx, &e);
+        done = calls < n;
+        fail_at(-1, 0, 0);
+        synced = NULL;
+        snprintf(p, sizeof p, "%s/weights", rc == 0 ? tx.final : tx.dir);
+        int found = stat(p, &st) == 0 ? 0 : -1;
+        for (int i = 0; found == 0 && i < of_this.n; i++)
+            found = of_this.file[i].ino == st.st_ino && of_this.file[i].bytes == st.st_size;
+        t_truef(rc < 0 || found == 1, "call %d failed: the file was committed, but not synced", n);
+        committed += rc == 0;
+        checkpoint_abort(&tx);
+    }
+    t_true(committed > 0);
+}
+
 T(a_save_hashes_each_file_once)
 {
     char root[512];

@@ -460,6 +460,14 @@ def bench_has_the_documented_shape():
 
 
 @test
+def bench_multiplies_the_quantised_weights_that_it_times():
+    row = {r["name"]: r["median"] for r in run_json("bench", *QUICK, "only=peaks,1x")["results"]}
+    int8 = [v for n, v in row.items() if n.startswith("peak int8")]
+    one = [v for n, v in row.items() if n.startswith("quant ") and " 1x" in n]  # a byte of weights takes about four operations
+    assert int8 and len(one) > 5 and max(one) < 100 * max(int8), row
+
+
+@test
 def bench_counts_flops_and_bytes_of_the_shape():
     L, C, F, V, T = 3, 64, 96, 300, 32
     x = run_json("bench", "quick=true", "rounds=1", "layers=3", "dim=64", "heads=2", "vocab=300", "model.ffn=96", "prefill=32",
