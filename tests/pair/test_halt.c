@@ -520,6 +520,21 @@ T(what_a_predictor_learns_from_are_the_values_of_every_exit)
     model_free(m);
 }
 
+/* A step that draws one iteration has no exit whose label is known. */
+T(a_step_of_one_iteration_teaches_the_predictor_nothing)
+{
+    struct model *m = model_of("halt.fit=train model.loop=3 model.loop_min=1", 1);
+    int without = 0;
+    for (int step = 1; step <= 12; step++) {
+        same_batch(NULL, step, &batch.b);
+        t_truef(isfinite(kit_train(m, &batch.b, step, 12, 1e-3)), "step %d", step);
+        t_truef(m->aux_loss >= 0, "step %d: %g", step, m->aux_loss);
+        without += !(m->aux_loss > 0);
+    }
+    t_truef(without > 0 && without < 12, "%d of 12 steps", without);
+    model_free(m);
+}
+
 /* The state as a feature has an input per channel. */
 T(the_state_can_be_a_feature)
 {

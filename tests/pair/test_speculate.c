@@ -523,6 +523,26 @@ T(marks_and_counts_agree)
     subject_done(&s);
 }
 
+/* What a draft costs and shares depends on the layers, which a dense model runs in any routing. */
+T(a_draft_of_a_dense_model_shares_its_layers_in_any_routing)
+{
+    char length[] = "4", exit[] = "exit:6", skip[] = "skip:4-5";
+    char *draft[] = {exit, skip};
+    struct subject s = subject_of("dense", "", &formats[0]);
+    for (size_t k = 0; k < DS_LEN(draft); k++) {
+        struct gen_options o = options(GEN_CAUSAL), with = drafted(&o, length, draft[k]);
+        struct gen_result causal = run(&s, "the cat sat", &with, NULL);
+        with.routing = GEN_DENSE;
+        struct gen_result dense = run(&s, "the cat sat", &with, NULL);
+        same_text(&causal, &dense, draft[k]);
+        t_truef(causal.flops_token == dense.flops_token, "%s: %g and %g FLOPs per token", draft[k],
+                causal.flops_token, dense.flops_token);
+        gen_result_release(&causal);
+        gen_result_release(&dense);
+    }
+    subject_done(&s);
+}
+
 /* ---- the distribution ---- */
 
 enum { TINY = 7, DRAWS = 6000 };

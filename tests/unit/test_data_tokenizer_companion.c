@@ -128,6 +128,24 @@ T(a_config_says_more_of_tokens_that_are_there)
     free_both(t);
 }
 
+/* As in transformers: only special tokens are looked for in the text as it is. */
+T(an_added_token_that_is_not_special_is_found_in_the_normalized_text)
+{
+    struct tokenizer *t[2];
+    struct str s = {0};
+    str_add(&s, "{\"normalizer\":{\"type\":\"Lowercase\"},");
+    str_add(&s, letters + 1);
+    begin("tokenizer.json", s.p, s.len);
+    PUT("tokenizer_config.json",
+        "{\"added_tokens_decoder\":{\"7\":{\"content\":\"<a>\",\"special\":false},"
+        "\"8\":{\"content\":\"<b>\",\"special\":true}}}");
+    load_both(t);
+    for (int i = 0; i < 2; i++)
+        EXPECT(t[i], "<A><B><b>", 1, 7, 4, 1, 5, 8);
+    free_both(t);
+    str_release(&s);
+}
+
 T(added_tokens_json_is_special_where_another_file_says_so)
 {
     struct tokenizer *t[2];

@@ -663,6 +663,80 @@ T(llama2c_files_are_read_to_their_last_byte)
     str_release(&s);
 }
 
+/* The file does not say them: the first three pieces are SentencePiece's, then come the bytes. */
+T(llama2c_pieces_have_the_types_of_their_places)
+{
+    static const enum token_type type[] = {TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_CONTROL, TOKEN_BYTE};
+    struct str s = {0};
+    struct tokenizer *t = NULL;
+    struct tokenizer_parts p = {0};
+    make_llama2c(&s);
+    t_ok(tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err), &err);
+    t_ok(tokenizer_parts(&p, t, &err), &err);
+    for (size_t i = 0; i < DS_LEN(type); i++)
+        t_eq(p.token[i].type, type[i]);
+    t_eq(p.token[258].type, TOKEN_BYTE);
+    t_eq(p.token[259].type, TOKEN_NORMAL);
+    tokenizer_parts_release(&p);
+    tokenizer_free(t);
+    str_release(&s);
+}
+
+/* Pieces of equal score share a queue; their pairs appear in the order of other scores. */
+T(pairs_of_equal_score_that_appear_from_right_to_left_merge_from_the_left)
+{
+    enum { TIMES = 200 };
+    static const char *const pieces[] = {"p",  "q",  "r",   "s",   "t",   "u",  "x", "pq",
+                                         "rs", "tu", "pqx", "rsx", "tux", "xp", " "};
+    static const float score[] = {-9, -9, -9, -9, -9, -9, -9, -1, -2, -3, -5, -5, -5, -6, -9};
+    struct str s = {0}, text = {0};
+    struct tokenizer *t = NULL;
+    int32_t want[1 + 3 * TIMES] = {273};
+    str_add_bytes(&s, (const char[]){7, 0, 0, 0}, 4);
+    add_scored(&s, "<unk>", 0);
+    add_scored(&s, "\n<s>\n", 0);
+    add_scored(&s, "\n</s>\n", 0);
+    for (int i = 0; i < 256; i++) {
+        char byte[8];
+        snprintf(byte, sizeof byte, "<0x%02X>", (unsigned)i);
+        add_scored(&s, byte, 0);
+    }
+    for (size_t i = 0; i < DS_LEN(pieces); i++)
+        add_scored(&s, pieces[i], score[i]);
+    t_ok(tokenizer_parse_llama2c(&t, s.p, s.len, "t.bin", &err), &err);
+    for (int i = 0; i < TIMES; i++) {
+        str_add(&text, "tuxrsxpqx");
+        for (int k = 0; k < 3; k++)
+            want[1 + 3 * i + k] = 271 - k;
+    }
+    expect(t, str_text(&text), 0, want, DS_LEN(want));
+    tokenizer_free(t);
+    str_release(&text);
+    str_release(&s);
+}
+
+T(extra_spaces_are_removed_only_where_the_normalizer_does)
+{
+    static const char *const steps[] = {"{\"type\":\"NFKC\"}",
+                                        "{\"type\":\"NFKC\"},{\"type\":\"Strip\"}"};
+    for (size_t i = 0; i < DS_LEN(steps); i++) {
+        struct str s = {0};
+        struct tokenizer *t = NULL;
+        struct tokenizer_parts p = {0};
+        str_addf(&s,
+                 "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s]},\"model\":{"
+                 "\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"u\",0],[\"a\",-1]]}}",
+                 steps[i]);
+        t_ok(tokenizer_load_json(&t, s.p, s.len, "t.json", &err), &err);
+        t_ok(tokenizer_parts(&p, t, &err), &err);
+        t_str(p.model, "t5");
+        t_eq(p.remove_extra_spaces, i == 1);
+        tokenizer_parts_release(&p);
+        tokenizer_free(t);
+        str_release(&s);
+    }
+}
+
 T(tiktoken_files_of_unknown_families_are_refused)
 {
     struct tokenizer *t = NULL;

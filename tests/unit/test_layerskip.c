@@ -71,6 +71,19 @@ T(the_schedule_raises_the_rates_over_training)
     rates_are("layerskip.dropout=0.8 layerskip.schedule=exp", 0.5, 0.8 * 0.414213562);
 }
 
+T(a_single_layer_is_never_dropped)
+{
+    struct model *m = kit_model("model.layers=1 model.dim=8 model.heads=2 model.vocab=53 "
+                                "model.method=layerskip layerskip.dropout=0.9",
+                                3, R, 1, 0);
+    struct pass pass = kit_pass(PASS_TRAIN);
+    kit_fill(&batch, B, T, V, 3);
+    model_forward(m, &batch.b, &pass);
+    t_eq(m->plan[0].n, R);
+    t_near(m->route.metric[1][0], 0, 0);
+    model_free(m);
+}
+
 T(layers_and_steps_draw_on_their_own)
 {
     int runs[2][L][B] = {{{0}}}, differ[2] = {0};

@@ -331,6 +331,15 @@ T(a_wrong_key_names_the_nearest_among_other_names_too)
     train_config_release(&c);
 }
 
+T(a_wrong_setting_is_named_by_its_place_and_so_is_the_one_it_repeats)
+{
+    struct train_config c;
+    struct err e = {0};
+    static const char *const twice[] = {"+edp.early=2", "train.steps=9", "+edp.early=3"};
+    t_fails(train_config_make(&c, NULL, 0, twice, 3, &e), &e, DS_EUSAGE,
+            "setting 3: '+edp.early=3': duplicate key edp.early (setting 1)");
+}
+
 T(what_a_preset_leaves_open_must_be_given)
 {
     char path[1024];
