@@ -376,7 +376,7 @@ def ranks_killed_at_random_moments_leave_a_run_that_resumes():
         if pids:
             os.kill(random.choice(pids), signal.SIGKILL)
         try:
-            out, err = p.communicate(timeout=15 * SLOW)
+            out, err = p.communicate(timeout=60 * SLOW)
         except subprocess.TimeoutExpired:
             p.kill()
             raise AssertionError("kill %d: the run did not end" % i)
