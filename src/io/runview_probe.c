@@ -86,6 +86,7 @@ static int pieces(char ***out, size_t **lengths, struct value v, size_t n)
     size_t *l = lengths ? mem_alloc(n + 1, sizeof *l) : NULL;
     if (!p || (lengths && !l)) {
         mem_free(p);
+        mem_free(l);
         return DS_EMEM;
     }
     char *at = (char *)(p + n);
