@@ -73,8 +73,11 @@ def replace(path, text):
 
 
 def commit():
-    r = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"], capture_output=True, text=True)
-    return r.stdout.strip() or "unknown"
+    """The revision; "-dirty" where more than what this program writes differs from it."""
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout.strip()
+    others = git("status", "--porcelain", "--untracked-files=no", "--", ".", *(":(exclude)" + p for p in (LEDGER, PAGE)))
+    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("-dirty" if others else "")
 
 
 def run_part(name, seconds, ledger):
