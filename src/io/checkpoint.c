@@ -158,13 +158,19 @@ static int to_trash(const char *root, const char *name, char *trash, size_t size
     return fs_rename(from, trash) < 0 ? err_errno(e, "rename %s", from) : 0;
 }
 
-/* Its name is gone from the disk before its files are: a crash leaves no part of it under the name. */
+/* Its name is gone from the disk before its files are: a crash leaves no part of it under the name.
+ * Where that cannot be had it keeps its name. */
 static int remove_checkpoint(const char *root, const char *name, struct err *e)
 {
-    char trash[1200];
-    int rc = to_trash(root, name, trash, sizeof trash, e);
+    char trash[1200], path[1200];
+    int rc = fs_join(path, sizeof path, root, name, e);
     if (rc == 0)
-        rc = fs_sync_dir(root, e);
+        rc = to_trash(root, name, trash, sizeof trash, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_sync_dir(root, e);
+    if (rc < 0 && fs_rename(trash, path) < 0)
+        log_warn("%s: %s", path, strerror(errno));
     return rc == 0 ? fs_remove_tree(trash, e) : rc;
 }
 
