@@ -55,7 +55,7 @@ static int64_t non_embedding(const struct model *m)
     return m->pos_embed < 0 ? n : n - (int64_t)m->params.p[m->pos_embed].n;
 }
 
-/* Machine figures: measured peak of the number format in use, if it was, and bytes per arena. */
+/* Machine figures: the peak of the run's number format, where it was measured, and bytes per arena. */
 static void add_means(struct trainer *t)
 {
     struct account_arena arena[ACCOUNT_ARENAS];
