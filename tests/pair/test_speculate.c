@@ -597,6 +597,7 @@ static void check_distribution(struct sample_options sample, const char *draft)
         ask.sample.seed = (uint64_t)i;
         kv_cache_reset(cache);
         spec_reset(spec);
+        t_eq(spec_counts(spec)->rounds, 0);
         t_ok(model_decode(m, cache, text, 3, &pass, &e), &e);
         t_ok(spec_follow(spec, text, 3, &e), &e);
         t_ok(spec_run(spec, &ask, &r, &e), &e);

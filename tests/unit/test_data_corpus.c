@@ -66,6 +66,9 @@ T(end_of_text_marks_win_over_blank_lines)
         "a.txt", NULL, "one\n\ntwo\n<|endoftext|>\n\nthree<|endoftext|><|endoftext|>four <| five");
     EXPECT(c, "one\n\ntwo", "three", "four <| five");
     corpus_close(c);
+    c = READ("a.txt", "eot", "one < two < three < four < five<|endoftext|>six <em>seven</em> eight");
+    EXPECT(c, "one < two < three < four < five", "six <em>seven</em> eight");
+    corpus_close(c);
 }
 
 T(a_file_a_line_and_a_key)

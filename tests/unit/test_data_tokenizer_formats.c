@@ -725,10 +725,14 @@ T(extra_spaces_are_removed_only_where_the_normalizer_does)
         struct tokenizer_parts p = {0};
         str_addf(&s,
                  "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s]},\"model\":{"
-                 "\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"u\",0],[\"a\",-1]]}}",
+                 "\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"u\",0],[\"a\",-1]]},"
+                 "\"added_tokens\":[{\"id\":2,\"content\":\"<x>\",\"special\":true}]}",
                  steps[i]);
         t_ok(tokenizer_load_json(&t, s.p, s.len, "t.json", &err), &err);
         t_ok(tokenizer_parts(&p, t, &err), &err);
+        t_eq(p.tokens, 3);
+        t_true(p.token[1].score == -1);
+        t_true(p.token[2].score == 0); /* the model does not have it */
         t_str(p.model, "t5");
         t_eq(p.remove_extra_spaces, i == 1);
         tokenizer_parts_release(&p);

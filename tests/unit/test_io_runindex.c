@@ -349,6 +349,30 @@ T(without_memory_for_a_row_the_list_is_refused_rather_than_short)
     t_true(failed > 3 && n < 500);
 }
 
+/* Read up to 1 MiB; a larger one costs only the preset. */
+T(a_row_has_the_preset_of_a_long_meta_json)
+{
+    static const size_t padding[] = {(1 << 20) - 100, 1 << 20};
+    char path[700];
+    const char *root = t_tmpdir();
+    struct err e = {0};
+    put_run(root, "a", "edp", 3, "done");
+    snprintf(path, sizeof path, "%s/a/meta.json", root);
+    for (size_t i = 0; i < DS_LEN(padding); i++) {
+        struct str s = {0};
+        str_add(&s, "{\"preset\": \"small\", \"host\": \"elsewhere\",");
+        for (size_t k = 0; k < padding[i]; k++)
+            str_add_char(&s, ' ');
+        str_add(&s, "\"more\": 1}");
+        t_ok(fs_write_file(path, s.p, s.len, &e), &e);
+        struct run_row *row = read_row(root, "a");
+        t_str(row->preset, i == 0 ? "small" : "");
+        t_str(row->host, "there"); /* the log's */
+        run_row_release(row);
+        str_release(&s);
+    }
+}
+
 T(a_list_survives_what_else_lies_below_the_root)
 {
     char path[700];

@@ -722,6 +722,39 @@ T(the_fingerprint_of_a_large_file_has_samples_of_its_rest)
     t_fails(base_ref_make(&again, in(dir, "gone"), &e), &e, DS_EIO, "gone: No such file");
 }
 
+/* PEFT parts a head that it saves from the embedding of a tied base, which one file may hold. */
+T(a_saved_head_is_parted_from_the_embedding_of_a_tied_base_in_one_file)
+{
+    static const float head[VOCAB * 8] = {[3] = 0.5F, [77] = -2};
+    char dir[1000], name[TENSORS][128];
+    struct st_out t[TENSORS];
+    struct err e = {0};
+    struct export_result r;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=q,v", dir);
+    struct export_source s = {.m = m, .base_only = 1};
+    struct export_options o = {.type = GGUF_T_F32};
+    t_ok(export_gguf(&s, &o, in(dir, "base.gguf"), &r, &e), &e);
+    size_t n = tensors(m, t, name);
+    t[n++] = (struct st_out){
+        "base_model.model.lm_head.weight", ST_F32, 2, {VOCAB, 8}, head, NULL};
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    put(dir, "lora/adapter_config.json",
+        "{\"peft_type\": \"LORA\", \"base_model_name_or_path\": \"../base.gguf\", " ALL
+        ", \"modules_to_save\": [\"lm_head\"]}");
+    struct model *back = opened(in(dir, "lora"));
+    t_true(m->head < 0 && back->head >= 0);
+    real got[VOCAB * 8], base[VOCAB * 8];
+    model_values(back, back->head, 0, VOCAB, got);
+    for (int i = 0; i < VOCAB * 8; i++)
+        t_true(got[i] == (real)head[i]);
+    model_values(back, back->embed, 0, VOCAB, got);
+    model_values(m, m->embed, 0, VOCAB, base);
+    t_true(kit_same(got, base, VOCAB * 8));
+    model_free(back);
+    model_free(m);
+}
+
 T(every_failed_allocation_of_an_adapted_model_is_an_error)
 {
     char dir[1000];
