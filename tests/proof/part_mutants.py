@@ -16,6 +16,7 @@ import mutate
 
 TITLE = "changed operators in the sources, and the tests that notice them"
 SEED = 20
+AIM = 300  # of mutants; more are drawn once all survivors are judged
 SLOW_S = 3
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Kernels of processors that this one may not be: (path, flag of /proc/cpuinfo).
@@ -180,18 +181,31 @@ def try_tests(mutant, tests, seconds, sound, budget, begin=0):
 
 
 def judgements():
-    """(path, line before, line after) -> what was judged."""
+    """(path, line before, line after) -> {function or "": what was judged}."""
     found = {}
     for block in re.split(r"\n\s*\n", read("tests/proof/mutants_judged.txt")):
         lines = [s for s in block.split("\n") if s and not s.startswith("#")]
         if lines:
             assert len(lines) == 4 and [s[:2] for s in lines[1:]] == ["- ", "+ ", "= "], "mutants_judged.txt: not four lines: %s" % lines[0]
-            found[lines[0], lines[1][2:], lines[2][2:]] = lines[3][2:]
+            path, _, function = lines[0].partition(", ")
+            found.setdefault((path, lines[1][2:], lines[2][2:]), {})[function] = lines[3][2:]
     return found
 
 
+def function_at(path, line):
+    """The name of the function that has this line."""
+    heads = [re.match(r"[a-z_][^;=]*?(\w+)\(", s) for s in read(path).split("\n")[:line]]
+    return next((m.group(1) for m in reversed(heads) if m), "")
+
+
+def judgement(judged, path, line, before, after):
+    """"" where there is none."""
+    by_function = judged.get((path, before, after), {})
+    return by_function.get(function_at(path, line) if os.path.exists(os.path.join(tree.ROOT, path)) else "", by_function.get("", ""))
+
+
 def again(entry):
-    """The text of a source with the change of this survivor, or None where the line is no longer there."""
+    """The line of this survivor now and the text of its source with the change, or None where the line is no longer there."""
     if not os.path.exists(os.path.join(tree.ROOT, entry["file"])):
         return None
     source, best = read(entry["file"]), None
@@ -201,7 +215,7 @@ def again(entry):
             text = mutate.apply(source, edits)
             if text.split("\n")[n - 1].strip() == entry["after"]:
                 best = n, text
-    return best and best[1]
+    return best
 
 
 def settle(state, entry, result):
@@ -215,10 +229,15 @@ def settle(state, entry, result):
 
 def review(state, tests, sound, budget):
     """Each survivor has passed all its tests and has a judgement, and a test that was added for one fails for it."""
-    judged, end = judgements(), budget.left() / 2
+    judged, end = judgements(), budget.left() / 2 if state["cursor"] < AIM else 0
     for entry in list(state["survivors"]):
+        now = again(entry)
+        if now is None:
+            settle(state, entry, "gone")
+            continue
+        entry["line"], text = now
         where = "%s:%d: %s -> %s" % (entry["file"], entry["line"], entry["before"], entry["after"])
-        entry["judgement"] = judged.get((entry["file"], entry["before"], entry["after"]), "")
+        entry["judgement"] = judgement(judged, entry["file"], entry["line"], entry["before"], entry["after"])
         added = re.match(r"test added: (tests/[^\s,]+)", entry["judgement"])
         if entry["judgement"] and (not added or entry.get("killed") == entry["judgement"]):
             budget.passed()
@@ -232,10 +251,6 @@ def review(state, tests, sound, budget):
         if budget.left() < end:  # the rest is for new ones
             budget.skipped("%s: %s" % (where, "its test was not run" if added else "%d of %d tests were not run" % (
                 entry["of"] - entry["tests"], entry["of"])))
-            continue
-        text = again(entry)
-        if text is None:
-            settle(state, entry, "gone")
             continue
         with Mutant(entry["file"], text) as mutant:
             if mutant.compile():
@@ -291,7 +306,7 @@ def run(state, budget):
             budget.failed("%s compiled again is not what %s holds" % (known, " and ".join((tree.BUILD, tree.DOUBLE))))
             return
     review(state, tests, sound, budget)
-    while budget.left() > 0:
+    while budget.left() > 0 and (state["cursor"] < AIM or all(s["judgement"] for s in state["survivors"])):
         index = state["cursor"]
         path, line, operator, before, after, text = mutate.draw(random.Random("%d:%d" % (state["seed"], index)), sources, read)
         layer = layers.setdefault(path.split("/")[1], {"killed": 0, "survived": 0, "none": 0})
@@ -309,7 +324,7 @@ def run(state, budget):
                     break
         if result == "survived":
             state["survivors"].append({"index": index, "file": path, "line": line, "operator": operator, "before": before, "after": after,
-                                       "tests": quick, "of": len(mapped), "judgement": judgements().get((path, before, after), "")})
+                                       "tests": quick, "of": len(mapped), "judgement": judgement(judgements(), path, line, before, after)})
             if not state["survivors"][-1]["judgement"]:
                 where = "%s:%d: %s -> %s" % (path, line, before, after)
                 if quick == len(mapped):

@@ -181,7 +181,6 @@ struct unigram {
     size_t pieces;
     double *score; /* of each id */
     double unk_score;
-    int32_t ids;
     /* SentencePiece: sums are floats, and unknown text is never looked up as a whole */
     int single;
 };

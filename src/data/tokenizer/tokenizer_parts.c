@@ -108,7 +108,7 @@ static void add_scores(struct taker *k)
     struct token_part *token = k->out->token;
     const struct unigram *u = b->chars->unigram;
     for (int32_t id = 0; u && id < k->out->tokens; id++)
-        token[id].score = id < u->ids ? (float)u->score[id] : 0;
+        token[id].score = (float)u->score[id];
     if (u)
         return;
     for (int32_t id = 0; id < k->out->tokens; id++)

@@ -11,10 +11,8 @@
 struct unigram *unigram_new(int32_t ids, struct err *e)
 {
     struct unigram *u = mem_alloc(1, sizeof *u);
-    if (u) {
-        u->ids = ids;
+    if (u)
         u->score = mem_alloc((size_t)ids, sizeof *u->score);
-    }
     if (!u || !u->score) {
         err_set(e, DS_EMEM, "out of memory for a vocabulary of %d tokens", ids);
         unigram_free(u);
