@@ -39,7 +39,7 @@ double mem_available_cgroup(const char *mount, const char *self);
 int mem_machine(double *used, double *total);
 /* Ensures capacity for `need` items of `size` in *p (currently *cap), doubling; 0 or DS_EMEM. */
 int mem_grow(void **p, size_t *cap, size_t need, size_t size) DS_CHECK;
-/* Calls so far; fail the n-th call from now on (persistent: and all later ones); 0 = never. */
+/* Calls so far; call number n fails (persistent: and all later ones), 0: none. */
 uint64_t mem_calls(void);
 void mem_fail_at(uint64_t n, int persistent);
 

@@ -52,7 +52,7 @@ struct colour {
 struct str;
 enum cmap_kind { CMAP_SEQUENTIAL, CMAP_DIVERGING };
 struct theme {
-    char name[64];
+    char name[256]; /* as long as a file's */
     int is_light;
     struct colour role[ROLE_COUNT];
     char sequential[32],

@@ -93,12 +93,12 @@ int measure_contrast_spans(struct measure *s, enum contrast_kind kind,
                            struct measure_span out[MEASURE_SPANS]);
 /* Prefill of T tokens (one sequence, last logits): dense and routed in turn, `rounds` pairs, in
  * this process; medians of the dense time and of the pairs' ratios.  use: the routed pass; the
- * dense one runs all layers. */
-void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
-                  const struct pass *use);
+ * dense one runs all layers.  Nothing for rounds 0.  DS_EMEM. */
+int measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
+                 const struct pass *use, struct err *e) DS_CHECK;
 /* Evaluation of one whole batch, forward and loss of all its rows, in pairs as above. */
-void measure_batch_time(struct measure *s, struct model *m, const struct batch *b, int rounds,
-                        const struct pass *use);
+int measure_batch_time(struct measure *s, struct model *m, const struct batch *b, int rounds,
+                       const struct pass *use, struct err *e) DS_CHECK;
 /* Decoding with a KV cache at batch 1: tokens `from`..T-1 one at a time (logits each) after
  * prefilling the rest, dense and routed in turn as above.  0 <= from < T.  DS_ERANGE, DS_EMEM from
  * the cache. */

@@ -357,13 +357,13 @@ static int measure_speed(struct ppl_result *r, struct ppl *p, const struct pass 
     if (T > m->config.max_seq)
         T = (int)m->config.max_seq;
     int made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
-    if (want->prefill_rounds > 0)
-        measure_time(&r->measure, m, p->rows.r.input, T, want->prefill_rounds, pass);
-    int rc =
-        measure_decode(&r->measure, m, p->rows.r.input, T - made, T, want->decode_rounds, pass, e);
+    int rc = measure_time(&r->measure, m, p->rows.r.input, T, want->prefill_rounds, pass, e);
+    if (rc == 0)
+        rc = measure_decode(&r->measure, m, p->rows.r.input, T - made, T, want->decode_rounds,
+                            pass, e);
     struct sweep w = {.p = p, .want = r->windows};
     if (rc == 0 && want->prefill_rounds > 0 && sweep_next(&w) > 0)
-        measure_batch_time(&r->measure, m, &w.b, want->prefill_rounds, pass);
+        rc = measure_batch_time(&r->measure, m, &w.b, want->prefill_rounds, pass, e);
     return rc;
 }
 

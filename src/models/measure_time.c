@@ -47,13 +47,18 @@ static double prefill_seconds(struct model *m, const struct batch *b, struct pas
     return clock_mono() - t;
 }
 
-void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
-                  const struct pass *use)
+int measure_time(struct measure *s, struct model *m, const int32_t *id, int T, int rounds,
+                 const struct pass *use, struct err *e)
 {
     struct batch b = {.B = 1, .T = T, .id = id};
     struct pairs p = {0};
+    if (rounds <= 0)
+        return 0;
+    int rc = 0;
     real *logits = mem_alloc((size_t)m->config.vocab, sizeof *logits);
-    if (logits && rounds > 0 && pairs_init(&p, rounds)) {
+    if (!logits || !pairs_init(&p, rounds)) {
+        rc = err_set(e, DS_EMEM, "prefill timing: out of memory");
+    } else {
         for (int which = 0; which < 2; which++) /* warm up */
             prefill_seconds(m, &b, pair_pass(use, 0, which), logits);
         for (int i = 0; i < rounds; i++) {
@@ -64,10 +69,11 @@ void measure_time(struct measure *s, struct model *m, const int32_t *id, int T, 
         }
         s->time_dense = stat_median(p.dense, (size_t)rounds) / T;
         s->time_ratio = stat_median(p.ratio, (size_t)rounds);
+        m->batch = NULL;
     }
-    m->batch = NULL;
     mem_free(p.dense);
     mem_free(logits);
+    return rc;
 }
 
 static double batch_seconds(struct model *m, const struct batch *b, struct pass pass)
@@ -78,23 +84,26 @@ static double batch_seconds(struct model *m, const struct batch *b, struct pass 
     return clock_mono() - t;
 }
 
-void measure_batch_time(struct measure *s, struct model *m, const struct batch *b, int rounds,
-                        const struct pass *use)
+int measure_batch_time(struct measure *s, struct model *m, const struct batch *b, int rounds,
+                       const struct pass *use, struct err *e)
 {
     struct pairs p = {0};
-    if (rounds > 0 && pairs_init(&p, rounds)) {
-        for (int which = 0; which < 2; which++) /* warm up */
-            batch_seconds(m, b, pair_pass(use, 0, which));
-        for (int i = 0; i < rounds; i++) {
-            double seconds[2];
-            for (int which = 0; which < 2; which++)
-                seconds[which] = batch_seconds(m, b, pair_pass(use, i, which));
-            pair_set(&p, i, seconds);
-        }
-        s->batch_ratio = stat_median(p.ratio, (size_t)rounds);
+    if (rounds <= 0)
+        return 0;
+    if (!pairs_init(&p, rounds))
+        return err_set(e, DS_EMEM, "timing of whole batches: out of memory");
+    for (int which = 0; which < 2; which++) /* warm up */
+        batch_seconds(m, b, pair_pass(use, 0, which));
+    for (int i = 0; i < rounds; i++) {
+        double seconds[2];
+        for (int which = 0; which < 2; which++)
+            seconds[which] = batch_seconds(m, b, pair_pass(use, i, which));
+        pair_set(&p, i, seconds);
     }
+    s->batch_ratio = stat_median(p.ratio, (size_t)rounds);
     m->batch = NULL;
     mem_free(p.dense);
+    return 0;
 }
 
 /* Runs one text with a cache: tokens before `from` in pieces that fit the buffers, the rest one by

@@ -264,8 +264,10 @@ static int add_times(struct trainer *t, struct measure *s, int final, struct err
     if (rounds == 0)
         return 0;
     int T = read_text(t), made = T / 2 < DECODE_TOKENS ? (T + 1) / 2 : DECODE_TOKENS;
-    measure_time(s, t->model, t->input, T, rounds, &pass);
-    return final ? measure_decode(s, t->model, t->input, T - made, T, rounds, &pass, e) : 0;
+    int rc = measure_time(s, t->model, t->input, T, rounds, &pass, e);
+    return rc == 0 && final
+               ? measure_decode(s, t->model, t->input, T - made, T, rounds, &pass, e)
+               : rc;
 }
 
 /* ---- calibration ---- */

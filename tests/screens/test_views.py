@@ -227,6 +227,8 @@ def what_is_wrong_in_a_theme_is_shown_and_the_theme_applied():
     s = says("monitor", ("command theme ./one.theme", one), ("keys j", "one chart"), ("command theme " + long, more),
              ("command theme " + long, "(and 2 more)"), ("command theme light", "theme: light"), size="300x24")
     assert not any("more" in s[i][-1] for i in (0, 4)), s
+    says("monitor", ("command theme " + long, more), ("command theme", "theme: colour-blind"),  # the next of the list
+         size="300x24")
     for name, want, more in (("./one.theme", one, ""), (long, more, "(and 2 more)"), ("light", "one chart", "")):
         line = play(words=("tiny", "--view", "monitor", "--theme", name), size="300x24")[0][-1]
         assert want in line and more in line, (name, line)

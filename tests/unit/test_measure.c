@@ -1,6 +1,7 @@
 /* Every result of an evaluation against a manual count, on models whose decisions the test sets. */
 #include "fake_method.h"
 #include "../kit.h"
+#include "base/mem.h"
 #include "io/record.h"
 #include "models/measure.h"
 
@@ -490,11 +491,35 @@ T(decoding_is_timed_in_pairs_even_for_a_single_token)
     t_near(dense / own, ratio, 1e-9 * ratio);
     t_ok(measure_decode(&s, m, batch.id, 0, 1, 2, &use, &e), &e);
     t_true(s.decode_ratio > 0);
-    measure_time(&s, m, batch.id, 1, 1, &use);
+    t_ok(measure_time(&s, m, batch.id, 1, 1, &use, &e), &e);
     t_true(s.time_ratio > 0);
     t_true(isnan(number_of(&s, "batch_time_ratio")));
-    measure_batch_time(&s, m, &batch.b, 3, &use);
+    t_ok(measure_batch_time(&s, m, &batch.b, 3, &use, &e), &e);
     t_true(number_of(&s, "batch_time_ratio") > 0);
+    measure_release(&s);
+    model_free(m);
+}
+
+T(times_that_have_no_memory_are_errors)
+{
+    struct model *m =
+        kit_model("model.method=dense model.layers=2 model.dim=16 model.heads=2", 1, 256, 0, 0);
+    struct pass use = {.kind = PASS_SPARSE};
+    struct err e = {0};
+    struct measure s;
+    kit_fill(&batch, 4, 64, V, 4);
+    t_ok(measure_init(&s, m, 64, 256, &e), &e);
+    for (uint64_t n = 1; n <= 2; n++) {
+        mem_fail_at(mem_calls() + n, 0);
+        t_fails(measure_time(&s, m, batch.id, 64, 2, &use, &e), &e, DS_EMEM, "prefill timing");
+    }
+    mem_fail_at(mem_calls() + 1, 0);
+    t_fails(measure_batch_time(&s, m, &batch.b, 2, &use, &e), &e, DS_EMEM, "whole batches");
+    mem_fail_at(0, 0);
+    t_true(isnan(s.time_ratio) && isnan(s.batch_ratio));
+    t_ok(measure_time(&s, m, batch.id, 64, 0, &use, &e), &e); /* no rounds, no time */
+    t_ok(measure_batch_time(&s, m, &batch.b, 0, &use, &e), &e);
+    t_true(isnan(s.time_ratio) && isnan(s.batch_ratio));
     measure_release(&s);
     model_free(m);
 }
@@ -510,8 +535,8 @@ T(time_ratios_are_routed_over_dense)
     struct measure s;
     kit_fill(&batch, 4, 64, V, 4);
     t_ok(measure_init(&s, m, 64, 256, &e), &e);
-    measure_time(&s, m, batch.id, 64, 9, &use);
-    measure_batch_time(&s, m, &batch.b, 9, &use);
+    t_ok(measure_time(&s, m, batch.id, 64, 9, &use, &e), &e);
+    t_ok(measure_batch_time(&s, m, &batch.b, 9, &use, &e), &e);
     t_ok(measure_decode(&s, m, batch.id, 32, 64, 9, &use, &e), &e);
     static const char *const ratio[] = {"time_ratio", "batch_time_ratio", "decode_time_ratio"};
     for (size_t i = 0; i < DS_LEN(ratio); i++)
