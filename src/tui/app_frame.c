@@ -317,6 +317,29 @@ static void draw_hints(struct app *app, struct area line)
     }
 }
 
+/* A message too long for the line loses the beginning of its first path rather than its end, which
+ * says what is wrong with the file. */
+static void draw_message(struct area line, const struct app_line *l)
+{
+    static const enum role role[] = {ROLE_DIM, ROLE_TEXT, ROLE_WARN, ROLE_BAD};
+    char text[sizeof l->text + 4];
+    int over = utf8_cells(l->text, strlen(l->text)) - (line.cols - 1);
+    const char *slash = over > 0 ? strchr(l->text, '/') : NULL, *from = slash;
+    while (from && from > l->text && from[-1] != ' ')
+        from--;
+    const char *to = slash, *end = from ? from + strcspn(from, " ") : NULL;
+    while (to && to < end && utf8_cells(from, (size_t)(to - from)) < over + 2) {
+        const char *next = memchr(to + 1, '/', (size_t)(end - to - 1));
+        if (!next)
+            break;
+        to = next;
+    }
+    int is_cut = to && to > slash;
+    if (is_cut)
+        snprintf(text, sizeof text, "%.*s..%s", (int)(from - l->text), l->text, to);
+    area_text(line, 0, 1, line.cols - 1, ink(role[l->level]), is_cut ? text : l->text);
+}
+
 static void draw_bottom(struct app *app, struct area line)
 {
     char waits[320];
@@ -329,9 +352,7 @@ static void draw_bottom(struct app *app, struct area line)
     } else if (app->prompt.is_active) {
         app_draw_prompt(app, line);
     } else if (app->lines && app->say_until > 0) {
-        static const enum role role[] = {ROLE_DIM, ROLE_TEXT, ROLE_WARN, ROLE_BAD};
-        const struct app_line *l = &app->line[(app->lines - 1) % APP_LINES_MAX];
-        area_text(line, 0, 1, line.cols - 1, ink(role[l->level]), l->text);
+        draw_message(line, &app->line[(app->lines - 1) % APP_LINES_MAX]);
     } else if (app->n_pressed) {
         int x = 1;
         for (size_t i = 0; i < app->n_pressed; i++) {

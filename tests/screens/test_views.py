@@ -2,6 +2,7 @@
 scripts on a run of this program and on committed records.  DEPTHSCOPE names the program."""
 import fcntl
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -219,7 +220,8 @@ def the_workbench_names_what_it_does_not_know():
 def what_is_wrong_in_a_theme_is_shown_and_the_theme_applied():
     at = "config/depthscope/themes/a-name-of-a-file-that-is-longer-than-what-the-name-of-a-theme-keeps.theme"
     os.makedirs(os.path.dirname(at))
-    for path, lines in (("one.theme", "colour = red"), (at, "colour = red\ntitle = reddish\nmap.diverging = none")):
+    around = [(os.path.join(os.path.dirname(at), name + ".theme"), "") for name in ("0", "a-next")]
+    for path, lines in (("one.theme", "colour = red"), (at, "colour = red\ntitle = reddish\nmap.diverging = none"), *around):
         with open(path, "w") as f:
             f.write("inherit = light\ntext = red\n%s\n" % lines)
     long = os.path.basename(at)[:-6]
@@ -227,8 +229,12 @@ def what_is_wrong_in_a_theme_is_shown_and_the_theme_applied():
     s = says("monitor", ("command theme ./one.theme", one), ("keys j", "one chart"), ("command theme " + long, more),
              ("command theme " + long, "(and 2 more)"), ("command theme light", "theme: light"), size="300x24")
     assert not any("more" in s[i][-1] for i in (0, 4)), s
-    says("monitor", ("command theme " + long, more), ("command theme", "theme: colour-blind"),  # the next of the list
-         size="300x24")
+    folder = os.path.join(*["deep"] * 16)
+    os.makedirs(folder)
+    shutil.copy("one.theme", folder)
+    says("monitor", ("command theme %s/one.theme" % folder, " ../deep/deep/deep"), ("command theme %s/one.theme" % folder, one),
+         ("command theme %s/none" % folder, "none: not found"), size="80x24")  # what is said of it stays
+    says("monitor", ("command theme " + long, more), ("command theme", "a-next"), size="300x24")  # the next of the list
     for name, want, more in (("./one.theme", one, ""), (long, more, "(and 2 more)"), ("light", "one chart", "")):
         line = play(words=("tiny", "--view", "monitor", "--theme", name), size="300x24")[0][-1]
         assert want in line and more in line, (name, line)
