@@ -143,7 +143,8 @@ struct flops_shape model_config_flops(const struct model_config *c);
 /* "llama", "qwen3", "gpt2" ... when that architecture computes the same function, else NULL. */
 const char *model_config_family(const struct model_config *c);
 /* Writes and reads config.json: Hugging Face's keys (model_type is the family's, else "depthscope")
- * and our own under "depthscope". route_yaml: the method's options, flat "key: value" lines. */
+ * and our own under "depthscope".  route_options: the method's; after an error of reading they may
+ * hold some, which the caller releases. */
 void model_config_to_json(struct str *out, const struct model_config *c,
                           const struct config *route_options);
 int model_config_from_json(struct model_config *c, struct config *route_options, const char *path,

@@ -19,7 +19,7 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e) DS_CH
 int model_open(struct model **out, const char *dir, struct config *overrides, int train,
                struct err *e) DS_CHECK;
 /* Only the configuration of a directory or a file, and the method's options if present.  The caller
- * releases *c. */
+ * releases *c, and *route in any case: options may have been read before what is wrong. */
 int model_config_open(struct model_config *c, struct config *route, const char *model,
                       struct err *e) DS_CHECK;
 /* Only the parameter table, from config.json; model_reserve_values and loading values complete the

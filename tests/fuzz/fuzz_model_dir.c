@@ -57,8 +57,10 @@ static int is_small(void)
     struct err e = {0};
     int rc = model_config_open(&c, &route, fuzz_dir(), &e);
     need_line(rc, &e);
-    if (rc < 0)
+    if (rc < 0) {
+        config_release(&route);
         return 0;
+    }
     rc = model_config_weights(&c) <= WEIGHTS_MAX && model_config_depth(&c) <= DEPTH_MAX &&
          c.max_seq <= NAMES_MAX;
     opt_release(&model_group, &c);

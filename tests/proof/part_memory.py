@@ -12,7 +12,7 @@ def run(state, budget):
         budget.skipped("valgrind is not installed")
         return
     todo = Programs("debug-ref", ["DEBUG=1", "BLAS=ref"], ["unit", "golden", "pair", "screens", "fault"], runner=["valgrind", "-q", "--error-exitcode=99", "--leak-check=no"],
-                    env={"CK_FORK": "no", "T_SLOW_FACTOR": "50", "T_RUNNER": "valgrind"}, seconds=3600)
+                    env={"T_SLOW_FACTOR": "50", "T_RUNNER": "valgrind"}, seconds=3600)
     if todo.run(budget, state):
         todo.again(state)
 
