@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/foreign.h"
 
 enum { WAITING_MAX = 8 << 20, TAIL_MAX = 64 << 20 };
 
@@ -189,6 +190,12 @@ static int find_end(struct runlog_writer *w, uint64_t *tail, struct err *e)
             note(w, entry.body);
         }
     w->offset = runlog_reader_offset(r);
+    const struct foreign_format *other = runlog_reader_format(r);
+    if (rc == 0 && other)
+        rc = err_set(e, DS_EFORMAT,
+                     "%s: a log of another program (%s), not a record stream; move the file away to "
+                     "continue without it",
+                     w->path, other->title);
     runlog_reader_close(r);
     struct stat st;
     if (rc == 0 && fs_fstat(w->fd, &st) < 0) /* what is not cut would stay as a gap */

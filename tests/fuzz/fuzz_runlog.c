@@ -91,10 +91,6 @@ static size_t read_log(const char *path, const struct log *l, struct value *last
     need_line(rc, &e);
     if (rc < 0)
         return 0;
-    if (runlog_reader_format(r)) { /* text of another program's log, with no record before it */
-        runlog_reader_close(r);
-        return SIZE_MAX;
-    }
     while ((rc = runlog_next(r, &x, &e)) == 1) {
         if (x.is_gap)
             continue;
@@ -105,6 +101,10 @@ static size_t read_log(const char *path, const struct log *l, struct value *last
         *last = x.body;
     }
     need_line(rc, &e);
+    if (runlog_reader_format(r)) { /* another program's log, with no record before it */
+        runlog_reader_close(r);
+        return SIZE_MAX;
+    }
     need(rc < 0 || next == l->whole);
     need(value_is(value_get(*last, "kind"), "the end") ||
          runlog_reader_position(r) <= l->bytes.len);
@@ -112,8 +112,8 @@ static size_t read_log(const char *path, const struct log *l, struct value *last
     return records;
 }
 
-/* A writer takes what is whole and goes on. */
-static void go_on(const char *path)
+/* A writer takes what is whole and goes on, but not in the log of another program. */
+static void go_on(const char *path, int is_other)
 {
     struct runlog_writer *w = NULL;
     struct runlog_reader *reader = NULL;
@@ -122,6 +122,7 @@ static void go_on(const char *path)
     struct err e = {0};
     int rc = runlog_writer_open(&w, path, &e), is_there = 0;
     need_line(rc, &e);
+    need(!is_other || rc < 0);
     if (rc == 0) {
         record_begin(r, "the end", 1, 2);
         need(runlog_append(w, r, &e) == 0);
@@ -145,8 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     log_to(fuzz_hush, NULL);
     build(l, data, size);
     fuzz_put(path, str_text(&l->bytes), l->bytes.len);
-    if (read_log(path, l, &last) != SIZE_MAX)
-        go_on(path);
+    go_on(path, read_log(path, l, &last) == SIZE_MAX);
     str_release(&l->bytes);
     str_release(&l->frame);
     mem_free(l);

@@ -390,6 +390,31 @@ T(a_file_of_another_type_is_never_truncated)
     str_release(&s);
 }
 
+/* Their readers take such a file to its end, behind which a record would never be found. */
+T(nothing_is_written_to_the_log_of_another_program)
+{
+    static const struct {
+        const char *bytes, *title;
+        size_t n;
+    } log[] = {
+        {":W&B\xe1\xbe\0", "Weights & Biases", 7},
+        {"{\"step\":1,\"loss\":2.5}\n{\"step\":2,\"loss\":2.25}\n", "JSON", 46},
+        {"step,loss\n1,2.5\n2,2.25\n", "CSV", 23},
+    };
+    const char *p = log_path();
+    for (size_t i = 0; i < DS_LEN(log); i++) {
+        struct runlog_writer *w = NULL;
+        struct err e = {0};
+        struct str s = {0};
+        put(p, log[i].bytes, log[i].n, O_TRUNC);
+        t_fails(runlog_writer_open(&w, p, &e), &e, DS_EFORMAT, log[i].title);
+        t_truef(strstr(e.text, "a log of another program") != NULL, "%s", e.text);
+        slurp(&s, p);
+        t_true(w == NULL && s.len == log[i].n && memcmp(s.p, log[i].bytes, s.len) == 0);
+        str_release(&s);
+    }
+}
+
 /* A disk that lost power may keep part of the first record, or none of its first sector. */
 T(a_log_that_a_disk_hurt_before_its_first_sync_is_kept_aside_and_begun_again)
 {
