@@ -6,7 +6,7 @@ TITLE = __doc__
 
 def run(state, budget):
     todo = Programs("san-thread-ref", ["SAN=thread", "BLAS=ref"], ["unit", "pair", "golden", "screens", "fault", "grad"],
-                    env={"TSAN_OPTIONS": "die_after_fork=0 halt_on_error=0 exitcode=66", "T_SLOW_FACTOR": "10"})
+                    env={"TSAN_OPTIONS": "die_after_fork=0 halt_on_error=0 exitcode=66 handle_sigbus=0 handle_segv=0", "T_SLOW_FACTOR": "40"})
     if todo.run(budget, state):
         todo.again(state)
 

@@ -42,8 +42,9 @@ class Programs:
         self.all = [p for p in found if not any(s in p for s in skip)]
 
     def left(self, state):
-        done = set(state.get("done", []))
-        return [p for p in self.all if self.short(p) not in done]
+        """What failed last comes first."""
+        done, failed = set(state.get("done", [])), state.get("failed", {})
+        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: self.short(p) not in failed)
 
     def short(self, p):
         return p[p.index("tests/") + len("tests/"):]
