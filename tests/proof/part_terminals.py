@@ -464,8 +464,24 @@ def version(terminal):
     return "%s %s" % ("Linux" if terminal.name == "console" else terminal.name, found.group(0) if found else "?")
 
 
+def run_case(state, budget, case):
+    work = tempfile.mkdtemp(prefix="ds-terminals-")
+    os.mkdir(os.path.join(work, "runs"))
+    state["open"] = [o for o in state["open"] if o["case"] != case.id]
+    tally = state["matrix"].setdefault(case.row(), {}).setdefault("auto" if case.term else case.depth, [0, 0, 0, 0])
+    tally[3] = 0 if case.size == SIZES[0] else tally[3]
+    Reference.memo.clear()
+    try:
+        Check(case, work, budget, tally, state["open"]).run()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def run_cases(state, budget, cases):
     is_first = True
+    for case in [c for c in cases if any(o["case"] == c.id for o in state["open"]) and c.terminal.name not in state["missing"]]:
+        if budget.left() > 60:  # as long as a case takes
+            run_case(state, budget, case)
     for _ in range(len(cases)):
         if budget.left() < 3:
             break
@@ -476,17 +492,7 @@ def run_cases(state, budget, cases):
                 budget.skipped("TERM=%s: no terminfo entry" % case.term)
             state["cursor"] = state.get("cursor", 0) + 1
             continue
-        work = tempfile.mkdtemp(prefix="ds-terminals-")
-        os.mkdir(os.path.join(work, "runs"))
-        state["open"] = [o for o in state["open"] if o["case"] != case.id]
-        column = "auto" if case.term else case.depth
-        tally = state["matrix"].setdefault(case.row(), {}).setdefault(column, [0, 0, 0, 0])
-        tally[3] = 0 if case.size == SIZES[0] else tally[3]
-        Reference.memo.clear()
-        try:
-            Check(case, work, budget, tally, state["open"]).run()
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        run_case(state, budget, case)
         if budget.left() > 1 or is_first:  # one that was cut short is the first of the next run, which may give it more time
             state["cursor"] = state.get("cursor", 0) + 1
         is_first = False
