@@ -46,7 +46,7 @@ def main():
             env.pop(name, None)
         else:
             env[name] = value
-    os.write(1, b"before the program\r\n")
+    os.write(1, job["first"].encode() + b"before the program\r\n")
     before = settings()
     p = subprocess.Popen(job["argv"], env=env, start_new_session=False)
     write(os.path.join(where, "started.json"), {"pid": p.pid, "tty": os.ttyname(0), "term": os.environ.get("TERM", "")})

@@ -75,6 +75,7 @@ class Terminal:
     has_modifiers = has_mouse = True
     alias = {}  # keys that it sends as others
     takes_bytes = False  # sequences can be sent as they are
+    first = ""  # what it is sent before the program starts
 
     @staticmethod
     def missing():
@@ -85,7 +86,7 @@ class Terminal:
         self.size = (rows, cols)
         self.children = []
         with open(os.path.join(self.dir, "job.json"), "w", encoding="utf-8") as f:
-            json.dump({"argv": argv, "env": env, "modes": self.modes_asked}, f)
+            json.dump({"argv": argv, "env": env, "modes": self.modes_asked, "first": self.first}, f)
         self.inside = [sys.executable, INSIDE, self.dir]
         try:
             self.open(rows, cols)
@@ -608,17 +609,12 @@ class Urxvt(Window):
 
 class St(Window):
     name = program = "st"
+    first = "\x1b[4i"  # what is written is not copied to the file, only pages
     alias = {"M-" + k: k for k in ("PgUp", "PgDn", "Home", "End", "Ins", "Del")}
     alias["C-Home"] = "Home"
 
     def argv(self, rows, cols, command):
         return ["st", "-g", "%dx%d+0+0" % (cols, rows), "-f", "DejaVu Sans Mono:size=7", "-o", self.shot, "-e", *command]
-
-    def open(self, rows, cols):
-        super().open(rows, cols)
-        fd = os.open(self.started["tty"], os.O_WRONLY | os.O_NOCTTY)
-        os.write(fd, b"\x1b[4i")  # what is written is not copied to the file, only pages
-        os.close(fd)
 
     @staticmethod
     def line(text):
