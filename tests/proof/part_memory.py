@@ -1,7 +1,9 @@
 """undefined values and addresses: the tests of the reference build under valgrind, which runs no vector instructions of its own choice"""
+import os
 import shutil
 
 import part_races
+import proof
 from programs import Programs
 
 TITLE = __doc__
@@ -11,7 +13,8 @@ def run(state, budget):
     if not shutil.which("valgrind"):
         budget.skipped("valgrind is not installed")
         return
-    todo = Programs("debug-ref", ["DEBUG=1", "BLAS=ref"], ["unit", "golden", "pair", "screens", "fault"], runner=["valgrind", "-q", "--error-exitcode=99", "--leak-check=no"],
+    valgrind = ["valgrind", "-q", "--error-exitcode=99", "--leak-check=no", "--suppressions=" + os.path.join(proof.HERE, "valgrind.supp")]
+    todo = Programs("debug-ref", ["DEBUG=1", "BLAS=ref"], ["unit", "golden", "pair", "screens", "fault"], runner=valgrind,
                     env={"T_SLOW_FACTOR": "50", "T_RUNNER": "valgrind"}, seconds=3600)
     if todo.run(budget, state):
         todo.again(state)

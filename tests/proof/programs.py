@@ -1,6 +1,7 @@
 """What parts that run whole test programs share: the list of a build, built as it is needed, run PROOF_JOBS=1 at once."""
 import concurrent.futures
 import glob
+import json
 import os
 import re
 import subprocess
@@ -42,9 +43,12 @@ class Programs:
         self.all = [p for p in found if not any(s in p for s in skip)]
 
     def left(self, state):
-        """What failed last comes first."""
+        """What failed last comes first, then what is quick: a round that is not finished has run most of them."""
+        with open(os.path.join(proof.HERE, "mutants_map.json"), encoding="utf-8") as f:
+            usual = {os.path.splitext(name[len("tests/"):])[0]: s for name, s in json.load(f)["tests"]}
         done, failed = set(state.get("done", [])), state.get("failed", {})
-        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: self.short(p) not in failed)
+        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: (self.short(p) not in failed, usual.get(
+            self.short(p), 0)))
 
     def short(self, p):
         return p[p.index("tests/") + len("tests/"):]

@@ -75,6 +75,7 @@ T(cpuid_agrees_with_the_kernel)
                                        "avx_vnni", "avx512_bf16", "amx_tile", "avx512_fp16",
                                        "amx_int8", "amx_bf16"};
     char asked_for[1024], padded[32];
+    t_skip_if_emulated("the processor is another than the kernel's");
     cpu_cpuid_features(asked_for, sizeof asked_for);
     if (!asked_for[0] || access("/proc/cpuinfo", R_OK) != 0)
         return; /* not an x86, or nothing to compare with */
