@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,14 @@ void t_skip_if_emulated(const char *why)
     const char *runner = getenv("T_RUNNER");
     if (runner && *runner)
         t_skip("under %s %s", runner, why);
+}
+
+void t_skip_without_room(size_t bytes)
+{
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        t_skip("no address space for a file of %.0f GB", (double)bytes / 1e9);
+    munmap(room, bytes);
 }
 
 const char *t_shared(const char *path)

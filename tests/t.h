@@ -21,6 +21,8 @@ void t_register(struct t_case *c);
 void t_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* Skips what qemu-user (T_RUNNER) does not do as a kernel does. */
 void t_skip_if_emulated(const char *why);
+/* Skips where so much cannot be mapped, as under the thread sanitizer and valgrind. */
+void t_skip_without_room(size_t bytes);
 /* "../shared/data/PATH" below the checkout's parent, or skips the test when it is absent. */
 const char *t_shared(const char *path);
 /* A fresh empty directory for this test, removed at its end. */

@@ -53,7 +53,7 @@ int model_read_own(struct model *m, const char *dir, struct str *note, struct er
 /* model_open for a DIR for which model_base returns 1. */
 int model_open_adapted(struct model **out, const char *dir, const char *base,
                        struct config *overrides, int train, struct err *e) DS_CHECK;
-/* model_start_from for it. */
+/* The values of its base, then its own: model_start_from but for the start of adapters. */
 int model_start_adapted(struct model *m, const char *dir, const char *base, struct str *note,
                         struct err *e) DS_CHECK;
 /* model_tensor_match for it: one line. */

@@ -484,6 +484,7 @@ static void write_sparse(const char *path, const struct model *m)
     close(fd);
     if (rc != 0)
         t_skip("the file system keeps no file of %.0f GB", (double)at / 1e9);
+    t_skip_without_room(8 + h.len + at);
     str_release(&h);
 }
 

@@ -1,7 +1,6 @@
 /* llama2.c files that the tests write from one of our models, and invalid files. */
 #include "kit.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "models/load.h"
@@ -184,10 +183,7 @@ T(models_larger_than_memory_are_refused_with_both_sizes)
     put(head, sizeof head);
     if (truncate(path, (off_t)(28 + 4 * values)) != 0)
         t_skip("the file system keeps no file of %.0f GB", 4e-9 * (double)values);
-    void *room = mmap(NULL, 28 + 4 * values, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) /* as under the thread sanitizer */
-        t_skip("no address space for a file of %.0f GB", 4e-9 * (double)values);
-    munmap(room, 28 + 4 * values);
+    t_skip_without_room(28 + 4 * values);
     t_fails(model_open(&m, path, NULL, MODEL_EDIT, &err), &err, DS_EMEM, "B available");
     t_truef(strstr(err.text, "m.bin: out of memory: 283") && m == NULL, "%s", err.text);
     t_ok(model_open(&m, path, NULL, MODEL_INFERENCE, &err),

@@ -36,6 +36,9 @@ int load_set_real(struct model_config *c, const char *key, double v, const char 
                   struct err *e) DS_CHECK;
 int load_set_text(struct model_config *c, const char *key, const char *v, const char *from,
                   struct err *e) DS_CHECK;
+/* The values of m's base parameters, and those of adapters that DIR has: model_start_from but for the
+ * start of the others. */
+int load_values(struct model *m, const char *dir, struct str *note, struct err *e) DS_CHECK;
 /* DS_EMEM with both sizes when m's in-memory values exceed the available memory. */
 int load_check_memory(const struct model *m, const char *path, struct err *e) DS_CHECK;
 /* Creates the model of *c (takes ownership) at its initial values; those that may stay in the file

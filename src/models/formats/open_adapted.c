@@ -61,7 +61,7 @@ static int read_values(struct model *m, const char *dir, const char *base, int t
     if (rc == 0)
         rc = model_reserve_values(m, e);
     if (rc == 0)
-        rc = model_start_from(m, base, &note, e);
+        rc = load_values(m, base, &note, e);
     if (rc < 0)
         err_add(e, rc, "base model of %s", dir);
     else
@@ -74,7 +74,7 @@ int model_start_adapted(struct model *m, const char *dir, const char *base, stru
                         struct err *e)
 {
     struct str of_base = {0};
-    int rc = model_start_from(m, base, &of_base, e);
+    int rc = load_values(m, base, &of_base, e);
     if (rc == 0)
         str_addf(note, "%.*s; ", (int)strcspn(str_text(&of_base), ","), str_text(&of_base));
     note->failed |= of_base.failed;

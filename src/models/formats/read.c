@@ -392,14 +392,19 @@ static int start_from_file(struct model *m, const char *path, struct str *note, 
     return rc < 0 ? err_add(e, rc, "%s", path) : 0;
 }
 
-int model_start_from(struct model *m, const char *dir, struct str *note, struct err *e)
+int load_values(struct model *m, const char *dir, struct str *note, struct err *e)
 {
     char base[1024];
     int rc = model_base(dir, base, sizeof base, e);
     if (rc != 0)
         return rc < 0 ? rc : model_start_adapted(m, dir, base, note, e);
+    return (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, note, e);
+}
+
+int model_start_from(struct model *m, const char *dir, struct str *note, struct err *e)
+{
     adapters_unset(m);
-    rc = (model_is_file(dir) ? start_from_file : start_from_set)(m, dir, note, e);
+    int rc = load_values(m, dir, note, e);
     if (rc == 0)
         adapters_start(m);
     return rc;
