@@ -72,7 +72,7 @@ class Programs:
         if budget.left() <= 0:
             return
         name = self.short(program)
-        if not program.endswith(".py") and not os.path.exists(os.path.join(proof.ROOT, program)) and not make(budget, *self.settings, program):
+        if not program.endswith(".py") and not make(budget, *self.settings, program):
             return
         first = ["python3", program] if program.endswith(".py") else [*self.runner, program]
         try:
