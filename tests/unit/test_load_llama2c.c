@@ -87,6 +87,22 @@ T(models_round_trip_tied_or_not)
     }
 }
 
+T(the_configuration_is_read_by_itself)
+{
+    struct model_config c = {0};
+    struct config route = {0};
+    struct model *m = kit_model("model.method=dense model.layers=2 model.dim=32 model.heads=4 "
+                                "model.kv_heads=2 model.ffn=40 model.vocab=24 model.max_seq=16",
+                                1, 16, MODEL_INFERENCE, 0);
+    t_ok(model_config_open(&c, &route, put_model(m), &err), &err);
+    t_true(c.layers == 2 && c.dim == 32 && c.heads == 4 && c.kv_heads == 2 && c.ffn == 40 &&
+           c.vocab == 24 && c.max_seq == 16 && c.tied);
+    opt_release(&model_group, &c);
+    t_fails(model_config_open(&c, &route, put("no", 2), &err), &err, DS_EFORMAT, "m.bin");
+    config_release(&route);
+    model_free(m);
+}
+
 /* The low bytes of the width come first in the file; a pickle begins with 0x80 and its protocol
  * number. */
 T(widths_that_look_like_a_pickle_are_read)
