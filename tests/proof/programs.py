@@ -43,12 +43,11 @@ class Programs:
         self.all = [p for p in found if not any(s in p for s in skip)]
 
     def left(self, state):
-        """What failed last comes first, then what is quick: a round that is not finished has run most of them."""
+        """What is quick comes first: a round that is not finished has run most of them."""
         with open(os.path.join(proof.HERE, "mutants_map.json"), encoding="utf-8") as f:
             usual = {os.path.splitext(name[len("tests/"):])[0]: s for name, s in json.load(f)["tests"]}
-        done, failed = set(state.get("done", [])), state.get("failed", {})
-        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: (self.short(p) not in failed, usual.get(
-            self.short(p), 0)))
+        done = set(state.get("done", []))
+        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: usual.get(self.short(p), 0))
 
     def short(self, p):
         return p[p.index("tests/") + len("tests/"):]
@@ -62,7 +61,8 @@ class Programs:
         if not make(budget, *self.settings, "driven"):
             return False
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("PROOF_JOBS", "1"))) as pool:
-            runs = [pool.submit(self.run_one, p, budget, state) for p in self.left(state)]
+            again = [p for p in self.all if self.short(p) in state.get("failed", {})]  # in this round or before
+            runs = [pool.submit(self.run_one, p, budget, state) for p in again + [p for p in self.left(state) if p not in again]]
             for r in runs:
                 r.result()
         return not self.left(state)
@@ -91,5 +91,6 @@ class Programs:
             said = [x for x in out.splitlines() if re.search(r"FAIL|WARNING|ERROR|Sanitizer|longer than", x)] or out.strip().splitlines()[-1:]
             failed[name] = " ".join(said[:2])[:300] or "exit status %d" % status
             budget.failed("%s: %s" % (name, failed[name]))
-        state.setdefault("done", []).append(name)
+        if name not in state.setdefault("done", []):
+            state["done"].append(name)
         print("%s: %s" % (name, " ".join(count[-1]) if count else "exit status %d" % status), flush=True)
