@@ -114,19 +114,26 @@ def crc32c(data):
 
 
 def records(run, verify=False, live=False):
-    """(seq, body) of every whole record; anything between them is a gap and fails.  live: the last may be in writing."""
-    b = open(path(run, "log.mp"), "rb").read()
-    i, out = 0, []
-    while i + 18 <= len(b):
-        size = struct.unpack_from(">I", b, i + 1)[0]
-        if b[i] != 0xc9 or b[i + 5] != 0x44 or i + 6 + size > len(b):
-            break
-        crc, seq = struct.unpack_from(">IQ", b, i + 6)
-        check(not verify or crc == crc32c(b[i + 10:i + 6 + size]), "checksum", "at %d" % i)
-        out.append((seq, unpack(b, i + 18)[0]))
-        i += 6 + size
-    check(live or i == len(b), "every byte of the stream belongs to a record", "%d of %d" % (i, len(b)))
-    return out
+    """(seq, body) of every whole record; anything between them is a gap and fails.  live: the last may stay half written.
+
+    A reader may see a part of what a writer is writing just now, so a log that does not end with a record is read again.
+    """
+    end = time.monotonic() + 2 * SLOW
+    while True:
+        b = open(path(run, "log.mp"), "rb").read()
+        i, out = 0, []
+        while i + 18 <= len(b):
+            size = struct.unpack_from(">I", b, i + 1)[0]
+            if b[i] != 0xc9 or b[i + 5] != 0x44 or i + 6 + size > len(b):
+                break
+            crc, seq = struct.unpack_from(">IQ", b, i + 6)
+            check(not verify or crc == crc32c(b[i + 10:i + 6 + size]), "checksum", "at %d" % i)
+            out.append((seq, unpack(b, i + 18)[0]))
+            i += 6 + size
+        if live or i == len(b):
+            return out
+        check(time.monotonic() < end, "every byte of the stream belongs to a record", "%d of %d" % (i, len(b)))
+        time.sleep(0.05)
 
 
 def check_stream(run, verify=True):
