@@ -293,6 +293,8 @@ const struct vector *probe_token(const struct probe *p, const char *name);
 double runview_eval(const struct runview *v, const char *task, const char *name);
 const struct vector *runview_eval_vector(const struct runview *v, const char *task,
                                          const char *name);
+/* The result of that name, or NULL. */
+const struct vector *run_eval_value(const struct run_eval *x, const char *name);
 /* Newest sample of that name (NULL any), or NULL. */
 const struct run_sample *runview_sample(const struct runview *v, const char *name);
 const struct vector *sample_column(const struct run_sample *s, const char *name);

@@ -23,10 +23,7 @@ static const struct run_eval *final_eval(const struct sheet *s, int run)
 
 static const struct vector *eval_value(const struct run_eval *r, const char *name)
 {
-    for (int i = 0; r && i < r->values; i++)
-        if (strcmp(r->value[i].name, name) == 0)
-            return &r->value[i];
-    return NULL;
+    return r ? run_eval_value(r, name) : NULL;
 }
 
 int data_has_eval(const struct sheet *s, int run, const char *scalar)

@@ -186,9 +186,9 @@ static double newest(const struct runview *v, const char *task, const char *rout
         const struct run_eval *x = &v->eval[i];
         if (strcmp(x->task, task) != 0 || strcmp(x->routing, routing) != 0)
             continue;
-        for (int k = 0; k < x->values; k++)
-            if (strcmp(x->value[k].name, key) == 0 && x->value[k].n == 1)
-                return (double)x->value[k].v[0];
+        const struct vector *value = run_eval_value(x, key);
+        if (value && value->n == 1)
+            return (double)value->v[0];
     }
     return (double)NAN;
 }

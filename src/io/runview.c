@@ -442,12 +442,17 @@ const struct vector *probe_token(const struct probe *p, const char *name)
     return vector_find(p->token, p->vectors, name);
 }
 
+const struct vector *run_eval_value(const struct run_eval *x, const char *name)
+{
+    return vector_find(x->value, x->values, name);
+}
+
 const struct vector *runview_eval_vector(const struct runview *v, const char *task,
                                          const char *name)
 {
     for (size_t i = v->n_evals; i-- > 0;) {
         const struct run_eval *x = &v->eval[i];
-        const struct vector *found = vector_find(x->value, x->values, name);
+        const struct vector *found = run_eval_value(x, name);
         if (found && (!task || strcmp(x->task, task) == 0))
             return found;
     }

@@ -144,7 +144,8 @@ static int named_cells(struct runview *v, struct probe *p, struct value map)
     while (p->cells < NAMED_MAX && value_next(map, &it, &key, &item)) {
         struct matrix *m = &p->cell[p->cells];
         char name[64];
-        int rc = name_copy(name, key) ? floats(&m->v, item, n) : DS_EFORMAT;
+        int rc =
+            name_copy(name, key) && !probe_cell(p, name) ? floats(&m->v, item, n) : DS_EFORMAT;
         if (rc == 0 && m->v) {
             *m = (struct matrix){.name = mem_strdup(name),
                                  .help = mem_strdup(""),
@@ -199,8 +200,9 @@ static int named_vectors(struct runview *v, struct probe *p, struct value map)
     while (p->vectors < NAMED_MAX && value_next(map, &it, &key, &item)) {
         char name[64];
         struct vector got = {0};
-        int rc =
-            name_copy(name, key) ? vector_read(&got, name, item, (size_t)p->tokens) : DS_EFORMAT;
+        int rc = name_copy(name, key) && !probe_token(p, name)
+                     ? vector_read(&got, name, item, (size_t)p->tokens)
+                     : DS_EFORMAT;
         if (rc == DS_EMEM)
             return rc;
         if (rc == 0 && got.n == p->tokens) {

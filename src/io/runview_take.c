@@ -340,8 +340,9 @@ static void take_eval(struct runview *v, struct value body, const struct record_
             value_is(key, "options") || value_is(key, "method_options") ||
             value_kind(item) == VALUE_STR)
             continue;
-        rc = name_copy(name, key) ? vector_read(&x.value[x.values], name, item, RECORD_MAX)
-                                  : DS_EFORMAT;
+        rc = name_copy(name, key) && !run_eval_value(&x, name)
+                 ? vector_read(&x.value[x.values], name, item, RECORD_MAX)
+                 : DS_EFORMAT;
         x.values += rc == 0;
         v->invalid += rc == DS_EFORMAT;
         rc = rc == DS_EFORMAT ? 0 : rc;
@@ -361,7 +362,8 @@ static void take_eval(struct runview *v, struct value body, const struct record_
     v->eval[v->n_evals++] = x;
 }
 
-/* Columns of one length; a column of another length is counted and left out. */
+/* Columns of one length; a column of another length, or the second of a name, is counted and left
+ * out. */
 static int sample_columns(struct runview *v, struct run_sample *x, struct value map)
 {
     struct value_iter it = {0};
@@ -369,7 +371,9 @@ static int sample_columns(struct runview *v, struct run_sample *x, struct value 
     char name[64];
     while (x->columns < VALUES_MAX && value_next(map, &it, &key, &item)) {
         struct vector got = {0};
-        int rc = name_copy(name, key) ? vector_read(&got, name, item, RECORD_MAX) : DS_EFORMAT;
+        int rc = name_copy(name, key) && !sample_column(x, name)
+                     ? vector_read(&got, name, item, RECORD_MAX)
+                     : DS_EFORMAT;
         if (rc == DS_EMEM)
             return rc;
         if (rc == 0 && x->n == 0)

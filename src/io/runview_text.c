@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/runview_parts.h"
 
 char *text_copy(struct value v, size_t max)
@@ -21,7 +22,7 @@ int name_copy(char out[64], struct value key)
 {
     size_t n = 0;
     const char *p = value_kind(key) == VALUE_STR ? value_bytes(key, &n) : NULL;
-    if (!p || n == 0 || n > 63 || memchr(p, '\0', n))
+    if (!p || n == 0 || n > 63 || memchr(p, '\0', n) || utf8_valid(p, n) != n)
         return 0;
     memcpy(out, p, n);
     out[n] = '\0';

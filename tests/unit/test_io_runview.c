@@ -179,6 +179,49 @@ T(a_complete_run_is_read)
     runview_free(v);
 }
 
+/* What is listed by name can be written as a JSON object. */
+T(a_name_is_taken_once_and_is_text)
+{
+    struct runview *v = runview_new();
+    begin("eval", 1);
+    record_str(r, "task", "ppl");
+    record_num(r, "loss", 2);
+    record_num(r, "loss", 3);
+    record_num(r, "a\xff", 4);
+    take(v);
+    t_eq(v->invalid, 2);
+    t_eq(v->eval[0].values, 1);
+    t_near(runview_eval(v, "ppl", "loss"), 2, 0);
+    begin("sample", 2);
+    record_map(r, "column");
+    record_f32s(r, "depth", (float[]){1, 2}, 2);
+    record_f32s(r, "depth", (float[]){3, 4}, 2);
+    record_close(r);
+    take(v);
+    t_eq(v->invalid, 3);
+    t_eq(runview_sample(v, NULL)->columns, 1);
+    t_near(sample_column(runview_sample(v, NULL), "depth")->v[1], 2, 0);
+    begin("probe", 3);
+    record_int(r, "layers", 2);
+    record_i32s(r, "ids", (int32_t[]){1, 2}, 2);
+    record_bytes(r, "run", "\1\1\1\0", 4);
+    record_map(r, "cell");
+    record_f32s(r, "gate", (float[]){0, 1, 2, 3}, 4);
+    record_f32s(r, "gate", (float[]){4, 5, 6, 7}, 4);
+    record_close(r);
+    record_map(r, "token");
+    record_f32s(r, "class", (float[]){0, 1}, 2);
+    record_f32s(r, "class", (float[]){2, 3}, 2);
+    record_close(r);
+    take(v);
+    const struct probe *p = runview_probe(v, -1);
+    t_true(p && p->cells == 1 && p->vectors == 1);
+    t_near(probe_cell(p, "gate")->v[3], 3, 0);
+    t_near(probe_token(p, "class")->v[1], 1, 0);
+    t_eq(v->invalid, 5);
+    runview_free(v);
+}
+
 T(wrong_types_are_counted_and_skipped) /* C15 C19 */
 {
     struct runview *v = runview_new();

@@ -1,6 +1,7 @@
 /* depthscope inspect RUN, FILE.mp: records. */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "cli/inspect/inspect.h"
 #include "io/run_state.h"
 #include "io/runlog.h"
@@ -19,7 +20,7 @@ static void count_kind(struct kinds *k, struct value body)
     size_t len, i;
     char name[24] = "?";
     const char *p = value_bytes(value_get(body, "kind"), &len);
-    if (p && len < sizeof name) {
+    if (p && len < sizeof name && utf8_valid(p, len) == len) {
         memcpy(name, p, len);
         name[len] = '\0';
     }

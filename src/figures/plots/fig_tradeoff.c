@@ -32,10 +32,8 @@ struct points {
 
 static double number(const struct run_eval *r, const char *name)
 {
-    for (int i = 0; i < r->values; i++)
-        if (r->value[i].n == 1 && strcmp(r->value[i].name, name) == 0)
-            return (double)r->value[i].v[0];
-    return (double)NAN;
+    const struct vector *value = run_eval_value(r, name);
+    return value && value->n == 1 ? (double)value->v[0] : (double)NAN;
 }
 
 static struct ask *ask_of(struct asks *all, double capacity)
