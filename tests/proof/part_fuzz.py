@@ -19,6 +19,7 @@ TITLE = "fuzzing of every parser and protocol under AddressSanitizer and Undefin
 BUILD, SEEDS = os.path.join(ROOT, "build", "fuzz"), os.path.join(ROOT, "tests", "fuzz", "corpus")
 ENOUGH = 30 * 60  # core-seconds of each target
 LEAST = int(os.environ.get("FUZZ_SECONDS", "20"))
+USUAL = 240  # seconds of a target at a time, because each reads its corpus first, some for half a minute
 LINE_MAX, FILES_MAX, BYTES_MAX = 200, 20, 4096
 # Targets that call no library but libc, which MemorySanitizer knows (others would be reports about what that library wrote), and nothing
 # beyond the layers base and io, which build in a minute.
@@ -130,7 +131,7 @@ def fuzz(state, budget):
             name = left.pop(0)[1]
             done.add(name)
             share = budget.left() * jobs / (len(left) + 1 + len(running))
-            running.append((name, *start(name, int(max(LEAST, min(share, budget.left()))))))
+            running.append((name, *start(name, int(min(max(LEAST, USUAL, share), max(LEAST, budget.left()))))))
         if not running:
             break
         for x in [x for x in running if os.waitid(os.P_PID, x[1].pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)]:
