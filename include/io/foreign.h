@@ -79,7 +79,9 @@ struct foreign_format {
                      points of the earlier content are discarded */
     int (*is_rewritten)(const char *rel); /* the same for some of the members; NULL: none */
     int has_preamble; /* any amount of other text may come first: the end of a file tells, too */
-    int is_newest;    /* of the members only the last, in natural order of names, is read */
+    /* Of the members only the one with the highest place is read, the last name among equals; NULL:
+     * all are. */
+    int64_t (*place)(const char *path, const char *rel);
 };
 
 enum { FOREIGN_PEEK = 16384 };

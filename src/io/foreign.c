@@ -29,7 +29,8 @@ enum {
     CHUNK = 1 << 20,
     UNIT_MAX = 256 << 20,  /* bytes of one line, record or whole file */
     BATCH_BYTES = 4 << 20, /* read before what was found is delivered */
-    KEY_MAX = 63           /* of a key in a record */
+    KEY_MAX = 63,          /* of a key in a record */
+    SIGN = 64              /* bytes at its beginning by which a file is known again */
 };
 
 static const double rest_s = 2; /* a file that is this old is not being written right now */
@@ -64,6 +65,9 @@ struct source {
     int took_end;                 /* ... and took a last line that had no newline */
     uint64_t inode, device, size; /* of the file at the last look, and its time */
     struct timespec changed;
+    double same_since; /* monotonic time since when neither size nor time has changed */
+    char first[SIGN];  /* its beginning, as far as it had been written */
+    size_t firsts;
     int is_broken; /* reported; not read any further */
 };
 
@@ -132,8 +136,8 @@ static int64_t id_of(struct foreign_out *out, const char *name, size_t n)
     void *p = out->name;
     if (out->hint == out->names) /* the next line begins with the first name again */
         out->hint = 0;
-    if (out->hint < out->names && strncmp(out->name[out->hint], name, n) == 0 &&
-        out->name[out->hint][n] == '\0')
+    if (out->hint < out->names && strlen(out->name[out->hint]) == n &&
+        memcmp(out->name[out->hint], name, n) == 0)
         return (int64_t)out->hint++;
     n = short_name(kept, FOREIGN_NAME_MAX, name, n);
     if (n == 4 &&
@@ -372,7 +376,7 @@ static int list_sources(struct foreign_reader *r, struct err *e)
         return add_source(r, slash ? slash + 1 : r->path, e);
     }
     int rc = foreign_files_list(&files, r->path, r->format, e);
-    if (rc == 0 && r->format->is_newest && r->n > 0 && files.n > 0 &&
+    if (rc == 0 && r->format->place && r->n > 0 && files.n > 0 &&
         !has_source(r, files.name[files.n - 1]))
         start_over(r, 1);
     for (size_t i = 0; rc == 0 && i < files.n; i++)
@@ -512,6 +516,25 @@ static int path_of(const struct foreign_reader *r, const struct source *s, char 
     return r->is_dir ? fs_join(out, size, r->path, s->rel, NULL) : str_copy(out, size, r->path);
 }
 
+/* Does the file still begin with the bytes seen before?  One that was truncated and written again
+ * may be longer than before by now. */
+static int same_beginning(struct source *s, int fd)
+{
+    char now[SIGN];
+    ssize_t got = fs_pread(fd, now, sizeof now, 0);
+    if (got < (ssize_t)s->firsts || memcmp(now, s->first, s->firsts) != 0)
+        return got < 0;
+    memcpy(s->first, now, (size_t)got);
+    s->firsts = (size_t)got;
+    return 1;
+}
+
+/* At its present end: its last line may be whole without a newline. */
+static int at_end(struct foreign_reader *r, struct source *s, int is_rest, struct err *e)
+{
+    return is_rest && s->left.len > 0 && s->ended_at != s->size ? take(r, s, 1, e) : 0;
+}
+
 /* Looks at one source: 1 when there is more to read in it, 0 at its present end, 2 after a start
  * from the beginning. */
 static int poll_source(struct foreign_reader *r, struct source *s, struct err *e)
@@ -526,31 +549,35 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     int is_new = s->inode == 0 && s->device == 0;
     int is_same = s->inode == (uint64_t)st.st_ino && s->device == (uint64_t)st.st_dev;
     int moved = st.st_mtim.tv_sec != s->changed.tv_sec || st.st_mtim.tv_nsec != s->changed.tv_nsec;
-    int is_rest = clock_wall() - seconds(st.st_mtim) > rest_s || is_whole(r, s);
     uint64_t seen = s->taken + s->left.len;
     if (!is_new && (!is_same || size < seen || (is_whole(r, s) && (moved || size != s->size)))) {
         start_over(r, is_whole(r, s));
         return 2;
     }
+    if (is_new || moved || size != s->size)
+        s->same_since = clock_mono();
+    /* the time of a file may lie ahead of the clock here, on another host or out of an archive */
+    int is_rest = is_whole(r, s) || clock_wall() - seconds(st.st_mtim) > rest_s ||
+                  clock_mono() - s->same_since > rest_s;
     s->inode = (uint64_t)st.st_ino;
     s->device = (uint64_t)st.st_dev;
     s->size = size;
     s->changed = st.st_mtim;
-    if (size == seen) {
-        if (is_rest && s->left.len > 0 && s->ended_at != size)
-            return take(r, s, 1, e);
-        return 0;
-    }
+    if (size == seen && !moved)
+        return at_end(r, s, is_rest, e);
     if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
     char next = '\n';
-    if (s->took_end && fs_pread(fd, &next, 1, seen) == 1 && next != '\n' && next != '\r') {
-        fs_close(fd); /* the last line was not complete after all */
+    /* written anew, or the last line was not complete after all */
+    if (!same_beginning(s, fd) ||
+        (s->took_end && size > seen && fs_pread(fd, &next, 1, seen) == 1 && next != '\n' &&
+         next != '\r')) {
+        fs_close(fd);
         start_over(r, 0);
         return 2;
     }
-    s->took_end = 0;
-    rc = read_on(r, s, fd, size, is_rest, e);
+    s->took_end &= size == seen;
+    rc = size == seen ? at_end(r, s, is_rest, e) : read_on(r, s, fd, size, is_rest, e);
     fs_close(fd);
     return rc;
 }

@@ -18,10 +18,20 @@ enum {
     FIELDS_MAX = 64
 };
 
+/* Where a line is in the run, as it says itself. */
+struct place {
+    int64_t step, steps;   /* of how many, 0 = not said */
+    int64_t epoch, epochs; /* -1 and 0 = not said */
+    int weight;            /* of its lead */
+};
+
 struct console {
     struct text_lines lines;
-    int64_t step, steps; /* newest; planned, as reported */
+    int64_t step, planned; /* newest; as reported */
     int has_step;
+    struct place last;
+    int64_t before; /* steps of the epochs before, where steps are counted anew in each */
+    int is_per_epoch;
 };
 
 /* The words before the step.  weight: how sure a line with it is of this format. */
@@ -112,6 +122,20 @@ static int begins(const char *p, const char *word)
     return 1;
 }
 
+/* A whole number at p, with "12,500" for thousands; bytes used. */
+static size_t whole_at(const char *p, double *v)
+{
+    size_t n = strspn(p, "0123456789");
+    if (n == 0 || decimal_read(p, n, '.', v) != n)
+        return 0;
+    for (int is_group = n <= 3; is_group && p[n] == ',' && strspn(p + n + 1, "0123456789") == 3;) {
+        double low;
+        n += 1 + decimal_read(p + n + 1, 3, '.', &low);
+        *v = *v * 1000 + low;
+    }
+    return n;
+}
+
 /* ---- the step ---- */
 
 /* "step 10", "step:10/500", "iteration    10/  1000 |", "s:10": what follows it, or NULL. */
@@ -125,12 +149,12 @@ static const char *step_at(const char *p, const char *word, int64_t *step, int64
     if (*p != ' ' && *p != ':' && *p != '=' && *p != '[' && *p != '#')
         return NULL;
     p += strspn(p, " :=[#\t");
-    if (!isdigit((unsigned char)*p) || (n = decimal_read(p, strspn(p, "0123456789"), '.', &v)) == 0)
+    if ((n = whole_at(p, &v)) == 0)
         return NULL;
     p += n;
     if (*skip_blanks(p) == '/') {
         const char *q = skip_blanks(skip_blanks(p) + 1);
-        n = decimal_read(q, strspn(q, "0123456789"), '.', &all);
+        n = whole_at(q, &all);
         p = n ? q + n : p;
     }
     if (*p && !strchr(" :,|]\t)", *p))
@@ -141,17 +165,19 @@ static const char *step_at(const char *p, const char *word, int64_t *step, int64
     return p + strspn(p, " :,|])\t");
 }
 
-/* The step that the line begins with, after a date or a rank; NULL when it has none. */
-static const char *find_step(const char *line, int64_t *step, int64_t *steps, int *weight)
+/* The step that the line begins with, after a date, a rank or an epoch; NULL when it has none. */
+static const char *find_step(const char *line, struct place *at)
 {
+    *at = (struct place){.epoch = -1};
     for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
         if (p > line && is_letter(p[-1]))
             continue;
+        (void)step_at(p, "epoch", &at->epoch, &at->epochs);
         for (size_t i = 0; i < DS_LEN(leads); i++) {
-            const char *rest = step_at(p, leads[i].word, step, steps);
+            const char *rest = step_at(p, leads[i].word, &at->step, &at->steps);
             if (!rest || (leads[i].word[1] == '\0' && p != line))
                 continue;
-            *weight = leads[i].weight;
+            at->weight = leads[i].weight;
             /* "iter 100 step 25": the first of both counts all, the second is passed over */
             int64_t other, others;
             const char *second = step_at(rest, "step", &other, &others);
@@ -193,17 +219,27 @@ static size_t number_at(const char *line, const char *p, double *v)
         return 0;
     size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
                                                                : word_number(p, v);
-    size_t whole = strspn(p, "0123456789");
-    while (n > 0 && n == whole && p[n] == ',' && strspn(p + n + 1, "0123456789") == 3) {
-        double low;
-        n += 1 + decimal_read(p + n + 1, 3, '.', &low);
-        *v = *v * 1000 + low;
-        whole = n;
-    }
+    if (n > 0 && n == strspn(p, "0123456789"))
+        n = whole_at(p, v);
     /* a time of day, a date, a version, a path */
     return n > 0 && strchr(":/_-.", p[n]) && p[n] && p[n + 1] && !isspace((unsigned char)p[n + 1])
                ? 0
                : n;
+}
+
+/* "1.2M", "1.3B": the letter after a number; bytes used. */
+static size_t scale_at(const char *p, double *v)
+{
+    static const struct {
+        char letter;
+        double times;
+    } scale[] = {{'k', 1e3}, {'K', 1e3}, {'M', 1e6}, {'G', 1e9}, {'B', 1e9}, {'T', 1e12}};
+    for (size_t i = 0; i < DS_LEN(scale); i++)
+        if (*p == scale[i].letter && !is_letter(p[1]) && p[1] != '/') {
+            *v *= scale[i].times;
+            return 1;
+        }
+    return 0;
 }
 
 /* The name in the text before a number: after the last separator, or a remark in brackets.
@@ -264,6 +300,7 @@ static size_t fields_of(const char *line, struct field f[FIELDS_MAX])
             p++;
             continue;
         }
+        used += scale_at(p + used, &v);
         const char *name = from, *unit = skip_blanks(p + used);
         size_t n = name_of(&name, p, &is_named);
         int is_metric = set_field(&f[k], name, n, is_named, unit, v);
@@ -356,6 +393,18 @@ static int take_validation(struct foreign_out *out, const char *line)
     return n > 0;
 }
 
+/* "Z", "+00:00", "-0400", "+02" right after a time of day: bytes. */
+static size_t zone_at(const char *p)
+{
+    size_t n = 3;
+    if (*p == 'Z')
+        return 1;
+    if ((*p != '+' && *p != '-') || strspn(p + 1, "0123456789") < 2)
+        return 0;
+    n += p[n] == ':';
+    return strspn(p + n, "0123456789") == 2 ? n + 2 : 3;
+}
+
 /* The date that a logger puts before its lines: "[2024-05-01 12:00:00] ...". */
 static double time_of(const char *line)
 {
@@ -366,6 +415,7 @@ static double time_of(const char *line)
             continue;
         if (p[n] == '.' || p[n] == ',')
             n += 1 + strspn(p + n + 1, "0123456789");
+        n += zone_at(p + n);
         return text_time_parse(p, n, &seconds) ? seconds : (double)NAN;
     }
     return (double)NAN;
@@ -378,26 +428,43 @@ static void deliver(struct foreign_out *out, const struct field *f, size_t n, in
         foreign_point(out, f[i].name, f[i].n, step, time, f[i].value);
 }
 
+/* The step in the whole run.  Some count anew in each epoch ("Epoch [2/3], Step [100/300]"), which
+ * shows when a later epoch has a smaller step; from then on the epochs before are added. */
+static void take_place(struct console *c, struct foreign_out *out, const struct place *at)
+{
+    int is_known = c->has_step && c->last.epoch >= 0 && at->epoch >= 0 && at->steps > 0;
+    double epochs = is_known ? (double)(at->epoch - c->last.epoch) : 0;
+    int64_t planned = at->steps;
+    c->is_per_epoch |= epochs > 0 && at->step <= c->last.step;
+    if (c->is_per_epoch) {
+        double before = (double)c->before + epochs * (double)at->steps;
+        if (!text_step(fmax(before, 0), &c->before) ||
+            !text_step((double)at->steps * (double)at->epochs, &planned))
+            planned = 0;
+    }
+    c->last = *at;
+    c->step = at->step + c->before;
+    c->has_step = 1;
+    if (planned > 0 && planned != c->planned) {
+        c->planned = planned;
+        record_int(foreign_begin(out, "head", c->step, (double)NAN), "steps", planned);
+        foreign_end(out);
+    }
+}
+
 static void take_line(struct console *c, struct foreign_out *out, const char *p, size_t n)
 {
     char line[LINE_BYTES_MAX];
     struct field f[FIELDS_MAX];
-    int64_t step, steps;
-    int weight;
+    struct place at;
     plain(line, p, n);
     if (take_validation(out, line))
         return;
-    const char *rest = find_step(line, &step, &steps, &weight);
+    const char *rest = find_step(line, &at);
     size_t k = rest ? fields_of(rest, f) : 0;
     if (k > 0) {
-        c->step = step;
-        c->has_step = 1;
-        if (steps > 0 && steps != c->steps) {
-            c->steps = steps;
-            record_int(foreign_begin(out, "head", step, (double)NAN), "steps", steps);
-            foreign_end(out);
-        }
-        deliver(out, f, k, step, time_of(line));
+        take_place(c, out, &at);
+        deliver(out, f, k, c->step, time_of(line));
         return;
     }
     for (size_t i = 0; !rest && i < DS_LEN(sentences); i++)
@@ -445,8 +512,7 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
         return 0;
     for (; at < n; at += used) {
         size_t len = foreign_line(p + at, n - at, is_all, &used);
-        int64_t step, steps;
-        int weight = 0;
+        struct place at_line;
         if (used == 0)
             break;
         const char *piece = p + at, *end = piece + len, *stop;
@@ -454,10 +520,10 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
             stop = memchr(piece, '\r', (size_t)(end - piece));
             stop = stop ? stop : end;
             plain(line, piece, (size_t)(stop - piece));
-            const char *rest = find_step(line, &step, &steps, &weight);
+            const char *rest = find_step(line, &at_line);
             if (!rest || fields_of(rest, f) == 0)
                 continue;
-            sure += weight;
+            sure += at_line.weight;
         }
     }
     return sure >= 2 ? 55 : 0;

@@ -46,19 +46,40 @@ struct csv {
 
 /* ---- rows and cells ---- */
 
+static const char separators[] = ",\t;|";
+
+/* Follows the quotes of a row byte by byte.  They open a cell only (5" is a length), and doubled ones
+ * inside stand for one. */
+struct quotes {
+    int is_open, may_open;
+};
+
+/* separator: 0 = not known yet, each of them counts. */
+static void quotes_take(struct quotes *q, char c, char separator)
+{
+    if (c == '"' && (q->is_open || q->may_open)) {
+        q->is_open = !q->is_open;
+        q->may_open = 1;
+    } else if (!q->is_open) {
+        int is_next = separator ? c == separator : c && strchr(separators, c);
+        q->may_open = is_next || (q->may_open && c == ' ');
+    }
+}
+
 /* The row at p, of which line breaks inside quotes are part: its length, and in *used with its end;
  * *used = 0 when it is not whole yet.  *lines: line breaks in it. */
-static size_t row_at(const char *p, size_t n, int is_end, size_t *used, uint64_t *lines)
+static size_t row_at(char separator, const char *p, size_t n, int is_end, size_t *used,
+                     uint64_t *lines)
 {
     size_t len = foreign_line(p, n, is_end, used), first = *used, at = 0;
-    int is_quoted = 0;
+    struct quotes q = {.may_open = 1};
     *lines = 1;
     if (*used == 0 || !memchr(p, '"', len))
         return len;
     for (;;) {
         for (; at < len; at++)
-            is_quoted ^= p[at] == '"';
-        if (!is_quoted)
+            quotes_take(&q, p[at], separator);
+        if (!q.is_open)
             return len;
         size_t more, next = foreign_line(p + *used, n - *used, is_end, &more);
         if ((more == 0 && is_end) || *used > QUOTED_MAX) { /* never closed: its first line alone */
@@ -126,19 +147,18 @@ static int is_blank(const char *p, size_t n)
 /* The separator that occurs most often in the line of names, outside of quotes. */
 static char separator_of(const char *p, size_t n)
 {
-    static const char known[] = ",\t;|";
-    size_t count[sizeof known - 1] = {0}, best = 0;
-    int is_quoted = 0;
+    size_t count[sizeof separators - 1] = {0}, best = 0;
+    struct quotes q = {.may_open = 1};
     for (size_t i = 0; i < n; i++) {
-        const char *k = p[i] ? strchr(known, p[i]) : NULL;
-        is_quoted ^= p[i] == '"';
-        if (k && !is_quoted)
-            count[k - known]++;
+        const char *k = p[i] ? strchr(separators, p[i]) : NULL;
+        quotes_take(&q, p[i], 0);
+        if (k && !q.is_open)
+            count[k - separators]++;
     }
-    for (size_t i = 1; i < sizeof known - 1; i++)
+    for (size_t i = 1; i < sizeof separators - 1; i++)
         if (count[i] > count[best])
             best = i;
-    return known[best];
+    return separators[best];
 }
 
 static int number_of(const struct csv *c, const char *p, size_t n, double *v)
@@ -538,7 +558,7 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
     if (is_settings(b->file))
         return take_settings(out, b);
     while (rc == 0) {
-        size_t n = row_at(b->p + at, b->n - at, b->is_end, &used, &lines);
+        size_t n = row_at(c->separator, b->p + at, b->n - at, b->is_end, &used, &lines);
         if (used == 0 && b->n - at > TEXT_LINE_MAX) {
             foreign_invalid(out, c->is_skipping ? 0 : 1);
             c->is_skipping = 1;
@@ -632,7 +652,7 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     if (p < end && strchr("{[<", *p))
         return 0;
     for (; p < end && lines < 2; p += used) {
-        size_t len = row_at(p, (size_t)(end - p), is_all, &used, &breaks);
+        size_t len = row_at(0, p, (size_t)(end - p), is_all, &used, &breaks);
         if (used == 0)
             break;
         if (is_blank(p, len))

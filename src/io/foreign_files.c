@@ -2,7 +2,6 @@
  * it.  Links that lead in circles and folders of a hundred thousand files end the search early. */
 #include "io/foreign_files.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,36 +65,6 @@ static const struct foreign_format *recognise_file(const char *path)
 
 /* ---- the files of a folder ---- */
 
-/* Digits compare as numbers. */
-static int natural(const char *a, const char *b)
-{
-    while (*a && *b) {
-        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
-            a += strspn(a, "0");
-            b += strspn(b, "0");
-            size_t n = strspn(a, "0123456789"), m = strspn(b, "0123456789");
-            int order = n != m ? (n > m) - (n < m) : memcmp(a, b, n);
-            if (order)
-                return order;
-            a += n;
-            b += m;
-        } else if (*a != *b) {
-            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
-        } else {
-            a++;
-            b++;
-        }
-    }
-    return (*a != 0) - (*b != 0);
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const char *x = *(char *const *)a, *y = *(char *const *)b;
-    int order = natural(x, y);
-    return order ? order : strcmp(x, y);
-}
-
 /* As TensorBoard reads the files of a folder. */
 static int by_name(const void *a, const void *b)
 {
@@ -142,21 +111,44 @@ static int look(struct foreign_files *f, const char *dir, const char *below, int
     return rc;
 }
 
+static void keep_highest(struct foreign_files *f, const char *dir,
+                         const struct foreign_format *format)
+{
+    char path[4096];
+    int64_t highest = INT64_MIN;
+    size_t found = 0, n = f->n;
+    for (size_t i = 0; i < n; i++) {
+        int64_t place = fs_join(path, sizeof path, dir, f->name[i], NULL) == 0
+                            ? format->place(path, f->name[i])
+                            : INT64_MIN;
+        if (place >= highest) {
+            highest = place;
+            found = i;
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        if (i != found)
+            mem_free(f->name[i]);
+    if (n > 0)
+        f->name[0] = f->name[found];
+    f->n = n > 0;
+}
+
 int foreign_files_list(struct foreign_files *f, const char *dir,
                        const struct foreign_format *format, struct err *e)
 {
-    size_t keep = format->is_newest ? 1 : FOREIGN_FILES_MAX;
     *f = (struct foreign_files){0};
     int rc = format->is_member ? look(f, dir, "", format->depth, format, e) : 0;
     if (f->n > 1)
-        qsort(f->name, f->n, sizeof *f->name, format->is_newest ? by_number : by_name);
-    if (f->n > keep) {
-        size_t cut = f->n - keep;
-        for (size_t i = 0; i < cut; i++)
+        qsort(f->name, f->n, sizeof *f->name, by_name);
+    if (format->place)
+        keep_highest(f, dir, format);
+    if (f->n > FOREIGN_FILES_MAX) {
+        f->left_out = f->n - FOREIGN_FILES_MAX;
+        for (size_t i = 0; i < f->left_out; i++)
             mem_free(f->name[i]);
-        memmove(f->name, f->name + cut, keep * sizeof *f->name);
-        f->n = keep;
-        f->left_out = format->is_newest ? 0 : cut;
+        f->n = FOREIGN_FILES_MAX;
+        memmove(f->name, f->name + f->left_out, f->n * sizeof *f->name);
     }
     if (rc < 0)
         foreign_files_release(f);
@@ -174,16 +166,19 @@ void foreign_files_release(struct foreign_files *f)
 /* ---- one path ---- */
 
 /* Does one of the files of a folder hold what its name promises?  The newest are looked at first;
- * an empty one counts: its writer has just started. */
+ * an empty one counts: its writer has just started.  Settings beside the log do not. */
 static int is_format(const char *dir, struct foreign_files *files,
                      const struct foreign_format *format)
 {
     enum { LOOKS = 8 };
-    for (size_t i = files->n, k = 0; i-- > 0 && k < LOOKS; k++) {
+    for (size_t i = files->n, k = 0; i-- > 0 && k < LOOKS;) {
         char path[4096];
         struct stat st;
         if (format->is_named)
             return 1;
+        if (format->is_rewritten && format->is_rewritten(files->name[i]))
+            continue;
+        k++;
         if (fs_join(path, sizeof path, dir, files->name[i], NULL) < 0 || fs_stat(path, &st) != 0)
             continue;
         if (S_ISREG(st.st_mode) && (st.st_size == 0 || recognise_file(path) == format))

@@ -225,7 +225,9 @@ static void deliver_layers(struct foreign_object *o, struct foreign_out *out)
 static void deliver(struct foreign_object *o, struct foreign_out *out)
 {
     int vectors = 0;
-    if (o->rank > 0) {
+    /* where steps came before, an epoch alone is a value at the newest of them */
+    int is_step = o->rank > 0 && (o->rank >= o->best || o->rank != text_step_rank("epoch", 5));
+    if (is_step) {
         o->step = o->own_step;
         o->has_step = 1;
         o->best = o->rank > o->best ? o->rank : o->best;
@@ -238,7 +240,7 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
             const char *name = name_of(o, x);
             int is_tokens = x->n == 6 && memcmp(name, "tokens", 6) == 0;
             vectors |= x->is_vector;
-            if (x->is_vector || is_tokens == pass || (o->rank > 0 && x->rank == o->rank))
+            if (x->is_vector || is_tokens == pass || (is_step && x->rank == o->rank))
                 continue;
             foreign_point(out, name, x->n, o->step, o->time, o->value[x->first]);
         }

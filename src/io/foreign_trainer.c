@@ -2,6 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/decimal.h"
+#include "base/fs.h"
 #include "io/foreign_object.h"
 #include "io/foreign_text.h"
 
@@ -167,6 +169,37 @@ static int is_member(const char *rel)
            (!slash || begins(rel, "checkpoint-"));
 }
 
+/* The step that a file was written at: in the name of its folder, or at its beginning.  The one in
+ * the run's own folder is written last, but may be of an earlier part of the run. */
+static int64_t place(const char *path, const char *rel)
+{
+    char head[4096];
+    size_t n = 0;
+    int64_t step = 0;
+    int fd;
+    if (begins(rel, "checkpoint-")) {
+        const char *number = rel + strlen("checkpoint-");
+        double x;
+        size_t used = decimal_read(number, strspn(number, "0123456789"), '.', &x);
+        return used > 0 && text_step(x, &step) ? 2 * step : -1;
+    }
+    if (fs_open_read(&fd, path, NULL) == 0) {
+        (void)!fs_read_some(fd, head, sizeof head, &n, path, NULL);
+        fs_close(fd);
+    }
+    struct json_scan s = {.p = head, .end = head + n};
+    if (json_scan_next(&s) != JSON_SCAN_OBJECT)
+        return 1;
+    while (json_scan_next(&s) == JSON_SCAN_KEY) {
+        int is_step = json_scan_is(&s, "global_step");
+        enum json_token t = skip_value(&s);
+        if (t == JSON_SCAN_CUT || t == JSON_SCAN_BAD ||
+            (is_step && t == JSON_SCAN_NUMBER && text_step(s.value, &step)))
+            break;
+    }
+    return 2 * step + 1;
+}
+
 const struct foreign_format foreign_trainer = {
     .name = "trainer",
     .title = "Hugging Face Trainer",
@@ -179,5 +212,5 @@ const struct foreign_format foreign_trainer = {
     .is_folder = is_folder,
     .depth = 1,
     .is_whole = 1,
-    .is_newest = 1,
+    .place = place,
 };

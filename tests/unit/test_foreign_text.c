@@ -120,6 +120,38 @@ T(json_lines_have_step_and_time_by_name_and_nested_names)
     runview_free(v);
 }
 
+/* "loss\0..." is not "loss", and no more of a kept name is read than it has. */
+T(a_name_with_a_nul_is_invalid)
+{
+    struct str text = {0};
+    str_add(&text, "{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\\u0000\":3}\n"
+                   "{\"step\":3,\"loss\\u0000");
+    for (int i = 0; i < 1 << 22; i++)
+        str_add_char(&text, 'x');
+    str_add(&text, "\":4}\n");
+    struct runview *v = open_text("nul.jsonl", str_text(&text));
+    t_eq(v->n_series, 1);
+    t_eq(series(v, "loss")->n, 1);
+    t_eq(v->invalid, 2);
+    runview_free(v);
+    str_release(&text);
+}
+
+/* What is logged once per epoch, beside what has steps. */
+T(an_epoch_alone_is_at_the_newest_step)
+{
+    struct runview *v =
+        open_text("epoch.jsonl", "{\"step\":200,\"loss\":1.5}\n{\"epoch\":1,\"val_loss\":2.5}\n"
+                                 "{\"step\":300,\"loss\":1.25}\n{\"lr\":4}\n");
+    point(v, "val_loss", 0, 200, 2.5);
+    point(v, "epoch", 0, 200, 1);
+    point(v, "lr", 0, 300, 4);
+    runview_free(v);
+    v = open_text("epochs.jsonl", "{\"epoch\":1,\"loss\":2}\n{\"epoch\":2,\"loss\":1}\n");
+    point(v, "loss", 1, 2, 1);
+    runview_free(v);
+}
+
 T(the_best_name_of_a_step_wins_and_lines_without_one_are_numbered)
 {
     struct runview *v = open_text("b.jsonl", "{\"epoch\":3,\"global_step\":30,\"loss\":1}\n"
@@ -386,6 +418,18 @@ T(a_folder_of_lightning_has_its_settings)
     runview_free(v);
 }
 
+/* RFC 4180: 5" is a length. */
+T(a_quote_inside_of_a_cell_is_a_character)
+{
+    struct runview *v = open_text("inch.csv", "step,loss,note\n1,2.0,5\" pipe\n2,1.5,x\n"
+                                              "3,1.25,6\" pipe\n4,1,\"a\nb\"\n5,0.5, \"c\"\"\n\"\n");
+    t_eq(series(v, "loss")->n, 5);
+    point(v, "loss", 1, 2, 1.5);
+    point(v, "loss", 4, 5, 0.5);
+    t_eq(v->invalid, 0);
+    runview_free(v);
+}
+
 T(text_with_commas_is_not_a_table)
 {
     t_str(format_of("a.txt", "Dear all,\nthanks, and see you, soon\n"), "");
@@ -503,6 +547,52 @@ T(the_lines_of_other_trainers_are_points)
     runview_free(v);
 }
 
+T(thousands_and_the_letters_after_numbers_are_read)
+{
+    struct runview *v =
+        open_text("big.log", "step 900 | loss 2.5 | tokens: 900K\nstep 1,000/12,500 | loss 2.25 | "
+                             "tok/s: 1.5M | tokens: 1.25B\nstep 12,500 | loss 2 | mem: 10GB\n");
+    point(v, "loss", 1, 1000, 2.25);
+    point(v, "loss", 2, 12500, 2);
+    point(v, "tokens", 0, 900, 9e5);
+    point(v, "tokens", 1, 1000, 1.25e9);
+    point(v, "tok/s", 0, 1000, 1.5e6);
+    point(v, "mem", 0, 12500, 10);
+    t_eq(v->steps_planned, 12500);
+    runview_free(v);
+}
+
+T(steps_that_begin_anew_in_each_epoch_go_on)
+{
+    struct runview *v = open_text("epochs.log", "Epoch [1/3], Step [100/300], Loss: 4\n"
+                                                "Epoch [1/3], Step [300/300], Loss: 3\n"
+                                                "Epoch [2/3], Step [100/300], Loss: 2.5\n"
+                                                "Epoch [2/3], Step [300/300], Loss: 2\n"
+                                                "Epoch [3/3], Step [100/300], Loss: 1\n");
+    for (size_t i = 0; i < 5; i++)
+        point(v, "Loss", i, (int64_t[]){100, 300, 400, 600, 700}[i],
+              (double[]){4, 3, 2.5, 2, 1}[i]);
+    t_eq(v->steps_planned, 900);
+    runview_free(v);
+    v = open_text("epochs2.log", "Epoch 1, step 100/900, loss: 4\nEpoch 2, step 400/900, loss: 3\n"
+                                 "Epoch 3, step 700/900, loss: 2\n");
+    point(v, "loss", 2, 700, 2);
+    t_eq(v->steps_planned, 900);
+    runview_free(v);
+}
+
+T(the_zone_after_a_time_counts)
+{
+    static const char *const line[] = {"2024-05-01T12:00:00.25Z step 1 loss 2.5\n",
+                                       "2024-05-01T14:00:00.25+02:00 step 1 loss 2.5\n",
+                                       "[2024-05-01 08:00:00.25-0400] step 1 loss 2.5\n"};
+    for (size_t i = 0; i < DS_LEN(line); i++) {
+        struct runview *v = open_text("zone.log", line[i]);
+        t_near(series(v, "loss")->time[0], 1714564800.25, 1e-6);
+        runview_free(v);
+    }
+}
+
 T(progress_and_prose_are_passed_over)
 {
     struct runview *v =
@@ -570,6 +660,15 @@ T(the_state_of_a_trainer_and_its_newest_checkpoint_are_read)
     v = open_path(in_dir("out/checkpoint-9"));
     state_is(v, 9, RUN_SILENT);
     runview_free(v);
+    put("out/trainer_state.json", STATE("10", "false")); /* of an earlier part of the run */
+    v = open_path(in_dir("out"));
+    state_is(v, 20, RUN_DONE);
+    runview_free(v);
+    put("out/trainer_state.json", STATE("20", "true"));
+    put("out/checkpoint-20/trainer_state.json", STATE("20", "false"));
+    v = open_path(in_dir("out"));
+    state_is(v, 20, RUN_DONE);
+    runview_free(v);
 }
 
 T(a_half_written_state_is_waited_for)
@@ -621,6 +720,63 @@ T(a_run_of_mlflow_has_metrics_parameters_and_state)
     t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
     t_str(run_state_name(v->state), "silent");
     t_eq(v->n_series, 2);
+    runview_free(v);
+    for (char name[] = "0/many/params/a"; name[14] < 'm'; name[14]++)
+        put(name, "1");
+    put("0/many/metrics/loss", "1700000000000 2.5 0\n");
+    put("0/many/tags/mlflow.runName", "many-parameters");
+    put("0/many/meta.yaml", "run_name: many-parameters\nstatus: 3\n");
+    for (int k = 0; k < 2; k++) {
+        v = open_path(in_dir(k ? "0/many/metrics" : "0/many"));
+        point(v, "loss", 0, 0, 2.5);
+        runview_free(v);
+    }
+}
+
+/* ---- files that change ---- */
+
+static size_t points_after_poll(struct runview *v, const char *name)
+{
+    struct err e = {0};
+    size_t n = 0;
+    t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+    for (size_t i = 0; has(v, name) && i < series(v, name)->n; i++)
+        n += !series(v, name)->is_old[i];
+    return n;
+}
+
+T(a_log_that_is_written_anew_is_read_anew)
+{
+    struct runview *v = open_text("train.log", "config a\nstep 1 loss 4.5\nstep 2 failed: 1\n");
+    t_true(has(v, "failed"));
+    FILE *f = fopen(in_dir("train.log"), "w"); /* the same file */
+    t_true(f && fputs("config b\nstep 1 loss 3.5\nstep 2 loss 3.25\nstep 3 loss 3\n", f) > 0);
+    t_eq(fclose(f), 0);
+    t_eq(points_after_poll(v, "loss"), 3);
+    point(v, "loss", 0, 1, 3.5);
+    t_eq(points_after_poll(v, "failed"), 0);
+    runview_free(v);
+}
+
+/* Out of an archive of another zone, or of a host whose clock is ahead. */
+T(a_file_of_the_future_is_at_rest_when_it_no_longer_changes)
+{
+    const char *path = put("future.csv", "step,loss\n1,2\n2,1.5");
+    struct timespec then[2];
+    clock_gettime(CLOCK_REALTIME, &then[0]);
+    then[0].tv_sec += 5 * 3600;
+    then[1] = then[0];
+    t_eq(utimensat(AT_FDCWD, path, then, 0), 0);
+    struct err e = {0};
+    struct runview *v = NULL;
+    t_ok(runview_open(&v, path, &e), &e);
+    size_t n = points_after_poll(v, "loss");
+    t_eq(n, 1);
+    for (double until = clock_mono() + 10; n < 2 && clock_mono() < until;) {
+        clock_sleep(0.1);
+        n = points_after_poll(v, "loss");
+    }
+    t_eq(n, 2);
     runview_free(v);
 }
 
