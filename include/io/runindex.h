@@ -30,7 +30,7 @@ enum run_number {
     RUN_PID, /* of the process that wrote the newest head */
     RUN_DISK_FREE, /* bytes, of the newest system record */
     RUN_GPU_USE,   /* 0 to 1: the busiest GPU of the newest system record */
-    RUN_ALERTS,    /* that hold by the run's own records: io/alert.h */
+    RUN_ALERTS,    /* that hold by the run's own records, of a long log by its last: io/alert.h */
     RUN_NUMBERS
 };
 

@@ -101,8 +101,8 @@ const char *run_column_text(const struct run_row *row, const struct run_column *
                      row->notes.tag[i]);
         break;
     default:
-        if (isfinite(x))
-            snprintf(out, size, "%.9g", x);
+        if (isfinite(x)) /* a seed in full */
+            snprintf(out, size, "%.*g", fabs(x) < 9e15 && x == floor(x) ? 16 : 9, x);
     }
     return out;
 }
@@ -343,7 +343,8 @@ static int is_inner_link(const char *root, const char *path)
         !realpath(root, from))
         return 0;
     size_t n = strlen(from), m = strlen(to);
-    return (strncmp(to, from, n) == 0 && to[n] == '/') || (strncmp(from, to, m) == 0);
+    return (strncmp(to, from, n) == 0 && to[n] == '/') ||
+           (strncmp(from, to, m) == 0 && (from[m] == '/' || from[m] == '\0' || m == 1));
 }
 
 /* Changes whenever the file does. */

@@ -320,6 +320,7 @@ static void forget_newest(struct scan *s)
         s->from[newest[i]] = 0;
     }
     s->row->phase.has_end = s->row->phase.is_paused = 0;
+    s->alerts = 0;
     s->has_eval = s->metrics = 0;
     s->steps = 0;
     s->first.step = s->last.step = -1;

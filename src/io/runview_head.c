@@ -495,19 +495,18 @@ void runview_take_head(struct runview *v, struct value body, const struct record
     take_metas(v, value_get(body, "metrics"));
     take_live(v, value_get(body, "live"));
     v->head_time = c->time;
-    /* a head amid the log of another program adds to what is known, unless it says otherwise */
-    int is_resume = value_num(resume, 0) > 0 || (v->index->has_head && !runview_foreign(v));
+    /* without it a head adds to what is known: steps that go back supersede what they repeat */
+    int is_resume = value_num(resume, 0) > 0;
     if (is_resume)
         runview_order(v);
     for (size_t i = 0; is_resume && i < v->n_series && c->step >= 0; i++)
         series_resume(&v->series[i], c->step);
     if (is_resume)
         probes_supersede(v, -1, c->step);
-    if (v->index->has_head || value_num(resume, 0) > 0)
+    if (is_resume)
         matrices_supersede(v, c->step);
     if (format > FORMAT)
         runview_event_add(
             v, c->step, c->time, LOG_WARN, "format",
             "the stream has a newer format than this program supports; parts of it are not shown");
-    v->index->has_head = 1;
 }

@@ -24,7 +24,7 @@ struct runview_index {
     double tokens, flops; /* newest token count with its FLOPs, and its step */
     int64_t tokens_step;
     int walks; /* back over superseded points, bounded */
-    int is_failed, has_head;
+    int is_failed;
     char foreign[64]; /* title of the format that a stream of records was made from */
     int is_directory; /* its name is the run's, which may have been renamed since the head */
     struct run_phase phase;

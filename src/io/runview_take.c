@@ -329,6 +329,7 @@ static void take_eval(struct runview *v, struct value body, const struct record_
     struct value_iter it = {0};
     struct value key, item;
     char name[64];
+    double number;
     void *p = v->eval;
     struct run_eval x = {.step = c->step,
                          .task = text_copy(value_get(body, "task"), 256),
@@ -338,7 +339,7 @@ static void take_eval(struct runview *v, struct value body, const struct record_
     while (rc == 0 && x.values < VALUES_MAX && value_next(body, &it, &key, &item)) {
         if (is_common(key) || value_is(key, "task") || value_is(key, "routing") ||
             value_is(key, "options") || value_is(key, "method_options") ||
-            value_kind(item) == VALUE_STR)
+            (value_kind(item) == VALUE_STR && !value_is_num(item, &number)))
             continue;
         rc = name_copy(name, key) && !run_eval_value(&x, name)
                  ? vector_read(&x.value[x.values], name, item, RECORD_MAX)

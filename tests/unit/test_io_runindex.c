@@ -407,6 +407,58 @@ T(a_list_survives_what_else_lies_below_the_root)
     runindex_release(&x);
 }
 
+T(a_seed_is_shown_in_full_and_a_link_beside_a_longer_name_is_followed)
+{
+    char path[700], to[700], text[80];
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    struct run_row *row;
+    put_run(root, "exp/a", "edp", 3, "done");
+    row = read_row(root, "exp/a");
+    row->number[RUN_SEED] = 1714579201;
+    t_str(run_row_text(row, "seed", 0, text, sizeof text), "1714579201");
+    row->number[RUN_VAL_LOSS] = 1.0 / 3;
+    t_str(run_row_text(row, "val_loss", 0, text, sizeof text), "0.333333333");
+    run_row_release(row);
+    snprintf(path, sizeof path, "%s/exp2", root);
+    t_ok(fs_mkdirs(path, &e), &e);
+    snprintf(to, sizeof to, "%s/exp2/base", root); /* "exp" begins the name of "exp2" */
+    t_eq(symlink("../exp", to), 0);
+    t_ok(runindex_refresh(&x, path, &e), &e);
+    t_eq(x.n, 1);
+    snprintf(to, sizeof to, "%s/exp/up", root);
+    t_eq(symlink("..", to), 0);
+    snprintf(path, sizeof path, "%s/exp", root);
+    t_ok(runindex_refresh(&x, path, &e), &e);
+    t_eq(x.n, 1);
+    runindex_release(&x);
+}
+
+/* The newest part of a long log says nothing of an alert that its first part raised. */
+T(an_alert_of_the_first_records_of_a_long_log_does_not_hold_for_ever)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "edp", 0, 2000);
+    for (int i = 1; i <= 2000; i++) {
+        put_metric(w, i, 3, (double)NAN);
+        if (i != 20 && i != 300)
+            continue;
+        record_begin(r, "event", i, when + i);
+        record_str(r, "level", i == 20 ? "warn" : "info");
+        record_str(r, "name", "alert");
+        record_str(r, "rule", "gpu");
+        record_bool(r, "over", i == 300);
+        record_str(r, "text", "idle");
+        append(w);
+    }
+    struct run_row *row = read_row(root, "a");
+    t_near(row->number[RUN_ALERTS], 0, 0);
+    run_row_release(row);
+    runlog_writer_close(w);
+}
+
 T(sorting_by_any_column_puts_missing_values_last_and_keeps_equal_ones)
 {
     const char *root = t_tmpdir();

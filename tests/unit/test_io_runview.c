@@ -179,6 +179,33 @@ T(a_complete_run_is_read)
     runview_free(v);
 }
 
+T(a_head_without_resume_adds_to_what_is_known)
+{
+    struct runview *v = runview_new();
+    for (int half = 0; half < 2; half++) {
+        begin("head", 0);
+        record_str(r, half ? "method" : "host", "x");
+        take(v);
+        for (int k = 1; k <= 3; k++) {
+            begin("metric", 3 * half + k);
+            record_num(r, "loss", k);
+            take(v);
+        }
+    }
+    for (size_t i = 0; i < 6; i++)
+        t_true(!runview_series(v, "loss")->is_old[i]);
+    begin("metric", 5);
+    record_num(r, "loss", 9);
+    take(v);
+    t_true(!runview_series(v, "loss")->is_old[3] && runview_series(v, "loss")->is_old[4]);
+    begin("eval", 5);
+    record_str(r, "task", "val");
+    record_str(r, "perplexity", "Inf");
+    take(v);
+    t_true(isinf(runview_eval(v, "val", "perplexity")));
+    runview_free(v);
+}
+
 /* What is listed by name can be written as a JSON object. */
 T(a_name_is_taken_once_and_is_text)
 {

@@ -253,7 +253,7 @@ class _Stage:
             self.invalid()
 
     def _take_head(self, body: Dict[str, Any], step: int) -> None:
-        if (self.head or body.get("resume") is True) and step >= 0:
+        if body.get("resume") is True and step >= 0:
             for table in (self.metric, self.layer, self.matrix):
                 for points in table.values():
                     points.supersede(step)
