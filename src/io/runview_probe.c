@@ -144,8 +144,7 @@ static int named_cells(struct runview *v, struct probe *p, struct value map)
     while (p->cells < NAMED_MAX && value_next(map, &it, &key, &item)) {
         struct matrix *m = &p->cell[p->cells];
         char name[64];
-        int rc =
-            name_copy(name, key) && !probe_cell(p, name) ? floats(&m->v, item, n) : DS_EFORMAT;
+        int rc = name_copy(name, key) && !probe_cell(p, name) ? floats(&m->v, item, n) : DS_EFORMAT;
         if (rc == 0 && m->v) {
             *m = (struct matrix){.name = mem_strdup(name),
                                  .help = mem_strdup(""),
