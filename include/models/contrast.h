@@ -20,7 +20,7 @@ enum contrast_kind {
 struct contrast {
     int L;
     struct {
-        double nll, tokens, run, cells, flops, flops_dense;
+        double nll, tokens, batches, run, cells, flops, flops_dense;
     } sum[CONTRAST_KINDS];
     double *topk_capacity; /* (L) rows executed in top-k passes; / topk_rows */
     double topk_rows;

@@ -333,8 +333,8 @@ static int measure_controls(struct ppl_result *r, struct ppl *p, const struct pa
     const int wanted[CONTRAST_KINDS] = {[CONTRAST_RANDOM] = want->controls > 0,
                                         [CONTRAST_STATIC] = want->controls > 1,
                                         [CONTRAST_DENSE] = want->dense};
-    double tokens = r->measure.contrast.sum[CONTRAST_CAUSAL].tokens;
-    struct sweep w = {.p = p, .want = windows_for(p->windows, (int64_t)tokens)};
+    int64_t seen = (int64_t)r->measure.contrast.sum[CONTRAST_CAUSAL].batches * r->batch;
+    struct sweep w = {.p = p, .want = seen < r->windows ? seen : r->windows};
     int rc = 0;
     if (pass->kind == PASS_DENSE || !r->measure.is_gated || !(want->controls || want->dense))
         return 0;

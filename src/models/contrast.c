@@ -102,6 +102,7 @@ void contrast_add(struct contrast *c, enum contrast_kind kind, const struct mode
         c->sum[kind].nll += (double)m->nll[i];
         c->sum[kind].tokens += 1;
     }
+    c->sum[kind].batches += 1;
     c->sum[kind].run += (double)m->flops.rows_run;
     c->sum[kind].cells += (double)m->flops.rows;
     c->sum[kind].flops += flops_total(&m->flops);

@@ -227,13 +227,16 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, rea
 
 /* Controls: the same tokens at the same rates with content-independent routing, and a dense
  * pass. */
-static int add_controls(struct trainer *t, struct measure *s, struct err *e)
+static int add_controls(struct trainer *t, struct measure *s, int64_t tokens, struct err *e)
 {
     static const enum contrast_kind kinds[] = {CONTRAST_RANDOM, CONTRAST_STATIC, CONTRAST_DENSE};
     struct measure_span v[MEASURE_SPANS];
     uint64_t place = 0;
     int own, rc = team_spread(v, measure_spans(s, 0, v), e); /* the rates */
-    struct walk w = walk_shared(t, (int64_t)s->contrast.sum[CONTRAST_CAUSAL].tokens);
+    struct walk w = walk_shared(t, tokens);
+    uint64_t batches = (uint64_t)s->contrast.sum[CONTRAST_CAUSAL].batches;
+    uint64_t seen = batches * (uint64_t)t->config.train.batch;
+    w.want = seen < w.want ? seen : w.want;
     while (s->is_gated && rc == 0 && walk_round(&w, &own, &place) > 0)
         for (size_t i = 0; own && i < DS_LEN(kinds) && rc == 0; i++)
             rc = run_contrast(t, s, kinds[i], &w, place, e);
@@ -355,7 +358,7 @@ static int measure_text(struct trainer *t, struct measure *s, int64_t tokens, in
     int rc = add_batches(t, s, tokens, nll, e);
     if (rc == 0)
         rc = loader_check(t->val, e);
-    return rc == 0 && final ? add_controls(t, s, e) : rc;
+    return rc == 0 && final ? add_controls(t, s, tokens, e) : rc;
 }
 
 static int report(struct trainer *t, struct measure *s, int final, const real *nll, struct err *e)

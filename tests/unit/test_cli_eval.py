@@ -82,6 +82,17 @@ def records_of(path):
 
 
 @test
+def answers_alone_are_compared_with_dense_on_the_same_tokens():
+    run("train", *TINY, "data.path=hops", "train.seq=29", "hops.k=3", "data.docs=200", "data.loss=answers", "model.method=halt", "--run", "answers")
+    words = ("eval", "answers", "time_rounds=0", "batch=4")
+    x = run_json(*words)
+    assert x["control_tokens"] == x["tokens"] < x["windows_scored"] * x["seq"] / 2 and x["control_loss"] == x["loss"], x
+    assert run_json(*words, "routing=dense")["loss"] == x["dense_loss"], x
+    full = run_json(*words, "--benchmark", "capacities=0.5,1")["rows"][1]
+    assert full["loss_delta"] == 0 and full["block_ratio"] == 1, full
+
+
+@test
 def an_evaluation_names_the_options_that_replaced_the_stored_ones():
     quick = "time_rounds=0 controls=false tokens=128".split()
     plain = run_json("eval", "edp", *quick, "-o", "plain.mp")

@@ -124,6 +124,7 @@ T(answers_alone_are_the_loss_and_the_tokens_that_count)
     for (int k = 0; tokens && k < tokens->n; k++)
         n += (double)tokens->v[k];
     t_near(n, runview_eval(v, "final", "tokens"), 0);
+    t_near(n, runview_eval(v, "final", "control_tokens"), 0);
     t_str(runview_config(v, "data.loss"), "answers");
     t_str(runview_config(v, "hops.queries"), "3");
     runview_free(v);
