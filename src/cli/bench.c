@@ -54,7 +54,8 @@ static void print_result(struct str *out, const struct speed_result *r)
     str_add(out, "}");
 }
 
-static void print_json(struct str *out, const struct speed_list *l)
+/* from: the checkpoint that was measured; "" = none. */
+static void print_json(struct str *out, const struct speed_list *l, const char *from)
 {
     char cpu[256];
     cpu_describe(cpu, sizeof cpu);
@@ -69,6 +70,8 @@ static void print_json(struct str *out, const struct speed_list *l)
     json_add_int(out, "threads", pool_threads());
     json_add_str(out, "gemm", l->gemm);
     json_add_str(out, "model", l->model);
+    if (from[0])
+        json_add_str(out, "checkpoint", from);
     json_add_num(out, "memory_bytes", l->memory_bytes);
     str_add(out, "}\n");
 }
@@ -252,7 +255,7 @@ int bench_command(int argc, char **argv)
     if (rc == 0)
         rc = speed_run(&l, &o, from[0] ? from : NULL, &c, &e);
     if (rc == 0 && json)
-        print_json(&out, &l);
+        print_json(&out, &l, from);
     else if (rc == 0)
         print_tables(&out, &l);
     speed_release(&l);

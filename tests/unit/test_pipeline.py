@@ -147,4 +147,17 @@ def what_cannot_work_is_refused_before_anything_starts():
         f.write(saved)
 
 
+@test
+def another_pipeline_in_the_same_directory_is_evaluated_anew():
+    for method, shown in (("mod", "starts"), ("gateskip", "starts"), ("gateskip", "already done")):
+        status, _, err = call("pipeline", *TINY, "--quick", "-o", "turns", "--format", "png", "model.method=" + method, seconds=300)
+        assert status == 0, err
+        head = json.loads(run("stream", "turns/capacity.mp", "--json").splitlines()[0])
+        assert head["method"] == method and head["run"].startswith("pipeline-%s-s1-" % method), head
+        for name in ("capacity.mp", "bench.json"):
+            assert "%s: %s" % (name, shown) in err, err
+        with open("turns/bench.json") as f:
+            assert "/%s/" % head["run"] in json.load(f)["checkpoint"]
+
+
 t.main()

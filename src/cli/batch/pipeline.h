@@ -41,8 +41,8 @@ struct pipeline {
 void pipeline_show(struct pipeline *p, const char *name, const char *what);
 /* A line that stays: what was skipped, or failed, and why. */
 void pipeline_skip(struct pipeline *p, const char *name, const char *why);
-/* Evaluates, draws every figure, writes the tables and prints the result; what exists is not made
- * again, except figures and tables. */
+/* Evaluates, draws every figure, writes the tables and prints the result; evaluations of the same
+ * runs are not made again, figures and tables are. */
 int pipeline_results(struct pipeline *p, struct err *e) DS_CHECK;
 void pipeline_json(struct str *out, const struct pipeline *p);
 

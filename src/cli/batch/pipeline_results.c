@@ -26,9 +26,24 @@ static const struct pipeline_run *first_run(const struct pipeline *p, int row)
     return NULL;
 }
 
+/* 1 when the file is an evaluation of this run: another pipeline may have left its own here. */
+static int is_of(const char *path, const char *run)
+{
+    struct figure_run f;
+    char part[96];
+    if (figure_open(&f, path, path, NULL) < 0)
+        return 0;
+    snprintf(part, sizeof part, "/%s/", run);
+    int same = f.view ? f.view->parent && strcmp(f.view->parent, run) == 0
+                      : strstr(json_get_text(json_root(f.json), "checkpoint"), part) != NULL;
+    figure_close(&f);
+    return same;
+}
+
 /* Of two processes that run the same pipeline one makes the file: 1 it is ours to make and the lease
  * is held, 0 it is there by now, or a signal came. */
-static int hold(const struct pipeline *p, const char *path, struct lease *l, struct err *e)
+static int hold(const struct pipeline *p, const char *path, const char *run, struct lease *l,
+                struct err *e)
 {
     char dir[1024], leases[1100], name[LEASE_NAME];
     struct lease_watch watch = {0};
@@ -40,7 +55,7 @@ static int hold(const struct pipeline *p, const char *path, struct lease *l, str
         rc = fs_mkdirs(leases, e);
     snprintf(name, sizeof name, "evaluation-%016llx",
              (unsigned long long)hash64(path, strlen(path), 0));
-    while (rc == 0 && !batch_signal && !fs_exists(path)) {
+    while (rc == 0 && !batch_signal && !is_of(path, run)) {
         struct lease_view v;
         rc = lease_list_read(&list, leases, e);
         if (rc == 0)
@@ -51,22 +66,23 @@ static int hold(const struct pipeline *p, const char *path, struct lease *l, str
             rc = lease_claim(l, leases, name, v.generation, p->how.patience, e);
     }
     lease_list_release(&list);
-    if (rc == 1 && fs_exists(path)) { /* its last owner finished just before */
+    if (rc == 1 && is_of(path, run)) { /* its last owner finished just before */
         lease_release(l, "", NULL);
         rc = 0;
     }
     return rc;
 }
 
-/* Runs a subcommand whose standard output goes to DIR/NAME; a finished file is not made again. */
-static int evaluate_into(struct pipeline *p, const char *name, const char *const *argv, int is_out,
-                         struct err *e)
+/* Runs a subcommand about RUN whose standard output goes to DIR/NAME; a finished file is not made
+ * again. */
+static int evaluate_into(struct pipeline *p, const char *name, const char *run,
+                         const char *const *argv, int is_out, struct err *e)
 {
     char path[1200], part[1210], reason[512] = "";
     struct lease lease = LEASE_NONE;
     int fd = -1, rc = fs_join(path, sizeof path, p->dir, name, e);
     if (rc == 0)
-        rc = hold(p, path, &lease, e);
+        rc = hold(p, path, run, &lease, e);
     if (rc < 0)
         return rc;
     p->at++;
@@ -123,9 +139,9 @@ static int evaluate(struct pipeline *p, struct err *e)
     const char *const bench[] = {
         "depthscope", "bench", method->name, only, p->is_quick ? "rounds=3" : "rounds=5",
         "--json",     NULL};
-    rc = evaluate_into(p, "capacity.mp", capacity, 0, e);
+    rc = evaluate_into(p, "capacity.mp", method->name, capacity, 0, e);
     if (rc == 0 && !batch_signal)
-        rc = evaluate_into(p, "bench.json", bench, 1, e);
+        rc = evaluate_into(p, "bench.json", method->name, bench, 1, e);
     return rc;
 }
 
@@ -258,7 +274,7 @@ static int draw_figures(struct pipeline *p, struct err *e)
                                         : err_set(e, DS_EMEM, "pipeline: out of memory");
     for (size_t i = 0; rc == 0 && i < DS_LEN(file); i++) {
         rc = fs_join(full[i], sizeof full[i], p->dir, file[i], e);
-        if (rc == 0 && fs_exists(full[i]))
+        if (rc == 0 && is_of(full[i], first_run(p, 1)->name))
             extras += figure_open(&extra[extras], full[i], full[i], NULL) == 0;
     }
     for (int i = 0; rc == 0 && figure_name(i) && !batch_signal; i++) {
