@@ -40,7 +40,7 @@ extern const struct summary_row {
     int rank; /* narrow tables drop the highest first; 0: kept */
 } summary_rows[SUMMARY_N];
 
-/* One run. */
+/* One run.  seed: -1 where the writer did not say. */
 struct summary {
     char name[80], method[32], status[16]; /* status: done, stopped, failed, running, unfinished */
     long long seed, step, steps;
@@ -62,8 +62,8 @@ struct summary_group {
     size_t missing;        /* set by the caller: failed runs that are not members */
     struct interval value[SUMMARY_N];
 };
-/* Groups in order of first appearance; *groups heap (mem_free).  Runs beyond 256 of one group:
- * DS_ERANGE. */
+/* Groups in order of first appearance; *groups heap (mem_free).  A further run of one seed that did
+ * not fail (a copy, a fork) starts another group.  Runs beyond 256 of one group: DS_ERANGE. */
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
                   size_t n_runs, struct err *e) DS_CHECK;
 int summary_failed(const struct summary *s);
@@ -80,7 +80,7 @@ void summary_run_json(struct str *out, const struct summary *s);
 void summary_group_json(struct str *out, const struct summary_group *g, const struct summary *runs);
 
 /* Group `other` minus group `base` in SUMMARY row `row`, paired by seed: runs with the same data in
- * the same order.  Failed runs are excluded.  Without pairs of.n is 0. */
+ * the same order.  Failed runs and unknown seeds are excluded.  Without pairs of.n is 0. */
 struct difference summary_paired(const struct summary_group *other,
                                  const struct summary_group *base, const struct summary *runs,
                                  int row);

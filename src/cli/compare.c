@@ -1,4 +1,5 @@
-/* depthscope compare RUN...: a table of runs; those that differ only in their seed share a line. */
+/* depthscope compare RUN...: a table of runs; those that differ only in their seed share a line,
+ * one of each seed. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -212,7 +213,7 @@ static int given_groups(struct summary_group **g, size_t *groups, const struct s
     for (size_t i = 0; i < l->n; i++) {
         struct summary_group *x = &(*g)[l->group[i]];
         for (size_t k = 0; k < x->n; k++)
-            if (runs[x->member[k]].seed == runs[i].seed)
+            if (runs[i].seed >= 0 && runs[x->member[k]].seed == runs[i].seed)
                 return err_set(e, DS_EUSAGE,
                                "compare: --group %s: %s and %s have the same seed %lld",
                                cli_value_at(a, "group", (int)l->group[i]), l->run[x->member[k]],

@@ -80,7 +80,7 @@ int summary_read(struct summary *s, const char *path, struct err *e)
     str_copy(s->name, sizeof s->name, v->name && v->name[0] ? v->name : slash ? slash + 1 : path);
     str_copy(s->method, sizeof s->method, v->method ? v->method : "");
     str_copy(s->status, sizeof s->status, status_of(v));
-    s->seed = (long long)v->seed;
+    s->seed = v->has_seed ? (long long)v->seed : -1;
     s->step = v->step;
     s->steps = v->steps_planned;
     for (int i = 0; i < SUMMARY_N; i++)
@@ -129,6 +129,16 @@ static int is_same(const struct summary *a, const struct summary *b)
     return experiment_settings_same(&x, &y, experiment_ignores);
 }
 
+/* 1 when a run of this seed is in the group: another one is no further seed. */
+static int has_seed(const struct summary_group *g, const struct summary *runs,
+                    const struct summary *s)
+{
+    for (size_t i = 0; s->seed >= 0 && !summary_failed(s) && i < g->n; i++)
+        if (runs[g->member[i]].seed == s->seed && !summary_failed(&runs[g->member[i]]))
+            return 1;
+    return 0;
+}
+
 int summary_group(struct summary_group **groups, size_t *n, const struct summary *runs,
                   size_t n_runs, struct err *e)
 {
@@ -138,7 +148,8 @@ int summary_group(struct summary_group **groups, size_t *n, const struct summary
         return err_set(e, DS_EMEM, "out of memory for groups");
     for (size_t i = 0; i < n_runs; i++) {
         size_t k = 0;
-        while (k < count && !is_same(&runs[g[k].member[0]], &runs[i]))
+        while (k < count &&
+               (!is_same(&runs[g[k].member[0]], &runs[i]) || has_seed(&g[k], runs, &runs[i])))
             k++;
         if (k == count)
             str_copy(g[count++].label, sizeof g->label, runs[i].name);
@@ -183,7 +194,7 @@ struct difference summary_paired(const struct summary_group *other,
     for (size_t i = 0; i < other->n; i++)
         for (size_t k = 0; k < base->n; k++) {
             const struct summary *x = &runs[other->member[i]], *y = &runs[base->member[k]];
-            if (x->seed != y->seed || summary_failed(x) || summary_failed(y))
+            if (x->seed < 0 || x->seed != y->seed || summary_failed(x) || summary_failed(y))
                 continue;
             a[n] = x->value[row];
             b[n++] = y->value[row];
@@ -226,7 +237,10 @@ void summary_run_json(struct str *out, const struct summary *s)
     json_add_str(out, "name", s->name);
     json_add_str(out, "method", s->method);
     json_add_str(out, "status", s->status);
-    json_add_int(out, "seed", s->seed);
+    if (s->seed >= 0)
+        json_add_int(out, "seed", s->seed);
+    else
+        json_add_num(out, "seed", (double)NAN);
     json_add_int(out, "step", s->step);
     json_add_int(out, "steps", s->steps);
     for (int i = 0; i < SUMMARY_N; i++)

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "eval/summary.h"
 #include "io/experiment.h"
 #include "io/record.h"
@@ -87,4 +88,29 @@ T(differences_are_paired_by_seed_and_left_out_where_a_seed_is_missing)
     t_eq(summary_paired(&other, &base, runs, SUMMARY_VAL_LOSS).of.n, 1);
     other.n = 0;
     t_eq(summary_paired(&other, &base, runs, SUMMARY_VAL_LOSS).of.n, 0);
+}
+
+T(a_second_run_of_one_seed_has_a_line_of_its_own)
+{
+    char key[] = "model.dim", value[] = "8", *keys[] = {key}, *values[] = {value};
+    struct summary runs[] = {{.seed = 1},  {.seed = 1},
+                             {.seed = 2},  {.seed = 2, .status = "failed"},
+                             {.seed = -1}, {.seed = -1}};
+    struct summary_group *g = NULL;
+    struct err e = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < DS_LEN(runs); i++) {
+        runs[i].key = keys;
+        runs[i].setting = values;
+        runs[i].settings = 1;
+    }
+    t_ok(summary_group(&g, &n, runs, DS_LEN(runs), &e), &e);
+    t_eq(n, 2);
+    t_eq(g[0].n, 5); /* a failed run takes no other's place, nor does one whose seed is not known */
+    t_eq(g[0].failed, 1);
+    t_eq(g[1].n, 1);
+    t_eq(g[1].member[0], 1);
+    t_eq(summary_paired(&g[1], &g[0], runs, SUMMARY_VAL_LOSS).of.n, 1);
+    t_eq(summary_paired(&g[0], &g[0], runs, SUMMARY_VAL_LOSS).of.n, 2);
+    mem_free(g);
 }
