@@ -51,6 +51,9 @@ int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHE
 /* RUN as a name in the runs directory, or a path to a directory, log or trace. */
 int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHECK;
 
+/* An error when no file can be made or replaced at path; a pipe or a device is not tried. */
+int cli_output_check(const char *path, struct err *e) DS_CHECK;
+
 /* The run name for `--run GIVEN`: GIVEN itself, or the last part of a path into the runs
  * directory.  The error for another path says how to have runs there. */
 int cli_run_name(const char **name, const char *given, struct err *e) DS_CHECK;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/embedded.h"
@@ -111,6 +112,19 @@ const char *cli_run_hint(const char *word, int commands_too, char *out, size_t s
     if (names)
         fs_list_free(names, n);
     return nearest_hint(&best, out, size);
+}
+
+int cli_output_check(const char *path, struct err *e)
+{
+    struct fs_new f = {.fd = -1};
+    struct stat st;
+    if (fs_stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return S_ISDIR(st.st_mode)
+                   ? err_set(e, DS_EEXIST, "%s is a directory, expected a file name", path)
+                   : 0;
+    int rc = fs_new_open(&f, path, e);
+    fs_new_abort(&f);
+    return rc;
 }
 
 int cli_columns(int none)

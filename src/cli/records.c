@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "cli/cli.h"
 #include "io/runlog.h"
 
 enum { LOOKED_AT = 64 };
@@ -34,7 +35,7 @@ static int check_old(const char *path, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
-int cli_records_write(const char *path, const struct str *frames, struct err *e)
+int cli_records_check(const char *path, struct err *e)
 {
     const char *slash = strrchr(path, '/');
     struct stat st;
@@ -42,13 +43,14 @@ int cli_records_write(const char *path, const struct str *frames, struct err *e)
     if (strcmp(slash ? slash + 1 : path, "log.mp") == 0)
         return err_set(e, DS_EEXIST, "%s: reserved for the log of a run; choose another name",
                        path);
-    if (fs_stat(path, &st) == 0) {
-        if (S_ISDIR(st.st_mode))
-            return err_set(e, DS_EEXIST, "%s is a directory, expected a file name", path);
-        if (S_ISREG(st.st_mode))
-            rc = runlog_is_locked(path)
-                     ? err_set(e, DS_EBUSY, "%s: locked by another process", path)
-                     : check_old(path, e);
-    }
+    if (fs_stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        rc = runlog_is_locked(path) ? err_set(e, DS_EBUSY, "%s: locked by another process", path)
+                                    : check_old(path, e);
+    return rc < 0 ? rc : cli_output_check(path, e);
+}
+
+int cli_records_write(const char *path, const struct str *frames, struct err *e)
+{
+    int rc = cli_records_check(path, e);
     return rc < 0 ? rc : fs_write_file(path, str_text(frames), frames->len, e);
 }

@@ -109,8 +109,24 @@ def the_log_of_a_run_is_never_written_over():
         refused("not a record file", *command, "-o", "bad/garbage")
         refused("is a directory", *command, "-o", "bad/dir")
         refused("nowhere", *command, "-o", "nowhere/x.mp")
-        refused("No space left", *command, "-o", "/dev/full")
+    refused("No space left", *command, "-o", "/dev/full")
     assert before == (digest("runs/tiny/log.mp"), digest("copy.mp"), digest("bad/garbage"))
+
+
+@test
+def a_result_is_not_lost_where_it_cannot_be_written():
+    for words in ([], ["--benchmark"], ["exit.layer=1..2"], ["task=piqa"]):
+        refused("nowhere/x.mp", "eval", "tiny", *words, "data.path=absent", "-o", "nowhere/x.mp")  # before any text is read
+    refused("not a record file", "eval", "tiny", "data.path=absent", "-o", "bad/garbage")
+    with open("piqa.jsonl", "w") as f:
+        f.write('{"goal": "a", "sol1": "b", "sol2": "c", "label": 0}\n')
+    for words, shown in (([], b"loss"), (["exit.layer=1..2"], b"loss"), (["task=piqa", "data.path=piqa.jsonl"], b"piqa")):
+        words = ["eval", "tiny", *words] + ["time_rounds=0", "controls=false"] * (len(words) < 2)
+        status, out, said = run(*words, "-o", "late.mp", DEPTHSCOPE_FAIL="rename:1=EIO")
+        assert status == 1 and shown in out and "late.mp" in said, (words, status, out, said)
+    status, out, said = run("eval", "tiny", "time_rounds=0", "controls=false", "-o", "/dev/full")
+    assert status == 1 and b"loss" in out and "No space left" in said, (status, out, said)
+    assert not os.path.exists("late.mp")
 
 
 @test

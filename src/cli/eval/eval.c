@@ -262,10 +262,10 @@ static int benchmark(const struct cli_args *a, struct subject *s, const struct p
 {
     struct capacity_table t;
     int rc = capacity_benchmark(&t, s, o, e);
-    if (rc == 0 && cli_value(a, "o"))
-        rc = capacity_table_write(cli_value(a, "o"), s, &t, e);
     if (rc == 0)
         (cli_flag(a, "json") ? capacity_table_json : capacity_table_print)(out, s, &t);
+    if (rc == 0 && cli_value(a, "o"))
+        rc = capacity_table_write(cli_value(a, "o"), s, &t, e);
     return rc;
 }
 
@@ -274,10 +274,10 @@ static int exits(const struct cli_args *a, struct subject *s, const struct ppl_o
 {
     struct exit_table t = {0};
     int rc = exit_table_make(&t, s, o, e);
-    if (rc == 0 && cli_value(a, "o"))
-        rc = exit_table_write(cli_value(a, "o"), s, o, &t, e);
     if (rc == 0)
         (cli_flag(a, "json") ? exit_table_json : exit_table_print)(out, s, o, &t);
+    if (rc == 0 && cli_value(a, "o"))
+        rc = exit_table_write(cli_value(a, "o"), s, o, &t, e);
     exit_table_release(&t);
     return rc;
 }
@@ -287,10 +287,10 @@ static int report(const struct cli_args *a, struct subject *s, struct ppl_option
 {
     struct answer x = {0};
     int rc = measure_at_speedup(&x, s, o, e);
-    if (rc == 0 && cli_value(a, "o"))
-        rc = write_records(cli_value(a, "o"), s, &x.r, e);
     if (rc == 0)
         (cli_flag(a, "json") ? print_json : print_table)(out, s, &x);
+    if (rc == 0 && cli_value(a, "o"))
+        rc = write_records(cli_value(a, "o"), s, &x.r, e);
     ppl_result_release(&x.r);
     return rc;
 }
@@ -334,6 +334,8 @@ static int evaluate(const struct cli_args *a, struct ppl_options *o, struct conf
     int rc = cli_single(a, "eval", "MODEL", &model, e);
     if (rc == 0)
         rc = check_settings(a, o, e);
+    if (rc == 0 && cli_value(a, "o") && strcmp(o->task, "ppl") == 0)
+        rc = cli_records_check(cli_value(a, "o"), e);
     if (rc == 0)
         rc = pool_start((int)o->threads, e);
     if (rc == 0)
@@ -367,9 +369,6 @@ int eval_command(int argc, char **argv)
     }
     config_release(&options);
     cli_release(&a);
-    if (rc < 0) {
-        str_release(&out);
-        return command_fail(&e);
-    }
-    return cli_print(&out);
+    int status = cli_print(&out); /* also where only the file could not be written */
+    return rc < 0 ? command_fail(&e) : status;
 }

@@ -156,19 +156,20 @@ static void print_result(struct str *out, const struct task_result *r, const str
                  "passes\n");
 }
 
-/* Only older results may be replaced; checked before the evaluation starts. */
+/* Only older results may be replaced. */
 static int check_output(const char *path, struct err *e)
 {
     static const char begin[] = "{\"results\"";
     struct fs_map old;
-    if (!path || !fs_exists(path))
-        return 0;
+    if (!fs_exists(path))
+        return cli_output_check(path, e);
     int rc = fs_map_open(&old, path, e);
     if (rc < 0)
         return rc;
     int is_ours = old.n >= sizeof begin && memcmp(old.p, begin, sizeof begin - 1) == 0;
     fs_map_close(&old);
-    return is_ours ? 0 : err_set(e, DS_EEXIST, "%s: not a results file; choose another name", path);
+    return is_ours ? cli_output_check(path, e)
+                   : err_set(e, DS_EEXIST, "%s: not a results file; choose another name", path);
 }
 
 static int write_result(const struct cli_args *a, const struct task_result *r,
@@ -178,13 +179,13 @@ static int write_result(const struct cli_args *a, const struct task_result *r,
     struct str json = {0};
     const char *file = cli_value(a, "o");
     task_result_json(&json, r, s, o);
-    int rc = json.failed ? err_set(e, DS_EMEM, "results")
-             : file      ? fs_write_file(file, json.p, json.len, e)
-                         : 0;
+    int rc = json.failed ? err_set(e, DS_EMEM, "results") : 0;
     if (rc == 0 && cli_flag(a, "json"))
         str_add_bytes(out, json.p, json.len);
     else if (rc == 0)
         print_result(out, r, s, o);
+    if (rc == 0 && file)
+        rc = fs_write_file(file, json.p, json.len, e);
     str_release(&json);
     return rc;
 }
@@ -196,7 +197,7 @@ int eval_task(const struct cli_args *a, struct subject *s, const struct ppl_opti
     struct task_options t = options_of(o, s);
     struct progress p = {.started = clock_mono(), .is_terminal = isatty(2)};
     int rc = refuse(a, o, e);
-    if (rc == 0)
+    if (rc == 0 && cli_value(a, "o")) /* before the evaluation starts */
         rc = check_output(cli_value(a, "o"), e);
     if (rc == 0)
         rc = task_run(&r, s, &t, show_progress, &p, e);
