@@ -70,6 +70,8 @@ int ppl_exits(int *first, int *last, const struct ppl_options *o, const struct s
  * batches. */
 void ppl_batch(void *ctx, int k, struct batch *b);
 int ppl_batches(const struct ppl *p);
+/* 1 when split=auto is the validation split of a run that has none; ppl_open refuses that. */
+int ppl_lacks_val(const struct subject *s, const struct ppl_options *o);
 /* 1 when the text starts with the windows that a run's final evaluation scores. */
 int ppl_is_scored(const struct ppl *p);
 /* Makes ppl_batch start after the windows of that evaluation; 0 when fewer than ppl_batches

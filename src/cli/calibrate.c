@@ -201,8 +201,11 @@ static int check_capacity(const struct model *m, struct err *e)
 static int open_text(struct ppl **p, struct subject *s, struct ppl_options *o, int is_rest,
                      const char **where, struct err *e)
 {
+    int is_all = ppl_lacks_val(s, o);
+    if (is_all)
+        o->split = PPL_SPLIT_TRAIN;
     int rc = ppl_open(p, s, o, e);
-    *where = "";
+    *where = is_all ? " (the run has no validation split)" : "";
     if (rc < 0 || !ppl_is_scored(*p))
         return rc;
     *where = " after the windows of the final evaluation";

@@ -31,7 +31,7 @@ static const struct opt gen_opts[] = {
     {"thinking",    OPT_ENUM, AT(thinking),    "auto", 0, 0, CHAT_THINKING_CHOICES, "enable_thinking of --chat; auto: as the template decides", NULL},
     {"routing",     OPT_ENUM, AT(routing),     "causal", 0, 0, "causal|topk|dense", "causal: inference-time decisions; dense: all cells (topk: whole texts only, see eval and trace)", NULL},
     {"capacity",    OPT_REAL, AT(capacity),    "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
-    {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense on the run's held-out text; 0 = off", NULL},
+    {"target_speedup", OPT_REAL, AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense on the run's held-out text, or its training text where none is held out; 0 = off", NULL},
     {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or decoding time", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"exit.layer",  OPT_INT,  AT(exit_layer),  "0",   0, 1 << 20, NULL, "run the first E layers, then the head; 0 = all", NULL},

@@ -172,12 +172,19 @@ static int choose_split(int *is_val, double *fraction, const struct subject *s,
     *is_val = split == PPL_SPLIT_VAL;
     if (split == PPL_SPLIT_ALL)
         *fraction = 0;
-    else if (!(*fraction > 0 && *fraction <= 0.5))
-        return err_set(
-            e, DS_ERANGE,
-            "data.val_fraction=%g: must be above 0 and at most 0.5 for a validation split",
-            *fraction);
+    else if (!(*fraction >= 0 && *fraction <= 0.5))
+        return err_set(e, DS_ERANGE, "data.val_fraction=%g: must be between 0 and 0.5", *fraction);
+    else if (*is_val && *fraction == 0)
+        return err_set(e, DS_ERANGE,
+                       "data.val_fraction=0: the run has no validation split; use split=train");
     return 0;
+}
+
+int ppl_lacks_val(const struct subject *s, const struct ppl_options *o)
+{
+    int is_val;
+    double fraction;
+    return o->split == PPL_SPLIT_AUTO && choose_split(&is_val, &fraction, s, o, NULL) < 0;
 }
 
 /* Opens the corpus and splits it into windows. */

@@ -465,6 +465,19 @@ def a_capacity_is_searched_for_a_speedup():
 
 
 @test
+def a_run_without_a_validation_split_is_evaluated_and_calibrated_on_its_training_text():
+    run("train", *TINY, "data.val_fraction=0", "model.method=mod", "--run", "all", "--quiet")
+    words = ("tokens=256", "time_rounds=0", "controls=false")
+    refused("data.val_fraction=0: the run has no validation split; use split=train", "eval", "all", *words, code=1)
+    assert run_json("eval", "all", *words, "split=train")["loss"] == run_json("eval", "all", *words, "split=all")["loss"]
+    assert "speedup" in run_json("eval", "all", *words, "split=train", "target_speedup=1.2")
+    assert run_json("calibrate", "all", "tokens=256")["tokens"] == 256
+    assert "(the run has no validation split)" in run.err, run.err
+    run("generate", "all", "--prompt", "ab", "max_tokens=2", "target_speedup=1.2")
+    assert "on training text by FLOPs" in run.err, run.err
+
+
+@test
 def words_and_whole_texts_are_scored_as_their_formulas_say():
     task_rows("lambada/test.jsonl", *({"text": "the cat sat on the %s" % w} for w in ("mat", "cat", "sofa")))
     x = run_json("eval", "edp", "task=lambada_openai", "data.path=lambada")["results"]["lambada_openai"]

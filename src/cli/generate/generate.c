@@ -262,7 +262,8 @@ static void request_release(struct request *q)
     config_release(&q->options);
 }
 
-/* Finds the capacity that reaches target_speedup on the run's own held-out text. */
+/* Finds the capacity that reaches target_speedup on the run's own held-out text, else on its
+ * training text. */
 static int find_capacity(struct gen_options *o, struct subject *s, int quiet, struct err *e)
 {
     struct ppl_options text = {0};
@@ -279,6 +280,9 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
     int rc = route_ready(&s->model->route, &pass, e);
     if (rc == 0)
         rc = opt_defaults(&ppl_group, &text, e);
+    int is_held_out = rc == 0 && !ppl_lacks_val(s, &text);
+    if (!is_held_out)
+        text.split = PPL_SPLIT_TRAIN;
     if (rc == 0)
         rc = ppl_open(&p, s, &text, e);
     if (rc == 0)
@@ -288,8 +292,9 @@ static int find_capacity(struct gen_options *o, struct subject *s, int quiet, st
     if (rc == 0) {
         o->capacity = found.capacity;
         if (!quiet)
-            fprintf(stderr, "depthscope: capacity %.3f: speedup %.3f on held-out text by %s%s\n",
-                    found.capacity, found.speedup, by_time ? "measured decoding" : "FLOPs",
+            fprintf(stderr, "depthscope: capacity %.3f: speedup %.3f on %s text by %s%s\n",
+                    found.capacity, found.speedup, is_held_out ? "held-out" : "training",
+                    by_time ? "measured decoding" : "FLOPs",
                     found.is_met ? "" : ", the nearest available");
     }
     ppl_close(p);
