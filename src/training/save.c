@@ -257,6 +257,10 @@ static int read_state(struct trainer *t, const char *dir, int allow_change, stru
     if (rc == 0)
         rc = check_hash(json_get(n, "tokenizer"), tokenizer_hash(t->tokenizer), "tokenizer",
                         allow_change, e);
+    if (rc == 0 && x.step > t->config.train.steps)
+        rc = err_set(e, DS_EUSAGE,
+                     "train.steps=%lld: must be at least %lld, the step of the newest checkpoint",
+                     (long long)t->config.train.steps, (long long)x.step);
     if (rc == 0)
         t->state = x;
     json_free(j);

@@ -73,6 +73,13 @@ def best_is_what_best_json_names():
         json.dump({"step": best, "val_loss": 1.0}, f)
 
 
+def a_run_does_not_end_before_the_step_it_has_reached():
+    settings = open(path("first", "config.yaml")).read()
+    status, _, err = train("--resume", "first", "--allow-change", "train.steps=99", "--quiet")
+    check(status == 2 and "train.steps=99: must be at least 100, the step of the newest checkpoint" in err, "refused", err)
+    check(open(path("first", "config.yaml")).read() == settings, "and nothing was changed")
+
+
 def invalid_requests_are_one_line():
     for args, part in [
         (["--resume", "first", "--from", "41"], "no checkpoint of step 41; available steps: 20, 40, 60, 80, 100"),
@@ -200,7 +207,8 @@ def a_fork_of_any_path_has_a_name_that_runs_may_have():
 
 
 TESTS = [an_older_step_is_a_new_run_and_the_parent_is_not_touched, a_fork_may_have_other_keys_and_another_name,
-         the_newest_step_goes_on_in_place, best_is_what_best_json_names, invalid_requests_are_one_line,
+         the_newest_step_goes_on_in_place, best_is_what_best_json_names,
+         a_run_does_not_end_before_the_step_it_has_reached, invalid_requests_are_one_line,
          a_run_that_diverged_resumes_from_its_last_good_checkpoint, settings_of_the_parent_are_in_the_log_of_the_fork,
          settings_that_were_taken_back_stay_so, a_fork_is_there_as_a_whole_or_not_at_all,
          a_fork_of_any_path_has_a_name_that_runs_may_have]
