@@ -132,13 +132,7 @@ static int open_paths(const struct cli_args *a, char path[][1024], const char **
     if (a->n_rest - 1 > RUNS_MAX)
         return err_set(e, DS_EUSAGE, "too many runs, must be at most %d", RUNS_MAX);
     for (int i = 1; rc == 0 && i < a->n_rest; i++) {
-        const char *given = a->rest[i];
-        if (fs_exists(given))
-            rc = str_copy(path[*n], 1024, given)
-                     ? err_set(e, DS_ERANGE, "path too long: %.80s", given)
-                     : 0;
-        else
-            rc = cli_run_path(path[*n], 1024, given, e);
+        rc = cli_run_path(path[*n], 1024, a->rest[i], e);
         paths[*n] = path[*n];
         (*n)++;
     }

@@ -355,19 +355,13 @@ static int find_run(char *dir, size_t size, const char *resume, struct err *e)
     size_t n = strlen(resume);
     while (n > 1 && resume[n - 1] == '/')
         n--;
-    if (!fs_is_dir(resume)) {
-        snprintf(full, sizeof full, "%.*s", (int)(n < sizeof full ? n : 0), resume);
-        return fs_join(dir, size, job_root(), full, e);
-    }
     int is_dot =
         resume[n - 1] == '.' && (n == 1 || resume[n - 2] == '/' ||
                                  (resume[n - 2] == '.' && (n == 2 || resume[n - 3] == '/')));
     if (is_dot && realpath(resume, full))
         return str_copy(dir, size, full) ? err_set(e, DS_ERANGE, "path too long: %.80s", full) : 0;
-    if (n >= size)
-        return err_set(e, DS_ERANGE, "path too long: %.80s", resume);
-    snprintf(dir, size, "%.*s", (int)n, resume);
-    return 0;
+    snprintf(full, sizeof full, "%.*s", (int)(n < sizeof full ? n : 0), resume);
+    return cli_run_path(dir, size, full, NULL) == 0 ? 0 : fs_join(dir, size, job_root(), full, e);
 }
 
 static int prepare_resume(const struct cli_args *a, struct train_config *c, char *dir, size_t size,

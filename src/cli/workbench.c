@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/cli.h"
-#include "io/foreign.h"
 #include "io/host.h"
 #include "io/runindex.h"
 #include "training/job.h"
@@ -44,18 +43,16 @@ const struct cli_option *workbench_options(void)
 /* A path, or the name of a run. */
 static int resolve(const char *given, char *out, size_t size, struct err *e)
 {
-    if (strcmp(given, "-") == 0 || fs_exists(given))
-        return str_copy(out, size, given) ? err_set(e, DS_ERANGE, "%s: the path is too long", given)
-                                          : 0;
-    if (fs_name_ok(given) && fs_join(out, size, job_root(), given, e) == 0 && fs_exists(out))
-        return 0;
     char hint[256];
     struct str shown = {0};
+    int rc = cli_run_path(out, size, given, e);
+    if (rc != DS_ENOTFOUND)
+        return rc;
     utf8_sanitise(&shown, given, strlen(given), 200, 0);
-    int rc = err_set(e, DS_EUSAGE,
-                     "unknown command, run, trace or model '%s'%s "
-                     "(depthscope help)",
-                     str_text(&shown), cli_run_hint(given, 1, hint, sizeof hint));
+    rc = err_set(e, DS_EUSAGE,
+                 "unknown command, run, trace or model '%s'%s "
+                 "(depthscope help)",
+                 str_text(&shown), cli_run_hint(given, 1, hint, sizeof hint));
     str_release(&shown);
     return rc;
 }
@@ -110,17 +107,9 @@ static int start_quick(char *path, size_t size, struct str *notice, struct err *
 static int is_folder_of_runs(const char *path)
 {
     struct runindex x = {0};
-    const struct foreign_format *format;
-    static const char *const own[] = {"log.mp", "config.json", "checkpoints",
-                                      "adapter_config.json"};
-    if (strcmp(path, "-") == 0 || !fs_is_dir(path))
+    if (strcmp(path, "-") == 0 || !fs_is_dir(path) || cli_is_run_or_model(path))
         return 0;
-    for (size_t i = 0; i < DS_LEN(own); i++) {
-        char file[1100];
-        if (fs_join(file, sizeof file, path, own[i], NULL) < 0 || fs_exists(file))
-            return 0;
-    }
-    int is_some = !foreign_find(path, &format) && runindex_refresh(&x, path, NULL) == 0 && x.n > 0;
+    int is_some = runindex_refresh(&x, path, NULL) == 0 && x.n > 0;
     runindex_release(&x);
     return is_some;
 }

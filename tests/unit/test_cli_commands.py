@@ -666,6 +666,22 @@ def runs_that_do_not_train_are_named_by_stop():
 
 
 @test
+def a_folder_with_the_name_of_a_run_does_not_hide_it():
+    os.makedirs("tiny/notes")
+    try:
+        for words in (["train", "--resume", "tiny", "--quiet"], ["export", "tiny", "--to", "csv"], ["compare", "tiny"], ["stream", "tiny", "--no-follow"],
+                      ["show", "monitor", "tiny"], ["figure", "training", "tiny", "-o", "hidden"], ["inspect", "tiny", "--until", "step>0"],
+                      ["alerts", "tiny"]):
+            status, _, err = t.call(*words)
+            assert status == 0, (words, err)
+        assert "tiny: not running" in t.call("stop", "tiny")[2]
+        open("tiny/log.mp", "w").close()  # now it is one itself
+        assert "no records yet" in t.call("stop", "tiny")[2]
+    finally:
+        shutil.rmtree("tiny")
+
+
+@test
 def adapters_are_written_alone_or_merged_and_not_both():
     run("convert", "tiny", "-o", "base", "method=dense")
     keys = [k for k in TINY if not k.startswith("model.")]
