@@ -151,6 +151,8 @@ int fs_is_socket(const char *path);
 /* Sorted names (without . and ..) in *names, each heap string; free with fs_list_free. */
 int fs_list(const char *path, char ***names, size_t *n, struct err *e) DS_CHECK;
 void fs_list_free(char **names, size_t n);
+/* Length of a path without the slashes at its end; that of "/" is 1. */
+size_t fs_trimmed(const char *path);
 /* "a" + "b" -> "a/b" in out; DS_ERANGE if it does not fit. */
 int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e) DS_CHECK;
 

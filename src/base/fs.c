@@ -267,6 +267,14 @@ int fs_is_socket(const char *path)
     return fs_stat(path, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
+size_t fs_trimmed(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return n;
+}
+
 int fs_join(char *out, size_t size, const char *a, const char *b, struct err *e)
 {
     size_t n = strlen(a);

@@ -41,10 +41,8 @@ int fs_at(const char *path, const char **rest)
 
 int fs_hold(int *fd, const char *path, struct err *e)
 {
-    size_t len = strlen(path);
+    size_t len = fs_trimmed(path);
     int got = -1, rc = 0;
-    while (len > 1 && path[len - 1] == '/')
-        len--;
     do {
         got = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     } while (got < 0 && errno == EINTR);

@@ -199,12 +199,16 @@ int cli_is_run_or_model(const char *dir)
 
 int cli_run_path(char *out, size_t size, const char *run, struct err *e)
 {
-    char path[1024];
-    int is_name = fs_name_ok(run) && fs_join(path, sizeof path, job_root(), run, NULL) == 0 &&
+    char path[1024], given[1024];
+    if (str_copy(given, sizeof given, run))
+        return err_set(e, DS_ERANGE, "%s: the path is too long", run);
+    given[fs_trimmed(given)] = '\0';
+    int is_name = fs_name_ok(given) && fs_join(path, sizeof path, job_root(), given, NULL) == 0 &&
                   fs_exists(path);
-    int is_path = strcmp(run, "-") == 0 ||
-                  (fs_exists(run) && (!is_name || !fs_is_dir(run) || cli_is_run_or_model(run)));
-    const char *found = is_path ? run : path;
+    int is_path =
+        strcmp(given, "-") == 0 ||
+        (fs_exists(given) && (!is_name || !fs_is_dir(given) || cli_is_run_or_model(given)));
+    const char *found = is_path ? given : path;
     if (is_path || is_name)
         return str_copy(out, size, found) ? err_set(e, DS_ERANGE, "%s: the path is too long", found)
                                           : 0;

@@ -65,10 +65,7 @@ static int is_root(const char *path, size_t n)
     }
     while (strncmp(root, "./", 2) == 0)
         root += 2;
-    size_t len = strlen(root);
-    while (len > 1 && root[len - 1] == '/')
-        len--;
-    return n == len && memcmp(path, root, n) == 0;
+    return n == fs_trimmed(root) && memcmp(path, root, n) == 0;
 }
 
 int cli_run_name(const char **name, const char *given, struct err *e)

@@ -335,9 +335,7 @@ static int is_same_directory(const char *a, const char *b)
 static int find(const char *word, const char **name, char *dir, size_t size, struct err *e)
 {
     char hint[256], path[1024];
-    size_t n = strlen(word);
-    while (n > 1 && word[n - 1] == '/')
-        n--;
+    size_t n = fs_trimmed(word);
     snprintf(path, sizeof path, "%.*s", (int)(n < sizeof path ? n : 0), word);
     const char *slash = strrchr(path, '/'), *last = slash ? slash + 1 : path;
     if (fs_name_ok(last) && fs_join(dir, size, job_root(), last, NULL) == 0 &&

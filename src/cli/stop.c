@@ -46,12 +46,12 @@ static void find(struct target *t, const char *word)
     str_copy(t->name, sizeof t->name, word);
     if (rc == 0 && !fs_is_dir(path) && n > 7 && strcmp(path + n - 7, "/log.mp") == 0)
         path[n - 7] = '\0';
-    while (rc == 0 && (n = strlen(path)) > 1 && path[n - 1] == '/')
-        path[n - 1] = '\0';
-    if (rc == 0)
+    if (rc == 0) {
+        path[fs_trimmed(path)] = '\0';
         rc = str_copy(t->dir, sizeof t->dir, path)
                  ? DS_ERANGE
                  : fs_join(t->log, sizeof t->log, path, "log.mp", &e);
+    }
     if (rc == 0 && fs_exists(t->log)) {
         const char *slash = strrchr(t->dir, '/');
         str_copy(t->name, sizeof t->name, slash ? slash + 1 : t->dir);

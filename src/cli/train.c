@@ -352,16 +352,18 @@ static int fork_run(const struct cli_args *a, struct train_config *c, const stru
 static int find_run(char *dir, size_t size, const char *resume, struct err *e)
 {
     char full[PATH_MAX];
-    size_t n = strlen(resume);
-    while (n > 1 && resume[n - 1] == '/')
-        n--;
+    size_t n = fs_trimmed(resume);
     int is_dot =
         resume[n - 1] == '.' && (n == 1 || resume[n - 2] == '/' ||
                                  (resume[n - 2] == '.' && (n == 2 || resume[n - 3] == '/')));
     if (is_dot && realpath(resume, full))
         return str_copy(dir, size, full) ? err_set(e, DS_ERANGE, "path too long: %.80s", full) : 0;
-    snprintf(full, sizeof full, "%.*s", (int)(n < sizeof full ? n : 0), resume);
-    return cli_run_path(dir, size, full, NULL) == 0 ? 0 : fs_join(dir, size, job_root(), full, e);
+    if (cli_run_path(dir, size, resume, NULL) == 0)
+        return 0;
+    int rc = fs_join(dir, size, job_root(), resume, e);
+    if (rc == 0)
+        dir[fs_trimmed(dir)] = '\0';
+    return rc;
 }
 
 static int prepare_resume(const struct cli_args *a, struct train_config *c, char *dir, size_t size,

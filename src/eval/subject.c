@@ -117,8 +117,6 @@ int subject_open_with(struct subject *s, const char *model, const struct numeric
 {
     memset(s, 0, sizeof *s);
     int rc = model_locate(model, s->dir, sizeof s->dir, e);
-    for (size_t n = strlen(s->dir); rc == 0 && n > 1 && s->dir[n - 1] == '/'; n--)
-        s->dir[n - 1] = '\0';
     if (rc == 0)
         rc = open_tokenizer(s, e);
     if (rc == 0)

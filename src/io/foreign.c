@@ -394,12 +394,10 @@ static void add_head(struct foreign_reader *r)
     const char *name = r->path, *slash;
     char stem[256];
     struct record *b;
-    size_t n = strlen(name);
+    size_t n = fs_trimmed(name);
     if (r->has_head)
         return;
     r->has_head = 1;
-    while (n > 1 && name[n - 1] == '/')
-        n--;
     for (slash = name + n; slash > name && slash[-1] != '/';)
         slash--;
     str_copy(stem, sizeof stem, slash);

@@ -217,9 +217,7 @@ static const struct foreign_format *recognise_dir(const char *dir, int *rc)
 static const struct foreign_format *recognise_inner(const char *path, char *home, size_t size,
                                                     int *rc)
 {
-    size_t n = strlen(path), base;
-    while (n > 1 && path[n - 1] == '/')
-        n--;
+    size_t n = fs_trimmed(path), base;
     for (base = n; base > 0 && path[base - 1] != '/';)
         base--;
     for (const struct foreign_format *const *f = foreign_formats; *f; f++) {

@@ -230,10 +230,7 @@ int runview_poll(struct runview *v, double budget_s, struct err *e)
 static char *name_of(const char *path, int is_dir)
 {
     char name[256];
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    size_t from = n;
+    size_t n = fs_trimmed(path), from = n;
     while (from > 0 && path[from - 1] != '/')
         from--;
     snprintf(name, sizeof name, "%.*s", (int)(n - from), path + from);

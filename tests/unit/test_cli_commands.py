@@ -682,6 +682,19 @@ def a_folder_with_the_name_of_a_run_does_not_hide_it():
 
 
 @test
+def a_run_is_named_with_a_slash_at_its_end_too():
+    for words in (["eval", "tiny//", "tokens=32", "time_rounds=0", "controls=false"], ["export", "tiny/", "--to", "csv"], ["compare", "tiny/"],
+                  ["generate", "tiny/", "--prompt", "a", "max_tokens=1"], ["trace", "tiny/", "--text", "a", "--json"], ["inspect", "tiny/"],
+                  ["figure", "training", "tiny/", "-o", "slash"], ["show", "monitor", "tiny/"], ["stream", "tiny/", "--no-follow"], ["alerts", "tiny/"],
+                  ["tokenize", "tiny/", "--text", "a"], ["train", "--resume", "tiny/", "--quiet"], ["runs", "note", "tiny/"]):
+        status, _, err = t.call(*words)
+        assert status == 0, (words, err)
+    assert "tiny: not running" in t.call("stop", "tiny/")[2]
+    refused("runs/nosuch/config.yaml", "train", "--resume", "nosuch/", code=1)
+    refused("nosuch/: no run or file of this name", "compare", "nosuch/", code=1)
+
+
+@test
 def adapters_are_written_alone_or_merged_and_not_both():
     run("convert", "tiny", "-o", "base", "method=dense")
     keys = [k for k in TINY if not k.startswith("model.")]

@@ -574,9 +574,7 @@ static int checkpoints(struct agent *a, int64_t id, const struct run_row *row, s
 static void runs_root(const struct agent *a, char *out, size_t size)
 {
     str_copy(out, size, a->root);
-    size_t n = strlen(out);
-    while (n > 1 && out[n - 1] == '/')
-        out[--n] = '\0';
+    out[fs_trimmed(out)] = '\0';
     char *slash = a->only ? strrchr(out, '/') : NULL;
     if (slash)
         slash[slash == out] = '\0';
@@ -723,8 +721,7 @@ static int open_root(struct agent *a, const char *root, struct err *e)
     else if (root[0] && str_copy(a->root, sizeof a->root, root))
         rc = err_set(e, DS_ERANGE, "%.80s: the path is too long", root);
     const struct foreign_format *format;
-    for (size_t n = strlen(a->root); n > 1 && a->root[n - 1] == '/'; n--)
-        a->root[n - 1] = '\0';
+    a->root[fs_trimmed(a->root)] = '\0';
     if (rc == 0 && (has_log(a->root) || foreign_find(a->root, &format))) {
         a->only = a->root;
         a->index.also = &a->only;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/pool.h"
 #include "cli/batch/batch_child.h"
 #include "cli/convert/convert.h"
@@ -66,8 +67,7 @@ static int ends_with(const char *s, const char *end)
 
 static int choose_format(struct convert_job *j, struct err *e)
 {
-    for (size_t n = strlen(j->out); n > 1 && j->out[n - 1] == '/'; n--)
-        j->out[n - 1] = '\0';
+    j->out[fs_trimmed(j->out)] = '\0';
     if (!j->out[0])
         return err_set(e, DS_EUSAGE, "convert: -o: empty path");
     if (j->o.to == CONVERT_AUTO)

@@ -136,8 +136,7 @@ static void set_name(struct convert_from *f)
 {
     char path[1024];
     str_copy(path, sizeof path, f->dir);
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = '\0';
+    path[fs_trimmed(path)] = '\0';
     const char *slash = strrchr(path, '/');
     snprintf(f->name, sizeof f->name, "%.100s", slash && slash[1] ? slash + 1 : path);
     char *dot = strrchr(f->name, '.');

@@ -289,16 +289,18 @@ static int is_run(const char *root)
 
 int model_locate(const char *model, char *dir, size_t size, struct err *e)
 {
-    char path[1024], root[1024];
+    char path[1024], root[1024], given[1024];
     const char *runs = getenv("DEPTHSCOPE_RUNS");
     const char *where[] = {"", runs && runs[0] ? runs : "runs"};
     if (model_is_file(model) && !str_copy(dir, size, model))
         return 0;
-    for (size_t i = 0; i < DS_LEN(where); i++) {
-        if (i > 0 && !fs_name_ok(model))
+    int is_long = str_copy(given, sizeof given, model);
+    given[fs_trimmed(given)] = '\0';
+    for (size_t i = 0; i < DS_LEN(where) && !is_long; i++) {
+        if (i > 0 && !fs_name_ok(given))
             break;
-        if (i > 0 ? fs_join(root, sizeof root, where[i], model, e) < 0
-                  : str_copy(root, sizeof root, model))
+        if (i > 0 ? fs_join(root, sizeof root, where[i], given, e) < 0
+                  : str_copy(root, sizeof root, given))
             break;
         if ((fs_join(path, sizeof path, root, "config.json", e) == 0 && fs_exists(path)) ||
             peft_is_dir(root))
