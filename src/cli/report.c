@@ -315,11 +315,13 @@ void report_latex(struct str *out, const struct report *r)
     str_add(out,
             "% needs \\usepackage{booktabs}; n seeds, mean [95 % confidence interval, Student's "
             "t]\n");
-    if (c.compared > 0)
+    if (c.compared > 0) {
+        str_addf(out, "%% $\\Delta$: %s minus that of ", summary_rows[r->row].title);
+        latex_text(out, r->group[c.reference].label);
         str_addf(out,
-                 "%% $\\Delta$: %s minus that of the first row, paired by seed; p: paired t "
-                 "test, Holm's adjustment for %zu comparison%s\n",
-                 summary_rows[r->row].title, c.compared, c.compared == 1 ? "" : "s");
+                 ", paired by seed; p: paired t test, Holm's adjustment for %zu comparison%s\n",
+                 c.compared, c.compared == 1 ? "" : "s");
+    }
     str_add(out, "\\begin{tabular}{lr");
     for (int row = 0; row < SUMMARY_N; row++)
         str_add(out, is_known(r, row) ? "r" : "");

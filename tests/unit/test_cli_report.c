@@ -133,6 +133,9 @@ T(the_reference_is_the_first_group_with_results)
     str_reset(&s);
     report_paired_json(&s, &r);
     t_truef(has(&s, "\"label\":\"mod-") && !has(&s, "\"label\":\"edp\""), "%s", str_text(&s));
+    str_reset(&s);
+    report_latex(&s, &r);
+    t_truef(has(&s, "val loss minus that of edp, paired by seed"), "%s", str_text(&s));
     str_release(&s);
 }
 
