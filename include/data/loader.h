@@ -23,6 +23,9 @@ struct loader_options {
     int answers_only; /* only tokens of answers are targets, all others -1 */
 };
 
+/* "validation split", "training split", or "text" where nothing is split off. */
+const char *loader_split(int is_val, double val_fraction);
+
 /* What the corpus says of one token (corpus.h). */
 struct token_note {
     uint8_t kind, needed;

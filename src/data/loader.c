@@ -259,18 +259,22 @@ static int is_target(const struct loader *l, uint64_t at)
     return !l->answers_only || l->note[at].kind == SPAN_ANSWER;
 }
 
+const char *loader_split(int is_val, double val_fraction)
+{
+    return is_val ? "validation split" : val_fraction > 0 ? "training split" : "text";
+}
+
 static int no_answers(const struct loader_options *o, struct err *e)
 {
     return err_set(e, DS_EUSAGE,
-                   "the %s split has no answers (data.loss=answers): expected hops, or JSON Lines "
+                   "the %s has no answers (data.loss=answers): expected hops, or JSON Lines "
                    "with prompt and completion, or messages",
-                   o->is_val ? "validation" : "training");
+                   loader_split(o->is_val, o->val_fraction));
 }
 
 static int check_windows(struct loader *l, const struct loader_options *o, size_t all,
                          const struct tokenizer *t, struct err *e)
 {
-    const char *split = o->is_val ? "validation" : "training";
     if (l->is_words && l->longest > (uint64_t)l->seq)
         return err_set(e, DS_ERANGE,
                        "the longest document has %llu tokens: must be at most %d, the tokens per "
@@ -282,9 +286,9 @@ static int check_windows(struct loader *l, const struct loader_options *o, size_
     if (rc < 0)
         return rc;
     if (l->stream.n < (size_t)l->seq + 1)
-        return err_set(e, DS_ERANGE,
-                       "the %s split has %zu tokens in %zu of %zu documents; one window needs %d",
-                       split, l->stream.n, l->docs, all, l->seq + 1);
+        return err_set(
+            e, DS_ERANGE, "the %s has %zu tokens in %zu of %zu documents; one window needs %d",
+            loader_split(o->is_val, o->val_fraction), l->stream.n, l->docs, all, l->seq + 1);
     l->windows = (l->stream.n - 1) / (size_t)l->seq;
     for (uint64_t at = 1; at <= l->windows * (uint64_t)l->seq; at++)
         l->targets += (uint64_t)is_target(l, at);
@@ -315,8 +319,8 @@ static int fill_from_shards(struct loader *l, const struct corpus *c,
         return no_answers(o, e);
     l->split = shards_split(shards_share(corpus_shards(c)), o->is_val, o->val_fraction);
     if (l->split.n < (uint64_t)l->seq + 1)
-        return err_set(e, DS_ERANGE, "the %s split has %llu tokens; one window needs %d",
-                       o->is_val ? "validation" : "training", (unsigned long long)l->split.n,
+        return err_set(e, DS_ERANGE, "the %s has %llu tokens; one window needs %d",
+                       loader_split(o->is_val, o->val_fraction), (unsigned long long)l->split.n,
                        l->seq + 1);
     l->vocab = l->vocab < o->vocab ? l->vocab : o->vocab;
     l->windows = (l->split.n - 1) / (uint64_t)l->seq;

@@ -143,8 +143,8 @@ static int read_documents(struct windows *w, const struct corpus *c, struct err 
             rc = add_document(w, &d, i, e);
     }
     if (rc == 0 && w->n == 0)
-        rc = err_set(e, DS_ERANGE, "the %s split has no document with a token to predict",
-                     s->is_val ? "validation" : "training");
+        rc = err_set(e, DS_ERANGE, "the %s has no document with a token to predict",
+                     loader_split(s->is_val, s->val_fraction));
     return rc;
 }
 

@@ -478,6 +478,15 @@ def a_run_without_a_validation_split_is_evaluated_and_calibrated_on_its_training
 
 
 @test
+def a_text_too_short_for_a_window_is_named_by_what_is_read():
+    with open("two.txt", "w") as f:
+        f.write("ab")
+    for split, part in (("auto", "the text has 3 tokens in 1 of 1 documents"), ("val", "the validation split has "),
+                        ("train", "the training split has ")):
+        refused(part, "eval", "mod", "data.path=two.txt", "split=" + split, code=1)
+
+
+@test
 def words_and_whole_texts_are_scored_as_their_formulas_say():
     task_rows("lambada/test.jsonl", *({"text": "the cat sat on the %s" % w} for w in ("mat", "cat", "sofa")))
     x = run_json("eval", "edp", "task=lambada_openai", "data.path=lambada")["results"]["lambada_openai"]
