@@ -76,7 +76,11 @@ static int follow(struct runlog_reader *r, const char *path, enum stay stay, int
                 continue;
         }
         int more = rc && runlog_reader_position(r) < end;
-        if ((rc = send_out(&out, e)) < 0 || cli_stdout_closed(more ? 0 : POLL_MS))
+        rc = send_out(&out, e);
+        int is_closed = cli_stdout_closed(more ? 0 : POLL_MS);
+        if (is_closed && rc == DS_EIO)
+            rc = 0; /* the reader closed the pipe */
+        if (is_closed || rc < 0)
             break;
         if (more)
             continue;
@@ -134,7 +138,5 @@ int stream_command(int argc, char **argv)
     if (rc == 0)
         rc = stream(&a, &e);
     cli_release(&a);
-    if (rc < 0 && cli_stdout_closed(0))
-        return 0; /* the reader closed the pipe */
     return rc < 0 ? command_fail(&e) : 0;
 }

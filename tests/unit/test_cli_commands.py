@@ -666,6 +666,18 @@ def runs_that_do_not_train_are_named_by_stop():
 
 
 @test
+def a_stream_without_a_reader_still_says_what_is_wrong():
+    with open("garbage", "wb") as f:
+        f.write(b"x" * 4096)
+    for word, code, part in (("nosuch", 1, "nosuch: no run or file"), ("garbage", 1, "not a record stream"), ("tiny", 0, "")):
+        reader, writer = os.pipe()
+        os.close(reader)
+        status, _, err = t.call("stream", word, stdout=writer)
+        os.close(writer)
+        assert status == code and part in err and bool(err) == bool(code), (word, status, err)
+
+
+@test
 def a_folder_with_the_name_of_a_run_does_not_hide_it():
     os.makedirs("tiny/notes")
     try:
