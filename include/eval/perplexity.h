@@ -55,7 +55,7 @@ void ppl_close(struct ppl *p);
 struct ppl_request {
     double capacity; /* NaN: the method's own */
     int exit;        /* first layers only; 0: as in the options */
-    int64_t tokens;  /* most tokens to score; 0 = all that were opened */
+    int64_t tokens;  /* to score, rounded up to whole windows; 0: all that were opened */
     int topk, controls,
         dense; /* also: the top-k form; controls: random (1), and static mask (2); dense */
     int prefill_rounds, decode_rounds;

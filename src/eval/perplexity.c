@@ -42,7 +42,7 @@ static const struct opt ppl_opts[] = {
     {"data.loss",     OPT_ENUM,   AT(loss),      "auto", 0, 0, "auto|all|answers", "tokens that count; auto: as in the run", NULL},
     {"seed",          OPT_INT,    AT(seed),      "-1", -1, 1e15, NULL, "random seed of generated documents and random routing; -1 = as in the run (data.path=synth or hops: unseen documents)", NULL},
     {"split",         OPT_ENUM,   AT(split),     "auto", 0, 0, "auto|val|train|all", "auto: val for the run's data, all for other data", NULL},
-    {"tokens",        OPT_INT,    AT(tokens),    "0", 0, 1e12, NULL, "most tokens to score, in whole windows; 0 = as in the run's final validation (documents, sliding: all that were read)", NULL},
+    {"tokens",        OPT_INT,    AT(tokens),    "0", 0, 1e12, NULL, "tokens to score, rounded up to whole windows; 0 = as in the run's final validation (documents, sliding: all that were read)", NULL},
     {"batch",         OPT_INT,    AT(batch),     "8", 1, 4096, NULL, "windows per batch", NULL},
     {"seq",           OPT_INT,    AT(seq),       "0", 0, 1 << 20, NULL, "tokens per window; 0 = as in the run, else 256 (documents, sliding: the model's context, at most 2048)", NULL},
     {"windows",       OPT_ENUM,   AT(windows),   "packed", 0, 0, "packed|documents|sliding", "task=ppl: packed: one stream of documents cut into windows; documents: each document alone, truncated after seq tokens; sliding: all of each document in overlapping windows", NULL},

@@ -586,6 +586,12 @@ def a_text_is_scored_in_windows_of_three_kinds():
 
 
 @test
+def the_tokens_to_score_are_rounded_up_to_whole_windows():
+    assert "tokens to score, rounded up to whole windows" in run("help", "keys")
+    assert [run_json("eval", "edp", "tokens=%d" % n, "time_rounds=0", "controls=false")["tokens"] for n in (32, 33, 64)] == [32, 64, 64]
+
+
+@test
 def exits_are_evaluated_one_by_one_and_in_a_table():
     words = ("eval", "edp", "tokens=256", "time_rounds=1", "controls=false")
     x = run_json(*words, "exit.layer=2..6", "-o", "exits.mp")
