@@ -48,11 +48,8 @@ struct tokenizer;
 int cli_tokenizer_open(struct tokenizer **t, const char *what, struct err *e) DS_CHECK;
 /* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates. */
 int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHECK;
-/* RUN as a path to a directory, log or trace, or a name in the runs directory.  A directory that
- * holds neither a run nor a model does not hide a run of its name. */
+/* As job_find; DS_ENOTFOUND: none. */
 int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHECK;
-/* 1 for the directory of a run, a model or another program's log. */
-int cli_is_run_or_model(const char *dir);
 
 /* An error when no file can be made or replaced at path; a pipe or a device is not tried. */
 int cli_output_check(const char *path, struct err *e) DS_CHECK;

@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/hops.h"
-#include "io/foreign.h"
 #include "routing/route.h"
 #include "training/job.h"
 
@@ -185,33 +184,11 @@ int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e)
     return 0;
 }
 
-int cli_is_run_or_model(const char *dir)
-{
-    static const char *const own[] = {"log.mp", "config.yaml", "config.json", "checkpoints",
-                                      "adapter_config.json"};
-    const struct foreign_format *format;
-    char file[1100];
-    for (size_t i = 0; i < DS_LEN(own); i++)
-        if (fs_join(file, sizeof file, dir, own[i], NULL) < 0 || fs_exists(file))
-            return 1;
-    return foreign_find(dir, &format);
-}
-
 int cli_run_path(char *out, size_t size, const char *run, struct err *e)
 {
-    char path[1024], given[1024];
-    if (str_copy(given, sizeof given, run))
-        return err_set(e, DS_ERANGE, "%s: the path is too long", run);
-    given[fs_trimmed(given)] = '\0';
-    int is_name = fs_name_ok(given) && fs_join(path, sizeof path, job_root(), given, NULL) == 0 &&
-                  fs_exists(path);
-    int is_path =
-        strcmp(given, "-") == 0 ||
-        (fs_exists(given) && (!is_name || !fs_is_dir(given) || cli_is_run_or_model(given)));
-    const char *found = is_path ? given : path;
-    if (is_path || is_name)
-        return str_copy(out, size, found) ? err_set(e, DS_ERANGE, "%s: the path is too long", found)
-                                          : 0;
+    int rc = job_find(out, size, run, e);
+    if (rc)
+        return rc < 0 ? rc : 0;
     char hint[NEAREST_MAX + 32];
     return err_set(e, DS_ENOTFOUND, "%s: no run or file of this name found in . or %s%s", run,
                    job_root(), cli_run_hint(run, 0, hint, sizeof hint));

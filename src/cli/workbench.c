@@ -107,7 +107,7 @@ static int start_quick(char *path, size_t size, struct str *notice, struct err *
 static int is_folder_of_runs(const char *path)
 {
     struct runindex x = {0};
-    if (strcmp(path, "-") == 0 || !fs_is_dir(path) || cli_is_run_or_model(path))
+    if (strcmp(path, "-") == 0 || !fs_is_dir(path) || job_is_run_or_model(path))
         return 0;
     int is_some = runindex_refresh(&x, path, NULL) == 0 && x.n > 0;
     runindex_release(&x);

@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "io/foreign.h"
 #include "io/runlog.h"
 #include "training/options.h"
 
@@ -21,6 +22,36 @@ const char *job_root(void)
 {
     const char *root = getenv("DEPTHSCOPE_RUNS");
     return root && root[0] ? root : "runs";
+}
+
+int job_is_run_or_model(const char *dir)
+{
+    static const char *const own[] = {"log.mp", "config.yaml", "config.json", "checkpoints",
+                                      "adapter_config.json"};
+    const struct foreign_format *format;
+    char file[1100];
+    for (size_t i = 0; i < DS_LEN(own); i++)
+        if (fs_join(file, sizeof file, dir, own[i], NULL) < 0 || fs_exists(file))
+            return 1;
+    return foreign_find(dir, &format);
+}
+
+int job_find(char *out, size_t size, const char *run, struct err *e)
+{
+    char path[1024], given[1024];
+    if (str_copy(given, sizeof given, run))
+        return err_set(e, DS_ERANGE, "%s: the path is too long", run);
+    given[fs_trimmed(given)] = '\0';
+    int is_name = fs_name_ok(given) && fs_join(path, sizeof path, job_root(), given, NULL) == 0 &&
+                  fs_exists(path);
+    int is_path =
+        strcmp(given, "-") == 0 ||
+        (fs_exists(given) && (!is_name || !fs_is_dir(given) || job_is_run_or_model(given)));
+    const char *found = is_path ? given : path;
+    if (!is_path && !is_name)
+        return 0;
+    return str_copy(out, size, found) ? err_set(e, DS_ERANGE, "%s: the path is too long", found)
+                                      : 1;
 }
 
 int job_check_name(const char *name, struct err *e)

@@ -240,9 +240,7 @@ const char *app_path(struct app *app, const char *given, char *room, size_t size
     const char *there = fs_exists(given) ? NULL : app_path_there(app, given);
     if (there)
         return there;
-    int is_name = !fs_exists(given) && fs_name_ok(given) &&
-                  fs_join(room, size, job_root(), given, NULL) == 0 && fs_exists(room);
-    return is_name ? room : given;
+    return job_find(room, size, given, NULL) > 0 ? room : given;
 }
 
 static void key_open(struct view *v, const struct key *k, const char *args)

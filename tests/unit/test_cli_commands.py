@@ -686,6 +686,8 @@ def a_folder_with_the_name_of_a_run_does_not_hide_it():
                       ["alerts", "tiny"]):
             status, _, err = t.call(*words)
             assert status == 0, (words, err)
+        status, screen, err = t.call("show", "home", "--keys", ":open tiny")
+        assert status == 0 and "tiny › Monitor" in screen.decode(), (screen, err)
         assert "tiny: not running" in t.call("stop", "tiny")[2]
         open("tiny/log.mp", "w").close()  # now it is one itself
         assert "no records yet" in t.call("stop", "tiny")[2]
