@@ -47,7 +47,8 @@ struct record_common {
 int series_add(struct series *s, int64_t step, double value, double tokens, double flops,
                double time) DS_CHECK;
 /* Brings points that came out of order into the order of steps; of several at one step the last
- * counts.  Only series with is_unordered need it. */
+ * counts, and those that it supersedes come together, as after a resume.  Only series with
+ * is_unordered need it. */
 int series_sort(struct series *s) DS_CHECK;
 /* Marks the points of steps > step as superseded. */
 void series_resume(struct series *s, int64_t step);

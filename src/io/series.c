@@ -103,6 +103,7 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
 struct place {
     int64_t step;
     size_t from;
+    int is_old;
 };
 
 static int by_step(const void *a, const void *b)
@@ -121,39 +122,56 @@ static void reorder(double *column, double *spare, const struct place *place, si
         column[i] = spare[place[i].from];
 }
 
+/* The order that one resume leaves: from the first superseded point on, all of them, then the
+ * others.  Returns where the others begin, or n. */
+static size_t old_first(struct place *place, struct place *spare, size_t first, size_t n)
+{
+    size_t old = first, live = 0;
+    for (size_t i = first; i < n; i++)
+        if (place[i].is_old)
+            place[old++] = place[i];
+        else
+            spare[live++] = place[i];
+    memcpy(place + old, spare, live * sizeof *place);
+    return first < n ? old : n;
+}
+
 int series_sort(struct series *s)
 {
     struct place *place = mem_alloc(s->n + 1, sizeof *place);
+    struct place *spare_place = mem_alloc(s->n + 1, sizeof *spare_place);
     double *spare = mem_alloc(s->n + 1, sizeof *spare);
-    unsigned char *old = mem_alloc(s->n + 1, 1);
-    int rc = place && spare && old ? 0 : DS_EMEM;
+    int rc = place && spare_place && spare ? 0 : DS_EMEM;
     for (size_t i = 0; rc == 0 && i < s->n; i++)
-        place[i] = (struct place){s->step[i], i};
+        place[i] = (struct place){s->step[i], i, 0};
     if (rc == 0) {
         qsort(place, s->n, sizeof *place, by_step);
+        size_t first = s->n;                           /* superseded point */
+        for (size_t i = s->n, next = s->n; i-- > 0;) { /* next: the newer valid point */
+            place[i].is_old =
+                s->is_old[place[i].from] || (next < s->n && place[i].step == place[next].step);
+            next = place[i].is_old ? next : i;
+            first = place[i].is_old ? i : first;
+        }
+        size_t live = old_first(place, spare_place, first, s->n);
         reorder(s->value, spare, place, s->n);
         reorder(s->tokens, spare, place, s->n);
         reorder(s->flops, spare, place, s->n);
         reorder(s->time, spare, place, s->n);
-        memcpy(old, s->is_old, s->n);
         for (size_t i = 0; i < s->n; i++) {
             s->step[i] = place[i].step;
-            s->is_old[i] = old[place[i].from];
-        }
-        for (size_t i = s->n, next = s->n; i-- > 0;) { /* next: the newer valid point */
-            if (next < s->n && s->step[i] == s->step[next])
-                s->is_old[i] = 1;
-            if (!s->is_old[i])
-                next = i;
+            s->is_old[i] = (unsigned char)place[i].is_old;
         }
         for (int k = 0; k < LEVELS; k++)
             s->index->n[k] = 0; /* the pyramid is built again */
-        s->index->sections = s->index->is_resumed = 0;
+        s->index->is_resumed = 0;
+        s->index->section[0] = live;
+        s->index->sections = live < s->n;
         s->is_unordered = 0;
     }
     mem_free(place);
+    mem_free(spare_place);
     mem_free(spare);
-    mem_free(old);
     return rc;
 }
 

@@ -5,14 +5,15 @@
 
 #include "tui/widgets.h"
 
-enum { SCAN_SEGMENTS_MAX = 64, SCAN_COLUMNS_MAX = 2 * CANVAS_COLS_MAX };
+enum { SCAN_COLUMNS_MAX = 2 * CANVAS_COLS_MAX };
 
 /* Segments of points that are all live, or all superseded by a resume. */
 struct scan_segment {
     size_t begin, end;
     int is_old;
 };
-int scan_segments(const struct series *s, struct scan_segment out[SCAN_SEGMENTS_MAX]);
+/* Returns the count, 0 also when out of memory; *out is owned. */
+int scan_segments(const struct series *s, struct scan_segment **out);
 
 /* One column: points with x in [x0, x1). */
 struct scan_column {

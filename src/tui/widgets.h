@@ -43,6 +43,7 @@ struct smooth {
     const struct series *series;
     double weight; /* 0 = none .. 0.999 */
     size_t n, cap;
+    int64_t step; /* of the last one */
     double *v;
     double acc, norm;
 };

@@ -168,6 +168,27 @@ T(steps_in_any_order_are_sorted_and_the_last_of_several_at_one_counts)
     runview_free(v);
 }
 
+T(what_a_resume_supersedes_is_in_one_piece)
+{
+    const char *path = in_dir("resumed.csv");
+    char row[32];
+    add(path, "step,loss\n");
+    for (int i = 1; i <= 30; i++) { /* 1..20, then 11..20 again */
+        snprintf(row, sizeof row, "%d,%d\n", i <= 20 ? i : i - 10, i);
+        add(path, row);
+    }
+    struct runview *v = open_view(path);
+    const struct series *s = runview_series(v, "loss");
+    t_eq(s->n, 30);
+    for (int i = 0; i < 30; i++) {
+        t_eq(s->is_old[i], i >= 10 && i < 20);
+        t_near(s->value[i], i + 1, 0);
+    }
+    t_eq(series_find(s, 15), 24);
+    t_eq(series_find(s, 5), 4);
+    runview_free(v);
+}
+
 T(the_stream_of_such_a_log_has_the_same_values)
 {
     const char *path = in_dir("e.csv");

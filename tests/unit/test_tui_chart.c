@@ -112,6 +112,26 @@ T(smoothing_is_unbiased_from_the_first_point)
     series_drop(&s);
 }
 
+T(smoothing_starts_again_when_points_were_sorted)
+{
+    struct series s;
+    struct smooth m = {0};
+    series_make(&s, 4);
+    s.n = 3;
+    s.step[2] = 9;
+    s.value[2] = 1000;
+    t_true(smooth_update(&m, &s, 0.5) == 0);
+    s.n = 4; /* step 2 came after step 9 */
+    s.step[2] = 2;
+    s.value[2] = 2;
+    s.step[3] = 9;
+    s.value[3] = 1000;
+    t_true(smooth_update(&m, &s, 0.5) == 0);
+    t_true(m.v[2] < 3 && m.v[3] > 100);
+    smooth_release(&m);
+    series_drop(&s);
+}
+
 /* Built from records, as in a run, so that the series has its index. */
 static struct runview *record_run(int n, int spike)
 {
@@ -159,17 +179,37 @@ T_SECONDS(a_million_points_are_drawn_in_milliseconds, 120)
 T(superseded_points_do_not_zigzag)
 {
     struct series s;
-    struct scan_segment segment[SCAN_SEGMENTS_MAX];
+    struct scan_segment *segment;
     series_make(&s, 30);
     for (int i = 10; i < 20; i++)
         s.is_old[i] = 1;
     for (int i = 20; i < 30; i++)
         s.step[i] = i - 10;
-    t_eq(scan_segments(&s, segment), 3);
+    t_eq(scan_segments(&s, &segment), 3);
     struct curve c = {.series = &s, .group = -1};
     struct scan_column now = scan_range(&c, AXIS_STEP, 12, 13, segment, 3, 0);
     t_eq(now.n, 1);
     t_near(now.last, s.value[22], 0);
+    mem_free(segment);
+    series_drop(&s);
+}
+
+T(a_curve_is_drawn_to_its_end_after_any_number_of_resumes)
+{
+    struct series s;
+    series_make(&s, 1000);
+    for (int i = 0; i < 900; i++) {
+        s.is_old[i] = i % 9 == 8;
+        s.step[i] = i - i / 9;
+    }
+    for (int i = 900; i < 1000; i++)
+        s.step[i] = i - 100;
+    struct canvas c = draw(&s, NULL, 8, 40, 0, 0);
+    for (int x = 8; x < 38; x++)
+        t_truef(column_height(&c, x) > 0, "nothing in column %d", x);
+    struct curve u = {.series = &s, .group = -1};
+    t_eq(chart_index_at(&u, AXIS_STEP, 890), 990);
+    canvas_release(&c);
     series_drop(&s);
 }
 

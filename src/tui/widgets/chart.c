@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/statistics.h"
 #include "tui/chart_scan.h"
 
@@ -22,7 +23,9 @@ struct paint {
     struct area plot;
     struct dots dots;
     struct scan_axis x, y;
-    int width, height; /* in dots */
+    int width, height;                              /* in dots */
+    struct scan_segment *segment[CHART_CURVES_MAX]; /* of each curve */
+    int segments[CHART_CURVES_MAX];
 };
 
 static int y_dot(const struct paint *p, double v)
@@ -43,25 +46,25 @@ static void mark_outside(struct paint *p, int column, const struct scan_column *
         area_put(a, a.rows - 1, column / 2, area_rune(a, 0x25BE, 'v'), ink_attr(ink(r), ATTR_BOLD));
 }
 
-static struct scan_column column_at(const struct paint *p, const struct curve *c,
-                                    const struct scan_segment *segment, int segments, int column,
-                                    int wants_old)
+/* One column of curve k. */
+static struct scan_column column_at(const struct paint *p, int k, int column, int wants_old)
 {
     double x0 = scan_value(&p->x, (double)column / p->width),
            x1 = scan_value(&p->x, (double)(column + 1) / p->width);
     if (column == p->width - 1)
         x1 = x1 + (x1 - x0) * 1e-6 + 1e-300; /* the last column is closed */
-    return scan_range(c, p->c->x_axis, x0, x1, segment, segments, wants_old);
+    return scan_range(&p->c->curve[k], p->c->x_axis, x0, x1, p->segment[k], p->segments[k],
+                      wants_old);
 }
 
 /* One pass over the columns: raw (min..max) or smoothed values. */
-static void draw_pass(struct paint *p, const struct curve *c, const struct scan_segment *segment,
-                      int segments, enum role r, int wants_old, int wants_smooth)
+static void draw_pass(struct paint *p, int k, enum role r, int wants_old, int wants_smooth)
 {
+    const struct curve *c = &p->c->curve[k];
     int previous_x = -1, previous_y = 0;
     p->dots.layer++;
     for (int column = 0; column < p->width; column++) {
-        struct scan_column s = column_at(p, c, segment, segments, column, wants_old);
+        struct scan_column s = column_at(p, k, column, wants_old);
         if (s.nonfinite && !wants_smooth)
             previous_x = -1;
         if (s.n == 0 || (wants_smooth && !isfinite(s.smooth)))
@@ -84,18 +87,17 @@ static int is_smoothed(const struct curve *c)
     return c->smooth && c->smooth->weight > 0;
 }
 
-static void draw_curve(struct paint *p, const struct curve *c)
+static void draw_curve(struct paint *p, int k)
 {
-    struct scan_segment segment[SCAN_SEGMENTS_MAX];
-    int segments = scan_segments(c->series, segment);
+    const struct curve *c = &p->c->curve[k];
     int has_old = 0;
-    for (int k = 0; k < segments; k++)
-        has_old |= segment[k].is_old;
+    for (int i = 0; i < p->segments[k]; i++)
+        has_old |= p->segment[k][i].is_old;
     if (has_old)
-        draw_pass(p, c, segment, segments, ROLE_GRID, 1, 0);
-    draw_pass(p, c, segment, segments, is_smoothed(c) ? ROLE_DIM : c->role, 0, 0);
+        draw_pass(p, k, ROLE_GRID, 1, 0);
+    draw_pass(p, k, is_smoothed(c) ? ROLE_DIM : c->role, 0, 0);
     if (is_smoothed(c))
-        draw_pass(p, c, segment, segments, c->role, 0, 1);
+        draw_pass(p, k, c->role, 0, 1);
 }
 
 /* Seeds of one group: faint band between the bounds, mean on top. */
@@ -103,24 +105,18 @@ static void draw_group(struct paint *p, int group)
 {
     const struct chart *c = p->c;
     static const unsigned char stipple[4] = {1, 0, 1, 0};
-    struct scan_segment segment[CHART_SEEDS_MAX][SCAN_SEGMENTS_MAX];
-    int segments[CHART_SEEDS_MAX], member[CHART_SEEDS_MAX], n = 0, previous_x = -1, previous_y = 0;
-    for (int k = 0; k < c->curves && n < CHART_SEEDS_MAX; k++) {
-        if (c->curve[k].group != group)
-            continue;
-        member[n] = k;
-        segments[n] = scan_segments(c->curve[k].series, segment[n]);
-        n++;
-    }
+    int member[CHART_SEEDS_MAX], n = 0, previous_x = -1, previous_y = 0;
+    for (int k = 0; k < c->curves && n < CHART_SEEDS_MAX; k++)
+        if (c->curve[k].group == group)
+            member[n++] = k;
     enum role r = n ? c->curve[member[0]].role : ROLE_TEXT;
     for (int pass = 0; pass < 2; pass++) {
         p->dots.layer++;
         for (int column = 0; column < p->width; column++) {
             double v[CHART_SEEDS_MAX];
             for (int k = 0; k < n; k++) {
-                const struct curve *curve = &c->curve[member[k]];
-                struct scan_column s = column_at(p, curve, segment[k], segments[k], column, 0);
-                v[k] = is_smoothed(curve) ? s.smooth : s.n ? s.last : (double)NAN;
+                struct scan_column s = column_at(p, member[k], column, 0);
+                v[k] = is_smoothed(&c->curve[member[k]]) ? s.smooth : s.n ? s.last : (double)NAN;
             }
             struct interval x = stat_interval(v, (size_t)n);
             if (x.n == 0)
@@ -146,13 +142,10 @@ static void draw_group(struct paint *p, int group)
 static void draw_marks(struct paint *p)
 {
     for (int k = 0; k < p->c->curves; k++) {
-        const struct curve *c = &p->c->curve[k];
-        struct scan_segment segment[SCAN_SEGMENTS_MAX];
-        int segments = scan_segments(c->series, segment);
         for (int column = 0; column < p->width; column++) {
-            struct scan_column s = column_at(p, c, segment, segments, column, 0);
+            struct scan_column s = column_at(p, k, column, 0);
             if (s.n)
-                mark_outside(p, column, &s, c->role);
+                mark_outside(p, column, &s, p->c->curve[k].role);
             if (s.nonfinite)
                 area_put(p->plot, p->plot.rows - 1, column / 2, area_rune(p->plot, 0xD7, 'x'),
                          ink_attr(ink(ROLE_BAD), ATTR_BOLD));
@@ -166,10 +159,8 @@ static void find_y(struct paint *p)
     double lows[SCAN_COLUMNS_MAX], highs[SCAN_COLUMNS_MAX];
     int n = 0;
     for (int k = 0; k < p->c->curves; k++) {
-        struct scan_segment segment[SCAN_SEGMENTS_MAX];
-        int segments = scan_segments(p->c->curve[k].series, segment);
         for (int column = 0; column < p->width && n < SCAN_COLUMNS_MAX; column++) {
-            struct scan_column s = column_at(p, &p->c->curve[k], segment, segments, column, 0);
+            struct scan_column s = column_at(p, k, column, 0);
             if (s.n) {
                 lows[n] = s.min;
                 highs[n++] = s.max;
@@ -268,6 +259,8 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     p.x = scan_x_axis(c);
     if (c->x1 > c->x0)
         p.x = (struct scan_axis){.lo = c->x0, .hi = c->x1, .is_log = p.x.is_log && c->x0 > 0};
+    for (int k = 0; k < c->curves; k++)
+        p.segments[k] = scan_segments(c->curve[k].series, &p.segment[k]);
     find_y(&p);
     axis_draw_y(a, 1, p.plot.rows, p.y.lo, p.y.hi, p.y.is_log);
     if (bottom)
@@ -275,7 +268,7 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
                     p.x.is_point ? p.x.lo : p.x.hi, p.x.is_log, c->x_axis == AXIS_STEP,
                     run_axis_name[c->x_axis]);
     if (dots_begin(&p.dots, p.plot) < 0)
-        return;
+        goto out;
     draw_reference(&p);
     for (int k = 0; k < c->curves; k++) {
         int group = c->curve[k].group, is_first = 1;
@@ -284,11 +277,14 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
         if (group >= 0 && is_first)
             draw_group(&p, group);
         else if (group < 0)
-            draw_curve(&p, &c->curve[k]);
+            draw_curve(&p, k);
     }
     dots_end(&p.dots);
     draw_events(&p);
     draw_marks(&p);
     if (out)
         *out = (struct chart_view){p.plot, p.x.lo, p.x.hi, p.y.lo, p.y.hi};
+out:
+    for (int k = 0; k < c->curves; k++)
+        mem_free(p.segment[k]);
 }

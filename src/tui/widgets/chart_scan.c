@@ -5,17 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-int scan_segments(const struct series *s, struct scan_segment out[SCAN_SEGMENTS_MAX])
+#include "base/mem.h"
+
+/* The segment that begins at a point. */
+static struct scan_segment segment_at(const struct series *s, size_t at)
+{
+    int old = s->is_old ? s->is_old[at] != 0 : 0;
+    const unsigned char *next = s->is_old ? memchr(s->is_old + at, !old, s->n - at) : NULL;
+    return (struct scan_segment){at, next ? (size_t)(next - s->is_old) : s->n, old};
+}
+
+int scan_segments(const struct series *s, struct scan_segment **out)
 {
     int n = 0;
-    for (size_t at = 0; at < s->n && n < SCAN_SEGMENTS_MAX;) {
-        int old = s->is_old ? s->is_old[at] != 0 : 0;
-        const unsigned char *next = s->is_old ? memchr(s->is_old + at, !old, s->n - at) : NULL;
-        size_t end = next ? (size_t)(next - s->is_old) : s->n;
-        out[n++] = (struct scan_segment){at, end, old};
-        at = end;
-    }
-    return n;
+    for (size_t at = 0; at < s->n; n++)
+        at = segment_at(s, at).end;
+    *out = mem_alloc((size_t)n, sizeof **out);
+    for (size_t at = 0, k = 0; *out && at < s->n; at = (*out)[k++].end)
+        (*out)[k] = segment_at(s, at);
+    return *out ? n : 0;
 }
 
 double chart_x_of(const struct curve *c, enum run_axis axis, size_t i)
@@ -68,15 +76,15 @@ struct scan_column scan_range(const struct curve *c, enum run_axis axis, double 
 
 size_t chart_index_at(const struct curve *c, enum run_axis axis, double x)
 {
-    struct scan_segment segment[SCAN_SEGMENTS_MAX];
-    int n = scan_segments(c->series, segment);
     size_t best = c->series->n;
     double distance = (double)INFINITY;
-    for (int k = 0; k < n; k++) {
-        if (segment[k].is_old)
+    for (size_t next = 0; next < c->series->n;) {
+        struct scan_segment segment = segment_at(c->series, next);
+        next = segment.end;
+        if (segment.is_old)
             continue;
-        size_t at = lower_bound(c, axis, segment[k].begin, segment[k].end, x);
-        for (size_t i = at > segment[k].begin ? at - 1 : at; i <= at && i < segment[k].end; i++) {
+        size_t at = lower_bound(c, axis, segment.begin, segment.end, x);
+        for (size_t i = at > segment.begin ? at - 1 : at; i <= at && i < segment.end; i++) {
             double d = fabs(chart_x_of(c, axis, i) - x);
             if (d < distance) {
                 distance = d;

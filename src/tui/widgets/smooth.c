@@ -9,7 +9,8 @@
  * continues from the first point that was replaced. */
 int smooth_update(struct smooth *s, const struct series *series, double weight)
 {
-    if (s->series != series || s->weight != weight || series->n < s->n) {
+    if (s->series != series || s->weight != weight || series->n < s->n ||
+        (s->n > 0 && series->step[s->n - 1] != s->step)) { /* the last: points were sorted */
         s->series = series;
         s->weight = weight;
         s->n = 0;
@@ -27,6 +28,7 @@ int smooth_update(struct smooth *s, const struct series *series, double weight)
         }
         s->v[s->n] = s->norm > 0 ? s->acc / s->norm : (double)NAN;
     }
+    s->step = s->n > 0 ? series->step[s->n - 1] : 0;
     return 0;
 }
 
