@@ -283,7 +283,8 @@ int runview_always_on(const struct runview *v, int l);
 const char *runview_unit(const struct runview *v, const char *name);
 /* Its definition by the same table; "" when unknown. */
 const char *runview_help(const struct runview *v, const char *name);
-/* Newest probe of an index (index < 0: any), or NULL. */
+/* Newest probe of an index (index < 0: any), or NULL; one that a resume superseded only if there is
+ * no other. */
 const struct probe *runview_probe(const struct runview *v, int index);
 /* Caveat to show with its decisions: "top-k, not causal", or "". */
 const char *probe_caveat(const struct probe *p);

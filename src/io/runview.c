@@ -412,10 +412,16 @@ const char *runview_config(const struct runview *v, const char *key)
 
 const struct probe *runview_probe(const struct runview *v, int index)
 {
-    for (size_t i = v->n_probes; i-- > 0;)
-        if (index < 0 || v->probe[i]->index == index)
-            return v->probe[i];
-    return NULL;
+    const struct probe *old = NULL;
+    for (size_t i = v->n_probes; i-- > 0;) {
+        const struct probe *p = v->probe[i];
+        if (index >= 0 && p->index != index)
+            continue;
+        if (!p->is_old)
+            return p;
+        old = old ? old : p;
+    }
+    return old;
 }
 
 const struct matrix *probe_cell(const struct probe *p, const char *name)

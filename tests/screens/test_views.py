@@ -201,6 +201,20 @@ def compare_says_where_two_runs_agree():
 
 
 @test
+def a_resumed_run_is_compared_by_a_probe_that_was_not_superseded():
+    for name in ("back", "other"):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="mod", layers=2, steps=1000, resume=False)
+        for step in (300, 900):
+            log.put("probe", step, index=0, layers=2, ids=[1, 2], text=["a", "b"], run=[1, 0, 1, 1])
+        if name == "back":
+            log.put("head", 500, run=name, method="mod", layers=2, steps=1000, resume=True)
+    screen = play("command compare back other", words=("back", "--view", "monitor"), size="120x24")[-1]
+    shows(screen, "step 300")
+    shows(screen, "step 900")
+
+
+@test
 def the_workbench_names_what_it_does_not_know():
     says("monitor", ("command theme", "theme: "), ("command theme nonsense", "theme nonsense: not found"),
          ("command glyphs nonsense", "glyphs nonsense: expected braille, shades or ascii"), ("command glyphs ascii", "one chart"),

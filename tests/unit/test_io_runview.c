@@ -334,6 +334,23 @@ T(resume_marks_superseded_points)
     runview_free(v);
 }
 
+T(the_newest_probe_is_one_that_no_resume_superseded)
+{
+    struct runview *v = runview_new();
+    head(v, 0, 0);
+    for (int64_t step = 300; step <= 900; step += 300)
+        probe(v, step, 0, 4, 2);
+    probe(v, 900, 1, 4, 2);
+    t_eq(runview_probe(v, -1)->step, 900);
+    head(v, 500, 1);
+    t_eq(runview_probe(v, -1)->step, 300);
+    t_eq(runview_probe(v, 0)->step, 300);
+    t_eq(runview_probe(v, 1)->step, 900); /* there is no other */
+    probe(v, 600, 0, 4, 2);
+    t_eq(runview_probe(v, -1)->step, 600);
+    runview_free(v);
+}
+
 static void trained(struct runview *v, int64_t step, double tokens, double ratio)
 {
     begin("metric", step);

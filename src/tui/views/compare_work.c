@@ -80,8 +80,8 @@ static int newest_of_each(const struct runview *r, const struct probe **out, int
         int k = 0;
         while (k < n && out[k]->index != p->index)
             k++;
-        if (k == n && n < max && p->tokens > 0 && p->layers > 0)
-            out[n++] = p;
+        if (k == n && n < max)
+            out[n++] = runview_probe(r, p->index);
     }
     for (int i = 1; i < n; i++) /* by index */
         for (int k = i; k > 0 && out[k - 1]->index > out[k]->index; k--) {
