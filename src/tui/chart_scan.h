@@ -22,6 +22,10 @@ struct scan_column {
 };
 struct scan_column scan_range(const struct curve *c, enum run_axis axis, double x0, double x1,
                               const struct scan_segment *segment, int segments, int wants_old);
+/* The value (smoothed if it is) at x, on the line between the live points before and after it; NaN
+ * before the first and after the last. */
+double scan_between(const struct curve *c, enum run_axis axis, double x,
+                    const struct scan_segment *segment, int segments);
 
 /* Axis position -> x and back; x axes may be logarithmic. */
 struct scan_axis {

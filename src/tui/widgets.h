@@ -57,7 +57,8 @@ struct curve {
     const char *label;           /* legend, untrusted, NULL = none */
     enum role role;
     int is_reference;      /* drawn dashed (time_ratio next to flops_ratio) */
-    int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band */
+    int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band
+                              where all have values */
     int64_t steps_planned; /* for AXIS_PROGRESS */
     double time_start;     /* for AXIS_SECONDS */
 };

@@ -213,6 +213,69 @@ T(a_curve_is_drawn_to_its_end_after_any_number_of_resumes)
     series_drop(&s);
 }
 
+/* Cells of a role in a column of the plot; *row is that of the last one. */
+static int cells_of(const struct canvas *c, enum role r, int x, int *row)
+{
+    int n = 0;
+    for (int y = 1; y < c->rows - 1; y++) {
+        const struct cell *at = &c->cell[y * c->cols + x];
+        if (at->rune > 0x2800 && at->rune < 0x2900 && at->fg == (int32_t)r) {
+            n++;
+            *row = y;
+        }
+    }
+    return n;
+}
+
+/* Three seeds of the constants 1, 2 and 3; their points are at other steps, as over wall time. */
+static struct canvas draw_seeds(struct series *s, const size_t *points)
+{
+    struct canvas c = {.look = {GLYPHS_BRAILLE, 256, &theme}};
+    theme_default(&theme);
+    t_true(canvas_resize(&c, 16, 80) == 0);
+    struct chart chart = chart_new("loss");
+    for (int k = 0; k < 3; k++) {
+        series_make(&s[k], points[k]);
+        for (size_t i = 0; i < points[k]; i++) {
+            s[k].step[i] = 20 * (int64_t)i + 7 * k;
+            s[k].value[i] = 1 + k;
+        }
+        chart.curve[chart.curves++] =
+            (struct curve){.series = &s[k], .role = ROLE_SERIES_0, .group = 0};
+    }
+    chart_draw(canvas_area(&c), &chart, NULL);
+    return c;
+}
+
+T(the_mean_of_seeds_is_that_of_all_wherever_their_points_are)
+{
+    struct series s[3];
+    struct canvas c = draw_seeds(s, (size_t[]){40, 40, 40});
+    for (int x = 8, row = 0, first = 0; x < 70; x++) {
+        t_truef(cells_of(&c, ROLE_SERIES_0, x, &row) == 1, "the mean of column %d", x);
+        first = first ? first : row;
+        t_eq(row, first);
+    }
+    canvas_release(&c);
+    for (int k = 0; k < 3; k++)
+        series_drop(&s[k]);
+}
+
+T(seeds_go_on_by_themselves_where_one_has_ended)
+{
+    struct series s[3];
+    struct canvas c = draw_seeds(s, (size_t[]){40, 20, 40});
+    int row;
+    t_eq(cells_of(&c, ROLE_SERIES_0, 30, &row), 1);
+    for (int x = 46; x < 70; x++) {
+        t_eq(cells_of(&c, ROLE_SERIES_0, x, &row), 0);
+        t_eq(cells_of(&c, ROLE_DIM, x, &row), 2);
+    }
+    canvas_release(&c);
+    for (int k = 0; k < 3; k++)
+        series_drop(&s[k]);
+}
+
 T(ticks_are_nice_and_inside)
 {
     double t[16];

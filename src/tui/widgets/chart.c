@@ -57,13 +57,14 @@ static struct scan_column column_at(const struct paint *p, int k, int column, in
                       wants_old);
 }
 
-/* One pass over the columns: raw (min..max) or smoothed values. */
-static void draw_pass(struct paint *p, int k, enum role r, int wants_old, int wants_smooth)
+/* One pass over columns begin..end-1: raw (min..max) or smoothed values. */
+static void draw_pass(struct paint *p, int k, enum role r, int wants_old, int wants_smooth,
+                      int begin, int end)
 {
     const struct curve *c = &p->c->curve[k];
     int previous_x = -1, previous_y = 0;
     p->dots.layer++;
-    for (int column = 0; column < p->width; column++) {
+    for (int column = begin; column < end; column++) {
         struct scan_column s = column_at(p, k, column, wants_old);
         if (s.nonfinite && !wants_smooth)
             previous_x = -1;
@@ -94,45 +95,77 @@ static void draw_curve(struct paint *p, int k)
     for (int i = 0; i < p->segments[k]; i++)
         has_old |= p->segment[k][i].is_old;
     if (has_old)
-        draw_pass(p, k, ROLE_GRID, 1, 0);
-    draw_pass(p, k, is_smoothed(c) ? ROLE_DIM : c->role, 0, 0);
+        draw_pass(p, k, ROLE_GRID, 1, 0, 0, p->width);
+    draw_pass(p, k, is_smoothed(c) ? ROLE_DIM : c->role, 0, 0, 0, p->width);
     if (is_smoothed(c))
-        draw_pass(p, k, c->role, 0, 1);
+        draw_pass(p, k, c->role, 0, 1, 0, p->width);
 }
 
-/* Seeds of one group: faint band between the bounds, mean on top. */
+/* The value of curve k at a column: of its own point, or between those before and after. */
+static double seed_value(const struct paint *p, int k, int column, int *has_point)
+{
+    const struct curve *c = &p->c->curve[k];
+    struct scan_column s = column_at(p, k, column, 0);
+    *has_point |= s.n > 0;
+    if (s.n + s.nonfinite == 0)
+        return scan_between(c, p->c->x_axis, scan_value(&p->x, (column + 0.5) / p->width),
+                            p->segment[k], p->segments[k]);
+    return is_smoothed(c) ? s.smooth : s.n ? s.last : (double)NAN;
+}
+
+/* Mean and interval of seeds at a column: 1 when one has a point there and all have a value; else
+ * 0, or -1 when a point stays without a mean. */
+static int seeds_at(const struct paint *p, const int *member, int n, int column,
+                    struct interval *out)
+{
+    double v[CHART_SEEDS_MAX] = {0};
+    int has_point = 0;
+    for (int k = 0; k < n; k++)
+        v[k] = seed_value(p, member[k], column, &has_point);
+    *out = stat_interval(v, (size_t)n);
+    return has_point ? out->n == (size_t)n ? 1 : -1 : 0;
+}
+
+/* Seeds of one group: faint band between the bounds, mean on top.  Where not all seeds have begun
+ * or have come that far, each is drawn faintly by itself. */
 static void draw_group(struct paint *p, int group)
 {
     const struct chart *c = p->c;
     static const unsigned char stipple[4] = {1, 0, 1, 0};
-    int member[CHART_SEEDS_MAX], n = 0, previous_x = -1, previous_y = 0;
+    int member[CHART_SEEDS_MAX], n = 0, begin = p->width, end = p->width;
+    struct interval x;
     for (int k = 0; k < c->curves && n < CHART_SEEDS_MAX; k++)
         if (c->curve[k].group == group)
             member[n++] = k;
-    enum role r = n ? c->curve[member[0]].role : ROLE_TEXT;
+    for (int column = p->width; column-- > 0;)
+        if (seeds_at(p, member, n, column, &x) == 1) {
+            end = begin < p->width ? end : column + 1;
+            begin = column;
+        }
+    for (int k = 0; k < n; k++) {
+        draw_pass(p, member[k], ROLE_DIM, 0, is_smoothed(&c->curve[member[k]]), 0, begin);
+        draw_pass(p, member[k], ROLE_DIM, 0, is_smoothed(&c->curve[member[k]]), end, p->width);
+    }
     for (int pass = 0; pass < 2; pass++) {
+        int previous_x = -1, previous_y = 0;
         p->dots.layer++;
-        for (int column = 0; column < p->width; column++) {
-            double v[CHART_SEEDS_MAX];
-            for (int k = 0; k < n; k++) {
-                struct scan_column s = column_at(p, member[k], column, 0);
-                v[k] = is_smoothed(&c->curve[member[k]]) ? s.smooth : s.n ? s.last : (double)NAN;
-            }
-            struct interval x = stat_interval(v, (size_t)n);
-            if (x.n == 0)
+        for (int column = begin; column < end; column++) {
+            int found = seeds_at(p, member, n, column, &x);
+            previous_x = found < 0 ? -1 : previous_x;
+            if (found <= 0)
                 continue;
-            int y = y_dot(p, x.mean), top = x.n > 1 ? y_dot(p, x.hi) : y,
-                bottom = x.n > 1 ? y_dot(p, x.lo) : y;
+            int y = y_dot(p, x.mean), top = n > 1 ? y_dot(p, x.hi) : y,
+                bottom = n > 1 ? y_dot(p, x.lo) : y;
             if (pass == 0) {
                 for (int at = top; at <= bottom; at++)
                     if (stipple[(at + 2 * (column & 1)) & 3] || at == top || at == bottom)
                         dots_point(&p->dots, column, at, ROLE_DIM);
             } else if (previous_x >= 0) {
-                dots_line(&p->dots, previous_x, previous_y, column, y, r);
+                dots_line(&p->dots, previous_x, previous_y, column, y, c->curve[member[0]].role);
             } else {
-                dots_point(&p->dots, column, y, r);
+                dots_point(&p->dots, column, y, c->curve[member[0]].role);
             }
-            previous_x = pass ? column : -1;
+            previous_x = column;
             previous_y = y;
         }
     }

@@ -74,6 +74,26 @@ struct scan_column scan_range(const struct curve *c, enum run_axis axis, double 
     return out;
 }
 
+double scan_between(const struct curve *c, enum run_axis axis, double x,
+                    const struct scan_segment *segment, int segments)
+{
+    const double *v = c->smooth && c->smooth->weight > 0 && c->smooth->n >= c->series->n
+                          ? c->smooth->v
+                          : c->series->value;
+    size_t none = c->series->n, before = none, after = none;
+    for (int k = 0; k < segments && after == none; k++) {
+        if (segment[k].is_old)
+            continue;
+        size_t at = lower_bound(c, axis, segment[k].begin, segment[k].end, x);
+        before = at > segment[k].begin ? at - 1 : before;
+        after = at < segment[k].end ? at : none;
+    }
+    if (before == none || after == none)
+        return (double)NAN;
+    double x0 = chart_x_of(c, axis, before), x1 = chart_x_of(c, axis, after);
+    return v[before] + (v[after] - v[before]) * (x - x0) / (x1 - x0);
+}
+
 size_t chart_index_at(const struct curve *c, enum run_axis axis, double x)
 {
     size_t best = c->series->n;
