@@ -255,15 +255,41 @@ void panel_rule(struct sheet *s, struct panel *p, double v, int is_vertical, int
                     is_vertical ? at : p->x + p->w, is_vertical ? p->y + p->h : at);
 }
 
-void panel_whisker(struct sheet *s, double x0, double y0, double x1, double y1, int rgb)
+/* The wings of an arrow with its tip at x, y, which points in the direction dx, dy. */
+static void arrow(struct pen *pen, double x, double y, double dx, double dy)
 {
-    double cap = s->venue->line * 1.5, dx = x0 == x1 ? cap : 0, dy = x0 == x1 ? 0 : cap;
+    pen_move(pen, x - dx - dy, y - dy - dx);
+    pen_line(pen, x, y);
+    pen_line(pen, x - dx + dy, y - dy + dx);
+    pen_stroke(pen);
+}
+
+void panel_whisker(struct sheet *s, struct panel *p, double x0, double y0, double x1, double y1,
+                   int rgb)
+{
+    const double cap = s->venue->line * 1.5, almost = 0.01;
+    int is_upright = x0 == x1;
+    double dx = is_upright ? cap : 0, dy = is_upright ? 0 : cap;
+    const double end[2][2] = {{x0, y0}, {x1, y1}};
+    if (fmax(x0, x1) < p->x - almost || fmin(x0, x1) > p->x + p->w + almost ||
+        fmax(y0, y1) < p->y - almost || fmin(y0, y1) > p->y + p->h + almost)
+        return;
+    x0 = fmax(p->x, fmin(p->x + p->w, x0));
+    x1 = fmax(p->x, fmin(p->x + p->w, x1));
+    y0 = fmax(p->y, fmin(p->y + p->h, y0));
+    y1 = fmax(p->y, fmin(p->y + p->h, y1));
     pen_dash(s->pen, NULL, 0);
     pen_width(s->pen, s->venue->line * 0.75);
     pen_colour(s->pen, rgb, 1);
     pen_segment(s->pen, x0, y0, x1, y1);
-    pen_segment(s->pen, x0 - dx, y0 - dy, x0 + dx, y0 + dy);
-    pen_segment(s->pen, x1 - dx, y1 - dy, x1 + dx, y1 + dy);
+    panel_mark_line(p, x0, y0, x1, y1);
+    for (int i = 0; i < 2; i++) {
+        double x = i ? x1 : x0, y = i ? y1 : y0, cut = is_upright ? end[i][1] - y : end[i][0] - x;
+        if (fabs(cut) > almost)
+            arrow(s->pen, x, y, copysign(dy, cut), copysign(dx, cut));
+        else
+            pen_segment(s->pen, x - dx, y - dy, x + dx, y + dy);
+    }
 }
 
 double panel_bar_room(const struct sheet *s, const struct axis *a)

@@ -122,8 +122,9 @@ double panel_bar_room(const struct sheet *s, const struct axis *a);
 void panel_colour_bar(struct sheet *s, const struct panel *p, struct axis *a, const char *label);
 /* Boxes for n panels, stacked or side by side; returns the height of the sheet. */
 double panel_grid(const struct sheet *s, int n, int max_cols, double ratio, int i, double box[4]);
-/* An interval bar with caps. */
-void panel_whisker(struct sheet *s, double x0, double y0, double x1, double y1, int rgb);
+/* An interval bar with caps, and an arrow where the edge of the plot cuts it; it is marked. */
+void panel_whisker(struct sheet *s, struct panel *p, double x0, double y0, double x1, double y1,
+                   int rgb);
 
 /* ---- runs and their data
  * -------------------------------------------------------------------------------- */

@@ -200,6 +200,18 @@ T(ablations_need_a_matched_control)
     clear();
 }
 
+T(intervals_of_ablations_are_inside_their_panels)
+{
+    add_ablation(t_tmpdir(), 0);
+    struct figure f = draw("ablation_bars");
+    double all[4], frame[4];
+    fix_extent(&f, all, frame);
+    t_truef(all[0] >= frame[0] && all[2] <= frame[2] + 0.1, "%g to %g, panels %g to %g", all[0],
+            all[2], frame[0], frame[2]);
+    figure_release(&f);
+    clear();
+}
+
 T(a_correlation_without_variance_is_reported_as_undefined)
 {
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);

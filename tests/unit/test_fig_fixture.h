@@ -24,6 +24,34 @@ struct fix {
     int flat_depth;
 };
 
+/* The box of all paths of a figure, and that of the frames of its panels: left, top, right,
+ * bottom. */
+static inline void fix_extent(const struct figure *f, double all[4], double frame[4])
+{
+    struct str text = {0};
+    double x[3] = {0}, y[3] = {0}, w = 0, h = 0;
+    pen_list_print(f->list, &text);
+    for (int i = 0; i < 4; i++)
+        all[i] = frame[i] = i < 2 ? 1e9 : -1e9;
+    for (const char *at = str_text(&text); at; at = strchr(at, '\n'), at += at != NULL) {
+        int is_rect = sscanf(at, "rect %lf %lf %lf %lf", &x[0], &y[0], &w, &h) == 4,
+            is_corner = sscanf(at, "move %lf %lf line %lf %lf line %lf %lf", &x[0], &y[0], &x[1],
+                               &y[1], &x[2], &y[2]) == 6 &&
+                        x[0] == x[1] && y[1] == y[2] && y[1] > y[0] + 20 && x[2] > x[1] + 20;
+        if (!is_rect && sscanf(at, "move %lf %lf", &x[0], &y[0]) != 2 &&
+            sscanf(at, "line %lf %lf", &x[0], &y[0]) != 2)
+            continue;
+        const double box[4] = {x[0], y[0], is_rect ? x[0] + w : x[0], is_rect ? y[0] + h : y[0]};
+        const double corner[4] = {x[0], y[0], x[2], y[1]};
+        for (int i = 0; i < 4; i++) {
+            all[i] = i < 2 ? fmin(all[i], box[i]) : fmax(all[i], box[i]);
+            if (is_corner)
+                frame[i] = i < 2 ? fmin(frame[i], corner[i]) : fmax(frame[i], corner[i]);
+        }
+    }
+    str_release(&text);
+}
+
 static inline void fix_config(struct record *r, const char *key, double v)
 {
     char text[32];

@@ -271,6 +271,29 @@ T(text_is_on_the_page_and_legible_in_every_venue_and_theme)
     }
 }
 
+T(intervals_end_at_the_edges_of_the_plot)
+{
+    static const char *const wide[] = {"capacity_layer", "layer_skip", "exit_hist"};
+    const char *dir = t_tmpdir();
+    for (int seed = 0; seed < 2; seed++) {
+        struct meth m = meth_routed(dir, 0.5, seed);
+        m.spread = 0.1;
+        m.rates = 1;
+        add(m, seed ? "r1" : "r0");
+    }
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        struct figure f = draw(wide[i]);
+        double all[4], frame[4], ticks = 3.1;
+        fix_extent(&f, all, frame);
+        t_truef(all[0] >= frame[0] - ticks && all[1] >= 0 && all[2] <= frame[2] + 0.1 &&
+                    all[3] <= frame[3] + ticks,
+                "%s: %g %g %g %g around %g %g %g %g", wide[i], all[0], all[1], all[2], all[3],
+                frame[0], frame[1], frame[2], frame[3]);
+        figure_release(&f);
+    }
+    clear();
+}
+
 T(the_data_hash_depends_on_the_data)
 {
     const char *dir = t_tmpdir();

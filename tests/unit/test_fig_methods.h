@@ -16,6 +16,7 @@ struct meth {
     int rates;                             /* exits as rates per layer, not in probes */
     int has_old_keys;                      /* as records of earlier versions */
     int is_control, is_topk; /* routed.stochastic is set; probes have top-k decisions */
+    double spread;           /* of the capacities and the exits over seeds, 0: little */
 };
 
 static inline int meth_has(const struct meth *m, const char *key)
@@ -84,7 +85,7 @@ static inline void meth_layer(struct record *r, const struct meth *m, int step)
         v[l] = meth_is_routed(l) ? m->capacity + 0.1 * cos(step / 9.0 + l) * (1 - t) : 1;
     record_nums(r, "gate_ratio", v, (size_t)m->layers);
     for (int l = 0; m->rates && l < m->layers; l++)
-        v[l] = l == m->layers / 2 ? 0.3 : l == m->layers - 2 ? 0.2 : 0;
+        v[l] = l == m->layers / 2 ? 0.3 + m->spread * m->seed : l == m->layers - 2 ? 0.2 : 0;
     if (m->rates)
         record_nums(r, "exit_rate", v, (size_t)m->layers);
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
@@ -103,7 +104,7 @@ static inline void meth_final(struct record *r, const struct meth *m, struct rng
     for (int l = 0; l < m->layers; l++) {
         topk[l] = meth_is_routed(l) ? m->capacity : 1;
         capacity[l] = meth_is_routed(l) && m->capacity < 1
-                          ? m->capacity + 0.06 * sin(l * 2.3) + 0.01 * rng_normal(g)
+                          ? m->capacity + 0.06 * sin(l * 2.3) + (0.01 + m->spread) * rng_normal(g)
                           : 1;
         mean += capacity[l] / m->layers;
     }

@@ -164,7 +164,7 @@ static void draw_loss(struct sheet *s, struct panel *p, const struct rows *t)
             pen_fill(s->pen);
         }
         if (isfinite(row->loss.lo))
-            panel_whisker(s, axis_at(&p->ax, row->loss.lo), y, axis_at(&p->ax, row->loss.hi), y,
+            panel_whisker(s, p, axis_at(&p->ax, row->loss.lo), y, axis_at(&p->ax, row->loss.hi), y,
                           rgb);
         sheet_marker(s, k == t->control ? 3 : 0, axis_at(&p->ax, row->loss.mean), y, r, rgb,
                      row->runs == 1);
@@ -181,8 +181,8 @@ static void draw_flops(struct sheet *s, struct panel *p, const struct rows *t)
         int rgb = row_colour(s, t, k);
         pen_box(s->pen, p->x, y - h / 2, x - p->x, h, sheet_tint(s, rgb, 0.6), 1);
         if (isfinite(row->flops.lo))
-            panel_whisker(s, axis_at(&p->ax, row->flops.lo), y, axis_at(&p->ax, row->flops.hi), y,
-                          rgb);
+            panel_whisker(s, p, axis_at(&p->ax, row->flops.lo), y, axis_at(&p->ax, row->flops.hi),
+                          y, rgb);
     }
     panel_rule(s, p, 1, 1, sheet_colour(s, ROLE_REFERENCE), 2);
 }
@@ -206,6 +206,8 @@ static void draw_rows(struct sheet *s, struct panel *a, struct panel *b, const s
         names = fmax(names, glyph_width(r->label, small));
         for (int i = 0; i < r->runs; i++)
             axis_include(&a->ax, r->seed_loss[i]);
+        axis_include(&a->ax, r->loss.lo);
+        axis_include(&a->ax, r->loss.hi);
         axis_include(&b->ax, fmax(r->flops.mean, isfinite(r->flops.hi) ? r->flops.hi : 0));
     }
     axis_pad(&a->ax, 0.1);

@@ -264,7 +264,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct rows *t, in
         pen_box(s->pen, p->x, y - h / 2, axis_at(&p->ax, v[0]) - p->x, h, sheet_tint(s, rgb, 0.6),
                 1);
         if (isfinite(v[1]))
-            panel_whisker(s, axis_at(&p->ax, v[1]), y, axis_at(&p->ax, v[2]), y, rgb);
+            panel_whisker(s, p, axis_at(&p->ax, v[1]), y, axis_at(&p->ax, v[2]), y, rgb);
         if (!t->is_relative && isfinite(m->dense)) {
             double x = axis_at(&p->ax, is_latency ? 1e3 / m->dense : m->dense);
             pen_colour(s->pen, sheet_colour(s, ROLE_TEXT), 1);

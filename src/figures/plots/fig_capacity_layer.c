@@ -77,7 +77,7 @@ static void draw_points(struct sheet *s, struct panel *p, const struct interval 
             continue;
         double x = axis_at(&p->ax, l) + shift * step, y = axis_at(&p->ay, v[l].mean);
         if (isfinite(v[l].lo) && axis_at(&p->ay, v[l].lo) - axis_at(&p->ay, v[l].hi) > 2 * r)
-            panel_whisker(s, x, axis_at(&p->ay, v[l].lo), x, axis_at(&p->ay, v[l].hi),
+            panel_whisker(s, p, x, axis_at(&p->ay, v[l].lo), x, axis_at(&p->ay, v[l].hi),
                           sheet_series(s, i));
         sheet_marker(s, i, x, y, r, sheet_series(s, i), 0);
         panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);

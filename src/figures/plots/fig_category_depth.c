@@ -130,7 +130,7 @@ static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set
             if (!isfinite(x->mean))
                 continue;
             if (isfinite(x->lo) && axis_at(&p->ax, x->hi) - axis_at(&p->ax, x->lo) > 2 * r)
-                panel_whisker(s, axis_at(&p->ax, x->lo), y, axis_at(&p->ax, x->hi), y,
+                panel_whisker(s, p, axis_at(&p->ax, x->lo), y, axis_at(&p->ax, x->hi), y,
                               sheet_series(s, g));
             sheet_marker(s, g, axis_at(&p->ax, x->mean), y, r, sheet_series(s, g), 0);
             panel_mark_box(p, axis_at(&p->ax, x->mean) - r, y - r, 2 * r, 2 * r);

@@ -113,7 +113,7 @@ static void draw_line(struct sheet *s, struct panel *p, const struct eval_list *
         double ux = axis_at(&p->ax, x[k]), uy = axis_at(&p->ay, y[k]);
         double lo = axis_at(&p->ay, v->at[k].lo), hi = axis_at(&p->ay, v->at[k].hi);
         if (isfinite(v->at[k].lo) && lo - hi > 2 * r)
-            panel_whisker(s, ux, lo, ux, hi, rgb);
+            panel_whisker(s, p, ux, lo, ux, hi, rgb);
         sheet_marker(s, i % MARKERS, ux, uy, r, rgb, v->at[k].n == 1);
         panel_mark_box(p, ux - r, uy - r, 2 * r, 2 * r);
     }

@@ -106,7 +106,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct exits *x)
             continue;
         pen_box(s->pen, at - w / 2, y, w, p->y + p->h - y, sheet_tint(s, rgb, 0.7), 1);
         if (isfinite(v.lo))
-            panel_whisker(s, at, axis_at(&p->ay, v.lo), at, axis_at(&p->ay, v.hi), rgb);
+            panel_whisker(s, p, at, axis_at(&p->ay, v.lo), at, axis_at(&p->ay, v.hi), rgb);
         panel_mark_box(p, at - w / 2, y, w, p->y + p->h - y);
     }
 }
@@ -115,9 +115,10 @@ static void draw_exits(struct sheet *s, const struct groups *set, int i, const s
                        struct panel *p)
 {
     double most = 0, box[4];
-    for (int l = 0; l <= x->layers; l++)
-        for (int r = 0; r < x->runs; r++)
-            most = fmax(most, *share_at(x, l, r));
+    for (int l = 0; l <= x->layers; l++) {
+        struct interval v = stat_interval(share_at(x, l, 0), (size_t)x->runs);
+        most = fmax(most, isfinite(v.hi) ? fmin(v.hi, 1) : v.mean);
+    }
     p->ax = (struct axis){.lo = -0.7, .hi = x->layers + 1.2};
     p->ay = (struct axis){.lo = 0, .hi = most * 1.08};
     p->x_label = "Exited before layer";

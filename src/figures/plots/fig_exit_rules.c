@@ -158,14 +158,12 @@ static void draw_dot(struct sheet *s, struct panel *p, const struct dot *d, int 
     if (isfinite(d->y.lo)) {
         double lo = axis_at(&p->ay, d->y.lo), hi = axis_at(&p->ay, d->y.hi);
         if (lo - hi > 2 * r)
-            panel_whisker(s, x, lo, x, hi, rgb);
-        panel_mark_line(p, x, lo, x, hi);
+            panel_whisker(s, p, x, lo, x, hi, rgb);
     }
     if (isfinite(d->x.lo)) {
         double lo = axis_at(&p->ax, d->x.lo), hi = axis_at(&p->ax, d->x.hi);
         if (hi - lo > 2 * r)
-            panel_whisker(s, lo, y, hi, y, rgb);
-        panel_mark_line(p, lo, y, hi, y);
+            panel_whisker(s, p, lo, y, hi, y, rgb);
     }
     sheet_marker(s, marker, x, y, r, rgb, d->seeds == 1);
     panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);

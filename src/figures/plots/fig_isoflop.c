@@ -218,21 +218,21 @@ static void draw_points(struct sheet *s, struct panel *p, const struct iso *c)
         const struct point *q = &c->p[i];
         double x = axis_at(&p->ax, pow(10, q->x)), y = axis_at(&p->ay, q->y.mean);
         if (isfinite(q->y.lo) && axis_at(&p->ay, q->y.lo) - axis_at(&p->ay, q->y.hi) > 2 * r)
-            panel_whisker(s, x, axis_at(&p->ay, q->y.lo), x, axis_at(&p->ay, q->y.hi), rgb);
+            panel_whisker(s, p, x, axis_at(&p->ay, q->y.lo), x, axis_at(&p->ay, q->y.hi), rgb);
         sheet_marker(s, q->g->family, x, y, r, rgb, q->g->runs == 1);
         panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);
     }
 }
 
-/* A cross at the minimum, with its interval along the size axis, cut at the bounds of the plot. */
+/* A cross at the minimum, with its interval along the size axis. */
 static void draw_best(struct sheet *s, struct panel *p, const struct iso *c)
 {
     double x = axis_at(&p->ax, pow(10, c->best)),
            y = axis_at(&p->ay, stat_parabola_at(&c->fit, c->best)), r = s->venue->line * 2.4;
     int rgb = sheet_colour(s, ROLE_TEXT);
     if (c->has_interval)
-        panel_whisker(s, fmax(p->x, axis_at(&p->ax, pow(10, c->lo))), y,
-                      fmin(p->x + p->w, axis_at(&p->ax, pow(10, c->hi))), y, rgb);
+        panel_whisker(s, p, axis_at(&p->ax, pow(10, c->lo)), y, axis_at(&p->ax, pow(10, c->hi)), y,
+                      rgb);
     pen_colour(s->pen, rgb, 1);
     pen_width(s->pen, s->venue->line);
     pen_segment(s->pen, x - r, y, x + r, y);

@@ -37,11 +37,9 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct interval *c
         pen_box(s->pen, x - w / 2, y, w, p->y + p->h - y, sheet_tint(s, sheet_series(s, 0), 0.65),
                 1);
         panel_mark_box(p, x - w / 2, y, w, p->y + p->h - y);
-        if (isfinite(v.lo)) {
-            panel_whisker(s, x, axis_at(&p->ay, v.lo), x, axis_at(&p->ay, v.hi),
+        if (isfinite(v.lo))
+            panel_whisker(s, p, x, axis_at(&p->ay, v.lo), x, axis_at(&p->ay, v.hi),
                           sheet_series(s, 0));
-            panel_mark_line(p, x, axis_at(&p->ay, v.lo), x, axis_at(&p->ay, v.hi));
-        }
     }
 }
 

@@ -132,16 +132,13 @@ static void draw_method(struct sheet *s, struct panel *p, const struct point *pt
     pen_dash(s->pen, NULL, 0);
     for (int i = 0; i < n; i++) {
         double x = axis_at(&p->ax, pt[i].x), y = axis_at(&p->ay, pt[i].y), r = s->venue->line * 2.1;
-        if (isfinite(pt[i].over.lo)) {
-            double lo = axis_at(&p->ay, pt[i].over.lo), hi = axis_at(&p->ay, pt[i].over.hi);
-            panel_whisker(s, x, lo, x, hi, rgb);
-            panel_mark_line(p, x, lo, x, hi);
-        }
+        if (isfinite(pt[i].over.lo))
+            panel_whisker(s, p, x, axis_at(&p->ay, pt[i].over.lo), x,
+                          axis_at(&p->ay, pt[i].over.hi), rgb);
         if (isfinite(pt[i].across.lo)) {
             double lo = axis_at(&p->ax, pt[i].across.lo), hi = axis_at(&p->ax, pt[i].across.hi);
             if (hi - lo > 2 * r) /* else the mark would hide it */
-                panel_whisker(s, lo, y, hi, y, rgb);
-            panel_mark_line(p, lo, y, hi, y);
+                panel_whisker(s, p, lo, y, hi, y, rgb);
         }
         sheet_marker(s, pt[i].g->method_index, x, y, r, rgb, pt[i].g->runs == 1);
         panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);

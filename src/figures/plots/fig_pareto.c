@@ -126,15 +126,12 @@ static void draw_dot(struct sheet *s, struct panel *p, const struct groups *set,
 {
     double x = axis_at(&p->ax, d->x.mean), y = axis_at(&p->ay, d->y.mean), r = s->venue->line * 2.1;
     int rgb = colour_of(s, set, d->g);
-    if (isfinite(d->y.lo)) {
-        panel_whisker(s, x, axis_at(&p->ay, d->y.lo), x, axis_at(&p->ay, d->y.hi), rgb);
-        panel_mark_line(p, x, axis_at(&p->ay, d->y.lo), x, axis_at(&p->ay, d->y.hi));
-    }
+    if (isfinite(d->y.lo))
+        panel_whisker(s, p, x, axis_at(&p->ay, d->y.lo), x, axis_at(&p->ay, d->y.hi), rgb);
     if (isfinite(d->x.lo)) {
         double lo = axis_at(&p->ax, d->x.lo), hi = axis_at(&p->ax, d->x.hi);
         if (fabs(hi - lo) > 2 * r)
-            panel_whisker(s, lo, y, hi, y, rgb);
-        panel_mark_line(p, lo, y, hi, y);
+            panel_whisker(s, p, lo, y, hi, y, rgb);
     }
     sheet_marker(s, marker_of(set, d->g), x, y, r, rgb, d->g->runs == 1);
     panel_mark_box(p, x - r, y - r, 2 * r, 2 * r);

@@ -198,7 +198,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct tasks *all)
             double x = axis_at(&p->ax, v->value);
             pen_box(s->pen, p->x, y - h * 0.45, x - p->x, h * 0.9, sheet_tint(s, rgb, 0.6), 1);
             if (isfinite(v->error) && v->error > 0)
-                panel_whisker(s, axis_at(&p->ax, fmax(0, v->value - v->error)), y,
+                panel_whisker(s, p, axis_at(&p->ax, fmax(0, v->value - v->error)), y,
                               axis_at(&p->ax, v->value + v->error), y, rgb);
         }
 }

@@ -179,7 +179,7 @@ static void draw_series(struct sheet *s, struct panel *p, const struct points *v
             continue;
         double ux = axis_at(&p->ax, x[i]), uy = axis_at(&p->ay, y[i]);
         if (isfinite(h->lo) && axis_at(&p->ay, h->lo) - axis_at(&p->ay, h->hi) > 2 * r)
-            panel_whisker(s, ux, axis_at(&p->ay, h->lo), ux, axis_at(&p->ay, h->hi), rgb);
+            panel_whisker(s, p, ux, axis_at(&p->ay, h->lo), ux, axis_at(&p->ay, h->hi), rgb);
         sheet_marker(s, (int)k, ux, uy, r, rgb, v->seeds == 1 && k != BY_RANDOM);
         panel_mark_box(p, ux - r, uy - r, 2 * r, 2 * r);
     }
