@@ -159,6 +159,18 @@ def signals_marks_tokens_and_finds_one():
 
 
 @test
+def flops_has_a_bar_for_every_token_class():
+    names = ("word", "continuation", "punctuation", "digit", "space", "stop word", "rare", "high loss", "other", "edge", "query",
+             "answer", "filler")
+    log = Log("runs/classes/log.mp")
+    log.put("head", 0, run="classes", method="mod", layers=2, steps=1000, flops_dense=1.0)
+    log.put("sample", 10, name="val", n=13, column={"flops": [0.5] * 13, "class": [float(i) for i in range(13)]})
+    screen = play("keys Tab", words=("classes", "--view", "flops"), size="120x50")[-1]
+    for name in names:
+        shows(screen, name, "0.5")
+
+
+@test
 def flops_has_two_parts_on_a_narrow_screen():
     s = says("flops", ("keys g", "s source"), ("keys p", "s source"), ("keys s", "s source"), ("keys =", "+definition"),
         ("keys Esc", "s source"),

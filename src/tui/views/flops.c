@@ -9,7 +9,7 @@
 #include "tui/view.h"
 #include "tui/widgets.h"
 
-enum { BINS_MAX = 400, CLASSES_MAX = 12, LAYERS_SHOWN_MAX = 512 };
+enum { BINS_MAX = 400, LAYERS_SHOWN_MAX = 512 };
 
 struct flops {
     int source; /* 0 newest sample, else newest probe */
@@ -170,9 +170,9 @@ static void draw_head(struct view *v, struct area a, const struct source *s, dou
 
 static void draw_classes(struct area a, const struct source *s, double mean)
 {
-    struct bar bar[CLASSES_MAX];
-    double sum[CLASSES_MAX] = {0}, n[CLASSES_MAX] = {0}, unit = s->dense > 0 ? s->dense : 1;
-    char label[CLASSES_MAX][40], count[24];
+    struct bar bar[RUN_CLASSES];
+    double sum[RUN_CLASSES] = {0}, n[RUN_CLASSES] = {0}, unit = s->dense > 0 ? s->dense : 1;
+    char label[RUN_CLASSES][40], count[24];
     size_t bars = 0;
     area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "by token class");
     if (!s->class_of) {
@@ -181,21 +181,18 @@ static void draw_classes(struct area a, const struct source *s, double mean)
     }
     for (size_t i = 0; i < s->n; i++) {
         double c = (double)s->class_of[i], x = (double)s->flops[i];
-        if (c >= 0 && c < CLASSES_MAX && isfinite(x)) {
+        if (c >= 0 && c < RUN_CLASSES && isfinite(x)) {
             sum[(int)c] += x;
             n[(int)c]++;
         }
     }
-    for (int c = 0; c < CLASSES_MAX; c++) {
+    for (int c = 0; c < RUN_CLASSES; c++) {
         if (n[c] <= 0)
             continue;
-        const char *name = runview_class(c);
-        char number[24];
-        snprintf(number, sizeof number, "class %d", c);
         int room = a.cols * 2 / 5 - 1 - snprintf(count, sizeof count, "%.0f", n[c]);
         /* the name is cut rather than the count */
-        snprintf(label[bars], sizeof label[bars], "%.*s %s", room < 4 ? 4 : room,
-                 name ? name : number, count);
+        snprintf(label[bars], sizeof label[bars], "%.*s %s", room < 4 ? 4 : room, runview_class(c),
+                 count);
         bar[bars] = (struct bar){
             .label = label[bars], .value = sum[c] / n[c] / unit, .role = ROLE_SERIES_2};
         bars++;
@@ -285,7 +282,7 @@ static void flops_draw(struct view *v, struct area a)
     int layers = r->layers > 0 ? r->layers
                  : s.probe     ? s.probe->layers
                                : 0,
-        lists = 2 + (layers > CLASSES_MAX ? layers : CLASSES_MAX),
+        lists = 2 + (layers > RUN_CLASSES ? layers : RUN_CLASSES),
         top = a.rows < 16          ? a.rows - 1
               : lists < a.rows / 2 ? a.rows - lists
                                    : a.rows / 2;
