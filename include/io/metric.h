@@ -87,6 +87,9 @@ const double *run_metric_layers(const struct run_metric *m, const struct step_re
  * that the table lacks is its own label. */
 void run_metric_label(char *out, size_t size, const char *name, const char *unit);
 
+/* 1 for results of which more is better (accuracies, tokens/s); losses are the rule. */
+int metric_is_gain(const char *name);
+
 /* The metric of this program that another one logged as `name` ("Loss/train" -> "loss"; case and
  * separators do not matter), NULL when there is none or `name` is the metric's own.  *rank: of
  * several names for one metric in a log the lowest is the one to show. */

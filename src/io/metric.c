@@ -122,6 +122,16 @@ void run_metric_label(char *out, size_t size, const char *name, const char *unit
 
 /* ---- records and JSON ---- */
 
+int metric_is_gain(const char *name)
+{
+    static const char *const parts[] = {"acc",    "tok_s", "exact_match", "precision",
+                                        "recall", "_f1",   "mfu"};
+    for (size_t i = 0; i < DS_LEN(parts); i++)
+        if (strstr(name, parts[i]))
+            return 1;
+    return 0;
+}
+
 void metric_row_record(struct record *r, const char *name, const char *unit, const char *help,
                        const char *scope)
 {

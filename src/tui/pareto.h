@@ -32,8 +32,6 @@ struct pareto_axis {
 extern const struct pareto_axis pareto_axes[PARETO_AXES];
 /* The coordinate of a run; NaN when it is not recorded. */
 double pareto_x_of(const struct runview *v, enum pareto_x x);
-/* 1 for results of which more is better (accuracies, tokens/s); losses are the rule. */
-int pareto_is_gain(const char *metric);
 /* The result of a run: experiment_result, and for "loss" the newest training loss.  NaN when it is not
  * recorded. */
 double pareto_y_of(const struct runview *v, const char *metric);

@@ -322,6 +322,32 @@ T(the_data_hash_depends_on_the_data)
     }
 }
 
+/* The lines of the front, which is drawn first in the colour of its legend. */
+static int front_lines(const struct figure *f)
+{
+    struct str text = {0};
+    int n = 0;
+    pen_list_print(f->list, &text);
+    const char *at = strstr(str_text(&text), "\ncolour #828487 1\n"),
+               *end = at ? strstr(at + 1, "\ncolour") : NULL;
+    for (; at && end && (at = strstr(at, "\nmove")) && at < end; at++)
+        n++;
+    str_release(&text);
+    return n;
+}
+
+T(a_front_of_accuracies_has_the_greatest_ones)
+{
+    add_front(t_tmpdir());
+    struct figure loss = draw("pareto"), accuracy = draw_with("pareto", "accuracy");
+    t_true(front_lines(&loss) > 0);
+    t_eq(front_lines(&accuracy), front_lines(&loss));
+    shows(&accuracy, "accuracy of dense", 1);
+    figure_release(&loss);
+    figure_release(&accuracy);
+    clear();
+}
+
 T(the_pareto_front_omits_dominated_experiments)
 {
     const char *dir = t_tmpdir();

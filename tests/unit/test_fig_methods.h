@@ -113,6 +113,7 @@ static inline void meth_final(struct record *r, const struct meth *m, struct rng
     record_str(r, "routing", "causal");
     meth_num(r, m, "loss", loss);
     meth_num(r, m, "topk_loss", loss - 0.04 - 0.1 * (1 - m->capacity) + 0.004 * rng_normal(g));
+    meth_num(r, m, "accuracy", 2 - loss);
     meth_num(r, m, "predictor_f1", 0.9 + 0.01 * rng_normal(g));
     meth_num(r, m, "block_ratio", mean);
     meth_num(r, m, "flops_ratio", 0.1 + 0.9 * mean);

@@ -232,6 +232,12 @@ T(a_metric_that_the_table_lacks_is_labelled_from_the_head)
     t_str(label, "Training loss (bits/token)");
 }
 
+T(of_accuracies_and_speeds_more_is_better)
+{
+    t_true(metric_is_gain("accuracy") && metric_is_gain("decode_tok_s"));
+    t_true(!metric_is_gain("val_loss") && !metric_is_gain("time_ratio"));
+}
+
 T(a_new_step_keeps_only_the_layer_values)
 {
     struct step_report s;

@@ -1,10 +1,12 @@
-/* Loss against the share of executed cells: one point per experiment, and the Pareto front. */
+/* Loss, or another result, against the share of executed cells: one point per experiment, and the
+ * Pareto front. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "figures/plot.h"
+#include "io/metric.h"
 
 struct dot {
     struct interval x, y;
@@ -14,6 +16,7 @@ struct dot {
 
 struct names {
     char x[64], y[64];
+    double sign; /* of y: 1, or -1 where more is better */
 };
 
 /* --metric: a name that ends in _ratio is the horizontal axis, any other the vertical one. */
@@ -32,6 +35,7 @@ static int read_names(const struct sheet *s, struct names *n, struct err *e)
         snprintf(is_x ? n->x : n->y, sizeof n->x, "%.*s", (int)len, at);
         at += len + (at[len] == ',');
     }
+    n->sign = metric_is_gain(n->y) ? -1 : 1;
     return 0;
 }
 
@@ -51,7 +55,7 @@ static const char *axis_name(const char *metric)
 }
 
 /* Sorts by x, and finds the experiments that no other one dominates. */
-static int find_front(struct dot *d, int n, struct err *e)
+static int find_front(struct dot *d, int n, double sign, struct err *e)
 {
     double *x = mem_alloc(2 * (size_t)n, sizeof *x), *y = x + n;
     unsigned char *is_front = mem_alloc((size_t)n, 1);
@@ -67,7 +71,7 @@ static int find_front(struct dot *d, int n, struct err *e)
         }
     for (int i = 0; rc == 0 && i < n; i++) {
         x[i] = d[i].x.mean;
-        y[i] = d[i].y.mean;
+        y[i] = sign * d[i].y.mean;
     }
     if (rc == 0)
         stat_front(x, y, (size_t)n, is_front);
@@ -148,18 +152,20 @@ static void add_entries(struct sheet *s, struct panel *p, const struct groups *s
     panel_entry(p, "Pareto front", sheet_tint(s, sheet_colour(s, ROLE_TEXT), 0.55), 0, -1, 1);
 }
 
-static double dense_loss(const struct dot *d, int n)
+static double best_dense(const struct dot *d, int n, double sign)
 {
     double best = (double)NAN;
     for (int i = 0; i < n; i++)
-        if (group_is_dense(d[i].g) && !(d[i].y.mean >= best))
+        if (group_is_dense(d[i].g) && !(sign * d[i].y.mean >= sign * best))
             best = d[i].y.mean;
     return best;
 }
 
-static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set, struct dot *d)
+static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set, struct dot *d,
+                      const struct names *names)
 {
-    double dense = dense_loss(d, set->n);
+    double dense = best_dense(d, set->n, names->sign);
+    char text[80];
     axis_reset(&p->ax);
     axis_reset(&p->ay);
     for (int i = 0; i < set->n; i++) {
@@ -174,8 +180,9 @@ static void draw_dots(struct sheet *s, struct panel *p, const struct groups *set
     axis_pad(&p->ax, 0.06);
     axis_pad(&p->ay, 0.1);
     add_entries(s, p, set);
+    snprintf(text, sizeof text, "%s of dense", names->y);
     if (isfinite(dense))
-        panel_entry(p, "loss of dense", sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
+        panel_entry(p, text, sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
     s->height = s->width * 0.68 + panel_legend_more(s, p);
     panel_layout(s, p, 0, 0, s->width, s->height);
     /* Compute decreases to the right, the usual orientation of such fronts. */
@@ -214,11 +221,11 @@ static int draw(struct sheet *s, struct err *e)
             rc = group_eval(s, &set.g[i], names.y, &d[i].y, e);
     }
     if (rc == 0)
-        rc = find_front(d, set.n, e);
+        rc = find_front(d, set.n, names.sign, e);
     if (rc == 0) {
         p->x_label = axis_name(names.x);
         p->y_label = axis_name(names.y);
-        draw_dots(s, p, &set, d);
+        draw_dots(s, p, &set, d, &names);
         groups_note(s, &set);
         sheet_note(s, "Line: Pareto front; compute decreases to the right.");
     }

@@ -6,6 +6,7 @@
 
 #include "base/str.h"
 #include "io/experiment.h"
+#include "io/metric.h"
 #include "tui/pareto.h"
 
 /* clang-format off */
@@ -78,16 +79,6 @@ double pareto_x_of(const struct runview *v, enum pareto_x x)
         value = (double)(v->params_non_embedding > 0 ? v->params_non_embedding : v->params);
         return value > 0 ? value : (double)NAN;
     }
-}
-
-int pareto_is_gain(const char *metric)
-{
-    static const char *const parts[] = {"acc",    "tok_s", "exact_match", "precision",
-                                        "recall", "_f1",   "mfu"};
-    for (size_t i = 0; i < DS_LEN(parts); i++)
-        if (strstr(metric, parts[i]))
-            return 1;
-    return 0;
 }
 
 static int add_name(char name[][64], int n, int max, const char *text)
@@ -279,7 +270,7 @@ void pareto_make(struct pareto_set *out, const struct runview *const *run, int r
     }
     name_points(out, run);
     sort_points(out);
-    find_front(out, pareto_is_gain(metric) ? -1 : 1);
+    find_front(out, metric_is_gain(metric) ? -1 : 1);
     if (pareto_axes[x].is_size)
         find_isos(out, run);
 }
