@@ -17,7 +17,6 @@
 #include "tui/widgets.h"
 
 enum {
-    APP_RUNS_MAX = 16,
     APP_PANES_MAX = 4,
     APP_VIEWS_MAX = 24,
     APP_NUMBER_KEYS = 9, /* views that the keys 1 to 9 open */

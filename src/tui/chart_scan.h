@@ -5,8 +5,6 @@
 
 #include "tui/widgets.h"
 
-enum { SCAN_COLUMNS_MAX = 2 * CANVAS_COLS_MAX };
-
 /* Segments of points that are all live, or all superseded by a resume. */
 struct scan_segment {
     size_t begin, end;

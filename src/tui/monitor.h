@@ -10,8 +10,7 @@ enum {
     PANELS_MAX = 256, /* further metrics are named where the panels are counted */
     PANEL_METRICS = 6,
     METRIC_BYTES = 256, /* names of other programs' metrics are long */
-    SMOOTH_SLOTS = 160,
-    MONITOR_RUNS_MAX = 8
+    SMOOTH_SLOTS = 512, /* the charts of a screen, of all runs */
 };
 
 enum panel_kind {
@@ -66,7 +65,7 @@ double monitor_target(const struct runview *r); /* NaN = none */
 void monitor_draw_ranks(struct view *v, const struct panel *p, struct area a, int has_focus);
 void monitor_forget(struct monitor *m);
 /* The runs to draw: the current one and the marked ones. */
-int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX]);
+int monitor_runs(struct view *v, const struct open_run *out[APP_RUNS_MAX]);
 /* The number of runs that are drawn as one band with the first; 0 when bands are off. */
 int monitor_seeds(struct view *v, const struct open_run *const *run, int runs);
 

@@ -93,6 +93,7 @@ const struct view_ops *view_find(const char *name);
 /* ---- what a view may ask of the workbench ---- */
 
 /* An open run. All open runs are polled; marked ones are overlaid. */
+enum { APP_RUNS_MAX = 16 };
 struct open_run {
     struct runview *view;
     char path[1024];

@@ -50,7 +50,7 @@ struct smooth {
 int smooth_update(struct smooth *s, const struct series *series, double weight) DS_CHECK;
 void smooth_release(struct smooth *s);
 
-enum { CHART_CURVES_MAX = 24, CHART_SEEDS_MAX = 16, CHART_MARKS_MAX = 64 };
+enum { CHART_CURVES_MAX = 48, CHART_SEEDS_MAX = 16, CHART_MARKS_MAX = 64 };
 struct curve {
     const struct series *series;
     const struct smooth *smooth; /* NULL or weight 0: raw only; else raw is drawn faintly */

@@ -307,6 +307,23 @@ def two_seeds_are_one_experiment_and_a_band():
 
 
 @test
+def all_marked_runs_are_drawn_and_those_without_a_name_counted():
+    names = ["seed%d" % i for i in range(16)]
+    for i, name in enumerate(names):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="mod", layers=2, steps=100, config={"model.method": "mod", "seed": str(i)})
+        for step in range(0, 100, 10):
+            log.put("metric", step, loss=5.0 + i - step / 100)
+    wide, band, narrow = (play("shot", "keys b", words=(*names, "--view", "monitor"), size=size)[i] for size, i in
+        (("200x24", 1), ("100x24", 0), ("50x12", 1)))
+    shows(wide, "seed0", "seed15")
+    shows(wide, "20")  # the axis covers all of them
+    shows(band, "seed0", "+", "mean of n = 16 seeds")
+    shows(narrow, "seed0", "+")
+    shows(play(words=(*names, "--view", "monitor"), size="200x24")[-1], "mean of n = 16 seeds")
+
+
+@test
 def no_view_is_harmed_by_records_that_are_empty_damaged_or_hostile():
     for name in ("hostile", "empty") if t.SANITIZED else ("hostile", "empty", "live", "seed1", "training", "mixture"):
         path = os.path.join(HERE, name + ".mp")

@@ -44,23 +44,27 @@ static void draw_empty(struct view *v, struct area a)
 /* Names of overlaid runs in their colours. */
 static int draw_legend(struct view *v, struct area a)
 {
-    const struct open_run *run[MONITOR_RUNS_MAX];
-    int runs = monitor_runs(v, run), x = 1;
+    const struct open_run *run[APP_RUNS_MAX];
+    int runs = monitor_runs(v, run), seeds = monitor_seeds(v, run, runs), x = 1, i = 0;
+    char band[64];
+    int start =
+        a.cols - 1 - snprintf(band, sizeof band, "mean of n = %d seeds, band: 95 %% CI (t)", seeds);
+    /* of one band, what it is comes before the names */
+    int end = (seeds == runs && start > 20 ? start : a.cols) - 6;
     if (runs < 2)
         return 0;
-    for (int i = 0; i < runs && x < a.cols - 6; i++) {
+    for (; i < runs && x < end - 6; i++) {
         struct ink k = ink_series(run[i]->colour);
+        int most = end - x - 2 < a.cols / 5 ? end - x - 2 : a.cols / 5;
         area_put(a, 0, x, area_rune(a, 0x25A0, '#'), k);
-        x += 2 + area_text(a, 0, x + 2, a.cols / 5, i ? k : ink_attr(k, ATTR_BOLD),
+        x += 2 + area_text(a, 0, x + 2, most, i ? k : ink_attr(k, ATTR_BOLD),
                            run[i]->view->name ? run[i]->view->name : "?");
         x += 2;
     }
-    int seeds = monitor_seeds(v, run, runs);
-    if (seeds >= 2 && x + 40 < a.cols) {
-        char text[64];
-        snprintf(text, sizeof text, "mean of n = %d seeds, band: 95 %% CI (t)", seeds);
-        area_right(a, 0, a.cols - 1, ink(ROLE_DIM), text);
-    }
+    if (i < runs)
+        x += area_textf(a, 0, x, -1, ink(ROLE_DIM), "+%d", runs - i);
+    if (seeds >= 2 && x < start)
+        area_right(a, 0, a.cols - 1, ink(ROLE_DIM), band);
     return 1;
 }
 
@@ -324,7 +328,7 @@ static void set_window(struct monitor *m, double factor, double shift)
 static void want_detail(struct view *v)
 {
     const struct monitor *m = v->state;
-    const struct open_run *run[MONITOR_RUNS_MAX];
+    const struct open_run *run[APP_RUNS_MAX];
     int runs = m->x1 > m->x0 ? monitor_runs(v, run) : 0;
     for (int r = 0; r < runs; r++) {
         const struct runview *view = run[r]->view;

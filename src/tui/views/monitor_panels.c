@@ -28,14 +28,14 @@ static const struct panel known[] = {
 /* Axes and bookkeeping of other programs' logs. */
 static const char *const unplotted[] = {"step", "time", "epoch", "seq", NULL};
 
-int monitor_runs(struct view *v, const struct open_run *out[MONITOR_RUNS_MAX])
+int monitor_runs(struct view *v, const struct open_run *out[APP_RUNS_MAX])
 {
     size_t n, current;
     const struct open_run *all = app_runs(v->app, &n, &current);
     int shown = 0;
     if (n)
         out[shown++] = &all[current];
-    for (size_t i = 0; i < n && shown < MONITOR_RUNS_MAX; i++)
+    for (size_t i = 0; i < n; i++)
         if (i != current && all[i].is_marked)
             out[shown++] = &all[i];
     return shown;
@@ -130,7 +130,7 @@ static void add_metrics(struct monitor *m, const struct runview *v, int machine)
 void monitor_find_panels(struct view *v)
 {
     struct monitor *m = v->state;
-    const struct open_run *run[MONITOR_RUNS_MAX];
+    const struct open_run *run[APP_RUNS_MAX];
     int runs = monitor_runs(v, run);
     m->panels = m->is_cut = 0;
     for (size_t i = 0; i < DS_LEN(known); i++) {
@@ -160,7 +160,7 @@ static const struct smooth *smoothed(struct monitor *m, const struct runview *ru
             slot = &m->slot[i];
     if (!slot) {
         if (m->slots == SMOOTH_SLOTS)
-            monitor_forget(m);
+            return NULL;
         slot = &m->slot[m->slots++];
         slot->run = run;
         snprintf(slot->name, sizeof slot->name, "%s", s->name);
@@ -249,9 +249,11 @@ static struct chart make_chart(struct view *v, int index)
 {
     struct monitor *m = v->state;
     const struct panel *p = &m->panel[index];
-    const struct open_run *run[MONITOR_RUNS_MAX];
+    const struct open_run *run[APP_RUNS_MAX];
     int runs = monitor_runs(v, run);
     struct chart c = chart_new(p->title);
+    if (m->slots > SMOOTH_SLOTS - CHART_CURVES_MAX)
+        monitor_forget(m);
     c.x_axis = (enum run_axis)m->x_axis;
     c.is_log_x = m->is_log_x;
     c.is_log_y = p->is_log ^ (m->log_flip >> (index % 31) & 1);

@@ -189,10 +189,11 @@ static void draw_marks(struct paint *p)
 /* The range of every column of every curve, for the y axis. */
 static void find_y(struct paint *p)
 {
-    double lows[SCAN_COLUMNS_MAX], highs[SCAN_COLUMNS_MAX];
+    size_t most = (size_t)p->c->curves * (size_t)p->width;
+    double *lows = mem_alloc(2 * most, sizeof *lows), *highs = lows ? lows + most : NULL;
     int n = 0;
-    for (int k = 0; k < p->c->curves; k++) {
-        for (int column = 0; column < p->width && n < SCAN_COLUMNS_MAX; column++) {
+    for (int k = 0; lows && k < p->c->curves; k++) {
+        for (int column = 0; column < p->width; column++) {
             struct scan_column s = column_at(p, k, column, 0);
             if (s.n) {
                 lows[n] = s.min;
@@ -201,6 +202,7 @@ static void find_y(struct paint *p)
         }
     }
     p->y = scan_y_axis(p->c, lows, highs, n);
+    mem_free(lows);
 }
 
 static void draw_reference(struct paint *p)
