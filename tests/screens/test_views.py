@@ -324,6 +324,19 @@ def all_marked_runs_are_drawn_and_those_without_a_name_counted():
 
 
 @test
+def every_layer_counts_where_several_share_a_column():
+    for layer in (40, 41):
+        name = "deep%d" % layer
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="mod", layers=80, steps=100)
+        log.put("layer", 10, gate_ratio=[1.0 if l == layer else 0.25 for l in range(80)])
+        screen = play(words=(name, "--view", "monitor"), size="50x12")[-1]
+        shows(screen, "mean 0.2594, dim: to the max")
+        top = next(line for line in screen if "1.0" in line)
+        assert top.count("\u2588") == 1, "\n".join(screen)
+
+
+@test
 def no_view_is_harmed_by_records_that_are_empty_damaged_or_hostile():
     for name in ("hostile", "empty") if t.SANITIZED else ("hostile", "empty", "live", "seed1", "training", "mixture"):
         path = os.path.join(HERE, name + ".mp")

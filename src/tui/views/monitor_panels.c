@@ -318,30 +318,35 @@ static void layer_labels(struct area a, struct area plot, int layers, double lo,
     }
 }
 
-/* Position of the bar of a layer in the plot, and its height in eighths of a cell. */
+/* Position in the plot of the bar of a layer, or of the layers up to `next` that share a column,
+ * and the height of the least and of the greatest of them in eighths of a cell. */
 struct layer_bar {
-    int x, width, pitch, eighths; /* pitch: width plus the gap after it */
-    int is_finite;
+    int x, width, pitch, least, greatest; /* pitch: width plus the gap after it */
+    int next, is_finite;
 };
 
 static struct layer_bar layer_bar(const struct layer_series *s, int l, struct area plot, double lo,
                                   double hi)
 {
-    double value = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)l],
-           unit = (value - lo) / (hi - lo);
-    int x0 = l * plot.cols / s->layers, x1 = (l + 1) * plot.cols / s->layers;
-    struct layer_bar b = {.x = x0, .pitch = x1 - x0, .is_finite = isfinite(value)};
+    int x = l * plot.cols / s->layers, top = plot.rows * 8;
+    struct layer_bar b = {.x = x, .least = top, .next = l, .is_finite = 1};
+    for (; b.next == l || (b.next < s->layers && b.next * plot.cols / s->layers == x); b.next++) {
+        double value = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)b.next],
+               unit = fmin(1, fmax(0, (value - lo) / (hi - lo)));
+        int eighths = isfinite(value) ? (int)lround(unit * top) : 0;
+        b.least = eighths < b.least ? eighths : b.least;
+        b.greatest = eighths > b.greatest ? eighths : b.greatest;
+        b.is_finite &= isfinite(value) != 0;
+    }
+    b.pitch = b.next * plot.cols / s->layers - x;
     b.width = b.pitch > 2 ? b.pitch - 1 : b.pitch;
-    if (b.is_finite)
-        b.eighths = (int)lround((unit < 0 ? 0 : unit > 1 ? 1 : unit) * plot.rows * 8);
     return b;
 }
 
 /* Filled from below in eighths of a cell. */
-static void bar_draw(struct area plot, const struct layer_bar *b, enum role r)
+static void bar_draw(struct area plot, const struct layer_bar *b, int eighths, enum role r)
 {
     static const char ascii[] = " .--==##";
-    int eighths = b->eighths;
     for (int y = plot.rows - 1; y >= 0 && eighths > 0; y--, eighths -= 8) {
         int n = eighths > 8 ? 8 : eighths;
         enum glyphs g = plot.canvas->look.glyphs;
@@ -360,7 +365,7 @@ static void bar_draw(struct area plot, const struct layer_bar *b, enum role r)
 static void draw_target(struct area plot, const struct layer_bar *b, int y)
 {
     for (int k = 0; k < b->pitch; k++) {
-        int is_filled = k < b->width && b->eighths >= (plot.rows - y) * 8;
+        int is_filled = k < b->width && b->least >= (plot.rows - y) * 8;
         area_put(plot, y, b->x + k, area_rune(plot, 0x2504, '-'),
                  is_filled ? (struct ink){.fg = INK_CONTRAST, .bg = ROLE_RUN}
                            : ink(ROLE_REFERENCE));
@@ -378,31 +383,33 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     }
     struct area plot = area_sub(a, 1, 7, a.rows - 2, a.cols - 7);
     double lo, hi, sum = 0, target = p->has_target ? monitor_target(r) : (double)NAN;
-    int finite = 0;
+    int finite = 0, is_shared = s->layers > plot.cols;
     layer_range(s, s->n - 1, target, &lo, &hi);
     for (int l = 0; l < s->layers; l++) {
-        struct layer_bar b = layer_bar(s, l, plot, lo, hi);
-        if (!b.is_finite) {
+        double x = (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)l];
+        sum += isfinite(x) ? x : 0;
+        finite += isfinite(x) != 0;
+    }
+    for (struct layer_bar b = {0}; b.next < s->layers && plot.cols > 0;) {
+        b = layer_bar(s, b.next, plot, lo, hi);
+        bar_draw(plot, &b, b.greatest, ROLE_DIM);
+        bar_draw(plot, &b, b.least, ROLE_RUN);
+        if (!b.is_finite)
             area_put(plot, plot.rows - 1, b.x, area_rune(plot, 0xD7, 'x'), ink(ROLE_BAD));
-            continue;
-        }
-        bar_draw(plot, &b, ROLE_RUN);
-        sum += (double)s->value[(s->n - 1) * (size_t)s->layers + (size_t)l];
-        finite++;
     }
     layer_labels(a, plot, s->layers, lo, hi);
     if (isfinite(target)) {
         int y = plot.rows - 1 - (int)lround((target - lo) / (hi - lo) * (plot.rows - 1));
-        for (int l = 0; l < s->layers; l++) {
-            struct layer_bar b = layer_bar(s, l, plot, lo, hi);
+        for (struct layer_bar b = {0}; b.next < s->layers;) {
+            b = layer_bar(s, b.next, plot, lo, hi);
             draw_target(plot, &b, y);
         }
     }
     char mean[64] = "", text[24];
     const char *unit = unit_of(s->name, s->unit);
     if (finite)
-        snprintf(mean, sizeof mean, "mean %s%s%s", num_print(text, sum / finite),
-                 unit[0] ? " " : "", unit);
+        snprintf(mean, sizeof mean, "mean %s%s%s%s", num_print(text, sum / finite),
+                 unit[0] ? " " : "", unit, is_shared ? ", dim: to the max" : "");
     /* the title is cut rather than the number */
     struct area title = area_sub(a, 0, 7, 1, a.cols - 7);
     int room = title.cols - (finite ? utf8_cells(mean, strlen(mean)) + 1 : 0);
