@@ -11,6 +11,7 @@
 #include "tui/widgets.h"
 
 enum { HOME_UNDO_MAX = 16, HOME_FILES_MAX = 64, HOME_CHOICES_MAX = 64, HOME_COLUMNS = 16 };
+enum { HOME_TYPED = 64, HOME_TYPED_MAX = 32 };
 
 enum home_kind { HOME_HEADING, HOME_RUN, HOME_PRESET, HOME_FILE };
 struct home_item {
@@ -66,10 +67,12 @@ struct home {
     char error[256];
     char asked[256]; /* presets of the form to open after confirmation */
     /* order and filter */
-    int sort, is_descending, group; /* 1 + index of home_sorts, 0 = none; of home_groups */
+    int sort, is_descending, group; /* 1 + index of home_sorts or home_groups, 0 = none; from
+                                       HOME_TYPED on: of typed_key */
     int ordered[3];                 /* these, when the items were made */
-    char sort_key[CONFIG_KEY_MAX + 1], group_key[CONFIG_KEY_MAX + 1]; /* of :sort and :group */
-    int is_filtering;                                                 /* the line takes the keys */
+    char typed_key[HOME_TYPED_MAX][CONFIG_KEY_MAX + 1]; /* other keys, of :sort and :group */
+    int typed_keys;
+    int is_filtering; /* the line takes the keys */
     struct field filter;
     char typed[512];       /* the filter before completion */
     int candidate;         /* number of Tab presses, -1 = none */
@@ -117,6 +120,10 @@ void home_draw_table(struct view *v, struct area a);
 const char *home_column_at(const struct home *h, int x);
 const char *home_sort_key(const struct home *h, char *out, size_t size); /* "-COLUMN", "" = none */
 const char *home_group_key(const struct home *h);                        /* "" = none */
+/* A name of home_sorts or home_groups, or another key, as a value of `sort` or `group`; "none" is
+ * 0. */
+int home_key_find(struct home *h, const char *const *names, const char *key);
+int home_key_next(const char *const *names, int at); /* the next name in turn; 0 after the last */
 extern const char *const home_groups[];                                  /* NULL-terminated */
 extern const char *const home_sorts[];
 

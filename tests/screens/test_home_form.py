@@ -9,7 +9,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
 from records import Log  # noqa: E402
-from script import TINY, crafted, lacks, place, play, shows  # noqa: E402
+from script import TINY, crafted, has, lacks, place, play, shows  # noqa: E402
 from t import run, test  # noqa: E402
 
 FORM = ["keys a"]
@@ -129,6 +129,14 @@ def home_sorts_reverses_and_hides_its_details():
     s = play("command group state", "command sort nonsense", "shot", "command sort -name", "command group nonsense", size="140x40")
     shows(s[0], "state = done")
     shows(s[1], "run\u2193")
+    s = play("keys S", "shot", "keys s", size="140x40")
+    shows(s[0], "the order by state and time has no reverse; s sorts by a column")
+    shows(s[1], "sorted by name")
+    s = play("command sort train.steps", "command group train.steps", "shot", "command sort -train.lr", "keys u", "shot", "keys u", "shot",
+             "keys C-r", "shot", "keys u u S", size="140x40")
+    for screen, is_grouped in zip(s, (1, 1, 0, 1, 0)):
+        assert has(screen, "train.steps = 10") == is_grouped, "\n".join(screen)
+    shows(s[4], "has no reverse")  # the order was undone, too
 
 
 @test

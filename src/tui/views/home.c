@@ -233,15 +233,8 @@ static void key_refresh(struct view *v, const struct key *k, const char *args)
 static void sort_by(struct view *v, const char *key)
 {
     struct home *h = v->state;
-    h->sort_key[0] = '\0';
     h->is_descending = key[0] == '-';
-    key += h->is_descending;
-    h->sort = 0;
-    for (int i = 0; home_sorts[i]; i++)
-        if (strcmp(home_sorts[i], key) == 0)
-            h->sort = i + 1;
-    if (!h->sort && strcmp(key, "none") != 0)
-        str_copy(h->sort_key, sizeof h->sort_key, key);
+    h->sort = home_key_find(h, home_sorts, key + h->is_descending);
     home_rebuild(v);
 }
 
@@ -254,8 +247,8 @@ static void key_sort(struct view *v, const struct key *k, const char *args)
         sort_by(v, args);
         return;
     }
-    h->sort_key[0] = '\0';
-    h->sort = home_sorts[h->sort] ? h->sort + 1 : 0;
+    h->sort = home_key_next(home_sorts, h->sort);
+    h->is_descending &= h->sort > 0;
     home_rebuild(v);
     app_notify(v->app, LOG_INFO, "sorted by %s",
                home_sort_key(h, key, sizeof key)[0] ? key : "state and time");
@@ -264,7 +257,13 @@ static void key_sort(struct view *v, const struct key *k, const char *args)
 static void key_reverse(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
+    char key[CONFIG_KEY_MAX + 2];
     (void)k, (void)args;
+    if (!home_sort_key(h, key, sizeof key)[0]) {
+        app_notify(v->app, LOG_INFO,
+                   "the order by state and time has no reverse; s sorts by a column");
+        return;
+    }
     h->is_descending = !h->is_descending;
     home_rebuild(v);
 }
@@ -273,17 +272,11 @@ static void key_group(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
     (void)k;
-    h->group_key[0] = '\0';
-    if (args && *args) {
-        h->group = 0;
-        if (strcmp(args, "none") != 0)
-            str_copy(h->group_key, sizeof h->group_key, args);
-    } else {
-        h->group = home_groups[h->group] ? h->group + 1 : 0;
-    }
-    int is_asked = h->group_key[0] != '\0';
+    h->group =
+        args && *args ? home_key_find(h, home_groups, args) : home_key_next(home_groups, h->group);
+    int is_asked = h->group > 0;
     home_rebuild(v);
-    if (is_asked && !h->group_key[0]) /* refused, with the reason */
+    if (is_asked && h->group == 0) /* refused, with the reason */
         return;
     app_notify(v->app, LOG_INFO, "grouped by %s",
                home_group_key(h)[0] ? home_group_key(h) : "nothing");
@@ -423,9 +416,9 @@ static void home_copy(struct view *v, struct str *out)
 
 /* clang-format off */
 static const struct setting home_settings[] = {
-    {"sort",    SETTING_INT, offsetof(struct home, sort),          0, 13},
+    {"sort",    SETTING_INT, offsetof(struct home, sort),          0, HOME_TYPED + HOME_TYPED_MAX - 1},
     {"reverse", SETTING_INT, offsetof(struct home, is_descending), 0, 1},
-    {"group",   SETTING_INT, offsetof(struct home, group),         0, 5},
+    {"group",   SETTING_INT, offsetof(struct home, group),         0, HOME_TYPED + HOME_TYPED_MAX - 1},
     {"details", SETTING_INT, offsetof(struct home, shows_details), 0, 1},
     {0},
 };

@@ -134,15 +134,18 @@ static void order(struct view *v)
     char key[CONFIG_KEY_MAX + 2];
     const char *group = home_group_key(h);
     struct err e = {0};
-    if (home_sort_key(h, key, sizeof key)[0] &&
-        runindex_sort(&h->index, key, app_now(v->app), &e) < 0) {
+    if (!home_sort_key(h, key, sizeof key)[0]) {
+        h->sort = 0; /* also for a key that was typed in an earlier session */
+    } else if (runindex_sort(&h->index, key, app_now(v->app), &e) < 0) {
         app_notify(v->app, LOG_ERROR, "%s", e.text);
-        h->sort_key[0] = '\0';
+        h->sort = 0;
     }
     e = (struct err){0};
-    if (group[0] && runindex_group(&h->index, group, app_now(v->app), &e) < 0) {
+    if (!group[0]) {
+        h->group = 0;
+    } else if (runindex_group(&h->index, group, app_now(v->app), &e) < 0) {
         app_notify(v->app, LOG_ERROR, "%s", e.text);
-        h->group_key[0] = '\0';
+        h->group = 0;
     }
 }
 

@@ -55,16 +55,50 @@ const char *const home_sorts[] = {"name",        "state",      "method", "step",
                                   "host",        "loss",       "preset", NULL};
 const char *const home_groups[] = {"method", "state", "preset", "host", "tag", NULL};
 
+static const char *key_named(const struct home *h, const char *const *names, int at)
+{
+    int n = 0;
+    while (names[n] && n + 1 < at)
+        n++;
+    if (at >= HOME_TYPED)
+        return at - HOME_TYPED < h->typed_keys ? h->typed_key[at - HOME_TYPED] : "";
+    return at > 0 && names[n] ? names[n] : "";
+}
+
+int home_key_find(struct home *h, const char *const *names, const char *key)
+{
+    int at = 0;
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], key) == 0)
+            return i + 1;
+    if (strcmp(key, "none") == 0)
+        return 0;
+    while (at < h->typed_keys && strcmp(h->typed_key[at], key) != 0)
+        at++;
+    at = at < HOME_TYPED_MAX ? at : HOME_TYPED_MAX - 1;
+    h->typed_keys = at < h->typed_keys ? h->typed_keys : at + 1;
+    str_copy(h->typed_key[at], sizeof h->typed_key[at], key);
+    return HOME_TYPED + at;
+}
+
+int home_key_next(const char *const *names, int at)
+{
+    int n = 0;
+    while (names[n])
+        n++;
+    return at < n ? at + 1 : at > n ? 1 : 0;
+}
+
 const char *home_sort_key(const struct home *h, char *out, size_t size)
 {
-    const char *key = h->sort_key[0] ? h->sort_key : h->sort > 0 ? home_sorts[h->sort - 1] : "";
+    const char *key = key_named(h, home_sorts, h->sort);
     snprintf(out, size, "%s%s", key[0] && h->is_descending ? "-" : "", key);
     return out;
 }
 
 const char *home_group_key(const struct home *h)
 {
-    return h->group_key[0] ? h->group_key : h->group > 0 ? home_groups[h->group - 1] : "";
+    return key_named(h, home_groups, h->group);
 }
 
 const char *home_column_at(const struct home *h, int x)
