@@ -36,6 +36,8 @@ struct tui_options {
 int tui_run(const struct tui_options *o, struct err *e) DS_CHECK;
 /* DS_EUSAGE with the nearest name for an unknown view. */
 int tui_check_view(const char *name, struct err *e) DS_CHECK;
+/* "home, monitor, ...": the names of all views, in the order of the bar. */
+void tui_list_views(struct str *out);
 /* "20k" "1.5M" "300" -> bytes per second; -1 if malformed. */
 double tui_parse_bandwidth(const char *text);
 /* "100x30" -> cols, rows; 0 if malformed. */

@@ -17,9 +17,7 @@
 
 static struct cli_option workbench_cli[] = {
     {"quick", 0, NULL, 0, "watch the live quick run, or start one: elastic depth, embedded corpus"},
-    {"view", 1, NULL, 0,
-     "NAME  first view: home, monitor, depth, stepper, signals, flops, compare, generate, log, "
-     "manual"},
+    {"view", 1, NULL, 0, NULL}, /* workbench_options writes its help */
     {"text", 1, NULL, 0, "TEXT  with --view compare and two models: run both on this text"},
     {"theme", 1, NULL, 0, "NAME  dark, light, high-contrast, colour-blind, 16-colour, or a file"},
     {"color", 1, NULL, 0, "WHICH  auto, never, 16, 256, truecolor"},
@@ -37,6 +35,12 @@ static struct cli_option workbench_cli[] = {
 
 const struct cli_option *workbench_options(void)
 {
+    static char views[256];
+    struct str text = str_in(views, sizeof views);
+    str_add(&text, "NAME  first view: ");
+    tui_list_views(&text);
+    for (struct cli_option *o = workbench_cli; o->name; o++)
+        o->help = strcmp(o->name, "view") == 0 ? views : o->help;
     return workbench_cli;
 }
 
@@ -216,6 +220,7 @@ int workbench_command(int argc, char **argv)
     struct err e = {0};
     char data[1024];
     utf8_locale_begin();
+    workbench_options(); /* its help is complete */
     if (cli_parse(&a, workbench_cli, argc, argv, &e) < 0)
         return command_fail(&e);
     if (cli_data_dir(data, sizeof data, "data", NULL) == 0)

@@ -485,6 +485,12 @@ static void close_all(struct app *app)
     app_free(app);
 }
 
+void tui_list_views(struct str *out)
+{
+    for (int i = 0; view_registry[i]; i++)
+        str_addf(out, "%s%s", i ? ", " : "", view_registry[i]->name);
+}
+
 int tui_check_view(const char *name, struct err *e)
 {
     if (view_find(name))

@@ -128,8 +128,9 @@ def the_workbench_has_help_and_names_every_view():
     out = run("help", "workbench")
     for word in "--theme --view --readonly --link --quick --glyphs --color --no-mouse --term --size".split():
         assert word in out and word in run("help"), word
-    for view in "home monitor depth stepper signals flops log manual".split():
-        assert view in out, view
+    views = ("home, monitor, depth, stepper, signals, flops, compare, timeline, pareto, generate, figures, experts, machine, log, "
+             "manual")
+    assert "first view: " + views in out and views in run("help", "man"), out
     assert run("--help") == run("help")
 
 
