@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 import t  # noqa: E402
 from records import Log  # noqa: E402
-from script import TINY, has, place, play, shows  # noqa: E402
+from script import TINY, has, lacks, place, play, shows  # noqa: E402
 from t import run, test  # noqa: E402
 
 MIXTURE = os.path.join(HERE, "mixture.mp")
@@ -171,8 +171,23 @@ def flops_has_a_bar_for_every_token_class():
 
 
 @test
+def the_ledger_of_flops_scrolls_by_keys_that_help_lists():
+    log = Log("runs/ledger/log.mp")
+    log.put("head", 0, run="ledger", method="mod", layers=80, steps=1000, flops_dense=1.0)
+    log.put("layer", 10, gate_ratio=[0.5] * 80)
+    log.put("sample", 10, name="val", n=2, column={"flops": [0.5, 0.5]})
+    first, last, up, top = play("shot", "command last", "shot", "keys C-u k", "shot", "keys g g", words=("ledger", "--view", "flops"))
+    shows(first, "layer 0 ")
+    shows(last, "layer 79")
+    lacks(up, "layer 79")
+    shows(top, "layer 0 ")
+    assert play("keys j j G", words=("ledger", "--view", "flops"))[-1] == last
+    assert "`:page-down` | eight layers down" in run("help", "views")
+
+
+@test
 def flops_has_two_parts_on_a_narrow_screen():
-    s = says("flops", ("keys g", "s source"), ("keys p", "s source"), ("keys s", "s source"), ("keys =", "+definition"),
+    s = says("flops", ("keys z", "s source"), ("keys p", "s source"), ("keys s", "s source"), ("keys =", "+definition"),
         ("keys Esc", "s source"),
              ("keys y", "copied"), ("keys n", "no search yet: / starts one"),
              ("command search x", "FLOPs: search is not supported in this view"), size="60x20")

@@ -313,13 +313,24 @@ static void key_part(struct view *v, const struct key *k, const char *args)
     f->page = !f->page;
 }
 
+/* Drawing stops at the last layers. */
+static void scroll_by(struct flops *f, int layers)
+{
+    int top = f->top + layers;
+    f->top = top < 0 ? 0 : top > LAYERS_SHOWN_MAX ? LAYERS_SHOWN_MAX : top;
+}
+
+static void key_scroll(struct view *v, const struct key *k, const char *args)
+{
+    (void)args;
+    scroll_by(v->state, k->value);
+}
+
 static int flops_event(struct view *v, const struct event *ev)
 {
-    struct flops *f = v->state;
-    struct list l = {.n = LAYERS_SHOWN_MAX, .cursor = (size_t)f->top, .page = 8};
-    if (!list_event(&l, ev))
+    if (ev->kind != EVENT_MOUSE || (ev->action != MOUSE_WHEEL_UP && ev->action != MOUSE_WHEEL_DOWN))
         return 0;
-    f->top = (int)l.cursor;
+    scroll_by(v->state, ev->action == MOUSE_WHEEL_UP ? -3 : 3);
     return 1;
 }
 
@@ -354,6 +365,12 @@ static int flops_subject(struct view *v, struct subject *out)
 static const struct key flops_keys[] = {
     {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_source},
     {"p", "part",   NULL, "on narrow screens: token classes or layers",             NULL,      0, KEY_VIEW_CHANGE, 0, key_part},
+    {"k Up",       "up",        NULL, "layers above",        NULL, 0, KEY_HIDDEN, -1,                key_scroll},
+    {"j Down",     "down",      NULL, "layers below",        NULL, 0, KEY_HIDDEN, 1,                 key_scroll},
+    {"PgUp C-u",   "page-up",   NULL, "eight layers up",     NULL, 0, KEY_HIDDEN, -8,                key_scroll},
+    {"PgDn C-d",   "page-down", NULL, "eight layers down",   NULL, 0, KEY_HIDDEN, 8,                 key_scroll},
+    {"gg Home",    "first",     NULL, "first layer",         NULL, 0, KEY_HIDDEN, -LAYERS_SHOWN_MAX, key_scroll},
+    {"G End",      "last",      NULL, "last layer",          NULL, 0, KEY_HIDDEN, LAYERS_SHOWN_MAX,  key_scroll},
     {0},
 };
 static const struct setting flops_settings[] = {
