@@ -20,7 +20,10 @@ void app_export(struct app *app)
     struct err e = {0};
     int n = 0;
     struct view *v = app_focused_view(app);
-    int words = ops && ops->figure_words && v ? ops->figure_words(v, argv + 2) : 0;
+    enum figure_runs of = FIGURE_OF_SHOWN;
+    int words = ops && ops->figure_words && v ? ops->figure_words(v, argv + 2, &of) : 0;
+    if (words < 0)
+        return;
     if (!ops || !(ops->figure || words > 0) || !app->runs) {
         app_notify(app, LOG_WARN, "this view has no figure to export");
         return;
@@ -35,8 +38,13 @@ void app_export(struct app *app)
         n += words;
     else
         argv[n++] = ops->figure;
+    int has_marks = 0;
     for (size_t i = 0; i < app->runs; i++)
-        if (i == app->current || app->run[i].is_marked)
+        has_marks |= app->run[i].is_marked;
+    for (size_t i = 0; i < app->runs; i++)
+        if (of == FIGURE_OF_OPEN
+                ? !has_marks || app->run[i].is_marked
+                : i == app->current || (of == FIGURE_OF_SHOWN && app->run[i].is_marked))
             argv[n++] = app->run[i].path;
     argv[n++] = "-o";
     argv[n++] = "exports";

@@ -50,6 +50,7 @@ struct monitor {
     int slots;
     struct chart_view at[PANELS_MAX];
     struct area area[PANELS_MAX];
+    char names[PANEL_METRICS * METRIC_BYTES], weight[16]; /* of an export */
 };
 
 extern const double monitor_weights[];

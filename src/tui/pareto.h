@@ -78,7 +78,7 @@ void pareto_make(struct pareto_set *out, const struct runview *const *run, int r
 struct pareto {
     int axis, log_flip; /* log_flip: bit of an axis differs from its default */
     int is_log_y;
-    char metric[64];
+    char metric[64], names[128]; /* names: of an export */
     struct pareto_set set;
     const struct runview *run[PARETO_RUNS_MAX];
     int open[PARETO_RUNS_MAX]; /* index of the run among the open ones */

@@ -51,6 +51,9 @@ struct subject {
 };
 
 enum { VIEW_WORDS = 16 };
+/* The runs of an exported figure: the current one and the marked ones, the current one alone, or
+ * the marked ones and without any all that are open. */
+enum figure_runs { FIGURE_OF_SHOWN, FIGURE_OF_ONE, FIGURE_OF_OPEN };
 struct view_ops {
     const char *name;       /* "monitor": command and file name */
     const char *title;      /* "Monitor" */
@@ -61,8 +64,8 @@ struct view_ops {
     const struct setting *settings; /* ends with a NULL name; NULL = none */
     const char *figure; /* exported by `e`: `depthscope figure FIGURE RUN...`; NULL = none */
     /* In its place: the words before RUN..., at most VIEW_WORDS, borrowed; 0 = nothing to
-     * export. */
-    int (*figure_words)(struct view *v, const char **word);
+     * export, and < 0 when the view has said why.  *of is FIGURE_OF_SHOWN. */
+    int (*figure_words)(struct view *v, const char **word, enum figure_runs *of);
     /* Slots may be NULL. */
     int (*open)(struct view *v, struct err *e);
     void (*close)(struct view *v);

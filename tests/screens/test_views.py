@@ -158,6 +158,31 @@ def signals_marks_tokens_and_finds_one():
     assert s[0] != s[1]
 
 
+def exported(name, *script, words, view):
+    """The recipe in the picture that `e` writes."""
+    path = "exports/%s.png" % name
+    if os.path.exists(path):
+        os.remove(path)
+    for n in (4, 40, 400, 2000):
+        play(*script, "keys e", *["command log", "keys h"] * n, words=(*words, "--view", view))
+        if os.path.exists(path):
+            with open(path, "rb") as f:
+                return f.read()
+    raise AssertionError("no " + path)
+
+
+@test
+def an_export_is_of_what_the_view_shows():
+    recipe = exported("training", "command search grad", "keys x x s", words=("tiny", "two"), view="monitor")
+    for part in (b"--metric grad_norm", b"-x seconds", b"--smooth 0.9", b"tiny", b"two"):
+        assert part in recipe, (part, recipe[:2000])
+    recipe = exported("routing_map", "keys }", words=("tiny", "two"), view="depth")
+    assert b"--probe 1" in recipe and b"two" not in recipe, recipe[:2000]
+    recipe = exported("pareto", "command metric bits_per_byte", words=("tiny", "third"), view="pareto")
+    assert b"--metric flops_ratio,bits_per_byte" in recipe and b"third" in recipe, recipe[:2000]
+    says("pareto", ("keys x e", "figure pareto: no axis of FLOPs per token; x chooses FLOPs or time of dense"))
+
+
 @test
 def flops_has_a_bar_for_every_token_class():
     names = ("word", "continuation", "punctuation", "digit", "space", "stop word", "rare", "high loss", "other", "edge", "query",

@@ -14,6 +14,7 @@ struct depth {
     struct cells cells;
     struct pick pick;
     unsigned char *mark; /* (tokens) */
+    char index[12];      /* of the text, for an export */
 };
 
 static int depth_open(struct view *v, struct err *e)
@@ -268,6 +269,18 @@ static int depth_subject(struct view *v, struct subject *out)
     return prepare(v) && cells_subject(&((struct depth *)v->state)->cells, out);
 }
 
+static int depth_words(struct view *v, const char **word, enum figure_runs *of)
+{
+    struct depth *d = v->state;
+    const struct probe *p = pick_probe(&d->pick, app_run(v->app));
+    snprintf(d->index, sizeof d->index, "%d", p ? p->index : 0);
+    word[0] = "routing_map";
+    word[1] = "--probe";
+    word[2] = d->index;
+    *of = FIGURE_OF_ONE;
+    return p ? 3 : 1;
+}
+
 /* clang-format off */
 static const struct key depth_keys[] = {
     {"h Left",     "left",       NULL, "previous token",                       NULL,     0, KEY_HIDDEN, CELLS_LEFT,       key_move},
@@ -304,7 +317,7 @@ const struct view_ops view_depth = {
     .name = "depth",  .title = "Depth map",
     .summary = "Tokens x layers of the newest probe: which cells were executed or skipped, and every recorded value.",
     .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),  .shows_probes = 1,
-    .figure = "routing_map",
+    .figure_words = depth_words,
     .open = depth_open,  .close = depth_close,  .draw = depth_draw,  .event = depth_event,
     .poll = depth_poll,  .due = depth_due,
     .search = depth_search,  .copy = depth_copy,

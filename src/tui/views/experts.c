@@ -527,7 +527,7 @@ static int experts_subject(struct view *v, struct subject *out)
 }
 
 /* `e` exports what is shown: the load, or the experts of the text. */
-static int experts_words(struct view *v, const char **word)
+static int experts_words(struct view *v, const char **word, enum figure_runs *of)
 {
     struct experts *s = v->state;
     if (!is_open(v)) {
@@ -535,6 +535,7 @@ static int experts_words(struct view *v, const char **word)
         return 1;
     }
     snprintf(s->text, sizeof s->text, "%d", s->cells.probe->index);
+    *of = FIGURE_OF_ONE;
     word[0] = "expert_map";
     word[1] = "--probe";
     word[2] = s->text;

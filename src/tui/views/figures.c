@@ -330,9 +330,10 @@ static void figures_copy(struct view *v, struct str *out)
     }
 }
 
-static int figures_words(struct view *v, const char **word)
+static int figures_words(struct view *v, const char **word, enum figure_runs *of)
 {
     struct figures *s = v->state;
+    (void)of;
     const struct figure_entry *f = figures_at(s);
     if (!f)
         return 0;

@@ -512,6 +512,33 @@ static void monitor_run_changed(struct view *v)
     monitor_forget(v->state);
 }
 
+/* The focused chart, of the metrics that all of its runs have. */
+static int monitor_words(struct view *v, const char **word, enum figure_runs *of)
+{
+    struct monitor *m = v->state;
+    const struct open_run *run[APP_RUNS_MAX];
+    int runs = monitor_runs(v, run), n = 0;
+    const struct panel *p = m->focus < m->panels ? &m->panel[m->focus] : NULL;
+    struct str names = str_in(m->names, sizeof m->names);
+    (void)of;
+    for (int k = 0; p && p->kind == PANEL_LINES && k < PANEL_METRICS; k++) {
+        int has = p->metric[k][0] && !strchr(p->metric[k], ',');
+        for (int r = 0; has && r < runs; r++)
+            has = runview_series(run[r]->view, p->metric[k]) != NULL;
+        if (has)
+            str_addf(&names, "%s%s", n++ ? "," : "", p->metric[k]);
+    }
+    if (n == 0) {
+        app_notify(v->app, LOG_WARN, "figure training: no curves in this chart; choose another");
+        return -1;
+    }
+    snprintf(m->weight, sizeof m->weight, "%g", monitor_weights[m->smoothing]);
+    const char *const all[] = {"training", "--metric", m->names, "-x", run_axis_name[m->x_axis],
+                               "--smooth", m->weight};
+    memcpy(word, all, sizeof all);
+    return (int)DS_LEN(all);
+}
+
 /* clang-format off */
 static const struct key monitor_keys[] = {
     {"h Left",     "left",       NULL, "chart to the left; in a single chart: cursor", NULL,     0, KEY_HIDDEN, -1, key_move},
@@ -563,7 +590,7 @@ const struct view_ops view_monitor = {
     .name = "monitor",  .title = "Monitor",
     .summary = "Live curves of the run, overlays of several runs, and the keys that control the run.",
     .keys = monitor_keys,  .settings = monitor_settings,  .state_size = sizeof(struct monitor),
-    .figure = "training",
+    .figure_words = monitor_words,
     .open = monitor_open,  .close = monitor_close,  .draw = monitor_draw,  .event = monitor_event,
     .run_changed = monitor_run_changed,  .search = monitor_search,  .copy = monitor_copy,
     .subject = monitor_subject,

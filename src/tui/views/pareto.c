@@ -330,6 +330,30 @@ static int pareto_subject(struct view *v, struct subject *out)
     return 1;
 }
 
+/* The figure has ratios on its horizontal axis, and results of the final evaluation. */
+static int pareto_words(struct view *v, const char **word, enum figure_runs *of)
+{
+    struct pareto *p = v->state;
+    const char *x = p->axis == PARETO_FLOPS_RATIO  ? "flops_ratio"
+                    : p->axis == PARETO_TIME_RATIO ? "time_ratio"
+                                                   : NULL;
+    if (!x)
+        app_notify(v->app, LOG_WARN,
+                   "figure pareto: no axis of %s; x chooses FLOPs or time of dense",
+                   pareto_axes[p->axis].title);
+    else if (strcmp(p->metric, "loss") == 0)
+        app_notify(v->app, LOG_WARN, "figure pareto: no training loss; m chooses another result");
+    if (!x || strcmp(p->metric, "loss") == 0)
+        return -1;
+    snprintf(p->names, sizeof p->names, "%s,%s", x,
+             strcmp(p->metric, "val_loss") == 0 ? "loss" : p->metric);
+    word[0] = "pareto";
+    word[1] = "--metric";
+    word[2] = p->names;
+    *of = FIGURE_OF_OPEN;
+    return 3;
+}
+
 /* clang-format off */
 static const struct key pareto_keys[] = {
     {"Enter",      "open-run",   NULL, "open the first run of the experiment",  "open",   70, 0, 0, key_enter},
@@ -361,7 +385,7 @@ const struct view_ops view_pareto = {
     .name = "pareto",  .title = "Pareto",
     .summary = "Loss or another result against FLOPs, measured time or parameters over the marked runs, seeds grouped.",
     .keys = pareto_keys,  .settings = pareto_settings,  .state_size = sizeof(struct pareto),
-    .figure = "pareto",
+    .figure_words = pareto_words,
     .open = pareto_open,  .draw = pareto_draw,  .event = pareto_event,
     .poll = pareto_poll,  .due = pareto_due,
     .search = pareto_search,  .copy = pareto_copy,  .subject = pareto_subject,
