@@ -103,8 +103,11 @@ struct compare {
     int is_listing;
     struct list list;
     struct child table;
-    struct str table_text;
+    struct str table_text, table_next; /* table_next: what the process has printed so far */
     char table_of[4096];
+    uint64_t table_at; /* generations of its runs; is_behind: they have changed since */
+    double table_started;
+    int is_behind;
     struct scroll table_scroll;
     int head_rows;
 };
@@ -120,7 +123,8 @@ void compare_give(struct view *v, const char *a, const char *b); /* "" and "": t
 void compare_ask(struct view *v, const char *text);
 int compare_take(struct view *v); /* 1 = something was received */
 void compare_stop(struct compare *c);
-/* The output of `depthscope compare` on the marked runs; starts it when they have changed. */
+/* The output of `depthscope compare` on the marked runs; starts it when they are others, and again
+ * every few seconds while they grow.  NULL: none yet. */
 const char *compare_table(struct view *v);
 
 /* compare_draw.c */

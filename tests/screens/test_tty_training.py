@@ -100,6 +100,22 @@ def a_live_run_costs_little_and_is_followed():
     check(cost <= 1000, "%.0f B per step" % cost)
 
 
+def the_table_of_several_runs_follows_them():
+    paths = [os.path.join(kit.TMP, "table-%d.mp" % i) for i in range(3)]
+    logs = [Log(path) for path in paths]
+    for i, log in enumerate(logs):
+        head(log, "table-%d" % i, ("dense", "edp", "mod")[i])
+        log.put("eval", 100, task="final", routing="causal", loss=2.25 + i, flops_ratio=1.0 - 0.1 * i)
+    t = Tty(["--view", "compare", *paths], rows=24, cols=100)
+    t.read(1.5)
+    before = t.text() if kit.pyte else ""
+    logs[1].put("eval", 200, task="final", routing="causal", loss=7.75, flops_ratio=0.9)
+    t.read(0.5, 6.0)
+    if kit.pyte:
+        check("3.25" in before and "7.75" in t.text() and "3.25" not in t.text(), before + t.text())
+    t.close()
+
+
 def play_runs_to_the_newest_probe():
     path, log = probed_log("play", 12)
     log.put("end", 110, status="done", text="")
@@ -138,4 +154,5 @@ def ten_thousand_probes_open_and_move_at_once():
 
 if __name__ == "__main__":
     kit.main((a_cursor_step_in_the_timeline_is_small, a_cursor_step_in_pareto_is_small, a_live_run_costs_little_and_is_followed,
+              the_table_of_several_runs_follows_them,
               play_runs_to_the_newest_probe, ten_thousand_probes_open_and_move_at_once))

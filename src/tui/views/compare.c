@@ -29,6 +29,7 @@ static void compare_close(struct view *v)
     cells_release(&c->diff);
     field_release(&c->prompt);
     str_release(&c->table_text);
+    str_release(&c->table_next);
 }
 
 /* ---- keys ---- */

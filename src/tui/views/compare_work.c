@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "tui/compare.h"
@@ -467,39 +468,62 @@ int compare_take(struct view *v)
         c->asked = 0;
         changed = 1;
     }
-    if (c->table.out >= 0)
+    if (c->table.out >= 0 || (c->is_behind && compare_marked(v) > 2))
         changed |= compare_table(v) != NULL;
     return changed;
 }
 
 /* ---- the table of several runs ---- */
 
-/* Reads what the program has printed so far. */
+/* Reads what the program has printed so far; the old table stays until the new one is complete. */
 static void read_table(struct compare *c)
 {
     char buf[16384];
     size_t got = c->table.out >= 0;
-    while (c->table.out >= 0 && got > 0 && c->table_text.len < 1 << 20) {
+    while (c->table.out >= 0 && got > 0 && c->table_next.len < 1 << 20) {
         if (fs_read_some(c->table.out, buf, sizeof buf, &got, "compare", NULL) < 0)
             break; /* nothing yet */
-        str_add_bytes(&c->table_text, buf, got);
+        str_add_bytes(&c->table_next, buf, got);
     }
     if (c->table.out >= 0 && got == 0) {
         child_wait(&c->table);
         child_close(&c->table, SIGTERM);
         c->table = (struct child)CHILD_NONE;
+        str_release(&c->table_text);
+        c->table_text = c->table_next;
+        c->table_next = (struct str){0};
+    }
+}
+
+static void start_table(struct view *v, const char *const *argv)
+{
+    struct compare *c = v->state;
+    struct err e = {0};
+    struct child_setup how = {.argv = argv,
+                              .in = CHILD_NULL,
+                              .out = CHILD_PIPE,
+                              .err = CHILD_SAME,
+                              .is_nonblocking = !app_is_scripted(v->app),
+                              .is_session = 1};
+    child_close(&c->table, SIGTERM);
+    str_renew(&c->table_next);
+    c->table_started = clock_mono();
+    if (child_start(&c->table, &how, &e) < 0) {
+        str_renew(&c->table_text);
+        str_addf(&c->table_text, "%s\n", e.text);
     }
 }
 
 const char *compare_table(struct view *v)
 {
+    const double rest_s = 3; /* reading all records of long runs takes time */
     struct compare *c = v->state;
     size_t n, at;
     const struct open_run *all = app_runs(v->app, &n, &at);
     char width[16];
     const char *argv[64] = {"depthscope", "compare", "--width", width};
     struct str of = {0};
-    struct err e = {0};
+    uint64_t generation = 0;
     int k = 4;
     snprintf(width, sizeof width, "%d", v->cols > 23 ? v->cols - 3 : 20);
     str_addf(&of, "%s\n", width);
@@ -507,21 +531,19 @@ const char *compare_table(struct view *v)
         if (all[i].is_marked) {
             argv[k++] = all[i].path;
             str_addf(&of, "%s\n", all[i].path);
+            generation += all[i].view->generation;
         }
-    if (strcmp(str_text(&of), c->table_of) != 0) {
-        struct child_setup how = {.argv = argv,
-                                  .in = CHILD_NULL,
-                                  .out = CHILD_PIPE,
-                                  .err = CHILD_SAME,
-                                  .is_nonblocking = !app_is_scripted(v->app),
-                                  .is_session = 1};
-        child_close(&c->table, SIGTERM);
-        str_renew(&c->table_text);
+    int is_other = strcmp(str_text(&of), c->table_of) != 0;
+    c->is_behind = generation != c->table_at;
+    if (is_other ||
+        (c->is_behind && c->table.pid <= 0 && clock_mono() - c->table_started > rest_s)) {
+        if (is_other)
+            str_renew(&c->table_text);
         str_copy(c->table_of, sizeof c->table_of, str_text(&of));
-        if (child_start(&c->table, &how, &e) < 0)
-            str_addf(&c->table_text, "%s\n", e.text);
+        c->table_at = generation;
+        start_table(v, argv);
     }
     str_release(&of);
     read_table(c);
-    return c->table.pid > 0 || c->table_text.len == 0 ? NULL : str_text(&c->table_text);
+    return c->table_text.len == 0 ? NULL : str_text(&c->table_text);
 }
