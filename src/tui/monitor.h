@@ -65,6 +65,7 @@ double monitor_target(const struct runview *r); /* NaN = none */
 /* monitor_ranks.c */
 void monitor_draw_ranks(struct view *v, const struct panel *p, struct area a, int has_focus);
 void monitor_forget(struct monitor *m);
+char monitor_letter(const struct open_run *run); /* names it where there are no colours */
 /* The runs to draw: the current one and the marked ones. */
 int monitor_runs(struct view *v, const struct open_run *out[APP_RUNS_MAX]);
 /* The number of runs that are drawn as one band with the first; 0 when bands are off. */

@@ -347,6 +347,15 @@ def two_seeds_are_one_experiment_and_a_band():
 
 
 @test
+def overlaid_runs_have_letters_where_there_are_no_colours():
+    screen = play("command bands", words=("tiny", "two", "--view", "monitor", "--color", "never"), size="80x24")[-1]
+    shows(screen, "A tiny  B two")
+    plot = "".join(line for line in screen[4:-2])
+    assert "A" in plot and "B" in plot, "\n".join(screen)
+    shows(play(words=("tiny", "two", "--view", "monitor"), size="80x24")[-1], "\u25A0 tiny  \u25A0 two")
+
+
+@test
 def all_marked_runs_are_drawn_and_those_without_a_name_counted():
     names = ["seed%d" % i for i in range(16)]
     for i, name in enumerate(names):

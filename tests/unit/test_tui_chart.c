@@ -261,6 +261,28 @@ T(the_mean_of_seeds_is_that_of_all_wherever_their_points_are)
         series_drop(&s[k]);
 }
 
+T(letters_name_the_curves_where_there_are_no_colours)
+{
+    for (int colours = 0; colours <= 256; colours += 256) {
+        struct series s[2];
+        struct canvas c = {.look = {GLYPHS_BRAILLE, colours, &theme}};
+        struct chart chart = chart_new("loss");
+        theme_default(&theme);
+        t_true(canvas_resize(&c, 8, 40) == 0);
+        for (int k = 0; k < 2; k++) { /* the same curve twice: the letters are side by side */
+            series_make(&s[k], 100);
+            chart.curve[chart.curves++] = (struct curve){
+                .series = &s[k], .role = ROLE_SERIES_0, .letter = (char)('A' + k), .group = -1};
+        }
+        chart_draw(canvas_area(&c), &chart, NULL);
+        t_eq(count(&c, 'A'), colours == 0);
+        t_eq(count(&c, 'B'), colours == 0);
+        canvas_release(&c);
+        for (int k = 0; k < 2; k++)
+            series_drop(&s[k]);
+    }
+}
+
 T(seeds_go_on_by_themselves_where_one_has_ended)
 {
     struct series s[3];

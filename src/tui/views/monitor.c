@@ -56,7 +56,10 @@ static int draw_legend(struct view *v, struct area a)
     for (; i < runs && x < end - 6; i++) {
         struct ink k = ink_series(run[i]->colour);
         int most = end - x - 2 < a.cols / 5 ? end - x - 2 : a.cols / 5;
-        area_put(a, 0, x, area_rune(a, 0x25A0, '#'), k);
+        area_put(a, 0, x,
+                 a.canvas->look.colours ? area_rune(a, 0x25A0, '#')
+                                        : (uint32_t)monitor_letter(run[i]),
+                 k);
         x += 2 + area_text(a, 0, x + 2, most, i ? k : ink_attr(k, ATTR_BOLD),
                            run[i]->view->name ? run[i]->view->name : "?");
         x += 2;

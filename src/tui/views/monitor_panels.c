@@ -203,6 +203,11 @@ int monitor_seeds(struct view *v, const struct open_run *const *run, int runs)
 
 /* ---- charts ---- */
 
+char monitor_letter(const struct open_run *run)
+{
+    return (char)('A' + run->colour % 26);
+}
+
 static void add_curve(struct monitor *m, struct chart *c, const struct panel *p, int metric,
                       const struct open_run *const *run, int runs, int r)
 {
@@ -217,12 +222,15 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
                         .label = p->metric[metric]};
     int hue = runs > 1 ? run[r]->colour : metric;
     u->role = (enum role)(ROLE_SERIES_0 + hue % ROLE_SERIES_COUNT);
+    u->letter = runs > 1 ? monitor_letter(run[r]) : 0;
     u->is_reference = runs > 1 ? metric > 0 : (p->reference >> metric & 1) != 0;
     u->time_start = runview_start(run[r]->view);
     if (m->has_bands && runs > 1 && metric == 0) {
         u->group = group_of(run, runs, r);
-        if (u->group >= 0)
+        if (u->group >= 0) {
             u->role = (enum role)(ROLE_SERIES_0 + run[u->group]->colour % ROLE_SERIES_COUNT);
+            u->letter = monitor_letter(run[u->group]);
+        }
     }
     if (runs > 1 && r > 0)
         u->label = NULL; /* the title shows the values of the current run */

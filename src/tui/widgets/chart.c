@@ -186,6 +186,33 @@ static void draw_marks(struct paint *p)
     }
 }
 
+/* The curves by their letters, where colours do not tell them apart: each at the last value that
+ * has no letter of another curve in its place.  Of seeds the first names them all. */
+static void draw_letters(struct paint *p)
+{
+    struct area a = p->plot;
+    for (int k = 0; k < p->c->curves && a.canvas->look.colours == 0; k++) {
+        const struct curve *c = &p->c->curve[k];
+        int members = 0, member[CHART_SEEDS_MAX], is_placed = !c->letter;
+        for (int i = 0; i < p->c->curves && members < CHART_SEEDS_MAX; i++)
+            if (i == k || (c->group >= 0 && p->c->curve[i].group == c->group)) {
+                member[members++] = i;
+                is_placed |= i < k; /* by the first seed */
+            }
+        for (int column = p->width - 1; column >= 0 && !is_placed; column--) {
+            struct interval x;
+            if (seeds_at(p, member, members, column, &x) != 1)
+                continue;
+            int y = a.y + y_dot(p, x.mean) / 4, at = y * a.canvas->cols + a.x + column / 2;
+            is_placed = y >= a.y && y < a.y + a.rows &&
+                        (a.canvas->cell[at].rune < 'A' || a.canvas->cell[at].rune > 'Z');
+            if (is_placed)
+                area_put(a, y - a.y, column / 2, (uint32_t)c->letter,
+                         ink_attr(ink(c->role), ATTR_BOLD));
+        }
+    }
+}
+
 /* The range of every column of every curve, for the y axis. */
 static void find_y(struct paint *p)
 {
@@ -317,6 +344,7 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     dots_end(&p.dots);
     draw_events(&p);
     draw_marks(&p);
+    draw_letters(&p);
     if (out)
         *out = (struct chart_view){p.plot, p.x.lo, p.x.hi, p.y.lo, p.y.hi};
 out:
