@@ -86,6 +86,26 @@ def a_resume_continues_or_supersedes():
 
 
 @test
+def a_resume_finds_the_last_step_behind_many_other_records():
+    with ds.init(name="a", system_every=0) as r:
+        for i in range(300):
+            r.log({"loss": i})
+        for i in range(300):
+            r.event("x", str(i))
+    with ds.init(name="a", resume="allow", system_every=0) as r:
+        assert r.step == 299, r.step
+        r.log({"loss": 300})
+    assert steps("a") == [(i, i) for i in range(301)]
+    w = _log.LogWriter("other.mp")  # of another writer, whose kind is not first
+    for i in range(300):
+        w.append({"step": i, "time": 0.0, **({"kind": "metric", "loss": 1.0} if i < 20 else {"kind": "event", "name": "x"})})
+    w.close()
+    w = _log.LogWriter("other.mp")
+    w.close()
+    assert (w.step, w.seq) == (19, 300), (w.step, w.seq)
+
+
+@test
 def steps_that_go_back_supersede_without_a_head():
     with ds.init(name="a") as r:
         for step in (0, 1, 2, 3, 1, 2):

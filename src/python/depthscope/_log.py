@@ -29,6 +29,7 @@ _BLOCK = 1 << 20
 _WALK_CHECKS = 256
 _PEEK = 40
 _HEAD_START = b"\xa4kind\xa4head"  # after the 1, 3 or 5 bytes of a map
+_METRIC_START = b"\xa4kind\xa6metric"
 _SEARCH_MAX = 256 << 20  # bytes hashed in the search for a frame after damage; then only small frames are tried
 _SMALL = 1 << 12
 
@@ -219,10 +220,11 @@ class LogWriter:
                 self.run_id = body["run_id"]
 
     def _walk(self, f: BinaryIO) -> bool:
-        """The end of an undamaged log, from the lengths of its frames: heads and the last frames are checked, so that a resume
-        does not wait for the checksums of all.  False: it is not that simple."""
+        """The end of an undamaged log, from the lengths of its frames: heads, the last frames and the last metrics are checked,
+        so that a resume does not wait for the checksums of all.  False: it is not that simple."""
         size, at = os.fstat(f.fileno()).st_size, 0
         last: "collections.deque[int]" = collections.deque(maxlen=_WALK_CHECKS)
+        metrics: "collections.deque[int]" = collections.deque(maxlen=_WALK_CHECKS)
         scan = Scan(f)
         while at < size:
             front = scan.peek(at, _PEEK)
@@ -234,16 +236,18 @@ class LogWriter:
                 if not found or found.body is None:
                     return False
                 self._note(found.body)
+            if _METRIC_START in front:
+                metrics.append(at)
             last.append(at)
             at += n
-        for start in last:
+        for start in sorted({*last, *metrics}):
             found = scan.frame(start)
             if not found or found.body is None:
                 return False
             self.seq = found.seq
             self._note(found.body)
         self.offset = at
-        return True
+        return self.step >= 0 or len(last) < _WALK_CHECKS  # a metric may have its kind elsewhere
 
     def _find_end(self) -> None:
         with open(self.path, "rb") as f:
