@@ -639,6 +639,43 @@ def a_probe_that_fails_is_an_event_and_training_goes_on():
 
 
 @check
+def a_model_in_float64_has_the_norms_of_its_states():
+    torch.manual_seed(0)
+    net, run = Net().double(), ds.init(project="check")
+    ds.watch(net, run, every=1)
+    x = torch.tensor([TEXT])
+    net(x, x)[1].backward()
+    run.finish()
+    h = states(net)
+    near(vector(kinds(run, "layer")[0]["residual_norm"]), [np.linalg.norm(y, axis=-1).mean() for y in h[1:]])
+    assert not kinds(run, "event")
+
+
+@check
+def a_layer_metric_that_fails_is_an_event_and_training_goes_on():
+    class Odd(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, f, types, args=(), kwargs=None):
+            if f is torch.linalg.vector_norm:
+                raise RuntimeError("no norm\nof this")
+            return super().__torch_function__(f, types, args, kwargs or {})
+
+    torch.manual_seed(0)
+    net, run = Net(), ds.init(project="check")
+    net.wte.register_forward_hook(lambda module, args, y: y.as_subclass(Odd))
+    ds.watch(net, run, every=1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for it in range(5):
+            net(torch.tensor([TEXT]), torch.tensor([TEXT]))[1].backward()
+            run.log({"loss": 1.0}, step=it)
+    run.finish()
+    events = [(b["name"], b["level"], b["text"]) for b in kinds(run, "event")]
+    assert events == [("layers", "error", "RuntimeError: no norm")] * 3 and seen, events
+    assert len(kinds(run, "metric")) == 5
+
+
+@check
 def a_head_that_is_not_a_module_leaves_losses_and_no_lens():
     class Functional(Net):
         def forward(self, idx, targets=None):

@@ -107,7 +107,7 @@ class Watch:
         self._is_asked = False
         self._device: Any = None
         self._next = 0
-        self._failures = 0
+        self._failures: Dict[str, int] = {}
         self._is_closed = False
         self._is_compiled = any("_orig_mod" in m._modules or getattr(m, "_compiled_call_impl", None) is not None
                                 for m in model.modules())
@@ -145,7 +145,7 @@ class Watch:
             self.experts.is_counting = False
         if self._armed:
             self._disarm()
-            self._send_layers()
+            self._guarded(self._send_layers)()
 
     def _step(self) -> int:
         """The step that the next forward pass belongs to: the number of updates, moved to where the run's own steps are.  A loop
@@ -167,7 +167,7 @@ class Watch:
         self._send_load(step)
         # a compiled model would be compiled again for hooks that come and go
         self._is_compiled = self._is_compiled or _is_called_by_compiled()
-        if self.run.is_active and not self._is_compiled:
+        if self.run.is_active and not self._is_compiled and not self._has_failed("layers"):
             self._arm(step)
 
     def _send_load(self, step: int) -> None:
@@ -187,13 +187,24 @@ class Watch:
         self._norm: List[Any] = [None] * self.layout.layers
         for layer, block in enumerate(self.layout.blocks):
             entry: List[Any] = []
-            self._armed.append(block.register_forward_pre_hook(self._measure_in(entry), with_kwargs=True))
-            self._armed.append(block.register_forward_hook(self._measure_out(layer, entry)))
+            self._armed.append(block.register_forward_pre_hook(self._guarded(self._measure_in(entry)), with_kwargs=True))
+            self._armed.append(block.register_forward_hook(self._guarded(self._measure_out(layer, entry))))
 
     def _disarm(self) -> None:
         for hook in self._armed:
             hook.remove()
         self._armed = []
+
+    def _guarded(self, f: Callable[..., None]) -> Callable[..., None]:
+        """What fails inside ends the layer metrics of this batch, not the training step."""
+        def hook(*args: Any) -> None:
+            try:
+                f(*args)
+            except Exception as e:
+                self._disarm()
+                self._fail("layers", e, self._layer_step)
+
+        return hook
 
     def _measure_in(self, entry: List[Any]) -> Callable[[Any, Any, Any], None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
@@ -212,7 +223,8 @@ class Watch:
                 return
             with torch.no_grad():
                 x, y, is_whole = x.detach(), y.detach(), x._version == version
-                self._norm[layer] = plain(torch.linalg.vector_norm(y, dim=-1, dtype=torch.float32).mean())
+                at_least_float = torch.promote_types(y.dtype, torch.float32)
+                self._norm[layer] = plain(torch.linalg.vector_norm(y, dim=-1, dtype=at_least_float).mean())
                 # of a block that writes into its input nothing is known
                 if is_whole and x.shape == y.shape:
                     self._share[layer] = plain((y != x).any(-1).float().mean())
@@ -243,7 +255,7 @@ class Watch:
         training continues."""
         at = self._now() if step is None else step
         # ranks that hold a part of the model take part in each pass
-        if not self.probes or self._failures >= 3 or not (self.run.is_active or self.is_sharded):
+        if not self.probes or self._has_failed("probe") or not (self.run.is_active or self.is_sharded):
             return
         self._is_inside = True
         try:
@@ -253,10 +265,7 @@ class Watch:
         except Exception as e:
             if not self.run.is_active:
                 raise
-            self._failures += 1
-            text = "%s: %s" % (type(e).__name__, str(e).partition("\n")[0][:300])
-            self.run.event("probe", text, level="error", step=at)
-            warnings.warn("depthscope: probe: " + text, RuntimeWarning, stacklevel=2)
+            self._fail("probe", e, at)
         finally:
             self._is_inside = False
 
@@ -268,6 +277,17 @@ class Watch:
             self._tell(name, text)
 
     # ---- the rest ----
+
+    def _fail(self, name: str, e: Exception, step: int) -> None:
+        """A failure is an event and a warning."""
+        self._failures[name] = self._failures.get(name, 0) + 1
+        text = "%s: %s" % (type(e).__name__, str(e).partition("\n")[0][:300])
+        self.run.event(name, text, level="error", step=step)
+        warnings.warn("depthscope: %s: %s" % (name, text), RuntimeWarning, stacklevel=3)
+
+    def _has_failed(self, name: str) -> bool:
+        """Too often to be tried again?"""
+        return self._failures.get(name, 0) >= 3
 
     def ask(self, *_: Any) -> str:
         """For the control command `probe`: the probes run before the next training step."""
