@@ -345,6 +345,21 @@ def the_end_of_the_process_is_in_the_log():
 
 
 @test
+def an_error_while_closing_leaves_the_end_record():
+    script(END % """
+def broken():
+    raise RuntimeError("the device is lost")
+r._closing.append(broken)
+r.gate(0, [1])
+r._put_gates = lambda step: broken()
+raise ValueError("too bad")
+""", code=1)
+    d = ds.read("runs/a")
+    assert (d.end["status"], d.end["text"]) == ("failed", "ValueError: too bad"), d.end
+    assert [(e["name"], e["text"]) for e in d.events] == [("finish", "RuntimeError: the device is lost")] * 2, d.events
+
+
+@test
 def forked_children_leave_the_run_alone():
     script("""
 import depthscope as ds, os, time, sys

@@ -657,12 +657,12 @@ class Run:
             if not self._active:
                 return
             for close in self._closing:
-                close()
+                self._try(close)
             self._before()
             self._drain()  # so that the last count is complete
             self._tell_dropped(0)
             if self._gates:
-                self._put_gates(self._at(None))
+                self._try(lambda: self._put_gates(self._at(None)))
             if status == "done" and self.should_stop:
                 status = "stopped"
             body: Body = {"kind": "end", "step": self._at(None), "time": time.time(), "status": status}
@@ -684,6 +684,13 @@ class Run:
             if self._log is not None:
                 self._log.close()
         _open_runs.discard(self)
+
+    def _try(self, f: Callable[[], None]) -> None:
+        """What is due before the end record must not prevent it: after an error of a device every copy from there fails."""
+        try:
+            f()
+        except Exception as x:
+            self._event("finish", "%s: %s" % (type(x).__name__, x), "error", self._at(None))
 
     def _abandon(self) -> None:
         """In a forked child: the parent goes on writing; its lock must not be held open here."""
