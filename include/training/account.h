@@ -51,11 +51,12 @@ double account_share(const struct account *a, int part);
  * not tile padding; backward is two multiplications per forward one, and `recompute` runs the
  * blocks once more.  Embedding lookups are not counted; routers, norms and activations are omitted
  * (well under 1 %).  frozen: matrices of the base take one multiplication in backward; an adapter
- * takes three times its forward, whose inner rows are recomputed.  first_row as in
- * routing/flops.h; private spans (models/model.h) are counted as if they were visible, which
- * overstates attention a little. */
+ * takes three times its forward, whose inner rows are recomputed.  block (L): the windows; NULL:
+ * none.  first_row as in routing/flops.h; private spans (models/model.h) are counted as if they
+ * were visible, which overstates attention a little. */
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
-                     const int32_t *first_row, int R, int recompute, int frozen);
+                     const struct block_params *block, const int32_t *first_row, int R,
+                     int recompute, int frozen);
 /* The same for the last pass of a model, some of whose layers may have no experts, less what `noops`
  * choices of no-op experts save. */
 double account_model_flops(const struct model *m, double noops, int recompute, int frozen);

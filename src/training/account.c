@@ -72,23 +72,24 @@ double account_share(const struct account *a, int part)
 
 /* Number of (listed row, visible key) pairs; under KV_PLAN a row with gate 0 is a key only for
  * itself. */
-static double visible_keys(const struct plan *p, const int32_t *first_row)
+static double visible_keys(const struct plan *p, const int32_t *first_row, int window)
 {
     double sum = 0;
-    for (int i = 0, doc = -1, keys = 0; i < p->n; i++) {
-        int row = p->row[i], is_key = p->gate[i] != 0;
-        if (first_row[row] != doc) {
-            doc = first_row[row];
-            keys = 0;
-        }
-        sum += p->kv == KV_ALL ? row - doc + 1 : keys + 1;
-        keys += is_key;
+    for (int i = 0, from = 0, keys = 0; i < p->n; i++) {
+        int row = p->row[i], least = first_row[row];
+        if (window > 0 && row - window >= least)
+            least = row - window + 1;
+        for (; p->row[from] < least; from++)
+            keys -= p->gate[from] != 0;
+        sum += p->kv == KV_ALL ? row - least + 1 : keys + 1;
+        keys += p->gate[i] != 0;
     }
     return sum;
 }
 
 double account_flops(const struct flops_shape *s, const struct plan *plan, const struct plan *ffn,
-                     const int32_t *first_row, int R, int recompute, int frozen)
+                     const struct block_params *block, const int32_t *first_row, int R,
+                     int recompute, int frozen)
 {
     double qo = 4.0 * s->C * s->H * s->D, mlp = flops_mlp_row(s);
     double kv = 4.0 * s->C * s->K * s->D, key = 4.0 * s->H * s->D;
@@ -98,7 +99,7 @@ double account_flops(const struct flops_shape *s, const struct plan *plan, const
         double q = p->n, k = p->kv == KV_ALL ? R : p->n, f = ffn ? ffn[l].n : p->n;
         base += q * qo + k * kv + f * mlp;
         adapters += q * s->adapter_qo + k * s->adapter_kv + f * s->adapter_mlp;
-        attention += visible_keys(p, first_row) * key;
+        attention += visible_keys(p, first_row, block ? block[l].window : 0) * key;
     }
     return times * (base + R * 2.0 * s->C * s->V) + 4 * adapters + 3 * attention +
            (recompute ? base + adapters + attention : 0);
@@ -112,7 +113,8 @@ double account_model_flops(const struct model *m, double noops, int recompute, i
     for (int l = 0; s.dense_mlps > 0 && l < s.L; l++)
         if (m->block[l].router < 0)
             less += mlp[l].n * (flops_mlp_row(&s) - flops_dense_mlp_row(&s));
-    return account_flops(&s, m->plan, m->ffn, m->first_row, m->R, recompute, frozen) - times * less;
+    return account_flops(&s, m->plan, m->ffn, m->block, m->first_row, m->R, recompute, frozen) -
+           times * less;
 }
 
 double account_exit_flops(const struct flops_shape *s, int R, double exits, int frozen)

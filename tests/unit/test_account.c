@@ -173,7 +173,8 @@ static void plans(struct plan *p, enum kind kind, enum kv_policy kv, uint64_t se
 }
 
 /* What the blocks' forward multiplies, row by row and product by product. */
-static double blocks_by_hand(const struct flops_shape *s, const struct plan *plan)
+static double blocks_by_hand(const struct flops_shape *s, const struct plan *plan,
+                             const struct block_params *block)
 {
     double sum = 0;
     for (int l = 0; l < LAYERS; l++) {
@@ -190,7 +191,8 @@ static double blocks_by_hand(const struct flops_shape *s, const struct plan *pla
                 continue;
             sum += adds(s->C, s->H * s->D) + adds(s->H * s->D, s->C); /* q, out */
             for (int j = first[i]; j <= i; j++)
-                if (p->kv == KV_ALL || is_key[j] || j == i)
+                if ((p->kv == KV_ALL || is_key[j] || j == i) &&
+                    (!block || block[l].window == 0 || i - j < block[l].window))
                     sum += 2 * adds(s->H, s->D); /* score, weighted sum */
             for (int k = 0; k < s->mlp_mats; k++)
                 sum += adds(s->C, s->F);
@@ -201,13 +203,15 @@ static double blocks_by_hand(const struct flops_shape *s, const struct plan *pla
 
 T(flops_count_every_matrix_multiplication_of_a_step)
 {
-    for (int k = 0; k < 4 * KINDS; k++) {
-        const struct flops_shape *s = &shapes[k / (2 * KINDS)];
+    static const struct block_params windows[LAYERS] = {{.window = 3}, {0}, {.window = 1}};
+    for (int k = 0; k < 8 * KINDS; k++) {
+        const struct flops_shape *s = &shapes[k / (2 * KINDS) % 2];
+        const struct block_params *w = k / (4 * KINDS) ? windows : NULL;
         struct plan p[LAYERS];
         plans(p, (enum kind)(k / 2 % KINDS), k % 2 ? KV_PLAN : KV_ALL, (uint64_t)k);
-        double blocks = blocks_by_hand(s, p), head = ROWS * adds(s->C, s->V);
-        t_near(account_flops(s, p, NULL, first, ROWS, 0, 0), 3 * (blocks + head), 0);
-        t_near(account_flops(s, p, NULL, first, ROWS, 1, 0), 4 * blocks + 3 * head, 0);
+        double blocks = blocks_by_hand(s, p, w), head = ROWS * adds(s->C, s->V);
+        t_near(account_flops(s, p, NULL, w, first, ROWS, 0, 0), 3 * (blocks + head), 0);
+        t_near(account_flops(s, p, NULL, w, first, ROWS, 1, 0), 4 * blocks + 3 * head, 0);
     }
 }
 
@@ -223,7 +227,7 @@ T(masked_rows_count_for_the_machine_and_not_for_the_method)
         for (int l = 0; l < LAYERS; l++)
             flops_layer(&f, &p[l], first, 0, 0);
         flops_head(&f);
-        double ran = account_flops(&shapes[0], p, NULL, first, ROWS, 0, 0);
+        double ran = account_flops(&shapes[0], p, NULL, NULL, first, ROWS, 0, 0);
         if (kind == DENSE)
             t_near(ran, 3 * flops_total(&f), 0);
         else
@@ -233,24 +237,25 @@ T(masked_rows_count_for_the_machine_and_not_for_the_method)
     }
 }
 
-/* The plans that a training step of a model leaves. */
+/* The plans that a training step of a model leaves, two of whose blocks have a window. */
 T(a_model_trained_masked_multiplies_what_the_dense_one_does)
 {
     static struct kit_batch k;
     struct model *m = kit_model("model.method=edp model.layers=6 model.dim=16 model.heads=2 "
-                                "model.vocab=50 model.max_seq=64",
+                                "model.vocab=50 model.max_seq=64 model.window=3 "
+                                "model.window_layers=1,4",
                                 1, 64, 1, 1);
     struct flops_shape s = model_config_flops(&m->config);
     struct pass pass = kit_pass(PASS_TRAIN);
     kit_fill(&k, 4, 16, 50, 1);
     kit_documents(&k);
     kit_step(m, &k.b, &pass);
-    double masked = account_flops(&s, m->plan, NULL, m->first_row, m->R, 0, 0);
+    double masked = account_flops(&s, m->plan, NULL, m->block, m->first_row, m->R, 0, 0);
     t_near(masked, 3 * m->flops.dense, 1e-6);
     pass = kit_pass(PASS_SPARSE);
     model_forward(m, &k.b, &pass);
     m->batch = NULL;
-    t_true(account_flops(&s, m->plan, NULL, m->first_row, m->R, 0, 0) <= masked);
+    t_true(account_flops(&s, m->plan, NULL, m->block, m->first_row, m->R, 0, 0) <= masked);
     model_free(m);
 }
 
