@@ -45,10 +45,11 @@ struct flops {
      * borrowed) keys of its sequence's cache that are out of its window, NULL: none. */
     int window;
     const int32_t *passed;
-    double *part;  /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
-    double *token; /* (R) all layers and the head */
-    double *cell;  /* (L, R) */
-    double dense;  /* the same pass run dense, including the head */
+    double *part;        /* (L + 1, FLOPS_PARTS): sums over rows; row L is the head */
+    double *token;       /* (R) all layers and the head */
+    double *cell;        /* (L, R) */
+    double *dense_token; /* (R) as token, of the same pass run dense */
+    double dense;        /* their sum */
     double dense_blocks,
         blocks; /* block ratio: denominator and numerator, without router and skipped rows' K/V */
     int64_t rows_run, rows; /* executed cells, all cells */

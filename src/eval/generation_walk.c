@@ -119,12 +119,10 @@ static void count_rows(struct gen_walk *w, struct gen_seq *q, int row, size_t at
                 depth[p->row[i] - row] += p->gate[i] != 0;
     }
     for (int i = 0; i < n; i++) {
-        /* the mean over a text of 2 t + 1 tokens is that of its token t, which sees t + 1 */
-        double sees = (double)(at + (size_t)i) + 1;
         q->run += depth[i];
         q->cells += (double)model_config_depth(&m->config);
         q->flops += m->flops.token[row + i];
-        q->dense += flops_dense_token(&m->flops.shape, (int)(2 * sees - 1));
+        q->dense += m->flops.dense_token[row + i];
     }
 }
 

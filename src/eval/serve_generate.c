@@ -72,8 +72,7 @@ static int send_token(void *ctx, size_t k, const struct gen_result *r, size_t at
         record_str(rec, "mark", gen_mark_name[r->mark[at]]);
     record_num(rec, "depth", r->depth[at]);
     record_num(rec, "flops", m->flops.token[row]);
-    /* the mean over a text of 2 t + 1 tokens is that of its token t */
-    record_num(rec, "flops_dense", flops_dense_token(&m->flops.shape, 2 * (int)at + 1));
+    record_num(rec, "flops_dense", m->flops.dense_token[row]);
     if (r->logprob)
         record_num(rec, "logprob", r->logprob[at]);
     add_run(rec, m, row);

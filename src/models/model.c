@@ -305,6 +305,7 @@ static void layout_stream(struct model *m, struct arena *a, size_t R, int train)
     m->flops.part = arena_alloc(a, (L + 1) * FLOPS_PARTS, sizeof(double));
     m->flops.token = arena_alloc(a, R, sizeof(double));
     m->flops.cell = arena_alloc(a, L * R, sizeof(double));
+    m->flops.dense_token = arena_alloc(a, R, sizeof(double));
 }
 
 static void layout_work(struct model *m, struct arena *a, int R, int train, int keep)

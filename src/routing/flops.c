@@ -61,6 +61,7 @@ void flops_begin(struct flops *f, const struct flops_shape *shape, int R)
     f->rows_run = f->rows = 0;
     memset(f->part, 0, (size_t)(f->L + 1) * FLOPS_PARTS * sizeof *f->part);
     memset(f->token, 0, (size_t)R * sizeof *f->token);
+    memset(f->dense_token, 0, (size_t)R * sizeof *f->dense_token);
     memset(f->cell, 0, (size_t)f->L * (size_t)R * sizeof *f->cell);
 }
 
@@ -69,6 +70,12 @@ static void add(struct flops *f, int l, enum flops_part part, int row, double x)
     f->part[(size_t)l * FLOPS_PARTS + part] += x;
     f->token[row] += x;
     f->cell[(size_t)l * (size_t)f->R + (size_t)row] += x;
+}
+
+static void add_dense(struct flops *f, int row, double x)
+{
+    f->dense += x;
+    f->dense_token[row] += x;
 }
 
 /* Executed rows pay for their whole span; under KV_ALL skipped rows still pay for their keys and
@@ -123,9 +130,9 @@ void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row
         context = f->window > 0 && context > f->window ? f->window : context;
         hidden += start >= 0;
         if (has_attention)
-            f->dense += cost_qo(s) + cost_kv(s) + context * cost_key(s);
+            add_dense(f, i, cost_qo(s) + cost_kv(s) + context * cost_key(s));
         if (has_mlp)
-            f->dense += cost_mlp(s);
+            add_dense(f, i, cost_mlp(s));
         f->dense_blocks += has_mlp;
         if (router_per_row > 0)
             add(f, l, FLOPS_ROUTER, i, router_per_row);
@@ -155,9 +162,10 @@ void flops_head(struct flops *f)
 {
     double x = cost_head(&f->shape);
     f->part[(size_t)f->L * FLOPS_PARTS + FLOPS_HEAD] += x * f->R;
-    for (int i = 0; i < f->R; i++)
+    for (int i = 0; i < f->R; i++) {
         f->token[i] += x;
-    f->dense += x * f->R;
+        add_dense(f, i, x);
+    }
 }
 
 void flops_decision(struct flops *f, int l, int i, double x)

@@ -218,9 +218,9 @@ T(flops_count_every_matrix_multiplication_of_a_step)
 /* Against the method's count: dense they agree, masked rows cost here although the decisions did not want them. */
 T(masked_rows_count_for_the_machine_and_not_for_the_method)
 {
-    static double part[(LAYERS + 1) * FLOPS_PARTS], token[ROWS], cell[LAYERS * ROWS];
+    static double part[(LAYERS + 1) * FLOPS_PARTS], token[ROWS], dense[ROWS], cell[LAYERS * ROWS];
     for (int kind = DENSE; kind < KINDS; kind++) {
-        struct flops f = {.part = part, .token = token, .cell = cell};
+        struct flops f = {.part = part, .token = token, .dense_token = dense, .cell = cell};
         struct plan p[LAYERS];
         plans(p, (enum kind)kind, KV_ALL, 3);
         flops_begin(&f, &shapes[0], ROWS);

@@ -85,6 +85,28 @@ T(batched_decoding_equals_decoding_alone)
     }
 }
 
+/* Tokens far beyond a window, some blocks without one, some without experts. */
+T(a_dense_model_generates_at_the_cost_of_the_dense_model)
+{
+    static const char *const more[] = {
+        "dense", "dense model.window=32", "dense model.window=3 model.window_layers=0,3",
+        "dense model.experts=4 model.dense_layers=1,4"};
+    for (size_t k = 0; k < DS_LEN(more); k++) {
+        struct subject s = subject_of(more[k]);
+        struct err e = {0};
+        struct gen_result r;
+        struct gen_options o = options();
+        struct ids prompt = ids_of(&s, "the cat sat on the mat, and then there was nothing more");
+        t_ok(gen_run(&r, &s, &prompt, 1, &o, NULL, NULL, &e), &e);
+        t_near(r.block_ratio, 1, 0);
+        t_near(r.flops_ratio, 1, 0);
+        gen_result_release(&r);
+        ids_release(&prompt);
+        model_free(s.model);
+        tokenizer_free(s.tokenizer);
+    }
+}
+
 /* ---- what a watcher sees ---- */
 
 struct seen {
