@@ -106,6 +106,25 @@ def a_resume_finds_the_last_step_behind_many_other_records():
 
 
 @test
+def a_resume_keeps_the_settings_and_adds_to_them():
+    def config():
+        with open("runs/a/config.yaml", encoding="utf-8") as f:
+            text = f.read()
+        with ds.init(name="a", resume="allow") as r:
+            assert text == "".join('%s: "%s"\n' % x for x in sorted(r.config.items())), (text, r.config)
+        return ds.read("runs/a").head["config"]
+
+    with ds.init(name="a", config={"lr": 1, "d": 2}) as r:
+        r.log({"loss": 1})
+    with ds.init(name="a", resume="allow") as r:
+        r.configure({"late": 3})
+        r.log({"loss": 2})
+    assert config() == {"d": "2", "late": "3", "lr": "1"}
+    ds.init(name="a", resume="allow", config={"lr": 4}).finish()
+    assert config() == {"d": "2", "late": "3", "lr": "4"}
+
+
+@test
 def steps_that_go_back_supersede_without_a_head():
     with ds.init(name="a") as r:
         for step in (0, 1, 2, 3, 1, 2):

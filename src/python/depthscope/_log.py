@@ -179,6 +179,7 @@ class LogWriter:
         self.seq = 0
         self.step = -1  # the highest step with a metric in the file
         self.run_id = ""
+        self.config: Dict[str, str] = {}  # of the newest head that has one
         self.has_head = False
         self.offset = 0
         self.lost = 0
@@ -218,6 +219,8 @@ class LogWriter:
             self.has_head = True
             if isinstance(body.get("run_id"), str):
                 self.run_id = body["run_id"]
+            if isinstance(body.get("config"), dict):
+                self.config = {k: v for k, v in body["config"].items() if isinstance(k, str) and isinstance(v, str)}
 
     def _walk(self, f: BinaryIO) -> bool:
         """The end of an undamaged log, from the lengths of its frames: heads, the last frames and the last metrics are checked,
@@ -253,7 +256,7 @@ class LogWriter:
         with open(self.path, "rb") as f:
             if self._walk(f):
                 return
-            self.seq, self.step, self.run_id, self.has_head = 0, -1, "", False
+            self.seq, self.step, self.run_id, self.config, self.has_head = 0, -1, "", {}, False
             scan = Scan(f)
             for found in scan:
                 if found.body is None:

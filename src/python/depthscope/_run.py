@@ -130,10 +130,11 @@ class Run:
         self._log = log
         try:
             is_resumed = log.has_head
-            self.config = _directory.flat_config(config)
+            given = _directory.flat_config(config)
+            self.config = {**log.config, **given}  # a resume adds to what the head has
             self.run_id = log.run_id or self.run_id or secrets.token_hex(8)
             if self.stage == 0:
-                self._write_files(is_resumed)
+                self._write_files(is_resumed and not given)
             if is_resumed:
                 self.step = log.step if resume is None else int(resume)
                 self._has_stepped = self.step >= 0
@@ -154,12 +155,12 @@ class Run:
         if self._system_every > 0 and self.stage == 0:
             self._machine = _system.Watch(self.dir, self._system_every, self._put_system)
 
-    def _write_files(self, is_resumed: bool) -> None:
+    def _write_files(self, keeps_config: bool) -> None:
         seed, parent = self._head.get("seed"), str(self._head.get("parent", ""))
         for name, text in (("config.yaml", _directory.config_yaml(self.config)),
                            ("meta.json", _directory.meta_json(__version__, self.project, seed, parent))):
             path = os.path.join(self.dir, name)
-            if not (is_resumed and name == "config.yaml" and not self.config and os.path.exists(path)):
+            if not (keeps_config and name == "config.yaml" and os.path.exists(path)):
                 _directory.replace_file(path, text)
 
     def _head_body(self, is_resumed: bool) -> Body:
@@ -855,7 +856,7 @@ def init(project: Optional[str] = None, name: Optional[str] = None, config: Any 
 
     project   kept with the run; the stem of its name when `name` is not given
     name      directory of the run, 1 to 64 of A-Z a-z 0-9 . _ -; default: PROJECT-N or run-N with the next free number
-    config    settings: dict, dataclass, argparse.Namespace or anything with to_dict()
+    config    settings: dict, dataclass, argparse.Namespace or anything with to_dict(); with resume: added to those of the run
     dir       where runs are kept; default: $DEPTHSCOPE_RUNS, else "runs"
     resume    None or "never": a run that exists is an error; "allow" or True: it is continued; "must": it has to exist
     step      with resume: the step of the checkpoint that was loaded; later points become superseded
