@@ -352,6 +352,13 @@ def the_end_of_the_process_is_in_the_log():
     for line, code, status, part in (
             ("", 0, "done", ""), ("sys.exit(0)", 0, "done", ""), ("sys.exit(3)", 3, "failed", "exit status 3"),
             ("raise ValueError('too bad')", 1, "failed", "ValueError: too bad"), ("raise KeyboardInterrupt", None, "stopped", "interrupted"),
+            ("exit(3)", 3, "failed", "exit status 3"), ("quit()", 0, "done", ""), ("exit(code='why')", 1, "failed", "exit status why"),
+            ("import argparse\ntry: argparse.ArgumentParser().parse_args(['--bad'])\nexcept SystemExit: pass", 0, "done", ""),
+            ("try: sys.exit(2)\nexcept SystemExit as x: kept = x.code\nr.log({'loss': 2})", 0, "done", ""),
+            ("try: sys.exit(2)\nexcept SystemExit: raise", 2, "failed", "exit status 2"),
+            ("try: sys.exit(2)\nfinally: r.log({'loss': 2})", 2, "failed", "exit status 2"),
+            ("def f():\n    try: exit(2)\n    except SystemExit: pass\nf()\nsys.exit(4)", 4, "failed", "exit status 4"),
+            ("with r: raise SystemExit(5)", 5, "failed", "exit status 5"),
             ("r.finish('failed', 'nan')", 0, "failed", "nan"),
             ("with r: raise RuntimeError('inside')", 1, "failed", "RuntimeError: inside"),
             ("def f():\n    with r:\n        1 / 0\ntry:\n    f()\nexcept ZeroDivisionError: pass", 0, "failed", "ZeroDivisionError")):

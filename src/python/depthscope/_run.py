@@ -799,26 +799,46 @@ def _in_child() -> None:
     _open_runs.clear()
 
 
+class _Exit(SystemExit):
+    """What sys.exit and exit raise here: one that is dropped while code of the program runs on was caught by it."""
+
+    def __del__(self) -> None:
+        global _exit_code
+        if sys._getframe().f_back is not None:
+            _exit_code = None
+
+
+def _noted(former: Callable[..., Any]) -> Callable[..., Any]:
+    def leave(*args: Any, **kwargs: Any) -> Any:
+        global _exit_code
+        try:
+            return former(*args, **kwargs)
+        except SystemExit as x:
+            code = x.code
+        _exit_code = code
+        raise _Exit(code)
+
+    return leave
+
+
 def _register(run: Run) -> None:
-    """Once per process: an uncaught exception, sys.exit and a plain end each leave an end record."""
+    """Once per process: an uncaught exception, sys.exit, exit, quit and a plain end each leave an end record."""
     global _is_hooked
     _open_runs.add(run)
     if _is_hooked:
         return
     _is_hooked = True
-    former_hook, former_exit = sys.excepthook, sys.exit
+    former_hook = sys.excepthook
 
     def hook(kind: Type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
         _finish_all(*_status_of(kind, value))
         former_hook(kind, value, trace)
 
-    def leave(code: Any = None) -> Any:
-        global _exit_code
-        _exit_code = code
-        return former_exit(code)
-
     sys.excepthook = hook
-    sys.exit = leave
+    setattr(sys, "exit", _noted(sys.exit))
+    quitter = getattr(sys.modules.get("_sitebuiltins"), "Quitter", None)  # the class of exit and quit
+    if quitter is not None:
+        quitter.__call__ = _noted(quitter.__call__)
     atexit.register(_at_exit)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_in_child)
