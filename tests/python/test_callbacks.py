@@ -150,6 +150,33 @@ def a_run_of_lightning_is_read_by_the_program():
         assert "width" in f.read()
 
 
+STUB = """
+import sys, types
+for name in ("lightning", "lightning.pytorch", "lightning.pytorch.loggers"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["lightning.pytorch.loggers"].Logger = object
+import depthscope as ds
+logger = ds.DepthscopeLogger(name="l", system_every=0)
+logger.log_metrics({"val_loss": 3.0}, step=0)
+logger.finalize("success")  # of trainer.validate()
+for step in range(3):
+    logger.log_metrics({"loss": 1.0}, step=step)
+logger.finalize("%s")  # of trainer.fit()
+logger.log_metrics({"test_loss": 2.0}, step=3)
+"""
+
+
+@test
+def what_lightning_logs_after_a_fit_is_kept():
+    script(STUB % "success")
+    d = ds.read("runs/l")
+    assert d.end["status"] == "done" and list(d.metrics["loss"].step) == [0, 1, 2] and list(d.metrics["test_loss"].step) == [3], d.end
+    for status, want in (("failed", "failed"), ("interrupted", "stopped")):
+        script(STUB % status, DEPTHSCOPE_RUNS=status)
+        d = ds.read(status + "/l")
+        assert d.end["status"] == want and "test_loss" not in d.metrics, d.end
+
+
 @test
 def a_missing_package_is_named():
     for make, package in (("ds.DepthscopeCallback()", "transformers"), ("ds.DepthscopeLogger()", "lightning"),

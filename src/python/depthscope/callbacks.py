@@ -199,8 +199,13 @@ class DepthscopeLogger:
         self.experiment.log(_numbers(metrics), step=step)
 
     def finalize(self, status: str) -> None:
-        if self._run is not None:
-            self._run.finish({"success": "done", "finished": "done", "interrupted": "stopped"}.get(status, "failed"))
+        """After each fit, validate and test, of which others may follow: the run ends with the process, or when one failed."""
+        if self._run is None:
+            return
+        if status in ("success", "finished"):
+            self._run.flush()
+        else:
+            self._run.finish("stopped" if status == "interrupted" else "failed")
 
 
 class DepthscopeLightningCallback:
