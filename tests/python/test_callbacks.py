@@ -51,6 +51,59 @@ def a_run_of_the_trainer_is_read_by_the_program():
         assert 'model.model_type: "mixtral"' in f.read()
 
 
+HF_STUB = """
+import sys, types
+sys.modules["transformers"] = types.SimpleNamespace(TrainerCallback=object)
+import depthscope as ds
+from types import SimpleNamespace as S
+cb = ds.DepthscopeCallback(watch=False, system_every=0, project="hf")
+args, state, control = S(logging_steps=1, seed=1, output_dir="out"), S(max_steps=2, is_hyper_param_search=False), S()
+
+def train(first=0):
+    state.global_step = first
+    cb.on_train_begin(args, state, control)
+    for state.global_step in range(first + 1, 3):
+        cb.on_log(args, state, control, logs={"loss": 1.0})
+        cb.on_save(args, state, control)
+    cb.on_train_end(args, state, control)
+
+def evaluate():
+    cb.on_log(args, state, control, logs={"eval_loss": 0.5})
+    cb.on_evaluate(args, state, control, metrics={"eval_loss": 0.5})
+
+train()
+evaluate()
+"""
+
+
+@test
+def what_follows_train_is_in_the_run():
+    script(HF_STUB)
+    d = ds.read("runs/hf-1")
+    assert list(d.metrics["loss"].step) == [1, 2] and list(d.metrics["val_loss"].step) == [2] and d.end["status"] == "done", d.end
+    assert [(e["step"], e["task"], e["values"]) for e in d.evaluations] == [(2, "val", {"loss": 0.5})], d.evaluations
+
+
+@test
+def a_second_train_goes_on_in_the_run_and_a_trial_has_its_own():
+    script(HF_STUB + """
+train()
+evaluate()
+train(1)  # from a checkpoint
+state.is_hyper_param_search = True
+train()
+cb.run.finish()
+state.is_hyper_param_search = False
+train()
+""", DEPTHSCOPE_RUNS="runs")
+    d = ds.read("runs/hf-1")
+    assert list(d.metrics["loss"].step) == [1, 2, 3, 4, 4] and list(d.metrics["val_loss"].step) == [2, 4] and d.head["steps"] == 4
+    assert [(e["step"], e["text"]) for e in d.events] == [(n, "out/checkpoint-%d" % k) for n, k in ((1, 1), (2, 2), (3, 1), (4, 2), (4, 2))]
+    for name in ("hf-2", "hf-3"):
+        d = ds.read("runs/" + name)
+        assert list(d.metrics["loss"].step) == [1, 2] and d.head["steps"] == 2 and d.end["status"] == "done", d.end
+
+
 def ask(line):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(60 * SLOW)

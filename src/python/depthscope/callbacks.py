@@ -93,18 +93,28 @@ class DepthscopeCallback:
         self.run = run
         self.watch: Optional[Watch] = None
         self._is_own = run is None
+        self._base = self._end = 0  # steps before the present train(), and with it
         self._probe, self._every, self._tokenizer, self._wants_watch, self._control = probe, every, tokenizer, watch, control
         self._options: Dict[str, Any] = {"signals": signals, "lens_k": lens_k, "experts": experts}
         self._init: Dict[str, Any] = {"name": name, "project": project, "dir": dir, **head}
         self._requests: Optional[Requests] = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        is_search = getattr(state, "is_hyper_param_search", False)
+        if self.run is not None and self._is_own and (is_search or not self.run.is_active):
+            self.run.finish()  # each trial is a run
+            self.run = None
+            self._end = 0
+        if state.global_step == 0:
+            self._base = self._end
         if self.run is None:
             config = {"train": _settings(args), "model": _settings(getattr(model, "config", None))}
             is_resumed = state.global_step > 0
             more: Dict[str, Any] = {"resume": "allow", "step": state.global_step} if is_resumed and self._init["name"] else {}
             self.run = init(config=config, steps=state.max_steps, seed=getattr(args, "seed", None), **more,
                             **{k: v for k, v in self._init.items() if v is not None})
+        elif self._base:
+            self.run.describe(steps=self._base + state.max_steps)
         self._requests = Requests(self.run, self._control)
         if self._wants_watch and model is not None:
             tokenizer = self._tokenizer or kwargs.get("processing_class") or kwargs.get("tokenizer")
@@ -128,16 +138,18 @@ class DepthscopeCallback:
         values = _numbers(logs or {})
         if getattr(state, "num_input_tokens_seen", 0):
             values["tokens"] = int(state.num_input_tokens_seen)
-        self.run.log(values, step=state.global_step)
+        self.run.log(values, step=self._base + state.global_step)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         if self.run is not None and metrics:
             values = {re.sub("^eval_", "", k): v for k, v in metrics.items()}
-            self.run.evaluation("val", {k: v for k, v in values.items() if isinstance(v, (int, float))}, step=state.global_step)
+            self.run.evaluation("val", {k: v for k, v in values.items() if isinstance(v, (int, float))},
+                                step=self._base + state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.run is not None:
-            self.run.event("checkpoint", os.path.join(args.output_dir, "checkpoint-%d" % state.global_step), step=state.global_step)
+            self.run.event("checkpoint", os.path.join(args.output_dir, "checkpoint-%d" % state.global_step),
+                           step=self._base + state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.run is None:
@@ -145,9 +157,8 @@ class DepthscopeCallback:
         if self.watch is not None:
             self.watch.close()
             self.watch = None
-        if self._is_own:
-            self.run.finish()
-            self.run = None
+        self._end = self._base + state.global_step
+        self.run.flush()  # an evaluation or another train() may follow: the run ends with the process
 
 
 def _settings(config: Any) -> Dict[str, Any]:
