@@ -51,6 +51,8 @@ class Client:
 class Loop:
     """A training loop on a thread: steps until it is told to stop."""
 
+    lr = 0.001
+
     def __init__(self, step_seconds=0.005, **control):
         self.seconds = step_seconds
         self.run = ds.init(name="a", config={"lr": 0.001}, steps=100000, layers=2, control=control or None)
@@ -65,7 +67,7 @@ class Loop:
     def loop(self):
         i = 0
         while not self.is_over and not self.run.should_stop:
-            self.run.log({"loss": 1.0, "lr": 0.001})
+            self.run.log({"loss": 1.0, "lr": self.lr})
             time.sleep(self.seconds)
             i += 1
         self.run.finish()
@@ -139,10 +141,34 @@ def json_lines_get_json_answers():
 @test
 def a_large_change_is_confirmed():
     seen = []
-    with Loop(set={"lr": seen.append}):
+
+    def set_lr(value):
+        seen.append(value)
+        loop.lr = value
+
+    with Loop(set={"lr": set_lr}) as loop:
         c = Client()
         assert c.ask("set lr 0.5").startswith("confirm lr = 0.5 is more than 10 times the current 0.001; to set it: set lr 0.5 yes")
         assert seen == [] and c.ask("set lr 0.5 yes") == "ok lr 0.5" and c.ask("set lr 0.6") == "ok lr 0.6" and seen == [0.5, 0.6]
+
+
+@test
+def the_current_value_is_the_newest_that_was_logged_or_set():
+    seen = []
+    with Loop(set={"lr": seen.append}) as loop:
+        c = Client()
+        for _ in range(2):  # a schedule overwrites what was set
+            loop.lr = 1e-6
+            at = loop.run.step
+            wait_for(lambda: loop.run.step > at + 1, what="a step at the new rate")
+            loop.run.flush()
+            assert c.ask("set lr 5e-3").startswith("confirm lr = 0.005 is more than 10 times the current 1e-06"), seen
+            assert c.ask("set lr 5e-3 yes") == "ok lr 0.005"
+    assert seen == [5e-3, 5e-3]
+    r = ds.init(name="b", config={"lr": 0.001, "wd": "x"}, control={"set": {"lr": seen.append, "wd": seen.append}})
+    now = r._control._now
+    assert (now("lr"), now("wd")) == (0.001, None)
+    r.finish()
 
 
 @test

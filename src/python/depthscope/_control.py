@@ -112,7 +112,7 @@ class Control:
         self._plain: Dict[str, Callable[[], Any]] = {}
         self._settings: Dict[str, _Setting] = {}
         self._set_any: Optional[Callable[[str, float], Any]] = None
-        self._current: Dict[str, float] = {}
+        self._current: Dict[str, Tuple[float, float]] = {}  # as run._last, of what was set
         self._lock = threading.Condition()
         self._handling = threading.Lock()
         self._entries: Deque[_Entry] = collections.deque()
@@ -246,7 +246,7 @@ class Control:
                 setting.apply(value)
             elif self._set_any is not None:
                 self._set_any(key, value)
-            self._current[key] = value
+            self._current[key] = time.time(), value
             return "%s %g" % (key, value)
         got = self._plain[request.command]()
         return "%s: %s" % (request.command, got) if isinstance(got, str) and got else request.command
@@ -271,8 +271,8 @@ class Control:
         run = self.run
         planned, last = run._head.get("steps"), run._last
         text = "step %d" % max(run.step, 0) + (" of %d" % planned if isinstance(planned, int) else "")
-        text += ", loss %s" % ("%.4f" % last["loss"] if "loss" in last else "-")
-        text += ", lr %.3g" % last["lr"] if "lr" in last else ""
+        text += ", loss %s" % ("%.4f" % last["loss"][1] if "loss" in last else "-")
+        text += ", lr %.3g" % last["lr"][1] if "lr" in last else ""
         return text + (", paused" if self.is_paused else ", running")
 
     def _find_key(self, key: str) -> str:
@@ -284,12 +284,14 @@ class Control:
         return near[0] if len(near) == 1 else key
 
     def _now(self, key: str) -> Optional[float]:
-        if key in self._current:
-            return self._current[key]
+        """The newer of what was logged and what was set, else what the settings say."""
+        known = [x for x in (self.run._last.get(key), self._current.get(key)) if x is not None]
+        if known:
+            return max(known)[1]
         try:
             return float(self.run.config[key])
         except (KeyError, ValueError):
-            return self.run._last.get(key)
+            return None
 
     def _check(self, line: str) -> Request:
         command, key, value, is_confirmed, is_json = _parse(line)

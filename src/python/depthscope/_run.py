@@ -115,7 +115,7 @@ class Run:
         self._gate_tap: Optional[Callable[[int, Any, Any], None]] = None  # takes the decisions of a pass that is not training
         self._thread: Optional[threading.Thread] = None
         self._is_ending = False
-        self._last: Dict[str, float] = {}  # newest loss and lr, for status
+        self._last: Dict[str, Tuple[float, float]] = {}  # time and value of the newest point of each metric
         self._control: Optional[Control] = None
         self._log: Optional[LogWriter] = None
         self._system_every = system_every
@@ -382,9 +382,7 @@ class Run:
 
         def make() -> Body:
             got = wait()
-            for key in ("loss", "lr"):
-                if key in got:
-                    self._last[key] = float(got[key])
+            self._last.update({key: (now, float(v)) for key, v in got.items()})
             return {"kind": kind, "step": step, "time": now, **got}
 
         self._put(kind, make)
