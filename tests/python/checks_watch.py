@@ -519,6 +519,32 @@ def evaluation_passes_are_not_counted():
 
 
 @check
+def a_training_pass_that_raised_is_not_mixed_with_the_evaluation_after_it():
+    m, run = model_of(MIXTURES["mixtral"]()), ds.init(project="check")
+    ds.watch(m, run)
+    x = torch.randint(1, 97, (2, 16))
+
+    def full(module, args):
+        raise RuntimeError("out of memory")
+
+    m.train()
+    hook = find_blocks(m).blocks[2].register_forward_pre_hook(full)
+    try:
+        m(x)
+        raise AssertionError("the pass did not fail")
+    except RuntimeError:
+        pass
+    hook.remove()
+    m.eval()
+    with torch.no_grad():
+        m(x)
+    run.finish()
+    loads = [vector(b["value"]).reshape(b["rows"], -1).sum(1).tolist() for b in kinds(run, "matrix")]
+    assert loads == [[64, 64, 0, 0]], loads
+    assert not kinds(run, "layer")
+
+
+@check
 def a_compiled_model_gives_the_same_probe_and_trains():
     torch.manual_seed(0)
     net = Net()

@@ -123,9 +123,13 @@ class Watch:
     def _before(self, module: Any, args: Any, kwargs: Any) -> None:
         """Before each forward of the model."""
         torch = need("torch", "watch")
-        if self._is_inside or not module.training or not torch.is_grad_enabled():
+        if self._is_inside:
             return
-        self._disarm()
+        self._disarm()  # the pass before this one may have ended in an exception
+        if self.experts is not None:
+            self.experts.is_counting = False
+        if not module.training or not torch.is_grad_enabled():
+            return
         x = next((t for t in args + tuple(kwargs.values()) if hasattr(t, "device") and hasattr(t, "shape")), None)
         self._device = self._device if x is None else x.device
         self._steps.move(int(self.run.step))
