@@ -188,6 +188,10 @@ def text_files_become_lines_of_json():
         json.dump(["x", "y"], f)
     convert("d.json", "-o", "text.jsonl")
     assert lines("text.jsonl") == ["x", "y"]
+    with open("E.TSV", "w") as f:
+        f.write("text\tn\nhello, world\t1\n")
+    convert("E.TSV", "-o", "text.jsonl")
+    assert lines("text.jsonl") == ["hello, world"]
     with open("mark.csv", "w", encoding="utf-8-sig") as f:
         f.write("text,n\nx,1\n")
     with open("mark.jsonl", "w", encoding="utf-8-sig") as f:

@@ -139,7 +139,7 @@ def _json(path: str, wanted: Optional[str]) -> Iterator[Any]:
 
 def _table(path: str, wanted: Optional[str]) -> Iterator[Any]:
     csv.field_size_limit(1 << 30)
-    delimiter = "\t" if path.replace(".gz", "").endswith(".tsv") else ","
+    delimiter = "\t" if path.lower().replace(".gz", "").endswith(".tsv") else ","
     with _open_text(path) as f:
         try:
             reader = csv.DictReader(f, delimiter=delimiter)
