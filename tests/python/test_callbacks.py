@@ -231,6 +231,41 @@ def what_lightning_logs_after_a_fit_is_kept():
 
 
 @test
+def a_rate_that_is_set_scales_the_rest_of_every_schedule():
+    python = needs("torch")
+    script("""
+import warnings
+warnings.simplefilter("ignore")
+import torch
+from torch.optim.lr_scheduler import *
+from depthscope.callbacks import set_lr
+
+def one(make):
+    p = torch.nn.Parameter(torch.zeros(1))
+    p.grad = torch.zeros(1)
+    o = torch.optim.SGD([p], lr=0.1)
+    return o, make(o)
+
+makes = {
+    "lambda": lambda o: LambdaLR(o, lambda n: 1 / (n + 1)), "one cycle": lambda o: OneCycleLR(o, max_lr=0.1, total_steps=100),
+    "sequence": lambda o: SequentialLR(o, [LinearLR(o, 0.1, total_iters=30), CosineAnnealingLR(o, 70)], [30]),
+    "chain": lambda o: ChainedScheduler([StepLR(o, 7), SequentialLR(o, [ConstantLR(o, 0.5, 5), PolynomialLR(o, 90)], [20])]),
+    "restarts": lambda o: CosineAnnealingWarmRestarts(o, 15, eta_min=0.01), "cosine": lambda o: CosineAnnealingLR(o, 90, eta_min=0.01),
+    "cyclic": lambda o: CyclicLR(o, 0.01, 0.1, 20), "steps": lambda o: MultiStepLR(o, [5, 15, 25])}
+for name, make in makes.items():
+    (plain, twin), (o, s) = one(make), one(make)
+    for i in range(90):
+        for x in (plain, twin, o, s):
+            x.step()
+        want = plain.param_groups[0]["lr"]
+        if i == 10:
+            set_lr([o], [s], want / 10)
+        got = o.param_groups[0]["lr"]
+        assert abs(got - (want if i < 10 else want / 10)) < 1e-9, (name, i, got, want)
+""", python=python)
+
+
+@test
 def a_missing_package_is_named():
     for make, package in (("ds.DepthscopeCallback()", "transformers"), ("ds.DepthscopeLogger()", "lightning"),
                           ("ds.DepthscopeLightningCallback()", "lightning"), ("ds.watch(None, None)", "torch"), ("ds.serve(None)", "torch")):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from . import distributed
 from ._blocks import find_blocks, need
@@ -55,15 +55,24 @@ class Requests:
 
 
 def set_lr(optimizers: List[Any], schedulers: List[Any], value: float) -> None:
-    """Sets the learning rate of the first parameter group and scales the others alike; schedules go on from there."""
+    """Sets the learning rate of the first parameter group and scales the others alike, with all rates that the schedules of torch
+    work with: they go on from there, as many times higher or lower.  A schedule of another kind may overwrite it."""
     first = next((g["lr"] for o in optimizers for g in o.param_groups if g.get("lr")), 0.0)
     factor = value / float(first) if first else 0.0
     for o in optimizers:
         for g in o.param_groups:
-            g["lr"] = g["lr"] * factor if factor else value
+            g.update({k: g[k] * factor if factor else value for k in ("lr", "initial_lr", "max_lr", "min_lr") if k in g})
+    _scale(schedulers, factor, value)
+
+
+def _scale(schedulers: Iterable[Any], factor: float, value: float) -> None:
     for s in schedulers:
-        if hasattr(s, "base_lrs"):
-            s.base_lrs = [b * factor if factor else value for b in s.base_lrs]
+        _scale(getattr(s, "_schedulers", ()), factor, value)
+        for key in ("base_lrs", "max_lrs"):
+            if hasattr(s, key):
+                setattr(s, key, [b * factor if factor else value for b in getattr(s, key)])
+        if factor and hasattr(s, "eta_min"):
+            s.eta_min *= factor
 
 
 def _numbers(values: Mapping[str, Any]) -> Dict[str, Any]:
