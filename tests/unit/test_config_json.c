@@ -440,7 +440,8 @@ T(what_parallel_families_cannot_be_is_refused_by_name)
     refuse(STABLE ", \"qk_layernorm\": true}", "qk_layernorm=true: query and key norms");
     refuse(STABLE ", \"rotary_pct\": 0.5}", "rotary_pct=0.5: partial rotary dimensions");
     refuse(STABLE ", \"hidden_act\": \"gelu\"}", "hidden_act: unsupported activation gelu");
-    refuse(TINY ", \"use_parallel_residual\": true}", "use_parallel_residual=true: parallel attention");
+    refuse(TINY ", \"use_parallel_residual\": true}",
+           "use_parallel_residual=true: parallel attention");
 }
 
 #define PHI "{\"model_type\": \"phi3\", " SHAPE(64, 2, 4, 2, 96) "\"vocab_size\": 50"
@@ -836,4 +837,78 @@ T(hugging_face_sizes_must_agree_with_our_own_keys)
     refuse(str_text(&text), "hidden_size is 0, expected 96 from depthscope's model.dim");
     str_release(&text);
     model_free(m);
+}
+
+/* The file of such a model with was replaced by is; returns whether it is read. */
+static int read_changed(const char *options, const char *was, const char *is)
+{
+    struct str text = {0}, changed = {0};
+    struct model_config c;
+    struct model *m = kit_model(options, 1, 4, 0, 0);
+    model_config_to_json(&text, &m->config, NULL);
+    const char *at = strstr(str_text(&text), was);
+    t_truef(at != NULL, "%s lacks %s", str_text(&text), was);
+    str_add_bytes(&changed, text.p, (size_t)(at - text.p));
+    str_addf(&changed, "%s%s", is, at + strlen(was));
+    int rc = read_text(&c, changed.p, changed.len);
+    if (rc == 0)
+        opt_release(&model_group, &c);
+    str_release(&text);
+    str_release(&changed);
+    model_free(m);
+    return rc == 0;
+}
+
+/* transformers keeps our keys when it saves a changed configuration. */
+T(hugging_face_keys_that_change_the_model_must_agree_with_our_own)
+{
+    static const char llama[] = "model.method=dense model.tied=false",
+                      qwen[] = "model.method=dense model.attn_bias=qkv model.window=8 "
+                               "model.window_layers=1",
+                      edp[] = "model.method=edp";
+    static const struct {
+        const char *options, *was, *is, *part; /* NULL: read */
+    } rows[] = {
+        {llama, "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0.001",
+         "rms_norm_eps is 0.001, expected 1e-05 from depthscope's keys; remove the key "
+         "depthscope to use the others"},
+        {llama, "\"rope_theta\": 10000", "\"rope_parameters\": {\"rope_theta\": 500000.0}",
+         "rope_theta is 500000, expected 10000"},
+        {llama, "\"rope_theta\": 10000",
+         "\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4.0}",
+         "rope_scaling is {\"rope_type\": \"linear\", \"factor\": 4}, expected null"},
+        {llama, "\"rope_theta\": 10000",
+         "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0}", NULL},
+        {llama, "\"attention_bias\": false", "\"attention_bias\": true",
+         "attention_bias is true, expected false"},
+        {llama, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"",
+         "hidden_act: unsupported activation gelu"},
+        {llama, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true",
+         "tie_word_embeddings is true, expected false"},
+        {llama, "\"hidden_size\": 96", "\"hidden_size\": 192", "hidden_size is 192, expected 96"},
+        {llama, "\"model_type\": \"llama\"", "\"model_type\": \"olmo2\"",
+         "model_type is \"olmo2\", expected \"llama\""},
+        {llama, "\"model_type\": \"llama\"", "\"model_type\": \"bert\"",
+         "model_type is bert, expected llama"},
+        {llama, "\"model_type\": \"llama\"", "\"model_type\": \"mistral\", \"sliding_window\": 9",
+         "sliding_window is 9, expected absent"},
+        {llama, "\"torch_dtype\"", "\"eos_token_id\": 2, \"torch_dtype\"", "duplicate"},
+        {llama, "\"bos_token_id\": null,\n  \"pad_token_id\": null,\n  \"eos_token_id\": null",
+         "\"eos_token_id\": 2", NULL},
+        {qwen, "\"sliding_window\": 8", "\"sliding_window\": 7", "sliding_window is 7, expected 8"},
+        {qwen, "\"full_attention\"", "\"sliding_attention\"", "layer_types is [\"sliding"},
+        {qwen, "\"use_sliding_window\": true", "\"use_sliding_window\": false",
+         "layer_types: sliding_attention needs sliding_window"},
+        {"model.method=dense model.window=4096 model.max_seq=64", "\"torch", "\"torch", NULL},
+        {edp, "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-5", NULL},
+        {edp, "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0.001",
+         "rms_norm_eps is 0.001, expected 1e-05 from depthscope's model.norm_eps"},
+        {edp, "\"model_type\": \"depthscope\"", "\"model_type\": \"llama\"",
+         "model_type is llama, expected depthscope"},
+    };
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        int is_read = read_changed(rows[i].options, rows[i].was, rows[i].is);
+        t_truef(is_read == !rows[i].part && (is_read || strstr(err.text, rows[i].part)), "%s: %s",
+                rows[i].is, is_read ? "read" : err.text);
+    }
 }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config_report.h"
@@ -722,7 +723,7 @@ static void read_window(struct report *r, struct model_config *c, const struct j
     int is_off = family == LLAMA || family == DDLLAMA || family == GEMMA || family == OLMO2 ||
                  family == OLMOE || family == GPT_NEOX || family == STABLELM || (asks && !is_on);
     int64_t window = n ? json_int(n, 0) : usual[family];
-    if (is_on && !asks && usual[family] == 0)
+    if (is_on && !asks && is_off)
         report_add(r, "use_sliding_window: sliding-window attention is unsupported in this family");
     if (!is_null(n) && (json_kind_of(n) != JSON_KIND_INT || window < !is_off)) {
         report_add(r, "sliding_window must be a positive integer");
@@ -1003,17 +1004,18 @@ int config_hf_route(struct report *r, struct config *options, const struct json_
 void config_hf_compare(struct report *r, const struct model_config *c, const struct json_node *root)
 {
     char text[64], ours[64], full[64];
-    int family = family_of(root) < 0 ? LLAMA : family_of(root);
     for (size_t i = 0; i < DS_LEN(keys); i++) {
         const struct key *k = &keys[i];
         const struct json_node *n = json_get(root, k->hf);
         snprintf(full, sizeof full, "model.%s", k->own);
         const struct opt *o = opt_find(&model_group, full);
-        if (!absent_of(k, family) || o->type != OPT_INT || is_null(n))
+        if (!k->llama || (o->type != OPT_INT && o->type != OPT_REAL) || is_null(n))
             continue;
         opt_print(o, c, ours, sizeof ours);
         if (!config_scalar(n, text))
             str_copy(text, sizeof text, "not a number");
+        if (o->type == OPT_REAL && (float)json_num(n, 0) == (float)strtod(ours, NULL))
+            continue; /* written with nine digits */
         if (strcmp(text, ours) != 0)
             report_add(r, "%s is %s, expected %s from depthscope's %s", k->hf, text, ours, full);
     }

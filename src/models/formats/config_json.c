@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -509,6 +510,93 @@ static int read_ends(struct report *r, struct model_config *c, const struct json
     return 0;
 }
 
+/* The value of a key at the root of what model_config_to_json wrote, one to a line; NULL: none. */
+static const char *line_value(const char *text, const char *key, size_t *size)
+{
+    char start[80];
+    int n = snprintf(start, sizeof start, "\n  \"%s\": ", key);
+    const char *p = strstr(text, start);
+    *size = p ? strcspn(p + n, "\n") : strlen("absent");
+    *size -= p && *size > 0 && p[n + (int)*size - 1] == ',';
+    return p ? p + n : NULL;
+}
+
+/* "1.0" and "1" are the same. */
+static int is_same_value(const char *a, size_t n, const char *b, size_t n2)
+{
+    char *end_a, *end_b;
+    return (n == n2 && strncmp(a, b, n) == 0) ||
+           (strtod(a, &end_a) == strtod(b, &end_b) && end_a == a + n && end_b == b + n2);
+}
+
+/* Keys of one of two such texts that differ in the other; of theirs only those that ours lacks but
+ * the file has. */
+static void compare_lines(struct report *r, const struct json_node *root, const char *theirs,
+                          const char *ours, int is_ours)
+{
+    const char *end, *p = is_ours ? ours : theirs;
+    for (; (p = strstr(p, "\n  \"")) != NULL && strncmp(p + 4, "depthscope\"", 11) != 0; p = end) {
+        char key[64];
+        size_t size, want_size;
+        end = p + 4 + strcspn(p + 4, "\"");
+        snprintf(key, sizeof key, "%.*s", (int)(end - p - 4), p + 4);
+        const char *value = line_value(theirs, key, &size),
+                   *want = line_value(ours, key, &want_size);
+        if (strcmp(key, "architectures") == 0 || strcmp(key, "eos_token_id") == 0 ||
+            (!is_ours && (want || !json_get(root, key))) ||
+            (value && want && is_same_value(value, size, want, want_size)))
+            continue;
+        report_add(r, "%s is %.*s, expected %.*s from depthscope's keys", key,
+                   (int)(size < 60 ? size : 60), value ? value : "absent",
+                   (int)(want_size < 60 ? want_size : 60), want ? want : "absent");
+    }
+}
+
+/* Both configurations as they would be written, so that only what changes the computation counts. */
+static void compare_written(struct report *r, const struct json_node *root,
+                            const struct model_config *theirs, const struct config *their_route,
+                            const struct model_config *c, const struct config *route_options)
+{
+    struct str theirs_text = {0}, ours_text = {0};
+    struct model_config ours = *c; /* strings stay the model's */
+    if (theirs->window == 0 && ours.window >= ours.max_seq && ours.rope_local == 0)
+        ours.window = 0;
+    model_config_to_json(&theirs_text, theirs, their_route);
+    model_config_to_json(&ours_text, &ours, route_options);
+    for (int is_ours = 1; is_ours >= 0; is_ours--)
+        compare_lines(r, root, str_text(&theirs_text), str_text(&ours_text), is_ours);
+    if (r->n > 0)
+        report_add(r, "remove the key depthscope to use the others");
+    r->text.failed |= theirs_text.failed || ours_text.failed;
+    str_release(&theirs_text);
+    str_release(&ours_text);
+}
+
+/* Programs that save the file anew keep our keys, which are stale where they changed the others. */
+static int compare_own(struct report *r, const struct model_config *c,
+                       const struct config *route_options, const struct json_node *root,
+                       const char *path, struct err *e)
+{
+    struct model_config theirs = {0};
+    struct config their_route = {0};
+    const char *type = json_str(json_get(root, "model_type"), NULL),
+               *family = model_config_family(c);
+    int rc = opt_defaults(&model_group, &theirs, e);
+    int is_known = rc == 0 && config_hf_read(r, &theirs, root);
+    if (is_known)
+        rc = config_hf_route(r, &their_route, root, path, e);
+    if (rc == 0 && type && strcmp(type, "depthscope") != 0 && (!is_known || !family))
+        report_add(r, "model_type is %.60s, expected %s from depthscope's keys", type,
+                   family ? family : "depthscope");
+    else if (rc == 0 && !is_known)
+        config_hf_compare(r, c, root);
+    else if (rc == 0 && r->n == 0 && (rc = model_config_check(&theirs, e)) == 0)
+        compare_written(r, root, &theirs, &their_route, c, route_options);
+    opt_release(&model_group, &theirs);
+    config_release(&their_route);
+    return rc;
+}
+
 static int read_root(struct model_config *c, struct config *route_options,
                      const struct json_node *root, const char *path, struct err *e)
 {
@@ -529,10 +617,10 @@ static int read_root(struct model_config *c, struct config *route_options,
         rc = read_ends(&r, c, root, path, e);
     if (rc == 0 && r.n == 0) {
         rc = model_config_check(c, e);
+        if (rc == 0 && own)
+            rc = compare_own(&r, c, route_options, root, path, e);
         if (rc < 0)
             rc = err_add(e, rc == DS_EUSAGE ? DS_EFORMAT : rc, "%s", path);
-        else if (own)
-            config_hf_compare(&r, c, root);
     }
     if (rc < 0) {
         str_release(&r.text);

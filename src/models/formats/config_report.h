@@ -25,8 +25,7 @@ int config_hf_read(struct report *r, struct model_config *c, const struct json_n
 /* The options of the method that such a configuration brings along. */
 int config_hf_route(struct report *r, struct config *options, const struct json_node *root,
                     const char *path, struct err *e) DS_CHECK;
-/* Hugging Face's size keys (of the family of model_type, else Llama's) must agree with our own
- * keys. */
+/* The numbers of Hugging Face's keys, by Llama's names, must agree with our own keys. */
 void config_hf_compare(struct report *r, const struct model_config *c,
                        const struct json_node *root);
 
