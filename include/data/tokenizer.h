@@ -63,7 +63,8 @@ int tokenizer_encode_on(const struct tokenizer *t, const char *s, size_t n, int 
                         struct ids *out, struct err *e) DS_CHECK;
 /* The raw bytes of one id; NULL when out of range. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n);
-/* Appends the bytes of a whole text.  A space that the vocabulary puts before a text is removed. */
+/* Appends the bytes of a whole text.  A space that the vocabulary puts before a text is removed.
+ * Between tokens of characters whose file has no decoder stands a space, as in `tokenizers`. */
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out);
 /* The same for ids that continue a text: no leading space is removed. */
 void tokenizer_decode_on(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out);

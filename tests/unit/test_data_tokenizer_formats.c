@@ -54,6 +54,35 @@ static const char small_model[] =
 /* --- characters --------------------------------------------------------------------------------
  */
 
+/* `tokenizers` joins tokens with spaces where a file has no decoder. */
+T(tokens_of_characters_without_a_decoder_are_decoded_with_spaces)
+{
+    static const char words[] = "\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"o\":1,\"n\":2,\"a\":3,"
+                                "\"on\":4},\"merges\":[\"o n\"]",
+                      split[] = "\"pre_tokenizer\":{\"type\":\"Whitespace\"},";
+    static const struct {
+        const char *decoder, *whole, *on;
+    } rows[] = {{"\"decoder\":null,", "on a ? on", " on a ? on"},
+                {"", "on a ? on", " on a ? on"},
+                {"\"decoder\":{\"type\":\"Fuse\"},", "ona?on", "ona?on"}};
+    for (size_t i = 0; i < DS_LEN(rows); i++) {
+        static const int32_t ids[] = {9, 4, 3, 0, 4}; /* 9: not in the vocabulary */
+        struct tokenizer *t = NULL;
+        struct str steps = {0}, text = {0};
+        str_addf(&steps, "%s%s", split, rows[i].decoder);
+        t_ok(load(&t, str_text(&steps), words, ""), &err);
+        EXPECT(t, "on a x on", 0, 4, 3, 0, 4);
+        tokenizer_decode(t, ids, 5, &text);
+        t_str(str_text(&text), rows[i].whole);
+        str_reset(&text);
+        tokenizer_decode_on(t, ids, 5, &text);
+        t_str(str_text(&text), rows[i].on);
+        tokenizer_free(t);
+        str_release(&steps);
+        str_release(&text);
+    }
+}
+
 T(unknown_characters_fall_to_bytes_and_then_to_one_token)
 {
     struct tokenizer *t = NULL;

@@ -289,6 +289,7 @@ struct tokenizer {
     struct metaspace metaspace;
     int by_length; /* the longest added token is matched first; 0: the leftmost, or no difference */
     int strip_space; /* decoding removes one leading space */
+    int has_gaps;    /* decoding puts a space between pieces: characters without a decoder */
     struct added_token *added;
     size_t n_added, added_cap;
     struct map added_map;       /* text -> index into added     */

@@ -203,13 +203,16 @@ const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n)
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out)
 {
     size_t len = 0;
-    const char *p = t->strip_space && n ? tokenizer_piece(t, ids[0], &len) : NULL;
-    if (p && len && p[0] == ' ') {
-        str_add_bytes(out, p + 1, len - 1);
+    while (n && !tokenizer_piece(t, ids[0], &len)) {
         ids++;
         n--;
     }
-    tokenizer_decode_on(t, ids, n, out);
+    if (n == 0)
+        return;
+    const char *p = tokenizer_piece(t, ids[0], &len);
+    int is_stripped = t->strip_space && len && p[0] == ' ';
+    str_add_bytes(out, p + is_stripped, len - (size_t)is_stripped);
+    tokenizer_decode_on(t, ids + 1, n - 1, out);
 }
 
 void tokenizer_decode_on(const struct tokenizer *t, const int32_t *ids, size_t n, struct str *out)
@@ -217,6 +220,8 @@ void tokenizer_decode_on(const struct tokenizer *t, const int32_t *ids, size_t n
     for (size_t i = 0; i < n; i++) {
         size_t len = 0;
         const char *p = tokenizer_piece(t, ids[i], &len);
+        if (p && t->has_gaps)
+            str_add_char(out, ' ');
         if (p)
             str_add_bytes(out, p, len);
     }

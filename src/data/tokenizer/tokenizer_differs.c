@@ -80,6 +80,8 @@ static void of_chars(struct str *out, const struct tokenizer *t)
         add_reason(out, "they expect a token for every byte");
     if (t->bpe->pre.n > 0)
         add_reason(out, "they do not split by its patterns");
+    if (t->has_gaps)
+        add_reason(out, "they put no space between decoded tokens");
     if (t->metaspace.on && t->metaspace.when != METASPACE_NEVER)
         add_reason(out, "they add a leading space even to text that has one");
     if (t->metaspace.on && t->metaspace.when == METASPACE_FIRST)

@@ -350,6 +350,7 @@ int tokenizer_read_steps(struct tokenizer *t, const struct json_node *root, stru
     int rc = read_normalizer(t, json_get(root, "normalizer"), 0, e);
     if (rc >= 0 && json_kind_of(pre) != JSON_KIND_NULL)
         rc = read_pretok(t, pre, &byte_level, e);
+    t->has_gaps = t->bpe->chars && json_kind_of(decoder) == JSON_KIND_NULL;
     if (rc < 0 || json_kind_of(decoder) == JSON_KIND_NULL)
         return rc;
     if (t->bpe->chars)
