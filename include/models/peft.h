@@ -8,7 +8,9 @@
 
 /* ---- PEFT's format: adapter_config.json and adapter_model.safetensors ---- */
 
-/* 1 when DIR holds only adapters: adapter_config.json, but no config.json; else 0. */
+/* 1 when DIR holds only adapters: adapter_config.json, but neither a whole model nor a checkpoint
+ * without its base, which are a config.json with weights; else 0.  Some trainers copy the base's
+ * config.json next to the adapters. */
 int peft_is_dir(const char *dir);
 /* Their base model, resolved by model_locate: $DEPTHSCOPE_BASE, else base_model_name_or_path,
  * relative to the directory or to the current one.  DS_ENOTFOUND names both. */

@@ -623,6 +623,23 @@ T(a_base_is_found_next_to_its_adapters_or_through_the_environment)
     model_free(m);
 }
 
+/* As trainers write it: the base's config.json is next to the adapters. */
+T(adapters_next_to_a_configuration_open_unless_weights_are_there_too)
+{
+    char dir[1000];
+    struct err e = {0};
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2", dir);
+    t_ok(peft_save(m, in(dir, "lora"), "../base", &e), &e);
+    t_ok(model_write_config(m, in(dir, "lora/config.json"), &e), &e);
+    struct model *back = opened(in(dir, "lora"));
+    kit_same_params(m, back);
+    model_free(back);
+    t_ok(model_write_weights(m, in(dir, "lora/model.safetensors"), 0, &e), &e);
+    t_true(!peft_is_dir(in(dir, "lora")));
+    model_free(m);
+}
+
 T(the_tensors_of_adapters_are_counted_apart_from_those_of_their_base)
 {
     static const float zeros[16];

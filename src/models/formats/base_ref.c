@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "load_file.h"
 #include "models/peft.h"
+#include "peft_names.h"
 
 enum { PATH_SIZE = 4096 };
 
@@ -207,6 +208,26 @@ static int open_own(struct json **j, const char *dir, struct err *e)
         *j = NULL;
     }
     return rc;
+}
+
+static int has(const char *dir, const char *name)
+{
+    char path[PATH_SIZE];
+    return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
+}
+
+int peft_is_dir(const char *dir)
+{
+    static const char *const whole[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    struct json *own = NULL;
+    if (!has(dir, PEFT_CONFIG) || !has(dir, "config.json"))
+        return has(dir, PEFT_CONFIG);
+    int is_other = open_own(&own, dir, NULL) < 0 || own;
+    for (size_t i = 0; i < DS_LEN(whole) && !is_other; i++)
+        is_other = has(dir, whole[i]);
+    json_free(own);
+    return !is_other;
 }
 
 /* A base must be self-contained: no chains. */

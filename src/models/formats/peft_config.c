@@ -41,17 +41,6 @@ void peft_target(const struct model_config *c, int l, int t, struct names_place 
 
 /* ---- the directory ---- */
 
-static int has(const char *dir, const char *name)
-{
-    char path[1200];
-    return fs_join(path, sizeof path, dir, name, NULL) == 0 && fs_exists(path);
-}
-
-int peft_is_dir(const char *dir)
-{
-    return has(dir, PEFT_CONFIG) && !has(dir, "config.json");
-}
-
 static int read_json(struct json **j, const char *dir, char path[1200], struct err *e)
 {
     int rc = fs_join(path, 1200, dir, PEFT_CONFIG, e);

@@ -1,4 +1,4 @@
-/* Names of adapted matrices as PEFT has them.  For peft*.c only. */
+/* Names of adapted matrices as PEFT has them.  For peft*.c and base_ref.c only. */
 #ifndef DS_MODELS_PEFT_NAMES_H
 #define DS_MODELS_PEFT_NAMES_H
 
