@@ -68,12 +68,17 @@ struct chat {
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,
               const char *eos, struct err *e) DS_CHECK;
 /* The same from the files of a model: chat_template.jinja or tokenizer_config.json of a directory
- * (the "default" one of a list of named templates), or a GGUF file. */
-int chat_open(struct chat *c, enum chat_template kind, const char *model, struct err *e) DS_CHECK;
+ * (the "default" one of a list of named templates), or a GGUF file; where they have no template,
+ * from those of its base (NULL: none). */
+int chat_open(struct chat *c, enum chat_template kind, const char *model, const char *base,
+              struct err *e) DS_CHECK;
 void chat_release(struct chat *c);
 
-/* Appends the template's text from a model's files; nothing if they have none. */
-int chat_template_of(struct str *out, const char *model, struct err *e) DS_CHECK;
+/* Appends the template's text from a model's files or its base's; nothing if they have none. */
+int chat_template_of(struct str *out, const char *model, const char *base, struct err *e) DS_CHECK;
+/* Writes the template and its special tokens to a directory of a model's copy; nothing without
+ * one. */
+int chat_copy(const char *model, const char *base, const char *to, struct err *e) DS_CHECK;
 
 /* Renders the conversation with the template, up to the start of the next answer; for display and
  * tests.  from > 0: message from - 1 is an answer that the model has just given, and only what

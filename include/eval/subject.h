@@ -5,6 +5,7 @@
 
 #include "base/config.h"
 #include "base/err.h"
+#include "data/chat.h"
 #include "data/tokenizer.h"
 #include "io/record.h"
 #include "models/model.h"
@@ -36,6 +37,9 @@ const char *subject_key(const struct subject *s, const char *key, const char *fa
 /* The seed of the run that trained the model: that of the run's configuration, else the one that its
  * config.json has (models that were written from a run keep it); 0 when neither says. */
 uint64_t subject_seed(const struct subject *s);
+/* The model's chat template; adapters without one use that of their base. */
+int subject_chat(struct chat *c, const struct subject *s, enum chat_template kind,
+                 struct err *e) DS_CHECK;
 /* Display name: the run's or the directory's name. */
 const char *subject_name(const struct subject *s);
 /* "options" and "method_options" of an evaluation: what was given for this process, and the value

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "cli/cli.h"
+#include "data/chat.h"
 #include "eval/perplexity.h"
 #include "eval/risk.h"
 #include "io/checkpoint.h"
@@ -57,7 +58,8 @@ static int claim_target(struct runlog_writer **lock, const struct subject *s, co
 
 static int write_to_directory(const struct subject *s, const char *to, struct err *e)
 {
-    char path[1200];
+    char path[1200], base[1024];
+    int has_base = model_base(s->dir, base, sizeof base, NULL) == 1;
     int rc = fs_mkdirs(to, e);
     if (rc == 0)
         rc = fs_join(path, sizeof path, to, model_file, e);
@@ -67,6 +69,8 @@ static int write_to_directory(const struct subject *s, const char *to, struct er
         rc = fs_join(path, sizeof path, to, "tokenizer.json", e);
     if (rc == 0)
         rc = tokenizer_save(s->tokenizer, path, e);
+    if (rc == 0)
+        rc = chat_copy(s->dir, has_base ? base : NULL, to, e);
     if (rc == 0) /* last: this file makes it a model */
         rc = fs_join(path, sizeof path, to, config_file, e);
     return rc == 0 ? model_write_config(s->model, path, e) : rc;

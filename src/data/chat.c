@@ -429,7 +429,7 @@ static int take_tokenizer(struct source *out, const char *dir, struct err *e)
 }
 
 /* Of a directory or a GGUF file; other files have nothing. */
-static int find_source(struct source *out, const char *model, struct err *e)
+static int read_source(struct source *out, const char *model, struct err *e)
 {
     size_t n = strlen(model);
     int rc = 0, is_dir = fs_is_dir(model);
@@ -449,10 +449,20 @@ static int find_source(struct source *out, const char *model, struct err *e)
     return rc < 0 && is_dir ? err_add(e, rc, "%s", model) : rc;
 }
 
-int chat_template_of(struct str *out, const char *model, struct err *e)
+static int find_source(struct source *out, const char *model, const char *base, struct err *e)
+{
+    int rc = read_source(out, model, e);
+    if (rc < 0 || out->text.len > 0 || !base)
+        return rc;
+    str_release(&out->text);
+    *out = (struct source){{0}};
+    return read_source(out, base, e);
+}
+
+int chat_template_of(struct str *out, const char *model, const char *base, struct err *e)
 {
     struct source from = {{0}};
-    int rc = find_source(&from, model, e);
+    int rc = find_source(&from, model, base, e);
     if (rc == 0) {
         str_add_bytes(out, str_text(&from.text), from.text.len);
         rc = out->failed ? err_set(e, DS_EMEM, "out of memory for the chat template") : 0;
@@ -461,10 +471,41 @@ int chat_template_of(struct str *out, const char *model, struct err *e)
     return rc;
 }
 
-int chat_open(struct chat *c, enum chat_template kind, const char *model, struct err *e)
+/* A file that is there already stays. */
+static int write_text(const char *dir, const char *name, const struct str *text, struct err *e)
+{
+    char path[1200];
+    int rc = fs_join(path, sizeof path, dir, name, e);
+    return rc < 0 || text->len == 0 || fs_exists(path) ? rc : fs_write_text(path, text, e);
+}
+
+int chat_copy(const char *model, const char *base, const char *to, struct err *e)
 {
     struct source from = {{0}};
-    int rc = find_source(&from, model, e);
+    struct str names = {0};
+    const char *const token[][2] = {{"bos_token", from.bos}, {"eos_token", from.eos}};
+    int rc = find_source(&from, model, base, e);
+    for (size_t i = 0; rc == 0 && i < DS_LEN(token); i++)
+        if (token[i][1][0]) {
+            str_addf(&names, "%s\"%s\": ", names.len ? ", " : "{", token[i][0]);
+            str_add_json(&names, token[i][1], strlen(token[i][1]));
+        }
+    if (names.len)
+        str_add(&names, "}\n");
+    if (rc == 0 && from.text.len > 0)
+        rc = write_text(to, "chat_template.jinja", &from.text, e);
+    if (rc == 0 && from.text.len > 0)
+        rc = write_text(to, "special_tokens_map.json", &names, e);
+    str_release(&from.text);
+    str_release(&names);
+    return rc;
+}
+
+int chat_open(struct chat *c, enum chat_template kind, const char *model, const char *base,
+              struct err *e)
+{
+    struct source from = {{0}};
+    int rc = find_source(&from, model, base, e);
     if (rc == 0) {
         rc = chat_init(c, kind, from.text.len > 0 ? from.text.p : NULL, from.text.len, from.bos,
                        from.eos, e);

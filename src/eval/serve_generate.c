@@ -275,7 +275,7 @@ void serve_talk_release(struct serve_talk *t)
 const char *serve_chat_name(const struct serve *s)
 {
     struct chat c;
-    if (chat_open(&c, CHAT_AUTO, s->subject.dir, NULL) < 0)
+    if (subject_chat(&c, &s->subject, CHAT_AUTO, NULL) < 0)
         return NULL;
     chat_release(&c);
     return chat_template_name[CHAT_AUTO];
@@ -286,7 +286,7 @@ static int open_talk(struct serve *s, struct err *e)
     struct serve_talk *t = &s->talk;
     if (t->is_open)
         return 0;
-    int rc = chat_open(&t->chat, CHAT_AUTO, s->subject.dir, e);
+    int rc = subject_chat(&t->chat, &s->subject, CHAT_AUTO, e);
     if (rc < 0)
         return err_set(e, DS_EUSAGE, "chat: this model has no chat template that is supported");
     rc = chat_ends(&t->chat, s->subject.tokenizer, &t->end, e);

@@ -79,6 +79,13 @@ static int open_tokenizer(struct subject *s, struct err *e)
     return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
 }
 
+int subject_chat(struct chat *c, const struct subject *s, enum chat_template kind, struct err *e)
+{
+    char base[1024];
+    int has_base = model_base(s->dir, base, sizeof base, NULL) == 1;
+    return chat_open(c, kind, s->dir, has_base ? base : NULL, e);
+}
+
 /* hops.* describe the data: they take the place of the run's. */
 static int take_data_options(struct subject *s, const struct config *options, struct err *e)
 {

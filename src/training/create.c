@@ -68,7 +68,12 @@ int trainer_repair(struct trainer *t, struct err *e)
 /* Removes the created files from the held directory. */
 static void discard(const char *dir, int home)
 {
-    static const char *const file[] = {"config.yaml", "meta.json", "tokenizer.json", "log.mp"};
+    static const char *const file[] = {"config.yaml",
+                                       "meta.json",
+                                       "tokenizer.json",
+                                       "chat_template.jinja",
+                                       "special_tokens_map.json",
+                                       "log.mp"};
     char path[1100];
     struct stat st;
     if (fs_join(path, sizeof path, dir, "log.mp", NULL) < 0 || fs_stat(path, &st) < 0 ||

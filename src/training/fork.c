@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/chat.h"
 #include "io/checkpoint.h"
 #include "training/trainer.h"
 
@@ -151,7 +152,9 @@ static int take_tokenizer(const char *dir, const struct fork_point *p, struct er
     int rc = fs_join(from, sizeof from, p->dir, "tokenizer.json", e);
     if (rc == 0)
         rc = fs_join(to, sizeof to, dir, "tokenizer.json", e);
-    return rc == 0 && fs_exists(from) ? copy_bytes(from, to, e) : rc;
+    if (rc == 0 && fs_exists(from))
+        rc = copy_bytes(from, to, e);
+    return rc == 0 ? chat_copy(p->dir, NULL, dir, e) : rc;
 }
 
 static void read_meta(const char *dir, const char *key, char *out, size_t size)

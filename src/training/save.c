@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "data/chat.h"
 #include "data/corpus.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
@@ -108,7 +109,8 @@ static int write_files(const struct trainer *t, const char *dir, struct err *e)
     if (rc < 0 || (rc = fs_join(path, sizeof path, dir, "optimizer.safetensors", e)) < 0 ||
         (rc = model_write_weights(t->model, path, 1, e)) < 0 ||
         (rc = fs_join(path, sizeof path, dir, "tokenizer.json", e)) < 0 ||
-        (rc = tokenizer_save(t->tokenizer, path, e)) < 0)
+        (rc = tokenizer_save(t->tokenizer, path, e)) < 0 ||
+        (rc = chat_copy(t->dir, NULL, dir, e)) < 0)
         return rc;
     return write_state(t, dir, e);
 }

@@ -10,9 +10,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "data/chat.h"
 #include "data/token_class.h"
 #include "data/tokenizer.h"
 #include "io/checkpoint.h"
+#include "models/peft.h"
 #include "training/start.h"
 #include "training/team.h"
 #include "training/texts.h"
@@ -44,6 +46,17 @@ static int tokenizer_of_checkpoint(struct trainer *t, const char *path, const ch
         rc = fs_replace_file(path, bytes.p, bytes.len, e);
     str_release(&bytes);
     return rc < 0 ? rc : 1;
+}
+
+/* The run's own copy of the chat template of train.init, which its checkpoints take over. */
+static int take_chat(const struct trainer *t, struct err *e)
+{
+    const char *init = t->config.train.init;
+    char base[1024];
+    if (!init[0])
+        return 0;
+    int has_base = model_base(init, base, sizeof base, NULL) == 1;
+    return chat_copy(init, has_base ? base : NULL, t->dir, e);
 }
 
 /* A run keeps the tokenizer that it was started with. */
@@ -78,6 +91,8 @@ static int open_tokenizer(struct trainer *t, struct err *e)
     rc = texts_tokenizer(&t->tokenizer, t->corpus, &t->config.data, (int)t->config.model.vocab, e);
     if (rc == 0)
         rc = tokenizer_save(t->tokenizer, path, e);
+    if (rc == 0)
+        rc = take_chat(t, e);
     if (rc < 0)
         return rc;
     tokenizer_free(t->tokenizer); /* reload from the file, as every resume does */

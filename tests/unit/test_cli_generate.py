@@ -225,6 +225,26 @@ def the_models_own_template_is_recognised():
 
 
 @test
+def a_model_made_from_another_keeps_its_chat_template():
+    t.run("convert", "tiny", "-o", "instruct", "method=dense")
+    with open("instruct/tokenizer_config.json", "w") as f:
+        json.dump({"bos_token": "<b>", "chat_template": "{{ bos_token }}" + CHATML}, f)
+    asked = lines("instruct", "--chat", "--prompt", "hi", "max_tokens=2")[0]
+    train = ["train", *TINY, "train.steps=2", "train.init=instruct", "model.method=dense", "--quiet"]
+    train = [w for w in train if not w.startswith(("model.layers", "model.dim", "model.heads", "model.vocab"))]
+    t.run(*train, "--run", "taught")
+    t.run(*train, "--run", "lora", "model.lora_r=2", "train.freeze=base", "train.save=own")
+    t.run("convert", "lora", "-o", "adapter", "adapter=only")
+    for name in os.listdir("adapter"):
+        if not name.startswith("adapter_"):
+            os.unlink("adapter/" + name)
+    t.run("convert", "adapter", "-o", "merged")
+    for model in ("taught", "lora", "adapter", "merged"):
+        got = lines(model, "--chat", "--prompt", "hi", "max_tokens=2")[0]
+        assert got["prompt_ids"] == asked["prompt_ids"], (model, got, asked)
+
+
+@test
 def a_chat_by_lines_keeps_the_conversation():
     got = lines("tiny", "--chat", "template=chatml", "max_tokens=4", data=b"hi\n\nand now?\n")
     assert len(got) == 2

@@ -225,7 +225,7 @@ static void rendered_as_ids(const char *name, const char *const *say)
     struct ids whole = {0}, parts = {0};
     struct chat_messages m = messages(say);
     struct tokenizer *t = shared_tokenizer(name);
-    t_ok(chat_open(&c, CHAT_AUTO, t_shared(name), &e), &e);
+    t_ok(chat_open(&c, CHAT_AUTO, t_shared(name), NULL, &e), &e);
     t_ok(chat_render(&c, &m, 0, &text, &e), &e);
     t_ok(tokenizer_encode(t, str_text(&text), text.len, 1, &whole, &e), &e);
     t_ok(chat_encode(&c, t, &m, 0, &parts, &e), &e);
@@ -253,7 +253,7 @@ static void renders(const char *name, const char *want)
     struct err e = {0};
     struct str out = {0};
     struct chat_messages m = messages(plain);
-    t_ok(chat_open(&c, CHAT_AUTO, name, &e), &e);
+    t_ok(chat_open(&c, CHAT_AUTO, name, NULL, &e), &e);
     t_ok(chat_render(&c, &m, 0, &out, &e), &e);
     t_str(str_text(&out), want);
     str_release(&out);
@@ -306,7 +306,7 @@ T(the_rest_of_a_conversation_continues_after_the_answer)
         struct err e = {0};
         struct str begin = {0}, rest = {0}, whole = {0};
         struct chat_messages first = ask("u: a "), all = messages(no_system);
-        t_ok(chat_open(&c, CHAT_AUTO, t_shared(names[i]), &e), &e);
+        t_ok(chat_open(&c, CHAT_AUTO, t_shared(names[i]), NULL, &e), &e);
         t_ok(chat_render(&c, &first, 0, &begin, &e), &e);
         t_ok(chat_render(&c, &all, 2, &rest, &e), &e);
         t_ok(chat_render(&c, &all, 0, &whole, &e), &e);

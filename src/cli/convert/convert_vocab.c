@@ -6,13 +6,20 @@
 #include "cli/convert/convert.h"
 #include "data/chat.h"
 #include "data/tokenizer_parts.h"
-#include "base/fs.h"
+#include "models/peft.h"
 
 /* ---- chat templates ---- */
 
+/* The base of adapters, which have no template themselves; NULL: none. */
+static const char *base_of(const struct convert_from *f, char base[1024])
+{
+    return f->dir[0] && model_base(f->dir, base, 1024, NULL) == 1 ? base : NULL;
+}
+
 int convert_template(struct str *out, const struct convert_from *f, struct err *e)
 {
-    return f->dir[0] ? chat_template_of(out, f->dir, e) : 0;
+    char base[1024];
+    return f->dir[0] ? chat_template_of(out, f->dir, base_of(f, base), e) : 0;
 }
 
 /* A malformed template is reported with the conversion's notes, and left out. */
@@ -37,17 +44,14 @@ static int put_template(struct gguf_out *w, const struct convert_from *f, struct
 
 int convert_write_template(const struct convert_from *f, const char *dir, struct err *e)
 {
-    char path[1200];
+    char base[1024];
     struct str text = {0}, there = {0};
     int found = take_template(&text, f, e), rc = found < 0 ? found : 0;
-    int old = found > 0 ? chat_template_of(&there, dir, NULL) : 0;
-    if (old == DS_EMEM) {
+    int old = found > 0 ? chat_template_of(&there, dir, NULL, NULL) : 0;
+    if (old == DS_EMEM)
         rc = err_set(e, old, "%s: out of memory", dir);
-    } else if (found > 0 && old == 0 && there.len == 0) {
-        rc = fs_join(path, sizeof path, dir, "chat_template.jinja", e);
-        if (rc == 0)
-            rc = fs_write_text(path, &text, e);
-    }
+    else if (found > 0 && old == 0 && there.len == 0)
+        rc = chat_copy(f->dir, base_of(f, base), dir, e);
     str_release(&text);
     str_release(&there);
     return rc;

@@ -228,7 +228,7 @@ static int read_stops(struct request *q, struct err *e)
 
 static int open_chat(struct request *q, struct err *e)
 {
-    int rc = chat_open(&q->chat, (enum chat_template)q->o->template, q->s->dir, e);
+    int rc = subject_chat(&q->chat, q->s, (enum chat_template)q->o->template, e);
     q->chat.thinking = (enum chat_thinking)q->o->thinking;
     if (rc == 0)
         rc = chat_ends(&q->chat, q->s->tokenizer, &q->end, e);
