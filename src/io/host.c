@@ -527,6 +527,8 @@ int host_follow(struct host *h, const char *path, struct err *e)
         return err_set(e, DS_ENOTFOUND, "%s: no such run on %s", path, h->name);
     if (m && m->fd >= 0)
         return 0;
+    for (int i = 0; i < h->mirrors && !m; i++)
+        m = h->mirror[i].fd < 0 ? &h->mirror[i] : NULL; /* of a run that was dropped */
     if (!m && h->mirrors == MIRRORS_MAX)
         return err_set(e, DS_ERANGE, "%s: %d runs are open, the maximum", h->name, MIRRORS_MAX);
     struct mirror new = {.fd = -1, .from = -HUGE_VAL, .to = HUGE_VAL, .want_at = (double)NAN};

@@ -57,7 +57,9 @@ static void add_row(struct record *r, struct str *frames, const char *name, doub
     end(r, frames);
 }
 
-/* One line of ssh: the far end has ten live runs, "0" to "9", and follows "0". */
+enum { RUNS = 20 };
+
+/* One line of ssh: the far end has the live runs "a" to "t", and follows "a". */
 static void prepare(void)
 {
     static const char script[] =
@@ -76,12 +78,12 @@ static void prepare(void)
     record_int(r, "protocol", HOST_PROTOCOL);
     record_str(r, "version", "1.0");
     end(r, &first);
-    for (int i = 0; i < 10; i++)
-        add_row(r, &first, (const char[]){(char)('0' + i), '\0'}, floor(now) + 0.1 * i);
+    for (int i = 0; i < RUNS; i++)
+        add_row(r, &first, (const char[]){(char)('a' + i), '\0'}, floor(now) + 0.05 * i);
     record_begin(r, "listed", 0, now);
     end(r, &first);
     record_begin(r, "log", 0, now);
-    record_str(r, "run", "0");
+    record_str(r, "run", "a");
     record_bytes(r, "frames", log.p, log.len);
     record_int(r, "at", (int64_t)log.len);
     record_bool(r, "live", 1);
@@ -128,7 +130,7 @@ T(a_run_of_a_lost_host_is_no_longer_held_to_be_live)
     struct err e = {0};
     char log[1200];
     prepare();
-    const struct run_row *r = run_of("0");
+    const struct run_row *r = run_of("a");
     t_ok(host_follow(host, r->path, &e), &e);
     snprintf(log, sizeof log, "%s/log.mp", r->path);
     while (!is_locked(log))
@@ -146,8 +148,8 @@ T(a_run_of_a_lost_host_is_no_longer_held_to_be_live)
 T(when_a_log_was_written_is_rounded_to_the_nearest_second_of_this_clock)
 {
     prepare();
-    for (int i = 0; i < 10; i++) {
-        const struct run_row *r = run_of((const char[]){(char)('0' + i), '\0'});
+    for (int i = 0; i < RUNS; i++) {
+        const struct run_row *r = run_of((const char[]){(char)('a' + i), '\0'});
         t_near(r->modified, floor(r->modified), 0);
         t_near(r->modified, r->last_time, 0.5 + 1e-6);
     }
@@ -158,9 +160,29 @@ T(a_run_that_is_not_listed_is_neither_resumed_nor_asked_for_checkpoints)
 {
     struct err e = {0};
     prepare();
-    run_of("0");
+    run_of("a");
     t_fails(host_resume(host, "/no/such/run", NULL, &e), &e, DS_ENOTFOUND,
             "/no/such/run: no such run on box");
     t_fails(host_checkpoints(host, "/no/such/run", &e), &e, DS_ENOTFOUND, "no such run on box");
+    host_close(host);
+}
+
+T(only_runs_that_are_open_count_towards_the_maximum)
+{
+    enum { MOST = 16 };
+    struct err e = {0};
+    prepare();
+    for (int i = 0; i < RUNS; i++) {
+        const struct run_row *r = run_of((const char[]){(char)('a' + i), '\0'});
+        t_ok(host_follow(host, r->path, &e), &e);
+        host_drop(host, r->path);
+    }
+    for (int i = 0; i < RUNS; i++) {
+        const char *path = run_of((const char[]){(char)('a' + i), '\0'})->path;
+        if (i < MOST)
+            t_ok(host_follow(host, path, &e), &e);
+        else
+            t_fails(host_follow(host, path, &e), &e, DS_ERANGE, "box: 16 runs are open");
+    }
     host_close(host);
 }
