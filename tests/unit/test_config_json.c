@@ -673,6 +673,33 @@ T(a_mistral_file_without_a_window_has_its_class_default)
            "sliding_window must be a positive integer");
 }
 
+/* Qwen's classes have the same default where use_sliding_window asks for a window. */
+T(a_qwen_file_that_asks_for_a_window_has_its_class_default)
+{
+    static const char *const types[] = {"\"qwen2\"", "\"qwen3\"",
+                                        "\"qwen2_moe\", \"num_experts\": 8",
+                                        "\"qwen3_moe\", \"num_experts\": 8"};
+    static const struct {
+        const char *more;
+        int64_t window;
+    } rows[] = {{", \"use_sliding_window\": true", 4096},
+                {", \"use_sliding_window\": true, \"sliding_window\": null", 0},
+                {", \"use_sliding_window\": false", 0},
+                {"", 0}};
+    for (size_t i = 0; i < DS_LEN(types) * DS_LEN(rows); i++) {
+        const char *more = rows[i % DS_LEN(rows)].more, *type = types[i / DS_LEN(rows)];
+        struct model_config c;
+        char text[600];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": %s, \"max_window_layers\": 1, " SHAPE(
+                     64, 2, 4, 4, 96) "\"vocab_size\": 50%s, \"max_position_embeddings\": 8192}",
+                 type, more);
+        t_truef(read_text(&c, text, strlen(text)) == 0, "%s%s: %s", type, more, err.text);
+        t_eq(c.window, rows[i % DS_LEN(rows)].window);
+        opt_release(&model_group, &c);
+    }
+}
+
 /* One row per key: a value that changes the computation, and one that does not. */
 static const struct {
     int family;

@@ -715,7 +715,8 @@ static void read_window(struct report *r, struct model_config *c, const struct j
                         int family)
 {
     static const int64_t usual[FAMILIES] = {
-        [MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096, [OLMO3] = 4096};
+        [MISTRAL] = 4096, [GEMMA2] = 4096, [GEMMA3] = 4096,    [OLMO3] = 4096,
+        [QWEN2] = 4096,   [QWEN3] = 4096,  [QWEN2_MOE] = 4096, [QWEN3_MOE] = 4096};
     const struct json_node *n = json_get(root, "sliding_window");
     int asks = family == OURO || family == QWEN2 || family == QWEN3 || family == SMOLLM3 ||
                family == QWEN2_MOE || family == QWEN3_MOE; /* for use_sliding_window */
