@@ -310,3 +310,24 @@ T(added_tokens_strip_spaces_once)
     expect(t, "a a", (const int32_t[]){1, 2, 1}, 3);
     tokenizer_free(t);
 }
+
+T(special_tokens_are_found_without_a_search)
+{
+    enum { ADDED = 30000, TIMES = 40 };
+    struct tokenizer *t = NULL;
+    struct str added = {0};
+    int special = 0;
+    str_add(&added, "\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"special\":true}");
+    for (int i = 2; i < ADDED; i++)
+        str_addf(&added, ",{\"id\":%d,\"content\":\"<%d>\"}", i, i);
+    str_add(&added, "],");
+    t_ok(load_model(&t, str_text(&added), "\"vocab\":{\"a\":0},\"merges\":[]"), &err);
+    clock_t start = clock();
+    for (int i = 0; i < TIMES; i++)
+        for (int32_t id = -1; id <= ADDED; id++)
+            special += tokenizer_is_special(t, id);
+    t_eq(special, TIMES);
+    t_true((double)(clock() - start) / CLOCKS_PER_SEC < 3);
+    tokenizer_free(t);
+    str_release(&added);
+}

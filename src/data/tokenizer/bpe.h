@@ -275,6 +275,7 @@ struct metaspace {
     int of_pieces; /* after the patterns, to each piece; 0: before them */
     enum metaspace_when when;
 };
+enum { IS_TOKEN = 1, IS_SPECIAL = 2 };
 struct tokenizer {
     const char *kind;
     int vocab;
@@ -283,7 +284,7 @@ struct tokenizer {
     struct str bytes;       /* all pieces, end to end         */
     uint64_t *offset;       /* of piece i in bytes            */
     uint32_t *length;       /* of piece i                     */
-    unsigned char *present; /* 0: a gap in the ids            */
+    unsigned char *present; /* 0: a gap in the ids; IS_TOKEN, with IS_SPECIAL for special ones */
     struct bpe *bpe;        /* NULL: plain bytes              */
     struct norm norm, decoder;
     struct metaspace metaspace;

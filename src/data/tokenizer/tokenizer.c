@@ -52,7 +52,7 @@ int tokenizer_set_piece(struct tokenizer *t, int32_t id, const char *s, size_t n
     if (n > BPE_TOKEN_BYTES)
         return err_set(e, DS_ERANGE, "token %d has %zu bytes: must be at most %d", id, n,
                        BPE_TOKEN_BYTES);
-    t->present[id] = 1;
+    t->present[id] = IS_TOKEN;
     t->offset[id] = t->bytes.len;
     t->length[id] = (uint32_t)n;
     str_add_bytes(&t->bytes, s, n);
@@ -76,6 +76,8 @@ int tokenizer_add_special(struct tokenizer *t, const struct added_token *a, stru
     if (!own->text)
         return err_set(e, DS_EMEM, "out of memory for added tokens");
     t->n_added++;
+    if (a->special && a->id >= 0 && a->id < t->vocab)
+        t->present[a->id] |= IS_SPECIAL;
     if (map_set(&t->added_map, a->text, a->len, (int64_t)t->n_added - 1) < 0)
         return err_set(e, DS_EMEM, "out of memory for added tokens");
     return 0;
@@ -185,10 +187,7 @@ const char *tokenizer_kind(const struct tokenizer *t)
 
 int tokenizer_is_special(const struct tokenizer *t, int32_t id)
 {
-    for (size_t i = 0; i < t->n_added; i++)
-        if (t->added[i].id == id)
-            return t->added[i].special;
-    return 0;
+    return id >= 0 && id < t->vocab && (t->present[id] & IS_SPECIAL) != 0;
 }
 
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *n)
