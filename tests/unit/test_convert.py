@@ -53,6 +53,17 @@ def directories_come_back_from_gguf_and_llama2c_bit_by_bit():
 
 
 @test
+def a_dense_model_that_transformers_has_no_family_for_is_noted():
+    def is_noted(*words):
+        shutil.rmtree("f", ignore_errors=True)
+        made = convert("random:tiny", "-o", "f", "model.attn_bias=qkv", *words)
+        return any("no family of transformers computes the same" in n for n in made["notes"])
+    assert not is_noted("model.method=dense") and is_noted("model.method=dense", "model.mlp_bias=true")
+    assert not is_noted("model.method=edp", "method=dense") and is_noted("model.method=edp", "method=dense", "model.mlp_bias=true")
+    assert not is_noted("model.method=edp", "model.mlp_bias=true"), "routers have no family anyway"
+
+
+@test
 def a_seed_and_settings_make_another_random_model():
     convert("random:tiny", "-o", "a", "seed=1")
     convert("random:tiny", "-o", "b", "seed=1")

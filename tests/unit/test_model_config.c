@@ -688,6 +688,8 @@ static void round_trip(const char *options, const char *type, const char *also)
         t_eq(c.attn_bias, m->config.attn_bias);
         t_eq(c.rope_scaling, m->config.rope_scaling);
         t_eq(c.tied, m->config.tied);
+        t_eq(c.window, m->config.window);
+        t_str(c.window_layers, m->config.window_layers);
         t_near(c.rope_factor, m->config.rope_factor, 0);
         t_eq(model_config_params(&c), model_config_params(&m->config));
         opt_release(&model_group, &c);
@@ -712,6 +714,13 @@ T(config_json_names_the_family_that_computes_the_same)
     round_trip("model.method=dense model.norm=layer model.position=learned model.mlp=gelu_tanh "
                "model.attn_bias=true model.mlp_bias=true",
                "gpt2", "GPT2LMHeadModel");
+#define MOE "model.method=dense model.experts=4 model.window=8 "
+    round_trip(MOE "model.window_layers=0 model.experts_norm=false model.attn_bias=qkv "
+                   "model.shared_ffn=16 model.shared_gate=true",
+               "qwen2_moe", "\"use_sliding_window\": true");
+    round_trip(MOE, "mixtral", "\"sliding_window\": 8");
+    round_trip("model.method=dense model.window=8 model.rope_dims=16", "phi3",
+               "\"sliding_window\": 8");
     round_trip("model.method=edp", "depthscope", "DepthscopeForCausalLM");
     round_trip("model.method=edp model.attn_bias=qkv", "depthscope", "");
     round_trip("model.method=dense model.attn_bias=qkv model.mlp_bias=true", "depthscope", "");

@@ -253,6 +253,18 @@ static int note_template(struct convert_job *j, struct err *e)
     return rc == DS_EMEM ? rc : 0;
 }
 
+/* Of transformers; a model with routers or adapters has none, and needs no note. */
+static int has_family(const struct convert_job *j)
+{
+    char dense[] = "dense";
+    struct model_config c = j->from.m->config; /* strings stay the model's */
+    if (j->from.s.base_only) {
+        c.method = dense;
+        c.lora_r = 0;
+    }
+    return strcmp(c.method, "dense") != 0 || c.lora_r > 0 || model_config_family(&c);
+}
+
 static int note_contents(struct convert_job *j, struct err *e)
 {
     const struct model *m = j->from.m;
@@ -263,6 +275,10 @@ static int note_contents(struct convert_job *j, struct err *e)
     else if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
         note(j, "base model only: %s routing, %lld router and adapter parameters left out",
              m->config.method, (long long)left);
+    if (j->o.to == CONVERT_HF && !j->o.adapter && !has_family(j))
+        note(j,
+             "model_type is depthscope: no family of transformers computes the same, so only this "
+             "program opens it");
     if (!j->from.tokenizer)
         note(j, "without a tokenizer: none found with the model (use tokenizer=PATH)");
     return note_template(j, e);

@@ -40,6 +40,7 @@ enum feature {
     F_PARALLEL = 1 << 26,
     F_PARALLEL_SHARED = 1 << 27,
     F_GROUPED = 1 << 28, /* keys and values shared by queries: of these families only */
+    F_SWITCH = 1 << 29,  /* its windows have a key that turns them on */
     F_SAME_FFN = 1 << 17 /* the experts are as wide as model.ffn */
 };
 static const struct family {
@@ -50,17 +51,17 @@ static const struct family {
     // clang-format off
     {"llama",   "LlamaForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_ROPE},
     {"mistral", "MistralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_WINDOW, F_ROPE},
-    {"qwen2",   "Qwen2ForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_BIAS_QKV, F_WINDOW | F_LAYERS | F_ROPE},
-    {"qwen3",   "Qwen3ForCausalLM",   NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
-    {"smollm3", "SmolLM3ForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_WINDOW | F_LAYERS | F_NOPE | F_ROPE},
+    {"qwen2",   "Qwen2ForCausalLM",   NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_BIAS_QKV, F_WINDOW | F_LAYERS | F_SWITCH | F_ROPE},
+    {"qwen3",   "Qwen3ForCausalLM",   NORM_BEFORE, 0, QK_NORM_HEAD,  MLP_SWIGLU, 0, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SWITCH | F_ROPE},
+    {"smollm3", "SmolLM3ForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_BIAS_ALL | F_MLP_BIAS | F_WINDOW | F_LAYERS | F_SWITCH | F_NOPE | F_ROPE},
     {"gemma",   "GemmaForCausalLM",   NORM_BEFORE, 1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_ROPE},
     {"gemma2",  "Gemma2ForCausalLM",  NORM_BOTH,   1, QK_NORM_NONE,  MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_SCALE | F_CAP | F_LOGIT_CAP | F_ROPE},
     {"gemma3_text", "Gemma3ForCausalLM", NORM_BOTH, 1, QK_NORM_HEAD, MLP_GEGLU,  F_EMBED, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_LOCAL | F_SCALE | F_LOGIT_CAP | F_LINEAR},
     {"olmo2",   "Olmo2ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, 0, F_BIAS_ALL | F_ROPE},
     {"olmo3",   "Olmo3ForCausalLM",   NORM_AFTER,  0, QK_NORM_WHOLE, MLP_SWIGLU, F_LOCAL, F_BIAS_ALL | F_WINDOW | F_LAYERS | F_ROPE},
     {"mixtral", "MixtralForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, F_EXPERTS | F_WEIGHTED | F_SAME_FFN, F_WINDOW | F_ROPE},
-    {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_DENSE_LAYERS | F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_ROPE},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_DENSE_LAYERS | F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_ROPE},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_SWIGLU, F_EXPERTS | F_SHARED, F_DENSE_LAYERS | F_WEIGHTED | F_SAME_FFN | F_BIAS_QKV | F_WINDOW | F_LAYERS | F_SWITCH | F_ROPE},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", NORM_BEFORE, 0, QK_NORM_HEAD, MLP_SWIGLU, F_EXPERTS, F_DENSE_LAYERS | F_WEIGHTED | F_SAME_FFN | F_BIAS_ALL | F_WINDOW | F_SWITCH | F_ROPE},
     {"olmoe",   "OlmoeForCausalLM",   NORM_BEFORE, 0, QK_NORM_WHOLE, MLP_SWIGLU, F_EXPERTS | F_SAME_FFN, F_WEIGHTED | F_BIAS_ALL | F_ROPE},
     {"phi3",    "Phi3ForCausalLM",    NORM_BEFORE, 0, QK_NORM_NONE,  MLP_SWIGLU, 0, F_WINDOW | F_PARTIAL | F_LONGROPE},
     {"gpt_neox", "GPTNeoXForCausalLM", NORM_BEFORE, 0, QK_NORM_NONE, MLP_GELU,   F_LAYER_NORM | F_MLP_BIAS, F_BIAS_ALL | F_PARALLEL | F_PARTIAL | F_ROPE},
@@ -273,7 +274,16 @@ static void add_cap(struct str *s, const char *key, double cap)
         str_add(s, "null,\n");
 }
 
-static void add_llama(struct str *s, const struct model_config *c)
+/* Does use_sliding_window turn on the family's windows? */
+static int has_switch(const char *type)
+{
+    int has = strcmp(type, "ouro") == 0;
+    for (size_t i = 0; i < DS_LEN(families); i++)
+        has |= strcmp(families[i].name, type) == 0 && (families[i].may & F_SWITCH);
+    return has;
+}
+
+static void add_llama(struct str *s, const struct model_config *c, const char *type)
 {
     int is_gelu = c->mlp == MLP_GEGLU, is_gemma = is_gelu && c->norm_place == NORM_BOTH;
     add_key(s, "hidden_size", c->dim);
@@ -291,7 +301,7 @@ static void add_llama(struct str *s, const struct model_config *c)
     str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n",
              c->attn_bias == ATTN_BIAS_ALL ? "true" : "false", c->mlp_bias ? "true" : "false");
     if (c->window > 0) {
-        str_add(s, "  \"use_sliding_window\": true,\n");
+        str_add(s, has_switch(type) ? "  \"use_sliding_window\": true,\n" : "");
         add_key(s, "sliding_window", c->window);
         add_blocks(s, c, "layer_types", "\"sliding_attention\"", "\"full_attention\"", 1);
     } else if (is_gemma) {
@@ -387,7 +397,7 @@ void model_config_to_json(struct str *s, const struct model_config *c,
     else if (type && c->norm == NORM_LAYER)
         add_layer_norms(s, c, strcmp(type, "gpt_neox") == 0);
     else
-        add_llama(s, c);
+        add_llama(s, c, type ? type : "depthscope");
     if (type && strcmp(type, "ouro") == 0)
         add_ouro(s, c, route_options);
     if (type && c->experts > 0)
