@@ -640,6 +640,47 @@ T(adapters_next_to_a_configuration_open_unless_weights_are_there_too)
     model_free(m);
 }
 
+/* As peft writes them with bias=all: those of saved modules under three names. */
+T(biases_of_saved_modules_that_are_there_again_must_be_the_same)
+{
+    enum { MOST = 64 };
+    static const char norm[] = "base_model.model.model.norm";
+    static const float other[8] = {7};
+    char dir[1000], bias[200], again[200], base[200];
+    struct st_out t[MOST];
+    struct st_set *set = NULL;
+    struct err e = {0};
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE "model.norm=layer model.attn_bias=true ",
+                              "lora_r=2 lora_targets=up lora_train_bias=all lora_save=norm", dir);
+    t_ok(peft_save(m, in(dir, "lora"), "../base", &e), &e);
+    t_eq(rename(in(dir, "lora/adapter_model.safetensors"), in(dir, "saved.safetensors")), 0);
+    t_ok(st_set_open(&set, in(dir, "saved.safetensors"), &e), &e);
+    size_t n = st_set_count(set), at;
+    t_true(n + 2 < MOST);
+    for (size_t i = 0; i < n; i++) {
+        const struct st_tensor *x = st_set_at(set, i);
+        t[i] = (struct st_out){.name = x->name, .dtype = ST_F32, .rank = x->rank, .data = x->data};
+        memcpy(t[i].shape, x->shape, sizeof t[i].shape);
+    }
+    snprintf(bias, sizeof bias, "%s.bias", norm);
+    snprintf(again, sizeof again, "%s.modules_to_save.bias", norm);
+    snprintf(base, sizeof base, "%s.original_module.bias", norm);
+    t_true(st_set_find(set, bias, &at));
+    t[n] = t[n + 1] = t[at];
+    t[n].name = again;
+    t[n + 1].name = base;
+    t[n + 1].data = other;
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n + 2, NULL, 0, &e), &e);
+    struct model *back = opened(in(dir, "lora"));
+    kit_same_params(m, back);
+    model_free(back);
+    t[n].data = other;
+    weights_fail(dir, t, n + 2, "unexpected tensor base_model.model.model.norm.modules_to_save");
+    st_set_close(set);
+    model_free(m);
+}
+
 T(the_tensors_of_adapters_are_counted_apart_from_those_of_their_base)
 {
     static const float zeros[16];

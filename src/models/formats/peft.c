@@ -241,9 +241,32 @@ static int check_two_heads(struct own_files *b, const struct model *m, struct er
                          st_set_path(b->set[0]), peft_head, part.name);
 }
 
+/* With bias=all PEFT writes the biases of saved modules again: as modules_to_save the same values,
+ * as original_module those of the base, which nothing reads. */
+static void mark_repeated(struct own_files *b)
+{
+    static const char *const copy[] = {".modules_to_save.", ".original_module."};
+    for (size_t i = 0; b->set[0] && i < st_set_count(b->set[0]); i++)
+        for (size_t k = 0; k < DS_LEN(copy); k++) {
+            char name[512];
+            const struct st_tensor *x = st_set_at(b->set[0], i), *y;
+            const char *p = strstr(x->name, copy[k]), *end = strrchr(x->name, '.');
+            size_t at;
+            if (!p || strcmp(end, ".bias") != 0 ||
+                (size_t)snprintf(name, sizeof name, "%.*s%s", (int)(p - x->name), x->name,
+                                 p + strlen(copy[k]) - 1) >= sizeof name ||
+                !st_set_find(b->set[0], name, &at) || !b->used[0][at])
+                continue;
+            y = st_set_at(b->set[0], at);
+            b->used[0][i] |=
+                k > 0 || (x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0);
+        }
+}
+
 static int check_used(struct own_files *b, int strict, struct err *e)
 {
     int rc = 0;
+    mark_repeated(b);
     for (int k = 0; k < 2 && rc == 0; k++)
         for (size_t i = 0; b->set[k] && i < st_set_count(b->set[k]) && rc == 0; i++) {
             b->ignored += !b->used[k][i];
