@@ -690,6 +690,7 @@ static void round_trip(const char *options, const char *type, const char *also)
         t_eq(c.tied, m->config.tied);
         t_eq(c.window, m->config.window);
         t_str(c.window_layers, m->config.window_layers);
+        t_str(c.nope_layers, m->config.nope_layers);
         t_near(c.rope_factor, m->config.rope_factor, 0);
         t_eq(model_config_params(&c), model_config_params(&m->config));
         opt_release(&model_group, &c);
@@ -718,6 +719,8 @@ T(config_json_names_the_family_that_computes_the_same)
     round_trip(MOE "model.window_layers=0 model.experts_norm=false model.attn_bias=qkv "
                    "model.shared_ffn=16 model.shared_gate=true",
                "qwen2_moe", "\"use_sliding_window\": true");
+    round_trip("model.method=dense model.window=8 model.window_layers=1", "smollm3",
+               "\"no_rope_layers\": [1, 1, 1");
     round_trip(MOE, "mixtral", "\"sliding_window\": 8");
     round_trip("model.method=dense model.window=8 model.rope_dims=16", "phi3",
                "\"sliding_window\": 8");

@@ -307,7 +307,7 @@ static void add_llama(struct str *s, const struct model_config *c, const char *t
     } else if (is_gemma) {
         add_blocks(s, c, "layer_types", "\"sliding_attention\"", "\"full_attention\"", 1);
     }
-    if (c->nope_layers[0])
+    if (c->nope_layers[0] || strcmp(type, "smollm3") == 0) /* whose class has some by default */
         add_blocks(s, c, "no_rope_layers", "0", "1", 0);
     if (!is_gemma)
         return;
@@ -540,7 +540,7 @@ static int is_same_value(const char *a, size_t n, const char *b, size_t n2)
 }
 
 /* Keys of one of two such texts that differ in the other; of theirs only those that ours lacks but
- * the file has. */
+ * the file has.  Earlier versions left out a no_rope_layers that lists none. */
 static void compare_lines(struct report *r, const struct json_node *root, const char *theirs,
                           const char *ours, int is_ours)
 {
@@ -552,7 +552,8 @@ static void compare_lines(struct report *r, const struct json_node *root, const 
         snprintf(key, sizeof key, "%.*s", (int)(end - p - 4), p + 4);
         const char *value = line_value(theirs, key, &size),
                    *want = line_value(ours, key, &want_size);
-        if (strcmp(key, "architectures") == 0 || strcmp(key, "eos_token_id") == 0 ||
+        int is_missing = strcmp(key, "no_rope_layers") == 0 && !json_get(root, key);
+        if (strcmp(key, "architectures") == 0 || strcmp(key, "eos_token_id") == 0 || is_missing ||
             (!is_ours && (want || !json_get(root, key))) ||
             (value && want && is_same_value(value, size, want, want_size)))
             continue;
