@@ -37,9 +37,12 @@ int experiment_same_but(const struct runview *a, const struct runview *b,
                         experiment_ignores_fn *ignores);
 /* 1 when they differ only in seed. */
 int experiment_same(const struct runview *a, const struct runview *b);
+/* 1 when they do not differ in seed, either: a copy or a fork, which is no further seed.  0 where one
+ * failed or did not say its seed. */
+int experiment_is_copy(const struct runview *a, const struct runview *b);
 /* The name of the i-th of n experiments, each given by one of its runs: the method, and the
- * settings that distinguish it from the others of that method, else `name`.  Sanitised; returns
- * out. */
+ * settings that distinguish it from the others of that method, else `name`, as for a copy of an
+ * earlier one.  Sanitised; returns out. */
 const char *experiment_label(char *out, size_t size, const struct runview *const *run, int n, int i,
                              experiment_ignores_fn *ignores, const char *name);
 

@@ -54,11 +54,19 @@ static int find_family(struct groups *set, const struct sheet *s, int i)
                       sizeof g->family_label);
 }
 
+static int has_copy(const struct sheet *s, const struct group *g, const struct runview *v)
+{
+    for (int k = 0; k < g->runs; k++)
+        if (experiment_is_copy(s->run[g->run[k]].view, v))
+            return 1;
+    return 0;
+}
+
 static void add_run(struct groups *out, const struct sheet *s, int run)
 {
     const struct runview *v = s->run[run].view;
     for (int i = 0; i < out->n; i++)
-        if (experiment_same(s->run[out->g[i].run[0]].view, v)) {
+        if (experiment_same(view_of(s, &out->g[i]), v) && !has_copy(s, &out->g[i], v)) {
             out->g[i].run[out->g[i].runs++] = run;
             return;
         }

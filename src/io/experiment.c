@@ -105,6 +105,12 @@ int experiment_same(const struct runview *a, const struct runview *b)
     return a->layers == b->layers && experiment_same_but(a, b, experiment_ignores);
 }
 
+int experiment_is_copy(const struct runview *a, const struct runview *b)
+{
+    return a->has_seed && b->has_seed && a->seed == b->seed && a->state != RUN_FAILED &&
+           b->state != RUN_FAILED && experiment_same(a, b);
+}
+
 /* Label of a setting: "ratio 0.6" for METHOD.target_ratio=0.6. */
 static void add_difference(struct str *out, const char *key, const char *value)
 {
@@ -139,7 +145,9 @@ const char *experiment_label(char *out, size_t size, const struct runview *const
     char room[2][1024];
     struct str words = str_in(room[0], sizeof room[0]), all = str_in(room[1], sizeof room[1]),
                clean = str_in(out, size);
-    int is_alone = 1;
+    int is_alone = 1, is_copy = 0;
+    for (int o = 0; o < i; o++)
+        is_copy |= experiment_same(run[o], v);
     for (int o = 0; o < n; o++)
         is_alone &= o == i || strcmp(experiment_method(run[o]), experiment_method(v)) != 0 ||
                     experiment_same_but(run[o], v, ignores);
@@ -148,7 +156,7 @@ const char *experiment_label(char *out, size_t size, const struct runview *const
             distinguishes(run, n, i, v->config_key[k], v->config_value[k]))
             add_difference(&words, v->config_key[k], v->config_value[k]);
     str_addf(&all, "%s%s%s", experiment_method(v), words.len ? ", " : "", str_text(&words));
-    if (!is_alone && words.len == 0)
+    if (is_copy || (!is_alone && words.len == 0))
         str_addf(&all, ", %s", name);
     utf8_sanitise(&clean, str_text(&all), all.len, 48, 0);
     return out;

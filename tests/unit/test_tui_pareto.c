@@ -166,6 +166,24 @@ T(a_result_is_that_of_the_newest_final_causal_evaluation)
     free_all(run, 2);
 }
 
+/* Copies and forks of a run are no further seeds. */
+T(a_run_that_is_there_twice_is_two_points)
+{
+    const struct runview *run[TRADE_RUNS + 1];
+    struct pareto_set s;
+    int n = make_all(run, trade_run, TRADE_RUNS);
+    run[n] = made(trade_run, 4);
+    t_true(experiment_is_copy(run[4], run[n]) && !experiment_is_copy(run[3], run[n]));
+    pareto_make(&s, run, n + 1, PARETO_FLOPS_RATIO, "val_loss");
+    t_eq(s.n, 5);
+    for (int i = 0; i < s.n; i++) {
+        int is_copy = s.point[i].run[0] == n;
+        t_eq(s.point[i].runs, is_copy ? 1 : 3);
+        t_str(is_copy ? s.point[i].label : "", is_copy ? "edp, ratio 0.6, fixture-edp-2" : "");
+    }
+    free_all(run, n + 1);
+}
+
 T(only_seed_names_and_logging_do_not_define_an_experiment)
 {
     const struct runview *run[TRADE_RUNS];

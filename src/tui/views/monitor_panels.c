@@ -180,11 +180,20 @@ void monitor_forget(struct monitor *m)
 
 /* ---- seeds ---- */
 
+/* Is it a copy of an earlier one?  Such a run is drawn by itself. */
+static int is_copy(const struct open_run *const *run, int r)
+{
+    for (int i = 0; i < r; i++)
+        if (experiment_is_copy(run[i]->view, run[r]->view))
+            return 1;
+    return 0;
+}
+
 static int group_of(const struct open_run *const *run, int runs, int r)
 {
     int first = -1, members = 0;
-    for (int i = 0; i < runs; i++) {
-        if (i == r || experiment_same(run[i]->view, run[r]->view)) {
+    for (int i = 0; i < runs && !is_copy(run, r); i++) {
+        if (i == r || (experiment_same(run[i]->view, run[r]->view) && !is_copy(run, i))) {
             first = first < 0 ? i : first;
             members++;
         }

@@ -138,9 +138,14 @@ static int has_coordinates(struct pareto_set *s, const struct runview *v, int ru
 
 static struct pareto_point *point_of(struct pareto_set *s, const struct runview *const *run, int r)
 {
-    for (int i = 0; i < s->n; i++)
-        if (experiment_same(run[s->point[i].run[0]], run[r]))
-            return &s->point[i];
+    for (int i = 0; i < s->n; i++) {
+        struct pareto_point *p = &s->point[i];
+        int is_copy = 0;
+        for (int k = 0; k < p->runs; k++)
+            is_copy |= experiment_is_copy(run[p->run[k]], run[r]);
+        if (!is_copy && experiment_same(run[p->run[0]], run[r]))
+            return p;
+    }
     struct pareto_point *p = &s->point[s->n++];
     const char *budget = runview_config(run[r], "train.flops_budget");
     p->budget = budget ? strtod(budget, NULL) : 0;
