@@ -525,7 +525,7 @@ const char *compare_table(struct view *v)
     struct str of = {0};
     uint64_t generation = 0;
     int k = 4;
-    snprintf(width, sizeof width, "%d", v->cols > 23 ? v->cols - 3 : 20);
+    snprintf(width, sizeof width, "%d", v->cols > 24 ? v->cols - 4 : 20);
     str_addf(&of, "%s\n", width);
     for (size_t i = 0; i < n && k < 63; i++)
         if (all[i].is_marked) {
