@@ -309,13 +309,18 @@ static void keep_unsynced(struct runlog_writer *w, const char *p, size_t n)
 
 static void cut_torn(struct runlog_writer *w)
 {
-    struct stat st;
-    if (!w->is_torn || w->is_taken)
-        return;
-    if (is_shorter(w) || fs_truncate(w->fd, w->offset) == 0)
+    if (w->is_torn && !w->is_taken && (is_shorter(w) || fs_truncate(w->fd, w->offset) == 0))
         w->is_torn = 0;
-    else if (fs_fstat(w->fd, &st) == 0)
-        w->offset = (uint64_t)st.st_size; /* readers skip the torn bytes by their checksum */
+}
+
+/* A full disk may leave no room to make a file shorter.  When that still fails with the next record,
+ * it comes after the torn bytes, which readers skip by their checksum. */
+static void pass_torn(struct runlog_writer *w)
+{
+    struct stat st;
+    cut_torn(w);
+    if (w->is_torn && !w->is_taken && fs_fstat(w->fd, &st) == 0)
+        w->offset = (uint64_t)st.st_size;
 }
 
 /* The server of a network file system has forgotten its handles: the file is opened again where its
@@ -340,7 +345,7 @@ static int open_stale(struct runlog_writer *w, size_t n)
     log_warn("%s: its handle was stale, and it was opened again", w->path);
     w->is_unsure = !w->is_unkept;
     w->is_torn = 1;
-    cut_torn(w);
+    pass_torn(w);
     return 1;
 }
 
@@ -358,7 +363,7 @@ static int put(struct runlog_writer *w, const char *p, size_t n, struct err *e)
 {
     if (w->is_taken)
         return err_set(e, DS_EBUSY, "%s was taken by another process while its handle was stale", w->path);
-    cut_torn(w);
+    pass_torn(w);
     int rc = restore_tail(w, e);
     if (rc == 0)
         rc = fs_write_all(w->fd, p, n, w->path, e);

@@ -699,6 +699,58 @@ T(a_full_disk_keeps_records_in_memory_and_writes_them_later) /* D2 */
     t_eq(gaps + lost, 0);
 }
 
+static int torn_writes; /* the first takes half, the second nothing */
+
+static ssize_t torn_write(int fd, const void *b, size_t n)
+{
+    if (++torn_writes == 2) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return write(fd, b, torn_writes == 1 ? n / 2 : n);
+}
+
+static void write_torn(const char *p)
+{
+    struct runlog_writer *w;
+    struct err e = {0};
+    struct fs_ops full = *fs_ops_get();
+    t_ok(runlog_writer_open(&w, p, &e), &e);
+    t_ok(append(w, 0, &e), &e);
+    full.write = torn_write;
+    fs_ops_set(&full);
+    for (int i = 1; i < 4; i++)
+        t_ok(append(w, i, &e), &e);
+    fs_ops_set(NULL);
+    t_eq(runlog_writer_buffered(w), 0);
+    runlog_writer_close(w);
+}
+
+/* As btrfs is without quota. */
+T(a_disk_too_full_to_make_a_log_shorter_leaves_no_gap_once_it_has_room) /* D2 */
+{
+    char p[512];
+    uint64_t records, gaps, lost;
+    log_to(quiet, NULL);
+    snprintf(p, sizeof p, "%s/log.mp", t_tmpdir());
+    setenv("DEPTHSCOPE_FAIL", "ftruncate:1", 1);
+    write_torn(p);
+    count(p, &records, &gaps, &lost);
+    t_true(records == 4 && gaps == 0 && lost == 0);
+}
+
+T(a_log_that_cannot_be_made_shorter_has_a_gap_and_every_record) /* D2 */
+{
+    char p[512];
+    uint64_t records, gaps, lost;
+    log_to(quiet, NULL);
+    snprintf(p, sizeof p, "%s/log.mp", t_tmpdir());
+    setenv("DEPTHSCOPE_FAIL", "ftruncate:1+", 1);
+    write_torn(p);
+    count(p, &records, &gaps, &lost);
+    t_true(records == 4 && gaps == 1 && lost == 0);
+}
+
 static int loses_at, zeros_remain; /* instead of a shorter file */
 
 /* As a network file system that is over its quota: what it took before is not there either. */
