@@ -80,7 +80,9 @@ class Programs:
                                stdin=subprocess.DEVNULL, timeout=self.seconds)
             out, status = r.stdout + r.stderr, r.returncode
         except subprocess.TimeoutExpired:
-            out, status = "longer than %d s" % self.seconds, -1
+            out, status = "longer than %d s" % self.seconds, 1
+        if status in (-2, -9, -15) and budget.left() <= 0:
+            return  # interrupted: it is run again
         count = re.findall(r"^\S+: (\d+) passed, (\d+) failed, (\d+) skipped$", out, re.M)
         failed = state.setdefault("failed", {})
         if status == 0 and count and count[-1][1] == "0":
