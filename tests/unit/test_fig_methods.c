@@ -294,6 +294,17 @@ T(intervals_end_at_the_edges_of_the_plot)
     clear();
 }
 
+T(a_copy_of_a_run_is_no_further_seed)
+{
+    const char *dir = t_tmpdir();
+    add_seeds(dir);
+    add(meth_routed(dir, 0.5, 1), "copy");
+    struct figure f = draw("capacity_layer");
+    t_truef(strstr(str_text(&f.caption), "n = 2 seeds") != NULL, "%s", str_text(&f.caption));
+    figure_release(&f);
+    clear();
+}
+
 T(the_data_hash_depends_on_the_data)
 {
     const char *dir = t_tmpdir();
