@@ -475,20 +475,7 @@ int sampler_probs(struct sampler *s, const real *logits, const struct sample_opt
 
 int32_t sample_at(const double *p, int V, double at)
 {
-    double sum = 0;
-    int32_t last = 0;
-    for (int v = 0; v < V; v++)
-        sum += p[v];
-    at *= sum;
-    for (int v = 0; v < V; v++) {
-        if (!(p[v] > 0))
-            continue;
-        last = v;
-        at -= p[v];
-        if (at < 0)
-            break;
-    }
-    return last; /* rounding may leave a remainder of `at` */
+    return index_at(p, V, at * sum_of(p, V));
 }
 
 /* ---- llama2.c's sampler ---- */

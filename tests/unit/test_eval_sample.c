@@ -1,6 +1,7 @@
 /* From logits to tokens. */
 #include "t.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/rng.h"
@@ -28,6 +29,17 @@ T(temperature_zero_takes_the_most_likely_and_the_lower_id_of_two)
 {
     const real x[] = {1, 3, 3, 2};
     t_eq(pick(x, 4, (struct sample_options){.top_p = 1}, 0), 1);
+}
+
+/* Running sums round otherwise than the whole sum, so that nothing may be left to pass it. */
+T(a_draw_just_below_one_takes_the_last_index_with_a_weight)
+{
+    enum { MOST = 700, NONE = 5 };
+    double p[MOST + NONE] = {0};
+    for (int n = 1; n <= MOST; n++) {
+        p[n - 1] = 0.1 + rng_at(1, RNG_TEST, 0, 0, (uint32_t)n);
+        t_eq(sample_at(p, n + NONE, nextafter(1, 0)), n - 1);
+    }
 }
 
 T(top_k_of_one_is_greedy_at_any_temperature)
