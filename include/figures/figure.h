@@ -20,6 +20,7 @@ struct figure_options {
     const char *label;   /* first sentence of the caption: "Quick: 90 steps per run."        */
     double smooth;       /* training: smoothing weight, 0 <= x < 1; < 0 = 0.9                */
     int probe;           /* routing_map: index of the text; < 0 = the newest                 */
+    int64_t step;        /* of probes: the newest up to this step; < 0 = of all              */
     double dpi;          /* of PNG; 0 = that of the venue (at least 300)                     */
 };
 void figure_options_default(struct figure_options *o);
@@ -83,6 +84,7 @@ struct figure_recipe {
     int runs;
     double smooth, dpi;
     int probe;
+    int64_t step;
 };
 /* Reads the recipe from the bytes of a PNG; DS_ENOTFOUND when it has none, DS_EFORMAT when the
  * bytes are not a PNG. */

@@ -286,6 +286,8 @@ const char *runview_help(const struct runview *v, const char *name);
 /* Newest probe of an index (index < 0: any), or NULL; one that a resume superseded only if there is
  * no other. */
 const struct probe *runview_probe(const struct runview *v, int index);
+/* The same among those of at most `step`. */
+const struct probe *runview_probe_at(const struct runview *v, int index, int64_t step);
 /* Caveat to show with its decisions: "top-k, not causal", or "". */
 const char *probe_caveat(const struct probe *p);
 const struct matrix *probe_cell(const struct probe *p, const char *name);

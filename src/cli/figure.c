@@ -1,5 +1,6 @@
 /* depthscope figure: draws figures from runs, CSV tables and JSON results, lists them, and redraws
  * a PNG from its own recipe. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "figures/figure.h"
 
 enum { PNG_BYTES_MAX = 256 << 20 };
+#define STEP_MAX 9007199254740992.0 /* every integer up to it is a double */
 
 struct cli_option figure_options[] = {
     {.name = "o", .has_value = 1, .help = "DIR  output directory (default: exports)"},
@@ -26,6 +28,7 @@ struct cli_option figure_options[] = {
      .help = "NAME  x axis of curves: step, tokens, seconds, progress, flops or a metric"},
     {.name = "smooth", .has_value = 1, .help = "X  smoothing of curves, 0 to 1"},
     {.name = "probe", .has_value = 1, .help = "N  index of the probe text"},
+    {.name = "step", .has_value = 1, .help = "N  the newest probes up to this step"},
     {.name = "dpi", .has_value = 1, .help = "N  resolution of the PNG, 300 to 2400"},
     {.name = "again", .has_value = 1, .help = "FILE.png  redraw it from its own recipe"},
     {.name = "dry-run",
@@ -53,14 +56,15 @@ struct opened {
 /* ---- command line
  * ---------------------------------------------------------------------------- */
 
-static int number(const struct cli_args *a, const char *name, double *out, struct err *e)
+static int number(const struct cli_args *a, const char *name, double most, double *out,
+                  struct err *e)
 {
     const char *text = cli_value(a, name);
     char *end;
     if (!text)
         return 0;
     *out = strtod(text, &end);
-    if (end == text || *end || !(*out >= 0 && *out <= 1e6))
+    if (end == text || *end || !(*out >= 0 && *out <= most))
         return err_set(e, DS_EUSAGE, "--%s: \"%s\": number out of range or malformed", name, text);
     return 0;
 }
@@ -87,7 +91,7 @@ static int check_formats(const char *list, struct err *e)
 
 static int read_request(struct request *r, const struct cli_args *a, struct err *e)
 {
-    double probe = r->opt.probe;
+    double probe = r->opt.probe, step = (double)r->opt.step;
     words(a, "out", &r->dir);
     words(a, "o", &r->dir);
     words(a, "format", &r->formats);
@@ -98,13 +102,17 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     words(a, "x", &r->opt.x);
     r->json = cli_flag(a, "json");
     r->is_dry = cli_flag(a, "dry-run");
-    int rc = number(a, "smooth", &r->opt.smooth, e);
+    int rc = number(a, "smooth", 1e6, &r->opt.smooth, e);
     if (rc == 0)
-        rc = number(a, "probe", &probe, e);
+        rc = number(a, "probe", 1e6, &probe, e);
     if (rc == 0)
-        rc = number(a, "dpi", &r->opt.dpi, e);
+        rc = number(a, "step", STEP_MAX, &step, e);
+    if (rc == 0 && (probe != floor(probe) || step != floor(step)))
+        rc = err_set(e, DS_EUSAGE, "--probe and --step: expected integers");
     if (rc == 0)
-        rc = number(a, "preview", &r->preview, e);
+        rc = number(a, "dpi", 1e6, &r->opt.dpi, e);
+    if (rc == 0)
+        rc = number(a, "preview", 1e6, &r->preview, e);
     if (rc == 0 && cli_value(a, "preview") && r->preview < 1)
         rc = err_set(e, DS_EUSAGE, "--preview 0: expected a width in pixels, from 16 to 16384");
     if (rc == 0)
@@ -118,6 +126,7 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     if (rc == 0 && a->n_rest > FIGURE_RUNS_MAX + 1)
         rc = err_set(e, DS_EUSAGE, "figure: too many runs, must be at most %d", FIGURE_RUNS_MAX);
     r->opt.probe = (int)probe;
+    r->opt.step = (int64_t)step;
     r->name = a->n_rest > 0 ? a->rest[0] : NULL;
     for (int i = 1; rc == 0 && i < a->n_rest; i++)
         r->path[r->paths++] = a->rest[i];
@@ -433,6 +442,7 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
                                  .version = r->opt.version,
                                  .smooth = recipe->smooth,
                                  .probe = recipe->probe,
+                                 .step = recipe->step,
                                  .dpi = recipe->dpi};
     int changed = 0, rc = open_runs(&o, (const char *const *)recipe->path, recipe->runs, e);
     if (rc == 0)

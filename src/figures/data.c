@@ -1,6 +1,7 @@
 /* Access to the values of a figure: reports what is missing and hashes every value that is used. */
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,23 @@ int data_flops_dense(struct sheet *s, int run, double *out, struct err *e)
     return 0;
 }
 
+int64_t data_last_step(const struct sheet *s)
+{
+    return s->opt.step >= 0 ? s->opt.step : INT64_MAX;
+}
+
+void data_step_words(const struct sheet *s, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (s->opt.step >= 0)
+        snprintf(out, size, " up to step %lld", (long long)s->opt.step);
+}
+
+const struct probe *data_probe_of(const struct sheet *s, int run, int index)
+{
+    return runview_probe_at(s->run[run].view, index, data_last_step(s));
+}
+
 const struct probe *data_probe(const struct sheet *s, int run, int i)
 {
     const struct runview *v = s->run[run].view;
@@ -121,12 +139,13 @@ const struct probe *data_probe(const struct sheet *s, int run, int i)
     for (int k = 0;; k++) {
         int next = INT_MAX;
         for (size_t p = 0; p < v->n_probes; p++)
-            if (v->probe[p]->index > last && v->probe[p]->index < next)
+            if (v->probe[p]->index > last && v->probe[p]->index < next &&
+                v->probe[p]->step <= data_last_step(s))
                 next = v->probe[p]->index;
         if (next == INT_MAX)
             return NULL;
         if (k == i)
-            return runview_probe(v, next);
+            return data_probe_of(s, run, next);
         last = next;
     }
 }

@@ -85,7 +85,7 @@ int figure_takes(int i, const struct figure_run *r)
 
 void figure_options_default(struct figure_options *o)
 {
-    *o = (struct figure_options){.smooth = -1, .probe = -1};
+    *o = (struct figure_options){.smooth = -1, .probe = -1, .step = -1};
 }
 
 static const struct figure_ops *find(const char *name, struct err *e)
@@ -227,6 +227,8 @@ static void command_text(const struct sheet *s, struct str *out)
         str_addf(out, " --smooth %.9g", s->opt.smooth);
     if (s->opt.probe >= 0)
         str_addf(out, " --probe %d", s->opt.probe);
+    if (s->opt.step >= 0)
+        str_addf(out, " --step %lld", (long long)s->opt.step);
     if (s->opt.dpi > 0)
         str_addf(out, " --dpi %.9g", s->opt.dpi);
 }
@@ -250,6 +252,8 @@ static void write_recipe(const struct sheet *s, struct figure *f)
         json_add_str(out, "x", s->opt.x);
     json_add_num(out, "smooth", s->opt.smooth);
     json_add_int(out, "probe", s->opt.probe);
+    if (s->opt.step >= 0)
+        json_add_int(out, "step", s->opt.step);
     json_add_num(out, "dpi", s->opt.dpi);
     json_key(out, "runs");
     str_add(out, "[");

@@ -182,7 +182,12 @@ int data_column(struct sheet *s, int run, const char *name, const struct vector 
 int data_layers(struct sheet *s, int run, int *out, struct err *e) DS_CHECK;
 int data_flops_dense(struct sheet *s, int run, double *out, struct err *e) DS_CHECK;
 void data_hash(struct sheet *s, const char *what, const void *p, size_t n);
-/* The newest probe of the i-th text of a run, in order of index; NULL past the end. */
+/* The step of --step, INT64_MAX without; the words about it for a caption, "" without. */
+int64_t data_last_step(const struct sheet *s);
+void data_step_words(const struct sheet *s, char *out, size_t size);
+/* The newest probe of a text (index < 0: of any) up to that step; NULL if none. */
+const struct probe *data_probe_of(const struct sheet *s, int run, int index);
+/* That of the i-th text that has one, in order of index; NULL past the end. */
 const struct probe *data_probe(const struct sheet *s, int run, int i);
 /* The layer before which the token exited (cell "exited"); -1: it never exited. */
 int data_exit_layer(const struct matrix *exited, int token);
@@ -200,7 +205,7 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
                 const void *ctx, struct err *e) DS_CHECK;
 /* Adds a note to the caption when the decisions of a probe are not inference-time ones. */
 void strips_caveat(struct sheet *s, const struct probe *p);
-/* The probe selected by --probe (default: newest) of the only run; an error without text, or with
+/* The probe selected by --probe and --step (default: newest) of the only run; an error without text, or with
  * needs_run without decisions. */
 int strips_probe(struct sheet *s, int needs_run, const struct probe **out, struct err *e) DS_CHECK;
 /* A legend above the strips, boxes with labels in rows; returns its height. */

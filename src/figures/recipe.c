@@ -46,6 +46,7 @@ static int take(struct figure_recipe *r, const struct json_node *root)
     r->smooth = json_num(json_get(root, "smooth"), -1);
     r->dpi = json_num(json_get(root, "dpi"), 0);
     r->probe = (int)fmax(-1, fmin(1e6, json_num(json_get(root, "probe"), -1)));
+    r->step = json_int(json_get(root, "step"), -1);
     if (!r->name || !r->venue || !r->theme || !r->data_hash)
         return DS_EFORMAT;
     return take_runs(r, json_get(root, "runs"));

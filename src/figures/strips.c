@@ -144,11 +144,13 @@ int strips_probe(struct sheet *s, int needs_run, const struct probe **out, struc
     if (s->runs != 1)
         return err_set(e, DS_EUSAGE, "figure %s: expected one run, found %d", s->ops->name,
                        s->runs);
-    const struct probe *p = runview_probe(s->run[0].view, s->opt.probe);
+    const struct probe *p = data_probe_of(s, 0, s->opt.probe);
+    char index[32] = "", step[40] = "";
+    if (s->opt.probe >= 0)
+        snprintf(index, sizeof index, " of index %d", s->opt.probe);
+    data_step_words(s, step, sizeof step);
     if (!p)
-        return sheet_fail(s, 0, e,
-                          s->opt.probe >= 0 ? "no record 'probe' of index %d" : "no record 'probe'",
-                          s->opt.probe);
+        return sheet_fail(s, 0, e, "no record 'probe'%s%s", index, step);
     if ((needs_run && !p->run) || p->layers < 1 || p->tokens < 1 || !p->piece)
         return sheet_fail(s, 0, e,
                           "its newest record 'probe' has no decisions ('run') or no 'text'");

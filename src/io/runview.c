@@ -412,10 +412,15 @@ const char *runview_config(const struct runview *v, const char *key)
 
 const struct probe *runview_probe(const struct runview *v, int index)
 {
+    return runview_probe_at(v, index, INT64_MAX);
+}
+
+const struct probe *runview_probe_at(const struct runview *v, int index, int64_t step)
+{
     const struct probe *old = NULL;
     for (size_t i = v->n_probes; i-- > 0;) {
         const struct probe *p = v->probe[i];
-        if (index >= 0 && p->index != index)
+        if ((index >= 0 && p->index != index) || p->step > step)
             continue;
         if (!p->is_old)
             return p;

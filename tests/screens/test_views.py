@@ -167,7 +167,9 @@ def exported(name, *script, words, view):
         play(*script, "keys e", *["command log", "keys h"] * n, words=(*words, "--view", view))
         if os.path.exists(path):
             with open(path, "rb") as f:
-                return f.read()
+                recipe = f.read()
+            if words[0].encode() in recipe:  # an export outlives the workbench that began it
+                return recipe
     raise AssertionError("no " + path)
 
 
@@ -177,7 +179,13 @@ def an_export_is_of_what_the_view_shows():
     for part in (b"--metric grad_norm", b"-x seconds", b"--smooth 0.9", b"tiny", b"two"):
         assert part in recipe, (part, recipe[:2000])
     recipe = exported("routing_map", "keys }", words=("tiny", "two"), view="depth")
-    assert b"--probe 1" in recipe and b"two" not in recipe, recipe[:2000]
+    assert b"--probe 1" in recipe and b"--step" not in recipe and b"two" not in recipe, recipe[:2000]
+    log = Log("runs/scrub/log.mp")
+    log.put("head", 0, run="scrub", method="mod", layers=1, steps=20, flops_dense=1.0)
+    for step in (10, 20):
+        log.put("probe", step, index=0, name="t", layers=1, ids=[1], text=["a"], run=[[step // 20]])
+    recipe = exported("routing_map", "keys ,", words=("scrub",), view="depth")
+    assert b"--probe 0 --step 10" in recipe, recipe[:2000]
     recipe = exported("pareto", "command metric bits_per_byte", words=("tiny", "third"), view="pareto")
     assert b"--metric flops_ratio,bits_per_byte" in recipe and b"third" in recipe, recipe[:2000]
     says("pareto", ("keys x e", "figure pareto: no axis of FLOPs per token; x chooses FLOPs or time of dense"))

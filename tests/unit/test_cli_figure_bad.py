@@ -95,6 +95,7 @@ def options_that_a_figure_does_not_know_are_named():
             ("exit_rules evals.json -x nope", "x = nope: expected depth_mean"),
             ("exit_rules rules.json", "too many exit rules, 40: expected at most 16"),
             ("depth_by_need rules.json", "too many exit rules and capacities: expected at most 15"),
+            ("routing_map tiny --step 1.5", "--probe and --step: expected integers"),
             ("speculation many-drafts.json", "too many drafts: expected at most 15")):
         status, out, err = call("figure", *words.split(), "-o", "never")
         assert status == 2 and part in err and not out, (words, status, err)
@@ -202,6 +203,28 @@ def more_experiments_than_panels_are_refused():
         assert status == 2 and "expected at most" in err and not out, (figure, status, err)
         one_line([figure], err)
     run("figure", "loss_flops", *many, "-o", "drawn", "--format", "png")
+
+
+@test
+def probes_are_those_of_the_step_asked_for():
+    log = Log("late.mp")
+    log.put("head", 0, format=1, run="late", method="edp", layers=3, steps=40, flops_dense=100.0)
+    for step, index, gates in ((8, 0, .25), (16, 0, .75), (16, 1, 1.0), (24, 1, .5)):
+        log.put("layer", step, exit_rate=[step / 100, 0.0, 0.0])
+        log.put("probe", step, **dict(PROBE, index=index, cell={"gate": [[gates] * 3] * 3}))
+    log.file.close()
+    for words, part in (("routing_map late.mp --step 7", "no record 'probe' up to step 7"),
+                        ("routing_map late.mp --probe 1 --step 15", "no record 'probe' of index 1 up to step 15"),
+                        ("router_hist late.mp --step 7", "no record 'probe'"),
+                        ("exit_hist late.mp --step 7", "no record 'layer' with 'exit_rate' up to step 7")):
+        t.refused(part, "figure", *words.split(), "-o", "never", code=1)
+    for words, part in (("routing_map --step 15", "at step 8:"), ("routing_map --step 16 --probe 0", "at step 16:"),
+                        ("routing_map", "at step 24:"), ("router_hist --step 9", "each text up to step 9, without"),
+                        ("exit_hist --step 17", "training at step 16")):
+        name, *rest = words.split()
+        made = json.loads(run("figure", name, "late.mp", *rest, "-o", "late", "--json"))["figures"][0]
+        assert part in made["caption"] and ("1 probe text" in made["caption"]) == (name == "router_hist"), made["caption"]
+        assert "unchanged" in run("figure", "--again", "late/%s.png" % name)
 
 
 @test

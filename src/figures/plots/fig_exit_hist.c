@@ -81,14 +81,20 @@ static int take_rates(struct sheet *s, struct exits *x, int run, int place, stru
     int rc = room(s, x, run, v->layers, e);
     if (rc < 0)
         return rc;
-    const float *at = v->value + (v->n - 1) * (size_t)v->layers;
+    size_t n = v->n;
+    while (n > 0 && v->step[n - 1] > data_last_step(s))
+        n--;
+    if (n == 0)
+        return sheet_fail(s, run, e, "no record 'layer' with 'exit_rate' up to step %lld",
+                          (long long)s->opt.step);
+    const float *at = v->value + (n - 1) * (size_t)v->layers;
     double left = 0;
     for (int l = 0; l < v->layers; l++) {
         *share_at(x, l, place) = isfinite(at[l]) ? (double)at[l] : 0;
         left += *share_at(x, l, place);
     }
     *share_at(x, v->layers, place) = fmax(0, 1 - left);
-    x->step = v->step[v->n - 1];
+    x->step = v->step[n - 1];
     data_hash(s, "exit_rate", at, (size_t)v->layers * sizeof *at);
     return 0;
 }
@@ -148,13 +154,14 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     for (int k = 0; rc == 0 && k < g->runs; k++)
         rc = (cells ? take_probes : take_rates)(s, &x, g->run[k], k, e);
     if (rc == 0) {
-        char n[32];
+        char n[32], step[40];
         draw_exits(s, set, i, &x, p);
         number_format(n, sizeof n, (double)x.tokens, 0);
+        data_step_words(s, step, sizeof step);
         if (set->n > 1)
             sheet_note(s, "%s:", g->label);
         if (cells)
-            sheet_note(s, "n = %s tokens of the newest probes, %d seed%s.", n, g->runs,
+            sheet_note(s, "n = %s tokens of the newest probes%s, %d seed%s.", n, step, g->runs,
                        g->runs == 1 ? "" : "s");
         else
             sheet_note(s, "Exit rates of training at step %lld, %d seed%s.", (long long)x.step,

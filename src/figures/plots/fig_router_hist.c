@@ -155,11 +155,14 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
 
 static int draw(struct sheet *s, struct err *e)
 {
+    char step[40];
     int rc = groups_draw(s, PANELS_MAX, draw_panel, NULL, e);
+    data_step_words(s, step, sizeof step);
     if (rc == 0)
-        sheet_note(s, "Gates of the newest probe of each text, without always-on layers and tokens "
-                      "that had exited; "
-                      "dashed: 0.5.");
+        sheet_note(s,
+                   "Gates of the newest probe of each text%s, without always-on layers and tokens "
+                   "that had exited; dashed: 0.5.",
+                   step);
     return rc;
 }
 

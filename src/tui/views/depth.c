@@ -14,7 +14,8 @@ struct depth {
     struct cells cells;
     struct pick pick;
     unsigned char *mark; /* (tokens) */
-    char index[12];      /* of the text, for an export */
+    char index[12];      /* of the text, for an export; step: the held one's */
+    char step[24];
 };
 
 static int depth_open(struct view *v, struct err *e)
@@ -278,7 +279,12 @@ static int depth_words(struct view *v, const char **word, enum figure_runs *of)
     word[1] = "--probe";
     word[2] = d->index;
     *of = FIGURE_OF_ONE;
-    return p ? 3 : 1;
+    if (!p || !d->pick.is_held)
+        return p ? 3 : 1;
+    snprintf(d->step, sizeof d->step, "%lld", (long long)p->step);
+    word[3] = "--step";
+    word[4] = d->step;
+    return 5;
 }
 
 /* clang-format off */
