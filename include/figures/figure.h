@@ -16,6 +16,8 @@ struct figure_options {
     const char *theme;   /* "light" (default)                                                */
     const char *metric;  /* training: "loss,val_loss"; loss_*: the scalar of the evaluation   */
     const char *x;       /* curves over training: a run_axis (io/runview.h) or a metric; "step" */
+    const char *log;     /* curves: "x", "y" or "x,y", logarithmic axes                       */
+    const char *range;   /* curves: "A..B" on the x axis, also "A.." and "..B"                */
     const char *version; /* of the program, for the recipe                                   */
     const char *label;   /* first sentence of the caption: "Quick: 90 steps per run."        */
     double smooth;       /* training: smoothing weight, 0 <= x < 1; < 0 = 0.9                */
@@ -79,7 +81,7 @@ const char *figure_venue(int i, char *words, size_t size);
 
 /* The recipe of a PNG.  Free with figure_recipe_release. */
 struct figure_recipe {
-    char *name, *venue, *theme, *metric, *x, *version, *label, *data_hash;
+    char *name, *venue, *theme, *metric, *x, *log, *range, *version, *label, *data_hash;
     char **path, **run; /* path as given; name of the run */
     int runs;
     double smooth, dpi;

@@ -26,6 +26,8 @@ struct cli_option figure_options[] = {
     {.name = "x",
      .has_value = 1,
      .help = "NAME  x axis of curves: step, tokens, seconds, progress, flops or a metric"},
+    {.name = "log", .has_value = 1, .help = "x|y|x,y  logarithmic axes of curves"},
+    {.name = "range", .has_value = 1, .help = "A..B  range of the x axis of curves"},
     {.name = "smooth", .has_value = 1, .help = "X  smoothing of curves, 0 to 1"},
     {.name = "probe", .has_value = 1, .help = "N  index of the probe text"},
     {.name = "step", .has_value = 1, .help = "N  the newest probes up to this step"},
@@ -100,6 +102,8 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     words(a, "theme", &r->opt.theme);
     words(a, "metric", &r->opt.metric);
     words(a, "x", &r->opt.x);
+    words(a, "log", &r->opt.log);
+    words(a, "range", &r->opt.range);
     r->json = cli_flag(a, "json");
     r->is_dry = cli_flag(a, "dry-run");
     int rc = number(a, "smooth", 1e6, &r->opt.smooth, e);
@@ -439,6 +443,8 @@ static int redraw(const struct request *r, const struct figure_recipe *recipe, s
                                  .metric = recipe->metric,
                                  .label = recipe->label,
                                  .x = recipe->x,
+                                 .log = recipe->log,
+                                 .range = recipe->range,
                                  .version = r->opt.version,
                                  .smooth = recipe->smooth,
                                  .probe = recipe->probe,

@@ -113,6 +113,35 @@ void curve_x_label(const struct sheet *s, char *out, size_t size)
 
 /* ---- metrics ---- */
 
+/* Keeps what the axes show; smoothed before, so that a curve is the same at any range. */
+static void crop(const struct sheet *s, struct curve *c)
+{
+    size_t n = 0;
+    c->nonfinite = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        if (!(c->x[i] >= s->x_from && c->x[i] <= s->x_to) || (s->is_log_x && c->x[i] <= 0))
+            continue;
+        c->step[n] = c->step[i];
+        c->x[n] = c->x[i];
+        c->y[n] = c->y[i];
+        c->smooth[n] = c->smooth[i];
+        c->lo[n] = c->lo[i];
+        c->hi[n] = c->hi[i];
+        c->nonfinite += isfinite(c->y[n++]) ? 0 : 1;
+    }
+    c->n = n;
+}
+
+static int no_point(struct sheet *s, int run, const char *metric, struct err *e)
+{
+    const char *x = s->opt.x ? s->opt.x : "step";
+    if (s->opt.range || s->is_log_x)
+        return sheet_fail(s, run, e, "no point of '%s' has %s in %s%s", metric, x,
+                          s->opt.range ? s->opt.range : "..",
+                          s->is_log_x ? " on a logarithmic axis" : "");
+    return sheet_fail(s, run, e, "no point of '%s' has x = %s", metric, x);
+}
+
 /* The points of one run that were not superseded by a resume. */
 static int take_run(struct sheet *s, int run, const char *metric, struct curve *c, struct err *e)
 {
@@ -134,14 +163,13 @@ static int take_run(struct sheet *s, int run, const char *metric, struct curve *
         c->step[c->n] = (double)v->step[i];
         c->x[c->n] = x;
         c->y[c->n++] = v->value[i];
-        c->nonfinite += isfinite(v->value[i]) ? 0 : 1;
     }
+    smooth_curve(c, weight_for(s, metric, c->n));
+    crop(s, c);
     if (c->n == 0)
-        return sheet_fail(s, run, e, "no point of '%s' has x = %s", metric,
-                          s->opt.x ? s->opt.x : "step");
+        return no_point(s, run, metric, e);
     data_hash(s, metric, c->x, c->n * sizeof *c->x);
     data_hash(s, metric, c->y, c->n * sizeof *c->y);
-    smooth_curve(c, weight_for(s, metric, c->n));
     return 0;
 }
 
@@ -200,31 +228,44 @@ int curve_metric(struct sheet *s, const struct group *g, const char *metric, str
     return rc;
 }
 
-/* Every point if they fit, else the minimum and maximum of each column, so that a single-step spike
- * remains visible. */
+/* Points a to b, which share a column: the first, the least, the most and the last of them. */
+static size_t reduce(const struct curve *c, size_t a, size_t b, double *x, double *y)
+{
+    size_t least = a, most = a, n = 0;
+    for (size_t i = a; i < b; i++) {
+        least = c->y[i] < c->y[least] ? i : least;
+        most = c->y[i] > c->y[most] ? i : most;
+    }
+    for (size_t i = a; i < b; i++)
+        if (i == a || i == least || i == most || i + 1 == b) {
+            x[n] = c->x[i];
+            y[n++] = c->y[i];
+        }
+    return n;
+}
+
+/* Every point if they fit, else those of each column, so that a single-step spike remains
+ * visible. */
 static void draw_raw(struct sheet *s, struct panel *p, const struct curve *c, int rgb)
 {
+    double *x = c->n > 2 * COLUMNS ? mem_alloc(2 * c->n, sizeof *x) : NULL;
+    double *y = x ? x + c->n : NULL;
+    size_t n = 0;
     pen_dash(s->pen, NULL, 0);
     pen_colour(s->pen, rgb, 0.3);
     pen_width(s->pen, s->venue->line * 0.55);
-    if (c->n <= 2 * COLUMNS) {
+    for (size_t a = 0, b; x && a < c->n; a = b) {
+        double column = floor((axis_at(&p->ax, c->x[a]) - p->x) / p->w * COLUMNS);
+        for (b = a + 1; b < c->n && isfinite(c->y[a]) && isfinite(c->y[b]) &&
+                        floor((axis_at(&p->ax, c->x[b]) - p->x) / p->w * COLUMNS) == column;)
+            b++;
+        n += reduce(c, a, b, x + n, y + n);
+    }
+    if (x)
+        panel_line(s, p, x, y, n);
+    else
         panel_line(s, p, c->x, c->y, c->n);
-        return;
-    }
-    for (int col = 0; col < COLUMNS; col++) {
-        size_t a = c->n * (size_t)col / COLUMNS, b = c->n * (size_t)(col + 1) / COLUMNS;
-        double lo = (double)INFINITY, hi = -(double)INFINITY;
-        for (size_t i = a; i < b; i++)
-            if (isfinite(c->y[i])) {
-                lo = fmin(lo, c->y[i]);
-                hi = fmax(hi, c->y[i]);
-            }
-        if (lo > hi)
-            continue;
-        double x = axis_at(&p->ax, c->x[a]), y0 = axis_at(&p->ay, lo), y1 = axis_at(&p->ay, hi);
-        pen_segment(s->pen, x, y0, x, y1);
-        panel_mark_line(p, x, y0, x, y1);
-    }
+    mem_free(x);
 }
 
 /* A cross at the bottom of the plot for each non-finite value. */
@@ -271,7 +312,7 @@ void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i)
     if (!c->has_band && c->nonfinite > 0)
         draw_holes(s, p, c);
     for (size_t k = 0; k < c->n && c->n <= 30; k++)
-        if (isfinite(c->smooth[k])) {
+        if (isfinite(c->smooth[k]) && !(p->ay.is_log && c->smooth[k] <= 0)) {
             double x = axis_at(&p->ax, c->x[k]), y = axis_at(&p->ay, c->smooth[k]);
             sheet_marker(s, i, x, y, s->venue->line * 1.4, rgb, 0);
         }
@@ -285,6 +326,22 @@ void curve_include(struct panel *p, const struct curve *c)
         axis_include(&p->ay, c->has_band ? c->lo[i] : c->y[i]);
         axis_include(&p->ay, c->has_band ? c->hi[i] : c->y[i]);
     }
+}
+
+void curve_axes(const struct sheet *s, struct panel *p, int is_log)
+{
+    axis_reset(&p->ax);
+    axis_reset(&p->ay);
+    p->ax.is_log = s->is_log_x;
+    p->ay.is_log = is_log || s->is_log_y;
+}
+
+void curve_pad(struct panel *p)
+{
+    if (!p->ax.is_log && p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
+        p->ax.lo = 0;
+    axis_pad(&p->ax, 0);
+    axis_pad(&p->ay, 0.05);
 }
 
 /* ---- layers ---- */
@@ -320,7 +377,6 @@ static void layer_point(const struct layer_series *v, size_t i, double x, const 
     c->y[c->n] = c->smooth[c->n] = n ? sum / n : (double)NAN;
     c->lo[c->n] = n ? lo : (double)NAN;
     c->hi[c->n++] = n ? hi : (double)NAN;
-    c->nonfinite += n ? 0 : 1;
 }
 
 /* A record whose step occurs again later was superseded by a resume. */
@@ -353,9 +409,10 @@ static int take_layers(struct sheet *s, int run, const char *metric, struct curv
         if (isfinite(x))
             layer_point(v, i, x, has, c);
     }
+    if (rc == 0)
+        crop(s, c);
     if (rc == 0 && c->n == 0)
-        rc = sheet_fail(s, run, e, "no point of '%s' has x = %s", metric,
-                        s->opt.x ? s->opt.x : "step");
+        rc = no_point(s, run, metric, e);
     if (rc == 0) {
         c->has_band = 1;
         data_hash(s, metric, c->x, c->n * sizeof *c->x);
@@ -429,9 +486,7 @@ int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4
     char x_label[128];
     if (!p)
         return err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
-    axis_reset(&p->ax);
-    axis_reset(&p->ay);
-    p->ay.is_log = v->is_log;
+    curve_axes(s, p, v->is_log);
     if (v->from_zero)
         axis_include(&p->ay, 0);
     for (int i = 0; i < v->n; i++) {
@@ -439,10 +494,7 @@ int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4
         if (v->label)
             panel_entry(p, v->label[i], sheet_series(s, i), i, -1, 1);
     }
-    if (p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
-        p->ax.lo = 0;
-    axis_pad(&p->ax, 0);
-    axis_pad(&p->ay, 0.05);
+    curve_pad(p);
     curve_x_label(s, x_label, sizeof x_label);
     p->x_label = x_label;
     p->y_label = v->y_label;

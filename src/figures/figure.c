@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -102,6 +103,27 @@ static const struct figure_ops *find(const char *name, struct err *e)
     return NULL;
 }
 
+static int end_of_range(const char *p, size_t n, double *out)
+{
+    return n == 0 || (decimal_read(p, n, '.', out) == n && isfinite(*out));
+}
+
+static int take_axes(struct sheet *s, struct err *e)
+{
+    const char *log = s->opt.log ? s->opt.log : "", *range = s->opt.range ? s->opt.range : "..";
+    const char *dots = strstr(range, "..");
+    s->is_log_x = strcmp(log, "x") == 0 || strcmp(log, "x,y") == 0;
+    s->is_log_y = strcmp(log, "y") == 0 || strcmp(log, "x,y") == 0;
+    if (s->opt.log && !s->is_log_x && !s->is_log_y)
+        return err_set(e, DS_EUSAGE, "log = %s: expected x, y or x,y", log);
+    s->x_from = -(double)INFINITY;
+    s->x_to = (double)INFINITY;
+    if (!dots || !end_of_range(range, (size_t)(dots - range), &s->x_from) ||
+        !end_of_range(dots + 2, strlen(dots + 2), &s->x_to) || !(s->x_from < s->x_to))
+        return err_set(e, DS_EUSAGE, "range = %s: expected A..B with A below B", range);
+    return 0;
+}
+
 static int check_options(struct sheet *s, struct err *e)
 {
     const struct figure_options *o = &s->opt;
@@ -117,7 +139,7 @@ static int check_options(struct sheet *s, struct err *e)
         return err_set(e, DS_EUSAGE, "smooth: must be at least 0 and less than 1");
     if (!(o->dpi == 0 || (o->dpi >= 300 && o->dpi <= 2400)))
         return err_set(e, DS_EUSAGE, "dpi: must be between 300 and 2400");
-    return 0;
+    return take_axes(s, e);
 }
 
 /* Runs for a figure of runs, JSON files of its shape for the others. */
@@ -223,6 +245,10 @@ static void command_text(const struct sheet *s, struct str *out)
         str_addf(out, " --metric %s", s->opt.metric);
     if (s->opt.x)
         str_addf(out, " --x %s", s->opt.x);
+    if (s->opt.log)
+        str_addf(out, " --log %s", s->opt.log);
+    if (s->opt.range)
+        str_addf(out, " --range %s", s->opt.range);
     if (s->opt.smooth >= 0)
         str_addf(out, " --smooth %.9g", s->opt.smooth);
     if (s->opt.probe >= 0)
@@ -250,6 +276,10 @@ static void write_recipe(const struct sheet *s, struct figure *f)
         json_add_str(out, "label", s->opt.label);
     if (s->opt.x)
         json_add_str(out, "x", s->opt.x);
+    if (s->opt.log)
+        json_add_str(out, "log", s->opt.log);
+    if (s->opt.range)
+        json_add_str(out, "range", s->opt.range);
     json_add_num(out, "smooth", s->opt.smooth);
     json_add_int(out, "probe", s->opt.probe);
     if (s->opt.step >= 0)

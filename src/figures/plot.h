@@ -30,6 +30,8 @@ struct sheet {
     const struct figure_run *run;
     int runs;
     double width, height; /* inside the margin */
+    int is_log_x, is_log_y;   /* of curves, and the range of their x axis */
+    double x_from, x_to;
     int background;
     struct str caption;
     struct sha256 data;
@@ -205,8 +207,8 @@ int strips_draw(struct sheet *s, const struct probe *p, int run, double y, strip
                 const void *ctx, struct err *e) DS_CHECK;
 /* Adds a note to the caption when the decisions of a probe are not inference-time ones. */
 void strips_caveat(struct sheet *s, const struct probe *p);
-/* The probe selected by --probe and --step (default: newest) of the only run; an error without text, or with
- * needs_run without decisions. */
+/* The probe selected by --probe and --step (default: newest) of the only run; an error without
+ * text, or with needs_run without decisions. */
 int strips_probe(struct sheet *s, int needs_run, const struct probe **out, struct err *e) DS_CHECK;
 /* A legend above the strips, boxes with labels in rows; returns its height. */
 struct strip_key {
@@ -239,7 +241,11 @@ void curve_x_label(const struct sheet *s, char *out, size_t size);
 /* 1 when every run of the sheet logged it. */
 int curve_has_metric(const struct sheet *s, const char *metric);
 int curve_has_layer(const struct sheet *s, const char *metric);
+/* Empty axes, logarithmic as --log says, the vertical one also with is_log; then the curves, and the
+ * space around them. */
+void curve_axes(const struct sheet *s, struct panel *p, int is_log);
 void curve_include(struct panel *p, const struct curve *c);
+void curve_pad(struct panel *p);
 void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i);
 void curve_release(struct curve *c);
 /* One panel of curves c (n) with labels; owns nothing. */

@@ -40,6 +40,8 @@ static int take(struct figure_recipe *r, const struct json_node *root)
     r->theme = text_of(root, "theme");
     r->metric = text_of(root, "metric");
     r->x = text_of(root, "x");
+    r->log = text_of(root, "log");
+    r->range = text_of(root, "range");
     r->version = text_of(root, "version");
     r->label = text_of(root, "label");
     r->data_hash = text_of(root, "data");
@@ -93,6 +95,8 @@ void figure_recipe_release(struct figure_recipe *r)
     mem_free(r->theme);
     mem_free(r->metric);
     mem_free(r->x);
+    mem_free(r->log);
+    mem_free(r->range);
     mem_free(r->version);
     mem_free(r->label);
     mem_free(r->data_hash);

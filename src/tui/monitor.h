@@ -50,7 +50,8 @@ struct monitor {
     int slots;
     struct chart_view at[PANELS_MAX];
     struct area area[PANELS_MAX];
-    char names[PANEL_METRICS * METRIC_BYTES], weight[16]; /* of an export */
+    /* of an export */
+    char names[PANEL_METRICS * METRIC_BYTES], weight[16], range[64];
 };
 
 extern const double monitor_weights[];
@@ -61,6 +62,7 @@ void monitor_find_panels(struct view *v);
 void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact);
 /* Draws the values at the cursor, one per curve. */
 void monitor_draw_readout(struct view *v, int index, struct area line);
+int monitor_log_y(const struct monitor *m, int index);
 double monitor_target(const struct runview *r); /* NaN = none */
 /* monitor_ranks.c */
 void monitor_draw_ranks(struct view *v, const struct panel *p, struct area a, int has_focus);

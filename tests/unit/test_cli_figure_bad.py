@@ -55,6 +55,9 @@ def data_that_a_figure_lacks_is_named():
     for words, part in (
             ("training nan.csv", "run nan: metric 'loss' has no finite value"),
             ("training big.csv -x nonsense", "no record 'metric' has 'nonsense'"),
+            ("training big.csv --range 40000..", "no point of 'loss' has step in 40000.."),
+            ("training below.csv --metric loss --log y", "metric 'loss' has no finite value above 0"),
+            ("training below.csv --log x --range ..0.5", "no point of 'loss' has step in ..0.5 on a logarithmic axis"),
             ("training big.csv -x flops", "no point of 'loss' has x = flops"),
             ("routing_map tiny --probe 99", "no record 'probe' of index 99"),
             ("loss_time tiny", "'time_ratio' is not a finite number"), ("exit_map tiny", "has no cell 'exited'"),
@@ -95,6 +98,10 @@ def options_that_a_figure_does_not_know_are_named():
             ("exit_rules evals.json -x nope", "x = nope: expected depth_mean"),
             ("exit_rules rules.json", "too many exit rules, 40: expected at most 16"),
             ("depth_by_need rules.json", "too many exit rules and capacities: expected at most 15"),
+            ("training big.csv --log z", "log = z: expected x, y or x,y"),
+            ("training big.csv --range 5", "range = 5: expected A..B with A below B"),
+            ("training big.csv --range 9..5", "expected A..B with A below B"),
+            ("training big.csv --range 1..nan", "expected A..B with A below B"),
             ("routing_map tiny --step 1.5", "--probe and --step: expected integers"),
             ("speculation many-drafts.json", "too many drafts: expected at most 15")):
         status, out, err = call("figure", *words.split(), "-o", "never")
@@ -110,6 +117,25 @@ def curves_with_holes_many_points_and_another_axis_are_drawn():
         assert len(made) == 3 and all(os.path.getsize(p) > 1000 for p in made), (words, made)
     assert "nan" not in open("drawn/training.svg").read()
     assert "unchanged" in run("figure", "--again", "drawn/routing_map.png")
+
+
+@test
+def axes_can_be_logarithmic_and_show_a_part():
+    def hash_of(*words):
+        made = json.loads(run("figure", "training", *words, "-o", "axes", "--json"))["figures"][0]
+        svg = open("axes/training.svg").read()
+        assert "nan" not in svg and "inf" not in svg, words
+        assert "unchanged" in run("figure", "--again", "axes/training.png")
+        return made["data"], svg
+    whole, linear = hash_of("big.csv", "--metric", "loss,lr")
+    same, log = hash_of("big.csv", "--metric", "loss,lr", "--log", "y")
+    assert same == whole and log != linear
+    # step 0 has no place on a logarithmic axis
+    assert hash_of("big.csv", "--metric", "loss", "--log", "x,y")[0] == hash_of("big.csv", "--metric", "loss", "--range", "1..")[0]
+    part, _ = hash_of("big.csv", "--metric", "loss", "--range", "100..200")
+    assert part == hash_of("big.csv", "--metric", "loss", "--range", "99.5..2.005e2")[0] != whole
+    hash_of("holes.csv", "--range", "5..", "--log", "x")
+    hash_of("holes.csv", "below.csv", "--range", "..40", "--log", "y")
 
 
 @test
@@ -249,7 +275,8 @@ def setup():
     write("big.csv", "step,loss,lr\n" + "".join("%d,%g,%g\n" % (i, 2 + 3 / (i + 1), 1e-3) for i in range(30000)))
     write("nan.csv", "step,loss\n" + "".join("%d,nan\n" % i for i in range(30)))
     write("holes.csv", "step,loss\n" + "".join("%d,%s\n" % (i, "nan" if i % 7 == 3 else "%g" % (2 + 1 / (i + 1))) for i in range(60)))
-    for name in ("big", "nan", "holes"):
+    write("below.csv", "step,loss\n" + "".join("%d,%g\n" % (i, i * (i - 60)) for i in range(60)))
+    for name in ("big", "nan", "holes", "below"):
         os.utime(name + ".csv", (1700000000, 1700000000))  # nobody is writing it
     for name, value in JSON.items():
         write(name + ".json", json.dumps(value))

@@ -22,8 +22,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
         rc = curve_metric(s, &set->g[g], metric, &c[g], e);
     if (rc < 0)
         goto out;
-    axis_reset(&p->ax);
-    axis_reset(&p->ay);
+    curve_axes(s, p, 0);
     for (int g = 0; g < set->n; g++) {
         curve_include(p, &c[g]);
         bad += c[g].nonfinite;
@@ -31,13 +30,11 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
             panel_entry(p, set->g[g].label, sheet_series(s, g), g, -1, 1);
     }
     if (axis_is_empty(&p->ay)) {
-        rc = sheet_fail(s, set->g[0].run[0], e, "metric '%s' has no finite value", metric);
+        rc = sheet_fail(s, set->g[0].run[0], e, "metric '%s' has no finite value%s", metric,
+                        p->ay.is_log ? " above 0" : "");
         goto out;
     }
-    if (p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
-        p->ax.lo = 0;
-    axis_pad(&p->ax, 0);
-    axis_pad(&p->ay, 0.05);
+    curve_pad(p);
     curve_x_label(s, x_label, sizeof x_label);
     p->x_label = x_label;
     run_metric_label(label, sizeof label, metric, runview_unit(s->run[0].view, metric));

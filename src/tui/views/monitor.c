@@ -539,7 +539,18 @@ static int monitor_words(struct view *v, const char **word, enum figure_runs *of
     const char *const all[] = {"training", "--metric", m->names, "-x", run_axis_name[m->x_axis],
                                "--smooth", m->weight};
     memcpy(word, all, sizeof all);
-    return (int)DS_LEN(all);
+    n = (int)DS_LEN(all);
+    int is_log_y = monitor_log_y(m, m->focus);
+    if (m->is_log_x || is_log_y) {
+        word[n++] = "--log";
+        word[n++] = !is_log_y ? "x" : m->is_log_x ? "x,y" : "y";
+    }
+    if (m->x1 > m->x0) {
+        snprintf(m->range, sizeof m->range, "%.17g..%.17g", m->x0, m->x1);
+        word[n++] = "--range";
+        word[n++] = m->range;
+    }
+    return n;
 }
 
 /* clang-format off */

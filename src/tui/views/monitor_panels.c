@@ -262,6 +262,11 @@ static const char *unit_of(const char *name, const char *unit)
     return m ? m->unit : unit;
 }
 
+int monitor_log_y(const struct monitor *m, int index)
+{
+    return m->panel[index].is_log ^ (m->log_flip >> (index % 31) & 1);
+}
+
 static struct chart make_chart(struct view *v, int index)
 {
     struct monitor *m = v->state;
@@ -273,7 +278,7 @@ static struct chart make_chart(struct view *v, int index)
         monitor_forget(m);
     c.x_axis = (enum run_axis)m->x_axis;
     c.is_log_x = m->is_log_x;
-    c.is_log_y = p->is_log ^ (m->log_flip >> (index % 31) & 1);
+    c.is_log_y = monitor_log_y(m, index);
     c.x0 = m->x0;
     c.x1 = m->x1;
     c.has_focus = v->has_focus && m->focus == index;
