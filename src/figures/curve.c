@@ -113,13 +113,18 @@ void curve_x_label(const struct sheet *s, char *out, size_t size)
 
 /* ---- metrics ---- */
 
+static int is_shown(const struct sheet *s, double x)
+{
+    return x >= s->x_from && x <= s->x_to && !(s->is_log_x && x <= 0);
+}
+
 /* Keeps what the axes show; smoothed before, so that a curve is the same at any range. */
 static void crop(const struct sheet *s, struct curve *c)
 {
     size_t n = 0;
     c->nonfinite = 0;
     for (size_t i = 0; i < c->n; i++) {
-        if (!(c->x[i] >= s->x_from && c->x[i] <= s->x_to) || (s->is_log_x && c->x[i] <= 0))
+        if (!is_shown(s, c->x[i]))
             continue;
         c->step[n] = c->step[i];
         c->x[n] = c->x[i];
@@ -468,6 +473,23 @@ int curve_has_metric(const struct sheet *s, const char *metric)
         all &= v && v->n > 0;
     }
     return all;
+}
+
+int curve_is_shown(struct sheet *s, const char *metric)
+{
+    int shown = 0;
+    for (int r = 0; r < s->runs; r++) {
+        const struct series *v = runview_series(s->run[r].view, metric);
+        struct position at;
+        struct err e;
+        int has = 0;
+        if (!v || position_init(&at, s, r, v, &e) < 0)
+            return 0;
+        for (size_t i = 0; i < v->n && !has; i++)
+            has = !(v->is_old && v->is_old[i]) && is_shown(s, position_at(&at, v->step[i]));
+        shown += has;
+    }
+    return shown == s->runs;
 }
 
 int curve_has_layer(const struct sheet *s, const char *metric)

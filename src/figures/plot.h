@@ -240,6 +240,8 @@ int curve_layer(struct sheet *s, const struct group *g, const char *metric, stru
 void curve_x_label(const struct sheet *s, char *out, size_t size);
 /* 1 when every run of the sheet logged it. */
 int curve_has_metric(const struct sheet *s, const char *metric);
+/* 1 when every run has a point of it that --range and --log show. */
+int curve_is_shown(struct sheet *s, const char *metric);
 int curve_has_layer(const struct sheet *s, const char *metric);
 /* Empty axes, logarithmic as --log says, the vertical one also with is_log; then the curves, and the
  * space around them. */

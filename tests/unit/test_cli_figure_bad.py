@@ -126,7 +126,9 @@ def axes_can_be_logarithmic_and_show_a_part():
         svg = open("axes/training.svg").read()
         assert "nan" not in svg and "inf" not in svg, words
         assert "unchanged" in run("figure", "--again", "axes/training.png")
-        return made["data"], svg
+        return made["data"], made["caption"] if words[0] == "sparse.csv" else svg
+    data, caption = hash_of("sparse.csv", "--metric", "val,loss", "--range", "..40")
+    assert "val has no point in this range." in caption and data == hash_of("sparse.csv", "--metric", "loss", "--range", "..40")[0]
     whole, linear = hash_of("big.csv", "--metric", "loss,lr")
     same, log = hash_of("big.csv", "--metric", "loss,lr", "--log", "y")
     assert same == whole and log != linear
@@ -276,7 +278,8 @@ def setup():
     write("nan.csv", "step,loss\n" + "".join("%d,nan\n" % i for i in range(30)))
     write("holes.csv", "step,loss\n" + "".join("%d,%s\n" % (i, "nan" if i % 7 == 3 else "%g" % (2 + 1 / (i + 1))) for i in range(60)))
     write("below.csv", "step,loss\n" + "".join("%d,%g\n" % (i, i * (i - 60)) for i in range(60)))
-    for name in ("big", "nan", "holes", "below"):
+    write("sparse.csv", "step,loss,val\n" + "".join("%d,%g,%s\n" % (i, 9 - i / 50, "2" if i == 50 else "") for i in range(60)))
+    for name in ("big", "nan", "holes", "below", "sparse"):
         os.utime(name + ".csv", (1700000000, 1700000000))  # nobody is writing it
     for name, value in JSON.items():
         write(name + ".json", json.dumps(value))

@@ -116,6 +116,24 @@ static void note(struct sheet *s, const struct groups *set)
                    hi > 1 ? "" : "; raw values in the background");
 }
 
+/* Leaves out the metrics without a point in the range, unless that leaves none. */
+static int shown_of(struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYTES], int n)
+{
+    int shown = 0;
+    for (int i = 0; i < n; i++)
+        shown += curve_is_shown(s, name[i]);
+    for (int i = 0; shown > 0 && i < n;) {
+        if (curve_is_shown(s, name[i])) {
+            i++;
+            continue;
+        }
+        sheet_note(s, "%s has no point in this range.", name[i]);
+        memmove(name[i], name[i + 1], (size_t)(n - i - 1) * sizeof *name);
+        n--;
+    }
+    return n;
+}
+
 static int draw(struct sheet *s, struct err *e)
 {
     char name[METRICS_MAX][NAME_MAX_BYTES];
@@ -123,6 +141,8 @@ static int draw(struct sheet *s, struct err *e)
     int n = metrics_of(s, name, e), rc = n;
     if (n < 0)
         return n;
+    if (s->opt.range || s->is_log_x)
+        n = shown_of(s, name, n);
     rc = groups_make(&set, s, e);
     if (rc < 0)
         return rc;
