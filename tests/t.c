@@ -36,6 +36,12 @@ void t_skip(const char *fmt, ...)
     exit(EXIT_SUCCESS);
 }
 
+int t_runs_under(const char *runner)
+{
+    const char *ours = getenv("T_RUNNER");
+    return ours && strcmp(ours, runner) == 0;
+}
+
 void t_skip_if_emulated(const char *why)
 {
     const char *runner = getenv("T_RUNNER");

@@ -19,6 +19,8 @@ struct t_case {
 void t_register(struct t_case *c);
 /* Ends the current test as skipped, with a printed reason; counted separately. */
 void t_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+/* 1 when tests run under this program (T_RUNNER). */
+int t_runs_under(const char *runner);
 /* Skips what qemu-user (T_RUNNER) does not do as a kernel does. */
 void t_skip_if_emulated(const char *why);
 /* Skips where so much cannot be mapped, as under the thread sanitizer and valgrind. */

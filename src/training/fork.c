@@ -63,6 +63,7 @@ int fork_find(struct fork_point *p, const char *run_dir, const char *from, struc
     char root[1100], name[40], newest[1100];
     int64_t *steps = NULL, last = -1;
     size_t n = 0, i = 0;
+    *p = (struct fork_point){.step = -1};
     int rc =
         strcmp(from, "best") == 0 ? best_step(&p->step, run_dir, e) : parse_step(&p->step, from, e);
     if (rc == 0)

@@ -219,8 +219,7 @@ T(no_thread_flushes_denormals) /* H12 */
 {
     struct err e = {0};
     enum { THREADS = 4 };
-    const char *runner = getenv("T_RUNNER");
-    if (runner && strcmp(runner, "valgrind") == 0)
+    if (t_runs_under("valgrind"))
         t_skip("valgrind does not flush denormals");
 #ifdef __SSE__
     __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); /* as crtfastmath.o does */
