@@ -25,7 +25,7 @@ static const char bench_text[] =
 
 static const char capacity_text[] =
     "{\"task\":\"capacity\",\"method\":\"mod\",\"rows\":["
-    "{\"capacity_asked\":0.5,\"time_ratio\":0.7,\"decode_time_ratio\":null},"
+    "{\"capacity_target\":0.5,\"time_ratio\":0.7,\"decode_time_ratio\":null},"
     "{\"capacity_asked\":1,\"time_ratio\":1.02,\"decode_time_ratio\":null}]}";
 
 static const char ours_text[] =
@@ -240,8 +240,27 @@ T(bench_bars_is_relative_to_dense_when_a_file_has_only_ratios)
     struct figure f = draw_with("bench_bars", NULL);
     shows(&f, "\"capacity: mod 0.50\"", 1);
     shows(&f, "\"bench: edp 0.50\"", 1);
+    shows(&f, "\"capacity: mod 1.00\"", 1); /* a file of an earlier version */
     shows(&f, "Throughput (dense = 1)", 1);
     shows(&f, "not measured", 1); /* decoding of mod */
+    figure_release(&f);
+    clear();
+}
+
+T(bench_bars_keeps_one_row_per_name_when_its_label_is_cut)
+{
+    static const char text[] =
+        "{\"results\":["
+        "{\"name\":\"prefill stochastic 0.50\",\"group\":\"prefill\",\"median\":4,\"min\":4,"
+        "\"max\":5},"
+        "{\"name\":\"decode stochastic 0.50\",\"group\":\"decode\",\"median\":2,\"min\":2,"
+        "\"max\":3}]}";
+    add("a-long-name-of-a-file.json", text);
+    add("b.json", text);
+    struct figure f = draw_with("bench_bars", NULL);
+    shows(&f, "not measured", 0);
+    shows(&f, "b: stochastic 0.50\"", 1);
+    shows(&f, "\xE2\x80\xA6: stochastic 0.50\"", 1);
     figure_release(&f);
     clear();
 }

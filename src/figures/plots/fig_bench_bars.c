@@ -22,6 +22,7 @@ struct measure {
 };
 struct row {
     char label[LABEL_BYTES];
+    char name[LABEL_BYTES];   /* as in its file */
     char method[LABEL_BYTES]; /* with its file: rows of one method share a colour */
     int colour;               /* -1: a dense model */
     struct measure m[PHASES];
@@ -51,6 +52,7 @@ static int takes(const struct json *j)
 static struct row *add_row(const struct sheet *s, struct rows *t, int run, const char *name,
                            struct err *e)
 {
+    enum { LABEL_CELLS = 32, FILE_CELLS = 20 };
     char file[200], room[1024];
     struct str label = str_in(room, sizeof room);
     if (t->n == ROWS_MAX) {
@@ -59,14 +61,18 @@ static struct row *add_row(const struct sheet *s, struct rows *t, int run, const
         return NULL;
     }
     sheet_run_name(s, run, file, sizeof file);
-    if (s->runs > 1)
-        str_addf(&label, "%.20s: ", file);
+    int left = LABEL_CELLS - 2 - utf8_cells(name, strlen(name)); /* the file is cut, not the row */
+    if (s->runs > 1 && left > 0) {
+        utf8_sanitise(&label, file, strlen(file), left < FILE_CELLS ? left : FILE_CELLS, 0);
+        str_add(&label, ": ");
+    }
     size_t method = label.len + strcspn(name, " ");
     str_add(&label, name);
     struct row *r = &t->r[t->n];
     *r = (struct row){.colour = -1};
     struct str clean = str_in(r->label, sizeof r->label);
-    utf8_sanitise(&clean, str_text(&label), label.len, 32, 0);
+    utf8_sanitise(&clean, str_text(&label), label.len, LABEL_CELLS, 0);
+    str_copy(r->name, sizeof r->name, name);
     for (int i = 0; i < PHASES; i++)
         r->m[i] = (struct measure){(double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
     snprintf(r->method, sizeof r->method, "%.*s", (int)method, str_text(&label));
@@ -85,13 +91,9 @@ static struct row *add_row(const struct sheet *s, struct rows *t, int run, const
 /* The row of result NAME in the file whose rows begin at `from`. */
 static struct row *find_row(struct rows *t, int from, const char *name)
 {
-    size_t n = strlen(name);
-    for (int i = from; i < t->n; i++) {
-        size_t k = strlen(t->r[i].label);
-        if (k >= n && strcmp(t->r[i].label + k - n, name) == 0 &&
-            (k == n || t->r[i].label[k - n - 1] == ' '))
+    for (int i = from; i < t->n; i++)
+        if (strncmp(t->r[i].name, name, sizeof t->r[i].name - 1) == 0)
             return &t->r[i];
-    }
     return NULL;
 }
 
@@ -182,7 +184,9 @@ static int take_capacity(struct sheet *s, struct rows *t, int run, const struct 
     int from = t->n;
     for (size_t i = 0; i < json_len(rows); i++) {
         const struct json_node *x = json_at(rows, i);
-        double capacity = json_num(json_get(x, "capacity_asked"), (double)NAN);
+        double capacity = json_num(json_get(x, "capacity_target"), (double)NAN);
+        if (isnan(capacity))
+            capacity = json_num(json_get(x, "capacity_asked"), capacity); /* of earlier versions */
         double ratio[PHASES] = {json_num(json_get(x, "time_ratio"), (double)NAN),
                                 json_num(json_get(x, "decode_time_ratio"), (double)NAN)};
         char name[64];
