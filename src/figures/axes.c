@@ -135,6 +135,21 @@ void number_format(char *out, size_t size, double v, int decimals)
     }
 }
 
+/* "3.1×10⁻⁴" */
+static void power_text(char *out, size_t size, double v, int decimals)
+{
+    int e = (int)floor(log10(fabs(v)) + 1e-9);
+    char head[32], tail[24];
+    if (fabs(v) / pow(10, e) >= 10 - 0.5 * pow(10, -decimals)) /* it would be rounded to 10 */
+        e++;
+    number_format(head, sizeof head, v / pow(10, e), decimals);
+    exponent_text(tail, sizeof tail, e);
+    snprintf(out, size,
+             "%s\xC3\x97"
+             "10%s",
+             head, tail);
+}
+
 void number_short(char *out, size_t size, double v)
 {
     double a = fabs(v);
@@ -147,14 +162,31 @@ void number_short(char *out, size_t size, double v)
                                          : 4);
         return;
     }
-    int e = (int)floor(log10(a) + 1e-9);
-    char head[24], tail[24];
-    number_format(head, sizeof head, v / pow(10, e), 1);
-    exponent_text(tail, sizeof tail, e);
-    snprintf(out, size,
-             "%s\xC3\x97"
-             "10%s",
-             head, tail);
+    power_text(out, size, v, 1);
+}
+
+/* Decimals that tell labels at this distance apart: steps have at most two digits. */
+static int step_decimals(double step)
+{
+    int d = decimals_of(step);
+    if (step >= 1e-5)
+        return d;
+    d = -(int)floor(log10(step) + 1e-9);
+    double lead = step * pow(10, d);
+    d += fabs(lead - floor(lead + 0.5)) > 1e-6;
+    return d < 14 ? d : 14;
+}
+
+/* With as many digits as the step needs at this magnitude: 1.25×10¹⁵. */
+static void label_power(struct tick *t, double step)
+{
+    if (t->value == 0) {
+        str_copy(t->text, sizeof t->text, "0");
+        return;
+    }
+    double unit = pow(10, floor(log10(fabs(t->value)) + 1e-9));
+    int d = step_decimals(step / unit);
+    power_text(t->text, sizeof t->text, t->value, d < 1 ? 1 : d > 6 ? 6 : d);
 }
 
 /* Chooses one format for all labels of an axis: plain, thousands, millions, or a power of ten. */
@@ -170,18 +202,18 @@ static void label_all(struct axis *a, double step)
     double unit = 1;
     const char *suffix = "";
     for (size_t i = 0; most >= 10000 && i < DS_LEN(big); i++)
-        if (most >= big[i].unit && decimals_of(step / big[i].unit) <= 2) {
+        if (most >= big[i].unit && step_decimals(step / big[i].unit) <= 2) {
             unit = big[i].unit;
             suffix = big[i].suffix;
             break;
         }
-    int is_tiny = most < 1e-3 || most >= 1e13;
-    int d = decimals_of(step / unit);
+    int is_power = most < 1e-3 || most >= 1e13;
+    int d = step_decimals(step / unit);
     for (int i = 0; i < a->ticks; i++) {
         struct tick *t = &a->tick[i];
-        char body[16];
-        if (is_tiny)
-            number_short(t->text, sizeof t->text, t->value);
+        char body[28];
+        if (is_power)
+            label_power(t, step);
         else {
             number_format(body, sizeof body, t->value / unit, d);
             snprintf(t->text, sizeof t->text, "%s%s", body, t->value == 0 ? "" : suffix);
@@ -219,6 +251,21 @@ static void decade_text(struct tick *t, int e)
     }
 }
 
+static void ticks_even(struct axis *a, int want, int with_minor)
+{
+    double first, step;
+    int n;
+    a->ticks = 0;
+    step = ticks_extended(a->lo, a->hi, want, &first, &n);
+    for (int i = 0; i < n; i++) {
+        double v = first + i * step;
+        add_tick(a, fabs(v) < step * 1e-9 ? 0 : v, 0);
+    }
+    label_all(a, step);
+    if (with_minor)
+        add_minor(a, first, n, step);
+}
+
 static void ticks_log(struct axis *a, int want, int with_minor)
 {
     int e0 = (int)ceil(log10(a->lo) - 1e-9), e1 = (int)floor(log10(a->hi) + 1e-9), labelled = 0;
@@ -249,21 +296,15 @@ static void ticks_log(struct axis *a, int want, int with_minor)
 
 void axis_ticks(struct axis *a, int want, int with_minor)
 {
-    double first, step;
-    int n;
-    a->ticks = 0;
+    int labels = 0;
     if (a->is_log) {
+        a->ticks = 0;
         ticks_log(a, want, with_minor);
-        return;
+        for (int i = 0; i < a->ticks; i++)
+            labels += a->tick[i].text[0] != '\0';
     }
-    step = ticks_extended(a->lo, a->hi, want, &first, &n);
-    for (int i = 0; i < n; i++) {
-        double v = first + i * step;
-        add_tick(a, fabs(v) < step * 1e-9 ? 0 : v, 0);
-    }
-    label_all(a, step);
-    if (with_minor)
-        add_minor(a, first, n, step);
+    if (labels < 2) /* also a log axis too short for two round numbers */
+        ticks_even(a, want, with_minor);
 }
 
 void axis_ticks_whole(struct axis *a, int want)

@@ -9,7 +9,7 @@ enum { AXIS_TICKS_MAX = 64 };
 struct tick {
     double value;
     int is_minor;
-    char text[24]; /* "" = no label */
+    char text[32]; /* "" = no label */
 };
 
 struct axis {

@@ -1,4 +1,8 @@
 /* Ticks, number formats, and the statistics of figures. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "t.h"
 
 #include "base/rng.h"
@@ -128,6 +132,67 @@ T(tick_labels_of_one_axis_share_a_format)
     axis_ticks(&a, 5, 0);
     t_str(a.tick[0].text, "0");
     t_str(a.tick[a.ticks - 1].text, "40k");
+}
+
+/* The value that a reader of the label takes it for. */
+static double read_label(const char *t)
+{
+    static const char *const super[10] = {"\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2",
+                                          "\xC2\xB3",     "\xE2\x81\xB4", "\xE2\x81\xB5",
+                                          "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8",
+                                          "\xE2\x81\xB9"};
+    char digits[64];
+    int n = 0, power = 0, sign = 1, minus = strncmp(t, "\xE2\x88\x92", 3) == 0;
+    for (t += minus ? 3 : 0; *t && strchr("0123456789.,", *t); t++)
+        if (*t != ',')
+            digits[n++] = *t;
+    digits[n] = '\0';
+    double v = strtod(digits, NULL) * (minus ? -1 : 1);
+    if (strncmp(t, "\xC3\x97" "10", 4) != 0)
+        return v * (*t == 'k' ? 1e3 : *t == 'M' ? 1e6 : *t == 'G' ? 1e9 : 1);
+    if (strncmp(t += 4, "\xE2\x81\xBB", 3) == 0) {
+        sign = -1;
+        t += 3;
+    }
+    for (int i = 0; i < 10; i++)
+        if (strncmp(t, super[i], strlen(super[i])) == 0) {
+            power = 10 * power + i;
+            t += strlen(super[i]);
+            i = -1;
+        }
+    return v * pow(10, sign * power);
+}
+
+T(tick_labels_are_the_values_of_their_ticks)
+{
+    static const double range[][2] = {
+        {0, 1},           {0, 1.1e15},     {2e13, 2.6e13}, {0, 1.1e-4},   {1e-4, 1.01e-4},
+        {-1.1e-4, 1e-4},  {0.5, 0.5000001}, {4.16, 4.16000003}, {1e10, 1e10 + 300}, {-3e-9, 8e-9},
+        {9.96e-4, 9.99e-4}};
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        for (int want = 3; want < 9; want++) {
+            struct axis a = {.lo = range[i][0], .hi = range[i][1]};
+            axis_ticks(&a, want, 0);
+            double step = a.tick[1].value - a.tick[0].value;
+            for (int k = 0; k < a.ticks; k++)
+                t_near(read_label(a.tick[k].text), a.tick[k].value, 0.01 * step);
+        }
+}
+
+T(a_log_axis_between_two_round_numbers_has_labels)
+{
+    static const double range[][2] = {{2.1, 2.9}, {1.1, 1.8}, {2.1, 9.5}, {3.1e-4, 3.9e-4}};
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++) {
+        struct axis a = {.lo = range[i][0], .hi = range[i][1], .is_log = 1};
+        int labels = 0;
+        axis_ticks(&a, 5, 1);
+        for (int k = 0; k < a.ticks; k++)
+            if (a.tick[k].text[0]) {
+                labels++;
+                t_near(read_label(a.tick[k].text), a.tick[k].value, 1e-3 * a.hi);
+            }
+        t_truef(labels >= 2, "[%g, %g]: %d labels", a.lo, a.hi, labels);
+    }
 }
 
 T(a_constant_and_an_empty_axis_get_a_range)
