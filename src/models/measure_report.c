@@ -33,7 +33,8 @@ static void add_optional(struct list *l, const char *key, const char *title, dou
 
 static void add_compute(struct list *l, const struct measure *s)
 {
-    double tokens = s->tokens > 0 ? s->tokens : (double)NAN;
+    /* of all rows that ran: where answers alone count, most rows have no target */
+    double tokens = s->cells > 0 ? s->cells / s->L : (double)NAN;
     add(l, "block_ratio", "blocks executed / all", measure_block_ratio(s));
     add(l, "flops_ratio", "FLOPs / dense, whole model", measure_model_ratio(s));
     add(l, "time_ratio", "measured time / dense, prefill", s->time_ratio);

@@ -125,6 +125,8 @@ T(answers_alone_are_the_loss_and_the_tokens_that_count)
         n += (double)tokens->v[k];
     t_near(n, runview_eval(v, "final", "tokens"), 0);
     t_near(n, runview_eval(v, "final", "control_tokens"), 0);
+    /* FLOPs are of a token, with or without a target */
+    t_near(runview_eval(v, "final", "flops_dense_per_token") / v->flops_dense, 1, 0.1);
     t_str(runview_config(v, "data.loss"), "answers");
     t_str(runview_config(v, "hops.queries"), "3");
     runview_free(v);
