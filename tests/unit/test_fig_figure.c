@@ -226,6 +226,30 @@ T(a_correlation_without_variance_is_reported_as_undefined)
     clear();
 }
 
+/* The cost of a dense model differs by position alone: 48 costs, equally frequent. */
+T(costs_of_a_constant_depth_have_one_mode_and_even_bins)
+{
+    struct fix f = fix_dense(t_tmpdir(), 12, 0);
+    struct str text = {0};
+    double x, y, w, h, least = 1e9, most = 0;
+    f.flat_depth = 1;
+    add(f, "flat");
+    struct figure d = draw("flops_hist");
+    t_truef(strstr(str_text(&d.caption), "unimodality not rejected") != NULL, "%s",
+            str_text(&d.caption));
+    t_true(strstr(str_text(&d.caption), "the width of one bin.") != NULL);
+    pen_list_print(d.list, &text);
+    for (const char *at = str_text(&text); at; at = strchr(at, '\n'), at += at != NULL)
+        if (sscanf(at, "rect %lf %lf %lf %lf", &x, &y, &w, &h) == 4) {
+            least = fmin(least, h);
+            most = fmax(most, h);
+        }
+    t_truef(most > 0 && least > 0.9 * most, "bars from %g to %g", least, most);
+    str_release(&text);
+    figure_release(&d);
+    clear();
+}
+
 T(a_model_of_one_layer_has_figures_of_layers)
 {
     add(fix_dense(t_tmpdir(), 1, 0), "one");

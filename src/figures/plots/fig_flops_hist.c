@@ -72,10 +72,12 @@ struct shape {
 };
 
 /* Depth is an integer, and a discrete distribution is never unimodal: the test uses costs jittered
- * by the width of one layer, so that only modes wider than that count. */
+ * by the width of one layer, so that only modes wider than that count; where the depth does not
+ * vary, costs still differ by position, and the width is that of a bin. */
 static int dip_test(const struct costs *c, struct shape *h, struct err *e)
 {
     size_t n = c->n < DIP_MAX ? c->n : DIP_MAX;
+    double jitter = h->layer > 0 ? h->layer : h->width;
     double *x = mem_alloc(n, sizeof *x);
     struct rng r;
     if (!x)
@@ -83,7 +85,7 @@ static int dip_test(const struct costs *c, struct shape *h, struct err *e)
     rng_init(&r, 1, RNG_BOOT, 2, (uint32_t)c->n);
     for (size_t i = 0; i < n; i++) {
         size_t k = c->n <= DIP_MAX ? i : rng_below(&r, (uint32_t)c->n);
-        x[i] = c->v[k] + (rng_uniform(&r) - 0.5) * h->layer;
+        x[i] = c->v[k] + (rng_uniform(&r) - 0.5) * jitter;
     }
     stat_sort(x, n);
     h->tested = n;
@@ -104,6 +106,38 @@ static struct density_range support(double highest, const struct shape *h)
     return d;
 }
 
+/* Bins of one width; where costs are evenly spaced (one per position), of equally many costs. */
+static int even_bins(const struct costs *c, struct shape *h, double lo, double hi, struct err *e)
+{
+    enum { USUAL = 40 };
+    size_t gaps = 0;
+    double most = 0, *x = mem_alloc(c->n, sizeof *x);
+    if (!x)
+        return err_set(e, DS_EMEM, "figure flops_hist: out of memory");
+    memcpy(x, c->v, c->n * sizeof *x);
+    stat_sort(x, c->n);
+    for (size_t i = 1; i < c->n; i++) {
+        gaps += x[i] > x[i - 1];
+        most = fmax(most, x[i] - x[i - 1]);
+    }
+    mem_free(x);
+    double apart = (hi - lo) / (double)gaps;
+    int is_even = most < 1.5 * apart;
+    h->width = is_even ? apart * ceil((double)gaps / USUAL) : (hi - lo) / USUAL;
+    h->lo = lo - (is_even ? apart : h->width) / 2;
+    return 0;
+}
+
+/* Bins are centred on the mean cost of each depth, so that no depth is split between two bins. */
+static void layer_bins(const struct costs *c, struct shape *h, double lo, double hi)
+{
+    h->width = h->layer;
+    while ((hi - lo) / h->width > BINS_MAX - 4)
+        h->width *= 2;
+    double d0 = h->mean - h->layer * stat_mean(c->depth, c->n);
+    h->lo = d0 + (floor((lo - d0) / h->width + 0.5) - 0.5) * h->width;
+}
+
 static int measure(const struct costs *c, struct shape *h, struct err *e)
 {
     double lo = c->v[0], hi = c->v[0];
@@ -117,13 +151,10 @@ static int measure(const struct costs *c, struct shape *h, struct err *e)
     h->is_constant = !(hi - lo > 1e-9 * fabs(hi));
     if (h->is_constant)
         return 0;
-    h->width = h->layer > 0 ? h->layer : (hi - lo) / 40;
-    while ((hi - lo) / h->width > BINS_MAX - 4)
-        h->width *= 2;
-    /* Bins are centred on the mean cost of each depth, so that no depth is split between two
-     * bins. */
-    double d0 = h->layer > 0 ? h->mean - h->layer * stat_mean(c->depth, c->n) : lo;
-    h->lo = d0 + (floor((lo - d0) / h->width + 0.5) - 0.5) * h->width;
+    if (h->layer > 0)
+        layer_bins(c, h, lo, hi);
+    else if (even_bins(c, h, lo, hi, e) < 0)
+        return DS_EMEM;
     h->bins = (int)floor((hi - h->lo) / h->width) + 1;
     for (size_t i = 0; i < c->n; i++)
         h->density[stat_bin(c->v[i], h->lo, h->width, h->bins)] += 1 / ((double)c->n * h->width);
@@ -188,7 +219,8 @@ static void dip_words(const struct shape *h, char *out, size_t size)
              h->p < 0.05 ? "more than one mode" : "unimodality not rejected");
 }
 
-static int draw_panel(struct sheet *s, const struct group *g, int i, int n, struct err *e)
+static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int *layered,
+                      struct err *e)
 {
     struct costs c = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
@@ -232,6 +264,7 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, stru
     }
     sheet_note(s, "%s: n = %s tokens, %d seed%s; %s%s.", g->label, count, g->runs,
                g->runs == 1 ? "" : "s", dip, text);
+    *layered += h->layer > 0;
     if (c.dropped > 0)
         sheet_note(s, "%zu tokens without a finite cost are omitted.", c.dropped);
 out:
@@ -245,7 +278,7 @@ out:
 static int draw(struct sheet *s, struct err *e)
 {
     struct groups set;
-    int rc = groups_make(&set, s, e);
+    int layered = 0, rc = groups_make(&set, s, e);
     if (rc < 0)
         return rc;
     if (set.n > PANELS_MAX)
@@ -253,13 +286,16 @@ static int draw(struct sheet *s, struct err *e)
                      "figure %s: too many different experiments, %d: expected at most %d",
                      s->ops->name, set.n, PANELS_MAX);
     for (int i = 0; rc == 0 && i < set.n; i++)
-        rc = draw_panel(s, &set.g[i], i, set.n, e);
+        rc = draw_panel(s, &set.g[i], i, set.n, &layered, e);
     if (rc == 0)
         sheet_note(s,
                    "Line: Gaussian kernel density. Hartigan's dip test, p from %d uniform samples, "
                    "costs jittered "
-                   "uniformly within the width of one layer.",
-                   DIP_ROUNDS);
+                   "uniformly within the width of one %s.",
+                   DIP_ROUNDS,
+                   layered == set.n ? "layer"
+                   : layered        ? "layer, or bin where the depth does not vary"
+                                    : "bin");
     groups_release(&set);
     return rc;
 }
