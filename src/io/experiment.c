@@ -45,7 +45,7 @@ int experiment_ignores_size(const char *key)
 {
     static const char *const names[] = {
         "model.layers", "model.dim",          "model.heads", "model.kv_heads", "model.head_dim",
-        "model.ffn",    "train.flops_budget", "train.steps", "train.warmup",
+        "model.ffn",    "train.flops_budget", "train.steps", "train.warmup",   "model.rope_dims",
     };
     return is_one_of(key, names, DS_LEN(names)) || experiment_ignores(key);
 }

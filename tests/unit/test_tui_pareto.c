@@ -193,5 +193,7 @@ T(only_seed_names_and_logging_do_not_define_an_experiment)
     t_true(experiment_ignores("seed") && experiment_ignores("train.probe_every"));
     t_true(!experiment_ignores("train.lr") && experiment_ignores_size("model.dim") &&
            !experiment_ignores("model.dim"));
+    /* follows from the size of a head: isoflop --sizes 2x64x2,3x96x4 is one experiment */
+    t_true(experiment_ignores_size("model.rope_dims") && !experiment_ignores("model.rope_dims"));
     free_all(run, n);
 }
