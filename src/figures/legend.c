@@ -106,7 +106,8 @@ static void legend_above(struct sheet *s, struct panel *p)
             x = p->x;
             y += step;
         }
-        draw_entry(s, &p->entry[i], x, y);
+        /* one that would pass the edge of the sheet begins further left */
+        draw_entry(s, &p->entry[i], fmax(0, fmin(x, s->width - need + small)), y);
         x += need;
     }
 }

@@ -6,7 +6,7 @@
 #include "figures/glyphs.h"
 #include "figures/plot.h"
 
-enum { TICK_LENGTH = 3, GAP = 3 };
+enum { TICK_LENGTH = 3, GAP = 3, LEAST = 6 /* type, points */ };
 
 static double widest_label(const struct sheet *s, const struct axis *a)
 {
@@ -39,14 +39,14 @@ static void choose_ticks(const struct sheet *s, struct axis *a, double length, i
     }
 }
 
-/* Number of rows of a legend above the plot at this width. */
-static int legend_rows(const struct sheet *s, const struct panel *p, double w)
+/* Number of rows of a legend above a plot of this width. */
+static int legend_rows(const struct sheet *s, const char *const *text, int n, double w)
 {
-    double x = 0;
-    int rows = p->entries > 0 ? 1 : 0;
-    for (int i = 0; i < p->entries; i++) {
-        double need = glyph_width(p->entry[i].text, s->venue->small) + s->venue->small * 3.6;
-        if (x > 0 && x + need > w) {
+    double x = 0, small = s->venue->small;
+    int rows = n > 0 ? 1 : 0;
+    for (int i = 0; i < n; i++) {
+        double need = glyph_width(text[i], small) + small * 3.6;
+        if (x > 0 && x + need > w + small) {
             rows++;
             x = 0;
         }
@@ -55,35 +55,56 @@ static int legend_rows(const struct sheet *s, const struct panel *p, double w)
     return rows;
 }
 
-double panel_legend_more(const struct sheet *s, const struct panel *p)
+static int panel_legend_rows(const struct sheet *s, const struct panel *p, double w)
+{
+    const char *text[LEGEND_MAX];
+    for (int i = 0; i < p->entries; i++)
+        text[i] = p->entry[i].text;
+    return legend_rows(s, text, p->entries, w);
+}
+
+double legend_more(const struct sheet *s, const char *const *text, int n, double w)
 {
     enum { USUAL = 3 };
-    int rows = s->legend_above ? legend_rows(s, p, s->width - s->venue->small * 5) : 0;
+    int rows = s->legend_above ? legend_rows(s, text, n, w - s->venue->small * 5) : 0;
     return rows > USUAL ? (rows - USUAL) * s->venue->small * 1.5 : 0;
+}
+
+double panel_legend_more(const struct sheet *s, const struct panel *p)
+{
+    const char *text[LEGEND_MAX];
+    for (int i = 0; i < p->entries; i++)
+        text[i] = p->entry[i].text;
+    return legend_more(s, text, p->entries, s->width);
 }
 
 void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w, double h)
 {
-    double small = s->venue->small, base = s->venue->base;
-    double top = small * 0.5 + (p->title[0] ? base * 1.35 : 0);
-    p->head = p->sub[0] ? small * 1.5 : 0;
+    double small = s->venue->small, base = s->venue->base, top, left, right;
+    double title = small * 0.5 + (p->title[0] ? base * 1.35 : 0);
     double bottom = TICK_LENGTH + GAP + small * GLYPH_CAP + (p->x_label ? base * 1.5 : small * 0.4);
-    if (s->legend_above)
-        p->head += legend_rows(s, p, w - small * 5) * small * 1.5 + small * 0.3;
-    top += p->head;
-    choose_ticks(s, &p->ay, h - top - bottom, 0, p->ticks_whole_y);
-    double left =
-        widest_label(s, &p->ay) + TICK_LENGTH + GAP + (p->y_label ? base * 1.6 : small * 0.3);
-    double right = p->right + small * 0.6;
-    choose_ticks(s, &p->ax, w - left - right, 1, p->ticks_whole_x);
-    /* The last label of the horizontal axis must not be clipped at the edge of the sheet. */
-    for (int i = 0; i < p->ax.ticks; i++) {
-        const struct tick *t = &p->ax.tick[i];
-        p->ax.from = 0;
-        p->ax.to = w - left - right;
-        double over = axis_at(&p->ax, t->value) + glyph_width(t->text, small) / 2 - p->ax.to;
-        if (t->text[0] && over > right)
-            right = over;
+    /* The rows of a legend above the plot depend on its width, its labels on its height. */
+    for (int rows = -1, turn = 0, now = 0; rows != now && turn < 3; turn++) {
+        rows = turn ? now : panel_legend_rows(s, p, w - small * 5);
+        p->head = p->sub[0] ? small * 1.5 : 0;
+        if (s->legend_above)
+            p->head += rows * small * 1.5 + small * 0.3;
+        top = title + p->head;
+        choose_ticks(s, &p->ay, h - top - bottom, 0, p->ticks_whole_y);
+        left =
+            widest_label(s, &p->ay) + TICK_LENGTH + GAP + (p->y_label ? base * 1.6 : small * 0.3);
+        right = p->right + small * 0.6;
+        choose_ticks(s, &p->ax, w - left - right, 1, p->ticks_whole_x);
+        /* The last label of the horizontal axis must not be clipped at the edge of the sheet. */
+        for (int i = 0; i < p->ax.ticks; i++) {
+            const struct tick *t = &p->ax.tick[i];
+            p->ax.from = 0;
+            p->ax.to = w - left - right;
+            double over = axis_at(&p->ax, t->value) + glyph_width(t->text, small) / 2 - p->ax.to;
+            if (t->text[0] && over > right)
+                right = over;
+        }
+        now = panel_legend_rows(s, p, w - left - right);
     }
     p->x = x + left;
     p->y = y + top;
@@ -130,9 +151,9 @@ static void draw_labels(struct sheet *s, struct panel *p)
     double small = s->venue->small, base = s->venue->base;
     int ink = sheet_colour(s, ROLE_TEXT);
     if (p->x_label) {
-        /* A label wider than the plot is set in smaller type, down to the small size. */
+        /* A label wider than the plot is set in smaller type. */
         double wide = glyph_width(p->x_label, base), room = p->w + fmin(p->right, base * 2);
-        struct text_style style = {.size = wide > room ? fmax(small, base * room / wide) : base,
+        struct text_style style = {.size = wide > room ? fmax(LEAST, base * room / wide) : base,
                                    .rgb = ink,
                                    .h = TEXT_CENTRE};
         pen_text(s->pen, p->x + p->w / 2,
@@ -140,8 +161,9 @@ static void draw_labels(struct sheet *s, struct panel *p)
                  p->x_label);
     }
     if (p->y_label) {
-        double wide = glyph_width(p->y_label, base), room = p->h + small * 2;
-        struct text_style up = {.size = wide > room ? fmax(small, base * room / wide) : base,
+        double wide = glyph_width(p->y_label, base),
+               room = p->h + fmin(small * 2, small + 6.5); /* within the margin */
+        struct text_style up = {.size = wide > room ? fmax(LEAST, base * room / wide) : base,
                                 .angle = 90,
                                 .rgb = ink,
                                 .h = TEXT_CENTRE,
@@ -149,15 +171,19 @@ static void draw_labels(struct sheet *s, struct panel *p)
         pen_text(s->pen, p->x - widest_label(s, &p->ay) - TICK_LENGTH - GAP - base * 0.65,
                  p->y + p->h / 2, &up, p->y_label);
     }
-    if (p->sub[0])
-        sheet_text(s, p->x, p->y - p->head + small * 0.75, TEXT_LEFT, TEXT_BASELINE, 1, ink,
-                   p->sub); /* above the legend if that is above the plot */
+    if (p->sub[0]) { /* above the legend if that is above the plot */
+        struct text_style sub = {.size = small, .rgb = ink, .h = TEXT_LEFT};
+        double size = glyph_width(p->sub, small);
+        if (size > p->w + p->right)
+            sub.size = fmax(LEAST, small * (p->w + p->right) / size);
+        pen_text(s->pen, p->x, p->y - p->head + small * 0.75, &sub, p->sub);
+    }
     if (p->title[0]) {
         struct text_style head = {
             .size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};
         double size = glyph_width(p->title, base);
         if (size > p->w + p->right)
-            head.size = fmax(6, base * (p->w + p->right) / size);
+            head.size = fmax(LEAST, base * (p->w + p->right) / size);
         pen_text(s->pen, p->x, p->y - base * 0.55 - p->head, &head, p->title);
     }
 }

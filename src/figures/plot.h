@@ -103,6 +103,8 @@ struct panel {
 void panel_entry(struct panel *p, const char *text, int rgb, int dash, int marker, int is_line);
 /* Extra height that a sheet needs for a long legend above the plot. */
 double panel_legend_more(const struct sheet *s, const struct panel *p);
+/* The same for these entries above a panel w wide. */
+double legend_more(const struct sheet *s, const char *const *text, int n, double w);
 /* Chooses ticks and margins inside the outer box and fixes the axes. */
 void panel_layout(struct sheet *s, struct panel *p, double x, double y, double w, double h);
 void panel_axes(struct sheet *s, struct panel *p);

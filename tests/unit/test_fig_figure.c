@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "figures/figure.h"
+#include "figures/glyphs.h"
 #include "figures/png_chunks.h"
 #include "screens/mixtures.h"
 #include "test_fig_fixture.h"
@@ -407,6 +408,56 @@ T(text_is_at_least_six_points)
             str_release(&text);
             figure_release(&f);
         }
+    clear();
+}
+
+/* Every text of the figure ends on the page. */
+static void texts_fit(const struct figure *f, const char *venue)
+{
+    struct str text = {0};
+    pen_list_print(f->list, &text);
+    for (const char *at = str_text(&text); (at = strstr(at, "\ntext ")) != NULL; at++) {
+        double x, y, size, angle;
+        char h, words[256];
+        t_eq(sscanf(at, "\ntext %lf %lf %lf %lf %c%*c #%*x \"%255[^\"]", &x, &y, &size, &angle, &h,
+                    words),
+             6);
+        double w = glyph_width(words, size), from = h == 'l' ? 0 : h == 'c' ? w / 2 : w;
+        double lo = angle == 90 ? y + from - w : x - from, hi = lo + w;
+        t_truef(lo >= 0 && hi <= (angle == 90 ? f->height : f->width), "%s %s: \"%s\" %g to %g",
+                venue, f->name, words, lo, hi);
+    }
+    str_release(&text);
+}
+
+T(texts_stay_on_the_page)
+{
+    static const char *const venue[] = {"icml", "acl", "neurips", "slide"};
+    static char name[15][64];
+    const char *dir = t_tmpdir();
+    struct err e = {0};
+    for (int i = 0; i < 15; i++) {
+        struct fix f = fix_edp(dir, 0.65, 0);
+        snprintf(name[i], sizeof name[i], "a_long_name_of_an_ablation_number_%d", i);
+        f.ablation = name[i];
+        add(f, name[i]);
+    }
+    for (size_t v = 0; v < sizeof venue / sizeof *venue; v++) {
+        struct figure_options o;
+        struct figure f;
+        figure_options_default(&o);
+        o.venue = venue[v];
+        for (int i = 0; figure_name(i); i++)
+            for (int n = 2; n <= 15; n += 13)
+                if (figure_make(&f, figure_name(i), runs, n, &o, &e) == 0) {
+                    double all[4], frame[4];
+                    fix_extent(&f, all, frame);
+                    texts_fit(&f, venue[v]);
+                    t_truef(all[1] >= 0 && all[3] <= f.height, "%s %s: %g to %g", venue[v], f.name,
+                            all[1], all[3]);
+                    figure_release(&f);
+                }
+    }
     clear();
 }
 

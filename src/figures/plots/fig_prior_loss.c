@@ -29,6 +29,9 @@ static int draw_panel(struct sheet *s, const struct groups *set, take_fn *take, 
                         metric);
     if (rc == 0) {
         s->height = panel_grid(s, n, 2, 0.66, i, box);
+        double more = legend_more(s, label, set->n > 1 ? set->n : 0, box[2]);
+        s->height += more; /* the legend is above the first panel; the second moves down */
+        box[i ? 1 : 3] += more;
         rc = curve_panel(s,
                          &(struct curve_panel){.curve = c,
                                                .label = set->n > 1 && i == 0 ? label : NULL,

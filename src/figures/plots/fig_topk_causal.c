@@ -125,6 +125,8 @@ static int draw_accuracy(struct sheet *s, const struct groups *set, struct err *
         rc = curve_metric(s, &set->g[g], "causal_accuracy", &c[g], e);
     }
     if (rc == 0)
+        box[3] += legend_more(s, label, set->n > 1 ? set->n : 0, s->width);
+    if (rc == 0)
         rc = curve_panel(s,
                          &(struct curve_panel){.curve = c,
                                                .label = set->n > 1 ? label : NULL,

@@ -9,6 +9,18 @@
 
 enum { METRICS_MAX = 8, NAME_MAX_BYTES = 64 };
 
+/* The legend is above the first panel, which it makes higher; the others move down. */
+static void place(struct sheet *s, const struct groups *set, int i, int n, double box[4])
+{
+    const char *text[LEGEND_MAX];
+    for (int g = 0; g < set->n; g++)
+        text[g] = set->g[g].label;
+    s->height = panel_grid(s, n, 3, n > 1 ? 0.68 : 0.62, i, box);
+    double more = legend_more(s, text, set->n > 1 ? set->n : 0, box[2]);
+    s->height += more;
+    box[i ? 1 : 3] += more;
+}
+
 static int draw_metric(struct sheet *s, const struct groups *set, const char *metric, int i, int n,
                        struct err *e)
 {
@@ -39,7 +51,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
     p->x_label = x_label;
     run_metric_label(label, sizeof label, metric, runview_unit(s->run[0].view, metric));
     p->y_label = label;
-    s->height = panel_grid(s, n, 3, n > 1 ? 0.68 : 0.62, i, box);
+    place(s, set, i, n, box);
     panel_layout(s, p, box[0], box[1], box[2], box[3]);
     panel_axes(s, p);
     for (int g = 0; g < set->n; g++)
