@@ -91,6 +91,22 @@ static int check_formats(const char *list, struct err *e)
     return 0;
 }
 
+/* What --again draws is in the recipe: anything else on the line would be ignored. */
+static int check_again(const struct cli_args *a, struct err *e)
+{
+    static const char *const given[] = {"o", "out",   "format", "venue", "theme",   "metric", "x",
+                                        "log", "range", "smooth", "dpi", "preview", "probe", "step"};
+    if (!cli_value(a, "again"))
+        return 0;
+    for (size_t i = 0; i < DS_LEN(given); i++)
+        if (cli_value(a, given[i]))
+            return err_set(e, DS_EUSAGE, "--%s: unexpected with --again; the recipe has it",
+                           given[i]);
+    return a->n_rest == 0 ? 0
+                          : err_set(e, DS_EUSAGE, "%s: unexpected with --again; the recipe has it",
+                                    a->rest[0]);
+}
+
 static int read_request(struct request *r, const struct cli_args *a, struct err *e)
 {
     double probe = r->opt.probe, step = (double)r->opt.step;
@@ -106,13 +122,16 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     words(a, "range", &r->opt.range);
     r->json = cli_flag(a, "json");
     r->is_dry = cli_flag(a, "dry-run");
-    int rc = number(a, "smooth", 1e6, &r->opt.smooth, e);
+    int rc = check_again(a, e);
+    if (rc == 0)
+        rc = number(a, "smooth", 1e6, &r->opt.smooth, e);
     if (rc == 0)
         rc = number(a, "probe", 1e6, &probe, e);
     if (rc == 0)
         rc = number(a, "step", STEP_MAX, &step, e);
     if (rc == 0 && (probe != floor(probe) || step != floor(step)))
-        rc = err_set(e, DS_EUSAGE, "--probe and --step: expected integers");
+        rc = err_set(e, DS_EUSAGE, "--%s: must be an integer",
+                     probe != floor(probe) ? "probe" : "step");
     if (rc == 0)
         rc = number(a, "dpi", 1e6, &r->opt.dpi, e);
     if (rc == 0)

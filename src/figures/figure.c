@@ -235,16 +235,40 @@ static void config_hash(const struct runview *v, char out[65])
     mem_free(keys);
 }
 
+/* A word of a shell command, quoted where it has to be. */
+static void add_word(struct str *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./,:=+@%-";
+    str_add_char(out, ' ');
+    if (*word && strspn(word, plain) == strlen(word)) {
+        str_add(out, word);
+        return;
+    }
+    str_add_char(out, '\'');
+    for (const char *c = word; *c; c++)
+        if (*c == '\'')
+            str_add(out, "'\\''");
+        else
+            str_add_char(out, *c);
+    str_add_char(out, '\'');
+}
+
 static void command_text(const struct sheet *s, struct str *out)
 {
     str_addf(out, "depthscope figure %s", s->ops->name);
     for (int i = 0; i < s->runs; i++)
-        str_addf(out, " %s", s->run[i].path ? s->run[i].path : "-");
-    str_addf(out, " --venue %s --theme %s", s->venue->name, s->opt.theme);
-    if (s->opt.metric)
-        str_addf(out, " --metric %s", s->opt.metric);
-    if (s->opt.x)
-        str_addf(out, " --x %s", s->opt.x);
+        add_word(out, s->run[i].path ? s->run[i].path : "-");
+    str_addf(out, " --venue %s --theme", s->venue->name);
+    add_word(out, s->opt.theme);
+    if (s->opt.metric) {
+        str_add(out, " --metric");
+        add_word(out, s->opt.metric);
+    }
+    if (s->opt.x) {
+        str_add(out, " --x");
+        add_word(out, s->opt.x);
+    }
     if (s->opt.log)
         str_addf(out, " --log %s", s->opt.log);
     if (s->opt.range)

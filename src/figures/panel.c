@@ -162,7 +162,7 @@ static void draw_labels(struct sheet *s, struct panel *p)
     }
     if (p->y_label) {
         double wide = glyph_width(p->y_label, base),
-               room = p->h + fmin(small * 2, small + 6.5); /* within the margin */
+               room = p->h + fmin(small * 2, small + 6); /* within the margin */
         struct text_style up = {.size = wide > room ? fmax(LEAST, base * room / wide) : base,
                                 .angle = 90,
                                 .rgb = ink,

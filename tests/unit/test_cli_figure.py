@@ -1,6 +1,7 @@
 """depthscope figure as a script meets it: tables and JSON files, skipped figures, previews, recipes."""
 import json
 import os
+import shlex
 import struct
 import sys
 import zlib
@@ -44,6 +45,22 @@ def all_refuses_a_file_that_no_figure_reads():
     out, err = run("all", "other.json", "-o", "none", code=1)
     assert out == b"" and err.count("\n") == 1 and "other.json: no figure reads it" in err
     run("training", "other.json", "-o", "none", code=1)
+
+
+@test
+def a_recipe_quotes_what_a_shell_would_split_and_again_takes_nothing_else():
+    os.makedirs("it's here", exist_ok=True)
+    with open("log.csv") as f:
+        write("it's here/a log.csv", f.read())
+    run("training", "it's here/a log.csv", "-o", "quoted", "--format", "png")
+    words = shlex.split(json.loads(call("inspect", "quoted/training.png")[1].split(b"recipe: ", 1)[1])["command"])
+    assert words[:4] == ["depthscope", "figure", "training", "it's here/a log.csv"], words
+    before = open("quoted/training.png", "rb").read()
+    for extra in (["--venue", "slide"], ["--theme", "dark"], ["-o", "else"], ["--format", "svg"], ["training", "log.csv"]):
+        _, err = run("--again", "quoted/training.png", *extra, code=2)
+        assert "unexpected with --again" in err, err
+    assert open("quoted/training.png", "rb").read() == before
+    assert "--probe 1.5: must be an integer" in run("training", "log.csv", "--probe", "1.5", "-o", "never", code=2)[1]
 
 
 @test
