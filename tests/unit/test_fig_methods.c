@@ -177,6 +177,90 @@ T(capacities_under_their_earlier_key_give_the_same_tradeoff)
     figure_release(&f[1]);
 }
 
+/* A short log of one seed; is_resumed: step 10 was taken twice. */
+static struct runview *short_log(const char *dir, int seed, int is_resumed)
+{
+    static const double early[2] = {0.8, 0.8}, lost[2] = {0, 0}, late[2] = {0.7, 0.7};
+    static const float kind[12] = {0}, depth[12] = {1};
+    struct str out = {0};
+    struct err e = {0};
+    struct runview *v = NULL;
+    struct record *r = record_new();
+    uint64_t seq = 0;
+    char path[1024];
+    struct meth m = {.method = "mod", .layers = 2, .seed = seed, .capacity = 0.5};
+    meth_head(r, &m, "short");
+    t_ok(record_end(r, seq++, &out, &e), &e);
+    for (int i = 0; i < 3; i++) {
+        if (i == 1 && !is_resumed)
+            continue;
+        record_begin(r, "layer", i ? 10 : 5, 1001 + i);
+        record_nums(r, "gate_ratio", i == 0 ? early : i == 1 ? lost : late, 2);
+        t_ok(record_end(r, seq++, &out, &e), &e);
+    }
+    for (int i = 0; i < 2; i++) {
+        record_begin(r, "eval", 10, 2000);
+        record_str(r, "task", i ? "capacity" : "final");
+        record_num(r, "capacity_target", 0.5);
+        record_num(r, "loss", 1.5 + 0.001 * seed);
+        record_num(r, "flops_ratio", 0.5);
+        if (i == 0)
+            record_nums(r, "capacity", late, 2);
+        t_ok(record_end(r, seq++, &out, &e), &e);
+    }
+    record_begin(r, "sample", 10, 2001);
+    record_str(r, "name", "val");
+    record_map(r, "column");
+    record_f32s(r, "class", kind, 12);
+    record_f32s(r, "depth", depth, 12);
+    record_close(r);
+    t_ok(record_end(r, seq++, &out, &e), &e);
+    snprintf(path, sizeof path, "%s/short-%d-%d.mp", dir, seed, is_resumed);
+    t_ok(fs_write_file(path, out.p, out.len, &e), &e);
+    t_ok(runview_open(&v, path, &e), &e);
+    while (runview_poll(v, 10, &e) > 0)
+        ;
+    str_release(&out);
+    record_free(r);
+    return v;
+}
+
+T(hundreds_of_seeds_are_one_point)
+{
+    enum { SEEDS = 300 };
+    static struct figure_run many[SEEDS];
+    static const char *const name[] = {"tradeoff", "category_depth"};
+    struct figure_options o;
+    struct err e = {0};
+    figure_options_default(&o);
+    for (int i = 0; i < SEEDS; i++)
+        many[i] = (struct figure_run){.view = short_log(t_tmpdir(), i, 0), .path = "short"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        struct figure f;
+        t_ok(figure_make(&f, name[i], many, SEEDS, &o, &e), &e);
+        t_truef(strstr(str_text(&f.caption), "n = 300 seeds") != NULL, "%s", str_text(&f.caption));
+        figure_release(&f);
+    }
+    for (int i = 0; i < SEEDS; i++)
+        runview_free(many[i].view);
+}
+
+T(shares_that_a_resume_superseded_are_not_in_the_range)
+{
+    struct str text[2] = {{0}, {0}};
+    for (int i = 0; i < 2; i++) {
+        runs[0] = (struct figure_run){.view = opened[0] = short_log(t_tmpdir(), 1, i), .path = "s"};
+        count = 1;
+        struct figure f = draw("capacity_layer");
+        pen_list_print(f.list, &text[i]);
+        figure_release(&f);
+        clear();
+    }
+    t_true(strcmp(str_text(&text[1]), str_text(&text[0])) == 0);
+    str_release(&text[0]);
+    str_release(&text[1]);
+}
+
 T(missing_evaluations_and_sizes_are_named)
 {
     const char *dir = t_tmpdir();

@@ -39,11 +39,17 @@ static int take_range(struct sheet *s, const struct group *g, struct shares *v, 
                               "layer metric 'gate_ratio' has %d layers, 'capacity' %d", r->layers,
                               v->layers);
         data_hash(s, "gate_ratio", r->value, r->n * (size_t)r->layers * sizeof *r->value);
-        for (size_t k = 0; k < r->n * (size_t)r->layers; k++) {
-            double x = (double)r->value[k];
-            if (isfinite(x)) {
-                v->lo[k % (size_t)r->layers] = fmin(v->lo[k % (size_t)r->layers], x);
-                v->hi[k % (size_t)r->layers] = fmax(v->hi[k % (size_t)r->layers], x);
+        int64_t least = INT64_MAX; /* a step that occurs again later was superseded by a resume */
+        for (size_t k = r->n; k-- > 0;) {
+            if (r->step[k] >= least)
+                continue;
+            least = r->step[k];
+            for (int l = 0; l < r->layers; l++) {
+                double x = (double)r->value[k * (size_t)r->layers + (size_t)l];
+                if (!isfinite(x))
+                    continue;
+                v->lo[l] = fmin(v->lo[l], x);
+                v->hi[l] = fmax(v->hi[l], x);
             }
         }
     }

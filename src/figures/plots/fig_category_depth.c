@@ -62,9 +62,11 @@ static int take_run(struct sheet *s, int run, struct kinds *out, struct err *e)
 }
 
 /* Over seeds: the mean of their means. */
-static void join(const struct kinds *run, int runs, struct kinds *out)
+static int join(const struct kinds *run, int runs, struct kinds *out)
 {
-    double depth[256], nll[256];
+    double *depth = mem_alloc(2 * (size_t)runs, sizeof *depth), *nll = depth + runs;
+    if (!depth)
+        return DS_EMEM;
     *out = run[0];
     for (int k = 0; runs > 1 && k < RUN_CLASSES; k++) {
         out->k[k].tokens = 0;
@@ -77,6 +79,8 @@ static void join(const struct kinds *run, int runs, struct kinds *out)
         out->k[k].depth = stat_interval(depth, (size_t)runs);
         out->k[k].nll = stat_interval(nll, (size_t)runs);
     }
+    mem_free(depth);
+    return 0;
 }
 
 static int take(struct sheet *s, const struct group *g, struct kinds *out, struct err *e)
@@ -86,8 +90,8 @@ static int take(struct sheet *s, const struct group *g, struct kinds *out, struc
     int rc = run ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = take_run(s, g->run[i], &run[i], e);
-    if (rc == 0)
-        join(run, g->runs, out);
+    if (rc == 0 && join(run, g->runs, out) < 0)
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int k = 0; rc == 0 && k < RUN_CLASSES; k++)
         all += out->k[k].tokens;
     if (rc == 0 && all == 0)

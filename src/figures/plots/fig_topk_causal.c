@@ -30,15 +30,15 @@ static int take(struct sheet *s, const struct groups *set, struct pair *v, struc
 /* "+0.123 [0.110, 0.136]" */
 static void gap_text(const struct group *g, const struct pair *v, char *out, size_t size)
 {
-    double gap[256];
+    double gap[FIGURE_RUNS_MAX];
     char mean[24], lo[24], hi[24];
-    int n = g->runs < 256 ? g->runs : 256;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < g->runs; i++)
         gap[i] = v[g->run[i]].causal - v[g->run[i]].topk;
-    struct interval x = stat_interval(gap, (size_t)n);
-    number_format(mean, sizeof mean, x.mean, 3);
-    number_format(lo, sizeof lo, x.lo, 3);
-    number_format(hi, sizeof hi, x.hi, 3);
+    struct interval x = stat_interval(gap, (size_t)g->runs);
+    int decimals = fabs(x.mean) < 0.01 ? 5 : 3;
+    number_format(mean, sizeof mean, x.mean, decimals);
+    number_format(lo, sizeof lo, x.lo, decimals);
+    number_format(hi, sizeof hi, x.hi, decimals);
     if (isfinite(x.lo))
         snprintf(out, size, "%s%s [%s, %s]", x.mean > 0 ? "+" : "", mean, lo, hi);
     else

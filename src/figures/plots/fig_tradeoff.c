@@ -98,9 +98,12 @@ static double shown(const struct sheet *s, double loss)
 }
 
 /* Means over seeds at the capacities that all of them have. */
-static void join(const struct sheet *s, const struct asks *run, int runs, struct points *out)
+static int join(const struct sheet *s, const struct asks *run, int runs, struct points *out)
 {
-    double y[256], random_y[256], x[256], random_x[256], t[256], dense[256];
+    double *y = mem_alloc(6 * (size_t)runs, sizeof *y), *random_y = y + runs, *x = random_y + runs,
+           *random_x = x + runs, *t = random_x + runs, *dense = t + runs;
+    if (!y)
+        return DS_EMEM;
     for (int r = 0; r < runs; r++)
         dense[r] = shown(s, run[r].a[0].dense);
     out->dense = stat_mean(dense, (size_t)runs);
@@ -127,6 +130,8 @@ static void join(const struct sheet *s, const struct asks *run, int runs, struct
         p->x[BY_RANDOM] = stat_mean(random_x, (size_t)n);
         p->x[BY_TIME] = stat_mean(t, (size_t)n);
     }
+    mem_free(y);
+    return 0;
 }
 
 static int take(struct sheet *s, const struct group *g, struct points *out, struct err *e)
@@ -135,8 +140,8 @@ static int take(struct sheet *s, const struct group *g, struct points *out, stru
     int rc = run ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++)
         rc = take_run(s, g->run[i], &run[i], e);
-    if (rc == 0)
-        join(s, run, g->runs, out);
+    if (rc == 0 && join(s, run, g->runs, out) < 0)
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc == 0 && out->n == 0)
         rc = sheet_fail(s, g->run[0], e, "no capacity in common with its other seeds");
     mem_free(run);
