@@ -83,8 +83,12 @@ int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint
                    const char *path, struct err *e) DS_CHECK;
 /* Reads a whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE with both sizes). */
 int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
+/* The descriptor that a name for output means: /dev/stdout, /dev/stderr, /dev/fd/N and
+ * /proc/self/fd/N; else -1.  Such a name is never replaced, whatever it leads to. */
+int fs_stream_fd(const char *path);
 /* Replaces a file atomically: temporary file in the same directory, write, fsync, close, rename,
- * fsync of the directory.  A device or pipe at `path` is written to directly. */
+ * fsync of the directory.  A device or pipe at `path` is written to directly, and so is what a
+ * stream's name leads to. */
 int fs_write_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
 /* The same, but replaces whatever is at `path`; a directory is an error. */
 int fs_replace_file(const char *path, const void *p, size_t n, struct err *e) DS_CHECK;
@@ -103,7 +107,7 @@ struct fs_new {
     char path[4096], temp[4096];
 };
 /* Atomic creation of a file: afterwards `path` is the complete, synced new file or unchanged.  Call
- * fs_new_abort after any failure; after fs_new_commit it does nothing. */
+ * fs_new_abort after any failure; after fs_new_commit it does nothing.  A stream's name is DS_EIO. */
 int fs_new_open(struct fs_new *f, const char *path, struct err *e) DS_CHECK;
 int fs_new_write(struct fs_new *f, const void *p, size_t n, struct err *e) DS_CHECK;
 int fs_new_commit(struct fs_new *f,

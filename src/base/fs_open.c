@@ -9,18 +9,29 @@
 
 #include "base/fs.h"
 
-/* N of /dev/stdin, /dev/fd/N and /proc/self/fd/N, else -1.  By name only: a link in a model
- * directory that resolves to a terminal was not passed by the user. */
-static int inherited_fd(const char *path)
+/* N of /dev/fd/N and /proc/self/fd/N, else -1. */
+static int numbered_fd(const char *path)
 {
     int fd = -1, end = 0;
-    if (strcmp(path, "/dev/stdin") == 0)
-        return STDIN_FILENO;
     if ((sscanf(path, "/dev/fd/%5d%n", &fd, &end) == 1 ||
          sscanf(path, "/proc/self/fd/%5d%n", &fd, &end) == 1) &&
         path[end] == '\0')
         return fd;
     return -1;
+}
+
+/* The same for input.  By name only: a link in a model directory that resolves to a terminal was not
+ * passed by the user. */
+static int inherited_fd(const char *path)
+{
+    return strcmp(path, "/dev/stdin") == 0 ? STDIN_FILENO : numbered_fd(path);
+}
+
+int fs_stream_fd(const char *path)
+{
+    if (strcmp(path, "/dev/stdout") == 0)
+        return STDOUT_FILENO;
+    return strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO : numbered_fd(path);
 }
 
 static const char *kind_name(mode_t mode)

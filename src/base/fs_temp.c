@@ -283,6 +283,8 @@ int fs_new_open(struct fs_new *f, const char *path, struct err *e)
     f->fd = -1;
     f->temp[0] = '\0';
     int rc = directory_of(dir, sizeof dir, path, e);
+    if (rc == 0 && fs_stream_fd(path) >= 0)
+        rc = err_set(e, DS_EIO, "%s: cannot be replaced, expected a file name", path);
     if (rc == 0 && str_copy(f->path, sizeof f->path, path))
         rc = err_set(e, DS_ERANGE, "%.200s...: path too long", path);
     if (rc < 0)
@@ -430,7 +432,10 @@ int fs_write_file(const char *path, const void *p, size_t n, struct err *e)
 {
     struct stat st;
     /* A device or a pipe ("-o /dev/stdout") has no old content to keep. */
-    if (fs_stat(path, &st) != 0 || !(S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
+    int is_plain = fs_stat(path, &st) != 0 || !(S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode));
+    if (is_plain && fs_stream_fd(path) >= 0) /* -o /dev/stdout > FILE: goes on where the shell is */
+        return fs_write_all(fs_stream_fd(path), p, n, path, e);
+    if (is_plain)
         return fs_replace_file(path, p, n, e);
     int fd = -1, rc = fs_open_write(&fd, path, 0, e);
     if (rc < 0)

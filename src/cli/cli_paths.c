@@ -115,6 +115,8 @@ int cli_output_check(const char *path, struct err *e)
 {
     struct fs_new f = {.fd = -1};
     struct stat st;
+    if (fs_stream_fd(path) >= 0)
+        return 0;
     if (fs_stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return S_ISDIR(st.st_mode)
                    ? err_set(e, DS_EEXIST, "%s is a directory, expected a file name", path)

@@ -60,6 +60,33 @@ T(fs_writes_to_devices_without_a_temporary)
     t_fails(fs_write_file("/dev/full", "x", 1, &e), &e, DS_EIO, "No space");
 }
 
+/* -o /dev/stdout > FILE and >> FILE: the name is a link in /dev, which root could replace. */
+T(fs_writes_to_the_file_that_a_stream_was_redirected_to)
+{
+    struct err e = {0};
+    struct fs_new new;
+    struct str got = {0};
+    char name[2][40];
+    const char *f = in_tmp(t_tmpdir(), "redirected");
+    int fd = open(f, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    snprintf(name[0], sizeof name[0], "/dev/fd/%d", fd);
+    snprintf(name[1], sizeof name[1], "/proc/self/fd/%d", fd);
+    t_eq(write(fd, "before ", 7), 7);
+    for (int i = 0; i < 2; i++) {
+        t_eq(fs_stream_fd(name[i]), fd);
+        t_ok(fs_write_file(name[i], "x", 1, &e), &e);
+        t_fails(fs_new_open(&new, name[i], &e), &e, DS_EIO, "expected a file name");
+    }
+    t_ok(fs_read_file(&got, f, 100, &e), &e);
+    t_str(str_text(&got), "before xx");
+    t_eq(fs_stream_fd("/dev/stdout"), 1);
+    t_eq(fs_stream_fd("/dev/stderr"), 2);
+    t_eq(fs_stream_fd("/dev/stdin"), -1);
+    close(fd);
+    t_fails(fs_write_file(name[0], "x", 1, &e), &e, DS_EIO, "Bad file descriptor");
+    str_release(&got);
+}
+
 T(fs_never_opens_or_blocks_on_a_fifo)
 {
     struct err e = {0};
