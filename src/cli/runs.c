@@ -138,6 +138,16 @@ static int64_t whole(double x)
     return isfinite(x) && fabs(x) < 1e18 ? (int64_t)x : 0;
 }
 
+/* Unix seconds, which have more digits than json_add_num prints. */
+static void add_json_time(struct str *out, const char *key, double x)
+{
+    json_key(out, key);
+    if (isfinite(x))
+        str_add_real(out, x);
+    else
+        str_add(out, "null");
+}
+
 /* "state" has "running" for a live or paused run; "status" tells them apart. */
 static void add_json(struct str *out, struct run_row *r, const char *group, double now)
 {
@@ -163,7 +173,7 @@ static void add_json(struct str *out, struct run_row *r, const char *group, doub
     json_add_num(out, "tok_s", r->number[RUN_TOK_S]);
     json_add_num(out, "eta", r->number[RUN_ETA]);
     json_add_num(out, "age", run_row_age(r, now));
-    json_add_num(out, "modified", r->modified);
+    add_json_time(out, "modified", r->modified);
     json_add_int(out, "pid", r->is_live ? whole(r->number[RUN_PID]) : 0);
     json_add_str(out, "host", r->host);
     json_add_str(out, "run_id", r->run_id);
@@ -259,7 +269,7 @@ static int print_trash(const struct cli_args *a, const char *root, struct str *o
         str_add(out, "{");
         json_add_str(out, "name", t[i].name);
         json_add_str(out, "path", t[i].path);
-        json_add_num(out, "time", t[i].time);
+        add_json_time(out, "time", t[i].time);
         str_add(out, "}");
     }
     str_add(out, json ? "]\n" : "");
