@@ -6,8 +6,8 @@
 #include "engine/quant.h"
 
 /* A low-rank adapter (Hu et al. 2021): adds scale * drop(x) a^T b^T.  Dropout depends only on
- * (seed, step, key), the row's place in the call and the column, so that backward repeats forward's
- * mask.
+ * (seed, step, key), first_row plus the row's place in the call and the column, so that backward
+ * repeats forward's mask.
  * DoRA (Liu et al. 2024), when gain is not NULL: with u = drop(x) (w + scale b a)^T,
  *     y = x w^T + bias + gain * u - drop(x) w^T,     gain = magnitude / norm,
  * where norm is that of each row of w + scale b a and is a constant to backward. */
@@ -23,7 +23,8 @@ struct lora {
     real *dbias;    /* as da: the gradient of b's bias */
     double dropout; /* in [0, 1) */
     uint64_t seed, step;
-    uint32_t key; /* identifies the map */
+    int first_row; /* place of row 0 in the batch of the step, which may be cut into pieces */
+    uint32_t key;  /* identifies the map */
 };
 /* w (O,C) and b (O), borrowed.  At least one of w, fwd, quant holds the weight. */
 struct linear {

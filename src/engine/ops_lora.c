@@ -31,7 +31,8 @@ static void drop_rows(void *ctx, int task, int worker)
         const real *x = j->x + (size_t)(j->row ? j->row[i] : i) * (size_t)j->C;
         real *y = j->y + (size_t)i * (size_t)j->C;
         struct rng r;
-        rng_init(&r, l->seed, RNG_DROPOUT, (uint64_t)l->step << 32 | l->key, (uint32_t)i);
+        rng_init(&r, l->seed, RNG_DROPOUT, (uint64_t)l->step << 32 | l->key,
+                 (uint32_t)(l->first_row + i));
         for (int c = 0; c < j->C; c++) {
             real v = rng_u32(&r) < drops ? 0 : kept * x[c];
             y[c] = j->beta != 0 ? y[c] + v : v;

@@ -220,6 +220,25 @@ T(dropout_depends_on_step_seed_and_map_alone)
     model_free(m);
 }
 
+/* A batch that is cut into pieces (train.pieces) draws one mask, not the same one for each piece. */
+T(dropout_of_a_piece_is_that_of_its_place_in_the_batch)
+{
+    struct model *m = make("model.method=dense model.lora_dropout=0.5" ALL, MODEL_TRAIN);
+    struct pass pass = kit_pass(PASS_TRAIN);
+    wake(m);
+    real *whole = states(m, &pass);
+    size_t each = kit_states(m) / B;
+    for (int s = 0; s < B; s++) {
+        struct batch piece = {
+            .B = 1, .T = T, .id = batch.b.id + s * T, .target = batch.b.target + s * T};
+        pass.first_row = s * T;
+        model_forward(m, &piece, &pass);
+        t_true(kit_same(m->stream.h[m->config.layers], whole + (size_t)s * each, each));
+    }
+    free(whole);
+    model_free(m);
+}
+
 T(dropout_drops_half_of_the_inputs_and_doubles_the_rest)
 {
     enum { N = 64, C = 96 };

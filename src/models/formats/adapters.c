@@ -504,6 +504,7 @@ void adapters_begin(struct model *m, const struct pass *pass)
         l->dropout = pass->kind == PASS_TRAIN ? c->lora_dropout : 0;
         l->seed = pass->seed;
         l->step = (uint64_t)pass->step;
+        l->first_row = pass->first_row;
     }
     if (!pass->adapters_off)
         m->adapters_version = m->params.version;
