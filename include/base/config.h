@@ -29,8 +29,8 @@ struct config {
 enum { CONFIG_KEY_MAX = 200 };
 
 /* Later calls override earlier ones.  YAML maps are flattened with dots; leaves are scalars
- * (sequences of scalars become "[a,b]").  Size <= 1 MiB, depth <= 64; no aliases, tags, references
- * ${...} or duplicate keys. */
+ * (sequences of scalars become "[a,b]", which opt.is_list reads).  Size <= 1 MiB, depth <= 64; no
+ * aliases, tags, references ${...} or duplicate keys. */
 /* A top-level `extends: NAME` first reads NAME (or NAME.yaml) from the same directory, at most 8
  * deep. On failure `c` is unchanged; all errors are reported with line and column, up to the text's
  * size. */

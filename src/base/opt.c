@@ -141,9 +141,13 @@ static int set_string(const struct opt *o, const char *prefix, void *values, con
                       const char *where, struct err *e)
 {
     char **p = place(o, values);
-    char *copy = mem_strdup(text);
+    size_t n = strlen(text);
+    int is_bracketed = o->is_list && n > 1 && text[0] == '[' && text[n - 1] == ']';
+    char *copy = is_bracketed ? mem_dup(text + 1, n - 1) : mem_strdup(text);
     if (!copy)
         return bad(e, DS_EMEM, where, prefix, o, "out of memory");
+    if (is_bracketed)
+        copy[n - 2] = '\0';
     mem_free(*p);
     *p = copy;
     return 0;

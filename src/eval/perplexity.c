@@ -51,7 +51,7 @@ static const struct opt ppl_opts[] = {
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"capacity",      OPT_REAL,   AT(capacity),  "-1", 0, 0, NULL, "requested share of the routed cells, 0 to 1; -1 = what calibrate risk= stored, else the method's own", NULL},
     {"exit.layer",    OPT_STRING, AT(exit_layer), "0", 0, 0, NULL, "task=ppl: run the first E layers, then the head; 0 = all; 2..16: a table over exits", NULL},
-    {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "capacities of the rows of --benchmark", NULL},
+    {"capacities",    OPT_STRING, AT(capacities), "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1", 0, 0, NULL, "capacities of the rows of --benchmark", NULL, .is_list = 1},
     {"risk",          OPT_REAL,   AT(risk),      "0", 0, 0, NULL, "calibrate: stores the least capacity whose expected loss per token of a sequence rises by at most this many nats over dense, tested on text that no threshold was fitted to; above 0, below 1", NULL},
     {"delta",         OPT_REAL,   AT(delta),     "0.05", 0, 0, NULL, "calibrate risk=: probability that the text misleads the test; above 0, below 1", NULL},
     {"target_speedup", OPT_REAL,  AT(target_speedup), "0", 0, 1e6, NULL, "search for the capacity with this speedup over dense; 0 = off", NULL},

@@ -130,6 +130,33 @@ static void yaml_fails(const char *text, const char *part)
     config_release(&c);
 }
 
+T(a_list_of_yaml_is_read_as_its_items)
+{
+    struct lists {
+        char *items, *text;
+    } v = {0};
+    static const struct opt row[] = {
+        {"items", OPT_STRING, offsetof(struct lists, items), "", 0, 0, NULL, "", .is_list = 1},
+        {"text", OPT_STRING, offsetof(struct lists, text), "", 0, 0, NULL, ""},
+    };
+    static const struct opt_group both = {"", "lists", row, DS_LEN(row)};
+    static const char *const given[] = {"[7]", "[]", "q,k", "[", "[q", "q]", ""};
+    static const char *const want[] = {"7", "", "q,k", "[", "[q", "q]", ""};
+    struct config c = {0};
+    struct err e = {0};
+    yaml(&c, "items: [q, k]\ntext: [q, k]\n");
+    t_ok(opt_defaults(&both, &v, &e), &e);
+    t_ok(config_apply(&c, &both, &v, &e), &e);
+    t_str(v.items, "q,k");
+    t_str(v.text, "[q,k]");
+    for (size_t i = 0; i < DS_LEN(given); i++) {
+        t_ok(opt_set(&row[0], &v, given[i], "argument", &e), &e);
+        t_str(v.items, want[i]);
+    }
+    opt_release(&both, &v);
+    config_release(&c);
+}
+
 T(config_flattens_yaml_and_records_line_numbers)
 {
     struct config c = {0};

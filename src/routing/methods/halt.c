@@ -94,7 +94,7 @@ static const struct opt halt_opts_table[] = {
      "difference; -ln of the largest probability; KL to the prediction one exit before; random"},
     {"features", OPT_STRING, AT(features), "velocity,acceleration,turn,confidence", 0, 0, NULL,
      "inputs of rule=regret, with the exit's index: velocity, acceleration, scalar, turn, "
-     "confidence, entropy, kl, state; confidence, entropy and kl run the head"},
+     "confidence, entropy, kl, state; confidence, entropy and kl run the head", .is_list = 1},
     {"label", OPT_ENUM, AT(label), "regret", 0, 0, "regret|agree",
      "what rule=regret predicts: loss here - loss at full depth; 1 = another token than at full "
      "depth"},

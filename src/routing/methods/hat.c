@@ -88,7 +88,7 @@ static const struct opt hat_opts_table[] = {
      "phase=both: share of the run that trains routers (published: 3 of 5 epochs)"},
     {"exit_layers", OPT_STRING, AT(exit_layers), "", 0, 0, NULL,
      "layers with an exit gate, as 4,8,12,16,19 (published, of 22); empty: the same places in "
-     "model.layers; none", "exit_layers"},
+     "model.layers; none", "exit_layers", .is_list = 1},
     {"exits", OPT_ENUM, AT(exits), "auto", 0, 0, "auto|on|off",
      "exit gates at inference: on once trained; always; never (also in training)"},
     {"exited", OPT_ENUM, AT(exited), "freeze", 0, 0, "freeze|attention_only",
