@@ -139,7 +139,9 @@ double stat_risk_p(double mean, size_t n, double eps)
     if (n == 0 || !(mean < eps)) /* both bounds are 1 */
         return 1;
     double hoeffding = exp(-count * (relative(a, eps) + relative(1 - a, 1 - eps)));
-    double bentkus = exp(1) * stat_binomial_below((size_t)ceil(count * mean), n, eps);
+    /* 100 times 0.07 is more than 7: a sum that is whole must not be rounded up */
+    double sum = ceil(count * mean * (1 - 1e-12)),
+           bentkus = exp(1) * stat_binomial_below((size_t)sum, n, eps);
     return fmin(1, fmin(hoeffding, bentkus));
 }
 
