@@ -121,7 +121,6 @@ static void check_terminal(struct finding *f)
 
 static void check_locale(struct finding *f)
 {
-    utf8_locale_begin();
     str_addf(&f->text, "%s", nl_langinfo(CODESET));
     f->ok = utf8_locale_is_utf8();
     if (!f->ok)
@@ -206,7 +205,6 @@ int doctor_command(int argc, char **argv)
     cli_release(&a);
     if (rc < 0)
         return command_fail(&e);
-    utf8_locale_begin();
     if (json)
         str_add(&out, "[");
     else

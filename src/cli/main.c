@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/version.h"
 
@@ -27,6 +28,7 @@ static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     int is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0, status = 0;
+    utf8_locale_begin(); /* names, notes and paths are printed as the terminal can show them */
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         name = "help";
     const struct command *c = find_command(name);

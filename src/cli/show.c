@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "base/utf8.h"
 #include "cli/cli.h"
 #include "figures/cell.h"
 #include "training/options.h"
@@ -197,7 +196,6 @@ int show_command(int argc, char **argv)
     struct cli_args a = {0};
     struct err e = {0};
     struct str out = {0};
-    utf8_locale_begin();
     if (cli_parse(&a, show_options, argc, argv, &e) < 0)
         return command_fail(&e);
     int rc = show(&a, &out, &e);

@@ -219,7 +219,6 @@ int workbench_command(int argc, char **argv)
     struct cli_args a = {0};
     struct err e = {0};
     char data[1024];
-    utf8_locale_begin();
     workbench_options(); /* its help is complete */
     if (cli_parse(&a, workbench_cli, argc, argv, &e) < 0)
         return command_fail(&e);

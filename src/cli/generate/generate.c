@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "base/utf8.h"
 #include "cli/generate/generate.h"
 #include "eval/capacity.h"
 
@@ -379,7 +378,6 @@ int generate_command(int argc, char **argv)
     struct subject s = {0};
     struct request q = {.a = &a, .s = &s, .o = &o};
     struct sigaction act = {.sa_handler = on_interrupt};
-    utf8_locale_begin();
     int rc = cli_parse(&a, generate_options, argc, argv, &e);
     if (rc < 0)
         return command_fail(&e);
