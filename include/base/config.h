@@ -61,7 +61,8 @@ void config_remove(struct config *c, const char *key);
 /* Copies the values of a group's keys into `values` (after opt_defaults), marking them used.
  * All errors of the group are reported, joined by "; ". */
 int config_apply(struct config *c, const struct opt_group *g, void *values, struct err *e) DS_CHECK;
-/* Reports every unused key with its origin and the nearest key of the groups.  DS_EUSAGE. */
+/* Reports every unused key with its origin and the nearest key of the groups, if one is near.
+ * DS_EUSAGE. */
 int config_check_unused(const struct config *c, const struct opt_group *const *groups, size_t n,
                         struct err *e) DS_CHECK;
 /* Offers every key and alias of the group. */

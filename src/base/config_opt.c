@@ -91,6 +91,7 @@ int config_check_unused(const struct config *c, const struct opt_group *const *g
         const struct config_entry *x = &c->entry[i];
         if (x->used)
             continue;
+        char hint[NEAREST_MAX + 32];
         struct nearest best = nearest_to(x->key);
         unused++;
         /* Search only while the answer can be shown. */
@@ -98,8 +99,8 @@ int config_check_unused(const struct config *c, const struct opt_group *const *g
             continue;
         for (size_t k = 0; k < n; k++)
             config_nearest_key(&best, groups[k]);
-        str_addf(&text, "%s%.100s: unknown key %s%s%s%s", named++ ? "; " : "", x->where, x->key,
-                 best.name[0] ? ", did you mean " : "", best.name, best.name[0] ? "?" : "");
+        str_addf(&text, "%s%.100s: unknown key %s%s", named++ ? "; " : "", x->where, x->key,
+                 nearest_hint(&best, hint, sizeof hint));
     }
     if (unused == 0)
         return 0;

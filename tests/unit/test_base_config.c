@@ -359,12 +359,13 @@ T(config_apply_reports_all_errors_and_unknown_keys_get_a_hint)
     struct values v = {0};
     struct err e = {0};
     t_ok(opt_defaults(&group, &v, &e), &e);
-    yaml(&c, "train:\n  steps: many\n  lr: 99\n  methd: mod\nname: x\n");
+    yaml(&c, "train:\n  steps: many\n  lr: 99\n  methd: mod\nname: x\nquite.other: 1\n");
     t_fails(config_apply(&c, &group, &v, &e), &e, DS_EUSAGE, "p.yaml:2: train.steps: 'many'");
     t_true(strstr(e.text, "; p.yaml:3: train.lr: 99: must be") != NULL);
     t_fails(config_check_unused(&c, groups, 1, &e), &e, DS_EUSAGE,
             "p.yaml:4: unknown key train.methd, did you mean train.method?");
     t_true(strstr(e.text, "unknown key name, did you mean train.name?") != NULL);
+    t_str(strstr(e.text, "unknown key quite"), "unknown key quite.other"); /* nothing is near */
     config_release(&c);
     opt_release(&group, &v);
 }
