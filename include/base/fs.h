@@ -68,6 +68,9 @@ int fs_write_all(int fd, const void *p, size_t n, const char *path, struct err *
 int fs_open_read(int *fd, const char *path, struct err *e) DS_CHECK;
 /* 0 when `path` is a regular file or does not exist; else DS_EIO with the same text. */
 int fs_check_regular(const char *path, struct err *e) DS_CHECK;
+/* For what was not found: DS_EIO when a directory on the way to `path` may not be searched, so that
+ * there may be something; else 0. */
+int fs_check_reach(const char *path, struct err *e) DS_CHECK;
 /* Opens for writing, close-on-exec, with `flags` (O_CREAT, O_APPEND, O_EXCL ...; mode 0644); a FIFO
  * without a reader is DS_EIO at once. */
 int fs_open_write(int *fd, const char *path, int flags, struct err *e) DS_CHECK;

@@ -69,6 +69,15 @@ int fs_check_regular(const char *path, struct err *e)
     return fs_stat(path, &st) != 0 || S_ISREG(st.st_mode) ? 0 : refuse(path, st.st_mode, e);
 }
 
+/* Without fault injection: it only explains an error. */
+int fs_check_reach(const char *path, struct err *e)
+{
+    struct stat st;
+    const char *rest;
+    int at = fs_at(path, &rest);
+    return fstatat(at, rest, &st, 0) == 0 || errno != EACCES ? 0 : err_errno(e, "%s", path);
+}
+
 int fs_open_read(int *fd, const char *path, struct err *e)
 {
     struct stat st;

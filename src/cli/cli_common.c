@@ -189,7 +189,11 @@ int cli_run_path(char *out, size_t size, const char *run, struct err *e)
     int rc = job_find(out, size, run, e);
     if (rc)
         return rc < 0 ? rc : 0;
-    char hint[NEAREST_MAX + 32];
+    char hint[NEAREST_MAX + 32], path[1100];
+    if (fs_check_reach(run, e) < 0 ||
+        (fs_name_ok(run) && fs_join(path, sizeof path, job_root(), run, NULL) == 0 &&
+         fs_check_reach(path, e) < 0))
+        return DS_EIO;
     return err_set(e, DS_ENOTFOUND, "%s: no run or file of this name found in . or %s%s", run,
                    job_root(), cli_run_hint(run, 0, hint, sizeof hint));
 }

@@ -64,6 +64,7 @@ static void find(struct target *t, const char *word)
                  "the log of another program (%s), which takes no commands", format->title);
         return;
     }
+    rc = rc == 0 ? fs_check_reach(t->log, &e) : rc;
     if (rc < 0 && rc != DS_ENOTFOUND && e.code)
         str_copy(t->text, sizeof t->text, e.text);
     else

@@ -358,9 +358,11 @@ static int find_run(char *dir, size_t size, const char *resume, struct err *e)
                                  (resume[n - 2] == '.' && (n == 2 || resume[n - 3] == '/')));
     if (is_dot && realpath(resume, full))
         return str_copy(dir, size, full) ? err_set(e, DS_ERANGE, "path too long: %.80s", full) : 0;
-    if (cli_run_path(dir, size, resume, NULL) == 0)
-        return 0;
-    int rc = fs_join(dir, size, job_root(), resume, e);
+    struct err why = {0};
+    int rc = cli_run_path(dir, size, resume, &why);
+    if (rc == 0 || rc == DS_EIO)
+        return rc == 0 ? 0 : err_set(e, rc, "%s", why.text);
+    rc = fs_join(dir, size, job_root(), resume, e);
     if (rc == 0)
         dir[fs_trimmed(dir)] = '\0';
     return rc;
@@ -377,7 +379,7 @@ static int prepare_resume(const struct cli_args *a, struct train_config *c, char
         rc = fs_join(path, sizeof path, dir, "config.yaml", e);
     if (rc == 0)
         rc = fs_join(log, sizeof log, dir, "log.mp", e);
-    if (rc == 0 && !fs_exists(path) && !fs_exists(log))
+    if (rc == 0 && !fs_exists(path) && !fs_exists(log) && (rc = fs_check_reach(path, e)) == 0)
         rc = err_set(e, DS_ENOTFOUND, "--resume %s: run not found (missing %s)", resume, path);
     if (rc == 0 && from)
         rc = fork_find(&p, dir, from, e);
@@ -639,7 +641,7 @@ static int check_start(const struct cli_args *a, const char **preset, size_t pre
     if (rc == 0)
         rc = train_config_make(&c, preset, presets, a->override, (size_t)a->n_override, e);
     if (rc == 0 && !corpus_is_generated(c.data.path) && !fs_exists(c.data.path) &&
-        !shards_at(c.data.path))
+        !shards_at(c.data.path) && (rc = fs_check_reach(c.data.path, e)) == 0)
         rc = err_set(e, DS_ENOTFOUND, "data.path = %s: not found", c.data.path);
     train_config_release(&c);
     return rc;

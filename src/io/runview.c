@@ -252,7 +252,7 @@ static int set_path(struct runview *v, const char *path, struct err *e)
             rc = str_copy(full, sizeof full, path) ? err_set(e, DS_ERANGE, "path too long") : 0;
         else if (rc == 0 && !fs_exists(full) && why == DS_EMEM)
             rc = err_set(e, why, "%s: out of memory", path);
-        else if (rc == 0 && !fs_exists(full))
+        else if (rc == 0 && !fs_exists(full) && (rc = fs_check_reach(full, e)) == 0)
             rc = err_set(
                 e, DS_ENOTFOUND,
                 "%s: not a run directory: neither log.mp nor a log of a known format found", path);
@@ -260,7 +260,8 @@ static int set_path(struct runview *v, const char *path, struct err *e)
             /* a FIFO named by the user is a stream; opening one in place of a log would block */
             rc = fs_check_regular(full, e);
     } else if (strcmp(path, "-") && !fs_exists(path)) {
-        rc = err_set(e, DS_ENOTFOUND, "%s: not found", path);
+        rc = fs_check_reach(path, e);
+        rc = rc < 0 ? rc : err_set(e, DS_ENOTFOUND, "%s: not found", path);
     } else if (str_copy(full, sizeof full, path)) {
         rc = err_set(e, DS_ERANGE, "path too long");
     }

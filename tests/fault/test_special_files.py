@@ -279,6 +279,19 @@ def a_run_of_another_user_is_read_and_nothing_else():
             status, out, said = call(*words)
             assert status == 1 and said.startswith("depthscope: ") and "ermission denied" in said, (words, status, said)
         assert tree("runs") == before, "nor does what is refused"
+    def closed(*words):
+        status, out, said = call(*words)
+        assert status in (1, 2) and said.startswith("depthscope: ") and "ermission denied" in said, (words, status, said)
+    os.makedirs("closed", exist_ok=True)
+    os.chmod("closed", 0o700)
+    for where, mode in (("runs/tiny", 0o700), ("closed", 0o700)):  # what cannot be looked at is not "not found"
+        os.chmod("runs/tiny", 0o755)
+        os.chmod(where, mode)
+        run = "tiny" if where == "runs/tiny" else "closed/tiny"
+        for words in (("inspect", run), ("stream", run), ("show", "monitor", run), ("export", run, "--to", "csv"), ("alerts", run),
+                      ("stop", run), ("generate", run, "--prompt", "a"), ("eval", run), ("tokenize", run, "--text", "a"),
+                      ("train", "--resume", run, "--quiet"), ("train", "quick", "data.path=%s/x" % where, "--dry-run")):
+            closed(*words)
     os.chmod("runs/tiny", 0o755)
 
 

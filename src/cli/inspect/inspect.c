@@ -171,12 +171,15 @@ static int inspect_dir(const char *path, struct inspect *x, struct err *e)
         {"model.safetensors", inspect_tensors},   {"model.safetensors.index.json", inspect_tensors},
         {"tokenizer.bin", inspect_tokenizer},
     };
+    char log[1100];
     int rc = check_parts(path, e);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < DS_LEN(parts); i++)
         if (has(path, parts[i].name))
             return parts[i].inspect(path, x, e);
+    if ((rc = fs_join(log, sizeof log, path, "log.mp", e)) < 0 || (rc = fs_check_reach(log, e)) < 0)
+        return rc;
     return err_set(e, DS_ENOTFOUND, "%s: expected a run, model, adapter or tokenizer", path);
 }
 

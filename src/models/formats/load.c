@@ -317,6 +317,9 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
             return err_set(e, DS_ENOTFOUND,
                            "%s: no checkpoint yet; depthscope train --resume %s continues the run",
                            root, root);
+        int rc = fs_check_reach(path, e);
+        if (rc < 0)
+            return rc;
     }
     if (fs_exists(model) && !fs_is_dir(model))
         return refuse_file(model, e);
