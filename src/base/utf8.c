@@ -306,9 +306,11 @@ void utf8_locale_begin(void)
         uselocale(width_locale);
 }
 #else
+/* With any other character set text is ASCII; its letters beyond that would be found in UTF-8 data. */
 void utf8_locale_begin(void)
 {
-    setlocale(LC_CTYPE, "");
+    if (setlocale(LC_CTYPE, "") && !utf8_locale_is_utf8())
+        setlocale(LC_CTYPE, "C");
 }
 #endif
 

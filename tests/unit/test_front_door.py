@@ -151,6 +151,19 @@ def help_is_markdown_in_a_pipe_and_tables_on_a_terminal():
     assert "not UTF-8, frames are ASCII and text is escaped (try LC_ALL=C.UTF-8)" in seen, seen
 
 
+@test
+def a_character_set_other_than_utf8_counts_as_ascii():
+    made = subprocess.run(["localedef", "-i", "en_US", "-f", "ISO-8859-1", os.path.abspath("en_US.ISO-8859-1")],
+                          capture_output=True) if shutil.which("localedef") else None
+    if not made or made.returncode:
+        raise t.Skip("localedef cannot make a locale here")
+    env = {"LC_ALL": "en_US.ISO-8859-1", "LOCPATH": os.getcwd()}
+    assert "ANSI_X3.4-1968: not UTF-8" in json.dumps(t.run_json("doctor", **env))
+    # no byte of a letter in UTF-8 is a letter of its own: the name of a run is valid
+    run("sweep", "quick", "model.method=dense", "data.path=été,synth", "--seeds", "1", "--dry-run", **env)
+    assert "[1/2] sweep-path___t__-s1" in run.err, run.err
+
+
 def live(name):
     return any(r["name"] == name and r["state"] == "running" and r["step"] > 0 for r in json.loads(run("runs", "--json")))
 
