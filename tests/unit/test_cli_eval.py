@@ -438,6 +438,7 @@ def a_task_reports_depth_with_the_score():
     dense = run_json("eval", "edp", *words[:3], "routing=dense")["results"]["mmlu"]
     assert dense["block_ratio"] == 1 and dense["mean_depth"] == 6, dense
     assert "2 documents resumed from done.jsonl" in run("eval", "edp", *words)
+    assert '"results"' in run("eval", "edp", *words, "-o", "/dev/stdout")
     refused("choose another file", "eval", "edp", *words, "routing=dense", code=1)
     refused("not a results file", "eval", "edp", *words, "-o", "mmlu/test/anatomy_test.csv", code=1)
     refused("would depend on the answer", "eval", "edp", *words, "routing=topk")

@@ -161,7 +161,7 @@ static int check_output(const char *path, struct err *e)
 {
     static const char begin[] = "{\"results\"";
     struct fs_map old;
-    if (!fs_exists(path))
+    if (fs_stream_fd(path) >= 0 || !fs_exists(path))
         return cli_output_check(path, e);
     int rc = fs_map_open(&old, path, e);
     if (rc < 0)
