@@ -14,6 +14,7 @@ void gates_layout(struct gates *g, struct arena *a, int rows, int layers)
     g->want = arena_alloc(a, R, 1);
     g->ran = arena_alloc(a, R, 1);
     g->probe = arena_alloc(a, R, 1);
+    g->open = arena_alloc(a, L, 1);
     g->skipped = arena_alloc(a, R, sizeof *g->skipped);
     g->in_row = arena_alloc(a, R, sizeof *g->in_row);
     g->forced = arena_alloc(a, L * R, 1);
@@ -27,6 +28,8 @@ void gates_begin(struct gates *g, int R)
     memset(g->skipped, 0, (size_t)R * sizeof *g->skipped);
     memset(g->in_row, 0, (size_t)R * sizeof *g->in_row);
     memset(g->ran, 0, (size_t)R);
+    memset(g->open, 0, (size_t)g->L);
+    g->layers = 0;
     g->noise = 0;
 }
 
@@ -92,8 +95,10 @@ void gates_plan(struct gates *g, const struct route *r, int l, struct plan *out,
             out->gate[k] = g->soft[cell_of(r, l, out->row[k])];
 }
 
-void gates_next(struct gates *g, int R)
+void gates_next(struct gates *g, int l, int R)
 {
+    g->open[l] = 1;
+    g->layers++;
     for (int i = 0; i < R; i++) {
         g->ran[i] = g->want[i];
         g->skipped[i] = (int16_t)(g->skipped[i] + !g->want[i]);
@@ -116,8 +121,10 @@ double gates_depth(const struct gates *g, const struct route *r, int i)
 {
     double depth = 0;
     if (!r->pass.soft)
-        return g->L - g->skipped[i];
+        return g->layers - g->skipped[i];
     for (int l = 0; l < g->L; l++) {
+        if (!g->open[l])
+            continue;
         size_t cell = cell_of(r, l, i);
         depth += g->forced[cell] ? 1 : (double)g->soft[cell];
     }
@@ -129,5 +136,5 @@ double gates_ratio(const struct gates *g, int R)
     double skipped = 0;
     for (int i = 0; i < R; i++)
         skipped += g->skipped[i];
-    return R > 0 ? 1 - skipped / ((double)R * g->L) : 1;
+    return R > 0 && g->layers > 0 ? 1 - skipped / ((double)R * g->layers) : 1;
 }

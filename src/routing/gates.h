@@ -15,6 +15,8 @@ struct gates {
     int L;
     uint8_t *want, *ran;       /* (R) runs this layer; ran the previous one */
     uint8_t *probe;            /* (R) skipped, but computed for its gradient */
+    uint8_t *open;             /* (L) decided in this pass: layers may be closed */
+    int layers;                /* so many */
     int16_t *skipped, *in_row; /* (R) layers skipped so far; consecutive skips */
     uint8_t *forced;           /* (L,R) by the method or the pass: no gate gradient */
     real *score, *soft;        /* (L,R) compared value; sigmoid((score - tau) / T) */
@@ -34,14 +36,14 @@ void gates_decide(struct gates *g, const struct route *r, int l, int i, int alwa
  * soft gates. */
 void gates_plan(struct gates *g, const struct route *r, int l, struct plan *out, int sparse,
                 double probe_rate);
-/* Ends the layer: counts its skips. */
-void gates_next(struct gates *g, int R);
+/* Ends layer l: counts its skips. */
+void gates_next(struct gates *g, int l, int R);
 /* In a frozen soft pass: recomputes the soft gate of plan row k from another score or threshold. */
 void gates_rescore(struct gates *g, const struct route *r, int l, struct plan *out, int k,
                    real score, double tau, double temperature);
-/* Depth of row i after the last layer; in a soft pass the sum of its gates. */
+/* Executed layers of row i after the last one; in a soft pass the sum of its gates. */
 double gates_depth(const struct gates *g, const struct route *r, int i);
-/* Executed cells / all cells of the pass. */
+/* Executed cells / all cells of the layers that were decided. */
 double gates_ratio(const struct gates *g, int R);
 
 #endif

@@ -24,8 +24,12 @@ struct gate_stats gate_stats_of(const real *logit, int stride, int n)
 struct layer_stats layer_stats_of(const double *mean, int n)
 {
     struct layer_stats s = {.least = 1};
-    double square = 0, count = n > 0 ? n : 1;
+    double square = 0, count = 0;
+    for (int l = 0; l < n; l++)
+        count += !isnan(mean[l]);
     for (int l = 0; l < n; l++) {
+        if (isnan(mean[l]))
+            continue;
         s.mean += mean[l] / count;
         square += mean[l] * mean[l] / count;
         s.least = fmin(s.least, mean[l]);

@@ -15,7 +15,7 @@ struct gate_stats gate_stats_of(const real *logit, int stride, int n);
 /* Entropy of Bernoulli(p), nats. */
 double gate_entropy(double p);
 
-/* Statistics of the mean hard gates of n layers. */
+/* Statistics of the mean hard gates of n layers; NaN: not one of them. */
 struct layer_stats {
     double mean, least, variance;
 };

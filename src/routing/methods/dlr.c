@@ -42,6 +42,8 @@ struct dlr_opts {
 
 struct dlr {
     int routed;     /* M = L - keep */
+    int read_at;    /* the layer of this pass that the network reads: keep, or the next open one */
+    int has_logits; /* it has been read */
     struct mlp net; /* C -> M */
     struct prefix prefix;
     struct quantiles table; /* of logits */
@@ -52,7 +54,7 @@ struct dlr {
     real *free_logit;     /* (R) one layer's logits, without those of prompt rows */
     uint8_t *ran;         /* (L,R) hard gates: the actions */
     double *reward;       /* (R) */
-    double *mean, *price; /* (L) mean gate of the layer; d aux / d mean */
+    double *mean, *price; /* (L) mean gate of the layer, NaN: closed; d aux / d mean */
     struct cut cut;
     double tau, tau_use; /* temperature; inference threshold common to all layers */
     double nan;          /* NaN logits in this pass */
@@ -254,6 +256,7 @@ static int dlr_init(struct route *r, struct err *e)
     if (rc < 0)
         return rc;
     s->routed = r->L - (int)o->keep;
+    s->read_at = (int)o->keep;
     struct mlp_shape shape = {.n = 3,
                               .dim = {C, half, quarter, s->routed},
                               .act = MLP_ACT_GELU,
@@ -344,6 +347,10 @@ static void dlr_begin(struct route *r)
     gates_begin(&s->gates, r->pass.R);
     s->nan = 0;
     s->tau = 1;
+    s->read_at = (int)o->keep;
+    s->has_logits = 0;
+    for (int l = 0; l < r->L; l++)
+        s->mean[l] = (double)NAN;
     if (r->pass.kind != PASS_TRAIN) {
         if (capacity_of(r) >= 0)
             s->tau_use = cut_common(&s->cut, &s->table, (int)o->keep, capacity_of(r));
@@ -352,6 +359,7 @@ static void dlr_begin(struct route *r)
     double epochs = floor((double)o->tau_epochs * r->pass.progress);
     s->tau = fmax(o->tau_min, o->tau_start * pow(o->tau_decay, epochs));
     quantiles_begin(&s->table);
+    memset(s->dlogit, 0, (size_t)r->pass.R * (size_t)s->routed * sizeof *s->dlogit);
 }
 
 /* Logistic: logit + noise > 0 with probability sigmoid(logit). */
@@ -404,8 +412,10 @@ static double mean_gate(const struct plan *p, int R)
 static void dlr_decide(struct route *r, int l, struct plan *out, const struct stream *st)
 {
     struct dlr *s = dlr_of(r);
-    int R = r->pass.R, routed = is_routed(r, l), keep = (int)opts_of(r)->keep, n = 0;
-    if (l == keep) {
+    int R = r->pass.R, routed = is_routed(r, l), n = 0;
+    if (routed && !s->has_logits) {
+        s->read_at = l;
+        s->has_logits = 1;
         prefix_fwd(&s->prefix, s->in, st->h[l], &r->pass);
         mlp_fwd(&s->net, s->logit, s->in, R);
     }
@@ -425,7 +435,7 @@ static void dlr_decide(struct route *r, int l, struct plan *out, const struct st
         quantiles_note(&s->table, l, s->free_logit, n);
     if (r->pass.record)
         record_cells(r, l, tau);
-    gates_next(&s->gates, R);
+    gates_next(&s->gates, l, R);
 }
 
 /* A gradient check replays the router's input and the noise. */
@@ -434,7 +444,7 @@ static void dlr_regate(struct route *r, int l, struct plan *out)
     struct dlr *s = dlr_of(r);
     if (!is_routed(r, l))
         return;
-    if (l == opts_of(r)->keep)
+    if (l == s->read_at)
         mlp_fwd(&s->net, s->logit, s->in, r->pass.R);
     for (int k = 0; k < out->n; k++) {
         int i = out->row[k];
@@ -449,15 +459,20 @@ static void dlr_regate(struct route *r, int l, struct plan *out)
 static void dlr_finish(struct route *r, const struct stream *st)
 {
     struct dlr *s = dlr_of(r);
-    int keep = (int)opts_of(r)->keep, M = s->routed;
-    double entropy = 0, variance = 0;
+    int keep = (int)opts_of(r)->keep, M = s->routed, open = 0;
+    double entropy = 0, variance = 0, active = 0, none = (double)NAN;
     (void)st;
     if (r->pass.kind != PASS_TRAIN)
         return; /* step metrics describe the training pass */
     for (int l = 0; l < keep; l++)
         r->metric[M_MEAN][l] = r->metric[M_LAYER_ENTROPY][l] = r->metric[M_PUSH][l] = (double)NAN;
+    for (int l = 0; l < r->L; l++)
+        active += isnan(s->mean[l]) ? 0 : s->mean[l];
     for (int l = keep; l < r->L; l++) {
-        struct gate_stats g = gate_stats_of(s->logit + (l - keep), M, r->pass.R);
+        struct gate_stats g = {none, none, none};
+        if (s->has_logits)
+            g = gate_stats_of(s->logit + (l - keep), M, r->pass.R);
+        open += !isnan(s->mean[l]);
         r->metric[M_MEAN][l] = g.mean;
         r->metric[M_LAYER_ENTROPY][l] = g.entropy;
         entropy += g.entropy / M;
@@ -465,12 +480,12 @@ static void dlr_finish(struct route *r, const struct stream *st)
     }
     struct layer_stats layers = layer_stats_of(s->mean + keep, M);
     r->metric[M_TAU][0] = s->tau;
-    r->metric[M_SKIP][0] = 1 - layers.mean;
-    r->metric[M_ACTIVE][0] = keep + M * layers.mean;
+    r->metric[M_SKIP][0] = open > 0 ? 1 - layers.mean : none;
+    r->metric[M_ACTIVE][0] = active;
     r->metric[M_ENTROPY][0] = entropy;
     r->metric[M_GATE_VARIANCE][0] = variance;
-    r->metric[M_USE_VARIANCE][0] = layers.variance;
-    r->metric[M_COLLAPSED][0] = gate_alarms(&layers, entropy);
+    r->metric[M_USE_VARIANCE][0] = open > 0 ? layers.variance : none;
+    r->metric[M_COLLAPSED][0] = open > 0 ? gate_alarms(&layers, entropy) : none;
     r->metric[M_NAN][0] = s->nan;
 }
 
@@ -506,23 +521,28 @@ static double clamped(double m)
     return fmin(fmax(m, 1e-6), 1 - 1e-6);
 }
 
-/* The depth penalty on mean gates m (n), with weights linear from `low` at the first layer to
- * `high` at the last.  price (n): d total / d m_l. */
+/* The depth penalty on mean gates m (n), of which those that are NaN do not count, with weights
+ * linear from `low` at the first layer to `high` at the last.  price (n): d total / d m_l. */
 static void layer_penalty(struct layer_penalty *x, const double *mean, double *price, int n)
 {
-    double run = 0;
+    double run = 0, open = 0;
     for (int l = 0; l < n; l++)
-        run += mean[l] / n;
-    double miss = (1 - run) - x->target;
+        open += !isnan(mean[l]);
+    for (int l = 0; l < n; l++)
+        run += isnan(mean[l]) ? 0 : mean[l] / open;
+    double miss = open > 0 ? (1 - run) - x->target : 0;
     x->gate = 0;
     x->miss = x->mu * miss * miss;
     x->total = x->miss;
     for (int l = 0; l < n; l++) {
+        price[l] = 0;
+        if (isnan(mean[l]))
+            continue;
         double weight = n < 2 ? x->high : x->low + (x->high - x->low) * l / (n - 1);
         double m = clamped(mean[l]);
         x->gate += x->lambda * weight * mean[l];
-        x->total -= x->beta * gate_entropy(m) / n;
-        price[l] = x->lambda * weight - 2 * x->mu * miss / n + x->beta * log(m / (1 - m)) / n;
+        x->total -= x->beta * gate_entropy(m) / open;
+        price[l] = x->lambda * weight - 2 * x->mu * miss / open + x->beta * log(m / (1 - m)) / open;
     }
     x->total += x->gate;
 }
@@ -562,12 +582,12 @@ static double logit_grad(const struct route *r, int l, int i, double dgate)
 static void router_bwd(struct route *r, struct stream *st)
 {
     struct dlr *s = dlr_of(r);
-    int keep = (int)opts_of(r)->keep, R = r->pass.R;
+    int R = r->pass.R;
     if (s->din)
         memset(s->din, 0, (size_t)R * (size_t)r->C * sizeof *s->din);
     mlp_bwd(&s->net, s->din, s->dlogit, s->in, R);
     if (s->din)
-        prefix_bwd(&s->prefix, st->dh[keep], s->din, &r->pass);
+        prefix_bwd(&s->prefix, st->dh[s->read_at], s->din, &r->pass);
 }
 
 static void dlr_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
@@ -588,7 +608,7 @@ static void dlr_decide_bwd(struct route *r, int l, const struct plan *p, const r
         push += d;
     }
     r->metric[M_PUSH][l] = push;
-    if (l == keep)
+    if (l == s->read_at)
         router_bwd(r, st);
 }
 
@@ -635,7 +655,7 @@ static int dlr_calibrate(struct route *r, int begin, struct err *e)
 static double dlr_flops(const struct route *r, int l)
 {
     const struct dlr *s = dlr_of(r);
-    return l == opts_of(r)->keep ? mlp_flops(&s->net) + prefix_flops(&s->prefix) : 0;
+    return l == s->read_at ? mlp_flops(&s->net) + prefix_flops(&s->prefix) : 0;
 }
 
 const struct route_ops route_dlr = {

@@ -535,7 +535,7 @@ static double mean_g(const struct route *r)
     double sum = 0;
     for (int l = 1; l < r->L; l += 2) {
         struct surprise_scalars x = scalars_of(r, l / 2);
-        for (int i = 0; i < r->pass.R; i++)
+        for (int i = 0; i < r->pass.R && !route_is_closed(r, l); i++)
             sum += surprise_in(r, &x, l, i).g;
     }
     return sum / ((double)dtf_of(r)->pairs * (r->pass.R > 0 ? r->pass.R : 1));

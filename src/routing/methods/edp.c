@@ -404,6 +404,8 @@ static void edp_begin(struct route *r)
     memset(s->scored, 0, (size_t)r->L * (size_t)r->pass.R); /* layers may be closed */
     if (r->pass.kind != PASS_TRAIN)
         return;
+    for (int l = 0; l < r->L; l++)
+        s->quantile[l] = (double)NAN;
     standardizer_begin(&s->std);
     if (is_regret(r))
         standardizer_begin(&s->fit_std);
@@ -616,7 +618,7 @@ static double step_quantile(struct route *r, int l)
     return (double)quantile_of(s->sorted, n, level < 0 ? 0 : level > 1 ? 1 : level);
 }
 
-/* The quantile over all layers: executed cells beyond the forced ones that meet the target. */
+/* The quantile over all open layers: executed cells beyond the forced ones that meet the target. */
 static void common_quantile(struct route *r)
 {
     const struct edp_opts *o = opts_of(r);
@@ -626,8 +628,9 @@ static void common_quantile(struct route *r)
     for (size_t cell = 0; cell < cells; cell++)
         if (s->scored[cell] && !s->gates.forced[cell])
             s->sorted[n++] = s->gates.score[cell];
-    double target = budget_target(o->target_ratio, r->pass.progress, o->anneal) * (double)cells;
-    double level = n > 0 ? 1 - (target - (double)(cells - (size_t)n)) / n : 0;
+    double open = (double)s->gates.layers * r->pass.R;
+    double target = budget_target(o->target_ratio, r->pass.progress, o->anneal) * open;
+    double level = n > 0 ? 1 - (target - (open - n)) / n : 0;
     double tau = (double)quantile_of(s->sorted, n, level < 0 ? 0 : level > 1 ? 1 : level);
     for (int l = 0; l < r->L; l++)
         s->quantile[l] = tau;
@@ -642,10 +645,24 @@ static void mark_scored(struct route *r, int l)
         scored[i] = !edp_always_on(r, l) && s->sig.runs[i] >= opts_of(r)->min_runs;
 }
 
+/* After closed layers the last block that ran is the one before them. */
+static void observe(struct route *r, int l, const struct stream *st)
+{
+    struct edp *s = edp_of(r);
+    int before = l;
+    while (before > 0 && !s->gates.open[before - 1])
+        before--;
+    if (before < l && !is_literal(r)) {
+        signal_observe(&s->sig, before, s->gates.ran, st);
+        memset(s->gates.ran, 0, (size_t)r->pass.R);
+    }
+    signal_observe(&s->sig, l, s->gates.ran, st);
+}
+
 static void edp_decide(struct route *r, int l, struct plan *out, const struct stream *st)
 {
     struct edp *s = edp_of(r);
-    signal_observe(&s->sig, l, s->gates.ran, st);
+    observe(r, l, st);
     mark_scored(r, l);
     if (r->pass.kind == PASS_TRAIN)
         count_features(r, l);
@@ -663,7 +680,7 @@ static void edp_decide(struct route *r, int l, struct plan *out, const struct st
     if (r->pass.kind == PASS_TRAIN && opts_of(r)->threshold == THRESHOLD_QUANTILE &&
         opts_of(r)->spread == SPREAD_LAYER)
         s->quantile[l] = step_quantile(r, l);
-    gates_next(&s->gates, r->pass.R);
+    gates_next(&s->gates, l, r->pass.R);
 }
 
 static void edp_enter(struct route *r, int l, const struct plan *p, struct stream *st)
@@ -716,16 +733,19 @@ static void edp_aux(struct route *r, struct losses *x)
     const struct edp_opts *o = opts_of(r);
     struct edp *s = edp_of(r);
     double ramp = penalty_ramp(r->pass.progress, o->sparsity_warmup), mean = 0;
+    int open = s->gates.layers, gated = 0;
+    for (int l = 0; l < r->L; l++)
+        gated += s->gates.open[l] && !edp_always_on(r, l);
     struct penalty price = {
         .kind = (enum penalty_kind)o->penalty,
-        .L = r->L,
-        .gated = s->gated,
+        .L = open,
+        .gated = gated > 0 ? gated : 1,
         .lambda = o->penalty == PENALTY_OFF ? 0 : o->lambda_sparsity * ramp,
         .target = budget_target(o->target_ratio, r->pass.progress, o->anneal),
     };
     for (int i = 0; i < x->R; i++) {
         s->depth[i] = gates_depth(&s->gates, r, i);
-        mean += s->depth[i] / ((double)x->R * r->L);
+        mean += s->depth[i] / ((double)x->R * open);
     }
     price.push = budget_push((enum budget_kind)o->budget, mean - price.target, o->lambda_budget,
                              (double)value_of(r, s->budget)[1]);

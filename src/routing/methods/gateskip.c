@@ -429,7 +429,7 @@ static void gateskip_finish(struct route *r, const struct stream *st)
 
 /* ---- penalty and gradients ---- */
 
-/* Every row counts, whether it ran or not. */
+/* Every row counts, whether it ran or not; not those of closed layers. */
 static void gateskip_aux(struct route *r, struct losses *x)
 {
     struct gateskip *s = state_of(r);
@@ -437,7 +437,7 @@ static void gateskip_aux(struct route *r, struct losses *x)
     double sum = 0;
     for (int map = 0; map < 2 * r->L; map++) {
         const real *score = linear_router_score(&s->router, map);
-        for (int i = 0; i < x->R; i++) {
+        for (int i = 0; i < x->R && !route_is_closed(r, map / 2); i++) {
             double g = linear_router_probability(score[i]) / s->open;
             sum += is_square ? g * g : g;
         }

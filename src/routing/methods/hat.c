@@ -551,7 +551,7 @@ static double router_prices(struct route *r, double loss[ROUTER_PENALTIES])
     price.target = s->choice.capacity;
     memset(loss, 0, ROUTER_PENALTIES * sizeof *loss);
     for (int l = 0; l < r->L && s->trains_routers; l++) {
-        if (s->dropped[l])
+        if (s->dropped[l] || route_is_closed(r, l))
             continue;
         selector_update(&s->choice, exits_alive(&s->exits, l));
         linear_router_penalty(&s->choice.router, l, s->choice.here, &price, loss);

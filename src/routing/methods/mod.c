@@ -526,20 +526,23 @@ static void mod_aux(struct route *r, struct losses *x)
 {
     const struct mod *s = mod_of(r);
     struct membership_loss m[NETS] = {{0}}, price = {0};
-    double entropy = 0, balance = 0, z = 0;
+    double entropy = 0, balance = 0, z = 0, open = 0;
     for (int l = s->first; l < r->L; l += (int)opts_of(r)->every) {
+        if (route_is_closed(r, l))
+            continue;
+        open++;
         for (int k = 0; k < s->nets; k++) {
             price = price_of(r, k);
             m[k] = membership_loss(s->logit[k] + cell_of(r, l, 0), target_of(r, l), r->pass.R);
             x->aux += membership_total(&m[k], &price);
         }
-        entropy += m[s->nets - 1].entropy / s->routed;
-        balance += m[ROUTER].balance / s->routed;
-        z += m[ROUTER].z / s->routed;
+        entropy += m[s->nets - 1].entropy;
+        balance += m[ROUTER].balance;
+        z += m[ROUTER].z;
     }
-    r->metric[M_LOSS][0] = price.entropy > 0 ? entropy : (double)NAN;
-    r->metric[M_BALANCE][0] = balance;
-    r->metric[M_Z][0] = z;
+    r->metric[M_LOSS][0] = price.entropy > 0 ? entropy / open : (double)NAN;
+    r->metric[M_BALANCE][0] = balance / open;
+    r->metric[M_Z][0] = z / open;
 }
 
 /* Penalties reach the logits of all rows, gate gradients only executed rows.  The predictor's input
