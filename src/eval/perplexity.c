@@ -312,7 +312,7 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
     int is_oracle = p->o->routing == PPL_ORACLE, rc = 0;
     oracle_init(&oracle, m);
     if (is_oracle)
-        rc = consult_oracle(&oracle, p, r->windows, want->capacity, e);
+        rc = consult_oracle(&oracle, p, r->windows, r->capacity, e);
     r->measure.is_topk |= is_oracle;
     for (int n; rc == 0 && (n = sweep_next(&w)) > 0;) {
         struct pass recorded = *pass;

@@ -390,6 +390,11 @@ def halting_rules_and_the_oracle_are_compared_on_one_checkpoint():
         assert "NOT causal: knows" in run("eval", name, "routing=oracle", *words)
     free = run_json("eval", "dense", "routing=oracle", "time_rounds=0", "controls=false")
     assert free["loss"] < run_json("eval", "dense", "time_rounds=0")["loss"] and free["block_ratio"] < 1, free
+    bound = ("data.path=some.txt", "seq=32", "routing=oracle", "time_rounds=0", "controls=false")
+    run("calibrate", "halt", "risk=0.9", "delta=0.5", "tokens=512", "-o", "halt-at-risk")
+    stored = run_json("eval", "halt-at-risk", *bound)
+    asked = run_json("eval", "halt-at-risk", "capacity=%g" % stored["capacity_target"], *bound)
+    assert stored["capacity_target"] < 0.5 and stored["block_ratio"] == asked["block_ratio"], (stored, asked)
     refused("did you mean halt.rule", "eval", "halt", "halt.rul=kl")
     refused("whose method is dense", "eval", "dense", "halt.rule=kl")
     refused("halt.rule", "eval", "halt", "halt.rule=speed")
