@@ -224,6 +224,8 @@ int model_new_table(struct model **out, struct model_config *c, struct config *r
                     uint64_t seed, int train, struct err *e) DS_CHECK;
 int model_reserve_values(struct model *m, struct err *e) DS_CHECK;
 void model_free(struct model *m);
+/* Parameters without embedding, head and position table. */
+int64_t model_non_embedding(const struct model *m);
 /* Buffers for R = rows; `train` adds gradients; `keep` stores activations.  Buffers never shrink;
  * results of the last pass are lost when they grow. */
 int model_reserve(struct model *m, int rows, int train, int keep, struct err *e) DS_CHECK;

@@ -19,7 +19,7 @@ struct train_cost {
     double flops;
     double dense;       /* per step that computes every row */
     int64_t tokens;     /* per step */
-    int64_t parameters; /* without embeddings, as in the head record */
+    int64_t parameters; /* model_non_embedding, as in the head record */
 };
 /* Opens texts and tokenizer, creates the model (forward only) and evaluates training plans on
  * random ids.  Moves what the model needs out of *c; the caller still releases c.  A multiply-add

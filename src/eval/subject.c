@@ -313,16 +313,6 @@ static void add_config(const struct subject *s, struct record *rec)
     record_close(rec);
 }
 
-static int64_t embedding_params(const struct model *m)
-{
-    int64_t n = (int64_t)m->params.p[m->embed].n;
-    if (m->pos_embed >= 0)
-        n += (int64_t)m->params.p[m->pos_embed].n;
-    if (m->head >= 0)
-        n += (int64_t)m->params.p[m->head].n;
-    return n;
-}
-
 void subject_head(const struct subject *s, struct record *rec, const char *version)
 {
     const struct model_config *c = &s->model->config;
@@ -340,8 +330,7 @@ void subject_head(const struct subject *s, struct record *rec, const char *versi
     record_int(rec, "seed", (int64_t)subject_seed(s));
     record_int(rec, "vocab", c->vocab);
     record_int(rec, "params", params_count(&s->model->params));
-    record_int(rec, "params_non_embedding",
-               params_count(&s->model->params) - embedding_params(s->model));
+    record_int(rec, "params_non_embedding", model_non_embedding(s->model));
     record_num(rec, "flops_dense",
                flops_dense_token(&shape, (int)(c->max_seq < 512 ? c->max_seq : 512)));
     record_str(rec, "host", host);

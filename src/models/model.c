@@ -221,6 +221,15 @@ void model_free(struct model *m)
     mem_free(m);
 }
 
+int64_t model_non_embedding(const struct model *m)
+{
+    const int table[] = {m->embed, m->pos_embed, m->head};
+    int64_t n = params_count(&m->params);
+    for (size_t i = 0; i < DS_LEN(table); i++)
+        n -= table[i] < 0 ? 0 : (int64_t)m->params.p[table[i]].n;
+    return n;
+}
+
 static real *reals(struct arena *a, size_t n, size_t k)
 {
     return arena_alloc(a, n * k, sizeof(real));

@@ -88,8 +88,7 @@ static int count(struct train_cost *out, struct model *m, const struct train_con
     out->tokens = c->train.batch * T;
     if (rc == 0)
         out->dense = count_pass(m, PASS_DENSE, id, T, 1, c) * (double)c->train.batch;
-    out->parameters = params_count(&m->params) - (int64_t)m->params.p[m->embed].n -
-                      (m->pos_embed < 0 ? 0 : (int64_t)m->params.p[m->pos_embed].n);
+    out->parameters = model_non_embedding(m);
     mem_free(id);
     return rc;
 }
@@ -126,11 +125,12 @@ void train_config_size(struct train_size *s, const struct train_config *c)
     const struct model_config *m = &c->model;
     struct flops_shape shape = model_config_flops(m);
     int64_t table = m->position == POS_LEARNED ? m->max_seq * m->dim : 0;
+    int64_t head = m->tied ? 0 : model_config_outputs(m, NULL) * m->dim;
     int frozen = c->train.freeze == FREEZE_BASE; /* then only its weights are in memory */
     *s = (struct train_size){.params = model_config_params(m),
                              .layer = model_config_params_layer(m),
                              .flops = flops_dense_token(&shape, (int)m->max_seq)};
-    s->non_embedding = s->params - m->vocab * m->dim * (m->tied ? 1 : 2) - table;
+    s->non_embedding = s->params - m->vocab * m->dim - head - table;
     s->bytes = 4.0 * ((frozen ? 1 : 4) * (double)s->params +
                       4 * ((double)c->method_params + adapters_weights(m)));
     s->tokens = (double)c->train.steps * (double)c->train.batch * (double)c->train.seq;

@@ -49,12 +49,6 @@ static void add_metric_table(struct trainer *t)
     record_close(t->record);
 }
 
-static int64_t non_embedding(const struct model *m)
-{
-    int64_t n = params_count(&m->params) - (int64_t)m->params.p[m->embed].n;
-    return m->pos_embed < 0 ? n : n - (int64_t)m->params.p[m->pos_embed].n;
-}
-
 /* Machine figures: the peak of the run's number format, where it was measured, and bytes per arena. */
 static void add_means(struct trainer *t)
 {
@@ -90,7 +84,7 @@ int trainer_log_head(struct trainer *t, int resume, struct err *e)
     record_int(r, "seed", t->config.run.seed);
     record_int(r, "vocab", t->model->config.vocab);
     record_int(r, "params", params_count(&t->model->params));
-    record_int(r, "params_non_embedding", non_embedding(t->model));
+    record_int(r, "params_non_embedding", model_non_embedding(t->model));
     record_num(r, "flops_dense", flops_dense_token(&shape, (int)t->config.train.seq));
     record_str(r, "host", host);
     record_int(r, "pid", getpid());

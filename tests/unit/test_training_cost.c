@@ -32,6 +32,29 @@ T(dense_is_three_times_its_forward_with_the_real_vocabulary)
     t_eq(c.parameters, 6 * (4 * 32 * 32 + 3 * 32 * 64 + 2 * 32) + 32);
 }
 
+/* Neither embedding, head nor position table is in the number of parameters that sizes are compared
+ * by, whatever is tied and however many rows the head has. */
+T(parameters_are_those_of_the_blocks)
+{
+    static const char *const extra[][2] = {{"model.tied=true", "model.position=rope"},
+                                           {"model.tied=false", "model.position=learned"},
+                                           {"model.tied=false", "model.outputs=3-9"}};
+    for (size_t i = 0; i < DS_LEN(extra); i++) {
+        const char *const s[] = {BASE, "model.method=dense", "model.vocab=257", extra[i][0],
+                                 extra[i][1]};
+        struct train_cost_cache cache = {0};
+        struct train_config c;
+        struct train_size size;
+        struct err e = {0};
+        int64_t blocks = 6 * (4 * 32 * 32 + 3 * 32 * 64 + 2 * 32) + 32;
+        t_eq(cost(s, DS_LEN(s), &cache).parameters, blocks);
+        t_ok(train_config_make(&c, NULL, 0, s, DS_LEN(s), &e), &e);
+        train_config_size(&size, &c);
+        t_eq(size.non_embedding, blocks);
+        train_config_release(&c);
+    }
+}
+
 T(methods_that_train_on_all_rows_cost_them_and_those_that_skip_do_not)
 {
     static const char *const all[] = {BASE, "model.method=edp"};
