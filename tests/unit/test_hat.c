@@ -360,6 +360,7 @@ T(deeper_layers_are_dropped_more_often)
                 t_true(kit_same(m->stream.h[l], m->stream.h[l + 1], kit_states(m)));
                 t_near(kit_metric(m, "ffn_share", l), 0, 0);
                 t_near(kit_metric(m, "exit_rate", l), 0, 0);
+                t_true(isnan(kit_metric(m, "router_entropy", l))); /* nothing was scored */
             }
             dropped[l] += m->plan[l].n == 0;
         }

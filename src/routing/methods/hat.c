@@ -407,8 +407,10 @@ static void skip_layer(struct route *r, int l, struct plan *out)
 {
     out->n = out->active = 0;
     out->kv = KV_PLAN;
-    if (r->pass.kind == PASS_TRAIN)
-        r->metric[M_SHARE][l] = r->metric[M_EXIT][l] = 0;
+    if (r->pass.kind != PASS_TRAIN)
+        return;
+    r->metric[M_SHARE][l] = r->metric[M_EXIT][l] = 0;
+    r->metric[M_ENTROPY][l] = r->metric[M_T_FWD][l] = (double)NAN;
 }
 
 /* A cell that is forced to run has both gates 1: its token counts as present there. */
