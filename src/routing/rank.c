@@ -214,11 +214,12 @@ static int sort_scores(struct quantiles *q, const real *score, int n)
 }
 
 /* Halfway between the last rejected score and the first accepted one; the ends are just outside the
- * observed range. */
+ * observed range.  Rows that always run leave fewer places to those with a score. */
 static double cut_of(const struct quantiles *q, int m, int i)
 {
     double capacity = (double)i / (ROUTE_GRID - 1);
-    int runs = (int)floor(capacity * m + 0.5), at = m - runs;
+    int runs = (int)floor(capacity * (m + q->always) + 0.5) - q->always;
+    int at = m - (runs > 0 ? runs : 0);
     double low = (double)q->sorted[0], high = (double)q->sorted[m - 1];
     double margin = 1e-3 * (high - low) + 1e-6 * (fabs(high) + fabs(low)) + 1e-9;
     if (at <= 0)

@@ -360,6 +360,31 @@ T(inference_meets_the_training_target)
     model_free(m);
 }
 
+/* The prompt's cells are routed cells as well, and run. */
+T(a_capacity_includes_the_prompts_that_run_everything)
+{
+    enum { TEXTS = 64 }; /* each has one decision per layer */
+    static const char *const spread[] = {"common", "layer"};
+    for (int i = 0; i < 2; i++) {
+        char more[120];
+        struct pass train = kit_pass(PASS_TRAIN), pass = kit_pass(PASS_SPARSE);
+        snprintf(more, sizeof more,
+                 "dlr.level=prompt dlr.prompt=16 dlr.target_skip=0.3 dlr.spread=%s", spread[i]);
+        struct model *m = model_of(more, TEXTS * T);
+        kit_shake(m, 0.3, 4);
+        kit_fill(&batch, TEXTS, T, V, 3);
+        run(m, &train);
+        m->route.ops->update(&m->route);
+        run(m, &pass);
+        t_near(m->flops.rows_run / (double)m->R - KEEP, 0.7 * M, 0.05 * M);
+        pass.inference.has_capacity = 1;
+        pass.inference.capacity = 0.2; /* less than the prompts */
+        run(m, &pass);
+        t_near(m->flops.rows_run / (double)m->R - KEEP, 0.5 * M, 0.05 * M);
+        model_free(m);
+    }
+}
+
 T(an_untrained_router_refuses_a_capacity_and_compares_logits_with_zero)
 {
     static const double bias[M] = {-1, 1, -1, 1};

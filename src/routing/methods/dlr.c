@@ -382,6 +382,7 @@ static int gather_deciding(struct route *r, int l)
             s->free_logit[n] = logit_at(r, l, i);
             s->nan += isnan(s->free_logit[n++]) != 0;
         }
+    s->table.always = r->pass.R - n;
     return n;
 }
 
