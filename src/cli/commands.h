@@ -15,6 +15,7 @@ enum command_word {
     WORD_MODEL,
     WORD_PRESET,
     WORD_FIGURE,
+    WORD_VIEW,
     WORD_COMMAND,
     WORD_RUNS
 };
@@ -69,7 +70,7 @@ struct cli_option {
     X(runs, "[DIR]|tag|note|rename|rm|restore NAME ...",\
         "list, filter and sort runs; tag, annotate and rename them, move them to the trash and back", WORD_RUNS) \
     X(show, "VIEW [RUN ...]",\
-        "print a view of the workbench without a terminal: text, ANSI, HTML or PNG", WORD_RUN) \
+        "print a view of the workbench without a terminal: text, ANSI, HTML or PNG", WORD_VIEW) \
     X(alerts, "RUN ...",\
         "list the alerts of runs: what they recorded, and what the rules of your settings find now", WORD_RUN) \
     X(stop, "RUN ...|--all",\

@@ -14,6 +14,7 @@
 #include "routing/route.h"
 #include "training/job.h"
 #include "training/options.h"
+#include "tui/app.h"
 
 struct cli_option complete_options[] = {{.name = NULL}};
 
@@ -114,15 +115,37 @@ static void offer_commands(struct candidates *c)
         offer(c, k->name, k->summary);
 }
 
+static void offer_views(struct candidates *c)
+{
+    struct str list = {0};
+    char word[32];
+    tui_list_views(&list);
+    for (const char *p = str_text(&list); *p; p += strspn(p, ", ")) {
+        size_t n = strcspn(p, ",");
+        snprintf(word, sizeof word, "%.*s", (int)n, p);
+        offer(c, word, "view");
+        p += n;
+    }
+    c->out->failed |= list.failed;
+    str_release(&list);
+}
+
 static void offer_words(struct candidates *c, enum command_word kind)
 {
+    static const char *const topics[] = {"workbench", "keys", "views", "metrics", "formats",
+                                         "man",       "bash", "zsh",   "fish"};
     switch (kind) {
     case WORD_NONE: break;
     case WORD_RUN:
     case WORD_MODEL: offer_runs(c); break;
     case WORD_PRESET: offer_presets(c); break;
     case WORD_FIGURE: offer_figures(c); break;
-    case WORD_COMMAND: offer_commands(c); break;
+    case WORD_VIEW: offer_views(c); break;
+    case WORD_COMMAND:
+        offer_commands(c);
+        for (size_t i = 0; i < DS_LEN(topics); i++)
+            offer(c, topics[i], "topic");
+        break;
     case WORD_RUNS:
         for (int i = 0; runs_verb(i); i++)
             offer(c, runs_verb(i), "of a run");
@@ -193,6 +216,15 @@ static const struct cli_option *open_option(const struct cli_option *options, co
     return NULL;
 }
 
+/* What the word names: a figure or a view comes first, the runs that it is about follow. */
+static enum command_word kind_of_word(const struct command *k, int n, char **word)
+{
+    int before = 0;
+    for (int i = 1; i < n - 1; i++)
+        before += word[i][0] != '-' && !(i > 1 && open_option(k->options, word[i - 1]));
+    return before > 0 && (k->word == WORD_FIGURE || k->word == WORD_VIEW) ? WORD_RUN : k->word;
+}
+
 /* Values of options that name something of ours; files are the shell's. */
 static void offer_option_values(struct candidates *c, const char *command,
                                 const struct cli_option *o)
@@ -207,10 +239,10 @@ static void offer_option_values(struct candidates *c, const char *command,
     const char *name, *title;
     if (strcmp(o->name, "run") == 0 || strcmp(o->name, "resume") == 0)
         offer_runs(c);
-    else if (strcmp(o->name, "keys") == 0 || strcmp(o->name, "methods") == 0)
+    else if ((strcmp(o->name, "keys") == 0 && strcmp(command, "train") == 0) ||
+             strcmp(o->name, "methods") == 0)
         offer_methods(c, "");
-    else if (strcmp(o->name, "sort") == 0 || strcmp(o->name, "filter") == 0 ||
-             strcmp(o->name, "group") == 0)
+    else if (strcmp(command, "runs") == 0)
         offer_query(c, o->name);
     else if (strcmp(o->name, "format") == 0 && strcmp(command, "import") == 0)
         for (int i = 0; (name = routing_trace_format(i, &title)); i++)
@@ -250,7 +282,7 @@ static void complete(struct candidates *c, int n, char **word)
     else if (strchr(c->begin, '='))
         offer_values(c, groups);
     else {
-        offer_words(c, k->name ? k->word : WORD_RUN);
+        offer_words(c, k->name ? kind_of_word(k, n, word) : WORD_RUN);
         offer_keys(c, groups);
     }
 }

@@ -39,6 +39,12 @@ def commands_runs_presets_keys_and_values_are_completed():
     line = re.search(r"--format.*", run("help", "import")).group()  # written by hand
     assert sorted(formats) == sorted(re.findall(r"\w+", line.split("(")[0].split(" F ")[1].replace(" or ", " "))), (formats, line)
     assert complete("figure", "--format", "") == []
+    assert complete("figure", "all", "") == ["my-run"] and "all" in complete("figure", "-o", "my-run", "")
+    assert "depth" in complete("show", "") and "my-run" not in complete("show", "")
+    assert complete("show", "depth", "") == ["my-run"]
+    topics = re.search(r"^depthscope help \[COMMAND\|(.*)\]", run("help", "help")).group(1)
+    assert not set(topics.split("|")) - set(complete("help", ""))
+    assert complete("show", "--keys", "") == complete("compare", "--group", "") == []
     assert complete("train", "no.such.key") == [] and complete("nosuch", "word") == []
 
 
