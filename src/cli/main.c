@@ -27,6 +27,7 @@ int command_fail(const struct err *e)
 static int run_command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
+    utf8_locale_begin();
     int is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0, status = 0;
     utf8_locale_begin(); /* names, notes and paths are printed as the terminal can show them */
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)

@@ -411,6 +411,16 @@ def at_terminal(columns, *words):
 
 
 @test
+def text_is_shown_as_it_is_where_the_locale_is_utf8():
+    name = next(d for d in os.listdir("runs") if d.startswith("sweep-lr"))
+    run("runs", "note", name, "caf\u00e9 \u4e2d")
+    assert run("runs", "note", name, LC_ALL="C.UTF-8") == "caf\u00e9 \u4e2d\n"
+    assert "caf\u00e9 \u4e2d" in run("runs", LC_ALL="C.UTF-8")
+    assert run("runs", "note", name, LC_ALL="C") == "caf<U+00E9> <U+4E2D>\n"
+    run("runs", "note", name, "")
+
+
+@test
 def compare_rejects_invalid_arguments():
     refused("no run or file of this name", "compare", "nothing", code=1)
     refused("1 to", "compare")

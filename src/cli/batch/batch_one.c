@@ -45,7 +45,7 @@ int batch_one_resolve(struct batch_one *o, const struct batch_plan *p, struct st
     train_config_print(&text, &c);
     snprintf(stem, sizeof stem, "%s-%.*s", p->kind, (int)(sizeof stem - 10), r->label);
     for (char *s = stem; *s; s++)
-        if (!isalnum((unsigned char)*s) && !strchr("._-", *s))
+        if (!strchr("._-", *s) && ((unsigned char)*s >= 0x80 || !isalnum((unsigned char)*s)))
             *s = '_';
     snprintf(o->name, sizeof o->name, "%.36s-s%" PRId64 "-%06x", stem, o->seed,
              (unsigned)(hash64(str_text(&text), text.len, 0) & 0xffffff));
