@@ -306,6 +306,12 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
                        a->n_rest > 1 ? a->rest[1] : a->override[0]);
     if (a->n_rest && !fs_is_dir(root) && !host_is_target(root))
         return err_set(e, DS_ENOTFOUND, "runs: %s: not a directory", root);
+    if (cli_flag(a, "trash") &&
+        (cli_value(a, "sort") || cli_value(a, "filter") || cli_value(a, "group")))
+        return err_set(e, DS_EUSAGE, "runs: --trash: unexpected --%s",
+                       cli_value(a, "sort")     ? "sort"
+                       : cli_value(a, "filter") ? "filter"
+                                                : "group");
     if (cli_flag(a, "trash"))
         return print_trash(a, root, out, e);
     const struct foreign_format *format;

@@ -120,6 +120,7 @@ def trash_and_restore():
     trashed = json.loads(say("runs", "--trash", "--json"))
     check(sorted(t["name"] for t in trashed) == ["beta", "busy"], "in the trash")
     check(all(t["time"] == int(t["path"].rpartition("@")[2]) / 1e6 for t in trashed), "when, to the microsecond", str(trashed))
+    refused("--trash: unexpected --filter", "runs", "--trash", "--filter", "state=live", code=2)
     check("beta" in say("complete", "runs", "restore", "b"), "completed")
     say("runs", "restore", "beta")
     check("beta" in listed(), "restored")
