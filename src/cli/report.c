@@ -23,7 +23,7 @@ static int has_row(const struct report *r, int row)
 static int is_known(const struct report *r, int row)
 {
     for (size_t k = 0; row == SUMMARY_LOSS && k < r->n; k++)
-        if (r->group[k].value[SUMMARY_VAL_LOSS].n == 0)
+        if (r->group[k].n > r->group[k].failed && r->group[k].value[SUMMARY_VAL_LOSS].n == 0)
             return has_row(r, row);
     return row != SUMMARY_LOSS && has_row(r, row);
 }

@@ -139,6 +139,8 @@ def sweep_runs_once_and_ends_with_a_table_and_a_summary():
     refused("did you mean train.lr?", "sweep", "train.lrr=1,2")
     refused("empty value", "sweep", "train.lr=1,,2")
     refused("seeds", "sweep", "seed=1,2", "--seeds", "1")
+    refused("create nowhere/s.json", "sweep", *TINY, "--seeds", "7", "--out", "nowhere/s.json", code=1)
+    assert not [d for d in os.listdir("runs") if "-s7-" in d], "found before the runs"
 
 
 @test

@@ -139,6 +139,17 @@ T(the_reference_is_the_first_group_with_results)
     str_release(&s);
 }
 
+T(a_row_that_was_refused_asks_for_no_training_loss)
+{
+    struct report r = three_methods(0);
+    struct str s = {0};
+    group[1].n = 0;
+    summary_estimate(&group[1], runs);
+    report_groups(&s, &r);
+    t_truef(has(&s, "val loss") && !has(&s, "train loss"), "%s", str_text(&s));
+    str_release(&s);
+}
+
 T(one_seed_gives_no_table_of_differences)
 {
     struct report r = three_methods(0);

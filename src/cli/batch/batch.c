@@ -213,10 +213,11 @@ static int finish(struct batch_plan *p, struct results *x, struct err *e)
             str_add(&out, "\n");
         }
     }
-    if (rc == 0) {
-        fflush(stdout);
-        rc = cli_write_text(&out, e);
-    }
+    fflush(stdout);
+    struct err why = {0};
+    int shown = cli_write_text(&out, &why); /* also when there is no place for the file */
+    if (rc == 0 && shown < 0)
+        rc = err_set(e, shown, "%s", why.text);
     str_release(&out);
     str_release(&json);
     return rc;
@@ -452,6 +453,8 @@ int batch_command(const char *kind, int argc, char **argv, struct cli_option *op
     p.quiet = cli_flag(&a, "quiet");
     p.dry = cli_flag(&a, "dry-run");
     rc = batch_how_read(&p.how, &a, argc, argv, &e);
+    if (rc == 0 && p.out) /* before hours of work */
+        rc = cli_output_check(p.out, &e);
     if (rc == 0)
         rc = plan(&p, &a, &e);
     int status = rc < 0 ? command_fail(&e) : batch_run(&p);
