@@ -9,7 +9,7 @@
 
 struct cli_option presets_options[] = {
     {.name = "json", .help = "one JSON document"},
-    {.name = "markdown", .help = "print a Markdown table"},
+    {.name = "markdown", .help = "print the list as a Markdown table"},
     {.name = NULL},
 };
 
@@ -209,9 +209,12 @@ static int make(const struct cli_args *a, struct str *out, struct err *e)
     if (a->n_override > 0)
         return err_set(e, DS_EUSAGE, "presets: expected preset names, found setting %s",
                        a->override[0]);
+    if (cli_flag(a, "markdown") && (json || a->n_rest > 0))
+        return err_set(e, DS_EUSAGE, "presets: --markdown: unexpected %s with it",
+                       json ? "--json" : a->rest[0]);
     if (cli_data_dir(dir, sizeof dir, "data", NULL) == 0)
         train_config_preset_dir(dir);
-    if (cli_flag(a, "markdown") && a->n_rest == 0)
+    if (cli_flag(a, "markdown"))
         return list_markdown(out, e);
     return a->n_rest > 0 ? show(out, a->rest, (size_t)a->n_rest, json, e) : list_all(out, json, e);
 }

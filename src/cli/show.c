@@ -144,6 +144,8 @@ static int check(const struct cli_args *a, struct err *e)
         return err_set(e, DS_EUSAGE, "show: missing view (depthscope help views lists them)");
     if (a->n_override > 0)
         return err_set(e, DS_EUSAGE, "show: unexpected setting %s", a->override[0]);
+    if (cli_value(a, "text") && (a->n_rest != 3 || strcmp(a->rest[0], "compare") != 0))
+        return err_set(e, DS_EUSAGE, "show: --text: expected the view compare and two models");
     return 0;
 }
 
