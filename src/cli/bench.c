@@ -173,8 +173,8 @@ static void print_tables(struct str *out, const struct speed_list *l)
 {
     for (size_t i = 0; i < l->n;)
         i = print_group(out, l, i);
-    str_addf(out, "\n%s\n%d threads, GEMMs by %s, about %.0f MiB\n", l->model, pool_threads(),
-             l->gemm, l->memory_bytes / (1 << 20));
+    str_addf(out, "\n%s\n%d thread%s, GEMMs by %s, about %.0f MiB\n", l->model, pool_threads(),
+             pool_threads() == 1 ? "" : "s", l->gemm, l->memory_bytes / (1 << 20));
     if (strcmp(l->v[0].group, "ranks") == 0) {
         str_addf(out,
                  "%d ranks at once, their slowest; efficiency: own work of a step, each rank with "

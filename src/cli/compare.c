@@ -95,8 +95,10 @@ static void print_differences(struct str *out, const struct report *r, const cha
             table_add(&t, v && v[0] ? v : "-");
         }
     }
-    str_add(out, "\nsettings that differ:\n");
-    table_wrap(&t, out, r->width);
+    if (t.n > t.columns) { /* more than the names */
+        str_add(out, "\nsettings that differ:\n");
+        table_wrap(&t, out, r->width);
+    }
     table_release(&t);
 }
 

@@ -196,8 +196,8 @@ static void print_end(const struct trainer *t, struct progress *p)
     const struct step_report *s = &t->report;
     char took[16];
     end_bar(p);
-    printf("%s: done, %lld steps, %s of training\n", t->name, (long long)t->state.step,
-           str_duration(took, t->state.seconds));
+    printf("%s: done, %lld step%s, %s of training\n", t->name, (long long)t->state.step,
+           t->state.step == 1 ? "" : "s", str_duration(took, t->state.seconds));
     if (s->has_val) {
         printf("  val loss %.4f", s->val_loss);
         if (isfinite(s->bits_per_byte))
@@ -570,9 +570,9 @@ static int run_ranked(const struct cli_args *a, int argc, char **argv)
     if (rc < 0)
         return fail(&e);
     if (p.shape == SHAPE_BAR || p.shape == SHAPE_LINES) {
-        log_info("%s: %s, %lld parameters, %d threads; watch it with: depthscope %s", t.name,
+        log_info("%s: %s, %lld parameters, %d thread%s; watch it with: depthscope %s", t.name,
                  t.model->config.method, (long long)params_count(&t.model->params), pool_threads(),
-                 dir);
+                 pool_threads() == 1 ? "" : "s", dir);
         print_budget(&t);
         print_ranks(&t);
     }

@@ -114,12 +114,13 @@ static void report_text(const struct routing_trace *t, const struct routing_fact
                         const char *to, struct str *out)
 {
     enum { LISTED = 8 };
-    str_addf(out, "%s: %d layers, %d with %d experts", f->title, f->layers, f->rows, f->experts);
+    str_addf(out, "%s: %d layer%s, %d with %d expert%s", f->title, f->layers,
+             f->layers == 1 ? "" : "s", f->rows, f->experts, f->experts == 1 ? "" : "s");
     if (f->slots)
         str_addf(out, ", %d per token", f->slots);
     if (f->tokens)
-        str_addf(out, "; %" PRIu64 " tokens", f->tokens);
-    str_addf(out, "; %" PRIu64 " assignments\n", f->loads);
+        str_addf(out, "; %" PRIu64 " token%s", f->tokens, f->tokens == 1 ? "" : "s");
+    str_addf(out, "; %" PRIu64 " assignment%s\n", f->loads, f->loads == 1 ? "" : "s");
     for (int r = 0; r < f->rows && r < LISTED; r++) {
         struct balance b = balance_of(routing_trace_load(t, r), f->experts);
         str_addf(out,
@@ -128,7 +129,8 @@ static void report_text(const struct routing_trace *t, const struct routing_fact
                  routing_trace_layer(t, r), b.hottest, b.relative, b.variation, b.dead);
     }
     if (f->rows > LISTED)
-        str_addf(out, "  ... %d more layers: --json\n", f->rows - LISTED);
+        str_addf(out, "  ... %d more layer%s: --json\n", f->rows - LISTED,
+                 f->rows - LISTED == 1 ? "" : "s");
     for (const char *p = f->notes, *nl; (nl = strchr(p, '\n')) != NULL; p = nl + 1) {
         str_add(out, "  note: ");
         cli_add_safe(out, p, (size_t)(nl - p), -1);

@@ -73,7 +73,7 @@ static void add_head(struct str *out, const struct runview *v)
     inspect_safe(out, v->name);
     add_known(out, ", method ", v->method);
     if (v->layers > 0)
-        str_addf(out, ", %d layers", v->layers);
+        str_addf(out, ", %d layer%s", v->layers, v->layers == 1 ? "" : "s");
     if (v->params > 0)
         str_addf(out, ", %s parameters", str_si(params, (double)v->params));
     str_addf(out, ", step %lld", (long long)v->step);
@@ -180,10 +180,10 @@ static void print_text(struct str *out, const struct runview *v, const struct ki
                  (unsigned long long)v->tail);
     else if (k->gaps || k->lost || k->repeats || v->tail || v->invalid)
         str_addf(out,
-                 "corrupt: %llu gaps, %llu records lost, %llu repeated, %llu fields of the "
+                 "corrupt: %llu gap%s, %llu record%s lost, %llu repeated, %llu fields of the "
                  "wrong type, %llu bytes of an incomplete record at the end\n",
-                 (unsigned long long)k->gaps, (unsigned long long)k->lost,
-                 (unsigned long long)k->repeats, (unsigned long long)v->invalid,
+                 (unsigned long long)k->gaps, k->gaps == 1 ? "" : "s", (unsigned long long)k->lost,
+                 k->lost == 1 ? "" : "s", (unsigned long long)k->repeats, (unsigned long long)v->invalid,
                  (unsigned long long)v->tail);
     add_series(out, v);
     add_rest(out, v);
