@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "io/alert.h"
 #include "io/foreign.h"
@@ -38,7 +39,7 @@ static const char usage_after[] =
 
 /* ---- the table ---- */
 
-enum { CELL_MAX = 64 };
+enum { CELL_MAX = 200 };
 static const struct listed {
     const char *key, *title;
     int rank; /* the highest is dropped first where the terminal is narrow; 0 = never */
@@ -72,8 +73,12 @@ static void cell_text(const struct run_row *r, int column, double now, char *out
                  x);
     else if (c->is_number)
         snprintf(out, size, "-");
-    else
-        run_column_text(r, c, now, out, size);
+    else {
+        char whole[RUN_NOTE_MAX + 1];
+        run_column_text(r, c, now, whole, sizeof whole);
+        if (str_copy(out, size, whole)) /* cut between characters */
+            out[utf8_valid(out, strlen(out))] = '\0';
+    }
 }
 
 /* Rows [from, to) of the columns shown. */
@@ -117,13 +122,13 @@ static int print_table(struct run_row **row, size_t n, const char *group, double
     if (!group)
         print_rows(text, shown, 0, n, out);
     for (size_t i = 0, to; group && i < n; i = to) {
-        char value[CELL_MAX], next[CELL_MAX];
+        char value[RUN_NOTE_MAX + 1], next[RUN_NOTE_MAX + 1];
         run_row_text(row[i], group, now, value, sizeof value);
         for (to = i + 1; to < n; to++)
             if (strcmp(run_row_text(row[to], group, now, next, sizeof next), value) != 0)
                 break;
         str_addf(out, "%s%s = ", i ? "\n" : "", group);
-        cli_add_safe(out, value[0] ? value : "-", strlen(value[0] ? value : "-"), CELL_MAX);
+        cli_add_safe(out, value[0] ? value : "-", strlen(value[0] ? value : "-"), -1);
         str_addf(out, " (%zu run%s)\n", to - i, to - i > 1 ? "s" : "");
         print_rows(text, shown, i, to, out);
     }

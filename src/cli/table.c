@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 
-enum { CELL_MAX = 48, GAP = 2, LABEL_MIN = 8 };
+enum { CELL_MAX = 100, FITTED_MAX = 48, GAP = 2, LABEL_MIN = 8 };
 
 void table_init(struct table *t, size_t columns)
 {
@@ -28,12 +28,34 @@ static struct str *new_cell(struct table *t)
     return &t->cell[t->n++];
 }
 
+/* At most so many cells of safe text.  Prose loses its end; names, paths and settings lose their
+ * middle, because they differ at their end. */
+static void add_cut(struct str *out, const char *text, int most)
+{
+    const char *end = text + strlen(text);
+    int cells = utf8_cells(text, (size_t)(end - text)), n;
+    uint32_t cp;
+    if (cells <= most || most < LABEL_MIN || strchr(text, ' ')) {
+        cli_add_safe(out, text, (size_t)(end - text), most);
+        return;
+    }
+    cli_add_safe(out, text, (size_t)(end - text), most - most / 2);
+    for (; (n = utf8_decode(text, (size_t)(end - text), &cp)) > 0; text += n) {
+        if (cells <= most / 2 && !utf8_is_mark(cp))
+            break;
+        cells -= utf8_width(cp);
+    }
+    str_add(out, text);
+}
+
 void table_add(struct table *t, const char *text)
 {
-    struct str *s = new_cell(t);
+    struct str *s = new_cell(t), safe = {0};
+    cli_add_safe(&safe, text, strlen(text), -1);
     if (s)
-        cli_add_safe(s, text, strlen(text), CELL_MAX);
-    t->failed |= s && s->failed;
+        add_cut(s, str_text(&safe), CELL_MAX);
+    t->failed |= safe.failed || (s && s->failed);
+    str_release(&safe);
 }
 
 void table_addf(struct table *t, const char *fmt, ...)
@@ -51,12 +73,13 @@ static int cell_width(const struct table *t, size_t i)
     return utf8_cells(str_text(&t->cell[i]), t->cell[i].len);
 }
 
-/* Width of each column (mem_free); NULL when out of memory. */
-static int *column_widths(const struct table *t)
+/* Width of each column (mem_free), at most `most`; NULL when out of memory. */
+static int *column_widths(const struct table *t, int most)
 {
     int *width = mem_alloc(t->columns, sizeof *width);
     for (size_t i = 0; width && i < t->n; i++) {
         int w = cell_width(t, i);
+        w = w < most ? w : most;
         if (w > width[i % t->columns])
             width[i % t->columns] = w;
     }
@@ -85,9 +108,9 @@ static void print_columns(const struct table *t, struct str *out, const int *wid
             if (width[c] < 0)
                 continue;
             if (c > 0)
-                str_addf(out, "%*s%s", GAP + pad, "", str_text(s));
-            else if (pad < 0)
-                cli_add_safe(out, str_text(s), s->len, width[c]);
+                str_addf(out, "%*s", GAP + (pad > 0 ? pad : 0), "");
+            if (pad < 0)
+                add_cut(out, str_text(s), width[c]);
             else
                 str_add(out, str_text(s));
             if (c == 0 && last > 0 && pad > 0)
@@ -99,7 +122,7 @@ static void print_columns(const struct table *t, struct str *out, const int *wid
 
 void table_print(const struct table *t, struct str *out)
 {
-    int *width = column_widths(t);
+    int *width = column_widths(t, CELL_MAX);
     if (width && !t->failed)
         print_columns(t, out, width);
     else
@@ -109,7 +132,7 @@ void table_print(const struct table *t, struct str *out)
 
 int table_width(const struct table *t)
 {
-    int *width = column_widths(t), total = width ? total_width(width, t->columns) : 0;
+    int *width = column_widths(t, FITTED_MAX), total = width ? total_width(width, t->columns) : 0;
     mem_free(width);
     return total;
 }
@@ -140,7 +163,7 @@ static size_t least_needed(const struct table *t, const int *width, const int *r
 
 void table_fit(const struct table *t, struct str *out, int width, const int *rank)
 {
-    int *columns = column_widths(t), is_narrowed = 0;
+    int *columns = column_widths(t, width > 0 ? FITTED_MAX : CELL_MAX), is_narrowed = 0;
     struct str dropped = {0};
     if (!columns || t->failed) {
         out->failed = 1;
@@ -171,7 +194,8 @@ out:
 
 void table_wrap(const struct table *t, struct str *out, int width)
 {
-    int *columns = column_widths(t), *shown = mem_alloc(t->columns, sizeof *shown);
+    int *columns = column_widths(t, width > 0 ? FITTED_MAX : CELL_MAX),
+        *shown = mem_alloc(t->columns, sizeof *shown);
     if (!columns || !shown || t->failed) {
         out->failed = 1;
         goto out;

@@ -423,6 +423,20 @@ def text_is_shown_as_it_is_where_the_locale_is_utf8():
 
 
 @test
+def long_values_are_groups_of_their_own():
+    for end in "ab":
+        run("train", "tiny", *TINY, "train.steps=1", "data.text_key=%s%s" % ("k" * 70, end), "--run", "long-" + end, "--quiet")
+    text = run("runs", "--group", "data.text_key", "--filter", "long-")
+    assert text.count("(1 run)") == 2 and "k" * 70 + "b (1" in text, text
+    run("runs", "note", "long-a", "\u00e9" * 200)
+    assert "<0x" not in run("runs", LC_ALL="C.UTF-8")
+    assert "settings that differ" in run("compare", "long-a", "long-b", "--each")
+    assert "k" * 70 + "b" in run("compare", "long-a", "long-b", "--each")
+    assert "settings that differ" not in run("compare", "long-a")
+    run("runs", "rm", "long-a", "long-b")
+
+
+@test
 def compare_rejects_invalid_arguments():
     refused("no run or file of this name", "compare", "nothing", code=1)
     refused("1 to", "compare")

@@ -188,6 +188,25 @@ T(tables_fit_every_width_and_name_what_they_omit)
     str_release(&s);
 }
 
+T(long_names_that_differ_at_their_end_stay_apart)
+{
+    static const char name[] = "a-folder-of-texts-with-a-rather-long-path/of-november/and-more/%d.txt";
+    static const int width[] = {0, 60, 90, 200};
+    struct report r = three_methods(0);
+    struct str s = {0};
+    setlocale(LC_CTYPE, "C.UTF-8");
+    for (int k = 0; k < 2; k++)
+        snprintf(group[k].label, sizeof group[k].label, name, k + 1);
+    for (size_t i = 0; i < DS_LEN(width); i++) {
+        r.width = width[i];
+        report_groups(&s, &r);
+        t_truef(has(&s, "/1.txt ") && has(&s, "/2.txt "), "%s", str_text(&s));
+        t_truef(width[i] == 0 || widest(&s) <= width[i], "%s", str_text(&s));
+        str_reset(&s);
+    }
+    str_release(&s);
+}
+
 T(columns_that_do_not_fit_follow_below)
 {
     struct table t;

@@ -38,7 +38,7 @@ static void add_runs(struct view *v)
     struct home *h = v->state;
     const char *key = home_group_key(h);
     double now = app_now(v->app);
-    char group[80], last[80] = "", text[120];
+    char group[RUN_NOTE_MAX + 1], last[RUN_NOTE_MAX + 1] = "", text[120];
     size_t heading = 0, members = 0;
     for (size_t i = 0; i < h->index.n; i++) {
         struct run_row *r = h->index.row[i];
