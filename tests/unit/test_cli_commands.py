@@ -527,6 +527,10 @@ def bench_of_a_model_measures_loading_and_inference():
     assert x["model"].startswith("3 x 64") and "batch" not in x["model"], x["model"]
     refused("context of 128 tokens", "bench", "bench.gguf", code=1)
     refused("one MODEL", "bench", "bench.gguf", "bench.gguf")
+    some = [r["name"] for r in run_json("bench", "bench.gguf", *QUICK, "only=prefill")["results"]]
+    assert "prefill mod 0.50" in some and not any("dlr" in n for n in some), some
+    assert "bench: dlr: skipped: model: dlr.keep=4 leaves no routed layer" in run.err, run.err
+    refused("dlr.keep=4 leaves no routed layer", "bench", "bench.gguf", *QUICK, "only=prefill dlr", code=1)
     refused("model not found", "bench", "nosuch", code=1)
 
 
