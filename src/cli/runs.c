@@ -317,6 +317,9 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
                        cli_value(a, "sort")     ? "sort"
                        : cli_value(a, "filter") ? "filter"
                                                 : "group");
+    if (cli_flag(a, "trash") && host_is_target(root))
+        return err_set(e, DS_EUSAGE, "runs: --trash: expected a directory of this machine, not %s",
+                       root);
     if (cli_flag(a, "trash"))
         return print_trash(a, root, out, e);
     const struct foreign_format *format;

@@ -603,6 +603,7 @@ REFUSALS = (  # words, what the line says, exit status
     (["runs", "tag", "tinny"], "did you mean tiny?", 1),
     (["runs", "--sort", "nosuch"], "sort nosuch: unknown column", 2),
     (["runs", "--group", "nosuch"], "group nosuch: unknown", 2),
+    (["runs", "box:runs", "--trash"], "runs: --trash: expected a directory of this machine, not box:runs", 2),
     (["compare", "tiny", "x.y=1"], "compare: unexpected setting x.y=1", 2),
     (["compare", "tiny", "--width", "19"], "compare: --width 19: must be from 20 to 10000 columns", 2),
     (["compare", "tiny", "--width", "80x"], "compare: --width 80x: must be from 20 to 10000 columns", 2),
