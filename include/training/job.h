@@ -13,9 +13,9 @@
 const char *job_root(void);
 /* 1 for the directory of a run, a model or another program's log. */
 int job_is_run_or_model(const char *dir);
-/* RUN as a path to a directory, log or trace, or a name in the runs directory: 1 and the path in out,
- * 0 when there is none.  A directory that holds neither a run nor a model does not hide a run of its
- * name.  DS_ERANGE: too long. */
+/* RUN as a path to a directory, log or trace, or a name that `runs` lists in the runs directory: 1
+ * and the path in out, 0 when there is none.  A directory that holds neither a run nor a model does
+ * not hide a run of its name.  DS_ERANGE: too long. */
 int job_find(char *out, size_t size, const char *run, struct err *e) DS_CHECK;
 /* Starts `depthscope train ARGS...` in its own session with output to RUN/train.out; returns the
  * run's name in name (made unique and reserved before the process starts). The child outlives the

@@ -36,14 +36,21 @@ int job_is_run_or_model(const char *dir)
     return foreign_find(dir, &format);
 }
 
+/* As `runs` lists it: a run, or a log of another program, whose name may have folders and any
+ * characters. */
+static int is_listed_name(const char *name)
+{
+    return fs_name_ok(name) || (name[0] && !strchr("./", name[0]) && !strstr(name, "/."));
+}
+
 int job_find(char *out, size_t size, const char *run, struct err *e)
 {
     char path[1024], given[1024];
     if (str_copy(given, sizeof given, run))
         return err_set(e, DS_ERANGE, "%s: the path is too long", run);
     given[fs_trimmed(given)] = '\0';
-    int is_name = fs_name_ok(given) && fs_join(path, sizeof path, job_root(), given, NULL) == 0 &&
-                  fs_exists(path);
+    int is_name = is_listed_name(given) &&
+                  fs_join(path, sizeof path, job_root(), given, NULL) == 0 && fs_exists(path);
     int is_path =
         strcmp(given, "-") == 0 ||
         (fs_exists(given) && (!is_name || !fs_is_dir(given) || job_is_run_or_model(given)));

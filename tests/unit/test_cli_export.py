@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import shutil
 import struct
 import sys
 import time
@@ -43,6 +44,25 @@ def awkward(path="awkward.mp", n=400):
         log.put("metric", i * 3, time=1.7e9 + i, **keys)
         said[i * 3] = keys
     return said
+
+
+@test
+def every_name_that_runs_lists_opens():
+    names = ["sub/deep/metrics.jsonl", "my \u00e9 run/metrics.jsonl", "-dash/metrics.jsonl"]
+    for name in names:
+        os.makedirs(os.path.dirname("runs/" + name))
+        with open("runs/" + name, "w") as f:
+            f.writelines('{"step": %d, "loss": %d.5}\n' % (i, 9 - i) for i in range(1, 4))
+        os.utime("runs/" + name, ns=(0, 1700000000250000000))
+    listed = json.loads(run("runs", "--json"))
+    assert sorted(r["name"] for r in listed) == sorted(names) and {r["modified"] for r in listed} == {1700000000.25}, listed
+    for name in names:
+        assert run("export", "--to", "csv", "--", name).splitlines()[1:] == ["1,8.5", "2,7.5", "3,6.5"], name
+        assert "step 3" in run("inspect", "--", name), name
+    assert names[0] in run("complete", "export", "su")
+    refused("no run or file", "export", "../runs/x", "--to", "csv", code=1)
+    refused("no run or file", "export", "sub/../metrics.jsonl", "--to", "csv", code=1)
+    shutil.rmtree("runs")
 
 
 @test

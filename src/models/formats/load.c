@@ -328,7 +328,8 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
     struct nearest best = nearest_to(model);
     if (fs_is_dir(where[1]) && fs_list(where[1], &names, &n, NULL) == 0)
         for (size_t i = 0; i < n; i++)
-            nearest_try(&best, names[i]);
+            if (strcmp(names[i], model) != 0) /* there, and no model */
+                nearest_try(&best, names[i]);
     if (names)
         fs_list_free(names, n);
     return err_set(
