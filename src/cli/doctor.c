@@ -135,10 +135,17 @@ static void check_runs(struct finding *f)
     str_add(&f->text, root);
     f->ok = -1;
     if (!fs_exists(root)) {
-        /* created by the first run, if its parent directory is writable */
-        const char *slash = strrchr(root, '/');
-        snprintf(path, sizeof path, "%.*s", slash ? (int)(slash - root) : 1, slash ? root : ".");
-        f->ok = access(path[0] ? path : "/", W_OK) == 0 ? 1 : -1;
+        /* created by the first run with its parents, if the nearest directory is writable */
+        str_copy(path, sizeof path, root);
+        while (strcmp(path, ".") != 0 && !fs_exists(path)) {
+            path[fs_trimmed(path)] = '\0';
+            char *slash = strrchr(path, '/');
+            if (slash)
+                slash[slash == path] = '\0';
+            else
+                str_copy(path, sizeof path, ".");
+        }
+        f->ok = fs_is_dir(path) && access(path, W_OK) == 0 ? 1 : -1;
         str_add(&f->text,
                 f->ok > 0 ? ": created by the first run" : ": missing, and cannot be created here");
         return;

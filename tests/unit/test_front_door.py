@@ -164,6 +164,15 @@ def a_character_set_other_than_utf8_counts_as_ascii():
     assert "[1/2] sweep-path___t__-s1" in run.err, run.err
 
 
+@test
+def doctor_knows_where_runs_can_be_created():
+    open("a-file", "w").close()
+    for root, ok in (("new", True), ("new/", True), ("new/er/dir/", True), (os.path.abspath("new/er"), True), ("a-file/x", False),
+                     ("/proc/nosuch/x", False)):
+        found = {x["name"]: x for x in json.loads(run("doctor", "--json", code=not ok, DEPTHSCOPE_RUNS=root))}["runs"]
+        assert found["ok"] == ok and ("created by the first run" in found["text"]) == ok, found
+
+
 def live(name):
     return any(r["name"] == name and r["state"] == "running" and r["step"] > 0 for r in json.loads(run("runs", "--json")))
 
