@@ -219,6 +219,25 @@ def the_ledger_of_flops_scrolls_by_keys_that_help_lists():
 
 
 @test
+def the_ledger_of_flops_is_of_the_tokens_above_it():
+    log = Log("runs/whose/log.mp")
+    log.put("head", 0, run="whose", method="halt", layers=2, steps=1000, flops_dense=1.0)
+    log.put("layer", 10, gate_ratio=[1.0, 1.0])
+    log.put("sample", 10, name="final", n=2, column={"flops": [0.5, 0.75]})
+    whose = ("whose", "--view", "flops")
+    screen = play(words=whose)[-1]  # a halting model trains every layer
+    shows(screen, "tokens executed in training, by layer")
+    shows(screen, "layer 1 ", " 1")
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, capacity=[1.0, 0.25])
+    log.put("probe", 10, index=0, layers=2, ids=[1, 2, 3, 4], text=["a", "b", "c", "d"], run=[1, 1, 1, 1, 1, 1, 1, 0],
+            flops=[0.5] * 4, flops_dense=1.0)
+    evaluated, probed = play("shot", "keys s", "shot", words=whose)[:2]
+    for screen, share in ((evaluated, "0.2500"), (probed, "0.7500")):
+        shows(screen, "share of tokens executed, by layer")
+        shows(screen, "layer 1 ", share)
+
+
+@test
 def flops_has_two_parts_on_a_narrow_screen():
     s = says("flops", ("keys z", "s source"), ("keys p", "s source"), ("keys s", "s source"), ("keys =", "+definition"),
         ("keys Esc", "s source"),

@@ -206,18 +206,46 @@ static void draw_classes(struct area a, const struct source *s, double mean)
 
 /* ---- ledger by layer ---- */
 
-static double layer_share(const struct runview *r, const struct source *s, int layer)
+static double probe_share(const struct probe *p, int layer)
+{
+    size_t ran = 0;
+    for (int t = 0; t < p->tokens && layer < p->layers; t++)
+        ran += p->run[(size_t)layer * (size_t)p->tokens + (size_t)t] != 0;
+    return layer < p->layers ? (double)ran / p->tokens : (double)NAN;
+}
+
+/* The capacity of each layer in the evaluation that the sample is from; NULL when not recorded. */
+static const struct vector *capacity_of(const struct runview *r, const struct source *s)
+{
+    for (size_t i = r->n_evals; i-- > 0 && strcmp(s->kind, "sample") == 0;) {
+        const struct vector *c =
+            r->eval[i].step == s->step ? run_eval_value(&r->eval[i], "capacity") : NULL;
+        if (c)
+            return c;
+    }
+    return NULL;
+}
+
+/* The shares of the tokens above; of others, which *whose names, where those are not recorded. */
+static double layer_share(const struct runview *r, const struct source *s, int layer,
+                          const char **whose)
 {
     const struct layer_series *g = runview_layer(r, "gate_ratio");
-    const struct probe *p = s->probe;
-    if (g && g->n && layer < g->layers)
-        return (double)g->value[(g->n - 1) * (size_t)g->layers + (size_t)layer];
-    if (!p || !p->run || p->tokens < 1 || layer >= p->layers)
-        return (double)NAN;
-    size_t ran = 0;
-    for (int t = 0; t < p->tokens; t++)
-        ran += p->run[(size_t)layer * (size_t)p->tokens + (size_t)t] != 0;
-    return (double)ran / p->tokens;
+    const struct probe *p = s->probe && s->probe->run && s->probe->tokens > 0 ? s->probe : NULL;
+    const struct vector *c = capacity_of(r, s);
+    int is_probe = strcmp(s->kind, "probe") == 0;
+    *whose = "";
+    if (c)
+        return layer < c->n ? (double)c->v[layer] : (double)NAN;
+    if (p && is_probe)
+        return probe_share(p, layer);
+    if (g && g->n) {
+        *whose = " in training";
+        return layer < g->layers ? (double)g->value[(g->n - 1) * (size_t)g->layers + (size_t)layer]
+                                 : (double)NAN;
+    }
+    *whose = p ? " in the probe" : "";
+    return p ? probe_share(p, layer) : (double)NAN;
 }
 
 static void draw_ledger(struct view *v, struct area a, const struct source *s)
@@ -227,16 +255,17 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
     struct bar bar[LAYERS_SHOWN_MAX];
     char label[LAYERS_SHOWN_MAX][24];
     int layers = r->layers > 0 ? r->layers : s->probe ? s->probe->layers : 0, known = 0;
+    const char *whose = "";
     layers = layers > LAYERS_SHOWN_MAX ? LAYERS_SHOWN_MAX : layers;
-    area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-              "share of tokens executed, by layer");
     for (int l = 0; l < layers; l++) {
-        double x = layer_share(r, s, l);
+        double x = layer_share(r, s, l, &whose);
         known += isfinite(x);
         snprintf(label[l], sizeof label[l], "layer %d", l);
         bar[l] =
             (struct bar){.label = label[l], .value = x, .role = x > 0.999 ? ROLE_FORCED : ROLE_RUN};
     }
+    area_textf(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%s executed%s, by layer",
+               whose[0] ? "tokens" : "share of tokens", whose);
     if (!known) {
         area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe or gate ratios recorded");
         return;
