@@ -35,7 +35,9 @@ struct stepper {
     char options[256]; /* of the method, where they are not those stored: "rule=kl min=2" */
     /* set by the user */
     struct field prompt;
+    struct str typed_over; /* what Esc brings back */
     int is_typing;
+    int has_probe_text; /* the text is that of the Depth map, not the last one typed */
     struct stepper_forced forced[STEPPER_FORCED_MAX];
     int n_forced;
     double offset, offset_asked, offset_now; /* requested, last sent, that of `now` */

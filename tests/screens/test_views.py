@@ -2,6 +2,7 @@
 scripts on a run of this program and on committed records.  DEPTHSCOPE names the program."""
 import fcntl
 import os
+import re
 import shutil
 import socket
 import sys
@@ -99,6 +100,32 @@ def stepper_says_what_it_cannot_do_and_what_it_did():
          ("keys =", "+definition"), ("keys Esc", "s next"), ("keys p", "s next"), ("keys c C w o", "s next"), ("keys i C-u", "+prompt"),
          ("keys Enter", "the prompt is empty"), ("type hello", "+hello"), ("keys Enter", "s next"), ("keys s", "s next"),
          ("wheel down 9 20", "s next"), ("click 9 20", "s next"))
+
+
+@test
+def the_stepper_names_the_text_that_it_shows():
+    before, left, empty, probed, again, why = play(
+        "command prompt Tom had", "shot", "keys i", "type  never asked", "keys Esc", "shot", "keys i C-u Enter", "shot", "keys p", "shot",
+        "keys m", "shot", "keys =", "shot", words=("tiny", "--view", "stepper"), size="120x24")[:6]
+    shows(before, "prompt Tom had")
+    for screen in (left, empty):
+        shows(screen, "prompt Tom had")
+        lacks(screen, "never asked")
+    lacks(probed, "prompt Tom had")
+    prompt = [line for line in probed if line.startswith(" prompt ")]
+    assert prompt and prompt[0] in again, (prompt, again)
+    shows(why, "source", "not a record")
+
+
+@test
+def a_change_in_the_stepper_is_of_the_same_text():
+    script = ["command prompt zqzqzqzqzq", "keys h", "command exit 2"]
+    for text in ("zqzqzqzqzq", "vjvjvjvjvj", "zqzqzqzqzq"):
+        script += ["command prompt " + text, "keys h", "keys h", "shot"]
+    for screen, is_known in zip(play(*script, words=("tiny", "--view", "stepper"), size="120x24"), (True, False, True)):
+        line = [x for x in screen if x.startswith(" loss ")][0]
+        assert "exit 2" in line, line
+        assert bool(re.search(r"[0-9] [+-]0", line.split("tau")[0])) == is_known, line
 
 
 @test

@@ -25,6 +25,7 @@ static void stepper_close(struct view *v)
     stepper_stop(s);
     stepper_forget(s);
     field_release(&s->prompt);
+    str_release(&s->typed_over);
     cells_release(&s->cells);
     mem_free(s->force);
     mem_free(s->estimated);
@@ -266,6 +267,8 @@ static void key_type(struct view *v, const struct key *k, const char *args)
         stepper_ask_text(v, args);
         return;
     }
+    str_renew(&s->typed_over);
+    str_add_bytes(&s->typed_over, str_text(&s->prompt.text), s->prompt.text.len);
     s->is_typing = v->grabs_text = 1;
 }
 
@@ -273,10 +276,10 @@ static void end_typing(struct view *v, int is_taken)
 {
     struct stepper *s = v->state;
     s->is_typing = v->grabs_text = 0;
-    if (!is_taken)
-        return;
-    if (s->prompt.text.len == 0) {
+    if (is_taken && s->prompt.text.len == 0)
         app_notify(v->app, LOG_INFO, "the prompt is empty");
+    if (!is_taken || s->prompt.text.len == 0) { /* the text shown is that of before */
+        field_set(&s->prompt, str_text(&s->typed_over));
         return;
     }
     app_remember(v->app, "stepper.prompt", str_text(&s->prompt.text));
@@ -437,10 +440,12 @@ static void key_probe_text(struct view *v, const struct key *k, const char *args
     (void)k, (void)args;
     pick_load(&pick, v->app);
     const struct probe *p = pick_probe(&pick, app_run(v->app));
-    if (p)
+    if (p) {
         stepper_ask_ids(v, p);
-    else
+        ((struct stepper *)v->state)->has_probe_text = 1;
+    } else {
         app_notify(v->app, LOG_INFO, "this run has no probe text");
+    }
 }
 
 static void key_reload(struct view *v, const struct key *k, const char *args)
@@ -476,8 +481,8 @@ static int stepper_event(struct view *v, const struct event *ev)
         return field_event(&s->prompt, ev);
     }
     if (ev->kind == EVENT_PASTE) { /* pasted text is a prompt */
-        field_set(&s->prompt, "");
         key_type(v, NULL, NULL);
+        field_set(&s->prompt, "");
         return field_event(&s->prompt, ev);
     }
     struct event at = *ev;
@@ -526,7 +531,11 @@ static int stepper_offers(struct view *v, const struct key *k)
 
 static int stepper_subject(struct view *v, struct subject *out)
 {
-    return stepper_prepare(v) && cells_subject(&((struct stepper *)v->state)->cells, out);
+    if (!stepper_prepare(v) || !cells_subject(&((struct stepper *)v->state)->cells, out))
+        return 0;
+    out->record = "computed by the model now; not a record";
+    out->step = -1;
+    return 1;
 }
 
 /* clang-format off */

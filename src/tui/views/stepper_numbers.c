@@ -60,6 +60,13 @@ static void fill_tones(struct stepper *s)
     s->cells.tone = s->tone;
 }
 
+/* Up to its end the one is the other: only then are the values of a token comparable. */
+static int is_same_text(const struct probe *p, const struct probe *q)
+{
+    size_t n = (size_t)(p->tokens < q->tokens ? p->tokens : q->tokens);
+    return memcmp(p->id, q->id, n * sizeof *p->id) == 0;
+}
+
 int stepper_prepare(struct view *v)
 {
     struct stepper *s = v->state;
@@ -85,6 +92,8 @@ int stepper_prepare(struct view *v)
     fill_tones(s);
     if (s->n_forced > 0 || s->offset != 0 || s->exit > 0 || s->options[0])
         c->other = worker_probe(s->base);
+    if (c->other && !is_same_text(c->probe, c->other))
+        c->other = NULL; /* of the text before this one */
     if (stepper_is_estimated(s)) {
         suppose(s, c->probe);
         c->run = s->estimated;

@@ -60,8 +60,9 @@ static void first_text(struct view *v)
     struct pick k;
     const char *kept = app_recall(v->app, "stepper.prompt");
     pick_load(&k, v->app);
-    const struct probe *p = s->given[0] ? NULL : pick_probe(&k, app_run(v->app));
-    if (kept && *kept) {
+    const struct probe *p =
+        s->given[0] && !s->has_probe_text ? NULL : pick_probe(&k, app_run(v->app));
+    if (kept && *kept && !(p && s->has_probe_text)) {
         field_set(&s->prompt, kept);
         stepper_ask_text(v, kept);
     } else if (p) {
@@ -113,7 +114,7 @@ void stepper_ask_text(struct view *v, const char *text)
     str_add(&line, "{\"do\":\"trace\",\"text\":");
     str_add_json(&line, text, strlen(text));
     str_addf(&line, ",\"lens\":%d}", STEPPER_LENS);
-    s->n_forced = 0; /* forced cells do not apply to another text */
+    s->n_forced = s->has_probe_text = 0; /* forced cells do not apply to another text */
     struct stepper_asked a = state_then(s);
     a.moves_on = a.is_text = 1;
     send(v, &line, a);
