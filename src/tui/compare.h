@@ -97,6 +97,7 @@ struct compare {
     struct session *session, *other; /* other: of B when the two cannot be asked in one process */
     char model[2][1024];
     struct field prompt;
+    struct str typed_over; /* what Esc brings back */
     int is_typing, is_live, asked, half, has_asked_text;
     char trouble[512];
     /* the settings that differ, and the table of several runs */

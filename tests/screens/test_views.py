@@ -307,6 +307,23 @@ def compare_says_where_two_runs_agree():
 
 
 @test
+def compare_keeps_its_text_when_a_and_b_are_exchanged():
+    names = ("ours", "theirs", "third-of-all")
+    for name in names:
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="mod", layers=2, steps=1000)
+        for i in range(3):
+            log.put("probe", 300, index=i, name="text-%d" % i, layers=2, ids=[1, i + 2], text=["a", "b"], run=[1, 0, 1, 1])
+    two = ("ours", "theirs", "--view", "compare")
+    asked, exchanged = play("keys }", "shot", "keys x", "shot", words=two)[:2]
+    shows(asked, "A ours", "text 2/3")
+    shows(exchanged, "A theirs", "text 2/3")
+    assert "next difference" in asked[-1], asked[-1]
+    table = play(words=(*names, "--view", "compare"))[-1]
+    assert "3 marked runs" in table[2] and "next difference" not in table[-1], "\n".join(table)
+
+
+@test
 def a_resumed_run_is_compared_by_a_probe_that_was_not_superseded():
     for name in ("back", "other"):
         log = Log("runs/%s/log.mp" % name)

@@ -28,6 +28,7 @@ static void compare_close(struct view *v)
     cells_release(&c->cells[1]);
     cells_release(&c->diff);
     field_release(&c->prompt);
+    str_release(&c->typed_over);
     str_release(&c->table_text);
     str_release(&c->table_next);
 }
@@ -131,6 +132,8 @@ static void key_type(struct view *v, const struct key *k, const char *args)
         field_set(&c->prompt, args);
         compare_ask(v, args);
     } else if (!is_table(v)) {
+        str_renew(&c->typed_over);
+        str_add_bytes(&c->typed_over, str_text(&c->prompt.text), c->prompt.text.len);
         c->is_typing = v->grabs_text = 1;
         c->is_listing = 0;
     }
@@ -197,8 +200,9 @@ static void key_swap(struct view *v, const struct key *k, const char *args)
         return;
     str_copy(a, sizeof a, c->side[1].path);
     str_copy(b, sizeof b, c->side[0].path);
-    int was_live = c->is_live;
+    int was_live = c->is_live, text = c->text;
     compare_give(v, a, b);
+    c->text = text;
     if (was_live)
         compare_ask(v, str_text(&c->prompt.text));
 }
@@ -215,6 +219,8 @@ static int compare_event(struct view *v, const struct event *ev)
         if (ev->key == KEYCODE_ENTER && c->prompt.text.len > 0) {
             app_remember(v->app, "stepper.prompt", str_text(&c->prompt.text));
             compare_ask(v, str_text(&c->prompt.text));
+        } else { /* swap asks for the text that is shown */
+            field_set(&c->prompt, str_text(&c->typed_over));
         }
         return 1;
     }
@@ -277,6 +283,12 @@ static void compare_copy(struct view *v, struct str *out)
         str_add(out, table);
     else if (!is_table(v) && compare_prepare(v))
         cells_copy(&c->diff, out);
+}
+
+/* The table of several runs only scrolls. */
+static int compare_offers(struct view *v, const struct key *k)
+{
+    return k->fn == key_move || k->fn == key_compare || !is_table(v);
 }
 
 /* The setting under the cursor of the list, else the cell of the difference. */
@@ -351,6 +363,6 @@ const struct view_ops view_compare = {
     .open = compare_open,  .close = compare_close,  .draw = compare_draw,  .event = compare_event,
     .poll = compare_poll,  .fd = compare_fd,  .due = compare_due,
     .search = compare_search,  .copy = compare_copy,
-    .subject = compare_subject,
+    .subject = compare_subject,  .offers = compare_offers,
 };
 /* clang-format on */
