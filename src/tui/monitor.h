@@ -63,6 +63,8 @@ void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact
 /* Draws the values at the cursor, one per curve. */
 void monitor_draw_readout(struct view *v, int index, struct area line);
 int monitor_log_y(const struct monitor *m, int index);
+/* The point of a series at the cursor of the chart that is shown alone; else the newest. */
+size_t monitor_point(struct view *v, const struct series *s);
 double monitor_target(const struct runview *r); /* NaN = none */
 /* monitor_ranks.c */
 void monitor_draw_ranks(struct view *v, const struct panel *p, struct area a, int has_focus);

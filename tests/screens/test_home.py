@@ -31,6 +31,15 @@ def home_tells_done_failed_stopped_silent_and_empty_runs_apart():
     shows(small, "gave-up", "failed")
 
 
+@test
+def a_preset_has_no_hints_of_runs():
+    crafted("one", dict(kind="end", step=7, status="done"))
+    on_run, on_preset = play("command search one", "shot", "command search hops", "shot", size="160x30")[:2]
+    assert "D trash" in on_run[-1] and "R resume" in on_run[-1], on_run[-1]
+    for word in ("D trash", "R resume", "t tag", "X stop", "m rename"):
+        assert "Enter open" in on_preset[-1] and word not in on_preset[-1], on_preset[-1]
+
+
 FORM = ["command new quick"]
 
 

@@ -89,6 +89,41 @@ def monitor_takes_the_mouse_and_searches_its_charts():
 
 
 @test
+def what_explains_a_value_names_the_point_that_is_shown():
+    log = Log("runs/points/log.mp")
+    log.put("head", 0, run="points", method="mod", layers=2, steps=100)
+    for step in range(1, 11):
+        log.put("metric", step, loss=10.0 + step, tokens=100.0 * step)
+    log.put("eval", 5, task="val", routing="causal", loss=2.5, flops_ratio=0.5)
+    for key, want in (("", "step"), ("x", "tokens")):
+        for moves in range(1, 20, 3):
+            at, why = play("command search loss", "keys Enter " + key, "keys " + "l " * moves, "shot", "keys =", "shot",
+                           words=("points", "--view", "monitor"), size="40x24")[:2]
+            shown = re.search(r"%s ([0-9.]+)  loss ([0-9.]+)" % want, "\n".join(at))
+            step = re.search(r"metric record, step ([0-9]+)", "\n".join(why))
+            assert shown and step and float(shown[2]) == 10 + int(step[1]), (moves, shown, step, at, why)
+            assert key or abs(float(shown[1]) - int(step[1])) <= 1 and "." not in shown[1], shown[1]
+            shows(why, "value", shown[2])
+    for view in ("home", "pareto"):
+        why = play("command search points", "keys =", words=("points", "--view", view), size="100x30")[-1]
+        shows(why, "value", "2.5")
+        shows(why, "source", "record")
+        lacks(why, ", step 10")
+
+
+@test
+def the_log_moves_only_to_the_end_of_its_longest_line():
+    log = Log("runs/lines/log.mp")
+    log.put("head", 0, run="lines", method="mod", layers=2, steps=100)
+    log.put("event", 1, level=1, name="note", text="short")
+    before, after = play("shot", "keys l l", "shot", words=("lines", "--view", "log"), size="80x12")[:2]
+    shows(before, "short")
+    assert before == after, "\n".join(after)
+    log.put("event", 2, level=1, name="note", text="x" * 100 + " end")
+    shows(play("keys l l l l l l", words=("lines", "--view", "log"), size="80x12")[-1], " end")
+
+
+@test
 def stepper_says_what_it_cannot_do_and_what_it_did():
     says("stepper", ("keys j", "s next"), ("command exit 99", "exit 99: must be 0 (all layers) to 6"), ("command exit 3", "s next"),
          ("command exit 0", "s next"), ("command expert 1", "this model has no experts"),

@@ -388,8 +388,7 @@ static int home_subject(struct view *v, struct subject *out)
         return 0;
     str_copy(out->key, sizeof out->key, "val_loss");
     snprintf(out->where, sizeof out->where, "newest validation of run %.120s", r->name);
-    out->value = r->number[RUN_VAL_LOSS];
-    out->step = (int64_t)r->number[RUN_STEP];
+    out->value = r->number[RUN_VAL_LOSS]; /* of an earlier step than the run's, which is not kept */
     out->record = "metric records of the run";
     return 1;
 }

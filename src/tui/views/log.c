@@ -11,6 +11,7 @@ struct log {
     struct list list;
     int level;   /* lowest level shown */
     int shift;   /* cells that the texts are moved to the left */
+    int over;    /* cells of the longest text on the screen beyond its right edge */
     int is_open; /* the entry under the cursor is shown in full */
     struct scroll full;
 };
@@ -114,6 +115,7 @@ static void draw_text(struct area a, int y, int x, struct ink i, const char *tex
 
 static void draw_entry(struct view *v, struct area a, int y, const struct entry *e)
 {
+    struct log *s = v->state;
     static const enum role role[] = {ROLE_DIM, ROLE_GOOD, ROLE_WARN, ROLE_BAD};
     int level = level_of(e), x = 1;
     char when[16];
@@ -124,8 +126,10 @@ static void draw_entry(struct view *v, struct area a, int y, const struct entry 
         area_textf(a, y, x, 10, ink(ROLE_DIM), "%9lld", (long long)e->step);
     x += a.cols >= 60 ? 11 : 0;
     int name = area_text(a, y, x, a.cols >= 60 ? 16 : 12, ink(role[level]), e->name);
-    draw_text(a, y, x + (name > 12 ? name : 12) + 1, ink(level >= 2 ? role[level] : ROLE_TEXT),
-              e->text, ((struct log *)v->state)->shift);
+    x += (name > 12 ? name : 12) + 1;
+    draw_text(a, y, x, ink(level >= 2 ? role[level] : ROLE_TEXT), e->text, s->shift);
+    int over = x + utf8_cells(e->text, strlen(e->text)) - a.cols;
+    s->over = over > s->over ? over : s->over;
 }
 
 /* The whole entry above the list. */
@@ -158,6 +162,7 @@ static void log_draw(struct view *v, struct area a)
     struct entry e, chosen = {.text = NULL};
     size_t n = count(v), i = 0;
     list_fit(&s->list, n, a.rows);
+    s->over = 0;
     if (n == 0) {
         area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No events");
         area_text(a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
@@ -288,8 +293,9 @@ static void key_shift(struct view *v, const struct key *k, const char *args)
 {
     struct log *s = v->state;
     (void)args;
+    int most = s->over > 0 ? (s->over + 15) / 16 * 16 : 0; /* not past the end of the longest */
     s->shift += k->value;
-    s->shift = s->shift < 0 ? 0 : s->shift > 1024 ? 1024 : s->shift;
+    s->shift = s->shift < 0 ? 0 : s->shift > most ? most : s->shift;
     v->is_dirty = 1;
 }
 

@@ -487,9 +487,7 @@ static int monitor_subject(struct view *v, struct subject *out)
         out->step = l->step[l->n - 1];
         out->record = "layer record";
     } else if (s && s->n) {
-        size_t at = s->n - 1;
-        if (m->is_alone && isfinite(m->cursor) && m->x_axis == AXIS_STEP)
-            at = series_find(s, (int64_t)m->cursor);
+        size_t at = monitor_point(v, s);
         at = at < s->n ? at : s->n - 1;
         out->value = s->value[at];
         out->step = s->step[at];

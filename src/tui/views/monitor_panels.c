@@ -540,6 +540,16 @@ void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact
     chart_draw(a, &c, &m->at[index]);
 }
 
+size_t monitor_point(struct view *v, const struct series *s)
+{
+    struct monitor *m = v->state;
+    struct chart c = make_chart(v, m->focus);
+    for (int i = 0; i < c.curves && m->is_alone && isfinite(m->cursor); i++)
+        if (c.curve[i].series == s)
+            return chart_index_at(&c.curve[i], c.x_axis, m->cursor);
+    return s->n - 1;
+}
+
 void monitor_draw_readout(struct view *v, int index, struct area line)
 {
     struct monitor *m = v->state;
@@ -548,8 +558,9 @@ void monitor_draw_readout(struct view *v, int index, struct area line)
     if (m->panel[index].kind != PANEL_LINES || !isfinite(m->cursor))
         return;
     struct chart c = make_chart(v, index);
+    double shown = c.x_axis == AXIS_STEP ? round(m->cursor) : m->cursor; /* no part of a step */
     x += area_textf(line, 0, x, -1, ink(ROLE_MARKED), "%s %s", run_axis_name[c.x_axis],
-                    num_print(text, m->cursor)) +
+                    num_print(text, shown)) +
          2;
     for (int i = 0; i < c.curves; i++) {
         const struct curve *u = &c.curve[i];

@@ -325,8 +325,8 @@ static int pareto_subject(struct view *v, struct subject *out)
     else
         snprintf(out->where, sizeof out->where, "%s: one seed, no interval", q->label);
     out->value = q->y.mean;
-    out->step = p->run[q->run[0]]->step;
-    out->record = "newest evaluation record";
+    out->record = strcmp(p->metric, "loss") == 0 ? "newest metric record of each run"
+                                                 : "newest evaluation record of each run";
     return 1;
 }
 
