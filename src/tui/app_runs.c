@@ -120,7 +120,7 @@ void app_select_run(struct app *app, size_t index)
 int app_open_run(struct app *app, const char *path, struct err *e)
 {
     struct open_run *r = find(app, path);
-    int is_first = app->runs == 0;
+    int is_first = app->runs == 0 || !app->state_path[0]; /* a run that was only marked is not it */
     if (!r) {
         int rc = add_run(app, path, &r, e);
         if (rc < 0)
