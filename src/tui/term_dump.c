@@ -122,7 +122,7 @@ static int prepare(struct app *app, struct err *e)
     if (canvas_resize(&app->canvas, rows, cols) < 0)
         return err_set(e, DS_EMEM, "screen: out of memory");
     term_choose(&c, "xterm-256color", NULL, app->opt.color, NULL);
-    app->canvas.look.colours = app->screen ? 1 << 24 : c.colours;
+    app->canvas.look.colours = app->screen && !app->opt.color ? 1 << 24 : c.colours;
     app->canvas.look.glyphs = glyphs_choose(app->opt.glyphs, 1, "xterm-256color");
     const char *model = NULL;
     for (size_t i = 0; i < app->opt.n; i++) {

@@ -53,6 +53,16 @@ def text_is_the_screen_in_every_view():
 
 
 @test
+def text_says_without_colours_what_a_cell_is():
+    lines = run("show", "depth", STREAM, "--size", "80x24").splitlines()
+    legend = [x for x in lines if "executed" in x and "skipped" in x][0]
+    assert re.search("\u2588 executed +\u00b7 skipped", legend), legend
+    rows = [x for x in lines if re.match("[ \u203a]+[0-9] [\u2588\u00b7\\[]", x)]
+    assert len(rows) == 8 and any("\u00b7" in x and "\u2588" in x for x in rows), "\n".join(lines)
+    assert "\u2588" not in run("show", "depth", STREAM, "--size", "80x24", "--format", "html").split("layer")[0]
+
+
+@test
 def ansi_holds_the_same_text_with_colours_that_end_on_every_line():
     plain = run("show", "monitor", STREAM, "--size", "80x24")
     coloured = run("show", "monitor", STREAM, "--size", "80x24", "--format", "ansi")
