@@ -74,7 +74,7 @@ def machine_shows_this_one_and_says_what_is_not_recorded():
 
 @test
 def monitor_takes_the_mouse_and_searches_its_charts():
-    s = says("monitor", ("keys E", "one chart"), ("keys c", "one chart"), ("keys c", "one chart"), ("command search grad", "one chart"),
+    s = says("monitor", ("keys E", "events need 34 rows"), ("keys c", "one chart"), ("keys c", "one chart"), ("command search grad", "one chart"),
              ("keys =", "+grad_norm"), ("keys Esc", "one chart"), ("keys n", "one chart"), ("keys N", "one chart"),
              ("command search zqz", "not found: zqz"), ("wheel down 9 9", "one chart"), ("wheel up 9 9", "one chart"),
              ("click 9 9", "one chart"),
@@ -109,6 +109,29 @@ def what_explains_a_value_names_the_point_that_is_shown():
         shows(why, "value", "2.5")
         shows(why, "source", "record")
         lacks(why, ", step 10")
+
+
+@test
+def a_chart_without_points_says_why():
+    log = Log("runs/sparse/log.mp")
+    log.put("head", 0, run="sparse", method="mod", layers=2, steps=100)
+    for step in range(1, 101):
+        log.put("metric", step, loss=10.0 + step, tokens=100.0 * step)
+    log.put("metric", 50, rare=1.0)
+    step, tokens, cut = play("command search rare", "keys Enter", "shot", "keys x", "shot", "keys 0 x x x x h h", "keys i i i", "shot",
+                             words=("sparse", "--view", "monitor"), size="60x16")[:3]
+    lacks(step, "no point")
+    shows(tokens, "no point has tokens")
+    shows(cut, "no points in this range")
+
+
+@test
+def keys_that_need_a_larger_screen_say_so():
+    small, large = (play("keys d", words=("tiny", "--view", "home"), size=size)[-1][-1] for size in ("80x24", "120x24"))
+    assert "the details pane needs 100 columns" in small and "needs" not in large, (small, large)
+    shown, hidden = (play(*keys, words=("tiny", "--view", "monitor"), size="80x44")[-1] for keys in ((), ("keys E",)))
+    shows(shown, "events")
+    lacks(hidden, "events")
 
 
 @test

@@ -317,6 +317,10 @@ static void key_details(struct view *v, const struct key *k, const char *args)
 {
     struct home *h = v->state;
     (void)k, (void)args;
+    if (v->cols < DETAILS_COLS) {
+        app_notify(v->app, LOG_INFO, "the details pane needs %d columns", DETAILS_COLS);
+        return;
+    }
     h->shows_details = !h->shows_details;
     v->is_dirty = 1;
 }

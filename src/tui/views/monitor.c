@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { EVENTS_ROWS_MIN = 34 }; /* of the view, to show events below the charts */
+
 static int monitor_open(struct view *v, struct err *e)
 {
     struct monitor *m = v->state;
@@ -197,7 +199,7 @@ static void monitor_draw(struct view *v, struct area a)
         return;
     }
     m->focus = m->focus >= m->panels ? m->panels - 1 : m->focus;
-    int top = draw_legend(v, a), events = m->has_events && a.rows >= 34 ? 6 : 0;
+    int top = draw_legend(v, a), events = m->has_events && a.rows >= EVENTS_ROWS_MIN ? 6 : 0;
     struct area body = area_sub(a, top, 0, a.rows - top - events - (a.rows >= 8), a.cols);
     if (m->is_alone)
         monitor_draw_panel(v, m->focus, body, 0);
@@ -307,6 +309,11 @@ static void key_events(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
     (void)k, (void)args;
+    if (v->rows < EVENTS_ROWS_MIN) {
+        app_notify(v->app, LOG_INFO, "events need %d rows here; the Log view has all",
+                   EVENTS_ROWS_MIN);
+        return;
+    }
     m->has_events = !m->has_events;
 }
 

@@ -213,15 +213,16 @@ static void draw_letters(struct paint *p)
     }
 }
 
-/* The range of every column of every curve, for the y axis. */
-static void find_y(struct paint *p)
+/* The range of every column of every curve, for the y axis.  0: no point is in the x range. */
+static int find_y(struct paint *p)
 {
     size_t most = (size_t)p->c->curves * (size_t)p->width;
     double *lows = mem_alloc(2 * most, sizeof *lows), *highs = lows ? lows + most : NULL;
-    int n = 0;
+    int n = 0, has_points = 0;
     for (int k = 0; lows && k < p->c->curves; k++) {
         for (int column = 0; column < p->width; column++) {
             struct scan_column s = column_at(p, k, column, 0);
+            has_points |= s.n + s.nonfinite > 0;
             if (s.n) {
                 lows[n] = s.min;
                 highs[n++] = s.max;
@@ -230,6 +231,19 @@ static void find_y(struct paint *p)
     }
     p->y = scan_y_axis(p->c, lows, highs, n);
     mem_free(lows);
+    return has_points;
+}
+
+/* Why a chart of a metric that has points shows none. */
+static void draw_empty(const struct paint *p)
+{
+    const struct chart *c = p->c;
+    int is_cut = c->x1 > c->x0, y = p->plot.rows / 2;
+    if (is_cut)
+        area_text(p->plot, y, 1, -1, ink(ROLE_DIM), "no points in this range");
+    else
+        area_textf(p->plot, y, 1, -1, ink(ROLE_DIM), "no point has %s",
+                   run_axis_name[c->x_axis]);
 }
 
 static void draw_reference(struct paint *p)
@@ -323,7 +337,7 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
         p.x = (struct scan_axis){.lo = c->x0, .hi = c->x1, .is_log = p.x.is_log && c->x0 > 0};
     for (int k = 0; k < c->curves; k++)
         p.segments[k] = scan_segments(c->curve[k].series, &p.segment[k]);
-    find_y(&p);
+    int has_points = find_y(&p);
     axis_draw_y(a, 1, p.plot.rows, p.y.lo, p.y.hi, p.y.is_log);
     if (bottom)
         axis_draw_x(a, a.rows - 1, p.plot.x - a.x, p.plot.cols, p.x.lo,
@@ -342,6 +356,8 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
             draw_curve(&p, k);
     }
     dots_end(&p.dots);
+    if (!has_points && c->curves)
+        draw_empty(&p);
     draw_events(&p);
     draw_marks(&p);
     draw_letters(&p);
