@@ -10,6 +10,7 @@ enum {
     PANELS_MAX = 256, /* further metrics are named where the panels are counted */
     PANEL_METRICS = 6,
     METRIC_BYTES = 256, /* names of other programs' metrics are long */
+    MONITOR_FLIPS = (PANELS_MAX + 30) / 31,
     SMOOTH_SLOTS = 512, /* the charts of a screen, of all runs */
 };
 
@@ -39,7 +40,7 @@ struct monitor {
     int columns;         /* 0 = automatic */
     int focus, is_alone; /* panel, and whether it fills the view */
     int x_axis, smoothing, is_log_x, has_bands, has_events;
-    int log_flip; /* bit i: panel i differs from its default */
+    int log_flip[MONITOR_FLIPS]; /* bit i % 31 of i / 31: panel i differs from its default */
     double x0, x1, cursor;
     /* not saved */
     int top; /* first panel shown */

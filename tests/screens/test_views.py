@@ -126,6 +126,22 @@ def a_chart_without_points_says_why():
 
 
 @test
+def a_log_axis_is_of_one_chart_among_many():
+    log = Log("runs/many/log.mp")
+    log.put("head", 0, run="many", method="mod", layers=2, steps=100)
+    for step in range(1, 60):
+        log.put("metric", step, **{"m%02d" % k: 1.0 + step * (k + 1) for k in range(70)})
+    log.put("layer", 59, gate_ratio=[0.5, 0.5])
+    words = ("many", "--view", "monitor")
+    for at in (31, 62):
+        plain, flipped, first = play("keys c", "command search m%02d" % at, "keys Enter", "shot", "keys L", "shot",
+                                     "command search m00", "shot", words=words, size="60x16")[:3]
+        assert plain != flipped, "\n".join(plain)
+        assert first == play("keys c", "keys Enter", "command search m00", words=words, size="60x16")[-1], "\n".join(first)
+    says("monitor", ("command search gate", "one chart"), ("keys L", "only charts of curves have a log axis"), run="many")
+
+
+@test
 def keys_that_need_a_larger_screen_say_so():
     small, large = (play("keys d", words=("tiny", "--view", "home"), size=size)[-1][-1] for size in ("80x24", "120x24"))
     assert "the details pane needs 100 columns" in small and "needs" not in large, (small, large)

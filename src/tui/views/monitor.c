@@ -288,7 +288,10 @@ static void key_log_y(struct view *v, const struct key *k, const char *args)
 {
     struct monitor *m = state(v);
     (void)k, (void)args;
-    m->log_flip ^= 1 << (m->focus % 31);
+    if (m->focus < m->panels && m->panel[m->focus].kind != PANEL_LINES)
+        app_notify(v->app, LOG_INFO, "only charts of curves have a log axis");
+    else
+        m->log_flip[m->focus / 31] ^= 1 << (m->focus % 31);
 }
 
 static void key_log_x(struct view *v, const struct key *k, const char *args)
@@ -590,6 +593,7 @@ static const struct key monitor_keys[] = {
     {0},
 };
 
+_Static_assert(MONITOR_FLIPS == 9, "each has a row below");
 static const struct setting monitor_settings[] = {
     {"columns",   SETTING_INT,  offsetof(struct monitor, columns),   0, 3},
     {"focus",     SETTING_INT,  offsetof(struct monitor, focus),     0, PANELS_MAX - 1},
@@ -599,7 +603,15 @@ static const struct setting monitor_settings[] = {
     {"log_x",     SETTING_INT,  offsetof(struct monitor, is_log_x),  0, 1},
     {"bands",     SETTING_INT,  offsetof(struct monitor, has_bands), 0, 1},
     {"events",    SETTING_INT,  offsetof(struct monitor, has_events), 0, 1},
-    {"log_flip",  SETTING_INT,  offsetof(struct monitor, log_flip),  0, 2147483647},
+    {"log_flip", SETTING_INT, offsetof(struct monitor, log_flip[0]), 0, 2147483647},
+    {"log_flip31", SETTING_INT, offsetof(struct monitor, log_flip[1]), 0, 2147483647},
+    {"log_flip62", SETTING_INT, offsetof(struct monitor, log_flip[2]), 0, 2147483647},
+    {"log_flip93", SETTING_INT, offsetof(struct monitor, log_flip[3]), 0, 2147483647},
+    {"log_flip124", SETTING_INT, offsetof(struct monitor, log_flip[4]), 0, 2147483647},
+    {"log_flip155", SETTING_INT, offsetof(struct monitor, log_flip[5]), 0, 2147483647},
+    {"log_flip186", SETTING_INT, offsetof(struct monitor, log_flip[6]), 0, 2147483647},
+    {"log_flip217", SETTING_INT, offsetof(struct monitor, log_flip[7]), 0, 2147483647},
+    {"log_flip248", SETTING_INT, offsetof(struct monitor, log_flip[8]), 0, 2147483647},
     {"x0",        SETTING_REAL, offsetof(struct monitor, x0),        -1e300, 1e300},
     {"x1",        SETTING_REAL, offsetof(struct monitor, x1),        -1e300, 1e300},
     {0},

@@ -264,7 +264,7 @@ static const char *unit_of(const char *name, const char *unit)
 
 int monitor_log_y(const struct monitor *m, int index)
 {
-    return m->panel[index].is_log ^ (m->log_flip >> (index % 31) & 1);
+    return m->panel[index].is_log ^ (m->log_flip[index / 31] >> (index % 31) & 1);
 }
 
 static struct chart make_chart(struct view *v, int index)
