@@ -48,6 +48,7 @@ struct stepper {
     int64_t newer_step;        /* of one written since, -1 none                     */
     double looked;             /* time of the last search for checkpoints           */
     int is_started, head_rows, first_force;
+    int started_newest; /* follows_newest when it was started: undo changes that */
     /* derived from these for a draw */
     int8_t *force;            /* (layers, tokens) */
     unsigned char *estimated; /* (layers, tokens) */

@@ -192,6 +192,16 @@ def the_stepper_names_the_text_that_it_shows():
 
 
 @test
+def undo_of_the_choice_of_a_checkpoint_loads_it():
+    for view in ("stepper", "generate"):
+        first, newest, undone = play("keys h h", "shot", "keys m", "keys h h", "shot", "keys u", "keys h h", "shot",
+                                     words=("tiny", "--view", view), size="120x24")[:3]
+        shows(first, " tiny  ready")
+        shows(newest, " step-00000010  ready")
+        shows(undone, " tiny  ready")
+
+
+@test
 def a_change_in_the_stepper_is_of_the_same_text():
     script = ["command prompt zqzqzqzqzq", "keys h", "command exit 2"]
     for text in ("zqzqzqzqzq", "vjvjvjvjvj", "zqzqzqzqzq"):

@@ -53,7 +53,7 @@ static void generate_run_changed(struct view *v)
 static void start_once(struct view *v)
 {
     struct generate *g = v->state;
-    if (!g->is_started)
+    if (!g->is_started || g->started_newest != g->follows_newest)
         generate_start(v);
     g->is_started = 1;
 }

@@ -117,6 +117,7 @@ void generate_start(struct view *v)
     runview_free(g->about);
     g->about = NULL;
     g->chat[0] = g->trouble[0] = '\0';
+    g->started_newest = g->follows_newest;
     if (!worker_find_model(v->app, g->given, g->follows_newest, path, sizeof path, &g->newest_step,
                            g->trouble, sizeof g->trouble))
         return;

@@ -47,7 +47,7 @@ static void stepper_run_changed(struct view *v)
 static void start_once(struct view *v)
 {
     struct stepper *s = v->state;
-    if (s->is_started)
+    if (s->is_started && s->started_newest == s->follows_newest)
         return;
     s->is_started = 1;
     stepper_start(v);
