@@ -58,6 +58,11 @@ static void set_view_setting(struct app *app, const char *args)
     for (const struct setting *s = all; s->name; s++) {
         nearest_try(&best, s->name);
         if (strcmp(s->name, name) == 0) {
+            if (!(x >= s->min && x <= s->max) || (s->type == SETTING_INT && x != (int)x)) {
+                app_notify(app, LOG_WARN, "let: %s = %g: must be %s from %.10g to %.10g", name, x,
+                           s->type == SETTING_INT ? "a whole number" : "a number", s->min, s->max);
+                return;
+            }
             view_undo_mark(v);
             view_setting_set(v, s, x);
             app->is_dirty = 1;

@@ -430,6 +430,8 @@ def the_workbench_names_what_it_does_not_know():
          ("command explain nonsense", "nonsense: not a metric, a recorded value or a setting"), ("command explain loss", "+definition"),
          ("keys Esc", "one chart"),
          ("command let columns 2", "one chart"), ("keys u", "one chart"),
+         ("command let columns 9", "let: columns = 9: must be a whole number from 0 to 3"),
+         ("command let columns 1.5", "let: columns = 1.5: must be a whole number from 0 to 3"),
          ("command let colums 2", 'let: unknown setting "colums" of this view, did you mean columns?'),
          ("keys |", "one chart"), ("keys |", "one chart"), ("keys Tab S-Tab + _", "one chart"), ("keys |", "one chart"),
          ("command set", ":set"), ("keys Esc", "one chart"),
