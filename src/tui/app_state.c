@@ -113,6 +113,13 @@ void app_state_load(struct app *app, const char *run_path)
     str_release(&text);
 }
 
+static void keep_pane(struct pane *p)
+{
+    for (int k = 0; k < APP_VIEWS_MAX; k++)
+        if (p->view[k])
+            view_settings_keep(p->view[k]);
+}
+
 void app_state_save(struct app *app)
 {
     char dir[900];
@@ -120,10 +127,10 @@ void app_state_save(struct app *app)
     struct err e = {0};
     if (!app->state_path[0] || !fs_state_dir(dir, sizeof dir))
         return;
-    for (int p = 0; p < APP_PANES_MAX; p++)
-        for (int k = 0; k < APP_VIEWS_MAX; k++)
-            if (app->pane[p].view[k])
-                view_settings_keep(app->pane[p].view[k]);
+    for (int pass = 0; pass < 3; pass++) /* of hidden panes, of those shown, of that in use */
+        for (int p = 0; p < APP_PANES_MAX; p++)
+            if (pass == (p >= app->panes ? 0 : p != app->focus ? 1 : 2))
+                keep_pane(&app->pane[p]);
     const struct view_ops *ops = app_focused(app);
     if (ops)
         app_remember(app, "app.view", ops->name);

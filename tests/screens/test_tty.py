@@ -635,6 +635,21 @@ def the_view_of_a_run_is_kept():
     t.close()
 
 
+def the_settings_of_the_pane_in_use_are_kept():
+    state = os.path.join(STATE, "panes")
+    t = Tty([FIXTURE], env={"XDG_STATE_HOME": state})
+    t.read(0.8)
+    for keys in ("|", "|", "|", "s", "s", "|", "\t", "c", "\t", "q"):
+        t.keys(keys)
+    t.wait()
+    os.close(t.fd)
+    kept = [os.path.join(at, name) for at, _, names in os.walk(state) for name in names]
+    check(len(kept) == 1, "kept: %r" % kept)
+    with open(kept[0]) as f:
+        text = f.read()
+    check("\nmonitor.smoothing = 3\n" in text and "\nmonitor.columns = 0\n" in text, "of another pane\n" + text)
+
+
 def the_view_of_a_run_that_was_marked_first_is_kept():
     state, runs = os.path.join(STATE, "marked"), os.path.join(TMP, "runs-marked")
     os.makedirs(os.path.join(runs, "one"))
@@ -711,6 +726,7 @@ if __name__ == "__main__":
         a_killed_workbench_is_started_again_on_its_live_run, tmux_attached_again_at_another_size_is_drawn_anew,
         suspend_and_continue_ten_times, every_terminal_type_starts, no_colour_and_no_utf8, sizes_and_storms,
         random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,
-        the_view_of_a_run_is_kept, the_view_of_a_run_that_was_marked_first_is_kept, the_theme_follows_the_background_that_the_terminal_reports,
+        the_view_of_a_run_is_kept, the_view_of_a_run_that_was_marked_first_is_kept, the_settings_of_the_pane_in_use_are_kept,
+        the_theme_follows_the_background_that_the_terminal_reports,
         what_is_wrong_in_the_theme_at_the_start_is_shown, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
         a_model_in_one_file_opens_in_the_stepper))
