@@ -668,6 +668,19 @@ def the_view_of_a_run_that_was_marked_first_is_kept():
         check("\nmonitor.smoothing = 3\n" in f.read(), "the setting was not kept")
 
 
+def details_that_are_still_read_say_so():
+    runs = os.path.join(TMP, "runs-long")
+    os.makedirs(os.path.join(runs, "long"))
+    log = Log(os.path.join(runs, "long", "log.mp"))
+    log.head(steps=8000)
+    for i in range(1, 8001):
+        log.step(i)
+    t = Tty([], rows=40, cols=140, env={"DEPTHSCOPE_RUNS": runs})
+    t.read(1.0, 2.0)
+    check(b"reading" in bytes(t.out), "the part that was read passes for the whole")
+    t.close()
+
+
 def a_slow_link_is_kept_within_its_budget():
     path, log = live_log(300)
     t = Tty(["--link", "1k", path])
@@ -728,5 +741,5 @@ if __name__ == "__main__":
         random_keys_do_no_harm, escape_answers_at_once, a_stream_on_stdin_leaves_the_keys_to_the_terminal,
         the_view_of_a_run_is_kept, the_view_of_a_run_that_was_marked_first_is_kept, the_settings_of_the_pane_in_use_are_kept,
         the_theme_follows_the_background_that_the_terminal_reports,
-        what_is_wrong_in_the_theme_at_the_start_is_shown, a_slow_link_is_kept_within_its_budget, hostile_text_stays_text,
-        a_model_in_one_file_opens_in_the_stepper))
+        what_is_wrong_in_the_theme_at_the_start_is_shown, details_that_are_still_read_say_so,
+        a_slow_link_is_kept_within_its_budget, hostile_text_stays_text, a_model_in_one_file_opens_in_the_stepper))

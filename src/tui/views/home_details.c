@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
+#include "io/runlog.h"
 #include "training/job.h"
 #include "tui/home.h"
 
@@ -258,6 +259,10 @@ static void draw_loss(struct area a, const struct runview *view)
     }
     if (c.curves)
         chart_draw(a, &c, NULL);
+    double all = (double)(view->bytes + view->tail);
+    if (view->is_behind && view->tail > 0 && all > 0) /* its values are not the newest */
+        area_textf(area_sub(a, 0, a.cols - 13, 1, 13), 0, 0, -1, ink(ROLE_WARN), "reading %3d %%",
+                   (int)(100 * (double)runlog_reader_position(view->reader) / all));
 }
 
 /* The newest probe, layers from the bottom up, tokens from left to right. */
