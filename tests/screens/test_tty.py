@@ -668,6 +668,21 @@ def the_view_of_a_run_that_was_marked_first_is_kept():
         check("\nmonitor.smoothing = 3\n" in f.read(), "the setting was not kept")
 
 
+def a_preview_is_never_of_another_figure():
+    run = os.path.join(TMP, "training", "one")
+    os.makedirs(run)
+    log = Log(os.path.join(run, "log.mp"))
+    log.head(layers=2, steps=50)
+    for i in range(1, 51):
+        log.step(i)
+    log.put("probe", 50, index=0, layers=2, ids=[1, 2], text=["a", "b"], run=[1, 0, 1, 1])
+    t = Tty([run, "--view", "figures"], rows=30, cols=100)
+    t.read(1.0, 10.0 * SLOW)
+    t.keys(":search routing_map\r", 1.5)
+    check(b"drawing" in t.keys("j", 0.3), "the picture of the figure before stays under the name of this one")
+    t.close()
+
+
 def details_that_are_still_read_say_so():
     runs = os.path.join(TMP, "runs-long")
     os.makedirs(os.path.join(runs, "long"))
@@ -742,4 +757,5 @@ if __name__ == "__main__":
         the_view_of_a_run_is_kept, the_view_of_a_run_that_was_marked_first_is_kept, the_settings_of_the_pane_in_use_are_kept,
         the_theme_follows_the_background_that_the_terminal_reports,
         what_is_wrong_in_the_theme_at_the_start_is_shown, details_that_are_still_read_say_so,
+        a_preview_is_never_of_another_figure,
         a_slow_link_is_kept_within_its_budget, hostile_text_stays_text, a_model_in_one_file_opens_in_the_stepper))

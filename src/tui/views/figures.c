@@ -199,12 +199,24 @@ static void draw_words(struct view *v, struct area a)
     say(a, y, ROLE_DIM, text);
 }
 
+/* Is that the figure of a key?  Before its name are the paths of runs, which may hold it too. */
+static int is_of(const char *key, const char *name)
+{
+    enum { AFTER = 4 }; /* lines: venue, theme, width, protocol */
+    const char *end = key + strlen(key);
+    size_t n = strlen(name);
+    for (int lines = 0; end > key && lines < AFTER;)
+        lines += *--end == '\n';
+    return (size_t)(end - key) >= n && memcmp(end - n, name, n) == 0 &&
+           (end - n == key || end[-(long)n - 1] == '\n');
+}
+
 static int is_shown(struct view *v)
 {
     struct figures *s = v->state;
     const struct figure_entry *f = figures_at(s);
     return f && f->is_checked && !f->why[0] && s->pixels && !s->error[0] &&
-           strstr(str_text(&s->key_shown), f->name) != NULL;
+           is_of(str_text(&s->key_shown), f->name);
 }
 
 /* A frame around the picture: text at its right keeps ncurses from erasing to the end of a line. */
