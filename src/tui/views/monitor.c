@@ -385,8 +385,12 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     size_t n, current;
     const struct open_run *all = app_runs(v->app, &n, &current);
     (void)k, (void)args;
-    if (n)
-        app_mark_run(v->app, all[current].path, !all[current].is_marked);
+    if (!n)
+        return;
+    int is_marked = !all[current].is_marked;
+    app_notify(v->app, LOG_INFO, is_marked ? "%s is marked" : "%s is no longer marked",
+               all[current].view->name); /* it is shown either way */
+    app_mark_run(v->app, all[current].path, is_marked);
 }
 
 /* ---- the run of this view: its commands, on a key each ---- */
