@@ -127,6 +127,18 @@ def a_chart_without_points_says_why():
 
 
 @test
+def the_budget_is_the_one_that_was_set():
+    log = Log("runs/budget/log.mp")
+    log.put("head", 0, run="budget", method="edp", layers=2, steps=100, config={"edp.target_ratio": "0.6"})
+    for step in range(1, 20):
+        log.put("metric", step, loss=2.0, flops_ratio=0.5, block_ratio=0.5)
+    words = ("budget", "--view", "monitor")
+    shows(play(words=words)[-1], "budget", "of 0.6000")
+    log.put("event", 20, level=1, name="set", text="edp.target_ratio 0.4")
+    shows(play(words=words)[-1], "budget", "of 0.4000")
+
+
+@test
 def a_log_axis_is_of_one_chart_among_many():
     log = Log("runs/many/log.mp")
     log.put("head", 0, run="many", method="mod", layers=2, steps=100)

@@ -43,10 +43,12 @@ int monitor_runs(struct view *v, const struct open_run *out[APP_RUNS_MAX])
 
 double monitor_target(const struct runview *r)
 {
-    const char *text = r ? runview_method_config(r, "target_ratio") : NULL;
-    char *end;
-    double x = text ? strtod(text, &end) : (double)NAN;
-    return text && end != text && x > 0 ? x : (double)NAN; /* 0: not in use */
+    char key[128];
+    double x;
+    if (!r || !r->method)
+        return (double)NAN;
+    snprintf(key, sizeof key, "%s.target_ratio", r->method);
+    return runview_live_value(r, key, &x) && x > 0 ? x : (double)NAN; /* 0: not in use */
 }
 
 static int is_present(const struct panel *p, const struct open_run *const *run, int runs)
