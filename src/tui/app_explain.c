@@ -1,6 +1,7 @@
 /* Explains the value under the cursor: definition, unit, formula, and the record it comes from. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "io/metric.h"
@@ -89,8 +90,12 @@ static int find_subject(struct app *app, const char *name, struct subject *s)
         s->step = m->step[m->n - 1];
         s->record = "metric record";
     } else if (set) {
+        double now;
+        int is_changed = runview_live_value(r, name, &now) && now != strtod(set, NULL);
         str_copy(s->text, sizeof s->text, set);
-        s->record = "head record (configuration)";
+        if (is_changed)
+            snprintf(s->text, sizeof s->text, "%.10g, configured %.40s", now, set);
+        s->record = is_changed ? "event that set it" : "head record (configuration)";
     }
     struct meaning found = meaning_of(r, name);
     return m || set || found.help;

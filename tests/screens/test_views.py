@@ -136,6 +136,9 @@ def the_budget_is_the_one_that_was_set():
     shows(play(words=words)[-1], "budget", "of 0.6000")
     log.put("event", 20, level=1, name="set", text="edp.target_ratio 0.4")
     shows(play(words=words)[-1], "budget", "of 0.4000")
+    why = play("command explain edp.target_ratio", words=words)[-1]
+    shows(why, "value", "0.4, configured 0.6")
+    shows(why, "source", "event that set it")
 
 
 @test
