@@ -55,6 +55,8 @@ T(every_architecture_comes_back_from_gguf)
         "model.experts=4 model.tied=false",
         "model.experts=5 model.experts_used=3 model.expert_ffn=20 model.experts_norm=false "
         "model.shared_ffn=28 model.shared_gate=true model.attn_bias=qkv",
+        "model.experts=5 model.expert_ffn=20 model.experts_norm=false model.shared_ffn=28 "
+        "model.shared_gate=true",
         "model.experts=4 model.expert_ffn=20 model.qk_norm=head",
         "model.experts=4 model.experts_norm=false model.qk_norm=whole",
         "model.norm_offset=true model.mlp=geglu model.embed_scale=4.898979485566356",

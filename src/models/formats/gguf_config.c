@@ -647,7 +647,7 @@ static int read_switches(const struct source *s, struct model_config *c, struct 
     const struct gguf_tensor *embed = gguf_find(s->g, "token_embd.weight");
     int on_q = gguf_find(s->g, "blk.0.attn_q.bias") != NULL;
     int on_o = gguf_find(s->g, "blk.0.attn_output.bias") != NULL;
-    int is_qwen2 = strcmp(s->arch, "qwen2") == 0 || strcmp(s->arch, "qwen2moe") == 0;
+    int is_qwen2 = strcmp(s->arch, "qwen2") == 0; /* qwen2moe may have none */
     if (!embed || embed->rank != 2)
         return err_set(e, DS_EFORMAT, "missing matrix token_embd.weight");
     int rc = load_set_text(c, "method", "dense", s->path, e);
