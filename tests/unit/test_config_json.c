@@ -886,13 +886,18 @@ static int read_changed(const char *options, const char *was, const char *is)
     return rc == 0;
 }
 
+#define GEMMA3_OPTIONS                                                                             \
+    "model.method=dense model.layers=2 model.dim=64 model.heads=4 model.norm_place=both "          \
+    "model.norm_offset=true model.mlp=geglu model.qk_norm=head model.embed_scale=8 "               \
+    "model.window=6 model.window_layers=0 model.rope_theta=500000"
+
 /* transformers keeps our keys when it saves a changed configuration. */
 T(hugging_face_keys_that_change_the_model_must_agree_with_our_own)
 {
     static const char llama[] = "model.method=dense model.tied=false",
                       qwen[] = "model.method=dense model.attn_bias=qkv model.window=8 "
                                "model.window_layers=1",
-                      edp[] = "model.method=edp";
+                      edp[] = "model.method=edp", gemma[] = GEMMA3_OPTIONS;
     static const struct {
         const char *options, *was, *is, *part; /* NULL: read */
     } rows[] = {
@@ -927,6 +932,15 @@ T(hugging_face_keys_that_change_the_model_must_agree_with_our_own)
         {qwen, "\"use_sliding_window\": true", "\"use_sliding_window\": false",
          "layer_types: sliding_attention needs sliding_window"},
         {"model.method=dense model.window=4096 model.max_seq=64", "\"torch", "\"torch", NULL},
+        {"model.method=dense model.layers=2 model.window=8 model.window_layers=0-1", "\"torch",
+         "\"torch", NULL},
+        {gemma, "\"rope_local_base_freq\": 500000", "\"rope_local_base_freq\": 10000",
+         "rope_local_base_freq is 10000, expected 500000"},
+        {gemma, "  \"rope_local_base_freq\": 500000,\n", "", NULL},
+        {gemma, "\"rope_local_base_freq\": 500000",
+         "\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": "
+         "500000.0}, \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 700.0}}",
+         "rope_local_base_freq is 700, expected 500000"},
         {edp, "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-5", NULL},
         {edp, "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0.001",
          "rms_norm_eps is 0.001, expected 1e-05 from depthscope's model.norm_eps"},

@@ -724,6 +724,14 @@ T(config_json_names_the_family_that_computes_the_same)
     round_trip(MOE, "mixtral", "\"sliding_window\": 8");
     round_trip("model.method=dense model.window=8 model.rope_dims=16", "phi3",
                "\"sliding_window\": 8");
+#define GEMMA3                                                                                     \
+    "model.method=dense model.layers=2 model.dim=64 model.heads=4 model.norm_place=both "          \
+    "model.norm_offset=true model.mlp=geglu model.qk_norm=head model.embed_scale=8 "               \
+    "model.window=6 model.window_layers=0 model.rope_theta=500000 "
+    round_trip(GEMMA3, "gemma3_text", "\"rope_local_base_freq\": 500000");
+    round_trip(GEMMA3 "model.rope_scaling=linear", "depthscope", "");
+    round_trip(GEMMA3 "model.rope_scaling=linear model.rope_local=300", "gemma3_text",
+               "\"rope_local_base_freq\": 300");
     round_trip("model.method=edp", "depthscope", "DepthscopeForCausalLM");
     round_trip("model.method=edp model.attn_bias=qkv", "depthscope", "");
     round_trip("model.method=dense model.attn_bias=qkv model.mlp_bias=true", "depthscope", "");

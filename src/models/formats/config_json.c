@@ -98,7 +98,10 @@ static unsigned features_of(const struct model_config *c)
     double root = sqrt((double)c->dim);
     unsigned f = rope[c->rope_scaling] | bias[c->attn_bias];
     f |= c->mlp_bias ? F_MLP_BIAS : 0;
-    f |= c->window > 0 && c->window_layers[0] ? F_LAYERS : c->window > 0 ? F_WINDOW : 0;
+    int64_t windows = 0;
+    for (int64_t l = 0; l < c->layers; l++)
+        windows += model_config_window(c, l) > 0;
+    f |= windows == 0 ? 0 : windows == c->layers ? F_WINDOW : F_LAYERS;
     f |= c->rope_local > 0 ? F_LOCAL : 0;
     f |= c->experts > 0 ? experts_of(c) : 0;
     f |= c->nope_layers[0] ? F_NOPE : 0;
@@ -143,12 +146,15 @@ const char *model_config_family(const struct model_config *c)
         return "gpt2";
     unsigned has = features_of(c);
     const char *found = NULL;
+    /* with a base of their own in windows, positions there are never scaled */
+    unsigned unfit =
+        c->window > 0 && c->rope_local == 0 && c->rope_scaling != ROPE_PLAIN ? F_LOCAL : 0;
     for (size_t i = 0; i < DS_LEN(families); i++) {
         const struct family *f = &families[i];
         int is_fused = strcmp(f->name, "phi3") == 0;
         if ((!found || (c->fused && is_fused)) && f->norm_place == c->norm_place &&
             f->norm_offset == c->norm_offset && f->qk_norm == c->qk_norm && f->mlp == c->mlp &&
-            (has & f->must) == f->must && (has & ~(f->must | f->may)) == 0)
+            (has & f->must) == f->must && (has & ~(f->must | f->may)) == 0 && !(f->may & unfit))
             found = f->name;
     }
     return found;
@@ -235,15 +241,18 @@ static double rotary_share(const struct model_config *c)
     return (int64_t)(D * by) == c->rope_dims ? by : ((double)c->rope_dims + 0.25) / D;
 }
 
-static void add_rope(struct str *s, const struct model_config *c)
+static void add_rope(struct str *s, const struct model_config *c, const char *type)
 {
     if (c->norm_place == NORM_AFTER && c->rope_local > 0) {
         add_rope_kinds(s, c);
         return;
     }
+    double local = c->rope_local;
+    if (strcmp(type, "gemma3_text") == 0 && c->window > 0 && local == 0)
+        local = c->rope_theta; /* whose class has another base by default */
     str_addf(s, "  \"rope_theta\": %.9g,\n", c->rope_theta);
-    if (c->rope_local > 0)
-        str_addf(s, "  \"rope_local_base_freq\": %.9g,\n", c->rope_local);
+    if (local > 0)
+        str_addf(s, "  \"rope_local_base_freq\": %.9g,\n", local);
     if (c->rope_scaling == ROPE_LONGROPE) /* Phi-3's class reads it here */
         add_key(s, "original_max_position_embeddings", c->rope_original);
     if (c->rope_dims != c->head_dim)
@@ -295,7 +304,7 @@ static void add_llama(struct str *s, const struct model_config *c, const char *t
     add_key(s, "vocab_size", c->vocab);
     add_key(s, "max_position_embeddings", c->max_seq);
     str_addf(s, "  \"rms_norm_eps\": %.9g,\n", c->norm_eps);
-    add_rope(s, c);
+    add_rope(s, c, type);
     str_addf(s, "  \"%s\": \"%s\",\n", is_gemma ? "hidden_activation" : "hidden_act",
              is_gelu ? "gelu_pytorch_tanh" : "silu");
     str_addf(s, "  \"attention_bias\": %s,\n  \"mlp_bias\": %s,\n",
@@ -540,7 +549,8 @@ static int is_same_value(const char *a, size_t n, const char *b, size_t n2)
 }
 
 /* Keys of one of two such texts that differ in the other; of theirs only those that ours lacks but
- * the file has.  Earlier versions left out a no_rope_layers that lists none. */
+ * the file has.  Earlier versions left out a no_rope_layers that lists none, and the base in windows
+ * where it is that of the others. */
 static void compare_lines(struct report *r, const struct json_node *root, const char *theirs,
                           const char *ours, int is_ours)
 {
@@ -552,7 +562,10 @@ static void compare_lines(struct report *r, const struct json_node *root, const 
         snprintf(key, sizeof key, "%.*s", (int)(end - p - 4), p + 4);
         const char *value = line_value(theirs, key, &size),
                    *want = line_value(ours, key, &want_size);
-        int is_missing = strcmp(key, "no_rope_layers") == 0 && !json_get(root, key);
+        int is_missing =
+            !json_get(root, key) &&
+            (strcmp(key, "no_rope_layers") == 0 ||
+             (strcmp(key, "rope_local_base_freq") == 0 && !json_get(root, "rope_parameters")));
         if (strcmp(key, "architectures") == 0 || strcmp(key, "eos_token_id") == 0 || is_missing ||
             (!is_ours && (want || !json_get(root, key))) ||
             (value && want && is_same_value(value, size, want, want_size)))
