@@ -384,7 +384,7 @@ static int sample_columns(struct runview *v, struct run_sample *x, struct value 
             continue;
         }
         vector_clear(&got);
-        v->invalid++;
+        v->invalid += x->n > 0 || value_f32s(item, NULL, 0) != 0; /* else none were kept */
     }
     return 0;
 }

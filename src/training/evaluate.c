@@ -344,7 +344,7 @@ static int write_records(struct trainer *t, struct measure *s, int final, struct
     measure_eval_record(s, t->record, final ? "final" : "val", "causal", t->state.step,
                         clock_wall());
     int rc = trainer_append(t, e);
-    if (rc == 0 && final) {
+    if (rc == 0 && final && s->n > 0) {
         measure_sample_record(s, t->record, "val", t->state.step, clock_wall());
         rc = trainer_append(t, e);
     }

@@ -228,6 +228,14 @@ T(a_name_is_taken_once_and_is_text)
     t_eq(v->invalid, 3);
     t_eq(runview_sample(v, NULL)->columns, 1);
     t_near(sample_column(runview_sample(v, NULL), "depth")->v[1], 2, 0);
+    begin("sample", 2); /* of a run that keeps none */
+    record_int(r, "n", 0);
+    record_map(r, "column");
+    record_f32s(r, "depth", (float[]){0}, 0);
+    record_str(r, "nll", "none");
+    record_close(r);
+    take(v);
+    t_eq(v->invalid, 4);
     begin("probe", 3);
     record_int(r, "layers", 2);
     record_i32s(r, "ids", (int32_t[]){1, 2}, 2);
@@ -245,7 +253,7 @@ T(a_name_is_taken_once_and_is_text)
     t_true(p && p->cells == 1 && p->vectors == 1);
     t_near(probe_cell(p, "gate")->v[3], 3, 0);
     t_near(probe_token(p, "class")->v[1], 1, 0);
-    t_eq(v->invalid, 5);
+    t_eq(v->invalid, 6);
     runview_free(v);
 }
 

@@ -292,6 +292,11 @@ T(settings_of_zero_probes_samples_and_timings_are_fine)
     t_eq(runview_series(v, "loss")->n, 3); /* 5, 10, 12 */
     t_true(!runview_series(v, "val_loss"));
     runview_free(v);
+    v = run_and_view(room(), (const char *const[]){"train.samples=0", NULL});
+    t_true(isfinite(runview_eval(v, "final", "loss")));
+    t_eq(v->n_samples, 0);
+    t_eq(v->gaps + v->lost + v->invalid, 0);
+    runview_free(v);
 }
 
 /* ---- NaN ---- */
