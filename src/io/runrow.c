@@ -42,6 +42,7 @@ struct scan {
     struct run_row *row;
     struct frames frames;
     uint64_t end;               /* where zeros after the last record begin */
+    uint64_t head;              /* offset of the newest head so far */
     uint64_t from[RUN_NUMBERS]; /* offset + 1 of the record that each number comes from */
     int rank[RUN_NUMBERS];      /* its source: 0 metric, then the tasks of evaluations */
     struct point point[POINTS];
@@ -64,6 +65,8 @@ static void put(struct scan *s, enum run_number which, uint64_t off, int rank, d
 {
     if (!isfinite(x) || s->rank[which] > rank || (s->rank[which] == rank && s->from[which] > off))
         return;
+    if (off < s->head && s->from[which] > s->head) /* of an earlier process */
+        return;
     s->row->number[which] = x;
     s->rank[which] = rank;
     s->from[which] = off + 1;
@@ -76,23 +79,30 @@ static void take_text(char *out, size_t size, struct value v)
         value_copy(out, size, v);
 }
 
-static void take_head(struct scan *s, struct value body)
+/* A head that is found after what follows it says only what the run is. */
+static void take_head(struct scan *s, struct value body, uint64_t off)
 {
     struct run_row *row = s->row;
+    /* what follows is another process: an earlier final evaluation is that of another length */
+    for (int i = RUN_VAL_LOSS; i <= RUN_TIME_RATIO; i++)
+        s->rank[i] = s->from[i] <= off ? 0 : s->rank[i];
+    if (!s->is_last_pass && off <= s->head)
+        return;
+    s->head = off;
     take_text(row->method, sizeof row->method, value_get(body, "method"));
     take_text(row->host, sizeof row->host, value_get(body, "host"));
     take_text(row->run_id, sizeof row->run_id, value_get(body, "run_id"));
     take_text(row->parent, sizeof row->parent, value_get(body, "parent"));
     row->number[RUN_SEED] = value_num(value_get(body, "seed"), row->number[RUN_SEED]);
     row->number[RUN_PID] = value_num(value_get(body, "pid"), row->number[RUN_PID]);
-    /* what follows is another process: its speed is its own, and an earlier final evaluation is
-     * that of another length */
-    s->steps = 0;
+    s->has_writer = value_kind(value_get(body, "writer")) == VALUE_STR;
+    if (!s->is_last_pass) {
+        row->phase.steps_planned = value_int(value_get(body, "steps"), row->phase.steps_planned);
+        return;
+    }
+    s->steps = 0; /* the speed of a process is its own */
     s->first.step = s->last.step = -1;
     s->alerts = 0;
-    s->has_writer = value_kind(value_get(body, "writer")) == VALUE_STR;
-    for (int i = RUN_VAL_LOSS; i <= RUN_TIME_RATIO; i++)
-        s->rank[i] = 0;
 }
 
 static void take_point(struct scan *s, int64_t step, double loss)
@@ -226,8 +236,8 @@ static void take(struct scan *s, struct value body, uint64_t off)
         take_metric(s, body, off);
     else if (value_is(kind, "eval"))
         take_eval(s, body, off);
-    else if (value_is(kind, "head") && s->is_last_pass)
-        take_head(s, body);
+    else if (value_is(kind, "head"))
+        take_head(s, body, off);
     else if (value_is(kind, "event") && s->is_last_pass)
         take_event(s, body);
     else if (value_is(kind, "system") && s->is_last_pass)
@@ -381,6 +391,20 @@ static void estimate_end(struct scan *s)
     }
 }
 
+/* A resume that asked for more steps, in a part of a long log that was not read. */
+static void extend_plan(struct run_row *row)
+{
+    struct run_phase *p = &row->phase;
+    struct err ignored = {0};
+    int64_t steps = 0;
+    const struct opt o = {.key = "steps", .type = OPT_INT, .help = ""};
+    const char *text = p->steps_planned > 0 && p->step > p->steps_planned
+                           ? run_row_config(row, "train.steps")
+                           : NULL;
+    if (text && opt_set(&o, &steps, text, "config.yaml", &ignored) == 0 && steps > p->steps_planned)
+        p->steps_planned = steps;
+}
+
 /* Zeros after the last record are what a crash leaves. */
 static uint64_t end_of_data(int fd, uint64_t size, const char *path)
 {
@@ -417,6 +441,7 @@ static int scan_log(struct run_row *row, const char *log, struct err *e)
         row->last_time = row->phase.last_time;
         row->number[RUN_ALERTS] = s->alerts;
         make_spark(s);
+        extend_plan(row);
         estimate_end(s);
         if (s->frames.no_memory)
             rc = err_set(e, DS_EMEM, "%s: out of memory", log);
@@ -659,21 +684,13 @@ static void finish(struct run_row *row)
 {
     const struct run_phase *p = &row->phase;
     const char *text;
+    extend_plan(row);
     if (p->records > 0 && (p->step > 0 || p->is_log))
         row->number[RUN_STEP] = (double)p->step;
     if (p->steps_planned > 0)
         row->number[RUN_STEPS] = (double)p->steps_planned;
     if (p->records == 0 && (text = run_row_config(row, "model.method")))
         str_copy(row->method, sizeof row->method, text);
-    /* a resume that asked for more steps, in a part of a long log that was not read */
-    if (p->steps_planned > 0 && p->step > p->steps_planned &&
-        (text = run_row_config(row, "train.steps"))) {
-        struct err ignored = {0};
-        int64_t steps = 0;
-        const struct opt o = {.key = "steps", .type = OPT_INT, .help = ""};
-        if (opt_set(&o, &steps, text, "config.yaml", &ignored) == 0 && steps > p->steps_planned)
-            row->number[RUN_STEPS] = (double)steps;
-    }
 }
 
 /* RUN and RUN/log.mp -> both; 0 or DS_*. */

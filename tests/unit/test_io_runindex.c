@@ -259,6 +259,29 @@ T(a_run_that_was_resumed_for_longer_shows_the_new_length_and_not_the_old_result)
     run_row_release(row);
 }
 
+/* The end of a log is read in parts, the last one first. */
+T(a_resume_far_from_the_end_is_a_process_of_its_own)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "edp", 0, 800);
+    for (int i = 1; i <= 800; i++)
+        put_metric(w, i, 3, (double)NAN);
+    put_eval(w, "final", "causal", 800, 3.25);
+    put_end(w, 800, "done");
+    put_head(w, "edp", 800, 2000);
+    for (int i = 801; i <= 1500; i++) {
+        put_metric(w, i, 2, i == 810 ? 2.5 : (double)NAN);
+        struct run_row *row = i % 50 == 0 ? read_row(root, "a") : NULL;
+        if (!row)
+            continue;
+        t_near(row->number[RUN_VAL_LOSS], 2.5, 0);
+        t_near(row->number[RUN_STEPS], 2000, 0);
+        run_row_release(row);
+    }
+    runlog_writer_close(w);
+}
+
 /* ---- the index ---- */
 
 static void put_run(const char *root, const char *name, const char *method, double val,
