@@ -156,6 +156,7 @@ const char *const host_fallback[] = {
     "            r[\"ends\"] = x.get(\"status\", \"stopped\")\n",
     "        elif kind == \"head\":\n",
     "            r.update(ends=\"\", head=x)\n",
+    "            ranks.clear()  # another process: an earlier final evaluation is that of another length\n",
     "        elif kind == \"event\":\n",
     "            r[\"paused\"] = x.get(\"name\") == \"pause\" or r[\"paused\"] and x.get(\"name\") != \"resume\"\n",
     "        elif kind == \"metric\":\n",

@@ -182,6 +182,7 @@ def tail(path, size, back):
             r["ends"] = x.get("status", "stopped")
         elif kind == "head":
             r.update(ends="", head=x)
+            ranks.clear()  # another process: an earlier final evaluation is that of another length
         elif kind == "event":
             r["paused"] = x.get("name") == "pause" or r["paused"] and x.get("name") != "resume"
         elif kind == "metric":

@@ -449,6 +449,7 @@ static void take_data(struct host_tail *t, const char *p, size_t n, struct str *
     struct log_file *l = log_of(t, t->run);
     size_t used;
     if (t->asked == ASK_LATEST && l) {
+        l->phase.has_end &= n == 0; /* an end is the last record, unless the run was resumed */
         take_records(p, n, l, NULL, &used);
         l->seen = l->size;
         say_row(t, l, frames);

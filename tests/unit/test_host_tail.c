@@ -139,6 +139,33 @@ T(rows_are_listed_read_and_gone)
     str_release(&log);
 }
 
+/* The head of the resume is further back than what is read. */
+T(a_run_that_was_resumed_has_not_ended)
+{
+    static const char *const state[] = {"done", "live"};
+    char line[128];
+    begin();
+    for (int i = 0; i < 2; i++) {
+        struct str log = {0};
+        struct record *r = record_new();
+        record_begin(r, i ? "metric" : "end", i, 1000 + i);
+        record_str(r, "status", "done");
+        t_true(record_end(r, 1, &log, NULL) == 0);
+        record_free(r);
+        t_str(asked(100 + 10 * i), "list 0 0  ");
+        snprintf(line, sizeof line, "%d %d 7 ./a/log.mp\nend %d\n", 9000 + i, 1001 + i, 1002 + i);
+        feed(line);
+        next("row");
+        next(i ? "beat" : "listed");
+        snprintf(line, sizeof line, "data %d 4096 a ", 9000 + i - 4096);
+        t_str(asked(100 + 10 * i), line);
+        feed_data(&log, 0, log.len, 9000);
+        t_true(value_is(value_get(next("row"), "state"), state[i]));
+        str_release(&log);
+    }
+    end();
+}
+
 T(a_followed_log_comes_in_whole_records_and_begins_anew_when_it_is_another)
 {
     struct str log = {0};

@@ -186,6 +186,10 @@ def python_stands_in_where_the_program_is_missing():
         l = log("runs/%s/log.mp" % name, 5 + i, run_id="id%d" % i, seed=3)
         l.put("eval", 5, task="final", routing="causal", loss=2.5, flops_ratio=0.5, time_ratio=0.75)
         l.put("metric", 6, loss=1.0, val_loss=9.0, flops_ratio=0.9)
+    l = log("runs/longer/log.mp", 5, run_id="id", seed=3)
+    l.put("eval", 5, task="final", routing="causal", loss=2.5, flops_ratio=0.5, time_ratio=0.75)
+    l.put("head", 5, run_id="id", method="edp", steps=9, seed=3, resume=1)
+    l.put("metric", 6, loss=1.0, val_loss=2.25)
     l = Log("runs/bad/log.mp")
     for rule, over in (("gpu", False), ("disk", False), ("gpu", True)):
         l.put("event", 6, name="alert", level="warn", rule=rule, over=over, text="x")
@@ -194,6 +198,7 @@ def python_stands_in_where_the_program_is_missing():
     for r in list(own.values()) + list(far.values()):
         r.pop("age"), r.pop("spark")
     assert own == far and own["a"]["val_loss"] == 2.5 and own["bad"]["alerts"] == ["nan", "disk"] and own["a"]["alerts"] == [], (own, far)
+    assert own["longer"]["val_loss"] == 2.25, own["longer"]
 
 
 @test
