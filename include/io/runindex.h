@@ -59,6 +59,7 @@ struct run_row {
     int is_nested;             /* folders in its own may be runs, too */
     struct run_follow *follow; /* where reading such a log goes on; owned */
     unsigned alerts;           /* that hold by the rules of who lists it: io/alert.h */
+    unsigned alerts_unread;    /* rules of which the part of the log that was read says nothing */
     const char *remote;        /* name of the host that it is on, borrowed; NULL: this machine */
 };
 

@@ -119,7 +119,8 @@ void alert_watch_row(struct alert_watch *w, const struct run_row *row, double no
             char text[ALERT_TEXT];
             snprintf(text, sizeof text, "%s, reported by the run",
                      alert_what((enum alert_rule)r));
-            if (is_on != w->episode[r].recorded)
+            int is_known = is_on || !(row->alerts_unread >> r & 1);
+            if (is_known && is_on != w->episode[r].recorded)
                 alert_take_event(w, (enum alert_rule)r, !is_on, 0, step, last, text);
         }
         if (set & ALERT_BAD_LOSS || isfinite(loss))

@@ -33,6 +33,8 @@ enum {
     AFTER_EVAL = 8             /* metric records after the final evaluation, at most */
 };
 
+static const unsigned every_rule = (1U << ALERT_RULES) - 1;
+
 struct point {
     int64_t step;
     float loss;
@@ -49,8 +51,10 @@ struct scan {
     int points;
     int is_last_pass; /* records are taken in order up to the end */
     int has_val, has_eval, metrics;
-    unsigned alerts; /* as RUN_ALERTS */
-    int has_writer;  /* the head names one: not our own trainer, which uses no GPU */
+    unsigned alerts;  /* as RUN_ALERTS */
+    unsigned unread;  /* rules of which nothing was read, */
+    unsigned settled; /* and those of which a later part says something */
+    int has_writer;   /* the head names one: not our own trainer, which uses no GPU */
     double step_ms[ETA_STEPS], share[2];
     size_t steps;
     struct {
@@ -89,6 +93,8 @@ static void take_head(struct scan *s, struct value body, uint64_t off)
     if (!s->is_last_pass && off <= s->head)
         return;
     s->head = off;
+    s->alerts &= s->settled | ALERT_BAD_LOSS; /* none holds before a process begins */
+    s->unread = 0;
     take_text(row->method, sizeof row->method, value_get(body, "method"));
     take_text(row->host, sizeof row->host, value_get(body, "host"));
     take_text(row->run_id, sizeof row->run_id, value_get(body, "run_id"));
@@ -209,10 +215,11 @@ static void take_eval(struct scan *s, struct value body, uint64_t off)
 static void take_event(struct scan *s, struct value body)
 {
     int alert = alert_of_event(body);
-    if (alert > 0)
-        s->alerts |= 1U << (alert - 1);
-    else if (alert < 0)
-        s->alerts &= ~(1U << (-alert - 1));
+    unsigned bit = alert == 0 ? 0 : 1U << ((alert < 0 ? -alert : alert) - 1);
+    if (bit & s->settled)
+        return;
+    s->alerts = alert > 0 ? s->alerts | bit : s->alerts & ~bit;
+    s->unread &= ~bit;
 }
 
 static void take_system(struct scan *s, struct value body, uint64_t off)
@@ -238,7 +245,7 @@ static void take(struct scan *s, struct value body, uint64_t off)
         take_eval(s, body, off);
     else if (value_is(kind, "head"))
         take_head(s, body, off);
-    else if (value_is(kind, "event") && s->is_last_pass)
+    else if (value_is(kind, "event"))
         take_event(s, body);
     else if (value_is(kind, "system") && s->is_last_pass)
         take_system(s, body, off);
@@ -310,6 +317,7 @@ static void read_tail(struct scan *s, uint64_t from)
         uint64_t start = lo == from ? from : frames_sync(&s->frames, lo, known);
         if (start < known) {
             s->is_last_pass = is_first;
+            s->settled = is_first ? 0 : every_rule & ~s->unread;
             follow(s, start, known, TAIL_FRAMES, &at_end);
             known = start;
             is_first = 0;
@@ -331,6 +339,7 @@ static void forget_newest(struct scan *s)
     }
     s->row->phase.has_end = s->row->phase.is_paused = 0;
     s->alerts = 0;
+    s->unread = every_rule & ~(1U << ALERT_OTHER); /* each one of a script is news */
     s->has_eval = s->metrics = 0;
     s->steps = 0;
     s->first.step = s->last.step = -1;
@@ -440,6 +449,7 @@ static int scan_log(struct run_row *row, const char *log, struct err *e)
         row->state = run_phase_state(&row->phase, row->is_live, clock_wall());
         row->last_time = row->phase.last_time;
         row->number[RUN_ALERTS] = s->alerts;
+        row->alerts_unread = s->unread;
         make_spark(s);
         extend_plan(row);
         estimate_end(s);

@@ -447,6 +447,34 @@ T(a_view_and_a_row_of_a_log_say_the_same)
     alert_watch_release(&by_row);
 }
 
+/* Only the last records of a long log are read: what they do not say is not over. */
+T(an_alert_of_a_long_log_is_over_where_the_run_says_so)
+{
+    struct runlog_writer *log = open_log("long");
+    struct alert_watch w = fresh();
+    struct run_row row;
+    struct err e = {0};
+    for (int i = 1; i <= 200; i++)
+        put_loss(log, i, 3);
+    for (int turn = 0; turn < 3; turn++) {
+        static const char *const want[] = {"+layer", "", "-layer"};
+        if (turn != 1)
+            put_alert(log, ALERT_LAYER, turn == 2);
+        for (int i = 0; turn == 1 && i < 500; i++) {
+            record_begin(r, "metric", 201 + i, clock_wall());
+            record_num(r, "loss", 3);
+            record_num(r, "val_loss", 3);
+            t_ok(runlog_append(log, r, &e), &e);
+        }
+        t_ok(run_row_read(&row, dir, &e), &e);
+        alert_watch_row(&w, &row, clock_wall());
+        t_str(news(&w), want[turn]);
+        run_row_release(&row);
+    }
+    runlog_writer_close(log);
+    alert_watch_release(&w);
+}
+
 T(a_row_of_a_hostile_host_is_only_numbers)
 {
     struct alert_watch w = fresh();
