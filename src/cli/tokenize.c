@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "data/tokenizer.h"
 #include "models/load.h"
+#include "models/peft.h"
 
 struct cli_option tokenize_options[] = {
     {.name = "text", .has_value = 1, .help = "TEXT  text to tokenise (default: standard input)"},
@@ -20,7 +21,7 @@ enum { TEXT_MAX = 64 << 20 };
 
 int cli_tokenizer_open(struct tokenizer **t, const char *what, struct err *e)
 {
-    char path[1024], found[1100];
+    char path[1024], base[1024], found[1100];
     struct err own = {0};
     int rc = DS_ENOTFOUND;
     if (strcmp(what, "bytes") == 0)
@@ -30,9 +31,11 @@ int cli_tokenizer_open(struct tokenizer **t, const char *what, struct err *e)
     /* llama2.c models and tokenizers share a suffix, and models may come without a vocabulary. */
     if (rc >= 0)
         return 0;
-    int other = model_locate(what, path, sizeof path, e);
-    if (other == 0)
+    int other = model_locate(what, path, sizeof path, e), is_there = other == 0;
+    if (is_there)
         other = tokenizer_find(found, sizeof found, path, e);
+    if (is_there && other == DS_ENOTFOUND && model_base(path, base, sizeof base, NULL) == 1)
+        other = tokenizer_find(found, sizeof found, base, e); /* adapters may come without one */
     if (rc != DS_ENOTFOUND && (other < 0 || strcmp(found, what) == 0))
         return err_set(e, rc, "%s", own.text);
     return other < 0 ? other : tokenizer_load(t, found, e);

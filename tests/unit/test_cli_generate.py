@@ -242,6 +242,7 @@ def a_model_made_from_another_keeps_its_chat_template():
     for model in ("taught", "lora", "adapter", "merged"):
         got = lines(model, "--chat", "--prompt", "hi", "max_tokens=2")[0]
         assert got["prompt_ids"] == asked["prompt_ids"], (model, got, asked)
+    assert t.run("tokenize", "adapter", "--text", "hi") == t.run("tokenize", "instruct", "--text", "hi")
 
 
 @test
