@@ -239,6 +239,8 @@ def a_model_made_from_another_keeps_its_chat_template():
         if not name.startswith("adapter_"):
             os.unlink("adapter/" + name)
     t.run("convert", "adapter", "-o", "merged")
+    with open("instruct/tokenizer_config.json") as a, open("merged/tokenizer_config.json") as b:
+        assert a.read() == b.read()
     for model in ("taught", "lora", "adapter", "merged"):
         got = lines(model, "--chat", "--prompt", "hi", "max_tokens=2")[0]
         assert got["prompt_ids"] == asked["prompt_ids"], (model, got, asked)

@@ -140,7 +140,8 @@ static int write_llama2c(struct convert_job *j, struct err *e)
 
 /* ---- directories ---- */
 
-/* Files that other programs keep next to the model and that this one does not read. */
+/* Files that other programs keep next to the model and that this one does not read; what is there
+ * already stays. */
 static int copy_companion(const char *from, const char *to, struct err *e)
 {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
@@ -154,14 +155,25 @@ static int copy_companion(const char *from, const char *to, struct err *e)
         rc = fs_join(source, sizeof source, from, names[i], e);
         if (rc == 0)
             rc = fs_join(target, sizeof target, to, names[i], e);
-        int got = rc == 0 && fs_exists(source) ? fs_read_file(&text, source, FILE_MAX, &why)
-                                               : DS_ENOTFOUND;
+        int is_new = rc == 0 && fs_exists(source) && !fs_exists(target);
+        int got = is_new ? fs_read_file(&text, source, FILE_MAX, &why) : DS_ENOTFOUND;
         if (fs_is_unreadable(source, got))
             rc = err_set(e, got, "%s", why.text);
         else if (got == 0)
             rc = fs_write_file(target, str_text(&text), text.len, e);
         str_release(&text);
     }
+    return rc;
+}
+
+/* Of adapters without a tokenizer those of their base as well, whose tokenizer is written. */
+static int copy_companions(const struct convert_from *f, const char *to, struct err *e)
+{
+    char own[1200], base[1024];
+    int rc = copy_companion(f->dir, to, e);
+    if (rc == 0 && f->dir[0] && tokenizer_find(own, sizeof own, f->dir, NULL) == DS_ENOTFOUND &&
+        model_base(f->dir, base, sizeof base, NULL) == 1)
+        rc = copy_companion(base, to, e);
     return rc;
 }
 
@@ -179,7 +191,7 @@ static int fill_directory(struct convert_job *j, const char *dir, struct err *e)
         j->has_vocabulary = rc == 0;
     }
     if (rc == 0 && !j->from.other_tokenizer)
-        rc = copy_companion(j->from.dir, dir, e);
+        rc = copy_companions(&j->from, dir, e);
     if (rc == 0)
         rc = convert_write_template(&j->from, dir, e);
     return rc < 0 ? rc : fs_sync_dir(dir, e);
