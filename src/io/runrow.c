@@ -40,13 +40,21 @@ struct point {
     float loss;
 };
 
+/* The numbers of a row, and where each comes from. */
+struct numbers {
+    double value[RUN_NUMBERS];
+    uint64_t from[RUN_NUMBERS]; /* offset + 1 of the record */
+    int rank[RUN_NUMBERS];      /* its source: 0 metric, then the tasks of evaluations */
+};
+
 struct scan {
     struct run_row *row;
     struct frames frames;
     uint64_t end;               /* where zeros after the last record begin */
     uint64_t head;              /* offset of the newest head so far */
-    uint64_t from[RUN_NUMBERS]; /* offset + 1 of the record that each number comes from */
-    int rank[RUN_NUMBERS];      /* its source: 0 metric, then the tasks of evaluations */
+    uint64_t from[RUN_NUMBERS]; /* as struct numbers */
+    int rank[RUN_NUMBERS];
+    struct numbers later; /* what the parts after this one say */
     struct point point[POINTS];
     int points;
     int is_last_pass; /* records are taken in order up to the end */
@@ -93,6 +101,12 @@ static void take_head(struct scan *s, struct value body, uint64_t off)
     if (!s->is_last_pass && off <= s->head)
         return;
     s->head = off;
+    for (int i = 0; !s->is_last_pass && i < RUN_NUMBERS; i++)
+        if (s->later.from[i] > 0) { /* newer than any of the process that ended here */
+            row->number[i] = s->later.value[i];
+            s->from[i] = s->later.from[i];
+            s->rank[i] = s->later.rank[i];
+        }
     s->alerts &= s->settled | ALERT_BAD_LOSS; /* none holds before a process begins */
     s->unread = 0;
     take_text(row->method, sizeof row->method, value_get(body, "method"));
@@ -307,8 +321,18 @@ static int knows_enough(const struct scan *s, uint64_t bytes)
     return bytes > (s->has_val ? 4 : 1) * (uint64_t)TAIL_READ_MAX;
 }
 
-/* The last records, from further and further before the end until they hold what a row shows. */
-static void read_tail(struct scan *s, uint64_t from)
+static struct numbers numbers_of(const struct scan *s)
+{
+    struct numbers x;
+    memcpy(x.value, s->row->number, sizeof x.value);
+    memcpy(x.from, s->from, sizeof x.from);
+    memcpy(x.rank, s->rank, sizeof x.rank);
+    return x;
+}
+
+/* The last records, from further and further before the end until they hold what a row shows.
+ * Returns 1 when all records from `from` on were read. */
+static int read_tail(struct scan *s, uint64_t from)
 {
     uint64_t known = s->end, before = s->frames.bytes_read;
     int is_first = 1, at_end;
@@ -318,13 +342,15 @@ static void read_tail(struct scan *s, uint64_t from)
         if (start < known) {
             s->is_last_pass = is_first;
             s->settled = is_first ? 0 : every_rule & ~s->unread;
+            s->later = numbers_of(s);
             follow(s, start, known, TAIL_FRAMES, &at_end);
             known = start;
             is_first = 0;
         }
         if (lo == from || (!is_first && knows_enough(s, s->frames.bytes_read - before)))
-            return;
+            return lo == from;
     }
+    return 0;
 }
 
 /* Values that a later part of the log may replace; the first part is no longer the newest. */
@@ -352,12 +378,17 @@ static void read_log(struct scan *s)
     uint64_t done = follow(s, 0, s->end, FIRST_FRAMES, &at_end);
     if (at_end)
         return;
+    struct numbers first = numbers_of(s);
     forget_newest(s);
     uint64_t before = s->frames.bytes_read;
     /* 7 and 24 have no common factor: the samples are spread evenly however many there are */
     for (int i = 0; i < SAMPLES && s->frames.bytes_read - before < SAMPLES_READ_MAX; i++)
         sample_at(s, done + (s->end - done) / SAMPLES * (uint64_t)(i * 7 % SAMPLES), s->end);
-    read_tail(s, done);
+    if (!read_tail(s, done))
+        return;
+    for (int i = 0; i < RUN_NUMBERS; i++) /* nothing newer is there */
+        if (s->from[i] == 0 && first.from[i] > 0)
+            s->row->number[i] = first.value[i];
 }
 
 /* The mean of the points of each of RUN_ROW_SPARK equal ranges of steps; ranges without points are
