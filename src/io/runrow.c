@@ -58,6 +58,7 @@ struct scan {
     struct point point[POINTS];
     int points;
     int is_last_pass; /* records are taken in order up to the end */
+    int knows_pause;  /* 1: whether the run is paused, by a later part; 2: by this one */
     int has_val, has_eval, metrics;
     unsigned alerts;  /* as RUN_ALERTS */
     unsigned unread;  /* rules of which nothing was read, */
@@ -248,11 +249,25 @@ static void take_system(struct scan *s, struct value body, uint64_t off)
         put(s, RUN_GPU_USE, off, 0, use);
 }
 
+/* A paused run may log on, as of its machine: what paused it may be in an earlier part. */
+static void take_pause(struct scan *s, struct value kind, struct value body)
+{
+    struct value name = value_get(body, "name");
+    int is_pause = value_is(kind, "event") && value_is(name, "pause");
+    if (s->knows_pause == 1 ||
+        !(is_pause || (value_is(kind, "event") && value_is(name, "resume")) ||
+          value_is(kind, "metric") || value_is(kind, "head") || value_is(kind, "end")))
+        return;
+    s->knows_pause = 2;
+    s->row->phase.is_paused = is_pause;
+}
+
 static void take(struct scan *s, struct value body, uint64_t off)
 {
     struct value kind = value_get(body, "kind");
     if (s->is_last_pass)
         run_phase_update(&s->row->phase, body);
+    take_pause(s, kind, body);
     if (value_is(kind, "metric"))
         take_metric(s, body, off);
     else if (value_is(kind, "eval"))
@@ -343,6 +358,7 @@ static int read_tail(struct scan *s, uint64_t from)
             s->is_last_pass = is_first;
             s->settled = is_first ? 0 : every_rule & ~s->unread;
             s->later = numbers_of(s);
+            s->knows_pause = s->knows_pause > 0;
             follow(s, start, known, TAIL_FRAMES, &at_end);
             known = start;
             is_first = 0;
@@ -363,7 +379,7 @@ static void forget_newest(struct scan *s)
         s->rank[newest[i]] = 0;
         s->from[newest[i]] = 0;
     }
-    s->row->phase.has_end = s->row->phase.is_paused = 0;
+    s->row->phase.has_end = s->row->phase.is_paused = s->knows_pause = 0;
     s->alerts = 0;
     s->unread = every_rule & ~(1U << ALERT_OTHER); /* each one of a script is news */
     s->has_eval = s->metrics = 0;
@@ -379,6 +395,7 @@ static void read_log(struct scan *s)
     if (at_end)
         return;
     struct numbers first = numbers_of(s);
+    int was_paused = s->row->phase.is_paused;
     forget_newest(s);
     uint64_t before = s->frames.bytes_read;
     /* 7 and 24 have no common factor: the samples are spread evenly however many there are */
@@ -386,6 +403,7 @@ static void read_log(struct scan *s)
         sample_at(s, done + (s->end - done) / SAMPLES * (uint64_t)(i * 7 % SAMPLES), s->end);
     if (!read_tail(s, done))
         return;
+    s->row->phase.is_paused = s->knows_pause ? s->row->phase.is_paused : was_paused;
     for (int i = 0; i < RUN_NUMBERS; i++) /* nothing newer is there */
         if (s->from[i] == 0 && first.from[i] > 0)
             s->row->number[i] = first.value[i];

@@ -217,6 +217,41 @@ T(the_only_validation_of_a_log_that_is_read_in_two_parts_is_shown)
     runlog_writer_close(w);
 }
 
+static void put_event(struct runlog_writer *w, const char *name)
+{
+    record_begin(r, "event", 200, clock_wall());
+    record_str(r, "name", name);
+    append(w);
+}
+
+T(a_run_stays_paused_while_it_logs_its_machine)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "b");
+    put_head(w, "dense", 0, 1000);
+    put_event(w, "pause");
+    for (int i = 0; i < 120; i++)
+        put_large(w, "system", 0, 100);
+    struct run_row *early = read_row(root, "b");
+    t_eq(early->state, RUN_PAUSED);
+    run_row_release(early);
+    runlog_writer_close(w);
+    w = open_log(root, "a");
+    put_head(w, "dense", 0, 1000);
+    for (int i = 1; i <= 200; i++)
+        put_metric(w, i, 4, 3.5);
+    for (int turn = 0; turn < 2; turn++) {
+        put_event(w, turn ? "resume" : "pause");
+        for (int i = 0; i < 40; i++) {
+            put_large(w, "system", 200, 500);
+            struct run_row *row = read_row(root, "a");
+            t_eq(row->state, turn ? RUN_LIVE : RUN_PAUSED);
+            run_row_release(row);
+        }
+    }
+    runlog_writer_close(w);
+}
+
 T(damage_and_torn_ends_cost_only_the_records_they_hit)
 {
     char path[700];
