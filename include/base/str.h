@@ -25,6 +25,8 @@ void str_vaddf(struct str *s, const char *fmt, va_list ap) DS_PRINTF(2, 0);
 /* JSON string literal with quotes; invalid UTF-8 becomes U+FFFD, and characters that a terminal
  * would hide or interpret (utf8_is_hidden) are always escaped. */
 void str_add_json(struct str *s, const char *text, size_t n);
+/* One word of a command of sh, quoted where it has to be. */
+void str_add_shell(struct str *s, const char *word);
 /* Finite number in shortest %.9g form; NaN and Inf become null. */
 void str_add_json_num(struct str *s, double x);
 /* The shortest decimal that reads back as the same double; NaN, Infinity and -Infinity as Python's

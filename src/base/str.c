@@ -128,6 +128,23 @@ void str_add_json(struct str *s, const char *text, size_t n)
     str_add_char(s, '"');
 }
 
+void str_add_shell(struct str *s, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./,:=+@%-";
+    if (*word && strspn(word, plain) == strlen(word)) {
+        str_add(s, word);
+        return;
+    }
+    str_add_char(s, '\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            str_add(s, "'\\''");
+        else
+            str_add_char(s, *word);
+    str_add_char(s, '\'');
+}
+
 void str_add_json_num(struct str *s, double x)
 {
     char text[40];

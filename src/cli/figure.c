@@ -130,8 +130,8 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     if (rc == 0)
         rc = number(a, "step", STEP_MAX, &step, e);
     if (rc == 0 && (probe != floor(probe) || step != floor(step)))
-        rc = err_set(e, DS_EUSAGE, "--%s: must be an integer",
-                     probe != floor(probe) ? "probe" : "step");
+        rc = err_set(e, DS_EUSAGE, "--%s %s: must be an integer", probe != floor(probe) ? "probe" : "step",
+                     cli_value(a, probe != floor(probe) ? "probe" : "step"));
     if (rc == 0)
         rc = number(a, "dpi", 1e6, &r->opt.dpi, e);
     if (rc == 0)

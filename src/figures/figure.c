@@ -235,23 +235,10 @@ static void config_hash(const struct runview *v, char out[65])
     mem_free(keys);
 }
 
-/* A word of a shell command, quoted where it has to be. */
 static void add_word(struct str *out, const char *word)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "_./,:=+@%-";
     str_add_char(out, ' ');
-    if (*word && strspn(word, plain) == strlen(word)) {
-        str_add(out, word);
-        return;
-    }
-    str_add_char(out, '\'');
-    for (const char *c = word; *c; c++)
-        if (*c == '\'')
-            str_add(out, "'\\''");
-        else
-            str_add_char(out, *c);
-    str_add_char(out, '\'');
+    str_add_shell(out, word);
 }
 
 static void command_text(const struct sheet *s, struct str *out)

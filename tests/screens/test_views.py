@@ -7,13 +7,14 @@ import shutil
 import socket
 import sys
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 import t  # noqa: E402
 from records import Log  # noqa: E402
 from script import TINY, has, lacks, place, play, shows  # noqa: E402
-from t import run, test  # noqa: E402
+from t import SLOW, run, test  # noqa: E402
 
 MIXTURE = os.path.join(HERE, "mixture.mp")
 
@@ -286,18 +287,16 @@ def signals_marks_tokens_and_finds_one():
 
 
 def exported(name, *script, words, view, has):
-    """The recipe in the picture that `e` writes, with these parts."""
-    path, recipe = "exports/%s.png" % name, b""
-    for n in (4, 40, 400, 2000):
-        if os.path.exists(path):
-            os.remove(path)
-        play(*script, "keys e", *["command log", "keys h"] * n, words=(*words, "--view", view))
+    """The recipe in the picture that `e` writes, with these parts; the export may end after the workbench."""
+    path, recipe, end = "exports/%s.png" % name, b"", time.time() + 60 * SLOW
+    play(*script, "keys e", words=(*words, "--view", view))
+    while not all(part in recipe for part in has):
+        assert time.time() < end, (has, recipe[:2000])
+        time.sleep(0.1)
         if os.path.exists(path):
             with open(path, "rb") as f:
                 recipe = f.read()
-            if all(part in recipe for part in has):  # an export can be of a workbench that has ended
-                return recipe
-    raise AssertionError((has, recipe[:2000]))
+    return recipe
 
 
 @test

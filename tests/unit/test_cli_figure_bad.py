@@ -102,7 +102,7 @@ def options_that_a_figure_does_not_know_are_named():
             ("training big.csv --range 5", "range = 5: expected A..B with A below B"),
             ("training big.csv --range 9..5", "expected A..B with A below B"),
             ("training big.csv --range 1..nan", "expected A..B with A below B"),
-            ("routing_map tiny --step 1.5", "--step: must be an integer"),
+            ("routing_map tiny --step 1.5", "--step 1.5: must be an integer"),
             ("speculation many-drafts.json", "too many drafts: expected at most 15")):
         status, out, err = call("figure", *words.split(), "-o", "never")
         assert status == 2 and part in err and not out, (words, status, err)

@@ -11,18 +11,6 @@
 
 /* ---- the command line of a worker ---- */
 
-/* 'text' for sh, whatever is in it. */
-static void add_quoted(struct str *out, const char *text)
-{
-    str_add(out, "'");
-    for (; *text; text++)
-        if (*text == '\'')
-            str_add(out, "'\\''");
-        else
-            str_add_char(out, *text);
-    str_add(out, "'");
-}
-
 /* Options that are about the process that launches. */
 static int is_of_leader(const struct batch_plan *p, const char *word, int *takes_next)
 {
@@ -62,10 +50,10 @@ static void add_words(struct str *out, const struct batch_plan *p)
             continue;
         }
         str_add(out, " ");
-        add_quoted(out, word);
+        str_add_shell(out, word);
         if (!is_rest && takes_value(p, word) && i + 1 < p->how.argc) {
             str_add(out, " ");
-            add_quoted(out, p->how.argv[++i]);
+            str_add_shell(out, p->how.argv[++i]);
         }
         is_rest |= strcmp(word, "--") == 0;
     }
@@ -80,9 +68,9 @@ static int add_place(struct str *out, struct err *e)
     if (!realpath(job_root(), root))
         return err_errno(e, "%s", job_root());
     str_add(out, "cd ");
-    add_quoted(out, here);
+    str_add_shell(out, here);
     str_add(out, " && exec env DEPTHSCOPE_RUNS=");
-    add_quoted(out, root);
+    str_add_shell(out, root);
     return 0;
 }
 
@@ -92,7 +80,7 @@ int batch_worker_line(struct str *out, const struct batch_plan *p, const char *i
     int rc = add_place(out, e);
     child_self(self, sizeof self);
     str_add(out, " ");
-    add_quoted(out, self);
+    str_add_shell(out, self);
     str_addf(out, " %s --worker %s --quiet", p->how.argv[0], id);
     add_words(out, p);
     return rc == 0 && out->failed ? err_set(e, DS_EMEM, "%s: out of memory", p->kind) : rc;
@@ -107,7 +95,7 @@ int batch_launch_start(struct batch_child *b, const struct batch_plan *p, const 
     int rc = batch_worker_line(&line, p, id, e);
     for (const char *at = p->how.launch; rc == 0 && *at;) {
         if (strncmp(at, "{}", 2) == 0) {
-            add_quoted(&command, str_text(&line));
+            str_add_shell(&command, str_text(&line));
             at += 2;
         } else if (strncmp(at, "{n}", 3) == 0) {
             str_addf(&command, "%d", number);
