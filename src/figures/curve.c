@@ -302,6 +302,11 @@ static void draw_band(struct sheet *s, struct panel *p, const struct curve *c, i
         }
 }
 
+int curve_dash(int i)
+{
+    return i + i / ROLE_SERIES_COUNT;
+}
+
 void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i)
 {
     int rgb = sheet_series(s, i);
@@ -311,7 +316,7 @@ void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i)
         draw_raw(s, p, c, rgb);
     pen_colour(s->pen, rgb, 1);
     pen_width(s->pen, s->venue->line);
-    sheet_dash(s, i);
+    sheet_dash(s, curve_dash(i));
     panel_line(s, p, c->x, c->smooth, c->n);
     pen_dash(s->pen, NULL, 0);
     if (!c->has_band && c->nonfinite > 0)
@@ -514,7 +519,7 @@ int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4
     for (int i = 0; i < v->n; i++) {
         curve_include(p, &v->curve[i]);
         if (v->label)
-            panel_entry(p, v->label[i], sheet_series(s, i), i, -1, 1);
+            panel_entry(p, v->label[i], sheet_series(s, i), curve_dash(i), -1, 1);
     }
     curve_pad(p);
     curve_x_label(s, x_label, sizeof x_label);

@@ -250,6 +250,8 @@ int curve_has_layer(const struct sheet *s, const char *metric);
 void curve_axes(const struct sheet *s, struct panel *p, int is_log);
 void curve_include(struct panel *p, const struct curve *c);
 void curve_pad(struct panel *p);
+/* Dash of the i-th curve: another one where its colour comes round again. */
+int curve_dash(int i);
 void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i);
 void curve_release(struct curve *c);
 /* One panel of curves c (n) with labels; owns nothing. */

@@ -461,6 +461,39 @@ T(texts_stay_on_the_page)
     clear();
 }
 
+/* The colour and the dash of a legend's line are the last ones before its text. */
+T(no_two_curves_have_both_colour_and_dash_in_common)
+{
+    static char name[15][64];
+    char colour[80] = "", dash[80] = "", line[80], look[15][160];
+    struct str text = {0};
+    int n = 0;
+    for (int i = 0; i < 15; i++) {
+        struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
+        snprintf(name[i], sizeof name[i], "variant%d", i);
+        f.ablation = name[i];
+        add(f, name[i]);
+    }
+    struct figure f = draw("training");
+    pen_list_print(f.list, &text);
+    for (const char *at = str_text(&text); *at; at += strcspn(at, "\n") + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+        if (strncmp(line, "colour", 6) == 0)
+            str_copy(colour, sizeof colour, line);
+        if (strncmp(line, "dash", 4) == 0 && strncmp(at + strlen(line), "\nmove", 5) == 0)
+            str_copy(dash, sizeof dash, line);
+        if (n < 15 && strstr(line, "variant"))
+            snprintf(look[n++], sizeof look[0], "%s %s", colour, dash);
+    }
+    t_eq(n, 15);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++)
+            t_truef(strcmp(look[i], look[k]) != 0, "%d and %d: %s", k, i, look[i]);
+    str_release(&text);
+    figure_release(&f);
+    clear();
+}
+
 T(nan_in_a_series_is_marked_and_reported)
 {
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);

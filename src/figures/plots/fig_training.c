@@ -39,7 +39,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
         curve_include(p, &c[g]);
         bad += c[g].nonfinite;
         if (i == 0 && set->n > 1)
-            panel_entry(p, set->g[g].label, sheet_series(s, g), g, -1, 1);
+            panel_entry(p, set->g[g].label, sheet_series(s, g), curve_dash(g), -1, 1);
     }
     if (axis_is_empty(&p->ay)) {
         rc = sheet_fail(s, set->g[0].run[0], e, "metric '%s' has no finite value%s", metric,
