@@ -494,6 +494,26 @@ T(no_two_curves_have_both_colour_and_dash_in_common)
     clear();
 }
 
+T(a_schedule_is_not_said_to_be_smoothed)
+{
+    static const char *const row[][2] = {{"lr", NULL},
+                                         {"loss,lr", "100 points, schedules and counts excepted;"},
+                                         {"loss", "100 points; raw"}};
+    add(fix_edp(t_tmpdir(), 0.65, 0), "r");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct figure_options o;
+        struct figure f;
+        struct err e = {0};
+        figure_options_default(&o);
+        o.metric = row[i][0];
+        t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
+        const char *said = strstr(str_text(&f.caption), row[i][1] ? row[i][1] : "moothed");
+        t_truef((said != NULL) == (row[i][1] != NULL), "%s", str_text(&f.caption));
+        figure_release(&f);
+    }
+    clear();
+}
+
 T(nan_in_a_series_is_marked_and_reported)
 {
     struct fix f = fix_edp(t_tmpdir(), 0.65, 0);

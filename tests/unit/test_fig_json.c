@@ -242,6 +242,7 @@ T(bench_bars_is_relative_to_dense_when_a_file_has_only_ratios)
     shows(&f, "\"bench: edp 0.50\"", 1);
     shows(&f, "\"capacity: mod 1.00\"", 1); /* a file of an earlier version */
     shows(&f, "Throughput (dense = 1)", 1);
+    shows(&f, "requested capacity, in a bench", 1);
     shows(&f, "not measured", 1); /* decoding of mod */
     figure_release(&f);
     clear();
@@ -476,7 +477,7 @@ T(figures_of_evaluations_refuse_what_they_cannot_read)
 {
     struct fake x = {"halt", "causal", "kl", NULL, 1, 6, 0, 0.5, 3, NULL};
     add_fake(x);
-    refuses("hops_accuracy", DS_ENOTFOUND, "no evaluation at a fixed depth");
+    refuses("hops_accuracy", DS_ENOTFOUND, "no evaluation at a fixed depth (routing=dense, also");
     refuses("speculation", DS_EFORMAT, "expected JSON files of depthscope generate");
     add_fake(x);
     refuses("exit_rules", DS_ENOTFOUND, "duplicate: the same model and settings as in e0");

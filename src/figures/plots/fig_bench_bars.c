@@ -30,6 +30,7 @@ struct row {
 struct rows {
     struct row r[ROWS_MAX];
     int n;
+    int benches;     /* files of depthscope bench */
     int is_relative; /* some file has ratios only: everything is drawn as a multiple of dense */
 };
 
@@ -164,6 +165,7 @@ static int take_bench(struct sheet *s, struct rows *t, int run, const struct jso
                       struct err *e)
 {
     int from = t->n, rc = 0;
+    t->benches++;
     for (size_t i = 0; rc == 0 && i < json_len(results); i++)
         rc = take_result(s, t, run, from, json_at(results, i), e);
     for (size_t i = 0; rc == 0 && i < json_len(results); i++)
@@ -333,8 +335,10 @@ static void note(struct sheet *s, const struct rows *t)
             sheet_note(s, "%s, %lld thread%s.", str_text(&clean), threads, threads == 1 ? "" : "s");
     }
     if (t->is_relative)
-        sheet_note(s, "Bars: median, relative to the dense model (dotted). The number after a "
-                      "method is the requested capacity.");
+        sheet_note(s,
+                   "Bars: median, relative to the dense model (dotted). The number after a "
+                   "method is the requested capacity%s.",
+                   t->benches ? ", in a bench the share of routed cells that it executes" : "");
     else
         sheet_note(s, "Bars: median; whiskers: minimum and maximum over the rounds; long mark: "
                       "the dense pass measured in the same rounds. The number after a method is "

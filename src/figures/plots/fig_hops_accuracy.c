@@ -116,7 +116,7 @@ static int gather(struct sheet *s, struct maps *all, const struct eval_list *l, 
         all->adaptive += l->v[i].depth == 0;
     if (rc == 0 && all->n == 0)
         return sheet_fail(s, 0, e,
-                          "no evaluation at a fixed depth (exit.layer=, routing=dense or "
+                          "no evaluation at a fixed depth (routing=dense, also with exit.layer=, or "
                           "model.method=dense)");
     return rc;
 }

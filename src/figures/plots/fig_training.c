@@ -101,9 +101,21 @@ static int metrics_of(const struct sheet *s, char name[METRICS_MAX][NAME_MAX_BYT
     return n > 0 ? n : err_set(e, DS_EUSAGE, "metric: expected at least one name");
 }
 
-static void note(struct sheet *s, const struct groups *set)
+/* Of n metrics, those that are drawn as they are. */
+static int count_exact(char name[METRICS_MAX][NAME_MAX_BYTES], int n)
 {
-    int hi = 1, lo = 1 << 30;
+    int exact = 0;
+    for (int i = 0; i < n; i++) {
+        const struct run_metric *m = run_metric_find(name[i]);
+        exact += m && m->flags & METRIC_EXACT;
+    }
+    return exact;
+}
+
+static void note(struct sheet *s, const struct groups *set,
+                 char name[METRICS_MAX][NAME_MAX_BYTES], int n)
+{
+    int hi = 1, lo = 1 << 30, exact = s->opt.smooth < 0 ? count_exact(name, n) : 0;
     char weight[24], from[60] = "";
     for (int g = 0; g < set->n; g++) {
         hi = set->g[g].runs > hi ? set->g[g].runs : hi;
@@ -123,8 +135,9 @@ static void note(struct sheet *s, const struct groups *set)
                    hi);
     if (s->opt.smooth < 0)
         snprintf(from, sizeof from, " if there are at least %d points", (int)CURVE_SMOOTH_FROM);
-    if (s->opt.smooth != 0)
-        sheet_note(s, "Smoothed with weight %s%s%s.", weight, from,
+    if (s->opt.smooth != 0 && exact < n)
+        sheet_note(s, "Smoothed with weight %s%s%s%s.", weight, from,
+                   exact ? ", schedules and counts excepted" : "",
                    hi > 1 ? "" : "; raw values in the background");
 }
 
@@ -165,7 +178,7 @@ static int draw(struct sheet *s, struct err *e)
     for (int i = 0; rc == 0 && i < n; i++)
         rc = draw_metric(s, &set, name[i], i, n, e);
     if (rc == 0)
-        note(s, &set);
+        note(s, &set, name, n);
     groups_release(&set);
     return rc;
 }
