@@ -137,10 +137,9 @@ T(tick_labels_of_one_axis_share_a_format)
 /* The value that a reader of the label takes it for. */
 static double read_label(const char *t)
 {
-    static const char *const super[10] = {"\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2",
-                                          "\xC2\xB3",     "\xE2\x81\xB4", "\xE2\x81\xB5",
-                                          "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8",
-                                          "\xE2\x81\xB9"};
+    static const char *const super[10] = {
+        "\xE2\x81\xB0", "\xC2\xB9",     "\xC2\xB2",     "\xC2\xB3",     "\xE2\x81\xB4",
+        "\xE2\x81\xB5", "\xE2\x81\xB6", "\xE2\x81\xB7", "\xE2\x81\xB8", "\xE2\x81\xB9"};
     char digits[64];
     int n = 0, power = 0, sign = 1, minus = strncmp(t, "\xE2\x88\x92", 3) == 0;
     for (t += minus ? 3 : 0; *t && strchr("0123456789.,", *t); t++)
@@ -148,7 +147,10 @@ static double read_label(const char *t)
             digits[n++] = *t;
     digits[n] = '\0';
     double v = strtod(digits, NULL) * (minus ? -1 : 1);
-    if (strncmp(t, "\xC3\x97" "10", 4) != 0)
+    if (strncmp(t,
+                "\xC3\x97"
+                "10",
+                4) != 0)
         return v * (*t == 'k' ? 1e3 : *t == 'M' ? 1e6 : *t == 'G' ? 1e9 : 1);
     if (strncmp(t += 4, "\xE2\x81\xBB", 3) == 0) {
         sign = -1;
@@ -165,10 +167,10 @@ static double read_label(const char *t)
 
 T(tick_labels_are_the_values_of_their_ticks)
 {
-    static const double range[][2] = {
-        {0, 1},           {0, 1.1e15},     {2e13, 2.6e13}, {0, 1.1e-4},   {1e-4, 1.01e-4},
-        {-1.1e-4, 1e-4},  {0.5, 0.5000001}, {4.16, 4.16000003}, {1e10, 1e10 + 300}, {-3e-9, 8e-9},
-        {9.96e-4, 9.99e-4}};
+    static const double range[][2] = {{0, 1},           {0, 1.1e15},        {2e13, 2.6e13},
+                                      {0, 1.1e-4},      {1e-4, 1.01e-4},    {-1.1e-4, 1e-4},
+                                      {0.5, 0.5000001}, {4.16, 4.16000003}, {1e10, 1e10 + 300},
+                                      {-3e-9, 8e-9},    {9.96e-4, 9.99e-4}};
     for (size_t i = 0; i < sizeof range / sizeof *range; i++)
         for (int want = 3; want < 9; want++) {
             struct axis a = {.lo = range[i][0], .hi = range[i][1]};

@@ -115,9 +115,10 @@ static int gather(struct sheet *s, struct maps *all, const struct eval_list *l, 
     for (int i = 0; i < l->n; i++)
         all->adaptive += l->v[i].depth == 0;
     if (rc == 0 && all->n == 0)
-        return sheet_fail(s, 0, e,
-                          "no evaluation at a fixed depth (routing=dense, also with exit.layer=, or "
-                          "model.method=dense)");
+        return sheet_fail(
+            s, 0, e,
+            "no evaluation at a fixed depth (routing=dense, also with exit.layer=, or "
+            "model.method=dense)");
     return rc;
 }
 

@@ -112,8 +112,8 @@ static int count_exact(char name[METRICS_MAX][NAME_MAX_BYTES], int n)
     return exact;
 }
 
-static void note(struct sheet *s, const struct groups *set,
-                 char name[METRICS_MAX][NAME_MAX_BYTES], int n)
+static void note(struct sheet *s, const struct groups *set, char name[METRICS_MAX][NAME_MAX_BYTES],
+                 int n)
 {
     int hi = 1, lo = 1 << 30, exact = s->opt.smooth < 0 ? count_exact(name, n) : 0;
     char weight[24], from[60] = "";
