@@ -110,7 +110,8 @@ struct fs_new {
     char path[4096], temp[4096];
 };
 /* Atomic creation of a file: afterwards `path` is the complete, synced new file or unchanged.  Call
- * fs_new_abort after any failure; after fs_new_commit it does nothing.  A stream's name is DS_EIO. */
+ * fs_new_abort after any failure; after fs_new_commit it does nothing.  A stream's name is
+ * DS_EIO. */
 int fs_new_open(struct fs_new *f, const char *path, struct err *e) DS_CHECK;
 int fs_new_write(struct fs_new *f, const void *p, size_t n, struct err *e) DS_CHECK;
 int fs_new_commit(struct fs_new *f,

@@ -29,7 +29,7 @@ struct opt {
     const char *former; /* OPT_ENUM: earlier spellings that are still read: "old=new older=new" */
     int is_live; /* a number that can be set while a run trains: only where every step reads it anew,
                   * or the method's `changed` hook recomputes what depends on it */
-    int is_list; /* OPT_STRING: items separated by commas; "[a,b]", a list of YAML, is read as "a,b" */
+    int is_list; /* OPT_STRING: items separated by commas; "[a,b]", a list of YAML, is "a,b" */
 };
 
 struct opt_group {

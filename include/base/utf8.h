@@ -40,8 +40,8 @@ void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int 
  * newline and tab a space; zero-width characters, tags and variation selectors are dropped. For
  * messages; a truncated character at the end is dropped too. */
 void utf8_scrub(char *text);
-/* Takes over the character set of the environment (LC_ALL, LC_CTYPE, LANG) when it is UTF-8, for this
- * thread and, but in a static program, all others.  Any other is taken for ASCII. */
+/* Takes over the character set of the environment (LC_ALL, LC_CTYPE, LANG) when it is UTF-8, for
+ * this thread and, but in a static program, all others.  Any other is taken for ASCII. */
 void utf8_locale_begin(void);
 int utf8_locale_is_utf8(void); /* the current one */
 

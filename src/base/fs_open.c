@@ -20,8 +20,8 @@ static int numbered_fd(const char *path)
     return -1;
 }
 
-/* The same for input.  By name only: a link in a model directory that resolves to a terminal was not
- * passed by the user. */
+/* The same for input.  By name only: a link in a model directory that resolves to a terminal was
+ * not passed by the user. */
 static int inherited_fd(const char *path)
 {
     return strcmp(path, "/dev/stdin") == 0 ? STDIN_FILENO : numbered_fd(path);

@@ -306,7 +306,7 @@ void utf8_locale_begin(void)
         uselocale(width_locale);
 }
 #else
-/* With any other character set text is ASCII; its letters beyond that would be found in UTF-8 data. */
+/* With any other character set text is ASCII: letters beyond it would be found in UTF-8 data. */
 void utf8_locale_begin(void)
 {
     if (setlocale(LC_CTYPE, "") && !utf8_locale_is_utf8())

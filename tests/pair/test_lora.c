@@ -220,7 +220,7 @@ T(dropout_depends_on_step_seed_and_map_alone)
     model_free(m);
 }
 
-/* A batch that is cut into pieces (train.pieces) draws one mask, not the same one for each piece. */
+/* A batch that is cut into pieces (train.pieces) draws one mask, not one for each piece. */
 T(dropout_of_a_piece_is_that_of_its_place_in_the_batch)
 {
     struct model *m = make("model.method=dense model.lora_dropout=0.5" ALL, MODEL_TRAIN);
