@@ -47,7 +47,7 @@ static double threshold_of(struct choice *c, const struct pass *p, const struct 
     if (!is_fixed && (gamma <= 0 || gamma >= 1))
         return gamma <= 0 ? (double)INFINITY : -(double)INFINITY;
     if (rule->kind == CHOICE_RANDOM)
-        return 1 - gamma;
+        return 1 - gamma + offset / sqrt(12); /* the standard deviation of uniform scores */
     double base = is_fixed                ? rule->fixed
                   : quantiles_known(q, l) ? quantiles_at(q, l, gamma)
                                           : rule->neutral;

@@ -482,3 +482,18 @@ T(capacity_and_offset_can_be_set_during_a_run)
     t_eq(m->plan[1].n, 0);
     model_free(m);
 }
+
+T(an_offset_in_standard_deviations_moves_the_share_of_the_random_control)
+{
+    struct err e = {0};
+    struct model *m = small("dtf.score=random dtf.capacity=0.5", 3);
+    double share[3];
+    for (int i = 0; i < 3; i++) {
+        t_ok(kit_set(m, "threshold_offset", i - 1, &e), &e);
+        forward(m, PASS_SPARSE, 0);
+        share[i] = (double)m->plan[1].n / (B * T);
+        t_near(share[i], 0.5 + (1 - i) / sqrt(12), 0.2); /* uniform scores */
+    }
+    t_true(share[0] > share[1] && share[1] > share[2]);
+    model_free(m);
+}
