@@ -41,8 +41,8 @@ struct quantiles {
     double *step,
         *n; /* (L, ROUTE_GRID), (L, ROUTE_GRID): sums and counts of this step or calibration */
     int R_max;
-    int always; /* rows that run whatever their score, and are part of the share: of the layer that is
-                   noted or calibrated next */
+    int always; /* rows that run whatever their score, and are part of the share: of the layer
+                   that is noted or calibrated next */
 };
 int quantiles_init(struct quantiles *q, struct params *ps, const char *prefix, int L,
                    struct err *e) DS_CHECK;

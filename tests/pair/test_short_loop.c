@@ -1,5 +1,5 @@
-/* Passes that leave a loop before its last iteration, in training (model.loop_min) or at an exit: the
- * closed layers are no part of what a method decides, counts and learns. */
+/* Passes that leave a loop before its last iteration, in training (model.loop_min) or at an exit:
+ * the closed layers are no part of what a method decides, counts and learns. */
 #include <math.h>
 
 #include "kit.h"
