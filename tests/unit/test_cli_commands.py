@@ -30,6 +30,9 @@ def eval_has_the_documented_keys_and_reproduces_the_run():
     dense = run_json("eval", "tiny", "routing=dense", "time_rounds=0")
     assert dense["block_ratio"] == 1 and dense["time_ratio"] is None
     assert "val loss" not in run("eval", "tiny") and "bits per byte" in run("eval", "tiny")
+    text = run("eval", "tiny", "routing=dense", "time_rounds=0", "tokens=12000")
+    assert "e+0" not in text and re.search(r"bytes of text +1\d\.\dk\n", text), text
+    assert "(1 packed window of" in run("eval", "tiny", "time_rounds=0", "tokens=1")
 
 
 @test

@@ -154,7 +154,7 @@ static void add_number(struct table *t, const struct measure_scalar *x)
     table_addf(t, "  %s", x->title);
     if (isnan(x->value))
         table_add(t, "-");
-    else if (fabs(x->value) >= 1e5)
+    else if (fabs(x->value) >= 9999.5) /* four digits would be 1e+04 */
         table_add(t, str_si(si, x->value));
     else
         table_addf(t, "%.4g", x->value);
@@ -163,12 +163,12 @@ static void add_number(struct table *t, const struct measure_scalar *x)
 static void add_windows(struct str *s, const struct ppl_result *r)
 {
     if (strcmp(r->kind, windows_name[WINDOWS_DOCUMENTS]) == 0) {
-        str_addf(s, " (%lld documents, truncated to %lld tokens)\n", (long long)r->windows,
-                 (long long)r->seq);
+        str_addf(s, " (%lld document%s, truncated to %lld tokens)\n", (long long)r->windows,
+                 r->windows == 1 ? "" : "s", (long long)r->seq);
         return;
     }
-    str_addf(s, " (%lld %s windows of %lld tokens", (long long)r->windows, r->kind,
-             (long long)r->seq);
+    str_addf(s, " (%lld %s window%s of %lld tokens", (long long)r->windows, r->kind,
+             r->windows == 1 ? "" : "s", (long long)r->seq);
     if (r->stride)
         str_addf(s, ", stride %lld", (long long)r->stride);
     str_add(s, ")\n");
