@@ -190,7 +190,8 @@ T(tables_fit_every_width_and_name_what_they_omit)
 
 T(long_names_that_differ_at_their_end_stay_apart)
 {
-    static const char name[] = "a-folder-of-texts-with-a-rather-long-path/of-november/and-more/%d.txt";
+    static const char name[] =
+        "a-folder-of-texts-with-a-rather-long-path/of-november/and-more/%d.txt";
     static const int width[] = {0, 60, 90, 200};
     struct report r = three_methods(0);
     struct str s = {0};

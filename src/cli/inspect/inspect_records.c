@@ -183,8 +183,8 @@ static void print_text(struct str *out, const struct runview *v, const struct ki
                  "corrupt: %llu gap%s, %llu record%s lost, %llu repeated, %llu fields of the "
                  "wrong type, %llu bytes of an incomplete record at the end\n",
                  (unsigned long long)k->gaps, k->gaps == 1 ? "" : "s", (unsigned long long)k->lost,
-                 k->lost == 1 ? "" : "s", (unsigned long long)k->repeats, (unsigned long long)v->invalid,
-                 (unsigned long long)v->tail);
+                 k->lost == 1 ? "" : "s", (unsigned long long)k->repeats,
+                 (unsigned long long)v->invalid, (unsigned long long)v->tail);
     add_series(out, v);
     add_rest(out, v);
 }
