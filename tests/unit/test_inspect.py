@@ -150,6 +150,8 @@ def special_files_are_rejected_before_they_are_opened():
             assert "is a FIFO, expected a regular file" in err and err.count("\n") == 1, err
     assert "d/config.json: is a FIFO" in run("inspect", "d", code=1)
     assert "is a device" in run("inspect", "/dev/zero", code=1)
+    status, _, err = t.call("inspect", "/dev/stdin", data=b"x")
+    assert status == 1 and "write a pipe to a file first" in err and "as /dev/stdin" not in err, err
     os.symlink(make("m.gguf"), "link.gguf")
     run("inspect", "link.gguf")
 

@@ -266,7 +266,11 @@ int inspect_command(int argc, char **argv)
         rc = err_set(&e, DS_EUSAGE, "inspect: expected a file or directory, not standard input");
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, what, &e);
-    if (rc == 0)
+    struct stat st;
+    if (rc == 0 && fs_stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) /* files are read twice */
+        rc = err_set(&e, DS_EIO,
+                     "%s: is a FIFO, expected a regular file; write a pipe to a file first", path);
+    else if (rc == 0)
         rc = fs_is_dir(path) ? 0 : fs_check_regular(path, &e);
     if ((rc == 0 || rc == DS_ENOTFOUND) && is_preset(what) && (rc < 0 || strcmp(path, what) == 0)) {
         int status = print_preset(what, x.json);
