@@ -40,7 +40,7 @@ static void add_cut(struct str *out, const char *text, int most)
         return;
     }
     cli_add_safe(out, text, (size_t)(end - text), most - most / 2);
-    for (; (n = utf8_decode(text, (size_t)(end - text), &cp)) > 0; text += n) {
+    for (; text < end && (n = utf8_decode(text, (size_t)(end - text), &cp)) > 0; text += n) {
         if (cells <= most / 2 && !utf8_is_mark(cp))
             break;
         cells -= utf8_width(cp);
