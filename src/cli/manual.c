@@ -96,7 +96,7 @@ const char *manual_script(const char *shell)
                  "    IFS=$'\\n'\n"
                  "    COMPREPLY=($(depthscope complete \"${words[@]:1}\" 2>/dev/null | cut -f1))\n"
                  "    for i in \"${!COMPREPLY[@]}\"; do\n"
-                 "        COMPREPLY[i]=${COMPREPLY[i]#\"$cut\"}\n"
+                 "        printf -v \"COMPREPLY[i]\" %q \"${COMPREPLY[i]#\"$cut\"}\"\n"
                  "    done\n"
                  "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
                  "    return 0\n"

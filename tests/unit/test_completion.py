@@ -87,6 +87,12 @@ printf '%s\\n' "${COMPREPLY[@]}"
     p = subprocess.run([bash, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        env={**os.environ, "PATH": os.path.abspath("bin") + ":" + os.environ["PATH"]})
     assert p.stdout == b"edp\n", (p.stdout, p.stderr)
+    os.makedirs("runs/my run")
+    with open("runs/my run/metrics.jsonl", "w") as f:
+        f.writelines('{"step": %d, "loss": 1.5}\n' % i for i in range(3))
+    p = subprocess.run([bash, "-c", script.replace("train model.method=ed", "export my")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       env={**os.environ, "PATH": os.path.abspath("bin") + ":" + os.environ["PATH"]})
+    assert p.stdout == b"my\\ run/metrics.jsonl\n", (p.stdout, p.stderr)
 
 
 t.main(fresh=True)
