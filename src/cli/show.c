@@ -171,7 +171,8 @@ static int show(const struct cli_args *a, struct str *out, struct err *e)
                             .n = n,
                             .view = a->rest[0],
                             .theme = cli_value(a, "theme"),
-                            .color = f == FORMAT_TEXT ? "never" : NULL, /* signs and letters instead */
+                            .color =
+                                f == FORMAT_TEXT ? "never" : NULL, /* signs and letters instead */
                             .glyphs = cli_value(a, "glyphs"),
                             .text = cli_value(a, "text"),
                             .keys = cli_value(a, "keys"),

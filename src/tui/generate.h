@@ -40,7 +40,7 @@ struct generate {
     char model[1024], given[1024], trouble[512], chat[32];
     int64_t newest_step;
     int context, asked, is_started, had_model;
-    int started_newest; /* follows_newest when it was started: undo changes that */
+    int started_newest;          /* follows_newest when it was started: undo changes that */
     struct runview *about, *now; /* head of the model; the text as a probe */
     struct generate_token *token;
     size_t n, cap, keep;    /* keep: tokens that the answer in progress continues */

@@ -76,8 +76,8 @@ int home_offers(struct view *v, const struct key *k)
         return r && app_alert_mark(v->app, r, text, sizeof text) > 0;
     for (size_t i = 0; i < DS_LEN(own); i++)
         if (k->fn == own[i] &&
-            (!r || r->format || (r->remote && i < HERE_ONLY) || (own[i] == home_stop && !r->is_live) ||
-             (own[i] == home_resume && r->is_live)))
+            (!r || r->format || (r->remote && i < HERE_ONLY) ||
+             (own[i] == home_stop && !r->is_live) || (own[i] == home_resume && r->is_live)))
             return 0;
     return 1;
 }

@@ -242,8 +242,7 @@ static void draw_empty(const struct paint *p)
     if (is_cut)
         area_text(p->plot, y, 1, -1, ink(ROLE_DIM), "no points in this range");
     else
-        area_textf(p->plot, y, 1, -1, ink(ROLE_DIM), "no point has %s",
-                   run_axis_name[c->x_axis]);
+        area_textf(p->plot, y, 1, -1, ink(ROLE_DIM), "no point has %s", run_axis_name[c->x_axis]);
 }
 
 static void draw_reference(struct paint *p)
