@@ -75,7 +75,7 @@ def machine_shows_this_one_and_says_what_is_not_recorded():
 
 @test
 def monitor_takes_the_mouse_and_searches_its_charts():
-    s = says("monitor", ("keys E", "events need 34 rows"), ("keys Space", "tiny is marked"), ("keys Space", "tiny is no longer marked"),
+    s = says("monitor", ("keys E", "events need 34 rows"), ("keys Space", "tiny is marked"), ("keys Space", "tiny is not marked now"),
              ("keys c", "one chart"), ("keys c", "one chart"), ("command search grad", "one chart"),
              ("keys =", "+grad_norm"), ("keys Esc", "one chart"), ("keys n", "one chart"), ("keys N", "one chart"),
              ("command search zqz", "not found: zqz"), ("wheel down 9 9", "one chart"), ("wheel up 9 9", "one chart"),

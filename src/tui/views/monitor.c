@@ -388,7 +388,7 @@ static void key_mark(struct view *v, const struct key *k, const char *args)
     if (!n)
         return;
     int is_marked = !all[current].is_marked;
-    app_notify(v->app, LOG_INFO, is_marked ? "%s is marked" : "%s is no longer marked",
+    app_notify(v->app, LOG_INFO, is_marked ? "%s is marked" : "%s is not marked now",
                all[current].view->name); /* it is shown either way */
     app_mark_run(v->app, all[current].path, is_marked);
 }
