@@ -181,7 +181,7 @@ def tail(path, size, back):
         if kind == "end":
             r["ends"] = x.get("status", "stopped")
         elif kind == "head":
-            r.update(ends="", head=x)
+            r.update(ends="", head=x, paused=False)
             ranks.clear()  # another process: an earlier final evaluation is that of another length
         elif kind == "event":
             r["paused"] = x.get("name") == "pause" or r["paused"] and x.get("name") != "resume"
@@ -207,7 +207,7 @@ def row(name, path):
     values.update({k: float(head[j]) for k, j in (("steps", "steps"), ("seed", "seed")) if isinstance(head.get(j), int)})
     text = {k: head[k] for k in ("method", "run_id", "parent") if isinstance(head.get(k), str)}
     young = not ends and abs(time.time() - r["time"]) < 15
-    return dict(text, name=name, state="paused" if live and r["paused"] else "live" if live or young else ends or "silent", live=live,
+    return dict(text, name=name, state="paused" if (live or young) and r["paused"] else "live" if live or young else ends or "silent", live=live,
                 numbers=[values.get(k, float("nan")) for k in NUMBERS], modified=float(int(st.st_mtime)), spark=b"", time=r["time"], step=r["step"])
 
 

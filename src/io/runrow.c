@@ -22,8 +22,8 @@
 #include "io/system.h"
 
 enum {
-    FIRST_FRAMES = 96,            /* logs of fewer frames are followed from end to end */
-    SAMPLES = 24,                 /* of the loss, in longer ones, */
+    FIRST_FRAMES = 96, /* logs of fewer frames, or up to SMALL, are followed from end to end */
+    SAMPLES = 24,      /* of the loss, in longer ones, */
     SAMPLES_READ_MAX = 128 << 10, /* reading as many bytes */
     SMALL = 64 << 10,             /* logs up to here are read at once */
     TAIL_FRAMES = 4096,           /* followed from one offset near the end */
@@ -391,7 +391,8 @@ static void read_log(struct scan *s)
 {
     int at_end;
     s->is_last_pass = 1;
-    uint64_t done = follow(s, 0, s->end, FIRST_FRAMES, &at_end);
+    /* small logs are in memory as a whole */
+    uint64_t done = follow(s, 0, s->end, s->frames.size <= SMALL ? SMALL : FIRST_FRAMES, &at_end);
     if (at_end)
         return;
     struct numbers first = numbers_of(s);

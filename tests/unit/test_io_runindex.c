@@ -206,6 +206,7 @@ T(the_only_validation_of_a_log_that_is_read_in_two_parts_is_shown)
     const char *root = t_tmpdir();
     struct runlog_writer *w = open_log(root, "a");
     put_head(w, "dense", 0, 1000);
+    put_large(w, "probe", 0, 70000); /* smaller logs are read at once */
     for (int i = 1; i <= 120; i++) {
         put_metric(w, i, 4, i == 80 ? 3.5 : (double)NAN);
         struct run_row *row = i >= 80 ? read_row(root, "a") : NULL;
@@ -230,6 +231,7 @@ T(a_run_stays_paused_while_it_logs_its_machine)
     struct runlog_writer *w = open_log(root, "b");
     put_head(w, "dense", 0, 1000);
     put_event(w, "pause");
+    put_large(w, "system", 0, 70000);
     for (int i = 0; i < 120; i++)
         put_large(w, "system", 0, 100);
     struct run_row *early = read_row(root, "b");
@@ -288,6 +290,22 @@ T(damage_and_torn_ends_cost_only_the_records_they_hit)
     row = read_row(root, "a");
     t_eq(row->state, RUN_EMPTY);
     run_row_release(row);
+}
+
+T(the_new_length_of_a_small_log_is_read)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "edp", 0, 500);
+    for (int i = 1; i <= 150; i++)
+        put_metric(w, i, 3, 3.5);
+    put_head(w, "edp", 150, 900);
+    for (int i = 151; i <= 250; i++)
+        put_metric(w, i, 3, 3.5);
+    struct run_row *row = read_row(root, "a");
+    t_near(row->number[RUN_STEPS], 900, 0);
+    run_row_release(row);
+    runlog_writer_close(w);
 }
 
 T(a_run_that_was_resumed_for_longer_shows_the_new_length_and_not_the_old_result)
