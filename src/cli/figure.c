@@ -94,8 +94,9 @@ static int check_formats(const char *list, struct err *e)
 /* What --again draws is in the recipe: anything else on the line would be ignored. */
 static int check_again(const struct cli_args *a, struct err *e)
 {
-    static const char *const given[] = {"o", "out",   "format", "venue", "theme",   "metric", "x",
-                                        "log", "range", "smooth", "dpi", "preview", "probe", "step"};
+    static const char *const given[] = {"o",      "out",     "format", "venue", "theme",
+                                        "metric", "x",       "log",    "range", "smooth",
+                                        "dpi",    "preview", "probe",  "step"};
     if (!cli_value(a, "again"))
         return 0;
     for (size_t i = 0; i < DS_LEN(given); i++)
@@ -130,7 +131,8 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     if (rc == 0)
         rc = number(a, "step", STEP_MAX, &step, e);
     if (rc == 0 && (probe != floor(probe) || step != floor(step)))
-        rc = err_set(e, DS_EUSAGE, "--%s %s: must be an integer", probe != floor(probe) ? "probe" : "step",
+        rc = err_set(e, DS_EUSAGE, "--%s %s: must be an integer",
+                     probe != floor(probe) ? "probe" : "step",
                      cli_value(a, probe != floor(probe) ? "probe" : "step"));
     if (rc == 0)
         rc = number(a, "dpi", 1e6, &r->opt.dpi, e);

@@ -30,7 +30,7 @@ struct sheet {
     const struct figure_run *run;
     int runs;
     double width, height; /* inside the margin */
-    int is_log_x, is_log_y;   /* of curves, and the range of their x axis */
+    int is_log_x, is_log_y; /* of curves, and the range of their x axis */
     double x_from, x_to;
     int background;
     struct str caption;
