@@ -86,7 +86,7 @@ int fs_nonzero_end(int fd, uint64_t from, uint64_t size, uint64_t read_max, uint
                    const char *path, struct err *e) DS_CHECK;
 /* Reads a whole file into *out (replaced), at most `cap` bytes (else DS_ERANGE with both sizes). */
 int fs_read_file(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
-/* The descriptor that a name for output means: /dev/stdout, /dev/stderr, /dev/fd/N and
+/* The descriptor that a name for output means: - and /dev/stdout, /dev/stderr, /dev/fd/N and
  * /proc/self/fd/N; else -1.  Such a name is never replaced, whatever it leads to. */
 int fs_stream_fd(const char *path);
 /* Replaces a file atomically: temporary file in the same directory, write, fsync, close, rename,

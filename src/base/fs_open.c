@@ -29,7 +29,7 @@ static int inherited_fd(const char *path)
 
 int fs_stream_fd(const char *path)
 {
-    if (strcmp(path, "/dev/stdout") == 0)
+    if (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0)
         return STDOUT_FILENO;
     return strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO : numbered_fd(path);
 }

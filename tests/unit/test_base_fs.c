@@ -80,6 +80,8 @@ T(fs_writes_to_the_file_that_a_stream_was_redirected_to)
     t_ok(fs_read_file(&got, f, 100, &e), &e);
     t_str(str_text(&got), "before xx");
     t_eq(fs_stream_fd("/dev/stdout"), 1);
+    t_eq(fs_stream_fd("-"), 1);
+    t_eq(fs_stream_fd("./-"), -1);
     t_eq(fs_stream_fd("/dev/stderr"), 2);
     t_eq(fs_stream_fd("/dev/stdin"), -1);
     close(fd);

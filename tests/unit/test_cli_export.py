@@ -71,6 +71,7 @@ def a_csv_row_has_the_exact_values_of_a_step():
     head, rows = table("awkward.mp")
     assert head == ["step", "loss", "train/lr (x)", HOSTILE], head
     assert [int(r[0]) for r in rows] == sorted(said)
+    assert run("export", "awkward.mp", "--to", "csv", "-o", "-") == run("export", "awkward.mp", "--to", "csv") and not os.path.exists("-")
     for r in rows:
         want = said[int(r[0])]
         for name, got in zip(head[1:], r[1:]):

@@ -471,6 +471,16 @@ T(an_optimum_is_marked_only_inside_the_range_of_sizes)
     says(&f, "the optimum is outside the range of sizes");
     figure_release(&f);
     clear();
+    for (int i = 0; i < 4; i++) { /* the largest loss is that of the sizes between */
+        double size = 1e6 * pow(2, i), best = i == 0 || i == 3 ? size : 8 * size;
+        char name[24];
+        snprintf(name, sizeof name, "size-%d", i);
+        add(meth_iso(dir, "dense", 1e12, best, size, 0), name);
+    }
+    f = draw("isoflop");
+    says(&f, "the parabola has no minimum");
+    figure_release(&f);
+    clear();
     add_iso(dir, "dense", 1e12, 2e6, 2, 1);
     f = draw("isoflop");
     says(&f, "2 sizes, no fit");

@@ -266,6 +266,8 @@ static void note_curve(struct sheet *s, const struct iso *c, double budget)
     if (!c->has_fit)
         sheet_note(s, "%s, %s FLOPs: %d size%s, no fit.", name, number, c->sizes,
                    c->sizes == 1 ? "" : "s");
+    else if (!(c->fit.a > 0))
+        sheet_note(s, "%s, %s FLOPs: the parabola has no minimum.", name, number);
     else if (!c->is_enclosed)
         sheet_note(s, "%s, %s FLOPs: the optimum is outside the range of sizes.", name, number);
     else if (!c->has_interval)
