@@ -329,7 +329,7 @@ void ranks_abort(int status)
     if (me.size == 1)
         _exit(status);
     /* a launcher that is told to end may drop what a rank has just written */
-    clock_sleep(ranks_speaks() ? 0.3 : PATIENCE);
+    clock_sleep(ranks_speaks() ? 1 : PATIENCE);
     (void)MPI_Abort(MPI_COMM_WORLD, status);
     _exit(status);
 }
