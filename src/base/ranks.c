@@ -6,11 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/ranks_launcher.h"
 
 int ranks_begin(struct err *e)
 {
     int size = ranks_launched();
+    /* a launcher ends all when the first one fails, and drops what rank 0 has just written */
+    if (size > 1 && !ranks_speaks())
+        clock_sleep(1);
     if (size > 1)
         return err_set(e, DS_EUSAGE,
                        "started as one of %d processes of mpirun, but this program is built "
