@@ -229,8 +229,8 @@ static void take_eval(struct scan *s, struct value body, uint64_t off)
 
 static void take_event(struct scan *s, struct value body)
 {
-    int alert = alert_of_event(body);
-    unsigned bit = alert == 0 ? 0 : 1U << ((alert < 0 ? -alert : alert) - 1);
+    int alert = alert_of_event(body), rule = (alert < 0 ? -alert : alert) - 1;
+    unsigned bit = rule >= 0 ? 1U << rule : 0;
     if (bit & s->settled)
         return;
     s->alerts = alert > 0 ? s->alerts | bit : s->alerts & ~bit;

@@ -64,9 +64,10 @@ static int take_run(struct sheet *s, int run, struct kinds *out, struct err *e)
 /* Over seeds: the mean of their means. */
 static int join(const struct kinds *run, int runs, struct kinds *out)
 {
-    double *depth = mem_alloc(2 * (size_t)runs, sizeof *depth), *nll = depth + runs;
+    double *depth = mem_alloc(2 * (size_t)runs, sizeof *depth);
     if (!depth)
         return DS_EMEM;
+    double *nll = depth + runs;
     *out = run[0];
     for (int k = 0; runs > 1 && k < RUN_CLASSES; k++) {
         out->k[k].tokens = 0;

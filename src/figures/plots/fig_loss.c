@@ -86,7 +86,7 @@ static int make_point(struct sheet *s, const struct group *g, enum axis_kind kin
 {
     const char *metric = s->opt.metric ? s->opt.metric : "loss";
     size_t n = (size_t)g->runs;
-    double *y = mem_alloc(2 * n, sizeof *y), *x = y + n;
+    double *y = mem_alloc(2 * n, sizeof *y), *x = y ? y + n : NULL;
     int rc = y ? 0 : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     for (int i = 0; rc == 0 && i < g->runs; i++) {
         rc = place_run(s, g->run[i], kind, ref, ref_time, &x[i], e);

@@ -100,10 +100,11 @@ static double shown(const struct sheet *s, double loss)
 /* Means over seeds at the capacities that all of them have. */
 static int join(const struct sheet *s, const struct asks *run, int runs, struct points *out)
 {
-    double *y = mem_alloc(6 * (size_t)runs, sizeof *y), *random_y = y + runs, *x = random_y + runs,
-           *random_x = x + runs, *t = random_x + runs, *dense = t + runs;
+    double *y = mem_alloc(6 * (size_t)runs, sizeof *y);
     if (!y)
         return DS_EMEM;
+    double *random_y = y + runs, *x = random_y + runs, *random_x = x + runs, *t = random_x + runs,
+           *dense = t + runs;
     for (int r = 0; r < runs; r++)
         dense[r] = shown(s, run[r].a[0].dense);
     out->dense = stat_mean(dense, (size_t)runs);
