@@ -17,9 +17,9 @@ void table_init(struct table *t, size_t columns);
 void table_add(struct table *t, const char *text); /* sanitised, at most 100 cells, fitted 48 */
 void table_addf(struct table *t, const char *fmt, ...) DS_PRINTF(2, 3);
 void table_print(const struct table *t, struct str *out);
-/* At most `width` cells wide (0: no limit).  Cells are cut to 48; columns are dropped by rank, the highest first and of
- * equals the rightmost; rank 0 is kept.  Then the first column is shortened.  The last line names
- * what was dropped. */
+/* At most `width` cells wide (0: no limit).  Cells are cut to 48; columns are dropped by rank, the
+ * highest first and of equals the rightmost; rank 0 is kept.  Then the first column is shortened.
+ * The last line names what was dropped. */
 void table_fit(const struct table *t, struct str *out, int width, const int *rank);
 /* At most `width` cells wide (0: no limit): columns that do not fit follow below, each block with
  * the first column. */

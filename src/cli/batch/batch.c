@@ -215,7 +215,7 @@ static int finish(struct batch_plan *p, struct results *x, struct err *e)
     }
     fflush(stdout);
     struct err why = {0};
-    int shown = cli_write_text(&out, &why); /* also when there is no place for the file */
+    int shown = cli_write_text(&out, &why); /* also when the file could not be written */
     if (rc == 0 && shown < 0)
         rc = err_set(e, shown, "%s", why.text);
     str_release(&out);
