@@ -1,5 +1,7 @@
 /* Arbitrary bytes in a file that `depthscope inspect` shows; the first byte says under which name,
  * and whether as JSON.  Bytes of a log that do not begin a frame are records, which get one.  A one-line error, or printable text, or one JSON object. */
+#include <sys/stat.h>
+
 #include "base/utf8.h"
 #include "cli/inspect/inspect.h"
 
@@ -57,6 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         fuzz_put(fuzz_path(name), data + 1, size - 1);
     }
+    /* the last line of a new file would be waited for, as if someone were still writing it */
+    static const struct timespec old[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    need(utimensat(AT_FDCWD, fuzz_path(name), old, 0) == 0);
     snprintf(path, sizeof path, "%s", fuzz_path(is_dir ? name[0] == 'd' ? "d" : "a" : name));
     x.json = data[0] >> 7;
     int rc = inspect_path(path, &x, &e);
