@@ -55,7 +55,7 @@ struct cli_option {
         "record every routing decision of one forward pass", WORD_MODEL) \
     X(calibrate, "MODEL [risk=R delta=D] [key=value ...] [-o DIR]",\
         "calibrate inference thresholds per capacity on held-out text, or a capacity for a risk", WORD_MODEL) \
-    X(figure, "NAME|all|list RUN|CSV|JSON... [-o DIR]",\
+    X(figure, "NAME|all|list RUN|CSV|JSON... [-o DIR|FILE]",\
         "draw a paper figure from logged runs, CSV tables of metrics, or JSON results of bench and eval", WORD_FIGURE) \
     X(sweep, "[PRESET,PRESET ...] key=a,b,c ...",\
         "train over a grid of values and presets, with seeds; resumable", WORD_PRESET) \

@@ -17,8 +17,11 @@ enum { PNG_BYTES_MAX = 256 << 20 };
 #define STEP_MAX 9007199254740992.0 /* every integer up to it is a double */
 
 struct cli_option figure_options[] = {
-    {.name = "o", .has_value = 1, .help = "DIR  output directory (default: exports)"},
-    {.name = "out", .has_value = 1, .help = "DIR  same as -o"},
+    {.name = "o",
+     .has_value = 1,
+     .help = "DIR|FILE  output directory (default: exports), FILE.png, .svg or .pdf, or - for "
+             "standard output"},
+    {.name = "out", .has_value = 1, .help = "DIR|FILE  same as -o"},
     {.name = "format", .has_value = 1, .help = "png,svg,pdf  output formats"},
     {.name = "venue", .has_value = 1, .help = "NAME  sizes and fonts of a venue (see figure list)"},
     {.name = "theme", .has_value = 1, .help = "NAME  theme in themes/, or a file"},
@@ -45,6 +48,7 @@ struct cli_option figure_options[] = {
 struct request {
     struct figure_options opt;
     const char *name, *dir, *again, *formats;
+    const char *file; /* the one file to write instead of those in dir, or NULL */
     const char *path[FIGURE_RUNS_MAX];
     int paths, json, is_dry;
     double preview; /* width in pixels, 0 = write files */
@@ -88,6 +92,28 @@ static int check_formats(const char *list, struct err *e)
                            (int)(len > 40 ? 40 : len), at);
         at += len + (at[len] == ',');
     } while (*at);
+    return 0;
+}
+
+/* -o FILE.png, or -o - for a figure on standard output.  A directory that exists is one, whatever its
+ * name. */
+static int find_file(struct request *r, const struct cli_args *a, struct err *e)
+{
+    const char *slash = strrchr(r->dir, '/'), *dot = strrchr(slash ? slash : r->dir, '.');
+    int format = dot ? pen_format_find(dot + 1, strlen(dot + 1)) : -1;
+    int is_stream = fs_stream_fd(r->dir) >= 0;
+    if (fs_is_dir(r->dir) || (format < 0 && !is_stream) || r->preview > 0)
+        return 0;
+    r->file = r->dir;
+    if (!cli_value(a, "format"))
+        r->formats = format < 0 ? "png" : dot + 1;
+    if (strcmp(r->name, "all") == 0)
+        return err_set(e, DS_EUSAGE, "figure all: -o %s: expected a directory", r->dir);
+    if (strchr(r->formats, ',') || (format >= 0 && strcmp(r->formats, dot + 1) != 0))
+        return err_set(e, DS_EUSAGE, "figure: --format %s: unexpected with -o %s", r->formats,
+                       r->dir);
+    if (is_stream && r->json)
+        return err_set(e, DS_EUSAGE, "figure: --json: unexpected with -o %s", r->dir);
     return 0;
 }
 
@@ -153,6 +179,8 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     r->opt.probe = (int)probe;
     r->opt.step = (int64_t)step;
     r->name = a->n_rest > 0 ? a->rest[0] : NULL;
+    if (rc == 0 && r->name)
+        rc = find_file(r, a, e);
     for (int i = 1; rc == 0 && i < a->n_rest; i++)
         r->path[r->paths++] = a->rest[i];
     return rc;
@@ -215,17 +243,18 @@ static int write_formats(const struct request *r, const struct figure *f, struct
         struct str bytes = {0};
         int format = pen_format_find(at, len);
         snprintf(name, sizeof name, "%s.%s", f->name, pen_format_name((enum pen_format)format));
-        rc = fs_join(path, sizeof path, r->dir, name, e);
+        const char *to = r->file ? r->file : path;
+        rc = r->file ? 0 : fs_join(path, sizeof path, r->dir, name, e);
         if (rc == 0)
             rc = figure_bytes(f, (enum pen_format)format, &bytes, e);
         if (rc == 0)
-            rc = fs_write_text(path, &bytes, e);
+            rc = fs_write_text(to, &bytes, e);
         str_release(&bytes);
         if (rc == 0 && r->json) {
             str_add(files, files->len ? "," : "");
-            str_add_json(files, path, strlen(path));
-        } else if (rc == 0) {
-            rc = print_path(path, e);
+            str_add_json(files, to, strlen(to));
+        } else if (rc == 0 && fs_stream_fd(to) < 0) {
+            rc = print_path(to, e);
         }
         at += len + (at[len] == ',');
     }
@@ -275,7 +304,7 @@ static int draw_one(const struct request *r, const struct opened *o, const char 
     if (rc == 0 && r->preview > 0)
         rc = write_preview(&f, (int)r->preview, strcmp(r->formats, "png") == 0, e);
     else if (rc == 0 && !r->is_dry) {
-        rc = fs_mkdirs(r->dir, e);
+        rc = r->file ? 0 : fs_mkdirs(r->dir, e);
         rc = rc == 0 ? write_formats(r, &f, &files, e) : rc;
     } else if (rc == 0 && !r->json)
         printf("%s\n", name);
@@ -424,8 +453,8 @@ static int list_command(const struct request *r)
 /* ---- again
  * ------------------------------------------------------------------------------------------- */
 
-static int print_again(const char *path, const struct figure *f,
-                       const struct figure_recipe *recipe, int changed, struct err *e)
+static int print_again(const char *path, const struct figure *f, const struct figure_recipe *recipe,
+                       int changed, struct err *e)
 {
     struct str out = {0};
     str_add_char(&out, '{');

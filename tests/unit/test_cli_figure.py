@@ -71,6 +71,29 @@ def a_dry_run_writes_no_file():
 
 
 @test
+def one_figure_can_be_one_file_or_standard_output():
+    run("training", "log.csv", "-o", "whole")
+    for kind in ("png", "svg", "pdf"):
+        out, _ = run("training", "log.csv", "-o", "one." + kind)
+        assert out == b"one.%s\n" % kind.encode(), out
+        assert kind == "pdf" or open("one." + kind, "rb").read() == open("whole/training." + kind, "rb").read(), kind
+    assert run("training", "log.csv", "-o", "-")[0] == open("one.png", "rb").read()
+    assert run("training", "log.csv", "-o", "-", "--format", "svg")[0] == open("one.svg", "rb").read()
+    assert json.loads(run("training", "log.csv", "-o", "two.png", "--json")[0])["figures"][0]["files"] == ["two.png"]
+    os.mkdir("dir.png")
+    assert run("training", "log.csv", "-o", "dir.png", "--format", "png")[0] == b"dir.png/training.png\n"
+    for words, says in ((("all", "-o", "all.png"), "figure all: -o all.png: expected a directory"),
+                        (("all", "-o", "-"), "figure all: -o -: expected a directory"),
+                        (("training", "-o", "-", "--json"), "--json: unexpected with -o -"),
+                        (("training", "-o", "-", "--format", "svg,png"), "--format svg,png: unexpected with -o -"),
+                        (("training", "-o", "x.png", "--format", "svg"), "--format svg: unexpected with -o x.png")):
+        _, err = run(words[0], "log.csv", *words[1:], code=2)
+        assert says in err and err.count("\n") == 1, err
+        assert not os.path.exists("-") and not os.path.exists("x.png") and not os.path.exists("all.png")
+    assert run("training", "log.csv", "-o", "x.png", "--preview", "120")[0].startswith(b"P6") and not os.path.exists("x.png")
+
+
+@test
 def a_preview_is_an_image_on_standard_output():
     out, _ = run("training", "log.csv", "--preview", "120", "-o", "never")
     head, size, top, pixels = out.split(b"\n", 3)
