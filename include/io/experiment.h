@@ -45,6 +45,12 @@ int experiment_is_copy(const struct runview *a, const struct runview *b);
  * earlier one.  Sanitised; returns out. */
 const char *experiment_label(char *out, size_t size, const struct runview *const *run, int n, int i,
                              experiment_ignores_fn *ignores, const char *name);
+/* A name of the i-th of n runs that no other has: its own, or with folders of its path in front where
+ * another path has the same name (a/metrics, b/metrics).  1 when it is not its own. */
+int experiment_name(char *out, size_t size, const char *const *name, const char *const *path,
+                    size_t n, size_t i);
+/* Gives runs that were opened together such names.  Out of memory leaves a name as it was. */
+void experiment_name_views(struct runview *const *view, const char *const *path, size_t n);
 
 /* The newest finite point of a metric that no resume has superseded; NaN: not recorded. */
 double experiment_newest(const struct runview *v, const char *metric);

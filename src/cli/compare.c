@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/report.h"
 #include "cli/cli.h"
+#include "io/experiment.h"
 
 struct cli_option compare_options[] = {
     {.name = "json", .help = "one JSON object: runs, groups, differences"},
@@ -187,6 +188,23 @@ static int is_named_before(const struct list *l, size_t i, const struct stat *st
     return 0;
 }
 
+/* Runs of one name are told apart by their folders. */
+static int name_runs(struct summary *runs, size_t n, const struct list *l, struct err *e)
+{
+    const char **name = mem_alloc(n ? n : 1, sizeof *name);
+    char(*new)[sizeof runs->name] = mem_alloc(n ? n : 1, sizeof *new);
+    for (size_t i = 0; name && new && i < n; i++)
+        name[i] = runs[i].name;
+    for (size_t i = 0; name && new && i < n; i++)
+        experiment_name(new[i], sizeof new[i], name, (const char *const *)l->run, n, i);
+    for (size_t i = 0; name && new && i < n; i++)
+        str_copy(runs[i].name, sizeof runs[i].name, new[i]);
+    int rc = name && new ? 0 : err_set(e, DS_EMEM, "compare: out of memory");
+    mem_free(name);
+    mem_free(new);
+    return rc;
+}
+
 static int read_runs(struct summary *runs, size_t *n, const struct list *l, struct err *e)
 {
     char path[1024];
@@ -201,7 +219,7 @@ static int read_runs(struct summary *runs, size_t *n, const struct list *l, stru
             return rc;
         ++*n;
     }
-    return 0;
+    return name_runs(runs, *n, l, e);
 }
 
 /* The groups of --group, as given. */

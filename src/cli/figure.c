@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/version.h"
 #include "figures/figure.h"
+#include "io/experiment.h"
 
 enum { PNG_BYTES_MAX = 256 << 20 };
 #define STEP_MAX 9007199254740992.0 /* every integer up to it is a double */
@@ -206,6 +207,20 @@ static int open_run(struct opened *o, const char *path, struct err *e)
     return rc;
 }
 
+/* Runs of one name are told apart by their folders. */
+static void name_runs(const struct opened *o)
+{
+    struct runview *view[FIGURE_RUNS_MAX];
+    const char *path[FIGURE_RUNS_MAX];
+    size_t n = 0;
+    for (int i = 0; i < o->n; i++)
+        if (o->run[i].view) {
+            view[n] = o->run[i].view;
+            path[n++] = o->run[i].path;
+        }
+    experiment_name_views(view, path, n);
+}
+
 static int open_runs(struct opened *o, const char *const *paths, int n, struct err *e)
 {
     int rc = 0;
@@ -213,6 +228,8 @@ static int open_runs(struct opened *o, const char *const *paths, int n, struct e
         rc = open_run(o, paths[i], e);
     if (rc < 0)
         close_runs(o);
+    else
+        name_runs(o);
     return rc;
 }
 

@@ -2,8 +2,11 @@
 #include "io/experiment.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/fs.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -160,6 +163,77 @@ const char *experiment_label(char *out, size_t size, const struct runview *const
         str_addf(&all, ", %s", name);
     utf8_sanitise(&clean, str_text(&all), all.len, 48, 0);
     return out;
+}
+
+/* ---- names ---- */
+
+/* Where the last `parts` components of a path begin. */
+static size_t tail_of(const char *path, size_t parts)
+{
+    size_t at = fs_trimmed(path);
+    while (at > 0 && (path[at - 1] != '/' || --parts > 0))
+        at--;
+    return at;
+}
+
+static int has_same_tail(const char *a, const char *b, size_t parts)
+{
+    size_t i = tail_of(a, parts), k = tail_of(b, parts);
+    size_t n = fs_trimmed(a) - i;
+    return n == fs_trimmed(b) - k && memcmp(a + i, b + k, n) == 0;
+}
+
+/* Is b's name that of a, or that with folders in front of it? */
+static int is_namesake(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    return m >= n && strcmp(b + (m - n), a) == 0 && (m == n || b[m - n - 1] == '/');
+}
+
+int experiment_name(char *out, size_t size, const char *const *name, const char *const *path,
+                    size_t n, size_t i)
+{
+    size_t parts = 0, most = 1; /* components that are needed, that there are */
+    for (const char *p = path[i]; *p; p++)
+        most += *p == '/';
+    for (size_t o = 0; o < n; o++)
+        if (o != i && strcmp(path[o], path[i]) != 0 && is_namesake(name[i], name[o]))
+            for (parts += parts == 0; parts <= most && has_same_tail(path[i], path[o], parts);)
+                parts++;
+    if (parts > most)
+        parts = most > 1 ? most : 0;
+    size_t end = fs_trimmed(path[i]), last = tail_of(path[i], 1), at = tail_of(path[i], parts);
+    size_t own = strlen(name[i]) + 1;
+    if (last - at >= own && memcmp(path[i] + last - own, name[i], own - 1) == 0 &&
+        (last - own == at || path[i][last - own - 1] == '/'))
+        last -= own; /* the name is that of the folder */
+    if (parts > 1)
+        snprintf(out, size, "%.*s%s", (int)(last - at), path[i] + at, name[i]);
+    else if (parts == 1)
+        snprintf(out, size, "%s (%.*s)", name[i], (int)(end - last), path[i] + last);
+    else
+        str_copy(out, size, name[i]);
+    return parts > 0;
+}
+
+void experiment_name_views(struct runview *const *view, const char *const *path, size_t n)
+{
+    const char **name = mem_alloc(n ? n : 1, sizeof *name);
+    char **new = mem_alloc(n ? n : 1, sizeof *new);
+    for (size_t i = 0; name && new && i < n; i++)
+        name[i] = view[i]->name ? view[i]->name : "";
+    for (size_t i = 0; name && new && i < n; i++) {
+        char text[1024];
+        if (experiment_name(text, sizeof text, name, path, n, i))
+            new[i] = mem_strdup(text);
+    }
+    for (size_t i = 0; name && new && i < n; i++)
+        if (new[i]) {
+            mem_free(view[i]->name);
+            view[i]->name = new[i];
+        }
+    mem_free(name);
+    mem_free(new);
 }
 
 /* ---- results ---- */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "io/experiment.h"
 #include "io/foreign.h"
 #include "training/job.h"
 #include "tui/appstate.h"
@@ -81,6 +82,18 @@ static void rename_view(struct runview *v, const char *name)
     v->name = own;
 }
 
+/* Runs of one name are told apart by their folders. */
+static void name_runs(const struct app *app)
+{
+    struct runview *view[APP_RUNS_MAX];
+    const char *path[APP_RUNS_MAX];
+    for (size_t i = 0; i < app->runs; i++) {
+        view[i] = app->run[i].view;
+        path[i] = app->run[i].path;
+    }
+    experiment_name_views(view, path, app->runs);
+}
+
 static int add_run(struct app *app, const char *path, struct open_run **out, struct err *e)
 {
     struct runview *view;
@@ -105,6 +118,7 @@ static int add_run(struct app *app, const char *path, struct open_run **out, str
         str_copy(r.dir, sizeof r.dir, path);
     app->run[app->runs++] = r;
     *out = &app->run[app->runs - 1];
+    name_runs(app);
     return 0;
 }
 

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 import time
@@ -226,6 +227,28 @@ def runs_of_other_programs_are_compared_by_what_they_logged():
     assert "2 experiments" in screen and "against steps" in screen, screen
     screen = run("show", "pareto", "curve.csv", "own.mp", "--size", "100x30", "--keys", ":axis wall-time;:metric loss")
     assert "not shown: curve no wall time" in screen, screen
+
+
+@test
+def files_of_one_name_are_told_apart():
+    for folder in ("exp1", "exp2"):
+        os.makedirs(folder)
+        curve(folder + "/metrics.csv")
+    both = ("exp1/metrics.csv", "exp2/metrics.csv")
+    out = run("compare", *both).splitlines()
+    names = ["exp1/metrics", "exp2/metrics"]
+    assert [x.split()[0] for x in out[1:3]] == names, out
+    assert [x["name"] for x in t.run_json("compare", *both)["runs"]] == names
+    screen = run("show", "monitor", *both, "--size", "100x30")
+    assert all(x in screen for x in names), screen
+    shutil.copytree("exp1", "third")
+    pictures = set()
+    for other in ("exp2", "third"):  # differ in the legend alone
+        run("figure", "training", both[0], other + "/metrics.csv", "-o", "figs", "--format", "svg")
+        with open("figs/training.svg") as f:
+            pictures.add(f.read())
+    assert len(pictures) == 2
+    assert t.run_json("compare", both[0])["runs"][0]["name"] == "metrics", "nothing to tell it from"
 
 
 @test

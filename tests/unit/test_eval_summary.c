@@ -44,6 +44,42 @@ static double val_loss(const struct told *told, size_t n, double metric)
     return loss;
 }
 
+T(runs_of_one_name_are_told_apart_by_their_folders)
+{
+    static const struct {
+        const char *path, *name, *want;
+    } set[][3] = {
+        {{"a/metrics.jsonl", "metrics", "a/metrics"},
+         {"b/metrics.jsonl", "metrics", "b/metrics"},
+         {"b/other.jsonl", "other", "other"}},
+        {{"/x/a/v0/metrics.csv", "metrics", "a/v0/metrics"},
+         {"/x/b/v0/metrics.csv", "metrics", "b/v0/metrics"},
+         {"/x/b/v1/metrics.csv", "metrics", "v1/metrics"}},
+        {{"r1/x", "x", "r1/x"}, {"r2/x/", "x", "r2/x"}, {"r2/y", "y", "y"}},
+        {{"r1/x/log.mp", "x", "r1/x"}, {"r2/x/log.mp", "x", "r2/x"}, {"r2/y", "y", "y"}},
+        {{"wandb/run-1", "mine", "mine (run-1)"},
+         {"wandb/run-2/", "mine", "mine (run-2)"},
+         {"wandb/run-2/", "mine", "mine (run-2)"}},
+        {{"x", "x", "x"}, {"r/x", "x", "r/x"}, {"r/yx", "yx", "yx"}},
+        {{"b/metrics.jsonl", "a/metrics", "a/metrics"},
+         {"c/metrics.jsonl", "metrics", "c/metrics"},
+         {"metrics.jsonl", "metrics", "metrics"}},
+    };
+    for (size_t k = 0; k < DS_LEN(set); k++) {
+        const char *name[3], *path[3];
+        char out[64];
+        for (int i = 0; i < 3; i++) {
+            name[i] = set[k][i].name;
+            path[i] = set[k][i].path;
+        }
+        for (size_t i = 0; i < 3; i++) {
+            int is_other = experiment_name(out, sizeof out, name, path, 3, i);
+            t_str(out, set[k][i].want);
+            t_eq(is_other, strcmp(out, name[i]) != 0);
+        }
+    }
+}
+
 T(the_routing_of_an_evaluation_is_dense_only_where_it_says_so)
 {
     char task[] = "val", dense[] = "dense", topk[] = "topk";
