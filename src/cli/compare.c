@@ -192,16 +192,16 @@ static int is_named_before(const struct list *l, size_t i, const struct stat *st
 static int name_runs(struct summary *runs, size_t n, const struct list *l, struct err *e)
 {
     const char **name = mem_alloc(n ? n : 1, sizeof *name);
-    char(*new)[sizeof runs->name] = mem_alloc(n ? n : 1, sizeof *new);
-    for (size_t i = 0; name && new && i < n; i++)
+    char(*apart)[sizeof runs->name] = mem_alloc(n ? n : 1, sizeof *apart);
+    for (size_t i = 0; name && apart && i < n; i++)
         name[i] = runs[i].name;
-    for (size_t i = 0; name && new && i < n; i++)
-        experiment_name(new[i], sizeof new[i], name, (const char *const *)l->run, n, i);
-    for (size_t i = 0; name && new && i < n; i++)
-        str_copy(runs[i].name, sizeof runs[i].name, new[i]);
-    int rc = name && new ? 0 : err_set(e, DS_EMEM, "compare: out of memory");
+    for (size_t i = 0; name && apart && i < n; i++)
+        experiment_name(apart[i], sizeof apart[i], name, (const char *const *)l->run, n, i);
+    for (size_t i = 0; name && apart && i < n; i++)
+        str_copy(runs[i].name, sizeof runs[i].name, apart[i]);
+    int rc = name && apart ? 0 : err_set(e, DS_EMEM, "compare: out of memory");
     mem_free(name);
-    mem_free(new);
+    mem_free(apart);
     return rc;
 }
 

@@ -219,21 +219,21 @@ int experiment_name(char *out, size_t size, const char *const *name, const char 
 void experiment_name_views(struct runview *const *view, const char *const *path, size_t n)
 {
     const char **name = mem_alloc(n ? n : 1, sizeof *name);
-    char **new = mem_alloc(n ? n : 1, sizeof *new);
-    for (size_t i = 0; name && new && i < n; i++)
+    char **apart = mem_alloc(n ? n : 1, sizeof *apart);
+    for (size_t i = 0; name && apart && i < n; i++)
         name[i] = view[i]->name ? view[i]->name : "";
-    for (size_t i = 0; name && new && i < n; i++) {
+    for (size_t i = 0; name && apart && i < n; i++) {
         char text[1024];
         if (experiment_name(text, sizeof text, name, path, n, i))
-            new[i] = mem_strdup(text);
+            apart[i] = mem_strdup(text);
     }
-    for (size_t i = 0; name && new && i < n; i++)
-        if (new[i]) {
+    for (size_t i = 0; name && apart && i < n; i++)
+        if (apart[i]) {
             mem_free(view[i]->name);
-            view[i]->name = new[i];
+            view[i]->name = apart[i];
         }
     mem_free(name);
-    mem_free(new);
+    mem_free(apart);
 }
 
 /* ---- results ---- */
