@@ -9,6 +9,7 @@ struct exit_row {
     int layers;
     double loss, bits_per_byte, accuracy, answer_accuracy, answer_loss, depth_mean;
     double block_ratio, flops_ratio, time_ratio, decode_time_ratio; /* relative to all layers */
+    double flops_dense_per_token; /* of all layers */
     double prefill_ms, decode_ms; /* per token: the ratios times all layers' median */
     struct measure_part by_needed[MEASURE_NEEDED_MAX]; /* answers of 1, 2, ... hops */
 };

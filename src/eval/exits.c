@@ -38,6 +38,7 @@ static int fill_row(struct exit_table *t, struct exit_row *x, struct ppl *p,
     memcpy(x->by_needed, m->by_needed, sizeof x->by_needed);
     x->block_ratio = measure_block_ratio(m);
     x->flops_ratio = measure_model_ratio(m);
+    x->flops_dense_per_token = scalar_of(m, "flops_dense_per_token");
     x->time_ratio = m->time_ratio;
     x->decode_time_ratio = m->decode_ratio;
     x->prefill_ms = 1e3 * m->time_dense * m->time_ratio;

@@ -607,12 +607,13 @@ def exits_are_evaluated_one_by_one_and_in_a_table():
     assert x["rows"][0]["block_ratio"] <= 2 / 6 + 1e-9
     for exit in (3, 6):
         one = run_json(*words, "exit.layer=%d" % exit)
-        assert one["exit"] == exit and one["loss"] == x["rows"][exit - 2]["loss"], (one, x)
+        row = x["rows"][exit - 2]
+        assert one["exit"] == exit and all(one[k] == row[k] for k in ("loss", "flops_ratio", "flops_dense_per_token")), (one, x)
     assert "exit" not in run_json(*words) and run_json(*words)["loss"] == x["rows"][4]["loss"]
     assert "1 head, 5 eval" in run("inspect", "exits.mp")
     assert "exit after 3 of 6 layers" in run(*words, "exit.layer=3")
     table = run(*words, "exit.layer=2..3", "routing=dense")
-    assert "prefill time" in table and "answers" not in table and "dense routing" in table, table
+    assert "prefill time" in table and "answers" not in table and "dense routing" in table and "dense_per" not in table, table
     assert '"depth":2' in run("trace", "edp", "--text", "x y", "--json", "exit.layer=2", "routing=dense")
     for bad in ("7", "2..7"):
         refused("must be at most 6, the model's layers", *words, "exit.layer=" + bad, code=1)

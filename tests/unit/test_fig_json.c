@@ -415,6 +415,16 @@ T(a_sweep_over_exits_and_an_array_are_several_evaluations)
     refuses("exit_rules", DS_ENOTFOUND, "fixed depth: no number 'answer_loss'");
     refuses("hops_accuracy", DS_ENOTFOUND, "no vector 'accuracy_by_k'");
     clear();
+    add("shallow.json",
+        "{\"task\":\"exits\",\"method\":\"dense\",\"routing\":\"causal\",\"layers\":2,\"rows\":["
+        "{\"exit\":2,\"answer_loss\":2,\"flops_ratio\":1,\"flops_dense_per_token\":200}]}");
+    add("deep.json",
+        "{\"task\":\"exits\",\"method\":\"dense\",\"routing\":\"causal\",\"layers\":4,\"rows\":["
+        "{\"exit\":4,\"answer_loss\":1,\"flops_ratio\":1,\"flops_dense_per_token\":400}]}");
+    f = draw_over("exit_rules", NULL, "flops_ratio");
+    shows(&f, "\"0.5\"", 1);
+    figure_release(&f);
+    clear();
     struct fake one = {"halt", "dense", NULL, NULL, 1, 6, 2, 0, 2, NULL}, two = one;
     two.exit = 4;
     two.depth = 4;

@@ -11,7 +11,7 @@
 
 #define AT(field) offsetof(struct exit_row, field)
 static const struct {
-    const char *key, *title;
+    const char *key, *title; /* no title: not in the table */
     size_t offset;
     int digits, is_optional; /* optional: no column where no row knows it */
 } columns[] = {
@@ -23,6 +23,7 @@ static const struct {
     {"depth_mean", "depth", AT(depth_mean), 2, 0},
     {"block_ratio", "blocks", AT(block_ratio), 3, 0},
     {"flops_ratio", "FLOPs", AT(flops_ratio), 3, 0},
+    {"flops_dense_per_token", NULL, AT(flops_dense_per_token), 0, 1},
     {"time_ratio", "prefill time", AT(time_ratio), 3, 1},
     {"decode_time_ratio", "decode time", AT(decode_time_ratio), 3, 1},
     {"prefill_ms", "prefill ms", AT(prefill_ms), 3, 1},
@@ -40,7 +41,7 @@ static int is_shown(const struct exit_table *t, size_t column)
     int known = !columns[column].is_optional;
     for (size_t i = 0; i < t->n; i++)
         known |= !isnan(value_of(&t->row[i], column));
-    return known;
+    return known && columns[column].title;
 }
 
 void exit_table_print(struct str *out, const struct subject *s, const struct ppl_options *o,
