@@ -240,12 +240,12 @@ enum { BAR_ROWS_MIN = 12 };
 
 static void draw_bar(struct app *app, struct area line)
 {
-    const char *title[APP_VIEWS_MAX];
+    struct tab tab[APP_VIEWS_MAX];
     int x[APP_VIEWS_MAX], cols[APP_VIEWS_MAX], n = 0, hidden = 0, end = 1;
     for (; n < APP_VIEWS_MAX && view_registry[n]; n++)
-        title[n] = view_registry[n]->title;
+        tab[n] = (struct tab){view_registry[n]->title, view_registry[n]->brief};
     int current = app->pane[app->focus].current;
-    tabs_fit(title, n, current, APP_NUMBER_KEYS, line.cols - 2, x, cols);
+    tabs_fit(tab, n, current, APP_NUMBER_KEYS, line.cols - 2, x, cols);
     for (int i = 0; i < n; i++) {
         int from = 1 + x[i], at = from;
         struct ink k = ink(ROLE_HINT), number = ink(ROLE_HINT_KEY);
@@ -261,7 +261,7 @@ static void draw_bar(struct app *app, struct area line)
         if (i < APP_NUMBER_KEYS)
             at += 1 + area_textf(line, 0, at, -1, number, "%d", i + 1);
         if (at < end)
-            area_bytes(line, 0, at, -1, k, title[i], (size_t)(end - at));
+            area_bytes(line, 0, at, -1, k, tab[i].title, (size_t)(end - at));
     }
     const struct key *all = keys_command(keys_global, "view", 4);
     if (hidden && all) { /* the picker has the rest */

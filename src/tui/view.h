@@ -55,9 +55,10 @@ enum { VIEW_WORDS = 16 };
  * the marked ones and without any all that are open. */
 enum figure_runs { FIGURE_OF_SHOWN, FIGURE_OF_ONE, FIGURE_OF_OPEN };
 struct view_ops {
-    const char *name;       /* "monitor": command and file name */
-    const char *title;      /* "Monitor" */
-    const char *summary;    /* one line: what the view is for */
+    const char *name;    /* "monitor": command and file name */
+    const char *title;   /* "Monitor" */
+    int brief;           /* first cells of the title that stand for it in a narrow bar; 0 = all */
+    const char *summary; /* one line: what the view is for */
     const struct key *keys; /* ends with a NULL command; NULL = none */
     size_t state_size;
     int shows_probes; /* those of a run on another machine are fetched while such a view is open */

@@ -149,12 +149,16 @@ void columns_head(struct area a, int y, const struct column *c, int n, const int
 void columns_text(struct area a, int y, const struct column *c, int i, const int *width,
                   const int *x, struct ink k, const char *text);
 
+struct tab {
+    const char *title;
+    int brief; /* first cells of the title that stand for it; 0 = all */
+};
 /* Start and width of each tab of a bar of `cols` cells; the first `numbered` begin with a digit and
- * a blank.  What does not fit is cut: all titles to one length (3 at least), then those of tabs without
- * a number away, then all, except that of the current tab.  A tab without number and title is hidden (width 0), and 4 cells at the end
- * of the bar are then free for their count. */
-void tabs_fit(const char *const *title, int n, int current, int numbered, int cols, int *x,
-              int *width);
+ * a blank.  What does not fit becomes shorter in this order: gaps, titles to their brief forms, those of
+ * tabs without a number away, titles to 3 cells at least and then away, except that of the current
+ * tab.  A tab without number and title is hidden (width 0), and 4 cells at the end of the bar are
+ * then free for their count. */
+void tabs_fit(const struct tab *t, int n, int current, int numbered, int cols, int *x, int *width);
 
 /* ---- text entry ---- */
 struct field {

@@ -493,9 +493,10 @@ T(terminals_with_one_byte_per_cell_get_ascii_and_no_private_modes)
     t_eq(term_console_rune(0x2588), 0x2588);
 }
 
-static const char *const thirteen[] = {"Home",    "Monitor", "Depth map", "Stepper", "Signals",
-                                       "FLOPs",   "Compare", "Timeline",  "Pareto",  "Generate",
-                                       "Figures", "Log",     "Help"};
+static const struct tab thirteen[] = {
+    {"Home", 0},    {"Monitor", 0}, {"Depth map", 5}, {"Stepper", 4}, {"Signals", 0},
+    {"FLOPs", 0},   {"Compare", 4}, {"Timeline", 4},  {"Pareto", 0},  {"Generate", 0},
+    {"Figures", 0}, {"Log", 0},     {"Help", 0}};
 enum { TABS = (int)DS_LEN(thirteen) };
 
 T(tabs_never_overlap_nor_leave_the_bar)
@@ -514,33 +515,43 @@ T(tabs_never_overlap_nor_leave_the_bar)
         }
 }
 
-T(tabs_show_titles_then_cut_ones_then_numbers)
+static void titles_are(const int *width, int is_brief, int shown)
+{
+    for (int i = 0; i < TABS; i++) {
+        int len =
+            is_brief && thirteen[i].brief ? thirteen[i].brief : (int)strlen(thirteen[i].title);
+        t_eq(width[i], i < shown ? len + (i < 9 ? 2 : 0) : 0);
+    }
+}
+
+T(tabs_show_titles_then_brief_ones_then_cut_ones_then_numbers)
 {
     int x[TABS], width[TABS];
     tabs_fit(thirteen, TABS, 2, 9, 200, x, width);
-    for (int i = 0; i < TABS; i++)
-        t_eq(width[i], (int)strlen(thirteen[i]) + (i < 9 ? 2 : 0));
-    tabs_fit(thirteen, TABS, 2, 9, 118, x, width);
-    for (int i = 0; i < TABS; i++) /* narrower gaps first */
-        t_true(width[i] == (int)strlen(thirteen[i]) + (i < 9 ? 2 : 0));
+    titles_are(width, 0, TABS);
+    t_eq(x[1], width[0] + 2);
+    tabs_fit(thirteen, TABS, 2, 9, 118, x, width); /* narrower gaps first */
+    titles_are(width, 0, TABS);
     t_eq(x[1], width[0] + 1);
     tabs_fit(thirteen, TABS, 2, 9, 100, x, width);
-    t_eq(width[2], 2 + 9); /* the current title stays whole */
-    t_eq(width[1], width[3]);
-    t_true(width[1] >= 2 + 4 && width[1] < 2 + 7 && width[12] == 4);
-    tabs_fit(thirteen, TABS, 2, 9, 68, x, width); /* not all: those without a number leave */
+    titles_are(width, 1, TABS);
+    tabs_fit(thirteen, TABS, 2, 9, 96, x, width); /* not all: those without a number leave */
+    titles_are(width, 0, 9);
+    tabs_fit(thirteen, TABS, 7, 9, 78, x, width);
+    titles_are(width, 1, 9);
+    t_true(x[8] + width[8] <= 74);
+    tabs_fit(thirteen, TABS, 2, 9, 68, x, width);
     for (int k = 0; k < 9; k++)
-        t_true(width[k] >= 2 + 3);
-    for (int k = 9; k < TABS; k++)
-        t_eq(width[k], 0);
-    t_true(x[8] + width[8] <= 64);
-    tabs_fit(thirteen, TABS, 2, 9, 60, x, width);
+        t_true(width[k] >= 2 + 3 && width[k] <= 2 + 5);
+    t_eq(width[1], 2 + 4);
+    t_eq(width[9], 0);
+    tabs_fit(thirteen, TABS, 2, 9, 50, x, width);
     t_eq(width[0], 1);
-    t_eq(width[2], 2 + 9);
+    t_eq(width[2], 2 + 5);
     t_eq(width[8], 1);
     t_eq(width[9], 0); /* no number and no title: only in the picker */
-    t_true(x[8] + 1 + 4 <= 60);
-    tabs_fit(thirteen, TABS, 9, 9, 60, x, width);
+    t_true(x[8] + 1 + 4 <= 50);
+    tabs_fit(thirteen, TABS, 9, 9, 50, x, width);
     t_eq(width[9], 8); /* unless it is the current one */
 }
 

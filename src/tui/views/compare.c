@@ -357,7 +357,7 @@ static const struct setting compare_view_settings[] = {
 };
 
 const struct view_ops view_compare = {
-    .name = "compare",  .title = "Compare",
+    .name = "compare",  .title = "Compare",  .brief = 4,
     .summary = "Two models, checkpoints, methods or traces on one text: maps side by side, their difference, and its effect.",
     .keys = compare_keys,  .settings = compare_view_settings,  .state_size = sizeof(struct compare),  .shows_probes = 1,
     .open = compare_open,  .close = compare_close,  .draw = compare_draw,  .event = compare_event,

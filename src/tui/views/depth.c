@@ -320,7 +320,7 @@ static const struct setting depth_settings[] = {
 };
 
 const struct view_ops view_depth = {
-    .name = "depth",  .title = "Depth map",
+    .name = "depth",  .title = "Depth map",  .brief = 5,
     .summary = "Tokens x layers of the newest probe: which cells were executed or skipped, and every recorded value.",
     .keys = depth_keys,  .settings = depth_settings,  .state_size = sizeof(struct depth),  .shows_probes = 1,
     .figure_words = depth_words,

@@ -584,7 +584,7 @@ static const struct setting stepper_settings[] = {
 };
 
 const struct view_ops view_stepper = {
-    .name = "stepper",  .title = "Stepper",
+    .name = "stepper",  .title = "Stepper",  .brief = 4,
     .summary = "A model on your own text: step through tokens and layers, force cells, move the threshold, generate.",
     .keys = stepper_keys,  .settings = stepper_settings,  .state_size = sizeof(struct stepper),
     .open = stepper_open,  .close = stepper_close,  .draw = stepper_draw,  .event = stepper_event,

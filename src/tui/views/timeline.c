@@ -577,7 +577,7 @@ static const struct setting timeline_settings[] = {
 };
 
 const struct view_ops view_timeline = {
-    .name = "timeline",  .title = "Timeline",
+    .name = "timeline",  .title = "Timeline",  .brief = 4,
     .summary = "Probes over training: executed share of every layer and step, collapse and specialisation named, the depth map of any step.",
     .keys = timeline_keys,  .settings = timeline_settings,  .state_size = sizeof(struct view_of_time),  .shows_probes = 1,
     .open = timeline_open,  .close = timeline_close,  .draw = timeline_draw,  .event = timeline_event,

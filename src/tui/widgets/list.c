@@ -1,4 +1,5 @@
 /* Lists, tables and scrolled text, with cursor and scroll position. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -125,45 +126,42 @@ void columns_text(struct area a, int y, const struct column *c, int i, const int
         area_text(room, 0, 0, -1, k, text);
 }
 
-enum { TAB_TITLE_MIN = 3, TAB_COUNT_COLS = 4 };
+enum { TAB_COUNT_COLS = 4 };
 
-/* Lays out the tabs `gap` cells apart, with titles cut to `cut` cells, those of tabs without a number
- * to `rest`; the cells used. */
-static int tabs_place(const char *const *title, int n, int current, int numbered, int cut, int rest,
-                      int gap, int *x, int *width)
+/* How tabs are laid out: cells between them, the most of a title, 1: as short as is understood, 1:
+ * those without a number are left out. */
+struct tab_style {
+    int gap, cut, is_brief, drops_rest;
+};
+
+/* The cells used. */
+static int tabs_place(const struct tab *t, int n, int current, int numbered, struct tab_style s,
+                      int *x, int *width)
 {
     int at = 0, is_all = 1;
     for (int i = 0; i < n; i++) {
-        int len = (int)strlen(title[i]), digit = i < numbered;
-        int most = digit ? cut : rest;
+        int digit = i < numbered, most = !digit && s.drops_rest ? 0 : s.cut;
+        int len = s.is_brief && t[i].brief ? t[i].brief : (int)strlen(t[i].title);
         len = i == current || len < most ? len : most;
         x[i] = at;
         width[i] = digit + (digit && len) + len;
-        at += width[i] ? width[i] + gap : 0;
+        at += width[i] ? width[i] + s.gap : 0;
         is_all &= width[i] > 0;
     }
-    return at - gap + (is_all ? 0 : TAB_COUNT_COLS);
+    return at - s.gap + (is_all ? 0 : TAB_COUNT_COLS);
 }
 
-void tabs_fit(const char *const *title, int n, int current, int numbered, int cols, int *x,
-              int *width)
+void tabs_fit(const struct tab *t, int n, int current, int numbered, int cols, int *x, int *width)
 {
-    int longest = 0, cut, gap = 2;
-    for (int i = 0; i < n; i++)
-        longest = (int)strlen(title[i]) > longest ? (int)strlen(title[i]) : longest;
-    cut = longest;
-    while (cut >= TAB_TITLE_MIN &&
-           tabs_place(title, n, current, numbered, cut, cut, gap, x, width) > cols) {
-        cut -= gap == 1; /* the gaps shrink before the titles do */
-        gap = 1;
-    }
-    if (cut < TAB_TITLE_MIN) /* the tabs without a number leave before the other titles do */
-        for (cut = longest; cut >= TAB_TITLE_MIN; cut--)
-            if (tabs_place(title, n, current, numbered, cut, 0, 1, x, width) <= cols)
-                break;
-    if (cut < TAB_TITLE_MIN)
-        (void)tabs_place(title, n, current, numbered, 0, 0, 2, x, width);
+    static const struct tab_style style[] = {
+        {2, INT_MAX, 0, 0}, {1, INT_MAX, 0, 0}, {1, INT_MAX, 1, 0}, {1, INT_MAX, 0, 1},
+        {1, INT_MAX, 1, 1}, {1, 6, 1, 1},       {1, 5, 1, 1},       {1, 4, 1, 1},
+        {1, 3, 1, 1},       {2, 0, 1, 1},
+    };
+    size_t k = 0;
     int has_hidden = 0;
+    while (tabs_place(t, n, current, numbered, style[k], x, width) > cols && k + 1 < DS_LEN(style))
+        k++;
     for (int i = 0; i < n; i++)
         has_hidden |= width[i] == 0;
     cols -= has_hidden ? TAB_COUNT_COLS : 0;
