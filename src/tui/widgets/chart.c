@@ -253,9 +253,29 @@ static void draw_reference(struct paint *p)
     p->dots.layer++;
     for (int x = 0; x < p->width; x += 3)
         dots_point(&p->dots, x, y, ROLE_REFERENCE);
-    if (p->c->reference_label && p->plot.rows >= 8)
-        area_right(p->plot, y / 4 > 0 ? y / 4 - 1 : 0, p->plot.cols, ink(ROLE_REFERENCE),
-                   p->c->reference_label);
+}
+
+static int is_blank(struct area a, int y, int x, int cols)
+{
+    int blank = y >= 0 && y < a.rows && x >= 0 && x + cols <= a.cols;
+    for (int i = 0; blank && i < cols; i++)
+        blank = a.canvas->cell[(a.y + y) * a.canvas->cols + a.x + x + i].rune == ' ';
+    return blank;
+}
+
+/* The name of the reference above or below its line, where no curve is in the way. */
+static void draw_reference_label(struct paint *p)
+{
+    if (!isfinite(p->c->reference) || !p->c->reference_label || p->plot.rows < 8)
+        return;
+    int y = y_dot(p, p->c->reference) / 4, cols = (int)strlen(p->c->reference_label);
+    for (int k = 0; k < 4; k++) {
+        int row = k % 2 ? y + 1 : y - 1, x = k / 2 ? 0 : p->plot.cols - cols;
+        if (is_blank(p->plot, row, x, cols)) {
+            area_text(p->plot, row, x, -1, ink(ROLE_REFERENCE), p->c->reference_label);
+            return;
+        }
+    }
 }
 
 static void draw_events(struct paint *p)
@@ -360,6 +380,7 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     draw_events(&p);
     draw_marks(&p);
     draw_letters(&p);
+    draw_reference_label(&p);
     if (out)
         *out = (struct chart_view){p.plot, p.x.lo, p.x.hi, p.y.lo, p.y.hi};
 out:
