@@ -132,9 +132,8 @@ void selector_counts(struct selector *x, route_count_fn *each, void *ctx)
 void selector_learn(struct selector *x, double ema)
 {
     for (int l = 0; l < x->router.L; l++) {
-        double now = x->seen[l] > 0 ? x->above[l] / x->seen[l] - x->capacity : 0;
-        if (x->seen[l] > 0 && quantiles_known(&x->table, l))
-            x->excess[l] = isnan(x->excess[l]) ? now : ema * x->excess[l] + (1 - ema) * now;
+        int is_known = x->seen[l] > 0 && quantiles_known(&x->table, l);
+        x->excess[l] = is_known ? x->above[l] / x->seen[l] - x->capacity : (double)NAN;
     }
     quantiles_update(&x->table, ema);
 }

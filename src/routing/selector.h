@@ -16,7 +16,7 @@ struct selector {
     double cut;                 /* threshold of the current layer; NaN when by rank */
     uint8_t *want, *here, *top; /* (R) chosen; not exited; chosen by rank without noise */
     real *row;                  /* (R) scratch; free for the caller between calls */
-    double *excess;             /* (L) running (inference share - capacity); NaN = unknown */
+    double *excess;             /* (L) of the step: inference share - capacity; NaN = unknown */
     double *above, *seen;       /* (L) of the step: scores above the stored threshold, of so many */
 };
 

@@ -10,10 +10,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/runview.h"
 #include "t.h"
 #include "training/trainer.h"
 
-enum { KEYS_MAX = 40, STEPS = 14 };
+enum { KEYS_MAX = 40, STEPS = 14, VALUES_MAX = 100 };
 
 /* About 150 windows of 33 tokens: an epoch ends inside a batch of 13. */
 static const char *const tiny[] = {
@@ -24,7 +25,7 @@ static const char *const tiny[] = {
     "train.eval_every=5",    "train.eval_tokens=64",  "train.final_tokens=64",
     "train.samples=16",      "train.time_rounds=1",   "train.probes=1",
     "train.probe_tokens=16", "train.probe_every=4",   "train.checkpoint_every=5",
-    "train.keep=20",
+    "train.keep=20",         "train.layer_every=1",
 };
 
 struct plan_of_run {
@@ -128,6 +129,66 @@ static void same_end(const char *a, const char *b)
     }
 }
 
+/* The values of a series that no resume has superseded, in order. */
+static size_t current_values(const struct series *s, int64_t *step, double *value)
+{
+    size_t n = 0;
+    for (size_t i = 0; s && i < s->n && n < VALUES_MAX; i++)
+        if (!s->is_old[i]) {
+            step[n] = s->step[i];
+            value[n++] = s->value[i];
+        }
+    return n;
+}
+
+static const float *layers_at(const struct layer_series *s, int64_t step)
+{
+    for (size_t i = s ? s->n : 0; i-- > 0;)
+        if (s->step[i] == step)
+            return s->value + i * (size_t)s->layers;
+    return NULL;
+}
+
+static int is_timed(const char *name)
+{
+    return strstr(name, "time") || strstr(name, "tok_s") || strstr(name, "_ms") ||
+           strstr(name, "_share") || strstr(name, "mfu");
+}
+
+/* The metrics and the values by layer of every step are the same, apart from times. */
+static void same_records(const char *a, const char *b)
+{
+    struct runview *v[2];
+    struct err e = {0};
+    int64_t step[2][VALUES_MAX];
+    double value[2][VALUES_MAX];
+    size_t n[2];
+    for (int i = 0; i < 2; i++)
+        t_ok(runview_read(&v[i], i ? b : a, &e), &e);
+    t_true(v[0]->n_series > 5 && v[0]->n_layer > 1);
+    for (size_t k = 0; k < v[0]->n_series; k++) {
+        const char *name = v[0]->series[k].name;
+        if (is_timed(name))
+            continue;
+        for (int i = 0; i < 2; i++)
+            n[i] = current_values(runview_series(v[i], name), step[i], value[i]);
+        t_truef(n[0] == n[1] && memcmp(step[0], step[1], n[0] * sizeof **step) == 0 &&
+                    memcmp(value[0], value[1], n[0] * sizeof **value) == 0,
+                "%s of %s and %s differs", name, a, b);
+    }
+    for (size_t k = 0; k < v[0]->n_layer; k++) {
+        const struct layer_series *x = &v[0]->layer[k];
+        for (size_t i = 0; i < x->n; i++) {
+            const float *other = layers_at(runview_layer(v[1], x->name), x->step[i]);
+            size_t row = (size_t)x->layers;
+            t_truef(other && memcmp(other, x->value + i * row, row * sizeof *other) == 0,
+                    "%s of %s and %s differs at step %" PRId64, x->name, a, b, x->step[i]);
+        }
+    }
+    runview_free(v[0]);
+    runview_free(v[1]);
+}
+
 /* Uninterrupted; stopped at 6 (not a checkpoint step) and 9; killed at 7 and at 13, one step before
  * the end. */
 static void check_case(const char *a, const char *b, const char *c, const char *d)
@@ -147,6 +208,7 @@ static void check_case(const char *a, const char *b, const char *c, const char *
     p.stop_at = 0;
     t_ok(go(dir[1], &p, 1, &e), &e);
     same_end(dir[0], dir[1]);
+    same_records(dir[0], dir[1]);
 
     p.kill = 1;
     p.stop_at = 7;
@@ -156,6 +218,7 @@ static void check_case(const char *a, const char *b, const char *c, const char *
     p.stop_at = 0;
     t_ok(go(dir[2], &p, 1, &e), &e);
     same_end(dir[0], dir[2]);
+    same_records(dir[0], dir[2]);
 }
 
 T(acceptance_11_resume_equals_uninterrupted_edp_learned_thresholds)
@@ -195,6 +258,13 @@ T(a_resume_repeats_the_layers_dropped_and_the_exits_of_each_step)
                "train.exit_loss=rotate");
     check_case("model.method=edp", "train.exit_loss=random", "train.exit_scale=1", NULL);
     check_case("model.method=dense", "train.exit_loss=gradual", "train.recompute=true", NULL);
+}
+
+T(a_resume_keeps_what_routers_know_of_earlier_steps)
+{
+    check_case("model.method=hat", "hat.phase=full", "hat.exits=on", NULL);
+    check_case("model.method=dtf", NULL, NULL, NULL);
+    check_case("model.method=mod", NULL, NULL, NULL);
 }
 
 T(acceptance_11_resume_equals_uninterrupted_at_any_number_of_threads)

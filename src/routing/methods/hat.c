@@ -178,7 +178,7 @@ static const struct metric hat_metrics[] = {
     [M_SHARE] = {"ffn_share", "", "share of rows whose FFN ran", METRIC_LAYER},
     [M_EXIT] = {"exit_rate", "", "share of rows that exit at this layer", METRIC_LAYER},
     [M_ENTROPY] = {"router_entropy", "nats", "mean entropy of p", METRIC_LAYER},
-    [M_COMPLIANCE] = {"compliance", "", "|running inference share - capacity|", METRIC_LAYER},
+    [M_COMPLIANCE] = {"compliance", "", "share at inference, by the stored thresholds, - capacity", METRIC_LAYER},
     [M_T_FWD] = {"exit_temperature", "", "forward temperature of the exit gate", METRIC_LAYER},
     [M_SCORE] = {"score", "", "router score", METRIC_CELL},
     [M_THRESHOLD] = {"threshold", "", "threshold that the score is compared with", METRIC_CELL},
@@ -473,7 +473,6 @@ static void layer_metrics(struct route *r, int l, int active)
     int g = exits_at(&s->exits, l), R = r->pass.R > 0 ? r->pass.R : 1;
     r->metric[M_SHARE][l] = (double)active / R;
     r->metric[M_ENTROPY][l] = linear_router_entropy(&s->choice.router, l, s->choice.here);
-    r->metric[M_COMPLIANCE][l] = fabs(s->choice.excess[l]);
     r->metric[M_EXIT][l] = exits_share(&s->exits, l);
     r->metric[M_T_FWD][l] = g < 0 ? (double)NAN : exits_temperature(&s->exits, g);
 }
@@ -624,7 +623,7 @@ static void hat_update(struct route *r)
     selector_learn(&s->choice, opts_of(r)->ema);
     exits_update(&s->exits, opts_of(r)->ema);
     for (int l = 0; l < r->L; l++)
-        r->metric[M_COMPLIANCE][l] = fabs(s->choice.excess[l]);
+        r->metric[M_COMPLIANCE][l] = s->choice.excess[l];
 }
 
 static int hat_calibrate(struct route *r, int begin, struct err *e)
