@@ -15,7 +15,7 @@ struct cli_option alerts_options[] = {
 };
 
 static const char usage_after[] =
-    "\nAlerts that the run recorded (alert.* of its settings), and those that the rules of\n"
+    "\nAlerts that the run recorded (alert.* of its settings), and those that the rules of "
     "$XDG_CONFIG_HOME/depthscope/settings.yaml find now in a run that has not ended.\n";
 
 struct found {

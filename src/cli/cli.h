@@ -62,6 +62,15 @@ int cli_run_name(const char **name, const char *given, struct err *e) DS_CHECK;
 const char *cli_run_hint(const char *word, int commands_too, char *out, size_t size);
 /* Columns of the terminal on standard output, `none` when it is not a terminal. */
 int cli_columns(int none);
+/* Appends text from column `at`, wrapped before column `width` (0: not), continuation lines indented
+ * to `indent`. */
+void cli_add_wrapped(struct str *out, const char *text, int at, int indent, int width);
+/* A line of help: `left`, and the text from `column` (nearer on a narrow terminal), below it where
+ * `left` is longer. */
+void cli_add_entry(struct str *out, const char *left, const char *text, int column, int width);
+/* Appends lines, each wrapped before column `width` (0: not) and continued where its last column of
+ * text begins. */
+void cli_add_lines(struct str *out, const char *text, int width);
 
 /* Text from outside, safe for a terminal, at most `cells` wide (-1: no limit). */
 void cli_add_safe(struct str *out, const char *text, size_t n, int cells);

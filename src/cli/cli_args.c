@@ -215,26 +215,48 @@ void cli_help_after(const char *text)
     help_after = text;
 }
 
+static void add_option(struct str *out, const struct cli_option *o, int width)
+{
+    const char *help = o->help ? o->help : "", *gap = o->has_value ? strstr(help, "  ") : NULL;
+    char left[80];
+    int n = gap ? (int)(gap - help) : o->has_value && !strchr(help, ' ') ? (int)strlen(help) : 0;
+    snprintf(left, sizeof left, "  %s%s%s%.*s", strlen(o->name) > 1 ? "--" : "-", o->name,
+             n > 0 ? " " : "", n, help);
+    cli_add_entry(out, left, gap ? gap + 2 : help + n, 22, width);
+}
+
 void cli_usage(const char *command, const struct cli_option *options)
 {
+    static const struct cli_option every[] = {
+        {.name = "help", .help = "show this help; also -h"},
+        {.name = "version", .help = "show the version; also -V"},
+    };
     const struct command *c = commands;
+    struct str out = {0};
+    int width = cli_columns(0), program = is_program(command);
     while (c->name && strcmp(c->name, command) != 0)
         c++;
-    if (is_program(command))
-        printf(
-            "depthscope [RUN|TRACE|MODEL|- ...]\n    the workbench; without arguments, its Home\n");
-    else
-        printf("depthscope %s %s\n", command, c->name ? c->args : "");
-    if (c->name)
-        printf("    %s\n", c->summary);
+    str_addf(&out, "depthscope%s%s", program ? "" : " ", program ? "" : command);
+    cli_add_wrapped(&out,
+                    program   ? "[RUN|TRACE|MODEL|- ...]"
+                    : c->name ? c->args
+                              : "",
+                    10 + (program ? 0 : 1 + (int)strlen(command)), 6, width);
+    str_add_char(&out, '\n');
+    if (program || c->name) {
+        str_add(&out, "    ");
+        cli_add_wrapped(&out, program ? "the workbench; without arguments, its Home" : c->summary,
+                        4, 4, width);
+        str_add_char(&out, '\n');
+    }
     for (const struct cli_option *o = options; o && o->name; o++)
-        printf("  %s%-*s %s\n", strlen(o->name) > 1 ? "--" : "-", strlen(o->name) > 1 ? 14 : 15,
-               o->name, o->help ? o->help : "");
-    printf("  --%-14s %s\n", "help", "show this help; also -h");
-    printf("  --%-14s %s\n", "version", "show the version; also -V");
-    if (help_after)
-        fputs(help_after, stdout);
+        add_option(&out, o, width);
+    for (size_t i = 0; i < DS_LEN(every); i++)
+        add_option(&out, &every[i], width);
+    cli_add_lines(&out, help_after ? help_after : "", width);
     for (size_t i = 0; i < DS_LEN(examples); i++)
         if (strcmp(command, examples[i].command) == 0)
-            fputs(examples[i].text, stdout);
+            str_add(&out, examples[i].text);
+    fputs(str_text(&out), stdout);
+    str_release(&out);
 }

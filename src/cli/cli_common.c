@@ -251,3 +251,63 @@ int cli_report(int argc, char **argv, struct cli_option *options,
     }
     return cli_print(&out);
 }
+
+/* ---- help ---- */
+
+void cli_add_wrapped(struct str *out, const char *text, int at, int indent, int width)
+{
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        if (width > 0 && at > indent && at + 1 + n > width) {
+            str_addf(out, "\n%*s", indent, "");
+            at = indent;
+        } else if (at > indent) {
+            str_add_char(out, ' ');
+            at++;
+        }
+        str_add_bytes(out, p, (size_t)n);
+        at += n;
+        p += n + (p[n] == ' ');
+    }
+}
+
+void cli_add_entry(struct str *out, const char *left, const char *text, int column, int width)
+{
+    int cells = (int)strlen(left), is_long;
+    if (width > 0 && width < 60)
+        column = 6;
+    is_long = cells + 2 > column;
+    str_add(out, left);
+    if (text[0]) {
+        if (is_long && width > 0)
+            str_add_char(out, '\n');
+        str_addf(out, "%*s", !is_long ? column - cells : width > 0 ? column : 2, "");
+        cli_add_wrapped(out, text, column, column, width);
+    }
+    str_add_char(out, '\n');
+}
+
+/* Where the text begins that follows blanks: at the start, or two of them in the first half. */
+static int text_column(const char *line, int n, int width)
+{
+    int column = (int)strspn(line, " ");
+    for (int i = column; i + 3 < n && i + 2 <= width / 2; i++)
+        if (line[i] == ' ' && line[i + 1] == ' ' && line[i + 2] != ' ')
+            column = i + 2;
+    return column < n ? column : 0;
+}
+
+void cli_add_lines(struct str *out, const char *text, int width)
+{
+    for (const char *p = text; *p;) {
+        struct str rest = {0};
+        int n = (int)strcspn(p, "\n"), column = text_column(p, n, width);
+        str_add_bytes(out, p, (size_t)column);
+        str_add_bytes(&rest, p + column, (size_t)(n - column));
+        cli_add_wrapped(out, str_text(&rest), column, column, width);
+        out->failed |= rest.failed;
+        str_release(&rest);
+        str_add_char(out, '\n');
+        p += n + (p[n] == '\n');
+    }
+}

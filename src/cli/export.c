@@ -18,11 +18,10 @@ struct cli_option export_options[] = {
 };
 
 static const char usage_after[] =
-    "\ncsv       one row per step (ascending): `step`, then a column per metric, named as logged;\n"
-    "          the newest value of a step, an empty cell where nothing was logged\n"
+    "\ncsv       one row per step (ascending): `step`, then a column per metric, named as logged; "
+    "the newest value of a step, an empty cell where nothing was logged\n"
     "jsonl     one object per record of metrics: `step`, `time` where known, the values; vectors "
-    "per\n"
-    "          layer, matrices, and evaluations as the object `eval`, only here\n"
+    "per layer, matrices, and evaluations as the object `eval`, only here\n"
     "tfevents  an event file of TensorBoard: -o DIR/events.out.tfevents.NAME\n"
     "Numbers are the shortest text that reads back as the same double; NaN, Infinity, -Infinity.\n";
 

@@ -28,12 +28,13 @@ struct cli_option help_options[] = {
 static void list_workbench(struct str *out)
 {
     size_t width = strlen("  depthscope [RUN|TRACE|MODEL|- ...]");
+    size_t most = (size_t)cli_columns(80);
     str_add(out, "  depthscope [RUN|TRACE|MODEL|- ...]");
     for (const struct cli_option *o = workbench_options(); o->name; o++) {
         char word[64];
         int n = snprintf(word, sizeof word, " [--%s%s%.*s]", o->name, o->has_value ? " " : "",
                          o->has_value ? (int)strcspn(o->help, " ") : 0, o->help);
-        if (width + (size_t)n > 79) {
+        if (width + (size_t)n >= most) {
             str_add(out, "\n     ");
             width = 5;
         }
@@ -50,11 +51,20 @@ static void list_commands(struct str *out)
     str_add(out,
             "depthscope " DEPTHSCOPE_VERSION ": adaptive-depth transformers at a terminal\n\n");
     list_workbench(out);
-    for (const struct command *c = commands; c->name; c++)
-        str_addf(out, "  depthscope %s %s\n      %s\n", c->name, c->args, c->summary);
-    str_add(out, "\nSettings are key=value or --key value: depthscope help keys lists all of them, "
-                 "depthscope\nhelp COMMAND the options of a command.\n"
-                 "Exit status: 0 done, 1 failed, 2 usage.\n");
+    int width = cli_columns(0);
+    for (const struct command *c = commands; c->name; c++) {
+        str_addf(out, "  depthscope %s", c->name);
+        cli_add_wrapped(out, c->args, 13 + (int)strlen(c->name), 8, width);
+        str_add(out, "\n      ");
+        cli_add_wrapped(out, c->summary, 6, 6, width);
+        str_add_char(out, '\n');
+    }
+    str_add_char(out, '\n');
+    cli_add_wrapped(out,
+                    "Settings are key=value or --key value: depthscope help keys lists all of "
+                    "them, depthscope help COMMAND the options of a command.",
+                    0, 0, cli_columns(80));
+    str_add(out, "\nExit status: 0 done, 1 failed, 2 usage.\n");
 }
 
 /* Text of a Markdown table cell, with '|' escaped. */
@@ -67,10 +77,13 @@ static void add_cell(struct str *out, const char *text)
 /* For a terminal: descriptions wrapped next to their keys. */
 static void plain_group(struct str *out, const struct opt_group *g, const char *heading)
 {
+    struct str plain = {0};
     for (const char *p = heading; *p; p++)
         if (*p != '`')
-            str_add_char(out, *p);
-    str_add(out, "\n\n");
+            str_add_char(&plain, *p);
+    cli_add_lines(out, str_text(&plain), cli_columns(80));
+    str_release(&plain);
+    str_add(out, "\n");
     keys_lines(out, g, cli_columns(80));
     str_add(out, "\n");
 }
@@ -135,12 +148,15 @@ static void list_keys(struct str *out, list_fn *list)
 static void metric_line(struct str *out, int is_markdown, const char *name, const char *scope,
                         const char *unit, const char *help)
 {
-    str_addf(out, is_markdown ? "| `%s` | %s | %s | " : "%-20s %-6s %-11s ", name, scope, unit);
-    if (is_markdown)
+    char left[120];
+    if (is_markdown) {
+        str_addf(out, "| `%s` | %s | %s | ", name, scope, unit);
         add_cell(out, help);
-    else
-        str_add(out, help);
-    str_add(out, is_markdown ? " |\n" : "\n");
+        str_add(out, " |\n");
+    } else {
+        snprintf(left, sizeof left, "%-20s %-6s %-11s ", name, scope, unit);
+        cli_add_entry(out, left, help, 40, cli_columns(0));
+    }
 }
 
 static void metric_heading(struct str *out, int is_markdown, const char *heading)
@@ -179,12 +195,13 @@ static void list_formats(struct str *out, int is_markdown)
     if (is_markdown)
         str_add(out, "| format | what is read |\n|---|---|\n");
     for (const struct foreign_format *const *f = foreign_formats; *f; f++) {
-        str_addf(out, is_markdown ? "| %s | " : "%-26s ", (*f)->title);
-        if (is_markdown)
-            add_cell(out, (*f)->help);
-        else
-            str_add(out, (*f)->help);
-        str_add(out, is_markdown ? " |\n" : "\n");
+        if (!is_markdown) {
+            cli_add_entry(out, (*f)->title, (*f)->help, 27, cli_columns(0));
+            continue;
+        }
+        str_addf(out, "| %s | ", (*f)->title);
+        add_cell(out, (*f)->help);
+        str_add(out, " |\n");
     }
 }
 
@@ -196,13 +213,18 @@ static void list_presets(struct str *out)
         train_config_preset_dir(dir);
     if (job_presets(&names, &n, NULL) < 0)
         return;
-    str_add(out, "presets:");
+    struct str list = {0};
     for (size_t i = 0; i < n; i++) {
-        str_add(out, " ");
-        cli_add_safe(out, names[i], strlen(names[i]), -1);
+        str_add(&list, i ? " " : "");
+        cli_add_safe(&list, names[i], strlen(names[i]), -1);
     }
-    str_add(out, "\nsizes: depthscope presets; keys: depthscope help keys, depthscope train "
-                 "--keys METHOD\n");
+    cli_add_entry(out, "presets:", str_text(&list), 9, cli_columns(0));
+    str_release(&list);
+    cli_add_wrapped(out,
+                    "sizes: depthscope presets; keys: depthscope help keys, depthscope train "
+                    "--keys METHOD",
+                    0, 0, cli_columns(0));
+    str_add_char(out, '\n');
     fs_list_free(names, n);
 }
 
@@ -213,9 +235,13 @@ static void list_settings(struct str *out, const char *command)
     for (size_t k = 0; g->title && g->prefix[0] == '\0' && g->title != run_group.title && k < g->n;
          k++) {
         const struct opt *o = &g->opts[k];
-        str_addf(out, "  %s=%-*s %s%s%s%s\n", o->key,
-                 strlen(o->key) < 18 ? 18 - (int)strlen(o->key) : 1, o->otherwise, o->help,
-                 o->choices ? " (" : "", o->choices ? o->choices : "", o->choices ? ")" : "");
+        char left[200];
+        struct str text = {0};
+        snprintf(left, sizeof left, "  %s=%s", o->key, o->otherwise);
+        str_addf(&text, "%s%s%s%s", o->help, o->choices ? " (" : "", o->choices ? o->choices : "",
+                 o->choices ? ")" : "");
+        cli_add_entry(out, left, str_text(&text), 22, cli_columns(0));
+        str_release(&text);
     }
 }
 
@@ -245,7 +271,11 @@ static int help_on(const char *what, int is_markdown, struct err *e)
         return cli_print(&out);
     }
     if (strcmp(what, "views") == 0) {
-        (is_markdown ? keys_markdown : keys_text)(&out);
+        struct str text = {0};
+        (is_markdown ? keys_markdown : keys_text)(&text);
+        cli_add_lines(&out, str_text(&text), is_markdown ? 0 : cli_columns(0));
+        out.failed |= text.failed;
+        str_release(&text);
         return cli_print(&out);
     }
     if (strcmp(what, "metrics") == 0) {

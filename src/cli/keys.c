@@ -26,12 +26,8 @@ static void groups_fill(struct groups *s)
     static const struct {
         const char *name;
         const struct opt_group *group;
-    } common[] = {{"run", &run_group},
-                  {"model", &model_group},
-                  {"train", &train_group},
-                  {"data", &data_group},
-                  {"hops", &hops_group},
-                  {"alert", &alert_group}};
+    } common[] = {{"run", &run_group},   {"model", &model_group}, {"train", &train_group},
+                  {"data", &data_group}, {"hops", &hops_group},   {"alert", &alert_group}};
     s->n = 0;
     for (size_t i = 0; i < DS_LEN(common); i++, s->n++) {
         s->name[s->n] = common[i].name;
@@ -162,25 +158,6 @@ static void add_lines(struct str *out, const struct opt_group *g, const struct w
     }
 }
 
-/* Appends text from column `at`, wrapped before column `width`, continuation lines indented to
- * `indent`. */
-static void add_wrapped(struct str *out, const char *text, int at, int indent, int width)
-{
-    for (const char *p = text; *p;) {
-        int n = (int)strcspn(p, " ");
-        if (at > indent && at + 1 + n > width) {
-            str_addf(out, "\n%*s", indent, "");
-            at = indent;
-        } else if (at > indent) {
-            str_add_char(out, ' ');
-            at++;
-        }
-        str_add_bytes(out, p, (size_t)n);
-        at += n;
-        p += n + (p[n] == ' ');
-    }
-}
-
 void keys_lines(struct str *out, const struct opt_group *g, int width)
 {
     enum { KEY_MAX = 26, VALUE_MAX = 10 };
@@ -206,7 +183,7 @@ void keys_lines(struct str *out, const struct opt_group *g, int width)
                  keys_live_note(o));
         for (char *p = line.p; p && *p; p++)
             *p = *p == '`' ? '\'' : *p; /* Markdown code quotes */
-        add_wrapped(out, str_text(&line), indent, indent, width);
+        cli_add_wrapped(out, str_text(&line), indent, indent, width);
         str_add_char(out, '\n');
         out->failed |= line.failed;
         str_release(&line);

@@ -30,8 +30,8 @@
 #include "training/trainer.h"
 
 struct cli_option train_options[] = {
-    {"run", 1, NULL, 0, "name of the run (default: derived from the preset)"},
-    {"resume", 1, NULL, 0, "continue this run from its newest checkpoint"},
+    {"run", 1, NULL, 0, "NAME  name of the run (default: derived from the preset)"},
+    {"resume", 1, NULL, 0, "RUN  continue this run from its newest checkpoint"},
     {"from", 1, NULL, 0,
      "best|STEP  with --resume: from that checkpoint, as a new run NAME-from-STEP (or --run) "
      "unless it is the newest"},
@@ -39,13 +39,13 @@ struct cli_option train_options[] = {
      "with --resume: continue although data, tokenizer or keys changed"},
     {"quiet", 0, NULL, 0, "no progress on the terminal"},
     {"json", 0, NULL, 0, "one JSON object per step on stdout; with --keys, one array"},
-    {"parent", 1, NULL, 0, "record this run as the parent in meta.json"},
+    {"parent", 1, NULL, 0, "RUN  record this run as the parent in meta.json"},
     {"mode", 1, NULL, 0, "quick|scratch|transfer  appended as the last preset"},
     {"dry-run", 0, NULL, 0,
      "check the settings, print what the run will need, and start nothing; with --json, one "
      "object"},
     {"m", 0, NULL, 0, "multi-run: key=a,b,c is a list of values, as in depthscope sweep"},
-    {"keys", 1, NULL, 0, "list the keys of a method or group (model, train, all) and exit"},
+    {"keys", 1, NULL, 0, "GROUP  list the keys of a method or group (model, train, all) and exit"},
     {NULL, 0, NULL, 0, NULL},
 };
 

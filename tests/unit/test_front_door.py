@@ -1,12 +1,15 @@
 """What a newcomer types first: mistyped commands, options and keys, help, starting and stopping a run.
 DEPTHSCOPE names the program."""
+import fcntl
 import glob
 import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -93,6 +96,18 @@ def a_path_as_run_name_explains_how_to_choose_the_directory():
     refused("expected a name", "train", *TINY, "--run", "../")
     run("train", *TINY, "--run", "path", "--quiet", DEPTHSCOPE_RUNS="some")
     assert os.path.exists("some/path/log.mp")
+
+
+@test
+def help_is_wrapped_between_words():
+    topics = re.findall(r"^  depthscope ([a-z]+)", run("help"), re.M) + ["workbench", "keys", "views", "metrics", "formats", ""]
+    for columns in (80, 64):
+        for topic in topics:
+            out = on_terminal("help", *[topic][:bool(topic)], columns=columns)
+            long = [x for x in out.splitlines() if len(x) > columns and not re.search(r"\S{28}|^  depthscope generate ", x)]
+            assert not long, (columns, topic, long)
+    out = on_terminal("help", "figure", columns=60)
+    assert "  -o DIR|FILE         output directory (default: exports),\n                      FILE.png" in out, out
 
 
 def options_of_sources():
@@ -259,11 +274,13 @@ def a_failed_quick_start_is_reported_and_leaves_nothing():
     assert not os.listdir("elsewhere"), os.listdir("elsewhere")
 
 
-def on_terminal(*words, **env):
+def on_terminal(*words, columns=0, **env):
     """What a command prints on a terminal."""
     import pty
     pid, fd = pty.fork()
     if pid == 0:
+        if columns:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.execve(PROGRAM, [PROGRAM, *words], {**os.environ, "TERM": "xterm", **env})
     out = b""
     while True:

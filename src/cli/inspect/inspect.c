@@ -23,9 +23,9 @@ struct cli_option inspect_options[] = {
     {.name = NULL},
 };
 static const char usage_after[] = "\nCONDITION: KEY OP VALUE joined by `and`, `or`; OP is one of = "
-                                  "!= > >= < <=.  KEY is a metric as\n"
+                                  "!= > >= < <=.  KEY is a metric as "
                                   "logged (its newest value), `state`, `step`, `age` in seconds, "
-                                  "TASK.NAME of an evaluation, or a\n"
+                                  "TASK.NAME of an evaluation, or a "
                                   "setting.  Exit status of --until: 0 it holds, 1 the run ended "
                                   "without it, 3 --timeout passed.\n";
 enum { LATE = 3 };
