@@ -104,7 +104,7 @@ def help_is_wrapped_between_words():
     for columns in (80, 64):
         for topic in topics:
             out = on_terminal("help", *[topic][:bool(topic)], columns=columns)
-            long = [x for x in out.splitlines() if len(x) > columns and not re.search(r"\S{28}|^  depthscope generate ", x)]
+            long = [x for x in out.splitlines() if len(x) > columns and not re.search(r"\S{24}|^  depthscope generate ", x)]
             assert not long, (columns, topic, long)
     out = on_terminal("help", "figure", columns=60)
     assert "  -o DIR|FILE         output directory (default: exports),\n                      FILE.png" in out, out
