@@ -257,23 +257,24 @@ int cli_report(int argc, char **argv, struct cli_option *options,
 void cli_add_wrapped(struct str *out, const char *text, int at, int indent, int width)
 {
     for (const char *p = text; *p;) {
-        int n = (int)strcspn(p, " ");
-        if (width > 0 && at > indent && at + 1 + n > width) {
+        size_t n = strcspn(p, " ");
+        int cells = utf8_cells(p, n);
+        if (width > 0 && at > indent && at + 1 + cells > width) {
             str_addf(out, "\n%*s", indent, "");
             at = indent;
         } else if (at > indent) {
             str_add_char(out, ' ');
             at++;
         }
-        str_add_bytes(out, p, (size_t)n);
-        at += n;
+        str_add_bytes(out, p, n);
+        at += cells;
         p += n + (p[n] == ' ');
     }
 }
 
 void cli_add_entry(struct str *out, const char *left, const char *text, int column, int width)
 {
-    int cells = (int)strlen(left), is_long;
+    int cells = utf8_cells(left, strlen(left)), is_long;
     if (width > 0 && width < 60)
         column = 6;
     is_long = cells + 2 > column;
@@ -287,12 +288,13 @@ void cli_add_entry(struct str *out, const char *left, const char *text, int colu
     str_add_char(out, '\n');
 }
 
-/* Where the text begins that follows blanks: at the start, or two of them in the first half. */
+/* Where the text begins that follows blanks: at the start, or two of them in the left half, about. */
 static int text_column(const char *line, int n, int width)
 {
     int column = (int)strspn(line, " ");
-    for (int i = column; i + 3 < n && i + 2 <= width / 2; i++)
-        if (line[i] == ' ' && line[i + 1] == ' ' && line[i + 2] != ' ')
+    for (int i = column; i + 3 < n && i + 2 <= width * 11 / 20; i++)
+        if (line[i] == ' ' && line[i + 1] == ' ' && line[i + 2] != ' ' &&
+            (i == 0 || line[i - 1] != '.')) /* that is the end of a sentence */
             column = i + 2;
     return column < n ? column : 0;
 }

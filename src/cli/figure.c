@@ -452,9 +452,13 @@ static int list_command(const struct request *r)
             str_add_char(&out, ',');
             json_field(&out, "needs", figure_needs(i));
             str_add_char(&out, '}');
-        } else
-            str_addf(&out, "%-14s %s\n%-14s needs %s\n", figure_name(i), figure_title(i), "",
-                     figure_needs(i));
+        } else {
+            struct str needs = {0};
+            str_addf(&needs, "needs %s", figure_needs(i));
+            cli_add_entry(&out, figure_name(i), figure_title(i), 16, cli_columns(0));
+            cli_add_entry(&out, "", str_text(&needs), 16, cli_columns(0));
+            str_release(&needs);
+        }
     str_add(&out, r->json ? "],\"venues\":[" : "\nvenues:\n");
     for (int i = 0; figure_venue(i, words, sizeof words); i++)
         if (r->json) {

@@ -216,6 +216,8 @@ int keys_print(const char *of, int json)
             continue;
         if (json)
             add_json(&out, &s.group[i]);
+        else if (cli_columns(0) > 0)
+            keys_lines(&out, &s.group[i], cli_columns(0));
         else
             add_lines(&out, &s.group[i], &w);
     }

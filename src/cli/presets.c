@@ -161,14 +161,14 @@ static int list_all(struct str *out, int json, struct err *e)
     for (size_t i = 0; i < COLUMNS; i++)
         table_add(&t, titles[i]);
     rc = each_preset(to_table, &t, e);
-    table_print(&t, out);
+    table_wrap(&t, out, cli_columns(0));
     table_release(&t);
-    str_add(
-        out,
-        "Presets combine, later ones override: depthscope train SIZE METHOD MODE.  Parameters and "
-        "FLOPs exclude adapters.\nFLOPs: forward, mean over the context.  Bytes: weights, "
-        "gradients "
-        "and both moments in fp32, with adapters; of a frozen base, weights only.\n");
+    cli_add_lines(out,
+                  "Presets combine, later ones override: depthscope train SIZE METHOD MODE.  "
+                  "Parameters and FLOPs exclude adapters.\n"
+                  "FLOPs: forward, mean over the context.  Bytes: weights, gradients and both "
+                  "moments in fp32, with adapters; of a frozen base, weights only.\n",
+                  cli_columns(0));
     return rc;
 }
 

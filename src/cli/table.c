@@ -139,16 +139,8 @@ int table_width(const struct table *t)
 
 void table_note(struct str *out, const char *text, int width)
 {
-    int used = 0;
-    for (const char *p = text + strspn(text, " "); *p; p += strspn(p, " ")) {
-        size_t len = strcspn(p, " ");
-        int cells = utf8_cells(p, len), breaks = width > 0 && used > 0 && used + 1 + cells > width;
-        str_add(out, breaks ? "\n" : used ? " " : "");
-        str_add_bytes(out, p, len);
-        used = breaks ? cells : used + (used > 0) + cells;
-        p += len;
-    }
-    str_add(out, "\n");
+    cli_add_wrapped(out, text + strspn(text, " "), 0, 0, width);
+    str_add_char(out, '\n');
 }
 
 /* The column to drop next; 0: none. */

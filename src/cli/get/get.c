@@ -132,8 +132,12 @@ static int list(const struct config *known, struct str *out, int json, struct er
             get_recall(&k->file[f]);
         if (rc == 0 && json)
             list_json(out, names[i], k);
-        else if (rc == 0)
-            list_row(out, names[i], k);
+        else if (rc == 0) {
+            struct str row = {0};
+            list_row(&row, names[i], k);
+            cli_add_lines(out, str_text(&row), cli_columns(0));
+            str_release(&row);
+        }
     }
     str_add(out, json ? "]\n" : "");
     if (names)

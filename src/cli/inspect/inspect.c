@@ -285,5 +285,10 @@ int inspect_command(int argc, char **argv)
         str_release(&out);
         return command_fail(&e);
     }
-    return cli_print(&out);
+    if (x.json || cli_columns(0) == 0)
+        return cli_print(&out);
+    struct str lines = {0};
+    cli_add_lines(&lines, str_text(&out), cli_columns(0));
+    str_release(&out);
+    return cli_print(&lines);
 }
