@@ -229,9 +229,13 @@ int doctor_command(int argc, char **argv)
             json_add_str(&out, "text", str_text(&f.text));
             str_add(&out, "}");
         } else {
-            str_addf(&out, "  %-5s %-10s ", f.ok > 0 ? "ok" : f.ok == 0 ? "note" : "BAD", f.name);
-            cli_add_safe(&out, str_text(&f.text), f.text.len, -1);
-            str_add(&out, "\n");
+            struct str safe = {0};
+            char left[40];
+            snprintf(left, sizeof left, "  %-5s %s", f.ok > 0 ? "ok" : f.ok == 0 ? "note" : "BAD",
+                     f.name);
+            cli_add_safe(&safe, str_text(&f.text), f.text.len, -1);
+            cli_add_entry(&out, left, str_text(&safe), 19, cli_columns(0));
+            str_release(&safe);
         }
         out.failed |= f.text.failed;
         str_release(&f.text);

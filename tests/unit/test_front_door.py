@@ -106,7 +106,7 @@ def help_is_wrapped_between_words():
             out = on_terminal("help", *[topic][:bool(topic)], columns=columns)
             long = [x for x in out.splitlines() if len(x) > columns and not re.search(r"\S{24}|^  depthscope generate ", x)]
             assert not long, (columns, topic, long)
-    for words in (("figure", "list"), ("get", "--list"), ("presets",), ("train", "--keys", "all"), ("inspect", "tiny")):
+    for words in (("figure", "list"), ("get", "--list"), ("presets",), ("train", "--keys", "all"), ("inspect", "tiny"), ("doctor",)):
         long = [x for x in on_terminal(*words, columns=80).splitlines() if len(x) > 80 and not re.search(r"\S{24}", x)]
         assert not long, (words, long)
     out = on_terminal("help", "figure", columns=60)
