@@ -231,7 +231,10 @@ int doctor_command(int argc, char **argv)
         } else {
             struct str safe = {0};
             char left[40];
-            snprintf(left, sizeof left, "  %-5s %s", f.ok > 0 ? "ok" : f.ok == 0 ? "note" : "BAD",
+            snprintf(left, sizeof left, "  %-5s %s",
+                     f.ok > 0    ? "ok"
+                     : f.ok == 0 ? "note"
+                                 : "BAD",
                      f.name);
             cli_add_safe(&safe, str_text(&f.text), f.text.len, -1);
             cli_add_entry(&out, left, str_text(&safe), 19, cli_columns(0));
