@@ -18,16 +18,17 @@ const char pretok_gpt2[] =
 /* The patterns for which ascii_match is right. */
 static const char *const plain_words[] = {pretok_gpt2, CL100K("\\p{N}{1,3}"), CL100K("\\p{N}")};
 
-/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks, and
- * of the other numbers only those of Latin-1 are in. */
-#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks.  Of the
+ * other numbers only those of Latin-1 are in, and these not inside a class. */
+#define WORD_IN_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD WORD_IN_CLASS "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
 /* PCRE2's form of the escape after a backslash, NULL if both engines agree, "" if it cannot be
  * expressed. */
 static const char *translate_escape(char c, int in_class)
 {
     switch (c) {
-    case 'w': return in_class ? WORD : "[" WORD "]";
+    case 'w': return in_class ? WORD_IN_CLASS : "[" WORD "]";
     case 'W': return in_class ? "" : "[^" WORD "]";
     case 'h': return in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]";
     case 'H': return in_class ? "" : "[^0-9A-Fa-f]";
