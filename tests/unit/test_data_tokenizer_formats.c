@@ -900,6 +900,11 @@ T(escapes_and_classes_of_patterns_mean_what_they_mean_to_the_tokenizers)
         {"\\p{^Latin}+", "ab\316\262c", {2}},
         {"\\p{Lu}+", "aBC", {2}},
         {"\\.\\[", "a.[", {2}},
+        {"\\d{1,3}+", "a12345b67", {5, 2}},
+        {"a{2,}+a", "aaaab", {4}},
+        {"a{,2}b", "baabaaab", {1, 3, 3}},
+        {"\\x{61}+b", "aab", {3}},
+        {"x{,}", "x{,}", {4}},
     };
     static const char *const refused[] = {"[\\W]", "[\\H]", "[a[^b]]", "[a&&b]", "[a[]]"};
     for (size_t i = 0; i < DS_LEN(row); i++) {
@@ -921,6 +926,13 @@ T(escapes_and_classes_of_patterns_mean_what_they_mean_to_the_tokenizers)
         struct pretok p = {0};
         struct pretok_stage stage = {.pattern = (char *)(uintptr_t)refused[i]};
         t_fails(pretok_add(&p, &stage, &err), &err, DS_EFORMAT, "inside []: unsupported");
+        pretok_release(&p);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        struct pretok p = {0};
+        struct pretok_stage stage = {.pattern = (char *)(uintptr_t)(i ? "a{1,3}+?b" : "a{2}+b")};
+        t_fails(pretok_add(&p, &stage, &err), &err, DS_EFORMAT,
+                i ? "\"{1,3}+\": unsupported repetition" : "\"{2}+\": unsupported repetition");
         pretok_release(&p);
     }
 }
