@@ -472,6 +472,24 @@ T(sentencepiece_pairs_of_one_score_merge_leftmost_first)
     str_release(&s);
 }
 
+/* Whatever the piece is called: training puts it between documents. */
+T(sentencepiece_says_which_piece_ends_a_text)
+{
+    static const char ends[] = {(char)0xD0, 2, 8}, none[] = {(char)0xD0, 2, 7};
+    for (char type = 1; type <= 2; type++)
+        for (int i = 0; i < 2; i++) {
+            struct str s = {0};
+            struct tokenizer *t = NULL;
+            make_spm(&s, type, keeps_spaces, sizeof keeps_spaces);
+            add_piece(&s, "[E]", 0, 3);
+            add_field(&s, 2, i ? none : ends, 3);
+            t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m.model", &err), &err);
+            t_eq(tokenizer_eot(t), i ? -1 : 8); /* 7 is a word */
+            tokenizer_free(t);
+            str_release(&s);
+        }
+}
+
 /* What the user defines is one token wherever its characters stand, and merges with nothing; an
  * unused piece is made for the sake of longer ones, and taken apart where it is left. */
 T(sentencepiece_user_defined_and_unused_pieces)
