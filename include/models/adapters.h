@@ -62,7 +62,7 @@ int adapters_saves(const struct model *m, int i);
 int adapters_saves_module(const struct model *m, int i); /* because of model.lora_save */
 /* Is it, or is it no parameter of the base at all? */
 int adapters_is_own(const struct model *m, int i);
-/* DoRA: magnitudes that were not read yet are -1; sets those to the norms of W + scale B A, as an
+/* DoRA: magnitudes that were not read yet are NaN; sets those to the norms of W + scale B A, as an
  * adapter starts.  adapters_unset marks all. */
 void adapters_unset(struct model *m);
 void adapters_start(struct model *m);

@@ -200,16 +200,25 @@ static int add_folder(struct shards *s, const char *path, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
+/* Does the name say "val"?  Not if "train" follows: interval_train.bin. */
+static int is_val_name(const char *path)
+{
+    const char *val = NULL;
+    for (const char *p = base_name(path); (p = strstr(p, "val")) != NULL; p++)
+        val = p;
+    return val && !strstr(val, "train");
+}
+
 /* Splits by name only when there are files of both. */
 static void number_tokens(struct shards *s)
 {
     size_t val = 0, i;
     for (i = 0; i < s->n; i++)
-        val += strstr(base_name(s->file[i].path), "val") != NULL;
+        val += (size_t)is_val_name(s->file[i].path);
     s->by_name = val > 0 && val < s->n;
     for (i = 0; i < s->n; i++) {
         struct shard *f = &s->file[i];
-        f->is_val = s->by_name && strstr(base_name(f->path), "val") != NULL;
+        f->is_val = s->by_name && is_val_name(f->path);
         f->first = s->tokens[f->is_val];
         s->tokens[f->is_val] += f->n;
     }

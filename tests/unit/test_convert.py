@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -73,6 +74,19 @@ def a_seed_and_settings_make_another_random_model():
     x = convert("random:tinyllama", "-o", "d.gguf", "model.layers=1", "model.dim=64", "model.heads=4", "model.head_dim=16",
                 "model.ffn=64", "model.kv_heads=2", "model.vocab=300", "weights=q8_0", "tokenizer=bytes")
     assert x["tokenizer"] and x["weights"] == "q8_0" and x["fell_back"] == 0 and x["parameters"] < 100000, x
+
+
+@test
+def random_dora_starts_from_the_norms_of_its_matrices():
+    convert("random:tiny", "-o", "a", "model.method=dense", "model.lora_r=2", "model.lora_dora=true")
+    file, name = weights("a/model.safetensors"), "model.layers.5.mlp.down_proj."
+    assert name + "lora_magnitude_vector" not in file, "not a target by default"
+    name = "model.layers.5.self_attn.v_proj."
+    w, m = (struct.unpack("<%df" % (len(file[name + x][2]) // 4), file[name + x][2]) for x in ("weight", "lora_magnitude_vector"))
+    columns = len(w) // len(m)
+    for i, x in enumerate(m):
+        norm = sum(v * v for v in w[i * columns:(i + 1) * columns]) ** 0.5
+        assert abs(x - norm) < 1e-6 * norm, (i, x, norm)
 
 
 @test

@@ -472,6 +472,24 @@ T(sentencepiece_pairs_of_one_score_merge_leftmost_first)
     str_release(&s);
 }
 
+/* Whatever the piece is called: training puts it between documents. */
+T(sentencepiece_says_which_piece_ends_a_text)
+{
+    static const char ends[] = {(char)0xD0, 2, 8}, none[] = {(char)0xD0, 2, 7};
+    for (char type = 1; type <= 2; type++)
+        for (int i = 0; i < 2; i++) {
+            struct str s = {0};
+            struct tokenizer *t = NULL;
+            make_spm(&s, type, keeps_spaces, sizeof keeps_spaces);
+            add_piece(&s, "[E]", 0, 3);
+            add_field(&s, 2, i ? none : ends, 3);
+            t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m.model", &err), &err);
+            t_eq(tokenizer_eot(t), i ? -1 : 8); /* 7 is a word */
+            tokenizer_free(t);
+            str_release(&s);
+        }
+}
+
 /* What the user defines is one token wherever its characters stand, and merges with nothing; an
  * unused piece is made for the sake of longer ones, and taken apart where it is left. */
 T(sentencepiece_user_defined_and_unused_pieces)
@@ -879,6 +897,8 @@ T(escapes_and_classes_of_patterns_mean_what_they_mean_to_the_tokenizers)
     } row[] = {
         {"\\w+", "a\303\251_1-\302\262b\302\275 \342\205\240", {5, 5, 3}},
         {"[\\w-]+", "a-b c", {3, 1}},
+        {"[\\w]+", "a\302\262b\302\275\342\205\240\303\251", {1, 1, 5}},
+        {"[^\\w ]+", "a\302\274- \302\271\342\205\240", {3, 2}},
         {"\\W+", "a -b!", {2, 1}},
         {"\\h+", "12fG", {3}},
         {"[\\hG]+", "12fGH", {4}},
@@ -898,6 +918,11 @@ T(escapes_and_classes_of_patterns_mean_what_they_mean_to_the_tokenizers)
         {"\\p{^Latin}+", "ab\316\262c", {2}},
         {"\\p{Lu}+", "aBC", {2}},
         {"\\.\\[", "a.[", {2}},
+        {"\\d{1,3}+", "a12345b67", {5, 2}},
+        {"a{2,}+a", "aaaab", {4}},
+        {"a{,2}b", "baabaaab", {1, 3, 3}},
+        {"\\x{61}+b", "aab", {3}},
+        {"x{,}", "x{,}", {4}},
     };
     static const char *const refused[] = {"[\\W]", "[\\H]", "[a[^b]]", "[a&&b]", "[a[]]"};
     for (size_t i = 0; i < DS_LEN(row); i++) {
@@ -919,6 +944,13 @@ T(escapes_and_classes_of_patterns_mean_what_they_mean_to_the_tokenizers)
         struct pretok p = {0};
         struct pretok_stage stage = {.pattern = (char *)(uintptr_t)refused[i]};
         t_fails(pretok_add(&p, &stage, &err), &err, DS_EFORMAT, "inside []: unsupported");
+        pretok_release(&p);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        struct pretok p = {0};
+        struct pretok_stage stage = {.pattern = (char *)(uintptr_t)(i ? "a{1,3}+?b" : "a{2}+b")};
+        t_fails(pretok_add(&p, &stage, &err), &err, DS_EFORMAT,
+                i ? "\"{1,3}+\": unsupported repetition" : "\"{2}+\": unsupported repetition");
         pretok_release(&p);
     }
 }

@@ -123,6 +123,27 @@ T(adapters_are_saved_and_opened_over_their_base_bit_for_bit)
     back_and_forth(GPT2, "lora_r=2 lora_targets=o,up lora_dora=true lora_save=norm");
 }
 
+/* PEFT sets no limit to what training makes of it. */
+T(training_starts_from_a_negative_magnitude_as_from_any_other)
+{
+    static const char lora[] = "lora_r=2 lora_targets=q,v lora_dora=true";
+    struct err e = {0};
+    struct str note = {0};
+    char dir[1000], all[700];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, lora, dir), *next = NULL;
+    for (int i = 0; i < m->adapters; i++)
+        m->params.p[m->adapter[i].magnitude].value[0] = (real)-0.5;
+    t_ok(peft_save(m, in(dir, "lora"), "../base", &e), &e);
+    snprintf(all, sizeof all, "%s %s", SHAPE, lora);
+    t_ok(kit_try(&next, all, SEED + 1, MODEL_TRAIN_OWN, &e), &e);
+    t_ok(model_start_from(next, in(dir, "lora"), &note, &e), &e);
+    kit_same_params(m, next);
+    str_release(&note);
+    model_free(next);
+    model_free(m);
+}
+
 static void merged_is_equal(const char *shape, const char *lora)
 {
     struct err e = {0};

@@ -75,6 +75,11 @@ def names_hold_the_split():
     nanogpt("named/val.bin", [7] * 3000)
     _, other = losses("other", "named")
     assert val and other and val != other, "the validation file does not matter"
+    want, _ = losses("plain", "named")
+    os.makedirs("interval")
+    for part in "train", "val":
+        os.link("named/%s.bin" % part, "interval/interval_%s.bin" % part)
+    assert losses("interval", "interval") == (want, other), "a file for training has val in its name"
     assert losses("tail", nanogpt("all.bin", tokens(texts)), "data.val_fraction=0.2")[1], "the end of the tokens is held out"
     trace = run("inspect", "runs/named/log.mp")
     assert "probe" in trace, trace

@@ -5,6 +5,7 @@
 #include "data/tokenizer/bpe.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char pretok_gpt2[] =
@@ -18,16 +19,17 @@ const char pretok_gpt2[] =
 /* The patterns for which ascii_match is right. */
 static const char *const plain_words[] = {pretok_gpt2, CL100K("\\p{N}{1,3}"), CL100K("\\p{N}")};
 
-/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks, and
- * of the other numbers only those of Latin-1 are in. */
-#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks.  Of the
+ * other numbers only those of Latin-1 are in, and these not inside a class. */
+#define WORD_IN_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD WORD_IN_CLASS "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
 /* PCRE2's form of the escape after a backslash, NULL if both engines agree, "" if it cannot be
  * expressed. */
 static const char *translate_escape(char c, int in_class)
 {
     switch (c) {
-    case 'w': return in_class ? WORD : "[" WORD "]";
+    case 'w': return in_class ? WORD_IN_CLASS : "[" WORD "]";
     case 'W': return in_class ? "" : "[^" WORD "]";
     case 'h': return in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]";
     case 'H': return in_class ? "" : "[^0-9A-Fa-f]";
@@ -57,11 +59,32 @@ static size_t script_at(const char *p, int *failed)
     return rc < 0 ? 0 : n;
 }
 
+/* A repetition that Oniguruma reads otherwise: {,m} is {0,m}, and a + after {n,m} repeats it instead
+ * of making it possessive.  The bytes read, 0: both engines agree, or negative. */
+static int repetition(struct str *out, const char *p, struct err *e)
+{
+    static const char digits[] = "0123456789";
+    size_t low = strspn(p + 1, digits), comma = p[1 + low] == ',';
+    size_t high = comma ? strspn(p + 2 + low, digits) : 0, n = 1 + low + comma + high;
+    if (p[n] != '}' || low + high == 0)
+        return 0;
+    if (p[++n] != '+') {
+        if (low == 0)
+            str_addf(out, "{0,%.*s}", (int)high, p + 2);
+        return low == 0 ? (int)n : 0;
+    }
+    if (p[n + 1] == '?' || (strtol(p + 1, NULL, 10) > 1 && (!comma || high > 0)))
+        return err_set(e, DS_EFORMAT, "tokenizer pattern: \"%.*s\": unsupported repetition",
+                       (int)(n < 20 ? n + 1 : 20), p);
+    str_addf(out, "{%.*s,}", low ? (int)low : 1, low ? p + 1 : "0");
+    return (int)n + 1;
+}
+
 /* Patterns are written for Oniguruma.  Where PCRE2 differs, the pattern is rewritten, or rejected:
  * negated classes inside classes, and intersections of classes.  Other nested classes are unions. */
 static int translate(struct str *out, const char *p, struct err *e)
 {
-    int in_class = 0 /* depth */, failed = 0;
+    int in_class = 0 /* depth */, failed = 0, is_number = 0;
     for (; *p; p++) {
         const char *other = *p == '\\' && p[1] ? translate_escape(p[1], in_class) : NULL;
         if ((other && !*other) || (in_class && *p == '[' && (p[1] == '^' || p[1] == ']')) ||
@@ -87,6 +110,14 @@ static int translate(struct str *out, const char *p, struct err *e)
             str_addf(out, "\\%c{sc:%.*s}", (p[1] == 'P') != negated ? 'P' : 'p', (int)script,
                      p + 3 + negated);
             p += 3 + (size_t)negated + script;
+            continue;
+        }
+        int read = in_class || *p != '{' || is_number ? 0 : repetition(out, p, e);
+        is_number = *p == '\\' && (p[1] == 'x' || p[1] == 'o'); /* of a character, in braces */
+        if (read < 0)
+            return read;
+        if (read > 0) {
+            p += read - 1;
             continue;
         }
         if (!in_class && (*p == '^' || *p == '$')) { /* of every line */

@@ -78,7 +78,7 @@ static float as_float(uint64_t bits)
 struct model {
     struct token_part *piece;
     size_t n, cap;
-    uint64_t type, bos; /* TrainerSpec's model_type, bos_id */
+    uint64_t type, bos, eos; /* TrainerSpec's model_type, bos_id, eos_id */
     int byte_fallback, suffix, dummy_prefix, trim, escape;
     const char *charsmap; /* in the file */
     size_t charsmap_len;
@@ -136,6 +136,8 @@ static int read_trainer(struct model *m, const struct field *whole, struct err *
             m->byte_fallback = f.value != 0;
         else if (f.number == 41)
             m->bos = f.value;
+        else if (f.number == 42)
+            m->eos = f.value;
     }
     return rc < 0 ? damaged(e) : 0;
 }
@@ -235,7 +237,8 @@ static void add_normalizer(struct str *out, const struct model *m)
 int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const char *what,
                         struct err *e)
 {
-    struct model m = {.type = TYPE_UNIGRAM, .bos = 1, .dummy_prefix = 1, .trim = 1, .escape = 1};
+    struct model m = {
+        .type = TYPE_UNIGRAM, .bos = 1, .eos = 2, .dummy_prefix = 1, .trim = 1, .escape = 1};
     char bos[PIECE_BYTES + 1] = "";
     int rc = read_model(&m, p, n, e);
     if (rc < 0) {
@@ -254,6 +257,8 @@ int tokenizer_parse_spm(struct tokenizer **out, const char *p, size_t n, const c
     style.scores = m.type == TYPE_UNIGRAM ? SCORES_SPM : SCORES_MERGE;
     style.bos = *bos ? bos : NULL;
     style.bos_id = (int)m.bos;
+    if (m.eos < m.n && m.piece[m.eos].type == TOKEN_CONTROL)
+        style.eos = &m.piece[m.eos];
     rc = normalizer.failed ? err_set(e, DS_EMEM, "%s: out of memory for its normalizer", what)
                            : pieces_load(out, m.piece, m.n, &style, what, e);
     str_release(&normalizer);

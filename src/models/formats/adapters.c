@@ -260,7 +260,7 @@ static int add_adapter(struct model *m, struct adapter *x, int matrix, const str
     if (c->lora_bias)
         x->bias = add_one(ps, p.name, "lora_B.bias", O, 0, INIT_ZERO, 0);
     if (c->lora_dora)
-        x->magnitude = add_one(ps, p.name, "lora_magnitude_vector", O, 0, INIT_CONST, -1);
+        x->magnitude = add_one(ps, p.name, "lora_magnitude_vector", O, 0, INIT_CONST, (double)NAN);
     if (c->lora_bias || c->lora_dora)
         x->gain = mem_alloc((size_t)O, sizeof *x->gain);
     if (c->lora_dora)
@@ -472,7 +472,7 @@ void adapters_unset(struct model *m)
         const struct param *p =
             &m->params.p[m->adapter[i].magnitude < 0 ? 0 : m->adapter[i].magnitude];
         for (size_t o = 0; m->adapter[i].magnitude >= 0 && o < p->n; o++)
-            p->value[o] = -1;
+            p->value[o] = (real)NAN;
     }
 }
 
@@ -480,7 +480,7 @@ void adapters_start(struct model *m)
 {
     for (int i = 0; i < m->adapters; i++) {
         const struct adapter *x = &m->adapter[i];
-        if (x->magnitude < 0 || !(m->params.p[x->magnitude].value[0] < 0))
+        if (x->magnitude < 0 || !isnan(m->params.p[x->magnitude].value[0]))
             continue;
         update_norms(m, x);
         memcpy(m->params.p[x->magnitude].value, x->norm,

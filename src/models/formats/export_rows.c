@@ -1,6 +1,7 @@
 /* Converts rows of parameters to the types of export files. */
 #include "export_rows.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "engine/bf16.h"
 #include "io/gguf.h"
 #include "io/st_dtype.h"
+#include "models/adapters.h"
 #include "models/peft.h"
 
 /* Values per chunk in memory, and per task in it. */
@@ -102,11 +104,32 @@ size_t export_chunk_rows(const struct param *p)
     return n > 0 ? n : 1;
 }
 
+/* The magnitudes that DoRA starts with: norms of rows of the matrix, as B is zero. */
+static void random_norms(const struct export_source *s, int matrix, size_t row, size_t n, real *out)
+{
+    const struct param *p = &s->m->params.p[matrix];
+    size_t columns = columns_of(p);
+    real part[256];
+    for (size_t o = 0; o < n; o++) {
+        double sum = 0;
+        for (size_t c = 0, k; c < columns; c += k) {
+            k = columns - c < DS_LEN(part) ? columns - c : DS_LEN(part);
+            params_init_range(p, s->seed, (row + o) * columns + c, k, part);
+            for (size_t j = 0; j < k; j++)
+                sum += (double)part[j] * (double)part[j];
+        }
+        out[o] = (real)sqrt(sum);
+    }
+}
+
 void export_values(const struct export_source *s, int i, size_t row, size_t n, real *out)
 {
     const struct param *p = &s->m->params.p[i];
     size_t columns = columns_of(p);
-    if (s->is_random)
+    const struct adapter *x = s->is_random ? adapters_of(s->m, i) : NULL;
+    if (x && i == x->magnitude)
+        random_norms(s, x->matrix, row, n, out);
+    else if (s->is_random)
         params_init_range(p, s->seed, row * columns, n * columns, out);
     else if (s->is_merged)
         model_values_merged(s->m, i, row, n, out);
