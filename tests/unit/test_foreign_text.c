@@ -581,6 +581,64 @@ T(steps_that_begin_anew_in_each_epoch_go_on)
     runview_free(v);
 }
 
+T(epochs_without_a_number_of_steps_go_on_after_their_last)
+{
+    struct runview *v = open_text(
+        "epochs3.log", "epoch 1 step 100: loss 4\nepoch 1 step 200: loss 3\nstep 200 val loss 9\n"
+                       "epoch 2 step 100: loss 2.5\nepoch 2 step 200: loss 2\n"
+                       "epoch 3 step 100: loss 1\nepoch 2 step 100: loss 0.5\n");
+    for (size_t i = 0; i < 5; i++)
+        point(v, "loss", i, (int64_t[]){100, 200, 300, 400, 500}[i],
+              (double[]){4, 3, 0.5, 2, 1}[i]);
+    point(v, "val loss", 0, 200, 9);
+    t_eq(v->steps_planned, 0);
+    runview_free(v);
+    v = open_text("epochs4.log", "epoch 0 step 0: loss 4\nepoch 0 step 1: loss 3\n"
+                                 "epoch 1 step 0: loss 2\nepoch 1 step 1: loss 1\n");
+    point(v, "loss", 3, 3, 1);
+    runview_free(v);
+}
+
+T(times_and_units_are_no_part_of_the_next_name)
+{
+    struct runview *v = open_text(
+        "times.log",
+        "step 1 eta: 1 day, 0:12:01 lr: 0.5 elapsed=00:01:02 remaining=01:02:03.5 loss=2.5\n"
+        "step 2 eta: 0:12:00 lr: 0.25 elapsed=2m30s remaining=1h02m loss=2\n"
+        "step 3 at 2024-05-01T12:00:00Z loss: 1.5 | 14:00:00+02:00 lr: 0.125\n"
+        "step 4 throughput 5123 tok/s loss 1 time 30.5 ms speed: 12.5k tok/s mem: 10 GB ppl: 3\n");
+    point(v, "lr", 0, 1, 0.5);
+    point(v, "lr", 1, 2, 0.25);
+    point(v, "lr", 2, 3, 0.125);
+    for (size_t i = 0; i < 4; i++)
+        point(v, "loss", i, (int64_t)i + 1, (double[]){2.5, 2, 1.5, 1}[i]);
+    point(v, "throughput", 0, 4, 5123);
+    point(v, "step_ms", 0, 4, 30.5);
+    point(v, "speed", 0, 4, 12500);
+    point(v, "mem", 0, 4, 10);
+    point(v, "ppl", 0, 4, 3);
+    t_eq(v->n_series, 7);
+    runview_free(v);
+}
+
+T(numbers_are_read_as_they_are_printed)
+{
+    struct runview *v =
+        open_text("numbers.log",
+                  "step 1 | loss 1,234.5 | reward: -1,048,576.25 | grad_norm 3 | a: 1.#QNAN\n"
+                  "step 2 | loss nan | Acc@1: 40.5 | Acc@5:60 | top5:80 | learning rate 1e-3\n");
+    point(v, "loss", 0, 1, 1234.5);
+    point(v, "loss", 1, 2, (double)NAN);
+    point(v, "reward", 0, 1, -1048576.25);
+    point(v, "grad_norm", 0, 1, 3);
+    point(v, "Acc@1", 0, 2, 40.5);
+    point(v, "Acc@5", 0, 2, 60);
+    point(v, "top5", 0, 2, 80);
+    point(v, "learning rate", 0, 2, 1e-3);
+    t_eq(v->n_series, 7);
+    runview_free(v);
+}
+
 T(the_zone_after_a_time_counts)
 {
     static const char *const line[] = {"2024-05-01T12:00:00.25Z step 1 loss 2.5\n",
