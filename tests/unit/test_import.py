@@ -399,7 +399,7 @@ def arrays_with_dense_layers_and_missing_tokens():
                     add(want, l, x)
     npy("a.npy", flat, (30, 3, K))
     told, recs = imported(want, "a.npy")
-    assert told["notes"] == ["1 layers without experts (all 0): not counted"] and told["moe_layers"] == 2 and told["layers"] == 3, told
+    assert told["notes"] == ["1 layer without experts (all 0): not counted"] and told["moe_layers"] == 2 and told["layers"] == 3, told
     assert told["tokens"] == 30
 
 
