@@ -751,6 +751,7 @@ T(a_run_of_mlflow_has_metrics_parameters_and_state)
     put("0/abc/metrics/loss", "1700000000000 2.5 0\n1700000001500 NaN 10\n");
     put("0/abc/metrics/val/acc/top1",
         "1700000000000 0.5 0\n1700000000000 bad 1\n1700000000000 0.75\n");
+    put("0/abc/metrics/layers/0/attn/q/norm", "1700000000000 1.5 10\n");
     put("0/abc/params/model/lr", "0.001");
     put("0/abc/params/name", "two words");
     put("0/abc/tags/mlflow.runName", "fine-run");
@@ -763,8 +764,9 @@ T(a_run_of_mlflow_has_metrics_parameters_and_state)
         point(v, "loss", 0, 0, 2.5);
         point(v, "loss", 1, 10, (double)NAN);
         point(v, "val/acc/top1", 0, 0, 0.75); /* of two at one step the last counts */
+        point(v, "layers/0/attn/q/norm", 0, 10, 1.5);
         t_near(series(v, "loss")->time[1], 1700000001.5, 0);
-        t_eq(v->n_series, 2);
+        t_eq(v->n_series, 3);
         t_str(runview_config(v, "model/lr"), "0.001");
         t_str(runview_config(v, "name"), "two words");
         t_str(run_state_name(v->state), "done");
@@ -777,7 +779,7 @@ T(a_run_of_mlflow_has_metrics_parameters_and_state)
     struct err e = {0};
     t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
     t_str(run_state_name(v->state), "silent");
-    t_eq(v->n_series, 2);
+    t_eq(v->n_series, 3);
     runview_free(v);
     for (char name[] = "0/many/params/a"; name[14] < 'm'; name[14]++)
         put(name, "1");
