@@ -78,8 +78,7 @@ static const char *const units[] = {"ms",      "s",        "sec",        "%",   
                                     "gb",      "gib",      "mb",         "mib"};
 
 /* Lines without a step of their own: they belong to the newest one. */
-static const char *const sentences[] = {"val loss ", "validation loss ", "train loss ",
-                                        "test loss "};
+static const char *const sentences[] = {"val loss", "validation loss", "train loss", "test loss"};
 
 /* ---- text ---- */
 
@@ -332,7 +331,7 @@ static size_t name_of(const char *line, const char **from, const char *end, int 
         *is_named |= end[-1] == ':' || end[-1] == '=';
         end--;
     }
-    while (p < end && strchr(" \t(->", *p))
+    while (p < end && strchr(" \t([->", *p))
         p++;
     *from = p;
     return (size_t)(end - p);
@@ -551,7 +550,8 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
         return;
     }
     for (size_t i = 0; !rest && i < DS_LEN(sentences); i++)
-        if (begins(line, sentences[i]) && (k = fields_of(line, f)) > 0) {
+        if (begins(line, sentences[i]) && line[strlen(sentences[i])] &&
+            strchr(" :=", line[strlen(sentences[i])]) && (k = fields_of(line, f)) > 0) {
             deliver(out, f, k, c->step, time_of(line));
             return;
         }

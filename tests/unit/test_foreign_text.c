@@ -621,6 +621,18 @@ T(times_and_units_are_no_part_of_the_next_name)
     runview_free(v);
 }
 
+T(fields_in_brackets_and_results_with_a_colon_are_read)
+{
+    struct runview *v =
+        open_text("brackets.log", "[step 1/100] [loss 2.5] [lr 0.5] [12:00:01]\n"
+                                  "Validation loss: 2.25\nval lossless: 3\n");
+    point(v, "loss", 0, 1, 2.5);
+    point(v, "lr", 0, 1, 0.5);
+    point(v, "Validation loss", 0, 1, 2.25);
+    t_eq(v->n_series, 3);
+    runview_free(v);
+}
+
 T(numbers_are_read_as_they_are_printed)
 {
     struct runview *v =
