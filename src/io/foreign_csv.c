@@ -37,6 +37,7 @@ struct csv {
     struct str comment, cell; /* the newest line with '#' before the names; a cell with quotes */
     int has_names, step;      /* step: its column, -1 none */
     int is_skipping, is_reported, is_decided;
+    int has_point;          /* numbers have decimal points: a comma is none */
     int is_look;            /* cells are only looked at: doubled quotes in them stay so */
     uint64_t line;          /* of the row being read, from 1 */
     int64_t rows, newest;   /* newest: the step of the row before */
@@ -163,7 +164,7 @@ static char separator_of(const char *p, size_t n)
 
 static int number_of(const struct csv *c, const char *p, size_t n, double *v)
 {
-    if (foreign_number(p, n, c->separator != ',', v))
+    if (foreign_number(p, n, c->separator != ',' && !c->has_point, v))
         return 1;
     int is_true = text_same(p, n, "true");
     *v = is_true;
@@ -322,15 +323,20 @@ static int take_names(struct csv *c, const char *p, size_t n, const char *file, 
 }
 
 /* Without a column of that name the first one is the step, if the first row has a whole number in it
- * and it is not named like a metric. */
-static void decide_step(struct csv *c, const char *p, size_t n)
+ * and it is not named like a metric.  The row tells what a comma is, too: "12,500" next to "2.5" is
+ * not 12.5. */
+static void decide(struct csv *c, const char *p, size_t n)
 {
-    const char *cell;
+    const char *cell, *at = p;
     size_t len;
     int64_t step;
     double v;
     int rank;
     c->is_decided = 1;
+    while (at) {
+        at = next_cell(c, at, p + n, &cell, &len);
+        c->has_point |= memchr(cell, '.', len) && foreign_number(cell, len, 0, &v);
+    }
     if (c->step >= 0 || run_metric_find(c->column[0].name) ||
         metric_canonical(c->column[0].name, &rank))
         return;
@@ -514,7 +520,7 @@ static int take_first(struct csv *c, struct foreign_out *out, const char *p, siz
         return take_names(c, p, n, file, e);
     int rc = take_names(c, c->comment.p, c->comment.len, file, e);
     if (rc == 0) {
-        decide_step(c, p, n);
+        decide(c, p, n);
         take_row(c, out, p, n);
     }
     return rc;
@@ -543,7 +549,7 @@ static int take_line(struct csv *c, struct foreign_out *out, const struct foreig
     if (!c->has_names)
         return take_first(c, out, p, n, b->file, e);
     if (!c->is_decided)
-        decide_step(c, p, n);
+        decide(c, p, n);
     take_row(c, out, p, n);
     return c->cell.failed ? err_set(e, DS_EMEM, "out of memory") : 0;
 }

@@ -419,6 +419,18 @@ T(a_folder_of_lightning_has_its_settings)
 }
 
 /* RFC 4180: 5" is a length. */
+T(a_comma_is_not_decimal_next_to_points)
+{
+    struct runview *v = open_text("point.tsv", "step\ttokens\tloss\n1\t12,500\t2.5\n2\t25,000\t2\n");
+    point(v, "loss", 1, 2, 2);
+    t_true(!has(v, "tokens")); /* neither 12.5 nor a guess */
+    runview_free(v);
+    v = open_text("comma.tsv", "step\tlr\tloss\n1\t0,5\t2,25\n");
+    point(v, "lr", 0, 1, 0.5);
+    point(v, "loss", 0, 1, 2.25);
+    runview_free(v);
+}
+
 T(a_quote_inside_of_a_cell_is_a_character)
 {
     struct runview *v = open_text("inch.csv", "step,loss,note\n1,2.0,5\" pipe\n2,1.5,x\n"
