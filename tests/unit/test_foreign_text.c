@@ -421,7 +421,8 @@ T(a_folder_of_lightning_has_its_settings)
 /* RFC 4180: 5" is a length. */
 T(a_comma_is_not_decimal_next_to_points)
 {
-    struct runview *v = open_text("point.tsv", "step\ttokens\tloss\n1\t12,500\t2.5\n2\t25,000\t2\n");
+    struct runview *v =
+        open_text("point.tsv", "step\ttokens\tloss\n1\t12,500\t2.5\n2\t25,000\t2\n");
     point(v, "loss", 1, 2, 2);
     t_true(!has(v, "tokens")); /* neither 12.5 nor a guess */
     runview_free(v);
@@ -827,6 +828,27 @@ static size_t points_after_poll(struct runview *v, const char *name)
     for (size_t i = 0; has(v, name) && i < series(v, name)->n; i++)
         n += !series(v, name)->is_old[i];
     return n;
+}
+
+T(a_table_that_got_another_column_is_read_anew)
+{
+    static const char names[] =
+        "epoch,learning_rate_group_0,loss_component_a,loss_component_b,loss";
+    char text[700];
+    snprintf(text, sizeof text, "step,%s\n1,0,1,2,3,4\n2,0,1,2,3,5\n", names);
+    struct runview *v = open_text("metrics.csv", text);
+    t_eq(series(v, "loss")->n, 2);
+    FILE *f = fopen(in_dir("metrics.csv"), "w"); /* the same file, with the same beginning */
+    t_true(f && fprintf(f, "step,%s,val_loss\n1,0,1,2,3,4,\n2,0,1,2,3,5,\n", names) > 0);
+    t_true(fputs("2,,,,,,2.5\n3,0,1,2,3,6,\n", f) > 0);
+    t_eq(fclose(f), 0);
+    t_eq(points_after_poll(v, "val_loss"), 1);
+    point(v, "val_loss", 0, 2, 2.5);
+    t_eq(points_after_poll(v, "loss"), 3);
+    point(v, "loss", 2, 3, 6);
+    point(v, "epoch", 2, 3, 0);
+    t_eq(v->invalid, 0);
+    runview_free(v);
 }
 
 T(a_log_that_is_written_anew_is_read_anew)
