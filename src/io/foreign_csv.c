@@ -36,6 +36,10 @@ struct csv {
     size_t columns, cap_columns;
     struct str comment, cell; /* the newest line with '#' before the names; a cell with quotes */
     int has_names, step;      /* step: its column, -1 none */
+    int epoch;                /* its column, -1 none */
+    struct text_epochs epochs;
+    int64_t first;          /* epoch; rows are counted from it where it is no step */
+    int is_later, has_text; /* after the first epoch; some cells are text */
     int is_skipping, is_reported, is_decided;
     int has_point;          /* numbers have decimal points: a comma is none */
     int is_look;            /* cells are only looked at: doubled quotes in them stay so */
@@ -301,11 +305,13 @@ static int take_names(struct csv *c, const char *p, size_t n, const char *file, 
     int rank = 0, rc = 0;
     c->separator = separator_of(p, n);
     c->has_names = 1;
-    c->step = -1;
+    c->step = c->epoch = -1;
     while (rc == 0 && p && c->columns < COLUMNS_MAX) {
         p = next_cell(c, p, end, &cell, &len);
         rc = add_column(c, cell, len, e);
         int r = text_step_rank(cell, len);
+        if (r == text_step_rank("epoch", 5))
+            c->epoch = (int)c->columns - 1;
         if (r > rank) {
             rank = r;
             c->step = (int)c->columns - 1;
@@ -376,26 +382,44 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
     if (is_missing(p, n) || (x->role == TIME && isnan(*time) && text_time_parse(p, n, time)))
         return;
     x->texts++;
+    c->has_text = 1;
     bad_cell(c, x, p, n);
     if (x->numbers > 0 || x->role == STEP)
         foreign_invalid(out, 1);
 }
 
+/* Has the first epoch several rows, each with the same metric?  Then it is no step.  Rows that some
+ * text tells apart ("train", "val") are no such rows. */
+static int is_repeated(struct csv *c, int64_t epoch)
+{
+    c->first = c->rows == 0 ? epoch : c->first;
+    c->is_later |= epoch != c->first;
+    for (size_t i = 0; i < c->columns && !c->is_later && !c->has_text; i++)
+        if (c->column[i].role == METRIC && c->column[i].has_value && c->column[i].numbers > 1)
+            return 1;
+    return 0;
+}
+
 static int step_of_row(struct csv *c, struct foreign_out *out, int64_t *step)
 {
     const struct column *x = c->step >= 0 ? &c->column[c->step] : NULL;
-    *step = x ? c->newest : c->rows;
+    int is_epoch = x && c->step == c->epoch;
+    *step = x ? c->newest : c->rows + c->first;
     if (!x || !x->has_value)
         return 1; /* a row of its own writer: it belongs to the newest step */
-    if (text_step(x->value, step) && *step >= 0) {
-        c->newest = *step;
-        return 1;
-    }
-    if (isfinite(x->value) && text_step_rank(x->name, strlen(x->name)) ==
-                                  text_step_rank("epoch", 5)) { /* in fractions: rows are counted */
+    int is_step = text_step(x->value, step) && *step >= 0;
+    if (is_epoch && (is_step ? is_repeated(c, *step) : isfinite(x->value))) { /* or in fractions */
         c->column[c->step].role = METRIC;
         c->step = -1;
-        *step = c->rows;
+        *step = c->rows + c->first;
+        return 1;
+    }
+    if (is_step) {
+        const struct column *epoch = c->epoch >= 0 ? &c->column[c->epoch] : NULL;
+        if (epoch && !is_epoch)
+            *step =
+                text_epochs_step(&c->epochs, epoch->has_value ? epoch->value : (double)NAN, *step);
+        c->newest = *step;
         return 1;
     }
     char text[32];

@@ -455,6 +455,64 @@ T(text_with_commas_is_not_a_table)
     t_str(format_of("e.csv", "step,loss\n"), "csv");
 }
 
+/* ---- epochs ---- */
+
+static void steps_are(const char *name, const char *text, const char *metric, int n,
+                      const int64_t *step)
+{
+    struct runview *v = open_text(name, text);
+    for (int i = 0; i < n; i++)
+        point(v, metric, (size_t)i, step[i], 10 - i);
+    int valid = 0;
+    for (size_t i = 0; i < series(v, metric)->n; i++)
+        valid += !series(v, metric)->is_old[i];
+    t_eq(valid, n);
+    runview_free(v);
+}
+
+T(steps_that_tables_and_objects_count_anew_in_each_epoch_go_on)
+{
+    static const int64_t six[] = {0, 10, 20, 21, 31, 41}, four[] = {1, 2, 3, 4};
+    steps_are("anew.csv", "epoch,step,loss\n0,0,10\n0,10,9\n0,20,8\n1,0,7\n1,10,6\n1,20,5\n",
+              "loss", 6, six);
+    steps_are("anew.jsonl",
+              "{\"epoch\":0,\"step\":0,\"loss\":10}\n{\"epoch\":0,\"step\":10,\"loss\":9}\n"
+              "{\"epoch\":0,\"step\":20,\"loss\":8}\n{\"step\":0,\"epoch\":1,\"loss\":7}\n"
+              "{\"loss\":6,\"step\":10,\"epoch\":1}\n{\"epoch\":1,\"step\":20,\"loss\":5}\n",
+              "loss", 6, six);
+    steps_are("one.csv", "epoch,iter,loss\n1,1,10\n1,2,9\n2,1,8\n2,2,7\n", "loss", 4, four);
+    steps_are("back.csv",
+              "epoch,step,loss\n1,1,1\n1,2,1\n2,1,1\n2,2,1\n1,1,10\n1,2,9\n2,1,8\n2,2,7\n", "loss",
+              4, four);
+    steps_are("global.csv", "epoch,step,loss\n0,1,10\n0,2,9\n1,3,8\n1,4,7\n", "loss", 4, four);
+    steps_are("results.jsonl", /* of an epoch, at its number */
+              "{\"epoch\":0,\"step\":50,\"a\":1}\n{\"epoch\":1,\"step\":1,\"loss\":10}\n"
+              "{\"epoch\":1,\"step\":100,\"a\":1}\n{\"epoch\":2,\"step\":2,\"loss\":9}\n",
+              "loss", 2, four);
+}
+
+T(an_epoch_of_several_rows_is_not_a_step)
+{
+    static const int64_t five[] = {1, 2, 3, 4, 5};
+    steps_are("batches.csv", "epoch,batch,loss\n1,0,10\n1,1,9\n1,2,8\n2,0,7\n2,1,6\n", "loss", 5,
+              five);
+    steps_are("batches.jsonl",
+              "{\"epoch\":1,\"loss\":10}\n{\"epoch\":1,\"loss\":9}\n{\"epoch\":1,\"loss\":8}\n"
+              "{\"epoch\":2,\"loss\":7}\n{\"epoch\":2,\"loss\":6}\n",
+              "loss", 5, five);
+    steps_are("writers.csv", "epoch,loss,val_loss\n1,10,\n1,,3\n2,9,\n2,,2\n", "loss", 2, five);
+    steps_are("writers.jsonl",
+              "{\"epoch\":1,\"loss\":10}\n{\"epoch\":1,\"val_loss\":3}\n{\"epoch\":2,\"loss\":9}\n",
+              "loss", 2, five);
+    steps_are("phase.csv", "epoch,phase,loss\n1,train,5\n1,val,10\n2,train,4\n2,val,9\n", "loss", 2,
+              five);
+    steps_are("phase.jsonl",
+              "{\"epoch\":1,\"phase\":\"train\",\"loss\":5}\n{\"epoch\":1,\"phase\":\"val\","
+              "\"loss\":10}\n"
+              "{\"epoch\":2,\"phase\":\"val\",\"loss\":9}\n",
+              "loss", 2, five);
+}
+
 /* ---- console ---- */
 
 T(the_lines_of_nanogpt_are_points)
