@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/decimal.h"
+#include "base/map.h"
 #include "io/foreign.h"
 #include "io/foreign_text.h"
 
@@ -33,6 +34,9 @@ struct console {
     int64_t before; /* steps of the epochs before, where steps are counted anew in each */
     int64_t first;  /* epoch of all */
     int is_per_epoch;
+    struct map steps; /* newest of the lines that begin with a metric, by its name */
+    int64_t top;      /* highest step */
+    int has_text;     /* other text came after the line that reached it */
 };
 
 /* The words before the step.  weight: how sure a line with it is of this format. */
@@ -534,6 +538,27 @@ static void take_place(struct console *c, struct foreign_out *out, const struct 
     }
 }
 
+/* A metric at a lower step than before: a run that was started again from a checkpoint, where its
+ * script has printed something in between.  Ranks and evaluations that lag behind do not. */
+static void note_restart(struct console *c, struct foreign_out *out, const struct field *f,
+                         double time)
+{
+    int64_t last;
+    if (c->has_text && map_get(&c->steps, f->name, f->n, &last) && c->step < last) {
+        record_bool(foreign_begin(out, "head", c->step - 1, time), "resume", 1);
+        foreign_end(out);
+        map_release(&c->steps);
+        c->top = c->step;
+        c->has_text = 0;
+    }
+    if (c->step > c->top) {
+        c->top = c->step;
+        c->has_text = 0;
+    }
+    if (map_set(&c->steps, f->name, f->n, c->step) < 0)
+        foreign_no_memory(out);
+}
+
 static void take_line(struct console *c, struct foreign_out *out, const char *p, size_t n)
 {
     char line[LINE_BYTES_MAX];
@@ -546,6 +571,7 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
     size_t k = rest ? fields_of(rest, f) : 0;
     if (k > 0) {
         take_place(c, out, &at);
+        note_restart(c, out, f, time_of(line));
         deliver(out, f, k, c->step, time_of(line));
         return;
     }
@@ -555,6 +581,7 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
             deliver(out, f, k, c->step, time_of(line));
             return;
         }
+    c->has_text |= *skip_blanks(line) != '\0';
     if (!c->has_step)
         find_setting(out, line);
 }
@@ -612,6 +639,11 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     return sure >= 2 ? 55 : 0;
 }
 
+static void release(void *state)
+{
+    map_release(&((struct console *)state)->steps);
+}
+
 const struct foreign_format foreign_console = {
     .name = "console",
     .title = "training output",
@@ -620,5 +652,6 @@ const struct foreign_format foreign_console = {
     .recognise = recognise,
     .state_size = sizeof(struct console),
     .take = take,
+    .release = release,
     .has_preamble = 1,
 };

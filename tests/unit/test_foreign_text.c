@@ -652,6 +652,35 @@ T(steps_that_begin_anew_in_each_epoch_go_on)
     runview_free(v);
 }
 
+T(a_run_that_was_started_again_supersedes_its_later_steps)
+{
+    static const char resumed[] =
+        "step 0: train loss 9, val loss 9\niter 0: loss 5\niter 1: loss 4\niter 2: loss 3\n"
+        "step 3: train loss 8, val loss 8\niter 3: loss 2.5\niter 4: loss 2\nTraceback (most "
+        "recent)\n"
+        "Resuming training from out\nstep 2: train loss 7, val loss 7\niter 2: loss 1.5\n";
+    struct runview *v = open_text("resumed.log", resumed);
+    t_eq(v->step, 2);
+    point(v, "loss", 0, 0, 5);
+    point(v, "loss", 1, 1, 4);
+    point(v, "loss", 2, 2, 1.5);
+    point(v, "val loss", 1, 2, 7);
+    int valid = 0;
+    for (size_t i = 0; i < series(v, "loss")->n; i++)
+        valid += !series(v, "loss")->is_old[i];
+    t_eq(valid, 3);
+    runview_free(v);
+    v = open_text("lags.log", /* evaluations and ranks are behind, no run is */
+                  "[rank0] step 10 loss 3\n[rank1] step 9 loss 4\n[rank0] step 11 loss 2\n"
+                  "saving\n[eval] step 5: acc: 0.5\nstep 12 loss 1\n[rank1] step 10 loss 5\n");
+    t_eq(v->step, 12);
+    point(v, "loss", 0, 9, 4);
+    point(v, "loss", 1, 10, 5);
+    point(v, "loss", 3, 12, 1);
+    point(v, "acc", 0, 5, 0.5);
+    runview_free(v);
+}
+
 T(epochs_without_a_number_of_steps_go_on_after_their_last)
 {
     struct runview *v = open_text(
