@@ -16,7 +16,8 @@ enum {
     LINE_BYTES_MAX = 4096, /* longer lines are not metrics */
     LEAD_MAX = 96,         /* bytes before the step: a date, a rank, the name of a logger */
     NAME_BYTES = 64,
-    FIELDS_MAX = 64
+    FIELDS_MAX = 64,
+    KINDS_MAX = 256
 };
 
 /* Where a line is in the run, as it says itself. */
@@ -24,6 +25,7 @@ struct place {
     int64_t step, steps;   /* of how many, 0 = not said */
     int64_t epoch, epochs; /* -1 and 0 = not said */
     int weight;            /* of its lead */
+    size_t lead;           /* where that is in the line */
 };
 
 struct console {
@@ -34,7 +36,7 @@ struct console {
     int64_t before; /* steps of the epochs before, where steps are counted anew in each */
     int64_t first;  /* epoch of all */
     int is_per_epoch;
-    struct map steps; /* newest of the lines that begin with a metric, by its name */
+    struct map steps; /* newest of each kind of line */
     int64_t top;      /* highest step */
     int has_text;     /* other text came after the line that reached it */
 };
@@ -220,6 +222,7 @@ static const char *find_step(const char *line, struct place *at)
             if (!rest || (leads[i].word[1] == '\0' && p != line))
                 continue;
             at->weight = leads[i].weight;
+            at->lead = (size_t)(p - line);
             /* "iter 100 step 25": the first of both counts all, the second is passed over */
             int64_t other, others;
             const char *second = step_at(rest, "step", &other, &others);
@@ -538,14 +541,31 @@ static void take_place(struct console *c, struct foreign_out *out, const struct 
     }
 }
 
-/* A metric at a lower step than before: a run that was started again from a checkpoint, where its
- * script has printed something in between.  Ranks and evaluations that lag behind do not. */
-static void note_restart(struct console *c, struct foreign_out *out, const struct field *f,
-                         double time)
+/* Lines of one kind have the same words before their step, the same first metric, and as many steps
+ * to come; bytes used. */
+static size_t kind_of(char kind[2 * NAME_BYTES + LEAD_MAX], const char *line,
+                      const struct place *at, const struct field *f)
 {
+    size_t n = 0, k = f->n < NAME_BYTES ? f->n : NAME_BYTES;
+    for (size_t i = 0; i < at->lead && i < LEAD_MAX; i++)
+        if (isalpha((unsigned char)line[i]))
+            kind[n++] = line[i];
+    kind[n++] = '|';
+    memcpy(kind + n, f->name, k);
+    return n + k + (size_t)snprintf(kind + n + k, NAME_BYTES, "|%lld", (long long)at->steps);
+}
+
+/* A line of the kind that came furthest has a lower step: a run that was started again from a
+ * checkpoint, where its script has printed something in between.  Ranks that lag behind do not, and
+ * evaluations have other lines. */
+static void note_restart(struct console *c, struct foreign_out *out, const char *line,
+                         const struct place *at, const struct field *f)
+{
+    char kind[2 * NAME_BYTES + LEAD_MAX];
+    size_t n = kind_of(kind, line, at, f);
     int64_t last;
-    if (c->has_text && map_get(&c->steps, f->name, f->n, &last) && c->step < last) {
-        record_bool(foreign_begin(out, "head", c->step - 1, time), "resume", 1);
+    if (c->has_text && map_get(&c->steps, kind, n, &last) && last == c->top && c->step < last) {
+        record_bool(foreign_begin(out, "head", c->step, time_of(line)), "resume", 1);
         foreign_end(out);
         map_release(&c->steps);
         c->top = c->step;
@@ -555,7 +575,9 @@ static void note_restart(struct console *c, struct foreign_out *out, const struc
         c->top = c->step;
         c->has_text = 0;
     }
-    if (map_set(&c->steps, f->name, f->n, c->step) < 0)
+    if (c->steps.n == KINDS_MAX) /* words that differ in each line tell nothing */
+        map_release(&c->steps);
+    if (map_set(&c->steps, kind, n, c->step) < 0)
         foreign_no_memory(out);
 }
 
@@ -571,7 +593,7 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
     size_t k = rest ? fields_of(rest, f) : 0;
     if (k > 0) {
         take_place(c, out, &at);
-        note_restart(c, out, f, time_of(line));
+        note_restart(c, out, line, &at, f);
         deliver(out, f, k, c->step, time_of(line));
         return;
     }

@@ -679,6 +679,14 @@ T(a_run_that_was_started_again_supersedes_its_later_steps)
     point(v, "loss", 3, 12, 1);
     point(v, "acc", 0, 5, 0.5);
     runview_free(v);
+    v = open_text("evals.log",
+                  "step 10/90 loss 3\nstep 20/90 loss 2\nevaluating\neval step 1: loss 7\n"
+                  "eval step 2: loss 7\nstep 30/90 loss 1\nevaluating\neval step 1: loss 6\n"
+                  "step 1/5 loss 6\nstep 40/90 loss 0.5\n");
+    t_eq(v->step, 40);
+    point(v, "loss", 2, 10, 3);
+    point(v, "loss", 5, 40, 0.5);
+    runview_free(v);
 }
 
 T(epochs_without_a_number_of_steps_go_on_after_their_last)
