@@ -573,12 +573,12 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
     char next = '\n';
+    int has_same = has_same_bytes(s, fd, seen);
     /* written anew, or the last line was not complete after all */
-    if (!has_same_bytes(s, fd, seen) ||
-        (s->took_end && size > seen && fs_pread(fd, &next, 1, seen) == 1 && next != '\n' &&
-         next != '\r')) {
+    if (!has_same || (s->took_end && size > seen && fs_pread(fd, &next, 1, seen) == 1 &&
+                      next != '\n' && next != '\r')) {
         fs_close(fd);
-        start_over(r, 0);
+        start_over(r, has_same);
         return 2;
     }
     s->took_end &= size == seen;

@@ -107,6 +107,7 @@ T(a_file_at_rest_is_complete_without_its_last_newline)
     t_eq(s->n, 5);
     t_near(s->value[3], 1, 0);
     t_near(s->value[4], 2, 0);
+    t_eq(v->n_events, 0); /* nothing was replaced or truncated */
     runview_free(v);
 }
 
