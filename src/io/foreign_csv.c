@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "io/foreign.h"
@@ -38,8 +39,9 @@ struct csv {
     int has_names, step;      /* step: its column, -1 none */
     int epoch;                /* its column, -1 none */
     struct text_epochs epochs;
-    int64_t first;          /* epoch; rows are counted from it where it is no step */
-    int is_later, has_text; /* after the first epoch; some cells are text */
+    int64_t first;               /* epoch; rows are counted from it where it is no step */
+    int is_later;                /* after the first epoch */
+    uint64_t texts, first_texts; /* hash of the cells of text of the row, and of the first */
     int is_skipping, is_reported, is_decided;
     int has_point;          /* numbers have decimal points: a comma is none */
     int is_look;            /* cells are only looked at: doubled quotes in them stay so */
@@ -382,7 +384,7 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
     if (is_missing(p, n) || (x->role == TIME && isnan(*time) && text_time_parse(p, n, time)))
         return;
     x->texts++;
-    c->has_text = 1;
+    c->texts = x->role == TIME ? c->texts : hash64(p, n, c->texts);
     bad_cell(c, x, p, n);
     if (x->numbers > 0 || x->role == STEP)
         foreign_invalid(out, 1);
@@ -393,8 +395,9 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
 static int is_repeated(struct csv *c, int64_t epoch)
 {
     c->first = c->rows == 0 ? epoch : c->first;
-    c->is_later |= epoch != c->first;
-    for (size_t i = 0; i < c->columns && !c->is_later && !c->has_text; i++)
+    c->first_texts = c->rows == 0 ? c->texts : c->first_texts;
+    c->is_later |= epoch != c->first || c->texts != c->first_texts;
+    for (size_t i = 0; i < c->columns && !c->is_later; i++)
         if (c->column[i].role == METRIC && c->column[i].has_value && c->column[i].numbers > 1)
             return 1;
     return 0;
@@ -448,6 +451,7 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     size_t k = 0, len;
     int64_t step;
     uint64_t texts = c->step >= 0 ? c->column[c->step].texts : 0;
+    c->texts = 0;
     for (; p && k < c->columns; k++) {
         p = next_cell(c, p, end, &cell, &len);
         take_cell(c, out, &c->column[k], cell, len, &time);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "io/foreign_text.h"
@@ -78,8 +79,8 @@ static void take_string(struct foreign_object *o, int is_top, const struct json_
         o->is_timed = 1;
     else if (s->n > 0 && s->n < 12 && foreign_number(s->text, s->n, 0, &v) && !isfinite(v))
         take_number(o, is_top, v);
-    else
-        o->has_text = 1;
+    else if (!(is_top && o->key.is_time))
+        o->texts = hash64(s->text, s->n, o->texts);
 }
 
 /* After ARRAY: numbers only make a vector; anything else is passed over. */
@@ -231,7 +232,8 @@ static int is_repeated(struct foreign_object *o)
 {
     int64_t known;
     o->first = o->objects == 0 ? o->own_step : o->first;
-    o->is_later |= o->own_step != o->first || o->has_text;
+    o->first_texts = o->objects == 0 ? o->texts : o->first_texts;
+    o->is_later |= o->own_step != o->first || o->texts != o->first_texts;
     for (size_t i = 0; i < o->entries && !o->is_later; i++) {
         const struct object_entry *x = &o->entry[i];
         if (x->rank == o->rank)
@@ -279,6 +281,7 @@ enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *
     o->entries = o->values = 0;
     str_reset(&o->names);
     o->rank = o->is_timed = 0;
+    o->texts = 0;
     o->time = o->epoch = none;
     enum json_token t = collect(o, s, out);
     o->is_failed |= o->names.failed | o->path.failed;

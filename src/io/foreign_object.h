@@ -36,7 +36,7 @@ struct foreign_object {
     int rank, is_timed;
     int best;        /* of all ranks so far */
     int is_fraction; /* "epoch" counts in fractions, or has several objects: not a step */
-    int has_text;    /* some objects have strings: "train", "val" */
+    uint64_t texts, first_texts; /* hash of the strings of the object, and of the first */
     int64_t own_step;
     double time, epoch;
     struct text_epochs epochs;

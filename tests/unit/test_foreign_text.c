@@ -500,6 +500,14 @@ T(an_epoch_of_several_rows_is_not_a_step)
               "{\"epoch\":1,\"loss\":10}\n{\"epoch\":1,\"loss\":9}\n{\"epoch\":1,\"loss\":8}\n"
               "{\"epoch\":2,\"loss\":7}\n{\"epoch\":2,\"loss\":6}\n",
               "loss", 5, five);
+    steps_are("named.csv",
+              "epoch,model,time,loss\n1,a,0:01,10\n1,a,0:02,9\n1,a,0:03,8\n2,a,0:04,7\n", "loss", 4,
+              five);
+    steps_are("named.jsonl",
+              "{\"epoch\":1,\"run\":\"a\",\"time\":\"0:01\",\"loss\":10}\n"
+              "{\"epoch\":1,\"run\":\"a\",\"time\":\"0:02\",\"loss\":9}\n"
+              "{\"epoch\":2,\"run\":\"a\",\"time\":\"0:03\",\"loss\":8}\n",
+              "loss", 3, five);
     steps_are("writers.csv", "epoch,loss,val_loss\n1,10,\n1,,3\n2,9,\n2,,2\n", "loss", 2, five);
     steps_are("writers.jsonl",
               "{\"epoch\":1,\"loss\":10}\n{\"epoch\":1,\"val_loss\":3}\n{\"epoch\":2,\"loss\":9}\n",
@@ -517,14 +525,16 @@ T(an_epoch_of_several_rows_is_not_a_step)
 
 T(the_lines_of_nanogpt_are_points)
 {
-    struct runview *v =
-        open_text("nano.log", "Overriding: batch_size = 12\ntokens per iteration will be: 12,288\n"
-                              "number of parameters: 10.65M\n"
-                              "step 0: train loss 4.2874, val loss 4.2823\n"
-                              "iter 0: loss 4.2664, time 28812.40ms, mfu -100.00%\n"
-                              "\033""7\x1b]0;a title\a\x1b[32miter 10: loss nan, time 1.5s, mfu 12.50%\x1b[0m\033""8\n"
-                              "saving checkpoint 3 to out\n"
-                              "step 250: train loss 2.0, val loss 2.125\n");
+    struct runview *v = open_text(
+        "nano.log", "Overriding: batch_size = 12\ntokens per iteration will be: 12,288\n"
+                    "number of parameters: 10.65M\n"
+                    "step 0: train loss 4.2874, val loss 4.2823\n"
+                    "iter 0: loss 4.2664, time 28812.40ms, mfu -100.00%\n"
+                    "\033"
+                    "7\x1b]0;a title\a\x1b[32miter 10: loss nan, time 1.5s, mfu 12.50%\x1b[0m\033"
+                    "8\n"
+                    "saving checkpoint 3 to out\n"
+                    "step 250: train loss 2.0, val loss 2.125\n");
     t_eq(v->n_series, 5);
     point(v, "train loss", 1, 250, 2);
     point(v, "val loss", 1, 250, 2.125);
