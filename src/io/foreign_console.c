@@ -456,7 +456,7 @@ static int find_setting(struct foreign_out *out, const char *p)
 /* ---- lines ---- */
 
 /* " validation loss at iteration 1000 | lm loss value: 2.3E+00 | lm loss PPL: 1.0E+01 |" of
- * Megatron-LM: as its TensorBoard logs call them. */
+ * Megatron-LM: as its TensorBoard logs call them.  "1000 on test set" is another one. */
 static int take_validation(struct foreign_out *out, const char *line)
 {
     static const char lead[] = "validation loss at iteration ";
@@ -470,7 +470,8 @@ static int take_validation(struct foreign_out *out, const char *line)
     for (size_t i = 0; i < n; i++) {
         size_t k =
             f[i].n > 6 && memcmp(f[i].name + f[i].n - 6, " value", 6) == 0 ? f[i].n - 6 : f[i].n;
-        k = (size_t)snprintf(name, sizeof name, "%.*s validation", (int)k, f[i].name);
+        k = (size_t)snprintf(name, sizeof name, "%.*s %s", (int)k, f[i].name,
+                             begins(rest, "on test set") ? "test" : "validation");
         foreign_point(out, name, k, step, (double)NAN, f[i].value);
     }
     return n > 0;

@@ -590,12 +590,16 @@ T(the_lines_of_other_trainers_are_points)
         "grad "
         "norm: 1.25 | number of nan iterations:   0 |\n"
         " validation loss at iteration 10 | lm loss value: 2.5E+00 | lm loss PPL: 1.0E+01 | \n"
-        " [2024-05-01 12:00:01] iteration       20/  1000 | lm loss: 9.5E+00 |\n");
+        " [2024-05-01 12:00:01] iteration       20/  1000 | lm loss: 9.5E+00 |\n"
+        " validation loss at iteration 20 on validation set | lm loss value: 2.25E+00 | \n"
+        " validation loss at iteration 20 on test set | lm loss value: 3.5E+00 | \n");
     point(v, "lm loss", 0, 10, 10.375);
     point(v, "consumed samples", 0, 10, 80);
     point(v, "step_ms", 0, 10, 123.5);
     point(v, "number of nan iterations", 0, 10, 0);
     point(v, "lm loss validation", 0, 10, 2.5);
+    point(v, "lm loss validation", 1, 20, 2.25);
+    point(v, "lm loss test", 0, 20, 3.5);
     t_near(series(v, "lm loss")->time[1] - series(v, "lm loss")->time[0], 1, 0);
     t_str(runview_config(v, "hidden_size"), "768");
     t_true(runview_series(v, "loss") == series(v, "lm loss"));
