@@ -60,7 +60,8 @@ struct runlog_entry {
     int is_reset;   /* a gap of 0 bytes: the file was replaced or shrank, reading starts over */
     int is_repeat;  /* seq not above the last one's and no head record: a duplicate or out of order
                     */
-    int is_rewrite; /* with is_reset: the file is one that its writer always writes anew */
+    int is_rewrite; /* with is_reset: the file is one that its writer always writes anew, or its last
+                       line, taken as whole at rest, went on */
     const struct foreign_point *point; /* instead of a body, after runlog_reader_wants_points: */
     size_t points;                     /* values that another program logged, io/foreign.h */
 };

@@ -30,7 +30,7 @@ enum {
     UNIT_MAX = 256 << 20,  /* bytes of one line, record or whole file */
     BATCH_BYTES = 4 << 20, /* read before what was found is delivered */
     KEY_MAX = 63,          /* of a key in a record */
-    SIGN = 64              /* bytes at its beginning by which a file is known again */
+    SIGN = 64 /* bytes by which a file is known again: its first, and those last read */
 };
 
 static const double rest_s = 2; /* a file that is this old is not being written right now */
@@ -67,7 +67,8 @@ struct source {
     struct timespec changed;
     double same_since; /* monotonic time since when neither size nor time has changed */
     char first[SIGN];  /* its beginning, as far as it had been written */
-    size_t firsts;
+    char last[SIGN];   /* what was read last */
+    size_t firsts, lasts;
     int is_broken; /* reported; not read any further */
 };
 
@@ -492,6 +493,8 @@ static int read_on(struct foreign_reader *r, struct source *s, int fd, uint64_t 
             return rc;
         s->left.len += got;
         to[got] = '\0';
+        s->lasts = got < SIGN ? got : SIGN;
+        memcpy(s->last, to + got - s->lasts, s->lasts);
         from += got;
         r->position += got;
         r->batch += got;
@@ -514,12 +517,16 @@ static int path_of(const struct foreign_reader *r, const struct source *s, char 
     return r->is_dir ? fs_join(out, size, r->path, s->rel, NULL) : str_copy(out, size, r->path);
 }
 
-/* Does the file still begin with the bytes seen before?  One that was truncated and written again
- * may be longer than before by now. */
-static int same_beginning(struct source *s, int fd)
+/* Does the file still have the bytes seen before, of which `seen` were read?  One that was truncated
+ * and written again may be longer than before by now, and differ only after its beginning: a table
+ * that got another column. */
+static int has_same_bytes(struct source *s, int fd, uint64_t seen)
 {
     char now[SIGN];
-    ssize_t got = fs_pread(fd, now, sizeof now, 0);
+    ssize_t got = fs_pread(fd, now, s->lasts, seen - s->lasts);
+    if (got >= 0 && (got < (ssize_t)s->lasts || memcmp(now, s->last, s->lasts) != 0))
+        return 0;
+    got = fs_pread(fd, now, sizeof now, 0);
     if (got < (ssize_t)s->firsts || memcmp(now, s->first, s->firsts) != 0)
         return got < 0;
     memcpy(s->first, now, (size_t)got);
@@ -566,12 +573,12 @@ static int poll_source(struct foreign_reader *r, struct source *s, struct err *e
     if (fs_open_read(&fd, path, NULL) < 0)
         return 0;
     char next = '\n';
+    int has_same = has_same_bytes(s, fd, seen);
     /* written anew, or the last line was not complete after all */
-    if (!same_beginning(s, fd) ||
-        (s->took_end && size > seen && fs_pread(fd, &next, 1, seen) == 1 && next != '\n' &&
-         next != '\r')) {
+    if (!has_same || (s->took_end && size > seen && fs_pread(fd, &next, 1, seen) == 1 &&
+                      next != '\n' && next != '\r')) {
         fs_close(fd);
-        start_over(r, 0);
+        start_over(r, has_same);
         return 2;
     }
     s->took_end &= size == seen;

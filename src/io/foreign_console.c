@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/decimal.h"
+#include "base/map.h"
 #include "io/foreign.h"
 #include "io/foreign_text.h"
 
@@ -15,7 +16,8 @@ enum {
     LINE_BYTES_MAX = 4096, /* longer lines are not metrics */
     LEAD_MAX = 96,         /* bytes before the step: a date, a rank, the name of a logger */
     NAME_BYTES = 64,
-    FIELDS_MAX = 64
+    FIELDS_MAX = 64,
+    KINDS_MAX = 256
 };
 
 /* Where a line is in the run, as it says itself. */
@@ -23,6 +25,7 @@ struct place {
     int64_t step, steps;   /* of how many, 0 = not said */
     int64_t epoch, epochs; /* -1 and 0 = not said */
     int weight;            /* of its lead */
+    size_t lead;           /* where that is in the line */
 };
 
 struct console {
@@ -31,7 +34,11 @@ struct console {
     int has_step;
     struct place last;
     int64_t before; /* steps of the epochs before, where steps are counted anew in each */
+    int64_t first;  /* epoch of all */
     int is_per_epoch;
+    struct map steps; /* newest of each kind of line */
+    int64_t top;      /* highest step */
+    int has_text;     /* other text came after the line that reached it */
 };
 
 /* The words before the step.  weight: how sure a line with it is of this format. */
@@ -65,14 +72,19 @@ static const struct rename {
 
 /* Without ":" or "=" only these are names, or every remark would be a metric. */
 static const char *const known[] = {
-    "loss",  "train loss", "val loss", "valid loss", "eval loss",  "test loss", "norm",
-    "lr",    "grad norm",  "time",     "mfu",        "dt",         "acc",       "ppl",
-    "tok/s", "train_loss", "val_loss", "val time",   "throughput", "accuracy",  "perplexity",
+    "loss",       "train loss", "val loss",   "valid loss",    "eval loss",     "test loss",
+    "norm",       "lr",         "grad norm",  "time",          "mfu",           "dt",
+    "acc",        "ppl",        "tok/s",      "train_loss",    "val_loss",      "val time",
+    "throughput", "accuracy",   "perplexity", "learning rate", "learning_rate", "grad_norm",
 };
 
+/* Words after a number that are no part of the name that follows. */
+static const char *const units[] = {"ms",      "s",        "sec",        "%",    "tok/s",
+                                    "tok/sec", "tokens/s", "tokens/sec", "it/s", "s/it",
+                                    "gb",      "gib",      "mb",         "mib"};
+
 /* Lines without a step of their own: they belong to the newest one. */
-static const char *const sentences[] = {"val loss ", "validation loss ", "train loss ",
-                                        "test loss "};
+static const char *const sentences[] = {"val loss", "validation loss", "train loss", "test loss"};
 
 /* ---- text ---- */
 
@@ -122,18 +134,50 @@ static int begins(const char *p, const char *word)
     return 1;
 }
 
-/* A whole number at p, with "12,500" for thousands; bytes used. */
-static size_t whole_at(const char *p, double *v)
+static const char digits[] = "0123456789";
+
+/* A number without a sign at p, with "12,500" for thousands, and what follows its point when
+ * has_fraction; bytes used. */
+static size_t unsigned_at(const char *p, int has_fraction, double *v)
 {
-    size_t n = strspn(p, "0123456789");
-    if (n == 0 || decimal_read(p, n, '.', v) != n)
+    char text[64];
+    size_t n = strspn(p, digits), k = n, more;
+    if (n == 0 || n > 3)
+        return n > 0 && decimal_read(p, n, '.', v) == n ? n : 0;
+    memcpy(text, p, n);
+    for (; p[n] == ',' && strspn(p + n + 1, digits) == 3 && k < 24; n += 4, k += 3)
+        memcpy(text + k, p + n + 1, 3);
+    more = has_fraction && k < n && p[n] == '.' ? 1 + strspn(p + n + 1, digits) : 0;
+    if (more > sizeof text - k)
         return 0;
-    for (int is_group = n <= 3; is_group && p[n] == ',' && strspn(p + n + 1, "0123456789") == 3;) {
-        double low;
-        n += 1 + decimal_read(p + n + 1, 3, '.', &low);
-        *v = *v * 1000 + low;
-    }
-    return n;
+    memcpy(text + k, p + n, more);
+    return decimal_read(text, k + more, '.', v) == k + more ? n + more : 0;
+}
+
+/* A time of day or a duration at p: "12:30", "1:02:03.5", "2m30s"; bytes used. */
+static size_t clock_at(const char *line, const char *p)
+{
+    int is_inside = p > line && (is_letter(p[-1]) || p[-1] == '@');
+    size_t n = is_inside ? 0 : strspn(p, digits);
+    int parts = n > 0;
+    for (; parts && p[n] && strchr(":dhms", p[n]) && isdigit((unsigned char)p[n + 1]); parts++)
+        n += 1 + strspn(p + n + 1, digits);
+    if (parts < 2)
+        return 0;
+    n += p[n] == '.' ? 1 + strspn(p + n + 1, digits) : p[n] && strchr("hms", p[n]) ? 1 : 0;
+    return is_letter(p[n]) && p[n] != 'Z' ? 0 : n;
+}
+
+/* "Z", "+00:00", "-0400", "+02" right after a time of day: bytes. */
+static size_t zone_at(const char *p)
+{
+    size_t n = 3;
+    if (*p == 'Z')
+        return 1;
+    if ((*p != '+' && *p != '-') || strspn(p + 1, digits) < 2)
+        return 0;
+    n += p[n] == ':';
+    return strspn(p + n, digits) == 2 ? n + 2 : 3;
 }
 
 /* ---- the step ---- */
@@ -149,12 +193,12 @@ static const char *step_at(const char *p, const char *word, int64_t *step, int64
     if (*p != ' ' && *p != ':' && *p != '=' && *p != '[' && *p != '#')
         return NULL;
     p += strspn(p, " :=[#\t");
-    if ((n = whole_at(p, &v)) == 0)
+    if ((n = unsigned_at(p, 0, &v)) == 0)
         return NULL;
     p += n;
     if (*skip_blanks(p) == '/') {
         const char *q = skip_blanks(skip_blanks(p) + 1);
-        n = whole_at(q, &all);
+        n = unsigned_at(q, 0, &all);
         p = n ? q + n : p;
     }
     if (*p && !strchr(" :,|]\t)", *p))
@@ -178,6 +222,7 @@ static const char *find_step(const char *line, struct place *at)
             if (!rest || (leads[i].word[1] == '\0' && p != line))
                 continue;
             at->weight = leads[i].weight;
+            at->lead = (size_t)(p - line);
             /* "iter 100 step 25": the first of both counts all, the second is passed over */
             int64_t other, others;
             const char *second = step_at(rest, "step", &other, &others);
@@ -211,18 +256,36 @@ static size_t word_number(const char *p, double *v)
     return n;
 }
 
+/* Is p after "12:" of a time of day?  "top5:" and "acc@1:" are names. */
+static int is_in_clock(const char *line, const char *p)
+{
+    const char *q = p - 1;
+    while (q > line && isdigit((unsigned char)q[-1]))
+        q--;
+    if (q == p - 1 || *q == ':')
+        return 0;
+    int is_name = q > line && (is_letter(q[-1]) || q[-1] == '@');
+    return !is_name || (q[-1] == 'T' && q - 1 > line && isdigit((unsigned char)q[-2]));
+}
+
 /* A number at p, with "5,123" for thousands; bytes used, 0 when p is a part of something else. */
 static size_t number_at(const char *line, const char *p, double *v)
 {
-    if (p > line && (is_letter(p[-1]) || strchr(".-+/", p[-1]) ||
-                     (p[-1] == ':' && p - 1 > line && isdigit((unsigned char)p[-2]))))
+    if (p > line &&
+        (is_letter(p[-1]) || strchr(".-+/@", p[-1]) || (p[-1] == ':' && is_in_clock(line, p))))
+        return 0;
+    if (clock_at(line, p))
         return 0;
     size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
                                                                : word_number(p, v);
-    if (n > 0 && n == strspn(p, "0123456789"))
-        n = whole_at(p, v);
-    /* a time of day, a date, a version, a path */
-    return n > 0 && strchr(":/_-.", p[n]) && p[n] && p[n + 1] && !isspace((unsigned char)p[n + 1])
+    size_t sign = *p == '-' || *p == '+';
+    if (n > sign && n == sign + strspn(p + sign, digits)) {
+        n = unsigned_at(p + sign, 1, v);
+        n += n > 0 ? sign : 0;
+        *v = *p == '-' ? -*v : *v;
+    }
+    /* a date, a version, a path, "1.#INF" */
+    return n > 0 && strchr(":/_-.#", p[n]) && p[n] && p[n + 1] && !isspace((unsigned char)p[n + 1])
                ? 0
                : n;
 }
@@ -242,21 +305,40 @@ static size_t scale_at(const char *p, double *v)
     return 0;
 }
 
-/* The name in the text before a number: after the last separator, or a remark in brackets.
+/* The unit at p, which a name may follow; bytes used. */
+static size_t unit_at(const char *p)
+{
+    size_t blanks = strspn(p, " \t");
+    for (size_t i = 0; blanks > 0 && i < DS_LEN(units); i++) {
+        size_t n = strlen(units[i]);
+        if (begins(p + blanks, units[i]) && (!p[blanks + n] || strchr(" \t|,;()", p[blanks + n])) &&
+            !strchr(":=", *skip_blanks(p + blanks + n)))
+            return blanks + n;
+    }
+    return 0;
+}
+
+/* The name in the text before a number: after the last separator, time or remark in brackets.
  * *is_named: it ends in ":" or "=". */
-static size_t name_of(const char **from, const char *end, int *is_named)
+static size_t name_of(const char *line, const char **from, const char *end, int *is_named)
 {
     const char *p = *from;
+    size_t clock;
     for (const char *q = p; q < end; q++)
-        if (strchr(stops, *q) || (*q == '(' && q + 1 == end) ||
-            ((*q == ')' || *q == ']') && q + 1 < end && q[1] == ' '))
+        if ((clock = clock_at(line, q)) > 0) {
+            p = q + clock;
+            p += zone_at(p);
+            p = p < end ? p : end;
+            q = p - 1;
+        } else if (strchr(stops, *q) || (*q == '(' && q + 1 == end) ||
+                   ((*q == ')' || *q == ']') && q + 1 < end && q[1] == ' '))
             p = q + 1;
     *is_named = 0;
     while (end > p && strchr(" \t:=([", end[-1])) {
         *is_named |= end[-1] == ':' || end[-1] == '=';
         end--;
     }
-    while (p < end && strchr(" \t(->", *p))
+    while (p < end && strchr(" \t([->", *p))
         p++;
     *from = p;
     return (size_t)(end - p);
@@ -302,13 +384,14 @@ static size_t fields_of(const char *line, struct field f[FIELDS_MAX])
         }
         used += scale_at(p + used, &v);
         const char *name = from, *unit = skip_blanks(p + used);
-        size_t n = name_of(&name, p, &is_named);
+        size_t n = name_of(line, &name, p, &is_named);
         int is_metric = set_field(&f[k], name, n, is_named, unit, v);
         k += (size_t)is_metric;
         p += used;
         if (!is_metric && !isfinite(v)) /* a word of a name: "number of nan iterations" */
             continue;
         p += strcspn(p, " \t|,;()"); /* the unit */
+        p += is_metric ? unit_at(p) : 0;
         from = p;
     }
     return k;
@@ -373,7 +456,7 @@ static int find_setting(struct foreign_out *out, const char *p)
 /* ---- lines ---- */
 
 /* " validation loss at iteration 1000 | lm loss value: 2.3E+00 | lm loss PPL: 1.0E+01 |" of
- * Megatron-LM: as its TensorBoard logs call them. */
+ * Megatron-LM: as its TensorBoard logs call them.  "1000 on test set" is another one. */
 static int take_validation(struct foreign_out *out, const char *line)
 {
     static const char lead[] = "validation loss at iteration ";
@@ -387,22 +470,11 @@ static int take_validation(struct foreign_out *out, const char *line)
     for (size_t i = 0; i < n; i++) {
         size_t k =
             f[i].n > 6 && memcmp(f[i].name + f[i].n - 6, " value", 6) == 0 ? f[i].n - 6 : f[i].n;
-        k = (size_t)snprintf(name, sizeof name, "%.*s validation", (int)k, f[i].name);
+        k = (size_t)snprintf(name, sizeof name, "%.*s %s", (int)k, f[i].name,
+                             begins(rest, "on test set") ? "test" : "validation");
         foreign_point(out, name, k, step, (double)NAN, f[i].value);
     }
     return n > 0;
-}
-
-/* "Z", "+00:00", "-0400", "+02" right after a time of day: bytes. */
-static size_t zone_at(const char *p)
-{
-    size_t n = 3;
-    if (*p == 'Z')
-        return 1;
-    if ((*p != '+' && *p != '-') || strspn(p + 1, "0123456789") < 2)
-        return 0;
-    n += p[n] == ':';
-    return strspn(p + n, "0123456789") == 2 ? n + 2 : 3;
 }
 
 /* The date that a logger puts before its lines: "[2024-05-01 12:00:00] ...". */
@@ -428,21 +500,39 @@ static void deliver(struct foreign_out *out, const struct field *f, size_t n, in
         foreign_point(out, f[i].name, f[i].n, step, time, f[i].value);
 }
 
+/* Steps before an epoch that is `epochs` after the last one, or before it.  Where no line says how
+ * many an epoch has, one ends at its last step, and all before count as equally long. */
+static double steps_before(const struct console *c, const struct place *at, double epochs)
+{
+    double before = (double)c->before;
+    int64_t steps = at->steps > 0 ? at->steps : c->last.steps;
+    if (steps > 0 || epochs == 0)
+        return fmax(before + epochs * (double)steps, 0);
+    if (epochs > 0)
+        return (double)c->step + (at->step == 0);
+    return before * fmax((double)(at->epoch - c->first), 0) /
+           fmax((double)(c->last.epoch - c->first), 1);
+}
+
 /* The step in the whole run.  Some count anew in each epoch ("Epoch [2/3], Step [100/300]"), which
  * shows when a later epoch has a smaller step; from then on the epochs before are added. */
 static void take_place(struct console *c, struct foreign_out *out, const struct place *at)
 {
-    int is_known = c->has_step && c->last.epoch >= 0 && at->epoch >= 0 && at->steps > 0;
-    double epochs = is_known ? (double)(at->epoch - c->last.epoch) : 0;
+    struct place next = *at;
+    int is_known = c->has_step && c->last.epoch >= 0;
+    double epochs = is_known && at->epoch >= 0 ? (double)(at->epoch - c->last.epoch) : 0;
     int64_t planned = at->steps;
     c->is_per_epoch |= epochs > 0 && at->step <= c->last.step;
-    if (c->is_per_epoch) {
-        double before = (double)c->before + epochs * (double)at->steps;
-        if (!text_step(fmax(before, 0), &c->before) ||
-            !text_step((double)at->steps * (double)at->epochs, &planned))
-            planned = 0;
-    }
-    c->last = *at;
+    if (c->is_per_epoch && (!text_step(round(steps_before(c, at, epochs)), &c->before) ||
+                            !text_step((double)at->steps * (double)at->epochs, &planned)))
+        planned = 0;
+    if (at->epoch >= 0 && (!is_known || at->epoch < c->first))
+        c->first = at->epoch;
+    if (c->has_step && at->epoch < 0) /* other lines say it */
+        next.epoch = c->last.epoch;
+    if (at->steps == 0)
+        next.steps = c->last.steps;
+    c->last = next;
     c->step = at->step + c->before;
     c->has_step = 1;
     if (planned > 0 && planned != c->planned) {
@@ -450,6 +540,46 @@ static void take_place(struct console *c, struct foreign_out *out, const struct 
         record_int(foreign_begin(out, "head", c->step, (double)NAN), "steps", planned);
         foreign_end(out);
     }
+}
+
+/* Lines of one kind have the same words before their step, the same first metric, and as many steps
+ * to come; bytes used. */
+static size_t kind_of(char kind[2 * NAME_BYTES + LEAD_MAX], const char *line,
+                      const struct place *at, const struct field *f)
+{
+    size_t n = 0, k = f->n < NAME_BYTES ? f->n : NAME_BYTES;
+    for (size_t i = 0; i < at->lead && i < LEAD_MAX; i++)
+        if (isalpha((unsigned char)line[i]))
+            kind[n++] = line[i];
+    kind[n++] = '|';
+    memcpy(kind + n, f->name, k);
+    return n + k + (size_t)snprintf(kind + n + k, NAME_BYTES, "|%lld", (long long)at->steps);
+}
+
+/* A line of the kind that came furthest has a lower step: a run that was started again from a
+ * checkpoint, where its script has printed something in between.  Ranks that lag behind do not, and
+ * evaluations have other lines. */
+static void note_restart(struct console *c, struct foreign_out *out, const char *line,
+                         const struct place *at, const struct field *f)
+{
+    char kind[2 * NAME_BYTES + LEAD_MAX];
+    size_t n = kind_of(kind, line, at, f);
+    int64_t last;
+    if (c->has_text && map_get(&c->steps, kind, n, &last) && last == c->top && c->step < last) {
+        record_bool(foreign_begin(out, "head", c->step, time_of(line)), "resume", 1);
+        foreign_end(out);
+        map_release(&c->steps);
+        c->top = c->step;
+        c->has_text = 0;
+    }
+    if (c->step > c->top) {
+        c->top = c->step;
+        c->has_text = 0;
+    }
+    if (c->steps.n == KINDS_MAX) /* words that differ in each line tell nothing */
+        map_release(&c->steps);
+    if (map_set(&c->steps, kind, n, c->step) < 0)
+        foreign_no_memory(out);
 }
 
 static void take_line(struct console *c, struct foreign_out *out, const char *p, size_t n)
@@ -464,14 +594,17 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
     size_t k = rest ? fields_of(rest, f) : 0;
     if (k > 0) {
         take_place(c, out, &at);
+        note_restart(c, out, line, &at, f);
         deliver(out, f, k, c->step, time_of(line));
         return;
     }
     for (size_t i = 0; !rest && i < DS_LEN(sentences); i++)
-        if (begins(line, sentences[i]) && (k = fields_of(line, f)) > 0) {
+        if (begins(line, sentences[i]) && line[strlen(sentences[i])] &&
+            strchr(" :=", line[strlen(sentences[i])]) && (k = fields_of(line, f)) > 0) {
             deliver(out, f, k, c->step, time_of(line));
             return;
         }
+    c->has_text |= *skip_blanks(line) != '\0';
     if (!c->has_step)
         find_setting(out, line);
 }
@@ -529,6 +662,11 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     return sure >= 2 ? 55 : 0;
 }
 
+static void release(void *state)
+{
+    map_release(&((struct console *)state)->steps);
+}
+
 const struct foreign_format foreign_console = {
     .name = "console",
     .title = "training output",
@@ -537,5 +675,6 @@ const struct foreign_format foreign_console = {
     .recognise = recognise,
     .state_size = sizeof(struct console),
     .take = take,
+    .release = release,
     .has_preamble = 1,
 };

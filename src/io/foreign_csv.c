@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "io/foreign.h"
@@ -36,7 +37,13 @@ struct csv {
     size_t columns, cap_columns;
     struct str comment, cell; /* the newest line with '#' before the names; a cell with quotes */
     int has_names, step;      /* step: its column, -1 none */
+    int epoch;                /* its column, -1 none */
+    struct text_epochs epochs;
+    int64_t first;               /* epoch; rows are counted from it where it is no step */
+    int is_later;                /* after the first epoch */
+    uint64_t texts, first_texts; /* hash of the cells of text of the row, and of the first */
     int is_skipping, is_reported, is_decided;
+    int has_point;          /* numbers have decimal points: a comma is none */
     int is_look;            /* cells are only looked at: doubled quotes in them stay so */
     uint64_t line;          /* of the row being read, from 1 */
     int64_t rows, newest;   /* newest: the step of the row before */
@@ -163,7 +170,7 @@ static char separator_of(const char *p, size_t n)
 
 static int number_of(const struct csv *c, const char *p, size_t n, double *v)
 {
-    if (foreign_number(p, n, c->separator != ',', v))
+    if (foreign_number(p, n, c->separator != ',' && !c->has_point, v))
         return 1;
     int is_true = text_same(p, n, "true");
     *v = is_true;
@@ -300,11 +307,13 @@ static int take_names(struct csv *c, const char *p, size_t n, const char *file, 
     int rank = 0, rc = 0;
     c->separator = separator_of(p, n);
     c->has_names = 1;
-    c->step = -1;
+    c->step = c->epoch = -1;
     while (rc == 0 && p && c->columns < COLUMNS_MAX) {
         p = next_cell(c, p, end, &cell, &len);
         rc = add_column(c, cell, len, e);
         int r = text_step_rank(cell, len);
+        if (r == text_step_rank("epoch", 5))
+            c->epoch = (int)c->columns - 1;
         if (r > rank) {
             rank = r;
             c->step = (int)c->columns - 1;
@@ -322,15 +331,20 @@ static int take_names(struct csv *c, const char *p, size_t n, const char *file, 
 }
 
 /* Without a column of that name the first one is the step, if the first row has a whole number in it
- * and it is not named like a metric. */
-static void decide_step(struct csv *c, const char *p, size_t n)
+ * and it is not named like a metric.  The row tells what a comma is, too: "12,500" next to "2.5" is
+ * not 12.5. */
+static void decide(struct csv *c, const char *p, size_t n)
 {
-    const char *cell;
+    const char *cell, *at = p;
     size_t len;
     int64_t step;
     double v;
     int rank;
     c->is_decided = 1;
+    while (at) {
+        at = next_cell(c, at, p + n, &cell, &len);
+        c->has_point |= memchr(cell, '.', len) && foreign_number(cell, len, 0, &v);
+    }
     if (c->step >= 0 || run_metric_find(c->column[0].name) ||
         metric_canonical(c->column[0].name, &rank))
         return;
@@ -370,26 +384,45 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
     if (is_missing(p, n) || (x->role == TIME && isnan(*time) && text_time_parse(p, n, time)))
         return;
     x->texts++;
+    c->texts = x->role == TIME ? c->texts : hash64(p, n, c->texts);
     bad_cell(c, x, p, n);
     if (x->numbers > 0 || x->role == STEP)
         foreign_invalid(out, 1);
 }
 
+/* Has the first epoch several rows, each with the same metric?  Then it is no step.  Rows that some
+ * text tells apart ("train", "val") are no such rows. */
+static int is_repeated(struct csv *c, int64_t epoch)
+{
+    c->first = c->rows == 0 ? epoch : c->first;
+    c->first_texts = c->rows == 0 ? c->texts : c->first_texts;
+    c->is_later |= epoch != c->first || c->texts != c->first_texts;
+    for (size_t i = 0; i < c->columns && !c->is_later; i++)
+        if (c->column[i].role == METRIC && c->column[i].has_value && c->column[i].numbers > 1)
+            return 1;
+    return 0;
+}
+
 static int step_of_row(struct csv *c, struct foreign_out *out, int64_t *step)
 {
     const struct column *x = c->step >= 0 ? &c->column[c->step] : NULL;
-    *step = x ? c->newest : c->rows;
+    int is_epoch = x && c->step == c->epoch;
+    *step = x ? c->newest : c->rows + c->first;
     if (!x || !x->has_value)
         return 1; /* a row of its own writer: it belongs to the newest step */
-    if (text_step(x->value, step) && *step >= 0) {
-        c->newest = *step;
-        return 1;
-    }
-    if (isfinite(x->value) && text_step_rank(x->name, strlen(x->name)) ==
-                                  text_step_rank("epoch", 5)) { /* in fractions: rows are counted */
+    int is_step = text_step(x->value, step) && *step >= 0;
+    if (is_epoch && (is_step ? is_repeated(c, *step) : isfinite(x->value))) { /* or in fractions */
         c->column[c->step].role = METRIC;
         c->step = -1;
-        *step = c->rows;
+        *step = c->rows + c->first;
+        return 1;
+    }
+    if (is_step) {
+        const struct column *epoch = c->epoch >= 0 ? &c->column[c->epoch] : NULL;
+        if (epoch && !is_epoch)
+            *step =
+                text_epochs_step(&c->epochs, epoch->has_value ? epoch->value : (double)NAN, *step);
+        c->newest = *step;
         return 1;
     }
     char text[32];
@@ -418,6 +451,7 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     size_t k = 0, len;
     int64_t step;
     uint64_t texts = c->step >= 0 ? c->column[c->step].texts : 0;
+    c->texts = 0;
     for (; p && k < c->columns; k++) {
         p = next_cell(c, p, end, &cell, &len);
         take_cell(c, out, &c->column[k], cell, len, &time);
@@ -514,7 +548,7 @@ static int take_first(struct csv *c, struct foreign_out *out, const char *p, siz
         return take_names(c, p, n, file, e);
     int rc = take_names(c, c->comment.p, c->comment.len, file, e);
     if (rc == 0) {
-        decide_step(c, p, n);
+        decide(c, p, n);
         take_row(c, out, p, n);
     }
     return rc;
@@ -543,7 +577,7 @@ static int take_line(struct csv *c, struct foreign_out *out, const struct foreig
     if (!c->has_names)
         return take_first(c, out, p, n, b->file, e);
     if (!c->is_decided)
-        decide_step(c, p, n);
+        decide(c, p, n);
     take_row(c, out, p, n);
     return c->cell.failed ? err_set(e, DS_EMEM, "out of memory") : 0;
 }

@@ -206,6 +206,6 @@ const struct foreign_format foreign_mlflow = {
     .is_member = is_member,
     .is_folder = is_folder,
     .inner = "metrics",
-    .depth = 4,
+    .depth = 16, /* "metrics" and the parts of a name */
     .is_rewritten = is_rewritten,
 };

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "io/foreign_text.h"
@@ -52,6 +53,7 @@ static void take_number(struct foreign_object *o, int is_top, double v)
     int64_t step;
     int rank = is_top ? o->key.rank : 0;
     if (rank > 0 && rank == text_step_rank("epoch", 5)) {
+        o->epoch = v;
         if (!o->is_fraction && isfinite(v) && !text_step(v, &step)) {
             o->is_fraction = 1;
             o->has_step = o->best > rank; /* else objects are counted from here on */
@@ -77,6 +79,8 @@ static void take_string(struct foreign_object *o, int is_top, const struct json_
         o->is_timed = 1;
     else if (s->n > 0 && s->n < 12 && foreign_number(s->text, s->n, 0, &v) && !isfinite(v))
         take_number(o, is_top, v);
+    else if (!(is_top && o->key.is_time))
+        o->texts = hash64(s->text, s->n, o->texts);
 }
 
 /* After ARRAY: numbers only make a vector; anything else is passed over. */
@@ -222,17 +226,40 @@ static void deliver_layers(struct foreign_object *o, struct foreign_out *out)
         foreign_end(out);
 }
 
+/* Has the first epoch several objects, each with the same name?  Then it is no step.  Objects that
+ * some text tells apart are no such objects. */
+static int is_repeated(struct foreign_object *o)
+{
+    int64_t known;
+    o->first = o->objects == 0 ? o->own_step : o->first;
+    o->first_texts = o->objects == 0 ? o->texts : o->first_texts;
+    o->is_later |= o->own_step != o->first || o->texts != o->first_texts;
+    for (size_t i = 0; i < o->entries && !o->is_later; i++) {
+        const struct object_entry *x = &o->entry[i];
+        if (x->rank == o->rank)
+            continue;
+        if (map_get(&o->seen, name_of(o, x), x->n, &known))
+            return 1;
+        o->is_failed |= map_set(&o->seen, name_of(o, x), x->n, 1) < 0;
+    }
+    return 0;
+}
+
 static void deliver(struct foreign_object *o, struct foreign_out *out)
 {
-    int vectors = 0;
+    int vectors = 0, is_epoch = o->rank == text_step_rank("epoch", 5);
     /* where steps came before, an epoch alone is a value at the newest of them */
-    int is_step = o->rank > 0 && (o->rank >= o->best || o->rank != text_step_rank("epoch", 5));
+    int is_step = o->rank > 0 && (o->rank >= o->best || !is_epoch);
+    if (is_step && is_epoch && is_repeated(o)) {
+        o->is_fraction = 1;
+        is_step = o->has_step = o->best = 0;
+    }
     if (is_step) {
-        o->step = o->own_step;
+        o->step = is_epoch ? o->own_step : text_epochs_step(&o->epochs, o->epoch, o->own_step);
         o->has_step = 1;
         o->best = o->rank > o->best ? o->rank : o->best;
     } else if (!o->has_step) {
-        o->step = o->objects;
+        o->step = o->objects + o->first;
     }
     for (int pass = 0; pass < 2; pass++) /* "tokens" is an axis of the others: it goes first */
         for (size_t i = 0; i < o->entries; i++) {
@@ -254,7 +281,8 @@ enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *
     o->entries = o->values = 0;
     str_reset(&o->names);
     o->rank = o->is_timed = 0;
-    o->time = none;
+    o->texts = 0;
+    o->time = o->epoch = none;
     enum json_token t = collect(o, s, out);
     o->is_failed |= o->names.failed | o->path.failed;
     if (t == JSON_SCAN_CLOSE && !o->is_failed) {
@@ -356,6 +384,7 @@ void foreign_object_release(struct foreign_object *o)
     mem_free(o->value);
     str_release(&o->names);
     str_release(&o->path);
+    map_release(&o->seen);
 }
 
 /* ---- recognising ---- */

@@ -2,8 +2,10 @@
 #ifndef DS_IO_FOREIGN_OBJECT_H
 #define DS_IO_FOREIGN_OBJECT_H
 
+#include "base/map.h"
 #include "base/str.h"
 #include "io/foreign.h"
+#include "io/foreign_text.h"
 #include "io/json_scan.h"
 
 /* What a key at the top of an object is.  The objects of a log have the same keys in the same order,
@@ -33,9 +35,14 @@ struct foreign_object {
     struct object_key key; /* the newest at its top */
     int rank, is_timed;
     int best;        /* of all ranks so far */
-    int is_fraction; /* "epoch" counts in fractions: not a step */
+    int is_fraction; /* "epoch" counts in fractions, or has several objects: not a step */
+    uint64_t texts, first_texts; /* hash of the strings of the object, and of the first */
     int64_t own_step;
-    double time;
+    double time, epoch;
+    struct text_epochs epochs;
+    struct map seen; /* names in the first epoch, while it is not known whether it is a step */
+    int64_t first;   /* epoch; objects are counted from it where it is no step */
+    int is_later;    /* after it */
 };
 
 /* After JSON_SCAN_OBJECT of an object at `depth`: reads it to its end and delivers what it holds.

@@ -93,6 +93,28 @@ int text_step(double value, int64_t *step)
     return 1;
 }
 
+int64_t text_epochs_step(struct text_epochs *t, double epoch, int64_t step)
+{
+    int is_later = t->has_epoch && epoch > t->epoch && t->has_step && step <= t->step;
+    double before = (double)t->before;
+    t->is_anew |= is_later && step == t->first_step;
+    if (t->is_anew && is_later)
+        before = (double)t->sum + (step == 0);
+    else if (t->is_anew && epoch < t->epoch) /* a run that went back: epochs are equally long */
+        before *= fmax(epoch - t->first, 0) / fmax(t->epoch - t->first, 1);
+    if (isfinite(epoch)) {
+        t->first = t->has_epoch ? fmin(t->first, epoch) : epoch;
+        t->epoch = epoch;
+        t->has_epoch = 1;
+    }
+    t->first_step = t->has_step ? t->first_step : step;
+    t->has_step = 1;
+    t->step = step;
+    if (!text_step(round(before), &t->before) || !text_step(before + (double)step, &t->sum))
+        t->before = 0;
+    return t->sum = t->before + step;
+}
+
 int text_time(double value, double *seconds)
 {
     /* 1973 to 5138 in each unit: the ranges do not overlap */

@@ -21,6 +21,16 @@ int text_next(struct text_lines *t, struct foreign_out *out, const struct foreig
 int text_step_rank(const char *name, size_t n);
 /* 1 and the step, when the value is one. */
 int text_step(double value, int64_t *step);
+
+/* Steps that are counted anew in each epoch: a later epoch begins with the first step of all.  From
+ * then on the steps of the epochs before are added.  Zero-initialise. */
+struct text_epochs {
+    double first, epoch;                   /* of all; newest */
+    int64_t first_step, step, sum, before; /* as logged: of all, newest; newest of the run; added */
+    int has_step, has_epoch, is_anew;
+};
+/* The step in the whole run.  epoch: NaN where the line does not say it. */
+int64_t text_epochs_step(struct text_epochs *t, double epoch, int64_t step);
 int text_is_time(const char *name, size_t n);
 /* 1 and Unix seconds, when the value is a point in time: seconds, or milli-, micro- or nanoseconds
  * by their size.  Small numbers are durations. */

@@ -17,7 +17,9 @@ struct table {
     int columns;
     int has[COLUMNS];
     int64_t base, top;                   /* number of this file's first text, and of its last */
-    struct map names;                    /* texts that are named: their numbers */
+    struct map names;                    /* cells of texts: their numbers */
+    struct map numbers;                  /* of texts */
+    int64_t free;                        /* all numbers below it are those of texts */
     struct map steps;                    /* text, step -> number of the text */
     int64_t furthest;                    /* position of a token so far in the newest of these */
     int words_are_ids;                   /* the column "token" holds ids: positions are counted */
@@ -232,15 +234,29 @@ static int read_names(struct table *b, struct err *e)
 
 /* ---- rows ---- */
 
-static int text_number(struct table *b, const char *cell, int64_t *out, struct err *e)
+/* The number of a text: that in its cell, or the lowest free one for a name and where another text
+ * has it ("a" and "0", "12" and "012"). */
+static int text_number(struct table *b, char *cell, int64_t *out, struct err *e)
 {
+    char number[CELL_MAX];
     size_t n = strlen(cell);
+    int64_t other;
     if (map_get(&b->names, cell, n, out))
         return 0;
+    memcpy(number, cell, n + 1);
+    int is_number = whole(number, out) && *out >= 0;
     if (b->names.n == NAMES_MAX)
-        return err_set(e, DS_ERANGE, "%s:%zu: more than %d texts", b->path, b->line, NAMES_MAX);
-    *out = (int64_t)b->names.n;
-    return map_set(&b->names, cell, n, *out) < 0 ? err_set(e, DS_EMEM, "%s", b->path) : 0;
+        return is_number ? 0
+                         : err_set(e, DS_ERANGE, "%s:%zu: more than %d texts", b->path, b->line,
+                                   NAMES_MAX);
+    if (!is_number || map_get(&b->numbers, out, sizeof *out, &other)) {
+        while (map_get(&b->numbers, &b->free, sizeof b->free, &other))
+            b->free++;
+        *out = b->free;
+    }
+    return map_set(&b->names, cell, n, *out) < 0 || map_set(&b->numbers, out, sizeof *out, 1) < 0
+               ? err_set(e, DS_EMEM, "%s", b->path)
+               : 0;
 }
 
 /* Without names of texts, a step whose positions begin anew is another text (a batch of training);
@@ -272,10 +288,10 @@ static int take_cell(struct table *b, int role, char *cell, int64_t *value, floa
         *weight = cell[0] ? (float)v : NAN;
         return 0;
     }
-    if (whole(cell, &value[role]))
-        return 0;
     if (role == COLUMN_TEXT)
         return text_number(b, cell, &value[role], e);
+    if (whole(cell, &value[role]))
+        return 0;
     if (role == COLUMN_PHASE) {
         value[role] = cell[0] == 'd' || cell[0] == 'D';
         return 0;
@@ -327,7 +343,7 @@ static int look_at_words(struct table *b, struct err *e)
     int64_t value[COLUMNS], top = -1, word = -1, layer = -1;
     float weight;
     int rc = 0;
-    ahead.names = (struct map){0};
+    ahead.names = ahead.numbers = (struct map){0};
     for (int i = 0; rc >= 0 && i < LOOKED_AT_ROWS && ahead.at < ahead.end; i++) {
         if (!memchr(ahead.at, '\n', (size_t)(ahead.end - ahead.at))) /* may be incomplete */
             break;
@@ -342,6 +358,7 @@ static int look_at_words(struct table *b, struct err *e)
         top = word > top ? word : top;
     }
     map_release(&ahead.names);
+    map_release(&ahead.numbers);
     return rc < 0 ? rc : 0;
 }
 
@@ -420,8 +437,10 @@ static int read_file(struct table *b, const struct routing_file *f, int wants_id
     b->base = b->top + 1; /* texts of another file are others */
     b->furthest = -1;
     map_release(&b->names);
+    map_release(&b->numbers);
     map_release(&b->steps);
-    b->names = b->steps = (struct map){0};
+    b->names = b->numbers = b->steps = (struct map){0};
+    b->free = 0;
     return rc < 0 ? rc : 0;
 }
 
@@ -434,6 +453,7 @@ int routing_table_read(struct routing_trace *t, const struct routing_file *file,
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = read_file(&b, &file[i], o->has_tokenizer && !adjust, adjust, ctx, e);
     map_release(&b.names);
+    map_release(&b.numbers);
     map_release(&b.steps);
     if (rc == 0 && !b.has[COLUMN_TOKEN] && !b.has[COLUMN_WORD] && !b.has[COLUMN_STEP])
         routing_note(t, "no column of tokens: loads only");

@@ -168,7 +168,8 @@ static void forget_dense(struct routing_trace *t, const struct request *r, size_
             forgotten++;
         }
     if (forgotten)
-        routing_note(t, "%d layers without experts (all 0): not counted", forgotten);
+        routing_note(t, "%d layer%s without experts (all 0): not counted", forgotten,
+                     forgotten == 1 ? "" : "s");
 }
 
 /* One array of ids for several of experts: those of the prompt, then of what was generated. */

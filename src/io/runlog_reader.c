@@ -17,7 +17,7 @@
 #include "io/filekind.h"
 #include "io/foreign.h"
 
-enum { TEXT_LOOK = 64 << 10 }; /* bytes of a pipe that may come before a log is recognised */
+enum { TEXT_LOOK = 1 << 20 }; /* bytes of a pipe that may come before a log is recognised */
 enum { CHUNK = 1 << 20, NOISE_MAX = 8 << 20, SIGN = 64 };
 
 struct runlog_reader {

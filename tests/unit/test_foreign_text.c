@@ -419,6 +419,19 @@ T(a_folder_of_lightning_has_its_settings)
 }
 
 /* RFC 4180: 5" is a length. */
+T(a_comma_is_not_decimal_next_to_points)
+{
+    struct runview *v =
+        open_text("point.tsv", "step\ttokens\tloss\n1\t12,500\t2.5\n2\t25,000\t2\n");
+    point(v, "loss", 1, 2, 2);
+    t_true(!has(v, "tokens")); /* neither 12.5 nor a guess */
+    runview_free(v);
+    v = open_text("comma.tsv", "step\tlr\tloss\n1\t0,5\t2,25\n");
+    point(v, "lr", 0, 1, 0.5);
+    point(v, "loss", 0, 1, 2.25);
+    runview_free(v);
+}
+
 T(a_quote_inside_of_a_cell_is_a_character)
 {
     struct runview *v = open_text("inch.csv", "step,loss,note\n1,2.0,5\" pipe\n2,1.5,x\n"
@@ -442,18 +455,86 @@ T(text_with_commas_is_not_a_table)
     t_str(format_of("e.csv", "step,loss\n"), "csv");
 }
 
+/* ---- epochs ---- */
+
+static void steps_are(const char *name, const char *text, const char *metric, int n,
+                      const int64_t *step)
+{
+    struct runview *v = open_text(name, text);
+    for (int i = 0; i < n; i++)
+        point(v, metric, (size_t)i, step[i], 10 - i);
+    int valid = 0;
+    for (size_t i = 0; i < series(v, metric)->n; i++)
+        valid += !series(v, metric)->is_old[i];
+    t_eq(valid, n);
+    runview_free(v);
+}
+
+T(steps_that_tables_and_objects_count_anew_in_each_epoch_go_on)
+{
+    static const int64_t six[] = {0, 10, 20, 21, 31, 41}, four[] = {1, 2, 3, 4};
+    steps_are("anew.csv", "epoch,step,loss\n0,0,10\n0,10,9\n0,20,8\n1,0,7\n1,10,6\n1,20,5\n",
+              "loss", 6, six);
+    steps_are("anew.jsonl",
+              "{\"epoch\":0,\"step\":0,\"loss\":10}\n{\"epoch\":0,\"step\":10,\"loss\":9}\n"
+              "{\"epoch\":0,\"step\":20,\"loss\":8}\n{\"step\":0,\"epoch\":1,\"loss\":7}\n"
+              "{\"loss\":6,\"step\":10,\"epoch\":1}\n{\"epoch\":1,\"step\":20,\"loss\":5}\n",
+              "loss", 6, six);
+    steps_are("one.csv", "epoch,iter,loss\n1,1,10\n1,2,9\n2,1,8\n2,2,7\n", "loss", 4, four);
+    steps_are("back.csv",
+              "epoch,step,loss\n1,1,1\n1,2,1\n2,1,1\n2,2,1\n1,1,10\n1,2,9\n2,1,8\n2,2,7\n", "loss",
+              4, four);
+    steps_are("global.csv", "epoch,step,loss\n0,1,10\n0,2,9\n1,3,8\n1,4,7\n", "loss", 4, four);
+    steps_are("results.jsonl", /* of an epoch, at its number */
+              "{\"epoch\":0,\"step\":50,\"a\":1}\n{\"epoch\":1,\"step\":1,\"loss\":10}\n"
+              "{\"epoch\":1,\"step\":100,\"a\":1}\n{\"epoch\":2,\"step\":2,\"loss\":9}\n",
+              "loss", 2, four);
+}
+
+T(an_epoch_of_several_rows_is_not_a_step)
+{
+    static const int64_t five[] = {1, 2, 3, 4, 5};
+    steps_are("batches.csv", "epoch,batch,loss\n1,0,10\n1,1,9\n1,2,8\n2,0,7\n2,1,6\n", "loss", 5,
+              five);
+    steps_are("batches.jsonl",
+              "{\"epoch\":1,\"loss\":10}\n{\"epoch\":1,\"loss\":9}\n{\"epoch\":1,\"loss\":8}\n"
+              "{\"epoch\":2,\"loss\":7}\n{\"epoch\":2,\"loss\":6}\n",
+              "loss", 5, five);
+    steps_are("named.csv",
+              "epoch,model,time,loss\n1,a,0:01,10\n1,a,0:02,9\n1,a,0:03,8\n2,a,0:04,7\n", "loss", 4,
+              five);
+    steps_are("named.jsonl",
+              "{\"epoch\":1,\"run\":\"a\",\"time\":\"0:01\",\"loss\":10}\n"
+              "{\"epoch\":1,\"run\":\"a\",\"time\":\"0:02\",\"loss\":9}\n"
+              "{\"epoch\":2,\"run\":\"a\",\"time\":\"0:03\",\"loss\":8}\n",
+              "loss", 3, five);
+    steps_are("writers.csv", "epoch,loss,val_loss\n1,10,\n1,,3\n2,9,\n2,,2\n", "loss", 2, five);
+    steps_are("writers.jsonl",
+              "{\"epoch\":1,\"loss\":10}\n{\"epoch\":1,\"val_loss\":3}\n{\"epoch\":2,\"loss\":9}\n",
+              "loss", 2, five);
+    steps_are("phase.csv", "epoch,phase,loss\n1,train,5\n1,val,10\n2,train,4\n2,val,9\n", "loss", 2,
+              five);
+    steps_are("phase.jsonl",
+              "{\"epoch\":1,\"phase\":\"train\",\"loss\":5}\n{\"epoch\":1,\"phase\":\"val\","
+              "\"loss\":10}\n"
+              "{\"epoch\":2,\"phase\":\"val\",\"loss\":9}\n",
+              "loss", 2, five);
+}
+
 /* ---- console ---- */
 
 T(the_lines_of_nanogpt_are_points)
 {
-    struct runview *v =
-        open_text("nano.log", "Overriding: batch_size = 12\ntokens per iteration will be: 12,288\n"
-                              "number of parameters: 10.65M\n"
-                              "step 0: train loss 4.2874, val loss 4.2823\n"
-                              "iter 0: loss 4.2664, time 28812.40ms, mfu -100.00%\n"
-                              "\033""7\x1b]0;a title\a\x1b[32miter 10: loss nan, time 1.5s, mfu 12.50%\x1b[0m\033""8\n"
-                              "saving checkpoint 3 to out\n"
-                              "step 250: train loss 2.0, val loss 2.125\n");
+    struct runview *v = open_text(
+        "nano.log", "Overriding: batch_size = 12\ntokens per iteration will be: 12,288\n"
+                    "number of parameters: 10.65M\n"
+                    "step 0: train loss 4.2874, val loss 4.2823\n"
+                    "iter 0: loss 4.2664, time 28812.40ms, mfu -100.00%\n"
+                    "\033"
+                    "7\x1b]0;a title\a\x1b[32miter 10: loss nan, time 1.5s, mfu 12.50%\x1b[0m\033"
+                    "8\n"
+                    "saving checkpoint 3 to out\n"
+                    "step 250: train loss 2.0, val loss 2.125\n");
     t_eq(v->n_series, 5);
     point(v, "train loss", 1, 250, 2);
     point(v, "val loss", 1, 250, 2.125);
@@ -509,12 +590,16 @@ T(the_lines_of_other_trainers_are_points)
         "grad "
         "norm: 1.25 | number of nan iterations:   0 |\n"
         " validation loss at iteration 10 | lm loss value: 2.5E+00 | lm loss PPL: 1.0E+01 | \n"
-        " [2024-05-01 12:00:01] iteration       20/  1000 | lm loss: 9.5E+00 |\n");
+        " [2024-05-01 12:00:01] iteration       20/  1000 | lm loss: 9.5E+00 |\n"
+        " validation loss at iteration 20 on validation set | lm loss value: 2.25E+00 | \n"
+        " validation loss at iteration 20 on test set | lm loss value: 3.5E+00 | \n");
     point(v, "lm loss", 0, 10, 10.375);
     point(v, "consumed samples", 0, 10, 80);
     point(v, "step_ms", 0, 10, 123.5);
     point(v, "number of nan iterations", 0, 10, 0);
     point(v, "lm loss validation", 0, 10, 2.5);
+    point(v, "lm loss validation", 1, 20, 2.25);
+    point(v, "lm loss test", 0, 20, 3.5);
     t_near(series(v, "lm loss")->time[1] - series(v, "lm loss")->time[0], 1, 0);
     t_str(runview_config(v, "hidden_size"), "768");
     t_true(runview_series(v, "loss") == series(v, "lm loss"));
@@ -578,6 +663,113 @@ T(steps_that_begin_anew_in_each_epoch_go_on)
                                  "Epoch 3, step 700/900, loss: 2\n");
     point(v, "loss", 2, 700, 2);
     t_eq(v->steps_planned, 900);
+    runview_free(v);
+}
+
+T(a_run_that_was_started_again_supersedes_its_later_steps)
+{
+    static const char resumed[] =
+        "step 0: train loss 9, val loss 9\niter 0: loss 5\niter 1: loss 4\niter 2: loss 3\n"
+        "step 3: train loss 8, val loss 8\niter 3: loss 2.5\niter 4: loss 2\nTraceback (most "
+        "recent)\n"
+        "Resuming training from out\nstep 2: train loss 7, val loss 7\niter 2: loss 1.5\n";
+    struct runview *v = open_text("resumed.log", resumed);
+    t_eq(v->step, 2);
+    point(v, "loss", 0, 0, 5);
+    point(v, "loss", 1, 1, 4);
+    point(v, "loss", 2, 2, 1.5);
+    point(v, "val loss", 1, 2, 7);
+    int valid = 0;
+    for (size_t i = 0; i < series(v, "loss")->n; i++)
+        valid += !series(v, "loss")->is_old[i];
+    t_eq(valid, 3);
+    runview_free(v);
+    v = open_text("lags.log", /* evaluations and ranks are behind, no run is */
+                  "[rank0] step 10 loss 3\n[rank1] step 9 loss 4\n[rank0] step 11 loss 2\n"
+                  "saving\n[eval] step 5: acc: 0.5\nstep 12 loss 1\n[rank1] step 10 loss 5\n");
+    t_eq(v->step, 12);
+    point(v, "loss", 0, 9, 4);
+    point(v, "loss", 1, 10, 5);
+    point(v, "loss", 3, 12, 1);
+    point(v, "acc", 0, 5, 0.5);
+    runview_free(v);
+    v = open_text("evals.log",
+                  "step 10/90 loss 3\nstep 20/90 loss 2\nevaluating\neval step 1: loss 7\n"
+                  "eval step 2: loss 7\nstep 30/90 loss 1\nevaluating\neval step 1: loss 6\n"
+                  "step 1/5 loss 6\nstep 40/90 loss 0.5\n");
+    t_eq(v->step, 40);
+    point(v, "loss", 2, 10, 3);
+    point(v, "loss", 5, 40, 0.5);
+    runview_free(v);
+}
+
+T(epochs_without_a_number_of_steps_go_on_after_their_last)
+{
+    struct runview *v = open_text(
+        "epochs3.log", "epoch 1 step 100: loss 4\nepoch 1 step 200: loss 3\nstep 200 val loss 9\n"
+                       "epoch 2 step 100: loss 2.5\nepoch 2 step 200: loss 2\n"
+                       "epoch 3 step 100: loss 1\nepoch 2 step 100: loss 0.5\n");
+    for (size_t i = 0; i < 5; i++)
+        point(v, "loss", i, (int64_t[]){100, 200, 300, 400, 500}[i],
+              (double[]){4, 3, 0.5, 2, 1}[i]);
+    point(v, "val loss", 0, 200, 9);
+    t_eq(v->steps_planned, 0);
+    runview_free(v);
+    v = open_text("epochs4.log", "epoch 0 step 0: loss 4\nepoch 0 step 1: loss 3\n"
+                                 "epoch 1 step 0: loss 2\nepoch 1 step 1: loss 1\n");
+    point(v, "loss", 3, 3, 1);
+    runview_free(v);
+}
+
+T(times_and_units_are_no_part_of_the_next_name)
+{
+    struct runview *v = open_text(
+        "times.log",
+        "step 1 eta: 1 day, 0:12:01 lr: 0.5 elapsed=00:01:02 remaining=01:02:03.5 loss=2.5\n"
+        "step 2 eta: 0:12:00 lr: 0.25 elapsed=2m30s remaining=1h02m loss=2\n"
+        "step 3 at 2024-05-01T12:00:00Z loss: 1.5 | 14:00:00+02:00 lr: 0.125\n"
+        "step 4 throughput 5123 tok/s loss 1 time 30.5 ms speed: 12.5k tok/s mem: 10 GB ppl: 3\n");
+    point(v, "lr", 0, 1, 0.5);
+    point(v, "lr", 1, 2, 0.25);
+    point(v, "lr", 2, 3, 0.125);
+    for (size_t i = 0; i < 4; i++)
+        point(v, "loss", i, (int64_t)i + 1, (double[]){2.5, 2, 1.5, 1}[i]);
+    point(v, "throughput", 0, 4, 5123);
+    point(v, "step_ms", 0, 4, 30.5);
+    point(v, "speed", 0, 4, 12500);
+    point(v, "mem", 0, 4, 10);
+    point(v, "ppl", 0, 4, 3);
+    t_eq(v->n_series, 7);
+    runview_free(v);
+}
+
+T(fields_in_brackets_and_results_with_a_colon_are_read)
+{
+    struct runview *v =
+        open_text("brackets.log", "[step 1/100] [loss 2.5] [lr 0.5] [12:00:01]\n"
+                                  "Validation loss: 2.25\nval lossless: 3\n");
+    point(v, "loss", 0, 1, 2.5);
+    point(v, "lr", 0, 1, 0.5);
+    point(v, "Validation loss", 0, 1, 2.25);
+    t_eq(v->n_series, 3);
+    runview_free(v);
+}
+
+T(numbers_are_read_as_they_are_printed)
+{
+    struct runview *v =
+        open_text("numbers.log",
+                  "step 1 | loss 1,234.5 | reward: -1,048,576.25 | grad_norm 3 | a: 1.#QNAN\n"
+                  "step 2 | loss nan | Acc@1: 40.5 | Acc@5:60 | top5:80 | learning rate 1e-3\n");
+    point(v, "loss", 0, 1, 1234.5);
+    point(v, "loss", 1, 2, (double)NAN);
+    point(v, "reward", 0, 1, -1048576.25);
+    point(v, "grad_norm", 0, 1, 3);
+    point(v, "Acc@1", 0, 2, 40.5);
+    point(v, "Acc@5", 0, 2, 60);
+    point(v, "top5", 0, 2, 80);
+    point(v, "learning rate", 0, 2, 1e-3);
+    t_eq(v->n_series, 7);
     runview_free(v);
 }
 
@@ -693,6 +885,7 @@ T(a_run_of_mlflow_has_metrics_parameters_and_state)
     put("0/abc/metrics/loss", "1700000000000 2.5 0\n1700000001500 NaN 10\n");
     put("0/abc/metrics/val/acc/top1",
         "1700000000000 0.5 0\n1700000000000 bad 1\n1700000000000 0.75\n");
+    put("0/abc/metrics/layers/0/attn/q/norm", "1700000000000 1.5 10\n");
     put("0/abc/params/model/lr", "0.001");
     put("0/abc/params/name", "two words");
     put("0/abc/tags/mlflow.runName", "fine-run");
@@ -705,8 +898,9 @@ T(a_run_of_mlflow_has_metrics_parameters_and_state)
         point(v, "loss", 0, 0, 2.5);
         point(v, "loss", 1, 10, (double)NAN);
         point(v, "val/acc/top1", 0, 0, 0.75); /* of two at one step the last counts */
+        point(v, "layers/0/attn/q/norm", 0, 10, 1.5);
         t_near(series(v, "loss")->time[1], 1700000001.5, 0);
-        t_eq(v->n_series, 2);
+        t_eq(v->n_series, 3);
         t_str(runview_config(v, "model/lr"), "0.001");
         t_str(runview_config(v, "name"), "two words");
         t_str(run_state_name(v->state), "done");
@@ -719,7 +913,7 @@ T(a_run_of_mlflow_has_metrics_parameters_and_state)
     struct err e = {0};
     t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
     t_str(run_state_name(v->state), "silent");
-    t_eq(v->n_series, 2);
+    t_eq(v->n_series, 3);
     runview_free(v);
     for (char name[] = "0/many/params/a"; name[14] < 'm'; name[14]++)
         put(name, "1");
@@ -743,6 +937,27 @@ static size_t points_after_poll(struct runview *v, const char *name)
     for (size_t i = 0; has(v, name) && i < series(v, name)->n; i++)
         n += !series(v, name)->is_old[i];
     return n;
+}
+
+T(a_table_that_got_another_column_is_read_anew)
+{
+    static const char names[] =
+        "epoch,learning_rate_group_0,loss_component_a,loss_component_b,loss";
+    char text[700];
+    snprintf(text, sizeof text, "step,%s\n1,0,1,2,3,4\n2,0,1,2,3,5\n", names);
+    struct runview *v = open_text("metrics.csv", text);
+    t_eq(series(v, "loss")->n, 2);
+    FILE *f = fopen(in_dir("metrics.csv"), "w"); /* the same file, with the same beginning */
+    t_true(f && fprintf(f, "step,%s,val_loss\n1,0,1,2,3,4,\n2,0,1,2,3,5,\n", names) > 0);
+    t_true(fputs("2,,,,,,2.5\n3,0,1,2,3,6,\n", f) > 0);
+    t_eq(fclose(f), 0);
+    t_eq(points_after_poll(v, "val_loss"), 1);
+    point(v, "val_loss", 0, 2, 2.5);
+    t_eq(points_after_poll(v, "loss"), 3);
+    point(v, "loss", 2, 3, 6);
+    point(v, "epoch", 2, 3, 0);
+    t_eq(v->invalid, 0);
+    runview_free(v);
 }
 
 T(a_log_that_is_written_anew_is_read_anew)

@@ -242,6 +242,25 @@ def csv_texts_steps_and_ids():
 
 
 @test
+def csv_texts_are_told_apart_by_their_cells():
+    names = ["0", "a", "1", "012", "12", "b", "-1", "1e1", "10"]
+    want, text = {}, "request,token,layer,expert\n"
+    for q, name in enumerate(names + names[::-1]):
+        for at in range(3):
+            x = (q + at) % 5
+            text += "%s,%d,%d,%d\n" % (name, at, q >= len(names), x)
+            add(want, int(q >= len(names)), x)
+    write("mixed.csv", text)
+    told, recs = imported(want, "mixed.csv")
+    assert told["tokens"] == 3 * len(names) and told["experts_per_token"] == 1, told
+    texts = {p["name"].split(",")[0] for p in recs if p["kind"] == "probe"}
+    assert len(texts) == len(names) and {"text 0", "text 1", "text 12", "text 10"} <= texts, texts
+    write("numbers.csv", "request,token,layer,expert\n70,0,0,1\n7,0,0,2\n")
+    _, recs = imported({(0, 1): 1, (0, 2): 1}, "numbers.csv")
+    assert [p["name"] for p in recs if p["kind"] == "probe"] == ["text 70, tokens 0-0", "text 7, tokens 0-0"]
+
+
+@test
 def csv_tokens_that_are_ids_have_text():
     r, want = random.Random(12), {}
     ids = [ord(c) for c in "the cat ate the rat"]
@@ -380,7 +399,7 @@ def arrays_with_dense_layers_and_missing_tokens():
                     add(want, l, x)
     npy("a.npy", flat, (30, 3, K))
     told, recs = imported(want, "a.npy")
-    assert told["notes"] == ["1 layers without experts (all 0): not counted"] and told["moe_layers"] == 2 and told["layers"] == 3, told
+    assert told["notes"] == ["1 layer without experts (all 0): not counted"] and told["moe_layers"] == 2 and told["layers"] == 3, told
     assert told["tokens"] == 30
 
 

@@ -107,6 +107,7 @@ T(a_file_at_rest_is_complete_without_its_last_newline)
     t_eq(s->n, 5);
     t_near(s->value[3], 1, 0);
     t_near(s->value[4], 2, 0);
+    t_eq(v->n_events, 0); /* nothing was replaced or truncated */
     runview_free(v);
 }
 
@@ -245,6 +246,31 @@ T(a_pipe_is_recognised_after_lines_of_other_text)
     t_eq(runview_series(v, "loss")->n, 3);
     t_near(runview_series(v, "loss")->value[2], 6, 0);
     t_true(v->state != RUN_LIVE);
+    runview_free(v);
+    t_true(dup2(saved, STDIN_FILENO) >= 0);
+    close(saved);
+}
+
+T(a_log_in_a_pipe_may_follow_its_whole_script)
+{
+    char source[8192];
+    int fd[2], saved = dup(STDIN_FILENO);
+    struct err e = {0};
+    struct runview *v = NULL;
+    for (size_t i = 0; i < sizeof source; i++)
+        source[i] = "x = f(1)\n"[i % 9];
+    t_eq(pipe(fd), 0);
+    t_true(dup2(fd[0], STDIN_FILENO) >= 0);
+    close(fd[0]);
+    t_ok(runview_open(&v, "-", &e), &e);
+    for (int i = 0; i < 40; i++) {
+        t_eq(write(fd[1], source, sizeof source), (ssize_t)sizeof source);
+        poll_view(v);
+    }
+    t_eq(write(fd[1], "\niter 7: loss 2.5, time 1ms\n", 28), 28);
+    poll_view(v);
+    t_true(runview_series(v, "loss") && runview_series(v, "loss")->step[0] == 7);
+    close(fd[1]);
     runview_free(v);
     t_true(dup2(saved, STDIN_FILENO) >= 0);
     close(saved);
