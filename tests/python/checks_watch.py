@@ -362,6 +362,31 @@ def training_is_bit_identical_with_and_without_it():
         assert torch.equal(ends[0][2], ends[1][2]), "the random state differs"
 
 
+@check
+def a_probe_calls_neither_train_nor_eval():
+    class Merged(torch.nn.Linear):  # as loralib's layers: evaluation mode adds the adapter to the weights
+        def train(self, mode=True):
+            self.calls = getattr(self, "calls", 0) + 1
+            return super().train(mode)
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix, self.seen = Merged(8, 8), []
+
+        def forward(self, x):
+            self.seen.append(self.training)
+            return x + self.mix(x)
+
+    net = torch.nn.Sequential(torch.nn.Embedding(97, 8), Block(), Block(), torch.nn.Linear(8, 97))
+    run = ds.init(project="check")
+    ds.watch(net, run, probe=[TEXT], blocks=[net[1], net[2]]).probe()
+    run.finish()
+    assert len(kinds(run, "probe")) == 1
+    for block in (net[1], net[2]):
+        assert block.seen == [False] and block.training and not hasattr(block.mix, "calls")
+
+
 MIXTURES = {
     "mixtral": lambda: T.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True),
     "qwen2-moe": lambda: T.Qwen2MoeConfig(**SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,

@@ -266,7 +266,8 @@ def evaluation(model: Any) -> Iterator[None]:
     stance = getattr(torch.compiler, "set_stance", None)
     eager = stance("force_eager") if stance is not None else contextlib.nullcontext()
     with torch.random.fork_rng(devices=devices), torch.no_grad(), eager:
-        model.eval()
+        for m, _ in modes:
+            m.training = False  # train() and eval() may do more, such as merging an adapter into its weights
         try:
             yield
         finally:
