@@ -363,6 +363,31 @@ def training_is_bit_identical_with_and_without_it():
 
 
 @check
+def training_under_autocast_is_the_same_with_probes():
+    ends = []
+    for is_watched in (False, True):
+        m = model_of(gpt2(resid_pdrop=0.2))
+        run = ds.init(project="check")
+        if is_watched:
+            ds.watch(m, run, probe=[TEXT], every=2)
+        opt = torch.optim.SGD(m.parameters(), 0.1)
+        torch.manual_seed(5)
+        for _ in range(3):
+            x = torch.randint(1, 97, (2, 8))
+            with torch.autocast(DEVICE.partition(":")[0], torch.bfloat16):
+                loss = m(input_ids=x, labels=x).loss
+            loss.backward()
+            assert all(p.grad is not None for p in m.parameters())
+            opt.step()
+            opt.zero_grad()
+            run.log({"loss": loss})
+        run.finish()
+        ends.append([p.detach().clone() for p in m.parameters()])
+        assert len(kinds(run, "probe")) == 2 * is_watched and torch.is_autocast_cache_enabled()
+    assert all(torch.equal(a, b) for a, b in zip(*ends)), "weights differ"
+
+
+@check
 def a_probe_calls_neither_train_nor_eval():
     class Merged(torch.nn.Linear):  # as loralib's layers: evaluation mode adds the adapter to the weights
         def train(self, mode=True):

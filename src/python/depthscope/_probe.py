@@ -265,12 +265,16 @@ def evaluation(model: Any) -> Iterator[None]:
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda" and p.device.index is not None})
     stance = getattr(torch.compiler, "set_stance", None)
     eager = stance("force_eager") if stance is not None else contextlib.nullcontext()
+    has_cache = torch.is_autocast_cache_enabled()
     with torch.random.fork_rng(devices=devices), torch.no_grad(), eager:
+        # weights that autocast casts here have no gradients: training must not find them in its cache, as with torch 2.5
+        torch.set_autocast_cache_enabled(False)
         for m, _ in modes:
             m.training = False  # train() and eval() may do more, such as merging an adapter into its weights
         try:
             yield
         finally:
+            torch.set_autocast_cache_enabled(has_cache)
             for m, mode in modes:
                 m.training = mode
 
