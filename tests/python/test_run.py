@@ -157,11 +157,24 @@ def a_resume_head_supersedes_what_is_never_logged_again():
             r.log({"loss": step, "other": step})
             r.layers({"x": [step]})
             r.matrix("m", [[step]])
+            r.probe(ids=[step], run=[[1]])
     with ds.init(name="a", resume="must", step=1) as r:
         r.log({"loss": 9})
+        r.probe(ids=[9], run=[[1]])
     d = ds.read("runs/a")
     assert list(d["other"])[:2] == [0, 1] and list(d.metrics["other"].step) == [0, 1] and list(d.metrics["loss"].step) == [0, 1, 2]
     assert list(d.layers["x"].step) == [0, 1] and [m[0][0] for m in d.matrices["m"].value] == [0, 1]
+    assert [(p["step"], p["ids"]) for p in d.probes] == [(0, [0]), (1, [1]), (2, [9])]
+    assert [p["step"] for p in ds.read("runs/a", superseded=True).probes] == [0, 1, 2, 3, 2]
+
+
+@test
+def a_second_matrix_of_a_step_replaces_the_first():
+    with ds.init(name="a") as r:
+        for value in (1, 2):
+            r.matrix("m", [[value]], step=3)
+    m = ds.read("runs/a").matrices["m"]
+    assert list(m.step) == [3] and m.value[0][0][0] == 2
 
 
 @test
