@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+import types
 import warnings
 
 import numpy as np
@@ -362,6 +363,56 @@ def training_is_bit_identical_with_and_without_it():
         assert torch.equal(ends[0][2], ends[1][2]), "the random state differs"
 
 
+@check
+def training_under_autocast_is_the_same_with_probes():
+    ends = []
+    for is_watched in (False, True):
+        m = model_of(gpt2(resid_pdrop=0.2))
+        run = ds.init(project="check")
+        if is_watched:
+            ds.watch(m, run, probe=[TEXT], every=2)
+        opt = torch.optim.SGD(m.parameters(), 0.1)
+        torch.manual_seed(5)
+        for _ in range(3):
+            x = torch.randint(1, 97, (2, 8))
+            with torch.autocast(DEVICE.partition(":")[0], torch.bfloat16):
+                loss = m(input_ids=x, labels=x).loss
+            loss.backward()
+            assert all(p.grad is not None for p in m.parameters())
+            opt.step()
+            opt.zero_grad()
+            run.log({"loss": loss})
+        run.finish()
+        ends.append([p.detach().clone() for p in m.parameters()])
+        assert len(kinds(run, "probe")) == 2 * is_watched and torch.is_autocast_cache_enabled()
+    assert all(torch.equal(a, b) for a, b in zip(*ends)), "weights differ"
+
+
+@check
+def a_probe_calls_neither_train_nor_eval():
+    class Merged(torch.nn.Linear):  # as loralib's layers: evaluation mode adds the adapter to the weights
+        def train(self, mode=True):
+            self.calls = getattr(self, "calls", 0) + 1
+            return super().train(mode)
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix, self.seen = Merged(8, 8), []
+
+        def forward(self, x):
+            self.seen.append(self.training)
+            return x + self.mix(x)
+
+    net = torch.nn.Sequential(torch.nn.Embedding(97, 8), Block(), Block(), torch.nn.Linear(8, 97))
+    run = ds.init(project="check")
+    ds.watch(net, run, probe=[TEXT], blocks=[net[1], net[2]]).probe()
+    run.finish()
+    assert len(kinds(run, "probe")) == 1
+    for block in (net[1], net[2]):
+        assert block.seen == [False] and block.training and not hasattr(block.mix, "calls")
+
+
 MIXTURES = {
     "mixtral": lambda: T.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True),
     "qwen2-moe": lambda: T.Qwen2MoeConfig(**SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
@@ -441,7 +492,8 @@ class Gate(torch.nn.Module):
         logits = x.reshape(-1, 16) @ self.weight.T
         values, index = torch.softmax(logits, -1).topk(2)
         every = torch.zeros_like(logits).scatter(1, index, values)
-        return {"logits": logits, "triple": (logits, values, index), "pair": (index, values), "dense": (every, index)}[self.shape]
+        return {"logits": logits, "triple": (logits, values, index), "pair": (index, values), "dense": (every, index),
+                "scattered": (every, logits), "mask": ((every > 0).long(), logits)}[self.shape]
 
 
 class Mixture(torch.nn.Module):
@@ -475,7 +527,7 @@ class Mixtures(torch.nn.Module):
 @check
 def every_shape_of_a_router_gives_the_same_cells_and_loads():
     seen = []
-    for shape in ("logits", "triple", "pair", "dense"):
+    for shape in ("logits", "triple", "pair", "dense", "scattered"):
         torch.manual_seed(0)
         m, run = Mixtures(shape), ds.init(project="check")
         ds.watch(m, run, probe=[TEXT])
@@ -490,6 +542,40 @@ def every_shape_of_a_router_gives_the_same_cells_and_loads():
     for cells in seen[1:]:
         for a, b in zip(cells, seen[0]):
             near(a, b)
+
+
+@check
+def a_mask_over_the_experts_is_not_taken_for_indices():
+    m, run = Mixtures("mask"), ds.init(project="check")
+    ds.watch(m, run, probe=[TEXT])
+    m(torch.tensor([TEXT])).sum().backward()
+    run.finish()
+    assert not kinds(run, "matrix") and "expert" not in kinds(run, "probe")[0]["cell"]
+    assert [b["name"] for b in kinds(run, "event") if b["level"] == "warn"] == ["experts"]
+
+
+@check
+def the_top_k_of_sampling_is_not_that_of_a_router():
+    bodies = []
+    for is_configured in (False, True):
+        torch.manual_seed(0)
+        m = Mixtures("logits")
+        if is_configured:  # as the configurations of transformers 4
+            m.config = types.SimpleNamespace(top_k=4, num_experts_per_tok=2, vocab_size=97)
+            for layer in m.layers:
+                del layer.top_k
+        bodies.append(probe_of(m))
+    near(matrix(bodies[1], "expert_2", 2), matrix(bodies[0], "expert_2", 2))
+    assert "expert_3" not in bodies[1]["cell"]
+
+
+@check
+def states_of_a_model_without_a_head_are_not_logits():
+    net = torch.nn.Sequential(torch.nn.Embedding(97, 96), *(torch.nn.TransformerEncoderLayer(96, 2, 8, batch_first=True) for _ in range(2)))
+    run = ds.init(project="check")
+    ds.watch(net, run, probe=[TEXT], blocks=list(net)[1:]).probe()
+    run.finish()
+    assert "nll" not in kinds(run, "probe")[0] and "no loss per token" in " ".join(b["text"] for b in kinds(run, "event"))
 
 
 @check
@@ -766,6 +852,9 @@ def pieces_are_the_bytes_of_tokens():
     sp = Tokenizer(models.BPE({"\u2581Once": 0, "<0x0A>": 1, "up": 2}, []))
     pieces = Pieces(T.PreTrainedTokenizerFast(tokenizer_object=sp))
     assert [pieces(i) for i in range(3)] == [b" Once", b"\n", b"up"]
+    large = Tokenizer(models.BPE({"\u2581Once": 0, "\u2581a": 1, "\u0120": 2, "caf\u00e9": 3}, []))  # with letters of many languages
+    pieces = Pieces(T.PreTrainedTokenizerFast(tokenizer_object=large))
+    assert [pieces(i) for i in range(4)] == [b" Once", b" a", "\u0120".encode(), "caf\u00e9".encode()]
 
 
 @check

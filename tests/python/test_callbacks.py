@@ -104,6 +104,20 @@ train()
         assert list(d.metrics["loss"].step) == [1, 2] and d.head["steps"] == 2 and d.end["status"] == "done", d.end
 
 
+@test
+def what_is_said_of_the_run_comes_before_what_the_trainer_knows():
+    script(HF_STUB + """
+cb.run.finish()
+for first in (0, 1, 0):  # a start, from a checkpoint, a start again
+    cb = ds.DepthscopeCallback(watch=False, system_every=0, name="mine", resume="allow", steps=100, seed=7, config={"x": 1})
+    train(first)
+    cb.run.finish()
+""")
+    d = ds.read("runs/mine")
+    assert list(d.metrics["loss"].step) == [1, 2] and len(ds.read("runs/mine", superseded=True).metrics["loss"].step) == 5
+    assert (d.head["steps"], d.head["seed"], d.head["config"], d.head["step"]) == (100, 7, {"x": "1"}, 0), d.head
+
+
 def ask(line):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(60 * SLOW)

@@ -1,5 +1,6 @@
 """control.sock of a Python run: both forms of the protocol, the handlers, and the C program as its client."""
 import json
+import math
 import os
 import signal
 import socket
@@ -106,7 +107,7 @@ def plain_lines_get_plain_answers():
         wait_for(lambda: loop.run.step > at, what="a step after the pause")
         assert c.ask("checkpoint") == "ok checkpoint: saved as step-1" and c.ask("probe") == "ok probe" and seen == [0.002, "probe"]
         assert c.ask("stop").startswith("error unknown command stop (pause, resume, checkpoint, probe, set, status)")
-        for bad in ("set lr", "set lr x", "set lr 1 maybe", "set lr nan"):
+        for bad in ("set lr", "set lr x", "set lr 1 maybe", "set lr nan", "set lr inf", "set lr -inf", "set lr 1e999 yes"):
             assert c.ask(bad).startswith("error set"), bad
         assert c.ask("set wd 1").startswith("error set: unknown key wd (lr)") and c.ask("").startswith("error")
     assert seen == [0.002, "probe"]
@@ -129,6 +130,7 @@ def json_lines_get_json_answers():
         assert got["ok"] is False and "more than 10 times the current 0.0001" in got["error"] and got["error"].startswith("confirm ") and seen == [1e-4]
         assert c.ask_json(command="set", key="optim.lr", value=1, yes=True)["ok"] and seen == [1e-4, 1]
         for bad in ({"command": "set", "key": "optim.lr", "value": "x"}, {"command": "set", "key": "optim.lr", "value": True}, {"command": 3},
+                    {"command": "set", "key": "optim.lr", "value": 10**400}, {"command": "set", "key": "optim.lr", "value": -math.inf},
                     {"command": "set"}, {"command": "fly"}, {}):
             got = c.ask_json(**bad)
             assert got["ok"] is False and got["error"], bad

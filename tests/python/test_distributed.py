@@ -165,6 +165,48 @@ print(json.dumps([[int(n) for n in c] for c in counts]))
             assert sum(want) == 2 * 2 * 2 * 7 * 2
 
 
+ASKED = """
+opt = torch.optim.SGD(model.parameters(), 0.1)
+run = ds.init(name="a", control=["pause"])
+watch = ds.watch(model, run, probe=[[1, 2, 3, 4]], every=4)
+for it in range(6):
+    if rank == 0 and it == 1:
+        print(watch.ask())
+    run.log({"loss": step(model, opt, torch.randint(0, 97, (2, 8)))}, step=it)
+run.finish()
+"""
+
+
+@test
+def a_probe_that_one_rank_is_asked_for_waits_for_no_other_rank():
+    outs = both("""
+class Moe(Block):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts, self.top_k = torch.nn.Linear(16, 4), torch.nn.ModuleList([Block() for _ in range(4)]), 2
+    def forward(self, x):
+        w, i = torch.softmax(self.gate(x), -1).topk(2)
+        return x + sum(((i == e) * w).sum(-1, keepdim=True) * self.experts[e](x) for e in range(4)) + 0 * self.mix(x)
+model = torch.nn.parallel.DistributedDataParallel(Net(Moe, 2))
+""" + ASKED)
+    data = ds.read("runs/a")
+    assert "before the next step" in outs[0] and [p["step"] for p in data.probes] == [0, 1, 4], [p["step"] for p in data.probes]
+    assert list(data.matrices["expert_load"].step) == [4] and sum(map(sum, data.matrices["expert_load"].value[0])) == 2 * 2 * 4 * 2 * 7 * 2
+
+
+@test
+def a_probe_that_needs_all_ranks_is_run_where_all_count_it():
+    outs = both("""
+from torch.distributed.fsdp import fully_shard
+model = Net()
+for b in model.h:
+    fully_shard(b)
+fully_shard(model)
+""" + ASKED)
+    steps = [p["step"] for p in ds.read("runs/a").probes]
+    assert "all ranks" in outs[0] and steps == [0, 4], (outs[0], steps)
+
+
 @test
 def pipeline_stages_write_two_logs_that_read_as_one_run():
     both("""

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+import types
 import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -86,6 +87,21 @@ def a_resume_continues_or_supersedes():
 
 
 @test
+def a_resume_continues_at_the_last_step_that_is_not_superseded():
+    with ds.init(name="a", system_every=0) as r:
+        for i in range(10):
+            r.log({"loss": i})
+    with ds.init(name="a", resume="allow", step=4, system_every=0) as r:
+        r.log({"loss": 50})
+        r.log({"loss": 60})
+    for last in (6, 7):
+        with ds.init(name="a", resume="allow", system_every=0) as r:
+            assert r.step == last, r.step
+            r.log({"loss": 10 * last})
+    assert [s for s, _ in steps("a")] == list(range(9))
+
+
+@test
 def a_resume_finds_the_last_step_behind_many_other_records():
     with ds.init(name="a", system_every=0) as r:
         for i in range(300):
@@ -141,11 +157,24 @@ def a_resume_head_supersedes_what_is_never_logged_again():
             r.log({"loss": step, "other": step})
             r.layers({"x": [step]})
             r.matrix("m", [[step]])
+            r.probe(ids=[step], run=[[1]])
     with ds.init(name="a", resume="must", step=1) as r:
         r.log({"loss": 9})
+        r.probe(ids=[9], run=[[1]])
     d = ds.read("runs/a")
     assert list(d["other"])[:2] == [0, 1] and list(d.metrics["other"].step) == [0, 1] and list(d.metrics["loss"].step) == [0, 1, 2]
     assert list(d.layers["x"].step) == [0, 1] and [m[0][0] for m in d.matrices["m"].value] == [0, 1]
+    assert [(p["step"], p["ids"]) for p in d.probes] == [(0, [0]), (1, [1]), (2, [9])]
+    assert [p["step"] for p in ds.read("runs/a", superseded=True).probes] == [0, 1, 2, 3, 2]
+
+
+@test
+def a_second_matrix_of_a_step_replaces_the_first():
+    with ds.init(name="a") as r:
+        for value in (1, 2):
+            r.matrix("m", [[value]], step=3)
+    m = ds.read("runs/a").matrices["m"]
+    assert list(m.step) == [3] and m.value[0][0][0] == 2
 
 
 @test
@@ -203,6 +232,8 @@ def bad_shapes_are_errors_of_the_caller():
         raises(ValueError, "2 layers for 1 rows", r.matrix, "m", [[1]], layer=[1, 2])
         raises(ValueError, "number of layers", r.probe, ids=[1])
         raises(ValueError, "vectors of one length", r.sample, "s", {"a": [1], "b": [1, 2]})
+        raises(ValueError, "step -1: must be 0", r.log, {"loss": 1}, step=-1)  # readers would count it as invalid
+        raises(ValueError, "must be 0 to 2^63 - 1", r.layers, {"x": [1]}, step=1 << 63)
         raises(ValueError, "event level", r.event, "x", level="loud")
         raises(ValueError, "alert level", r.alert, "x", level="loud")
         raises(ValueError, "status", r.finish, "fine")
@@ -220,6 +251,22 @@ def what_becomes_known_later_is_in_a_second_head():
     heads = [x for x in records("runs/a/log.mp") if x["kind"] == "head"]
     assert len(heads) == 2 and heads[1]["vocab"] == 100 and heads[1]["params"] == 7 and heads[1]["layers"] == 2
     assert steps("a") == [(0, 1), (1, 2), (2, 3)] and run_json("inspect", "runs/a")["params"] == 7
+
+
+@test
+def a_later_head_supersedes_nothing_that_is_ahead_of_the_metrics():
+    with ds.init(name="a", layers=2) as r:
+        r.log({"loss": 1}, step=90)
+        r.layers({"norm": [1, 2]}, step=95)
+        r.matrix("expert_load", [[1, 2]], step=95)
+        r.probe(ids=[1], run=[[1], [1]], step=95)
+        r.log({"early": 1}, commit=False)
+        r.configure({"late": 1})
+        r.event("note")
+        r.log({"loss": 2}, step=100)
+    d = ds.read("runs/a")
+    assert list(d.layers["norm"].step) == [95] and list(d.matrices["expert_load"].step) == [95] and list(d.metrics["early"].step) == [91]
+    assert [x["step"] for x in records("runs/a/log.mp") if x["kind"] == "head"] == [0, 95]
 
 
 class Held:
@@ -453,6 +500,9 @@ def configurations_of_every_kind_are_flat_text():
     for name in "abc":
         assert run_json("inspect", "runs/" + name)["damage"]["invalid"] == 0
     raises(TypeError, "config", ds.init, name="d", config=3)
+    inner = types.MappingProxyType({"dim": 4, "none": {}})  # a mapping that is not a dict, as those of omegaconf
+    ds.init(name="e", config={"inner": inner, "optimizer": argparse.Namespace(lr=0.1)}).finish()
+    assert ds.read("runs/e").head["config"] == {"inner.dim": "4", "inner.none": "{}", "optimizer.lr": "0.1"}
 
 
 @test

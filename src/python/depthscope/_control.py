@@ -10,6 +10,7 @@ import os
 import selectors
 import socket
 import struct
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -302,8 +303,8 @@ class Control:
         if command != "set":
             return Request(command, "", None, command, is_json)
         key = self._find_key(key)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-            raise Refused("set %s: expected a number" % key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not -sys.float_info.max <= value <= sys.float_info.max:
+            raise Refused("set %s: expected a finite number" % key)
         value = float(value)
         setting = self._settings.get(key)
         if setting is None and self._set_any is None or not key or len(key) > 63:

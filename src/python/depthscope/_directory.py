@@ -1,6 +1,7 @@
 """A run's directory: its name, config.yaml, meta.json.  What the files hold is include/io/FORMATS.md, section 2."""
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
@@ -8,7 +9,8 @@ import re
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+import types
+from typing import Any, Dict, List, Mapping, Optional
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}\Z")
 _CONFIG_KEYS = 4096
@@ -83,7 +85,8 @@ def flat_config(config: Any) -> Dict[str, str]:
 
     def add(prefix: str, v: Any) -> None:
         nonlocal used
-        if isinstance(v, dict) and v or dataclasses.is_dataclass(v) and not isinstance(v, type):
+        if isinstance(v, (Mapping, argparse.Namespace, types.SimpleNamespace)) and _as_dict(v) \
+                or dataclasses.is_dataclass(v) and not isinstance(v, type):
             for key, item in _as_dict(v).items():
                 add("%s.%s" % (prefix, key) if prefix else str(key), item)
             return

@@ -13,14 +13,15 @@ from ._blocks import Hook, Layout, need, plain
 
 ROUTER_NAMES = ("gate", "router", "gating", "wg")
 COUNT_KEYS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
-TOP_KEYS = ("top_k", "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_top_k", "topk")
+# top_k last: in a configuration it may be that of sampling
+TOP_KEYS = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_top_k", "topk", "top_k")
 
 
-def _number(places: List[Any], names: Tuple[str, ...]) -> int:
+def _number(places: List[Any], names: Tuple[str, ...], most: int = 1 << 31) -> int:
     for place in places:
         for name in names:
             value = getattr(place, name, None)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most:
                 return value
     return 0
 
@@ -32,6 +33,8 @@ def choice(out: Any, experts: int, top: int, is_normalised: bool = True, wants_w
     parts = [plain(t) for t in (out if isinstance(out, (tuple, list)) else [out]) if hasattr(t, "dtype")]
     index = next((t for t in parts if not t.is_floating_point() and t.dtype != torch.bool and t.dim() >= 1), None)
     floats = [t for t in parts if t.is_floating_point()]
+    if index is not None and index.shape[-1] == experts != top:
+        return None  # not indices but a mask, perhaps of one choice of several
     if index is not None:
         index = index.reshape(-1, index.shape[-1])
         if not wants_weight:
@@ -47,6 +50,9 @@ def choice(out: Any, experts: int, top: int, is_normalised: bool = True, wants_w
     logits = logits.reshape(-1, experts)
     if not wants_weight:
         return logits.topk(top, dim=-1)[1], None
+    if top < experts and bool(((logits != 0).sum(-1) <= top).all()):  # weights already, 0 of the experts that are not chosen
+        weights, index = logits.topk(top, dim=-1)
+        return index, weights
     weights, index = torch.softmax(logits.float(), -1).topk(top, dim=-1)
     return index, weights / weights.sum(-1, keepdim=True) if is_normalised else weights
 
@@ -63,7 +69,7 @@ class Router:
         listed = len(held) if hasattr(held, "__len__") else 0
         self.experts: int = getattr(module, "out_features", 0) or _number([parent, module, held], COUNT_KEYS) or \
             (int(weight.shape[0]) if weight is not None and weight.dim() == 2 else 0) or listed or _number([config], COUNT_KEYS)
-        self.top = _number(places, TOP_KEYS)
+        self.top = _number(places, TOP_KEYS, self.experts)
         named = [getattr(p, "norm_topk_prob") for p in places if hasattr(p, "norm_topk_prob")]
         self.is_normalised = bool(named[0]) if named else True
         # a router whose choice is biased or limited to groups returns logits that do not determine it

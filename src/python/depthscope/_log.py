@@ -177,7 +177,7 @@ class LogWriter:
     def __init__(self, path: str) -> None:
         self.path = path
         self.seq = 0
-        self.step = -1  # the highest step with a metric in the file
+        self.step = -1  # the highest step with a metric in the file that no resume has superseded
         self.run_id = ""
         self.config: Dict[str, str] = {}  # of the newest head that has one
         self.has_head = False
@@ -217,6 +217,8 @@ class LogWriter:
             self.step = max(self.step, step)
         if kind == "head":
             self.has_head = True
+            if body.get("resume") is True and isinstance(step, int):
+                self.step = min(self.step, step)
             if isinstance(body.get("run_id"), str):
                 self.run_id = body["run_id"]
             if isinstance(body.get("config"), dict):
@@ -226,6 +228,7 @@ class LogWriter:
         """The end of an undamaged log, from the lengths of its frames: heads, the last frames and the last metrics are checked,
         so that a resume does not wait for the checksums of all.  False: it is not that simple."""
         size, at = os.fstat(f.fileno()).st_size, 0
+        heads: List[int] = []
         last: "collections.deque[int]" = collections.deque(maxlen=_WALK_CHECKS)
         metrics: "collections.deque[int]" = collections.deque(maxlen=_WALK_CHECKS)
         scan = Scan(f)
@@ -235,15 +238,12 @@ class LogWriter:
             if n <= 0 or at + n > size:
                 return False
             if _HEAD_START in front:
-                found = scan.frame(at)
-                if not found or found.body is None:
-                    return False
-                self._note(found.body)
+                heads.append(at)
             if _METRIC_START in front:
                 metrics.append(at)
             last.append(at)
             at += n
-        for start in sorted({*last, *metrics}):
+        for start in sorted({*heads, *last, *metrics}):
             found = scan.frame(start)
             if not found or found.body is None:
                 return False

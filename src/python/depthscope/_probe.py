@@ -194,7 +194,8 @@ class Pieces:
         tokens = getattr(tokenizer, "convert_ids_to_tokens", None)
         if callable(tokens):
             vocab = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
-            if any(word.startswith("\u0120") for word in vocab):  # byte-level BPE writes a space as U+0120
+            # byte-level BPE writes a space as U+0120, which is a letter in vocabularies of SentencePiece
+            if sum(word.startswith("\u0120") for word in vocab) > sum(word.startswith("\u2581") for word in vocab):
                 self._bytes = byte_alphabet()
 
     def __call__(self, token: int) -> bytes:
@@ -265,11 +266,16 @@ def evaluation(model: Any) -> Iterator[None]:
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda" and p.device.index is not None})
     stance = getattr(torch.compiler, "set_stance", None)
     eager = stance("force_eager") if stance is not None else contextlib.nullcontext()
+    has_cache = torch.is_autocast_cache_enabled()
     with torch.random.fork_rng(devices=devices), torch.no_grad(), eager:
-        model.eval()
+        # weights that autocast casts here have no gradients: training must not find them in its cache, as with torch 2.5
+        torch.set_autocast_cache_enabled(False)
+        for m, _ in modes:
+            m.training = False  # train() and eval() may do more, such as merging an adapter into its weights
         try:
             yield
         finally:
+            torch.set_autocast_cache_enabled(has_cache)
             for m, mode in modes:
                 m.training = mode
 
@@ -412,7 +418,11 @@ class Prober:
         torch = need("torch", "watch")
         self._is_lens_wrong = False
         tokens = len(ids)
-        self.logits = logits = logits_of(out, tokens, self.layout.vocab or int(getattr(c.tail.head, "out_features", 0)))
+        vocab = self.layout.vocab or int(getattr(c.tail.head, "out_features", 0))
+        logits = logits_of(out, tokens, vocab)
+        if not vocab and logits is not None and logits.shape[-1] < self.layout.ids:
+            logits = None  # states: a model without a head
+        self.logits = logits
         if logits is not None and c.final is not None:
             own, model = c.final, plain(logits[-1]).float().to(c.final.device)
             scale = max(1e-3, float(model.abs().max()))

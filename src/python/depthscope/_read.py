@@ -212,6 +212,7 @@ class _Stage:
         self.layer: Dict[str, _Points] = {}
         self.matrix: Dict[str, _Points] = {}
         self.other: List[Tuple[str, Dict[str, Any], int, float]] = []  # kind, body, step, time
+        self.probe: Dict[int, _Points] = {}  # by text; the values are places in `other`
         self.seq = 0
 
     @property
@@ -248,15 +249,16 @@ class _Stage:
             else:
                 self._take_values(kind, body, step, at)
         elif kind in ("probe", "event", "eval", "sample", "system"):
+            if kind == "probe":
+                self.probe.setdefault(_whole(body.get("index"), 0), _Points()).add(max(step, 0), at, len(self.other))
             self.other.append((kind, body, max(step, 0), at))
         elif not isinstance(kind, str):
             self.invalid()
 
     def _take_head(self, body: Dict[str, Any], step: int) -> None:
         if body.get("resume") is True and step >= 0:
-            for table in (self.metric, self.layer, self.matrix):
-                for points in table.values():
-                    points.supersede(step)
+            for points in (*self.metric.values(), *self.layer.values(), *self.matrix.values(), *self.probe.values()):
+                points.supersede(step)
         self.head.update(body)
         self.end = {}
 
@@ -283,7 +285,9 @@ class _Stage:
         has_layer = isinstance(layer, list) and len(layer) == rows and all(isinstance(x, int) for x in layer)
         first = self.offset
         which = list(layer) if has_layer and isinstance(layer, list) else list(range(first, first + rows))
-        self.matrix.setdefault(name, _Points()).add(step, time, (value, which))
+        points = self.matrix.setdefault(name, _Points())
+        points.supersede(step - 1)  # a second one at a step replaces the first
+        points.add(step, time, (value, which))
 
 
 def _read_stage(path: str, damage: Dict[str, int]) -> _Stage:
@@ -455,8 +459,10 @@ def read(path: Union[str, "os.PathLike[str]"], superseded: bool = False) -> RunD
     for matrix in _merged([s.matrix for s in stages]):
         data.matrices[matrix] = _matrix_series(stages, matrix, superseded)
     for s in stages:
-        for kind, body, step, time in s.other:
-            _add_other(data, kind, {**body, "layer_offset": s.offset} if s.offset else body, step, time)
+        probes = {at for points in s.probe.values() for _, _, at in points.chosen(superseded)}
+        for i, (kind, body, step, time) in enumerate(s.other):
+            if kind != "probe" or i in probes:
+                _add_other(data, kind, {**body, "layer_offset": s.offset} if s.offset else body, step, time)
     _add_columns(data)
     return data
 

@@ -92,6 +92,7 @@ class Run:
         self.stage = stage
         self.config: Dict[str, str] = {}
         self.step = -1
+        self._top = -1  # the highest step of any record
         self.should_stop = False
         self._active = False
         self._has_stepped = False
@@ -136,7 +137,7 @@ class Run:
             if self.stage == 0:
                 self._write_files(is_resumed and not given)
             if is_resumed:
-                self.step = log.step if resume is None else int(resume)
+                self.step = self._top = log.step if resume is None else int(resume)
                 self._has_stepped = self.step >= 0
             self._active = True
             for command, handler in _handlers(control):
@@ -164,7 +165,8 @@ class Run:
                 _directory.replace_file(path, text)
 
     def _head_body(self, is_resumed: bool) -> Body:
-        body: Body = {"kind": "head", "step": max(self.step, 0), "time": time.time(), "format": 1, "version": __version__,
+        # at the highest step: what a head adds supersedes no point
+        body: Body = {"kind": "head", "step": max(self.step, self._top, 0), "time": time.time(), "format": 1, "version": __version__,
                       "writer": "depthscope-python %s" % __version__, "run": self.name, "run_id": self.run_id,
                       "host": socket.gethostname(), "pid": os.getpid()}
         if is_resumed:
@@ -297,7 +299,11 @@ class Run:
     # ---- what a training loop calls ----
 
     def _at(self, step: Optional[int]) -> int:
-        return max(self.step, 0) if step is None else int(step)
+        at = max(self.step, 0) if step is None else int(step)
+        if not 0 <= at < 1 << 63:
+            raise ValueError("step %d: must be 0 to 2^63 - 1" % at)
+        self._top = max(self._top, at)
+        return at
 
     def _before(self) -> None:
         """What is due before the next record."""
@@ -360,10 +366,7 @@ class Run:
         if not isinstance(values, Mapping):
             raise TypeError("log: expected a dict of names and numbers, found %s" % type(values).__name__)
         with self._state:
-            if step is None:
-                at = self.step + 1 if self._has_stepped else max(self.step, 0)
-            else:
-                at = int(step)
+            at = self._at(self.step + 1 if step is None and self._has_stepped else step)
             if commit or step is not None:
                 self.step = at
                 self._has_stepped = True

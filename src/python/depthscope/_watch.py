@@ -134,10 +134,11 @@ class Watch:
         self._device = self._device if x is None else x.device
         self._steps.move(int(self.run.step))
         count, step = self._steps.count, self._step()
-        if count >= self._next or self._is_asked:
+        is_due = count >= self._next  # on all ranks at once; only rank 0 hears the command
+        if is_due or self._is_asked and not self._needs_all_ranks():
             self._next = (count // self.every + 1) * self.every
             self._is_asked = False
-            self._log_step(step)
+            self._log_step(step, is_due or distributed.world_size() == 1)
         if self.experts is not None:
             self.experts.begin()
             self.experts.is_counting = True
@@ -166,9 +167,10 @@ class Watch:
         self._steps.settle(int(self.run.step))
         return self._step()
 
-    def _log_step(self, step: int) -> None:
+    def _log_step(self, step: int, has_all_ranks: bool) -> None:
         self.probe(step)
-        self._send_load(step)
+        if has_all_ranks:
+            self._send_load(step)
         # a compiled model would be compiled again for hooks that come and go
         self._is_compiled = self._is_compiled or _is_called_by_compiled()
         if self.run.is_active and not self._is_compiled and not self._has_failed("layers"):
@@ -294,9 +296,13 @@ class Watch:
         return self._failures.get(name, 0) >= 3
 
     def ask(self, *_: Any) -> str:
-        """For the control command `probe`: the probes run before the next training step."""
+        """For the control command `probe`: the probes run before the next training step, those of a sharded model at the next
+        that all ranks count."""
         self._is_asked = True
-        return "before the next step"
+        return "at the next step of all ranks' probes" if self._needs_all_ranks() else "before the next step"
+
+    def _needs_all_ranks(self) -> bool:
+        return self.is_sharded and distributed.world_size() > 1
 
     def _tell(self, name: str, text: str) -> None:
         """An event, once."""

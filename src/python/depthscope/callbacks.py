@@ -118,10 +118,10 @@ class DepthscopeCallback:
             self._base = self._end
         if self.run is None:
             config = {"train": _settings(args), "model": _settings(getattr(model, "config", None))}
-            is_resumed = state.global_step > 0
-            more: Dict[str, Any] = {"resume": "allow", "step": state.global_step} if is_resumed and self._init["name"] else {}
-            self.run = init(config=config, steps=state.max_steps, seed=getattr(args, "seed", None), **more,
-                            **{k: v for k, v in self._init.items() if v is not None})
+            known: Dict[str, Any] = {"config": config, "steps": state.max_steps, "seed": getattr(args, "seed", None), "step": state.global_step}
+            if state.global_step > 0 and self._init["name"]:
+                known["resume"] = "allow"
+            self.run = init(**{**known, **{k: v for k, v in self._init.items() if v is not None}})
         elif self._base:
             self.run.describe(steps=self._base + state.max_steps)
         self._requests = Requests(self.run, self._control)
