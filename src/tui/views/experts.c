@@ -88,6 +88,8 @@ int experts_prepare(struct view *v)
     if (s->of != r || s->generation != r->generation || s->n == 0 || s->load.step != s->step) {
         if (!load_place(s, r))
             return 0;
+        if (s->of != r)
+            s->trend_n = 0; /* that of another run */
         s->of = r;
         s->generation = r->generation;
     }
