@@ -327,6 +327,37 @@ def flops_has_a_bar_for_every_token_class():
     screen = play("keys Tab", words=("classes", "--view", "flops"), size="120x50")[-1]
     for name in names:
         shows(screen, name, "0.5")
+    for size in ("80x24", "60x20"):  # all are reached where they do not fit
+        first, last, back = play("shot", "keys G", "shot", "keys g g", "shot", words=("classes", "--view", "flops"), size=size)[:3]
+        shows(first, "word 1")
+        lacks(first, "filler 1")
+        shows(last, "filler 1", "0.5")
+        lacks(last, "continua")
+        assert back == first
+
+
+@test
+def flops_exports_the_tokens_that_its_figure_is_of():
+    log = Log("runs/probed/log.mp")
+    log.put("head", 0, run="probed", method="mod", layers=1, steps=10, flops_dense=1.0)
+    log.put("probe", 10, index=0, layers=1, ids=[1, 2], text=["a", "b"], run=[1, 1], flops=[0.5] * 2, flops_dense=1.0)
+    says("flops", ("keys e", "no tokens of a probe; an evaluation records the tokens that it draws"), run="probed")
+    log.put("sample", 10, name="val", n=2, column={"flops": [0.5] * 2})
+    says("flops", ("keys s e", "no tokens of a probe; s chooses those of the evaluation"), ("keys s e", "drawing figure flops_hist"),
+         run="probed")
+
+
+@test
+def flops_are_a_share_of_the_dense_model_over_the_same_positions():
+    log = Log("runs/shares/log.mp")
+    log.put("head", 0, run="shares", method="mod", layers=2, steps=10, flops_dense=100.0)
+    log.put("sample", 10, name="val", n=4, column={"flops": [40.0, 60.0, 40.0, 60.0]})
+    shows(play(words=("shares", "--view", "flops"))[-1], "mean 0.5000 of dense")
+    log.put("eval", 5, task="val", routing="causal", loss=2.5, flops_ratio=0.3, flops_dense_per_token=150.0)
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.4, flops_dense_per_token=125.0)
+    log.put("eval", 10, task="hops", routing="causal", loss=2.0, flops_ratio=0.9, flops_dense_per_token=50.0)
+    shows(play(words=("shares", "--view", "flops"))[-1], "mean 0.4000 of dense")  # as Pareto and the figure have it
+    shows(play(words=("shares", "--view", "pareto"))[-1], "0.4000")
 
 
 @test
@@ -341,7 +372,7 @@ def the_ledger_of_flops_scrolls_by_keys_that_help_lists():
     lacks(up, "layer 79")
     shows(top, "layer 0 ")
     assert play("keys j j G", words=("ledger", "--view", "flops"))[-1] == last
-    assert "`:page-down` | eight layers down" in run("help", "views")
+    assert "`:page-down` | eight rows down" in run("help", "views")
 
 
 @test
