@@ -312,6 +312,10 @@ def an_export_is_of_what_the_view_shows():
     for step in (10, 20):
         log.put("probe", step, index=0, name="t", layers=1, ids=[1], text=["a"], run=[[step // 20]])
     exported("routing_map", "keys ,", words=("scrub",), view="depth", has=(b"--probe 0 --step 10",))
+    recipe = exported("expert_load", "keys ,", words=(MIXTURE, "two"), view="experts", has=(b"--step 300",))
+    assert b"two" not in recipe, recipe[:2000]  # without experts
+    exported("expert_map", "command depth", "keys ,", "command experts", "keys Enter", words=(MIXTURE, "two"), view="experts",
+             has=(b"--probe 0 --step 300",))
     exported("pareto", "command metric bits_per_byte", words=("tiny", "third"), view="pareto",
              has=(b"--metric flops_ratio,bits_per_byte", b"third"))
     says("pareto", ("keys x e", "figure pareto: no axis of FLOPs per token; x chooses FLOPs or time of dense"))

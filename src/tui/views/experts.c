@@ -528,20 +528,26 @@ static int experts_subject(struct view *v, struct subject *out)
     return 1;
 }
 
-/* `e` exports what is shown: the load, or the experts of the text. */
+/* `e` exports what is shown, of this run alone: the load, or the experts of the text. */
 static int experts_words(struct view *v, const char **word, enum figure_runs *of)
 {
     struct experts *s = v->state;
-    if (!is_open(v)) {
-        word[0] = "expert_load";
-        return 1;
-    }
-    snprintf(s->text, sizeof s->text, "%d", s->cells.probe->index);
+    int n = 0, is_text = experts_prepare(v) && is_open(v),
+        is_held = is_text ? s->pick.is_held : s->is_held;
+    int64_t step = is_text ? s->cells.probe->step : s->load.step;
     *of = FIGURE_OF_ONE;
-    word[0] = "expert_map";
-    word[1] = "--probe";
-    word[2] = s->text;
-    return 3;
+    word[n++] = is_text ? "expert_map" : "expert_load";
+    if (is_text) {
+        snprintf(s->text, sizeof s->text, "%d", s->cells.probe->index);
+        word[n++] = "--probe";
+        word[n++] = s->text;
+    }
+    if (is_held) {
+        snprintf(s->held, sizeof s->held, "%lld", (long long)step);
+        word[n++] = "--step";
+        word[n++] = s->held;
+    }
+    return n;
 }
 
 /* clang-format off */
