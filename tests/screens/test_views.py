@@ -238,6 +238,38 @@ def a_model_that_is_not_there_is_named_by_the_stepper_and_generate():
 
 
 @test
+def a_view_of_a_model_names_none_of_the_run_before():
+    log = Log("runs/weightless/log.mp")
+    log.put("head", 0, run="weightless", method="mod", layers=2, steps=10)
+    for view in ("stepper", "generate"):
+        screen = play("keys ] r", words=("tiny", "runs/weightless/log.mp", "--view", view))[-1]
+        shows(screen, "No model")
+        assert screen[2].startswith(" no model"), screen[2]
+
+
+@test
+def generate_continues_with_the_token_that_is_selected_and_seen():
+    words = ("tiny", "--view", "generate")
+    begin = ("command max-tokens 8", "command temperature 0", "command prompt Once upon a time")
+    seen = play(*begin, "keys j j j j j j", "shot", "keys j j j j j j", "shot", words=words, size="60x20")[:2]
+    for screen in seen:  # of ten, seven rows are shown
+        assert sum(row.startswith(" >") for row in screen) == 1, screen
+    assert seen[0] != seen[1]
+    # the first token has none: a selection at another one does not stay
+    texts = play(*begin, "keys g g", "shot", "keys G j", "command search Once", "keys Enter", "shot", words=words, size="80x24")[:2]
+    assert "Once" in " ".join(texts[1]), texts[1]
+
+
+@test
+def the_sampling_settings_scroll_and_say_what_is_wrong_in_a_low_terminal():
+    screens = play("keys s", "shot", "keys G Enter C-u", "type nonsense", "keys Enter", "shot", words=("tiny", "--view", "generate"),
+                   size="60x10")
+    shows(screens[0], "temperature")
+    shows(screens[1], "draft_exit")
+    shows(screens[1], "draft_exit = nonsense: must be")
+
+
+@test
 def generate_refuses_settings_outside_their_range():
     says("generate", ("command temperature nonsense", "temperature = nonsense: must be a number from 0 to 100"),
          ("command top-p 7", "top_p = 7: must be a number from"), ("command max-tokens 0", "max_tokens = 0: must be a whole number from 1"),
