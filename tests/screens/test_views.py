@@ -53,6 +53,21 @@ def log_is_read_from_both_ends_filtered_and_searched():
 
 
 @test
+def log_shows_lines_to_their_end_beside_its_scroll_bar():
+    log = Log("runs/lines/log.mp")
+    log.put("head", 0, run="lines", method="mod", layers=2, steps=1000)
+    for i in range(40):
+        log.put("event", i, level="warn", name="checkpoint", text="x" * 42 + "<%d>" % i if i % 2 else "\x1b" * 20 + "<%d>" % i)
+    words = ("lines", "--view", "log")
+    row = [row for row in play("keys g g", words=words)[-1] if row.startswith(" ") and "xxxx" in row][0]
+    assert row.index("<1>") + 3 == 79, row  # the last column is that of the bar
+    fits = play("keys g g", words=words, size="79x24")[-1]  # one column less: cut with a sign
+    assert "…" in [row for row in fits if "xxxx" in row][0], fits
+    shows(play("keys g g", *["keys l"] * 10, words=words)[-1], "checkpoint", "<0>")  # bytes shown as <0x1B>
+    shows(play("keys g g", *["keys l"] * 10, words=words)[-1], "checkpoint", "<18>")
+
+
+@test
 def manual_goes_to_its_ends_and_finds():
     s = says("manual", ("keys G", "keys"), ("keys g g", "keys"), ("command search Monitor", "keys"), ("keys n", "keys"),
              ("keys N", "keys"), ("command search zqz", "not found: zqz"), ("keys =", "nothing to explain under the cursor"), size="80x12")
@@ -442,6 +457,8 @@ def flops_has_two_parts_on_a_narrow_screen():
 
 @test
 def figures_are_chosen_by_name_by_click_and_drawn():
+    below = play("keys g g", "shot", "click 13 5", "shot", "click 12 5", "shot", words=("tiny", "--view", "figures"), size="80x15")
+    assert below[0] == below[1] != below[2], below  # the line of settings is no row of the list
     s = says("figures", ("keys j", "f format"), ("command search loss_time", "f format"), ("keys n", "f format"), ("keys N", "f format"),
         ("keys y", "copied"),
              ("command search zqz", "not found: zqz"), ("command venue nonsense", 'unknown venue "nonsense"'),
