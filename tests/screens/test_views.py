@@ -490,6 +490,19 @@ def compare_says_where_two_runs_agree():
 
 
 @test
+def compare_shows_the_runs_that_are_marked_now():
+    def mark(name):
+        return "keys 1", "command search " + name, "keys Space"
+
+    live, other, none = play("keys 7", "command text Once upon a time", "shot", *mark("two"), *mark("third"), "keys 7", "shot",
+                             "keys 9 0 7", "shot", words=("tiny", "two", "--view", "pareto"), size="120x40")[:3]
+    shows(live, "A tiny  B two  ready")
+    shows(other, "A tiny  B third  recorded")
+    shows(none, "Nothing to compare yet")
+    shows(none, "Mark two runs in Home")
+
+
+@test
 def compare_keeps_its_text_when_a_and_b_are_exchanged():
     names = ("ours", "theirs", "third-of-all")
     for name in names:
