@@ -479,6 +479,17 @@ def pareto_of_a_single_run_says_so():
 
 
 @test
+def the_names_of_points_are_next_to_them_in_any_script():
+    for name, flops, loss in (("a", 0.5, 2.0), ("数据实验数据实验", 1.0, 3.0)):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="m-" + name, layers=1, steps=10)
+        log.put("eval", 10, task="final", routing="causal", loss=loss, flops_ratio=flops)
+    screen = play("keys G", words=("runs/a/log.mp", "runs/数据实验数据实验/log.mp", "--view", "pareto"), size="120x24")[-1]
+    shows(screen, "数据实验数据实验 ○")  # dominated, at the right edge
+    shows(screen, "数据实验数据实验  val_loss 3", "dominated by m-a")
+
+
+@test
 def compare_says_where_two_runs_agree():
     says("monitor", ("command compare tiny", "compare: expected two runs, checkpoints, models or traces"),
         ("command compare tiny tiny", "x swap"),
