@@ -68,6 +68,13 @@ def log_shows_lines_to_their_end_beside_its_scroll_bar():
 
 
 @test
+def a_long_path_is_completed_to_its_end():
+    folder = "/".join(["long"] + ["x" * 60] * 5)
+    os.makedirs(os.path.join(folder, "final"))
+    shows(play("keys :", "type open %s/fi" % folder, "keys Tab", words=("tiny",), size="400x12")[-1], "x/final/")
+
+
+@test
 def manual_goes_to_its_ends_and_finds():
     s = says("manual", ("keys G", "keys"), ("keys g g", "keys"), ("command search Monitor", "keys"), ("keys n", "keys"),
              ("keys N", "keys"), ("command search zqz", "not found: zqz"), ("keys =", "nothing to explain under the cursor"), size="80x12")
