@@ -497,6 +497,21 @@ def the_names_of_points_are_next_to_them_in_any_script():
 
 
 @test
+def pareto_says_which_parameters_it_counts():
+    def log(name, **head):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method=name, layers=1, steps=10, **head)
+        log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.5)
+
+    log("inner", params=3000, params_non_embedding=2000)
+    log("outer", params=4000)
+    for names, want in (("inner", "against non-embedding parameters (log)"), ("outer", "against parameters (log)"),
+                        ("inner outer", "against parameters, of some with embeddings (log)")):
+        words = ["runs/%s/log.mp" % x for x in names.split()]
+        shows(play("command axis parameters", words=(*words, "--view", "pareto"), size="120x24")[-1], want)
+
+
+@test
 def compare_says_where_two_runs_agree():
     says("monitor", ("command compare tiny", "compare: expected two runs, checkpoints, models or traces"),
         ("command compare tiny tiny", "x swap"),

@@ -15,6 +15,18 @@ static int is_log_x(const struct pareto *p)
     return is_default ^ (p->log_flip >> p->axis & 1);
 }
 
+/* The cost as words; what is counted as parameters is as the runs recorded it. */
+static const char *cost_of(const struct pareto *p)
+{
+    int known = 0, runs = 0;
+    for (int i = 0; i < p->set.n; i++)
+        for (int k = 0; k < p->set.point[i].runs; k++, runs++)
+            known += p->run[p->set.point[i].run[k]]->params_non_embedding > 0;
+    return p->axis != PARETO_PARAMS || known == 0 ? pareto_axes[p->axis].title
+           : known == runs                        ? "non-embedding parameters"
+                                                  : "parameters, of some with embeddings";
+}
+
 /* ---- axes ---- */
 
 /* All means are inside; interval ends only as far as the spread of the means, so that two seeds with
@@ -211,7 +223,7 @@ static void draw_points(struct view *v, struct pareto *p)
 static void axis_title(const struct pareto *p, char out[64])
 {
     const struct pareto_axis *x = &pareto_axes[p->axis];
-    snprintf(out, 64, "%s%s%s%s", x->title, x->unit[0] ? ", " : "", x->unit,
+    snprintf(out, 64, "%s%s%s%s", cost_of(p), x->unit[0] ? ", " : "", x->unit,
              is_log_x(p) ? " (log)" : "");
 }
 
@@ -349,7 +361,7 @@ static void draw_readout(struct pareto *p, struct area a)
     print_interval(text, sizeof text, &q->y);
     snprintf(part[n++], sizeof part[0], "%.40s %s", p->metric, text);
     print_interval(text, sizeof text, &q->x);
-    snprintf(part[n++], sizeof part[0], "%s %s", pareto_axes[p->axis].title, text);
+    snprintf(part[n++], sizeof part[0], "%s %s", cost_of(p), text);
     if (q->is_front)
         snprintf(part[n++], sizeof part[0], "on the front");
     else if (q->dominated_by >= 0)
