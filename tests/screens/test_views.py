@@ -497,6 +497,15 @@ def the_names_of_points_are_next_to_them_in_any_script():
 
 
 @test
+def tokens_seen_are_those_of_training():
+    log = Log("runs/seen/log.mp")
+    log.put("head", 0, run="seen", method="mod", layers=1, steps=10)
+    log.put("metric", 10, loss=2.0, tokens=1280.0)
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.5, tokens=65536.0)
+    shows(play("command axis tokens", words=("seen", "--view", "pareto"), size="120x24")[-1], "val_loss 2", "tokens seen 1280")
+
+
+@test
 def pareto_says_which_parameters_it_counts():
     def log(name, **head):
         log = Log("runs/%s/log.mp" % name)
