@@ -68,6 +68,13 @@ def log_shows_lines_to_their_end_beside_its_scroll_bar():
 
 
 @test
+def glyphs_are_those_of_the_start_again():
+    first, ascii_, again = play("shot", "command glyphs ascii", "shot", "command glyphs auto", "shot", words=("tiny", "--view", "flops"))[:3]
+    assert first == again != ascii_
+    assert play("command glyphs braille", "command glyphs auto", words=("tiny", "--view", "flops", "--glyphs", "ascii"))[-1] == ascii_
+
+
+@test
 def a_long_path_is_completed_to_its_end():
     folder = "/".join(["long"] + ["x" * 60] * 5)
     os.makedirs(os.path.join(folder, "final"))
