@@ -284,6 +284,8 @@ def generate_continues_with_the_token_that_is_selected_and_seen():
     for screen in seen:  # of ten, seven rows are shown
         assert sum(row.startswith(" >") for row in screen) == 1, screen
     assert seen[0] != seen[1]
+    low = play(*begin, "keys j j", words=words, size="60x12")[-1]
+    assert sum(row.startswith(" >") for row in low) == 1, low
     # the first token has none: a selection at another one does not stay
     texts = play(*begin, "keys g g", "shot", "keys G j", "command search Once", "keys Enter", "shot", words=words, size="80x24")[:2]
     assert "Once" in " ".join(texts[1]), texts[1]

@@ -268,9 +268,10 @@ static void draw_parts(struct view *v, struct area a, int y0)
         draw_token(area_sub(a, PANEL_ROWS + 2, x + 1, a.rows - PANEL_ROWS - 2, SIDE_COLS - 2), g);
         return;
     }
-    int panel = a.rows >= 16  ? PANEL_ROWS
-                : a.rows >= 9 ? a.rows / 2
-                              : 0,
+    int panel = a.rows >= 16                    ? PANEL_ROWS
+                : a.rows >= 9                   ? a.rows / 2
+                : a.rows >= 3 && g->choice >= 0 ? 2 /* what Enter takes is seen */
+                                                : 0,
         left = a.cols >= 70 ? a.cols - 34 : a.cols - 2;
     draw_main(area_sub(a, 0, 1, a.rows - panel - (panel > 0), a.cols - 2), g, y0);
     if (panel == 0)
