@@ -318,7 +318,7 @@ def experts_by_load_by_token_and_by_step():
         ("command step 99999", "the last before it is at step"),
          ("command step 3", "no record at step 3: the first is at step 300"), ("keys ] h ] h [ h", "p play"),
          ("keys p", "p play"), ("keys p", "p play"), ("keys w w w", "the whole map"), ("keys H L", "p play"), ("wheel down 5 9", "p play"),
-         ("click 5 20", "p play"),
+         ("click 5 20", "p play"), ("keys }", "no text is shown; Enter shows"), ("keys [ t", "no text is shown; Enter shows"),
          ("keys Enter", "p play"), ("keys =", "+definition"), ("keys Esc", "p play"), ("keys y", "copied"),
          ("keys }", "this is the last probe text"),
          ("keys {", "this is the first probe text"), ("keys Esc", "p play"), ("keys e", "drawing figure expert_"), run=MIXTURE)

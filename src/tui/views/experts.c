@@ -371,11 +371,19 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
     s->is_open = !s->is_open;
 }
 
+/* Is the text shown?  Its keys say where it is. */
+static int has_text(struct view *v)
+{
+    if (!is_open(v) && experts_prepare(v))
+        app_notify(v->app, LOG_INFO, "no text is shown; Enter shows that of the expert's tokens");
+    return is_open(v);
+}
+
 static void key_text(struct view *v, const struct key *k, const char *args)
 {
     struct experts *s = v->state;
     (void)args;
-    if (!is_open(v))
+    if (!has_text(v))
         return;
     if (!pick_text(&s->pick, app_run(v->app), k->value))
         app_notify(v->app, LOG_INFO,
@@ -388,7 +396,7 @@ static void key_token(struct view *v, const struct key *k, const char *args)
 {
     struct experts *s = v->state;
     (void)args;
-    if (!is_open(v) || !s->mark)
+    if (!has_text(v) || !s->mark)
         return;
     int t = s->cells.token + k->value, n = s->cells.probe->tokens;
     while (t >= 0 && t < n && !s->mark[t])
