@@ -50,6 +50,9 @@ def log_is_read_from_both_ends_filtered_and_searched():
              ("keys Esc", "G follow"))
     says("log", ("command search checkpoint", "G follow"), ("keys n", "G follow"), ("keys N", "G follow"))
     says("log", ("keys v v v", "shown: errors and worse"), ("keys z", "+v shows all"))
+    Log("runs/quiet/log.mp").put("head", 0, run="quiet", method="mod", layers=2, steps=1000)
+    screens = says("log", ("keys v v", "+v v shows all"), ("keys v v", "shown: everything"), run="quiet", size="40x16")
+    shows(screens[0], "appear here.")  # wrapped
 
 
 @test

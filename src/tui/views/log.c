@@ -170,12 +170,17 @@ static void log_draw(struct view *v, struct area a)
     s->over = 0;
     if (n == 0) {
         area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No events");
-        area_text(a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
-                  "Checkpoints, NaN values, alarms, changed settings and messages appear here.");
+        struct scroll lines = {0}, more = {0};
+        int below = a.rows / 2 + 1;
+        scroll_text(&lines, area_sub(a, below, 2, a.rows - below, a.cols - 2),
+                    "Checkpoints, NaN values, alarms, changed settings and messages appear here.",
+                    ink(ROLE_DIM));
+        below += lines.lines;
         if (s->level > LOG_INFO)
-            area_text(a, a.rows / 2 + 2, 2, -1, ink(ROLE_WARN),
-                      s->level == LOG_WARN ? "Only warnings and errors are shown: v shows all."
-                                           : "Only errors are shown: v shows all.");
+            scroll_text(&more, area_sub(a, below, 2, a.rows - below, a.cols - 2),
+                        s->level == LOG_WARN ? "Only warnings and errors are shown: v v shows all."
+                                             : "Only errors are shown: v shows all.",
+                        ink(ROLE_WARN));
         return;
     }
     for (; merge_next(&m, &e); i++) {
