@@ -407,6 +407,14 @@ def flops_has_a_bar_for_every_token_class():
 
 
 @test
+def what_records_a_probe_is_said_to_its_end():
+    with open("plain.jsonl", "w") as f:
+        f.write('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n')
+    for view in ("signals", "flops"):
+        assert 'probe=["..."]) records them.' in " ".join(x.strip() for x in play(words=("plain.jsonl", "--view", view), size="44x14")[-1]), view
+
+
+@test
 def flops_exports_the_tokens_that_its_figure_is_of():
     log = Log("runs/probed/log.mp")
     log.put("head", 0, run="probed", method="mod", layers=1, steps=10, flops_dense=1.0)

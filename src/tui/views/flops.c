@@ -313,7 +313,9 @@ static void draw_empty(struct view *v, struct area a)
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
     area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "Probes%s and evaluations record them.",
                runview_config(app_run(v->app), "train.probe_every") ? " (train.probe_every)" : "");
-    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app));
+    struct scroll lines = {0};
+    scroll_text(&lines, area_sub(a, y + 3, 2, a.rows - y - 3, a.cols - 2), app_probe_hint(v->app),
+                ink(ROLE_TEXT));
 }
 
 static void flops_draw(struct view *v, struct area a)
