@@ -565,6 +565,14 @@ def compare_shows_the_runs_that_are_marked_now():
 
 
 @test
+def escape_leads_one_layer_out():
+    for view, key, runs in (("compare", "s", ("tiny", "two")), ("figures", "Enter", ("tiny",)), ("experts", "Enter", (MIXTURE,)),
+                            ("timeline", "c", ("tiny",))):
+        before, inside, after = play("shot", "keys " + key, "shot", "keys Esc", "shot", words=(*runs, "--view", view), size="100x30")[:3]
+        assert before == after != inside, (view, before, after)
+
+
+@test
 def compare_keeps_its_text_when_a_and_b_are_exchanged():
     names = ("ours", "theirs", "third-of-all")
     for name in names:

@@ -303,6 +303,11 @@ static int figures_event(struct view *v, const struct event *ev)
         moved(v);
         return 1;
     }
+    if (s->is_zoomed && ev->kind == EVENT_KEY && ev->key == KEYCODE_ESC) {
+        s->is_zoomed = 0;
+        moved(v);
+        return 1;
+    }
     if (!list_event(&s->list, ev))
         return 0;
     s->has_moved = 1;
