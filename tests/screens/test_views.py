@@ -57,11 +57,11 @@ def log_is_read_from_both_ends_filtered_and_searched():
 
 @test
 def log_shows_lines_to_their_end_beside_its_scroll_bar():
-    log = Log("runs/lines/log.mp")
-    log.put("head", 0, run="lines", method="mod", layers=2, steps=1000)
+    log = Log("runs/barred/log.mp")
+    log.put("head", 0, run="barred", method="mod", layers=2, steps=1000)
     for i in range(40):
         log.put("event", i, level="warn", name="checkpoint", text="x" * 42 + "<%d>" % i if i % 2 else "\x1b" * 20 + "<%d>" % i)
-    words = ("lines", "--view", "log")
+    words = ("barred", "--view", "log")
     row = [row for row in play("keys g g", words=words)[-1] if row.startswith(" ") and "xxxx" in row][0]
     assert row.index("<1>") + 3 == 79, row  # the last column is that of the bar
     fits = play("keys g g", words=words, size="79x24")[-1]  # one column less: cut with a sign
@@ -72,9 +72,10 @@ def log_shows_lines_to_their_end_beside_its_scroll_bar():
 
 @test
 def glyphs_are_those_of_the_start_again():
-    first, ascii_, again = play("shot", "command glyphs ascii", "shot", "command glyphs auto", "shot", words=("tiny", "--view", "flops"))[:3]
+    words = ("tiny", "--view", "flops")
+    first, ascii_, again = play("shot", "command glyphs ascii", "shot", "command glyphs auto", "shot", words=words)[:3]
     assert first == again != ascii_
-    assert play("command glyphs braille", "command glyphs auto", words=("tiny", "--view", "flops", "--glyphs", "ascii"))[-1] == ascii_
+    assert play("command glyphs braille", "command glyphs auto", words=(*words, "--glyphs", "ascii"))[-1] == ascii_
 
 
 @test
@@ -411,7 +412,8 @@ def what_records_a_probe_is_said_to_its_end():
     with open("plain.jsonl", "w") as f:
         f.write('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n')
     for view in ("signals", "flops"):
-        assert 'probe=["..."]) records them.' in " ".join(x.strip() for x in play(words=("plain.jsonl", "--view", view), size="44x14")[-1]), view
+        screen = play(words=("plain.jsonl", "--view", view), size="44x14")[-1]
+        assert 'probe=["..."]) records them.' in " ".join(x.strip() for x in screen), screen
 
 
 @test
