@@ -296,6 +296,15 @@ def generate_continues_with_the_token_that_is_selected_and_seen():
 
 
 @test
+def a_token_shows_all_layers_of_a_deep_model():
+    run("train", "quick", *TINY, "model.layers=50", "model.dim=16", "train.steps=1", "model.method=dense", "--run", "fifty", "--quiet")
+    screen = play("command max-tokens 1", "command prompt Once", words=("fifty", "--view", "generate"), size="120x34")[-1]
+    side = [line[76:] for line in screen if len(line) > 76]
+    at = [i for i, line in enumerate(side) if line.strip() == "layers"][0]
+    assert "".join(side[at + 1:at + 3]).count("\u2588") == 50, side
+
+
+@test
 def the_sampling_settings_scroll_and_say_what_is_wrong_in_a_low_terminal():
     screens = play("keys s", "shot", "keys G Enter C-u", "type nonsense", "keys Enter", "shot", words=("tiny", "--view", "generate"),
                    size="60x10")

@@ -174,10 +174,11 @@ static void draw_token(struct area a, const struct generate *g)
     snprintf(text, sizeof text, "%.3f", seen->flops / seen->dense);
     value_row(a, y++, "of dense", text);
     area_text(a, y, 0, 14, ink(ROLE_DIM), "layers");
-    x = g->layers <= a.cols - 14 ? 14 : 0; /* many get a line of their own, or only the map */
+    x = g->layers <= a.cols - 14 ? 14 : 0; /* many get lines of their own */
     y += x == 0;
-    for (int l = 0; l < g->layers && g->layers <= a.cols; l++)
-        area_put(a, y, x + l, seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
+    for (int l = 0, per = a.cols - x; l < g->layers && per > 0; l++)
+        area_put(a, y + l / per, x + l % per,
+                 seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
                  ink(seen->run[l] ? ROLE_RUN : ROLE_DIM));
 }
 
