@@ -278,6 +278,8 @@ def a_view_of_a_model_names_none_of_the_run_before():
         screen = play("keys ] r", words=("tiny", "runs/weightless/log.mp", "--view", view))[-1]
         shows(screen, "No model")
         assert screen[2].startswith(" no model"), screen[2]
+        narrow = play("keys ] r", words=("tiny", "runs/weightless/log.mp", "--view", view), size="44x16")[-1]
+        assert "a log or trace has no weights; load a model with :model PATH" in " ".join(x.strip() for x in narrow), narrow
 
 
 @test
