@@ -34,7 +34,7 @@ struct cli_option figure_options[] = {
     {.name = "range", .has_value = 1, .help = "A..B  range of the x axis of curves"},
     {.name = "smooth", .has_value = 1, .help = "X  smoothing of curves, 0 to 1"},
     {.name = "probe", .has_value = 1, .help = "N  index of the probe text"},
-    {.name = "step", .has_value = 1, .help = "N  the newest probes up to this step"},
+    {.name = "step", .has_value = 1, .help = "N  the newest probes or expert loads up to this step"},
     {.name = "dpi", .has_value = 1, .help = "N  resolution of the PNG, 300 to 2400"},
     {.name = "again", .has_value = 1, .help = "FILE.png  redraw it from its own recipe"},
     {.name = "dry-run",

@@ -30,13 +30,14 @@ struct parser {
     } palette[PALETTE_MAX];
     int palette_n;
     int inherits;
+    int reads_inherit; /* the first pass: what is inherited comes before all else, on any line */
 };
 
 static void warn(struct parser *p, const char *fmt, ...) DS_PRINTF(2, 3);
 static void warn(struct parser *p, const char *fmt, ...)
 {
     va_list ap;
-    if (!p->warnings)
+    if (!p->warnings || p->reads_inherit)
         return;
     str_addf(p->warnings, "%s:%d: ", p->what, p->line);
     va_start(ap, fmt);
@@ -207,8 +208,10 @@ static int load_named(struct theme *t, const char *name, struct str *warnings, i
 static int take_line(struct parser *p, const char *key, char *value, struct err *e)
 {
     struct theme *t = p->t;
-    int role = role_find(key);
-    if (strcmp(key, "inherit") == 0) {
+    int role = role_find(key), is_inherit = strcmp(key, "inherit") == 0;
+    if (is_inherit != p->reads_inherit)
+        return 0;
+    if (is_inherit) {
         char own[sizeof t->name];
         str_copy(own, sizeof own, t->name);
         int rc = load_named(t, value, p->warnings, p->depth + 1, e);
@@ -256,6 +259,7 @@ static char *trim(char *s)
 static int parse_text(struct parser *p, const char *text, size_t n, struct err *e)
 {
     char line[512];
+    p->line = 0;
     for (size_t at = 0; at < n;) {
         const char *nl = memchr(text + at, '\n', n - at);
         size_t len = nl ? (size_t)(nl - text) - at : n - at;
@@ -287,8 +291,12 @@ static int parse_text(struct parser *p, const char *text, size_t n, struct err *
 static int parse_at(struct theme *t, const char *text, size_t n, const char *what,
                     struct str *warnings, int depth, struct err *e)
 {
-    struct parser p = {.t = t, .warnings = warnings, .what = what, .depth = depth};
+    struct parser p = {
+        .t = t, .warnings = warnings, .what = what, .depth = depth, .reads_inherit = 1};
     int rc = parse_text(&p, text, n, e), seen = p.inherits;
+    p.reads_inherit = 0;
+    if (rc == 0)
+        rc = parse_text(&p, text, n, e);
     for (int i = 0; i < ROLE_COUNT; i++)
         seen |= p.seen[i];
     if (rc == 0 && n > 0 && !seen)

@@ -179,18 +179,22 @@ static void key_glyphs(struct view *v, const struct key *k, const char *args)
 {
     (void)k;
     static const char *const known[] = {"braille", "shades", "ascii", "auto"};
+    struct app *app = v->app;
+    struct look at_start = {.glyphs = glyphs_choose(app->opt.glyphs, 1, "")};
     size_t i = 0;
     if (!args || !*args) {
-        v->app->has_glyph_test = 1;
+        app->has_glyph_test = 1;
         return;
     }
+    if (app->term)
+        term_look(app->term, &at_start);
     while (i < DS_LEN(known) && strcmp(known[i], args) != 0)
         i++;
     if (i == DS_LEN(known))
-        app_notify(v->app, LOG_WARN, "glyphs %.40s: expected braille, shades or ascii", args);
+        app_notify(app, LOG_WARN, "glyphs %.40s: expected braille, shades or ascii", args);
     else
-        v->app->canvas.look.glyphs =
-            glyphs_choose(args, v->app->canvas.look.glyphs != GLYPHS_ASCII, "");
+        app->canvas.look.glyphs =
+            strcmp(args, "auto") == 0 ? at_start.glyphs : glyphs_choose(args, 1, "");
 }
 
 static void key_theme(struct view *v, const struct key *k, const char *args)

@@ -353,6 +353,8 @@ static void complete(struct app *app, int by)
     struct prompt *p = &app->prompt;
     struct candidates c;
     size_t from;
+    if (p->field.text.len >= sizeof p->typed) /* longer than any path */
+        return;
     if (p->candidate < 0)
         str_copy(p->typed, sizeof p->typed, str_text(&p->field.text));
     find_candidates(app, p->typed, &c, &from);

@@ -60,7 +60,7 @@ struct prompt {
     char *history[APP_HISTORY_MAX];
     int histories, history_at;
     int candidate;   /* number of Tab presses in completion, -1 = none */
-    char typed[256]; /* the text before completion */
+    char typed[2304]; /* the text before completion */
 };
 
 struct confirm {

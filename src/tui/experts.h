@@ -41,7 +41,7 @@ struct experts {
     struct cells cells;
     float *shade;        /* (tokens) of the expert's weight */
     unsigned char *mark; /* (tokens) 1: the expert takes it */
-    char text[16];       /* index of the text, for the export */
+    char text[16], held[24]; /* for the export: index of the text, step of the place in time */
     /* of the last draw, in coordinates of the view */
     struct experts_at {
         int y, x, rows, cols; /* of the cells */

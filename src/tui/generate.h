@@ -51,7 +51,7 @@ struct generate {
     /* set by the user */
     struct field field;
     enum generate_typing typing;
-    int is_chat, is_new, follows_newest, choice;
+    int is_chat, is_new, follows_newest, choice, choice_at; /* choice_at: its token */
     double temperature, top_p;
     int top_k, seed, max_tokens, speculate, draft_exit;
     unsigned char *tone; /* (n) roles of the tokens' text, owned */

@@ -32,10 +32,10 @@ static void take_cell(const struct screen *s, const struct canvas *c, const stru
                                .reverse = (from->attr & ATTR_REVERSE) || role->reverse};
     memcpy(to->mark, from->mark, sizeof to->mark);
     to->bg = rgb_of(t, from->bg);
-    if (from->fg == INK_CONTRAST)
+    to->fg = from->fg == INK_CONTRAST ? -1 : rgb_of(t, from->fg);
+    /* with few colours two roles may have the same one: readable, as in a terminal */
+    if (from->fg == INK_CONTRAST || (to->fg >= 0 && to->fg == to->bg))
         to->fg = is_bright(to->bg < 0 ? s->bg : to->bg) ? 0x101010 : 0xF4F4F4;
-    else
-        to->fg = rgb_of(t, from->fg);
 }
 
 int screen_take(struct screen *s, const struct canvas *c, struct err *e)

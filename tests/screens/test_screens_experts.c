@@ -170,6 +170,62 @@ T_SECONDS(a_hot_expert_is_visible_at_every_size, 120)
     }
 }
 
+static void write_run(const char *path, const struct mixture *m)
+{
+    struct fixture f;
+    struct err e = {0};
+    t_true(fixture_begin(&f));
+    mix_run(&f, m);
+    struct str log = fixture_end(&f);
+    t_ok(fs_write_file(path, log.p, log.len, &e), &e);
+    str_release(&log);
+}
+
+/* The line of a screen that begins so, after these keys. */
+static void line_after(char out[256], const char **paths, size_t n, const char *keys,
+                       const char *begin)
+{
+    char script[256], dump[256];
+    const char *dir = t_tmpdir();
+    struct tui_options o = {.view = "experts",
+                            .size = "80x24",
+                            .paths = paths,
+                            .n = n,
+                            .script = script,
+                            .dump = dump};
+    struct str got = {0};
+    struct err e = {0};
+    snprintf(script, sizeof script, "%s/keys.txt", dir);
+    snprintf(dump, sizeof dump, "%s/out.screen", dir);
+    t_ok(fs_write_file(script, keys, strlen(keys), &e), &e);
+    t_ok(tui_run(&o, &e), &e);
+    t_ok(fs_read_file(&got, dump, 1 << 20, &e), &e);
+    const char *at = strstr(str_text(&got), begin);
+    t_true(at != NULL);
+    snprintf(out, 256, "%.*s", at ? (int)strcspn(at, "\n") : 0, at ? at : "");
+    str_release(&got);
+}
+
+/* Two runs with records at the same steps, of which one collapses: the curve of the expert at the
+ * cursor is that of the run that is shown. */
+T(another_run_has_its_own_curve)
+{
+    const struct mixture even = {MIX_LAYERS, MIX_EXPERTS, 400, 100, MIX_NO_PROBES},
+                         collapses = {MIX_LAYERS, MIX_EXPERTS, 400, 100,
+                                      MIX_NO_PROBES | MIX_COLLAPSES};
+    char a[256], b[256], alone[256], after[256];
+    snprintf(a, sizeof a, "%s/a.mp", t_tmpdir());
+    snprintf(b, sizeof b, "%s/b.mp", t_tmpdir());
+    write_run(a, &even);
+    write_run(b, &collapses);
+    const char *one[] = {a}, *two[] = {b, a};
+    line_after(alone, one, 1, "keys j\n", "over steps");
+    line_after(after, two, 2, "keys j\n", "over steps");
+    t_true(strcmp(alone, after) != 0);
+    line_after(after, two, 2, "keys j\nkeys ] r\n", "over steps");
+    t_str(after, alone);
+}
+
 /* Every key, at sizes from empty to large, with and without data. */
 T_SECONDS(no_key_at_any_size_does_harm, 120)
 {

@@ -5,6 +5,7 @@ import base64
 import fcntl
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -69,6 +70,19 @@ def what_y_copies_of_hostile_records_is_safe_to_paste():
     t.close()
     check(text and "evil<0x1B>[201~\\n" in text, "a piped stream: %r" % text)
     is_safe(text, "a piped stream")
+
+
+def the_command_that_figures_copies_is_that_of_the_export():
+    path = os.path.join(kit.TMP, "it's $(touch x); a log.mp")
+    hostile_log(path)
+    t = Tty(["--view", "figures", path])
+    t.read(1.5)
+    t.keys("v", 0.3)
+    t.keys("y", 0.4)
+    text = copied(t)
+    t.close()
+    words = shlex.split(text or "")
+    check(words[:2] == ["depthscope", "figure"] and words[-1] == path and "--venue" in words, "copied: %r" % text)
 
 
 def tables_and_notes_of_hostile_records_are_safe():
@@ -283,7 +297,8 @@ def terminals_of_one_byte_a_cell_get_ascii():
 
 if __name__ == "__main__":
     kit.main((
-        what_y_copies_of_hostile_records_is_safe_to_paste, tables_and_notes_of_hostile_records_are_safe,
+        what_y_copies_of_hostile_records_is_safe_to_paste, the_command_that_figures_copies_is_that_of_the_export,
+        tables_and_notes_of_hostile_records_are_safe,
         figures_of_hostile_runs_have_safe_names, a_piped_live_run_leaves_the_processor_alone,
         keys_are_answered_before_a_huge_file_is_read, commands_end_on_a_terabyte_of_zeros,
         leaving_a_live_run_says_that_it_goes_on, plain_terminals_show_their_lines_in_their_places, terminals_of_one_byte_a_cell_get_ascii))

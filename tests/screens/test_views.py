@@ -50,6 +50,39 @@ def log_is_read_from_both_ends_filtered_and_searched():
              ("keys Esc", "G follow"))
     says("log", ("command search checkpoint", "G follow"), ("keys n", "G follow"), ("keys N", "G follow"))
     says("log", ("keys v v v", "shown: errors and worse"), ("keys z", "+v shows all"))
+    Log("runs/quiet/log.mp").put("head", 0, run="quiet", method="mod", layers=2, steps=1000)
+    screens = says("log", ("keys v v", "+v v shows all"), ("keys v v", "shown: everything"), run="quiet", size="40x16")
+    shows(screens[0], "appear here.")  # wrapped
+
+
+@test
+def log_shows_lines_to_their_end_beside_its_scroll_bar():
+    log = Log("runs/barred/log.mp")
+    log.put("head", 0, run="barred", method="mod", layers=2, steps=1000)
+    for i in range(40):
+        log.put("event", i, level="warn", name="checkpoint", text="x" * 42 + "<%d>" % i if i % 2 else "\x1b" * 20 + "<%d>" % i)
+    words = ("barred", "--view", "log")
+    row = [row for row in play("keys g g", words=words)[-1] if row.startswith(" ") and "xxxx" in row][0]
+    assert row.index("<1>") + 3 == 79, row  # the last column is that of the bar
+    fits = play("keys g g", words=words, size="79x24")[-1]  # one column less: cut with a sign
+    assert "…" in [row for row in fits if "xxxx" in row][0], fits
+    shows(play("keys g g", *["keys l"] * 10, words=words)[-1], "checkpoint", "<0>")  # bytes shown as <0x1B>
+    shows(play("keys g g", *["keys l"] * 10, words=words)[-1], "checkpoint", "<18>")
+
+
+@test
+def glyphs_are_those_of_the_start_again():
+    words = ("tiny", "--view", "flops")
+    first, ascii_, again = play("shot", "command glyphs ascii", "shot", "command glyphs auto", "shot", words=words)[:3]
+    assert first == again != ascii_
+    assert play("command glyphs braille", "command glyphs auto", words=(*words, "--glyphs", "ascii"))[-1] == ascii_
+
+
+@test
+def a_long_path_is_completed_to_its_end():
+    folder = "/".join(["long"] + ["x" * 60] * 5)
+    os.makedirs(os.path.join(folder, "final"))
+    shows(play("keys :", "type open %s/fi" % folder, "keys Tab", words=("tiny",), size="400x12")[-1], "x/final/")
 
 
 @test
@@ -238,6 +271,51 @@ def a_model_that_is_not_there_is_named_by_the_stepper_and_generate():
 
 
 @test
+def a_view_of_a_model_names_none_of_the_run_before():
+    log = Log("runs/weightless/log.mp")
+    log.put("head", 0, run="weightless", method="mod", layers=2, steps=10)
+    for view in ("stepper", "generate"):
+        screen = play("keys ] r", words=("tiny", "runs/weightless/log.mp", "--view", view))[-1]
+        shows(screen, "No model")
+        assert screen[2].startswith(" no model"), screen[2]
+        narrow = play("keys ] r", words=("tiny", "runs/weightless/log.mp", "--view", view), size="44x16")[-1]
+        assert "a log or trace has no weights; load a model with :model PATH" in " ".join(x.strip() for x in narrow), narrow
+
+
+@test
+def generate_continues_with_the_token_that_is_selected_and_seen():
+    words = ("tiny", "--view", "generate")
+    begin = ("command max-tokens 8", "command temperature 0", "command prompt Once upon a time")
+    seen = play(*begin, "keys j j j j j j", "shot", "keys j j j j j j", "shot", words=words, size="60x20")[:2]
+    for screen in seen:  # of ten, seven rows are shown
+        assert sum(row.startswith(" >") for row in screen) == 1, screen
+    assert seen[0] != seen[1]
+    low = play(*begin, "keys j j", words=words, size="60x12")[-1]
+    assert sum(row.startswith(" >") for row in low) == 1, low
+    # the first token has none: a selection at another one does not stay
+    texts = play(*begin, "keys g g", "shot", "keys G j", "command search Once", "keys Enter", "shot", words=words, size="80x24")[:2]
+    assert "Once" in " ".join(texts[1]), texts[1]
+
+
+@test
+def a_token_shows_all_layers_of_a_deep_model():
+    run("train", "quick", *TINY, "model.layers=50", "model.dim=16", "train.steps=1", "model.method=dense", "--run", "fifty", "--quiet")
+    screen = play("command max-tokens 1", "command prompt Once", words=("fifty", "--view", "generate"), size="120x34")[-1]
+    side = [line[76:] for line in screen if len(line) > 76]
+    at = [i for i, line in enumerate(side) if line.strip() == "layers"][0]
+    assert "".join(side[at + 1:at + 3]).count("\u2588") == 50, side
+
+
+@test
+def the_sampling_settings_scroll_and_say_what_is_wrong_in_a_low_terminal():
+    screens = play("keys s", "shot", "keys G Enter C-u", "type nonsense", "keys Enter", "shot", words=("tiny", "--view", "generate"),
+                   size="60x10")
+    shows(screens[0], "temperature")
+    shows(screens[1], "draft_exit")
+    shows(screens[1], "draft_exit = nonsense: must be")
+
+
+@test
 def generate_refuses_settings_outside_their_range():
     says("generate", ("command temperature nonsense", "temperature = nonsense: must be a number from 0 to 100"),
          ("command top-p 7", "top_p = 7: must be a number from"), ("command max-tokens 0", "max_tokens = 0: must be a whole number from 1"),
@@ -255,7 +333,7 @@ def experts_by_load_by_token_and_by_step():
         ("command step 99999", "the last before it is at step"),
          ("command step 3", "no record at step 3: the first is at step 300"), ("keys ] h ] h [ h", "p play"),
          ("keys p", "p play"), ("keys p", "p play"), ("keys w w w", "the whole map"), ("keys H L", "p play"), ("wheel down 5 9", "p play"),
-         ("click 5 20", "p play"),
+         ("click 5 20", "p play"), ("keys }", "no text is shown; Enter shows"), ("keys [ t", "no text is shown; Enter shows"),
          ("keys Enter", "p play"), ("keys =", "+definition"), ("keys Esc", "p play"), ("keys y", "copied"),
          ("keys }", "this is the last probe text"),
          ("keys {", "this is the first probe text"), ("keys Esc", "p play"), ("keys e", "drawing figure expert_"), run=MIXTURE)
@@ -312,6 +390,10 @@ def an_export_is_of_what_the_view_shows():
     for step in (10, 20):
         log.put("probe", step, index=0, name="t", layers=1, ids=[1], text=["a"], run=[[step // 20]])
     exported("routing_map", "keys ,", words=("scrub",), view="depth", has=(b"--probe 0 --step 10",))
+    recipe = exported("expert_load", "keys ,", words=(MIXTURE, "two"), view="experts", has=(b"--step 300",))
+    assert b"two" not in recipe, recipe[:2000]  # without experts
+    exported("expert_map", "command depth", "keys ,", "command experts", "keys Enter", words=(MIXTURE, "two"), view="experts",
+             has=(b"--probe 0 --step 300",))
     exported("pareto", "command metric bits_per_byte", words=("tiny", "third"), view="pareto",
              has=(b"--metric flops_ratio,bits_per_byte", b"third"))
     says("pareto", ("keys x e", "figure pareto: no axis of FLOPs per token; x chooses FLOPs or time of dense"))
@@ -327,6 +409,46 @@ def flops_has_a_bar_for_every_token_class():
     screen = play("keys Tab", words=("classes", "--view", "flops"), size="120x50")[-1]
     for name in names:
         shows(screen, name, "0.5")
+    for size in ("80x24", "60x20"):  # all are reached where they do not fit
+        first, last, back = play("shot", "keys G", "shot", "keys g g", "shot", words=("classes", "--view", "flops"), size=size)[:3]
+        shows(first, "word 1")
+        lacks(first, "filler 1")
+        shows(last, "filler 1", "0.5")
+        lacks(last, "continua")
+        assert back == first
+
+
+@test
+def what_records_a_probe_is_said_to_its_end():
+    with open("plain.jsonl", "w") as f:
+        f.write('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n')
+    for view in ("signals", "flops"):
+        screen = play(words=("plain.jsonl", "--view", view), size="44x14")[-1]
+        assert 'probe=["..."]) records them.' in " ".join(x.strip() for x in screen), screen
+
+
+@test
+def flops_exports_the_tokens_that_its_figure_is_of():
+    log = Log("runs/probed/log.mp")
+    log.put("head", 0, run="probed", method="mod", layers=1, steps=10, flops_dense=1.0)
+    log.put("probe", 10, index=0, layers=1, ids=[1, 2], text=["a", "b"], run=[1, 1], flops=[0.5] * 2, flops_dense=1.0)
+    says("flops", ("keys e", "no tokens of a probe; an evaluation records the tokens that it draws"), run="probed")
+    log.put("sample", 10, name="val", n=2, column={"flops": [0.5] * 2})
+    says("flops", ("keys s e", "no tokens of a probe; s chooses those of the evaluation"), ("keys s e", "drawing figure flops_hist"),
+         run="probed")
+
+
+@test
+def flops_are_a_share_of_the_dense_model_over_the_same_positions():
+    log = Log("runs/shares/log.mp")
+    log.put("head", 0, run="shares", method="mod", layers=2, steps=10, flops_dense=100.0)
+    log.put("sample", 10, name="val", n=4, column={"flops": [40.0, 60.0, 40.0, 60.0]})
+    shows(play(words=("shares", "--view", "flops"))[-1], "mean 0.5000 of dense")
+    log.put("eval", 5, task="val", routing="causal", loss=2.5, flops_ratio=0.3, flops_dense_per_token=150.0)
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.4, flops_dense_per_token=125.0)
+    log.put("eval", 10, task="hops", routing="causal", loss=2.0, flops_ratio=0.9, flops_dense_per_token=50.0)
+    shows(play(words=("shares", "--view", "flops"))[-1], "mean 0.4000 of dense")  # as Pareto and the figure have it
+    shows(play(words=("shares", "--view", "pareto"))[-1], "0.4000")
 
 
 @test
@@ -341,7 +463,7 @@ def the_ledger_of_flops_scrolls_by_keys_that_help_lists():
     lacks(up, "layer 79")
     shows(top, "layer 0 ")
     assert play("keys j j G", words=("ledger", "--view", "flops"))[-1] == last
-    assert "`:page-down` | eight layers down" in run("help", "views")
+    assert "`:page-down` | eight rows down" in run("help", "views")
 
 
 @test
@@ -375,6 +497,8 @@ def flops_has_two_parts_on_a_narrow_screen():
 
 @test
 def figures_are_chosen_by_name_by_click_and_drawn():
+    below = play("keys g g", "shot", "click 13 5", "shot", "click 12 5", "shot", words=("tiny", "--view", "figures"), size="80x15")
+    assert below[0] == below[1] != below[2], below  # the line of settings is no row of the list
     s = says("figures", ("keys j", "f format"), ("command search loss_time", "f format"), ("keys n", "f format"), ("keys N", "f format"),
         ("keys y", "copied"),
              ("command search zqz", "not found: zqz"), ("command venue nonsense", 'unknown venue "nonsense"'),
@@ -395,6 +519,41 @@ def pareto_of_a_single_run_says_so():
 
 
 @test
+def the_names_of_points_are_next_to_them_in_any_script():
+    for name, flops, loss in (("a", 0.5, 2.0), ("数据实验数据实验", 1.0, 3.0)):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="m-" + name, layers=1, steps=10)
+        log.put("eval", 10, task="final", routing="causal", loss=loss, flops_ratio=flops)
+    screen = play("keys G", words=("runs/a/log.mp", "runs/数据实验数据实验/log.mp", "--view", "pareto"), size="120x24")[-1]
+    shows(screen, "数据实验数据实验 ○")  # dominated, at the right edge
+    shows(screen, "数据实验数据实验  val_loss 3", "dominated by m-a")
+
+
+@test
+def tokens_seen_are_those_of_training():
+    log = Log("runs/seen/log.mp")
+    log.put("head", 0, run="seen", method="mod", layers=1, steps=10)
+    log.put("metric", 10, loss=2.0, tokens=1280.0)
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.5, tokens=65536.0)
+    shows(play("command axis tokens", words=("seen", "--view", "pareto"), size="120x24")[-1], "val_loss 2", "tokens seen 1280")
+
+
+@test
+def pareto_says_which_parameters_it_counts():
+    def log(name, **head):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method=name, layers=1, steps=10, **head)
+        log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.5)
+
+    log("inner", params=3000, params_non_embedding=2000)
+    log("outer", params=4000)
+    for names, want in (("inner", "against non-embedding parameters (log)"), ("outer", "against parameters (log)"),
+                        ("inner outer", "against parameters, of some with embeddings (log)")):
+        words = ["runs/%s/log.mp" % x for x in names.split()]
+        shows(play("command axis parameters", words=(*words, "--view", "pareto"), size="120x24")[-1], want)
+
+
+@test
 def compare_says_where_two_runs_agree():
     says("monitor", ("command compare tiny", "compare: expected two runs, checkpoints, models or traces"),
         ("command compare tiny tiny", "x swap"),
@@ -403,6 +562,27 @@ def compare_says_where_two_runs_agree():
          ("keys j k G g g", "x swap"), ("keys s", "x swap"), ("keys } {", "x swap"), ("keys x w m o", "x swap"),
          ("wheel down 9 9", "x swap"), ("click 9 30", "x swap"),
          ("command compare tiny nowhere", "nowhere: not found"))
+
+
+@test
+def compare_shows_the_runs_that_are_marked_now():
+    def mark(name):
+        return "keys 1", "command search " + name, "keys Space"
+
+    live, other, none = play("keys 7", "command text Once upon a time", "shot", *mark("two"), *mark("third"), "keys 7", "shot",
+                             "keys 9 0 7", "shot", words=("tiny", "two", "--view", "pareto"), size="120x40")[:3]
+    shows(live, "A tiny  B two  ready")
+    shows(other, "A tiny  B third  recorded")
+    shows(none, "Nothing to compare yet")
+    shows(none, "Mark two runs in Home")
+
+
+@test
+def escape_leads_one_layer_out():
+    for view, key, runs in (("compare", "s", ("tiny", "two")), ("figures", "Enter", ("tiny",)), ("experts", "Enter", (MIXTURE,)),
+                            ("timeline", "c", ("tiny",))):
+        before, inside, after = play("shot", "keys " + key, "shot", "keys Esc", "shot", words=(*runs, "--view", view), size="100x30")[:3]
+        assert before == after != inside, (view, before, after)
 
 
 @test

@@ -75,6 +75,14 @@ def ansi_holds_the_same_text_with_colours_that_end_on_every_line():
 
 
 @test
+def no_text_has_the_colour_of_its_background():
+    for theme in (os.path.join(ROOT, "themes", "16-colour.theme"), "dark", "light"):
+        text = run("show", "monitor", STREAM, "--size", "80x24", "--format", "ansi", "--theme", theme)
+        pairs = re.findall("\x1b\\[0[0-9;]*;38;2;([0-9]+;[0-9]+;[0-9]+);48;2;([0-9]+;[0-9]+;[0-9]+)m *[^ \x1b]", text)
+        assert pairs and all(fore != back for fore, back in pairs), (theme, pairs)
+
+
+@test
 def html_is_one_page_with_escaped_text():
     page = run("show", "depth", HOSTILE, "--format", "html", "--size", "80x24")
     assert page.startswith("<!DOCTYPE html>") and "<script" not in page and "http" not in page and "\x1b" not in page

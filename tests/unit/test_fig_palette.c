@@ -85,6 +85,18 @@ T(missing_roles_are_named_unless_inherited)
     str_release(&w);
 }
 
+T(what_a_theme_inherits_replaces_nothing_of_its_own)
+{
+    struct theme t;
+    struct str w = {0};
+    parse(&t, "text = #102030\nmap.sequential = magma\ninherit = light\n", &w);
+    t_str(str_text(&w), "");
+    t_eq(t.role[ROLE_TEXT].rgb, 0x102030);
+    t_str(t.sequential, "magma");
+    t_eq(t.is_light, 1);
+    str_release(&w);
+}
+
 T(a_theme_that_inherits_itself_is_refused)
 {
     struct theme t;

@@ -164,3 +164,30 @@ T(field_edits_whole_characters)
     t_str(str_text(&f.text), "ax1 2b");
     field_release(&f);
 }
+
+/* The cursor is next to the text also where the field begins with half of a wide character. */
+T(the_cursor_of_a_field_follows_wide_characters)
+{
+    struct canvas c = {0};
+    struct field f = {0};
+    struct event left = {.kind = EVENT_KEY, .key = KEYCODE_LEFT};
+    t_eq(canvas_resize(&c, 1, 12), 0);
+    for (int cols = 8; cols <= 11; cols++) {
+        field_set(&f, "\xE6\x95\xB0\xE6\x95\xB0\xE6\x95\xB0\xE6\x95\xB0\xE6\x95\xB0"
+                      "\xE6\x95\xB0\xE6\x95\xB0\xE6\x95\xB0");
+        canvas_clear(&c);
+        field_draw(&f, canvas_area(&c), 0, 0, cols, 1);
+        int end = 0;
+        while (end < c.cols && c.cell[end].rune != ' ')
+            end++;
+        t_eq(c.cursor_x, end);
+        for (int i = 0; i < 8; i++) {
+            field_event(&f, &left);
+            canvas_clear(&c);
+            field_draw(&f, canvas_area(&c), 0, 0, cols, 1);
+            t_eq(c.cell[c.cursor_x].rune, 0x6570);
+        }
+    }
+    field_release(&f);
+    canvas_release(&c);
+}

@@ -15,7 +15,15 @@ struct place {
     size_t at;
 };
 
-/* The newest record of each run, or with --x step those of one run at even distances. */
+/* How many places in time the run has up to --step. */
+static size_t loads_of(const struct sheet *s, int run)
+{
+    const struct runview *v = s->run[run].view;
+    size_t n = expert_loads(v), last = n > 0 ? expert_loads_find(v, data_last_step(s)) : 0;
+    return n > 0 && expert_loads_step(v, last) <= data_last_step(s) ? last + 1 : 0;
+}
+
+/* The newest record of each run, or with --x step those of one run at even distances; up to --step. */
 static int places_of(struct sheet *s, struct place *out, int *n, struct err *e)
 {
     int by_step = s->opt.x && strcmp(s->opt.x, "step") == 0 && s->runs == 1;
@@ -24,11 +32,14 @@ static int places_of(struct sheet *s, struct place *out, int *n, struct err *e)
         return err_set(e, DS_EUSAGE, "figure %s: too many runs, %d: expected at most %d",
                        s->ops->name, s->runs, PANELS_MAX);
     for (int i = 0; i < s->runs; i++) {
-        size_t loads = expert_loads(s->run[i].view), shown = by_step ? PLACES : 1;
+        size_t loads = loads_of(s, i), shown = by_step ? PLACES : 1;
+        char step[40];
+        data_step_words(s, step, sizeof step);
         if (loads == 0)
             return sheet_fail(s, i, e,
                               "no record 'matrix' named expert_load and no record 'probe' with the "
-                              "cell 'expert' of kind category");
+                              "cell 'expert' of kind category%s",
+                              step);
         shown = shown > loads ? loads : shown;
         for (size_t k = 0; k < shown; k++)
             out[(*n)++] = (struct place){i, shown == 1 ? loads - 1 : k * (loads - 1) / (shown - 1)};

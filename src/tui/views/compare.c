@@ -228,6 +228,10 @@ static int compare_event(struct view *v, const struct event *ev)
         return scroll_event(&c->table_scroll, ev);
     if (!compare_prepare(v))
         return 0;
+    if (c->is_listing && ev->kind == EVENT_KEY && ev->key == KEYCODE_ESC) {
+        c->is_listing = 0;
+        return 1;
+    }
     if (c->is_listing)
         return list_event(&c->list, ev);
     struct event at = *ev;

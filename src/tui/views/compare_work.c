@@ -43,18 +43,28 @@ static int choose_marked(struct view *v)
             str_copy(c->side[k++].path, sizeof c->side[0].path, all[i].path);
     if (marked == 1 && !all[at].is_marked)
         str_copy(c->side[k++].path, sizeof c->side[0].path, all[at].path);
+    for (int i = 0; k < 2 && i < 2; i++)
+        c->side[i].path[0] = '\0';
     return k == 2;
 }
 
 static int choose(struct view *v)
 {
     struct compare *c = v->state;
-    if (c->given[0][0]) {
-        for (int k = 0; k < 2; k++)
+    char was[2][sizeof c->side[0].path];
+    int has = c->given[0][0] != '\0';
+    for (int k = 0; k < 2; k++) {
+        str_copy(was[k], sizeof was[k], c->side[k].path);
+        if (has)
             str_copy(c->side[k].path, sizeof c->side[k].path, c->given[k]);
-        return 1;
     }
-    return choose_marked(v);
+    has = has || choose_marked(v);
+    if (strcmp(was[0], c->side[0].path) != 0 || strcmp(was[1], c->side[1].path) != 0) {
+        compare_stop(c); /* answers and trouble of another pair */
+        c->is_live = c->has_asked_text = 0;
+        c->trouble[0] = '\0';
+    }
+    return has;
 }
 
 void compare_give(struct view *v, const char *a, const char *b)

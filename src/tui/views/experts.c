@@ -88,6 +88,8 @@ int experts_prepare(struct view *v)
     if (s->of != r || s->generation != r->generation || s->n == 0 || s->load.step != s->step) {
         if (!load_place(s, r))
             return 0;
+        if (s->of != r)
+            s->trend_n = 0; /* that of another run */
         s->of = r;
         s->generation = r->generation;
     }
@@ -369,11 +371,19 @@ static void key_enter(struct view *v, const struct key *k, const char *args)
     s->is_open = !s->is_open;
 }
 
+/* Is the text shown?  Its keys say where it is. */
+static int has_text(struct view *v)
+{
+    if (!is_open(v) && experts_prepare(v))
+        app_notify(v->app, LOG_INFO, "no text is shown; Enter shows that of the expert's tokens");
+    return is_open(v);
+}
+
 static void key_text(struct view *v, const struct key *k, const char *args)
 {
     struct experts *s = v->state;
     (void)args;
-    if (!is_open(v))
+    if (!has_text(v))
         return;
     if (!pick_text(&s->pick, app_run(v->app), k->value))
         app_notify(v->app, LOG_INFO,
@@ -386,7 +396,7 @@ static void key_token(struct view *v, const struct key *k, const char *args)
 {
     struct experts *s = v->state;
     (void)args;
-    if (!is_open(v) || !s->mark)
+    if (!has_text(v) || !s->mark)
         return;
     int t = s->cells.token + k->value, n = s->cells.probe->tokens;
     while (t >= 0 && t < n && !s->mark[t])
@@ -526,20 +536,26 @@ static int experts_subject(struct view *v, struct subject *out)
     return 1;
 }
 
-/* `e` exports what is shown: the load, or the experts of the text. */
+/* `e` exports what is shown, of this run alone: the load, or the experts of the text. */
 static int experts_words(struct view *v, const char **word, enum figure_runs *of)
 {
     struct experts *s = v->state;
-    if (!is_open(v)) {
-        word[0] = "expert_load";
-        return 1;
-    }
-    snprintf(s->text, sizeof s->text, "%d", s->cells.probe->index);
+    int n = 0, is_text = experts_prepare(v) && is_open(v),
+        is_held = is_text ? s->pick.is_held : s->is_held;
+    int64_t step = is_text ? s->cells.probe->step : s->load.step;
     *of = FIGURE_OF_ONE;
-    word[0] = "expert_map";
-    word[1] = "--probe";
-    word[2] = s->text;
-    return 3;
+    word[n++] = is_text ? "expert_map" : "expert_load";
+    if (is_text) {
+        snprintf(s->text, sizeof s->text, "%d", s->cells.probe->index);
+        word[n++] = "--probe";
+        word[n++] = s->text;
+    }
+    if (is_held) {
+        snprintf(s->held, sizeof s->held, "%lld", (long long)step);
+        word[n++] = "--step";
+        word[n++] = s->held;
+    }
+    return n;
 }
 
 /* clang-format off */

@@ -296,9 +296,15 @@ static int figures_event(struct view *v, const struct event *ev)
 {
     struct figures *s = v->state;
     if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS &&
-        s->list.top + (size_t)ev->y < s->n && !s->is_zoomed && ev->x < s->list_cols) {
+        ev->y < s->list.page && s->list.top + (size_t)ev->y < s->n && !s->is_zoomed &&
+        ev->x < s->list_cols) {
         s->list.cursor = s->list.top + (size_t)ev->y;
         s->has_moved = 1;
+        moved(v);
+        return 1;
+    }
+    if (s->is_zoomed && ev->kind == EVENT_KEY && ev->key == KEYCODE_ESC) {
+        s->is_zoomed = 0;
         moved(v);
         return 1;
     }
@@ -324,24 +330,6 @@ static int figures_search(struct view *v, const char *text, int direction)
     return 0;
 }
 
-/* The path of the last export, else the command that would export. */
-static void figures_copy(struct view *v, struct str *out)
-{
-    struct figures *s = v->state;
-    const struct figure_entry *f = figures_at(s);
-    const char *path[16];
-    size_t n = figures_runs(v, path, 16);
-    if (app_exported(v->app)[0]) {
-        copy_add(out, app_exported(v->app));
-        return;
-    }
-    str_addf(out, "depthscope figure %s", f ? f->name : "list");
-    for (size_t i = 0; f && i < n; i++) {
-        str_add_char(out, ' ');
-        copy_add(out, path[i]);
-    }
-}
-
 static int figures_words(struct view *v, const char **word, enum figure_runs *of)
 {
     struct figures *s = v->state;
@@ -354,6 +342,28 @@ static int figures_words(struct view *v, const char **word, enum figure_runs *of
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         word[i] = all[i];
     return (int)(sizeof all / sizeof *all);
+}
+
+/* The path of the last export, else the command that would export, to be pasted into a shell. */
+static void figures_copy(struct view *v, struct str *out)
+{
+    const char *word[VIEW_WORDS + 16] = {"list"};
+    enum figure_runs of = FIGURE_OF_SHOWN;
+    if (app_exported(v->app)[0]) {
+        copy_add(out, app_exported(v->app));
+        return;
+    }
+    int words = figures_words(v, word, &of);
+    int n = words > 0 ? words + (int)figures_runs(v, word + words, 16) : 1;
+    str_add(out, "depthscope figure");
+    for (int i = 0; i < n; i++) {
+        struct str safe = {0};
+        copy_add(&safe, word[i]);
+        str_add_char(out, ' ');
+        str_add_shell(out, str_text(&safe));
+        out->failed |= safe.failed;
+        str_release(&safe);
+    }
 }
 
 static int name_index(const char *name, const char *const *all, int n)

@@ -44,6 +44,22 @@ static const struct run_sample *newest_sample(const struct runview *r)
     return NULL;
 }
 
+/* FLOPs per token of the dense model.  The evaluation that the sample is from counts them over the
+ * positions that it evaluated, the head over the training context: its FLOPs ratio needs the former. */
+static double dense_of(const struct runview *r, const struct run_sample *s)
+{
+    for (size_t i = r->n_evals; s && i-- > 0;) {
+        const struct run_eval *x = &r->eval[i];
+        const struct vector *v =
+            x->step == s->step && (strcmp(x->task, "final") == 0 || strcmp(x->task, s->name) == 0)
+                ? run_eval_value(x, "flops_dense_per_token")
+                : NULL;
+        if (v && v->n == 1 && v->v[0] > 0 && isfinite(v->v[0]))
+            return (double)v->v[0];
+    }
+    return r->flops_dense;
+}
+
 static int find_source(const struct runview *r, int wants_probe, struct source *out)
 {
     const struct run_sample *s = newest_sample(r);
@@ -56,6 +72,7 @@ static int find_source(const struct runview *r, int wants_probe, struct source *
         if (classes < out->n)
             out->class_of = NULL;
         out->name = s->name;
+        out->dense = dense_of(r, s);
         out->kind = "sample";
         out->step = s->step;
     }
@@ -67,7 +84,7 @@ static int find_source(const struct runview *r, int wants_probe, struct source *
         out->name = p->name;
         out->kind = "probe";
         out->step = p->step;
-        out->dense = p->flops_dense > 0 ? p->flops_dense : out->dense;
+        out->dense = p->flops_dense > 0 ? p->flops_dense : r->flops_dense;
     }
     return out->flops != NULL && out->n > 0;
 }
@@ -168,7 +185,20 @@ static void draw_head(struct view *v, struct area a, const struct source *s, dou
 
 /* ---- classes ---- */
 
-static void draw_classes(struct area a, const struct source *s, double mean)
+/* Rows of a list from `top` on, and a scroll bar where not all fit; returns how far they scroll. */
+static int draw_rows(struct area a, const struct bar *bar, size_t n, double full, double reference,
+                     int top, int margin)
+{
+    int last = (int)n > a.rows ? (int)n - a.rows : 0;
+    top = top > last ? last : top;
+    margin = last > 0 ? 1 : margin;
+    bars_draw(area_sub(a, 0, 0, a.rows, a.cols - margin), bar, n, full, reference, (size_t)top);
+    scrollbar_draw(a, a.cols - 1, n, (size_t)top, a.rows);
+    return last;
+}
+
+/* Returns how far its rows scroll; so does draw_ledger. */
+static int draw_classes(struct area a, const struct source *s, double mean, int from)
 {
     struct bar bar[RUN_CLASSES];
     double sum[RUN_CLASSES] = {0}, n[RUN_CLASSES] = {0}, unit = s->dense > 0 ? s->dense : 1;
@@ -177,7 +207,7 @@ static void draw_classes(struct area a, const struct source *s, double mean)
     area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "by token class");
     if (!s->class_of) {
         area_text(a, 1, 0, -1, ink(ROLE_DIM), "no token classes recorded");
-        return;
+        return 0;
     }
     for (size_t i = 0; i < s->n; i++) {
         double c = (double)s->class_of[i], x = (double)s->flops[i];
@@ -200,8 +230,8 @@ static void draw_classes(struct area a, const struct source *s, double mean)
     double top = 0;
     for (size_t i = 0; i < bars; i++)
         top = bar[i].value > top ? bar[i].value : top;
-    bars_draw(area_sub(a, 1, 0, a.rows - 1, a.cols), bar, bars, s->dense > 0 && top < 1 ? 1 : top,
-              mean / unit, 0);
+    return draw_rows(area_sub(a, 1, 0, a.rows - 1, a.cols), bar, bars,
+                     s->dense > 0 && top < 1 ? 1 : top, mean / unit, from, 0);
 }
 
 /* ---- ledger by layer ---- */
@@ -248,10 +278,9 @@ static double layer_share(const struct runview *r, const struct source *s, int l
     return p ? probe_share(p, layer) : (double)NAN;
 }
 
-static void draw_ledger(struct view *v, struct area a, const struct source *s)
+static int draw_ledger(struct view *v, struct area a, const struct source *s, int from)
 {
     const struct runview *r = app_run(v->app);
-    struct flops *f = v->state;
     struct bar bar[LAYERS_SHOWN_MAX];
     char label[LAYERS_SHOWN_MAX][24];
     int layers = r->layers > 0 ? r->layers : s->probe ? s->probe->layers : 0, known = 0;
@@ -268,14 +297,10 @@ static void draw_ledger(struct view *v, struct area a, const struct source *s)
                whose[0] ? "tokens" : "share of tokens", whose);
     if (!known) {
         area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe or gate ratios recorded");
-        return;
+        return 0;
     }
-    int rows = a.rows - 1, last = layers > rows ? layers - rows : 0;
-    f->top = f->top > last ? last : f->top < 0 ? 0 : f->top;
-    bars_draw(area_sub(a, 1, 0, rows, a.cols - 1), bar, (size_t)layers, 1, (double)NAN,
-              (size_t)f->top);
-    scrollbar_draw(area_sub(a, 1, 0, rows, a.cols), a.cols - 1, (size_t)layers, (size_t)f->top,
-                   rows);
+    return draw_rows(area_sub(a, 1, 0, a.rows - 1, a.cols), bar, (size_t)layers, 1, (double)NAN,
+                     from, 1);
 }
 
 /* ---- the view ---- */
@@ -288,7 +313,9 @@ static void draw_empty(struct view *v, struct area a)
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
     area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "Probes%s and evaluations record them.",
                runview_config(app_run(v->app), "train.probe_every") ? " (train.probe_every)" : "");
-    area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app));
+    struct scroll lines = {0};
+    scroll_text(&lines, area_sub(a, y + 3, 2, a.rows - y - 3, a.cols - 2), app_probe_hint(v->app),
+                ink(ROLE_TEXT));
 }
 
 static void flops_draw(struct view *v, struct area a)
@@ -317,15 +344,17 @@ static void flops_draw(struct view *v, struct area a)
                                    : a.rows / 2;
     draw_histogram(area_sub(a, 1, 1, top - 1, a.cols - 2), &s, mean, lo, hi);
     struct area low = area_sub(a, top + 1, 1, a.rows - top - 1, a.cols - 2);
+    int half = low.cols / 2, last, other = 0;
     if (low.cols >= 70) {
-        int half = low.cols / 2;
-        draw_classes(area_sub(low, 0, 0, low.rows, half - 2), &s, mean);
-        draw_ledger(v, area_sub(low, 0, half, low.rows, low.cols - half), &s);
+        last = draw_classes(area_sub(low, 0, 0, low.rows, half - 2), &s, mean, f->top);
+        other = draw_ledger(v, area_sub(low, 0, half, low.rows, low.cols - half), &s, f->top);
     } else if (f->page) {
-        draw_ledger(v, low, &s);
+        last = draw_ledger(v, low, &s, f->top);
     } else {
-        draw_classes(low, &s, mean);
+        last = draw_classes(low, &s, mean, f->top);
     }
+    last = other > last ? other : last;
+    f->top = f->top > last ? last : f->top;
 }
 
 static void key_source(struct view *v, const struct key *k, const char *args)
@@ -363,6 +392,22 @@ static int flops_event(struct view *v, const struct event *ev)
     return 1;
 }
 
+/* The figure is of the tokens of an evaluation. */
+static int flops_words(struct view *v, const char **word, enum figure_runs *of)
+{
+    const struct runview *r = app_run(v->app);
+    struct source s;
+    (void)of;
+    word[0] = "flops_hist";
+    if (!r || !find_source(r, ((struct flops *)v->state)->source, &s) ||
+        strcmp(s.kind, "probe") != 0)
+        return 1;
+    app_notify(v->app, LOG_WARN, "figure flops_hist: no tokens of a probe; %s",
+               newest_sample(r) ? "s chooses those of the evaluation"
+                                : "an evaluation records the tokens that it draws");
+    return -1;
+}
+
 static void flops_copy(struct view *v, struct str *out)
 {
     const struct runview *r = app_run(v->app);
@@ -394,12 +439,12 @@ static int flops_subject(struct view *v, struct subject *out)
 static const struct key flops_keys[] = {
     {"s", "source", NULL, "tokens of the newest evaluation or of the newest probe", "source", 60, KEY_VIEW_CHANGE, 0, key_source},
     {"p", "part",   NULL, "on narrow screens: token classes or layers",             NULL,      0, KEY_VIEW_CHANGE, 0, key_part},
-    {"k Up",       "up",        NULL, "layers above",        NULL, 0, KEY_HIDDEN, -1,                key_scroll},
-    {"j Down",     "down",      NULL, "layers below",        NULL, 0, KEY_HIDDEN, 1,                 key_scroll},
-    {"PgUp C-u",   "page-up",   NULL, "eight layers up",     NULL, 0, KEY_HIDDEN, -8,                key_scroll},
-    {"PgDn C-d",   "page-down", NULL, "eight layers down",   NULL, 0, KEY_HIDDEN, 8,                 key_scroll},
-    {"gg Home",    "first",     NULL, "first layer",         NULL, 0, KEY_HIDDEN, -LAYERS_SHOWN_MAX, key_scroll},
-    {"G End",      "last",      NULL, "last layer",          NULL, 0, KEY_HIDDEN, LAYERS_SHOWN_MAX,  key_scroll},
+    {"k Up",       "up",        NULL, "rows above",          NULL, 0, KEY_HIDDEN, -1,                key_scroll},
+    {"j Down",     "down",      NULL, "rows below",          NULL, 0, KEY_HIDDEN, 1,                 key_scroll},
+    {"PgUp C-u",   "page-up",   NULL, "eight rows up",       NULL, 0, KEY_HIDDEN, -8,                key_scroll},
+    {"PgDn C-d",   "page-down", NULL, "eight rows down",     NULL, 0, KEY_HIDDEN, 8,                 key_scroll},
+    {"gg Home",    "first",     NULL, "first row",           NULL, 0, KEY_HIDDEN, -LAYERS_SHOWN_MAX, key_scroll},
+    {"G End",      "last",      NULL, "last row",            NULL, 0, KEY_HIDDEN, LAYERS_SHOWN_MAX,  key_scroll},
     {0},
 };
 static const struct setting flops_settings[] = {
@@ -412,7 +457,7 @@ const struct view_ops view_flops = {
     .name = "flops",  .title = "FLOPs",
     .summary = "FLOPs per token: distribution, by token class and by layer, compared with measured time.",
     .keys = flops_keys,  .settings = flops_settings,  .state_size = sizeof(struct flops),  .shows_probes = 1,
-    .figure = "flops_hist",
+    .figure_words = flops_words,
     .draw = flops_draw,  .event = flops_event,  .copy = flops_copy,
     .subject = flops_subject,
 };

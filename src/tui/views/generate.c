@@ -96,6 +96,7 @@ static void key_choose(struct view *v, const struct key *k, const char *args)
         return;
     int to = g->choice + k->value, n = g->token[g->cells.token].top;
     g->choice = to < -1 ? -1 : to >= n ? n - 1 : to;
+    g->choice_at = g->cells.token;
 }
 
 static void key_type(struct view *v, const struct key *k, const char *args)

@@ -133,11 +133,12 @@ static void draw_choices(struct area a, const struct generate *g)
                g->cells.seen_token);
     if (t->top == 0)
         area_text(a, 1, 0, a.cols, ink(ROLE_DIM), "nothing comes before it");
-    int has_chosen = 0;
-    for (int i = 0; i < t->top && i + 1 < a.rows; i++) {
+    int has_chosen = 0, rows = a.rows - 1, from = g->choice >= rows ? g->choice - rows + 1 : 0;
+    for (int i = 0; i < t->top; i++) {
         int is_chosen = t->choice[i].id == t->id;
         has_chosen |= is_chosen;
-        draw_choice(a, 1 + i, &t->choice[i], is_chosen, i == g->choice);
+        if (i >= from && i - from < rows)
+            draw_choice(a, 1 + i - from, &t->choice[i], is_chosen, i == g->choice);
     }
     if (t->top > 0 && !has_chosen && t->top + 1 < a.rows)
         area_textf(a, t->top + 1, 0, a.cols, ink(ROLE_DIM), "chosen: not among these, p %.2e",
@@ -173,10 +174,11 @@ static void draw_token(struct area a, const struct generate *g)
     snprintf(text, sizeof text, "%.3f", seen->flops / seen->dense);
     value_row(a, y++, "of dense", text);
     area_text(a, y, 0, 14, ink(ROLE_DIM), "layers");
-    x = g->layers <= a.cols - 14 ? 14 : 0; /* many get a line of their own, or only the map */
+    x = g->layers <= a.cols - 14 ? 14 : 0; /* many get lines of their own */
     y += x == 0;
-    for (int l = 0; l < g->layers && g->layers <= a.cols; l++)
-        area_put(a, y, x + l, seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
+    for (int l = 0, per = a.cols - x; l < g->layers && per > 0; l++)
+        area_put(a, y + l / per, x + l % per,
+                 seen->run[l] ? area_rune(a, 0x2588, '#') : area_rune(a, 0xB7, '.'),
                  ink(seen->run[l] ? ROLE_RUN : ROLE_DIM));
 }
 
@@ -188,21 +190,22 @@ static void draw_form(struct view *v, struct area whole)
     int rows = GENERATE_SETTINGS + 2 < whole.rows ? GENERATE_SETTINGS + 2 : whole.rows,
         cols = whole.cols < 72 ? whole.cols : 72;
     struct area a = popup_begin(whole, rows, cols, "sampling");
-    list_fit(&g->form, GENERATE_SETTINGS, GENERATE_SETTINGS);
-    for (int i = 0; i < GENERATE_SETTINGS; i++) {
+    int fits = a.rows >= GENERATE_SETTINGS + 2, shown = fits ? GENERATE_SETTINGS : a.rows - 1;
+    list_fit(&g->form, GENERATE_SETTINGS, shown);
+    for (int i = (int)g->form.top, y = 0; i < GENERATE_SETTINGS && y < shown; i++, y++) {
         char value[32];
         int is_here = (size_t)i == g->form.cursor;
         generate_print(g, i, value, sizeof value);
-        area_text(a, i, 1, 12, ink(is_here ? ROLE_SELECTED : ROLE_TEXT), generate_setting[i].name);
+        area_text(a, y, 1, 12, ink(is_here ? ROLE_SELECTED : ROLE_TEXT), generate_setting[i].name);
         if (is_here && g->typing == GENERATE_VALUE)
-            field_draw(&g->field, a, i, 14, 12, v->has_focus);
+            field_draw(&g->field, a, y, 14, 12, v->has_focus);
         else
-            area_text(a, i, 14, 12, ink_attr(ink(ROLE_TITLE), is_here ? ATTR_BOLD : 0), value);
-        area_text(a, i, 27, a.cols - 27, ink(ROLE_DIM), generate_setting[i].help);
+            area_text(a, y, 14, 12, ink_attr(ink(ROLE_TITLE), is_here ? ATTR_BOLD : 0), value);
+        area_text(a, y, 27, a.cols - 27, ink(ROLE_DIM), generate_setting[i].help);
         if (is_here)
-            area_put(a, i, 0, area_rune(a, 0x203A, '>'), ink(ROLE_SELECTED));
+            area_put(a, y, 0, area_rune(a, 0x203A, '>'), ink(ROLE_SELECTED));
     }
-    area_text(a, GENERATE_SETTINGS + 1, 1, a.cols - 1, ink(g->wrong[0] ? ROLE_BAD : ROLE_DIM),
+    area_text(a, fits ? shown + 1 : shown, 1, a.cols - 1, ink(g->wrong[0] ? ROLE_BAD : ROLE_DIM),
               g->wrong[0] ? g->wrong : "Enter edits a value, Esc closes");
 }
 
@@ -225,7 +228,7 @@ static void draw_empty(struct view *v, struct area a)
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 3), text,
                 ink(!g->session && g->had_model ? ROLE_BAD : ROLE_TEXT));
     if (g->had_model && !g->session)
-        area_text(a, y + 4, 2, -1, ink(ROLE_DIM), "R restarts it");
+        area_text(a, y + 3 + lines.lines, 2, -1, ink(ROLE_DIM), "R restarts it");
 }
 
 /* The text, and below it the map where all layers fit. */
@@ -266,9 +269,10 @@ static void draw_parts(struct view *v, struct area a, int y0)
         draw_token(area_sub(a, PANEL_ROWS + 2, x + 1, a.rows - PANEL_ROWS - 2, SIDE_COLS - 2), g);
         return;
     }
-    int panel = a.rows >= 16  ? PANEL_ROWS
-                : a.rows >= 9 ? a.rows / 2
-                              : 0,
+    int panel = a.rows >= 16                    ? PANEL_ROWS
+                : a.rows >= 9                   ? a.rows / 2
+                : a.rows >= 3 && g->choice >= 0 ? 2 /* what Enter takes is seen */
+                                                : 0,
         left = a.cols >= 70 ? a.cols - 34 : a.cols - 2;
     draw_main(area_sub(a, 0, 1, a.rows - panel - (panel > 0), a.cols - 2), g, y0);
     if (panel == 0)

@@ -116,7 +116,7 @@ void generate_start(struct view *v)
     generate_forget(g);
     runview_free(g->about);
     g->about = NULL;
-    g->chat[0] = g->trouble[0] = '\0';
+    g->chat[0] = g->trouble[0] = g->model[0] = '\0'; /* the title names no model of before */
     g->started_newest = g->follows_newest;
     if (!worker_find_model(v->app, g->given, g->follows_newest, path, sizeof path, &g->newest_step,
                            g->trouble, sizeof g->trouble))
@@ -446,6 +446,8 @@ int generate_prepare(struct view *v)
         }
         record_free(r);
     }
+    if (g->cells.token != g->choice_at) /* the cursor moved: by a key, a search, or a new token */
+        g->choice = -1;
     g->cells.view = g->about;
     g->cells.probe = g->n > 0 ? worker_probe(g->now) : NULL;
     return g->cells.probe && (size_t)g->cells.probe->tokens == g->n && cells_fit(&g->cells) == 0;

@@ -97,8 +97,9 @@ static void clock_text(struct view *v, double time, int has_date, char *out, siz
         strftime(out, size, "%H:%M:%S", &tm);
 }
 
-/* The text without its first `shift` cells; marked where it goes on at the left. */
-static void draw_text(struct area a, int y, int x, struct ink i, const char *text, int shift)
+/* The text without its first `shift` cells; marked where it goes on at the left.  Returns its cells
+ * as shown. */
+static int draw_text(struct area a, int y, int x, struct ink i, const char *text, int shift)
 {
     struct str safe = {0};
     size_t at = 0;
@@ -110,7 +111,9 @@ static void draw_text(struct area a, int y, int x, struct ink i, const char *tex
     if (shift > 0 && x < a.cols)
         area_put(a, y, x - 1, area_rune(a, 0x2039, '<'), ink(ROLE_DIM));
     area_text(a, y, x, -1, i, p + at);
+    int cells = utf8_cells(p, safe.len);
     str_release(&safe);
+    return cells;
 }
 
 static void draw_entry(struct view *v, struct area a, int y, const struct entry *e)
@@ -127,8 +130,8 @@ static void draw_entry(struct view *v, struct area a, int y, const struct entry 
     x += a.cols >= 60 ? 11 : 0;
     int name = area_text(a, y, x, a.cols >= 60 ? 16 : 12, ink(role[level]), e->name);
     x += (name > 12 ? name : 12) + 1;
-    draw_text(a, y, x, ink(level >= 2 ? role[level] : ROLE_TEXT), e->text, s->shift);
-    int over = x + utf8_cells(e->text, strlen(e->text)) - a.cols;
+    int cells = draw_text(a, y, x, ink(level >= 2 ? role[level] : ROLE_TEXT), e->text, s->shift),
+        over = x + cells - a.cols;
     s->over = over > s->over ? over : s->over;
 }
 
@@ -161,23 +164,30 @@ static void log_draw(struct view *v, struct area a)
     struct merge m = merge_begin(v);
     struct entry e, chosen = {.text = NULL};
     size_t n = count(v), i = 0;
+    int has_bar = a.rows >= 2 && n > (size_t)a.rows;
+    struct area text = area_sub(a, 0, 0, a.rows, a.cols - has_bar);
     list_fit(&s->list, n, a.rows);
     s->over = 0;
     if (n == 0) {
         area_text(a, a.rows / 2 - 1, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No events");
-        area_text(a, a.rows / 2 + 1, 2, -1, ink(ROLE_DIM),
-                  "Checkpoints, NaN values, alarms, changed settings and messages appear here.");
+        struct scroll lines = {0}, more = {0};
+        int below = a.rows / 2 + 1;
+        scroll_text(&lines, area_sub(a, below, 2, a.rows - below, a.cols - 2),
+                    "Checkpoints, NaN values, alarms, changed settings and messages appear here.",
+                    ink(ROLE_DIM));
+        below += lines.lines;
         if (s->level > LOG_INFO)
-            area_text(a, a.rows / 2 + 2, 2, -1, ink(ROLE_WARN),
-                      s->level == LOG_WARN ? "Only warnings and errors are shown: v shows all."
-                                           : "Only errors are shown: v shows all.");
+            scroll_text(&more, area_sub(a, below, 2, a.rows - below, a.cols - 2),
+                        s->level == LOG_WARN ? "Only warnings and errors are shown: v v shows all."
+                                             : "Only errors are shown: v shows all.",
+                        ink(ROLE_WARN));
         return;
     }
     for (; merge_next(&m, &e); i++) {
         int y = (int)(i - s->list.top);
         if (i < s->list.top || y >= a.rows)
             continue;
-        draw_entry(v, a, y, &e);
+        draw_entry(v, text, y, &e);
         if (i == s->list.cursor)
             area_select(a, y, 0, a.cols);
         if (i == s->list.cursor)

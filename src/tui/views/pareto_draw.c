@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "io/metric.h"
 #include "tui/pareto.h"
 
@@ -12,6 +13,18 @@ static int is_log_x(const struct pareto *p)
 {
     int is_default = p->axis == PARETO_PARAMS || p->axis == PARETO_TRAINING;
     return is_default ^ (p->log_flip >> p->axis & 1);
+}
+
+/* The cost as words; what is counted as parameters is as the runs recorded it. */
+static const char *cost_of(const struct pareto *p)
+{
+    int known = 0, runs = 0;
+    for (int i = 0; i < p->set.n; i++)
+        for (int k = 0; k < p->set.point[i].runs; k++, runs++)
+            known += p->run[p->set.point[i].run[k]]->params_non_embedding > 0;
+    return p->axis != PARETO_PARAMS || known == 0 ? pareto_axes[p->axis].title
+           : known == runs                        ? "non-embedding parameters"
+                                                  : "parameters, of some with embeddings";
 }
 
 /* ---- axes ---- */
@@ -156,7 +169,7 @@ static int is_blank(struct area a, int y, int x, int n)
 /* Next to a point where nothing else is drawn; dropped where there is no room: the table names all. */
 static void put_label(struct area a, int y, int x, const char *text, struct ink k)
 {
-    int n = (int)strlen(text);
+    int n = utf8_cells(text, strlen(text));
     const int at[][2] = {{y, x + 2},     {y, x - n - 1}, {y - 1, x + 1},     {y + 1, x + 1},
                          {y - 1, x - n}, {y + 1, x - n}, {y - 1, x - n / 2}, {y + 1, x - n / 2}};
     for (size_t i = 0; i < DS_LEN(at); i++)
@@ -210,7 +223,7 @@ static void draw_points(struct view *v, struct pareto *p)
 static void axis_title(const struct pareto *p, char out[64])
 {
     const struct pareto_axis *x = &pareto_axes[p->axis];
-    snprintf(out, 64, "%s%s%s%s", x->title, x->unit[0] ? ", " : "", x->unit,
+    snprintf(out, 64, "%s%s%s%s", cost_of(p), x->unit[0] ? ", " : "", x->unit,
              is_log_x(p) ? " (log)" : "");
 }
 
@@ -348,11 +361,11 @@ static void draw_readout(struct pareto *p, struct area a)
     print_interval(text, sizeof text, &q->y);
     snprintf(part[n++], sizeof part[0], "%.40s %s", p->metric, text);
     print_interval(text, sizeof text, &q->x);
-    snprintf(part[n++], sizeof part[0], "%s %s", pareto_axes[p->axis].title, text);
+    snprintf(part[n++], sizeof part[0], "%s %s", cost_of(p), text);
     if (q->is_front)
         snprintf(part[n++], sizeof part[0], "on the front");
     else if (q->dominated_by >= 0)
-        snprintf(part[n++], sizeof part[0], "dominated by %.60s",
+        snprintf(part[n++], sizeof part[0], "dominated by %s",
                  p->set.point[q->dominated_by].label);
     if (q->y.n > 1)
         snprintf(part[n++], sizeof part[0], "mean of %zu seeds [95 %% CI, t]", q->y.n);
@@ -371,7 +384,7 @@ static void draw_readout(struct pareto *p, struct area a)
             area_textf(a, 0, 1, a.cols - 2, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%s", q->label) +
             2;
     for (int i = 0; i < n; i++) {
-        int len = (int)strlen(part[i]);
+        int len = utf8_cells(part[i], strlen(part[i]));
         if (x > 1 && x + len >= a.cols && y + 1 < a.rows) {
             y++;
             x = 1;
@@ -393,7 +406,7 @@ static void draw_left(struct pareto *p, struct area line)
         const struct pareto_left *l = &p->set.left[i];
         const char *name = p->run[l->run]->name;
         int room = line.cols - x - (i + 1 < p->set.lefts ? 10 : 1),
-            need = (name ? (int)strlen(name) : 1) + (int)strlen(l->text) + 3;
+            need = (name ? utf8_cells(name, strlen(name)) : 1) + (int)strlen(l->text) + 3;
         if (need > room && i > 0)
             break;
         x += area_text(line, 0, x, room > 0 ? room : 0, ink(ROLE_TEXT), name ? name : "?");

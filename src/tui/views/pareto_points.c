@@ -67,7 +67,7 @@ double pareto_x_of(const struct runview *v, enum pareto_x x)
     case PARETO_TIME_RATIO: return experiment_result(v, "time_ratio");
     case PARETO_TIME: return experiment_result(v, "time_per_token_ms");
     case PARETO_TRAINING: return training_flops(v);
-    case PARETO_TOKENS: return experiment_result(v, "tokens");
+    case PARETO_TOKENS: return experiment_newest(v, "tokens"); /* an evaluation counts its own */
     case PARETO_STEPS:
     case PARETO_WALL: return newest_point(v, x);
     case PARETO_FLOPS:

@@ -44,7 +44,9 @@ static void signals_draw(struct view *v, struct area a)
         area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No probe yet");
         area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "Signals are recorded with probes%s.",
                    runview_config(r, "train.probe_every") ? " (train.probe_every)" : "");
-        area_text(a, y + 3, 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app));
+        struct scroll lines = {0};
+        scroll_text(&lines, area_sub(a, y + 3, 2, a.rows - y - 3, a.cols - 2),
+                    app_probe_hint(v->app), ink(ROLE_TEXT));
         return;
     }
     draw_title(v, area_sub(a, 0, 0, 1, a.cols));

@@ -208,9 +208,11 @@ static void draw_empty(struct view *v, struct area a)
     }
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
               s->had_model ? "The model process has stopped" : "No model");
-    area_text(a, y + 2, 2, a.cols - 4, ink(s->had_model ? ROLE_BAD : ROLE_TEXT), s->trouble);
+    struct scroll lines = {0};
+    scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 2), s->trouble,
+                ink(s->had_model ? ROLE_BAD : ROLE_TEXT));
     if (s->had_model)
-        area_text(a, y + 3, 2, -1, ink(ROLE_DIM), "R restarts it");
+        area_text(a, y + 2 + lines.lines, 2, -1, ink(ROLE_DIM), "R restarts it");
 }
 
 static void stepper_draw(struct view *v, struct area a)

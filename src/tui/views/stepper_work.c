@@ -82,7 +82,7 @@ void stepper_start(struct view *v)
     stepper_forget(s);
     s->newer_step = -1;
     s->started_newest = s->follows_newest;
-    s->trouble[0] = '\0';
+    s->trouble[0] = s->model[0] = '\0'; /* the title names no model of before */
     if (!worker_find_model(v->app, s->given, s->follows_newest, path, sizeof path, &s->newest_step,
                            s->trouble, sizeof s->trouble))
         return;

@@ -115,6 +115,7 @@ void field_draw(struct field *f, struct area a, int y, int x, int cols, int has_
     size_t from = 0;
     while (from < f->text.len && utf8_cells(p, from) < f->scroll)
         from = after(f, from);
+    f->scroll = utf8_cells(p, from); /* not within a wide character */
     struct area room = area_sub(a, y, x, 1, cols);
     area_bytes(room, 0, 0, cols, ink(ROLE_TEXT), p + from, f->text.len - from);
     if (has_focus && room.rows > 0) {
