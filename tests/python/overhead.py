@@ -114,9 +114,9 @@ def main():
     watch = ds.watch(models[1], run, probe=[list(range(1, o.tokens + 1))], every=o.every)
     logged, whole = [], watch._log_step
 
-    def timed(at):
+    def timed(*args):
         began = clocks()
-        whole(at)
+        whole(*args)
         logged.append(clocks()[kind] - began[kind])
 
     watch._log_step = timed
