@@ -267,6 +267,19 @@ T(keys_of_experts_are_read_or_refused_by_name)
     opt_release(&model_group, &c);
 }
 
+T(olmoe_has_no_heads_of_another_size)
+{
+    static const char text[] = "{\"model_type\": \"olmoe\", " SHAPE(64, 2, 4, 4, 96)
+        "\"vocab_size\": 50, \"num_experts\": 4, \"num_experts_per_tok\": 2}";
+    struct model_config c;
+    t_ok(read_text(&c, text, strlen(text)), &err);
+    t_str(model_config_family(&c), "olmoe");
+    c.head_dim = 8;
+    c.rope_dims = 8;
+    t_true(model_config_family(&c) == NULL);
+    opt_release(&model_group, &c);
+}
+
 /* ---- what is refused ----------------------------------------------------------------------------- */
 
 #define TINY                                                                                       \

@@ -112,6 +112,9 @@ static unsigned features_of(const struct model_config *c)
     f |= c->norm == NORM_LAYER ? F_LAYER_NORM : 0;
     f |= c->norm == NORM_LAYER && c->kv_heads != c->heads ? F_GROUPED : 0;
     f |= c->norm == NORM_LAYER && c->heads * c->head_dim != c->dim ? F_ALIEN : 0;
+    /* OLMoE norms as many queries as the model is wide */
+    f |= c->experts > 0 && c->qk_norm == QK_NORM_WHOLE && c->heads * c->head_dim != c->dim ? F_ALIEN
+                                                                                           : 0;
     f |= c->parallel == PARALLEL_SHARED ? F_PARALLEL_SHARED : c->parallel ? F_PARALLEL : 0;
     f |= c->position != POS_ROPE ? F_ALIEN : 0;
     return f;
