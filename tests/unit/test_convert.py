@@ -351,6 +351,11 @@ def files_about_the_old_vocabulary_are_left_out():
     assert [n for n in beside if os.path.exists("same/" + n)] == beside
     convert("d", "-o", "new", "tokenizer=bytes")
     assert sorted(os.listdir("new")) == ["config.json", "model.safetensors", "tokenizer.json"]
+    for name, text in (("tokenizer_config.json", '{"bos_token": "<begin>"}'), ("chat_template.jinja", "{{ bos_token }}{{ messages }}")):
+        with open("d/" + name, "w") as f:
+            f.write(text)
+    convert("d", "-o", "chat", "tokenizer=bytes")
+    assert sorted(os.listdir("chat")) == ["chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"], "<begin> is no token"
 
 
 @test

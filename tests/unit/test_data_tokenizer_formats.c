@@ -850,6 +850,40 @@ T(every_failed_allocation_is_an_error)
     str_release(&s);
 }
 
+/* Hugging Face's tokenizers fail on every text when a token is empty after their normalizer. */
+T(sentencepiece_user_defined_line_ends_are_raw_to_other_programs)
+{
+    static const char raw[] = "\"content\":\"\\n\",\"single_word\":false,\"lstrip\":false,"
+                              "\"rstrip\":false,\"normalized\":false,\"as_piece\":true";
+    for (int trim = 0; trim < 2; trim++) {
+        struct str s = {0}, text = {0};
+        struct tokenizer *t = NULL, *again = NULL;
+        char dir[400], path[512];
+        make_spm(&s, 2, trim ? "" : keeps_spaces, trim ? 0 : sizeof keeps_spaces);
+        add_piece(&s, "\n", 0, 4); /* 8 */
+        add_piece(&s, "b", 0, 4);  /* 9 */
+        t_ok(tokenizer_parse_spm(&t, s.p, s.len, "m.model", &err), &err);
+        tokenizer_write(&text, t);
+        t_eq(strstr(str_text(&text), raw) != NULL, trim);
+        t_true(strstr(str_text(&text), "\"normalized\":true,\"as_piece\":true") != NULL);
+        str_copy(dir, sizeof dir, t_tmpdir());
+        snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+        t_ok(tokenizer_save(t, path, &err), &err);
+        put(dir, "tokenizer_config.json",
+            "{\"added_tokens_decoder\":{\"9\":{\"content\":\"b\",\"rstrip\":true}}}");
+        t_ok(tokenizer_load(&again, path, &err), &err);
+        EXPECT(t, "a\na", 0, 3, 5, 8, 5);
+        EXPECT(again, "a\na", 0, 3, 5, 8, 5);
+        str_reset(&text);
+        tokenizer_write(&text, again);
+        t_eq(strstr(str_text(&text), raw) != NULL, trim);
+        tokenizer_free(t);
+        tokenizer_free(again);
+        str_release(&text);
+        str_release(&s);
+    }
+}
+
 /* The config next to tokenizer.json fills in what it omits; the saved file then contains it. */
 T(the_config_next_to_a_tokenizer_json_is_used)
 {

@@ -623,6 +623,46 @@ T(a_fused_matrix_is_opened_and_refused_when_saved)
     open_fused(SHAPE "model.fused=true", "model.layers", "self_attn.qkv_proj", 16, dir);
 }
 
+/* Of newer versions of transformers, which name modules of some families as we do. */
+T(saved_modules_are_found_by_their_newer_names)
+{
+    static const char shape[] =
+        "model.method=dense model.layers=2 model.dim=8 model.heads=2 model.vocab=16 model.ffn=12 "
+        "model.norm=layer model.parallel=true model.attn_bias=true model.mlp_bias=true "
+        "model.mlp=gelu model.tied=false ";
+    static const char *const was = "base_model.model.embed_out.weight",
+                             *const is = "base_model.model.lm_head.weight";
+    struct err e = {0};
+    struct st_set *s = NULL;
+    struct st_out t[16];
+    size_t n, at;
+    char dir[1000];
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(shape, "lora_r=2 lora_alpha=4 lora_targets=o lora_save=lm_head", dir);
+    t_ok(peft_save(m, in(dir, "lora"), "../base", &e), &e);
+    t_ok(st_set_open(&s, in(dir, "lora/adapter_model.safetensors"), &e), &e);
+    t_true(st_set_find(s, was, &at) != NULL);
+    n = st_set_count(s);
+    t_true(n < 16);
+    for (size_t i = 0; i < n; i++) {
+        const struct st_tensor *x = st_set_at(s, i);
+        t[i] = (struct st_out){.name = i == at ? is : x->name,
+                               .dtype = x->dtype,
+                               .rank = x->rank,
+                               .shape = {x->shape[0], x->shape[1]},
+                               .data = x->data};
+    }
+    t_ok(st_write(in(dir, "lora/adapter_model.safetensors"), t, n, NULL, 0, &e), &e);
+    st_set_close(s);
+    put(dir, "lora/adapter_config.json",
+        HEAD "\"r\": 2, \"lora_alpha\": 4, \"target_modules\": [\"dense\"], "
+             "\"modules_to_save\": [\"lm_head\"]}");
+    struct model *back = opened(in(dir, "lora"));
+    kit_same_params(m, back);
+    model_free(back);
+    model_free(m);
+}
+
 T(a_base_is_found_next_to_its_adapters_or_through_the_environment)
 {
     char dir[1000];

@@ -44,14 +44,18 @@ static int put_template(struct gguf_out *w, const struct convert_from *f, struct
 
 int convert_write_template(const struct convert_from *f, const char *dir, struct err *e)
 {
-    char base[1024];
+    char base[1024], path[1200];
     struct str text = {0}, there = {0};
     int found = take_template(&text, f, e), rc = found < 0 ? found : 0;
     int old = found > 0 ? chat_template_of(&there, dir, NULL, NULL) : 0;
     if (old == DS_EMEM)
         rc = err_set(e, old, "%s: out of memory", dir);
-    else if (found > 0 && old == 0 && there.len == 0)
+    else if (found > 0 && old == 0 && there.len == 0 && !f->other_tokenizer)
         rc = chat_copy(f->dir, base_of(f, base), dir, e);
+    else if (found > 0 && old == 0 && there.len == 0) { /* without the names of other tokens */
+        rc = fs_join(path, sizeof path, dir, "chat_template.jinja", e);
+        rc = rc == 0 ? fs_write_text(path, &text, e) : rc;
+    }
     str_release(&text);
     str_release(&there);
     return rc;

@@ -258,6 +258,7 @@ struct added_token {
     int special, lstrip, rstrip;
     int normalized;  /* matched in normalised text, by its normalised text */
     int as_piece;    /* the same, by its unchanged text */
+    int is_raw;      /* of as_piece: other programs are to match it in raw text */
     int single_word; /* no adjacent word character allowed */
 };
 /* Index of added tokens: matches the longest one at the leftmost position. */

@@ -277,8 +277,9 @@ static void write_token(struct str *out, const struct added_token *a)
     str_add_json(out, a->text, a->len);
     str_addf(out,
              ",\"single_word\":%s,\"lstrip\":%s,\"rstrip\":%s,\"normalized\":%s,%s\"special\":%s}",
-             truth(a->single_word), truth(a->lstrip), truth(a->rstrip), truth(a->normalized),
-             a->as_piece ? "\"as_piece\":true," : "", truth(a->special));
+             truth(a->single_word), truth(a->lstrip), truth(a->rstrip),
+             truth(a->normalized && !a->is_raw), a->as_piece ? "\"as_piece\":true," : "",
+             truth(a->special));
 }
 
 /* Writes the complete list; 1: it changed. */

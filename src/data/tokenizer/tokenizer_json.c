@@ -296,7 +296,9 @@ static int read_added(struct reader *r, const struct json_node *n, struct err *e
                             .lstrip = json_bool(json_get(n, "lstrip"), 0),
                             .rstrip = json_bool(json_get(n, "rstrip"), 0)};
     a.normalized = json_bool(json_get(n, "normalized"), !a.special);
-    a.as_piece = a.normalized && json_bool(json_get(n, "as_piece"), 0);
+    a.as_piece = json_bool(json_get(n, "as_piece"), 0);
+    a.is_raw = a.as_piece && !a.normalized;
+    a.normalized |= a.as_piece;
     a.single_word = json_bool(json_get(n, "single_word"), 0);
     int64_t known;
     int rc = 0;

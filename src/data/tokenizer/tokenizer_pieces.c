@@ -211,6 +211,18 @@ static int add_merges(struct writer *w, struct err *e)
     return rc;
 }
 
+/* Would nothing be left of the piece after a normalizer that trims?  Hugging Face's tokenizers, which
+ * normalise such pieces too, would then fail on every text. */
+static int is_trimmed(const struct writer *w, const struct token_part *p)
+{
+    size_t at = 0, len;
+    while (at < p->n && (tokenizer_is_space(p->text + at, p->n - at, &len) ||
+                         (len == 1 && (unsigned char)p->text[at] < 32) ||
+                         (p->n - at >= 3 && memcmp(p->text + at, PIECES_BLOCK, 3) == 0)))
+        at += len;
+    return at == p->n && w->style->normalizer && strstr(w->style->normalizer, "\\\\z");
+}
+
 /* SentencePiece matches user-defined pieces after spaces have become marks; llama.cpp matches them
  * in the raw text first. */
 static void add_added(struct writer *w)
@@ -225,7 +237,9 @@ static void add_added(struct writer *w)
         str_addf(&w->out, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,%s}",
                  !user                ? "\"normalized\":false,\"special\":true"
                  : w->style->raw_user ? "\"normalized\":false,\"special\":false"
-                                      : "\"normalized\":true,\"as_piece\":true,\"special\":false");
+                 : is_trimmed(w, &w->p[i])
+                     ? "\"normalized\":false,\"as_piece\":true,\"special\":false"
+                     : "\"normalized\":true,\"as_piece\":true,\"special\":false");
         first = 0;
     }
     if (w->style->added)

@@ -140,6 +140,16 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
     return rc;
 }
 
+/* Newer versions of transformers name some modules of a family (Mixtral's router, GPT-NeoX's head) as
+ * we do, but not in the files of whole models. */
+static int has_our_name(const struct own_files *b, const struct param *p, const struct part *part,
+                        size_t *at)
+{
+    char name[sizeof part->name];
+    snprintf(name, sizeof name, "%s%s", peft_prefix, p->name);
+    return part->at.parts == 1 && !part->at.is_transposed && st_set_find(b->set[0], name, at);
+}
+
 /* Finds parameter i in either file; returns which has it, or -1 with the missing name. */
 static int find(const struct own_files *b, const struct model *m, int i, struct part *part,
                 size_t *at)
@@ -162,7 +172,10 @@ static int find(const struct own_files *b, const struct model *m, int i, struct 
     } else {
         part_of_adapter(m, x, i, part);
     }
-    return st_set_find(b->set[0], part->name, at) ? 0 : -1;
+    return st_set_find(b->set[0], part->name, at) ||
+                   (!x && has_our_name(b, &m->params.p[i], part, at))
+               ? 0
+               : -1;
 }
 
 static size_t take(const struct st_tensor *t, const struct part *part, struct param *p)

@@ -554,7 +554,7 @@ static int set_saved(struct chooser *x, struct model_config *c, int is_tying, st
     for (int i = 0; rc == 0 && i < m->n_base; i++) {
         struct names_place at;
         peft_module(c, m->params.p[i].name, &at);
-        saved[i] = (unsigned char)is_saved(x, at.name);
+        saved[i] = is_saved(x, at.name) || (i == m->head && is_saved(x, "lm_head"));
         if (saved[i])
             rc = check_place(&at, &m->params.p[i], e);
     }
