@@ -274,7 +274,7 @@ static size_t number_at(const char *line, const char *p, double *v)
     if (p > line &&
         (is_letter(p[-1]) || strchr(".-+/@", p[-1]) || (p[-1] == ':' && is_in_clock(line, p))))
         return 0;
-    if (clock_at(line, p))
+    if (isdigit((unsigned char)*p) && clock_at(line, p))
         return 0;
     size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
                                                                : word_number(p, v);
@@ -325,7 +325,7 @@ static size_t name_of(const char *line, const char **from, const char *end, int 
     const char *p = *from;
     size_t clock;
     for (const char *q = p; q < end; q++)
-        if ((clock = clock_at(line, q)) > 0) {
+        if (isdigit((unsigned char)*q) && (clock = clock_at(line, q)) > 0) {
             p = q + clock;
             p += zone_at(p);
             p = p < end ? p : end;
@@ -553,7 +553,8 @@ static size_t kind_of(char kind[2 * NAME_BYTES + LEAD_MAX], const char *line,
             kind[n++] = line[i];
     kind[n++] = '|';
     memcpy(kind + n, f->name, k);
-    return n + k + (size_t)snprintf(kind + n + k, NAME_BYTES, "|%lld", (long long)at->steps);
+    memcpy(kind + n + k, &at->steps, sizeof at->steps);
+    return n + k + sizeof at->steps;
 }
 
 /* A line of the kind that came furthest has a lower step: a run that was started again from a
