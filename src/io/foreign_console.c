@@ -622,6 +622,17 @@ static void take_pieces(struct console *c, struct foreign_out *out, const char *
     }
 }
 
+/* Pieces of a line that goes on, each whole with the carriage return after it: a progress bar may
+ * write for hours without a newline.  Their bytes; 0: the line ends in p. */
+static size_t whole_pieces(const char *p, size_t n)
+{
+    if (memchr(p, '\n', n))
+        return 0;
+    while (n > 0 && p[n - 1] != '\r')
+        n--;
+    return n;
+}
+
 static int64_t take(void *state, struct foreign_out *out, const struct foreign_bytes *b,
                     struct err *e)
 {
@@ -629,9 +640,14 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
     const char *line;
     size_t at = 0, n;
     (void)e;
-    while (text_next(&c->lines, out, b, &at, &line, &n))
+    for (;;) {
+        n = whole_pieces(b->p + at, b->n - at);
+        take_pieces(c, out, b->p + at, n);
+        at += n;
+        if (!text_next(&c->lines, out, b, &at, &line, &n))
+            return (int64_t)at;
         take_pieces(c, out, line, n);
-    return (int64_t)at;
+    }
 }
 
 static int recognise(const unsigned char *bytes, size_t n, const char *file, int is_all)
@@ -647,6 +663,8 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     for (; at < n; at += used) {
         size_t len = foreign_line(p + at, n - at, is_all, &used);
         struct place at_line;
+        if (used == 0)
+            len = used = whole_pieces(p + at, n - at);
         if (used == 0)
             break;
         const char *piece = p + at, *end = piece + len, *stop;

@@ -785,6 +785,32 @@ T(the_zone_after_a_time_counts)
     }
 }
 
+T(a_progress_bar_without_a_newline_is_followed)
+{
+    struct str text = {0};
+    for (int i = 0; i < 60000; i++)
+        str_addf(&text, "\rstep %d:  10%%|#  | 1/10 [00:01<00:09, 9.9it/s, ppl=2.5, loss=%d.5]", i,
+                 i % 8);
+    struct runview *v = open_text("bar.log", text.p); /* 4.5 MB */
+    t_eq(series(v, "loss")->n, 60000);
+    point(v, "loss", 59999, 59999, 59999 % 8 + 0.5);
+    t_eq(v->invalid, 0);
+    runview_free(v);
+    str_release(&text);
+    v = open_text("bar2.log", "step 1 loss 3\rstep 2 loss 2\rstep 3 lo");
+    FILE *f = fopen(in_dir("bar2.log"), "a");
+    t_true(f && fputs("ss 1.5\rstep 4 loss 1\r", f) >= 0 && fflush(f) == 0);
+    struct err e = {0};
+    t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+    t_eq(v->step, 4);
+    point(v, "loss", 2, 3, 1.5);
+    t_true(f && fputs("\nstep 5 loss 0.5\n", f) >= 0 && fclose(f) == 0);
+    t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+    t_eq(series(v, "loss")->n, 5);
+    point(v, "loss", 4, 5, 0.5);
+    runview_free(v);
+}
+
 T(progress_and_prose_are_passed_over)
 {
     struct runview *v =
