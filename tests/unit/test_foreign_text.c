@@ -137,6 +137,22 @@ T(a_name_with_a_nul_is_invalid)
     str_release(&text);
 }
 
+T(steps_have_many_names)
+{
+    static const char *const name[] = {"Step",        "global_step",  "trainer/global_step",
+                                       "iteration",   "train_step",   "train/step",
+                                       "num_updates", "training_step"};
+    for (size_t i = 0; i < DS_LEN(name); i++) {
+        char text[200];
+        snprintf(text, sizeof text,
+                 "{\"epoch\":1,\"%s\":50,\"loss\":2}\n{\"epoch\":1,\"%s\":100,\"loss\":1}\n",
+                 name[i], name[i]);
+        struct runview *v = open_text("names.jsonl", text);
+        point(v, "loss", 1, 100, 1);
+        runview_free(v);
+    }
+}
+
 /* What is logged once per epoch, beside what has steps. */
 T(an_epoch_alone_is_at_the_newest_step)
 {
