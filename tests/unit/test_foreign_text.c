@@ -153,6 +153,26 @@ T(steps_have_many_names)
     }
 }
 
+T(a_table_whose_names_come_again_is_that_of_a_run_started_again)
+{
+    struct runview *v =
+        open_text("again.csv", "step,loss,val\n0,5,\n1,4,9\n2,3,\n3,2,8\nstep,loss,val\n2,1.5,\n");
+    t_eq(v->step, 2);
+    t_eq(v->invalid, 0);
+    point(v, "loss", 2, 2, 1.5);
+    int valid = 0;
+    for (size_t i = 0; i < series(v, "loss")->n; i++)
+        valid += !series(v, "loss")->is_old[i];
+    t_eq(valid, 3);
+    point(v, "val", 0, 1, 9);
+    runview_free(v);
+    v = open_text("on.csv", "step,loss\n0,5\n1,4\nstep,loss\n2,3\n1,2\n");
+    t_eq(v->step, 2);
+    point(v, "loss", 1, 1, 2); /* rows may be in any order */
+    point(v, "loss", 2, 2, 3);
+    runview_free(v);
+}
+
 /* What is logged once per epoch, beside what has steps. */
 T(an_epoch_alone_is_at_the_newest_step)
 {
