@@ -274,7 +274,7 @@ static size_t number_at(const char *line, const char *p, double *v)
     if (p > line &&
         (is_letter(p[-1]) || strchr(".-+/@", p[-1]) || (p[-1] == ':' && is_in_clock(line, p))))
         return 0;
-    if (clock_at(line, p))
+    if (isdigit((unsigned char)*p) && clock_at(line, p))
         return 0;
     size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
                                                                : word_number(p, v);
@@ -325,7 +325,7 @@ static size_t name_of(const char *line, const char **from, const char *end, int 
     const char *p = *from;
     size_t clock;
     for (const char *q = p; q < end; q++)
-        if ((clock = clock_at(line, q)) > 0) {
+        if (isdigit((unsigned char)*q) && (clock = clock_at(line, q)) > 0) {
             p = q + clock;
             p += zone_at(p);
             p = p < end ? p : end;
@@ -553,7 +553,8 @@ static size_t kind_of(char kind[2 * NAME_BYTES + LEAD_MAX], const char *line,
             kind[n++] = line[i];
     kind[n++] = '|';
     memcpy(kind + n, f->name, k);
-    return n + k + (size_t)snprintf(kind + n + k, NAME_BYTES, "|%lld", (long long)at->steps);
+    memcpy(kind + n + k, &at->steps, sizeof at->steps);
+    return n + k + sizeof at->steps;
 }
 
 /* A line of the kind that came furthest has a lower step: a run that was started again from a
@@ -621,6 +622,17 @@ static void take_pieces(struct console *c, struct foreign_out *out, const char *
     }
 }
 
+/* Pieces of a line that goes on, each whole with the carriage return after it: a progress bar may
+ * write for hours without a newline.  Their bytes; 0: the line ends in p. */
+static size_t whole_pieces(const char *p, size_t n)
+{
+    if (memchr(p, '\n', n))
+        return 0;
+    while (n > 0 && p[n - 1] != '\r')
+        n--;
+    return n;
+}
+
 static int64_t take(void *state, struct foreign_out *out, const struct foreign_bytes *b,
                     struct err *e)
 {
@@ -628,9 +640,14 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
     const char *line;
     size_t at = 0, n;
     (void)e;
-    while (text_next(&c->lines, out, b, &at, &line, &n))
+    for (;;) {
+        n = whole_pieces(b->p + at, b->n - at);
+        take_pieces(c, out, b->p + at, n);
+        at += n;
+        if (!text_next(&c->lines, out, b, &at, &line, &n))
+            return (int64_t)at;
         take_pieces(c, out, line, n);
-    return (int64_t)at;
+    }
 }
 
 static int recognise(const unsigned char *bytes, size_t n, const char *file, int is_all)
@@ -646,6 +663,8 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     for (; at < n; at += used) {
         size_t len = foreign_line(p + at, n - at, is_all, &used);
         struct place at_line;
+        if (used == 0)
+            len = used = whole_pieces(p + at, n - at);
         if (used == 0)
             break;
         const char *piece = p + at, *end = piece + len, *stop;

@@ -42,6 +42,9 @@ struct csv {
     int64_t first;               /* epoch; rows are counted from it where it is no step */
     int is_later;                /* after the first epoch */
     uint64_t texts, first_texts; /* hash of the cells of text of the row, and of the first */
+    uint64_t head;               /* hash of the line of names, and its bytes */
+    size_t heads;
+    int is_again; /* it came once more: a writer was started again */
     int is_skipping, is_reported, is_decided;
     int has_point;          /* numbers have decimal points: a comma is none */
     int is_look;            /* cells are only looked at: doubled quotes in them stay so */
@@ -467,9 +470,16 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     for (; k < c->columns; k++)
         c->column[k].has_value = 0;
     int is_text_step = c->step >= 0 && c->column[c->step].texts > texts;
+    int64_t before = c->newest;
     /* with too many cells nobody knows which is which */
-    if (!(is_ragged && p) && !is_text_step && step_of_row(c, out, &step))
+    if (!(is_ragged && p) && !is_text_step && step_of_row(c, out, &step)) {
+        if (c->is_again && c->step >= 0 && step < before) { /* from there on */
+            record_bool(foreign_begin(out, "head", step, time), "resume", 1);
+            foreign_end(out);
+        }
+        c->is_again = 0;
         deliver(c, out, step, time);
+    }
     c->rows++;
 }
 
@@ -544,8 +554,11 @@ static int take_first(struct csv *c, struct foreign_out *out, const char *p, siz
         at = next_cell(c, at, p + n, &cell, &len);
         is_numbers = foreign_number(cell, len, c->separator != ',', &v);
     }
-    if (!is_numbers)
+    if (!is_numbers) {
+        c->head = hash64(p, n, 0);
+        c->heads = n;
         return take_names(c, p, n, file, e);
+    }
     int rc = take_names(c, c->comment.p, c->comment.len, file, e);
     if (rc == 0) {
         decide(c, p, n);
@@ -576,6 +589,10 @@ static int take_line(struct csv *c, struct foreign_out *out, const struct foreig
     }
     if (!c->has_names)
         return take_first(c, out, p, n, b->file, e);
+    if (n == c->heads && hash64(p, n, 0) == c->head) {
+        c->is_again = 1;
+        return 0;
+    }
     if (!c->is_decided)
         decide(c, p, n);
     take_row(c, out, p, n);

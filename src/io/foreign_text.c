@@ -73,6 +73,10 @@ int text_step_rank(const char *name, size_t n)
                                         WORD("iterations"),
                                         WORD("iter_num"),
                                         WORD("training/iteration"),
+                                        WORD("train_step"),
+                                        WORD("train/step"),
+                                        WORD("training_step"),
+                                        WORD("num_updates"),
                                         WORD("epoch")};
     return place(names, DS_LEN(names), name, n);
 }

@@ -137,6 +137,42 @@ T(a_name_with_a_nul_is_invalid)
     str_release(&text);
 }
 
+T(steps_have_many_names)
+{
+    static const char *const name[] = {"Step",        "global_step",  "trainer/global_step",
+                                       "iteration",   "train_step",   "train/step",
+                                       "num_updates", "training_step"};
+    for (size_t i = 0; i < DS_LEN(name); i++) {
+        char text[200];
+        snprintf(text, sizeof text,
+                 "{\"epoch\":1,\"%s\":50,\"loss\":2}\n{\"epoch\":1,\"%s\":100,\"loss\":1}\n",
+                 name[i], name[i]);
+        struct runview *v = open_text("names.jsonl", text);
+        point(v, "loss", 1, 100, 1);
+        runview_free(v);
+    }
+}
+
+T(a_table_whose_names_come_again_is_that_of_a_run_started_again)
+{
+    struct runview *v =
+        open_text("again.csv", "step,loss,val\n0,5,\n1,4,9\n2,3,\n3,2,8\nstep,loss,val\n2,1.5,\n");
+    t_eq(v->step, 2);
+    t_eq(v->invalid, 0);
+    point(v, "loss", 2, 2, 1.5);
+    int valid = 0;
+    for (size_t i = 0; i < series(v, "loss")->n; i++)
+        valid += !series(v, "loss")->is_old[i];
+    t_eq(valid, 3);
+    point(v, "val", 0, 1, 9);
+    runview_free(v);
+    v = open_text("on.csv", "step,loss\n0,5\n1,4\nstep,loss\n2,3\n1,2\n");
+    t_eq(v->step, 2);
+    point(v, "loss", 1, 1, 2); /* rows may be in any order */
+    point(v, "loss", 2, 2, 3);
+    runview_free(v);
+}
+
 /* What is logged once per epoch, beside what has steps. */
 T(an_epoch_alone_is_at_the_newest_step)
 {
@@ -783,6 +819,32 @@ T(the_zone_after_a_time_counts)
         t_near(series(v, "loss")->time[0], 1714564800.25, 1e-6);
         runview_free(v);
     }
+}
+
+T(a_progress_bar_without_a_newline_is_followed)
+{
+    struct str text = {0};
+    for (int i = 0; i < 60000; i++)
+        str_addf(&text, "\rstep %d:  10%%|#  | 1/10 [00:01<00:09, 9.9it/s, ppl=2.5, loss=%d.5]", i,
+                 i % 8);
+    struct runview *v = open_text("bar.log", text.p); /* 4.5 MB */
+    t_eq(series(v, "loss")->n, 60000);
+    point(v, "loss", 59999, 59999, 59999 % 8 + 0.5);
+    t_eq(v->invalid, 0);
+    runview_free(v);
+    str_release(&text);
+    v = open_text("bar2.log", "step 1 loss 3\rstep 2 loss 2\rstep 3 lo");
+    FILE *f = fopen(in_dir("bar2.log"), "a");
+    t_true(f && fputs("ss 1.5\rstep 4 loss 1\r", f) >= 0 && fflush(f) == 0);
+    struct err e = {0};
+    t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+    t_eq(v->step, 4);
+    point(v, "loss", 2, 3, 1.5);
+    t_true(f && fputs("\nstep 5 loss 0.5\n", f) >= 0 && fclose(f) == 0);
+    t_true(runview_poll(v, HUGE_VAL, &e) >= 0);
+    t_eq(series(v, "loss")->n, 5);
+    point(v, "loss", 4, 5, 0.5);
+    runview_free(v);
 }
 
 T(progress_and_prose_are_passed_over)
