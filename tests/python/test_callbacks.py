@@ -245,6 +245,35 @@ def what_lightning_logs_after_a_fit_is_kept():
 
 
 @test
+def lightning_goes_on_at_the_step_of_its_checkpoint():
+    script("""
+import sys, types, torch
+for name in ("lightning", "lightning.pytorch", "lightning.pytorch.loggers"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["lightning.pytorch.loggers"].Logger = sys.modules["lightning.pytorch"].Callback = object
+import depthscope as ds
+net = torch.nn.Sequential(torch.nn.Embedding(9, 8), *(torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True) for _ in range(2)),
+                          torch.nn.Linear(8, 9))
+for first, last in ((0, 8), (4, 6)):
+    logger = ds.DepthscopeLogger(name="l", system_every=0, resume="allow")
+    callback = ds.DepthscopeLightningCallback(probe=[[1, 2, 3]], every=2, model=net, blocks=list(net)[1:3])
+    trainer = types.SimpleNamespace(loggers=[logger], max_steps=8, global_step=first)
+    callback.on_train_start(trainer, net)
+    o = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(first, last):
+        net(torch.tensor([[1, 2, 3]])).sum().backward()
+        o.step()
+        logger.log_metrics({"loss": 1.0}, step=step)
+    logger.log_metrics({"val_loss%d" % first: 1.0}, step=last)
+    callback.on_train_end(trainer, net)
+    logger.experiment.finish()
+""", python=needs("torch"))
+    d = ds.read("runs/l")
+    assert [p["step"] for p in d.probes] == [0, 2, 4], [p["step"] for p in d.probes]
+    assert list(d.metrics["loss"].step) == [0, 1, 2, 3, 4, 5] and "val_loss0" not in d.metrics and list(d.metrics["val_loss4"].step) == [6]
+
+
+@test
 def a_rate_that_is_set_scales_the_rest_of_every_schedule():
     python = needs("torch")
     script("""

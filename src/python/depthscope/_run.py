@@ -608,6 +608,13 @@ class Run:
                 self._head.update(changed)
                 self._head_changed = True
 
+    def _go_back(self, step: int) -> None:
+        """Training continues after this step, as with init(step=): later points become superseded."""
+        with self._state:
+            if self._active:
+                self.step = self._top = step
+                self._write_head(True)
+
     def configure(self, config: Any) -> None:
         """Adds settings that became known after the start, to config.yaml and to the head."""
         if not self._active:

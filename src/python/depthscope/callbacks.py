@@ -251,6 +251,8 @@ class DepthscopeLightningCallback:
             if logger is None:
                 raise ValueError("DepthscopeLightningCallback: expected a DepthscopeLogger in Trainer(logger=...), or run=")
             self.run = logger.experiment
+        if 0 < trainer.global_step < self.run.step:  # from a checkpoint before the end of the run
+            self.run._go_back(int(trainer.global_step))
         if trainer.max_steps and trainer.max_steps > 0:
             self.run.describe(steps=int(trainer.max_steps))
         self._requests = Requests(self.run, self._control)
