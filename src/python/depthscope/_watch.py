@@ -183,7 +183,8 @@ class Watch:
         counts = distributed.sum_counts(counts, self.group)
         if not self.run.is_active:
             return
-        self.run.matrix("expert_load", counts, step=step, layer=self.experts.layers)
+        first = int(self.run._head.get("layer_offset") or 0)  # of a pipeline stage
+        self.run.matrix("expert_load", counts, step=step, layer=[first + layer for layer in self.experts.layers])
 
     # ---- layer metrics of one training batch ----
 
@@ -369,6 +370,7 @@ def watch(model: Any, run: Any, probe: Any = None, tokenizer: Any = None, every:
     blocks     dotted name of the list of blocks, or the modules, where they are not found
     forward    ids (1, T) -> output, for models that are called in another way
     group      the process group over which counts of experts are summed (default: all ranks); with tensor parallelism the
-               group of the data-parallel ranks, since those of one tensor-parallel group see the same tokens
+               group of the data-parallel ranks, since those of one tensor-parallel group see the same tokens; of a pipeline
+               stage its own ranks, since those of other stages have other layers
     """
     return Watch(model, run, probe, tokenizer, every, signals, lens_k, experts, blocks, forward, group)
