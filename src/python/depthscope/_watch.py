@@ -191,6 +191,7 @@ class Watch:
     def _arm(self, step: int) -> None:
         self._layer_step = step
         self._share: List[Any] = [None] * self.layout.layers
+        self._rows = 0  # of the stream, as far as a block takes all of them
         self._norm: List[Any] = [None] * self.layout.layers
         for layer, block in enumerate(self.layout.blocks):
             entry: List[Any] = []
@@ -234,7 +235,8 @@ class Watch:
                 self._norm[layer] = plain(torch.linalg.vector_norm(y, dim=-1, dtype=at_least_float).mean())
                 # of a block that writes into its input nothing is known
                 if is_whole and x.shape == y.shape:
-                    self._share[layer] = plain((y != x).any(-1).float().mean())
+                    self._share[layer] = plain((y != x).any(-1).float().sum())
+                self._rows = max(self._rows, y.shape[:-1].numel())
 
         return hook
 
@@ -242,7 +244,8 @@ class Watch:
         torch = need("torch", "watch")
         step, named = self._layer_step, {"residual_norm": self._norm}
         if not self._has_gates():
-            named["gate_ratio"] = self._share
+            # rows that do not enter a block are skipped
+            named["gate_ratio"] = [None if v is None else v / self._rows for v in self._share]
         names = [n for n, values in named.items() if any(v is not None for v in values)]
         if not names:
             return
