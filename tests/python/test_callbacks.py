@@ -118,6 +118,20 @@ for first in (0, 1, 0):  # a start, from a checkpoint, a start again
     assert (d.head["steps"], d.head["seed"], d.head["config"], d.head["step"]) == (100, 7, {"x": "1"}, 0), d.head
 
 
+@test
+def trials_of_one_name_are_numbered():
+    script(HF_STUB + """
+cb.run.finish()
+cb = ds.DepthscopeCallback(watch=False, system_every=0, name="tuned")
+state.is_hyper_param_search = True
+train()
+train()
+""")
+    for name in ("tuned-1", "tuned-2"):
+        d = ds.read("runs/" + name)
+        assert list(d.metrics["loss"].step) == [1, 2] and d.end["status"] == "done", d.end
+
+
 def ask(line):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(60 * SLOW)

@@ -121,7 +121,10 @@ class DepthscopeCallback:
             known: Dict[str, Any] = {"config": config, "steps": state.max_steps, "seed": getattr(args, "seed", None), "step": state.global_step}
             if state.global_step > 0 and self._init["name"]:
                 known["resume"] = "allow"
-            self.run = init(**{**known, **{k: v for k, v in self._init.items() if v is not None}})
+            given = {k: v for k, v in self._init.items() if v is not None}
+            if is_search and "name" in given:  # NAME-1, NAME-2, ...
+                given = {"project": given["name"], **{k: v for k, v in given.items() if k != "name"}}
+            self.run = init(**{**known, **given})
         elif self._base:
             self.run.describe(steps=self._base + state.max_steps)
         self._requests = Requests(self.run, self._control)
