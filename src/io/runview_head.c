@@ -440,7 +440,7 @@ int runview_always_on(const struct runview *v, int l)
     if (v->always_on)
         return l >= 0 && l < v->n_always_on && v->always_on[l];
     return l < config_count(v, "early") ||
-           (v->layers > 0 && l >= v->layers - config_count(v, "late"));
+           (l < v->layers && l >= v->layers - config_count(v, "late"));
 }
 
 /* They belong to the writing process: a head without the list does not say. */

@@ -323,6 +323,26 @@ def the_share_of_executed_rows_comes_from_the_training_batch():
 
 
 @check
+def rows_that_do_not_enter_a_block_are_skipped():
+    class Half(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = torch.nn.Embedding(97, 16), torch.nn.Linear(16, 97)
+            self.h = torch.nn.ModuleList([torch.nn.TransformerEncoderLayer(16, 2, 8, batch_first=True) for _ in range(2)])
+
+        def forward(self, ids):
+            x = self.h[0](self.embed(ids))
+            return self.head(torch.cat([self.h[1](x[:, ::2]), x[:, 1::2]], 1))
+
+    run = ds.init(project="check")
+    net = Half()
+    ds.watch(net, run)
+    net(torch.randint(0, 97, (3, 8))).sum().backward()
+    run.finish()
+    near(vector(kinds(run, "layer")[0]["gate_ratio"]), [1, 0.5])
+
+
+@check
 def gates_that_the_model_states_are_not_inferred_and_probes_do_not_count():
     torch.manual_seed(0)
     run = ds.init(project="check")

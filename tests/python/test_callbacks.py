@@ -118,6 +118,20 @@ for first in (0, 1, 0):  # a start, from a checkpoint, a start again
     assert (d.head["steps"], d.head["seed"], d.head["config"], d.head["step"]) == (100, 7, {"x": "1"}, 0), d.head
 
 
+@test
+def trials_of_one_name_are_numbered():
+    script(HF_STUB + """
+cb.run.finish()
+cb = ds.DepthscopeCallback(watch=False, system_every=0, name="tuned")
+state.is_hyper_param_search = True
+train()
+train()
+""")
+    for name in ("tuned-1", "tuned-2"):
+        d = ds.read("runs/" + name)
+        assert list(d.metrics["loss"].step) == [1, 2] and d.end["status"] == "done", d.end
+
+
 def ask(line):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(60 * SLOW)
@@ -242,6 +256,35 @@ def what_lightning_logs_after_a_fit_is_kept():
         script(STUB % status, DEPTHSCOPE_RUNS=status)
         d = ds.read(status + "/l")
         assert d.end["status"] == want and "test_loss" not in d.metrics, d.end
+
+
+@test
+def lightning_goes_on_at_the_step_of_its_checkpoint():
+    script("""
+import sys, types, torch
+for name in ("lightning", "lightning.pytorch", "lightning.pytorch.loggers"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["lightning.pytorch.loggers"].Logger = sys.modules["lightning.pytorch"].Callback = object
+import depthscope as ds
+net = torch.nn.Sequential(torch.nn.Embedding(9, 8), *(torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True) for _ in range(2)),
+                          torch.nn.Linear(8, 9))
+for first, last in ((0, 8), (4, 6)):
+    logger = ds.DepthscopeLogger(name="l", system_every=0, resume="allow")
+    callback = ds.DepthscopeLightningCallback(probe=[[1, 2, 3]], every=2, model=net, blocks=list(net)[1:3])
+    trainer = types.SimpleNamespace(loggers=[logger], max_steps=8, global_step=first)
+    callback.on_train_start(trainer, net)
+    o = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(first, last):
+        net(torch.tensor([[1, 2, 3]])).sum().backward()
+        o.step()
+        logger.log_metrics({"loss": 1.0}, step=step)
+    logger.log_metrics({"val_loss%d" % first: 1.0}, step=last)
+    callback.on_train_end(trainer, net)
+    logger.experiment.finish()
+""", python=needs("torch"))
+    d = ds.read("runs/l")
+    assert [p["step"] for p in d.probes] == [0, 2, 4], [p["step"] for p in d.probes]
+    assert list(d.metrics["loss"].step) == [0, 1, 2, 3, 4, 5] and "val_loss0" not in d.metrics and list(d.metrics["val_loss4"].step) == [6]
 
 
 @test

@@ -210,9 +210,16 @@ fully_shard(model)
 @test
 def pipeline_stages_write_two_logs_that_read_as_one_run():
     both("""
-stage = Net(n=2)  # each stage has two blocks; the second one's are layers 2 and 3
+class Moe(Block):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts, self.top_k = torch.nn.Linear(16, 2), torch.nn.ModuleList([Block() for _ in range(2)]), 1
+    def forward(self, x):
+        return super().forward(x) * self.gate(x).amax(-1, keepdim=True)
+stage = Net(Moe, 2)  # each stage has two blocks; the second one's are layers 2 and 3
 run = ds.init(name="a", stage=rank, layer_offset=2 * rank, layers=2)
-ds.watch(stage, run, every=2)
+groups = [dist.new_group([r]) for r in range(2)]
+ds.watch(stage, run, every=2, group=groups[rank])
 opt = torch.optim.SGD(stage.parameters(), 0.1)
 for it in range(4):
     loss = step(stage, opt, torch.randint(0, 97, (2, 8)))
@@ -227,6 +234,8 @@ run.finish()
     norms = data.layers["residual_norm"]
     assert list(norms.step) == [0, 2] and all(len(v) == 4 and all(x == x and x > 0 for x in v) for v in norms.value), norms
     assert "loss" in data.metrics
+    load = data.matrices["expert_load"]
+    assert load.layer == [[0, 1, 2, 3]] and [sum(row) for row in load.value[0]] == [2 * 2 * 7] * 4, load
 
 
 t.main(fresh=True)

@@ -158,6 +158,14 @@ def every_kind_of_record_reaches_the_c_program():
 
 
 @test
+def layers_beyond_those_of_the_head_are_not_always_on():
+    with ds.init(name="a", layers=1) as r:  # blocks that share their weights are called more than once
+        r.probe(ids=[1, 2], run=[[1, 1], [1, 1]])
+    text = run("show", "depth", "runs/a")
+    assert "mean depth 2.00 of 2" in text and "always on" not in text, text
+
+
+@test
 def numbers_come_back_bit_for_bit():
     path = write_all("a")
     d = ds.read(path)

@@ -240,6 +240,21 @@ def bad_shapes_are_errors_of_the_caller():
 
 
 @test
+def what_readers_would_leave_out_is_a_warning():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with ds.init(name="a", layers=2) as r:
+            r.layers({"norm": [1, 2], "with_embedding": [0, 1, 2]})
+            r.probe(ids=[1, 2, 3], run=[[1, 0], [1, 1]])
+            r.probe(ids=[1, 2], run=[[1, 0], [1, 1]], nll=[1])
+            r.probe(ids=[1, 2], run=[[1, 0], [1, 1]], nll=[1, 2], token={"class": [0, 0]}, cell={"x": [[1, 2], [3, 4]]})
+    text = " ".join(str(w.message) for w in seen)
+    for part in ("'with_embedding' has 3 values", "probe not written: run has 4 values, expected 6"):
+        assert part in text, (part, text)
+    assert r.dropped == {"probe": 2} and len(ds.read("runs/a").probes) == 1
+
+
+@test
 def what_becomes_known_later_is_in_a_second_head():
     with ds.init(name="a", layers=2) as r:
         r.log({"loss": 1})

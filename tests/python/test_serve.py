@@ -13,7 +13,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from kit import PROGRAM, SLOW, environment, needs  # noqa: E402
+from kit import PROGRAM, SLOW, environment, needs, script  # noqa: E402
 import t  # noqa: E402
 from t import run, test  # noqa: E402
 
@@ -226,6 +226,18 @@ def the_stepper_steps_through_a_served_model_and_forces_its_layers():
     assert "tiny.sock" in text and "ready" in text and "1 forced" in text and "forced to skip" in text, text
     assert "threshold" not in text, text  # it has none that could be moved
     assert "Once upon a time" in text and "logit lens" in text, text
+
+
+@test
+def top_p_is_a_share_of_what_top_k_leaves():
+    script("""
+import torch
+from depthscope._serve import pick
+logits = torch.tensor([0.9, 0.05, 0.05]).log()  # of two tokens the first has 0.947
+drawn = {pick(logits, {"temperature": 1, "top_k": 2, "top_p": 0.92, "seed": s}, 0) for s in range(200)}
+assert drawn == {0}, drawn
+assert {pick(logits, {"temperature": 1, "top_k": 2, "top_p": 0.96, "seed": s}, 0) for s in range(200)} == {0, 1}
+""", python=needs("torch"))
 
 
 @test

@@ -417,6 +417,11 @@ class Run:
 
         def make() -> Body:
             got = {k: v if isinstance(v, list) else [v] for k, v in wait().items()}
+            known = self._head.get("layers")
+            for name, v in got.items():
+                if isinstance(known, int) and len(v) != known:
+                    self._warn("layers " + name, "layer metric %r has %d values, viewers show those with one for each of the %d layers"
+                               % (name, len(v), known))
             return {"kind": "layer", "step": step, "time": now, **got}
 
         self._put("layer", make)
@@ -520,6 +525,7 @@ class Run:
                 body["cell"] = {k: _values.float32s(v) for k, v in cells.items()}
             if vectors:
                 body["token"] = {k: _values.float32s(v) for k, v in vectors.items()}
+            _check_probe(body)
             if lens_k:
                 body.update(lens_k=int(lens_k), lens_id=_values.ints(lens_id), lens_p=_values.float32s(lens_p))
                 if lens_text is not None:
@@ -607,6 +613,13 @@ class Run:
             if changed:
                 self._head.update(changed)
                 self._head_changed = True
+
+    def _go_back(self, step: int) -> None:
+        """Training continues after this step, as with init(step=): later points become superseded."""
+        with self._state:
+            if self._active:
+                self.step = self._top = step
+                self._write_head(True)
 
     def configure(self, config: Any) -> None:
         """Adds settings that became known after the start, to config.yaml and to the head."""
@@ -745,6 +758,20 @@ def _short_name(name: Any) -> str:
 
 def _pieces(text: Sequence[Union[str, bytes]]) -> List[bytes]:
     return [x if isinstance(x, bytes) else str(x).encode("utf-8", "surrogateescape") for x in text]
+
+
+def _check_probe(body: Body) -> None:
+    """ValueError for a probe whose parts do not fit together: readers would leave them out."""
+    layers = body["layers"]
+    tokens = len(body.get("ids") or body.get("text") or ()) or len(body.get("run", b"")) // layers
+    sizes = [(k, len(body[k]), tokens) for k in ("ids", "text") if k in body]
+    sizes += [("run", len(body["run"]), layers * tokens)] if "run" in body else []
+    sizes += [(k, len(body[k]) // 4, tokens) for k in ("depth", "nll", "entropy", "flops") if k in body]
+    sizes += [(k, len(v) // 4, layers * tokens) for k, v in body.get("cell", {}).items()]
+    sizes += [(k, len(v) // 4, tokens) for k, v in body.get("token", {}).items()]
+    for name, n, want in sizes:
+        if n != want:
+            raise ValueError("%s has %d values, expected %d" % (name, n, want))
 
 
 def _add_to(sums: List[Any], at: int, v: Any) -> None:

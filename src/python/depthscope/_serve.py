@@ -443,6 +443,7 @@ def pick(logits: Any, sampling: Dict[str, float], position: int) -> int:
     k = int(sampling.get("top_k", 0))
     if k > 0:
         p[k:] = 0
+        p /= p.sum()
     before = p.cumsum(-1) - p
     p[before >= float(sampling.get("top_p", 1))] = 0
     g = torch.Generator().manual_seed((int(sampling.get("seed", 1)) * 1000003 + position) & (1 << 63) - 1)

@@ -183,13 +183,15 @@ class Watch:
         counts = distributed.sum_counts(counts, self.group)
         if not self.run.is_active:
             return
-        self.run.matrix("expert_load", counts, step=step, layer=self.experts.layers)
+        first = int(self.run._head.get("layer_offset") or 0)  # of a pipeline stage
+        self.run.matrix("expert_load", counts, step=step, layer=[first + layer for layer in self.experts.layers])
 
     # ---- layer metrics of one training batch ----
 
     def _arm(self, step: int) -> None:
         self._layer_step = step
         self._share: List[Any] = [None] * self.layout.layers
+        self._rows = 0  # of the stream, as far as a block takes all of them
         self._norm: List[Any] = [None] * self.layout.layers
         for layer, block in enumerate(self.layout.blocks):
             entry: List[Any] = []
@@ -233,7 +235,8 @@ class Watch:
                 self._norm[layer] = plain(torch.linalg.vector_norm(y, dim=-1, dtype=at_least_float).mean())
                 # of a block that writes into its input nothing is known
                 if is_whole and x.shape == y.shape:
-                    self._share[layer] = plain((y != x).any(-1).float().mean())
+                    self._share[layer] = plain((y != x).any(-1).float().sum())
+                self._rows = max(self._rows, y.shape[:-1].numel())
 
         return hook
 
@@ -241,7 +244,8 @@ class Watch:
         torch = need("torch", "watch")
         step, named = self._layer_step, {"residual_norm": self._norm}
         if not self._has_gates():
-            named["gate_ratio"] = self._share
+            # rows that do not enter a block are skipped
+            named["gate_ratio"] = [None if v is None else v / self._rows for v in self._share]
         names = [n for n, values in named.items() if any(v is not None for v in values)]
         if not names:
             return
@@ -369,6 +373,7 @@ def watch(model: Any, run: Any, probe: Any = None, tokenizer: Any = None, every:
     blocks     dotted name of the list of blocks, or the modules, where they are not found
     forward    ids (1, T) -> output, for models that are called in another way
     group      the process group over which counts of experts are summed (default: all ranks); with tensor parallelism the
-               group of the data-parallel ranks, since those of one tensor-parallel group see the same tokens
+               group of the data-parallel ranks, since those of one tensor-parallel group see the same tokens; of a pipeline
+               stage its own ranks, since those of other stages have other layers
     """
     return Watch(model, run, probe, tokenizer, every, signals, lens_k, experts, blocks, forward, group)

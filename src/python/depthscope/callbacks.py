@@ -121,7 +121,10 @@ class DepthscopeCallback:
             known: Dict[str, Any] = {"config": config, "steps": state.max_steps, "seed": getattr(args, "seed", None), "step": state.global_step}
             if state.global_step > 0 and self._init["name"]:
                 known["resume"] = "allow"
-            self.run = init(**{**known, **{k: v for k, v in self._init.items() if v is not None}})
+            given = {k: v for k, v in self._init.items() if v is not None}
+            if is_search and "name" in given:  # NAME-1, NAME-2, ...
+                given = {"project": given["name"], **{k: v for k, v in given.items() if k != "name"}}
+            self.run = init(**{**known, **given})
         elif self._base:
             self.run.describe(steps=self._base + state.max_steps)
         self._requests = Requests(self.run, self._control)
@@ -251,6 +254,8 @@ class DepthscopeLightningCallback:
             if logger is None:
                 raise ValueError("DepthscopeLightningCallback: expected a DepthscopeLogger in Trainer(logger=...), or run=")
             self.run = logger.experiment
+        if 0 < trainer.global_step < self.run.step:  # from a checkpoint before the end of the run
+            self.run._go_back(int(trainer.global_step))
         if trainer.max_steps and trainer.max_steps > 0:
             self.run.describe(steps=int(trainer.max_steps))
         self._requests = Requests(self.run, self._control)
