@@ -365,8 +365,7 @@ static void draw_readout(struct pareto *p, struct area a)
     if (q->is_front)
         snprintf(part[n++], sizeof part[0], "on the front");
     else if (q->dominated_by >= 0)
-        snprintf(part[n++], sizeof part[0], "dominated by %s",
-                 p->set.point[q->dominated_by].label);
+        snprintf(part[n++], sizeof part[0], "dominated by %s", p->set.point[q->dominated_by].label);
     if (q->y.n > 1)
         snprintf(part[n++], sizeof part[0], "mean of %zu seeds [95 %% CI, t]", q->y.n);
     else
