@@ -419,6 +419,18 @@ def flops_has_a_bar_for_every_token_class():
 
 
 @test
+def every_signal_is_reached_where_not_all_curves_fit():
+    log = Log("runs/signals/log.mp")
+    log.put("head", 0, run="signals", method="mod", layers=2, steps=10)
+    names = ("alpha", "beta", "gamma")
+    log.put("probe", 10, index=0, layers=2, ids=[1, 2], text=["a", "b"], run=[1, 0, 1, 1],
+            cell={name: [0.25, 0.5, 0.75, 0.125] for name in names})
+    script = ["shot"] + ["keys c", "shot"] * len(names)
+    seen = ["".join(x) for x in play(*script, words=("signals", "--view", "signals"), size="40x10")[:len(names) + 1]]
+    assert all(any(name in x for x in seen) for name in names) and seen[0] == seen[-1], seen
+
+
+@test
 def what_records_a_probe_is_said_to_its_end():
     with open("plain.jsonl", "w") as f:
         f.write('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n')
