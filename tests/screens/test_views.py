@@ -431,6 +431,19 @@ def every_signal_is_reached_where_not_all_curves_fit():
 
 
 @test
+def the_signal_that_is_shown_is_explained_in_a_run_with_fewer():
+    for run_, names in (("five", "abcde"), ("three", "xyz")):
+        log = Log("runs/%s/log.mp" % run_)
+        log.put("head", 0, run=run_, method="mod", layers=2, steps=10)
+        log.put("probe", 10, index=0, layers=2, ids=[1, 2], text=["a", "b"], run=[1, 0, 1, 1],
+                cell={"signal_" + name: [0.25, 0.5, 0.75, 0.125] for name in names})
+    words = ("runs/five/log.mp", "runs/three/log.mp", "--view", "signals")
+    shown, explained = play("keys c c c c ] r p", "shot", "keys =", "shot", words=words)[:2]
+    shows(shown, "distribution by layer", "signal_y")
+    shows(explained, "\u256d\u2500 signal_y")
+
+
+@test
 def what_records_a_probe_is_said_to_its_end():
     with open("plain.jsonl", "w") as f:
         f.write('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n')

@@ -232,7 +232,7 @@ static int signals_subject(struct view *v, struct subject *out)
     int field[64], n = c.probe ? signals_fields(c.probe, field, (int)DS_LEN(field)) : 0;
     if (n == 0)
         return 0;
-    c.field = field[s->field < n && s->field >= 0 ? s->field : 0];
+    c.field = field[s->field % n];
     c.token = s->pick.token;
     return cells_subject(&c, out);
 }
