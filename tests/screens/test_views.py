@@ -564,6 +564,14 @@ def tokens_seen_are_those_of_training():
 
 
 @test
+def a_time_has_its_unit_in_pareto():
+    log = Log("runs/timed/log.mp")
+    log.put("head", 0, run="timed", method="mod", layers=1, steps=10)
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, time_per_token_ms=0.25)
+    shows(play("command axis time", words=("timed", "--view", "pareto"), size="120x24")[-1], "val_loss 2", "time per token 0.2500 ms")
+
+
+@test
 def pareto_says_which_parameters_it_counts():
     def log(name, **head):
         log = Log("runs/%s/log.mp" % name)
