@@ -103,13 +103,14 @@ void copy_add(struct str *out, const char *data)
     utf8_sanitise(out, data, strlen(data), -1, 0);
 }
 
-void app_copy(struct app *app, const char *text, size_t n)
+int app_copy(struct app *app, const char *text, size_t n)
 {
     enum { COPY_MAX = 65536 }; /* terminals truncate longer text */
     struct str safe = {0};
+    size_t i = 0;
     if (!app->term || !app->has_clipboard)
-        return;
-    for (size_t i = 0; i < n && safe.len < COPY_MAX;) {
+        return 1;
+    while (i < n && safe.len < COPY_MAX) {
         size_t from = i;
         while (i < n && text[i] != '\t' && text[i] != '\n')
             i++;
@@ -117,11 +118,17 @@ void app_copy(struct app *app, const char *text, size_t n)
         if (i < n)
             str_add_char(&safe, text[i++]);
     }
-    if (safe.len > COPY_MAX)
-        safe.len = utf8_valid(safe.p, COPY_MAX); /* never ends within a character */
+    int is_whole = i == n && safe.len <= COPY_MAX;
+    if (!is_whole && !safe.failed) { /* never ends within a line, or else a character */
+        size_t most = safe.len < COPY_MAX ? safe.len : COPY_MAX, end = most;
+        while (end > 0 && safe.p[end - 1] != '\n')
+            end--;
+        safe.len = end > 0 ? end : utf8_valid(safe.p, most);
+    }
     str_add(&app->extra, "\x1b]52;c;");
     base64_encode(&app->extra, str_text(&safe), safe.len);
     str_add(&app->extra, "\x07");
     str_release(&safe);
     app->is_dirty = 1;
+    return is_whole;
 }

@@ -144,8 +144,10 @@ static void key_copy(struct view *v, const struct key *k, const char *args)
         app_notify(v->app, LOG_ERROR, "copy: out of memory");
     } else if (text.len && v->app->term && !v->app->has_clipboard) {
         app_notify(v->app, LOG_WARN, "clipboard: unsupported by this terminal");
+    } else if (text.len && !app_copy(v->app, text.p, text.len)) {
+        app_notify(v->app, LOG_WARN, "copied the first lines of %zu bytes: terminals take 64 KiB",
+                   text.len);
     } else if (text.len) {
-        app_copy(v->app, text.p, text.len);
         app_notify(v->app, LOG_INFO, "copied %zu bytes", text.len);
     } else {
         app_notify(v->app, LOG_INFO, "nothing to copy here");

@@ -41,7 +41,8 @@ struct experts {
     struct cells cells;
     float *shade;        /* (tokens) of the expert's weight */
     unsigned char *mark; /* (tokens) 1: the expert takes it */
-    char text[16], held[24]; /* for the export: index of the text, step of the place in time */
+    char text[16];       /* for the export: index of the text, */
+    char held[24];       /* step of the place in time */
     /* of the last draw, in coordinates of the view */
     struct experts_at {
         int y, x, rows, cols; /* of the cells */

@@ -202,7 +202,8 @@ void app_send(struct app *app, const char *dir, const char *command);
 void app_command(struct app *app, const char *line);
 /* Copies to the clipboard by OSC 52.  Tabs and newlines separate fields; all other control
  * characters are made visible as on the screen, because a shell executes pasted text. */
-void app_copy(struct app *app, const char *text, size_t n);
+/* Returns 0 when the text was too long for a terminal: its first lines are copied. */
+int app_copy(struct app *app, const char *text, size_t n);
 /* Appends untrusted data (names, messages) to such a text: a tab or newline in it becomes
  * visible. */
 void copy_add(struct str *out, const char *data);

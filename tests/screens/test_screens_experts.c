@@ -187,12 +187,8 @@ static void line_after(char out[256], const char **paths, size_t n, const char *
 {
     char script[256], dump[256];
     const char *dir = t_tmpdir();
-    struct tui_options o = {.view = "experts",
-                            .size = "80x24",
-                            .paths = paths,
-                            .n = n,
-                            .script = script,
-                            .dump = dump};
+    struct tui_options o = {
+        .view = "experts", .size = "80x24", .paths = paths, .n = n, .script = script, .dump = dump};
     struct str got = {0};
     struct err e = {0};
     snprintf(script, sizeof script, "%s/keys.txt", dir);

@@ -85,6 +85,20 @@ def the_command_that_figures_copies_is_that_of_the_export():
     check(words[:2] == ["depthscope", "figure"] and words[-1] == path and "--venue" in words, "copied: %r" % text)
 
 
+def a_copy_that_is_too_long_ends_with_a_line_and_says_so():
+    path = os.path.join(kit.TMP, "many.mp")
+    log = Log(path)
+    log.put("head", 0, format=1, run="many", method="mod", layers=1, steps=9, flops_dense=1.0)
+    log.put("sample", 4, name="val", n=20000, column={"flops": [1234.5] * 20000})
+    t = Tty(["--view", "flops", path])
+    t.read(0.8)
+    t.keys("y", 0.6)
+    text = copied(t)
+    t.close()
+    check(text and 60000 < len(text) <= 65536 and text.endswith("\n") and set(text.split()) == {"1234.5"}, "copied: %r" % (text or "")[-40:])
+    check(b"copied the first lines of 140000 bytes" in t.out, "not said: %r" % bytes(t.out)[-300:])
+
+
 def tables_and_notes_of_hostile_records_are_safe():
     runs = os.path.join(kit.TMP, "runs")
     for name in ("a", "b"):
@@ -298,7 +312,7 @@ def terminals_of_one_byte_a_cell_get_ascii():
 if __name__ == "__main__":
     kit.main((
         what_y_copies_of_hostile_records_is_safe_to_paste, the_command_that_figures_copies_is_that_of_the_export,
-        tables_and_notes_of_hostile_records_are_safe,
+        a_copy_that_is_too_long_ends_with_a_line_and_says_so, tables_and_notes_of_hostile_records_are_safe,
         figures_of_hostile_runs_have_safe_names, a_piped_live_run_leaves_the_processor_alone,
         keys_are_answered_before_a_huge_file_is_read, commands_end_on_a_terabyte_of_zeros,
         leaving_a_live_run_says_that_it_goes_on, plain_terminals_show_their_lines_in_their_places, terminals_of_one_byte_a_cell_get_ascii))

@@ -419,6 +419,31 @@ def flops_has_a_bar_for_every_token_class():
 
 
 @test
+def every_signal_is_reached_where_not_all_curves_fit():
+    log = Log("runs/signals/log.mp")
+    log.put("head", 0, run="signals", method="mod", layers=2, steps=10)
+    names = ("alpha", "beta", "gamma")
+    log.put("probe", 10, index=0, layers=2, ids=[1, 2], text=["a", "b"], run=[1, 0, 1, 1],
+            cell={name: [0.25, 0.5, 0.75, 0.125] for name in names})
+    script = ["shot"] + ["keys c", "shot"] * len(names)
+    seen = ["".join(x) for x in play(*script, words=("signals", "--view", "signals"), size="40x10")[:len(names) + 1]]
+    assert all(any(name in x for x in seen) for name in names) and seen[0] == seen[-1], seen
+
+
+@test
+def the_signal_that_is_shown_is_explained_in_a_run_with_fewer():
+    for run_, names in (("five", "abcde"), ("three", "xyz")):
+        log = Log("runs/%s/log.mp" % run_)
+        log.put("head", 0, run=run_, method="mod", layers=2, steps=10)
+        log.put("probe", 10, index=0, layers=2, ids=[1, 2], text=["a", "b"], run=[1, 0, 1, 1],
+                cell={"signal_" + name: [0.25, 0.5, 0.75, 0.125] for name in names})
+    words = ("runs/five/log.mp", "runs/three/log.mp", "--view", "signals")
+    shown, explained = play("keys c c c c ] r p", "shot", "keys =", "shot", words=words)[:2]
+    shows(shown, "distribution by layer", "signal_y")
+    shows(explained, "\u256d\u2500 signal_y")
+
+
+@test
 def what_records_a_probe_is_said_to_its_end():
     with open("plain.jsonl", "w") as f:
         f.write('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.5}\n')
@@ -536,6 +561,14 @@ def tokens_seen_are_those_of_training():
     log.put("metric", 10, loss=2.0, tokens=1280.0)
     log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.5, tokens=65536.0)
     shows(play("command axis tokens", words=("seen", "--view", "pareto"), size="120x24")[-1], "val_loss 2", "tokens seen 1280")
+
+
+@test
+def a_time_has_its_unit_in_pareto():
+    log = Log("runs/timed/log.mp")
+    log.put("head", 0, run="timed", method="mod", layers=1, steps=10)
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, time_per_token_ms=0.25)
+    shows(play("command axis time", words=("timed", "--view", "pareto"), size="120x24")[-1], "val_loss 2", "time per token 0.2500 ms")
 
 
 @test

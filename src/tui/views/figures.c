@@ -295,9 +295,8 @@ static void moved(struct view *v)
 static int figures_event(struct view *v, const struct event *ev)
 {
     struct figures *s = v->state;
-    if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS &&
-        ev->y < s->list.page && s->list.top + (size_t)ev->y < s->n && !s->is_zoomed &&
-        ev->x < s->list_cols) {
+    if (ev->kind == EVENT_MOUSE && ev->action == MOUSE_PRESS && ev->y < s->list.page &&
+        s->list.top + (size_t)ev->y < s->n && !s->is_zoomed && ev->x < s->list_cols) {
         s->list.cursor = s->list.top + (size_t)ev->y;
         s->has_moved = 1;
         moved(v);

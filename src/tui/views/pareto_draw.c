@@ -361,12 +361,14 @@ static void draw_readout(struct pareto *p, struct area a)
     print_interval(text, sizeof text, &q->y);
     snprintf(part[n++], sizeof part[0], "%.40s %s", p->metric, text);
     print_interval(text, sizeof text, &q->x);
-    snprintf(part[n++], sizeof part[0], "%s %s", cost_of(p), text);
+    const char *unit = pareto_axes[p->axis].unit; /* a share needs none */
+    int has_unit = unit[0] && strcmp(unit, "of dense") != 0;
+    snprintf(part[n++], sizeof part[0], "%s %s%s%s", cost_of(p), text, has_unit ? " " : "",
+             has_unit ? unit : "");
     if (q->is_front)
         snprintf(part[n++], sizeof part[0], "on the front");
     else if (q->dominated_by >= 0)
-        snprintf(part[n++], sizeof part[0], "dominated by %s",
-                 p->set.point[q->dominated_by].label);
+        snprintf(part[n++], sizeof part[0], "dominated by %s", p->set.point[q->dominated_by].label);
     if (q->y.n > 1)
         snprintf(part[n++], sizeof part[0], "mean of %zu seeds [95 %% CI, t]", q->y.n);
     else

@@ -232,7 +232,7 @@ static int signals_subject(struct view *v, struct subject *out)
     int field[64], n = c.probe ? signals_fields(c.probe, field, (int)DS_LEN(field)) : 0;
     if (n == 0)
         return 0;
-    c.field = field[s->field < n && s->field >= 0 ? s->field : 0];
+    c.field = field[s->field % n];
     c.token = s->pick.token;
     return cells_subject(&c, out);
 }
@@ -248,7 +248,7 @@ static const struct key signals_keys[] = {
     {"p",        "part",       NULL, "all, curves, distribution or correlation", "part",    70, KEY_VIEW_CHANGE, 0, key_part},
     {"Space",    "mark",       NULL, "mark this token to keep its curve",     "mark",    66, 0, 0, key_mark},
     {"X",        "unmark",     NULL, "unmark all tokens",                     NULL,      0, 0, 0, key_unmark},
-    {"c",        "field",      NULL, "signal whose distribution is shown",    "signal",  64, KEY_VIEW_CHANGE, 1, key_field},
+    {"c",        "field",      NULL, "next signal: of the distribution, and of the curves where not all fit", "signal",  64, KEY_VIEW_CHANGE, 1, key_field},
     {"C",        "field-back", NULL, "previous signal",                       NULL,      0, KEY_VIEW_CHANGE, -1, key_field},
     {"s",        "source",     NULL, "correlation over this probe or over the newest evaluation", "source", 60, KEY_VIEW_CHANGE, 0, key_source},
     {",",        "earlier",    NULL, "earlier probe of this text",            "time",    50, 0, -1, key_time},

@@ -214,7 +214,8 @@ void signals_curves(struct area a, const struct signals *s, const struct runview
     }
     down = down > most ? most : down;
     int rows = (a.rows - 1) / down, cols = a.cols / across;
+    int first = across * down < n ? s->field % n : 0; /* where not all fit the key c leads on */
     for (int i = 0; i < n && i < across * down; i++)
         draw_panel(area_sub(a, 1 + i / across * rows, i % across * cols, rows, cols), s, r,
-                   field[i]);
+                   field[(first + i) % n]);
 }
