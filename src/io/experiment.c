@@ -204,6 +204,8 @@ int experiment_name(char *out, size_t size, const char *const *name, const char 
         parts = most > 1 ? most : 0;
     size_t end = fs_trimmed(path[i]), last = tail_of(path[i], 1), at = tail_of(path[i], parts);
     size_t own = strlen(name[i]) + 1;
+    if (parts == 1 && end - last == own - 1 && memcmp(path[i] + last, name[i], own - 1) == 0)
+        parts = 0; /* the others are named after it */
     if (last - at >= own && memcmp(path[i] + last - own, name[i], own - 1) == 0 &&
         (last - own == at || path[i][last - own - 1] == '/'))
         last -= own; /* the name is that of the folder */

@@ -166,7 +166,7 @@ def a_text_is_generated_token_by_token_and_saved_as_a_trace():
     path = os.path.join("exports", "one-trace-1.mp")
     check(os.path.exists(os.path.join(root, path)), "no file %s" % path)
     t.keys(":open %s\r" % path, 0.5)
-    text = until(t, "one \u203a Depth map")
+    text = until(t, "one (one-trace-1.mp) \u203a Depth map")
     check(re.search("Depth map *[^ ]+ trace", text) and "session" in text, text)
     end(t)
 
