@@ -195,7 +195,9 @@ static void print_live(struct str *s, const struct live_setting *v, int n)
             is_first = strcmp(v[k].key, v[i].key) != 0;
         if (!is_first)
             continue;
-        str_addf(s, "%s\n  \"%s\": [", keys++ ? "," : "", v[i].key);
+        str_add(s, keys++ ? ",\n  " : "\n  ");
+        str_add_json(s, v[i].key, strlen(v[i].key));
+        str_add(s, ": [");
         for (int k = i, same = 0; k < n; k++)
             if (strcmp(v[k].key, v[i].key) == 0)
                 str_addf(s, "%s[%" PRId64 ", \"%a\"]", same++ ? ", " : "", v[k].step, v[k].value);
