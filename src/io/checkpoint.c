@@ -126,8 +126,10 @@ static int write_manifest(const struct checkpoint_tx *tx, struct err *e)
     char **names = NULL;
     size_t n = 0;
     str_addf(&m, "{\"format\": 1, \"step\": %" PRId64, tx->step);
-    if (tx->run_id[0])
-        str_addf(&m, ", \"run_id\": \"%s\"", tx->run_id);
+    if (tx->run_id[0]) {
+        str_add(&m, ", \"run_id\": ");
+        str_add_json(&m, tx->run_id, strlen(tx->run_id));
+    }
     str_add(&m, ", \"files\": {");
     int rc = m.failed ? err_set(e, DS_EMEM, "checkpoint manifest: out of memory")
                       : fs_list(tx->dir, &names, &n, e);

@@ -537,6 +537,11 @@ T(checkpoints_of_another_run_are_neither_replaced_nor_removed)
             t_str(id, want[i].id);
         }
     }
+    /* whatever a damaged log says it is */
+    t_ok(save_and_prune(root, 7, "a\"\\\n", &e), &e);
+    snprintf(dir, sizeof dir, "%s/step-00000007", root);
+    t_ok(checkpoint_run_id(dir, id, &e), &e);
+    t_str(id, "a\"\\\n");
     t_ok(save_and_prune(root, 6, "", &e), &e); /* one without an id matches any run */
     snprintf(dir, sizeof dir, "%s/step-00000006", root);
     t_ok(checkpoint_check_run(dir, "bbbb", &e), &e);
