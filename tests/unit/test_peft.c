@@ -207,6 +207,26 @@ T(a_merged_model_is_written_without_its_adapters)
     model_free(m);
 }
 
+T(a_llama2c_file_is_a_base_like_any_other)
+{
+    char dir[1000];
+    struct err e = {0};
+    struct export_result r;
+    str_copy(dir, sizeof dir, t_tmpdir());
+    struct model *m = adapted(SHAPE, "lora_r=2 lora_targets=q,v,down", dir);
+    struct export_source s = {.m = m, .base_only = 1};
+    struct export_options o = {.type = GGUF_T_F32};
+    t_ok(export_llama2c(&s, &o, in(dir, "base.bin"), &r, &e), &e);
+    t_ok(peft_save(m, in(dir, "lora"), "../base.bin", &e), &e);
+    struct model *back = opened(in(dir, "lora"));
+    real a[IDS * VOCAB], b[IDS * VOCAB];
+    logits(m, a, 0);
+    logits(back, b, 0);
+    t_truef(farthest(a, b) < 2e-6, "%g", farthest(a, b));
+    model_free(back);
+    model_free(m);
+}
+
 /* ---- third-party directories ---- */
 
 #define HEAD "{\"peft_type\": \"LORA\", \"base_model_name_or_path\": \"../base\", "

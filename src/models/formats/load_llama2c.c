@@ -22,7 +22,7 @@ static int read_config(struct model_config *c, const struct llama2c *f, struct e
         rc = load_set_text(c, "method", "dense", "llama2.c", e);
     c->norm_eps = 1e-5; /* fixed by the format, not stored */
     c->rope_theta = 10000;
-    return rc;
+    return rc == 0 ? model_config_check(c, e) : rc; /* sizes that follow from these */
 }
 
 static int part_of(const char *name)
