@@ -771,6 +771,29 @@ def a_probe_that_fails_is_an_event_and_training_goes_on():
 
 
 @check
+def the_command_probe_is_that_of_the_script_or_of_the_newest_watch():
+    said = []
+    run = ds.init(project="check", control={"probe": lambda: said.append("own")})
+    ds.watch(Net(), run, probe=[TEXT])
+    run._control._plain["probe"]()
+    assert said == ["own"]
+    run.finish()
+    run = ds.init(project="check", control=["pause"])
+    first = ds.watch(Net(), run, probe=[TEXT])
+    assert run._control._plain["probe"]() == "before the next step"
+    first.close()
+    try:
+        run._control._plain["probe"]()
+    except RuntimeError as e:
+        assert "not watched" in str(e)
+    else:
+        raise AssertionError("a watch that has ended promises a probe")
+    second = ds.watch(Net(), run, probe=[TEXT])
+    assert run._control._plain["probe"]() == "before the next step" and second._is_asked
+    run.finish()
+
+
+@check
 def a_model_in_float64_has_the_norms_of_its_states():
     torch.manual_seed(0)
     net, run = Net().double(), ds.init(project="check")

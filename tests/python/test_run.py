@@ -591,9 +591,11 @@ with ds.init(name="a") as r:
     r.gate(2, torch.ones(4))
     r.log({"loss": torch.tensor(1.)})
     r.evaluation("val", {"loss": torch.tensor(2.), "per": torch.tensor([1., 2.])})
-assert starts == [4, 2, 1, 3, 2], starts
+    r.log({"tokens": torch.tensor(2**30 + 1, dtype=torch.int32)})
+assert starts == [4, 2, 1, 3, 2, 1], starts
 d = ds.read("runs/a")
-assert list(d["loss"]) == [.1, 1] and d["n"][0] == 2**40 and d["host"][0] == 7 and d["half"][0] == .5
+assert list(d.metrics["tokens"].value) == [2**30 + 1], d["tokens"]
+assert list(d.metrics["loss"].value) == [.1, 1] and d["n"][0] == 2**40 and d["host"][0] == 7 and d["half"][0] == .5
 assert d["f"][0] == torch.tensor(.1).item() and d.head["gpu"] == "4 x G"
 assert [round(float(a), 6) for a in d.layers["v"].value[0]] == [.1, .2] and list(d.layers["w"].value[0]) == [1, 2]
 g = [float(a) for a in d.layers["gate_ratio"].value[0]]

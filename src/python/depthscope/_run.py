@@ -762,9 +762,9 @@ def _pieces(text: Sequence[Union[str, bytes]]) -> List[bytes]:
 
 def _check_probe(body: Body) -> None:
     """ValueError for a probe whose parts do not fit together: readers would leave them out."""
-    layers = body["layers"]
+    layers: int = body["layers"]
     tokens = len(body.get("ids") or body.get("text") or ()) or len(body.get("run", b"")) // layers
-    sizes = [(k, len(body[k]), tokens) for k in ("ids", "text") if k in body]
+    sizes: List[Tuple[str, int, int]] = [(k, len(body[k]), tokens) for k in ("ids", "text") if k in body]
     sizes += [("run", len(body["run"]), layers * tokens)] if "run" in body else []
     sizes += [(k, len(body[k]) // 4, tokens) for k in ("depth", "nll", "entropy", "flops") if k in body]
     sizes += [(k, len(v) // 4, layers * tokens) for k, v in body.get("cell", {}).items()]

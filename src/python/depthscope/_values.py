@@ -186,7 +186,7 @@ def fetch(values: Dict[str, Any]) -> Pending:
 def _start_copy(tensors: Sequence[Any]) -> Callable[[], List[float]]:
     """One copy of several tensors of a device; not blocking where the device can (CUDA and its like)."""
     torch: Any = sys.modules["torch"]
-    wide = torch.float64 if any(t.dtype in (torch.float64, torch.int64) for t in tensors) else torch.float32
+    wide = torch.float64 if any(t.dtype in (torch.float64, torch.int64, torch.int32) for t in tensors) else torch.float32
     kind = tensors[0].device.type
     if kind == "mps":
         wide = torch.float32  # it has no float64

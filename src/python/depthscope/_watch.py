@@ -116,7 +116,9 @@ class Watch:
         self._describe()
         run._closing.append(self.close)
         if self.probes and run._control is not None:  # commands are opt-in
-            run.on("probe", self.ask)
+            former = run._control._plain.get("probe")
+            if former is None or isinstance(getattr(former, "__self__", None), Watch):  # not the script's own
+                run.on("probe", self.ask)
 
     # ---- at the log steps of training ----
 
@@ -302,6 +304,8 @@ class Watch:
     def ask(self, *_: Any) -> str:
         """For the control command `probe`: the probes run before the next training step, those of a sharded model at the next
         that all ranks count."""
+        if self._is_closed:
+            raise RuntimeError("the model is not watched any more")
         self._is_asked = True
         return "at the next step of all ranks' probes" if self._needs_all_ranks() else "before the next step"
 

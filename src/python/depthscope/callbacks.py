@@ -118,7 +118,8 @@ class DepthscopeCallback:
             self._base = self._end
         if self.run is None:
             config = {"train": _settings(args), "model": _settings(getattr(model, "config", None))}
-            known: Dict[str, Any] = {"config": config, "steps": state.max_steps, "seed": getattr(args, "seed", None), "step": state.global_step}
+            known: Dict[str, Any] = {"config": config, "steps": state.max_steps, "seed": getattr(args, "seed", None),
+                                     "step": state.global_step}
             if state.global_step > 0 and self._init["name"]:
                 known["resume"] = "allow"
             given = {k: v for k, v in self._init.items() if v is not None}
