@@ -337,7 +337,8 @@ def experts_by_load_by_token_and_by_step():
          ("keys Enter", "p play"), ("keys =", "+definition"), ("keys Esc", "p play"), ("keys y", "copied"),
          ("keys }", "this is the last probe text"),
          ("keys {", "this is the first probe text"), ("keys Esc", "p play"), ("keys e", "drawing figure expert_"), run=MIXTURE)
-    says("experts", ("keys Enter", "p play"), ("keys e", "drawing figure expert_map"), run=MIXTURE)
+    says("experts", ("keys Enter", "p play"), ("keys e", "drawing figure expert_map"),
+         ("keys ,", "the map is at step 300; the text is of the probe at step 600"), run=MIXTURE)
 
 
 @test

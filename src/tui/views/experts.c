@@ -259,6 +259,11 @@ static void go(struct view *v, size_t to)
     const struct runview *r = app_run(v->app);
     s->is_held = to + 1 < s->n; /* at the newest it follows again */
     s->step = expert_loads_step(r, to);
+    const struct probe *p = is_open(v) && !s->is_playing ? experts_probe(v) : NULL;
+    if (p) /* the map is behind it */
+        app_notify(v->app, LOG_INFO,
+                   "the map is at step %lld; the text is of the probe at step %lld",
+                   (long long)s->step, (long long)p->step);
     moved(v);
 }
 
@@ -540,13 +545,13 @@ static int experts_subject(struct view *v, struct subject *out)
 static int experts_words(struct view *v, const char **word, enum figure_runs *of)
 {
     struct experts *s = v->state;
-    int n = 0, is_text = experts_prepare(v) && is_open(v),
-        is_held = is_text ? s->pick.is_held : s->is_held;
-    int64_t step = is_text ? s->cells.probe->step : s->load.step;
+    const struct probe *p = experts_prepare(v) && is_open(v) ? experts_probe(v) : NULL;
+    int n = 0, is_held = p ? s->pick.is_held : s->is_held;
+    int64_t step = p ? p->step : s->load.step;
     *of = FIGURE_OF_ONE;
-    word[n++] = is_text ? "expert_map" : "expert_load";
-    if (is_text) {
-        snprintf(s->text, sizeof s->text, "%d", s->cells.probe->index);
+    word[n++] = p ? "expert_map" : "expert_load";
+    if (p) {
+        snprintf(s->text, sizeof s->text, "%d", p->index);
         word[n++] = "--probe";
         word[n++] = s->text;
     }
