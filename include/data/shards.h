@@ -21,8 +21,8 @@ void shards_close(struct shards *s);
 
 uint64_t shards_hash(const struct shards *s); /* of the sizes, and of the ends of the files */
 /* One split as a stream of tokens, in the order of the files' names.  When names hold "train" and
- * "val", the later one in the name counts, those are the splits; otherwise the last `fraction` of all
- * tokens is for validation. */
+ * "val", the later one in the name counts, those are the splits; otherwise the last `fraction` of
+ * all tokens is for validation. */
 struct shards_split {
     struct shards *shards;
     int is_val, by_name;

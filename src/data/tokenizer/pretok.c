@@ -19,8 +19,8 @@ const char pretok_gpt2[] =
 /* The patterns for which ascii_match is right. */
 static const char *const plain_words[] = {pretok_gpt2, CL100K("\\p{N}{1,3}"), CL100K("\\p{N}")};
 
-/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks.  Of the
- * other numbers only those of Latin-1 are in, and these not inside a class. */
+/* Word characters as the tokenizers' own engine (Oniguruma) has them: PCRE2 leaves out marks.  Of
+ * the other numbers only those of Latin-1 are in, and these not inside a class. */
 #define WORD_IN_CLASS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define WORD WORD_IN_CLASS "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
@@ -59,8 +59,8 @@ static size_t script_at(const char *p, int *failed)
     return rc < 0 ? 0 : n;
 }
 
-/* A repetition that Oniguruma reads otherwise: {,m} is {0,m}, and a + after {n,m} repeats it instead
- * of making it possessive.  The bytes read, 0: both engines agree, or negative. */
+/* A repetition that Oniguruma reads otherwise: {,m} is {0,m}, and a + after {n,m} repeats it
+ * instead of making it possessive.  The bytes read, 0: both engines agree, or negative. */
 static int repetition(struct str *out, const char *p, struct err *e)
 {
     static const char digits[] = "0123456789";

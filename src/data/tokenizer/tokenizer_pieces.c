@@ -211,8 +211,8 @@ static int add_merges(struct writer *w, struct err *e)
     return rc;
 }
 
-/* Would nothing be left of the piece after a normalizer that trims?  Hugging Face's tokenizers, which
- * normalise such pieces too, would then fail on every text. */
+/* Would nothing be left of the piece after a normalizer that trims?  Hugging Face's tokenizers,
+ * which normalise such pieces too, would then fail on every text. */
 static int is_trimmed(const struct writer *w, const struct token_part *p)
 {
     size_t at = 0, len;

@@ -140,8 +140,8 @@ static int check_tensor(const struct st_tensor *t, const struct part *part, stru
     return rc;
 }
 
-/* Newer versions of transformers name some modules of a family (Mixtral's router, GPT-NeoX's head) as
- * we do, but not in the files of whole models. */
+/* Newer versions of transformers name some modules of a family (Mixtral's router, GPT-NeoX's head)
+ * as we do, but not in the files of whole models. */
 static int has_our_name(const struct own_files *b, const struct param *p, const struct part *part,
                         size_t *at)
 {
