@@ -208,6 +208,27 @@ fully_shard(model)
 
 
 @test
+def a_rank_whose_records_fail_takes_part_in_the_probes_of_the_others():
+    both("""
+from torch.distributed.fsdp import fully_shard
+from depthscope import _probe
+def fails(*_):
+    raise ValueError("no record")
+_probe.Prober._body = fails
+model = Net()
+fully_shard(model)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+run = ds.init(name="a")
+ds.watch(model, run, probe=[[1, 2, 3, 4]], every=1)
+for it in range(5):
+    run.log({"loss": step(model, opt, torch.randint(0, 97, (2, 8)))}, step=it)
+run.finish()
+""")
+    data = ds.read("runs/a")
+    assert len(data.metrics["loss"].step) == 5 and [e["name"] for e in data.events] == ["probe"] * 5
+
+
+@test
 def pipeline_stages_write_two_logs_that_read_as_one_run():
     both("""
 class Moe(Block):

@@ -266,8 +266,8 @@ class Watch:
         """Runs every probe text through the model and records what each layer did.  A failure is an event, not an exception:
         training continues."""
         at = self._now() if step is None else step
-        # ranks that hold a part of the model take part in each pass
-        if not self.probes or self._has_failed("probe") or not (self.run.is_active or self.is_sharded):
+        # ranks that hold a part of the model take part in each pass, whatever failed on one of them after it
+        if not self.probes or self._has_failed("probe") and not self._needs_all_ranks() or not (self.run.is_active or self.is_sharded):
             return
         self._is_inside = True
         try:
