@@ -68,6 +68,10 @@ struct experts_span experts_span(const struct experts *s, const double *relative
 /* (rows, experts) relative loads; NULL: out of memory.  Free with mem_free. */
 double *experts_relative(const struct expert_load *x);
 
+/* Brings the tokens up to date, after experts_prepare: how many the expert takes, and the mean of
+ * their weights; -1 and no probe when that is not known. */
+int experts_tokens_prepare(struct view *v, double *mean);
+
 void experts_draw(struct view *v, struct area a);        /* experts_draw.c */
 void experts_tokens_draw(struct view *v, struct area a); /* experts_tokens.c */
 

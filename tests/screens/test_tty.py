@@ -492,7 +492,9 @@ def a_killed_workbench_is_started_again_on_its_live_run():
         first = None
         for _ in range(2):
             t = Tty([os.path.join(runs, "r")], env={"XDG_STATE_HOME": os.path.join(STATE, "killed"), "DEPTHSCOPE_RUNS": runs})
-            t.read(0.3, 2.0)
+            end = time.time() + 20 * SLOW
+            while time.time() < end and not (b"live" in t.out and b"loss" in t.out):
+                t.read(0.3, 2.0)
             check(b"live" in t.out and b"loss" in t.out, "not attached to the live run: %r" % bytes(t.out)[-300:])
             if first is None:
                 first = t

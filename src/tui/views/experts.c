@@ -181,10 +181,12 @@ static void tokens_moved(struct view *v)
 
 /* ---- keys ---- */
 
+/* Looks again: since the last drawing the run may have grown, and its probes thinned. */
 static int is_open(struct view *v)
 {
     struct experts *s = v->state;
-    return s->is_open && s->cells.probe;
+    double mean;
+    return s->is_open && experts_prepare(v) && experts_tokens_prepare(v, &mean) >= 0;
 }
 
 static void key_expert(struct view *v, const struct key *k, const char *args)

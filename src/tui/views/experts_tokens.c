@@ -48,7 +48,6 @@ static void draw_missing(struct view *v, struct area a)
     struct experts *s = v->state;
     struct scroll lines = {0};
     char text[320];
-    s->cells.probe = NULL;
     snprintf(
         text, sizeof text,
         "Which tokens expert %d of layer %d takes is known from probes with the cell expert of "
@@ -137,17 +136,14 @@ static void draw_token(struct view *v, struct area line, int layer)
               cells_experts(words, sizeof words, app_run(v->app), p, layer, s->cells.seen_token));
 }
 
-void experts_tokens_draw(struct view *v, struct area a)
+int experts_tokens_prepare(struct view *v, double *mean)
 {
     struct experts *s = v->state;
     const struct probe *p = experts_probe(v);
     int layer = s->load.layer[s->row];
-    double mean;
-    if (!p || layer >= p->layers) {
-        draw_missing(v, a);
-        return;
-    }
-    s->cells.probe = p;
+    s->cells.probe = p && layer < p->layers ? p : NULL;
+    if (!s->cells.probe)
+        return -1;
     s->cells.view = app_run(v->app);
     s->cells.token = s->pick.token;
     s->cells.layer = layer;
@@ -155,13 +151,26 @@ void experts_tokens_draw(struct view *v, struct area a)
     for (int f = 1; f < cells_fields(p); f++) /* what is explained under the cursor */
         if (strcmp(cells_field_name(p, f), "expert") == 0)
             s->cells.field = f;
-    int taken = fit_tokens(s, p, layer, &mean);
+    int taken = fit_tokens(s, p, layer, mean);
     if (taken < 0 || cells_fit(&s->cells) < 0) {
         s->cells.probe = NULL;
-        return;
+        return -1;
     }
     s->cells.mark = s->mark;
     s->cells.shade = s->shade;
+    return taken;
+}
+
+void experts_tokens_draw(struct view *v, struct area a)
+{
+    struct experts *s = v->state;
+    double mean;
+    int taken = experts_tokens_prepare(v, &mean), layer = s->load.layer[s->row];
+    const struct probe *p = s->cells.probe;
+    if (!p) {
+        draw_missing(v, a);
+        return;
+    }
     int has_title = a.rows >= 3, has_foot = a.rows >= 2, y = has_title, is_wide = a.cols >= 76,
         room = a.rows - has_title - has_foot;
     if (has_title)
