@@ -188,7 +188,7 @@ static int is_named_before(const struct list *l, size_t i, const struct stat *st
     return 0;
 }
 
-/* Runs of one name are told apart by their folders. */
+/* Runs of one name get their folders into their labels. */
 static int name_runs(struct summary *runs, size_t n, const struct list *l, struct err *e)
 {
     const char **name = mem_alloc(n ? n : 1, sizeof *name);

@@ -207,7 +207,7 @@ static int open_run(struct opened *o, const char *path, struct err *e)
     return rc;
 }
 
-/* Runs of one name are told apart by their folders. */
+/* Runs of one name get their folders into their labels. */
 static void name_runs(const struct opened *o)
 {
     struct runview *view[FIGURE_RUNS_MAX];

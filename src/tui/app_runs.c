@@ -82,7 +82,7 @@ static void rename_view(struct runview *v, const char *name)
     v->name = own;
 }
 
-/* Runs of one name are told apart by their folders. */
+/* Runs of one name get their folders into their labels. */
 static void name_runs(const struct app *app)
 {
     struct runview *view[APP_RUNS_MAX];
