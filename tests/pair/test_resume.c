@@ -149,13 +149,14 @@ static const float *layers_at(const struct layer_series *s, int64_t step)
     return NULL;
 }
 
-static int is_timed(const char *name)
+/* Of the machine and its speed? */
+static int is_measured(const char *name)
 {
-    return strstr(name, "time") || strstr(name, "tok_s") || strstr(name, "_ms") ||
-           strstr(name, "_share") || strstr(name, "mfu");
+    return strncmp(name, "system/", 7) == 0 || strstr(name, "time") || strstr(name, "tok_s") ||
+           strstr(name, "_ms") || strstr(name, "_share") || strstr(name, "mfu");
 }
 
-/* The metrics and the values by layer of every step are the same, apart from times. */
+/* The metrics and the values by layer of every step are the same, apart from those of the machine. */
 static void same_records(const char *a, const char *b)
 {
     struct runview *v[2];
@@ -168,7 +169,7 @@ static void same_records(const char *a, const char *b)
     t_true(v[0]->n_series > 5 && v[0]->n_layer > 1);
     for (size_t k = 0; k < v[0]->n_series; k++) {
         const char *name = v[0]->series[k].name;
-        if (is_timed(name))
+        if (is_measured(name))
             continue;
         for (int i = 0; i < 2; i++)
             n[i] = current_values(runview_series(v[i], name), step[i], value[i]);
