@@ -206,7 +206,8 @@ static int draw(struct sheet *s, struct err *e)
         rc = draw_panel(s, &at[i], i, n, e);
     if (rc == 0)
         sheet_note(s, "Ideal: an even load of all experts of the layer. Colours end at 1/8 and 8; "
-                      "crosses and the darkest blue: no tokens. CV: coefficient of variation over "
+                      "the darkest blue, with crosses where they fit: no tokens. CV: coefficient "
+                      "of variation over "
                       "the experts of a layer.");
     return rc;
 }
