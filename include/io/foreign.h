@@ -30,8 +30,8 @@ enum {
 void foreign_point(struct foreign_out *out, const char *name, size_t n, int64_t step, double time,
                    double value);
 /* Starts a record of io/FORMATS.md (head, event, eval, end, ...) and returns the builder to add
- * keys with; foreign_end finishes it.  A `head` only adds to what is known of the run: it never
- * supersedes points. */
+ * keys with; foreign_end finishes it.  A `head` only adds to what is known of the run, and
+ * supersedes points only with `resume`. */
 struct record *foreign_begin(struct foreign_out *out, const char *kind, int64_t step, double time);
 void foreign_end(struct foreign_out *out);
 /* Something that was to be reported is lost: reading ends with DS_EMEM. */

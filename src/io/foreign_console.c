@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/decimal.h"
-#include "base/map.h"
+#include "base/hash.h"
 #include "io/foreign.h"
 #include "io/foreign_text.h"
 
@@ -16,8 +16,7 @@ enum {
     LINE_BYTES_MAX = 4096, /* longer lines are not metrics */
     LEAD_MAX = 96,         /* bytes before the step: a date, a rank, the name of a logger */
     NAME_BYTES = 64,
-    FIELDS_MAX = 64,
-    KINDS_MAX = 256
+    FIELDS_MAX = 64
 };
 
 /* Where a line is in the run, as it says itself. */
@@ -36,9 +35,9 @@ struct console {
     int64_t before; /* steps of the epochs before, where steps are counted anew in each */
     int64_t first;  /* epoch of all */
     int is_per_epoch;
-    struct map steps; /* newest of each kind of line */
-    int64_t top;      /* highest step */
-    int has_text;     /* other text came after the line that reached it */
+    struct text_restart restart;
+    int has_text;                  /* other text came after the line with the highest step */
+    char rank[16], first_rank[16]; /* "rank1" of "[rank1]:", of the line; of the first */
 };
 
 /* The words before the step.  weight: how sure a line with it is of this format. */
@@ -207,6 +206,28 @@ static const char *step_at(const char *p, const char *word, int64_t *step, int64
         return NULL;
     *steps = all >= v && text_step(all, steps) ? *steps : 0;
     return p + strspn(p, " :,|])\t");
+}
+
+/* "[rank1]:" and torchrun's "[default1]:" before a line, as "rank1". */
+static void find_rank(struct console *c, const char *line)
+{
+    static const char *const words[] = {"rank", "default", "trainer", "worker"};
+    const char *p = skip_blanks(line);
+    c->rank[0] = '\0';
+    for (size_t i = 0; *p == '[' && i < DS_LEN(words); i++) {
+        size_t k = begins(p + 1, words[i]) ? 1 + strlen(words[i]) : 0;
+        size_t n = k ? strspn(p + k, digits) : 0;
+        if (n > 0 && n < 8 && p[k + n] == ']')
+            snprintf(c->rank, sizeof c->rank, "rank%.*s", (int)n, p + k);
+    }
+    if (!c->first_rank[0])
+        memcpy(c->first_rank, c->rank, sizeof c->rank);
+}
+
+/* A line of another rank than the first: its metrics have names of their own, "loss.rank1". */
+static int is_other_rank(const struct console *c)
+{
+    return c->rank[0] && strcmp(c->rank, c->first_rank) != 0;
 }
 
 /* The step that the line begins with, after a date, a rank or an epoch; NULL when it has none. */
@@ -493,11 +514,17 @@ static double time_of(const char *line)
     return (double)NAN;
 }
 
-static void deliver(struct foreign_out *out, const struct field *f, size_t n, int64_t step,
-                    double time)
+static void deliver(const struct console *c, struct foreign_out *out, const struct field *f,
+                    size_t n, int64_t step, double time)
 {
-    for (size_t i = 0; i < n; i++)
-        foreign_point(out, f[i].name, f[i].n, step, time, f[i].value);
+    char name[2 * NAME_BYTES];
+    for (size_t i = 0; i < n; i++) {
+        size_t k = f[i].n < NAME_BYTES ? f[i].n : NAME_BYTES;
+        memcpy(name, f[i].name, k);
+        if (is_other_rank(c))
+            k += (size_t)snprintf(name + k, sizeof name - k, ".%s", c->rank);
+        foreign_point(out, name, k, step, time, f[i].value);
+    }
 }
 
 /* Steps before an epoch that is `epochs` after the last one, or before it.  Where no line says how
@@ -542,45 +569,33 @@ static void take_place(struct console *c, struct foreign_out *out, const struct 
     }
 }
 
-/* Lines of one kind have the same words before their step, the same first metric, and as many steps
- * to come; bytes used. */
-static size_t kind_of(char kind[2 * NAME_BYTES + LEAD_MAX], const char *line,
-                      const struct place *at, const struct field *f)
+/* Lines of one kind have the same words before their step, the same first metric, as many steps to
+ * come, and one rank. */
+static uint64_t kind_of(const struct console *c, const char *line, const struct place *at,
+                        const struct field *f)
 {
-    size_t n = 0, k = f->n < NAME_BYTES ? f->n : NAME_BYTES;
+    char lead[LEAD_MAX];
+    size_t n = 0;
     for (size_t i = 0; i < at->lead && i < LEAD_MAX; i++)
         if (isalpha((unsigned char)line[i]))
-            kind[n++] = line[i];
-    kind[n++] = '|';
-    memcpy(kind + n, f->name, k);
-    memcpy(kind + n + k, &at->steps, sizeof at->steps);
-    return n + k + sizeof at->steps;
+            lead[n++] = line[i];
+    uint64_t kind = hash64(f->name, f->n, hash64(lead, n, (uint64_t)at->steps));
+    return is_other_rank(c) ? hash64(c->rank, strlen(c->rank), kind) : kind;
 }
 
-/* A line of the kind that came furthest has a lower step: a run that was started again from a
- * checkpoint, where its script has printed something in between.  Ranks that lag behind do not, and
- * evaluations have other lines. */
+/* Where a script was started again it has printed something in between: then the first step tells.
+ * Ranks that lag behind do not go back, and evaluations have other lines. */
 static void note_restart(struct console *c, struct foreign_out *out, const char *line,
                          const struct place *at, const struct field *f)
 {
-    char kind[2 * NAME_BYTES + LEAD_MAX];
-    size_t n = kind_of(kind, line, at, f);
-    int64_t last;
-    if (c->has_text && map_get(&c->steps, kind, n, &last) && last == c->top && c->step < last) {
+    int is_further = !c->restart.has_top || c->step > c->restart.top;
+    if (text_restart_at(&c->restart, kind_of(c, line, at, f), c->step, c->has_text)) {
         record_bool(foreign_begin(out, "head", c->step, time_of(line)), "resume", 1);
         foreign_end(out);
-        map_release(&c->steps);
-        c->top = c->step;
-        c->has_text = 0;
+        is_further = 1;
     }
-    if (c->step > c->top) {
-        c->top = c->step;
+    if (is_further)
         c->has_text = 0;
-    }
-    if (c->steps.n == KINDS_MAX) /* words that differ in each line tell nothing */
-        map_release(&c->steps);
-    if (map_set(&c->steps, kind, n, c->step) < 0)
-        foreign_no_memory(out);
 }
 
 static void take_line(struct console *c, struct foreign_out *out, const char *p, size_t n)
@@ -589,6 +604,7 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
     struct field f[FIELDS_MAX];
     struct place at;
     plain(line, p, n);
+    find_rank(c, line);
     if (take_validation(out, line))
         return;
     const char *rest = find_step(line, &at);
@@ -596,13 +612,13 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
     if (k > 0) {
         take_place(c, out, &at);
         note_restart(c, out, line, &at, f);
-        deliver(out, f, k, c->step, time_of(line));
+        deliver(c, out, f, k, c->step, time_of(line));
         return;
     }
     for (size_t i = 0; !rest && i < DS_LEN(sentences); i++)
         if (begins(line, sentences[i]) && line[strlen(sentences[i])] &&
             strchr(" :=", line[strlen(sentences[i])]) && (k = fields_of(line, f)) > 0) {
-            deliver(out, f, k, c->step, time_of(line));
+            deliver(c, out, f, k, c->step, time_of(line));
             return;
         }
     c->has_text |= *skip_blanks(line) != '\0';
@@ -681,11 +697,6 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     return sure >= 2 ? 55 : 0;
 }
 
-static void release(void *state)
-{
-    map_release(&((struct console *)state)->steps);
-}
-
 const struct foreign_format foreign_console = {
     .name = "console",
     .title = "training output",
@@ -694,6 +705,5 @@ const struct foreign_format foreign_console = {
     .recognise = recognise,
     .state_size = sizeof(struct console),
     .take = take,
-    .release = release,
     .has_preamble = 1,
 };

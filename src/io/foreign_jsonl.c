@@ -95,7 +95,8 @@ static void release(void *state)
 const struct foreign_format foreign_jsonl = {
     .name = "jsonl",
     .title = "JSON lines",
-    .help = "one object of metrics per line; step and time by name, nested names joined by dots",
+    .help = "one object of metrics per line; step and time by name, nested names joined by dots; "
+            "what other ranks logged is called loss.rank1",
     .recognise = recognise_lines,
     .state_size = sizeof(struct jsonl),
     .take = take_lines,

@@ -2,6 +2,7 @@
 #include "io/foreign_object.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -47,10 +48,26 @@ static void add_entry(struct foreign_object *o, int is_vector, int rank)
     str_add_bytes(&o->names, str_text(&o->path), o->path.len);
 }
 
+/* How good a key is for the process that wrote its object: 0 not at all. */
+static int process_place(const char *name, size_t n)
+{
+    static const char *const names[] = {"rank", "global_rank", "process_index", "local_rank"};
+    for (size_t i = 0; i < DS_LEN(names); i++)
+        if (text_same(name, n, names[i]))
+            return (int)(DS_LEN(names) - i);
+    return 0;
+}
+
 /* A number at the current path: the object's step or time, or an entry. */
 static void take_number(struct foreign_object *o, int is_top, double v)
 {
     int64_t step;
+    if (is_top && o->key.process > o->process_place && text_step(v, &step)) {
+        o->process_place = o->key.process;
+        o->process = v;
+        str_reset(&o->process_name);
+        str_add_bytes(&o->process_name, str_text(&o->path), o->path.len);
+    }
     int rank = is_top ? o->key.rank : 0;
     if (rank > 0 && rank == text_step_rank("epoch", 5)) {
         o->epoch = v;
@@ -99,11 +116,12 @@ static enum json_token take_array(struct foreign_object *o, struct json_scan *s)
         return t;
     size_t n = o->values - before;
     o->entry[o->entries - 1].count = n;
-    if (!is_vector || n == 0 || n > LAYERS_MAX) {
+    if (!is_vector || n == 0) {
         o->entries--;
-        o->values = before;
         o->names.len = names;
     }
+    if (!is_vector || n > LAYERS_MAX)
+        o->values = before;
     return t;
 }
 
@@ -137,6 +155,7 @@ static void know_key(struct foreign_object *o, const struct json_scan *s, size_t
     o->key.rank = (unsigned char)text_step_rank(str_text(&o->path), o->path.len);
     o->key.is_time = (unsigned char)text_is_time(str_text(&o->path), o->path.len);
     o->key.is_config = (unsigned char)foreign_object_is_config(s);
+    o->key.process = (unsigned char)process_place(str_text(&o->path), o->path.len);
     if (k && s->n <= sizeof k->raw) {
         o->key.n = (unsigned char)s->n;
         memcpy(o->key.raw, s->text, s->n);
@@ -195,6 +214,25 @@ static const char *name_of(const struct foreign_object *o, const struct object_e
     return str_text(&o->names) + x->name;
 }
 
+/* Of an entry, with the process where it is not the first one: "loss.rank1". */
+static const char *full_name(struct foreign_object *o, const struct object_entry *x, size_t *n)
+{
+    if (!isfinite(o->process) || o->process == o->first_process) {
+        *n = x->n;
+        return name_of(o, x);
+    }
+    str_reset(&o->path);
+    str_add_bytes(&o->path, name_of(o, x), x->n);
+    str_addf(&o->path, ".%s%.0f", str_text(&o->process_name), o->process);
+    *n = o->path.len;
+    return str_text(&o->path);
+}
+
+static int is_process(const struct foreign_object *o, const struct object_entry *x)
+{
+    return x->n == o->process_name.len && memcmp(name_of(o, x), o->process_name.p, x->n) == 0;
+}
+
 static int is_per_layer(const char *name, size_t n)
 {
     for (const struct run_metric *m = run_metrics; m->name; m++)
@@ -203,27 +241,51 @@ static int is_per_layer(const char *name, size_t n)
     return 0;
 }
 
+static int is_of_layers(const struct foreign_object *o, const struct object_entry *x)
+{
+    return x->is_vector && (int64_t)x->count == o->layers;
+}
+
 /* Vectors are values per layer when one of them has the name of such a metric, or their length is
  * the number of layers. */
 static void deliver_layers(struct foreign_object *o, struct foreign_out *out)
 {
     struct record *r = NULL;
     for (size_t i = 0; i < o->entries && o->layers == 0; i++)
-        if (o->entry[i].is_vector && is_per_layer(name_of(o, &o->entry[i]), o->entry[i].n))
+        if (o->entry[i].is_vector && o->entry[i].count <= LAYERS_MAX &&
+            is_per_layer(name_of(o, &o->entry[i]), o->entry[i].n))
             o->layers = (int64_t)o->entry[i].count;
     for (size_t i = 0; i < o->entries && o->layers > 0; i++) {
         const struct object_entry *x = &o->entry[i];
         char name[64];
-        if (!x->is_vector || (int64_t)x->count != o->layers || x->n >= sizeof name ||
-            utf8_valid(name_of(o, x), x->n) < x->n)
+        size_t n;
+        const char *full = full_name(o, x, &n);
+        if (!is_of_layers(o, x) || n >= sizeof name || utf8_valid(full, n) < n)
             continue;
-        memcpy(name, name_of(o, x), x->n);
-        name[x->n] = '\0';
+        memcpy(name, full, n);
+        name[n] = '\0';
         r = r ? r : foreign_begin(out, "layer", o->step, o->time);
         record_nums(r, name, o->value + x->first, x->count);
     }
     if (r)
         foreign_end(out);
+}
+
+/* Says once which arrays are passed over. */
+static void report_arrays(struct foreign_object *o, struct foreign_out *out)
+{
+    char text[160 + FOREIGN_NAME_MAX];
+    for (size_t i = 0; i < o->entries && !o->is_reported; i++) {
+        const struct object_entry *x = &o->entry[i];
+        if (!x->is_vector || is_of_layers(o, x) || x->n > FOREIGN_NAME_MAX ||
+            utf8_valid(name_of(o, x), x->n) < x->n)
+            continue;
+        snprintf(text, sizeof text,
+                 "arrays that do not hold one number per layer are not shown: %.*s (%zu numbers)",
+                 (int)x->n, name_of(o, x), x->count);
+        foreign_event(out, o->step, none, "info", "arrays", text);
+        o->is_reported = 1;
+    }
 }
 
 /* Has the first epoch several objects, each with the same name?  Then it is no step.  Objects that
@@ -245,6 +307,17 @@ static int is_repeated(struct foreign_object *o)
     return 0;
 }
 
+/* Objects of one kind have the same names, of one process. */
+static void note_restart(struct foreign_object *o, struct foreign_out *out)
+{
+    uint64_t kind = hash64(str_text(&o->names), o->names.len, 0);
+    kind = hash64(&o->process, sizeof o->process, kind);
+    if (text_restart_at(&o->restart, kind, o->step, 0)) {
+        record_bool(foreign_begin(out, "head", o->step - 1, o->time), "resume", 1);
+        foreign_end(out);
+    }
+}
+
 static void deliver(struct foreign_object *o, struct foreign_out *out)
 {
     int vectors = 0, is_epoch = o->rank == text_step_rank("epoch", 5);
@@ -258,21 +331,30 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
         o->step = is_epoch ? o->own_step : text_epochs_step(&o->epochs, o->epoch, o->own_step);
         o->has_step = 1;
         o->best = o->rank > o->best ? o->rank : o->best;
+        note_restart(o, out);
     } else if (!o->has_step) {
         o->step = o->objects + o->first;
+    }
+    if (isfinite(o->process) && !o->has_process) {
+        o->has_process = 1;
+        o->first_process = o->process;
     }
     for (int pass = 0; pass < 2; pass++) /* "tokens" is an axis of the others: it goes first */
         for (size_t i = 0; i < o->entries; i++) {
             const struct object_entry *x = &o->entry[i];
-            const char *name = name_of(o, x);
-            int is_tokens = x->n == 6 && memcmp(name, "tokens", 6) == 0;
+            size_t n;
+            const char *name = full_name(o, x, &n);
+            int is_tokens = n == 6 && memcmp(name, "tokens", 6) == 0;
             vectors |= x->is_vector;
-            if (x->is_vector || is_tokens == pass || (is_step && x->rank == o->rank))
+            if (x->is_vector || is_tokens == pass || (is_step && x->rank == o->rank) ||
+                (name != name_of(o, x) && is_process(o, x)))
                 continue;
-            foreign_point(out, name, x->n, o->step, o->time, o->value[x->first]);
+            foreign_point(out, name, n, o->step, o->time, o->value[x->first]);
         }
-    if (vectors)
+    if (vectors) {
         deliver_layers(o, out);
+        report_arrays(o, out);
+    }
 }
 
 enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *s,
@@ -280,11 +362,11 @@ enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *
 {
     o->entries = o->values = 0;
     str_reset(&o->names);
-    o->rank = o->is_timed = 0;
+    o->rank = o->is_timed = o->process_place = 0;
     o->texts = 0;
-    o->time = o->epoch = none;
+    o->time = o->epoch = o->process = none;
     enum json_token t = collect(o, s, out);
-    o->is_failed |= o->names.failed | o->path.failed;
+    o->is_failed |= o->names.failed | o->path.failed | o->process_name.failed;
     if (t == JSON_SCAN_CLOSE && !o->is_failed) {
         if (o->entries > 0)
             deliver(o, out);
@@ -384,6 +466,7 @@ void foreign_object_release(struct foreign_object *o)
     mem_free(o->value);
     str_release(&o->names);
     str_release(&o->path);
+    str_release(&o->process_name);
     map_release(&o->seen);
 }
 

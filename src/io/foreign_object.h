@@ -13,7 +13,7 @@
 enum { OBJECT_KEYS = 64 };
 struct object_key {
     char raw[46]; /* as it is written, escapes included */
-    unsigned char n, rank, is_time, is_config;
+    unsigned char n, rank, process, is_time, is_config;
 };
 
 /* Zero-initialise; lives as long as the file's state. */
@@ -43,6 +43,12 @@ struct foreign_object {
     struct map seen; /* names in the first epoch, while it is not known whether it is a step */
     int64_t first;   /* epoch; objects are counted from it where it is no step */
     int is_later;    /* after it */
+    struct text_restart restart;
+    /* objects of several processes: those of others than the first have names of their own */
+    struct str process_name;
+    double process, first_process; /* of the object, NaN none; of the first */
+    int process_place, has_process;
+    int is_reported; /* that arrays are left out */
 };
 
 /* After JSON_SCAN_OBJECT of an object at `depth`: reads it to its end and delivers what it holds.

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/compiler.h"
+#include "base/hash.h"
 
 int text_next(struct text_lines *t, struct foreign_out *out, const struct foreign_bytes *b,
               size_t *at, const char **line, size_t *n)
@@ -117,6 +118,39 @@ int64_t text_epochs_step(struct text_epochs *t, double epoch, int64_t step)
     if (!text_step(round(before), &t->before) || !text_step(before + (double)step, &t->sum))
         t->before = 0;
     return t->sum = t->before + step;
+}
+
+static struct text_kind *kind_at(struct text_restart *t, uint64_t kind, int64_t step)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->of[i].kind == kind)
+            return &t->of[i];
+    if (t->n == DS_LEN(t->of)) /* names that differ all the time tell nothing */
+        t->n = 0;
+    t->of[t->n] = (struct text_kind){.kind = kind, .top = step, .last = step};
+    return &t->of[t->n++];
+}
+
+int text_restart_at(struct text_restart *t, uint64_t kind, int64_t step, int is_sure)
+{
+    struct text_kind *x = kind_at(t, kind, step);
+    uint64_t bit = hash64(&step, sizeof step, kind) % (64 * DS_LEN(t->seen));
+    int is_again = t->seen[bit / 64] >> bit % 64 & 1;
+    int is_furthest = t->has_top && x->top == t->top && step < x->top;
+    if (is_furthest && ((is_sure && x->last == x->top) ||
+                        (is_again && x->is_again && x->last < step && x->last < x->top))) {
+        *t = (struct text_restart){0};
+        x = kind_at(t, kind, step);
+        is_again = 0;
+    }
+    int is_restart = !t->has_top && is_furthest;
+    t->seen[bit / 64] |= (uint64_t)1 << bit % 64;
+    x->last = step;
+    x->is_again = is_again;
+    x->top = step > x->top ? step : x->top;
+    t->top = !t->has_top || step > t->top ? step : t->top;
+    t->has_top = 1;
+    return is_restart;
 }
 
 int text_time(double value, double *seconds)

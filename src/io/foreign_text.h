@@ -32,6 +32,25 @@ struct text_epochs {
 /* The step in the whole run.  epoch: NaN where the line does not say it. */
 int64_t text_epochs_step(struct text_epochs *t, double epoch, int64_t step);
 int text_is_time(const char *name, size_t n);
+
+/* Finds where a run was started again from an earlier step into the same log.  Lines or objects of
+ * one kind have the same names.  Zero-initialise. */
+struct text_restart {
+    struct text_kind {
+        uint64_t kind;
+        int64_t top, last; /* highest and newest step */
+        int is_again;      /* the newest had been there before */
+    } of[16];
+    size_t n;
+    int64_t top; /* of all kinds */
+    int has_top;
+    uint64_t seen[256]; /* bits by hash: which steps of which kind there were */
+};
+/* 1: what follows, this step included, replaces what was logged of these steps before.  That is so
+ * when the kind that came furthest goes through earlier steps once more: two in order, both short
+ * of where it was.  Ranks that lag by one step do not, nor do results of checkpoints in any order.
+ * is_sure: the first such step tells already. */
+int text_restart_at(struct text_restart *t, uint64_t kind, int64_t step, int is_sure);
 /* 1 and Unix seconds, when the value is a point in time: seconds, or milli-, micro- or nanoseconds
  * by their size.  Small numbers are durations. */
 int text_time(double value, double *seconds);

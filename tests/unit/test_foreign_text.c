@@ -470,8 +470,9 @@ T(a_comma_is_not_decimal_next_to_points)
 
 T(a_quote_inside_of_a_cell_is_a_character)
 {
-    struct runview *v = open_text("inch.csv", "step,loss,note\n1,2.0,5\" pipe\n2,1.5,x\n"
-                                              "3,1.25,6\" pipe\n4,1,\"a\nb\"\n5,0.5, \"c\"\"\n\"\n");
+    struct runview *v =
+        open_text("inch.csv", "step,loss,note\n1,2.0,5\" pipe\n2,1.5,x\n"
+                              "3,1.25,6\" pipe\n4,1,\"a\nb\"\n5,0.5, \"c\"\"\n\"\n");
     t_eq(series(v, "loss")->n, 5);
     point(v, "loss", 1, 2, 1.5);
     point(v, "loss", 4, 5, 0.5);
@@ -724,9 +725,10 @@ T(a_run_that_was_started_again_supersedes_its_later_steps)
                   "[rank0] step 10 loss 3\n[rank1] step 9 loss 4\n[rank0] step 11 loss 2\n"
                   "saving\n[eval] step 5: acc: 0.5\nstep 12 loss 1\n[rank1] step 10 loss 5\n");
     t_eq(v->step, 12);
-    point(v, "loss", 0, 9, 4);
-    point(v, "loss", 1, 10, 5);
-    point(v, "loss", 3, 12, 1);
+    point(v, "loss", 0, 10, 3);
+    point(v, "loss", 2, 12, 1);
+    point(v, "loss.rank1", 0, 9, 4);
+    point(v, "loss.rank1", 1, 10, 5);
     point(v, "acc", 0, 5, 0.5);
     runview_free(v);
     v = open_text("evals.log",
@@ -736,6 +738,91 @@ T(a_run_that_was_started_again_supersedes_its_later_steps)
     t_eq(v->step, 40);
     point(v, "loss", 2, 10, 3);
     point(v, "loss", 5, 40, 0.5);
+    runview_free(v);
+}
+
+/* The newest point that counts. */
+static void newest(const struct runview *v, const char *name, int64_t step, double value)
+{
+    const struct series *s = series(v, name);
+    size_t i = s->n;
+    while (i > 0 && s->is_old[i - 1])
+        i--;
+    t_true(i > 0);
+    t_eq(s->step[i - 1], step);
+    t_near(s->value[i - 1], value, 1e-12);
+}
+
+T(earlier_steps_once_more_are_those_of_a_run_started_again)
+{
+    static const char first[] = "{\"step\":10,\"loss\":5}\n{\"step\":20,\"loss\":4}\n"
+                                "{\"step\":20,\"val\":9}\n{\"step\":30,\"loss\":3}\n"
+                                "{\"step\":40,\"loss\":2}\n{\"step\":40,\"val\":8}\n";
+    char text[1000];
+    snprintf(text, sizeof text, "%s{\"step\":20,\"loss\":4.5}\n{\"step\":30,\"loss\":3.5}\n",
+             first);
+    struct runview *v = open_text("started.jsonl", text);
+    newest(v, "loss", 30, 3.5);
+    newest(v, "val", 20, 9);
+    t_eq(v->step, 30);
+    runview_free(v);
+    v = open_text("started.log", "step 10: loss 5\nstep 20: loss 4\nstep 30: loss 3\n"
+                                 "step 40: loss 2\nstep 10: loss 5.5\nstep 20: loss 4.5\n");
+    newest(v, "loss", 20, 4.5);
+    runview_free(v);
+    /* no run goes back here: checkpoints in the order of their names, a rank that lags by a step,
+     * evaluations that count for themselves */
+    v = open_text("names.jsonl", "{\"step\":1000,\"acc\":1}\n{\"step\":10000,\"acc\":4}\n"
+                                 "{\"step\":2000,\"acc\":2}\n{\"step\":3000,\"acc\":3}\n");
+    newest(v, "acc", 10000, 4);
+    runview_free(v);
+    snprintf(text, sizeof text, "%s{\"step\":30,\"loss\":7}\n{\"step\":40,\"loss\":6}\n", first);
+    v = open_text("lag.jsonl", text);
+    newest(v, "loss", 40, 6);
+    t_eq(series(v, "loss")->n, 6);
+    t_eq(series(v, "loss")->is_old[4] + series(v, "loss")->is_old[5], 0);
+    runview_free(v);
+    snprintf(text, sizeof text,
+             "%s{\"step\":1,\"eval\":7}\n{\"step\":2,\"eval\":7}\n{\"step\":3,\"eval\":7}\n"
+             "{\"step\":1,\"eval\":6}\n{\"step\":2,\"eval\":6}\n",
+             first);
+    v = open_text("counts.jsonl", text);
+    newest(v, "loss", 40, 2);
+    runview_free(v);
+}
+
+T(lines_of_other_ranks_have_names_of_their_own)
+{
+    struct runview *v = open_text(
+        "ranks.jsonl", "{\"step\":1,\"rank\":0,\"loss\":4}\n{\"step\":1,\"rank\":1,\"loss\":5}\n"
+                       "{\"step\":2,\"rank\":1,\"loss\":3}\n{\"step\":2,\"rank\":0,\"loss\":2}\n");
+    newest(v, "loss", 2, 2);
+    newest(v, "loss.rank1", 2, 3);
+    t_eq(series(v, "loss")->n, 2);
+    t_eq(v->n_series, 3);
+    runview_free(v);
+    v = open_text("lora.jsonl",
+                  "{\"step\":1,\"rank\":8,\"loss\":4}\n{\"step\":2,\"rank\":8,\"loss\":3}\n");
+    newest(v, "loss", 2, 3);
+    newest(v, "rank", 2, 8);
+    runview_free(v);
+    v = open_text("ranks.log", "[default0]:step 1: loss 4\n[default1]:step 1: loss 5\n"
+                               "[default1]:step 2: loss 3\n[default0]:step 2: loss 2\n");
+    newest(v, "loss", 2, 2);
+    newest(v, "loss.rank1", 2, 3);
+    runview_free(v);
+}
+
+T(arrays_that_are_not_per_layer_are_named)
+{
+    struct runview *v = open_text(
+        "arrays.jsonl",
+        "{\"step\":1,\"loss\":4,\"gate_ratio\":[0.5,0.25],\"bins\":[1,2,3],\"tags\":[\"a\"]}\n"
+        "{\"step\":2,\"loss\":3,\"gate_ratio\":[0.5,0.25],\"bins\":[1,2,3]}\n");
+    t_eq(v->n_events, 1);
+    t_str(v->event[0].text,
+          "arrays that do not hold one number per layer are not shown: bins (3 numbers)");
+    t_true(runview_layer(v, "gate_ratio") != NULL);
     runview_free(v);
 }
 
@@ -781,9 +868,8 @@ T(times_and_units_are_no_part_of_the_next_name)
 
 T(fields_in_brackets_and_results_with_a_colon_are_read)
 {
-    struct runview *v =
-        open_text("brackets.log", "[step 1/100] [loss 2.5] [lr 0.5] [12:00:01]\n"
-                                  "Validation loss: 2.25\nval lossless: 3\n");
+    struct runview *v = open_text("brackets.log", "[step 1/100] [loss 2.5] [lr 0.5] [12:00:01]\n"
+                                                  "Validation loss: 2.25\nval lossless: 3\n");
     point(v, "loss", 0, 1, 2.5);
     point(v, "lr", 0, 1, 0.5);
     point(v, "Validation loss", 0, 1, 2.25);
