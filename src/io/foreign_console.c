@@ -1,31 +1,21 @@
-/* What training scripts print: "iter 100: loss 2.1, time 30.2ms", "step 1/100 | loss 2.1 | ...",
- * "s:10 trl:4.5", and how others write the same.  A line counts when it begins with its step (a word
- * of `leads` and a number) or is one of `sentences`; its fields are names with numbers.  Everything
- * else that a terminal shows is passed over: settings, warnings, progress bars, colours. */
+/* What training scripts print: "iter 100: loss 2.1, time 30.2ms", "Epoch: [0][10/500] Loss 2.1",
+ * progress bars with metrics, dictionaries of the Hugging Face Trainer, and how others write the
+ * same.  A line counts when it says where it is in the run (io/foreign_place.h), belongs to a block
+ * whose first line did, or is one of `sentences`; its fields are names with numbers.  Everything
+ * else that a terminal shows is passed over: warnings, bars without metrics, colours. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/decimal.h"
+#include "base/compiler.h"
 #include "base/hash.h"
 #include "io/foreign.h"
+#include "io/foreign_fields.h"
+#include "io/foreign_place.h"
 #include "io/foreign_text.h"
 
-enum {
-    LINE_BYTES_MAX = 4096, /* longer lines are not metrics */
-    LEAD_MAX = 96,         /* bytes before the step: a date, a rank, the name of a logger */
-    NAME_BYTES = 64,
-    FIELDS_MAX = 64
-};
-
-/* Where a line is in the run, as it says itself. */
-struct place {
-    int64_t step, steps;   /* of how many, 0 = not said */
-    int64_t epoch, epochs; /* -1 and 0 = not said */
-    int weight;            /* of its lead */
-    size_t lead;           /* where that is in the line */
-};
+enum { LINE_BYTES_MAX = 4096 }; /* longer lines are not metrics */
 
 struct console {
     struct text_lines lines;
@@ -35,52 +25,22 @@ struct console {
     int64_t before; /* steps of the epochs before, where steps are counted anew in each */
     int64_t first;  /* epoch of all */
     int is_per_epoch;
+    struct place heading; /* "Epoch 2/3" on a line of its own; its epochs and epoch */
+    int has_heading;
+    struct place block; /* of the lines that follow */
+    double block_time;
+    int is_block, has_block;
+    /* dictionaries without a step are counted by the first name of the first, unless the Trainer
+     * has said how many steps its epochs have */
+    char counted[FIELD_NAME_BYTES + 1];
+    int64_t dicts;
+    double trainer_steps, trainer_epochs;
+    uint64_t logged[2][16]; /* bits by hash: names in lines with a count of batches, with a step */
     struct text_restart restart;
     int has_text;                  /* other text came after the line with the highest step */
+    const char *set;               /* of the line: before its names */
     char rank[16], first_rank[16]; /* "rank1" of "[rank1]:", of the line; of the first */
 };
-
-/* The words before the step.  weight: how sure a line with it is of this format. */
-static const struct lead {
-    const char *word;
-    int weight;
-} leads[] = {
-    {"iteration", 3}, {"iter", 3}, {"global_step", 3}, {"global step", 3}, {"step", 3}, {"s", 2},
-};
-
-/* Fields as they are printed and what they are called here, NULL: nothing; the first that fits.
- * unit: after the number, NULL any. */
-static const struct rename {
-    const char *name, *unit, *metric;
-    double times, per; /* value * times / per */
-} renames[] = {
-    // clang-format off
-    {"time", "ms", "step_ms", 1, 1},      {"time", "s", "step_ms", 1000, 1},
-    {"iter time", "ms", "step_ms", 1, 1}, {"iter time", "s", "step_ms", 1000, 1},
-    {"dt", "ms", "step_ms", 1, 1},        {"dt", "s", "step_ms", 1000, 1},
-    {"", "ms", "step_ms", 1, 1},
-    {"elapsed time per iteration (ms)", NULL, "step_ms", 1, 1},
-    {"mfu", "%", "mfu", 1, 100},         {"", "% mfu", "mfu", 1, 100},
-    {"", "% bf16 mfu", "mfu", 1, 100},   {"", "% fp16 mfu", "mfu", 1, 100}, {"", "% fp32 mfu", "mfu", 1, 100},
-    {"", "tok/s", "tok/s", 1, 1},         {"", "tokens/s", "tok/s", 1, 1},    {"", "tok/sec", "tok/s", 1, 1},
-    {"loss train", NULL, "train loss", 1, 1},
-    {"val", NULL, "val loss", 1, 1}, /* of "loss train: 2.1, val: 2.2" */
-    {"remaining time", NULL, NULL, 1, 1}, {"eta", NULL, NULL, 1, 1},
-    // clang-format on
-};
-
-/* Without ":" or "=" only these are names, or every remark would be a metric. */
-static const char *const known[] = {
-    "loss",       "train loss", "val loss",   "valid loss",    "eval loss",     "test loss",
-    "norm",       "lr",         "grad norm",  "time",          "mfu",           "dt",
-    "acc",        "ppl",        "tok/s",      "train_loss",    "val_loss",      "val time",
-    "throughput", "accuracy",   "perplexity", "learning rate", "learning_rate", "grad_norm",
-};
-
-/* Words after a number that are no part of the name that follows. */
-static const char *const units[] = {"ms",      "s",        "sec",        "%",    "tok/s",
-                                    "tok/sec", "tokens/s", "tokens/sec", "it/s", "s/it",
-                                    "gb",      "gib",      "mb",         "mib"};
 
 /* Lines without a step of their own: they belong to the newest one. */
 static const char *const sentences[] = {"val loss", "validation loss", "train loss", "test loss"};
@@ -115,98 +75,7 @@ static size_t plain(char out[LINE_BYTES_MAX], const char *p, size_t n)
     return k;
 }
 
-static int is_letter(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
-static const char *skip_blanks(const char *p)
-{
-    return p + strspn(p, " \t");
-}
-
-static int begins(const char *p, const char *word)
-{
-    for (; *word; p++, word++)
-        if (tolower((unsigned char)*p) != *word)
-            return 0;
-    return 1;
-}
-
-static const char digits[] = "0123456789";
-
-/* A number without a sign at p, with "12,500" for thousands, and what follows its point when
- * has_fraction; bytes used. */
-static size_t unsigned_at(const char *p, int has_fraction, double *v)
-{
-    char text[64];
-    size_t n = strspn(p, digits), k = n, more;
-    if (n == 0 || n > 3)
-        return n > 0 && decimal_read(p, n, '.', v) == n ? n : 0;
-    memcpy(text, p, n);
-    for (; p[n] == ',' && strspn(p + n + 1, digits) == 3 && k < 24; n += 4, k += 3)
-        memcpy(text + k, p + n + 1, 3);
-    more = has_fraction && k < n && p[n] == '.' ? 1 + strspn(p + n + 1, digits) : 0;
-    if (more > sizeof text - k)
-        return 0;
-    memcpy(text + k, p + n, more);
-    return decimal_read(text, k + more, '.', v) == k + more ? n + more : 0;
-}
-
-/* A time of day or a duration at p: "12:30", "1:02:03.5", "2m30s"; bytes used. */
-static size_t clock_at(const char *line, const char *p)
-{
-    int is_inside = p > line && (is_letter(p[-1]) || p[-1] == '@');
-    size_t n = is_inside ? 0 : strspn(p, digits);
-    int parts = n > 0;
-    for (; parts && p[n] && strchr(":dhms", p[n]) && isdigit((unsigned char)p[n + 1]); parts++)
-        n += 1 + strspn(p + n + 1, digits);
-    if (parts < 2)
-        return 0;
-    n += p[n] == '.' ? 1 + strspn(p + n + 1, digits) : p[n] && strchr("hms", p[n]) ? 1 : 0;
-    return is_letter(p[n]) && p[n] != 'Z' ? 0 : n;
-}
-
-/* "Z", "+00:00", "-0400", "+02" right after a time of day: bytes. */
-static size_t zone_at(const char *p)
-{
-    size_t n = 3;
-    if (*p == 'Z')
-        return 1;
-    if ((*p != '+' && *p != '-') || strspn(p + 1, digits) < 2)
-        return 0;
-    n += p[n] == ':';
-    return strspn(p + n, digits) == 2 ? n + 2 : 3;
-}
-
-/* ---- the step ---- */
-
-/* "step 10", "step:10/500", "iteration    10/  1000 |", "s:10": what follows it, or NULL. */
-static const char *step_at(const char *p, const char *word, int64_t *step, int64_t *steps)
-{
-    double v, all = 0;
-    size_t n;
-    if (!begins(p, word))
-        return NULL;
-    p += strlen(word);
-    if (*p != ' ' && *p != ':' && *p != '=' && *p != '[' && *p != '#')
-        return NULL;
-    p += strspn(p, " :=[#\t");
-    if ((n = unsigned_at(p, 0, &v)) == 0)
-        return NULL;
-    p += n;
-    if (*skip_blanks(p) == '/') {
-        const char *q = skip_blanks(skip_blanks(p) + 1);
-        n = unsigned_at(q, 0, &all);
-        p = n ? q + n : p;
-    }
-    if (*p && !strchr(" :,|]\t)", *p))
-        return NULL;
-    if (!text_step(v, step))
-        return NULL;
-    *steps = all >= v && text_step(all, steps) ? *steps : 0;
-    return p + strspn(p, " :,|])\t");
-}
+/* ---- ranks ---- */
 
 /* "[rank1]:" and torchrun's "[default1]:" before a line, as "rank1". */
 static void find_rank(struct console *c, const char *line)
@@ -216,7 +85,7 @@ static void find_rank(struct console *c, const char *line)
     c->rank[0] = '\0';
     for (size_t i = 0; *p == '[' && i < DS_LEN(words); i++) {
         size_t k = begins(p + 1, words[i]) ? 1 + strlen(words[i]) : 0;
-        size_t n = k ? strspn(p + k, digits) : 0;
+        size_t n = k ? strspn(p + k, "0123456789") : 0;
         if (n > 0 && n < 8 && p[k + n] == ']')
             snprintf(c->rank, sizeof c->rank, "rank%.*s", (int)n, p + k);
     }
@@ -230,203 +99,15 @@ static int is_other_rank(const struct console *c)
     return c->rank[0] && strcmp(c->rank, c->first_rank) != 0;
 }
 
-/* The step that the line begins with, after a date, a rank or an epoch; NULL when it has none. */
-static const char *find_step(const char *line, struct place *at)
-{
-    *at = (struct place){.epoch = -1};
-    for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
-        if (p > line && is_letter(p[-1]))
-            continue;
-        (void)step_at(p, "epoch", &at->epoch, &at->epochs);
-        for (size_t i = 0; i < DS_LEN(leads); i++) {
-            const char *rest = step_at(p, leads[i].word, &at->step, &at->steps);
-            if (!rest || (leads[i].word[1] == '\0' && p != line))
-                continue;
-            at->weight = leads[i].weight;
-            at->lead = (size_t)(p - line);
-            /* "iter 100 step 25": the first of both counts all, the second is passed over */
-            int64_t other, others;
-            const char *second = step_at(rest, "step", &other, &others);
-            return second ? second : rest;
-        }
-    }
-    return NULL;
-}
-
-/* ---- fields ---- */
-
-struct field {
-    const char *name;
-    size_t n;
-    double value;
-};
-
-static const char stops[] = "|,;";
-
-/* "nan" and "inf" as they are printed, also before a unit; bytes used. */
-static size_t word_number(const char *p, double *v)
-{
-    size_t sign = *p == '-' || *p == '+';
-    int is_nan = begins(p + sign, "nan");
-    if (!is_nan && !begins(p + sign, "inf"))
-        return 0;
-    size_t n = sign + (begins(p + sign, "infinity") ? 8 : 3);
-    if (is_letter(p[n]) && !begins(p + n, "ms") && !begins(p + n, "s"))
-        return 0;
-    *v = is_nan ? (double)NAN : *p == '-' ? -HUGE_VAL : HUGE_VAL;
-    return n;
-}
-
-/* Is p after "12:" of a time of day?  "top5:" and "acc@1:" are names. */
-static int is_in_clock(const char *line, const char *p)
-{
-    const char *q = p - 1;
-    while (q > line && isdigit((unsigned char)q[-1]))
-        q--;
-    if (q == p - 1 || *q == ':')
-        return 0;
-    int is_name = q > line && (is_letter(q[-1]) || q[-1] == '@');
-    return !is_name || (q[-1] == 'T' && q - 1 > line && isdigit((unsigned char)q[-2]));
-}
-
-/* A number at p, with "5,123" for thousands; bytes used, 0 when p is a part of something else. */
-static size_t number_at(const char *line, const char *p, double *v)
-{
-    if (p > line &&
-        (is_letter(p[-1]) || strchr(".-+/@", p[-1]) || (p[-1] == ':' && is_in_clock(line, p))))
-        return 0;
-    if (isdigit((unsigned char)*p) && clock_at(line, p))
-        return 0;
-    size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
-                                                               : word_number(p, v);
-    size_t sign = *p == '-' || *p == '+';
-    if (n > sign && n == sign + strspn(p + sign, digits)) {
-        n = unsigned_at(p + sign, 1, v);
-        n += n > 0 ? sign : 0;
-        *v = *p == '-' ? -*v : *v;
-    }
-    /* a date, a version, a path, "1.#INF" */
-    return n > 0 && strchr(":/_-.#", p[n]) && p[n] && p[n + 1] && !isspace((unsigned char)p[n + 1])
-               ? 0
-               : n;
-}
-
-/* "1.2M", "1.3B": the letter after a number; bytes used. */
-static size_t scale_at(const char *p, double *v)
-{
-    static const struct {
-        char letter;
-        double times;
-    } scale[] = {{'k', 1e3}, {'K', 1e3}, {'M', 1e6}, {'G', 1e9}, {'B', 1e9}, {'T', 1e12}};
-    for (size_t i = 0; i < DS_LEN(scale); i++)
-        if (*p == scale[i].letter && !is_letter(p[1]) && p[1] != '/') {
-            *v *= scale[i].times;
-            return 1;
-        }
-    return 0;
-}
-
-/* The unit at p, which a name may follow; bytes used. */
-static size_t unit_at(const char *p)
-{
-    size_t blanks = strspn(p, " \t");
-    for (size_t i = 0; blanks > 0 && i < DS_LEN(units); i++) {
-        size_t n = strlen(units[i]);
-        if (begins(p + blanks, units[i]) && (!p[blanks + n] || strchr(" \t|,;()", p[blanks + n])) &&
-            !strchr(":=", *skip_blanks(p + blanks + n)))
-            return blanks + n;
-    }
-    return 0;
-}
-
-/* The name in the text before a number: after the last separator, time or remark in brackets.
- * *is_named: it ends in ":" or "=". */
-static size_t name_of(const char *line, const char **from, const char *end, int *is_named)
-{
-    const char *p = *from;
-    size_t clock;
-    for (const char *q = p; q < end; q++)
-        if (isdigit((unsigned char)*q) && (clock = clock_at(line, q)) > 0) {
-            p = q + clock;
-            p += zone_at(p);
-            p = p < end ? p : end;
-            q = p - 1;
-        } else if (strchr(stops, *q) || (*q == '(' && q + 1 == end) ||
-                   ((*q == ')' || *q == ']') && q + 1 < end && q[1] == ' '))
-            p = q + 1;
-    *is_named = 0;
-    while (end > p && strchr(" \t:=([", end[-1])) {
-        *is_named |= end[-1] == ':' || end[-1] == '=';
-        end--;
-    }
-    while (p < end && strchr(" \t([->", *p))
-        p++;
-    *from = p;
-    return (size_t)(end - p);
-}
-
-static int is_known(const char *name, size_t n)
-{
-    for (size_t i = 0; i < DS_LEN(known); i++)
-        if (text_same(name, n, known[i]))
-            return 1;
-    return 0;
-}
-
-/* Gives a number its name and unit; 0 when it is not a metric. */
-static int set_field(struct field *f, const char *name, size_t n, int is_named, const char *unit,
-                     double v)
-{
-    *f = (struct field){name, n, v};
-    for (size_t i = 0; i < DS_LEN(renames); i++) {
-        const struct rename *r = &renames[i];
-        size_t k = r->unit ? strlen(r->unit) : 0;
-        if (!text_same(name, n, r->name) ||
-            (r->unit && (!begins(unit, r->unit) || is_letter(unit[k]))))
-            continue;
-        *f = (struct field){r->metric, r->metric ? strlen(r->metric) : 0, v * r->times / r->per};
-        /* MFU of -100 %: not known yet */
-        return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
-    }
-    return n > 0 && n <= NAME_BYTES && (is_named || is_known(name, n));
-}
-
-/* The metrics of the rest of a line; how many. */
-static size_t fields_of(const char *line, struct field f[FIELDS_MAX])
-{
-    size_t k = 0, used;
-    const char *from = line;
-    for (const char *p = line; *p && k < FIELDS_MAX;) {
-        double v;
-        int is_named;
-        if ((used = number_at(line, p, &v)) == 0) {
-            p++;
-            continue;
-        }
-        used += scale_at(p + used, &v);
-        const char *name = from, *unit = skip_blanks(p + used);
-        size_t n = name_of(line, &name, p, &is_named);
-        int is_metric = set_field(&f[k], name, n, is_named, unit, v);
-        k += (size_t)is_metric;
-        p += used;
-        if (!is_metric && !isfinite(v)) /* a word of a name: "number of nan iterations" */
-            continue;
-        p += strcspn(p, " \t|,;()"); /* the unit */
-        p += is_metric ? unit_at(p) : 0;
-        from = p;
-    }
-    return k;
-}
-
 /* ---- settings ---- */
 
 static void take_setting(struct foreign_out *out, const char *key, size_t n, const char *value)
 {
-    char name[NAME_BYTES + 1], text[256];
+    char name[FIELD_NAME_BYTES + 1], text[256];
     size_t k = strlen(value);
     while (k > 0 && strchr(" |\t", value[k - 1]))
         k--;
-    if (n == 0 || n > NAME_BYTES || k == 0 || k >= sizeof text || begins(value, "value "))
+    if (n == 0 || n > FIELD_NAME_BYTES || k == 0 || k >= sizeof text || begins(value, "value "))
         return;
     memcpy(name, key, n);
     name[n] = '\0';
@@ -482,11 +163,11 @@ static int take_validation(struct foreign_out *out, const char *line)
 {
     static const char lead[] = "validation loss at iteration ";
     struct field f[FIELDS_MAX];
-    char name[2 * NAME_BYTES];
+    char name[2 * FIELD_NAME_BYTES];
     int64_t step, steps;
     const char *at = strstr(line, lead);
     const char *rest =
-        at ? step_at(at + strlen("validation loss at "), "iteration", &step, &steps) : NULL;
+        at ? place_at(at + strlen("validation loss at "), "iteration", &step, &steps) : NULL;
     size_t n = rest ? fields_of(rest, f) : 0;
     for (size_t i = 0; i < n; i++) {
         size_t k =
@@ -517,13 +198,12 @@ static double time_of(const char *line)
 static void deliver(const struct console *c, struct foreign_out *out, const struct field *f,
                     size_t n, int64_t step, double time)
 {
-    char name[2 * NAME_BYTES];
+    char name[2 * FIELD_NAME_BYTES];
+    const char *dot = is_other_rank(c) ? "." : "", *rank = *dot ? c->rank : "";
     for (size_t i = 0; i < n; i++) {
-        size_t k = f[i].n < NAME_BYTES ? f[i].n : NAME_BYTES;
-        memcpy(name, f[i].name, k);
-        if (is_other_rank(c))
-            k += (size_t)snprintf(name + k, sizeof name - k, ".%s", c->rank);
-        foreign_point(out, name, k, step, time, f[i].value);
+        int k = f[i].n < FIELD_NAME_BYTES ? (int)f[i].n : FIELD_NAME_BYTES;
+        k = snprintf(name, sizeof name, "%s%.*s%s%s", c->set, k, f[i].name, dot, rank);
+        foreign_point(out, name, (size_t)k, step, time, f[i].value);
     }
 }
 
@@ -541,14 +221,27 @@ static double steps_before(const struct console *c, const struct place *at, doub
            fmax((double)(c->last.epoch - c->first), 1);
 }
 
+static void report_plan(struct console *c, struct foreign_out *out, int64_t steps)
+{
+    if (steps <= 0 || steps == c->planned)
+        return;
+    c->planned = steps;
+    record_int(foreign_begin(out, "head", c->step, (double)NAN), "steps", steps);
+    foreign_end(out);
+}
+
 /* The step in the whole run.  Some count anew in each epoch ("Epoch [2/3], Step [100/300]"), which
  * shows when a later epoch has a smaller step; from then on the epochs before are added. */
-static void take_place(struct console *c, struct foreign_out *out, const struct place *at)
+static void take_place(struct console *c, struct foreign_out *out, const struct place *line)
 {
-    struct place next = *at;
+    struct place next = *line, *at = &next;
+    if (next.epoch < 0 && c->has_heading) {
+        next.epoch = c->heading.epoch;
+        next.epochs = c->heading.epochs;
+    }
     int is_known = c->has_step && c->last.epoch >= 0;
     double epochs = is_known && at->epoch >= 0 ? (double)(at->epoch - c->last.epoch) : 0;
-    int64_t planned = at->steps;
+    int64_t planned = at->is_common && at->epoch >= 0 && at->epochs == 0 ? 0 : at->steps;
     c->is_per_epoch |= epochs > 0 && at->step <= c->last.step;
     if (c->is_per_epoch && (!text_step(round(steps_before(c, at, epochs)), &c->before) ||
                             !text_step((double)at->steps * (double)at->epochs, &planned)))
@@ -562,11 +255,7 @@ static void take_place(struct console *c, struct foreign_out *out, const struct 
     c->last = next;
     c->step = at->step + c->before;
     c->has_step = 1;
-    if (planned > 0 && planned != c->planned) {
-        c->planned = planned;
-        record_int(foreign_begin(out, "head", c->step, (double)NAN), "steps", planned);
-        foreign_end(out);
-    }
+    report_plan(c, out, planned);
 }
 
 /* Lines of one kind have the same words before their step, the same first metric, as many steps to
@@ -576,7 +265,7 @@ static uint64_t kind_of(const struct console *c, const char *line, const struct 
 {
     char lead[LEAD_MAX];
     size_t n = 0;
-    for (size_t i = 0; i < at->lead && i < LEAD_MAX; i++)
+    for (size_t i = 0; i < at->from && i < LEAD_MAX; i++)
         if (isalpha((unsigned char)line[i]))
             lead[n++] = line[i];
     uint64_t kind = hash64(f->name, f->n, hash64(lead, n, (uint64_t)at->steps));
@@ -598,30 +287,281 @@ static void note_restart(struct console *c, struct foreign_out *out, const char 
         c->has_text = 0;
 }
 
+/* ---- taking a line apart ---- */
+
+enum kind { TEXT, METRICS, HEADER, HEADING, ITEM, DICT, SENTENCE, ASIDE };
+
+struct parsed {
+    enum kind kind;
+    struct place at;
+    struct field f[FIELDS_MAX];
+    size_t n;
+    int weight;
+    int is_open; /* a block may follow */
+};
+
+static int has_word(const struct field *f, const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; i + n <= f->n; i++)
+        if (text_same(f->name + i, n, word))
+            return 1;
+    return 0;
+}
+
+/* Does its name alone say that a model is trained? */
+static int is_telling(const struct field *f)
+{
+    static const char *const part[] = {"loss",   "acc", "ppl",           "perplexity", "bpb",
+                                       "reward", "nll", "learning rate", "grad_norm",  "grad norm"};
+    for (size_t i = 0; i < DS_LEN(part); i++)
+        if (has_word(f, part[i]))
+            return 1;
+    return text_same(f->name, f->n, "lr") || text_same(f->name, f->n, "learning_rate");
+}
+
+/* Of the text before its place a line has metrics from the first telling one on. */
+static void find_fields(struct parsed *x, char *line)
+{
+    struct field after[FIELDS_MAX];
+    char *cut = line + x->at.from, saved = *cut;
+    size_t n, first = 0;
+    int is_training = !x->at.is_common;
+    *cut = '\0';
+    n = fields_of(line, x->f);
+    *cut = saved;
+    while (first < n && !is_telling(&x->f[first]))
+        first++;
+    memmove(x->f, x->f + first, (n - first) * sizeof *x->f);
+    x->n = n - first;
+    n = fields_of(line + x->at.to, after);
+    for (size_t i = 0; i < n && x->n < FIELDS_MAX; i++)
+        if (!text_same(after[i].name, after[i].n, "v_num")) /* the version of a Lightning log */
+            x->f[x->n++] = after[i];
+    for (size_t i = 0; i < x->n && !is_training; i++)
+        is_training = is_telling(&x->f[i]);
+    x->n = is_training ? x->n : 0;
+}
+
+/* "{'loss': 2.1, 'epoch': 0.1}" with numbers or texts of numbers, after a logger's words.  How many
+ * metrics; 0: the line is something else. */
+static size_t dict_fields(const char *line, struct field f[FIELDS_MAX])
+{
+    const char *p = strstr(line, "{'"), *end = line + strlen(line);
+    size_t k = 0;
+    while (end > line && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    if (!p || end[-1] != '}')
+        return 0;
+    for (p++; p < end && *p == '\'' && k < FIELDS_MAX;) {
+        const char *name = p + 1, *stop = strchr(name, '\'');
+        if (!stop || stop[1] != ':')
+            break;
+        p = skip_blanks(stop + 2);
+        p += *p == '\'';
+        size_t n = strcspn(p, ",}'");
+        if (stop - name <= FIELD_NAME_BYTES && stop > name &&
+            foreign_number(p, n, 0, &f[k].value)) {
+            f[k].name = name;
+            f[k++].n = (size_t)(stop - name);
+        }
+        for (p += n; p < end && !(*p == ',' && *skip_blanks(p + 1) == '\'');)
+            p++;
+        p = p < end ? skip_blanks(p + 1) : p;
+    }
+    return k;
+}
+
+static int is_sentence(const char *line)
+{
+    for (size_t i = 0; i < DS_LEN(sentences); i++)
+        if (begins(line, sentences[i]) && line[strlen(sentences[i])] &&
+            strchr(" :=", line[strlen(sentences[i])]))
+            return 1;
+    return 0;
+}
+
+/* "    train/loss=2.1" below "[step=10/500,epoch=0]", "\t Train loss/train/total: 2.1" below
+ * "[batch=10/500]:"; the word before is whose value it is. */
+static int is_item(struct parsed *x, const char *line)
+{
+    if (*skip_blanks(line) == *line || fields_of(line, x->f) != 1 ||
+        x->f[0].name != skip_blanks(line))
+        return 0;
+    struct field *f = &x->f[0];
+    size_t n = begins(f->name, "train ") ? 6 : begins(f->name, "eval ") ? 5 : 0;
+    if (memchr(f->name, '/', f->n)) {
+        f->name += n;
+        f->n -= n;
+    }
+    x->n = 1;
+    return 1;
+}
+
+static void parse(struct parsed *x, char *line, int is_block)
+{
+    x->n = 0;
+    x->weight = 1;
+    x->is_open = 0;
+    if (is_block && is_item(x, line)) {
+        x->kind = ITEM;
+        return;
+    }
+    x->n = dict_fields(line, x->f);
+    for (size_t i = 0; i < x->n; i++)
+        if (is_telling(&x->f[i]) || has_word(&x->f[i], "runtime")) {
+            x->kind = DICT;
+            return;
+        }
+    x->n = 0;
+    x->kind = TEXT;
+    if (!place_find(line, &x->at)) {
+        x->kind = is_sentence(line) && (x->n = fields_of(line, x->f)) > 0 ? SENTENCE : TEXT;
+        return;
+    }
+    const char *from = line + x->at.from, *last = line + strlen(line);
+    int is_bracket = *from == '[' || (from > line && from[-1] == '[');
+    while (last > line && last[-1] == ' ')
+        last--;
+    x->is_open = is_bracket && (last[-1] == ']' || last[-1] == ':');
+    x->weight = x->at.weight;
+    if (x->at.is_aside) {
+        x->kind = ASIDE;
+        return;
+    }
+    find_fields(x, line);
+    if (x->n > 0)
+        x->kind = METRICS;
+    else if (x->at.is_epoch && line + strspn(line, " \t=-*#[") == from)
+        x->kind = HEADING;
+    else if (!x->at.is_epoch && x->is_open)
+        x->kind = HEADER;
+}
+
+/* ---- taking it ---- */
+
+/* What lines with a better place have logged stays theirs: "Epoch 2: loss 2.1" after the losses of
+ * its steps is their mean, and a bar repeats them. */
+static void leave_logged(struct console *c, struct parsed *x)
+{
+    int level = !x->at.is_common ? 2 : !x->at.is_epoch;
+    size_t n = 0;
+    for (size_t i = 0; i < x->n; i++) {
+        uint64_t bit = hash64(x->f[i].name, x->f[i].n, 0) % (64 * DS_LEN(c->logged[0]));
+        int is_known = 0;
+        for (int better = level; better < 2; better++)
+            is_known |= (int)(c->logged[better][bit / 64] >> bit % 64 & 1);
+        if (level > 0)
+            c->logged[level - 1][bit / 64] |= (uint64_t)1 << bit % 64;
+        if (!is_known)
+            x->f[n++] = x->f[i];
+    }
+    x->n = n;
+}
+
+static void take_metrics(struct console *c, struct foreign_out *out, struct parsed *x,
+                         const char *line)
+{
+    leave_logged(c, x);
+    if (x->n == 0)
+        return;
+    if (x->at.is_epoch && !c->has_step) {
+        c->step = x->at.step;
+        report_plan(c, out, x->at.steps);
+        note_restart(c, out, line, &x->at, x->f);
+    } else if (!x->at.is_epoch) {
+        take_place(c, out, &x->at);
+        note_restart(c, out, line, &x->at, x->f);
+    }
+    deliver(c, out, x->f, x->n, c->step, time_of(line));
+}
+
+/* Its step is one of its metrics, or a share of all steps as its epoch is one of all epochs. */
+static void take_dict(struct console *c, struct foreign_out *out, struct parsed *x,
+                      const char *line)
+{
+    int best = 0, epoch = text_step_rank("epoch", 5);
+    size_t at = x->n;
+    x->at = (struct place){.epoch = -1};
+    for (size_t i = 0; i < x->n; i++) {
+        int rank = text_step_rank(x->f[i].name, x->f[i].n);
+        double step = x->f[i].value;
+        if (rank == epoch)
+            step = round(step / c->trainer_epochs * c->trainer_steps);
+        if (rank > best && text_step(step, &x->at.step)) {
+            best = rank;
+            at = i;
+        }
+    }
+    if (!c->counted[0])
+        memcpy(c->counted, x->f[0].name, x->f[0].n);
+    c->dicts += strlen(c->counted) == x->f[0].n && memcmp(c->counted, x->f[0].name, x->f[0].n) == 0;
+    if (best > epoch) /* no metric */
+        memmove(x->f + at, x->f + at + 1, (--x->n - at) * sizeof *x->f);
+    if (best == 0)
+        x->at.step = c->dicts;
+    if (x->n == 0)
+        return;
+    x->at.steps = best == epoch ? (int64_t)c->trainer_steps : 0;
+    take_place(c, out, &x->at);
+    note_restart(c, out, line, &x->at, x->f);
+    deliver(c, out, x->f, x->n, c->step, time_of(line));
+}
+
+/* "  Num Epochs = 3" and "  Total optimization steps = 1,500" of the Trainer. */
+static void find_trainer(struct console *c, const char *line)
+{
+    static const char epochs[] = "Num Epochs = ", steps[] = "Total optimization steps = ";
+    const char *p;
+    int64_t whole;
+    double v;
+    if ((p = strstr(line, epochs)) != NULL && unsigned_at(p + strlen(epochs), 0, &v) > 0)
+        c->trainer_epochs = v;
+    if ((p = strstr(line, steps)) != NULL && unsigned_at(p + strlen(steps), 0, &v) > 0 &&
+        text_step(v, &whole))
+        c->trainer_steps = v;
+}
+
 static void take_line(struct console *c, struct foreign_out *out, const char *p, size_t n)
 {
     char line[LINE_BYTES_MAX];
-    struct field f[FIELDS_MAX];
-    struct place at;
+    struct parsed x;
     plain(line, p, n);
     find_rank(c, line);
+    c->set = strstr(line, "| valid |") ? "valid " : ""; /* fairseq's lines differ in that alone */
     if (take_validation(out, line))
         return;
-    const char *rest = find_step(line, &at);
-    size_t k = rest ? fields_of(rest, f) : 0;
-    if (k > 0) {
-        take_place(c, out, &at);
-        note_restart(c, out, line, &at, f);
-        deliver(c, out, f, k, c->step, time_of(line));
+    parse(&x, line, c->is_block);
+    c->is_block &= x.kind == ITEM;
+    if (x.is_open)
+        c->block_time = time_of(line);
+    switch (x.kind) {
+    case METRICS:
+        take_metrics(c, out, &x, line);
+        c->is_block = x.is_open;
+        c->has_block = 0;
         return;
+    case HEADER:
+        c->block = x.at;
+        c->is_block = c->has_block = 1;
+        return;
+    case ITEM:
+        if (c->has_block)
+            take_place(c, out, &c->block);
+        c->has_block = 0;
+        deliver(c, out, x.f, x.n, c->step, c->block_time);
+        return;
+    case DICT: take_dict(c, out, &x, line); return;
+    case SENTENCE: deliver(c, out, x.f, x.n, c->step, time_of(line)); return;
+    case HEADING:
+        c->heading = x.at;
+        c->has_heading = 1;
+        break;
+    case ASIDE: return;
+    case TEXT: break;
     }
-    for (size_t i = 0; !rest && i < DS_LEN(sentences); i++)
-        if (begins(line, sentences[i]) && line[strlen(sentences[i])] &&
-            strchr(" :=", line[strlen(sentences[i])]) && (k = fields_of(line, f)) > 0) {
-            deliver(c, out, f, k, c->step, time_of(line));
-            return;
-        }
     c->has_text |= *skip_blanks(line) != '\0';
+    find_trainer(c, line);
     if (!c->has_step)
         find_setting(out, line);
 }
@@ -669,16 +609,15 @@ static int64_t take(void *state, struct foreign_out *out, const struct foreign_b
 static int recognise(const unsigned char *bytes, size_t n, const char *file, int is_all)
 {
     char line[LINE_BYTES_MAX];
-    struct field f[FIELDS_MAX];
+    struct parsed x;
     const char *p = (const char *)bytes;
     size_t at = 0, used;
-    int sure = 0;
+    int sure = 0, is_block = 0;
     (void)file;
     if (memchr(p, '\0', n))
         return 0;
-    for (; at < n; at += used) {
+    for (; at < n && sure < 2; at += used) {
         size_t len = foreign_line(p + at, n - at, is_all, &used);
-        struct place at_line;
         if (used == 0)
             len = used = whole_pieces(p + at, n - at);
         if (used == 0)
@@ -688,10 +627,10 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
             stop = memchr(piece, '\r', (size_t)(end - piece));
             stop = stop ? stop : end;
             plain(line, piece, (size_t)(stop - piece));
-            const char *rest = find_step(line, &at_line);
-            if (!rest || fields_of(rest, f) == 0)
-                continue;
-            sure += at_line.weight;
+            parse(&x, line, is_block);
+            is_block = x.is_open || (is_block && x.kind == ITEM);
+            if (x.kind == METRICS || x.kind == ITEM || x.kind == DICT)
+                sure += x.weight;
         }
     }
     return sure >= 2 ? 55 : 0;
@@ -700,8 +639,9 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
 const struct foreign_format foreign_console = {
     .name = "console",
     .title = "training output",
-    .help = "what nanoGPT, llm.c (and its main.log), Megatron-LM and similar scripts print: "
-            "lines with a step, metrics and their values",
+    .help = "what training scripts print: lines with a step or an epoch, metrics and their values "
+            "(nanoGPT, llm.c, Megatron-LM, torchtitan, OLMo, timm, ...), progress bars with "
+            "metrics, the Trainer's dictionaries",
     .recognise = recognise,
     .state_size = sizeof(struct console),
     .take = take,

@@ -948,6 +948,185 @@ T(progress_and_prose_are_passed_over)
     t_str(format_of("steps.md", "step 1: open the file\nstep 2: close 1 file\n"), "");
 }
 
+/* ---- other ways to print it ---- */
+
+T(places_in_brackets_are_read)
+{
+    struct runview *v = open_text(
+        "imagenet.log",
+        "Epoch: [0][ 10/100]\tTime  0.5 ( 0.6)\tLoss 6.5e+00 (7.0e+00)\tAcc@1   0.5 (  0.10)\n"
+        "Epoch: [0][ 20/100]\tTime  0.5 ( 0.6)\tLoss 6.0e+00 (7.0e+00)\tAcc@1   1.5 (  0.10)\n"
+        "Test: [ 0/98]\tTime 0.5\tLoss 5.0\n * Acc@1 10.1 Acc@5 20.2\n"
+        "Epoch: [1][ 10/100]\tTime  0.5 ( 0.6)\tLoss 5.0e+00 (7.0e+00)\tAcc@1   2.5 (  0.10)\n");
+    for (size_t i = 0; i < 3; i++)
+        point(v, "Loss", i, (int64_t[]){10, 20, 110}[i], (double[]){6.5, 6, 5}[i]);
+    point(v, "Acc@1", 2, 110, 2.5);
+    t_eq(series(v, "Loss")->n, 3);
+    t_eq(v->steps_planned, 0);
+    runview_free(v);
+    v = open_text("swin.log",
+                  "[2024-01-01 10:00:00 swin] (main.py 200): INFO Train: [0/2][10/50]\teta 0:20:00 "
+                  "lr 0.5\t time 0.5 (0.6)\tloss 6.5 (6.95)\tmem 1000MB\n"
+                  "[2024-01-01 10:00:00 swin] (main.py 200): INFO Train: [1/2][10/50]\teta 0:20:00 "
+                  "lr 0.25\t time 0.5 (0.6)\tloss 5.5 (6.95)\tmem 1000MB\n");
+    point(v, "loss", 1, 60, 5.5);
+    point(v, "lr", 1, 60, 0.25);
+    t_eq(v->steps_planned, 100);
+    runview_free(v);
+    v = open_text("timm.log",
+                  "Train: 0 [  50/100 (  4%)]  Loss: 6.5 (6.95)  Time: 0.5s, 500/s  LR: 0.5\n"
+                  "Train: 1 [  50/100 (  4%)]  Loss: 6.0 (6.95)  Time: 0.5s, 500/s  LR: 0.25\n");
+    point(v, "Loss", 1, 150, 6);
+    point(v, "LR", 1, 150, 0.25);
+    point(v, "step_ms", 0, 50, 500);
+    runview_free(v);
+    v = open_text("tutorial.log",
+                  "Epoch 1\n-----\nloss: 2.5  [   64/60000]\nloss: 2.25  [ 6464/60000]\n"
+                  "Test Error: \n Accuracy: 50.9%, Avg loss: 2.1 \n\n"
+                  "Epoch 2\n-----\nloss: 2.0  [   64/60000]\n");
+    for (size_t i = 0; i < 3; i++)
+        point(v, "loss", i, (int64_t[]){64, 6464, 60064}[i], (double[]){2.5, 2.25, 2}[i]);
+    runview_free(v);
+    v = open_text("mm.log",
+                  "2024/01/01 10:00:00 - mmengine - INFO - Iter(train) [   50/40000]  lr: 0.5  "
+                  "eta: 5:00:00  time: 0.5  loss: 2.5\n"
+                  "2024/01/01 10:00:09 - mmengine - INFO - Iter(train) [  100/40000]  lr: 0.5  "
+                  "eta: 5:00:00  time: 0.5  loss: 2\n");
+    point(v, "loss", 1, 100, 2);
+    t_eq(v->steps_planned, 40000);
+    runview_free(v);
+}
+
+T(progress_bars_with_metrics_are_read)
+{
+    struct runview *v = open_text(
+        "bars.log", "Epoch 1/2:  50%|#  | 50/100 [00:01<00:01, 50it/s, v_num=3, loss=2.5]\r"
+                    "Epoch 1/2: 100%|#  | 100/100 [00:01<00:00, 50it/s, v_num=3, loss=2.25]\n"
+                    "Validation: 100%|#| 10/10 [00:01<00:00, 9it/s, loss=9]\n"
+                    "Epochs: 50%|#| 1/2 [00:01<00:01, 1s/it, loss=2.4, val_loss=2.3]\r"
+                    "Epoch 2/2:  50%|#  | 50/100 [00:01<00:01, 50it/s, v_num=3, loss=2]\r");
+    for (size_t i = 0; i < 3; i++)
+        point(v, "loss", i, (int64_t[]){50, 100, 150}[i], (double[]){2.5, 2.25, 2}[i]);
+    point(v, "val_loss", 0, 100, 2.3);
+    t_eq(v->n_series, 2);
+    t_eq(v->steps_planned, 200);
+    runview_free(v);
+    v = open_text("described.log", "1|5|Loss: 2.5:   1%|  | 5/500 [00:10<10:00, 1.0it/s]\r"
+                                   "1|6|Loss: 2.0:   1%|  | 6/500 [00:10<10:00, 1.0it/s]\r");
+    point(v, "Loss", 1, 6, 2);
+    runview_free(v);
+    t_str(format_of("files.log", "a: 10%|# | 1/10 [00:01<00:09, 9it/s, file=3]\n"
+                                 "a: 20%|# | 2/10 [00:01<00:09, 9it/s, file=4]\n"),
+          "");
+}
+
+T(lines_of_epochs_are_steps_where_nothing_finer_is_logged)
+{
+    struct runview *v =
+        open_text("epoch.log", "Epoch 1/3, Loss: 2.5, Acc: 0.5\nEpoch 2/3, Loss: 2, Acc: 0.75\n");
+    point(v, "Loss", 1, 2, 2);
+    point(v, "Acc", 0, 1, 0.5);
+    t_eq(v->steps_planned, 3);
+    runview_free(v);
+    v = open_text("means.log",
+                  "Epoch 1\nstep 10: loss 3\nstep 20: loss 2\nEpoch 1: loss 2.5 val_loss 2.25\n");
+    t_eq(series(v, "loss")->n, 2);
+    point(v, "val_loss", 0, 20, 2.25);
+    runview_free(v);
+    v = open_text("anew.log",
+                  "epoch: 0, loss: 3\nepoch: 1, loss: 2\nepoch: 2, loss: 1\nepoch: 0, loss: 3.5\n"
+                  "epoch: 1, loss: 2.5\n");
+    newest(v, "loss", 1, 2.5);
+    runview_free(v);
+}
+
+T(dictionaries_of_the_trainer_are_read)
+{
+    static const char lines[] =
+        "{'loss': 2.5, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.02}\n"
+        "{'eval_loss': 2.25, 'eval_runtime': 3.0, 'epoch': 0.02}\n"
+        "[INFO|2025-01-01 10:00:11] callbacks:143 >> {'loss': '2.0', 'learning_rate': '2.5e-05', "
+        "'epoch': '0.04'}\n"
+        "{'train_runtime': 30.5, 'train_loss': 2.125, 'epoch': 0.04}\n";
+    char text[1000];
+    struct runview *v = open_text("trainer.log", lines);
+    point(v, "loss", 0, 1, 2.5);
+    point(v, "eval_loss", 0, 1, 2.25);
+    point(v, "loss", 1, 2, 2);
+    point(v, "learning_rate", 1, 2, 2.5e-5);
+    point(v, "train_loss", 0, 2, 2.125);
+    runview_free(v);
+    snprintf(
+        text, sizeof text,
+        "***** Running training *****\n  Num Epochs = 3\n  Total optimization steps = 1,500\n%s",
+        lines);
+    v = open_text("trainer2.log", text);
+    point(v, "loss", 0, 10, 2.5);
+    point(v, "loss", 1, 20, 2);
+    t_eq(v->steps_planned, 1500);
+    runview_free(v);
+    v = open_text("trainer3.log",
+                  "{'step': 100, 'loss': 2.5}\n{'step': 200, 'loss': nan, 'sub': {'a': 1}}\n");
+    point(v, "loss", 0, 100, 2.5);
+    point(v, "loss", 1, 200, (double)NAN);
+    t_eq(v->n_series, 1);
+    runview_free(v);
+}
+
+T(blocks_below_a_line_with_a_step_are_read)
+{
+    struct runview *v = open_text(
+        "olmo.log", "2025-01-01T10:00:00.000Z INFO [olmo.train:966, rank=0] [step=10/90,epoch=0]\n"
+                    "    optim/total_grad_norm=1.5\n    train/CrossEntropyLoss=10.5\n"
+                    "    throughput/total_tokens=41,943,040\nSaved\n    folder=5\n"
+                    "2025-01-01T10:00:09.000Z INFO [olmo.train:966, rank=0] [step=20/90,epoch=0]\n"
+                    "    train/CrossEntropyLoss=9.5\n");
+    point(v, "train/CrossEntropyLoss", 1, 20, 9.5);
+    point(v, "throughput/total_tokens", 0, 10, 41943040);
+    t_eq(v->n_series, 4);
+    t_eq(v->steps_planned, 90);
+    runview_free(v);
+    v = open_text("composer.log",
+                  "[batch=10/4800]:\n\t Train time/epoch: 0\n\t Train loss/train/total: 10.5\n"
+                  "[batch=20/4800]:\n\t Train loss/train/total: 9.5\n");
+    point(v, "loss/train/total", 1, 20, 9.5);
+    point(v, "time/epoch", 0, 10, 0);
+    runview_free(v);
+}
+
+T(a_step_among_or_after_the_metrics_is_found)
+{
+    struct runview *v = open_text(
+        "after.log", "loss: 2.5 | lr: 0.5 | step: 10 | tok/s: 20k\nloss=2, lr=0.25, step=20\n");
+    point(v, "loss", 0, 10, 2.5);
+    point(v, "loss", 1, 20, 2);
+    point(v, "lr", 1, 20, 0.25);
+    point(v, "tok/s", 0, 10, 20000);
+    runview_free(v);
+    v = open_text(
+        "fairseq.log",
+        "2020-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 3450 loss=9.5, "
+        "nll_loss=8.5, "
+        "ppl=480.5, wps=12345, num_updates=100, lr=0.5, wall=35\n"
+        "2020-01-01 10:00:30 | INFO | train_inner | epoch 001:    200 / 3450 loss=8.5, "
+        "nll_loss=7.5, "
+        "ppl=380.5, wps=12345, num_updates=200, lr=0.5, wall=65\n"
+        "2020-01-01 10:10:30 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 6.5 | "
+        "ppl 60.5 | num_updates 200 | best_loss 6.5\n");
+    point(v, "loss", 1, 200, 8.5);
+    point(v, "nll_loss", 0, 100, 8.5);
+    point(v, "valid loss", 0, 200, 6.5);
+    t_eq(series(v, "loss")->n, 2);
+    runview_free(v);
+    v = open_text("number.log", "100: loss 2.5 lr 0.5\n200: loss 2 lr 0.5\n");
+    point(v, "loss", 1, 200, 2);
+    runview_free(v);
+    t_str(format_of("build.log",
+                    "[1/2] Building C object foo.c.o: 3\n[2/2] Linking 3: 4\nEpoch 5 seconds\n"
+                    "10: foo\n20: bar 3\nnote: 30% loss of 3 packets at step: 5\n"),
+          "");
+}
+
 /* ---- folders ---- */
 
 #define STATE(step, stop)                                                                          \

@@ -1,0 +1,262 @@
+/* Takes printed lines apart: numbers, their units, and the names before them. */
+#include "io/foreign_fields.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/decimal.h"
+#include "io/foreign_text.h"
+
+/* Fields as they are printed and what they are called here, NULL: nothing; the first that fits.
+ * unit: after the number, NULL any. */
+static const struct rename {
+    const char *name, *unit, *metric;
+    double times, per; /* value * times / per */
+} renames[] = {
+    // clang-format off
+    {"time", "ms", "step_ms", 1, 1},      {"time", "s", "step_ms", 1000, 1},
+    {"iter time", "ms", "step_ms", 1, 1}, {"iter time", "s", "step_ms", 1000, 1},
+    {"dt", "ms", "step_ms", 1, 1},        {"dt", "s", "step_ms", 1000, 1},
+    {"", "ms", "step_ms", 1, 1},
+    {"elapsed time per iteration (ms)", NULL, "step_ms", 1, 1},
+    {"mfu", "%", "mfu", 1, 100},         {"", "% mfu", "mfu", 1, 100},
+    {"", "% bf16 mfu", "mfu", 1, 100},   {"", "% fp16 mfu", "mfu", 1, 100}, {"", "% fp32 mfu", "mfu", 1, 100},
+    {"", "tok/s", "tok/s", 1, 1},         {"", "tokens/s", "tok/s", 1, 1},    {"", "tok/sec", "tok/s", 1, 1},
+    {"loss train", NULL, "train loss", 1, 1},
+    {"val", NULL, "val loss", 1, 1}, /* of "loss train: 2.1, val: 2.2" */
+    {"remaining time", NULL, NULL, 1, 1}, {"eta", NULL, NULL, 1, 1},
+    // clang-format on
+};
+
+/* Without ":" or "=" only these are names, or every remark would be a metric. */
+static const char *const known[] = {
+    "loss",          "nll_loss",      "acc@1",     "acc@5",      "train loss", "val loss",
+    "valid loss",    "eval loss",     "test loss", "norm",       "lr",         "grad norm",
+    "time",          "mfu",           "dt",        "acc",        "ppl",        "tok/s",
+    "train_loss",    "val_loss",      "val time",  "throughput", "accuracy",   "perplexity",
+    "learning rate", "learning_rate", "grad_norm",
+};
+
+/* Words after a number that are no part of the name that follows. */
+static const char *const units[] = {"ms",      "s",        "sec",        "%",    "tok/s",
+                                    "tok/sec", "tokens/s", "tokens/sec", "it/s", "s/it",
+                                    "gb",      "gib",      "mb",         "mib"};
+
+/* ---- text ---- */
+
+const char *skip_blanks(const char *p)
+{
+    return p + strspn(p, " \t");
+}
+
+int begins(const char *p, const char *word)
+{
+    for (; *word; p++, word++)
+        if (tolower((unsigned char)*p) != *word)
+            return 0;
+    return 1;
+}
+
+static const char digits[] = "0123456789";
+
+size_t unsigned_at(const char *p, int has_fraction, double *v)
+{
+    char text[64];
+    size_t n = strspn(p, digits), k = n, more;
+    if (n == 0 || n > 3)
+        return n > 0 && decimal_read(p, n, '.', v) == n ? n : 0;
+    memcpy(text, p, n);
+    for (; p[n] == ',' && strspn(p + n + 1, digits) == 3 && k < 24; n += 4, k += 3)
+        memcpy(text + k, p + n + 1, 3);
+    more = has_fraction && k < n && p[n] == '.' ? 1 + strspn(p + n + 1, digits) : 0;
+    if (more > sizeof text - k)
+        return 0;
+    memcpy(text + k, p + n, more);
+    return decimal_read(text, k + more, '.', v) == k + more ? n + more : 0;
+}
+
+/* A time of day or a duration at p: "12:30", "1:02:03.5", "2m30s"; bytes used. */
+static size_t clock_at(const char *line, const char *p)
+{
+    int is_inside = p > line && (is_letter(p[-1]) || p[-1] == '@');
+    size_t n = is_inside ? 0 : strspn(p, digits);
+    int parts = n > 0;
+    for (; parts && p[n] && strchr(":dhms", p[n]) && isdigit((unsigned char)p[n + 1]); parts++)
+        n += 1 + strspn(p + n + 1, digits);
+    if (parts < 2)
+        return 0;
+    n += p[n] == '.' ? 1 + strspn(p + n + 1, digits) : p[n] && strchr("hms", p[n]) ? 1 : 0;
+    return is_letter(p[n]) && p[n] != 'Z' ? 0 : n;
+}
+
+size_t zone_at(const char *p)
+{
+    size_t n = 3;
+    if (*p == 'Z')
+        return 1;
+    if ((*p != '+' && *p != '-') || strspn(p + 1, digits) < 2)
+        return 0;
+    n += p[n] == ':';
+    return strspn(p + n, digits) == 2 ? n + 2 : 3;
+}
+
+/* ---- fields ---- */
+
+static const char stops[] = "|,;";
+
+/* "nan" and "inf" as they are printed, also before a unit; bytes used. */
+static size_t word_number(const char *p, double *v)
+{
+    size_t sign = *p == '-' || *p == '+';
+    int is_nan = begins(p + sign, "nan");
+    if (!is_nan && !begins(p + sign, "inf"))
+        return 0;
+    size_t n = sign + (begins(p + sign, "infinity") ? 8 : 3);
+    if (is_letter(p[n]) && !begins(p + n, "ms") && !begins(p + n, "s"))
+        return 0;
+    *v = is_nan ? (double)NAN : *p == '-' ? -HUGE_VAL : HUGE_VAL;
+    return n;
+}
+
+/* Is p after "12:" of a time of day?  "top5:" and "acc@1:" are names. */
+static int is_in_clock(const char *line, const char *p)
+{
+    const char *q = p - 1;
+    while (q > line && isdigit((unsigned char)q[-1]))
+        q--;
+    if (q == p - 1 || *q == ':')
+        return 0;
+    int is_name = q > line && (is_letter(q[-1]) || q[-1] == '@');
+    return !is_name || (q[-1] == 'T' && q - 1 > line && isdigit((unsigned char)q[-2]));
+}
+
+/* A number at p, with "5,123" for thousands; bytes used, 0 when p is a part of something else. */
+static size_t number_at(const char *line, const char *p, double *v)
+{
+    if (p > line &&
+        (is_letter(p[-1]) || strchr(".-+/@", p[-1]) || (p[-1] == ':' && is_in_clock(line, p))))
+        return 0;
+    if (isdigit((unsigned char)*p) && clock_at(line, p))
+        return 0;
+    size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
+                                                               : word_number(p, v);
+    size_t sign = *p == '-' || *p == '+';
+    if (n > sign && n == sign + strspn(p + sign, digits)) {
+        n = unsigned_at(p + sign, 1, v);
+        n += n > 0 ? sign : 0;
+        *v = *p == '-' ? -*v : *v;
+    }
+    if (n > 0 && p[n] == '/' && p[n + 1] == 's' && !is_letter(p[n + 2])) /* "500/s" */
+        return n;
+    /* a date, a version, a path, "1.#INF" */
+    return n > 0 && strchr(":/_-.#", p[n]) && p[n] && p[n + 1] && !isspace((unsigned char)p[n + 1])
+               ? 0
+               : n;
+}
+
+/* "1.2M", "1.3B": the letter after a number; bytes used. */
+static size_t scale_at(const char *p, double *v)
+{
+    static const struct {
+        char letter;
+        double times;
+    } scale[] = {{'k', 1e3}, {'K', 1e3}, {'M', 1e6}, {'G', 1e9}, {'B', 1e9}, {'T', 1e12}};
+    for (size_t i = 0; i < DS_LEN(scale); i++)
+        if (*p == scale[i].letter && !is_letter(p[1]) && p[1] != '/') {
+            *v *= scale[i].times;
+            return 1;
+        }
+    return 0;
+}
+
+/* The unit at p, which a name may follow; bytes used. */
+static size_t unit_at(const char *p)
+{
+    size_t blanks = strspn(p, " \t");
+    for (size_t i = 0; blanks > 0 && i < DS_LEN(units); i++) {
+        size_t n = strlen(units[i]);
+        if (begins(p + blanks, units[i]) && (!p[blanks + n] || strchr(" \t|,;()", p[blanks + n])) &&
+            !strchr(":=", *skip_blanks(p + blanks + n)))
+            return blanks + n;
+    }
+    return 0;
+}
+
+/* The name in the text before a number: after the last separator, time or remark in brackets.
+ * *is_named: it ends in ":" or "=". */
+static size_t name_of(const char *line, const char **from, const char *end, int *is_named)
+{
+    const char *p = *from;
+    size_t clock;
+    for (const char *q = p; q < end; q++)
+        if (isdigit((unsigned char)*q) && (clock = clock_at(line, q)) > 0) {
+            p = q + clock;
+            p += zone_at(p);
+            p = p < end ? p : end;
+            q = p - 1;
+        } else if (strchr(stops, *q) || (*q == '(' && q + 1 == end) ||
+                   ((*q == ')' || *q == ']') && q + 1 < end && (q[1] == ' ' || q[1] == '\t')))
+            p = q + 1;
+    *is_named = 0;
+    while (end > p && strchr(" \t:=([", end[-1])) {
+        *is_named |= end[-1] == ':' || end[-1] == '=';
+        end--;
+    }
+    while (p < end && strchr(" \t([->", *p))
+        p++;
+    *from = p;
+    return (size_t)(end - p);
+}
+
+int field_is_known(const char *name, size_t n)
+{
+    for (size_t i = 0; i < DS_LEN(known); i++)
+        if (text_same(name, n, known[i]))
+            return 1;
+    return 0;
+}
+
+/* Gives a number its name and unit; 0 when it is not a metric. */
+static int set_field(struct field *f, const char *name, size_t n, int is_named, const char *unit,
+                     double v)
+{
+    *f = (struct field){name, n, v};
+    for (size_t i = 0; i < DS_LEN(renames); i++) {
+        const struct rename *r = &renames[i];
+        size_t k = r->unit ? strlen(r->unit) : 0;
+        if (!text_same(name, n, r->name) ||
+            (r->unit && (!begins(unit, r->unit) || is_letter(unit[k]))))
+            continue;
+        *f = (struct field){r->metric, r->metric ? strlen(r->metric) : 0, v * r->times / r->per};
+        /* MFU of -100 %: not known yet */
+        return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
+    }
+    return n > 0 && n <= FIELD_NAME_BYTES && (is_named || field_is_known(name, n));
+}
+
+size_t fields_of(const char *line, struct field f[FIELDS_MAX])
+{
+    size_t k = 0, used;
+    const char *from = line;
+    for (const char *p = line; *p && k < FIELDS_MAX;) {
+        double v;
+        int is_named;
+        if ((used = number_at(line, p, &v)) == 0) {
+            p++;
+            continue;
+        }
+        used += scale_at(p + used, &v);
+        const char *name = from, *unit = skip_blanks(p + used);
+        size_t n = name_of(line, &name, p, &is_named);
+        int is_metric = set_field(&f[k], name, n, is_named, unit, v);
+        k += (size_t)is_metric;
+        p += used;
+        if (!is_metric && !isfinite(v)) /* a word of a name: "number of nan iterations" */
+            continue;
+        p += strcspn(p, " \t|,;()"); /* the unit */
+        p += is_metric ? unit_at(p) : 0;
+        from = p;
+    }
+    return k;
+}

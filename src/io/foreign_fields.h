@@ -1,0 +1,35 @@
+/* Names with numbers in a line that a program printed: "loss: 2.1 | lr 1e-4, 12.5k tok/s". */
+#ifndef DS_IO_FOREIGN_FIELDS_H
+#define DS_IO_FOREIGN_FIELDS_H
+
+#include <ctype.h>
+#include <stddef.h>
+
+enum { FIELD_NAME_BYTES = 64, FIELDS_MAX = 64 };
+
+struct field {
+    const char *name; /* n bytes */
+    size_t n;
+    double value;
+};
+
+/* The metrics of a line; how many. */
+size_t fields_of(const char *line, struct field f[FIELDS_MAX]);
+/* Is it a metric that training scripts print, whatever stands between it and its number? */
+int field_is_known(const char *name, size_t n);
+
+/* ---- what a line is taken apart with ---- */
+
+static inline int is_letter(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+const char *skip_blanks(const char *p);
+int begins(const char *p, const char *word); /* without regard to case; word: lower case */
+/* A number without a sign at p, with "12,500" for thousands, and what follows its point when
+ * has_fraction; bytes used, 0 when there is none. */
+size_t unsigned_at(const char *p, int has_fraction, double *v);
+/* "Z", "+00:00", "-0400", "+02" right after a time of day: bytes. */
+size_t zone_at(const char *p);
+
+#endif
