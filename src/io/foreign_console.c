@@ -498,10 +498,14 @@ static void take_dict(struct console *c, struct foreign_out *out, struct parsed 
     c->dicts += strlen(c->counted) == x->f[0].n && memcmp(c->counted, x->f[0].name, x->f[0].n) == 0;
     if (best > epoch) /* no metric */
         memmove(x->f + at, x->f + at + 1, (--x->n - at) * sizeof *x->f);
-    if (best == 0)
-        x->at.step = c->dicts;
     if (x->n == 0)
         return;
+    if (best == 0) {
+        x->at.step = c->dicts;
+        if (!c->has_step)
+            foreign_event(out, c->dicts, (double)NAN, "info", "steps",
+                          "lines without a step are counted: step N is line N");
+    }
     x->at.steps = best == epoch ? (int64_t)c->trainer_steps : 0;
     take_place(c, out, &x->at);
     note_restart(c, out, line, &x->at, x->f);

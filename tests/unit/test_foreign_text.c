@@ -1055,6 +1055,8 @@ T(dictionaries_of_the_trainer_are_read)
     point(v, "loss", 1, 2, 2);
     point(v, "learning_rate", 1, 2, 2.5e-5);
     point(v, "train_loss", 0, 2, 2.125);
+    t_eq(v->n_events, 1);
+    t_str(v->event[0].text, "lines without a step are counted: step N is line N");
     runview_free(v);
     snprintf(
         text, sizeof text,
@@ -1064,6 +1066,7 @@ T(dictionaries_of_the_trainer_are_read)
     point(v, "loss", 0, 10, 2.5);
     point(v, "loss", 1, 20, 2);
     t_eq(v->steps_planned, 1500);
+    t_eq(v->n_events, 0);
     runview_free(v);
     v = open_text("trainer3.log",
                   "{'step': 100, 'loss': 2.5}\n{'step': 200, 'loss': nan, 'sub': {'a': 1}}\n");
