@@ -45,6 +45,7 @@ struct csv {
     uint64_t head;               /* hash of the line of names, and its bytes */
     size_t heads;
     int is_again; /* it came once more: a writer was started again */
+    struct text_restart restart;
     int is_skipping, is_reported, is_decided;
     int has_point;          /* numbers have decimal points: a comma is none */
     int is_look;            /* cells are only looked at: doubled quotes in them stay so */
@@ -447,6 +448,18 @@ static void deliver(struct csv *c, struct foreign_out *out, int64_t step, double
         }
 }
 
+/* A row of a run that was started again: the line of names came once more, or rows with the same
+ * columns do. */
+static int is_restart(struct csv *c, int64_t before, int64_t step)
+{
+    uint64_t filled = 0;
+    for (size_t i = 0; i < c->columns; i++)
+        if (c->column[i].has_value)
+            filled = hash64(&i, sizeof i, filled);
+    int is_again = text_restart_at(&c->restart, filled, step, 0);
+    return is_again || (c->is_again && step < before);
+}
+
 static void take_row(struct csv *c, struct foreign_out *out, const char *p, size_t n)
 {
     const char *end = p + n, *cell;
@@ -473,7 +486,7 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     int64_t before = c->newest;
     /* with too many cells nobody knows which is which */
     if (!(is_ragged && p) && !is_text_step && step_of_row(c, out, &step)) {
-        if (c->is_again && c->step >= 0 && step < before) { /* from there on */
+        if (c->step >= 0 && is_restart(c, before, step)) { /* from there on */
             record_bool(foreign_begin(out, "head", step, time), "resume", 1);
             foreign_end(out);
         }

@@ -770,6 +770,10 @@ T(earlier_steps_once_more_are_those_of_a_run_started_again)
                                  "step 40: loss 2\nstep 10: loss 5.5\nstep 20: loss 4.5\n");
     newest(v, "loss", 20, 4.5);
     runview_free(v);
+    v = open_text("started.csv",
+                  "step,loss,val\n10,5,\n20,4,\n20,,9\n30,3,\n40,2,\n40,,8\n20,4.5,\n30,3.5,\n");
+    newest(v, "loss", 30, 3.5);
+    runview_free(v);
     /* no run goes back here: checkpoints in the order of their names, a rank that lags by a step,
      * evaluations that count for themselves */
     v = open_text("names.jsonl", "{\"step\":1000,\"acc\":1}\n{\"step\":10000,\"acc\":4}\n"
