@@ -34,6 +34,7 @@ struct console {
      * has said how many steps its epochs have */
     char counted[FIELD_NAME_BYTES + 1];
     int64_t dicts;
+    int is_counted;
     double trainer_steps, trainer_epochs;
     uint64_t logged[2][16]; /* bits by hash: names in lines with a count of batches, with a step */
     struct text_restart restart;
@@ -500,15 +501,18 @@ static void take_dict(struct console *c, struct foreign_out *out, struct parsed 
         memmove(x->f + at, x->f + at + 1, (--x->n - at) * sizeof *x->f);
     if (x->n == 0)
         return;
-    if (best == 0) {
-        x->at.step = c->dicts;
-        if (!c->has_step)
-            foreign_event(out, c->dicts, (double)NAN, "info", "steps",
-                          "lines without a step are counted: step N is line N");
+    if (best == 0 && !c->has_step) {
+        c->is_counted = 1;
+        foreign_event(out, c->dicts, (double)NAN, "info", "steps",
+                      "lines without a step are counted: step N is line N");
     }
+    if (best == 0)
+        x->at.step = c->dicts;
     x->at.steps = best == epoch ? (int64_t)c->trainer_steps : 0;
-    take_place(c, out, &x->at);
-    note_restart(c, out, line, &x->at, x->f);
+    if (best > 0 || c->is_counted) { /* else it belongs to the newest step */
+        take_place(c, out, &x->at);
+        note_restart(c, out, line, &x->at, x->f);
+    }
     deliver(c, out, x->f, x->n, c->step, time_of(line));
 }
 
@@ -550,8 +554,10 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
         c->is_block = c->has_block = 1;
         return;
     case ITEM:
-        if (c->has_block)
+        if (c->has_block) {
             take_place(c, out, &c->block);
+            note_restart(c, out, line, &c->block, x.f);
+        }
         c->has_block = 0;
         deliver(c, out, x.f, x.n, c->step, c->block_time);
         return;

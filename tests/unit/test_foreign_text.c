@@ -1072,11 +1072,12 @@ T(dictionaries_of_the_trainer_are_read)
     t_eq(v->steps_planned, 1500);
     t_eq(v->n_events, 0);
     runview_free(v);
-    v = open_text("trainer3.log",
-                  "{'step': 100, 'loss': 2.5}\n{'step': 200, 'loss': nan, 'sub': {'a': 1}}\n");
+    v = open_text("trainer3.log", "{'step': 100, 'loss': 2.5}\n{'eval_loss': 2.25}\n{'step': 200, "
+                                  "'loss': nan, 'sub': {'a': 1}}\n");
     point(v, "loss", 0, 100, 2.5);
     point(v, "loss", 1, 200, (double)NAN);
-    t_eq(v->n_series, 1);
+    point(v, "eval_loss", 0, 100, 2.25);
+    t_eq(v->n_series, 2);
     runview_free(v);
 }
 
