@@ -81,8 +81,10 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
         return DS_EMEM;
     if (s->n > 0 && step <= s->step[s->n - 1] && s->is_free_order && !s->index->is_resumed)
         s->is_unordered = 1;
-    else if (s->n > 0 && step < s->step[s->n - 1])
-        series_resume(s, step - 1); /* a writer that went back without a resume head */
+    else if (s->n > 0 && step < s->step[s->n - 1]) {
+        series_resume(s, step - 1);          /* a writer that went back without a resume head */
+        s->is_unordered |= s->is_free_order; /* the head may have come after its first point */
+    }
     struct series_index *x = s->index;
     if (x->is_resumed)
         x->section[x->sections++] = s->n;
