@@ -58,6 +58,12 @@ static int process_place(const char *name, size_t n)
     return 0;
 }
 
+/* How many steps the run will have, next to the values of one. */
+static int is_plan(const char *name, size_t n)
+{
+    return text_same(name, n, "total_steps") || text_same(name, n, "max_steps");
+}
+
 /* A number at the current path: the object's step or time, or an entry. */
 static void take_number(struct foreign_object *o, int is_top, double v)
 {
@@ -69,6 +75,10 @@ static void take_number(struct foreign_object *o, int is_top, double v)
         str_add_bytes(&o->process_name, str_text(&o->path), o->path.len);
     }
     int rank = is_top ? o->key.rank : 0;
+    if (is_top && o->key.is_plan && text_step(v, &step) && step > 0) {
+        o->planned = step;
+        return;
+    }
     if (rank > 0 && rank == text_step_rank("epoch", 5)) {
         o->epoch = v;
         if (!o->is_fraction && isfinite(v) && !text_step(v, &step)) {
@@ -155,6 +165,7 @@ static void know_key(struct foreign_object *o, const struct json_scan *s, size_t
     o->key.rank = (unsigned char)text_step_rank(str_text(&o->path), o->path.len);
     o->key.is_time = (unsigned char)text_is_time(str_text(&o->path), o->path.len);
     o->key.is_config = (unsigned char)foreign_object_is_config(s);
+    o->key.is_plan = (unsigned char)is_plan(str_text(&o->path), o->path.len);
     o->key.process = (unsigned char)process_place(str_text(&o->path), o->path.len);
     if (k && s->n <= sizeof k->raw) {
         o->key.n = (unsigned char)s->n;
@@ -334,6 +345,11 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
         note_restart(o, out);
     } else if (!o->has_step) {
         o->step = o->objects + o->first;
+    }
+    if (o->planned != o->reported) {
+        o->reported = o->planned;
+        record_int(foreign_begin(out, "head", o->step, none), "steps", o->planned);
+        foreign_end(out);
     }
     if (isfinite(o->process) && !o->has_process) {
         o->has_process = 1;

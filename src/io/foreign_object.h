@@ -13,7 +13,7 @@
 enum { OBJECT_KEYS = 64 };
 struct object_key {
     char raw[46]; /* as it is written, escapes included */
-    unsigned char n, rank, process, is_time, is_config;
+    unsigned char n, rank, process, is_time, is_config, is_plan;
 };
 
 /* Zero-initialise; lives as long as the file's state. */
@@ -48,7 +48,8 @@ struct foreign_object {
     struct str process_name;
     double process, first_process; /* of the object, NaN none; of the first */
     int process_place, has_process;
-    int is_reported; /* that arrays are left out */
+    int64_t planned, reported; /* steps of the run: as logged, and as delivered */
+    int is_reported;           /* that arrays are left out */
 };
 
 /* After JSON_SCAN_OBJECT of an object at `depth`: reads it to its end and delivers what it holds.

@@ -77,6 +77,12 @@ int text_step_rank(const char *name, size_t n)
                                         WORD("train_step"),
                                         WORD("train/step"),
                                         WORD("training_step"),
+                                        WORD("current_steps"),
+                                        WORD("current_step"),
+                                        WORD("update_step"),
+                                        WORD("optimizer_step"),
+                                        WORD("opt_step"),
+                                        WORD("time/batch"),
                                         WORD("num_updates"),
                                         WORD("epoch")};
     return place(names, DS_LEN(names), name, n);

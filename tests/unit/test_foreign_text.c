@@ -817,6 +817,19 @@ T(lines_of_other_ranks_have_names_of_their_own)
     runview_free(v);
 }
 
+T(planned_steps_are_no_metric)
+{
+    struct runview *v = open_text(
+        "factory.jsonl",
+        "{\"current_steps\":10,\"total_steps\":300,\"loss\":2.5,\"lr\":0.5,\"epoch\":0.1,"
+        "\"elapsed_time\":\"0:00:10\"}\n"
+        "{\"current_steps\":20,\"total_steps\":300,\"loss\":2,\"lr\":0.5,\"epoch\":0.2}\n");
+    newest(v, "loss", 20, 2);
+    t_eq(v->steps_planned, 300);
+    t_eq(v->n_series, 3);
+    runview_free(v);
+}
+
 T(arrays_that_are_not_per_layer_are_named)
 {
     struct runview *v = open_text(
