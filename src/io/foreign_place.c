@@ -86,12 +86,14 @@ static int find_word(const char *line, struct place *at, int is_common)
     return 0;
 }
 
-/* "[10]", "[ 10/5005]", "[640/60000 (1%)]": what follows it, or NULL.  *all: -1 without a "/". */
+/* "[10]", "[ 10/5005]", "[640/60000 (1%)]", "(10/500)": what follows it, or NULL.  *all: -1 without
+ * a "/". */
 static const char *bracket_at(const char *p, int64_t *step, int64_t *all)
 {
+    char close = *p == '[' ? ']' : ')';
     double v, of = -1;
     size_t n;
-    if (*p != '[')
+    if (*p != '[' && *p != '(')
         return NULL;
     p = skip_blanks(p + 1);
     if ((n = unsigned_at(p, 0, &v)) == 0)
@@ -103,9 +105,11 @@ static const char *bracket_at(const char *p, int64_t *step, int64_t *all)
             return NULL;
         p = skip_blanks(p + n);
     }
-    if (*p == '(')
+    if (*p == '(' && close == ']')
         p = skip_blanks(p + strspn(p, "( .%0123456789)"));
-    return *p == ']' && text_step(v, step) && text_step(of, all) ? p + 1 : NULL;
+    if (*p != close || (of < 0 && close == ')'))
+        return NULL;
+    return text_step(v, step) && text_step(of, all) ? p + 1 : NULL;
 }
 
 /* The epoch in "Train: 0 [ 50/1251]", whose bracket is at p. */
@@ -134,6 +138,14 @@ static int is_aside(const char *line, const char *p)
     return 0;
 }
 
+/* "Epoch [1/3]" */
+static int is_of_epoch(const char *line, const char *p)
+{
+    while (p > line && (p[-1] == ' ' || p[-1] == ':'))
+        p--;
+    return p - line >= 5 && begins(p - 5, "epoch");
+}
+
 /* "Epoch: [0][ 10/5005]", "Epoch [1/3] [10/100]", "Train Epoch: 1 [640/60000 (1%)]",
  * "Iter(train) [ 50/40000]", "loss: 2.3  [   64/60000]". */
 static int find_brackets(const char *line, struct place *at)
@@ -147,7 +159,8 @@ static int find_brackets(const char *line, struct place *at)
         if (!(end = bracket_at(p, &a, &b)))
             continue;
         int is_pair = stop && skip_blanks(stop) == p;
-        if (b < 0 || (!is_pair && bracket_at(skip_blanks(end), &c, &d) && d >= 0)) {
+        if (b < 0 || is_of_epoch(line, p) ||
+            (!is_pair && bracket_at(skip_blanks(end), &c, &d) && d >= 0)) {
             first = a;
             firsts = b;
             start = p;
@@ -230,17 +243,19 @@ static int find_epoch(const char *line, struct place *at)
     return 0;
 }
 
-/* "100: loss 2.5" */
+/* "100: loss 2.5", "100 | loss 2.5" */
 static int find_number(const char *line, struct place *at)
 {
     double v;
     const char *p = skip_blanks(line);
     size_t n = unsigned_at(p, 0, &v);
     *at = (struct place){.epoch = -1, .weight = 1, .is_common = 1};
-    if (n == 0 || p[n] != ':' || (p[n + 1] != ' ' && p[n + 1] != '\t') || !text_step(v, &at->step))
+    const char *end = skip_blanks(p + n);
+    if (n == 0 || (*end != '|' && (p[n] != ':' || (p[n + 1] != ' ' && p[n + 1] != '\t'))) ||
+        !text_step(v, &at->step))
         return 0;
     at->from = (size_t)(p - line);
-    at->to = at->from + n + 1;
+    at->to = (size_t)(end - line) + 1;
     return 1;
 }
 

@@ -1014,6 +1014,26 @@ T(places_in_brackets_are_read)
     runview_free(v);
 }
 
+T(places_are_told_from_epochs)
+{
+    struct runview *v =
+        open_text("batch.log", "[2025-01-01 10:00:00] Epoch [1/10] Batch [100/1000] Loss: 2.5\n"
+                               "[2025-01-01 10:00:01] Epoch [2/10] Batch [100/1000] Loss: 2\n");
+    point(v, "Loss", 1, 1100, 2);
+    t_eq(v->steps_planned, 10000);
+    runview_free(v);
+    v = open_text("round.log", "Epoch:[1/2](100/1000) loss:2.5 lr:0.5 epoch_Time:12.3min:\n"
+                               "Epoch:[2/2](100/1000) loss:2 lr:0.5 epoch_Time:12.3min:\n");
+    point(v, "loss", 1, 1100, 2);
+    runview_free(v);
+    v = open_text("llama2c.log", "1000 | loss 2.5 | lr 5e-04 | 123.5ms | mfu 12.5%\n"
+                                 "1010 | loss 2 | lr 5e-04 | 123.5ms | mfu 12.5%\n");
+    point(v, "loss", 1, 1010, 2);
+    point(v, "mfu", 0, 1000, 0.125);
+    point(v, "step_ms", 0, 1000, 123.5);
+    runview_free(v);
+}
+
 T(progress_bars_with_metrics_are_read)
 {
     struct runview *v = open_text(
