@@ -843,6 +843,16 @@ T(arrays_that_are_not_per_layer_are_named)
     runview_free(v);
 }
 
+T(the_steps_of_an_epoch_are_known_once_a_line_has_said_them)
+{
+    struct runview *v =
+        open_text("said.log", "epoch 1 step 100/300: loss 4\nepoch 1 step 200: loss 3\n"
+                              "epoch 2 step 100: loss 2\nepoch 0 step 100: loss 5\n");
+    for (size_t i = 0; i < 3; i++)
+        point(v, "loss", i, (int64_t[]){100, 200, 400}[i], (double[]){5, 3, 2}[i]);
+    runview_free(v);
+}
+
 T(epochs_without_a_number_of_steps_go_on_after_their_last)
 {
     struct runview *v = open_text(
