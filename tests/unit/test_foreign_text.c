@@ -1143,6 +1143,8 @@ T(blocks_below_a_line_with_a_step_are_read)
     point(v, "loss/train/total", 1, 20, 9.5);
     point(v, "time/epoch", 0, 10, 0);
     runview_free(v);
+    t_str(format_of("block.log", "[batch=10/90]:\n\t Train loss/a: 10.5\n\t Train loss/b: 9.5\n"),
+          "console");
 }
 
 T(a_step_among_or_after_the_metrics_is_found)
