@@ -346,9 +346,10 @@ void curve_axes(const struct sheet *s, struct panel *p, int is_log)
     p->ay.is_log = is_log || s->is_log_y;
 }
 
-void curve_pad(struct panel *p)
+/* From zero where little is missing, unless a range was asked for. */
+void curve_pad(const struct sheet *s, struct panel *p)
 {
-    if (!p->ax.is_log && p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
+    if (!p->ax.is_log && !isfinite(s->x_from) && p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
         p->ax.lo = 0;
     axis_pad(&p->ax, 0);
     axis_pad(&p->ay, 0.05);
@@ -521,7 +522,7 @@ int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4
         if (v->label)
             panel_entry(p, v->label[i], sheet_series(s, i), curve_dash(i), -1, 1);
     }
-    curve_pad(p);
+    curve_pad(s, p);
     curve_x_label(s, x_label, sizeof x_label);
     p->x_label = x_label;
     p->y_label = v->y_label;

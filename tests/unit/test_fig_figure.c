@@ -628,3 +628,37 @@ T(curves_are_drawn_over_any_axis)
             "no record 'metric' has 'epochs'");
     clear();
 }
+
+/* Is there a sloping line that starts at this x? */
+static int starts_at(const struct figure *f, double left)
+{
+    struct str text = {0};
+    double x[2], y[2];
+    int found = 0;
+    pen_list_print(f->list, &text);
+    for (const char *at = str_text(&text); at; at = strchr(at, '\n'), at += at != NULL)
+        found |= sscanf(at, "move %lf %lf line %lf %lf", &x[0], &y[0], &x[1], &y[1]) == 4 &&
+                 fabs(x[0] - left) < 0.01 && x[1] > x[0] && x[1] < left + 20 && y[1] != y[0];
+    str_release(&text);
+    return found;
+}
+
+T(curves_fill_the_range_that_was_asked_for)
+{
+    static const char *const range[] = {"20..", "20..200", "..200", NULL};
+    add(fix_edp(t_tmpdir(), 0.5, 0), "r");
+    for (size_t i = 0; i < DS_LEN(range); i++) {
+        struct figure_options o;
+        struct figure f;
+        struct err e = {0};
+        double all[4], frame[4];
+        figure_options_default(&o);
+        o.metric = "loss";
+        o.range = range[i];
+        t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
+        fix_extent(&f, all, frame);
+        t_truef(starts_at(&f, frame[0]) == (i < 2), "%s", range[i] ? range[i] : "all");
+        figure_release(&f);
+    }
+    clear();
+}
