@@ -11,7 +11,7 @@
 #include "tui/keymap.h"
 
 /* ---- numbers for people ---- */
-/* A tick or read-out: 4 significant digits, SI suffix from 10^5, 1e-4 below 10^-3; "NaN", "inf". */
+/* A tick or read-out: 3 or 4 significant digits, SI suffix from 10^5, 1e-4 below 10^-3; NaN, inf. */
 const char *num_print(char out[24], double x);
 /* The first part of a duration: "42m"; `out` at least 16 bytes. */
 const char *num_age(char out[16], double seconds);

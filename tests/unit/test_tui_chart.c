@@ -319,6 +319,9 @@ T(ticks_are_nice_and_inside)
     char text[24];
     num_print(text, (double)NAN);
     t_str(text, "NaN");
+    t_str(num_print(text, 0.00125), "0.00125"); /* a learning rate */
+    t_str(num_print(text, 0.0125), "0.0125");
+    t_str(num_print(text, 0.000125), "1.25e-4");
 }
 
 /* The part of a label after its digits, and the number of its decimals. */

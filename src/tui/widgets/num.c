@@ -39,7 +39,12 @@ const char *num_print(char out[24], double x)
     } else if (a != 0 && (a < 1e-3 || a >= 1e15))
         snprintf(out, 24, "%.2e", x), short_exponent(out);
     else {
-        int decimals = a >= 1000 ? 0 : a >= 100 ? 1 : a >= 10 ? 2 : a >= 1 || a == 0 ? 3 : 4;
+        int decimals = a >= 1000          ? 0
+                       : a >= 100         ? 1
+                       : a >= 10          ? 2
+                       : a >= 1 || a == 0 ? 3
+                       : a >= 0.01        ? 4
+                                          : 5;
         snprintf(out, 24, "%.*f", decimals, x);
         if (a >= 100 || a == floor(a))
             trim(out);
