@@ -54,6 +54,25 @@ def directories_come_back_from_gguf_and_llama2c_bit_by_bit():
 
 
 @test
+def a_file_is_named_after_its_directory_or_run():
+    def name_of(model):
+        convert(model, "-o", "named.gguf", "--force")
+        return json.loads(run("inspect", "named.gguf", "--json"))["metadata"]["general.name"]
+    convert("random:tiny", "-o", "model.x", "model.method=dense")
+    t.run("train", "quick", *t.TINY, "model.method=dense", "--run", "ran", "--quiet")
+    last = os.path.join("runs/ran/checkpoints", max(x for x in os.listdir("runs/ran/checkpoints") if x.startswith("step-")))
+    assert [name_of(x) for x in ("model.x", "model.x/", "ran", "runs/ran", last)] == ["model.x"] * 2 + ["ran"] * 3
+    os.chdir("model.x")
+    try:
+        assert [name_of(x) for x in (".", "./", "../model.x/.")] == ["model.x"] * 3
+    finally:
+        os.remove("named.gguf")
+        os.chdir("..")
+    os.rename("named.gguf", "copy.v1.gguf")
+    assert name_of("copy.v1.gguf") == "copy.v1"
+
+
+@test
 def a_dense_model_that_transformers_has_no_family_for_is_noted():
     def is_noted(*words):
         shutil.rmtree("f", ignore_errors=True)
