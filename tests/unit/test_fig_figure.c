@@ -662,3 +662,31 @@ T(curves_fill_the_range_that_was_asked_for)
     }
     clear();
 }
+
+T(ticks_of_steps_are_whole)
+{
+    static const char *const range[] = {"1..2", "1..4", "0..6", "3..12", "1..20", "7..7.5", "..390"};
+    add(fix_edp(t_tmpdir(), 0.5, 0), "r");
+    for (size_t i = 0; i < DS_LEN(range); i++) {
+        struct figure_options o;
+        struct figure f;
+        struct err e = {0};
+        struct str text = {0};
+        int ticks = 0;
+        figure_options_default(&o);
+        o.metric = "loss";
+        o.range = range[i];
+        t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
+        pen_list_print(f.list, &text);
+        for (const char *at = str_text(&text); (at = strstr(at, " cb #")) != NULL; at++) {
+            const char *label = strchr(at, '"') + 1;
+            size_t n = strspn(label, "0123456789.");
+            ticks += label[n] == '"';
+            t_truef(label[n] != '"' || !memchr(label, '.', n), "%s: %.8s", range[i], label);
+        }
+        t_truef(ticks > 0, "%s: no ticks", range[i]);
+        str_release(&text);
+        figure_release(&f);
+    }
+    clear();
+}
