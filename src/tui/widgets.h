@@ -19,7 +19,9 @@ const char *num_age(char out[16], double seconds);
  * count. */
 int ticks_nice(double lo, double hi, int is_log, double *tick, int max);
 /* The one routine for the ticks of an axis: evenly spaced, at most `max`, with labels of one
- * precision and one suffix that are never wider than `cols` (fewer ticks are chosen instead). */
+ * precision and one suffix that are never wider than `cols` (fewer ticks are chosen instead).  Where
+ * values share more digits than fit, the first label is rounded and the others are distances from
+ * it: 1.23G, +10k, +20k. */
 enum { AXIS_TICKS_MAX = 16, AXIS_COLS = 6 };
 struct axis_labels {
     int n;

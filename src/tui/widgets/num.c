@@ -176,15 +176,34 @@ static int widest(const struct axis_labels *t)
     return (int)most;
 }
 
+/* Of values that differ only in digits that do not fit: the first tick, rounded, and the distances
+ * of the others from it. */
+static void relative_labels(struct axis_labels *t, double lo, double hi, int max, int cols)
+{
+    for (; max > 1; max--) {
+        t->n = ticks_nice(lo, hi, 0, t->at, max);
+        if (t->n < 2)
+            continue;
+        struct notation f = notation_of(t->at[t->n - 1] - t->at[0], nice_step((hi - lo) / max));
+        num_print(t->label[0], t->at[0]);
+        for (int k = 1; k < t->n; k++)
+            snprintf(t->label[k], sizeof t->label[k], "+%.*f%s", f.decimals,
+                     (t->at[k] - t->at[0]) / f.unit, f.suffix);
+        if (widest(t) <= cols)
+            return;
+    }
+    t->n = 0;
+}
+
 void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int max, int cols)
 {
-    max = max > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : max;
+    int most = max > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : max;
     if (lo == hi && max > 0) { /* of a single point */
         t->at[0] = lo;
         t->n = (int)strlen(num_print(t->label[0], lo)) <= cols;
         return;
     }
-    for (; max > 0; max--) {
+    for (max = most; max > 0; max--) {
         t->n = ticks_nice(lo, hi, is_log, t->at, max);
         int is_decades = is_log && lo > 0;
         for (int k = 0; is_decades && k < t->n; k++)
@@ -201,10 +220,10 @@ void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int ma
                     snprintf(t->label[k], sizeof t->label[k], "%.*f%s", f.decimals,
                              t->at[k] / f.unit, f.suffix);
         }
-        if (widest(t) <= cols)
+        if (t->n > 0 && widest(t) <= cols)
             return;
     }
-    t->n = 0;
+    relative_labels(t, lo, hi, most, cols);
 }
 
 const char *num_age(char out[16], double seconds)
