@@ -74,13 +74,17 @@ def a_file_is_named_after_its_directory_or_run():
 
 @test
 def a_dense_model_that_transformers_has_no_family_for_is_noted():
-    def is_noted(*words):
+    def is_noted(*words, text="no family of transformers computes the same"):
         shutil.rmtree("f", ignore_errors=True)
         made = convert("random:tiny", "-o", "f", "model.attn_bias=qkv", *words)
-        return any("no family of transformers computes the same" in n for n in made["notes"])
+        return any(text in n for n in made["notes"])
     assert not is_noted("model.method=dense") and is_noted("model.method=dense", "model.mlp_bias=true")
     assert not is_noted("model.method=edp", "method=dense") and is_noted("model.method=edp", "method=dense", "model.mlp_bias=true")
     assert not is_noted("model.method=edp", "model.mlp_bias=true"), "routers have no family anyway"
+    uneven = ("model.method=dense", "model.dim=16", "model.heads=6", "model.head_dim=4")
+    assert not is_noted(*uneven, text="transformers 5 refuses")  # qwen2
+    assert is_noted(*uneven, "model.attn_bias=false", text="llama with hidden_size=16: not a multiple of")
+    assert not is_noted(*uneven, "model.attn_bias=false", "model.dim=24", text="transformers 5 refuses")
 
 
 @test
