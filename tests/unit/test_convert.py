@@ -97,6 +97,10 @@ def a_seed_and_settings_make_another_random_model():
     x = convert("random:tinyllama", "-o", "d.gguf", "model.layers=1", "model.dim=64", "model.heads=4", "model.head_dim=16",
                 "model.ffn=64", "model.kv_heads=2", "model.vocab=300", "weights=q8_0", "tokenizer=bytes")
     assert x["tokenizer"] and x["weights"] == "q8_0" and x["fell_back"] == 0 and x["parameters"] < 100000, x
+    for layers, text in (1, "1 matrix has rows"), (2, "2 matrices have rows"):
+        x = convert("random:tiny", "-o", "d.gguf", "--force", "model.layers=%d" % layers, "model.dim=64", "model.heads=2", "model.ffn=40",
+                    "model.method=dense", "weights=q8_0")
+        assert x["fell_back"] == layers and any(n.startswith(text) for n in x["notes"]), x
 
 
 @test

@@ -90,8 +90,8 @@ static int write_gguf(struct convert_job *j, struct err *e)
              j->from.s.is_merged ? "each matrix without adapters keeps" : "each matrix keeps",
              types);
     if (rc == 0 && j->r.fallback_n)
-        note(j, "%d matrices have rows that are not a multiple of the block size: written as %s",
-             j->r.fallback_n, j->r.fallback);
+        note(j, "%d matri%s rows that are not a multiple of the block size: written as %s",
+             j->r.fallback_n, j->r.fallback_n == 1 ? "x has" : "ces have", j->r.fallback);
     int32_t end[MODEL_EOS_MAX];
     int ends = model_config_eos_ids(&j->from.m->config, end);
     if (rc == 0 && j->from.tokenizer && ends > 3)
