@@ -232,7 +232,8 @@ T(costs_of_a_constant_depth_have_one_mode_and_even_bins)
 {
     struct fix f = fix_dense(t_tmpdir(), 12, 0);
     struct str text = {0};
-    double x, y, w, h, least = 1e9, most = 0;
+    double x, y, w, h, least = 1e9, most = 0, bars = 0, top = 1e9;
+    int points = 0;
     f.flat_depth = 1;
     add(f, "flat");
     struct figure d = draw("flops_hist");
@@ -244,8 +245,14 @@ T(costs_of_a_constant_depth_have_one_mode_and_even_bins)
         if (sscanf(at, "rect %lf %lf %lf %lf", &x, &y, &w, &h) == 4) {
             least = fmin(least, h);
             most = fmax(most, h);
+            bars = y;
         }
     t_truef(most > 0 && least > 0.9 * most, "bars from %g to %g", least, most);
+    for (const char *at = str_text(&text); at; at = strchr(at, '\n'), at += at != NULL) {
+        points = sscanf(at, "line %lf %lf", &x, &y) == 2 ? points + 1 : 0;
+        top = points > 2 ? fmin(top, y) : top; /* of the density */
+    }
+    t_truef(fabs(top - bars) < 0.05 * most, "the density is at %g, the bars are at %g", top, bars);
     str_release(&text);
     figure_release(&d);
     clear();
@@ -665,7 +672,8 @@ T(curves_fill_the_range_that_was_asked_for)
 
 T(ticks_of_steps_are_whole)
 {
-    static const char *const range[] = {"1..2", "1..4", "0..6", "3..12", "1..20", "7..7.5", "..390"};
+    static const char *const range[] = {"1..2",  "1..4",   "0..6", "3..12",
+                                        "1..20", "7..7.5", "..390"};
     add(fix_edp(t_tmpdir(), 0.5, 0), "r");
     for (size_t i = 0; i < DS_LEN(range); i++) {
         struct figure_options o;
