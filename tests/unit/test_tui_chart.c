@@ -382,9 +382,11 @@ T(labels_of_an_axis_share_precision_and_unit_and_are_never_cut)
 
 T(labels_that_differ_in_digits_without_room_are_distances_from_the_first)
 {
-    static const double lo[] = {1.234e9, 1e6, 2.3, -1.5e6, 0.9999, 123456},
-                        span[] = {1e4, 5, 5e-6, 3, 2e-5, 0.5};
-    static const char *const first[] = {"1.23G", "1.00M", "2.300", "-1.50M", "0.9999", "123.5k"};
+    static const double lo[] = {1.234e9, 1e6,      2.3,     -1.5e6,    0.9999,
+                                123456,  6.222e-4, -0.8589, -2.975e11, -4.82e-12},
+                        span[] = {1e4, 5, 5e-6, 3, 2e-5, 0.5, 1e-7, 1e-4, 1e7, 3e-14};
+    static const char *const first[] = {"1.23G",  "1.00M",  "2.300",  "-1.50M", "0.9999",
+                                        "123.5k", "6.2e-4", "-0.859", "-3e11",  "-5e-12"};
     for (size_t i = 0; i < DS_LEN(lo); i++)
         for (int max = 3; max <= 12; max++) {
             struct axis_labels t;

@@ -176,16 +176,31 @@ static int widest(const struct axis_labels *t)
     return (int)most;
 }
 
+/* A number in at most `cols` cells, with fewer digits if it must. */
+static void print_short(char out[24], double x, int cols)
+{
+    num_print(out, x);
+    for (int digits = 3; digits > 0 && (int)strlen(out) > cols; digits--) {
+        if (fabs(x) < 1e-3)
+            snprintf(out, 24, "%.*e", digits - 1, x);
+        else
+            snprintf(out, 24, "%.*g", digits, x);
+        short_exponent(out);
+    }
+}
+
 /* Of values that differ only in digits that do not fit: the first tick, rounded, and the distances
  * of the others from it. */
 static void relative_labels(struct axis_labels *t, double lo, double hi, int max, int cols)
 {
-    for (; max > 1; max--) {
-        t->n = ticks_nice(lo, hi, 0, t->at, max);
-        if (t->n < 2)
+    int finest = 2 * max < AXIS_TICKS_MAX ? 2 * max : AXIS_TICKS_MAX; /* two must be inside */
+    for (int n = finest; n > 1; n--) {
+        t->n = ticks_nice(lo, hi, 0, t->at, n);
+        if (t->n < 2 || t->n > max)
             continue;
-        struct notation f = notation_of(t->at[t->n - 1] - t->at[0], nice_step((hi - lo) / max));
-        num_print(t->label[0], t->at[0]);
+        double step = nice_step((hi - lo) / n);
+        struct notation f = notation_of(step, step);
+        print_short(t->label[0], t->at[0], cols);
         for (int k = 1; k < t->n; k++)
             snprintf(t->label[k], sizeof t->label[k], "+%.*f%s", f.decimals,
                      (t->at[k] - t->at[0]) / f.unit, f.suffix);
