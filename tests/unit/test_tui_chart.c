@@ -405,6 +405,28 @@ T(labels_that_differ_in_digits_without_room_are_distances_from_the_first)
         }
 }
 
+T(the_y_range_includes_the_reference_on_either_axis)
+{
+    static const double reference[] = {0.5, 0.9, 3};
+    for (int is_log = 0; is_log <= 1; is_log++)
+        for (size_t i = 0; i < DS_LEN(reference); i++) {
+            struct chart chart = chart_new("compute");
+            double lows[] = {0.75, 0.8}, highs[] = {1, 0.9};
+            chart.is_log_y = is_log;
+            chart.reference = reference[i];
+            struct scan_axis a = scan_y_axis(&chart, lows, highs, 2);
+            t_eq(a.is_log, is_log);
+            t_truef(a.lo <= reference[i] && a.hi >= reference[i], "%g in %g to %g", reference[i],
+                    a.lo, a.hi);
+            t_true(a.lo <= 0.75 && a.hi >= 1);
+        }
+    struct chart chart = chart_new("x");
+    double low = 2, high = 3;
+    chart.is_log_y = 1;
+    chart.reference = -1; /* not on a logarithmic axis */
+    t_true(scan_y_axis(&chart, &low, &high, 1).lo > 1);
+}
+
 T(x_range_grows_in_steps)
 {
     struct series s;
