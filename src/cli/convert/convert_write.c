@@ -265,8 +265,8 @@ static int note_template(struct convert_job *j, struct err *e)
     return rc == DS_EMEM ? rc : 0;
 }
 
-/* What transformers cannot open of a directory; a model with routers or adapters has no family there,
- * and needs no note. */
+/* What transformers cannot open of a directory; a model with routers or adapters has no family
+ * there, and needs no note. */
 static void note_family(struct convert_job *j)
 {
     static const char *const even[] = {"llama", "gemma2", "gemma3_text"};
