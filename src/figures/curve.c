@@ -7,6 +7,8 @@
 #include "io/metric.h"
 
 enum { COLUMNS = 600 };
+/* Ticks over fewer steps could be 2.5 or less than one apart. */
+enum { FEW_STEPS = 25 };
 
 void curve_release(struct curve *c)
 {
@@ -346,12 +348,14 @@ void curve_axes(const struct sheet *s, struct panel *p, int is_log)
     p->ay.is_log = is_log || s->is_log_y;
 }
 
-void curve_pad(struct panel *p)
+/* From zero where little is missing, unless a range was asked for; steps are whole. */
+void curve_pad(const struct sheet *s, struct panel *p)
 {
-    if (!p->ax.is_log && p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
+    if (!p->ax.is_log && !isfinite(s->x_from) && p->ax.lo > 0 && p->ax.lo < p->ax.hi * 0.15)
         p->ax.lo = 0;
     axis_pad(&p->ax, 0);
     axis_pad(&p->ay, 0.05);
+    p->ticks_whole_x = x_axis(s) == AXIS_STEP && !p->ax.is_log && p->ax.hi - p->ax.lo < FEW_STEPS;
 }
 
 /* ---- layers ---- */
@@ -521,7 +525,7 @@ int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4
         if (v->label)
             panel_entry(p, v->label[i], sheet_series(s, i), curve_dash(i), -1, 1);
     }
-    curve_pad(p);
+    curve_pad(s, p);
     curve_x_label(s, x_label, sizeof x_label);
     p->x_label = x_label;
     p->y_label = v->y_label;

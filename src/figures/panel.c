@@ -16,6 +16,29 @@ static double widest_label(const struct sheet *s, const struct axis *a)
     return most;
 }
 
+/* Of labels that touch, from the left, the later one goes; its tick stays. */
+static void drop_labels(const struct sheet *s, struct axis *a, double length)
+{
+    double gap = s->venue->small * 0.25, end = -(double)INFINITY, before = end;
+    a->from = 0;
+    a->to = length;
+    for (;;) {
+        struct tick *next = NULL; /* on a logarithmic axis they are not in order */
+        for (int i = 0; i < a->ticks; i++)
+            if (a->tick[i].text[0] && a->tick[i].value > before &&
+                (!next || a->tick[i].value < next->value))
+                next = &a->tick[i];
+        if (!next)
+            return;
+        double half = glyph_width(next->text, s->venue->small) / 2, x = axis_at(a, next->value);
+        before = next->value;
+        if (x - half < end + gap)
+            next->text[0] = '\0';
+        else
+            end = x + half;
+    }
+}
+
 static void choose_ticks(const struct sheet *s, struct axis *a, double length, int is_x,
                          int is_whole)
 {
@@ -35,8 +58,10 @@ static void choose_ticks(const struct sheet *s, struct axis *a, double length, i
                 labels++;
             }
         if (!is_x || want <= 2 || labels <= 2 || used <= length)
-            return;
+            break;
     }
+    if (is_x) /* the fewest that can be asked for may still be many */
+        drop_labels(s, a, length);
 }
 
 /* Number of rows of a legend above a plot of this width. */

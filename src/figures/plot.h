@@ -249,7 +249,7 @@ int curve_has_layer(const struct sheet *s, const char *metric);
  * space around them. */
 void curve_axes(const struct sheet *s, struct panel *p, int is_log);
 void curve_include(struct panel *p, const struct curve *c);
-void curve_pad(struct panel *p);
+void curve_pad(const struct sheet *s, struct panel *p);
 /* Dash of the i-th curve: another one where its colour comes round again. */
 int curve_dash(int i);
 void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i);

@@ -11,7 +11,8 @@
 #include "tui/keymap.h"
 
 /* ---- numbers for people ---- */
-/* A tick or read-out: 4 significant digits, SI suffix from 10^5, 1e-4 below 10^-3; "NaN", "inf". */
+/* A tick or read-out: 3 or 4 significant digits, SI suffix from 10^5, 1e-4 below 10^-3; "NaN",
+ * "inf". */
 const char *num_print(char out[24], double x);
 /* The first part of a duration: "42m"; `out` at least 16 bytes. */
 const char *num_age(char out[16], double seconds);
@@ -19,7 +20,9 @@ const char *num_age(char out[16], double seconds);
  * count. */
 int ticks_nice(double lo, double hi, int is_log, double *tick, int max);
 /* The one routine for the ticks of an axis: evenly spaced, at most `max`, with labels of one
- * precision and one suffix that are never wider than `cols` (fewer ticks are chosen instead). */
+ * precision and one suffix that are never wider than `cols` (fewer ticks are chosen instead).
+ * Where values share more digits than fit, the first label is rounded and the others are distances
+ * from it: 1.23G, +10k, +20k. */
 enum { AXIS_TICKS_MAX = 16, AXIS_COLS = 6 };
 struct axis_labels {
     int n;

@@ -118,6 +118,11 @@ T(what_an_architecture_cannot_store_is_refused)
         {"model.rope_dims=4 model.rope_scaling=yarn model.rope_low=1 model.rope_high=32",
          "partial rotary"},
         {"model.fused=true model.rope_dims=4 model.head_dim=8", "heads of another width"},
+        {"model.attn_bias=qkv model.head_dim=8", "heads of another width"},
+        {"model.norm_place=after model.qk_norm=whole model.head_dim=8", "heads of another width"},
+        {"model.experts=4 model.experts_norm=false model.shared_ffn=8 model.shared_gate=true "
+         "model.head_dim=8",
+         "heads of another width"},
         {"model.rope_scaling=longrope model.rope_short=1,1,1 model.rope_long=1,1,1",
          "model.rope_scaling=longrope"},
         {"model.rope_scaling=dynamic", "model.rope_scaling=dynamic"},

@@ -122,7 +122,7 @@ def what_was_not_logged_is_not_shown():
     for view in ("monitor", "flops", "pareto", "log"):
         for path in ("bare.mp", curve()):
             screen = run("show", view, path, "--size", "100x30")
-            screen = re.sub("of (the )?dense|NaN values, alarms", "", screen)  # the title of an axis, and what events are
+            screen = re.sub("of (the )?dense|NaN values, alerts", "", screen)  # the title of an axis, and what events are
             assert not re.search(r"dense|\b0 layers|\bnan\b|NaN|\bof 0\b", screen), (view, path, screen)
 
 

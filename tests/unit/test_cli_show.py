@@ -11,6 +11,7 @@ import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
+from records import Log  # noqa: E402
 from t import ROOT, run, test  # noqa: E402
 
 STREAM = os.path.join(ROOT, "tests", "screens", "training.mp")
@@ -60,6 +61,25 @@ def text_says_without_colours_what_a_cell_is():
     rows = [x for x in lines if re.match("[ \u203a]+[0-9] [\u2588\u00b7\\[]", x)]
     assert len(rows) == 8 and any("\u00b7" in x and "\u2588" in x for x in rows), "\n".join(lines)
     assert "\u2588" not in run("show", "depth", STREAM, "--size", "80x24", "--format", "html").split("layer")[0]
+
+
+@test
+def alerts_and_changed_settings_are_marked_on_the_axis_of_steps():
+    marks = {}
+    for name in ("alert", "set", "evaluation"):
+        log = Log("marks/%s/log.mp" % name)
+        log.put("head", 0, format=1, run=name, method="dense", layers=2)
+        for step in range(100):
+            log.put("metric", step, loss=2.0)
+        log.put("event", 50, level="warn", name=name, text="x")
+        screen = run("show", "monitor", "marks/%s/log.mp" % name)
+        marks[name] = screen.count("\u2575")
+    assert marks == {"alert": 1, "set": 1, "evaluation": 0}, marks
+    for step in range(100):  # the newest are shown
+        log.put("event", 0, level="warn", name="alert", text="x")
+    log.put("event", 50, level="warn", name="alert", text="x")
+    assert run("show", "monitor", "marks/evaluation/log.mp").count("\u2575") == 2
+    shutil.rmtree("marks")
 
 
 @test

@@ -54,14 +54,37 @@ def directories_come_back_from_gguf_and_llama2c_bit_by_bit():
 
 
 @test
+def a_file_is_named_after_its_directory_or_run():
+    def name_of(model):
+        convert(model, "-o", "named.gguf", "--force")
+        return json.loads(run("inspect", "named.gguf", "--json"))["metadata"]["general.name"]
+    convert("random:tiny", "-o", "model.x", "model.method=dense")
+    t.run("train", "quick", *t.TINY, "model.method=dense", "--run", "ran", "--quiet")
+    last = os.path.join("runs/ran/checkpoints", max(x for x in os.listdir("runs/ran/checkpoints") if x.startswith("step-")))
+    assert [name_of(x) for x in ("model.x", "model.x/", "ran", "runs/ran", last)] == ["model.x"] * 2 + ["ran"] * 3
+    os.chdir("model.x")
+    try:
+        assert [name_of(x) for x in (".", "./", "../model.x/.")] == ["model.x"] * 3
+    finally:
+        os.remove("named.gguf")
+        os.chdir("..")
+    os.rename("named.gguf", "copy.v1.gguf")
+    assert name_of("copy.v1.gguf") == "copy.v1"
+
+
+@test
 def a_dense_model_that_transformers_has_no_family_for_is_noted():
-    def is_noted(*words):
+    def is_noted(*words, text="no family of transformers computes the same"):
         shutil.rmtree("f", ignore_errors=True)
         made = convert("random:tiny", "-o", "f", "model.attn_bias=qkv", *words)
-        return any("no family of transformers computes the same" in n for n in made["notes"])
+        return any(text in n for n in made["notes"])
     assert not is_noted("model.method=dense") and is_noted("model.method=dense", "model.mlp_bias=true")
     assert not is_noted("model.method=edp", "method=dense") and is_noted("model.method=edp", "method=dense", "model.mlp_bias=true")
     assert not is_noted("model.method=edp", "model.mlp_bias=true"), "routers have no family anyway"
+    uneven = ("model.method=dense", "model.dim=16", "model.heads=6", "model.head_dim=4")
+    assert not is_noted(*uneven, text="transformers 5 refuses")  # qwen2
+    assert is_noted(*uneven, "model.attn_bias=false", text="llama with hidden_size=16: not a multiple of")
+    assert not is_noted(*uneven, "model.attn_bias=false", "model.dim=24", text="transformers 5 refuses")
 
 
 @test
@@ -74,6 +97,10 @@ def a_seed_and_settings_make_another_random_model():
     x = convert("random:tinyllama", "-o", "d.gguf", "model.layers=1", "model.dim=64", "model.heads=4", "model.head_dim=16",
                 "model.ffn=64", "model.kv_heads=2", "model.vocab=300", "weights=q8_0", "tokenizer=bytes")
     assert x["tokenizer"] and x["weights"] == "q8_0" and x["fell_back"] == 0 and x["parameters"] < 100000, x
+    for layers, text in (1, "1 matrix has rows"), (2, "2 matrices have rows"):
+        x = convert("random:tiny", "-o", "d.gguf", "--force", "model.layers=%d" % layers, "model.dim=64", "model.heads=2", "model.ffn=40",
+                    "model.method=dense", "weights=q8_0")
+        assert x["fell_back"] == layers and any(n.startswith(text) for n in x["notes"]), x
 
 
 @test

@@ -232,7 +232,8 @@ T(costs_of_a_constant_depth_have_one_mode_and_even_bins)
 {
     struct fix f = fix_dense(t_tmpdir(), 12, 0);
     struct str text = {0};
-    double x, y, w, h, least = 1e9, most = 0;
+    double x, y, w, h, least = 1e9, most = 0, bars = 0, top = 1e9;
+    int points = 0;
     f.flat_depth = 1;
     add(f, "flat");
     struct figure d = draw("flops_hist");
@@ -244,8 +245,14 @@ T(costs_of_a_constant_depth_have_one_mode_and_even_bins)
         if (sscanf(at, "rect %lf %lf %lf %lf", &x, &y, &w, &h) == 4) {
             least = fmin(least, h);
             most = fmax(most, h);
+            bars = y;
         }
     t_truef(most > 0 && least > 0.9 * most, "bars from %g to %g", least, most);
+    for (const char *at = str_text(&text); at; at = strchr(at, '\n'), at += at != NULL) {
+        points = sscanf(at, "line %lf %lf", &x, &y) == 2 ? points + 1 : 0;
+        top = points > 2 ? fmin(top, y) : top; /* of the density */
+    }
+    t_truef(fabs(top - bars) < 0.05 * most, "the density is at %g, the bars are at %g", top, bars);
     str_release(&text);
     figure_release(&d);
     clear();
@@ -626,5 +633,68 @@ T(curves_are_drawn_over_any_axis)
     o.x = "epochs";
     t_fails(figure_make(&f, "training", runs, count, &o, &e), &e, DS_ENOTFOUND,
             "no record 'metric' has 'epochs'");
+    clear();
+}
+
+/* Is there a sloping line that starts at this x? */
+static int starts_at(const struct figure *f, double left)
+{
+    struct str text = {0};
+    double x[2], y[2];
+    int found = 0;
+    pen_list_print(f->list, &text);
+    for (const char *at = str_text(&text); at; at = strchr(at, '\n'), at += at != NULL)
+        found |= sscanf(at, "move %lf %lf line %lf %lf", &x[0], &y[0], &x[1], &y[1]) == 4 &&
+                 fabs(x[0] - left) < 0.01 && x[1] > x[0] && x[1] < left + 20 && y[1] != y[0];
+    str_release(&text);
+    return found;
+}
+
+T(curves_fill_the_range_that_was_asked_for)
+{
+    static const char *const range[] = {"20..", "20..200", "..200", NULL};
+    add(fix_edp(t_tmpdir(), 0.5, 0), "r");
+    for (size_t i = 0; i < DS_LEN(range); i++) {
+        struct figure_options o;
+        struct figure f;
+        struct err e = {0};
+        double all[4], frame[4];
+        figure_options_default(&o);
+        o.metric = "loss";
+        o.range = range[i];
+        t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
+        fix_extent(&f, all, frame);
+        t_truef(starts_at(&f, frame[0]) == (i < 2), "%s", range[i] ? range[i] : "all");
+        figure_release(&f);
+    }
+    clear();
+}
+
+T(ticks_of_steps_are_whole)
+{
+    static const char *const range[] = {"1..2",  "1..4",   "0..6", "3..12",
+                                        "1..20", "7..7.5", "..390"};
+    add(fix_edp(t_tmpdir(), 0.5, 0), "r");
+    for (size_t i = 0; i < DS_LEN(range); i++) {
+        struct figure_options o;
+        struct figure f;
+        struct err e = {0};
+        struct str text = {0};
+        int ticks = 0;
+        figure_options_default(&o);
+        o.metric = "loss";
+        o.range = range[i];
+        t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
+        pen_list_print(f.list, &text);
+        for (const char *at = str_text(&text); (at = strstr(at, " cb #")) != NULL; at++) {
+            const char *label = strchr(at, '"') + 1;
+            size_t n = strspn(label, "0123456789.");
+            ticks += label[n] == '"';
+            t_truef(label[n] != '"' || !memchr(label, '.', n), "%s: %.8s", range[i], label);
+        }
+        t_truef(ticks > 0, "%s: no ticks", range[i]);
+        str_release(&text);
+        figure_release(&f);
+    }
     clear();
 }

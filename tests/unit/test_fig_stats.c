@@ -9,6 +9,8 @@
 #include "figures/axes.h"
 #include "base/statistics.h"
 #include "figures/dip.h"
+#include "figures/glyphs.h"
+#include "figures/plot.h"
 
 static int is_nice(double v)
 {
@@ -195,6 +197,38 @@ T(a_log_axis_between_two_round_numbers_has_labels)
             }
         t_truef(labels >= 2, "[%g, %g]: %d labels", a.lo, a.hi, labels);
     }
+}
+
+T(labels_of_a_narrow_panel_do_not_overlap)
+{
+    static const double range[][2] = {{5.64, 5.86}, {0, 1},        {2.65, 3.3},   {-1e-4, 1.2e-4},
+                                      {0, 1e6},     {1234, 98765}, {0.971, 1.03}, {7e8, 7.01e8}};
+    struct sheet s = {.venue = venue_find("icml")};
+    for (size_t i = 0; i < DS_LEN(range); i++)
+        for (int k = 0; k < 4; k++)
+            for (double w = 75; w < 240; w += 5) {
+                struct panel p = {.ay = {.lo = 0, .hi = 1}, .ticks_whole_x = k == 1};
+                double left[AXIS_TICKS_MAX], right[AXIS_TICKS_MAX];
+                int labels = 0;
+                p.ax = (struct axis){
+                    .lo = range[i][0], .hi = range[i][1], .is_log = k == 2 && range[i][0] > 0};
+                panel_layout(&s, &p, 0, 0, w, 100);
+                for (int t = 0; t < p.ax.ticks; t++) {
+                    const char *text = p.ax.tick[t].text;
+                    double half = glyph_width(text, s.venue->small) / 2,
+                           x = axis_at(&p.ax, p.ax.tick[t].value);
+                    if (!text[0])
+                        continue;
+                    left[labels] = x - half;
+                    right[labels] = x + half;
+                    for (int o = 0; o < labels; o++)
+                        t_truef(left[labels] > right[o] || right[labels] < left[o],
+                                "%g to %g in %g: %s", range[i][0], range[i][1], w, text);
+                    labels++;
+                }
+                t_truef(labels > 0 || k == 1, "%g to %g in %g: no label", range[i][0], range[i][1],
+                        w);
+            }
 }
 
 T(a_constant_and_an_empty_axis_get_a_range)

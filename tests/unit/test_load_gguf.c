@@ -436,6 +436,17 @@ T(llama3_rope_factors_become_rope_scaling)
         t_eq(back->config.rope_original, of[i].context);
         model_free(back);
     }
+    for (int i = 0; i < 3; i++) { /* which llama.cpp applies both */
+        struct gguf_file f = {0};
+        llama3_factors(factor, 1024);
+        put_model(&f, m, "llama", NULL);
+        if (i > 0)
+            gf_string(&f, "llama.rope.scaling.type", i == 1 ? "linear" : "yarn");
+        gf_f32(&f, "llama.rope.scaling.factor", 2);
+        gf_u32(&f, "llama.rope.scaling.original_context_length", 1024);
+        gf_tensor(&f, "rope_freqs.weight", GGUF_T_F32, 4, 0, factor, sizeof factor);
+        refuse(&f, "rope_freqs.weight next to another rotary scaling is unsupported");
+    }
     model_free(m);
 }
 

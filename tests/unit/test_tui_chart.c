@@ -319,6 +319,9 @@ T(ticks_are_nice_and_inside)
     char text[24];
     num_print(text, (double)NAN);
     t_str(text, "NaN");
+    t_str(num_print(text, 0.00125), "0.00125"); /* a learning rate */
+    t_str(num_print(text, 0.0125), "0.0125");
+    t_str(num_print(text, 0.000125), "1.25e-4");
 }
 
 /* The part of a label after its digits, and the number of its decimals. */
@@ -347,8 +350,9 @@ T(labels_of_an_axis_share_precision_and_unit_and_are_never_cut)
         for (int max = 1; max <= 12; max++) {
             struct axis_labels t;
             axis_labels(&t, lo[i], lo[i] + span[i], 0, max, AXIS_COLS);
-            t_truef(t.n <= max && (t.n > 0 || max < 3 || span[i] < 3e-4 * fabs(lo[i])),
-                    "range %zu: %d of %d ticks", i, t.n, max);
+            t_truef(t.n <= max && (t.n > 0 || max < 3), "range %zu: %d of %d ticks", i, t.n, max);
+            if (t.n > 1 && t.label[1][0] == '+')
+                continue; /* below */
             int decimals = -1;
             const char *suffix = "";
             for (int k = 0; k < t.n; k++) {
@@ -374,6 +378,53 @@ T(labels_of_an_axis_share_precision_and_unit_and_are_never_cut)
     axis_labels(&t, 1e-5, 0.2, 1, 6, AXIS_COLS);
     t_str(t.label[0], "1e-5");
     t_str(t.label[t.n - 1], "1e-1");
+}
+
+T(labels_that_differ_in_digits_without_room_are_distances_from_the_first)
+{
+    static const double lo[] = {1.234e9, 1e6,      2.3,     -1.5e6,    0.9999,
+                                123456,  6.222e-4, -0.8589, -2.975e11, -4.82e-12},
+                        span[] = {1e4, 5, 5e-6, 3, 2e-5, 0.5, 1e-7, 1e-4, 1e7, 3e-14};
+    static const char *const first[] = {"1.23G",  "1.00M",  "2.300",  "-1.50M", "0.9999",
+                                        "123.5k", "6.2e-4", "-0.859", "-3e11",  "-5e-12"};
+    for (size_t i = 0; i < DS_LEN(lo); i++)
+        for (int max = 3; max <= 12; max++) {
+            struct axis_labels t;
+            axis_labels(&t, lo[i], lo[i] + span[i], 0, max, AXIS_COLS);
+            t_truef(t.n >= 2 && t.n <= max, "range %zu: %d of %d ticks", i, t.n, max);
+            t_str(t.label[0], first[i]);
+            for (int k = 0; k < t.n; k++) {
+                t_truef(strlen(t.label[k]) <= AXIS_COLS, "\"%s\" is too wide", t.label[k]);
+                t_true(t.at[k] >= lo[i] - 1e-6 * span[i]);
+                t_true(t.at[k] <= lo[i] + span[i] * (1 + 1e-6));
+                t_truef(k == 0 ||
+                            (t.label[k][0] == '+' &&
+                             fabs(label_value(t.label[k]) - (t.at[k] - t.at[0])) <= 1e-6 * span[i]),
+                        "\"%s\" labels %.12g", t.label[k], t.at[k]);
+            }
+        }
+}
+
+T(the_y_range_includes_the_reference_on_either_axis)
+{
+    static const double reference[] = {0.5, 0.9, 3};
+    for (int is_log = 0; is_log <= 1; is_log++)
+        for (size_t i = 0; i < DS_LEN(reference); i++) {
+            struct chart chart = chart_new("compute");
+            double lows[] = {0.75, 0.8}, highs[] = {1, 0.9};
+            chart.is_log_y = is_log;
+            chart.reference = reference[i];
+            struct scan_axis a = scan_y_axis(&chart, lows, highs, 2);
+            t_eq(a.is_log, is_log);
+            t_truef(a.lo <= reference[i] && a.hi >= reference[i], "%g in %g to %g", reference[i],
+                    a.lo, a.hi);
+            t_true(a.lo <= 0.75 && a.hi >= 1);
+        }
+    struct chart chart = chart_new("x");
+    double low = 2, high = 3;
+    chart.is_log_y = 1;
+    chart.reference = -1; /* not on a logarithmic axis */
+    t_true(scan_y_axis(&chart, &low, &high, 1).lo > 1);
 }
 
 T(x_range_grows_in_steps)

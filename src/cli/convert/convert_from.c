@@ -1,6 +1,7 @@
 /* Opens the source model of a conversion, or streams random weights without holding them in
  * memory. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -132,13 +133,32 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
+/* Cuts the last part off a path and returns it; all of it where there is no other. */
+static const char *last_part(char *path)
+{
+    path[fs_trimmed(path)] = '\0';
+    char *slash = strrchr(path, '/');
+    if (!slash || !slash[1])
+        return path;
+    *slash = '\0';
+    return slash + 1;
+}
+
+/* That of its directory or file, for a checkpoint that of its run. */
 static void set_name(struct convert_from *f)
 {
-    char path[1024];
+    char path[4097];
     str_copy(path, sizeof path, f->dir);
-    path[fs_trimmed(path)] = '\0';
-    const char *slash = strrchr(path, '/');
-    snprintf(f->name, sizeof f->name, "%.100s", slash && slash[1] ? slash + 1 : path);
+    const char *name = last_part(path);
+    if ((strcmp(name, ".") == 0 || strcmp(name, "..") == 0) && strlen(f->dir) < 4096 &&
+        realpath(f->dir, path))
+        name = last_part(path);
+    if (strncmp(name, "step-", 5) == 0 && name != path) {
+        const char *above = last_part(path);
+        if (strcmp(above, "checkpoints") == 0 && above != path)
+            name = last_part(path);
+    }
+    snprintf(f->name, sizeof f->name, "%.100s", name);
     char *dot = strrchr(f->name, '.');
     if (dot && (strcmp(dot, ".gguf") == 0 || strcmp(dot, ".bin") == 0))
         *dot = '\0';

@@ -90,8 +90,8 @@ static int write_gguf(struct convert_job *j, struct err *e)
              j->from.s.is_merged ? "each matrix without adapters keeps" : "each matrix keeps",
              types);
     if (rc == 0 && j->r.fallback_n)
-        note(j, "%d matrices have rows that are not a multiple of the block size: written as %s",
-             j->r.fallback_n, j->r.fallback);
+        note(j, "%d matri%s rows that are not a multiple of the block size: written as %s",
+             j->r.fallback_n, j->r.fallback_n == 1 ? "x has" : "ces have", j->r.fallback);
     int32_t end[MODEL_EOS_MAX];
     int ends = model_config_eos_ids(&j->from.m->config, end);
     if (rc == 0 && j->from.tokenizer && ends > 3)
@@ -265,16 +265,28 @@ static int note_template(struct convert_job *j, struct err *e)
     return rc == DS_EMEM ? rc : 0;
 }
 
-/* Of transformers; a model with routers or adapters has none, and needs no note. */
-static int has_family(const struct convert_job *j)
+/* What transformers cannot open of a directory; a model with routers or adapters has no family
+ * there, and needs no note. */
+static void note_family(struct convert_job *j)
 {
+    static const char *const even[] = {"llama", "gemma2", "gemma3_text"};
     char dense[] = "dense";
     struct model_config c = j->from.m->config; /* strings stay the model's */
     if (j->from.s.base_only) {
         c.method = dense;
         c.lora_r = 0;
     }
-    return strcmp(c.method, "dense") != 0 || c.lora_r > 0 || model_config_family(&c);
+    const char *family = model_config_family(&c);
+    if (!family && strcmp(c.method, "dense") == 0 && c.lora_r == 0)
+        note(j,
+             "model_type is depthscope: no family of transformers computes the same, so only this "
+             "program opens it");
+    for (size_t i = 0; family && c.dim % c.heads != 0 && i < DS_LEN(even); i++)
+        if (strcmp(family, even[i]) == 0)
+            note(j,
+                 "transformers 5 refuses model_type %s with hidden_size=%lld: not a multiple of "
+                 "num_attention_heads=%lld",
+                 family, (long long)c.dim, (long long)c.heads);
 }
 
 static int note_contents(struct convert_job *j, struct err *e)
@@ -287,10 +299,8 @@ static int note_contents(struct convert_job *j, struct err *e)
     else if (j->from.s.base_only && (left > 0 || strcmp(m->config.method, "dense") != 0))
         note(j, "base model only: %s routing, %lld router and adapter parameters left out",
              m->config.method, (long long)left);
-    if (j->o.to == CONVERT_HF && !j->o.adapter && !has_family(j))
-        note(j,
-             "model_type is depthscope: no family of transformers computes the same, so only this "
-             "program opens it");
+    if (j->o.to == CONVERT_HF && !j->o.adapter)
+        note_family(j);
     if (!j->from.tokenizer)
         note(j, "without a tokenizer: none found with the model (use tokenizer=PATH)");
     return note_template(j, e);

@@ -97,10 +97,11 @@ static int dip_test(const struct costs *c, struct shape *h, struct err *e)
 }
 
 /* The support of the density: from 0 to dense, or to the highest cost of the sample, since
- * position and router can make a token more expensive than dense. */
+ * position and router can make a token more expensive than dense.  Costs by position alone end with
+ * the bin: mirrored at the last of them, it would count twice. */
 static struct density_range support(double highest, const struct shape *h)
 {
-    struct density_range d = {.least = 0, .most = fmax(1, highest)};
+    struct density_range d = {.least = 0, .most = fmax(1, h->layer > 0 ? highest : h->hi)};
     d.lo = fmax(h->lo - h->width, d.least);
     d.hi = fmin(h->hi + h->width, d.most);
     return d;

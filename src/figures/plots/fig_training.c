@@ -46,7 +46,7 @@ static int draw_metric(struct sheet *s, const struct groups *set, const char *me
                         p->ay.is_log ? " above 0" : "");
         goto out;
     }
-    curve_pad(p);
+    curve_pad(s, p);
     curve_x_label(s, x_label, sizeof x_label);
     p->x_label = x_label;
     run_metric_label(label, sizeof label, metric, runview_unit(s->run[0].view, metric));

@@ -87,6 +87,9 @@ static const struct gguf_arch *arch_of(const struct model_config *c)
 static int check_arch(const struct gguf_arch *a, const struct model_config *c, struct err *e)
 {
     const char *what = NULL;
+    /* as many queries as the model is wide */
+    int is_square = a->is_fused || a->qk_norm == QK_NORM_WHOLE ||
+                    a->experts == GGUF_EXPERTS_SHARED || strcmp(a->name, "qwen2") == 0;
     for (int64_t l = 0; l < c->layers; l++)
         if (model_config_has(c->nope_layers, l) != (a->nope_every && (l + 1) % a->nope_every == 0))
             what = "other blocks without positions (model.nope_layers)";
@@ -103,7 +106,7 @@ static int check_arch(const struct gguf_arch *a, const struct model_config *c, s
         what = "attention without biases (model.attn_bias=false)";
     if (a->is_layer && c->rope_scaling == ROPE_LLAMA3)
         what = "this rotary scaling (model.rope_scaling=llama3)";
-    if (a->is_fused && c->heads * c->head_dim != c->dim)
+    if (is_square && c->heads * c->head_dim != c->dim)
         what = "heads of another width than dim / heads (model.head_dim)";
     if (c->rope_scaling == ROPE_LLAMA3 && strcmp(a->name, "llama") != 0)
         what = "this rotary scaling (model.rope_scaling=llama3)";

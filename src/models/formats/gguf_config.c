@@ -601,6 +601,8 @@ static int read_scaling(const struct source *s, struct model_config *c, struct e
         return read_long(s, c, e);
     if (t && s->of->is_layer)
         return err_set(e, DS_EFORMAT, "%s: unsupported in this architecture", t->name);
+    if (t && (!(is_none || is_linear) || (factor != 0 && factor != 1)))
+        return err_set(e, DS_EFORMAT, "%s next to another rotary scaling is unsupported", t->name);
     if (t)
         return read_factors(s, t, c, e);
     if (is_yarn)
@@ -699,8 +701,8 @@ static int is_nope(const struct gguf_meta *m, int64_t every, int64_t l)
 static int read_window(const struct source *s, struct model_config *c, struct err *e)
 {
     char full[KEY_SIZE];
-    double size = strcmp(s->arch, "gemma2") == 0 ? 4096 : 0,
-           base = is_gemma(s) ? 10000 : c->rope_theta;
+    int is_two = strcmp(s->arch, "gemma2") == 0, has_base = is_gemma(s) && !is_two;
+    double size = is_two ? 4096 : 0, base = has_base ? 10000 : c->rope_theta;
     int64_t every = s->of->window_every;
     int rc = get_num(s, "attention.sliding_window", &size, e);
     if (rc < 0)
@@ -719,15 +721,17 @@ static int read_window(const struct source *s, struct model_config *c, struct er
         return rc;
     if (!c->window_layers[0]) /* no block has it */
         c->window = 0;
-    if (c->window == 0 || strcmp(s->arch, "gemma2") == 0)
+    if (c->window == 0)
         return 0;
     rc = get_num(s, "rope.freq_base_swa", &base, e);
-    if (rc > 0 && !is_gemma(s) && base != c->rope_theta)
+    if (rc > 0 && !has_base && base != c->rope_theta)
         return err_set(e, DS_EFORMAT,
                        "%s.rope.freq_base_swa = %g: expected rope.freq_base = %g in this "
                        "architecture",
                        s->arch, base, c->rope_theta);
-    return rc < 0 ? rc : load_set_real(c, "rope_local", base, "rope.freq_base_swa", e);
+    if (rc < 0 || is_two)
+        return rc < 0 ? rc : 0;
+    return load_set_real(c, "rope_local", base, "rope.freq_base_swa", e);
 }
 
 static int read_caps(const struct source *s, struct model_config *c, struct err *e)

@@ -173,7 +173,7 @@ static void log_draw(struct view *v, struct area a)
         struct scroll lines = {0}, more = {0};
         int below = a.rows / 2 + 1;
         scroll_text(&lines, area_sub(a, below, 2, a.rows - below, a.cols - 2),
-                    "Checkpoints, NaN values, alarms, changed settings and messages appear here.",
+                    "Checkpoints, NaN values, alerts, changed settings and messages appear here.",
                     ink(ROLE_DIM));
         below += lines.lines;
         if (s->level > LOG_INFO)

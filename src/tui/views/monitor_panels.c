@@ -249,8 +249,8 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
 
 static void add_marks(struct chart *c, const struct runview *r)
 {
-    static const char *const shown[] = {"resume", "set", "nan", "alarm", "pause", "stop", NULL};
-    for (size_t i = 0; i < r->n_events && c->marks < CHART_MARKS_MAX && c->x_axis == AXIS_STEP; i++)
+    static const char *const shown[] = {"resume", "set", "nan", "alert", "pause", "stop", NULL};
+    for (size_t i = r->n_events; i-- > 0 && c->marks < CHART_MARKS_MAX && c->x_axis == AXIS_STEP;)
         for (int k = 0; shown[k]; k++)
             if (r->event[i].name && strcmp(r->event[i].name, shown[k]) == 0 &&
                 c->marks < CHART_MARKS_MAX)

@@ -203,6 +203,10 @@ struct scan_axis scan_y_axis(const struct chart *c, double *lows, double *highs,
         double lo = top;
         for (int i = 0; i < k; i++)
             lo = lows[i] < lo ? lows[i] : lo;
+        if (c->reference > 0 && isfinite(c->reference)) {
+            lo = c->reference < lo ? c->reference : lo;
+            top = c->reference > top ? c->reference : top;
+        }
         double step = log10(top / lo) > 2 ? 1 : 0.25; /* of a decade */
         a.lo = pow(10, floor(log10(lo) / step) * step);
         a.hi = pow(10, ceil(log10(top) / step + 1e-9) * step);

@@ -39,7 +39,12 @@ const char *num_print(char out[24], double x)
     } else if (a != 0 && (a < 1e-3 || a >= 1e15))
         snprintf(out, 24, "%.2e", x), short_exponent(out);
     else {
-        int decimals = a >= 1000 ? 0 : a >= 100 ? 1 : a >= 10 ? 2 : a >= 1 || a == 0 ? 3 : 4;
+        int decimals = a >= 1000          ? 0
+                       : a >= 100         ? 1
+                       : a >= 10          ? 2
+                       : a >= 1 || a == 0 ? 3
+                       : a >= 0.01        ? 4
+                                          : 5;
         snprintf(out, 24, "%.*f", decimals, x);
         if (a >= 100 || a == floor(a))
             trim(out);
@@ -171,15 +176,49 @@ static int widest(const struct axis_labels *t)
     return (int)most;
 }
 
+/* A number in at most `cols` cells, with fewer digits if it must. */
+static void print_short(char out[24], double x, int cols)
+{
+    num_print(out, x);
+    for (int digits = 3; digits > 0 && (int)strlen(out) > cols; digits--) {
+        if (fabs(x) < 1e-3)
+            snprintf(out, 24, "%.*e", digits - 1, x);
+        else
+            snprintf(out, 24, "%.*g", digits, x);
+        short_exponent(out);
+    }
+}
+
+/* Of values that differ only in digits that do not fit: the first tick, rounded, and the distances
+ * of the others from it. */
+static void relative_labels(struct axis_labels *t, double lo, double hi, int max, int cols)
+{
+    int finest = 2 * max < AXIS_TICKS_MAX ? 2 * max : AXIS_TICKS_MAX; /* two must be inside */
+    for (int n = finest; n > 1; n--) {
+        t->n = ticks_nice(lo, hi, 0, t->at, n);
+        if (t->n < 2 || t->n > max)
+            continue;
+        double step = nice_step((hi - lo) / n);
+        struct notation f = notation_of(step, step);
+        print_short(t->label[0], t->at[0], cols);
+        for (int k = 1; k < t->n; k++)
+            snprintf(t->label[k], sizeof t->label[k], "+%.*f%s", f.decimals,
+                     (t->at[k] - t->at[0]) / f.unit, f.suffix);
+        if (widest(t) <= cols)
+            return;
+    }
+    t->n = 0;
+}
+
 void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int max, int cols)
 {
-    max = max > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : max;
+    int most = max > AXIS_TICKS_MAX ? AXIS_TICKS_MAX : max;
     if (lo == hi && max > 0) { /* of a single point */
         t->at[0] = lo;
         t->n = (int)strlen(num_print(t->label[0], lo)) <= cols;
         return;
     }
-    for (; max > 0; max--) {
+    for (max = most; max > 0; max--) {
         t->n = ticks_nice(lo, hi, is_log, t->at, max);
         int is_decades = is_log && lo > 0;
         for (int k = 0; is_decades && k < t->n; k++)
@@ -196,10 +235,10 @@ void axis_labels(struct axis_labels *t, double lo, double hi, int is_log, int ma
                     snprintf(t->label[k], sizeof t->label[k], "%.*f%s", f.decimals,
                              t->at[k] / f.unit, f.suffix);
         }
-        if (widest(t) <= cols)
+        if (t->n > 0 && widest(t) <= cols)
             return;
     }
-    t->n = 0;
+    relative_labels(t, lo, hi, most, cols);
 }
 
 const char *num_age(char out[16], double seconds)
