@@ -111,7 +111,8 @@ struct run_event {
     double time;
     int level;
     char *name, *text;
-    int alert; /* alert_of_event */
+    int alert;    /* alert_of_event */
+    double value; /* of an alert, NaN: none */
 }; /* level: enum log_level */
 
 /* An evaluation: named results, and per-layer capacity. */
