@@ -111,9 +111,9 @@ struct run_event {
     double time;
     int level;
     char *name, *text;
-    int alert;    /* alert_of_event */
-    double value; /* of an alert, NaN: none */
-}; /* level: enum log_level */
+    int alert; /* alert_of_event */
+    double value;
+}; /* level: enum log_level; value: of an alert, NaN: none */
 
 /* An evaluation: named results, and per-layer capacity. */
 struct run_eval {
