@@ -112,7 +112,8 @@ struct run_event {
     int level;
     char *name, *text;
     int alert; /* alert_of_event */
-}; /* level: enum log_level */
+    double value;
+}; /* level: enum log_level; value: of an alert, NaN: none */
 
 /* An evaluation: named results, and per-layer capacity. */
 struct run_eval {

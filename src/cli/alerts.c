@@ -100,7 +100,7 @@ static void list_run(struct list *l, const struct runview *v, const struct alert
                                .level = e->level, .is_over = e->alert < 0,
                                .is_now = e->alert > 0 && last[rule] == i &&
                                          w.episode[rule].recorded,
-                               .step = e->step, .time = e->time, .value = (double)NAN});
+                               .step = e->step, .time = e->time, .value = e->value});
         judged |= e->alert > 0 && w.episode[rule].recorded ? 1U << rule : 0;
     }
     while (alert_next(&w, &a))

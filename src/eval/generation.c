@@ -23,7 +23,7 @@ static const struct opt gen_opts[] = {
     {"min_p",       OPT_REAL, AT(min_p),       "0",   0, 1, NULL, "sample from the tokens with at least this share of the most likely one's probability; 0 = all", NULL},
     {"sampler",     OPT_ENUM, AT(sampler),     "own", 0, 0, "own|llama2c", "random sampler; llama2c: that program's random numbers, to reproduce its published texts", NULL},
     {"max_tokens",  OPT_INT,  AT(max_tokens),  "256", 0, 1 << 24, NULL, "most tokens to generate", NULL},
-    {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "random seed; the k-th of several texts uses seed + k", NULL},
+    {"seed",        OPT_INT,  AT(seed),        "1",   0, 1e15, NULL, "random seed; of several texts, number k (from 0) uses seed + k", NULL},
     {"logprobs",    OPT_INT,  AT(logprobs),    "0",   0, GEN_LOGPROBS_MAX, NULL, "--json: log-probability of every token and of the k most likely alternatives", NULL},
     {"echo",        OPT_INT,  AT(echo),        "-1",  -1, 1, NULL, "print the prompt before its text: 1 yes, with its log-probabilities; 0 no; -1 yes except in --chat and --json", NULL},
     {"batch",       OPT_INT,  AT(batch),       "16",  1, DECODE_BATCH, NULL, "texts decoded in one batch", "together"},

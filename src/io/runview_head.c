@@ -83,7 +83,8 @@ static void event_put(struct runview *v, struct run_event x)
 void runview_event_add(struct runview *v, int64_t step, double time, int level, const char *name,
                        const char *text)
 {
-    event_put(v, (struct run_event){step, time, level, mem_strdup(name), mem_strdup(text), 0});
+    event_put(v, (struct run_event){step, time, level, mem_strdup(name), mem_strdup(text), 0,
+                                    (double)NAN});
 }
 
 static int level_of(struct value level)
@@ -138,10 +139,10 @@ void runview_take_event(struct runview *v, struct value body, const struct recor
     struct value name = value_get(body, "name");
     if (value_is(name, "commands"))
         take_commands(v, value_get(body, "text"));
-    event_put(v, (struct run_event){c->step, c->time, level_of(value_get(body, "level")),
-                                    text_copy(name, 256),
-                                    text_copy(value_get(body, "text"), TEXT_MAX),
-                                    alert_of_event(body)});
+    event_put(v, (struct run_event){
+                     c->step, c->time, level_of(value_get(body, "level")), text_copy(name, 256),
+                     text_copy(value_get(body, "text"), TEXT_MAX), alert_of_event(body),
+                     value_num(value_get(body, "value"), (double)NAN)});
 }
 
 /* ---- head and end

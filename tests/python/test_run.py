@@ -71,6 +71,7 @@ def a_resume_continues_or_supersedes():
     raises(FileExistsError, "the run exists", ds.init, name="a")
     raises(FileExistsError, "the run exists", ds.init, name="a", resume="never")
     raises(FileNotFoundError, "no run to resume", ds.init, name="b", resume="must")
+    assert not os.path.exists("runs/b")
     raises(ValueError, "resume", ds.init, name="b", resume="maybe")
     with ds.init(name="a", resume="allow") as r:
         assert r.step == 9 and r.run_id == records("runs/a/log.mp")[0]["run_id"]

@@ -34,6 +34,7 @@ def a_rule_that_always_holds_is_one_event():
     assert e["text"].startswith("loss ") and e["text"].endswith(", above 0.001"), e
     got = run_json("alerts", "a")
     assert [(x["run"], x["rule"], x["source"], x["now"]) for x in got] == [("a", "loss", "run", False)], got
+    assert abs(got[0]["value"] - e["value"]) < 1e-6 * e["value"], got
     assert run("alerts", "a", "--now") == "no alerts\n"  # it has ended
     assert "above 0.001" in run("alerts", "a")
 

@@ -201,7 +201,7 @@ def chat_renders_the_template():
     assert lines("tiny", "--messages", "m.json", "template=chatml", "max_tokens=3")[0]["ids"] == x["ids"]
     with open("m.json", "w") as f:
         f.write('[{"role": "robot", "content": "x"}]')
-    refused("robot", "tiny", "--messages", "m.json", "template=chatml", code=1)
+    refused("depthscope: m.json: message 1: role \"robot\"", "tiny", "--messages", "m.json", "template=chatml", code=1)
     with open("m.jsonl", "w") as f:
         f.write('{"messages": [{"role": "user", "content": "hi"}]}\nhi\n')
     a, b = lines("tiny", "--chat", "--batch", "m.jsonl", "template=chatml", "max_tokens=2")

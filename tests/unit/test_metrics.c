@@ -7,6 +7,7 @@
 #include "figures/figure.h"
 #include "io/metric.h"
 #include "io/runview.h"
+#include "routing/route.h"
 
 enum { LAYERS = 3 };
 
@@ -20,7 +21,7 @@ static void fill(struct step_report *s)
         const struct run_metric *m = &run_metrics[i];
         char *at = (char *)s + m->offset;
         int64_t whole = i + 1;
-        double real = i + 1.25;
+        double number = i + 1.25;
         double *layers;
         if (m->flags & METRIC_PER_LAYER) {
             memcpy(&layers, at, sizeof layers);
@@ -29,7 +30,7 @@ static void fill(struct step_report *s)
         } else if (m->flags & METRIC_INTEGER) {
             memcpy(at, &whole, sizeof whole);
         } else {
-            memcpy(at, &real, sizeof real);
+            memcpy(at, &number, sizeof number);
         }
     }
 }
@@ -88,6 +89,16 @@ T(rows_have_names_texts_and_fields_of_their_own)
             t_truef(run_metrics[k].offset != m->offset, "%s and %s", m->name, run_metrics[k].name);
     }
     t_true(run_metric_find("loss_of_another") == NULL);
+}
+
+/* Both are in one record, and what `=` and figures say of a name is the table's. */
+T(methods_name_their_metrics_unlike_those_of_every_run)
+{
+    for (const struct route_ops *const *r = route_all(); *r; r++)
+        for (size_t i = 0; i < (*r)->n_metrics; i++)
+            t_truef((*r)->metrics[i].scope == METRIC_CELL ||
+                        !run_metric_find((*r)->metrics[i].name),
+                    "%s: %s", (*r)->name, (*r)->metrics[i].name);
 }
 
 T(each_row_is_in_the_head_and_in_the_records)

@@ -116,10 +116,10 @@ static int add_messages(struct request *q, const struct json_node *list, const c
     int rc = add_system(q, &m, e);
     if (rc == 0)
         rc = chat_add_json(&m, list, what, e);
-    if (rc == 0)
-        rc = add_ids(q, &m, NULL, 0, e);
+    if (rc == 0 && (rc = add_ids(q, &m, NULL, 0, e)) < 0)
+        (void)err_add(e, rc, "%s", what);
     chat_messages_release(&m);
-    return rc < 0 ? err_add(e, rc, "%s", what) : 0;
+    return rc;
 }
 
 static int add_json_line(struct request *q, const char *p, size_t n, const char *where,

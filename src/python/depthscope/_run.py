@@ -929,12 +929,12 @@ def init(project: Optional[str] = None, name: Optional[str] = None, config: Any 
     os.makedirs(root, exist_ok=True)
     name = name or _directory.new_name(root, project or "run")
     directory = os.path.abspath(os.path.join(root, name))
-    os.makedirs(directory, exist_ok=True)
     log = _directory.stage_path(directory, stage)
     if _has_records(log) and resume in (None, False, "never"):
         raise FileExistsError("%s: the run exists; choose another name, or resume=\"allow\" to continue it" % directory)
     if not _has_records(log) and resume == "must":
         raise FileNotFoundError("%s: no run to resume" % directory)
+    os.makedirs(directory, exist_ok=True)
     run_id = _wait_for_run_id(directory) if stage else ""
     return Run(directory, name, is_active=True, project=project or "", config=config, stage=stage, resume=step, run_id=run_id, head=head,
                control=control, system_every=float(system_every))

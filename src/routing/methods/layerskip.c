@@ -30,7 +30,7 @@ static const struct opt layerskip_opts_table[] = {
     // clang-format off
     {"dropout", OPT_REAL, AT(dropout), "0.1", 0, 1, NULL,
      "drop probability of the last layer while training (published 0.1 to 0.2); that of layer l of "
-     "L is this times 2^(l / (L - 1)) - 1", .is_live = 1},
+     "L is this times (2^(l / (L - 1)) - 1)", .is_live = 1},
     {"schedule", OPT_ENUM, AT(schedule), "none", 0, 0, "none|exp",
      "over training the probabilities stay, or rise from 0 as 2^(step / steps) - 1 (published from "
      "scratch)"},
