@@ -258,6 +258,21 @@ def a_chat_by_lines_keeps_the_conversation():
 
 
 @test
+def after_a_stop_string_a_chat_goes_on_from_the_answer_that_was_shown():
+    for seed in range(60):  # until an answer begins with a letter and another one
+        words = ["--chat", "template=chatml", "max_tokens=6", "temperature=1", "seed=%d" % seed]
+        whole = lines("tiny", *words, data=b"hi\n")[0]["text"]
+        if re.match(r"([!-~])(?!\1)[!-~]", whole):
+            break
+    first, second = lines("tiny", *words, "--stop", whole[1], data=b"hi\nand now?\n")
+    assert first["stop"] == "stop string" and first["text"] == whole[0], (first, whole)
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": first["text"]},
+            {"role": "user", "content": "and now?"}]
+    asked = lines("tiny", *words, "--messages", "-", data=json.dumps(said).encode())[0]
+    assert second["prompt_ids"] == asked["prompt_ids"], (second["prompt_ids"], asked["prompt_ids"])
+
+
+@test
 def from_a_pipe_every_line_is_a_message():
     said = b"/etc/passwd is a file?\n/reset\n/quit\nhi\n"
     got = lines("tiny", "--chat", "template=chatml", "max_tokens=2", "--quiet", data=said)
