@@ -78,7 +78,7 @@ struct talk {
     struct gen_chat *gen;
     struct gen_show show;
     struct subject *s;
-    int is_cut; /* the cache has more than the last answer: the stop string that ended it */
+    int is_cut;         /* the cache has more than the last answer: the stop string that ended it */
     int is_interactive; /* standard input is a terminal */
 };
 
