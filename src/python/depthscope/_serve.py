@@ -222,10 +222,13 @@ class Session:
             ids.append(x)
         return ids
 
-    def _encode(self, text: str) -> List[int]:
-        if self.server.tokenizer is None:
+    def _encode(self, text: str, is_whole: bool = True) -> List[int]:
+        tokenizer, pieces = self.server.tokenizer, self.server.prober.pieces
+        if tokenizer is None:
             raise Refused('this server has no tokenizer; send "ids"')
-        ids = encode(self.server.tokenizer, text)
+        ids = encode(tokenizer, text, is_whole)
+        if not is_whole and len(text) > 1 and text[0] == " " and b"".join(map(pieces, ids)) == b" " + text.encode():
+            ids = encode(tokenizer, text[1:], is_whole)  # the vocabulary puts a space before every text
         if not ids:
             raise Refused("empty text")
         return ids
@@ -319,7 +322,7 @@ class Session:
         if isinstance(given, list):
             prompt = prompt + self._ids(given, "generate")
         elif isinstance(text, str) and text:
-            prompt = prompt + self._encode(text)
+            prompt = prompt + self._encode(text, keep == 0)
         if not prompt:
             raise Refused("empty text")
         self._set(self._fit(prompt))
