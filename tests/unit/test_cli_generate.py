@@ -332,6 +332,18 @@ terminal.all = b""
 
 
 @test
+def a_token_that_no_layer_executed_counts_in_the_range():
+    t.run("train", "model.method=mod", "mod.every=1", *TINY, "--run", "bare", "--quiet")
+    for seed in range(60):  # until the last token is not the least deep
+        words = ["bare", "--prompt", "The cat", "capacity=0.4", "max_tokens=16", "seed=%d" % seed]
+        depth = lines(*words)[0]["depth"]
+        if depth[-1] > min(depth) == 0:
+            break
+    text, _ = terminal(words)
+    assert "in this text 0 to %d" % max(depth) in text, (depth, text)
+
+
+@test
 def a_terminal_shows_depth_by_colour():
     text, status = terminal(["tiny", "--prompt", "The cat", "max_tokens=8"])
     assert status == 0 and "\x1b[2mThe cat\x1b[0m" in text and "\x1b[38;5;" in text and "executed layers: 1" in text
