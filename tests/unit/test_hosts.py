@@ -375,6 +375,22 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     a.close()
 
 
+@test
+def a_long_log_of_many_metrics_comes_with_all_of_them():
+    l, names = Log("many/p/log.mp"), ["task_%d" % i for i in range(300)]
+    l.put("head", 0, run="x", run_id="ab", method="edp", layers=2, steps=99)
+    for i in range(1, 100):
+        l.put("metric", i, **{name: 1.0 * i * k for k, name in enumerate(names)})
+    a = Agent(os.path.abspath("many"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="p")
+    points = [b for b in bodies(whole_log(a)) if b["kind"] == "metric"]
+    for k, name in enumerate(names):
+        assert [b[name] for b in points if name in b][-1] == 99.0 * k, name
+    a.close()
+
+
 def whole_log(a):
     """The summary of all of a log; before it one of a part comes where reading takes long."""
     x = a.until("log")

@@ -10,9 +10,10 @@
 #include "base/mem.h"
 #include "io/record.h"
 #include "io/runlog.h"
+#include "io/runview.h"
 
 enum {
-    KEYS_MAX = 64,
+    KEYS_MAX = RUNVIEW_METRICS, /* the other end shows no more */
     FIRST_KEYS = 10, /* of a record, which its writer put first: these are drawn at once */
     STRETCHES = 64,  /* of those; the others have a quarter */
     LAST_MAX = 40,   /* events, evaluations */
@@ -28,9 +29,10 @@ struct point {
  * as the current value. */
 struct key {
     char name[64];
-    struct point low[STRETCHES], high[STRETCHES], first, last;
+    struct point first, last, *high; /* low, high: (most) */
     uint64_t stride, base;
     int stretches, most;
+    struct point low[];
 };
 struct keys {
     struct key *v[KEYS_MAX];
@@ -87,14 +89,18 @@ static struct key *key_of(struct keys *keys, const char *name, size_t n, uint64_
             return keys->v[at];
         }
     }
-    struct key *k = keys->n < KEYS_MAX && n < sizeof k->name ? mem_alloc(1, sizeof *k) : NULL;
+    int most = keys->n < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
+    struct key *k = NULL;
+    if (keys->n < KEYS_MAX && n < sizeof k->name)
+        k = mem_alloc(1, sizeof *k + 2 * (size_t)most * sizeof k->low[0]);
     if (!k)
         return NULL;
+    k->high = k->low + most;
     memcpy(k->name, name, n);
     k->stride = 1;
     k->base = base;
     k->first.value = (double)NAN;
-    k->most = keys->n < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
+    k->most = most;
     keys->v[keys->n++] = k;
     return k;
 }
