@@ -46,7 +46,7 @@ struct body {
 struct logsum {
     struct keys whole, detail; /* the steps of the range are in `detail` only */
     int64_t from, to;
-    struct body head, layer, end, system, last[LAST_MAX];
+    struct body head, layer, end, system, ranks, last[LAST_MAX];
     size_t lasts;
     uint64_t records;
     int is_out_of_memory;
@@ -168,6 +168,8 @@ static void take(struct logsum *s, struct value body)
         keep(s, &s->end, body);
     else if (value_is(kind, "system") && n <= BODY_MAX)
         keep(s, &s->system, body);
+    else if (value_is(kind, "ranks"))
+        keep(s, &s->ranks, body);
     else if ((value_is(kind, "event") || value_is(kind, "eval")) && n <= BODY_MAX)
         keep(s, &s->last[s->lasts++ % LAST_MAX], body);
     s->records++;
@@ -226,7 +228,7 @@ static size_t list_points(const struct keys *keys, struct item *to)
 
 static size_t list_items(const struct logsum *s, struct item *to)
 {
-    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
+    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system, &s->ranks};
     size_t n = list_points(&s->whole, to);
     n += list_points(&s->detail, to + n);
     for (size_t i = 0; i < DS_LEN(single); i++)
@@ -293,7 +295,7 @@ void logsum_free(struct logsum *s)
 {
     if (!s)
         return;
-    struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
+    struct body *single[] = {&s->head, &s->layer, &s->end, &s->system, &s->ranks};
     for (int i = 0; i < s->whole.n; i++)
         mem_free(s->whole.v[i]);
     for (int i = 0; i < s->detail.n; i++)
