@@ -258,6 +258,15 @@ def a_chat_by_lines_keeps_the_conversation():
 
 
 @test
+def drafts_of_a_chat_are_counted_by_answers():
+    words = ["--chat", "template=chatml", "max_tokens=8", "temperature=0", "speculate=3", "draft=exit:2"]
+    got = lines("tiny", *words, data=b"hi\nand now?\nwell\n")
+    for x in got:
+        assert x["accepted"] == x["marks"].count("accepted") and 0 < x["rounds"] <= len(x["ids"]), x
+        assert x["drafted"] <= 3 * x["rounds"], x
+
+
+@test
 def after_a_stop_string_a_chat_goes_on_from_the_answer_that_was_shown():
     for seed in range(60):  # until an answer begins with a letter and another one
         words = ["--chat", "template=chatml", "max_tokens=6", "temperature=1", "seed=%d" % seed]
