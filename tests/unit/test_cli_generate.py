@@ -286,6 +286,8 @@ def from_a_pipe_every_line_is_a_message():
     said = b"/etc/passwd is a file?\n/reset\n/quit\nhi\n"
     got = lines("tiny", "--chat", "template=chatml", "max_tokens=2", "--quiet", data=said)
     assert len(got) == 4 and run.err == "", (len(got), run.err)
+    other = lines("tiny", "--chat", "template=chatml", "max_tokens=2", "--quiet", data=said.replace(b"\n", b"\r\n"))
+    assert [x["prompt_ids"] for x in other] == [x["prompt_ids"] for x in got]  # as in --batch
     asked = lines("tiny", "--chat", "--prompt", "/etc/passwd is a file?", "template=chatml", "max_tokens=2")[0]
     assert got[0]["ids"] == asked["ids"] and got[0]["prompt_ids"] == asked["prompt_ids"]
     assert all(len(b["prompt_ids"]) > len(a["prompt_ids"]) for a, b in zip(got, got[1:]))

@@ -61,6 +61,8 @@ static int read_line(struct lines *in, struct str *line, enum line *what, struct
         if (line->failed || line->len > LINE_MAX_BYTES)
             return err_set(e, DS_ERANGE, "standard input: line too long, must be at most %d bytes",
                            (int)LINE_MAX_BYTES);
+        if (hit && line->len > 0 && line->p[line->len - 1] == '\r')
+            line->p[--line->len] = '\0';
         if (hit || in->is_end) {
             *what = hit || line->len > 0 ? LINE_READ : LINE_END;
             return 0;
