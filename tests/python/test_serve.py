@@ -242,6 +242,12 @@ def the_stepper_steps_through_a_served_model_and_forces_its_layers():
 
 
 @test
+def the_generate_view_shows_no_flops_where_none_are_known():
+    text = run("show", "generate", shared_socket(), "--size", "120x40", "--keys", ":prompt Hi there")
+    assert "40 tokens, 32 generated" in text and "of dense      -" in text and "nan" not in text, text
+
+
+@test
 def top_p_is_a_share_of_what_top_k_leaves():
     script("""
 import torch

@@ -172,9 +172,9 @@ static void draw_token(struct area a, const struct generate *g)
     value_row(a, y++, "loss", isfinite(seen->logprob) ? text : "-");
     snprintf(text, sizeof text, "%g of %d layers", seen->depth, g->layers);
     value_row(a, y++, "depth", text);
-    value_row(a, y++, "FLOPs", str_si(si, seen->flops));
+    value_row(a, y++, "FLOPs", isfinite(seen->flops) ? str_si(si, seen->flops) : "-");
     snprintf(text, sizeof text, "%.3f", seen->flops / seen->dense);
-    value_row(a, y++, "of dense", text);
+    value_row(a, y++, "of dense", isfinite(seen->flops / seen->dense) ? text : "-");
     area_text(a, y, 0, 14, ink(ROLE_DIM), "layers");
     x = g->layers <= a.cols - 14 ? 14 : 0; /* many get lines of their own */
     y += x == 0;
