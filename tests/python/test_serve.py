@@ -152,6 +152,7 @@ def wrong_requests_are_answered_and_the_session_lives_on():
                               ({"do": "force", "layer": 0, "token": 0, "run": 1}, "no text yet"), ({"do": "offset", "value": 1}, "no known threshold"),
                               ({"do": "generate"}, 'expected "text"'), ({"do": "generate", "text": "a", "keep": 1}, "keep"),
                               ({"do": "generate", "text": "a", "top": 21}, "0 to 20"), ({"do": "generate", "text": "a", "top_p": 0}, "top_p above 0"),
+                              ({"do": "generate", "text": "a", "speculate": 4}, "drafts are unsupported"),
                               ({"do": "chat", "text": "a"}, "unsupported"), ({"do": "compare", "text": "a", "other": "b"}, "unsupported"),
                               ({"do": "save"}, 'expected "file"'), ({"do": "save", "file": "runs/a/log.mp"}, "log.mp"), ({"do": 3}, '"do"')):
             s.send(request)

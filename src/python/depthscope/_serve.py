@@ -261,6 +261,8 @@ class Session:
             if not isinstance(v, (int, float)) or isinstance(v, bool) or not low <= v <= high or (key == "top_p" and v == 0):
                 raise Refused("%s: temperature must be 0 to 100, top_p above 0 and at most 1, top_k and seed 0 or more" % what)
             got[key] = v
+        if q.get("speculate"):
+            raise Refused("%s: drafts are unsupported by a served PyTorch model" % what)
         return got
 
     def _draw(self, sampling: Dict[str, float], top: int = 0) -> Tuple[int, float, List[Tuple[int, float]]]:
