@@ -258,6 +258,25 @@ def a_chat_by_lines_keeps_the_conversation():
 
 
 @test
+def a_chat_has_the_rotary_frequencies_of_its_length():
+    t.run("train", *TINY, "model.rope_scaling=longrope", "model.rope_original=100", "model.max_seq=400",
+          "model.rope_short=" + ",".join("1" * 8), "model.rope_long=" + ",".join("8" * 8), "--run", "long", "--quiet")
+    for more in ([], ["speculate=2", "draft=exit:1"]):
+        for seed in range(60):  # until an answer can be repeated in a file
+            words = ["long", "--chat", "template=chatml", "max_tokens=3", "temperature=1", "logprobs=1", "seed=%d" % seed, *more]
+            first, second = lines(*words, data=b"hi\nand now?\n")
+            if re.fullmatch("[ -~]+", first["text"]):
+                break
+        assert len(first["prompt_ids"]) < 80 and len(second["prompt_ids"]) > 100  # short, then long
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": first["text"]},
+                {"role": "user", "content": "and now?"}]
+        for got, messages in ((first, said[:1]), (second, said)):
+            alone = lines(*words, "--messages", "-", data=json.dumps(messages).encode())[0]
+            for key in "prompt_ids ids logprobs depth prompt_depth flops_ratio".split():
+                assert got[key] == alone[key], (more, key, got, alone)
+
+
+@test
 def drafts_of_a_chat_are_counted_by_answers():
     words = ["--chat", "template=chatml", "max_tokens=8", "temperature=0", "speculate=3", "draft=exit:2"]
     got = lines("tiny", *words, data=b"hi\nand now?\nwell\n")
